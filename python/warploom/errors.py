@@ -1,0 +1,16 @@
+"""The errors that warploom raises for bad input.
+
+Every message is one sentence that names the offending value, the rule, and what is allowed.
+"""
+
+
+class WarploomError(ValueError):
+    """Base class of all errors that a user of warploom can cause."""
+
+
+class IllegalCombination(WarploomError):
+    """A shape, dtype, major-ness or swizzle that the hardware does not have."""
+
+
+class ToolchainError(WarploomError, RuntimeError):
+    """A compiler, header, library or driver that is missing or of the wrong version."""

@@ -1,0 +1,66 @@
+"""Shared-memory swizzle modes and how each consumer spells them.
+
+One swizzle mode has three names: TVM's layout (``mma_shared_layout``'s mode), the TMA tensor map
+(``CUtensorMapSwizzle``) and the matrix descriptor of wgmma. TVM and the tensor map count up with
+the width, the wgmma descriptor counts down; this table is the only place that knows.
+"""
+
+from __future__ import annotations
+
+import enum
+
+
+class Major(enum.Enum):
+    """Which dimension of an operand is contiguous in shared memory.
+
+    ``K``: A is stored ``[M, K]`` and B ``[N, K]``. ``MN``: A is ``[K, M]`` and B is ``[K, N]``,
+    which TIRx spells ``transA`` / ``transB``.
+    """
+
+    K = "K"
+    MN = "MN"
+
+
+class Swizzle(enum.Enum):
+    """XOR permutation of the 16-byte chunks of a shared-memory tile (PTX ISA, "Swizzling modes").
+
+    The value is the width in bytes of the row that is permuted; ``NONE`` means that consecutive
+    16-byte chunks are not exchanged.
+    """
+
+    NONE = 16
+    B32 = 32
+    B64 = 64
+    B128 = 128
+
+    @property
+    def row_bytes(self) -> int:
+        """Bytes of the contiguous dimension that one swizzle atom covers."""
+        return self.value
+
+    @property
+    def atom_bytes(self) -> int:
+        """Bytes of one atom: eight rows of ``row_bytes``. A tile starts at a multiple of it."""
+        return 8 * self.value
+
+    @property
+    def bits(self) -> int:
+        """How many bits of the chunk index are XORed with the row index: 0, 1, 2 or 3.
+
+        This is also TVM's ``SwizzleMode`` number and the value of ``CUtensorMapSwizzle``.
+        """
+        return self.value.bit_length() - 5
+
+    @property
+    def wgmma_code(self) -> int:
+        """Bits 62-63 of the wgmma matrix descriptor (PTX ISA, "Matrix Descriptor Format")."""
+        return (4 - self.bits) % 4
+
+    @classmethod
+    def from_bits(cls, bits: int) -> Swizzle:
+        """The mode with ``bits`` XORed bits, the inverse of :attr:`bits`."""
+        return cls(16 << bits)
+
+    def apply(self, offset: int) -> int:
+        """Where the byte at ``offset`` of an unswizzled, atom-aligned tile really lies."""
+        return offset ^ ((offset >> 7 & (1 << self.bits) - 1) << 4)
