@@ -56,6 +56,11 @@ class Swizzle(enum.Enum):
         """Bits 62-63 of the wgmma matrix descriptor (PTX ISA, "Matrix Descriptor Format")."""
         return (4 - self.bits) % 4
 
+    @property
+    def tcgen05_code(self) -> int:
+        """Bits 61-63 of the tcgen05 matrix descriptor (PTX ISA, "Shared memory descriptor")."""
+        return {0: 0, 1: 6, 2: 4, 3: 2}[self.bits]
+
     @classmethod
     def from_bits(cls, bits: int) -> Swizzle:
         """The mode with ``bits`` XORed bits, the inverse of :attr:`bits`."""

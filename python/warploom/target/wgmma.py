@@ -7,6 +7,7 @@ emulator only read it. Nothing else in warploom knows which shapes are legal.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import pairwise
 
 from warploom.errors import IllegalCombination
 from warploom.target.swizzle import Major
@@ -123,7 +124,7 @@ class WgmmaKind:
 
 def _compact(values: tuple[int, ...]) -> str:
     """``8, 16, ... 256`` for a long arithmetic sequence, else the plain list."""
-    if len(values) > 3 and len({b - a for a, b in zip(values, values[1:])}) == 1:
+    if len(values) > 3 and len({b - a for a, b in pairwise(values)}) == 1:
         return f"{values[0]}, {values[1]}, ... {values[-1]}"
     return ", ".join(map(str, values))
 

@@ -1,0 +1,1 @@
+"""Where the elements of a tile lie: registers, shared memory, tensor memory."""
