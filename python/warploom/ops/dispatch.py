@@ -30,6 +30,12 @@ def _attempt(case, call: TilePrimitiveCall, context: DispatchContext):
         return None, f"{type(error).__name__}: {text}"
 
 
+def _short(call: TilePrimitiveCall) -> str:
+    """The call itself, without the declarations of its buffers that the printer puts before it."""
+    lines = str(call).splitlines()
+    return next((line for line in reversed(lines) if line.startswith("T.")), lines[-1])
+
+
 def dispatch(call: TilePrimitiveCall, context: DispatchContext):
     """Lower ``call`` with the first registered variant that accepts it.
 
@@ -55,4 +61,4 @@ def dispatch(call: TilePrimitiveCall, context: DispatchContext):
             return prim_func
         refusals.append(f"  {case.variant}: {reason}")
     reasons = "\n".join(refusals) or f"  none is registered for target {target!r}"
-    raise DispatchError(f"{name}: no op schedule accepts this call.\n{reasons}\nin {call}")
+    raise DispatchError(f"{name}: no op schedule accepts this call.\n{reasons}\nin {_short(call)}")

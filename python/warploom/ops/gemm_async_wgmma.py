@@ -85,11 +85,14 @@ def full_warpgroups(call: TilePrimitiveCall, context: DispatchContext) -> tuple[
             f"wgmma needs whole warpgroups, the call has scope '{context.scope_kind}'; write "
             "Tx.wg.gemm_async or Tx.cta.gemm_async"
         )
-    axis, step = ("wid_in_wg", 4) if context.scope_kind == "warpgroup" else ("warpid", 4)
+    axis = "wid_in_wg" if context.scope_kind == "warpgroup" else "warpid"
     lanes, warps = (context.intra.get(name) for name in ("laneid", axis))
     if lanes is None or warps is None or int(lanes[0]) != 32:
-        return False, "wgmma needs all 32 lanes of its warps, a branch around the call excludes some"
-    if int(warps[0]) % step or int(warps[1]) % step:
+        return (
+            False,
+            "wgmma needs all 32 lanes of its warps, a branch around the call excludes some",
+        )
+    if int(warps[0]) % 4 or int(warps[1]) % 4:
         return False, (
             f"wgmma needs whole warpgroups of 4 aligned warps, the call runs on {int(warps[0])} "
             f"warps from warp {int(warps[1])} on"
@@ -162,7 +165,10 @@ def _check_shapes(
 ) -> None:
     rows = d.m * span.count
     if (a.mn, b.mn) != (rows, d.n) or a.k != b.k:
-        fail(f"wgmma: shapes disagree: D {rows} x {d.n}, A {a.mn} x {a.k} (M x K), B {b.mn} x {b.k} (N x K).")
+        fail(
+            f"wgmma: shapes disagree: D is {rows} x {d.n} (M x N), A {a.mn} x {a.k} (M x K), "
+            f"B {b.mn} x {b.k} (N x K)."
+        )
     if b.k % kind.k or not b.k:
         fail(
             f"wgmma: K = {b.k} is not a positive multiple of {kind.k}, the K of one {kind.a} "
@@ -183,13 +189,13 @@ def _check_options(kind: WgmmaKind, options: dict[str, bool]) -> None:
         fail(f"wgmma: satfinite exists for integers only, A is {kind.a}.")
 
 
-def _issue(plan: WgmmaPlan, d_words: Any, a: Any, b_base: Any, warpgroup: Any) -> None:
+def _issue(plan: WgmmaPlan, d: Any, a: Any, b_base: Any, warpgroup: Any) -> None:
     """Emit the multiplications: K outermost, so that consecutive instructions are independent.
 
     Parameters
     ----------
-    d_words : register view of D, in 32-bit elements
-    a : address of A's buffer in shared memory, or register view of the fragment
+    d : registers of D
+    a : address of A's buffer in shared memory, or registers of the fragment
     b_base : address of B's buffer in shared memory
     warpgroup : index of this warpgroup among those of the call
     """
@@ -198,7 +204,7 @@ def _issue(plan: WgmmaPlan, d_words: Any, a: Any, b_base: Any, warpgroup: Any) -
     def descriptor(operand: SharedOperand, base: Any, mn: Any, k: int) -> Any:
         chunk = T.cast(operand.chunk(analyzer, mn, k), "uint32")
         start = T.cast((base >> T.uint32(4)) + chunk, "uint64")
-        return T.uint64(operand.matrix.descriptor) + start
+        return tvm.tirx.IntImm("uint64", operand.matrix.descriptor) + start
 
     for step in range(plan.b.k // kind.k):
         k = step * kind.k
@@ -213,12 +219,10 @@ def _issue(plan: WgmmaPlan, d_words: Any, a: Any, b_base: Any, warpgroup: Any) -
             column = 0
             for width in plan.widths:
                 first = plan.d.first_register(kind, block, column)
-                registers = [d_words[first + i] for i in range(kind.d_registers(width))]
+                registers = [d[first + i] for i in range(kind.d_registers(width))]
                 b_operand = descriptor(plan.b, b_base, column, k)
                 emit = instruction(kind, width, plan.satfinite)
-                T.evaluate(
-                    emit(*registers, *a_operand, b_operand, accumulate, *plan.immediates)
-                )
+                T.evaluate(emit(*registers, *a_operand, b_operand, accumulate, *plan.immediates))
                 column += width
 
 
@@ -226,13 +230,13 @@ def _shared_address(buffer: Any) -> Any:
     return T.cuda.cvta_generic_to_shared(buffer.ptr_to([0] * len(buffer.shape)))
 
 
-def _local_words(buffer: Any) -> Any:
-    """The thread's part of a register tile, in the 32-bit elements that instructions name."""
+def _registers(buffer: Any, dtype: str = "uint32") -> Any:
+    """The thread's part of a register tile, as the 32-bit registers that instructions name."""
     count = 1
     for it in buffer.layout.shard:
         count *= 1 if it.axis.is_thread() else int(it.extent)
     flat = buffer.local(count, layout=TileLayout(S[(count,)]))
-    return flat if str(buffer.dtype) == "float32" else flat.view("uint32")
+    return flat if str(buffer.dtype) == dtype else flat.view(dtype)
 
 
 def gemm_async_wgmma(call: TilePrimitiveCall, context: DispatchContext) -> PrimFunc:
@@ -255,15 +259,18 @@ def gemm_async_wgmma(call: TilePrimitiveCall, context: DispatchContext) -> PrimF
             T.evaluate(T.ptx.wgmma.wait_group.sync.aligned(0))
 
     def a_operand() -> Any:
-        return _local_words(a_buffer) if p.a_in_registers else _shared_address(a_buffer)
+        return _registers(a_buffer) if p.a_in_registers else _shared_address(a_buffer)
+
+    def d_registers() -> Any:
+        return _registers(d_buffer, "float32" if p.kind.d == "float32" else "uint32")
 
     @T.prim_func(check_well_formed=False)
     def impl():
-        d_words = T.meta_var(_local_words(d_buffer))
-        a_words = T.meta_var(a_operand())
+        d = T.meta_var(d_registers())
+        a = T.meta_var(a_operand())
         b_base = T.meta_var(_shared_address(b_buffer))
         fence()
-        _issue(p, d_words, a_words, b_base, warpgroup())
+        _issue(p, d, a, b_base, warpgroup())
         commit_and_wait()
 
     return impl
