@@ -1,0 +1,109 @@
+"""Loads the CUDA runtime of TVM, also where the machine has no driver or no runtime library.
+
+TVM compiles CUDA source only if ``libtvm_runtime_cuda.so`` is loaded. That library needs
+``libcuda.so.1`` (the driver) and ``libcudart.so.13`` (the runtime), and where one of them is not on
+the loader's path TVM silently keeps source. This module supplies what is missing:
+
+- the runtime library from the ``nvidia-cuda-runtime`` wheel;
+- a driver that has no devices (``src/driver/no_device.cc``), so that a machine without GPU can
+  compile for one. ``tvm.cuda(0).exist`` stays false. ``WARPLOOM_NO_DRIVER_STUB=1`` turns it off.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from warploom import native, toolchain
+from warploom.errors import ToolchainError
+
+#: Environment variable that forbids the driver without devices.
+OPT_OUT = "WARPLOOM_NO_DRIVER_STUB"
+
+
+@dataclass(frozen=True)
+class Driver:
+    """What stands in the place of ``libcuda.so.1`` in this process.
+
+    Attributes
+    ----------
+    kind : str
+        ``"system"``: the real driver; ``"no-device"``: the one of warploom; ``"none"``: neither.
+    detail : str
+        The library, or for ``"none"`` why there is none.
+    """
+
+    kind: str
+    detail: str
+
+    def __post_init__(self) -> None:
+        assert self.kind in ("system", "no-device", "none")
+
+
+def _open_system(environ: Mapping[str, str]) -> Driver:
+    ctypes.CDLL("libcuda.so.1", ctypes.RTLD_GLOBAL)
+    return Driver("system", "libcuda.so.1")
+
+
+def _open_no_device(environ: Mapping[str, str]) -> Driver:
+    if environ.get(OPT_OUT) == "1":
+        raise ToolchainError(f"there is no libcuda.so.1 and {OPT_OUT}=1")
+    path = native.find_library("warploom_nodriver")
+    # Later loads of "libcuda.so.1" find this library, because the loader compares SONAMEs.
+    ctypes.CDLL(str(path), ctypes.RTLD_GLOBAL)
+    return Driver("no-device", str(path))
+
+
+#: Tried in this order; each raises if it cannot provide a driver. A simulated device belongs here.
+_PROVIDERS: tuple[Callable[[Mapping[str, str]], Driver], ...] = (_open_system, _open_no_device)
+
+
+def open_driver(environ: Mapping[str, str] = os.environ) -> Driver:
+    """Load the first driver that can be had, with global symbols."""
+    reason = ""
+    for provider in _PROVIDERS:
+        try:
+            return provider(environ)
+        except (OSError, ToolchainError) as error:
+            reason = str(error)
+    return Driver("none", reason)
+
+
+def _open_cudart() -> None:
+    try:
+        ctypes.CDLL("libcudart.so.13", ctypes.RTLD_GLOBAL)
+    except OSError:
+        root = toolchain.wheel_root()
+        if root is None:
+            raise
+        ctypes.CDLL(str(root / "lib" / "libcudart.so.13"), ctypes.RTLD_GLOBAL)
+
+
+def load_cuda_runtime(environ: Mapping[str, str] = os.environ) -> Driver:
+    """Load ``libtvm_runtime_cuda.so`` as TVM does, with what it lacks; never raises.
+
+    Returns
+    -------
+    Driver
+        Of kind ``"none"`` if TVM's CUDA runtime could not be loaded.
+    """
+    from tvm.base import _LOADED_LIBS
+    from tvm_ffi.libinfo import load_lib_ctypes
+
+    driver = open_driver(environ)
+    if driver.kind == "none" or "tvm_runtime_cuda" in _LOADED_LIBS:
+        return driver
+    try:
+        _open_cudart()
+        _LOADED_LIBS["tvm_runtime_cuda"] = load_lib_ctypes(
+            package="tvm",
+            target_name="tvm_runtime_cuda",
+            mode="RTLD_LOCAL",
+            extra_lib_paths=[Path(_LOADED_LIBS["tvm_runtime"]._name).resolve().parent],
+        )
+    except (OSError, RuntimeError) as error:
+        return Driver("none", f"the CUDA runtime of TVM does not load: {error}")
+    return driver
