@@ -1,0 +1,54 @@
+"""What all tests share: markers for GPUs and for slow tests, and a random generator."""
+
+from __future__ import annotations
+
+import os
+import zlib
+
+import hypothesis
+import numpy as np
+import pytest
+
+#: Base of every test's seed; another value gives every test other data.
+BASE_SEED = int(os.environ.get("WARPLOOM_TEST_SEED", "0"))
+
+# Building TVM programs takes longer than hypothesis' deadline for one example.
+hypothesis.settings.register_profile("warploom", deadline=None, print_blob=True)
+hypothesis.settings.load_profile("warploom")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--slow", action="store_true", help="also run the tests marked slow")
+
+
+def _why_no_gpu() -> str | None:
+    """Why tests marked ``gpu`` cannot run here, or None if they can."""
+    import tvm
+
+    device = tvm.cuda(0)
+    if not device.exist:
+        return "no CUDA device"
+    version = tuple(int(part) for part in device.compute_version.split("."))
+    if version < (9, 0):
+        return f"needs compute capability 9.0, the device has {device.compute_version}"
+    return None
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if not (config.getoption("--slow") or os.environ.get("WARPLOOM_SLOW_TESTS") == "1"):
+        slow = [item for item in items if item.get_closest_marker("slow")]
+        items[:] = [item for item in items if item not in slow]
+        config.hook.pytest_deselected(items=slow)
+    on_gpu = [item for item in items if item.get_closest_marker("gpu")]
+    reason = _why_no_gpu() if on_gpu else None
+    if reason:
+        for item in on_gpu:
+            item.add_marker(pytest.mark.skip(reason=reason))
+
+
+@pytest.fixture
+def rng(request: pytest.FixtureRequest) -> np.random.Generator:
+    """A generator seeded from the test's name; a failing test shows the seed."""
+    seed = BASE_SEED + zlib.crc32(request.node.nodeid.encode())
+    print(f"seed {seed} (WARPLOOM_TEST_SEED={BASE_SEED})")
+    return np.random.default_rng(seed)
