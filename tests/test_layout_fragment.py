@@ -9,9 +9,9 @@ import itertools
 import numpy as np
 import pytest
 import tvm_ffi
-from layout_evaluation import evaluate_layout
 from tvm.tirx.layout import Axis, S, TileLayout
 
+from layout_evaluation import evaluate_layout
 from warploom.errors import IllegalCombination
 from warploom.layout.fragment import (
     column_fragment,

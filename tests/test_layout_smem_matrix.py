@@ -10,11 +10,11 @@ import itertools
 import numpy as np
 import pytest
 import tvm
-from layout_evaluation import evaluate_layout
 from tvm.backend.cuda.cpp.descriptors import encode_smem_descriptor_base_uint64
 from tvm.backend.cuda.tile_primitive.tma_utils import mma_shared_layout
 from tvm.tirx.layout import S, TileLayout
 
+from layout_evaluation import evaluate_layout
 from warploom.errors import IllegalCombination
 from warploom.layout.smem_matrix import SharedMatrix
 from warploom.target.swizzle import Major, Swizzle
