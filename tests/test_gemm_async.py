@@ -1,0 +1,107 @@
+"""``gemm_async`` on Hopper: the instructions it emits, and its results on a GPU.
+
+On a GPU machine ``python -m pytest tests/test_gemm_async.py -m gpu`` runs a sample in which every
+pair of choices occurs. ``WARPLOOM_FULL=1`` runs every operand form and every width instead, and
+``WARPLOOM_SUMMARY=FILE`` writes the counts and failures as JSON.
+"""
+
+import collections
+import os
+import re
+import time
+
+import gemm_async_run as run
+import pytest
+from gemm_async_kernel import lower
+from generators import full_cases, quick_cases
+from tvm.support.nvcc import compile_cuda
+from warploom.layout.smem_matrix import SharedMatrix
+from warploom.target.swizzle import Major
+from warploom.target.wgmma import WGMMA_M
+
+#: Every third case of the sample is compiled where there is no GPU.
+COMPILED = quick_cases()[::3]
+
+
+@pytest.fixture(scope="module")
+def compiled() -> list[tuple[str, str]]:
+    """CUDA source and PTX of each case in ``COMPILED``."""
+    source = lower(COMPILED).mod.imports[0].inspect_source()
+    ptx = compile_cuda(source, target_format="ptx", arch="sm_90a", compiler="nvrtc").decode()
+    bodies = []
+    for i in range(len(COMPILED)):
+        in_source = re.search(rf"case_{i}_kernel\(.*?\n}}\n", source[_definition(source, i) :], re.S)
+        in_ptx = re.search(rf"\.entry case_{i}_kernel\(.*?\n}}\n", ptx, re.S)
+        bodies.append((in_source.group(), in_ptx.group()))
+    return bodies
+
+
+def _definition(source: str, i: int) -> int:
+    """Where kernel ``i`` is defined, after its declaration if there is one."""
+    return [m.start() for m in re.finditer(rf"case_{i}_kernel\(", source)][-1]
+
+
+@pytest.mark.parametrize("index", range(len(COMPILED)), ids=[str(c) for c in COMPILED])
+def test_emits_the_fewest_instructions(compiled, index):
+    """In the PTX: one instruction for each 64-row block, each K step and each part of N."""
+    case, (_, ptx) = COMPILED[index], compiled[index]
+    issued = collections.Counter(re.findall(r"wgmma\.mma_async[\w.]*", ptx))
+    blocks = case.m // WGMMA_M // case.warpgroups
+    widths = [int(re.search(r"m64n(\d+)k", opcode).group(1)) for opcode in issued]
+    assert issued.total() % (blocks * case.steps) == 0
+    columns = [w for w, count in zip(widths, issued.values(), strict=True) for _ in range(count)]
+    assert sum(columns) == case.n * blocks * case.steps
+    assert set(issued) == {case.kind.opcode(width) for width in widths}
+    if case.b_form.major is Major.K:
+        parts = issued.total() // (blocks * case.steps)
+        assert parts == (-(-case.n // 256) if case.n in case.kind.n or case.n > 256 else 2)
+
+
+@pytest.mark.parametrize("index", range(len(COMPILED)), ids=[str(c) for c in COMPILED])
+def test_synchronises_as_the_caller_asked(compiled, index):
+    """One fence, commit and wait: the test's own, or those of the call with ``wait=True``."""
+    ptx = compiled[index][1]
+    order = re.findall(r"wgmma\.(fence|mma_async|commit_group|wait_group)", ptx)
+    assert [order[0], *order[-2:]] == ["fence", "commit_group", "wait_group"]
+    assert set(order[1:-2]) == {"mma_async"}
+
+
+@pytest.mark.parametrize("index", range(len(COMPILED)), ids=[str(c) for c in COMPILED])
+def test_descriptors_describe_their_operand(compiled, index):
+    """Each instruction carries the descriptor of A and then that of B, or of B alone."""
+    case, (source, _) = COMPILED[index], compiled[index]
+    shared = [(case.a_form, case.a_tile)] if case.a_form else []
+    expected = []
+    for form, tile in [*shared, (case.b_form, case.b_tile)]:
+        mn, k = tile.shape if form.major is Major.K else tile.shape[::-1]
+        matrix = SharedMatrix(case.kind.a, form.major, form.swizzle, mn, k)
+        expected.append(matrix.descriptor)
+    calls = [line for line in source.splitlines() if "_mma_async_" in line]
+    assert calls
+    for call in calls:
+        assert [int(value) for value in re.findall(r"\(uint64_t\)(\d+)ULL", call)] == expected
+
+
+@pytest.fixture(scope="module")
+def results(request) -> dict[str, list[run.Outcome]]:
+    """Outcomes of all cases by group; everything runs once, in as many processes as CPU cores."""
+    full = os.environ.get("WARPLOOM_FULL") == "1"
+    start = time.monotonic()
+    outcomes = run.run_cases(full_cases() if full else quick_cases())
+    summary = run.summarise(outcomes, time.monotonic() - start)
+    if path := os.environ.get("WARPLOOM_SUMMARY"):
+        run.write_summary(summary, path)
+    with request.config.pluginmanager.getplugin("capturemanager").global_and_fixture_disabled():
+        print("", *run.summary_lines(summary), sep="\n")
+    groups = collections.defaultdict(list)
+    for outcome in outcomes:
+        groups[outcome.group].append(outcome)
+    return groups
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("group", sorted({case.group for case in quick_cases()}))
+def test_results_are_right(results, group):
+    """Every element of D, those beside the computed part included, within its error bound."""
+    wrong = [f"{o.case}: {o.error}" for o in results[group] if o.error]
+    assert results[group] and not wrong, "\n".join([f"{len(wrong)} wrong", *wrong[:20]])
