@@ -16,7 +16,6 @@ from warploom._version import check_requirements
 OP_MODULES: tuple[str, ...] = ("gemm_async_wgmma",)
 
 
-@functools.cache
 def register() -> driver.Driver | None:
     """Make TVM aware of warploom; the second call does nothing.
 
@@ -31,6 +30,13 @@ def register() -> driver.Driver | None:
         If the version of TVM or tvm_ffi is out of bounds.
     """
     check_requirements()
+    import tvm  # noqa: F401  (its autoload may call this function, and then has done the work)
+
+    return _register_once()
+
+
+@functools.cache
+def _register_once() -> driver.Driver | None:
     import tvm
     from tvm.backend import loader
 
@@ -39,6 +45,7 @@ def register() -> driver.Driver | None:
     loader.load("cuda")  # TVM has done it already, unless autoload is off
     toolchain.prepare_environment()
     loaded = driver.load_cuda_runtime()
+    _register_instructions()
     _register_schedules()
     return loaded
 
@@ -48,8 +55,19 @@ def autoload() -> None:
     register()
 
 
+def _register_instructions() -> None:
+    from tvm.backend.cuda.ptx import register_table
+
+    from warploom.intrin.wgmma import wide_integer_table
+
+    register_table(wide_integer_table())
+
+
 def _register_schedules() -> None:
+    import tvm_ffi
     from tvm.tirx.operator.tile_primitive import predicate, register_dispatch
+
+    from warploom.ops.dispatch import dispatch
 
     # All imports first: if one fails, nothing is registered.
     modules = [importlib.import_module(f"warploom.ops.{name}") for name in OP_MODULES]
@@ -61,3 +79,4 @@ def _register_schedules() -> None:
             priority=schedule.priority,
             when=[predicate(name, function) for name, function in schedule.when],
         )(schedule.impl)
+    tvm_ffi.register_global_func("tirx.f_op_dispatcher", dispatch, override=True)
