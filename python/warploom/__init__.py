@@ -5,14 +5,16 @@ Importing it, or ``import tvm`` alone, registers its op schedules with TVM.
 
 from __future__ import annotations
 
-from warploom._version import __version__, check_requirements
+import sys
+from pathlib import Path
+
+from warploom import plugin
+from warploom._version import __version__
 from warploom.errors import IllegalCombination, ToolchainError, WarploomError
 
-# Before TVM is imported: a wrong version gets one clear error and no side effects of the wrong TVM.
-check_requirements()
-
-from warploom import plugin  # noqa: E402
-
-plugin.register()
+# The command line registers by itself, when a command needs TVM: `warploom --help` stays quick,
+# and `warploom doctor` can tell what is wrong with a TVM that registration would reject.
+if [Path(argument).name for argument in sys.argv[:1]] != ["warploom"]:
+    plugin.register()
 
 __all__ = ["IllegalCombination", "ToolchainError", "WarploomError", "__version__"]

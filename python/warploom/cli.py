@@ -8,6 +8,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from warploom import plugin
 from warploom._version import __version__
 from warploom.errors import WarploomError
 
@@ -25,45 +26,52 @@ class Command:
         arguments and is imported only when it runs.
     help : str
         One line.
+    register : bool
+        Whether warploom is registered with TVM first, which fails on a wrong version of TVM.
     """
 
     words: tuple[str, ...]
     module: str
     help: str
+    register: bool = True
 
     def __post_init__(self) -> None:
         assert 1 <= len(self.words) <= 2 and all(self.words)
 
 
 COMMANDS = (
-    Command(("doctor",), "warploom.doctor", "check that this installation can work"),
+    Command(("doctor",), "warploom.doctor", "check that this machine can compile", register=False),
     Command(("demo",), "warploom.demo", "compile and run a GEMM, and check its result"),
     Command(("inspect", "layout"), "warploom.layout.inspect", "print a layout"),
     Command(("inspect", "cubin"), "warploom.compiler.inspect", "report on compiled kernels"),
 )
 
-_GROUPS = {"inspect": "look into what warploom makes"}
-
 
 def _parser() -> argparse.ArgumentParser:
+    """Only for what comes before a command; each command parses its own arguments."""
+    width = max(len(" ".join(command.words)) for command in COMMANDS)
+    lines = [f"  {' '.join(command.words):{width}}  {command.help}" for command in COMMANDS]
     parser = argparse.ArgumentParser(
-        prog="warploom", description="Tensor cores of Hopper for TIRx programs of Apache TVM."
+        prog="warploom",
+        usage="warploom [--help] [--version] COMMAND [ARGUMENT ...]",
+        description="Tensor cores of Hopper for TIRx programs of Apache TVM.",
+        epilog="\n".join(["commands:", *lines, "", "`warploom COMMAND --help` explains one."]),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--version", action="version", version=f"warploom {__version__}")
-    top = parser.add_subparsers(metavar="COMMAND", required=True)
-    groups = {}
-    for command in COMMANDS:
-        parent = top
-        if len(command.words) == 2:
-            group = command.words[0]
-            if group not in groups:
-                node = top.add_parser(group, help=_GROUPS[group], description=_GROUPS[group])
-                groups[group] = node.add_subparsers(metavar="WHAT", required=True)
-            parent = groups[group]
-        # The module parses the rest, --help included, so that it is imported only if needed.
-        leaf = parent.add_parser(command.words[-1], help=command.help, add_help=False)
-        leaf.set_defaults(command=command)
+    parser.add_argument("command", nargs="+", help=argparse.SUPPRESS)
     return parser
+
+
+def _select(arguments: list[str]) -> tuple[Command, list[str]]:
+    for command in COMMANDS:
+        length = len(command.words)
+        if tuple(arguments[:length]) == command.words:
+            return command, arguments[length:]
+    parser = _parser()
+    words = parser.parse_args(arguments).command
+    known = ", ".join(" ".join(command.words) for command in COMMANDS)
+    parser.error(f"unknown command '{' '.join(words)}'; allowed are {known}")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -80,9 +88,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         The exit status of the command; 2 if it raised a :class:`WarploomError`, whose message
         is then the one line on standard error.
     """
-    options, rest = _parser().parse_known_args(arguments)
+    command, rest = _select(list(sys.argv[1:] if arguments is None else arguments))
     try:
-        return importlib.import_module(options.command.module).main(rest)
+        if command.register:
+            plugin.register()
+        return importlib.import_module(command.module).main(rest)
     except WarploomError as error:
         print(f"warploom: {error}", file=sys.stderr)
         return 2
