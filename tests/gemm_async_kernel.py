@@ -9,10 +9,11 @@ wgmma.mma_async"), so a wrong layout cannot cancel out.
 from __future__ import annotations
 
 import tvm
-from generators import Case, Tile
 from tvm.script import tirx as T
 from tvm.script.tirx import tile as Tx
 from tvm.tirx.layout import S, TileLayout
+
+from generators import Case, Tile
 from warploom.layout.fragment import wgmma_accumulator, wgmma_register_a
 from warploom.layout.smem_matrix import SharedMatrix
 from warploom.target.swizzle import Major
@@ -20,8 +21,8 @@ from warploom.target.swizzle import Major
 TARGET = tvm.target.Target({"kind": "cuda", "arch": "sm_90a"})
 #: Iterations of the loop around the call.
 ROUNDS = 2
-#: The loops that fill shared memory are short to compile rather than fast.
-FILL = {"disable_unroll": True}
+#: For loops that the CUDA compiler leaves rolled: each instruction is once in the PTX.
+ROLLED = {"disable_unroll": True}
 
 
 def shared_layout(case: Case, form, tile: Tile):
@@ -53,56 +54,67 @@ def register_a_place(element, columns: int, case: Case, warp, lane):
     return row, step * case.kind.k + half * (case.kind.k // 2) + lane % 4 * packed + position
 
 
-def _span(tile: Tile, dimension: int) -> slice:
-    return tile.slices[dimension]
-
-
 def make_kernel(case: Case):
-    """``kernel(A, B, C, D)``: ``A [stages, *a_tile]``, ``B [stages, *b_tile]``, C and D ``[m, n']``.
+    """``kernel(A, B, C, D)`` for one case.
 
-    C is what the fragment holds before, D after; both include the columns before ``d_tile``.
+    A is ``[stages, *a_tile.shape]``, B ``[stages, *b_tile.shape]``. C is what the fragment of D
+    holds before and D what it holds after, both ``d_tile.shape``: with the columns beside the part
+    that is computed.
     """
     a_tile, b_tile, d_tile = case.a_tile, case.b_tile, case.d_tile
     a_type, b_type, d_type = case.dtypes
-    stages, threads = case.stages, 128 * case.warpgroups
+    stages, warpgroups, threads = case.stages, case.warpgroups, 128 * case.warpgroups
     in_registers = case.a_form is None
-    lead = (stages,) if stages > 1 else ()
-    trans_a = not in_registers and case.a_form.major is Major.MN
-    trans_b = case.b_form.major is Major.MN
+    options = {
+        "transA": not in_registers and case.a_form.major is Major.MN,
+        "transB": case.b_form.major is Major.MN,
+        "dispatch": "wgmma",
+    } | ({"wait": True} if case.wait else {})
     d_rows, d_columns = d_tile.shape
-    rows_each = d_rows // case.warpgroups
+    rows_each = d_rows // warpgroups
     d_count = rows_each * d_columns // 128
     a_count = a_tile.count // 128
-    a_rows, a_columns = a_tile.shape
-    b_columns = b_tile.shape[1]
-    scope = Tx.wg if case.warpgroups == 1 else Tx.cta
+
+    def allocate_shared(pool, dtype, form, tile):
+        shape = (*((stages,) if stages > 1 else ()), *tile.shape)
+        return pool.alloc(shape, dtype, align=1024, layout=shared_layout(case, form, tile))
+
+    def allocate_registers(dtype, shape, layout, count):
+        """A fragment, and the elements of one thread in the order of its registers."""
+        buffer = T.alloc_buffer(shape, dtype, scope="local", layout=layout)
+        return buffer, buffer.local(count, layout=TileLayout(S[(count,)]))
+
+    def allocate_a():
+        layout = wgmma_register_a(a_type, a_tile.shape[1], a_tile.shape[0])
+        return allocate_registers(a_type, a_tile.shape, layout, a_count)
+
+    def allocate_d():
+        layout = wgmma_accumulator(d_rows, d_columns, warpgroups)
+        return allocate_registers(d_type, d_tile.shape, layout, d_count)
 
     def part(buffer, tile, stage):
-        region = (_span(tile, 0), _span(tile, 1))
-        return buffer[(stage, *region)] if len(buffer.shape) > 2 else buffer[region]
+        return buffer[(stage, *tile.slices) if len(buffer.shape) > 2 else tile.slices]
 
     def multiply(d, a, b, it):
         stage = stages - 1 - it
         accum = {"overwrite": False, "keep": True, "first": it != 0}[case.accum]
-        a_part = a[_span(a_tile, 0), _span(a_tile, 1)] if in_registers else part(a, a_tile, stage)
-        d_part = d[_span(d_tile, 0), _span(d_tile, 1)]
-        scope.gemm_async(
-            d_part,
-            a_part,
-            part(b, b_tile, stage),
-            transA=trans_a,
-            transB=trans_b,
-            accum=accum,
-            dispatch="wgmma",
-            **({"wait": True} if case.wait else {}),
-        )
+        scope = Tx.wg if warpgroups == 1 else Tx.cta
+        operands = part(d, d_tile, stage), part(a, a_tile, stage), part(b, b_tile, stage)
+        scope.gemm_async(*operands, accum=accum, **options)
 
-    def store_shared(buffer, source, columns, stage, index):
+    def store_element(buffer, source, tile, stage, index):
+        columns = tile.shape[1]
         place = (T.truncdiv(index, columns), T.truncmod(index, columns))
         target = [stage, *place] if len(buffer.shape) > 2 else [*place]
         T.buffer_store(buffer, source[(stage, *place)], target)
 
-    # fmt: off
+    @T.inline
+    def fill_shared(buffer, source, tile, stage, thread):
+        for i in T.serial(-(-tile.count // threads), annotations=ROLLED):
+            index = T.meta_var(i * threads + thread)
+            if index < tile.count:
+                store_element(buffer, source, tile, stage, index)
+
     @T.prim_func
     def kernel(A_ptr: T.handle, B_ptr: T.handle, C_ptr: T.handle, D_ptr: T.handle):
         A = T.match_buffer(A_ptr, (stages, *a_tile.shape), a_type, align=16)
@@ -111,63 +123,56 @@ def make_kernel(case: Case):
         D = T.match_buffer(D_ptr, d_tile.shape, d_type, align=16)
         T.device_entry()
         T.cta_id([1])
-        wg = T.warpgroup_id([case.warpgroups])
+        wg = T.warpgroup_id([warpgroups])
         warp = T.warp_id_in_wg([4])
         lane = T.lane_id([32])
         thread = T.meta_var(wg * 128 + warp * 32 + lane)
+        first_row = T.meta_var(wg * rows_each)
 
         pool = T.SMEMPool()
         if not in_registers:
-            As = pool.alloc((*lead, *a_tile.shape), a_type, align=1024, layout=shared_layout(case, case.a_form, a_tile))
-        Bs = pool.alloc((*lead, *b_tile.shape), b_type, align=1024, layout=shared_layout(case, case.b_form, b_tile))
+            a_shared = T.meta_var(allocate_shared(pool, a_type, case.a_form, a_tile))
+        b_shared = T.meta_var(allocate_shared(pool, b_type, case.b_form, b_tile))
         pool.commit()
-        d = T.alloc_buffer(d_tile.shape, d_type, scope="local", layout=wgmma_accumulator(d_rows, d_columns, case.warpgroups))
         if in_registers:
-            a = T.alloc_buffer(a_tile.shape, a_type, scope="local", layout=wgmma_register_a(a_type, a_columns, a_rows))
-            a_flat = a.local(a_count, layout=TileLayout(S[(a_count,)]))
-        d_flat = d.local(d_count, layout=TileLayout(S[(d_count,)]))
+            a, a_elements = T.meta_var(allocate_a())
+        d, d_elements = T.meta_var(allocate_d())
 
         for stage in T.serial(stages):
             if not in_registers:
-                for i in T.serial(-(-a_tile.count // threads), annotations=FILL):
-                    if i * threads + thread < a_tile.count:
-                        store_shared(As, A, a_columns, stage, i * threads + thread)
-            for i in T.serial(-(-b_tile.count // threads), annotations=FILL):
-                if i * threads + thread < b_tile.count:
-                    store_shared(Bs, B, b_columns, stage, i * threads + thread)
+                fill_shared(a_shared, A, a_tile, stage, thread)
+            fill_shared(b_shared, B, b_tile, stage, thread)
         for i in T.unroll(d_count):
-            place = T.meta_var(accumulator_place(i, d_columns, warp, lane, wg * rows_each))
-            d_flat[i] = C[place[0], place[1]]
+            place = T.meta_var(accumulator_place(i, d_columns, warp, lane, first_row))
+            d_elements[i] = C[place[0], place[1]]
         T.ptx.fence.proxy.async_.shared__cta()
         T.cuda.cta_sync()
 
-        # Not unrolled, so that each instruction is once in the PTX.
-        for it in T.serial(ROUNDS, annotations=FILL):
-            stage = T.meta_var(stages - 1 - it if stages > 1 else 0)
+        for it in T.serial(ROUNDS, annotations=ROLLED):
             if in_registers:
+                stage = T.meta_var(stages - 1 - it if stages > 1 else 0)
                 for i in T.unroll(a_count):
-                    place = T.meta_var(register_a_place(i, a_columns, case, warp, lane))
-                    a_flat[i] = A[stage, place[0], place[1]]
+                    place = T.meta_var(register_a_place(i, a_tile.shape[1], case, warp, lane))
+                    a_elements[i] = A[stage, place[0], place[1]]
             if not case.wait:
                 T.ptx.wgmma.fence.sync.aligned()
-            multiply(d, a if in_registers else As, Bs, it)
+            multiply(d, a if in_registers else a_shared, b_shared, it)
             if not case.wait:
                 T.ptx.wgmma.commit_group.sync.aligned()
                 T.ptx.wgmma.wait_group.sync.aligned(0)
 
         for i in T.unroll(d_count):
-            place = T.meta_var(accumulator_place(i, d_columns, warp, lane, wg * rows_each))
-            D[place[0], place[1]] = d_flat[i]
-    # fmt: on
+            place = T.meta_var(accumulator_place(i, d_columns, warp, lane, first_row))
+            D[place[0], place[1]] = d_elements[i]
+
     return kernel
 
 
-def lower(cases: list[Case], names: list[str] | None = None):
+def lower(cases: list[Case]):
     """Compile one module with a kernel for each case, named ``case_0``, ``case_1``, ..."""
-    names = names or [f"case_{i}" for i in range(len(cases))]
     kernels = {
-        name: make_kernel(case).with_attr("global_symbol", name)
-        for name, case in zip(names, cases, strict=True)
+        f"case_{i}": make_kernel(case).with_attr("global_symbol", f"case_{i}")
+        for i, case in enumerate(cases)
     }
     with TARGET:
         return tvm.compile(tvm.IRModule(kernels), target=TARGET, tir_pipeline="tirx")

@@ -17,6 +17,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import numpy as np
+
 import reference
 from generators import Case
 from warploom.target.swizzle import Major
@@ -114,6 +115,7 @@ def check(case: Case, problem: Problem, actual: np.ndarray) -> Outcome:
 def run_batch(cases: list[Case]) -> list[Outcome]:
     """Compile and run ``cases`` on the first device in this process."""
     import tvm
+
     from gemm_async_kernel import lower
 
     device = tvm.cuda(0)
@@ -170,8 +172,8 @@ def run_cases(cases: Iterable[Case], workers: int | None = None) -> list[Outcome
         return [outcome for batch in pool.map(_isolated, batches) for outcome in batch]
 
 
-def summarise(outcomes: list[Outcome], seconds: float) -> dict:
-    """Counts by group, the failures, and how long it took; ready for JSON."""
+def summarise(outcomes: list[Outcome], seconds: float, device: str) -> dict:
+    """Counts by group, the failures, and where and how long it ran; ready for JSON."""
     groups: dict[str, dict] = {}
     for outcome in sorted(outcomes, key=lambda o: o.group):
         entry = groups.setdefault(outcome.group, {"cases": 0, "wrong": 0, "worst": 0.0})
@@ -180,6 +182,7 @@ def summarise(outcomes: list[Outcome], seconds: float) -> dict:
         entry["worst"] = max(entry["worst"], outcome.worst)
     return {
         "date": time.strftime("%Y-%m-%d"),
+        "device": device,
         "cases": len(outcomes),
         "wrong": sum(bool(o.error) for o in outcomes),
         "seconds": round(seconds, 1),

@@ -14,8 +14,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, fields
 
 import tvm
+
 from warploom.target.swizzle import Major, Swizzle
-from warploom.target.wgmma import WGMMA_KINDS, WGMMA_M, WgmmaKind, wgmma_kind
+from warploom.target.wgmma import WGMMA_KINDS, WGMMA_M, WgmmaKind
 
 #: Shared memory of one thread block and registers of a thread and of a block on sm_90a.
 _SHARED_BYTES = 227 * 1024
@@ -146,7 +147,8 @@ class Case:
         limit = _BLOCK_REGISTERS // (128 * self.warpgroups)
         if registers > min(limit, _THREAD_REGISTERS):
             return False
-        align = 8 if self.b_form.major is Major.K else self.b_form.swizzle.value * 8 // self.kind.bits
+        in_k_rows = self.b_form.major is Major.K
+        align = 8 if in_k_rows else self.b_form.swizzle.value * 8 // self.kind.bits
         try:
             return bool(self.kind.split_n(self.n, align))
         except ValueError:
@@ -282,6 +284,3 @@ def find_case(name: str) -> Case:
         if str(case) == name:
             return case
     raise KeyError(name)
-
-
-__all__ = ["Case", "Form", "Tile", "find_case", "full_cases", "pairs", "quick_cases", "wgmma_kind"]

@@ -93,7 +93,7 @@ def error_fraction(a: str, d: str) -> float:
 
 
 def product(a: np.ndarray, b: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """``a [m, k] @ b [n, k]^T`` and the same of absolute values, in float64 (exact for integers)."""
+    """``a [m, k] @ b [n, k]^T`` and the same of absolute values, in float64."""
     a, b = a.astype("float64"), b.astype("float64")
     return a @ b.T, np.abs(a) @ np.abs(b).T
 

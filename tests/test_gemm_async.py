@@ -10,11 +10,13 @@ import os
 import re
 import time
 
-import gemm_async_run as run
 import pytest
+import tvm
+from tvm.support.nvcc import compile_cuda
+
+import gemm_async_run as run
 from gemm_async_kernel import lower
 from generators import full_cases, quick_cases
-from tvm.support.nvcc import compile_cuda
 from warploom.layout.smem_matrix import SharedMatrix
 from warploom.target.swizzle import Major
 from warploom.target.wgmma import WGMMA_M
@@ -28,17 +30,14 @@ def compiled() -> list[tuple[str, str]]:
     """CUDA source and PTX of each case in ``COMPILED``."""
     source = lower(COMPILED).mod.imports[0].inspect_source()
     ptx = compile_cuda(source, target_format="ptx", arch="sm_90a", compiler="nvrtc").decode()
-    bodies = []
-    for i in range(len(COMPILED)):
-        in_source = re.search(rf"case_{i}_kernel\(.*?\n}}\n", source[_definition(source, i) :], re.S)
-        in_ptx = re.search(rf"\.entry case_{i}_kernel\(.*?\n}}\n", ptx, re.S)
-        bodies.append((in_source.group(), in_ptx.group()))
-    return bodies
+    names = [f"case_{i}_kernel" for i in range(len(COMPILED))]
+    return [(_body(source, name), _body(ptx, name)) for name in names]
 
 
-def _definition(source: str, i: int) -> int:
-    """Where kernel ``i`` is defined, after its declaration if there is one."""
-    return [m.start() for m in re.finditer(rf"case_{i}_kernel\(", source)][-1]
+def _body(text: str, function: str) -> str:
+    """The definition of ``function``, which follows its declaration, up to the closing brace."""
+    start = text.rindex(f"{function}(")
+    return text[start : text.index("\n}\n", start)]
 
 
 @pytest.mark.parametrize("index", range(len(COMPILED)), ids=[str(c) for c in COMPILED])
@@ -88,7 +87,7 @@ def results(request) -> dict[str, list[run.Outcome]]:
     full = os.environ.get("WARPLOOM_FULL") == "1"
     start = time.monotonic()
     outcomes = run.run_cases(full_cases() if full else quick_cases())
-    summary = run.summarise(outcomes, time.monotonic() - start)
+    summary = run.summarise(outcomes, time.monotonic() - start, tvm.cuda(0).device_name)
     if path := os.environ.get("WARPLOOM_SUMMARY"):
         run.write_summary(summary, path)
     with request.config.pluginmanager.getplugin("capturemanager").global_and_fixture_disabled():

@@ -5,6 +5,7 @@ import itertools
 import random
 
 import pytest
+
 from generators import ALL_WIDTHS, _draw, find_case, forms, full_cases, pairs, quick_cases
 from warploom.target.swizzle import Swizzle
 from warploom.target.wgmma import WGMMA_KINDS
@@ -44,9 +45,7 @@ def test_full_enumeration_has_every_form_and_every_width(full):
         expected = itertools.product([kind], [None, *forms(kind)], forms(kind))
         assert set(expected) <= stored
         widths = {
-            case.n
-            for case in full
-            if case.kind == kind and case.b_form.swizzle is Swizzle.B128
+            case.n for case in full if case.kind == kind and case.b_form.swizzle is Swizzle.B128
         }
         assert widths >= {n for n in ALL_WIDTHS if n <= 256} and max(widths) > 256
 
