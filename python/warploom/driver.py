@@ -34,18 +34,24 @@ class Driver:
         ``"system"``: the real driver; ``"no-device"``: the one of warploom; ``"none"``: neither.
     detail : str
         The library, or for ``"none"`` why there is none.
+    cuda_version : str
+        Newest version of CUDA that the system's driver supports, such as ``"13.0"``; else empty.
     """
 
     kind: str
     detail: str
+    cuda_version: str = ""
 
     def __post_init__(self) -> None:
         assert self.kind in ("system", "no-device", "none")
 
 
 def _open_system(environ: Mapping[str, str]) -> Driver:
-    ctypes.CDLL("libcuda.so.1", ctypes.RTLD_GLOBAL)
-    return Driver("system", "libcuda.so.1")
+    library = ctypes.CDLL("libcuda.so.1", ctypes.RTLD_GLOBAL)
+    version = ctypes.c_int(0)
+    library.cuDriverGetVersion(ctypes.byref(version))  # works without a device
+    major, rest = divmod(version.value, 1000)
+    return Driver("system", "libcuda.so.1", f"{major}.{rest // 10}")
 
 
 def _open_no_device(environ: Mapping[str, str]) -> Driver:

@@ -1,0 +1,290 @@
+"""``warploom doctor``: says what this installation consists of and what is wrong with it.
+
+Every check is a function that returns a :class:`Row`; none prints and none raises.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import importlib.metadata
+import os
+import platform
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from warploom._version import PIP_FIX, REQUIREMENTS, __version__, check_requirements
+from warploom.errors import ToolchainError
+from warploom.toolchain import Toolchain, find_toolchain, prepare_environment
+
+if TYPE_CHECKING:
+    from warploom.driver import Driver
+
+STATES = ("ok", "warn", "fail")
+
+#: Major version of CUDA that TVM's runtime is linked with.
+CUDA_MAJOR = 13
+
+
+@dataclass(frozen=True)
+class Row:
+    """The result of one check.
+
+    Attributes
+    ----------
+    name : str
+        What was checked.
+    state : str
+        ``"ok"``; ``"warn"``: work is possible without it; ``"fail"``: no kernel can be compiled.
+    finding : str
+        What was found.
+    fix : str
+        One sentence, unless all is well: what to do, or what does not work without it.
+    """
+
+    name: str
+    state: str
+    finding: str
+    fix: str = ""
+
+    def __post_init__(self) -> None:
+        assert self.state in STATES
+        assert (self.state == "ok") == (not self.fix), "a row has a fix if and only if it is not ok"
+
+
+@dataclass(frozen=True)
+class Device:
+    """A GPU, with its compute capability as in ``"9.0"``."""
+
+    name: str
+    compute_version: str
+
+
+def check_python() -> Row:
+    """Versions before 3.11 cannot install warploom, so that there is nothing to judge."""
+    return Row("python", "ok", f"{platform.python_version()} ({platform.machine()})")
+
+
+def check_distribution(
+    name: str,
+    needed: bool = True,
+    version_of: Callable[[str], str] = importlib.metadata.version,
+) -> Row:
+    """A distribution that is there; without it work is impossible if it is ``needed``."""
+    try:
+        return Row(name, "ok", version_of(name))
+    except importlib.metadata.PackageNotFoundError:
+        state = "fail" if needed else "warn"
+        return Row(name, state, "not installed", f"Run: pip install {name}")
+
+
+def check_tvm(version_of: Callable[[str], str] = importlib.metadata.version) -> Row:
+    """TVM and tvm_ffi of versions that work together with warploom."""
+    versions = []
+    for name in REQUIREMENTS:
+        try:
+            versions.append(f"{name} {version_of(name)}")
+        except importlib.metadata.PackageNotFoundError:
+            versions.append(f"no {name}")
+    try:
+        check_requirements(version_of)
+    except ToolchainError:
+        return Row("tvm", "fail", ", ".join(versions), f"Run: {PIP_FIX}")
+    return Row("tvm", "ok", ", ".join(versions))
+
+
+def check_native(load: Callable[[], object]) -> Row:
+    """The native library is built, loads and has the version of the package."""
+    try:
+        load()
+    except ToolchainError as error:
+        return Row("native library", "fail", "not usable", str(error))
+    return Row("native library", "ok", "built")
+
+
+def check_compiler(toolchain: Toolchain) -> Row:
+    """The compiler that TVM calls exists and is of the major version that the headers have."""
+    if toolchain.mode not in ("nvrtc", "nvcc"):
+        return Row(
+            "compiler",
+            "fail",
+            f"TVM_CUDA_COMPILE_MODE={toolchain.mode}",
+            "Unset TVM_CUDA_COMPILE_MODE or set it to nvrtc or nvcc.",
+        )
+    if toolchain.compiler is None:
+        fix = {
+            "nvrtc": "Run: pip install 'cuda-python>=13.0,<14' 'nvidia-cuda-nvrtc>=13.0,<14'",
+            "nvcc": "Unset TVM_CUDA_COMPILE_MODE to compile with NVRTC, or put nvcc on PATH.",
+        }[toolchain.mode]
+        return Row("compiler", "fail", f"no {toolchain.mode}", fix)
+    return Row("compiler", "ok", str(toolchain.compiler))
+
+
+def check_headers(toolchain: Toolchain) -> Row:
+    """The CUDA headers that NVRTC needs, of its own major version."""
+    if toolchain.mode == "nvcc":
+        return Row("headers", "ok", "those of nvcc")
+    if toolchain.headers is None:
+        return Row(
+            "headers",
+            "fail",
+            "TVM finds none",
+            "Unset CUDA_PATH and run: pip install 'nvidia-cuda-runtime>=13.0,<14' "
+            "'nvidia-cuda-cccl>=13.0,<14'",
+        )
+    headers = toolchain.headers
+    finding = f"CUDA {headers.version}, CCCL {headers.cccl_version} ({headers.runtime})"
+    compiler = toolchain.compiler
+    if compiler and compiler.version.split(".")[0] != headers.version.split(".")[0]:
+        return Row(
+            "headers",
+            "warn",
+            finding,
+            f"NVRTC is {compiler.version}; unset CUDA_PATH, or set it to a toolkit of CUDA "
+            f"{compiler.version.split('.')[0]}.",
+        )
+    return Row("headers", "ok", finding)
+
+
+def check_optional_tool(toolchain: Toolchain, name: str, without: str) -> Row:
+    """A tool that is only needed for some things; ``without`` says for what."""
+    tool = getattr(toolchain, name)
+    if tool is None:
+        return Row(name, "warn", "not found", without)
+    return Row(name, "ok", f"{tool.version} ({tool.path})")
+
+
+def check_driver(driver: Driver | None) -> Row:
+    """The CUDA driver, or what stands in its place."""
+    if driver is None or driver.kind == "none":
+        reason = driver.detail if driver else "TVM has no compiler in it"
+        return Row(
+            "driver",
+            "fail",
+            f"none: {reason}",
+            "Without it TVM keeps CUDA source and compiles nothing; install an NVIDIA driver, or "
+            "build warploom's native library and unset WARPLOOM_NO_DRIVER_STUB.",
+        )
+    if driver.kind == "no-device":
+        return Row(
+            "driver",
+            "warn",
+            "none; warploom's driver without devices is loaded",
+            "Kernels can be compiled but not run; install an NVIDIA driver to run them.",
+        )
+    finding = f"{driver.detail}, CUDA {driver.cuda_version}"
+    if int(driver.cuda_version.split(".")[0]) < CUDA_MAJOR:
+        return Row(
+            "driver",
+            "warn",
+            finding,
+            f"TVM's CUDA runtime is of version {CUDA_MAJOR} and finds no GPU with this driver; "
+            f"install a driver of CUDA {CUDA_MAJOR} or later.",
+        )
+    return Row("driver", "ok", finding)
+
+
+def check_device(device: Device | None) -> Row:
+    """A GPU that has the instructions that warploom uses."""
+    if device is None:
+        return Row(
+            "GPU",
+            "warn",
+            "none",
+            'Kernels can be compiled, with the target {"kind": "cuda", "arch": "sm_90a"}, but not '
+            "run.",
+        )
+    finding = f"{device.name}, compute capability {device.compute_version}"
+    if device.compute_version != "9.0":
+        return Row("GPU", "warn", finding, "warploom's kernels run on 9.0 (H100, H200, GH200).")
+    return Row("GPU", "ok", f"{finding}, arch sm_90a")
+
+
+def check_emulator() -> Row:
+    """This version has none."""
+    return Row("emulator", "warn", "not built", "Without a GPU kernels cannot be executed.")
+
+
+def find_device() -> Device | None:
+    """The GPU that TVM sees first, or None."""
+    import tvm
+
+    device = tvm.cuda(0)
+    if not device.exist:
+        return None
+    return Device(str(device.device_name), str(device.compute_version))
+
+
+def _start_tvm() -> tuple[Driver | None, Device | None]:
+    """Register with TVM and look for a GPU; a failure is the business of other rows."""
+    from warploom import plugin
+
+    return plugin.register(), find_device()
+
+
+def examine(environ: Mapping[str, str] = os.environ) -> list[Row]:
+    """All checks, on this machine."""
+    from warploom import native
+
+    tvm = check_tvm()
+    rows = [check_python(), Row("warploom", "ok", __version__), tvm]
+    rows += [check_distribution(name) for name in ("numpy", "cuda-bindings")]
+    rows += [check_distribution(name, needed=False) for name in ("xgboost", "psutil")]
+    rows.append(check_native(native.library))
+    prepare_environment()
+    toolchain = find_toolchain(environ)
+    rows += [check_compiler(toolchain), check_headers(toolchain)]
+    rows += [
+        check_optional_tool(toolchain, "nvcc", "Not needed; NVRTC compiles."),
+        check_optional_tool(
+            toolchain, "nvdisasm", "SASS cannot be listed; run: pip install nvidia-cuda-nvdisasm"
+        ),
+    ]
+    if tvm.state == "ok":
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            driver, device = _start_tvm()
+        rows += [check_driver(driver), check_device(device)]
+    rows.append(check_emulator())
+    return rows
+
+
+def exit_status(rows: Sequence[Row]) -> int:
+    """0 if kernels can be compiled, 1 if not."""
+    return int(any(row.state == "fail" for row in rows))
+
+
+def render(rows: Sequence[Row]) -> None:
+    """Print the rows as a table, and one sentence that sums them up."""
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    colours = {"ok": "green", "warn": "yellow", "fail": "bold red"}
+    table = Table(box=None, pad_edge=False, show_header=False)
+    for _ in range(3):
+        table.add_column(overflow="fold")
+    for row in rows:
+        # Text objects, since rich would read "[...]" in a path as markup.
+        table.add_row(Text(row.state, style=colours[row.state]), row.name, Text(row.finding))
+        if row.fix:
+            table.add_row("", "", Text(row.fix, style="italic"))
+    console = Console()
+    console.print(table)
+    failed = [row.name for row in rows if row.state == "fail"]
+    verdict = f"Cannot work: {', '.join(failed)}." if failed else "Kernels can be compiled."
+    console.print(verdict, style="bold")
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Entry of ``warploom doctor``."""
+    parser = argparse.ArgumentParser(
+        prog="warploom doctor",
+        description="Check this installation; the exit status is 0 if kernels can be compiled.",
+    )
+    parser.parse_args(arguments)
+    rows = examine()
+    render(rows)
+    return exit_status(rows)
