@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import importlib
 
-from warploom import driver, toolchain
+from warploom import codegen, driver, toolchain
 from warploom._version import check_requirements
 
 #: Modules of ``warploom.ops`` whose table ``SCHEDULES`` is registered.
@@ -47,6 +47,7 @@ def _register_once() -> driver.Driver | None:
     loaded = driver.load_cuda_runtime()
     _register_instructions()
     _register_schedules()
+    _register_codegen(loaded)
     return loaded
 
 
@@ -80,3 +81,11 @@ def _register_schedules() -> None:
             when=[predicate(name, function) for name, function in schedule.when],
         )(schedule.impl)
     tvm_ffi.register_global_func("tirx.f_op_dispatcher", dispatch, override=True)
+
+
+def _register_codegen(loaded: driver.Driver) -> None:
+    import tvm_ffi
+
+    stock = tvm_ffi.get_global_func("target.build.cuda")
+    build = codegen.make_build_cuda(stock, loaded)
+    tvm_ffi.register_global_func("target.build.cuda", build, override=True)
