@@ -1,0 +1,101 @@
+"""The replacement of TVM's ``tvm_callback_cuda_compile``: cached, and with the compiler's log."""
+
+from __future__ import annotations
+
+import contextlib
+import contextvars
+import os
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from warploom.compiler.cache import CubinCache
+from warploom.compiler.cache_key import cache_key
+from warploom.compiler.invoke import Output, Request, compile_request, current_request
+
+
+@dataclass(frozen=True)
+class Compilation:
+    """One request, its result, and how it was served.
+
+    Attributes
+    ----------
+    request : Request
+    output : Output
+        From the cache, ``output.seconds`` is the time that the first compilation took.
+    seconds : float
+        Time that serving the request took now.
+    cached : bool
+        Whether no compiler ran.
+    """
+
+    request: Request
+    output: Output
+    seconds: float
+    cached: bool
+
+
+_observers: contextvars.ContextVar[tuple[list[Compilation], ...]] = contextvars.ContextVar(
+    "warploom_compilations", default=()
+)
+
+
+def cuda_compile(code: str) -> bytes:
+    """Compile CUDA source as stock TVM does, from the cache if it has been compiled before.
+
+    Registered by :mod:`warploom.plugin` as ``tvm_callback_cuda_compile``.
+
+    Parameters
+    ----------
+    code : str
+        CUDA source that TVM generated.
+
+    Returns
+    -------
+    bytes
+        A cubin, or a fatbin if ``TVM_CUDA_COMPILE_MODE=nvcc``.
+
+    Raises
+    ------
+    RuntimeError, ValueError
+        By stock TVM: a compiler error, a missing compiler, a missing architecture.
+    """
+    return compile_cached(current_request(str(code))).output.binary
+
+
+def compile_cached(request: Request, environ: Mapping[str, str] = os.environ) -> Compilation:
+    """Serve a request from the cache or by compiling, and tell the observers.
+
+    The current target must be the one that the request was made under.
+    """
+    start = time.perf_counter()
+    cache = CubinCache.from_environment(environ)
+    key = cache_key(request, environ) if cache is not None and not _dumps_sources() else None
+    output = cache.get(key) if key is not None else None
+    cached = output is not None
+    if output is None:
+        output = compile_request(request, environ)
+        if key is not None:
+            cache.put(key, output)
+    compilation = Compilation(request, output, time.perf_counter() - start, cached)
+    for observer in _observers.get():
+        observer.append(compilation)
+    return compilation
+
+
+@contextlib.contextmanager
+def observe_compilations() -> Iterator[list[Compilation]]:
+    """Collect every compilation that this thread makes inside the ``with`` block."""
+    compilations: list[Compilation] = []
+    token = _observers.set((*_observers.get(), compilations))
+    try:
+        yield compilations
+    finally:
+        _observers.reset(token)
+
+
+def _dumps_sources() -> bool:
+    """Whether the current PassContext wants intermediate files, which only a compiler writes."""
+    import tvm
+
+    return "cuda.kernels_output_dir" in tvm.transform.PassContext.current().config
