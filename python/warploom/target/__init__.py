@@ -1,0 +1,37 @@
+"""Facts of the supported architectures, as frozen data that proves itself at import.
+
+Nothing here imports TVM until :func:`cuda_target` or :func:`target_from_device` builds a target.
+"""
+
+from warploom.target.arch import ARCHS, GPUS, SM90A, SM100A, Arch, Gpu
+from warploom.target.swizzle import Major, Swizzle
+from warploom.target.tcgen05 import TCGEN05_KINDS, Tcgen05Kind, tcgen05_kinds
+from warploom.target.tma import TMA, box_bytes, box_error, shared_align, tensor_error
+from warploom.target.tvm_target import arch_of, cuda_target, target_from_device
+from warploom.target.wgmma import WGMMA_KINDS, WGMMA_M, WgmmaKind, wgmma_kind
+
+__all__ = [
+    "ARCHS",
+    "GPUS",
+    "SM90A",
+    "SM100A",
+    "TCGEN05_KINDS",
+    "TMA",
+    "WGMMA_KINDS",
+    "WGMMA_M",
+    "Arch",
+    "Gpu",
+    "Major",
+    "Swizzle",
+    "Tcgen05Kind",
+    "WgmmaKind",
+    "arch_of",
+    "box_bytes",
+    "box_error",
+    "cuda_target",
+    "shared_align",
+    "target_from_device",
+    "tcgen05_kinds",
+    "tensor_error",
+    "wgmma_kind",
+]

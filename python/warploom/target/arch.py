@@ -1,0 +1,158 @@
+"""Limits of the supported architectures and the GPUs that have them.
+
+Everything that plans a kernel (tiles, pipeline stages, warp roles, clusters, tensor memory) reads
+its limits here. Sources: CUDA C++ Programming Guide, "Compute Capabilities" (limits of a block and
+of a multiprocessor); PTX ISA, at the sections that the attributes name.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from warploom.errors import IllegalCombination
+
+
+@dataclass(frozen=True)
+class RegisterRange:
+    """What ``setmaxnreg`` takes (PTX ISA, "setmaxnreg"): multiples of ``step`` in a range."""
+
+    low: int
+    high: int
+    step: int
+
+    def __post_init__(self) -> None:
+        assert 0 < self.low < self.high and self.low % self.step == self.high % self.step == 0
+
+    def check(self, registers: int) -> None:
+        """Raise :class:`IllegalCombination` if ``setmaxnreg`` cannot set ``registers``."""
+        if not self.low <= registers <= self.high or registers % self.step:
+            raise IllegalCombination(
+                f"setmaxnreg: {registers} registers are not possible; allowed are multiples of "
+                f"{self.step} from {self.low} to {self.high}."
+            )
+
+
+@dataclass(frozen=True)
+class TensorMemory:
+    """Tensor memory of one multiprocessor (PTX ISA, "Tensor Memory Addressing").
+
+    Attributes
+    ----------
+    lanes, columns : int
+        Its two dimensions; a cell has 32 bits.
+    allocation : int
+        Fewest columns that ``tcgen05.alloc`` gives; it gives powers of two.
+    """
+
+    lanes: int = 128
+    columns: int = 512
+    allocation: int = 32
+
+    def __post_init__(self) -> None:
+        assert self.lanes == 4 * 32, "each warp of a warpgroup reaches 32 lanes"
+        assert self.columns & (self.columns - 1) == 0 and self.columns % self.allocation == 0
+
+
+@dataclass(frozen=True)
+class Arch:
+    """One architecture, as TVM's ``arch`` attribute and ``nvcc -arch`` name it.
+
+    Attributes
+    ----------
+    name : str
+        With the suffix ``a``: wgmma, tcgen05 and setmaxnreg exist only there.
+    compute_capability : tuple of int
+        Major and minor version that a device reports.
+    shared_bytes_per_sm, shared_bytes_per_block : int
+        Shared memory in bytes; a block may have that much if it opts in (TVM does so for dynamic
+        shared memory), and the system keeps the difference for itself.
+    static_shared_bytes : int
+        Shared memory of a block without opting in.
+    registers_per_sm, registers_per_thread : int
+        32-bit registers.
+    threads_per_sm, threads_per_block, blocks_per_sm : int
+        Most that can be resident.
+    portable_cluster, largest_cluster : int
+        Blocks of a thread block cluster that every device grants, and that
+        ``cudaFuncAttributeNonPortableClusterSizeAllowed`` may give.
+    named_barriers : int
+        Barriers of ``bar.sync``; 0 is that of ``__syncthreads`` (PTX ISA, "barrier").
+    mbarrier_arrivals, mbarrier_bytes : int
+        Largest arrival count and tx-count (PTX ISA, "Contents of the mbarrier object").
+    setmaxnreg : RegisterRange
+        Registers that a warpgroup may take or give back.
+    tensor_memory : TensorMemory or None
+        None where the accumulators are registers.
+    warp, warpgroup : int
+        Threads; a warpgroup is four warps whose first has a number divisible by four.
+    """
+
+    name: str
+    compute_capability: tuple[int, int]
+    tensor_memory: TensorMemory | None
+    shared_bytes_per_sm: int = 228 * 1024
+    shared_bytes_per_block: int = 227 * 1024
+    static_shared_bytes: int = 48 * 1024
+    registers_per_sm: int = 64 * 1024
+    registers_per_thread: int = 255
+    threads_per_sm: int = 2048
+    threads_per_block: int = 1024
+    blocks_per_sm: int = 32
+    portable_cluster: int = 8
+    largest_cluster: int = 16
+    named_barriers: int = 16
+    mbarrier_arrivals: int = (1 << 20) - 1
+    mbarrier_bytes: int = (1 << 20) - 1
+    setmaxnreg: RegisterRange = RegisterRange(24, 256, 8)
+    warp: int = 32
+    warpgroup: int = 128
+
+    def __post_init__(self) -> None:
+        major, minor = self.compute_capability
+        assert self.name == f"sm_{major}{minor}a"
+        assert self.static_shared_bytes < self.shared_bytes_per_block < self.shared_bytes_per_sm
+        assert self.threads_per_block <= self.threads_per_sm
+        assert self.threads_per_sm * 32 == self.registers_per_sm, "full occupancy is 32 registers"
+        assert self.portable_cluster < self.largest_cluster
+        assert self.warpgroup == 4 * self.warp and self.threads_per_block % self.warpgroup == 0
+
+    def check_cluster(self, blocks: int, portable: bool = True) -> None:
+        """Raise :class:`IllegalCombination` if no cluster of ``blocks`` blocks can be launched."""
+        most = self.portable_cluster if portable else self.largest_cluster
+        if not 1 <= blocks <= most or blocks & (blocks - 1):
+            kind = "portable" if portable else "non-portable"
+            raise IllegalCombination(
+                f"{self.name}: a cluster of {blocks} blocks is not possible; allowed are powers "
+                f"of two up to {most} ({kind})."
+            )
+
+
+SM90A = Arch("sm_90a", (9, 0), tensor_memory=None)
+SM100A = Arch("sm_100a", (10, 0), tensor_memory=TensorMemory())
+
+ARCHS: dict[str, Arch] = {arch.name: arch for arch in (SM90A, SM100A)}
+
+
+@dataclass(frozen=True)
+class Gpu:
+    """A product: the name that users say, its architecture and its multiprocessors."""
+
+    name: str
+    arch: Arch
+    sms: int
+
+    def __post_init__(self) -> None:
+        # Multiprocessors come in pairs (TPCs), of which products disable some.
+        assert self.sms % 2 == 0 and 100 < self.sms < 160
+
+
+#: Multiprocessors according to NVIDIA's data sheets; ``h100`` and ``h200`` are the SXM modules.
+GPUS: dict[str, Gpu] = {
+    gpu.name: gpu
+    for gpu in (
+        Gpu("h100", SM90A, 132),
+        Gpu("h100-pcie", SM90A, 114),
+        Gpu("h200", SM90A, 132),
+        Gpu("b200", SM100A, 148),
+    )
+}

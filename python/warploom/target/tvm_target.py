@@ -1,0 +1,112 @@
+"""``tvm.target.Target`` of the supported GPUs, and back to their facts."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from warploom.errors import IllegalCombination
+from warploom.target.arch import ARCHS, GPUS, Arch
+
+if TYPE_CHECKING:
+    from tvm.runtime import Device
+    from tvm.target import Target
+
+
+def _target(arch: Arch, **attributes: Any) -> Target:
+    from tvm.target import Target
+
+    config = {
+        "kind": "cuda",
+        "keys": ["cuda", "gpu"],
+        "arch": arch.name,
+        # TVM means the memory of a block that does not opt in to more, as do its own tags.
+        "max_shared_memory_per_block": arch.static_shared_bytes,
+        "max_threads_per_block": arch.threads_per_block,
+        "max_num_threads": arch.threads_per_block,
+        "thread_warp_size": arch.warp,
+        "registers_per_block": arch.registers_per_sm,
+    }
+    return Target({**config, **attributes})
+
+
+def cuda_target(name: str) -> Target:
+    """The target for a GPU or an architecture.
+
+    Parameters
+    ----------
+    name : str
+        A GPU (``h100``, ``h100-pcie``, ``h200``, ``b200``) or an architecture (``sm_90a``,
+        ``sm_100a``), in any case.
+
+    Raises
+    ------
+    IllegalCombination
+        For any other name. ``sm_90`` is one of them: it has neither wgmma nor setmaxnreg.
+
+    Examples
+    --------
+    >>> str(cuda_target("h200").attrs["arch"])
+    'sm_90a'
+    """
+    key = name.lower()
+    arch = GPUS[key].arch if key in GPUS else ARCHS.get(key)
+    if arch is None:
+        hint = f"; did you mean {key}a, which has the tensor cores" if f"{key}a" in ARCHS else ""
+        raise IllegalCombination(
+            f"No target for {name!r}; allowed are {', '.join([*GPUS, *ARCHS])}{hint}."
+        )
+    return _target(arch)
+
+
+def target_from_device(device: Device | None = None) -> Target:
+    """The target of a live device; ``tvm.target.Target.from_device`` would say ``sm_90``.
+
+    Parameters
+    ----------
+    device : tvm.runtime.Device, optional
+        By default ``tvm.cuda(0)``.
+
+    Raises
+    ------
+    IllegalCombination
+        If there is no such device or its architecture is not supported.
+    """
+    if device is None:
+        import tvm
+
+        device = tvm.cuda(0)
+    if not device.exist:
+        raise IllegalCombination(
+            f"There is no device {device}; name a target with cuda_target('h100') instead."
+        )
+    version = str(device.compute_version)
+    for arch in ARCHS.values():
+        if version == "{}.{}".format(*arch.compute_capability):
+            return _target(
+                arch,
+                max_shared_memory_per_block=int(device.max_shared_memory_per_block),
+                l2_cache_size_bytes=int(device.l2_cache_size_bytes),
+            )
+    allowed = ", ".join("{}.{} ({})".format(*a.compute_capability, a.name) for a in ARCHS.values())
+    raise IllegalCombination(
+        f"{device.device_name} has compute capability {version}; supported are {allowed}."
+    )
+
+
+def arch_of(target: Target) -> Arch:
+    """The facts of a target's architecture.
+
+    Raises
+    ------
+    IllegalCombination
+        If the target is not CUDA, or its ``arch`` is none that :func:`cuda_target` gives.
+    """
+    kind, name = str(target.kind.name), str(target.attrs.get("arch", ""))
+    if kind != "cuda":
+        raise IllegalCombination(f"The target's kind is {kind!r}, warploom needs 'cuda'.")
+    if name not in ARCHS:
+        raise IllegalCombination(
+            f"The target's arch is {name!r}, warploom supports {', '.join(ARCHS)}; "
+            "use warploom.target.cuda_target('h100')."
+        )
+    return ARCHS[name]
