@@ -1,0 +1,122 @@
+"""One kernel: resources, instructions, and what its author has to repair."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from warploom.compiler.cubin import KernelInfo
+from warploom.compiler.ptxas_log import Advice, KernelResources, PtxasLog
+
+
+class ProblemKind(enum.Enum):
+    """Why a kernel is slower than its source promises."""
+
+    SPILL = "spill"
+    LOCAL_MEMORY = "local memory"
+    WGMMA_SERIALISED = "wgmma serialised"
+    SETMAXNREG_IGNORED = "setmaxnreg ignored"
+
+
+@dataclass(frozen=True)
+class Problem:
+    """Something to repair.
+
+    Attributes
+    ----------
+    kernel : str or None
+        None if the compiler does not say which kernel of the module it means.
+    kind : ProblemKind
+    text : str
+        One sentence: what was seen and what helps, or the compiler's own words.
+    """
+
+    kernel: str | None
+    kind: ProblemKind
+    text: str
+
+    def __str__(self) -> str:
+        return f"{self.kernel or 'module'}: {self.kind.value}: {self.text}"
+
+
+#: Words of numbered advice of ptxas -> what it costs. A wait or an arrive that ptxas puts in
+#: stops the wgmma pipeline as well: an accumulator is touched too early, or a fence is missing.
+_ADVICE_KINDS = {
+    "'setmaxnreg' ignored": ProblemKind.SETMAXNREG_IGNORED,
+    "instructions are serialized": ProblemKind.WGMMA_SERIALISED,
+    "is injected": ProblemKind.WGMMA_SERIALISED,
+}
+
+
+@dataclass(frozen=True)
+class KernelReport:
+    """Facts of one kernel from the binary, from the compiler's log and from TVM.
+
+    Attributes
+    ----------
+    info : KernelInfo
+        From the binary.
+    dynamic_shared_bytes : int or None
+        Dynamic shared memory of a CTA that TVM asks for at launch; None if it is not known (a
+        module that was compiled elsewhere) or depends on the arguments.
+    spill_store_bytes, spill_load_bytes : int or None
+        From the log; None without one.
+    sass : mapping of str to int, or None
+        Occurrences of each opcode; None without nvdisasm.
+    """
+
+    info: KernelInfo
+    dynamic_shared_bytes: int | None
+    spill_store_bytes: int | None
+    spill_load_bytes: int | None
+    sass: Mapping[str, int] | None
+
+    @property
+    def name(self) -> str:
+        """The kernel's symbol."""
+        return self.info.name
+
+    def problems(self) -> tuple[Problem, ...]:
+        """What this kernel's own numbers show."""
+        spilled = (self.spill_store_bytes or 0) + (self.spill_load_bytes or 0)
+        if spilled:
+            text = (
+                f"{self.spill_store_bytes} bytes stored and {self.spill_load_bytes} bytes loaded "
+                f"a thread at {self.info.registers} registers; use smaller tiles, more "
+                "warpgroups, or a larger register limit."
+            )
+            return (Problem(self.name, ProblemKind.SPILL, text),)
+        if self.info.stack_bytes:
+            text = (
+                f"{self.info.stack_bytes} bytes a thread; index arrays in registers by constants "
+                "(unroll the loop), and do not take their address."
+            )
+            return (Problem(self.name, ProblemKind.LOCAL_MEMORY, text),)
+        return ()
+
+
+def report_kernel(
+    info: KernelInfo,
+    log: PtxasLog | None,
+    sass: Mapping[str, Mapping[str, int]] | None,
+    dynamic_shared: Mapping[str, int | None],
+) -> KernelReport:
+    """Put together what the sources say about the kernel of ``info``."""
+    logged: dict[str, KernelResources] = {k.name: k for k in log.kernels} if log else {}
+    resources = logged.get(info.name)
+    return KernelReport(
+        info=info,
+        dynamic_shared_bytes=dynamic_shared.get(info.name),
+        spill_store_bytes=resources.spill_store_bytes if resources else None,
+        spill_load_bytes=resources.spill_load_bytes if resources else None,
+        sass=sass.get(info.name, {}) if sass is not None else None,
+    )
+
+
+def advice_problem(advice: Advice) -> Problem | None:
+    """The problem that a piece of advice reports; None if it costs nothing."""
+    for words, kind in _ADVICE_KINDS.items():
+        if words in advice.text:
+            return Problem(advice.function, kind, f"{advice.text} ({advice.code})")
+    return None

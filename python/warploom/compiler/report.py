@@ -1,0 +1,186 @@
+"""``compile_report``: what became of a program on its way to machine code."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from warploom.compiler import sass
+from warploom.compiler.callback import Compilation, compile_cached
+from warploom.compiler.cubin import read_kernels
+from warploom.compiler.invoke import current_request
+from warploom.compiler.kernel_report import KernelReport, Problem, advice_problem, report_kernel
+from warploom.compiler.lowering import observe
+from warploom.compiler.ptxas_log import parse
+from warploom.errors import WarploomError
+
+if TYPE_CHECKING:
+    import tvm
+
+
+@dataclass(frozen=True)
+class Stage:
+    """A step of the compilation and its wall-clock seconds.
+
+    ``cached`` means that the result came from the cache; ``seconds`` is then what the step took
+    when it really ran.
+    """
+
+    name: str
+    seconds: float
+    cached: bool = False
+
+
+@dataclass(frozen=True)
+class CompileReport:
+    """Everything known about the kernels of a module.
+
+    Attributes
+    ----------
+    arch : str or None
+        Such as ``"sm_90a"``; None if only a binary was given.
+    stages : tuple of Stage
+        In order; without the TVM stages if a compiled module was given.
+    kernels : tuple of KernelReport
+    problems : tuple of Problem
+        What a person has to repair; empty for a good module.
+    """
+
+    arch: str | None
+    stages: tuple[Stage, ...]
+    kernels: tuple[KernelReport, ...]
+    problems: tuple[Problem, ...]
+
+    def __str__(self) -> str:
+        from warploom.compiler.report_text import render
+
+        return render(self)
+
+
+def compile_report(
+    mod: tvm.IRModule | tvm.tirx.PrimFunc | tvm.runtime.Executable | tvm.runtime.Module,
+    target: str | Mapping[str, Any] | tvm.target.Target | None = None,
+) -> CompileReport:
+    """Report on the kernels of a program; needs neither a GPU nor a driver.
+
+    Parameters
+    ----------
+    mod : IRModule, PrimFunc, Executable or runtime.Module
+        A program is compiled, and its stages are timed. A compiled module is reported on by its
+        CUDA source, which the cache of compilations usually knows.
+    target : Target, str or dict, optional
+        By default the current one. Required with ``arch``, for instance
+        ``{"kind": "cuda", "arch": "sm_90a"}``.
+
+    Returns
+    -------
+    CompileReport
+        ``str()`` of it is a table; ``problems`` lists what has to be repaired.
+
+    Raises
+    ------
+    WarploomError
+        If the module has no CUDA kernels, is of another type, or the target has no ``arch``.
+    RuntimeError
+        By TVM, if compilation fails.
+    """
+    import tvm
+
+    with _cuda_target(target) as current:
+        if isinstance(mod, tvm.IRModule | tvm.tirx.PrimFunc):
+            return _report_program(mod, current)
+        sources = list(_cuda_sources(getattr(mod, "mod", mod)))
+        if not sources:
+            raise WarploomError(
+                f"compile_report: the {type(mod).__name__} has no CUDA kernels; compile it for a "
+                "CUDA target first."
+            )
+        compilations = [compile_cached(current_request(source, "cubin")) for source in sources]
+        return _assemble((), compilations, {})
+
+
+def report_binary(cubin: bytes, disassemble: bool = True) -> CompileReport:
+    """Report on a cubin alone: without a log, spills only show as local memory.
+
+    Raises
+    ------
+    WarploomError
+        If it is not a cubin.
+    """
+    counts = sass.histogram(sass.listing(cubin)) if disassemble and sass.disassembler() else None
+    kernels = tuple(report_kernel(info, None, counts, {}) for info in read_kernels(cubin))
+    return CompileReport(None, (), kernels, tuple(_problems_of(kernels)))
+
+
+def _cuda_target(target: Any) -> tvm.target.Target:
+    import tvm
+
+    if target is None:
+        target = tvm.target.Target.current(allow_none=True)
+    elif not isinstance(target, tvm.target.Target):
+        target = tvm.target.Target(target)
+    if target is None or str(target.kind.name) != "cuda" or not target.attrs.get("arch"):
+        raise WarploomError(
+            f"compile_report: the target is {target} but must be a CUDA target with an arch; pass "
+            'target={"kind": "cuda", "arch": "sm_90a"}.'
+        )
+    return target
+
+
+def _report_program(program: Any, target: tvm.target.Target) -> CompileReport:
+    import tvm
+
+    if isinstance(program, tvm.tirx.PrimFunc):
+        program = tvm.IRModule({"main": program})
+    tirx_only = not any("s_tir" in (f.attrs or {}) for f in program.functions.values())
+    pipeline = {"tir_pipeline": "tirx"} if tirx_only else {}
+    lowered = observe(lambda: tvm.compile(program, target, **pipeline))
+    compilations = [c for c in lowered.compilations if c.request.format == "cubin"]
+    if not compilations:
+        # TVM did not compile (no driver), or made fatbins, in which the cubins are compressed.
+        sources = _cuda_sources(lowered.executable.mod)
+        compilations = [compile_cached(current_request(source, "cubin")) for source in sources]
+    if not compilations:
+        raise WarploomError("compile_report: the program has no CUDA kernels.")
+    stages = (Stage("lower", lowered.lower_seconds), Stage("codegen", lowered.codegen_seconds))
+    return _assemble(stages, compilations, lowered.dynamic_shared)
+
+
+def _cuda_sources(module: Any) -> Iterator[str]:
+    """CUDA source of every kernel module that ``module`` contains."""
+    if str(getattr(module, "kind", "")) == "cuda":
+        yield str(module.inspect_source())
+    for imported in getattr(module, "imports", ()):
+        yield from _cuda_sources(imported)
+
+
+def _assemble(
+    stages: tuple[Stage, ...],
+    compilations: list[Compilation],
+    dynamic_shared: Mapping[str, int | None],
+) -> CompileReport:
+    kernels: list[KernelReport] = []
+    problems: list[Problem] = []
+    for compilation in compilations:
+        log = parse(compilation.output.log)
+        binary = compilation.output.binary
+        counts = sass.histogram(sass.listing(binary)) if sass.disassembler() else None
+        kernels += [report_kernel(k, log, counts, dynamic_shared) for k in read_kernels(binary)]
+        problems += [problem for item in log.advice if (problem := advice_problem(item))]
+    compiler = Stage(
+        compilations[0].request.mode,
+        sum(compilation.output.seconds for compilation in compilations),
+        all(compilation.cached for compilation in compilations),
+    )
+    return CompileReport(
+        arch=compilations[0].request.arch,
+        stages=(*stages, compiler),
+        kernels=tuple(kernels),
+        problems=(*problems, *_problems_of(kernels)),
+    )
+
+
+def _problems_of(kernels: list[KernelReport] | tuple[KernelReport, ...]) -> Iterator[Problem]:
+    for kernel in kernels:
+        yield from kernel.problems()

@@ -1,0 +1,72 @@
+"""A compile report as plain text."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from warploom.compiler.kernel_report import KernelReport
+    from warploom.compiler.report import CompileReport
+
+#: Prefixes of the opcodes that tell how a tensor-core kernel moves and computes; local memory
+#: (LDL, STL) is here because it should be absent.
+NOTABLE = (
+    "HGMMA", "QGMMA", "IGMMA", "HMMA", "WARPGROUP", "UTMA", "UBLKCP", "SYNCS", "STSM", "LDSM",
+    "LDGSTS", "USETMAXREG", "LDL", "STL",
+)  # fmt: skip
+
+_UNKNOWN = "?"
+
+
+def render(report: CompileReport) -> str:
+    """Stages on one line, a table of kernels, their notable instructions, then the problems."""
+    lines = []
+    if report.stages:
+        parts = [
+            f"{stage.name} {stage.seconds:.2f} s{' (cached)' if stage.cached else ''}"
+            for stage in report.stages
+        ]
+        lines.append(f"{report.arch}: {', '.join(parts)}")
+    header = ("kernel", "registers", "shared", "dynamic", "local", "spills st/ld", "barriers",
+              "threads", "instructions")  # fmt: skip
+    rows = [header, *(_row(kernel) for kernel in report.kernels)]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for row in rows:
+        first = row[0].ljust(widths[0])
+        rest = (cell.rjust(width) for cell, width in zip(row[1:], widths[1:], strict=True))
+        lines.append("  ".join((first, *rest)))
+    lines += _instructions(report)
+    lines.append("problems:" if report.problems else "problems: none found")
+    lines += [f"  {problem}" for problem in report.problems]
+    return "\n".join(lines)
+
+
+def _row(kernel: KernelReport) -> tuple[str, ...]:
+    info = kernel.info
+    spills = (kernel.spill_store_bytes, kernel.spill_load_bytes)
+    return (
+        kernel.name,
+        str(info.registers),
+        f"{info.shared_bytes} B",
+        f"{_number(kernel.dynamic_shared_bytes)} B",
+        f"{info.stack_bytes} B",
+        "/".join(map(_number, spills)) + " B",
+        str(info.barriers),
+        str(info.max_threads or "any"),
+        str(info.instructions),
+    )
+
+
+def _number(value: int | None) -> str:
+    return _UNKNOWN if value is None else str(value)
+
+
+def _instructions(report: CompileReport) -> Iterator[str]:
+    for kernel in report.kernels:
+        if kernel.sass is None:
+            yield f"{kernel.name}: no instruction counts, because nvdisasm was not found"
+            continue
+        notable = {op: n for op, n in sorted(kernel.sass.items()) if op.startswith(NOTABLE)}
+        if notable:
+            yield f"{kernel.name}: " + ", ".join(f"{op} {n}" for op, n in notable.items())
