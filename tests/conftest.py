@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 import zlib
+from collections.abc import Callable
 
 import hypothesis
 import numpy as np
@@ -52,3 +55,22 @@ def rng(request: pytest.FixtureRequest) -> np.random.Generator:
     seed = BASE_SEED + zlib.crc32(request.node.nodeid.encode())
     print(f"seed {seed} (WARPLOOM_TEST_SEED={BASE_SEED})")
     return np.random.default_rng(seed)
+
+
+@pytest.fixture
+def run_python(tmp_path) -> Callable[..., subprocess.CompletedProcess]:
+    """``run_python(code, NAME=value, ...)`` runs code in a new process, from a file.
+
+    Keyword arguments change its environment; the value None removes a variable.
+    """
+
+    def run(code: str, **changes: str | None) -> subprocess.CompletedProcess:
+        script = tmp_path / "script.py"
+        script.write_text(code)
+        environ = {key: value for key, value in os.environ.items() if key not in changes}
+        environ |= {key: value for key, value in changes.items() if value is not None}
+        return subprocess.run(
+            [sys.executable, str(script)], env=environ, capture_output=True, text=True, timeout=300
+        )
+
+    return run

@@ -2,18 +2,28 @@
 
 TVM calls :func:`autoload` at ``import tvm`` through the entry point group ``tvm.backends``;
 ``import warploom`` does the same, for whoever sets ``TVM_DEVICE_BACKEND_AUTOLOAD=0``.
+
+Registration has two steps, so that ``import tvm`` stays quick for programs that need no GPU:
+:func:`register` installs hooks, and the first tile primitive that TVM lowers runs
+:func:`register_schedules`, which imports the op schedules.
 """
 
 from __future__ import annotations
 
 import functools
 import importlib
+from typing import Any
 
 from warploom import codegen, driver, toolchain
 from warploom._version import check_requirements
 
 #: Modules of ``warploom.ops`` whose table ``SCHEDULES`` is registered.
 OP_MODULES: tuple[str, ...] = ("gemm_async_wgmma",)
+
+
+def autoload() -> None:
+    """Entry point of the group ``tvm.backends``; TVM turns what it raises into a warning."""
+    register()
 
 
 def register() -> driver.Driver | None:
@@ -38,6 +48,7 @@ def register() -> driver.Driver | None:
 @functools.cache
 def _register_once() -> driver.Driver | None:
     import tvm
+    import tvm_ffi
     from tvm.backend import loader
 
     if tvm._RUNTIME_ONLY:
@@ -45,33 +56,40 @@ def _register_once() -> driver.Driver | None:
     loader.load("cuda")  # TVM has done it already, unless autoload is off
     toolchain.prepare_environment()
     loaded = driver.load_cuda_runtime()
-    _register_instructions()
-    _register_schedules()
-    _register_codegen(loaded)
+    build = codegen.make_build_cuda(tvm_ffi.get_global_func("target.build.cuda"), loaded)
+    for name, function in {
+        "target.build.cuda": build,
+        "tirx.f_op_dispatcher": _dispatch,
+        "tvm_callback_cuda_compile": _cuda_compile,
+    }.items():
+        tvm_ffi.register_global_func(name, function, override=True)
     return loaded
 
 
-def autoload() -> None:
-    """Entry point of the group ``tvm.backends``; TVM turns what it raises into a warning."""
-    register()
+def _dispatch(call: Any, context: Any) -> Any:
+    register_schedules()
+    from warploom.ops.dispatch import dispatch
+
+    return dispatch(call, context)
 
 
-def _register_instructions() -> None:
+def _cuda_compile(code: str) -> bytes:
+    from warploom.compiler.callback import cuda_compile
+
+    return cuda_compile(code)
+
+
+@functools.cache
+def register_schedules() -> None:
+    """Register the op schedules and the instructions they emit; the second call does nothing."""
     from tvm.backend.cuda.ptx import register_table
+    from tvm.tirx.operator.tile_primitive import predicate, register_dispatch
 
     from warploom.intrin.wgmma import wide_integer_table
 
-    register_table(wide_integer_table())
-
-
-def _register_schedules() -> None:
-    import tvm_ffi
-    from tvm.tirx.operator.tile_primitive import predicate, register_dispatch
-
-    from warploom.ops.dispatch import dispatch
-
     # All imports first: if one fails, nothing is registered.
     modules = [importlib.import_module(f"warploom.ops.{name}") for name in OP_MODULES]
+    register_table(wide_integer_table())
     for schedule in (schedule for module in modules for schedule in module.SCHEDULES):
         register_dispatch(
             schedule.op,
@@ -80,12 +98,3 @@ def _register_schedules() -> None:
             priority=schedule.priority,
             when=[predicate(name, function) for name, function in schedule.when],
         )(schedule.impl)
-    tvm_ffi.register_global_func("tirx.f_op_dispatcher", dispatch, override=True)
-
-
-def _register_codegen(loaded: driver.Driver) -> None:
-    import tvm_ffi
-
-    stock = tvm_ffi.get_global_func("target.build.cuda")
-    build = codegen.make_build_cuda(stock, loaded)
-    tvm_ffi.register_global_func("target.build.cuda", build, override=True)
