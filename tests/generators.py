@@ -215,7 +215,7 @@ def _draw(rng: random.Random, **fixed) -> Case:
         kind = fixed.get("kind") or rng.choice(WGMMA_KINDS)
         axes = {
             "kind": kind,
-            "a_form": rng.choice([None, *forms(kind)]),
+            "a_form": None if rng.random() < 0.3 else rng.choice(forms(kind)),
             "b_form": rng.choice(forms(kind)),
             "rows": rng.choice(ROWS),
             "n": rng.choice(WIDTHS),

@@ -1,0 +1,29 @@
+"""``python -m warploom.bench gemm|compile ...``."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Sequence
+
+from warploom.errors import WarploomError
+
+#: What to measure -> the module with ``main(arguments)``.
+BENCHMARKS = {"gemm": "warploom.bench.gemm", "compile": "warploom.bench.compile_time"}
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one benchmark and return its exit status; 3 if it could not run."""
+    arguments = list(sys.argv[1:] if arguments is None else arguments)
+    if not arguments or arguments[0] not in BENCHMARKS:
+        print(f"usage: warploom bench {{{','.join(BENCHMARKS)}}} [--help] ...", file=sys.stderr)
+        return 0 if arguments[:1] in (["-h"], ["--help"]) else 3
+    try:
+        return importlib.import_module(BENCHMARKS[arguments[0]]).main(arguments[1:])
+    except WarploomError as error:
+        print(f"warploom bench: {error}", file=sys.stderr)
+        return 3
+
+
+if __name__ == "__main__":
+    sys.exit(main())

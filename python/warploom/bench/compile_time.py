@@ -1,0 +1,116 @@
+"""``python -m warploom.bench compile``: how long it takes from TVMScript to a cubin.
+
+Nothing comes from a cache. The first compilation of a process also pays for what Python and TVM
+load on first use; it is reported apart from the median of the others.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import tvm
+
+from warploom.bench.environment import environment
+from warploom.bench.report import markdown_table
+from warploom.compiler.callback import observe_compilations
+
+
+@dataclass(frozen=True)
+class Stages:
+    """Seconds of each stage of one compilation.
+
+    Attributes
+    ----------
+    parse : float
+        Building the prim_func from TVMScript.
+    lower : float
+        ``tvm.compile`` but for the CUDA compiler: passes, code generation, host code.
+    cuda : float
+        NVRTC, or nvcc: CUDA source to cubin.
+    """
+
+    parse: float
+    lower: float
+    cuda: float
+
+    @property
+    def total(self) -> float:
+        return self.parse + self.lower + self.cuda
+
+
+def compile_once(
+    make: Callable[[], tvm.tirx.PrimFunc],
+    target: tvm.target.Target,
+    clock: Callable[[], float] = time.perf_counter,
+) -> Stages:
+    """Build and compile one function, without the cubin cache.
+
+    Parameters
+    ----------
+    make : callable
+        Returns the prim_func; its time is the parsing time.
+    target : Target
+    clock : callable
+        Seconds.
+    """
+    previous = os.environ.get("WARPLOOM_CACHE")
+    os.environ["WARPLOOM_CACHE"] = "0"
+    try:
+        start = clock()
+        function = make()
+        parsed = clock()
+        with observe_compilations() as compilations, target:
+            tvm.compile(tvm.IRModule({"main": function}), target=target, tir_pipeline="tirx")
+        end = clock()
+    finally:
+        if previous is None:
+            del os.environ["WARPLOOM_CACHE"]
+        else:
+            os.environ["WARPLOOM_CACHE"] = previous
+    cuda = sum(compilation.seconds for compilation in compilations)
+    return Stages(parsed - start, end - parsed - cuda, cuda)
+
+
+def table(runs: Sequence[Stages]) -> str:
+    """First, median, least and largest time of each stage, in milliseconds."""
+    later = runs[1:] or runs
+    rows = []
+    for stage in ("parse", "lower", "cuda", "total"):
+        values = [getattr(run, stage) for run in later]
+        figures = (getattr(runs[0], stage), statistics.median(values), min(values), max(values))
+        rows.append([stage, *(f"{1e3 * value:.0f}" for value in figures)])
+    return markdown_table(["stage", "first ms", "median ms", "min ms", "max ms"], rows)
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run the command; exit status 0, or 2 if the median exceeds ``--limit``."""
+    parser = argparse.ArgumentParser(prog="warploom bench compile", description=__doc__)
+    parser.add_argument("--dtype", default="float16", help="(default: %(default)s)")
+    parser.add_argument("--repeat", type=int, default=7, help="compilations (default: 7)")
+    parser.add_argument("--limit", type=float, help="largest acceptable median, in seconds")
+    parser.add_argument("--out", type=Path, help="folder for compile-DTYPE.json")
+    options = parser.parse_args(arguments)
+    from warploom.kernels import gemm
+
+    target = tvm.target.Target({"kind": "cuda", "arch": "sm_90a"})
+    runs = [
+        compile_once(lambda: gemm(4096, 4096, 4096, options.dtype), target)
+        for _ in range(max(1, options.repeat))
+    ]
+    facts = environment(["compile", *arguments]) | {"cpus": len(os.sched_getaffinity(0))}
+    print(f"{options.dtype} GEMM, 4096 x 4096 x 4096, {facts['cpus']} CPUs, no cache\n")
+    print(table(runs))
+    if options.out:
+        options.out.mkdir(parents=True, exist_ok=True)
+        content = {"environment": facts, "runs": [asdict(run) for run in runs]}
+        path = options.out / f"compile-{options.dtype}.json"
+        path.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
+    median = statistics.median(run.total for run in runs[1:] or runs)
+    return 2 if options.limit is not None and median > options.limit else 0

@@ -1,0 +1,64 @@
+"""What a measurement depends on: the machine, its clocks, and the versions of the software."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import platform
+import shlex
+import subprocess
+import time
+from collections.abc import Callable, Sequence
+
+#: Properties that nvidia-smi reports.
+_GPU_PROPERTIES = (
+    "name",
+    "driver_version",
+    "clocks.sm",
+    "clocks.max.sm",
+    "clocks.mem",
+    "power.draw",
+    "power.limit",
+    "temperature.gpu",
+)
+_DISTRIBUTIONS = ("warploom", "apache-tvm", "apache-tvm-ffi", "torch", "cuda-bindings")
+
+
+def _query(command: Sequence[str]) -> str:
+    return subprocess.run(command, capture_output=True, text=True, timeout=30, check=True).stdout
+
+
+def gpu_properties(query: Callable[[Sequence[str]], str] = _query) -> dict[str, str]:
+    """Name, driver, clocks, power and temperature of the first GPU; empty without nvidia-smi."""
+    command = ["nvidia-smi", f"--query-gpu={','.join(_GPU_PROPERTIES)}", "--format=csv,noheader"]
+    try:
+        values = query(command).splitlines()[0].split(", ")
+    except (OSError, subprocess.SubprocessError, IndexError):
+        return {}
+    return dict(zip(_GPU_PROPERTIES, values, strict=True))
+
+
+def versions() -> dict[str, str]:
+    """Versions of Python and of the installed distributions that matter."""
+    found = {"python": platform.python_version()}
+    for name in _DISTRIBUTIONS:
+        try:
+            found[name] = importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    return found
+
+
+def environment(arguments: Sequence[str]) -> dict:
+    """Everything to print beside a number, ready for JSON.
+
+    Parameters
+    ----------
+    arguments : sequence of str
+        Arguments of ``python -m warploom.bench``.
+    """
+    return {
+        "date": time.strftime("%Y-%m-%d %H:%M:%S"),
+        "command": shlex.join(["python", "-m", "warploom.bench", *arguments]),
+        "gpu": gpu_properties(),
+        "versions": versions(),
+    }

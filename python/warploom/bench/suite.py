@@ -1,0 +1,136 @@
+"""Which products are measured: suites of shapes, as JSON.
+
+A suite of this package lists its shapes one by one, with the ratio that each must reach
+(``suites/foundation.json``). A file that maps group names to lists of ``[M, N, K]`` is read as
+well; it has no dtypes, and the caller says which.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from importlib import resources
+from pathlib import Path
+
+from warploom.errors import WarploomError
+
+#: TVM dtype of the operands -> of the result.
+RESULT_DTYPE = {
+    "float16": "float16",
+    "bfloat16": "bfloat16",
+    "float8_e4m3fn": "bfloat16",
+}
+
+
+@dataclass(frozen=True)
+class GemmShape:
+    """``C[m, n] = A[m, k] B[n, k]^T``.
+
+    Attributes
+    ----------
+    group : str
+        Shapes of a group are summarised together.
+    m, n, k : int
+    dtype : str
+        Operands; the result is :data:`RESULT_DTYPE`.
+    target : float or None
+        Ratio to the library that must be reached.
+    """
+
+    group: str
+    m: int
+    n: int
+    k: int
+    dtype: str
+    target: float | None = None
+
+    def __post_init__(self) -> None:
+        if self.dtype not in RESULT_DTYPE:
+            raise WarploomError(
+                f"A benchmark of dtype {self.dtype!r} does not exist; "
+                f"allowed are {', '.join(RESULT_DTYPE)}."
+            )
+        if min(self.m, self.n, self.k) < 1:
+            raise WarploomError(f"Extents must be positive, got {self.m} x {self.n} x {self.k}.")
+
+    def __str__(self) -> str:
+        return f"{self.m}x{self.n}x{self.k} {self.dtype}"
+
+    @property
+    def operations(self) -> int:
+        """Multiplications and additions."""
+        return 2 * self.m * self.n * self.k
+
+    @property
+    def result_dtype(self) -> str:
+        return RESULT_DTYPE[self.dtype]
+
+    @property
+    def input_bytes(self) -> int:
+        """Bytes of A and B."""
+        size = 1 if self.dtype.startswith("float8") else 2
+        return (self.m + self.n) * self.k * size
+
+
+def suite_names() -> list[str]:
+    """Suites that come with the package."""
+    files = resources.files("warploom.bench").joinpath("suites").iterdir()
+    return sorted(file.name.removesuffix(".json") for file in files if file.name.endswith(".json"))
+
+
+def load_suite(
+    name: str, dtypes: Sequence[str] = ("float16",), groups: Iterable[str] = ()
+) -> list[GemmShape]:
+    """Shapes of a suite of this package, or of a JSON file.
+
+    Parameters
+    ----------
+    name : str
+        One of :func:`suite_names`, or the path of a file.
+    dtypes : sequence of str
+        For files of ``[M, N, K]`` lists: every shape is measured with each of them.
+    groups : iterable of str
+        Only these groups; all if empty.
+
+    Raises
+    ------
+    WarploomError
+        If there is no such suite, group or dtype.
+    """
+    content = json.loads(_find(name))
+    if "shapes" in content:
+        shapes = [GemmShape(**entry) for entry in content["shapes"]]
+    else:
+        shapes = [
+            GemmShape(group, *extents, dtype)
+            for group, entries in content.items()
+            if _is_shape_list(entries)
+            for extents in entries
+            for dtype in dtypes
+        ]
+    wanted, known = set(groups), {shape.group for shape in shapes}
+    if wanted - known:
+        raise WarploomError(
+            f"Suite {name!r} has no group {min(wanted - known)!r}; "
+            f"allowed are {', '.join(sorted(known))}."
+        )
+    return [shape for shape in shapes if not wanted or shape.group in wanted]
+
+
+def _find(name: str) -> str:
+    if name in suite_names():
+        file = resources.files("warploom.bench").joinpath("suites", f"{name}.json")
+        return file.read_text(encoding="utf-8")
+    if not Path(name).is_file():
+        raise WarploomError(
+            f"There is no suite {name!r}; give the path of a JSON file or one of "
+            f"{', '.join(suite_names())}."
+        )
+    return Path(name).read_text(encoding="utf-8")
+
+
+def _is_shape_list(entries: object) -> bool:
+    return isinstance(entries, list) and all(
+        isinstance(e, list) and len(e) == 3 and all(isinstance(v, int) for v in e) for e in entries
+    )
