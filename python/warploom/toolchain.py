@@ -25,6 +25,9 @@ _RUNTIME_HEADER = "cuda_runtime.h"
 #: The first header that TVM's NVRTC preamble includes; it belongs to CCCL.
 _CCCL_HEADER = "cuda/std/cstdint"
 
+#: Where TVM looks if neither ``CUDA_PATH`` nor ``PATH`` leads to a toolkit.
+_DEFAULT_ROOT = Path("/usr/local/cuda")
+
 
 @dataclass(frozen=True)
 class Tool:
@@ -100,8 +103,7 @@ def _tvm_root(environ: Mapping[str, str]) -> Path | None:
     nvcc = shutil.which("nvcc", path=environ.get("PATH"))
     if nvcc:
         return Path(os.path.realpath(os.path.join(nvcc, "..", "..")))
-    default = Path("/usr/local/cuda")
-    return default if (default / "bin" / "nvcc").exists() else None
+    return _DEFAULT_ROOT if (_DEFAULT_ROOT / "bin" / "nvcc").exists() else None
 
 
 def _tvm_includes(root: Path | None, environ: Mapping[str, str]) -> list[Path]:
@@ -110,7 +112,7 @@ def _tvm_includes(root: Path | None, environ: Mapping[str, str]) -> list[Path]:
     if root is not None:
         machine = platform.machine()
         triples = ["sbsa-linux"] if machine in ("aarch64", "arm64") else []
-        targets = [root / "targets" / f"{triple}" for triple in (*triples, f"{machine}-linux")]
+        targets = [root / "targets" / triple for triple in (*triples, f"{machine}-linux")]
         found = [root / "include"]
         for target in targets:
             found += [target / "include", target / "include" / "cccl"]
@@ -217,7 +219,7 @@ def find_executable(name: str, environ: Mapping[str, str] = os.environ) -> Tool 
     ``PATH`` comes first, as TVM starts ``nvcc`` from there; then ``CUDA_PATH``, the wheels and
     ``/usr/local/cuda``.
     """
-    homes = [environ.get("CUDA_PATH"), wheel_root(), "/usr/local/cuda"]
+    homes = [environ.get("CUDA_PATH"), wheel_root(), _DEFAULT_ROOT]
     folders = [environ.get("PATH", ""), *(str(Path(home) / "bin") for home in homes if home)]
     found = shutil.which(name, path=os.pathsep.join(folders))
     if found is None:
