@@ -125,7 +125,7 @@ def test_tcgen05_descriptor_is_the_one_tvm_encodes():
         assert m.tcgen05_descriptor == tvm_encoding
 
 
-@pytest.mark.parametrize("lead", [(), (3,), (2, 4)], ids=str)
+@pytest.mark.parametrize("lead", [(), (1,), (3,), (2, 4)], ids=str)
 def test_a_buffer_is_recognised_at_every_swizzle(lead):
     for matrix in MATRICES:
         buffer = tvm.tirx.decl_buffer(
