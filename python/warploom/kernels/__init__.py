@@ -1,0 +1,116 @@
+"""Ready-made GEMM kernels for Hopper, written in TVMScript with the vocabulary that users have.
+
+:func:`gemm` returns the program, :func:`compile_gemm` something to call. Both take the same
+arguments and choose between :mod:`sm90_gemm <warploom.kernels.sm90_gemm>` and, for few rows,
+:mod:`sm90_gemm_swap_ab <warploom.kernels.sm90_gemm_swap_ab>`.
+"""
+
+from __future__ import annotations
+
+import tvm
+from tvm.target import Target
+from tvm.tirx import PrimFunc
+
+from warploom.errors import IllegalCombination
+from warploom.kernels.choose import choose_config
+from warploom.kernels.config import GemmConfig, is_float8
+from warploom.kernels.sm90_gemm import sm90_gemm
+from warploom.kernels.sm90_gemm_swap_ab import sm90_gemm_swap_ab
+from warploom.target import GPUS, cuda_target, target_from_device
+
+__all__ = ["GemmConfig", "choose_config", "compile_gemm", "default_out_dtype", "gemm"]
+
+
+def default_out_dtype(dtype: str) -> str:
+    """The dtype of C when none is asked for: that of A and B, or bfloat16 for float8."""
+    return "bfloat16" if is_float8(dtype) else dtype
+
+
+def gemm(
+    m: int | None,
+    n: int,
+    k: int,
+    dtype: str = "float16",
+    out_dtype: str | None = None,
+    layout: str = "NT",
+    config: GemmConfig | None = None,
+) -> PrimFunc:
+    """The program of C = A B with float32 accumulation.
+
+    Parameters
+    ----------
+    m : int or None
+        Rows of A and C; None makes a program that takes any number.
+    n, k : int
+        Columns of C, and columns of A.
+    dtype : str
+        Of A and B: float16, bfloat16, float8_e4m3fn or float8_e5m2.
+    out_dtype : str, optional
+        Of C: float16 or bfloat16; see :func:`default_out_dtype`.
+    layout : str
+        ``"NT"``: B is ``[N, K]``; ``"NN"``: B is ``[K, N]``.
+    config : GemmConfig, optional
+        Tiles; chosen by :func:`choose_config` if not given.
+
+    Returns
+    -------
+    PrimFunc
+        ``(A, B, C)``, or ``(A, B, scale_a, scale_b, C)`` for float8, as
+        :mod:`warploom.kernels.signature` explains.
+
+    Raises
+    ------
+    IllegalCombination
+        If there is no kernel for these dtypes and sizes, or ``config`` was made for others.
+
+    Examples
+    --------
+    >>> gemm(None, 4096, 4096).attrs["global_symbol"]
+    'gemm'
+    """
+    out_dtype = out_dtype or default_out_dtype(dtype)
+    if config is None:
+        config = choose_config(m, n, k, dtype, out_dtype, layout)
+    for name, wanted in (("dtype", dtype), ("out_dtype", out_dtype), ("layout", layout)):
+        if getattr(config, name) != wanted:
+            raise IllegalCombination(
+                f"The config has {name} {getattr(config, name)!r}, the call {wanted!r}; they must "
+                "be equal."
+            )
+    build = sm90_gemm_swap_ab if config.swap_ab else sm90_gemm
+    return build(config, n, k, m)
+
+
+def compile_gemm(
+    m: int | None,
+    n: int,
+    k: int,
+    dtype: str = "float16",
+    out_dtype: str | None = None,
+    layout: str = "NT",
+    config: GemmConfig | None = None,
+    target: Target | None = None,
+) -> tvm.runtime.Executable:
+    """Compile :func:`gemm`, by default for this machine's GPU.
+
+    Without a GPU, and without a target, the kernel is compiled for an H200, and can be exported.
+
+    Returns
+    -------
+    tvm.runtime.Executable
+        Call it with the tensors of :func:`gemm`'s result.
+
+    Raises
+    ------
+    IllegalCombination
+        As :func:`gemm`, or if the GPU is not supported.
+    """
+    device = tvm.cuda(0)
+    if target is None:
+        target = target_from_device(device) if device.exist else cuda_target("h200")
+    if config is None:
+        ctas = int(device.multi_processor_count) if device.exist else GPUS["h200"].sms
+        wanted = out_dtype or default_out_dtype(dtype)
+        config = choose_config(m, n, k, dtype, wanted, layout, ctas)
+    module = tvm.IRModule({"main": gemm(m, n, k, dtype, out_dtype, layout, config)})
+    return tvm.compile(module, target=target, tir_pipeline="tirx")
