@@ -164,6 +164,12 @@ def test_every_way_registers_each_schedule_once(run_python, way):
         assert registered[f"tirx.tile.{schedule.op}"][schedule.variant] == 1
 
 
+def test_every_module_with_schedules_is_registered():
+    ops = Path(warploom.plugin.__file__).parent / "ops"
+    modules = {path.stem for path in ops.glob("*.py") if "\nSCHEDULES = " in path.read_text()}
+    assert modules == set(warploom.plugin.OP_MODULES)
+
+
 def test_autoload_adds_less_than_50_ms_to_import_tvm(run_python):
     """Measured in new processes, after TVM's own backends; CPU time, as machines are shared."""
     code = """

@@ -18,7 +18,12 @@ from warploom import codegen, driver, toolchain
 from warploom._version import check_requirements
 
 #: Modules of ``warploom.ops`` whose table ``SCHEDULES`` is registered.
-OP_MODULES: tuple[str, ...] = ("gemm_async_wgmma",)
+OP_MODULES: tuple[str, ...] = (
+    "copy_fragment",
+    "elementwise_fragment",
+    "gemm_async_wgmma",
+    "reduce_fragment",
+)
 
 
 def autoload() -> None:

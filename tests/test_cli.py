@@ -1,0 +1,118 @@
+"""The command line: which commands exist, and how errors reach the user."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import sys
+import types
+
+import pytest
+
+import warploom
+from warploom import cli
+from warploom.errors import IllegalCombination
+
+
+@pytest.mark.parametrize("command", cli.COMMANDS, ids=lambda command: " ".join(command.words))
+def test_every_command_is_a_main_that_takes_arguments(command):
+    main = importlib.import_module(command.module).main
+    inspect.signature(main).bind([])
+
+
+@pytest.mark.parametrize("command", cli.COMMANDS, ids=lambda command: " ".join(command.words))
+def test_every_command_explains_itself(command, capsys):
+    try:
+        status = cli.main([*command.words, "--help"])
+    except SystemExit as stop:
+        status = stop.code
+    assert status == 0
+    assert f"warploom {' '.join(command.words)}" in "".join(capsys.readouterr())
+
+
+def test_no_command_hides_another():
+    words = [command.words for command in cli.COMMANDS]
+    assert len(set(words)) == len(words)
+    groups = {each[0] for each in words if len(each) == 2}
+    assert not groups & {each[0] for each in words if len(each) == 1}
+
+
+@pytest.fixture
+def command(monkeypatch):
+    """Installs a command ``try it`` whose ``main`` is the given function."""
+
+    def install(main):
+        module = types.ModuleType("warploom_test_command")
+        module.main = main
+        monkeypatch.setitem(sys.modules, module.__name__, module)
+        entry = cli.Command(("try", "it"), module.__name__, "a command of this test")
+        monkeypatch.setattr(cli, "COMMANDS", (entry,))
+
+    return install
+
+
+def test_the_command_gets_the_rest_and_gives_the_status(command):
+    seen = []
+
+    def main(arguments):
+        seen.append(arguments)
+        return 7
+
+    command(main)
+    assert cli.main(["try", "it", "--deep", "-x", "1", "--help"]) == 7
+    assert seen == [["--deep", "-x", "1", "--help"]]
+
+
+def test_a_mistake_of_the_user_is_one_line_and_status_2(command, capsys):
+    def main(arguments):
+        raise IllegalCombination("N = 12 is not a multiple of 8; allowed are 8, 16, ... 256.")
+
+    command(main)
+    assert cli.main(["try", "it"]) == 2
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err == (
+        "warploom: N = 12 is not a multiple of 8; allowed are 8, 16, ... 256.\n"
+    )
+
+
+def test_a_mistake_of_ours_keeps_its_traceback(command):
+    def main(arguments):
+        raise ZeroDivisionError
+
+    command(main)
+    with pytest.raises(ZeroDivisionError):
+        cli.main(["try", "it"])
+
+
+@pytest.mark.parametrize("words", [["nonsense"], ["inspect"], ["inspect", "nonsense"]])
+def test_unknown_commands_name_the_known_ones(words, capsys):
+    with pytest.raises(SystemExit) as stop:
+        cli.main(words)
+    assert stop.value.code == 2
+    error = capsys.readouterr().err
+    assert f"unknown command '{' '.join(words)}'" in error
+    assert all(" ".join(command.words) in error for command in cli.COMMANDS)
+
+
+def test_help_lists_every_command(capsys):
+    with pytest.raises(SystemExit) as stop:
+        cli.main(["--help"])
+    assert stop.value.code == 0
+    text = capsys.readouterr().out
+    assert all(command.help in text for command in cli.COMMANDS)
+
+
+def test_version(capsys):
+    with pytest.raises(SystemExit) as stop:
+        cli.main(["--version"])
+    assert stop.value.code == 0
+    assert capsys.readouterr().out == f"warploom {warploom.__version__}\n"
+
+
+def test_the_command_starts_without_tvm(run_python):
+    result = run_python(
+        "import sys\nsys.argv[0] = '/usr/bin/warploom'\n"
+        "import warploom.cli\nprint('tvm' in sys.modules)\n"
+    )
+    assert (result.returncode, result.stdout.strip()) == (0, "False"), result.stderr
