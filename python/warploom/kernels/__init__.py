@@ -18,7 +18,14 @@ from warploom.kernels.sm90_gemm import sm90_gemm
 from warploom.kernels.sm90_gemm_swap_ab import sm90_gemm_swap_ab
 from warploom.target import GPUS, cuda_target, target_from_device
 
-__all__ = ["GemmConfig", "choose_config", "compile_gemm", "default_out_dtype", "gemm"]
+__all__ = [
+    "GemmConfig",
+    "choose_config",
+    "compile_gemm",
+    "default_out_dtype",
+    "default_target",
+    "gemm",
+]
 
 
 def default_out_dtype(dtype: str) -> str:
@@ -81,6 +88,20 @@ def gemm(
     return build(config, n, k, m)
 
 
+def default_target() -> tuple[Target, int]:
+    """Target and number of SMs of this machine's GPU, or of an H200 where there is none.
+
+    Raises
+    ------
+    IllegalCombination
+        If the GPU is not supported.
+    """
+    device = tvm.cuda(0)
+    if device.exist:
+        return target_from_device(device), int(device.multi_processor_count)
+    return cuda_target("h200"), GPUS["h200"].sms
+
+
 def compile_gemm(
     m: int | None,
     n: int,
@@ -105,12 +126,9 @@ def compile_gemm(
     IllegalCombination
         As :func:`gemm`, or if the GPU is not supported.
     """
-    device = tvm.cuda(0)
-    if target is None:
-        target = target_from_device(device) if device.exist else cuda_target("h200")
+    own_target, ctas = default_target()
     if config is None:
-        ctas = int(device.multi_processor_count) if device.exist else GPUS["h200"].sms
         wanted = out_dtype or default_out_dtype(dtype)
         config = choose_config(m, n, k, dtype, wanted, layout, ctas)
     module = tvm.IRModule({"main": gemm(m, n, k, dtype, out_dtype, layout, config)})
-    return tvm.compile(module, target=target, tir_pipeline="tirx")
+    return tvm.compile(module, target=target or own_target, tir_pipeline="tirx")
