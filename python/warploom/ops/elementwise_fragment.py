@@ -80,13 +80,13 @@ OPERATIONS = {
     "silu": _unary(_silu),
 }
 
-#: (source, destination) -> instruction that converts two float32 into one word, and the word.
+#: Destination -> instruction that converts two float32 into one word, and the word.
 #: PTX ISA, "cvt": the first source becomes the upper half.
 PACKED_CASTS = {
-    ("float32", "float16"): ("cvt.rn.f16x2.f32", "uint32"),
-    ("float32", "bfloat16"): ("cvt.rn.bf16x2.f32", "uint32"),
-    ("float32", "float8_e4m3fn"): ("cvt.rn.satfinite.e4m3x2.f32", "uint16"),
-    ("float32", "float8_e5m2"): ("cvt.rn.satfinite.e5m2x2.f32", "uint16"),
+    "float16": ("cvt.rn.f16x2.f32", "uint32"),
+    "bfloat16": ("cvt.rn.bf16x2.f32", "uint32"),
+    "float8_e4m3fn": ("cvt.rn.satfinite.e4m3x2.f32", "uint16"),
+    "float8_e5m2": ("cvt.rn.satfinite.e5m2x2.f32", "uint16"),
 }
 
 
@@ -158,21 +158,21 @@ def _read_plan(name: str, call: TilePrimitiveCall, context: DispatchContext) -> 
     if len(dtypes) > 1:
         fail(f"the operands have dtypes {' and '.join(dtypes)}; cast them to one dtype first.")
     dtype = dtypes[0] if dtypes else dst.dtype
-    if operation.wide and tvm.DataType(dtype).bits < 32:
+    # Conversions between small floats go through float32: exact, and two results fit in one
+    # packed instruction.
+    converts = name == "cast" and dtype.startswith(("float", "bfloat")) and dtype != dst.dtype
+    if (operation.wide or converts) and tvm.DataType(dtype).bits < 32:
         dtype = "float32"
-    return Plan(operation, dst, tuple(operands), dtype, _packed_cast(name, dst, tiles, analyzer))
+    packs = name == "cast" and dtype == "float32" and _in_pairs(dst, analyzer)
+    packed = PACKED_CASTS.get(dst.dtype) if packs else None
+    return Plan(operation, dst, tuple(operands), dtype, packed)
 
 
-def _packed_cast(
-    name: str, dst: RegisterTile, tiles: list[TileOperand], analyzer: Analyzer
-) -> tuple[str, str] | None:
-    """The instruction that converts two elements at once, if the registers come in pairs."""
-    packed = PACKED_CASTS.get((tiles[0].tile.dtype, dst.dtype)) if name == "cast" else None
-    pairs = zip(dst.offsets[::2], dst.offsets[1::2], strict=False)
-    even = dst.registers % 2 == 0 and all(a % 2 == 0 and b == a + 1 for a, b in pairs)
-    if not even or not analyzer.can_prove_equal(tvm.tirx.floormod(dst.start, 2), 0):
-        return None
-    return packed
+def _in_pairs(tile: RegisterTile, analyzer: Analyzer) -> bool:
+    """Whether the registers of a tile come in pairs that fill whole words."""
+    pairs = zip(tile.offsets[::2], tile.offsets[1::2], strict=False)
+    even = tile.registers % 2 == 0 and all(a % 2 == 0 and b == a + 1 for a, b in pairs)
+    return even and analyzer.can_prove_equal(tvm.tirx.floormod(tile.start, 2), 0)
 
 
 def _values(plan: Plan, views: list, index: int) -> list[Any]:

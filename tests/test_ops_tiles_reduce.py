@@ -1,0 +1,104 @@
+"""Row reductions of wgmma fragments into a value that all lanes of a row hold."""
+
+import re
+
+import numpy as np
+import pytest
+from tvm.script.tirx import tile as Tx
+
+from ops_tiles_kernels import Case, Operand, build_all, check, local_memory, make_kernel, select
+
+FUNCTIONS = {"sum": np.sum, "max": np.max, "min": np.min}
+COMBINE = {"sum": np.add, "max": np.maximum, "min": np.minimum}
+SHAPES = ((64, 8), (64, 24), (128, 40), (64, 256))
+
+
+def _reduce(name, **options):
+    def emit(result, source):
+        getattr(Tx.wg, name)(result, source, -1, dispatch="fragment", **options)
+
+    return emit
+
+
+def _cases(m, n):
+    for name, function in FUNCTIONS.items():
+        for dtype, rank in (("float32", 2), ("int32", 1)):
+            tile, rows = Operand("tile", dtype, -9, 9), Operand("rows", dtype, -9, 9, rank)
+            tolerance = 2e-5 if dtype == "float32" else 0
+
+            def new(old, x, function=function, rank=rank):
+                return function(x, axis=1, keepdims=rank == 2)
+
+            def accumulated(old, x, new=new, combine=COMBINE[name]):
+                return combine(old, new(old, x))
+
+            label = f"{name}-{dtype}-{m}x{n}"
+            yield Case(label, m, n, (tile,), rows, _reduce(name), new, tolerance)
+            yield Case(
+                f"{label}-accum", m, n, (tile,), rows, _reduce(name, accum=True), accumulated,
+                tolerance, keeps=True,
+            )  # fmt: skip
+    half = Operand("tile", "float16", -9, 9)
+    yield Case(
+        f"sum-float16-{m}x{n}", m, n, (half,), Operand("rows"), _reduce("sum"),
+        lambda _, x: x.sum(axis=1, keepdims=True), 2e-5,
+    )  # fmt: skip
+    if n >= 24:
+        yield Case(
+            f"max-slice-{m}x{n}", m, n, (Operand("tile"),), Operand("rows"),
+            lambda r, x: Tx.wg.max(r, x[:, 8:24], -1, dispatch="fragment"),
+            lambda _, x: x[:, 8:24].max(axis=1, keepdims=True),
+        )  # fmt: skip
+
+
+def _softmax(result, source, row):
+    """What an attention kernel does: both reductions, each broadcast over the tile."""
+    Tx.wg.max(row, source, -1)
+    Tx.wg.sub(result, source, row)
+    Tx.wg.exp(result, result)
+    Tx.wg.sum(row, result, -1)
+    Tx.wg.reciprocal(row, row)
+    Tx.wg.mul(result, result, row)
+
+
+def _softmax_reference(_, x, row):
+    e = np.exp(x - x.max(axis=1, keepdims=True))
+    return e / e.sum(axis=1, keepdims=True)
+
+
+CASES = [
+    *(case for m, n in SHAPES for case in _cases(m, n)),
+    *(
+        Case(
+            f"softmax-{m}x{n}", m, n, (Operand("tile"), Operand("rows")), Operand("tile"),
+            _softmax, _softmax_reference, 1e-5,
+        )
+        for m, n in SHAPES
+    ),
+]  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def batches():
+    return build_all([make_kernel(case) for case in CASES])
+
+
+def test_tiles_stay_in_registers(batches):
+    used = [numbers for batch in batches for numbers in local_memory(batch).values()]
+    assert len(used) == len(CASES)
+    assert [str(c) for c, numbers in zip(CASES, used, strict=True) if any(numbers)] == []
+
+
+@pytest.mark.parametrize("index", range(len(CASES)), ids=[str(c) for c in CASES])
+def test_two_exchanges_a_row(batches, index):
+    """Four lanes hold a row: masks 1 and 2 for each of a thread's rows, nothing more."""
+    case = CASES[index]
+    masks = re.findall(r"__shfl_xor_sync\([^,]+,[^,]+, (\d+)", select(batches, index)[1])
+    reductions = 2 if case.name.startswith("softmax") else 1
+    assert sorted(masks) == sorted(["1", "2"] * (case.m // 32 * reductions))
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("index", range(len(CASES)), ids=[str(c) for c in CASES])
+def test_results(batches, index):
+    check(CASES[index], select(batches, index)[0])
