@@ -38,6 +38,14 @@ std::vector<Section> ReadSections(const Bytes& image) {
 
 }  // namespace
 
+std::string Printable(std::string_view name) {
+  std::string result(name);
+  for (char& c : result) {
+    if (c < ' ' || c > '~') c = '?';
+  }
+  return result;
+}
+
 ElfView::ElfView(std::string_view image) : image_(image, "the file") {
   if (image.size() < kHeaderSize || image.substr(0, kIdent.size()) != kIdent) {
     throw CubinError("malformed cubin: the file is not a 64-bit little-endian ELF image.");
@@ -68,7 +76,7 @@ const Section* ElfView::Find(std::string_view name) const {
 
 Bytes ElfView::Content(const Section& section) const {
   uint64_t size = section.type == kSectionNoBits ? 0 : section.size;
-  return image_.Slice(size ? section.offset : 0, size, "section " + std::string(section.name));
+  return image_.Slice(size ? section.offset : 0, size, "section " + Printable(section.name));
 }
 
 }  // namespace cubin

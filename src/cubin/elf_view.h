@@ -74,6 +74,9 @@ class Bytes {
 constexpr uint32_t kSectionSymbols = 2;  // SHT_SYMTAB
 constexpr uint32_t kSectionNoBits = 8;   // SHT_NOBITS: has a size but no bytes in the file
 
+/*! \brief `name` with a question mark for each character that is not printable ASCII. */
+std::string Printable(std::string_view name);
+
 // Names are views into the image: a damaged name table must not multiply the memory in use.
 struct Section {
   std::string_view name;

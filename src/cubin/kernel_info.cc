@@ -97,14 +97,18 @@ std::vector<KernelInfo> ReadKernels(std::string_view image) {
   for (uint32_t index = 0; index < elf.symbols().size(); ++index) {
     const Symbol& symbol = elf.symbols()[index];
     if (symbol.type != kSymbolFunction || !(symbol.other & kSymbolEntry)) continue;
+    std::string printable = Printable(symbol.name);
+    if (symbol.name.empty() || printable != symbol.name) {
+      throw CubinError("malformed cubin: the kernel name '" + printable + "' is not a C name.");
+    }
     if (symbol.section >= elf.sections().size()) {
-      throw CubinError("malformed cubin: kernel " + std::string(symbol.name) + " has no code section.");
+      throw CubinError("malformed cubin: kernel " + printable + " has no code section.");
     }
     if (!module[kRegisterCount].count(index)) {
-      throw CubinError("malformed cubin: kernel " + std::string(symbol.name) + " has no register count.");
+      throw CubinError("malformed cubin: kernel " + printable + " has no register count.");
     }
     KernelInfo kernel;
-    kernel.name = symbol.name;
+    kernel.name = printable;
     kernel.registers = module[kRegisterCount][index];
     kernel.frame_bytes = module[kFrameSize][index];
     kernel.stack_bytes = module[kMinStackSize][index];

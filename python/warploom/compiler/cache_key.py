@@ -92,7 +92,10 @@ def portable_options(environ: Mapping[str, str]) -> dict[str, list[str]]:
     """The compiler options that environment variables ask for, without include paths."""
     options = {}
     for name, drop_includes in OPTION_VARIABLES.items():
-        tokens = shlex.split(environ.get(name, ""))
+        try:
+            tokens = shlex.split(environ.get(name, ""))
+        except ValueError:  # an open quotation, which its reader may understand or reject
+            tokens = [environ[name]]
         options[name] = _without_includes(tokens) if drop_includes else tokens
     return options
 
@@ -118,7 +121,8 @@ def importlib_version(distribution: str) -> str:
 def _lean_headers() -> str:
     """Hash of the lean headers, which take part in every NVRTC compilation."""
     digest = hashlib.sha256()
-    for path in sorted(path for path in LEAN_INCLUDE.rglob("*") if path.is_file()):
+    headers = (path for path in LEAN_INCLUDE.rglob("*") if path.is_file() and path.suffix != ".md")
+    for path in sorted(headers):
         digest.update(path.relative_to(LEAN_INCLUDE).as_posix().encode() + b"\0")
         digest.update(path.read_bytes() + b"\0")
     return digest.hexdigest()
