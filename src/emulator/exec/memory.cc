@@ -1,0 +1,32 @@
+#include "emulator/exec/memory.h"
+
+#include <cinttypes>
+
+namespace warploom::emulator {
+
+void SharedMemory::out_of_bounds(uint32_t offset, uint32_t count) const {
+  fault("%u bytes at shared offset 0x%x are out of bounds: the CTA has 0x%x to 0x%x", count, offset,
+        kReserved, bytes);
+}
+
+void GlobalMemory::add(uint64_t begin, uint64_t bytes) { allocations_[begin] = begin + bytes; }
+
+void GlobalMemory::remove(uint64_t begin) { allocations_.erase(begin); }
+
+GlobalMemory::Range GlobalMemory::find(uint64_t address, uint64_t count) const {
+  auto next = allocations_.upper_bound(address);
+  if (next == allocations_.begin()) {
+    fault("%" PRIu64 " bytes at global address 0x%" PRIx64 " lie in no allocation", count, address);
+  }
+  const auto& [begin, end] = *std::prev(next);
+  Range range{begin, end};
+  if (!range.contains(address, count)) {
+    fault("%" PRIu64 " bytes at global address 0x%" PRIx64
+          " lie in no allocation; the nearest below has %" PRIu64 " bytes at 0x%" PRIx64
+          " and the access starts at its offset %" PRIu64,
+          count, address, end - begin, begin, address - begin);
+  }
+  return range;
+}
+
+}  // namespace warploom::emulator
