@@ -121,6 +121,14 @@ def test_missing_tvm_is_named():
         check_requirements(version_of)
 
 
+def test_every_public_name_exists():
+    for name in warploom.__all__:
+        assert getattr(warploom, name) is not None
+    assert set(warploom.__all__) <= set(dir(warploom))
+    with pytest.raises(AttributeError, match="no_such_name"):
+        _ = warploom.no_such_name
+
+
 def test_native_library_is_of_this_version():
     assert str(native.library()["version"]()) == warploom.__version__
 

@@ -5,8 +5,10 @@ Importing it, or ``import tvm`` alone, registers its op schedules with TVM.
 
 from __future__ import annotations
 
+import importlib
 import sys
 from pathlib import Path
+from typing import Any
 
 from warploom import plugin
 from warploom._version import __version__
@@ -17,4 +19,29 @@ from warploom.errors import IllegalCombination, ToolchainError, WarploomError
 if [Path(argument).name for argument in sys.argv[:1]] != ["warploom"]:
     plugin.register()
 
-__all__ = ["IllegalCombination", "ToolchainError", "WarploomError", "__version__"]
+#: Functions of the package's face -> the module they are imported from when first used.
+_LAZY = {
+    "compile_report": "warploom.compiler.report",
+    "cuda_target": "warploom.target.tvm_target",
+    "target_from_device": "warploom.target.tvm_target",
+}
+
+__all__ = [
+    "IllegalCombination",
+    "ToolchainError",
+    "WarploomError",
+    "__version__",
+    "compile_report",
+    "cuda_target",
+    "target_from_device",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _LAZY:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module(_LAZY[name]), name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_LAZY})
