@@ -6,6 +6,8 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, fields
 
+#: ptxas of CUDA 13.0 indents the line with the stack frame, that of 13.5 gives it its name.
+_OF_PTXAS = re.compile(r"ptxas|\s+\d+ bytes stack frame")
 _COMPILING = re.compile(r"Compiling entry function '([^']+)'")
 _PROPERTIES = re.compile(r"Function properties for (\S+)")
 _ADVICE = re.compile(r"\((C\d{4})\)\s*(.*)")
@@ -66,7 +68,7 @@ class PtxasLog:
 
 def parse(log: str) -> PtxasLog:
     """Parse the log of NVRTC or nvcc; lines of the C++ front end are ignored."""
-    lines = [line for line in log.splitlines() if line.startswith("ptxas")]
+    lines = [line for line in log.splitlines() if _OF_PTXAS.match(line)]
     advice = {
         Advice(found[1], name[1] if (name := _IN_FUNCTION.search(line)) else None, found[2].strip())
         for line in lines
