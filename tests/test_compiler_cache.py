@@ -52,7 +52,7 @@ def test_a_variable_with_an_open_quotation_counts_as_it_is():
 def test_the_remaining_ingredients_change_the_key(monkeypatch):
     before = cache_key(REQUEST, {})
     assert cache_key(REQUEST, {"WARPLOOM_LEAN_HEADERS": "0"}).content != before.content
-    monkeypatch.setattr(keys, "importlib_version", lambda distribution: "0.0")
+    monkeypatch.setattr(keys, "distribution_version", lambda distribution: "0.0")
     assert cache_key(REQUEST, {}).content != before.content
     monkeypatch.setattr(keys, "compiler_fingerprint", lambda environ: "nvrtc 99.9")
     assert cache_key(REQUEST, {"PATH": "/nowhere"}).compiler != before.compiler

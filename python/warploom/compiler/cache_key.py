@@ -76,7 +76,7 @@ def cache_key(request: Request, environ: Mapping[str, str] = os.environ) -> Cach
         "binary": request.format,
         "options": portable_options(environ),
         "lean": _lean_headers() if request.mode == "nvrtc" and lean_enabled(environ) else None,
-        "tvm": importlib_version("apache-tvm"),
+        "tvm": distribution_version("apache-tvm"),
     }
     text = json.dumps(ingredients, sort_keys=True)
     toolchain = tuple((name, environ.get(name)) for name in _TOOLCHAIN_VARIABLES)
@@ -112,7 +112,7 @@ def _without_includes(tokens: list[str]) -> list[str]:
 
 
 @functools.cache
-def importlib_version(distribution: str) -> str:
+def distribution_version(distribution: str) -> str:
     """Version of an installed distribution; reading it takes milliseconds, so it is kept."""
     return importlib.metadata.version(distribution)
 
