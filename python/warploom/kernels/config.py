@@ -197,7 +197,8 @@ class GemmConfig:
         if self.needed_registers <= self.launch_registers:
             return None
         left = SM90A.registers_per_sm - PRODUCER_REGISTERS * SM90A.warpgroup
-        return PRODUCER_REGISTERS, left // (SM90A.warpgroup * self.consumers) // 8 * 8
+        share = min(left // (SM90A.warpgroup * self.consumers), SM90A.registers_per_thread)
+        return PRODUCER_REGISTERS, share // SM90A.setmaxnreg.step * SM90A.setmaxnreg.step
 
     def _rules(self) -> Iterator[tuple[bool, str]]:
         """Every rule with the sentence that explains its violation, in order of dependence."""
@@ -274,8 +275,9 @@ class GemmConfig:
         pieces = self.consumer_rows // WGMMA_M * self.tile_n // self.store_n
         yield (
             pieces % self.store_buffers == 0,
-            f"store_buffers = {self.store_buffers}: it must divide the {pieces} pieces of a "
-            "consumer's tile, so that the next tile starts with the oldest buffer.",
+            f"store_buffers = {self.store_buffers}: it must divide the {pieces} pieces of "
+            f"{WGMMA_M} x {self.store_n} in a consumer's {self.consumer_rows} x {self.tile_n}, so "
+            "that the next tile starts with the oldest buffer.",
         )
 
     def _budget_rules(self) -> Iterator[tuple[bool, str]]:

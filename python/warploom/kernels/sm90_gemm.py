@@ -141,6 +141,9 @@ def sm90_gemm(config: GemmConfig, n: int, k: int, m: int | None = None) -> PrimF
                         (wg_rows, tile_n), "float32", scope="local",
                         layout=wgmma_accumulator(wg_rows, tile_n),
                     )  # fmt: skip
+                    scale: T.float32 = 1.0
+                    if config.scaled:
+                        scale = scale_a[0] * scale_b[0]
                     output = TileStore(Cs, consumer, wg_rows, tile_n, wg, leader)
                     ring = PipelineState(stages, 0)
                     last: T.int32 = 0
@@ -164,7 +167,7 @@ def sm90_gemm(config: GemmConfig, n: int, k: int, m: int | None = None) -> PrimF
                         if releases:
                             freed.arrive(last)
                         if config.scaled:
-                            Tx.wg.mul(acc[:, :], acc[:, :], scale_a[0] * scale_b[0])
+                            Tx.wg.mul(acc[:, :], acc[:, :], scale)
                         row = T.meta_var((tiles.row * cluster + rank) * tile_m + first)
                         output.store(C, acc, row, tiles.column * tile_n)
                         tiles.advance()
