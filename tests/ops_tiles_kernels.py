@@ -7,8 +7,6 @@ layouts of the package, so that an error in a layout cannot hide.
 
 from __future__ import annotations
 
-import os
-import re
 import zlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -17,9 +15,10 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import tvm
-from cuda.bindings import nvrtc
 from tvm.script import tirx as T
 
+from warploom.compiler import ptxas_log
+from warploom.compiler.invoke import compile_request, current_request
 from warploom.layout.fragment import column_fragment, row_fragment, wgmma_accumulator
 
 TARGET = tvm.target.Target({"kind": "cuda", "arch": "sm_90a"})
@@ -208,26 +207,13 @@ def _definition(source: str, name: str) -> str:
     return source[start : source.index("\n}\n", start)]
 
 
-def local_memory(batch: Batch) -> dict[str, tuple[int, int, int]]:
+def local_memory(batch: Batch) -> list[tuple[int, int, int]]:
     """Bytes of stack, spill stores and spill loads of each kernel, as ptxas reports them."""
-    headers = os.environ["CUDA_PATH"] + "/include"
-    options = [f"-I{headers}", "--gpu-architecture=sm_90a", "--std=c++17", "-default-device"]
-    options += [*os.environ.get("TVM_CUDA_NVRTC_EXTRA_OPTS", "").split(), "--ptxas-options=-v"]
-    _, program = nvrtc.nvrtcCreateProgram(batch.source.encode(), b"tiles.cu", 0, [], [])
-    (status,) = nvrtc.nvrtcCompileProgram(program, len(options), [o.encode() for o in options])
-    _, size = nvrtc.nvrtcGetProgramLogSize(program)
-    log = bytearray(size)
-    nvrtc.nvrtcGetProgramLog(program, log)
-    nvrtc.nvrtcDestroyProgram(program)
-    text = log.decode(errors="replace")
-    assert int(status) == 0, text
-    pattern = (
-        r"properties for (\w+)\n.*?(\d+) bytes stack frame, "
-        r"(\d+) bytes spill stores, (\d+) bytes spill loads"
-    )
-    found = re.findall(pattern, text)
-    assert found, text
-    return {name: tuple(map(int, numbers)) for name, *numbers in found}
+    with TARGET:
+        output = compile_request(current_request(batch.source, "cubin"))
+    kernels = {kernel.name: kernel for kernel in ptxas_log.parse(output.log).kernels}
+    ordered = [kernels[f"kernel_{i}_kernel"] for i in range(len(batch.functions))]
+    return [(k.frame_bytes, k.spill_store_bytes, k.spill_load_bytes) for k in ordered]
 
 
 def to_device(*arrays: np.ndarray) -> list:
