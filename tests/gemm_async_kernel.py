@@ -8,6 +8,8 @@ wgmma.mma_async"), so a wrong layout cannot cancel out.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import tvm
 from tvm.script import tirx as T
 from tvm.script.tirx import tile as Tx
@@ -168,7 +170,7 @@ def make_kernel(case: Case):
     return kernel
 
 
-def lower(cases: list[Case]):
+def lower(cases: Sequence[Case]):
     """Compile one module with a kernel for each case, named ``case_0``, ``case_1``, ..."""
     kernels = {
         f"case_{i}": make_kernel(case).with_attr("global_symbol", f"case_{i}")

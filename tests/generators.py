@@ -8,6 +8,7 @@ every width at one swizzle. Both are the same on every machine.
 
 from __future__ import annotations
 
+import functools
 import itertools
 import random
 from collections.abc import Iterator
@@ -236,7 +237,8 @@ def pairs(case: Case) -> set[tuple]:
     return set(itertools.combinations(choices, 2))
 
 
-def quick_cases(draws: int = 4000, seed: int = 2) -> list[Case]:
+@functools.cache
+def quick_cases(draws: int = 4000, seed: int = 2) -> tuple[Case, ...]:
     """Few cases that together make every pair of choices which ``draws`` random cases make."""
     rng = random.Random(seed)
     pool = [_draw(rng) for _ in range(draws)]
@@ -250,10 +252,11 @@ def quick_cases(draws: int = 4000, seed: int = 2) -> list[Case]:
                 chosen.append(case)
                 uncovered -= new
     assert not uncovered
-    return chosen
+    return tuple(chosen)
 
 
-def full_cases(widths: tuple[int, ...] = (8, 64, 136, 256), seed: int = 3) -> list[Case]:
+@functools.cache
+def full_cases(widths: tuple[int, ...] = (8, 64, 136, 256), seed: int = 3) -> tuple[Case, ...]:
     """The quick sample, every pair of operand forms at ``widths``, every width at 128 bytes.
 
     The remaining axes are drawn at random from a fixed seed.
@@ -266,7 +269,7 @@ def full_cases(widths: tuple[int, ...] = (8, 64, 136, 256), seed: int = 3) -> li
                 cases[_draw(rng, kind=kind, a_form=a_form, b_form=b_form, n=n)] = None
         for fixed in _every_width(kind):
             cases[_draw(rng, kind=kind, **fixed)] = None
-    return list(cases)
+    return tuple(cases)
 
 
 def _every_width(kind: WgmmaKind) -> Iterator[dict]:

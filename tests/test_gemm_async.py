@@ -9,14 +9,17 @@ import collections
 import os
 import re
 import time
+from dataclasses import dataclass
 
 import pytest
 import tvm
 from tvm.support.nvcc import compile_cuda
 
 import gemm_async_run as run
-from gemm_async_kernel import lower
+from gemm_async_kernel import TARGET, lower
 from generators import full_cases, quick_cases
+from warploom.compiler.kernel_report import KernelReport
+from warploom.compiler.report import compile_report
 from warploom.layout.smem_matrix import SharedMatrix
 from warploom.target.swizzle import Major
 from warploom.target.wgmma import WGMMA_M
@@ -25,13 +28,27 @@ from warploom.target.wgmma import WGMMA_M
 COMPILED = quick_cases()[::3]
 
 
+@dataclass(frozen=True)
+class Compiled:
+    """What one case became: the text of its kernel, and the report on its machine code."""
+
+    source: str
+    ptx: str
+    report: KernelReport
+
+
 @pytest.fixture(scope="module")
-def compiled() -> list[tuple[str, str]]:
-    """CUDA source and PTX of each case in ``COMPILED``."""
-    source = lower(COMPILED).mod.imports[0].inspect_source()
+def compiled() -> list[Compiled]:
+    """Each case in ``COMPILED``."""
+    module = lower(COMPILED)
+    source = module.mod.imports[0].inspect_source()
     ptx = compile_cuda(source, target_format="ptx", arch="sm_90a", compiler="nvrtc").decode()
+    report = compile_report(module, TARGET)
+    # ptxas names the function, but a warning may be about no function in particular.
+    assert not report.problems, "\n".join(map(str, report.problems))
+    kernels = {kernel.info.name: kernel for kernel in report.kernels}
     names = [f"case_{i}_kernel" for i in range(len(COMPILED))]
-    return [(_body(source, name), _body(ptx, name)) for name in names]
+    return [Compiled(_body(source, n), _body(ptx, n), kernels[n]) for n in names]
 
 
 def _body(text: str, function: str) -> str:
@@ -43,8 +60,8 @@ def _body(text: str, function: str) -> str:
 @pytest.mark.parametrize("index", range(len(COMPILED)), ids=[str(c) for c in COMPILED])
 def test_emits_the_fewest_instructions(compiled, index):
     """In the PTX: one instruction for each 64-row block, each K step and each part of N."""
-    case, (_, ptx) = COMPILED[index], compiled[index]
-    issued = collections.Counter(re.findall(r"wgmma\.mma_async[\w.]*", ptx))
+    case = COMPILED[index]
+    issued = collections.Counter(re.findall(r"wgmma\.mma_async[\w.]*", compiled[index].ptx))
     blocks = case.m // WGMMA_M // case.warpgroups
     widths = [int(re.search(r"m64n(\d+)k", opcode).group(1)) for opcode in issued]
     assert issued.total() % (blocks * case.steps) == 0
@@ -59,8 +76,8 @@ def test_emits_the_fewest_instructions(compiled, index):
 @pytest.mark.parametrize("index", range(len(COMPILED)), ids=[str(c) for c in COMPILED])
 def test_synchronises_as_the_caller_asked(compiled, index):
     """One fence, commit and wait: the test's own, or those of the call with ``wait=True``."""
-    ptx = compiled[index][1]
-    order = re.findall(r"wgmma\.(fence|mma_async|commit_group|wait_group)", ptx)
+    pattern = r"wgmma\.(fence|mma_async|commit_group|wait_group)"
+    order = re.findall(pattern, compiled[index].ptx)
     assert [order[0], *order[-2:]] == ["fence", "commit_group", "wait_group"]
     assert set(order[1:-2]) == {"mma_async"}
 
@@ -68,17 +85,27 @@ def test_synchronises_as_the_caller_asked(compiled, index):
 @pytest.mark.parametrize("index", range(len(COMPILED)), ids=[str(c) for c in COMPILED])
 def test_descriptors_describe_their_operand(compiled, index):
     """Each instruction carries the descriptor of A and then that of B, or of B alone."""
-    case, (source, _) = COMPILED[index], compiled[index]
+    case = COMPILED[index]
     shared = [(case.a_form, case.a_tile)] if case.a_form else []
     expected = []
     for form, tile in [*shared, (case.b_form, case.b_tile)]:
         mn, k = tile.shape if form.major is Major.K else tile.shape[::-1]
         matrix = SharedMatrix(case.kind.a, form.major, form.swizzle, mn, k)
         expected.append(matrix.descriptor)
-    calls = [line for line in source.splitlines() if "_mma_async_" in line]
+    calls = [line for line in compiled[index].source.splitlines() if "_mma_async_" in line]
     assert calls
     for call in calls:
         assert [int(value) for value in re.findall(r"\(uint64_t\)(\d+)ULL", call)] == expected
+
+
+@pytest.mark.parametrize("index", range(len(COMPILED)), ids=[str(c) for c in COMPILED])
+def test_accumulators_stay_in_registers(compiled, index):
+    """No spill, no stack, and one machine instruction for each in the PTX: none is serialised."""
+    report = compiled[index].report
+    assert report.spill_store_bytes == report.spill_load_bytes == 0
+    assert report.info.frame_bytes == report.info.stack_bytes == 0
+    mnemonics = {"HGMMA", "QGMMA", "IGMMA"}
+    assert sum(report.sass[name] for name in mnemonics) == compiled[index].ptx.count("mma_async")
 
 
 @pytest.fixture(scope="module")

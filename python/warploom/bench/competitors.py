@@ -6,11 +6,14 @@ libraries is the one that ratios refer to.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import dataclasses
+from collections.abc import Callable, Mapping
+from dataclasses import fields
 from typing import Any
 
 from warploom.bench.operands import Operands
 from warploom.bench.suite import GemmShape
+from warploom.errors import WarploomError
 
 #: Computes ``operands.c`` from the other operands.
 Product = Callable[[Operands], object]
@@ -18,12 +21,45 @@ Product = Callable[[Operands], object]
 OURS = "warploom"
 
 
-def our_product(shape: GemmShape) -> Product:
-    """The kernel that this package chooses for the shape, compiled."""
-    from warploom.kernels import compile_gemm
+def parse_changes(text: str) -> dict[str, int]:
+    """``"tile_n=128,stages=6"`` as changes to a configuration; flags are 0 or 1.
 
-    gemm = compile_gemm(shape.m, shape.n, shape.k, shape.dtype, out_dtype=shape.result_dtype)
-    if shape.dtype.startswith("float8"):
+    Raises
+    ------
+    WarploomError
+        If a part is not ``NAME=INTEGER`` or names no field of ``GemmConfig``.
+    """
+    from warploom.kernels import GemmConfig
+
+    known = [f.name for f in fields(GemmConfig) if isinstance(f.default, int)]
+    changes = {}
+    for part in text.split(","):
+        name, _, value = part.partition("=")
+        if name not in known or not value.isdecimal():
+            raise WarploomError(
+                f"{part!r} changes no configuration; write NAME=INTEGER with one of "
+                f"{', '.join(known)}."
+            )
+        changes[name] = int(value)
+    return changes
+
+
+def our_product(shape: GemmShape, changes: Mapping[str, int] | None = None) -> Product:
+    """The kernel of this package, compiled: as chosen for the shape, or with changes to that.
+
+    Raises
+    ------
+    IllegalCombination
+        If there is no such kernel.
+    """
+    from warploom.kernels import choose_config, compile_gemm, default_target
+
+    problem = (shape.m, shape.n, shape.k, shape.dtype)
+    config = choose_config(*problem, shape.result_dtype, ctas=default_target()[1])
+    config = dataclasses.replace(config, **(changes or {}))
+    executable = compile_gemm(*problem, out_dtype=shape.result_dtype, config=config)
+    gemm = executable["main"]  # looked up once, as a program that calls it often would
+    if config.scaled:
         return lambda o: gemm(o.a, o.b, o.scale_a, o.scale_b, o.c)
     return lambda o: gemm(o.a, o.b, o.c)
 

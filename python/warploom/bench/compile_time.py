@@ -7,19 +7,22 @@ load on first use; it is reported apart from the median of the others.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
 import statistics
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 
 import tvm
 
 from warploom.bench.environment import environment
 from warploom.bench.report import markdown_table
-from warploom.compiler.callback import observe_compilations
+from warploom.compiler.lowering import observe
+
+_CACHE = "WARPLOOM_CACHE"
 
 
 @dataclass(frozen=True)
@@ -31,24 +34,26 @@ class Stages:
     parse : float
         Building the prim_func from TVMScript.
     lower : float
-        ``tvm.compile`` but for the CUDA compiler: passes, code generation, host code.
+        TVM's passes.
+    codegen : float
+        CUDA source and host code.
     cuda : float
         NVRTC, or nvcc: CUDA source to cubin.
     """
 
     parse: float
     lower: float
+    codegen: float
     cuda: float
 
     @property
     def total(self) -> float:
-        return self.parse + self.lower + self.cuda
+        return self.parse + self.lower + self.codegen + self.cuda
 
 
 def compile_once(
     make: Callable[[], tvm.tirx.PrimFunc],
     target: tvm.target.Target,
-    clock: Callable[[], float] = time.perf_counter,
 ) -> Stages:
     """Build and compile one function, without the cubin cache.
 
@@ -57,32 +62,36 @@ def compile_once(
     make : callable
         Returns the prim_func; its time is the parsing time.
     target : Target
-    clock : callable
-        Seconds.
     """
-    previous = os.environ.get("WARPLOOM_CACHE")
-    os.environ["WARPLOOM_CACHE"] = "0"
-    try:
-        start = clock()
+    with _without_cache():
+        start = time.perf_counter()
         function = make()
-        parsed = clock()
-        with observe_compilations() as compilations, target:
-            tvm.compile(tvm.IRModule({"main": function}), target=target, tir_pipeline="tirx")
-        end = clock()
+        parsed = time.perf_counter()
+        module = tvm.IRModule({"main": function})
+        with target:
+            lowered = observe(lambda: tvm.compile(module, target, tir_pipeline="tirx"))
+    cuda = sum(compilation.seconds for compilation in lowered.compilations)
+    return Stages(parsed - start, lowered.lower_seconds, lowered.codegen_seconds, cuda)
+
+
+@contextlib.contextmanager
+def _without_cache() -> Iterator[None]:
+    previous = os.environ.get(_CACHE)
+    os.environ[_CACHE] = "0"
+    try:
+        yield
     finally:
         if previous is None:
-            del os.environ["WARPLOOM_CACHE"]
+            del os.environ[_CACHE]
         else:
-            os.environ["WARPLOOM_CACHE"] = previous
-    cuda = sum(compilation.seconds for compilation in compilations)
-    return Stages(parsed - start, end - parsed - cuda, cuda)
+            os.environ[_CACHE] = previous
 
 
 def table(runs: Sequence[Stages]) -> str:
     """First, median, least and largest time of each stage, in milliseconds."""
     later = runs[1:] or runs
     rows = []
-    for stage in ("parse", "lower", "cuda", "total"):
+    for stage in (*(field.name for field in fields(Stages)), "total"):
         values = [getattr(run, stage) for run in later]
         figures = (getattr(runs[0], stage), statistics.median(values), min(values), max(values))
         rows.append([stage, *(f"{1e3 * value:.0f}" for value in figures)])
@@ -98,8 +107,9 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--out", type=Path, help="folder for compile-DTYPE.json")
     options = parser.parse_args(arguments)
     from warploom.kernels import gemm
+    from warploom.target import cuda_target
 
-    target = tvm.target.Target({"kind": "cuda", "arch": "sm_90a"})
+    target = cuda_target("h200")
     runs = [
         compile_once(lambda: gemm(4096, 4096, 4096, options.dtype), target)
         for _ in range(max(1, options.repeat))

@@ -13,7 +13,13 @@ from pathlib import Path
 from typing import Any
 
 from warploom.bench import operands as ops
-from warploom.bench.competitors import OURS, Product, library_products, our_product
+from warploom.bench.competitors import (
+    OURS,
+    Product,
+    library_products,
+    our_product,
+    parse_changes,
+)
 from warploom.bench.environment import environment
 from warploom.bench.report import Comparison, Entry, markdown, write
 from warploom.bench.suite import RESULT_DTYPE, GemmShape, load_suite, suite_names
@@ -50,7 +56,12 @@ def import_torch() -> Any:
 
 
 def compare(
-    torch: Any, shape: GemmShape, rounds: int = 15, seed: int = 0, burst_only: bool = False
+    torch: Any,
+    shape: GemmShape,
+    rounds: int = 15,
+    seed: int = 0,
+    burst_only: bool = False,
+    variants: Sequence[str] = (),
 ) -> Comparison:
     """Check and time all competitors on one shape.
 
@@ -65,8 +76,12 @@ def compare(
         Of the random operands.
     burst_only : bool
         Leave out the sustained protocol, which takes longest.
+    variants : sequence of str
+        Further competitors: changes to our configuration, as ``"tile_n=128,stages=6"``.
     """
     products = {OURS: our_product(shape)} | library_products(torch, shape)
+    for text in variants:
+        products[f"{OURS} {text}"] = our_product(shape, parse_changes(text))
     sets = [ops.make_operands(torch, shape, seed + i) for i in range(ops.input_sets(shape))]
     errors = {name: _check(torch, shape, product, sets[0]) for name, product in products.items()}
     launches = {name: _launch(product, sets) for name, product in products.items()}
@@ -113,8 +128,8 @@ def _time(
         launches = {name: _replay(replay) for name, replay in graphs.items()}
     by_protocol = {"burst": measure(launches, timer, burst(rounds), sets, executions)}
     if not burst_only:
-        fastest = min(times.median for times in by_protocol["burst"].values())
-        sampling = sustained(fastest * executions)
+        slowest = max(times.median for times in by_protocol["burst"].values())
+        sampling = sustained(slowest * executions)
         by_protocol["sustained"] = measure(launches, timer, sampling, sets, executions)
     return {n: {key: times[n] for key, times in by_protocol.items()} for n in launches}
 
@@ -138,6 +153,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="for JSON files without dtypes; repeatable (default: float16)",
     )
     parser.add_argument("--rounds", type=int, default=15, help="burst samples (default: 15)")
+    parser.add_argument(
+        "--variant",
+        action="append",
+        default=[],
+        metavar="NAME=INTEGER,...",
+        help="also measure our kernel with these changes to its GemmConfig; repeatable",
+    )
     parser.add_argument("--burst-only", action="store_true", help="leave out sustained load")
     parser.add_argument("--seed", type=int, default=0, help="of the random data (default: 0)")
     parser.add_argument("--out", type=Path, help="folder for gemm-SUITE.json and .md")
@@ -152,7 +174,8 @@ def main(arguments: Sequence[str]) -> int:
     torch = import_torch()
     comparisons = []
     for shape in shapes:
-        comparisons.append(compare(torch, shape, options.rounds, options.seed, options.burst_only))
+        settings = (options.rounds, options.seed, options.burst_only, options.variant)
+        comparisons.append(compare(torch, shape, *settings))
         print(_progress(comparisons[-1]), flush=True)
         torch.cuda.empty_cache()
     facts = environment(["gemm", *arguments])

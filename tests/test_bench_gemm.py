@@ -1,0 +1,154 @@
+"""The benchmark of products from command line to files, with numpy in the place of the GPU."""
+
+import json
+import time
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from warploom.bench import gemm
+from warploom.bench.competitors import parse_changes
+from warploom.bench.operands import Operands
+from warploom.bench.suite import GemmShape
+from warploom.bench.timing import sustained
+from warploom.errors import WarploomError
+
+TORCH = SimpleNamespace(cuda=SimpleNamespace(synchronize=lambda: None, empty_cache=lambda: None))
+
+
+class HostTimer:
+    """Times numpy with the host's clock."""
+
+    def __init__(self, torch):
+        assert torch is TORCH
+
+    def idle(self, seconds):
+        assert seconds <= 0.05
+
+    def elapsed(self, warm, timed):
+        warm()
+        start = time.perf_counter()
+        timed()
+        return time.perf_counter() - start
+
+
+class Result(np.ndarray):
+    def fill_(self, value):
+        self.fill(value)
+
+
+def make_operands(torch, shape, seed):
+    rng = np.random.default_rng(seed)
+    a, b = (rng.standard_normal((rows, shape.k)) for rows in (shape.m, shape.n))
+    return Operands(a, b, None, None, np.full((shape.m, shape.n), np.nan).view(Result))
+
+
+def relative_error(torch, shape, operands):
+    reference = operands.a @ operands.b.T
+    return float(np.linalg.norm(operands.c - reference) / np.linalg.norm(reference))
+
+
+def product(operands):
+    np.matmul(operands.a, operands.b.T, out=operands.c)
+
+
+def product_without_last_column(operands):
+    operands.c[:, :-1] = operands.a @ operands.b[:-1].T
+
+
+def slow_product(operands):
+    time.sleep(2e-3)
+    product(operands)
+
+
+@pytest.fixture
+def graphs(monkeypatch):
+    """Numpy for the GPU; the list receives the number of executions of every captured graph."""
+    captured = []
+
+    def capture(torch, launch, input_sets, executions):
+        captured.append(executions)
+        assert executions % input_sets == 0, "a graph uses all inputs equally often"
+        return lambda: [launch(i % input_sets) for i in range(executions)]
+
+    monkeypatch.setattr(gemm, "TorchTimer", HostTimer)
+    monkeypatch.setattr(gemm, "capture", capture)
+    monkeypatch.setattr(gemm, "import_torch", lambda: TORCH)
+    monkeypatch.setattr(gemm, "_GRAPH_EXECUTIONS", 2)
+    monkeypatch.setattr(gemm, "sustained", lambda s: sustained(s, rounds=2, seconds=0.01))
+    monkeypatch.setattr(gemm, "library_products", lambda torch, shape: {"cuBLAS": product})
+    monkeypatch.setattr(gemm.ops, "make_operands", make_operands)
+    monkeypatch.setattr(gemm.ops, "relative_error", relative_error)
+    monkeypatch.setattr(gemm.ops, "input_sets", lambda shape: 3)
+    return captured
+
+
+SHAPE = GemmShape("g", 24, 40, 32, "float16", target=0.5)
+
+
+@pytest.mark.parametrize(
+    ("ours", "status"),
+    [
+        (product, gemm.EXIT_RIGHT),
+        (product_without_last_column, gemm.EXIT_WRONG),
+        (slow_product, gemm.EXIT_SLOW),
+    ],
+)
+def test_wrong_and_slow_kernels_are_told_apart(monkeypatch, graphs, ours, status):
+    monkeypatch.setattr(gemm, "our_product", lambda shape, changes=None: ours)
+    # Equal kernels on a noisy machine: the target is far below 1.
+    comparison = gemm.compare(TORCH, GemmShape("g", 24, 40, 32, "float16", 0.2), rounds=5)
+    assert gemm.exit_status([comparison]) == status
+    assert [entry.name for entry in comparison.entries] == ["warploom", "cuBLAS"]
+    assert graphs == [3, 3], "a small product is replayed from a graph"
+    assert all(entry.host_seconds > 0 for entry in comparison.entries)
+
+
+def test_large_products_are_launched_one_by_one(monkeypatch, graphs):
+    monkeypatch.setattr(gemm, "our_product", lambda shape, changes=None: product)
+    monkeypatch.setattr(gemm, "_GRAPH_OPERATIONS", 0)
+    comparison = gemm.compare(TORCH, SHAPE, rounds=2, burst_only=True)
+    assert comparison.protocols == ("burst",) and not graphs
+
+
+def test_command_writes_both_files(monkeypatch, graphs, tmp_path, capsys):
+    monkeypatch.setattr(gemm, "our_product", lambda shape, changes=None: product)
+    suite = tmp_path / "two.json"
+    suite.write_text(json.dumps({"tiny": [[8, 8, 8]], "other": [[8, 16, 8], [1, 8, 8]]}))
+    arguments = ["--suite", str(suite), "--group", "other", "--rounds", "3", "--dtype", "bfloat16"]
+    assert gemm.main([*arguments, "--out", str(tmp_path / "out")]) == gemm.EXIT_RIGHT
+    content = json.loads((tmp_path / "out" / "gemm-two.json").read_text())
+    shapes = [c["shape"] for c in content["comparisons"]]
+    assert [(s["m"], s["n"], s["k"]) for s in shapes] == [(8, 16, 8), (1, 8, 8)]
+    assert {s["dtype"] for s in shapes} == {"bfloat16"}
+    assert content["environment"]["command"].endswith(
+        f"bench gemm {' '.join(arguments)}" + (f" --out {tmp_path / 'out'}")
+    )
+    assert (tmp_path / "out" / "gemm-two.md").read_text() in capsys.readouterr().out
+
+
+def test_variants_are_competitors_after_the_library(monkeypatch, graphs):
+    seen = []
+
+    def our_product(shape, changes=None):
+        seen.append(changes)
+        return product
+
+    monkeypatch.setattr(gemm, "our_product", our_product)
+    comparison = gemm.compare(TORCH, SHAPE, rounds=2, variants=["tile_n=128,stages=6"])
+    assert seen == [None, {"tile_n": 128, "stages": 6}]
+    names = [entry.name for entry in comparison.entries]
+    assert names == ["warploom", "cuBLAS", "warploom tile_n=128,stages=6"]
+
+
+@pytest.mark.parametrize("text", ["", "tile_n", "tile_n=x", "tile_n=-8", "size=3", "stages=2,"])
+def test_impossible_variants_are_refused(text):
+    with pytest.raises(WarploomError, match=r"NAME=INTEGER with one of .*tile_n.*stages"):
+        parse_changes(text)
+
+
+def test_missing_pytorch_is_explained(monkeypatch):
+    monkeypatch.setitem(__import__("sys").modules, "torch", None)
+    with pytest.raises(WarploomError, match="need PyTorch with CUDA; install it"):
+        gemm.import_torch()
