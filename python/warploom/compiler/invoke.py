@@ -23,6 +23,9 @@ from warploom.toolchain import compile_mode
 #: Headers that replace slow ones of CUDA, see README.md there.
 LEAN_INCLUDE = Path(__file__).parent / "include"
 
+#: First version of NVRTC that knows the option ``--no-cache``.
+_NO_CACHE_SINCE = (12, 9)
+
 _LOCK = threading.RLock()
 
 
@@ -126,12 +129,15 @@ def _listen_to_nvrtc(first_options: tuple[str, ...]) -> Iterator[list[str]]:
 
     lines: list[str] = []
     owner = threading.get_ident()
+    _, *version = nvrtc.nvrtcVersion()
+    # NVRTC's own cache of cubins, where there is a driver, would return one without its log.
+    own_options = ("--no-cache",) if tuple(version) >= _NO_CACHE_SINCE else ()
     compile_program, destroy_program = nvrtc.nvrtcCompileProgram, nvrtc.nvrtcDestroyProgram
 
     def listening_compile(program: Any, count: int, options: list[bytes]) -> Any:
         if threading.get_ident() != owner:
             return compile_program(program, count, options)
-        options = [*(option.encode() for option in first_options), *options]
+        options = [*(option.encode() for option in (*own_options, *first_options)), *options]
         return compile_program(program, len(options), options)
 
     def listening_destroy(program: Any) -> Any:

@@ -247,7 +247,8 @@ def gemm_async_wgmma(call: TilePrimitiveCall, context: DispatchContext) -> PrimF
     def warpgroup() -> Any:
         if p.span.count == 1:
             return 0
-        return tvm.tirx.floordiv(T.warp_id() - p.span.first_warp, 4)
+        # TVM can infer the extent of this id from any others that the kernel declares.
+        return T.truncdiv(T.thread_id(), 128) - p.span.first_warp // 4
 
     def fence() -> None:
         if p.wait:

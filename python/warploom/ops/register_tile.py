@@ -79,8 +79,12 @@ class Threads:
 
     def declare(self) -> dict[str, Any]:
         """The same values in the kernel; to be called while a PrimFunc is being built."""
-        warp = T.warp_id_in_wg() if self.scope == "warpgroup" else T.warp_id()
-        return self.axes(T.lane_id(), warp)
+        # TVM can infer the extent of this id from any others that the kernel declares.
+        thread = T.thread_id()
+        warp = T.truncdiv(thread, LANES)
+        if self.scope == "warpgroup":
+            warp = T.truncmod(warp, 4)
+        return self.axes(T.truncmod(thread, LANES), warp)
 
 
 @dataclass(frozen=True)
