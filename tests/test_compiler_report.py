@@ -11,6 +11,7 @@ from warploom.compiler.cubin import find_cubins, read_kernels
 from warploom.compiler.kernel_report import ProblemKind
 from warploom.compiler.report import compile_report, report_binary
 from warploom.errors import ToolchainError, WarploomError
+from warploom.target import default_target
 
 
 @pytest.fixture(autouse=True)
@@ -54,7 +55,12 @@ def test_the_target_may_be_the_current_one_or_a_dict():
     assert current == compile_report(executable, {"kind": "cuda", "arch": "sm_90a"})
 
 
-@pytest.mark.parametrize("target", [None, "llvm"])
+def test_without_a_target_the_default_one_is_meant():
+    executable = compiled()
+    assert compile_report(executable) == compile_report(executable, default_target()[0])
+
+
+@pytest.mark.parametrize("target", ["llvm", "opencl"])
 def test_a_target_without_cuda_architecture_is_rejected(target):
     with pytest.raises(WarploomError, match="arch"):
         compile_report(doubled("float32"), target)

@@ -14,6 +14,7 @@ from warploom.compiler.kernel_report import KernelReport, Problem, advice_proble
 from warploom.compiler.lowering import observe
 from warploom.compiler.ptxas_log import parse
 from warploom.errors import WarploomError
+from warploom.target import default_target
 
 if TYPE_CHECKING:
     import tvm
@@ -70,8 +71,8 @@ def compile_report(
         A program is compiled, and its stages are timed. A compiled module is reported on by its
         CUDA source, which the cache of compilations usually knows.
     target : Target, str or dict, optional
-        By default the current one. Required with ``arch``, for instance
-        ``{"kind": "cuda", "arch": "sm_90a"}``.
+        A CUDA target with an ``arch``, for instance ``{"kind": "cuda", "arch": "sm_90a"}``. By
+        default the current one, else that of this machine's GPU, else an H200's.
 
     Returns
     -------
@@ -117,10 +118,10 @@ def _cuda_target(target: Any) -> tvm.target.Target:
     import tvm
 
     if target is None:
-        target = tvm.target.Target.current(allow_none=True)
+        target = tvm.target.Target.current(allow_none=True) or default_target()[0]
     elif not isinstance(target, tvm.target.Target):
         target = tvm.target.Target(target)
-    if target is None or str(target.kind.name) != "cuda" or not target.attrs.get("arch"):
+    if str(target.kind.name) != "cuda" or not target.attrs.get("arch"):
         raise WarploomError(
             f"compile_report: the target is {target} but must be a CUDA target with an arch; pass "
             'target={"kind": "cuda", "arch": "sm_90a"}.'

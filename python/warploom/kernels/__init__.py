@@ -16,7 +16,7 @@ from warploom.kernels.choose import choose_config
 from warploom.kernels.config import GemmConfig, is_float8
 from warploom.kernels.sm90_gemm import sm90_gemm
 from warploom.kernels.sm90_gemm_swap_ab import sm90_gemm_swap_ab
-from warploom.target import GPUS, cuda_target, target_from_device
+from warploom.target import default_target
 
 __all__ = [
     "GemmConfig",
@@ -86,20 +86,6 @@ def gemm(
             )
     build = sm90_gemm_swap_ab if config.swap_ab else sm90_gemm
     return build(config, n, k, m)
-
-
-def default_target() -> tuple[Target, int]:
-    """Target and number of SMs of this machine's GPU, or of an H200 where there is none.
-
-    Raises
-    ------
-    IllegalCombination
-        If the GPU is not supported.
-    """
-    device = tvm.cuda(0)
-    if device.exist:
-        return target_from_device(device), int(device.multi_processor_count)
-    return cuda_target("h200"), GPUS["h200"].sms
 
 
 def compile_gemm(

@@ -7,7 +7,12 @@ from warploom.target.arch import ARCHS, GPUS, SM90A, SM100A, Arch, Gpu
 from warploom.target.swizzle import Major, Swizzle
 from warploom.target.tcgen05 import TCGEN05_KINDS, Tcgen05Kind, tcgen05_kinds
 from warploom.target.tma import TMA, box_bytes, box_error, shared_align, tensor_error
-from warploom.target.tvm_target import arch_of, cuda_target, target_from_device
+from warploom.target.tvm_target import (
+    arch_of,
+    cuda_target,
+    default_target,
+    target_from_device,
+)
 from warploom.target.wgmma import WGMMA_KINDS, WGMMA_M, WgmmaKind, wgmma_kind
 
 __all__ = [
@@ -29,6 +34,7 @@ __all__ = [
     "box_bytes",
     "box_error",
     "cuda_target",
+    "default_target",
     "shared_align",
     "target_from_device",
     "tcgen05_kinds",

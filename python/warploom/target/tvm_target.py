@@ -93,6 +93,22 @@ def target_from_device(device: Device | None = None) -> Target:
     )
 
 
+def default_target() -> tuple[Target, int]:
+    """Target and number of SMs of this machine's GPU, or of an H200 where there is none.
+
+    Raises
+    ------
+    IllegalCombination
+        If the GPU is not supported.
+    """
+    import tvm
+
+    device = tvm.cuda(0)
+    if device.exist:
+        return target_from_device(device), int(device.multi_processor_count)
+    return cuda_target("h200"), GPUS["h200"].sms
+
+
 def arch_of(target: Target) -> Arch:
     """The facts of a target's architecture.
 

@@ -1,0 +1,49 @@
+"""Every code block of the README and every tutorial runs."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+README = (ROOT / "README.md").read_text()
+BLOCKS = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
+TUTORIALS = sorted((ROOT / "tutorials").glob("*.py"))
+#: Seconds after which a program is considered hung.
+LIMIT = 300
+
+
+def run(*arguments: str, code: str | None = None) -> str:
+    done = subprocess.run(
+        [sys.executable, *arguments], input=code, capture_output=True, text=True, timeout=LIMIT
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+@pytest.mark.parametrize("index", range(len(BLOCKS)))
+def test_readme_block_runs(index, tmp_path):
+    script = tmp_path / f"block_{index}.py"  # a file: TVMScript reads its own source
+    script.write_text(BLOCKS[index])
+    run(str(script))
+
+
+@pytest.mark.parametrize("path", TUTORIALS, ids=[path.name for path in TUTORIALS])
+def test_tutorial_runs(path):
+    assert run(str(path))
+
+
+def test_readme_names_every_folder_of_the_package():
+    package = ROOT / "python" / "warploom"
+    folders = [p.name for p in package.iterdir() if (p / "__init__.py").exists()]
+    assert folders and not [name for name in folders if f"`python/warploom/{name}/`" not in README]
+
+
+def test_ci_runs_the_commands_of_the_readme():
+    commands = re.findall(r"```sh\n(.*?)```", README, re.DOTALL)
+    script = (ROOT / ".ci" / "run").read_text()
+    assert len(commands) == 2
+    for command in commands[0].split("&&"):
+        assert command.strip() in script
