@@ -1,0 +1,94 @@
+// What the parser makes of PTX: names are resolved to registers and variables, nothing is decoded.
+
+#ifndef WARPLOOM_EMULATOR_PTX_MODULE_H_
+#define WARPLOOM_EMULATOR_PTX_MODULE_H_
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "emulator/ptx/types.h"
+
+namespace warploom::emulator::ptx {
+
+enum class Space : uint8_t { kGeneric, kGlobal, kConst, kParam, kShared, kLocal };
+
+// A variable; `offset` is counted in its space: of the module for global and const, of the function
+// for param, shared and local.
+struct Variable {
+  std::string name;
+  Space space = Space::kGlobal;
+  Type type = Type::kB8;
+  uint32_t alignment = 1;
+  uint64_t bytes = 0;  // 0: extern array, such as dynamic shared memory
+  uint64_t offset = 0;
+  std::vector<uint8_t> initial;  // shorter than bytes: the rest is zero
+
+  bool is_dynamic() const { return bytes == 0; }
+};
+
+struct Operand {
+  enum Kind : uint8_t {
+    kNone,       // "_", or absent
+    kRegister,   // index
+    kInteger,    // bits
+    kFloat32,    // bits, written 0f...
+    kFloat64,    // bits of a double, written 0d... or with a decimal point
+    kSpecial,    // name, such as %tid.x
+    kVariable,   // address of `variable` plus bits
+    kVector,     // elements
+    kAddress,    // [elements[0] + bits], further elements: coordinates, mbarrier, ...
+    kName,       // an unresolved name: a function or a label
+  };
+  Kind kind = kNone;
+  bool negated = false;         // "!p" or "-r"
+  int index = -1;               // register
+  int second = -1;              // register q of "p|q"
+  int64_t bits = 0;
+  const Variable* variable = nullptr;
+  std::string name;
+  std::vector<Operand> elements;
+};
+
+struct Instruction {
+  int line = 0;
+  std::string text;                     // opcode with modifiers, as written
+  std::string opcode;                   // "ld"
+  std::vector<std::string> modifiers;   // {"shared::cta", "b32"}
+  int guard = -1;                       // predicate register
+  bool guard_negated = false;
+  std::vector<Operand> operands;
+  std::vector<int> targets;             // of bra: one instruction; of brx.idx: its table
+};
+
+struct Function {
+  std::string name;
+  bool is_entry = false;
+  int line = 0;
+  std::vector<Type> registers;          // type of each
+  std::vector<const Variable*> parameters;
+  uint64_t parameter_bytes = 0;
+  uint64_t shared_bytes = 0;            // static variables of the function
+  uint64_t local_bytes = 0;
+  uint32_t dynamic_alignment = 1;       // of dynamic shared memory
+  uint32_t threads_limit = 1024;        // .maxntid or .reqntid
+  uint32_t required_cluster[3] = {0, 0, 0};  // .reqnctapercluster
+  std::vector<Instruction> code;        // ends with a "ret"
+  std::map<std::string, std::vector<std::string>> branch_tables;
+};
+
+struct Module {
+  std::string target;                   // such as "sm_90a"
+  std::vector<Function> functions;
+  std::vector<const Variable*> globals;
+  uint64_t global_bytes = 0;
+  uint64_t shared_bytes = 0;            // static shared variables of the module
+  // Owned through pointers, since operands point to them.
+  std::vector<std::unique_ptr<Variable>> variables;
+};
+
+}  // namespace warploom::emulator::ptx
+
+#endif  // WARPLOOM_EMULATOR_PTX_MODULE_H_

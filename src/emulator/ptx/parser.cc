@@ -1,0 +1,123 @@
+#include "emulator/ptx/parser.h"
+
+#include "emulator/exec/fault.h"
+#include "emulator/ptx/body.h"
+#include "emulator/ptx/cursor.h"
+#include "emulator/ptx/declaration.h"
+
+namespace warploom::emulator::ptx {
+namespace {
+
+class Parser {
+ public:
+  explicit Parser(std::string_view source) : cursor_(tokenize(source)), module_(new Module) {}
+
+  std::unique_ptr<Module> run() {
+    while (cursor_.peek().kind != Token::kEnd) item();
+    return std::move(module_);
+  }
+
+ private:
+  void item() {
+    const Token& token = cursor_.peek();
+    if (token.kind != Token::kWord) cursor_.fail("a directive");
+    if (token.is(".target")) {
+      cursor_.next();
+      module_->target = std::string(cursor_.word());
+      cursor_.skip_line();
+    } else if (token.is(".version") || token.is(".address_size") || token.is(".file")) {
+      cursor_.skip_line();
+    } else if (token.is(".section")) {
+      while (!cursor_.peek().is('{')) cursor_.next();
+      cursor_.skip_braces();
+    } else if (token.is(".pragma")) {
+      while (!cursor_.next().is(';')) {
+      }
+    } else if (token.is(".visible") || token.is(".extern") || token.is(".weak") ||
+               token.is(".common")) {
+      cursor_.next();
+    } else if (token.is(".entry") || token.is(".func")) {
+      function();
+    } else {
+      variable();
+    }
+  }
+
+  void variable() {
+    for (auto& declared : parse_variables(cursor_)) {
+      if (declared->space == Space::kShared) {
+        place(*declared, module_->shared_bytes);
+      } else {
+        place(*declared, module_->global_bytes);
+        module_->globals.push_back(declared.get());
+      }
+      names_[declared->name] = declared.get();
+      module_->variables.push_back(std::move(declared));
+    }
+  }
+
+  void function() {
+    Function result;
+    result.is_entry = cursor_.next().is(".entry");
+    if (cursor_.peek().is('(')) cursor_.skip_parentheses();  // result of a .func
+    result.line = cursor_.peek().line;
+    result.name = std::string(cursor_.word());
+    Names names = names_;
+    if (cursor_.peek().is('(')) parameters(result, names);
+    attributes(result);
+    if (cursor_.accept(';')) return;  // a declaration
+    if (!result.is_entry) {
+      // Compilers inline device functions; a call of one is reported where it happens.
+      cursor_.skip_braces();
+      return;
+    }
+    parse_body(cursor_, names, *module_, result);
+    module_->functions.push_back(std::move(result));
+  }
+
+  void parameters(Function& result, Names& names) {
+    cursor_.expect('(');
+    while (!cursor_.accept(')')) {
+      std::unique_ptr<Variable> parameter = parse_parameter(cursor_);
+      place(*parameter, result.parameter_bytes);
+      result.parameters.push_back(parameter.get());
+      names[parameter->name] = parameter.get();
+      module_->variables.push_back(std::move(parameter));
+      cursor_.accept(',');
+    }
+  }
+
+  void attributes(Function& result) {
+    while (cursor_.peek().kind == Token::kWord) {
+      std::string_view name = cursor_.word();
+      if (name == ".maxntid" || name == ".reqntid") {
+        result.threads_limit = 1;
+        for (uint64_t n : cursor_.numbers()) result.threads_limit *= static_cast<uint32_t>(n);
+      } else if (name == ".reqnctapercluster") {
+        std::vector<uint64_t> numbers = cursor_.numbers();
+        for (std::size_t i = 0; i < 3; ++i) {
+          result.required_cluster[i] = i < numbers.size() ? static_cast<uint32_t>(numbers[i]) : 1;
+        }
+      } else if (name == ".minnctapersm" || name == ".maxnreg" || name == ".maxclusterrank" ||
+                 name == ".maxnctapersm") {
+        cursor_.numbers();  // limits of registers and of occupancy, which nothing here depends on
+      } else if (name == ".pragma") {
+        while (!cursor_.next().is(';')) {
+        }
+      } else if (name != ".explicitcluster" && name != ".noreturn" && name != ".blocksareclusters") {
+        fault("line %d: unknown attribute '%.*s' of function %s", cursor_.line(),
+              static_cast<int>(name.size()), name.data(), result.name.c_str());
+      }
+    }
+  }
+
+  Cursor cursor_;
+  std::unique_ptr<Module> module_;
+  Names names_;
+};
+
+}  // namespace
+
+std::unique_ptr<Module> parse(std::string_view source) { return Parser(source).run(); }
+
+}  // namespace warploom::emulator::ptx
