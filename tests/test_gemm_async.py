@@ -108,6 +108,16 @@ def test_accumulators_stay_in_registers(compiled, index):
     assert sum(report.sass[name] for name in mnemonics) == compiled[index].ptx.count("mma_async")
 
 
+@pytest.mark.parametrize("index", range(len(COMPILED)), ids=[str(c) for c in COMPILED])
+def test_no_block_rank_reaches_the_strides(compiled, index):
+    """In a cluster a block's own shared addresses carry its rank in bits that a stride has."""
+    source = compiled[index][0]
+    calls = [line for line in source.splitlines() if "_mma_async_" in line]
+    for call in calls:
+        addresses = call.count("cvta_generic_to_shared(")
+        assert addresses and len(re.findall(r"& \(uint\)262143\) >> \(uint\)4", call)) == addresses
+
+
 @pytest.fixture(scope="module")
 def results(request) -> dict[str, list[run.Outcome]]:
     """Outcomes of all cases by group; everything runs once, in as many processes as CPU cores."""

@@ -37,6 +37,9 @@ from warploom.ops.wgmma_operands import (
 from warploom.target.swizzle import Major
 from warploom.target.wgmma import WGMMA_M, WgmmaKind, wgmma_kind
 
+#: Bits of a shared address that a descriptor holds (PTX ISA, "Matrix Descriptor Format"). Those
+#: above them are not zero: in a cluster they name the block, and would spill into the strides.
+_ADDRESS_MASK = 0x3FFFF
 #: Keyword arguments of ``gemm_async`` that this variant understands, with their defaults.
 OPTIONS = {"wait": False, "negate_a": False, "negate_b": False, "satfinite": False}
 
@@ -203,7 +206,7 @@ def _issue(plan: WgmmaPlan, d: Any, a: Any, b_base: Any, warpgroup: Any) -> None
 
     def descriptor(operand: SharedOperand, base: Any, mn: Any, k: int) -> Any:
         chunk = T.cast(operand.chunk(analyzer, mn, k), "uint32")
-        start = T.cast((base >> T.uint32(4)) + chunk, "uint64")
+        start = T.cast(((base & T.uint32(_ADDRESS_MASK)) >> T.uint32(4)) + chunk, "uint64")
         return tvm.tirx.IntImm("uint64", operand.matrix.descriptor) + start
 
     for step in range(plan.b.k // kind.k):
