@@ -111,8 +111,8 @@ def test_accumulators_stay_in_registers(compiled, index):
 @pytest.mark.parametrize("index", range(len(COMPILED)), ids=[str(c) for c in COMPILED])
 def test_no_block_rank_reaches_the_strides(compiled, index):
     """In a cluster a block's own shared addresses carry its rank in bits that a stride has."""
-    source = compiled[index][0]
-    calls = [line for line in source.splitlines() if "_mma_async_" in line]
+    calls = [line for line in compiled[index].source.splitlines() if "_mma_async_" in line]
+    assert calls
     for call in calls:
         addresses = call.count("cvta_generic_to_shared(")
         assert addresses and len(re.findall(r"& \(uint\)262143\) >> \(uint\)4", call)) == addresses

@@ -151,8 +151,10 @@ def test_tile_shapes(rng, name):
         kernel.check(rng, m)
 
 
-def test_static_rows(rng):
-    Kernel.build(SMALL, 264, 200, m=300).check(rng, 300)
+@pytest.mark.parametrize("m", [1, 2, 300])
+@pytest.mark.parametrize("base", [SMALL, NARROW], ids=["sm90_gemm", "swap_ab"])
+def test_static_rows(rng, base, m):
+    Kernel.build(base, 264, 200, m=m).check(rng, m)
 
 
 def test_no_rows_is_no_launch(rng):

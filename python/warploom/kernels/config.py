@@ -309,6 +309,11 @@ class GemmConfig:
         for name, extent in (("M", m), ("N", n), ("K", k)):
             if extent is not None and extent < 1:
                 raise IllegalCombination(f"{name} = {extent} is not a positive extent.")
+        if n == 1:
+            raise IllegalCombination(
+                "N = 1 is a matrix-vector product, which these kernels do not compute; pass at "
+                "least 2 columns."
+            )
         b_pitch = k if self.layout == "NT" else n
         pitches = [("A", "K", k, self.dtype), ("B", "NK"[self.layout == "NT"], b_pitch, self.dtype)]
         if not self.swap_ab:

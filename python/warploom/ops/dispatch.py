@@ -15,8 +15,28 @@ class DispatchError(RuntimeError):
     """No op schedule can lower a tile primitive."""
 
 
+def _unsound(case, call: TilePrimitiveCall, context: DispatchContext) -> str | None:
+    """Why a stock variant must not be tried although it would accept the call, or None.
+
+    Stock's last resort for ``copy`` lets one thread copy everything, register tiles included, of
+    which that thread holds only its own elements.
+    """
+    if case.variant != "fallback" or context.is_thread or call.op.name != "tirx.tile.copy":
+        return None
+    for region in (call.args[0], call.args[1]):
+        shard = getattr(region.source.layout, "shard", ())
+        if region.source.scope() == "local" and any(it.axis.is_thread() for it in shard):
+            return (
+                f"it copies with one thread, which does not hold all of {region.source.name}; "
+                "give both sides shapes and layouts that one of the other variants accepts"
+            )
+    return None
+
+
 def _attempt(case, call: TilePrimitiveCall, context: DispatchContext):
     """``(prim_func, None)`` or ``(None, reason)``."""
+    if reason := _unsound(case, call, context):
+        return None, reason
     for predicate in case.preds:
         accepted, reason = predicate.evaluate(call, context)
         if not accepted:
