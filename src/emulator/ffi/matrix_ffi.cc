@@ -1,0 +1,91 @@
+// Matrix instructions on registers and shared memory that are given as bytes.
+
+#include "emulator/ffi/marshal.h"
+#include "emulator/matrix/ldmatrix.h"
+#include "emulator/matrix/mma.h"
+#include "emulator/matrix/wgmma.h"
+
+namespace warploom::emulator {
+namespace {
+
+using tvm::ffi::Bytes;
+using tvm::ffi::String;
+
+// Types are "d a b". The accumulator is [register][4 warps][32 lanes], as is A where it is given.
+Bytes run_wgmma(int n, int k, const String& d, const String& a, const String& b,
+                const String& modifiers, const Bytes& accumulator, const Bytes& register_a,
+                int64_t a_descriptor, int64_t b_descriptor, const Bytes& shared, int repeat) {
+  return guarded([&] {
+    const WgmmaForm form{n,
+                         k,
+                         type_of(d),
+                         type_of(a),
+                         type_of(b),
+                         register_a.size() != 0,
+                         has_word(modifiers, "trans_a"),
+                         has_word(modifiers, "trans_b"),
+                         has_word(modifiers, "negate_a"),
+                         has_word(modifiers, "negate_b"),
+                         has_word(modifiers, "satfinite")};
+    check_wgmma(form);
+    std::vector<uint32_t> d_lanes = unpack_bytes<uint32_t>(accumulator);
+    std::vector<uint32_t> a_lanes = unpack_bytes<uint32_t>(register_a);
+    std::vector<uint8_t> memory = unpack_bytes<uint8_t>(shared);
+    const std::vector<uint32_t*> d_registers = registers_of(d_lanes);
+    const std::vector<uint32_t*> a_registers = registers_of(a_lanes);
+    const WgmmaOperands operands{d_registers.data(), a_registers.data(),
+                                 static_cast<uint64_t>(a_descriptor),
+                                 static_cast<uint64_t>(b_descriptor),
+                                 has_word(modifiers, "accumulate")};
+    for (int i = 0; i < repeat; ++i) wgmma(form, operands, shared_memory_of(memory));
+    return pack_bytes(d_lanes);
+  });
+}
+
+Bytes run_mma(int m, int n, int k, const String& d, const String& a, const String& b,
+              const String& c, const String& modifiers, const Bytes& a_bytes, const Bytes& b_bytes,
+              const Bytes& c_bytes) {
+  return guarded([&] {
+    const MmaForm form{m,          n,          k,          type_of(d),
+                       type_of(a), type_of(b), type_of(c), has_word(modifiers, "satfinite")};
+    check_mma(form);
+    std::vector<uint32_t> a_lanes = unpack_bytes<uint32_t>(a_bytes);
+    std::vector<uint32_t> b_lanes = unpack_bytes<uint32_t>(b_bytes);
+    std::vector<uint32_t> c_lanes = unpack_bytes<uint32_t>(c_bytes);
+    mma_sync(form, registers_of(c_lanes).data(), registers_of(a_lanes).data(),
+             registers_of(b_lanes).data(), registers_of(c_lanes).data());
+    return pack_bytes(c_lanes);
+  });
+}
+
+Bytes run_ldmatrix(int count, bool trans, const Bytes& offsets, const Bytes& shared) {
+  return guarded([&] {
+    const std::vector<uint32_t> rows = unpack_bytes<uint32_t>(offsets);
+    std::vector<uint8_t> memory = unpack_bytes<uint8_t>(shared);
+    std::vector<uint32_t> lanes(static_cast<size_t>(count) * kWarpLanes);
+    ldmatrix({count, trans}, rows.data(), registers_of(lanes).data(), shared_memory_of(memory));
+    return pack_bytes(lanes);
+  });
+}
+
+Bytes run_stmatrix(int count, bool trans, const Bytes& offsets, const Bytes& registers,
+                   const Bytes& shared) {
+  return guarded([&] {
+    const std::vector<uint32_t> rows = unpack_bytes<uint32_t>(offsets);
+    std::vector<uint8_t> memory = unpack_bytes<uint8_t>(shared);
+    std::vector<uint32_t> lanes = unpack_bytes<uint32_t>(registers);
+    stmatrix({count, trans}, rows.data(), registers_of(lanes).data(), shared_memory_of(memory));
+    return pack_bytes(memory);
+  });
+}
+
+TVM_FFI_STATIC_INIT_BLOCK() {
+  tvm::ffi::reflection::GlobalDef()
+      .def("warploom.emulator.wgmma", run_wgmma, "wgmma.mma_async of PTX, executed at once.")
+      .def("warploom.emulator.mma", run_mma, "mma.sync of PTX.")
+      .def("warploom.emulator.ldmatrix", run_ldmatrix, "ldmatrix of PTX.")
+      .def("warploom.emulator.stmatrix", run_stmatrix, "stmatrix of PTX.");
+}
+
+}  // namespace
+}  // namespace warploom::emulator

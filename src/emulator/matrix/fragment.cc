@@ -1,0 +1,91 @@
+#include "emulator/matrix/fragment.h"
+
+#include <algorithm>
+#include <cstring>
+#include <limits>
+
+#include "emulator/format/float16.h"
+
+namespace warploom::emulator {
+namespace {
+
+constexpr int kLanes = 32;
+constexpr int kMaxElements = 4;  // of a register
+
+void widen_register(Type type, uint32_t bits, float out[kMaxElements]) {
+  uint8_t raw[4];
+  std::memcpy(raw, &bits, sizeof(raw));
+  widen(type, raw, 4 / element_bytes(type), out);
+}
+
+}  // namespace
+
+void expand_register_a(Type type, int k, int warps, const uint32_t* const* source, float* out) {
+  const int group = 4 / element_bytes(type), registers = k / group / 4 * 2;
+  for (int r = 0; r < registers; ++r) {
+    for (int warp = 0; warp < warps; ++warp) {
+      for (int lane = 0; lane < kLanes; ++lane) {
+        float values[kMaxElements];
+        widen_register(type, source[r * warps + warp][lane], values);
+        for (int i = 0; i < group; ++i) {
+          const int column = (lane % 4 + 4 * (r / 2)) * group + i;
+          float* quad = out + Product::a_index(2 * warp + r % 2, k, lane / 4, column);
+          std::fill_n(quad, 4, values[i]);
+        }
+      }
+    }
+  }
+}
+
+void expand_register_b(Type type, int k, const uint32_t* const* source, float* out) {
+  const int group = 4 / element_bytes(type), registers = k / group / 4;
+  for (int r = 0; r < registers; ++r) {
+    for (int lane = 0; lane < kLanes; ++lane) {
+      float values[kMaxElements];
+      widen_register(type, source[r][lane], values);
+      for (int i = 0; i < group; ++i) {
+        out[Product::b_index(0, k, lane / 4, (lane % 4 + 4 * r) * group + i)] = values[i];
+      }
+    }
+  }
+}
+
+void load_f16_accumulator(int n, int warps, const uint32_t* const* packed, uint32_t* const* wide) {
+  for (int r = 0; r < n / 4; ++r) {
+    for (int warp = 0; warp < warps; ++warp) {
+      const uint32_t* source = packed[r * warps + warp];
+      uint32_t* even = wide[2 * r * warps + warp];
+      uint32_t* odd = wide[(2 * r + 1) * warps + warp];
+      for (int lane = 0; lane < kLanes; ++lane) {
+        even[lane] = float_bits(f16_to_f32(static_cast<uint16_t>(source[lane])));
+        odd[lane] = float_bits(f16_to_f32(static_cast<uint16_t>(source[lane] >> 16)));
+      }
+    }
+  }
+}
+
+void store_f16_accumulator(int n, int warps, const uint32_t* const* wide, uint32_t* const* packed) {
+  for (int r = 0; r < n / 4; ++r) {
+    for (int warp = 0; warp < warps; ++warp) {
+      const uint32_t* even = wide[2 * r * warps + warp];
+      const uint32_t* odd = wide[(2 * r + 1) * warps + warp];
+      uint32_t* target = packed[r * warps + warp];
+      for (int lane = 0; lane < kLanes; ++lane) {
+        target[lane] = f32_to_f16(bits_float(even[lane])) |
+                       static_cast<uint32_t>(f32_to_f16(bits_float(odd[lane]))) << 16;
+      }
+    }
+  }
+}
+
+void add_integers(const uint32_t* c, const uint32_t* sum, bool saturate, uint32_t* d) {
+  using Limits = std::numeric_limits<int32_t>;
+  for (int lane = 0; lane < kLanes; ++lane) {
+    const int64_t exact =
+        int64_t{static_cast<int32_t>(c[lane])} + static_cast<int32_t>(bits_float(sum[lane]));
+    const int64_t clamped = std::clamp<int64_t>(exact, Limits::min(), Limits::max());
+    d[lane] = static_cast<uint32_t>(saturate ? clamped : exact);
+  }
+}
+
+}  // namespace warploom::emulator

@@ -1,0 +1,27 @@
+// Which matrix instructions exist, as data.
+
+#ifndef WARPLOOM_EMULATOR_MATRIX_LEGALITY_H_
+#define WARPLOOM_EMULATOR_MATRIX_LEGALITY_H_
+
+#include "emulator/ptx/types.h"
+
+namespace warploom::emulator {
+
+// Operands of one family combine freely with each other and with its accumulators.
+struct OperandFamily {
+  Type operands[2];      // kNone where there is only one
+  Type accumulators[2];  // likewise
+  int wgmma_k;
+  int mma_k[2];  // of mma.sync.m16n8
+  bool transposes;  // MN-major operands of wgmma
+};
+
+// The family of a product of a and b accumulated in d, or nullptr.
+const OperandFamily* operand_family(Type a, Type b, Type d);
+
+// Whether wgmma has this width for the family.
+bool wgmma_has_width(const OperandFamily& family, int n);
+
+}  // namespace warploom::emulator
+
+#endif  // WARPLOOM_EMULATOR_MATRIX_LEGALITY_H_

@@ -1,0 +1,120 @@
+#include "emulator/matrix/product.h"
+
+#include <cstring>
+
+namespace warploom::emulator {
+namespace {
+
+constexpr int kRegister = 32;  // lanes
+
+#define WARPLOOM_INLINE inline __attribute__((always_inline))
+
+// GCC and Clang vectors: legal for any target, split up where the target's registers are shorter.
+typedef float Vector4 __attribute__((vector_size(16)));
+typedef float Vector8 __attribute__((vector_size(32)));
+typedef float Vector16 __attribute__((vector_size(64)));
+
+template <class V>
+WARPLOOM_INLINE void load(const void* source, V* vector) {
+  std::memcpy(vector, source, sizeof(V));
+}
+
+// The four even columns of one k, and the four odd ones, for each row of a vector. `b` is followed
+// by the next k, which a wide load may read as well. Shuffles keep the size of the vector: GCC
+// sends all others through memory.
+WARPLOOM_INLINE void columns(const float* b, Vector4* even, Vector4* odd) {
+  load(b, even);
+  load(b + 4, odd);
+}
+
+WARPLOOM_INLINE void columns(const float* b, Vector8* even, Vector8* odd) {
+  Vector8 both;
+  load(b, &both);
+  *even = __builtin_shufflevector(both, both, 0, 1, 2, 3, 0, 1, 2, 3);
+  *odd = __builtin_shufflevector(both, both, 4, 5, 6, 7, 4, 5, 6, 7);
+}
+
+WARPLOOM_INLINE void columns(const float* b, Vector16* even, Vector16* odd) {
+  Vector16 both;
+  load(b, &both);
+  *even = __builtin_shufflevector(both, both, 0, 1, 2, 3, 0, 1, 2, 3, 0, 1, 2, 3, 0, 1, 2, 3);
+  *odd = __builtin_shufflevector(both, both, 4, 5, 6, 7, 4, 5, 6, 7, 4, 5, 6, 7, 4, 5, 6, 7);
+}
+
+// kHalves * kParts vectors of rows against one block of 8 columns. The sums are to fit into the
+// registers of the target. `d` holds the even and the odd register of each half.
+template <class V, int kHalves, int kParts>
+WARPLOOM_INLINE void multiply_block(int k, const float* a, const float* b, uint32_t* const* d,
+                                    int warps) {
+  constexpr int kLanes = sizeof(V) / sizeof(float);
+  V even[kHalves][kParts], odd[kHalves][kParts];
+  for (int half = 0; half < kHalves; ++half) {
+    for (int part = 0; part < kParts; ++part) {
+      load(d[2 * half * warps] + part * kLanes, &even[half][part]);
+      load(d[(2 * half + 1) * warps] + part * kLanes, &odd[half][part]);
+    }
+  }
+  for (int i = 0; i < k; ++i, a += kRegister, b += 8) {
+    V b_even, b_odd;
+    columns(b, &b_even, &b_odd);
+    for (int half = 0; half < kHalves; ++half) {
+      for (int part = 0; part < kParts; ++part) {
+        V rows;
+        load(a + half * k * kRegister + part * kLanes, &rows);
+        even[half][part] += rows * b_even;
+        odd[half][part] += rows * b_odd;
+      }
+    }
+  }
+  for (int half = 0; half < kHalves; ++half) {
+    for (int part = 0; part < kParts; ++part) {
+      std::memcpy(d[2 * half * warps] + part * kLanes, &even[half][part], sizeof(V));
+      std::memcpy(d[(2 * half + 1) * warps] + part * kLanes, &odd[half][part], sizeof(V));
+    }
+  }
+}
+
+template <class V, int kHalves>
+WARPLOOM_INLINE void multiply_with(const Product& p) {
+  for (int warp = 0; warp < p.warps; ++warp) {
+    for (int block = 0; block < p.n / 8; ++block) {
+      for (int half = 0; half < 2; half += kHalves) {
+        const float* a = p.a + Product::a_index(2 * warp + half, p.k, 0, 0);
+        const float* b = p.b + Product::b_index(block, p.k, 0, 0);
+        multiply_block<V, kHalves, kRegister * sizeof(float) / sizeof(V)>(
+            p.k, a, b, p.d + (4 * block + 2 * half) * p.warps + warp, p.warps);
+      }
+    }
+  }
+}
+
+using Kernel = void (*)(const Product&);
+
+void multiply_any(const Product& p) { multiply_with<Vector4, 1>(p); }
+
+#if defined(__x86_64__)
+__attribute__((target("avx2,fma"))) void multiply_avx2(const Product& p) {
+  multiply_with<Vector8, 1>(p);
+}
+
+__attribute__((target("avx512f"))) void multiply_avx512(const Product& p) {
+  multiply_with<Vector16, 2>(p);
+}
+#endif
+
+Kernel select_kernel() {
+#if defined(__x86_64__)
+  if (__builtin_cpu_supports("avx512f")) return multiply_avx512;
+  if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) return multiply_avx2;
+#endif
+  return multiply_any;
+}
+
+}  // namespace
+
+void multiply(const Product& product) {
+  static const Kernel kernel = select_kernel();
+  kernel(product);
+}
+
+}  // namespace warploom::emulator

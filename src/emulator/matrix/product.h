@@ -1,0 +1,42 @@
+// The inner loops of every matrix instruction: D += A * B^T in the order of the registers.
+//
+// The accumulator of mma.m16n8 and of wgmma gives each warp 16 rows, and lane l of a register the
+// row l / 4 of one half of them and one of four columns. Operands are expanded to that order once,
+// so that a register of 32 lanes is a vector and no fragment has to be unpacked or packed.
+
+#ifndef WARPLOOM_EMULATOR_MATRIX_PRODUCT_H_
+#define WARPLOOM_EMULATOR_MATRIX_PRODUCT_H_
+
+#include <cstdint>
+
+namespace warploom::emulator {
+
+// A sum is formed in float in the order of k, starting from the accumulator, with one rounding to
+// nearest for each term. The tensor core aligns all terms of an instruction to the largest and
+// truncates what falls below; its results differ in the last bits. Sums of 8-bit integers that
+// start from zero are exact: 32 products stay below 2^24.
+struct Product {
+  static constexpr int kMaxK = 32;
+
+  int warps;  // 1 or 4
+  int n;      // a multiple of 8
+  int k;      // at most kMaxK
+  const float* a;      // [warps][2 halves][k][32]: row 16 * warp + 8 * half + lane / 4
+  const float* b;      // [n / 8][k][2][4]: column 8 * block + 2 * index + parity; 8 more are read
+  uint32_t* const* d;  // [n / 8][2 halves][2 parities][warps] -> [32], the bits of floats
+
+  // Places of four equal values in `a` (of 8 rows, warp and half in one number) and of one in `b`.
+  static constexpr int a_index(int eight_rows, int k_extent, int row, int k_index) {
+    return (eight_rows * k_extent + k_index) * 32 + 4 * row;
+  }
+  static constexpr int b_index(int block, int k_extent, int column, int k_index) {
+    return (block * k_extent + k_index) * 8 + column % 2 * 4 + column / 2;
+  }
+};
+
+// Runs with the widest vectors that the processor has.
+void multiply(const Product& product);
+
+}  // namespace warploom::emulator
+
+#endif  // WARPLOOM_EMULATOR_MATRIX_PRODUCT_H_

@@ -1,0 +1,46 @@
+// wgmma.mma_async (PTX ISA, "Asynchronous Warpgroup Level Matrix Multiply-Accumulate").
+
+#ifndef WARPLOOM_EMULATOR_MATRIX_WGMMA_H_
+#define WARPLOOM_EMULATOR_MATRIX_WGMMA_H_
+
+#include <cstdint>
+
+#include "emulator/exec/memory.h"
+#include "emulator/ptx/types.h"
+
+namespace warploom::emulator {
+
+// What the opcode and the immediate operands say of an m64nNkK instruction.
+struct WgmmaForm {
+  int n;
+  int k;
+  Type d;
+  Type a;
+  Type b;
+  bool a_in_registers;
+  bool trans_a;  // MN-major shared operands
+  bool trans_b;
+  bool negate_a;  // imm-scale-a, imm-scale-b of -1
+  bool negate_b;
+  bool satfinite;
+};
+
+// The registers of the warpgroup's four warps and the descriptors.
+struct WgmmaOperands {
+  uint32_t* const* d;        // [register * 4 + warp] -> [32]
+  const uint32_t* const* a;  // the same, only if A is in registers
+  uint64_t a_descriptor;     // only if it is not
+  uint64_t b_descriptor;
+  bool accumulate;  // scale-d
+};
+
+// A Fault that names the rule if there is no such instruction. Call it once, when loading.
+void check_wgmma(const WgmmaForm& form);
+
+// Executes it at once. Accumulation is that of Product; an f16 accumulator is widened, and rounded
+// to nearest at the end of the instruction.
+void wgmma(const WgmmaForm& form, const WgmmaOperands& operands, const SharedMemory& memory);
+
+}  // namespace warploom::emulator
+
+#endif  // WARPLOOM_EMULATOR_MATRIX_WGMMA_H_
