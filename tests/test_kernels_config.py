@@ -110,7 +110,7 @@ def test_exceeded_shared_memory_is_itemised():
 @given(
     st.sampled_from(DTYPES),
     st.sampled_from(["NT", "NN"]),
-    st.integers(1, 300),
+    st.integers(2, 300),
     st.integers(1, 300),
     st.booleans(),
 )
@@ -126,6 +126,11 @@ def test_check_shape_accepts_exactly_pitches_of_16_bytes(dtype, layout, n, k, sw
     else:
         with pytest.raises(IllegalCombination, match=r"multiple of 16, so pad [NK]"):
             config.check_shape(n, k)
+
+
+def test_a_single_column_is_refused():
+    with pytest.raises(IllegalCombination, match="matrix-vector product"):
+        GemmConfig().check_shape(1, 8)
 
 
 @pytest.mark.parametrize("bad", [{"n": 0}, {"k": 0}, {"k": -8}, {"m": 0}])
