@@ -212,6 +212,24 @@ def test_wgmma_propagates_what_is_not_finite(special):
     assert not np.delete(actual, 3, axis=0).any()
 
 
+@pytest.mark.parametrize("warps, n, k", [(1, 8, 4), (1, 8, 32), (4, 24, 8), (4, 256, 16)])
+def test_every_instruction_set_gives_the_same_bits(warps, n, k, rng):
+    """The order of operands is that of ``Product`` in src/emulator/matrix/product.h."""
+    kernels = list(emulator_function("product_kernels")())
+    assert kernels[-1] == "any"
+    a, b = random_array(rng, (16 * warps, k), "float16"), random_array(rng, (n, k), "float16")
+    c = random_array(rng, (16 * warps, n), "float32")
+    by_half = a.astype("float32").reshape(2 * warps, 8, k).transpose(0, 2, 1)
+    columns = b.astype("float32").reshape(n // 8, 4, 2, k).transpose(0, 3, 2, 1)
+    operands = np.repeat(by_half, 4, axis=2).tobytes(), np.ascontiguousarray(columns).tobytes()
+    for kernel in kernels:
+        result = emulator_function("product")(
+            kernel, warps, n, k, *operands, to_registers(c, n, warps)
+        )
+        actual = from_registers(result, "float32", n, warps)
+        np.testing.assert_array_equal(actual, expected_sum(a, b, c, "float32"), err_msg=kernel)
+
+
 @pytest.mark.parametrize(
     "form, message",
     [

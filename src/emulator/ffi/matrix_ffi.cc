@@ -1,8 +1,11 @@
 // Matrix instructions on registers and shared memory that are given as bytes.
 
+#include <tvm/ffi/container/array.h>
+
 #include "emulator/ffi/marshal.h"
 #include "emulator/matrix/ldmatrix.h"
 #include "emulator/matrix/mma.h"
+#include "emulator/matrix/product.h"
 #include "emulator/matrix/wgmma.h"
 
 namespace warploom::emulator {
@@ -79,9 +82,35 @@ Bytes run_stmatrix(int count, bool trans, const Bytes& offsets, const Bytes& reg
   });
 }
 
+tvm::ffi::Array<String> kernel_names() {
+  tvm::ffi::Array<String> names;
+  for (const ProductKernel& kernel : product_kernels()) names.push_back(kernel.name);
+  return names;
+}
+
+// Operands and accumulator in the order of Product; returns the accumulator.
+Bytes run_product(const String& kernel_name, int warps, int n, int k, const Bytes& a_bytes,
+                  const Bytes& b_bytes, const Bytes& d_bytes) {
+  return guarded([&] {
+    const std::vector<float> a = unpack_bytes<float>(a_bytes);
+    std::vector<float> b = unpack_bytes<float>(b_bytes);
+    b.resize(b.size() + 8);
+    std::vector<uint32_t> d_lanes = unpack_bytes<uint32_t>(d_bytes);
+    const std::vector<uint32_t*> d = registers_of(d_lanes);
+    for (const ProductKernel& kernel : product_kernels()) {
+      if (kernel_name != kernel.name) continue;
+      kernel.run({warps, n, k, a.data(), b.data(), d.data()});
+      return pack_bytes(d_lanes);
+    }
+    fault("this processor has no kernel %s", kernel_name.c_str());
+  });
+}
+
 TVM_FFI_STATIC_INIT_BLOCK() {
   tvm::ffi::reflection::GlobalDef()
       .def("warploom.emulator.wgmma", run_wgmma, "wgmma.mma_async of PTX, executed at once.")
+      .def("warploom.emulator.product_kernels", kernel_names, "Instruction sets for products.")
+      .def("warploom.emulator.product", run_product, "The loops of all products.")
       .def("warploom.emulator.mma", run_mma, "mma.sync of PTX.")
       .def("warploom.emulator.ldmatrix", run_ldmatrix, "ldmatrix of PTX.")
       .def("warploom.emulator.stmatrix", run_stmatrix, "stmatrix of PTX.");

@@ -40,6 +40,13 @@ constexpr bool all_consistent() {
 }
 static_assert(all_consistent());
 
+constexpr auto by_type() {
+  std::array<const FloatFormat*, static_cast<size_t>(Type::kB1) + 1> result{};
+  for (const FloatFormat& format : kFormats) result[static_cast<size_t>(format.type)] = &format;
+  return result;
+}
+constexpr auto kByType = by_type();
+
 int highest_bit(uint64_t value) { return 63 - __builtin_clzll(value); }
 
 // What a magnitude beyond the largest finite number becomes.
@@ -74,12 +81,7 @@ uint64_t magnitude(const FloatFormat& format, const Number& number, Rounding rou
 
 }  // namespace
 
-const FloatFormat* float_format(Type type) {
-  for (const FloatFormat& format : kFormats) {
-    if (format.type == type) return &format;
-  }
-  return nullptr;
-}
+const FloatFormat* float_format(Type type) { return kByType[static_cast<size_t>(type)]; }
 
 Number decode(const FloatFormat& format, uint64_t bits) {
   bits >>= format.low_zeros;

@@ -88,8 +88,6 @@ WARPLOOM_INLINE void multiply_with(const Product& p) {
   }
 }
 
-using Kernel = void (*)(const Product&);
-
 void multiply_any(const Product& p) { multiply_with<Vector4, 1>(p); }
 
 #if defined(__x86_64__)
@@ -102,19 +100,25 @@ __attribute__((target("avx512f"))) void multiply_avx512(const Product& p) {
 }
 #endif
 
-Kernel select_kernel() {
+std::vector<ProductKernel> runnable_kernels() {
+  std::vector<ProductKernel> kernels;
 #if defined(__x86_64__)
-  if (__builtin_cpu_supports("avx512f")) return multiply_avx512;
-  if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) return multiply_avx2;
+  if (__builtin_cpu_supports("avx512f")) kernels.push_back({"avx512", multiply_avx512});
+  if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) {
+    kernels.push_back({"avx2", multiply_avx2});
+  }
 #endif
-  return multiply_any;
+  kernels.push_back({"any", multiply_any});
+  return kernels;
 }
 
 }  // namespace
 
-void multiply(const Product& product) {
-  static const Kernel kernel = select_kernel();
-  kernel(product);
+const std::vector<ProductKernel>& product_kernels() {
+  static const std::vector<ProductKernel> kernels = runnable_kernels();
+  return kernels;
 }
+
+void multiply(const Product& product) { product_kernels().front().run(product); }
 
 }  // namespace warploom::emulator

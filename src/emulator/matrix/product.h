@@ -8,6 +8,7 @@
 #define WARPLOOM_EMULATOR_MATRIX_PRODUCT_H_
 
 #include <cstdint>
+#include <vector>
 
 namespace warploom::emulator {
 
@@ -34,7 +35,17 @@ struct Product {
   }
 };
 
-// Runs with the widest vectors that the processor has.
+// The same loops for one instruction set. All give the same bits, as long as no product of two
+// elements leaves the range of normal floats: it is exact then, whether or not it is fused.
+struct ProductKernel {
+  const char* name;
+  void (*run)(const Product&);
+};
+
+// Those that the processor can run, the one with the widest vectors first.
+const std::vector<ProductKernel>& product_kernels();
+
+// Runs the first of them.
 void multiply(const Product& product);
 
 }  // namespace warploom::emulator
