@@ -23,15 +23,21 @@ inline float bits_float(uint32_t bits) {
   return value;
 }
 
+// `yes` where the condition holds, else `no`; in terms of bits, because compilers turn `?:` between
+// floating-point operations, which may trap, into branches.
+inline uint32_t select_bits(bool condition, uint32_t yes, uint32_t no) {
+  const uint32_t mask = 0u - static_cast<uint32_t>(condition);
+  return (yes & mask) | (no & ~mask);
+}
+
 inline float f16_to_f32(uint16_t half) {
   const uint32_t magnitude = half & 0x7fffu;
   const uint32_t sign = static_cast<uint32_t>(half & 0x8000u) << 16;
   // Moved to the place of f32, the number is too small by the difference of the biases, 2^112;
   // multiplying by it normalises subnormal numbers as well.
   uint32_t bits = float_bits(bits_float(magnitude << 13) * 0x1p112f) | sign;
-  bits = magnitude == 0x7c00 ? sign | 0x7f800000u : bits;
-  bits = magnitude > 0x7c00 ? 0x7fffffffu : bits;
-  return bits_float(bits);
+  bits = select_bits(magnitude == 0x7c00, sign | 0x7f800000u, bits);
+  return bits_float(select_bits(magnitude > 0x7c00, 0x7fffffffu, bits));
 }
 
 inline uint16_t f32_to_f16(float value) {
@@ -42,22 +48,21 @@ inline uint16_t f32_to_f16(float value) {
   const uint32_t normal = (magnitude - (112u << 23) + 0xfffu + (magnitude >> 13 & 1)) >> 13;
   // Subnormal: adding 0.5 lets the hardware round at bit 2^-24, the unit of the result.
   const uint32_t small = float_bits(bits_float(magnitude) + 0.5f) - float_bits(0.5f);
-  uint32_t result = magnitude < (113u << 23) ? small : normal;
-  result = magnitude >= 0x477ff000u ? 0x7c00u : result;  // 65520, half-way beyond the largest
-  result |= sign;
-  result = magnitude > 0x7f800000u ? 0x7fffu : result;
-  return static_cast<uint16_t>(result);
+  uint32_t result = select_bits(magnitude < (113u << 23), small, normal);
+  // From 65520, half-way beyond the largest number, on.
+  result = select_bits(magnitude >= 0x477ff000u, 0x7c00u, result) | sign;
+  return static_cast<uint16_t>(select_bits(magnitude > 0x7f800000u, 0x7fffu, result));
 }
 
 inline float bf16_to_f32(uint16_t brain) {
   const uint32_t bits = static_cast<uint32_t>(brain) << 16;
-  return bits_float((brain & 0x7fffu) > 0x7f80u ? 0x7fffffffu : bits);
+  return bits_float(select_bits((brain & 0x7fffu) > 0x7f80u, 0x7fffffffu, bits));
 }
 
 inline uint16_t f32_to_bf16(float value) {
   const uint32_t bits = float_bits(value);
   const uint32_t rounded = (bits + 0x7fffu + (bits >> 16 & 1)) >> 16;
-  return static_cast<uint16_t>((bits & 0x7fffffffu) > 0x7f800000u ? 0x7fffu : rounded);
+  return static_cast<uint16_t>(select_bits((bits & 0x7fffffffu) > 0x7f800000u, 0x7fffu, rounded));
 }
 
 }  // namespace warploom::emulator
