@@ -28,7 +28,7 @@ struct TensorMap {
   Type type;
   uint8_t element_bytes;
   uint8_t swizzle_row_bytes;  // 16 for none
-  bool fill_nan;              // out-of-bounds elements of a load are NaN instead of zero
+  bool fill_nan;              // out-of-bounds elements are the canonical NaN instead of zero
 };
 static_assert(sizeof(TensorMap) <= kTensorMapBytes);
 

@@ -10,12 +10,13 @@ namespace warploom::emulator {
 namespace {
 
 constexpr int kLanes = 32;
-constexpr int kMaxElements = 4;  // of a register
+constexpr int kMaxElements = 4;  // of one lane
 
-void widen_register(Type type, uint32_t bits, float out[kMaxElements]) {
-  uint8_t raw[4];
-  std::memcpy(raw, &bits, sizeof(raw));
-  widen(type, raw, 4 / element_bytes(type), out);
+// Widens a register of all lanes; the elements of a lane follow one another.
+void widen_register(Type type, const uint32_t* lanes, float out[kLanes * kMaxElements]) {
+  uint8_t raw[kLanes * sizeof(uint32_t)];
+  std::memcpy(raw, lanes, sizeof(raw));
+  widen(type, raw, static_cast<int>(sizeof(raw)) / element_bytes(type), out);
 }
 
 }  // namespace
@@ -24,13 +25,13 @@ void expand_register_a(Type type, int k, int warps, const uint32_t* const* sourc
   const int group = 4 / element_bytes(type), registers = k / group / 4 * 2;
   for (int r = 0; r < registers; ++r) {
     for (int warp = 0; warp < warps; ++warp) {
+      float values[kLanes * kMaxElements];
+      widen_register(type, source[r * warps + warp], values);
       for (int lane = 0; lane < kLanes; ++lane) {
-        float values[kMaxElements];
-        widen_register(type, source[r * warps + warp][lane], values);
         for (int i = 0; i < group; ++i) {
           const int column = (lane % 4 + 4 * (r / 2)) * group + i;
           float* quad = out + Product::a_index(2 * warp + r % 2, k, lane / 4, column);
-          std::fill_n(quad, 4, values[i]);
+          std::fill_n(quad, 4, values[lane * group + i]);
         }
       }
     }
@@ -40,11 +41,12 @@ void expand_register_a(Type type, int k, int warps, const uint32_t* const* sourc
 void expand_register_b(Type type, int k, const uint32_t* const* source, float* out) {
   const int group = 4 / element_bytes(type), registers = k / group / 4;
   for (int r = 0; r < registers; ++r) {
+    float values[kLanes * kMaxElements];
+    widen_register(type, source[r], values);
     for (int lane = 0; lane < kLanes; ++lane) {
-      float values[kMaxElements];
-      widen_register(type, source[r][lane], values);
       for (int i = 0; i < group; ++i) {
-        out[Product::b_index(0, k, lane / 4, (lane % 4 + 4 * r) * group + i)] = values[i];
+        const int column = (lane % 4 + 4 * r) * group + i;
+        out[Product::b_index(0, k, lane / 4, column)] = values[lane * group + i];
       }
     }
   }
