@@ -30,6 +30,7 @@ class Body {
   }
 
   void run() {
+    function_.shared_bytes = module_.shared_bytes;  // those of the module come first
     cursor_.expect('{');
     enter();
     while (scope_ != 0) statement();
@@ -115,7 +116,6 @@ class Body {
     for (auto& variable : parse_variables(cursor_)) {
       if (variable->space == Space::kShared) {
         place(*variable, function_.shared_bytes);
-        variable->offset += module_.shared_bytes;
       } else if (variable->space == Space::kLocal) {
         place(*variable, function_.local_bytes);
       } else {

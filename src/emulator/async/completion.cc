@@ -1,0 +1,63 @@
+#include "emulator/async/completion.h"
+
+#include "emulator/exec/warp.h"
+
+namespace warploom::emulator {
+
+void CompletionQueue::add(const Op& issuer, std::function<void()> complete) {
+  pending_.push_back({std::move(complete), &issuer, {nullptr, 0}});
+}
+
+void CompletionQueue::add_to_group(Warp& warp, int lane, const Op& issuer,
+                                   std::function<void()> complete) {
+  Thread thread{&warp, lane};
+  uint64_t group = groups_[thread].committed;
+  ++groups_[thread].pending[group];
+  auto finish = [this, thread, group, &warp, work = std::move(complete)] {
+    work();
+    auto& pending = groups_[thread].pending;
+    if (--pending[group] == 0) pending.erase(group);
+    warp.wake(Wait::kBulkGroup, static_cast<uint64_t>(thread.second));
+  };
+  pending_.push_back({std::move(finish), &issuer, thread});
+}
+
+void CompletionQueue::commit_group(const Warp& warp, int lane) {
+  ++groups_[{&warp, lane}].committed;
+}
+
+bool CompletionQueue::groups_done(const Warp& warp, int lane, uint32_t allowed) const {
+  auto found = groups_.find({&warp, lane});
+  if (found == groups_.end() || found->second.pending.empty()) return true;
+  uint64_t oldest = found->second.pending.begin()->first;
+  return oldest + allowed >= found->second.committed;
+}
+
+void CompletionQueue::complete_one(Random& random) {
+  complete_at(random.below(static_cast<uint32_t>(pending_.size())));
+}
+
+void CompletionQueue::complete_groups(const Warp& warp, int lane) {
+  Thread thread{&warp, lane};
+  for (std::size_t i = 0; i < pending_.size();) {
+    if (pending_[i].thread == thread) {
+      complete_at(i);
+    } else {
+      ++i;
+    }
+  }
+}
+
+void CompletionQueue::complete_at(std::size_t index) {
+  Operation operation = std::move(pending_[index]);
+  pending_.erase(pending_.begin() + static_cast<std::ptrdiff_t>(index));
+  try {
+    operation.complete();
+  } catch (const Fault& error) {
+    const ptx::Instruction& issuer = *operation.issuer->source;
+    fault("%s (in the asynchronous operation of '%s', PTX line %d)", error.what(),
+          issuer.text.c_str(), issuer.line);
+  }
+}
+
+}  // namespace warploom::emulator

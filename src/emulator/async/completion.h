@@ -1,0 +1,59 @@
+// Asynchronous operations that have been issued and not completed.
+
+#ifndef WARPLOOM_EMULATOR_ASYNC_COMPLETION_H_
+#define WARPLOOM_EMULATOR_ASYNC_COMPLETION_H_
+
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <map>
+#include <utility>
+
+#include "emulator/exec/random.h"
+
+namespace warploom::emulator {
+
+class Warp;
+struct Op;
+
+// The operations of one cluster. They complete in any order (PTX ISA, "Asynchronous operations").
+class CompletionQueue {
+ public:
+  using Thread = std::pair<const Warp*, int>;
+
+  // `complete` does all the work, including what the operation signals.
+  // `issuer` is the instruction that a fault names.
+  void add(const Op& issuer, std::function<void()> complete);
+
+  // An operation of the bulk group that the thread has open.
+  void add_to_group(Warp& warp, int lane, const Op& issuer, std::function<void()> complete);
+  void commit_group(const Warp& warp, int lane);
+  // Whether all groups of the thread but the `allowed` latest ones have completed.
+  bool groups_done(const Warp& warp, int lane, uint32_t allowed) const;
+
+  bool empty() const { return pending_.empty(); }
+  void complete_one(Random& random);
+  // Completes all operations in groups of a thread.
+  void complete_groups(const Warp& warp, int lane);
+
+ private:
+  struct Groups {
+    uint64_t committed = 0;                 // number of the group that is open
+    std::map<uint64_t, uint32_t> pending;   // operations of each group that has some
+  };
+
+  struct Operation {
+    std::function<void()> complete;
+    const Op* issuer;
+    Thread thread;  // of an operation in a group
+  };
+
+  void complete_at(std::size_t index);
+
+  std::deque<Operation> pending_;
+  std::map<Thread, Groups> groups_;
+};
+
+}  // namespace warploom::emulator
+
+#endif  // WARPLOOM_EMULATOR_ASYNC_COMPLETION_H_

@@ -1,0 +1,206 @@
+// libcudart.so.13 of the emulator: the functions of the runtime API that TVM's CUDA runtime calls.
+//
+// Device memory is memory of the host, streams execute at once, and events take no time: elapsed
+// times are those of the host, and say nothing about a GPU.
+
+#include <chrono>
+#include <cstdio>
+#include <cstring>
+
+#include "emulator/driver/cuda_abi.h"
+#include "emulator/driver/device.h"
+
+using namespace warploom::emulator;  // NOLINT: everything below belongs to the emulator
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+struct Event {
+  Clock::time_point time;
+};
+
+struct Stream {};
+
+thread_local int current_device = 0;
+
+}  // namespace
+
+WARPLOOM_CUDA_API int cudaGetDeviceCount(int* count) {
+  *count = 1;
+  return abi::kSuccess;
+}
+
+WARPLOOM_CUDA_API int cudaGetDevice(int* device) {
+  *device = current_device;
+  return abi::kSuccess;
+}
+
+WARPLOOM_CUDA_API int cudaSetDevice(int device) {
+  if (device != 0) return abi::kInvalidDevice;
+  current_device = device;
+  return abi::kSuccess;
+}
+
+WARPLOOM_CUDA_API int cudaDeviceGetAttribute(int* value, int attribute, int device) {
+  struct Entry {
+    int attribute;
+    uint32_t value;
+  };
+  static constexpr Entry kEntries[] = {
+      {abi::kMaxThreadsPerBlock, kMaxThreads},
+      {abi::kMaxBlockDimX, 1024},
+      {abi::kMaxBlockDimY, 1024},
+      {abi::kMaxBlockDimZ, 64},
+      {abi::kMaxGridDimX, 0x7fffffff},
+      {abi::kMaxGridDimY, 0xffff},
+      {abi::kMaxGridDimZ, 0xffff},
+      {abi::kMaxSharedMemoryPerBlock, kSharedPerCta},
+      {abi::kWarpSize, 32},
+      {abi::kMaxRegistersPerBlock, kRegistersPerCta},
+      {abi::kClockRate, kClockKilohertz},
+      {abi::kMultiProcessorCount, kMultiprocessors},
+      {abi::kL2CacheSize, kL2Bytes},
+      {abi::kMaxThreadsPerMultiProcessor, kMaxThreadsPerSm},
+      {abi::kComputeCapabilityMajor, kComputeMajor},
+      {abi::kComputeCapabilityMinor, kComputeMinor},
+      {abi::kMaxSharedMemoryPerMultiprocessor, kSharedPerSm},
+      {abi::kMaxRegistersPerMultiprocessor, kRegistersPerCta},
+      {abi::kMaxSharedMemoryPerBlockOptin, kSharedPerCtaOptIn},
+      {abi::kClusterLaunch, 1},
+  };
+  if (device != 0) return abi::kInvalidDevice;
+  *value = 0;
+  for (const Entry& entry : kEntries) {
+    if (entry.attribute == attribute) *value = static_cast<int>(entry.value);
+  }
+  return abi::kSuccess;
+}
+
+// Only the start of the structure is filled: how long it is depends on the version of CUDA.
+WARPLOOM_CUDA_API int cudaGetDeviceProperties(abi::DeviceProperties* properties, int device) {
+  if (device != 0) return abi::kInvalidDevice;
+  *properties = abi::DeviceProperties{};
+  std::snprintf(properties->name, sizeof(properties->name), "%s", kDeviceName);
+  properties->total_global_memory = kMemoryBytes;
+  properties->shared_per_cta = kSharedPerCta;
+  properties->registers_per_cta = static_cast<int>(kRegistersPerCta);
+  properties->warp_size = 32;
+  properties->max_threads = static_cast<int>(kMaxThreads);
+  properties->major = kComputeMajor;
+  properties->minor = kComputeMinor;
+  return abi::kSuccess;
+}
+
+WARPLOOM_CUDA_API int cudaMemGetInfo(std::size_t* free_bytes, std::size_t* total) {
+  std::size_t used = warploom_emulator_allocated();
+  *total = kMemoryBytes;
+  *free_bytes = used < kMemoryBytes ? kMemoryBytes - used : 0;
+  return abi::kSuccess;
+}
+
+WARPLOOM_CUDA_API int cudaMalloc(void** pointer, std::size_t bytes) {
+  *pointer = warploom_emulator_allocate(bytes);
+  return *pointer != nullptr ? abi::kSuccess : abi::kOutOfMemory;
+}
+
+WARPLOOM_CUDA_API int cudaMallocHost(void** pointer, std::size_t bytes) {
+  return cudaMalloc(pointer, bytes);
+}
+
+WARPLOOM_CUDA_API int cudaFree(void* pointer) {
+  warploom_emulator_release(pointer);
+  return abi::kSuccess;
+}
+
+WARPLOOM_CUDA_API int cudaFreeHost(void* pointer) { return cudaFree(pointer); }
+
+WARPLOOM_CUDA_API int cudaMemcpyAsync(void* to, const void* from, std::size_t bytes, int, void*) {
+  std::memmove(to, from, bytes);
+  return abi::kSuccess;
+}
+
+WARPLOOM_CUDA_API int cudaMemcpyPeerAsync(void* to, int, const void* from, int, std::size_t bytes,
+                                          void*) {
+  std::memmove(to, from, bytes);
+  return abi::kSuccess;
+}
+
+// A failed launch is reported by the launch itself and leaves the device usable.
+WARPLOOM_CUDA_API int cudaGetLastError() { return abi::kSuccess; }
+
+WARPLOOM_CUDA_API int cudaPeekAtLastError() { return abi::kSuccess; }
+
+WARPLOOM_CUDA_API const char* cudaGetErrorName(int error) {
+  switch (error) {
+    case abi::kSuccess: return "cudaSuccess";
+    case abi::kOutOfMemory: return "cudaErrorMemoryAllocation";
+    case abi::kInvalidDevice: return "cudaErrorInvalidDevice";
+    case abi::kNotSupported: return "cudaErrorNotSupported";
+    default: return "cudaErrorUnknown";
+  }
+}
+
+WARPLOOM_CUDA_API const char* cudaGetErrorString(int error) {
+  switch (error) {
+    case abi::kSuccess: return "no error";
+    case abi::kOutOfMemory: return "the host has no memory for the emulated device";
+    case abi::kInvalidDevice: return "the emulator has one device, number 0";
+    case abi::kNotSupported: return "the emulator has no CUDA graphs";
+    default: return "unknown error";
+  }
+}
+
+WARPLOOM_CUDA_API int cudaEventCreate(Event** event) {
+  *event = new Event;
+  return abi::kSuccess;
+}
+
+WARPLOOM_CUDA_API int cudaEventDestroy(Event* event) {
+  delete event;
+  return abi::kSuccess;
+}
+
+WARPLOOM_CUDA_API int cudaEventRecord(Event* event, void*) {
+  event->time = Clock::now();
+  return abi::kSuccess;
+}
+
+WARPLOOM_CUDA_API int cudaEventSynchronize(Event*) { return abi::kSuccess; }
+
+WARPLOOM_CUDA_API int cudaEventElapsedTime(float* milliseconds, Event* begin, Event* end) {
+  *milliseconds = std::chrono::duration<float, std::milli>(end->time - begin->time).count();
+  return abi::kSuccess;
+}
+
+WARPLOOM_CUDA_API int cudaStreamCreate(Stream** stream) {
+  *stream = new Stream;
+  return abi::kSuccess;
+}
+
+WARPLOOM_CUDA_API int cudaStreamCreateWithFlags(Stream** stream, unsigned) {
+  return cudaStreamCreate(stream);
+}
+
+WARPLOOM_CUDA_API int cudaStreamDestroy(Stream* stream) {
+  delete stream;
+  return abi::kSuccess;
+}
+
+WARPLOOM_CUDA_API int cudaStreamSynchronize(Stream*) { return abi::kSuccess; }
+
+WARPLOOM_CUDA_API int cudaStreamWaitEvent(Stream*, Event*, unsigned) { return abi::kSuccess; }
+
+WARPLOOM_CUDA_API int cudaStreamBeginCapture(Stream*, int) { return abi::kNotSupported; }
+
+WARPLOOM_CUDA_API int cudaStreamEndCapture(Stream*, void**) { return abi::kNotSupported; }
+
+WARPLOOM_CUDA_API int cudaGraphInstantiate(void**, void*, unsigned long long) {
+  return abi::kNotSupported;
+}
+
+WARPLOOM_CUDA_API int cudaGraphLaunch(void*, Stream*) { return abi::kNotSupported; }
+
+WARPLOOM_CUDA_API int cudaGraphDestroy(void*) { return abi::kSuccess; }
+
+WARPLOOM_CUDA_API int cudaGraphExecDestroy(void*) { return abi::kSuccess; }

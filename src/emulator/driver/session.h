@@ -1,0 +1,90 @@
+// The emulated device of this process: memory, modules, launches and what went wrong last.
+
+#ifndef WARPLOOM_EMULATOR_DRIVER_SESSION_H_
+#define WARPLOOM_EMULATOR_DRIVER_SESSION_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "emulator/exec/cluster.h"
+#include "emulator/exec/memory.h"
+#include "emulator/exec/program.h"
+
+namespace warploom::emulator {
+
+// A PTX module with its variables in global memory.
+class LoadedModule {
+ public:
+  // Parses and decodes all entry functions; a Fault names what is not supported.
+  LoadedModule(const char* ptx, GlobalMemory& memory);
+  ~LoadedModule();
+  LoadedModule(const LoadedModule&) = delete;
+  LoadedModule& operator=(const LoadedModule&) = delete;
+
+  const Program* find(const std::string& name) const;  // nullptr if there is none
+  uint64_t global_base() const { return base_; }
+
+ private:
+  GlobalMemory& memory_;
+  std::unique_ptr<ptx::Module> module_;
+  std::map<std::string, std::unique_ptr<Program>> programs_;
+  std::vector<uint8_t> globals_;
+  uint64_t base_ = 0;
+};
+
+struct KernelHandle {
+  const LoadedModule* module;
+  const Program* program;
+};
+
+struct LaunchRequest {
+  Dim3 grid;
+  Dim3 block;
+  Dim3 cluster{1, 1, 1};
+  uint32_t dynamic_shared = 0;
+  void** arguments = nullptr;  // one pointer for each parameter
+};
+
+class Session {
+ public:
+  static Session& instance();
+
+  void* allocate(std::size_t bytes);  // nullptr if there is no memory
+  void release(void* pointer);
+  std::size_t allocated() const { return allocated_; }
+
+  // These return whether all went well; if not, error() says why.
+  LoadedModule* load(const char* ptx);
+  void unload(LoadedModule* module);
+  bool launch(const KernelHandle& kernel, const LaunchRequest& request);
+
+  void set_error(const std::string& message);
+  const std::string& error() const { return error_; }
+
+  // Results of equal programs with equal seeds are equal.
+  void set_seed(uint64_t seed) { seed_ = seed; }
+  void set_instruction_limit(uint64_t limit) { instruction_limit_ = limit; }
+  uint64_t instructions() const { return instructions_; }  // of all launches
+
+ private:
+  Session();
+
+  mutable std::mutex mutex_;
+  GlobalMemory memory_;
+  std::map<void*, std::size_t> sizes_;
+  std::size_t allocated_ = 0;
+  std::map<LoadedModule*, std::unique_ptr<LoadedModule>> modules_;
+  std::string error_ = "no error";
+  uint64_t seed_ = 1;
+  uint64_t instruction_limit_;
+  uint64_t instructions_ = 0;
+};
+
+}  // namespace warploom::emulator
+
+#endif  // WARPLOOM_EMULATOR_DRIVER_SESSION_H_

@@ -1,0 +1,134 @@
+#include "emulator/exec/cluster.h"
+
+#include <algorithm>
+
+#include "emulator/exec/deadlock.h"
+
+namespace warploom::emulator {
+namespace {
+
+// Instructions that a fragment executes before another may run: few enough that waiting warps are
+// not starved, enough that switching costs little.
+constexpr uint32_t kQuantum = 400;
+// Turns after which other clusters get a chance, so that CTAs may wait for each other.
+constexpr int kTurns = 4096;
+// One in this many turns an asynchronous operation completes although warps could run.
+constexpr uint32_t kCompletionOdds = 4;
+
+}  // namespace
+
+uint32_t Launch::dynamic_offset() const {
+  uint32_t alignment = std::max(program.function->dynamic_alignment, 16u);
+  uint32_t end = SharedMemory::kReserved + program.static_shared;
+  return (end + alignment - 1) / alignment * alignment;
+}
+
+uint32_t Launch::shared_bytes() const { return dynamic_offset() + dynamic_shared; }
+
+Cta::Cta(Cluster& cluster, uint32_t rank, const Dim3& id)
+    : cluster_(&cluster), rank_(rank), id_(id) {
+  Launch& launch = cluster.launch();
+  storage_.resize(launch.shared_bytes());
+  shared_.data = storage_.data();
+  shared_.bytes = static_cast<uint32_t>(storage_.size());
+  uint32_t threads = volume(launch.block);
+  uint32_t count = (threads + kLanes - 1) / kLanes;
+  warpgroups_.resize((count + 3) / 4);
+  for (uint32_t i = 0; i < count; ++i) {
+    uint32_t left = threads - i * kLanes;
+    uint32_t lanes = left >= kLanes ? kAllLanes : (1u << left) - 1;
+    warps_.push_back(std::make_unique<Warp>(*this, i, lanes));
+  }
+}
+
+uint32_t Cta::alive_threads() const {
+  uint32_t count = 0;
+  for (const auto& warp : warps_) count += warp->alive() != 0 ? kLanes : 0;
+  return count;
+}
+
+void Cta::wake(Wait::Kind kind, uint64_t key) {
+  for (const auto& warp : warps_) warp->wake(kind, key);
+}
+
+void Cta::on_exit(Warp& warp) {
+  if (warp.alive() == 0) {
+    uint32_t completed = barriers_.completed_by_exit(alive_threads());
+    if (completed != NamedBarriers::kCount) wake(Wait::kNamedBarrier, completed);
+  }
+  cluster_->check_barrier();
+}
+
+Cluster::Cluster(Launch& launch, const Dim3& id) : launch_(&launch), id_(id) {
+  const Dim3& shape = launch.cluster;
+  for (uint32_t rank = 0; rank < volume(shape); ++rank) {
+    Dim3 cta{id[0] * shape[0] + rank % shape[0], id[1] * shape[1] + rank / shape[0] % shape[1],
+             id[2] * shape[2] + rank / shape[0] / shape[1]};
+    ctas_.push_back(std::make_unique<Cta>(*this, rank, cta));
+    for (const auto& warp : ctas_.back()->warps()) warps_.push_back(warp.get());
+  }
+}
+
+Cta& Cluster::cta(uint32_t rank) const {
+  if (rank >= ctas_.size()) {
+    fault("there is no CTA of rank %u in a cluster of %zu", rank, ctas_.size());
+  }
+  return *ctas_[rank];
+}
+
+void Cluster::check_barrier() {
+  bool any = false;
+  for (const Warp* warp : warps_) {
+    if (warp->alive() & ~warp->cluster_arrived) return;
+    any |= warp->cluster_arrived != 0;
+  }
+  if (!any || warps_.empty()) return;
+  ++barrier_phase_;
+  for (Warp* warp : warps_) {
+    warp->cluster_arrived = 0;
+    warp->wake(Wait::kClusterBarrier, 0);
+  }
+}
+
+bool Cluster::run_warp() {
+  uint32_t ready = 0;
+  for (const Warp* warp : warps_) ready += warp->ready() ? 1 : 0;
+  if (ready == 0) return false;
+  uint32_t chosen = launch_->random.below(ready);
+  auto next = std::find_if(warps_.begin(), warps_.end(),
+                           [&](const Warp* warp) { return warp->ready() && chosen-- == 0; });
+  Warp& warp = **next;
+  uint32_t executed = 0;
+  try {
+    executed = warp.run(kQuantum / 2 + launch_->random.below(kQuantum));
+  } catch (const Fault& error) {
+    throw Fault(locate(error.what(), warp));
+  }
+  if (executed > launch_->instructions_left) {
+    fault("the kernel %s did not end within the limit of instructions; it may be in an endless "
+          "loop. Warps now:%s",
+          launch_->program.function->name.c_str(), describe_warps(warps_).c_str());
+  }
+  launch_->instructions_left -= executed;
+  return true;
+}
+
+bool Cluster::run() {
+  for (int turn = 0; turn < kTurns; ++turn) {
+    bool completes = !completions_.empty() && launch_->random.below(kCompletionOdds) == 0;
+    if (!completes && run_warp()) continue;
+    if (!completions_.empty()) {
+      completions_.complete_one(launch_->random);
+      continue;
+    }
+    if (run_warp()) continue;
+    bool alive = std::any_of(warps_.begin(), warps_.end(),
+                             [](const Warp* warp) { return warp->alive() != 0; });
+    if (!alive) return true;
+    fault("deadlock in kernel %s: no warp can go on and no asynchronous operation is pending.%s",
+          launch_->program.function->name.c_str(), describe_warps(warps_).c_str());
+  }
+  return false;
+}
+
+}  // namespace warploom::emulator

@@ -1,0 +1,121 @@
+// CTAs, clusters and the launch that they belong to.
+
+#ifndef WARPLOOM_EMULATOR_EXEC_CLUSTER_H_
+#define WARPLOOM_EMULATOR_EXEC_CLUSTER_H_
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "emulator/async/completion.h"
+#include "emulator/async/named_barrier.h"
+#include "emulator/async/warpgroup.h"
+#include "emulator/exec/memory.h"
+#include "emulator/exec/program.h"
+#include "emulator/exec/random.h"
+#include "emulator/exec/warp.h"
+
+namespace warploom::emulator {
+
+using Dim3 = std::array<uint32_t, 3>;
+
+constexpr uint32_t volume(const Dim3& dim) { return dim[0] * dim[1] * dim[2]; }
+
+// What is equal for all CTAs of a launch.
+struct Launch {
+  const Program& program;
+  const GlobalMemory& memory;
+  Dim3 grid;
+  Dim3 block;
+  Dim3 cluster;
+  uint32_t dynamic_shared;       // bytes
+  uint8_t* parameters;           // as the PTX lays them out
+  uint64_t global_base;          // address of the module's variables
+  Random random;
+  uint64_t instructions_left;    // of warps, until the launch is given up
+
+  uint32_t shared_bytes() const;   // of a CTA, with the reserved ones
+  uint32_t dynamic_offset() const; // where dynamic shared memory begins
+};
+
+class Cta {
+ public:
+  Cta(Cluster& cluster, uint32_t rank, const Dim3& id);
+
+  Cluster& cluster() const { return *cluster_; }
+  uint32_t rank() const { return rank_; }
+  const Dim3& id() const { return id_; }
+  const SharedMemory& shared() const { return shared_; }
+  const std::vector<std::unique_ptr<Warp>>& warps() const { return warps_; }
+  NamedBarriers& barriers() { return barriers_; }
+  Warpgroup& warpgroup(uint32_t warp) { return warpgroups_[warp / 4]; }
+
+  void on_exit(Warp& warp);
+  // Makes ready who waits in this CTA for something.
+  void wake(Wait::Kind kind, uint64_t key);
+  // The warps that have not exited, in threads: a barrier counts whole warps.
+  uint32_t alive_threads() const;
+
+ private:
+  Cluster* cluster_;
+  uint32_t rank_;
+  Dim3 id_;
+  std::vector<uint8_t> storage_;
+  SharedMemory shared_;
+  NamedBarriers barriers_;
+  std::vector<Warpgroup> warpgroups_;
+  std::vector<std::unique_ptr<Warp>> warps_;
+};
+
+class Cluster {
+ public:
+  Cluster(Launch& launch, const Dim3& id);
+
+  Launch& launch() const { return *launch_; }
+  const Dim3& id() const { return id_; }
+  uint32_t size() const { return static_cast<uint32_t>(ctas_.size()); }
+  Cta& cta(uint32_t rank) const;  // a Fault if there is none
+  CompletionQueue& completions() { return completions_; }
+
+  // Shared memory at an address of shared::cluster.
+  uint8_t* shared_at(uint32_t address, uint32_t count) const {
+    return cta(shared_rank(address)).shared().at(shared_offset(address), count);
+  }
+
+  // Changes the state of an mbarrier and wakes who waits for it; returns the state before.
+  template <class Change>
+  uint64_t update_mbarrier(uint32_t address, Change change);
+
+  // The phase of the cluster barrier; it goes on when all lanes that are alive have arrived.
+  uint64_t barrier_phase() const { return barrier_phase_; }
+  void check_barrier();
+
+  // Runs until every warp has exited and nothing is pending (true), or for some time (false).
+  bool run();
+
+ private:
+  bool run_warp();
+
+  Launch* launch_;
+  Dim3 id_;
+  std::vector<std::unique_ptr<Cta>> ctas_;
+  std::vector<Warp*> warps_;
+  CompletionQueue completions_;
+  uint64_t barrier_phase_ = 0;
+};
+
+template <class Change>
+uint64_t Cluster::update_mbarrier(uint32_t address, Change change) {
+  if (address % 8 != 0) fault("the mbarrier address 0x%x is not a multiple of 8", address);
+  auto* state = reinterpret_cast<uint64_t*>(shared_at(address, 8));
+  uint64_t before = *state;
+  *state = change(before);
+  cta(shared_rank(address)).wake(Wait::kMbarrier, address);
+  return before;
+}
+
+}  // namespace warploom::emulator
+
+#endif  // WARPLOOM_EMULATOR_EXEC_CLUSTER_H_

@@ -1,0 +1,230 @@
+// Comparison and selection (PTX ISA, "Comparison and Selection Instructions").
+
+#include <cmath>
+
+#include "emulator/exec/lanes.h"
+#include "emulator/format/float16.h"
+
+namespace warploom::emulator {
+namespace {
+
+// Outcome of comparing two numbers, as a bit.
+enum Outcome : uint8_t { kLess = 1, kEqual = 2, kGreater = 4, kUnordered = 8 };
+
+struct Comparison {
+  std::string_view name;
+  uint8_t outcomes;  // for which it is true
+};
+
+constexpr Comparison kComparisons[] = {
+    {"eq", kEqual},
+    {"ne", kLess | kGreater},
+    {"lt", kLess},
+    {"le", kLess | kEqual},
+    {"gt", kGreater},
+    {"ge", kGreater | kEqual},
+    {"lo", kLess},
+    {"ls", kLess | kEqual},
+    {"hi", kGreater},
+    {"hs", kGreater | kEqual},
+    {"equ", kEqual | kUnordered},
+    {"neu", kLess | kGreater | kUnordered},
+    {"ltu", kLess | kUnordered},
+    {"leu", kLess | kEqual | kUnordered},
+    {"gtu", kGreater | kUnordered},
+    {"geu", kGreater | kEqual | kUnordered},
+    {"num", kLess | kEqual | kGreater},
+    {"nan", kUnordered},
+};
+
+enum class Combine : uint8_t { kNone, kAnd, kOr, kXor };
+
+struct CompareForm {
+  uint8_t outcomes = 0;
+  Combine combine = Combine::kNone;
+  uint32_t true_value = 0;  // of set
+};
+
+template <class T>
+uint32_t compare(Warp& warp, const Op& op, uint8_t outcomes) {
+  const Storage<T>* a = warp.lanes<Storage<T>>(op.s[0]);
+  const Storage<T>* b = warp.lanes<Storage<T>>(op.s[1]);
+  uint32_t result = 0;
+  for (int lane = 0; lane < kLanes; ++lane) {
+    T x = unpack<T>(a[lane]);
+    T y = unpack<T>(b[lane]);
+    uint32_t outcome = x < y ? kLess : x == y ? kEqual : x > y ? kGreater : kUnordered;
+    result |= static_cast<uint32_t>((outcomes & outcome) != 0) << lane;
+  }
+  return result;
+}
+
+struct FlushedFloat {
+  float value;
+  friend bool operator<(FlushedFloat a, FlushedFloat b) { return a.get() < b.get(); }
+  friend bool operator>(FlushedFloat a, FlushedFloat b) { return a.get() > b.get(); }
+  friend bool operator==(FlushedFloat a, FlushedFloat b) { return a.get() == b.get(); }
+
+ private:
+  float get() const { return std::fabs(value) < 0x1p-126f ? 0.0f : value; }
+};
+
+template <float (*kLoad)(uint16_t)>
+struct HalfFloat {
+  uint16_t bits;
+  friend bool operator<(HalfFloat a, HalfFloat b) { return kLoad(a.bits) < kLoad(b.bits); }
+  friend bool operator>(HalfFloat a, HalfFloat b) { return kLoad(a.bits) > kLoad(b.bits); }
+  friend bool operator==(HalfFloat a, HalfFloat b) { return kLoad(a.bits) == kLoad(b.bits); }
+};
+
+// The memcpy of unpack needs a value of the size of the storage; halves are shorter.
+template <class T>
+uint32_t compare_half(Warp& warp, const Op& op, uint8_t outcomes) {
+  const uint32_t* a = warp.lanes<uint32_t>(op.s[0]);
+  const uint32_t* b = warp.lanes<uint32_t>(op.s[1]);
+  uint32_t result = 0;
+  for (int lane = 0; lane < kLanes; ++lane) {
+    T x{static_cast<uint16_t>(a[lane])};
+    T y{static_cast<uint16_t>(b[lane])};
+    uint32_t outcome = x < y ? kLess : x == y ? kEqual : x > y ? kGreater : kUnordered;
+    result |= static_cast<uint32_t>((outcomes & outcome) != 0) << lane;
+  }
+  return result;
+}
+
+uint32_t combine(const Warp& warp, const Op& op, Combine how, uint32_t result) {
+  if (how == Combine::kNone) return result;
+  uint32_t c = warp.predicate(op.s[2]);
+  return how == Combine::kAnd ? result & c : how == Combine::kOr ? result | c : result ^ c;
+}
+
+using Compare = uint32_t (*)(Warp&, const Op&, uint8_t);
+
+template <Compare kCompare>
+Step setp(Warp& warp, const Op& op, uint32_t active) {
+  const auto& form = *static_cast<const CompareForm*>(op.form);
+  uint32_t result = kCompare(warp, op, form.outcomes);
+  // The second destination gets the inverse comparison, combined with the same predicate.
+  if (op.s[3].present()) {
+    warp.set_predicate(op.s[3], combine(warp, op, form.combine, ~result), active);
+  }
+  if (op.d.present()) warp.set_predicate(op.d, combine(warp, op, form.combine, result), active);
+  return Step::kNext;
+}
+
+template <Compare kCompare>
+Step set(Warp& warp, const Op& op, uint32_t active) {
+  const auto& form = *static_cast<const CompareForm*>(op.form);
+  uint32_t result = combine(warp, op, form.combine, kCompare(warp, op, form.outcomes));
+  uint32_t* d = warp.lanes<uint32_t>(op.d);
+  for_each_lane(active, [&](int lane) { d[lane] = result >> lane & 1 ? form.true_value : 0; });
+  return Step::kNext;
+}
+
+template <template <Compare> class Select>
+Run select_compare(Type type, bool ftz) {
+  Run run = nullptr;
+  if (with_integer(type, [&](auto tag) {
+        run = Select<compare<typename decltype(tag)::type>>::run;
+      })) {
+    return run;
+  }
+  switch (type) {
+    case Type::kF32: return ftz ? Select<compare<FlushedFloat>>::run : Select<compare<float>>::run;
+    case Type::kF64: return Select<compare<double>>::run;
+    case Type::kF16: return Select<compare_half<HalfFloat<f16_to_f32>>>::run;
+    case Type::kBf16: return Select<compare_half<HalfFloat<bf16_to_f32>>>::run;
+    default: return nullptr;
+  }
+}
+
+template <Compare kCompare>
+struct SelectSetp {
+  static constexpr Run run = setp<kCompare>;
+};
+
+template <Compare kCompare>
+struct SelectSet {
+  static constexpr Run run = set<kCompare>;
+};
+
+CompareForm take_comparison(Decoder& decoder) {
+  CompareForm form;
+  for (const Comparison& comparison : kComparisons) {
+    if (decoder.modifiers.take(comparison.name)) {
+      form.outcomes = comparison.outcomes;
+      break;
+    }
+  }
+  if (form.outcomes == 0) decoder.fail("it needs a comparison");
+  form.combine = static_cast<Combine>(decoder.modifiers.take_one({"and", "or", "xor"}) + 1);
+  return form;
+}
+
+void decode_setp(Decoder& decoder) {
+  CompareForm form = take_comparison(decoder);
+  bool ftz = decoder.modifiers.take("ftz");
+  Type type = decoder.modifiers.take_type();
+  bool combined = form.combine != Combine::kNone;
+  decoder.expect_count(combined ? 4 : 3, combined ? 4 : 3);
+  const ptx::Operand& destination = decoder.operand(0);
+  decoder.op.d = decoder.destination(destination, 1);
+  decoder.op.s[3] = decoder.second_destination(destination);
+  decoder.op.s[0] = decoder.source(decoder.operand(1), type);
+  decoder.op.s[1] = decoder.source(decoder.operand(2), type);
+  if (combined) decoder.op.s[2] = decoder.predicate(decoder.operand(3));
+  decoder.form(form);
+  decoder.op.run = select_compare<SelectSetp>(type, ftz);
+  if (decoder.op.run == nullptr) decoder.fail("its type is not supported");
+}
+
+void decode_set(Decoder& decoder) {
+  CompareForm form = take_comparison(decoder);
+  bool ftz = decoder.modifiers.take("ftz");
+  Type result = decoder.modifiers.take_type();
+  Type type = decoder.modifiers.take_type();
+  if (type_bits(result) != 32) decoder.fail("only 32-bit results are supported");
+  form.true_value = result == Type::kF32 ? 0x3f800000u : ~0u;
+  bool combined = form.combine != Combine::kNone;
+  decoder.expect_count(combined ? 4 : 3, combined ? 4 : 3);
+  decoder.op.d = decoder.destination(decoder.operand(0), 32);
+  decoder.op.s[0] = decoder.source(decoder.operand(1), type);
+  decoder.op.s[1] = decoder.source(decoder.operand(2), type);
+  if (combined) decoder.op.s[2] = decoder.predicate(decoder.operand(3));
+  decoder.form(form);
+  decoder.op.run = select_compare<SelectSet>(type, ftz);
+  if (decoder.op.run == nullptr) decoder.fail("its type is not supported");
+}
+
+template <class S>
+Step select_value(Warp& warp, const Op& op, uint32_t active) {
+  uint32_t choice = warp.predicate(op.s[2]);
+  S* d = warp.lanes<S>(op.d);
+  const S* a = warp.lanes<S>(op.s[0]);
+  const S* b = warp.lanes<S>(op.s[1]);
+  for (int lane = 0; lane < kLanes; ++lane) {
+    S chosen = choice >> lane & 1 ? a[lane] : b[lane];
+    d[lane] = active >> lane & 1 ? chosen : d[lane];
+  }
+  return Step::kNext;
+}
+
+void decode_selp(Decoder& decoder) {
+  Type type = decoder.modifiers.take_type();
+  decoder.expect_count(4, 4);
+  decoder.op.d = decoder.destination(decoder.operand(0), type_bits(type));
+  decoder.op.s[0] = decoder.source(decoder.operand(1), type);
+  decoder.op.s[1] = decoder.source(decoder.operand(2), type);
+  decoder.op.s[2] = decoder.predicate(decoder.operand(3));
+  decoder.op.run = type_bits(type) == 64 ? select_value<uint64_t> : select_value<uint32_t>;
+}
+
+}  // namespace
+
+void add_compare_ops(DecodeTable& table) {
+  table["setp"] = decode_setp;
+  table["set"] = decode_set;
+  table["selp"] = decode_selp;
+}
+
+}  // namespace warploom::emulator

@@ -1,0 +1,84 @@
+// Control flow, and instructions that need no action here.
+
+#include "emulator/exec/lanes.h"
+
+namespace warploom::emulator {
+namespace {
+
+void decode_bra(Decoder& decoder) {
+  decoder.modifiers.take("uni");
+  decoder.op.flow = Flow::kBranch;
+  decoder.op.target = decoder.instruction().targets[0];
+}
+
+void decode_brx(Decoder& decoder) {
+  decoder.modifiers.take("idx");
+  decoder.modifiers.take("uni");
+  const std::vector<int>& targets = decoder.instruction().targets;
+  decoder.op.flow = Flow::kTable;
+  decoder.op.first = static_cast<uint32_t>(decoder.tables().size());
+  decoder.op.count = static_cast<uint32_t>(targets.size());
+  decoder.tables().insert(decoder.tables().end(), targets.begin(), targets.end());
+  decoder.op.s[0] = decoder.source(decoder.operand(0), Type::kU32);
+}
+
+void decode_exit(Decoder& decoder) {
+  decoder.modifiers.take("uni");
+  decoder.op.flow = Flow::kExit;
+}
+
+Step trap(Warp&, const Op&, uint32_t) { fault("the kernel executed trap"); }
+
+void decode_trap(Decoder& decoder) { decoder.op.run = trap; }
+
+Step nothing(Warp&, const Op&, uint32_t) { return Step::kNext; }
+
+Step yield(Warp&, const Op&, uint32_t) { return Step::kYield; }
+
+void decode_nanosleep(Decoder& decoder) {
+  decoder.modifiers.take_type();
+  decoder.op.run = yield;
+}
+
+// Memory is sequentially consistent here, asynchronous operations included.
+void decode_fence(Decoder& decoder) {
+  decoder.modifiers.take_all({"proxy", "async", "async::generic", "alias", "tensormap::generic",
+                              "mbarrier_init", "release", "acquire", "acq_rel", "sc", "cta",
+                              "cluster", "gpu", "sys", "gl", "global", "shared::cta",
+                              "shared::cluster", "sync_restrict::shared::cta",
+                              "sync_restrict::shared::cluster"});
+  decoder.op.run = nothing;
+}
+
+// Registers are not counted: every warp has as many as it names.
+void decode_setmaxnreg(Decoder& decoder) {
+  decoder.modifiers.take_all({"inc", "dec", "sync", "aligned", "u32"});
+  int64_t count = decoder.integer(decoder.operand(0));
+  if (count < 24 || count > 256 || count % 8 != 0) {
+    decoder.fail("the register count must be a multiple of 8 from 24 to 256");
+  }
+  decoder.op.run = nothing;
+}
+
+// A kernel starts when those before it have finished.
+void decode_griddepcontrol(Decoder& decoder) {
+  decoder.modifiers.take_all({"launch_dependents", "wait"});
+  decoder.op.run = nothing;
+}
+
+}  // namespace
+
+void add_control_ops(DecodeTable& table) {
+  table["bra"] = decode_bra;
+  table["brx"] = decode_brx;
+  table["ret"] = decode_exit;
+  table["exit"] = decode_exit;
+  table["trap"] = decode_trap;
+  table["nanosleep"] = decode_nanosleep;
+  table["fence"] = decode_fence;
+  table["membar"] = decode_fence;
+  table["setmaxnreg"] = decode_setmaxnreg;
+  table["griddepcontrol"] = decode_griddepcontrol;
+}
+
+}  // namespace warploom::emulator

@@ -1,0 +1,380 @@
+// cp.async, cp.async.bulk and cp.async.bulk.tensor: issue; the data moves when they complete.
+
+#include <array>
+
+#include "emulator/async/bulk_copy.h"
+#include "emulator/async/mbarrier.h"
+#include "emulator/async/tensor_map.h"
+#include "emulator/exec/access.h"
+#include "emulator/exec/cluster.h"
+#include "emulator/exec/lanes.h"
+
+namespace warploom::emulator {
+namespace {
+
+using ptx::Operand;
+using ptx::Space;
+
+// cp.async groups of a lane are counted apart from its bulk groups.
+constexpr int kCpAsyncGroups = kLanes;
+
+struct CopyForm {
+  Address destination;
+  Address source;
+  Address mbarrier;      // present: completion is counted there; absent: in a bulk group
+  Ref bytes;
+  Ref source_bytes;      // of cp.async; the rest is zero
+  Ref ignore_source;     // predicate of cp.async
+  Ref multicast;         // mask of CTAs
+  bool to_shared = false;
+  bool from_shared = false;
+  Reduction reduction = Reduction::kNone;
+  Type type = Type::kNone;
+  std::vector<Ref> coordinates;
+};
+
+const CopyForm& form_of(const Op& op) { return *static_cast<const CopyForm*>(op.form); }
+
+void complete_bytes(Cluster& cluster, uint32_t mbarrier, uint32_t bytes) {
+  cluster.update_mbarrier(mbarrier,
+                          [bytes](uint64_t state) { return mbarrier_complete_tx(state, bytes); });
+}
+
+// Calls issue(destination, mbarrier) for every CTA that a load goes to: the same offsets in each.
+template <class Issue>
+void for_each_target(Warp& warp, const CopyForm& form, int lane, Issue issue) {
+  auto destination = static_cast<uint32_t>(warp.address(form.destination, lane));
+  auto mbarrier = static_cast<uint32_t>(warp.address(form.mbarrier, lane));
+  if (!form.multicast.present()) {
+    issue(destination, mbarrier);
+    return;
+  }
+  uint32_t mask = warp.lanes<uint32_t>(form.multicast)[lane] & 0xffff;
+  if (mask == 0) fault("the multicast mask is zero");
+  for_each_lane(mask, [&](int rank) {
+    auto target = static_cast<uint32_t>(rank);
+    issue(shared_address(target, shared_offset(destination)),
+          shared_address(target, shared_offset(mbarrier)));
+  });
+}
+
+void check_bulk_alignment(uint64_t destination, uint64_t source, uint32_t bytes) {
+  if ((destination | source | bytes) & 15) {
+    fault("addresses and size of a bulk copy must be multiples of 16: to 0x%llx, from 0x%llx, "
+          "%u bytes",
+          static_cast<unsigned long long>(destination), static_cast<unsigned long long>(source),
+          bytes);
+  }
+}
+
+Step bulk_copy(Warp& warp, const Op& op, uint32_t active) {
+  const CopyForm& form = form_of(op);
+  Cluster& cluster = warp.cluster();
+  for_each_lane(active, [&](int lane) {
+    uint32_t bytes = warp.lanes<uint32_t>(form.bytes)[lane];
+    uint64_t source = warp.address(form.source, lane);
+    uint64_t destination = warp.address(form.destination, lane);
+    check_bulk_alignment(destination, source, bytes);
+    const GlobalMemory& global = cluster.launch().memory;
+    auto move = [&form, &cluster, &global, source, bytes](uint64_t to) {
+      const uint8_t* from = form.from_shared
+                                ? cluster.shared_at(static_cast<uint32_t>(source), bytes)
+                                : global.at(source, bytes);
+      uint8_t* into = form.to_shared ? cluster.shared_at(static_cast<uint32_t>(to), bytes)
+                                     : global.at(to, bytes);
+      if (form.reduction == Reduction::kNone) {
+        std::memcpy(into, from, bytes);
+      } else {
+        bulk_reduce(form.type, form.reduction, into, from, bytes);
+      }
+    };
+    if (!form.mbarrier.base.present()) {
+      cluster.completions().add_to_group(warp, lane, op, [=] { move(destination); });
+      return;
+    }
+    for_each_target(warp, form, lane, [&](uint32_t target, uint32_t mbarrier) {
+      cluster.completions().add(op, [=, &cluster] {
+        move(target);
+        complete_bytes(cluster, mbarrier, bytes);
+      });
+    });
+  });
+  return Step::kNext;
+}
+
+using Coordinates = std::array<int32_t, kTensorMapRank>;
+
+Coordinates coordinates_of(const Warp& warp, const CopyForm& form, int lane) {
+  Coordinates result{};
+  for (std::size_t i = 0; i < form.coordinates.size(); ++i) {
+    result[i] = static_cast<int32_t>(warp.lanes<uint32_t>(form.coordinates[i])[lane]);
+  }
+  return result;
+}
+
+// The descriptor is read when the instruction is issued.
+TensorMap map_of(Warp& warp, const CopyForm& form, const Address& address, int lane) {
+  const uint8_t* place = resolve(warp, Space::kGeneric, lane, warp.address(address, lane),
+                                 kTensorMapBytes, 64);
+  const TensorMap& map = tensor_map_at(place);
+  if (map.rank != form.coordinates.size()) {
+    fault("the tensor map has rank %d, the instruction %zu coordinates", map.rank,
+          form.coordinates.size());
+  }
+  return map;
+}
+
+Step tensor_to_shared(Warp& warp, const Op& op, uint32_t active) {
+  const CopyForm& form = form_of(op);
+  Cluster& cluster = warp.cluster();
+  for_each_lane(active, [&](int lane) {
+    TensorMap map = map_of(warp, form, form.source, lane);
+    Coordinates coordinates = coordinates_of(warp, form, lane);
+    for_each_target(warp, form, lane, [&](uint32_t target, uint32_t mbarrier) {
+      cluster.completions().add(op, [=, &cluster] {
+        tensor_load(map, coordinates.data(), cluster.launch().memory,
+                    cluster.cta(shared_rank(target)).shared(), shared_offset(target));
+        complete_bytes(cluster, mbarrier, tensor_map_box_bytes(map));
+      });
+    });
+  });
+  return Step::kNext;
+}
+
+Step tensor_to_global(Warp& warp, const Op& op, uint32_t active) {
+  const CopyForm& form = form_of(op);
+  Cluster& cluster = warp.cluster();
+  for_each_lane(active, [&](int lane) {
+    TensorMap map = map_of(warp, form, form.destination, lane);
+    Coordinates coordinates = coordinates_of(warp, form, lane);
+    auto source = static_cast<uint32_t>(warp.address(form.source, lane));
+    Reduction reduction = form.reduction;
+    cluster.completions().add_to_group(warp, lane, op, [=, &cluster] {
+      tensor_store(map, coordinates.data(), cluster.launch().memory,
+                   cluster.cta(shared_rank(source)).shared(), shared_offset(source), reduction);
+    });
+  });
+  return Step::kNext;
+}
+
+// op.flag: 1 for the groups of cp.async.
+int group_key(const Op& op, int lane) { return lane + (op.flag != 0 ? kCpAsyncGroups : 0); }
+
+Step commit_group(Warp& warp, const Op& op, uint32_t active) {
+  for_each_lane(active, [&](int lane) {
+    warp.cluster().completions().commit_group(warp, group_key(op, lane));
+  });
+  return Step::kNext;
+}
+
+// s[0]: how many groups may be pending; absent for wait_all, which takes uncommitted ones too.
+Step wait_group(Warp& warp, const Op& op, uint32_t active) {
+  CompletionQueue& queue = warp.cluster().completions();
+  int waits = -1;
+  for_each_lane(active, [&](int lane) {
+    int key = group_key(op, lane);
+    if (!op.s[0].present()) {
+      queue.complete_groups(warp, key);
+    } else if (!queue.groups_done(warp, key, warp.lanes<uint32_t>(op.s[0])[lane])) {
+      waits = key;
+    }
+  });
+  if (waits < 0) return Step::kNext;
+  warp.park({Wait::kBulkGroup, static_cast<uint64_t>(waits)});
+  return Step::kRetry;
+}
+
+Step copy_async(Warp& warp, const Op& op, uint32_t active) {
+  const CopyForm& form = form_of(op);
+  for_each_lane(active, [&](int lane) {
+    uint32_t bytes = warp.lanes<uint32_t>(form.bytes)[lane];
+    uint32_t available = form.source_bytes.present()
+                             ? warp.lanes<uint32_t>(form.source_bytes)[lane]
+                             : bytes;
+    if (form.ignore_source.present() && (warp.predicate(form.ignore_source) >> lane & 1)) {
+      available = 0;
+    }
+    if (available > bytes) fault("cp.async reads %u bytes and writes %u", available, bytes);
+    uint8_t* to =
+        resolve(warp, Space::kShared, lane, warp.address(form.destination, lane), bytes, bytes);
+    const uint8_t* from =
+        available == 0 ? nullptr
+                       : resolve(warp, Space::kGlobal, lane, warp.address(form.source, lane),
+                                 available, bytes);
+    warp.cluster().completions().add_to_group(warp, lane + kCpAsyncGroups, op, [=] {
+      if (available != 0) std::memcpy(to, from, available);
+      std::memset(to + available, 0, bytes - available);
+    });
+  });
+  return Step::kNext;
+}
+
+// The arrival is triggered when the copies before it have completed; here that is at once.
+// Without .noinc the pending count is raised first, so that the phase's arrivals do not change.
+Step copy_async_arrive(Warp& warp, const Op& op, uint32_t active) {
+  for_each_lane(active, [&](int lane) {
+    warp.cluster().completions().complete_groups(warp, lane + kCpAsyncGroups);
+    if (op.flag == 0) return;
+    auto address = static_cast<uint32_t>(warp.address(op, lane));
+    warp.cluster().update_mbarrier(address,
+                                   [](uint64_t state) { return mbarrier_arrive(state, 1); });
+  });
+  return Step::kNext;
+}
+
+Step nothing(Warp&, const Op&, uint32_t) { return Step::kNext; }
+
+void decode_group(Decoder& decoder, bool cp_async) {
+  decoder.op.flag = cp_async ? 1 : 0;
+  if (decoder.modifiers.take("commit_group")) {
+    decoder.expect_count(0, 0);
+    decoder.op.run = commit_group;
+  } else if (decoder.modifiers.take("wait_all")) {
+    decoder.op.run = wait_group;
+  } else if (decoder.modifiers.take("wait_group")) {
+    decoder.modifiers.take("read");
+    decoder.expect_count(1, 1);
+    decoder.op.s[0] = decoder.source(decoder.operand(0), Type::kU32);
+    decoder.op.run = wait_group;
+  }
+}
+
+void decode_copy_async(Decoder& decoder) {
+  Modifiers& modifiers = decoder.modifiers;
+  decode_group(decoder, true);
+  if (decoder.op.run != nullptr) return;
+  if (modifiers.take("mbarrier")) {
+    modifiers.take("arrive");
+    decoder.op.flag = modifiers.take("noinc") ? 1 : 0;
+    take_space(decoder);
+    modifiers.take("b64");
+    decoder.op.address = decoder.address(decoder.operand(0));
+    decoder.op.run = copy_async_arrive;
+    return;
+  }
+  modifiers.take_all({"ca", "cg", "shared", "shared::cta", "global", "L2::64B", "L2::128B",
+                      "L2::256B"});
+  bool policy = modifiers.take("L2::cache_hint");
+  CopyForm form;
+  decoder.expect_count(3, policy ? 5 : 4);
+  form.destination = decoder.address(decoder.operand(0));
+  form.source = decoder.address(decoder.operand(1));
+  form.bytes = decoder.source(decoder.operand(2), Type::kU32);
+  if (decoder.count() > (policy ? 4u : 3u)) {
+    const Operand& extra = decoder.operand(3);
+    bool predicate = extra.kind == Operand::kRegister && decoder.destination(extra, 0).bits == 1;
+    if (predicate) {
+      form.ignore_source = decoder.predicate(extra);
+    } else {
+      form.source_bytes = decoder.source(extra, Type::kU32);
+    }
+  }
+  decoder.form(form);
+  decoder.op.run = copy_async;
+}
+
+// Where the data comes from and goes to: the first of two spaces is the destination.
+void take_direction(Decoder& decoder, CopyForm& form) {
+  const auto& words = decoder.instruction().modifiers;
+  std::vector<std::string_view> spaces;
+  for (std::string_view word : words) {
+    if (word == "global" || word == "shared::cta" || word == "shared::cluster") {
+      spaces.push_back(word);
+    }
+  }
+  if (spaces.size() != 2) decoder.fail("it needs two state spaces");
+  form.to_shared = spaces[0] != "global";
+  form.from_shared = spaces[1] != "global";
+  decoder.modifiers.take(spaces[0]);
+  decoder.modifiers.take(spaces[1]);
+}
+
+Reduction take_reduction(Decoder& decoder) {
+  static constexpr Reduction kReductions[] = {
+      Reduction::kAdd, Reduction::kMin, Reduction::kMax, Reduction::kInc,
+      Reduction::kDec, Reduction::kAnd, Reduction::kOr,  Reduction::kXor};
+  int index = decoder.modifiers.take_one({"add", "min", "max", "inc", "dec", "and", "or", "xor"});
+  if (index < 0) decoder.fail("it needs an operation");
+  return kReductions[index];
+}
+
+// "[map, {c0, c1}]"
+Address take_tensor(Decoder& decoder, const Operand& operand, CopyForm& form) {
+  if (operand.kind != Operand::kAddress || operand.elements.size() != 2) {
+    decoder.fail("it needs a tensor map with coordinates");
+  }
+  const Operand& list = operand.elements[1];
+  if (list.kind == Operand::kVector) {
+    for (const Operand& element : list.elements) {
+      form.coordinates.push_back(decoder.source(element, Type::kS32));
+    }
+  } else {
+    form.coordinates.push_back(decoder.source(list, Type::kS32));
+  }
+  return decoder.address(operand);
+}
+
+void decode_bulk(Decoder& decoder, bool reduces) {
+  Modifiers& modifiers = decoder.modifiers;
+  if (!reduces) decode_group(decoder, false);
+  if (decoder.op.run != nullptr) return;
+  bool tensor = modifiers.take("tensor");
+  if (modifiers.take("prefetch")) {
+    modifiers.take_all({"L2", "global", "1d", "2d", "3d", "4d", "5d", "tile", "L2::cache_hint"});
+    decoder.op.run = nothing;
+    return;
+  }
+  CopyForm form;
+  take_direction(decoder, form);
+  int rank = modifiers.take_one({"1d", "2d", "3d", "4d", "5d"}) + 1;
+  modifiers.take_all({"tile", "cta_group::1"});
+  bool to_mbarrier = modifiers.take("mbarrier::complete_tx::bytes");
+  if (!to_mbarrier && !modifiers.take("bulk_group")) decoder.fail("it does not say how it completes");
+  bool multicast = modifiers.take("multicast::cluster");
+  bool policy = modifiers.take("L2::cache_hint");
+  if (reduces) form.reduction = take_reduction(decoder);
+  if (reduces && !tensor) {
+    modifiers.take("noftz");
+    form.type = modifiers.take_type();
+    check_reduction(form.type, form.reduction);
+  }
+  std::size_t next = 2;
+  if (tensor) {
+    bool load = form.to_shared;
+    const Operand& map = decoder.operand(load ? 1 : 0);
+    Address address = take_tensor(decoder, map, form);
+    Address shared = decoder.address(decoder.operand(load ? 0 : 1));
+    form.source = load ? address : shared;
+    form.destination = load ? shared : address;
+    if (static_cast<int>(form.coordinates.size()) != rank) {
+      decoder.fail("the number of coordinates differs from the rank");
+    }
+    decoder.op.run = load ? tensor_to_shared : tensor_to_global;
+  } else {
+    form.destination = decoder.address(decoder.operand(0));
+    form.source = decoder.address(decoder.operand(1));
+    form.bytes = decoder.source(decoder.operand(next++), Type::kU32);
+    decoder.op.run = bulk_copy;
+  }
+  if (to_mbarrier) form.mbarrier = decoder.address(decoder.operand(next++));
+  if (multicast) form.multicast = decoder.source(decoder.operand(next++), Type::kU16);
+  if (policy) ++next;
+  decoder.expect_count(next, next);
+  decoder.form(form);
+}
+
+void decode_cp(Decoder& decoder) {
+  bool reduces = decoder.modifiers.take("reduce");
+  if (!decoder.modifiers.take("async")) decoder.fail("it is not supported");
+  if (decoder.modifiers.take("bulk")) {
+    decode_bulk(decoder, reduces);
+  } else {
+    decode_copy_async(decoder);
+  }
+}
+
+}  // namespace
+
+void add_copy_ops(DecodeTable& table) { table["cp"] = decode_cp; }
+
+}  // namespace warploom::emulator

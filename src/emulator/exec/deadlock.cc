@@ -1,0 +1,87 @@
+#include "emulator/exec/deadlock.h"
+
+#include <cstring>
+
+#include "emulator/async/mbarrier.h"
+#include "emulator/exec/cluster.h"
+
+namespace warploom::emulator {
+namespace {
+
+// Reports stay readable: a CTA of 1024 threads has 32 warps, a cluster 16 times as many.
+constexpr std::size_t kMostBytes = 1800;
+
+std::string place_of(const Warp& warp) {
+  const Dim3& id = warp.cta().id();
+  return format("CTA (%u, %u, %u) warp %u", id[0], id[1], id[2], warp.id());
+}
+
+std::string describe_mbarrier(const Warp& warp, const Fragment& fragment, const Op& op) {
+  auto address = static_cast<uint32_t>(fragment.wait.key);
+  uint64_t state;
+  std::memcpy(&state, warp.cluster().shared_at(address, 8), sizeof(state));
+  int lane = __builtin_ctz(fragment.lanes);
+  std::string parity;
+  if (op.s[0].bits == 32) parity = format(" for parity %u", warp.lanes<uint32_t>(op.s[0])[lane] & 1);
+  return format("waits%s of the mbarrier at shared 0x%x (%s)", parity.c_str(), address,
+                mbarrier_describe(state).c_str());
+}
+
+std::string describe_wait(const Warp& warp, const Fragment& fragment, const Op& op) {
+  switch (fragment.wait.kind) {
+    case Wait::kNothing:
+      return "can go on";
+    case Wait::kLanes:
+      return format("waits for other lanes of the warp (alive 0x%08x)", warp.alive());
+    case Wait::kMbarrier:
+      return describe_mbarrier(warp, fragment, op);
+    case Wait::kNamedBarrier: {
+      auto barrier = static_cast<uint32_t>(fragment.wait.key);
+      return format("waits at barrier %u (%s)", barrier,
+                    warp.cta().barriers().describe(barrier).c_str());
+    }
+    case Wait::kClusterBarrier:
+      return "waits at the cluster barrier";
+    case Wait::kWarpgroup:
+      return "waits for the other warps of its warpgroup to issue wgmma";
+    case Wait::kBulkGroup:
+      return "waits for bulk copies";
+  }
+  return "";
+}
+
+// A fragment that was parked behind its instruction waits at the one before.
+const Op& waiting_op(const Warp& warp, const Fragment& fragment) {
+  auto pc = static_cast<std::size_t>(fragment.pc);
+  bool behind = fragment.wait.kind == Wait::kNamedBarrier && pc > 0 &&
+                warp.program().ops[pc].flow != Flow::kSync;
+  return warp.program().ops[behind ? pc - 1 : pc];
+}
+
+}  // namespace
+
+std::string locate(const std::string& message, const Warp& warp) {
+  const Op* op = warp.current_op();
+  std::string where = op == nullptr ? ""
+                                    : format(", PTX line %d: %s", op->source->line,
+                                             op->source->text.c_str());
+  return format("%s (kernel %s, %s%s)", message.c_str(), warp.program().function->name.c_str(),
+                place_of(warp).c_str(), where.c_str());
+}
+
+std::string describe_warps(const std::vector<Warp*>& warps) {
+  std::string result;
+  for (const Warp* warp : warps) {
+    for (const Fragment& fragment : warp->fragments()) {
+      if (fragment.state == Fragment::kFree) continue;
+      if (result.size() > kMostBytes) return result + "\n  ...";
+      const Op& op = waiting_op(*warp, fragment);
+      result += format("\n  %s lanes 0x%08x %s at PTX line %d: %s", place_of(*warp).c_str(),
+                       fragment.lanes, describe_wait(*warp, fragment, op).c_str(),
+                       op.source->line, op.source->text.c_str());
+    }
+  }
+  return result;
+}
+
+}  // namespace warploom::emulator

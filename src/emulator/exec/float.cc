@@ -1,0 +1,249 @@
+// Arithmetic in f32 and f64 (PTX ISA, "Floating-Point Instructions").
+//
+// Rounding is to nearest. Approximate instructions are computed with the exact function: they are
+// closer to it than the hardware's results, which have an error bound but no definition.
+
+#include <cfenv>
+#include <cmath>
+
+#include "emulator/exec/lanes.h"
+
+namespace warploom::emulator {
+namespace {
+
+// Subnormal numbers become zeros of the same sign.
+inline float flush(float x) { return std::fabs(x) < 0x1p-126f ? std::copysign(0.0f, x) : x; }
+inline double flush(double x) { return x; }
+
+template <class T>
+T saturate(T x) {
+  return x >= T{1} ? T{1} : x > T{0} ? x : T{0};  // NaN becomes +0
+}
+
+struct Add {
+  template <class T>
+  static T call(T a, T b) { return a + b; }
+};
+
+struct Subtract {
+  template <class T>
+  static T call(T a, T b) { return a - b; }
+};
+
+struct Multiply {
+  template <class T>
+  static T call(T a, T b) { return a * b; }
+};
+
+struct Fma {
+  template <class T>
+  static T call(T a, T b, T c) { return std::fma(a, b, c); }
+};
+
+struct Divide {
+  template <class T>
+  static T call(T a, T b) { return a / b; }
+};
+
+// A number wins over NaN; with .NaN the NaN does.
+template <bool kNan, bool kMax>
+struct Extremum {
+  template <class T>
+  static T call(T a, T b) {
+    if (std::isnan(a)) return kNan || std::isnan(b) ? static_cast<T>(NAN) : b;
+    if (std::isnan(b)) return kNan ? static_cast<T>(NAN) : a;
+    if (a == b) return std::signbit(a) == kMax ? b : a;  // -0 < +0
+    return (a < b) == kMax ? b : a;
+  }
+};
+
+struct Negate {
+  template <class T>
+  static T call(T a) { return -a; }
+};
+
+struct Absolute {
+  template <class T>
+  static T call(T a) { return std::fabs(a); }
+};
+
+struct CopySign {
+  template <class T>
+  static T call(T a, T b) { return std::copysign(b, a); }
+};
+
+struct Reciprocal {
+  template <class T>
+  static T call(T a) { return T{1} / a; }
+};
+
+struct SquareRoot {
+  template <class T>
+  static T call(T a) { return std::sqrt(a); }
+};
+
+struct ReciprocalSquareRoot {
+  template <class T>
+  static T call(T a) { return static_cast<T>(1.0 / std::sqrt(static_cast<double>(a))); }
+};
+
+struct Exp2 {
+  template <class T>
+  static T call(T a) { return std::exp2(a); }
+};
+
+struct Log2 {
+  template <class T>
+  static T call(T a) { return std::log2(a); }
+};
+
+struct Sine {
+  template <class T>
+  static T call(T a) { return std::sin(a); }
+};
+
+struct Cosine {
+  template <class T>
+  static T call(T a) { return std::cos(a); }
+};
+
+struct HyperbolicTangent {
+  template <class T>
+  static T call(T a) { return std::tanh(a); }
+};
+
+// F with flushed inputs and results, and saturation.
+template <class F, bool kFlush, bool kSaturate>
+struct Modified {
+  template <class T, class... Rest>
+  static T call(T a, Rest... rest) {
+    if constexpr (kFlush) {
+      T result = flush(F::call(flush(a), flush(rest)...));
+      return kSaturate ? saturate(result) : result;
+    } else {
+      T result = F::call(a, rest...);
+      return kSaturate ? saturate(result) : result;
+    }
+  }
+};
+
+// Executes another Run in a rounding mode that is not the default one.
+template <int kMode, Run kRun>
+Step rounded(Warp& warp, const Op& op, uint32_t active) {
+  int before = std::fegetround();
+  std::fesetround(kMode);
+  Step step = kRun(warp, op, active);
+  std::fesetround(before);
+  return step;
+}
+
+template <Run kRun>
+Run with_rounding(int mode) {
+  switch (mode) {
+    case 1: return rounded<FE_TOWARDZERO, kRun>;
+    case 2: return rounded<FE_DOWNWARD, kRun>;
+    case 3: return rounded<FE_UPWARD, kRun>;
+    default: return kRun;
+  }
+}
+
+template <class F, class T, std::size_t... I>
+Run select(bool flush_inputs, bool saturated, int rounding, std::index_sequence<I...>) {
+  // One T for each source; the comma operator only repeats it.
+#define WARPLOOM_RUN(ftz, sat) apply<Modified<F, ftz, sat>, T, decltype((void)I, T{})...>
+  if (flush_inputs) {
+    return saturated ? with_rounding<WARPLOOM_RUN(true, true)>(rounding)
+                     : with_rounding<WARPLOOM_RUN(true, false)>(rounding);
+  }
+  return saturated ? with_rounding<WARPLOOM_RUN(false, true)>(rounding)
+                   : with_rounding<WARPLOOM_RUN(false, false)>(rounding);
+#undef WARPLOOM_RUN
+}
+
+template <class F, std::size_t kSources>
+void decode_float(Decoder& decoder) {
+  Modifiers& modifiers = decoder.modifiers;
+  bool ftz = modifiers.take("ftz");
+  bool sat = modifiers.take("sat");
+  int rounding = modifiers.take_one({"rn", "rz", "rm", "rp"});
+  modifiers.take_all({"approx", "full"});
+  Type type = modifiers.take_type();
+  if (type != Type::kF32 && type != Type::kF64) decoder.fail("it needs .f32 or .f64");
+  decode_uniform(decoder, type, kSources);
+  auto sources = std::make_index_sequence<kSources>{};
+  decoder.op.run = type == Type::kF32 ? select<F, float>(ftz, sat, rounding, sources)
+                                      : select<F, double>(ftz, sat, rounding, sources);
+}
+
+template <bool kMax>
+void decode_extremum(Decoder& decoder) {
+  if (decoder.modifiers.take("NaN")) {
+    decode_float<Extremum<true, kMax>, 2>(decoder);
+  } else {
+    decode_float<Extremum<false, kMax>, 2>(decoder);
+  }
+}
+
+using Classes = uint32_t;  // set of the properties that a number has, by bit
+
+enum Property : int { kFinite, kInfinite, kNumber, kNotANumber, kNormal, kSubnormal };
+
+template <class T>
+Classes classify(T x) {
+  Classes result = std::isnan(x) ? 1u << kNotANumber : 1u << kNumber;
+  if (std::isfinite(x)) result |= 1u << kFinite;
+  if (std::isinf(x)) result |= 1u << kInfinite;
+  if (std::isnormal(x)) result |= 1u << kNormal;
+  if (std::fpclassify(x) == FP_SUBNORMAL) result |= 1u << kSubnormal;
+  return result;
+}
+
+template <class T>
+Step test_property(Warp& warp, const Op& op, uint32_t active) {
+  uint32_t set = 0;
+  const Storage<T>* a = warp.lanes<Storage<T>>(op.s[0]);
+  for_each_lane(active, [&](int lane) {
+    if (classify(unpack<T>(a[lane])) >> op.flag & 1) set |= 1u << lane;
+  });
+  warp.set_predicate(op.d, set, active);
+  return Step::kNext;
+}
+
+void decode_testp(Decoder& decoder) {
+  int index = decoder.modifiers.take_one(
+      {"finite", "infinite", "number", "notanumber", "normal", "subnormal"});
+  Type type = decoder.modifiers.take_type();
+  if (index < 0) decoder.fail("it needs a property");
+  decoder.expect_count(2, 2);
+  decoder.op.d = decoder.destination(decoder.operand(0), 1);
+  decoder.op.s[0] = decoder.source(decoder.operand(1), type);
+  decoder.op.flag = static_cast<uint8_t>(index);
+  decoder.op.run = type == Type::kF32 ? test_property<float> : test_property<double>;
+}
+
+}  // namespace
+
+void add_float_ops(DecodeTable& table) {
+  table["add:f"] = decode_float<Add, 2>;
+  table["sub:f"] = decode_float<Subtract, 2>;
+  table["mul:f"] = decode_float<Multiply, 2>;
+  table["fma:f"] = decode_float<Fma, 3>;
+  table["mad:f"] = decode_float<Fma, 3>;
+  table["div:f"] = decode_float<Divide, 2>;
+  table["min:f"] = decode_extremum<false>;
+  table["max:f"] = decode_extremum<true>;
+  table["neg:f"] = decode_float<Negate, 1>;
+  table["abs:f"] = decode_float<Absolute, 1>;
+  table["copysign:f"] = decode_float<CopySign, 2>;
+  table["rcp:f"] = decode_float<Reciprocal, 1>;
+  table["sqrt:f"] = decode_float<SquareRoot, 1>;
+  table["rsqrt:f"] = decode_float<ReciprocalSquareRoot, 1>;
+  table["ex2:f"] = decode_float<Exp2, 1>;
+  table["lg2:f"] = decode_float<Log2, 1>;
+  table["sin:f"] = decode_float<Sine, 1>;
+  table["cos:f"] = decode_float<Cosine, 1>;
+  table["tanh:f"] = decode_float<HyperbolicTangent, 1>;
+  table["testp:f"] = decode_testp;
+}
+
+}  // namespace warploom::emulator

@@ -1,0 +1,159 @@
+// ldmatrix, stmatrix and mma.sync; the fragments are in matrix/.
+
+#include <array>
+#include <cstdio>
+
+#include "emulator/exec/access.h"
+#include "emulator/exec/cluster.h"
+#include "emulator/exec/lanes.h"
+#include "emulator/matrix/ldmatrix.h"
+#include "emulator/matrix/mma.h"
+
+namespace warploom::emulator {
+namespace {
+
+constexpr std::size_t kMostRegisters = 16;
+using Registers = std::array<uint32_t*, kMostRegisters>;
+
+Registers registers_at(const Warp& warp, uint32_t first, uint32_t count) {
+  Registers result{};
+  const Ref* refs = warp.program().refs.data() + first;
+  for (uint32_t i = 0; i < count; ++i) result[i] = warp.lanes<uint32_t>(refs[i]);
+  return result;
+}
+
+void require_whole_warp(const Warp& warp, uint32_t active) {
+  if (active != kAllLanes) {
+    fault("'%s' needs all 32 lanes, it has mask 0x%x", warp.current_op()->source->opcode.c_str(),
+          active);
+  }
+}
+
+// A generic address has the shared one in its low half.
+std::array<uint32_t, kLanes> row_offsets(const Warp& warp, const Op& op) {
+  std::array<uint32_t, kLanes> offsets;
+  for (int lane = 0; lane < kLanes; ++lane) {
+    auto address = static_cast<uint32_t>(warp.address(op, lane));
+    offsets[static_cast<std::size_t>(lane)] = shared_offset(address);
+  }
+  return offsets;
+}
+
+Step load_matrix(Warp& warp, const Op& op, uint32_t active) {
+  require_whole_warp(warp, active);
+  Registers d = registers_at(warp, op.first, op.count);
+  ldmatrix(*static_cast<const MatrixForm*>(op.form), row_offsets(warp, op).data(), d.data(),
+           warp.cta().shared());
+  return Step::kNext;
+}
+
+Step store_matrix(Warp& warp, const Op& op, uint32_t active) {
+  require_whole_warp(warp, active);
+  Registers a = registers_at(warp, op.first, op.count);
+  stmatrix(*static_cast<const MatrixForm*>(op.form), row_offsets(warp, op).data(), a.data(),
+           warp.cta().shared());
+  return Step::kNext;
+}
+
+void decode_matrix(Decoder& decoder, bool load) {
+  Modifiers& modifiers = decoder.modifiers;
+  modifiers.take_all({"sync", "aligned"});
+  if (!modifiers.take("m8n8")) decoder.fail("only .m8n8 is supported");
+  MatrixForm form{};
+  form.trans = modifiers.take("trans");
+  int count = modifiers.take_one({"x1", "x2", "x4"});
+  if (count < 0) decoder.fail("it needs .x1, .x2 or .x4");
+  form.count = 1 << count;
+  take_space(decoder);
+  if (modifiers.take_type() != Type::kB16) decoder.fail("only .b16 is supported");
+  decoder.expect_count(2, 2);
+  decoder.op.flow = Flow::kSync;
+  decoder.op.address = decoder.address(decoder.operand(load ? 1 : 0));
+  if (load) {
+    decoder.destinations(decoder.operand(0), 32);
+  } else {
+    decoder.sources(decoder.operand(1), Type::kB32);
+  }
+  if (decoder.op.count != static_cast<uint32_t>(form.count)) {
+    decoder.fail("it has a wrong number of registers");
+  }
+  decoder.form(form);
+  decoder.op.run = load ? load_matrix : store_matrix;
+}
+
+void decode_ldmatrix(Decoder& decoder) { decode_matrix(decoder, true); }
+
+void decode_stmatrix(Decoder& decoder) { decode_matrix(decoder, false); }
+
+struct MmaOperands {
+  MmaForm form;
+  uint32_t counts[4];  // registers of d, a, b, c, which follow one another
+};
+
+Step multiply(Warp& warp, const Op& op, uint32_t active) {
+  require_whole_warp(warp, active);
+  const auto& operands = *static_cast<const MmaOperands*>(op.form);
+  Registers registers[4];
+  uint32_t first = op.first;
+  for (int i = 0; i < 4; ++i) {
+    registers[i] = registers_at(warp, first, operands.counts[i]);
+    first += operands.counts[i];
+  }
+  mma_sync(operands.form, registers[0].data(), registers[1].data(), registers[2].data(),
+           registers[3].data());
+  return Step::kNext;
+}
+
+Type take_element_type(Decoder& decoder) {
+  Type type = decoder.modifiers.take_type();
+  if (type == Type::kNone) decoder.fail("it needs four types");
+  return type;
+}
+
+void decode_mma(Decoder& decoder) {
+  Modifiers& modifiers = decoder.modifiers;
+  modifiers.take_all({"sync", "aligned"});
+  MmaOperands operands{};
+  MmaForm& form = operands.form;
+  std::string shape = modifiers.take_first();
+  if (std::sscanf(shape.c_str(), "m%dn%dk%d", &form.m, &form.n, &form.k) != 3) {
+    decoder.fail("it needs a shape");
+  }
+  if (!modifiers.take("row") || !modifiers.take("col")) decoder.fail("it needs .row.col");
+  form.satfinite = modifiers.take("satfinite");
+  form.d = take_element_type(decoder);
+  form.a = take_element_type(decoder);
+  form.b = take_element_type(decoder);
+  form.c = take_element_type(decoder);
+  try {
+    check_mma(form);
+  } catch (const Fault& error) {
+    decoder.fail(error.what());
+  }
+  decoder.expect_count(4, 4);
+  decoder.op.flow = Flow::kSync;
+  uint32_t first = static_cast<uint32_t>(decoder.refs().size());
+  for (std::size_t i = 0; i < 4; ++i) {
+    if (i == 0) {
+      decoder.destinations(decoder.operand(i), 32);
+    } else {
+      decoder.sources(decoder.operand(i), Type::kB32);
+    }
+    if (decoder.op.count > kMostRegisters) decoder.fail("it has too many registers");
+    operands.counts[i] = decoder.op.count;
+  }
+  decoder.op.first = first;
+  decoder.form(operands);
+  decoder.op.run = multiply;
+}
+
+}  // namespace
+
+void add_matrix_ops(DecodeTable& table) {
+  table["ldmatrix"] = decode_ldmatrix;
+  table["stmatrix"] = decode_stmatrix;
+
+  table["mma"] = decode_mma;
+}
+
+}  // namespace warploom::emulator

@@ -1,0 +1,102 @@
+// An entry function in the form that is executed: decoded once, no text left to interpret.
+
+#ifndef WARPLOOM_EMULATOR_EXEC_PROGRAM_H_
+#define WARPLOOM_EMULATOR_EXEC_PROGRAM_H_
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "emulator/ptx/module.h"
+
+namespace warploom::emulator {
+
+class Warp;
+struct Op;
+
+constexpr int kLanes = 32;
+constexpr uint32_t kAllLanes = 0xffffffffu;
+
+// A value that an instruction reads or writes. Every value of a warp is an array: uint32_t[32] for
+// types of up to 32 bits (zero-extended), uint64_t[32] for 64 bits, one uint32_t with a bit a lane
+// for predicates. Registers, special registers and addresses of variables lie in the register file
+// of the warp; literals are equal for all warps and lie with the program.
+struct Ref {
+  static constexpr int32_t kAbsent = INT32_MIN;
+  int32_t offset = kAbsent;  // >= 0: byte in the register file; < 0: ~byte in the literals
+  uint8_t bits = 0;          // 1 predicate, 32, 64: width of an element
+  bool negated = false;      // of a predicate operand
+
+  bool present() const { return offset != kAbsent; }
+};
+
+// An address operand.
+struct Address {
+  Ref base;  // 32 or 64 bits
+  int64_t displacement = 0;
+};
+
+// What the scheduler does after an instruction.
+enum class Step : uint8_t {
+  kNext,   // go on
+  kYield,  // go on later: let others run first
+  kRetry,  // the fragment was parked; execute the same instruction again when it wakes
+  kPark,   // the fragment was parked; go on with the next instruction when it wakes
+};
+
+enum class Flow : uint8_t {
+  kStraight,  // `run` does it
+  kSync,      // `run` needs all lanes of its member mask at once (*.sync, *.aligned)
+  kBranch,
+  kTable,     // brx.idx
+  kExit,
+};
+
+using Run = Step (*)(Warp&, const Op&, uint32_t lanes);
+
+struct Op {
+  Run run = nullptr;
+  Flow flow = Flow::kStraight;
+  bool guard_negated = false;
+  uint8_t flag = 0;        // free for `run`
+  int32_t guard = -1;      // offset of a predicate in the register file
+  Ref d;                   // destination
+  Ref s[4];                // sources
+  Address address;
+  uint32_t first = 0;      // registers of vectors: Program::refs[first, first + count)
+  uint32_t count = 0;
+  const void* form = nullptr;  // parsed modifiers of `run`, owned by Program::forms
+  Ref members;             // member mask of kSync; absent: all lanes that are alive
+  int32_t target = -1;
+  int32_t join = -1;       // where the lanes that a branch separates meet
+  const ptx::Instruction* source = nullptr;
+};
+
+// A value of the register file that is set when a warp starts.
+struct Special {
+  std::string name;                         // "%tid.x", or
+  const ptx::Variable* variable = nullptr;  // the address of a variable
+  bool generic = false;                     // its generic address (cvta of a variable)
+  Ref place;
+};
+
+struct Program {
+  const ptx::Module* module = nullptr;
+  const ptx::Function* function = nullptr;
+  std::vector<Op> ops;
+  std::vector<Ref> refs;
+  std::vector<int32_t> tables;              // of brx.idx
+  std::vector<uint8_t> literals;
+  std::vector<Special> specials;
+  std::vector<std::shared_ptr<const void>> forms;
+  uint32_t file_bytes = 0;
+  uint32_t static_shared = 0;               // from SharedMemory::kReserved on
+};
+
+// Decodes an entry function. Throws Fault, naming opcode and line, on whatever is not known.
+std::unique_ptr<Program> decode(const ptx::Module& module, const ptx::Function& function);
+
+}  // namespace warploom::emulator
+
+#endif  // WARPLOOM_EMULATOR_EXEC_PROGRAM_H_

@@ -1,0 +1,256 @@
+#include "emulator/exec/warp.h"
+
+#include <algorithm>
+
+#include "emulator/exec/cluster.h"
+#include "emulator/exec/special.h"
+
+namespace warploom::emulator {
+
+Warp::Warp(Cta& cta, uint32_t id, uint32_t lanes)
+    : cta_(&cta),
+      cluster_(&cta.cluster()),
+      program_(&cta.cluster().launch().program),
+      literals_(const_cast<uint8_t*>(program_->literals.data())),
+      id_(id),
+      alive_(lanes) {
+  // Aligned to cache lines; the content of registers is undefined, so it is not cleared.
+  std::size_t words = program_->file_bytes / 8 + 8;
+  file_storage_.reset(new uint64_t[words]);
+  auto start = (reinterpret_cast<uintptr_t>(file_storage_.get()) + 63) & ~uintptr_t{63};
+  file_ = reinterpret_cast<uint8_t*>(start);
+  for (const Special& special : program_->specials) fill_special(special, *this);
+  local_.resize(program_->function->local_bytes * kLanes);
+  add_fragment(lanes, 0, -1);
+}
+
+uint8_t* Warp::local(int lane, uint64_t offset, uint32_t count) {
+  uint64_t size = program_->function->local_bytes;
+  if (count > size || offset > size - count) {
+    fault("%u bytes at local offset 0x%llx are out of bounds: a thread has %llu bytes", count,
+          static_cast<unsigned long long>(offset), static_cast<unsigned long long>(size));
+  }
+  return local_.data() + static_cast<uint64_t>(lane) * size + offset;
+}
+
+void Warp::set_state(Fragment& fragment, Fragment::State state) {
+  fragment.state = state;
+  uint32_t bit = 1u << (&fragment - fragments_.data());
+  ready_ = state == Fragment::kReady ? ready_ | bit : ready_ & ~bit;
+  parked_ = state == Fragment::kParked ? parked_ | bit : parked_ & ~bit;
+}
+
+void Warp::add_fragment(uint32_t lanes, int32_t pc, int32_t join) {
+  for (Fragment& fragment : fragments_) {
+    if (fragment.state != Fragment::kFree) continue;
+    fragment = Fragment{};
+    fragment.lanes = lanes;
+    fragment.pc = pc;
+    fragment.join = join;
+    set_state(fragment, Fragment::kReady);
+    return;
+  }
+  fault("internal error: a warp has more fragments than lanes");
+}
+
+void Warp::remove(Fragment& fragment) {
+  fragment.lanes = 0;
+  set_state(fragment, Fragment::kFree);
+}
+
+void Warp::park(Wait wait) {
+  current_->wait = wait;
+  set_state(*current_, Fragment::kParked);
+}
+
+void Warp::wake(Wait::Kind kind, uint64_t key) {
+  for (uint32_t left = parked_; left != 0; left &= left - 1) {
+    Fragment& fragment = fragments_[static_cast<std::size_t>(__builtin_ctz(left))];
+    if (fragment.wait.kind == kind && fragment.wait.key == key) {
+      fragment.wait = Wait{};
+      set_state(fragment, Fragment::kReady);
+    }
+  }
+}
+
+const Op* Warp::current_op() const {
+  auto pc = static_cast<std::size_t>(fragments_[last_].pc);
+  return pc < program_->ops.size() ? &program_->ops[pc] : nullptr;
+}
+
+int32_t Warp::make_join(int32_t pc, int32_t parent, uint32_t expected) {
+  auto unused = std::find_if(joins_.begin(), joins_.end(),
+                             [](const Join& join) { return join.expected == 0; });
+  if (unused == joins_.end()) unused = joins_.insert(joins_.end(), Join{});
+  *unused = Join{pc, parent, expected, 0};
+  return static_cast<int32_t>(unused - joins_.begin());
+}
+
+// The lanes of `fragment` have reached the instruction where its join is.
+void Warp::arrive(Fragment& fragment) {
+  int32_t index = fragment.join;
+  joins_[static_cast<std::size_t>(index)].arrived |= fragment.lanes;
+  remove(fragment);
+  release(index);
+}
+
+// Lets the lanes of a join go on if all of them have arrived.
+void Warp::release(int32_t index) {
+  Join& join = joins_[static_cast<std::size_t>(index)];
+  if (join.expected == 0 || join.arrived != join.expected) return;
+  Join done = join;
+  join.expected = 0;
+  add_fragment(done.arrived, done.pc, done.parent);
+}
+
+void Warp::split(Fragment& fragment, const Op& op, uint32_t taken) {
+  int32_t next = fragment.pc + 1;
+  uint32_t others = fragment.lanes & ~taken;
+  int32_t join = fragment.join;
+  bool same = join >= 0 && joins_[static_cast<std::size_t>(join)].pc == op.join;
+  if (op.join >= 0 && !same) join = make_join(op.join, join, fragment.lanes);
+  fragment.lanes = others;
+  fragment.pc = next;
+  fragment.join = join;
+  add_fragment(taken, op.target, join);
+}
+
+void Warp::jump_table(Fragment& fragment, const Op& op) {
+  const uint32_t* index = lanes<uint32_t>(op.s[0]);
+  uint32_t left = fragment.lanes;
+  int32_t join = fragment.join;
+  bool same = join >= 0 && joins_[static_cast<std::size_t>(join)].pc == op.join;
+  bool diverges = false;
+  uint32_t first = index[__builtin_ctz(left)];
+  for (int lane = 0; lane < kLanes; ++lane) {
+    if (!(left >> lane & 1)) continue;
+    if (index[lane] >= op.count) fault("index %u is beyond a table of %u", index[lane], op.count);
+    diverges |= index[lane] != first;
+  }
+  const int32_t* targets = program_->tables.data() + op.first;
+  if (!diverges) {
+    fragment.pc = targets[first];
+    return;
+  }
+  if (op.join >= 0 && !same) join = make_join(op.join, join, fragment.lanes);
+  remove(fragment);
+  while (left != 0) {
+    uint32_t chosen = index[__builtin_ctz(left)];
+    uint32_t group = 0;
+    for (int lane = 0; lane < kLanes; ++lane) {
+      if ((left >> lane & 1) && index[lane] == chosen) group |= 1u << lane;
+    }
+    add_fragment(group, targets[chosen], join);
+    left &= ~group;
+  }
+}
+
+void Warp::exit(Fragment& fragment, uint32_t lanes) {
+  alive_ &= ~lanes;
+  fragment.lanes &= ~lanes;
+  fragment.pc += 1;
+  int32_t join = fragment.join;
+  if (fragment.lanes == 0) remove(fragment);
+  while (join >= 0) {
+    Join& exited = joins_[static_cast<std::size_t>(join)];
+    int32_t parent = exited.parent;
+    exited.expected &= ~lanes;
+    release(join);
+    join = parent;
+  }
+  // Who waited for these lanes at a *.sync instruction looks again.
+  wake(Wait::kLanes, 0);
+  cta_->on_exit(*this);
+}
+
+// Executes an instruction that needs several lanes at once, when all of them have arrived at it.
+Step Warp::run_sync(Fragment& fragment, const Op& op, uint32_t mask) {
+  uint32_t members = alive_;
+  if (op.members.present()) {
+    members &= this->lanes<uint32_t>(op.members)[__builtin_ctz(mask)];
+  }
+  if ((members & ~mask) == 0) return op.run(*this, op, mask);
+  uint32_t present = mask;
+  for (const Fragment& other : fragments_) {
+    if (other.state == Fragment::kParked && other.wait.kind == Wait::kLanes &&
+        other.pc == fragment.pc) {
+      present |= other.lanes;
+    }
+  }
+  if ((members & ~present) != 0) {
+    park({Wait::kLanes, 0});
+    return Step::kRetry;
+  }
+  // The others take part now; each goes on by itself.
+  Step step = op.run(*this, op, present & members);
+  for (Fragment& other : fragments_) {
+    if (&other == &fragment || other.state != Fragment::kParked ||
+        other.wait.kind != Wait::kLanes || other.pc != fragment.pc) {
+      continue;
+    }
+    if (step == Step::kNext || step == Step::kYield) {
+      other.pc += 1;
+      other.wait = Wait{};
+      set_state(other, Fragment::kReady);
+    } else {
+      other.wait = fragment.wait;
+      if (step == Step::kPark) other.pc += 1;
+    }
+  }
+  return step;
+}
+
+uint32_t Warp::run(uint32_t budget) {
+  // Fragments take turns, so that one that spins cannot starve another.
+  uint32_t later = ready_ & ~((2u << last_) - 1);
+  last_ = static_cast<uint32_t>(__builtin_ctz(later != 0 ? later : ready_));
+  Fragment& fragment = fragments_[last_];
+  current_ = &fragment;
+  const Op* ops = program_->ops.data();
+  uint32_t executed = 0;
+  while (executed < budget && fragment.state == Fragment::kReady) {
+    if (fragment.join >= 0 && joins_[static_cast<std::size_t>(fragment.join)].pc == fragment.pc) {
+      arrive(fragment);
+      break;
+    }
+    const Op& op = ops[fragment.pc];
+    uint32_t mask = fragment.lanes;
+    if (op.guard >= 0) {
+      uint32_t guard = *reinterpret_cast<const uint32_t*>(file_ + op.guard);
+      mask &= op.guard_negated ? ~guard : guard;
+    }
+    ++executed;
+    if (op.flow == Flow::kStraight) {
+      Step step = mask != 0 ? op.run(*this, op, mask) : Step::kNext;
+      if (step != Step::kRetry) fragment.pc += 1;
+      if (step != Step::kNext) break;
+    } else if (op.flow == Flow::kBranch) {
+      if (mask == fragment.lanes) {
+        fragment.pc = op.target;
+      } else if (mask == 0) {
+        fragment.pc += 1;
+      } else {
+        split(fragment, op, mask);
+      }
+    } else if (op.flow == Flow::kSync) {
+      Step step = mask != 0 ? run_sync(fragment, op, mask) : Step::kNext;
+      if (step != Step::kRetry) fragment.pc += 1;
+      if (step != Step::kNext) break;
+    } else if (op.flow == Flow::kTable) {
+      if (mask != fragment.lanes && mask != 0) fault("a guarded brx.idx may not diverge");
+      if (mask == 0) {
+        fragment.pc += 1;
+      } else {
+        jump_table(fragment, op);
+      }
+    } else if (mask == 0) {
+      fragment.pc += 1;
+    } else {
+      exit(fragment, mask);
+    }
+  }
+  current_ = nullptr;
+  return executed;
+}
+
+}  // namespace warploom::emulator

@@ -1,0 +1,161 @@
+// The state of a warp: registers, and where its lanes are.
+//
+// Lanes that execute together form a fragment. A divergent branch splits a fragment in two and
+// creates a join at the immediate post-dominator of the branch; fragments that arrive there wait
+// until all lanes of the join have arrived or exited, and go on as one. Fragments of a warp are
+// scheduled independently, so that lanes may wait for each other (PTX ISA, "Independent Thread
+// Scheduling").
+
+#ifndef WARPLOOM_EMULATOR_EXEC_WARP_H_
+#define WARPLOOM_EMULATOR_EXEC_WARP_H_
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "emulator/exec/memory.h"
+#include "emulator/exec/program.h"
+
+namespace warploom::emulator {
+
+class Cta;
+class Cluster;
+
+// Why a fragment is parked, for the report of a deadlock and for those who wake it.
+struct Wait {
+  enum Kind : uint8_t {
+    kNothing,
+    kLanes,           // other lanes of the warp have to arrive at a *.sync instruction
+    kMbarrier,        // key: shared address
+    kNamedBarrier,    // key: number
+    kClusterBarrier,
+    kWarpgroup,       // other warps of the warpgroup have to issue wgmma
+    kBulkGroup,       // key: lane
+  };
+  Kind kind = kNothing;
+  uint64_t key = 0;
+};
+
+struct Fragment {
+  enum State : uint8_t { kFree, kReady, kParked };
+  State state = kFree;
+  uint32_t lanes = 0;
+  int32_t pc = 0;
+  int32_t join = -1;  // index into the warp's joins
+  Wait wait;
+};
+
+struct Join {
+  int32_t pc = -1;
+  int32_t parent = -1;
+  uint32_t expected = 0;  // lanes that have not exited; 0: unused
+  uint32_t arrived = 0;
+};
+
+class Warp {
+ public:
+  Warp(Cta& cta, uint32_t id, uint32_t lanes);
+  Warp(const Warp&) = delete;
+  Warp& operator=(const Warp&) = delete;
+
+  Cta& cta() const { return *cta_; }
+  Cluster& cluster() const { return *cluster_; }
+  const Program& program() const { return *program_; }
+  uint32_t id() const { return id_; }
+  uint32_t alive() const { return alive_; }
+  bool ready() const { return ready_ != 0; }
+
+  // The elements of a value; S is uint32_t or uint64_t, as Ref::bits says.
+  template <class S>
+  S* lanes(Ref ref) const {
+    uint8_t* base = ref.offset >= 0 ? file_ + ref.offset : literals_ + ~ref.offset;
+    return reinterpret_cast<S*>(base);
+  }
+
+  // One element, of either width.
+  uint64_t value(Ref ref, int lane) const {
+    return ref.bits == 64 ? lanes<uint64_t>(ref)[lane] : lanes<uint32_t>(ref)[lane];
+  }
+  void set_value(Ref ref, int lane, uint64_t value) const {
+    if (ref.bits == 64) {
+      lanes<uint64_t>(ref)[lane] = value;
+    } else {
+      lanes<uint32_t>(ref)[lane] = static_cast<uint32_t>(value);
+    }
+  }
+
+  // Lanes whose predicate is true (false, if the operand is negated).
+  uint32_t predicate(Ref ref) const {
+    uint32_t mask = *lanes<uint32_t>(ref);
+    return ref.negated ? ~mask : mask;
+  }
+  void set_predicate(Ref ref, uint32_t lanes_set, uint32_t active) const {
+    uint32_t& mask = *lanes<uint32_t>(ref);
+    mask = (mask & ~active) | (lanes_set & active);
+  }
+
+  // An address operand of one lane, with its displacement.
+  uint64_t address(const Address& address, int lane) const {
+    return value(address.base, lane) + static_cast<uint64_t>(address.displacement);
+  }
+  uint64_t address(const Op& op, int lane) const { return address(op.address, lane); }
+
+  uint8_t* local(int lane, uint64_t offset, uint32_t count);
+
+  // Executes at most `budget` instructions of one fragment; returns how many.
+  uint32_t run(uint32_t budget);
+
+  // Called by `run` functions: the fragment that executes waits. They return kRetry or kPark.
+  void park(Wait wait);
+
+  // Makes every fragment ready that waits for this.
+  void wake(Wait::Kind kind, uint64_t key);
+
+  const std::array<Fragment, kLanes>& fragments() const { return fragments_; }
+
+  // Instruction that is executed, or was last.
+  const Op* current_op() const;
+
+  // Cached allocation of the last global access.
+  GlobalMemory::Range global_range;
+  // Cluster barrier: lanes that have arrived in its current phase.
+  uint32_t cluster_arrived = 0;
+  // The warp has arrived at a bar.red and has not read its result.
+  bool barrier_reduced = false;
+  // Phase of the cluster barrier that each lane arrived in last.
+  std::array<uint64_t, kLanes> cluster_phase{};
+
+ private:
+  void arrive(Fragment& fragment);
+  void release(int32_t join);
+  void split(Fragment& fragment, const Op& op, uint32_t taken);
+  void jump_table(Fragment& fragment, const Op& op);
+  void exit(Fragment& fragment, uint32_t lanes);
+  void add_fragment(uint32_t lanes, int32_t pc, int32_t join);
+  void remove(Fragment& fragment);
+  Step run_sync(Fragment& fragment, const Op& op, uint32_t mask);
+  void set_state(Fragment& fragment, Fragment::State state);
+  int32_t make_join(int32_t pc, int32_t parent, uint32_t expected);
+
+  Cta* cta_;
+  Cluster* cluster_;
+  const Program* program_;
+  uint8_t* file_;
+  uint8_t* literals_;
+  uint32_t id_;
+  uint32_t alive_;
+  uint32_t ready_ = 0;   // bit i: fragment i
+  uint32_t parked_ = 0;
+  Fragment* current_ = nullptr;
+  uint32_t last_ = 0;   // fragment that ran last
+  std::array<Fragment, kLanes> fragments_;
+  std::vector<Join> joins_;
+  std::unique_ptr<uint64_t[]> file_storage_;
+  std::vector<uint8_t> local_;
+};
+
+}  // namespace warploom::emulator
+
+#endif  // WARPLOOM_EMULATOR_EXEC_WARP_H_

@@ -1,0 +1,185 @@
+// wgmma: issue, commit and wait; the products are in matrix/wgmma.h.
+
+#include <array>
+#include <cstdio>
+
+#include "emulator/exec/cluster.h"
+#include "emulator/exec/lanes.h"
+#include "emulator/matrix/wgmma.h"
+
+namespace warploom::emulator {
+namespace {
+
+struct WgmmaOp {
+  WgmmaForm form;
+  std::vector<Ref> d;
+  std::vector<Ref> a;  // empty: s[0] is a descriptor
+};
+
+const WgmmaOp& form_of(const Op& op) { return *static_cast<const WgmmaOp*>(op.form); }
+
+constexpr std::size_t kMostRegisters = 4 * 256;
+
+// Multiplies with the registers of the four warps and the shared memory as they are now.
+void execute(Cta& cta, uint32_t group, const WgmmaIssue& issue) {
+  const WgmmaOp& op = form_of(*issue.op);
+  std::array<uint32_t*, kMostRegisters> d;
+  std::array<const uint32_t*, kMostRegisters> a;
+  for (std::size_t warp = 0; warp < 4; ++warp) {
+    const Warp& member = *cta.warps()[4 * group + warp];
+    for (std::size_t i = 0; i < op.d.size(); ++i) d[4 * i + warp] = member.lanes<uint32_t>(op.d[i]);
+    for (std::size_t i = 0; i < op.a.size(); ++i) a[4 * i + warp] = member.lanes<uint32_t>(op.a[i]);
+  }
+  WgmmaOperands operands{};
+  operands.d = d.data();
+  operands.a = a.data();
+  operands.a_descriptor = issue.a_descriptor;
+  operands.b_descriptor = issue.b_descriptor;
+  operands.accumulate = issue.accumulate;
+  wgmma(op.form, operands, cta.shared());
+}
+
+void check_warpgroup(const Warp& warp, uint32_t active) {
+  if (active != kAllLanes) fault("wgmma needs all 32 lanes, it has mask 0x%x", active);
+  if ((warp.id() | 3) >= warp.cta().warps().size()) {
+    fault("warp %u is not in a whole warpgroup of four warps", warp.id());
+  }
+}
+
+Step multiply(Warp& warp, const Op& op, uint32_t active) {
+  check_warpgroup(warp, active);
+  Cta& cta = warp.cta();
+  uint32_t group = warp.id() / 4;
+  WgmmaIssue issue;
+  issue.op = &op;
+  if (op.s[0].present()) issue.a_descriptor = warp.lanes<uint64_t>(op.s[0])[0];
+  issue.b_descriptor = warp.lanes<uint64_t>(op.s[1])[0];
+  issue.accumulate = (warp.predicate(op.s[2]) & 1) != 0;
+  Warpgroup& warpgroup = cta.warpgroup(warp.id());
+  if (!warpgroup.issue(warp.id() % 4, issue)) return Step::kNext;
+  // All four warps have issued it. It may be executed any time from now on.
+  if (warp.cluster().launch().random.below(2) == 0) {
+    warpgroup.execute_issued([&](const WgmmaIssue& next) { execute(cta, group, next); });
+  }
+  cta.wake(Wait::kWarpgroup, group);
+  return Step::kNext;
+}
+
+Step commit(Warp& warp, const Op&, uint32_t active) {
+  check_warpgroup(warp, active);
+  warp.cta().warpgroup(warp.id()).commit(warp.id() % 4);
+  return Step::kNext;
+}
+
+Step wait(Warp& warp, const Op& op, uint32_t active) {
+  check_warpgroup(warp, active);
+  Cta& cta = warp.cta();
+  uint32_t group = warp.id() / 4;
+  bool done = cta.warpgroup(warp.id()).wait(
+      warp.id() % 4, op.count, [&](const WgmmaIssue& next) { execute(cta, group, next); });
+  if (done) return Step::kNext;
+  warp.park({Wait::kWarpgroup, group});
+  return Step::kRetry;
+}
+
+Step fence(Warp& warp, const Op&, uint32_t active) {
+  check_warpgroup(warp, active);
+  return Step::kNext;
+}
+
+std::vector<Ref> take_registers(Decoder& decoder, const ptx::Operand& operand) {
+  if (operand.kind != ptx::Operand::kVector) decoder.fail("it needs a vector of registers");
+  if (operand.elements.size() * 4 > kMostRegisters) decoder.fail("it has too many registers");
+  std::vector<Ref> result;
+  for (const ptx::Operand& element : operand.elements) {
+    result.push_back(decoder.destination(element, 32));
+    if (!result.back().present()) decoder.fail("a register is missing");
+  }
+  return result;
+}
+
+bool take_sign(Decoder& decoder, const ptx::Operand& operand) {
+  int64_t scale = decoder.integer(operand);
+  if (scale != 1 && scale != -1) decoder.fail("a scale must be 1 or -1");
+  return scale == -1;
+}
+
+void take_types(Decoder& decoder, WgmmaForm& form) {
+  std::string shape = decoder.modifiers.take_first();
+  int m = 0;
+  if (std::sscanf(shape.c_str(), "m%dn%dk%d", &m, &form.n, &form.k) != 3 || m != 64) {
+    decoder.fail("it needs a shape m64nNkK");
+  }
+  form.d = decoder.modifiers.take_type();
+  form.a = decoder.modifiers.take_type();
+  form.b = decoder.modifiers.take_type();
+  form.satfinite = decoder.modifiers.take("satfinite");
+}
+
+void decode_multiply(Decoder& decoder) {
+  WgmmaOp result;
+  WgmmaForm& form = result.form;
+  form = WgmmaForm{};
+  take_types(decoder, form);
+  Op& op = decoder.op;
+  result.d = take_registers(decoder, decoder.operand(0));
+  form.a_in_registers = decoder.operand(1).kind == ptx::Operand::kVector;
+  if (form.a_in_registers) {
+    result.a = take_registers(decoder, decoder.operand(1));
+  } else {
+    op.s[0] = decoder.source(decoder.operand(1), Type::kB64);
+  }
+  op.s[1] = decoder.source(decoder.operand(2), Type::kB64);
+  op.s[2] = decoder.predicate(decoder.operand(3));
+  std::size_t next = 4;
+  bool integer = form.d == Type::kS32;
+  if (!integer) {
+    form.negate_a = take_sign(decoder, decoder.operand(next++));
+    form.negate_b = take_sign(decoder, decoder.operand(next++));
+  }
+  bool half = form.a == Type::kF16 || form.a == Type::kBf16;
+  if (half && !form.a_in_registers) {
+    form.trans_a = decoder.integer(decoder.operand(next++)) != 0;
+  }
+  if (half) form.trans_b = decoder.integer(decoder.operand(next++)) != 0;
+  decoder.expect_count(next, next);
+  try {
+    check_wgmma(form);
+  } catch (const Fault& error) {
+    decoder.fail(error.what());
+  }
+  std::size_t registers = static_cast<std::size_t>(form.n / (form.d == Type::kF16 ? 4 : 2));
+  if (result.d.size() != registers || (form.a_in_registers && result.a.size() != 4)) {
+    decoder.fail("it has a wrong number of registers");
+  }
+  decoder.form(std::move(result));
+  op.run = multiply;
+}
+
+void decode_wgmma(Decoder& decoder) {
+  std::string kind = decoder.modifiers.take_first();
+  decoder.modifiers.take_all({"sync", "aligned"});
+  decoder.op.flow = Flow::kSync;
+  if (kind == "mma_async") {
+    decode_multiply(decoder);
+  } else if (kind == "fence") {
+    decoder.op.run = fence;
+  } else if (kind == "commit_group") {
+    decoder.op.run = commit;
+  } else if (kind == "wait_group") {
+    int64_t pending = decoder.integer(decoder.operand(0));
+    if (pending < 0 || pending >= static_cast<int64_t>(Warpgroup::kMostGroups)) {
+      decoder.fail("its number of groups is not supported");
+    }
+    decoder.op.count = static_cast<uint32_t>(pending);
+    decoder.op.run = wait;
+  } else {
+    decoder.fail("it is not supported");
+  }
+}
+
+}  // namespace
+
+void add_wgmma_ops(DecodeTable& table) { table["wgmma"] = decode_wgmma; }
+
+}  // namespace warploom::emulator
