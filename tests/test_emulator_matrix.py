@@ -291,6 +291,24 @@ def test_mma(a, b, d, steps, rng):
         np.testing.assert_array_equal(from_registers(result, d, 8, 1), expected)
 
 
+@pytest.mark.parametrize("dtype", ["float8_e4m3fn", "float8_e5m2"])
+def test_every_8_bit_float_as_operand(dtype):
+    ones = np.zeros((2, 32, 4), "uint8")
+    ones[0, LANE % 4 == 0, 0] = np.ones((), numpy_dtype(dtype)).view("uint8")
+    for first in range(0, 256, 16):
+        column = np.arange(first, first + 16, dtype="uint8")
+        registers = np.zeros((4, 32, 4), "uint8")
+        for half in (0, 1):
+            registers[half, LANE % 4 == 0, 0] = column[8 * half : 8 * half + 8]
+        result = emulator_function("mma")(
+            *(16, 8, 32, "f32", PTX[dtype], PTX[dtype], "f32", ""),
+            *(registers.tobytes(), ones.tobytes(), bytes(4 * 128)),
+        )
+        expected = column.view(numpy_dtype(dtype)).astype("float32")
+        actual = from_registers(result, "float32", 8, 1)
+        np.testing.assert_array_equal(actual, np.repeat(expected[:, None], 8, axis=1))
+
+
 def test_tf32_ignores_low_bits(rng):
     values = rng.standard_normal((16, 8), "float32")
     truncated = (values.view("uint32") & 0xFFFFE000).view("float32")

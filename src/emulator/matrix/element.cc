@@ -1,26 +1,25 @@
 #include "emulator/matrix/element.h"
 
-#include <array>
 #include <cstring>
+#include <string>
 
+#include "emulator/exec/fault.h"
 #include "emulator/format/float16.h"
-#include "emulator/format/float_format.h"
 
 namespace warploom::emulator {
 namespace {
 
-using ByteTable = std::array<float, 256>;
-
-ByteTable make_table(Type type) {
-  const FloatFormat& from = *float_format(type);
-  const FloatFormat& to = *float_format(Type::kF32);
-  ByteTable table{};
-  for (uint32_t bits = 0; bits < table.size(); ++bits) {
-    const uint64_t wide = encode(to, decode(from, bits), Rounding::kRn, false);
-    table[bits] = bits_float(static_cast<uint32_t>(wide));
-  }
-  return table;
+// Like f16_to_f32 of format/float16.h: moved to the place of f32, the number is too small by the
+// difference of the biases, here 120.
+float e4m3_to_f32(uint8_t byte) {
+  const uint32_t magnitude = byte & 0x7fu;
+  const uint32_t sign = static_cast<uint32_t>(byte & 0x80u) << 24;
+  const uint32_t bits = float_bits(bits_float(magnitude << 20) * 0x1p120f) | sign;
+  return bits_float(select_bits(magnitude == 0x7f, 0x7fffffffu, bits));
 }
+
+// e5m2 is the upper half of f16.
+float e5m2_to_f32(uint8_t byte) { return f16_to_f32(static_cast<uint16_t>(byte << 8)); }
 
 template <class Raw, class Function>
 void transform(const uint8_t* raw, int count, float* out, Function function) {
@@ -53,8 +52,6 @@ int element_bytes(Type type) {
 bool is_integer_element(Type type) { return type == Type::kS8 || type == Type::kU8; }
 
 void widen(Type type, const uint8_t* raw, int count, float* out) {
-  static const ByteTable e4m3 = make_table(Type::kE4m3);
-  static const ByteTable e5m2 = make_table(Type::kE5m2);
   switch (type) {
     case Type::kF16:
       return transform<uint16_t>(raw, count, out, f16_to_f32);
@@ -67,9 +64,12 @@ void widen(Type type, const uint8_t* raw, int count, float* out) {
       return transform<int8_t>(raw, count, out, [](int8_t value) -> float { return value; });
     case Type::kU8:
       return transform<uint8_t>(raw, count, out, [](uint8_t value) -> float { return value; });
+    case Type::kE4m3:
+      return transform<uint8_t>(raw, count, out, e4m3_to_f32);
+    case Type::kE5m2:
+      return transform<uint8_t>(raw, count, out, e5m2_to_f32);
     default:
-      const ByteTable& table = type == Type::kE4m3 ? e4m3 : e5m2;
-      return transform<uint8_t>(raw, count, out, [&](uint8_t bits) { return table[bits]; });
+      fault("%s is no type of a matrix element", std::string(type_name(type)).c_str());
   }
 }
 
