@@ -47,7 +47,8 @@ def make_build_cuda(stock: Callable[[Any, Any], Any], driver: Driver) -> Callabl
     """
 
     def build_cuda(mod: Any, target: Any) -> Any:
-        compiled = driver.kind == "system" or str(target.attrs.get("arch", "")) in CROSS_COMPILED
+        has_device = driver.kind in ("system", "emulator")
+        compiled = has_device or str(target.attrs.get("arch", "")) in CROSS_COMPILED
         with target, contextlib.nullcontext() if compiled else _source_only():
             return stock(mod, target)
 

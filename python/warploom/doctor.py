@@ -174,6 +174,8 @@ def check_driver(driver: Driver | None) -> Row:
             "none; warploom's driver without devices is loaded",
             "Kernels can be compiled but not run; install an NVIDIA driver to run them.",
         )
+    if driver.kind == "emulator":
+        return Row("driver", "ok", f"warploom's emulator ({driver.detail})")
     finding = f"{driver.detail}, CUDA {driver.cuda_version}"
     if int(driver.cuda_version.split(".")[0]) < CUDA_MAJOR:
         return Row(
@@ -202,9 +204,31 @@ def check_device(device: Device | None) -> Row:
     return Row("GPU", "ok", f"{finding}, arch sm_90a")
 
 
-def check_emulator() -> Row:
-    """This version has none."""
-    return Row("emulator", "warn", "not built", "Without a GPU kernels cannot be executed.")
+def check_emulator(
+    driver: Driver | None,
+    requested: bool,
+    find_libraries: Callable[[], object],
+) -> Row:
+    """The emulated device: whether it is built, and whether it is what TVM runs kernels on."""
+    try:
+        find_libraries()
+    except ToolchainError as error:
+        return Row("emulator", "warn", "not built", str(error))
+    if driver is not None and driver.kind == "emulator":
+        return Row(
+            "emulator",
+            "warn",
+            "in use: tvm.cuda(0) is this CPU",
+            "Times mean nothing; unset WARPLOOM_EMULATOR to use a GPU.",
+        )
+    if requested:
+        return Row(
+            "emulator",
+            "warn",
+            "not in use, although WARPLOOM_EMULATOR=1",
+            "The row of the driver says why.",
+        )
+    return Row("emulator", "ok", "built; WARPLOOM_EMULATOR=1 runs kernels on it")
 
 
 def find_device() -> Device | None:
@@ -226,8 +250,10 @@ def _start_tvm() -> tuple[Driver | None, Device | None]:
 
 def examine(environ: Mapping[str, str] = os.environ) -> list[Row]:
     """All checks, on this machine."""
-    from warploom import native
+    from warploom import emulator, native
+    from warploom.emulator.libraries import find_libraries
 
+    driver = None
     tvm = check_tvm()
     rows = [check_python(), Row("warploom", "ok", __version__), tvm]
     rows += [check_distribution(name) for name in ("numpy", "cuda-bindings")]
@@ -247,7 +273,7 @@ def examine(environ: Mapping[str, str] = os.environ) -> list[Row]:
             warnings.simplefilter("ignore")
             driver, device = _start_tvm()
         rows += [check_driver(driver), check_device(device)]
-    rows.append(check_emulator())
+    rows.append(check_emulator(driver, emulator.is_requested(environ), find_libraries))
     return rows
 
 

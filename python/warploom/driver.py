@@ -6,7 +6,9 @@ the loader's path TVM silently keeps source. This module supplies what is missin
 
 - the runtime library from the ``nvidia-cuda-runtime`` wheel;
 - a driver that has no devices (``src/driver/no_device.cc``), so that a machine without GPU can
-  compile for one. ``tvm.cuda(0).exist`` stays false. ``WARPLOOM_NO_DRIVER_STUB=1`` turns it off.
+  compile for one. ``tvm.cuda(0).exist`` stays false. ``WARPLOOM_NO_DRIVER_STUB=1`` turns it off;
+- with ``WARPLOOM_EMULATOR=1`` an emulated device, whatever the machine has
+  (:mod:`warploom.emulator`).
 """
 
 from __future__ import annotations
@@ -17,11 +19,17 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from warploom import native, toolchain
+from warploom import emulator, native, toolchain
 from warploom.errors import ToolchainError
 
 #: Environment variable that forbids the driver without devices.
 OPT_OUT = "WARPLOOM_NO_DRIVER_STUB"
+#: Why the emulator is not in use on a machine where TVM finds a driver by itself.
+_TOO_LATE = (
+    "TVM has loaded its CUDA runtime with the driver of the machine before the emulator could take "
+    "its place; preload libwarploom_emulator.so and libwarploom_emulator_cudart.so (LD_PRELOAD), or "
+    "unset WARPLOOM_EMULATOR"
+)
 
 
 @dataclass(frozen=True)
@@ -31,7 +39,8 @@ class Driver:
     Attributes
     ----------
     kind : str
-        ``"system"``: the real driver; ``"no-device"``: the one of warploom; ``"none"``: neither.
+        ``"system"``: the real driver; ``"no-device"``: the one of warploom; ``"emulator"``: the
+        emulated device; ``"none"``: no driver.
     detail : str
         The library, or for ``"none"`` why there is none.
     cuda_version : str
@@ -43,7 +52,13 @@ class Driver:
     cuda_version: str = ""
 
     def __post_init__(self) -> None:
-        assert self.kind in ("system", "no-device", "none")
+        assert self.kind in ("system", "no-device", "emulator", "none")
+
+
+def _open_emulator(environ: Mapping[str, str]) -> Driver:
+    from warploom.emulator.libraries import open_libraries
+
+    return Driver("emulator", str(open_libraries()))
 
 
 def _open_system(environ: Mapping[str, str]) -> Driver:
@@ -63,14 +78,16 @@ def _open_no_device(environ: Mapping[str, str]) -> Driver:
     return Driver("no-device", str(path))
 
 
-#: Tried in this order; each raises if it cannot provide a driver. A simulated device belongs here.
+#: Tried in this order; each raises if it cannot provide a driver.
 _PROVIDERS: tuple[Callable[[Mapping[str, str]], Driver], ...] = (_open_system, _open_no_device)
 
 
 def open_driver(environ: Mapping[str, str] = os.environ) -> Driver:
     """Load the first driver that can be had, with global symbols."""
+    # Who asks for the emulator must not get a GPU instead of it.
+    providers = (_open_emulator,) if emulator.is_requested(environ) else _PROVIDERS
     reason = ""
-    for provider in _PROVIDERS:
+    for provider in providers:
         try:
             return provider(environ)
         except (OSError, ToolchainError) as error:
@@ -99,11 +116,14 @@ def load_cuda_runtime(environ: Mapping[str, str] = os.environ) -> Driver:
     from tvm.base import _LOADED_LIBS
     from tvm_ffi.libinfo import load_lib_ctypes
 
+    if emulator.is_requested(environ) and "tvm_runtime_cuda" in _LOADED_LIBS:
+        return Driver("none", _TOO_LATE)
     driver = open_driver(environ)
     if driver.kind == "none" or "tvm_runtime_cuda" in _LOADED_LIBS:
         return driver
     try:
-        _open_cudart()
+        if driver.kind != "emulator":
+            _open_cudart()
         _LOADED_LIBS["tvm_runtime_cuda"] = load_lib_ctypes(
             package="tvm",
             target_name="tvm_runtime_cuda",

@@ -9,6 +9,7 @@ import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
+from warploom import emulator
 from warploom.compiler.cache import CubinCache
 from warploom.compiler.cache_key import cache_key
 from warploom.compiler.invoke import Output, Request, compile_request, current_request
@@ -53,14 +54,15 @@ def cuda_compile(code: str) -> bytes:
     Returns
     -------
     bytes
-        A cubin, or a fatbin if ``TVM_CUDA_COMPILE_MODE=nvcc``.
+        A cubin, or a fatbin if ``TVM_CUDA_COMPILE_MODE=nvcc``; PTX if the device is emulated.
 
     Raises
     ------
     RuntimeError, ValueError
         By stock TVM: a compiler error, a missing compiler, a missing architecture.
     """
-    return compile_cached(current_request(str(code))).output.binary
+    binary_format = "ptx" if emulator.is_enabled() else None
+    return compile_cached(current_request(str(code), binary_format)).output.binary
 
 
 def compile_cached(request: Request, environ: Mapping[str, str] = os.environ) -> Compilation:

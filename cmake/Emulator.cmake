@@ -1,0 +1,31 @@
+# Defines the emulator: warploom_emulator_core, all of it but the interface of CUDA, and the two
+# libraries that stand in for libcuda.so.1 and libcudart.so.13. They are two, because a library has
+# one SONAME, and because TVM's runtime asks for versioned symbols of the latter.
+
+set(emulator_dir "${CMAKE_CURRENT_SOURCE_DIR}/src/emulator")
+
+file(
+  GLOB emulator_sources CONFIGURE_DEPENDS
+  ${emulator_dir}/ptx/*.cc ${emulator_dir}/exec/*.cc ${emulator_dir}/async/*.cc
+  ${emulator_dir}/format/*.cc ${emulator_dir}/matrix/*.cc)
+add_library(warploom_emulator_core OBJECT ${emulator_sources})
+target_include_directories(warploom_emulator_core PUBLIC src)
+target_link_libraries(warploom_emulator_core PRIVATE warploom::warnings)
+
+add_library(
+  warploom_emulator SHARED ${emulator_dir}/driver/session.cc ${emulator_dir}/driver/libcuda.cc)
+target_link_libraries(warploom_emulator PRIVATE warploom_emulator_core warploom::warnings)
+set_target_properties(warploom_emulator PROPERTIES NO_SONAME ON)
+target_link_options(
+  warploom_emulator PRIVATE "LINKER:-soname,libcuda.so.1" "LINKER:--no-undefined")
+
+# Its device memory is that of warploom_emulator, which is loaded before it.
+set(cudart_symbols "${emulator_dir}/driver/libcudart.map")
+add_library(warploom_emulator_cudart SHARED ${emulator_dir}/driver/libcudart.cc)
+target_include_directories(warploom_emulator_cudart PRIVATE src)
+target_link_libraries(warploom_emulator_cudart PRIVATE warploom_emulator warploom::warnings)
+set_target_properties(
+  warploom_emulator_cudart PROPERTIES NO_SONAME ON LINK_DEPENDS "${cudart_symbols}")
+target_link_options(
+  warploom_emulator_cudart PRIVATE "LINKER:-soname,libcudart.so.13"
+  "LINKER:--version-script,${cudart_symbols}")
