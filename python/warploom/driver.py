@@ -26,9 +26,9 @@ from warploom.errors import ToolchainError
 OPT_OUT = "WARPLOOM_NO_DRIVER_STUB"
 #: Why the emulator is not in use on a machine where TVM finds a driver by itself.
 _TOO_LATE = (
-    "TVM has loaded its CUDA runtime with the driver of the machine before the emulator could take "
-    "its place; preload libwarploom_emulator.so and libwarploom_emulator_cudart.so (LD_PRELOAD), or "
-    "unset WARPLOOM_EMULATOR"
+    "TVM has loaded its CUDA runtime with the driver of the machine before the emulator could "
+    "take its place; preload libwarploom_emulator.so and libwarploom_emulator_cudart.so "
+    "(LD_PRELOAD), or unset WARPLOOM_EMULATOR"
 )
 
 

@@ -1,9 +1,9 @@
 """A CPU that executes the PTX of TVM's CUDA kernels, for machines without a Hopper GPU.
 
-With ``WARPLOOM_EMULATOR=1`` in the environment before ``import tvm``, ``tvm.cuda(0)`` is an emulated
-device of compute capability 9.0. Stock TVM compiles, loads and launches kernels on it as on a GPU.
-It is functional: results are those of the PTX, times are those of the CPU and say nothing about a
-GPU.
+With ``WARPLOOM_EMULATOR=1`` in the environment before ``import tvm``, ``tvm.cuda(0)`` is an
+emulated device of compute capability 9.0. Stock TVM compiles, loads and launches kernels on it as
+on a GPU. It is functional: results are those of the PTX, times are those of the CPU and say nothing
+about a GPU.
 
 What the emulator does not know is an error when a kernel is loaded, and names instruction and line.
 Deadlocks, accesses out of bounds and misaligned accesses are errors of the launch.
@@ -65,7 +65,9 @@ def executed_instructions() -> int:
 
 def _library() -> ctypes.CDLL:
     if not is_enabled():
-        raise ToolchainError("The emulator is not in use; set WARPLOOM_EMULATOR=1 before `import tvm`.")
+        raise ToolchainError(
+            "The emulator is not in use; set WARPLOOM_EMULATOR=1 before `import tvm`."
+        )
     from warploom.emulator.libraries import find_libraries
 
     return ctypes.CDLL(str(find_libraries()[0]))
