@@ -24,7 +24,10 @@ def fault(body: str, declarations: str = "", **options) -> str:
         ("add.s32 %d1, %r2, %r3", "64 bits instead of 32"),
         ("mov.u32 %r1, %nonsense", "'%nonsense' is not known"),
         ("bra NOWHERE", "no label 'NOWHERE'"),
-        ("wgmma.mma_async.sync.aligned.m64n12k16.f32.f16.f16 {%r1}, %d1, %d2, %q0, 1, 1, 0, 0", ""),
+        (
+            "wgmma.mma_async.sync.aligned.m64n12k16.f32.f16.f16 {%r1}, %d1, %d2, %q0, 1, 1, 0, 0",
+            "no shape m64n12k16",
+        ),
         ("tcgen05.fence::before_thread_sync", "'tcgen05.fence::before_thread_sync'"),
     ],
 )
