@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from warploom import doctor
+from warploom.driver import Driver
 from warploom.emulator.libraries import find_libraries
 from warploom.errors import ToolchainError
 
@@ -204,3 +206,24 @@ else:
 """,
         WARPLOOM_EMULATOR_INSTRUCTIONS="10",
     )
+
+
+def missing():
+    raise ToolchainError("libwarploom_emulator.so is not there; build it.")
+
+
+@pytest.mark.parametrize(
+    ("driver", "requested", "find", "state", "finding"),
+    [
+        (None, False, missing, "warn", "not built"),
+        (Driver("no-device", "x"), False, find_libraries, "ok", "built"),
+        (Driver("none", "x"), True, find_libraries, "warn", "not in use"),
+        (Driver("emulator", "x"), True, find_libraries, "warn", "in use"),
+    ],
+)
+def test_doctor_says_whether_it_is_in_use(driver, requested, find, state, finding):
+    row = doctor.check_emulator(driver, requested, find)
+    assert row.state == state
+    assert row.finding.startswith(finding)
+    if driver is not None and driver.kind == "emulator":
+        assert doctor.check_driver(driver).state == "ok"

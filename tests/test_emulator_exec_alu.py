@@ -184,15 +184,20 @@ FLOAT_BINARY = {
 }
 
 
-@pytest.mark.parametrize("dtype", (np.float32, np.float64))
-@pytest.mark.parametrize("operation", FLOAT_BINARY)
+@pytest.mark.parametrize(
+    ("operation", "dtype"),
+    [
+        (operation, dtype)
+        for operation in FLOAT_BINARY
+        for dtype in (np.float32, np.float64)
+        if not (operation.endswith("NaN") and dtype is np.float64)  # PTX has .NaN up to f32
+    ],
+)
 def test_float_binary(rng, operation, dtype):
     a, b = floats(rng, dtype), floats(rng, dtype)
     if operation.startswith("m") and "mul" not in operation:
         equal = a == b
         a[equal] = 2  # the order of zeros is tested below
-    if "NaN" in operation and dtype is np.float64:
-        pytest.skip("PTX has min.NaN only up to f32")
     bits = 8 * np.dtype(dtype).itemsize
     with np.errstate(all="ignore"):
         expected = FLOAT_BINARY[operation](a, b)

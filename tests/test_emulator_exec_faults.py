@@ -56,6 +56,39 @@ def test_malformed_ptx_is_refused(text):
         load(text)
 
 
+def test_damaged_ptx_is_refused_or_loads(rng):
+    whole = kernel(
+        2,
+        """
+{ .reg .pred done; setp.ne.b32 done, %r1, 0; @done bra END; }
+ld.global.v4.u32 {%r1, %r2, %r3, %r4}, [%p0+16];
+mbarrier.try_wait.parity.shared::cta.b64 %q0, [%r1], 0;
+cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes
+  [%r1], [%p1, {%r2, %r3}], [%r4];
+shfl.sync.idx.b32 %r5|%q1, %r1, %r2, 31, -1;
+mov.b64 {%r6, %r7}, %d1;
+cvt.rn.f16x2.f32 %r8, %r9, %r10;
+END:
+""",
+        ".shared .align 8 .b64 full;\n.local .align 4 .b8 stack[16];",
+    )
+    load(whole)
+    pieces = ["{", "}", "[", "]", "%r1", "%d1", "%q1", "0x7fffffff", ";", ",", "|", ".b64", "@%q0 "]
+    refused = 0
+    for _ in range(1500):
+        text = whole
+        for _ in range(rng.integers(1, 5)):
+            place = int(rng.integers(len(text)))
+            piece = str(rng.choice(pieces)) if rng.integers(2) else ""
+            text = text[:place] + piece + text[place + int(rng.integers(12)) :]
+        try:
+            load(text)
+        except EmulatorError as error:
+            assert "cannot load this PTX: line" in str(error)
+            refused += 1
+    assert 0 < refused < 1500
+
+
 def test_global_access_out_of_bounds():
     message = fault("ld.global.u32 %r1, [%p0+32];")
     assert "lie in no allocation" in message and "ld.global.u32" in message

@@ -58,6 +58,9 @@ std::unique_ptr<Program> decode(const ptx::Module& module, const ptx::Function& 
     Decoder decoder(*program, values, instruction, program->ops[i]);
     decode_one(decoder);
     decoder.modifiers.finish();
+    const Op& op = program->ops[i];
+    bool runs = op.flow == Flow::kStraight || op.flow == Flow::kSync;
+    if (runs && op.run == nullptr) decoder.fail("its type is not supported");
     program->ops[i].join = joins[i];
   }
   if (function.shared_bytes > kSharedPerCta) {

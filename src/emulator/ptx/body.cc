@@ -164,23 +164,25 @@ class Body {
     }
   }
 
-  Operand operand() {
+  // Vectors and addresses nest at most in each other.
+  Operand operand(int depth = 0) {
     Operand result;
     const Token& token = cursor_.peek();
+    if (depth > kMostNesting) cursor_.fail("a shorter operand");
     if (cursor_.accept('{')) {
       result.kind = Operand::kVector;
       do {
-        result.elements.push_back(operand());
+        result.elements.push_back(operand(depth + 1));
       } while (cursor_.accept(','));
       cursor_.expect('}');
     } else if (cursor_.accept('[')) {
-      result = address();
+      result = address(depth + 1);
     } else if (cursor_.accept('!')) {
-      result = operand();
+      result = operand(depth + 1);
       result.negated = true;
     } else if (token.is('-') && cursor_.peek(1).kind == Token::kWord) {
       cursor_.next();
-      result = operand();
+      result = operand(depth + 1);
       result.negated = true;
     } else if (token.is('-') || token.kind == Token::kNumber) {
       result = cursor_.literal();
@@ -204,13 +206,13 @@ class Body {
   }
 
   // [base + offset, more, ...]; "[tensor, {x, y}]".
-  Operand address() {
+  Operand address(int depth) {
     Operand result;
     result.kind = Operand::kAddress;
-    Operand base = operand();
+    Operand base = operand(depth);
     result.bits = offset();
     result.elements.push_back(std::move(base));
-    while (cursor_.accept(',')) result.elements.push_back(operand());
+    while (cursor_.accept(',')) result.elements.push_back(operand(depth));
     cursor_.expect(']');
     return result;
   }
@@ -301,6 +303,7 @@ class Body {
   };
 
   static constexpr int kMostRegisters = 1 << 20;
+  static constexpr int kMostNesting = 4;
 
   Cursor& cursor_;
   Module& module_;

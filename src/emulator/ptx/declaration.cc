@@ -62,14 +62,18 @@ void append_value(Cursor& cursor, Variable& variable) {
   }
 }
 
-void parse_initializer(Cursor& cursor, Variable& variable) {
+// Dimensions of an array with an initial value, as nested braces.
+constexpr int kMostDimensions = 8;
+
+void parse_initializer(Cursor& cursor, Variable& variable, int depth) {
+  if (depth > kMostDimensions) cursor.fail("fewer dimensions");
   if (!cursor.accept('{')) {
     append_value(cursor, variable);
     return;
   }
   while (!cursor.accept('}')) {
     if (cursor.peek().is('{')) {
-      parse_initializer(cursor, variable);
+      parse_initializer(cursor, variable, depth + 1);
     } else {
       append_value(cursor, variable);
     }
@@ -86,7 +90,7 @@ std::unique_ptr<Variable> parse_name(Cursor& cursor, const Variable& head) {
     cursor.expect(']');
   }
   if (cursor.accept('=')) {
-    parse_initializer(cursor, *result);
+    parse_initializer(cursor, *result, 0);
     result->bytes = std::max<uint64_t>(result->bytes, result->initial.size());
   }
   return result;
