@@ -6,7 +6,9 @@ namespace warploom::emulator {
 
 bool NamedBarriers::arrive(uint32_t barrier, uint32_t threads, uint32_t expected, uint32_t alive) {
   if (barrier >= kCount) fault("barrier %u does not exist; a CTA has %u", barrier, kCount);
-  if (expected % 32 != 0) fault("barrier %u expects %u threads, not whole warps", barrier, expected);
+  if (expected % 32 != 0) {
+    fault("barrier %u expects %u threads, not whole warps", barrier, expected);
+  }
   State& state = states_[barrier];
   if (state.arrived != 0 && state.expected != expected) {
     fault("barrier %u is used with %u and with %u threads at the same time", barrier,

@@ -10,8 +10,9 @@ namespace {
 // Instructions that a fragment executes before another may run: few enough that waiting warps are
 // not starved, enough that switching costs little.
 constexpr uint32_t kQuantum = 400;
-// Turns after which other clusters get a chance, so that CTAs may wait for each other.
-constexpr int kTurns = 4096;
+// Turns after which other clusters get a chance, so that CTAs may wait for each other. Many, since
+// each cluster that is alive takes megabytes for its registers.
+constexpr int kTurns = 32768;
 // One in this many turns an asynchronous operation completes although warps could run.
 constexpr uint32_t kCompletionOdds = 4;
 

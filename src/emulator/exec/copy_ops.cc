@@ -329,7 +329,9 @@ void decode_bulk(Decoder& decoder, bool reduces) {
   int rank = modifiers.take_one({"1d", "2d", "3d", "4d", "5d"}) + 1;
   modifiers.take_all({"tile", "cta_group::1"});
   bool to_mbarrier = modifiers.take("mbarrier::complete_tx::bytes");
-  if (!to_mbarrier && !modifiers.take("bulk_group")) decoder.fail("it does not say how it completes");
+  if (!to_mbarrier && !modifiers.take("bulk_group")) {
+    decoder.fail("it does not say how it completes");
+  }
   bool multicast = modifiers.take("multicast::cluster");
   bool policy = modifiers.take("L2::cache_hint");
   if (reduces) form.reduction = take_reduction(decoder);

@@ -22,7 +22,9 @@ std::string describe_mbarrier(const Warp& warp, const Fragment& fragment, const 
   std::memcpy(&state, warp.cluster().shared_at(address, 8), sizeof(state));
   int lane = __builtin_ctz(fragment.lanes);
   std::string parity;
-  if (op.s[0].bits == 32) parity = format(" for parity %u", warp.lanes<uint32_t>(op.s[0])[lane] & 1);
+  if (op.s[0].bits == 32) {
+    parity = format(" for parity %u", warp.lanes<uint32_t>(op.s[0])[lane] & 1);
+  }
   return format("waits%s of the mbarrier at shared 0x%x (%s)", parity.c_str(), address,
                 mbarrier_describe(state).c_str());
 }

@@ -140,7 +140,9 @@ void decode_match(Decoder& decoder) {
 
 struct Sum {
   template <class T>
-  static T call(T a, T b) { return static_cast<T>(static_cast<uint32_t>(a) + static_cast<uint32_t>(b)); }
+  static T call(T a, T b) {
+    return static_cast<T>(static_cast<uint32_t>(a) + static_cast<uint32_t>(b));
+  }
 };
 struct Minimum {
   template <class T>

@@ -104,7 +104,8 @@ class Parser {
       } else if (name == ".pragma") {
         while (!cursor_.next().is(';')) {
         }
-      } else if (name != ".explicitcluster" && name != ".noreturn" && name != ".blocksareclusters") {
+      } else if (name != ".explicitcluster" && name != ".noreturn" &&
+                 name != ".blocksareclusters") {
         fault("line %d: unknown attribute '%.*s' of function %s", cursor_.line(),
               static_cast<int>(name.size()), name.data(), result.name.c_str());
       }
