@@ -1,4 +1,4 @@
-// wgmma is issued by four warps together and executed later, in order.
+// wgmma is issued by four warps together and executed in order once all of them have issued it.
 
 #ifndef WARPLOOM_EMULATOR_ASYNC_WARPGROUP_H_
 #define WARPLOOM_EMULATOR_ASYNC_WARPGROUP_H_

@@ -55,8 +55,10 @@ std::string describe_wait(const Warp& warp, const Fragment& fragment, const Op& 
 // A fragment that was parked behind its instruction waits at the one before.
 const Op& waiting_op(const Warp& warp, const Fragment& fragment) {
   auto pc = static_cast<std::size_t>(fragment.pc);
-  bool behind = fragment.wait.kind == Wait::kNamedBarrier && pc > 0 &&
-                warp.program().ops[pc].flow != Flow::kSync;
+  bool parked_behind =
+      fragment.wait.kind == Wait::kWarpgroup ||
+      (fragment.wait.kind == Wait::kNamedBarrier && warp.program().ops[pc].flow != Flow::kSync);
+  bool behind = pc > 0 && parked_behind;
   return warp.program().ops[behind ? pc - 1 : pc];
 }
 

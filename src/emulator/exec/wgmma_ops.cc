@@ -1,4 +1,4 @@
-// wgmma: issue, commit and wait; the products are in matrix/wgmma.h.
+// wgmma: four warps meet and multiply; the products are in matrix/wgmma.h.
 
 #include <array>
 #include <cstdio>
@@ -56,11 +56,14 @@ Step multiply(Warp& warp, const Op& op, uint32_t active) {
   issue.b_descriptor = warp.lanes<uint64_t>(op.s[1])[0];
   issue.accumulate = (warp.predicate(op.s[2]) & 1) != 0;
   Warpgroup& warpgroup = cta.warpgroup(warp.id());
-  if (!warpgroup.issue(warp.id() % 4, issue)) return Step::kNext;
-  // All four warps have issued it. It may be executed any time from now on.
-  if (warp.cluster().launch().random.below(2) == 0) {
-    warpgroup.execute_issued([&](const WgmmaIssue& next) { execute(cta, group, next); });
+  // The four warps meet here and the product is there when they go on. Later would be legal for the
+  // instruction, but compilers copy accumulators to other registers before the wait in PTX, and
+  // rely on ptxas to give both the same register.
+  if (!warpgroup.issue(warp.id() % 4, issue)) {
+    warp.park({Wait::kWarpgroup, group});
+    return Step::kPark;
   }
+  warpgroup.execute_issued([&](const WgmmaIssue& next) { execute(cta, group, next); });
   cta.wake(Wait::kWarpgroup, group);
   return Step::kNext;
 }
