@@ -44,6 +44,7 @@ def test_readme_names_every_folder_of_the_package():
 def test_ci_runs_the_commands_of_the_readme():
     commands = re.findall(r"```sh\n(.*?)```", README, re.DOTALL)
     script = (ROOT / ".ci" / "run").read_text()
-    assert len(commands) == 2
-    for command in commands[0].split("&&"):
+    assert len(commands) == 3
+    assert commands[1].strip() == "pytest"
+    for command in [*commands[0].split("&&"), *commands[2].splitlines()]:
         assert command.strip() in script

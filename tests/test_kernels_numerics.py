@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 import tvm
 
+from warploom import emulator
 from warploom.kernels import GemmConfig, compile_gemm, default_out_dtype
 
 pytestmark = pytest.mark.gpu
@@ -168,15 +169,15 @@ def test_bfloat16_result_of_float16_operands(rng):
 
 @pytest.mark.parametrize("config", [GemmConfig(), NARROW], ids=["sm90_gemm", "swap_ab"])
 def test_soak(rng, config):
-    """Races show up as a different bit or a hang after many launches."""
+    """Races show up as a different bit or a hang after many launches; few fit on the emulator."""
     kernel = Kernel.build(config, 1032, 520)
     a, b = kernel.inputs(rng, 48 if config.swap_ab else 1000)
     kernel.check(rng, len(a))
     first, *again = (kernel.tensors(a, b) for _ in range(3))
     kernel.run(*first)
     expected = first[-1].numpy().view(np.uint16)
-    for launch in range(2000):
+    for launch in range(4 if emulator.is_enabled() else 2000):
         kernel.run(*again[launch % 2])
-        if launch % 100 >= 98:
+        if launch % 100 in (2, 3, 98, 99):
             got = again[launch % 2][-1].numpy().view(np.uint16)
             assert np.array_equal(got, expected), f"launch {launch} differs"
