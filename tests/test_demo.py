@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import tvm
 
-from warploom import IllegalCombination, demo
+from warploom import IllegalCombination, demo, emulator
 
 SMALL = ["-m", "200", "-n", "264", "-k", "136"]
 
@@ -22,8 +22,7 @@ def test_without_a_gpu_it_compiles_and_says_so(monkeypatch, capsys):
     without_gpu(monkeypatch)
     assert demo.main(SMALL) == 0
     text = capsys.readouterr().out
-    lines = [line for line in text.splitlines() if "Nothing was executed" in line]
-    assert lines == ["Nothing was executed: this machine has no CUDA GPU."]
+    assert "Nothing was executed: this machine has no CUDA GPU." in " ".join(text.split())
     assert "200 x 264 x 136" in text and "0 bytes spilled" in text and "sm_90a" in text
     assert "TFLOP/s" not in text and "to repair" not in text
 
@@ -78,4 +77,4 @@ def test_on_a_gpu_the_result_is_right(capsys, dtype):
     sizes = ["-m", "200", "-n", "264", "-k", "144"]
     assert demo.main([*sizes, "--dtype", dtype]) == 0
     text = capsys.readouterr().out
-    assert "TFLOP/s" in text and "correct" in text
+    assert ("ms of a CPU" if emulator.is_enabled() else "TFLOP/s") in text and "correct" in text

@@ -23,12 +23,16 @@ CHECKED_ROWS = 64
 
 @dataclass(frozen=True)
 class Run:
-    """What an execution gave: seconds of one launch, and ||C - AB|| / ||AB|| of ``rows`` rows."""
+    """What an execution gave: seconds of one launch, and ||C - AB|| / ||AB|| of ``rows`` rows.
+
+    ``emulated`` says that the seconds are those of a CPU.
+    """
 
     device: str
     seconds: float
     error: float
     rows: int
+    emulated: bool = False
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -92,9 +96,12 @@ def describe_run(run: Run, shape: tuple[int, int, int], limit: float) -> list[tu
     """Rows of the report about an execution."""
     m, n, k = shape
     verdict = "correct" if run.error <= limit else "WRONG"
+    time_taken = f"{run.seconds * 1e6:.1f} us, {2 * m * n * k / run.seconds / 1e12:.1f} TFLOP/s"
+    if run.emulated:
+        time_taken = f"{run.seconds * 1e3:.0f} ms of a CPU, which say nothing about a GPU"
     return [
         ("device", run.device),
-        ("time", f"{run.seconds * 1e6:.1f} us, {2 * m * n * k / run.seconds / 1e12:.1f} TFLOP/s"),
+        ("time", time_taken),
         (
             "error",
             f"{run.error:.2e} of the norm in {run.rows} rows against numpy in float64: {verdict} "
@@ -107,6 +114,8 @@ def execute(executable, config: GemmConfig, shape: tuple[int, int, int], seed: i
     """Run the kernel on random normal matrices, on the first GPU."""
     import ml_dtypes
     import tvm
+
+    from warploom import emulator
 
     m, n, k = shape
     rng, device = np.random.default_rng(seed), tvm.cuda(0)
@@ -123,8 +132,10 @@ def execute(executable, config: GemmConfig, shape: tuple[int, int, int], seed: i
     tensors = [tvm.runtime.tensor(array, device) for array in arrays]
     executable(*tensors)
     error, rows = sampled_error(tensors[-1].numpy(), a, b, config.layout, rng)
-    timer = executable.jit().time_evaluator("main", device, number=10, repeat=7)
-    return Run(device.device_name, timer(*tensors).median, error, rows)
+    emulated = emulator.is_enabled()
+    number, repeat = (1, 1) if emulated else (10, 7)
+    timer = executable.jit().time_evaluator("main", device, number=number, repeat=repeat)
+    return Run(device.device_name, timer(*tensors).median, error, rows, emulated)
 
 
 def main(arguments: list[str]) -> int:
@@ -168,6 +179,8 @@ def main(arguments: list[str]) -> int:
     console.print(f"GEMM {size}, {options.dtype} to {out_dtype}, layout {options.layout}")
     console.print(table)
     if run is None:
-        console.print("Nothing was executed: this machine has no CUDA GPU.")
+        console.print(
+            "Nothing was executed: this machine has no CUDA GPU. WARPLOOM_EMULATOR=1 emulates one."
+        )
         return 0
     return 0 if run.error <= limit else 1
