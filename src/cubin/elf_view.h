@@ -8,11 +8,13 @@
 #ifndef WARPLOOM_CUBIN_ELF_VIEW_H_
 #define WARPLOOM_CUBIN_ELF_VIEW_H_
 
+#include <cstddef>
 #include <cstdint>
 #include <cstring>
 #include <stdexcept>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 namespace warploom {

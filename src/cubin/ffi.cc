@@ -2,6 +2,7 @@
  * \file ffi.cc
  * \brief Exposes the cubin reader to Python through tvm_ffi.
  */
+#include <cstdint>
 #include <tvm/ffi/container/array.h>
 #include <tvm/ffi/container/map.h>
 #include <tvm/ffi/error.h>

@@ -8,6 +8,7 @@
 #include "kernel_info.h"
 
 #include <map>
+#include <utility>
 
 #include "elf_view.h"
 

@@ -1,5 +1,7 @@
 #include "emulator/async/completion.h"
 
+#include <cstddef>
+
 #include "emulator/exec/warp.h"
 
 namespace warploom::emulator {

@@ -3,6 +3,7 @@
 #ifndef WARPLOOM_EMULATOR_ASYNC_COMPLETION_H_
 #define WARPLOOM_EMULATOR_ASYNC_COMPLETION_H_
 
+#include <cstddef>
 #include <cstdint>
 #include <deque>
 #include <functional>

@@ -1,6 +1,7 @@
 // Copies of boxes between global and shared memory, row by row.
 
 #include <algorithm>
+#include <cstdint>
 #include <cstring>
 
 #include "emulator/async/tensor_map.h"

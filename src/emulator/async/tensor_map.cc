@@ -4,6 +4,7 @@
 
 #include <cinttypes>
 #include <cstring>
+#include <utility>
 
 namespace warploom::emulator {
 namespace {

@@ -4,6 +4,7 @@
 #define WARPLOOM_EMULATOR_ASYNC_WARPGROUP_H_
 
 #include <array>
+#include <cstddef>
 #include <cstdint>
 #include <deque>
 

@@ -3,8 +3,14 @@
 // An error's name is the channel by which a reason reaches the user: TVM puts what cuGetErrorName
 // returns into the exception it raises.
 
+#include <cstddef>
+#include <cstdint>
 #include <cstdio>
 #include <cstring>
+#include <map>
+#include <mutex>
+#include <string>
+#include <utility>
 
 #include "emulator/async/tensor_map.h"
 #include "emulator/driver/cuda_abi.h"

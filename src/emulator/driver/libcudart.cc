@@ -4,6 +4,8 @@
 // times are those of the host, and say nothing about a GPU.
 
 #include <chrono>
+#include <cstddef>
+#include <cstdint>
 #include <cstdio>
 #include <cstring>
 

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
+#include <exception>
+#include <utility>
 
 #include "emulator/exec/grid.h"
 #include "emulator/ptx/parser.h"

@@ -1,6 +1,9 @@
 // atom and red (PTX ISA, "Parallel Synchronization and Communication Instructions").
 
 #include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
 
 #include "emulator/async/bulk_copy.h"
 #include "emulator/exec/access.h"

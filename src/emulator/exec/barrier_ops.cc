@@ -1,6 +1,10 @@
 // bar and barrier: within a CTA, within a cluster, within a warp.
 
 #include "emulator/exec/cluster.h"
+
+#include <cstddef>
+#include <cstdint>
+
 #include "emulator/exec/lanes.h"
 
 namespace warploom::emulator {

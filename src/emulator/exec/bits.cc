@@ -1,6 +1,8 @@
 // Logic, shifts and bit fields (PTX ISA, "Logic and Shift Instructions").
 
 #include <algorithm>
+#include <cstdint>
+#include <type_traits>
 
 #include "emulator/exec/lanes.h"
 

@@ -1,6 +1,8 @@
 // Comparison and selection (PTX ISA, "Comparison and Selection Instructions").
 
 #include <cmath>
+#include <cstdint>
+#include <string_view>
 
 #include "emulator/exec/lanes.h"
 #include "emulator/format/float16.h"

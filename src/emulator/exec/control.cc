@@ -2,6 +2,9 @@
 
 #include "emulator/exec/lanes.h"
 
+#include <cstdint>
+#include <vector>
+
 namespace warploom::emulator {
 namespace {
 

@@ -1,6 +1,10 @@
 // cvt: conversions that kernels use all the time inline, all others through format/convert.h.
 
 #include "emulator/exec/lanes.h"
+
+#include <cstdint>
+#include <type_traits>
+
 #include "emulator/format/convert.h"
 #include "emulator/format/float16.h"
 

@@ -1,6 +1,11 @@
 // cp.async, cp.async.bulk and cp.async.bulk.tensor: issue; the data moves when they complete.
 
 #include <array>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <string_view>
+#include <vector>
 
 #include "emulator/async/bulk_copy.h"
 #include "emulator/async/mbarrier.h"

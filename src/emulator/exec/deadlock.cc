@@ -1,5 +1,7 @@
 #include "emulator/exec/deadlock.h"
 
+#include <cstddef>
+#include <cstdint>
 #include <cstring>
 
 #include "emulator/async/mbarrier.h"

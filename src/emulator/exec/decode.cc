@@ -1,4 +1,10 @@
 #include "emulator/driver/device.h"
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
 #include "emulator/exec/decoder.h"
 #include "emulator/exec/fault.h"
 #include "emulator/ptx/flow.h"

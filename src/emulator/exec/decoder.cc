@@ -1,6 +1,7 @@
 #include "emulator/exec/decoder.h"
 
 #include <algorithm>
+#include <cstddef>
 #include <cstring>
 
 #include "emulator/exec/special.h"

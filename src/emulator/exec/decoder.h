@@ -3,6 +3,7 @@
 #ifndef WARPLOOM_EMULATOR_EXEC_DECODER_H_
 #define WARPLOOM_EMULATOR_EXEC_DECODER_H_
 
+#include <cstddef>
 #include <cstdint>
 #include <initializer_list>
 #include <map>

@@ -5,6 +5,8 @@
 
 #include <cfenv>
 #include <cmath>
+#include <cstddef>
+#include <cstdint>
 
 #include "emulator/exec/lanes.h"
 

@@ -1,7 +1,11 @@
 #include "emulator/exec/grid.h"
 
 #include <algorithm>
+#include <cstddef>
+#include <cstdint>
 #include <deque>
+#include <memory>
+#include <utility>
 
 #include "emulator/driver/device.h"
 

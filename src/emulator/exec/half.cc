@@ -1,6 +1,8 @@
 // Arithmetic in f16 and bf16, also packed in pairs (PTX ISA, "Half Precision Floating-Point").
 
 #include <cmath>
+#include <cstddef>
+#include <cstdint>
 
 #include "emulator/exec/lanes.h"
 #include "emulator/format/float16.h"

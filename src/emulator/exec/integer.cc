@@ -1,7 +1,9 @@
 // Integer arithmetic (PTX ISA, "Integer Arithmetic Instructions").
 
 #include <algorithm>
+#include <cstdint>
 #include <limits>
+#include <type_traits>
 
 #include "emulator/exec/lanes.h"
 

@@ -3,6 +3,7 @@
 #ifndef WARPLOOM_EMULATOR_EXEC_LANES_H_
 #define WARPLOOM_EMULATOR_EXEC_LANES_H_
 
+#include <cstddef>
 #include <cstdint>
 #include <cstring>
 #include <type_traits>

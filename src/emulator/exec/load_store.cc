@@ -4,6 +4,10 @@
 // orders that the instructions name. Caching hints have no effect.
 
 #include "emulator/exec/access.h"
+
+#include <cstdint>
+#include <cstring>
+
 #include "emulator/exec/lanes.h"
 
 namespace warploom::emulator {

@@ -1,7 +1,10 @@
 // ldmatrix, stmatrix and mma.sync; the fragments are in matrix/.
 
 #include <array>
+#include <cstddef>
+#include <cstdint>
 #include <cstdio>
+#include <string>
 
 #include "emulator/exec/access.h"
 #include "emulator/exec/cluster.h"

@@ -2,6 +2,11 @@
 
 #include "emulator/async/mbarrier.h"
 
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <string>
+
 #include "emulator/exec/access.h"
 #include "emulator/exec/cluster.h"
 #include "emulator/exec/lanes.h"

@@ -1,6 +1,7 @@
 #include "emulator/exec/memory.h"
 
 #include <cinttypes>
+#include <iterator>
 
 namespace warploom::emulator {
 

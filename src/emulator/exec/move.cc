@@ -1,6 +1,10 @@
 // mov, cvta, mapa and other moves of values between registers.
 
 #include "emulator/exec/access.h"
+
+#include <cstddef>
+#include <cstdint>
+
 #include "emulator/exec/cluster.h"
 #include "emulator/exec/lanes.h"
 

@@ -1,5 +1,7 @@
 #include "emulator/exec/special.h"
 
+#include <cstdint>
+
 #include "emulator/driver/device.h"
 #include "emulator/exec/cluster.h"
 

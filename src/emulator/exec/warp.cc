@@ -1,6 +1,7 @@
 #include "emulator/exec/warp.h"
 
 #include <algorithm>
+#include <cstddef>
 
 #include "emulator/exec/cluster.h"
 #include "emulator/exec/special.h"

@@ -1,7 +1,12 @@
 // wgmma: four warps meet and multiply; the products are in matrix/wgmma.h.
 
 #include <array>
+#include <cstddef>
+#include <cstdint>
 #include <cstdio>
+#include <string>
+#include <utility>
+#include <vector>
 
 #include "emulator/exec/cluster.h"
 #include "emulator/exec/lanes.h"

@@ -1,6 +1,12 @@
 // mbarrier states, tensor maps and copies of boxes.
 
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <string>
 #include <tvm/ffi/container/array.h>
+#include <vector>
 
 #include "emulator/async/mbarrier.h"
 #include "emulator/async/tensor_map.h"

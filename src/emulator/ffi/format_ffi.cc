@@ -1,6 +1,11 @@
 // cvt for whole arrays of operands.
 
 #include "emulator/ffi/marshal.h"
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
 #include "emulator/format/convert.h"
 
 namespace warploom::emulator {

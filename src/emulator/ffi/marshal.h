@@ -3,6 +3,8 @@
 #ifndef WARPLOOM_EMULATOR_FFI_MARSHAL_H_
 #define WARPLOOM_EMULATOR_FFI_MARSHAL_H_
 
+#include <cstddef>
+#include <cstdint>
 #include <tvm/ffi/error.h>
 #include <tvm/ffi/function.h>
 #include <tvm/ffi/reflection/registry.h>

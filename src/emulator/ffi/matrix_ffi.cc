@@ -1,6 +1,9 @@
 // Matrix instructions on registers and shared memory that are given as bytes.
 
+#include <cstddef>
+#include <cstdint>
 #include <tvm/ffi/container/array.h>
+#include <vector>
 
 #include "emulator/ffi/marshal.h"
 #include "emulator/matrix/ldmatrix.h"

@@ -1,5 +1,6 @@
 #include "emulator/matrix/element.h"
 
+#include <cstddef>
 #include <cstring>
 #include <string>
 

@@ -3,8 +3,10 @@
 #ifndef WARPLOOM_EMULATOR_PTX_CURSOR_H_
 #define WARPLOOM_EMULATOR_PTX_CURSOR_H_
 
+#include <cstddef>
 #include <cstdint>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "emulator/ptx/lexer.h"

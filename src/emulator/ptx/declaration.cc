@@ -1,7 +1,9 @@
 #include "emulator/ptx/declaration.h"
 
 #include <algorithm>
+#include <cstdint>
 #include <cstring>
+#include <string_view>
 
 #include "emulator/exec/fault.h"
 

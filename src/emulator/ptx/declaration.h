@@ -3,6 +3,7 @@
 #ifndef WARPLOOM_EMULATOR_PTX_DECLARATION_H_
 #define WARPLOOM_EMULATOR_PTX_DECLARATION_H_
 
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <unordered_map>

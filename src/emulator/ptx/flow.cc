@@ -1,6 +1,7 @@
 #include "emulator/ptx/flow.h"
 
 #include <algorithm>
+#include <cstddef>
 
 namespace warploom::emulator::ptx {
 namespace {

@@ -1,6 +1,7 @@
 #include "emulator/ptx/lexer.h"
 
 #include <cctype>
+#include <cstddef>
 
 #include "emulator/exec/fault.h"
 

@@ -3,6 +3,7 @@
 #ifndef WARPLOOM_EMULATOR_PTX_LEXER_H_
 #define WARPLOOM_EMULATOR_PTX_LEXER_H_
 
+#include <cstdint>
 #include <string>
 #include <string_view>
 #include <vector>

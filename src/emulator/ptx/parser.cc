@@ -1,5 +1,11 @@
 #include "emulator/ptx/parser.h"
 
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
 #include "emulator/exec/fault.h"
 #include "emulator/ptx/body.h"
 #include "emulator/ptx/cursor.h"

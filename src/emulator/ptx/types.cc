@@ -1,6 +1,7 @@
 #include "emulator/ptx/types.h"
 
 #include <array>
+#include <cstddef>
 
 namespace warploom::emulator {
 namespace {
