@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import pytest
+import tvm
 
 from warploom import doctor
-from warploom.driver import Driver
+from warploom.driver import Driver, load_cuda_runtime
+from warploom.emulator import OPT_IN
 from warploom.emulator.libraries import find_libraries
 from warploom.errors import ToolchainError
 
@@ -192,6 +194,14 @@ else:
     raise AssertionError("the limit was not kept")
 """
     )
+
+
+def test_a_driver_that_came_first_is_reported_aloud(monkeypatch):
+    """Whoever asked for the emulator is told that kernels would run on the machine's GPU."""
+    monkeypatch.setitem(tvm.base._LOADED_LIBS, "tvm_runtime_cuda", object())
+    with pytest.warns(RuntimeWarning, match="LD_PRELOAD"):
+        loaded = load_cuda_runtime({OPT_IN: "1"})
+    assert loaded.kind == "none" and "LD_PRELOAD" in loaded.detail
 
 
 def test_seed_and_limit_come_from_the_environment(emulated):

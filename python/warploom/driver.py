@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -117,6 +118,8 @@ def load_cuda_runtime(environ: Mapping[str, str] = os.environ) -> Driver:
     from tvm_ffi.libinfo import load_lib_ctypes
 
     if emulator.is_requested(environ) and "tvm_runtime_cuda" in _LOADED_LIBS:
+        # Whoever asked for the emulator must not take a GPU's results for its own.
+        warnings.warn(_TOO_LATE, RuntimeWarning, stacklevel=2)
         return Driver("none", _TOO_LATE)
     driver = open_driver(environ)
     if driver.kind == "none" or "tvm_runtime_cuda" in _LOADED_LIBS:
