@@ -9,29 +9,14 @@ given decides.
 from __future__ import annotations
 
 import contextlib
-import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
+from warploom import environ
 from warploom.driver import Driver
 
-#: Architectures that are compiled on machines without a driver.
-CROSS_COMPILED = ("sm_90a", "sm_100a")
 #: TVM keeps CUDA source, as it does where there is no driver, while this variable is set.
 _KEEP_SOURCE = "TVM_COMPILE_FORCE_FALLBACK"
-
-
-@contextlib.contextmanager
-def _source_only() -> Iterator[None]:
-    before = os.environ.get(_KEEP_SOURCE)
-    os.environ[_KEEP_SOURCE] = "1"
-    try:
-        yield
-    finally:
-        if before is None:
-            del os.environ[_KEEP_SOURCE]
-        else:
-            os.environ[_KEEP_SOURCE] = before
 
 
 def make_build_cuda(stock: Callable[[Any, Any], Any], driver: Driver) -> Callable[[Any, Any], Any]:
@@ -42,14 +27,16 @@ def make_build_cuda(stock: Callable[[Any, Any], Any], driver: Driver) -> Callabl
     stock : callable
         TVM's own ``(IRModule, Target) -> runtime.Module``.
     driver : Driver
-        Where it has no devices, only architectures in :data:`CROSS_COMPILED` are compiled; the
+        Where it has no devices, only architectures in ``warploom.target.ARCHS`` are compiled; the
         others stay source, as they would without warploom.
     """
 
     def build_cuda(mod: Any, target: Any) -> Any:
+        from warploom.target.arch import ARCHS  # late: import tvm need not pay for it
+
         has_device = driver.kind in ("system", "emulator")
-        compiled = has_device or str(target.attrs.get("arch", "")) in CROSS_COMPILED
-        with target, contextlib.nullcontext() if compiled else _source_only():
+        compiled = has_device or str(target.attrs.get("arch", "")) in ARCHS
+        with target, contextlib.nullcontext() if compiled else environ.variable(_KEEP_SOURCE, "1"):
             return stock(mod, target)
 
     return build_cuda

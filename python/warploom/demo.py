@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from warploom.target.dtypes import is_float8
+
 if TYPE_CHECKING:
     from warploom.compiler.report import CompileReport
     from warploom.kernels import GemmConfig
@@ -48,7 +50,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def tolerance(dtype: str, out_dtype: str) -> float:
     """Largest relative error of a correct kernel."""
     rounding = TOLERANCE[out_dtype]
-    return max(rounding, FLOAT8_TOLERANCE) if dtype.startswith("float8") else rounding
+    return max(rounding, FLOAT8_TOLERANCE) if is_float8(dtype) else rounding
 
 
 def sampled_error(

@@ -14,6 +14,7 @@ from typing import Any
 from warploom.bench.operands import Operands
 from warploom.bench.suite import GemmShape
 from warploom.errors import WarploomError
+from warploom.target.dtypes import is_float8
 
 #: Computes ``operands.c`` from the other operands.
 Product = Callable[[Operands], object]
@@ -66,7 +67,7 @@ def our_product(shape: GemmShape, changes: Mapping[str, int] | None = None) -> P
 
 def library_products(torch: Any, shape: GemmShape) -> dict[str, Product]:
     """The libraries' products, the one that ratios refer to first."""
-    if not shape.dtype.startswith("float8"):
+    if not is_float8(shape.dtype):
         return {"cuBLAS": lambda o: torch.matmul(o.a, o.b.T, out=o.c)}
 
     def scaled(fast: bool) -> Product:

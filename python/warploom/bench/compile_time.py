@@ -7,22 +7,20 @@ load on first use; it is reported apart from the median of the others.
 from __future__ import annotations
 
 import argparse
-import contextlib
 import json
 import os
 import statistics
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 
 import tvm
 
+from warploom import environ
 from warploom.bench.environment import environment
 from warploom.bench.report import markdown_table
 from warploom.compiler.lowering import observe
-
-_CACHE = "WARPLOOM_CACHE"
 
 
 @dataclass(frozen=True)
@@ -63,7 +61,7 @@ def compile_once(
         Returns the prim_func; its time is the parsing time.
     target : Target
     """
-    with _without_cache():
+    with environ.variable("WARPLOOM_CACHE", "0"):
         start = time.perf_counter()
         function = make()
         parsed = time.perf_counter()
@@ -72,19 +70,6 @@ def compile_once(
             lowered = observe(lambda: tvm.compile(module, target, tir_pipeline="tirx"))
     cuda = sum(compilation.seconds for compilation in lowered.compilations)
     return Stages(parsed - start, lowered.lower_seconds, lowered.codegen_seconds, cuda)
-
-
-@contextlib.contextmanager
-def _without_cache() -> Iterator[None]:
-    previous = os.environ.get(_CACHE)
-    os.environ[_CACHE] = "0"
-    try:
-        yield
-    finally:
-        if previous is None:
-            del os.environ[_CACHE]
-        else:
-            os.environ[_CACHE] = previous
 
 
 def table(runs: Sequence[Stages]) -> str:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from warploom.bench.suite import GemmShape
+from warploom.target.dtypes import is_float8
 
 #: Input sets together exceed this many bytes: twice the largest L2 cache (60 MB on GH100).
 _ROTATING_BYTES = 2 * 60 * 1000 * 1000
@@ -64,7 +65,7 @@ def relative_error(torch: Any, shape: GemmShape, operands: Operands) -> float:
     """
     torch.backends.cuda.matmul.allow_tf32 = False
     reference = operands.a.float() @ operands.b.float().T
-    if shape.dtype.startswith("float8"):
+    if is_float8(shape.dtype):
         reference *= operands.scale_a * operands.scale_b
     difference = operands.c.float() - reference
     return float(difference.norm() / reference.norm())
@@ -72,6 +73,6 @@ def relative_error(torch: Any, shape: GemmShape, operands: Operands) -> float:
 
 def allowed_error(shape: GemmShape) -> float:
     """Bound of :func:`relative_error`."""
-    if shape.dtype.startswith("float8"):
+    if is_float8(shape.dtype):
         return _RELATIVE_ERROR_FLOAT8
     return _RELATIVE_ERROR[shape.result_dtype]

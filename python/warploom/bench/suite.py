@@ -14,6 +14,7 @@ from importlib import resources
 from pathlib import Path
 
 from warploom.errors import WarploomError
+from warploom.target.dtypes import bits_of
 
 #: TVM dtype of the operands -> of the result.
 RESULT_DTYPE = {
@@ -69,8 +70,7 @@ class GemmShape:
     @property
     def input_bytes(self) -> int:
         """Bytes of A and B."""
-        size = 1 if self.dtype.startswith("float8") else 2
-        return (self.m + self.n) * self.k * size
+        return (self.m + self.n) * self.k * bits_of(self.dtype) // 8
 
 
 def suite_names() -> list[str]:

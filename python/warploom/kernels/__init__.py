@@ -13,10 +13,11 @@ from tvm.tirx import PrimFunc
 
 from warploom.errors import IllegalCombination
 from warploom.kernels.choose import choose_config
-from warploom.kernels.config import GemmConfig, is_float8
+from warploom.kernels.config import GemmConfig
 from warploom.kernels.sm90_gemm import sm90_gemm
 from warploom.kernels.sm90_gemm_swap_ab import sm90_gemm_swap_ab
 from warploom.target import default_target
+from warploom.target.dtypes import is_float8
 
 __all__ = [
     "GemmConfig",

@@ -16,6 +16,7 @@ import tvm
 from warploom.errors import IllegalCombination
 from warploom.layout.smem_matrix import SharedMatrix
 from warploom.target import SM90A, TMA, WGMMA_M, Major, Swizzle, WgmmaKind, wgmma_kind
+from warploom.target.dtypes import is_float8
 
 #: Operand layouts by the BLAS name of the product: how A and B lie in global memory.
 LAYOUTS = {"NT": "A [M, K], B [N, K]", "NN": "A [M, K], B [K, N]"}
@@ -28,11 +29,6 @@ OUT_DTYPES = ("float16", "bfloat16")
 OVERHEAD_REGISTERS = 40
 #: Registers of a producer thread once it has given the others away. One thread issues TMA copies.
 PRODUCER_REGISTERS = 40
-
-
-def is_float8(dtype: str) -> bool:
-    """Whether operands of ``dtype`` carry a scale for each tensor."""
-    return dtype.startswith("float8")
 
 
 def widest_swizzle(row_bytes: int) -> Swizzle:

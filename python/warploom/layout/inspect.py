@@ -19,7 +19,7 @@ from tvm.tirx.layout import Layout
 
 from warploom.errors import IllegalCombination
 from warploom.layout.fragment import mma_accumulator, wgmma_accumulator, wgmma_register_a
-from warploom.layout.smem_matrix import CHUNK_BYTES, SharedMatrix
+from warploom.layout.smem_matrix import ATOM_ROWS, CHUNK_BYTES, SharedMatrix
 from warploom.target.dtypes import bits_of
 from warploom.target.swizzle import Major, Swizzle
 from warploom.target.wgmma import WGMMA_KINDS
@@ -30,7 +30,6 @@ _ACCUMULATORS = sorted({kind.d for kind in WGMMA_KINDS})
 _WARP_ROWS = 16
 #: Columns of a map without ``--columns``: as many as fit on a screen.
 _COLUMNS = 16
-_ATOM_ROWS = 8
 
 
 @dataclass(frozen=True)
@@ -108,7 +107,7 @@ def fragment_map(fragment: Fragment, columns: int) -> Table:
     bits = bits_of(fragment.dtype)
     for row, runs in enumerate(rows):
         cells = (f"T{run.lane}:{run.registers(bits)}" for run in runs)
-        table.add_row(str(row), *cells, end_section=row == _ATOM_ROWS - 1)
+        table.add_row(str(row), *cells, end_section=row == ATOM_ROWS - 1)
     table.caption = "T: lane, r: its 32-bit registers"
     if shown < fragment.shape[1]:
         table.caption += f"; --columns {fragment.shape[1]} shows all columns"
@@ -162,7 +161,7 @@ def chunk_map(matrix: SharedMatrix) -> Table:
     """Byte offset of each 16-byte chunk in the first rows of a shared-memory operand."""
     rows, columns = matrix.shape
     per_chunk = CHUNK_BYTES // matrix.element_bytes
-    shown = min(columns // per_chunk, _ATOM_ROWS)
+    shown = min(columns // per_chunk, ATOM_ROWS)
     names = ("MN", "K") if matrix.major is Major.K else ("K", "MN")
     table = _table(
         f"{rows} x {columns} {matrix.dtype}, byte offsets of 16-byte chunks",
@@ -172,13 +171,13 @@ def chunk_map(matrix: SharedMatrix) -> Table:
     for chunk in range(shown):
         table.add_column(_span(chunk * per_chunk, per_chunk), justify="right")
     layout = matrix.layout()
-    for row in range(min(rows, 2 * _ATOM_ROWS)):
+    for row in range(min(rows, 2 * ATOM_ROWS)):
         elements = (
             int(layout.apply(row, chunk * per_chunk, shape=[rows, columns])["m"])
             for chunk in range(shown)
         )
         cells = (str(element * matrix.element_bytes) for element in elements)
-        table.add_row(str(row), *cells, end_section=row % _ATOM_ROWS == _ATOM_ROWS - 1)
+        table.add_row(str(row), *cells, end_section=row % ATOM_ROWS == ATOM_ROWS - 1)
     return table
 
 

@@ -23,3 +23,8 @@ def bits_of(dtype: str) -> int:
             f"{dtype!r} is no scalar dtype; allowed are names like float16, float8_e4m3fn, int8."
         )
     return int(match[1])
+
+
+def is_float8(dtype: str) -> bool:
+    """Whether ``dtype`` is an 8-bit float; GEMM operands of such a dtype carry a scale."""
+    return dtype.startswith("float8")
