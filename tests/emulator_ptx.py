@@ -9,7 +9,9 @@ import numpy as np
 
 from warploom.emulator.libraries import find_libraries
 
-HEADER = ".version 9.0\n.target sm_90a\n.address_size 64\n"
+HEADER = ".version 9.0\n.target {arch}\n.address_size 64\n"
+#: Numbers of the emulated devices.
+DEVICES = {"sm_90a": 0, "sm_100a": 1}
 
 
 class EmulatorError(RuntimeError):
@@ -53,10 +55,15 @@ def _check(code: int) -> None:
         raise EmulatorError(text.value.decode())
 
 
-def load(ptx: str) -> ctypes.c_void_p:
-    """Load a module; raises :class:`EmulatorError` if the emulator cannot execute it."""
+def load(ptx: str, arch: str = "sm_90a") -> ctypes.c_void_p:
+    """Load a module; raises :class:`EmulatorError` if the emulator cannot execute it.
+
+    Later allocations and loads of this thread belong to the device of ``arch``, too.
+    """
     module = ctypes.c_void_p()
-    _check(library().cuModuleLoadData(ctypes.byref(module), (HEADER + ptx).encode()))
+    _check(library().warploom_emulator_set_device(DEVICES[arch]))
+    text = HEADER.format(arch=arch) + ptx
+    _check(library().cuModuleLoadData(ctypes.byref(module), text.encode()))
     return module
 
 
@@ -71,9 +78,10 @@ def launch(
     shared: int = 0,
     seed: int = 1,
     limit: int = 1 << 24,
+    arch: str = "sm_90a",
 ) -> list[np.ndarray]:
     """Run a kernel whose parameters are pointers to ``arrays``; returns their contents after it."""
-    module = load(ptx)
+    module = load(ptx, arch)
     function = ctypes.c_void_p()
     pointers = []
     try:

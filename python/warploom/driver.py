@@ -59,7 +59,7 @@ class Driver:
 def _open_emulator(environ: Mapping[str, str]) -> Driver:
     from warploom.emulator.libraries import open_libraries
 
-    return Driver("emulator", str(open_libraries()))
+    return Driver("emulator", str(open_libraries(environ)))
 
 
 def _open_system(environ: Mapping[str, str]) -> Driver:

@@ -1,9 +1,10 @@
-"""A CPU that executes the PTX of TVM's CUDA kernels, for machines without a Hopper GPU.
+"""A CPU that executes the PTX of TVM's CUDA kernels, for machines without a GPU.
 
 With ``WARPLOOM_EMULATOR=1`` in the environment before ``import tvm``, ``tvm.cuda(0)`` is an
-emulated device of compute capability 9.0. Stock TVM compiles, loads and launches kernels on it as
-on a GPU. It is functional: results are those of the PTX, times are those of the CPU and say nothing
-about a GPU.
+emulated device of compute capability 9.0 and ``tvm.cuda(1)`` one of 10.0
+(``WARPLOOM_EMULATOR_ARCH=sm_100a`` exchanges the two). Stock TVM compiles, loads and launches
+kernels on them as on a GPU. It is functional: results are those of the PTX, times are those of the
+CPU and say nothing about a GPU.
 
 What the emulator does not know is an error when a kernel is loaded, and names instruction and line.
 Deadlocks, accesses out of bounds and misaligned accesses are errors of the launch.
@@ -19,8 +20,6 @@ from warploom.errors import ToolchainError
 
 #: Environment variable that puts the emulator in the place of the CUDA driver.
 OPT_IN = "WARPLOOM_EMULATOR"
-#: Name that the device reports.
-DEVICE_NAME = "warploom emulator (sm_90a)"
 
 
 def is_requested(environ: Mapping[str, str] = os.environ) -> bool:

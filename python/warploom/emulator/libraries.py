@@ -3,10 +3,18 @@
 from __future__ import annotations
 
 import ctypes
+import os
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 
 from warploom import native
+from warploom.errors import ToolchainError
+
+#: Environment variable that names the architecture of ``tvm.cuda(0)``.
+FIRST_ARCH = "WARPLOOM_EMULATOR_ARCH"
+#: Architectures of the emulated devices, in the order of their numbers.
+ARCHS = ("sm_90a", "sm_100a")
 
 
 def find_libraries() -> tuple[Path, Path]:
@@ -23,7 +31,21 @@ def find_libraries() -> tuple[Path, Path]:
     )
 
 
-def open_libraries() -> Path:
+def first_arch(environ: Mapping[str, str] = os.environ) -> str:
+    """The architecture of ``tvm.cuda(0)`` that the environment asks for.
+
+    Raises
+    ------
+    ToolchainError
+        If there is no such emulated device.
+    """
+    arch = environ.get(FIRST_ARCH, ARCHS[0])
+    if arch not in ARCHS:
+        raise ToolchainError(f"{FIRST_ARCH} is {arch!r}; allowed are {' and '.join(ARCHS)}.")
+    return arch
+
+
+def open_libraries(environ: Mapping[str, str] = os.environ) -> Path:
     """Load both, so that later loads of their SONAMEs find them, and say so once.
 
     Returns
@@ -34,8 +56,9 @@ def open_libraries() -> Path:
     Raises
     ------
     ToolchainError, OSError
-        If they are missing or do not load.
+        If they are missing or do not load, or another device is asked for than there are.
     """
+    first_arch(environ)
     cuda, cudart = find_libraries()
     ctypes.CDLL(str(cuda), ctypes.RTLD_GLOBAL)
     ctypes.CDLL(str(cudart), ctypes.RTLD_GLOBAL)

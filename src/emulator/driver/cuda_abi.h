@@ -19,7 +19,8 @@ constexpr int kInvalidDevice = 101;
 constexpr int kInvalidPtx = 218;
 constexpr int kNotFound = 500;
 constexpr int kLaunchFailed = 719;
-constexpr int kNotSupported = 801;
+constexpr int kCaptureUnsupported = 900;
+constexpr int kCaptureInvalidated = 901;
 
 constexpr int kDriverVersion = 13000;
 
@@ -88,11 +89,29 @@ enum Attribute : int {
 
 }  // namespace warploom::emulator::abi
 
+namespace warploom::emulator {
+struct Device;
+struct Graph;
+}  // namespace warploom::emulator
+
 // What the emulated runtime library takes from the emulated driver library.
 extern "C" {
+int warploom_emulator_device_count();
+const warploom::emulator::Device* warploom_emulator_device(int index);  // nullptr: none such
+int warploom_emulator_current_device();
+int warploom_emulator_set_device(int index);
+// In the memory of the current device.
 void* warploom_emulator_allocate(std::size_t bytes);
 void warploom_emulator_release(void* pointer);
 std::size_t warploom_emulator_allocated();
+const char* warploom_emulator_error();  // what went wrong last
+int warploom_emulator_copy(void* stream, void* to, const void* from, std::size_t bytes);
+int warploom_emulator_begin_capture(void* stream);
+bool warploom_emulator_is_captured(void* stream);
+warploom::emulator::Graph* warploom_emulator_end_capture(void* stream);  // nullptr: no capture
+warploom::emulator::Graph* warploom_emulator_copy_graph(const warploom::emulator::Graph* graph);
+int warploom_emulator_replay_graph(const warploom::emulator::Graph* graph);
+void warploom_emulator_delete_graph(warploom::emulator::Graph* graph);
 }
 
 #endif  // WARPLOOM_EMULATOR_DRIVER_CUDA_ABI_H_

@@ -11,13 +11,38 @@
 #include <mutex>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "emulator/async/tensor_map.h"
 #include "emulator/driver/cuda_abi.h"
 #include "emulator/driver/device.h"
+#include "emulator/driver/graph.h"
 #include "emulator/driver/session.h"
 
 using namespace warploom::emulator;  // NOLINT: everything below belongs to the emulator
+
+namespace {
+
+int execute(const KernelHandle& kernel, const LaunchRequest& request) {
+  return Session::instance().launch(kernel, request) ? abi::kSuccess : abi::kLaunchFailed;
+}
+
+// The same launch later, when the caller's arguments are gone.
+Work keep(const KernelHandle& kernel, LaunchRequest request) {
+  std::vector<std::vector<char>> values;
+  for (const ptx::Variable* parameter : kernel.program->function->parameters) {
+    const char* from = static_cast<const char*>(request.arguments[values.size()]);
+    values.emplace_back(from, from + parameter->bytes);
+  }
+  return [kernel, request, values = std::move(values)]() mutable {
+    std::vector<void*> pointers;
+    for (std::vector<char>& value : values) pointers.push_back(value.data());
+    request.arguments = pointers.data();
+    return execute(kernel, request);
+  };
+}
+
+}  // namespace
 
 WARPLOOM_CUDA_API int cuInit(unsigned) { return abi::kSuccess; }
 
@@ -27,13 +52,14 @@ WARPLOOM_CUDA_API int cuDriverGetVersion(int* version) {
 }
 
 WARPLOOM_CUDA_API int cuDeviceGetCount(int* count) {
-  *count = 1;
+  *count = device_count();
   return abi::kSuccess;
 }
 
 WARPLOOM_CUDA_API int cuDeviceGetName(char* name, int length, int device) {
-  if (device != 0) return abi::kInvalidDevice;
-  std::snprintf(name, static_cast<std::size_t>(length), "%s", kDeviceName);
+  const Device* facts = find_device(device);
+  if (facts == nullptr) return abi::kInvalidDevice;
+  std::snprintf(name, static_cast<std::size_t>(length), "%s", facts->name);
   return abi::kSuccess;
 }
 
@@ -89,8 +115,9 @@ WARPLOOM_CUDA_API int cuLaunchKernelEx(const abi::LaunchConfig* config, void* fu
     if (attribute.id != abi::kAttributeClusterDimension) continue;
     std::memcpy(request.cluster.data(), attribute.value.dimension, sizeof(config->grid));
   }
-  const auto* kernel = static_cast<const KernelHandle*>(function);
-  return Session::instance().launch(*kernel, request) ? abi::kSuccess : abi::kLaunchFailed;
+  const auto& kernel = *static_cast<const KernelHandle*>(function);
+  if (is_captured(config->stream)) return submit(config->stream, keep(kernel, request));
+  return execute(kernel, request);
 }
 
 WARPLOOM_CUDA_API int cuTensorMapEncodeTiled(void* map, int data_type, unsigned rank, void* address,
@@ -106,6 +133,16 @@ WARPLOOM_CUDA_API int cuTensorMapEncodeTiled(void* map, int data_type, unsigned 
   return code;
 }
 
+WARPLOOM_CUDA_API int warploom_emulator_device_count() { return device_count(); }
+
+WARPLOOM_CUDA_API const Device* warploom_emulator_device(int index) { return find_device(index); }
+
+WARPLOOM_CUDA_API int warploom_emulator_current_device() { return Session::current_device(); }
+
+WARPLOOM_CUDA_API int warploom_emulator_set_device(int index) {
+  return Session::set_current_device(index) ? abi::kSuccess : abi::kInvalidDevice;
+}
+
 WARPLOOM_CUDA_API void* warploom_emulator_allocate(std::size_t bytes) {
   return Session::instance().allocate(bytes);
 }
@@ -117,6 +154,40 @@ WARPLOOM_CUDA_API void warploom_emulator_release(void* pointer) {
 WARPLOOM_CUDA_API std::size_t warploom_emulator_allocated() {
   return Session::instance().allocated();
 }
+
+WARPLOOM_CUDA_API const char* warploom_emulator_error() {
+  const char* text = nullptr;
+  cuGetErrorName(abi::kLaunchFailed, &text);
+  return text;
+}
+
+WARPLOOM_CUDA_API int warploom_emulator_copy(void* stream, void* to, const void* from,
+                                             std::size_t bytes) {
+  return submit(stream, [=] {
+    std::memmove(to, from, bytes);
+    return abi::kSuccess;
+  });
+}
+
+WARPLOOM_CUDA_API int warploom_emulator_begin_capture(void* stream) {
+  return begin_capture(stream) ? abi::kSuccess : abi::kCaptureUnsupported;
+}
+
+WARPLOOM_CUDA_API bool warploom_emulator_is_captured(void* stream) { return is_captured(stream); }
+
+WARPLOOM_CUDA_API Graph* warploom_emulator_end_capture(void* stream) {
+  return end_capture(stream).release();
+}
+
+WARPLOOM_CUDA_API Graph* warploom_emulator_copy_graph(const Graph* graph) {
+  return new Graph(*graph);
+}
+
+WARPLOOM_CUDA_API int warploom_emulator_replay_graph(const Graph* graph) {
+  return graph->replay();
+}
+
+WARPLOOM_CUDA_API void warploom_emulator_delete_graph(Graph* graph) { delete graph; }
 
 // For the Python face.
 WARPLOOM_CUDA_API void warploom_emulator_set_seed(uint64_t seed) {

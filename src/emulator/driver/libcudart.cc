@@ -1,13 +1,12 @@
 // libcudart.so.13 of the emulator: the functions of the runtime API that TVM's CUDA runtime calls.
 //
-// Device memory is memory of the host, streams execute at once, and events take no time: elapsed
-// times are those of the host, and say nothing about a GPU.
+// Device memory is memory of the host, streams execute at once unless they are captured into a
+// graph, and events take no time: elapsed times are those of the host, and say nothing about a GPU.
 
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
-#include <cstring>
 
 #include "emulator/driver/cuda_abi.h"
 #include "emulator/driver/device.h"
@@ -24,32 +23,30 @@ struct Event {
 
 struct Stream {};
 
-thread_local int current_device = 0;
-
 }  // namespace
 
 WARPLOOM_CUDA_API int cudaGetDeviceCount(int* count) {
-  *count = 1;
+  *count = warploom_emulator_device_count();
   return abi::kSuccess;
 }
 
 WARPLOOM_CUDA_API int cudaGetDevice(int* device) {
-  *device = current_device;
+  *device = warploom_emulator_current_device();
   return abi::kSuccess;
 }
 
 WARPLOOM_CUDA_API int cudaSetDevice(int device) {
-  if (device != 0) return abi::kInvalidDevice;
-  current_device = device;
-  return abi::kSuccess;
+  return warploom_emulator_set_device(device);
 }
 
 WARPLOOM_CUDA_API int cudaDeviceGetAttribute(int* value, int attribute, int device) {
+  const Device* facts = warploom_emulator_device(device);
+  if (facts == nullptr) return abi::kInvalidDevice;
   struct Entry {
     int attribute;
     uint32_t value;
   };
-  static constexpr Entry kEntries[] = {
+  const Entry entries[] = {
       {abi::kMaxThreadsPerBlock, kMaxThreads},
       {abi::kMaxBlockDimX, 1024},
       {abi::kMaxBlockDimY, 1024},
@@ -60,20 +57,19 @@ WARPLOOM_CUDA_API int cudaDeviceGetAttribute(int* value, int attribute, int devi
       {abi::kMaxSharedMemoryPerBlock, kSharedPerCta},
       {abi::kWarpSize, 32},
       {abi::kMaxRegistersPerBlock, kRegistersPerCta},
-      {abi::kClockRate, kClockKilohertz},
-      {abi::kMultiProcessorCount, kMultiprocessors},
-      {abi::kL2CacheSize, kL2Bytes},
+      {abi::kClockRate, facts->clock_kilohertz},
+      {abi::kMultiProcessorCount, facts->multiprocessors},
+      {abi::kL2CacheSize, facts->l2_bytes},
       {abi::kMaxThreadsPerMultiProcessor, kMaxThreadsPerSm},
-      {abi::kComputeCapabilityMajor, kComputeMajor},
-      {abi::kComputeCapabilityMinor, kComputeMinor},
+      {abi::kComputeCapabilityMajor, static_cast<uint32_t>(facts->major)},
+      {abi::kComputeCapabilityMinor, static_cast<uint32_t>(facts->minor)},
       {abi::kMaxSharedMemoryPerMultiprocessor, kSharedPerSm},
       {abi::kMaxRegistersPerMultiprocessor, kRegistersPerCta},
       {abi::kMaxSharedMemoryPerBlockOptin, kSharedPerCtaOptIn},
       {abi::kClusterLaunch, 1},
   };
-  if (device != 0) return abi::kInvalidDevice;
   *value = 0;
-  for (const Entry& entry : kEntries) {
+  for (const Entry& entry : entries) {
     if (entry.attribute == attribute) *value = static_cast<int>(entry.value);
   }
   return abi::kSuccess;
@@ -81,16 +77,17 @@ WARPLOOM_CUDA_API int cudaDeviceGetAttribute(int* value, int attribute, int devi
 
 // Only the start of the structure is filled: how long it is depends on the version of CUDA.
 WARPLOOM_CUDA_API int cudaGetDeviceProperties(abi::DeviceProperties* properties, int device) {
-  if (device != 0) return abi::kInvalidDevice;
+  const Device* facts = warploom_emulator_device(device);
+  if (facts == nullptr) return abi::kInvalidDevice;
   *properties = abi::DeviceProperties{};
-  std::snprintf(properties->name, sizeof(properties->name), "%s", kDeviceName);
+  std::snprintf(properties->name, sizeof(properties->name), "%s", facts->name);
   properties->total_global_memory = kMemoryBytes;
   properties->shared_per_cta = kSharedPerCta;
   properties->registers_per_cta = static_cast<int>(kRegistersPerCta);
   properties->warp_size = 32;
   properties->max_threads = static_cast<int>(kMaxThreads);
-  properties->major = kComputeMajor;
-  properties->minor = kComputeMinor;
+  properties->major = facts->major;
+  properties->minor = facts->minor;
   return abi::kSuccess;
 }
 
@@ -117,15 +114,14 @@ WARPLOOM_CUDA_API int cudaFree(void* pointer) {
 
 WARPLOOM_CUDA_API int cudaFreeHost(void* pointer) { return cudaFree(pointer); }
 
-WARPLOOM_CUDA_API int cudaMemcpyAsync(void* to, const void* from, std::size_t bytes, int, void*) {
-  std::memmove(to, from, bytes);
-  return abi::kSuccess;
+WARPLOOM_CUDA_API int cudaMemcpyAsync(void* to, const void* from, std::size_t bytes, int,
+                                      void* stream) {
+  return warploom_emulator_copy(stream, to, from, bytes);
 }
 
 WARPLOOM_CUDA_API int cudaMemcpyPeerAsync(void* to, int, const void* from, int, std::size_t bytes,
-                                          void*) {
-  std::memmove(to, from, bytes);
-  return abi::kSuccess;
+                                          void* stream) {
+  return warploom_emulator_copy(stream, to, from, bytes);
 }
 
 // A failed launch is reported by the launch itself and leaves the device usable.
@@ -138,7 +134,9 @@ WARPLOOM_CUDA_API const char* cudaGetErrorName(int error) {
     case abi::kSuccess: return "cudaSuccess";
     case abi::kOutOfMemory: return "cudaErrorMemoryAllocation";
     case abi::kInvalidDevice: return "cudaErrorInvalidDevice";
-    case abi::kNotSupported: return "cudaErrorNotSupported";
+    case abi::kLaunchFailed: return "cudaErrorLaunchFailure";
+    case abi::kCaptureUnsupported: return "cudaErrorStreamCaptureUnsupported";
+    case abi::kCaptureInvalidated: return "cudaErrorStreamCaptureInvalidated";
     default: return "cudaErrorUnknown";
   }
 }
@@ -147,8 +145,10 @@ WARPLOOM_CUDA_API const char* cudaGetErrorString(int error) {
   switch (error) {
     case abi::kSuccess: return "no error";
     case abi::kOutOfMemory: return "the host has no memory for the emulated device";
-    case abi::kInvalidDevice: return "the emulator has one device, number 0";
-    case abi::kNotSupported: return "the emulator has no CUDA graphs";
+    case abi::kInvalidDevice: return "there is no emulated device of this number";
+    case abi::kLaunchFailed: return warploom_emulator_error();
+    case abi::kCaptureUnsupported: return "the stream is being captured, or cannot be";
+    case abi::kCaptureInvalidated: return "the stream is not being captured";
     default: return "unknown error";
   }
 }
@@ -189,20 +189,37 @@ WARPLOOM_CUDA_API int cudaStreamDestroy(Stream* stream) {
   return abi::kSuccess;
 }
 
-WARPLOOM_CUDA_API int cudaStreamSynchronize(Stream*) { return abi::kSuccess; }
+WARPLOOM_CUDA_API int cudaStreamSynchronize(Stream* stream) {
+  return warploom_emulator_is_captured(stream) ? abi::kCaptureUnsupported : abi::kSuccess;
+}
 
 WARPLOOM_CUDA_API int cudaStreamWaitEvent(Stream*, Event*, unsigned) { return abi::kSuccess; }
 
-WARPLOOM_CUDA_API int cudaStreamBeginCapture(Stream*, int) { return abi::kNotSupported; }
-
-WARPLOOM_CUDA_API int cudaStreamEndCapture(Stream*, void**) { return abi::kNotSupported; }
-
-WARPLOOM_CUDA_API int cudaGraphInstantiate(void**, void*, unsigned long long) {
-  return abi::kNotSupported;
+WARPLOOM_CUDA_API int cudaStreamBeginCapture(Stream* stream, int) {
+  return warploom_emulator_begin_capture(stream);
 }
 
-WARPLOOM_CUDA_API int cudaGraphLaunch(void*, Stream*) { return abi::kNotSupported; }
+WARPLOOM_CUDA_API int cudaStreamEndCapture(Stream* stream, Graph** graph) {
+  *graph = warploom_emulator_end_capture(stream);
+  return *graph != nullptr ? abi::kSuccess : abi::kCaptureInvalidated;
+}
 
-WARPLOOM_CUDA_API int cudaGraphDestroy(void*) { return abi::kSuccess; }
+WARPLOOM_CUDA_API int cudaGraphInstantiate(Graph** executable, const Graph* graph,
+                                           unsigned long long) {
+  *executable = warploom_emulator_copy_graph(graph);
+  return abi::kSuccess;
+}
 
-WARPLOOM_CUDA_API int cudaGraphExecDestroy(void*) { return abi::kSuccess; }
+WARPLOOM_CUDA_API int cudaGraphLaunch(const Graph* executable, Stream*) {
+  return warploom_emulator_replay_graph(executable);
+}
+
+WARPLOOM_CUDA_API int cudaGraphDestroy(Graph* graph) {
+  warploom_emulator_delete_graph(graph);
+  return abi::kSuccess;
+}
+
+WARPLOOM_CUDA_API int cudaGraphExecDestroy(Graph* executable) {
+  warploom_emulator_delete_graph(executable);
+  return abi::kSuccess;
+}

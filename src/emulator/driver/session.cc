@@ -22,14 +22,18 @@ uint64_t number_from_environment(const char* name, uint64_t missing) {
   return text == nullptr ? missing : std::strtoull(text, nullptr, 0);
 }
 
+thread_local int current = 0;
+
 std::size_t round_up(std::size_t bytes) {
   return std::max((bytes + kAlignment - 1) / kAlignment * kAlignment, kAlignment);
 }
 
 }  // namespace
 
-LoadedModule::LoadedModule(const char* ptx, GlobalMemory& memory)
-    : memory_(memory), module_(ptx::parse(ptx)) {
+LoadedModule::LoadedModule(const char* ptx, DeviceState& state)
+    : state_(state), module_(ptx::parse(ptx)) {
+  std::string why_not = why_not_on(*state.device, module_->target);
+  if (!why_not.empty()) fault("%s", why_not.c_str());
   for (const ptx::Function& function : module_->functions) {
     programs_[function.name] = decode(*module_, function);
   }
@@ -39,10 +43,10 @@ LoadedModule::LoadedModule(const char* ptx, GlobalMemory& memory)
     std::copy(variable->initial.begin(), variable->initial.end(),
               reinterpret_cast<uint8_t*>(base_ + variable->offset));
   }
-  if (module_->global_bytes != 0) memory_.add(base_, module_->global_bytes);
+  if (module_->global_bytes != 0) state_.memory.add(base_, module_->global_bytes);
 }
 
-LoadedModule::~LoadedModule() { memory_.remove(base_); }
+LoadedModule::~LoadedModule() { state_.memory.remove(base_); }
 
 const Program* LoadedModule::find(const std::string& name) const {
   auto entry = programs_.find(name);
@@ -52,7 +56,12 @@ const Program* LoadedModule::find(const std::string& name) const {
 Session::Session()
     : seed_(number_from_environment("WARPLOOM_EMULATOR_SEED", 1)),
       instruction_limit_(
-          number_from_environment("WARPLOOM_EMULATOR_INSTRUCTIONS", kInstructionLimit)) {}
+          number_from_environment("WARPLOOM_EMULATOR_INSTRUCTIONS", kInstructionLimit)) {
+  for (int i = 0; i < device_count(); ++i) {
+    devices_.push_back(std::make_unique<DeviceState>());
+    devices_.back()->device = find_device(i);
+  }
+}
 
 Session& Session::instance() {
   // Never destroyed: TVM releases device memory and modules while the process ends.
@@ -60,24 +69,45 @@ Session& Session::instance() {
   return *session;
 }
 
+int Session::current_device() { return current; }
+
+bool Session::set_current_device(int index) {
+  if (find_device(index) == nullptr) return false;
+  current = index;
+  return true;
+}
+
+DeviceState& Session::current_state() {
+  if (devices_.empty()) fault("there is no emulated device");
+  return *devices_[static_cast<std::size_t>(current)];
+}
+
 void* Session::allocate(std::size_t bytes) {
   std::lock_guard<std::mutex> lock(mutex_);
+  if (devices_.empty()) return nullptr;
+  DeviceState& state = current_state();
   void* pointer = std::aligned_alloc(kAlignment, round_up(bytes));
   if (pointer == nullptr) return nullptr;
-  memory_.add(reinterpret_cast<uint64_t>(pointer), bytes);
-  sizes_[pointer] = bytes;
-  allocated_ += bytes;
+  state.memory.add(reinterpret_cast<uint64_t>(pointer), bytes);
+  state.allocated += bytes;
+  allocations_[pointer] = {bytes, &state};
   return pointer;
 }
 
 void Session::release(void* pointer) {
   std::lock_guard<std::mutex> lock(mutex_);
-  auto entry = sizes_.find(pointer);
-  if (entry == sizes_.end()) return;
-  allocated_ -= entry->second;
-  memory_.remove(reinterpret_cast<uint64_t>(pointer));
-  sizes_.erase(entry);
+  auto entry = allocations_.find(pointer);
+  if (entry == allocations_.end()) return;
+  DeviceState& state = *entry->second.state;
+  state.allocated -= entry->second.bytes;
+  state.memory.remove(reinterpret_cast<uint64_t>(pointer));
+  allocations_.erase(entry);
   std::free(pointer);
+}
+
+std::size_t Session::allocated() const {
+  std::lock_guard<std::mutex> lock(mutex_);
+  return devices_.empty() ? 0 : devices_[static_cast<std::size_t>(current)]->allocated;
 }
 
 LoadedModule* Session::load(const char* ptx) {
@@ -88,7 +118,7 @@ LoadedModule* Session::load(const char* ptx) {
     return nullptr;
   }
   try {
-    auto module = std::make_unique<LoadedModule>(ptx, memory_);
+    auto module = std::make_unique<LoadedModule>(ptx, current_state());
     LoadedModule* result = module.get();
     modules_[result] = std::move(module);
     return result;
@@ -118,9 +148,10 @@ bool Session::launch(const KernelHandle& kernel, const LaunchRequest& request) {
   if (function.required_cluster[0] != 0) {
     std::copy_n(function.required_cluster, 3, cluster.begin());
   }
-  Launch launch{*kernel.program, memory_,    request.grid,
-                request.block,   cluster,    request.dynamic_shared,
-                parameters,      kernel.module->global_base(),
+  const DeviceState& state = kernel.module->state();
+  Launch launch{*kernel.program, *state.device, state.memory,
+                request.grid,    request.block, cluster,
+                request.dynamic_shared, parameters, kernel.module->global_base(),
                 Random(seed_),   instruction_limit_};
   bool good = true;
   try {

@@ -1,4 +1,4 @@
-// The emulated device of this process: memory, modules, launches and what went wrong last.
+// The emulated devices of this process: memory, modules, launches and what went wrong last.
 
 #ifndef WARPLOOM_EMULATOR_DRIVER_SESSION_H_
 #define WARPLOOM_EMULATOR_DRIVER_SESSION_H_
@@ -11,26 +11,35 @@
 #include <string>
 #include <vector>
 
+#include "emulator/driver/device.h"
 #include "emulator/exec/cluster.h"
 #include "emulator/exec/memory.h"
 #include "emulator/exec/program.h"
 
 namespace warploom::emulator {
 
+// A device with what lies in its memory.
+struct DeviceState {
+  const Device* device = nullptr;
+  GlobalMemory memory;
+  std::size_t allocated = 0;  // bytes
+};
+
 // A PTX module with its variables in global memory.
 class LoadedModule {
  public:
   // Parses and decodes all entry functions; a Fault names what is not supported.
-  LoadedModule(const char* ptx, GlobalMemory& memory);
+  LoadedModule(const char* ptx, DeviceState& state);
   ~LoadedModule();
   LoadedModule(const LoadedModule&) = delete;
   LoadedModule& operator=(const LoadedModule&) = delete;
 
   const Program* find(const std::string& name) const;  // nullptr if there is none
   uint64_t global_base() const { return base_; }
+  const DeviceState& state() const { return state_; }
 
  private:
-  GlobalMemory& memory_;
+  DeviceState& state_;
   std::unique_ptr<ptx::Module> module_;
   std::map<std::string, std::unique_ptr<Program>> programs_;
   std::vector<uint8_t> globals_;
@@ -54,9 +63,14 @@ class Session {
  public:
   static Session& instance();
 
-  void* allocate(std::size_t bytes);  // nullptr if there is no memory
+  // The device that this thread works with, as cudaSetDevice chooses it.
+  static int current_device();
+  static bool set_current_device(int index);  // false if there is no such device
+
+  // Memory of the current device; nullptr if there is none left.
+  void* allocate(std::size_t bytes);
   void release(void* pointer);
-  std::size_t allocated() const { return allocated_; }
+  std::size_t allocated() const;  // bytes, of the current device
 
   // These return whether all went well; if not, error() says why.
   LoadedModule* load(const char* ptx);
@@ -74,10 +88,16 @@ class Session {
  private:
   Session();
 
+  struct Allocation {
+    std::size_t bytes;
+    DeviceState* state;
+  };
+
+  DeviceState& current_state();
+
   mutable std::mutex mutex_;
-  GlobalMemory memory_;
-  std::map<void*, std::size_t> sizes_;
-  std::size_t allocated_ = 0;
+  std::vector<std::unique_ptr<DeviceState>> devices_;
+  std::map<void*, Allocation> allocations_;
   std::map<LoadedModule*, std::unique_ptr<LoadedModule>> modules_;
   std::string error_ = "no error";
   uint64_t seed_ = 1;

@@ -12,6 +12,7 @@
 #include "emulator/async/completion.h"
 #include "emulator/async/named_barrier.h"
 #include "emulator/async/warpgroup.h"
+#include "emulator/driver/device.h"
 #include "emulator/exec/memory.h"
 #include "emulator/exec/program.h"
 #include "emulator/exec/random.h"
@@ -26,6 +27,7 @@ constexpr uint32_t volume(const Dim3& dim) { return dim[0] * dim[1] * dim[2]; }
 // What is equal for all CTAs of a launch.
 struct Launch {
   const Program& program;
+  const Device& device;
   const GlobalMemory& memory;
   Dim3 grid;
   Dim3 block;

@@ -17,7 +17,7 @@ uint64_t resident_clusters(const Launch& launch) {
   uint32_t by_threads = kMaxThreadsPerSm / std::max(volume(launch.block), 1u);
   uint32_t by_shared = kSharedPerSm / launch.shared_bytes();
   uint32_t ctas = std::max(1u, std::min({by_threads, by_shared, kMaxCtasPerSm}));
-  return std::max<uint64_t>(1, uint64_t{kMultiprocessors} * ctas / volume(launch.cluster));
+  return std::max<uint64_t>(1, uint64_t{launch.device.multiprocessors} * ctas / volume(launch.cluster));
 }
 
 void check(const Launch& launch) {

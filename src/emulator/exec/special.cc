@@ -60,7 +60,7 @@ uint64_t cluster_nctaid(const Warp& warp, uint32_t) { return launch(warp).cluste
 uint64_t smid(const Warp& warp, uint32_t) {
   const Dim3& grid = launch(warp).grid;
   const Dim3& id = warp.cta().id();
-  return (id[0] + grid[0] * (id[1] + grid[1] * id[2])) % kMultiprocessors;
+  return (id[0] + grid[0] * (id[1] + grid[1] * id[2])) % launch(warp).device.multiprocessors;
 }
 
 #define WARPLOOM_AXES(name, function)                                                      \
@@ -80,7 +80,8 @@ const Entry kEntries[] = {
     {"%warpid", 32, [](const Warp& warp, uint32_t) -> uint64_t { return warp.id(); }},
     {"%nwarpid", 32, [](const Warp&, uint32_t) -> uint64_t { return kMaxWarps; }},
     {"%smid", 32, smid},
-    {"%nsmid", 32, [](const Warp&, uint32_t) -> uint64_t { return kMultiprocessors; }},
+    {"%nsmid", 32,
+     [](const Warp& warp, uint32_t) -> uint64_t { return launch(warp).device.multiprocessors; }},
     {"%gridid", 64, [](const Warp&, uint32_t) -> uint64_t { return 0; }},
     {"%cluster_ctarank", 32,
      [](const Warp& warp, uint32_t) -> uint64_t { return warp.cta().rank(); }},
