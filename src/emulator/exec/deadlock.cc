@@ -66,11 +66,15 @@ const Op& waiting_op(const Warp& warp, const Fragment& fragment) {
 
 }  // namespace
 
+std::string describe_op(const Program& program, const Op& op) {
+  std::string origin = ptx::describe_origin(*program.module, *op.source);
+  if (!origin.empty()) origin = " (" + origin + ")";
+  return format("PTX line %d%s: %s", op.source->line, origin.c_str(), op.source->text.c_str());
+}
+
 std::string locate(const std::string& message, const Warp& warp) {
   const Op* op = warp.current_op();
-  std::string where = op == nullptr ? ""
-                                    : format(", PTX line %d: %s", op->source->line,
-                                             op->source->text.c_str());
+  std::string where = op == nullptr ? "" : ", " + describe_op(warp.program(), *op);
   return format("%s (kernel %s, %s%s)", message.c_str(), warp.program().function->name.c_str(),
                 place_of(warp).c_str(), where.c_str());
 }
@@ -82,9 +86,9 @@ std::string describe_warps(const std::vector<Warp*>& warps) {
       if (fragment.state == Fragment::kFree) continue;
       if (result.size() > kMostBytes) return result + "\n  ...";
       const Op& op = waiting_op(*warp, fragment);
-      result += format("\n  %s lanes 0x%08x %s at PTX line %d: %s", place_of(*warp).c_str(),
-                       fragment.lanes, describe_wait(*warp, fragment, op).c_str(),
-                       op.source->line, op.source->text.c_str());
+      result += format("\n  %s lanes 0x%08x %s at %s", place_of(*warp).c_str(), fragment.lanes,
+                       describe_wait(*warp, fragment, op).c_str(),
+                       describe_op(warp->program(), op).c_str());
     }
   }
   return result;

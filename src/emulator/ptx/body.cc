@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "emulator/exec/fault.h"
+#include "emulator/ptx/line_info.h"
 
 namespace warploom::emulator::ptx {
 namespace {
@@ -65,8 +66,10 @@ class Body {
       return;
     } else if (token.kind == Token::kWord && cursor_.peek(1).is(':')) {
       label();
-    } else if (token.is(".loc") || token.is(".file")) {
-      cursor_.skip_line();
+    } else if (token.is(".loc")) {
+      lines_.parse_location(cursor_);
+    } else if (token.is(".file")) {
+      parse_file(cursor_, module_);
     } else if (token.is(".pragma")) {
       while (!cursor_.next().is(';')) {
       }
@@ -137,6 +140,8 @@ class Body {
   void instruction() {
     Instruction result;
     result.line = cursor_.line();
+    result.origin = lines_.origin();
+    result.outer_origin = lines_.outer_origin();
     if (cursor_.accept('@')) {
       result.guard_negated = cursor_.accept('!');
       result.guard = find_register(cursor_.word());
@@ -318,6 +323,7 @@ class Body {
   std::vector<Scope> scopes_;
   int scope_ = 0;
   std::vector<Jump> jumps_;
+  LineInfo lines_;
 };
 
 }  // namespace

@@ -52,8 +52,18 @@ struct Operand {
   std::vector<Operand> elements;
 };
 
+// A line of the CUDA source that the PTX was made from, as .loc directives tell it.
+struct SourceLine {
+  int file = 0;  // key of Module::files
+  int line = 0;  // from 1; 0: not known
+
+  bool known() const { return line != 0; }
+};
+
 struct Instruction {
-  int line = 0;
+  int line = 0;                         // of the PTX
+  SourceLine origin;                    // of the code itself
+  SourceLine outer_origin;              // of the outermost call that was inlined, else as origin
   std::string text;                     // opcode with modifiers, as written
   std::string opcode;                   // "ld"
   std::vector<std::string> modifiers;   // {"shared::cta", "b32"}
@@ -81,6 +91,7 @@ struct Function {
 
 struct Module {
   std::string target;                   // such as "sm_90a"
+  std::map<int, std::string> files;     // names of source files
   std::vector<Function> functions;
   std::vector<const Variable*> globals;
   uint64_t global_bytes = 0;
@@ -88,6 +99,10 @@ struct Module {
   // Owned through pointers, since operands point to them.
   std::vector<std::unique_ptr<Variable>> variables;
 };
+
+// "kernel.cu:12" or, for code that was inlined, "helpers.h:7, inlined at kernel.cu:12"; empty where
+// the PTX has no line information.
+std::string describe_origin(const Module& module, const Instruction& instruction);
 
 }  // namespace warploom::emulator::ptx
 

@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -10,6 +11,7 @@
 #include "emulator/ptx/body.h"
 #include "emulator/ptx/cursor.h"
 #include "emulator/ptx/declaration.h"
+#include "emulator/ptx/line_info.h"
 
 namespace warploom::emulator::ptx {
 namespace {
@@ -28,10 +30,10 @@ class Parser {
     const Token& token = cursor_.peek();
     if (token.kind != Token::kWord) cursor_.fail("a directive");
     if (token.is(".target")) {
-      cursor_.next();
-      module_->target = std::string(cursor_.word());
-      cursor_.skip_line();
-    } else if (token.is(".version") || token.is(".address_size") || token.is(".file")) {
+      target();
+    } else if (token.is(".file")) {
+      parse_file(cursor_, *module_);
+    } else if (token.is(".version") || token.is(".address_size")) {
       cursor_.skip_line();
     } else if (token.is(".section")) {
       while (!cursor_.peek().is('{')) cursor_.next();
@@ -47,6 +49,18 @@ class Parser {
     } else {
       variable();
     }
+  }
+
+  // ".target sm_90a, debug": every architecture has the same instructions here.
+  void target() {
+    cursor_.next();
+    std::string_view name = cursor_.word();
+    if (name.substr(0, 3) != "sm_" || name.size() < 5) {
+      fault("line %d: '%.*s' is not a target architecture such as sm_90a", cursor_.line(),
+            static_cast<int>(name.size()), name.data());
+    }
+    module_->target = std::string(name);
+    cursor_.skip_line();
   }
 
   void variable() {
