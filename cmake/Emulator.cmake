@@ -15,7 +15,8 @@ target_link_libraries(warploom_emulator_core PRIVATE warploom::warnings)
 add_library(
   warploom_emulator SHARED
   ${emulator_dir}/driver/device.cc ${emulator_dir}/driver/graph.cc
-  ${emulator_dir}/driver/libcuda.cc ${emulator_dir}/driver/session.cc)
+  ${emulator_dir}/driver/libcuda.cc ${emulator_dir}/driver/libcuda_context.cc
+  ${emulator_dir}/driver/session.cc)
 target_link_libraries(warploom_emulator PRIVATE warploom_emulator_core warploom::warnings)
 set_target_properties(warploom_emulator PROPERTIES NO_SONAME ON)
 target_link_options(

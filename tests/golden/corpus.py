@@ -1,0 +1,33 @@
+"""All families of the corpus, and the modules that their kernels are put into."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from golden import comparison, conversion, floating, integer
+from golden.case import Case
+
+FAMILIES: dict[str, Callable[[], Iterator[Case]]] = {
+    "integer": integer.arithmetic,
+    "bits": integer.bits,
+    "float": floating.single_and_double,
+    "approximate": floating.approximate,
+    "half": floating.half,
+    "convert": conversion.conversions,
+    "compare": comparison.comparisons,
+}
+
+
+def family(name: str) -> list[Case]:
+    """The cases of a family in their order, which is part of the recording."""
+    cases = list(FAMILIES[name]())
+    names = [case.name for case in cases]
+    if len(set(names)) != len(names):
+        twice = sorted({n for n in names if names.count(n) > 1})
+        raise ValueError(f"family {name} has cases of the same name: {twice}")
+    return cases
+
+
+def module(cases: list[Case]) -> str:
+    """PTX with one kernel for each case: kernel0, kernel1, ..."""
+    return "\n".join(case.entry(f"kernel{i}") for i, case in enumerate(cases))
