@@ -36,6 +36,10 @@ def make_build_cuda(stock: Callable[[Any, Any], Any], driver: Driver) -> Callabl
 
         has_device = driver.kind in ("system", "emulator")
         compiled = has_device or str(target.attrs.get("arch", "")) in ARCHS
+        if driver.kind == "emulator":
+            from warploom.emulator import script_lines
+
+            mod = script_lines.add_markers(mod)
         with target, contextlib.nullcontext() if compiled else environ.variable(_KEEP_SOURCE, "1"):
             return stock(mod, target)
 

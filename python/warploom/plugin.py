@@ -14,7 +14,7 @@ import functools
 import importlib
 from typing import Any
 
-from warploom import codegen, driver, toolchain
+from warploom import codegen, driver, emulator, toolchain
 from warploom._version import check_requirements
 
 #: Modules of ``warploom.ops`` whose table ``SCHEDULES`` is registered.
@@ -75,7 +75,12 @@ def _dispatch(call: Any, context: Any) -> Any:
     register_schedules()
     from warploom.ops.dispatch import dispatch
 
-    return dispatch(call, context)
+    function = dispatch(call, context)
+    if emulator.is_enabled():
+        from warploom.emulator import script_lines
+
+        function = script_lines.keep_call_site(function, call)
+    return function
 
 
 def _cuda_compile(code: str) -> bytes:

@@ -21,7 +21,7 @@ from warploom.compiler.invoke import LEAN_INCLUDE, Request, lean_enabled
 from warploom.toolchain import compiler_fingerprint
 
 #: Part of every key; raise it when the same request may give another binary.
-_FORMAT = 1
+_FORMAT = 2
 
 #: Variables that TVM or nvcc turn into options. The value says whether to drop include paths:
 #: they differ between machines and lead to headers whose version the compiler part holds.

@@ -13,6 +13,7 @@ from warploom import emulator
 from warploom.compiler.cache import CubinCache
 from warploom.compiler.cache_key import cache_key
 from warploom.compiler.invoke import Output, Request, compile_request, current_request
+from warploom.emulator import script_lines
 
 
 @dataclass(frozen=True)
@@ -61,8 +62,15 @@ def cuda_compile(code: str) -> bytes:
     RuntimeError, ValueError
         By stock TVM: a compiler error, a missing compiler, a missing architecture.
     """
-    binary_format = "ptx" if emulator.is_enabled() else None
-    return compile_cached(current_request(str(code), binary_format)).output.binary
+    if emulator.is_enabled():
+        return _compile_for_emulator(str(code))
+    return compile_cached(current_request(str(code))).output.binary
+
+
+def _compile_for_emulator(code: str) -> bytes:
+    source = script_lines.split(code)
+    ptx = compile_cached(current_request(source.text, "ptx")).output.binary
+    return script_lines.append(ptx, source)
 
 
 def compile_cached(request: Request, environ: Mapping[str, str] = os.environ) -> Compilation:

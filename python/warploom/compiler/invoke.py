@@ -26,6 +26,9 @@ LEAN_INCLUDE = Path(__file__).parent / "include"
 #: First version of NVRTC that knows the option ``--no-cache``.
 _NO_CACHE_SINCE = (12, 9)
 
+#: Options beyond TVM's own. PTX is for the emulator, whose reports name lines of the source.
+_FORMAT_OPTIONS: Mapping[str, tuple[str, ...]] = {"ptx": ("-lineinfo",)}
+
 _LOCK = threading.RLock()
 
 
@@ -42,7 +45,7 @@ class Request:
     mode : str
         ``"nvrtc"`` or ``"nvcc"``.
     format : str
-        ``"cubin"`` or, with nvcc only, ``"fatbin"``.
+        ``"cubin"``, ``"ptx"`` or, with nvcc only, ``"fatbin"``.
     """
 
     source: str
@@ -111,9 +114,12 @@ def _compile(request: Request, first_options: tuple[str, ...]) -> Output:
     listen = _listen_to_nvcc() if request.mode == "nvcc" else _listen_to_nvrtc(first_options)
     start = time.perf_counter()
     with listen as lines:
-        # Neither arch nor options: TVM takes both from the current target and the environment.
+        # Not the arch: TVM takes it, and options, from the current target and the environment.
         binary = nvcc.compile_cuda(
-            request.source, target_format=request.format, compiler=request.mode
+            request.source,
+            target_format=request.format,
+            options=list(_FORMAT_OPTIONS.get(request.format, ())),
+            compiler=request.mode,
         )
     return Output(bytes(binary), "".join(lines), time.perf_counter() - start)
 

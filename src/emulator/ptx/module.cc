@@ -1,5 +1,7 @@
 #include "emulator/ptx/module.h"
 
+#include "emulator/ptx/source_text.h"
+
 namespace warploom::emulator::ptx {
 namespace {
 
@@ -19,6 +21,9 @@ std::string describe_origin(const Module& module, const Instruction& instruction
   if (outer.known() && (outer.file != inner.file || outer.line != inner.line)) {
     result += ", inlined at " + describe(module, outer);
   }
+  const SourceText* text = find_source_text(module, outer.known() ? outer : inner);
+  if (text != nullptr && !text->cuda.empty()) result += " '" + text->cuda + "'";
+  if (text != nullptr && !text->script.empty()) result += ", script " + text->script;
   return result;
 }
 

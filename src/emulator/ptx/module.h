@@ -89,9 +89,16 @@ struct Function {
   std::map<std::string, std::vector<std::string>> branch_tables;
 };
 
+// The text of a line of CUDA source, and the line of a script that it was generated from.
+struct SourceText {
+  std::string cuda;
+  std::string script;  // "gemm.py:7 full.wait(0, k % 2)"
+};
+
 struct Module {
   std::string target;                   // such as "sm_90a"
   std::map<int, std::string> files;     // names of source files
+  std::map<int, SourceText> source;     // lines of generated source, see source_text.h
   std::vector<Function> functions;
   std::vector<const Variable*> globals;
   uint64_t global_bytes = 0;
@@ -100,8 +107,9 @@ struct Module {
   std::vector<std::unique_ptr<Variable>> variables;
 };
 
-// "kernel.cu:12" or, for code that was inlined, "helpers.h:7, inlined at kernel.cu:12"; empty where
-// the PTX has no line information.
+// "kernel.cu:12" or, for code that was inlined, "helpers.h:7, inlined at kernel.cu:12", then
+// the text of that line and the line of the script where they are known; empty where the PTX has no
+// line information.
 std::string describe_origin(const Module& module, const Instruction& instruction);
 
 }  // namespace warploom::emulator::ptx

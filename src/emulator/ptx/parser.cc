@@ -12,16 +12,19 @@
 #include "emulator/ptx/cursor.h"
 #include "emulator/ptx/declaration.h"
 #include "emulator/ptx/line_info.h"
+#include "emulator/ptx/source_text.h"
 
 namespace warploom::emulator::ptx {
 namespace {
 
 class Parser {
  public:
-  explicit Parser(std::string_view source) : cursor_(tokenize(source)), module_(new Module) {}
+  explicit Parser(std::string_view source)
+      : source_(source), cursor_(tokenize(source)), module_(new Module) {}
 
   std::unique_ptr<Module> run() {
     while (cursor_.peek().kind != Token::kEnd) item();
+    read_source_text(source_, *module_);
     return std::move(module_);
   }
 
@@ -132,6 +135,7 @@ class Parser {
     }
   }
 
+  std::string_view source_;
   Cursor cursor_;
   std::unique_ptr<Module> module_;
   Names names_;
