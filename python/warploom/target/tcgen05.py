@@ -94,8 +94,9 @@ class Tcgen05Kind:
     scales : tuple of BlockScale
         Legal scale factors; empty if the kind has none.
     container_bits : int
-        Bits that an element occupies in shared memory. Elements narrower than a byte are padded
-        to one, except for the kinds that take nothing but 4-bit elements.
+        Bits that an element occupies in shared memory, padding included. In kinds that mix types,
+        16 elements narrower than a byte are packed at the front of 16 bytes; the kinds that take
+        nothing but 4-bit elements pack them without padding.
     """
 
     kind: str
