@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-HEADER = ".version 8.6\n.target sm_90a\n.address_size 64\n"
+HEADER = ".version 9.0\n.target sm_90a\n.address_size 64\n"
 
 _CLUSTER_DIMENSION = 4
 _MAX_DYNAMIC_SHARED = 8

@@ -4,7 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from golden import comparison, conversion, floating, integer
+from golden import (
+    asynchronous,
+    comparison,
+    conversion,
+    floating,
+    integer,
+    matrix,
+    memory,
+    tensor,
+    warp,
+    wgmma,
+)
 from golden.case import Case
 
 FAMILIES: dict[str, Callable[[], Iterator[Case]]] = {
@@ -15,6 +26,18 @@ FAMILIES: dict[str, Callable[[], Iterator[Case]]] = {
     "half": floating.half,
     "convert": conversion.conversions,
     "compare": comparison.comparisons,
+    "memory": memory.loads_and_stores,
+    "atomic": memory.atomics,
+    "warp": warp.warps,
+    "matrix": matrix.matrices,
+    "mma": matrix.mmas,
+    "wgmma": wgmma.layouts,
+    "wgmma_sums": wgmma.sums,
+    "tensor_load": tensor.unique_loads,
+    "tensor_store": tensor.stores,
+    "copy": asynchronous.copies,
+    "cluster": asynchronous.clusters,
+    "barrier": asynchronous.barriers,
 }
 
 

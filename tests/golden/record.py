@@ -16,10 +16,14 @@ import threading
 import time
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+# In place of the script's own folder, whose modules are those of a package.
+sys.path[0] = str(Path(__file__).resolve().parents[1])
 
-from golden import corpus, recording
-from ptx_driver import Driver
+from golden import corpus, recording  # noqa: E402
+from ptx_driver import Driver  # noqa: E402
+
+#: Functions whose failure leaves the context as it was.
+HARMLESS = ("cuModuleLoadData", "cuTensorMapEncodeTiled")
 
 #: A kernel that takes longer hangs.
 SECONDS_PER_CASE = 20.0
@@ -33,7 +37,7 @@ def _child(library: str, family: str, start: int, path: Path) -> None:
         for case, result in recording.run(driver, corpus.family(family)[start:]):
             pickle.dump((case.name, result), file)
             file.flush()
-            if isinstance(result, str) and "cuModuleLoadData" not in result:
+            if isinstance(result, str) and not any(name in result for name in HARMLESS):
                 return
 
 

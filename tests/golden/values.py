@@ -118,6 +118,14 @@ def near_one(random: Bits, kind: str, count: int, spread: int = 6) -> np.ndarray
     return bits.astype(unsigned(layout.bits))
 
 
+def powers(random: Bits, kind: str, count: int) -> np.ndarray:
+    """1 and 1.5 times powers of two over a wide range, of both signs: sums lose small terms."""
+    layout = FLOATS[kind]
+    values = near_one(random, kind, count, min(layout.bias - 1, 12))
+    keep = ~np.uint64((1 << (layout.mantissa_bits - 1)) - 1)
+    return (values.astype(np.uint64) & keep).astype(values.dtype)
+
+
 def small_integers(random: Bits, kind: str, count: int, limit: int = 4) -> np.ndarray:
     """Integers from ``-limit`` to ``limit`` in a format of floating-point numbers or integers."""
     if kind not in FLOATS:
