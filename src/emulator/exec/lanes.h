@@ -12,6 +12,13 @@
 #include "emulator/exec/decoder.h"
 #include "emulator/exec/warp.h"
 
+// Tells the compiler that no iteration of the next loop depends on another one.
+#if defined(__clang__)
+#define WARPLOOM_INDEPENDENT_ITERATIONS _Pragma("clang loop vectorize(assume_safety)")
+#else
+#define WARPLOOM_INDEPENDENT_ITERATIONS _Pragma("GCC ivdep")
+#endif
+
 namespace warploom::emulator {
 
 // What one element of type T takes in the register file.
@@ -49,7 +56,7 @@ inline void apply_lanes(Warp& warp, const Op& op, uint32_t active, std::index_se
     return pack<R>(F::call(unpack<A>(warp.lanes<Storage<A>>(op.s[I])[lane])...));
   };
   if (active == kAllLanes) {
-#pragma GCC ivdep
+    WARPLOOM_INDEPENDENT_ITERATIONS
     for (int lane = 0; lane < kLanes; ++lane) d[lane] = compute(lane);
   } else {
     for (int lane = 0; lane < kLanes; ++lane) {

@@ -27,6 +27,7 @@ WARPLOOM_INLINE void columns(const float* b, Vector4* even, Vector4* odd) {
   load(b + 4, odd);
 }
 
+#if defined(__x86_64__)
 WARPLOOM_INLINE void columns(const float* b, Vector8* even, Vector8* odd) {
   Vector8 both;
   load(b, &both);
@@ -40,6 +41,7 @@ WARPLOOM_INLINE void columns(const float* b, Vector16* even, Vector16* odd) {
   *even = __builtin_shufflevector(both, both, 0, 1, 2, 3, 0, 1, 2, 3, 0, 1, 2, 3, 0, 1, 2, 3);
   *odd = __builtin_shufflevector(both, both, 4, 5, 6, 7, 4, 5, 6, 7, 4, 5, 6, 7, 4, 5, 6, 7);
 }
+#endif
 
 // kHalves * kParts vectors of rows against one block of 8 columns. The sums are to fit into the
 // registers of the target. `d` holds the even and the odd register of each half.
