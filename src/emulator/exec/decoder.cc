@@ -135,6 +135,12 @@ Ref Values::special(const std::string& name, const ptx::Variable* variable, bool
   return entry->second;
 }
 
+Ref Values::sink(int width) {
+  auto [entry, is_new] = sinks_.try_emplace(width);
+  if (is_new) entry->second = allocate(width);
+  return entry->second;
+}
+
 Decoder::Decoder(Program& program, Values& values, const ptx::Instruction& instruction, Op& target)
     : modifiers(instruction),
       op(target),
@@ -162,11 +168,12 @@ void Decoder::expect_count(std::size_t least, std::size_t most) const {
 }
 
 Ref Decoder::destination(const Operand& operand, int bits) const {
-  if (operand.kind == Operand::kNone) return Ref{};
+  int width = bits <= 1 ? bits : bits <= 32 ? 32 : 64;
+  if (operand.kind == Operand::kNone) return width == 0 ? Ref{} : values_.sink(width);
   if (operand.kind != Operand::kRegister) fail("the destination is not a register");
   Ref ref = values_.register_ref(operand.index);
   if (ref.bits == 128) fail("128-bit registers are not supported");
-  int wanted = bits == 0 ? ref.bits : bits == 1 ? 1 : bits <= 32 ? 32 : 64;
+  int wanted = width == 0 ? ref.bits : width;
   if (ref.bits != wanted) {
     fail("the destination register has " + std::to_string(ref.bits) + " bits instead of " +
          std::to_string(wanted));

@@ -49,6 +49,8 @@ class Values {
   Ref literal(uint64_t bits, int width);  // width 1: predicate, all lanes
   Ref special(const std::string& name, const ptx::Variable* variable, bool generic,
               int width);
+  // Where the results go that a program throws away.
+  Ref sink(int width);
 
  private:
   Ref allocate(int width);
@@ -58,6 +60,7 @@ class Values {
   std::vector<Ref> registers_;
   std::map<std::pair<uint64_t, int>, Ref> literals_;
   std::map<std::pair<std::string, int>, Ref> specials_;
+  std::map<int, Ref> sinks_;
 };
 
 class Decoder {
@@ -72,7 +75,8 @@ class Decoder {
   const ptx::Operand& operand(std::size_t index) const;  // a Fault if it is missing
   void expect_count(std::size_t least, std::size_t most) const;
 
-  // A register to write; "_" gives an absent Ref. `bits` 0 takes any width.
+  // A register to write; `bits` 0 takes any width. "_" gives a register that nobody reads, or an
+  // absent Ref if any width would do.
   Ref destination(const ptx::Operand& operand, int bits) const;
   // The predicate q of a destination "d|q"; absent if there is none.
   Ref second_destination(const ptx::Operand& operand) const;

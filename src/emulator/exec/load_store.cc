@@ -144,6 +144,9 @@ void decode_store(Decoder& decoder) {
   bool from_register = one.kind == ptx::Operand::kRegister;
   if (from_register) {
     decoder.destinations(values, 0);
+    for (uint32_t i = 0; i < decoder.op.count; ++i) {
+      if (!decoder.refs()[decoder.op.first + i].present()) decoder.fail("a value is missing");
+    }
   } else {
     decoder.sources(values, access.type);
   }

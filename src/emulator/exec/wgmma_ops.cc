@@ -100,8 +100,8 @@ std::vector<Ref> take_registers(Decoder& decoder, const ptx::Operand& operand) {
   if (operand.elements.size() * 4 > kMostRegisters) decoder.fail("it has too many registers");
   std::vector<Ref> result;
   for (const ptx::Operand& element : operand.elements) {
+    if (element.kind == ptx::Operand::kNone) decoder.fail("a register is missing");
     result.push_back(decoder.destination(element, 32));
-    if (!result.back().present()) decoder.fail("a register is missing");
   }
   return result;
 }
