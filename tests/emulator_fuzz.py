@@ -53,10 +53,12 @@ extern "C" __global__ void __launch_bounds__(128) kernel(float* a, unsigned* b, 
 
 #: What mutations put in: tokens that PTX has in many places, and numbers at their limits.
 PIECES = (
-    "{ } [ ] ( ) , ; : | @ @! %r1 %rd1 %f1 %fd1 %p1 %h1 %rs1 %tid.x _ 0 1 -1 31 32 0x7fffffff "
-    "0xffffffff 0x8000000000000000 4294967296 99999999999999999999 .b32 .u64 .f64 .pred .shared "
-    ".global .v4 .sync .aligned // /* */ \""
-).split()
+    *("{", "}", "[", "]", "(", ")", ",", ";", ":", "|", "@", "@!", "//", "/*", "*/", '"', "_"),
+    *("%r1", "%rd1", "%f1", "%fd1", "%p1", "%h1", "%rs1", "%tid.x"),
+    *("0", "1", "-1", "31", "32", "0x7fffffff", "0xffffffff", "0x8000000000000000"),
+    *("4294967296", "99999999999999999999"),
+    *(".b32", ".u64", ".f64", ".pred", ".shared", ".global", ".v4", ".sync", ".aligned"),
+)
 
 
 def ptx_of(source: str) -> str:
