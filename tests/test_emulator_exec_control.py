@@ -207,6 +207,7 @@ mov.u32 %r2, full;
 setp.eq.u32 %q0, %t, 0;
 @!%q0 bra READY;
 mbarrier.init.shared::cta.b64 [%r2], 1;
+fence.mbarrier_init.release.cluster;
 READY:
 bar.sync 0;
 @!%q0 bra WAIT;

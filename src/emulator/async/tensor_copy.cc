@@ -101,6 +101,15 @@ void for_each_chunk(const TensorMap& map, const SharedMemory& shared, const Row&
 
 }  // namespace
 
+void tensor_rows(const TensorMap& map, const int32_t* coordinates,
+                 const std::function<void(const TensorRow&)>& visit) {
+  for_each_row(map, coordinates, 0, [&](const Row& row) {
+    if (row.begin != row.end) {
+      visit({row.shared + row.begin, row.end - row.begin, row.address});
+    }
+  });
+}
+
 void tensor_load(const TensorMap& map, const int32_t* coordinates, const GlobalMemory& global,
                  const SharedMemory& shared, uint32_t offset) {
   check_offset(map, shared, offset);

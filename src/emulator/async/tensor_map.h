@@ -5,6 +5,7 @@
 #define WARPLOOM_EMULATOR_ASYNC_TENSOR_MAP_H_
 
 #include <cstdint>
+#include <functional>
 #include <string>
 
 #include "emulator/async/bulk_copy.h"
@@ -44,6 +45,17 @@ const TensorMap& tensor_map_at(const void* bytes);
 
 // Bytes of the box, whether in bounds or not: what a load adds to complete-tx.
 uint32_t tensor_map_box_bytes(const TensorMap& map);
+
+// The part of one row of a box that lies in the tensor.
+struct TensorRow {
+  uint32_t shared;   // its first byte in the box, before the swizzle
+  uint32_t bytes;
+  uint64_t address;  // in global memory
+};
+
+// Calls visit for every row of the box at `coordinates` that is not out of bounds.
+void tensor_rows(const TensorMap& map, const int32_t* coordinates,
+                 const std::function<void(const TensorRow&)>& visit);
 
 // Moves the box at `coordinates` (`rank` of them, dimension 0 first, any sign) to shared memory;
 // for a multicast, once per CTA. The offset is a multiple of 128.

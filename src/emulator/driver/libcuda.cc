@@ -201,3 +201,11 @@ WARPLOOM_CUDA_API void warploom_emulator_set_instruction_limit(uint64_t limit) {
 WARPLOOM_CUDA_API uint64_t warploom_emulator_instructions() {
   return Session::instance().instructions();
 }
+
+WARPLOOM_CUDA_API void warploom_emulator_set_checks(int on) {
+  Session::instance().set_checks(on != 0);
+}
+
+WARPLOOM_CUDA_API const char* warploom_emulator_reports() { return Session::instance().reports(); }
+
+WARPLOOM_CUDA_API void warploom_emulator_clear_reports() { Session::instance().clear_reports(); }

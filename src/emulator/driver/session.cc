@@ -6,6 +6,7 @@
 #include <exception>
 #include <utility>
 
+#include "emulator/check/launch_checks.h"
 #include "emulator/exec/grid.h"
 #include "emulator/ptx/parser.h"
 
@@ -56,7 +57,8 @@ const Program* LoadedModule::find(const std::string& name) const {
 Session::Session()
     : seed_(number_from_environment("WARPLOOM_EMULATOR_SEED", 1)),
       instruction_limit_(
-          number_from_environment("WARPLOOM_EMULATOR_INSTRUCTIONS", kInstructionLimit)) {
+          number_from_environment("WARPLOOM_EMULATOR_INSTRUCTIONS", kInstructionLimit)),
+      checks_(number_from_environment("WARPLOOM_EMULATOR_CHECK", 0) != 0) {
   for (int i = 0; i < device_count(); ++i) {
     devices_.push_back(std::make_unique<DeviceState>());
     devices_.back()->device = find_device(i);
@@ -153,15 +155,42 @@ bool Session::launch(const KernelHandle& kernel, const LaunchRequest& request) {
                 request.grid,    request.block, cluster,
                 request.dynamic_shared, parameters, kernel.module->global_base(),
                 Random(seed_),   instruction_limit_};
-  bool good = true;
+  std::unique_ptr<LaunchChecks> checks;
+  if (checks_) checks = std::make_unique<LaunchChecks>();
+  launch.checks = checks.get();
+  std::string problem;
   try {
     run_grid(launch);
   } catch (const std::exception& error) {
-    error_ = std::string("warploom emulator: ") + error.what();
-    good = false;
+    problem = error.what();
   }
+  // What was found first is often the cause of what went wrong later.
+  if (checks != nullptr) problem = keep_reports(checks->reports, problem);
+  bool good = problem.empty();
+  if (!good) error_ = "warploom emulator: " + problem;
   instructions_ += instruction_limit_ - launch.instructions_left;
   return good;
+}
+
+std::string Session::keep_reports(const LaunchReports& launch, const std::string& problem) {
+  std::vector<Report> found = launch.distinct();
+  if (found.empty()) return problem;
+  std::string text = found.front().text;
+  if (found.size() > 1) text += format(" (and %zu other findings)", found.size() - 1);
+  if (!problem.empty()) text += "\nThe launch ended with: " + problem;
+  reports_.insert(reports_.end(), found.begin(), found.end());
+  return text;
+}
+
+const char* Session::reports() {
+  std::lock_guard<std::mutex> lock(mutex_);
+  reports_text_ = reports_json(reports_);
+  return reports_text_.c_str();
+}
+
+void Session::clear_reports() {
+  std::lock_guard<std::mutex> lock(mutex_);
+  reports_.clear();
 }
 
 void Session::set_error(const std::string& message) {

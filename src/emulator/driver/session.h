@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "emulator/check/report.h"
 #include "emulator/driver/device.h"
 #include "emulator/exec/cluster.h"
 #include "emulator/exec/memory.h"
@@ -85,6 +86,12 @@ class Session {
   void set_instruction_limit(uint64_t limit) { instruction_limit_ = limit; }
   uint64_t instructions() const { return instructions_; }  // of all launches
 
+  // Whether later launches are checked for races and misuse (check/checker.h).
+  void set_checks(bool on) { checks_ = on; }
+  // What the checks have found since the last clear, as a JSON list.
+  const char* reports();
+  void clear_reports();
+
  private:
   Session();
 
@@ -94,6 +101,8 @@ class Session {
   };
 
   DeviceState& current_state();
+  // Keeps what was found; returns the message of the launch, empty if all went well.
+  std::string keep_reports(const LaunchReports& launch, const std::string& problem);
 
   mutable std::mutex mutex_;
   std::vector<std::unique_ptr<DeviceState>> devices_;
@@ -103,6 +112,9 @@ class Session {
   uint64_t seed_ = 1;
   uint64_t instruction_limit_;
   uint64_t instructions_ = 0;
+  bool checks_;
+  std::vector<Report> reports_;
+  std::string reports_text_;
 };
 
 }  // namespace warploom::emulator

@@ -6,7 +6,9 @@
 #include <cstring>
 
 #include "emulator/async/bulk_copy.h"
+#include "emulator/check/checker.h"
 #include "emulator/exec/access.h"
+#include "emulator/exec/cluster.h"
 #include "emulator/exec/lanes.h"
 
 namespace warploom::emulator {
@@ -17,12 +19,16 @@ struct AtomicForm {
   Type type = Type::kNone;
   enum Kind : uint8_t { kReduce, kExchange, kCompare } kind = kReduce;
   Reduction reduction = Reduction::kNone;
+  Order order = Order::kRelaxed;
 };
 
 // Lanes take effect one after the other, in order.
 Step atomic(Warp& warp, const Op& op, uint32_t active) {
   const auto& form = *static_cast<const AtomicForm*>(op.form);
   auto bytes = static_cast<uint32_t>(type_bits(form.type)) / 8;
+  if (Checker* checker = warp.cluster().checker()) {
+    checker->generic(warp, op, active, form.space, bytes, Touch::kReadWrite, form.order);
+  }
   for_each_lane(active, [&](int lane) {
     uint8_t* memory = resolve(warp, form.space, lane, warp.address(op, lane), bytes, bytes);
     uint64_t old = 0;
@@ -41,14 +47,18 @@ Step atomic(Warp& warp, const Op& op, uint32_t active) {
   return Step::kNext;
 }
 
-void take_order(Decoder& decoder) {
-  decoder.modifiers.take_all({"relaxed", "acquire", "release", "acq_rel", "cta", "cluster", "gpu",
-                              "sys", "noftz"});
+// .relaxed if nothing is said (PTX ISA, "atom").
+Order take_order(Decoder& decoder) {
+  static constexpr Order kOrders[] = {Order::kRelaxed, Order::kAcquire, Order::kRelease,
+                                      Order::kAcquireRelease};
+  decoder.modifiers.take_all({"cta", "cluster", "gpu", "sys", "noftz"});
+  int index = decoder.modifiers.take_one({"relaxed", "acquire", "release", "acq_rel"});
+  return index < 0 ? Order::kRelaxed : kOrders[index];
 }
 
 AtomicForm take_form(Decoder& decoder) {
-  take_order(decoder);
   AtomicForm form;
+  form.order = take_order(decoder);
   form.space = take_space(decoder);
   int index = decoder.modifiers.take_one(
       {"add", "min", "max", "inc", "dec", "and", "or", "xor", "exch", "cas"});

@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "emulator/check/checker.h"
 #include "emulator/exec/lanes.h"
 
 namespace warploom::emulator {
@@ -16,17 +17,23 @@ struct Arrival {
 };
 
 // s[0]: number, s[1]: threads, if given.
-Arrival arrive(Warp& warp, const Op& op, uint32_t active) {
+Arrival arrive(Warp& warp, const Op& op, uint32_t active, bool waits) {
   int lane = __builtin_ctz(active);
   Cta& cta = warp.cta();
   uint32_t barrier = warp.lanes<uint32_t>(op.s[0])[lane];
   uint32_t threads = op.s[1].present() ? warp.lanes<uint32_t>(op.s[1])[lane] : 0;
   if (op.s[1].present() && threads == 0) fault("barrier %u is used with 0 threads", barrier);
-  return {barrier, cta.barriers().arrive(barrier, kLanes, threads, cta.alive_threads())};
+  Arrival arrival{barrier,
+                  cta.barriers().arrive(barrier, kLanes, threads, cta.alive_threads())};
+  if (Checker* checker = warp.cluster().checker()) {
+    checker->barrier_arrive(warp, barrier, waits);
+    if (arrival.complete) checker->barrier_complete(cta, barrier);
+  }
+  return arrival;
 }
 
 Step barrier_sync(Warp& warp, const Op& op, uint32_t active) {
-  Arrival arrival = arrive(warp, op, active);
+  Arrival arrival = arrive(warp, op, active, true);
   if (arrival.complete) {
     warp.cta().wake(Wait::kNamedBarrier, arrival.barrier);
     return Step::kNext;
@@ -36,7 +43,7 @@ Step barrier_sync(Warp& warp, const Op& op, uint32_t active) {
 }
 
 Step barrier_arrive(Warp& warp, const Op& op, uint32_t active) {
-  Arrival arrival = arrive(warp, op, active);
+  Arrival arrival = arrive(warp, op, active, false);
   if (arrival.complete) warp.cta().wake(Wait::kNamedBarrier, arrival.barrier);
   return Step::kNext;
 }
@@ -53,7 +60,7 @@ Step barrier_reduce(Warp& warp, const Op& op, uint32_t active) {
     uint32_t votes = warp.predicate(op.s[2]) & active;
     barriers.contribute(barrier, threads, static_cast<uint32_t>(__builtin_popcount(votes)));
     warp.barrier_reduced = true;
-    Arrival arrival = arrive(warp, op, active);
+    Arrival arrival = arrive(warp, op, active, true);
     if (!arrival.complete) {
       warp.park({Wait::kNamedBarrier, barrier});
       return Step::kRetry;
@@ -73,9 +80,11 @@ Step barrier_reduce(Warp& warp, const Op& op, uint32_t active) {
 
 Step nothing(Warp&, const Op&, uint32_t) { return Step::kNext; }
 
-Step cluster_arrive(Warp& warp, const Op&, uint32_t active) {
+// op.flag: whether the arrival is relaxed.
+Step cluster_arrive(Warp& warp, const Op& op, uint32_t active) {
   if (warp.cluster_arrived & active) fault("a thread arrives twice at the cluster barrier");
   warp.cluster_arrived |= active;
+  if (Checker* checker = warp.cluster().checker()) checker->cluster_arrive(warp, op.flag != 0);
   uint64_t phase = warp.cluster().barrier_phase();
   for_each_lane(active,
                 [&](int lane) { warp.cluster_phase[static_cast<std::size_t>(lane)] = phase; });
@@ -85,13 +94,17 @@ Step cluster_arrive(Warp& warp, const Op&, uint32_t active) {
 
 Step cluster_wait(Warp& warp, const Op&, uint32_t active) {
   uint64_t arrived = warp.cluster_phase[static_cast<std::size_t>(__builtin_ctz(active))];
-  if (warp.cluster().barrier_phase() != arrived) return Step::kNext;
+  if (warp.cluster().barrier_phase() != arrived) {
+    if (Checker* checker = warp.cluster().checker()) checker->cluster_wait(warp);
+    return Step::kNext;
+  }
   warp.park({Wait::kClusterBarrier, 0});
   return Step::kRetry;
 }
 
 void decode_cluster_barrier(Decoder& decoder) {
-  decoder.modifiers.take_all({"release", "acquire", "relaxed", "aligned"});
+  decoder.op.flag = decoder.modifiers.take("relaxed") ? 1 : 0;
+  decoder.modifiers.take_all({"release", "acquire", "aligned"});
   int mode = decoder.modifiers.take_one({"arrive", "wait"});
   if (mode < 0) decoder.fail("it needs .arrive or .wait");
   decoder.op.flow = Flow::kSync;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "emulator/check/checker.h"
 #include "emulator/exec/deadlock.h"
 
 namespace warploom::emulator {
@@ -55,8 +56,13 @@ void Cta::wake(Wait::Kind kind, uint64_t key) {
 void Cta::on_exit(Warp& warp) {
   if (warp.alive() == 0) {
     uint32_t completed = barriers_.completed_by_exit(alive_threads());
-    if (completed != NamedBarriers::kCount) wake(Wait::kNamedBarrier, completed);
+    if (completed != NamedBarriers::kCount) {
+      if (Checker* checker = cluster_->checker()) checker->barrier_complete(*this, completed);
+      wake(Wait::kNamedBarrier, completed);
+    }
   }
+  Checker* checker = cluster_->checker();
+  if (checker != nullptr && warp.alive() == 0) checker->exit(warp);
   cluster_->check_barrier();
 }
 
@@ -68,7 +74,10 @@ Cluster::Cluster(Launch& launch, const Dim3& id) : launch_(&launch), id_(id) {
     ctas_.push_back(std::make_unique<Cta>(*this, rank, cta));
     for (const auto& warp : ctas_.back()->warps()) warps_.push_back(warp.get());
   }
+  if (launch.checks != nullptr) checker_ = std::make_unique<Checker>(*this, *launch.checks);
 }
+
+Cluster::~Cluster() = default;
 
 Cta& Cluster::cta(uint32_t rank) const {
   if (rank >= ctas_.size()) {
@@ -85,6 +94,7 @@ void Cluster::check_barrier() {
   }
   if (!any || warps_.empty()) return;
   ++barrier_phase_;
+  if (checker_ != nullptr) checker_->cluster_complete();
   for (Warp* warp : warps_) {
     warp->cluster_arrived = 0;
     warp->wake(Wait::kClusterBarrier, 0);

@@ -24,6 +24,9 @@ using Dim3 = std::array<uint32_t, 3>;
 
 constexpr uint32_t volume(const Dim3& dim) { return dim[0] * dim[1] * dim[2]; }
 
+class Checker;
+struct LaunchChecks;
+
 // What is equal for all CTAs of a launch.
 struct Launch {
   const Program& program;
@@ -37,6 +40,7 @@ struct Launch {
   uint64_t global_base;          // address of the module's variables
   Random random;
   uint64_t instructions_left;    // of warps, until the launch is given up
+  LaunchChecks* checks = nullptr;  // nullptr: nothing is checked
 
   uint32_t shared_bytes() const;   // of a CTA, with the reserved ones
   uint32_t dynamic_offset() const; // where dynamic shared memory begins
@@ -74,12 +78,14 @@ class Cta {
 class Cluster {
  public:
   Cluster(Launch& launch, const Dim3& id);
+  ~Cluster();
 
   Launch& launch() const { return *launch_; }
   const Dim3& id() const { return id_; }
   uint32_t size() const { return static_cast<uint32_t>(ctas_.size()); }
   Cta& cta(uint32_t rank) const;  // a Fault if there is none
   CompletionQueue& completions() { return completions_; }
+  Checker* checker() const { return checker_.get(); }  // nullptr if checks are off
 
   // Shared memory at an address of shared::cluster.
   uint8_t* shared_at(uint32_t address, uint32_t count) const {
@@ -105,6 +111,7 @@ class Cluster {
   std::vector<std::unique_ptr<Cta>> ctas_;
   std::vector<Warp*> warps_;
   CompletionQueue completions_;
+  std::unique_ptr<Checker> checker_;
   uint64_t barrier_phase_ = 0;
 };
 

@@ -1,5 +1,7 @@
 // Control flow, and instructions that need no action here.
 
+#include "emulator/check/checker.h"
+#include "emulator/exec/cluster.h"
 #include "emulator/exec/lanes.h"
 
 #include <cstdint>
@@ -43,14 +45,28 @@ void decode_nanosleep(Decoder& decoder) {
   decoder.op.run = yield;
 }
 
-// Memory is sequentially consistent here, asynchronous operations included.
+// Memory is sequentially consistent here, asynchronous operations included: fences matter to the
+// checker only.
+template <void (Checker::*kFence)(Warp&)>
+Step fence(Warp& warp, const Op&, uint32_t) {
+  if (Checker* checker = warp.cluster().checker()) (checker->*kFence)(warp);
+  return Step::kNext;
+}
+
 void decode_fence(Decoder& decoder) {
-  decoder.modifiers.take_all({"proxy", "async", "async::generic", "alias", "tensormap::generic",
-                              "mbarrier_init", "release", "acquire", "acq_rel", "sc", "cta",
-                              "cluster", "gpu", "sys", "gl", "global", "shared::cta",
-                              "shared::cluster", "sync_restrict::shared::cta",
-                              "sync_restrict::shared::cluster"});
-  decoder.op.run = nothing;
+  Modifiers& modifiers = decoder.modifiers;
+  modifiers.take_all({"release", "acquire", "acq_rel", "sc", "cta", "cluster", "gpu", "sys", "gl",
+                      "sync_restrict::shared::cta", "sync_restrict::shared::cluster"});
+  if (modifiers.take("mbarrier_init")) {
+    decoder.op.run = fence<&Checker::fence_inits>;
+  } else if (modifiers.take("proxy")) {
+    // The one with a release or acquire side orders tensor maps; so does memory here.
+    modifiers.take_all({"async", "async::generic", "alias", "tensormap::generic", "global",
+                        "shared::cta", "shared::cluster"});
+    decoder.op.run = fence<&Checker::fence_proxy>;
+  } else {
+    decoder.op.run = fence<&Checker::fence_memory>;
+  }
 }
 
 // Registers are not counted: every warp has as many as it names.

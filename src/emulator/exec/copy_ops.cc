@@ -1,5 +1,6 @@
 // cp.async, cp.async.bulk and cp.async.bulk.tensor: issue; the data moves when they complete.
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -10,9 +11,11 @@
 #include "emulator/async/bulk_copy.h"
 #include "emulator/async/mbarrier.h"
 #include "emulator/async/tensor_map.h"
+#include "emulator/check/checker.h"
 #include "emulator/exec/access.h"
 #include "emulator/exec/cluster.h"
 #include "emulator/exec/lanes.h"
+#include "emulator/matrix/swizzle.h"
 
 namespace warploom::emulator {
 namespace {
@@ -40,9 +43,21 @@ struct CopyForm {
 
 const CopyForm& form_of(const Op& op) { return *static_cast<const CopyForm*>(op.form); }
 
-void complete_bytes(Cluster& cluster, uint32_t mbarrier, uint32_t bytes) {
-  cluster.update_mbarrier(mbarrier,
-                          [bytes](uint64_t state) { return mbarrier_complete_tx(state, bytes); });
+// `ticket` is that of the copy; nullptr if nothing is checked.
+void complete_bytes(Cluster& cluster, uint32_t mbarrier, uint32_t bytes, const TicketPtr& ticket) {
+  uint64_t before = cluster.update_mbarrier(
+      mbarrier, [bytes](uint64_t state) { return mbarrier_complete_tx(state, bytes); });
+  if (ticket == nullptr) return;
+  uint64_t after;
+  std::memcpy(&after, cluster.shared_at(mbarrier, 8), sizeof(after));
+  cluster.checker()->mbarrier_signal(*ticket, mbarrier, before, after);
+}
+
+TicketPtr issue(Warp& warp, const Op& op, int lane, bool to_mbarrier) {
+  Checker* checker = warp.cluster().checker();
+  if (checker == nullptr) return nullptr;
+  return to_mbarrier ? checker->issue(warp, op, lane)
+                     : checker->issue_in_bulk_group(warp, op, lane);
 }
 
 // Calls issue(destination, mbarrier) for every CTA that a load goes to: the same offsets in each.
@@ -72,6 +87,22 @@ void check_bulk_alignment(uint64_t destination, uint64_t source, uint32_t bytes)
   }
 }
 
+void note_bulk(Cluster& cluster, const CopyForm& form, const Ticket& ticket, uint64_t to,
+               uint64_t from, uint32_t bytes) {
+  Checker& checker = *cluster.checker();
+  if (form.from_shared) {
+    checker.async_shared(ticket, static_cast<uint32_t>(from), bytes, Touch::kRead);
+  } else {
+    checker.async_global(ticket, from, bytes, Touch::kRead);
+  }
+  Touch touch = form.reduction == Reduction::kNone ? Touch::kWrite : Touch::kReadWrite;
+  if (form.to_shared) {
+    checker.async_shared(ticket, static_cast<uint32_t>(to), bytes, touch);
+  } else {
+    checker.async_global(ticket, to, bytes, touch);
+  }
+}
+
 Step bulk_copy(Warp& warp, const Op& op, uint32_t active) {
   const CopyForm& form = form_of(op);
   Cluster& cluster = warp.cluster();
@@ -81,26 +112,30 @@ Step bulk_copy(Warp& warp, const Op& op, uint32_t active) {
     uint64_t destination = warp.address(form.destination, lane);
     check_bulk_alignment(destination, source, bytes);
     const GlobalMemory& global = cluster.launch().memory;
-    auto move = [&form, &cluster, &global, source, bytes](uint64_t to) {
+    bool to_mbarrier = form.mbarrier.base.present();
+    TicketPtr ticket = issue(warp, op, lane, to_mbarrier);
+    auto move = [&form, &cluster, &global, source, bytes, ticket](uint64_t to) {
       const uint8_t* from = form.from_shared
                                 ? cluster.shared_at(static_cast<uint32_t>(source), bytes)
                                 : global.at(source, bytes);
       uint8_t* into = form.to_shared ? cluster.shared_at(static_cast<uint32_t>(to), bytes)
                                      : global.at(to, bytes);
+      if (ticket != nullptr) note_bulk(cluster, form, *ticket, to, source, bytes);
       if (form.reduction == Reduction::kNone) {
         std::memcpy(into, from, bytes);
       } else {
         bulk_reduce(form.type, form.reduction, into, from, bytes);
       }
     };
-    if (!form.mbarrier.base.present()) {
+    if (!to_mbarrier) {
       cluster.completions().add_to_group(warp, lane, op, [=] { move(destination); });
       return;
     }
     for_each_target(warp, form, lane, [&](uint32_t target, uint32_t mbarrier) {
       cluster.completions().add(op, [=, &cluster] {
+        if (ticket != nullptr) cluster.checker()->complete_on(*ticket, mbarrier);
         move(target);
-        complete_bytes(cluster, mbarrier, bytes);
+        complete_bytes(cluster, mbarrier, bytes, ticket);
       });
     });
   });
@@ -129,17 +164,47 @@ TensorMap map_of(Warp& warp, const CopyForm& form, const Address& address, int l
   return map;
 }
 
+// A load fills all of its box in shared memory.
+void note_load(Checker& checker, const Ticket& ticket, const TensorMap& map,
+               const Coordinates& coordinates, uint32_t target) {
+  tensor_rows(map, coordinates.data(), [&](const TensorRow& row) {
+    checker.async_global(ticket, row.address, row.bytes, Touch::kRead);
+  });
+  checker.async_shared(ticket, target, tensor_map_box_bytes(map), Touch::kWrite);
+}
+
+// A store reads only what lies in the tensor.
+void note_store(Checker& checker, const Ticket& ticket, const TensorMap& map,
+                const Coordinates& coordinates, uint32_t source, Reduction reduction) {
+  Touch touch = reduction == Reduction::kNone ? Touch::kWrite : Touch::kReadWrite;
+  tensor_rows(map, coordinates.data(), [&](const TensorRow& row) {
+    checker.async_global(ticket, row.address, row.bytes, touch);
+    for (uint32_t i = 0; i < row.bytes;) {
+      uint32_t chunk = std::min(16 - (row.shared + i) % 16, row.bytes - i);
+      uint32_t place = swizzle(shared_offset(source) + row.shared + i, map.swizzle_row_bytes);
+      checker.async_shared(ticket, shared_address(shared_rank(source), place), chunk,
+                           Touch::kRead);
+      i += chunk;
+    }
+  });
+}
+
 Step tensor_to_shared(Warp& warp, const Op& op, uint32_t active) {
   const CopyForm& form = form_of(op);
   Cluster& cluster = warp.cluster();
   for_each_lane(active, [&](int lane) {
     TensorMap map = map_of(warp, form, form.source, lane);
     Coordinates coordinates = coordinates_of(warp, form, lane);
+    TicketPtr ticket = issue(warp, op, lane, true);
     for_each_target(warp, form, lane, [&](uint32_t target, uint32_t mbarrier) {
       cluster.completions().add(op, [=, &cluster] {
+        if (ticket != nullptr) {
+          cluster.checker()->complete_on(*ticket, mbarrier);
+          note_load(*cluster.checker(), *ticket, map, coordinates, target);
+        }
         tensor_load(map, coordinates.data(), cluster.launch().memory,
                     cluster.cta(shared_rank(target)).shared(), shared_offset(target));
-        complete_bytes(cluster, mbarrier, tensor_map_box_bytes(map));
+        complete_bytes(cluster, mbarrier, tensor_map_box_bytes(map), ticket);
       });
     });
   });
@@ -154,7 +219,11 @@ Step tensor_to_global(Warp& warp, const Op& op, uint32_t active) {
     Coordinates coordinates = coordinates_of(warp, form, lane);
     auto source = static_cast<uint32_t>(warp.address(form.source, lane));
     Reduction reduction = form.reduction;
+    TicketPtr ticket = issue(warp, op, lane, false);
     cluster.completions().add_to_group(warp, lane, op, [=, &cluster] {
+      if (ticket != nullptr) {
+        note_store(*cluster.checker(), *ticket, map, coordinates, source, reduction);
+      }
       tensor_store(map, coordinates.data(), cluster.launch().memory,
                    cluster.cta(shared_rank(source)).shared(), shared_offset(source), reduction);
     });
@@ -165,14 +234,37 @@ Step tensor_to_global(Warp& warp, const Op& op, uint32_t active) {
 // op.flag: 1 for the groups of cp.async.
 int group_key(const Op& op, int lane) { return lane + (op.flag != 0 ? kCpAsyncGroups : 0); }
 
+void note_commit(Checker& checker, Warp& warp, const Op& op, uint32_t active) {
+  if (op.flag != 0) {
+    checker.commit_copy_async(warp);
+  } else {
+    for_each_lane(active, [&](int lane) { checker.commit_bulk_group(warp, lane); });
+  }
+}
+
+// s[0], op.count: as wait_group has them.
+void note_wait(Checker& checker, Warp& warp, const Op& op, uint32_t active) {
+  if (op.flag == 0) {
+    for_each_lane(active, [&](int lane) {
+      checker.wait_bulk_group(warp, lane, warp.lanes<uint32_t>(op.s[0])[lane], op.count != 0);
+    });
+  } else if (op.s[0].present()) {
+    checker.wait_copy_async(warp, warp.lanes<uint32_t>(op.s[0])[__builtin_ctz(active)]);
+  } else {
+    checker.wait_copy_async_all(warp);
+  }
+}
+
 Step commit_group(Warp& warp, const Op& op, uint32_t active) {
   for_each_lane(active, [&](int lane) {
     warp.cluster().completions().commit_group(warp, group_key(op, lane));
   });
+  if (Checker* checker = warp.cluster().checker()) note_commit(*checker, warp, op, active);
   return Step::kNext;
 }
 
 // s[0]: how many groups may be pending; absent for wait_all, which takes uncommitted ones too.
+// op.count: 1 if only the reads of the groups have to be done.
 Step wait_group(Warp& warp, const Op& op, uint32_t active) {
   CompletionQueue& queue = warp.cluster().completions();
   int waits = -1;
@@ -184,7 +276,10 @@ Step wait_group(Warp& warp, const Op& op, uint32_t active) {
       waits = key;
     }
   });
-  if (waits < 0) return Step::kNext;
+  if (waits < 0) {
+    if (Checker* checker = warp.cluster().checker()) note_wait(*checker, warp, op, active);
+    return Step::kNext;
+  }
   warp.park({Wait::kBulkGroup, static_cast<uint64_t>(waits)});
   return Step::kRetry;
 }
@@ -206,7 +301,15 @@ Step copy_async(Warp& warp, const Op& op, uint32_t active) {
         available == 0 ? nullptr
                        : resolve(warp, Space::kGlobal, lane, warp.address(form.source, lane),
                                  available, bytes);
+    Checker* checker = warp.cluster().checker();
+    TicketPtr ticket = checker != nullptr ? checker->issue_copy_async(warp, op, lane) : nullptr;
+    uint64_t source = warp.address(form.source, lane);
+    auto target = static_cast<uint32_t>(warp.address(form.destination, lane));
     warp.cluster().completions().add_to_group(warp, lane + kCpAsyncGroups, op, [=] {
+      if (ticket != nullptr) {
+        checker->async_global(*ticket, source, available, Touch::kRead);
+        checker->async_shared(*ticket, target, bytes, Touch::kWrite);
+      }
       if (available != 0) std::memcpy(to, from, available);
       std::memset(to + available, 0, bytes - available);
     });
@@ -221,8 +324,14 @@ Step copy_async_arrive(Warp& warp, const Op& op, uint32_t active) {
     warp.cluster().completions().complete_groups(warp, lane + kCpAsyncGroups);
     if (op.flag == 0) return;
     auto address = static_cast<uint32_t>(warp.address(op, lane));
-    warp.cluster().update_mbarrier(address,
-                                   [](uint64_t state) { return mbarrier_arrive(state, 1); });
+    Checker* checker = warp.cluster().checker();
+    TicketPtr ticket = checker != nullptr ? checker->copy_async_done(warp, op, lane) : nullptr;
+    uint64_t before = warp.cluster().update_mbarrier(
+        address, [](uint64_t state) { return mbarrier_arrive(state, 1); });
+    if (ticket == nullptr) return;
+    uint64_t after;
+    std::memcpy(&after, warp.cluster().shared_at(address, 8), sizeof(after));
+    checker->mbarrier_signal(*ticket, address, before, after);
   });
   return Step::kNext;
 }
@@ -237,7 +346,7 @@ void decode_group(Decoder& decoder, bool cp_async) {
   } else if (decoder.modifiers.take("wait_all")) {
     decoder.op.run = wait_group;
   } else if (decoder.modifiers.take("wait_group")) {
-    decoder.modifiers.take("read");
+    decoder.op.count = decoder.modifiers.take("read") ? 1 : 0;
     decoder.expect_count(1, 1);
     decoder.op.s[0] = decoder.source(decoder.operand(0), Type::kU32);
     decoder.op.run = wait_group;

@@ -8,6 +8,8 @@
 #include <cstdint>
 #include <cstring>
 
+#include "emulator/check/checker.h"
+#include "emulator/exec/cluster.h"
 #include "emulator/exec/lanes.h"
 
 namespace warploom::emulator {
@@ -18,13 +20,22 @@ using ptx::Space;
 struct AccessForm {
   Space space = Space::kGeneric;
   uint32_t bytes = 0;  // of one lane
+  Order order = Order::kWeak;
 };
+
+void note(Warp& warp, const Op& op, uint32_t active, Touch touch) {
+  Checker* checker = warp.cluster().checker();
+  if (checker == nullptr) return;
+  const auto& form = *static_cast<const AccessForm*>(op.form);
+  checker->generic(warp, op, active, form.space, form.bytes, touch, form.order);
+}
 
 // T is the type in memory, S the storage of the registers, which may be wider.
 template <class T, class S>
 Step load(Warp& warp, const Op& op, uint32_t active) {
   const auto& form = *static_cast<const AccessForm*>(op.form);
   const Ref* refs = warp.program().refs.data() + op.first;
+  note(warp, op, active, Touch::kRead);
   for_each_lane(active, [&](int lane) {
     const uint8_t* from =
         resolve(warp, form.space, lane, warp.address(op, lane), form.bytes, form.bytes);
@@ -41,6 +52,7 @@ template <class T, class S>
 Step store(Warp& warp, const Op& op, uint32_t active) {
   const auto& form = *static_cast<const AccessForm*>(op.form);
   const Ref* refs = warp.program().refs.data() + op.first;
+  note(warp, op, active, Touch::kWrite);
   for_each_lane(active, [&](int lane) {
     uint8_t* to = resolve(warp, form.space, lane, warp.address(op, lane), form.bytes, form.bytes);
     for (uint32_t i = 0; i < op.count; ++i) {
@@ -51,11 +63,19 @@ Step store(Warp& warp, const Op& op, uint32_t active) {
   return Step::kNext;
 }
 
-// Modifiers of memory order, scope and caching.
+Order take_order(Decoder& decoder) {
+  static constexpr Order kOrders[] = {Order::kWeak,    Order::kRelaxed, Order::kAcquire,
+                                      Order::kRelease, Order::kRelaxed};
+  bool mmio = decoder.modifiers.take("mmio");
+  int index =
+      decoder.modifiers.take_one({"weak", "relaxed", "acquire", "release", "volatile"});
+  return index >= 0 ? kOrders[index] : mmio ? Order::kRelaxed : Order::kWeak;
+}
+
+// Modifiers of scope and caching.
 void take_hints(Decoder& decoder) {
   decoder.modifiers.take_all(
-      {"weak", "relaxed", "acquire", "release", "volatile", "mmio", "cta", "cluster", "gpu", "sys",
-       "ca", "cg", "cs", "lu", "cv", "wb", "wt", "nc", "L1::evict_normal", "L1::evict_unchanged",
+      {"cta", "cluster", "gpu", "sys", "ca", "cg", "cs", "lu", "cv", "wb", "wt", "nc", "L1::evict_normal", "L1::evict_unchanged",
        "L1::evict_first", "L1::evict_last", "L1::no_allocate", "L2::evict_first",
        "L2::evict_last", "L2::evict_normal", "L2::64B", "L2::128B", "L2::256B", "unified"});
 }
@@ -69,6 +89,7 @@ struct Access {
 
 Access take_access(Decoder& decoder) {
   Access access;
+  access.form.order = take_order(decoder);
   take_hints(decoder);
   access.cache_policy = decoder.modifiers.take("L2::cache_hint");
   access.form.space = take_space(decoder);

@@ -6,6 +6,7 @@
 #include <cstdio>
 #include <string>
 
+#include "emulator/check/checker.h"
 #include "emulator/exec/access.h"
 #include "emulator/exec/cluster.h"
 #include "emulator/exec/lanes.h"
@@ -42,8 +43,22 @@ std::array<uint32_t, kLanes> row_offsets(const Warp& warp, const Op& op) {
   return offsets;
 }
 
+// Every matrix has eight rows of 16 bytes, at the addresses of eight lanes.
+void note(Warp& warp, const Op& op, Touch touch) {
+  Checker* checker = warp.cluster().checker();
+  if (checker == nullptr) return;
+  const auto& form = *static_cast<const MatrixForm*>(op.form);
+  uint32_t lanes = form.count == 4 ? kAllLanes : (1u << 8 * form.count) - 1;
+  for (uint32_t left = lanes; left != 0; left &= left - 1) {
+    int lane = __builtin_ctz(left);
+    uint64_t address = warp.address(op, lane) & 0xffffffffu;
+    checker->generic_lane(warp, op, lane, ptx::Space::kShared, address, 16, touch);
+  }
+}
+
 Step load_matrix(Warp& warp, const Op& op, uint32_t active) {
   require_whole_warp(warp, active);
+  note(warp, op, Touch::kRead);
   Registers d = registers_at(warp, op.first, op.count);
   ldmatrix(*static_cast<const MatrixForm*>(op.form), row_offsets(warp, op).data(), d.data(),
            warp.cta().shared());
@@ -52,6 +67,7 @@ Step load_matrix(Warp& warp, const Op& op, uint32_t active) {
 
 Step store_matrix(Warp& warp, const Op& op, uint32_t active) {
   require_whole_warp(warp, active);
+  note(warp, op, Touch::kWrite);
   Registers a = registers_at(warp, op.first, op.count);
   stmatrix(*static_cast<const MatrixForm*>(op.form), row_offsets(warp, op).data(), a.data(),
            warp.cta().shared());

@@ -7,6 +7,7 @@
 #include <cstring>
 #include <string>
 
+#include "emulator/check/checker.h"
 #include "emulator/exec/access.h"
 #include "emulator/exec/cluster.h"
 #include "emulator/exec/lanes.h"
@@ -19,6 +20,7 @@ struct MbarrierForm {
   bool expect = false;    // arrive.expect_tx: s[0] is a number of bytes
   bool parity = false;    // the wait compares the parity of the phase
   bool suspends = false;  // try_wait
+  bool relaxed = false;
 };
 
 const MbarrierForm& form_of(const Op& op) { return *static_cast<const MbarrierForm*>(op.form); }
@@ -31,6 +33,14 @@ uint32_t argument(const Warp& warp, const Op& op, int lane, uint32_t missing) {
   return op.s[0].present() ? warp.lanes<uint32_t>(op.s[0])[lane] : missing;
 }
 
+void note_arrival(Warp& warp, const Op& op, int lane, uint32_t address, uint64_t before) {
+  Checker* checker = warp.cluster().checker();
+  if (checker == nullptr) return;
+  uint64_t after;
+  std::memcpy(&after, warp.cluster().shared_at(address, 8), sizeof(after));
+  checker->mbarrier_arrive(warp, op, lane, address, before, after, form_of(op).relaxed);
+}
+
 using Transition = uint64_t (*)(uint64_t state, uint32_t argument);
 
 // Changes the state once for every active lane; the destination gets the state before.
@@ -39,20 +49,56 @@ Step change(Warp& warp, const Op& op, uint32_t active) {
   for_each_lane(active, [&](int lane) {
     uint32_t value = argument(warp, op, lane, 1);
     bool expect = form_of(op).expect;
-    uint64_t before =
-        warp.cluster().update_mbarrier(address_of(warp, op, lane), [&](uint64_t state) {
-          return expect ? kTransition(mbarrier_expect_tx(state, value), 1)
-                        : kTransition(state, value);
-        });
+    uint32_t address = address_of(warp, op, lane);
+    uint64_t before = warp.cluster().update_mbarrier(address, [&](uint64_t state) {
+      return expect ? kTransition(mbarrier_expect_tx(state, value), 1) : kTransition(state, value);
+    });
+    note_arrival(warp, op, lane, address, before);
     if (op.d.present()) warp.set_value(op.d, lane, before);
   });
   return Step::kNext;
 }
 
 // An address that has held an mbarrier may hold another one: what is there does not count.
-uint64_t initialize(uint64_t, uint32_t count) { return mbarrier_init(count); }
+Step initialize(Warp& warp, const Op& op, uint32_t active) {
+  for_each_lane(active, [&](int lane) {
+    uint32_t address = address_of(warp, op, lane);
+    uint32_t count = argument(warp, op, lane, 1);
+    warp.cluster().update_mbarrier(address, [&](uint64_t) { return mbarrier_init(count); });
+    if (Checker* checker = warp.cluster().checker()) {
+      checker->mbarrier_init(warp, op, lane, address);
+    }
+  });
+  return Step::kNext;
+}
 
-uint64_t invalidate(uint64_t state, uint32_t) { return mbarrier_inval(state); }
+Step invalidate(Warp& warp, const Op& op, uint32_t active) {
+  for_each_lane(active, [&](int lane) {
+    uint32_t address = address_of(warp, op, lane);
+    warp.cluster().update_mbarrier(address, mbarrier_inval);
+    if (Checker* checker = warp.cluster().checker()) {
+      checker->mbarrier_inval(warp, op, lane, address);
+    }
+  });
+  return Step::kNext;
+}
+
+// Lanes that wait for one barrier with one result are one event.
+void note_wait(Warp& warp, const Op& op, uint32_t active, uint32_t done) {
+  Checker* checker = warp.cluster().checker();
+  if (checker == nullptr) return;
+  uint32_t address = 0;
+  bool result = false;
+  for (uint32_t left = active; left != 0; left &= left - 1) {
+    int lane = __builtin_ctz(left);
+    uint32_t next = address_of(warp, op, lane);
+    bool next_result = (done >> lane & 1) != 0;
+    if (left != active && next == address && next_result == result) continue;
+    address = next;
+    result = next_result;
+    checker->mbarrier_wait(warp, op, lane, address, result, form_of(op).relaxed);
+  }
+}
 
 Step wait(Warp& warp, const Op& op, uint32_t active) {
   const MbarrierForm& form = form_of(op);
@@ -66,6 +112,7 @@ Step wait(Warp& warp, const Op& op, uint32_t active) {
                         : mbarrier_phase_done_token(state, warp.lanes<uint64_t>(op.s[0])[lane]);
     done |= static_cast<uint32_t>(complete) << lane;
   });
+  note_wait(warp, op, active, done);
   if (done == 0 && form.suspends) {
     // All lanes of one instruction wait at one barrier, but for programs that nobody writes.
     uint32_t address = address_of(warp, op, __builtin_ctz(active));
@@ -90,8 +137,9 @@ Step pending_count(Warp& warp, const Op& op, uint32_t active) {
   return Step::kNext;
 }
 
-void take_order(Decoder& decoder) {
-  decoder.modifiers.take_all({"release", "acquire", "relaxed", "cta", "cluster", "b64"});
+void take_order(Decoder& decoder, MbarrierForm& form) {
+  form.relaxed = decoder.modifiers.take("relaxed");
+  decoder.modifiers.take_all({"release", "acquire", "cta", "cluster", "b64"});
 }
 
 // op [address], argument
@@ -137,12 +185,12 @@ void decode_mbarrier(Decoder& decoder) {
     decoder.op.run = pending_count;
     return;
   }
-  take_order(decoder);
+  take_order(decoder, form);
   form.space = take_space(decoder);
   if (kind == "init") {
-    decode_plain(decoder, change<initialize>, 2, 2);
+    decode_plain(decoder, initialize, 2, 2);
   } else if (kind == "inval") {
-    decode_plain(decoder, change<invalidate>, 1, 1);
+    decode_plain(decoder, invalidate, 1, 1);
   } else if (kind == "expect_tx") {
     decode_plain(decoder, change<mbarrier_expect_tx>, 2, 2);
   } else if (kind == "complete_tx") {

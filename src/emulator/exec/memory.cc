@@ -30,4 +30,11 @@ GlobalMemory::Range GlobalMemory::find(uint64_t address, uint64_t count) const {
   return range;
 }
 
+bool GlobalMemory::nearest(uint64_t address, Range& range) const {
+  auto next = allocations_.upper_bound(address);
+  if (next == allocations_.begin()) return false;
+  range = {std::prev(next)->first, std::prev(next)->second};
+  return true;
+}
+
 }  // namespace warploom::emulator

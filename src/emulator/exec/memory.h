@@ -63,6 +63,9 @@ class GlobalMemory {
   // allocation if there is none.
   Range find(uint64_t address, uint64_t count) const;
 
+  // The last allocation that begins at or below the address; false if there is none.
+  bool nearest(uint64_t address, Range& range) const;
+
   // The same as a pointer that can be read and written.
   uint8_t* at(uint64_t address, uint64_t count) const {
     find(address, count);

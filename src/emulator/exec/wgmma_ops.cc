@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "emulator/check/checker.h"
 #include "emulator/exec/cluster.h"
 #include "emulator/exec/lanes.h"
 #include "emulator/matrix/wgmma.h"
@@ -25,6 +26,15 @@ const WgmmaOp& form_of(const Op& op) { return *static_cast<const WgmmaOp*>(op.fo
 
 constexpr std::size_t kMostRegisters = 4 * 256;
 
+// The shared memory that the instruction reads.
+void note_operands(Checker& checker, Cta& cta, uint32_t group, const Op& op, const WgmmaForm& form,
+                   const WgmmaOperands& operands) {
+  TicketPtr ticket = checker.execute_wgmma(cta, group, op);
+  wgmma_reads(form, operands, [&](uint32_t offset, uint32_t bytes) {
+    checker.async_shared(*ticket, shared_address(cta.rank(), offset), bytes, Touch::kRead);
+  });
+}
+
 // Multiplies with the registers of the four warps and the shared memory as they are now.
 void execute(Cta& cta, uint32_t group, const WgmmaIssue& issue) {
   const WgmmaOp& op = form_of(*issue.op);
@@ -41,6 +51,9 @@ void execute(Cta& cta, uint32_t group, const WgmmaIssue& issue) {
   operands.a_descriptor = issue.a_descriptor;
   operands.b_descriptor = issue.b_descriptor;
   operands.accumulate = issue.accumulate;
+  if (Checker* checker = cta.cluster().checker()) {
+    note_operands(*checker, cta, group, *issue.op, op.form, operands);
+  }
   wgmma(op.form, operands, cta.shared());
 }
 
@@ -76,6 +89,7 @@ Step multiply(Warp& warp, const Op& op, uint32_t active) {
 Step commit(Warp& warp, const Op&, uint32_t active) {
   check_warpgroup(warp, active);
   warp.cta().warpgroup(warp.id()).commit(warp.id() % 4);
+  if (Checker* checker = warp.cluster().checker()) checker->commit_wgmma(warp);
   return Step::kNext;
 }
 
@@ -85,7 +99,10 @@ Step wait(Warp& warp, const Op& op, uint32_t active) {
   uint32_t group = warp.id() / 4;
   bool done = cta.warpgroup(warp.id()).wait(
       warp.id() % 4, op.count, [&](const WgmmaIssue& next) { execute(cta, group, next); });
-  if (done) return Step::kNext;
+  if (done) {
+    if (Checker* checker = warp.cluster().checker()) checker->wait_wgmma(warp, op.count);
+    return Step::kNext;
+  }
   warp.park({Wait::kWarpgroup, group});
   return Step::kRetry;
 }

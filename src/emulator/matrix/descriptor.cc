@@ -27,8 +27,8 @@ MatrixDescriptor parse_wgmma_descriptor(uint64_t bits) {
   return {field(bits, 0), field(bits, 16), field(bits, 32), kRowBytes[bits >> 62]};
 }
 
-void gather_block(const MatrixDescriptor& d, bool mn_major, int block, const SharedMemory& memory,
-                  uint8_t raw[8 * kStepBytes]) {
+void block_offsets(const MatrixDescriptor& d, bool mn_major, int block,
+                   uint32_t offsets[kBlockChunks]) {
   const auto index = static_cast<uint32_t>(block);
   const bool swizzled = d.row_bytes != kChunk;
   // Of the 16 chunks, `line` counts rows of an atom and `step` the atoms or chunks beside it.
@@ -47,10 +47,18 @@ void gather_block(const MatrixDescriptor& d, bool mn_major, int block, const Sha
   for (uint32_t step = 0; step < 2; ++step) {
     for (uint32_t line = 0; line < kRowsOfAtom; ++line) {
       const uint32_t linear = start + step * step_bytes + line * d.row_bytes;
-      const uint8_t* chunk = memory.at(swizzle(linear, d.row_bytes), kChunk);
       const uint32_t place = mn_major ? step * kRowsOfAtom + line : 2 * line + step;
-      std::memcpy(raw + place * kChunk, chunk, kChunk);
+      offsets[place] = swizzle(linear, d.row_bytes);
     }
+  }
+}
+
+void gather_block(const MatrixDescriptor& d, bool mn_major, int block, const SharedMemory& memory,
+                  uint8_t raw[8 * kStepBytes]) {
+  uint32_t offsets[kBlockChunks];
+  block_offsets(d, mn_major, block, offsets);
+  for (uint32_t i = 0; i < kBlockChunks; ++i) {
+    std::memcpy(raw + i * kChunk, memory.at(offsets[i], kChunk), kChunk);
   }
 }
 

@@ -23,6 +23,11 @@ MatrixDescriptor parse_wgmma_descriptor(uint64_t bits);
 // Bytes of K that one wgmma consumes of each row.
 constexpr int kStepBytes = 32;
 
+// Where the 16 chunks of 16 bytes of a block lie, in the order of gather_block's result.
+constexpr int kBlockChunks = 16;
+void block_offsets(const MatrixDescriptor& descriptor, bool mn_major, int block,
+                   uint32_t offsets[kBlockChunks]);
+
 // 8 rows of MN by 32 bytes of K, starting at row 8 * block.
 //
 // K-major gives raw[8 rows][32 bytes]. MN-major exists for elements of 16 bits only and gives

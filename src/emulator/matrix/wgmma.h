@@ -6,6 +6,7 @@
 #include <cstdint>
 
 #include "emulator/exec/memory.h"
+#include "emulator/matrix/descriptor.h"
 #include "emulator/ptx/types.h"
 
 namespace warploom::emulator {
@@ -36,6 +37,21 @@ struct WgmmaOperands {
 
 // A Fault that names the rule if there is no such instruction. Call it once, when loading.
 void check_wgmma(const WgmmaForm& form);
+
+// Calls visit(offset, bytes) for the shared memory that it reads.
+template <class Visit>
+void wgmma_reads(const WgmmaForm& form, const WgmmaOperands& operands, Visit visit) {
+  auto visit_operand = [&](uint64_t bits, bool mn_major, int blocks) {
+    const MatrixDescriptor descriptor = parse_wgmma_descriptor(bits);
+    for (int block = 0; block < blocks; ++block) {
+      uint32_t offsets[kBlockChunks];
+      block_offsets(descriptor, mn_major, block, offsets);
+      for (uint32_t offset : offsets) visit(offset, 16u);
+    }
+  };
+  if (!form.a_in_registers) visit_operand(operands.a_descriptor, form.trans_a, 64 / 8);
+  visit_operand(operands.b_descriptor, form.trans_b, form.n / 8);
+}
 
 // Executes it at once. Accumulation is that of Product; an f16 accumulator is widened, and rounded
 // to nearest at the end of the instruction.

@@ -1,0 +1,42 @@
+// Barriers of a CTA and of the cluster as edges of the order.
+
+#include "emulator/check/checker.h"
+#include "emulator/exec/cluster.h"
+
+namespace warploom::emulator {
+
+void Checker::barrier_arrive(Warp& warp, uint32_t barrier, bool waits) {
+  WarpState& own = state(warp);
+  NamedBarrier& named = named_[warp.cta().rank()][barrier];
+  named.pending.join(own.known);
+  own.released = true;
+  if (waits) named.waiters.push_back(&warp);
+}
+
+void Checker::barrier_complete(Cta& cta, uint32_t barrier) {
+  NamedBarrier& named = named_[cta.rank()][barrier];
+  for (Warp* warp : named.waiters) learn(state(*warp), named.pending);
+  named.pending.clear();
+  named.waiters.clear();
+}
+
+// A relaxed arrival releases no more than what a fence before it has published.
+void Checker::cluster_arrive(Warp& warp, bool relaxed) {
+  WarpState& own = state(warp);
+  if (!relaxed) {
+    cluster_pending_.join(own.known);
+  } else {
+    cluster_pending_.inits.join(own.known.inits);
+    if (own.fence != nullptr) cluster_pending_.join(*own.fence->known);
+  }
+  own.released = true;
+}
+
+void Checker::cluster_complete() {
+  cluster_completed_ = cluster_pending_;
+  cluster_pending_.clear();
+}
+
+void Checker::cluster_wait(Warp& warp) { learn(state(warp), cluster_completed_); }
+
+}  // namespace warploom::emulator

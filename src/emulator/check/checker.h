@@ -1,0 +1,281 @@
+// Finds data races, missing proxy fences, reads of memory that nothing has written, and misuse of
+// barriers, while a cluster executes.
+//
+// Every instruction that touches memory or synchronises tells the checker of its cluster
+// (`cluster.checker()`, nullptr when checks are off). Generic accesses belong to a warp.
+// Asynchronous operations take a Ticket when they are issued, which holds what their issuer knew
+// then, and show it when they touch memory; their accesses are stamped with what announces their
+// completion, so that they are over for those who have observed that, and for nobody else.
+
+#ifndef WARPLOOM_EMULATOR_CHECK_CHECKER_H_
+#define WARPLOOM_EMULATOR_CHECK_CHECKER_H_
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <memory>
+#include <string>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "emulator/check/clock.h"
+#include "emulator/check/launch_checks.h"
+#include "emulator/check/shadow.h"
+#include "emulator/check/sync_location.h"
+#include "emulator/exec/program.h"
+
+namespace warploom::emulator {
+
+class Cluster;
+class Cta;
+class Warp;
+
+// An asynchronous operation, or another bearer of what a warp knew at some time.
+struct Ticket {
+  std::shared_ptr<const Knowledge> known;
+  Stamp reads;   // of its accesses; no clock until it is known where they complete
+  Stamp writes;
+  uint16_t thread = 0;
+  const Op* op = nullptr;
+  bool async_proxy = true;
+};
+using TicketPtr = std::shared_ptr<Ticket>;
+
+enum class Touch : uint8_t { kRead, kWrite, kReadWrite };
+
+// Memory order of a generic access.
+enum class Order : uint8_t { kWeak, kRelaxed, kAcquire, kRelease, kAcquireRelease };
+
+class Checker {
+ public:
+  Checker(Cluster& cluster, LaunchChecks& checks);
+  ~Checker();
+  Checker(const Checker&) = delete;
+  Checker& operator=(const Checker&) = delete;
+
+  // --- Generic accesses (check/generic_access.cc) ---
+  // `bytes` at the address operand of every active lane. Call it before registers change.
+  void generic(Warp& warp, const Op& op, uint32_t active, ptx::Space space, uint32_t bytes,
+               Touch touch, Order order = Order::kWeak);
+  // The same for one lane and an address that is no operand.
+  void generic_lane(Warp& warp, const Op& op, int lane, ptx::Space space, uint64_t address,
+                    uint32_t bytes, Touch touch, Order order = Order::kWeak);
+
+  // --- Fences (check/fences.cc) ---
+  void fence_memory(Warp& warp);  // fence.acq_rel, fence.sc, membar
+  void fence_proxy(Warp& warp);   // fence.proxy.async in all its forms
+  void fence_inits(Warp& warp);   // fence.mbarrier_init
+
+  // --- Asynchronous operations (check/async_access.cc) ---
+  // An operation that completes on an mbarrier, known when it completes.
+  TicketPtr issue(Warp& warp, const Op& op, int lane);
+  // An operation of the open bulk group of a thread; of the open cp.async group of a warp.
+  TicketPtr issue_in_bulk_group(Warp& warp, const Op& op, int lane);
+  TicketPtr issue_copy_async(Warp& warp, const Op& op, int lane);
+  void commit_bulk_group(Warp& warp, int lane);
+  void commit_copy_async(Warp& warp);
+  // All but the `allowed` latest groups are done; `reads_only` for wait_group.read.
+  void wait_bulk_group(Warp& warp, int lane, uint32_t allowed, bool reads_only);
+  void wait_copy_async(Warp& warp, uint32_t allowed);
+  void wait_copy_async_all(Warp& warp);
+  // What cp.async.mbarrier.arrive brings to the barrier: the cp.async before it are done.
+  TicketPtr copy_async_done(Warp& warp, const Op& op, int lane);
+  // wgmma: what all four warps know, for an instruction that is executed now.
+  TicketPtr execute_wgmma(Cta& cta, uint32_t warpgroup, const Op& op);
+  void commit_wgmma(Warp& warp);
+  void wait_wgmma(Warp& warp, uint32_t allowed);
+  // tcgen05: an asynchronous instruction of a thread; commit gives what its arrival brings to the
+  // mbarrier: everything that the thread issued before is done.
+  TicketPtr issue_tcgen05(Warp& warp, const Op& op, int lane);
+  TicketPtr commit_tcgen05(Warp& warp, const Op& op, int lane);
+
+  // Stamps the operation: whoever sees the current phase of this mbarrier complete knows that it
+  // is over. Call it before the accesses of each completion.
+  void complete_on(Ticket& ticket, uint32_t mbarrier);
+
+  // Accesses of an operation when it executes. Shared addresses are those of shared::cluster.
+  void async_shared(const Ticket& ticket, uint32_t address, uint32_t bytes, Touch touch);
+  void async_global(const Ticket& ticket, uint64_t address, uint64_t bytes, Touch touch);
+
+  // --- mbarriers (check/mbarrier_clocks.cc); states before and after, as memory has them ---
+  void mbarrier_init(Warp& warp, const Op& op, int lane, uint32_t address);
+  void mbarrier_inval(Warp& warp, const Op& op, int lane, uint32_t address);
+  // arrive, expect_tx and complete_tx of a thread.
+  void mbarrier_arrive(Warp& warp, const Op& op, int lane, uint32_t address, uint64_t before,
+                       uint64_t after, bool relaxed = false);
+  // complete_tx or arrival of an asynchronous operation.
+  void mbarrier_signal(const Ticket& ticket, uint32_t address, uint64_t before, uint64_t after);
+  // test_wait or try_wait of lanes that wait for one barrier, `lane` the first of them.
+  void mbarrier_wait(Warp& warp, const Op& op, int lane, uint32_t address, bool done,
+                     bool relaxed = false);
+  // For the report of a deadlock: who supplied this barrier up to now.
+  std::string mbarrier_history(uint32_t address) const;
+
+  // --- Barriers of CTA and cluster (check/barrier_clocks.cc) ---
+  void barrier_arrive(Warp& warp, uint32_t barrier, bool waits);
+  void barrier_complete(Cta& cta, uint32_t barrier);
+  void cluster_arrive(Warp& warp, bool relaxed);
+  void cluster_complete();
+  void cluster_wait(Warp& warp);
+  void exit(Warp& warp);
+
+  // --- For checks of other memories, such as tensor memory ---
+  // What a warp knows, and the stamp of what it does now.
+  const Knowledge& known(const Warp& warp) const;
+  Stamp stamp(Warp& warp);
+  // Everything that the warp did up to now, for an edge that no function above draws.
+  TicketPtr release(Warp& warp, const Op& op, int lane) { return ticket_of(warp, op, lane); }
+  void acquire(Warp& warp, const Knowledge& known);
+  Stamp new_dimension();
+  void report(Finding finding, const Op* first, const Op* second, const std::string& text);
+  // "cp.async... (PTX line 12) of CTA (0, 0, 0) warp 1 lane 0".
+  std::string describe(const Access& access) const;
+
+  LaunchChecks& checks() { return checks_; }
+
+ private:
+  // Numbers of the groups of asynchronous operations of a thread, a warp or a warpgroup.
+  struct Groups {
+    uint32_t dimension = 0;
+    uint32_t sequence = 1;           // clock of operations that are issued now
+    std::deque<uint32_t> ends;       // clocks of the latest groups, oldest first
+
+    void commit();
+    // Clock of all but the `allowed` latest groups.
+    uint32_t done(uint32_t allowed) const;
+  };
+
+  struct WarpState {
+    Knowledge known;
+    uint32_t dimension = 0;
+    bool released = false;           // the next access starts a new clock
+    uint64_t releases = 0;
+    std::shared_ptr<const Knowledge> snapshot;  // of `known`, if it is still that
+    ReleasePtr fence;                // what the last fence lets relaxed operations release
+    Releases fence_others;
+    // What relaxed reads and waits have seen, for the next fence.
+    Releases acquirable;
+    Knowledge acquirable_known;
+    std::unordered_map<uint64_t, uint64_t> seen;  // versions of locations
+    Groups copy_async;
+    std::map<int, std::pair<Groups, Groups>> bulk;  // of a lane: reads done, writes done
+    std::map<int, Groups> tensor;    // tcgen05, of a lane
+    uint32_t wgmma_commits = 0;
+  };
+
+  // Whose access is checked.
+  struct Actor {
+    const Knowledge* known = nullptr;
+    Access mark;
+    const Op* op = nullptr;
+    uint32_t rank = 0;  // of its CTA
+  };
+
+  struct Supplier {
+    const Op* op;
+    uint16_t thread;
+    uint64_t times;
+  };
+
+  struct Attempt {  // a wait that failed
+    const Op* op;
+    uint16_t thread;
+    uint32_t phase;
+  };
+
+  struct Mbarrier {
+    uint32_t dimension = 0;
+    uint32_t phase = 0;      // phases completed, over all uses of the address
+    bool live = false;
+    Access init;
+    Knowledge pending;       // what the arrivals up to now have brought
+    Knowledge completed;     // what those brought that had arrived when the last phase completed
+    uint32_t joined_warp = UINT32_MAX;  // what was joined last: nothing new if it comes again
+    std::shared_ptr<const Knowledge> joined;
+    std::vector<Supplier> suppliers;
+    std::vector<Attempt> attempts;
+  };
+
+  struct NamedBarrier {
+    Knowledge pending;
+    std::vector<Warp*> waiters;
+  };
+
+  struct Touched {  // by other CTAs
+    std::map<uint32_t, Access> latest;  // by dimension
+    Knowledge exited;                   // what warps knew that have exited
+    uint32_t warps_left = 0;
+  };
+
+  uint32_t index_of(const Warp& warp) const;
+  WarpState& state(const Warp& warp);
+  uint16_t thread_of(const Warp& warp, int lane) const;
+  uint32_t op_index(const Op& op) const;
+  const std::shared_ptr<const Knowledge>& snapshot(WarpState& state);
+  ReleasePtr make_release(const Warp& warp);
+  void learn(WarpState& state, const Knowledge& known);
+  void apply(WarpState& state, const Releases& releases);
+  void start_clock(WarpState& state);
+
+  std::pair<Groups, Groups>& bulk_of(Warp& warp, int lane);
+  Groups& copy_async_of(Warp& warp);
+  Groups& warpgroup_of(const Warp& warp);
+  Groups& tensor_of(Warp& warp, int lane);
+  static void raise(WarpState& state, const Groups& groups, uint32_t allowed);
+
+  Actor actor_of(Warp& warp, const Op& op, int lane, Order order);
+  Actor actor_of(const Ticket& ticket, Touch touch) const;
+  Access mark_of(const Ticket& ticket, Stamp stamp) const;
+  TicketPtr ticket_of(Warp& warp, const Op& op, int lane);
+
+  void touch_shared(const Actor& actor, uint32_t address, uint32_t bytes, Touch touch);
+  void touch_global(const Actor& actor, uint64_t address, uint64_t bytes, Touch touch);
+  void synchronize(Warp& warp, uint64_t location, bool global, Touch touch, Order order);
+  void note_remote(const Actor& actor, uint32_t rank);
+
+  // One cell; `place` names its address in a report.
+  struct Where;
+  void check_read(Shadow& shadow, Cell& cell, const Actor& actor, const Where& where);
+  void check_write(Shadow& shadow, Cell& cell, const Actor& actor, const Where& where);
+  void check_prior(const Access& prior, bool prior_writes, const Actor& actor, bool writes,
+                   const Where& where);
+  bool comes_before(const Access& prior, const Actor& actor) const;
+  void report_conflict(Finding finding, const Access& prior, bool prior_writes, const Actor& actor,
+                       bool writes, const Where& where);
+  void report_uninitialized(const Actor& actor, const Where& where);
+  void report_on_barrier(const Actor& actor, bool writes, const Where& where);
+
+  Mbarrier* find_mbarrier(uint32_t address);
+  void check_init_order(const Mbarrier& barrier, const Knowledge& known, const Access& mark,
+                        uint32_t address, const char* action);
+  void supply(Mbarrier& barrier, const Op& op, uint16_t thread);
+  void follow_phase(Mbarrier& barrier, uint64_t before, uint64_t after);
+
+  std::string place_of(uint32_t shared) const;
+  std::string global_place_of(uint64_t address) const;
+
+  Cluster& cluster_;
+  LaunchChecks& checks_;
+  const Program& program_;
+  uint32_t id_;                     // linear index of the cluster
+  uint32_t warps_per_cta_;
+  uint32_t dimensions_ = 0;
+  std::vector<WarpState> warps_;
+  std::vector<Shadow> shared_;      // of each CTA
+  std::vector<Touched> touched_;
+  std::vector<Groups> warpgroups_;
+  std::unordered_map<uint32_t, Mbarrier> mbarriers_;
+  std::vector<std::array<NamedBarrier, 16>> named_;
+  Knowledge cluster_pending_;
+  Knowledge cluster_completed_;
+  Releases foreign_;                // releases of other clusters that this one has acquired
+  SyncLocations shared_locations_;
+  ReportLog log_;
+};
+
+}  // namespace warploom::emulator
+
+#endif  // WARPLOOM_EMULATOR_CHECK_CHECKER_H_

@@ -1,0 +1,134 @@
+// Accesses of the generic proxy, and what strong ones synchronise.
+
+#include "emulator/check/checker.h"
+#include "emulator/exec/cluster.h"
+
+namespace warploom::emulator {
+namespace {
+
+using ptx::Space;
+
+enum class Memory : uint8_t { kNone, kShared, kGlobal };
+
+// Local memory and parameters are private; constants are never written.
+Memory memory_of(const Warp& warp, Space space, uint64_t& address) {
+  if (space == Space::kGeneric) {
+    uint64_t window = address & kWindowMask;
+    if (window == kLocalWindow) return Memory::kNone;
+    if (window != kSharedWindow) {
+      space = Space::kGlobal;
+    } else {
+      space = Space::kShared;
+    }
+  }
+  if (space == Space::kShared) {
+    address &= 0xffffffffu;
+    return Memory::kShared;
+  }
+  if (space != Space::kGlobal) return Memory::kNone;
+  const Launch& launch = warp.cluster().launch();
+  auto parameters = reinterpret_cast<uint64_t>(launch.parameters);
+  bool parameter = address - parameters < launch.program.function->parameter_bytes;
+  return parameter ? Memory::kNone : Memory::kGlobal;
+}
+
+// Neighbouring lanes whose bytes follow one another, or are the same, are one access.
+struct Span {
+  Memory memory = Memory::kNone;
+  uint64_t begin = 0;
+  uint64_t end = 0;
+  int lane = 0;
+
+  bool extend(Memory next, uint64_t address, uint32_t bytes) {
+    if (next != memory || memory == Memory::kNone) return false;
+    if (address >= begin && address + bytes <= end) return true;
+    if (address != end) return false;
+    end += bytes;
+    return true;
+  }
+};
+
+constexpr bool acquires(Order order) {
+  return order == Order::kAcquire || order == Order::kAcquireRelease;
+}
+constexpr bool releases(Order order) {
+  return order == Order::kRelease || order == Order::kAcquireRelease;
+}
+
+}  // namespace
+
+void Checker::generic(Warp& warp, const Op& op, uint32_t active, Space space, uint32_t bytes,
+                      Touch touch, Order order) {
+  Span run;
+  Actor actor = actor_of(warp, op, 0, order);
+  auto flush = [&] {
+    if (run.memory == Memory::kNone) return;
+    actor.mark.thread = thread_of(warp, run.lane);
+    if (run.memory == Memory::kShared) {
+      touch_shared(actor, static_cast<uint32_t>(run.begin),
+                   static_cast<uint32_t>(run.end - run.begin), touch);
+    } else {
+      touch_global(actor, run.begin, run.end - run.begin, touch);
+    }
+  };
+  for (uint32_t left = active; left != 0; left &= left - 1) {
+    int lane = __builtin_ctz(left);
+    if (order != Order::kWeak) {
+      generic_lane(warp, op, lane, space, warp.address(op, lane), bytes, touch, order);
+      continue;
+    }
+    uint64_t address = warp.address(op, lane);
+    Memory memory = memory_of(warp, space, address);
+    if (run.extend(memory, address, bytes)) continue;
+    flush();
+    run = {memory, address, address + bytes, lane};
+  }
+  flush();
+}
+
+void Checker::generic_lane(Warp& warp, const Op& op, int lane, Space space, uint64_t address,
+                           uint32_t bytes, Touch touch, Order order) {
+  Memory memory = memory_of(warp, space, address);
+  if (memory == Memory::kNone) return;
+  bool global = memory == Memory::kGlobal;
+  // What is acquired comes before the access, what is released includes it.
+  if (order != Order::kWeak && touch != Touch::kWrite) {
+    synchronize(warp, address, global, Touch::kRead, order);
+  }
+  Actor actor = actor_of(warp, op, lane, order);
+  if (global) {
+    touch_global(actor, address, bytes, touch);
+  } else {
+    touch_shared(actor, static_cast<uint32_t>(address), bytes, touch);
+  }
+  if (order != Order::kWeak && touch != Touch::kRead) {
+    synchronize(warp, address, global, Touch::kWrite, order);
+  }
+}
+
+// A strong access at a location: a read learns what was released there, a write releases. Relaxed
+// ones do so on behalf of the fence after, or before, them.
+void Checker::synchronize(Warp& warp, uint64_t location, bool global, Touch touch, Order order) {
+  WarpState& own = state(warp);
+  SyncLocations& locations = global ? checks_.locations : shared_locations_;
+  if (touch == Touch::kRead) {
+    Releases found;
+    if (!locations.collect(location, own.seen[location], found)) return;
+    if (acquires(order)) {
+      apply(own, found);
+    } else {
+      own.acquirable.join(found);
+    }
+  } else if (releases(order)) {
+    locations.publish(location, make_release(warp), foreign_);
+  } else if (own.fence != nullptr) {
+    locations.publish(location, own.fence, own.fence_others);
+  }
+}
+
+void Checker::apply(WarpState& own, const Releases& releases) {
+  releases.for_each_of(id_, [&](const Release& release) { learn(own, *release.known); });
+  foreign_.join(releases);
+}
+
+}  // namespace warploom::emulator

@@ -1,0 +1,45 @@
+// What the checkers of all clusters of a launch share: global memory, synchronisation through it,
+// and the reports.
+
+#ifndef WARPLOOM_EMULATOR_CHECK_LAUNCH_CHECKS_H_
+#define WARPLOOM_EMULATOR_CHECK_LAUNCH_CHECKS_H_
+
+#include <algorithm>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <unordered_map>
+
+#include "emulator/check/report.h"
+#include "emulator/check/shadow.h"
+#include "emulator/check/sync_location.h"
+
+namespace warploom::emulator {
+
+// The shadow of global memory, in pages that come to be when they are touched.
+class GlobalShadow {
+ public:
+  static constexpr uint64_t kPageBytes = 16 << 10;
+
+  struct Page {
+    std::mutex mutex;
+    Shadow shadow{kPageBytes};
+  };
+
+  // The page that holds this address.
+  Page& page(uint64_t address);
+
+ private:
+  std::mutex mutex_;
+  std::unordered_map<uint64_t, std::unique_ptr<Page>> pages_;
+};
+
+struct LaunchChecks {
+  GlobalShadow global;
+  SyncLocations locations;
+  LaunchReports reports;
+};
+
+}  // namespace warploom::emulator
+
+#endif  // WARPLOOM_EMULATOR_CHECK_LAUNCH_CHECKS_H_

@@ -1,0 +1,82 @@
+#include "emulator/check/report.h"
+
+#include <algorithm>
+#include <iterator>
+#include <utility>
+
+namespace warploom::emulator {
+namespace {
+
+bool same(const Report& report, Finding finding, const Op* first, const Op* second) {
+  return report.finding == finding && report.first == first && report.second == second;
+}
+
+std::string json_string(const std::string& text) {
+  std::string result = "\"";
+  for (char c : text) {
+    if (c == '"' || c == '\\') result += '\\';
+    if (static_cast<unsigned char>(c) < 0x20) {
+      result += c == '\n' ? "\\n" : " ";
+    } else {
+      result += c;
+    }
+  }
+  return result + "\"";
+}
+
+}  // namespace
+
+const char* finding_name(Finding finding) {
+  switch (finding) {
+    case Finding::kDataRace: return "data race";
+    case Finding::kMissingProxyFence: return "missing proxy fence";
+    case Finding::kUninitializedRead: return "uninitialised read";
+    case Finding::kMbarrierMisuse: return "mbarrier misuse";
+    case Finding::kMbarrierInitRace: return "mbarrier init race";
+    case Finding::kMbarrierLapped: return "mbarrier phase lapped";
+    case Finding::kEarlyExit: return "early exit";
+    case Finding::kRegisterRace: return "wgmma register race";
+    case Finding::kTensorMemory: return "tensor memory";
+  }
+  return "";
+}
+
+bool ReportLog::is_new(Finding finding, const Op* first, const Op* second) const {
+  if (reports_.size() >= kMost) return false;
+  return std::none_of(reports_.begin(), reports_.end(), [&](const Report& report) {
+    return same(report, finding, first, second);
+  });
+}
+
+void ReportLog::add(Report report) {
+  if (is_new(report.finding, report.first, report.second)) reports_.push_back(std::move(report));
+}
+
+// Clusters mostly find the same: the one of the lowest index speaks for all.
+void LaunchReports::add(uint32_t cluster, const ReportLog& log) {
+  if (log.reports().empty()) return;
+  std::lock_guard<std::mutex> lock(mutex_);
+  if (by_cluster_.size() >= ReportLog::kMost && by_cluster_.rbegin()->first < cluster) return;
+  by_cluster_[cluster] = log.reports();
+  if (by_cluster_.size() > ReportLog::kMost) by_cluster_.erase(std::prev(by_cluster_.end()));
+}
+
+std::vector<Report> LaunchReports::distinct() const {
+  ReportLog merged;
+  for (const auto& entry : by_cluster_) {
+    for (const Report& report : entry.second) merged.add(report);
+  }
+  return merged.reports();
+}
+
+std::string reports_json(const std::vector<Report>& reports) {
+  std::string result = "[";
+  for (const Report& report : reports) {
+    if (result.size() > 1) result += ", ";
+    result += "{\"kind\": " + json_string(finding_name(report.finding)) +
+              ", \"text\": " + json_string(report.text) + "}";
+  }
+  return result + "]";
+}
+
+}  // namespace warploom::emulator

@@ -1,0 +1,46 @@
+#include "emulator/exec/global_place.h"
+
+#include <cinttypes>
+#include <cstddef>
+#include <cstring>
+
+#include "emulator/async/tensor_map.h"
+#include "emulator/exec/cluster.h"
+
+namespace warploom::emulator {
+namespace {
+
+// Where a parameter points to; 0 if it does not look like a pointer or a tensor map.
+uint64_t pointee(const Launch& launch, const ptx::Variable& parameter) {
+  const uint8_t* bytes = launch.parameters + parameter.offset;
+  uint64_t value = 0;
+  if (parameter.bytes == sizeof(value)) {
+    std::memcpy(&value, bytes, sizeof(value));
+  } else if (parameter.bytes == kTensorMapBytes) {
+    try {
+      value = tensor_map_at(bytes).address;
+    } catch (const Fault&) {
+      return 0;  // some other structure of that size
+    }
+  }
+  return value;
+}
+
+}  // namespace
+
+std::string describe_global(const Launch& launch, uint64_t address) {
+  GlobalMemory::Range range;
+  if (!launch.memory.nearest(address, range)) return "";
+  std::string result = format(" (offset %" PRIu64 " of the %" PRIu64 " bytes at 0x%" PRIx64,
+                              address - range.begin, range.end - range.begin, range.begin);
+  const auto& parameters = launch.program.function->parameters;
+  for (std::size_t i = 0; i < parameters.size(); ++i) {
+    uint64_t pointer = pointee(launch, *parameters[i]);
+    if (pointer != 0 && range.contains(pointer, 0)) {
+      return result + format(", parameter %zu)", i);
+    }
+  }
+  return result + ")";
+}
+
+}  // namespace warploom::emulator
