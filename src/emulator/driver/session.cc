@@ -1,12 +1,14 @@
 #include "emulator/driver/session.h"
 
 #include <algorithm>
+#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <exception>
 #include <utility>
 
 #include "emulator/check/launch_checks.h"
+#include "emulator/exec/call.h"
 #include "emulator/exec/grid.h"
 #include "emulator/ptx/parser.h"
 
@@ -36,18 +38,35 @@ LoadedModule::LoadedModule(const char* ptx, DeviceState& state)
   std::string why_not = why_not_on(*state.device, module_->target);
   if (!why_not.empty()) fault("%s", why_not.c_str());
   for (const ptx::Function& function : module_->functions) {
-    programs_[function.name] = decode(*module_, function);
+    if (function.is_entry) programs_[function.name] = decode(*module_, function);
   }
+  if (module_->declares("malloc")) state_.heap.prepare();
   globals_.resize(module_->global_bytes + 2 * kAlignment);
   base_ = round_up(reinterpret_cast<uintptr_t>(globals_.data()));
   for (const ptx::Variable* variable : module_->globals) {
-    std::copy(variable->initial.begin(), variable->initial.end(),
-              reinterpret_cast<uint8_t*>(base_ + variable->offset));
+    auto* place = reinterpret_cast<uint8_t*>(base_ + variable->offset);
+    std::copy(variable->initial.begin(), variable->initial.end(), place);
+    for (const ptx::Relocation& relocation : variable->relocations) {
+      uint64_t address = address_of(relocation);
+      std::memcpy(place + relocation.at, &address, sizeof(address));
+    }
   }
   if (module_->global_bytes != 0) state_.memory.add(base_, module_->global_bytes);
 }
 
 LoadedModule::~LoadedModule() { state_.memory.remove(base_); }
+
+uint64_t LoadedModule::address_of(const ptx::Relocation& relocation) const {
+  int function = module_->find_function(relocation.name);
+  if (function >= 0) return function_address(function);
+  for (const ptx::Variable* variable : module_->globals) {
+    if (variable->name == relocation.name) {
+      return base_ + variable->offset + static_cast<uint64_t>(relocation.addend);
+    }
+  }
+  fault("an initial value refers to '%s', which the module does not define",
+        relocation.name.c_str());
+}
 
 const Program* LoadedModule::find(const std::string& name) const {
   auto entry = programs_.find(name);
@@ -150,7 +169,7 @@ bool Session::launch(const KernelHandle& kernel, const LaunchRequest& request) {
   if (function.required_cluster[0] != 0) {
     std::copy_n(function.required_cluster, 3, cluster.begin());
   }
-  const DeviceState& state = kernel.module->state();
+  DeviceState& state = kernel.module->state();
   Launch launch{*kernel.program, *state.device, state.memory,
                 request.grid,    request.block, cluster,
                 request.dynamic_shared, parameters, kernel.module->global_base(),
@@ -159,11 +178,15 @@ bool Session::launch(const KernelHandle& kernel, const LaunchRequest& request) {
   if (checks_) checks = std::make_unique<LaunchChecks>();
   launch.checks = checks.get();
   std::string problem;
+  launch.heap = &state.heap;
   try {
     run_grid(launch);
   } catch (const std::exception& error) {
     problem = error.what();
   }
+  std::string printed = launch.output.text();
+  std::fwrite(printed.data(), 1, printed.size(), stdout);
+  if (!printed.empty()) std::fflush(stdout);
   // What was found first is often the cause of what went wrong later.
   if (checks != nullptr) problem = keep_reports(checks->reports, problem);
   bool good = problem.empty();

@@ -23,6 +23,7 @@ namespace warploom::emulator {
 struct DeviceState {
   const Device* device = nullptr;
   GlobalMemory memory;
+  DeviceHeap heap{memory};
   std::size_t allocated = 0;  // bytes
 };
 
@@ -37,9 +38,11 @@ class LoadedModule {
 
   const Program* find(const std::string& name) const;  // nullptr if there is none
   uint64_t global_base() const { return base_; }
-  const DeviceState& state() const { return state_; }
+  DeviceState& state() const { return state_; }
 
  private:
+  uint64_t address_of(const ptx::Relocation& relocation) const;
+
   DeviceState& state_;
   std::unique_ptr<ptx::Module> module_;
   std::map<std::string, std::unique_ptr<Program>> programs_;

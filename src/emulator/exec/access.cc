@@ -51,11 +51,12 @@ uint32_t shared_from(Space space, uint64_t address) {
 }
 
 Space take_space(Decoder& decoder) {
-  int index = decoder.modifiers.take_one({"global", "const", "param", "param::entry", "shared",
+  int index = decoder.modifiers.take_one({"global", "const", "param", "param::entry",
+                                          "param::func", "shared",
                                           "shared::cta", "shared::cluster", "local"});
   static constexpr Space kSpaces[] = {Space::kGlobal, Space::kConst,  Space::kParam,
-                                      Space::kParam,  Space::kShared, Space::kShared,
-                                      Space::kShared, Space::kLocal};
+                                      Space::kParam,  Space::kLocal,  Space::kShared,
+                                      Space::kShared, Space::kShared, Space::kLocal};
   return index < 0 ? Space::kGeneric : kSpaces[index];
 }
 

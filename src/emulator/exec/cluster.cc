@@ -20,7 +20,7 @@ constexpr uint32_t kCompletionOdds = 4;
 }  // namespace
 
 uint32_t Launch::dynamic_offset() const {
-  uint32_t alignment = std::max(program.function->dynamic_alignment, 16u);
+  uint32_t alignment = std::max(program.dynamic_alignment, 16u);
   uint32_t end = SharedMemory::kReserved + program.static_shared;
   return (end + alignment - 1) / alignment * alignment;
 }
@@ -77,7 +77,13 @@ Cluster::Cluster(Launch& launch, const Dim3& id) : launch_(&launch), id_(id) {
   if (launch.checks != nullptr) checker_ = std::make_unique<Checker>(*this, *launch.checks);
 }
 
-Cluster::~Cluster() = default;
+Cluster::~Cluster() {
+  const Dim3& grid = launch_->grid;
+  const Dim3& shape = launch_->cluster;
+  uint64_t number =
+      id_[0] + uint64_t{grid[0] / shape[0]} * (id_[1] + uint64_t{grid[1] / shape[1]} * id_[2]);
+  launch_->output.add(number, printed);
+}
 
 Cta& Cluster::cta(uint32_t rank) const {
   if (rank >= ctas_.size()) {

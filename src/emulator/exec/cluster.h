@@ -13,7 +13,9 @@
 #include "emulator/async/named_barrier.h"
 #include "emulator/async/warpgroup.h"
 #include "emulator/driver/device.h"
+#include "emulator/exec/device_heap.h"
 #include "emulator/exec/memory.h"
+#include "emulator/exec/output.h"
 #include "emulator/exec/program.h"
 #include "emulator/exec/random.h"
 #include "emulator/exec/warp.h"
@@ -41,6 +43,8 @@ struct Launch {
   Random random;
   uint64_t instructions_left;    // of warps, until the launch is given up
   LaunchChecks* checks = nullptr;  // nullptr: nothing is checked
+  DeviceHeap* heap = nullptr;    // of the device; set if the module allocates
+  Output output{};
 
   uint32_t shared_bytes() const;   // of a CTA, with the reserved ones
   uint32_t dynamic_offset() const; // where dynamic shared memory begins
@@ -99,6 +103,9 @@ class Cluster {
   // The phase of the cluster barrier; it goes on when all lanes that are alive have arrived.
   uint64_t barrier_phase() const { return barrier_phase_; }
   void check_barrier();
+
+  // What its threads have printed.
+  std::string printed;
 
   // Runs until every warp has exited and nothing is pending (true), or for some time (false).
   bool run();

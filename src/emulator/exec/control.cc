@@ -27,14 +27,21 @@ void decode_brx(Decoder& decoder) {
   decoder.op.s[0] = decoder.source(decoder.operand(0), Type::kU32);
 }
 
-void decode_exit(Decoder& decoder) {
+void decode_exit(Decoder& decoder) { decoder.op.flow = Flow::kExit; }
+
+void decode_ret(Decoder& decoder) {
   decoder.modifiers.take("uni");
-  decoder.op.flow = Flow::kExit;
+  decoder.op.flow = decoder.function().is_entry ? Flow::kExit : Flow::kReturn;
 }
 
 Step trap(Warp&, const Op&, uint32_t) { fault("the kernel executed trap"); }
 
 void decode_trap(Decoder& decoder) { decoder.op.run = trap; }
+
+// No debugger is there that could resume the kernel.
+Step breakpoint(Warp&, const Op&, uint32_t) { fault("the kernel executed brkpt"); }
+
+void decode_brkpt(Decoder& decoder) { decoder.op.run = breakpoint; }
 
 Step nothing(Warp&, const Op&, uint32_t) { return Step::kNext; }
 
@@ -90,9 +97,10 @@ void decode_griddepcontrol(Decoder& decoder) {
 void add_control_ops(DecodeTable& table) {
   table["bra"] = decode_bra;
   table["brx"] = decode_brx;
-  table["ret"] = decode_exit;
+  table["ret"] = decode_ret;
   table["exit"] = decode_exit;
   table["trap"] = decode_trap;
+  table["brkpt"] = decode_brkpt;
   table["nanosleep"] = decode_nanosleep;
   table["fence"] = decode_fence;
   table["membar"] = decode_fence;

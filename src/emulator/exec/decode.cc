@@ -1,12 +1,15 @@
 #include "emulator/driver/device.h"
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "emulator/exec/decoder.h"
 #include "emulator/exec/fault.h"
+#include "emulator/exec/reach.h"
 #include "emulator/ptx/flow.h"
 
 namespace warploom::emulator {
@@ -24,6 +27,7 @@ DecodeTable make_table() {
   add_load_store_ops(table);
   add_atomic_ops(table);
   add_control_ops(table);
+  add_call_ops(table);
   add_warp_ops(table);
   add_barrier_ops(table);
   add_mbarrier_ops(table);
@@ -48,6 +52,35 @@ DecodeFunction find(const DecodeTable& table, const ptx::Instruction& instructio
   return entry->second;
 }
 
+// Appends the code of a function; targets become those of the program.
+void decode_function(const DecodeTable& table, Program& program, Values& values,
+                     ProgramFunction& function) {
+  const ptx::Function& source = *function.source;
+  std::vector<int> joins = ptx::reconvergence_points(source);
+  auto base = static_cast<int32_t>(program.ops.size());
+  program.ops.resize(program.ops.size() + source.code.size());
+  function.entry = base;
+  values.enter(function);
+  for (const auto& [formals, passed] : {std::make_pair(&source.inputs, &function.inputs),
+                                        std::make_pair(&source.outputs, &function.outputs)}) {
+    for (const ptx::Formal& formal : *formals) passed->push_back(values.formal(formal));
+  }
+  for (std::size_t i = 0; i < source.code.size(); ++i) {
+    const ptx::Instruction& instruction = source.code[i];
+    DecodeFunction decode_one = find(table, instruction);
+    Op& op = program.ops[static_cast<std::size_t>(base) + i];
+    std::size_t tables = program.tables.size();
+    Decoder decoder(program, values, function, instruction, op);
+    decode_one(decoder);
+    decoder.modifiers.finish();
+    bool runs = op.flow == Flow::kStraight || op.flow == Flow::kSync;
+    if (runs && op.run == nullptr) decoder.fail("its type is not supported");
+    if (op.target >= 0) op.target += base;
+    for (; tables < program.tables.size(); ++tables) program.tables[tables] += base;
+    op.join = joins[i] < 0 ? -1 : joins[i] + base;
+  }
+}
+
 }  // namespace
 
 std::unique_ptr<Program> decode(const ptx::Module& module, const ptx::Function& function) {
@@ -55,19 +88,12 @@ std::unique_ptr<Program> decode(const ptx::Module& module, const ptx::Function& 
   auto program = std::make_unique<Program>();
   program->module = &module;
   program->function = &function;
-  program->ops.resize(function.code.size());
-  Values values(*program, function);
-  std::vector<int> joins = ptx::reconvergence_points(function);
-  for (std::size_t i = 0; i < function.code.size(); ++i) {
-    const ptx::Instruction& instruction = function.code[i];
-    DecodeFunction decode_one = find(table, instruction);
-    Decoder decoder(*program, values, instruction, program->ops[i]);
-    decode_one(decoder);
-    decoder.modifiers.finish();
-    const Op& op = program->ops[i];
-    bool runs = op.flow == Flow::kStraight || op.flow == Flow::kSync;
-    if (runs && op.run == nullptr) decoder.fail("its type is not supported");
-    program->ops[i].join = joins[i];
+  program->functions = reachable_functions(module, function);
+  Values values(*program);
+  for (ProgramFunction& part : program->functions) {
+    decode_function(table, *program, values, part);
+    program->dynamic_alignment =
+        std::max(program->dynamic_alignment, part.source->dynamic_alignment);
   }
   if (function.shared_bytes > kSharedPerCta) {
     fault("function %s has %llu bytes of static shared memory; %u are allowed",

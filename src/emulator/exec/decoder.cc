@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstring>
 
+#include "emulator/exec/call.h"
 #include "emulator/exec/special.h"
 
 namespace warploom::emulator {
@@ -83,8 +84,10 @@ void Modifiers::finish() const {
         left_.front().c_str(), instruction_.text.c_str());
 }
 
-Values::Values(Program& program, const ptx::Function& function)
-    : program_(program), function_(function), registers_(function.registers.size()) {}
+void Values::enter(ProgramFunction& function) {
+  function_ = &function;
+  registers_.assign(function.source->registers.size(), Ref{});
+}
 
 Ref Values::allocate(int width) {
   Ref ref;
@@ -100,7 +103,8 @@ Ref Values::register_ref(int index) {
   Ref& ref = registers_[static_cast<std::size_t>(index)];
   if (!ref.present()) {
     // Only registers that are used get a place: compilers declare many more.
-    ref = allocate(storage_bits(function_.registers[static_cast<std::size_t>(index)]));
+    ref = allocate(storage_bits(function_->source->registers[static_cast<std::size_t>(index)]));
+    function_->values.push_back(ref);
   }
   return ref;
 }
@@ -131,6 +135,10 @@ Ref Values::special(const std::string& name, const ptx::Variable* variable, bool
   if (is_new) {
     entry->second = allocate(width);
     program_.specials.push_back({name, variable, generic, entry->second});
+    if (variable != nullptr && variable->space == ptx::Space::kLocal) {
+      function_->values.push_back(entry->second);
+      function_->addresses.push_back({entry->second, variable->offset, generic});
+    }
   }
   return entry->second;
 }
@@ -141,11 +149,26 @@ Ref Values::sink(int width) {
   return entry->second;
 }
 
-Decoder::Decoder(Program& program, Values& values, const ptx::Instruction& instruction, Op& target)
+Passed Values::formal(const ptx::Formal& formal) {
+  Passed passed;
+  passed.in_memory = formal.variable != nullptr;
+  if (passed.in_memory) {
+    passed.value = special(formal.name, formal.variable, false, 64);
+    passed.bytes = static_cast<uint32_t>(formal.variable->bytes);
+  } else {
+    passed.value = register_ref(formal.register_index);
+    passed.bytes = static_cast<uint32_t>(type_bits(formal.type)) / 8;
+  }
+  return passed;
+}
+
+Decoder::Decoder(Program& program, Values& values, const ProgramFunction& function,
+                 const ptx::Instruction& instruction, Op& target)
     : modifiers(instruction),
       op(target),
       program_(program),
       values_(values),
+      function_(function),
       instruction_(instruction) {
   op.source = &instruction;
   if (instruction.guard >= 0) {
@@ -217,6 +240,11 @@ Ref Decoder::source(const Operand& operand, Type type) const {
     case Operand::kVariable:
       ref = special(operand, false, wanted);
       break;
+    case Operand::kName: {
+      int index = program_.module->find_function(operand.name);
+      if (index < 0) fail("'" + operand.name + "' is neither a variable nor a function with a body");
+      return values_.literal(function_address(index), wanted);
+    }
     default:
       fail("an operand is not a value");
   }

@@ -43,7 +43,10 @@ class Modifiers {
 // Registers, literals and special values of the program that is being made.
 class Values {
  public:
-  Values(Program& program, const ptx::Function& function);
+  explicit Values(Program& program) : program_(program) {}
+
+  // Registers are from now on those of this function.
+  void enter(ProgramFunction& function);
 
   Ref register_ref(int index);
   Ref literal(uint64_t bits, int width);  // width 1: predicate, all lanes
@@ -51,12 +54,13 @@ class Values {
               int width);
   // Where the results go that a program throws away.
   Ref sink(int width);
+  Passed formal(const ptx::Formal& formal);
 
  private:
   Ref allocate(int width);
 
   Program& program_;
-  const ptx::Function& function_;
+  ProgramFunction* function_ = nullptr;
   std::vector<Ref> registers_;
   std::map<std::pair<uint64_t, int>, Ref> literals_;
   std::map<std::pair<std::string, int>, Ref> specials_;
@@ -65,12 +69,15 @@ class Values {
 
 class Decoder {
  public:
-  Decoder(Program& program, Values& values, const ptx::Instruction& instruction, Op& op);
+  Decoder(Program& program, Values& values, const ProgramFunction& function,
+          const ptx::Instruction& instruction, Op& op);
 
   Modifiers modifiers;
   Op& op;
 
   const ptx::Instruction& instruction() const { return instruction_; }
+  const Program& program() const { return program_; }
+  const ptx::Function& function() const { return *function_.source; }
   std::size_t count() const { return instruction_.operands.size(); }
   const ptx::Operand& operand(std::size_t index) const;  // a Fault if it is missing
   void expect_count(std::size_t least, std::size_t most) const;
@@ -108,6 +115,7 @@ class Decoder {
  private:
   Program& program_;
   Values& values_;
+  const ProgramFunction& function_;
   const ptx::Instruction& instruction_;
 };
 
@@ -126,6 +134,7 @@ void add_convert_ops(DecodeTable& table);
 void add_load_store_ops(DecodeTable& table);
 void add_atomic_ops(DecodeTable& table);
 void add_control_ops(DecodeTable& table);
+void add_call_ops(DecodeTable& table);
 void add_warp_ops(DecodeTable& table);
 void add_barrier_ops(DecodeTable& table);
 void add_mbarrier_ops(DecodeTable& table);

@@ -5,8 +5,11 @@
 
 #include "emulator/exec/access.h"
 
+#include <algorithm>
+#include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <vector>
 
 #include "emulator/check/checker.h"
 #include "emulator/exec/cluster.h"
@@ -102,6 +105,15 @@ Access take_access(Decoder& decoder) {
   return access;
 }
 
+// Parameters of device functions, and what is passed to them, lie in the frame of the thread.
+Space space_of(const Decoder& decoder, Space space, const ptx::Operand& address) {
+  if (space != Space::kParam) return space;
+  const ptx::Operand& base = address.elements[0];
+  bool local = base.kind == ptx::Operand::kVariable ? base.variable->space == Space::kLocal
+                                                    : !decoder.function().is_entry;
+  return local ? Space::kLocal : space;
+}
+
 // Registers may be wider than what is loaded; all of a vector have one width.
 int storage_of(const Decoder& decoder, const Ref* refs, uint32_t count, int least) {
   int bits = 0;
@@ -146,6 +158,7 @@ void decode_load(Decoder& decoder) {
   decoder.expect_count(2, access.cache_policy ? 3 : 2);
   decoder.destinations(decoder.operand(0), 0);
   decoder.op.address = decoder.address(decoder.operand(1));
+  access.form.space = space_of(decoder, access.form.space, decoder.operand(1));
   if (decoder.op.count != access.count) decoder.fail("it has a wrong number of registers");
   decoder.form(access.form);
   int bits = storage_of(decoder, decoder.refs().data() + decoder.op.first, access.count,
@@ -155,22 +168,32 @@ void decode_load(Decoder& decoder) {
   });
 }
 
+// Registers of any width that is enough, and literals as wide as these.
+void stored_values(Decoder& decoder, Type type) {
+  const ptx::Operand& operand = decoder.operand(1);
+  bool vector = operand.kind == ptx::Operand::kVector;
+  std::vector<ptx::Operand> values = vector ? operand.elements : std::vector{operand};
+  decoder.op.first = static_cast<uint32_t>(decoder.refs().size());
+  decoder.op.count = static_cast<uint32_t>(values.size());
+  int bits = type_bits(type);
+  for (const ptx::Operand& value : values) {
+    bool is_register = value.kind == ptx::Operand::kRegister;
+    decoder.refs().push_back(is_register ? decoder.destination(value, 0) : Ref{});
+    if (is_register) bits = std::max<int>(bits, decoder.refs().back().bits);
+  }
+  Type wide = bits > 32 && type_bits(type) <= 32 ? Type::kB64 : type;
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    Ref& ref = decoder.refs()[decoder.op.first + i];
+    if (!ref.present()) ref = decoder.source(values[i], wide);
+  }
+}
+
 void decode_store(Decoder& decoder) {
   Access access = take_access(decoder);
   decoder.expect_count(2, access.cache_policy ? 3 : 2);
   decoder.op.address = decoder.address(decoder.operand(0));
-  const ptx::Operand& values = decoder.operand(1);
-  bool vector = values.kind == ptx::Operand::kVector;
-  const ptx::Operand& one = vector ? values.elements[0] : values;
-  bool from_register = one.kind == ptx::Operand::kRegister;
-  if (from_register) {
-    decoder.destinations(values, 0);
-    for (uint32_t i = 0; i < decoder.op.count; ++i) {
-      if (!decoder.refs()[decoder.op.first + i].present()) decoder.fail("a value is missing");
-    }
-  } else {
-    decoder.sources(values, access.type);
-  }
+  access.form.space = space_of(decoder, access.form.space, decoder.operand(0));
+  stored_values(decoder, access.type);
   if (decoder.op.count != access.count) decoder.fail("it has a wrong number of registers");
   decoder.form(access.form);
   int bits = storage_of(decoder, decoder.refs().data() + decoder.op.first, access.count,

@@ -1,4 +1,4 @@
-// An entry function in the form that is executed: decoded once, no text left to interpret.
+// An entry function, with the functions it can call, in the form that is executed: decoded once, no text left to interpret.
 
 #ifndef WARPLOOM_EMULATOR_EXEC_PROGRAM_H_
 #define WARPLOOM_EMULATOR_EXEC_PROGRAM_H_
@@ -50,6 +50,8 @@ enum class Flow : uint8_t {
   kSync,      // `run` needs all lanes of its member mask at once (*.sync, *.aligned)
   kBranch,
   kTable,     // brx.idx
+  kCall,
+  kReturn,
   kExit,
 };
 
@@ -81,6 +83,34 @@ struct Special {
   Ref place;
 };
 
+// An argument or a result of a call, on the side of the caller or of the callee: a register, or
+// bytes of the thread's frame.
+struct Passed {
+  Ref value;                           // the register, or the address in local memory
+  bool in_memory = false;
+  uint32_t bytes = 0;
+};
+
+// The part of a program that is one function.
+struct ProgramFunction {
+  struct FrameAddress {
+    Ref place;
+    uint64_t offset;
+    bool generic;
+  };
+
+  const ptx::Function* source = nullptr;
+  int index = -1;                      // in ptx::Module::functions
+  int32_t entry = 0;                   // its first instruction
+  bool recursive = false;              // a call that it makes may lead to it again
+  std::vector<Passed> inputs;
+  std::vector<Passed> outputs;
+  std::vector<Ref> values;             // its registers, and the addresses of its variables
+  std::vector<FrameAddress> addresses; // those of variables in its frame
+
+  uint64_t frame_bytes() const { return (source->local_bytes + 63) & ~uint64_t{63}; }
+};
+
 struct Program {
   const ptx::Module* module = nullptr;
   const ptx::Function* function = nullptr;
@@ -90,11 +120,13 @@ struct Program {
   std::vector<uint8_t> literals;
   std::vector<Special> specials;
   std::vector<std::shared_ptr<const void>> forms;
+  std::vector<ProgramFunction> functions;   // the entry first
   uint32_t file_bytes = 0;
   uint32_t static_shared = 0;               // from SharedMemory::kReserved on
+  uint32_t dynamic_alignment = 1;           // of dynamic shared memory
 };
 
-// Decodes an entry function. Throws Fault, naming opcode and line, on whatever is not known.
+// Decodes an entry function and those it can reach. Throws Fault, naming opcode and line, on whatever is not known.
 std::unique_ptr<Program> decode(const ptx::Module& module, const ptx::Function& function);
 
 }  // namespace warploom::emulator

@@ -21,12 +21,13 @@ Warp::Warp(Cta& cta, uint32_t id, uint32_t lanes)
   auto start = (reinterpret_cast<uintptr_t>(file_storage_.get()) + 63) & ~uintptr_t{63};
   file_ = reinterpret_cast<uint8_t*>(start);
   for (const Special& special : program_->specials) fill_special(special, *this);
-  local_.resize(program_->function->local_bytes * kLanes);
+  local_bytes_ = program_->function->local_bytes;
+  local_.resize(local_bytes_ * kLanes);
   add_fragment(lanes, 0, -1);
 }
 
 uint8_t* Warp::local(int lane, uint64_t offset, uint32_t count) {
-  uint64_t size = program_->function->local_bytes;
+  uint64_t size = local_bytes_;
   if (count > size || offset > size - count) {
     fault("%u bytes at local offset 0x%llx are out of bounds: a thread has %llu bytes", count,
           static_cast<unsigned long long>(offset), static_cast<unsigned long long>(size));
@@ -83,7 +84,7 @@ int32_t Warp::make_join(int32_t pc, int32_t parent, uint32_t expected) {
   auto unused = std::find_if(joins_.begin(), joins_.end(),
                              [](const Join& join) { return join.expected == 0; });
   if (unused == joins_.end()) unused = joins_.insert(joins_.end(), Join{});
-  *unused = Join{pc, parent, expected, 0};
+  *unused = Join{pc, pc, parent, expected, 0};
   return static_cast<int32_t>(unused - joins_.begin());
 }
 
@@ -101,7 +102,7 @@ void Warp::release(int32_t index) {
   if (join.expected == 0 || join.arrived != join.expected) return;
   Join done = join;
   join.expected = 0;
-  add_fragment(done.arrived, done.pc, done.parent);
+  add_fragment(done.arrived, done.resume, done.parent);
 }
 
 void Warp::split(Fragment& fragment, const Op& op, uint32_t taken) {
@@ -246,6 +247,10 @@ uint32_t Warp::run(uint32_t budget) {
       }
     } else if (mask == 0) {
       fragment.pc += 1;
+    } else if (op.flow == Flow::kCall) {
+      call(fragment, op, mask);
+    } else if (op.flow == Flow::kReturn) {
+      return_from(fragment, mask);
     } else {
       exit(fragment, mask);
     }

@@ -4,7 +4,7 @@
 // creates a join at the immediate post-dominator of the branch; fragments that arrive there wait
 // until all lanes of the join have arrived or exited, and go on as one. Fragments of a warp are
 // scheduled independently, so that lanes may wait for each other (PTX ISA, "Independent Thread
-// Scheduling").
+// Scheduling"). A call is a join as well, where lanes arrive by returning (exec/call.h).
 
 #ifndef WARPLOOM_EMULATOR_EXEC_WARP_H_
 #define WARPLOOM_EMULATOR_EXEC_WARP_H_
@@ -48,10 +48,22 @@ struct Fragment {
 };
 
 struct Join {
-  int32_t pc = -1;
+  static constexpr int32_t kCall = -2;
+
+  int32_t pc = -1;        // where lanes arrive; kCall: they arrive by returning from a call
+  int32_t resume = -1;    // where they go on
   int32_t parent = -1;
   uint32_t expected = 0;  // lanes that have not exited; 0: unused
   uint32_t arrived = 0;
+};
+
+// A call that has not returned.
+struct Call {
+  const Op* site = nullptr;
+  int callee = -1;               // index into Program::functions
+  uint64_t frame = 0;            // where the callee's frame begins in local memory
+  uint32_t depth = 0;
+  std::vector<uint32_t> saved;   // the caller's values, if the caller is recursive
 };
 
 class Warp {
@@ -133,6 +145,12 @@ class Warp {
   void split(Fragment& fragment, const Op& op, uint32_t taken);
   void jump_table(Fragment& fragment, const Op& op);
   void exit(Fragment& fragment, uint32_t lanes);
+  // Defined in call.cc.
+  void call(Fragment& fragment, const Op& op, uint32_t lanes);
+  void enter(const Op& site, int callee, uint32_t lanes, int32_t after, int32_t parent);
+  void return_from(Fragment& fragment, uint32_t lanes);
+  const Call* innermost_call(int32_t join) const;
+  void reserve_local(uint64_t bytes);
   void add_fragment(uint32_t lanes, int32_t pc, int32_t join);
   void remove(Fragment& fragment);
   Step run_sync(Fragment& fragment, const Op& op, uint32_t mask);
@@ -153,7 +171,9 @@ class Warp {
   std::array<Fragment, kLanes> fragments_;
   std::vector<Join> joins_;
   std::unique_ptr<uint64_t[]> file_storage_;
-  std::vector<uint8_t> local_;
+  std::vector<Call> calls_;     // of the joins with the same index that are calls
+  uint64_t local_bytes_ = 0;    // of a lane
+  std::vector<uint8_t> local_;  // of all lanes, one after the other
 };
 
 }  // namespace warploom::emulator

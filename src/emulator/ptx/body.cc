@@ -35,10 +35,15 @@ class Body {
       : cursor_(cursor), module_(module), function_(function) {
     scopes_.emplace_back();
     for (const auto& [name, variable] : names) scopes_[0].variables[name] = variable;
+    for (const auto* formals : {&function.inputs, &function.outputs}) {
+      for (const Formal& formal : *formals) {
+        if (formal.register_index < 0) continue;
+        scopes_[0].registers[formal.name] = {formal.register_index, 0};
+      }
+    }
   }
 
   void run() {
-    function_.shared_bytes = module_.shared_bytes;  // those of the module come first
     cursor_.expect('{');
     enter();
     while (scope_ != 0) statement();
@@ -94,6 +99,12 @@ class Body {
       cursor_.expect(';');
       return;
     }
+    if (cursor_.peek().is(".callprototype") || cursor_.peek().is(".calltargets")) {
+      // Callees are checked when they are called: what a pointer refers to is known only then.
+      while (!cursor_.next().is(';')) {
+      }
+      return;
+    }
     current().labels[name] = static_cast<int>(function_.code.size());
   }
 
@@ -125,8 +136,9 @@ class Body {
   void variables() {
     for (auto& variable : parse_variables(cursor_)) {
       if (variable->space == Space::kShared) {
-        place(*variable, function_.shared_bytes);
-      } else if (variable->space == Space::kLocal) {
+        share(*variable);
+      } else if (variable->space == Space::kLocal || variable->space == Space::kParam) {
+        variable->space = Space::kLocal;
         place(*variable, function_.local_bytes);
       } else {
         place(*variable, module_.global_bytes);
@@ -134,6 +146,15 @@ class Body {
       }
       current().variables[variable->name] = variable.get();
       module_.variables.push_back(std::move(variable));
+    }
+  }
+
+  // Each entry has its own static shared variables; those of device functions exist once.
+  void share(Variable& variable) {
+    if (function_.is_entry) {
+      function_.shared.push_back(&variable);
+    } else {
+      place(variable, module_.shared_bytes);
     }
   }
 
@@ -150,10 +171,8 @@ class Body {
     result.text = std::string(cursor_.word());
     split(result);
     if (result.opcode == "call") {
-      fault("line %d: calls of functions are not supported ('%s')", result.line,
-            result.text.c_str());
-    }
-    if (!cursor_.peek().is(';')) {
+      call(result);
+    } else if (!cursor_.peek().is(';')) {
       do {
         result.operands.push_back(operand());
       } while (cursor_.accept(','));
@@ -163,6 +182,38 @@ class Body {
       jumps_.push_back({function_.code.size(), scope_});
     }
     function_.code.push_back(std::move(result));
+  }
+
+  // "call (result), callee, (argument, ...), prototype;": the parts in parentheses may be missing.
+  void call(Instruction& result) {
+    Operand outputs, inputs;
+    bool has_outputs = cursor_.peek().is('(');
+    if (has_outputs) {
+      outputs = list();
+      cursor_.expect(',');
+    }
+    result.operands.push_back(operand());
+    if (cursor_.accept(',')) {
+      if (cursor_.peek().is('(')) {
+        inputs = list();
+        if (cursor_.accept(',')) cursor_.word();  // the prototype, or the list of callees
+      } else {
+        cursor_.word();
+      }
+    }
+    outputs.kind = inputs.kind = Operand::kVector;
+    result.operands.push_back(std::move(outputs));
+    result.operands.push_back(std::move(inputs));
+  }
+
+  Operand list() {
+    Operand result;
+    cursor_.expect('(');
+    while (!cursor_.accept(')')) {
+      result.elements.push_back(operand());
+      cursor_.accept(',');
+    }
+    return result;
   }
 
   static void split(Instruction& instruction) {

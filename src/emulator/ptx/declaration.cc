@@ -3,7 +3,9 @@
 #include <algorithm>
 #include <cstdint>
 #include <cstring>
+#include <string>
 #include <string_view>
+#include <utility>
 
 #include "emulator/exec/fault.h"
 
@@ -26,6 +28,8 @@ Variable parse_head(Cursor& cursor) {
       if (!pointer) head.alignment = alignment;
     } else if (word == ".ptr") {
       pointer = true;
+    } else if (word == ".attribute") {
+      cursor.skip_parentheses();  // .managed, .unified: all memory is the host's
     } else if (pointer && (word == ".global" || word == ".shared" || word == ".const" ||
                            word == ".local")) {
       continue;
@@ -49,7 +53,28 @@ Variable parse_head(Cursor& cursor) {
   return head;
 }
 
+// "name", "name+4" or "generic(name)": known when the module is loaded.
+void append_name(Cursor& cursor, Variable& variable) {
+  Relocation relocation;
+  relocation.at = variable.initial.size();
+  bool wrapped = cursor.peek().is("generic");
+  if (wrapped) {
+    cursor.next();
+    cursor.expect('(');
+  }
+  relocation.name = std::string(cursor.word());
+  if (wrapped) cursor.expect(')');
+  if (cursor.accept('+')) relocation.addend = cursor.literal().bits;
+  if (type_bits(variable.type) != 64) cursor.fail("a 64-bit variable for an address");
+  variable.relocations.push_back(relocation);
+  variable.initial.resize(variable.initial.size() + 8);
+}
+
 void append_value(Cursor& cursor, Variable& variable) {
+  if (cursor.peek().kind == Token::kWord) {
+    append_name(cursor, variable);
+    return;
+  }
   Operand value = cursor.literal();
   uint64_t bits = static_cast<uint64_t>(value.bits);
   if (value.kind == Operand::kFloat64 && variable.type == Type::kF32) {
@@ -108,6 +133,28 @@ std::vector<std::unique_ptr<Variable>> parse_variables(Cursor& cursor) {
   } while (cursor.accept(','));
   cursor.expect(';');
   return result;
+}
+
+Formal parse_formal(Cursor& cursor, Module& module, Function& function) {
+  Formal formal;
+  if (cursor.peek().is(".reg")) {
+    cursor.next();
+    std::string_view word = cursor.word();
+    formal.type = parse_type(word.substr(1));
+    if (formal.type == Type::kNone) cursor.fail("the type of a register before this");
+    formal.name = std::string(cursor.word());
+    formal.register_index = static_cast<int>(function.registers.size());
+    function.registers.push_back(formal.type);
+    return formal;
+  }
+  std::unique_ptr<Variable> variable = parse_parameter(cursor);
+  variable->space = Space::kLocal;
+  place(*variable, function.local_bytes);
+  formal.name = variable->name;
+  formal.type = variable->type;
+  formal.variable = variable.get();
+  module.variables.push_back(std::move(variable));
+  return formal;
 }
 
 std::unique_ptr<Variable> parse_parameter(Cursor& cursor) {

@@ -22,6 +22,10 @@ std::vector<std::unique_ptr<Variable>> parse_variables(Cursor& cursor);
 // ".param .u64 .ptr .global .align 16 name" up to the comma or parenthesis that follows.
 std::unique_ptr<Variable> parse_parameter(Cursor& cursor);
 
+// A parameter or result of a device function, ".param .b32 name" or ".reg .b32 name": what it names
+// is added to the frame or to the registers of `function`.
+Formal parse_formal(Cursor& cursor, Module& module, Function& function);
+
 // Gives a variable the next aligned offset of its space.
 void place(Variable& variable, uint64_t& space_bytes);
 

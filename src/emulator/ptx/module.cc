@@ -1,5 +1,7 @@
 #include "emulator/ptx/module.h"
 
+#include <cstddef>
+
 #include "emulator/ptx/source_text.h"
 
 namespace warploom::emulator::ptx {
@@ -12,6 +14,13 @@ std::string describe(const Module& module, SourceLine line) {
 }
 
 }  // namespace
+
+int Module::find_function(const std::string& name) const {
+  for (std::size_t i = 0; i < functions.size(); ++i) {
+    if (functions[i].name == name) return static_cast<int>(i);
+  }
+  return -1;
+}
 
 std::string describe_origin(const Module& module, const Instruction& instruction) {
   const SourceLine& inner = instruction.origin;

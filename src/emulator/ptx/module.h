@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -14,6 +15,13 @@
 namespace warploom::emulator::ptx {
 
 enum class Space : uint8_t { kGeneric, kGlobal, kConst, kParam, kShared, kLocal };
+
+// A name in the initial value of a variable: the address of a variable or function goes to `at`.
+struct Relocation {
+  uint64_t at = 0;      // byte of the initial value
+  std::string name;
+  int64_t addend = 0;
+};
 
 // A variable; `offset` is counted in its space: of the module for global and const, of the function
 // for param, shared and local.
@@ -25,6 +33,7 @@ struct Variable {
   uint64_t bytes = 0;  // 0: extern array, such as dynamic shared memory
   uint64_t offset = 0;
   std::vector<uint8_t> initial;  // shorter than bytes: the rest is zero
+  std::vector<Relocation> relocations;
 
   bool is_dynamic() const { return bytes == 0; }
 };
@@ -40,7 +49,7 @@ struct Operand {
     kVariable,   // address of `variable` plus bits
     kVector,     // elements
     kAddress,    // [elements[0] + bits], further elements: coordinates, mbarrier, ...
-    kName,       // an unresolved name: a function or a label
+    kName,       // a function or a label
   };
   Kind kind = kNone;
   bool negated = false;         // "!p" or "-r"
@@ -69,19 +78,32 @@ struct Instruction {
   std::vector<std::string> modifiers;   // {"shared::cta", "b32"}
   int guard = -1;                       // predicate register
   bool guard_negated = false;
-  std::vector<Operand> operands;
+  std::vector<Operand> operands;        // of call: callee, vector of results, vector of arguments
   std::vector<int> targets;             // of bra: one instruction; of brx.idx: its table
 };
 
+// What a device function takes or returns: bytes of its frame, or a register.
+struct Formal {
+  std::string name;
+  const Variable* variable = nullptr;
+  int register_index = -1;
+  Type type = Type::kNone;
+};
+
+// Variables of a thread (.local, and .param within a function) lie in a frame; an entry has one, a
+// device function one for every call.
 struct Function {
   std::string name;
   bool is_entry = false;
   int line = 0;
   std::vector<Type> registers;          // type of each
-  std::vector<const Variable*> parameters;
+  std::vector<const Variable*> parameters;  // of an entry
   uint64_t parameter_bytes = 0;
-  uint64_t shared_bytes = 0;            // static variables of the function
-  uint64_t local_bytes = 0;
+  std::vector<Formal> inputs;           // of a device function
+  std::vector<Formal> outputs;
+  std::vector<Variable*> shared;        // static variables of an entry
+  uint64_t shared_bytes = 0;            // of these and of the module
+  uint64_t local_bytes = 0;             // of a frame
   uint32_t dynamic_alignment = 1;       // of dynamic shared memory
   uint32_t threads_limit = 1024;        // .maxntid or .reqntid
   uint32_t required_cluster[3] = {0, 0, 0};  // .reqnctapercluster
@@ -105,6 +127,13 @@ struct Module {
   uint64_t shared_bytes = 0;            // static shared variables of the module
   // Owned through pointers, since operands point to them.
   std::vector<std::unique_ptr<Variable>> variables;
+
+  // Names of functions that are declared and may be the system's.
+  std::set<std::string> declarations;
+  bool declares(const std::string& name) const { return declarations.count(name) != 0; }
+
+  // Index of a function that has a body; -1 if there is none.
+  int find_function(const std::string& name) const;
 };
 
 // "kernel.cu:12" or, for code that was inlined, "helpers.h:7, inlined at kernel.cu:12", then

@@ -24,6 +24,7 @@ class Parser {
 
   std::unique_ptr<Module> run() {
     while (cursor_.peek().kind != Token::kEnd) item();
+    place_shared();
     read_source_text(source_, *module_);
     return std::move(module_);
   }
@@ -51,6 +52,14 @@ class Parser {
       function();
     } else {
       variable();
+    }
+  }
+
+  // Static shared variables of an entry lie behind those of the module, which all functions see.
+  void place_shared() {
+    for (Function& function : module_->functions) {
+      function.shared_bytes = module_->shared_bytes;
+      for (Variable* variable : function.shared) place(*variable, function.shared_bytes);
     }
   }
 
@@ -82,20 +91,38 @@ class Parser {
   void function() {
     Function result;
     result.is_entry = cursor_.next().is(".entry");
-    if (cursor_.peek().is('(')) cursor_.skip_parentheses();  // result of a .func
+    Names names = names_;
+    bool has_outputs = cursor_.peek().is('(');
+    if (has_outputs) formals(result, result.outputs, names);
     result.line = cursor_.peek().line;
     result.name = std::string(cursor_.word());
-    Names names = names_;
-    if (cursor_.peek().is('(')) parameters(result, names);
+    if (cursor_.peek().is('(')) {
+      if (result.is_entry) {
+        parameters(result, names);
+      } else {
+        formals(result, result.inputs, names);
+      }
+    }
     attributes(result);
-    if (cursor_.accept(';')) return;  // a declaration
-    if (!result.is_entry) {
-      // Compilers inline device functions; a call of one is reported where it happens.
-      cursor_.skip_braces();
+    if (cursor_.accept(';')) {
+      module_->declarations.insert(result.name);
       return;
+    }
+    if (module_->find_function(result.name) >= 0) {
+      fault("line %d: the function %s is defined twice", result.line, result.name.c_str());
     }
     parse_body(cursor_, names, *module_, result);
     module_->functions.push_back(std::move(result));
+  }
+
+  void formals(Function& result, std::vector<Formal>& list, Names& names) {
+    cursor_.expect('(');
+    while (!cursor_.accept(')')) {
+      list.push_back(parse_formal(cursor_, *module_, result));
+      const Formal& formal = list.back();
+      if (formal.variable != nullptr) names[formal.name] = formal.variable;
+      cursor_.accept(',');
+    }
   }
 
   void parameters(Function& result, Names& names) {
@@ -127,6 +154,8 @@ class Parser {
       } else if (name == ".pragma") {
         while (!cursor_.next().is(';')) {
         }
+      } else if (name == ".attribute") {
+        cursor_.skip_parentheses();
       } else if (name != ".explicitcluster" && name != ".noreturn" &&
                  name != ".blocksareclusters") {
         fault("line %d: unknown attribute '%.*s' of function %s", cursor_.line(),
