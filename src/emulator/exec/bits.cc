@@ -1,6 +1,7 @@
 // Logic, shifts and bit fields (PTX ISA, "Logic and Shift Instructions").
 
 #include <algorithm>
+#include <cstddef>
 #include <cstdint>
 #include <type_traits>
 
@@ -114,21 +115,6 @@ struct FieldFind {
     using U = std::make_unsigned_t<T>;
     U bits = static_cast<U>(std::is_signed_v<T> && a < 0 ? ~a : a);
     return bits == 0 ? ~0u : 63 - static_cast<uint32_t>(__builtin_clzll(bits));
-  }
-};
-
-// Bytes of {b, a} chosen by nibbles of c; a nibble's highest bit replicates the sign.
-struct Permute {
-  static uint32_t call(uint32_t a, uint32_t b, uint32_t c) {
-    uint64_t bytes = static_cast<uint64_t>(b) << 32 | a;
-    uint32_t result = 0;
-    for (int i = 0; i < 4; ++i) {
-      uint32_t selector = c >> (4 * i) & 0xf;
-      auto byte = static_cast<uint32_t>(bytes >> (8 * (selector & 7)) & 0xff);
-      if (selector & 8) byte = byte & 0x80 ? 0xff : 0;
-      result |= byte << (8 * i);
-    }
-    return result;
   }
 };
 
@@ -283,14 +269,47 @@ void decode_bfi(Decoder& decoder) {
                         : apply<FieldInsert, uint32_t, uint32_t, uint32_t, uint32_t, uint32_t>;
 }
 
-void decode_prmt(Decoder& decoder) {
-  decode_uniform(decoder, take_bits(decoder, 32), 3);
-  decoder.op.run = apply<Permute, uint32_t, uint32_t, uint32_t, uint32_t>;
+struct Lop3Form {
+  uint32_t table;
+  bool all;  // the predicate is combined with "and", otherwise with "or"
+  Ref with;
+};
+
+// The predicate p of "d|p" says whether the result is not zero, combined with another one.
+Step logic3_with_predicate(Warp& warp, const Op& op, uint32_t active) {
+  const auto& form = *static_cast<const Lop3Form*>(op.form);
+  uint32_t set = 0;
+  for_each_lane(active, [&](int lane) {
+    uint32_t value = Logic3::call(warp.lanes<uint32_t>(op.s[0])[lane],
+                                  warp.lanes<uint32_t>(op.s[1])[lane],
+                                  warp.lanes<uint32_t>(op.s[2])[lane], form.table);
+    if (op.d.present()) warp.lanes<uint32_t>(op.d)[lane] = value;
+    set |= static_cast<uint32_t>(value != 0) << lane;
+  });
+  uint32_t other = warp.predicate(form.with);
+  if (op.s[3].present()) {
+    warp.set_predicate(op.s[3], form.all ? set & other : set | other, active);
+  }
+  return Step::kNext;
 }
 
 void decode_lop3(Decoder& decoder) {
-  decode_uniform(decoder, take_bits(decoder, 32), 4);
-  decoder.op.run = apply<Logic3, uint32_t, uint32_t, uint32_t, uint32_t, uint32_t>;
+  int combine = decoder.modifiers.take_one({"or", "and"});
+  Type type = take_bits(decoder, 32);
+  if (combine < 0) {
+    decode_uniform(decoder, type, 4);
+    decoder.op.run = apply<Logic3, uint32_t, uint32_t, uint32_t, uint32_t, uint32_t>;
+    return;
+  }
+  decoder.expect_count(6, 6);
+  decoder.op.d = decoder.destination(decoder.operand(0), 32);
+  decoder.op.s[3] = decoder.second_destination(decoder.operand(0));
+  for (std::size_t i = 0; i < 3; ++i) {
+    decoder.op.s[i] = decoder.source(decoder.operand(i + 1), type);
+  }
+  auto table = static_cast<uint32_t>(decoder.integer(decoder.operand(4)));
+  decoder.form(Lop3Form{table, combine == 1, decoder.predicate(decoder.operand(5))});
+  decoder.op.run = logic3_with_predicate;
 }
 
 void decode_shf(Decoder& decoder) {
@@ -320,7 +339,6 @@ void add_bit_ops(DecodeTable& table) {
   table["bfind"] = decode_bfind;
   table["bfe"] = decode_bfe;
   table["bfi"] = decode_bfi;
-  table["prmt"] = decode_prmt;
   table["lop3"] = decode_lop3;
   table["shf"] = decode_shf;
 }

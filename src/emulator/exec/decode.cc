@@ -19,6 +19,8 @@ DecodeTable make_table() {
   DecodeTable table;
   add_integer_ops(table);
   add_bit_ops(table);
+  add_bit_field_ops(table);
+  add_dot_product_ops(table);
   add_float_ops(table);
   add_half_ops(table);
   add_compare_ops(table);

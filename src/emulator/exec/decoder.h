@@ -126,6 +126,8 @@ using DecodeTable = std::unordered_map<std::string, DecodeFunction>;
 // Each family adds its opcodes.
 void add_integer_ops(DecodeTable& table);
 void add_bit_ops(DecodeTable& table);
+void add_bit_field_ops(DecodeTable& table);
+void add_dot_product_ops(DecodeTable& table);
 void add_float_ops(DecodeTable& table);
 void add_half_ops(DecodeTable& table);
 void add_compare_ops(DecodeTable& table);

@@ -48,10 +48,16 @@ struct Divide {
 };
 
 // A number wins over NaN; with .NaN the NaN does.
-template <bool kNan, bool kMax>
+// With .xorsign.abs, magnitudes are compared, and the result has the product of the signs.
+template <bool kNan, bool kMax, bool kMagnitude = false>
 struct Extremum {
   template <class T>
   static T call(T a, T b) {
+    if constexpr (kMagnitude) {
+      T result = Extremum<kNan, kMax>::call(std::fabs(a), std::fabs(b));
+      T sign = std::signbit(a) != std::signbit(b) ? T{-1} : T{1};
+      return std::isnan(result) ? result : std::copysign(result, sign);
+    }
     if (std::isnan(a)) return kNan || std::isnan(b) ? static_cast<T>(NAN) : b;
     if (std::isnan(b)) return kNan ? static_cast<T>(NAN) : a;
     if (a == b) return std::signbit(a) == kMax ? b : a;  // -0 < +0
@@ -177,12 +183,22 @@ void decode_float(Decoder& decoder) {
                                       : select<F, double>(ftz, sat, rounding, sources);
 }
 
+template <bool kMax, bool kNan>
+void decode_extremum_of(Decoder& decoder) {
+  if (decoder.modifiers.take("xorsign")) {
+    if (!decoder.modifiers.take("abs")) decoder.fail(".xorsign needs .abs");
+    decode_float<Extremum<kNan, kMax, true>, 2>(decoder);
+  } else {
+    decode_float<Extremum<kNan, kMax>, 2>(decoder);
+  }
+}
+
 template <bool kMax>
 void decode_extremum(Decoder& decoder) {
   if (decoder.modifiers.take("NaN")) {
-    decode_float<Extremum<true, kMax>, 2>(decoder);
+    decode_extremum_of<kMax, true>(decoder);
   } else {
-    decode_float<Extremum<false, kMax>, 2>(decoder);
+    decode_extremum_of<kMax, false>(decoder);
   }
 }
 

@@ -24,11 +24,13 @@ float round_to_odd(double value) {
 struct F16 {
   static double load(uint16_t bits) { return f16_to_f32(bits); }
   static uint16_t store(double value) { return f32_to_f16(round_to_odd(value)); }
+  static bool is_subnormal(uint16_t bits) { return (bits & 0x7c00) == 0; }
 };
 
 struct Bf16 {
   static double load(uint16_t bits) { return bf16_to_f32(bits); }
   static uint16_t store(double value) { return f32_to_bf16(round_to_odd(value)); }
+  static bool is_subnormal(uint16_t bits) { return (bits & 0x7f80) == 0; }
 };
 
 struct Add {
@@ -43,9 +45,16 @@ struct Multiply {
 struct Fma {
   static double call(double a, double b, double c) { return a * b + c; }  // the product is exact
 };
-template <bool kNan, bool kMax>
+// A number wins over NaN; with .NaN the NaN does. With .xorsign.abs, magnitudes are compared, and
+// the result has the product of the signs.
+template <bool kNan, bool kMax, bool kMagnitude>
 struct Extremum {
   static double call(double a, double b) {
+    if constexpr (kMagnitude) {
+      double result = Extremum<kNan, kMax, false>::call(std::fabs(a), std::fabs(b));
+      return std::isnan(result) ? result
+                                : std::copysign(result, std::signbit(a) != std::signbit(b) ? -1 : 1);
+    }
     if (std::isnan(a)) return kNan ? a : b;
     if (std::isnan(b)) return kNan ? b : a;
     if (a == b) return std::signbit(a) == kMax ? b : a;
@@ -65,75 +74,108 @@ struct HyperbolicTangent {
   static double call(double a) { return std::tanh(a); }
 };
 
-template <class F>
-struct Saturated {
-  template <class... A>
-  static double call(A... a) {
-    double result = F::call(a...);
-    return result >= 1 ? 1 : result > 0 ? result : 0;
-  }
-};
+enum class Clamp { kNone, kSaturate, kRectify };
 
-template <class F>
-struct Rectified {
-  template <class... A>
-  static double call(A... a) {
-    double result = F::call(a...);
-    return std::isnan(result) || result > 0 ? result : 0;
-  }
-};
+template <Clamp kClamp>
+double clamp(double x) {
+  if constexpr (kClamp == Clamp::kSaturate) return x >= 1 ? 1 : x > 0 ? x : 0;
+  if constexpr (kClamp == Clamp::kRectify) return std::isnan(x) || x > 0 ? x : 0;
+  return x;
+}
 
-template <class F, class Format>
+// F with what the modifiers do to its operands and its result.
+template <class F, class Format, bool kFlush, Clamp kClamp>
 struct Scalar {
+  static double load(uint16_t bits) {
+    return Format::load(kFlush && Format::is_subnormal(bits) ? bits & 0x8000 : bits);
+  }
+
   template <class... A>
-  static uint16_t call(A... a) { return Format::store(F::call(Format::load(a)...)); }
+  static uint16_t call(A... a) {
+    uint16_t result = Format::store(clamp<kClamp>(F::call(load(a)...)));
+    return kFlush && Format::is_subnormal(result) ? result & 0x8000 : result;
+  }
 };
 
-template <class F, class Format>
+template <class S>
 struct Packed {
   template <class... A>
   static uint32_t call(A... a) {
-    uint32_t low = Scalar<F, Format>::call(static_cast<uint16_t>(a)...);
-    uint32_t high = Scalar<F, Format>::call(static_cast<uint16_t>(a >> 16)...);
+    uint32_t low = S::call(static_cast<uint16_t>(a)...);
+    uint32_t high = S::call(static_cast<uint16_t>(a >> 16)...);
     return high << 16 | low;
   }
 };
 
-template <class F, std::size_t... I>
-Run select(Type type, std::index_sequence<I...>) {
-#define WARPLOOM_RUN(kind, format, integer) \
-  apply<kind<F, format>, integer, decltype((void)I, integer{})...>
-  switch (type) {
-    case Type::kF16: return WARPLOOM_RUN(Scalar, F16, uint16_t);
-    case Type::kBf16: return WARPLOOM_RUN(Scalar, Bf16, uint16_t);
-    case Type::kF16x2: return WARPLOOM_RUN(Packed, F16, uint32_t);
-    case Type::kBf16x2: return WARPLOOM_RUN(Packed, Bf16, uint32_t);
-    default: return nullptr;
+struct Change {
+  bool flush = false;
+  Clamp clamp = Clamp::kNone;
+};
+
+template <class F, class Format, bool kFlush, Clamp kClamp, std::size_t... I>
+Run run_of(bool packed, std::index_sequence<I...>) {
+  using S = Scalar<F, Format, kFlush, kClamp>;
+  // One integer for each source; the comma operator only repeats it.
+  if (packed) return apply<Packed<S>, uint32_t, decltype((void)I, uint32_t{})...>;
+  return apply<S, uint16_t, decltype((void)I, uint16_t{})...>;
+}
+
+template <class F, class Format, bool kFlush, class Sources>
+Run with_clamp(bool packed, Clamp clamp, Sources sources) {
+  switch (clamp) {
+    case Clamp::kSaturate:
+      return run_of<F, Format, kFlush, Clamp::kSaturate>(packed, sources);
+    case Clamp::kRectify:
+      return run_of<F, Format, kFlush, Clamp::kRectify>(packed, sources);
+    default:
+      return run_of<F, Format, kFlush, Clamp::kNone>(packed, sources);
   }
-#undef WARPLOOM_RUN
+}
+
+template <class F, class Sources>
+Run select(Type type, const Change& change, Sources sources) {
+  bool packed = type == Type::kF16x2 || type == Type::kBf16x2;
+  if (type == Type::kF16 || type == Type::kF16x2) {
+    return change.flush ? with_clamp<F, F16, true>(packed, change.clamp, sources)
+                        : with_clamp<F, F16, false>(packed, change.clamp, sources);
+  }
+  // PTX has .ftz for bf16 with ex2 only, where it is what happens anyway.
+  if (type == Type::kBf16 || type == Type::kBf16x2) {
+    return with_clamp<F, Bf16, false>(packed, change.clamp, sources);
+  }
+  return nullptr;
 }
 
 template <class F, std::size_t kSources>
 void decode_half(Decoder& decoder) {
   Modifiers& modifiers = decoder.modifiers;
   modifiers.take_all({"rn", "approx"});
-  bool sat = modifiers.take("sat");
-  bool relu = modifiers.take("relu");
+  Change change;
+  change.flush = modifiers.take("ftz");
+  int clamp = modifiers.take_one({"sat", "relu"});
+  if (clamp >= 0) change.clamp = clamp == 0 ? Clamp::kSaturate : Clamp::kRectify;
   Type type = modifiers.take_type();
-  auto sources = std::make_index_sequence<kSources>{};
-  decoder.op.run = sat    ? select<Saturated<F>>(type, sources)
-                   : relu ? select<Rectified<F>>(type, sources)
-                          : select<F>(type, sources);
+  decoder.op.run = select<F>(type, change, std::make_index_sequence<kSources>{});
   if (decoder.op.run == nullptr) decoder.fail("its type is not supported");
   decode_uniform(decoder, type, kSources);
+}
+
+template <bool kMax, bool kNan>
+void decode_extremum_of(Decoder& decoder) {
+  if (decoder.modifiers.take("xorsign")) {
+    if (!decoder.modifiers.take("abs")) decoder.fail(".xorsign needs .abs");
+    decode_half<Extremum<kNan, kMax, true>, 2>(decoder);
+  } else {
+    decode_half<Extremum<kNan, kMax, false>, 2>(decoder);
+  }
 }
 
 template <bool kMax>
 void decode_extremum(Decoder& decoder) {
   if (decoder.modifiers.take("NaN")) {
-    decode_half<Extremum<true, kMax>, 2>(decoder);
+    decode_extremum_of<kMax, true>(decoder);
   } else {
-    decode_half<Extremum<false, kMax>, 2>(decoder);
+    decode_extremum_of<kMax, false>(decoder);
   }
 }
 

@@ -135,6 +135,38 @@ struct AbsoluteDifference {
   }
 };
 
+// Negative results become zero.
+template <class F>
+struct Rectified {
+  template <class T>
+  static T call(T a, T b) { return std::max<T>(F::call(a, b), 0); }
+};
+
+// Both halves of a register, each as a T.
+template <class F, class T>
+struct Pair {
+  static uint32_t call(uint32_t a, uint32_t b) {
+    auto low = static_cast<uint16_t>(F::call(static_cast<T>(a), static_cast<T>(b)));
+    auto high = static_cast<uint16_t>(F::call(static_cast<T>(a >> 16), static_cast<T>(b >> 16)));
+    return static_cast<uint32_t>(high) << 16 | low;
+  }
+};
+
+// Whether the type is a pair of 16-bit integers; then the instruction is decoded.
+template <class F>
+bool decode_pair(Decoder& decoder, bool rectify) {
+  Type type = last_type(decoder.instruction());
+  if (type != Type::kU16x2 && type != Type::kS16x2) return false;
+  decode_uniform(decoder, decoder.modifiers.take_type(), 2);
+  bool is_signed = type == Type::kS16x2;
+  if (rectify && !is_signed) decoder.fail(".relu needs a signed type");
+  using U = uint32_t;
+  decoder.op.run = rectify     ? apply<Pair<Rectified<F>, int16_t>, U, U, U>
+                   : is_signed ? apply<Pair<F, int16_t>, U, U, U>
+                               : apply<Pair<F, uint16_t>, U, U, U>;
+  return true;
+}
+
 Type take_integer_type(Decoder& decoder) {
   Type type = decoder.modifiers.take_type();
   if (type == Type::kNone || is_float(type) || type_bits(type) < 16) {
@@ -165,9 +197,20 @@ void decode_binary(Decoder& decoder) {
 
 template <class F, class Saturating>
 void decode_sum(Decoder& decoder) {
+  if (decode_pair<F>(decoder, false)) return;
   bool saturate = decoder.modifiers.take("sat");
   decode_binary<F>(decoder);
   if (saturate) decoder.op.run = apply<Saturating, int32_t, int32_t, int32_t>;
+}
+
+template <class F>
+void decode_extremum(Decoder& decoder) {
+  bool rectify = decoder.modifiers.take("relu");
+  if (decode_pair<F>(decoder, rectify)) return;
+  decode_binary<F>(decoder);
+  if (!rectify) return;
+  if (last_type(decoder.instruction()) != Type::kS32) decoder.fail(".relu needs .s32 or .s16x2");
+  decoder.op.run = apply<Rectified<F>, int32_t, int32_t, int32_t>;
 }
 
 void decode_sad(Decoder& decoder) {
@@ -248,8 +291,8 @@ void add_integer_ops(DecodeTable& table) {
   table["mad"] = decode_mad;
   table["div"] = decode_binary<Divide>;
   table["rem"] = decode_binary<Remainder>;
-  table["min"] = decode_binary<Minimum>;
-  table["max"] = decode_binary<Maximum>;
+  table["min"] = decode_extremum<Minimum>;
+  table["max"] = decode_extremum<Maximum>;
   table["neg"] = decode_unary<Negate>;
   table["abs"] = decode_unary<Absolute>;
   table["sad"] = decode_sad;

@@ -32,6 +32,7 @@ constexpr std::array kEntries = {
     Entry{Type::kE3m2x2, "e3m2x2", 16}, Entry{Type::kUe8m0, "ue8m0", 8},
     Entry{Type::kUe8m0x2, "ue8m0x2", 16}, Entry{Type::kS4, "s4", 4},
     Entry{Type::kU4, "u4", 4},          Entry{Type::kB1, "b1", 1},
+    Entry{Type::kU16x2, "u16x2", 32},   Entry{Type::kS16x2, "s16x2", 32},
 };
 
 constexpr bool in_order() {

@@ -18,6 +18,7 @@ enum class Type : uint8_t {
   kE4m3, kE5m2, kE4m3x2, kE5m2x2,
   kE2m1, kE2m3, kE3m2, kE2m1x2, kE2m3x2, kE3m2x2, kUe8m0, kUe8m0x2,
   kS4, kU4, kB1,
+  kU16x2, kS16x2,
 };
 
 // The type that a modifier such as "f16x2" names, or kNone.
