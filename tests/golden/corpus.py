@@ -35,6 +35,7 @@ FAMILIES: dict[str, Callable[[], Iterator[Case]]] = {
     "wgmma_sums": wgmma.sums,
     "tensor_load": tensor.unique_loads,
     "tensor_store": tensor.stores,
+    "tensor_probe": tensor.probes,
     "copy": asynchronous.copies,
     "cluster": asynchronous.clusters,
     "barrier": asynchronous.barriers,

@@ -6,8 +6,10 @@ import functools
 import itertools
 from collections.abc import Iterator
 
+import numpy as np
+
 from golden.case import Case, elementwise
-from golden.values import width
+from golden.values import FLOATS, width
 
 _ROUNDINGS = (".rn", ".rz", ".rm", ".rp")
 _f = functools.partial(elementwise, "float")
@@ -90,6 +92,8 @@ def half() -> Iterator[Case]:
         for relu in ("", ".relu"):
             name = f"fma.rn.oob{relu}.{kind}"
             yield _h(name, f"{name} {{d}}, {{a}}, {{b}}, {{c}}", bits, [kind] * 3)
+        if not kind.endswith("x2"):
+            yield _every_nan(kind)
         for op, ftz in itertools.product(("neg", "abs"), flushes):
             name = f"{op}{ftz}.{kind}"
             yield _h(name, f"{name} {{d}}, {{a}}", bits, [kind])
@@ -98,3 +102,14 @@ def half() -> Iterator[Case]:
         ):
             name = f"{op}{ftz}{nan}{xorsign}.{kind}"
             yield _h(name, f"{name} {{d}}, {{a}}, {{b}}", bits, [kind] * 2)
+
+
+def _every_nan(kind: str) -> Case:
+    """Which NaN is the one of elements out of bounds, that fma.oob turns into zero."""
+    layout = FLOATS[kind]
+    infinity = ((1 << layout.exponent_bits) - 1) << layout.mantissa_bits
+    mantissa = np.arange(1, 1 << layout.mantissa_bits)[-510:]
+    nan = np.concatenate([infinity | mantissa, infinity | mantissa | 1 << 15]).astype(np.uint16)
+    two = np.full_like(nan, (layout.bias + 1) << layout.mantissa_bits)
+    name = f"fma.rn.oob.{kind}"
+    return _h(f"{name}:nan", f"{name} {{d}}, {{a}}, {{b}}, {{b}}", 16, (), values=[nan, two])

@@ -98,14 +98,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("out", type=Path, help="the folder for <family>.npz")
     parser.add_argument("--library", default="libcuda.so.1", help="the driver")
-    parser.add_argument("--family", choices=list(corpus.FAMILIES), help="this one only")
+    families = list(corpus.FAMILIES)
+    parser.add_argument("--family", choices=families, nargs="+", default=families)
     parser.add_argument("--start", type=int, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.start is not None:
-        _child(options.library, options.family, options.start, options.out)
+        _child(options.library, options.family[0], options.start, options.out)
         return
     options.out.mkdir(parents=True, exist_ok=True)
-    for family in [options.family] if options.family else corpus.FAMILIES:
+    for family in options.family:
         start = time.monotonic()
         record(options.library, family, options.out)
         print(f"  {time.monotonic() - start:.1f} s", flush=True)
