@@ -1,8 +1,10 @@
-"""Ready-made GEMM kernels for Hopper, written in TVMScript with the vocabulary that users have.
+"""Ready-made GEMM kernels, written in TVMScript with the vocabulary that users have.
 
 :func:`gemm` returns the program, :func:`compile_gemm` something to call. Both take the same
 arguments and choose between :mod:`sm90_gemm <warploom.kernels.sm90_gemm>` and, for few rows,
-:mod:`sm90_gemm_swap_ab <warploom.kernels.sm90_gemm_swap_ab>`.
+:mod:`sm90_gemm_swap_ab <warploom.kernels.sm90_gemm_swap_ab>`. They are for Hopper; the modules
+``sm100_gemm*`` hold kernels for Blackwell, each with one idea: one CTA a tile, a pair of CTAs a
+tile, block-scaled float8, and a persistent grid whose epilogue overlaps with the next tile.
 """
 
 from __future__ import annotations

@@ -26,6 +26,7 @@ def load_tile(
     barrier: Any,
     part: tuple[Any, int] | None = None,
     cluster_mask: int = 0,
+    cta_group: int = 1,
 ) -> None:
     """Emit the copies of one operand tile into one stage of its ring.
 
@@ -46,10 +47,14 @@ def load_tile(
         First row and number of rows (M or N) of the tile that this CTA loads; default all.
     cluster_mask : int
         CTAs of the cluster that receive the data and its bytes; 0: only this one.
+    cta_group : int
+        2 where ``barrier`` may be the one of the partner in a pair of CTAs (Blackwell).
     """
     mn_start, k_start = start
     mn_first, mn_count = part if part is not None else (0, tile.mn)
     options = {"cta_mask": cluster_mask} if cluster_mask else {}
+    if cta_group != 1:
+        options["cta_group"] = cta_group
     if tile.major is Major.K:
         rows, columns, first_row, first_column = mn_count, tile.k, mn_first, 0
         row_start, column_start = mn_start + mn_first, k_start
