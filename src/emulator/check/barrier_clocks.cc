@@ -29,14 +29,20 @@ void Checker::cluster_arrive(Warp& warp, bool relaxed) {
     cluster_pending_.inits.join(own.known.inits);
     if (own.fence != nullptr) cluster_pending_.join(*own.fence->known);
   }
+  cluster_arriving_.join(own.known.base);
   own.released = true;
 }
 
 void Checker::cluster_complete() {
+  cluster_arrived_ = cluster_arriving_;
+  cluster_arriving_.clear();
   cluster_completed_ = cluster_pending_;
   cluster_pending_.clear();
 }
 
-void Checker::cluster_wait(Warp& warp) { learn(state(warp), cluster_completed_); }
+void Checker::cluster_wait(Warp& warp) {
+  learn(state(warp), cluster_completed_);
+  state(warp).executed.join(cluster_arrived_);
+}
 
 }  // namespace warploom::emulator

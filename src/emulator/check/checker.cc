@@ -160,11 +160,12 @@ void Checker::exit(Warp& warp) {
   if (touched_.size() == 1) return;
   uint32_t rank = warp.cta().rank();
   Touched& touched = touched_[rank];
-  touched.exited.join(state(warp).known);
+  touched.exited.join(state(warp).known.base);
+  touched.exited.join(state(warp).executed);
   if (--touched.warps_left != 0) return;
   for (const auto& entry : touched.latest) {
     const Access& access = entry.second;
-    if (touched.exited.base.knows(access.stamp())) continue;
+    if (touched.exited.knows(access.stamp())) continue;
     const Op* op = &program_.ops[access.op];
     report(Finding::kEarlyExit, op, nullptr,
            format("the CTA of rank %u in its cluster exits while its shared memory may still be "

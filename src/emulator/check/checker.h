@@ -108,8 +108,10 @@ class Checker {
                        uint64_t after, bool relaxed = false);
   // complete_tx or arrival of an asynchronous operation.
   void mbarrier_signal(const Ticket& ticket, uint32_t address, uint64_t before, uint64_t after);
-  // test_wait or try_wait of lanes that wait for one barrier, `lane` the first of them.
-  void mbarrier_wait(Warp& warp, const Op& op, int lane, uint32_t address, bool done,
+  // test_wait or try_wait of lanes that wait for one barrier, `lane` the first of them. Returns
+  // whether this is the first time that it fails for this phase: a try_wait may give up then, so
+  // that a program shows whether it tries again.
+  bool mbarrier_wait(Warp& warp, const Op& op, int lane, uint32_t address, bool done,
                      bool relaxed = false);
   // For the report of a deadlock: who supplied this barrier up to now.
   std::string mbarrier_history(uint32_t address) const;
@@ -159,6 +161,8 @@ class Checker {
     // What relaxed reads and waits have seen, for the next fence.
     Releases acquirable;
     Knowledge acquirable_known;
+    // What has been executed before the last cluster barrier, visible or not.
+    VectorClock executed;
     std::unordered_map<uint64_t, uint64_t> seen;  // versions of locations
     Groups copy_async;
     std::map<int, std::pair<Groups, Groups>> bulk;  // of a lane: reads done, writes done
@@ -206,7 +210,7 @@ class Checker {
 
   struct Touched {  // by other CTAs
     std::map<uint32_t, Access> latest;  // by dimension
-    Knowledge exited;                   // what warps knew that have exited
+    VectorClock exited;                 // what came before the exit of its warps
     uint32_t warps_left = 0;
   };
 
@@ -242,6 +246,7 @@ class Checker {
   void check_write(Shadow& shadow, Cell& cell, const Actor& actor, const Where& where);
   void check_prior(const Access& prior, bool prior_writes, const Actor& actor, bool writes,
                    const Where& where);
+  bool is_pending(const Access& prior, const Actor& actor) const;
   bool comes_before(const Access& prior, const Actor& actor) const;
   void report_conflict(Finding finding, const Access& prior, bool prior_writes, const Actor& actor,
                        bool writes, const Where& where);
@@ -271,6 +276,8 @@ class Checker {
   std::vector<std::array<NamedBarrier, 16>> named_;
   Knowledge cluster_pending_;
   Knowledge cluster_completed_;
+  VectorClock cluster_arriving_;
+  VectorClock cluster_arrived_;
   Releases foreign_;                // releases of other clusters that this one has acquired
   SyncLocations shared_locations_;
   ReportLog log_;

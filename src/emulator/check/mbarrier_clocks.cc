@@ -145,10 +145,10 @@ void Checker::mbarrier_signal(const Ticket& ticket, uint32_t address, uint64_t b
   follow_phase(*barrier, before, after);
 }
 
-void Checker::mbarrier_wait(Warp& warp, const Op& op, int lane, uint32_t address, bool done,
+bool Checker::mbarrier_wait(Warp& warp, const Op& op, int lane, uint32_t address, bool done,
                             bool relaxed) {
   Mbarrier* barrier = find_mbarrier(address);
-  if (barrier == nullptr) return;
+  if (barrier == nullptr) return false;
   WarpState& own = state(warp);
   uint16_t thread = thread_of(warp, lane);
   auto same = [&](const Attempt& attempt) {
@@ -156,6 +156,7 @@ void Checker::mbarrier_wait(Warp& warp, const Op& op, int lane, uint32_t address
   };
   auto attempt = std::find_if(barrier->attempts.begin(), barrier->attempts.end(), same);
   Actor actor = actor_of(warp, op, lane, Order::kRelaxed);
+  bool first = attempt == barrier->attempts.end() || attempt->phase != barrier->phase;
   if (attempt == barrier->attempts.end()) {
     check_init_order(*barrier, own.known, actor.mark, address, "waits for");
     if (!done) barrier->attempts.push_back({&op, thread, barrier->phase});
@@ -177,13 +178,14 @@ void Checker::mbarrier_wait(Warp& warp, const Op& op, int lane, uint32_t address
       attempt->phase = barrier->phase;
     }
   }
-  if (!done) return;
+  if (!done) return first;
   if (!relaxed) {
     learn(own, barrier->completed);
   } else {
     // A fence that follows makes the order.
     own.acquirable_known.join(barrier->completed);
   }
+  return false;
 }
 
 std::string Checker::mbarrier_history(uint32_t address) const {

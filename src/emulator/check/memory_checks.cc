@@ -147,15 +147,12 @@ namespace {
 
 const char* verb(bool writes) { return writes ? "writes" : "reads"; }
 
-const char* advice(bool prior_writes, bool prior_async, bool writes) {
-  if (prior_async && prior_writes) {
-    return "wait for the mbarrier or the group that the asynchronous operation completes on before "
-           "this access";
-  }
-  if (prior_async) {
-    return "the memory is still being read asynchronously: wait for the completion of that "
-           "operation (its mbarrier, wgmma.wait_group or cp.async.bulk.wait_group) before it is "
-           "written again";
+// `pending`: the asynchronous operation had been issued when the other access came.
+const char* advice(bool prior_writes, bool pending, bool writes) {
+  if (pending) {
+    return "the asynchronous operation may still be going on: wait for its completion (the mbarrier "
+           "that it signals, wgmma.wait_group, cp.async.wait_group or cp.async.bulk.wait_group) "
+           "before the other access";
   }
   if (writes && !prior_writes) {
     return "the memory may still be read: let the readers arrive at an mbarrier or another barrier "
@@ -166,13 +163,24 @@ const char* advice(bool prior_writes, bool prior_async, bool writes) {
 
 }  // namespace
 
+// Whether one of two accesses without order belongs to an asynchronous operation that the thread of
+// the other knew to have been issued.
+bool Checker::is_pending(const Access& prior, const Actor& actor) const {
+  if (prior.cluster != id_) return false;
+  const WarpState& warp = warps_[prior.thread / kLanes];
+  if (prior.dimension != warp.dimension) return true;
+  const WarpState& issuer = warps_[actor.mark.thread / kLanes];
+  if (actor.mark.dimension == issuer.dimension) return false;
+  uint32_t issued = actor.known->base.at(issuer.dimension);
+  return warp.known.base.at(issuer.dimension) >= issued;
+}
+
 void Checker::report_conflict(Finding finding, const Access& prior, bool prior_writes,
                               const Actor& actor, bool writes, const Where& where) {
   const Op* first = &program_.ops[prior.op];
   if (!log_.is_new(finding, actor.op, first)) return;
   std::string place = where.shared ? place_of(static_cast<uint32_t>(where.address))
                                    : global_place_of(where.address);
-  bool prior_async = (prior.flags & Access::kAsyncProxy) != 0;
   std::string text;
   if (finding == Finding::kMissingProxyFence) {
     text = format("%s %s %s through the async proxy; %s wrote it through the generic proxy, and no "
@@ -184,7 +192,7 @@ void Checker::report_conflict(Finding finding, const Access& prior, bool prior_w
     text = format("%s %s %s, which %s %s, and nothing orders the two. Fix: %s",
                   describe(actor.mark).c_str(), verb(writes), place.c_str(),
                   describe(prior).c_str(), verb(prior_writes),
-                  advice(prior_writes, prior_async, writes));
+                  advice(prior_writes, is_pending(prior, actor), writes));
   }
   report(finding, actor.op, first, text);
 }

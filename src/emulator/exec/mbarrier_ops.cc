@@ -83,10 +83,12 @@ Step invalidate(Warp& warp, const Op& op, uint32_t active) {
   return Step::kNext;
 }
 
-// Lanes that wait for one barrier with one result are one event.
-void note_wait(Warp& warp, const Op& op, uint32_t active, uint32_t done) {
+// Lanes that wait for one barrier with one result are one event. Returns whether a try_wait should
+// give up, as it may at any time.
+bool note_wait(Warp& warp, const Op& op, uint32_t active, uint32_t done) {
   Checker* checker = warp.cluster().checker();
-  if (checker == nullptr) return;
+  if (checker == nullptr) return false;
+  bool gives_up = false;
   uint32_t address = 0;
   bool result = false;
   for (uint32_t left = active; left != 0; left &= left - 1) {
@@ -96,8 +98,9 @@ void note_wait(Warp& warp, const Op& op, uint32_t active, uint32_t done) {
     if (left != active && next == address && next_result == result) continue;
     address = next;
     result = next_result;
-    checker->mbarrier_wait(warp, op, lane, address, result, form_of(op).relaxed);
+    gives_up |= checker->mbarrier_wait(warp, op, lane, address, result, form_of(op).relaxed);
   }
+  return gives_up;
 }
 
 Step wait(Warp& warp, const Op& op, uint32_t active) {
@@ -112,8 +115,8 @@ Step wait(Warp& warp, const Op& op, uint32_t active) {
                         : mbarrier_phase_done_token(state, warp.lanes<uint64_t>(op.s[0])[lane]);
     done |= static_cast<uint32_t>(complete) << lane;
   });
-  note_wait(warp, op, active, done);
-  if (done == 0 && form.suspends) {
+  bool gives_up = note_wait(warp, op, active, done);
+  if (done == 0 && form.suspends && !gives_up) {
     // All lanes of one instruction wait at one barrier, but for programs that nobody writes.
     uint32_t address = address_of(warp, op, __builtin_ctz(active));
     bool same = true;
