@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import numpy as np
+
 from emulator_ptx import EmulatorError, kernel, launch, library
 
 

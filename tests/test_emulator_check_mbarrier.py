@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+
 from emulator_checks import changed, run_checked
 
 SEEDS = (1, 2, 3, 4)

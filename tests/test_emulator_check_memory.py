@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+
 from emulator_checks import changed, run_checked
 
 SEEDS = (1, 2, 3)
@@ -94,8 +95,8 @@ BROKEN = [
     ("exchange", "st.shared.u32 [%r2], %t;", "", "uninitialised read", "buffer + 0x"),
     ("bulk store", "fence.proxy.async.shared::cta;", "", "missing proxy fence", "async proxy"),
     ("bulk store", "bar.sync 0;", "", "data race", "cp.async.bulk.global"),
-    ("bulk store", "wait_group.read 0;", "wait_group.read 1;", "data race", "wait for its completion"),
-    ("bulk store", "cp.async.bulk.wait_group.read 0;", "", "data race", "wait for its completion"),
+    ("bulk store", "wait_group.read 0;", "wait_group.read 1;", "data race", "its completion"),
+    ("bulk store", "cp.async.bulk.wait_group.read 0;", "", "data race", "its completion"),
     ("bulk store", "bar.sync 1;", "", "data race", "buffer + 0x"),
     ("cp.async", "cp.async.wait_group 0;", "", "data race", "cp.async.ca"),
     ("cp.async", "cp.async.commit_group;", "", "data race", "cp.async.ca"),
