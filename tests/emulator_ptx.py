@@ -37,6 +37,7 @@ class _Attribute(ctypes.Structure):
     )
 
 
+_COOPERATIVE = 2
 _CLUSTER_DIMENSION = 4
 
 
@@ -79,6 +80,7 @@ def launch(
     seed: int = 1,
     limit: int = 1 << 24,
     arch: str = "sm_90a",
+    cooperative: bool = False,
 ) -> list[np.ndarray]:
     """Run a kernel whose parameters are pointers to ``arrays``; returns their contents after it."""
     module = load(ptx, arch)
@@ -93,10 +95,12 @@ def launch(
         arguments = (ctypes.c_void_p * max(len(pointers), 1))(
             *[ctypes.addressof(pointer) for pointer in pointers]
         )
-        attribute = _Attribute(id=_CLUSTER_DIMENSION, value=(ctypes.c_uint * 16)(*cluster))
-        config = _Config(
-            grid, block, shared, None, ctypes.addressof(attribute), int(cluster != (1, 1, 1))
+        attributes = (_Attribute * 2)(
+            _Attribute(id=_COOPERATIVE, value=(ctypes.c_uint * 16)(int(cooperative))),
+            _Attribute(id=_CLUSTER_DIMENSION, value=(ctypes.c_uint * 16)(*cluster)),
         )
+        count = 1 + int(cluster != (1, 1, 1))
+        config = _Config(grid, block, shared, None, ctypes.addressof(attributes), count)
         library().warploom_emulator_set_seed(ctypes.c_uint64(seed))
         library().warploom_emulator_set_instruction_limit(ctypes.c_uint64(limit))
         _check(library().cuLaunchKernelEx(ctypes.byref(config), function, arguments, None))

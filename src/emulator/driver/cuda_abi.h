@@ -24,6 +24,7 @@ constexpr int kCaptureInvalidated = 901;
 
 constexpr int kDriverVersion = 13000;
 
+constexpr unsigned kAttributeCooperative = 2;
 constexpr unsigned kAttributeClusterDimension = 4;
 
 struct LaunchAttribute {

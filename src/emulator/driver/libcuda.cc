@@ -112,8 +112,11 @@ WARPLOOM_CUDA_API int cuLaunchKernelEx(const abi::LaunchConfig* config, void* fu
   request.arguments = arguments;
   for (unsigned i = 0; i < config->attribute_count; ++i) {
     const abi::LaunchAttribute& attribute = config->attributes[i];
-    if (attribute.id != abi::kAttributeClusterDimension) continue;
-    std::memcpy(request.cluster.data(), attribute.value.dimension, sizeof(config->grid));
+    if (attribute.id == abi::kAttributeClusterDimension) {
+      std::memcpy(request.cluster.data(), attribute.value.dimension, sizeof(config->grid));
+    } else if (attribute.id == abi::kAttributeCooperative) {
+      request.cooperative = attribute.value.dimension[0] != 0;
+    }
   }
   const auto& kernel = *static_cast<const KernelHandle*>(function);
   if (is_captured(config->stream)) return submit(config->stream, keep(kernel, request));

@@ -80,7 +80,9 @@ Session::Session()
       checks_(number_from_environment("WARPLOOM_EMULATOR_CHECK", 0) != 0) {
   for (int i = 0; i < device_count(); ++i) {
     devices_.push_back(std::make_unique<DeviceState>());
-    devices_.back()->device = find_device(i);
+    DeviceState& state = *devices_.back();
+    state.device = find_device(i);
+    state.memory.add(reinterpret_cast<uint64_t>(&state.workspace), sizeof(state.workspace));
   }
 }
 
@@ -179,6 +181,8 @@ bool Session::launch(const KernelHandle& kernel, const LaunchRequest& request) {
   launch.checks = checks.get();
   std::string problem;
   launch.heap = &state.heap;
+  state.workspace = GridWorkspace{};
+  if (request.cooperative) launch.workspace = reinterpret_cast<uint64_t>(&state.workspace);
   try {
     run_grid(launch);
   } catch (const std::exception& error) {

@@ -24,6 +24,7 @@ struct DeviceState {
   const Device* device = nullptr;
   GlobalMemory memory;
   DeviceHeap heap{memory};
+  GridWorkspace workspace{};
   std::size_t allocated = 0;  // bytes
 };
 
@@ -60,6 +61,7 @@ struct LaunchRequest {
   Dim3 block;
   Dim3 cluster{1, 1, 1};
   uint32_t dynamic_shared = 0;
+  bool cooperative = false;    // all CTAs are live together, and may wait for each other
   void** arguments = nullptr;  // one pointer for each parameter
 };
 

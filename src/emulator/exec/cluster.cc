@@ -14,6 +14,8 @@ constexpr uint32_t kQuantum = 400;
 // Turns after which other clusters get a chance, so that CTAs may wait for each other. Many, since
 // each cluster that is alive takes megabytes for its registers.
 constexpr int kTurns = 32768;
+// In a cooperative launch they do wait for each other, and all of them are alive anyway.
+constexpr int kCooperativeTurns = 256;
 // One in this many turns an asynchronous operation completes although warps could run.
 constexpr uint32_t kCompletionOdds = 4;
 
@@ -131,7 +133,8 @@ bool Cluster::run_warp() {
 }
 
 bool Cluster::run() {
-  for (int turn = 0; turn < kTurns; ++turn) {
+  int turns = launch_->workspace != 0 ? kCooperativeTurns : kTurns;
+  for (int turn = 0; turn < turns; ++turn) {
     bool completes = !completions_.empty() && launch_->random.below(kCompletionOdds) == 0;
     if (!completes && run_warp()) continue;
     if (!completions_.empty()) {

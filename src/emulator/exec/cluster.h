@@ -29,6 +29,11 @@ constexpr uint32_t volume(const Dim3& dim) { return dim[0] * dim[1] * dim[2]; }
 class Checker;
 struct LaunchChecks;
 
+// Memory of a cooperative launch; cooperative groups keep the state of the grid's barrier there.
+struct GridWorkspace {
+  alignas(16) uint8_t bytes[64];
+};
+
 // What is equal for all CTAs of a launch.
 struct Launch {
   const Program& program;
@@ -44,6 +49,7 @@ struct Launch {
   uint64_t instructions_left;    // of warps, until the launch is given up
   LaunchChecks* checks = nullptr;  // nullptr: nothing is checked
   DeviceHeap* heap = nullptr;    // of the device; set if the module allocates
+  uint64_t workspace = 0;        // address of a GridWorkspace; 0: the launch is not cooperative
   Output output{};
 
   uint32_t shared_bytes() const;   // of a CTA, with the reserved ones

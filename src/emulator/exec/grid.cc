@@ -52,6 +52,11 @@ void run_grid(Launch& launch) {
              launch.grid[2] / launch.cluster[2]};
   uint64_t count = uint64_t{shape[0]} * shape[1] * shape[2];
   uint64_t most = resident_clusters(launch);
+  if (launch.workspace != 0 && count > most) {
+    fault("the cooperative launch of %s has %llu clusters and the device holds %llu at a time",
+          launch.program.function->name.c_str(), static_cast<unsigned long long>(count),
+          static_cast<unsigned long long>(most));
+  }
   uint64_t next = 0;
   std::deque<std::unique_ptr<Cluster>> resident;
   while (next < count || !resident.empty()) {

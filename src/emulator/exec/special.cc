@@ -100,6 +100,11 @@ const Entry kEntries[] = {
      [](const Warp& warp, uint32_t) -> uint64_t {
        return launch(warp).shared_bytes() - SharedMemory::kReserved;
      }},
+    // Where cooperative groups look for the workspace of the grid.
+    {"%envreg1", 32,
+     [](const Warp& warp, uint32_t) -> uint64_t { return launch(warp).workspace >> 32; }},
+    {"%envreg2", 32,
+     [](const Warp& warp, uint32_t) -> uint64_t { return launch(warp).workspace & 0xffffffffu; }},
     {"WARP_SZ", 32, [](const Warp&, uint32_t) -> uint64_t { return kLanes; }},
 };
 
