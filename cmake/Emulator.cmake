@@ -12,15 +12,22 @@ add_library(warploom_emulator_core OBJECT ${emulator_sources})
 target_include_directories(warploom_emulator_core PUBLIC src)
 target_link_libraries(warploom_emulator_core PRIVATE warploom::warnings)
 
-add_library(
-  warploom_emulator SHARED
-  ${emulator_dir}/driver/device.cc ${emulator_dir}/driver/graph.cc
-  ${emulator_dir}/driver/libcuda.cc ${emulator_dir}/driver/libcuda_context.cc
-  ${emulator_dir}/driver/session.cc)
-target_link_libraries(warploom_emulator PRIVATE warploom_emulator_core warploom::warnings)
-set_target_properties(warploom_emulator PROPERTIES NO_SONAME ON)
-target_link_options(
-  warploom_emulator PRIVATE "LINKER:-soname,libcuda.so.1" "LINKER:--no-undefined")
+file(GLOB driver_sources CONFIGURE_DEPENDS ${emulator_dir}/driver/*.cc)
+list(FILTER driver_sources EXCLUDE REGEX "libcudart")
+add_library(warploom_emulator_driver OBJECT ${driver_sources})
+target_include_directories(warploom_emulator_driver PRIVATE src)
+target_link_libraries(warploom_emulator_driver PRIVATE warploom::warnings)
+
+# In the place of libcuda.so.1, and beside whatever has that place.
+add_library(warploom_emulator SHARED)
+target_link_options(warploom_emulator PRIVATE "LINKER:-soname,libcuda.so.1")
+add_library(warploom_emulator_local SHARED)
+foreach(library warploom_emulator warploom_emulator_local)
+  target_link_libraries(${library} PRIVATE warploom_emulator_driver warploom_emulator_core)
+  set_target_properties(${library} PROPERTIES NO_SONAME ON)
+  # Calls of own functions must not reach a real driver in the same process.
+  target_link_options(${library} PRIVATE "LINKER:--no-undefined" "LINKER:-Bsymbolic")
+endforeach()
 
 # Its device memory is that of warploom_emulator, which is loaded before it.
 set(cudart_symbols "${emulator_dir}/driver/libcudart.map")

@@ -1,4 +1,4 @@
-"""What all tests share: markers for GPUs and for slow tests, and a random generator."""
+"""What all tests share: the emulator where there is no GPU, markers, and a random generator."""
 
 from __future__ import annotations
 
@@ -12,6 +12,8 @@ import hypothesis
 import numpy as np
 import pytest
 
+from warploom import emulator
+
 #: Base of every test's seed; another value gives every test other data.
 BASE_SEED = int(os.environ.get("WARPLOOM_TEST_SEED", "0"))
 
@@ -22,6 +24,12 @@ hypothesis.settings.load_profile("warploom")
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--slow", action="store_true", help="also run the tests marked slow")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Where there is no GPU, kernels run on the emulator, which checks them."""
+    os.environ.setdefault("WARPLOOM_EMULATOR_CHECK", "1")
+    emulator.enable_without_gpu()
 
 
 def _why_no_gpu() -> str | None:
@@ -47,6 +55,10 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if reason:
         for item in on_gpu:
             item.add_marker(pytest.mark.skip(reason=reason))
+    hardware = [item for item in items if item.get_closest_marker("hardware")]
+    if hardware and (_why_no_gpu() or emulator.is_enabled()):
+        for item in hardware:
+            item.add_marker(pytest.mark.skip(reason="needs a GPU, not its emulation"))
 
 
 @pytest.fixture
@@ -61,12 +73,14 @@ def rng(request: pytest.FixtureRequest) -> np.random.Generator:
 def run_python(tmp_path) -> Callable[..., subprocess.CompletedProcess]:
     """``run_python(code, NAME=value, ...)`` runs code in a new process, from a file.
 
-    Keyword arguments change its environment; the value None removes a variable.
+    Keyword arguments change its environment; the value None removes a variable. The process gets
+    the emulator only if it asks for it.
     """
 
     def run(code: str, **changes: str | None) -> subprocess.CompletedProcess:
         script = tmp_path / "script.py"
         script.write_text(code)
+        changes = {emulator.OPT_IN: None, **changes}
         environ = {key: value for key, value in os.environ.items() if key not in changes}
         environ |= {key: value for key, value in changes.items() if value is not None}
         return subprocess.run(

@@ -103,6 +103,21 @@ run(tvm.runtime.load_module({str(path)!r})["add_one"])
     emulated(f"run(tvm.runtime.load_module({str(path)!r})['add_one'])")
 
 
+def test_nvrtc_makes_cubins_beside_the_emulator(emulated):
+    """NVRTC uses the driver of the process, whatever it is, when it makes machine code."""
+    emulated(
+        """
+from tvm.support import nvcc
+
+with target:
+    source = 'extern "C" __global__ void f(float* a) { a[threadIdx.x] = 1; }'
+    for _ in range(2):
+        cubin = nvcc.compile_cuda(source, target_format="cubin", compiler="nvrtc")
+        assert bytes(cubin[:4]) == b"\\x7fELF"
+"""
+    )
+
+
 def test_time_evaluator_and_streams(emulated):
     emulated(
         """
@@ -199,6 +214,7 @@ else:
 def test_a_driver_that_came_first_is_reported_aloud(monkeypatch):
     """Whoever asked for the emulator is told that kernels would run on the machine's GPU."""
     monkeypatch.setitem(tvm.base._LOADED_LIBS, "tvm_runtime_cuda", object())
+    monkeypatch.setattr("warploom.driver._emulator_was_preloaded", lambda: False)
     with pytest.warns(RuntimeWarning, match="LD_PRELOAD"):
         loaded = load_cuda_runtime({OPT_IN: "1"})
     assert loaded.kind == "none" and "LD_PRELOAD" in loaded.detail

@@ -19,21 +19,25 @@ from warploom.driver import Driver
 _KEEP_SOURCE = "TVM_COMPILE_FORCE_FALLBACK"
 
 
-def make_build_cuda(stock: Callable[[Any, Any], Any], driver: Driver) -> Callable[[Any, Any], Any]:
+def make_build_cuda(
+    stock: Callable[[Any, Any], Any], load_driver: Callable[[], Driver]
+) -> Callable[[Any, Any], Any]:
     """The override of ``target.build.cuda``.
 
     Parameters
     ----------
     stock : callable
         TVM's own ``(IRModule, Target) -> runtime.Module``.
-    driver : Driver
-        Where it has no devices, only architectures in ``warploom.target.ARCHS`` are compiled; the
-        others stay source, as they would without warploom.
+    load_driver : callable
+        Loads the driver of the process. Where it has no devices, only architectures in
+        ``warploom.target.ARCHS`` are compiled; the others stay source, as they would without
+        warploom.
     """
 
     def build_cuda(mod: Any, target: Any) -> Any:
         from warploom.target.arch import ARCHS  # late: import tvm need not pay for it
 
+        driver = load_driver()
         has_device = driver.kind in ("system", "emulator")
         compiled = has_device or str(target.attrs.get("arch", "")) in ARCHS
         if driver.kind == "emulator":

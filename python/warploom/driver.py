@@ -6,7 +6,8 @@ the loader's path TVM silently keeps source. This module supplies what is missin
 
 - the runtime library from the ``nvidia-cuda-runtime`` wheel;
 - a driver that has no devices (``src/driver/no_device.cc``), so that a machine without GPU can
-  compile for one. ``tvm.cuda(0).exist`` stays false. ``WARPLOOM_NO_DRIVER_STUB=1`` turns it off;
+  compile for one. ``tvm.cuda(0).exist`` stays false. ``WARPLOOM_NO_DRIVER_STUB=1`` turns it off.
+  It is loaded at the first compilation: until then the emulator can still be enabled;
 - with ``WARPLOOM_EMULATOR=1`` an emulated device, whatever the machine has
   (:mod:`warploom.emulator`).
 """
@@ -62,6 +63,11 @@ def _open_emulator(environ: Mapping[str, str]) -> Driver:
     return Driver("emulator", str(open_libraries(environ)))
 
 
+def _emulator_was_preloaded() -> bool:
+    """Whether ``libcuda.so.1`` of this process is the emulator, by ``LD_PRELOAD``."""
+    return hasattr(ctypes.CDLL("libcuda.so.1"), "warploom_emulator_allocate")
+
+
 def _open_system(environ: Mapping[str, str]) -> Driver:
     library = ctypes.CDLL("libcuda.so.1", ctypes.RTLD_GLOBAL)
     version = ctypes.c_int(0)
@@ -70,13 +76,17 @@ def _open_system(environ: Mapping[str, str]) -> Driver:
     return Driver("system", "libcuda.so.1", f"{major}.{rest // 10}")
 
 
-def _open_no_device(environ: Mapping[str, str]) -> Driver:
+def _no_device(environ: Mapping[str, str]) -> Driver:
     if environ.get(OPT_OUT) == "1":
         raise ToolchainError(f"there is no libcuda.so.1 and {OPT_OUT}=1")
-    path = native.find_library("warploom_nodriver")
+    return Driver("no-device", str(native.find_library("warploom_nodriver")))
+
+
+def _open_no_device(environ: Mapping[str, str]) -> Driver:
+    driver = _no_device(environ)
     # Later loads of "libcuda.so.1" find this library, because the loader compares SONAMEs.
-    ctypes.CDLL(str(path), ctypes.RTLD_GLOBAL)
-    return Driver("no-device", str(path))
+    ctypes.CDLL(driver.detail, ctypes.RTLD_GLOBAL)
+    return driver
 
 
 #: Tried in this order; each raises if it cannot provide a driver.
@@ -106,6 +116,69 @@ def _open_cudart() -> None:
         ctypes.CDLL(str(root / "lib" / "libcudart.so.13"), ctypes.RTLD_GLOBAL)
 
 
+class CudaRuntime:
+    """The CUDA runtime of TVM in this process, loaded now or when it is needed.
+
+    Attributes
+    ----------
+    driver : Driver
+        What is, or will be, in the place of ``libcuda.so.1``.
+    """
+
+    def __init__(self, environ: Mapping[str, str] = os.environ) -> None:
+        self._loaded = emulator.is_requested(environ) or has_system_driver()
+        self.driver = load_cuda_runtime(environ) if self._loaded else _find_no_device(environ)
+
+    def ensure_loaded(self) -> Driver:
+        """Load it if that has not been done."""
+        if not self._loaded:
+            self.driver = load_cuda_runtime()
+            self._loaded = True
+        return self.driver
+
+    def enable_emulator(self) -> None:
+        """Put the emulated devices in the place of the driver.
+
+        Raises
+        ------
+        ToolchainError
+            If another driver was loaded first, or the emulator cannot be loaded.
+        """
+        if self.driver.kind == "emulator":
+            return
+        if self.driver.kind == "system":
+            raise ToolchainError(
+                "The emulator cannot take the place of the CUDA driver that TVM has loaded; "
+                "run the script with `warploom emulate`, or set WARPLOOM_EMULATOR=1 and preload "
+                "its libraries as `warploom doctor` says."
+            )
+        if self._loaded:
+            raise ToolchainError(
+                "The emulator cannot be enabled after TVM has compiled a CUDA kernel without it; "
+                "enable it before the first compilation, or set WARPLOOM_EMULATOR=1."
+            )
+        driver = load_cuda_runtime({**os.environ, emulator.OPT_IN: "1"})
+        if driver.kind != "emulator":
+            raise ToolchainError(f"The emulator cannot be enabled: {driver.detail}.")
+        self.driver, self._loaded = driver, True
+
+
+def has_system_driver() -> bool:
+    """Whether TVM finds a CUDA driver by itself; loads it if so."""
+    try:
+        ctypes.CDLL("libcuda.so.1", ctypes.RTLD_GLOBAL)
+    except OSError:
+        return False
+    return True
+
+
+def _find_no_device(environ: Mapping[str, str]) -> Driver:
+    try:
+        return _no_device(environ)
+    except ToolchainError as error:
+        return Driver("none", str(error))
+
+
 def load_cuda_runtime(environ: Mapping[str, str] = os.environ) -> Driver:
     """Load ``libtvm_runtime_cuda.so`` as TVM does, with what it lacks; never raises.
 
@@ -118,6 +191,8 @@ def load_cuda_runtime(environ: Mapping[str, str] = os.environ) -> Driver:
     from tvm_ffi.libinfo import load_lib_ctypes
 
     if emulator.is_requested(environ) and "tvm_runtime_cuda" in _LOADED_LIBS:
+        if _emulator_was_preloaded():
+            return _open_emulator(environ)
         # Whoever asked for the emulator must not take a GPU's results for its own.
         warnings.warn(_TOO_LATE, RuntimeWarning, stacklevel=2)
         return Driver("none", _TOO_LATE)

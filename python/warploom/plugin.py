@@ -44,6 +44,12 @@ def register() -> driver.Driver | None:
     ToolchainError
         If the version of TVM or tvm_ffi is out of bounds.
     """
+    runtime = cuda_runtime()
+    return runtime.driver if runtime is not None else None
+
+
+def cuda_runtime() -> driver.CudaRuntime | None:
+    """As :func:`register`, but returns the CUDA runtime, of which the driver is a part."""
     check_requirements()
     import tvm  # noqa: F401  (its autoload may call this function, and then has done the work)
 
@@ -51,7 +57,7 @@ def register() -> driver.Driver | None:
 
 
 @functools.cache
-def _register_once() -> driver.Driver | None:
+def _register_once() -> driver.CudaRuntime | None:
     import tvm
     import tvm_ffi
     from tvm.backend import loader
@@ -60,15 +66,17 @@ def _register_once() -> driver.Driver | None:
         return None
     loader.load("cuda")  # TVM has done it already, unless autoload is off
     toolchain.prepare_environment()
-    loaded = driver.load_cuda_runtime()
-    build = codegen.make_build_cuda(tvm_ffi.get_global_func("target.build.cuda"), loaded)
+    runtime = driver.CudaRuntime()
+    build = codegen.make_build_cuda(
+        tvm_ffi.get_global_func("target.build.cuda"), runtime.ensure_loaded
+    )
     for name, function in {
         "target.build.cuda": build,
         "tirx.f_op_dispatcher": _dispatch,
         "tvm_callback_cuda_compile": _cuda_compile,
     }.items():
         tvm_ffi.register_global_func(name, function, override=True)
-    return loaded
+    return runtime
 
 
 def _dispatch(call: Any, context: Any) -> Any:

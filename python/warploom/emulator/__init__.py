@@ -12,14 +12,28 @@ Deadlocks, accesses out of bounds and misaligned accesses are errors of the laun
 
 from __future__ import annotations
 
-import ctypes
+import contextlib
+import dataclasses
+import importlib
 import os
 from collections.abc import Mapping
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
 
+from warploom.emulator.libraries import OPT_IN
 from warploom.errors import ToolchainError
 
-#: Environment variable that puts the emulator in the place of the CUDA driver.
-OPT_IN = "WARPLOOM_EMULATOR"
+if TYPE_CHECKING:
+    from warploom.emulator.result import LaunchReport
+
+#: What importing this package need not load -> the module that has it.
+_LAZY = {
+    "EmulatorError": "warploom.emulator.binding",
+    "LaunchReport": "warploom.emulator.result",
+    "Result": "warploom.emulator.result",
+    "explore": "warploom.emulator.api",
+    "run": "warploom.emulator.api",
+}
 
 
 def is_requested(environ: Mapping[str, str] = os.environ) -> bool:
@@ -28,11 +42,56 @@ def is_requested(environ: Mapping[str, str] = os.environ) -> bool:
 
 
 def is_enabled() -> bool:
-    """Whether ``tvm.cuda(0)`` of this process is the emulated device."""
+    """Whether ``tvm.cuda(0)`` of this process is an emulated device."""
     from warploom import plugin
 
     driver = plugin.register()
     return driver is not None and driver.kind == "emulator"
+
+
+def enable() -> None:
+    """Make ``tvm.cuda(0)`` an emulated device, in this process and those that it starts.
+
+    The same as ``WARPLOOM_EMULATOR=1``, but after ``import tvm``; the second call does nothing.
+
+    Raises
+    ------
+    ToolchainError
+        If TVM has loaded a CUDA driver before, or has compiled a kernel without the emulator.
+
+    Examples
+    --------
+    >>> import tvm, warploom.emulator
+    >>> warploom.emulator.enable()
+    >>> tvm.cuda(0).device_name
+    'warploom emulator (sm_90a)'
+    """
+    from warploom import plugin
+
+    runtime = plugin.cuda_runtime()
+    if runtime is None:
+        raise ToolchainError("The emulator cannot be enabled: TVM has no compiler in it.")
+    runtime.enable_emulator()
+    os.environ[OPT_IN] = "1"
+
+
+def enable_without_gpu() -> bool:
+    """Enable the emulator where the machine has no CUDA driver.
+
+    ``WARPLOOM_EMULATOR`` decides if it is set: 0 forbids it.
+
+    Returns
+    -------
+    bool
+        Whether ``tvm.cuda(0)`` is an emulated device now.
+    """
+    from warploom import plugin
+
+    driver = plugin.register()
+    if OPT_IN not in os.environ and driver is not None and driver.kind == "no-device":
+        with contextlib.suppress(ToolchainError):  # it has not been built
+            enable()
+    return is_enabled()
 
 
 def set_seed(seed: int) -> None:
@@ -44,7 +103,51 @@ def set_seed(seed: int) -> None:
         From 0 to 2**64 - 1. Equal seeds give equal schedules; ``WARPLOOM_EMULATOR_SEED``, or else
         1, is what a process starts with.
     """
-    _library().warploom_emulator_set_seed(ctypes.c_uint64(seed))
+    _change(seed=seed)
+
+
+def set_schedule(name: str) -> None:
+    """Choose the strategy of all later launches, one of ``settings.SCHEDULES``.
+
+    ``"late"`` and ``"early"`` complete asynchronous operations as late or as early as the memory
+    model allows; ``"far-ahead"`` lets one warp run until it has to wait.
+    """
+    _change(schedule=name)
+
+
+def set_checks(on: bool) -> None:
+    """Whether later launches are searched for races, missing fences and misuse.
+
+    ``WARPLOOM_EMULATOR_CHECK=1`` is how a process starts with them.
+    """
+    _change(checks=on)
+
+
+def set_report(on: bool) -> None:
+    """Whether later launches are counted, for :func:`launch_reports`."""
+    _change(report=on)
+
+
+def reports() -> list[dict[str, Any]]:
+    """What the checks have found since the last :func:`clear_reports`, each as a dictionary."""
+    return _binding().call_json("reports")
+
+
+def launch_reports() -> list[LaunchReport]:
+    """What the launches did since :func:`clear_launch_reports`, after ``set_report(True)``."""
+    from warploom.emulator.result import LaunchReport
+
+    return [LaunchReport(counts) for counts in _binding().call_json("launch_reports")]
+
+
+def clear_reports() -> None:
+    """Forget what :func:`reports` returns."""
+    _binding().call("clear_reports")
+
+
+def clear_launch_reports() -> None:
+    """Forget what :func:`launch_reports` returns."""
+    _binding().call("clear_launch_reports")
 
 
 def set_instruction_limit(limit: int) -> None:
@@ -52,21 +155,32 @@ def set_instruction_limit(limit: int) -> None:
 
     ``WARPLOOM_EMULATOR_INSTRUCTIONS`` sets the bound that a process starts with.
     """
-    _library().warploom_emulator_set_instruction_limit(ctypes.c_uint64(limit))
+    _binding().call("set_instruction_limit", limit)
 
 
 def executed_instructions() -> int:
     """Instructions that the warps of all launches of this process have executed."""
-    function = _library().warploom_emulator_instructions
-    function.restype = ctypes.c_uint64
-    return int(function())
+    return int(_binding().call("instructions"))
 
 
-def _library() -> ctypes.CDLL:
+def _change(**changes: Any) -> None:
+    from warploom.emulator import settings
+
+    _binding()
+    settings.apply(dataclasses.replace(settings.current(), **changes))
+
+
+def _binding() -> ModuleType:
     if not is_enabled():
         raise ToolchainError(
-            "The emulator is not in use; set WARPLOOM_EMULATOR=1 before `import tvm`."
+            f"The emulator is not in use; call warploom.emulator.enable() or set {OPT_IN}=1."
         )
-    from warploom.emulator.libraries import find_libraries
+    from warploom.emulator import binding
 
-    return ctypes.CDLL(str(find_libraries()[0]))
+    return binding
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _LAZY:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module(_LAZY[name]), name)

@@ -11,6 +11,8 @@ from pathlib import Path
 from warploom import native
 from warploom.errors import ToolchainError
 
+#: Environment variable that puts the emulator in the place of the CUDA driver.
+OPT_IN = "WARPLOOM_EMULATOR"
 #: Environment variable that names the architecture of ``tvm.cuda(0)``.
 FIRST_ARCH = "WARPLOOM_EMULATOR_ARCH"
 #: Architectures of the emulated devices, in the order of their numbers.

@@ -46,6 +46,12 @@ Work keep(const KernelHandle& kernel, LaunchRequest request) {
 
 WARPLOOM_CUDA_API int cuInit(unsigned) { return abi::kSuccess; }
 
+// NVRTC asks for undocumented tables, which its cache of cubins needs, and does without them.
+WARPLOOM_CUDA_API int cuGetExportTable(const void** table, const void*) {
+  *table = nullptr;
+  return abi::kNotFound;
+}
+
 WARPLOOM_CUDA_API int cuDriverGetVersion(int* version) {
   *version = abi::kDriverVersion;
   return abi::kSuccess;
@@ -193,6 +199,15 @@ WARPLOOM_CUDA_API int warploom_emulator_replay_graph(const Graph* graph) {
 WARPLOOM_CUDA_API void warploom_emulator_delete_graph(Graph* graph) { delete graph; }
 
 // For the Python face.
+WARPLOOM_CUDA_API int warploom_emulator_find_arch(const char* arch) { return find_arch(arch); }
+
+// -1 behind the last parameter.
+WARPLOOM_CUDA_API int64_t warploom_emulator_parameter_bytes(const void* function, int index) {
+  const auto& parameters = static_cast<const KernelHandle*>(function)->program->function->parameters;
+  auto position = static_cast<std::size_t>(index);
+  return position < parameters.size() ? static_cast<int64_t>(parameters[position]->bytes) : -1;
+}
+
 WARPLOOM_CUDA_API void warploom_emulator_set_seed(uint64_t seed) {
   Session::instance().set_seed(seed);
 }

@@ -1,0 +1,148 @@
+"""``run`` and ``explore``: programs on the emulator, whatever device the process has."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from warploom.emulator import binding, run_program, run_ptx, settings
+from warploom.emulator.binding import EmulatorError, Geometry
+from warploom.emulator.libraries import ARCHS
+from warploom.emulator.result import Result
+
+if TYPE_CHECKING:
+    import tvm
+
+_DIM = int | Sequence[int]
+
+
+def run(
+    program: str | Path | tvm.IRModule | tvm.tirx.PrimFunc | tvm.runtime.Executable,
+    args: Sequence[Any],
+    *,
+    kernel: str | None = None,
+    grid: _DIM | None = None,
+    block: _DIM | None = None,
+    cluster: _DIM | None = None,
+    shared: int | None = None,
+    arch: str | None = None,
+    checks: bool = True,
+    seed: int = 1,
+    schedule: str = "random",
+    report: bool = False,
+    explore: int = 0,
+    exhaustive: int = 0,
+) -> Result:
+    """Run a program on the emulator, with or without ``WARPLOOM_EMULATOR=1`` and a GPU.
+
+    PTX runs in this process. A program of TVM does so if the emulator is enabled; otherwise it
+    is compiled and run in a process of its own.
+
+    Parameters
+    ----------
+    program : str, Path, IRModule, PrimFunc or Executable
+        PTX text or a file with it, or a program of TVM for the ``tirx`` pipeline. An Executable
+        must have been compiled while the emulator was enabled, since a cubin is no PTX.
+    args : sequence
+        numpy arrays for pointers and tensors; numbers for the rest. Arrays are not changed.
+    kernel : str, optional
+        Name of the kernel in PTX, or of the function in the module; may be left out if there is
+        only one.
+    grid, block, cluster : int or up to three ints, optional
+        CTAs, threads of a CTA and CTAs of a cluster; for PTX only, where they default to 1, 32
+        and 1. The host code of a TVM program has its own.
+    shared : int, optional
+        Bytes of dynamic shared memory, for PTX only.
+    arch : str, optional
+        ``"sm_90a"`` or ``"sm_100a"``: the device. By default that of the PTX's ``.target``, of the
+        function's target, or else ``"sm_90a"``.
+    checks, seed, schedule, report, explore, exhaustive
+        See :class:`warploom.emulator.settings.Settings`.
+
+    Returns
+    -------
+    Result
+        The arrays after the run, and what was asked for besides.
+
+    Raises
+    ------
+    EmulatorError
+        If the program cannot be executed or does something wrong; the message is the report.
+    IllegalCombination
+        If an option has a value that is not allowed.
+    """
+    chosen = settings.Settings(checks, seed, schedule, report, explore, exhaustive)
+    if arch is not None and arch not in ARCHS:
+        raise EmulatorError(f"There is no device {arch!r}; allowed are {' and '.join(ARCHS)}.")
+    if isinstance(program, Path):
+        program = program.read_text()
+    if isinstance(program, str):
+        geometry = Geometry(_dim3(grid, 1), _dim3(block, 32), _dim3(cluster, 1), shared or 0)
+        with settings.applied(chosen):
+            outputs = run_ptx.run(program, args, kernel, arch, geometry)
+            return run_program.collect(chosen, outputs)
+    if any(option is not None for option in (grid, block, cluster, shared)):
+        raise EmulatorError(
+            "grid, block, cluster and shared are for PTX; TVM's host code has them."
+        )
+    return _run_tvm(program, tuple(args), kernel, arch, chosen)
+
+
+def explore(program: Any, args: Sequence[Any], n: int = 100, **options: Any) -> Result:
+    """Run a program under ``n`` schedules; the options are those of :func:`run`.
+
+    Raises
+    ------
+    EmulatorError
+        If it goes wrong under one of them, or gives different results under two; the message names
+        the seed and the schedule that show it.
+    """
+    return run(program, args, explore=n, **options)
+
+
+def _run_tvm(
+    program: Any,
+    args: tuple[Any, ...],
+    function: str | None,
+    arch: str | None,
+    chosen: settings.Settings,
+) -> Result:
+    import tvm
+
+    from warploom import emulator
+
+    if isinstance(program, tvm.runtime.Executable):
+        if not emulator.is_enabled():
+            raise EmulatorError(
+                "An Executable was compiled for a GPU; give the IRModule that it was made from."
+            )
+        name = function or "main"
+        return run_program.run_executable(program, name, args, arch or _first_arch(), chosen)
+    module = run_program.to_module(program)
+    names = [variable.name_hint for variable in module.functions]
+    name = function or (names[0] if len(names) == 1 else "main")
+    if name not in names:
+        raise EmulatorError(f"The module has no function {name!r}; it has {', '.join(names)}.")
+    job = run_program.Job(
+        tvm.ir.save_json(module), name, args, arch or _arch_of(module, name), chosen
+    )
+    run_one = run_program.run_module if emulator.is_enabled() else run_program.run_in_child
+    return run_one(job)
+
+
+def _arch_of(module: Any, name: str) -> str:
+    target = (module[name].attrs or {}).get("target")
+    arch = str(target.attrs.get("arch", "")) if target is not None else ""
+    return arch if arch in ARCHS else _first_arch()
+
+
+def _first_arch() -> str:
+    return ARCHS[0] if binding.call("find_arch", ARCHS[0].encode()) == 0 else ARCHS[1]
+
+
+def _dim3(value: _DIM | None, default: int) -> tuple[int, int, int]:
+    values = (default,) if value is None else (value,) if isinstance(value, int) else tuple(value)
+    if not 1 <= len(values) <= 3 or any(one < 1 for one in values):
+        raise EmulatorError(f"{value!r} is no launch dimension; give one to three positive ints.")
+    return (*values, 1, 1)[:3]

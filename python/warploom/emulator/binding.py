@@ -1,0 +1,199 @@
+"""The C interface of the emulator, typed; the only place in the package that calls it."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import functools
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from warploom import native
+from warploom.errors import ToolchainError, WarploomError
+
+_U64, _CHAR_P, _VOID_P = ctypes.c_uint64, ctypes.c_char_p, ctypes.c_void_p
+#: Function -> result and arguments, for whatever differs from ``int f(void)``.
+_SIGNATURES: dict[str, tuple[Any, tuple[Any, ...]]] = {
+    "allocate": (_VOID_P, (ctypes.c_size_t,)),
+    "clear_launch_reports": (None, ()),
+    "clear_reports": (None, ()),
+    "error": (_CHAR_P, ()),
+    "exploration": (_CHAR_P, ()),
+    "find_arch": (ctypes.c_int, (_CHAR_P,)),
+    "instructions": (_U64, ()),
+    "launch_reports": (_CHAR_P, ()),
+    "parameter_bytes": (ctypes.c_int64, (_VOID_P, ctypes.c_int)),
+    "release": (None, (_VOID_P,)),
+    "reports": (_CHAR_P, ()),
+    "set_checks": (None, (ctypes.c_int,)),
+    "set_device": (ctypes.c_int, (ctypes.c_int,)),
+    "set_exhaustive": (None, (ctypes.c_int64, ctypes.c_int)),
+    "set_explore": (None, (ctypes.c_int64,)),
+    "set_instruction_limit": (None, (_U64,)),
+    "set_report": (None, (ctypes.c_int,)),
+    "set_schedule": (ctypes.c_int, (_CHAR_P,)),
+    "set_seconds": (None, (ctypes.c_double,)),
+    "set_seed": (None, (_U64,)),
+    "set_threads": (None, (ctypes.c_uint32,)),
+}
+_CLUSTER_DIMENSION = 4
+
+
+class EmulatorError(WarploomError):
+    """What is wrong with a program, as the emulator found out."""
+
+
+class _LaunchAttribute(ctypes.Structure):
+    _fields_ = (
+        ("id", ctypes.c_uint),
+        ("padding", ctypes.c_uint),
+        ("value", ctypes.c_uint * 16),
+    )
+
+
+class _LaunchConfig(ctypes.Structure):
+    _fields_ = (
+        ("grid", ctypes.c_uint * 3),
+        ("block", ctypes.c_uint * 3),
+        ("shared_bytes", ctypes.c_uint),
+        ("stream", ctypes.c_void_p),
+        ("attributes", ctypes.c_void_p),
+        ("attribute_count", ctypes.c_uint),
+    )
+
+
+@dataclass(frozen=True)
+class Geometry:
+    """With what a kernel is launched; ``shared`` is dynamic shared memory in bytes."""
+
+    grid: tuple[int, int, int]
+    block: tuple[int, int, int]
+    cluster: tuple[int, int, int] = (1, 1, 1)
+    shared: int = 0
+
+
+def library() -> ctypes.CDLL:
+    """The emulated driver: that of the process, or else one that is nobody's ``libcuda.so.1``."""
+    from warploom import emulator
+
+    return _open("warploom_emulator" if emulator.is_enabled() else "warploom_emulator_local")
+
+
+@functools.cache
+def _open(name: str) -> ctypes.CDLL:
+    loaded = ctypes.CDLL(str(native.find_library(name)))
+    for function, (result, arguments) in _SIGNATURES.items():
+        with contextlib.suppress(AttributeError):  # `call` reports it
+            pointer = getattr(loaded, f"warploom_emulator_{function}")
+            pointer.restype, pointer.argtypes = result, arguments
+    return loaded
+
+
+def call(name: str, *arguments: Any) -> Any:
+    """Call ``warploom_emulator_<name>``.
+
+    Raises
+    ------
+    ToolchainError
+        If the library lacks it, which then is of another version of warploom.
+    """
+    try:
+        function = getattr(library(), f"warploom_emulator_{name}")
+    except AttributeError as error:
+        raise ToolchainError(
+            f"The emulator's library has no {name!r}; it was built from another version of "
+            "warploom; run `pip install .` again."
+        ) from error
+    return function(*arguments)
+
+
+def call_json(name: str) -> Any:
+    """Call a function that returns JSON text."""
+    return json.loads(call(name).decode() or "null")
+
+
+def check(code: int) -> None:
+    """Raise :class:`EmulatorError` with the reason if a call of the driver API failed."""
+    if code != 0:
+        raise EmulatorError(call("error").decode())
+
+
+class Module:
+    """A loaded PTX module; unloaded at the end of the ``with`` block."""
+
+    def __init__(self, ptx: str, device: int) -> None:
+        check(call("set_device", device))
+        self._handle = ctypes.c_void_p()
+        check(library().cuModuleLoadData(ctypes.byref(self._handle), ptx.encode()))
+
+    def __enter__(self) -> Module:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        library().cuModuleUnload(self._handle)
+
+    def function(self, name: str) -> ctypes.c_void_p:
+        """The handle of a kernel."""
+        function = ctypes.c_void_p()
+        check(library().cuModuleGetFunction(ctypes.byref(function), self._handle, name.encode()))
+        return function
+
+    def parameter_bytes(self, name: str) -> list[int]:
+        """Sizes of the parameters of a kernel."""
+        function, sizes = self.function(name), []
+        while (size := call("parameter_bytes", function, len(sizes))) >= 0:
+            sizes.append(int(size))
+        return sizes
+
+    def launch(self, name: str, geometry: Geometry, parameters: Sequence[bytes]) -> None:
+        """Launch a kernel with the bytes of its parameters."""
+        buffers = [ctypes.create_string_buffer(value, len(value)) for value in parameters]
+        pointers = (ctypes.c_void_p * max(len(buffers), 1))(*map(ctypes.addressof, buffers))
+        attribute = _LaunchAttribute(
+            id=_CLUSTER_DIMENSION, value=(ctypes.c_uint * 16)(*geometry.cluster)
+        )
+        config = _LaunchConfig(
+            geometry.grid,
+            geometry.block,
+            geometry.shared,
+            None,
+            ctypes.addressof(attribute),
+            int(geometry.cluster != (1, 1, 1)),
+        )
+        check(
+            library().cuLaunchKernelEx(
+                ctypes.byref(config), self.function(name), pointers, ctypes.c_void_p()
+            )
+        )
+
+
+class DeviceArray:
+    """A copy of an array in the memory of the current device, until the end of ``with``."""
+
+    def __init__(self, array: np.ndarray) -> None:
+        self._array = np.ascontiguousarray(array)
+        self._pointer = call("allocate", self._array.nbytes)
+        if self._pointer is None:
+            raise EmulatorError(f"There is no memory for an array of {self._array.nbytes} bytes.")
+        ctypes.memmove(self._pointer, self._array.ctypes.data, self._array.nbytes)
+
+    def __enter__(self) -> DeviceArray:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        call("release", self._pointer)
+
+    @property
+    def parameter(self) -> bytes:
+        """The pointer as a kernel takes it."""
+        return int(self._pointer).to_bytes(8, "little")
+
+    def read(self) -> np.ndarray:
+        """The contents now."""
+        result = np.empty_like(self._array)
+        ctypes.memmove(result.ctypes.data, self._pointer, result.nbytes)
+        return result

@@ -1,0 +1,72 @@
+"""What a run on the emulator gives back."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+
+@dataclass(frozen=True)
+class LaunchReport:
+    """What one launch did, as counted by the emulator.
+
+    ``counts`` nests groups (instructions, bytes, bank conflicts, waits, tensor-core work, ...);
+    ``str()`` is a table of them.
+    """
+
+    counts: dict[str, Any]
+
+    def to_dict(self) -> dict[str, Any]:
+        """The counts, as JSON can hold them."""
+        return self.counts
+
+    def __str__(self) -> str:
+        rows = list(_rows(self.counts))
+        width = max((len(name) for name, _ in rows), default=0)
+        return "\n".join(f"{name:{width}}  {value}" for name, value in rows)
+
+
+@dataclass(frozen=True)
+class Result:
+    """Outcome of :func:`warploom.emulator.run`.
+
+    Attributes
+    ----------
+    outputs : tuple of numpy.ndarray
+        Every array among the arguments, in order, with its contents after the run.
+    launches : tuple of LaunchReport
+        One for each launch, if ``report=True``.
+    exploration : dict
+        If several schedules were executed: how many, and whether they were all there are.
+    """
+
+    outputs: tuple[np.ndarray, ...]
+    launches: tuple[LaunchReport, ...] = ()
+    exploration: dict[str, Any] | None = None
+
+    @property
+    def report(self) -> LaunchReport | None:
+        """The report of the first launch; None if none was asked for."""
+        return self.launches[0] if self.launches else None
+
+
+def _rows(counts: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
+    for name, value in counts.items():
+        label = f"{prefix}{name.replace('_', ' ')}"
+        if isinstance(value, dict):
+            yield from _rows(value, f"{label}: ")
+        elif isinstance(value, list) and any(isinstance(one, dict) for one in value):
+            for index, one in enumerate(value):
+                yield f"{label} {index}", ", ".join(f"{k} {_number(v)}" for k, v in one.items())
+        elif isinstance(value, list):
+            yield label, " x ".join(map(_number, value))
+        else:
+            yield label, _number(value)
+
+
+def _number(value: Any) -> str:
+    is_count = isinstance(value, int) and not isinstance(value, bool)
+    return f"{value:,}" if is_count else str(value)

@@ -1,0 +1,182 @@
+"""``warploom.emulator.run``: PTX and programs of TVM, with numpy arrays, without a device."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import tvm
+from tvm.script import tirx as T
+
+import emulator_ptx
+from warploom import IllegalCombination, emulator
+from warploom.emulator.result import LaunchReport
+from warploom.errors import ToolchainError
+
+try:
+    emulator_ptx.library()
+except ToolchainError as error:
+    pytest.skip(str(error), allow_module_level=True)
+
+#: out[i] = scale * in[i] for i < count, one thread an element.
+SCALE = (
+    emulator_ptx.HEADER
+    + """
+.visible .entry scale(.param .u64 out, .param .u64 in, .param .f32 scale, .param .u32 count)
+{
+.reg .pred %q; .reg .b32 %r<8>; .reg .f32 %f<4>; .reg .b64 %d<8>;
+ld.param.u64 %d0, [out];
+ld.param.u64 %d1, [in];
+ld.param.f32 %f0, [scale];
+ld.param.u32 %r0, [count];
+mov.u32 %r1, %ctaid.x;
+mov.u32 %r2, %ntid.x;
+mov.u32 %r3, %tid.x;
+mad.lo.u32 %r4, %r1, %r2, %r3;
+setp.ge.u32 %q, %r4, %r0;
+@%q ret;
+mul.wide.u32 %d2, %r4, 4;
+add.u64 %d3, %d1, %d2;
+ld.global.f32 %f1, [%d3];
+mul.f32 %f2, %f1, %f0;
+add.u64 %d4, %d0, %d2;
+st.global.f32 [%d4], %f2;
+ret;
+}
+"""
+)
+
+
+@T.prim_func
+def double(a: T.Buffer((256,), "float16"), b: T.Buffer((256,), "float16")):
+    T.func_attr({"global_symbol": "double"})
+    T.device_entry()
+    block = T.cta_id([2])
+    thread = T.thread_id([128])
+    b[block * 128 + thread] = a[block * 128 + thread] * T.float16(2)
+
+
+@T.prim_func
+def unsynchronised(a: T.Buffer((128,), "float32"), b: T.Buffer((128,), "float32")):
+    T.func_attr({"global_symbol": "unsynchronised"})
+    T.device_entry()
+    T.cta_id([1])
+    thread = T.thread_id([128])
+    shared = T.alloc_buffer((128,), "float32", scope="shared")
+    shared[thread] = a[thread]
+    b[thread] = shared[127 - thread]
+
+
+@pytest.mark.parametrize("arch", ["sm_90a", "sm_100a"])
+@pytest.mark.parametrize("number", [float, np.float32])
+def test_ptx_with_arrays_and_numbers(rng, arch, number):
+    count = int(rng.integers(100, 200))
+    source, poison = rng.random(count, np.float32), np.full(count, np.nan, np.float32)
+    factor = number(rng.normal())
+    result = emulator.run(
+        SCALE.replace("{arch}", arch), [poison, source, factor, count],
+        grid=-(-count // 64), block=64,
+    )  # fmt: skip
+    np.testing.assert_array_equal(result.outputs[0], source * np.float32(factor))
+    np.testing.assert_array_equal(result.outputs[1], source)
+    assert np.isnan(poison).all() and result.report is None
+
+
+def test_ptx_from_a_file(rng, tmp_path):
+    path = tmp_path / "scale.ptx"
+    path.write_text(SCALE.replace("{arch}", "sm_90a"))
+    source = rng.random(32, np.float32)
+    (out, _) = emulator.run(path, [np.zeros_like(source), source, 3.0, 32]).outputs
+    np.testing.assert_array_equal(out, 3 * source)
+
+
+@pytest.mark.parametrize(
+    ("args", "options", "message"),
+    [
+        ((), {}, "scale has 4 parameters, and 0 arguments were given"),
+        ((0, 0, b"123", 0), {}, "Parameter 2 of scale has 4 bytes, and b'123' has 3"),
+        ((0, 0, 1.0, 0), {"kernel": "other"}, "no kernel 'other'; name one of scale"),
+        ((0, 0, 1.0, 0), {"grid": 0}, "0 is no launch dimension"),
+        ((0, 0, 1.0, 0), {"grid": (1, 1, 1, 1)}, "is no launch dimension"),
+        ((0, 0, 1.0, 0), {"arch": "sm_80"}, "no device 'sm_80'; allowed are sm_90a and sm_100a"),
+        ((0, 0, 1.0, 0), {"arch": "sm_100a"}, "it is for sm_90a, and the device is sm_100a"),
+        ((0, 0, 1.0, 32), {}, "lie in no allocation"),
+    ],
+)
+def test_what_is_wrong_with_a_call_is_said(args, options, message):
+    with pytest.raises(emulator.EmulatorError, match=message.replace("(", r"\(")):
+        emulator.run(SCALE.replace("{arch}", "sm_90a"), args, **options)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"schedule": "fast"}, "'fast'; allowed are random"),
+        ({"seed": -1}, "allowed are 0 to"),
+        ({"explore": -2}, "not < 0"),
+        ({"explore": 5, "exhaustive": 5}, "exclude each other"),
+    ],
+)
+def test_options_are_checked(options, message):
+    with pytest.raises(IllegalCombination, match=message):
+        emulator.run("", [], **options)
+
+
+@pytest.mark.parametrize("program", [double, tvm.IRModule({"double": double})])
+@pytest.mark.parametrize("arch", ["sm_90a", "sm_100a"])
+def test_programs_of_tvm(rng, program, arch):
+    source = rng.random(256).astype(np.float16)
+    result = emulator.run(program, [source, np.zeros_like(source)], arch=arch)
+    np.testing.assert_array_equal(result.outputs[1], 2 * source)
+
+
+def test_a_process_without_the_emulator_runs_programs(run_python):
+    """As one with a GPU would: the process itself stays without the emulated device."""
+    result = run_python(
+        """
+import numpy as np
+import tvm
+from tvm.script import tirx as T
+from warploom import emulator
+
+@T.prim_func
+def double(a: T.Buffer((128,), "float32"), b: T.Buffer((128,), "float32")):
+    T.device_entry()
+    T.cta_id([1])
+    thread = T.thread_id([128])
+    b[thread] = a[thread] * T.float32(2)
+
+a = np.arange(128, dtype=np.float32)
+result = emulator.run(double, [a, np.zeros_like(a)])
+np.testing.assert_array_equal(result.outputs[1], 2 * a)
+assert not emulator.is_enabled() and not tvm.cuda(0).exist
+try:
+    emulator.run(double, [a, np.zeros(64, np.float32)])
+except emulator.EmulatorError as error:
+    print(error)
+"""
+    )
+    assert result.returncode == 0, result.stderr[-3000:]
+    assert "shape" in result.stdout and not result.stderr
+
+
+def test_checks_are_on_unless_refused(rng):
+    source = rng.random(128, np.float32)
+    args = [source, np.zeros_like(source)]
+    with pytest.raises(emulator.EmulatorError) as error:
+        emulator.run(unsynchronised, args)
+    text = str(error.value)
+    assert "script test_emulator_run.py:" in text and "shared[127 - thread]" in text
+    assert "CUDA Source" not in text and "grid=" not in text
+    assert len(emulator.run(unsynchronised, args, checks=False).outputs) == 2
+
+
+def test_a_report_prints_as_a_table():
+    counts = {"kernel": "k", "grid": [2, 1], "bytes": {"global_read": 123456}, "hot": [{"n": 1}]}
+    text = str(LaunchReport(counts))
+    assert text.splitlines() == [
+        "kernel              k",
+        "grid                2 x 1",
+        "bytes: global read  123,456",
+        "hot 0               n 1",
+    ]
+    assert LaunchReport(counts).to_dict() == counts
