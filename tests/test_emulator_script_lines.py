@@ -57,11 +57,10 @@ except Exception as error:
 
 
 def test_markers_are_taken_out_and_remembered():
-    source = script_lines.split(CODE)
-    assert "warploom:" not in source.text
-    lines = source.text.splitlines()
-    places = {lines[number - 1].strip(): place for number, place in source.places.items()}
-    assert places == {
+    text, places = script_lines.split(CODE)
+    assert "warploom" not in text
+    lines = text.splitlines()
+    assert {lines[number - 1].strip(): place for number, place in places.items()} == {
         "if (x) {": "/a/gemm.py:7",
         "second();": "/a/gemm.py:8",
         "third();": "/a/gemm.py:7",
@@ -71,27 +70,26 @@ def test_markers_are_taken_out_and_remembered():
 
 def test_the_compiler_numbers_lines_as_they_are():
     """Whatever TVM does to the lines above, those after the includes keep their numbers."""
-    lines = script_lines.split(CODE).text.splitlines()
+    lines = script_lines.source_of(CODE).text.splitlines()
     (directive,) = (i for i, line in enumerate(lines) if line.startswith("#line"))
     assert lines[directive - 1] == "#endif"
     assert int(lines[directive].split()[1]) == directive + 2
 
 
 def test_source_without_markers_and_includes():
-    source = script_lines.split("a\nb\n")
+    source = script_lines.source_of("a\nb\n")
     assert source.places == {} and source.text == '#line 2 "tvm_kernels.cu"\na\nb\n'
 
 
-def test_only_lines_that_the_ptx_names_are_appended(tmp_path, monkeypatch):
+def test_only_lines_that_the_ptx_names_are_appended(tmp_path):
     script = tmp_path / "gemm.py"
     script.write_text("\n" * 7 + "  full.wait(  0)\n")
-    source = script_lines.split(CODE.replace("/a/gemm.py", str(script)))
-    number = source.text.splitlines().index("    second();") + 1
-    ptx = f'.loc 1 {number} 3\nret;\n.file 1 "/here/tvm_kernels.cu"\n'.encode() + b"\0"
+    source = script_lines.Source("first();\n  second();\n", {2: f"{script}:8"})
+    ptx = b'.loc 1 2 3\nret;\n.file 1 "/here/tvm_kernels.cu"\n\0'
     text = script_lines.append(ptx, source).decode()
     assert re.findall("//@.*", text) == [
-        f"//@cuda {number} second();",
-        f"//@script {number} gemm.py:8 full.wait( 0)",
+        "//@cuda 2 second();",
+        "//@script 2 gemm.py:8 full.wait( 0)",
     ]
     assert '.file 1 "tvm_kernels.cu"' in text and "\0" not in text
 
@@ -116,19 +114,18 @@ from warploom.compiler import callback
 from warploom.emulator import script_lines
 from warploom.kernels import compile_gemm
 
-sources, marked = [], []
-split = script_lines.split
+sources = []
+source_of = script_lines.source_of
 
 def listen(code):
-    marked.append(code)
-    sources.append(split(code))
+    sources.append(source_of(code))
     return sources[-1]
 
-script_lines.split = listen
-compile_gemm(None, 256, 256)
+script_lines.source_of = listen
+first = compile_gemm(None, 256, 256)
 script_lines.add_markers = lambda module: module
 compile_gemm(None, 256, 256)
-assert "// warploom: from" in marked[0] and "// warploom: from" not in marked[1]
+assert "warploom" not in first.mod.imports[0].inspect_source()
 assert sources[0].text == sources[1].text
 places = {place.rpartition("/")[2].split(":")[0] for place in sources[0].places.values()}
 assert "sm90_gemm.py" in places and not places & {"tma.py", "gemm_async_wgmma.py"}, places

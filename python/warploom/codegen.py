@@ -40,11 +40,15 @@ def make_build_cuda(
         driver = load_driver()
         has_device = driver.kind in ("system", "emulator")
         compiled = has_device or str(target.attrs.get("arch", "")) in ARCHS
-        if driver.kind == "emulator":
-            from warploom.emulator import script_lines
+        with contextlib.ExitStack() as stack:
+            stack.enter_context(target)
+            if not compiled:
+                stack.enter_context(environ.variable(_KEEP_SOURCE, "1"))
+            if driver.kind == "emulator":
+                from warploom.emulator import script_lines
 
-            mod = script_lines.add_markers(mod)
-        with target, contextlib.nullcontext() if compiled else environ.variable(_KEEP_SOURCE, "1"):
+                mod = script_lines.add_markers(mod)
+                stack.enter_context(script_lines.markers_removed())
             return stock(mod, target)
 
     return build_cuda

@@ -68,7 +68,7 @@ def cuda_compile(code: str) -> bytes:
 
 
 def _compile_for_emulator(code: str) -> bytes:
-    source = script_lines.split(code)
+    source = script_lines.source_of(code)
     ptx = compile_cached(current_request(source.text, "ptx")).output.binary
     return script_lines.append(ptx, source)
 

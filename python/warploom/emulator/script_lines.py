@@ -2,13 +2,15 @@
 
 TIRx statements keep the place in the script that they come from through all of lowering. Before
 code generation, markers are put around every statement that has one; they appear in the CUDA source
-as comments, which are taken out again before it is compiled. What they said, and the text
+as comments, which are taken out again before anybody sees it. What they said, and the text
 of the CUDA lines, is appended to the PTX as comments that only the emulator reads. The CUDA code
 that is compiled is the same, with and without markers.
 """
 
 from __future__ import annotations
 
+import contextlib
+import contextvars
 import functools
 import linecache
 import re
@@ -20,7 +22,7 @@ from typing import Any
 #: Name of the CUDA source in PTX and in reports; the one that TVM gives it.
 SOURCE_NAME = "tvm_kernels.cu"
 
-#: Functions to TIRx, comments to CUDA: whoever takes the source of a module can compile it.
+#: Functions to TIRx, comments to CUDA.
 _BEGIN, _END = "// warploom: from", "// warploom: end"
 _MARKER = re.compile(rf'\s*(?:{_BEGIN}\("(?P<place>.*)"\)|{_END}\(\));')
 _DIRECTIVE = re.compile(r"\s*#\s*(\w+)")
@@ -28,6 +30,12 @@ _LOCATION = re.compile(rb"(?:\.loc|inlined_at)\s+\d+\s+(\d+)")
 _FILE = re.compile(rb'"[^"\n]*%s"' % re.escape(SOURCE_NAME).encode())
 #: Comments that the emulator reads: ``//@cuda 12 text`` and ``//@script 12 kernel.py:3 text``.
 _CUDA, _SCRIPT = "//@cuda", "//@script"
+#: What TVM calls with the source it has generated.
+_POSTPROC = "tvm_callback_cuda_postproc"
+#: Sources that the current code generation has given -> the places of their lines.
+_generated: contextvars.ContextVar[dict[str, dict[int, str]] | None] = contextvars.ContextVar(
+    "warploom_generated_sources", default=None
+)
 #: Reports quote lines up to this many characters.
 _LONGEST = 80
 
@@ -91,13 +99,40 @@ def add_markers(module: Any) -> Any:
     return ir.IRModule(functions, attrs=module.attrs)
 
 
-def split(code: str) -> Source:
-    """Take the markers out of CUDA source, and let the compiler number its lines as they are."""
+@contextlib.contextmanager
+def markers_removed() -> Iterator[None]:
+    """Code generation in this block gives source without markers; :func:`source_of` has them."""
+    import tvm_ffi
+
+    theirs = tvm_ffi.get_global_func(_POSTPROC, allow_missing=True)
+
+    def remove(code: str, target: Any) -> str:
+        text, places = split(str(code))
+        if theirs is not None:
+            text = str(theirs(text, target))
+        generated[text] = places
+        return text
+
+    generated: dict[str, dict[int, str]] = {}
+    token = _generated.set(generated)
+    tvm_ffi.register_global_func(_POSTPROC, remove, override=True)
+    try:
+        yield
+    finally:
+        _generated.reset(token)
+        if theirs is None:
+            tvm_ffi.registry.remove_global_func(_POSTPROC)
+        else:
+            tvm_ffi.register_global_func(_POSTPROC, theirs, override=True)
+
+
+def split(code: str) -> tuple[str, dict[int, str]]:
+    """Code without its markers, and the place of each of its lines that has one."""
     lines: list[str] = []
     places: dict[int, str] = {}
     open_places: list[str] = []
-    for line in code.splitlines():
-        marker = _MARKER.fullmatch(line)
+    for line in code.splitlines(keepends=True):
+        marker = _MARKER.fullmatch(line.rstrip())
         if marker is None:
             lines.append(line)
             if open_places:
@@ -106,6 +141,13 @@ def split(code: str) -> Source:
             open_places.append(marker["place"])
         else:
             open_places.pop()
+    return "".join(lines), places
+
+
+def source_of(code: str) -> Source:
+    """The source to compile: ``code``, with lines that the compiler numbers as they are."""
+    places = (_generated.get() or {}).get(code, {})
+    lines = code.splitlines()
     # TVM puts lines in front and leaves out includes; behind the last include nothing changes.
     first = _after_includes(lines)
     lines[first:first] = [f'#line {first + 2} "{SOURCE_NAME}"']
