@@ -7,7 +7,8 @@ set(emulator_dir "${CMAKE_CURRENT_SOURCE_DIR}/src/emulator")
 file(
   GLOB emulator_sources CONFIGURE_DEPENDS
   ${emulator_dir}/ptx/*.cc ${emulator_dir}/exec/*.cc ${emulator_dir}/async/*.cc
-  ${emulator_dir}/format/*.cc ${emulator_dir}/matrix/*.cc ${emulator_dir}/check/*.cc)
+  ${emulator_dir}/format/*.cc ${emulator_dir}/matrix/*.cc ${emulator_dir}/check/*.cc
+  ${emulator_dir}/tensor/*.cc)
 add_library(warploom_emulator_core OBJECT ${emulator_sources})
 target_include_directories(warploom_emulator_core PUBLIC src)
 target_link_libraries(warploom_emulator_core PRIVATE warploom::warnings)

@@ -7,7 +7,14 @@
 namespace warploom::emulator {
 
 void CompletionQueue::add(const Op& issuer, std::function<void()> complete) {
-  pending_.push_back({std::move(complete), &issuer, {nullptr, 0}});
+  pending_.push_back({std::move(complete), &issuer, {nullptr, 0}, kNoPipeline});
+}
+
+void CompletionQueue::add_to_pipeline(uint64_t pipeline, const Op& issuer,
+                                      std::function<void()> complete) {
+  Operation operation{std::move(complete), &issuer, {nullptr, 0}, pipeline};
+  auto [waiting, first] = pipelines_.try_emplace(pipeline);
+  (first ? pending_ : waiting->second).push_back(std::move(operation));
 }
 
 void CompletionQueue::add_to_group(Warp& warp, int lane, const Op& issuer,
@@ -21,7 +28,7 @@ void CompletionQueue::add_to_group(Warp& warp, int lane, const Op& issuer,
     if (--pending[group] == 0) pending.erase(group);
     warp.wake(Wait::kBulkGroup, static_cast<uint64_t>(thread.second));
   };
-  pending_.push_back({std::move(finish), &issuer, thread});
+  pending_.push_back({std::move(finish), &issuer, thread, kNoPipeline});
 }
 
 void CompletionQueue::commit_group(const Warp& warp, int lane) {
@@ -50,9 +57,21 @@ void CompletionQueue::complete_groups(const Warp& warp, int lane) {
   }
 }
 
+// The next operation of a pipeline can complete.
+void CompletionQueue::advance(uint64_t pipeline) {
+  auto waiting = pipelines_.find(pipeline);
+  if (waiting->second.empty()) {
+    pipelines_.erase(waiting);
+    return;
+  }
+  pending_.push_back(std::move(waiting->second.front()));
+  waiting->second.pop_front();
+}
+
 void CompletionQueue::complete_at(std::size_t index) {
   Operation operation = std::move(pending_[index]);
   pending_.erase(pending_.begin() + static_cast<std::ptrdiff_t>(index));
+  if (operation.pipeline != kNoPipeline) advance(operation.pipeline);
   try {
     operation.complete();
   } catch (const Fault& error) {

@@ -17,7 +17,8 @@ namespace warploom::emulator {
 class Warp;
 struct Op;
 
-// The operations of one cluster. They complete in any order (PTX ISA, "Asynchronous operations").
+// The operations of one cluster. They complete in any order (PTX ISA, "Asynchronous operations"),
+// but for those of a pipeline: these do in the order of their issue.
 class CompletionQueue {
  public:
   using Thread = std::pair<const Warp*, int>;
@@ -32,6 +33,10 @@ class CompletionQueue {
   // Whether all groups of the thread but the `allowed` latest ones have completed.
   bool groups_done(const Warp& warp, int lane, uint32_t allowed) const;
 
+  // An operation that completes after those before it with the same `pipeline`. Numbers are free to
+  // choose.
+  void add_to_pipeline(uint64_t pipeline, const Op& issuer, std::function<void()> complete);
+
   bool empty() const { return pending_.empty(); }
   void complete_one(Random& random);
   // Completes all operations in groups of a thread.
@@ -43,16 +48,23 @@ class CompletionQueue {
     std::map<uint64_t, uint32_t> pending;   // operations of each group that has some
   };
 
+  static constexpr uint64_t kNoPipeline = UINT64_MAX;
+
   struct Operation {
     std::function<void()> complete;
     const Op* issuer;
     Thread thread;  // of an operation in a group
+    uint64_t pipeline;
   };
 
   void complete_at(std::size_t index);
+  void advance(uint64_t pipeline);
 
   std::deque<Operation> pending_;
   std::map<Thread, Groups> groups_;
+  // Operations that wait for the one of their pipeline that is pending. There is no entry for a
+  // pipeline without operations.
+  std::map<uint64_t, std::deque<Operation>> pipelines_;
 };
 
 }  // namespace warploom::emulator

@@ -62,6 +62,7 @@ void Cta::on_exit(Warp& warp) {
       if (Checker* checker = cluster_->checker()) checker->barrier_complete(*this, completed);
       wake(Wait::kNamedBarrier, completed);
     }
+    if (alive_threads() == 0) tensor_memory_.allocator().check_exit();
   }
   Checker* checker = cluster_->checker();
   if (checker != nullptr && warp.alive() == 0) checker->exit(warp);

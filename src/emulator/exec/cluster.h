@@ -19,6 +19,7 @@
 #include "emulator/exec/program.h"
 #include "emulator/exec/random.h"
 #include "emulator/exec/warp.h"
+#include "emulator/tensor/tensor_memory.h"
 
 namespace warploom::emulator {
 
@@ -67,6 +68,7 @@ class Cta {
   const std::vector<std::unique_ptr<Warp>>& warps() const { return warps_; }
   NamedBarriers& barriers() { return barriers_; }
   Warpgroup& warpgroup(uint32_t warp) { return warpgroups_[warp / 4]; }
+  TensorMemory& tensor_memory() { return tensor_memory_; }
 
   void on_exit(Warp& warp);
   // Makes ready who waits in this CTA for something.
@@ -82,6 +84,7 @@ class Cta {
   SharedMemory shared_;
   NamedBarriers barriers_;
   std::vector<Warpgroup> warpgroups_;
+  TensorMemory tensor_memory_;
   std::vector<std::unique_ptr<Warp>> warps_;
 };
 

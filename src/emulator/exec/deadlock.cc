@@ -31,6 +31,10 @@ std::string describe_mbarrier(const Warp& warp, const Fragment& fragment, const 
                 mbarrier_describe(state).c_str());
 }
 
+std::string holders(const Warp& warp) {
+  return warp.cta().tensor_memory().allocator().describe();
+}
+
 std::string describe_wait(const Warp& warp, const Fragment& fragment, const Op& op) {
   switch (fragment.wait.kind) {
     case Wait::kNothing:
@@ -50,6 +54,13 @@ std::string describe_wait(const Warp& warp, const Fragment& fragment, const Op& 
       return "waits for the other warps of its warpgroup to issue wgmma";
     case Wait::kBulkGroup:
       return "waits for bulk copies";
+    case Wait::kTensorMemory:
+      return warp.cta().tensor_memory().allocator().is_asking()
+                 ? format("waits for columns of tensor memory in both CTAs of its pair (this one "
+                          "holds %s), and for the tcgen05.alloc of the other",
+                          holders(warp).c_str())
+                 : format("waits for columns of tensor memory; the CTA holds %s",
+                          holders(warp).c_str());
   }
   return "";
 }

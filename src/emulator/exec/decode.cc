@@ -36,6 +36,7 @@ DecodeTable make_table() {
   add_copy_ops(table);
   add_matrix_ops(table);
   add_wgmma_ops(table);
+  add_tcgen05_ops(table);
   return table;
 }
 

@@ -143,6 +143,7 @@ void add_mbarrier_ops(DecodeTable& table);
 void add_copy_ops(DecodeTable& table);
 void add_matrix_ops(DecodeTable& table);
 void add_wgmma_ops(DecodeTable& table);
+void add_tcgen05_ops(DecodeTable& table);
 
 // The type that an instruction computes in.
 Type last_type(const ptx::Instruction& instruction);

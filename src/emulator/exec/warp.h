@@ -33,6 +33,7 @@ struct Wait {
     kClusterBarrier,
     kWarpgroup,       // other warps of the warpgroup have to issue wgmma
     kBulkGroup,       // key: lane
+    kTensorMemory,    // columns have to be freed, or the peer has to ask for them
   };
   Kind kind = kNothing;
   uint64_t key = 0;

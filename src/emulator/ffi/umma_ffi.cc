@@ -74,6 +74,9 @@ Array<Bytes> run_umma(const String& kind, int cta_group, int scale_vectors, int 
     std::vector<std::vector<uint8_t>> bytes(count);
     std::vector<SharedMemory> shared_memories(count);
     std::vector<TensorMemory> tensor_memories(count);
+    for (TensorMemory& tensor : tensor_memories) {
+      tensor.allocator().allocate({kTensorColumns, 1, 0, 0});
+    }
     std::vector<UmmaCta> ctas;
     for (std::size_t i = 0; i < count; ++i) {
       bytes[i] = unpack_bytes<uint8_t>(shared[static_cast<int64_t>(i)]);

@@ -7,32 +7,43 @@
 #include <cstdint>
 #include <vector>
 
-#include "emulator/exec/fault.h"
+#include "emulator/tensor/tensor_allocator.h"
 
 namespace warploom::emulator {
 
-constexpr uint32_t kTensorLanes = 128;
-constexpr uint32_t kTensorColumns = 512;
+// An address of tensor memory: the lane in bits 16 to 31, the column below.
+struct TensorAddress {
+  uint32_t lane = 0;
+  uint32_t column = 0;
+
+  explicit constexpr TensorAddress(uint32_t bits) : lane(bits >> 16), column(bits & 0xffff) {}
+};
 
 class TensorMemory {
  public:
-  // The cells [column, column + columns) of a lane; a Fault if they are not all in bounds.
+  TensorAllocator& allocator() { return allocator_; }
+  const TensorAllocator& allocator() const { return allocator_; }
+
+  // The cells [column, column + columns) of a lane, which lie one after the other; a Fault if they
+  // are not all allocated.
   uint32_t* at(uint32_t lane, uint32_t column, uint32_t columns) {
-    if (lane >= kTensorLanes || columns > kTensorColumns || column > kTensorColumns - columns) {
-      out_of_bounds(lane, column, columns);
+    if (lane >= kTensorLanes || columns > kTensorColumns || column > kTensorColumns - columns ||
+        !allocator_.is_allocated(column, columns)) {
+      refuse(lane, column, columns);
     }
+    // CTAs that never allocate do not pay for cells.
+    if (cells_.empty()) cells_.resize(std::size_t{kTensorLanes} * kTensorColumns, kPoison);
     return &cells_[std::size_t{lane} * kTensorColumns + column];
   }
 
  private:
-  [[noreturn]] static void out_of_bounds(uint32_t lane, uint32_t column, uint32_t columns) {
-    fault("%u columns from column %u of lane %u are out of bounds: tensor memory has %u lanes and "
-          "%u columns",
-          columns, column, lane, kTensorLanes, kTensorColumns);
-  }
+  // What nobody has written is a NaN as f32, as two f16 and as two bf16.
+  static constexpr uint32_t kPoison = 0x7fffffff;
 
-  std::vector<uint32_t> cells_ =
-      std::vector<uint32_t>(std::size_t{kTensorLanes} * kTensorColumns);
+  [[noreturn]] void refuse(uint32_t lane, uint32_t column, uint32_t columns) const;
+
+  TensorAllocator allocator_;
+  std::vector<uint32_t> cells_;  // lane after lane
 };
 
 }  // namespace warploom::emulator
