@@ -6,6 +6,7 @@
 #include <array>
 #include <cstdint>
 #include <functional>
+#include <vector>
 
 #include "emulator/exec/cluster.h"
 #include "emulator/exec/decoder.h"

@@ -3,6 +3,7 @@
 #include <cstring>
 #include <optional>
 
+#include "emulator/check/checker.h"
 #include "emulator/exec/access.h"
 #include "emulator/exec/tcgen05.h"
 
@@ -67,6 +68,9 @@ Step allocate(Warp& warp, const Op& op, uint32_t active) {
   if (!column) {
     warp.park({Wait::kTensorMemory, 0});
     return Step::kRetry;
+  }
+  if (Checker* checker = warp.cluster().checker()) {
+    checker->generic_lane(warp, op, 0, form.space, destination, 4, Touch::kWrite);
   }
   std::memcpy(place, &*column, sizeof(*column));
   return Step::kNext;

@@ -1,8 +1,10 @@
 // tcgen05.cp, tcgen05.shift and tcgen05.commit: what a thread issues besides mma.
 
 #include <cstdint>
+#include <string>
 
 #include "emulator/async/mbarrier.h"
+#include "emulator/check/checker.h"
 #include "emulator/exec/access.h"
 #include "emulator/exec/lanes.h"
 #include "emulator/exec/tcgen05.h"
@@ -29,9 +31,16 @@ Step copy(Warp& warp, const Op& op, uint32_t active) {
   for_each_lane(active, [&](int lane) {
     const UmmaDescriptor descriptor = parse_umma_descriptor(warp.lanes<uint64_t>(op.s[0])[lane]);
     const TensorAddress base(tensor_address(warp, op, lane));
+    Checker* checker = warp.cluster().checker();
+    const TicketPtr ticket = checker != nullptr ? checker->issue_tcgen05(warp, op, lane) : nullptr;
     issue_tensor_operation(warp, lane, op, [=, &form] {
       for (uint32_t i = 0; i < group.count; ++i) {
         Cta& cta = *group.ctas[i];
+        if (ticket != nullptr) {
+          visit_shared(form.copy, descriptor, [&](uint32_t offset, uint32_t bytes) {
+            checker->async_shared(*ticket, shared_address(cta.rank(), offset), bytes, Touch::kRead);
+          });
+        }
         copy_shared_to_tensor(form.copy, descriptor, cta.shared(), cta.tensor_memory(), base);
       }
     });
@@ -54,8 +63,12 @@ Step shift(Warp& warp, const Op& op, uint32_t active) {
   return Step::kNext;
 }
 
-void arrive(Cluster& cluster, uint32_t mbarrier) {
-  cluster.update_mbarrier(mbarrier, [](uint64_t state) { return mbarrier_arrive(state, 1); });
+// `ticket` is that of the commit; nullptr if nothing is checked.
+void arrive(Cluster& cluster, uint32_t mbarrier, const TicketPtr& ticket) {
+  const uint64_t before = cluster.update_mbarrier(
+      mbarrier, [](uint64_t state) { return mbarrier_arrive(state, 1); });
+  if (ticket == nullptr) return;
+  cluster.checker()->mbarrier_signal(*ticket, mbarrier, before, mbarrier_arrive(before, 1));
 }
 
 // Arrives when all that the thread has issued before is complete, in the CTAs of a multicast one by
@@ -66,8 +79,10 @@ Step commit(Warp& warp, const Op& op, uint32_t active) {
   tensor_group(warp, form.cta_group);
   for_each_lane(active, [&](int lane) {
     const uint32_t mbarrier = shared_from(form.space, warp.address(op, lane));
+    Checker* checker = cluster.checker();
+    const TicketPtr ticket = checker != nullptr ? checker->commit_tcgen05(warp, op, lane) : nullptr;
     if (!form.multicast.present()) {
-      issue_tensor_operation(warp, lane, op, [=, &cluster] { arrive(cluster, mbarrier); });
+      issue_tensor_operation(warp, lane, op, [=, &cluster] { arrive(cluster, mbarrier, ticket); });
       return;
     }
     const uint32_t mask = warp.lanes<uint32_t>(form.multicast)[lane] & 0xffff;
@@ -76,7 +91,7 @@ Step commit(Warp& warp, const Op& op, uint32_t active) {
       for_each_lane(mask, [&](int rank) {
         const uint32_t target =
             shared_address(static_cast<uint32_t>(rank), shared_offset(mbarrier));
-        cluster.completions().add(op, [=, &cluster] { arrive(cluster, target); });
+        cluster.completions().add(op, [=, &cluster] { arrive(cluster, target, ticket); });
       });
     });
   });
