@@ -1,14 +1,16 @@
 """Descriptors of tcgen05.mma: layouts that warploom does not make, and everything illegal."""
 
+import itertools
 import re
 
 import numpy as np
 import pytest
 
-from emulator_native import SHARED_START
+from emulator_native import SHARED_START, emulator_function
 from reference import random_array
 from umma_model import COLUMNS, LANES, Mma, accumulate, call, random_codes, read_d
 from warploom.target.swizzle import Major
+from warploom.target.tcgen05 import TCGEN05_KINDS
 
 CONSTANT = 1 << 46
 
@@ -190,6 +192,28 @@ def test_illegal_shapes(mma, m, n, message):
     size = m // 16 << 24 | n // 8 << 17
     text = fault(mma, instruction=lambda word: word & ~(31 << 24 | 63 << 17) | size)
     assert message in text
+
+
+TVM = {"float16": "f16", "bfloat16": "bf16", "float32": "f32", "int32": "s32", "int8": "s8",
+       "uint8": "u8", "float8_e4m3fn": "e4m3", "float8_e5m2": "e5m2", "float6_e2m3fn": "e2m3",
+       "float6_e3m2fn": "e3m2", "float4_e2m1fn": "e2m1"}  # fmt: skip
+SCALES = {"float8_e8m0fnu": "ue8m0", "float8_e4m3fn": "ue4m3"}
+
+
+@pytest.mark.parametrize("facts", TCGEN05_KINDS, ids=lambda facts: f"{facts.kind}-{facts.d[0]}")
+def test_every_instruction_that_warploom_uses_is_legal(facts):
+    name = {**TVM, "float32": "tf32"} if facts.kind == "tf32" else TVM
+    scales = [(facts.k // s.vector, SCALES[s.dtype]) for s in facts.scales] or [(0, "ue8m0")]
+    for shapes in facts.shapes:
+        cases = itertools.product(facts.operands, facts.operands, facts.d, scales, shapes.m)
+        for a, b, d, (vectors, scale), m in cases:
+            for n in shapes.n(m):
+                types = name[a], name[b], TVM[d], m, n, shapes.cta_group
+                mma = Mma(facts.kind, *types, vectors=vectors, scale=scale)
+                shape = emulator_function("umma_shape")(
+                    facts.kind, shapes.cta_group, vectors, "", mma.instruction
+                )
+                assert list(shape) == [m, n, facts.k]
 
 
 def test_mn_major_bytes_have_n_in_larger_steps():

@@ -25,6 +25,29 @@ UmmaKind kind_of(const String& name) {
   fault("there is no kind %s", name.c_str());
 }
 
+UmmaForm form_of(const String& kind, int cta_group, int scale_vectors, int scale_input,
+                 const String& modifiers) {
+  const UmmaForm form{kind_of(kind),
+                      cta_group,
+                      has_word(modifiers, "ws"),
+                      has_word(modifiers, "a_in_tensor_memory"),
+                      has_word(modifiers, "ashift"),
+                      scale_vectors,
+                      scale_input};
+  check_umma(form);
+  return form;
+}
+
+// M, N and K of an instruction descriptor.
+Array<int64_t> shape_of(const String& kind, int cta_group, int scale_vectors,
+                        const String& modifiers, int64_t bits) {
+  return guarded([&] {
+    const UmmaInstruction instruction = parse_umma_instruction(
+        form_of(kind, cta_group, scale_vectors, 0, modifiers), static_cast<uint32_t>(bits));
+    return Array<int64_t>{instruction.m, instruction.n, instruction.k};
+  });
+}
+
 // A, B, D, instruction descriptor, zero-column mask, scale factors of A and of B, and the eight
 // words of disabled lanes, each as 64 bits.
 UmmaOperands operands_of(const Bytes& bytes, bool accumulate) {
@@ -61,14 +84,7 @@ Array<Bytes> run_umma(const String& kind, int cta_group, int scale_vectors, int 
                       const String& modifiers, const Bytes& operands, const Array<Bytes>& shared,
                       const Array<Bytes>& tensors, int repeat) {
   return guarded([&] {
-    const UmmaForm form{kind_of(kind),
-                        cta_group,
-                        has_word(modifiers, "ws"),
-                        has_word(modifiers, "a_in_tensor_memory"),
-                        has_word(modifiers, "ashift"),
-                        scale_vectors,
-                        scale_input};
-    check_umma(form);
+    const UmmaForm form = form_of(kind, cta_group, scale_vectors, scale_input, modifiers);
     const auto count = static_cast<std::size_t>(cta_group);
     if (shared.size() != count || tensors.size() != count) fault("a CTA lacks a memory");
     std::vector<std::vector<uint8_t>> bytes(count);
@@ -141,6 +157,7 @@ Bytes run_add_scaled(const String& kernel, double row_scale, const Bytes& sum_by
 TVM_FFI_STATIC_INIT_BLOCK() {
   tvm::ffi::reflection::GlobalDef()
       .def("warploom.emulator.umma", run_umma, "tcgen05.mma of PTX, executed at once.")
+      .def("warploom.emulator.umma_shape", shape_of, "What an instruction descriptor says.")
       .def("warploom.emulator.row_kernels", kernel_names, "Instruction sets for rows.")
       .def("warploom.emulator.row_product", run_row_product, "The loops of tcgen05.mma.")
       .def("warploom.emulator.add_scaled", run_add_scaled, "Block scaling of a row.");

@@ -160,7 +160,7 @@ void Execution::load_scale_b(TensorMemory& tensor) {
   const ScaleTable& scales = scale_table(instruction_.scale_ue4m3);
   for (int quarter = 0; quarter < kQuarters; ++quarter) {
     for (int column = 0; column < columns_; ++column) {
-      const TensorAddress place = scale_word(plan_.scale_b, quarter, column);
+      const TensorCell place = scale_word(plan_.scale_b, quarter, column);
       const uint32_t word = *tensor.at(place.lane, place.column, 1);
       for (int block = 0; block < plan_.form.scale_vectors; ++block) {
         work_.scale_b[quarter][block][column] =
@@ -228,7 +228,7 @@ void Execution::scale_blocks(const Rows& rows, TensorMemory& tensor, int bank) c
     multiply(rows, bank, block * k, k);
     for (int i = 0; i < rows.count; ++i) {
       const auto quarter = static_cast<int>(rows.lanes[i] / 32);
-      const TensorAddress place = scale_word(plan_.scale_a, quarter, rows.numbers[i]);
+      const TensorCell place = scale_word(plan_.scale_a, quarter, rows.numbers[i]);
       const uint32_t word = *tensor.at(place.lane, place.column, 1);
       const double scale = scale_value(scales, word, instruction_.scale_a_id + block);
       row_kernels().front().add_scaled(

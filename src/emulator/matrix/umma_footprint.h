@@ -53,14 +53,14 @@ void visit_umma_tensor_operands(const UmmaPlan& plan, int cta, Visit visit) {
   const int columns = plan.bank_columns();
   for (int quarter = 0; quarter < 4; ++quarter) {
     for (int column = 0; column < columns; ++column) {
-      const TensorAddress place = scale_word(plan.scale_b, quarter, column);
+      const TensorCell place = scale_word(plan.scale_b, quarter, column);
       visit(place.lane, place.column, uint32_t{1});
     }
   }
   for (int bank = 0; bank < plan.path.banks; ++bank) {
     for (int row = 0; row < plan.path.rows; ++row) {
       const auto quarter = static_cast<int>(plan.lane(row, bank) / 32);
-      const TensorAddress place = scale_word(plan.scale_a, quarter, row);
+      const TensorCell place = scale_word(plan.scale_a, quarter, row);
       visit(place.lane, place.column, uint32_t{1});
     }
   }

@@ -26,16 +26,16 @@ struct DataPath {
 
 DataPath umma_data_path(int m, int cta_group, bool weight_stationary);
 
-struct TensorAddress {
+struct TensorCell {
   uint32_t lane;
   uint32_t column;
 };
 
-constexpr TensorAddress tensor_address(uint32_t bits) { return {bits >> 16, bits & 0xffff}; }
+constexpr TensorCell tensor_cell(uint32_t bits) { return {bits >> 16, bits & 0xffff}; }
 
 // The scale factors of row `row` of A, or column `row` of a bank of D, as the data path of a
 // quarter reads them: a word that holds up to four of them. Words of 32 rows lie in one column.
-constexpr TensorAddress scale_word(TensorAddress base, int quarter, int row) {
+constexpr TensorCell scale_word(TensorCell base, int quarter, int row) {
   return {static_cast<uint32_t>(32 * quarter + row % 32),
           base.column + static_cast<uint32_t>(row / 32)};
 }

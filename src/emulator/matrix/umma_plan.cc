@@ -9,8 +9,8 @@ namespace {
 
 // Bits 30 and 31 of such an address may repeat the number of the first byte, which the instruction
 // descriptor has as well.
-TensorAddress scale_address(uint32_t bits) {
-  const TensorAddress address = tensor_address(bits & ~(3u << 30));
+TensorCell scale_address(uint32_t bits) {
+  const TensorCell address = tensor_cell(bits & ~(3u << 30));
   if (address.lane != 0) {
     fault("scale factors of tcgen05.mma start at lane %u; every quarter of the lanes has all of "
           "them, and they must start at lane 0",
@@ -46,7 +46,7 @@ UmmaPlan plan_umma(const UmmaForm& form, const UmmaOperands& operands) {
                 umma_data_path(i.m, form.cta_group, form.weight_stationary),
                 operands.accumulate,
                 {},
-                tensor_address(operands.d),
+                tensor_cell(operands.d),
                 {},
                 {},
                 shared_operand(i.b, i.k, i.transpose_b, operands.b),
@@ -55,7 +55,7 @@ UmmaPlan plan_umma(const UmmaForm& form, const UmmaOperands& operands) {
                 {}};
   std::copy_n(operands.disabled_lanes, 8, plan.disabled_lanes);
   if (form.a_in_tensor_memory) {
-    plan.tensor_a = tensor_address(static_cast<uint32_t>(operands.a));
+    plan.tensor_a = tensor_cell(static_cast<uint32_t>(operands.a));
   } else {
     plan.shared_a = shared_operand(i.a, i.k, i.transpose_a, operands.a);
   }

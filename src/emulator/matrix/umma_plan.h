@@ -30,13 +30,13 @@ struct UmmaPlan {
   DataPath path;
   bool accumulate;
   uint32_t disabled_lanes[8];
-  TensorAddress d;
-  TensorAddress tensor_a;  // of the two places of A, the one of the form counts
+  TensorCell d;
+  TensorCell tensor_a;  // of the two places of A, the one of the form counts
   UmmaOperand shared_a;
   UmmaOperand shared_b;
   ZeroColumns zero_columns;
-  TensorAddress scale_a;  // with block scaling
-  TensorAddress scale_b;
+  TensorCell scale_a;  // with block scaling
+  TensorCell scale_b;
 
   int bank_columns() const { return instruction.n / path.banks; }     // of D
   int b_rows() const { return instruction.n / form.cta_group; }       // of B in each CTA
