@@ -19,6 +19,7 @@
 #include "emulator/exec/program.h"
 #include "emulator/exec/random.h"
 #include "emulator/exec/warp.h"
+#include "emulator/matrix/umma_collector.h"
 #include "emulator/tensor/tensor_memory.h"
 
 namespace warploom::emulator {
@@ -69,6 +70,7 @@ class Cta {
   NamedBarriers& barriers() { return barriers_; }
   Warpgroup& warpgroup(uint32_t warp) { return warpgroups_[warp / 4]; }
   TensorMemory& tensor_memory() { return tensor_memory_; }
+  UmmaCollectors& collectors() { return collectors_; }
 
   void on_exit(Warp& warp);
   // Makes ready who waits in this CTA for something.
@@ -85,6 +87,7 @@ class Cta {
   NamedBarriers barriers_;
   std::vector<Warpgroup> warpgroups_;
   TensorMemory tensor_memory_;
+  UmmaCollectors collectors_;
   std::vector<std::unique_ptr<Warp>> warps_;
 };
 
