@@ -21,6 +21,7 @@
 #include <utility>
 #include <vector>
 
+#include "emulator/check/accumulator_watch.h"
 #include "emulator/check/clock.h"
 #include "emulator/check/launch_checks.h"
 #include "emulator/check/shadow.h"
@@ -87,6 +88,9 @@ class Checker {
   TicketPtr execute_wgmma(Cta& cta, uint32_t warpgroup, const Op& op);
   void commit_wgmma(Warp& warp);
   void wait_wgmma(Warp& warp, uint32_t allowed);
+  // Registers of wgmma (check/accumulator_watch.cc).
+  void fence_wgmma(Warp& warp);
+  void registers(Warp& warp, const Op& op, const WatchedOp& watched);
   // tcgen05: an asynchronous instruction of a thread; commit gives what its arrival brings to the
   // mbarrier: everything that the thread issued before is done.
   TicketPtr issue_tcgen05(Warp& warp, const Op& op, int lane);
@@ -168,6 +172,7 @@ class Checker {
     std::map<int, std::pair<Groups, Groups>> bulk;  // of a lane: reads done, writes done
     std::map<int, Groups> tensor;    // tcgen05, of a lane
     uint32_t wgmma_commits = 0;
+    RegisterTags registers;
   };
 
   // Whose access is checked.
@@ -233,6 +238,8 @@ class Checker {
   Actor actor_of(Warp& warp, const Op& op, int lane, Order order);
   Actor actor_of(const Ticket& ticket, Touch touch) const;
   Access mark_of(const Ticket& ticket, Stamp stamp) const;
+  Access mark_of(const Warp& warp, const Op& op) const;
+  void check_multiply(Warp& warp, const Op& op, const WatchedOp& watched);
   TicketPtr ticket_of(Warp& warp, const Op& op, int lane);
 
   void touch_shared(const Actor& actor, uint32_t address, uint32_t bytes, Touch touch);

@@ -192,17 +192,21 @@ std::string Checker::mbarrier_history(uint32_t address) const {
   auto found = mbarriers_.find(address);
   if (found == mbarriers_.end()) return "";
   const Mbarrier& barrier = found->second;
-  std::string result = format("; initialised by %s", describe(barrier.init).c_str());
-  if (barrier.suppliers.empty()) return result + "; nothing has ever arrived or been announced";
-  result += "; so far it got";
+  std::string result = format("; %s; initialised by %s", place_of(address).c_str(),
+                              describe(barrier.init).c_str());
+  if (barrier.suppliers.empty()) {
+    return result + "; no thread has ever arrived or announced bytes, and no copy has signalled it";
+  }
+  result += format("; %u phases have completed, supplied by", barrier.phase);
   for (const Supplier& supplier : barrier.suppliers) {
     Access access;
     access.cluster = id_;
     access.op = op_index(*supplier.op) & 0xffffff;
     access.thread = supplier.thread;
-    result += format("\n      %s: %llu times", describe(access).c_str(),
+    result += format("\n      %s: %llu times,", describe(access).c_str(),
                      static_cast<unsigned long long>(supplier.times));
   }
+  result.pop_back();
   return result;
 }
 

@@ -5,13 +5,14 @@
 #include <cstring>
 
 #include "emulator/async/mbarrier.h"
+#include "emulator/check/checker.h"
 #include "emulator/exec/cluster.h"
 
 namespace warploom::emulator {
 namespace {
 
 // Reports stay readable: a CTA of 1024 threads has 32 warps, a cluster 16 times as many.
-constexpr std::size_t kMostBytes = 1800;
+constexpr std::size_t kMostBytes = 6000;
 
 std::string place_of(const Warp& warp) {
   const Dim3& id = warp.cta().id();
@@ -27,8 +28,10 @@ std::string describe_mbarrier(const Warp& warp, const Fragment& fragment, const 
   if (op.s[0].bits == 32) {
     parity = format(" for parity %u", warp.lanes<uint32_t>(op.s[0])[lane] & 1);
   }
-  return format("waits%s of the mbarrier at shared 0x%x (%s)", parity.c_str(), address,
-                mbarrier_describe(state).c_str());
+  const Checker* checker = warp.cluster().checker();
+  std::string history = checker != nullptr ? checker->mbarrier_history(address) : "";
+  return format("waits%s of the mbarrier at shared 0x%x (%s%s)", parity.c_str(), address,
+                mbarrier_describe(state).c_str(), history.c_str());
 }
 
 std::string holders(const Warp& warp) {

@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "emulator/check/accumulator_watch.h"
 #include "emulator/exec/decoder.h"
 #include "emulator/exec/fault.h"
 #include "emulator/exec/reach.h"
@@ -104,6 +105,7 @@ std::unique_ptr<Program> decode(const ptx::Module& module, const ptx::Function& 
           kSharedPerCta);
   }
   program->static_shared = static_cast<uint32_t>(function.shared_bytes);
+  watch_accumulators(*program);
   return program;
 }
 

@@ -1,15 +1,21 @@
 #include "emulator/exec/fault.h"
 
+#include <algorithm>
 #include <cstdarg>
+#include <cstddef>
 #include <cstdio>
 
 namespace warploom::emulator {
 namespace {
 
 std::string vformat(const char* text, std::va_list arguments) {
-  char buffer[2048];
-  std::vsnprintf(buffer, sizeof(buffer), text, arguments);
-  return buffer;
+  std::va_list again;
+  va_copy(again, arguments);
+  int length = std::vsnprintf(nullptr, 0, text, again);
+  va_end(again);
+  std::string result(static_cast<std::size_t>(std::max(length, 0)), '\0');
+  std::vsnprintf(result.data(), result.size() + 1, text, arguments);
+  return result;
 }
 
 }  // namespace

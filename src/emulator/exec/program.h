@@ -13,6 +13,7 @@
 namespace warploom::emulator {
 
 class Warp;
+struct AccumulatorWatch;
 struct Op;
 
 constexpr int kLanes = 32;
@@ -121,6 +122,8 @@ struct Program {
   std::vector<Special> specials;
   std::vector<std::shared_ptr<const void>> forms;
   std::vector<ProgramFunction> functions;   // the entry first
+  // Registers of wgmma (check/accumulator_watch.h); nullptr if there are none.
+  std::shared_ptr<const AccumulatorWatch> accumulators;
   uint32_t file_bytes = 0;
   uint32_t static_shared = 0;               // from SharedMemory::kReserved on
   uint32_t dynamic_alignment = 1;           // of dynamic shared memory

@@ -109,6 +109,7 @@ Step wait(Warp& warp, const Op& op, uint32_t active) {
 
 Step fence(Warp& warp, const Op&, uint32_t active) {
   check_warpgroup(warp, active);
+  if (Checker* checker = warp.cluster().checker()) checker->fence_wgmma(warp);
   return Step::kNext;
 }
 

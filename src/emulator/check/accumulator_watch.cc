@@ -1,0 +1,233 @@
+#include "emulator/check/accumulator_watch.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <memory>
+#include <set>
+#include <string>
+#include <utility>
+
+#include "emulator/check/checker.h"
+#include "emulator/exec/cluster.h"
+#include "emulator/exec/deadlock.h"
+
+namespace warploom::emulator {
+namespace {
+
+using ptx::Instruction;
+using ptx::Operand;
+
+bool is_multiply(const Instruction& instruction) {
+  return instruction.opcode == "wgmma" && !instruction.modifiers.empty() &&
+         instruction.modifiers.front() == "mma_async";
+}
+
+// mov of one whole register to another.
+bool is_copy(const Instruction& instruction) {
+  return instruction.opcode == "mov" && instruction.operands.size() == 2 &&
+         instruction.operands[0].kind == Operand::kRegister &&
+         instruction.operands[1].kind == Operand::kRegister;
+}
+
+// Instructions whose first operand is read.
+bool has_destination(const Instruction& instruction) {
+  static const std::set<std::string> kWithout = {"st",  "red", "bar", "barrier", "cp",
+                                                 "bra", "brx", "prefetch", "stmatrix", "tcgen05"};
+  return kWithout.count(instruction.opcode) == 0;
+}
+
+void add_registers(const Operand& operand, std::vector<int>& registers) {
+  if (operand.kind == Operand::kRegister) registers.push_back(operand.index);
+  for (const Operand& element : operand.elements) add_registers(element, registers);
+}
+
+struct Uses {
+  std::vector<int> reads;
+  std::vector<int> writes;
+};
+
+Uses uses_of(const Instruction& instruction) {
+  Uses uses;
+  for (std::size_t i = 0; i < instruction.operands.size(); ++i) {
+    bool writes = i == 0 && has_destination(instruction);
+    add_registers(instruction.operands[i], writes ? uses.writes : uses.reads);
+  }
+  return uses;
+}
+
+// Registers that a value gets to, or comes from, through copies.
+void close(std::set<int>& registers, const std::vector<std::pair<int, int>>& copies) {
+  for (bool grows = true; grows;) {
+    grows = false;
+    for (auto [from, to] : copies) {
+      if (registers.count(from) != 0) grows |= registers.insert(to).second;
+    }
+  }
+}
+
+std::set<int> watched_registers(const ptx::Function& function) {
+  std::set<int> results, operands;
+  std::vector<std::pair<int, int>> forward, backward;
+  for (const Instruction& instruction : function.code) {
+    if (is_copy(instruction)) {
+      int to = instruction.operands[0].index, from = instruction.operands[1].index;
+      forward.push_back({from, to});
+      backward.push_back({to, from});
+    } else if (is_multiply(instruction)) {
+      std::vector<int> d, a;
+      add_registers(instruction.operands[0], d);
+      if (instruction.operands[1].kind == Operand::kVector) {
+        add_registers(instruction.operands[1], a);
+      }
+      results.insert(d.begin(), d.end());
+      operands.insert(d.begin(), d.end());
+      operands.insert(a.begin(), a.end());
+    }
+  }
+  close(results, forward);
+  close(operands, backward);
+  results.insert(operands.begin(), operands.end());
+  return results;
+}
+
+Step watch_registers(Warp& warp, const Op& op, uint32_t active) {
+  const Program& program = warp.program();
+  const WatchedOp& watched =
+      *program.accumulators->find(static_cast<uint32_t>(&op - program.ops.data()));
+  if (Checker* checker = warp.cluster().checker()) checker->registers(warp, op, watched);
+  return watched.run(warp, op, active);
+}
+
+}  // namespace
+
+namespace {
+
+void watch_function(Program& program, const ProgramFunction& function, AccumulatorWatch& watch) {
+  std::set<int> registers = watched_registers(*function.source);
+  if (registers.empty()) return;
+  std::vector<int32_t> numbers(function.source->registers.size(), -1);
+  for (int index : registers) {
+    numbers[static_cast<std::size_t>(index)] = static_cast<int32_t>(watch.registers++);
+  }
+  auto numbers_of = [&](const std::vector<int>& indices) {
+    std::vector<uint32_t> result;
+    for (int index : indices) {
+      int32_t found = numbers[static_cast<std::size_t>(index)];
+      if (found >= 0) result.push_back(static_cast<uint32_t>(found));
+    }
+    return result;
+  };
+  auto entry = static_cast<std::size_t>(function.entry);
+  for (std::size_t i = entry; i < entry + function.source->code.size(); ++i) {
+    Op& op = program.ops[i];
+    const Instruction& instruction = *op.source;
+    if (op.run == nullptr || instruction.opcode == "call") continue;
+    WatchedOp watched;
+    Uses uses = uses_of(instruction);
+    if (is_multiply(instruction)) {
+      watched.kind = WatchedOp::kMultiply;
+      uses.reads.clear();
+      if (instruction.operands[1].kind == Operand::kVector) {
+        add_registers(instruction.operands[1], uses.reads);
+      }
+    } else if (instruction.opcode == "mov") {
+      watched.kind = WatchedOp::kMove;
+    }
+    watched.reads = numbers_of(uses.reads);
+    watched.writes = numbers_of(uses.writes);
+    if (watched.reads.empty() && watched.writes.empty()) continue;
+    watched.run = op.run;
+    op.run = watch_registers;
+    watch.index[i] = static_cast<int32_t>(watch.ops.size());
+    watch.ops.push_back(std::move(watched));
+  }
+}
+
+}  // namespace
+
+void watch_accumulators(Program& program) {
+  auto watch = std::make_shared<AccumulatorWatch>();
+  watch->index.assign(program.ops.size(), -1);
+  for (const ProgramFunction& function : program.functions) {
+    watch_function(program, function, *watch);
+  }
+  if (watch->registers != 0) program.accumulators = std::move(watch);
+}
+
+void Checker::registers(Warp& warp, const Op& op, const WatchedOp& watched) {
+  WarpState& own = state(warp);
+  RegisterTags& tags = own.registers;
+  if (tags.tags.empty()) tags.tags.resize(program_.accumulators->registers);
+  if (watched.kind == WatchedOp::kMultiply) {
+    check_multiply(warp, op, watched);
+    return;
+  }
+  if (watched.kind == WatchedOp::kMove) {
+    RegisterTags::Tag tag;
+    if (watched.reads.size() == 1) tag = tags.tags[watched.reads[0]];
+    for (uint32_t number : watched.writes) tags.tags[number] = tag;
+    return;
+  }
+  Stamp done{warpgroup_of(warp).dimension, 0};
+  for (uint32_t number : watched.reads) {
+    const RegisterTags::Tag& tag = tags.tags[number];
+    done.clock = tag.group;
+    if (tag.group == 0 || own.known.base.knows(done)) continue;
+    const Op* multiply = &program_.ops[tag.multiply];
+    if (!log_.is_new(Finding::kRegisterRace, &op, multiply)) break;
+    report(Finding::kRegisterRace, &op, multiply,
+           format("%s reads an accumulator of %s, which may not have been written yet. Fix: "
+                  "wgmma.wait_group (0, or as many as were committed after it) before the result "
+                  "is used",
+                  describe(mark_of(warp, op)).c_str(),
+                  describe_op(program_, *multiply).c_str()));
+    break;
+  }
+  for (uint32_t number : watched.writes) {
+    tags.tags[number] = {0, 0, tags.fences + 1, op_index(op)};
+  }
+}
+
+// The registers of a wgmma are visible to it once a fence has come after other instructions wrote
+// them; the first wgmma of a warp needs one in any case.
+void Checker::check_multiply(Warp& warp, const Op& op, const WatchedOp& watched) {
+  WarpState& own = state(warp);
+  RegisterTags& tags = own.registers;
+  auto missing = [&](const Op* writer) {
+    if (!log_.is_new(Finding::kRegisterRace, &op, writer)) return;
+    std::string what =
+        writer == nullptr
+            ? std::string("is the first wgmma of its warp and no wgmma.fence comes before it")
+            : format("uses a register that %s has written since the last wgmma.fence",
+                     describe_op(program_, *writer).c_str());
+    report(Finding::kRegisterRace, &op, writer,
+           format("%s %s. Fix: wgmma.fence between the two", describe(mark_of(warp, op)).c_str(),
+                  what.c_str()));
+  };
+  if (tags.fences == 0) missing(nullptr);
+  auto check = [&](const std::vector<uint32_t>& numbers) {
+    for (uint32_t number : numbers) {
+      const RegisterTags::Tag& tag = tags.tags[number];
+      if (tags.fences == 0 || tag.touched != tags.fences + 1) continue;
+      missing(&program_.ops[tag.writer]);
+      return;
+    }
+  };
+  check(watched.reads);
+  check(watched.writes);
+  for (uint32_t number : watched.writes) {
+    tags.tags[number] = {own.wgmma_commits + 1, op_index(op), 0, 0};
+  }
+}
+
+void Checker::fence_wgmma(Warp& warp) { ++state(warp).registers.fences; }
+
+Access Checker::mark_of(const Warp& warp, const Op& op) const {
+  Access mark;
+  mark.cluster = id_;
+  mark.op = op_index(op) & 0xffffff;
+  mark.thread = thread_of(warp, 0);
+  return mark;
+}
+
+}  // namespace warploom::emulator

@@ -1,0 +1,56 @@
+// The registers that wgmma reads and writes while other instructions go on (PTX ISA, "Asynchronous
+// warpgroup-level matrix instructions": wgmma.fence, wgmma.wait_group).
+//
+// Compilers copy accumulators with mov before the wait and after the fence, and rely on ptxas to
+// give both the same register. So values are followed through mov: what counts is which other
+// instruction made a value, or uses it.
+
+#ifndef WARPLOOM_EMULATOR_CHECK_ACCUMULATOR_WATCH_H_
+#define WARPLOOM_EMULATOR_CHECK_ACCUMULATOR_WATCH_H_
+
+#include <cstdint>
+#include <vector>
+
+#include "emulator/exec/program.h"
+
+namespace warploom::emulator {
+
+// Which watched registers, by number, an instruction uses.
+struct WatchedOp {
+  enum Kind : uint8_t { kOrdinary, kMove, kMultiply };
+  Kind kind = kOrdinary;
+  Run run = nullptr;              // what the instruction does
+  std::vector<uint32_t> reads;    // of kMultiply: A
+  std::vector<uint32_t> writes;   // of kMultiply: D
+};
+
+// All of a program. Instructions that are watched run watch_registers() instead of their own
+// function.
+struct AccumulatorWatch {
+  std::vector<int32_t> index;     // of each op in `ops`, -1: it is not watched
+  std::vector<WatchedOp> ops;
+  uint32_t registers = 0;
+
+  const WatchedOp* find(uint32_t op) const {
+    return index[op] < 0 ? nullptr : &ops[static_cast<std::size_t>(index[op])];
+  }
+};
+
+// Finds them; call it when all instructions are decoded.
+void watch_accumulators(Program& program);
+
+// What a warp knows of its watched registers.
+struct RegisterTags {
+  struct Tag {
+    uint32_t group = 0;      // clock of the wgmma group that writes it; 0: none
+    uint32_t multiply = 0;   // op that does, or did last
+    uint32_t touched = 0;    // number of fences when an ordinary instruction wrote it, plus 1
+    uint32_t writer = 0;     // that instruction
+  };
+  std::vector<Tag> tags;
+  uint32_t fences = 0;
+};
+
+}  // namespace warploom::emulator
+
+#endif  // WARPLOOM_EMULATOR_CHECK_ACCUMULATOR_WATCH_H_
