@@ -11,7 +11,9 @@ file(
   ${emulator_dir}/tensor/*.cc)
 add_library(warploom_emulator_core OBJECT ${emulator_sources})
 target_include_directories(warploom_emulator_core PUBLIC src)
-target_link_libraries(warploom_emulator_core PRIVATE warploom::warnings)
+# Clusters run in threads; whatever links the core needs the library of the platform.
+find_package(Threads REQUIRED)
+target_link_libraries(warploom_emulator_core PUBLIC Threads::Threads PRIVATE warploom::warnings)
 
 file(GLOB driver_sources CONFIGURE_DEPENDS ${emulator_dir}/driver/*.cc)
 list(FILTER driver_sources EXCLUDE REGEX "libcudart")

@@ -142,9 +142,9 @@ def test_trap():
 
 
 def test_launch_limits():
-    assert "2048 threads" in fault("", block=(2048, 1, 1))
+    assert "2048 x 1 x 1 threads" in fault("", block=(2048, 1, 1))
     assert "shared memory" in fault("", shared=300_000)
-    assert "clusters of 17" in fault("", grid=(17, 1, 1), cluster=(17, 1, 1))
+    assert "clusters of 17 x 1 x 1" in fault("", grid=(17, 1, 1), cluster=(17, 1, 1))
     assert "do not divide" in fault("", grid=(3, 1, 1), cluster=(2, 1, 1))
 
 

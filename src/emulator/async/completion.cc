@@ -42,10 +42,6 @@ bool CompletionQueue::groups_done(const Warp& warp, int lane, uint32_t allowed) 
   return oldest + allowed >= found->second.committed;
 }
 
-void CompletionQueue::complete_one(Random& random) {
-  complete_at(random.below(static_cast<uint32_t>(pending_.size())));
-}
-
 void CompletionQueue::complete_groups(const Warp& warp, int lane) {
   Thread thread{&warp, lane};
   for (std::size_t i = 0; i < pending_.size();) {

@@ -10,8 +10,6 @@
 #include <map>
 #include <utility>
 
-#include "emulator/exec/random.h"
-
 namespace warploom::emulator {
 
 class Warp;
@@ -37,8 +35,10 @@ class CompletionQueue {
   // choose.
   void add_to_pipeline(uint64_t pipeline, const Op& issuer, std::function<void()> complete);
 
+  // The operations that can complete next, the oldest first.
   bool empty() const { return pending_.empty(); }
-  void complete_one(Random& random);
+  uint32_t count() const { return static_cast<uint32_t>(pending_.size()); }
+  void complete(uint32_t index) { complete_at(index); }
   // Completes all operations in groups of a thread.
   void complete_groups(const Warp& warp, int lane);
 

@@ -209,11 +209,27 @@ WARPLOOM_CUDA_API int64_t warploom_emulator_parameter_bytes(const void* function
 }
 
 WARPLOOM_CUDA_API void warploom_emulator_set_seed(uint64_t seed) {
-  Session::instance().set_seed(seed);
+  Session::instance().options().schedule.seed = seed;
 }
 
 WARPLOOM_CUDA_API void warploom_emulator_set_instruction_limit(uint64_t limit) {
-  Session::instance().set_instruction_limit(limit);
+  Session::instance().options().instruction_limit = limit;
+}
+
+// Success, or an error if there is no strategy of this name (exec/schedule.h).
+WARPLOOM_CUDA_API int warploom_emulator_set_schedule(const char* name) {
+  bool known = find_strategy(name, &Session::instance().options().schedule.strategy);
+  return known ? abi::kSuccess : abi::kInvalidValue;
+}
+
+// 0: as many as the host has processors.
+WARPLOOM_CUDA_API void warploom_emulator_set_threads(uint32_t threads) {
+  Session::instance().options().threads = threads != 0 ? threads : host_threads();
+}
+
+// 0: no limit.
+WARPLOOM_CUDA_API void warploom_emulator_set_seconds(double seconds) {
+  Session::instance().options().seconds = seconds;
 }
 
 WARPLOOM_CUDA_API uint64_t warploom_emulator_instructions() {
@@ -221,7 +237,7 @@ WARPLOOM_CUDA_API uint64_t warploom_emulator_instructions() {
 }
 
 WARPLOOM_CUDA_API void warploom_emulator_set_checks(int on) {
-  Session::instance().set_checks(on != 0);
+  Session::instance().options().checks = on != 0;
 }
 
 WARPLOOM_CUDA_API const char* warploom_emulator_reports() { return Session::instance().reports(); }

@@ -1,6 +1,7 @@
 #include "emulator/driver/session.h"
 
 #include <algorithm>
+#include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -8,23 +9,15 @@
 #include <utility>
 
 #include "emulator/check/launch_checks.h"
+#include "emulator/driver/interrupt.h"
 #include "emulator/exec/call.h"
 #include "emulator/exec/grid.h"
-#include "emulator/ptx/parser.h"
 
 namespace warploom::emulator {
 namespace {
 
 // cudaMalloc aligns to 256 bytes (CUDA C++ Programming Guide, "Device Memory Accesses").
 constexpr std::size_t kAlignment = 256;
-// Warp instructions of one launch: minutes of emulation.
-constexpr uint64_t kInstructionLimit = uint64_t{4} << 30;
-
-uint64_t number_from_environment(const char* name, uint64_t missing) {
-  const char* text = std::getenv(name);
-  return text == nullptr ? missing : std::strtoull(text, nullptr, 0);
-}
-
 thread_local int current = 0;
 
 std::size_t round_up(std::size_t bytes) {
@@ -33,17 +26,15 @@ std::size_t round_up(std::size_t bytes) {
 
 }  // namespace
 
-LoadedModule::LoadedModule(const char* ptx, DeviceState& state)
-    : state_(state), module_(ptx::parse(ptx)) {
-  std::string why_not = why_not_on(*state.device, module_->target);
+LoadedModule::LoadedModule(std::shared_ptr<const DecodedModule> module, DeviceState& state)
+    : state_(state), module_(std::move(module)) {
+  const ptx::Module& source = module_->source();
+  std::string why_not = why_not_on(*state.device, source.target);
   if (!why_not.empty()) fault("%s", why_not.c_str());
-  for (const ptx::Function& function : module_->functions) {
-    if (function.is_entry) programs_[function.name] = decode(*module_, function);
-  }
-  if (module_->declares("malloc")) state_.heap.prepare();
-  globals_.resize(module_->global_bytes + 2 * kAlignment);
+  if (source.declares("malloc")) state_.heap.prepare();
+  globals_.resize(source.global_bytes + 2 * kAlignment);
   base_ = round_up(reinterpret_cast<uintptr_t>(globals_.data()));
-  for (const ptx::Variable* variable : module_->globals) {
+  for (const ptx::Variable* variable : source.globals) {
     auto* place = reinterpret_cast<uint8_t*>(base_ + variable->offset);
     std::copy(variable->initial.begin(), variable->initial.end(), place);
     for (const ptx::Relocation& relocation : variable->relocations) {
@@ -51,15 +42,15 @@ LoadedModule::LoadedModule(const char* ptx, DeviceState& state)
       std::memcpy(place + relocation.at, &address, sizeof(address));
     }
   }
-  if (module_->global_bytes != 0) state_.memory.add(base_, module_->global_bytes);
+  if (source.global_bytes != 0) state_.memory.add(base_, source.global_bytes);
 }
 
 LoadedModule::~LoadedModule() { state_.memory.remove(base_); }
 
 uint64_t LoadedModule::address_of(const ptx::Relocation& relocation) const {
-  int function = module_->find_function(relocation.name);
+  int function = module_->source().find_function(relocation.name);
   if (function >= 0) return function_address(function);
-  for (const ptx::Variable* variable : module_->globals) {
+  for (const ptx::Variable* variable : module_->source().globals) {
     if (variable->name == relocation.name) {
       return base_ + variable->offset + static_cast<uint64_t>(relocation.addend);
     }
@@ -68,16 +59,7 @@ uint64_t LoadedModule::address_of(const ptx::Relocation& relocation) const {
         relocation.name.c_str());
 }
 
-const Program* LoadedModule::find(const std::string& name) const {
-  auto entry = programs_.find(name);
-  return entry == programs_.end() ? nullptr : entry->second.get();
-}
-
-Session::Session()
-    : seed_(number_from_environment("WARPLOOM_EMULATOR_SEED", 1)),
-      instruction_limit_(
-          number_from_environment("WARPLOOM_EMULATOR_INSTRUCTIONS", kInstructionLimit)),
-      checks_(number_from_environment("WARPLOOM_EMULATOR_CHECK", 0) != 0) {
+Session::Session() : options_(options_from_environment()) {
   for (int i = 0; i < device_count(); ++i) {
     devices_.push_back(std::make_unique<DeviceState>());
     DeviceState& state = *devices_.back();
@@ -141,7 +123,7 @@ LoadedModule* Session::load(const char* ptx) {
     return nullptr;
   }
   try {
-    auto module = std::make_unique<LoadedModule>(ptx, current_state());
+    auto module = std::make_unique<LoadedModule>(decoded_.find(ptx), current_state());
     LoadedModule* result = module.get();
     modules_[result] = std::move(module);
     return result;
@@ -172,30 +154,46 @@ bool Session::launch(const KernelHandle& kernel, const LaunchRequest& request) {
     std::copy_n(function.required_cluster, 3, cluster.begin());
   }
   DeviceState& state = kernel.module->state();
-  Launch launch{*kernel.program, *state.device, state.memory,
-                request.grid,    request.block, cluster,
-                request.dynamic_shared, parameters, kernel.module->global_base(),
-                Random(seed_),   instruction_limit_};
+  if (!options_.problem.empty()) {
+    error_ = "warploom emulator: " + options_.problem;
+    return false;
+  }
+  Interrupt interrupt;
+  Watch watch(options_.seconds, interrupt.flag());
+  Launch launch{*kernel.program,
+                *state.device,
+                state.memory,
+                request.grid,
+                request.block,
+                cluster,
+                request.dynamic_shared,
+                parameters,
+                kernel.module->global_base(),
+                schedulers_of(options_.schedule),
+                options_.instruction_limit,
+                options_.threads,
+                watch};
+  LaunchTotals totals;
   std::unique_ptr<LaunchChecks> checks;
-  if (checks_) checks = std::make_unique<LaunchChecks>();
+  if (options_.checks) checks = std::make_unique<LaunchChecks>();
   launch.checks = checks.get();
   std::string problem;
   launch.heap = &state.heap;
   state.workspace = GridWorkspace{};
   if (request.cooperative) launch.workspace = reinterpret_cast<uint64_t>(&state.workspace);
   try {
-    run_grid(launch);
+    run_grid(launch, totals);
   } catch (const std::exception& error) {
     problem = error.what();
   }
-  std::string printed = launch.output.text();
+  std::string printed = launch.output.text(watch.first_failed());
   std::fwrite(printed.data(), 1, printed.size(), stdout);
   if (!printed.empty()) std::fflush(stdout);
   // What was found first is often the cause of what went wrong later.
   if (checks != nullptr) problem = keep_reports(checks->reports, problem);
   bool good = problem.empty();
   if (!good) error_ = "warploom emulator: " + problem;
-  instructions_ += instruction_limit_ - launch.instructions_left;
+  instructions_ += totals.instructions;
   return good;
 }
 

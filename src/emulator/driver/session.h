@@ -12,7 +12,9 @@
 #include <vector>
 
 #include "emulator/check/report.h"
+#include "emulator/driver/decoded_module.h"
 #include "emulator/driver/device.h"
+#include "emulator/driver/options.h"
 #include "emulator/exec/cluster.h"
 #include "emulator/exec/memory.h"
 #include "emulator/exec/program.h"
@@ -31,13 +33,13 @@ struct DeviceState {
 // A PTX module with its variables in global memory.
 class LoadedModule {
  public:
-  // Parses and decodes all entry functions; a Fault names what is not supported.
-  LoadedModule(const char* ptx, DeviceState& state);
+  // A Fault if the device does not execute such PTX.
+  LoadedModule(std::shared_ptr<const DecodedModule> module, DeviceState& state);
   ~LoadedModule();
   LoadedModule(const LoadedModule&) = delete;
   LoadedModule& operator=(const LoadedModule&) = delete;
 
-  const Program* find(const std::string& name) const;  // nullptr if there is none
+  const Program* find(const std::string& name) const { return module_->find(name); }
   uint64_t global_base() const { return base_; }
   DeviceState& state() const { return state_; }
 
@@ -45,8 +47,7 @@ class LoadedModule {
   uint64_t address_of(const ptx::Relocation& relocation) const;
 
   DeviceState& state_;
-  std::unique_ptr<ptx::Module> module_;
-  std::map<std::string, std::unique_ptr<Program>> programs_;
+  std::shared_ptr<const DecodedModule> module_;
   std::vector<uint8_t> globals_;
   uint64_t base_ = 0;
 };
@@ -86,13 +87,10 @@ class Session {
   void set_error(const std::string& message);
   const std::string& error() const { return error_; }
 
-  // Results of equal programs with equal seeds are equal.
-  void set_seed(uint64_t seed) { seed_ = seed; }
-  void set_instruction_limit(uint64_t limit) { instruction_limit_ = limit; }
+  // How later launches run.
+  LaunchOptions& options() { return options_; }
   uint64_t instructions() const { return instructions_; }  // of all launches
 
-  // Whether later launches are checked for races and misuse (check/checker.h).
-  void set_checks(bool on) { checks_ = on; }
   // What the checks have found since the last clear, as a JSON list.
   const char* reports();
   void clear_reports();
@@ -114,10 +112,9 @@ class Session {
   std::map<void*, Allocation> allocations_;
   std::map<LoadedModule*, std::unique_ptr<LoadedModule>> modules_;
   std::string error_ = "no error";
-  uint64_t seed_ = 1;
-  uint64_t instruction_limit_;
+  DecodedModules decoded_;
+  LaunchOptions options_;
   uint64_t instructions_ = 0;
-  bool checks_;
   std::vector<Report> reports_;
   std::string reports_text_;
 };

@@ -8,16 +8,13 @@
 namespace warploom::emulator {
 namespace {
 
-// Instructions that a fragment executes before another may run: few enough that waiting warps are
-// not starved, enough that switching costs little.
-constexpr uint32_t kQuantum = 400;
 // Turns after which other clusters get a chance, so that CTAs may wait for each other. Many, since
 // each cluster that is alive takes megabytes for its registers.
 constexpr int kTurns = 32768;
 // In a cooperative launch they do wait for each other, and all of them are alive anyway.
 constexpr int kCooperativeTurns = 256;
-// One in this many turns an asynchronous operation completes although warps could run.
-constexpr uint32_t kCompletionOdds = 4;
+// Turns after which somebody looks whether the launch has to end.
+constexpr int kWatchTurns = 64;
 
 }  // namespace
 
@@ -31,7 +28,7 @@ uint32_t Launch::shared_bytes() const { return dynamic_offset() + dynamic_shared
 
 Cta::Cta(Cluster& cluster, uint32_t rank, const Dim3& id)
     : cluster_(&cluster), rank_(rank), id_(id) {
-  Launch& launch = cluster.launch();
+  const Launch& launch = cluster.launch();
   storage_.resize(launch.shared_bytes());
   shared_.data = storage_.data();
   shared_.bytes = static_cast<uint32_t>(storage_.size());
@@ -69,7 +66,8 @@ void Cta::on_exit(Warp& warp) {
   cluster_->check_barrier();
 }
 
-Cluster::Cluster(Launch& launch, const Dim3& id) : launch_(&launch), id_(id) {
+Cluster::Cluster(const Launch& launch, uint64_t number, const Dim3& id)
+    : launch_(&launch), number_(number), id_(id), scheduler_(launch.schedulers(number)) {
   const Dim3& shape = launch.cluster;
   for (uint32_t rank = 0; rank < volume(shape); ++rank) {
     Dim3 cta{id[0] * shape[0] + rank % shape[0], id[1] * shape[1] + rank / shape[0] % shape[1],
@@ -80,13 +78,7 @@ Cluster::Cluster(Launch& launch, const Dim3& id) : launch_(&launch), id_(id) {
   if (launch.checks != nullptr) checker_ = std::make_unique<Checker>(*this, *launch.checks);
 }
 
-Cluster::~Cluster() {
-  const Dim3& grid = launch_->grid;
-  const Dim3& shape = launch_->cluster;
-  uint64_t number =
-      id_[0] + uint64_t{grid[0] / shape[0]} * (id_[1] + uint64_t{grid[1] / shape[1]} * id_[2]);
-  launch_->output.add(number, printed);
-}
+Cluster::~Cluster() { launch_->output.add(number_, printed); }
 
 Cta& Cluster::cta(uint32_t rank) const {
   if (rank >= ctas_.size()) {
@@ -110,39 +102,38 @@ void Cluster::check_barrier() {
   }
 }
 
-bool Cluster::run_warp() {
-  uint32_t ready = 0;
-  for (const Warp* warp : warps_) ready += warp->ready() ? 1 : 0;
-  if (ready == 0) return false;
-  uint32_t chosen = launch_->random.below(ready);
-  auto next = std::find_if(warps_.begin(), warps_.end(),
-                           [&](const Warp* warp) { return warp->ready() && chosen-- == 0; });
-  Warp& warp = **next;
-  uint32_t executed = 0;
+void Cluster::run_warp(Warp& warp, const Turn& turn) {
   try {
-    executed = warp.run(kQuantum / 2 + launch_->random.below(kQuantum));
+    instructions_ += warp.run(turn.instructions, turn.to_sync);
   } catch (const Fault& error) {
     throw Fault(locate(error.what(), warp));
   }
-  if (executed > launch_->instructions_left) {
-    fault("the kernel %s did not end within the limit of instructions; it may be in an endless "
-          "loop. Warps now:%s",
-          launch_->program.function->name.c_str(), describe_warps(warps_).c_str());
+  if (instructions_ > launch_->instruction_limit) {
+    fault("the kernel %s did not end within the limit of instructions (%llu); it may be in an "
+          "endless loop. Warps now:%s",
+          launch_->program.function->name.c_str(),
+          static_cast<unsigned long long>(launch_->instruction_limit),
+          describe_warps(warps_).c_str());
   }
-  launch_->instructions_left -= executed;
-  return true;
 }
 
 bool Cluster::run() {
   int turns = launch_->workspace != 0 ? kCooperativeTurns : kTurns;
   for (int turn = 0; turn < turns; ++turn) {
-    bool completes = !completions_.empty() && launch_->random.below(kCompletionOdds) == 0;
-    if (!completes && run_warp()) continue;
-    if (!completions_.empty()) {
-      completions_.complete_one(launch_->random);
+    if (turn % kWatchTurns == 0) launch_->watch.check(number_);
+    ready_.clear();
+    for (uint32_t i = 0; i < warps_.size(); ++i) {
+      if (warps_[i]->ready()) ready_.push_back(i);
+    }
+    if (!ready_.empty() || !completions_.empty()) {
+      Turn next = scheduler_->next(ready_, completions_.count());
+      if (next.completes) {
+        completions_.complete(next.which);
+      } else {
+        run_warp(*warps_[ready_[next.which]], next);
+      }
       continue;
     }
-    if (run_warp()) continue;
     bool alive = std::any_of(warps_.begin(), warps_.end(),
                              [](const Warp* warp) { return warp->alive() != 0; });
     if (!alive) return true;

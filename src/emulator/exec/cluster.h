@@ -17,8 +17,9 @@
 #include "emulator/exec/memory.h"
 #include "emulator/exec/output.h"
 #include "emulator/exec/program.h"
-#include "emulator/exec/random.h"
+#include "emulator/exec/schedule.h"
 #include "emulator/exec/warp.h"
+#include "emulator/exec/watch.h"
 #include "emulator/matrix/umma_collector.h"
 #include "emulator/tensor/tensor_memory.h"
 
@@ -36,7 +37,7 @@ struct GridWorkspace {
   alignas(16) uint8_t bytes[64];
 };
 
-// What is equal for all CTAs of a launch.
+// What is equal for all CTAs of a launch. Constant while it runs: clusters may run in threads.
 struct Launch {
   const Program& program;
   const Device& device;
@@ -47,12 +48,14 @@ struct Launch {
   uint32_t dynamic_shared;       // bytes
   uint8_t* parameters;           // as the PTX lays them out
   uint64_t global_base;          // address of the module's variables
-  Random random;
-  uint64_t instructions_left;    // of warps, until the launch is given up
+  SchedulerSource schedulers;
+  uint64_t instruction_limit;    // of warps, until the launch is given up
+  uint32_t threads;              // of the host, at most
+  Watch& watch;
   LaunchChecks* checks = nullptr;  // nullptr: nothing is checked
   DeviceHeap* heap = nullptr;    // of the device; set if the module allocates
   uint64_t workspace = 0;        // address of a GridWorkspace; 0: the launch is not cooperative
-  Output output{};
+  mutable Output output{};       // takes text from all threads
 
   uint32_t shared_bytes() const;   // of a CTA, with the reserved ones
   uint32_t dynamic_offset() const; // where dynamic shared memory begins
@@ -93,11 +96,13 @@ class Cta {
 
 class Cluster {
  public:
-  Cluster(Launch& launch, const Dim3& id);
+  // `number` counts the clusters of the grid, `id` is its coordinates.
+  Cluster(const Launch& launch, uint64_t number, const Dim3& id);
   ~Cluster();
 
-  Launch& launch() const { return *launch_; }
+  const Launch& launch() const { return *launch_; }
   const Dim3& id() const { return id_; }
+  uint64_t number() const { return number_; }
   uint32_t size() const { return static_cast<uint32_t>(ctas_.size()); }
   Cta& cta(uint32_t rank) const;  // a Fault if there is none
   CompletionQueue& completions() { return completions_; }
@@ -122,16 +127,23 @@ class Cluster {
   // Runs until every warp has exited and nothing is pending (true), or for some time (false).
   bool run();
 
- private:
-  bool run_warp();
+  // Instructions that its warps have executed, up to the last turn.
+  uint64_t instructions() const { return instructions_; }
 
-  Launch* launch_;
+ private:
+  void run_warp(Warp& warp, const Turn& turn);
+
+  const Launch* launch_;
+  uint64_t number_;
   Dim3 id_;
   std::vector<std::unique_ptr<Cta>> ctas_;
   std::vector<Warp*> warps_;
   CompletionQueue completions_;
   std::unique_ptr<Checker> checker_;
   uint64_t barrier_phase_ = 0;
+  std::unique_ptr<Scheduler> scheduler_;
+  std::vector<uint32_t> ready_;  // of one turn
+  uint64_t instructions_ = 0;
 };
 
 template <class Change>

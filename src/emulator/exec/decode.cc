@@ -9,6 +9,7 @@
 
 #include "emulator/check/accumulator_watch.h"
 #include "emulator/exec/decoder.h"
+#include "emulator/exec/effects.h"
 #include "emulator/exec/fault.h"
 #include "emulator/exec/reach.h"
 #include "emulator/ptx/flow.h"
@@ -82,6 +83,9 @@ void decode_function(const DecodeTable& table, Program& program, Values& values,
     if (op.target >= 0) op.target += base;
     for (; tables < program.tables.size(); ++tables) program.tables[tables] += base;
     op.join = joins[i] < 0 ? -1 : joins[i] + base;
+    Effects effects = effects_of(instruction);
+    op.synchronises = effects.synchronises;
+    program.couples_clusters |= effects.couples_clusters;
   }
 }
 

@@ -8,69 +8,130 @@
 #include <utility>
 
 #include "emulator/driver/device.h"
+#include "emulator/exec/parallel.h"
 
 namespace warploom::emulator {
 namespace {
 
+uint32_t warps_of(const Launch& launch) { return (volume(launch.block) + kLanes - 1) / kLanes; }
+
 // Clusters that the device can hold. Registers are not counted: their number is not known here.
 uint64_t resident_clusters(const Launch& launch) {
-  uint32_t by_threads = kMaxThreadsPerSm / std::max(volume(launch.block), 1u);
+  uint32_t by_warps = kMaxWarps / warps_of(launch);
   uint32_t by_shared = kSharedPerSm / launch.shared_bytes();
-  uint32_t ctas = std::max(1u, std::min({by_threads, by_shared, kMaxCtasPerSm}));
+  uint32_t ctas = std::max(1u, std::min({by_warps, by_shared, kMaxCtasPerSm}));
   return std::max<uint64_t>(1, uint64_t{launch.device.multiprocessors} * ctas / volume(launch.cluster));
 }
 
-void check(const Launch& launch) {
+void check_block(const Launch& launch) {
   const ptx::Function& function = *launch.program.function;
-  uint32_t threads = volume(launch.block);
+  // The product of three numbers of 32 bits: each is compared before they are multiplied.
+  uint64_t threads = 1;
+  for (uint32_t extent : launch.block) threads = std::min<uint64_t>(threads * extent, UINT32_MAX);
   if (threads == 0 || threads > std::min(kMaxThreads, function.threads_limit)) {
-    fault("%s is launched with %u threads in a CTA; at most %u are allowed", function.name.c_str(),
-          threads, std::min(kMaxThreads, function.threads_limit));
+    fault("%s is launched with %u x %u x %u threads in a CTA; at least 1 and at most %u are "
+          "allowed",
+          function.name.c_str(), launch.block[0], launch.block[1], launch.block[2],
+          std::min(kMaxThreads, function.threads_limit));
   }
-  if (launch.shared_bytes() > kSharedPerCtaOptIn + SharedMemory::kReserved) {
-    fault("%s is launched with %u bytes of shared memory in a CTA; at most %u are allowed",
-          function.name.c_str(), launch.shared_bytes() - SharedMemory::kReserved,
-          kSharedPerCtaOptIn);
+  uint64_t shared = uint64_t{launch.dynamic_offset()} + launch.dynamic_shared;
+  if (shared > kSharedPerCtaOptIn + SharedMemory::kReserved) {
+    fault("%s is launched with %llu bytes of shared memory in a CTA; at most %u are allowed",
+          function.name.c_str(),
+          static_cast<unsigned long long>(shared - SharedMemory::kReserved), kSharedPerCtaOptIn);
   }
-  if (volume(launch.cluster) == 0 || volume(launch.cluster) > kMaxClusterSize) {
-    fault("%s is launched with clusters of %u CTAs; at most %u are allowed", function.name.c_str(),
-          volume(launch.cluster), kMaxClusterSize);
+}
+
+void check_grid(const Launch& launch) {
+  const ptx::Function& function = *launch.program.function;
+  uint64_t size = 1;
+  for (uint32_t extent : launch.cluster) size = std::min<uint64_t>(size * extent, UINT32_MAX);
+  if (size == 0 || size > kMaxClusterSize) {
+    fault("%s is launched with clusters of %u x %u x %u CTAs; at least 1 and at most %u are "
+          "allowed",
+          function.name.c_str(), launch.cluster[0], launch.cluster[1], launch.cluster[2],
+          kMaxClusterSize);
   }
   for (std::size_t axis = 0; axis < 3; ++axis) {
-    if (launch.grid[axis] == 0 || launch.grid[axis] % launch.cluster[axis] != 0) {
+    uint32_t most = axis == 0 ? kMaxGridX : kMaxGridYz;
+    if (launch.grid[axis] == 0 || launch.grid[axis] > most) {
+      fault("%s is launched with %u CTAs along axis %zu; at least 1 and at most %u are allowed",
+            function.name.c_str(), launch.grid[axis], axis, most);
+    }
+    if (launch.grid[axis] % launch.cluster[axis] != 0) {
       fault("%s is launched with %u CTAs along axis %zu, which clusters of %u do not divide",
             function.name.c_str(), launch.grid[axis], axis, launch.cluster[axis]);
     }
+  }
+  // Every warp executes an instruction at least: what cannot end within the limit need not start.
+  uint64_t warps = uint64_t{warps_of(launch)} * launch.grid[0];
+  if (uint64_t{launch.grid[1]} * launch.grid[2] > launch.instruction_limit / warps) {
+    fault("%s is launched with %u x %u x %u CTAs of %u warps, more warps than the limit of "
+          "instructions (%llu) allows",
+          function.name.c_str(), launch.grid[0], launch.grid[1], launch.grid[2], warps_of(launch),
+          static_cast<unsigned long long>(launch.instruction_limit));
+  }
+}
+
+void check_cooperative(const Launch& launch, uint64_t clusters) {
+  uint64_t most = resident_clusters(launch);
+  if (clusters <= most) return;
+  fault("the cooperative launch of %s has %llu clusters and the device holds %llu at a time",
+        launch.program.function->name.c_str(), static_cast<unsigned long long>(clusters),
+        static_cast<unsigned long long>(most));
+}
+
+// Clusters that may wait for each other, in one thread.
+void run_together(const Launch& launch, const GridShape& shape, LaunchTotals& totals) {
+  uint64_t most = resident_clusters(launch);
+  uint64_t next = 0;
+  std::deque<std::unique_ptr<Cluster>> resident;
+  while (next < shape.count() || !resident.empty()) {
+    // The newest cluster goes first; those before it wait for something that it may bring.
+    if (next < shape.count() && resident.size() < most) {
+      resident.push_front(std::make_unique<Cluster>(launch, next, shape.id(next)));
+      ++next;
+    }
+    std::unique_ptr<Cluster> cluster = std::move(resident.front());
+    resident.pop_front();
+    uint64_t before = cluster->instructions();
+    bool ended = cluster->run();
+    totals.instructions += cluster->instructions() - before;
+    check_instructions(launch, totals.instructions);
+    if (!ended) resident.push_back(std::move(cluster));
   }
 }
 
 }  // namespace
 
-void run_grid(Launch& launch) {
-  check(launch);
-  Dim3 shape{launch.grid[0] / launch.cluster[0], launch.grid[1] / launch.cluster[1],
-             launch.grid[2] / launch.cluster[2]};
-  uint64_t count = uint64_t{shape[0]} * shape[1] * shape[2];
-  uint64_t most = resident_clusters(launch);
-  if (launch.workspace != 0 && count > most) {
-    fault("the cooperative launch of %s has %llu clusters and the device holds %llu at a time",
-          launch.program.function->name.c_str(), static_cast<unsigned long long>(count),
-          static_cast<unsigned long long>(most));
-  }
-  uint64_t next = 0;
-  std::deque<std::unique_ptr<Cluster>> resident;
-  while (next < count || !resident.empty()) {
-    // The newest cluster goes first; those before it wait for something that it may bring.
-    if (next < count && resident.size() < most) {
-      Dim3 id{static_cast<uint32_t>(next % shape[0]),
-              static_cast<uint32_t>(next / shape[0] % shape[1]),
-              static_cast<uint32_t>(next / shape[0] / shape[1])};
-      resident.push_front(std::make_unique<Cluster>(launch, id));
-      ++next;
-    }
-    std::unique_ptr<Cluster> cluster = std::move(resident.front());
-    resident.pop_front();
-    if (!cluster->run()) resident.push_back(std::move(cluster));
+GridShape::GridShape(const Launch& launch)
+    : extents_{launch.grid[0] / launch.cluster[0], launch.grid[1] / launch.cluster[1],
+               launch.grid[2] / launch.cluster[2]} {}
+
+uint64_t GridShape::count() const { return uint64_t{extents_[0]} * extents_[1] * extents_[2]; }
+
+Dim3 GridShape::id(uint64_t cluster) const {
+  return {static_cast<uint32_t>(cluster % extents_[0]),
+          static_cast<uint32_t>(cluster / extents_[0] % extents_[1]),
+          static_cast<uint32_t>(cluster / extents_[0] / extents_[1])};
+}
+
+void check_instructions(const Launch& launch, uint64_t executed) {
+  if (executed <= launch.instruction_limit) return;
+  fault("the kernel %s did not end within the limit of instructions (%llu)",
+        launch.program.function->name.c_str(),
+        static_cast<unsigned long long>(launch.instruction_limit));
+}
+
+void run_grid(const Launch& launch, LaunchTotals& totals) {
+  check_block(launch);
+  check_grid(launch);
+  GridShape shape(launch);
+  if (launch.workspace != 0) check_cooperative(launch, shape.count());
+  if (launch.program.couples_clusters || launch.workspace != 0) {
+    run_together(launch, shape, totals);
+  } else {
+    run_apart(launch, shape, totals);
   }
 }
 

@@ -24,9 +24,9 @@ Step move_predicate(Warp& warp, const Op& op, uint32_t active) {
   return Step::kNext;
 }
 
-// The clock counts the instructions of the launch: it moves on, and it measures no time.
+// The clock counts the instructions of the cluster: it moves on, and it measures no time.
 Step read_clock(Warp& warp, const Op& op, uint32_t active) {
-  uint64_t clock = ~warp.cluster().launch().instructions_left;
+  uint64_t clock = warp.cluster().instructions();
   for_each_lane(active, [&](int lane) { warp.set_value(op.d, lane, clock); });
   return Step::kNext;
 }

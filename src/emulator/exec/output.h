@@ -20,10 +20,13 @@ class Output {
     texts_[cluster] += text;
   }
 
-  std::string text() const {
+  // Of the clusters up to `last`: what those after one that failed have printed is a matter of luck.
+  std::string text(uint64_t last) const {
     std::lock_guard<std::mutex> lock(mutex_);
     std::string result;
-    for (const auto& [cluster, text] : texts_) result += text;
+    for (const auto& [cluster, text] : texts_) {
+      if (cluster <= last) result += text;
+    }
     return result;
   }
 

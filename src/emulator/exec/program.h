@@ -62,6 +62,7 @@ struct Op {
   Run run = nullptr;
   Flow flow = Flow::kStraight;
   bool guard_negated = false;
+  bool synchronises = false;  // Effects::synchronises
   uint8_t flag = 0;        // free for `run`
   int32_t guard = -1;      // offset of a predicate in the register file
   Ref d;                   // destination
@@ -127,6 +128,7 @@ struct Program {
   uint32_t file_bytes = 0;
   uint32_t static_shared = 0;               // from SharedMemory::kReserved on
   uint32_t dynamic_alignment = 1;           // of dynamic shared memory
+  bool couples_clusters = false;            // Effects::couples_clusters of any instruction
 };
 
 // Decodes an entry function and those it can reach. Throws Fault, naming opcode and line, on whatever is not known.

@@ -202,12 +202,20 @@ Step Warp::run_sync(Fragment& fragment, const Op& op, uint32_t mask) {
   return step;
 }
 
-uint32_t Warp::run(uint32_t budget) {
+uint32_t Warp::run(uint32_t budget, bool to_sync) {
   // Fragments take turns, so that one that spins cannot starve another.
   uint32_t later = ready_ & ~((2u << last_) - 1);
   last_ = static_cast<uint32_t>(__builtin_ctz(later != 0 ? later : ready_));
   Fragment& fragment = fragments_[last_];
   current_ = &fragment;
+  uint32_t executed =
+      to_sync ? run_fragment<true>(fragment, budget) : run_fragment<false>(fragment, budget);
+  current_ = nullptr;
+  return executed;
+}
+
+template <bool kToSync>
+uint32_t Warp::run_fragment(Fragment& fragment, uint32_t budget) {
   const Op* ops = program_->ops.data();
   uint32_t executed = 0;
   while (executed < budget && fragment.state == Fragment::kReady) {
@@ -225,7 +233,7 @@ uint32_t Warp::run(uint32_t budget) {
     if (op.flow == Flow::kStraight) {
       Step step = mask != 0 ? op.run(*this, op, mask) : Step::kNext;
       if (step != Step::kRetry) fragment.pc += 1;
-      if (step != Step::kNext) break;
+      if (step != Step::kNext || (kToSync && op.synchronises)) break;
     } else if (op.flow == Flow::kBranch) {
       if (mask == fragment.lanes) {
         fragment.pc = op.target;
@@ -237,7 +245,7 @@ uint32_t Warp::run(uint32_t budget) {
     } else if (op.flow == Flow::kSync) {
       Step step = mask != 0 ? run_sync(fragment, op, mask) : Step::kNext;
       if (step != Step::kRetry) fragment.pc += 1;
-      if (step != Step::kNext) break;
+      if (step != Step::kNext || (kToSync && op.synchronises)) break;
     } else if (op.flow == Flow::kTable) {
       if (mask != fragment.lanes && mask != 0) fault("a guarded brx.idx may not diverge");
       if (mask == 0) {
@@ -255,7 +263,6 @@ uint32_t Warp::run(uint32_t budget) {
       exit(fragment, mask);
     }
   }
-  current_ = nullptr;
   return executed;
 }
 

@@ -117,8 +117,9 @@ class Warp {
 
   uint8_t* local(int lane, uint64_t offset, uint32_t count);
 
-  // Executes at most `budget` instructions of one fragment; returns how many.
-  uint32_t run(uint32_t budget);
+  // Executes at most `budget` instructions of one fragment; returns how many. With `to_sync` it
+  // stops behind one that synchronises (Op::synchronises).
+  uint32_t run(uint32_t budget, bool to_sync);
 
   // Called by `run` functions: the fragment that executes waits. They return kRetry or kPark.
   void park(Wait wait);
@@ -141,6 +142,8 @@ class Warp {
   std::array<uint64_t, kLanes> cluster_phase{};
 
  private:
+  template <bool kToSync>
+  uint32_t run_fragment(Fragment& fragment, uint32_t budget);
   void arrive(Fragment& fragment);
   void release(int32_t join);
   void split(Fragment& fragment, const Op& op, uint32_t taken);

@@ -1,0 +1,30 @@
+// How kernels are executed, whatever they do.
+
+#ifndef WARPLOOM_EMULATOR_DRIVER_OPTIONS_H_
+#define WARPLOOM_EMULATOR_DRIVER_OPTIONS_H_
+
+#include <cstdint>
+#include <string>
+
+#include "emulator/exec/schedule.h"
+
+namespace warploom::emulator {
+
+struct LaunchOptions {
+  Schedule schedule;               // WARPLOOM_EMULATOR_SCHEDULE, WARPLOOM_EMULATOR_SEED
+  uint64_t instruction_limit = 0;  // WARPLOOM_EMULATOR_INSTRUCTIONS: of the warps of a launch
+  uint32_t threads = 1;            // WARPLOOM_EMULATOR_THREADS: of the host, at most
+  double seconds = 0;              // WARPLOOM_EMULATOR_SECONDS: of a launch; 0: no limit
+  bool checks = false;             // WARPLOOM_EMULATOR_CHECK: for races and misuse
+  std::string problem;             // with these variables; every launch fails with it
+};
+
+// The options that a process starts with.
+LaunchOptions options_from_environment();
+
+// Threads that the host executes at a time.
+uint32_t host_threads();
+
+}  // namespace warploom::emulator
+
+#endif  // WARPLOOM_EMULATOR_DRIVER_OPTIONS_H_

@@ -1,0 +1,61 @@
+#include "emulator/exec/effects.h"
+
+#include <algorithm>
+#include <initializer_list>
+#include <string>
+#include <string_view>
+
+namespace warploom::emulator {
+namespace {
+
+bool has_any(const ptx::Instruction& instruction, std::initializer_list<std::string_view> words) {
+  return std::any_of(instruction.modifiers.begin(), instruction.modifiers.end(),
+                     [&](const std::string& modifier) {
+                       return std::find(words.begin(), words.end(), modifier) != words.end();
+                     });
+}
+
+// A generic address may be one of global memory.
+bool may_be_global(const ptx::Instruction& instruction) {
+  return !has_any(instruction, {"shared", "shared::cta", "shared::cluster", "local", "param",
+                                "param::entry", "param::func", "const"});
+}
+
+// Accesses that order others, or that others may wait for.
+bool is_strong(const ptx::Instruction& instruction) {
+  return has_any(instruction, {"volatile", "relaxed", "acquire", "release", "mmio"});
+}
+
+bool is_in(const std::string& opcode, std::initializer_list<std::string_view> opcodes) {
+  return std::find(opcodes.begin(), opcodes.end(), opcode) != opcodes.end();
+}
+
+}  // namespace
+
+Effects effects_of(const ptx::Instruction& instruction) {
+  const std::string& opcode = instruction.opcode;
+  Effects effects;
+  if (is_in(opcode, {"ld", "ldu", "st"})) {
+    effects.synchronises = is_strong(instruction) || has_any(instruction, {"async"});
+    effects.couples_clusters = is_strong(instruction) && may_be_global(instruction);
+  } else if (is_in(opcode, {"atom", "red", "multimem"})) {
+    effects.synchronises = true;
+    effects.couples_clusters = may_be_global(instruction);
+  } else if (opcode == "cp") {
+    effects.synchronises = true;
+    // Sums may be rounded differently in another order.
+    bool to_global = !has_any(instruction, {"mbarrier::complete_tx::bytes"});
+    effects.couples_clusters = to_global && has_any(instruction, {"reduce"});
+  } else if (is_in(opcode, {"mbarrier", "bar", "barrier", "wgmma", "tcgen05"})) {
+    effects.synchronises = true;
+  } else if (opcode == "clusterlaunchcontrol") {
+    effects.synchronises = true;
+    effects.couples_clusters = true;
+  } else if (opcode == "call") {
+    // The addresses that malloc gives depend on the order of the calls.
+    effects.couples_clusters = is_in(instruction.operands[0].name, {"malloc", "free"});
+  }
+  return effects;
+}
+
+}  // namespace warploom::emulator
