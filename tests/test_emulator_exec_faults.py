@@ -28,7 +28,7 @@ def fault(body: str, declarations: str = "", **options) -> str:
             "wgmma.mma_async.sync.aligned.m64n12k16.f32.f16.f16 {%r1}, %d1, %d2, %q0, 1, 1, 0, 0",
             "no shape m64n12k16",
         ),
-        ("tcgen05.fence::before_thread_sync", "'tcgen05.fence::before_thread_sync'"),
+        ("tcgen05.fence::around_thread_sync", "'tcgen05.fence::around_thread_sync'"),
     ],
 )
 def test_unknown_ptx_is_refused_when_it_is_loaded(instruction, reason):
