@@ -75,12 +75,19 @@ struct Reverse {
   }
 };
 
+// Position and length of a field: 32-bit instructions look at the low byte of their operands, those
+// of 64 bits at all of them. Whatever is beyond the operand is the same from 255 on.
+template <class T>
+uint32_t field_operand(uint32_t value) {
+  return sizeof(T) == 8 ? std::min(value, 255u) : value & 0xff;
+}
+
 struct FieldExtract {
   template <class T>
   static T call(T a, uint32_t position, uint32_t length) {
     constexpr uint32_t kBits = 8 * sizeof(T);
-    position &= 0xff;
-    length &= 0xff;
+    position = field_operand<T>(position);
+    length = field_operand<T>(length);
     using U = std::make_unsigned_t<T>;
     U sign = 0;
     if (std::is_signed_v<T> && length != 0) {
@@ -100,8 +107,8 @@ struct FieldInsert {
   template <class T>
   static T call(T a, T b, uint32_t position, uint32_t length) {
     constexpr uint32_t kBits = 8 * sizeof(T);
-    position &= 0xff;
-    length &= 0xff;
+    position = field_operand<T>(position);
+    length = field_operand<T>(length);
     if (position >= kBits || length == 0) return b;
     T mask = length >= kBits ? static_cast<T>(-1) : static_cast<T>((T{1} << length) - 1);
     mask = static_cast<T>(mask << position);

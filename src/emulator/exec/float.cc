@@ -7,8 +7,11 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <type_traits>
+#include <utility>
 
 #include "emulator/exec/lanes.h"
+#include "emulator/format/float16.h"
 
 namespace warploom::emulator {
 namespace {
@@ -16,6 +19,13 @@ namespace {
 // Subnormal numbers become zeros of the same sign.
 inline float flush(float x) { return std::fabs(x) < 0x1p-126f ? std::copysign(0.0f, x) : x; }
 inline double flush(double x) { return x; }
+
+// An f32 that is not a number is the same one whatever the operands were; f64 keeps payloads.
+inline float canonical(float x) { return std::isnan(x) ? bits_float(0x7fffffffu) : x; }
+inline double canonical(double x) { return x; }
+
+// Functions that change bits and do not look at numbers: NaN keeps its payload.
+struct MovesBits {};
 
 template <class T>
 T saturate(T x) {
@@ -58,24 +68,25 @@ struct Extremum {
       T sign = std::signbit(a) != std::signbit(b) ? T{-1} : T{1};
       return std::isnan(result) ? result : std::copysign(result, sign);
     }
-    if (std::isnan(a)) return kNan || std::isnan(b) ? static_cast<T>(NAN) : b;
-    if (std::isnan(b)) return kNan ? static_cast<T>(NAN) : a;
+    if (std::isnan(a)) return kNan ? a + b : std::isnan(b) ? b + b : b;
+    if (std::isnan(b)) return kNan ? a + b : a;
     if (a == b) return std::signbit(a) == kMax ? b : a;  // -0 < +0
     return (a < b) == kMax ? b : a;
   }
 };
 
-struct Negate {
-  template <class T>
-  static T call(T a) { return -a; }
+// In f64 these are additions: NaN becomes quiet and keeps its sign.
+struct Negate : MovesBits {
+  static float call(float a) { return -a; }
+  static double call(double a) { return std::isnan(a) ? a + a : -a; }
 };
 
-struct Absolute {
-  template <class T>
-  static T call(T a) { return std::fabs(a); }
+struct Absolute : MovesBits {
+  static float call(float a) { return std::fabs(a); }
+  static double call(double a) { return std::isnan(a) ? a + a : std::fabs(a); }
 };
 
-struct CopySign {
+struct CopySign : MovesBits {
   template <class T>
   static T call(T a, T b) { return std::copysign(b, a); }
 };
@@ -125,13 +136,14 @@ template <class F, bool kFlush, bool kSaturate>
 struct Modified {
   template <class T, class... Rest>
   static T call(T a, Rest... rest) {
+    T result;
     if constexpr (kFlush) {
-      T result = flush(F::call(flush(a), flush(rest)...));
-      return kSaturate ? saturate(result) : result;
+      result = flush(F::call(flush(a), flush(rest)...));
     } else {
-      T result = F::call(a, rest...);
-      return kSaturate ? saturate(result) : result;
+      result = F::call(a, rest...);
     }
+    if constexpr (!std::is_base_of_v<MovesBits, F>) result = canonical(result);
+    return kSaturate ? saturate(result) : result;
   }
 };
 

@@ -3,6 +3,7 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 
 #include "emulator/exec/lanes.h"
 #include "emulator/format/float16.h"
@@ -22,15 +23,20 @@ float round_to_odd(double value) {
 }
 
 struct F16 {
-  static double load(uint16_t bits) { return f16_to_f32(bits); }
+  // The sign of NaN counts for .xorsign.
+  static double load(uint16_t bits) {
+    return std::copysign(f16_to_f32(bits), bits & 0x8000 ? -1.0f : 1.0f);
+  }
   static uint16_t store(double value) { return f32_to_f16(round_to_odd(value)); }
   static bool is_subnormal(uint16_t bits) { return (bits & 0x7c00) == 0; }
+  static constexpr double kTiny = 0x1p-14 - 0x1p-26;  // what is less rounds to less than 2^-14
 };
 
 struct Bf16 {
   static double load(uint16_t bits) { return bf16_to_f32(bits); }
   static uint16_t store(double value) { return f32_to_bf16(round_to_odd(value)); }
   static bool is_subnormal(uint16_t bits) { return (bits & 0x7f80) == 0; }
+  static constexpr double kTiny = 0x1p-126 - 0x1p-135;
 };
 
 struct Add {
@@ -42,8 +48,20 @@ struct Subtract {
 struct Multiply {
   static double call(double a, double b) { return a * b; }
 };
+// The product is exact. A sum that is not gets an odd last bit, so that it can be rounded again.
 struct Fma {
-  static double call(double a, double b, double c) { return a * b + c; }  // the product is exact
+  static double call(double a, double b, double c) {
+    double product = a * b, sum = product + c;
+    double of_product = sum - c, of_c = sum - of_product;
+    double error = (product - of_product) + (c - of_c);
+    if (error == 0 || !std::isfinite(error)) return sum;
+    uint64_t bits;
+    std::memcpy(&bits, &sum, sizeof(bits));
+    if (bits & 1) return sum;
+    bits += (error > 0) == (sum > 0) ? 1 : ~uint64_t{0};
+    std::memcpy(&sum, &bits, sizeof(sum));
+    return sum;
+  }
 };
 // A number wins over NaN; with .NaN the NaN does. With .xorsign.abs, magnitudes are compared, and
 // the result has the product of the signs.
@@ -52,8 +70,8 @@ struct Extremum {
   static double call(double a, double b) {
     if constexpr (kMagnitude) {
       double result = Extremum<kNan, kMax, false>::call(std::fabs(a), std::fabs(b));
-      return std::isnan(result) ? result
-                                : std::copysign(result, std::signbit(a) != std::signbit(b) ? -1 : 1);
+      bool negative = std::signbit(a) != std::signbit(b);
+      return std::isnan(result) ? result : std::copysign(result, negative ? -1.0 : 1.0);
     }
     if (std::isnan(a)) return kNan ? a : b;
     if (std::isnan(b)) return kNan ? b : a;
@@ -92,8 +110,10 @@ struct Scalar {
 
   template <class... A>
   static uint16_t call(A... a) {
-    uint16_t result = Format::store(clamp<kClamp>(F::call(load(a)...)));
-    return kFlush && Format::is_subnormal(result) ? result & 0x8000 : result;
+    double exact = F::call(load(a)...);
+    // Whether a result is subnormal is seen before it gets fewer bits for that.
+    if (kFlush && std::fabs(exact) < Format::kTiny) exact = std::copysign(0.0, exact);
+    return Format::store(clamp<kClamp>(exact));
   }
 };
 

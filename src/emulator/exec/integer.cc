@@ -89,7 +89,7 @@ struct MadWide {
   static R call(T a, T b, R c) { return Add::call(MultiplyWide<R>::call(a, b), c); }
 };
 
-// Division by zero gives all ones, the remainder is the dividend: what the hardware does.
+// Division by zero gives all ones, and so does its remainder: what the hardware does.
 struct Divide {
   template <class T>
   static T call(T a, T b) {
@@ -102,7 +102,7 @@ struct Divide {
 struct Remainder {
   template <class T>
   static T call(T a, T b) {
-    if (b == 0) return a;
+    if (b == 0) return static_cast<T>(-1);
     if (std::is_signed_v<T> && b == static_cast<T>(-1)) return 0;
     return static_cast<T>(a % b);
   }
@@ -263,8 +263,15 @@ Type doubled(Type type) {
   }
 }
 
+struct MadHighSaturate {
+  static int32_t call(int32_t a, int32_t b, int32_t c) {
+    return AddSaturate::call(MultiplyHigh::call(a, b), c);
+  }
+};
+
 void decode_mad(Decoder& decoder) {
   Half half = take_half(decoder);
+  bool saturate = decoder.modifiers.take("sat");
   Type type = take_integer_type(decoder);
   Type sum = half == kWide ? doubled(type) : type;
   if (sum == Type::kNone) decoder.fail(".wide needs 16 or 32 bits");
@@ -280,6 +287,9 @@ void decode_mad(Decoder& decoder) {
                      : half == kHigh ? apply<MadHigh, T, T, T, T>
                                      : apply<MadWide<R>, R, T, T, R>;
   });
+  if (!saturate) return;
+  if (half != kHigh || type != Type::kS32) decoder.fail(".sat needs .hi and .s32");
+  decoder.op.run = apply<MadHighSaturate, int32_t, int32_t, int32_t, int32_t>;
 }
 
 }  // namespace

@@ -123,6 +123,21 @@ uint64_t integer_from_float(const CvtForm& form, Type to, Type from, const Numbe
   return is_signed(to) ? ~top + 1 : top;
 }
 
+// What becomes of NaN: f64 on either side keeps sign and payload and makes it quiet, bf16 to f32
+// moves the bits; everything else gives the canonical NaN.
+uint64_t nan_from_nan(const FloatFormat& to, const FloatFormat& from, uint64_t bits) {
+  const bool moves = from.type == Type::kBf16 && to.type == Type::kF32;
+  const bool keeps = to.type == Type::kF64 || (from.type == Type::kF64 && to.exponent_bits == 8 &&
+                                               to.type != Type::kTf32);
+  if (!moves && !keeps) return encode(to, decode(from, bits), Rounding::kRn, false);
+  const uint64_t sign = bits >> (from.width() - 1) & 1;
+  const uint64_t mantissa = bits & mask(from.mantissa_bits);
+  const int shift = to.mantissa_bits - from.mantissa_bits;
+  const uint64_t quiet = moves ? 0 : uint64_t{1} << (to.mantissa_bits - 1);
+  return sign << (to.width() - 1) | to.infinity | quiet |
+         (shift < 0 ? mantissa >> -shift : mantissa << shift);
+}
+
 uint64_t float_from_number(const CvtForm& form, const FloatFormat& to, Number number) {
   if (rounds_to_integer(form.rounding)) number = round_to_integral(number, form.rounding);
   const uint64_t result = encode(to, clamp(form, number), form.rounding, form.satfinite);
@@ -136,6 +151,9 @@ uint64_t convert(const CvtForm& form, Type to, Type from, uint64_t bits) {
   if (from_float != nullptr) {
     if (form.ftz && from == Type::kF32 && (bits & 0x7f800000u) == 0) bits &= 0x80000000u;
     const Number number = decode(*from_float, bits);
+    if (to_float != nullptr && number.kind == Number::Kind::kNan && !form.sat) {
+      return nan_from_nan(*to_float, *from_float, bits);
+    }
     if (to_float != nullptr) return float_from_number(form, *to_float, number);
     return integer_from_float(form, to, from, number);
   }

@@ -1,7 +1,8 @@
 // f16 and bf16 to and from f32, inline and without branches, so that loops over them vectorise.
 //
 // The general conversions are in convert.h; these are the four that every kernel uses all the time.
-// Rounding is to nearest, ties to even. NaN becomes the canonical NaN of the destination.
+// Rounding is to nearest, ties to even. NaN becomes the canonical NaN of the destination,
+// but for bf16 to f32, which moves bits.
 
 #ifndef WARPLOOM_EMULATOR_FORMAT_FLOAT16_H_
 #define WARPLOOM_EMULATOR_FORMAT_FLOAT16_H_
@@ -55,8 +56,7 @@ inline uint16_t f32_to_f16(float value) {
 }
 
 inline float bf16_to_f32(uint16_t brain) {
-  const uint32_t bits = static_cast<uint32_t>(brain) << 16;
-  return bits_float(select_bits((brain & 0x7fffu) > 0x7f80u, 0x7fffffffu, bits));
+  return bits_float(static_cast<uint32_t>(brain) << 16);
 }
 
 inline uint16_t f32_to_bf16(float value) {
