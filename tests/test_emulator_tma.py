@@ -148,7 +148,14 @@ def test_storing_a_box(case):
     count = values.size * tensor.dtype.itemsize
     shared[swizzled_offsets(count, swizzle.row_bytes, SHARED_START)] = values.ravel().view("uint8")
     tensor.copy("store", tensor_map, place, shared, SHARED_START)
-    np.testing.assert_array_equal(tensor.memory, expected)
+    # Up to the next multiple of 16 bytes, the padding of a row may be written, as on an H200.
+    row = -(-shape[-1] * tensor.dtype.itemsize // 16) * 16
+    kept = np.ones(expected.size, bool)
+    start = tensor.address - tensor.memory.ctypes.data
+    np.ndarray((*shape[:-1], row), bool, kept, start, (*tensor.strides[:-1], 1))[...] = False
+    np.testing.assert_array_equal(tensor.memory[kept], expected[kept])
+    after = np.ndarray(shape, tensor.dtype, tensor.memory, start, tensor.strides)
+    np.testing.assert_array_equal(after, view)
 
 
 OPERATIONS = {
@@ -239,13 +246,7 @@ def test_the_rules_are_those_of_the_target(dtype, swizzle, shape, box, steps, pa
     byte_strides = [min(stride * size, (1 << 63) - 1) for stride in strides]
     code, why, _ = encode(dtype, shape, byte_strides, box, steps, address, swizzle=swizzle.bits)
     error = tensor_error(dtype, shape, strides, address) or box_error(dtype, box, swizzle, steps)
-    narrow = swizzle is not Swizzle.NONE and box[-1] * size < swizzle.row_bytes
-    if error is not None:
-        assert code == 1 or (code == 801 and narrow), error
-    elif narrow:
-        assert code == 801 and "narrower than the swizzle" in why
-    else:
-        assert code == 0, why
+    assert code == (0 if error is None else 1), error or why
 
 
 @pytest.mark.parametrize(

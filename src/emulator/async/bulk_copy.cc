@@ -41,10 +41,23 @@ void each(uint8_t* destination, const uint8_t* source, uint32_t bytes, Combine c
   }
 }
 
+// Memory gives one NaN of f32, and an f64 that is not a number as it is.
+float add(float old, float value) {
+  float sum = old + value;
+  return std::isnan(sum) ? bits_float(0x7fffffffu) : sum;
+}
+
+double add(double old, double value) {
+  return std::isnan(value) ? value : std::isnan(old) ? old : old + value;
+}
+
 template <class T>
 T combine_numbers(Reduction reduction, T old, T value) {
   if constexpr (std::is_floating_point_v<T>) {
-    if (reduction == Reduction::kAdd) return old + value;
+    if (reduction == Reduction::kAdd) return add(old, value);
+    // A number wins over NaN.
+    if (std::isnan(old)) return value;
+    if (std::isnan(value)) return old;
     return reduction == Reduction::kMin ? std::fmin(old, value) : std::fmax(old, value);
   } else {
     using Unsigned = std::make_unsigned_t<T>;

@@ -5,7 +5,6 @@
 #include <cstring>
 
 #include "emulator/async/tensor_map.h"
-#include "emulator/format/float_format.h"
 #include "emulator/matrix/swizzle.h"
 
 namespace warploom::emulator {
@@ -31,6 +30,7 @@ bool in_bounds(const TensorMap& map, int dimension, int64_t index) {
 template <class Visit>
 void for_each_row(const TensorMap& map, const int32_t* coordinates, uint32_t offset, Visit visit) {
   const int64_t size = map.element_bytes, columns = map.count[0], first = coordinates[0];
+  const uint32_t pitch = tensor_map_row_pitch(map);
   const int64_t extent = int64_t{map.last_index[0]} + 1;
   const int64_t begin = std::clamp<int64_t>(-first, 0, columns);
   const int64_t end = std::clamp<int64_t>(extent - first, begin, columns);
@@ -47,7 +47,7 @@ void for_each_row(const TensorMap& map, const int32_t* coordinates, uint32_t off
     const auto first_byte = static_cast<uint32_t>(begin * size);
     visit(Row{offset, first_byte, inside ? static_cast<uint32_t>(end * size) : first_byte,
               map.address + static_cast<uint64_t>(distance)});
-    offset += static_cast<uint32_t>(columns * size);
+    offset += pitch;
     int d = 1;
     while (d < map.rank && ++place[d] == map.count[d]) place[d++] = 0;
     if (d >= map.rank) return;
@@ -74,13 +74,12 @@ void check_offset(const TensorMap& map, const SharedMemory& shared, uint32_t off
     fault("a tensor copy at shared offset 0x%x: the address must be a multiple of %u", offset,
           kSharedAlign);
   }
-  shared.at(offset, tensor_map_box_bytes(map));
+  shared.at(offset, tensor_map_footprint(map));
 }
 
-// What fills elements that are out of bounds.
-uint64_t fill_bits(const TensorMap& map) {
-  return map.fill_nan ? float_format(map.type)->nan : 0;
-}
+// What fills elements that are out of bounds: NaN is the same 16 bits again and again, and for each
+// type one that no arithmetic gives, so that fma.oob knows it.
+uint64_t fill_bits(const TensorMap& map) { return map.fill_nan ? 0x7ff77ff77ff77ff7u : 0; }
 
 void fill(const TensorMap& map, uint8_t* row, uint32_t begin, uint32_t end) {
   const uint64_t bits = fill_bits(map);
@@ -133,12 +132,16 @@ void tensor_store(const TensorMap& map, const int32_t* coordinates, const Global
   check_offset(map, shared, offset);
   check_reduction(map.type, reduction);
   Window window(global);
+  const uint32_t bytes = map.count[0] * uint32_t{map.element_bytes};
+  // In a row, bounds are seen by chunks of the tensor: the padding in the last one is written, too.
+  const uint64_t extent = (uint64_t{map.last_index[0]} + 1) * map.element_bytes;
+  const auto padding = static_cast<uint32_t>((kChunk - extent % kChunk) % kChunk);
   for_each_row(map, coordinates, offset, [&](const Row& row) {
     if (row.begin == row.end) return;
     uint8_t buffer[kMaxRowBytes];
     for_each_chunk(map, shared, row,
                    [&](uint8_t* chunk, uint32_t i) { std::memcpy(buffer + i, chunk, kChunk); });
-    const uint32_t count = row.end - row.begin;
+    const uint32_t count = std::min(row.end + padding, bytes) - row.begin;
     bulk_reduce(map.type, reduction, window.at(row.address, count), buffer + row.begin, count);
   });
 }

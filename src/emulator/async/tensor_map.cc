@@ -2,6 +2,7 @@
 
 #include "emulator/async/tensor_map.h"
 
+#include <algorithm>
 #include <cinttypes>
 #include <cstring>
 #include <utility>
@@ -94,11 +95,6 @@ void set_box(TensorMap& map, const uint32_t* box, const uint32_t* element_stride
   if (row > map.swizzle_row_bytes) {
     invalid(format("a box row of %u bytes exceeds the swizzle of %u", row, map.swizzle_row_bytes));
   }
-  if (row < map.swizzle_row_bytes) {
-    unsupported(format("a box row of %u bytes that is narrower than the swizzle of %u is not "
-                       "supported",
-                       row, map.swizzle_row_bytes));
-  }
 }
 
 }  // namespace
@@ -148,6 +144,17 @@ const TensorMap& tensor_map_at(const void* bytes) {
           address);
   }
   return *map;
+}
+
+uint32_t tensor_map_row_pitch(const TensorMap& map) {
+  const uint32_t row = uint32_t{map.count[0]} * map.element_bytes;
+  return std::max(row, map.swizzle_row_bytes > kChunk ? uint32_t{map.swizzle_row_bytes} : 0);
+}
+
+uint32_t tensor_map_footprint(const TensorMap& map) {
+  uint32_t bytes = tensor_map_row_pitch(map);
+  for (int d = 1; d < map.rank; ++d) bytes *= map.count[d];
+  return bytes;
 }
 
 uint32_t tensor_map_box_bytes(const TensorMap& map) {

@@ -46,6 +46,13 @@ const TensorMap& tensor_map_at(const void* bytes);
 // Bytes of the box, whether in bounds or not: what a load adds to complete-tx.
 uint32_t tensor_map_box_bytes(const TensorMap& map);
 
+// Distance of the box's rows in shared memory: narrow rows are as far apart as the swizzle is wide,
+// and what is between them stays as it is.
+uint32_t tensor_map_row_pitch(const TensorMap& map);
+
+// Bytes of shared memory from the first row of the box to the end of the last row's pitch.
+uint32_t tensor_map_footprint(const TensorMap& map);
+
 // The part of one row of a box that lies in the tensor.
 struct TensorRow {
   uint32_t shared;   // its first byte in the box, before the swizzle

@@ -152,6 +152,18 @@ Coordinates coordinates_of(const Warp& warp, const CopyForm& form, int lane) {
   return result;
 }
 
+// An H200 refuses other coordinates as an illegal instruction.
+constexpr int kCoordinateBytes = 16;
+
+void check_coordinates(const Warp& warp, const TensorMap& map, const Coordinates& coordinates) {
+  int64_t distance = int64_t{coordinates[0]} * map.element_bytes;
+  if (warp.cluster().launch().device.major == 9 && distance % kCoordinateBytes != 0) {
+    fault("coordinate %d of dimension 0 is %lld bytes from the start of the tensor: it must be a "
+          "multiple of %d",
+          coordinates[0], static_cast<long long>(distance), kCoordinateBytes);
+  }
+}
+
 // The descriptor is read when the instruction is issued.
 TensorMap map_of(Warp& warp, const CopyForm& form, const Address& address, int lane) {
   const uint8_t* place = resolve(warp, Space::kGeneric, lane, warp.address(address, lane),
@@ -195,6 +207,7 @@ Step tensor_to_shared(Warp& warp, const Op& op, uint32_t active) {
   for_each_lane(active, [&](int lane) {
     TensorMap map = map_of(warp, form, form.source, lane);
     Coordinates coordinates = coordinates_of(warp, form, lane);
+    check_coordinates(warp, map, coordinates);
     TicketPtr ticket = issue(warp, op, lane, true);
     for_each_target(warp, form, lane, [&](uint32_t target, uint32_t mbarrier) {
       cluster.completions().add(op, [=, &cluster] {
@@ -217,6 +230,7 @@ Step tensor_to_global(Warp& warp, const Op& op, uint32_t active) {
   for_each_lane(active, [&](int lane) {
     TensorMap map = map_of(warp, form, form.destination, lane);
     Coordinates coordinates = coordinates_of(warp, form, lane);
+    check_coordinates(warp, map, coordinates);
     auto source = static_cast<uint32_t>(warp.address(form.source, lane));
     Reduction reduction = form.reduction;
     TicketPtr ticket = issue(warp, op, lane, false);

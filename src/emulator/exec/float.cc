@@ -18,7 +18,7 @@ namespace {
 
 // Subnormal numbers become zeros of the same sign.
 inline float flush(float x) { return std::fabs(x) < 0x1p-126f ? std::copysign(0.0f, x) : x; }
-inline double flush(double x) { return x; }
+inline double flush(double x) { return std::fabs(x) < 0x1p-1022 ? std::copysign(0.0, x) : x; }
 
 // An f32 that is not a number is the same one whatever the operands were; f64 keeps payloads.
 inline float canonical(float x) { return std::isnan(x) ? bits_float(0x7fffffffu) : x; }
@@ -116,14 +116,26 @@ struct Log2 {
   static T call(T a) { return std::log2(a); }
 };
 
+// Sine and cosine are functions of turns: the argument is multiplied by 1 / (2 pi) in f32, rounded
+// toward zero, so that large arguments give what they give on the hardware.
+inline double turns(float a) {
+  constexpr double kPerTurn = 0.15915494f;
+  double exact = a * kPerTurn;
+  auto near = static_cast<float>(exact);
+  if (std::fabs(static_cast<double>(near)) > std::fabs(exact)) near = std::nextafter(near, 0.0f);
+  return std::fmod(static_cast<double>(near), 1.0);
+}
+
+constexpr double kTwoPi = 6.283185307179586;
+
 struct Sine {
-  template <class T>
-  static T call(T a) { return std::sin(a); }
+  static float call(float a) { return static_cast<float>(std::sin(kTwoPi * turns(a))); }
+  static double call(double a) { return std::sin(a); }
 };
 
 struct Cosine {
-  template <class T>
-  static T call(T a) { return std::cos(a); }
+  static float call(float a) { return static_cast<float>(std::cos(kTwoPi * turns(a))); }
+  static double call(double a) { return std::cos(a); }
 };
 
 struct HyperbolicTangent {

@@ -2,6 +2,7 @@
 
 #include "emulator/exec/access.h"
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 
@@ -138,17 +139,25 @@ void decode_cvta(Decoder& decoder) {
 Step is_in_space(Warp& warp, const Op& op, uint32_t active) {
   uint32_t set = 0;
   for_each_lane(active, [&](int lane) {
-    uint64_t window = warp.value(op.s[0], lane) & kWindowMask;
+    uint64_t address = warp.value(op.s[0], lane);
+    uint64_t window = address & kWindowMask;
     Space space = window == kSharedWindow  ? Space::kShared
                   : window == kLocalWindow ? Space::kLocal
                                            : Space::kGlobal;
-    if (static_cast<uint8_t>(space) == op.flag) set |= 1u << lane;
+    // The shared memory of another CTA is in the window of shared::cluster only.
+    bool inside = space != Space::kShared || op.form != nullptr ||
+                  shared_rank(static_cast<uint32_t>(address)) == warp.cta().rank();
+    if (inside && static_cast<uint8_t>(space) == op.flag) set |= 1u << lane;
   });
   warp.set_predicate(op.d, set, active);
   return Step::kNext;
 }
 
 void decode_isspacep(Decoder& decoder) {
+  const auto& words = decoder.instruction().modifiers;
+  if (std::find(words.begin(), words.end(), "shared::cluster") != words.end()) {
+    decoder.form(true);
+  }
   decoder.op.flag = static_cast<uint8_t>(take_space(decoder));
   decoder.expect_count(2, 2);
   decoder.op.d = decoder.destination(decoder.operand(0), 1);

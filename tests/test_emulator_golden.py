@@ -1,0 +1,213 @@
+"""Replays on the emulator what kernels gave on an NVIDIA H200 (tests/golden).
+
+Everything is equal to the last bit, but for two kinds of results. Functions that PTX calls
+approximate come from tables that are not published: their distance is bounded by
+``APPROXIMATE``. The tensor core truncates every term of a sum at a multiple of a power of two that
+depends on the largest term: that and the emulator's own rounding is bounded by ``PRODUCT``.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import re
+
+import numpy as np
+import pytest
+
+from golden import corpus, recording
+from golden.case import Case
+from golden.values import FLOATS
+from ptx_driver import Driver
+from warploom.emulator.libraries import find_libraries
+
+#: Cases of which the default run takes one in so many; --slow takes all.
+SAMPLE = {"wgmma": 8, "convert": 2, "compare": 2}
+
+#: What the emulator does not execute yet: patterns of cases' names, and why.
+UNSUPPORTED = {
+    r"(add|sub|mad\.(lo|hi))\.cc\.": "chains of carries",
+    r"fma\.rn\.oob": ".oob",
+    r"cvt\.pack\.": "cvt.pack",
+    r"setp\..*x2$|set\..*\.(u16|f16|bf16|f16x2|bf16x2)\.|set\..*\.b?f16": "set of halves",
+    r"slct\.": "slct",
+    r"(atom|red)\..*(f16x2|bf16x2|\.v[248]\.|b128|cas\.b16)": "packed and vector atomics",
+    r"special:|movmatrix": "%is_explicit_cluster and movmatrix",
+    r"\.f64\.f64\.f64\.f64|\.[su]4\.[su]4|m8n8k16|\.b1\.b1|m16n8k16.*\.s32\.": "rarer mma shapes",
+    r"wgmma.*:256-16-1024-2-1:": "base offsets of matrix descriptors",
+    r"load:.*#1[012]:": "tensor maps that round",
+    r"st\.async|red\.async": "st.async and red.async",
+}
+
+
+@functools.cache
+def emulator() -> Driver:
+    return Driver(str(find_libraries()[0]))
+
+
+@functools.cache
+def recorded(family: str) -> recording.Recording:
+    return recording.read(recording.DATA / f"{family}.npz")
+
+
+def unsupported(name: str) -> str | None:
+    return next((why for text, why in UNSUPPORTED.items() if re.search(text, name)), None)
+
+
+def sample(cases: list[Case], family: str, everything: bool) -> list[Case]:
+    return cases if everything else cases[:: SAMPLE.get(family, 1)]
+
+
+def float_values(results: bytes, kind: str) -> np.ndarray:
+    """The numbers in some bytes, in float64; of a packed type, all elements."""
+    kind = kind.removesuffix("x2")
+    if kind == "bf16":
+        bits = np.frombuffer(results, np.uint16).astype(np.uint32) << np.uint32(16)
+        return bits.view(np.float32).astype(np.float64)
+    dtype = {"f16": np.float16, "f32": np.float32, "f64": np.float64}[kind]
+    return np.frombuffer(results, dtype).astype(np.float64)
+
+
+#: Bounds of approximate functions: relative to the result, and absolute for results near zero.
+APPROXIMATE = {
+    r"(div|rcp|sqrt|rsqrt|ex2)\..*f32": (2**-22, 2**-148),
+    r"lg2\..*f32": (2**-22, 2**-21.5),
+    r"(sin|cos)\..*f32": (0, 2**-21),
+    r"tanh\..*f32": (2**-16, 0),
+    r"(rcp|rsqrt)\..*f64": (2**-20, 0),
+    r"(tanh|ex2)\..*\.f16": (2**-10, 2**-24),
+    r"(tanh|ex2)\..*\.bf16": (2**-7, 0),
+}
+
+
+def check_approximate(case: Case, actual: bytes, expected: bytes) -> None:
+    bounds = next(b for text, b in APPROXIMATE.items() if re.match(text, case.name))
+    kind = case.name.split(".")[-1]
+    a, e = float_values(actual, kind), float_values(expected, kind)
+    np.testing.assert_array_equal(np.isnan(a), np.isnan(e), err_msg=case.name)
+    np.testing.assert_array_equal(np.isinf(a), np.isinf(e), err_msg=case.name)
+    finite = np.isfinite(e)
+    a, e = a[finite], e[finite]
+    np.testing.assert_array_less(
+        np.abs(a - e), np.nextafter(bounds[0] * np.abs(e) + bounds[1], np.inf), err_msg=case.name
+    )
+
+
+#: Bits below the largest term that the tensor core keeps of each term, by the type of A: 8-bit
+#: floats with wgmma have fewer.
+KEPT = {"f16": 25, "bf16": 25, "tf32": 25, "f64": 53, "e4m3": 25, "e5m2": 25}
+KEPT_WGMMA = {"e4m3": 13, "e5m2": 13}
+
+
+def product_bound(case: Case) -> float:
+    """Relative to the sum of all terms' magnitudes.
+
+    The tensor core loses less than one unit of 2**-kept for each term, the emulator rounds each
+    addition to float32; results are rounded once more.
+    """
+    d, a, _ = product_types(case)
+    terms = int(re.search(r"n\d+k(\d+)", case.name)[1]) + 2
+    kept = (KEPT | KEPT_WGMMA if case.name.startswith("wgmma") else KEPT)[a]
+    # With accumulators in float16, mma rounds the sums of parts to that, too.
+    return terms * (2.0**-kept + (2.0**-24 if a != "f64" else 0)) + (2.0**-10 if d == "f16" else 0)
+
+
+def magnitudes(case: Case, family: str) -> np.ndarray:
+    """The same product of absolute values: what the bound is relative to."""
+    d, a, b = product_types(case)
+    masks = []
+    types = (a, b, d) if family == "mma" else (None, d, a)
+    for array, kind in zip(case.inputs, types, strict=True):
+        if kind is None:  # the halves of shared memory hold A and B
+            half = array.size // 2
+            masks.append(np.concatenate([unsigned(array[:half], a), unsigned(array[half:], b)]))
+        else:
+            masks.append(unsigned(array, kind))
+    positive = dataclasses.replace(case, inputs=tuple(masks))
+    ((_, result),) = recording.run(emulator(), [positive])
+    assert isinstance(result, bytes), result
+    return float_values(result, d)
+
+
+def unsigned(array: np.ndarray, kind: str) -> np.ndarray:
+    """Elements of a floating-point type without their signs."""
+    bits = FLOATS[kind].bits
+    values = np.ascontiguousarray(array).view(f"uint{bits}")
+    return (values & ((1 << (bits - 1)) - 1)).view(array.dtype)
+
+
+def product_types(case: Case) -> tuple[str, str, str]:
+    """Types of d, a and b."""
+    instruction = case.name.split(":")[0]
+    found = re.search(r"k\d+(?:\.row\.col)?\.(\w+)\.(\w+)\.(\w+)", instruction)
+    return found[1], found[2], found[3]
+
+
+def check_product(case: Case, actual: bytes, expected: bytes) -> None:
+    size = magnitudes(case, case.name.split(".")[0])
+    d = product_types(case)[0]
+    got, want = float_values(actual, d), float_values(expected, d)
+    np.testing.assert_array_equal(np.isnan(got[np.isnan(size)]), True, err_msg=case.name)
+    np.testing.assert_array_equal(np.isnan(want[np.isnan(size)]), True, err_msg=case.name)
+    # Where magnitudes overflow, the order of additions decides about the result.
+    finite = np.isfinite(size)
+    got, want = got[finite], want[finite]
+    allowed = product_bound(case) * size[finite] + (2.0**-24 if d == "f16" else 0)
+    wrong = ~(np.abs(got - want) <= allowed)
+    assert not wrong.any(), (
+        f"{case.name}: {np.flatnonzero(wrong)[:4]} give {got[wrong][:4]}, "
+        f"the H200 {want[wrong][:4]}, allowed is {allowed[wrong][:4]}"
+    )
+
+
+def check_bits(case: Case, actual: bytes, expected: bytes) -> None:
+    start = 0
+    for number, array in enumerate(case.results):
+        part = slice(start, start + array.nbytes)
+        got, want = (np.frombuffer(x[part], array.dtype) for x in (actual, expected))
+        different = np.flatnonzero(got != want)
+        start += array.nbytes
+        assert different.size == 0, (
+            f"{case.name}: result {number} differs from the H200's in {different.size} elements; "
+            f"element {different[0]} is {int(got[different[0]]):#x}, there "
+            f"{int(want[different[0]]):#x}"
+        )
+
+
+CHECKS = {"bits": check_bits, "approx": check_approximate, "product": check_product}
+
+
+@pytest.mark.parametrize("family", list(corpus.FAMILIES))
+def test_results_are_those_of_the_h200(family, request):
+    record = recorded(family)
+    everything = request.config.getoption("--slow")
+    cases = sample(corpus.family(family), family, everything)
+    ran = 0
+    for case, result in recording.run(emulator(), [c for c in cases if not unsupported(c.name)]):
+        ran += 1
+        if case.name in record.failures:
+            assert isinstance(result, str), f"{case.name}: the H200 refuses it"
+            continue
+        assert record.digests[case.name] == case.digest, f"{case.name}: recorded from other inputs"
+        assert isinstance(result, bytes), f"{case.name}: {result}"
+        CHECKS[case.bound](case, result, record.results[case.name])
+    assert ran > 0
+
+
+def test_what_is_not_supported_is_refused():
+    """A case of the list above that works leaves the list."""
+    refused = dict.fromkeys(UNSUPPORTED.values(), False)
+    for family in corpus.FAMILIES:
+        cases = [case for case in corpus.family(family) if unsupported(case.name)]
+        for case, result in recording.run(emulator(), cases[:: 1 + len(cases) // 8]):
+            refused[unsupported(case.name)] |= isinstance(result, str)
+    assert all(refused.values()), [why for why, was in refused.items() if not was]
+
+
+def test_recordings_are_complete():
+    for family in corpus.FAMILIES:
+        record = recorded(family)
+        assert record.device == "NVIDIA H200"
+        names = {case.name for case in corpus.family(family)}
+        assert set(record.results) | set(record.failures) == names
+        assert family == "tensor_probe" or not record.failures
