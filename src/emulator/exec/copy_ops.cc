@@ -34,6 +34,7 @@ struct CopyForm {
   Ref source_bytes;      // of cp.async; the rest is zero
   Ref ignore_source;     // predicate of cp.async
   Ref multicast;         // mask of CTAs
+  bool pairs = false;    // .cta_group::2
   bool to_shared = false;
   bool from_shared = false;
   Reduction reduction = Reduction::kNone;
@@ -60,12 +61,24 @@ TicketPtr issue(Warp& warp, const Op& op, int lane, bool to_mbarrier) {
                      : checker->issue_in_bulk_group(warp, op, lane);
 }
 
+// The CTA whose mbarrier counts what arrives in `destination`: that CTA itself or, with
+// .cta_group::2, the one of its pair that is even or odd as that of `mbarrier` is.
+uint32_t signalled_rank(const CopyForm& form, uint32_t destination, uint32_t mbarrier) {
+  return form.pairs ? (destination & ~1u) | (mbarrier & 1u) : destination;
+}
+
 // Calls issue(destination, mbarrier) for every CTA that a load goes to: the same offsets in each.
 template <class Issue>
 void for_each_target(Warp& warp, const CopyForm& form, int lane, Issue issue) {
   auto destination = static_cast<uint32_t>(warp.address(form.destination, lane));
   auto mbarrier = static_cast<uint32_t>(warp.address(form.mbarrier, lane));
   if (!form.multicast.present()) {
+    const uint32_t to = shared_rank(destination), signals = shared_rank(mbarrier);
+    if (signalled_rank(form, to, signals) != signals) {
+      fault("the destination is in the CTA of rank %u and the mbarrier in that of rank %u; they "
+            "must be in the same CTA%s",
+            to, signals, form.pairs ? " or pair of CTAs" : ", or in a pair with .cta_group::2");
+    }
     issue(destination, mbarrier);
     return;
   }
@@ -74,7 +87,8 @@ void for_each_target(Warp& warp, const CopyForm& form, int lane, Issue issue) {
   for_each_lane(mask, [&](int rank) {
     auto target = static_cast<uint32_t>(rank);
     issue(shared_address(target, shared_offset(destination)),
-          shared_address(target, shared_offset(mbarrier)));
+          shared_address(signalled_rank(form, target, shared_rank(mbarrier)),
+                         shared_offset(mbarrier)));
   });
 }
 
@@ -455,7 +469,8 @@ void decode_bulk(Decoder& decoder, bool reduces) {
   CopyForm form;
   take_direction(decoder, form);
   int rank = modifiers.take_one({"1d", "2d", "3d", "4d", "5d"}) + 1;
-  modifiers.take_all({"tile", "cta_group::1"});
+  modifiers.take("tile");
+  form.pairs = modifiers.take_one({"cta_group::1", "cta_group::2"}) == 1;
   bool to_mbarrier = modifiers.take("mbarrier::complete_tx::bytes");
   if (!to_mbarrier && !modifiers.take("bulk_group")) {
     decoder.fail("it does not say how it completes");
