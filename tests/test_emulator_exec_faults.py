@@ -92,6 +92,7 @@ END:
 def test_global_access_out_of_bounds():
     message = fault("ld.global.u32 %r1, [%p0+32];")
     assert "lie in no allocation" in message and "ld.global.u32" in message
+    assert "parameter 0, and the access starts at its offset" in message
     assert "offset 32" in message
 
 

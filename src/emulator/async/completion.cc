@@ -1,10 +1,20 @@
 #include "emulator/async/completion.h"
 
 #include <cstddef>
+#include <string>
 
 #include "emulator/exec/warp.h"
 
 namespace warploom::emulator {
+namespace {
+
+std::string in_operation(const Fault& error, const ptx::Instruction& issuer) {
+  return format("%s (in the asynchronous operation of '%s', PTX line %d)", error.what(),
+                issuer.text.c_str(), issuer.line);
+}
+
+}  // namespace
+
 
 void CompletionQueue::add(const Op& issuer, std::function<void()> complete) {
   pending_.push_back({std::move(complete), &issuer, {nullptr, 0}, kNoPipeline});
@@ -70,10 +80,10 @@ void CompletionQueue::complete_at(std::size_t index) {
   if (operation.pipeline != kNoPipeline) advance(operation.pipeline);
   try {
     operation.complete();
+  } catch (const OutOfBounds& error) {
+    throw OutOfBounds(in_operation(error, *operation.issuer->source), error.address());
   } catch (const Fault& error) {
-    const ptx::Instruction& issuer = *operation.issuer->source;
-    fault("%s (in the asynchronous operation of '%s', PTX line %d)", error.what(),
-          issuer.text.c_str(), issuer.line);
+    throw Fault(in_operation(error, *operation.issuer->source));
   }
 }
 

@@ -170,7 +170,9 @@ void Checker::registers(Warp& warp, const Op& op, const WatchedOp& watched) {
   }
   Stamp done{warpgroup_of(warp).dimension, 0};
   for (uint32_t number : watched.reads) {
-    const RegisterTags::Tag& tag = tags.tags[number];
+    RegisterTags::Tag& tag = tags.tags[number];
+    tag.read = tags.fences + 1;
+    tag.reader = op_index(op);
     done.clock = tag.group;
     if (tag.group == 0 || own.known.base.knows(done)) continue;
     const Op* multiply = &program_.ops[tag.multiply];
@@ -184,12 +186,12 @@ void Checker::registers(Warp& warp, const Op& op, const WatchedOp& watched) {
     break;
   }
   for (uint32_t number : watched.writes) {
-    tags.tags[number] = {0, 0, tags.fences + 1, op_index(op)};
+    tags.tags[number] = {0, 0, tags.fences + 1, op_index(op), 0, 0};
   }
 }
 
-// The registers of a wgmma are visible to it once a fence has come after other instructions wrote
-// them; the first wgmma of a warp needs one in any case.
+// The registers of a wgmma are its own once a fence has come after other instructions wrote them,
+// or read its accumulators; the first wgmma of a warp needs one in any case.
 void Checker::check_multiply(Warp& warp, const Op& op, const WatchedOp& watched) {
   WarpState& own = state(warp);
   RegisterTags& tags = own.registers;
@@ -198,7 +200,7 @@ void Checker::check_multiply(Warp& warp, const Op& op, const WatchedOp& watched)
     std::string what =
         writer == nullptr
             ? std::string("is the first wgmma of its warp and no wgmma.fence comes before it")
-            : format("uses a register that %s has written since the last wgmma.fence",
+            : format("uses a register that %s has used since the last wgmma.fence",
                      describe_op(program_, *writer).c_str());
     report(Finding::kRegisterRace, &op, writer,
            format("%s %s. Fix: wgmma.fence between the two", describe(mark_of(warp, op)).c_str(),
@@ -216,7 +218,13 @@ void Checker::check_multiply(Warp& warp, const Op& op, const WatchedOp& watched)
   check(watched.reads);
   check(watched.writes);
   for (uint32_t number : watched.writes) {
-    tags.tags[number] = {own.wgmma_commits + 1, op_index(op), 0, 0};
+    const RegisterTags::Tag& tag = tags.tags[number];
+    if (tags.fences == 0 || tag.read != tags.fences + 1) continue;
+    missing(&program_.ops[tag.reader]);
+    break;
+  }
+  for (uint32_t number : watched.writes) {
+    tags.tags[number] = {own.wgmma_commits + 1, op_index(op), 0, 0, 0, 0};
   }
 }
 

@@ -46,6 +46,8 @@ struct RegisterTags {
     uint32_t multiply = 0;   // op that does, or did last
     uint32_t touched = 0;    // number of fences when an ordinary instruction wrote it, plus 1
     uint32_t writer = 0;     // that instruction
+    uint32_t read = 0;       // the same of a read
+    uint32_t reader = 0;
   };
   std::vector<Tag> tags;
   uint32_t fences = 0;

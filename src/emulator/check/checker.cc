@@ -157,33 +157,33 @@ void Checker::report(Finding finding, const Op* first, const Op* second, const s
 }
 
 void Checker::exit(Warp& warp) {
-  if (touched_.size() == 1) return;
   uint32_t rank = warp.cta().rank();
   Touched& touched = touched_[rank];
   touched.exited.join(state(warp).known.base);
   touched.exited.join(state(warp).executed);
   if (--touched.warps_left != 0) return;
-  for (const auto& entry : touched.latest) {
-    const Access& access = entry.second;
-    if (touched.exited.knows(access.stamp())) continue;
+  for (const Access& access : touched.latest) {
+    if (!access.present() || touched.exited.knows(access.stamp())) continue;
     const Op* op = &program_.ops[access.op];
     report(Finding::kEarlyExit, op, nullptr,
            format("the CTA of rank %u in its cluster exits while its shared memory may still be "
-                  "accessed by %s: nothing orders that before the exit. A barrier.cluster (arrive "
-                  "and wait) at the end, or a wait for the mbarrier that the access signals, keeps "
-                  "the CTA alive",
+                  "accessed by %s: nothing orders that before the exit. Fix: wait for its "
+                  "completion (its mbarrier or cp.async.bulk.wait_group) or, if another CTA does "
+                  "it, for a barrier.cluster at the end",
                   rank, describe(access).c_str()));
   }
 }
 
-void Checker::note_remote(const Actor& actor, uint32_t rank) {
+void Checker::note_touched(const Access& mark, const Op* op, uint32_t rank) {
   Touched& touched = touched_[rank];
-  Access& latest = touched.latest[actor.mark.dimension];
-  if (latest.clock <= actor.mark.clock) latest = actor.mark;
+  if (mark.dimension >= touched.latest.size()) touched.latest.resize(dimensions_);
+  Access& latest = touched.latest[mark.dimension];
+  if (latest.clock <= mark.clock) latest = mark;
   if (touched.warps_left != 0) return;
-  report(Finding::kEarlyExit, actor.op, nullptr,
-         format("%s accesses shared memory of the CTA of rank %u, which has exited",
-                describe(actor.mark).c_str(), rank));
+  report(Finding::kEarlyExit, op, nullptr,
+         format("%s accesses shared memory of the CTA of rank %u in its cluster, which has exited. "
+                "Fix: the CTA has to wait for it",
+                describe(mark).c_str(), rank));
 }
 
 }  // namespace warploom::emulator

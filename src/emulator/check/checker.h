@@ -213,8 +213,10 @@ class Checker {
     std::vector<Warp*> waiters;
   };
 
-  struct Touched {  // by other CTAs
-    std::map<uint32_t, Access> latest;  // by dimension
+  // What has to be over when a CTA exits: accesses of other CTAs to its shared memory, and those of
+  // asynchronous operations.
+  struct Touched {
+    std::vector<Access> latest;         // by dimension
     VectorClock exited;                 // what came before the exit of its warps
     uint32_t warps_left = 0;
   };
@@ -245,7 +247,7 @@ class Checker {
   void touch_shared(const Actor& actor, uint32_t address, uint32_t bytes, Touch touch);
   void touch_global(const Actor& actor, uint64_t address, uint64_t bytes, Touch touch);
   void synchronize(Warp& warp, uint64_t location, bool global, Touch touch, Order order);
-  void note_remote(const Actor& actor, uint32_t rank);
+  void note_touched(const Access& mark, const Op* op, uint32_t rank);
 
   // One cell; `place` names its address in a report.
   struct Where;

@@ -113,7 +113,9 @@ void Checker::mbarrier_arrive(Warp& warp, const Op& op, int lane, uint32_t addre
   WarpState& own = state(warp);
   Actor actor = actor_of(warp, op, lane, Order::kRelaxed);
   check_init_order(*barrier, own.known, actor.mark, address, "arrives at");
-  if (shared_rank(address) != actor.rank) note_remote(actor, shared_rank(address));
+  if (shared_rank(address) != actor.rank) {
+    note_touched(actor.mark, actor.op, shared_rank(address));
+  }
   if (relaxed) {
     barrier->pending.inits.join(own.known.inits);
     if (own.fence != nullptr) barrier->pending.join(*own.fence->known);
@@ -139,7 +141,9 @@ void Checker::mbarrier_signal(const Ticket& ticket, uint32_t address, uint64_t b
   if (barrier == nullptr) return;
   Actor actor = actor_of(ticket, Touch::kWrite);
   check_init_order(*barrier, *ticket.known, actor.mark, address, "signals");
-  if (shared_rank(address) != actor.rank) note_remote(actor, shared_rank(address));
+  if (shared_rank(address) != actor.rank) {
+    note_touched(actor.mark, actor.op, shared_rank(address));
+  }
   barrier->pending.join(*ticket.known);
   supply(*barrier, *ticket.op, ticket.thread);
   follow_phase(*barrier, before, after);

@@ -100,7 +100,9 @@ void Checker::touch_shared(const Actor& actor, uint32_t address, uint32_t bytes,
   if (rank >= shared_.size()) return;
   Shadow& shadow = shared_[rank];
   if (bytes == 0 || offset >= shadow.bytes() || bytes > shadow.bytes() - offset) return;
-  if (rank != actor.rank) note_remote(actor, rank);
+  if (rank != actor.rank || (actor.mark.flags & Access::kAsyncProxy)) {
+    note_touched(actor.mark, actor.op, rank);
+  }
   auto where = [&](uint32_t begin, uint32_t end) {
     return Where{true, shared_address(rank, begin), end - begin};
   };

@@ -4,6 +4,7 @@
 
 #include "emulator/check/checker.h"
 #include "emulator/exec/deadlock.h"
+#include "emulator/exec/global_place.h"
 
 namespace warploom::emulator {
 namespace {
@@ -106,7 +107,7 @@ void Cluster::run_warp(Warp& warp, const Turn& turn) {
   try {
     instructions_ += warp.run(turn.instructions, turn.to_sync);
   } catch (const Fault& error) {
-    throw Fault(locate(error.what(), warp));
+    throw Fault(locate(explain(error, *launch_), warp));
   }
   if (instructions_ > launch_->instruction_limit) {
     fault("the kernel %s did not end within the limit of instructions (%llu); it may be in an "
@@ -114,6 +115,14 @@ void Cluster::run_warp(Warp& warp, const Turn& turn) {
           launch_->program.function->name.c_str(),
           static_cast<unsigned long long>(launch_->instruction_limit),
           describe_warps(warps_).c_str());
+  }
+}
+
+void Cluster::complete(uint32_t which) {
+  try {
+    completions_.complete(which);
+  } catch (const OutOfBounds& error) {
+    throw Fault(explain(error, *launch_));
   }
 }
 
@@ -128,7 +137,7 @@ bool Cluster::run() {
     if (!ready_.empty() || !completions_.empty()) {
       Turn next = scheduler_->next(ready_, completions_.count());
       if (next.completes) {
-        completions_.complete(next.which);
+        complete(next.which);
       } else {
         run_warp(*warps_[ready_[next.which]], next);
       }

@@ -132,6 +132,7 @@ class Cluster {
 
  private:
   void run_warp(Warp& warp, const Turn& turn);
+  void complete(uint32_t which);
 
   const Launch* launch_;
   uint64_t number_;

@@ -3,6 +3,7 @@
 #ifndef WARPLOOM_EMULATOR_EXEC_FAULT_H_
 #define WARPLOOM_EMULATOR_EXEC_FAULT_H_
 
+#include <cstdint>
 #include <stdexcept>
 #include <string>
 
@@ -13,6 +14,16 @@ namespace warploom::emulator {
 class Fault : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;
+};
+
+// An access to global memory that no allocation holds; whoever knows the launch names its neighbour.
+class OutOfBounds : public Fault {
+ public:
+  OutOfBounds(const std::string& message, uint64_t address) : Fault(message), address_(address) {}
+  uint64_t address() const { return address_; }
+
+ private:
+  uint64_t address_;
 };
 
 // printf-style.

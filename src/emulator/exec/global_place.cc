@@ -26,21 +26,36 @@ uint64_t pointee(const Launch& launch, const ptx::Variable& parameter) {
   return value;
 }
 
+// ", parameter 2" if that parameter points into the range, or its tensor map does.
+std::string parameter_of(const Launch& launch, const GlobalMemory::Range& range) {
+  const auto& parameters = launch.program.function->parameters;
+  for (std::size_t i = 0; i < parameters.size(); ++i) {
+    uint64_t pointer = pointee(launch, *parameters[i]);
+    if (pointer != 0 && range.contains(pointer, 0)) return format(", parameter %zu", i);
+  }
+  return "";
+}
+
 }  // namespace
 
 std::string describe_global(const Launch& launch, uint64_t address) {
   GlobalMemory::Range range;
   if (!launch.memory.nearest(address, range)) return "";
-  std::string result = format(" (offset %" PRIu64 " of the %" PRIu64 " bytes at 0x%" PRIx64,
-                              address - range.begin, range.end - range.begin, range.begin);
-  const auto& parameters = launch.program.function->parameters;
-  for (std::size_t i = 0; i < parameters.size(); ++i) {
-    uint64_t pointer = pointee(launch, *parameters[i]);
-    if (pointer != 0 && range.contains(pointer, 0)) {
-      return result + format(", parameter %zu)", i);
-    }
+  return format(" (offset %" PRIu64 " of the %" PRIu64 " bytes at 0x%" PRIx64 "%s)",
+                address - range.begin, range.end - range.begin, range.begin,
+                parameter_of(launch, range).c_str());
+}
+
+std::string explain(const Fault& error, const Launch& launch) {
+  const auto* out_of_bounds = dynamic_cast<const OutOfBounds*>(&error);
+  GlobalMemory::Range range;
+  if (out_of_bounds == nullptr || !launch.memory.nearest(out_of_bounds->address(), range)) {
+    return error.what();
   }
-  return result + ")";
+  return format("%s; the nearest below has %" PRIu64 " bytes at 0x%" PRIx64 "%s, and the access "
+                "starts at its offset %" PRIu64,
+                error.what(), range.end - range.begin, range.begin,
+                parameter_of(launch, range).c_str(), out_of_bounds->address() - range.begin);
 }
 
 }  // namespace warploom::emulator

@@ -15,17 +15,12 @@ void GlobalMemory::add(uint64_t begin, uint64_t bytes) { allocations_[begin] = b
 void GlobalMemory::remove(uint64_t begin) { allocations_.erase(begin); }
 
 GlobalMemory::Range GlobalMemory::find(uint64_t address, uint64_t count) const {
-  auto next = allocations_.upper_bound(address);
-  if (next == allocations_.begin()) {
-    fault("%" PRIu64 " bytes at global address 0x%" PRIx64 " lie in no allocation", count, address);
-  }
-  const auto& [begin, end] = *std::prev(next);
-  Range range{begin, end};
-  if (!range.contains(address, count)) {
-    fault("%" PRIu64 " bytes at global address 0x%" PRIx64
-          " lie in no allocation; the nearest below has %" PRIu64 " bytes at 0x%" PRIx64
-          " and the access starts at its offset %" PRIu64,
-          count, address, end - begin, begin, address - begin);
+  Range range;
+  if (!nearest(address, range) || !range.contains(address, count)) {
+    throw OutOfBounds(
+        format("%" PRIu64 " bytes at global address 0x%" PRIx64 " lie in no allocation", count,
+               address),
+        address);
   }
   return range;
 }
