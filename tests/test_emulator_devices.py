@@ -180,10 +180,14 @@ def test_a_graph_replays_what_was_captured(rng):
     for _ in range(3):
         assert library.warploom_emulator_replay_graph(ctypes.c_void_p(executable)) == 0
     assert ctypes.c_uint32.from_address(second).value == 8 * start
-    library.warploom_emulator_release(ctypes.c_void_p(first))
-    assert library.warploom_emulator_replay_graph(ctypes.c_void_p(executable)) != 0
     library.warploom_emulator_delete_graph(ctypes.c_void_p(executable))
-    library.warploom_emulator_release(ctypes.c_void_p(second))
+    assert library.warploom_emulator_begin_capture(ctypes.c_void_p(stream)) == 0
+    assert launch(module, 16, stream) == 0, "a wild pointer shows when the graph runs"
+    graph = library.warploom_emulator_end_capture(ctypes.c_void_p(stream))
+    assert library.warploom_emulator_replay_graph(ctypes.c_void_p(graph)) != 0
+    library.warploom_emulator_delete_graph(ctypes.c_void_p(graph))
+    for pointer in (first, second):
+        library.warploom_emulator_release(ctypes.c_void_p(pointer))
     library.cuModuleUnload(module)
 
 

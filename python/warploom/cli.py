@@ -43,6 +43,7 @@ COMMANDS = (
     Command(("doctor",), "warploom.doctor", "check that this machine can compile", register=False),
     Command(("demo",), "warploom.demo", "compile and run a GEMM, and check its result"),
     Command(("bench",), "warploom.bench.__main__", "measure kernels against cuBLAS"),
+    Command(("emulate",), "warploom.emulator.command", "run a script on the emulator"),
     Command(("inspect", "layout"), "warploom.layout.inspect", "print a layout"),
     Command(("inspect", "cubin"), "warploom.compiler.inspect", "report on compiled kernels"),
 )

@@ -1,4 +1,7 @@
-"""``warploom demo``: compile a GEMM, run it on random matrices, check it against numpy."""
+"""``warploom demo``: compile a GEMM, run it on random matrices, check it against numpy.
+
+Where there is no GPU the emulator runs it, unless ``WARPLOOM_EMULATOR=0``; the report says so.
+"""
 
 from __future__ import annotations
 
@@ -19,6 +22,8 @@ if TYPE_CHECKING:
 TOLERANCE = {"float16": 5e-4, "bfloat16": 4e-3}
 #: The tensor core keeps about 14 bits of a sum of float8 products.
 FLOAT8_TOLERANCE = 2e-2
+#: Rows and columns of the matrices unless others are asked for.
+GPU_SIZE, EMULATED_SIZE = 4096, 512
 #: Rows of C that are compared: a product in float64 takes the CPU a second for every few hundred.
 CHECKED_ROWS = 64
 
@@ -40,7 +45,9 @@ class Run:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options of the command."""
     for letter, what in (("m", "rows of A and C"), ("n", "columns of C"), ("k", "columns of A")):
-        parser.add_argument(f"-{letter}", type=int, default=4096, help=f"{what} (4096)")
+        parser.add_argument(
+            f"-{letter}", type=int, help=f"{what} ({GPU_SIZE}, on the emulator {EMULATED_SIZE})"
+        )
     parser.add_argument("--dtype", default="float16", help="of A and B (float16)")
     parser.add_argument("--out-dtype", default=None, help="of C (that of A, bfloat16 for float8)")
     parser.add_argument("--layout", default="NT", help="NT: B is [N, K]; NN: B is [K, N] (NT)")
@@ -113,7 +120,7 @@ def describe_run(run: Run, shape: tuple[int, int, int], limit: float) -> list[tu
 
 
 def execute(executable, config: GemmConfig, shape: tuple[int, int, int], seed: int) -> Run:
-    """Run the kernel on random normal matrices, on the first GPU."""
+    """Run the kernel on random normal matrices, on the first device."""
     import ml_dtypes
     import tvm
 
@@ -156,10 +163,13 @@ def main(arguments: list[str]) -> int:
     from rich.console import Console
     from rich.table import Table
 
+    from warploom import emulator
     from warploom.compiler.report import compile_report
     from warploom.kernels import choose_config, compile_gemm, default_out_dtype, default_target
 
-    shape = (options.m, options.n, options.k)
+    emulated = emulator.enable_without_gpu()
+    size = EMULATED_SIZE if emulated else GPU_SIZE
+    shape = tuple(size if one is None else one for one in (options.m, options.n, options.k))
     out_dtype = options.out_dtype or default_out_dtype(options.dtype)
     kind = (options.dtype, out_dtype, options.layout)
     target, ctas = default_target()
@@ -182,7 +192,7 @@ def main(arguments: list[str]) -> int:
     console.print(table)
     if run is None:
         console.print(
-            "Nothing was executed: this machine has no CUDA GPU. WARPLOOM_EMULATOR=1 emulates one."
+            "Nothing was executed: this machine has no CUDA GPU, and the emulator is not enabled."
         )
         return 0
     return 0 if run.error <= limit else 1

@@ -171,8 +171,8 @@ def check_driver(driver: Driver | None) -> Row:
         return Row(
             "driver",
             "warn",
-            "none; warploom's driver without devices is loaded",
-            "Kernels can be compiled but not run; install an NVIDIA driver to run them.",
+            "none; compilation uses warploom's driver without devices",
+            "Kernels can be compiled; without an NVIDIA driver only the emulator runs them.",
         )
     if driver.kind == "emulator":
         return Row("driver", "ok", f"warploom's emulator ({driver.detail})")
@@ -199,6 +199,8 @@ def check_device(device: Device | None) -> Row:
             "run.",
         )
     finding = f"{device.name}, compute capability {device.compute_version}"
+    if device.name.startswith("warploom emulator"):
+        return Row("GPU", "warn", f"none; {finding}", "Kernels run on the CPU.")
     if device.compute_version != "9.0":
         return Row("GPU", "warn", finding, "warploom's kernels run on 9.0 (H100, H200, GH200).")
     return Row("GPU", "ok", f"{finding}, arch sm_90a")
@@ -209,16 +211,20 @@ def check_emulator(
     requested: bool,
     find_libraries: Callable[[], object],
 ) -> Row:
-    """The emulated device: whether it is built, and whether it is what TVM runs kernels on."""
+    """The emulated devices: whether they are built, and whether TVM runs kernels on them."""
+    from warploom.emulator.libraries import ARCHS, first_arch
+
     try:
         find_libraries()
     except ToolchainError as error:
         return Row("emulator", "warn", "not built", str(error))
     if driver is not None and driver.kind == "emulator":
+        first = first_arch()
+        order = [first, *(arch for arch in ARCHS if arch != first)]
         return Row(
             "emulator",
             "warn",
-            "in use: tvm.cuda(0) is this CPU",
+            f"in use: tvm.cuda(0) is {order[0]} and tvm.cuda(1) is {order[1]}, on this CPU",
             "Times mean nothing; unset WARPLOOM_EMULATOR to use a GPU.",
         )
     if requested:
@@ -228,7 +234,7 @@ def check_emulator(
             "not in use, although WARPLOOM_EMULATOR=1",
             "The row of the driver says why.",
         )
-    return Row("emulator", "ok", "built; WARPLOOM_EMULATOR=1 runs kernels on it")
+    return Row("emulator", "ok", "built; `warploom emulate` or WARPLOOM_EMULATOR=1 uses it")
 
 
 def find_device() -> Device | None:

@@ -1,0 +1,67 @@
+"""``warploom emulate``: run a Python script with the emulator in the place of the GPU.
+
+The script runs in a process of its own, where ``tvm.cuda(0)`` is the emulated device even if the
+machine has a driver. Of a file with PTX the kernels are loaded and listed, which finds whatever the
+emulator does not know.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from warploom.emulator import binding, run_ptx
+from warploom.emulator.libraries import ARCHS, FIRST_ARCH
+from warploom.emulator.run_program import child_environment
+from warploom.emulator.settings import SCHEDULES, Settings
+from warploom.errors import WarploomError
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser("warploom emulate", description=__doc__.splitlines()[0])
+    parser.add_argument("file", help="a Python script, or PTX in a file *.ptx")
+    parser.add_argument("arguments", nargs=argparse.REMAINDER, help="arguments of the script")
+    parser.add_argument("--arch", choices=ARCHS, help=f"of tvm.cuda(0) ({ARCHS[0]})")
+    parser.add_argument("--seed", type=int, default=1, help="of the schedule (1)")
+    parser.add_argument("--schedule", choices=SCHEDULES, default="random", help="(random)")
+    parser.add_argument("--explore", type=int, default=0, metavar="N", help="schedules a launch")
+    parser.add_argument("--report", action="store_true", help="count what the launches do")
+    parser.add_argument("--no-checks", action="store_true", help="do not look for races")
+    return parser
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Entry of ``warploom emulate``; the exit status is that of the script."""
+    options = _parser().parse_args(arguments)
+    file = Path(options.file)
+    if not file.is_file():
+        raise WarploomError(f"There is no file {file}; name a Python script or a file *.ptx.")
+    if file.suffix == ".ptx":
+        return _list_kernels(file.read_text(), options.arch)
+    settings = Settings(
+        checks=not options.no_checks,
+        seed=options.seed,
+        schedule=options.schedule,
+        report=options.report,
+        explore=options.explore,
+    )
+    environ = child_environment()
+    if options.arch:
+        environ[FIRST_ARCH] = options.arch
+    chosen = json.dumps(dataclasses.asdict(settings))
+    command = [sys.executable, "-m", "warploom.emulator.script", chosen, str(file)]
+    return subprocess.run([*command, *options.arguments], env=environ).returncode
+
+
+def _list_kernels(ptx: str, arch: str | None) -> int:
+    device = binding.call("find_arch", (arch or run_ptx.arch_of(ptx)).encode())
+    with binding.Module(ptx, device) as module:
+        for name in run_ptx.kernels(ptx):
+            sizes = ", ".join(map(str, module.parameter_bytes(name))) or "none"
+            print(f"{name}: can be executed; parameters of {sizes} bytes")
+    return 0
