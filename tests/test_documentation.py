@@ -30,6 +30,21 @@ def test_readme_block_runs(index, tmp_path):
     run(str(script))
 
 
+def test_reports_in_the_readme_are_those_of_its_program(tmp_path):
+    """What is wrong with which kernel, and the statements that are named."""
+    (program,) = (block for block in BLOCKS if "emulator.run" in block)
+    script = tmp_path / "kernels.py"
+    script.write_text(program)
+    (shown,) = re.findall(r"```text\n(.*?)```", README, re.DOTALL)
+    expected = _findings(run(str(script)))
+    assert len(expected) == 5 and _findings(shown) == expected
+
+
+def _findings(reports: str) -> set[str]:
+    text = " ".join(reports.split())
+    return set(re.findall(r"\w+ in kernel \w+|script kernels\.py:\d+ .*?\): ", text))
+
+
 @pytest.mark.parametrize("path", TUTORIALS, ids=[path.name for path in TUTORIALS])
 def test_tutorial_runs(path):
     assert run(str(path))
