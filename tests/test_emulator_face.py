@@ -155,3 +155,11 @@ def test_the_demo_uses_it_where_there_is_no_driver(run_python, setting):
     assert ("warploom emulator" in text) == (setting is None)
     assert ("Nothing was executed" in text) == (setting is not None)
     assert "TFLOP/s" not in text
+
+
+def test_nothing_is_measured_on_it(run_python):
+    code = "from warploom.bench.__main__ import main\nprint(main(['gemm']))"
+    result = run_python(code, WARPLOOM_EMULATOR="1")
+    assert result.returncode == 0, result.stderr[-3000:]
+    assert result.stdout.split() == ["3"]
+    assert "an emulated device, whose times mean nothing" in result.stderr

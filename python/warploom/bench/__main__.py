@@ -6,6 +6,7 @@ import importlib
 import sys
 from collections.abc import Sequence
 
+from warploom import emulator
 from warploom.errors import WarploomError
 
 #: What to measure -> the module with ``main(arguments)``.
@@ -19,6 +20,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"usage: warploom bench {{{','.join(BENCHMARKS)}}} [--help] ...", file=sys.stderr)
         return 0 if arguments[:1] in (["-h"], ["--help"]) else 3
     try:
+        if emulator.is_enabled():
+            raise WarploomError(
+                "tvm.cuda(0) is an emulated device, whose times mean nothing; unset "
+                "WARPLOOM_EMULATOR to measure a GPU."
+            )
         return importlib.import_module(BENCHMARKS[arguments[0]]).main(arguments[1:])
     except WarploomError as error:
         print(f"warploom bench: {error}", file=sys.stderr)
