@@ -26,13 +26,16 @@ std::string describe_origin(const Module& module, const Instruction& instruction
   const SourceLine& inner = instruction.origin;
   const SourceLine& outer = instruction.outer_origin;
   if (!inner.known()) return "";
+  const SourceText* text = find_source_text(module, outer.known() ? outer : inner);
+  // Who wrote the script knows its line; what was generated from it only takes room then.
+  if (text != nullptr && !text->script.empty()) {
+    return describe(module, outer.known() ? outer : inner) + ", script " + text->script;
+  }
   std::string result = describe(module, inner);
   if (outer.known() && (outer.file != inner.file || outer.line != inner.line)) {
     result += ", inlined at " + describe(module, outer);
   }
-  const SourceText* text = find_source_text(module, outer.known() ? outer : inner);
   if (text != nullptr && !text->cuda.empty()) result += " '" + text->cuda + "'";
-  if (text != nullptr && !text->script.empty()) result += ", script " + text->script;
   return result;
 }
 
