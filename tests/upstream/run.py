@@ -1,0 +1,158 @@
+"""Runs TVM's own TIRx tests on the emulator and writes a table of what passes.
+
+``python tests/upstream/run.py <checkout of TVM> <table.md> [--checks]``
+
+The tests are TVM's, taken from a checkout of its repository; they are copied, adapted to the
+release that is installed (``ADAPTATIONS``), and run on an emulated sm_100a device, and on an
+emulated sm_90a device where they ask for one. A test is counted as launching if the emulator has
+executed instructions of its kernels, or has refused to load one of them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import collections
+import datetime
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+TESTS = Path("tests/python/tirx")
+#: What is run; tests of other targets, of the parser and of the printer launch nothing.
+SELECTED = (
+    *("codegen", "operator/tile_primitive/cuda", "test_jit.py", "test_control_flow.py"),
+    *("test_alloc_pool.py", "test_exec_context.py", "test_hint.py", "test_op.py"),
+)
+#: (text, replacement): TVM 0.27.0 does not take an element of a shared buffer as the address of a
+#: tensor memory buffer. The allocations of these tests begin at column 0.
+ADAPTATIONS = (("allocated_addr=tmem_addr[0]", "allocated_addr=T.uint32(0)"),)
+#: (regular expression on the failure, short reason), the first that matches counts.
+REASONS = (
+    (r"(the emulator cannot load this PTX: .*)", r"\1"),
+    (r"(warploom emulator: [^(\n]*)", r"\1"),
+    (r"No module named '(torch|triton)'", r"needs \1"),
+    (r"Program is not well-formed.*warp_xor_swizzle", "TVM refuses its own warp_xor_swizzle"),
+    (r"(tvm\.tirx\.stmt_functor|tvm\.arith|has no attribute '\w+')", r"API of another TVM: \1"),
+    (r"^E +(\w*Error: .*)$", r"\1"),
+    (r"^E +(assert .*|Failed: .*)$", r"\1"),
+)
+
+
+def _reason(text: str) -> str:
+    for pattern, replacement in REASONS:
+        found = re.search(pattern, text, re.MULTILINE)
+        if found:
+            return found.expand(replacement)[:160].replace("|", "\\|")
+    return text.strip().splitlines()[-1][:160] if text.strip() else "no message"
+
+
+def _adapted_copy(checkout: Path, target: Path) -> None:
+    shutil.copytree(checkout / TESTS, target / TESTS)
+    for path in (target / TESTS).rglob("*.py"):
+        text = path.read_text(encoding="utf-8")
+        for old, new in ADAPTATIONS:
+            text = text.replace(old, new)
+        path.write_text(text, encoding="utf-8")
+
+
+def _run(tree: Path, arch: str, checks: bool, tests: list[str]) -> list[dict]:
+    log = tree / f"{arch}.jsonl"
+    here = Path(__file__).resolve().parent
+    environ = os.environ | {
+        "WARPLOOM_EMULATOR": "1",
+        "WARPLOOM_EMULATOR_ARCH": arch,
+        "WARPLOOM_EMULATOR_CHECK": "1" if checks else "0",
+        "UPSTREAM_LOG": str(log),
+        "PYTHONPATH": os.pathsep.join(filter(None, (os.environ.get("PYTHONPATH"), str(here)))),
+    }
+    options = ["-q", "-p", "plugin", "-p", "no:cacheprovider", "--tb=short", "-W", "ignore"]
+    subprocess.run(
+        [sys.executable, "-m", "pytest", *options, *tests],
+        cwd=tree, env=environ, check=False, timeout=7200, stdout=subprocess.DEVNULL,
+    )  # fmt: skip
+    if not log.exists():
+        raise SystemExit(f"pytest has run no test for {arch}")
+    return [json.loads(line) for line in log.read_text(encoding="utf-8").splitlines()]
+
+
+def _table(results: list[dict], revision: str, checks: bool, command: str) -> str:
+    launching = [r for r in results if r["launched"] or "cannot load this PTX" in r["reason"]]
+    files: dict[str, collections.Counter] = collections.defaultdict(collections.Counter)
+    for result in launching:
+        name = result["id"].split("::")[0].removeprefix(f"{TESTS}/")
+        files[name][result["outcome"]] += 1
+    rows = [
+        f"| {name} | {count.total()} | {count['passed']} | {count['failed']} |"
+        for name, count in sorted(files.items())
+    ]
+    total = collections.Counter(r["outcome"] for r in launching)
+    failures: dict[str, list[str]] = collections.defaultdict(list)
+    for result in results:
+        if result["outcome"] == "failed":
+            kind = "launches" if result in launching else "does not launch"
+            failures[f"{kind}: {_reason(result['reason'])}"].append(result["id"])
+    reasons = [
+        f"| {len(ids)} | {reason} | {ids[0].removeprefix(f'{TESTS}/')} |"
+        for reason, ids in sorted(failures.items(), key=lambda item: -len(item[1]))
+    ]
+    today = datetime.date.today().isoformat()
+    return "\n".join(
+        [
+            "# TVM's own TIRx tests on the emulator",
+            "",
+            f"{today}, TVM {revision}, race checks {'on' if checks else 'off'}, by `{command}`.",
+            "",
+            f"{total.total()} tests launch kernels: {total['passed']} pass, {total['failed']} "
+            "fail.",
+            "",
+            "| file | launching tests | pass | fail |",
+            "|---|---|---|---|",
+            *rows,
+            "",
+            "Failures, by reason, with an example:",
+            "",
+            "| tests | reason | example |",
+            "|---|---|---|",
+            *reasons,
+            "",
+        ]
+    )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("checkout", type=Path)
+    parser.add_argument("table", type=Path)
+    parser.add_argument("--checks", action="store_true", help="with the race checker")
+    arguments = parser.parse_args()
+    version = subprocess.run(
+        [sys.executable, "-c", "import tvm; print(tvm.__version__)"],
+        capture_output=True, text=True, check=True, timeout=60,
+    ).stdout.strip()  # fmt: skip
+    commit = subprocess.run(
+        ["git", "-C", str(arguments.checkout), "rev-parse", "--short", "HEAD"],
+        capture_output=True, text=True, check=False, timeout=60,
+    ).stdout.strip()  # fmt: skip
+    with tempfile.TemporaryDirectory() as folder:
+        tree = Path(folder)
+        _adapted_copy(arguments.checkout, tree)
+        results = _run(tree, "sm_100a", arguments.checks, [str(TESTS / name) for name in SELECTED])
+        hopper = [r["id"] for r in results if "compute == 9.0" in r["reason"]]
+        if hopper:
+            results = [r for r in results if r["id"] not in hopper]
+            results += _run(tree, "sm_90a", arguments.checks, hopper)
+    revision = f"{version}, tests of commit {commit or 'unknown'}"
+    command = f"python tests/upstream/run.py <checkout>{' --checks' * arguments.checks}"
+    arguments.table.write_text(
+        _table(results, revision, arguments.checks, command), encoding="utf-8"
+    )
+    print(arguments.table.read_text(encoding="utf-8"))
+
+
+if __name__ == "__main__":
+    main()
