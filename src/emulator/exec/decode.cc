@@ -103,10 +103,10 @@ std::unique_ptr<Program> decode(const ptx::Module& module, const ptx::Function& 
     program->dynamic_alignment =
         std::max(program->dynamic_alignment, part.source->dynamic_alignment);
   }
-  if (function.shared_bytes > kSharedPerCta) {
+  if (function.shared_bytes > kSharedPerCtaOptIn) {
     fault("function %s has %llu bytes of static shared memory; %u are allowed",
           function.name.c_str(), static_cast<unsigned long long>(function.shared_bytes),
-          kSharedPerCta);
+          kSharedPerCtaOptIn);
   }
   program->static_shared = static_cast<uint32_t>(function.shared_bytes);
   watch_accumulators(*program);
