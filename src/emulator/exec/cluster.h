@@ -13,6 +13,7 @@
 #include "emulator/async/named_barrier.h"
 #include "emulator/async/warpgroup.h"
 #include "emulator/driver/device.h"
+#include "emulator/exec/cluster_source.h"
 #include "emulator/exec/device_heap.h"
 #include "emulator/exec/memory.h"
 #include "emulator/exec/output.h"
@@ -121,6 +122,10 @@ class Cluster {
   uint64_t barrier_phase() const { return barrier_phase_; }
   void check_barrier();
 
+  // Clusters whose launch it can cancel; nullptr if the program does not ask for them.
+  ClusterSource* source() const { return source_; }
+  void set_source(ClusterSource* source) { source_ = source; }
+
   // What its threads have printed.
   std::string printed;
 
@@ -140,6 +145,7 @@ class Cluster {
   std::vector<std::unique_ptr<Cta>> ctas_;
   std::vector<Warp*> warps_;
   CompletionQueue completions_;
+  ClusterSource* source_ = nullptr;
   std::unique_ptr<Checker> checker_;
   uint64_t barrier_phase_ = 0;
   std::unique_ptr<Scheduler> scheduler_;

@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -25,13 +26,18 @@ DecodeTable make_table() {
   add_dot_product_ops(table);
   add_float_ops(table);
   add_half_ops(table);
+  add_packed_ops(table);
+  add_carry_ops(table);
   add_compare_ops(table);
   add_move_ops(table);
   add_convert_ops(table);
   add_load_store_ops(table);
+  add_wide_ops(table);
+  add_async_store_ops(table);
   add_atomic_ops(table);
   add_control_ops(table);
   add_call_ops(table);
+  add_launch_control_ops(table);
   add_warp_ops(table);
   add_barrier_ops(table);
   add_mbarrier_ops(table);
@@ -42,19 +48,34 @@ DecodeTable make_table() {
   return table;
 }
 
-DecodeFunction find(const DecodeTable& table, const ptx::Instruction& instruction) {
+// Names under which the table may have an instruction, the most special first (exec/decoder.h).
+std::vector<std::string> table_names(const ptx::Instruction& instruction) {
+  const std::string& opcode = instruction.opcode;
+  const std::vector<std::string>& modifiers = instruction.modifiers;
+  std::vector<std::string> names;
+  if (std::find(modifiers.begin(), modifiers.end(), "cc") != modifiers.end()) {
+    names.push_back(opcode + ".cc");
+  }
+  if (!modifiers.empty()) names.push_back(opcode + "." + modifiers.front());
   Type type = last_type(instruction);
-  bool wide = type == Type::kF32 || type == Type::kF64;
-  if (is_float(type)) {
-    auto entry = table.find(instruction.opcode + (wide ? ":f" : ":h"));
+  if (type == Type::kF32 || type == Type::kF64) {
+    names.push_back(opcode + ":f");
+  } else if (type == Type::kF32x2 || type == Type::kB128) {
+    names.push_back(opcode + ":" + std::string(type_name(type)));
+  } else if (is_float(type)) {
+    names.push_back(opcode + ":h");
+  }
+  names.push_back(opcode);
+  return names;
+}
+
+DecodeFunction find(const DecodeTable& table, const ptx::Instruction& instruction) {
+  for (const std::string& name : table_names(instruction)) {
+    auto entry = table.find(name);
     if (entry != table.end()) return entry->second;
   }
-  auto entry = table.find(instruction.opcode);
-  if (entry == table.end()) {
-    fault("line %d: the instruction '%s' is not supported", instruction.line,
-          instruction.text.c_str());
-  }
-  return entry->second;
+  fault("line %d: the instruction '%s' is not supported", instruction.line,
+        instruction.text.c_str());
 }
 
 // Appends the code of a function; targets become those of the program.

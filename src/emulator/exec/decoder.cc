@@ -92,7 +92,7 @@ void Values::enter(ProgramFunction& function) {
 Ref Values::allocate(int width) {
   Ref ref;
   ref.bits = static_cast<uint8_t>(width);
-  uint32_t size = width == 64 ? 8 * kLanes : width == 32 ? 4 * kLanes : 8;
+  uint32_t size = width == 1 ? 8 : static_cast<uint32_t>(width) / 8 * kLanes;
   if (width != 1) program_.file_bytes = (program_.file_bytes + 63) & ~63u;
   ref.offset = static_cast<int32_t>(program_.file_bytes);
   program_.file_bytes += size;
@@ -149,6 +149,11 @@ Ref Values::sink(int width) {
   return entry->second;
 }
 
+Ref Values::carry() {
+  if (!carry_.present()) carry_ = allocate(1);
+  return carry_;
+}
+
 Passed Values::formal(const ptx::Formal& formal) {
   Passed passed;
   passed.in_memory = formal.variable != nullptr;
@@ -191,11 +196,11 @@ void Decoder::expect_count(std::size_t least, std::size_t most) const {
 }
 
 Ref Decoder::destination(const Operand& operand, int bits) const {
-  int width = bits <= 1 ? bits : bits <= 32 ? 32 : 64;
+  int width = bits <= 1 ? bits : bits <= 32 ? 32 : bits;
   if (operand.kind == Operand::kNone) return width == 0 ? Ref{} : values_.sink(width);
   if (operand.kind != Operand::kRegister) fail("the destination is not a register");
   Ref ref = values_.register_ref(operand.index);
-  if (ref.bits == 128) fail("128-bit registers are not supported");
+  if (ref.bits == 128 && width != 128) fail("a register of 128 bits takes .b128");
   int wanted = width == 0 ? ref.bits : width;
   if (ref.bits != wanted) {
     fail("the destination register has " + std::to_string(ref.bits) + " bits instead of " +
@@ -232,6 +237,7 @@ Ref Decoder::source(const Operand& operand, Type type) const {
     case Operand::kInteger:
     case Operand::kFloat32:
     case Operand::kFloat64:
+      if (wanted == 128) fail("a literal has 64 bits at most");
       return values_.literal(literal_bits(operand, type), wanted);
     case Operand::kRegister:
       ref = values_.register_ref(operand.index);

@@ -54,6 +54,8 @@ class Values {
               int width);
   // Where the results go that a program throws away.
   Ref sink(int width);
+  // The carry flags of the threads, a predicate.
+  Ref carry();
   Passed formal(const ptx::Formal& formal);
 
  private:
@@ -64,6 +66,7 @@ class Values {
   std::vector<Ref> registers_;
   std::map<std::pair<uint64_t, int>, Ref> literals_;
   std::map<std::pair<std::string, int>, Ref> specials_;
+  Ref carry_;
   std::map<int, Ref> sinks_;
 };
 
@@ -95,6 +98,7 @@ class Decoder {
   void sources(const ptx::Operand& operand, Type type);
   Address address(const ptx::Operand& operand) const;
   int64_t integer(const ptx::Operand& operand) const;  // a literal
+  Ref carry() const { return values_.carry(); }
   // A special register, or the address of a variable; `bits` 0 is the natural width.
   Ref special(const ptx::Operand& operand, bool generic, int bits = 0) const;
 
@@ -120,7 +124,9 @@ class Decoder {
 };
 
 using DecodeFunction = void (*)(Decoder&);
-// By opcode; "add:f" is add of f32 and f64, "add:h" of 16-bit floats, also packed.
+// By opcode; "add:f" is add of f32 and f64, "add:h" of 16-bit floats, also packed, "add:f32x2" and
+// "mov:b128" of these types; "st.async" is st with async as its first modifier, "add.cc" add with
+// that modifier anywhere.
 using DecodeTable = std::unordered_map<std::string, DecodeFunction>;
 
 // Each family adds its opcodes.
@@ -130,13 +136,18 @@ void add_bit_field_ops(DecodeTable& table);
 void add_dot_product_ops(DecodeTable& table);
 void add_float_ops(DecodeTable& table);
 void add_half_ops(DecodeTable& table);
+void add_packed_ops(DecodeTable& table);
+void add_carry_ops(DecodeTable& table);
 void add_compare_ops(DecodeTable& table);
 void add_move_ops(DecodeTable& table);
 void add_convert_ops(DecodeTable& table);
 void add_load_store_ops(DecodeTable& table);
+void add_wide_ops(DecodeTable& table);
+void add_async_store_ops(DecodeTable& table);
 void add_atomic_ops(DecodeTable& table);
 void add_control_ops(DecodeTable& table);
 void add_call_ops(DecodeTable& table);
+void add_launch_control_ops(DecodeTable& table);
 void add_warp_ops(DecodeTable& table);
 void add_barrier_ops(DecodeTable& table);
 void add_mbarrier_ops(DecodeTable& table);

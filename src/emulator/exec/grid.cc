@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <deque>
 #include <memory>
+#include <optional>
 #include <utility>
 
 #include "emulator/driver/device.h"
@@ -84,13 +85,15 @@ void check_cooperative(const Launch& launch, uint64_t clusters) {
 // Clusters that may wait for each other, in one thread.
 void run_together(const Launch& launch, const GridShape& shape, LaunchTotals& totals) {
   uint64_t most = resident_clusters(launch);
-  uint64_t next = 0;
+  ClusterSource source(shape.count());
   std::deque<std::unique_ptr<Cluster>> resident;
-  while (next < shape.count() || !resident.empty()) {
+  while (!source.empty() || !resident.empty()) {
     // The newest cluster goes first; those before it wait for something that it may bring.
-    if (next < shape.count() && resident.size() < most) {
-      resident.push_front(std::make_unique<Cluster>(launch, next, shape.id(next)));
-      ++next;
+    if (resident.size() < most) {
+      if (std::optional<uint64_t> next = source.take()) {
+        resident.push_front(std::make_unique<Cluster>(launch, *next, shape.id(*next)));
+        resident.front()->set_source(&source);
+      }
     }
     std::unique_ptr<Cluster> cluster = std::move(resident.front());
     resident.pop_front();

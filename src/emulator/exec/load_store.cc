@@ -14,6 +14,7 @@
 #include "emulator/check/checker.h"
 #include "emulator/exec/cluster.h"
 #include "emulator/exec/lanes.h"
+#include "emulator/exec/memory_hints.h"
 
 namespace warploom::emulator {
 namespace {
@@ -66,23 +67,6 @@ Step store(Warp& warp, const Op& op, uint32_t active) {
   return Step::kNext;
 }
 
-Order take_order(Decoder& decoder) {
-  static constexpr Order kOrders[] = {Order::kWeak,    Order::kRelaxed, Order::kAcquire,
-                                      Order::kRelease, Order::kRelaxed};
-  bool mmio = decoder.modifiers.take("mmio");
-  int index =
-      decoder.modifiers.take_one({"weak", "relaxed", "acquire", "release", "volatile"});
-  return index >= 0 ? kOrders[index] : mmio ? Order::kRelaxed : Order::kWeak;
-}
-
-// Modifiers of scope and caching.
-void take_hints(Decoder& decoder) {
-  decoder.modifiers.take_all(
-      {"cta", "cluster", "gpu", "sys", "ca", "cg", "cs", "lu", "cv", "wb", "wt", "nc", "L1::evict_normal", "L1::evict_unchanged",
-       "L1::evict_first", "L1::evict_last", "L1::no_allocate", "L2::evict_first",
-       "L2::evict_last", "L2::evict_normal", "L2::64B", "L2::128B", "L2::256B", "unified"});
-}
-
 struct Access {
   AccessForm form;
   Type type;
@@ -92,8 +76,7 @@ struct Access {
 
 Access take_access(Decoder& decoder) {
   Access access;
-  access.form.order = take_order(decoder);
-  take_hints(decoder);
+  access.form.order = take_memory_hints(decoder);
   access.cache_policy = decoder.modifiers.take("L2::cache_hint");
   access.form.space = take_space(decoder);
   int vector = decoder.modifiers.take_one({"v2", "v4", "v8"});

@@ -1,0 +1,180 @@
+// st.async, red.async and st.bulk (PTX ISA, "Data Movement and Conversion Instructions").
+//
+// The first two write shared memory of a CTA of the cluster and count their bytes at an mbarrier
+// there. Unlike bulk copies they belong to the generic proxy.
+
+#include <array>
+#include <cinttypes>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+
+#include "emulator/async/bulk_copy.h"
+#include "emulator/async/mbarrier.h"
+#include "emulator/check/checker.h"
+#include "emulator/exec/access.h"
+#include "emulator/exec/cluster.h"
+#include "emulator/exec/lanes.h"
+
+namespace warploom::emulator {
+namespace {
+
+constexpr uint32_t kMostBytes = 16;
+
+struct AsyncStoreForm {
+  Address mbarrier;
+  Type type = Type::kNone;
+  uint32_t bytes = 0;  // of one lane
+  Reduction reduction = Reduction::kNone;
+};
+
+// Counts the bytes at the mbarrier; `ticket` is nullptr if nothing is checked.
+void complete(Cluster& cluster, uint32_t mbarrier, uint32_t bytes, const TicketPtr& ticket) {
+  uint64_t before = cluster.update_mbarrier(
+      mbarrier, [bytes](uint64_t state) { return mbarrier_complete_tx(state, bytes); });
+  if (ticket == nullptr) return;
+  uint64_t after;
+  std::memcpy(&after, cluster.shared_at(mbarrier, 8), sizeof(after));
+  cluster.checker()->mbarrier_signal(*ticket, mbarrier, before, after);
+}
+
+Step store_async(Warp& warp, const Op& op, uint32_t active) {
+  const auto& form = *static_cast<const AsyncStoreForm*>(op.form);
+  const Ref* refs = warp.program().refs.data() + op.first;
+  Cluster& cluster = warp.cluster();
+  for_each_lane(active, [&](int lane) {
+    auto address = static_cast<uint32_t>(warp.address(op, lane));
+    auto mbarrier = static_cast<uint32_t>(warp.address(form.mbarrier, lane));
+    if (address % form.bytes != 0) {
+      fault("lane %d: the address 0x%x is not a multiple of %u", lane, address, form.bytes);
+    }
+    if (shared_rank(address) != shared_rank(mbarrier)) {
+      fault("the data goes to CTA %u of the cluster and the mbarrier is in CTA %u",
+            shared_rank(address), shared_rank(mbarrier));
+    }
+    std::array<uint8_t, kMostBytes> data{};
+    std::size_t size = form.bytes / op.count;
+    for (uint32_t i = 0; i < op.count; ++i) {
+      uint64_t value = warp.value(refs[i], lane);
+      std::memcpy(data.data() + i * size, &value, size);
+    }
+    TicketPtr ticket;
+    if (Checker* checker = cluster.checker()) {
+      ticket = checker->issue(warp, op, lane);
+      ticket->async_proxy = false;
+    }
+    cluster.completions().add(op, [=, &cluster, &form] {
+      if (ticket != nullptr) {
+        cluster.checker()->complete_on(*ticket, mbarrier);
+        bool reduces = form.reduction != Reduction::kNone;
+        cluster.checker()->async_shared(*ticket, address, form.bytes,
+                                        reduces ? Touch::kReadWrite : Touch::kWrite);
+      }
+      uint8_t* to = cluster.shared_at(address, form.bytes);
+      if (form.reduction == Reduction::kNone) {
+        std::memcpy(to, data.data(), form.bytes);
+      } else {
+        bulk_reduce(form.type, form.reduction, to, data.data(), form.bytes);
+      }
+      complete(cluster, mbarrier, form.bytes, ticket);
+    });
+  });
+  return Step::kNext;
+}
+
+void take_completion(Decoder& decoder) {
+  decoder.modifiers.take("async");
+  if (!decoder.modifiers.take("mbarrier::complete_tx::bytes")) {
+    decoder.fail("only the form that completes on an mbarrier is supported");
+  }
+  decoder.modifiers.take_all({"weak", "relaxed", "cluster", "shared::cluster"});
+}
+
+void finish_form(Decoder& decoder, AsyncStoreForm form) {
+  decoder.expect_count(3, 3);
+  decoder.op.address = decoder.address(decoder.operand(0));
+  decoder.sources(decoder.operand(1), form.type);
+  form.mbarrier = decoder.address(decoder.operand(2));
+  form.bytes = static_cast<uint32_t>(type_bits(form.type)) / 8 * decoder.op.count;
+  decoder.form(form);
+  decoder.op.run = store_async;
+}
+
+void decode_store_async(Decoder& decoder) {
+  take_completion(decoder);
+  int vector = decoder.modifiers.take_one({"v2", "v4"});
+  AsyncStoreForm form;
+  form.type = decoder.modifiers.take_type();
+  int bits = type_bits(form.type);
+  uint32_t count = vector < 0 ? 1 : 2u << vector;
+  const ptx::Operand& values = decoder.operand(1);
+  bool is_vector = values.kind == ptx::Operand::kVector;
+  if ((is_vector ? values.elements.size() : 1) != count) {
+    decoder.fail("it has a wrong number of registers");
+  }
+  if ((bits != 32 && bits != 64) || bits / 8 * static_cast<int>(count) > 16) {
+    decoder.fail("it stores 4, 8 or 16 bytes of 32-bit or 64-bit values");
+  }
+  finish_form(decoder, form);
+}
+
+void decode_reduce_async(Decoder& decoder) {
+  take_completion(decoder);
+  static constexpr Reduction kReductions[] = {
+      Reduction::kAdd, Reduction::kMin, Reduction::kMax, Reduction::kInc,
+      Reduction::kDec, Reduction::kAnd, Reduction::kOr,  Reduction::kXor};
+  int index =
+      decoder.modifiers.take_one({"add", "min", "max", "inc", "dec", "and", "or", "xor"});
+  if (index < 0) decoder.fail("it needs an operation");
+  AsyncStoreForm form;
+  form.reduction = kReductions[index];
+  form.type = decoder.modifiers.take_type();
+  bool wide_sum = form.type == Type::kU64 && form.reduction == Reduction::kAdd;
+  if (is_float(form.type) || (type_bits(form.type) != 32 && !wide_sum)) {
+    decoder.fail("it takes 32-bit integers, or .add.u64");
+  }
+  check_reduction(form.type, form.reduction);
+  finish_form(decoder, form);
+}
+
+// The only initial value is zero.
+Step store_bulk(Warp& warp, const Op& op, uint32_t active) {
+  for_each_lane(active, [&](int lane) {
+    uint64_t address = warp.address(op, lane);
+    uint64_t bytes = warp.value(op.s[0], lane);
+    if ((address | bytes) % 8 != 0 || bytes > kOffsetMask) {
+      fault("st.bulk of %" PRIu64 " bytes at 0x%" PRIx64 ": both must be multiples of 8, and the "
+            "bytes lie in shared memory",
+            bytes, address);
+    }
+    auto space = static_cast<ptx::Space>(op.flag);
+    uint32_t place = shared_from(space, address);
+    if (bytes == 0) return;
+    if (Checker* checker = warp.cluster().checker()) {
+      checker->generic_lane(warp, op, lane, ptx::Space::kShared, place,
+                            static_cast<uint32_t>(bytes), Touch::kWrite);
+    }
+    std::memset(warp.cluster().shared_at(place, static_cast<uint32_t>(bytes)), 0, bytes);
+  });
+  return Step::kNext;
+}
+
+void decode_store_bulk(Decoder& decoder) {
+  decoder.modifiers.take_all({"bulk", "weak"});
+  decoder.op.flag = static_cast<uint8_t>(take_space(decoder));
+  decoder.expect_count(3, 3);
+  decoder.op.address = decoder.address(decoder.operand(0));
+  decoder.op.s[0] = decoder.source(decoder.operand(1), Type::kU64);
+  if (decoder.integer(decoder.operand(2)) != 0) decoder.fail("the initial value must be 0");
+  decoder.op.run = store_bulk;
+}
+
+}  // namespace
+
+void add_async_store_ops(DecodeTable& table) {
+  table["st.async"] = decode_store_async;
+  table["red.async"] = decode_reduce_async;
+  table["st.bulk"] = decode_store_bulk;
+}
+
+}  // namespace warploom::emulator
