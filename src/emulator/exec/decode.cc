@@ -31,6 +31,7 @@ DecodeTable make_table() {
   add_compare_ops(table);
   add_move_ops(table);
   add_convert_ops(table);
+  add_convert_scale_ops(table);
   add_load_store_ops(table);
   add_wide_ops(table);
   add_async_store_ops(table);
@@ -53,8 +54,10 @@ std::vector<std::string> table_names(const ptx::Instruction& instruction) {
   const std::string& opcode = instruction.opcode;
   const std::vector<std::string>& modifiers = instruction.modifiers;
   std::vector<std::string> names;
-  if (std::find(modifiers.begin(), modifiers.end(), "cc") != modifiers.end()) {
-    names.push_back(opcode + ".cc");
+  for (const char* telling : {"cc", "ue8m0x2"}) {
+    if (std::find(modifiers.begin(), modifiers.end(), telling) != modifiers.end()) {
+      names.push_back(opcode + "." + telling);
+    }
   }
   if (!modifiers.empty()) names.push_back(opcode + "." + modifiers.front());
   Type type = last_type(instruction);

@@ -195,6 +195,17 @@ void decode_prefetch(Decoder& decoder) {
   decoder.op.run = nothing;
 }
 
+// Hints about 128 bytes in the L2 cache. What discard leaves in memory is undefined: here, what was
+// there.
+void decode_cache_line(Decoder& decoder) {
+  take_space(decoder);
+  decoder.modifiers.take_all({"L2", "L2::evict_normal"});
+  decoder.expect_count(2, 2);
+  decoder.op.address = decoder.address(decoder.operand(0));
+  if (decoder.integer(decoder.operand(1)) != 128) decoder.fail("the size must be 128");
+  decoder.op.run = nothing;
+}
+
 }  // namespace
 
 void add_load_store_ops(DecodeTable& table) {
@@ -203,6 +214,8 @@ void add_load_store_ops(DecodeTable& table) {
   table["st"] = decode_store;
   table["prefetch"] = decode_prefetch;
   table["prefetchu"] = decode_prefetch;
+  table["discard"] = decode_cache_line;
+  table["applypriority"] = decode_cache_line;
 }
 
 }  // namespace warploom::emulator

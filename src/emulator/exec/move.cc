@@ -204,12 +204,25 @@ void decode_getctarank(Decoder& decoder) {
   decoder.op.run = rank_of;
 }
 
+Step write_policy(Warp& warp, const Op& op, uint32_t active) {
+  for_each_lane(active, [&](int lane) { warp.set_value(op.d, lane, 0); });
+  return Step::kNext;
+}
+
 // A policy only steers caches; its value is never looked at.
 void decode_createpolicy(Decoder& decoder) {
-  while (decoder.modifiers.take_first() != "") {
+  Modifiers& modifiers = decoder.modifiers;
+  int kind = modifiers.take_one({"fractional", "range", "cvt"});
+  if (kind < 0) decoder.fail("it needs .fractional, .range or .cvt");
+  modifiers.take_all({"global", "L2", "b64"});
+  // A primary and a secondary priority.
+  for (int i = 0; i < 2; ++i) {
+    modifiers.take_one({"L2::evict_last", "L2::evict_normal", "L2::evict_first",
+                        "L2::evict_unchanged"});
   }
+  decoder.expect_count(1, 4);
   decoder.op.d = decoder.destination(decoder.operand(0), 64);
-  decoder.op.run = read_active_mask;
+  decoder.op.run = write_policy;
 }
 
 void decode_activemask(Decoder& decoder) {

@@ -2,10 +2,12 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
 
 #include "emulator/exec/lanes.h"
+#include "emulator/format/float16.h"
 
 namespace warploom::emulator {
 namespace {
@@ -200,6 +202,49 @@ void decode_redux(Decoder& decoder) {
   decoder.op.run = (is_signed(type) ? kSigned : kUnsigned)[mode];
 }
 
+enum FloatReduction : uint8_t { kMaximum = 1, kAbsolute = 2, kKeepsNan = 4 };
+
+// A number wins over NaN, unless NaN is kept; -0 is less than +0.
+float extremum(float a, float b, uint8_t flags) {
+  if (std::isnan(a)) return flags & kKeepsNan ? a : b;
+  if (std::isnan(b)) return flags & kKeepsNan ? b : a;
+  bool maximum = flags & kMaximum;
+  if (a == b) return std::signbit(a) == maximum ? b : a;
+  return (a < b) == maximum ? b : a;
+}
+
+Step reduce_floats(Warp& warp, const Op& op, uint32_t active) {
+  const uint32_t* a = warp.lanes<uint32_t>(op.s[0]);
+  auto value = [&](int lane) {
+    float x = bits_float(a[lane]);
+    return op.flag & kAbsolute ? std::fabs(x) : x;
+  };
+  int first = __builtin_ctz(active);
+  float result = value(first);
+  for_each_lane(active & ~(1u << first),
+                [&](int lane) { result = extremum(result, value(lane), op.flag); });
+  uint32_t bits = std::isnan(result) ? 0x7fffffffu : float_bits(result);
+  for_each_lane(active, [&](int lane) { warp.lanes<uint32_t>(op.d)[lane] = bits; });
+  return Step::kNext;
+}
+
+void decode_redux_float(Decoder& decoder) {
+  take_sync(decoder);
+  int mode = decoder.modifiers.take_one({"min", "max"});
+  if (mode < 0 || decoder.modifiers.take_type() != Type::kF32) {
+    decoder.fail("with floats it is for .min.f32 and .max.f32");
+  }
+  uint8_t flags = mode == 1 ? kMaximum : 0;
+  if (decoder.modifiers.take("abs")) flags |= kAbsolute;
+  if (decoder.modifiers.take("NaN")) flags |= kKeepsNan;
+  decoder.op.flag = flags;
+  decoder.expect_count(3, 3);
+  decoder.op.d = decoder.destination(decoder.operand(0), 32);
+  decoder.op.s[0] = decoder.source(decoder.operand(1), Type::kF32);
+  decoder.op.members = decoder.source(decoder.operand(2), Type::kU32);
+  decoder.op.run = reduce_floats;
+}
+
 // The leader is the lowest lane: PTX leaves the choice open, but it is always the same one.
 Step elect(Warp& warp, const Op& op, uint32_t active) {
   auto leader = static_cast<uint32_t>(__builtin_ctz(active));
@@ -226,6 +271,7 @@ void add_warp_ops(DecodeTable& table) {
   table["vote"] = decode_vote;
   table["match"] = decode_match;
   table["redux"] = decode_redux;
+  table["redux:f"] = decode_redux_float;
   table["elect"] = decode_elect;
 }
 
