@@ -6,6 +6,16 @@ import numpy as np
 import pytest
 
 from emulator_ptx import EmulatorError, kernel, launch
+from emulator_tcgen05 import (
+    DECLARATIONS,
+    address,
+    own_quarter,
+    random_words,
+    read_all,
+    vector,
+    with_memory,
+    write_all,
+)
 
 #: Columns and registers of a thread for one repetition.
 SHAPES = {
@@ -37,76 +47,9 @@ def cell(shape: str, thread: int, register: int, split: int) -> tuple[int, int]:
     return row, column + repetition * columns
 
 
-def vector(prefix: str, count: int) -> str:
-    return "{" + ", ".join(f"%{prefix}{i}" for i in range(count)) + "}"
-
-
-DECLARATIONS = """.reg .b32 %v<128>; .reg .b32 %w<512>; .reg .b32 %a; .reg .b64 %x; .reg .b64 %y;
-.shared .align 4 .b32 slot;"""
-
-
-def with_memory(body: str, columns: int = 512, free: bool = True) -> str:
-    """A body that runs with tensor memory at ``%a``; warp 0 allocates and frees it."""
-    dealloc = f"tcgen05.dealloc.cta_group::1.sync.aligned.b32 %a, {columns};" if free else ""
-    return f"""
-    setp.lt.u32 %q7, %t, 32;
-    @!%q7 bra HAVE;
-    tcgen05.alloc.cta_group::1.sync.aligned.shared::cta.b32 [slot], {columns};
-    tcgen05.relinquish_alloc_permit.cta_group::1.sync.aligned;
-HAVE:
-    bar.sync 0;
-    tcgen05.fence::after_thread_sync;
-    ld.shared.b32 %a, [slot];
-    {body}
-    tcgen05.fence::before_thread_sync;
-    bar.sync 0;
-    @!%q7 bra DONE;
-    {dealloc}
-DONE:
-"""
-
-
-def address(pointer: str, row_bytes: int) -> str:
-    """``%x`` is the address of the thread's row in an array."""
-    return f"mul.wide.u32 %x, %t, {row_bytes};\nadd.u64 %x, %x, {pointer};"
-
-
-def own_quarter(lane: int = 0, column: int = 0) -> str:
-    """``%r1`` is the address of a lane of the warp's quarter."""
-    return f"""shr.u32 %r0, %t, 5; and.b32 %r0, %r0, 3; shl.b32 %r0, %r0, 21;
-    add.u32 %r1, %a, {(lane << 16) + column}; add.u32 %r1, %r1, %r0;"""
-
-
-def read_all(pointer: str, columns: int) -> str:
-    """Each thread of four warps writes its lane's first columns to its row of an array."""
-    lines = [address(pointer, 4 * columns), own_quarter()]
-    for begin in range(0, columns, 32):
-        registers = ", ".join(f"%w{i}" for i in range(32))
-        lines.append(f"add.u32 %r2, %r1, {begin};")
-        lines.append(f"tcgen05.ld.sync.aligned.32x32b.x32.b32 {{{registers}}}, [%r2];")
-        lines.append("tcgen05.wait::ld.sync.aligned;")
-        lines += [f"st.global.b32 [%x+{4 * (begin + i)}], %w{i};" for i in range(32)]
-    return "\n".join(lines)
-
-
-def write_all(pointer: str, columns: int) -> str:
-    lines = [address(pointer, 4 * columns), own_quarter()]
-    for begin in range(0, columns, 32):
-        lines += [f"ld.global.b32 %w{i}, [%x+{4 * (begin + i)}];" for i in range(32)]
-        registers = ", ".join(f"%w{i}" for i in range(32))
-        lines.append(f"add.u32 %r2, %r1, {begin};")
-        lines.append(f"tcgen05.st.sync.aligned.32x32b.x32.b32 [%r2], {{{registers}}};")
-        lines.append("tcgen05.wait::st.sync.aligned;")
-    return "\n".join(lines)
-
-
 def run(arrays: list[np.ndarray], body: str, **options: object) -> list[np.ndarray]:
     source = kernel(len(arrays), with_memory(body), DECLARATIONS)
     return launch(source, arrays, arch="sm_100a", **{"block": (128, 1, 1), **options})
-
-
-def random_words(rng: np.random.Generator, *shape: int) -> np.ndarray:
-    return rng.integers(0, 1 << 32, shape, dtype=np.uint32)
 
 
 def touched(shape: str, repetitions: int, split: int, halves: bool) -> dict:
