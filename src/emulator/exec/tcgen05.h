@@ -36,10 +36,10 @@ std::vector<Ref> take_tensor_registers(Decoder& decoder, const ptx::Operand& ope
 uint32_t tensor_address(const Warp& warp, const Op& op, int lane);
 uint32_t uniform_tensor_address(const Warp& warp, const Op& op);
 
-// An asynchronous operation that a thread issues: mma, cp, shift, commit. Those of a thread complete
-// in the order of their issue (PTX ISA, "tcgen05 memory consistency model", pipelined
-// instructions), at any time. `complete` does all the work.
-void issue_tensor_operation(Warp& warp, int lane, const Op& op, std::function<void()> complete);
+// An asynchronous operation that a thread issues: mma, cp, shift, commit. Those of a pair of CTAs
+// complete in the order of their issue, also of different threads (PTX ISA, "tcgen05 Memory
+// Consistency Model", "Pipelined instructions"), at any time. `complete` does all the work.
+void issue_tensor_operation(Warp& warp, const Op& op, std::function<void()> complete);
 
 // One for every group of instructions; the name that they share has been taken.
 void decode_tcgen05_alloc(Decoder& decoder);

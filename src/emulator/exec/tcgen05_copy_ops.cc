@@ -33,7 +33,7 @@ Step copy(Warp& warp, const Op& op, uint32_t active) {
     const TensorAddress base(tensor_address(warp, op, lane));
     Checker* checker = warp.cluster().checker();
     const TicketPtr ticket = checker != nullptr ? checker->issue_tcgen05(warp, op, lane) : nullptr;
-    issue_tensor_operation(warp, lane, op, [=, &form] {
+    issue_tensor_operation(warp, op, [=, &form] {
       for (uint32_t i = 0; i < group.count; ++i) {
         Cta& cta = *group.ctas[i];
         if (ticket != nullptr) {
@@ -56,7 +56,7 @@ Step shift(Warp& warp, const Op& op, uint32_t active) {
     if (base.lane % kLanes != 0) {
       fault("lane %u of the address 0x%x is not a multiple of 32", base.lane, address);
     }
-    issue_tensor_operation(warp, lane, op, [=] {
+    issue_tensor_operation(warp, op, [=] {
       for (uint32_t i = 0; i < group.count; ++i) shift_down(group.ctas[i]->tensor_memory(), base);
     });
   });
@@ -82,12 +82,12 @@ Step commit(Warp& warp, const Op& op, uint32_t active) {
     Checker* checker = cluster.checker();
     const TicketPtr ticket = checker != nullptr ? checker->commit_tcgen05(warp, op, lane) : nullptr;
     if (!form.multicast.present()) {
-      issue_tensor_operation(warp, lane, op, [=, &cluster] { arrive(cluster, mbarrier, ticket); });
+      issue_tensor_operation(warp, op, [=, &cluster] { arrive(cluster, mbarrier, ticket); });
       return;
     }
     const uint32_t mask = warp.lanes<uint32_t>(form.multicast)[lane] & 0xffff;
     if (mask == 0) fault("the multicast mask is zero");
-    issue_tensor_operation(warp, lane, op, [=, &cluster, &op] {
+    issue_tensor_operation(warp, op, [=, &cluster, &op] {
       for_each_lane(mask, [&](int rank) {
         const uint32_t target =
             shared_address(static_cast<uint32_t>(rank), shared_offset(mbarrier));

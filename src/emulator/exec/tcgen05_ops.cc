@@ -116,10 +116,8 @@ uint32_t uniform_tensor_address(const Warp& warp, const Op& op) {
   return address;
 }
 
-void issue_tensor_operation(Warp& warp, int lane, const Op& op, std::function<void()> complete) {
-  const uint64_t pipeline = (uint64_t{warp.cta().rank()} << 32 | warp.id()) * kLanes +
-                            static_cast<uint64_t>(lane);
-  warp.cluster().completions().add_to_pipeline(pipeline, op, std::move(complete));
+void issue_tensor_operation(Warp& warp, const Op& op, std::function<void()> complete) {
+  warp.cluster().completions().add_to_pipeline(warp.cta().rank() / 2, op, std::move(complete));
 }
 
 void add_tcgen05_ops(DecodeTable& table) { table["tcgen05"] = decode_tcgen05; }
