@@ -123,7 +123,9 @@ Checker::Groups& Checker::tensor_of(Warp& warp, int lane) {
 }
 
 TicketPtr Checker::issue_tcgen05(Warp& warp, const Op& op, int lane) {
+  const Stamp issued = stamp(warp);
   TicketPtr ticket = ticket_of(warp, op, lane);
+  ticket->issued = issued;
   const Groups& groups = tensor_of(warp, lane);
   ticket->reads = ticket->writes = {groups.dimension, groups.sequence};
   return ticket;
@@ -134,6 +136,7 @@ TicketPtr Checker::commit_tcgen05(Warp& warp, const Op& op, int lane) {
   TicketPtr ticket = ticket_of(warp, op, lane);
   Knowledge known = *ticket->known;
   known.base.raise({groups.dimension, groups.sequence});
+  known.sent.join(known.base);  // commit implies tcgen05.fence::before_thread_sync
   ticket->known = std::make_shared<const Knowledge>(std::move(known));
   ticket->reads = ticket->writes = {groups.dimension, groups.sequence};
   groups.commit();

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "emulator/check/tensor_memory_check.h"
 #include "emulator/exec/cluster.h"
 
 namespace warploom::emulator {
@@ -43,6 +44,7 @@ Checker::Checker(Cluster& cluster, LaunchChecks& checks)
     shared_.emplace_back(launch.shared_bytes());
     touched_[rank].warps_left = warps_per_cta_;
   }
+  tensor_memory_ = std::make_unique<TensorMemoryCheck>(*this, ctas, warps_per_cta_);
 }
 
 Checker::~Checker() { checks_.reports.add(id_, log_); }

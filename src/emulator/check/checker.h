@@ -32,6 +32,7 @@ namespace warploom::emulator {
 
 class Cluster;
 class Cta;
+class TensorMemoryCheck;
 class Warp;
 
 // An asynchronous operation, or another bearer of what a warp knew at some time.
@@ -39,6 +40,7 @@ struct Ticket {
   std::shared_ptr<const Knowledge> known;
   Stamp reads;   // of its accesses; no clock until it is known where they complete
   Stamp writes;
+  Stamp issued;  // of the warp, for tcgen05
   uint16_t thread = 0;
   const Op* op = nullptr;
   bool async_proxy = true;
@@ -69,6 +71,8 @@ class Checker {
   void fence_memory(Warp& warp);  // fence.acq_rel, fence.sc, membar
   void fence_proxy(Warp& warp);   // fence.proxy.async in all its forms
   void fence_inits(Warp& warp);   // fence.mbarrier_init
+  void fence_tensor_before(Warp& warp);  // tcgen05.fence::before_thread_sync
+  void fence_tensor_after(Warp& warp);   // tcgen05.fence::after_thread_sync
 
   // --- Asynchronous operations (check/async_access.cc) ---
   // An operation that completes on an mbarrier, known when it completes.
@@ -129,6 +133,7 @@ class Checker {
   void exit(Warp& warp);
 
   // --- For checks of other memories, such as tensor memory ---
+  TensorMemoryCheck& tensor_memory() { return *tensor_memory_; }
   // What a warp knows, and the stamp of what it does now.
   const Knowledge& known(const Warp& warp) const;
   Stamp stamp(Warp& warp);
@@ -139,6 +144,8 @@ class Checker {
   void report(Finding finding, const Op* first, const Op* second, const std::string& text);
   // "cp.async... (PTX line 12) of CTA (0, 0, 0) warp 1 lane 0".
   std::string describe(const Access& access) const;
+  Access mark_of(const Ticket& ticket, Stamp stamp) const;
+  const Op* op_of(const Access& access) const { return &program_.ops[access.op]; }
 
   LaunchChecks& checks() { return checks_; }
 
@@ -239,7 +246,6 @@ class Checker {
 
   Actor actor_of(Warp& warp, const Op& op, int lane, Order order);
   Actor actor_of(const Ticket& ticket, Touch touch) const;
-  Access mark_of(const Ticket& ticket, Stamp stamp) const;
   Access mark_of(const Warp& warp, const Op& op) const;
   void check_multiply(Warp& warp, const Op& op, const WatchedOp& watched);
   TicketPtr ticket_of(Warp& warp, const Op& op, int lane);
@@ -289,6 +295,7 @@ class Checker {
   VectorClock cluster_arrived_;
   Releases foreign_;                // releases of other clusters that this one has acquired
   SyncLocations shared_locations_;
+  std::unique_ptr<TensorMemoryCheck> tensor_memory_;
   ReportLog log_;
 };
 

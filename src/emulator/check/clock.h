@@ -58,21 +58,31 @@ struct Knowledge {
   VectorClock fenced;
   // mbarrier.init that fence.mbarrier_init has published; these travel over relaxed edges, too.
   VectorClock inits;
+  // The part that tcgen05.fence::before_thread_sync has sent along, and the part of this that
+  // ::after_thread_sync has put before later tcgen05 instructions of the warp itself.
+  VectorClock sent;
+  VectorClock tensor;
 
+  // What travels over an edge of synchronisation.
   void join(const Knowledge& other) {
     base.join(other.base);
     fenced.join(other.fenced);
     inits.join(other.inits);
+    sent.join(other.sent);
   }
   void meet(const Knowledge& other) {
     base.meet(other.base);
     fenced.meet(other.fenced);
     inits.meet(other.inits);
+    sent.meet(other.sent);
+    tensor.meet(other.tensor);
   }
   void clear() {
     base.clear();
     fenced.clear();
     inits.clear();
+    sent.clear();
+    tensor.clear();
   }
 };
 

@@ -30,4 +30,18 @@ void Checker::fence_inits(Warp& warp) {
   own.released = true;
 }
 
+// Like a proxy fence, it covers nothing that the warp does later.
+void Checker::fence_tensor_before(Warp& warp) {
+  WarpState& own = state(warp);
+  own.known.sent.join(own.known.base);
+  own.snapshot = nullptr;
+  own.released = true;
+}
+
+void Checker::fence_tensor_after(Warp& warp) {
+  WarpState& own = state(warp);
+  own.known.tensor.join(own.known.sent);
+  own.snapshot = nullptr;
+}
+
 }  // namespace warploom::emulator

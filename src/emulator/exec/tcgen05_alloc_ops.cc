@@ -3,7 +3,7 @@
 #include <cstring>
 #include <optional>
 
-#include "emulator/check/checker.h"
+#include "emulator/check/tensor_memory_check.h"
 #include "emulator/exec/access.h"
 #include "emulator/exec/tcgen05.h"
 
@@ -71,6 +71,7 @@ Step allocate(Warp& warp, const Op& op, uint32_t active) {
   }
   if (Checker* checker = warp.cluster().checker()) {
     checker->generic_lane(warp, op, 0, form.space, destination, 4, Touch::kWrite);
+    checker->tensor_memory().allocate(warp, op, *column, request.columns);
   }
   std::memcpy(place, &*column, sizeof(*column));
   return Step::kNext;
@@ -81,7 +82,11 @@ Step free(Warp& warp, const Op& op, uint32_t active) {
   const uint32_t cta_group = form_of(op).cta_group;
   const TensorGroup group = tensor_group(warp, cta_group);
   const uint32_t address = warp.lanes<uint32_t>(op.s[1])[0];
-  warp.cta().tensor_memory().allocator().free(address, uniform_columns(warp, op), cta_group);
+  const uint32_t columns = uniform_columns(warp, op);
+  warp.cta().tensor_memory().allocator().free(address, columns, cta_group);
+  if (Checker* checker = warp.cluster().checker()) {
+    checker->tensor_memory().free(warp, op, address, columns);
+  }
   wake_group(group);
   return Step::kNext;
 }

@@ -4,7 +4,7 @@
 #include <string>
 
 #include "emulator/async/mbarrier.h"
-#include "emulator/check/checker.h"
+#include "emulator/check/tensor_memory_check.h"
 #include "emulator/exec/access.h"
 #include "emulator/exec/lanes.h"
 #include "emulator/exec/tcgen05.h"
@@ -24,23 +24,52 @@ struct CommitForm {
   Ref multicast;  // mask of CTAs
 };
 
+// What the checker is told.
+void show_copy(Checker& checker, const TicketPtr& ticket, const CopyForm& form,
+               const UmmaDescriptor& descriptor, TensorAddress base, const TensorGroup& group) {
+  TensorMemoryCheck::Accessor accessor = checker.tensor_memory().execute(ticket);
+  for (uint32_t i = 0; i < group.count; ++i) {
+    const uint32_t rank = group.ctas[i]->rank();
+    visit_shared(form.copy, descriptor, [&](uint32_t offset, uint32_t bytes) {
+      checker.async_shared(*ticket, shared_address(rank, offset), bytes, Touch::kRead);
+    });
+    visit_tensor(form.copy, base, [&](uint32_t lane, uint32_t column, uint32_t columns) {
+      accessor.write(rank, lane, column, columns);
+    });
+  }
+}
+
+void show_shift(Checker& checker, const TicketPtr& ticket, TensorAddress base,
+                const TensorGroup& group) {
+  TensorMemoryCheck::Accessor accessor = checker.tensor_memory().execute(ticket);
+  for (uint32_t i = 0; i < group.count; ++i) {
+    for (uint32_t lane = 0; lane < kTensorLanes; ++lane) {
+      accessor.read(group.ctas[i]->rank(), lane, base.column, kShiftColumns);
+      accessor.write(group.ctas[i]->rank(), lane, base.column, kShiftColumns);
+    }
+  }
+}
+
+TicketPtr ticket_of(Warp& warp, const Op& op, int lane) {
+  Checker* checker = warp.cluster().checker();
+  return checker != nullptr ? checker->issue_tcgen05(warp, op, lane) : nullptr;
+}
+
 // Each CTA of a pair copies from its own shared memory to its own tensor memory.
 Step copy(Warp& warp, const Op& op, uint32_t active) {
   const auto& form = *static_cast<const CopyForm*>(op.form);
   const TensorGroup group = tensor_group(warp, form.cta_group);
+  Cluster& cluster = warp.cluster();
   for_each_lane(active, [&](int lane) {
     const UmmaDescriptor descriptor = parse_umma_descriptor(warp.lanes<uint64_t>(op.s[0])[lane]);
     const TensorAddress base(tensor_address(warp, op, lane));
-    Checker* checker = warp.cluster().checker();
-    const TicketPtr ticket = checker != nullptr ? checker->issue_tcgen05(warp, op, lane) : nullptr;
-    issue_tensor_operation(warp, op, [=, &form] {
+    const TicketPtr ticket = ticket_of(warp, op, lane);
+    issue_tensor_operation(warp, op, [=, &form, &cluster] {
+      if (ticket != nullptr) {
+        show_copy(*cluster.checker(), ticket, form, descriptor, base, group);
+      }
       for (uint32_t i = 0; i < group.count; ++i) {
         Cta& cta = *group.ctas[i];
-        if (ticket != nullptr) {
-          visit_shared(form.copy, descriptor, [&](uint32_t offset, uint32_t bytes) {
-            checker->async_shared(*ticket, shared_address(cta.rank(), offset), bytes, Touch::kRead);
-          });
-        }
         copy_shared_to_tensor(form.copy, descriptor, cta.shared(), cta.tensor_memory(), base);
       }
     });
@@ -50,13 +79,16 @@ Step copy(Warp& warp, const Op& op, uint32_t active) {
 
 Step shift(Warp& warp, const Op& op, uint32_t active) {
   const TensorGroup group = tensor_group(warp, op.flag);
+  Cluster& cluster = warp.cluster();
   for_each_lane(active, [&](int lane) {
     const uint32_t address = tensor_address(warp, op, lane);
     const TensorAddress base(address);
     if (base.lane % kLanes != 0) {
       fault("lane %u of the address 0x%x is not a multiple of 32", base.lane, address);
     }
-    issue_tensor_operation(warp, op, [=] {
+    const TicketPtr ticket = ticket_of(warp, op, lane);
+    issue_tensor_operation(warp, op, [=, &cluster] {
+      if (ticket != nullptr) show_shift(*cluster.checker(), ticket, base, group);
       for (uint32_t i = 0; i < group.count; ++i) shift_down(group.ctas[i]->tensor_memory(), base);
     });
   });

@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include "emulator/check/checker.h"
+#include "emulator/check/tensor_memory_check.h"
 #include "emulator/exec/lanes.h"
 #include "emulator/exec/tcgen05.h"
 #include "emulator/matrix/umma.h"
@@ -67,12 +67,22 @@ CollectedMatrix collected(const UmmaOp& op, const UmmaOperands& operands) {
 }
 
 // What the checker is told: the tensor core reads shared memory by the async proxy.
-void show_shared(Checker& checker, const Ticket& ticket, const UmmaPlan& plan,
-                 const TensorGroup& group) {
+void show(Checker& checker, const TicketPtr& ticket, const UmmaPlan& plan,
+          const TensorGroup& group) {
+  TensorMemoryCheck::Accessor accessor = checker.tensor_memory().execute(ticket);
   for (uint32_t i = 0; i < group.count; ++i) {
+    const uint32_t rank = group.ctas[i]->rank();
+    const int cta = static_cast<int>(i);
     visit_umma_shared(plan, [&](uint32_t offset, uint32_t bytes) {
-      checker.async_shared(ticket, shared_address(group.ctas[i]->rank(), offset), bytes,
-                           Touch::kRead);
+      checker.async_shared(*ticket, shared_address(rank, offset), bytes, Touch::kRead);
+    });
+    const auto read = [&](uint32_t lane, uint32_t column, uint32_t columns) {
+      accessor.read(rank, lane, column, columns);
+    };
+    visit_umma_tensor_operands(plan, cta, read);
+    if (plan.accumulate) visit_umma_d(plan, cta, read);
+    visit_umma_d(plan, cta, [&](uint32_t lane, uint32_t column, uint32_t columns) {
+      accessor.write(rank, lane, column, columns);
     });
   }
 }
@@ -88,9 +98,9 @@ Step multiply(Warp& warp, const Op& op, uint32_t active) {
     const CollectedMatrix matrix = collected(form, operands);
     Checker* checker = cta.cluster().checker();
     TicketPtr ticket = checker != nullptr ? checker->issue_tcgen05(warp, op, lane) : nullptr;
-    issue_tensor_operation(warp, lane, op, [=, &form, &cta] {
+    issue_tensor_operation(warp, op, [=, &form, &cta] {
       cta.collectors().apply(form.collector, matrix);
-      if (checker != nullptr) show_shared(*checker, *ticket, plan, group);
+      if (checker != nullptr) show(*checker, ticket, plan, group);
       UmmaCta ctas[2] = {};
       for (uint32_t i = 0; i < group.count; ++i) {
         ctas[i] = {&group.ctas[i]->shared(), &group.ctas[i]->tensor_memory()};

@@ -5,29 +5,38 @@
 #include <utility>
 #include <vector>
 
+#include "emulator/check/tensor_memory_check.h"
 #include "emulator/exec/tcgen05.h"
 
 namespace warploom::emulator {
 namespace {
 
 // Values of tcgen05.ld and tcgen05.st are there at once, since PTX may copy registers before the
-// wait; nothing is left to wait for.
-Step wait_transfers(Warp& warp, const Op&, uint32_t active) {
+// wait; only the checker has something to wait for.
+template <void (TensorMemoryCheck::*kWait)(Warp&)>
+Step wait(Warp& warp, const Op&, uint32_t active) {
   check_whole_warp(warp, active);
+  if (Checker* checker = warp.cluster().checker()) (checker->tensor_memory().*kWait)(warp);
   return Step::kNext;
 }
 
+template <void (TensorMemoryCheck::*kWait)(Warp&)>
 void decode_wait(Decoder& decoder) {
   take_aligned(decoder);
   decoder.expect_count(0, 0);
-  decoder.op.run = wait_transfers;
+  decoder.op.run = wait<kWait>;
 }
 
-Step fence(Warp&, const Op&, uint32_t) { return Step::kNext; }
+template <void (Checker::*kFence)(Warp&)>
+Step fence(Warp& warp, const Op&, uint32_t) {
+  if (Checker* checker = warp.cluster().checker()) (checker->*kFence)(warp);
+  return Step::kNext;
+}
 
+template <void (Checker::*kFence)(Warp&)>
 void decode_fence(Decoder& decoder) {
   decoder.expect_count(0, 0);
-  decoder.op.run = fence;
+  decoder.op.run = fence<kFence>;
 }
 
 void decode_tcgen05(Decoder& decoder) {
@@ -41,10 +50,10 @@ void decode_tcgen05(Decoder& decoder) {
       {"shift", decode_tcgen05_shift},
       {"commit", decode_tcgen05_commit},
       {"mma", decode_tcgen05_mma},
-      {"wait::ld", decode_wait},
-      {"wait::st", decode_wait},
-      {"fence::before_thread_sync", decode_fence},
-      {"fence::after_thread_sync", decode_fence},
+      {"wait::ld", decode_wait<&TensorMemoryCheck::wait_loads>},
+      {"wait::st", decode_wait<&TensorMemoryCheck::wait_stores>},
+      {"fence::before_thread_sync", decode_fence<&Checker::fence_tensor_before>},
+      {"fence::after_thread_sync", decode_fence<&Checker::fence_tensor_after>},
   };
   const std::string kind = decoder.modifiers.take_first();
   const auto found = table.find(kind);

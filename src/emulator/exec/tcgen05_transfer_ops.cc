@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "emulator/check/tensor_memory_check.h"
 #include "emulator/exec/tcgen05.h"
 #include "emulator/tensor/tensor_fragment.h"
 
@@ -35,6 +36,12 @@ Step load(Warp& warp, const Op& op, uint32_t active) {
   const TensorAddress base =
       fragment_base(form.fragment, warp.id(), uniform_tensor_address(warp, op));
   const Registers registers = registers_of(warp, form);
+  if (Checker* checker = warp.cluster().checker()) {
+    TensorMemoryCheck::Accessor accessor = checker->tensor_memory().load(warp, op);
+    visit_fragment(form.fragment, base, [&](uint32_t lane, uint32_t column, uint32_t columns) {
+      accessor.read(warp.cta().rank(), lane, column, columns);
+    });
+  }
   load_fragment(form.fragment, warp.cta().tensor_memory(), base, registers.data());
   return Step::kNext;
 }
@@ -45,6 +52,12 @@ Step store(Warp& warp, const Op& op, uint32_t active) {
   const TensorAddress base =
       fragment_base(form.fragment, warp.id(), uniform_tensor_address(warp, op));
   const Registers registers = registers_of(warp, form);
+  if (Checker* checker = warp.cluster().checker()) {
+    TensorMemoryCheck::Accessor accessor = checker->tensor_memory().store(warp, op);
+    visit_fragment(form.fragment, base, [&](uint32_t lane, uint32_t column, uint32_t columns) {
+      accessor.write(warp.cta().rank(), lane, column, columns);
+    });
+  }
   store_fragment(form.fragment, warp.cta().tensor_memory(), base, registers.data());
   return Step::kNext;
 }
