@@ -1,0 +1,168 @@
+"""Plants a bug in the CUDA source of a correct kernel, executes it, and collects what is reported.
+
+A program is lowered by TVM once. A mutant of it is its generated source with a few lines changed,
+which only the CUDA compiler sees again.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import tvm
+import tvm_ffi
+from tvm.ir import IRModule
+from tvm.tirx import PrimFunc
+from tvm.tirx.build import split_host_device_mods, tir_to_runtime
+
+import emulator_ptx
+from warploom.compiler.callback import cuda_compile
+
+_COMPILE = "tvm_callback_cuda_compile"
+
+
+@dataclass(frozen=True)
+class Edit:
+    """A change of one line of a kernel.
+
+    Attributes
+    ----------
+    line : str
+        Part of the line that changes.
+    old, new : str
+        What is replaced in it; an empty ``old`` stands for the whole line, and ``@`` in ``new``
+        for the line as it was.
+    which, of : int
+        The kernel has ``of`` lines with that part; the one with number ``which`` changes.
+    """
+
+    line: str
+    old: str
+    new: str
+    which: int = 0
+    of: int = 1
+
+    def apply(self, source: str) -> str:
+        """The source with this change; an assertion fails unless there are ``of`` such lines."""
+        start = source.rindex('extern "C" __global__')
+        head, lines = source[:start], source[start:].split("\n")
+        found = [i for i, line in enumerate(lines) if self.line in line]
+        assert len(found) == self.of, f"{len(found)} lines have {self.line!r}, expected {self.of}"
+        line = lines[found[self.which]]
+        assert self.old in line, f"{self.old!r} is not in {line!r}"
+        new = self.new.replace("@", line)
+        lines[found[self.which]] = line.replace(self.old, new, 1) if self.old else new
+        return head + "\n".join(lines)
+
+
+def drop(line: str, which: int = 0, of: int = 1) -> Edit:
+    """Remove a line."""
+    return Edit(line, "", "", which, of)
+
+
+def replace(line: str, old: str, new: str, which: int = 0, of: int = 1) -> Edit:
+    """Replace the first ``old`` of a line."""
+    return Edit(line, old, new, which, of)
+
+
+def instead(line: str, new: str, which: int = 0, of: int = 1) -> Edit:
+    """Replace a line."""
+    return Edit(line, "", new, which, of)
+
+
+def repeat(line: str, which: int = 0, of: int = 1) -> Edit:
+    """Execute the statement of a line twice."""
+    return Edit(line, "", "for (int twice = 0; twice < 2; ++twice) @", which, of)
+
+
+def asm(instruction: str) -> str:
+    """A statement with a PTX instruction that has no operands."""
+    return f'asm volatile("{instruction};" ::: "memory");'
+
+
+@dataclass(frozen=True)
+class Lowered:
+    """A program for which only machine code is missing."""
+
+    host: IRModule
+    devices: dict[tvm.target.Target, IRModule]
+    host_target: tvm.target.Target
+
+    @classmethod
+    def of(cls, function: PrimFunc, target: tvm.target.Target) -> Lowered:
+        """Lower as ``tvm.compile`` does."""
+        host_target = tvm.target.Target("llvm" if tvm.runtime.enabled("llvm") else "c")
+        bound = tvm.tirx.transform.BindTarget(target.with_host(host_target))
+        pipeline, host_passes, device_passes = tvm.tirx.get_tir_pipeline("tirx")
+        with target:
+            module = pipeline(bound(IRModule({"main": function})))
+            host, devices = split_host_device_mods(module)
+            finished = {key: device_passes()(device) for key, device in devices.items()}
+            return cls(host_passes()(host), finished, host_target)
+
+    def build(self, edits: Sequence[Edit] = ()) -> tvm.runtime.Module:
+        """The program with the edits applied, in order."""
+
+        def compile_edited(code: str) -> bytes:
+            source = str(code)
+            for edit in edits:
+                source = edit.apply(source)
+            return cuda_compile(source)
+
+        tvm_ffi.register_global_func(_COMPILE, compile_edited, override=True)
+        try:
+            return tir_to_runtime(self.host, self.devices, self.host_target)
+        finally:
+            tvm_ffi.register_global_func(_COMPILE, cuda_compile, override=True)
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What one launch ended with.
+
+    Attributes
+    ----------
+    error : str
+        Of the launch, empty if it succeeded.
+    reports : tuple of (str, str)
+        Kind and text of what the checker found.
+    """
+
+    error: str
+    reports: tuple[tuple[str, str], ...]
+
+    def shows(self, kind: str, words: Sequence[str]) -> bool:
+        """Whether there is a report of this kind with all these words."""
+        texts = [text for found, text in (*self.reports, ("error", self.error)) if found == kind]
+        return any(all(word in text for word in words) for text in texts)
+
+    def __str__(self) -> str:
+        reports = "\n".join(f"[{kind}] {text}" for kind, text in self.reports)
+        return f"error: {self.error or 'none'}\n{reports or 'no reports'}"
+
+
+def execute(launch: Callable[[], None], seed: int) -> Outcome:
+    """Launch with the checker on."""
+    library = emulator_ptx.library()
+    library.warploom_emulator_reports.restype = ctypes.c_char_p
+    library.warploom_emulator_set_seed(ctypes.c_uint64(seed))
+    library.warploom_emulator_set_checks(1)
+    library.warploom_emulator_clear_reports()
+    error = ""
+    try:
+        launch()
+    except RuntimeError as failure:
+        # TVM adds the source of the module.
+        error = str(failure).partition("// CUDA Source")[0]
+    finally:
+        library.warploom_emulator_set_checks(0)
+    found = json.loads(library.warploom_emulator_reports())
+    return Outcome(error, tuple((report["kind"], report["text"]) for report in found))
+
+
+def tensors(arrays: Sequence[np.ndarray], device: tvm.runtime.Device) -> list[tvm.runtime.Tensor]:
+    """Copies of the arrays on a device."""
+    return [tvm.runtime.tensor(array, device) for array in arrays]
