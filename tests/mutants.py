@@ -63,7 +63,7 @@ AT_FULL_WAIT, AT_EMPTY_WAIT = "full.wait(ring.stage, ring.phase)", "empty.wait(r
 AT_LOAD, AT_STORE = "load_tile(", "output.store("
 WGMMA, TMA_LOAD, TMA_STORE = "wgmma.mma_async", "cp.async.bulk.tensor.2d.shared", "2d.global.shared"
 #: The slot is filled again while it is being read; it is read while it is being filled.
-OVERWRITTEN = (TMA_LOAD, "writes shared", WGMMA, "still being read")
+OVERWRITTEN = (TMA_LOAD, "writes shared", WGMMA, "reads, and nothing orders the two")
 UNFINISHED = (WGMMA, "reads shared")
 STAGING = ("stmatrix", "writes shared", TMA_STORE, "reads")
 
@@ -147,7 +147,7 @@ HOPPER = (
             (drop(NAMED_BARRIER, 0, 4),), RACE, *STAGING),
     _hopper("both consumers use the same named barrier",
             tuple(replace(NAMED_BARRIER, "(warp_id_in_cta >> 2)", "1", i, 4) for i in range(4)),
-            RACE, TMA_STORE, "stmatrix"),
+            ERROR, "deadlock", "waits at barrier 1"),
     _hopper("a named barrier with half of the threads",
             (instead(NAMED_BARRIER, 'asm volatile("bar.sync %0, 64;" :: "r"(wg) : "memory");',
                      1, 4),),

@@ -19,9 +19,9 @@ from tvm.tirx import PrimFunc
 from tvm.tirx.build import split_host_device_mods, tir_to_runtime
 
 import emulator_ptx
-from warploom.compiler.callback import cuda_compile
 
-_COMPILE = "tvm_callback_cuda_compile"
+#: What TVM calls with the source it has generated.
+_POSTPROC = "tvm_callback_cuda_postproc"
 
 
 @dataclass(frozen=True)
@@ -106,17 +106,17 @@ class Lowered:
     def build(self, edits: Sequence[Edit] = ()) -> tvm.runtime.Module:
         """The program with the edits applied, in order."""
 
-        def compile_edited(code: str) -> bytes:
+        def edited(code: str, _target: tvm.target.Target) -> str:
             source = str(code)
             for edit in edits:
                 source = edit.apply(source)
-            return cuda_compile(source)
+            return source
 
-        tvm_ffi.register_global_func(_COMPILE, compile_edited, override=True)
+        tvm_ffi.register_global_func(_POSTPROC, edited)
         try:
             return tir_to_runtime(self.host, self.devices, self.host_target)
         finally:
-            tvm_ffi.register_global_func(_COMPILE, cuda_compile, override=True)
+            tvm_ffi.registry.remove_global_func(_POSTPROC)
 
 
 @dataclass(frozen=True)
@@ -157,8 +157,6 @@ def execute(launch: Callable[[], None], seed: int) -> Outcome:
     except RuntimeError as failure:
         # TVM adds the source of the module.
         error = str(failure).partition("// CUDA Source")[0]
-    finally:
-        library.warploom_emulator_set_checks(0)
     found = json.loads(library.warploom_emulator_reports())
     return Outcome(error, tuple((report["kind"], report["text"]) for report in found))
 

@@ -91,7 +91,7 @@ KERNELS = {
     "1-CTA, bfloat16": (sm100_gemm, replace(PLAIN, dtype="bfloat16", out_dtype="bfloat16")),
     "1-CTA, 256 wide": (sm100_gemm, Sm100GemmConfig(tile_n=256, stages=2)),
     "1-CTA, tile_k 32": (sm100_gemm, replace(PLAIN, tile_k=32)),
-    "1-CTA, one stage": (sm100_gemm, replace(PLAIN, stages=1)),
+    "1-CTA, two stages": (sm100_gemm, replace(PLAIN, stages=2)),
     "pair": (sm100_gemm_pair, PAIR),
     "pair, bfloat16, 256 wide": (
         sm100_gemm_pair,

@@ -42,6 +42,7 @@ def test_kernels_assemble_without_spills(name):
         ({"dtype": "float32"}, "allowed are float16"),
         ({"out_dtype": "float32"}, "allowed are float16, bfloat16"),
         ({"stages": 0}, "stages = 0"),
+        ({"stages": 1}, "there must be 2"),
         ({"cta_group": 3}, "cta_group = 3"),
         ({"tile_n": 24, "store_n": 8}, "N = 24 is not legal"),
         ({"tile_n": 272}, "N = 272 is not legal"),

@@ -167,6 +167,10 @@ class Sm100GemmConfig:
             value = getattr(self, name)
             yield value >= 1, f"{name} = {value}: it must be at least 1."
         yield (
+            self.stages >= 2,
+            "stages = 1: a stage is loaded while another is multiplied, so there must be 2.",
+        )
+        yield (
             self.cta_group in (1, 2),
             f"cta_group = {self.cta_group}: a tile is computed by 1 CTA or by 2.",
         )
