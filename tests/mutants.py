@@ -1,4 +1,7 @@
-"""Synchronisation bugs planted in correct kernels, each with the report that names its cause."""
+"""Synchronisation bugs planted in the Hopper GEMM and in kernels of generic loads and stores.
+
+Each has the report that names its cause. Those of Blackwell are in mutants_sm100.py.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +13,7 @@ from mutation import Edit, asm, drop, instead, repeat, replace
 ERROR = "error"
 RACE, UNINITIALISED, FENCE = "data race", "uninitialised read", "missing proxy fence"
 INIT_RACE, EARLY_EXIT = "mbarrier init race", "early exit"
+REGISTERS = "wgmma register race"
 
 
 @dataclass(frozen=True)
@@ -81,8 +85,10 @@ HOPPER = (
             (drop(WAIT_ONE), instead("last_ptr[0] = ring_stage_ptr_1[0];",
                                      "@ " + asm("wgmma.wait_group.sync.aligned 1"))),
             RACE, *OVERWRITTEN),
-    _hopper("the last stage of a tile is released before its products are done",
-            (drop(WAIT_ALL),), RACE, *OVERWRITTEN),
+    _hopper("the accumulators of a tile are used before its products are done",
+            (drop(WAIT_ALL),), REGISTERS, "cvt", "reads an accumulator", WGMMA, "wgmma.wait_group"),
+    _hopper("no wgmma.fence between other uses of the accumulators and the products",
+            (drop("wgmma_fence_fence"),), REGISTERS, WGMMA, "no wgmma.fence"),
     _hopper("products are not committed to the group that is waited for",
             (drop("wgmma_commit_group"),), RACE, *OVERWRITTEN),
     _hopper("the current stage is released instead of the last one",
@@ -159,6 +165,8 @@ HOPPER = (
              instead(STORE_READ, asm("cp.async.bulk.wait_group.read 2"))), RACE, *STAGING),
     _hopper("a TMA store is not committed to the group that is waited for",
             (drop(STORE_COMMIT, 0, 2),), RACE, *STAGING),
+    _hopper("the last stores are not waited for before the CTA exits",
+            (drop("wait_group_async_bulk_wait_group_0"),), EARLY_EXIT, TMA_STORE, AT_STORE),
     _hopper("the multicast leaves out one CTA",
             (replace(LOAD_B, "(ushort)3", "(ushort)1"),), ERROR, "deadlock", AT_EMPTY_WAIT),
     _hopper("stages are released in one CTA only",

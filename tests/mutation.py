@@ -6,8 +6,6 @@ which only the CUDA compiler sees again.
 
 from __future__ import annotations
 
-import ctypes
-import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -18,7 +16,7 @@ from tvm.ir import IRModule
 from tvm.tirx import PrimFunc
 from tvm.tirx.build import split_host_device_mods, tir_to_runtime
 
-import emulator_ptx
+from warploom import emulator
 
 #: What TVM calls with the source it has generated.
 _POSTPROC = "tvm_callback_cuda_postproc"
@@ -144,21 +142,26 @@ class Outcome:
         return f"error: {self.error or 'none'}\n{reports or 'no reports'}"
 
 
-def execute(launch: Callable[[], None], seed: int) -> Outcome:
-    """Launch with the checker on."""
-    library = emulator_ptx.library()
-    library.warploom_emulator_reports.restype = ctypes.c_char_p
-    library.warploom_emulator_set_seed(ctypes.c_uint64(seed))
-    library.warploom_emulator_set_checks(1)
-    library.warploom_emulator_clear_reports()
+#: A launch whose argument is the seed of its schedule.
+Launch = Callable[[int], None]
+
+
+def execute(launch: Launch, seed: int, schedule: str = "random") -> Outcome:
+    """Launch with the checker on, under a schedule."""
+    emulator.set_checks(True)
+    emulator.set_schedule(schedule)
+    emulator.set_seed(seed)
+    emulator.clear_reports()
     error = ""
     try:
-        launch()
-    except RuntimeError as failure:
-        # TVM adds the source of the module.
+        launch(seed)
+    except (AssertionError, RuntimeError) as failure:
+        # A wrong result is an outcome, too. To a launch's error, TVM adds the module's source.
         error = str(failure).partition("// CUDA Source")[0]
-    found = json.loads(library.warploom_emulator_reports())
-    return Outcome(error, tuple((report["kind"], report["text"]) for report in found))
+    finally:
+        emulator.set_schedule("random")
+    reports = tuple((report["kind"], report["text"]) for report in emulator.reports())
+    return Outcome(error, reports)
 
 
 def tensors(arrays: Sequence[np.ndarray], device: tvm.runtime.Device) -> list[tvm.runtime.Tensor]:
