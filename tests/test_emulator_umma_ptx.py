@@ -7,6 +7,7 @@ issue the instruction and commit it to mbarriers, and writes tensor memory back.
 import numpy as np
 import pytest
 
+from emulator_checks import changed, checks, reports
 from emulator_ptx import EmulatorError, launch, load
 from test_emulator_umma import SCALED, check, forms, random_mma
 from umma_model import COLUMNS, KINDS, LANES, Mma, read_d, run
@@ -156,27 +157,40 @@ ret;
 """
 
 
+def image_bytes(shared):
+    return -(-max(len(memory) for memory in shared) // 16) * 16
+
+
+def make(mma, words, shared, suffixes=("",), rename=("", "")):
+    """The PTX of a kernel with one instruction for each suffix."""
+    issues = [instruction(mma, words, suffix) for suffix in suffixes]
+    return kernel(mma, "\n".join(issues).replace(*rename), image_bytes(shared))
+
+
+def launch_kernel(mma, ptx, shared, cells, seed=1):
+    """The cells of tensor memory after a launch."""
+    images = np.zeros((mma.cta_group, image_bytes(shared)), "uint8")
+    for image, memory in zip(images, shared, strict=True):
+        image[: len(memory)] = np.frombuffer(bytes(memory), "uint8")
+    _, after = launch(
+        ptx,
+        [images, np.ascontiguousarray(cells)],
+        grid=(mma.cta_group, 1, 1),
+        block=(128, 1, 1),
+        cluster=(mma.cta_group, 1, 1),
+        shared=images.shape[1] + 1024,
+        seed=seed,
+        arch="sm_100a",
+    )
+    return after
+
+
 def execute_with(seed, *suffixes, rename=("", "")):
-    """An ``execute`` for :func:`umma_model.run`: a kernel with one instruction for each suffix."""
+    """An ``execute`` for :func:`umma_model.run` that launches a kernel."""
 
     def execute(mma, words, shared, cells):
-        size = -(-max(len(memory) for memory in shared) // 16) * 16
-        images = np.zeros((mma.cta_group, size), "uint8")
-        for image, memory in zip(images, shared, strict=True):
-            image[: len(memory)] = np.frombuffer(bytes(memory), "uint8")
-        issues = [instruction(mma, words, suffix) for suffix in suffixes or ("",)]
-        issue = "\n".join(issues).replace(*rename)
-        _, after = launch(
-            kernel(mma, issue, size),
-            [images, np.ascontiguousarray(cells)],
-            grid=(mma.cta_group, 1, 1),
-            block=(128, 1, 1),
-            cluster=(mma.cta_group, 1, 1),
-            shared=size + 1024,
-            seed=seed,
-            arch="sm_100a",
-        )
-        return after
+        ptx = make(mma, words, shared, suffixes or ("",), rename)
+        return launch_kernel(mma, ptx, shared, cells, seed)
 
     return execute
 
@@ -302,6 +316,22 @@ def test_illegal_descriptors_name_the_instruction(rng):
         return execute_with(1)(mma, words, shared, cells)
 
     with pytest.raises(EmulatorError, match=r"bits 61-63, the swizzle(?s:.*)tcgen05\.mma"):
+        run(rng, mma, execute)
+
+
+def test_the_checker_sees_what_the_tensor_core_reads(rng):
+    mma = random_mma(rng, "f16", 2, False, 256, 64)
+    proxy = "fence.proxy.async.shared::cta;"
+    for seed in range(3):
+        with checks():
+            check(run(rng, mma, execute_with(seed)), mma)
+            assert reports() == []
+
+    def execute(mma, words, shared, cells):
+        return launch_kernel(mma, changed(make(mma, words, shared), proxy, ""), shared, cells)
+
+    message = r"tcgen05\.mma.*no fence\.proxy\.async lies between"
+    with checks(), pytest.raises(EmulatorError, match=message):
         run(rng, mma, execute)
 
 

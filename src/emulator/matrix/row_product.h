@@ -8,8 +8,9 @@
 
 namespace warploom::emulator {
 
-// Sums are formed as Product (product.h) forms them: in float, in the order of k, starting from
-// what D holds, with one rounding to nearest for each term.
+// A sum is formed in float in the order of k, starting from what D holds, with one rounding to
+// nearest for each term. How a tensor core of sm_100 rounds in between is not documented; its
+// results may differ in the last bits.
 struct RowProduct {
   int rows;
   int columns;  // a multiple of 8
