@@ -39,7 +39,8 @@ void for_each_row(const TensorMap& map, const int32_t* coordinates, uint32_t off
     bool inside = begin < end;
     int64_t distance = (first + begin) * size;
     for (int d = 1; d < map.rank; ++d) {
-      const int64_t index = coordinates[d] + int64_t{place[d]} * map.step[d];
+      const int64_t index = map.gathers ? coordinates[1 + place[1]]
+                                        : coordinates[d] + int64_t{place[d]} * map.step[d];
       inside = inside && in_bounds(map, d, index);
       // Out of bounds, the product may be anything; the address is not used then.
       if (inside) distance += index * static_cast<int64_t>(map.stride_bytes[d - 1]);
@@ -88,6 +89,21 @@ void fill(const TensorMap& map, uint8_t* row, uint32_t begin, uint32_t end) {
   }
 }
 
+// To nearest; a carry moves into the exponent. NaN becomes the one of tf32.
+uint32_t round_to_tf32(uint32_t bits) {
+  if ((bits & 0x7fffffffu) > 0x7f800000u) return 0x7fffe000u;
+  return (bits + 0xfffu + (bits >> 13 & 1)) & ~0x1fffu;
+}
+
+void round_row(uint8_t* row, uint32_t begin, uint32_t end) {
+  for (uint32_t i = begin; i < end; i += sizeof(uint32_t)) {
+    uint32_t bits;
+    std::memcpy(&bits, row + i, sizeof(bits));
+    bits = round_to_tf32(bits);
+    std::memcpy(row + i, &bits, sizeof(bits));
+  }
+}
+
 // Between a row and its chunks in shared memory. The swizzle stays within 128 aligned bytes, and
 // rows are as wide as the swizzle, so that all chunks are in the bounds that check_offset saw.
 template <class Copy>
@@ -121,6 +137,7 @@ void tensor_load(const TensorMap& map, const int32_t* coordinates, const GlobalM
     if (row.begin < row.end) {
       const uint32_t count = row.end - row.begin;
       std::memcpy(buffer + row.begin, window.at(row.address, count), count);
+      if (map.round_tf32) round_row(buffer, row.begin, row.end);
     }
     for_each_chunk(map, shared, row,
                    [&](uint8_t* chunk, uint32_t i) { std::memcpy(chunk, buffer + i, kChunk); });

@@ -21,15 +21,17 @@ constexpr uint64_t kMaxStride = uint64_t{1} << 40;
 constexpr uint32_t kMaxBox = 256;
 constexpr uint32_t kMaxStep = 8;
 
-// By CUtensorMapDataType. The values above flush or round what they load, or are narrower than a
-// byte.
+// By CUtensorMapDataType. The values above are narrower than a byte. Those that are called FTZ do
+// not flush what is loaded, as an H200 shows.
 struct DataType {
   Type type;
   uint8_t bytes;
+  bool round_tf32 = false;
 };
 constexpr DataType kDataTypes[] = {
     {Type::kU8, 1},  {Type::kU16, 2}, {Type::kU32, 4}, {Type::kS32, 4}, {Type::kU64, 8},
     {Type::kS64, 8}, {Type::kF16, 2}, {Type::kF32, 4}, {Type::kF64, 8}, {Type::kBf16, 2},
+    {Type::kF32, 4}, {Type::kF32, 4, true}, {Type::kF32, 4, true},
 };
 constexpr int kSupportedDataTypes = sizeof(kDataTypes) / sizeof(kDataTypes[0]);
 constexpr int kDataTypeCount = 16;
@@ -119,6 +121,7 @@ int encode_tensor_map(void* out128, int data_type, uint32_t rank, uint64_t addre
     map.rank = static_cast<uint8_t>(rank);
     map.type = kDataTypes[data_type].type;
     map.element_bytes = kDataTypes[data_type].bytes;
+    map.round_tf32 = kDataTypes[data_type].round_tf32;
     map.swizzle_row_bytes = kSwizzleRowBytes[swizzle];
     map.fill_nan = oob_fill != 0;
     if (map.fill_nan && !is_float(map.type)) invalid("only floating-point types have a NaN");
@@ -155,6 +158,18 @@ uint32_t tensor_map_footprint(const TensorMap& map) {
   uint32_t bytes = tensor_map_row_pitch(map);
   for (int d = 1; d < map.rank; ++d) bytes *= map.count[d];
   return bytes;
+}
+
+TensorMap gather4(const TensorMap& map) {
+  if (map.rank != 2 || map.count[1] != 1) {
+    fault("tile::gather4 and tile::scatter4 take tensor maps of two dimensions with boxes of one "
+          "row; this one has %d dimensions and %u rows",
+          map.rank, map.rank < 2 ? 1u : map.count[1]);
+  }
+  TensorMap result = map;
+  result.count[1] = 4;
+  result.gathers = true;
+  return result;
 }
 
 uint32_t tensor_map_box_bytes(const TensorMap& map) {

@@ -29,7 +29,9 @@ struct TensorMap {
   Type type;
   uint8_t element_bytes;
   uint8_t swizzle_row_bytes;  // 16 for none
-  bool fill_nan;              // out-of-bounds elements are the canonical NaN instead of zero
+  bool fill_nan;              // out-of-bounds elements are a NaN instead of zero
+  bool round_tf32;            // loads round f32 to tf32
+  bool gathers;               // dimension 1 is four rows, each with a coordinate of its own
 };
 static_assert(sizeof(TensorMap) <= kTensorMapBytes);
 
@@ -42,6 +44,10 @@ int encode_tensor_map(void* out128, int data_type, uint32_t rank, uint64_t addre
 
 // The map that these 128 bytes hold; a Fault if they hold none.
 const TensorMap& tensor_map_at(const void* bytes);
+
+// The map as tile::gather4 and tile::scatter4 use it: coordinates are that of dimension 0 and those
+// of four rows. A Fault unless the map has two dimensions and boxes of one row.
+TensorMap gather4(const TensorMap& map);
 
 // Bytes of the box, whether in bounds or not: what a load adds to complete-tx.
 uint32_t tensor_map_box_bytes(const TensorMap& map);

@@ -35,6 +35,7 @@ struct CopyForm {
   Ref ignore_source;     // predicate of cp.async
   Ref multicast;         // mask of CTAs
   bool pairs = false;    // .cta_group::2
+  bool gathers = false;  // .tile::gather4 or .tile::scatter4
   bool to_shared = false;
   bool from_shared = false;
   Reduction reduction = Reduction::kNone;
@@ -183,6 +184,7 @@ TensorMap map_of(Warp& warp, const CopyForm& form, const Address& address, int l
   const uint8_t* place = resolve(warp, Space::kGeneric, lane, warp.address(address, lane),
                                  kTensorMapBytes, 64);
   const TensorMap& map = tensor_map_at(place);
+  if (form.gathers) return gather4(map);
   if (map.rank != form.coordinates.size()) {
     fault("the tensor map has rank %d, the instruction %zu coordinates", map.rank,
           form.coordinates.size());
@@ -462,7 +464,8 @@ void decode_bulk(Decoder& decoder, bool reduces) {
   if (decoder.op.run != nullptr) return;
   bool tensor = modifiers.take("tensor");
   if (modifiers.take("prefetch")) {
-    modifiers.take_all({"L2", "global", "1d", "2d", "3d", "4d", "5d", "tile", "L2::cache_hint"});
+    modifiers.take_all({"L2", "global", "1d", "2d", "3d", "4d", "5d", "tile", "tile::gather4",
+                        "L2::cache_hint"});
     decoder.op.run = nothing;
     return;
   }
@@ -470,6 +473,7 @@ void decode_bulk(Decoder& decoder, bool reduces) {
   take_direction(decoder, form);
   int rank = modifiers.take_one({"1d", "2d", "3d", "4d", "5d"}) + 1;
   modifiers.take("tile");
+  form.gathers = modifiers.take(form.to_shared ? "tile::gather4" : "tile::scatter4");
   form.pairs = modifiers.take_one({"cta_group::1", "cta_group::2"}) == 1;
   bool to_mbarrier = modifiers.take("mbarrier::complete_tx::bytes");
   if (!to_mbarrier && !modifiers.take("bulk_group")) {
@@ -491,7 +495,10 @@ void decode_bulk(Decoder& decoder, bool reduces) {
     Address shared = decoder.address(decoder.operand(load ? 0 : 1));
     form.source = load ? address : shared;
     form.destination = load ? shared : address;
-    if (static_cast<int>(form.coordinates.size()) != rank) {
+    if (form.gathers && (rank != 2 || reduces || form.coordinates.size() != 5)) {
+      decoder.fail("four rows are for .2d, with the coordinates of the column and of each row");
+    }
+    if (!form.gathers && static_cast<int>(form.coordinates.size()) != rank) {
       decoder.fail("the number of coordinates differs from the rank");
     }
     decoder.op.run = load ? tensor_to_shared : tensor_to_global;
