@@ -1,7 +1,6 @@
 """Matrix instructions of the emulator, to the last bit, on operands laid out by warploom's layouts.
 
-The expected sum is formed in the order in which the emulator documents it: one term of K after
-the other, each added in float32. float64 holds a product and one addition of it exactly enough.
+Sums are expected as the tensor core of an H200 forms them (tensor_core.py).
 """
 
 import itertools
@@ -12,6 +11,7 @@ import pytest
 from emulator_native import SHARED_START, emulator_function, int64
 from layout_evaluation import evaluate_layout
 from reference import numpy_dtype, random_array, round_to_tf32
+from tensor_core import product_sum
 from warploom.layout.fragment import wgmma_register_a
 from warploom.layout.smem_matrix import SharedMatrix
 from warploom.target.swizzle import Major, Swizzle
@@ -34,16 +34,13 @@ def ids(kind):
     return f"{kind.a}-{kind.b}-{kind.d}"
 
 
-def expected_sum(a, b, c, dtype):
-    """``c + a @ b^T`` of ``a [m, k]``, ``b [n, k]``, ``c [m, n]``, term by term."""
-    a, b = a.astype("float64"), b.astype("float64")
-    if dtype == "int32":
-        exact = a @ b.T + c
-        return exact.astype("int64").astype("int32")
+def float_sum(a, b, c):
+    """``c + a @ b^T``, term by term: what the tensor core does not do."""
     total = c.astype("float32")
     for k in range(a.shape[1]):
-        total = (total + a[:, k, None] * b[None, :, k]).astype("float32")
-    return total.astype(dtype)
+        product = a[:, k, None].astype("float64") * b[None, :, k]
+        total = (total + product).astype("float32")
+    return total
 
 
 def accumulator_place(n, warps):
@@ -132,7 +129,8 @@ def run_wgmma(rng, kind, n, majors, swizzles, a_in_registers=False, modifiers=()
     )
     sign = -1 if ("negate_a" in words) != ("negate_b" in words) else 1
     start = c if "accumulate" in words else np.zeros_like(c)
-    expected = expected_sum(sign * values.astype("float64"), b.values, start, kind.d)
+    values = sign * values.astype("float64")
+    expected = product_sum("wgmma", (kind.a, kind.b), values, b.values, start, kind.d)
     return from_registers(result, kind.d, n, 4), expected
 
 
@@ -212,7 +210,7 @@ def test_wgmma_propagates_what_is_not_finite(special):
     assert not np.delete(actual, 3, axis=0).any()
 
 
-@pytest.mark.parametrize("warps, n, k", [(1, 8, 4), (1, 8, 32), (4, 24, 8), (4, 256, 16)])
+@pytest.mark.parametrize("warps, n, k", [(1, 8, 4), (1, 8, 16), (4, 24, 8), (4, 256, 16)])
 def test_every_instruction_set_gives_the_same_bits(warps, n, k, rng):
     """The order of operands is that of ``Product`` in src/emulator/matrix/product.h."""
     kernels = list(emulator_function("product_kernels")())
@@ -222,12 +220,14 @@ def test_every_instruction_set_gives_the_same_bits(warps, n, k, rng):
     by_half = a.astype("float32").reshape(2 * warps, 8, k).transpose(0, 2, 1)
     columns = b.astype("float32").reshape(n // 8, 4, 2, k).transpose(0, 3, 2, 1)
     operands = np.repeat(by_half, 4, axis=2).tobytes(), np.ascontiguousarray(columns).tobytes()
-    for kernel in kernels:
+    types = "float16", "float16"
+    sums = {"": float_sum(a, b, c), "f16": product_sum("wgmma", types, a, b, c, "float32")}
+    for kernel, (rule, expected) in itertools.product(kernels, sums.items()):
         result = emulator_function("product")(
-            kernel, warps, n, k, *operands, to_registers(c, n, warps)
+            kernel, warps, n, k, rule, *operands, to_registers(c, n, warps)
         )
         actual = from_registers(result, "float32", n, warps)
-        np.testing.assert_array_equal(actual, expected_sum(a, b, c, "float32"), err_msg=kernel)
+        np.testing.assert_array_equal(actual, expected, err_msg=f"{kernel} {rule}")
 
 
 @pytest.mark.parametrize(
@@ -287,7 +287,7 @@ def test_mma(a, b, d, steps, rng):
             *(16, 8, k, *types, ""),
             *(a_registers.tobytes(), b_registers.tobytes(), to_registers(c, 8, 1)),
         )
-        expected = expected_sum(left, right, c, d)
+        expected = product_sum("mma", (a, b), left, right, c, d)
         np.testing.assert_array_equal(from_registers(result, d, 8, 1), expected)
 
 
@@ -367,3 +367,29 @@ def test_matrix_rows_are_aligned_and_in_bounds():
     rows[5] = 2048
     with pytest.raises(ValueError, match="out of bounds"):
         emulator_function("stmatrix")(1, True, rows.tobytes(), bytes(128), bytes(2048))
+
+
+@pytest.mark.parametrize("special", [0.0, 2.0**-133, 3e38, -3e38, np.inf, np.nan])
+def test_sums_that_the_fast_loops_leave(special, rng):
+    """bfloat16 has exponents that products cannot have, zeros have none, and infinities."""
+    dtype = numpy_dtype("bfloat16")
+    a, b = random_array(rng, (16, 16), "bfloat16"), random_array(rng, (8, 16), "bfloat16")
+    c = random_array(rng, (16, 8), "float32")
+    a[3] = np.asarray(special).astype(dtype)
+    c[3] *= 1e-30 if abs(special) < 1 else 1
+    by_half = a.astype("float32").reshape(2, 8, 16).transpose(0, 2, 1)
+    columns = b.astype("float32").reshape(1, 4, 2, 16).transpose(0, 3, 2, 1)
+    operands = np.repeat(by_half, 4, axis=2).tobytes(), np.ascontiguousarray(columns).tobytes()
+    with np.errstate(invalid="ignore"):
+        expected = product_sum("wgmma", ("bfloat16",) * 2, a, b, c, "float32")
+    for kernel in emulator_function("product_kernels")():
+        result = emulator_function("product")(
+            kernel, 1, 8, 16, "bf16", *operands, to_registers(c, 8, 1)
+        )
+        actual = from_registers(result, "float32", 8, 1)
+        if np.isfinite(special):
+            np.testing.assert_array_equal(actual, expected, err_msg=kernel)
+        else:
+            assert not np.isfinite(actual[3]).any()
+            others = np.delete(np.arange(16), 3)
+            np.testing.assert_array_equal(actual[others], expected[others], err_msg=kernel)

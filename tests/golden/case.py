@@ -35,7 +35,7 @@ class Case:
     cluster: tuple[int, int, int] = (1, 1, 1)
     shared: int = 0
     maps: tuple[TensorMap, ...] = ()
-    #: How results are compared: "bits", or the name of a bound in test_emulator_golden.py.
+    #: How results are compared: "bits", or "approx" where PTX defines a function only nearly.
     bound: str = "bits"
 
     @property

@@ -111,12 +111,12 @@ def _mmas() -> Iterator[_Mma]:
 def mmas() -> Iterator[Case]:
     for mma in _mmas():
         if mma.a in FLOATS:
-            yield _mma(mma, "exact", 1, "bits")
-            yield _mma(mma, "near", 2, "product")
-            yield _mma(mma, "powers", 2, "product")
-            yield _mma(mma, "any", 2, "product")
+            yield _mma(mma, "exact", 1)
+            yield _mma(mma, "near", 2)
+            yield _mma(mma, "powers", 2)
+            yield _mma(mma, "any", 2)
         else:
-            yield _mma(mma, "any", 1, "bits")
+            yield _mma(mma, "any", 1)
 
 
 def fill(random: Bits, kind: str, count: int, data: str) -> np.ndarray:
@@ -133,7 +133,7 @@ def fill(random: Bits, kind: str, count: int, data: str) -> np.ndarray:
     return words.view(np.uint8)[: count * width(kind) // 8]
 
 
-def _mma(mma: _Mma, data: str, warps: int, bound: str) -> Case:
+def _mma(mma: _Mma, data: str, warps: int) -> Case:
     random = Bits(f"{mma.name}/{data}")
     threads, lines, inputs, names = 32 * warps, [], [], []
     bits = 64 if mma.d == "f64" else 32
@@ -158,4 +158,4 @@ def _mma(mma: _Mma, data: str, warps: int, bound: str) -> Case:
     result = poisoned(count * threads, bits)
     name = f"{mma.name}:{data}"
     body = "\n".join(lines)
-    return Case(name, body, tuple(inputs), (result,), block=(threads, 1, 1), bound=bound)
+    return Case(name, body, tuple(inputs), (result,), block=(threads, 1, 1))

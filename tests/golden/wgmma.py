@@ -139,8 +139,8 @@ def layouts() -> Iterator[Case]:
     for d, a, b in kinds():
         data = "exact" if a in FLOATS else "any"
         for wgmma in _layouts(d, a, b):
-            yield case(wgmma, data, "bits")
-    yield case(Wgmma("f32", "f16", "f16", 256, k_major(0), k_major(0)), "exact", "bits")
+            yield case(wgmma, data)
+    yield case(Wgmma("f32", "f16", "f16", 256, k_major(0), k_major(0)), "exact")
 
 
 def sums() -> Iterator[Case]:
@@ -149,12 +149,12 @@ def sums() -> Iterator[Case]:
         if a not in FLOATS:
             continue
         for data, n in (("near", 16), ("powers", 16), ("any", 8)):
-            yield case(Wgmma(d, a, b, n, k_major(1), k_major(1)), data, "product")
-            yield case(Wgmma(d, a, b, 8, None, k_major(1)), data, "product")
+            yield case(Wgmma(d, a, b, n, k_major(1), k_major(1)), data)
+            yield case(Wgmma(d, a, b, 8, None, k_major(1)), data)
 
 
-def case(wgmma: Wgmma, data: str, bound: str, tag: str = "") -> Case:
-    random = Bits(f"{wgmma.name}/{data}{tag}")
+def case(wgmma: Wgmma, data: str) -> Case:
+    random = Bits(f"{wgmma.name}/{data}")
     shared = np.concatenate(
         [
             np.ascontiguousarray(fill(random, kind, _OPERAND * 8 // width(kind), data)).view("u1")
@@ -165,10 +165,10 @@ def case(wgmma: Wgmma, data: str, bound: str, tag: str = "") -> Case:
     count = wgmma.n // 2 // per_register
     c = np.ascontiguousarray(fill(random, wgmma.d, 64 * wgmma.n, data)).view(np.uint32)
     a = np.ascontiguousarray(fill(random, wgmma.a, 64 * wgmma.k, data)).view(np.uint32)
-    return build(wgmma, (shared, c, a), count, f"{wgmma.name}:{data}{tag}", bound)
+    return build(wgmma, (shared, c, a), count, f"{wgmma.name}:{data}")
 
 
-def build(wgmma: Wgmma, inputs: tuple[np.ndarray, ...], count: int, name: str, bound: str) -> Case:
+def build(wgmma: Wgmma, inputs: tuple[np.ndarray, ...], count: int, name: str) -> Case:
     """The kernel: inputs are shared memory, the accumulator, and A for its registers."""
     d = [f"%r{i}" for i in range(count)]
     lines = [
@@ -204,4 +204,4 @@ def build(wgmma: Wgmma, inputs: tuple[np.ndarray, ...], count: int, name: str, b
         *(f"st.global.b32 [%d40+{512 * i}], {d[i]};" for i in range(count)),
     ]
     result = poisoned(128 * count, 32)
-    return Case(name, "\n".join(lines), inputs, (result,), block=(128, 1, 1), bound=bound)
+    return Case(name, "\n".join(lines), inputs, (result,), block=(128, 1, 1))

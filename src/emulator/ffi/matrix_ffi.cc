@@ -91,10 +91,13 @@ tvm::ffi::Array<String> kernel_names() {
   return names;
 }
 
-// Operands and accumulator in the order of Product; returns the accumulator.
-Bytes run_product(const String& kernel_name, int warps, int n, int k, const Bytes& a_bytes,
-                  const Bytes& b_bytes, const Bytes& d_bytes) {
+// Operands and accumulator in the order of Product; returns the accumulator. `type` is that of the
+// operands, and empty for sums in float.
+Bytes run_product(const String& kernel_name, int warps, int n, int k, const String& type,
+                  const Bytes& a_bytes, const Bytes& b_bytes, const Bytes& d_bytes) {
   return guarded([&] {
+    SumRule rule;
+    if (!type.empty()) rule = wgmma_sum_rule(type_of(type), type_of(type), Type::kF32);
     const std::vector<float> a = unpack_bytes<float>(a_bytes);
     std::vector<float> b = unpack_bytes<float>(b_bytes);
     b.resize(b.size() + 8);
@@ -102,7 +105,7 @@ Bytes run_product(const String& kernel_name, int warps, int n, int k, const Byte
     const std::vector<uint32_t*> d = registers_of(d_lanes);
     for (const ProductKernel& kernel : product_kernels()) {
       if (kernel_name != kernel.name) continue;
-      kernel.run({warps, n, k, a.data(), b.data(), d.data()});
+      kernel.run({warps, n, k, a.data(), b.data(), d.data(), rule});
       return pack_bytes(d_lanes);
     }
     fault("this processor has no kernel %s", kernel_name.c_str());

@@ -1,9 +1,12 @@
 #include "emulator/matrix/mma.h"
 
+#include <cmath>
 #include <cstring>
 #include <string>
 
 #include "emulator/exec/fault.h"
+#include "emulator/format/float16.h"
+#include "emulator/matrix/element.h"
 #include "emulator/matrix/fragment.h"
 #include "emulator/matrix/legality.h"
 #include "emulator/matrix/product.h"
@@ -15,6 +18,38 @@ constexpr int kLanes = 32;
 constexpr int kN = 8;
 constexpr int kRegisters = 4;  // of an accumulator of 32-bit elements
 
+// Floats of 8 bits are multiplied as f16, in two products that start from zero: of the first two of
+// every four indices of K, then of the others onto that. What was there is added at last.
+void multiply_8_bit_floats(const MmaForm& form, const float* a, const float* b,
+                           uint32_t* const* sum) {
+  const int half = form.k / 2;
+  alignas(64) uint32_t wide[kRegisters][kLanes] = {};
+  uint32_t* const partial[kRegisters] = {wide[0], wide[1], wide[2], wide[3]};
+  alignas(64) float left[Product::kMaxK * kLanes];
+  alignas(64) float right[Product::kMaxK / 2 * kN + 8];
+  for (int pass = 0; pass < 2; ++pass) {
+    for (int i = 0; i < half; ++i) {
+      const int from = i / 2 * 4 + 2 * pass + i % 2;
+      for (int rows = 0; rows < 2; ++rows) {
+        std::memcpy(left + (rows * half + i) * kLanes, a + (rows * form.k + from) * kLanes,
+                    kLanes * sizeof(float));
+      }
+      std::memcpy(right + i * kN, b + from * kN, kN * sizeof(float));
+    }
+    multiply({1, kN, half, left, right, partial, mma_sum_rule(form.a, form.b, form.d)});
+    if (form.d != Type::kF16) continue;
+    for (auto& lanes : wide) {
+      for (uint32_t& lane : lanes) lane = float_bits(f16_to_f32(f32_to_f16(bits_float(lane))));
+    }
+  }
+  for (int i = 0; i < kRegisters; ++i) {
+    for (int lane = 0; lane < kLanes; ++lane) {
+      const float total = bits_float(sum[i][lane]) + bits_float(wide[i][lane]);
+      sum[i][lane] = std::isnan(total) ? 0x7fffffffu : float_bits(total);
+    }
+  }
+}
+
 // D = A * B^T + what `sum` holds, for one warp.
 void multiply_registers(const MmaForm& form, const uint32_t* const* a, const uint32_t* const* b,
                         uint32_t* const* sum) {
@@ -22,7 +57,9 @@ void multiply_registers(const MmaForm& form, const uint32_t* const* a, const uin
   alignas(64) float wide_b[Product::kMaxK * kN + 8];  // and what a wide load may read
   expand_register_a(form.a, form.k, 1, a, wide_a);
   expand_register_b(form.b, form.k, b, wide_b);
-  multiply({1, kN, form.k, wide_a, wide_b, sum});
+  const bool is_8_bit_float = element_bytes(form.a) == 1 && !is_integer_element(form.a);
+  if (is_8_bit_float) return multiply_8_bit_floats(form, wide_a, wide_b, sum);
+  multiply({1, kN, form.k, wide_a, wide_b, sum, mma_sum_rule(form.a, form.b, form.d)});
 }
 
 }  // namespace

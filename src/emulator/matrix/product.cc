@@ -2,46 +2,11 @@
 
 #include <cstring>
 
+#include "emulator/matrix/aligned_product.h"
+#include "emulator/matrix/lane_vectors.h"
+
 namespace warploom::emulator {
 namespace {
-
-constexpr int kRegister = 32;  // lanes
-
-#define WARPLOOM_INLINE inline __attribute__((always_inline))
-
-// GCC and Clang vectors: legal for any target, split up where the target's registers are shorter.
-typedef float Vector4 __attribute__((vector_size(16)));
-typedef float Vector8 __attribute__((vector_size(32)));
-typedef float Vector16 __attribute__((vector_size(64)));
-
-template <class V>
-WARPLOOM_INLINE void load(const void* source, V* vector) {
-  std::memcpy(vector, source, sizeof(V));
-}
-
-// The four even columns of one k, and the four odd ones, for each row of a vector. `b` is followed
-// by the next k, which a wide load may read as well. Shuffles keep the size of the vector: GCC
-// sends all others through memory.
-WARPLOOM_INLINE void columns(const float* b, Vector4* even, Vector4* odd) {
-  load(b, even);
-  load(b + 4, odd);
-}
-
-#if defined(__x86_64__)
-WARPLOOM_INLINE void columns(const float* b, Vector8* even, Vector8* odd) {
-  Vector8 both;
-  load(b, &both);
-  *even = __builtin_shufflevector(both, both, 0, 1, 2, 3, 0, 1, 2, 3);
-  *odd = __builtin_shufflevector(both, both, 4, 5, 6, 7, 4, 5, 6, 7);
-}
-
-WARPLOOM_INLINE void columns(const float* b, Vector16* even, Vector16* odd) {
-  Vector16 both;
-  load(b, &both);
-  *even = __builtin_shufflevector(both, both, 0, 1, 2, 3, 0, 1, 2, 3, 0, 1, 2, 3, 0, 1, 2, 3);
-  *odd = __builtin_shufflevector(both, both, 4, 5, 6, 7, 4, 5, 6, 7, 4, 5, 6, 7, 4, 5, 6, 7);
-}
-#endif
 
 // kHalves * kParts vectors of rows against one block of 8 columns. The sums are to fit into the
 // registers of the target. `d` holds the even and the odd register of each half.
@@ -90,14 +55,19 @@ WARPLOOM_INLINE void multiply_with(const Product& p) {
   }
 }
 
-void multiply_any(const Product& p) { multiply_with<Vector4, 1>(p); }
+void multiply_any(const Product& p) {
+  if (p.rule.kept != 0) return multiply_aligned_any(p);
+  multiply_with<Vector4, 1>(p);
+}
 
 #if defined(__x86_64__)
 __attribute__((target("avx2,fma"))) void multiply_avx2(const Product& p) {
+  if (p.rule.kept != 0) return multiply_aligned_avx2(p);
   multiply_with<Vector8, 1>(p);
 }
 
 __attribute__((target("avx512f"))) void multiply_avx512(const Product& p) {
+  if (p.rule.kept != 0) return multiply_aligned_avx512(p);
   multiply_with<Vector16, 2>(p);
 }
 #endif

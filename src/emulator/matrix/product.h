@@ -10,12 +10,12 @@
 #include <cstdint>
 #include <vector>
 
+#include "emulator/matrix/sum_rule.h"
+
 namespace warploom::emulator {
 
-// A sum is formed in float in the order of k, starting from the accumulator, with one rounding to
-// nearest for each term. The tensor core aligns all terms of an instruction to the largest and
-// truncates what falls below; its results differ in the last bits. Sums of 8-bit integers that
-// start from zero are exact: 32 products stay below 2^24.
+// Without a rule, a sum is formed in float in the order of k, starting from the accumulator. Sums of
+// 8-bit integers that start from zero are exact: 32 products stay below 2^24.
 struct Product {
   static constexpr int kMaxK = 32;
 
@@ -25,6 +25,7 @@ struct Product {
   const float* a;      // [warps][2 halves][k][32]: row 16 * warp + 8 * half + lane / 4
   const float* b;      // [n / 8][k][2][4]: column 8 * block + 2 * index + parity; 8 more are read
   uint32_t* const* d;  // [n / 8][2 halves][2 parities][warps] -> [32], the bits of floats
+  SumRule rule;
 
   // Places of four equal values in `a` (of 8 rows, warp and half in one number) and of one in `b`.
   static constexpr int a_index(int eight_rows, int k_extent, int row, int k_index) {

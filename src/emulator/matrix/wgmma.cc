@@ -106,7 +106,7 @@ void wgmma(const WgmmaForm& form, const WgmmaOperands& operands, const SharedMem
   } else if (integer || !operands.accumulate) {
     clear(sum, registers);
   }
-  multiply({kWarps, form.n, form.k, work.a, work.b, sum});
+  multiply({kWarps, form.n, form.k, work.a, work.b, sum, wgmma_sum_rule(form.a, form.b, form.d)});
   if (packed) store_f16_accumulator(form.n, kWarps, sum, operands.d);
   if (!integer) return;
   if (!operands.accumulate) clear(operands.d, registers);
