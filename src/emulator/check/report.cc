@@ -4,24 +4,13 @@
 #include <iterator>
 #include <utility>
 
+#include "emulator/exec/json.h"
+
 namespace warploom::emulator {
 namespace {
 
 bool same(const Report& report, Finding finding, const Op* first, const Op* second) {
   return report.finding == finding && report.first == first && report.second == second;
-}
-
-std::string json_string(const std::string& text) {
-  std::string result = "\"";
-  for (char c : text) {
-    if (c == '"' || c == '\\') result += '\\';
-    if (static_cast<unsigned char>(c) < 0x20) {
-      result += c == '\n' ? "\\n" : " ";
-    } else {
-      result += c;
-    }
-  }
-  return result + "\"";
 }
 
 }  // namespace

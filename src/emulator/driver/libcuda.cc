@@ -236,6 +236,18 @@ WARPLOOM_CUDA_API uint64_t warploom_emulator_instructions() {
   return Session::instance().instructions();
 }
 
+WARPLOOM_CUDA_API void warploom_emulator_set_report(int on) {
+  Session::instance().options().report = on != 0;
+}
+
+WARPLOOM_CUDA_API const char* warploom_emulator_launch_reports() {
+  return Session::instance().launch_reports();
+}
+
+WARPLOOM_CUDA_API void warploom_emulator_clear_launch_reports() {
+  Session::instance().clear_launch_reports();
+}
+
 WARPLOOM_CUDA_API void warploom_emulator_set_checks(int on) {
   Session::instance().options().checks = on != 0;
 }

@@ -16,6 +16,7 @@ struct LaunchOptions {
   uint32_t threads = 1;            // WARPLOOM_EMULATOR_THREADS: of the host, at most
   double seconds = 0;              // WARPLOOM_EMULATOR_SECONDS: of a launch; 0: no limit
   bool checks = false;             // WARPLOOM_EMULATOR_CHECK: for races and misuse
+  bool report = false;             // whether launches are counted for a report
   std::string problem;             // with these variables; every launch fails with it
 };
 

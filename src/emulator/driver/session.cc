@@ -12,6 +12,7 @@
 #include "emulator/driver/interrupt.h"
 #include "emulator/exec/call.h"
 #include "emulator/exec/grid.h"
+#include "emulator/exec/launch_report.h"
 
 namespace warploom::emulator {
 namespace {
@@ -174,6 +175,9 @@ bool Session::launch(const KernelHandle& kernel, const LaunchRequest& request) {
                 options_.threads,
                 watch};
   LaunchTotals totals;
+  std::vector<LaneAccess> counted;
+  if (options_.report) counted = lane_accesses_of(*kernel.program);
+  if (options_.report) launch.counted = &counted;
   std::unique_ptr<LaunchChecks> checks;
   if (options_.checks) checks = std::make_unique<LaunchChecks>();
   launch.checks = checks.get();
@@ -191,6 +195,9 @@ bool Session::launch(const KernelHandle& kernel, const LaunchRequest& request) {
   if (!printed.empty()) std::fflush(stdout);
   // What was found first is often the cause of what went wrong later.
   if (checks != nullptr) problem = keep_reports(checks->reports, problem);
+  if (totals.counters != nullptr) {
+    launch_reports_.add(launch_report(launch, *totals.counters, problem));
+  }
   bool good = problem.empty();
   if (!good) error_ = "warploom emulator: " + problem;
   instructions_ += totals.instructions;
@@ -205,6 +212,17 @@ std::string Session::keep_reports(const LaunchReports& launch, const std::string
   if (!problem.empty()) text += "\nThe launch ended with: " + problem;
   reports_.insert(reports_.end(), found.begin(), found.end());
   return text;
+}
+
+const char* Session::launch_reports() {
+  std::lock_guard<std::mutex> lock(mutex_);
+  launch_reports_text_ = launch_reports_.text();
+  return launch_reports_text_.c_str();
+}
+
+void Session::clear_launch_reports() {
+  std::lock_guard<std::mutex> lock(mutex_);
+  launch_reports_ = JsonList();
 }
 
 const char* Session::reports() {

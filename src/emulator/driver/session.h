@@ -16,6 +16,7 @@
 #include "emulator/driver/device.h"
 #include "emulator/driver/options.h"
 #include "emulator/exec/cluster.h"
+#include "emulator/exec/json.h"
 #include "emulator/exec/memory.h"
 #include "emulator/exec/program.h"
 
@@ -91,6 +92,10 @@ class Session {
   LaunchOptions& options() { return options_; }
   uint64_t instructions() const { return instructions_; }  // of all launches
 
+  // The reports of the launches since the last clear, as a JSON list (exec/launch_report.h).
+  const char* launch_reports();
+  void clear_launch_reports();
+
   // What the checks have found since the last clear, as a JSON list.
   const char* reports();
   void clear_reports();
@@ -117,6 +122,8 @@ class Session {
   uint64_t instructions_ = 0;
   std::vector<Report> reports_;
   std::string reports_text_;
+  JsonList launch_reports_;
+  std::string launch_reports_text_;
 };
 
 }  // namespace warploom::emulator

@@ -1,8 +1,10 @@
 #include "emulator/exec/cluster.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "emulator/check/checker.h"
+#include "emulator/exec/counters.h"
 #include "emulator/exec/deadlock.h"
 #include "emulator/exec/global_place.h"
 
@@ -76,10 +78,15 @@ Cluster::Cluster(const Launch& launch, uint64_t number, const Dim3& id)
     ctas_.push_back(std::make_unique<Cta>(*this, rank, cta));
     for (const auto& warp : ctas_.back()->warps()) warps_.push_back(warp.get());
   }
+  if (launch.counted != nullptr) {
+    counters_ = std::make_unique<Counters>(launch.program, *launch.counted);
+  }
   if (launch.checks != nullptr) checker_ = std::make_unique<Checker>(*this, *launch.checks);
 }
 
 Cluster::~Cluster() { launch_->output.add(number_, printed); }
+
+std::unique_ptr<Counters> Cluster::take_counters() { return std::move(counters_); }
 
 Cta& Cluster::cta(uint32_t rank) const {
   if (rank >= ctas_.size()) {

@@ -31,6 +31,8 @@ using Dim3 = std::array<uint32_t, 3>;
 constexpr uint32_t volume(const Dim3& dim) { return dim[0] * dim[1] * dim[2]; }
 
 class Checker;
+class Counters;
+struct LaneAccess;
 struct LaunchChecks;
 
 // Memory of a cooperative launch; cooperative groups keep the state of the grid's barrier there.
@@ -54,6 +56,7 @@ struct Launch {
   uint32_t threads;              // of the host, at most
   Watch& watch;
   LaunchChecks* checks = nullptr;  // nullptr: nothing is checked
+  const std::vector<LaneAccess>* counted = nullptr;  // lane_accesses_of; nullptr: no report
   DeviceHeap* heap = nullptr;    // of the device; set if the module allocates
   uint64_t workspace = 0;        // address of a GridWorkspace; 0: the launch is not cooperative
   mutable Output output{};       // takes text from all threads
@@ -108,6 +111,8 @@ class Cluster {
   Cta& cta(uint32_t rank) const;  // a Fault if there is none
   CompletionQueue& completions() { return completions_; }
   Checker* checker() const { return checker_.get(); }  // nullptr if checks are off
+  Counters* counters() const { return counters_.get(); }  // nullptr if no report is asked for
+  std::unique_ptr<Counters> take_counters();
 
   // Shared memory at an address of shared::cluster.
   uint8_t* shared_at(uint32_t address, uint32_t count) const {
@@ -147,6 +152,7 @@ class Cluster {
   CompletionQueue completions_;
   ClusterSource* source_ = nullptr;
   std::unique_ptr<Checker> checker_;
+  std::unique_ptr<Counters> counters_;
   uint64_t barrier_phase_ = 0;
   std::unique_ptr<Scheduler> scheduler_;
   std::vector<uint32_t> ready_;  // of one turn

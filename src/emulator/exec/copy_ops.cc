@@ -14,6 +14,7 @@
 #include "emulator/check/checker.h"
 #include "emulator/exec/access.h"
 #include "emulator/exec/cluster.h"
+#include "emulator/exec/counters.h"
 #include "emulator/exec/lanes.h"
 #include "emulator/matrix/swizzle.h"
 
@@ -93,6 +94,17 @@ void for_each_target(Warp& warp, const CopyForm& form, int lane, Issue issue) {
   });
 }
 
+// CTAs that a copy goes to.
+uint32_t targets(const Warp& warp, const CopyForm& form, int lane) {
+  if (!form.multicast.present()) return 1;
+  return static_cast<uint32_t>(
+      __builtin_popcount(warp.lanes<uint32_t>(form.multicast)[lane] & 0xffff));
+}
+
+void count(const Warp& warp, Path path, uint64_t read, uint64_t written) {
+  if (Counters* counters = warp.cluster().counters()) counters->moved(path, read, written);
+}
+
 void check_bulk_alignment(uint64_t destination, uint64_t source, uint32_t bytes) {
   if ((destination | source | bytes) & 15) {
     fault("addresses and size of a bulk copy must be multiples of 16: to 0x%llx, from 0x%llx, "
@@ -126,6 +138,7 @@ Step bulk_copy(Warp& warp, const Op& op, uint32_t active) {
     uint64_t source = warp.address(form.source, lane);
     uint64_t destination = warp.address(form.destination, lane);
     check_bulk_alignment(destination, source, bytes);
+    count(warp, Path::kBulk, bytes, uint64_t{bytes} * targets(warp, form, lane));
     const GlobalMemory& global = cluster.launch().memory;
     bool to_mbarrier = form.mbarrier.base.present();
     TicketPtr ticket = issue(warp, op, lane, to_mbarrier);
@@ -224,6 +237,8 @@ Step tensor_to_shared(Warp& warp, const Op& op, uint32_t active) {
     TensorMap map = map_of(warp, form, form.source, lane);
     Coordinates coordinates = coordinates_of(warp, form, lane);
     check_coordinates(warp, map, coordinates);
+    uint64_t bytes = tensor_map_box_bytes(map);
+    count(warp, Path::kTensorMap, bytes, bytes * targets(warp, form, lane));
     TicketPtr ticket = issue(warp, op, lane, true);
     for_each_target(warp, form, lane, [&](uint32_t target, uint32_t mbarrier) {
       cluster.completions().add(op, [=, &cluster] {
@@ -249,6 +264,7 @@ Step tensor_to_global(Warp& warp, const Op& op, uint32_t active) {
     check_coordinates(warp, map, coordinates);
     auto source = static_cast<uint32_t>(warp.address(form.source, lane));
     Reduction reduction = form.reduction;
+    count(warp, Path::kTensorMap, tensor_map_box_bytes(map), tensor_map_box_bytes(map));
     TicketPtr ticket = issue(warp, op, lane, false);
     cluster.completions().add_to_group(warp, lane, op, [=, &cluster] {
       if (ticket != nullptr) {
@@ -324,6 +340,7 @@ Step copy_async(Warp& warp, const Op& op, uint32_t active) {
     if (form.ignore_source.present() && (warp.predicate(form.ignore_source) >> lane & 1)) {
       available = 0;
     }
+    count(warp, Path::kCopyAsync, available, bytes);
     if (available > bytes) fault("cp.async reads %u bytes and writes %u", available, bytes);
     uint8_t* to =
         resolve(warp, Space::kShared, lane, warp.address(form.destination, lane), bytes, bytes);

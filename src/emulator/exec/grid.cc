@@ -83,27 +83,57 @@ void check_cooperative(const Launch& launch, uint64_t clusters) {
 }
 
 // Clusters that may wait for each other, in one thread.
-void run_together(const Launch& launch, const GridShape& shape, LaunchTotals& totals) {
-  uint64_t most = resident_clusters(launch);
-  ClusterSource source(shape.count());
-  std::deque<std::unique_ptr<Cluster>> resident;
-  while (!source.empty() || !resident.empty()) {
-    // The newest cluster goes first; those before it wait for something that it may bring.
-    if (resident.size() < most) {
-      if (std::optional<uint64_t> next = source.take()) {
-        resident.push_front(std::make_unique<Cluster>(launch, *next, shape.id(*next)));
-        resident.front()->set_source(&source);
+class Residents {
+ public:
+  Residents(const Launch& launch, LaunchTotals& totals) : launch_(launch), totals_(totals) {}
+
+  void run() {
+    GridShape shape(launch_);
+    uint64_t most = resident_clusters(launch_);
+    ClusterSource source(shape.count());
+    while (!source.empty() || !alive_.empty()) {
+      // The newest cluster goes first; those before it wait for something that it may bring.
+      std::optional<uint64_t> next;
+      if (alive_.size() < most) next = source.take();
+      if (next) {
+        alive_.push_front(std::make_unique<Cluster>(launch_, *next, shape.id(*next)));
+        alive_.front()->set_source(&source);
+      }
+      bool ended = run_first();
+      check_instructions(launch_, executed_);
+      if (ended) {
+        end_first();
+      } else {
+        alive_.push_back(std::move(alive_.front()));
+        alive_.pop_front();
       }
     }
-    std::unique_ptr<Cluster> cluster = std::move(resident.front());
-    resident.pop_front();
-    uint64_t before = cluster->instructions();
-    bool ended = cluster->run();
-    totals.instructions += cluster->instructions() - before;
-    check_instructions(launch, totals.instructions);
-    if (!ended) resident.push_back(std::move(cluster));
   }
-}
+
+  // What those have done that a fault has ended.
+  ~Residents() {
+    while (!alive_.empty()) end_first();
+  }
+
+ private:
+  bool run_first() {
+    Cluster& cluster = *alive_.front();
+    uint64_t before = cluster.instructions();
+    bool ended = cluster.run();
+    executed_ += cluster.instructions() - before;
+    return ended;
+  }
+
+  void end_first() {
+    totals_.add(take_totals(*alive_.front()));
+    alive_.pop_front();
+  }
+
+  const Launch& launch_;
+  LaunchTotals& totals_;
+  std::deque<std::unique_ptr<Cluster>> alive_;
+  uint64_t executed_ = 0;  // instructions of all clusters, alive or not
+};
 
 }  // namespace
 
@@ -119,6 +149,19 @@ Dim3 GridShape::id(uint64_t cluster) const {
           static_cast<uint32_t>(cluster / extents_[0] / extents_[1])};
 }
 
+void LaunchTotals::add(LaunchTotals other) {
+  instructions += other.instructions;
+  if (counters == nullptr) {
+    counters = std::move(other.counters);
+  } else if (other.counters != nullptr) {
+    counters->add(*other.counters);
+  }
+}
+
+LaunchTotals take_totals(Cluster& cluster) {
+  return {cluster.instructions(), cluster.take_counters()};
+}
+
 void check_instructions(const Launch& launch, uint64_t executed) {
   if (executed <= launch.instruction_limit) return;
   fault("the kernel %s did not end within the limit of instructions (%llu)",
@@ -132,7 +175,7 @@ void run_grid(const Launch& launch, LaunchTotals& totals) {
   GridShape shape(launch);
   if (launch.workspace != 0) check_cooperative(launch, shape.count());
   if (launch.program.couples_clusters || launch.workspace != 0) {
-    run_together(launch, shape, totals);
+    Residents(launch, totals).run();
   } else {
     run_apart(launch, shape, totals);
   }

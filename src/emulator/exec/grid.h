@@ -4,15 +4,22 @@
 #define WARPLOOM_EMULATOR_EXEC_GRID_H_
 
 #include <cstdint>
+#include <memory>
 
 #include "emulator/exec/cluster.h"
+#include "emulator/exec/counters.h"
 
 namespace warploom::emulator {
 
 // What a launch has done, up to its end or its fault.
 struct LaunchTotals {
-  uint64_t instructions = 0;  // of warps
+  uint64_t instructions = 0;           // of warps
+  std::unique_ptr<Counters> counters;  // absent if no report is asked for
+
+  void add(LaunchTotals other);
 };
+// What a cluster has done; its counters are taken away.
+LaunchTotals take_totals(Cluster& cluster);
 
 // How a grid consists of clusters.
 class GridShape {

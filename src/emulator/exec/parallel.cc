@@ -29,7 +29,7 @@ Outcome run_cluster(const Launch& launch, const GridShape& shape, uint64_t numbe
     } catch (...) {
       outcome.error = std::current_exception();
     }
-    outcome.totals.instructions = cluster.instructions();
+    outcome.totals = take_totals(cluster);
   } catch (...) {
     outcome.error = std::current_exception();
   }
@@ -64,9 +64,9 @@ class Merger {
   }
 
  private:
-  void merge(const Outcome& outcome) {
+  void merge(Outcome& outcome) {
     if (!error_) {
-      totals_.instructions += outcome.totals.instructions;
+      totals_.add(std::move(outcome.totals));
       error_ = outcome.error;
       if (!error_) check_limit();
     }

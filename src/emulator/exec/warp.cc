@@ -4,6 +4,7 @@
 #include <cstddef>
 
 #include "emulator/exec/cluster.h"
+#include "emulator/exec/counters.h"
 #include "emulator/exec/special.h"
 
 namespace warploom::emulator {
@@ -208,15 +209,19 @@ uint32_t Warp::run(uint32_t budget, bool to_sync) {
   last_ = static_cast<uint32_t>(__builtin_ctz(later != 0 ? later : ready_));
   Fragment& fragment = fragments_[last_];
   current_ = &fragment;
-  uint32_t executed =
-      to_sync ? run_fragment<true>(fragment, budget) : run_fragment<false>(fragment, budget);
+  bool counts = cluster_->counters() != nullptr;
+  uint32_t executed = counts    ? (to_sync ? run_fragment<true, true>(fragment, budget)
+                                           : run_fragment<false, true>(fragment, budget))
+                      : to_sync ? run_fragment<true, false>(fragment, budget)
+                                : run_fragment<false, false>(fragment, budget);
   current_ = nullptr;
   return executed;
 }
 
-template <bool kToSync>
+template <bool kToSync, bool kCounts>
 uint32_t Warp::run_fragment(Fragment& fragment, uint32_t budget) {
   const Op* ops = program_->ops.data();
+  [[maybe_unused]] Counters* counters = cluster_->counters();
   uint32_t executed = 0;
   while (executed < budget && fragment.state == Fragment::kReady) {
     if (fragment.join >= 0 && joins_[static_cast<std::size_t>(fragment.join)].pc == fragment.pc) {
@@ -230,10 +235,11 @@ uint32_t Warp::run_fragment(Fragment& fragment, uint32_t budget) {
       mask &= op.guard_negated ? ~guard : guard;
     }
     ++executed;
+    if constexpr (kCounts) counters->before(*this, op, mask);
+    Step step = Step::kNext;
     if (op.flow == Flow::kStraight) {
-      Step step = mask != 0 ? op.run(*this, op, mask) : Step::kNext;
+      if (mask != 0) step = op.run(*this, op, mask);
       if (step != Step::kRetry) fragment.pc += 1;
-      if (step != Step::kNext || (kToSync && op.synchronises)) break;
     } else if (op.flow == Flow::kBranch) {
       if (mask == fragment.lanes) {
         fragment.pc = op.target;
@@ -243,9 +249,8 @@ uint32_t Warp::run_fragment(Fragment& fragment, uint32_t budget) {
         split(fragment, op, mask);
       }
     } else if (op.flow == Flow::kSync) {
-      Step step = mask != 0 ? run_sync(fragment, op, mask) : Step::kNext;
+      if (mask != 0) step = run_sync(fragment, op, mask);
       if (step != Step::kRetry) fragment.pc += 1;
-      if (step != Step::kNext || (kToSync && op.synchronises)) break;
     } else if (op.flow == Flow::kTable) {
       if (mask != fragment.lanes && mask != 0) fault("a guarded brx.idx may not diverge");
       if (mask == 0) {
@@ -262,6 +267,8 @@ uint32_t Warp::run_fragment(Fragment& fragment, uint32_t budget) {
     } else {
       exit(fragment, mask);
     }
+    if constexpr (kCounts) counters->after(*this, op, step);
+    if (step != Step::kNext || (kToSync && op.synchronises)) break;
   }
   return executed;
 }

@@ -142,7 +142,8 @@ class Warp {
   std::array<uint64_t, kLanes> cluster_phase{};
 
  private:
-  template <bool kToSync>
+  // kToSync: stops behind an instruction that synchronises. kCounts: tells the cluster's counters.
+  template <bool kToSync, bool kCounts>
   uint32_t run_fragment(Fragment& fragment, uint32_t budget);
   void arrive(Fragment& fragment);
   void release(int32_t join);
