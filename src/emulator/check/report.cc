@@ -4,6 +4,7 @@
 #include <iterator>
 #include <utility>
 
+#include "emulator/exec/fault.h"
 #include "emulator/exec/json.h"
 
 namespace warploom::emulator {
@@ -56,6 +57,15 @@ std::vector<Report> LaunchReports::distinct() const {
     for (const Report& report : entry.second) merged.add(report);
   }
   return merged.reports();
+}
+
+// What was found first is often the cause of what went wrong later.
+std::string describe_findings(const std::vector<Report>& findings, const std::string& problem) {
+  if (findings.empty()) return problem;
+  std::string text = findings.front().text;
+  if (findings.size() > 1) text += format(" (and %zu other findings)", findings.size() - 1);
+  if (!problem.empty()) text += "\nThe launch ended with: " + problem;
+  return text;
 }
 
 std::string reports_json(const std::vector<Report>& reports) {

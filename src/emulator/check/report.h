@@ -63,6 +63,9 @@ class LaunchReports {
   std::map<uint32_t, std::vector<Report>> by_cluster_;
 };
 
+// The message of a launch with these findings and this problem, either of which may be empty.
+std::string describe_findings(const std::vector<Report>& findings, const std::string& problem);
+
 // [{"kind": "data race", "text": "..."}, ...]
 std::string reports_json(const std::vector<Report>& reports);
 

@@ -3,6 +3,7 @@
 // An error's name is the channel by which a reason reaches the user: TVM puts what cuGetErrorName
 // returns into the exception it raises.
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
@@ -246,6 +247,22 @@ WARPLOOM_CUDA_API const char* warploom_emulator_launch_reports() {
 
 WARPLOOM_CUDA_API void warploom_emulator_clear_launch_reports() {
   Session::instance().clear_launch_reports();
+}
+
+// Every later launch is executed under so many schedules; 0 and 1 mean one.
+WARPLOOM_CUDA_API void warploom_emulator_set_explore(int64_t count) {
+  Session::instance().options().explore = static_cast<uint64_t>(std::max<int64_t>(count, 0));
+}
+
+// A systematic search for every later launch; 0 schedules end it.
+WARPLOOM_CUDA_API void warploom_emulator_set_exhaustive(int64_t schedules, int preemptions) {
+  LaunchOptions& options = Session::instance().options();
+  options.exhaustive = static_cast<uint64_t>(std::max<int64_t>(schedules, 0));
+  options.preemptions = static_cast<uint32_t>(std::max(preemptions, 0));
+}
+
+WARPLOOM_CUDA_API const char* warploom_emulator_exploration() {
+  return Session::instance().exploration();
 }
 
 WARPLOOM_CUDA_API void warploom_emulator_set_checks(int on) {

@@ -17,6 +17,9 @@ struct LaunchOptions {
   double seconds = 0;              // WARPLOOM_EMULATOR_SECONDS: of a launch; 0: no limit
   bool checks = false;             // WARPLOOM_EMULATOR_CHECK: for races and misuse
   bool report = false;             // whether launches are counted for a report
+  uint64_t explore = 0;            // schedules that a launch is executed under; 0 and 1: one
+  uint64_t exhaustive = 0;         // schedules of a systematic search at most; 0: none
+  uint32_t preemptions = 0;        // of a schedule of that search at most
   std::string problem;             // with these variables; every launch fails with it
 };
 

@@ -8,11 +8,7 @@
 #include <exception>
 #include <utility>
 
-#include "emulator/check/launch_checks.h"
-#include "emulator/driver/interrupt.h"
-#include "emulator/exec/call.h"
-#include "emulator/exec/grid.h"
-#include "emulator/exec/launch_report.h"
+#include "emulator/driver/exploration.h"
 
 namespace warploom::emulator {
 namespace {
@@ -26,39 +22,6 @@ std::size_t round_up(std::size_t bytes) {
 }
 
 }  // namespace
-
-LoadedModule::LoadedModule(std::shared_ptr<const DecodedModule> module, DeviceState& state)
-    : state_(state), module_(std::move(module)) {
-  const ptx::Module& source = module_->source();
-  std::string why_not = why_not_on(*state.device, source.target);
-  if (!why_not.empty()) fault("%s", why_not.c_str());
-  if (source.declares("malloc")) state_.heap.prepare();
-  globals_.resize(source.global_bytes + 2 * kAlignment);
-  base_ = round_up(reinterpret_cast<uintptr_t>(globals_.data()));
-  for (const ptx::Variable* variable : source.globals) {
-    auto* place = reinterpret_cast<uint8_t*>(base_ + variable->offset);
-    std::copy(variable->initial.begin(), variable->initial.end(), place);
-    for (const ptx::Relocation& relocation : variable->relocations) {
-      uint64_t address = address_of(relocation);
-      std::memcpy(place + relocation.at, &address, sizeof(address));
-    }
-  }
-  if (source.global_bytes != 0) state_.memory.add(base_, source.global_bytes);
-}
-
-LoadedModule::~LoadedModule() { state_.memory.remove(base_); }
-
-uint64_t LoadedModule::address_of(const ptx::Relocation& relocation) const {
-  int function = module_->source().find_function(relocation.name);
-  if (function >= 0) return function_address(function);
-  for (const ptx::Variable* variable : module_->source().globals) {
-    if (variable->name == relocation.name) {
-      return base_ + variable->offset + static_cast<uint64_t>(relocation.addend);
-    }
-  }
-  fault("an initial value refers to '%s', which the module does not define",
-        relocation.name.c_str());
-}
 
 Session::Session() : options_(options_from_environment()) {
   for (int i = 0; i < device_count(); ++i) {
@@ -139,79 +102,41 @@ void Session::unload(LoadedModule* module) {
   modules_.erase(module);
 }
 
-bool Session::launch(const KernelHandle& kernel, const LaunchRequest& request) {
-  std::lock_guard<std::mutex> lock(mutex_);
-  const ptx::Function& function = *kernel.program->function;
-  // Tensor maps among the parameters are aligned to 64 bytes or more.
-  std::vector<uint8_t> storage(function.parameter_bytes + kAlignment);
-  auto* parameters =
-      reinterpret_cast<uint8_t*>(round_up(reinterpret_cast<uintptr_t>(storage.data())));
-  for (std::size_t i = 0; i < function.parameters.size(); ++i) {
-    const ptx::Variable& parameter = *function.parameters[i];
-    std::memcpy(parameters + parameter.offset, request.arguments[i], parameter.bytes);
-  }
-  Dim3 cluster = request.cluster;
-  if (function.required_cluster[0] != 0) {
-    std::copy_n(function.required_cluster, 3, cluster.begin());
-  }
-  DeviceState& state = kernel.module->state();
-  if (!options_.problem.empty()) {
-    error_ = "warploom emulator: " + options_.problem;
-    return false;
-  }
-  Interrupt interrupt;
-  Watch watch(options_.seconds, interrupt.flag());
-  Launch launch{*kernel.program,
-                *state.device,
-                state.memory,
-                request.grid,
-                request.block,
-                cluster,
-                request.dynamic_shared,
-                parameters,
-                kernel.module->global_base(),
-                schedulers_of(options_.schedule),
-                options_.instruction_limit,
-                options_.threads,
-                watch};
-  LaunchTotals totals;
-  std::vector<LaneAccess> counted;
-  if (options_.report) counted = lane_accesses_of(*kernel.program);
-  if (options_.report) launch.counted = &counted;
-  std::unique_ptr<LaunchChecks> checks;
-  if (options_.checks) checks = std::make_unique<LaunchChecks>();
-  launch.checks = checks.get();
-  std::string problem;
-  launch.heap = &state.heap;
-  state.workspace = GridWorkspace{};
-  if (request.cooperative) launch.workspace = reinterpret_cast<uint64_t>(&state.workspace);
-  try {
-    run_grid(launch, totals);
-  } catch (const std::exception& error) {
-    problem = error.what();
-  }
-  std::string printed = launch.output.text(watch.first_failed());
-  std::fwrite(printed.data(), 1, printed.size(), stdout);
-  if (!printed.empty()) std::fflush(stdout);
-  // What was found first is often the cause of what went wrong later.
-  if (checks != nullptr) problem = keep_reports(checks->reports, problem);
-  if (totals.counters != nullptr) {
-    launch_reports_.add(launch_report(launch, *totals.counters, problem));
-  }
-  bool good = problem.empty();
-  if (!good) error_ = "warploom emulator: " + problem;
-  instructions_ += totals.instructions;
-  return good;
+std::string Session::execute(const KernelRun& run, const SchedulerSource& schedulers,
+                             uint32_t threads) {
+  RunResult result = run.execute(schedulers, threads);
+  std::fwrite(result.printed.data(), 1, result.printed.size(), stdout);
+  if (!result.printed.empty()) std::fflush(stdout);
+  reports_.insert(reports_.end(), result.findings.begin(), result.findings.end());
+  if (!result.report.empty()) launch_reports_.add(result.report);
+  instructions_ += result.instructions;
+  return result.problem;
 }
 
-std::string Session::keep_reports(const LaunchReports& launch, const std::string& problem) {
-  std::vector<Report> found = launch.distinct();
-  if (found.empty()) return problem;
-  std::string text = found.front().text;
-  if (found.size() > 1) text += format(" (and %zu other findings)", found.size() - 1);
-  if (!problem.empty()) text += "\nThe launch ended with: " + problem;
-  reports_.insert(reports_.end(), found.begin(), found.end());
-  return text;
+bool Session::launch(const KernelHandle& kernel, const LaunchRequest& request) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  std::string problem = options_.problem;
+  if (problem.empty()) {
+    KernelRun run(kernel, request, options_);
+    Explored explored{run.program(), run.state().memory, run.clusters(),
+                      [&](const SchedulerSource& schedulers, bool one_thread) {
+                        return execute(run, schedulers, one_thread ? 1 : options_.threads);
+                      }};
+    if (options_.exhaustive > 0) {
+      Exploration result = explore_exhaustively(explored, options_.exhaustive,
+                                                options_.preemptions);
+      problem = result.problem;
+      exploration_ = result.json;
+    } else if (options_.explore > 1) {
+      Exploration result = explore(explored, options_.schedule, options_.explore);
+      problem = result.problem;
+      exploration_ = result.json;
+    } else {
+      problem = execute(run, schedulers_of(options_.schedule), options_.threads);
+    }
+  }
+  if (!problem.empty()) error_ = "warploom emulator: " + problem;
+  return problem.empty();
 }
 
 const char* Session::launch_reports() {

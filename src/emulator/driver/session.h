@@ -13,59 +13,12 @@
 
 #include "emulator/check/report.h"
 #include "emulator/driver/decoded_module.h"
-#include "emulator/driver/device.h"
+#include "emulator/driver/kernel_run.h"
+#include "emulator/driver/loaded_module.h"
 #include "emulator/driver/options.h"
-#include "emulator/exec/cluster.h"
 #include "emulator/exec/json.h"
-#include "emulator/exec/memory.h"
-#include "emulator/exec/program.h"
 
 namespace warploom::emulator {
-
-// A device with what lies in its memory.
-struct DeviceState {
-  const Device* device = nullptr;
-  GlobalMemory memory;
-  DeviceHeap heap{memory};
-  GridWorkspace workspace{};
-  std::size_t allocated = 0;  // bytes
-};
-
-// A PTX module with its variables in global memory.
-class LoadedModule {
- public:
-  // A Fault if the device does not execute such PTX.
-  LoadedModule(std::shared_ptr<const DecodedModule> module, DeviceState& state);
-  ~LoadedModule();
-  LoadedModule(const LoadedModule&) = delete;
-  LoadedModule& operator=(const LoadedModule&) = delete;
-
-  const Program* find(const std::string& name) const { return module_->find(name); }
-  uint64_t global_base() const { return base_; }
-  DeviceState& state() const { return state_; }
-
- private:
-  uint64_t address_of(const ptx::Relocation& relocation) const;
-
-  DeviceState& state_;
-  std::shared_ptr<const DecodedModule> module_;
-  std::vector<uint8_t> globals_;
-  uint64_t base_ = 0;
-};
-
-struct KernelHandle {
-  const LoadedModule* module;
-  const Program* program;
-};
-
-struct LaunchRequest {
-  Dim3 grid;
-  Dim3 block;
-  Dim3 cluster{1, 1, 1};
-  uint32_t dynamic_shared = 0;
-  bool cooperative = false;    // all CTAs are live together, and may wait for each other
-  void** arguments = nullptr;  // one pointer for each parameter
-};
 
 class Session {
  public:
@@ -96,6 +49,10 @@ class Session {
   const char* launch_reports();
   void clear_launch_reports();
 
+  // What became of the last launch that was executed under several schedules, as a JSON object
+  // (driver/exploration.h); empty before there is any.
+  const char* exploration() const { return exploration_.c_str(); }
+
   // What the checks have found since the last clear, as a JSON list.
   const char* reports();
   void clear_reports();
@@ -109,8 +66,8 @@ class Session {
   };
 
   DeviceState& current_state();
-  // Keeps what was found; returns the message of the launch, empty if all went well.
-  std::string keep_reports(const LaunchReports& launch, const std::string& problem);
+  // Executes it once, keeps what it brings, and returns its problem.
+  std::string execute(const KernelRun& run, const SchedulerSource& schedulers, uint32_t threads);
 
   mutable std::mutex mutex_;
   std::vector<std::unique_ptr<DeviceState>> devices_;
@@ -124,6 +81,7 @@ class Session {
   std::string reports_text_;
   JsonList launch_reports_;
   std::string launch_reports_text_;
+  std::string exploration_;
 };
 
 }  // namespace warploom::emulator

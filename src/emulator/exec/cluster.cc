@@ -146,7 +146,9 @@ bool Cluster::run() {
       if (next.completes) {
         complete(next.which);
       } else {
-        run_warp(*warps_[ready_[next.which]], next);
+        Warp& warp = *warps_[ready_[next.which]];
+        run_warp(warp, next);
+        scheduler_->ran(warp.stop());
       }
       continue;
     }

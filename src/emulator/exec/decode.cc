@@ -110,6 +110,7 @@ void decode_function(const DecodeTable& table, Program& program, Values& values,
     Effects effects = effects_of(instruction);
     op.synchronises = effects.synchronises;
     program.couples_clusters |= effects.couples_clusters;
+    program.sums_in_any_order |= effects.sums_in_any_order;
   }
 }
 

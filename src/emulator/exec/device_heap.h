@@ -7,6 +7,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <utility>
 
 #include "emulator/exec/memory.h"
 
@@ -28,6 +29,10 @@ class DeviceHeap {
   void prepare();
   uint64_t allocate(uint64_t bytes);  // 0 if there is no room
   void release(uint64_t address);     // a Fault if no block begins there
+
+  // The blocks that are in use, as begin -> end: to execute a launch again from the same state.
+  std::map<uint64_t, uint64_t> blocks() const { return blocks_; }
+  void set_blocks(std::map<uint64_t, uint64_t> blocks) { blocks_ = std::move(blocks); }
 
  private:
   GlobalMemory& memory_;

@@ -5,6 +5,8 @@
 #include <string>
 #include <string_view>
 
+#include "emulator/ptx/types.h"
+
 namespace warploom::emulator {
 namespace {
 
@@ -26,6 +28,12 @@ bool is_strong(const ptx::Instruction& instruction) {
   return has_any(instruction, {"volatile", "relaxed", "acquire", "release", "mmio"});
 }
 
+bool adds_floats(const ptx::Instruction& instruction) {
+  return has_any(instruction, {"add"}) &&
+         std::any_of(instruction.modifiers.begin(), instruction.modifiers.end(),
+                     [](const std::string& word) { return is_float(parse_type(word)); });
+}
+
 bool is_in(const std::string& opcode, std::initializer_list<std::string_view> opcodes) {
   return std::find(opcodes.begin(), opcodes.end(), opcode) != opcodes.end();
 }
@@ -41,11 +49,15 @@ Effects effects_of(const ptx::Instruction& instruction) {
   } else if (is_in(opcode, {"atom", "red", "multimem"})) {
     effects.synchronises = true;
     effects.couples_clusters = may_be_global(instruction);
+    effects.sums_in_any_order = adds_floats(instruction);
   } else if (opcode == "cp") {
     effects.synchronises = true;
     // Sums may be rounded differently in another order.
     bool to_global = !has_any(instruction, {"mbarrier::complete_tx::bytes"});
     effects.couples_clusters = to_global && has_any(instruction, {"reduce"});
+    // The type of a tensor's elements is known only when the instruction is executed.
+    effects.sums_in_any_order = has_any(instruction, {"reduce"}) && has_any(instruction, {"add"}) &&
+                                (adds_floats(instruction) || has_any(instruction, {"tensor"}));
   } else if (is_in(opcode, {"mbarrier", "bar", "barrier", "wgmma", "tcgen05"})) {
     effects.synchronises = true;
   } else if (opcode == "clusterlaunchcontrol") {

@@ -14,6 +14,8 @@ struct Effects {
   // Through it CTAs of different clusters may synchronise, or see the order in which they run:
   // atomics, and other than weak accesses, of global memory; the heap; grid-wide scheduling.
   bool couples_clusters = false;
+  // It adds floating-point numbers in no fixed order: results may differ in their last bits.
+  bool sums_in_any_order = false;
 };
 
 Effects effects_of(const ptx::Instruction& instruction);

@@ -59,6 +59,12 @@ class GlobalMemory {
   void add(uint64_t begin, uint64_t bytes);
   void remove(uint64_t begin);
 
+  // Calls f(Range) for every allocation, in the order of their addresses.
+  template <class F>
+  void for_each(F f) const {
+    for (const auto& [begin, end] : allocations_) f(Range{begin, end});
+  }
+
   // The allocation that holds [address, address + count); a Fault that names the nearest
   // allocation if there is none.
   Range find(uint64_t address, uint64_t count) const;

@@ -128,7 +128,8 @@ struct Program {
   uint32_t file_bytes = 0;
   uint32_t static_shared = 0;               // from SharedMemory::kReserved on
   uint32_t dynamic_alignment = 1;           // of dynamic shared memory
-  bool couples_clusters = false;            // Effects::couples_clusters of any instruction
+  bool couples_clusters = false;            // Effects of any of its instructions
+  bool sums_in_any_order = false;
 };
 
 // Decodes an entry function and those it can reach. Throws Fault, naming opcode and line, on whatever is not known.

@@ -43,6 +43,13 @@ struct Turn {
   bool to_sync = false;       // the warp stops behind an instruction that others can notice
 };
 
+// Why a warp's turn ended.
+enum class Stop : uint8_t {
+  kElsewhere,  // anything else
+  kSync,       // behind an instruction that synchronises, or at one that waits
+  kYield,      // it polls something, or gives way to others
+};
+
 // Makes the choices of one cluster.
 class Scheduler {
  public:
@@ -51,6 +58,8 @@ class Scheduler {
   // `ready` has the numbers, within the cluster and in ascending order, of the warps that can run;
   // `pending` operations can complete, the oldest first. One of them is not empty.
   virtual Turn next(const std::vector<uint32_t>& ready, uint32_t pending) = 0;
+  // The turn of a warp is over.
+  virtual void ran(Stop) {}
 };
 
 // Gives the scheduler of a cluster by its number in the grid. Called by several threads at a time.

@@ -98,7 +98,7 @@ Step multiply(Warp& warp, const Op& op, uint32_t active) {
     const CollectedMatrix matrix = collected(form, operands);
     Checker* checker = cta.cluster().checker();
     TicketPtr ticket = checker != nullptr ? checker->issue_tcgen05(warp, op, lane) : nullptr;
-    issue_tensor_operation(warp, op, [=, &form, &cta] {
+    issue_tensor_operation(warp, op, [=, &op, &form, &cta] {
       cta.collectors().apply(form.collector, matrix);
       if (checker != nullptr) show(*checker, ticket, plan, group);
       UmmaCta ctas[2] = {};
@@ -106,6 +106,10 @@ Step multiply(Warp& warp, const Op& op, uint32_t active) {
         ctas[i] = {&group.ctas[i]->shared(), &group.ctas[i]->tensor_memory()};
       }
       umma(plan, ctas);
+      if (Counters* counters = cta.cluster().counters()) {
+        const auto& shape = plan.instruction;
+        counters->tensor_work(op, uint64_t{2} * shape.m * shape.n * shape.k);
+      }
     });
   });
   return Step::kNext;

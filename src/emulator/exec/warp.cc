@@ -209,6 +209,7 @@ uint32_t Warp::run(uint32_t budget, bool to_sync) {
   last_ = static_cast<uint32_t>(__builtin_ctz(later != 0 ? later : ready_));
   Fragment& fragment = fragments_[last_];
   current_ = &fragment;
+  stop_ = Stop::kElsewhere;
   bool counts = cluster_->counters() != nullptr;
   uint32_t executed = counts    ? (to_sync ? run_fragment<true, true>(fragment, budget)
                                            : run_fragment<false, true>(fragment, budget))
@@ -268,7 +269,10 @@ uint32_t Warp::run_fragment(Fragment& fragment, uint32_t budget) {
       exit(fragment, mask);
     }
     if constexpr (kCounts) counters->after(*this, op, step);
-    if (step != Step::kNext || (kToSync && op.synchronises)) break;
+    if (step != Step::kNext || (kToSync && op.synchronises)) {
+      stop_ = step == Step::kYield ? Stop::kYield : Stop::kSync;
+      break;
+    }
   }
   return executed;
 }

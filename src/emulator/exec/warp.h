@@ -17,6 +17,7 @@
 
 #include "emulator/exec/memory.h"
 #include "emulator/exec/program.h"
+#include "emulator/exec/schedule.h"
 
 namespace warploom::emulator {
 
@@ -120,6 +121,8 @@ class Warp {
   // Executes at most `budget` instructions of one fragment; returns how many. With `to_sync` it
   // stops behind one that synchronises (Op::synchronises).
   uint32_t run(uint32_t budget, bool to_sync);
+  // Why the last call of `run` returned.
+  Stop stop() const { return stop_; }
 
   // Called by `run` functions: the fragment that executes waits. They return kRetry or kPark.
   void park(Wait wait);
@@ -172,6 +175,7 @@ class Warp {
   uint32_t ready_ = 0;   // bit i: fragment i
   uint32_t parked_ = 0;
   Fragment* current_ = nullptr;
+  Stop stop_ = Stop::kElsewhere;
   uint32_t last_ = 0;   // fragment that ran last
   std::array<Fragment, kLanes> fragments_;
   std::vector<Join> joins_;

@@ -1,0 +1,98 @@
+#include "emulator/driver/kernel_run.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <cstring>
+#include <exception>
+#include <memory>
+
+#include "emulator/check/launch_checks.h"
+#include "emulator/driver/interrupt.h"
+#include "emulator/exec/grid.h"
+#include "emulator/exec/launch_report.h"
+
+namespace warploom::emulator {
+namespace {
+
+// Tensor maps among the parameters are aligned to 64 bytes or more.
+constexpr std::size_t kParameterAlignment = 256;
+
+}  // namespace
+
+KernelRun::KernelRun(const KernelHandle& kernel, const LaunchRequest& request,
+                     const LaunchOptions& options)
+    : kernel_(kernel),
+      request_(request),
+      options_(options),
+      state_(kernel.module->state()),
+      storage_(kernel.program->function->parameter_bytes + kParameterAlignment),
+      heap_(state_.heap.blocks()) {
+  const ptx::Function& function = *kernel.program->function;
+  auto start = reinterpret_cast<uintptr_t>(storage_.data());
+  start = (start + kParameterAlignment - 1) / kParameterAlignment * kParameterAlignment;
+  parameters_ = reinterpret_cast<uint8_t*>(start);
+  for (std::size_t i = 0; i < function.parameters.size(); ++i) {
+    const ptx::Variable& parameter = *function.parameters[i];
+    std::memcpy(parameters_ + parameter.offset, request.arguments[i], parameter.bytes);
+  }
+  request_.arguments = nullptr;
+  if (function.required_cluster[0] != 0) {
+    std::copy_n(function.required_cluster, 3, request_.cluster.begin());
+  }
+}
+
+uint64_t KernelRun::clusters() const {
+  uint64_t count = 1;
+  for (std::size_t axis = 0; axis < 3; ++axis) {
+    count *= request_.cluster[axis] == 0 ? 0 : request_.grid[axis] / request_.cluster[axis];
+  }
+  return count;
+}
+
+RunResult KernelRun::execute(const SchedulerSource& schedulers, uint32_t threads) const {
+  state_.heap.set_blocks(heap_);
+  state_.workspace = GridWorkspace{};
+  Interrupt interrupt;
+  Watch watch(options_.seconds, interrupt.flag());
+  Launch launch{*kernel_.program,
+                *state_.device,
+                state_.memory,
+                request_.grid,
+                request_.block,
+                request_.cluster,
+                request_.dynamic_shared,
+                parameters_,
+                kernel_.module->global_base(),
+                schedulers,
+                options_.instruction_limit,
+                threads,
+                watch};
+  launch.heap = &state_.heap;
+  if (request_.cooperative) launch.workspace = reinterpret_cast<uint64_t>(&state_.workspace);
+  std::vector<LaneAccess> counted;
+  if (options_.report) {
+    counted = lane_accesses_of(*kernel_.program);
+    launch.counted = &counted;
+  }
+  std::unique_ptr<LaunchChecks> checks;
+  if (options_.checks) checks = std::make_unique<LaunchChecks>();
+  launch.checks = checks.get();
+
+  RunResult result;
+  LaunchTotals totals;
+  try {
+    run_grid(launch, totals);
+  } catch (const std::exception& error) {
+    result.problem = error.what();
+  }
+  if (checks != nullptr) result.findings = checks->reports.distinct();
+  result.problem = describe_findings(result.findings, result.problem);
+  result.instructions = totals.instructions;
+  result.printed = launch.output.text(watch.first_failed());
+  if (totals.counters != nullptr) {
+    result.report = launch_report(launch, *totals.counters, result.problem);
+  }
+  return result;
+}
+
+}  // namespace warploom::emulator

@@ -1,0 +1,54 @@
+// A PTX module on a device.
+
+#ifndef WARPLOOM_EMULATOR_DRIVER_LOADED_MODULE_H_
+#define WARPLOOM_EMULATOR_DRIVER_LOADED_MODULE_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "emulator/driver/decoded_module.h"
+#include "emulator/driver/device.h"
+#include "emulator/exec/cluster.h"
+#include "emulator/exec/device_heap.h"
+#include "emulator/exec/memory.h"
+#include "emulator/exec/program.h"
+
+namespace warploom::emulator {
+
+// A device with what lies in its memory.
+struct DeviceState {
+  const Device* device = nullptr;
+  GlobalMemory memory;
+  DeviceHeap heap{memory};
+  GridWorkspace workspace{};
+  std::size_t allocated = 0;  // bytes
+};
+
+// A PTX module with its variables in global memory.
+class LoadedModule {
+ public:
+  // A Fault if the device does not execute such PTX.
+  LoadedModule(std::shared_ptr<const DecodedModule> module, DeviceState& state);
+  ~LoadedModule();
+  LoadedModule(const LoadedModule&) = delete;
+  LoadedModule& operator=(const LoadedModule&) = delete;
+
+  const Program* find(const std::string& name) const { return module_->find(name); }
+  uint64_t global_base() const { return base_; }
+  DeviceState& state() const { return state_; }
+
+ private:
+  uint64_t address_of(const ptx::Relocation& relocation) const;
+
+  DeviceState& state_;
+  std::shared_ptr<const DecodedModule> module_;
+  std::vector<uint8_t> globals_;
+  uint64_t base_ = 0;
+};
+
+}  // namespace warploom::emulator
+
+#endif  // WARPLOOM_EMULATOR_DRIVER_LOADED_MODULE_H_
