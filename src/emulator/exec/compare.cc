@@ -221,12 +221,46 @@ void decode_selp(Decoder& decoder) {
   decoder.op.run = type_bits(type) == 64 ? select_value<uint64_t> : select_value<uint32_t>;
 }
 
+// a if c is not negative, else b; NaN counts as negative, -0 does not.
+template <class S, class C>
+Step select_by_sign(Warp& warp, const Op& op, uint32_t active) {
+  const bool flush = op.flag != 0;
+  const uint32_t* control = warp.lanes<uint32_t>(op.s[2]);
+  for_each_lane(active, [&](int lane) {
+    C c = unpack<C>(control[lane]);
+    if (flush && static_cast<float>(c) > -0x1p-126f) c = C{} > c ? C{} : c;
+    warp.lanes<S>(op.d)[lane] = warp.lanes<S>(op.s[c >= 0 ? 0 : 1])[lane];
+  });
+  return Step::kNext;
+}
+
+void decode_slct(Decoder& decoder) {
+  decoder.op.flag = decoder.modifiers.take("ftz") ? 1 : 0;
+  Type type = decoder.modifiers.take_type();
+  Type control = decoder.modifiers.take_type();
+  bool number = control == Type::kF32;
+  if ((!number && control != Type::kS32) || type_bits(type) < 16) {
+    decoder.fail("it needs a type of 16 bits or more, and .s32 or .f32");
+  }
+  decoder.expect_count(4, 4);
+  decoder.op.d = decoder.destination(decoder.operand(0), type_bits(type));
+  decoder.op.s[0] = decoder.source(decoder.operand(1), type);
+  decoder.op.s[1] = decoder.source(decoder.operand(2), type);
+  decoder.op.s[2] = decoder.source(decoder.operand(3), control);
+  bool wide = type_bits(type) == 64;
+  decoder.op.run = number ? (wide ? select_by_sign<uint64_t, float>
+                                  : select_by_sign<uint32_t, float>)
+                          : (wide ? select_by_sign<uint64_t, int32_t>
+                                  : select_by_sign<uint32_t, int32_t>);
+}
+
 }  // namespace
 
 void add_compare_ops(DecodeTable& table) {
   table["setp"] = decode_setp;
   table["set"] = decode_set;
   table["selp"] = decode_selp;
+  table["slct"] = decode_slct;
 }
 
 }  // namespace warploom::emulator

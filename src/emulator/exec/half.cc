@@ -127,28 +127,46 @@ struct Packed {
   }
 };
 
+// The NaN of elements out of a tensor's bounds, of either sign: fma.oob makes it zero.
+template <class S>
+struct OutOfBounds {
+  static bool is_outside(uint16_t bits) { return (bits & 0x7fff) == 0x7ff7; }
+
+  template <class... A>
+  static uint16_t call(A... a) {
+    return (is_outside(a) || ...) ? uint16_t{0} : S::call(a...);
+  }
+};
+
 struct Change {
   bool flush = false;
+  bool out_of_bounds = false;
   Clamp clamp = Clamp::kNone;
 };
 
-template <class F, class Format, bool kFlush, Clamp kClamp, std::size_t... I>
+template <class S, std::size_t... I>
 Run run_of(bool packed, std::index_sequence<I...>) {
-  using S = Scalar<F, Format, kFlush, kClamp>;
   // One integer for each source; the comma operator only repeats it.
   if (packed) return apply<Packed<S>, uint32_t, decltype((void)I, uint32_t{})...>;
   return apply<S, uint16_t, decltype((void)I, uint16_t{})...>;
 }
 
+template <class F, class Format, bool kFlush, Clamp kClamp, class Sources>
+Run with_bounds(bool packed, bool out_of_bounds, Sources sources) {
+  using S = Scalar<F, Format, kFlush, kClamp>;
+  return out_of_bounds ? run_of<OutOfBounds<S>>(packed, sources) : run_of<S>(packed, sources);
+}
+
 template <class F, class Format, bool kFlush, class Sources>
-Run with_clamp(bool packed, Clamp clamp, Sources sources) {
-  switch (clamp) {
+Run with_clamp(bool packed, const Change& change, Sources sources) {
+  bool outside = change.out_of_bounds;
+  switch (change.clamp) {
     case Clamp::kSaturate:
-      return run_of<F, Format, kFlush, Clamp::kSaturate>(packed, sources);
+      return with_bounds<F, Format, kFlush, Clamp::kSaturate>(packed, outside, sources);
     case Clamp::kRectify:
-      return run_of<F, Format, kFlush, Clamp::kRectify>(packed, sources);
+      return with_bounds<F, Format, kFlush, Clamp::kRectify>(packed, outside, sources);
     default:
-      return run_of<F, Format, kFlush, Clamp::kNone>(packed, sources);
+      return with_bounds<F, Format, kFlush, Clamp::kNone>(packed, outside, sources);
   }
 }
 
@@ -156,12 +174,12 @@ template <class F, class Sources>
 Run select(Type type, const Change& change, Sources sources) {
   bool packed = type == Type::kF16x2 || type == Type::kBf16x2;
   if (type == Type::kF16 || type == Type::kF16x2) {
-    return change.flush ? with_clamp<F, F16, true>(packed, change.clamp, sources)
-                        : with_clamp<F, F16, false>(packed, change.clamp, sources);
+    return change.flush ? with_clamp<F, F16, true>(packed, change, sources)
+                        : with_clamp<F, F16, false>(packed, change, sources);
   }
   // PTX has .ftz for bf16 with ex2 only, where it is what happens anyway.
   if (type == Type::kBf16 || type == Type::kBf16x2) {
-    return with_clamp<F, Bf16, false>(packed, change.clamp, sources);
+    return with_clamp<F, Bf16, false>(packed, change, sources);
   }
   return nullptr;
 }
@@ -172,6 +190,7 @@ void decode_half(Decoder& decoder) {
   modifiers.take_all({"rn", "approx"});
   Change change;
   change.flush = modifiers.take("ftz");
+  if (kSources == 3) change.out_of_bounds = modifiers.take("oob");
   int clamp = modifiers.take_one({"sat", "relu"});
   if (clamp >= 0) change.clamp = clamp == 0 ? Clamp::kSaturate : Clamp::kRectify;
   Type type = modifiers.take_type();

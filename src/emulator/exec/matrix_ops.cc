@@ -1,5 +1,6 @@
 // ldmatrix, stmatrix and mma.sync; the fragments are in matrix/.
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -104,6 +105,34 @@ void decode_ldmatrix(Decoder& decoder) { decode_matrix(decoder, true); }
 
 void decode_stmatrix(Decoder& decoder) { decode_matrix(decoder, false); }
 
+// Lane l holds the elements (l / 4, 2 (l % 4)) and the next of a matrix of 8 by 8, and gets those of
+// its transpose.
+Step transpose(Warp& warp, const Op& op, uint32_t active) {
+  require_whole_warp(warp, active);
+  std::array<uint32_t, kLanes> source;
+  std::copy_n(warp.lanes<uint32_t>(op.s[0]), kLanes, source.begin());
+  uint32_t* d = warp.lanes<uint32_t>(op.d);
+  for (uint32_t lane = 0; lane < kLanes; ++lane) {
+    const uint32_t column = lane / 4, row = lane % 4 * 2;
+    const uint32_t shift = column % 2 * 16;
+    const uint32_t low = source[row * 4 + column / 2] >> shift & 0xffff;
+    d[lane] = source[(row + 1) * 4 + column / 2] >> shift << 16 | low;
+  }
+  return Step::kNext;
+}
+
+void decode_movmatrix(Decoder& decoder) {
+  Modifiers& modifiers = decoder.modifiers;
+  modifiers.take_all({"sync", "aligned"});
+  if (!modifiers.take("m8n8") || !modifiers.take("trans") ||
+      modifiers.take_type() != Type::kB16) {
+    decoder.fail("it needs .m8n8.trans.b16");
+  }
+  decode_uniform(decoder, Type::kB32, 1);
+  decoder.op.flow = Flow::kSync;
+  decoder.op.run = transpose;
+}
+
 struct MmaOperands {
   MmaForm form;
   uint32_t counts[4];  // registers of d, a, b, c, which follow one another
@@ -171,7 +200,7 @@ void decode_mma(Decoder& decoder) {
 void add_matrix_ops(DecodeTable& table) {
   table["ldmatrix"] = decode_ldmatrix;
   table["stmatrix"] = decode_stmatrix;
-
+  table["movmatrix"] = decode_movmatrix;
   table["mma"] = decode_mma;
 }
 
