@@ -70,6 +70,12 @@ def rng(request: pytest.FixtureRequest) -> np.random.Generator:
 
 
 @pytest.fixture
+def machine_code(monkeypatch) -> None:
+    """Compilations of the test make cubins, as for a GPU, and not PTX for the emulator."""
+    monkeypatch.setattr(emulator, "is_enabled", lambda: False)
+
+
+@pytest.fixture
 def run_python(tmp_path) -> Callable[..., subprocess.CompletedProcess]:
     """``run_python(code, NAME=value, ...)`` runs code in a new process, from a file.
 

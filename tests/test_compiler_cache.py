@@ -21,6 +21,8 @@ from warploom.compiler.cache_key import CacheKey, cache_key
 from warploom.compiler.invoke import Output, Request
 from warploom.errors import WarploomError
 
+pytestmark = pytest.mark.usefixtures("machine_code")
+
 REQUEST = Request('extern "C" __global__ void k() {}', "sm_90a", "nvrtc", "cubin")
 KEY = CacheKey("0" * 64, "a" * 16)
 

@@ -9,6 +9,8 @@ from compiler_kernels import SOURCES, TARGET, compile_uncached, doubled
 from warploom.compiler import invoke, sass
 from warploom.compiler.cubin import read_kernels
 
+pytestmark = pytest.mark.usefixtures("machine_code")
+
 _STOCK = {"WARPLOOM_LEAN_HEADERS": "0"}
 
 

@@ -13,6 +13,8 @@ from warploom.compiler.kernel_report import ProblemKind, advice_problem, report_
 from warploom.compiler.ptxas_log import Advice, parse
 from warploom.toolchain import find_executable
 
+pytestmark = pytest.mark.usefixtures("machine_code")
+
 
 @functools.cache
 def output(name: str):

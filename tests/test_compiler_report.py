@@ -13,6 +13,8 @@ from warploom.compiler.report import compile_report, report_binary
 from warploom.errors import ToolchainError, WarploomError
 from warploom.target import default_target
 
+pytestmark = pytest.mark.usefixtures("machine_code")
+
 
 @pytest.fixture(autouse=True)
 def cache_directory(tmp_path, monkeypatch):
