@@ -171,12 +171,20 @@ def test_checks_are_on_unless_refused(rng):
 
 
 def test_a_report_prints_as_a_table():
-    counts = {"kernel": "k", "grid": [2, 1], "bytes": {"global_read": 123456}, "hot": [{"n": 1}]}
+    counts = {
+        "kernel": "k",
+        "grid": [2, 1],
+        "problem": "",
+        "bytes": {"global_read": 123456, "by_warp": [1, 2]},
+        "hot": [{"n": 1}, {"n": 2}],
+    }
     text = str(LaunchReport(counts))
     assert text.splitlines() == [
         "kernel              k",
         "grid                2 x 1",
         "bytes: global read  123,456",
-        "hot 0               n 1",
+        "bytes: by warp      1, 2",
+        "hot                 n 1",
+        "hot                 n 2",
     ]
     assert LaunchReport(counts).to_dict() == counts

@@ -53,17 +53,21 @@ class Result:
         return self.launches[0] if self.launches else None
 
 
+#: Lists that are written as a shape.
+_SHAPES = ("grid", "block", "cluster")
+
+
 def _rows(counts: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
     for name, value in counts.items():
         label = f"{prefix}{name.replace('_', ' ')}"
         if isinstance(value, dict):
             yield from _rows(value, f"{label}: ")
         elif isinstance(value, list) and any(isinstance(one, dict) for one in value):
-            for index, one in enumerate(value):
-                yield f"{label} {index}", ", ".join(f"{k} {_number(v)}" for k, v in one.items())
-        elif isinstance(value, list):
-            yield label, " x ".join(map(_number, value))
-        else:
+            for one in value:
+                yield label, ", ".join(f"{k} {_number(v)}" for k, v in one.items())
+        elif isinstance(value, list) and value:
+            yield label, (" x " if name in _SHAPES else ", ").join(map(_number, value))
+        elif value not in ("", []):
             yield label, _number(value)
 
 
