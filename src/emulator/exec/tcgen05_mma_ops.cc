@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "emulator/check/tensor_memory_check.h"
+#include "emulator/exec/counters.h"
 #include "emulator/exec/lanes.h"
 #include "emulator/exec/tcgen05.h"
 #include "emulator/matrix/umma.h"
@@ -108,7 +109,9 @@ Step multiply(Warp& warp, const Op& op, uint32_t active) {
       umma(plan, ctas);
       if (Counters* counters = cta.cluster().counters()) {
         const auto& shape = plan.instruction;
-        counters->tensor_work(op, uint64_t{2} * shape.m * shape.n * shape.k);
+        counters->tensor_work(op, uint64_t{2} * static_cast<uint64_t>(shape.m) *
+                                      static_cast<uint64_t>(shape.n) *
+                                      static_cast<uint64_t>(shape.k));
       }
     });
   });
