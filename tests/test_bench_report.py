@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from warploom import emulator
 from warploom.bench import __main__ as bench
 from warploom.bench import environment, gemm, report
 from warploom.bench.operands import allowed_error, input_sets
@@ -170,7 +171,8 @@ def test_gpu_properties_come_from_nvidia_smi():
     assert environment.gpu_properties(missing) == environment.gpu_properties(failing) == {}
 
 
-def test_command_refuses_in_one_line(capsys):
+def test_command_refuses_in_one_line(capsys, monkeypatch):
+    monkeypatch.setattr(emulator, "is_enabled", lambda: False)
     assert bench.main(["gemm", "--suite", "nowhere"]) == 3
     assert "no suite 'nowhere'" in capsys.readouterr().err
     assert bench.main(["nothing"]) == 3

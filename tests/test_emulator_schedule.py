@@ -318,7 +318,10 @@ def test_wrong_variables_of_the_environment_are_named(run_python, name, value):
 def test_ctrl_c_ends_a_launch(tmp_path):
     script = tmp_path / "endless.py"
     script.write_text(
+        "import signal\n"
         "from emulator_ptx import kernel, launch\n"
+        # A shell starts what runs in its background with the signal ignored.
+        "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
         "print('launching', flush=True)\n"
         "try:\n"
         f"    launch(kernel(0, {ENDLESS!r}), [], limit=1 << 60)\n"

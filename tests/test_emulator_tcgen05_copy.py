@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from emulator_options import options
 from emulator_ptx import EmulatorError, kernel, launch
 from emulator_tcgen05 import (
     DECLARATIONS,
@@ -113,6 +114,7 @@ def test_a_pair_copies_in_both_from_the_shared_memory_of_each(seed, rng):
     body = f"""{write_all("%p0", COLUMNS)}{fill_tile("%p1")}{init_barrier()}
     {descriptor(16, 2048, 128)}
     mov.u32 %r5, %cluster_ctarank; setp.eq.and.u32 %q4, %r5, 1, %q6;
+    tcgen05.fence::after_thread_sync;
     @%q4 tcgen05.cp.cta_group::2.128x128b [%a], %d1;
     @%q4 {commit(group=2, mask=3)}
     {await_barrier("WAIT")}
@@ -162,7 +164,10 @@ def test_nothing_happens_before_someone_waits_at_the_latest():
     @%q6 {commit()}
     {read_all("%p2", COLUMNS)}
     {await_barrier("WAIT")}"""
-    results = [run([before, tile, np.zeros_like(before)], body, seed=seed)[-1] for seed in range(9)]
+    with options(checks=False):
+        results = [
+            run([before, tile, np.zeros_like(before)], body, seed=seed)[-1] for seed in range(9)
+        ]
     assert any((got == before).all() for got in results)
 
 

@@ -256,7 +256,7 @@ def test_the_rules_are_those_of_the_target(dtype, swizzle, shape, box, steps, pa
         ({"interleave": 3}, 1, "interleave has no value 3"),
         ({"swizzle": 4}, 801, "swizzle 4 is not supported"),
         ({"swizzle": 7}, 1, "swizzle has no value 7"),
-        ({"dtype": 11}, 801, "data type 11 is not supported"),
+        ({"dtype": 13}, 801, "data type 13 is not supported"),
         ({"dtype": 16}, 1, "data type has no value 16"),
         ({"l2": 4}, 1, "L2 promotion has no value 4"),
         ({"fill": 2}, 1, "fill has no value 2"),
