@@ -115,6 +115,10 @@ def sm100_gemm_pair(config: Sm100GemmConfig, n: int, k: int, m: int | None = Non
                                 bar, cta_group=PAIR,
                             )  # fmt: skip
                             ring.advance()
+                        # The leader's commits arrive in both CTAs, which have to be there.
+                        for _ in T.serial(stages):
+                            empty.wait(ring.stage, ring.phase)
+                            ring.advance()
                     elif T.And(rank == 0, warp == 1) and T.cuda.elect_sync() != T.uint32(0):
                         ring = PipelineState(stages, 0)
                         for kt in T.serial(k_tiles):
