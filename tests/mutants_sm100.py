@@ -155,7 +155,7 @@ PAIR = (
     _pair("the second CTA's barriers may not be initialised yet",
           (instead(CLUSTER_SYNC, "__syncthreads();", 0, 2),), INIT_RACE, "initialised by"),
     _pair("the second CTA does not wait for the stage to be empty",
-          (instead(EMPTY_WAIT, FIRST_ONLY),),
+          (instead(EMPTY_WAIT, FIRST_ONLY, 0, 2),),
           RACE, TMA_LOAD, "writes shared", "nothing orders the two"),
     _pair("only the first CTA allocates tensor memory",
           (instead(ALLOC, FIRST_ONLY),),
