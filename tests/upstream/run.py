@@ -47,7 +47,9 @@ def _reason(text: str) -> str:
     for pattern, replacement in REASONS:
         found = re.search(pattern, text, re.MULTILINE)
         if found:
-            return found.expand(replacement)[:160].replace("|", "\\|")
+            # Failures that differ in line numbers and sizes have one reason.
+            text = re.sub(r"0x[0-9a-f]+|\d+ bytes|line \d+", "…", found.expand(replacement))
+            return text[:160].replace("|", "\\|")
     return text.strip().splitlines()[-1][:160] if text.strip() else "no message"
 
 
