@@ -7,6 +7,7 @@ import functools
 
 import numpy as np
 
+from ptx_driver import CLUSTER_DIMENSION, LaunchAttribute, LaunchConfig
 from warploom.emulator.libraries import find_libraries
 
 HEADER = ".version 9.0\n.target {arch}\n.address_size 64\n"
@@ -18,27 +19,7 @@ class EmulatorError(RuntimeError):
     """What the emulator says is wrong with the PTX or with the launch."""
 
 
-class _Config(ctypes.Structure):
-    _fields_ = (
-        ("grid", ctypes.c_uint * 3),
-        ("block", ctypes.c_uint * 3),
-        ("shared_bytes", ctypes.c_uint),
-        ("stream", ctypes.c_void_p),
-        ("attributes", ctypes.c_void_p),
-        ("attribute_count", ctypes.c_uint),
-    )
-
-
-class _Attribute(ctypes.Structure):
-    _fields_ = (
-        ("id", ctypes.c_uint),
-        ("padding", ctypes.c_uint),
-        ("value", ctypes.c_uint * 16),
-    )
-
-
 _COOPERATIVE = 2
-_CLUSTER_DIMENSION = 4
 
 
 @functools.cache
@@ -95,12 +76,12 @@ def launch(
         arguments = (ctypes.c_void_p * max(len(pointers), 1))(
             *[ctypes.addressof(pointer) for pointer in pointers]
         )
-        attributes = (_Attribute * 2)(
-            _Attribute(id=_COOPERATIVE, value=(ctypes.c_uint * 16)(int(cooperative))),
-            _Attribute(id=_CLUSTER_DIMENSION, value=(ctypes.c_uint * 16)(*cluster)),
+        attributes = (LaunchAttribute * 2)(
+            LaunchAttribute(id=_COOPERATIVE, value=(ctypes.c_uint * 16)(int(cooperative))),
+            LaunchAttribute(id=CLUSTER_DIMENSION, value=(ctypes.c_uint * 16)(*cluster)),
         )
         count = 1 + int(cluster != (1, 1, 1))
-        config = _Config(grid, block, shared, None, ctypes.addressof(attributes), count)
+        config = LaunchConfig(grid, block, shared, None, ctypes.addressof(attributes), count)
         library().warploom_emulator_set_seed(ctypes.c_uint64(seed))
         library().warploom_emulator_set_instruction_limit(ctypes.c_uint64(limit))
         _check(library().cuLaunchKernelEx(ctypes.byref(config), function, arguments, None))

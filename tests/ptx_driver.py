@@ -14,7 +14,7 @@ import numpy as np
 
 HEADER = ".version 9.0\n.target sm_90a\n.address_size 64\n"
 
-_CLUSTER_DIMENSION = 4
+CLUSTER_DIMENSION = 4
 _MAX_DYNAMIC_SHARED = 8
 _MAX_SHARED_BY_DEFAULT = 48 << 10
 
@@ -23,7 +23,7 @@ class DriverError(RuntimeError):
     """A function of the driver failed; the message is the error's name and the function."""
 
 
-class _Config(ctypes.Structure):
+class LaunchConfig(ctypes.Structure):
     _fields_ = (
         ("grid", ctypes.c_uint * 3),
         ("block", ctypes.c_uint * 3),
@@ -34,7 +34,7 @@ class _Config(ctypes.Structure):
     )
 
 
-class _Attribute(ctypes.Structure):
+class LaunchAttribute(ctypes.Structure):
     _fields_ = (
         ("id", ctypes.c_uint),
         ("padding", ctypes.c_uint),
@@ -159,8 +159,8 @@ class Driver:
             arguments = (ctypes.c_void_p * max(len(parameters), 1))(
                 *[ctypes.addressof(parameter) for parameter in parameters]
             )
-            attribute = _Attribute(id=_CLUSTER_DIMENSION, value=(ctypes.c_uint * 16)(*cluster))
-            config = _Config(
+            attribute = LaunchAttribute(id=CLUSTER_DIMENSION, value=(ctypes.c_uint * 16)(*cluster))
+            config = LaunchConfig(
                 grid, block, shared, None, ctypes.addressof(attribute), int(cluster != (1, 1, 1))
             )
             self._call("cuLaunchKernelEx", ctypes.byref(config), function, arguments, None)

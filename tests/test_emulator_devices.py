@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import emulator_ptx
+from ptx_driver import LaunchConfig
 from warploom.errors import ToolchainError
 from warploom.target import cuda_target
 from warploom.target.arch import ARCHS, GPUS
@@ -135,7 +136,7 @@ def launch(module: ctypes.c_void_p, pointer: int, stream: int | None = None) -> 
     assert library.cuModuleGetFunction(ctypes.byref(function), module, b"kernel") == 0
     value = ctypes.c_void_p(pointer)
     arguments = (ctypes.c_void_p * 1)(ctypes.addressof(value))
-    config = emulator_ptx._Config((1, 1, 1), (1, 1, 1), 0, stream, None, 0)
+    config = LaunchConfig((1, 1, 1), (1, 1, 1), 0, stream, None, 0)
     return library.cuLaunchKernelEx(ctypes.byref(config), function, arguments, None)
 
 

@@ -10,10 +10,10 @@
 #include <cstring>
 
 #include "emulator/async/bulk_copy.h"
-#include "emulator/async/mbarrier.h"
 #include "emulator/check/checker.h"
 #include "emulator/exec/access.h"
 #include "emulator/exec/cluster.h"
+#include "emulator/exec/complete_bytes.h"
 #include "emulator/exec/lanes.h"
 
 namespace warploom::emulator {
@@ -27,16 +27,6 @@ struct AsyncStoreForm {
   uint32_t bytes = 0;  // of one lane
   Reduction reduction = Reduction::kNone;
 };
-
-// Counts the bytes at the mbarrier; `ticket` is nullptr if nothing is checked.
-void complete(Cluster& cluster, uint32_t mbarrier, uint32_t bytes, const TicketPtr& ticket) {
-  uint64_t before = cluster.update_mbarrier(
-      mbarrier, [bytes](uint64_t state) { return mbarrier_complete_tx(state, bytes); });
-  if (ticket == nullptr) return;
-  uint64_t after;
-  std::memcpy(&after, cluster.shared_at(mbarrier, 8), sizeof(after));
-  cluster.checker()->mbarrier_signal(*ticket, mbarrier, before, after);
-}
 
 Step store_async(Warp& warp, const Op& op, uint32_t active) {
   const auto& form = *static_cast<const AsyncStoreForm*>(op.form);
@@ -76,7 +66,7 @@ Step store_async(Warp& warp, const Op& op, uint32_t active) {
       } else {
         bulk_reduce(form.type, form.reduction, to, data.data(), form.bytes);
       }
-      complete(cluster, mbarrier, form.bytes, ticket);
+      complete_bytes(cluster, mbarrier, form.bytes, ticket);
     });
   });
   return Step::kNext;

@@ -14,6 +14,7 @@
 #include "emulator/check/checker.h"
 #include "emulator/exec/access.h"
 #include "emulator/exec/cluster.h"
+#include "emulator/exec/complete_bytes.h"
 #include "emulator/exec/counters.h"
 #include "emulator/exec/lanes.h"
 #include "emulator/matrix/swizzle.h"
@@ -45,16 +46,6 @@ struct CopyForm {
 };
 
 const CopyForm& form_of(const Op& op) { return *static_cast<const CopyForm*>(op.form); }
-
-// `ticket` is that of the copy; nullptr if nothing is checked.
-void complete_bytes(Cluster& cluster, uint32_t mbarrier, uint32_t bytes, const TicketPtr& ticket) {
-  uint64_t before = cluster.update_mbarrier(
-      mbarrier, [bytes](uint64_t state) { return mbarrier_complete_tx(state, bytes); });
-  if (ticket == nullptr) return;
-  uint64_t after;
-  std::memcpy(&after, cluster.shared_at(mbarrier, 8), sizeof(after));
-  cluster.checker()->mbarrier_signal(*ticket, mbarrier, before, after);
-}
 
 TicketPtr issue(Warp& warp, const Op& op, int lane, bool to_mbarrier) {
   Checker* checker = warp.cluster().checker();

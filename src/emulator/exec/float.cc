@@ -3,7 +3,6 @@
 // Rounding is to nearest. Approximate instructions are computed with the exact function: they are
 // closer to it than the hardware's results, which have an error bound but no definition.
 
-#include <cfenv>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
@@ -11,14 +10,11 @@
 #include <utility>
 
 #include "emulator/exec/lanes.h"
+#include "emulator/exec/rounding.h"
 #include "emulator/format/float16.h"
 
 namespace warploom::emulator {
 namespace {
-
-// Subnormal numbers become zeros of the same sign.
-inline float flush(float x) { return std::fabs(x) < 0x1p-126f ? std::copysign(0.0f, x) : x; }
-inline double flush(double x) { return std::fabs(x) < 0x1p-1022 ? std::copysign(0.0, x) : x; }
 
 // An f32 that is not a number is the same one whatever the operands were; f64 keeps payloads.
 inline float canonical(float x) { return std::isnan(x) ? bits_float(0x7fffffffu) : x; }
@@ -158,26 +154,6 @@ struct Modified {
     return kSaturate ? saturate(result) : result;
   }
 };
-
-// Executes another Run in a rounding mode that is not the default one.
-template <int kMode, Run kRun>
-Step rounded(Warp& warp, const Op& op, uint32_t active) {
-  int before = std::fegetround();
-  std::fesetround(kMode);
-  Step step = kRun(warp, op, active);
-  std::fesetround(before);
-  return step;
-}
-
-template <Run kRun>
-Run with_rounding(int mode) {
-  switch (mode) {
-    case 1: return rounded<FE_TOWARDZERO, kRun>;
-    case 2: return rounded<FE_DOWNWARD, kRun>;
-    case 3: return rounded<FE_UPWARD, kRun>;
-    default: return kRun;
-  }
-}
 
 template <class F, class T, std::size_t... I>
 Run select(bool flush_inputs, bool saturated, int rounding, std::index_sequence<I...>) {

@@ -12,10 +12,10 @@
 #include <string>
 #include <vector>
 
-#include "emulator/async/mbarrier.h"
 #include "emulator/check/checker.h"
 #include "emulator/exec/access.h"
 #include "emulator/exec/cluster.h"
+#include "emulator/exec/complete_bytes.h"
 #include "emulator/exec/grid.h"
 #include "emulator/exec/lanes.h"
 #include "emulator/exec/wide.h"
@@ -49,12 +49,7 @@ void respond(Cluster& cluster, const Response& response, uint32_t address, uint3
     cluster.checker()->async_shared(*ticket, address, kBytes, Touch::kWrite);
   }
   std::memcpy(cluster.shared_at(address, kBytes), response.data(), kBytes);
-  uint64_t before = cluster.update_mbarrier(
-      mbarrier, [](uint64_t state) { return mbarrier_complete_tx(state, kBytes); });
-  if (ticket == nullptr) return;
-  uint64_t after;
-  std::memcpy(&after, cluster.shared_at(mbarrier, 8), sizeof(after));
-  cluster.checker()->mbarrier_signal(*ticket, mbarrier, before, after);
+  complete_bytes(cluster, mbarrier, kBytes, ticket);
 }
 
 Step try_cancel(Warp& warp, const Op& op, uint32_t active) {

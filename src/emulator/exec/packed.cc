@@ -1,12 +1,12 @@
 // Arithmetic on two f32 in a 64-bit register (PTX ISA, add, sub, mul and fma with .f32x2).
 
-#include <cfenv>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <utility>
 
 #include "emulator/exec/lanes.h"
+#include "emulator/exec/rounding.h"
 #include "emulator/format/float16.h"
 
 namespace warploom::emulator {
@@ -28,9 +28,6 @@ struct Fma {
   static float call(float a, float b, float c) { return std::fma(a, b, c); }
 };
 
-// Subnormal numbers become zeros of the same sign.
-inline float flush(float x) { return std::fabs(x) < 0x1p-126f ? std::copysign(0.0f, x) : x; }
-
 template <class F, bool kFlush>
 struct Pair {
   template <class... A>
@@ -51,25 +48,6 @@ struct Pair {
     return float_bits(kFlush ? flush(result) : result);
   }
 };
-
-template <int kMode, Run kRun>
-Step rounded(Warp& warp, const Op& op, uint32_t active) {
-  int before = std::fegetround();
-  std::fesetround(kMode);
-  Step step = kRun(warp, op, active);
-  std::fesetround(before);
-  return step;
-}
-
-template <Run kRun>
-Run with_rounding(int mode) {
-  switch (mode) {
-    case 1: return rounded<FE_TOWARDZERO, kRun>;
-    case 2: return rounded<FE_DOWNWARD, kRun>;
-    case 3: return rounded<FE_UPWARD, kRun>;
-    default: return kRun;
-  }
-}
 
 template <class F, std::size_t... I>
 Run select(bool ftz, int rounding, std::index_sequence<I...>) {
