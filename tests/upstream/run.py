@@ -35,6 +35,7 @@ ADAPTATIONS = (("allocated_addr=tmem_addr[0]", "allocated_addr=T.uint32(0)"),)
 REASONS = (
     (r"(the emulator cannot load this PTX: .*)", r"\1"),
     (r"(warploom emulator: [^(\n]*)", r"\1"),
+    (r"shared: .*(undefined variable tid_in_scope)", r"TVM's own schedule of it has an \1"),
     (r"No module named '(torch|triton)'", r"needs \1"),
     (r"Program is not well-formed.*warp_xor_swizzle", "TVM refuses its own warp_xor_swizzle"),
     (r"(tvm\.tirx\.stmt_functor|tvm\.arith|has no attribute '\w+')", r"API of another TVM: \1"),
