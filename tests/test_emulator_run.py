@@ -188,3 +188,43 @@ def test_a_report_prints_as_a_table():
         "hot                 n 2",
     ]
     assert LaunchReport(counts).to_dict() == counts
+
+
+@pytest.mark.parametrize("explore", [0, 5])
+def test_a_report_on_request(rng, explore):
+    """Both ways in: PTX, and a program of TVM."""
+    source = rng.random(256).astype(np.float16)
+    single = source.astype(np.float32)
+    ptx = SCALE.replace("{arch}", "sm_90a")
+    runs = {
+        4: emulator.run(
+            ptx, [np.zeros_like(single), single, 2.0, 256],
+            grid=2, block=128, report=True, explore=explore,
+        ),
+        2: emulator.run(double, [source, np.zeros_like(source)], report=True, explore=explore),
+    }  # fmt: skip
+    for element_bytes, result in runs.items():
+        assert len(result.launches) == max(explore, 1)
+        counts = result.report.to_dict()
+        assert counts["grid"] == [2, 1, 1]
+        moved = {"read": 256 * element_bytes, "written": 256 * element_bytes}
+        assert counts["bytes"]["global"] == moved
+        assert (result.exploration or {}).get("schedules", 0) == explore
+        assert "bytes: global: read" in str(result.report)
+
+
+def test_explore_names_the_schedule_that_gives_another_result():
+    args = [np.arange(128, dtype=np.float32), np.zeros(128, np.float32)]
+    with pytest.raises(emulator.EmulatorError, match=r"depend on the schedule.*seed \d+"):
+        emulator.explore(unsynchronised, args, 50, checks=False)
+
+
+def test_exhaustive_says_whether_it_has_seen_every_schedule(rng):
+    source = rng.random(64, np.float32)
+    args = [np.zeros_like(source), source, 3.0, 64]
+    ptx = SCALE.replace("{arch}", "sm_90a")
+    for limit, complete in ((1000, True), (1, False)):
+        result = emulator.run(ptx, args, block=64, exhaustive=limit)
+        np.testing.assert_array_equal(result.outputs[0], 3 * source)
+        assert result.exploration["complete"] is complete
+        assert 1 <= result.exploration["schedules"] <= limit

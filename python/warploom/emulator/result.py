@@ -38,7 +38,7 @@ class Result:
     outputs : tuple of numpy.ndarray
         Every array among the arguments, in order, with its contents after the run.
     launches : tuple of LaunchReport
-        One for each launch, if ``report=True``.
+        One for each launch, if ``report=True``; with several schedules, one for each of them.
     exploration : dict
         If several schedules were executed: how many, and whether they were all there are.
     """
