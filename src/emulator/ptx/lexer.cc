@@ -72,8 +72,11 @@ class Lexer {
       kind = Token::kEnd;
     } else if (starts_word(c)) {
       kind = Token::kWord;
-      // "::" belongs to a word ("shared::cta"), one colon ends a label.
+      // "::" belongs to a word ("shared::cta"), one colon ends a label. Directives need no blank
+      // between them: ".reg.b32" is two words.
+      ++position_;
       while (continues_word(peek()) || (peek() == ':' && peek(1) == ':')) {
+        if (c == '.' && peek() == '.') break;
         position_ += peek() == ':' ? 2 : 1;
       }
     } else if (is_digit(c)) {

@@ -12,7 +12,7 @@ namespace warploom::emulator::ptx {
 
 struct Token {
   enum Kind : uint8_t {
-    kWord,    // identifier, directive, opcode with all its modifiers: "ld.shared::cta.b32"
+    kWord,    // identifier, one directive, opcode with all its modifiers: "ld.shared::cta.b32"
     kNumber,  // "12", "0x1f", "0f3F800000", "1.5e3"
     kString,  // without quotes
     kPunct,   // one character
