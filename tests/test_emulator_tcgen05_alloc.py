@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import ctypes
+
 import numpy as np
 import pytest
 
-from emulator_ptx import EmulatorError, kernel, launch
+from emulator_checks import changed, run_checked
+from emulator_ptx import EmulatorError, kernel, launch, library
 from emulator_tcgen05 import DECLARATIONS, address, allocate, cluster_sync, free
 
 RELINQUISH = "tcgen05.relinquish_alloc_permit.cta_group::1.sync.aligned;"
@@ -70,6 +73,58 @@ def test_a_deadlock_tells_who_holds_the_columns():
     )
     with pytest.raises(EmulatorError, match=f"(?s){message}"):
         run(body, block=(64, 1, 1))
+
+
+# Warp 0 frees what warp 1 has stored; then warp 1 loads it again.
+USE_AFTER_FREE = f"""
+setp.lt.u32 %q7, %t, 32;
+@!%q7 bra HAVE;
+{allocate(64)}
+HAVE:
+bar.sync 0;
+ld.shared.b32 %a, [slot];
+@%q7 bra FREE;
+tcgen05.st.sync.aligned.32x32b.x1.b32 [%a], %t;
+tcgen05.wait::st.sync.aligned;
+FREE:
+bar.sync 0;
+@!%q7 bra FREED;
+{free(64)}
+FREED:
+bar.sync 0; // after the dealloc
+@%q7 bra DONE;
+tcgen05.ld.sync.aligned.32x32b.x1.b32 %v0, [%a];
+tcgen05.wait::ld.sync.aligned;
+{address("%p0", 4)}
+st.global.b32 [%x], %v0;
+DONE:
+"""
+
+
+def test_columns_that_were_freed_keep_their_data():
+    library().warploom_emulator_set_checks(ctypes.c_int(0))
+    (got,) = run(USE_AFTER_FREE, [np.full(64, 0xDEAD, np.uint32)], block=(64, 1, 1))
+    np.testing.assert_array_equal(got[32:], np.arange(32, 64))
+
+
+@pytest.mark.parametrize("ordered", [True, False])
+def test_checks_report_the_use_of_columns_that_were_freed(ordered):
+    body = USE_AFTER_FREE
+    if not ordered:
+        body = changed(body, "bar.sync 0; // after the dealloc", "")
+    _, found, message = run_checked(
+        body, DECLARATIONS, [np.zeros(64, np.uint32)], arch="sm_100a", block=(64, 1, 1)
+    )
+    if ordered:
+        assert "not all allocated; the CTA holds no columns" in message
+    else:
+        assert any("tcgen05.dealloc" in str(report) for report in found), message
+
+
+def test_columns_that_nobody_allocated_cannot_be_read():
+    body = f"{allocate(32)}\n{LOAD}\ntcgen05.ld.sync.aligned.32x32b.x1.b32 %v0, [%a+32];"
+    with pytest.raises(EmulatorError, match=r"1 columns from column 32 .* not all allocated"):
+        run(body + free(32))
 
 
 @pytest.mark.parametrize("columns", [0, 16, 48, 33, 1024])

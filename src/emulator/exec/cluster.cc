@@ -35,6 +35,7 @@ Cta::Cta(Cluster& cluster, uint32_t rank, const Dim3& id)
   storage_.resize(launch.shared_bytes());
   shared_.data = storage_.data();
   shared_.bytes = static_cast<uint32_t>(storage_.size());
+  if (launch.checks != nullptr) tensor_memory_.refuse_freed();
   uint32_t threads = volume(launch.block);
   uint32_t count = (threads + kLanes - 1) / kLanes;
   warpgroups_.resize((count + 3) / 4);

@@ -32,6 +32,7 @@ void TensorAllocator::check(const Request& request) const {
 
 void TensorAllocator::hold(uint32_t column, const Request& request) {
   used_ |= units_of(column, request.columns);
+  ever_used_ |= used_;
   latest_ = request.columns;
   held_.push_back({column, request});
 }

@@ -30,6 +30,11 @@ class TensorAllocator {
     const uint32_t units = units_of(column, columns);
     return (used_ & units) == units;
   }
+  // Whether the CTA holds these columns or has held them.
+  bool was_allocated(uint32_t column, uint32_t columns) const {
+    const uint32_t units = units_of(column, columns);
+    return (ever_used_ & units) == units;
+  }
 
   // The first free columns, if there are that many. A Fault if the request is illegal.
   std::optional<uint32_t> allocate(const Request& request);
@@ -68,6 +73,7 @@ class TensorAllocator {
   void hold(uint32_t column, const Request& request);
 
   uint32_t used_ = 0;  // a bit a unit
+  uint32_t ever_used_ = 0;
   std::vector<Held> held_;
   std::optional<Request> asked_;
   std::optional<Held> granted_;

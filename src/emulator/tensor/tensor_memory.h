@@ -24,11 +24,15 @@ class TensorMemory {
   TensorAllocator& allocator() { return allocator_; }
   const TensorAllocator& allocator() const { return allocator_; }
 
+  // Whether columns that were freed are as bad as those that never were allocated. Without, they
+  // keep their data: on the hardware it stays until somebody allocates the columns again.
+  void refuse_freed() { refuses_freed_ = true; }
+
   // The cells [column, column + columns) of a lane, which lie one after the other; a Fault if they
-  // are not all allocated.
+  // may not be used.
   uint32_t* at(uint32_t lane, uint32_t column, uint32_t columns) {
     if (lane >= kTensorLanes || columns > kTensorColumns || column > kTensorColumns - columns ||
-        !allocator_.is_allocated(column, columns)) {
+        !may_use(column, columns)) {
       refuse(lane, column, columns);
     }
     // CTAs that never allocate do not pay for cells.
@@ -40,9 +44,14 @@ class TensorMemory {
   // What nobody has written is a NaN as f32, as two f16 and as two bf16.
   static constexpr uint32_t kPoison = 0x7fffffff;
 
+  bool may_use(uint32_t column, uint32_t columns) const {
+    return allocator_.is_allocated(column, columns) ||
+           (!refuses_freed_ && allocator_.was_allocated(column, columns));
+  }
   [[noreturn]] void refuse(uint32_t lane, uint32_t column, uint32_t columns) const;
 
   TensorAllocator allocator_;
+  bool refuses_freed_ = false;
   std::vector<uint32_t> cells_;  // lane after lane
 };
 
