@@ -112,7 +112,9 @@ def register(dtype: np.dtype, index: int) -> str:
     return f"%{ {1: 'h', 2: 'h', 4: 'r', 8: 'd'}[np.dtype(dtype).itemsize] }{index}"
 
 
-def elementwise(instruction: str, result: np.dtype, *operands: np.ndarray) -> np.ndarray:
+def elementwise(
+    instruction: str, result: np.dtype, *operands: np.ndarray, arch: str = "sm_90a"
+) -> np.ndarray:
     """Apply ``"add.s32 {d}, {0}, {1}"`` to arrays, element by element.
 
     Registers are named for 2, 4 and 8 bytes by the dtypes; the instruction may also use the
@@ -137,4 +139,4 @@ def elementwise(instruction: str, result: np.dtype, *operands: np.ndarray) -> np
     )
     output = np.zeros(count, result)
     ptx = kernel(len(operands) + 1, body)
-    return launch(ptx, [*operands, output], block=(count, 1, 1))[-1]
+    return launch(ptx, [*operands, output], block=(count, 1, 1), arch=arch)[-1]

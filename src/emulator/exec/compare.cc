@@ -1,17 +1,18 @@
-// Comparison and selection (PTX ISA, "Comparison and Selection Instructions").
+// Comparison and selection (PTX ISA, "Comparison and Selection Instructions"); halves are in
+// compare_half.cc.
+
+#include "emulator/exec/compare.h"
 
 #include <cmath>
 #include <cstdint>
 #include <string_view>
+#include <tuple>
+#include <utility>
 
 #include "emulator/exec/lanes.h"
-#include "emulator/format/float16.h"
 
 namespace warploom::emulator {
 namespace {
-
-// Outcome of comparing two numbers, as a bit.
-enum Outcome : uint8_t { kLess = 1, kEqual = 2, kGreater = 4, kUnordered = 8 };
 
 struct Comparison {
   std::string_view name;
@@ -39,13 +40,30 @@ constexpr Comparison kComparisons[] = {
     {"nan", kUnordered},
 };
 
-enum class Combine : uint8_t { kNone, kAnd, kOr, kXor };
+}  // namespace
 
-struct CompareForm {
-  uint8_t outcomes = 0;
-  Combine combine = Combine::kNone;
-  uint32_t true_value = 0;  // of set
-};
+CompareForm take_comparison(Decoder& decoder) {
+  CompareForm form;
+  for (const Comparison& comparison : kComparisons) {
+    if (decoder.modifiers.take(comparison.name)) {
+      form.outcomes = comparison.outcomes;
+      break;
+    }
+  }
+  if (form.outcomes == 0) decoder.fail("it needs a comparison");
+  form.combine = static_cast<Combine>(decoder.modifiers.take_one({"and", "or", "xor"}) + 1);
+  return form;
+}
+
+void decode_compared(Decoder& decoder, const CompareForm& form, Type type) {
+  bool combined = form.combine != Combine::kNone;
+  decoder.expect_count(combined ? 4 : 3, combined ? 4 : 3);
+  decoder.op.s[0] = decoder.source(decoder.operand(1), type);
+  decoder.op.s[1] = decoder.source(decoder.operand(2), type);
+  if (combined) decoder.op.s[2] = decoder.predicate(decoder.operand(3));
+}
+
+namespace {
 
 template <class T>
 uint32_t compare(Warp& warp, const Op& op, uint8_t outcomes) {
@@ -55,8 +73,7 @@ uint32_t compare(Warp& warp, const Op& op, uint8_t outcomes) {
   for (int lane = 0; lane < kLanes; ++lane) {
     T x = unpack<T>(a[lane]);
     T y = unpack<T>(b[lane]);
-    uint32_t outcome = x < y ? kLess : x == y ? kEqual : x > y ? kGreater : kUnordered;
-    result |= static_cast<uint32_t>((outcomes & outcome) != 0) << lane;
+    result |= static_cast<uint32_t>((outcomes & outcome_of(x, y)) != 0) << lane;
   }
   return result;
 }
@@ -70,35 +87,6 @@ struct FlushedFloat {
  private:
   float get() const { return std::fabs(value) < 0x1p-126f ? 0.0f : value; }
 };
-
-template <float (*kLoad)(uint16_t)>
-struct HalfFloat {
-  uint16_t bits;
-  friend bool operator<(HalfFloat a, HalfFloat b) { return kLoad(a.bits) < kLoad(b.bits); }
-  friend bool operator>(HalfFloat a, HalfFloat b) { return kLoad(a.bits) > kLoad(b.bits); }
-  friend bool operator==(HalfFloat a, HalfFloat b) { return kLoad(a.bits) == kLoad(b.bits); }
-};
-
-// The memcpy of unpack needs a value of the size of the storage; halves are shorter.
-template <class T>
-uint32_t compare_half(Warp& warp, const Op& op, uint8_t outcomes) {
-  const uint32_t* a = warp.lanes<uint32_t>(op.s[0]);
-  const uint32_t* b = warp.lanes<uint32_t>(op.s[1]);
-  uint32_t result = 0;
-  for (int lane = 0; lane < kLanes; ++lane) {
-    T x{static_cast<uint16_t>(a[lane])};
-    T y{static_cast<uint16_t>(b[lane])};
-    uint32_t outcome = x < y ? kLess : x == y ? kEqual : x > y ? kGreater : kUnordered;
-    result |= static_cast<uint32_t>((outcomes & outcome) != 0) << lane;
-  }
-  return result;
-}
-
-uint32_t combine(const Warp& warp, const Op& op, Combine how, uint32_t result) {
-  if (how == Combine::kNone) return result;
-  uint32_t c = warp.predicate(op.s[2]);
-  return how == Combine::kAnd ? result & c : how == Combine::kOr ? result | c : result ^ c;
-}
 
 using Compare = uint32_t (*)(Warp&, const Op&, uint8_t);
 
@@ -134,8 +122,6 @@ Run select_compare(Type type, bool ftz) {
   switch (type) {
     case Type::kF32: return ftz ? Select<compare<FlushedFloat>>::run : Select<compare<float>>::run;
     case Type::kF64: return Select<compare<double>>::run;
-    case Type::kF16: return Select<compare_half<HalfFloat<f16_to_f32>>>::run;
-    case Type::kBf16: return Select<compare_half<HalfFloat<bf16_to_f32>>>::run;
     default: return nullptr;
   }
 }
@@ -150,34 +136,28 @@ struct SelectSet {
   static constexpr Run run = set<kCompare>;
 };
 
-CompareForm take_comparison(Decoder& decoder) {
-  CompareForm form;
-  for (const Comparison& comparison : kComparisons) {
-    if (decoder.modifiers.take(comparison.name)) {
-      form.outcomes = comparison.outcomes;
-      break;
-    }
-  }
-  if (form.outcomes == 0) decoder.fail("it needs a comparison");
-  form.combine = static_cast<Combine>(decoder.modifiers.take_one({"and", "or", "xor"}) + 1);
-  return form;
-}
-
 void decode_setp(Decoder& decoder) {
   CompareForm form = take_comparison(decoder);
   bool ftz = decoder.modifiers.take("ftz");
   Type type = decoder.modifiers.take_type();
-  bool combined = form.combine != Combine::kNone;
-  decoder.expect_count(combined ? 4 : 3, combined ? 4 : 3);
+  decode_compared(decoder, form, type);
   const ptx::Operand& destination = decoder.operand(0);
   decoder.op.d = decoder.destination(destination, 1);
   decoder.op.s[3] = decoder.second_destination(destination);
-  decoder.op.s[0] = decoder.source(decoder.operand(1), type);
-  decoder.op.s[1] = decoder.source(decoder.operand(2), type);
-  if (combined) decoder.op.s[2] = decoder.predicate(decoder.operand(3));
   decoder.form(form);
   decoder.op.run = select_compare<SelectSetp>(type, ftz);
   if (decoder.op.run == nullptr) decoder.fail("its type is not supported");
+}
+
+// What stands for true in a result, and its width; 0: there is no such result.
+std::pair<uint32_t, int> true_value(Type result) {
+  switch (result) {
+    case Type::kU32: case Type::kS32: return {~0u, 32};
+    case Type::kF32: return {0x3f800000u, 32};
+    case Type::kF16: return {0x3c00u, 16};
+    case Type::kBf16: return {0x3f80u, 16};
+    default: return {0, 0};
+  }
 }
 
 void decode_set(Decoder& decoder) {
@@ -185,14 +165,11 @@ void decode_set(Decoder& decoder) {
   bool ftz = decoder.modifiers.take("ftz");
   Type result = decoder.modifiers.take_type();
   Type type = decoder.modifiers.take_type();
-  if (type_bits(result) != 32) decoder.fail("only 32-bit results are supported");
-  form.true_value = result == Type::kF32 ? 0x3f800000u : ~0u;
-  bool combined = form.combine != Combine::kNone;
-  decoder.expect_count(combined ? 4 : 3, combined ? 4 : 3);
-  decoder.op.d = decoder.destination(decoder.operand(0), 32);
-  decoder.op.s[0] = decoder.source(decoder.operand(1), type);
-  decoder.op.s[1] = decoder.source(decoder.operand(2), type);
-  if (combined) decoder.op.s[2] = decoder.predicate(decoder.operand(3));
+  int width;
+  std::tie(form.true_value, width) = true_value(result);
+  if (width == 0) decoder.fail("its result is .u32, .s32, .f32, .f16 or .bf16");
+  decode_compared(decoder, form, type);
+  decoder.op.d = decoder.destination(decoder.operand(0), width);
   decoder.form(form);
   decoder.op.run = select_compare<SelectSet>(type, ftz);
   if (decoder.op.run == nullptr) decoder.fail("its type is not supported");

@@ -29,6 +29,7 @@ DecodeTable make_table() {
   add_packed_ops(table);
   add_carry_ops(table);
   add_compare_ops(table);
+  add_compare_half_ops(table);
   add_move_ops(table);
   add_convert_ops(table);
   add_convert_scale_ops(table);

@@ -139,6 +139,7 @@ void add_half_ops(DecodeTable& table);
 void add_packed_ops(DecodeTable& table);
 void add_carry_ops(DecodeTable& table);
 void add_compare_ops(DecodeTable& table);
+void add_compare_half_ops(DecodeTable& table);
 void add_move_ops(DecodeTable& table);
 void add_convert_ops(DecodeTable& table);
 void add_convert_scale_ops(DecodeTable& table);

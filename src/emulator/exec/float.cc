@@ -71,6 +71,19 @@ struct Extremum {
   }
 };
 
+// Of three numbers, or of their magnitudes.
+template <bool kNan, bool kMax, bool kMagnitude>
+struct ExtremumOfThree {
+  template <class T>
+  static T call(T a, T b, T c) {
+    using Pair = Extremum<kNan, kMax>;
+    if constexpr (kMagnitude) {
+      return Pair::call(Pair::call(std::fabs(a), std::fabs(b)), std::fabs(c));
+    }
+    return Pair::call(Pair::call(a, b), c);
+  }
+};
+
 // In f64 these are additions: NaN becomes quiet and keeps its sign.
 struct Negate : MovesBits {
   static float call(float a) { return -a; }
@@ -184,8 +197,20 @@ void decode_float(Decoder& decoder) {
 }
 
 template <bool kMax, bool kNan>
+void decode_extremum_of_three(Decoder& decoder) {
+  if (last_type(decoder.instruction()) != Type::kF32) decoder.fail("only .f32 has three sources");
+  if (decoder.modifiers.take("abs")) {
+    decode_float<ExtremumOfThree<kNan, kMax, true>, 3>(decoder);
+  } else {
+    decode_float<ExtremumOfThree<kNan, kMax, false>, 3>(decoder);
+  }
+}
+
+template <bool kMax, bool kNan>
 void decode_extremum_of(Decoder& decoder) {
-  if (decoder.modifiers.take("xorsign")) {
+  if (decoder.count() == 4) {
+    decode_extremum_of_three<kMax, kNan>(decoder);
+  } else if (decoder.modifiers.take("xorsign")) {
     if (!decoder.modifiers.take("abs")) decoder.fail(".xorsign needs .abs");
     decode_float<Extremum<kNan, kMax, true>, 2>(decoder);
   } else {
