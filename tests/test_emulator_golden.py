@@ -23,9 +23,7 @@ SAMPLE = {"wgmma": 8, "convert": 2, "compare": 2}
 #: What the emulator does not execute yet: patterns of cases' names, and why.
 UNSUPPORTED = {
     r"cvt\.pack\.": "cvt.pack",
-    r"setp\..*x2$|set\..*\.(u16|f16|bf16|f16x2|bf16x2)\.|set\..*\.b?f16": "set of halves",
     r"(atom|red)\..*(f16x2|bf16x2|\.v[248]\.|cas\.b16)": "packed and vector atomics",
-    r"special:": "%is_explicit_cluster",
     r"\.f64\.f64\.f64\.f64|\.[su]4\.[su]4|m8n8k16|\.b1\.b1|m16n8k16.*\.s32\.": "rarer mma shapes",
     r"wgmma.*:256-16-1024-2-1:": "base offsets of matrix descriptors",
 }

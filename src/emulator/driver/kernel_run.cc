@@ -38,6 +38,7 @@ KernelRun::KernelRun(const KernelHandle& kernel, const LaunchRequest& request,
   request_.arguments = nullptr;
   if (function.required_cluster[0] != 0) {
     std::copy_n(function.required_cluster, 3, request_.cluster.begin());
+    request_.explicit_cluster = true;
   }
 }
 
@@ -60,6 +61,7 @@ RunResult KernelRun::execute(const SchedulerSource& schedulers, uint32_t threads
                 request_.grid,
                 request_.block,
                 request_.cluster,
+                request_.explicit_cluster,
                 request_.dynamic_shared,
                 parameters_,
                 kernel_.module->global_base(),

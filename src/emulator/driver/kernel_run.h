@@ -24,6 +24,7 @@ struct LaunchRequest {
   Dim3 grid;
   Dim3 block;
   Dim3 cluster{1, 1, 1};
+  bool explicit_cluster = false;  // by an attribute of the launch or of the kernel
   uint32_t dynamic_shared = 0;
   bool cooperative = false;    // all CTAs are live together, and may wait for each other
   void** arguments = nullptr;  // one pointer for each parameter

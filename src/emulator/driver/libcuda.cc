@@ -121,6 +121,7 @@ WARPLOOM_CUDA_API int cuLaunchKernelEx(const abi::LaunchConfig* config, void* fu
     const abi::LaunchAttribute& attribute = config->attributes[i];
     if (attribute.id == abi::kAttributeClusterDimension) {
       std::memcpy(request.cluster.data(), attribute.value.dimension, sizeof(config->grid));
+      request.explicit_cluster = true;
     } else if (attribute.id == abi::kAttributeCooperative) {
       request.cooperative = attribute.value.dimension[0] != 0;
     }

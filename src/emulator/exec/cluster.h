@@ -48,6 +48,7 @@ struct Launch {
   Dim3 grid;
   Dim3 block;
   Dim3 cluster;
+  bool explicit_cluster;         // somebody has asked for it
   uint32_t dynamic_shared;       // bytes
   uint8_t* parameters;           // as the PTX lays them out
   uint64_t global_base;          // address of the module's variables

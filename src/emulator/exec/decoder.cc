@@ -222,11 +222,11 @@ Ref Decoder::special(const Operand& operand, bool generic, int bits) const {
     return values_.special(operand.variable->name, operand.variable, generic,
                            bits == 0 ? 64 : bits);
   }
-  if (operand.kind != Operand::kSpecial || special_bits(operand.name) == 0) {
-    fail("'" + operand.name + "' is not known");
-  }
+  int natural = operand.kind == Operand::kSpecial ? special_bits(operand.name) : 0;
+  if (natural == 0) fail("'" + operand.name + "' is not known");
+  if (natural == 1) fail("'" + operand.name + "' is a predicate");
   return values_.special(operand.name, nullptr, false,
-                         bits == 0 ? special_bits(operand.name) : bits);
+                         bits == 0 ? natural : bits);
 }
 
 Ref Decoder::source(const Operand& operand, Type type) const {
@@ -267,6 +267,9 @@ Ref Decoder::source(const Operand& operand, Type type) const {
 
 Ref Decoder::predicate(const Operand& operand) const {
   if (operand.kind == Operand::kInteger) return values_.literal(operand.bits != 0, 1);
+  if (operand.kind == Operand::kSpecial && special_bits(operand.name) == 1) {
+    return values_.special(operand.name, nullptr, false, 1);
+  }
   if (operand.kind != Operand::kRegister) fail("an operand is not a predicate");
   Ref ref = values_.register_ref(operand.index);
   if (ref.bits != 1) fail("an operand is not a predicate");

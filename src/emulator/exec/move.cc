@@ -25,9 +25,10 @@ Step move_predicate(Warp& warp, const Op& op, uint32_t active) {
   return Step::kNext;
 }
 
-// The clock counts the instructions of the cluster: it moves on, and it measures no time.
+// The clock counts the instructions of the cluster: it moves on, and it measures no time. `flag` is
+// the bit that the register begins with.
 Step read_clock(Warp& warp, const Op& op, uint32_t active) {
-  uint64_t clock = warp.cluster().instructions();
+  uint64_t clock = warp.cluster().instructions() >> op.flag;
   for_each_lane(active, [&](int lane) { warp.set_value(op.d, lane, clock); });
   return Step::kNext;
 }
@@ -77,7 +78,8 @@ Type element_type(Decoder& decoder, Type type, std::size_t count) {
 bool is_clock(const Operand& operand) {
   return operand.kind == Operand::kSpecial &&
          (operand.name == "%clock" || operand.name == "%clock64" || operand.name == "%clock_hi" ||
-          operand.name == "%globaltimer" || operand.name == "%globaltimer_lo");
+          operand.name == "%globaltimer" || operand.name == "%globaltimer_lo" ||
+          operand.name == "%globaltimer_hi");
 }
 
 void decode_mov(Decoder& decoder) {
@@ -96,6 +98,7 @@ void decode_mov(Decoder& decoder) {
     decoder.op.run = unpack_vector;
   } else if (is_clock(from)) {
     decoder.op.d = decoder.destination(to, type_bits(type));
+    decoder.op.flag = from.name == "%clock_hi" || from.name == "%globaltimer_hi" ? 32 : 0;
     decoder.op.run = read_clock;
   } else {
     decode_uniform(decoder, type, 1);

@@ -1,6 +1,7 @@
 #include "emulator/exec/special.h"
 
 #include <cstdint>
+#include <string>
 
 #include "emulator/driver/device.h"
 #include "emulator/exec/cluster.h"
@@ -15,6 +16,8 @@ struct Entry {
   int bits;
   Value value;
 };
+
+uint64_t zero(const Warp&, uint32_t) { return 0; }
 
 const Launch& launch(const Warp& warp) { return warp.cluster().launch(); }
 
@@ -53,6 +56,11 @@ uint64_t cluster_ctaid(const Warp& warp, uint32_t) {
   return warp.cta().id()[kAxis] % launch(warp).cluster[kAxis];
 }
 
+// Whether somebody asked for clusters; without, every CTA is one of its own.
+uint64_t is_explicit_cluster(const Warp& warp, uint32_t) {
+  return launch(warp).explicit_cluster ? 1 : 0;
+}
+
 template <int kAxis>
 uint64_t cluster_nctaid(const Warp& warp, uint32_t) { return launch(warp).cluster[kAxis]; }
 
@@ -82,11 +90,12 @@ const Entry kEntries[] = {
     {"%smid", 32, smid},
     {"%nsmid", 32,
      [](const Warp& warp, uint32_t) -> uint64_t { return launch(warp).device.multiprocessors; }},
-    {"%gridid", 64, [](const Warp&, uint32_t) -> uint64_t { return 0; }},
+    {"%gridid", 64, zero},
     {"%cluster_ctarank", 32,
      [](const Warp& warp, uint32_t) -> uint64_t { return warp.cta().rank(); }},
     {"%cluster_nctarank", 32,
      [](const Warp& warp, uint32_t) -> uint64_t { return volume(launch(warp).cluster); }},
+    {"%is_explicit_cluster", 1, is_explicit_cluster},
     {"%lanemask_eq", 32, [](const Warp&, uint32_t lane) -> uint64_t { return 1u << lane; }},
     {"%lanemask_lt", 32, [](const Warp&, uint32_t lane) -> uint64_t { return (1u << lane) - 1; }},
     {"%lanemask_le", 32, [](const Warp&, uint32_t lane) -> uint64_t { return (2u << lane) - 1; }},
@@ -100,6 +109,15 @@ const Entry kEntries[] = {
      [](const Warp& warp, uint32_t) -> uint64_t {
        return launch(warp).shared_bytes() - SharedMemory::kReserved;
      }},
+    {"%aggr_smem_size", 32,
+     [](const Warp& warp, uint32_t) -> uint64_t { return launch(warp).shared_bytes(); }},
+    {"%reserved_smem_offset_begin", 32, zero},
+    {"%reserved_smem_offset_end", 32,
+     [](const Warp&, uint32_t) -> uint64_t { return SharedMemory::kReserved; }},
+    {"%reserved_smem_offset_cap", 32,
+     [](const Warp&, uint32_t) -> uint64_t { return SharedMemory::kReserved; }},
+    // The kernel is not part of a graph that the device launches.
+    {"%current_graph_exec", 64, zero},
     // Where cooperative groups look for the workspace of the grid.
     {"%envreg1", 32,
      [](const Warp& warp, uint32_t) -> uint64_t { return launch(warp).workspace >> 32; }},
@@ -110,9 +128,36 @@ const Entry kEntries[] = {
 
 #undef WARPLOOM_AXES
 
+// Registers that the driver could give a meaning, and counters of performance, which count nothing
+// here: "%envreg0" to "%envreg31", "%pm0" to "%pm7" and "%pm0_64" to "%pm7_64".
+struct Family {
+  std::string_view prefix;
+  int count;
+  std::string_view suffix;
+  Entry entry;
+};
+
+constexpr Family kFamilies[] = {
+    {"%envreg", 32, "", {"%envreg", 32, zero}},
+    {"%pm", 8, "", {"%pm", 32, zero}},
+    {"%pm", 8, "_64", {"%pm_64", 64, zero}},
+};
+
+bool is_member(const Family& family, std::string_view name) {
+  for (int i = 0; i < family.count; ++i) {
+    if (name == std::string(family.prefix) + std::to_string(i) + std::string(family.suffix)) {
+      return true;
+    }
+  }
+  return false;
+}
+
 const Entry* find(std::string_view name) {
   for (const Entry& entry : kEntries) {
     if (entry.name == name) return &entry;
+  }
+  for (const Family& family : kFamilies) {
+    if (is_member(family, name)) return &family.entry;
   }
   return nullptr;
 }
@@ -144,6 +189,10 @@ int special_bits(std::string_view name) {
 
 void fill_special(const Special& special, const Warp& warp) {
   const Entry* entry = special.variable == nullptr ? find(special.name) : nullptr;
+  if (special.place.bits == 1) {
+    warp.set_predicate(special.place, entry->value(warp, 0) != 0 ? kAllLanes : 0, kAllLanes);
+    return;
+  }
   for (int lane = 0; lane < kLanes; ++lane) {
     warp.set_value(special.place, lane,
                    entry != nullptr
