@@ -13,7 +13,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from golden.case import Case, element, poisoned
-from golden.matrix import fill
+from golden.matrix import fill, metadata
 from golden.values import FLOATS, Bits, width
 
 #: Bytes of each operand in shared memory.
@@ -47,17 +47,20 @@ class Wgmma:
     scale: tuple[int, int, int] = (1, 1, 1)  # of d, a and b
     trans: tuple[int, int] = (0, 0)
     modifiers: str = ""
+    selector: int | None = None  # of a sparse A
+    ordered: bool = True  # its metadata
 
     @property
     def k(self) -> int:
-        return 256 // width(self.a)
+        return 256 // width(self.a) * (1 if self.selector is None else 2)
 
     @property
     def instruction(self) -> str:
         types = f"{self.d}.{self.a}.{self.b}"
         if self.a == "b1":
             types += ".and.popc"
-        return f"wgmma.mma_async.sync.aligned.m64n{self.n}k{self.k}{self.modifiers}.{types}"
+        sparse = "" if self.selector is None else ".sp"
+        return f"wgmma.mma_async{sparse}.sync.aligned.m64n{self.n}k{self.k}{self.modifiers}.{types}"
 
     @property
     def immediates(self) -> str:
@@ -72,7 +75,8 @@ class Wgmma:
     @property
     def name(self) -> str:
         left = "registers" if self.left is None else _describe(self.left)
-        return f"{self.instruction}:{left}:{_describe(self.right)}:{self.scale}:{self.trans}"
+        name = f"{self.instruction}:{left}:{_describe(self.right)}:{self.scale}:{self.trans}"
+        return name if self.selector is None else f"{name}:{self.selector}:{self.ordered}"
 
 
 def _describe(operand: Operand) -> str:
@@ -153,6 +157,39 @@ def sums() -> Iterator[Case]:
             yield case(Wgmma(d, a, b, 8, None, k_major(1)), data)
 
 
+def _sparse_layouts(d: str, a: str, b: str, selectors: int) -> Iterator[Wgmma]:
+    """B has 64 bytes of K in each row, A the usual 32."""
+    for selector, swizzle in itertools.product(range(selectors), range(4)):
+        yield Wgmma(d, a, b, 16, k_major(swizzle), k_major(swizzle), selector=selector)
+        yield Wgmma(d, a, b, 24 if width(a) != 8 else 16, None, k_major(swizzle), selector=selector)
+    # Steps within a row, across the end of one, and unusual strides.
+    yield Wgmma(d, a, b, 8, k_major(1, 32), k_major(1, 64), selector=0)
+    yield Wgmma(d, a, b, 8, k_major(1, 64), k_major(1, 96), selector=0)
+    yield Wgmma(d, a, b, 8, None, Operand(32, 512, 1024, 0, 2), selector=0)
+    yield Wgmma(d, a, b, 8, None, Operand(0, 512, 1024, 0, 3), selector=0)
+    yield Wgmma(d, a, b, 16, Operand(0, 48, 400), Operand(64, 160, 336), selector=0)
+    yield Wgmma(d, a, b, 8, k_major(1), k_major(1), selector=0, ordered=False)
+    yield Wgmma(d, a, b, 8, k_major(1), k_major(1), scale=(0, 1, 1), selector=0)
+    if a in FLOATS:
+        yield Wgmma(d, a, b, 8, None, k_major(1), scale=(1, -1, 1), selector=0)
+    else:
+        yield Wgmma(d, a, b, 8, k_major(1), k_major(1), modifiers=".satfinite", selector=0)
+    if width(a) == 16:
+        for swizzle, trans in itertools.product(range(4), ((1, 0), (0, 1))):
+            left = mn_major(swizzle) if trans[0] else k_major(swizzle)
+            right = mn_major(swizzle) if trans[1] else k_major(swizzle)
+            yield Wgmma(d, a, b, 32, left, right, trans=trans, selector=0)
+
+
+def sparse() -> Iterator[Case]:
+    eights = (("f32", "e4m3", "e5m2"), ("f16", "e5m2", "e4m3"), ("s32", "s8", "u8"))
+    for d, a, b in (*kinds()[:4], *eights):
+        for wgmma in _sparse_layouts(d, a, b, 2 if width(a) > 8 else 1):
+            yield case(wgmma, "exact" if a in FLOATS else "any")
+        for data in ("near", "powers", "any") if a in FLOATS else ():
+            yield case(Wgmma(d, a, b, 8, None, k_major(1), selector=0), data)
+
+
 def case(wgmma: Wgmma, data: str) -> Case:
     random = Bits(f"{wgmma.name}/{data}")
     shared = np.concatenate(
@@ -164,12 +201,15 @@ def case(wgmma: Wgmma, data: str) -> Case:
     per_register = 2 if wgmma.d == "f16" else 1
     count = wgmma.n // 2 // per_register
     c = np.ascontiguousarray(fill(random, wgmma.d, 64 * wgmma.n, data)).view(np.uint32)
-    a = np.ascontiguousarray(fill(random, wgmma.a, 64 * wgmma.k, data)).view(np.uint32)
-    return build(wgmma, (shared, c, a), count, f"{wgmma.name}:{data}")
+    a = np.ascontiguousarray(fill(random, wgmma.a, 64 * 256 // width(wgmma.a), data))
+    inputs = [shared, c, a.view(np.uint32)]
+    if wgmma.selector is not None:
+        inputs.append(metadata(random, wgmma.a, 128, wgmma.ordered))
+    return build(wgmma, tuple(inputs), count, f"{wgmma.name}:{data}")
 
 
 def build(wgmma: Wgmma, inputs: tuple[np.ndarray, ...], count: int, name: str) -> Case:
-    """The kernel: inputs are shared memory, the accumulator, and A for its registers."""
+    """The kernel: inputs are shared memory, the accumulator, A for its registers, and metadata."""
     d = [f"%r{i}" for i in range(count)]
     lines = [
         ".shared .align 1024 .b8 buffer[32768];",
@@ -196,11 +236,14 @@ def build(wgmma: Wgmma, inputs: tuple[np.ndarray, ...], count: int, name: str) -
         lines += [f"add.u64 %d{1 + i}, %d0, {start};", f"mov.b64 %d{3 + i}, {operand.bits};"]
         lines.append(f"or.b64 %d{1 + i}, %d{1 + i}, %d{3 + i};")
         operands.append(f"%d{1 + i}")
+    if wgmma.selector is not None:
+        lines += [element("%p3", 32), "ld.global.b32 %r150, [%d40];"]
+        operands += ["%r150", str(wgmma.selector)]
     lines += [
         "wgmma.fence.sync.aligned;",
         f"{wgmma.instruction} {{{', '.join(d)}}}, {', '.join(operands)}, %q1{wgmma.immediates};",
         "wgmma.commit_group.sync.aligned;\nwgmma.wait_group.sync.aligned 0;",
-        element("%p3", 32),
+        element(f"%p{len(inputs)}", 32),
         *(f"st.global.b32 [%d40+{512 * i}], {d[i]};" for i in range(count)),
     ]
     result = poisoned(128 * count, 32)
