@@ -24,8 +24,8 @@ SAMPLE = {"wgmma": 8, "wgmma_sparse": 4, "convert": 2, "compare": 2}
 UNSUPPORTED = {
     r"cvt\.pack\.": "cvt.pack",
     r"(atom|red)\..*(f16x2|bf16x2|\.v[248]\.|cas\.b16)": "packed and vector atomics",
-    r"\.f64\.f64\.f64\.f64|\.[su]4\.[su]4|m8n8k16|\.b1\.b1|m16n8k16.*\.s32\.": "rarer mma shapes",
     r"wgmma.*:256-16-1024-2-1:": "base offsets of matrix descriptors",
+    r"wgmma.*\.(sp\.sync|b1\.b1)": "wgmma of b1 and of a sparse A",
 }
 
 
@@ -101,8 +101,6 @@ CHECKS = {"bits": check_bits, "approx": check_approximate}
 
 @pytest.mark.parametrize("family", list(corpus.FAMILIES))
 def test_results_are_those_of_the_h200(family, request):
-    if not (recording.DATA / f"{family}.npz").exists():
-        pytest.skip(f"{family} is not recorded yet")
     record = recorded(family)
     everything = request.config.getoption("--slow")
     cases = sample(corpus.family(family), family, everything)
@@ -115,7 +113,7 @@ def test_results_are_those_of_the_h200(family, request):
         assert record.digests[case.name] == case.digest, f"{case.name}: recorded from other inputs"
         assert isinstance(result, bytes), f"{case.name}: {result}"
         CHECKS[case.bound](case, result, record.results[case.name])
-    assert ran > 0
+    assert ran > 0 or all(unsupported(case.name) for case in cases)
 
 
 def test_what_is_not_supported_is_refused():

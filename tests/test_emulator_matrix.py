@@ -285,7 +285,7 @@ def test_mma(a, b, d, steps, rng):
         types = ACCUMULATOR[d], PTX[a], PTX[b], ACCUMULATOR[d]
         result = emulator_function("mma")(
             *(16, 8, k, *types, ""),
-            *(a_registers.tobytes(), b_registers.tobytes(), to_registers(c, 8, 1)),
+            *(a_registers.tobytes(), b_registers.tobytes(), to_registers(c, 8, 1), b"", 0),
         )
         expected = product_sum("mma", (a, b), left, right, c, d)
         np.testing.assert_array_equal(from_registers(result, d, 8, 1), expected)
@@ -302,7 +302,7 @@ def test_every_8_bit_float_as_operand(dtype):
             registers[half, LANE % 4 == 0, 0] = column[8 * half : 8 * half + 8]
         result = emulator_function("mma")(
             *(16, 8, 32, "f32", PTX[dtype], PTX[dtype], "f32", ""),
-            *(registers.tobytes(), ones.tobytes(), bytes(4 * 128)),
+            *(registers.tobytes(), ones.tobytes(), bytes(4 * 128), b"", 0),
         )
         expected = column.view(numpy_dtype(dtype)).astype("float32")
         actual = from_registers(result, "float32", 8, 1)
@@ -319,7 +319,7 @@ def test_tf32_ignores_low_bits(rng):
     identity = np.eye(8, dtype="float32")[lane // 4 + 0 * r, lane % 4 + 4 * r]
     result = emulator_function("mma")(
         *(16, 8, 8, "f32", "tf32", "tf32", "f32", ""),
-        *(registers.tobytes(), identity.tobytes(), bytes(4 * 128)),
+        *(registers.tobytes(), identity.tobytes(), bytes(4 * 128), b"", 0),
     )
     np.testing.assert_array_equal(from_registers(result, "float32", 8, 1), truncated)
 
@@ -327,14 +327,15 @@ def test_tf32_ignores_low_bits(rng):
 @pytest.mark.parametrize(
     "form, message",
     [
-        ((16, 8, 16, "f16", "f16", "f16", "f32"), "is not supported"),
-        ((8, 8, 4, "f32", "f16", "f16", "f32"), "allowed are m16n8k8 and m16n8k16"),
-        ((16, 8, 64, "s32", "s4", "s4", "s32"), "mma of s4 by s4"),
+        ((16, 8, 16, "f16", "f16", "f16", "f32"), "does not exist"),
+        ((8, 8, 8, "f32", "f16", "f16", "f32"), "allowed are m16n8k8, m16n8k16"),
+        ((16, 8, 64, "f32", "s4", "s4", "f32"), "mma of s4 by s4"),
+        ((16, 8, 256, "s32", "b1", "b1", "s32"), "needs .xor.popc or .and.popc"),
     ],
 )
 def test_mma_forms_that_do_not_exist(form, message):
     with pytest.raises(ValueError, match=message):
-        emulator_function("mma")(*form, "", b"", b"", b"")
+        emulator_function("mma")(*form, "", b"", b"", b"", b"", 0)
 
 
 @pytest.mark.parametrize("count, trans", [(n, t) for n in (1, 2, 4) for t in (False, True)])

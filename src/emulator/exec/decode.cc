@@ -45,6 +45,7 @@ DecodeTable make_table() {
   add_mbarrier_ops(table);
   add_copy_ops(table);
   add_matrix_ops(table);
+  add_mma_ops(table);
   add_wgmma_ops(table);
   add_tcgen05_ops(table);
   return table;

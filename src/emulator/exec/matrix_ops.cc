@@ -1,23 +1,20 @@
-// ldmatrix, stmatrix and mma.sync; the fragments are in matrix/.
+// ldmatrix, stmatrix and movmatrix; the fragments are in matrix/.
 
 #include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
-#include <cstdio>
-#include <string>
 
 #include "emulator/check/checker.h"
 #include "emulator/exec/access.h"
 #include "emulator/exec/cluster.h"
 #include "emulator/exec/lanes.h"
 #include "emulator/matrix/ldmatrix.h"
-#include "emulator/matrix/mma.h"
 
 namespace warploom::emulator {
 namespace {
 
-constexpr std::size_t kMostRegisters = 16;
+constexpr std::size_t kMostRegisters = 4;
 using Registers = std::array<uint32_t*, kMostRegisters>;
 
 Registers registers_at(const Warp& warp, uint32_t first, uint32_t count) {
@@ -133,75 +130,12 @@ void decode_movmatrix(Decoder& decoder) {
   decoder.op.run = transpose;
 }
 
-struct MmaOperands {
-  MmaForm form;
-  uint32_t counts[4];  // registers of d, a, b, c, which follow one another
-};
-
-Step multiply(Warp& warp, const Op& op, uint32_t active) {
-  require_whole_warp(warp, active);
-  const auto& operands = *static_cast<const MmaOperands*>(op.form);
-  Registers registers[4];
-  uint32_t first = op.first;
-  for (int i = 0; i < 4; ++i) {
-    registers[i] = registers_at(warp, first, operands.counts[i]);
-    first += operands.counts[i];
-  }
-  mma_sync(operands.form, registers[0].data(), registers[1].data(), registers[2].data(),
-           registers[3].data());
-  return Step::kNext;
-}
-
-Type take_element_type(Decoder& decoder) {
-  Type type = decoder.modifiers.take_type();
-  if (type == Type::kNone) decoder.fail("it needs four types");
-  return type;
-}
-
-void decode_mma(Decoder& decoder) {
-  Modifiers& modifiers = decoder.modifiers;
-  modifiers.take_all({"sync", "aligned"});
-  MmaOperands operands{};
-  MmaForm& form = operands.form;
-  std::string shape = modifiers.take_first();
-  if (std::sscanf(shape.c_str(), "m%dn%dk%d", &form.m, &form.n, &form.k) != 3) {
-    decoder.fail("it needs a shape");
-  }
-  if (!modifiers.take("row") || !modifiers.take("col")) decoder.fail("it needs .row.col");
-  form.satfinite = modifiers.take("satfinite");
-  form.d = take_element_type(decoder);
-  form.a = take_element_type(decoder);
-  form.b = take_element_type(decoder);
-  form.c = take_element_type(decoder);
-  try {
-    check_mma(form);
-  } catch (const Fault& error) {
-    decoder.fail(error.what());
-  }
-  decoder.expect_count(4, 4);
-  decoder.op.flow = Flow::kSync;
-  uint32_t first = static_cast<uint32_t>(decoder.refs().size());
-  for (std::size_t i = 0; i < 4; ++i) {
-    if (i == 0) {
-      decoder.destinations(decoder.operand(i), 32);
-    } else {
-      decoder.sources(decoder.operand(i), Type::kB32);
-    }
-    if (decoder.op.count > kMostRegisters) decoder.fail("it has too many registers");
-    operands.counts[i] = decoder.op.count;
-  }
-  decoder.op.first = first;
-  decoder.form(operands);
-  decoder.op.run = multiply;
-}
-
 }  // namespace
 
 void add_matrix_ops(DecodeTable& table) {
   table["ldmatrix"] = decode_ldmatrix;
   table["stmatrix"] = decode_stmatrix;
   table["movmatrix"] = decode_movmatrix;
-  table["mma"] = decode_mma;
 }
 
 }  // namespace warploom::emulator

@@ -48,8 +48,9 @@ inline bool has_word(const tvm::ffi::String& modifiers, const std::string& word)
 }
 
 // Registers of 32 lanes, as pointers to each.
-inline std::vector<uint32_t*> registers_of(std::vector<uint32_t>& lanes) {
-  std::vector<uint32_t*> registers;
+template <class T>
+std::vector<T*> registers_of(std::vector<T>& lanes) {
+  std::vector<T*> registers;
   for (size_t i = 0; i < lanes.size(); i += kWarpLanes) registers.push_back(&lanes[i]);
   return registers;
 }

@@ -48,19 +48,43 @@ Bytes run_wgmma(int n, int k, const String& d, const String& a, const String& b,
   });
 }
 
+// Registers are [register][32 lanes], of 64 bits for f64. Without metadata, A is dense.
 Bytes run_mma(int m, int n, int k, const String& d, const String& a, const String& b,
               const String& c, const String& modifiers, const Bytes& a_bytes, const Bytes& b_bytes,
-              const Bytes& c_bytes) {
+              const Bytes& c_bytes, const Bytes& metadata_bytes, int selector) {
   return guarded([&] {
-    const MmaForm form{m,          n,          k,          type_of(d),
-                       type_of(a), type_of(b), type_of(c), has_word(modifiers, "satfinite")};
+    const BitOperation bits = has_word(modifiers, "xor")   ? BitOperation::kXor
+                              : has_word(modifiers, "and") ? BitOperation::kAnd
+                                                           : BitOperation::kNone;
+    const MmaForm form{m,
+                       n,
+                       k,
+                       type_of(d),
+                       type_of(a),
+                       type_of(b),
+                       type_of(c),
+                       has_word(modifiers, "satfinite"),
+                       bits,
+                       metadata_bytes.size() != 0,
+                       has_word(modifiers, "ordered"),
+                       selector,
+                       has_word(modifiers, "a_col"),
+                       has_word(modifiers, "b_row")};
     check_mma(form);
-    std::vector<uint32_t> a_lanes = unpack_bytes<uint32_t>(a_bytes);
-    std::vector<uint32_t> b_lanes = unpack_bytes<uint32_t>(b_bytes);
-    std::vector<uint32_t> c_lanes = unpack_bytes<uint32_t>(c_bytes);
-    mma_sync(form, registers_of(c_lanes).data(), registers_of(a_lanes).data(),
-             registers_of(b_lanes).data(), registers_of(c_lanes).data());
-    return pack_bytes(c_lanes);
+    const auto run = [&](auto zero, auto product) {
+      using T = decltype(zero);
+      std::vector<T> a_lanes = unpack_bytes<T>(a_bytes), b_lanes = unpack_bytes<T>(b_bytes);
+      std::vector<T> c_lanes = unpack_bytes<T>(c_bytes);
+      const std::vector<T*> a_registers = registers_of(a_lanes), b_registers = registers_of(b_lanes);
+      const std::vector<T*> c_registers = registers_of(c_lanes);
+      product(c_registers.data(), a_registers.data(), b_registers.data(), c_registers.data());
+      return pack_bytes(c_lanes);
+    };
+    if (form.a == Type::kF64) {
+      return run(uint64_t{}, [&](auto... operands) { mma_sync_double(form, operands...); });
+    }
+    const std::vector<uint32_t> metadata = unpack_bytes<uint32_t>(metadata_bytes);
+    return run(uint32_t{}, [&](auto... operands) { mma_sync(form, operands..., metadata.data()); });
   });
 }
 

@@ -1,34 +1,21 @@
 #include "emulator/matrix/aligned_product.h"
 
 #include <algorithm>
-#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
 #include <limits>
 
 #include "emulator/format/float16.h"
+#include "emulator/matrix/exact_sum.h"
 #include "emulator/matrix/lane_vectors.h"
 
 namespace warploom::emulator {
 namespace {
 
-// Exponents of zero and of what is not finite: sums with those of numbers stay recognisable, and a
-// product of zero and infinity counts as not finite.
-constexpr int32_t kZero = -4000;
-constexpr int32_t kNotFinite = 10000;
-constexpr int32_t kNoTerm = -3000;  // below: all terms are zero
 // Between these, products, scales and results are normal floats.
 constexpr int32_t kLeastFast = -100;
 constexpr int32_t kMostFast = 120;
-
-constexpr int32_t kLeastF32 = -126;
-
-inline int32_t exponent_of(uint32_t bits, int32_t least) {
-  const auto field = static_cast<int32_t>(bits >> 23 & 0xff);
-  const int32_t number = std::max(field - 127, least);
-  return field == 0xff ? kNotFinite : (bits << 1) == 0 ? kZero : number;
-}
 
 // Exponents in the order of the operands.
 struct Exponents {
@@ -39,53 +26,6 @@ struct Exponents {
 WARPLOOM_INLINE void find_exponents(const float* values, int count, int32_t least, int32_t* out) {
   for (int i = 0; i < count; ++i) out[i] = exponent_of(float_bits(values[i]), least);
 }
-
-// The sum of one output, for any operands.
-class ExactSum {
- public:
-  explicit ExactSum(const SumRule& rule) : rule_(rule) {}
-
-  void find(float a, float b) {
-    exponent_ = std::max(exponent_, exponent_of(float_bits(a), rule_.least_a) +
-                                        exponent_of(float_bits(b), rule_.least_b));
-    total_ += static_cast<double>(a) * b;
-  }
-
-  void find(float c) {
-    exponent_ = std::max(exponent_, exponent_of(float_bits(c), kLeastF32));
-    total_ += c;
-  }
-
-  // Each term once more, after the exponent is known.
-  void add(double term) {
-    if (exponent_ > kNoTerm && exponent_ < kNotFinite / 2) {
-      sum_ += static_cast<int64_t>(std::ldexp(term, rule_.kept - exponent_));
-    }
-  }
-
-  uint32_t result() const {
-    if (exponent_ <= kNoTerm) return 0;
-    if (exponent_ >= kNotFinite / 2) {
-      return std::isnan(total_) ? 0x7fffffffu : float_bits(static_cast<float>(total_));
-    }
-    auto magnitude = static_cast<uint64_t>(std::abs(sum_));
-    int extra = 0;
-    while (magnitude >> extra >> rule_.significant != 0) ++extra;
-    const uint64_t lost = magnitude & ((uint64_t{1} << extra) - 1);
-    magnitude -= lost;
-    if (rule_.sticky && lost != 0) magnitude |= uint64_t{1} << extra;
-    const double exact = std::ldexp(static_cast<double>(magnitude), exponent_ - rule_.kept);
-    auto value = static_cast<float>(exact);
-    if (std::isfinite(value) && value > exact) value = std::nextafter(value, 0.0f);
-    return float_bits(sum_ < 0 ? -value : value);
-  }
-
- private:
-  const SumRule& rule_;
-  int32_t exponent_ = 2 * kZero;
-  int64_t sum_ = 0;
-  double total_ = 0;  // which is not finite if a term is not
-};
 
 void exact_block(const Product& p, const float* a, const float* b, uint32_t* const* d) {
   for (int reg = 0; reg < 4; ++reg) {

@@ -31,26 +31,42 @@ void transform(const uint8_t* raw, int count, float* out, Function function) {
   }
 }
 
+// `sign` is the bit that counts negative, or 0.
+void widen_halves(const uint8_t* raw, int count, int sign, float* out) {
+  for (int i = 0; i < count; ++i) {
+    const int value = raw[i / 2] >> 4 * (i % 2) & 15;
+    out[i] = static_cast<float>((value ^ sign) - sign);
+  }
+}
+
 }  // namespace
 
-int element_bytes(Type type) {
+int element_bits(Type type) {
   switch (type) {
     case Type::kTf32:
-      return 4;
+      return 32;
     case Type::kF16:
     case Type::kBf16:
-      return 2;
+      return 16;
     case Type::kE4m3:
     case Type::kE5m2:
     case Type::kS8:
     case Type::kU8:
+      return 8;
+    case Type::kS4:
+    case Type::kU4:
+      return 4;
+    case Type::kB1:
       return 1;
     default:
       return 0;
   }
 }
 
-bool is_integer_element(Type type) { return type == Type::kS8 || type == Type::kU8; }
+bool is_integer_element(Type type) {
+  return type == Type::kS8 || type == Type::kU8 || type == Type::kS4 || type == Type::kU4 ||
+         type == Type::kB1;
+}
 
 void widen(Type type, const uint8_t* raw, int count, float* out) {
   switch (type) {
@@ -65,6 +81,10 @@ void widen(Type type, const uint8_t* raw, int count, float* out) {
       return transform<int8_t>(raw, count, out, [](int8_t value) -> float { return value; });
     case Type::kU8:
       return transform<uint8_t>(raw, count, out, [](uint8_t value) -> float { return value; });
+    case Type::kS4:
+      return widen_halves(raw, count, 8, out);
+    case Type::kU4:
+      return widen_halves(raw, count, 0, out);
     case Type::kE4m3:
       return transform<uint8_t>(raw, count, out, e4m3_to_f32);
     case Type::kE5m2:

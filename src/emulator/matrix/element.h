@@ -9,12 +9,12 @@
 
 namespace warploom::emulator {
 
-// Bytes of an operand element, 0 if the type is none (tf32 occupies the four bytes of an f32).
-int element_bytes(Type type);
+// Bits of an operand element in memory, 0 if the type is none (tf32 occupies all of an f32).
+int element_bits(Type type);
 
 bool is_integer_element(Type type);
 
-// `count` elements at `raw`, without loss. Of tf32, the tensor core ignores the low 13 bits of the
+// `count` elements at `raw`, without loss; of 4 bits, the first is in the low half of a byte. Of tf32, the tensor core ignores the low 13 bits of the
 // register.
 void widen(Type type, const uint8_t* raw, int count, float* out);
 

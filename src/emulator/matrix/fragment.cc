@@ -10,19 +10,19 @@ namespace warploom::emulator {
 namespace {
 
 constexpr int kLanes = 32;
-constexpr int kMaxElements = 4;  // of one lane
+constexpr int kMaxElements = 8;  // of one lane
 
 // Widens a register of all lanes; the elements of a lane follow one another.
 void widen_register(Type type, const uint32_t* lanes, float out[kLanes * kMaxElements]) {
   uint8_t raw[kLanes * sizeof(uint32_t)];
   std::memcpy(raw, lanes, sizeof(raw));
-  widen(type, raw, static_cast<int>(sizeof(raw)) / element_bytes(type), out);
+  widen(type, raw, 8 * static_cast<int>(sizeof(raw)) / element_bits(type), out);
 }
 
 }  // namespace
 
 void expand_register_a(Type type, int k, int warps, const uint32_t* const* source, float* out) {
-  const int group = 4 / element_bytes(type), registers = k / group / 4 * 2;
+  const int group = 32 / element_bits(type), registers = k / group / 4 * 2;
   for (int r = 0; r < registers; ++r) {
     for (int warp = 0; warp < warps; ++warp) {
       float values[kLanes * kMaxElements];
@@ -39,7 +39,7 @@ void expand_register_a(Type type, int k, int warps, const uint32_t* const* sourc
 }
 
 void expand_register_b(Type type, int k, const uint32_t* const* source, float* out) {
-  const int group = 4 / element_bytes(type), registers = k / group / 4;
+  const int group = 32 / element_bits(type), registers = k / group / 4;
   for (int r = 0; r < registers; ++r) {
     float values[kLanes * kMaxElements];
     widen_register(type, source[r], values);
@@ -48,6 +48,28 @@ void expand_register_b(Type type, int k, const uint32_t* const* source, float* o
         const int column = (lane % 4 + 4 * r) * group + i;
         out[Product::b_index(0, k, lane / 4, column)] = values[lane * group + i];
       }
+    }
+  }
+}
+
+void collect_a_words(int rows, int words, int warps, const uint32_t* const* source,
+                     uint32_t* out) {
+  const int halves = rows / warps / 8;
+  for (int r = 0; r < words / 4 * halves; ++r) {
+    for (int warp = 0; warp < warps; ++warp) {
+      const int first = 8 * (warp * halves + r % halves);
+      for (int lane = 0; lane < kLanes; ++lane) {
+        out[(first + lane / 4) * words + 4 * (r / halves) + lane % 4] =
+            source[r * warps + warp][lane];
+      }
+    }
+  }
+}
+
+void collect_b_words(int words, const uint32_t* const* source, uint32_t* out) {
+  for (int r = 0; r < words / 4; ++r) {
+    for (int lane = 0; lane < kLanes; ++lane) {
+      out[lane / 4 * words + 4 * r + lane % 4] = source[r][lane];
     }
   }
 }

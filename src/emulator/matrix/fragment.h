@@ -11,13 +11,18 @@
 namespace warploom::emulator {
 
 // Register A of 16 rows a warp: register r of lane l holds row l / 4 + 8 * (r % 2) and the
-// 4 / element_bytes elements of K that start at (l % 4 + 4 * (r / 2)) of such groups.
+// 32 / element_bits elements of K that start at (l % 4 + 4 * (r / 2)) of such groups.
 // `source` is [register][warps] -> [32]; `out` is the A of a Product.
 void expand_register_a(Type type, int k, int warps, const uint32_t* const* source, float* out);
 
 // Register B of 8 columns: register r of lane l holds column l / 4 and the elements of K that
 // start at (l % 4 + 4 * r) groups.
 void expand_register_b(Type type, int k, const uint32_t* const* source, float* out);
+
+// The same fragments as rows of 32-bit words: out[row][word] and out[column][word]. A of 8 rows has
+// no registers for the other half.
+void collect_a_words(int rows, int words, int warps, const uint32_t* const* source, uint32_t* out);
+void collect_b_words(int words, const uint32_t* const* source, uint32_t* out);
 
 // One block of 8 rows, dense, into the A or the B of a Product. Element (row, k) is
 // values[row * row_step + k * k_step].

@@ -1,4 +1,4 @@
-// Which matrix instructions exist, as data.
+// Which instructions wgmma has, as data; those of mma.sync are in mma_legality.h.
 
 #ifndef WARPLOOM_EMULATOR_MATRIX_LEGALITY_H_
 #define WARPLOOM_EMULATOR_MATRIX_LEGALITY_H_
@@ -11,9 +11,8 @@ namespace warploom::emulator {
 struct OperandFamily {
   Type operands[2];      // kNone where there is only one
   Type accumulators[2];  // likewise
-  int wgmma_k;
-  int mma_k[2];  // of mma.sync.m16n8
-  bool transposes;  // MN-major operands of wgmma
+  int k;
+  bool transposes;  // MN-major operands
 };
 
 // The family of a product of a and b accumulated in d, or nullptr.

@@ -2,21 +2,23 @@
 
 #include <cmath>
 #include <cstring>
-#include <string>
 
-#include "emulator/exec/fault.h"
 #include "emulator/format/float16.h"
+#include "emulator/matrix/bit_product.h"
 #include "emulator/matrix/element.h"
 #include "emulator/matrix/fragment.h"
-#include "emulator/matrix/legality.h"
 #include "emulator/matrix/product.h"
+#include "emulator/matrix/sparse.h"
 
 namespace warploom::emulator {
 namespace {
 
 constexpr int kLanes = 32;
+constexpr int kRows = 16;
 constexpr int kN = 8;
 constexpr int kRegisters = 4;  // of an accumulator of 32-bit elements
+
+bool is_8_bit_float(Type type) { return element_bits(type) == 8 && !is_integer_element(type); }
 
 // Floats of 8 bits are multiplied as f16, in two products that start from zero: of the first two of
 // every four indices of K, then of the others onto that. What was there is added at last.
@@ -50,37 +52,60 @@ void multiply_8_bit_floats(const MmaForm& form, const float* a, const float* b,
   }
 }
 
-// D = A * B^T + what `sum` holds, for one warp.
-void multiply_registers(const MmaForm& form, const uint32_t* const* a, const uint32_t* const* b,
-                        uint32_t* const* sum) {
+// D = A * B^T + what `sum` holds.
+void multiply_dense(const MmaForm& form, const uint32_t* const* a, const uint32_t* const* b,
+                    uint32_t* const* sum) {
   alignas(64) float wide_a[2 * Product::kMaxK * kLanes];
   alignas(64) float wide_b[Product::kMaxK * kN + 8];  // and what a wide load may read
   expand_register_a(form.a, form.k, 1, a, wide_a);
   expand_register_b(form.b, form.k, b, wide_b);
-  const bool is_8_bit_float = element_bytes(form.a) == 1 && !is_integer_element(form.a);
-  if (is_8_bit_float) return multiply_8_bit_floats(form, wide_a, wide_b, sum);
+  if (is_8_bit_float(form.a)) return multiply_8_bit_floats(form, wide_a, wide_b, sum);
   multiply({1, kN, form.k, wide_a, wide_b, sum, mma_sum_rule(form.a, form.b, form.d)});
 }
 
-}  // namespace
-
-void check_mma(const MmaForm& form) {
-  const auto name = [](Type type) { return std::string(type_name(type)); };
-  const OperandFamily* family = operand_family(form.a, form.b, form.d);
-  if (family == nullptr || form.c != form.d) {
-    fault("mma of %s by %s with %s added and %s as result is not supported", name(form.a).c_str(),
-          name(form.b).c_str(), name(form.c).c_str(), name(form.d).c_str());
+void multiply_sparse(const MmaForm& form, const uint32_t* const* a, const uint32_t* const* b,
+                     const uint32_t* metadata, uint32_t* const* sum) {
+  constexpr int kMostWords = 16;  // of a column of B
+  const int bits = element_bits(form.a), words_a = form.k * bits / 64, words_b = 2 * words_a;
+  uint32_t rows[kRows * kMostWords / 2], columns[kN * kMostWords];
+  collect_a_words(kRows, words_a, 1, a, rows);
+  collect_b_words(words_b, b, columns);
+  float wide_a[kRows * SparseIndices::kMostHeld], wide_b[2 * kN * SparseIndices::kMostHeld];
+  widen(form.a, reinterpret_cast<const uint8_t*>(rows), kRows * form.k / 2, wide_a);
+  widen(form.b, reinterpret_cast<const uint8_t*>(columns), kN * form.k, wide_b);
+  const SparseIndices indices =
+      sparse_indices(form.a, form.k, form.selector, form.ordered, metadata);
+  const SparseProduct product{kN,     form.k / 2, form.k,   wide_a,
+                              wide_b, &indices,   mma_sum_rule(form.a, form.b, form.d)};
+  const auto sum_up = is_8_bit_float(form.a) ? sparse_sum_of_halves : sparse_sum;
+  for (int i = 0; i < kRegisters; ++i) {
+    for (int lane = 0; lane < kLanes; ++lane) {
+      const int row = lane / 4 + 8 * (i / 2), column = 2 * (lane % 4) + i % 2;
+      sum[i][lane] = sum_up(product, row, column, sum[i][lane]);
+    }
   }
-  const bool has_k = form.k == family->mma_k[0] || form.k == family->mma_k[1];
-  if (form.m != 16 || form.n != kN || !has_k) {
-    fault("mma of %s with shape m%dn%dk%d is not supported: allowed are m16n8k%d and m16n8k%d",
-          name(form.a).c_str(), form.m, form.n, form.k, family->mma_k[0], family->mma_k[1]);
-  }
-  if (form.satfinite && !is_integer_element(form.a)) fault("mma has .satfinite for integers only");
 }
 
-void mma_sync(const MmaForm& form, uint32_t* const* d, const uint32_t* const* a,
-              const uint32_t* const* b, const uint32_t* const* c) {
+// Integers are added to c here: they are no floats.
+void multiply_bits(const MmaForm& form, uint32_t* const* d, const uint32_t* const* a,
+                   const uint32_t* const* b, const uint32_t* const* c) {
+  constexpr int kMostWords = 8;
+  const int words = form.k / 32;
+  uint32_t rows[kRows * kMostWords], columns[kN * kMostWords];
+  collect_a_words(form.m, words, 1, a, rows);
+  collect_b_words(words, b, columns);
+  const auto count = form.bits == BitOperation::kAnd ? count_common_bits : count_different_bits;
+  for (int i = 0; i < form.m / 4; ++i) {
+    for (int lane = 0; lane < kLanes; ++lane) {
+      const int row = lane / 4 + 8 * (i / 2), column = 2 * (lane % 4) + i % 2;
+      d[i][lane] = c[i][lane] + count(rows + row * words, columns + column * words, words);
+    }
+  }
+}
+
+void multiply_16_rows(const MmaForm& form, uint32_t* const* d, const uint32_t* const* a,
+                      const uint32_t* const* b, const uint32_t* const* c,
+                      const uint32_t* metadata) {
   alignas(64) uint32_t wide[kRegisters][kLanes] = {};
   uint32_t* const sum[kRegisters] = {wide[0], wide[1], wide[2], wide[3]};
   const bool packed = form.d == Type::kF16, integer = form.d == Type::kS32;
@@ -89,7 +114,11 @@ void mma_sync(const MmaForm& form, uint32_t* const* d, const uint32_t* const* a,
   } else if (!integer) {
     for (int i = 0; i < kRegisters; ++i) std::memcpy(sum[i], c[i], sizeof(wide[i]));
   }
-  multiply_registers(form, a, b, sum);
+  if (form.sparse) {
+    multiply_sparse(form, a, b, metadata, sum);
+  } else {
+    multiply_dense(form, a, b, sum);
+  }
   if (packed) return store_f16_accumulator(kN, 1, sum, d);
   for (int i = 0; i < kRegisters; ++i) {
     if (integer) {
@@ -98,6 +127,22 @@ void mma_sync(const MmaForm& form, uint32_t* const* d, const uint32_t* const* a,
       std::memcpy(d[i], sum[i], sizeof(wide[i]));
     }
   }
+}
+
+}  // namespace
+
+void mma_sync(const MmaForm& form, uint32_t* const* d, const uint32_t* const* a,
+              const uint32_t* const* b, const uint32_t* const* c, const uint32_t* metadata) {
+  if (is_quarter(form)) return mma_sync_quarters(form, d, a, b, c);
+  if (form.a == Type::kB1) return multiply_bits(form, d, a, b, c);
+  if (form.m == kRows) return multiply_16_rows(form, d, a, b, c, metadata);
+  // Eight rows of integers are the upper half of 16, the others are zero.
+  static constexpr uint32_t kZeros[kLanes] = {};
+  uint32_t unused[2][kLanes];
+  const uint32_t* const a_of_16[] = {a[0], kZeros};
+  const uint32_t* const c_of_16[] = {c[0], c[1], kZeros, kZeros};
+  uint32_t* const d_of_16[] = {d[0], d[1], unused[0], unused[1]};
+  multiply_16_rows(form, d_of_16, a_of_16, b, c_of_16, metadata);
 }
 
 }  // namespace warploom::emulator

@@ -1,31 +1,28 @@
-// mma.sync.aligned.m16n8kK.row.col (PTX ISA, "Warp Level Matrix Multiply-Accumulate").
+// mma.sync.aligned on the registers of a warp (PTX ISA, "Warp Level Matrix
+// Multiply-Accumulate Instructions").
 
 #ifndef WARPLOOM_EMULATOR_MATRIX_MMA_H_
 #define WARPLOOM_EMULATOR_MATRIX_MMA_H_
 
 #include <cstdint>
 
-#include "emulator/ptx/types.h"
+#include "emulator/matrix/mma_legality.h"
 
 namespace warploom::emulator {
 
-struct MmaForm {
-  int m;
-  int n;
-  int k;
-  Type d;
-  Type a;
-  Type b;
-  Type c;
-  bool satfinite;
-};
-
-// A Fault that names the rule if there is no such instruction. Call it once, when loading.
-void check_mma(const MmaForm& form);
-
-// One warp; operands are registers -> [32]. d may be c. Accumulation is that of Product.
+// One warp; operands are registers -> [32]. d may be c. Accumulation is that of Product; a sparse A
+// comes with a register of metadata.
 void mma_sync(const MmaForm& form, uint32_t* const* d, const uint32_t* const* a,
-              const uint32_t* const* b, const uint32_t* const* c);
+              const uint32_t* const* b, const uint32_t* const* c, const uint32_t* metadata);
+
+// Four products of f16 with shape m8n8k4: a chain of fused multiply-adds that starts from zero, to
+// which c is added.
+void mma_sync_quarters(const MmaForm& form, uint32_t* const* d, const uint32_t* const* a,
+                       const uint32_t* const* b, const uint32_t* const* c);
+
+// Of f64, each sum a chain of fused multiply-adds in the order of k.
+void mma_sync_double(const MmaForm& form, uint64_t* const* d, const uint64_t* const* a,
+                     const uint64_t* const* b, const uint64_t* const* c);
 
 }  // namespace warploom::emulator
 

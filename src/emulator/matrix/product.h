@@ -15,9 +15,9 @@
 namespace warploom::emulator {
 
 // Without a rule, a sum is formed in float in the order of k, starting from the accumulator. Sums of
-// 8-bit integers that start from zero are exact: 32 products stay below 2^24.
+// integers that start from zero are exact: 32 products of 8 bits, and 64 of 4, stay below 2^24.
 struct Product {
-  static constexpr int kMaxK = 32;
+  static constexpr int kMaxK = 64;
 
   int warps;  // 1 or 4
   int n;      // a multiple of 8

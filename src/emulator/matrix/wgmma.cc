@@ -81,10 +81,10 @@ void check_wgmma(const WgmmaForm& form) {
     fault("wgmma of %s by %s accumulated in %s does not exist", name(form.a).c_str(),
           name(form.b).c_str(), name(form.d).c_str());
   }
-  if (form.k != family->wgmma_k || !wgmma_has_width(*family, form.n)) {
+  if (form.k != family->k || !wgmma_has_width(*family, form.n)) {
     fault("wgmma of %s has no shape m64n%dk%d: k is %d and n a multiple of 8 up to 256 (above 32 "
           "a multiple of 16 for integers)",
-          name(form.a).c_str(), form.n, form.k, family->wgmma_k);
+          name(form.a).c_str(), form.n, form.k, family->k);
   }
   const bool integer = is_integer_element(form.a);
   if ((form.trans_a || form.trans_b) && !family->transposes) {
