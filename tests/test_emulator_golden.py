@@ -22,8 +22,6 @@ SAMPLE = {"wgmma": 8, "wgmma_sparse": 4, "convert": 2, "compare": 2}
 
 #: What the emulator does not execute yet: patterns of cases' names, and why.
 UNSUPPORTED = {
-    r"cvt\.pack\.": "cvt.pack",
-    r"(atom|red)\..*(f16x2|bf16x2|\.v[248]\.|cas\.b16)": "packed and vector atomics",
     r"wgmma.*:256-16-1024-2-1:": "base offsets of matrix descriptors",
     r"wgmma.*\.(sp\.sync|b1\.b1)": "wgmma of b1 and of a sparse A",
 }

@@ -34,7 +34,16 @@ ADAPTATIONS = (("allocated_addr=tmem_addr[0]", "allocated_addr=T.uint32(0)"),)
 #: (regular expression on the failure, short reason), the first that matches counts.
 REASONS = (
     (r"(the emulator cannot load this PTX: .*)", r"\1"),
+    (
+        r"mbarrier.test_wait on memory that holds no mbarrier",
+        "race in the test: warps wait on an mbarrier that thread 0 has yet to initialise",
+    ),
+    (r"warploom emulator: ([a-z -]+) in kernel", r"the checker reports: \1"),
     (r"(warploom emulator: [^(\n]*)", r"\1"),
+    (
+        r"in test_binary_op_vectorized$[\s\S]*Not equal to tolerance",
+        "race in the test: two warps change the same shared memory in place",
+    ),
     (r"shared: .*(undefined variable tid_in_scope)", r"TVM's own schedule of it has an \1"),
     (r"No module named '(torch|triton)'", r"needs \1"),
     (r"Program is not well-formed.*warp_xor_swizzle", "TVM refuses its own warp_xor_swizzle"),

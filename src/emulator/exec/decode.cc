@@ -33,6 +33,7 @@ DecodeTable make_table() {
   add_move_ops(table);
   add_convert_ops(table);
   add_convert_scale_ops(table);
+  add_convert_pack_ops(table);
   add_load_store_ops(table);
   add_wide_ops(table);
   add_async_store_ops(table);

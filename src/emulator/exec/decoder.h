@@ -143,6 +143,7 @@ void add_compare_half_ops(DecodeTable& table);
 void add_move_ops(DecodeTable& table);
 void add_convert_ops(DecodeTable& table);
 void add_convert_scale_ops(DecodeTable& table);
+void add_convert_pack_ops(DecodeTable& table);
 void add_load_store_ops(DecodeTable& table);
 void add_wide_ops(DecodeTable& table);
 void add_async_store_ops(DecodeTable& table);
