@@ -20,6 +20,7 @@ struct WgmmaOp {
   WgmmaForm form;
   std::vector<Ref> d;
   std::vector<Ref> a;  // empty: s[0] is a descriptor
+  Ref metadata;        // of a sparse A
 };
 
 const WgmmaOp& form_of(const Op& op) { return *static_cast<const WgmmaOp*>(op.form); }
@@ -40,12 +41,13 @@ void execute(Cta& cta, uint32_t group, const WgmmaIssue& issue) {
   const WgmmaOp& op = form_of(*issue.op);
   std::array<uint32_t*, kMostRegisters> d;
   std::array<const uint32_t*, kMostRegisters> a;
+  WgmmaOperands operands{};
   for (std::size_t warp = 0; warp < 4; ++warp) {
     const Warp& member = *cta.warps()[4 * group + warp];
     for (std::size_t i = 0; i < op.d.size(); ++i) d[4 * i + warp] = member.lanes<uint32_t>(op.d[i]);
     for (std::size_t i = 0; i < op.a.size(); ++i) a[4 * i + warp] = member.lanes<uint32_t>(op.a[i]);
+    if (op.form.sparse) operands.metadata[warp] = member.lanes<uint32_t>(op.metadata);
   }
-  WgmmaOperands operands{};
   operands.d = d.data();
   operands.a = a.data();
   operands.a_descriptor = issue.a_descriptor;
@@ -131,6 +133,8 @@ bool take_sign(Decoder& decoder, const ptx::Operand& operand) {
 }
 
 void take_types(Decoder& decoder, WgmmaForm& form) {
+  form.sparse = decoder.modifiers.take("sp");
+  decoder.modifiers.take_all({"sync", "aligned"});
   std::string shape = decoder.modifiers.take_first();
   int m = 0;
   if (std::sscanf(shape.c_str(), "m%dn%dk%d", &m, &form.n, &form.k) != 3 || m != 64) {
@@ -140,6 +144,9 @@ void take_types(Decoder& decoder, WgmmaForm& form) {
   form.a = decoder.modifiers.take_type();
   form.b = decoder.modifiers.take_type();
   form.satfinite = decoder.modifiers.take("satfinite");
+  if (form.a == Type::kB1 && !(decoder.modifiers.take("and") && decoder.modifiers.take("popc"))) {
+    decoder.fail("b1 needs .and.popc");
+  }
 }
 
 void decode_multiply(Decoder& decoder) {
@@ -156,8 +163,14 @@ void decode_multiply(Decoder& decoder) {
     op.s[0] = decoder.source(decoder.operand(1), Type::kB64);
   }
   op.s[1] = decoder.source(decoder.operand(2), Type::kB64);
-  op.s[2] = decoder.predicate(decoder.operand(3));
-  std::size_t next = 4;
+  std::size_t next = 3;
+  if (form.sparse) {
+    result.metadata = decoder.source(decoder.operand(next++), Type::kB32);
+    const int64_t selector = decoder.integer(decoder.operand(next++));
+    if (selector < 0 || selector > 1) decoder.fail("its sparsity selector must be 0 or 1");
+    form.selector = static_cast<int>(selector);
+  }
+  op.s[2] = decoder.predicate(decoder.operand(next++));
   bool integer = form.d == Type::kS32;
   if (!integer) {
     form.negate_a = take_sign(decoder, decoder.operand(next++));
@@ -184,11 +197,10 @@ void decode_multiply(Decoder& decoder) {
 
 void decode_wgmma(Decoder& decoder) {
   std::string kind = decoder.modifiers.take_first();
-  decoder.modifiers.take_all({"sync", "aligned"});
   decoder.op.flow = Flow::kSync;
-  if (kind == "mma_async") {
-    decode_multiply(decoder);
-  } else if (kind == "fence") {
+  if (kind == "mma_async") return decode_multiply(decoder);
+  decoder.modifiers.take_all({"sync", "aligned"});
+  if (kind == "fence") {
     decoder.op.run = fence;
   } else if (kind == "commit_group") {
     decoder.op.run = commit;

@@ -20,7 +20,8 @@ using tvm::ffi::String;
 // Types are "d a b". The accumulator is [register][4 warps][32 lanes], as is A where it is given.
 Bytes run_wgmma(int n, int k, const String& d, const String& a, const String& b,
                 const String& modifiers, const Bytes& accumulator, const Bytes& register_a,
-                int64_t a_descriptor, int64_t b_descriptor, const Bytes& shared, int repeat) {
+                int64_t a_descriptor, int64_t b_descriptor, const Bytes& shared, int repeat,
+                const Bytes& metadata, int selector) {
   return guarded([&] {
     const WgmmaForm form{n,
                          k,
@@ -32,17 +33,24 @@ Bytes run_wgmma(int n, int k, const String& d, const String& a, const String& b,
                          has_word(modifiers, "trans_b"),
                          has_word(modifiers, "negate_a"),
                          has_word(modifiers, "negate_b"),
-                         has_word(modifiers, "satfinite")};
+                         has_word(modifiers, "satfinite"),
+                         metadata.size() != 0,
+                         selector};
     check_wgmma(form);
     std::vector<uint32_t> d_lanes = unpack_bytes<uint32_t>(accumulator);
     std::vector<uint32_t> a_lanes = unpack_bytes<uint32_t>(register_a);
     std::vector<uint8_t> memory = unpack_bytes<uint8_t>(shared);
     const std::vector<uint32_t*> d_registers = registers_of(d_lanes);
     const std::vector<uint32_t*> a_registers = registers_of(a_lanes);
+    // One register of each warp; without metadata, nobody looks at them.
+    std::vector<uint32_t> lanes = unpack_bytes<uint32_t>(metadata);
+    std::vector<uint32_t*> rows = registers_of(lanes);
+    rows.resize(4);
     const WgmmaOperands operands{d_registers.data(), a_registers.data(),
                                  static_cast<uint64_t>(a_descriptor),
                                  static_cast<uint64_t>(b_descriptor),
-                                 has_word(modifiers, "accumulate")};
+                                 has_word(modifiers, "accumulate"),
+                                 {rows[0], rows[1], rows[2], rows[3]}};
     for (int i = 0; i < repeat; ++i) wgmma(form, operands, shared_memory_of(memory));
     return pack_bytes(d_lanes);
   });

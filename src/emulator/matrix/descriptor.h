@@ -15,25 +15,27 @@ struct MatrixDescriptor {
   uint32_t leading_offset;  // LBO in bytes
   uint32_t stride_offset;   // SBO in bytes
   uint32_t row_bytes;       // of a swizzled row: 32, 64, 128; 16 without a swizzle
+  uint32_t base_offset;     // 128-byte row, modulo 8, in which the swizzle's pattern starts
 };
 
-// A Fault for a field that the emulator cannot follow.
 MatrixDescriptor parse_wgmma_descriptor(uint64_t bits);
 
-// Bytes of K that one wgmma consumes of each row.
-constexpr int kStepBytes = 32;
+// Bytes of K that one wgmma consumes of each row come in steps of 16: two, or four of B if A is
+// sparse.
+constexpr int kStepBytes = 16;
+constexpr int kDenseSteps = 2;
+constexpr int kMostSteps = 4;
 
-// Where the 16 chunks of 16 bytes of a block lie, in the order of gather_block's result.
-constexpr int kBlockChunks = 16;
-void block_offsets(const MatrixDescriptor& descriptor, bool mn_major, int block,
-                   uint32_t offsets[kBlockChunks]);
+// A block is 8 rows of MN, starting at row 8 * block, by `steps` steps of K. Where its chunks of 16
+// bytes lie, in the order of gather_block's result.
+constexpr int kMostBlockChunks = 8 * kMostSteps;
+void block_offsets(const MatrixDescriptor& descriptor, bool mn_major, int block, int steps,
+                   uint32_t offsets[kMostBlockChunks]);
 
-// 8 rows of MN by 32 bytes of K, starting at row 8 * block.
-//
-// K-major gives raw[8 rows][32 bytes]. MN-major exists for elements of 16 bits only and gives
-// raw[16 elements of K][8 rows], 16 bytes each.
-void gather_block(const MatrixDescriptor& descriptor, bool mn_major, int block,
-                  const SharedMemory& memory, uint8_t raw[8 * kStepBytes]);
+// K-major gives raw[8 rows][steps] chunks. MN-major exists for elements of 16 bits only and gives
+// raw[8 * steps elements of K][8 rows], 16 bytes each.
+void gather_block(const MatrixDescriptor& descriptor, bool mn_major, int block, int steps,
+                  const SharedMemory& memory, uint8_t raw[kMostBlockChunks * kStepBytes]);
 
 }  // namespace warploom::emulator
 

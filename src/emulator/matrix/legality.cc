@@ -7,12 +7,12 @@ namespace {
 
 // PTX ISA, table "Data-types and matrix shapes" of wgmma.mma_async.
 constexpr OperandFamily kFamilies[] = {
-    {{Type::kF16, Type::kNone}, {Type::kF32, Type::kF16}, 16, true},
-    {{Type::kBf16, Type::kNone}, {Type::kF32, Type::kNone}, 16, true},
-    {{Type::kTf32, Type::kNone}, {Type::kF32, Type::kNone}, 8, false},
-    {{Type::kE4m3, Type::kE5m2}, {Type::kF32, Type::kF16}, 32, false},
-    {{Type::kS8, Type::kU8}, {Type::kS32, Type::kNone}, 32, false},
-    {{Type::kB1, Type::kNone}, {Type::kS32, Type::kNone}, 256, false},
+    {{Type::kF16, Type::kNone}, {Type::kF32, Type::kF16}, 16, 2, true},
+    {{Type::kBf16, Type::kNone}, {Type::kF32, Type::kNone}, 16, 2, true},
+    {{Type::kTf32, Type::kNone}, {Type::kF32, Type::kNone}, 8, 2, false},
+    {{Type::kE4m3, Type::kE5m2}, {Type::kF32, Type::kF16}, 32, 1, false},
+    {{Type::kS8, Type::kU8}, {Type::kS32, Type::kNone}, 32, 1, false},
+    {{Type::kB1, Type::kNone}, {Type::kS32, Type::kNone}, 256, 0, false},
 };
 
 constexpr bool has(const Type (&types)[2], Type type) {

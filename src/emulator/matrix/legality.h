@@ -11,7 +11,8 @@ namespace warploom::emulator {
 struct OperandFamily {
   Type operands[2];      // kNone where there is only one
   Type accumulators[2];  // likewise
-  int k;
+  int k;  // twice as many if A is sparse
+  int selectors;  // of a sparse A; 0: it has none
   bool transposes;  // MN-major operands
 };
 
