@@ -276,3 +276,36 @@ def test_the_poison_of_unused_bytes_is_never_read(rng):
     cells = np.zeros((1, LANES, COLUMNS), "uint32")
     after = call(mma, [*words, *(0,) * 11], [memory.tobytes()], cells)
     np.testing.assert_allclose(read_d(mma, after), values[0] @ values[1].T, rtol=1e-5, atol=1e-5)
+
+
+def manual_has_shape(kind, group, m, n):
+    """PTX ISA, table "Various combinations of .kind and shapes", dense and without ``.ws``."""
+    scaled = kind.startswith("mx")
+    rows = {(1, False): (64, 128), (1, True): (128,), (2, False): (128, 256), (2, True): (128, 256)}
+    if m not in rows[group, scaled] or not 0 < n <= 256:
+        return False
+    if kind == "i8":
+        return n % (16 * group) == 0 or (group == 1 and n in (8, 24))
+    return n % (8 * group) == 0
+
+
+@pytest.mark.parametrize("group", [1, 2])
+@pytest.mark.parametrize("facts", TCGEN05_KINDS, ids=lambda facts: f"{facts.kind}-{facts.d[0]}")
+def test_shapes_are_those_of_the_manual_and_warploom_has_those_that_tvm_takes(facts, group):
+    name = {**TVM, "float32": "tf32"} if facts.kind == "tf32" else TVM
+    a = name[facts.operands[0]]
+    vectors = facts.k // facts.scales[0].vector if facts.scaled else 0
+    for m, n in itertools.product(range(0, 273, 32), range(0, 273, 8)):
+        mma = Mma(facts.kind, a, a, TVM[facts.d[0]], m, n, group, vectors=vectors)
+        arguments = facts.kind, group, vectors, "", mma.instruction
+        if manual_has_shape(facts.kind, group, m, n):
+            assert list(emulator_function("umma_shape")(*arguments)) == [m, n, facts.k]
+        else:
+            with pytest.raises(ValueError, match=r"has no shape|is reserved"):
+                emulator_function("umma_shape")(*arguments)
+        # TVM's encoder wants a multiple of 16 with 128 rows in one block, of 32 in two.
+        step = 8 if facts.scaled else 32 if group == 2 else 16 if m == 128 else 8
+        shapes = facts.shapes[group - 1]
+        listed = m in shapes.m and n in shapes.n(m)
+        taken = n % step == 0 or facts.kind == "i8"
+        assert listed == (manual_has_shape(facts.kind, group, m, n) and taken), (m, n)

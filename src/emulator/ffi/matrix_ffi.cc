@@ -118,9 +118,11 @@ Bytes run_stmatrix(int count, bool trans, const Bytes& offsets, const Bytes& reg
 }
 
 tvm::ffi::Array<String> kernel_names() {
-  tvm::ffi::Array<String> names;
-  for (const ProductKernel& kernel : product_kernels()) names.push_back(kernel.name);
-  return names;
+  return guarded([] {
+    tvm::ffi::Array<String> names;
+    for (const ProductKernel& kernel : product_kernels()) names.push_back(kernel.name);
+    return names;
+  });
 }
 
 // Operands and accumulator in the order of Product; returns the accumulator. `type` is that of the

@@ -110,9 +110,11 @@ Array<Bytes> run_umma(const String& kind, int cta_group, int scale_vectors, int 
 }
 
 Array<String> kernel_names() {
-  Array<String> names;
-  for (const RowKernel& kernel : row_kernels()) names.push_back(kernel.name);
-  return names;
+  return guarded([] {
+    Array<String> names;
+    for (const RowKernel& kernel : row_kernels()) names.push_back(kernel.name);
+    return names;
+  });
 }
 
 const RowKernel& kernel_of(const String& name) {

@@ -3,6 +3,7 @@
 #include <cstring>
 
 #include "emulator/matrix/aligned_product.h"
+#include "emulator/matrix/instruction_set.h"
 #include "emulator/matrix/lane_vectors.h"
 
 namespace warploom::emulator {
@@ -75,8 +76,8 @@ __attribute__((target("avx512f"))) void multiply_avx512(const Product& p) {
 std::vector<ProductKernel> runnable_kernels() {
   std::vector<ProductKernel> kernels;
 #if defined(__x86_64__)
-  if (__builtin_cpu_supports("avx512f")) kernels.push_back({"avx512", multiply_avx512});
-  if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) {
+  if (may_use(InstructionSet::kAvx512)) kernels.push_back({"avx512", multiply_avx512});
+  if (may_use(InstructionSet::kAvx2)) {
     kernels.push_back({"avx2", multiply_avx2});
   }
 #endif

@@ -43,7 +43,7 @@ struct ProductKernel {
   void (*run)(const Product&);
 };
 
-// Those that the processor can run, the one with the widest vectors first.
+// Those that may be used (instruction_set.h), the one with the widest vectors first.
 const std::vector<ProductKernel>& product_kernels();
 
 // Runs the first of them.

@@ -3,6 +3,7 @@
 #include <cstring>
 
 #include "emulator/format/float16.h"
+#include "emulator/matrix/instruction_set.h"
 
 namespace warploom::emulator {
 namespace {
@@ -85,10 +86,10 @@ WARPLOOM_AVX512 void add_scaled_avx512(const ScaledRow& row) { add_scaled_row(ro
 std::vector<RowKernel> runnable_kernels() {
   std::vector<RowKernel> kernels;
 #if defined(__x86_64__)
-  if (__builtin_cpu_supports("avx512f")) {
+  if (may_use(InstructionSet::kAvx512)) {
     kernels.push_back({"avx512", multiply_avx512, add_scaled_avx512});
   }
-  if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) {
+  if (may_use(InstructionSet::kAvx2)) {
     kernels.push_back({"avx2", multiply_avx2, add_scaled_avx2});
   }
 #endif

@@ -39,7 +39,7 @@ struct RowKernel {
   void (*add_scaled)(const ScaledRow&);
 };
 
-// Those that the processor can run, the one with the widest vectors first.
+// Those that may be used (instruction_set.h), the one with the widest vectors first.
 const std::vector<RowKernel>& row_kernels();
 
 }  // namespace warploom::emulator
