@@ -61,6 +61,24 @@ class TensorMap:
     interleave: int = 0
 
 
+@dataclasses.dataclass(frozen=True)
+class Im2colMap:
+    """The arguments of ``cuTensorMapEncodeIm2col``, as those above; corners are W, H and D."""
+
+    buffer: int
+    dtype: int
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    lower: tuple[int, ...]
+    upper: tuple[int, ...]
+    channels: int
+    pixels: int
+    steps: tuple[int, ...]
+    swizzle: int = 0
+    fill: int = 0
+    interleave: int = 0
+
+
 class Driver:
     """The driver in the library ``path``, with a context on its first device."""
 
@@ -102,21 +120,33 @@ class Driver:
     def unload(self, module: ctypes.c_void_p) -> None:
         self._call("cuModuleUnload", module)
 
-    def encode(self, tensor: TensorMap, address: int) -> ctypes.Array:
+    def encode(self, tensor: TensorMap | Im2colMap, address: int) -> ctypes.Array:
         """The 128 bytes of a tensor map, aligned to 64."""
         storage = (ctypes.c_uint64 * 24)()
         offset = -ctypes.addressof(storage) % 64
         encoded = (ctypes.c_uint64 * 16).from_buffer(storage, offset)
         rank = len(tensor.shape)
+        if isinstance(tensor, Im2colMap):
+            name = "cuTensorMapEncodeIm2col"
+            corners = ctypes.c_int * (rank - 2)
+            box = (
+                corners(*tensor.lower),
+                corners(*tensor.upper),
+                ctypes.c_uint32(tensor.channels),
+                ctypes.c_uint32(tensor.pixels),
+            )
+        else:
+            name = "cuTensorMapEncodeTiled"
+            box = ((ctypes.c_uint32 * rank)(*tensor.box),)
         self._call(
-            "cuTensorMapEncodeTiled",
+            name,
             ctypes.byref(encoded),
             tensor.dtype,
             ctypes.c_uint(rank),
             ctypes.c_void_p(address),
             (ctypes.c_uint64 * rank)(*tensor.shape),
             (ctypes.c_uint64 * max(rank - 1, 1))(*tensor.strides),
-            (ctypes.c_uint32 * rank)(*tensor.box),
+            *box,
             (ctypes.c_uint32 * rank)(*tensor.steps),
             tensor.interleave,
             tensor.swizzle,
@@ -131,7 +161,7 @@ class Driver:
         name: str,
         arrays: Sequence[np.ndarray],
         *,
-        maps: Sequence[TensorMap] = (),
+        maps: Sequence[TensorMap | Im2colMap] = (),
         grid: tuple[int, int, int] = (1, 1, 1),
         block: tuple[int, int, int] = (32, 1, 1),
         cluster: tuple[int, int, int] = (1, 1, 1),

@@ -97,6 +97,8 @@ CHECKS = {"bits": check_bits, "approx": check_approximate}
 
 @pytest.mark.parametrize("family", list(corpus.FAMILIES))
 def test_results_are_those_of_the_h200(family, request):
+    if not (recording.DATA / f"{family}.npz").exists():
+        pytest.skip(f"{family} is not recorded yet")
     record = recorded(family)
     everything = request.config.getoption("--slow")
     cases = sample(corpus.family(family), family, everything)

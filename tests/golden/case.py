@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from golden.values import Bits, operands, unsigned, width
-from ptx_driver import TensorMap
+from ptx_driver import Im2colMap, TensorMap
 
 #: Bytes that results have before the kernel runs.
 POISON = 0xA5
@@ -34,7 +34,7 @@ class Case:
     block: tuple[int, int, int] = (32, 1, 1)
     cluster: tuple[int, int, int] = (1, 1, 1)
     shared: int = 0
-    maps: tuple[TensorMap, ...] = ()
+    maps: tuple[TensorMap | Im2colMap, ...] = ()
     #: How results are compared: "bits", or "approx" where PTX defines a function only nearly.
     bound: str = "bits"
 

@@ -13,6 +13,7 @@ from golden import (
     matrix,
     memory,
     tensor,
+    tensor_modes,
     warp,
     wgmma,
 )
@@ -39,6 +40,9 @@ FAMILIES: dict[str, Callable[[], Iterator[Case]]] = {
     "tensor_load": tensor.unique_loads,
     "tensor_store": tensor.stores,
     "tensor_probe": tensor.probes,
+    "tensor_im2col": tensor_modes.im2col,
+    "tensor_interleave": tensor_modes.interleaved,
+    "tensor_replace": tensor_modes.replacements,
     "copy": asynchronous.copies,
     "cluster": asynchronous.clusters,
     "barrier": asynchronous.barriers,
