@@ -1,167 +1,105 @@
-// Encoding: the arguments of the driver's function against its rules.
+// From the 128 bytes of a tensor map to the form that copies use.
 
 #include "emulator/async/tensor_map.h"
 
 #include <algorithm>
 #include <cinttypes>
 #include <cstring>
-#include <utility>
+
+#include "emulator/async/tensor_type.h"
+#include "emulator/exec/fault.h"
 
 namespace warploom::emulator {
 namespace {
 
 constexpr uint64_t kMagic = 0x70616d726f736e74;  // "tnsormap"
-constexpr int kSuccess = 0;         // CUDA_SUCCESS
-constexpr int kInvalidValue = 1;    // CUDA_ERROR_INVALID_VALUE
-constexpr int kNotSupported = 801;  // CUDA_ERROR_NOT_SUPPORTED
+constexpr uint8_t kChunk = 16;
+constexpr uint16_t kWidePixels = 128;  // im2col::w::128
+constexpr uint32_t kHaloEvery = 32;    // pixels between its halos
 
-constexpr uint64_t kChunk = 16;
-constexpr uint64_t kMaxExtent = uint64_t{1} << 32;
-constexpr uint64_t kMaxStride = uint64_t{1} << 40;
-constexpr uint32_t kMaxBox = 256;
-constexpr uint32_t kMaxStep = 8;
-
-// By CUtensorMapDataType. The values above are narrower than a byte. Those that are called FTZ do
-// not flush what is loaded, as an H200 shows.
-struct DataType {
-  Type type;
-  uint8_t bytes;
-  bool round_tf32 = false;
-};
-constexpr DataType kDataTypes[] = {
-    {Type::kU8, 1},  {Type::kU16, 2}, {Type::kU32, 4}, {Type::kS32, 4}, {Type::kU64, 8},
-    {Type::kS64, 8}, {Type::kF16, 2}, {Type::kF32, 4}, {Type::kF64, 8}, {Type::kBf16, 2},
-    {Type::kF32, 4}, {Type::kF32, 4, true}, {Type::kF32, 4, true},
-};
-constexpr int kSupportedDataTypes = sizeof(kDataTypes) / sizeof(kDataTypes[0]);
-constexpr int kDataTypeCount = 16;
-
-// By CUtensorMapSwizzle; those above permute chunks of 32 or 64 bytes.
 constexpr uint8_t kSwizzleRowBytes[] = {16, 32, 64, 128};
-constexpr int kSupportedSwizzles = sizeof(kSwizzleRowBytes);
-constexpr int kSwizzleCount = 7;
+constexpr uint8_t kSwizzleAtomBytes[] = {16, 32, 32, 64};
+constexpr uint8_t kSwapsHalves = 2;  // of the atomicities above
 
-struct Refusal {
-  int code;
-  std::string reason;
-};
-
-[[noreturn]] void invalid(std::string reason) { throw Refusal{kInvalidValue, std::move(reason)}; }
-[[noreturn]] void unsupported(std::string reason) {
-  throw Refusal{kNotSupported, std::move(reason)};
-}
-
-// An enumerator with `supported` of `count` values.
-void check_enumerator(const char* name, int value, int supported, int count) {
-  if (value < 0 || value >= count) invalid(format("%s has no value %d", name, value));
-  if (value >= supported) unsupported(format("%s %d is not supported", name, value));
-}
-
-void set_tensor(TensorMap& map, uint64_t address, const uint64_t* dims, const uint64_t* strides) {
-  if (address % kChunk != 0) {
-    invalid(format("the address 0x%" PRIx64 " is no multiple of %" PRIu64, address, kChunk));
-  }
-  map.address = address;
-  for (int d = 0; d < map.rank; ++d) {
-    if (dims[d] == 0 || dims[d] > kMaxExtent) {
-      invalid(format("extent %" PRIu64 " of dimension %d is not within 1 to 2^32", dims[d], d));
-    }
-    map.last_index[d] = static_cast<uint32_t>(dims[d] - 1);
-    if (d == 0) continue;
-    const uint64_t stride = strides[d - 1];
-    if (stride % kChunk != 0 || stride >= kMaxStride) {
-      invalid(format("stride %" PRIu64 " of dimension %d is no multiple of 16 bytes below 2^40",
-                     stride, d));
-    }
-    map.stride_bytes[d - 1] = stride;
+void set_units(TensorMap& map, const TensorMapFields& fields) {
+  const TensorType& type = kTensorTypes[fields.data_type];
+  map.data_type = fields.data_type;
+  map.type = type.type;
+  map.element_bytes = static_cast<uint8_t>(type.bits / 8);
+  map.round_tf32 = type.round_tf32;
+  map.unit_elements = type.unit_elements;
+  map.unit_bytes = type.unit_bytes != 0 ? type.unit_bytes : map.element_bytes;
+  map.unit_shared_bytes = type.unit_bytes != 0 ? type.unit_shared_bytes : map.element_bytes;
+  // Dimension 0 of an interleaved tensor counts slices.
+  if (fields.interleave != 0) {
+    map.unit_elements = 1;
+    map.unit_bytes = map.unit_shared_bytes = static_cast<uint8_t>(kChunk * fields.interleave);
   }
 }
 
-void set_box(TensorMap& map, const uint32_t* box, const uint32_t* element_strides) {
-  for (int d = 0; d < map.rank; ++d) {
-    if (box[d] == 0 || box[d] > kMaxBox) {
-      invalid(format("box extent %u of dimension %d is not within 1 to %u", box[d], d, kMaxBox));
-    }
-    if (element_strides[d] == 0 || element_strides[d] > kMaxStep) {
-      invalid(format("element stride %u of dimension %d is not within 1 to %u", element_strides[d],
-                     d, kMaxStep));
-    }
-    // Without interleave, dimension 0 is always dense. Elsewhere the box counts what is skipped.
-    const uint32_t step = d == 0 ? 1 : element_strides[d];
-    map.step[d] = static_cast<uint8_t>(step);
-    map.count[d] = static_cast<uint16_t>((box[d] + step - 1) / step);
+void set_box(TensorMap& map, const TensorMapFields& fields) {
+  const bool tiled = fields.mode == TensorMode::kTiled;
+  for (int d = 0; d < fields.rank; ++d) {
+    // Without interleave, dimension 0 is always dense. Elsewhere the box counts what is skipped;
+    // that of im2col counts pixels.
+    const bool dense = d == 0 && fields.interleave == 0;
+    map.step[d] = dense ? 1 : fields.step[d];
+    map.last_index[d] = fields.last_index[d];
+    const uint32_t counted = tiled ? map.step[d] : 1u;
+    map.count[d] = tiled || d == 0
+                       ? static_cast<uint16_t>((fields.box[d] + counted - 1) / counted)
+                       : uint16_t{1};
   }
-  const uint32_t row = box[0] * map.element_bytes;
-  if (row % kChunk != 0) invalid(format("a box row of %u bytes is no multiple of 16", row));
-  if (map.swizzle_row_bytes == kChunk) return;
-  if (row > map.swizzle_row_bytes) {
-    invalid(format("a box row of %u bytes exceeds the swizzle of %u", row, map.swizzle_row_bytes));
-  }
+  map.last_index[0] /= map.unit_elements;
+  map.count[0] = static_cast<uint16_t>(map.count[0] / map.unit_elements);
+  if (tiled) return;
+  map.pixels = fields.mode == TensorMode::kIm2colWide128 ? kWidePixels : fields.box[1];
+  std::copy_n(fields.lower, kTensorMapRank - 2, map.lower);
+  std::copy_n(fields.upper, kTensorMapRank - 2, map.upper);
 }
 
 }  // namespace
 
-int encode_tensor_map(void* out128, int data_type, uint32_t rank, uint64_t address,
-                      const uint64_t* dims, const uint64_t* strides, const uint32_t* box,
-                      const uint32_t* element_strides, int interleave, int swizzle,
-                      int l2_promotion, int oob_fill, std::string* why) {
-  try {
-    if (rank == 0 || rank > kTensorMapRank) invalid(format("rank %u is not within 1 to 5", rank));
-    if (out128 == nullptr || dims == nullptr || box == nullptr || element_strides == nullptr ||
-        (strides == nullptr && rank > 1)) {
-      invalid("an argument is a null pointer");
-    }
-    check_enumerator("data type", data_type, kSupportedDataTypes, kDataTypeCount);
-    check_enumerator("interleave", interleave, 1, 3);
-    check_enumerator("swizzle", swizzle, kSupportedSwizzles, kSwizzleCount);
-    check_enumerator("L2 promotion", l2_promotion, 4, 4);
-    check_enumerator("out-of-bounds fill", oob_fill, 2, 2);
-    TensorMap map{};
-    map.magic = kMagic;
-    map.rank = static_cast<uint8_t>(rank);
-    map.type = kDataTypes[data_type].type;
-    map.element_bytes = kDataTypes[data_type].bytes;
-    map.round_tf32 = kDataTypes[data_type].round_tf32;
-    map.swizzle_row_bytes = kSwizzleRowBytes[swizzle];
-    map.fill_nan = oob_fill != 0;
-    if (map.fill_nan && !is_float(map.type)) invalid("only floating-point types have a NaN");
-    set_tensor(map, address, dims, strides);
-    set_box(map, box, element_strides);
-    std::memset(out128, 0, kTensorMapBytes);
-    std::memcpy(out128, &map, sizeof(map));
-    return kSuccess;
-  } catch (const Refusal& refusal) {
-    if (why != nullptr) *why = refusal.reason;
-    return refusal.code;
-  }
+void store_tensor_map(const TensorMapFields& fields, void* out128) {
+  std::memset(out128, 0, kTensorMapBytes);
+  std::memcpy(out128, &fields, sizeof(fields));
+  std::memcpy(out128, &kMagic, sizeof(kMagic));
 }
 
-const TensorMap& tensor_map_at(const void* bytes) {
+const TensorMapFields& tensor_map_fields(const void* bytes) {
   const auto address = reinterpret_cast<uintptr_t>(bytes);
-  if (address % alignof(TensorMap) != 0) {
+  if (address % alignof(TensorMapFields) != 0) {
     fault("the tensor map at 0x%" PRIxPTR " is misaligned: PTX wants a multiple of 64", address);
   }
-  const auto* map = static_cast<const TensorMap*>(bytes);
-  if (map->magic != kMagic) {
-    fault("the 128 bytes at 0x%" PRIxPTR " are no tensor map made by cuTensorMapEncodeTiled",
+  const auto* fields = static_cast<const TensorMapFields*>(bytes);
+  if (fields->magic != kMagic) {
+    fault("the 128 bytes at 0x%" PRIxPTR " are no tensor map made by cuTensorMapEncodeTiled or one "
+          "of the driver's other functions",
           address);
   }
-  return *map;
+  return *fields;
 }
 
-uint32_t tensor_map_row_pitch(const TensorMap& map) {
-  const uint32_t row = uint32_t{map.count[0]} * map.element_bytes;
-  return std::max(row, map.swizzle_row_bytes > kChunk ? uint32_t{map.swizzle_row_bytes} : 0);
-}
-
-uint32_t tensor_map_footprint(const TensorMap& map) {
-  uint32_t bytes = tensor_map_row_pitch(map);
-  for (int d = 1; d < map.rank; ++d) bytes *= map.count[d];
-  return bytes;
+TensorMap tensor_map_at(const void* bytes) {
+  const TensorMapFields& fields = tensor_map_fields(bytes);
+  const std::string error = tensor_map_error(fields);
+  if (!error.empty()) fault("the tensor map is invalid: %s", error.c_str());
+  TensorMap map{};
+  map.address = fields.address;
+  std::copy_n(fields.stride_bytes, kTensorMapRank - 1, map.stride_bytes);
+  map.rank = fields.rank;
+  map.mode = fields.mode;
+  map.swizzle_row_bytes = kSwizzleRowBytes[fields.swizzle];
+  map.swizzle_atom_bytes = kSwizzleAtomBytes[fields.swizzle_atomicity];
+  map.swaps_halves = fields.swizzle_atomicity == kSwapsHalves;
+  map.fill_nan = fields.fill != 0;
+  set_units(map, fields);
+  set_box(map, fields);
+  return map;
 }
 
 TensorMap gather4(const TensorMap& map) {
-  if (map.rank != 2 || map.count[1] != 1) {
+  if (map.mode != TensorMode::kTiled || map.rank != 2 || map.count[1] != 1) {
     fault("tile::gather4 and tile::scatter4 take tensor maps of two dimensions with boxes of one "
           "row; this one has %d dimensions and %u rows",
           map.rank, map.rank < 2 ? 1u : map.count[1]);
@@ -172,10 +110,32 @@ TensorMap gather4(const TensorMap& map) {
   return result;
 }
 
-uint32_t tensor_map_box_bytes(const TensorMap& map) {
-  uint32_t bytes = map.element_bytes;
-  for (int d = 0; d < map.rank; ++d) bytes *= map.count[d];
-  return bytes;
+uint32_t tensor_map_rows(const TensorMap& map, uint32_t halo) {
+  if (map.mode != TensorMode::kTiled) {
+    const bool often = map.mode == TensorMode::kIm2colWide128;
+    return map.pixels + halo * (often ? map.pixels / kHaloEvery : 1);
+  }
+  uint32_t rows = 1;
+  for (int d = 1; d < map.rank; ++d) rows *= map.count[d];
+  return rows;
+}
+
+uint32_t tensor_map_box_bytes(const TensorMap& map, uint32_t halo) {
+  return uint32_t{map.count[0]} * map.unit_bytes * tensor_map_rows(map, halo);
+}
+
+uint32_t tensor_map_row_bytes(const TensorMap& map) {
+  return uint32_t{map.count[0]} * map.unit_shared_bytes;
+}
+
+uint32_t tensor_map_row_pitch(const TensorMap& map) {
+  const bool interleaved = map.type != Type::kNone && map.unit_bytes > map.element_bytes;
+  const bool widens = map.swizzle_row_bytes > kChunk && !interleaved;
+  return std::max(tensor_map_row_bytes(map), widens ? uint32_t{map.swizzle_row_bytes} : 0);
+}
+
+uint32_t tensor_map_footprint(const TensorMap& map, uint32_t halo) {
+  return tensor_map_row_pitch(map) * tensor_map_rows(map, halo);
 }
 
 }  // namespace warploom::emulator

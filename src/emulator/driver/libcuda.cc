@@ -14,7 +14,6 @@
 #include <utility>
 #include <vector>
 
-#include "emulator/async/tensor_map.h"
 #include "emulator/driver/cuda_abi.h"
 #include "emulator/driver/device.h"
 #include "emulator/driver/graph.h"
@@ -129,19 +128,6 @@ WARPLOOM_CUDA_API int cuLaunchKernelEx(const abi::LaunchConfig* config, void* fu
   const auto& kernel = *static_cast<const KernelHandle*>(function);
   if (is_captured(config->stream)) return submit(config->stream, keep(kernel, request));
   return execute(kernel, request);
-}
-
-WARPLOOM_CUDA_API int cuTensorMapEncodeTiled(void* map, int data_type, unsigned rank, void* address,
-                                             const uint64_t* dims, const uint64_t* strides,
-                                             const uint32_t* box, const uint32_t* element_strides,
-                                             int interleave, int swizzle, int l2_promotion,
-                                             int oob_fill) {
-  std::string why;
-  int code = encode_tensor_map(map, data_type, rank, reinterpret_cast<uint64_t>(address), dims,
-                               strides, box, element_strides, interleave, swizzle, l2_promotion,
-                               oob_fill, &why);
-  if (code != abi::kSuccess) Session::instance().set_error("cuTensorMapEncodeTiled: " + why);
-  return code;
 }
 
 WARPLOOM_CUDA_API int warploom_emulator_device_count() { return device_count(); }

@@ -1,6 +1,7 @@
 // cp.async.bulk and cp.reduce.async.bulk of contiguous bytes: issue; the data moves when they
 // complete.
 
+#include <cstddef>
 #include <cstdint>
 #include <cstring>
 
@@ -100,7 +101,9 @@ void decode_bulk_copy(Decoder& decoder, bool reduces) {
   form.source = decoder.address(decoder.operand(1));
   form.bytes = decoder.source(decoder.operand(2), Type::kU32);
   decoder.op.run = bulk_copy;
-  take_completion(decoder, form, options, 3);
+  std::size_t next = 3;
+  if (options.to_mbarrier) form.mbarrier = decoder.address(decoder.operand(next++));
+  take_hints(decoder, form, options, next);
   decoder.form(form);
 }
 

@@ -54,9 +54,7 @@ BulkOptions take_bulk_options(Decoder& decoder, BulkForm& form) {
   return options;
 }
 
-void take_completion(Decoder& decoder, BulkForm& form, const BulkOptions& options,
-                     std::size_t next) {
-  if (options.to_mbarrier) form.mbarrier = decoder.address(decoder.operand(next++));
+void take_hints(Decoder& decoder, BulkForm& form, const BulkOptions& options, std::size_t next) {
   if (options.multicast) form.multicast = decoder.source(decoder.operand(next++), Type::kU16);
   if (options.policy) ++next;
   decoder.expect_count(next, next);

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "emulator/async/bulk_copy.h"
+#include "emulator/async/tensor_map.h"
 #include "emulator/check/checker.h"
 #include "emulator/exec/cluster.h"
 #include "emulator/exec/counters.h"
@@ -33,7 +34,9 @@ struct BulkForm {
   bool from_shared = false;
   Reduction reduction = Reduction::kNone;
   Type type = Type::kNone;
+  TensorMode mode = TensorMode::kTiled;
   std::vector<Ref> coordinates;
+  std::vector<Ref> offsets;  // of im2col
 };
 
 // What the checker knows of the operation; nullptr if nothing is checked.
@@ -89,9 +92,8 @@ struct BulkOptions {
 };
 BulkOptions take_bulk_options(Decoder& decoder, BulkForm& form);
 
-// The operands after the addresses and the size, from the one at `next` on.
-void take_completion(Decoder& decoder, BulkForm& form, const BulkOptions& options,
-                     std::size_t next);
+// The operands after the mbarrier, from the one at `next` on.
+void take_hints(Decoder& decoder, BulkForm& form, const BulkOptions& options, std::size_t next);
 
 Reduction take_reduction(Decoder& decoder);
 

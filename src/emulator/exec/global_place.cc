@@ -18,7 +18,7 @@ uint64_t pointee(const Launch& launch, const ptx::Variable& parameter) {
     std::memcpy(&value, bytes, sizeof(value));
   } else if (parameter.bytes == kTensorMapBytes) {
     try {
-      value = tensor_map_at(bytes).address;
+      value = tensor_map_fields(bytes).address;
     } catch (const Fault&) {
       return 0;  // some other structure of that size
     }

@@ -1,15 +1,16 @@
 // cp.async.bulk.tensor and cp.reduce.async.bulk.tensor: issue; the data moves when they complete.
 
 #include <algorithm>
-#include <array>
 #include <cstddef>
 #include <cstdint>
+#include <string>
+#include <vector>
 
+#include "emulator/async/tensor_copy.h"
 #include "emulator/async/tensor_map.h"
 #include "emulator/exec/access.h"
 #include "emulator/exec/complete_bytes.h"
 #include "emulator/exec/copy_form.h"
-#include "emulator/matrix/swizzle.h"
 
 namespace warploom::emulator {
 namespace {
@@ -19,12 +20,13 @@ using ptx::Space;
 
 const BulkForm& form_of(const Op& op) { return *static_cast<const BulkForm*>(op.form); }
 
-using Coordinates = std::array<int32_t, kTensorMapRank>;
-
-Coordinates coordinates_of(const Warp& warp, const BulkForm& form, int lane) {
-  Coordinates result{};
+TensorPlace place_of(const Warp& warp, const BulkForm& form, int lane) {
+  TensorPlace result;
   for (std::size_t i = 0; i < form.coordinates.size(); ++i) {
-    result[i] = static_cast<int32_t>(warp.lanes<uint32_t>(form.coordinates[i])[lane]);
+    result.at[i] = static_cast<int32_t>(warp.lanes<uint32_t>(form.coordinates[i])[lane]);
+  }
+  for (std::size_t i = 0; i < form.offsets.size(); ++i) {
+    result.offsets[i] = static_cast<uint16_t>(warp.lanes<uint32_t>(form.offsets[i])[lane]);
   }
   return result;
 }
@@ -32,50 +34,73 @@ Coordinates coordinates_of(const Warp& warp, const BulkForm& form, int lane) {
 // An H200 refuses other coordinates as an illegal instruction.
 constexpr int kCoordinateBytes = 16;
 
-void check_coordinates(const Warp& warp, const TensorMap& map, const Coordinates& coordinates) {
-  int64_t distance = int64_t{coordinates[0]} * map.element_bytes;
+void check_place(const Warp& warp, const TensorMap& map, const TensorPlace& place) {
+  check_tensor_place(map, place);
+  int64_t distance = int64_t{place.at[0]} * map.unit_bytes / map.unit_elements;
   if (warp.cluster().launch().device.major == 9 && distance % kCoordinateBytes != 0) {
     fault("coordinate %d of dimension 0 is %lld bytes from the start of the tensor: it must be a "
           "multiple of %d",
-          coordinates[0], static_cast<long long>(distance), kCoordinateBytes);
+          place.at[0], static_cast<long long>(distance), kCoordinateBytes);
   }
+}
+
+const char* mode_name(TensorMode mode) {
+  static constexpr const char* kNames[] = {".tile", ".im2col", ".im2col::w", ".im2col::w::128"};
+  return kNames[static_cast<int>(mode)];
 }
 
 // The descriptor is read when the instruction is issued.
 TensorMap map_of(Warp& warp, const BulkForm& form, const Address& address, int lane) {
   const uint8_t* place = resolve(warp, Space::kGeneric, lane, warp.address(address, lane),
                                  kTensorMapBytes, 64);
-  const TensorMap& map = tensor_map_at(place);
+  TensorMap map = tensor_map_at(place);
   if (form.gathers) return gather4(map);
   if (map.rank != form.coordinates.size()) {
     fault("the tensor map has rank %d, the instruction %zu coordinates", map.rank,
           form.coordinates.size());
   }
+  if (map.mode != form.mode) {
+    fault("the tensor map is for %s, the instruction is %s", mode_name(map.mode),
+          mode_name(form.mode));
+  }
   return map;
+}
+
+// Bytes of a row in shared memory, from the one at `begin` of the box on.
+void note_chunks(Checker& checker, const Ticket& ticket, const TensorMap& map, uint32_t box,
+                 uint32_t begin, uint32_t bytes, Touch touch) {
+  for (uint32_t i = 0; i < bytes;) {
+    uint32_t chunk = std::min(16 - (begin + i) % 16, bytes - i);
+    uint32_t place = tensor_swizzle(map, shared_offset(box) + begin + i);
+    checker.async_shared(ticket, shared_address(shared_rank(box), place), chunk, touch);
+    i += chunk;
+  }
 }
 
 // A load fills all of its box in shared memory.
 void note_load(Checker& checker, const Ticket& ticket, const TensorMap& map,
-               const Coordinates& coordinates, uint32_t target) {
-  tensor_rows(map, coordinates.data(), [&](const TensorRow& row) {
+               const TensorPlace& place, uint32_t target) {
+  tensor_rows(map, place, [&](const TensorRow& row) {
     checker.async_global(ticket, row.address, row.bytes, Touch::kRead);
   });
-  checker.async_shared(ticket, target, tensor_map_box_bytes(map), Touch::kWrite);
+  const uint32_t rows = tensor_map_rows(map, tensor_halo(map, place));
+  const uint32_t bytes = tensor_map_row_bytes(map), pitch = tensor_map_row_pitch(map);
+  if (bytes == pitch) {
+    checker.async_shared(ticket, target, rows * pitch, Touch::kWrite);
+    return;
+  }
+  for (uint32_t row = 0; row < rows; ++row) {
+    note_chunks(checker, ticket, map, target, row * pitch, bytes, Touch::kWrite);
+  }
 }
 
 // A store reads only what lies in the tensor.
 void note_store(Checker& checker, const Ticket& ticket, const TensorMap& map,
-                const Coordinates& coordinates, uint32_t source, Reduction reduction) {
+                const TensorPlace& place, uint32_t source, Reduction reduction) {
   Touch touch = reduction == Reduction::kNone ? Touch::kWrite : Touch::kReadWrite;
-  tensor_rows(map, coordinates.data(), [&](const TensorRow& row) {
+  tensor_rows(map, place, [&](const TensorRow& row) {
     checker.async_global(ticket, row.address, row.bytes, touch);
-    for (uint32_t i = 0; i < row.bytes;) {
-      uint32_t chunk = std::min(16 - (row.shared + i) % 16, row.bytes - i);
-      uint32_t place = swizzle(shared_offset(source) + row.shared + i, map.swizzle_row_bytes);
-      checker.async_shared(ticket, shared_address(shared_rank(source), place), chunk,
-                           Touch::kRead);
-      i += chunk;
-    }
+    note_chunks(checker, ticket, map, source, row.shared, row.shared_bytes, Touch::kRead);
   });
 }
 
@@ -84,20 +109,21 @@ Step tensor_to_shared(Warp& warp, const Op& op, uint32_t active) {
   Cluster& cluster = warp.cluster();
   for_each_lane(active, [&](int lane) {
     TensorMap map = map_of(warp, form, form.source, lane);
-    Coordinates coordinates = coordinates_of(warp, form, lane);
-    check_coordinates(warp, map, coordinates);
-    uint64_t bytes = tensor_map_box_bytes(map);
-    count_copy(warp, Path::kTensorMap, bytes, bytes * copy_targets(warp, form, lane));
+    check_tensor_copy(map, TensorDirection::kLoad, Reduction::kNone);
+    TensorPlace place = place_of(warp, form, lane);
+    check_place(warp, map, place);
+    const uint32_t bytes = tensor_map_box_bytes(map, tensor_halo(map, place));
+    count_copy(warp, Path::kTensorMap, bytes, uint64_t{bytes} * copy_targets(warp, form, lane));
     TicketPtr ticket = issue_copy(warp, op, lane, true);
     for_each_target(warp, form, lane, [&](uint32_t target, uint32_t mbarrier) {
       cluster.completions().add(op, [=, &cluster] {
         if (ticket != nullptr) {
           cluster.checker()->complete_on(*ticket, mbarrier);
-          note_load(*cluster.checker(), *ticket, map, coordinates, target);
+          note_load(*cluster.checker(), *ticket, map, place, target);
         }
-        tensor_load(map, coordinates.data(), cluster.launch().memory,
+        tensor_load(map, place, cluster.launch().memory,
                     cluster.cta(shared_rank(target)).shared(), shared_offset(target));
-        complete_bytes(cluster, mbarrier, tensor_map_box_bytes(map), ticket);
+        complete_bytes(cluster, mbarrier, bytes, ticket);
       });
     });
   });
@@ -109,24 +135,32 @@ Step tensor_to_global(Warp& warp, const Op& op, uint32_t active) {
   Cluster& cluster = warp.cluster();
   for_each_lane(active, [&](int lane) {
     TensorMap map = map_of(warp, form, form.destination, lane);
-    Coordinates coordinates = coordinates_of(warp, form, lane);
-    check_coordinates(warp, map, coordinates);
+    check_tensor_copy(map, TensorDirection::kStore, form.reduction);
+    TensorPlace place = place_of(warp, form, lane);
+    check_place(warp, map, place);
     auto source = static_cast<uint32_t>(warp.address(form.source, lane));
     Reduction reduction = form.reduction;
     count_copy(warp, Path::kTensorMap, tensor_map_box_bytes(map), tensor_map_box_bytes(map));
     TicketPtr ticket = issue_copy(warp, op, lane, false);
     cluster.completions().add_to_group(warp, lane, op, [=, &cluster] {
       if (ticket != nullptr) {
-        note_store(*cluster.checker(), *ticket, map, coordinates, source, reduction);
+        note_store(*cluster.checker(), *ticket, map, place, source, reduction);
       }
-      tensor_store(map, coordinates.data(), cluster.launch().memory,
+      tensor_store(map, place, cluster.launch().memory,
                    cluster.cta(shared_rank(source)).shared(), shared_offset(source), reduction);
     });
   });
   return Step::kNext;
 }
 
-Step nothing(Warp&, const Op&, uint32_t) { return Step::kNext; }
+Step prefetch(Warp& warp, const Op& op, uint32_t active) {
+  const BulkForm& form = form_of(op);
+  for_each_lane(active, [&](int lane) {
+    TensorMap map = map_of(warp, form, form.source, lane);
+    check_place(warp, map, place_of(warp, form, lane));
+  });
+  return Step::kNext;
+}
 
 // "[map, {c0, c1}]"
 Address take_tensor(Decoder& decoder, const Operand& operand, BulkForm& form) {
@@ -144,35 +178,95 @@ Address take_tensor(Decoder& decoder, const Operand& operand, BulkForm& form) {
   return decoder.address(operand);
 }
 
-}  // namespace
-
-void decode_tensor_copy(Decoder& decoder, bool reduces) {
+// How boxes are formed; a store of im2col has no offsets.
+void take_mode(Decoder& decoder, BulkForm& form, bool load) {
   Modifiers& modifiers = decoder.modifiers;
-  if (modifiers.take("prefetch")) {
-    modifiers.take_all({"L2", "global", "1d", "2d", "3d", "4d", "5d", "tile", "tile::gather4",
-                        "L2::cache_hint"});
-    decoder.op.run = nothing;
+  modifiers.take("tile");
+  form.gathers = modifiers.take(load ? "tile::gather4" : "tile::scatter4");
+  if (!load) {
+    if (modifiers.take("im2col_no_offs")) form.mode = TensorMode::kIm2col;
     return;
   }
-  BulkForm form;
-  BulkOptions options = take_bulk_options(decoder, form);
-  int rank = modifiers.take_one({"1d", "2d", "3d", "4d", "5d"}) + 1;
-  modifiers.take("tile");
-  bool load = form.to_shared;
-  form.gathers = modifiers.take(load ? "tile::gather4" : "tile::scatter4");
-  if (reduces) form.reduction = take_reduction(decoder);
-  Address address = take_tensor(decoder, decoder.operand(load ? 1 : 0), form);
-  Address shared = decoder.address(decoder.operand(load ? 0 : 1));
-  form.source = load ? address : shared;
-  form.destination = load ? shared : address;
+  static constexpr TensorMode kModes[] = {TensorMode::kIm2col, TensorMode::kIm2colWide,
+                                          TensorMode::kIm2colWide128};
+  int index = modifiers.take_one({"im2col", "im2col::w", "im2col::w::128"});
+  if (index >= 0) form.mode = kModes[index];
+}
+
+void check_shape(Decoder& decoder, const BulkForm& form, int rank, bool reduces) {
   if (form.gathers && (rank != 2 || reduces || form.coordinates.size() != 5)) {
     decoder.fail("four rows are for .2d, with the coordinates of the column and of each row");
   }
   if (!form.gathers && static_cast<int>(form.coordinates.size()) != rank) {
     decoder.fail("the number of coordinates differs from the rank");
   }
+  if (form.mode != TensorMode::kTiled && rank < 3) {
+    decoder.fail("im2col takes tensors of 3 to 5 dimensions");
+  }
+}
+
+// Those of im2col are one for each dimension between channels and images; im2col::w has a halo and
+// an offset.
+void take_offsets(Decoder& decoder, const Operand& operand, BulkForm& form, int rank) {
+  const std::size_t count = form.mode == TensorMode::kIm2col ? rank - 2u : 2u;
+  std::vector<const Operand*> elements;
+  if (operand.kind == Operand::kVector) {
+    for (const Operand& element : operand.elements) elements.push_back(&element);
+  } else {
+    elements.push_back(&operand);
+  }
+  if (elements.size() != count) {
+    decoder.fail("it needs " + std::to_string(count) + " offsets of im2col");
+  }
+  for (const Operand* element : elements) {
+    form.offsets.push_back(decoder.source(*element, Type::kU16));
+  }
+}
+
+// A prefetch is checked as the copy of its form would be, and moves nothing.
+void decode_prefetch(Decoder& decoder) {
+  Modifiers& modifiers = decoder.modifiers;
+  modifiers.take_all({"L2", "global"});
+  const bool policy = modifiers.take("L2::cache_hint");
+  BulkForm form;
+  const int rank = modifiers.take_one({"1d", "2d", "3d", "4d", "5d"}) + 1;
+  take_mode(decoder, form, true);
+  form.source = take_tensor(decoder, decoder.operand(0), form);
+  check_shape(decoder, form, rank, false);
+  std::size_t next = 1;
+  if (form.mode != TensorMode::kTiled) take_offsets(decoder, decoder.operand(next++), form, rank);
+  if (policy) ++next;
+  decoder.expect_count(next, next);
+  decoder.op.run = prefetch;
+  decoder.form(form);
+}
+
+}  // namespace
+
+void decode_tensor_copy(Decoder& decoder, bool reduces) {
+  Modifiers& modifiers = decoder.modifiers;
+  if (modifiers.take("prefetch")) {
+    decode_prefetch(decoder);
+    return;
+  }
+  BulkForm form;
+  BulkOptions options = take_bulk_options(decoder, form);
+  const bool load = form.to_shared;
+  const int rank = modifiers.take_one({"1d", "2d", "3d", "4d", "5d"}) + 1;
+  take_mode(decoder, form, load);
+  if (reduces) form.reduction = take_reduction(decoder);
+  Address address = take_tensor(decoder, decoder.operand(load ? 1 : 0), form);
+  Address shared = decoder.address(decoder.operand(load ? 0 : 1));
+  form.source = load ? address : shared;
+  form.destination = load ? shared : address;
+  check_shape(decoder, form, rank, reduces);
   decoder.op.run = load ? tensor_to_shared : tensor_to_global;
-  take_completion(decoder, form, options, 2);
+  std::size_t next = 2;
+  if (options.to_mbarrier) form.mbarrier = decoder.address(decoder.operand(next++));
+  if (load && form.mode != TensorMode::kTiled) {
+    take_offsets(decoder, decoder.operand(next++), form, rank);
+  }
+  take_hints(decoder, form, options, next);
   decoder.form(form);
 }
 

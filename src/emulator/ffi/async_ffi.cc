@@ -9,7 +9,9 @@
 #include <vector>
 
 #include "emulator/async/mbarrier.h"
+#include "emulator/async/tensor_copy.h"
 #include "emulator/async/tensor_map.h"
+#include "emulator/async/tensor_map_encode.h"
 #include "emulator/ffi/marshal.h"
 
 namespace warploom::emulator {
@@ -68,12 +70,19 @@ Array<Any> make_tensor_map(int data_type, int64_t address, const Bytes& dims, co
   const std::vector<uint32_t> extent = unpack_bytes<uint32_t>(box);
   const std::vector<uint32_t> step = unpack_bytes<uint32_t>(element_strides);
   std::vector<uint8_t> map(kTensorMapBytes);
-  std::string why;
-  const int code =
-      encode_tensor_map(map.data(), data_type, static_cast<uint32_t>(dim.size()),
-                        static_cast<uint64_t>(address), dim.data(), stride.data(), extent.data(),
-                        step.data(), interleave, swizzle, l2_promotion, oob_fill, &why);
-  return {code, String(why), pack_bytes(map)};
+  const TensorMapArguments arguments{map.data(),
+                                     data_type,
+                                     static_cast<uint32_t>(dim.size()),
+                                     static_cast<uint64_t>(address),
+                                     dim.data(),
+                                     stride.data(),
+                                     step.data(),
+                                     interleave,
+                                     swizzle,
+                                     l2_promotion,
+                                     oob_fill};
+  const std::string why = encode_tiled(arguments, extent.data());
+  return {why.empty() ? 0 : 1, String(why), pack_bytes(map)};
 }
 
 Reduction reduction_of(const String& name) {
@@ -91,17 +100,19 @@ Bytes copy_box(const String& direction, const Bytes& map_bytes, const Bytes& coo
   return guarded([&] {
     alignas(64) uint8_t storage[kTensorMapBytes] = {};
     std::memcpy(storage, map_bytes.data(), std::min(map_bytes.size(), sizeof(storage)));
-    const TensorMap& map = tensor_map_at(storage);
-    std::vector<int32_t> place = unpack_bytes<int32_t>(coordinates);
-    if (place.size() != map.rank) fault("a box of rank %d needs as many coordinates", map.rank);
+    const TensorMap map = tensor_map_at(storage);
+    const std::vector<int32_t> at = unpack_bytes<int32_t>(coordinates);
+    if (at.size() != map.rank) fault("a box of rank %d needs as many coordinates", map.rank);
+    TensorPlace place;
+    std::copy(at.begin(), at.end(), place.at.begin());
     GlobalMemory global;
     global.add(static_cast<uint64_t>(address), static_cast<uint64_t>(size));
     std::vector<uint8_t> memory = unpack_bytes<uint8_t>(shared);
     const SharedMemory view = shared_memory_of(memory);
     if (direction == "load") {
-      tensor_load(map, place.data(), global, view, static_cast<uint32_t>(offset));
+      tensor_load(map, place, global, view, static_cast<uint32_t>(offset));
     } else {
-      tensor_store(map, place.data(), global, view, static_cast<uint32_t>(offset),
+      tensor_store(map, place, global, view, static_cast<uint32_t>(offset),
                    reduction_of(reduction));
     }
     return pack_bytes(memory);
