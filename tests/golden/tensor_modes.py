@@ -281,38 +281,51 @@ def im2col() -> Iterator[Case]:
     yield from _im2col_store(Images(2, (8, 6, 5, 3), (0, 0), (0, 0), 8, 20, (1, 2, 2, 1)), "or")
 
 
+#: Interleave, swizzle, data type, extents, box and steps.
+_INTERLEAVED = (
+    *((1, 0, 1, (24, 20, 6), (8, rows, 2), (1, 1, 1)) for rows in (1, 2, 4, 8, 16)),
+    *((1, 0, 1, (24, 20, 6), (8, 8, slices), (1, 1, 1)) for slices in (1, 3)),
+    (1, 0, 1, (24, 20, 6), (16, 8, 2), (1, 1, 1)),
+    (1, 0, 1, (24, 20, 6), (16, 8, 2), (2, 1, 1)),
+    (1, 0, 1, (24, 20, 6), (16, 8, 2), (1, 2, 1)),
+    (1, 0, 1, (24, 20, 6), (16, 8, 4), (1, 1, 2)),
+    (1, 0, 0, (24, 20, 6), (16, 16, 2), (1, 1, 1)),
+    (1, 0, 2, (24, 20, 6), (4, 8, 2), (1, 1, 1)),
+    (1, 0, 1, (21, 19, 6), (8, 8, 2), (1, 1, 1)),
+    (1, 0, 1, (24, 6, 4, 3), (8, 8, 3, 2), (1, 1, 1, 1)),
+    (1, 0, 1, (24, 6, 4, 3), (8, 2, 8, 2), (1, 1, 1, 1)),
+    (1, 0, 1, (24, 6, 4, 3), (8, 2, 16, 1), (1, 1, 1, 1)),
+    (1, 3, 1, (24, 20, 6), (16, 8, 2), (1, 1, 1)),
+    (2, 1, 1, (24, 8, 4), (16, 8, 2), (1, 1, 1)),
+    (2, 1, 1, (24, 8, 4), (16, 16, 2), (1, 1, 1)),
+    (2, 1, 1, (24, 8, 4), (16, 16, 3), (1, 1, 1)),
+)
+
+
 def interleaved() -> Iterator[Case]:
     """Slices of 16 or 32 bytes: what is an element, and where the next slice lies."""
     # All numbers of a tensor differ: they show which address they come from. There is room for
     # any reading of the extents.
     memory = np.arange(32768, dtype=np.uint16).view(np.uint8)
-    for interleave, swizzle in ((1, 0), (1, 1), (1, 2), (1, 3), (2, 1)):
+    for case in _INTERLEAVED:
+        interleave, swizzle, dtype, shape, box, steps = case
         slice_ = 16 * interleave
-        for shape, box, steps in (
-            ((6, 5, 4), (4, 3, 2), (1, 1, 1)),
-            ((6, 5, 4), (4, 4, 2), (2, 1, 1)),
-            ((6, 5, 4), (4, 4, 2), (1, 2, 1)),
-            ((7, 3, 2, 3), (3, 2, 2, 2), (1, 1, 1, 1)),
-            ((24, 5, 4), (16, 3, 2), (1, 1, 1)),
-        ):
-            strides = _pitches(shape, slice_, 32)[:-1]
-            tensor = TensorMap(
-                0, 1, shape, strides, box, steps, swizzle=swizzle, interleave=interleave
-            )
-            name = f"interleave{slice_}:{shape}:{box}:{steps}:swizzle{swizzle}"
-            at = np.array([[0, 0, 0, 0, 0], [2, 1, 1, 1, 0], [-1, -1, 0, 0, 0]], np.int32)
-            count = int(np.prod([-(-b // s) for b, s in zip(box, steps, strict=True)]))
-            # Wide enough for slices that are a line of the swizzle apart.
-            footprint = count * 128
-            yield _load(name, tensor, memory, at, "tile", footprint, count * slice_)
+        strides = _pitches(shape, slice_, 32)[:-1]
+        tensor = TensorMap(
+            0, dtype, shape, strides, box, steps, swizzle=swizzle, interleave=interleave
+        )
+        name = "interleave:" + ":".join(str(field) for field in case)
+        at = np.array([[0, 0, 0, 0, 0], [2, 1, 1, 1, 0], [-1, 0, -1, 0, 0]], np.int32)
+        count = int(np.prod([-(-b // s) for b, s in zip(box, steps, strict=True)]))
+        yield _load(name, tensor, memory, at, "tile", 2 * count * slice_, count * slice_)
     images = Im2colMap(
         0,
         1,
-        (4, 6, 5, 3),
-        _pitches((4, 6, 5, 3), 16, 32)[:-1],
+        (24, 6, 5, 3),
+        _pitches((24, 6, 5, 3), 16, 32)[:-1],
         (-1, -1),
         (0, 0),
-        2,
+        8,
         20,
         (1, 1, 1, 1),
         interleave=1,
@@ -323,8 +336,8 @@ def interleaved() -> Iterator[Case]:
         memory,
         np.array([[0, -1, -1, 0, 0]], np.int32),
         "im2col",
-        20 * 2 * 16,
-        20 * 2 * 16,
+        20 * 8 * 16,
+        20 * 8 * 16,
         offsets=", {%h30, %h31}",
         before="mov.u16 %h30, 1;\nmov.u16 %h31, 1;\n",
     )

@@ -111,7 +111,7 @@ class BoxRows {
         base[i + 1] += map_.step[i + 1];
         if (base[i + 1] <= int64_t{map_.last_index[i + 1]} + map_.upper[i] + shift) break;
         base[i + 1] = map_.lower[i] + shift;
-        if (i + 1 == moving) ++base[images];
+        if (i + 1 == moving) base[images] += map_.step[images];
       }
     }
   }

@@ -74,6 +74,12 @@ class Checker {
   void fence_tensor_before(Warp& warp);  // tcgen05.fence::before_thread_sync
   void fence_tensor_after(Warp& warp);   // tcgen05.fence::after_thread_sync
 
+  // --- Tensor maps in global memory (check/tensor_map_check.cc) ---
+  void release_tensor_maps(Warp& warp);  // fence.proxy.tensormap::generic.release
+  void acquire_tensor_map(Warp& warp, const Op& op, int lane, uint64_t address);
+  // A copy reads the map when it is issued.
+  void use_tensor_map(Warp& warp, const Op& op, int lane, uint64_t address);
+
   // --- Asynchronous operations (check/async_access.cc) ---
   // An operation that completes on an mbarrier, known when it completes.
   TicketPtr issue(Warp& warp, const Op& op, int lane);
@@ -215,6 +221,12 @@ class Checker {
     std::vector<Attempt> attempts;
   };
 
+  // A write to a tensor map that a fence of this cluster has made visible to copies.
+  struct AcquiredMap {
+    Access write;
+    Stamp fence;
+  };
+
   struct NamedBarrier {
     Knowledge pending;
     std::vector<Warp*> waiters;
@@ -268,6 +280,9 @@ class Checker {
   void report_uninitialized(const Actor& actor, const Where& where);
   void report_on_barrier(const Actor& actor, bool writes, const Where& where);
 
+  // The distinct last writes of these bytes of global memory.
+  std::vector<Access> writes_of(uint64_t address, uint32_t bytes);
+
   Mbarrier* find_mbarrier(uint32_t address);
   void check_init_order(const Mbarrier& barrier, const Knowledge& known, const Access& mark,
                         uint32_t address, const char* action);
@@ -293,6 +308,7 @@ class Checker {
   Knowledge cluster_completed_;
   VectorClock cluster_arriving_;
   VectorClock cluster_arrived_;
+  std::unordered_map<uint64_t, std::vector<AcquiredMap>> acquired_maps_;  // by address
   Releases foreign_;                // releases of other clusters that this one has acquired
   SyncLocations shared_locations_;
   std::unique_ptr<TensorMemoryCheck> tensor_memory_;

@@ -10,6 +10,7 @@
 #include <mutex>
 #include <unordered_map>
 
+#include "emulator/check/clock.h"
 #include "emulator/check/report.h"
 #include "emulator/check/shadow.h"
 #include "emulator/check/sync_location.h"
@@ -34,9 +35,21 @@ class GlobalShadow {
   std::unordered_map<uint64_t, std::unique_ptr<Page>> pages_;
 };
 
+// Which writes release fences have put before later acquire fences of tensor maps.
+class TensorMapReleases {
+ public:
+  void add(uint32_t cluster, const VectorClock& known);
+  bool covers(uint32_t cluster, Stamp write) const;
+
+ private:
+  mutable std::mutex mutex_;
+  std::unordered_map<uint32_t, VectorClock> released_;
+};
+
 struct LaunchChecks {
   GlobalShadow global;
   SyncLocations locations;
+  TensorMapReleases tensor_maps;
   LaunchReports reports;
 };
 

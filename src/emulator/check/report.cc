@@ -20,6 +20,7 @@ const char* finding_name(Finding finding) {
   switch (finding) {
     case Finding::kDataRace: return "data race";
     case Finding::kMissingProxyFence: return "missing proxy fence";
+    case Finding::kMissingTensorMapFence: return "missing tensor map fence";
     case Finding::kUninitializedRead: return "uninitialised read";
     case Finding::kMbarrierMisuse: return "mbarrier misuse";
     case Finding::kMbarrierInitRace: return "mbarrier init race";

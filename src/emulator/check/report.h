@@ -17,6 +17,7 @@ namespace warploom::emulator {
 enum class Finding : uint8_t {
   kDataRace,
   kMissingProxyFence,
+  kMissingTensorMapFence,
   kUninitializedRead,
   kMbarrierMisuse,
   kMbarrierInitRace,

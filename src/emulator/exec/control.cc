@@ -3,6 +3,7 @@
 #include "emulator/check/checker.h"
 #include "emulator/exec/cluster.h"
 #include "emulator/exec/lanes.h"
+#include "emulator/exec/tensor_map_ops.h"
 
 #include <cstdint>
 #include <vector>
@@ -62,14 +63,18 @@ Step fence(Warp& warp, const Op&, uint32_t) {
 
 void decode_fence(Decoder& decoder) {
   Modifiers& modifiers = decoder.modifiers;
-  modifiers.take_all({"release", "acquire", "acq_rel", "sc", "cta", "cluster", "gpu", "sys", "gl",
+  const bool acquires = modifiers.take("acquire");
+  modifiers.take_all({"release", "acq_rel", "sc", "cta", "cluster", "gpu", "sys", "gl",
                       "sync_restrict::shared::cta", "sync_restrict::shared::cluster"});
   if (modifiers.take("mbarrier_init")) {
     decoder.op.run = fence<&Checker::fence_inits>;
   } else if (modifiers.take("proxy")) {
-    // The one with a release or acquire side orders tensor maps; so does memory here.
-    modifiers.take_all({"async", "async::generic", "alias", "tensormap::generic", "global",
-                        "shared::cta", "shared::cluster"});
+    if (modifiers.take("tensormap::generic")) {
+      decode_tensor_map_fence(decoder, acquires);
+      return;
+    }
+    modifiers.take_all({"async", "async::generic", "alias", "global", "shared::cta",
+                        "shared::cluster"});
     decoder.op.run = fence<&Checker::fence_proxy>;
   } else {
     decoder.op.run = fence<&Checker::fence_memory>;

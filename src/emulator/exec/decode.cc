@@ -45,6 +45,7 @@ DecodeTable make_table() {
   add_barrier_ops(table);
   add_mbarrier_ops(table);
   add_copy_ops(table);
+  add_tensor_map_ops(table);
   add_matrix_ops(table);
   add_mma_ops(table);
   add_wgmma_ops(table);

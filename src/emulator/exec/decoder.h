@@ -155,6 +155,7 @@ void add_warp_ops(DecodeTable& table);
 void add_barrier_ops(DecodeTable& table);
 void add_mbarrier_ops(DecodeTable& table);
 void add_copy_ops(DecodeTable& table);
+void add_tensor_map_ops(DecodeTable& table);
 void add_matrix_ops(DecodeTable& table);
 void add_mma_ops(DecodeTable& table);
 void add_wgmma_ops(DecodeTable& table);

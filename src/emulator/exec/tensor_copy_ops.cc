@@ -33,6 +33,7 @@ TensorPlace place_of(const Warp& warp, const BulkForm& form, int lane) {
 
 // An H200 refuses other coordinates as an illegal instruction.
 constexpr int kCoordinateBytes = 16;
+constexpr uint32_t kMapAlignment = 64;
 
 void check_place(const Warp& warp, const TensorMap& map, const TensorPlace& place) {
   check_tensor_place(map, place);
@@ -50,10 +51,20 @@ const char* mode_name(TensorMode mode) {
 }
 
 // The descriptor is read when the instruction is issued.
-TensorMap map_of(Warp& warp, const BulkForm& form, const Address& address, int lane) {
-  const uint8_t* place = resolve(warp, Space::kGeneric, lane, warp.address(address, lane),
-                                 kTensorMapBytes, 64);
-  TensorMap map = tensor_map_at(place);
+TensorMap map_of(Warp& warp, const Op& op, const Address& address, int lane) {
+  const BulkForm& form = form_of(op);
+  const uint64_t place_address = warp.address(address, lane);
+  const uint8_t* bytes =
+      resolve(warp, Space::kGeneric, lane, place_address, kTensorMapBytes, kMapAlignment);
+  if ((place_address & kWindowMask) != 0) {
+    fault("the tensor map at 0x%llx lies in shared or local memory: it has to be in global memory "
+          "or a parameter",
+          static_cast<unsigned long long>(place_address));
+  }
+  if (Checker* checker = warp.cluster().checker()) {
+    checker->use_tensor_map(warp, op, lane, place_address);
+  }
+  TensorMap map = tensor_map_at(bytes);
   if (form.gathers) return gather4(map);
   if (map.rank != form.coordinates.size()) {
     fault("the tensor map has rank %d, the instruction %zu coordinates", map.rank,
@@ -108,7 +119,7 @@ Step tensor_to_shared(Warp& warp, const Op& op, uint32_t active) {
   const BulkForm& form = form_of(op);
   Cluster& cluster = warp.cluster();
   for_each_lane(active, [&](int lane) {
-    TensorMap map = map_of(warp, form, form.source, lane);
+    TensorMap map = map_of(warp, op, form.source, lane);
     check_tensor_copy(map, TensorDirection::kLoad, Reduction::kNone);
     TensorPlace place = place_of(warp, form, lane);
     check_place(warp, map, place);
@@ -134,7 +145,7 @@ Step tensor_to_global(Warp& warp, const Op& op, uint32_t active) {
   const BulkForm& form = form_of(op);
   Cluster& cluster = warp.cluster();
   for_each_lane(active, [&](int lane) {
-    TensorMap map = map_of(warp, form, form.destination, lane);
+    TensorMap map = map_of(warp, op, form.destination, lane);
     check_tensor_copy(map, TensorDirection::kStore, form.reduction);
     TensorPlace place = place_of(warp, form, lane);
     check_place(warp, map, place);
@@ -156,7 +167,7 @@ Step tensor_to_global(Warp& warp, const Op& op, uint32_t active) {
 Step prefetch(Warp& warp, const Op& op, uint32_t active) {
   const BulkForm& form = form_of(op);
   for_each_lane(active, [&](int lane) {
-    TensorMap map = map_of(warp, form, form.source, lane);
+    TensorMap map = map_of(warp, op, form.source, lane);
     check_place(warp, map, place_of(warp, form, lane));
   });
   return Step::kNext;
