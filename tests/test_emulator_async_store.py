@@ -103,10 +103,10 @@ def test_asynchronous_reductions(operation):
     ("instruction", "reason"),
     [
         ("st.async.shared::cluster.mbarrier::complete_tx::bytes.v4.b64", "4, 8 or 16 bytes"),
-        ("st.async.mmio.release.sys.global.b32", "only the form that completes on an mbarrier"),
+        ("st.async.mmio.release.sys.global.b32", "it has 3 operands"),
         (
             "red.async.relaxed.cluster.shared::cluster.mbarrier::complete_tx::bytes.min.u64",
-            "32-bit integers, or .add.u64",
+            "32-bit integers, or .add of 64-bit integers",
         ),
     ],
 )

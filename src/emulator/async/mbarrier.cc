@@ -113,6 +113,15 @@ uint64_t mbarrier_arrive_drop(uint64_t state, uint32_t count) {
   return advance(parts);
 }
 
+uint64_t mbarrier_arrive_drop_no_complete(uint64_t state, uint32_t count) {
+  Parts parts = arrived(state, count, "arrive_drop.noComplete");
+  if (parts.pending == 0 && parts.tx == 0) {
+    fault("mbarrier.arrive_drop.noComplete with count %u would complete the phase", count);
+  }
+  parts.expected -= count;
+  return pack(parts);
+}
+
 uint64_t mbarrier_expect_tx(uint64_t state, uint32_t bytes) {
   return change_tx(state, int64_t{bytes}, "expect_tx");
 }

@@ -23,6 +23,7 @@ uint64_t mbarrier_arrive(uint64_t state, uint32_t count);
 uint64_t mbarrier_arrive_no_complete(uint64_t state, uint32_t count);
 // Also lowers the count that later phases expect.
 uint64_t mbarrier_arrive_drop(uint64_t state, uint32_t count);
+uint64_t mbarrier_arrive_drop_no_complete(uint64_t state, uint32_t count);
 
 // Bytes that asynchronous operations still have to deliver in this phase. They may be delivered
 // before they are announced, as long as an arrival is pending.

@@ -1,7 +1,8 @@
 // st.async, red.async and st.bulk (PTX ISA, "Data Movement and Conversion Instructions").
 //
 // The first two write shared memory of a CTA of the cluster and count their bytes at an mbarrier
-// there. Unlike bulk copies they belong to the generic proxy.
+// there. Unlike bulk copies they belong to the generic proxy. With .release they write global
+// memory and count nowhere.
 
 #include <array>
 #include <cinttypes>
@@ -72,10 +73,69 @@ Step store_async(Warp& warp, const Op& op, uint32_t active) {
   return Step::kNext;
 }
 
-void take_completion(Decoder& decoder) {
+struct ReleaseForm {
+  ptx::Space space = ptx::Space::kGlobal;
+  Type type = Type::kNone;
+  uint32_t bytes = 0;
+  Reduction reduction = Reduction::kNone;
+};
+
+// Nothing tells when these have been performed: at once is as good as any other time.
+Step store_release(Warp& warp, const Op& op, uint32_t active) {
+  const auto& form = *static_cast<const ReleaseForm*>(op.form);
+  if (Checker* checker = warp.cluster().checker()) {
+    bool reduces = form.reduction != Reduction::kNone;
+    checker->generic(warp, op, active, form.space, form.bytes,
+                     reduces ? Touch::kReadWrite : Touch::kWrite, Order::kRelease);
+  }
+  for_each_lane(active, [&](int lane) {
+    uint64_t value = warp.value(op.s[0], lane);
+    uint8_t* to = resolve(warp, form.space, lane, warp.address(op, lane), form.bytes, form.bytes);
+    bulk_reduce(form.type, form.reduction, to, reinterpret_cast<uint8_t*>(&value), form.bytes);
+  });
+  return Step::kNext;
+}
+
+// The type of red.async. Sums of signed integers are those of unsigned ones.
+Type take_integer(Decoder& decoder, Reduction reduction) {
+  const Type type = decoder.modifiers.take_type();
+  const bool wide = type == Type::kU64 || type == Type::kS64;
+  if (wide && reduction == Reduction::kAdd) return Type::kU64;
+  if (is_float(type) || type_bits(type) != 32) {
+    decoder.fail("it takes 32-bit integers, or .add of 64-bit integers");
+  }
+  check_reduction(type, reduction);
+  return type;
+}
+
+// st.async.mmio.release.sys.global.u32 [address], value; `form` has the reduction of red.async.
+void decode_release(Decoder& decoder, ReleaseForm form) {
+  Modifiers& modifiers = decoder.modifiers;
+  modifiers.take_all({"mmio", "gpu", "sys"});
+  form.space = take_space(decoder);
+  if (form.space != ptx::Space::kGlobal && form.space != ptx::Space::kGeneric) {
+    decoder.fail("with .release it writes global memory");
+  }
+  const bool reduces = form.reduction != Reduction::kNone;
+  form.type = reduces ? take_integer(decoder, form.reduction) : modifiers.take_type();
+  int bits = type_bits(form.type);
+  if (bits < 8 || bits > 64) decoder.fail("it needs a type of 8 to 64 bits");
+  form.bytes = static_cast<uint32_t>(bits) / 8;
+  decoder.expect_count(2, 2);
+  decoder.op.address = decoder.address(decoder.operand(0));
+  decoder.op.s[0] = decoder.source(decoder.operand(1), bits < 16 ? Type::kB16 : form.type);
+  decoder.form(form);
+  decoder.op.run = store_release;
+}
+
+bool take_release(Decoder& decoder) {
   decoder.modifiers.take("async");
+  return decoder.modifiers.take("release");
+}
+
+void take_completion(Decoder& decoder) {
   if (!decoder.modifiers.take("mbarrier::complete_tx::bytes")) {
-    decoder.fail("only the form that completes on an mbarrier is supported");
+    decoder.fail("it completes on an mbarrier, or is .release");
   }
   decoder.modifiers.take_all({"weak", "relaxed", "cluster", "shared::cluster"});
 }
@@ -91,6 +151,10 @@ void finish_form(Decoder& decoder, AsyncStoreForm form) {
 }
 
 void decode_store_async(Decoder& decoder) {
+  if (take_release(decoder)) {
+    decode_release(decoder, ReleaseForm{});
+    return;
+  }
   take_completion(decoder);
   int vector = decoder.modifiers.take_one({"v2", "v4"});
   AsyncStoreForm form;
@@ -109,21 +173,23 @@ void decode_store_async(Decoder& decoder) {
 }
 
 void decode_reduce_async(Decoder& decoder) {
-  take_completion(decoder);
+  bool release = take_release(decoder);
+  if (!release) take_completion(decoder);
   static constexpr Reduction kReductions[] = {
       Reduction::kAdd, Reduction::kMin, Reduction::kMax, Reduction::kInc,
       Reduction::kDec, Reduction::kAnd, Reduction::kOr,  Reduction::kXor};
   int index =
       decoder.modifiers.take_one({"add", "min", "max", "inc", "dec", "and", "or", "xor"});
   if (index < 0) decoder.fail("it needs an operation");
+  if (release) {
+    ReleaseForm form;
+    form.reduction = kReductions[index];
+    decode_release(decoder, form);
+    return;
+  }
   AsyncStoreForm form;
   form.reduction = kReductions[index];
-  form.type = decoder.modifiers.take_type();
-  bool wide_sum = form.type == Type::kU64 && form.reduction == Reduction::kAdd;
-  if (is_float(form.type) || (type_bits(form.type) != 32 && !wide_sum)) {
-    decoder.fail("it takes 32-bit integers, or .add.u64");
-  }
-  check_reduction(form.type, form.reduction);
+  form.type = take_integer(decoder, form.reduction);
   finish_form(decoder, form);
 }
 

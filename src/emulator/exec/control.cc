@@ -6,6 +6,7 @@
 #include "emulator/exec/tensor_map_ops.h"
 
 #include <cstdint>
+#include <string>
 #include <vector>
 
 namespace warploom::emulator {
@@ -51,6 +52,16 @@ Step yield(Warp&, const Op&, uint32_t) { return Step::kYield; }
 void decode_nanosleep(Decoder& decoder) {
   decoder.modifiers.take_type();
   decoder.op.run = yield;
+}
+
+// Performance monitors count nothing here.
+void decode_pmevent(Decoder& decoder) {
+  bool mask = decoder.modifiers.take("mask");
+  decoder.expect_count(1, 1);
+  int64_t value = decoder.integer(decoder.operand(0));
+  int64_t most = mask ? 0xffff : 15;
+  if (value < 0 || value > most) decoder.fail("it takes 0 to " + std::to_string(most));
+  decoder.op.run = nothing;
 }
 
 // Memory is sequentially consistent here, asynchronous operations included: fences matter to the
@@ -107,6 +118,7 @@ void add_control_ops(DecodeTable& table) {
   table["trap"] = decode_trap;
   table["brkpt"] = decode_brkpt;
   table["nanosleep"] = decode_nanosleep;
+  table["pmevent"] = decode_pmevent;
   table["fence"] = decode_fence;
   table["membar"] = decode_fence;
   table["setmaxnreg"] = decode_setmaxnreg;

@@ -26,6 +26,7 @@ DecodeTable make_table() {
   add_dot_product_ops(table);
   add_float_ops(table);
   add_half_ops(table);
+  add_mixed_ops(table);
   add_packed_ops(table);
   add_carry_ops(table);
   add_compare_ops(table);
@@ -34,6 +35,7 @@ DecodeTable make_table() {
   add_convert_ops(table);
   add_convert_scale_ops(table);
   add_convert_pack_ops(table);
+  add_convert_stochastic_ops(table);
   add_load_store_ops(table);
   add_wide_ops(table);
   add_async_store_ops(table);
@@ -58,10 +60,11 @@ std::vector<std::string> table_names(const ptx::Instruction& instruction) {
   const std::string& opcode = instruction.opcode;
   const std::vector<std::string>& modifiers = instruction.modifiers;
   std::vector<std::string> names;
+  auto has = [&](const char* modifier) {
+    return std::find(modifiers.begin(), modifiers.end(), modifier) != modifiers.end();
+  };
   for (const char* telling : {"cc", "ue8m0x2"}) {
-    if (std::find(modifiers.begin(), modifiers.end(), telling) != modifiers.end()) {
-      names.push_back(opcode + "." + telling);
-    }
+    if (has(telling)) names.push_back(opcode + "." + telling);
   }
   if (!modifiers.empty()) names.push_back(opcode + "." + modifiers.front());
   Type type = last_type(instruction);
@@ -70,6 +73,7 @@ std::vector<std::string> table_names(const ptx::Instruction& instruction) {
   } else if (type == Type::kF32x2 || type == Type::kB128) {
     names.push_back(opcode + ":" + std::string(type_name(type)));
   } else if (is_float(type)) {
+    if (has("f32")) names.push_back(opcode + ":mixed");
     names.push_back(opcode + ":h");
   }
   names.push_back(opcode);

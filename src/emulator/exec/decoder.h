@@ -124,8 +124,8 @@ class Decoder {
 };
 
 using DecodeFunction = void (*)(Decoder&);
-// By opcode; "add:f" is add of f32 and f64, "add:h" of 16-bit floats, also packed, "add:f32x2" and
-// "mov:b128" of these types; "st.async" is st with async as its first modifier, "add.cc" add and
+// By opcode; "add:f" is add of f32 and f64, "add:h" of 16-bit floats, also packed, "add:mixed" of
+// f32 and such, "add:f32x2" and "mov:b128" of these types; "st.async" is st with async as its first modifier, "add.cc" add and
 // "cvt.ue8m0x2" cvt with that modifier anywhere.
 using DecodeTable = std::unordered_map<std::string, DecodeFunction>;
 
@@ -136,6 +136,7 @@ void add_bit_field_ops(DecodeTable& table);
 void add_dot_product_ops(DecodeTable& table);
 void add_float_ops(DecodeTable& table);
 void add_half_ops(DecodeTable& table);
+void add_mixed_ops(DecodeTable& table);
 void add_packed_ops(DecodeTable& table);
 void add_carry_ops(DecodeTable& table);
 void add_compare_ops(DecodeTable& table);
@@ -144,6 +145,7 @@ void add_move_ops(DecodeTable& table);
 void add_convert_ops(DecodeTable& table);
 void add_convert_scale_ops(DecodeTable& table);
 void add_convert_pack_ops(DecodeTable& table);
+void add_convert_stochastic_ops(DecodeTable& table);
 void add_load_store_ops(DecodeTable& table);
 void add_wide_ops(DecodeTable& table);
 void add_async_store_ops(DecodeTable& table);

@@ -162,10 +162,10 @@ void decode_arrive(Decoder& decoder, MbarrierForm& form, bool drop) {
   decoder.op.address = decoder.address(decoder.operand(1));
   if (decoder.count() == 3) decoder.op.s[0] = decoder.source(decoder.operand(2), Type::kU32);
   if (form.expect && decoder.count() != 3) decoder.fail("it needs a number of bytes");
-  if (drop && no_complete) decoder.fail("arrive_drop.noComplete is not supported");
-  decoder.op.run = drop          ? change<mbarrier_arrive_drop>
-                   : no_complete ? change<mbarrier_arrive_no_complete>
-                                 : change<mbarrier_arrive>;
+  decoder.op.run = drop && no_complete ? change<mbarrier_arrive_drop_no_complete>
+                   : drop              ? change<mbarrier_arrive_drop>
+                   : no_complete       ? change<mbarrier_arrive_no_complete>
+                                       : change<mbarrier_arrive>;
 }
 
 void decode_wait(Decoder& decoder, MbarrierForm& form) {
