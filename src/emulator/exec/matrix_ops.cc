@@ -9,6 +9,7 @@
 #include "emulator/exec/access.h"
 #include "emulator/exec/cluster.h"
 #include "emulator/exec/lanes.h"
+#include "emulator/matrix/byte_matrix.h"
 #include "emulator/matrix/ldmatrix.h"
 
 namespace warploom::emulator {
@@ -41,12 +42,12 @@ std::array<uint32_t, kLanes> row_offsets(const Warp& warp, const Op& op) {
   return offsets;
 }
 
-// Every matrix has eight rows of 16 bytes, at the addresses of eight lanes.
+// A row is 16 bytes, at the address of a lane.
 void note(Warp& warp, const Op& op, Touch touch) {
   Checker* checker = warp.cluster().checker();
   if (checker == nullptr) return;
   const auto& form = *static_cast<const MatrixForm*>(op.form);
-  uint32_t lanes = form.count == 4 ? kAllLanes : (1u << 8 * form.count) - 1;
+  uint32_t lanes = form.rows() == kLanes ? kAllLanes : (1u << form.rows()) - 1;
   for (uint32_t left = lanes; left != 0; left &= left - 1) {
     int lane = __builtin_ctz(left);
     uint64_t address = warp.address(op, lane) & 0xffffffffu;
@@ -58,8 +59,9 @@ Step load_matrix(Warp& warp, const Op& op, uint32_t active) {
   require_whole_warp(warp, active);
   note(warp, op, Touch::kRead);
   Registers d = registers_at(warp, op.first, op.count);
-  ldmatrix(*static_cast<const MatrixForm*>(op.form), row_offsets(warp, op).data(), d.data(),
-           warp.cta().shared());
+  const auto& form = *static_cast<const MatrixForm*>(op.form);
+  const auto load = form.shape == MatrixShape::kM8n8 ? ldmatrix : load_byte_matrix;
+  load(form, row_offsets(warp, op).data(), d.data(), warp.cta().shared());
   return Step::kNext;
 }
 
@@ -67,22 +69,54 @@ Step store_matrix(Warp& warp, const Op& op, uint32_t active) {
   require_whole_warp(warp, active);
   note(warp, op, Touch::kWrite);
   Registers a = registers_at(warp, op.first, op.count);
-  stmatrix(*static_cast<const MatrixForm*>(op.form), row_offsets(warp, op).data(), a.data(),
-           warp.cta().shared());
+  const auto& form = *static_cast<const MatrixForm*>(op.form);
+  const auto store = form.shape == MatrixShape::kM8n8 ? stmatrix : store_byte_matrix;
+  store(form, row_offsets(warp, op).data(), a.data(), warp.cta().shared());
   return Step::kNext;
+}
+
+// The type of the elements has to fit the shape.
+void take_elements(Decoder& decoder, MatrixForm& form, bool load) {
+  Modifiers& modifiers = decoder.modifiers;
+  if (form.shape == MatrixShape::kM8n8) {
+    if (modifiers.take_type() != Type::kB16) decoder.fail(".m8n8 takes .b16");
+    return;
+  }
+  const bool wide = form.shape == MatrixShape::kM16n16;
+  if (form.trans == (form.shape == MatrixShape::kM8n16)) {
+    decoder.fail(".m16n16 and .m16n8 need .trans, .m8n16 has none");
+  }
+  if (wide && form.count == 4) decoder.fail(".m16n16 takes .x1 or .x2");
+  if (load && modifiers.take("b8x16")) {
+    const int packed = modifiers.take_one({"b6x16_p32", "b4x16_p64"});
+    if (packed < 0) decoder.fail(".b8x16 needs .b6x16_p32 or .b4x16_p64");
+    form.packed_bits = packed == 0 ? 6 : 4;
+  } else if (form.shape == MatrixShape::kM8n16 || modifiers.take_type() != Type::kB8) {
+    decoder.fail(".m16n16 and .m16n8 take .b8; a load of .m8n16 or .m16n16 may be .b8x16");
+  }
 }
 
 void decode_matrix(Decoder& decoder, bool load) {
   Modifiers& modifiers = decoder.modifiers;
   modifiers.take_all({"sync", "aligned"});
-  if (!modifiers.take("m8n8")) decoder.fail("only .m8n8 is supported");
   MatrixForm form{};
+  if (load) {
+    static constexpr MatrixShape kShapes[] = {MatrixShape::kM8n8, MatrixShape::kM8n16,
+                                              MatrixShape::kM16n16};
+    const int shape = modifiers.take_one({"m8n8", "m8n16", "m16n16"});
+    if (shape < 0) decoder.fail("it needs .m8n8, .m8n16 or .m16n16");
+    form.shape = kShapes[shape];
+  } else {
+    const int shape = modifiers.take_one({"m8n8", "m16n8"});
+    if (shape < 0) decoder.fail("it needs .m8n8 or .m16n8");
+    if (shape == 1) form.shape = MatrixShape::kM16n8;
+  }
   form.trans = modifiers.take("trans");
   int count = modifiers.take_one({"x1", "x2", "x4"});
   if (count < 0) decoder.fail("it needs .x1, .x2 or .x4");
   form.count = 1 << count;
   take_space(decoder);
-  if (modifiers.take_type() != Type::kB16) decoder.fail("only .b16 is supported");
+  take_elements(decoder, form, load);
   decoder.expect_count(2, 2);
   decoder.op.flow = Flow::kSync;
   decoder.op.address = decoder.address(decoder.operand(load ? 1 : 0));
@@ -91,7 +125,7 @@ void decode_matrix(Decoder& decoder, bool load) {
   } else {
     decoder.sources(decoder.operand(1), Type::kB32);
   }
-  if (decoder.op.count != static_cast<uint32_t>(form.count)) {
+  if (decoder.op.count != static_cast<uint32_t>(form.registers())) {
     decoder.fail("it has a wrong number of registers");
   }
   decoder.form(form);

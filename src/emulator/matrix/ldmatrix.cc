@@ -8,15 +8,6 @@ namespace {
 constexpr uint32_t kRowBytes = 16;
 constexpr int kLanes = 32;
 
-uint8_t* row_at(const uint32_t* offset, int lane, const SharedMemory& memory) {
-  if (offset[lane] % kRowBytes != 0) {
-    fault("lane %d gives shared offset 0x%x as the start of a matrix row, which must be a multiple "
-          "of %u",
-          lane, offset[lane], kRowBytes);
-  }
-  return memory.at(offset[lane], kRowBytes);
-}
-
 // Element of the 8 x 8 matrix that half `half` of the register of `lane` holds, row-major.
 int element_of(int lane, int half, bool trans) {
   const int outer = lane / 4, inner = 2 * (lane % 4) + half;
@@ -25,13 +16,22 @@ int element_of(int lane, int half, bool trans) {
 
 }  // namespace
 
+uint8_t* matrix_row(const uint32_t* offset, int lane, const SharedMemory& memory) {
+  if (offset[lane] % kRowBytes != 0) {
+    fault("lane %d gives shared offset 0x%x as the start of a matrix row, which must be a multiple "
+          "of %u",
+          lane, offset[lane], kRowBytes);
+  }
+  return memory.at(offset[lane], kRowBytes);
+}
+
 void ldmatrix(const MatrixForm& form, const uint32_t* offset, uint32_t* const* d,
               const SharedMemory& memory) {
   // All rows are read before a register is written: an address register may be a destination.
   uint16_t matrix[4][64];
   for (int q = 0; q < form.count; ++q) {
     for (int row = 0; row < 8; ++row) {
-      std::memcpy(&matrix[q][8 * row], row_at(offset, 8 * q + row, memory), kRowBytes);
+      std::memcpy(&matrix[q][8 * row], matrix_row(offset, 8 * q + row, memory), kRowBytes);
     }
   }
   for (int q = 0; q < form.count; ++q) {
@@ -52,7 +52,7 @@ void stmatrix(const MatrixForm& form, const uint32_t* offset, const uint32_t* co
       matrix[element_of(lane, 1, form.trans)] = static_cast<uint16_t>(a[q][lane] >> 16);
     }
     for (int row = 0; row < 8; ++row) {
-      std::memcpy(row_at(offset, 8 * q + row, memory), &matrix[8 * row], kRowBytes);
+      std::memcpy(matrix_row(offset, 8 * q + row, memory), &matrix[8 * row], kRowBytes);
     }
   }
 }
