@@ -70,6 +70,20 @@ def test_clusters_that_were_asked_for():
     assert is_explicit((1, 1, 1), ".reqnctapercluster 1") == 1
 
 
+@pytest.mark.parametrize("grid", [(1, 1, 1), (3, 2, 1)])
+def test_grids_that_are_given_in_clusters(grid):
+    store = """mov.u32 %r0, %nctaid.x; mov.u32 %r1, %nctaid.y; mov.u32 %r2, %ctaid.x;
+    mov.u32 %r3, %ctaid.y; mad.lo.u32 %r4, %r3, %r0, %r2; mad.lo.u32 %r4, %r4, 32, %t;
+    mul.wide.u32 %d1, %r4, 8; add.u64 %d1, %d1, %p0; st.global.v2.b32 [%d1], {%r0, %r1};"""
+    attributes = ".reqntid 32, 1, 1 .reqnctapercluster 2, 1, 1 .blocksareclusters"
+    source = kernel(1, store).replace("kernel_param_0)\n", f"kernel_param_0) {attributes}\n", 1)
+    ctas = 2 * grid[0] * grid[1]
+    (got,) = launch(source, [np.full((32 * ctas, 2), 0xA5, np.uint32)], grid=grid)
+    np.testing.assert_array_equal(got, np.tile([2 * grid[0], grid[1]], (32 * ctas, 1)))
+    with pytest.raises(EmulatorError, match=r"kernel needs \.reqnctapercluster"):
+        launch(source.replace(".reqnctapercluster 2, 1, 1", ""), [np.zeros(1)], grid=grid)
+
+
 def test_a_predicate_is_no_number():
     with pytest.raises(EmulatorError, match=r"'mov.b32': '%is_explicit_cluster' is a predicate"):
         read("%is_explicit_cluster", 32)

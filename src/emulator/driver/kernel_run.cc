@@ -39,6 +39,9 @@ KernelRun::KernelRun(const KernelHandle& kernel, const LaunchRequest& request,
   if (function.required_cluster[0] != 0) {
     std::copy_n(function.required_cluster, 3, request_.cluster.begin());
     request_.explicit_cluster = true;
+    for (std::size_t axis = 0; axis < 3 && function.blocks_are_clusters; ++axis) {
+      request_.grid[axis] *= request_.cluster[axis];
+    }
   }
 }
 

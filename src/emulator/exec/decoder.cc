@@ -268,7 +268,9 @@ Ref Decoder::source(const Operand& operand, Type type) const {
 Ref Decoder::predicate(const Operand& operand) const {
   if (operand.kind == Operand::kInteger) return values_.literal(operand.bits != 0, 1);
   if (operand.kind == Operand::kSpecial && special_bits(operand.name) == 1) {
-    return values_.special(operand.name, nullptr, false, 1);
+    Ref ref = values_.special(operand.name, nullptr, false, 1);
+    ref.negated = operand.negated;
+    return ref;
   }
   if (operand.kind != Operand::kRegister) fail("an operand is not a predicate");
   Ref ref = values_.register_ref(operand.index);

@@ -107,6 +107,7 @@ struct Function {
   uint32_t dynamic_alignment = 1;       // of dynamic shared memory
   uint32_t threads_limit = 1024;        // .maxntid or .reqntid
   uint32_t required_cluster[3] = {0, 0, 0};  // .reqnctapercluster
+  bool blocks_are_clusters = false;          // a launch gives the grid in clusters
   std::vector<Instruction> code;        // ends with a "ret"
   std::map<std::string, std::vector<std::string>> branch_tables;
 };

@@ -156,11 +156,16 @@ class Parser {
         }
       } else if (name == ".attribute") {
         cursor_.skip_parentheses();
-      } else if (name != ".explicitcluster" && name != ".noreturn" &&
-                 name != ".blocksareclusters") {
+      } else if (name == ".blocksareclusters") {
+        result.blocks_are_clusters = true;
+      } else if (name != ".explicitcluster" && name != ".noreturn") {
         fault("line %d: unknown attribute '%.*s' of function %s", cursor_.line(),
               static_cast<int>(name.size()), name.data(), result.name.c_str());
       }
+    }
+    if (result.blocks_are_clusters && result.required_cluster[0] == 0) {
+      fault("line %d: .blocksareclusters of function %s needs .reqnctapercluster", cursor_.line(),
+            result.name.c_str());
     }
   }
 
