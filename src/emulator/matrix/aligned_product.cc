@@ -99,16 +99,18 @@ WARPLOOM_INLINE void start(const uint32_t* accumulator, int kept, Sums<V, I>* su
 template <class V, class I>
 WARPLOOM_INLINE void add_refused(const Sums<V, I>& sums, I* refused) {
   const I e = sums.exponent;
-  const I total = sums.low + sums.high;
+  I total;
+  add_wrapping(sums.low, sums.high, &total);
   const I overflow = ((sums.low ^ total) & (sums.high ^ total)) < 0;
   *refused |= overflow | (e > kMostFast) | ((e < kLeastFast) & (e > kNoTerm));
 }
 
 template <class V, class I>
 WARPLOOM_INLINE void finish(const Sums<V, I>& sums, const SumRule& rule, I* result) {
-  const I total = sums.low + sums.high;
+  I total, magnitude;
+  add_wrapping(sums.low, sums.high, &total);
   const I negative = total < 0;
-  I magnitude = (total ^ negative) - negative;
+  subtract_wrapping(total ^ negative, negative, &magnitude);
   I extra = magnitude >> rule.significant;
   extra |= extra >> 1;
   extra |= extra >> 2;
@@ -159,8 +161,13 @@ WARPLOOM_INLINE void accumulate(const float* a, const float* b, int count,
     for (int v = 0; v < kGroup; ++v) {
       V rows;
       load(a + group->rows[v], &rows);
-      group->even[v].*kHalf += __builtin_convertvector(rows * even * group->even[v].scale, I);
-      group->odd[v].*kHalf += __builtin_convertvector(rows * odd * group->odd[v].scale, I);
+      // Lanes that will be refused may overflow.
+      I& even_sum = group->even[v].*kHalf;
+      I& odd_sum = group->odd[v].*kHalf;
+      const I even_term = __builtin_convertvector(rows * even * group->even[v].scale, I);
+      const I odd_term = __builtin_convertvector(rows * odd * group->odd[v].scale, I);
+      add_wrapping(even_sum, even_term, &even_sum);
+      add_wrapping(odd_sum, odd_term, &odd_sum);
     }
   }
 }

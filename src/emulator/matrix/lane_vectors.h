@@ -19,6 +19,37 @@ typedef float Vector16 __attribute__((vector_size(64)));
 typedef int32_t Integers4 __attribute__((vector_size(16)));
 typedef int32_t Integers8 __attribute__((vector_size(32)));
 typedef int32_t Integers16 __attribute__((vector_size(64)));
+typedef uint32_t Words4 __attribute__((vector_size(16)));
+typedef uint32_t Words8 __attribute__((vector_size(32)));
+typedef uint32_t Words16 __attribute__((vector_size(64)));
+
+template <class I>
+struct WordsOf;
+template <>
+struct WordsOf<Integers4> {
+  using type = Words4;
+};
+template <>
+struct WordsOf<Integers8> {
+  using type = Words8;
+};
+template <>
+struct WordsOf<Integers16> {
+  using type = Words16;
+};
+
+// *result = x + y or x - y, which wraps around.
+template <class I>
+WARPLOOM_INLINE void add_wrapping(const I& x, const I& y, I* result) {
+  using Words = typename WordsOf<I>::type;
+  *result = reinterpret_cast<I>(reinterpret_cast<Words>(x) + reinterpret_cast<Words>(y));
+}
+
+template <class I>
+WARPLOOM_INLINE void subtract_wrapping(const I& x, const I& y, I* result) {
+  using Words = typename WordsOf<I>::type;
+  *result = reinterpret_cast<I>(reinterpret_cast<Words>(x) - reinterpret_cast<Words>(y));
+}
 
 template <class V>
 WARPLOOM_INLINE void load(const void* source, V* vector) {
