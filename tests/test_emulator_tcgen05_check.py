@@ -130,3 +130,60 @@ def test_a_report_names_both_sides():
     assert "tensor memory in kernel kernel: PTX line" in text
     assert "tcgen05.cp.cta_group::1.128x128b of CTA (0, 0, 0) warp 0 lane 0 writes lane" in text
     assert "tcgen05.st.sync.aligned.32x32b.x1.b32 of CTA (0, 0, 0) warp" in text
+
+
+# A register of tcgen05.ld, and what is done with it before the wait.
+LOADING = f"""
+{address("%p0", 4)}
+ld.global.b32 %v0, [%x];
+tcgen05.st.sync.aligned.32x32b.x2.b32 [%a], {{%v0, %v0}};
+tcgen05.wait::st.sync.aligned;
+tcgen05.ld.sync.aligned.32x32b.x2.b32 {{%v1, %v2}}, [%a];
+// early
+tcgen05.wait::ld.sync.aligned;
+// late
+st.global.b32 [%x], %v3;
+"""
+#: Copies are renamings: the assembler gives both the same register.
+COPIES = {
+    "a copy": ("mov.b32 %v4, %v1;", "add.u32 %v3, %v4, 1;"),
+    "a pair": ("mov.b64 %y, {%v1, %v2};", "cvt.u32.u64 %v3, %y; add.u32 %v3, %v3, 1;"),
+    "a copy, and the register gets another use": (
+        "mov.b32 %v4, %v1; add.u32 %v1, %v0, 1;",
+        "add.u32 %v3, %v4, 1;",
+    ),
+    "nothing": ("", "add.u32 %v3, %v1, 1;"),
+}
+EARLY = {
+    "the register": ("add.u32 %v3, %v1, 1;", "reads"),
+    "a copy": ("mov.b32 %v4, %v2; mov.b32 %v5, %v4; add.u32 %v3, %v5, 1;", "reads"),
+    "a pair": ("mov.b64 %y, {%v0, %v1}; add.u64 %y, %y, 1; cvt.u32.u64 %v3, %y;", "reads"),
+    "a store": ("st.global.b32 [%x], %v1; mov.b32 %v3, %v0;", "reads"),
+    "another value": ("add.u32 %v1, %v0, 1; mov.b32 %v3, %v1;", "overwrites"),
+}
+
+
+@pytest.mark.parametrize("case", COPIES)
+def test_what_is_loaded_may_be_copied_before_the_wait(case):
+    early, late = COPIES[case]
+    array, (got,), reports = run(changed(changed(LOADING, "// early", early), "// late", late), 1)
+    assert reports == []
+    np.testing.assert_array_equal(got, array + np.uint32(1))
+
+
+@pytest.mark.parametrize("case", EARLY)
+def test_what_is_loaded_may_not_be_used_before_the_wait(case):
+    early, verb = EARLY[case]
+    reports = run(changed(LOADING, "// early", early), 1)[2]
+    assert [report["kind"] for report in reports] == ["tensor memory"]
+    text = reports[0]["text"]
+    assert f"{verb} a register that PTX line" in text
+    assert "loads, and tcgen05.wait::ld is missing between the two" in text
+    assert "tcgen05.ld.sync.aligned.32x32b.x2.b32" in text
+
+
+def test_a_wait_covers_the_loads_before_it_only():
+    again = "tcgen05.ld.sync.aligned.32x32b.x2.b32 {%v4, %v5}, [%a]; add.u32 %v3, %v1, %v4;"
+    again += "tcgen05.wait::ld.sync.aligned;"
+    reports = run(changed(LOADING, "// late", again), 1)[2]
+    assert len(reports) == 1 and "add.u32" in reports[0]["text"]

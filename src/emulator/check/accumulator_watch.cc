@@ -22,6 +22,11 @@ bool is_multiply(const Instruction& instruction) {
          instruction.modifiers.front() == "mma_async";
 }
 
+bool is_tensor_load(const Instruction& instruction) {
+  return instruction.opcode == "tcgen05" && !instruction.modifiers.empty() &&
+         instruction.modifiers.front() == "ld";
+}
+
 // mov of one whole register to another.
 bool is_copy(const Instruction& instruction) {
   return instruction.opcode == "mov" && instruction.operands.size() == 2 &&
@@ -29,10 +34,15 @@ bool is_copy(const Instruction& instruction) {
          instruction.operands[1].kind == Operand::kRegister;
 }
 
-// Instructions whose first operand is read.
+// Whether the first operand is written.
 bool has_destination(const Instruction& instruction) {
-  static const std::set<std::string> kWithout = {"st",  "red", "bar", "barrier", "cp",
-                                                 "bra", "brx", "prefetch", "stmatrix", "tcgen05"};
+  static const std::set<std::string> kWithout = {
+      "st",  "red", "bar",      "barrier",  "cp",      "bra",
+      "brx", "prefetch", "stmatrix", "tcgen05", "nanosleep"};
+  if (is_tensor_load(instruction)) return true;
+  if (!instruction.operands.empty() && instruction.operands[0].kind == Operand::kAddress) {
+    return false;
+  }
   return kWithout.count(instruction.opcode) == 0;
 }
 
@@ -65,6 +75,23 @@ void close(std::set<int>& registers, const std::vector<std::pair<int, int>>& cop
   }
 }
 
+// Those that tcgen05.ld writes, and those that mov takes these values to, in parts or in pairs.
+std::set<int> loaded_registers(const ptx::Function& function) {
+  std::set<int> loaded;
+  std::vector<std::pair<int, int>> copies;
+  for (const Instruction& instruction : function.code) {
+    const bool loads = is_tensor_load(instruction);
+    if (!loads && instruction.opcode != "mov") continue;
+    Uses uses = uses_of(instruction);
+    if (loads) loaded.insert(uses.writes.begin(), uses.writes.end());
+    for (int from : loads ? std::vector<int>{} : uses.reads) {
+      for (int to : uses.writes) copies.push_back({from, to});
+    }
+  }
+  if (!loaded.empty()) close(loaded, copies);
+  return loaded;
+}
+
 std::set<int> watched_registers(const ptx::Function& function) {
   std::set<int> results, operands;
   std::vector<std::pair<int, int>> forward, backward;
@@ -87,6 +114,8 @@ std::set<int> watched_registers(const ptx::Function& function) {
   close(results, forward);
   close(operands, backward);
   results.insert(operands.begin(), operands.end());
+  std::set<int> loaded = loaded_registers(function);
+  results.insert(loaded.begin(), loaded.end());
   return results;
 }
 
@@ -130,6 +159,8 @@ void watch_function(Program& program, const ProgramFunction& function, Accumulat
       if (instruction.operands[1].kind == Operand::kVector) {
         add_registers(instruction.operands[1], uses.reads);
       }
+    } else if (is_tensor_load(instruction)) {
+      watched.kind = WatchedOp::kTensorLoad;
     } else if (instruction.opcode == "mov") {
       watched.kind = WatchedOp::kMove;
     }
@@ -165,7 +196,23 @@ void Checker::registers(Warp& warp, const Op& op, const WatchedOp& watched) {
   if (watched.kind == WatchedOp::kMove) {
     RegisterTags::Tag tag;
     if (watched.reads.size() == 1) tag = tags.tags[watched.reads[0]];
+    for (uint32_t number : watched.reads) {
+      RegisterTags::Tag& from = tags.tags[number];
+      if (!tags.is_loading(from)) continue;
+      tag.load = from.load;
+      tag.loader = from.loader;
+      from.copied = true;
+    }
+    tag.copied = false;
     for (uint32_t number : watched.writes) tags.tags[number] = tag;
+    return;
+  }
+  check_loading(warp, op, watched);
+  if (watched.kind == WatchedOp::kTensorLoad) {
+    for (uint32_t number : watched.writes) {
+      tags.tags[number] = {0, 0, tags.fences + 1, op_index(op), 0, 0,
+                           tags.load_waits + 1, op_index(op), false};
+    }
     return;
   }
   Stamp done{warpgroup_of(warp).dimension, 0};
@@ -186,9 +233,35 @@ void Checker::registers(Warp& warp, const Op& op, const WatchedOp& watched) {
     break;
   }
   for (uint32_t number : watched.writes) {
-    tags.tags[number] = {0, 0, tags.fences + 1, op_index(op), 0, 0};
+    tags.tags[number] = {0, 0, tags.fences + 1, op_index(op), 0, 0, 0, 0, false};
   }
 }
+
+// Nobody may touch what a tcgen05.ld writes before the wait; another tcgen05.ld may not, either, but
+// gives nobody a wrong value.
+void Checker::check_loading(Warp& warp, const Op& op, const WatchedOp& watched) {
+  const RegisterTags& tags = state(warp).registers;
+  auto missing = [&](const RegisterTags::Tag& tag, const char* verb) {
+    const Op* load = &program_.ops[tag.loader];
+    if (!log_.is_new(Finding::kTensorMemory, &op, load)) return;
+    report(Finding::kTensorMemory, &op, load,
+           format("%s %s a register that %s loads, and tcgen05.wait::ld is missing between the two: "
+                  "the value may not have arrived yet. Fix: tcgen05.wait::ld before the register "
+                  "is used",
+                  describe(mark_of(warp, op)).c_str(), verb, describe_op(program_, *load).c_str()));
+  };
+  for (uint32_t number : watched.reads) {
+    const RegisterTags::Tag& tag = tags.tags[number];
+    if (tags.is_loading(tag)) return missing(tag, "reads");
+  }
+  if (watched.kind == WatchedOp::kTensorLoad) return;
+  for (uint32_t number : watched.writes) {
+    const RegisterTags::Tag& tag = tags.tags[number];
+    if (tags.is_loading(tag) && !tag.copied) return missing(tag, "overwrites");
+  }
+}
+
+void Checker::wait_tensor_loads(Warp& warp) { ++state(warp).registers.load_waits; }
 
 // The registers of a wgmma are its own once a fence has come after other instructions wrote them,
 // or read its accumulators; the first wgmma of a warp needs one in any case.
@@ -224,7 +297,7 @@ void Checker::check_multiply(Warp& warp, const Op& op, const WatchedOp& watched)
     break;
   }
   for (uint32_t number : watched.writes) {
-    tags.tags[number] = {own.wgmma_commits + 1, op_index(op), 0, 0, 0, 0};
+    tags.tags[number] = {own.wgmma_commits + 1, op_index(op), 0, 0, 0, 0, 0, 0, false};
   }
 }
 

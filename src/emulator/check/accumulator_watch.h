@@ -1,7 +1,8 @@
 // The registers that wgmma reads and writes while other instructions go on (PTX ISA, "Asynchronous
-// warpgroup-level matrix instructions": wgmma.fence, wgmma.wait_group).
+// warpgroup-level matrix instructions": wgmma.fence, wgmma.wait_group), and those that tcgen05.ld
+// writes until tcgen05.wait::ld.
 //
-// Compilers copy accumulators with mov before the wait and after the fence, and rely on ptxas to
+// Compilers copy such registers with mov before the wait and after the fence, and rely on ptxas to
 // give both the same register. So values are followed through mov: what counts is which other
 // instruction made a value, or uses it.
 
@@ -17,7 +18,7 @@ namespace warploom::emulator {
 
 // Which watched registers, by number, an instruction uses.
 struct WatchedOp {
-  enum Kind : uint8_t { kOrdinary, kMove, kMultiply };
+  enum Kind : uint8_t { kOrdinary, kMove, kMultiply, kTensorLoad };
   Kind kind = kOrdinary;
   Run run = nullptr;              // what the instruction does
   std::vector<uint32_t> reads;    // of kMultiply: A
@@ -48,9 +49,15 @@ struct RegisterTags {
     uint32_t writer = 0;     // that instruction
     uint32_t read = 0;       // the same of a read
     uint32_t reader = 0;
+    uint32_t load = 0;       // number of tcgen05.wait::ld when a tcgen05.ld wrote it, plus 1
+    uint32_t loader = 0;     // that instruction
+    bool copied = false;     // a mov has taken the value that is being loaded
   };
   std::vector<Tag> tags;
   uint32_t fences = 0;
+  uint32_t load_waits = 0;
+
+  bool is_loading(const Tag& tag) const { return tag.load == load_waits + 1; }
 };
 
 }  // namespace warploom::emulator

@@ -98,8 +98,9 @@ class Checker {
   TicketPtr execute_wgmma(Cta& cta, uint32_t warpgroup, const Op& op);
   void commit_wgmma(Warp& warp);
   void wait_wgmma(Warp& warp, uint32_t allowed);
-  // Registers of wgmma (check/accumulator_watch.cc).
+  // Registers of wgmma and tcgen05.ld (check/accumulator_watch.cc).
   void fence_wgmma(Warp& warp);
+  void wait_tensor_loads(Warp& warp);
   void registers(Warp& warp, const Op& op, const WatchedOp& watched);
   // tcgen05: an asynchronous instruction of a thread; commit gives what its arrival brings to the
   // mbarrier: everything that the thread issued before is done.
@@ -260,6 +261,7 @@ class Checker {
   Actor actor_of(const Ticket& ticket, Touch touch) const;
   Access mark_of(const Warp& warp, const Op& op) const;
   void check_multiply(Warp& warp, const Op& op, const WatchedOp& watched);
+  void check_loading(Warp& warp, const Op& op, const WatchedOp& watched);
   TicketPtr ticket_of(Warp& warp, const Op& op, int lane);
 
   void touch_shared(const Actor& actor, uint32_t address, uint32_t bytes, Touch touch);

@@ -61,7 +61,10 @@ class TensorMemoryCheck {
   // An instruction that Checker::issue_tcgen05 gave the ticket for, when it is executed.
   Accessor execute(const TicketPtr& ticket);
 
-  void wait_loads(Warp& warp) { wait(warp, transfers_of(warp).loads); }
+  void wait_loads(Warp& warp) {
+    wait(warp, transfers_of(warp).loads);
+    checker_.wait_tensor_loads(warp);
+  }
   void wait_stores(Warp& warp) { wait(warp, transfers_of(warp).stores); }
 
   // Columns of the CTA of the warp are new, or end.

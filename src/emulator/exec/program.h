@@ -123,7 +123,7 @@ struct Program {
   std::vector<Special> specials;
   std::vector<std::shared_ptr<const void>> forms;
   std::vector<ProgramFunction> functions;   // the entry first
-  // Registers of wgmma (check/accumulator_watch.h); nullptr if there are none.
+  // Registers of wgmma and tcgen05.ld (check/accumulator_watch.h); nullptr if there are none.
   std::shared_ptr<const AccumulatorWatch> accumulators;
   uint32_t file_bytes = 0;
   uint32_t static_shared = 0;               // from SharedMemory::kReserved on
