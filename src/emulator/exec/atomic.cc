@@ -66,6 +66,7 @@ Step atomic(Warp& warp, const Op& op, uint32_t active) {
       uint64_t replacement = warp.value(op.s[1], lane);
       std::memcpy(memory, &replacement, bytes);
     }
+    if (std::memcmp(&old, memory, bytes) != 0) warp.cluster().note_change();
     if (op.d.present()) warp.set_value(op.d, lane, old);
   });
   return Step::kNext;

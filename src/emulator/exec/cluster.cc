@@ -7,6 +7,7 @@
 #include "emulator/exec/counters.h"
 #include "emulator/exec/deadlock.h"
 #include "emulator/exec/global_place.h"
+#include "emulator/exec/livelock.h"
 
 namespace warploom::emulator {
 namespace {
@@ -18,6 +19,8 @@ constexpr int kTurns = 32768;
 constexpr int kCooperativeTurns = 256;
 // Turns after which somebody looks whether the launch has to end.
 constexpr int kWatchTurns = 64;
+// Instructions in which a warp that polls something has to come back to where it was.
+constexpr uint32_t kMostRepeated = 4096;
 
 }  // namespace
 
@@ -135,9 +138,15 @@ void Cluster::complete(uint32_t which) {
 }
 
 bool Cluster::run() {
+  LivelockSchedule livelock(instructions_);
   int turns = launch_->workspace != 0 ? kCooperativeTurns : kTurns;
   for (int turn = 0; turn < turns; ++turn) {
-    if (turn % kWatchTurns == 0) launch_->watch.check(number_);
+    if (turn % kWatchTurns == 0) {
+      launch_->watch.check(number_);
+      // What it waits for can only come from another cluster.
+      std::vector<Polled> polled;
+      if (livelock.is_due(instructions_) && repeats_itself(polled) && !polled.empty()) return false;
+    }
     ready_.clear();
     for (uint32_t i = 0; i < warps_.size(); ++i) {
       if (warps_[i]->ready()) ready_.push_back(i);
@@ -160,6 +169,59 @@ bool Cluster::run() {
           launch_->program.function->name.c_str(), describe_warps(warps_).c_str());
   }
   return false;
+}
+
+// The state to come back to is taken anew after 1, 2, 4, ... instructions, so that what comes before
+// the loop does not matter.
+bool Cluster::repeats_itself(Warp& warp, std::vector<Polled>& polled) {
+  constexpr Turn kOne{};
+  const uint64_t changes = changes_;
+  Polled seen{&warp, nullptr, 0};
+  std::vector<uint8_t> state;
+  const Op* start = nullptr;
+  uint32_t taken = 0;
+  for (uint32_t step = 0; step < kMostRepeated && warp.ready(); ++step) {
+    if (step >= 2 * taken) {
+      state = warp.state();
+      start = warp.next_op();
+      taken = step == 0 ? 1 : step;
+      seen.op = nullptr;
+    }
+    const Op* op = warp.next_op();
+    const uint32_t lanes = warp.next_lanes();
+    if (lanes != 0 && op->changes_state) return false;
+    if (lanes != 0 && op->address.base.present()) {
+      // A wait, or an access that orders others, tells more than other reads.
+      if (seen.op == nullptr || op->synchronises || !seen.op->synchronises) {
+        seen.op = op;
+        seen.address = warp.address(*op, __builtin_ctz(lanes));
+      }
+    }
+    run_warp(warp, kOne);
+    if (changes_ != changes) return false;
+    if (warp.ready() && warp.next_op() == start && warp.state() == state) {
+      polled.push_back(seen);
+      return true;
+    }
+  }
+  // Parked now: it can do nothing by itself.
+  return !warp.ready();
+}
+
+bool Cluster::repeats_itself(std::vector<Polled>& polled) {
+  if (!completions_.empty()) return false;
+  for (Warp* warp : warps_) {
+    if (warp->ready() && !repeats_itself(*warp, polled)) return false;
+  }
+  return true;
+}
+
+std::string Cluster::describe_parked() const {
+  std::vector<Warp*> parked;
+  for (Warp* warp : warps_) {
+    if (!warp->ready()) parked.push_back(warp);
+  }
+  return describe_warps(parked);
 }
 
 }  // namespace warploom::emulator

@@ -34,6 +34,7 @@ class Checker;
 class Counters;
 struct LaneAccess;
 struct LaunchChecks;
+struct Polled;
 
 // Memory of a cooperative launch; cooperative groups keep the state of the grid's barrier there.
 struct GridWorkspace {
@@ -141,9 +142,18 @@ class Cluster {
   // Instructions that its warps have executed, up to the last turn.
   uint64_t instructions() const { return instructions_; }
 
+  // Whether none of its warps can make progress by itself (exec/livelock.h), and what they look at
+  // then. Executes some instructions.
+  bool repeats_itself(std::vector<Polled>& polled);
+  // One line for every warp that is parked.
+  std::string describe_parked() const;
+  // An atomic has changed memory.
+  void note_change() { ++changes_; }
+
  private:
   void run_warp(Warp& warp, const Turn& turn);
   void complete(uint32_t which);
+  bool repeats_itself(Warp& warp, std::vector<Polled>& polled);
 
   const Launch* launch_;
   uint64_t number_;
@@ -158,6 +168,7 @@ class Cluster {
   std::unique_ptr<Scheduler> scheduler_;
   std::vector<uint32_t> ready_;  // of one turn
   uint64_t instructions_ = 0;
+  uint64_t changes_ = 0;
 };
 
 template <class Change>

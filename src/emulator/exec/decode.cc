@@ -117,6 +117,7 @@ void decode_function(const DecodeTable& table, Program& program, Values& values,
     op.join = joins[i] < 0 ? -1 : joins[i] + base;
     Effects effects = effects_of(instruction);
     op.synchronises = effects.synchronises;
+    op.changes_state = effects.changes_state;
     program.couples_clusters |= effects.couples_clusters;
     program.sums_in_any_order |= effects.sums_in_any_order;
   }

@@ -38,11 +38,21 @@ bool is_in(const std::string& opcode, std::initializer_list<std::string_view> op
   return std::find(opcodes.begin(), opcodes.end(), opcode) != opcodes.end();
 }
 
+bool changes_state(const ptx::Instruction& instruction) {
+  const std::string& opcode = instruction.opcode;
+  if (opcode == "mbarrier") return !has_any(instruction, {"test_wait", "try_wait", "pending_count"});
+  if (is_in(opcode, {"bar", "barrier"})) return !has_any(instruction, {"warp"});
+  if (is_in(opcode, {"atom", "red"})) return has_any(instruction, {"async"});
+  return is_in(opcode, {"st", "stmatrix", "cp", "multimem", "tensormap", "wgmma", "tcgen05",
+                        "clusterlaunchcontrol", "call", "ret", "exit"});
+}
+
 }  // namespace
 
 Effects effects_of(const ptx::Instruction& instruction) {
   const std::string& opcode = instruction.opcode;
   Effects effects;
+  effects.changes_state = changes_state(instruction);
   if (is_in(opcode, {"ld", "ldu", "st"})) {
     effects.synchronises = is_strong(instruction) || has_any(instruction, {"async"});
     effects.couples_clusters = is_strong(instruction) && may_be_global(instruction);

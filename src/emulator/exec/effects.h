@@ -14,6 +14,9 @@ struct Effects {
   // Through it CTAs of different clusters may synchronise, or see the order in which they run:
   // atomics, and other than weak accesses, of global memory; the heap; grid-wide scheduling.
   bool couples_clusters = false;
+  // A warp that executes it may change what others see, or end: memory, a barrier, an asynchronous
+  // operation. Not set for atomics, which may leave memory as it is: they tell when they do not.
+  bool changes_state = false;
   // It adds floating-point numbers in no fixed order: results may differ in their last bits.
   bool sums_in_any_order = false;
 };

@@ -7,8 +7,10 @@
 #include <memory>
 #include <optional>
 #include <utility>
+#include <vector>
 
 #include "emulator/driver/device.h"
+#include "emulator/exec/livelock.h"
 #include "emulator/exec/parallel.h"
 
 namespace warploom::emulator {
@@ -106,6 +108,9 @@ class Residents {
       } else {
         alive_.push_back(std::move(alive_.front()));
         alive_.pop_front();
+        // One that can start yet may bring what the others wait for.
+        bool may_start = !source.empty() && alive_.size() < most;
+        if (!may_start && livelock_.is_due(executed_)) look_for_livelock();
       }
     }
   }
@@ -124,6 +129,18 @@ class Residents {
     return ended;
   }
 
+  void look_for_livelock() {
+    std::vector<Cluster*> clusters;
+    uint64_t before = 0, after = 0;
+    for (const auto& cluster : alive_) {
+      clusters.push_back(cluster.get());
+      before += cluster->instructions();
+    }
+    check_livelock(clusters);
+    for (const auto& cluster : alive_) after += cluster->instructions();
+    executed_ += after - before;
+  }
+
   void end_first() {
     totals_.add(take_totals(*alive_.front()));
     alive_.pop_front();
@@ -132,6 +149,7 @@ class Residents {
   const Launch& launch_;
   LaunchTotals& totals_;
   std::deque<std::unique_ptr<Cluster>> alive_;
+  LivelockSchedule livelock_{0};
   uint64_t executed_ = 0;  // instructions of all clusters, alive or not
 };
 

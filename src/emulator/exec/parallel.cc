@@ -10,6 +10,8 @@
 #include <utility>
 #include <vector>
 
+#include "emulator/exec/livelock.h"
+
 namespace warploom::emulator {
 namespace {
 
@@ -24,8 +26,7 @@ Outcome run_cluster(const Launch& launch, const GridShape& shape, uint64_t numbe
   try {
     Cluster cluster(launch, number, shape.id(number));
     try {
-      while (!cluster.run()) {
-      }
+      while (!cluster.run()) check_livelock({&cluster});
     } catch (...) {
       outcome.error = std::current_exception();
     }

@@ -63,6 +63,7 @@ struct Op {
   Flow flow = Flow::kStraight;
   bool guard_negated = false;
   bool synchronises = false;  // Effects::synchronises
+  bool changes_state = false; // Effects::changes_state
   uint8_t flag = 0;        // free for `run`
   int32_t guard = -1;      // offset of a predicate in the register file
   Ref d;                   // destination

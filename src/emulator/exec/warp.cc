@@ -203,10 +203,18 @@ Step Warp::run_sync(Fragment& fragment, const Op& op, uint32_t mask) {
   return step;
 }
 
-uint32_t Warp::run(uint32_t budget, bool to_sync) {
-  // Fragments take turns, so that one that spins cannot starve another.
+// Fragments take turns, so that one that spins cannot starve another.
+uint32_t Warp::next_fragment() const {
   uint32_t later = ready_ & ~((2u << last_) - 1);
-  last_ = static_cast<uint32_t>(__builtin_ctz(later != 0 ? later : ready_));
+  return static_cast<uint32_t>(__builtin_ctz(later != 0 ? later : ready_));
+}
+
+bool Warp::is_at_join(const Fragment& fragment) const {
+  return fragment.join >= 0 && joins_[static_cast<std::size_t>(fragment.join)].pc == fragment.pc;
+}
+
+uint32_t Warp::run(uint32_t budget, bool to_sync) {
+  last_ = next_fragment();
   Fragment& fragment = fragments_[last_];
   current_ = &fragment;
   stop_ = Stop::kElsewhere;
@@ -225,7 +233,7 @@ uint32_t Warp::run_fragment(Fragment& fragment, uint32_t budget) {
   [[maybe_unused]] Counters* counters = cluster_->counters();
   uint32_t executed = 0;
   while (executed < budget && fragment.state == Fragment::kReady) {
-    if (fragment.join >= 0 && joins_[static_cast<std::size_t>(fragment.join)].pc == fragment.pc) {
+    if (is_at_join(fragment)) {
       arrive(fragment);
       break;
     }
@@ -275,6 +283,48 @@ uint32_t Warp::run_fragment(Fragment& fragment, uint32_t budget) {
     }
   }
   return executed;
+}
+
+const Op* Warp::next_op() const {
+  const Fragment& fragment = fragments_[next_fragment()];
+  return is_at_join(fragment) ? nullptr : &program_->ops[static_cast<std::size_t>(fragment.pc)];
+}
+
+uint32_t Warp::next_lanes() const {
+  const Op* op = next_op();
+  if (op == nullptr) return 0;
+  uint32_t mask = fragments_[next_fragment()].lanes;
+  if (op->guard < 0) return mask;
+  uint32_t guard = *reinterpret_cast<const uint32_t*>(file_ + op->guard);
+  return mask & (op->guard_negated ? ~guard : guard);
+}
+
+std::vector<uint8_t> Warp::state() const {
+  std::vector<uint8_t> result(file_, file_ + program_->file_bytes);
+  auto append = [&](auto value) {
+    const auto* bytes = reinterpret_cast<const uint8_t*>(&value);
+    result.insert(result.end(), bytes, bytes + sizeof(value));
+  };
+  append(last_);
+  append(alive_);
+  for (const Fragment& fragment : fragments_) {
+    append(fragment.state);
+    if (fragment.state == Fragment::kFree) continue;
+    append(fragment.lanes);
+    append(fragment.pc);
+    append(fragment.join);
+    append(fragment.wait.kind);
+    append(fragment.wait.key);
+  }
+  for (const Join& join : joins_) {
+    append(join.expected);
+    if (join.expected == 0) continue;
+    append(join.pc);
+    append(join.resume);
+    append(join.parent);
+    append(join.arrived);
+  }
+  return result;
 }
 
 }  // namespace warploom::emulator

@@ -135,6 +135,13 @@ class Warp {
   // Instruction that is executed, or was last.
   const Op* current_op() const;
 
+  // What the next call of `run` does first; nullptr if it does not execute an instruction.
+  const Op* next_op() const;
+  // Lanes that would execute that instruction.
+  uint32_t next_lanes() const;
+  // Everything that decides what the warp does next, but for memory.
+  std::vector<uint8_t> state() const;
+
   // Cached allocation of the last global access.
   GlobalMemory::Range global_range;
   // Cluster barrier: lanes that have arrived in its current phase.
@@ -146,6 +153,8 @@ class Warp {
 
  private:
   // kToSync: stops behind an instruction that synchronises. kCounts: tells the cluster's counters.
+  uint32_t next_fragment() const;
+  bool is_at_join(const Fragment& fragment) const;
   template <bool kToSync, bool kCounts>
   uint32_t run_fragment(Fragment& fragment, uint32_t budget);
   void arrive(Fragment& fragment);

@@ -66,6 +66,7 @@ Step exchange(Warp& warp, const Op& op, uint32_t active) {
     } else if (std::memcmp(&old, &first, kBytes) == 0) {
       std::memcpy(memory, wide_lanes(warp, op.s[1]) + lane, kBytes);
     }
+    if (std::memcmp(&old, memory, kBytes) != 0) warp.cluster().note_change();
     wide_lanes(warp, op.d)[lane] = old;
   });
   return Step::kNext;
