@@ -103,7 +103,7 @@ int warploom_emulator_current_device();
 int warploom_emulator_set_device(int index);
 // In the memory of the current device.
 void* warploom_emulator_allocate(std::size_t bytes);
-void warploom_emulator_release(void* pointer);
+int warploom_emulator_release(void* pointer);
 std::size_t warploom_emulator_allocated();
 const char* warploom_emulator_error();  // what went wrong last
 int warploom_emulator_copy(void* stream, void* to, const void* from, std::size_t bytes);

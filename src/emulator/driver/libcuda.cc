@@ -144,8 +144,8 @@ WARPLOOM_CUDA_API void* warploom_emulator_allocate(std::size_t bytes) {
   return Session::instance().allocate(bytes);
 }
 
-WARPLOOM_CUDA_API void warploom_emulator_release(void* pointer) {
-  Session::instance().release(pointer);
+WARPLOOM_CUDA_API int warploom_emulator_release(void* pointer) {
+  return Session::instance().release(pointer) ? abi::kSuccess : abi::kInvalidValue;
 }
 
 WARPLOOM_CUDA_API std::size_t warploom_emulator_allocated() {

@@ -37,8 +37,7 @@ WARPLOOM_CUDA_API int cuMemAlloc_v2(uint64_t* pointer, std::size_t bytes) {
 }
 
 WARPLOOM_CUDA_API int cuMemFree_v2(uint64_t pointer) {
-  warploom_emulator_release(reinterpret_cast<void*>(pointer));
-  return abi::kSuccess;
+  return warploom_emulator_release(reinterpret_cast<void*>(pointer));
 }
 
 WARPLOOM_CUDA_API int cuMemcpyHtoD_v2(uint64_t destination, const void* source,

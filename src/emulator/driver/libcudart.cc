@@ -108,8 +108,7 @@ WARPLOOM_CUDA_API int cudaMallocHost(void** pointer, std::size_t bytes) {
 }
 
 WARPLOOM_CUDA_API int cudaFree(void* pointer) {
-  warploom_emulator_release(pointer);
-  return abi::kSuccess;
+  return warploom_emulator_release(pointer);
 }
 
 WARPLOOM_CUDA_API int cudaFreeHost(void* pointer) { return cudaFree(pointer); }
@@ -134,6 +133,7 @@ WARPLOOM_CUDA_API const char* cudaGetErrorName(int error) {
     case abi::kSuccess: return "cudaSuccess";
     case abi::kOutOfMemory: return "cudaErrorMemoryAllocation";
     case abi::kInvalidDevice: return "cudaErrorInvalidDevice";
+    case abi::kInvalidValue: return "cudaErrorInvalidValue";
     case abi::kLaunchFailed: return "cudaErrorLaunchFailure";
     case abi::kCaptureUnsupported: return "cudaErrorStreamCaptureUnsupported";
     case abi::kCaptureInvalidated: return "cudaErrorStreamCaptureInvalidated";
@@ -146,6 +146,7 @@ WARPLOOM_CUDA_API const char* cudaGetErrorString(int error) {
     case abi::kSuccess: return "no error";
     case abi::kOutOfMemory: return "the host has no memory for the emulated device";
     case abi::kInvalidDevice: return "there is no emulated device of this number";
+    case abi::kInvalidValue:
     case abi::kLaunchFailed: return warploom_emulator_error();
     case abi::kCaptureUnsupported: return "the stream is being captured, or cannot be";
     case abi::kCaptureInvalidated: return "the stream is not being captured";

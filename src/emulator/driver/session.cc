@@ -1,6 +1,7 @@
 #include "emulator/driver/session.h"
 
 #include <algorithm>
+#include <cinttypes>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
@@ -15,6 +16,8 @@ namespace {
 
 // cudaMalloc aligns to 256 bytes (CUDA C++ Programming Guide, "Device Memory Accesses").
 constexpr std::size_t kAlignment = 256;
+// Freed memory that is kept while launches are checked.
+constexpr std::size_t kMostQuarantined = 64 << 20;
 thread_local int current = 0;
 
 std::size_t round_up(std::size_t bytes) {
@@ -63,15 +66,42 @@ void* Session::allocate(std::size_t bytes) {
   return pointer;
 }
 
-void Session::release(void* pointer) {
+bool Session::release(void* pointer) {
   std::lock_guard<std::mutex> lock(mutex_);
+  if (pointer == nullptr) return true;
   auto entry = allocations_.find(pointer);
-  if (entry == allocations_.end()) return;
+  if (entry == allocations_.end()) {
+    auto address = reinterpret_cast<uint64_t>(pointer);
+    GlobalMemory::Range range;
+    bool before = false;
+    for (const auto& state : devices_) {
+      before = before || (state->memory.was_removed(address, range) && range.begin == address);
+    }
+    error_ = before ? format("warploom emulator: double free: the %" PRIu64 " bytes at 0x%" PRIx64
+                             " were freed before",
+                             range.end - range.begin, address)
+                    : format("warploom emulator: free of 0x%" PRIx64 ", where no allocation of "
+                             "device memory begins",
+                             address);
+    return false;
+  }
   DeviceState& state = *entry->second.state;
   state.allocated -= entry->second.bytes;
   state.memory.remove(reinterpret_cast<uint64_t>(pointer));
+  quarantine(pointer, entry->second.bytes);
   allocations_.erase(entry);
-  std::free(pointer);
+  return true;
+}
+
+void Session::quarantine(void* pointer, std::size_t bytes) {
+  quarantine_.emplace_back(pointer, bytes);
+  quarantined_ += bytes;
+  std::size_t most = options_.checks ? kMostQuarantined : 0;
+  while (!quarantine_.empty() && (quarantined_ > most || most == 0)) {
+    std::free(quarantine_.front().first);
+    quarantined_ -= quarantine_.front().second;
+    quarantine_.pop_front();
+  }
 }
 
 std::size_t Session::allocated() const {

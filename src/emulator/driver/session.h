@@ -5,10 +5,12 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <deque>
 #include <map>
 #include <memory>
 #include <mutex>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "emulator/check/report.h"
@@ -30,7 +32,8 @@ class Session {
 
   // Memory of the current device; nullptr if there is none left.
   void* allocate(std::size_t bytes);
-  void release(void* pointer);
+  // False, with an error, if nothing that is allocated begins there.
+  bool release(void* pointer);
   std::size_t allocated() const;  // bytes, of the current device
 
   // These return whether all went well; if not, error() says why.
@@ -66,12 +69,16 @@ class Session {
   };
 
   DeviceState& current_state();
+  // Keeps freed memory for a while, so that no other allocation takes its place.
+  void quarantine(void* pointer, std::size_t bytes);
   // Executes it once, keeps what it brings, and returns its problem.
   std::string execute(const KernelRun& run, const SchedulerSource& schedulers, uint32_t threads);
 
   mutable std::mutex mutex_;
   std::vector<std::unique_ptr<DeviceState>> devices_;
   std::map<void*, Allocation> allocations_;
+  std::deque<std::pair<void*, std::size_t>> quarantine_;  // the oldest first
+  std::size_t quarantined_ = 0;                           // bytes
   std::map<LoadedModule*, std::unique_ptr<LoadedModule>> modules_;
   std::string error_ = "no error";
   DecodedModules decoded_;

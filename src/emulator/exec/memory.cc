@@ -10,13 +10,37 @@ void SharedMemory::out_of_bounds(uint32_t offset, uint32_t count) const {
         kReserved, bytes);
 }
 
-void GlobalMemory::add(uint64_t begin, uint64_t bytes) { allocations_[begin] = begin + bytes; }
+void GlobalMemory::add(uint64_t begin, uint64_t bytes) {
+  allocations_[begin] = begin + bytes;
+  auto next = removed_.lower_bound(begin);
+  if (next != removed_.begin() && std::prev(next)->second > begin) --next;
+  while (next != removed_.end() && next->first < begin + bytes) next = removed_.erase(next);
+}
 
-void GlobalMemory::remove(uint64_t begin) { allocations_.erase(begin); }
+void GlobalMemory::remove(uint64_t begin) {
+  auto found = allocations_.find(begin);
+  if (found == allocations_.end()) return;
+  if (removed_.size() >= kMostRemoved) removed_.clear();
+  removed_[begin] = found->second;
+  allocations_.erase(found);
+}
+
+bool GlobalMemory::was_removed(uint64_t address, Range& range) const {
+  auto next = removed_.upper_bound(address);
+  if (next == removed_.begin()) return false;
+  range = {std::prev(next)->first, std::prev(next)->second};
+  return address < range.end;
+}
 
 GlobalMemory::Range GlobalMemory::find(uint64_t address, uint64_t count) const {
   Range range;
   if (!nearest(address, range) || !range.contains(address, count)) {
+    if (Range freed; was_removed(address, freed)) {
+      fault("use after free: %" PRIu64 " bytes at global address 0x%" PRIx64 " begin at offset %"
+            PRIu64 " of the %" PRIu64 " bytes at 0x%" PRIx64 ", which were freed before the launch. "
+            "Fix: free memory after the last kernel that uses it",
+            count, address, address - freed.begin, freed.end - freed.begin, freed.begin);
+    }
     throw OutOfBounds(
         format("%" PRIu64 " bytes at global address 0x%" PRIx64 " lie in no allocation", count,
                address),

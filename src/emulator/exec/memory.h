@@ -8,6 +8,7 @@
 #ifndef WARPLOOM_EMULATOR_EXEC_MEMORY_H_
 #define WARPLOOM_EMULATOR_EXEC_MEMORY_H_
 
+#include <cstddef>
 #include <cstdint>
 #include <map>
 
@@ -57,7 +58,10 @@ class GlobalMemory {
   };
 
   void add(uint64_t begin, uint64_t bytes);
+  // Accesses to it are errors that say so, until another allocation takes its place.
   void remove(uint64_t begin);
+  // Whether an allocation that was there has been removed.
+  bool was_removed(uint64_t address, Range& range) const;
 
   // Calls f(Range) for every allocation, in the order of their addresses.
   template <class F>
@@ -79,7 +83,11 @@ class GlobalMemory {
   }
 
  private:
+  // Those that errors can name; the others are forgotten.
+  static constexpr std::size_t kMostRemoved = 4096;
+
   std::map<uint64_t, uint64_t> allocations_;  // begin -> end
+  std::map<uint64_t, uint64_t> removed_;
 };
 
 }  // namespace warploom::emulator
