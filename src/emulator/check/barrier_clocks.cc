@@ -15,7 +15,10 @@ void Checker::barrier_arrive(Warp& warp, uint32_t barrier, bool waits) {
 
 void Checker::barrier_complete(Cta& cta, uint32_t barrier) {
   NamedBarrier& named = named_[cta.rank()][barrier];
-  for (Warp* warp : named.waiters) learn(state(*warp), named.pending);
+  for (Warp* warp : named.waiters) {
+    learn(state(*warp), named.pending);
+    order_lanes(*warp);
+  }
   named.pending.clear();
   named.waiters.clear();
 }
@@ -42,6 +45,7 @@ void Checker::cluster_complete() {
 
 void Checker::cluster_wait(Warp& warp) {
   learn(state(warp), cluster_completed_);
+  order_lanes(warp);
   state(warp).executed.join(cluster_arrived_);
 }
 

@@ -23,6 +23,7 @@
 
 #include "emulator/check/accumulator_watch.h"
 #include "emulator/check/clock.h"
+#include "emulator/check/lane_races.h"
 #include "emulator/check/launch_checks.h"
 #include "emulator/check/shadow.h"
 #include "emulator/check/sync_location.h"
@@ -66,6 +67,9 @@ class Checker {
   // The same for one lane and an address that is no operand.
   void generic_lane(Warp& warp, const Op& op, int lane, ptx::Space space, uint64_t address,
                     uint32_t bytes, Touch touch, Order order = Order::kWeak);
+
+  // bar.warp.sync.
+  void warp_barrier(Warp& warp) { order_lanes(warp); }
 
   // --- Fences (check/fences.cc) ---
   void fence_memory(Warp& warp);  // fence.acq_rel, fence.sc, membar
@@ -264,6 +268,9 @@ class Checker {
   void check_loading(Warp& warp, const Op& op, const WatchedOp& watched);
   TicketPtr ticket_of(Warp& warp, const Op& op, int lane);
 
+  void check_lanes(Warp& warp, const Op& op, uint32_t active, ptx::Space space, uint32_t bytes,
+                   bool writes);
+  void order_lanes(const Warp& warp) { lane_races_.synchronise(index_of(warp)); }
   void touch_shared(const Actor& actor, uint32_t address, uint32_t bytes, Touch touch);
   void touch_global(const Actor& actor, uint64_t address, uint64_t bytes, Touch touch);
   void synchronize(Warp& warp, uint64_t location, bool global, Touch touch, Order order);
@@ -313,6 +320,7 @@ class Checker {
   std::unordered_map<uint64_t, std::vector<AcquiredMap>> acquired_maps_;  // by address
   Releases foreign_;                // releases of other clusters that this one has acquired
   SyncLocations shared_locations_;
+  LaneRaces lane_races_;
   std::unique_ptr<TensorMemoryCheck> tensor_memory_;
   ReportLog log_;
 };

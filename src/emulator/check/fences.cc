@@ -3,7 +3,9 @@
 
 namespace warploom::emulator {
 
+// Whether lanes that pass a fence meet before or after it is not known: that counts as order.
 void Checker::fence_memory(Warp& warp) {
+  order_lanes(warp);
   WarpState& own = state(warp);
   if (!own.acquirable.empty()) {
     apply(own, own.acquirable);

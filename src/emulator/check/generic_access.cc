@@ -59,6 +59,11 @@ constexpr bool releases(Order order) {
 
 void Checker::generic(Warp& warp, const Op& op, uint32_t active, Space space, uint32_t bytes,
                       Touch touch, Order order) {
+  if (order == Order::kWeak) {
+    check_lanes(warp, op, active, space, bytes, touch == Touch::kWrite);
+  } else {
+    order_lanes(warp);
+  }
   Span run;
   Actor actor = actor_of(warp, op, 0, order);
   auto flush = [&] {
@@ -71,9 +76,13 @@ void Checker::generic(Warp& warp, const Op& op, uint32_t active, Space space, ui
       touch_global(actor, run.begin, run.end - run.begin, touch);
     }
   };
+  uint64_t last = 0;
   for (uint32_t left = active; left != 0; left &= left - 1) {
     int lane = __builtin_ctz(left);
     if (order != Order::kWeak) {
+      // Lanes that poll one flag learn the same from it.
+      if (left != active && warp.address(op, lane) == last) continue;
+      last = warp.address(op, lane);
       generic_lane(warp, op, lane, space, warp.address(op, lane), bytes, touch, order);
       continue;
     }
@@ -84,6 +93,37 @@ void Checker::generic(Warp& warp, const Op& op, uint32_t active, Space space, ui
     run = {memory, address, address + bytes, lane};
   }
   flush();
+}
+
+void Checker::check_lanes(Warp& warp, const Op& op, uint32_t active, Space space, uint32_t bytes,
+                          bool writes) {
+  const uint32_t rank = warp.cta().rank();
+  for (uint32_t left = active; left != 0; left &= left - 1) {
+    int lane = __builtin_ctz(left);
+    uint64_t address = warp.address(op, lane);
+    if (memory_of(warp, space, address) != Memory::kShared) continue;
+    auto shared = static_cast<uint32_t>(address);
+    uint32_t offset = shared_offset(shared);
+    // What is out of bounds is a Fault of the access itself.
+    if (shared_rank(shared) != rank || offset + bytes > warp.cta().shared().bytes) continue;
+    LaneRaces::Conflict conflict;
+    if (!lane_races_.access(rank, index_of(warp), static_cast<uint32_t>(lane), op_index(op), offset,
+                            bytes, writes, conflict)) {
+      continue;
+    }
+    const Op* first = &program_.ops[conflict.op];
+    if (!log_.is_new(Finding::kDataRace, &op, first)) continue;
+    Access own = mark_of(warp, op), prior = own;
+    own.thread = thread_of(warp, lane);
+    prior.op = conflict.op & 0xffffff;
+    prior.thread = thread_of(warp, static_cast<int>(conflict.lane));
+    report(Finding::kDataRace, &op, first,
+           format("%s %s %s, which %s %s, and nothing orders the two lanes of one warp. Fix: "
+                  "bar.warp.sync (__syncwarp) between the two; neither convergence nor shfl.sync "
+                  "orders memory",
+                  describe(own).c_str(), writes ? "writes" : "reads", place_of(shared).c_str(),
+                  describe(prior).c_str(), conflict.writes ? "writes" : "reads"));
+  }
 }
 
 void Checker::generic_lane(Warp& warp, const Op& op, int lane, Space space, uint64_t address,

@@ -183,6 +183,7 @@ bool Checker::mbarrier_wait(Warp& warp, const Op& op, int lane, uint32_t address
     }
   }
   if (!done) return first;
+  order_lanes(warp);
   if (!relaxed) {
     learn(own, barrier->completed);
   } else {

@@ -78,7 +78,10 @@ Step barrier_reduce(Warp& warp, const Op& op, uint32_t active) {
   return Step::kNext;
 }
 
-Step nothing(Warp&, const Op&, uint32_t) { return Step::kNext; }
+Step warp_barrier(Warp& warp, const Op&, uint32_t) {
+  if (Checker* checker = warp.cluster().checker()) checker->warp_barrier(warp);
+  return Step::kNext;
+}
 
 // op.flag: whether the arrival is relaxed.
 Step cluster_arrive(Warp& warp, const Op& op, uint32_t active) {
@@ -122,7 +125,7 @@ void decode_barrier(Decoder& decoder) {
   if (modifiers.take("warp")) {
     modifiers.take("sync");
     op.members = decoder.source(decoder.operand(0), Type::kU32);
-    op.run = nothing;
+    op.run = warp_barrier;
     return;
   }
   modifiers.take_all({"cta", "aligned"});
