@@ -1,4 +1,4 @@
-"""Memory of the device that has been freed: its use, and its second free, are errors that say so."""
+"""Device memory that has been freed: its use and its second free are errors that say so."""
 
 from __future__ import annotations
 

@@ -53,19 +53,21 @@ SPINNING = {
         "ld.volatile.global.b32",
     ),
     "a barrier that is tested": (
-        INIT + """POLL: mbarrier.test_wait.parity.shared::cta.b64 %q1, [barrier], 0;
+        INIT
+        + """POLL: mbarrier.test_wait.parity.shared::cta.b64 %q1, [barrier], 0;
         @!%q1 bra POLL;""",
         BARRIER,
         1,
         "the mbarrier at shared 0x400 of rank 0 .*1 of 2 arrivals.*mbarrier.test_wait",
     ),
     "one warp that polls and one that waits": (
-        INIT + """setp.lt.u32 %q2, %t, 32; @%q2 bra WAIT;
+        INIT
+        + """setp.lt.u32 %q2, %t, 32; @%q2 bra WAIT;
         POLL: ld.volatile.shared.b32 %r1, [barrier]; bra POLL;
         WAIT: mbarrier.try_wait.parity.shared::cta.b64 %q1, [barrier], 0; @!%q1 bra WAIT;""",
         BARRIER,
         1,
-        "warp 1 repeats itself; it looks at shared(.|\n)*warp 0 lanes 0xffffffff waits for parity 0",
+        "warp 1 repeats itself; it looks at shared(.|\n)*warp 0 lanes 0xffffffff waits for parity",
     ),
     "a loop without any access": ("POLL: bra POLL;", "", 1, "warp 0 repeats itself\n"),
 }

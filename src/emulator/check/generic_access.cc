@@ -106,11 +106,13 @@ void Checker::check_lanes(Warp& warp, const Op& op, uint32_t active, Space space
     uint32_t offset = shared_offset(shared);
     // What is out of bounds is a Fault of the access itself.
     if (shared_rank(shared) != rank || offset + bytes > warp.cta().shared().bytes) continue;
-    LaneRaces::Conflict conflict;
-    if (!lane_races_.access(rank, index_of(warp), static_cast<uint32_t>(lane), op_index(op), offset,
-                            bytes, writes, conflict)) {
+    const auto number = static_cast<uint32_t>(lane);
+    if (writes) {
+      lane_races_.write(rank, index_of(warp), number, op_index(op), offset, bytes);
       continue;
     }
+    LaneRaces::Conflict conflict;
+    if (!lane_races_.read(rank, index_of(warp), number, offset, bytes, conflict)) continue;
     const Op* first = &program_.ops[conflict.op];
     if (!log_.is_new(Finding::kDataRace, &op, first)) continue;
     Access own = mark_of(warp, op), prior = own;
@@ -118,11 +120,10 @@ void Checker::check_lanes(Warp& warp, const Op& op, uint32_t active, Space space
     prior.op = conflict.op & 0xffffff;
     prior.thread = thread_of(warp, static_cast<int>(conflict.lane));
     report(Finding::kDataRace, &op, first,
-           format("%s %s %s, which %s %s, and nothing orders the two lanes of one warp. Fix: "
+           format("%s reads %s, which %s writes, and nothing orders the two lanes of one warp. Fix: "
                   "bar.warp.sync (__syncwarp) between the two; neither convergence nor shfl.sync "
                   "orders memory",
-                  describe(own).c_str(), writes ? "writes" : "reads", place_of(shared).c_str(),
-                  describe(prior).c_str(), conflict.writes ? "writes" : "reads"));
+                  describe(own).c_str(), place_of(shared).c_str(), describe(prior).c_str()));
   }
 }
 

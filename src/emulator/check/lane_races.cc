@@ -1,7 +1,5 @@
 #include "emulator/check/lane_races.h"
 
-#include <cstddef>
-
 namespace warploom::emulator {
 
 uint32_t& LaneRaces::epoch_of(uint32_t warp) {
@@ -17,40 +15,35 @@ LaneRaces::Word& LaneRaces::word(uint32_t rank, uint32_t offset) {
   return words[index];
 }
 
-uint8_t LaneRaces::another(const Accesses& accesses, std::size_t byte, uint32_t lane) {
-  return accesses.lanes[byte] != lane ? accesses.lanes[byte] : accesses.others[byte];
-}
-
-bool LaneRaces::access(uint32_t rank, uint32_t warp, uint32_t lane, uint32_t op, uint32_t offset,
-                       uint32_t bytes, bool writes, Conflict& conflict) {
+void LaneRaces::write(uint32_t rank, uint32_t warp, uint32_t lane, uint32_t op, uint32_t offset,
+                      uint32_t bytes) {
   const uint32_t epoch = epoch_of(warp);
-  bool found = false;
   for (uint32_t at = offset; at < offset + bytes; ++at) {
     Word& place = word(rank, at);
-    const std::size_t byte = at % kWordBytes;
-    const Accesses& other = writes ? place.read : place.write;
-    if (!found && other.epoch == epoch && other.warp == warp) {
-      const uint8_t who = another(other, byte, lane);
-      found = who != kNobody;
-      if (found) conflict = {other.op, who, !writes};
+    if (place.epoch != epoch || place.warp != warp) {
+      place.epoch = epoch;
+      place.warp = static_cast<uint16_t>(warp);
+      place.lanes.fill(kNobody);
     }
-    Accesses& own = writes ? place.write : place.read;
-    if (own.epoch != epoch || own.warp != warp) {
-      own.epoch = epoch;
-      own.warp = static_cast<uint16_t>(warp);
-      own.lanes.fill(kNobody);
-      own.others.fill(kNobody);
-    }
-    own.op = op;
-    if (writes || own.lanes[byte] == kNobody) {
-      own.lanes[byte] = static_cast<uint8_t>(lane);
-    } else if (own.lanes[byte] != lane) {
-      own.others[byte] = static_cast<uint8_t>(lane);
-    }
+    uint8_t& writer = place.lanes[at % kWordBytes];
+    const bool several = place.op == op && writer != kNobody && writer != lane;
+    writer = several ? kSeveral : static_cast<uint8_t>(lane);
+    place.op = op;
   }
-  return found;
 }
 
-void LaneRaces::synchronise(uint32_t warp) { ++epoch_of(warp); }
+bool LaneRaces::read(uint32_t rank, uint32_t warp, uint32_t lane, uint32_t offset, uint32_t bytes,
+                     Conflict& conflict) {
+  const uint32_t epoch = epoch_of(warp);
+  for (uint32_t at = offset; at < offset + bytes; ++at) {
+    const Word& place = word(rank, at);
+    if (place.epoch != epoch || place.warp != warp) continue;
+    const uint8_t writer = place.lanes[at % kWordBytes];
+    if (writer == lane || writer == kNobody || writer == kSeveral) continue;
+    conflict = {place.op, writer};
+    return true;
+  }
+  return false;
+}
 
 }  // namespace warploom::emulator
