@@ -51,7 +51,8 @@ def test_a_read_of_what_another_lane_has_written_is_reported(rng, case):
     assert [report["kind"] for report in reports] == ["data race"]
     found = re.search(
         r"warp (\d) lane 0 reads shared 0x\w+ \(row \+ 0x(\w+)\), which PTX line \d+: "
-        r"st.shared.b32 of CTA \(0, 0, 0\) warp (\d) lane 1 writes, and nothing orders the two lanes",
+        r"st.shared.b32 of CTA \(0, 0, 0\) warp (\d) lane 1 writes, and nothing orders the two "
+        r"lanes of one warp. Fix: bar.warp.sync",
         message,
     )
     assert found, message
