@@ -12,7 +12,12 @@ from typing import Any
 
 from warploom import plugin
 from warploom._version import __version__
-from warploom.errors import IllegalCombination, ToolchainError, WarploomError
+from warploom.errors import (
+    IllegalCombination,
+    TileProgramError,
+    ToolchainError,
+    WarploomError,
+)
 
 # The command line registers by itself, when a command needs TVM: `warploom --help` stays quick,
 # and `warploom doctor` can tell what is wrong with a TVM that registration would reject.
@@ -28,6 +33,7 @@ _LAZY = {
 
 __all__ = [
     "IllegalCombination",
+    "TileProgramError",
     "ToolchainError",
     "WarploomError",
     "__version__",

@@ -14,3 +14,7 @@ class IllegalCombination(WarploomError):
 
 class ToolchainError(WarploomError, RuntimeError):
     """A compiler, header, library or driver that is missing or of the wrong version."""
+
+
+class TileProgramError(WarploomError):
+    """A statement that is no part of the language of tile programs, or breaks one of its rules."""

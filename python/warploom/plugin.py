@@ -76,7 +76,20 @@ def _register_once() -> driver.CudaRuntime | None:
         "tvm_callback_cuda_compile": _cuda_compile,
     }.items():
         tvm_ffi.register_global_func(name, function, override=True)
+    _register_script()
     return runtime
+
+
+def _register_script() -> None:
+    """Make TVMScript read what its own printer writes.
+
+    ``Tx.cta.gemm_async`` and its like look their function up at each call.
+    """
+    from tvm.tirx.script.builder import tirx as builder
+
+    from warploom.language.gemm_async import accept_printed_form
+
+    builder.gemm_async._fn = accept_printed_form(builder.gemm_async._fn)
 
 
 def _dispatch(call: Any, context: Any) -> Any:

@@ -1,0 +1,82 @@
+"""The language of tile programs: plain TIRx that one CTA executes as if one statement at a time.
+
+A tile program is an ordinary TIRx ``PrimFunc``. It says what is computed, tile by tile, and
+nothing of how: no thread, no barrier, no phase.
+
+.. code-block:: python
+
+    from tvm.script import tirx as T
+    from tvm.script.tirx import tile as Tx
+    from warploom import language as wl
+
+    @T.prim_func
+    def matmul(A: T.Buffer((M, K), "float16"), B: T.Buffer((N, K), "float16"),
+               C: T.Buffer((M, N), "float16")):
+        T.device_entry()
+        bm, bn = T.cta_id([M // BM, N // BN])
+        A_s = T.alloc_buffer((BM, BK), "float16", scope="shared")
+        B_s = T.alloc_buffer((BN, BK), "float16", scope="shared")
+        acc = T.alloc_buffer((BM, BN), "float32", scope="accumulator")
+        out = T.alloc_buffer((BM, BN), "float16", scope="fragment")
+        for k in wl.pipelined(K // BK):
+            Tx.cta.copy_async(A_s[:, :], A[bm * BM : bm * BM + BM, k * BK : k * BK + BK])
+            Tx.cta.copy_async(B_s[:, :], B[bn * BN : bn * BN + BN, k * BK : k * BK + BK])
+            Tx.cta.gemm_async(acc[:, :], A_s[:, :], B_s[:, :], accum=k > 0)
+        Tx.cta.cast(out[:, :], acc[:, :])
+        Tx.cta.copy(C[bm * BM : bm * BM + BM, bn * BN : bn * BN + BN], out[:, :])
+
+Buffers
+-------
+Parameters are in global memory; their extents may be variables. ``T.alloc_buffer`` makes a tile of
+the CTA, whose contents are undefined until written:
+
+``shared``
+    Any rank, any dtype; operands of GEMMs, and whatever several threads need at any index.
+``accumulator``
+    Two dimensions, float32, float16 or int32: the result of ``gemm_async``.
+``fragment``
+    One or two dimensions: values that are worked on element by element.
+
+``x: T.int32 = ...`` declares a scalar, equal in all threads. Layouts are hints to the passes.
+
+Statements
+----------
+``Tx.cta.copy_async(dst, src)`` and ``Tx.cta.copy(dst, src)``
+    One dtype, and equal extents apart from those of 1. A region of a global buffer may reach over
+    its edges: elements outside are read as 0, and not written.
+``Tx.cta.gemm_async(acc, A, B, transA=, transB=, accum=)``
+    ``acc = A Bᵀ``, or ``acc += A Bᵀ`` where ``accum`` is true. A is ``[M, K]`` in shared memory or
+    a fragment, B is ``[N, K]`` in shared memory; transA and transB swap their two dimensions.
+``Tx.cta.fill zero memset cast add sub mul fdiv fma maximum minimum sqrt exp exp2 log2 reciprocal
+silu select``
+    Elementwise, into a tile; operands are broadcast as NumPy does. ``sum``, ``max`` and ``min``
+    reduce over ``axes=``.
+``for i, j in T.grid(BM, BN): out[i, j] = ...``
+    Any expression. Loops of any kind may be nested, around stores into tiles and ``T.let``
+    bindings alone. Iterations are independent: a store has each loop variable as one of its
+    indices, its other indices do not depend on them; so have reads of fragments and accumulators,
+    which may leave variables out. Shared and global buffers are read at any index, global ones as
+    0 outside.
+``for k in wl.pipelined(extent, stages=...)``, ``T.serial``, ``if``
+    Control that is the same for all threads of a CTA.
+
+:func:`interpret` executes a tile program on the CPU, and is the definition of what it means.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from warploom.language.hints import Hints, hints, read_hints
+from warploom.language.pipelined import pipelined
+
+__all__ = ["Hints", "hints", "interpret", "pipelined", "read_hints"]
+
+
+def __getattr__(name: str) -> Any:
+    # ``import tvm`` imports this package, for the plugin; the interpreter can wait.
+    if name != "interpret":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from warploom.language.interpreter import interpret
+
+    return interpret

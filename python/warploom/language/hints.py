@@ -1,0 +1,194 @@
+"""``wl.hints``: what the author of a tile program wants the passes to choose.
+
+A hint has no meaning for the result. Hints are attributes ``warploom.<name>`` around the body of
+the device function; :func:`read_hints` gives them back as a :class:`Hints`. TVM prints attributes
+of several values in a form that it cannot parse, so ``cluster`` and ``registers`` are two
+attributes each.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from typing import Any
+
+from tvm.ir import StringImm
+from tvm.script import tirx as T
+from tvm.tirx import PrimFunc
+from tvm.tirx.stmt import AttrStmt, SeqStmt
+
+from warploom.errors import IllegalCombination
+from warploom.language.pipelined import require_positive
+
+PREFIX = "warploom."
+DEVICE_ENTRY = "tirx.device_entry"
+
+#: Orders in which a grid of tiles is walked.
+RASTERS = ("rows", "columns", "grouped")
+#: CTAs of a cluster that every GPU can launch.
+MAX_CLUSTER = 8
+#: What ``setmaxnreg`` takes: multiples of 8 in this range.
+REGISTER_RANGE = (24, 256)
+
+
+@dataclass(frozen=True)
+class Hints:
+    """The hints of a tile program; None where there is none.
+
+    Attributes
+    ----------
+    cluster : (int, int)
+        CTAs of a cluster along the first and the second dimension of ``T.cta_id``.
+    persistent : bool
+        Whether each CTA works on tile after tile (True), or the grid has a CTA for each (False).
+    raster : str
+        One of :data:`RASTERS`: the order in which tiles are worked on.
+    group : int
+        Rows of tiles of one group of the raster ``"grouped"``.
+    consumers : int
+        Warpgroups that compute, 1 to 3.
+    registers : (int, int)
+        Registers of a thread of the loading warps, and of the computing ones.
+    stages : int
+        Stages of every pipelined loop that does not say itself.
+    """
+
+    cluster: tuple[int, int] | None = None
+    persistent: bool | None = None
+    raster: str | None = None
+    group: int | None = None
+    consumers: int | None = None
+    registers: tuple[int, int] | None = None
+    stages: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.cluster is not None:
+            _check_pair("cluster", self.cluster)
+            if self.cluster[0] * self.cluster[1] > MAX_CLUSTER:
+                raise IllegalCombination(
+                    f"cluster {self.cluster} has {self.cluster[0] * self.cluster[1]} CTAs; at most "
+                    f"{MAX_CLUSTER} are allowed."
+                )
+        if self.persistent is not None and not isinstance(self.persistent, bool):
+            raise IllegalCombination(f"persistent is {self.persistent!r}; it must be a bool.")
+        if self.raster is not None and self.raster not in RASTERS:
+            raise IllegalCombination(
+                f"raster is {self.raster!r}; it must be one of {', '.join(map(repr, RASTERS))}."
+            )
+        for name in ("group", "consumers", "stages"):
+            if getattr(self, name) is not None:
+                require_positive(name, getattr(self, name))
+        if self.group is not None and self.raster != "grouped":
+            raise IllegalCombination(f"group {self.group} needs raster='grouped'.")
+        if self.consumers is not None and self.consumers > 3:
+            raise IllegalCombination(
+                f"consumers is {self.consumers}; a CTA has room for 1 to 3 computing warpgroups."
+            )
+        if self.registers is not None:
+            _check_pair("registers", self.registers)
+            low, high = REGISTER_RANGE
+            if any(r % 8 or not low <= r <= high for r in self.registers):
+                raise IllegalCombination(
+                    f"registers {self.registers} must be multiples of 8 from {low} to {high}."
+                )
+
+    def attributes(self) -> dict[str, Any]:
+        """The hints that are set, as values for ``T.attr``."""
+        found: dict[str, Any] = {}
+        for field in fields(self):
+            value = getattr(self, field.name)
+            if isinstance(value, tuple):
+                found |= {_pair_key(field.name, i): v for i, v in enumerate(value)}
+            elif value is not None:
+                key = PREFIX + field.name
+                found[key] = StringImm(value) if isinstance(value, str) else value
+        return found
+
+
+def _check_pair(name: str, value: Any) -> None:
+    if not isinstance(value, tuple) or len(value) != 2:
+        raise IllegalCombination(f"{name} is {value!r}; it must be a pair of integers.")
+    for index in range(2):
+        require_positive(f"{name}[{index}]", value[index])
+
+
+def _pair_key(name: str, index: int) -> str:
+    return f"{PREFIX}{name}_{index}"
+
+
+def hints(
+    *,
+    cluster: Sequence[int] | None = None,
+    persistent: bool | None = None,
+    raster: str | None = None,
+    group: int | None = None,
+    consumers: int | None = None,
+    registers: Sequence[int] | None = None,
+    stages: int | None = None,
+) -> Any:
+    """Wishes of the author, as a statement directly after ``T.device_entry()``.
+
+    The parameters are the attributes of :class:`Hints`; all are optional, and the passes choose
+    what is left out.
+
+    Raises
+    ------
+    IllegalCombination
+        If a value is out of its range, or there is no hint at all.
+
+    Examples
+    --------
+    ``wl.hints(cluster=(2, 1), persistent=True, raster="grouped", group=8)``
+    """
+    pairs = [tuple(v) if isinstance(v, Sequence) else v for v in (cluster, registers)]
+    wanted = Hints(pairs[0], persistent, raster, group, consumers, pairs[1], stages)
+    attributes = wanted.attributes()
+    if not attributes:
+        names = ", ".join(field.name for field in fields(Hints))
+        raise IllegalCombination(f"hints() got no hint; it takes at least one of {names}.")
+    return T.attr(attributes)
+
+
+def read_hints(func: PrimFunc) -> Hints:
+    """The hints of a tile program.
+
+    Raises
+    ------
+    IllegalCombination
+        If an attribute ``warploom.*`` around the body is no hint, or its value is out of range.
+    """
+    found = {}
+    statement = func.body
+    while True:
+        if isinstance(statement, SeqStmt):  # host statements may precede the device's
+            entries = [s for s in statement.seq if isinstance(s, AttrStmt)]
+            if not entries:
+                break
+            statement = entries[0]
+        if not isinstance(statement, AttrStmt):
+            break
+        key = str(statement.attr_key)
+        if key.startswith(PREFIX):
+            found[key] = _python_value(statement)
+        elif not key.startswith("tirx."):
+            break
+        statement = statement.body
+    values: dict[str, Any] = {}
+    for field in fields(Hints):
+        keys = [_pair_key(field.name, i) for i in range(2)]
+        if field.name in ("cluster", "registers") and all(key in found for key in keys):
+            values[field.name] = tuple(found.pop(key) for key in keys)
+        elif PREFIX + field.name in found:
+            values[field.name] = found.pop(PREFIX + field.name)
+    if found:
+        raise IllegalCombination(
+            f"attribute {sorted(found)[0]!r} is no hint; write hints with warploom.language.hints."
+        )
+    return Hints(**values)
+
+
+def _python_value(statement: AttrStmt) -> Any:
+    value = statement.value
+    if isinstance(value, StringImm):
+        return str(value.value)
+    return bool(value.value) if str(value.ty.dtype) == "bool" else int(value.value)

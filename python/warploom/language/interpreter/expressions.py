@@ -1,0 +1,300 @@
+"""Values of TIR expressions, computed for all iterations of an elementwise nest at once.
+
+A loop variable of a nest is an array whose one long axis is that loop's, so that an expression of
+several variables has an array of one axis for each loop; outside of nests all values are
+zero-dimensional. Arithmetic is done in the dtype of the expression, and functions in float64,
+rounded to it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+from tvm.ir import Call, TensorLoad, Var
+from tvm.ir.prim import expr as prim
+
+from warploom.errors import TileProgramError
+from warploom.language.interpreter.dtypes import convert, numpy_dtype
+from warploom.language.interpreter.storage import REGISTERS, Storage
+
+#: For each dimension of a buffer the number of the loop whose variable is its index, or None for an
+#: index that is the same in all iterations.
+Pattern = tuple[int | None, ...]
+
+
+@dataclass(frozen=True)
+class Evaluator:
+    """Computes expressions.
+
+    Attributes
+    ----------
+    variables : dict
+        Values of the variables in scope.
+    buffers : dict
+        Buffer variable -> storage.
+    loops : tuple of Var
+        The loop variables of the nest; none outside of nests.
+    stored : dict
+        Buffers that the nest stores -> pattern of the stores.
+    active : numpy.ndarray of bool
+        Iterations that need the value: those that take this branch of ``if_then_else``.
+    """
+
+    variables: dict[Var, np.ndarray]
+    buffers: dict[Var, Storage]
+    loops: tuple[Var, ...] = ()
+    stored: dict[Var, Pattern] = field(default_factory=dict)
+    active: np.ndarray = field(default_factory=lambda: np.asarray(True))
+
+    def __call__(self, expression: Any) -> np.ndarray:
+        handler = _HANDLERS.get(type(expression))
+        if handler is None:
+            raise TileProgramError(
+                f"{type(expression).__name__} node in {_text(expression)} is no expression of "
+                "tile programs."
+            )
+        with np.errstate(all="ignore"):
+            return handler(self, expression)
+
+    def integer(self, expression: Any) -> int:
+        """The value of an expression that is the same for the whole CTA."""
+        value = self(expression)
+        if value.ndim or value.dtype.kind not in "iu":
+            raise TileProgramError(
+                f"{_text(expression)} must be one integer for the whole CTA; it has dtype "
+                f"{value.dtype} and depends on "
+                f"{'loop variables of an elementwise nest' if value.ndim else 'none'}."
+            )
+        return int(value)
+
+    def where(self, condition: np.ndarray) -> Evaluator:
+        return replace(self, active=self.active & condition)
+
+    def pattern(self, indices: list[Any], values: list[np.ndarray]) -> Pattern | None:
+        """Which loop variable each index is; None if an index is a function of loop variables."""
+        found = []
+        for index, value in zip(indices, values, strict=True):
+            loop = next((n for n, v in enumerate(self.loops) if v.same_as(index)), None)
+            if loop is None and value.ndim:
+                return None
+            found.append(loop)
+        named = [n for n in found if n is not None]
+        return tuple(found) if len(set(named)) == len(named) else None
+
+
+def _text(expression: Any) -> str:
+    """The last line of the script of an expression: earlier ones declare its variables."""
+    return repr(str(expression).splitlines()[-1])
+
+
+def _variable(evaluate: Evaluator, node: Var) -> np.ndarray:
+    if node not in evaluate.variables:
+        raise TileProgramError(
+            f"variable {node.name} has no value here; use parameters, CTA ids, loop variables and "
+            "bindings that are in scope."
+        )
+    return evaluate.variables[node]
+
+
+def _constant(evaluate: Evaluator, node: Any) -> np.ndarray:
+    return np.asarray(node.value, numpy_dtype(str(node.ty.dtype)))
+
+
+def _literal(dtype: str) -> Callable:
+    """Arguments of tile primitives may be plain numbers."""
+    return lambda evaluate, value: np.asarray(value, dtype)
+
+
+def _load(evaluate: Evaluator, node: TensorLoad) -> np.ndarray:
+    storage = evaluate.buffers.get(node.source)
+    if storage is None:
+        raise TileProgramError(f"buffer {node.source.name} is read before it is allocated.")
+    values = [evaluate(index) for index in node.indices]
+    name = storage.name
+    if storage.scope in REGISTERS or node.source in evaluate.stored:
+        pattern = evaluate.pattern(list(node.indices), values)
+        if not evaluate.loops:
+            raise TileProgramError(
+                f"{_text(node)} reads {name}, a {storage.scope} tile, outside of an elementwise "
+                "nest; only shared and global buffers have elements for the whole CTA."
+            )
+        if pattern is None:
+            raise TileProgramError(
+                f"{_text(node)} reads {name} at a function of loop variables; each index of a "
+                f"{storage.scope} tile{' that the nest stores' * (node.source in evaluate.stored)} "
+                "must be a loop variable, or be the same in all iterations."
+            )
+        if evaluate.stored.get(node.source, pattern) != pattern:
+            raise TileProgramError(
+                f"{_text(node)} reads {name} at other loop variables than the nest stores it at; "
+                "iterations must be independent."
+            )
+    return storage.gather([v.astype(np.int64) for v in values], evaluate.active)
+
+
+def _cast(evaluate: Evaluator, node: Any) -> np.ndarray:
+    return convert(evaluate(node.value), numpy_dtype(str(node.ty.dtype)))
+
+
+def _let(evaluate: Evaluator, node: Any) -> np.ndarray:
+    inner = {**evaluate.variables, node.var: evaluate(node.value)}
+    return replace(evaluate, variables=inner)(node.body)
+
+
+def _binary(function: Callable) -> Callable:
+    def handler(evaluate: Evaluator, node: Any) -> np.ndarray:
+        return np.asarray(function(evaluate(node.a), evaluate(node.b)))
+
+    return handler
+
+
+def _division(function: Callable) -> Callable:
+    """A division of integers, which checks the divisor; floats are divided as IEEE says."""
+
+    def handler(evaluate: Evaluator, node: Any) -> np.ndarray:
+        a, b = evaluate(node.a), evaluate(node.b)
+        if b.dtype.kind in "iu":
+            if (evaluate.active & (b == 0)).any():
+                raise TileProgramError(f"{_text(node)} divides by 0.")
+            b = np.where(b == 0, b.dtype.type(1), b)
+        return np.asarray(function(a, b), a.dtype)
+
+    return handler
+
+
+def truncated_division(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    if a.dtype.kind not in "iu":
+        return a / b
+    quotient = a // b
+    return quotient + ((a % b != 0) & ((a < 0) != (b < 0))).astype(a.dtype)
+
+
+def _logical(short_cut: bool, function: Callable) -> Callable:
+    """``and`` and ``or``: where the first operand decides, the second is not needed."""
+
+    def handler(evaluate: Evaluator, node: Any) -> np.ndarray:
+        a = evaluate(node.a)
+        return np.asarray(function(a, evaluate.where(a != short_cut)(node.b)))
+
+    return handler
+
+
+def _not(evaluate: Evaluator, node: Any) -> np.ndarray:
+    return np.asarray(np.logical_not(evaluate(node.a)))
+
+
+def _bitwise_not(evaluate: Evaluator, node: Any) -> np.ndarray:
+    return np.asarray(np.invert(evaluate(node.a)))
+
+
+def _select(evaluate: Evaluator, node: Any) -> np.ndarray:
+    return _choose(evaluate, node.condition, node.true_value, node.false_value)
+
+
+def _choose(evaluate: Evaluator, condition: Any, yes: Any, no: Any) -> np.ndarray:
+    chosen = evaluate(condition).astype(bool)
+    if not chosen.ndim:
+        return evaluate(yes if chosen else no)
+    return np.where(chosen, evaluate.where(chosen)(yes), evaluate.where(~chosen)(no))
+
+
+def _reinterpret(evaluate: Evaluator, value: Any, dtype: np.dtype) -> np.ndarray:
+    bits = np.ascontiguousarray(evaluate(value))
+    if bits.dtype.itemsize != dtype.itemsize:
+        raise TileProgramError(
+            f"reinterpret of {bits.dtype} as {dtype} changes the size; both must have equal sizes."
+        )
+    return bits.reshape(-1).view(dtype).reshape(np.shape(evaluate(value)))
+
+
+def _call(evaluate: Evaluator, node: Call) -> np.ndarray:
+    name = str(node.op.name).rpartition(".")[2]
+    dtype = numpy_dtype(str(node.ty.dtype))
+    if name in ("if_then_else", "likely", "reinterpret"):
+        return {
+            "if_then_else": lambda: _choose(evaluate, *node.args),
+            "likely": lambda: evaluate(node.args[0]),
+            "reinterpret": lambda: _reinterpret(evaluate, node.args[-1], dtype),
+        }[name]()
+    if name not in FUNCTIONS:
+        raise TileProgramError(
+            f"function {node.op.name} is not defined for tile programs; allowed are if_then_else, "
+            f"reinterpret and {', '.join(sorted(FUNCTIONS))}."
+        )
+    values = [evaluate(argument) for argument in node.args]
+    return convert(FUNCTIONS[name](*(v.astype(np.float64) for v in values)), dtype)
+
+
+def _sigmoid(x: np.ndarray) -> np.ndarray:
+    return 1 / (1 + np.exp(-x))
+
+
+#: Functions of float64 arrays.
+FUNCTIONS: dict[str, Callable] = {
+    "ceil": np.ceil,
+    "cos": np.cos,
+    "erf": np.vectorize(math.erf, otypes=[np.float64]),
+    "exp": np.exp,
+    "exp10": lambda x: np.power(10.0, x),
+    "exp2": np.exp2,
+    "fabs": np.abs,
+    "floor": np.floor,
+    "fma": lambda a, b, c: a * b + c,
+    "isinf": np.isinf,
+    "isnan": np.isnan,
+    "log": np.log,
+    "log10": np.log10,
+    "log1p": np.log1p,
+    "log2": np.log2,
+    "nearbyint": np.rint,
+    "pow": np.power,
+    "round": np.rint,
+    "rsqrt": lambda x: 1 / np.sqrt(x),
+    "sigmoid": _sigmoid,
+    "sin": np.sin,
+    "sqrt": np.sqrt,
+    "tanh": np.tanh,
+    "trunc": np.trunc,
+}
+
+_HANDLERS: dict[type, Callable[[Evaluator, Any], np.ndarray]] = {
+    Var: _variable,
+    bool: _literal("bool"),
+    int: _literal("int32"),
+    float: _literal("float32"),
+    prim.IntImm: _constant,
+    prim.FloatImm: _constant,
+    TensorLoad: _load,
+    Call: _call,
+    prim.Cast: _cast,
+    prim.Let: _let,
+    prim.Select: _select,
+    prim.Add: _binary(np.add),
+    prim.Sub: _binary(np.subtract),
+    prim.Mul: _binary(np.multiply),
+    prim.Div: _division(truncated_division),
+    prim.Mod: _division(np.fmod),
+    prim.FloorDiv: _division(np.floor_divide),
+    prim.FloorMod: _division(np.mod),
+    prim.Min: _binary(np.minimum),
+    prim.Max: _binary(np.maximum),
+    prim.EQ: _binary(np.equal),
+    prim.NE: _binary(np.not_equal),
+    prim.LT: _binary(np.less),
+    prim.LE: _binary(np.less_equal),
+    prim.GT: _binary(np.greater),
+    prim.GE: _binary(np.greater_equal),
+    prim.And: _logical(False, np.logical_and),
+    prim.Or: _logical(True, np.logical_or),
+    prim.Not: _not,
+    prim.LShift: _binary(np.left_shift),
+    prim.RShift: _binary(np.right_shift),
+    prim.BitwiseAnd: _binary(np.bitwise_and),
+    prim.BitwiseOr: _binary(np.bitwise_or),
+    prim.BitwiseXor: _binary(np.bitwise_xor),
+    prim.BitwiseNot: _bitwise_not,
+}

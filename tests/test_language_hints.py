@@ -1,0 +1,121 @@
+"""wl.pipelined and wl.hints: what they emit, what they refuse."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import tvm
+import tvm_ffi
+from hypothesis import given
+from hypothesis import strategies as st
+from tvm.script import tirx as T
+from tvm.tirx.stmt import For
+
+from warploom import language as wl
+from warploom.errors import IllegalCombination
+from warploom.language.hints import RASTERS
+
+
+def kernel(entry: Callable[[], object], stages: int | None = None):
+    """A device function with hints, or none, and one pipelined loop."""
+
+    @T.prim_func
+    def func(a: T.handle):
+        A = T.match_buffer(a, (8,), "int32")
+        T.device_entry()
+        entry()
+        T.cta_id([1])
+        x: T.int32 = 0
+        for k in wl.pipelined(8, stages):
+            x = x + A[k]
+
+    return func
+
+
+def only_loop(func) -> For:
+    statement, found = [func.body], []
+    while statement:
+        each = statement.pop()
+        found += [each] if isinstance(each, For) else []
+        statement += [*getattr(each, "seq", []), getattr(each, "body", None)]
+        statement = [s for s in statement if s is not None]
+    (loop,) = found
+    return loop
+
+
+settings = st.fixed_dictionaries(
+    {},
+    optional={
+        "cluster": st.sampled_from([(1, 1), (2, 1), (1, 2), (4, 2)]),
+        "persistent": st.booleans(),
+        "raster": st.sampled_from(RASTERS),
+        "consumers": st.integers(1, 3),
+        "registers": st.tuples(*[st.integers(3, 32).map(lambda r: 8 * r)] * 2),
+        "stages": st.integers(1, 12),
+    },
+).filter(bool)
+
+
+@given(settings, st.integers(1, 16))
+def test_hints_come_back_and_survive_printing(wanted, group):
+    if wanted.get("raster") == "grouped":
+        wanted["group"] = group
+    func = kernel(lambda: wl.hints(**wanted))
+    assert wl.read_hints(func) == wl.Hints(**wanted)
+    parsed = tvm.script.from_source(func.script())
+    assert tvm_ffi.structural_equal(parsed, func) and wl.read_hints(parsed) == wl.Hints(**wanted)
+
+
+def test_a_program_without_hints_has_none():
+    assert wl.read_hints(kernel(lambda: None)) == wl.Hints()
+
+
+def test_attributes_of_others_are_no_hints():
+    func = kernel(lambda: T.attr({"tirx.launch_bounds_min_blocks_per_sm": 1, "warploom.stages": 3}))
+    assert wl.read_hints(func) == wl.Hints(stages=3)
+
+
+def test_an_unknown_hint_is_named():
+    func = kernel(lambda: T.attr({"warploom.speed": 11}))
+    with pytest.raises(IllegalCombination, match=r"'warploom\.speed' is no hint"):
+        wl.read_hints(func)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({}, "at least one of cluster, persistent"),
+        ({"cluster": (3, 4)}, r"cluster \(3, 4\) has 12 CTAs; at most 8"),
+        ({"cluster": (2, 1, 1)}, "must be a pair"),
+        ({"cluster": 2}, "must be a pair"),
+        ({"cluster": (0, 1)}, r"cluster\[0\] is 0; it must be an integer of at least 1"),
+        ({"persistent": 1}, "persistent is 1; it must be a bool"),
+        ({"raster": "hilbert"}, "'hilbert'; it must be one of 'rows'"),
+        ({"group": 4}, "group 4 needs raster='grouped'"),
+        ({"consumers": 4}, "consumers is 4; a CTA has room for 1 to 3"),
+        ({"registers": (40, 260)}, r"\(40, 260\) must be multiples of 8 from 24 to 256"),
+        ({"registers": (44, 232)}, "multiples of 8"),
+        ({"stages": 2.0}, "stages is 2.0; it must be an integer"),
+        ({"stages": True}, "stages is True"),
+    ],
+)
+def test_illegal_hints(arguments, message):
+    with pytest.raises(IllegalCombination, match=message):
+        wl.hints(**arguments)
+
+
+@pytest.mark.parametrize("stages", [None, 1, 4])
+def test_a_pipelined_loop_is_a_serial_one_with_annotations(stages):
+    func = kernel(lambda: None, stages)
+    loop = only_loop(func)
+    expected = {"warploom.pipelined": 1} | ({} if stages is None else {"warploom.stages": stages})
+    assert {str(k): int(v) for k, v in loop.annotations.items()} == expected
+    assert loop.kind == tvm.tirx.ForKind.SERIAL and int(loop.extent) == 8
+    assert tvm_ffi.structural_equal(tvm.script.from_source(func.script()), func)
+
+
+@pytest.mark.parametrize("stages", [0, -1, 1.5, True, "4"])
+def test_illegal_stages(stages):
+    with pytest.raises(IllegalCombination, match=r"^stages is .+ an integer of at least 1"):
+        wl.pipelined(4, stages)

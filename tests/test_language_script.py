@@ -1,0 +1,93 @@
+"""Programs print and parse back; what warploom adds to the builder leaves stock calls alone."""
+
+from __future__ import annotations
+
+import pytest
+import tvm
+import tvm_ffi
+from tvm.script import tirx as T
+from tvm.script.tirx import tile as Tx
+from tvm.tirx.script.builder import tirx as builder
+from tvm.tirx.tile_primitive import TilePrimitiveCall
+
+
+def products(scaled: bool, transposed: bool, accumulate: bool):
+    @T.prim_func
+    def func():
+        T.device_entry()
+        T.cta_id([1])
+        A = T.alloc_buffer((64, 64), "float8_e4m3fn", scope="shared")
+        B = T.alloc_buffer((64, 64), "float8_e4m3fn", scope="shared")
+        S = T.alloc_buffer((64, 2), "float8_e8m0fnu", scope="shared")
+        C = T.alloc_buffer((64, 64), "float32", scope="accumulator")
+        if scaled:
+            Tx.cta.gemm_async(C, A, B, S, S, transposed, False, accumulate)
+        else:
+            Tx.cta.gemm_async(
+                C, A, B, transA=transposed, accum=accumulate, dispatch="wgmma", hint=3
+            )
+
+    return func
+
+
+@pytest.mark.parametrize("scaled", [False, True])
+@pytest.mark.parametrize("transposed", [False, True])
+@pytest.mark.parametrize("accumulate", [False, True])
+def test_gemm_async_survives_printing(scaled, transposed, accumulate):
+    func = products(scaled, transposed, accumulate)
+    assert tvm_ffi.structural_equal(tvm.script.from_source(func.script()), func)
+
+
+def test_an_accum_that_is_an_expression_survives_printing():
+    @T.prim_func
+    def func():
+        T.device_entry()
+        T.cta_id([1])
+        A = T.alloc_buffer((64, 64), "float16", scope="shared")
+        C = T.alloc_buffer((64, 64), "float32", scope="accumulator")
+        for k in range(4):
+            Tx.cta.gemm_async(C, A, A, accum=k > 0)
+            Tx.gemm_async(C, A, A, accum=T.Or(k > 0, k == 2))
+
+    assert tvm_ffi.structural_equal(tvm.script.from_source(func.script()), func)
+
+
+def stock_and_ours(*arguments, **options) -> list[TilePrimitiveCall]:
+    """The statements that the stock builder and ours make of one call."""
+    calls = []
+    for function in (builder.gemm_async._fn.__wrapped__, builder.gemm_async._fn):
+        with tvm.script.ir_builder.IRBuilder() as frame, builder_function():
+            function(*arguments, scope=builder._normalize_scope("cta"), **options)
+        calls.append(frame.get().body)
+    return calls
+
+
+def builder_function():
+    from tvm.tirx.script import builder as script
+
+    return script.prim_func(is_private=True)
+
+
+def test_stock_calls_are_unchanged():
+    tile = tvm.tirx.decl_buffer((64, 64), "float16", scope="shared")
+    scale = tvm.tirx.decl_buffer((64, 2), "float8_e8m0fnu", scope="shared")
+    flag = tvm.tirx.Var("k", "int32") > 0
+    for arguments, options in [
+        ((tile, tile, tile), {}),
+        ((tile, tile, tile), {"transB": True, "accum": flag}),
+        ((tile, tile, tile, None, None, True, False, flag), {}),
+        ((tile, tile, tile, scale, scale, False, True), {"accum": True}),
+        ((tile, tile, tile), {"SFA": scale, "SFB": scale}),
+        ((tile, tile, tile[0:32, 0:64], scale[0:64, 0:2], scale[:, :]), {"dispatch": "tcgen05"}),
+    ]:
+        stock, ours = stock_and_ours(*arguments, **options)
+        assert isinstance(stock, TilePrimitiveCall) and tvm_ffi.structural_equal(
+            stock, ours, map_free_vars=True
+        )
+
+
+def test_stock_errors_are_unchanged():
+    tile = tvm.tirx.decl_buffer((64, 64), "float16", scope="shared")
+    for arguments in [(tile, tile, tile, tile), (tile, tile, tile, None, tile)]:
+        with pytest.raises(ValueError, match="SFA and SFB must both"):
+            stock_and_ours(*arguments)
