@@ -10,6 +10,8 @@ from tvm.script.tirx import tile as Tx
 from tvm.tirx.script.builder import tirx as builder
 from tvm.tirx.tile_primitive import TilePrimitiveCall
 
+from warploom.language import printed_forms
+
 
 def products(scaled: bool, transposed: bool, accumulate: bool):
     @T.prim_func
@@ -50,6 +52,63 @@ def test_an_accum_that_is_an_expression_survives_printing():
             Tx.gemm_async(C, A, A, accum=T.Or(k > 0, k == 2))
 
     assert tvm_ffi.structural_equal(tvm.script.from_source(func.script()), func)
+
+
+def _unary(name, *rest, **options):
+    return lambda out, x, y, row: getattr(Tx.cta, name)(out, x, *rest, **options)
+
+
+def _binary(name):
+    return lambda out, x, y, row: getattr(Tx.cta, name)(out, x, y)
+
+
+def _reduction(name, axes, accum):
+    return lambda out, x, y, row: getattr(Tx.cta, name)(row, x, axes=axes, accum=accum)
+
+
+_AFFINE = ("sqrt", "exp", "exp2", "log2")
+_BINARY = ("add", "sub", "mul", "fdiv", "maximum", "minimum")
+PRIMITIVES = {
+    "zero": lambda out, x, y, row: Tx.cta.zero(out),
+    "fill": lambda out, x, y, row: Tx.cta.fill(out, T.float32(1)),
+    "fill number": lambda out, x, y, row: Tx.cta.fill(out, 1.5),
+    "memset": lambda out, x, y, row: Tx.cta.memset(out, T.float32(1)),
+    "fma": lambda out, x, y, row: Tx.cta.fma(out, x, y, T.float32(1)),
+    "select": lambda out, x, y, row: Tx.cta.select(out, x, y, lambda i, j: i > j),
+    "select number": lambda out, x, y, row: Tx.cta.select(out, x, 0.0, lambda i, j: i + j < 9),
+    **{n: _unary(n) for n in (*printed_forms.IN_PLACE, *_AFFINE, "reciprocal")},
+    **{f"{n} scale": _unary(n, scale=2.0) for n in _AFFINE},
+    **{f"{n} bias": _unary(n, T.float32(1)) for n in _AFFINE},
+    **{n: _binary(n) for n in _BINARY},
+    **{f"{n} number": _unary(n, 2.0) for n in _BINARY},
+    **{n: _reduction(n, (1,), False) for n in ("sum", "max", "min")},
+    **{f"{n} accum": _reduction(n, -2, True) for n in ("sum", "max", "min")},
+}
+
+
+@pytest.mark.parametrize("in_place", [False, True])
+@pytest.mark.parametrize("name", PRIMITIVES)
+def test_primitive_survives_printing(name, in_place):
+    call = PRIMITIVES[name]
+
+    @T.prim_func
+    def func():
+        T.device_entry()
+        T.cta_id([1])
+        out = T.alloc_buffer((16, 16), "float32", scope="fragment")
+        x = T.alloc_buffer((16, 16), "float32", scope="fragment")
+        y = T.alloc_buffer((16, 16), "float32", scope="fragment")
+        row = T.alloc_buffer((16,), "float32", scope="fragment")
+        call(x if in_place else out, x, y, row)
+
+    assert tvm_ffi.structural_equal(tvm.script.from_source(func.script()), func)
+
+
+def test_a_missing_source_of_an_expression_is_still_refused():
+    tile = tvm.tirx.decl_buffer((64, 64), "float16", scope="shared")
+    for options in [{"dtype": "float32"}, {"src": None}]:
+        with pytest.raises(TypeError, match="expects `src` to be a Buffer"):
+            Tx.cast(tile, **options)
 
 
 def stock_and_ours(*arguments, **options) -> list[TilePrimitiveCall]:

@@ -83,13 +83,17 @@ def _register_once() -> driver.CudaRuntime | None:
 def _register_script() -> None:
     """Make TVMScript read what its own printer writes.
 
-    ``Tx.cta.gemm_async`` and its like look their function up at each call.
+    Tile primitives look their function up at each call, so that every name they go by follows.
     """
+    from tvm.tirx.script import tile
     from tvm.tirx.script.builder import tirx as builder
 
-    from warploom.language.gemm_async import accept_printed_form
+    from warploom.language import printed_forms
 
-    builder.gemm_async._fn = accept_printed_form(builder.gemm_async._fn)
+    builder.gemm_async._fn = printed_forms.accept_flags(builder.gemm_async._fn)
+    for name in printed_forms.IN_PLACE:
+        primitive = getattr(tile, name)
+        primitive._fn = printed_forms.accept_in_place(primitive._fn)
 
 
 def _dispatch(call: Any, context: Any) -> Any:

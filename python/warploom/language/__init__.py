@@ -37,7 +37,9 @@ the CTA, whose contents are undefined until written:
 ``fragment``
     One or two dimensions: values that are worked on element by element.
 
-``x: T.int32 = ...`` declares a scalar, equal in all threads. Layouts are hints to the passes.
+``x: T.int32 = ...`` declares a scalar, equal in all threads. Layouts are hints to the passes. Give
+a single value the shape ``(1, 1)``, or pass a number: TVM prints an element of a buffer of shape
+``(1,)`` as the name of the buffer, and cannot parse that.
 
 Statements
 ----------

@@ -1,0 +1,26 @@
+"""Tile programs for the tests of the language and of the passes, with what they compute in numpy.
+
+Each builder takes sizes, tiles, dtypes and stages, and returns a :class:`Case`. A program captures
+the variables of its builder, for TVMScript reads those of the enclosing function.
+"""
+
+from tile_programs.attention import attention
+from tile_programs.case import Case
+from tile_programs.epilogue import EPILOGUES, epilogue, row_sums, two_outputs
+from tile_programs.gemm import gemm
+from tile_programs.quantised import block_scaled, dequantised
+from tile_programs.several import grouped, swiglu
+
+__all__ = [
+    "EPILOGUES",
+    "Case",
+    "attention",
+    "block_scaled",
+    "dequantised",
+    "epilogue",
+    "gemm",
+    "grouped",
+    "row_sums",
+    "swiglu",
+    "two_outputs",
+]
