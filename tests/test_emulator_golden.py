@@ -22,6 +22,7 @@ SAMPLE = {"wgmma": 8, "wgmma_sparse": 4, "convert": 2, "compare": 2}
 
 #: What the emulator does not execute yet: patterns of cases' names, and why.
 UNSUPPORTED = {
+    r"interleave16:im2col": "im2col of interleaved tensors",
 }
 
 

@@ -83,7 +83,7 @@ void CompletionQueue::complete_at(std::size_t index) {
   } catch (const OutOfBounds& error) {
     throw OutOfBounds(in_operation(error, *operation.issuer->source), error.address());
   } catch (const Fault& error) {
-    throw Fault(in_operation(error, *operation.issuer->source));
+    throw Fault(in_operation(error, *operation.issuer->source), error.kind());
   }
 }
 

@@ -42,7 +42,7 @@ uint64_t pack(const Parts& parts) {
 
 Parts checked(uint64_t state, const char* operation) {
   if (!is_mbarrier(state)) {
-    fault("mbarrier.%s on memory that holds no mbarrier: it was never initialised, or was "
+    fault_of(FaultKind::kMbarrier, "mbarrier.%s on memory that holds no mbarrier: it was never initialised, or was "
           "overwritten or invalidated since",
           operation);
   }
@@ -61,7 +61,7 @@ uint64_t advance(Parts parts) {
 Parts arrived(uint64_t state, uint32_t count, const char* operation) {
   Parts parts = checked(state, operation);
   if (count == 0 || count > parts.pending) {
-    fault("mbarrier.%s with count %u, but %u of %u arrivals are pending in the phase", operation,
+    fault_of(FaultKind::kMbarrier, "mbarrier.%s with count %u, but %u of %u arrivals are pending in the phase", operation,
           count, parts.pending, parts.expected);
   }
   parts.pending -= count;
@@ -73,7 +73,7 @@ uint64_t change_tx(uint64_t state, int64_t change, const char* operation) {
   const int64_t tx = parts.tx + change;
   constexpr int64_t kLimit = kMbarrierLimit;
   if (tx > kLimit || tx < -kLimit) {
-    fault("mbarrier.%s of %lld bytes moves the tx-count from %d out of its range of +-%u",
+    fault_of(FaultKind::kMbarrier, "mbarrier.%s of %lld bytes moves the tx-count from %d out of its range of +-%u",
           operation, static_cast<long long>(change < 0 ? -change : change), parts.tx,
           kMbarrierLimit);
   }
@@ -85,7 +85,7 @@ uint64_t change_tx(uint64_t state, int64_t change, const char* operation) {
 
 uint64_t mbarrier_init(uint32_t count) {
   if (count == 0 || count > kMbarrierLimit) {
-    fault("mbarrier.init with count %u: allowed are 1 to %u", count, kMbarrierLimit);
+    fault_of(FaultKind::kMbarrier, "mbarrier.init with count %u: allowed are 1 to %u", count, kMbarrierLimit);
   }
   return pack({count, count, 0, false});
 }
@@ -102,7 +102,7 @@ uint64_t mbarrier_arrive(uint64_t state, uint32_t count) {
 uint64_t mbarrier_arrive_no_complete(uint64_t state, uint32_t count) {
   const Parts parts = arrived(state, count, "arrive.noComplete");
   if (parts.pending == 0 && parts.tx == 0) {
-    fault("mbarrier.arrive.noComplete with count %u would complete the phase", count);
+    fault_of(FaultKind::kMbarrier, "mbarrier.arrive.noComplete with count %u would complete the phase", count);
   }
   return pack(parts);
 }

@@ -47,6 +47,9 @@ void check_base(const TensorMap& map, const TensorPlace& place) {
 }  // namespace
 
 void check_tensor_copy(const TensorMap& map, TensorDirection direction, Reduction reduction) {
+  if (map.interleaved && map.mode != TensorMode::kTiled) {
+    fault("im2col of an interleaved tensor is not supported by the emulator");
+  }
   if (direction == TensorDirection::kStore) {
     check_store(map, reduction);
   } else if (map.data_type == kTypeExpanded6 && map.swizzle_atom_bytes == 64) {

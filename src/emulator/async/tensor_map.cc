@@ -32,6 +32,7 @@ void set_units(TensorMap& map, const TensorMapFields& fields) {
   map.unit_shared_bytes = type.unit_bytes != 0 ? type.unit_shared_bytes : map.element_bytes;
   // Dimension 0 of an interleaved tensor counts slices.
   if (fields.interleave != 0) {
+    map.interleaved = true;
     map.unit_elements = 1;
     map.unit_bytes = map.unit_shared_bytes = static_cast<uint8_t>(kChunk * fields.interleave);
   }
@@ -50,6 +51,8 @@ void set_box(TensorMap& map, const TensorMapFields& fields) {
                        ? static_cast<uint16_t>((fields.box[d] + counted - 1) / counted)
                        : uint16_t{1};
   }
+  // A box holds one slice of channels, whatever is asked for, as an H200 shows.
+  if (tiled && fields.interleave != 0) map.count[fields.rank - 2] = 1;
   map.last_index[0] /= map.unit_elements;
   map.count[0] = static_cast<uint16_t>(map.count[0] / map.unit_elements);
   if (tiled) return;
@@ -69,11 +72,11 @@ void store_tensor_map(const TensorMapFields& fields, void* out128) {
 const TensorMapFields& tensor_map_fields(const void* bytes) {
   const auto address = reinterpret_cast<uintptr_t>(bytes);
   if (address % alignof(TensorMapFields) != 0) {
-    fault("the tensor map at 0x%" PRIxPTR " is misaligned: PTX wants a multiple of 64", address);
+    fault_of(FaultKind::kDescriptor, "the tensor map at 0x%" PRIxPTR " is misaligned: PTX wants a multiple of 64", address);
   }
   const auto* fields = static_cast<const TensorMapFields*>(bytes);
   if (fields->magic != kMagic) {
-    fault("the 128 bytes at 0x%" PRIxPTR " are no tensor map made by cuTensorMapEncodeTiled or one "
+    fault_of(FaultKind::kDescriptor, "the 128 bytes at 0x%" PRIxPTR " are no tensor map made by cuTensorMapEncodeTiled or one "
           "of the driver's other functions",
           address);
   }
@@ -83,7 +86,7 @@ const TensorMapFields& tensor_map_fields(const void* bytes) {
 TensorMap tensor_map_at(const void* bytes) {
   const TensorMapFields& fields = tensor_map_fields(bytes);
   const std::string error = tensor_map_error(fields);
-  if (!error.empty()) fault("the tensor map is invalid: %s", error.c_str());
+  if (!error.empty()) fault_of(FaultKind::kDescriptor, "the tensor map is invalid: %s", error.c_str());
   TensorMap map{};
   map.address = fields.address;
   std::copy_n(fields.stride_bytes, kTensorMapRank - 1, map.stride_bytes);
@@ -100,7 +103,7 @@ TensorMap tensor_map_at(const void* bytes) {
 
 TensorMap gather4(const TensorMap& map) {
   if (map.mode != TensorMode::kTiled || map.rank != 2 || map.count[1] != 1) {
-    fault("tile::gather4 and tile::scatter4 take tensor maps of two dimensions with boxes of one "
+    fault_of(FaultKind::kDescriptor, "tile::gather4 and tile::scatter4 take tensor maps of two dimensions with boxes of one "
           "row; this one has %d dimensions and %u rows",
           map.rank, map.rank < 2 ? 1u : map.count[1]);
   }
@@ -129,8 +132,7 @@ uint32_t tensor_map_row_bytes(const TensorMap& map) {
 }
 
 uint32_t tensor_map_row_pitch(const TensorMap& map) {
-  const bool interleaved = map.type != Type::kNone && map.unit_bytes > map.element_bytes;
-  const bool widens = map.swizzle_row_bytes > kChunk && !interleaved;
+  const bool widens = map.swizzle_row_bytes > kChunk && !map.interleaved;
   return std::max(tensor_map_row_bytes(map), widens ? uint32_t{map.swizzle_row_bytes} : 0);
 }
 

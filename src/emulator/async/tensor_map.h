@@ -66,6 +66,7 @@ struct TensorMap {
   bool swaps_halves;            // of 16 bytes in every other line of 128 bytes of shared memory
   bool fill_nan;                // out-of-bounds elements are a NaN instead of zero
   bool round_tf32;              // loads round f32 to tf32
+  bool interleaved;             // a unit is a slice of channels
   bool gathers;                 // dimension 1 is four rows, each with a coordinate of its own
   uint16_t pixels;              // of im2col
   int16_t lower[kTensorMapRank - 2];

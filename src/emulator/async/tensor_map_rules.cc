@@ -96,14 +96,14 @@ std::string check_box(const TensorMapFields& map) {
     }
   }
   const TensorType& type = kTensorTypes[map.data_type];
-  if (map.interleave != 0) return "";
-  if (type.is_expanded() && map.box[0] != kExpandedRow) {
+  if (map.interleave == 0 && type.is_expanded() && map.box[0] != kExpandedRow) {
     return format("a box row of this type has %u elements, not %u", kExpandedRow, map.box[0]);
   }
   const uint32_t bits = map.box[0] * type.bits;
   if (bits % (8 * kChunk) != 0) {
     return format("a box row of %u bytes is no multiple of 16", bits / 8);
   }
+  if (map.interleave != 0) return "";
   // With gaps, units of 16 elements take 16 bytes each.
   const uint32_t row = type.is_expanded() ? map.box[0] : bits / 8;
   if (map.swizzle != 0 && row > kSwizzleBytes[map.swizzle]) {

@@ -28,8 +28,29 @@ const char* finding_name(Finding finding) {
     case Finding::kEarlyExit: return "early exit";
     case Finding::kRegisterRace: return "wgmma register race";
     case Finding::kTensorMemory: return "tensor memory";
+    case Finding::kOutOfBounds: return "out of bounds";
+    case Finding::kMisaligned: return "misaligned access";
+    case Finding::kBarrierMisuse: return "barrier misuse";
+    case Finding::kIllegalDescriptor: return "illegal descriptor";
+    case Finding::kDeadlock: return "deadlock";
+    case Finding::kLimit: return "instruction limit";
+    case Finding::kError: return "error";
   }
   return "";
+}
+
+Finding finding_of(FaultKind kind) {
+  switch (kind) {
+    case FaultKind::kOther: return Finding::kError;
+    case FaultKind::kOutOfBounds: return Finding::kOutOfBounds;
+    case FaultKind::kMisaligned: return Finding::kMisaligned;
+    case FaultKind::kMbarrier: return Finding::kMbarrierMisuse;
+    case FaultKind::kBarrier: return Finding::kBarrierMisuse;
+    case FaultKind::kDescriptor: return Finding::kIllegalDescriptor;
+    case FaultKind::kDeadlock: return Finding::kDeadlock;
+    case FaultKind::kLimit: return Finding::kLimit;
+  }
+  return Finding::kError;
 }
 
 bool ReportLog::is_new(Finding finding, const Op* first, const Op* second) const {

@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "emulator/exec/fault.h"
 #include "emulator/exec/program.h"
 
 namespace warploom::emulator {
@@ -25,7 +26,18 @@ enum class Finding : uint8_t {
   kEarlyExit,
   kRegisterRace,       // wgmma registers
   kTensorMemory,
+  // What ends a launch, whether anything is checked or not.
+  kOutOfBounds,
+  kMisaligned,
+  kBarrierMisuse,
+  kIllegalDescriptor,
+  kDeadlock,
+  kLimit,
+  kError,
 };
+
+// What a fault of this kind is reported as.
+Finding finding_of(FaultKind kind);
 
 // "data race" and so on.
 const char* finding_name(Finding finding);

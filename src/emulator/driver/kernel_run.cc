@@ -85,13 +85,20 @@ RunResult KernelRun::execute(const SchedulerSource& schedulers, uint32_t threads
 
   RunResult result;
   LaunchTotals totals;
+  Finding fatal = Finding::kError;
   try {
     run_grid(launch, totals);
+  } catch (const Fault& error) {
+    fatal = finding_of(error.kind());
+    result.problem = error.what();
   } catch (const std::exception& error) {
     result.problem = error.what();
   }
+  const std::string ended_by = result.problem;
   if (checks != nullptr) result.findings = checks->reports.distinct();
   result.problem = describe_findings(result.findings, result.problem);
+  // What ends a launch is a finding as well, the last one.
+  if (!ended_by.empty()) result.findings.push_back({fatal, nullptr, nullptr, ended_by});
   result.instructions = totals.instructions;
   result.printed = launch.output.text(watch.first_failed());
   if (totals.counters != nullptr) {

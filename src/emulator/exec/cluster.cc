@@ -118,10 +118,10 @@ void Cluster::run_warp(Warp& warp, const Turn& turn) {
   try {
     instructions_ += warp.run(turn.instructions, turn.to_sync);
   } catch (const Fault& error) {
-    throw Fault(locate(explain(error, *launch_), warp));
+    throw Fault(locate(explain(error, *launch_), warp), error.kind());
   }
   if (instructions_ > launch_->instruction_limit) {
-    fault("the kernel %s did not end within the limit of instructions (%llu); it may be in an "
+    fault_of(FaultKind::kLimit, "the kernel %s did not end within the limit of instructions (%llu); it may be in an "
           "endless loop. Warps now:%s",
           launch_->program.function->name.c_str(),
           static_cast<unsigned long long>(launch_->instruction_limit),
@@ -133,7 +133,7 @@ void Cluster::complete(uint32_t which) {
   try {
     completions_.complete(which);
   } catch (const OutOfBounds& error) {
-    throw Fault(explain(error, *launch_));
+    throw Fault(explain(error, *launch_), error.kind());
   }
 }
 
@@ -165,7 +165,7 @@ bool Cluster::run() {
     bool alive = std::any_of(warps_.begin(), warps_.end(),
                              [](const Warp* warp) { return warp->alive() != 0; });
     if (!alive) return true;
-    fault("deadlock in kernel %s: no warp can go on and no asynchronous operation is pending.%s",
+    fault_of(FaultKind::kDeadlock, "deadlock in kernel %s: no warp can go on and no asynchronous operation is pending.%s",
           launch_->program.function->name.c_str(), describe_warps(warps_).c_str());
   }
   return false;

@@ -28,6 +28,14 @@ void fault(const char* text, ...) {
   throw Fault(message);
 }
 
+void fault_of(FaultKind kind, const char* text, ...) {
+  std::va_list arguments;
+  va_start(arguments, text);
+  std::string message = vformat(text, arguments);
+  va_end(arguments);
+  throw Fault(message, kind);
+}
+
 std::string format(const char* text, ...) {
   std::va_list arguments;
   va_start(arguments, text);

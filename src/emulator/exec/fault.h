@@ -9,17 +9,35 @@
 
 namespace warploom::emulator {
 
+// What kind of mistake a Fault is about, for those who sort reports.
+enum class FaultKind : uint8_t {
+  kOther,
+  kOutOfBounds,
+  kMisaligned,
+  kMbarrier,
+  kBarrier,      // of a CTA or a cluster
+  kDescriptor,   // of a matrix, or a tensor map
+  kDeadlock,
+  kLimit,        // of instructions
+};
+
 // Thrown with one clear sentence. Whoever executes instructions adds the place (kernel, CTA, warp,
 // PTX line); functions below that level say only what is wrong.
 class Fault : public std::runtime_error {
  public:
-  using std::runtime_error::runtime_error;
+  explicit Fault(const std::string& message, FaultKind kind = FaultKind::kOther)
+      : std::runtime_error(message), kind_(kind) {}
+  FaultKind kind() const { return kind_; }
+
+ private:
+  FaultKind kind_;
 };
 
 // An access to global memory that no allocation holds; whoever knows the launch names its neighbour.
 class OutOfBounds : public Fault {
  public:
-  OutOfBounds(const std::string& message, uint64_t address) : Fault(message), address_(address) {}
+  OutOfBounds(const std::string& message, uint64_t address)
+      : Fault(message, FaultKind::kOutOfBounds), address_(address) {}
   uint64_t address() const { return address_; }
 
  private:
@@ -28,6 +46,8 @@ class OutOfBounds : public Fault {
 
 // printf-style.
 [[noreturn]] void fault(const char* format, ...) __attribute__((format(printf, 1, 2)));
+[[noreturn]] void fault_of(FaultKind kind, const char* format, ...)
+    __attribute__((format(printf, 2, 3)));
 
 std::string format(const char* format, ...) __attribute__((format(printf, 1, 2)));
 

@@ -182,7 +182,7 @@ LaunchTotals take_totals(Cluster& cluster) {
 
 void check_instructions(const Launch& launch, uint64_t executed) {
   if (executed <= launch.instruction_limit) return;
-  fault("the kernel %s did not end within the limit of instructions (%llu)",
+  fault_of(FaultKind::kLimit, "the kernel %s did not end within the limit of instructions (%llu)",
         launch.program.function->name.c_str(),
         static_cast<unsigned long long>(launch.instruction_limit));
 }

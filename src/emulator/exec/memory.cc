@@ -6,7 +6,7 @@
 namespace warploom::emulator {
 
 void SharedMemory::out_of_bounds(uint32_t offset, uint32_t count) const {
-  fault("%u bytes at shared offset 0x%x are out of bounds: the CTA has 0x%x to 0x%x", count, offset,
+  fault_of(FaultKind::kOutOfBounds, "%u bytes at shared offset 0x%x are out of bounds: the CTA has 0x%x to 0x%x", count, offset,
         kReserved, bytes);
 }
 
