@@ -46,9 +46,7 @@ def run_checked(
     """Run a kernel of :func:`emulator_ptx.kernel`: results, reports and error message."""
     with checks():
         try:
-            results = launch(
-                kernel(len(arrays), body, declarations), arrays, seed=seed, **geometry
-            )
+            results = launch(kernel(len(arrays), body, declarations), arrays, seed=seed, **geometry)
             message = ""
         except EmulatorError as error:
             results, message = None, str(error)

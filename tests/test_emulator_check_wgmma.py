@@ -59,9 +59,7 @@ MEMORY = ".shared .align 128 .b8 operands[2304];"
 
 
 def run(body: str, seed: int):
-    return run_checked(
-        body, MEMORY, [np.zeros((128, 4), np.float32)], block=(128, 1, 1), seed=seed
-    )
+    return run_checked(body, MEMORY, [np.zeros((128, 4), np.float32)], block=(128, 1, 1), seed=seed)
 
 
 @pytest.mark.parametrize("seed", SEEDS)

@@ -6,7 +6,9 @@ PTX calls approximate: they come from tables that are not published. ``APPROXIMA
 
 from __future__ import annotations
 
+import ctypes
 import functools
+import os
 import re
 
 import numpy as np
@@ -24,6 +26,19 @@ SAMPLE = {"wgmma": 8, "wgmma_sparse": 4, "convert": 2, "compare": 2}
 UNSUPPORTED = {
     r"interleave16:im2col": "im2col of interleaved tensors",
 }
+
+
+#: Families with cases that read what may not have arrived: they ask for more bytes than there are.
+UNORDERED = {"tensor_interleave"}
+
+
+def run_unchecked(driver: Driver, cases: list[Case]) -> list[tuple[Case, bytes | str]]:
+    library = ctypes.CDLL(str(find_libraries()[0]))
+    library.warploom_emulator_set_checks(0)
+    try:
+        return list(recording.run(driver, cases))
+    finally:
+        library.warploom_emulator_set_checks(int(os.environ.get("WARPLOOM_EMULATOR_CHECK") == "1"))
 
 
 @functools.cache
@@ -104,7 +119,8 @@ def test_results_are_those_of_the_h200(family, request):
     everything = request.config.getoption("--slow")
     cases = sample(corpus.family(family), family, everything)
     ran = 0
-    for case, result in recording.run(emulator(), [c for c in cases if not unsupported(c.name)]):
+    executed = run_unchecked if family in UNORDERED else recording.run
+    for case, result in executed(emulator(), [c for c in cases if not unsupported(c.name)]):
         ran += 1
         if case.name in record.failures:
             assert isinstance(result, str), f"{case.name}: the H200 refuses it"

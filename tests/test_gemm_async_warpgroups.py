@@ -83,8 +83,6 @@ def test_rows_are_shared_by_those_who_take_the_branch(executable, idle, active, 
     device = tvm.cuda(0)
     a, b = (rng.standard_normal((rows, K)).astype("float16") for rows in (64 * active, N))
     c = tvm.runtime.tensor(np.full((64 * active, N), np.nan, "float32"), device)
-    executable[f"f{idle}{active}"](
-        tvm.runtime.tensor(a, device), tvm.runtime.tensor(b, device), c
-    )
+    executable[f"f{idle}{active}"](tvm.runtime.tensor(a, device), tvm.runtime.tensor(b, device), c)
     expected = a.astype("float64") @ b.astype("float64").T
     np.testing.assert_allclose(c.numpy(), expected, rtol=1e-4, atol=1e-4)

@@ -139,9 +139,7 @@ SHAPED = {
     "tile_k 32": GemmConfig(tile_n=128, tile_k=32, ctas=4),
     "tile_k 128": GemmConfig(tile_n=128, tile_k=128, stages=2, ctas=4),
     "NN, cluster 2, 256 wide": GemmConfig(layout="NN", ctas=4),
-    "float8, 128x256": GemmConfig(
-        dtype="float8_e4m3fn", out_dtype="bfloat16", tile_k=128, ctas=4
-    ),
+    "float8, 128x256": GemmConfig(dtype="float8_e4m3fn", out_dtype="bfloat16", tile_k=128, ctas=4),
 }
 
 

@@ -156,9 +156,7 @@ _WAYS = {
 }
 
 
-@pytest.mark.parametrize(
-    "way", [*_WAYS, pytest.param("import tvm", marks=needs_installation)]
-)
+@pytest.mark.parametrize("way", [*_WAYS, pytest.param("import tvm", marks=needs_installation)])
 def test_every_way_registers_each_schedule_once(run_python, way):
     code, environ = _WAYS.get(way, ("import tvm", {}))
     result = run_python(code + _COUNT_VARIANTS, **environ)
