@@ -129,7 +129,10 @@ def set_report(on: bool) -> None:
 
 
 def reports() -> list[dict[str, Any]]:
-    """What the checks have found since the last :func:`clear_reports`, each as a dictionary."""
+    """What the checks have found since the last :func:`clear_reports`, and what ended launches.
+
+    Each is a dictionary with its ``kind`` and ``text``; what ends a launch is its last report.
+    """
     return _binding().call_json("reports")
 
 
