@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from emulator_checks import changed, checks, reports, run_checked
-from golden import tensor_modes
+from golden import tensor_replace
 from golden.case import Case
 from ptx_driver import Driver, DriverError, emulator
 from warploom.emulator.libraries import find_libraries
@@ -21,7 +21,7 @@ def driver() -> Driver:
 
 
 def case_of(name: str) -> Case:
-    return next(case for case in tensor_modes.replacements() if case.name == name)
+    return next(case for case in tensor_replace.replacements() if case.name == name)
 
 
 def kinds(driver: Driver, case: Case, body: str) -> set[str]:

@@ -14,6 +14,7 @@ from golden import (
     memory,
     tensor,
     tensor_modes,
+    tensor_replace,
     warp,
     wgmma,
 )
@@ -42,7 +43,7 @@ FAMILIES: dict[str, Callable[[], Iterator[Case]]] = {
     "tensor_probe": tensor.probes,
     "tensor_im2col": tensor_modes.im2col,
     "tensor_interleave": tensor_modes.interleaved,
-    "tensor_replace": tensor_modes.replacements,
+    "tensor_replace": tensor_replace.replacements,
     "copy": asynchronous.copies,
     "cluster": asynchronous.clusters,
     "barrier": asynchronous.barriers,

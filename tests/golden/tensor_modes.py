@@ -1,4 +1,4 @@
-"""Tensor maps beyond plain boxes: im2col, interleaved tensors, maps that a kernel changes.
+"""Tensor maps beyond plain boxes: im2col and interleaved tensors.
 
 A kernel waits for its copy only for a while: it shows what has arrived, and whether the mbarrier
 has counted as many bytes as the kernel expects.
@@ -7,7 +7,6 @@ has counted as many bytes as the kernel expects.
 from __future__ import annotations
 
 import dataclasses
-import itertools
 from collections.abc import Iterator
 
 import numpy as np
@@ -86,7 +85,7 @@ def _round(count: int) -> int:
     return -(-count // 128) * 128 + 128
 
 
-def _pitches(shape: tuple[int, ...], size: int, padding: int) -> tuple[int, ...]:
+def pitches(shape: tuple[int, ...], size: int, padding: int) -> tuple[int, ...]:
     strides, pitch = [], size
     for extent in shape:
         pitch = -(-pitch * extent // 16) * 16 + padding
@@ -94,11 +93,11 @@ def _pitches(shape: tuple[int, ...], size: int, padding: int) -> tuple[int, ...]
     return tuple(strides)
 
 
-def _numbers(count: int) -> np.ndarray:
+def numbers(count: int) -> np.ndarray:
     return np.arange(count // 2, dtype=np.uint16).view(np.uint8)
 
 
-def _load(
+def load(
     name: str,
     tensor: TensorMap | Im2colMap,
     source: np.ndarray,
@@ -154,7 +153,7 @@ class Images:
 
     @property
     def map(self) -> Im2colMap:
-        strides = _pitches(self.shape, _SIZES[self.dtype], 16)
+        strides = pitches(self.shape, _SIZES[self.dtype], 16)
         steps = self.steps or (1,) * len(self.shape)
         return Im2colMap(
             0,
@@ -172,7 +171,7 @@ class Images:
 
     @property
     def bytes(self) -> int:
-        return _pitches(self.shape, _SIZES[self.dtype], 16)[-1]
+        return pitches(self.shape, _SIZES[self.dtype], 16)[-1]
 
     @property
     def box_bytes(self) -> int:
@@ -211,10 +210,10 @@ def _im2col_load(images: Images, offsets: tuple[int, ...]) -> Case:
     name = f"im2col:{images.name}:{'x'.join(map(str, offsets))}"
     registers = [f"%h{30 + i}" for i in range(len(offsets))]
     before = "".join(f"mov.u16 {r}, {o};\n" for r, o in zip(registers, offsets, strict=True))
-    return _load(
+    return load(
         name,
         images.map,
-        _numbers(images.bytes),
+        numbers(images.bytes),
         images.places(Bits(name), 4, False),
         "im2col",
         images.footprint,
@@ -247,7 +246,7 @@ def _im2col_store(images: Images, op: str) -> Iterator[Case]:
             ]
         )
         at = images.places(random, 3, True)[which : which + 1]
-        data = _numbers(region)
+        data = numbers(region)
         memory = np.full(images.bytes, POISON, np.uint8)
         yield Case(
             name, body, (data, at), (memory,), maps=(dataclasses.replace(images.map, buffer=2),)
@@ -310,19 +309,19 @@ def interleaved() -> Iterator[Case]:
     for case in _INTERLEAVED:
         interleave, swizzle, dtype, shape, box, steps = case
         slice_ = 16 * interleave
-        strides = _pitches(shape, slice_, 32)[:-1]
+        strides = pitches(shape, slice_, 32)[:-1]
         tensor = TensorMap(
             0, dtype, shape, strides, box, steps, swizzle=swizzle, interleave=interleave
         )
         name = "interleave:" + ":".join(str(field) for field in case)
         at = np.array([[0, 0, 0, 0, 0], [2, 1, 1, 1, 0], [-1, 0, -1, 0, 0]], np.int32)
         count = int(np.prod([-(-b // s) for b, s in zip(box, steps, strict=True)]))
-        yield _load(name, tensor, memory, at, "tile", 2 * count * slice_, count * slice_)
+        yield load(name, tensor, memory, at, "tile", 2 * count * slice_, count * slice_)
     images = Im2colMap(
         0,
         1,
         (24, 6, 5, 3),
-        _pitches((24, 6, 5, 3), 16, 32)[:-1],
+        pitches((24, 6, 5, 3), 16, 32)[:-1],
         (-1, -1),
         (0, 0),
         8,
@@ -330,7 +329,7 @@ def interleaved() -> Iterator[Case]:
         (1, 1, 1, 1),
         interleave=1,
     )
-    yield _load(
+    yield load(
         "interleave16:im2col",
         images,
         memory,
@@ -341,89 +340,3 @@ def interleaved() -> Iterator[Case]:
         offsets=", {%h30, %h31}",
         before="mov.u16 %h30, 1;\nmov.u16 %h31, 1;\n",
     )
-
-
-_SHARED_MAP = """\
-mov.u32 %r28, map;
-mul.wide.u32 %d5, %t, 4;
-add.u64 %d6, %m0, %d5;
-ld.b32 %r29, [%d6];
-mad.lo.u32 %r32, %t, 4, %r28;
-st.shared.b32 [%r32], %r29;
-bar.warp.sync -1;
-@%q2 bra CHANGED;
-{changes}
-CHANGED:
-bar.warp.sync -1;
-mul.wide.u32 %d7, %r22, 128;
-add.u64 %d7, %d7, %p2;
-tensormap.cp_fenceproxy.global.shared::cta.tensormap::generic.release.gpu.sync.aligned\
- [%d7], [%r28], 128;
-fence.proxy.tensormap::generic.acquire.gpu [%d7], 128;
-"""
-
-_GLOBAL_MAP = """\
-mul.wide.u32 %d7, %r22, 128;
-add.u64 %d7, %d7, %p2;
-mul.wide.u32 %d5, %t, 4;
-add.u64 %d6, %m0, %d5;
-ld.b32 %r29, [%d6];
-add.u64 %d8, %d7, %d5;
-st.global.b32 [%d8], %r29;
-__syncwarp;
-@%q2 bra CHANGED;
-{changes}
-fence.proxy.tensormap::generic.release.gpu;
-CHANGED:
-bar.warp.sync -1;
-fence.proxy.tensormap::generic.acquire.gpu [%d7], 128;
-""".replace("__syncwarp", "bar.warp.sync -1")
-
-#: A change of a map, and the box's bytes and rank afterwards, if they differ.
-_CHANGES = (
-    ("global_address", "b64", "", "%d9", 0, 0),
-    ("rank", "b32", "", "1", 16 * 4 * 2, 2),
-    ("box_dim", "b32", "1", "3", 16 * 3 * 2 * 2, 0),
-    ("box_dim", "b32", "0", "8", 8 * 4 * 2 * 2, 0),
-    ("global_dim", "b32", "0", "9", 0, 0),
-    ("global_dim", "b32", "1", "3", 0, 0),
-    ("global_stride", "b64", "0", "128", 0, 0),
-    ("global_stride", "b64", "1", "1024", 0, 0),
-    ("element_stride", "b32", "1", "2", 16 * 2 * 2 * 2, 0),
-    ("elemtype", "b32", "", "2", 16 * 4 * 2 * 4, 0),
-    ("elemtype", "b32", "", "10", 0, 0),
-    ("swizzle_mode", "b32", "", "1", 0, 0),
-    ("swizzle_mode", "b32", "", "3", 0, 0),
-    ("fill_mode", "b32", "", "1", 0, 0),
-)
-
-
-def replacements() -> Iterator[Case]:
-    """Maps in shared and in global memory, changed and used by the same kernel."""
-    shape, box = (24, 6, 4), (16, 4, 2)
-    strides = _pitches(shape, 2, 16)
-    tensor = TensorMap(0, 6, shape, strides[:-1], box, (1, 1, 1))
-    at = np.array([[0, 0, 0, 0, 0], [16, 3, 3, 0, 0]], np.int32)
-    source = _numbers(8192)
-    scratch = np.zeros(64, np.uint32)
-    for (field, kind, ordinal, value, count, rank), space in itertools.product(
-        _CHANGES, ("shared::cta", "global")
-    ):
-        template = _SHARED_MAP if space == "shared::cta" else _GLOBAL_MAP
-        place = "%r28" if space == "shared::cta" else "%d7"
-        change = f"add.u64 %d9, %p0, 2048;\ntensormap.replace.tile.{field}.{space}.b1024.{kind}"
-        change += f" [{place}], {f'{ordinal}, ' if ordinal else ''}{value};"
-        # Wide enough for 4-byte elements, and for rows of 128 bytes.
-        yield _load(
-            f"{field}{ordinal}={value}:{space}",
-            tensor,
-            source,
-            at,
-            "tile",
-            8 * 128,
-            count or 16 * 4 * 2 * 2,
-            before=template.format(changes=change),
-            address="%d7",
-            extra=(scratch,),
-            rank=rank,
-        )
