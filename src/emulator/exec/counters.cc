@@ -108,6 +108,11 @@ void Counters::moved(Path path, uint64_t read, uint64_t written) {
   traffic.written += written;
 }
 
+void Counters::accessed(const Warp& warp, ptx::Space space, uint64_t address, uint64_t read,
+                        uint64_t written) {
+  moved(path_of(warp, space, &address), read, written);
+}
+
 void Counters::add(const Counters& other) {
   for (std::size_t i = 0; i < ops_.size(); ++i) {
     ops_[i].executed += other.ops_[i].executed;

@@ -54,6 +54,9 @@ class Counters {
 
   // Called by asynchronous operations for what they move and compute.
   void moved(Path path, uint64_t read, uint64_t written);
+  // One instruction of a warp, whose lanes go to memory that begins at an address.
+  void accessed(const Warp& warp, ptx::Space space, uint64_t address, uint64_t read,
+                uint64_t written);
   void tensor_work(const Op& op, uint64_t flops) { ops_[index(op)].flops += flops; }
 
   void add(const Counters& other);

@@ -50,6 +50,7 @@ DecodeTable make_table() {
   add_tensor_map_ops(table);
   add_matrix_ops(table);
   add_mma_ops(table);
+  add_wmma_ops(table);
   add_wgmma_ops(table);
   add_tcgen05_ops(table);
   return table;

@@ -160,6 +160,7 @@ void add_copy_ops(DecodeTable& table);
 void add_tensor_map_ops(DecodeTable& table);
 void add_matrix_ops(DecodeTable& table);
 void add_mma_ops(DecodeTable& table);
+void add_wmma_ops(DecodeTable& table);
 void add_wgmma_ops(DecodeTable& table);
 void add_tcgen05_ops(DecodeTable& table);
 

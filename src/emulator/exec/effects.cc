@@ -42,6 +42,7 @@ bool changes_state(const ptx::Instruction& instruction) {
   const std::string& opcode = instruction.opcode;
   if (opcode == "mbarrier") return !has_any(instruction, {"test_wait", "try_wait", "pending_count"});
   if (is_in(opcode, {"bar", "barrier"})) return !has_any(instruction, {"warp"});
+  if (opcode == "wmma") return has_any(instruction, {"store"});
   if (is_in(opcode, {"atom", "red"})) return has_any(instruction, {"async"});
   return is_in(opcode, {"st", "stmatrix", "cp", "multimem", "tensormap", "wgmma", "tcgen05",
                         "clusterlaunchcontrol", "call", "ret", "exit"});

@@ -4,7 +4,9 @@
 #include <cstdio>
 #include <initializer_list>
 #include <iterator>
+#include <string>
 #include <string_view>
+#include <vector>
 
 #include "emulator/ptx/types.h"
 
@@ -106,6 +108,7 @@ OpClass op_class_of(const Instruction& instruction) {
     return has(instruction, "commit") || has(instruction, "wait") ? OpClass::kBarrier
                                                                    : OpClass::kTensorMemory;
   }
+  if (opcode == "wmma") return has(instruction, "mma") ? OpClass::kMatrix : OpClass::kMemory;
   if (has(instruction, "async") && opcode == "st") return OpClass::kAsync;
   auto row = std::find_if(std::begin(kClasses), std::end(kClasses),
                           [&](const ClassRow& entry) { return entry.opcode == opcode; });
@@ -160,23 +163,23 @@ TensorTraffic tensor_traffic_of(const Instruction& instruction) {
 
 MatrixWork matrix_work_of(const Instruction& instruction) {
   MatrixWork work;
-  bool group = instruction.opcode == "wgmma";
-  if (!group && instruction.opcode != "mma") return work;
+  const bool group = instruction.opcode == "wgmma", fragments = instruction.opcode == "wmma";
+  if (!group && instruction.opcode != "mma" && !(fragments && has(instruction, "mma"))) return work;
   for (const std::string& word : instruction.modifiers) {
     unsigned m = 0, n = 0, k = 0;
     if (std::sscanf(word.c_str(), "m%un%uk%u", &m, &n, &k) != 3) continue;
     // Four warps execute one wgmma.
     work.flops = uint64_t{2} * m * n * k / (group ? 4 : 1);
-    auto shape = std::find(instruction.modifiers.begin(), instruction.modifiers.end(), word);
-    int types = 0;
-    for (auto next = shape; next != instruction.modifiers.end(); ++next) {
-      // The second type is the one of A.
-      if (parse_type(*next) != Type::kNone && ++types == 2) {
-        work.name = instruction.opcode + " " + *next;
-        break;
-      }
-    }
     break;
+  }
+  std::vector<std::string> types;
+  std::copy_if(instruction.modifiers.begin(), instruction.modifiers.end(),
+               std::back_inserter(types),
+               [](const std::string& word) { return parse_type(word) != Type::kNone; });
+  // The second type is the one of A; wmma of f16 names those of D and C only.
+  const bool without_a = fragments && types.size() == 2;
+  if (work.flops != 0 && types.size() > 1) {
+    work.name = instruction.opcode + " " + (without_a ? "f16" : types[1]);
   }
   return work;
 }
