@@ -89,8 +89,12 @@ def write_all(pointer: str, columns: int) -> str:
 
 
 def init_barrier() -> str:
-    """Thread 0 of each CTA makes ``barrier`` one of one arrival; the cluster meets."""
-    return f"""setp.eq.u32 %q6, %t, 0;
+    """Thread 0 of each CTA makes ``barrier`` one of one arrival; the cluster meets.
+
+    ``%h0`` to ``%h4`` become 0 to 4, masks for :func:`commit`.
+    """
+    masks = " ".join(f"mov.u16 %h{i}, {i};" for i in range(5))
+    return f"""{masks} setp.eq.u32 %q6, %t, 0;
     @%q6 mbarrier.init.shared::cta.b64 [barrier], 1;
     @%q6 fence.mbarrier_init.release.cluster;
     fence.proxy.async;
@@ -106,11 +110,11 @@ def await_barrier(label: str, parity: int = 0) -> str:
 
 
 def commit(*, group: int = 1, mask: int | None = None) -> str:
-    """``tcgen05.commit`` to ``barrier`` of this CTA, or of the CTAs of a mask."""
+    """``tcgen05.commit`` to ``barrier`` of this CTA, or of the CTAs of a mask (0 to 4)."""
     head = f"tcgen05.commit.cta_group::{group}.mbarrier::arrive::one.shared::cluster"
     if mask is None:
         return f"{head}.b64 [barrier];"
-    return f"{head}.multicast::cluster.b64 [barrier], {mask};"
+    return f"{head}.multicast::cluster.b64 [barrier], %h{mask};"
 
 
 def random_words(rng: np.random.Generator, *shape: int) -> np.ndarray:

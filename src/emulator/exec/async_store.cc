@@ -15,6 +15,7 @@
 #include "emulator/exec/access.h"
 #include "emulator/exec/cluster.h"
 #include "emulator/exec/complete_bytes.h"
+#include "emulator/exec/counters.h"
 #include "emulator/exec/lanes.h"
 
 namespace warploom::emulator {
@@ -28,6 +29,13 @@ struct AsyncStoreForm {
   uint32_t bytes = 0;  // of one lane
   Reduction reduction = Reduction::kNone;
 };
+
+// A reduction reads what it changes.
+void count(const Warp& warp, uint64_t place, uint64_t bytes, bool reduces) {
+  if (Counters* counters = warp.cluster().counters()) {
+    counters->accessed(warp, ptx::Space::kShared, place, reduces ? bytes : 0, bytes);
+  }
+}
 
 Step store_async(Warp& warp, const Op& op, uint32_t active) {
   const auto& form = *static_cast<const AsyncStoreForm*>(op.form);
@@ -49,6 +57,7 @@ Step store_async(Warp& warp, const Op& op, uint32_t active) {
       uint64_t value = warp.value(refs[i], lane);
       std::memcpy(data.data() + i * size, &value, size);
     }
+    count(warp, address, form.bytes, form.reduction != Reduction::kNone);
     TicketPtr ticket;
     if (Checker* checker = cluster.checker()) {
       ticket = checker->issue(warp, op, lane);
@@ -206,6 +215,7 @@ Step store_bulk(Warp& warp, const Op& op, uint32_t active) {
     auto space = static_cast<ptx::Space>(op.flag);
     uint32_t place = shared_from(space, address);
     if (bytes == 0) return;
+    count(warp, place, bytes, false);
     if (Checker* checker = warp.cluster().checker()) {
       checker->generic_lane(warp, op, lane, ptx::Space::kShared, place,
                             static_cast<uint32_t>(bytes), Touch::kWrite);

@@ -66,18 +66,11 @@ std::string instructions(const Program& program, const Counters& counters) {
       .text();
 }
 
-std::string bytes(const Program& program, const Counters& counters) {
-  Counters::Traffic tensor = counters.traffic(Path::kTensorMemory);
-  for (std::size_t i = 0; i < program.ops.size(); ++i) {
-    TensorTraffic once = tensor_traffic_of(*program.ops[i].source);
-    tensor.read += once.read * counters.ops()[i].executed;
-    tensor.written += once.written * counters.ops()[i].executed;
-  }
+std::string bytes(const Counters& counters) {
   JsonObject result;
   for (int i = 0; i < kPaths; ++i) {
     auto path = static_cast<Path>(i);
-    const Counters::Traffic& traffic =
-        path == Path::kTensorMemory ? tensor : counters.traffic(path);
+    const Counters::Traffic& traffic = counters.traffic(path);
     if (traffic.read == 0 && traffic.written == 0) continue;
     result.add(path_name(path), JsonObject()
                                     .add("read", traffic.read)
@@ -161,7 +154,7 @@ std::string launch_report(const Launch& launch, const Counters& counters,
       .add("cluster", extents(launch.cluster))
       .add("problem", json_string(problem))
       .add("instructions", instructions(program, counters))
-      .add("bytes", bytes(program, counters))
+      .add("bytes", bytes(counters))
       .add("bank_conflicts", bank_conflicts(program, counters))
       .add("waits", waits(program, counters))
       .add("worst_waits", worst(program, counters, "unready", unready))

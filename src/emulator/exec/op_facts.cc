@@ -97,6 +97,10 @@ uint32_t number_behind(const Instruction& instruction, const char* prefix, uint3
   return missing;
 }
 
+bool is_sparse(const Instruction& instruction) {
+  return has(instruction, "sp") || has(instruction, "sp::ordered_metadata");
+}
+
 }  // namespace
 
 const char* op_class_name(OpClass op_class) { return kClassNames[static_cast<int>(op_class)]; }
@@ -109,7 +113,7 @@ OpClass op_class_of(const Instruction& instruction) {
                                                                    : OpClass::kTensorMemory;
   }
   if (opcode == "wmma") return has(instruction, "mma") ? OpClass::kMatrix : OpClass::kMemory;
-  if (has(instruction, "async") && opcode == "st") return OpClass::kAsync;
+  if (has(instruction, "async") && (opcode == "st" || opcode == "red")) return OpClass::kAsync;
   auto row = std::find_if(std::begin(kClasses), std::end(kClasses),
                           [&](const ClassRow& entry) { return entry.opcode == opcode; });
   if (row != std::end(kClasses)) return row->op_class;
@@ -126,39 +130,24 @@ LaneAccess lane_access_of(const Instruction& instruction) {
     access.reads = opcode == "ldmatrix";
     access.writes = !access.reads;
     access.bytes = 16;
-    uint32_t matrices = number_behind(instruction, "x", 1);
+    // A matrix of 8 rows, or of 16.
+    uint32_t matrices = number_behind(instruction, "x", 1) * (has(instruction, "m16n16") ? 2 : 1);
     access.lanes = matrices >= 4 ? ~0u : (1u << 8 * matrices) - 1;
     return access;
   }
   bool load = opcode == "ld" || opcode == "ldu";
   bool store = opcode == "st";
   bool atomic = opcode == "atom" || opcode == "red";
-  if ((!load && !store && !atomic) || has(instruction, "async")) return access;
+  // st.async, red.async and st.bulk tell what they move; with .release they are plain accesses.
+  bool tells = has(instruction, "bulk") ||
+               (has(instruction, "async") && !has(instruction, "release"));
+  if ((!load && !store && !atomic) || tells) return access;
   access.kind = LaneAccess::kLanes;
   access.reads = load || atomic;
   access.writes = store || atomic;
   int bits = type_bits(last_type_of(instruction));
   access.bytes = static_cast<uint32_t>(std::max(bits, 8)) / 8 * vector_length(instruction);
   return access;
-}
-
-TensorTraffic tensor_traffic_of(const Instruction& instruction) {
-  TensorTraffic traffic;
-  if (instruction.opcode != "tcgen05") return traffic;
-  bool load = has(instruction, "ld"), store = has(instruction, "st"), copy = has(instruction, "cp");
-  if (!load && !store && !copy) return traffic;
-  // "32x32b", "16x256b" or, for two halves, "16x32bx2": lanes and bits of each.
-  for (const std::string& word : instruction.modifiers) {
-    unsigned lanes = 0, bits = 0, halves = 1;
-    char unit = 0;
-    int found = std::sscanf(word.c_str(), "%ux%u%cx%u", &lanes, &bits, &unit, &halves);
-    if (found < 3 || unit != 'b') continue;
-    uint64_t bytes = uint64_t{lanes} * bits / 8 * halves;
-    if (!copy) bytes *= number_behind(instruction, "x", 1);
-    (load ? traffic.read : traffic.written) = bytes;
-    break;
-  }
-  return traffic;
 }
 
 MatrixWork matrix_work_of(const Instruction& instruction) {
@@ -168,8 +157,8 @@ MatrixWork matrix_work_of(const Instruction& instruction) {
   for (const std::string& word : instruction.modifiers) {
     unsigned m = 0, n = 0, k = 0;
     if (std::sscanf(word.c_str(), "m%un%uk%u", &m, &n, &k) != 3) continue;
-    // Four warps execute one wgmma.
-    work.flops = uint64_t{2} * m * n * k / (group ? 4 : 1);
+    // Four warps execute one wgmma. Where A is sparse, half of the products are formed.
+    work.flops = uint64_t{2} * m * n * k / (group ? 4 : 1) / (is_sparse(instruction) ? 2 : 1);
     break;
   }
   std::vector<std::string> types;
@@ -179,7 +168,10 @@ MatrixWork matrix_work_of(const Instruction& instruction) {
   // The second type is the one of A; wmma of f16 names those of D and C only.
   const bool without_a = fragments && types.size() == 2;
   if (work.flops != 0 && types.size() > 1) {
-    work.name = instruction.opcode + " " + (without_a ? "f16" : types[1]);
+    const std::string a = without_a ? "f16" : types[1];
+    work.name = instruction.opcode + (is_sparse(instruction) ? ".sp " : " ") + a;
+    // mma.m8n8k4 of f16 is four products.
+    if (instruction.opcode == "mma" && a == "f16" && has(instruction, "m8n8k4")) work.flops *= 4;
   }
   return work;
 }

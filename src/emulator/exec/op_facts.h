@@ -25,7 +25,7 @@ struct LaneAccess {
   enum Kind : uint8_t {
     kNone,
     kLanes,     // each lane to its own address
-    kMatrices,  // ldmatrix and stmatrix: rows of 16 bytes, eight lanes a matrix
+    kMatrices,  // ldmatrix and stmatrix: rows of 16 bytes, eight or 16 lanes a matrix
   };
   Kind kind = kNone;
   ptx::Space space = ptx::Space::kGeneric;
@@ -35,13 +35,6 @@ struct LaneAccess {
   uint32_t lanes = ~0u;   // whose addresses count
 };
 LaneAccess lane_access_of(const ptx::Instruction& instruction);
-
-// What a warp moves between registers, shared memory and tensor memory, by the name of the shape.
-struct TensorTraffic {
-  uint64_t read = 0;     // bytes
-  uint64_t written = 0;
-};
-TensorTraffic tensor_traffic_of(const ptx::Instruction& instruction);
 
 // Products of matrices, if the instruction says how large they are: multiplications and additions
 // of one warp. `name` is such as "wgmma f16".

@@ -6,6 +6,7 @@
 #include "emulator/async/mbarrier.h"
 #include "emulator/check/tensor_memory_check.h"
 #include "emulator/exec/access.h"
+#include "emulator/exec/counters.h"
 #include "emulator/exec/lanes.h"
 #include "emulator/exec/tcgen05.h"
 #include "emulator/tensor/shared_to_tensor.h"
@@ -55,6 +56,12 @@ TicketPtr ticket_of(Warp& warp, const Op& op, int lane) {
   return checker != nullptr ? checker->issue_tcgen05(warp, op, lane) : nullptr;
 }
 
+void count(const Warp& warp, uint64_t read, uint64_t written) {
+  if (Counters* counters = warp.cluster().counters()) {
+    counters->moved(Path::kTensorMemory, read, written);
+  }
+}
+
 // Each CTA of a pair copies from its own shared memory to its own tensor memory.
 Step copy(Warp& warp, const Op& op, uint32_t active) {
   const auto& form = *static_cast<const CopyForm*>(op.form);
@@ -64,6 +71,8 @@ Step copy(Warp& warp, const Op& op, uint32_t active) {
     const UmmaDescriptor descriptor = parse_umma_descriptor(warp.lanes<uint64_t>(op.s[0])[lane]);
     const TensorAddress base(tensor_address(warp, op, lane));
     const TicketPtr ticket = ticket_of(warp, op, lane);
+    const SharedToTensorShape& shape = *form.copy.shape;
+    count(warp, 0, uint64_t{group.count} * shape.rows * shape.copies * shape.chunks * kUmmaChunk);
     issue_tensor_operation(warp, op, [=, &form, &cluster] {
       if (ticket != nullptr) {
         show_copy(*cluster.checker(), ticket, form, descriptor, base, group);
@@ -87,6 +96,7 @@ Step shift(Warp& warp, const Op& op, uint32_t active) {
       fault("lane %u of the address 0x%x is not a multiple of 32", base.lane, address);
     }
     const TicketPtr ticket = ticket_of(warp, op, lane);
+    count(warp, group.count * kShiftBytes, group.count * kShiftBytes);
     issue_tensor_operation(warp, op, [=, &cluster] {
       if (ticket != nullptr) show_shift(*cluster.checker(), ticket, base, group);
       for (uint32_t i = 0; i < group.count; ++i) shift_down(group.ctas[i]->tensor_memory(), base);

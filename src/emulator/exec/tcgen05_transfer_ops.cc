@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "emulator/check/tensor_memory_check.h"
+#include "emulator/exec/counters.h"
 #include "emulator/exec/tcgen05.h"
 #include "emulator/tensor/tensor_fragment.h"
 
@@ -30,6 +31,11 @@ Registers registers_of(const Warp& warp, const TransferForm& form) {
   return result;
 }
 
+uint64_t bytes_of(const TensorFragment& fragment) {
+  const uint64_t accesses = fragment.shape == kSplitShape ? 2 : 1;
+  return accesses * fragment.rows() * fragment.columns() * sizeof(uint32_t);
+}
+
 Step load(Warp& warp, const Op& op, uint32_t active) {
   check_whole_warp(warp, active);
   const TransferForm& form = form_of(op);
@@ -41,6 +47,9 @@ Step load(Warp& warp, const Op& op, uint32_t active) {
     visit_fragment(form.fragment, base, [&](uint32_t lane, uint32_t column, uint32_t columns) {
       accessor.read(warp.cta().rank(), lane, column, columns);
     });
+  }
+  if (Counters* counters = warp.cluster().counters()) {
+    counters->moved(Path::kTensorMemory, bytes_of(form.fragment), 0);
   }
   load_fragment(form.fragment, warp.cta().tensor_memory(), base, registers.data());
   return Step::kNext;
@@ -57,6 +66,9 @@ Step store(Warp& warp, const Op& op, uint32_t active) {
     visit_fragment(form.fragment, base, [&](uint32_t lane, uint32_t column, uint32_t columns) {
       accessor.write(warp.cta().rank(), lane, column, columns);
     });
+  }
+  if (Counters* counters = warp.cluster().counters()) {
+    counters->moved(Path::kTensorMemory, 0, bytes_of(form.fragment));
   }
   store_fragment(form.fragment, warp.cta().tensor_memory(), base, registers.data());
   return Step::kNext;

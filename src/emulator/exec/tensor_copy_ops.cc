@@ -115,6 +115,13 @@ void note_store(Checker& checker, const Ticket& ticket, const TensorMap& map,
   });
 }
 
+// A load reads, and a store moves, only what lies in the tensor.
+uint64_t bytes_in_tensor(const TensorMap& map, const TensorPlace& place) {
+  uint64_t bytes = 0;
+  tensor_rows(map, place, [&](const TensorRow& row) { bytes += row.bytes; });
+  return bytes;
+}
+
 Step tensor_to_shared(Warp& warp, const Op& op, uint32_t active) {
   const BulkForm& form = form_of(op);
   Cluster& cluster = warp.cluster();
@@ -124,7 +131,10 @@ Step tensor_to_shared(Warp& warp, const Op& op, uint32_t active) {
     TensorPlace place = place_of(warp, form, lane);
     check_place(warp, map, place);
     const uint32_t bytes = tensor_map_box_bytes(map, tensor_halo(map, place));
-    count_copy(warp, Path::kTensorMap, bytes, uint64_t{bytes} * copy_targets(warp, form, lane));
+    if (cluster.counters() != nullptr) {
+      count_copy(warp, Path::kTensorMap, bytes_in_tensor(map, place),
+                 uint64_t{bytes} * copy_targets(warp, form, lane));
+    }
     TicketPtr ticket = issue_copy(warp, op, lane, true);
     for_each_target(warp, form, lane, [&](uint32_t target, uint32_t mbarrier) {
       cluster.completions().add(op, [=, &cluster] {
@@ -151,7 +161,10 @@ Step tensor_to_global(Warp& warp, const Op& op, uint32_t active) {
     check_place(warp, map, place);
     auto source = static_cast<uint32_t>(warp.address(form.source, lane));
     Reduction reduction = form.reduction;
-    count_copy(warp, Path::kTensorMap, tensor_map_box_bytes(map), tensor_map_box_bytes(map));
+    if (cluster.counters() != nullptr) {
+      const uint64_t bytes = bytes_in_tensor(map, place);
+      count_copy(warp, Path::kTensorMap, bytes, bytes);
+    }
     TicketPtr ticket = issue_copy(warp, op, lane, false);
     cluster.completions().add_to_group(warp, lane, op, [=, &cluster] {
       if (ticket != nullptr) {

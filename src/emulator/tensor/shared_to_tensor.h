@@ -68,6 +68,8 @@ void copy_shared_to_tensor(const SharedToTensor& copy, const UmmaDescriptor& des
 // it; the last row of a quarter keeps its own.
 void shift_down(TensorMemory& tensor, TensorAddress base);
 constexpr uint32_t kShiftColumns = 8;
+// Of all rows that move.
+constexpr uint64_t kShiftBytes = (kTensorLanes - 4) * kShiftColumns * sizeof(uint32_t);
 
 }  // namespace warploom::emulator
 
