@@ -79,6 +79,28 @@ class Im2colMap:
     interleave: int = 0
 
 
+@dataclasses.dataclass(frozen=True)
+class Im2colWideMap:
+    """The arguments of ``cuTensorMapEncodeIm2colWide``; mode 1 loads 128 pixels."""
+
+    buffer: int
+    dtype: int
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    lower: int
+    upper: int
+    channels: int
+    pixels: int
+    steps: tuple[int, ...]
+    swizzle: int
+    mode: int = 0
+    fill: int = 0
+    interleave: int = 0
+
+
+AnyMap = TensorMap | Im2colMap | Im2colWideMap
+
+
 class Driver:
     """The driver in the library ``path``, with a context on its first device."""
 
@@ -120,13 +142,18 @@ class Driver:
     def unload(self, module: ctypes.c_void_p) -> None:
         self._call("cuModuleUnload", module)
 
-    def encode(self, tensor: TensorMap | Im2colMap, address: int) -> ctypes.Array:
+    def encode(self, tensor: AnyMap, address: int) -> ctypes.Array:
         """The 128 bytes of a tensor map, aligned to 64."""
         storage = (ctypes.c_uint64 * 24)()
         offset = -ctypes.addressof(storage) % 64
         encoded = (ctypes.c_uint64 * 16).from_buffer(storage, offset)
         rank = len(tensor.shape)
-        if isinstance(tensor, Im2colMap):
+        mode: tuple[int, ...] = ()
+        if isinstance(tensor, Im2colWideMap):
+            name, mode = "cuTensorMapEncodeIm2colWide", (tensor.mode,)
+            pixels = ctypes.c_uint32(tensor.pixels)
+            box = (tensor.lower, tensor.upper, ctypes.c_uint32(tensor.channels), pixels)
+        elif isinstance(tensor, Im2colMap):
             name = "cuTensorMapEncodeIm2col"
             corners = ctypes.c_int * (rank - 2)
             box = (
@@ -149,6 +176,7 @@ class Driver:
             *box,
             (ctypes.c_uint32 * rank)(*tensor.steps),
             tensor.interleave,
+            *mode,
             tensor.swizzle,
             0,
             tensor.fill,
@@ -161,7 +189,7 @@ class Driver:
         name: str,
         arrays: Sequence[np.ndarray],
         *,
-        maps: Sequence[TensorMap | Im2colMap] = (),
+        maps: Sequence[AnyMap] = (),
         grid: tuple[int, int, int] = (1, 1, 1),
         block: tuple[int, int, int] = (32, 1, 1),
         cluster: tuple[int, int, int] = (1, 1, 1),

@@ -5,6 +5,7 @@
 
 #include "emulator/async/tensor_map_encode.h"
 #include "emulator/driver/cuda_abi.h"
+#include "emulator/driver/device.h"
 #include "emulator/driver/session.h"
 
 using namespace warploom::emulator;  // NOLINT: everything below belongs to the emulator
@@ -60,6 +61,12 @@ WARPLOOM_CUDA_API int cuTensorMapEncodeIm2colWide(void* map, int data_type, unsi
   TensorMapArguments arguments = common(map, data_type, rank, address, dims, strides,
                                         element_strides, interleave, swizzle, l2_promotion,
                                         oob_fill);
+  const Device& device = *find_device(Session::current_device());
+  if (device.major < 10) {
+    return result("cuTensorMapEncodeIm2colWide",
+                  "im2col::w exists from compute capability 10.0 on; the current device is " +
+                      std::string(device.arch));
+  }
   return result("cuTensorMapEncodeIm2colWide",
                 encode_im2col_wide(arguments, lower, upper, channels, pixels, mode));
 }

@@ -105,11 +105,15 @@ Bytes copy_box(const String& direction, const Bytes& map_bytes, const Bytes& coo
     if (at.size() != map.rank) fault("a box of rank %d needs as many coordinates", map.rank);
     TensorPlace place;
     std::copy(at.begin(), at.end(), place.at.begin());
+    const bool load = direction == "load";
+    check_tensor_copy(map, load ? TensorDirection::kLoad : TensorDirection::kStore,
+                      reduction_of(reduction));
+    check_tensor_place(map, place);
     GlobalMemory global;
     global.add(static_cast<uint64_t>(address), static_cast<uint64_t>(size));
     std::vector<uint8_t> memory = unpack_bytes<uint8_t>(shared);
     const SharedMemory view = shared_memory_of(memory);
-    if (direction == "load") {
+    if (load) {
       tensor_load(map, place, global, view, static_cast<uint32_t>(offset));
     } else {
       tensor_store(map, place, global, view, static_cast<uint32_t>(offset),
