@@ -89,13 +89,18 @@ void Values::enter(ProgramFunction& function) {
   registers_.assign(function.source->registers.size(), Ref{});
 }
 
-Ref Values::allocate(int width) {
+Ref Values::allocate(int width, uint32_t poison) {
+  constexpr std::size_t kLine = 64;
+  std::vector<uint8_t>& file = program_.file;
+  const std::size_t size = width == 1 ? 8 : static_cast<std::size_t>(width) / 8 * kLanes;
+  if (width != 1) file.resize((file.size() + kLine - 1) / kLine * kLine);
   Ref ref;
   ref.bits = static_cast<uint8_t>(width);
-  uint32_t size = width == 1 ? 8 : static_cast<uint32_t>(width) / 8 * kLanes;
-  if (width != 1) program_.file_bytes = (program_.file_bytes + 63) & ~63u;
-  ref.offset = static_cast<int32_t>(program_.file_bytes);
-  program_.file_bytes += size;
+  ref.offset = static_cast<int32_t>(file.size());
+  file.resize(file.size() + size);
+  for (std::size_t i = file.size() - size; i < file.size(); i += sizeof(poison)) {
+    std::memcpy(&file[i], &poison, sizeof(poison));
+  }
   return ref;
 }
 
@@ -103,7 +108,11 @@ Ref Values::register_ref(int index) {
   Ref& ref = registers_[static_cast<std::size_t>(index)];
   if (!ref.present()) {
     // Only registers that are used get a place: compilers declare many more.
-    ref = allocate(storage_bits(function_->source->registers[static_cast<std::size_t>(index)]));
+    const Type type = function_->source->registers[static_cast<std::size_t>(index)];
+    // Narrow values are zero-extended.
+    const int bits = type_bits(type);
+    const bool narrow = type != Type::kPred && bits < 32;
+    ref = allocate(storage_bits(type), narrow ? (1u << bits) / 2 - 1 : kRegisterPoison);
     function_->values.push_back(ref);
   }
   return ref;

@@ -59,7 +59,7 @@ class Values {
   Passed formal(const ptx::Formal& formal);
 
  private:
-  Ref allocate(int width);
+  Ref allocate(int width, uint32_t poison = kRegisterPoison);
 
   Program& program_;
   ProgramFunction* function_ = nullptr;

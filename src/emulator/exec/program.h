@@ -18,6 +18,9 @@ struct Op;
 
 constexpr int kLanes = 32;
 constexpr uint32_t kAllLanes = 0xffffffffu;
+// No number in every format of floats: registers that a program reads and never writes are undefined
+// in PTX, here they are the same in every run.
+constexpr uint32_t kRegisterPoison = 0x7fffffff;
 
 // A value that an instruction reads or writes. Every value of a warp is an array: uint32_t[32] for
 // types of up to 32 bits (zero-extended), uint64_t[32] for 64 bits, one uint32_t with a bit a lane
@@ -126,7 +129,9 @@ struct Program {
   std::vector<ProgramFunction> functions;   // the entry first
   // Registers of wgmma and tcgen05.ld (check/accumulator_watch.h); nullptr if there are none.
   std::shared_ptr<const AccumulatorWatch> accumulators;
-  uint32_t file_bytes = 0;
+  // The register file that a warp starts with, without the special values: what is never written
+  // is kRegisterPoison, cut to the bits of its type.
+  std::vector<uint8_t> file;
   uint32_t static_shared = 0;               // from SharedMemory::kReserved on
   uint32_t dynamic_alignment = 1;           // of dynamic shared memory
   bool couples_clusters = false;            // Effects of any of its instructions

@@ -16,11 +16,13 @@ Warp::Warp(Cta& cta, uint32_t id, uint32_t lanes)
       literals_(const_cast<uint8_t*>(program_->literals.data())),
       id_(id),
       alive_(lanes) {
-  // Aligned to cache lines; the content of registers is undefined, so it is not cleared.
-  std::size_t words = program_->file_bytes / 8 + 8;
+  // Aligned to cache lines.
+  const std::vector<uint8_t>& start_file = program_->file;
+  std::size_t words = start_file.size() / 8 + 8;
   file_storage_.reset(new uint64_t[words]);
   auto start = (reinterpret_cast<uintptr_t>(file_storage_.get()) + 63) & ~uintptr_t{63};
   file_ = reinterpret_cast<uint8_t*>(start);
+  std::copy(start_file.begin(), start_file.end(), file_);
   for (const Special& special : program_->specials) fill_special(special, *this);
   local_bytes_ = program_->function->local_bytes;
   local_.resize(local_bytes_ * kLanes);
@@ -300,7 +302,7 @@ uint32_t Warp::next_lanes() const {
 }
 
 std::vector<uint8_t> Warp::state() const {
-  std::vector<uint8_t> result(file_, file_ + program_->file_bytes);
+  std::vector<uint8_t> result(file_, file_ + program_->file.size());
   auto append = [&](auto value) {
     const auto* bytes = reinterpret_cast<const uint8_t*>(&value);
     result.insert(result.end(), bytes, bytes + sizeof(value));
