@@ -9,18 +9,19 @@ from contextlib import contextmanager
 
 import numpy as np
 
+from emulator_options import restore_checks
 from emulator_ptx import EmulatorError, kernel, launch, library
 
 
 @contextmanager
 def checks() -> Iterator[None]:
-    """Check launches in this block."""
+    """Check launches in this block; later ones are, or are not, as the process began."""
     library().warploom_emulator_set_checks(ctypes.c_int(1))
     library().warploom_emulator_clear_reports()
     try:
         yield
     finally:
-        library().warploom_emulator_set_checks(ctypes.c_int(0))
+        restore_checks()
 
 
 def reports() -> list[dict[str, str]]:

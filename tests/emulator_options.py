@@ -14,6 +14,12 @@ from emulator_ptx import library
 STRATEGIES = ("random", "round-robin", "late", "early", "far-ahead")
 
 
+def restore_checks() -> None:
+    """Launches are checked again, or not, as they were when the process began."""
+    on = os.environ.get("WARPLOOM_EMULATOR_CHECK") == "1"
+    library().warploom_emulator_set_checks(ctypes.c_int(on))
+
+
 @contextlib.contextmanager
 def options(
     *,
@@ -45,7 +51,7 @@ def options(
         driver.warploom_emulator_set_explore(ctypes.c_int64(0))
         driver.warploom_emulator_set_exhaustive(ctypes.c_int64(0), 0)
         driver.warploom_emulator_set_report(0)
-        driver.warploom_emulator_set_checks(int(os.environ.get("WARPLOOM_EMULATOR_CHECK") == "1"))
+        restore_checks()
 
 
 def launch_reports() -> list[dict[str, Any]]:

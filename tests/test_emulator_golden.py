@@ -6,14 +6,14 @@ PTX calls approximate: they come from tables that are not published. ``APPROXIMA
 
 from __future__ import annotations
 
-import ctypes
 import functools
-import os
 import re
 
 import numpy as np
 import pytest
 
+import emulator_ptx
+from emulator_options import restore_checks
 from golden import corpus, recording
 from golden.case import Case
 from ptx_driver import Driver
@@ -33,12 +33,11 @@ UNORDERED = {"tensor_interleave"}
 
 
 def run_unchecked(driver: Driver, cases: list[Case]) -> list[tuple[Case, bytes | str]]:
-    library = ctypes.CDLL(str(find_libraries()[0]))
-    library.warploom_emulator_set_checks(0)
+    emulator_ptx.library().warploom_emulator_set_checks(0)
     try:
         return list(recording.run(driver, cases))
     finally:
-        library.warploom_emulator_set_checks(int(os.environ.get("WARPLOOM_EMULATOR_CHECK") == "1"))
+        restore_checks()
 
 
 @functools.cache

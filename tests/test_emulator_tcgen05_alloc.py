@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-import ctypes
-
 import numpy as np
 import pytest
 
 from emulator_checks import changed, run_checked
-from emulator_ptx import EmulatorError, kernel, launch, library
+from emulator_options import options
+from emulator_ptx import EmulatorError, kernel, launch
 from emulator_tcgen05 import DECLARATIONS, address, allocate, cluster_sync, free
 
 RELINQUISH = "tcgen05.relinquish_alloc_permit.cta_group::1.sync.aligned;"
 LOAD = "ld.shared.b32 %a, [slot];"
 
 
-def run(body: str, arrays: list[np.ndarray] | None = None, **options: object) -> list[np.ndarray]:
+def run(body: str, arrays: list[np.ndarray] | None = None, **geometry: object) -> list[np.ndarray]:
     source = kernel(len(arrays or []), body, DECLARATIONS)
-    return launch(source, arrays or [], arch="sm_100a", **options)
+    return launch(source, arrays or [], arch="sm_100a", **geometry)
 
 
 def test_allocations_that_are_live_together_do_not_overlap(rng):
@@ -102,8 +101,8 @@ DONE:
 
 
 def test_columns_that_were_freed_keep_their_data():
-    library().warploom_emulator_set_checks(ctypes.c_int(0))
-    (got,) = run(USE_AFTER_FREE, [np.full(64, 0xDEAD, np.uint32)], block=(64, 1, 1))
+    with options(checks=False):
+        (got,) = run(USE_AFTER_FREE, [np.full(64, 0xDEAD, np.uint32)], block=(64, 1, 1))
     np.testing.assert_array_equal(got[32:], np.arange(32, 64))
 
 
@@ -153,8 +152,8 @@ def test_misuse(body, message):
         run(body)
 
 
-def pair(body: str, **options: object) -> list[np.ndarray]:
-    return run(body, grid=(2, 1, 1), cluster=(2, 1, 1), **options)
+def pair(body: str, **geometry: object) -> list[np.ndarray]:
+    return run(body, grid=(2, 1, 1), cluster=(2, 1, 1), **geometry)
 
 
 @pytest.mark.parametrize("seed", range(4))
