@@ -93,6 +93,11 @@ MUTANTS = {
         AFTER,
         "nothing has waited for the completion of the earlier one|nothing orders the two",
     ),
+    "completion is awaited without order": (
+        await_barrier("WAIT"),
+        changed(await_barrier("WAIT"), "try_wait.parity", "try_wait.parity.relaxed.cta"),
+        "nothing has waited for the completion of the earlier one|nothing orders the two",
+    ),
     "no fence after the completion": (
         await_barrier("WAIT"),
         await_barrier("WAIT").replace(AFTER, ""),

@@ -30,7 +30,8 @@ void Checker::cluster_arrive(Warp& warp, bool relaxed) {
     cluster_pending_.join(own.known);
   } else {
     cluster_pending_.inits.join(own.known.inits);
-    if (own.fence != nullptr) cluster_pending_.join(*own.fence->known);
+    const ReleasePtr& fence = own.fences[static_cast<std::size_t>(Scope::kCluster)];
+    if (fence != nullptr) cluster_pending_.join(*fence->known);
   }
   cluster_arriving_.join(own.known.base);
   own.released = true;

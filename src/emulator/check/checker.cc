@@ -88,11 +88,13 @@ const std::shared_ptr<const Knowledge>& Checker::snapshot(WarpState& state) {
   return state.snapshot;
 }
 
-ReleasePtr Checker::make_release(const Warp& warp) {
+ReleasePtr Checker::make_release(const Warp& warp, const Op& op) {
   WarpState& own = state(warp);
   auto release = std::make_shared<Release>();
   release->cluster = id_;
   release->warp = index_of(warp);
+  release->rank = warp.cta().rank();
+  release->op = &op;
   release->sequence = ++own.releases;
   release->known = snapshot(own);
   return release;
@@ -113,7 +115,7 @@ TicketPtr Checker::ticket_of(Warp& warp, const Op& op, int lane) {
   return ticket;
 }
 
-Checker::Actor Checker::actor_of(Warp& warp, const Op& op, int lane, Order order) {
+Checker::Actor Checker::actor_of(Warp& warp, const Op& op, int lane, Ordering ordering) {
   WarpState& own = state(warp);
   start_clock(own);
   Actor actor;
@@ -125,7 +127,8 @@ Checker::Actor Checker::actor_of(Warp& warp, const Op& op, int lane, Order order
   actor.mark.cluster = id_;
   actor.mark.op = op_index(op) & 0xffffff;
   actor.mark.thread = thread_of(warp, lane);
-  actor.mark.flags = Access::kNeedsFence | (order != Order::kWeak ? Access::kStrong : 0);
+  actor.mark.flags = Access::kNeedsFence;
+  if (ordering.strong()) actor.mark.flags |= Access::strong_flags(ordering.scope);
   return actor;
 }
 
@@ -146,8 +149,8 @@ Checker::Actor Checker::actor_of(const Ticket& ticket, Touch touch) const {
   actor.op = ticket.op;
   actor.rank = ticket.thread / kLanes / warps_per_cta_;
   actor.mark = mark_of(ticket, touch == Touch::kRead ? ticket.reads : ticket.writes);
-  // Reductions are atomic.
-  if (touch == Touch::kReadWrite) actor.mark.flags |= Access::kStrong;
+  // Reductions are atomic, for the device.
+  if (touch == Touch::kReadWrite) actor.mark.flags |= Access::strong_flags(Scope::kDevice);
   return actor;
 }
 

@@ -25,6 +25,7 @@
 #include "emulator/check/clock.h"
 #include "emulator/check/lane_races.h"
 #include "emulator/check/launch_checks.h"
+#include "emulator/check/ordering.h"
 #include "emulator/check/shadow.h"
 #include "emulator/check/sync_location.h"
 #include "emulator/exec/program.h"
@@ -50,9 +51,6 @@ using TicketPtr = std::shared_ptr<Ticket>;
 
 enum class Touch : uint8_t { kRead, kWrite, kReadWrite };
 
-// Memory order of a generic access.
-enum class Order : uint8_t { kWeak, kRelaxed, kAcquire, kRelease, kAcquireRelease };
-
 class Checker {
  public:
   Checker(Cluster& cluster, LaunchChecks& checks);
@@ -63,16 +61,16 @@ class Checker {
   // --- Generic accesses (check/generic_access.cc) ---
   // `bytes` at the address operand of every active lane. Call it before registers change.
   void generic(Warp& warp, const Op& op, uint32_t active, ptx::Space space, uint32_t bytes,
-               Touch touch, Order order = Order::kWeak);
+               Touch touch, Ordering ordering = {});
   // The same for one lane and an address that is no operand.
   void generic_lane(Warp& warp, const Op& op, int lane, ptx::Space space, uint64_t address,
-                    uint32_t bytes, Touch touch, Order order = Order::kWeak);
+                    uint32_t bytes, Touch touch, Ordering ordering = {});
 
   // bar.warp.sync.
   void warp_barrier(Warp& warp) { order_lanes(warp); }
 
   // --- Fences (check/fences.cc) ---
-  void fence_memory(Warp& warp);  // fence.acq_rel, fence.sc, membar
+  void fence_memory(Warp& warp, const Op& op, const MemoryFence& fence);
   void fence_proxy(Warp& warp);   // fence.proxy.async in all its forms
   void fence_inits(Warp& warp);   // fence.mbarrier_init
   void fence_tensor_before(Warp& warp);  // tcgen05.fence::before_thread_sync
@@ -172,20 +170,24 @@ class Checker {
     uint32_t done(uint32_t allowed) const;
   };
 
+  // The versions of a location that relaxed reads, and acquiring ones, of each scope have seen.
+  using SeenVersions = std::array<std::array<uint64_t, kScopes>, 2>;
+
   struct WarpState {
     Knowledge known;
     uint32_t dimension = 0;
     bool released = false;           // the next access starts a new clock
     uint64_t releases = 0;
     std::shared_ptr<const Knowledge> snapshot;  // of `known`, if it is still that
-    ReleasePtr fence;                // what the last fence lets relaxed operations release
+    // What the last fence of this scope, or of a wider one, lets relaxed operations release.
+    std::array<ReleasePtr, kScopes> fences;
     Releases fence_others;
     // What relaxed reads and waits have seen, for the next fence.
     Releases acquirable;
     Knowledge acquirable_known;
     // What has been executed before the last cluster barrier, visible or not.
     VectorClock executed;
-    std::unordered_map<uint64_t, uint64_t> seen;  // versions of locations
+    std::unordered_map<uint64_t, SeenVersions> seen;  // of locations
     Groups copy_async;
     std::map<int, std::pair<Groups, Groups>> bulk;  // of a lane: reads done, writes done
     std::map<int, Groups> tensor;    // tcgen05, of a lane
@@ -199,6 +201,12 @@ class Checker {
     Access mark;
     const Op* op = nullptr;
     uint32_t rank = 0;  // of its CTA
+  };
+
+  // A release, and the acquire that it does not reach because of the scope of one of them.
+  struct NarrowOrder {
+    NarrowRelease narrow;
+    const Op* acquire = nullptr;
   };
 
   struct Supplier {
@@ -250,7 +258,7 @@ class Checker {
   uint16_t thread_of(const Warp& warp, int lane) const;
   uint32_t op_index(const Op& op) const;
   const std::shared_ptr<const Knowledge>& snapshot(WarpState& state);
-  ReleasePtr make_release(const Warp& warp);
+  ReleasePtr make_release(const Warp& warp, const Op& op);
   void learn(WarpState& state, const Knowledge& known);
   void apply(WarpState& state, const Releases& releases);
   void start_clock(WarpState& state);
@@ -261,7 +269,7 @@ class Checker {
   Groups& tensor_of(Warp& warp, int lane);
   static void raise(WarpState& state, const Groups& groups, uint32_t allowed);
 
-  Actor actor_of(Warp& warp, const Op& op, int lane, Order order);
+  Actor actor_of(Warp& warp, const Op& op, int lane, Ordering ordering);
   Actor actor_of(const Ticket& ticket, Touch touch) const;
   Access mark_of(const Warp& warp, const Op& op) const;
   void check_multiply(Warp& warp, const Op& op, const WatchedOp& watched);
@@ -273,7 +281,9 @@ class Checker {
   void order_lanes(const Warp& warp) { lane_races_.synchronise(index_of(warp)); }
   void touch_shared(const Actor& actor, uint32_t address, uint32_t bytes, Touch touch);
   void touch_global(const Actor& actor, uint64_t address, uint64_t bytes, Touch touch);
-  void synchronize(Warp& warp, uint64_t location, bool global, Touch touch, Order order);
+  void acquire_at(Warp& warp, const Op& op, uint64_t location, bool global, Ordering ordering);
+  void release_at(Warp& warp, const Op& op, uint64_t location, bool global, Ordering ordering);
+  void note_narrow(const NarrowRelease& narrow, const Op& acquire);
   void note_touched(const Access& mark, const Op* op, uint32_t rank);
 
   // One cell; `place` names its address in a report.
@@ -288,6 +298,13 @@ class Checker {
                        bool writes, const Where& where);
   void report_uninitialized(const Actor& actor, const Where& where);
   void report_on_barrier(const Actor& actor, bool writes, const Where& where);
+
+  // Scopes (check/scopes.cc). How far apart the threads of two accesses are; whether a strong
+  // access includes the thread of the other; and why the order that a release would have made is
+  // missing, empty if there is none.
+  Scope distance(const Access& a, const Access& b) const;
+  bool both_strong(const Access& a, const Access& b) const;
+  std::string scope_problem(const Access& prior, const Actor& actor) const;
 
   // The distinct last writes of these bytes of global memory.
   std::vector<Access> writes_of(uint64_t address, uint32_t bytes);
@@ -320,6 +337,7 @@ class Checker {
   std::unordered_map<uint64_t, std::vector<AcquiredMap>> acquired_maps_;  // by address
   Releases foreign_;                // releases of other clusters that this one has acquired
   SyncLocations shared_locations_;
+  std::vector<NarrowOrder> narrow_;  // the latest of each pair of instructions and warp
   LaneRaces lane_races_;
   std::unique_ptr<TensorMemoryCheck> tensor_memory_;
   ReportLog log_;

@@ -4,17 +4,29 @@
 namespace warploom::emulator {
 
 // Whether lanes that pass a fence meet before or after it is not known: that counts as order.
-void Checker::fence_memory(Warp& warp) {
+void Checker::fence_memory(Warp& warp, const Op& op, const MemoryFence& fence) {
   order_lanes(warp);
   WarpState& own = state(warp);
-  if (!own.acquirable.empty()) {
-    apply(own, own.acquirable);
-    own.acquirable.clear();
+  if (fence.acquires) {
+    if (!own.acquirable.empty()) {
+      // A wider fence may still come for what this one does not reach.
+      const Reader reader{id_, warp.cta().rank(), fence.scope};
+      Releases reached = own.acquirable;
+      reached.keep([&](const ReleasePtr& each) { return reader.distance(*each) <= fence.scope; });
+      own.acquirable.keep([&](const ReleasePtr& each) {
+        const Scope distance = reader.distance(*each);
+        if (distance > fence.scope) note_narrow({each, distance, false}, op);
+        return distance > fence.scope;
+      });
+      apply(own, reached);
+    }
+    learn(own, own.acquirable_known);
+    own.acquirable_known.clear();
   }
-  learn(own, own.acquirable_known);
-  own.acquirable_known.clear();
-  own.fence = make_release(warp);
-  own.fence_others = foreign_;
+  if (!fence.releases) return;
+  const ReleasePtr release = make_release(warp, op);
+  for (std::size_t i = 0; i <= static_cast<std::size_t>(fence.scope); ++i) own.fences[i] = release;
+  if (fence.scope == Scope::kDevice) own.fence_others = foreign_;
 }
 
 // Later accesses of the warp get a new clock, so that the fence does not cover them.

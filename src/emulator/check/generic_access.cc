@@ -48,24 +48,17 @@ struct Span {
   }
 };
 
-constexpr bool acquires(Order order) {
-  return order == Order::kAcquire || order == Order::kAcquireRelease;
-}
-constexpr bool releases(Order order) {
-  return order == Order::kRelease || order == Order::kAcquireRelease;
-}
-
 }  // namespace
 
 void Checker::generic(Warp& warp, const Op& op, uint32_t active, Space space, uint32_t bytes,
-                      Touch touch, Order order) {
-  if (order == Order::kWeak) {
+                      Touch touch, Ordering ordering) {
+  if (!ordering.strong()) {
     check_lanes(warp, op, active, space, bytes, touch == Touch::kWrite);
   } else {
     order_lanes(warp);
   }
   Span run;
-  Actor actor = actor_of(warp, op, 0, order);
+  Actor actor = actor_of(warp, op, 0, ordering);
   auto flush = [&] {
     if (run.memory == Memory::kNone) return;
     actor.mark.thread = thread_of(warp, run.lane);
@@ -79,11 +72,11 @@ void Checker::generic(Warp& warp, const Op& op, uint32_t active, Space space, ui
   uint64_t last = 0;
   for (uint32_t left = active; left != 0; left &= left - 1) {
     int lane = __builtin_ctz(left);
-    if (order != Order::kWeak) {
+    if (ordering.strong()) {
       // Lanes that poll one flag learn the same from it.
       if (left != active && warp.address(op, lane) == last) continue;
       last = warp.address(op, lane);
-      generic_lane(warp, op, lane, space, warp.address(op, lane), bytes, touch, order);
+      generic_lane(warp, op, lane, space, warp.address(op, lane), bytes, touch, ordering);
       continue;
     }
     uint64_t address = warp.address(op, lane);
@@ -128,48 +121,23 @@ void Checker::check_lanes(Warp& warp, const Op& op, uint32_t active, Space space
 }
 
 void Checker::generic_lane(Warp& warp, const Op& op, int lane, Space space, uint64_t address,
-                           uint32_t bytes, Touch touch, Order order) {
+                           uint32_t bytes, Touch touch, Ordering ordering) {
   Memory memory = memory_of(warp, space, address);
   if (memory == Memory::kNone) return;
   bool global = memory == Memory::kGlobal;
   // What is acquired comes before the access, what is released includes it.
-  if (order != Order::kWeak && touch != Touch::kWrite) {
-    synchronize(warp, address, global, Touch::kRead, order);
+  if (ordering.strong() && touch != Touch::kWrite) {
+    acquire_at(warp, op, address, global, ordering);
   }
-  Actor actor = actor_of(warp, op, lane, order);
+  Actor actor = actor_of(warp, op, lane, ordering);
   if (global) {
     touch_global(actor, address, bytes, touch);
   } else {
     touch_shared(actor, static_cast<uint32_t>(address), bytes, touch);
   }
-  if (order != Order::kWeak && touch != Touch::kRead) {
-    synchronize(warp, address, global, Touch::kWrite, order);
+  if (ordering.strong() && touch != Touch::kRead) {
+    release_at(warp, op, address, global, ordering);
   }
-}
-
-// A strong access at a location: a read learns what was released there, a write releases. Relaxed
-// ones do so on behalf of the fence after, or before, them.
-void Checker::synchronize(Warp& warp, uint64_t location, bool global, Touch touch, Order order) {
-  WarpState& own = state(warp);
-  SyncLocations& locations = global ? checks_.locations : shared_locations_;
-  if (touch == Touch::kRead) {
-    Releases found;
-    if (!locations.collect(location, own.seen[location], found)) return;
-    if (acquires(order)) {
-      apply(own, found);
-    } else {
-      own.acquirable.join(found);
-    }
-  } else if (releases(order)) {
-    locations.publish(location, make_release(warp), foreign_);
-  } else if (own.fence != nullptr) {
-    locations.publish(location, own.fence, own.fence_others);
-  }
-}
-
-void Checker::apply(WarpState& own, const Releases& releases) {
-  releases.for_each_of(id_, [&](const Release& release) { learn(own, *release.known); });
-  foreign_.join(releases);
 }
 
 }  // namespace warploom::emulator

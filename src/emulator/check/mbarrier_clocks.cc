@@ -1,6 +1,9 @@
 // mbarriers as edges of the order: arrivals release, waits acquire; and what is wrong with their
 // use.
 //
+// The default scope of arrivals and waits is .cta, and remote arrivals with it are common practice:
+// scopes do not matter here.
+//
 // The knowledge of a phase includes that of the phases before it: arrivals change one object, one
 // after the other.
 
@@ -118,7 +121,8 @@ void Checker::mbarrier_arrive(Warp& warp, const Op& op, int lane, uint32_t addre
   }
   if (relaxed) {
     barrier->pending.inits.join(own.known.inits);
-    if (own.fence != nullptr) barrier->pending.join(*own.fence->known);
+    const ReleasePtr& fence = own.fences[static_cast<std::size_t>(Scope::kCta)];
+    if (fence != nullptr) barrier->pending.join(*fence->known);
   } else {
     // Many lanes arrive with one instruction; they know the same.
     const auto& known = snapshot(own);

@@ -38,7 +38,7 @@ bool Checker::comes_before(const Access& prior, const Actor& actor) const {
 
 void Checker::check_prior(const Access& prior, bool prior_writes, const Actor& actor, bool writes,
                           const Where& where) {
-  if (prior.flags & actor.mark.flags & Access::kStrong) return;
+  if (both_strong(prior, actor.mark)) return;
   if (!comes_before(prior, actor)) {
     report_conflict(Finding::kDataRace, prior, prior_writes, actor, writes, where);
     return;
@@ -191,10 +191,13 @@ void Checker::report_conflict(Finding finding, const Access& prior, bool prior_w
                   describe(actor.mark).c_str(), verb(writes), place.c_str(),
                   describe(prior).c_str());
   } else {
-    text = format("%s %s %s, which %s %s, and nothing orders the two. Fix: %s",
-                  describe(actor.mark).c_str(), verb(writes), place.c_str(),
-                  describe(prior).c_str(), verb(prior_writes),
-                  advice(prior_writes, is_pending(prior, actor), writes));
+    const std::string scopes = scope_problem(prior, actor);
+    const std::string why =
+        !scopes.empty() ? scopes
+                        : format("nothing orders the two. Fix: %s",
+                                 advice(prior_writes, is_pending(prior, actor), writes));
+    text = format("%s %s %s, which %s %s, and %s", describe(actor.mark).c_str(), verb(writes),
+                  place.c_str(), describe(prior).c_str(), verb(prior_writes), why.c_str());
   }
   report(finding, actor.op, first, text);
 }

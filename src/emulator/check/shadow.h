@@ -13,16 +13,18 @@
 #include <vector>
 
 #include "emulator/check/clock.h"
+#include "emulator/check/ordering.h"
 
 namespace warploom::emulator {
 
 struct Access {
   enum Flag : uint8_t {
     kAsyncProxy = 1,  // TMA, bulk copies, wgmma, tcgen05
-    kStrong = 2,      // atomic, volatile, relaxed and stronger: never races with another of them
+    kStrong = 2,      // atomic, volatile, relaxed and stronger: no race with another in its scope
     kBarrier = 4,     // mbarrier.init: an mbarrier lies here
     kNeedsFence = 8,  // a write that the async proxy sees only after a proxy fence
   };
+  static constexpr int kScopeShift = 4;  // above the flags: the scope of a strong access
   uint32_t clock = 0;      // 0: there is none
   uint32_t cluster = 0;    // linear index
   uint32_t op : 24;        // index in the program
@@ -33,6 +35,10 @@ struct Access {
   Access() : op(0), flags(0) {}
   bool present() const { return clock != 0; }
   Stamp stamp() const { return {dimension, clock}; }
+  Scope scope() const { return static_cast<Scope>(flags >> kScopeShift); }
+  static uint8_t strong_flags(Scope scope) {
+    return static_cast<uint8_t>(kStrong | static_cast<int>(scope) << kScopeShift);
+  }
 };
 static_assert(sizeof(Access) == 16);
 

@@ -17,6 +17,7 @@
 #include "emulator/exec/complete_bytes.h"
 #include "emulator/exec/counters.h"
 #include "emulator/exec/lanes.h"
+#include "emulator/exec/memory_hints.h"
 
 namespace warploom::emulator {
 namespace {
@@ -87,6 +88,7 @@ struct ReleaseForm {
   Type type = Type::kNone;
   uint32_t bytes = 0;
   Reduction reduction = Reduction::kNone;
+  Scope scope = Scope::kDevice;
 };
 
 // Nothing tells when these have been performed: at once is as good as any other time.
@@ -95,7 +97,7 @@ Step store_release(Warp& warp, const Op& op, uint32_t active) {
   if (Checker* checker = warp.cluster().checker()) {
     bool reduces = form.reduction != Reduction::kNone;
     checker->generic(warp, op, active, form.space, form.bytes,
-                     reduces ? Touch::kReadWrite : Touch::kWrite, Order::kRelease);
+                     reduces ? Touch::kReadWrite : Touch::kWrite, {Order::kRelease, form.scope});
   }
   for_each_lane(active, [&](int lane) {
     uint64_t value = warp.value(op.s[0], lane);
@@ -120,7 +122,8 @@ Type take_integer(Decoder& decoder, Reduction reduction) {
 // st.async.mmio.release.sys.global.u32 [address], value; `form` has the reduction of red.async.
 void decode_release(Decoder& decoder, ReleaseForm form) {
   Modifiers& modifiers = decoder.modifiers;
-  modifiers.take_all({"mmio", "gpu", "sys"});
+  modifiers.take("mmio");
+  form.scope = take_scope(modifiers);
   form.space = take_space(decoder);
   if (form.space != ptx::Space::kGlobal && form.space != ptx::Space::kGeneric) {
     decoder.fail("with .release it writes global memory");

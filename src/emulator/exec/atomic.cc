@@ -11,6 +11,7 @@
 #include "emulator/exec/access.h"
 #include "emulator/exec/cluster.h"
 #include "emulator/exec/lanes.h"
+#include "emulator/exec/memory_hints.h"
 
 namespace warploom::emulator {
 namespace {
@@ -22,7 +23,7 @@ struct AtomicForm {
   uint32_t count = 1;          // registers of a vector
   enum Kind : uint8_t { kReduce, kExchange, kCompare } kind = kReduce;
   Reduction reduction = Reduction::kNone;
-  Order order = Order::kRelaxed;
+  Ordering ordering;
 
   uint32_t register_bytes() const { return static_cast<uint32_t>(type_bits(type)) / 8; }
   uint32_t bytes() const { return count * register_bytes(); }
@@ -44,7 +45,8 @@ constexpr VectorRule kVectorRules[] = {{Type::kF32, false, 4},
 void note(Warp& warp, const Op& op, uint32_t active, const AtomicForm& form) {
   Checker* checker = warp.cluster().checker();
   if (checker == nullptr) return;
-  checker->generic(warp, op, active, form.space, form.bytes(), Touch::kReadWrite, form.order);
+  checker->generic(warp, op, active, form.space, form.bytes(), Touch::kReadWrite,
+                   form.ordering);
 }
 
 // Lanes take effect one after the other, in order.
@@ -98,15 +100,6 @@ Step vector_atomic(Warp& warp, const Op& op, uint32_t active) {
   return Step::kNext;
 }
 
-// .relaxed if nothing is said (PTX ISA, "atom").
-Order take_order(Decoder& decoder) {
-  static constexpr Order kOrders[] = {Order::kRelaxed, Order::kAcquire, Order::kRelease,
-                                      Order::kAcquireRelease};
-  decoder.modifiers.take_all({"cta", "cluster", "gpu", "sys", "noftz"});
-  int index = decoder.modifiers.take_one({"relaxed", "acquire", "release", "acq_rel"});
-  return index < 0 ? Order::kRelaxed : kOrders[index];
-}
-
 Type half_of(Type type) {
   return type == Type::kF16x2 ? Type::kF16 : type == Type::kBf16x2 ? Type::kBf16 : type;
 }
@@ -143,7 +136,8 @@ void check_form(Decoder& decoder, const AtomicForm& form) {
 
 AtomicForm take_form(Decoder& decoder) {
   AtomicForm form;
-  form.order = take_order(decoder);
+  decoder.modifiers.take("noftz");
+  form.ordering = take_atomic_ordering(decoder.modifiers);
   form.space = take_space(decoder);
   int index = decoder.modifiers.take_one(
       {"add", "min", "max", "inc", "dec", "and", "or", "xor", "exch", "cas"});

@@ -3,6 +3,7 @@
 #include "emulator/check/checker.h"
 #include "emulator/exec/cluster.h"
 #include "emulator/exec/lanes.h"
+#include "emulator/exec/memory_hints.h"
 #include "emulator/exec/tensor_map_ops.h"
 
 #include <cstdint>
@@ -72,11 +73,22 @@ Step fence(Warp& warp, const Op&, uint32_t) {
   return Step::kNext;
 }
 
+Step fence_memory(Warp& warp, const Op& op, uint32_t) {
+  if (Checker* checker = warp.cluster().checker()) {
+    checker->fence_memory(warp, op, *static_cast<const MemoryFence*>(op.form));
+  }
+  return Step::kNext;
+}
+
 void decode_fence(Decoder& decoder) {
   Modifiers& modifiers = decoder.modifiers;
   const bool acquires = modifiers.take("acquire");
-  modifiers.take_all({"release", "acq_rel", "sc", "cta", "cluster", "gpu", "sys", "gl",
-                      "sync_restrict::shared::cta", "sync_restrict::shared::cluster"});
+  MemoryFence form;
+  form.releases = !acquires;
+  form.acquires = !modifiers.take("release");
+  form.scope = take_scope(modifiers);
+  modifiers.take_all({"acq_rel", "sc", "gl", "sync_restrict::shared::cta",
+                      "sync_restrict::shared::cluster"});
   if (modifiers.take("mbarrier_init")) {
     decoder.op.run = fence<&Checker::fence_inits>;
   } else if (modifiers.take("proxy")) {
@@ -88,7 +100,8 @@ void decode_fence(Decoder& decoder) {
                         "shared::cluster"});
     decoder.op.run = fence<&Checker::fence_proxy>;
   } else {
-    decoder.op.run = fence<&Checker::fence_memory>;
+    decoder.form(form);
+    decoder.op.run = fence_memory;
   }
 }
 

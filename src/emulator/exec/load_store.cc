@@ -24,14 +24,14 @@ using ptx::Space;
 struct AccessForm {
   Space space = Space::kGeneric;
   uint32_t bytes = 0;  // of one lane
-  Order order = Order::kWeak;
+  Ordering ordering;
 };
 
 void note(Warp& warp, const Op& op, uint32_t active, Touch touch) {
   Checker* checker = warp.cluster().checker();
   if (checker == nullptr) return;
   const auto& form = *static_cast<const AccessForm*>(op.form);
-  checker->generic(warp, op, active, form.space, form.bytes, touch, form.order);
+  checker->generic(warp, op, active, form.space, form.bytes, touch, form.ordering);
 }
 
 // T is the type in memory, S the storage of the registers, which may be wider.
@@ -76,7 +76,7 @@ struct Access {
 
 Access take_access(Decoder& decoder) {
   Access access;
-  access.form.order = take_memory_hints(decoder);
+  access.form.ordering = take_memory_hints(decoder);
   access.cache_policy = decoder.modifiers.take("L2::cache_hint");
   access.form.space = take_space(decoder);
   int vector = decoder.modifiers.take_one({"v2", "v4", "v8"});

@@ -3,13 +3,19 @@
 #ifndef WARPLOOM_EMULATOR_EXEC_MEMORY_HINTS_H_
 #define WARPLOOM_EMULATOR_EXEC_MEMORY_HINTS_H_
 
-#include "emulator/check/checker.h"
+#include "emulator/check/ordering.h"
 #include "emulator/exec/decoder.h"
 
 namespace warploom::emulator {
 
-// Takes those of memory order, scope and caching; only the order matters.
-Order take_memory_hints(Decoder& decoder);
+// .cta, .cluster, .gpu or .sys; that of the device if none is there.
+Scope take_scope(Modifiers& modifiers);
+
+// Takes the modifiers of memory order, scope and caching; the last do not matter.
+Ordering take_memory_hints(Decoder& decoder);
+
+// Those of atom and red, which are .relaxed if nothing is said (PTX ISA, "atom").
+Ordering take_atomic_ordering(Modifiers& modifiers);
 
 }  // namespace warploom::emulator
 

@@ -19,7 +19,7 @@ constexpr uint32_t kBytes = 16;
 
 struct WideForm {
   ptx::Space space = ptx::Space::kGeneric;
-  Order order = Order::kWeak;
+  Ordering ordering;
   bool compares = false;  // atom.cas
 };
 
@@ -28,7 +28,7 @@ const WideForm& form_of(const Op& op) { return *static_cast<const WideForm*>(op.
 void note(Warp& warp, const Op& op, uint32_t active, Touch touch) {
   Checker* checker = warp.cluster().checker();
   if (checker == nullptr) return;
-  checker->generic(warp, op, active, form_of(op).space, kBytes, touch, form_of(op).order);
+  checker->generic(warp, op, active, form_of(op).space, kBytes, touch, form_of(op).ordering);
 }
 
 // Calls f(lane, memory) for the 16 bytes at the address of every active lane.
@@ -122,7 +122,7 @@ void decode_mov(Decoder& decoder) {
 // Takes all modifiers; what remains is unknown.
 WideForm take_form(Decoder& decoder) {
   WideForm form;
-  form.order = take_memory_hints(decoder);
+  form.ordering = take_memory_hints(decoder);
   form.space = take_space(decoder);
   decoder.modifiers.take_type();
   return form;
@@ -150,9 +150,9 @@ void decode_atom(Decoder& decoder) {
   int index = decoder.modifiers.take_one({"exch", "cas"});
   if (index < 0) decoder.fail("128 bits are for .exch and .cas");
   bool policy = decoder.modifiers.take("L2::cache_hint");
-  decoder.modifiers.take_all({"acq_rel"});
+  const Ordering ordering = take_atomic_ordering(decoder.modifiers);
   WideForm form = take_form(decoder);
-  form.order = Order::kAcquireRelease;
+  form.ordering = ordering;
   form.compares = index == 1;
   std::size_t sources = form.compares ? 2 : 1;
   decoder.expect_count(2 + sources, 2 + sources + (policy ? 1 : 0));
