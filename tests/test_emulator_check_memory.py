@@ -219,3 +219,24 @@ st.global.u32 [%d1], %r3;
     broken = changed(body, f"bar.sync 0;\nld.{space}", f"ld.{space}")
     _, found, _ = run_checked(broken, BUFFER, arrays, block=(THREADS, 1, 1))
     assert [report["kind"] for report in found] == ["data race"]
+
+
+#: One thread writes some of the 16 bytes that it loads together, as compilers make it of shorter
+#: loads; the rest is not used.
+PARTIAL = """
+mov.u32 %r1, buffer;
+{stores}
+ld.shared.v4.b32 {{%r2, %r3, %r4, %r5}}, [%r1];
+st.global.u32 [%p0], %r2;
+"""
+
+
+@pytest.mark.parametrize("written", [0, 1, 7, 8])
+def test_a_vector_load_may_cover_bytes_that_nothing_has_written(written, rng):
+    places = rng.permutation(8)[:written]
+    stores = "\n".join(f"st.shared.u16 [%r1+{2 * place}], 7;" for place in places)
+    _, found, message = run_checked(
+        PARTIAL.format(stores=stores), BUFFER, [words(1)], block=(1, 1, 1)
+    )
+    kinds = [report["kind"] for report in found]
+    assert kinds == ([] if written else ["uninitialised read"]), message

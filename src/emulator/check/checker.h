@@ -201,6 +201,7 @@ class Checker {
     Access mark;
     const Op* op = nullptr;
     uint32_t rank = 0;  // of its CTA
+    uint32_t lane_bytes = 0;  // of one lane, of weak loads and stores
   };
 
   // A release, and the acquire that it does not reach because of the scope of one of them.
@@ -296,7 +297,8 @@ class Checker {
   bool comes_before(const Access& prior, const Actor& actor) const;
   void report_conflict(Finding finding, const Access& prior, bool prior_writes, const Actor& actor,
                        bool writes, const Where& where);
-  void report_uninitialized(const Actor& actor, const Where& where);
+  bool reads_nothing_written(Shadow& shadow, const Actor& actor, const Where& where);
+  void report_uninitialized(Shadow& shadow, const Actor& actor, const Where& where);
   void report_on_barrier(const Actor& actor, bool writes, const Where& where);
 
   // Scopes (check/scopes.cc). How far apart the threads of two accesses are; whether a strong

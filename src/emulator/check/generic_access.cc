@@ -59,6 +59,7 @@ void Checker::generic(Warp& warp, const Op& op, uint32_t active, Space space, ui
   }
   Span run;
   Actor actor = actor_of(warp, op, 0, ordering);
+  actor.lane_bytes = bytes;
   auto flush = [&] {
     if (run.memory == Memory::kNone) return;
     actor.mark.thread = thread_of(warp, run.lane);

@@ -56,7 +56,7 @@ void Checker::check_read(Shadow& shadow, Cell& cell, const Actor& actor, const W
   if (cell.write.present()) {
     check_prior(cell.write, true, actor, false, where);
   } else if (where.shared) {
-    report_uninitialized(actor, where);
+    report_uninitialized(shadow, actor, where);
   }
   auto over = [&](const Access& read) {
     return read.cluster == id_ && actor.known->base.knows(read.stamp());
@@ -114,7 +114,7 @@ void Checker::touch_shared(const Actor& actor, uint32_t address, uint32_t bytes,
   }
   shadow.visit_write(offset, bytes, [&](Cell& cell, uint32_t begin, uint32_t end) {
     if (touch == Touch::kReadWrite && !cell.write.present()) {
-      report_uninitialized(actor, where(begin, end));
+      report_uninitialized(shadow, actor, where(begin, end));
     }
     check_write(shadow, cell, actor, where(begin, end));
   });
@@ -202,8 +202,21 @@ void Checker::report_conflict(Finding finding, const Access& prior, bool prior_w
   report(finding, actor.op, first, text);
 }
 
-void Checker::report_uninitialized(const Actor& actor, const Where& where) {
+// Compilers widen a load to the vector around what the program reads, and do not use the rest: a
+// lane has to read nothing but bytes that nobody wrote.
+bool Checker::reads_nothing_written(Shadow& shadow, const Actor& actor, const Where& where) {
+  const uint32_t bytes = actor.lane_bytes;
+  if (bytes <= where.bytes) return true;
+  const uint32_t begin = shared_offset(static_cast<uint32_t>(where.address)) / bytes * bytes;
+  bool written = false;
+  shadow.visit(begin, bytes,
+               [&](Cell& cell, uint32_t, uint32_t) { written |= cell.write.present(); });
+  return !written;
+}
+
+void Checker::report_uninitialized(Shadow& shadow, const Actor& actor, const Where& where) {
   if (!log_.is_new(Finding::kUninitializedRead, actor.op, nullptr)) return;
+  if (!reads_nothing_written(shadow, actor, where)) return;
   report(Finding::kUninitializedRead, actor.op, nullptr,
          format("%s reads %s, which nothing has written in this launch. Fix: write it, or wait for "
                 "the operation that does, before it is read",

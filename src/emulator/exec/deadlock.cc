@@ -1,8 +1,10 @@
 #include "emulator/exec/deadlock.h"
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <utility>
 
 #include "emulator/async/mbarrier.h"
 #include "emulator/check/checker.h"
@@ -13,6 +15,7 @@ namespace {
 
 // Reports stay readable: a CTA of 1024 threads has 32 warps, a cluster 16 times as many.
 constexpr std::size_t kMostBytes = 6000;
+constexpr std::size_t kMostWho = 400;
 
 std::string place_of(const Warp& warp) {
   const Dim3& id = warp.cta().id();
@@ -93,17 +96,34 @@ std::string locate(const std::string& message, const Warp& warp) {
                 place_of(warp).c_str(), where.c_str());
 }
 
+// Warps that wait for the same come behind the first of them if there is no room for all.
 std::string describe_warps(const std::vector<Warp*>& warps) {
   std::string result;
+  std::vector<std::pair<std::string, std::string>> waits;  // for what, and who
   for (const Warp* warp : warps) {
     for (const Fragment& fragment : warp->fragments()) {
       if (fragment.state == Fragment::kFree) continue;
-      if (result.size() > kMostBytes) return result + "\n  ...";
       const Op& op = waiting_op(*warp, fragment);
-      result += format("\n  %s lanes 0x%08x %s at %s", place_of(*warp).c_str(), fragment.lanes,
-                       describe_wait(*warp, fragment, op).c_str(),
-                       describe_op(warp->program(), op).c_str());
+      const std::string who = format("%s lanes 0x%08x", place_of(*warp).c_str(), fragment.lanes);
+      const std::string wait = describe_wait(*warp, fragment, op) + " at " +
+                               describe_op(warp->program(), op);
+      result += "\n  " + who + " " + wait;
+      auto same = std::find_if(waits.begin(), waits.end(),
+                               [&](const auto& other) { return other.first == wait; });
+      if (same == waits.end()) {
+        waits.emplace_back(wait, who);
+      } else if (same->second.size() < kMostWho) {
+        same->second += ", " + who;
+      } else if (same->second.back() != '.') {
+        same->second += " ...";
+      }
     }
+  }
+  if (result.size() <= kMostBytes) return result;
+  result.clear();
+  for (const auto& [wait, who] : waits) {
+    if (result.size() > kMostBytes) return result + "\n  ...";
+    result += "\n  " + who + " " + wait;
   }
   return result;
 }
