@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import functools
 
+import ml_dtypes
+import numpy as np
 import pytest
 import tvm
 from tvm.tirx import PrimFunc
 
+from warploom.kernels.sm100_config import SCALE_VECTOR
 from warploom.target import SM100A, cuda_target
 
 #: CUDA devices to look at.
@@ -34,3 +37,15 @@ def compile_function(function: PrimFunc) -> tvm.runtime.Executable:
     """Compile a program for sm_100a."""
     module = tvm.IRModule({"main": function})
     return tvm.compile(module, target=cuda_target(SM100A.name), tir_pipeline="tirx")
+
+
+def random_scales(rng: np.random.Generator, rows: int, k: int) -> np.ndarray:
+    """Powers of two between 1/16 and 16, one for each block."""
+    exponents = rng.integers(-4, 5, (rows, -(-k // SCALE_VECTOR)))
+    return (2.0**exponents).astype(ml_dtypes.float8_e8m0fnu)
+
+
+def scaled(values: np.ndarray, scales: np.ndarray) -> np.ndarray:
+    """What the quantised ``values`` stand for."""
+    factors = np.repeat(scales.astype(np.float64), SCALE_VECTOR, axis=1)
+    return values.astype(np.float64) * factors[:, : values.shape[1]]

@@ -40,13 +40,15 @@ DRAINED = "mbarrier_arrive_arrive_shared_b64"
 FIRST_DRAINED = "pool_buf_ptr)[11272]))), (uint)"
 
 
-def _arrive(barrier: str) -> str:
+ARRIVE = ("tvm_builtin_ptx_mbarrier_arrive_arrive_shared_b64", 1)
+#: The same in a source that has no plain arrival: one that announces no bytes.
+EXPECT_NOTHING = ("tvm_builtin_ptx_mbarrier_arrive_expect_tx_arrive_expect_tx_shared_b64", 0)
+
+
+def _arrive(barrier: str, how: tuple[str, int] = ARRIVE) -> str:
     """A thread's own arrival at a barrier, which waits for no product."""
     address = f"(&(((uint64_t*)pool_buf_ptr)[{barrier}]))"
-    return (
-        "tvm_builtin_ptx_mbarrier_arrive_arrive_shared_b64("
-        f"tvm_builtin_cuda_cvta_generic_to_shared({address}), 1);"
-    )
+    return f"{how[0]}(tvm_builtin_cuda_cvta_generic_to_shared({address}), {how[1]});"
 
 
 def _persistent(name: str, edits: tuple[Edit, ...], kind: str, *words: str) -> Mutant:
@@ -167,4 +169,49 @@ PAIR = (
           (instead(DEALLOC, FIRST_ONLY),), ERROR, "exits and holds columns 0 to 63"),
 )  # fmt: skip
 
-SM100_MUTANTS = (*PERSISTENT, *PAIR)
+# --- sm100_gemm_scaled: scales travel through shared memory and tcgen05.cp to tensor memory ---
+
+COPY = "tvm_builtin_ptx_tcgen05_cp"
+SCALE_LOAD = "async_bulk_tensor_3d"
+SCALE_COPY, SCALE_TMA = "tcgen05.cp", "cp.async.bulk.tensor.3d"
+
+
+def _scaled(name: str, edits: tuple[Edit, ...], kind: str, *words: str) -> Mutant:
+    return Mutant("sm100_gemm_scaled", name, edits, kind, words)
+
+
+SCALED = (
+    _scaled("the bytes of the scales are not announced",
+            (replace(EXPECT, "33792", "32768"),), RACE, SCALE_COPY, "reads shared", SCALE_TMA),
+    _scaled("the scales are loaded into the stage after the one that is announced",
+            (replace(SCALE_LOAD, "ring_stage_ptr[0] * 512", "((ring_stage_ptr[0] + 1) % 3) * 512",
+                     0, 2),),
+            RACE, SCALE_COPY, "reads shared", SCALE_TMA),
+    _scaled("the products do not wait for the stage to be full",
+            (drop(FULL_WAIT),), UNINITIALISED, SCALE_COPY, "reads shared"),
+    _scaled("the scales of B are not copied to tensor memory",
+            (drop(COPY, 1, 2),), UNINITIALISED, "tcgen05.mma", "reads lane", "tcgen05.alloc"),
+    _scaled("the scales of A go to the columns of another stage",
+            (replace(COPY, "ring_stage_ptr_1[0] * 4", "((ring_stage_ptr_1[0] + 1) % 3) * 4",
+                     0, 2),),
+            UNINITIALISED, "tcgen05.mma", "reads lane", "tcgen05.alloc"),
+    _scaled("a stage is released by an arrival instead of a commit",
+            (instead(COMMIT, _arrive("ring_stage_ptr_1[0] + 16771", EXPECT_NOTHING), 0, 2),),
+            RACE, SCALE_TMA, "writes shared", SCALE_COPY),
+    _scaled("the tile is declared done by an arrival instead of a commit",
+            (instead(COMMIT, _arrive("16774", EXPECT_NOTHING), 1, 2),),
+            TENSOR, LOAD, "reads lane", "tcgen05.mma"),
+    _scaled("the products of a tile are not committed",
+            (drop(COMMIT, 1, 2),), ERROR, "deadlock", "done.wait(", "1 of 1 arrivals"),
+    _scaled("no fence after the wait for the accumulator",
+            (drop(AFTER, 2, 4),), TENSOR, LOAD, "fence::after_thread_sync is missing"),
+    _scaled("tensor memory is given back while the epilogue loads from it",
+            (drop(CTA_SYNC, 1, 2),), TENSOR, "tcgen05.dealloc"),
+    _scaled("no columns are allocated for the scales",
+            (replace(ALLOC, "(uint)256", "(uint)128"), replace(DEALLOC, "(uint)256", "(uint)128")),
+            ERROR, "not all allocated", SCALE_COPY),
+    _scaled("no proxy fence before the TMA store",
+            (drop(PROXY_FENCE, 1, 3),), FENCE, TMA_STORE, "st.shared"),
+)  # fmt: skip
+
+SM100_MUTANTS = (*PERSISTENT, *PAIR, *SCALED)

@@ -8,13 +8,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
-import ml_dtypes
 import numpy as np
 import pytest
 import tvm
 
 import blackwell
-from warploom.kernels.sm100_config import SCALE_VECTOR, Sm100GemmConfig
+from blackwell import random_scales, scaled
+from reference import numpy_dtype
+from warploom.kernels.sm100_config import Sm100GemmConfig
 from warploom.kernels.sm100_gemm import sm100_gemm
 from warploom.kernels.sm100_gemm_pair import sm100_gemm_pair
 from warploom.kernels.sm100_gemm_persistent import sm100_gemm_persistent
@@ -24,22 +25,6 @@ pytestmark = pytest.mark.gpu
 
 #: ||C - AB|| / ||AB||: rounding of C.
 LIMIT = {"float16": 5e-4, "bfloat16": 4e-3}
-
-
-def numpy_dtype(name: str) -> np.dtype:
-    return np.dtype(getattr(ml_dtypes, name, None) or name)
-
-
-def random_scales(rng: np.random.Generator, rows: int, k: int) -> np.ndarray:
-    """Powers of two between 1/16 and 16, one for each block."""
-    exponents = rng.integers(-4, 5, (rows, -(-k // SCALE_VECTOR)))
-    return (2.0**exponents).astype(ml_dtypes.float8_e8m0fnu)
-
-
-def scaled(values: np.ndarray, scales: np.ndarray) -> np.ndarray:
-    """What the quantised ``values`` stand for."""
-    factors = np.repeat(scales.astype(np.float64), SCALE_VECTOR, axis=1)
-    return values.astype(np.float64) * factors[:, : values.shape[1]]
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,168 @@
+"""The correct programs in which bugs are planted: GEMMs of TVM, and kernels in CUDA C++."""
+
+from __future__ import annotations
+
+import runpy
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import numpy as np
+import tvm
+from tvm.tirx import PrimFunc
+
+import cuda_programs
+import emulator_ptx
+import mutation
+from blackwell import random_scales, scaled
+from mutation import Edit, Launch, Lowered
+from reference import numpy_dtype
+from warploom.compiler.callback import compile_cached
+from warploom.compiler.invoke import current_request
+from warploom.kernels import GemmConfig, gemm
+from warploom.kernels.sm100_config import Sm100GemmConfig
+from warploom.kernels.sm100_gemm_pair import sm100_gemm_pair
+from warploom.kernels.sm100_gemm_persistent import sm100_gemm_persistent
+from warploom.kernels.sm100_gemm_scaled import block_scales, sm100_gemm_scaled
+from warploom.target import cuda_target
+
+#: Rounding of the result, and of the sums before it.
+RTOL = {"float16": 2**-9, "bfloat16": 2**-7, "float32": 2**-12}
+
+
+@dataclass(frozen=True)
+class Product:
+    """A GEMM of TVM on one problem; the result is poisoned before every launch."""
+
+    function: Callable[[], PrimFunc]
+    arch: str
+    m: int
+    n: int
+    k: int
+    dtype: str = "float16"
+    out_dtype: str = "float16"
+    lowered: Lowered = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        target = cuda_target(self.arch)
+        object.__setattr__(self, "lowered", Lowered.of(self.function(), target))
+
+    def build(self, edits: Sequence[Edit]) -> Launch:
+        """A launch of the program with the edits; it asserts that the result is right."""
+        run = self.lowered.build(edits)["main"]
+        inputs, expected = self.inputs(np.random.default_rng(self.m))
+        device = tvm.cuda(emulator_ptx.DEVICES[self.arch])
+
+        def launch(_seed: int) -> None:
+            c = np.full((self.m, self.n), np.nan, numpy_dtype(self.out_dtype))
+            tensors = mutation.tensors((*inputs, c), device)
+            run(*tensors)
+            result = tensors[-1].numpy().astype(np.float64)
+            rtol = RTOL[self.out_dtype]
+            np.testing.assert_allclose(result, expected, rtol, atol=4 * rtol * np.std(expected))
+
+        return launch
+
+    def inputs(self, rng: np.random.Generator) -> tuple[list[np.ndarray], np.ndarray]:
+        """What the program takes, and the product in double precision."""
+        a, b = (
+            rng.standard_normal((rows, self.k), np.float32).astype(numpy_dtype(self.dtype))
+            for rows in (self.m, self.n)
+        )
+        return [a, b], a.astype(np.float64) @ b.astype(np.float64).T
+
+
+@dataclass(frozen=True)
+class ScaledProduct(Product):
+    """One whose operands have block scales."""
+
+    def inputs(self, rng: np.random.Generator) -> tuple[list[np.ndarray], np.ndarray]:
+        (a, b), _ = super().inputs(rng)
+        scales = [random_scales(rng, rows, self.k) for rows in (self.m, self.n)]
+        wide = [scaled(x, scale) for x, scale in zip((a, b), scales, strict=True)]
+        return [a, b, *map(block_scales, scales)], wide[0] @ wide[1].T
+
+
+@dataclass(frozen=True)
+class Source:
+    """A kernel in CUDA C++ with one array in and one array out, of equal sizes."""
+
+    text: str
+    count: int
+    threads: int
+    cluster: int = 1
+
+    def build(self, edits: Sequence[Edit]) -> Launch:
+        """A launch of the kernel with the edits; it asserts that the result is no poison."""
+        text = self.text
+        for edit in edits:
+            text = edit.apply(text)
+        with cuda_target("sm_90a"):
+            ptx = compile_cached(current_request(text, "ptx")).output.binary.decode()
+        # The launcher has a header of its own.
+        body = ptx.partition(".address_size 64")[2].rstrip("\0")
+        values = np.arange(self.count, dtype=np.float32)
+        cluster = (self.cluster, 1, 1)
+
+        def launch(seed: int) -> None:
+            arrays = [values, np.full_like(values, np.nan)]
+            block = (self.threads, 1, 1)
+            result = emulator_ptx.launch(
+                body, arrays, grid=cluster, block=block, cluster=cluster, seed=seed
+            )[1]
+            assert np.all(np.isfinite(result))
+
+        return launch
+
+
+def sm90_gemm() -> Product:
+    config = GemmConfig(
+        tile_m=128, tile_n=64, tile_k=32, stages=3, cluster=2, consumers=2, store_n=32,
+        store_buffers=2, ctas=4,
+    )  # fmt: skip
+    return Product(lambda: gemm(300, 136, 168, config=config), "sm_90a", 300, 136, 168)
+
+
+#: Three stages for five tiles of K: the ring turns, and begins every tile at another stage.
+SM100 = Sm100GemmConfig(tile_n=64, store_n=32, stages=3)
+
+
+def sm100_product(make: Callable, config: Sm100GemmConfig) -> Product:
+    return Product(lambda: make(config, 72, 272, 300), "sm_100a", 300, 72, 272)
+
+
+def sm90_gemm_swap_ab() -> Product:
+    config = GemmConfig(
+        swap_ab=True, tile_m=16, tile_n=128, tile_k=64, stages=3, cluster=1, consumers=2, ctas=3
+    )
+    return Product(lambda: gemm(40, 200, 168, config=config), "sm_90a", 40, 200, 168)
+
+
+def sm100_scaled() -> Product:
+    config = Sm100GemmConfig(dtype="float8_e4m3fn", out_dtype="bfloat16", tile_k=128, stages=3)
+    size = (130, 136, 592)
+    return ScaledProduct(
+        lambda: sm100_gemm_scaled(config, *size[1:], size[0]), "sm_100a", *size,
+        config.dtype, config.out_dtype,
+    )  # fmt: skip
+
+
+def tutorial() -> Product:
+    names = runpy.run_path(str(Path(__file__).parents[1] / "tutorials" / "01_first_kernel.py"))
+    size = (names["M"], names["N"], names["K"])
+    return Product(lambda: names["matmul"], "sm_90a", *size, out_dtype="float32")
+
+
+PROGRAMS: dict[str, Callable[[], Product | Source]] = {
+    "sm90_gemm": sm90_gemm,
+    "sm100_gemm_persistent": lambda: sm100_product(
+        sm100_gemm_persistent, replace(SM100, accumulators=2, ctas=2)
+    ),
+    "sm100_gemm_pair": lambda: sm100_product(sm100_gemm_pair, replace(SM100, cta_group=2)),
+    "sm100_gemm_scaled": sm100_scaled,
+    "sm90_gemm_swap_ab": sm90_gemm_swap_ab,
+    "tutorial": tutorial,
+    "exchange": lambda: Source(cuda_programs.EXCHANGE, 256, 256),
+    "remote": lambda: Source(cuda_programs.REMOTE, 64, 32, cluster=2),
+    "copies": lambda: Source(cuda_programs.COPIES, 256, 64),
+}

@@ -1,0 +1,121 @@
+"""Synchronisation bugs planted in small Hopper kernels: for few rows, and the first tutorial."""
+
+from __future__ import annotations
+
+from mutants import (
+    AT_EMPTY_WAIT,
+    AT_FULL_WAIT,
+    EMPTY_WAIT,
+    ERROR,
+    EXPECT,
+    FULL_WAIT,
+    INIT_RACE,
+    OVERWRITTEN,
+    PROXY_FENCE,
+    RACE,
+    REGISTERS,
+    TMA_LOAD,
+    UNFINISHED,
+    UNINITIALISED,
+    WAIT_ALL,
+    WGMMA,
+    Mutant,
+)
+from mutation import Edit, asm, drop, instead, repeat, replace
+
+CTA_SYNC = "tvm_builtin_cuda_cta_sync();"
+ARRIVE = "mbarrier_arrive_arrive_shared_b64"
+LOAD = "cp_async_bulk_tensor_g2s"
+COMMIT = "wgmma_commit_group"
+
+# --- sm90_gemm_swap_ab: the tile is transposed, two consumers, no cluster, no staging ---
+
+FIRST_FULL, FIRST_EMPTY = "pool_buf_ptr)[6912]))), (uint)", "pool_buf_ptr)[6915]))), (uint)"
+LEADER = "leader_ptr[0] = ("
+
+
+def _swap(name: str, edits: tuple[Edit, ...], kind: str, *words: str) -> Mutant:
+    return Mutant("sm90_gemm_swap_ab", name, edits, kind, words)
+
+
+SWAP = (
+    _swap("a stage is released before its products are done",
+          (drop(WAIT_ALL), instead("ring_stage_ptr_1[0] = (ring_stage_ptr_1[0] + 1)",
+                                   asm("wgmma.wait_group.sync.aligned 0") + " @")),
+          RACE, *OVERWRITTEN),
+    _swap("the products are not waited for", (drop(WAIT_ALL),), RACE, *OVERWRITTEN),
+    _swap("no wgmma.fence between the stores of a tile and the products of the next",
+          (drop("wgmma_fence_fence"),), REGISTERS, WGMMA, "no wgmma.fence"),
+    _swap("the products are not committed to the group that is waited for",
+          (drop(COMMIT),), RACE, *OVERWRITTEN),
+    _swap("an empty barrier expects one consumer only",
+          (replace(FIRST_EMPTY, "(uint)2", "(uint)1"),), RACE, *OVERWRITTEN),
+    _swap("an empty barrier expects the producer, too",
+          (replace(FIRST_EMPTY, "(uint)2", "(uint)3"),),
+          ERROR, "deadlock", AT_EMPTY_WAIT, "1 of 3 arrivals"),
+    _swap("all warps of a consumer release a stage",
+          (replace(LEADER, "(warp_id_in_cta % 4) == 0", "true"),), RACE, *OVERWRITTEN),
+    _swap("the first consumer releases stages for both",
+          (replace(ARRIVE, "(uint)1", "(uint)(warp_id_in_cta < 4 ? 2 : 0)"),
+           instead("if (leader_ptr[0])", "if (leader_ptr[0] && warp_id_in_cta < 4) {")),
+          RACE, *OVERWRITTEN),
+    _swap("the second consumer never releases a stage",
+          (instead("if (leader_ptr[0])", "if (leader_ptr[0] && warp_id_in_cta < 4) {"),),
+          ERROR, "deadlock", AT_EMPTY_WAIT, "1 of 2 arrivals"),
+    _swap("the consumers do not wait for the stage to be full",
+          (drop(FULL_WAIT),), UNINITIALISED, *UNFINISHED),
+    _swap("the producer does not wait for the stage to be empty",
+          (drop(EMPTY_WAIT),), ERROR, "mbarrier.arrive", "0 of 1 arrivals are pending"),
+    _swap("the bytes of A are not announced",
+          (replace(EXPECT, "18432", "16384"),), RACE, *UNFINISHED, TMA_LOAD),
+    _swap("bytes of a row more are announced",
+          (replace(EXPECT, "18432", "18560"),),
+          ERROR, "deadlock", "0 of 1 arrivals and 128 bytes pending", AT_FULL_WAIT),
+    _swap("B is loaded into the stage after the one that is announced",
+          (replace(LOAD, "ring_stage_ptr[0] * 8192", "((ring_stage_ptr[0] + 1) % 3) * 8192",
+                   0, 2),),
+          RACE, *UNFINISHED, TMA_LOAD),
+    _swap("barriers are initialised without a fence",
+          (drop(PROXY_FENCE),), INIT_RACE, TMA_LOAD, "initialised by"),
+    _swap("no thread waits for the barriers to be initialised",
+          (drop(CTA_SYNC),), ERROR, "never initialised"),
+)  # fmt: skip
+
+# --- tutorials/01_first_kernel.py: one stage, one warpgroup, a barrier of the CTA in each round ---
+
+AT_WAIT = "full.wait(0, k % 2)"
+
+
+def _tutorial(name: str, edits: tuple[Edit, ...], kind: str, *words: str) -> Mutant:
+    return Mutant("tutorial", name, edits, kind, words)
+
+
+TUTORIAL = (
+    _tutorial("the products do not wait for the tiles",
+              (drop("tvm_builtin_cuda_mbarrier_wait"),), RACE, *UNFINISHED, TMA_LOAD),
+    _tutorial("only the first warp waits for the tiles",
+              (instead("tvm_builtin_cuda_mbarrier_wait", "if (warp_id_in_cta == 0) @"),),
+              RACE, *UNFINISHED, TMA_LOAD),
+    _tutorial("the wait is always for the first phase",
+              (replace("tvm_builtin_cuda_mbarrier_wait", "((k & 1) ^ 0)", "0"),),
+              RACE, *UNFINISHED, TMA_LOAD),
+    _tutorial("the wait is for the other phase",
+              (replace("tvm_builtin_cuda_mbarrier_wait", "((k & 1) ^ 0)", "((k & 1) ^ 1)"),),
+              ERROR, "deadlock", "waits for parity 1", AT_WAIT, "1 of 1 arrivals"),
+    _tutorial("the bytes of A are not announced",
+              (replace(EXPECT, "24576", "16384"),), RACE, *UNFINISHED, TMA_LOAD),
+    _tutorial("the bytes are announced twice",
+              (repeat(EXPECT),), ERROR, "mbarrier.arrive", "0 of 1 arrivals are pending"),
+    _tutorial("the products of a round are not waited for",
+              (drop(WAIT_ALL),), RACE, *OVERWRITTEN),
+    _tutorial("the products of a round are not committed to the group that is waited for",
+              (drop(COMMIT),), RACE, *OVERWRITTEN),
+    _tutorial("no wgmma.fence before the products", (drop("wgmma_fence_fence"),),
+              REGISTERS, WGMMA, "no wgmma.fence"),
+    _tutorial("the barrier is initialised without a fence",
+              (drop(PROXY_FENCE),), INIT_RACE, TMA_LOAD, "initialised by"),
+    _tutorial("no thread waits for the barrier to be initialised",
+              (drop(CTA_SYNC, 0, 2),), ERROR, "never initialised"),
+)  # fmt: skip
+
+SM90_SMALL_MUTANTS = (*SWAP, *TUTORIAL)
