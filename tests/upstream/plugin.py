@@ -94,6 +94,12 @@ def _log_path() -> str:
     return os.environ["UPSTREAM_LOG"]
 
 
+def _ends(text: str) -> str:
+    """The text without its middle, if it is long: what a launch says comes before its source."""
+    half = _MOST_CHARACTERS // 2
+    return text if len(text) <= 2 * half else f"{text[:half]}\n...\n{text[-half:]}"
+
+
 @pytest.hookimpl(hookwrapper=True)
 def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo) -> Iterator[None]:
     outcome = yield
@@ -107,7 +113,7 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo) -> Itera
         "id": report.nodeid,
         "outcome": report.outcome,
         "launched": launched,
-        "reason": str(report.longrepr)[-_MOST_CHARACTERS:] if report.longrepr else "",
+        "reason": _ends(str(report.longrepr)) if report.longrepr else "",
     }
     with open(_log_path(), "a", encoding="utf-8") as log:
         log.write(json.dumps(entry) + "\n")

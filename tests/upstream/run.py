@@ -38,6 +38,41 @@ REASONS = (
         r"mbarrier.test_wait on memory that holds no mbarrier",
         "race in the test: warps wait on an mbarrier that thread 0 has yet to initialise",
     ),
+    # What the checker reports of each of them, and why that is so.
+    (
+        r"warploom emulator: data race in kernel .* st\.global\.\S+ of CTA \(1, 0, 0\) .* "
+        r"st\.global\.\S+ of CTA \(0, 0, 0\) .* writes, and nothing orders the two",
+        "race in the test: both CTAs of its grid store the whole result (the same values)",
+    ),
+    (
+        r"warploom emulator: data race in kernel .* st\.global\.\S+ of CTA \((.*?)\) warp (?!0)\d+ "
+        r".* st\.global\.\S+ of CTA \(\1\) warp 0 .* writes, and nothing orders the two",
+        "race in the test: all warps store the whole result (the same values)",
+    ),
+    (
+        r"in test_binary_op_vectorized$[\s\S]*data race",
+        "race in the test: two warps change the same shared memory in place",
+    ),
+    (
+        r"warploom emulator: missing proxy fence in kernel .*tcgen05\.cp.*st\.shared",
+        "missing fence.proxy.async in the test: tcgen05.cp reads what the threads have stored",
+    ),
+    (
+        r"warploom emulator: uninitialised read in kernel .*tcgen05\.ld\S* of CTA.* tensor memory",
+        "the test loads all of an allocation of tensor memory of which it has stored a part",
+    ),
+    (
+        r"warploom emulator: mbarrier init race in kernel",
+        "race in the test: warps wait on an mbarrier with no barrier after its initialisation",
+    ),
+    (
+        r"warploom emulator: early exit in kernel dsmem_copy",
+        "race in the test: the CTA that sends may exit while its copy still reads shared memory",
+    ),
+    (
+        r"warploom emulator: tensor memory in kernel .*tcgen05\.dealloc",
+        "race in the test: tcgen05.dealloc is not ordered after the loads of other warps",
+    ),
     (r"warploom emulator: ([a-z -]+) in kernel", r"the checker reports: \1"),
     (r"(warploom emulator: [^(\n]*)", r"\1"),
     (
