@@ -116,7 +116,8 @@ uint64_t mbarrier_arrive_drop(uint64_t state, uint32_t count) {
 uint64_t mbarrier_arrive_drop_no_complete(uint64_t state, uint32_t count) {
   Parts parts = arrived(state, count, "arrive_drop.noComplete");
   if (parts.pending == 0 && parts.tx == 0) {
-    fault("mbarrier.arrive_drop.noComplete with count %u would complete the phase", count);
+    fault_of(FaultKind::kMbarrier,
+             "mbarrier.arrive_drop.noComplete with count %u would complete the phase", count);
   }
   parts.expected -= count;
   return pack(parts);

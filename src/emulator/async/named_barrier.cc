@@ -3,6 +3,13 @@
 #include "emulator/exec/fault.h"
 
 namespace warploom::emulator {
+namespace {
+
+std::string threads_text(uint32_t expected) {
+  return expected == 0 ? "all threads of the CTA" : format("%u threads", expected);
+}
+
+}  // namespace
 
 bool NamedBarriers::arrive(uint32_t barrier, uint32_t threads, uint32_t expected, uint32_t alive) {
   if (barrier >= kCount) fault_of(FaultKind::kBarrier, "barrier %u does not exist; a CTA has %u", barrier, kCount);
@@ -11,8 +18,8 @@ bool NamedBarriers::arrive(uint32_t barrier, uint32_t threads, uint32_t expected
   }
   State& state = states_[barrier];
   if (state.arrived != 0 && state.expected != expected) {
-    fault_of(FaultKind::kBarrier, "barrier %u is used with %u and with %u threads at the same time", barrier,
-          state.expected, expected);
+    fault_of(FaultKind::kBarrier, "barrier %u is used with %s and with %s at the same time", barrier,
+             threads_text(state.expected).c_str(), threads_text(expected).c_str());
   }
   state.expected = expected;
   state.arrived += threads;

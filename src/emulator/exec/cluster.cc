@@ -132,8 +132,12 @@ void Cluster::run_warp(Warp& warp, const Turn& turn) {
 void Cluster::complete(uint32_t which) {
   try {
     completions_.complete(which);
-  } catch (const OutOfBounds& error) {
-    throw Fault(explain(error, *launch_), error.kind());
+  } catch (const Fault& error) {
+    const Dim3& first = ctas_.front()->id();
+    throw Fault(format("%s (kernel %s, cluster of CTA (%u, %u, %u))",
+                       explain(error, *launch_).c_str(), launch_->program.function->name.c_str(),
+                       first[0], first[1], first[2]),
+                error.kind());
   }
 }
 
