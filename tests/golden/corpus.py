@@ -17,6 +17,7 @@ from golden import (
     tensor_replace,
     warp,
     wgmma,
+    wmma,
 )
 from golden.case import Case
 
@@ -35,6 +36,7 @@ FAMILIES: dict[str, Callable[[], Iterator[Case]]] = {
     "mma": matrix.mmas,
     "mma_sparse": matrix.sparse_mmas,
     "mma_quarter": matrix.quarters,
+    "wmma": wmma.products,
     "wgmma": wgmma.layouts,
     "wgmma_sums": wgmma.sums,
     "wgmma_sparse": wgmma.sparse,
