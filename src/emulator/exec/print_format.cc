@@ -146,9 +146,10 @@ class Formatter {
   }
 
   static std::string digits(uint64_t value, unsigned base, bool upper) {
+    const char* names = upper ? "0123456789ABCDEF" : "0123456789abcdef";
     std::string text;
     do {
-      text += (upper ? "0123456789ABCDEF" : "0123456789abcdef")[value % base];
+      text += names[value % base];
       value /= base;
     } while (value != 0);
     std::reverse(text.begin(), text.end());
