@@ -166,7 +166,10 @@ void wmma_multiply(const WmmaForm& form, uint32_t* const* d, const uint32_t* con
   const uint32_t* const* right = tiling.turned ? a : b;
   // Where one of c and d is f16 and the other f32, sums are f32.
   const bool mixed = form.c != form.d;
-  const MmaForm tile = tile_form(form, mixed ? Type::kF32 : form.d);
+  MmaForm tile = tile_form(form, mixed ? Type::kF32 : form.d);
+  // The H200 sums tf32 in two steps of four (golden family wmma), unlike mma.sync.m16n8k8.
+  const int steps = form.operand == Type::kTf32 ? 2 : 1;
+  tile.k /= steps;
   const auto registers = [&](WmmaOperand operand, Type type) {
     return distinct_registers(operand, form.shape, type) / blocks_of(tiling, operand);
   };
@@ -184,9 +187,14 @@ void wmma_multiply(const WmmaForm& form, uint32_t* const* d, const uint32_t* con
     c = start.registers;
   }
   for (int block = 0; block < blocks; ++block) {
-    mma_sync(tile, sum.registers + block * of_tile,
-             left + block / tiling.column_blocks * of_left,
-             right + block % tiling.column_blocks * of_right, c + block * of_tile, nullptr);
+    uint32_t* const* to = sum.registers + block * of_tile;
+    const uint32_t* const* from = c + block * of_tile;
+    for (int step = 0; step < steps; ++step) {
+      mma_sync(tile, to, left + block / tiling.column_blocks * of_left + step * of_left / steps,
+               right + block % tiling.column_blocks * of_right + step * of_right / steps, from,
+               nullptr);
+      from = to;
+    }
   }
   Accumulator* result = &sum;
   if (mixed && form.d == Type::kF16) {
