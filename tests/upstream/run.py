@@ -87,6 +87,22 @@ REASONS = (
     (r"^E +(assert .*|Failed: .*)$", r"\1"),
 )
 
+#: Under a table with checks.
+ABOUT_CHECKS = """\
+A report fails a test whatever its numbers are; without checks these tests pass, but for the 9 in
+the table without checks. What is reported is what PTX calls a race or leaves undefined:
+
+- Stores of the same values by CTAs or warps that nothing orders are races, too. These grids have
+  two CTAs, or several warps, of which each stores the whole result.
+- Between `st.shared` and `tcgen05.cp`, which reads through the async proxy, stands a barrier and no
+  `fence.proxy.async`; the only one comes before the stores.
+- `tcgen05.ld` of 128 lanes follows stores to a part of them; what it loads beside is not compared.
+- An mbarrier that one thread initialises is used by other warps before any barrier of the CTA.
+- A CTA whose shared memory is the source of a copy to another CTA does not wait for its end.
+- Tensor memory is given back by one warp while others may still load from it.
+- Warps update overlapping parts of one buffer in place.
+"""
+
 
 def _reason(text: str) -> str:
     for pattern, replacement in REASONS:
@@ -168,6 +184,7 @@ def _table(results: list[dict], revision: str, checks: bool, command: str) -> st
             "| tests | reason | example |",
             "|---|---|---|",
             *reasons,
+            *(["", *ABOUT_CHECKS.splitlines()] if checks else []),
             "",
         ]
     )
