@@ -1,0 +1,155 @@
+"""What every statement of a tile program reads and writes, and how it completes.
+
+The one table that passes ask; a primitive that is not in it is declined by name.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any
+
+import tvm_ffi
+from tvm import tirx
+from tvm.ir import TensorRegion
+from tvm.tirx import Buffer, Stmt, Var
+from tvm.tirx.tile_primitive import TilePrimitiveCall
+
+from warploom.transform import ir
+from warploom.transform.decline import Decline
+from warploom.transform.program import is_global, is_shared
+
+
+class Completion(Enum):
+    """When the effects of a statement have happened."""
+
+    AT_ONCE = "when the statement is over"
+    MBARRIER = "when an mbarrier has counted its bytes"  # TMA loads
+    PRODUCT = "when its group of products has been waited for"  # wgmma, tcgen05.mma
+    BULK_GROUP = "when its bulk group has been waited for"  # TMA stores
+
+
+@dataclass(frozen=True)
+class Effects:
+    """Buffers that a statement touches."""
+
+    reads: frozenset[Buffer]
+    writes: frozenset[Buffer]
+    completion: Completion = Completion.AT_ONCE
+
+
+#: Primitive -> position of the destination, positions of the sources.
+_OPERANDS: dict[str, tuple[int, tuple[int, ...]]] = {
+    "copy": (0, (1,)),
+    "copy_async": (0, (1,)),
+    "gemm_async": (0, (1, 2)),
+    "sum": (0, (1,)),
+    "max": (0, (1,)),
+    "min": (0, (1,)),
+}
+
+REDUCTIONS = ("sum", "max", "min")
+
+
+def known(call: TilePrimitiveCall) -> bool:
+    """Whether the primitive is in the table."""
+    return ir.op_name(call) in _OPERANDS
+
+
+def destination(call: TilePrimitiveCall) -> TensorRegion:
+    """What a primitive writes."""
+    return call.args[_OPERANDS[ir.op_name(call)][0]]
+
+
+def sources(call: TilePrimitiveCall) -> list[TensorRegion]:
+    """The tiles that a primitive reads."""
+    return [call.args[index] for index in _OPERANDS[ir.op_name(call)][1]]
+
+
+def accumulates(call: TilePrimitiveCall) -> Any:
+    """Whether a product or a reduction adds to its destination: a bool or an expression."""
+    value = call.args[-1] if ir.op_name(call) in ("gemm_async", *REDUCTIONS) else False
+    return bool(value.value) if isinstance(value, tirx.IntImm) else value
+
+
+def completion(call: TilePrimitiveCall) -> Completion:
+    """How a primitive completes."""
+    if ir.op_name(call) == "gemm_async":
+        return Completion.PRODUCT
+    if ir.op_name(call) in ("copy", "copy_async"):
+        to, source = destination(call).source, sources(call)[0].source
+        if is_shared(to) and is_global(source):
+            return Completion.MBARRIER
+        if is_global(to) and is_shared(source):
+            return Completion.BULK_GROUP
+    return Completion.AT_ONCE
+
+
+def effects(statement: Stmt) -> Effects:
+    """What one statement, with all that is in it, reads and writes.
+
+    Raises
+    ------
+    Decline
+        If it contains a primitive that no pass knows.
+    """
+    reads: set[Buffer] = set()
+    writes: set[Buffer] = set()
+    how = Completion.AT_ONCE
+
+    def primitive(call: TilePrimitiveCall) -> None:
+        nonlocal how
+        if not known(call):
+            raise Decline(
+                f"No pass knows the primitive {ir.op_name(call)}; a tile program has "
+                f"{', '.join(sorted(_OPERANDS))}, and nests of element-wise stores."
+            )
+        writes.add(destination(call).source)
+        reads.update(source.source for source in sources(call))
+        if accumulates(call) is not False:
+            reads.add(destination(call).source)
+        how = completion(call)
+
+    def load(expression: Any) -> None:
+        reads.update(v for v in ir.uses(expression) if ir.is_buffer(v))
+
+    def store(one: tirx.BufferStore) -> None:
+        writes.add(one.buffer)
+        for part in (one.value, *one.indices):
+            load(part)
+
+    def visit(node: Any) -> None:
+        if isinstance(node, TilePrimitiveCall):
+            primitive(node)
+            for part in (*node.args, *node.config.values()):
+                for one in getattr(part, "region", ()):
+                    load(one.min)
+                if not isinstance(part, TensorRegion) and isinstance(part, tvm_ffi.Object):
+                    load(part)
+        elif isinstance(node, tirx.BufferStore):
+            store(node)
+        elif isinstance(node, tirx.SeqStmt):
+            for one in node.seq:
+                visit(one)
+        elif isinstance(node, tirx.For):
+            load(node.min)
+            load(node.extent)
+            visit(node.body)
+        elif isinstance(node, tirx.IfThenElse):
+            load(node.condition)
+            visit(node.then_case)
+            if node.else_case is not None:
+                visit(node.else_case)
+        elif isinstance(node, (tirx.Bind, tirx.Evaluate)):
+            load(node.value)
+        elif isinstance(node, tirx.AttrStmt):
+            load(node.value)
+            visit(node.body)
+
+    visit(statement)
+    return Effects(frozenset(reads), frozenset(writes), how)
+
+
+def variables(statement: Stmt) -> set[Var]:
+    """Variables, no buffers, that a statement uses."""
+    return {v for v in ir.uses(statement) if not ir.is_buffer(v)}

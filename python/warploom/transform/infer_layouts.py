@@ -1,0 +1,254 @@
+"""Gives every tile a layout, from how it is used; a layout that the author wrote stays.
+
+* Shared tiles that a product reads get the widest swizzle that their contiguous dimension fills;
+  other shared tiles stay row-major.
+* Tiles in registers get the fragment of the accumulator: 64 rows for each warpgroup and block.
+  Vectors along its rows or columns get the matching vector of it; which of the two, the nests and
+  reductions tell that use them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import tvm
+import tvm_ffi
+from tvm import tirx
+from tvm.ir import TensorLoad
+from tvm.tirx import Buffer, Stmt
+from tvm.tirx.tile_primitive import TilePrimitiveCall
+
+from warploom.errors import IllegalCombination
+from warploom.layout.fragment import column_fragment, row_fragment, wgmma_accumulator
+from warploom.layout.smem_matrix import SharedMatrix
+from warploom.target import Major, Swizzle
+from warploom.target.wgmma import WGMMA_M
+from warploom.transform import ir
+from warploom.transform.decline import Decline
+from warploom.transform.effects import REDUCTIONS
+from warploom.transform.program import (
+    TILE_SCOPES,
+    TileProgram,
+    allocations,
+    is_gemm,
+    is_nest,
+    is_shared,
+)
+
+#: Accumulator elements (32 bits) of a thread beyond which the compiler spills.
+MOST_ACCUMULATORS = 200
+
+
+@dataclass(frozen=True)
+class Axis:
+    """Along what of the accumulator a vector lies: ``"row"`` or ``"column"``, and why."""
+
+    along: str
+    why: str
+
+
+def infer_layouts(program: TileProgram, warpgroups: int | None = None) -> TileProgram:
+    """Allocate every tile with a layout.
+
+    Parameters
+    ----------
+    warpgroups : int, optional
+        Warpgroups that share each tile by rows; without it as many as its rows allow, up to three.
+
+    Raises
+    ------
+    Decline
+        If uses of a tile want different layouts, or a shape has none.
+    """
+    tiles = list(allocations(program.body))
+    registers = [tile for tile in tiles if tile.scope() in TILE_SCOPES]
+    matrices = [tile for tile in registers if len(tile.shape) == 2]
+    count = _warpgroups(matrices, warpgroups or program.hints.get("consumers"))
+    axes = vector_axes(program.body)
+    operands = _operands(program.body)
+    table: dict[Buffer, Buffer] = {}
+    for tile in tiles:
+        if tile.scope() in TILE_SCOPES:
+            layout = _fragment(tile, count, axes)
+        elif is_shared(tile) and tile in operands:
+            layout = _operand_layout(tile, *operands[tile])
+        else:
+            continue
+        if _explicit(tile):
+            continue
+        table[tile] = tirx.decl_buffer(
+            tile.shape, str(tile.dtype), tile.name, scope=tile.scope(), layout=layout
+        )
+    body = tuple(ir.substitute(statement, table) for statement in program.body)
+    return program.replace(body=body, hints={**program.hints, "consumers": count})
+
+
+def _explicit(tile: Buffer) -> bool:
+    """Whether the author gave the tile a layout, other than the row-major one of TVM."""
+    plain = tirx.decl_buffer(tile.shape, str(tile.dtype), scope=tile.scope())
+    return tile.layout is not None and not tvm_ffi.structural_equal(tile.layout, plain.layout)
+
+
+def _warpgroups(matrices: list[Buffer], wanted: int | None) -> int:
+    rows = {int(tile.shape[0]) for tile in matrices}
+    if not rows:
+        return wanted or 1
+    allowed = [count for count in (1, 2, 3) if all(r % (WGMMA_M * count) == 0 for r in rows)]
+    if not allowed:
+        tile = next(t for t in matrices if int(t.shape[0]) % WGMMA_M)
+        raise Decline(
+            f"The tile {tile.name} has {int(tile.shape[0])} rows; a warpgroup holds multiples of "
+            f"{WGMMA_M} rows in its registers, so give it such a number."
+        )
+    if wanted is not None:
+        if wanted not in allowed:
+            raise Decline(
+                f"{wanted} consumer warpgroups cannot share tiles of {sorted(rows)} rows, each "
+                f"needs multiples of {WGMMA_M}; allowed are {allowed}."
+            )
+        return int(wanted)
+    return allowed[-1]
+
+
+def _operands(body: tuple[Stmt, ...]) -> dict[Buffer, tuple[Major, str]]:
+    """Shared tiles that products read: which dimension must be contiguous, and which use says so."""
+    found: dict[Buffer, tuple[Major, str]] = {}
+
+    def visit(call: TilePrimitiveCall) -> None:
+        if not is_gemm(call):
+            return
+        _, a, b, *_ = call.args
+        transposed = [bool(flag) for flag in call.args[-3:-1]]
+        for tile, flag, name in ((a, transposed[0], "A"), (b, transposed[1], "B")):
+            if not is_shared(tile.source):
+                continue
+            major = Major.MN if flag else Major.K
+            use = f"{name} of the product into {call.args[0].source.name}"
+            before = found.setdefault(tile.source, (major, use))
+            if before[0] is not major:
+                raise Decline(
+                    f"The tile {tile.source.name} is {before[1]}, {before[0].name}-major, and also "
+                    f"{use}, {major.name}-major; load it twice."
+                )
+
+    for statement in body:
+        tvm_ffi.structural_walk(statement, (TilePrimitiveCall, visit))
+    return found
+
+
+def _operand_layout(tile: Buffer, major: Major, use: str) -> Any:
+    rows, columns = (int(extent) for extent in tile.shape[-2:])
+    mn, k = (rows, columns) if major is Major.K else (columns, rows)
+    width = columns * tvm.DataType(str(tile.dtype)).bits // 8
+    fitting = [s for s in Swizzle if width % s.row_bytes == 0]
+    try:
+        swizzle = max(fitting, key=lambda s: s.row_bytes, default=Swizzle.NONE)
+        matrix = SharedMatrix(str(tile.dtype), major, swizzle, mn, k)
+        return matrix.layout([int(extent) for extent in tile.shape[:-2]])
+    except IllegalCombination as error:
+        raise Decline(f"The tile {tile.name}, {use}: {error}") from error
+
+
+def _fragment(tile: Buffer, warpgroups: int, axes: dict[Buffer, Axis]) -> Any:
+    shape = [int(extent) for extent in tile.shape]
+    try:
+        if len(shape) == 2:
+            return wgmma_accumulator(*shape, warpgroups=warpgroups)
+        if len(shape) == 1:
+            along = axes[tile].along if tile in axes else "row"
+            make = row_fragment if along == "row" else column_fragment
+            return make(shape[0], warpgroups=warpgroups)
+    except IllegalCombination as error:
+        raise Decline(f"The tile {tile.name}: {error}") from error
+    raise Decline(
+        f"The tile {tile.name} has {len(shape)} dimensions; a tile in registers has one or two."
+    )
+
+
+def vector_axes(body: tuple[Stmt, ...]) -> dict[Buffer, Axis]:
+    """For every vector in registers, along what of the accumulator it lies.
+
+    Raises
+    ------
+    Decline
+        If two uses want different directions.
+    """
+    axes: dict[Buffer, Axis] = {}
+    equal: list[tuple[Buffer, Buffer, str]] = []
+
+    def want(vector: Buffer, axis: Axis) -> None:
+        before = axes.setdefault(vector, axis)
+        if before.along != axis.along:
+            raise Decline(
+                f"The vector {vector.name} lies along the {before.along}s in {before.why} and along "
+                f"the {axis.along}s in {axis.why}; use two vectors."
+            )
+
+    def nest(statement: Stmt) -> None:
+        places = register_places(statement)
+        why = f"the nest that stores {', '.join(sorted({t.name for t in _stored(statement)}))}"
+        rows = {i[0] for tile, i in places if len(tile.shape) == 2}
+        columns = {i[1] for tile, i in places if len(tile.shape) == 2}
+        vectors = [(tile, i[0]) for tile, i in places if len(tile.shape) == 1]
+        for vector, index in vectors:
+            if index in rows:
+                want(vector, Axis("row", why))
+            elif index in columns:
+                want(vector, Axis("column", why))
+        equal.extend((a, b, why) for a, i in vectors for b, j in vectors if i is j or i == j)
+
+    def reduction(call: TilePrimitiveCall) -> None:
+        if ir.op_name(call) not in REDUCTIONS:
+            return
+        to, source = call.args[0].source, call.args[1].source
+        if len(to.shape) == 1 and len(source.shape) == 2:
+            (reduced,) = {int(axis) % 2 for axis in call.args[2]}
+            why = f"the reduction of {source.name}"
+            want(to, Axis("row" if reduced == 1 else "column", why))
+
+    _for_each(body, nest, reduction)
+    for _ in equal:  # every round settles at least one more vector
+        for a, b, why in equal:
+            if a in axes:
+                want(b, Axis(axes[a].along, why))
+    return axes
+
+
+def _for_each(body: tuple[Stmt, ...], nest: Any, call: Any) -> None:
+    for statement in body:
+        if is_nest(statement):
+            nest(statement)
+        elif isinstance(statement, TilePrimitiveCall):
+            call(statement)
+        else:
+            for inner in children(statement):
+                _for_each(tuple(ir.flatten(inner)), nest, call)
+
+
+def children(statement: Stmt) -> list[Stmt]:
+    """Bodies of a loop, an attribute or a branch."""
+    if isinstance(statement, (tirx.For, tirx.AttrStmt)):
+        return [statement.body]
+    if isinstance(statement, tirx.IfThenElse):
+        return [one for one in (statement.then_case, statement.else_case) if one is not None]
+    return []
+
+
+def register_places(statement: Stmt) -> list[tuple[Buffer, list[Any]]]:
+    """Register tiles that a nest loads or stores, with the indices."""
+    found: list[tuple[Buffer, list[Any]]] = []
+
+    def add(one: Any) -> None:
+        tile = one.buffer if isinstance(one, tirx.BufferStore) else one.source
+        if ir.is_buffer(tile) and tile.scope() in TILE_SCOPES:
+            found.append((tile, list(one.indices)))
+
+    tvm_ffi.structural_walk(statement, [((tirx.BufferStore, TensorLoad), add)])
+    return found
+
+
+def _stored(statement: Stmt) -> list[Buffer]:
+    found: list[Buffer] = []
+    tvm_ffi.structural_walk(statement, (tirx.BufferStore, lambda one: found.append(one.buffer)))
+    return found

@@ -1,0 +1,205 @@
+"""Statements of TIRx, as passes build them: thin functions, no state, no parser."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+import tvm_ffi
+from tvm import tirx
+from tvm.ir import Range, TensorRegion
+from tvm.script import tirx as T
+from tvm.tirx import Buffer, ForKind, Stmt, Var, is_buffer_var
+from tvm.tirx.exec_scope import ExecScope
+from tvm.tirx.tile_primitive import TilePrimitiveCall
+
+Body = Iterable[Stmt]
+
+
+def seq(statements: Body) -> Stmt:
+    """The statements one after the other, without nesting."""
+    flat = [one for statement in statements for one in flatten(statement)]
+    return flat[0] if len(flat) == 1 else tirx.SeqStmt(flat) if flat else tirx.Evaluate(0)
+
+
+def flatten(statement: Stmt) -> list[Stmt]:
+    """What a statement is a sequence of; a statement that is none is a sequence of itself."""
+    if isinstance(statement, tirx.SeqStmt):
+        return [one for part in statement.seq for one in flatten(part)]
+    return [statement]
+
+
+def evaluate(call: Any) -> Stmt:
+    """A call for its effect."""
+    return tirx.Evaluate(call)
+
+
+def loop(
+    var: Var,
+    extent: Any,
+    body: Body,
+    annotations: Mapping[str, Any] | None = None,
+    kind: ForKind = ForKind.SERIAL,
+) -> Stmt:
+    """``for var in range(extent)``."""
+    return tirx.For(var, 0, extent, kind, seq(body), annotations=dict(annotations or {}))
+
+
+def when(condition: Any, then: Body, otherwise: Body | None = None) -> Stmt:
+    """``if condition: ...``; a condition that is True leaves only the statements."""
+    if condition is True:
+        return seq(then)
+    return tirx.IfThenElse(condition, seq(then), None if otherwise is None else seq(otherwise))
+
+
+def with_body(statement: Stmt, body: Body) -> Stmt:
+    """A loop or an attribute with another body."""
+    if isinstance(statement, tirx.For):
+        return tirx.For(
+            statement.loop_var, statement.min, statement.extent, statement.kind, seq(body),
+            statement.thread_binding, statement.annotations, statement.step, statement.span,
+        )  # fmt: skip
+    return tirx.AttrStmt(
+        statement.node, statement.attr_key, statement.value, seq(body), statement.span
+    )
+
+
+class Scalar:
+    """A variable of each thread, which statements assign to."""
+
+    def __init__(self, name: str, dtype: str = "int32") -> None:
+        self.buffer = tirx.decl_buffer((1,), dtype, name, scope="local")
+
+    @property
+    def value(self) -> Any:
+        """What it holds."""
+        return self.buffer[0]
+
+    def define(self, value: Any) -> list[Stmt]:
+        """Statements that bring it into being."""
+        return [tirx.AllocBuffer(self.buffer), self.set(value)]
+
+    def set(self, value: Any) -> Stmt:
+        """``self = value``."""
+        return tirx.BufferStore(self.buffer, as_expr(value, str(self.buffer.dtype)), [0])
+
+
+def as_expr(value: Any, dtype: str = "int32") -> Any:
+    """A Python number as an expression."""
+    return tirx.const(value, dtype) if isinstance(value, (bool, int, float)) else value
+
+
+def region(buffer: Buffer, *parts: Any) -> TensorRegion:
+    """``buffer[...]``; a part is a pair (start, extent) or one index."""
+    slices = [
+        slice(part[0], part[0] + part[1]) if isinstance(part, tuple) else part for part in parts
+    ]
+    return buffer[tuple(slices)] if any(isinstance(s, slice) for s in slices) else _point(
+        buffer, slices
+    )
+
+
+def _point(buffer: Buffer, indices: list[Any]) -> TensorRegion:
+    return buffer[tuple(slice(index, index + 1) for index in indices)]
+
+
+def ranges(tile: TensorRegion) -> list[tuple[Any, Any]]:
+    """(start, extent) of each dimension of a region."""
+    return [(one.min, one.extent) for one in tile.region]
+
+
+def whole(buffer: Buffer) -> TensorRegion:
+    """All of a buffer."""
+    return buffer[tuple(slice(None) for _ in buffer.shape)]
+
+
+def tile_call(
+    like: TilePrimitiveCall,
+    *args: Any,
+    scope: str | None = None,
+    dispatch: str | None = None,
+    **config: Any,
+) -> TilePrimitiveCall:
+    """The primitive of ``like`` on other arguments; ``config`` is added to its options."""
+    return TilePrimitiveCall(
+        *args,
+        op=like.op,
+        workspace=like.workspace,
+        config={**like.config, **config},
+        dispatch=dispatch if dispatch is not None else like.dispatch,
+        scope=ExecScope(scope) if scope is not None else like.scope,
+    )
+
+
+def primitive(
+    name: str, *args: Any, scope: str = "thread", dispatch: str | None = None, **config: Any
+) -> TilePrimitiveCall:
+    """A call of the tile primitive ``name``."""
+    return TilePrimitiveCall(
+        *args, op=tvm_ffi_op(name), config=config, dispatch=dispatch, scope=ExecScope(scope)
+    )
+
+
+def tvm_ffi_op(name: str) -> Any:
+    """The operator of a tile primitive."""
+    from tvm.ir import Op
+
+    return Op.get(f"tirx.tile.{name}")
+
+
+def op_name(call: TilePrimitiveCall) -> str:
+    """Name of a tile primitive, such as ``"gemm_async"``."""
+    return call.op.name.removeprefix("tirx.tile.")
+
+
+def uses(node: Any) -> set[Var]:
+    """All variables and buffers that occur in a statement or expression."""
+    found: set[Var] = set()
+    tvm_ffi.structural_walk(node, (Var, found.add))
+    return found
+
+
+def substitute(node: Any, table: Mapping[Var, Any]) -> Any:
+    """The node with other variables or buffers in place of those of the table."""
+    return map_nodes(node, {}, table)
+
+
+def map_nodes(
+    node: Any, callbacks: Mapping[type, Callable[[Any], Any]], table: Mapping[Var, Any]
+) -> Any:
+    """The node rebuilt from the leaves up; tile primitives with all their parts."""
+
+    def variable(var: Var) -> Any:
+        return table.get(var, var)
+
+    def call(old: TilePrimitiveCall) -> Any:
+        config = {
+            key: map_nodes(value, callbacks, table) if isinstance(value, tvm_ffi.Object) else value
+            for key, value in old.config.items()
+        }
+        workspace = {key: table.get(value, value) for key, value in old.workspace.items()}
+        new = TilePrimitiveCall(
+            *old.args, op=old.op, workspace=workspace, config=config, dispatch=old.dispatch,
+            scope=old.scope,
+        )  # fmt: skip
+        after = callbacks.get(TilePrimitiveCall)
+        return after(new) if after else new
+
+    entries = [(TilePrimitiveCall, call)]
+    entries += [(kind, f) for kind, f in callbacks.items() if kind is not TilePrimitiveCall]
+    return tvm_ffi.structural_map(node, [*entries, (Var, variable)], order="post")
+
+
+def is_buffer(value: Any) -> bool:
+    """Whether a variable is a buffer."""
+    return is_buffer_var(value)
+
+
+def address(buffer: Buffer, *indices: Any) -> Any:
+    """``&buffer[indices]``."""
+    return T.address_of(buffer[tuple(indices)])
+
+
+def whole_range(extent: Any) -> Range:
+    """From 0 on."""
+    return Range.from_min_extent(0, extent)

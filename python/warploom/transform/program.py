@@ -1,0 +1,280 @@
+"""The parts of a tile program, taken from a PrimFunc and put back.
+
+A tile program is a PrimFunc whose device part says what one thread block (CTA) does, one statement
+after the other: tile primitives of scope ``cta``, nests of element-wise stores, loops and branches
+that all threads take alike. Passes work on :class:`TileProgram` and return another.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import tvm_ffi
+from tvm import tirx
+from tvm.tirx import Buffer, PrimFunc, Stmt, Var
+from tvm.tirx.tile_primitive import TilePrimitiveCall
+
+from warploom.transform import ir
+from warploom.transform.decline import Decline
+
+#: Prefix of the attributes and annotations of this dialect.
+PREFIX = "warploom."
+#: Annotation of a loop whose loads run ahead; ``stages`` says how many iterations.
+PIPELINED, STAGES = PREFIX + "pipelined", PREFIX + "stages"
+#: Scopes that no code generator knows: tiles that passes give a place.
+TILE_SCOPES = ("accumulator", "fragment")
+DIALECT_SCOPES = (*TILE_SCOPES, "mbarrier", "tmem", "wgmma.descriptor")
+
+_ENTRY = "tirx.device_entry"
+#: Kinds of ids that a program defines: (parent, child) as TIRx has them.
+_KINDS = {
+    "cta": ("kernel", "cta"),
+    "cta_in_cluster": ("cluster", "cta"),
+    "warpgroup": ("cta", "warpgroup"),
+    "warp_in_warpgroup": ("warpgroup", "warp"),
+    "lane": ("warp", "thread"),
+}
+
+
+@dataclass(frozen=True)
+class Id:
+    """Variables that tell CTAs, warps or threads apart, and how many there are."""
+
+    kind: str
+    vars: tuple[Var, ...]
+    extents: tuple[Any, ...]
+
+    def statement(self) -> Stmt:
+        """Its definition."""
+        parent, child = _KINDS[self.kind]
+        extents = [ir.as_expr(extent) for extent in self.extents]
+        return tirx.ScopeIdDefStmt(tirx.ScopeIdDef(list(self.vars), extents, parent, child))
+
+
+def new_id(kind: str, name: str, extent: Any) -> Id:
+    """An id of one dimension with a variable of its own."""
+    return Id(kind, (Var(name, "int32"),), (extent,))
+
+
+@dataclass(frozen=True)
+class TileProgram:
+    """A kernel in parts.
+
+    Attributes
+    ----------
+    func : PrimFunc
+        Where it comes from: parameters, host code, attributes.
+    ids : tuple of Id
+        What tells CTAs, and in later passes warps and threads, apart.
+    hints : mapping
+        Wishes of the author, without the prefix ``warploom.``.
+    attrs : tuple of (str, Any)
+        Other attributes of the kernel, such as ``tirx.launch_bounds_min_blocks_per_sm``.
+    body : tuple of Stmt
+        What a CTA does.
+    """
+
+    func: PrimFunc
+    ids: tuple[Id, ...]
+    hints: Mapping[str, Any]
+    attrs: tuple[tuple[str, Any], ...]
+    body: tuple[Stmt, ...]
+
+    def id(self, kind: str) -> Id | None:
+        """The id of that kind, if there is one."""
+        return next((one for one in self.ids if one.kind == kind), None)
+
+    def var(self, kind: str) -> Var:
+        """The variable of an id of one dimension."""
+        (var,) = self.id(kind).vars
+        return var
+
+    def replace(self, **changes: Any) -> TileProgram:
+        """The program with other parts."""
+        return dataclasses.replace(self, **changes)
+
+    def to_func(self) -> PrimFunc:
+        """The PrimFunc again."""
+        body = ir.seq([*(one.statement() for one in self.ids), *self.body])
+        hints = [(PREFIX + key, value) for key, value in self.hints.items()]
+        for key, value in reversed([(_ENTRY, True), *self.attrs, *hints]):
+            body = tirx.AttrStmt(0, key, _attr_value(value), body)
+        old = _entry(self.func)
+        whole = _replace(self.func.body, old, body)
+        return PrimFunc(
+            self.func.params, whole, self.func.ret_type, self.func.attrs, self.func.span
+        )
+
+
+def _attr_value(value: Any) -> Any:
+    return tirx.const(value, "bool") if isinstance(value, bool) else ir.as_expr(value)
+
+
+def _entry(func: PrimFunc) -> tirx.AttrStmt | None:
+    found: list[tirx.AttrStmt] = []
+
+    def visit(attr: tirx.AttrStmt) -> None:
+        if attr.attr_key == _ENTRY:
+            found.append(attr)
+
+    tvm_ffi.structural_walk(func.body, (tirx.AttrStmt, visit))
+    if len(found) > 1:
+        raise Decline(
+            f"The function has {len(found)} device entries; a tile program has one, so give each "
+            "kernel a function of its own."
+        )
+    return found[0] if found else None
+
+
+def _replace(tree: Stmt, old: Stmt, new: Stmt) -> Stmt:
+    if tree.same_as(old):
+        return new
+    return tvm_ffi.structural_map(
+        tree, (tirx.AttrStmt, lambda one: new if one.same_as(old) else one), order="pre"
+    )
+
+
+def is_tile_program(func: PrimFunc) -> bool:
+    """Whether a function is written in this dialect: a hint, a pipelined loop or a tile scope."""
+    entry = _entry(func)
+    if entry is None:
+        return False
+    found = False
+
+    def attr(one: tirx.AttrStmt) -> None:
+        nonlocal found
+        found |= one.attr_key.startswith(PREFIX)
+
+    def for_loop(one: tirx.For) -> None:
+        nonlocal found
+        found |= any(key.startswith(PREFIX) for key in one.annotations)
+
+    def alloc(one: tirx.AllocBuffer) -> None:
+        nonlocal found
+        found |= one.buffer.scope() in DIALECT_SCOPES
+
+    tvm_ffi.structural_walk(
+        entry, [(tirx.AttrStmt, attr), (tirx.For, for_loop), (tirx.AllocBuffer, alloc)]
+    )
+    return found
+
+
+def read(func: PrimFunc) -> TileProgram:
+    """Take a function apart.
+
+    Raises
+    ------
+    Decline
+        If it has no device part, several, or no ``T.cta_id``.
+    """
+    entry = _entry(func)
+    if entry is None:
+        raise Decline("The function has no device entry; write T.device_entry() in it.")
+    ids: list[Id] = []
+    hints: dict[str, Any] = {}
+    attrs: list[tuple[str, Any]] = []
+    body: list[Stmt] = []
+
+    def take(statement: Stmt) -> None:
+        for one in ir.flatten(statement):
+            if isinstance(one, tirx.AttrStmt) and one.attr_key != _ENTRY and not body:
+                if one.attr_key.startswith(PREFIX):
+                    hints[one.attr_key.removeprefix(PREFIX)] = _plain(one.value)
+                else:
+                    attrs.append((one.attr_key, one.value))
+                take(one.body)
+            elif isinstance(one, tirx.ScopeIdDefStmt):
+                ids.append(_id(getattr(one, "def")))
+            else:
+                body.append(one)
+
+    take(entry.body)
+    if not any(one.kind == "cta" for one in ids):
+        raise Decline("The kernel does not say how many CTAs it has; write T.cta_id([...]).")
+    return TileProgram(func, tuple(ids), hints, tuple(attrs), tuple(body))
+
+
+def _id(definition: tirx.ScopeIdDef) -> Id:
+    kinds = {tuple(pair): kind for kind, pair in _KINDS.items()}
+    kind = kinds.get(_parent_child(int(definition.scope)))
+    if kind is None:
+        raise Decline(
+            f"The kernel defines {', '.join(v.name for v in definition.def_ids)} for threads; in a "
+            "tile program passes do that, so remove it."
+        )
+    return Id(kind, tuple(definition.def_ids), tuple(definition.extents or ()))
+
+
+def _parent_child(scope: int) -> tuple[str, str]:
+    from tvm.tirx import exec_scope
+
+    return exec_scope._SCOPE_BINDING_TO_PARENT_CUR[scope]
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, tirx.IntImm):
+        return bool(value.value) if value.dtype == "bool" else int(value.value)
+    if isinstance(value, tirx.StringImm if hasattr(tirx, "StringImm") else str):
+        return str(getattr(value, "value", value))
+    return value
+
+
+def allocations(body: tuple[Stmt, ...]) -> Iterator[Buffer]:
+    """All buffers that statements allocate, at any depth."""
+    found: list[Buffer] = []
+    for statement in body:
+        tvm_ffi.structural_walk(
+            statement, (tirx.AllocBuffer, lambda one: found.append(one.buffer)), order="pre"
+        )
+    return iter(found)
+
+
+def is_nest(statement: Stmt) -> bool:
+    """Whether a statement is a nest of loops around stores of single elements of tiles."""
+    while isinstance(statement, tirx.For):
+        statement = statement.body
+    parts = ir.flatten(statement)
+    stores = [one for one in parts if isinstance(one, tirx.BufferStore)]
+    return bool(stores) and all(
+        isinstance(one, (tirx.BufferStore, tirx.Bind)) for one in parts
+    ) and any(is_tile(one.buffer) for one in stores)
+
+
+def is_tile(buffer: Buffer) -> bool:
+    """Whether a buffer is a tile: in shared memory, registers or tensor memory."""
+    layout = buffer.layout
+    return buffer.scope() in (*TILE_SCOPES, "tmem") or buffer.scope().startswith("shared") or (
+        buffer.scope() == "local" and layout is not None and _has_threads(layout)
+    )
+
+
+def _has_threads(layout: Any) -> bool:
+    return any(it.axis.is_thread() for it in getattr(layout, "shard", ()))
+
+
+def is_global(buffer: Buffer) -> bool:
+    """Whether a buffer lies in global memory."""
+    return buffer.scope() in ("", "global")
+
+
+def is_shared(buffer: Buffer) -> bool:
+    """Whether a buffer lies in shared memory."""
+    return buffer.scope().startswith("shared")
+
+
+def is_load(statement: Stmt) -> bool:
+    """Whether a statement copies from global to shared memory."""
+    return (
+        isinstance(statement, TilePrimitiveCall)
+        and ir.op_name(statement) in ("copy", "copy_async")
+        and is_shared(statement.args[0].source)
+        and is_global(statement.args[1].source)
+    )
+
+
+def is_gemm(statement: Stmt) -> bool:
+    """Whether a statement is a product of tiles."""
+    return isinstance(statement, TilePrimitiveCall) and ir.op_name(statement) == "gemm_async"

@@ -1,0 +1,227 @@
+"""Gives tiles of the dialect's scopes a home on Hopper: registers of consumer warpgroups.
+
+What one CTA computes, its consumer warpgroups share by rows: warpgroup w of W takes rows
+``[w r, (w + 1) r)`` of every tile, ``r = rows / W``. Each then runs the same program on tiles of r
+rows. Loads into shared memory stay whole: they belong to nobody yet.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import tvm_ffi
+from tvm import tirx
+from tvm.ir import TensorLoad, TensorRegion
+from tvm.tirx import Buffer, Stmt, Var
+from tvm.tirx.tile_primitive import TilePrimitiveCall
+
+from warploom.layout.fragment import column_fragment, row_fragment, wgmma_accumulator
+from warploom.transform import ir
+from warploom.transform.decline import Decline
+from warploom.transform.infer_layouts import register_places, vector_axes
+from warploom.transform.program import (
+    TILE_SCOPES,
+    Id,
+    TileProgram,
+    allocations,
+    is_gemm,
+    is_load,
+    is_nest,
+)
+
+
+@dataclass(frozen=True)
+class _Split:
+    """How tiles are shared: tile -> part of a warpgroup; ``rows`` of the parts that are split."""
+
+    parts: dict[Buffer, Buffer]
+    rows: dict[Buffer, int]
+    count: int
+    index: Var
+
+    def start(self, rows: int) -> Any:
+        """First row of this warpgroup among those of a tile."""
+        return 0 if self.count == 1 else self.index * rows
+
+
+def resolve_scopes(program: TileProgram) -> TileProgram:
+    """Make tiles registers of warpgroups, and statements those of one warpgroup.
+
+    Raises
+    ------
+    Decline
+        If a statement takes a part of the rows of a tile.
+    """
+    count = int(program.hints["consumers"])
+    axes = vector_axes(program.body)
+    index = Var("consumer", "int32")
+    parts: dict[Buffer, Buffer] = {}
+    rows: dict[Buffer, int] = {}
+    for tile in allocations(program.body):
+        if tile.scope() not in TILE_SCOPES:
+            continue
+        shape = [int(extent) for extent in tile.shape]
+        if len(shape) == 2:
+            shape[0] //= count
+            rows[tile], layout = shape[0], wgmma_accumulator(*shape)
+        elif tile in axes and axes[tile].along == "column":
+            layout = column_fragment(shape[0])
+        else:
+            shape[0] //= count
+            rows[tile], layout = shape[0], row_fragment(shape[0])
+        parts[tile] = tirx.decl_buffer(
+            shape, str(tile.dtype), tile.name, scope="local", layout=layout
+        )
+    split = _Split(parts, rows, count, index)
+    body = tuple(_statement(one, split) for one in program.body)
+    ids = (
+        *program.ids,
+        Id("warpgroup", (index,), (count,)),
+        Id("warp_in_warpgroup", (Var("warp", "int32"),), (4,)),
+        Id("lane", (Var("lane", "int32"),), (32,)),
+    )
+    return program.replace(ids=ids, body=body)
+
+
+def _statement(statement: Stmt, split: _Split) -> Stmt:
+    if isinstance(statement, tirx.SeqStmt):
+        return ir.seq(_statement(one, split) for one in statement.seq)
+    if is_nest(statement):
+        return _nest(statement, split)
+    if isinstance(statement, (tirx.For, tirx.AttrStmt)):
+        return ir.with_body(statement, [_statement(statement.body, split)])
+    if isinstance(statement, tirx.IfThenElse):
+        otherwise = statement.else_case
+        return ir.when(
+            statement.condition,
+            [_statement(statement.then_case, split)],
+            None if otherwise is None else [_statement(otherwise, split)],
+        )
+    if isinstance(statement, TilePrimitiveCall) and not is_load(statement):
+        return _call(statement, split)
+    return ir.substitute(statement, split.parts)
+
+
+def _call(call: TilePrimitiveCall, split: _Split) -> Stmt:
+    regions = [arg for arg in call.args if isinstance(arg, TensorRegion)]
+    tiles = [one for one in regions if one.source in split.rows]
+    if not tiles:
+        return ir.tile_call(call, *call.args, scope="warpgroup")
+    for tile in tiles:
+        first = tile.region[0]
+        if not _covers(first, tile.source):
+            raise Decline(
+                f"{ir.op_name(call)} takes rows {first.min} to {first.min + first.extent} of "
+                f"{tile.source.name}; warpgroups share a tile by rows, so take all of them."
+            )
+    rows = split.rows[tiles[0].source]
+    args = [
+        _region(arg, call, position, split, rows) if isinstance(arg, TensorRegion) else arg
+        for position, arg in enumerate(call.args)
+    ]
+    return ir.tile_call(call, *args, scope="warpgroup")
+
+
+def _covers(part: Any, tile: Buffer) -> bool:
+    return all(isinstance(e, tirx.IntImm) for e in (part.min, part.extent)) and (
+        int(part.min) == 0 and int(part.extent) == int(tile.shape[0])
+    )
+
+
+def _region(
+    tile: TensorRegion, call: TilePrimitiveCall, position: int, split: _Split, rows: int
+) -> TensorRegion:
+    """An operand, narrowed to the rows of this warpgroup."""
+    ranges = ir.ranges(tile)
+    if tile.source in split.parts:
+        if tile.source in split.rows:
+            ranges[0] = (0, split.rows[tile.source])
+        return ir.region(split.parts[tile.source], *ranges)
+    if is_gemm(call):
+        if position != 1:
+            return tile
+        along = len(ranges) - (1 if bool(call.args[-3]) else 2)
+    else:
+        along = _row_dimension(tile, rows * split.count)
+    start, extent = ranges[along]
+    ranges[along] = (start + split.start(rows), rows)
+    if int(extent) != rows * split.count:
+        raise Decline(
+            f"{tile.source.name} has {extent} rows where the tile has {rows * split.count}; "
+            "give both the same shape."
+        )
+    return ir.region(tile.source, *ranges)
+
+
+def _row_dimension(tile: TensorRegion, rows: int) -> int:
+    extents = [int(extent) for _, extent in ir.ranges(tile)]
+    wide = [d for d, extent in enumerate(extents) if extent > 1]
+    if not wide or extents[wide[0]] != rows:
+        raise Decline(
+            f"The part of {tile.source.name} has extents {extents}; its first dimension that is "
+            f"not 1 must have the {rows} rows of the tile."
+        )
+    return wide[0]
+
+
+def _nest(statement: Stmt, split: _Split) -> Stmt:
+    """A nest on the rows of this warpgroup."""
+    indices = {
+        index[0]: tile for tile, index in register_places(statement) if tile in split.rows
+    }
+    loops = _loops(statement)
+    row = next((one for one in loops if one.loop_var in indices), None)
+    if indices and row is None:
+        (tile, *_) = indices.values()
+        raise Decline(
+            f"A nest indexes the rows of {tile.name} by an expression; use a loop variable."
+        )
+    if row is None:
+        shared_only = not any(tile in split.parts for tile, _ in register_places(statement))
+        if not shared_only or split.count == 1:
+            return ir.substitute(statement, split.parts)
+        row = loops[0]
+        if int(row.extent) % split.count:
+            raise Decline(
+                f"The nest over {row.loop_var.name} has {row.extent} iterations, which "
+                f"{split.count} warpgroups cannot share; use a multiple."
+            )
+    rows = int(row.extent) // split.count
+    local = Var(row.loop_var.name, "int32")
+
+    def load(one: TensorLoad) -> Any:
+        if one.source not in split.parts:
+            return one
+        return split.parts[one.source][tuple(_local(one.indices, row.loop_var, local))]
+
+    def store(one: tirx.BufferStore) -> Any:
+        if one.buffer not in split.parts:
+            return one
+        indices = _local(one.indices, row.loop_var, local)
+        return tirx.BufferStore(split.parts[one.buffer], one.value, indices)
+
+    inner = tvm_ffi.structural_map(
+        statement, [(TensorLoad, load), (tirx.BufferStore, store)], order="post"
+    )
+    return _replace_loop(inner, row.loop_var, local, rows, split.start(rows))
+
+
+def _local(indices: Any, row: Var, local: Var) -> list[Any]:
+    return [local if index.same_as(row) else index for index in indices]
+
+
+def _loops(statement: Stmt) -> list[tirx.For]:
+    found = []
+    while isinstance(statement, tirx.For):
+        found.append(statement)
+        statement = statement.body
+    return found
+
+
+def _replace_loop(statement: Stmt, old: Var, new: Var, extent: int, start: Any) -> Stmt:
+    if statement.loop_var.same_as(old):
+        body = ir.substitute(statement.body, {old: new + start})
+        return tirx.For(new, 0, extent, statement.kind, body, annotations=statement.annotations)
+    inner = _replace_loop(statement.body, old, new, extent, start)
+    return ir.with_body(statement, [inner])
