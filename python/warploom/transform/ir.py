@@ -203,3 +203,29 @@ def address(buffer: Buffer, *indices: Any) -> Any:
 def whole_range(extent: Any) -> Range:
     """From 0 on."""
     return Range.from_min_extent(0, extent)
+
+
+def renewed(statements: Body) -> list[Stmt]:
+    """The statements with loop variables, scalars and bound variables of their own.
+
+    A variable is defined once in a function: what two roles execute, each has its own copy of.
+    """
+    statements = list(statements)
+    table: dict[Var, Any] = {}
+
+    def loop_var(one: tirx.For) -> None:
+        table[one.loop_var] = Var(one.loop_var.name, one.loop_var.ty.dtype)
+
+    def bind(one: tirx.Bind) -> None:
+        table[one.var] = Var(one.var.name, one.var.ty)
+
+    def alloc(one: tirx.AllocBuffer) -> None:
+        old = one.buffer
+        table[old] = tirx.decl_buffer(
+            old.shape, str(old.dtype), old.name, scope=old.scope(), layout=old.layout
+        )
+
+    callbacks = [(tirx.For, loop_var), (tirx.Bind, bind), (tirx.AllocBuffer, alloc)]
+    for one in statements:
+        tvm_ffi.structural_walk(one, callbacks)
+    return [substitute(one, table) for one in statements]

@@ -1,0 +1,78 @@
+"""Gives every shared buffer and every mbarrier its place in one block of dynamic shared memory."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tvm_ffi
+from tvm import tirx
+from tvm.tirx import Buffer, Stmt
+
+from warploom.target import SM90A
+from warploom.target.swizzle import Swizzle
+from warploom.transform import ir
+from warploom.transform.decline import Decline
+from warploom.transform.plan_pipeline import tile_bytes
+from warploom.transform.program import TileProgram, allocations, is_shared
+
+_MBARRIER_BYTES = 8
+
+
+def allocate_shared(
+    program: TileProgram, capacity: int = SM90A.shared_bytes_per_block
+) -> TileProgram:
+    """Replace allocations of shared memory and mbarriers by places in one allocation.
+
+    Raises
+    ------
+    Decline
+        If they do not fit; the message is the budget line by line.
+    """
+    buffers = [b for b in allocations(program.body) if is_shared(b) or b.scope() == "mbarrier"]
+    # Largest alignment first leaves no gaps.
+    buffers.sort(key=lambda b: b.scope() == "mbarrier")
+    pool = tirx.decl_buffer((0,), "uint8", "shared_memory", scope="shared.dyn")
+    offset, lines = 0, []
+    table: dict[Buffer, Buffer] = {}
+    for buffer in buffers:
+        align = _MBARRIER_BYTES if buffer.scope() == "mbarrier" else Swizzle.B128.atom_bytes
+        offset = -(-offset // align) * align
+        size = tile_bytes(buffer)
+        element = size // max(1, _elements(buffer))
+        table[buffer] = tirx.decl_buffer(
+            buffer.shape, str(buffer.dtype), buffer.name, elem_offset=offset // element,
+            scope="shared.dyn", data_alignment=align,
+            layout=buffer.layout if buffer.layout is not None else "default",
+        )  # fmt: skip
+        shape = " x ".join(str(extent) for extent in buffer.shape)
+        lines.append(f"  {buffer.name}: {shape} {buffer.dtype}, {size} bytes")
+        offset += size
+    if offset > capacity:
+        raise Decline(
+            f"The kernel needs {offset} bytes of shared memory and a CTA has {capacity}; use fewer "
+            "stages or smaller tiles:\n" + "\n".join(lines)
+        )
+
+    def drop(one: tirx.AllocBuffer) -> Stmt:
+        return tirx.Evaluate(0) if one.buffer in table else one
+
+    body = [
+        tvm_ffi.structural_map(one, (tirx.AllocBuffer, drop), order="pre") for one in program.body
+    ]
+    body = [ir.substitute(one, table) for one in body]
+    declared: list[Any] = [tirx.AllocBuffer(pool)]
+    declared += [tirx.DeclBuffer(new, data=pool.data) for new in table.values()]
+    size = tirx.IntImm("int64", offset)
+    declared.append(tirx.AttrStmt(0, "tirx.dyn_smem_bytes", size, tirx.Evaluate(0)))
+    return program.replace(body=tuple(s for s in [*declared, *body] if not _is_nothing(s)))
+
+
+def _elements(buffer: Buffer) -> int:
+    count = 1
+    for extent in buffer.shape:
+        count *= int(extent)
+    return count
+
+
+def _is_nothing(statement: Stmt) -> bool:
+    return isinstance(statement, tirx.Evaluate) and isinstance(statement.value, tirx.IntImm)

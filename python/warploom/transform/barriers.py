@@ -1,0 +1,141 @@
+"""Emission of mbarriers and of the rings of shared-memory stages that they guard.
+
+A ring has two mbarriers a stage. ``full``: one arrival, of the producer, that announces the bytes
+of the stage, and those bytes. ``empty``: one arrival of each consumer warpgroup of each CTA whose
+copies land in this stage. A stage and its phase are where a role is in the ring; the producer
+starts a phase ahead, since all stages are free at first.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from tvm import tirx
+from tvm.ir import PointerType, PrimType
+from tvm.script import tirx as T
+from tvm.tirx import Buffer, ForKind, Stmt, Var
+from tvm.tirx.tile_primitive import TilePrimitiveCall
+
+from warploom.transform import ir
+
+
+def mbarriers(name: str, count: int) -> Buffer:
+    """``count`` mbarriers; :mod:`allocate_shared` gives them a place."""
+    return tirx.decl_buffer((count,), "uint64", name, scope="mbarrier")
+
+
+def initialise(barrier: Buffer, arrivals: int) -> Stmt:
+    """Phase 0 of every mbarrier, by whichever thread executes it."""
+    stage = Var("i", "int32")
+    init = T.ptx.mbarrier.init.shared.b64(ir.address(barrier, stage), T.uint32(arrivals))
+    return ir.loop(stage, int(barrier.shape[0]), [ir.evaluate(init)], kind=ForKind.UNROLLED)
+
+
+def publish() -> list[Stmt]:
+    """Make initialised mbarriers known to the cluster and to the TMA engine."""
+    return [
+        ir.evaluate(T.ptx.fence.mbarrier_init.release.cluster()),
+        ir.evaluate(T.ptx.fence.proxy.async_.shared__cta()),
+    ]
+
+
+def wait(barrier: Buffer, stage: Any, parity: Any) -> Stmt:
+    """Wait until the phase of that parity has completed."""
+    return ir.evaluate(T.cuda.mbarrier_wait(ir.address(barrier, stage), parity))
+
+
+def arrive(barrier: Buffer, stage: Any) -> Stmt:
+    """One arrival at an mbarrier of this CTA."""
+    return ir.evaluate(T.ptx.mbarrier.arrive.shared.b64(ir.address(barrier, stage), T.uint32(1)))
+
+
+def arrive_remote(view: Buffer, stage: Any) -> Stmt:
+    """One arrival at an mbarrier of the CTA that ``view`` is in."""
+    return ir.evaluate(T.ptx.mbarrier.arrive.shared__cluster.b64(ir.address(view, stage)))
+
+
+def expect(barrier: Buffer, stage: Any, count: int) -> Stmt:
+    """One arrival that announces ``count`` bytes."""
+    call = T.ptx.mbarrier.arrive.expect_tx.shared.b64(ir.address(barrier, stage), T.uint32(count))
+    return ir.evaluate(call)
+
+
+def remote_view(barrier: Buffer, cta: Any) -> tuple[Buffer, list[Stmt]]:
+    """The same mbarriers of another CTA of the cluster, and what declares them."""
+    place = ir.Scalar(f"{barrier.name}_at", "uint64")
+    where = T.ptx.mapa.u64(place.value, ir.address(barrier, 0), T.Cast("uint32", cta))
+    pointer_type = PointerType(PrimType("uint64"), "shared")
+    pointer = Var(f"{barrier.name}_remote", pointer_type)
+    view = tirx.decl_buffer(
+        barrier.shape, "uint64", f"{barrier.name}_of_peer", scope="shared", data=pointer
+    )
+    declaration = [
+        tirx.AllocBuffer(place.buffer),
+        ir.evaluate(where),
+        tirx.Bind(pointer, T.reinterpret(pointer_type, place.value)),
+        tirx.DeclBuffer(view, data=pointer),
+    ]
+    return view, declaration
+
+
+@dataclass
+class Position:
+    """Where one role is in a ring."""
+
+    stages: int
+    stage: ir.Scalar
+    phase: ir.Scalar
+
+    @classmethod
+    def named(cls, name: str, stages: int) -> Position:
+        """A position with variables of its own."""
+        return cls(stages, ir.Scalar(f"{name}_stage"), ir.Scalar(f"{name}_phase"))
+
+    def define(self, phase: int) -> list[Stmt]:
+        """At stage 0, before the phase of that parity has completed."""
+        return [*self.stage.define(0), *self.phase.define(phase)]
+
+    @property
+    def index(self) -> Any:
+        """The stage, as an index."""
+        return 0 if self.stages == 1 else self.stage.value
+
+    def advance(self) -> list[Stmt]:
+        """Go to the next stage; after the last, the next phase begins."""
+        flip = self.phase.set(T.bitwise_xor(self.phase.value, 1))
+        if self.stages == 1:
+            return [flip]
+        return [
+            self.stage.set(self.stage.value + 1),
+            ir.when(self.stage.value == self.stages, [self.stage.set(0), flip]),
+        ]
+
+
+@dataclass
+class Ring:
+    """Loads that travel together through stages of shared memory.
+
+    Attributes
+    ----------
+    loads : list of TilePrimitiveCall
+        The copies that fill a stage, in the order of the program.
+    tiles : dict
+        Logical tile -> buffer with a leading dimension of stages.
+    stages : int
+        Stages of the ring.
+    shared_by : int
+        CTAs of the cluster that some load of this ring is multicast to; 1 if none is.
+    """
+
+    name: str
+    loads: list[TilePrimitiveCall]
+    tiles: dict[Buffer, Buffer]
+    stages: int
+    shared_by: int = 1
+    full: Buffer = field(init=False)
+    empty: Buffer = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.full = mbarriers(f"{self.name}_full", self.stages)
+        self.empty = mbarriers(f"{self.name}_empty", self.stages)

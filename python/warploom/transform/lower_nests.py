@@ -1,0 +1,302 @@
+"""Turns nests of element-wise stores into loops over each thread's own registers.
+
+A nest says what happens to element (i, j) of a tile; the layout of the tile says which thread
+holds it in which register. Here the loops over (i, j) become one loop over registers, in which i
+and j are expressions of warp, lane and register, and other tiles are read from the register that
+holds the element they are indexed with.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import tvm
+import tvm_ffi
+from tvm import tirx
+from tvm.ir import TensorLoad
+from tvm.script import tirx as T
+from tvm.sym.analyzer import Analyzer
+from tvm.tirx import Buffer, ForKind, Stmt, Var
+from tvm.tirx.layout import S, TileLayout
+from tvm.tirx.operator.tile_primitive.dispatcher import DispatchFail
+
+from warploom.ops.register_tile import LANES, RegisterTile, Threads, read_register_tile
+from warploom.transform import ir
+from warploom.transform.decline import Decline
+from warploom.transform.program import (
+    TileProgram,
+    is_global,
+    is_nest,
+    is_shared,
+    is_tile,
+)
+
+#: The threads that a nest runs on.
+_WARPGROUP = Threads("warpgroup", 0, 4)
+_THREADS = 4 * LANES
+#: Bytes that one thread writes to shared memory at a time.
+_VECTOR_BYTES = 16
+
+
+@dataclass
+class _Context:
+    """What all nests of a program share."""
+
+    axes: dict[str, Any]
+    thread: Any
+    flat: dict[Buffer, Buffer]
+    tiles: dict[Buffer, RegisterTile]
+
+    def tile(self, buffer: Buffer) -> RegisterTile:
+        """Which thread holds what of a buffer."""
+        if buffer not in self.tiles:
+            try:
+                self.tiles[buffer] = read_register_tile(
+                    ir.whole(buffer), buffer.name, _WARPGROUP, Analyzer()
+                )
+            except DispatchFail as error:
+                raise Decline(str(error)) from error
+        return self.tiles[buffer]
+
+    def registers(self, buffer: Buffer) -> Buffer:
+        """The registers of one thread, as a vector."""
+        if buffer not in self.flat:
+            count = int(buffer.layout.storage().span("m"))
+            self.flat[buffer] = tirx.decl_buffer(
+                (count,), str(buffer.dtype), f"{buffer.name}_r", scope="local",
+                layout=TileLayout(S[(count,)]),
+            )  # fmt: skip
+        return self.flat[buffer]
+
+
+def lower_nests(program: TileProgram) -> TileProgram:
+    """Lower every nest of a program whose tiles have layouts.
+
+    Raises
+    ------
+    Decline
+        If an element that a thread needs lies with another thread.
+    """
+    warp, lane = program.var("warp_in_warpgroup"), program.var("lane")
+    context = _Context(_WARPGROUP.axes(lane, warp), warp * LANES + lane, {}, {})
+    body = [_statement(one, context) for one in program.body]
+    if context.flat:
+        body = [_declare(one, context.flat) for one in body]
+    return program.replace(body=tuple(body))
+
+
+def _declare(statement: Stmt, flat: dict[Buffer, Buffer]) -> Stmt:
+    def alloc(one: tirx.AllocBuffer) -> Stmt:
+        view = flat.get(one.buffer)
+        return one if view is None else ir.seq([one, tirx.DeclBuffer(view, data=one.buffer.data)])
+
+    return tvm_ffi.structural_map(statement, (tirx.AllocBuffer, alloc), order="post")
+
+
+def _statement(statement: Stmt, context: _Context) -> Stmt:
+    if isinstance(statement, tirx.SeqStmt):
+        return ir.seq(_statement(one, context) for one in statement.seq)
+    if is_nest(statement):
+        return _nest(statement, context)
+    if isinstance(statement, (tirx.For, tirx.AttrStmt)):
+        return ir.with_body(statement, [_statement(statement.body, context)])
+    if isinstance(statement, tirx.IfThenElse):
+        otherwise = statement.else_case
+        return ir.when(
+            statement.condition,
+            [_statement(statement.then_case, context)],
+            None if otherwise is None else [_statement(otherwise, context)],
+        )
+    return statement
+
+
+def _nest(statement: Stmt, context: _Context) -> Stmt:
+    loops: list[tirx.For] = []
+    while isinstance(statement, tirx.For):
+        loops.append(statement)
+        statement = statement.body
+    body = ir.flatten(statement)
+    stores = [one for one in body if isinstance(one, tirx.BufferStore)]
+    anchor = next((one for one in stores if not is_shared(one.buffer)), None)
+    if anchor is None:
+        source = next(iter(_register_loads(body)), None)
+        if source is None:
+            return _over_threads(loops, body, context)
+        return _over_registers(source.source, source.indices, loops, body, context)
+    return _over_registers(anchor.buffer, anchor.indices, loops, body, context)
+
+
+def _register_loads(body: list[Stmt]) -> list[TensorLoad]:
+    found: list[TensorLoad] = []
+
+    def visit(load: TensorLoad) -> None:
+        if ir.is_buffer(load.source) and is_tile(load.source) and not is_shared(load.source):
+            found.append(load)
+
+    for one in body:
+        tvm_ffi.structural_walk(one, (TensorLoad, visit))
+    return sorted(found, key=lambda load: -len(load.indices))
+
+
+def _over_registers(
+    buffer: Buffer, indices: Any, loops: list[tirx.For], body: list[Stmt], context: _Context
+) -> Stmt:
+    """One iteration for each register that a thread holds of ``buffer``."""
+    tile = context.tile(buffer)
+    extents = {one.loop_var: int(one.extent) for one in loops}
+    for index, extent in zip(indices, tile.shape, strict=True):
+        if extents.get(index) != extent:
+            raise Decline(
+                f"A nest indexes {buffer.name} by {index} where it has {extent} elements; use a "
+                f"loop variable that counts all of them."
+            )
+    if len(extents) != len(tile.shape):
+        raise Decline(
+            f"A nest of {len(extents)} loops stores {buffer.name}, which has {len(tile.shape)} "
+            "dimensions; use a loop for each."
+        )
+    register = Var("r", "int32")
+    one_register = tile.registers == 1
+    at = 0 if one_register else register
+    table = dict(zip(indices, tile.coordinates(context.axes, at), strict=True))
+    numbers = np.unravel_index(tile.table, tile.shape)
+    counts = dict(zip(indices, numbers, strict=True))
+
+    def number(other: Buffer, places: Any) -> Any:
+        return _register_of(context.tile(other), places, counts, tile, at)
+
+    lowered = [_element(one, table, number, context) for one in body]
+    if one_register:
+        return ir.seq(lowered)
+    return ir.loop(register, tile.registers, lowered, kind=ForKind.UNROLLED)
+
+
+def _register_of(
+    other: RegisterTile, places: Any, counts: dict[Var, np.ndarray], tile: RegisterTile, at: Any
+) -> Any:
+    """The register of ``other`` that holds, in every thread, the element at ``places``."""
+    shape = tile.table.shape
+    position = []
+    for place, extent in zip(places, other.shape, strict=True):
+        if isinstance(place, tirx.IntImm):
+            position.append(np.full(shape, int(place)))
+        elif place in counts:
+            position.append(counts[place])
+        else:
+            raise Decline(
+                f"A nest indexes {other.buffer.name} by {place}; tiles in registers are indexed by "
+                f"the variables of the nest's loops or by constants."
+            )
+        if position[-1].max() >= extent:
+            raise Decline(
+                f"A nest reads element {position[-1].max()} of {other.buffer.name}, which has "
+                f"{extent} there."
+            )
+    elements = np.ravel_multi_index(position, other.shape)
+    held = np.full((shape[0], other.size), -1)
+    np.put_along_axis(
+        held, other.table, np.broadcast_to(np.array(other.offsets), other.table.shape), axis=1
+    )
+    registers = np.take_along_axis(held, elements, axis=1)
+    if (registers < 0).any() or (registers != registers[0]).any():
+        raise Decline(
+            f"A nest over {tile.buffer.name} needs elements of {other.buffer.name} that other "
+            "threads hold; give both the same direction, or pass them through shared memory."
+        )
+    return _linear(registers[0], tile, at)
+
+
+def _linear(registers: np.ndarray, tile: RegisterTile, at: Any) -> Any:
+    """Register numbers, one for each register of ``tile``, as an expression of ``at``."""
+    if len(registers) == 1:
+        return int(registers[0])
+    digits = [d for dim in tile.dims for d in dim if d.axis == "m"]
+    offsets = np.array(tile.offsets)
+    expression: Any = int(registers[0])
+    values = np.full(len(registers), registers[0])
+    for digit in sorted(digits, key=lambda d: -d.stride):
+        step = int(registers[list(tile.offsets).index(digit.stride)] - registers[0])
+        if step == 0:
+            continue
+        values = values + offsets // digit.stride % digit.extent * step
+        expression = expression + digit.of({"m": at}) * step
+    assert (values == registers).all(), "register numbers are linear in the digits of a fragment"
+    return Analyzer().simplify(expression)
+
+
+def _element(one: Stmt, table: dict[Var, Any], number: Any, context: _Context) -> Stmt:
+    """A statement of a nest for one register."""
+
+    def load(old: TensorLoad) -> Any:
+        source = old.source
+        if not ir.is_buffer(source):
+            return old
+        if is_global(source):
+            return _guarded(old, table)
+        if is_shared(source) or not is_tile(source):
+            return old
+        return context.registers(source)[number(source, old.indices)]
+
+    def expression(value: Any) -> Any:
+        return ir.substitute(
+            tvm_ffi.structural_map(value, (TensorLoad, load), order="post"), table
+        )
+
+    if isinstance(one, tirx.Bind):
+        table[one.var] = expression(one.value)
+        return tirx.Evaluate(0)
+    value = expression(one.value)
+    if is_shared(one.buffer):
+        return tirx.BufferStore(one.buffer, value, [expression(i) for i in one.indices])
+    return tirx.BufferStore(
+        context.registers(one.buffer), value, [number(one.buffer, one.indices)]
+    )
+
+
+def _guarded(load: TensorLoad, table: dict[Var, Any]) -> Any:
+    """A load from global memory that gives 0 over the edge."""
+    analyzer = Analyzer()
+    conditions = []
+    for index, extent in zip(load.indices, load.source.shape, strict=True):
+        placed = ir.substitute(index, table)
+        if not analyzer.can_prove(placed < extent):
+            conditions.append(index < extent)
+    if not conditions:
+        return load
+    inside = conditions[0]
+    for condition in conditions[1:]:
+        inside = T.And(inside, condition)
+    return T.if_then_else(inside, load, tirx.const(0, str(load.ty.dtype)))
+
+
+def _over_threads(loops: list[tirx.For], body: list[Stmt], context: _Context) -> Stmt:
+    """A nest without tiles in registers: 16 bytes of a row for each thread at a time."""
+    store = next(one for one in body if isinstance(one, tirx.BufferStore))
+    bits = tvm.DataType(str(store.buffer.dtype)).bits
+    extents = [int(one.extent) for one in loops]
+    vector = max(1, min(_VECTOR_BYTES * 8 // bits, extents[-1]))
+    while extents[-1] % vector:
+        vector //= 2
+    total = int(np.prod(extents)) // vector
+    turn, part = Var("turn", "int32"), Var("v", "int32")
+    chunk = turn * _THREADS + context.thread
+    table: dict[Var, Any] = {}
+    rest = chunk
+    inner = extents[-1] // vector
+    table[loops[-1].loop_var] = T.truncmod(rest, inner) * vector + part
+    rest = T.truncdiv(rest, inner)
+    for one, extent in zip(reversed(loops[:-1]), reversed(extents[:-1]), strict=True):
+        table[one.loop_var] = T.truncmod(rest, extent)
+        rest = T.truncdiv(rest, extent)
+
+    def no_registers(buffer: Buffer, places: Any) -> Any:
+        raise Decline(f"A nest stores both {buffer.name} and shared memory; use two nests.")
+
+    lowered = [_element(one, table, no_registers, context) for one in body]
+    vectorised = ir.loop(part, vector, lowered, kind=ForKind.UNROLLED)
+    turns = -(-total // _THREADS)
+    if total % _THREADS:
+        vectorised = ir.when(chunk < total, [vectorised])
+    return ir.loop(turn, turns, [vectorised], kind=ForKind.UNROLLED if turns <= 8 else ForKind.SERIAL)

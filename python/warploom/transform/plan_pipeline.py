@@ -1,0 +1,272 @@
+"""Decides which loads run ahead of the computation, how far, and where their stages are free.
+
+Loads that stand together in one block and feed statements of that block travel together: they are
+a ring of stages in shared memory. A stage is in use from the first statement that touches one of
+its tiles to the last. The result is a plan; both lowerings carry it out.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import tvm
+from tvm import tirx
+from tvm.tirx import Buffer, Stmt, Var
+
+from warploom.errors import IllegalCombination
+from warploom.layout.smem_matrix import SharedMatrix
+from warploom.target import Major
+from warploom.target.swizzle import Swizzle
+from warploom.transform import ir
+from warploom.transform.barriers import Ring
+from warploom.transform.decline import Decline
+from warploom.transform.effects import effects
+from warploom.transform.infer_layouts import children
+from warploom.transform.persistent import TILES
+from warploom.transform.program import (
+    PIPELINED,
+    STAGES,
+    TileProgram,
+    is_load,
+    is_nest,
+    is_shared,
+)
+
+#: Stages of a pipelined loop that does not say how many.
+DEFAULT_STAGES = 4
+
+
+@dataclass(frozen=True)
+class RingUse:
+    """Where a ring lives: positions in the block that holds its loads.
+
+    Attributes
+    ----------
+    block : tuple of Stmt
+        The statements of the block.
+    first, last : int
+        The first and the last of them that touch a tile of the ring, loads apart.
+    loop : For or None
+        The loop whose body the block is.
+    """
+
+    ring: Ring
+    block: tuple[Stmt, ...]
+    first: int
+    last: int
+    loop: tirx.For | None
+
+
+@dataclass(frozen=True)
+class PipelinePlan:
+    """All rings of a program, in its order."""
+
+    uses: tuple[RingUse, ...]
+
+    @property
+    def rings(self) -> list[Ring]:
+        """The rings."""
+        return [use.ring for use in self.uses]
+
+    def of_block(self, statements: list[Stmt]) -> list[RingUse]:
+        """The rings whose loads stand in a block."""
+        return [
+            use for use in self.uses if _same(use.block, statements)
+        ]
+
+    def tiles(self) -> dict[Buffer, Ring]:
+        """Logical tile -> its ring."""
+        return {tile: ring for ring in self.rings for tile in ring.tiles}
+
+
+def plan_pipeline(program: TileProgram) -> PipelinePlan:
+    """Find the rings of a program.
+
+    Raises
+    ------
+    Decline
+        If a tile is loaded in two places, or used outside the block that loads it.
+    """
+    uses: list[RingUse] = []
+    tainted = _rank_dependent(program)
+    cluster = _cluster_size(program)
+    for block, loop, stages, uniform in _blocks(list(program.body), None, 1, True, tainted):
+        loads = [one for one in block if is_load(one)]
+        if not loads:
+            continue
+        tiles = {load.args[0].source for load in loads}
+        touching = [
+            i for i, one in enumerate(block) if not is_load(one) and _touches(one, tiles)
+        ]
+        if not touching:
+            names = ", ".join(sorted(tile.name for tile in tiles))
+            raise Decline(
+                f"Nothing in the block that loads {names} uses it; load a tile in the same loop or "
+                "branch as the statements that use it."
+            )
+        ring = Ring(
+            "_".join(dict.fromkeys(load.args[0].source.name for load in loads)),
+            loads,
+            {load.args[0].source: _stacked(load.args[0].source, stages) for load in loads},
+            stages,
+            cluster if uniform and any(_shared(load, tainted) for load in loads) else 1,
+        )
+        uses.append(RingUse(ring, tuple(block), touching[0], touching[-1], loop))
+    _check(program, uses)
+    return PipelinePlan(tuple(uses))
+
+
+def _cluster_size(program: TileProgram) -> int:
+    cluster = program.id("cta_in_cluster")
+    return 1 if cluster is None else math.prod(int(extent) for extent in cluster.extents)
+
+
+def _blocks(
+    statements: list[Stmt], loop: Any, stages: int, uniform: bool, tainted: set[Var]
+) -> Iterator[tuple[list[Stmt], Any, int, bool]]:
+    """Every block with its loop, its stages, and whether all CTAs of a cluster reach it alike."""
+    yield statements, loop, stages, uniform
+    for one in statements:
+        if is_nest(one):
+            continue
+        alike = uniform
+        if isinstance(one, tirx.For):
+            alike = uniform and not (ir.uses(one.extent) & tainted)
+        elif isinstance(one, tirx.IfThenElse):
+            alike = uniform and not (ir.uses(one.condition) & tainted)
+        inside, count = (one, stages) if isinstance(one, tirx.For) else (None, stages)
+        if isinstance(one, tirx.For) and TILES not in one.annotations:
+            count = _stages(one)
+        for body in children(one):
+            yield from _blocks(ir.flatten(body), inside, count, alike, tainted)
+
+
+def _stages(loop: tirx.For) -> int:
+    if STAGES in loop.annotations:
+        return int(loop.annotations[STAGES])
+    return DEFAULT_STAGES if PIPELINED in loop.annotations else 1
+
+
+def _touches(statement: Stmt, tiles: set[Buffer]) -> bool:
+    if isinstance(statement, (tirx.AllocBuffer, tirx.DeclBuffer)):
+        return False
+    found = effects(statement)
+    return bool(tiles & (found.reads | found.writes))
+
+
+def _rank_dependent(program: TileProgram) -> set[Var]:
+    """Variables whose values differ between the CTAs of a cluster."""
+    cluster = program.id("cta_in_cluster")
+    if cluster is None:
+        return set()
+    tainted: set[Var] = set(cluster.vars)
+
+    def visit(one: Stmt) -> None:
+        if isinstance(one, tirx.BufferStore) and ir.uses(one.value) & tainted:
+            tainted.add(one.buffer)
+        elif isinstance(one, tirx.Bind) and ir.uses(one.value) & tainted:
+            tainted.add(one.var)
+        elif not is_nest(one):
+            for body in children(one):
+                for inner in ir.flatten(body):
+                    visit(inner)
+
+    before = -1
+    while before != len(tainted):
+        before = len(tainted)
+        for one in program.body:
+            visit(one)
+    return tainted
+
+
+def _shared(load: Any, tainted: set[Var]) -> bool:
+    """Whether all CTAs of a cluster load the same."""
+    return not (ir.uses(load.args[1]) & tainted)
+
+
+def multicast_part(load: Any, program: TileProgram) -> tuple[int, int] | None:
+    """Which dimension of a tile the CTAs of a cluster share out when loading, and the extent.
+
+    None if they load different things, or the tile does not divide.
+    """
+    size = _cluster_size(program)
+    if size == 1 or not _shared(load, _rank_dependent(program)):
+        return None
+    return (0, int(load.args[0].source.shape[0]) // size)
+
+
+def _stacked(tile: Buffer, stages: int) -> Buffer:
+    """A buffer with a stage in front, laid out as copies of the tile."""
+    shape = [int(extent) for extent in tile.shape]
+    layout = None
+    matrix = shared_matrix(tile)
+    if matrix is not None:
+        layout = matrix.layout((stages, *shape[:-2]))
+    return tirx.decl_buffer(
+        (stages, *shape), str(tile.dtype), tile.name, scope="shared", layout=layout or "default"
+    )
+
+
+def shared_matrix(tile: Buffer) -> SharedMatrix | None:
+    """The operand of a product that a shared tile is, if it is swizzled."""
+    for major in Major:
+        try:
+            matrix = SharedMatrix.from_buffer(tile, major)
+        except IllegalCombination:
+            continue
+        return None if matrix.swizzle is Swizzle.NONE else matrix
+    return None
+
+
+def tile_bytes(tile: Buffer) -> int:
+    """Bytes of a tile."""
+    bits = tvm.DataType(str(tile.dtype)).bits
+    return math.prod(int(extent) for extent in tile.shape) * bits // 8
+
+
+def _check(program: TileProgram, uses: list[RingUse]) -> None:
+    seen: dict[Buffer, RingUse] = {}
+    for use in uses:
+        for tile in use.ring.tiles:
+            if tile in seen:
+                raise Decline(
+                    f"The tile {tile.name} is loaded in two places; use one tile for each."
+                )
+            seen[tile] = use
+    outside: list[Buffer] = []
+
+    def visit(statements: list[Stmt], owned: set[Buffer]) -> None:
+        own = owned | {
+            tile for use in uses if _same(use.block, statements) for tile in use.ring.tiles
+        }
+        for one in statements:
+            if is_load(one) or isinstance(one, (tirx.AllocBuffer, tirx.DeclBuffer)):
+                continue
+            if is_nest(one) or not children(one):
+                touched = effects(one).reads | effects(one).writes
+                outside.extend(t for t in touched if t in seen and t not in own)
+                continue
+            for body in children(one):
+                visit(ir.flatten(body), own)
+
+    visit(list(program.body), set())
+    if outside:
+        name = outside[0].name
+        raise Decline(
+            f"The tile {name} is used outside the block that loads it; use it in the same loop or "
+            "branch, or load it before."
+        )
+
+
+def _same(block: tuple[Stmt, ...], statements: list[Stmt]) -> bool:
+    return len(block) == len(statements) and all(
+        a.same_as(b) for a, b in zip(block, statements, strict=True)
+    )
+
+
+def is_consumer_tile(tile: Buffer, plan: PipelinePlan) -> bool:
+    """Whether a shared tile is written by the consumers themselves."""
+    return is_shared(tile) and tile not in plan.tiles()
