@@ -31,6 +31,7 @@ from warploom.transform.program import (
     is_nest,
     is_shared,
     is_tile,
+    nest_parts,
 )
 
 #: The threads that a nest runs on.
@@ -113,11 +114,7 @@ def _statement(statement: Stmt, context: _Context) -> Stmt:
 
 
 def _nest(statement: Stmt, context: _Context) -> Stmt:
-    loops: list[tirx.For] = []
-    while isinstance(statement, tirx.For):
-        loops.append(statement)
-        statement = statement.body
-    body = ir.flatten(statement)
+    loops, body = nest_parts(statement)
     stores = [one for one in body if isinstance(one, tirx.BufferStore)]
     anchor = next((one for one in stores if not is_shared(one.buffer)), None)
     if anchor is None:
@@ -180,16 +177,14 @@ def _register_of(
     shape = tile.table.shape
     position = []
     for place, extent in zip(places, other.shape, strict=True):
-        if isinstance(place, tirx.IntImm):
-            position.append(np.full(shape, int(place)))
-        elif place in counts:
-            position.append(counts[place])
-        else:
+        value = _values(place, counts)
+        if value is None:
             raise Decline(
                 f"A nest indexes {other.buffer.name} by {place}; tiles in registers are indexed by "
-                f"the variables of the nest's loops or by constants."
+                f"expressions of the nest's loop variables and constants."
             )
-        if position[-1].max() >= extent:
+        position.append(np.broadcast_to(value, shape))
+        if position[-1].max() >= extent or position[-1].min() < 0:
             raise Decline(
                 f"A nest reads element {position[-1].max()} of {other.buffer.name}, which has "
                 f"{extent} there."
@@ -206,6 +201,29 @@ def _register_of(
             "threads hold; give both the same direction, or pass them through shared memory."
         )
     return _linear(registers[0], tile, at)
+
+
+#: Operations in an index of a tile in registers.
+_INDEX_OPERATIONS = {
+    tirx.Add: np.add,
+    tirx.Sub: np.subtract,
+    tirx.Mul: np.multiply,
+    tirx.FloorDiv: np.floor_divide,
+    tirx.FloorMod: np.mod,
+}
+
+
+def _values(index: Any, counts: dict[Var, np.ndarray]) -> Any:
+    """The value of an index in every thread and register; None if it depends on more."""
+    if isinstance(index, tirx.IntImm):
+        return int(index)
+    if isinstance(index, Var):
+        return counts.get(index)
+    operation = _INDEX_OPERATIONS.get(type(index))
+    if operation is None:
+        return None
+    a, b = _values(index.a, counts), _values(index.b, counts)
+    return None if a is None or b is None else operation(a, b)
 
 
 def _linear(registers: np.ndarray, tile: RegisterTile, at: Any) -> Any:

@@ -243,6 +243,15 @@ def is_nest(statement: Stmt) -> bool:
     ) and any(is_tile(one.buffer) for one in stores)
 
 
+def nest_parts(statement: Stmt) -> tuple[list[tirx.For], list[Stmt]]:
+    """Loops of a nest, the outermost first, and the statements inside."""
+    loops = []
+    while isinstance(statement, tirx.For):
+        loops.append(statement)
+        statement = statement.body
+    return loops, ir.flatten(statement)
+
+
 def is_tile(buffer: Buffer) -> bool:
     """Whether a buffer is a tile: in shared memory, registers or tensor memory."""
     layout = buffer.layout

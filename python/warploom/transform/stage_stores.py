@@ -14,15 +14,16 @@ import tvm
 from tvm import tirx
 from tvm.ir import TensorRegion
 from tvm.script import tirx as T
-from tvm.tirx import Buffer, ForKind, Stmt, Var
+from tvm.tirx import Buffer, Stmt, Var
 from tvm.tirx.tile_primitive import TilePrimitiveCall
 
+from warploom.layout.fragment import wgmma_accumulator
 from warploom.layout.smem_matrix import SharedMatrix
 from warploom.target import TMA, Major, Swizzle
 from warploom.target.wgmma import WGMMA_M
 from warploom.transform import ir
 from warploom.transform.infer_layouts import children
-from warploom.transform.program import PREFIX, TileProgram, is_global, is_nest
+from warploom.transform.program import PREFIX, TileProgram, is_global, is_nest, nest_parts
 
 #: Attribute of statements that bring their own synchronisation.
 ORCHESTRATED = PREFIX + "orchestrated"
@@ -33,7 +34,7 @@ WARPGROUP_BARRIER = 1
 def stage_stores(program: TileProgram) -> TileProgram:
     """Lower every copy from registers to global memory."""
     staging: dict[tuple[str, int, int], Buffer] = {}
-    body = [_statement(one, program, staging) for one in program.body]
+    body = _block(list(program.body), program, staging)
     if staging:
         allocated = [tirx.AllocBuffer(buffer) for buffer in staging.values()]
         drain = ir.when(_leader(program), [_wait_group(0, read=False)])
@@ -49,23 +50,72 @@ def _leader(program: TileProgram) -> Any:
 def _statement(
     statement: Stmt, program: TileProgram, staging: dict[tuple[str, int, int], Buffer]
 ) -> Stmt:
-    if isinstance(statement, tirx.SeqStmt):
-        return ir.seq(_statement(one, program, staging) for one in statement.seq)
     if is_nest(statement):
         return statement
+    if isinstance(statement, tirx.SeqStmt):
+        return ir.seq(_block(ir.flatten(statement), program, staging))
     if isinstance(statement, (tirx.For, tirx.AttrStmt)):
-        return ir.with_body(statement, [_statement(statement.body, program, staging)])
+        return ir.with_body(statement, _block(ir.flatten(statement.body), program, staging))
     if isinstance(statement, tirx.IfThenElse):
-        parts = [[_statement(one, program, staging)] for one in children(statement)]
+        parts = [_block(ir.flatten(one), program, staging) for one in children(statement)]
         return ir.when(statement.condition, *parts)
-    if isinstance(statement, TilePrimitiveCall) and ir.op_name(statement) in ("copy", "copy_async"):
-        to, source = statement.args[:2]
-        if is_global(to.source) and source.source.scope() == "local":
-            width = _atom_columns(to, source)
-            if width is None:
-                return _straight(to, source)
-            return _staged(to, source, width, program, staging)
     return statement
+
+
+def _block(
+    statements: list[Stmt], program: TileProgram, staging: dict[tuple[str, int, int], Buffer]
+) -> list[Stmt]:
+    result: list[Stmt] = []
+    for one in statements:
+        if not _is_store(one):
+            result.append(_statement(one, program, staging))
+            continue
+        to, source = one.args[:2]
+        width = _atom_columns(to, source)
+        if width is None:
+            result.append(_straight(to, source))
+            continue
+        maker = result[-1] if result and _only_makes(result[-1], source, program) else None
+        if maker is not None:
+            result.pop()
+        result.append(_staged(to, source, width, program, staging, maker))
+    return result
+
+
+def _is_store(statement: Stmt) -> bool:
+    """Whether a statement copies registers to global memory."""
+    return (
+        isinstance(statement, TilePrimitiveCall)
+        and ir.op_name(statement) in ("copy", "copy_async")
+        and is_global(statement.args[0].source)
+        and statement.args[1].source.scope() == "local"
+    )
+
+
+def _only_makes(statement: Stmt, source: TensorRegion, program: TileProgram) -> bool:
+    """Whether a nest computes a tile, element by element, that nothing but its store uses."""
+    if not is_nest(statement):
+        return False
+    loops, body = nest_parts(statement)
+    (*_, last) = body
+    if len(body) != 1 or not last.buffer.same_as(source.source) or len(loops) != 2:
+        return False
+    if not all(i.same_as(one.loop_var) for i, one in zip(last.indices, loops, strict=True)):
+        return False
+    used = 0
+
+    def count(statements: list[Stmt]) -> None:
+        nonlocal used
+        for one in statements:
+            inner = [] if is_nest(one) else children(one)
+            if inner:
+                for body in inner:
+                    count(ir.flatten(body))
+            elif not isinstance(one, tirx.AllocBuffer):
+                used += source.source in ir.uses(one)
+
+    count(list(program.body))
+    return used == 2
 
 
 def _atom_columns(to: TensorRegion, source: TensorRegion) -> int | None:
@@ -109,7 +159,9 @@ def _staged(
     width: int,
     program: TileProgram,
     staging: dict[tuple[str, int, int], Buffer],
+    maker: Stmt | None,
 ) -> Stmt:
+    """Store piece by piece; with ``maker``, each piece is computed just before it is stored."""
     tile = source.source
     rows, columns = (int(extent) for extent in tile.shape)
     across = columns // width
@@ -118,28 +170,27 @@ def _staged(
     buffers = 2 if pieces % 2 == 0 else 1
     dtype = str(tile.dtype)
     stage = staging.setdefault((dtype, width, buffers), _buffer(dtype, width, buffers, program))
-    consumer, piece = program.var("warpgroup"), Var("piece", "int32")
-    row = T.truncdiv(piece, across) * WGMMA_M if rows > WGMMA_M else 0
-    column = T.truncmod(piece, across) * width
-    slot = T.truncmod(piece, buffers) if buffers > 1 else 0
-    place = ir.region(stage, (consumer, 1), (slot, 1), (0, WGMMA_M), (0, width))
+    consumer = program.var("warpgroup")
     ranges = ir.ranges(to)
     wide = [d for d, (_, extent) in enumerate(ranges) if not _is_one(extent)]
     down, along = wide[0] if len(wide) > 1 else len(ranges) - 2, len(ranges) - 1
-    ranges[down] = (ranges[down][0] + row, WGMMA_M)
-    ranges[along] = (ranges[along][0] + column, width)
     sync = ir.evaluate(T.cuda.warpgroup_sync(consumer + WARPGROUP_BARRIER))
     leader = _leader(program)
-    body = ir.loop(
-        piece,
-        pieces,
-        [
+    statements: list[Stmt] = []
+    for piece in range(pieces):
+        row, column = piece // across * WGMMA_M, piece % across * width
+        place = ir.region(stage, (consumer, 1), (piece % buffers, 1), (0, WGMMA_M), (0, width))
+        target = list(ranges)
+        target[down] = (ranges[down][0] + row, WGMMA_M)
+        target[along] = (ranges[along][0] + column, width)
+        part = ir.region(tile, (row, WGMMA_M), (column, width))
+        if maker is not None:
+            part = _piece(maker, row, column, width, statements)
+        statements += [
+            # The store before the last has left this buffer.
             ir.when(leader, [_wait_group(buffers - 1, read=True)]),
             sync,
-            ir.primitive(
-                "copy", place, ir.region(tile, (row, WGMMA_M), (column, width)),
-                scope="warpgroup", dispatch="ldstmatrix",
-            ),  # fmt: skip
+            ir.primitive("copy", place, part, scope="warpgroup", dispatch="ldstmatrix"),
             # The TMA engine reads what these threads wrote.
             ir.evaluate(T.ptx.fence.proxy.async_.shared__cta()),
             sync,
@@ -147,15 +198,30 @@ def _staged(
                 leader,
                 [
                     ir.primitive(
-                        "copy_async", ir.region(to.source, *ranges), place, dispatch="tma_auto"
+                        "copy_async", ir.region(to.source, *target), place, dispatch="tma_auto"
                     ),
                     ir.evaluate(T.ptx.cp.async_.bulk.commit_group()),
                 ],
             ),
-        ],
-        kind=ForKind.UNROLLED,
-    )
-    return tirx.AttrStmt(0, ORCHESTRATED, ir.as_expr(1), body)
+        ]
+    return tirx.AttrStmt(0, ORCHESTRATED, ir.as_expr(1), ir.seq(statements))
+
+
+def _piece(
+    maker: Stmt, row: int, column: int, width: int, statements: list[Stmt]
+) -> TensorRegion:
+    """Append the part of a nest that computes one piece; its registers are the piece."""
+    loops, (store,) = nest_parts(maker)
+    piece = tirx.decl_buffer(
+        (WGMMA_M, width), str(store.buffer.dtype), "piece", scope="local",
+        layout=wgmma_accumulator(WGMMA_M, width),
+    )  # fmt: skip
+    i, j = Var("i", "int32"), Var("j", "int32")
+    first, second = (one.loop_var for one in loops)
+    value = ir.substitute(store.value, {first: i + row, second: j + column})
+    body = ir.loop(j, width, [tirx.BufferStore(piece, value, [i, j])])
+    statements += [tirx.AllocBuffer(piece), ir.loop(i, WGMMA_M, [body])]
+    return ir.whole(piece)
 
 
 def _buffer(dtype: str, width: int, buffers: int, program: TileProgram) -> Buffer:
