@@ -77,7 +77,27 @@ def _register_once() -> driver.CudaRuntime | None:
     }.items():
         tvm_ffi.register_global_func(name, function, override=True)
     _register_script()
+    _register_pipelines()
     return runtime
+
+
+def _register_pipelines() -> None:
+    """``tir_pipeline="warploom"``, and tile programs in modules for the default pipeline."""
+    from tvm.s_tir import pipeline as _  # noqa: F401  (has registered the default pipeline)
+    from tvm.tirx import compilation_pipeline
+
+    stock = compilation_pipeline.PIPELINE_MAP["s_tir"]
+    for name, factory in {
+        "warploom": lambda: _pipelines().warploom_pipeline(),
+        "s_tir": lambda **options: _pipelines().with_tile_programs(stock)(**options),
+    }.items():
+        compilation_pipeline.register_tir_pipeline(name, factory)
+
+
+def _pipelines() -> Any:
+    from warploom.transform import pipeline
+
+    return pipeline
 
 
 def _register_script() -> None:

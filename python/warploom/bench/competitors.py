@@ -20,6 +20,8 @@ from warploom.target.dtypes import is_float8
 Product = Callable[[Operands], object]
 
 OURS = "warploom"
+#: The same product as a tile program, made a kernel by the passes.
+TILES = "warploom, tile program"
 
 
 def parse_changes(text: str) -> dict[str, int]:
@@ -63,6 +65,24 @@ def our_product(shape: GemmShape, changes: Mapping[str, int] | None = None) -> P
     if config.scaled:
         return lambda o: gemm(o.a, o.b, o.scale_a, o.scale_b, o.c)
     return lambda o: gemm(o.a, o.b, o.c)
+
+
+def tile_product(shape: GemmShape) -> Product:
+    """The tile program with the tiles of that kernel, compiled through the passes."""
+    import tvm
+
+    from warploom.kernels import choose_config, default_target
+    from warploom.programs import gemm
+
+    target, ctas = default_target()
+    config = choose_config(
+        shape.m, shape.n, shape.k, shape.dtype, shape.result_dtype, ctas=ctas
+    )
+    func = gemm(config, shape.n, shape.k, None)
+    product = tvm.compile(tvm.IRModule({"main": func}), target, tir_pipeline="warploom")["main"]
+    if config.scaled:
+        return lambda o: product(o.a, o.b, o.scale_a, o.scale_b, o.c)
+    return lambda o: product(o.a, o.b, o.c)
 
 
 def library_products(torch: Any, shape: GemmShape) -> dict[str, Product]:

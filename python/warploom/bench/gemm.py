@@ -15,10 +15,12 @@ from typing import Any
 from warploom.bench import operands as ops
 from warploom.bench.competitors import (
     OURS,
+    TILES,
     Product,
     library_products,
     our_product,
     parse_changes,
+    tile_product,
 )
 from warploom.bench.environment import environment
 from warploom.bench.report import Comparison, Entry, markdown, write
@@ -62,6 +64,7 @@ def compare(
     seed: int = 0,
     burst_only: bool = False,
     variants: Sequence[str] = (),
+    tile_programs: bool = False,
 ) -> Comparison:
     """Check and time all competitors on one shape.
 
@@ -78,8 +81,12 @@ def compare(
         Leave out the sustained protocol, which takes longest.
     variants : sequence of str
         Further competitors: changes to our configuration, as ``"tile_n=128,stages=6"``.
+    tile_programs : bool
+        Whether the tile program of the product competes too, where its kernel has one.
     """
     products = {OURS: our_product(shape)} | library_products(torch, shape)
+    if tile_programs:
+        products[TILES] = tile_product(shape)
     for text in variants:
         products[f"{OURS} {text}"] = our_product(shape, parse_changes(text))
     sets = [ops.make_operands(torch, shape, seed + i) for i in range(ops.input_sets(shape))]
@@ -160,6 +167,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="NAME=INTEGER,...",
         help="also measure our kernel with these changes to its GemmConfig; repeatable",
     )
+    parser.add_argument(
+        "--tile-programs",
+        action="store_true",
+        help="also measure the same product as a tile program",
+    )
     parser.add_argument("--burst-only", action="store_true", help="leave out sustained load")
     parser.add_argument("--seed", type=int, default=0, help="of the random data (default: 0)")
     parser.add_argument("--out", type=Path, help="folder for gemm-SUITE.json and .md")
@@ -174,7 +186,10 @@ def main(arguments: Sequence[str]) -> int:
     torch = import_torch()
     comparisons = []
     for shape in shapes:
-        settings = (options.rounds, options.seed, options.burst_only, options.variant)
+        settings = (
+            options.rounds, options.seed, options.burst_only, options.variant,
+            options.tile_programs,
+        )  # fmt: skip
         comparisons.append(compare(torch, shape, *settings))
         print(_progress(comparisons[-1]), flush=True)
         torch.cuda.empty_cache()

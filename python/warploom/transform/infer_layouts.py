@@ -9,6 +9,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from dataclasses import dataclass
 from typing import Any
 
@@ -64,7 +65,7 @@ def infer_layouts(program: TileProgram, warpgroups: int | None = None) -> TilePr
     tiles = list(allocations(program.body))
     registers = [tile for tile in tiles if tile.scope() in TILE_SCOPES]
     matrices = [tile for tile in registers if len(tile.shape) == 2]
-    count = _warpgroups(matrices, warpgroups or program.hints.get("consumers"))
+    count = _warpgroups(matrices, warpgroups or program.hints.consumers)
     axes = vector_axes(program.body)
     operands = _operands(program.body)
     table: dict[Buffer, Buffer] = {}
@@ -81,7 +82,7 @@ def infer_layouts(program: TileProgram, warpgroups: int | None = None) -> TilePr
             tile.shape, str(tile.dtype), tile.name, scope=tile.scope(), layout=layout
         )
     body = tuple(ir.substitute(statement, table) for statement in program.body)
-    return program.replace(body=body, hints={**program.hints, "consumers": count})
+    return program.replace(body=body, hints=dataclasses.replace(program.hints, consumers=count))
 
 
 def _explicit(tile: Buffer) -> bool:

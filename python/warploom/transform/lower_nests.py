@@ -116,7 +116,7 @@ def _statement(statement: Stmt, context: _Context) -> Stmt:
 def _nest(statement: Stmt, context: _Context) -> Stmt:
     loops, body = nest_parts(statement)
     stores = [one for one in body if isinstance(one, tirx.BufferStore)]
-    anchor = next((one for one in stores if not is_shared(one.buffer)), None)
+    anchor = next((one for one in stores if one.buffer.scope() == "local"), None)
     if anchor is None:
         source = next(iter(_register_loads(body)), None)
         if source is None:
@@ -266,8 +266,10 @@ def _element(one: Stmt, table: dict[Var, Any], number: Any, context: _Context) -
         table[one.var] = expression(one.value)
         return tirx.Evaluate(0)
     value = expression(one.value)
-    if is_shared(one.buffer):
-        return tirx.BufferStore(one.buffer, value, [expression(i) for i in one.indices])
+    if one.buffer.scope() != "local":
+        indices = [expression(index) for index in one.indices]
+        store = tirx.BufferStore(one.buffer, value, indices)
+        return store if is_shared(one.buffer) else ir.when(_inside(one, table), [store])
     return tirx.BufferStore(
         context.registers(one.buffer), value, [number(one.buffer, one.indices)]
     )
@@ -275,18 +277,21 @@ def _element(one: Stmt, table: dict[Var, Any], number: Any, context: _Context) -
 
 def _guarded(load: TensorLoad, table: dict[Var, Any]) -> Any:
     """A load from global memory that gives 0 over the edge."""
+    inside = _inside(load, table, load.source)
+    if inside is True:
+        return load
+    return T.if_then_else(inside, load, tirx.const(0, str(load.ty.dtype)))
+
+
+def _inside(access: Any, table: dict[Var, Any], buffer: Buffer | None = None) -> Any:
+    """Whether an access to global memory stays in its buffer; True if that can be proved."""
     analyzer = Analyzer()
-    conditions = []
-    for index, extent in zip(load.indices, load.source.shape, strict=True):
+    inside: Any = True
+    for index, extent in zip(access.indices, (buffer or access.buffer).shape, strict=True):
         placed = ir.substitute(index, table)
         if not analyzer.can_prove(placed < extent):
-            conditions.append(index < extent)
-    if not conditions:
-        return load
-    inside = conditions[0]
-    for condition in conditions[1:]:
-        inside = T.And(inside, condition)
-    return T.if_then_else(inside, load, tirx.const(0, str(load.ty.dtype)))
+            inside = placed < extent if inside is True else T.And(inside, placed < extent)
+    return inside
 
 
 def _over_threads(loops: list[tirx.For], body: list[Stmt], context: _Context) -> Stmt:

@@ -8,7 +8,7 @@ that all threads take alike. Passes work on :class:`TileProgram` and return anot
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,11 +17,10 @@ from tvm import tirx
 from tvm.tirx import Buffer, PrimFunc, Stmt, Var
 from tvm.tirx.tile_primitive import TilePrimitiveCall
 
+from warploom.language.hints import PREFIX, Hints, read_hints
 from warploom.transform import ir
 from warploom.transform.decline import Decline
 
-#: Prefix of the attributes and annotations of this dialect.
-PREFIX = "warploom."
 #: Annotation of a loop whose loads run ahead; ``stages`` says how many iterations.
 PIPELINED, STAGES = PREFIX + "pipelined", PREFIX + "stages"
 #: Scopes that no code generator knows: tiles that passes give a place.
@@ -69,8 +68,8 @@ class TileProgram:
         Where it comes from: parameters, host code, attributes.
     ids : tuple of Id
         What tells CTAs, and in later passes warps and threads, apart.
-    hints : mapping
-        Wishes of the author, without the prefix ``warploom.``.
+    hints : Hints
+        Wishes of the author, and what passes have chosen where there is none.
     attrs : tuple of (str, Any)
         Other attributes of the kernel, such as ``tirx.launch_bounds_min_blocks_per_sm``.
     body : tuple of Stmt
@@ -79,7 +78,7 @@ class TileProgram:
 
     func: PrimFunc
     ids: tuple[Id, ...]
-    hints: Mapping[str, Any]
+    hints: Hints
     attrs: tuple[tuple[str, Any], ...]
     body: tuple[Stmt, ...]
 
@@ -99,7 +98,7 @@ class TileProgram:
     def to_func(self) -> PrimFunc:
         """The PrimFunc again."""
         body = ir.seq([*(one.statement() for one in self.ids), *self.body])
-        hints = [(PREFIX + key, value) for key, value in self.hints.items()]
+        hints = self.hints.attributes().items()
         for key, value in reversed([(_ENTRY, True), *self.attrs, *hints]):
             body = tirx.AttrStmt(0, key, _attr_value(value), body)
         old = _entry(self.func)
@@ -174,16 +173,13 @@ def read(func: PrimFunc) -> TileProgram:
     if entry is None:
         raise Decline("The function has no device entry; write T.device_entry() in it.")
     ids: list[Id] = []
-    hints: dict[str, Any] = {}
     attrs: list[tuple[str, Any]] = []
     body: list[Stmt] = []
 
     def take(statement: Stmt) -> None:
         for one in ir.flatten(statement):
             if isinstance(one, tirx.AttrStmt) and one.attr_key != _ENTRY and not body:
-                if one.attr_key.startswith(PREFIX):
-                    hints[one.attr_key.removeprefix(PREFIX)] = _plain(one.value)
-                else:
+                if not one.attr_key.startswith(PREFIX):
                     attrs.append((one.attr_key, one.value))
                 take(one.body)
             elif isinstance(one, tirx.ScopeIdDefStmt):
@@ -194,7 +190,7 @@ def read(func: PrimFunc) -> TileProgram:
     take(entry.body)
     if not any(one.kind == "cta" for one in ids):
         raise Decline("The kernel does not say how many CTAs it has; write T.cta_id([...]).")
-    return TileProgram(func, tuple(ids), hints, tuple(attrs), tuple(body))
+    return TileProgram(func, tuple(ids), read_hints(func), tuple(attrs), tuple(body))
 
 
 def _id(definition: tirx.ScopeIdDef) -> Id:
@@ -214,14 +210,6 @@ def _parent_child(scope: int) -> tuple[str, str]:
     return exec_scope._SCOPE_BINDING_TO_PARENT_CUR[scope]
 
 
-def _plain(value: Any) -> Any:
-    if isinstance(value, tirx.IntImm):
-        return bool(value.value) if value.dtype == "bool" else int(value.value)
-    if isinstance(value, tirx.StringImm if hasattr(tirx, "StringImm") else str):
-        return str(getattr(value, "value", value))
-    return value
-
-
 def allocations(body: tuple[Stmt, ...]) -> Iterator[Buffer]:
     """All buffers that statements allocate, at any depth."""
     found: list[Buffer] = []
@@ -233,14 +221,15 @@ def allocations(body: tuple[Stmt, ...]) -> Iterator[Buffer]:
 
 
 def is_nest(statement: Stmt) -> bool:
-    """Whether a statement is a nest of loops around stores of single elements of tiles."""
-    while isinstance(statement, tirx.For):
-        statement = statement.body
-    parts = ir.flatten(statement)
+    """Whether a statement is a nest of loops around stores of single elements.
+
+    They go into tiles, or from tiles to global memory; other stores set scalars.
+    """
+    loops, parts = nest_parts(statement)
     stores = [one for one in parts if isinstance(one, tirx.BufferStore)]
-    return bool(stores) and all(
-        isinstance(one, (tirx.BufferStore, tirx.Bind)) for one in parts
-    ) and any(is_tile(one.buffer) for one in stores)
+    if not stores or not all(isinstance(one, (tirx.BufferStore, tirx.Bind)) for one in parts):
+        return False
+    return any(is_tile(one.buffer) or (loops and is_global(one.buffer)) for one in stores)
 
 
 def nest_parts(statement: Stmt) -> tuple[list[tirx.For], list[Stmt]]:

@@ -53,7 +53,7 @@ def resolve_scopes(program: TileProgram) -> TileProgram:
     Decline
         If a statement takes a part of the rows of a tile.
     """
-    count = int(program.hints["consumers"])
+    count = program.hints.consumers
     axes = vector_axes(program.body)
     index = Var("consumer", "int32")
     parts: dict[Buffer, Buffer] = {}

@@ -394,6 +394,11 @@ class _Consumer:
         reader = self.products.reader_of(ring.tiles)
         if reader is None:
             return [*self._release(ring, at.index), *at.advance()]
+        if ring.stages == 1:
+            # The next load needs the stage that this product reads.
+            index = self.products.groups.index(reader)
+            before = self.products.wait_all_but(len(self.products.groups) - 1 - index)
+            return [*before, *self._release(ring, at.index), *at.advance()]
         last = self.last[ring.name]
         before = self.products.finish(last)
         self.products.when_done(reader, last, lambda: self._release(ring, last.value))

@@ -1,0 +1,11 @@
+"""Tile programs of the package: plain loops over tiles, which passes turn into kernels.
+
+Each module has a function that takes sizes, dtypes and tiles and returns a PrimFunc in the
+language of :mod:`warploom.language`. They are examples to start from as much as a library.
+"""
+
+from __future__ import annotations
+
+from warploom.programs.gemm import gemm
+
+__all__ = ["gemm"]

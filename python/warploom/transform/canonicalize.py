@@ -1,0 +1,109 @@
+"""Writes element-wise tile primitives as nests of stores, which later passes know one form of."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import tvm_ffi
+from tvm import tirx
+from tvm.ir import TensorRegion
+from tvm.script import tirx as T
+from tvm.tirx import Stmt, Var
+from tvm.tirx.tile_primitive import LambdaExpr, TilePrimitiveCall
+
+from warploom.transform import ir
+from warploom.transform.program import TileProgram
+
+
+def _affine(function: Callable[[Any], Any]) -> Callable[..., Any]:
+    """``function(x * scale + bias)``, with TVM's order of operands: bias before scale."""
+
+    def compute(x: Any, bias: Any = None, scale: Any = None) -> Any:
+        if scale is not None:
+            x = x * scale
+        return function(x if bias is None else x + bias)
+
+    return compute
+
+
+def _silu(x: Any) -> Any:
+    return x / (1.0 + T.exp(-x))
+
+
+#: Primitive -> its value from the values of its sources.
+ELEMENTWISE: dict[str, Callable[..., Any]] = {
+    "fill": lambda value: value,
+    "memset": lambda value: value,
+    "zero": lambda *_: 0,
+    "cast": lambda x: x,
+    "add": lambda a, b: a + b,
+    "sub": lambda a, b: a - b,
+    "mul": lambda a, b: a * b,
+    "fdiv": lambda a, b: a / b,
+    "maximum": T.max,
+    "minimum": T.min,
+    "fma": lambda a, b, c: a * b + c,
+    "select": lambda a, b, chosen: T.Select(chosen, a, b),
+    "sqrt": _affine(T.sqrt),
+    "exp": _affine(T.exp),
+    "exp2": _affine(T.exp2),
+    "log2": _affine(T.log2),
+    "reciprocal": lambda x: 1.0 / x,
+    "silu": _silu,
+}
+
+
+def canonicalize(program: TileProgram) -> TileProgram:
+    """Replace every element-wise primitive of scope ``cta`` by a nest."""
+
+    def call(one: TilePrimitiveCall) -> Stmt:
+        if ir.op_name(one) not in ELEMENTWISE or one.scope.name != "cta":
+            return one
+        return _nest(one)
+
+    body = tuple(
+        tvm_ffi.structural_map(one, (TilePrimitiveCall, call), order="pre") for one in program.body
+    )
+    return program.replace(body=body)
+
+
+def _nest(call: TilePrimitiveCall) -> Stmt:
+    to, *rest = call.args
+    ranges = ir.ranges(to)
+    counters = [Var(name, "int32") for name, _ in zip("ijkl", ranges, strict=False)]
+    dtype = str(to.source.dtype)
+
+    def value(operand: Any) -> Any:
+        if isinstance(operand, LambdaExpr):
+            return ir.substitute(operand.pred, dict(zip(operand.vars, counters, strict=True)))
+        if not isinstance(operand, TensorRegion):
+            return operand
+        own = ir.ranges(operand)
+        lead = len(counters) - len(own)
+        indices = [
+            start if _is_one(extent) else counter if _is_zero(start) else start + counter
+            for (start, extent), counter in zip(own, counters[lead:], strict=True)
+        ]
+        return operand.source[tuple(indices)]
+
+    operands = [value(one) for one in rest if one is not None]
+    result = ELEMENTWISE[ir.op_name(call)](*operands)
+    if not isinstance(result, (int, float)) and str(result.ty.dtype) != dtype:
+        result = T.Cast(dtype, result)
+    indices = [
+        counter if _is_zero(start) else start + counter
+        for (start, _), counter in zip(ranges, counters, strict=True)
+    ]
+    body: Stmt = tirx.BufferStore(to.source, ir.as_expr(result, dtype), indices)
+    for counter, (_, extent) in reversed(list(zip(counters, ranges, strict=True))):
+        body = ir.loop(counter, extent, [body])
+    return body
+
+
+def _is_one(extent: Any) -> bool:
+    return isinstance(extent, tirx.IntImm) and int(extent) == 1
+
+
+def _is_zero(start: Any) -> bool:
+    return isinstance(start, tirx.IntImm) and int(start) == 0
