@@ -13,7 +13,7 @@ from tvm.tirx import Stmt, Var
 from tvm.tirx.tile_primitive import LambdaExpr, TilePrimitiveCall
 
 from warploom.transform import ir
-from warploom.transform.program import TileProgram
+from warploom.transform.program import TILE_SCOPES, TileProgram, is_global, is_shared
 
 
 def _affine(function: Callable[[Any], Any]) -> Callable[..., Any]:
@@ -58,9 +58,11 @@ def canonicalize(program: TileProgram) -> TileProgram:
     """Replace every element-wise primitive of scope ``cta`` by a nest."""
 
     def call(one: TilePrimitiveCall) -> Stmt:
-        if ir.op_name(one) not in ELEMENTWISE or one.scope.name != "cta":
+        if one.scope.name != "cta":
             return one
-        return _nest(one)
+        if ir.op_name(one) in ELEMENTWISE:
+            return _nest(one)
+        return _copy(one) if ir.op_name(one) in ("copy", "copy_async") else one
 
     body = tuple(
         tvm_ffi.structural_map(one, (TilePrimitiveCall, call), order="pre") for one in program.body
@@ -88,7 +90,7 @@ def _nest(call: TilePrimitiveCall) -> Stmt:
         return operand.source[tuple(indices)]
 
     operands = [value(one) for one in rest if one is not None]
-    result = ELEMENTWISE[ir.op_name(call)](*operands)
+    result = ELEMENTWISE.get(ir.op_name(call), lambda x: x)(*operands)
     if not isinstance(result, (int, float)) and str(result.ty.dtype) != dtype:
         result = T.Cast(dtype, result)
     indices = [
@@ -98,6 +100,43 @@ def _nest(call: TilePrimitiveCall) -> Stmt:
     body: Stmt = tirx.BufferStore(to.source, ir.as_expr(result, dtype), indices)
     for counter, (_, extent) in reversed(list(zip(counters, ranges, strict=True))):
         body = ir.loop(counter, extent, [body])
+    return body
+
+
+def _copy(call: TilePrimitiveCall) -> Stmt:
+    """Copies that no engine does: between registers and shared memory, or of unknown extents."""
+    to, source = (region.source for region in call.args[:2])
+    extents = [extent for region in call.args[:2] for _, extent in ir.ranges(region)]
+    if to.scope() in TILE_SCOPES and not is_global(source):
+        return _nest(call)
+    if is_shared(to) and source.scope() in TILE_SCOPES:
+        return _nest(call)
+    if is_global(to) and not all(isinstance(extent, tirx.IntImm) for extent in extents):
+        return _partial_store(call)
+    return call
+
+
+def _partial_store(call: TilePrimitiveCall) -> Stmt:
+    """A store of a part of a tile whose extents only the device knows: all of it, guarded."""
+    to, source = call.args[:2]
+    tile = source.source
+    counters = [Var(name, "int32") for name, _ in zip("ijkl", tile.shape, strict=False)]
+    drop = len(ir.ranges(to)) - len(counters)
+    inside: Any = True
+    indices, free = [], list(zip(counters, ir.ranges(source), strict=True))
+    for start, extent in ir.ranges(to):
+        if drop and _is_one(extent):
+            drop -= 1
+            indices.append(start)
+            continue
+        counter, (first, count) = free.pop(0)
+        indices.append(start + counter - first)
+        if not isinstance(count, tirx.IntImm):
+            bound = T.And(counter >= first, counter < first + count)
+            inside = bound if inside is True else T.And(inside, bound)
+    body: Stmt = ir.when(inside, [tirx.BufferStore(to.source, tile[tuple(counters)], indices)])
+    for counter, extent in reversed(list(zip(counters, tile.shape, strict=True))):
+        body = ir.loop(counter, int(extent), [body])
     return body
 
 

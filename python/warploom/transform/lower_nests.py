@@ -32,6 +32,7 @@ from warploom.transform.program import (
     is_shared,
     is_tile,
     nest_parts,
+    nest_stores,
 )
 
 #: The threads that a nest runs on.
@@ -115,7 +116,7 @@ def _statement(statement: Stmt, context: _Context) -> Stmt:
 
 def _nest(statement: Stmt, context: _Context) -> Stmt:
     loops, body = nest_parts(statement)
-    stores = [one for one in body if isinstance(one, tirx.BufferStore)]
+    stores = nest_stores(body)
     anchor = next((one for one in stores if one.buffer.scope() == "local"), None)
     if anchor is None:
         source = next(iter(_register_loads(body)), None)
@@ -262,6 +263,9 @@ def _element(one: Stmt, table: dict[Var, Any], number: Any, context: _Context) -
             tvm_ffi.structural_map(value, (TensorLoad, load), order="post"), table
         )
 
+    if isinstance(one, tirx.IfThenElse):
+        inner = [_element(part, table, number, context) for part in ir.flatten(one.then_case)]
+        return ir.when(expression(one.condition), inner)
     if isinstance(one, tirx.Bind):
         table[one.var] = expression(one.value)
         return tirx.Evaluate(0)
@@ -287,7 +291,8 @@ def _inside(access: Any, table: dict[Var, Any], buffer: Buffer | None = None) ->
     """Whether an access to global memory stays in its buffer; True if that can be proved."""
     analyzer = Analyzer()
     inside: Any = True
-    for index, extent in zip(access.indices, (buffer or access.buffer).shape, strict=True):
+    shape = (access.buffer if buffer is None else buffer).shape
+    for index, extent in zip(access.indices, shape, strict=True):
         placed = ir.substitute(index, table)
         if not analyzer.can_prove(placed < extent):
             inside = placed < extent if inside is True else T.And(inside, placed < extent)
@@ -296,7 +301,7 @@ def _inside(access: Any, table: dict[Var, Any], buffer: Buffer | None = None) ->
 
 def _over_threads(loops: list[tirx.For], body: list[Stmt], context: _Context) -> Stmt:
     """A nest without tiles in registers: 16 bytes of a row for each thread at a time."""
-    store = next(one for one in body if isinstance(one, tirx.BufferStore))
+    store = nest_stores(body)[0]
     bits = tvm.DataType(str(store.buffer.dtype)).bits
     extents = [int(one.extent) for one in loops]
     vector = max(1, min(_VECTOR_BYTES * 8 // bits, extents[-1]))

@@ -226,10 +226,28 @@ def is_nest(statement: Stmt) -> bool:
     They go into tiles, or from tiles to global memory; other stores set scalars.
     """
     loops, parts = nest_parts(statement)
-    stores = [one for one in parts if isinstance(one, tirx.BufferStore)]
-    if not stores or not all(isinstance(one, (tirx.BufferStore, tirx.Bind)) for one in parts):
+    stores = nest_stores(parts)
+    if not stores or not all(_is_elementwise(one) for one in parts):
         return False
     return any(is_tile(one.buffer) or (loops and is_global(one.buffer)) for one in stores)
+
+
+def _is_elementwise(statement: Stmt) -> bool:
+    if isinstance(statement, tirx.IfThenElse):
+        inner = ir.flatten(statement.then_case)
+        return statement.else_case is None and all(_is_elementwise(one) for one in inner)
+    return isinstance(statement, (tirx.BufferStore, tirx.Bind))
+
+
+def nest_stores(statements: list[Stmt]) -> list[tirx.BufferStore]:
+    """The stores of a nest's body, those under a condition too."""
+    found = []
+    for one in statements:
+        if isinstance(one, tirx.IfThenElse):
+            found += nest_stores(ir.flatten(one.then_case))
+        elif isinstance(one, tirx.BufferStore):
+            found.append(one)
+    return found
 
 
 def nest_parts(statement: Stmt) -> tuple[list[tirx.For], list[Stmt]]:

@@ -107,7 +107,7 @@ def _call(call: TilePrimitiveCall, split: _Split) -> Stmt:
     regions = [arg for arg in call.args if isinstance(arg, TensorRegion)]
     tiles = [one for one in regions if one.source in split.rows]
     if not tiles:
-        return ir.tile_call(call, *call.args, scope="warpgroup")
+        return call
     for tile in tiles:
         first = tile.region[0]
         if not _covers(first, tile.source):

@@ -11,6 +11,7 @@ from __future__ import annotations
 from typing import Any
 
 import tvm
+import tvm_ffi
 from tvm import tirx
 from tvm.ir import TensorRegion
 from tvm.script import tirx as T
@@ -23,7 +24,7 @@ from warploom.target import TMA, Major, Swizzle
 from warploom.target.wgmma import WGMMA_M
 from warploom.transform import ir
 from warploom.transform.infer_layouts import children
-from warploom.transform.program import PREFIX, TileProgram, is_global, is_nest, nest_parts
+from warploom.transform.program import PREFIX, TileProgram, is_global, is_nest, is_shared, nest_parts
 
 #: Attribute of statements that bring their own synchronisation.
 ORCHESTRATED = PREFIX + "orchestrated"
@@ -35,11 +36,17 @@ def stage_stores(program: TileProgram) -> TileProgram:
     """Lower every copy from registers to global memory."""
     staging: dict[tuple[str, int, int], Buffer] = {}
     body = _block(list(program.body), program, staging)
-    if staging:
+    if any(ORCHESTRATED in _attributes(one) for one in body):
         allocated = [tirx.AllocBuffer(buffer) for buffer in staging.values()]
         drain = ir.when(_leader(program), [_wait_group(0, read=False)])
         body = [*allocated, *body, drain]
     return program.replace(body=tuple(body))
+
+
+def _attributes(statement: Stmt) -> set[str]:
+    found: set[str] = set()
+    tvm_ffi.structural_walk(statement, (tirx.AttrStmt, lambda one: found.add(one.attr_key)))
+    return found
 
 
 def _leader(program: TileProgram) -> Any:
@@ -67,6 +74,9 @@ def _block(
 ) -> list[Stmt]:
     result: list[Stmt] = []
     for one in statements:
+        if _is_tile_store(one):
+            result.append(_from_shared(one, program))
+            continue
         if not _is_store(one):
             result.append(_statement(one, program, staging))
             continue
@@ -90,6 +100,27 @@ def _is_store(statement: Stmt) -> bool:
         and is_global(statement.args[0].source)
         and statement.args[1].source.scope() == "local"
     )
+
+
+def _is_tile_store(statement: Stmt) -> bool:
+    """Whether a statement copies a tile of shared memory to global memory."""
+    return (
+        isinstance(statement, TilePrimitiveCall)
+        and ir.op_name(statement) in ("copy", "copy_async")
+        and is_global(statement.args[0].source)
+        and is_shared(statement.args[1].source)
+    )
+
+
+def _from_shared(call: TilePrimitiveCall, program: TileProgram) -> Stmt:
+    """One thread stores a tile by TMA; it goes on when the tile may be written again."""
+    chosen = T.And(program.var("warpgroup") == 0, _leader(program))
+    store = [
+        ir.primitive("copy_async", *call.args[:2], dispatch="tma_auto"),
+        ir.evaluate(T.ptx.cp.async_.bulk.commit_group()),
+        _wait_group(0, read=True),
+    ]
+    return tirx.AttrStmt(0, ORCHESTRATED, ir.as_expr(1), ir.when(chosen, store))
 
 
 def _only_makes(statement: Stmt, source: TensorRegion, program: TileProgram) -> bool:
