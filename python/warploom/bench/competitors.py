@@ -67,8 +67,11 @@ def our_product(shape: GemmShape, changes: Mapping[str, int] | None = None) -> P
     return lambda o: gemm(o.a, o.b, o.c)
 
 
-def tile_product(shape: GemmShape) -> Product:
-    """The tile program with the tiles of that kernel, compiled through the passes."""
+def tile_product(shape: GemmShape) -> Product | None:
+    """The tile program with the tiles of that kernel, compiled through the passes.
+
+    None for kernels that exchange A and B: the program of the package does not.
+    """
     import tvm
 
     from warploom.kernels import choose_config, default_target
@@ -78,6 +81,8 @@ def tile_product(shape: GemmShape) -> Product:
     config = choose_config(
         shape.m, shape.n, shape.k, shape.dtype, shape.result_dtype, ctas=ctas
     )
+    if config.swap_ab:
+        return None
     func = gemm(config, shape.n, shape.k, None)
     product = tvm.compile(tvm.IRModule({"main": func}), target, tir_pipeline="warploom")["main"]
     if config.scaled:

@@ -85,8 +85,8 @@ def compare(
         Whether the tile program of the product competes too, where its kernel has one.
     """
     products = {OURS: our_product(shape)} | library_products(torch, shape)
-    if tile_programs:
-        products[TILES] = tile_product(shape)
+    if tile_programs and (product := tile_product(shape)) is not None:
+        products[TILES] = product
     for text in variants:
         products[f"{OURS} {text}"] = our_product(shape, parse_changes(text))
     sets = [ops.make_operands(torch, shape, seed + i) for i in range(ops.input_sets(shape))]

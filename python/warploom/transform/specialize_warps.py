@@ -371,10 +371,17 @@ class _Consumer:
         before = self.products.wait_all_but(0)
         saved = self.products, dict(self.current)
         self.products = Products()
-        self._block(ir.flatten(one.body))  # only to learn what is under way at its end
-        self.products = self.products.guarded(one.loop_var > one.min)
+        inner = ir.flatten(one.body)
+        self._block(inner)  # only to learn what is under way at its end
+        touched = _touched_by_threads(inner)
+        # ptxas serialises products whose results threads touch in the same loop, unless they are
+        # complete where the loop begins anew.
+        stays = not any(group.writes & touched for group in self.products.groups)
+        self.products = self.products.guarded(one.loop_var > one.min) if stays else Products()
         self.current = saved[1]
-        body = self._block(ir.flatten(one.body))
+        body = self._block(inner)
+        if not stays:
+            body += self.products.wait_all_but(0)
         if not (isinstance(one.extent, tirx.IntImm) and int(one.extent) > 0):
             self.products = self.products.guarded(one.extent > 0)
         return [*before, ir.with_body(one, body)]
@@ -428,6 +435,20 @@ class _Consumer:
             and effects(one).reads & set(ring.tiles)
             for one in use.block
         )  # fmt: skip
+
+
+def _touched_by_threads(statements: list[Stmt]) -> frozenset[Buffer]:
+    """Buffers that statements other than products and loads read or write."""
+    found: frozenset[Buffer] = frozenset()
+    for one in statements:
+        if is_nest(one) or not children(one):
+            if not (is_gemm(one) or is_load(one) or isinstance(one, tirx.AllocBuffer)):
+                seen = effects(one)
+                found |= seen.reads | seen.writes
+        else:
+            for body in children(one):
+                found |= _touched_by_threads(ir.flatten(body))
+    return found
 
 
 def place_tiles(statement: Stmt, current: dict[Buffer, tuple[Buffer, Any]]) -> Stmt:
