@@ -113,7 +113,7 @@ def _warpgroups(matrices: list[Buffer], wanted: int | None) -> int:
 
 
 def _operands(body: tuple[Stmt, ...]) -> dict[Buffer, tuple[Major, str]]:
-    """Shared tiles that products read: which dimension must be contiguous, and which use says so."""
+    """Shared tiles that products read: which dimension is contiguous, and which use says so."""
     found: dict[Buffer, tuple[Major, str]] = {}
 
     def visit(call: TilePrimitiveCall) -> None:
@@ -182,8 +182,8 @@ def vector_axes(body: tuple[Stmt, ...]) -> dict[Buffer, Axis]:
         before = axes.setdefault(vector, axis)
         if before.along != axis.along:
             raise Decline(
-                f"The vector {vector.name} lies along the {before.along}s in {before.why} and along "
-                f"the {axis.along}s in {axis.why}; use two vectors."
+                f"The vector {vector.name} lies along the {before.along}s in {before.why} and "
+                f"along the {axis.along}s in {axis.why}; use two vectors."
             )
 
     def nest(statement: Stmt) -> None:

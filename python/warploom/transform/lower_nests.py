@@ -22,6 +22,7 @@ from tvm.tirx import Buffer, ForKind, Stmt, Var
 from tvm.tirx.layout import S, TileLayout
 from tvm.tirx.operator.tile_primitive.dispatcher import DispatchFail
 
+from warploom.ops.elementwise_fragment import PACKED_CASTS
 from warploom.ops.register_tile import LANES, RegisterTile, Threads, read_register_tile
 from warploom.transform import ir
 from warploom.transform.decline import Decline
@@ -46,9 +47,11 @@ _VECTOR_BYTES = 16
 class _Context:
     """What all nests of a program share."""
 
+    warp: Var
+    lane: Var
     axes: dict[str, Any]
     thread: Any
-    flat: dict[Buffer, Buffer]
+    flat: dict[Buffer, dict[str, Buffer]]
     tiles: dict[Buffer, RegisterTile]
 
     def tile(self, buffer: Buffer) -> RegisterTile:
@@ -62,15 +65,26 @@ class _Context:
                 raise Decline(str(error)) from error
         return self.tiles[buffer]
 
-    def registers(self, buffer: Buffer) -> Buffer:
-        """The registers of one thread, as a vector."""
-        if buffer not in self.flat:
-            count = int(buffer.layout.storage().span("m"))
-            self.flat[buffer] = tirx.decl_buffer(
-                (count,), str(buffer.dtype), f"{buffer.name}_r", scope="local",
+    def registers(self, buffer: Buffer, dtype: str | None = None) -> Buffer:
+        """The registers of one thread, as a vector of elements or of words."""
+        own = str(buffer.dtype)
+        views = self.flat.setdefault(buffer, {})
+        dtype = dtype or own
+        if dtype not in views:
+            bits = int(buffer.layout.storage().span("m")) * tvm.DataType(own).bits
+            count = bits // tvm.DataType(dtype).bits
+            views[dtype] = tirx.decl_buffer(
+                (count,), dtype, f"{buffer.name}_r", scope="local",
                 layout=TileLayout(S[(count,)]),
             )  # fmt: skip
-        return self.flat[buffer]
+        return views[dtype]
+
+    def simplifier(self) -> Any:
+        """A function that simplifies expressions of warp and lane."""
+        analyzer = Analyzer()
+        for var, extent in ((self.warp, 4), (self.lane, LANES)):
+            analyzer.bind(var, ir.whole_range(extent))
+        return analyzer.simplify
 
 
 def lower_nests(program: TileProgram) -> TileProgram:
@@ -82,17 +96,17 @@ def lower_nests(program: TileProgram) -> TileProgram:
         If an element that a thread needs lies with another thread.
     """
     warp, lane = program.var("warp_in_warpgroup"), program.var("lane")
-    context = _Context(_WARPGROUP.axes(lane, warp), warp * LANES + lane, {}, {})
+    context = _Context(warp, lane, _WARPGROUP.axes(lane, warp), warp * LANES + lane, {}, {})
     body = [_statement(one, context) for one in program.body]
     if context.flat:
         body = [_declare(one, context.flat) for one in body]
     return program.replace(body=tuple(body))
 
 
-def _declare(statement: Stmt, flat: dict[Buffer, Buffer]) -> Stmt:
+def _declare(statement: Stmt, flat: dict[Buffer, dict[str, Buffer]]) -> Stmt:
     def alloc(one: tirx.AllocBuffer) -> Stmt:
-        view = flat.get(one.buffer)
-        return one if view is None else ir.seq([one, tirx.DeclBuffer(view, data=one.buffer.data)])
+        views = flat.get(one.buffer, {}).values()
+        return ir.seq([one, *(tirx.DeclBuffer(view, data=one.buffer.data) for view in views)])
 
     return tvm_ffi.structural_map(statement, (tirx.AllocBuffer, alloc), order="post")
 
@@ -155,20 +169,27 @@ def _over_registers(
             f"A nest of {len(extents)} loops stores {buffer.name}, which has {len(tile.shape)} "
             "dimensions; use a loop for each."
         )
-    register = Var("r", "int32")
-    one_register = tile.registers == 1
-    at = 0 if one_register else register
-    table = dict(zip(indices, tile.coordinates(context.axes, at), strict=True))
     numbers = np.unravel_index(tile.table, tile.shape)
     counts = dict(zip(indices, numbers, strict=True))
 
-    def number(other: Buffer, places: Any) -> Any:
-        return _register_of(context.tile(other), places, counts, tile, at)
+    def element(at: Any) -> _Element:
+        places = tile.coordinates(context.axes, at)
+        table = {i: simplify(place) for i, place in zip(indices, places, strict=True)}
 
-    lowered = [_element(one, table, number, context) for one in body]
-    if one_register:
-        return ir.seq(lowered)
-    return ir.loop(register, tile.registers, lowered, kind=ForKind.UNROLLED)
+        def number(other: Buffer, indices: Any) -> Any:
+            return _register_of(context.tile(other), indices, counts, tile, at)
+
+        return _Element(table, number, context)
+
+    simplify = context.simplifier()
+    if tile.registers == 1:
+        only = element(0)
+        return ir.seq(only.statement(one) for one in body)
+    register = Var("r", "int32")
+    step = 2 if _in_pairs(tile) and any(_packed(one) for one in body) else 1
+    elements = [element(register * step + part if step > 1 else register) for part in range(step)]
+    lowered = [s for one in body for s in _together(one, elements)]
+    return ir.loop(register, tile.registers // step, lowered, kind=ForKind.UNROLLED)
 
 
 def _register_of(
@@ -245,38 +266,86 @@ def _linear(registers: np.ndarray, tile: RegisterTile, at: Any) -> Any:
     return Analyzer().simplify(expression)
 
 
-def _element(one: Stmt, table: dict[Var, Any], number: Any, context: _Context) -> Stmt:
-    """A statement of a nest for one register."""
+@dataclass
+class _Element:
+    """One element of a nest, in one register of a thread: what its statements become.
 
-    def load(old: TensorLoad) -> Any:
-        source = old.source
-        if not ir.is_buffer(source):
-            return old
-        if is_global(source):
-            return _guarded(old, table)
-        if is_shared(source) or not is_tile(source):
-            return old
-        return context.registers(source)[number(source, old.indices)]
+    Attributes
+    ----------
+    table : dict
+        Values of the nest's variables.
+    number : callable
+        The register of a tile that holds the element at given indices.
+    """
 
-    def expression(value: Any) -> Any:
+    table: dict[Var, Any]
+    number: Any
+    context: _Context
+
+    def expression(self, value: Any) -> Any:
+        """An expression of the nest."""
+
+        def load(old: TensorLoad) -> Any:
+            source = old.source
+            if not ir.is_buffer(source):
+                return old
+            if is_global(source):
+                return _guarded(old, self.table)
+            if is_shared(source) or not is_tile(source):
+                return old
+            return self.context.registers(source)[self.number(source, old.indices)]
+
         return ir.substitute(
-            tvm_ffi.structural_map(value, (TensorLoad, load), order="post"), table
+            tvm_ffi.structural_map(value, (TensorLoad, load), order="post"), self.table
         )
 
-    if isinstance(one, tirx.IfThenElse):
-        inner = [_element(part, table, number, context) for part in ir.flatten(one.then_case)]
-        return ir.when(expression(one.condition), inner)
-    if isinstance(one, tirx.Bind):
-        table[one.var] = expression(one.value)
-        return tirx.Evaluate(0)
-    value = expression(one.value)
-    if one.buffer.scope() != "local":
-        indices = [expression(index) for index in one.indices]
+    def statement(self, one: Stmt) -> Stmt:
+        """A statement of the nest."""
+        if isinstance(one, tirx.IfThenElse):
+            inner = [self.statement(part) for part in ir.flatten(one.then_case)]
+            return ir.when(self.expression(one.condition), inner)
+        if isinstance(one, tirx.Bind):
+            self.table[one.var] = self.expression(one.value)
+            return tirx.Evaluate(0)
+        value = self.expression(one.value)
+        if one.buffer.scope() == "local":
+            registers = self.context.registers(one.buffer)
+            return tirx.BufferStore(registers, value, [self.number(one.buffer, one.indices)])
+        indices = [self.expression(index) for index in one.indices]
         store = tirx.BufferStore(one.buffer, value, indices)
-        return store if is_shared(one.buffer) else ir.when(_inside(one, table), [store])
-    return tirx.BufferStore(
-        context.registers(one.buffer), value, [number(one.buffer, one.indices)]
-    )
+        return store if is_shared(one.buffer) else ir.when(_inside(one, self.table), [store])
+
+
+def _packed(one: Stmt) -> tuple[str, str] | None:
+    """The instruction that converts two results of a store at once, and the word they fill."""
+    if not isinstance(one, tirx.BufferStore) or one.buffer.scope() != "local":
+        return None
+    value = one.value
+    if not isinstance(value, tirx.Cast) or str(value.value.ty.dtype) != "float32":
+        return None
+    return PACKED_CASTS.get(str(one.buffer.dtype))
+
+
+def _in_pairs(tile: RegisterTile) -> bool:
+    """Whether registers come in pairs that fill whole words."""
+    return tile.registers % 2 == 0 and tile.offsets == tuple(range(tile.registers))
+
+
+def _together(one: Stmt, elements: list[_Element]) -> list[Stmt]:
+    """A statement for one register, or for two neighbours.
+
+    Two conversions are one instruction. That is also safer: of two that ptxas 13.0 fuses itself,
+    it was seen to move the result before the wait for the product that it reads.
+    """
+    packed = _packed(one) if len(elements) == 2 else None
+    if packed is None:
+        return [element.statement(one) for element in elements]
+    chain, word = packed
+    low, high = (element.expression(one.value.value) for element in elements)
+    first = elements[0]
+    words = first.context.registers(one.buffer, word)
+    register = first.number(one.buffer, one.indices)
+    return [ir.evaluate(T.ptx[chain](words[T.truncdiv(register, 2)], high, low))]
 
 
 def _guarded(load: TensorLoad, table: dict[Var, Any]) -> Any:
@@ -322,9 +391,11 @@ def _over_threads(loops: list[tirx.For], body: list[Stmt], context: _Context) ->
     def no_registers(buffer: Buffer, places: Any) -> Any:
         raise Decline(f"A nest stores both {buffer.name} and shared memory; use two nests.")
 
-    lowered = [_element(one, table, no_registers, context) for one in body]
+    element = _Element(table, no_registers, context)
+    lowered = [element.statement(one) for one in body]
     vectorised = ir.loop(part, vector, lowered, kind=ForKind.UNROLLED)
     turns = -(-total // _THREADS)
     if total % _THREADS:
         vectorised = ir.when(chunk < total, [vectorised])
-    return ir.loop(turn, turns, [vectorised], kind=ForKind.UNROLLED if turns <= 8 else ForKind.SERIAL)
+    kind = ForKind.UNROLLED if turns <= 8 else ForKind.SERIAL
+    return ir.loop(turn, turns, [vectorised], kind=kind)

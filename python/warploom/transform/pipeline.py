@@ -61,7 +61,7 @@ def _is_tirx(function: Any) -> bool:
     return isinstance(function, PrimFunc) and not _is_s_tir(function)
 
 
-def LowerTilePrograms() -> tvm.transform.Pass:  # noqa: N802 (TVM's name for a pass)
+def LowerTilePrograms() -> tvm.transform.Pass:
     """A pass that replaces every tile program of a module by its kernel.
 
     Raises

@@ -24,7 +24,14 @@ from warploom.target import TMA, Major, Swizzle
 from warploom.target.wgmma import WGMMA_M
 from warploom.transform import ir
 from warploom.transform.infer_layouts import children
-from warploom.transform.program import PREFIX, TileProgram, is_global, is_nest, is_shared, nest_parts
+from warploom.transform.program import (
+    PREFIX,
+    TileProgram,
+    is_global,
+    is_nest,
+    is_shared,
+    nest_parts,
+)
 
 #: Attribute of statements that bring their own synchronisation.
 ORCHESTRATED = PREFIX + "orchestrated"
@@ -175,9 +182,7 @@ def _straight(to: TensorRegion, source: TensorRegion) -> Stmt:
     counters = [Var(name, "int32") for name in ("i", "j")[: len(tile.shape)]]
     indices, free = [], list(counters)
     for start, extent in ir.ranges(to):
-        indices.append(start if _is_one(extent) and len(free) < len(to.region) else start)
-        if not _is_one(extent):
-            indices[-1] = start + free.pop(0)
+        indices.append(start if _is_one(extent) else start + free.pop(0))
     body: Stmt = tirx.BufferStore(to.source, tile[tuple(counters)], indices)
     for var, extent in zip(reversed(counters), reversed(tile.shape), strict=True):
         body = ir.loop(var, int(extent), [body])
