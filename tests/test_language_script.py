@@ -81,6 +81,8 @@ PRIMITIVES = {
     **{f"{n} bias": _unary(n, T.float32(1)) for n in _AFFINE},
     **{n: _binary(n) for n in _BINARY},
     **{f"{n} number": _unary(n, 2.0) for n in _BINARY},
+    **{f"{n} integer": _unary(n, 2) for n in _BINARY},
+    "fill integer": lambda out, x, y, row: Tx.cta.fill(out, -3),
     **{n: _reduction(n, (1,), False) for n in ("sum", "max", "min")},
     **{f"{n} accum": _reduction(n, -2, True) for n in ("sum", "max", "min")},
 }
@@ -104,11 +106,34 @@ def test_primitive_survives_printing(name, in_place):
     assert tvm_ffi.structural_equal(tvm.script.from_source(func.script()), func)
 
 
+@pytest.mark.parametrize("dtype", ["int32", "int8", "uint8", "float16"])
+def test_integers_are_expressions_of_the_destinations_dtype(dtype):
+    constant = getattr(T, dtype if "int" in dtype else "int32")
+
+    @T.prim_func
+    def func():
+        T.device_entry()
+        T.cta_id([1])
+        x = T.alloc_buffer((16, 16), dtype, scope="fragment")
+        Tx.cta.maximum(x, x, constant(3))
+
+    @T.prim_func
+    def plain():
+        T.device_entry()
+        T.cta_id([1])
+        x = T.alloc_buffer((16, 16), dtype, scope="fragment")
+        Tx.cta.maximum(x, x, 3)
+
+    plain = plain.with_attr("global_symbol", "func")
+    assert tvm_ffi.structural_equal(func, plain)
+    assert tvm_ffi.structural_equal(tvm.script.from_source(func.script()), func)
+
+
 def test_a_missing_source_of_an_expression_is_still_refused():
     tile = tvm.tirx.decl_buffer((64, 64), "float16", scope="shared")
-    for options in [{"dtype": "float32"}, {"src": None}]:
+    for options in [{"dtype": "float32"}, {"src": None}, {"dst": tile}]:
         with pytest.raises(TypeError, match="expects `src` to be a Buffer"):
-            Tx.cast(tile, **options)
+            Tx.cast(*([] if "dst" in options else [tile]), **options)
 
 
 def stock_and_ours(*arguments, **options) -> list[TilePrimitiveCall]:
@@ -137,6 +162,7 @@ def test_stock_calls_are_unchanged():
         ((tile, tile, tile, None, None, True, False, flag), {}),
         ((tile, tile, tile, scale, scale, False, True), {"accum": True}),
         ((tile, tile, tile), {"SFA": scale, "SFB": scale}),
+        ((), {"C": tile, "A": tile, "B": tile, "accum": flag}),
         ((tile, tile, tile[0:32, 0:64], scale[0:64, 0:2], scale[:, :]), {"dispatch": "tcgen05"}),
     ]:
         stock, ours = stock_and_ours(*arguments, **options)

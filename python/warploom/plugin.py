@@ -111,9 +111,13 @@ def _register_script() -> None:
     from warploom.language import printed_forms
 
     builder.gemm_async._fn = printed_forms.accept_flags(builder.gemm_async._fn)
-    for name in printed_forms.IN_PLACE:
-        primitive = getattr(tile, name)
-        primitive._fn = printed_forms.accept_in_place(primitive._fn)
+    for names, accept in (
+        (printed_forms.IN_PLACE, printed_forms.accept_in_place),
+        (printed_forms.SCALARS, printed_forms.accept_integers),
+    ):
+        for name in names:
+            primitive = getattr(tile, name)
+            primitive._fn = accept(primitive._fn)
 
 
 def _dispatch(call: Any, context: Any) -> Any:

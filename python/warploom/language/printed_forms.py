@@ -1,12 +1,13 @@
 """Lets the builder's tile primitives read back what TVM's printer writes.
 
-Two forms do not parse back in TVM 0.27:
+Three forms do not parse back in TVM 0.27:
 
 - The node of a GEMM without scale factors has the arguments ``(C, A, B, transA, transB, accum)``,
   and the printer writes them in that order; the builder has ``SFA, SFB`` after ``B``, and takes
   two flags for them. Scale factors are tiles and flags are not, which tells the forms apart.
 - A call whose source is its destination is printed without the source; ``silu``, ``cast`` and
   copies require it.
+- An operand ``T.int32(3)`` is printed as ``3``, and parsed as a number that is no expression.
 """
 
 from __future__ import annotations
@@ -16,10 +17,12 @@ from collections.abc import Callable
 from typing import Any
 
 from tvm.ir import TensorRegion
-from tvm.tirx import is_buffer_var
+from tvm.tirx import const, is_buffer_var
 
 #: Primitives that are printed without the source when they work in place, and require it.
 IN_PLACE = ("cast", "copy", "copy_async", "silu")
+#: Primitives that take scalar operands.
+SCALARS = ("add", "fdiv", "fill", "fma", "maximum", "memset", "minimum", "mul", "sub")
 _FLAGS = ("transA", "transB", "accum")
 
 
@@ -27,10 +30,11 @@ def accept_flags(build: Callable) -> Callable:
     """``build``, the builder's ``gemm_async``, which takes the flags as arguments 4 to 6 too."""
 
     @functools.wraps(build)
-    def gemm_async(c: Any, a: Any, b: Any, *rest: Any, **options: Any) -> Any:
-        if rest and not _may_be_scale_factors(rest[0]) and len(rest) <= len(_FLAGS):
-            return build(c, a, b, **dict(zip(_FLAGS, rest, strict=False)), **options)
-        return build(c, a, b, *rest, **options)
+    def gemm_async(*operands: Any, **options: Any) -> Any:
+        flags = operands[3:]
+        if flags and len(flags) <= len(_FLAGS) and not _may_be_scale_factors(flags[0]):
+            return build(*operands[:3], **dict(zip(_FLAGS, flags, strict=False)), **options)
+        return build(*operands, **options)
 
     return gemm_async
 
@@ -39,12 +43,33 @@ def accept_in_place(build: Callable) -> Callable:
     """``build``, a primitive of :data:`IN_PLACE`, whose source is the destination if left out."""
 
     @functools.wraps(build)
-    def primitive(dst: Any, *rest: Any, **options: Any) -> Any:
-        if rest or "src" in options or "dtype" in options:
-            return build(dst, *rest, **options)
-        return build(dst, dst, **options)
+    def primitive(*operands: Any, **options: Any) -> Any:
+        if len(operands) == 1 and not {"src", "dst", "dtype"} & set(options):
+            return build(*operands, *operands, **options)
+        return build(*operands, **options)
 
     return primitive
+
+
+def accept_integers(build: Callable) -> Callable:
+    """``build``, a primitive of :data:`SCALARS`, for which plain integers are expressions.
+
+    They have the dtype of the destination, or int32 if that is no integer.
+    """
+
+    @functools.wraps(build)
+    def primitive(*operands: Any, **options: Any) -> Any:
+        return build(*(_expression(operand, operands[0]) for operand in operands), **options)
+
+    return primitive
+
+
+def _expression(argument: Any, dst: Any) -> Any:
+    if isinstance(argument, bool) or not isinstance(argument, int):
+        return argument
+    buffer = dst.source if isinstance(dst, TensorRegion) else dst
+    dtype = str(buffer.ty.dtype)
+    return const(argument, dtype if "int" in dtype else "int32")
 
 
 def _may_be_scale_factors(argument: Any) -> bool:
