@@ -119,13 +119,13 @@ def _load(evaluate: Evaluator, node: TensorLoad) -> np.ndarray:
         pattern = evaluate.pattern(list(node.indices), values)
         if not evaluate.loops:
             raise TileProgramError(
-                f"{_text(node)} reads {name}, a {storage.scope} tile, outside of an elementwise "
+                f"{_text(node)} reads {name}, in scope {storage.scope}, outside of an elementwise "
                 "nest; only shared and global buffers have elements for the whole CTA."
             )
         if pattern is None:
             raise TileProgramError(
-                f"{_text(node)} reads {name} at a function of loop variables; each index of a "
-                f"{storage.scope} tile{' that the nest stores' * (node.source in evaluate.stored)} "
+                f"{_text(node)} reads {name} at a function of loop variables; each index of a tile "
+                f"{'that the nest stores' if node.source in evaluate.stored else 'in registers'} "
                 "must be a loop variable, or be the same in all iterations."
             )
         if evaluate.stored.get(node.source, pattern) != pattern:
@@ -203,28 +203,24 @@ def _choose(evaluate: Evaluator, condition: Any, yes: Any, no: Any) -> np.ndarra
 
 
 def _reinterpret(evaluate: Evaluator, value: Any, dtype: np.dtype) -> np.ndarray:
-    bits = np.ascontiguousarray(evaluate(value))
-    if bits.dtype.itemsize != dtype.itemsize:
-        raise TileProgramError(
-            f"reinterpret of {bits.dtype} as {dtype} changes the size; both must have equal sizes."
-        )
-    return bits.reshape(-1).view(dtype).reshape(np.shape(evaluate(value)))
+    bits = evaluate(value)
+    return np.ascontiguousarray(bits).reshape(-1).view(dtype).reshape(bits.shape)
 
 
 def _call(evaluate: Evaluator, node: Call) -> np.ndarray:
     name = str(node.op.name).rpartition(".")[2]
-    dtype = numpy_dtype(str(node.ty.dtype))
-    if name in ("if_then_else", "likely", "reinterpret"):
-        return {
-            "if_then_else": lambda: _choose(evaluate, *node.args),
-            "likely": lambda: evaluate(node.args[0]),
-            "reinterpret": lambda: _reinterpret(evaluate, node.args[-1], dtype),
-        }[name]()
-    if name not in FUNCTIONS:
+    if name == "if_then_else":
+        return _choose(evaluate, *node.args)
+    if name == "likely":
+        return evaluate(node.args[0])
+    if name != "reinterpret" and name not in FUNCTIONS:
         raise TileProgramError(
             f"function {node.op.name} is not defined for tile programs; allowed are if_then_else, "
-            f"reinterpret and {', '.join(sorted(FUNCTIONS))}."
+            f"likely, reinterpret and {', '.join(sorted(FUNCTIONS))}."
         )
+    dtype = numpy_dtype(str(node.ty.dtype))
+    if name == "reinterpret":
+        return _reinterpret(evaluate, node.args[-1], dtype)
     values = [evaluate(argument) for argument in node.args]
     return convert(FUNCTIONS[name](*(v.astype(np.float64) for v in values)), dtype)
 

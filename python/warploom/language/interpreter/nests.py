@@ -82,10 +82,9 @@ class Nest:
                 f"an elementwise nest stores to {target.name} in {target.scope} memory; store to a "
                 "shared, fragment or accumulator tile, and copy the tile."
             )
-        value = checked_value(evaluate, store, target)
         indices = [evaluate(i).astype(np.int64) for i in store.indices]
         shape = [evaluate.variables[v].size for v in evaluate.loops]
-        target.scatter(np.broadcast_arrays(*indices), np.broadcast_to(value, shape))
+        target.scatter(np.broadcast_arrays(*indices), np.broadcast_to(evaluate(store.value), shape))
 
 
 def storage_of(evaluate: Evaluator, buffer: Any) -> Storage:
@@ -93,17 +92,6 @@ def storage_of(evaluate: Evaluator, buffer: Any) -> Storage:
     if buffer not in evaluate.buffers:
         raise TileProgramError(f"buffer {buffer.name} is used before it is allocated.")
     return evaluate.buffers[buffer]
-
-
-def checked_value(evaluate: Evaluator, store: BufferStore, target: Storage) -> np.ndarray:
-    """What a store stores, which must have the dtype of the buffer."""
-    value = evaluate(store.value)
-    if value.dtype != target.array.dtype:
-        raise TileProgramError(
-            f"a value of dtype {value.dtype} is stored to {target.name}, which has dtype "
-            f"{target.array.dtype}; cast it with T.cast."
-        )
-    return value
 
 
 def read_nest(loop: For, is_tile: Any) -> Nest | None:

@@ -27,7 +27,7 @@ from warploom.errors import TileProgramError
 from warploom.language.hints import DEVICE_ENTRY, PREFIX
 from warploom.language.interpreter.dtypes import convert, numpy_dtype, poisoned
 from warploom.language.interpreter.expressions import Evaluator
-from warploom.language.interpreter.nests import checked_value, read_nest, storage_of
+from warploom.language.interpreter.nests import read_nest, storage_of
 from warploom.language.interpreter.primitives import run_primitive
 from warploom.language.interpreter.storage import TILES, Storage
 
@@ -169,7 +169,7 @@ class _Runner:
                 f"a single element of {target.name} in {target.scope} memory is stored; write an "
                 "elementwise nest, or a tile primitive."
             )
-        target.array[...] = checked_value(self.evaluate, statement, target)
+        target.array[...] = self.evaluate(statement.value)
 
     def loop(self, statement: For) -> None:
         nest = read_nest(statement, lambda buffer: str(buffer.scope()) != "local")

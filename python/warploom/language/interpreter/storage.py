@@ -72,8 +72,8 @@ class Storage:
         first = tuple(np.argwhere(every[0])[0])
         at = [int(index[first]) for index in every[1:]]
         raise TileProgramError(
-            f"{self.name}{at} is outside of {self.name}, a {self.scope} tile of shape "
-            f"{self.array.shape}; indices must lie inside the tile."
+            f"{self.name}{at} lies outside of {self.name}, which has scope {self.scope} and shape "
+            f"{self.array.shape}; only reads of global buffers may."
         )
 
     def read(self, start: Sequence[int], extent: Sequence[int]) -> np.ndarray:
@@ -96,8 +96,8 @@ class Storage:
                 region = [f"{s}:{s + e}" for s, e in zip(start, extent, strict=True)]
                 raise TileProgramError(
                     f"the region {self.name}[{', '.join(region)}] reaches over the edge of "
-                    f"{self.name}, a {self.scope} tile of shape {self.array.shape}; only regions "
-                    "of global buffers may."
+                    f"{self.name}, which has scope {self.scope} and shape {self.array.shape}; only "
+                    "regions of global buffers may."
                 )
             first = min(max(low, 0), size)
             last = max(min(low + count, size), first)
