@@ -8,6 +8,7 @@ import pytest
 import tvm
 import tvm_ffi
 from hypothesis import given
+from hypothesis import settings as limit
 from hypothesis import strategies as st
 from tvm.script import tirx as T
 from tvm.tirx.stmt import For
@@ -57,6 +58,7 @@ settings = st.fixed_dictionaries(
 ).filter(bool)
 
 
+@limit(max_examples=40)
 @given(settings, st.integers(1, 16))
 def test_hints_come_back_and_survive_printing(wanted, group):
     if wanted.get("raster") == "grouped":

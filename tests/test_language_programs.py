@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 from functools import partial
 
@@ -54,6 +55,11 @@ CASES = {
 }
 
 
+@functools.cache
+def build(name: str) -> tile_programs.Case:
+    return CASES[name]()
+
+
 def worst_errors(case: tile_programs.Case, arguments: list) -> dict[int, float]:
     """For each output, its largest error as a fraction of what is allowed."""
     found = {}
@@ -67,7 +73,7 @@ def worst_errors(case: tile_programs.Case, arguments: list) -> dict[int, float]:
 
 @pytest.mark.parametrize("name", CASES)
 def test_interpreter_agrees_with_numpy(name, rng):
-    case = CASES[name]()
+    case = build(name)
     arguments = case.arguments(rng)
     before = [np.copy(a) for a in arguments]
     wl.interpret(case.func, arguments)
@@ -79,7 +85,7 @@ def test_interpreter_agrees_with_numpy(name, rng):
 
 @pytest.mark.parametrize("name", CASES)
 def test_program_is_short_and_survives_printing(name):
-    func = CASES[name]().func
+    func = build(name).func
     script = func.script()
     assert len(script.splitlines()) <= 60
     assert tvm_ffi.structural_equal(tvm.script.from_source(script), func)
