@@ -6,6 +6,7 @@ language of :mod:`warploom.language`. They are examples to start from as much as
 
 from __future__ import annotations
 
+from warploom.programs.attention import attention
 from warploom.programs.gemm import gemm
 
-__all__ = ["gemm"]
+__all__ = ["attention", "gemm"]

@@ -1,0 +1,115 @@
+"""Attention, forward, as a tile program: the softmax of one block hides behind the product of another.
+
+Step s multiplies Q by block s of K, and the weights of block s - 1 by block s - 1 of V; the softmax
+of block s needs only the first product, so the second runs under it. Step 0 has no weights yet
+(they are zero, and V above its first row reads as zero), the last step no keys (they are masked).
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from tvm.script import tirx as T
+from tvm.script.tirx import tile as Tx
+from tvm.tirx import PrimFunc
+
+from warploom import language as wl
+
+
+def attention(
+    tokens: int,
+    head_dim: int = 128,
+    heads: int = 16,
+    kv_heads: int | None = None,
+    batch: int = 1,
+    causal: bool = False,
+    dtype: str = "float16",
+    tile: tuple[int, int] = (128, 128),
+    stages: int = 2,
+) -> PrimFunc:
+    """O = softmax(Q Kᵀ / sqrt(head_dim)) V for each head.
+
+    Parameters
+    ----------
+    tokens, head_dim, heads, batch : int
+        Shapes: Q and O are ``(batch, heads, tokens, head_dim)``.
+    kv_heads : int, optional
+        Heads of K and V, each shared by ``heads // kv_heads`` of Q; as many as Q if left out.
+    causal : bool
+        Whether a query sees only the keys up to its own position.
+    dtype : str
+        ``"float16"`` or ``"bfloat16"``; sums and the softmax are in float32.
+    tile : (int, int)
+        Queries and keys of one step.
+    stages : int
+        Blocks of K and V that are loaded ahead.
+
+    Returns
+    -------
+    PrimFunc
+        ``forward(Q, K, V, O)``.
+    """
+    bm, bn = tile
+    kv_heads = kv_heads or heads
+    share = heads // kv_heads
+    # Powers of 2 are cheaper than those of e: the logits are scaled by log2(e) as well.
+    scale = math.log2(math.e) / math.sqrt(head_dim)
+    blocks = -(-tokens // bn)
+
+    def visible(query: Any, key: Any) -> Any:
+        return T.And(key < tokens, key <= query) if causal else key < tokens
+
+    @T.prim_func
+    def forward(q: T.handle, k: T.handle, v: T.handle, o: T.handle):
+        Q = T.match_buffer(q, (batch, heads, tokens, head_dim), dtype, align=16)
+        K = T.match_buffer(k, (batch, kv_heads, tokens, head_dim), dtype, align=16)
+        V = T.match_buffer(v, (batch, kv_heads, tokens, head_dim), dtype, align=16)
+        Out = T.match_buffer(o, (batch, heads, tokens, head_dim), dtype, align=16)
+        T.device_entry()
+        block, h, b = T.cta_id([-(-tokens // bm), heads, batch])
+        Q_s = T.alloc_buffer((bm, head_dim), dtype, scope="shared")
+        K_s = T.alloc_buffer((bn, head_dim), dtype, scope="shared")
+        V_s = T.alloc_buffer((bn, head_dim), dtype, scope="shared")
+        S = T.alloc_buffer((bm, bn), "float32", scope="accumulator")
+        P = T.alloc_buffer((bm, bn), dtype, scope="fragment")
+        acc = T.alloc_buffer((bm, head_dim), "float32", scope="accumulator")
+        largest = T.alloc_buffer((bm,), "float32", scope="fragment")
+        shrink = T.alloc_buffer((bm,), "float32", scope="fragment")
+        total = T.alloc_buffer((bm,), "float32", scope="fragment")
+        out = T.alloc_buffer((bm, head_dim), dtype, scope="fragment")
+        # The longest rows of tiles first: the last CTAs to finish then have little left to do.
+        bi: T.int32 = -(-tokens // bm) - 1 - block if causal else block
+        Tx.cta.copy_async(Q_s, Q[b, h, bi * bm : bi * bm + bm, 0:head_dim])
+        Tx.cta.fill(largest, T.float32("-inf"))
+        Tx.cta.zero(total)
+        Tx.cta.zero(P)
+        Tx.cta.zero(acc)
+        reach = T.meta_var(T.min(T.ceildiv(bi * bm + bm, bn), blocks) if causal else blocks)
+        first_masked = T.meta_var(T.truncdiv(bi * bm, bn) if causal else tokens // bn)
+        for s in wl.pipelined(reach + 1, stages):
+            Tx.cta.copy_async(K_s, K[b, h // share, s * bn : s * bn + bn, 0:head_dim])
+            Tx.cta.copy_async(V_s, V[b, h // share, s * bn - bn : s * bn, 0:head_dim])
+            Tx.cta.gemm_async(S, Q_s, K_s)
+            Tx.cta.gemm_async(acc, P, V_s, transB=True, accum=True)
+            if s >= first_masked:
+                for i, j in T.grid(bm, bn):
+                    S[i, j] = T.if_then_else(
+                        visible(bi * bm + i, s * bn + j), S[i, j], T.float32("-inf")
+                    )
+            Tx.cta.copy(shrink, largest)
+            Tx.cta.max(largest, S, axes=(1,), accum=True)
+            for i in T.serial(bm):
+                shrink[i] = T.exp2((shrink[i] - largest[i]) * T.float32(scale))
+                total[i] = total[i] * shrink[i]
+            for i, j in T.grid(bm, bn):
+                S[i, j] = T.exp2(S[i, j] * T.float32(scale) - largest[i] * T.float32(scale))
+            Tx.cta.sum(total, S, axes=(1,), accum=True)
+            Tx.cta.cast(P, S)
+            for i, j in T.grid(bm, head_dim):
+                acc[i, j] = acc[i, j] * shrink[i]
+        for i, j in T.grid(bm, head_dim):
+            out[i, j] = T.cast(acc[i, j] / total[i], dtype)
+        Tx.cta.copy(Out[b, h, bi * bm : bi * bm + bm, 0:head_dim], out)
+
+    return forward
