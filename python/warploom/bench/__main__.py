@@ -1,4 +1,4 @@
-"""``python -m warploom.bench gemm|compile ...``."""
+"""``python -m warploom.bench gemm|attention|compile ...``."""
 
 from __future__ import annotations
 
@@ -10,7 +10,11 @@ from warploom import emulator
 from warploom.errors import WarploomError
 
 #: What to measure -> the module with ``main(arguments)``.
-BENCHMARKS = {"gemm": "warploom.bench.gemm", "compile": "warploom.bench.compile_time"}
+BENCHMARKS = {
+    "gemm": "warploom.bench.gemm",
+    "attention": "warploom.bench.attention",
+    "compile": "warploom.bench.compile_time",
+}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -7,9 +7,22 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import ClassVar, Protocol
 
-from warploom.bench.suite import GemmShape
 from warploom.bench.timing import Statistics
+
+
+class Shape(Protocol):
+    """What is measured; ``str()`` is its cell in a table."""
+
+    #: Head of that column.
+    HEADER: ClassVar[str]
+    group: str
+    target: float | None
+
+    @property
+    def operations(self) -> int:
+        """Multiplications and additions."""
 
 
 @dataclass(frozen=True)
@@ -43,7 +56,7 @@ class Entry:
 class Comparison:
     """All competitors on one shape: ours first, then the library that ratios refer to."""
 
-    shape: GemmShape
+    shape: Shape
     entries: tuple[Entry, ...]
 
     def __post_init__(self) -> None:
@@ -125,7 +138,7 @@ def markdown(comparisons: Sequence[Comparison], environment: dict) -> str:
     for protocol in comparisons[0].protocols:
         shapes = markdown_table(
             [
-                "shape MxNxK",
+                comparisons[0].shape.HEADER,
                 "kernel",
                 "median us",
                 "min-max us",

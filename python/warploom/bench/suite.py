@@ -12,6 +12,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
+from typing import ClassVar
 
 from warploom.errors import WarploomError
 from warploom.target.dtypes import bits_of
@@ -39,6 +40,7 @@ class GemmShape:
         Ratio to the library that must be reached.
     """
 
+    HEADER: ClassVar[str] = "shape MxNxK"
     group: str
     m: int
     n: int

@@ -1,4 +1,4 @@
-"""Attention, forward, as a tile program: the softmax of one block hides behind the product of another.
+"""Attention, forward, as a tile program: a softmax hides behind the product of another block.
 
 Step s multiplies Q by block s of K, and the weights of block s - 1 by block s - 1 of V; the softmax
 of block s needs only the first product, so the second runs under it. Step 0 has no weights yet

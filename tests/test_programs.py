@@ -1,0 +1,95 @@
+"""The package's tile programs: interpreted, and lowered and executed, against numpy."""
+
+from __future__ import annotations
+
+import math
+
+import ml_dtypes
+import numpy as np
+import pytest
+import tvm
+
+from warploom import language as wl
+from warploom.kernels import default_target
+from warploom.kernels.config import GemmConfig
+from warploom.programs import attention, gemm
+
+pytestmark = pytest.mark.gpu
+
+NUMPY = {
+    "float16": np.float16,
+    "bfloat16": ml_dtypes.bfloat16,
+    "float8_e4m3fn": ml_dtypes.float8_e4m3fn,
+}
+
+
+def run(func, arguments):
+    """The arrays after the kernel has run."""
+    kernel = tvm.compile(tvm.IRModule({"main": func}), default_target()[0], tir_pipeline="warploom")
+    device = tvm.cuda(0)
+    tensors = [tvm.runtime.tensor(array, device) for array in arguments]
+    kernel["main"](*tensors)
+    return [tensor.numpy() for tensor in tensors]
+
+
+CONFIGS = {
+    "float16": (GemmConfig(tile_n=128), (300, 200, 328)),
+    "bfloat16 NN": (
+        GemmConfig(dtype="bfloat16", out_dtype="bfloat16", layout="NN", tile_n=128, cluster=1),
+        (129, 136, 64),
+    ),
+    "float8": (
+        GemmConfig(
+            dtype="float8_e4m3fn", out_dtype="bfloat16", tile_m=64, tile_n=64, tile_k=128,
+            consumers=1, stages=2, store_buffers=1,
+        ),
+        (70, 144, 272),
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_gemm(name, rng):
+    config, (m, n, k) = CONFIGS[name]
+    dtype, out = NUMPY[config.dtype], NUMPY[config.out_dtype]
+    a = rng.standard_normal((m, k), np.float32).astype(dtype)
+    b = rng.standard_normal((n, k) if config.layout == "NT" else (k, n), np.float32).astype(dtype)
+    scales = [np.array([0.75], np.float32), np.array([1.25], np.float32)] if config.scaled else []
+    c = np.full((m, n), np.nan, np.float32).astype(out)
+    func = gemm(config, n, k)
+    exact = a.astype(float) @ (b.T if config.layout == "NT" else b).astype(float)
+    exact *= math.prod(float(s[0]) for s in scales)
+    arguments = [a, b, *scales, c]
+    by_kernel = run(func, arguments)[-1].astype(float)
+    wl.interpret(func, arguments)
+    bound = np.abs(exact).max() * float(ml_dtypes.finfo(out).eps)
+    assert np.abs(arguments[-1].astype(float) - exact).max() <= bound
+    assert np.abs(by_kernel - exact).max() <= 2 * bound
+
+
+@pytest.mark.parametrize(
+    ("tokens", "head_dim", "heads", "kv_heads", "causal", "tile", "dtype"),
+    [
+        (100, 64, 2, 1, False, (64, 64), "float16"),
+        (257, 128, 1, 1, True, (128, 96), "float16"),
+        (64, 64, 4, 2, True, (64, 128), "bfloat16"),
+    ],
+)
+def test_attention(rng, tokens, head_dim, heads, kv_heads, causal, tile, dtype):
+    kind = NUMPY[dtype]
+    shapes = [(1, count, tokens, head_dim) for count in (heads, kv_heads, kv_heads)]
+    q, k, v = (rng.standard_normal(shape, np.float32).astype(kind) for shape in shapes)
+    o = np.full(shapes[0], np.nan, np.float32).astype(kind)
+    func = attention(tokens, head_dim, heads, kv_heads, causal=causal, tile=tile, dtype=dtype)
+    keys, values = (np.repeat(x.astype(float), heads // kv_heads, axis=1) for x in (k, v))
+    logits = q.astype(float) @ keys.swapaxes(2, 3) / math.sqrt(head_dim)
+    if causal:
+        logits = np.where(np.tri(tokens, dtype=bool), logits, -np.inf)
+    weights = np.exp(logits - logits.max(axis=3, keepdims=True))
+    exact = weights / weights.sum(axis=3, keepdims=True) @ values
+    arguments = [q, k, v, o]
+    by_kernel = run(func, arguments)[-1].astype(float)
+    wl.interpret(func, arguments)
+    bound = np.abs(exact).max() * float(ml_dtypes.finfo(kind).eps)
+    assert np.abs(arguments[-1].astype(float) - exact).max() <= bound
+    assert np.abs(by_kernel - exact).max() <= 2 * bound
