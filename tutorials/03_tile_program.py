@@ -1,0 +1,77 @@
+"""Write the plain loop, get the pipelined kernel: a fused GEMM as a tile program.
+
+    python tutorials/03_tile_program.py
+
+A tile program says what one thread block computes, one statement after the other, as if nothing
+ran at the same time. It names no thread, no barrier and no phase. The passes of warploom make the
+kernel: they choose layouts and swizzles, run loads ahead of the products in a ring of stages, give
+loading to one warp and computing to others, share loads between the blocks of a cluster, keep the
+blocks for tile after tile, and store through shared memory while the next tile begins.
+"""
+
+import numpy as np
+import tvm
+from tvm.script import tirx as T
+from tvm.script.tirx import tile as Tx
+
+from warploom import language as wl
+from warploom.kernels import default_target
+from warploom.transform.lower import lower_trace
+
+N, K = 512, 320
+BM, BN, BK = 128, 128, 64
+
+
+# 1. C = relu(A B^T + bias) for any number of rows. `accumulator` and `fragment` are tiles that the
+#    passes find a place for; a nest of loops with element-wise stores is worked on in parallel.
+#    Copies may reach over the edges of matrices: outside there are zeros, and nothing is stored.
+@T.prim_func
+def linear(a: T.handle, b: T.handle, bias: T.Buffer((N,), "float32"), c: T.handle):
+    m = T.int32()
+    B = T.match_buffer(b, (N, K), "float16")
+    A = T.match_buffer(a, (m, K), "float16")
+    C = T.match_buffer(c, (m, N), "float16")
+    T.device_entry()
+    wl.hints(cluster=(2, 1))
+    i, j = T.cta_id([T.ceildiv(m, BM), N // BN])
+    A_s = T.alloc_buffer((BM, BK), "float16", scope="shared")
+    B_s = T.alloc_buffer((BN, BK), "float16", scope="shared")
+    acc = T.alloc_buffer((BM, BN), "float32", scope="accumulator")
+    out = T.alloc_buffer((BM, BN), "float16", scope="fragment")
+    for k in wl.pipelined(K // BK, stages=4):
+        Tx.cta.copy_async(A_s, A[i * BM : i * BM + BM, k * BK : k * BK + BK])
+        Tx.cta.copy_async(B_s, B[j * BN : j * BN + BN, k * BK : k * BK + BK])
+        Tx.cta.gemm_async(acc, A_s, B_s, accum=k > 0)
+    for y, x in T.grid(BM, BN):
+        out[y, x] = T.cast(T.max(acc[y, x] + bias[j * BN + x], T.float32(0)), "float16")
+    Tx.cta.copy(C[i * BM : i * BM + BM, j * BN : j * BN + BN], out)
+
+
+rng = np.random.default_rng(0)
+rows = 300
+a = rng.standard_normal((rows, K)).astype(np.float16)
+b = rng.standard_normal((N, K)).astype(np.float16)
+offset = rng.standard_normal(N).astype(np.float32)
+expected = np.maximum(a.astype(np.float32) @ b.T.astype(np.float32) + offset, 0)
+
+# 2. What it means: `interpret` executes the statements one by one in numpy. It is the definition
+#    that every lowering is tested against.
+c = np.full((rows, N), np.nan, np.float16)
+wl.interpret(linear, [a, b, offset, c])
+print("interpreter: largest error", np.abs(c - expected).max())
+assert np.abs(c - expected).max() < 0.05
+
+# 3. What it becomes. Every pass returns a program that prints; the first ones are still sequential.
+for step in lower_trace(linear):
+    lines = str(step).splitlines()
+    print(f"{step.name:24} {len(lines):4} lines")
+
+# 4. Compiled and run, on the GPU of this machine or on its emulator.
+target, _ = default_target()
+kernel = tvm.compile(tvm.IRModule({"main": linear}), target, tir_pipeline="warploom")
+if tvm.cuda(0).exist:
+    tensors = [tvm.runtime.tensor(x, tvm.cuda(0)) for x in (a, b, offset, np.full_like(c, np.nan))]
+    kernel["main"](*tensors)
+    error = np.abs(tensors[-1].numpy() - expected).max()
+    print("kernel: largest error", error)
+    assert error < 0.05
