@@ -17,10 +17,10 @@ from warploom.transform.canonicalize import canonicalize
 from warploom.transform.infer_layouts import infer_layouts
 from warploom.transform.lower_nests import lower_nests
 from warploom.transform.persistent import persistent_grid
-from warploom.transform.plan_pipeline import plan_pipeline
 from warploom.transform.program import TileProgram, is_tile_program, read
 from warploom.transform.resolve_scopes import resolve_scopes
 from warploom.transform.specialize_warps import specialize_warps
+from warploom.transform.squeeze_vectors import squeeze_vectors
 from warploom.transform.stage_stores import stage_stores
 
 Pass = Callable[[TileProgram], TileProgram]
@@ -36,18 +36,15 @@ def _persistent(program: TileProgram) -> TileProgram:
     return persistent_grid(program, ctas, hints.group or 8, cluster)
 
 
-def _specialize(program: TileProgram) -> TileProgram:
-    return specialize_warps(program, plan_pipeline(program))
-
-
 #: The passes by name; each is a function from program to program.
 PASSES: tuple[tuple[str, Pass], ...] = (
     ("canonicalize", canonicalize),
+    ("squeeze vectors", squeeze_vectors),
     ("persistent grid", _persistent),
     ("infer layouts", infer_layouts),
     ("resolve scopes", resolve_scopes),
     ("stage stores", stage_stores),
-    ("specialize warps", _specialize),
+    ("specialize warps", specialize_warps),
     ("lower nests", lower_nests),
     ("allocate shared memory", allocate_shared),
 )

@@ -17,7 +17,7 @@ from tvm import tirx
 from tvm.tirx import Buffer, Stmt, Var
 
 from warploom.errors import IllegalCombination
-from warploom.layout.smem_matrix import SharedMatrix
+from warploom.layout.smem_matrix import ATOM_ROWS, SharedMatrix
 from warploom.target import Major
 from warploom.target.swizzle import Swizzle
 from warploom.transform import ir
@@ -77,13 +77,36 @@ class PipelinePlan:
             use for use in self.uses if _same(use.block, statements)
         ]
 
+    def ring_of(self, load: Stmt) -> Ring:
+        """The ring that a load is one of."""
+        return next(r for r in self.rings if any(one.same_as(load) for one in r.loads))
+
+    def describe(self) -> list[str]:
+        """A sentence for each ring."""
+        found = []
+        for ring in self.rings:
+            size = sum(tile_bytes(tile) for tile in ring.tiles)
+            text = (
+                f"ring of {', '.join(tile.name for tile in ring.tiles)}: {ring.stages} stages of "
+                f"{size} bytes"
+            )
+            if ring.shared_by > 1:
+                text += f", multicast to {ring.shared_by} CTAs where all load the same"
+            found.append(text)
+        return found
+
     def tiles(self) -> dict[Buffer, Ring]:
         """Logical tile -> its ring."""
         return {tile: ring for ring in self.rings for tile in ring.tiles}
 
 
-def plan_pipeline(program: TileProgram) -> PipelinePlan:
+def plan_pipeline(program: TileProgram, multicast: bool = True) -> PipelinePlan:
     """Find the rings of a program.
+
+    Parameters
+    ----------
+    multicast : bool
+        Whether CTAs of a cluster may load parts of a tile for each other.
 
     Raises
     ------
@@ -112,8 +135,10 @@ def plan_pipeline(program: TileProgram) -> PipelinePlan:
             loads,
             {load.args[0].source: _stacked(load.args[0].source, stages) for load in loads},
             stages,
-            cluster if uniform and any(_shared(load, tainted) for load in loads) else 1,
-        )
+            cluster if multicast and uniform and any(
+                multicast_part(load, program) for load in loads
+            ) else 1,
+        )  # fmt: skip
         uses.append(RingUse(ring, tuple(block), touching[0], touching[-1], loop))
     _check(program, uses)
     return PipelinePlan(tuple(uses))
@@ -190,12 +215,13 @@ def _shared(load: Any, tainted: set[Var]) -> bool:
 def multicast_part(load: Any, program: TileProgram) -> tuple[int, int] | None:
     """Which dimension of a tile the CTAs of a cluster share out when loading, and the extent.
 
-    None if they load different things, or the tile does not divide.
+    None if they load different things, or the tile does not divide into whole atoms of swizzles.
     """
     size = _cluster_size(program)
     if size == 1 or not _shared(load, _rank_dependent(program)):
         return None
-    return (0, int(load.args[0].source.shape[0]) // size)
+    rows = int(load.args[0].source.shape[0])
+    return None if rows % (size * ATOM_ROWS) else (0, rows // size)
 
 
 def _stacked(tile: Buffer, stages: int) -> Buffer:

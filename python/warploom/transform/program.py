@@ -74,6 +74,8 @@ class TileProgram:
         Other attributes of the kernel, such as ``tirx.launch_bounds_min_blocks_per_sm``.
     body : tuple of Stmt
         What a CTA does.
+    decisions : tuple of str
+        What passes have chosen so far, and why: one sentence each.
     """
 
     func: PrimFunc
@@ -81,6 +83,7 @@ class TileProgram:
     hints: Hints
     attrs: tuple[tuple[str, Any], ...]
     body: tuple[Stmt, ...]
+    decisions: tuple[str, ...] = ()
 
     def id(self, kind: str) -> Id | None:
         """The id of that kind, if there is one."""
@@ -94,6 +97,10 @@ class TileProgram:
     def replace(self, **changes: Any) -> TileProgram:
         """The program with other parts."""
         return dataclasses.replace(self, **changes)
+
+    def decided(self, *sentences: str) -> TileProgram:
+        """The program with more decisions."""
+        return self.replace(decisions=(*self.decisions, *sentences))
 
     def to_func(self) -> PrimFunc:
         """The PrimFunc again."""
@@ -279,6 +286,15 @@ def is_global(buffer: Buffer) -> bool:
 def is_shared(buffer: Buffer) -> bool:
     """Whether a buffer lies in shared memory."""
     return buffer.scope().startswith("shared")
+
+
+def is_scalar(statement: Stmt) -> bool:
+    """Whether a statement defines or sets a variable that all threads have alike."""
+    if isinstance(statement, tirx.Bind):
+        return True
+    if isinstance(statement, (tirx.AllocBuffer, tirx.BufferStore)):
+        return not is_tile(statement.buffer) and statement.buffer.scope() == "local"
+    return False
 
 
 def is_load(statement: Stmt) -> bool:

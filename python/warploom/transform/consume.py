@@ -1,0 +1,291 @@
+"""The program of a warpgroup that computes: everything but loads.
+
+It waits for the stages of rings before their first use, gives them back after their last, and puts
+the waits for products and the barriers around shared tiles that warpgroups write themselves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Protocol
+
+import tvm_ffi
+from tvm import tirx
+from tvm.ir import TensorLoad, TensorRegion
+from tvm.script import tirx as T
+from tvm.tirx import Buffer, Stmt
+from tvm.tirx.tile_primitive import TilePrimitiveCall
+
+from warploom.target import SM90A
+from warploom.transform import barriers, ir
+from warploom.transform.barriers import Position, Ring
+from warploom.transform.effects import Effects, effects
+from warploom.transform.infer_layouts import children
+from warploom.transform.plan_pipeline import PipelinePlan, RingUse, is_consumer_tile
+from warploom.transform.program import TileProgram, is_gemm, is_load, is_nest, is_shared
+from warploom.transform.stage_stores import ORCHESTRATED, WARPGROUP_BARRIER
+from warploom.transform.wait_products import Group, Products, fence
+
+#: Named barrier of all consumer warpgroups.
+_EVERY_CONSUMER_BARRIER = 15
+
+
+class Supply(Protocol):
+    """Who fills the stages of rings, and how: what differs between lowerings.
+
+    Attributes
+    ----------
+    refills_after_loops : bool
+        Whether a stage that was read in a loop must be given back when the loop is over too.
+    """
+
+    refills_after_loops: bool
+
+    def start(self) -> list[Stmt]:
+        """Statements before all others."""
+
+    def load(self, load: TilePrimitiveCall) -> list[Stmt]:
+        """Statements in place of a load."""
+
+    def before_loop(self, loop: tirx.For) -> list[Stmt]:
+        """Statements directly before a loop; no product is under way."""
+
+    def release(self, ring: Ring, stage: Any) -> list[Stmt]:
+        """Statements of a warpgroup that has read a stage for the last time."""
+
+
+class Consumer:
+    """Walks a program and makes it that of a warpgroup that computes."""
+
+    def __init__(
+        self, program: TileProgram, plan: PipelinePlan, positions: dict[str, Position],
+        supply: Supply,
+    ) -> None:  # fmt: skip
+        self.program, self.plan = program, plan
+        self.positions, self.supply = positions, supply
+        self.products = Products()
+        #: Ring -> the stage that products under way still read.
+        self.last = {ring.name: ir.Scalar(f"{ring.name}_last") for ring in plan.rings}
+        self.current: dict[Buffer, tuple[Buffer, Any]] = {}
+
+    def run(self) -> list[Stmt]:
+        """Its statements."""
+        start = [s for position in self.positions.values() for s in position.define(0)]
+        start += [s for last in self.last.values() for s in last.define(0)]
+        start += self.supply.start()
+        body = self._block(list(self.program.body))
+        return [*start, *body, *self.products.wait_all_but(0)]
+
+    # -- statements ----------------------------------------------------------------------------
+
+    def _block(self, statements: list[Stmt]) -> list[Stmt]:
+        opened = self.plan.of_block(statements)
+        result: list[Stmt] = []
+        for number, one in enumerate(statements):
+            for use in opened:
+                if number == use.first:
+                    result += self._open(use)
+            result += self._statement(one)
+            for use in opened:
+                if number == use.last:
+                    result += self._close(use)
+        return result
+
+    def _statement(self, one: Stmt) -> list[Stmt]:
+        if is_load(one):
+            ring = self.plan.ring_of(one)
+            filled = Effects(frozenset(), frozenset(ring.tiles))
+            statements = self.supply.load(one)
+            return [*self.products.before(filled), *statements] if statements else []
+        if isinstance(one, tirx.AllocBuffer) and is_shared(one.buffer):
+            return []
+        if isinstance(one, tirx.AttrStmt) and one.attr_key == ORCHESTRATED:
+            return [*self.products.before(effects(one)), self._placed(one)]
+        if is_gemm(one):
+            return self._product(one)
+        if is_nest(one) or not children(one):
+            if isinstance(one, (tirx.AllocBuffer, tirx.DeclBuffer)):
+                return [one]
+            return self._plain(one)
+        if isinstance(one, tirx.For):
+            return self._loop(one)
+        if isinstance(one, tirx.IfThenElse):
+            return self._branch(one)
+        return [ir.with_body(one, self._block(ir.flatten(one.body)))]
+
+    def _plain(self, one: Stmt) -> list[Stmt]:
+        found = effects(one)
+        before = self.products.before(found)
+        written = [b for b in found.writes if is_consumer_tile(b, self.plan)]
+        placed = self._placed(one)
+        if not written:
+            return [*before, placed]
+        # Everyone has read the old contents; everyone sees the new ones, the tensor core too.
+        return [
+            *before,
+            all_consumers(self.program),
+            placed,
+            ir.evaluate(T.ptx.fence.proxy.async_.shared__cta()),
+            all_consumers(self.program),
+        ]
+
+    def _product(self, one: TilePrimitiveCall) -> list[Stmt]:
+        found = effects(one)
+        own = Effects(found.reads - found.writes, found.writes)
+        # A product may follow another into the same accumulator, but not into its operands.
+        clash = [g for g in self.products.groups if g.writes & own.reads or g.reads & own.writes]
+        before: list[Stmt] = []
+        if clash:
+            index = self.products.groups.index(clash[-1])
+            before = self.products.wait_all_but(len(self.products.groups) - 1 - index)
+        older = bool(self.products.held)
+        after = self.products.issue(Group(own.reads, own.writes))
+        # Stages that earlier products read are given back while this one runs.
+        freed = self.products.wait_all_but(1) if older else []
+        return [*before, fence(), self._placed(one), *after, *freed]
+
+    def _placed(self, one: Stmt) -> Stmt:
+        """A statement with the current stage in place of each tile."""
+        return place_tiles(one, self.current)
+
+    def _branch(self, one: tirx.IfThenElse) -> list[Stmt]:
+        before = self.products.wait_all_but(0)
+        bodies = []
+        for body in children(one):
+            bodies.append([*self._block(ir.flatten(body)), *self.products.wait_all_but(0)])
+        return [*before, ir.when(one.condition, *bodies)]
+
+    def _loop(self, one: tirx.For) -> list[Stmt]:
+        before = [*self.products.wait_all_but(0), *self.supply.before_loop(one)]
+        saved = self.products, dict(self.current)
+        self.products = Products()
+        inner = ir.flatten(one.body)
+        self._block(inner)  # only to learn what is under way at its end
+        touched = _touched_by_threads(inner)
+        # ptxas serialises products whose results threads touch in the same loop, unless they are
+        # complete where the loop begins anew.
+        stays = not any(group.writes & touched for group in self.products.groups)
+        later = one.loop_var > one.min
+        self.products = self.products.guarded(later) if stays else Products()
+        self.current = saved[1]
+        body = self._block(inner)
+        if not stays:
+            body += self.products.wait_all_but(0)
+        if not self.supply.refills_after_loops:
+            self.products = Products(self.products.groups)
+        if not (isinstance(one.extent, tirx.IntImm) and int(one.extent) > 0):
+            self.products = self.products.guarded(one.extent > 0)
+        return [*before, ir.with_body(one, body)]
+
+    # -- rings ---------------------------------------------------------------------------------
+
+    def _open(self, use: RingUse) -> list[Stmt]:
+        """Wait for the stage; from here on its tiles are those of the stage."""
+        at = self.positions[use.ring.name]
+        for tile, buffer in use.ring.tiles.items():
+            self.current[tile] = (buffer, at.index)
+        return [barriers.wait(use.ring.full, at.index, at.phase.value)]
+
+    def _close(self, use: RingUse) -> list[Stmt]:
+        """After the last use: give the stage back, now or when its products are complete."""
+        ring, at = use.ring, self.positions[use.ring.name]
+        reader = self.products.reader_of(ring.tiles)
+        if reader is None:
+            return [*self.supply.release(ring, at.index), *at.advance()]
+        if ring.stages == 1:
+            # The next load needs the stage that this product reads.
+            index = self.products.groups.index(reader)
+            before = self.products.wait_all_but(len(self.products.groups) - 1 - index)
+            return [*before, *self.supply.release(ring, at.index), *at.advance()]
+        last = self.last[ring.name]
+        before = self.products.finish(last)
+        self.products.when_done(reader, last, lambda: self.supply.release(ring, last.value))
+        return [*before, last.set(at.index), *at.advance()]
+
+
+def consumers(program: TileProgram) -> int:
+    """Warpgroups that compute; before the roles, all that there are."""
+    return int(program.id("warpgroup").extents[0])
+
+
+def positions(plan: PipelinePlan) -> dict[str, Position]:
+    """Where a role is in each ring."""
+    return {use.ring.name: Position.named(use.ring.name, use.ring.stages) for use in plan.uses}
+
+
+def one_consumer(program: TileProgram) -> Stmt:
+    """A barrier of the threads of one warpgroup."""
+    return ir.evaluate(T.cuda.warpgroup_sync(program.var("warpgroup") + WARPGROUP_BARRIER))
+
+
+def all_consumers(program: TileProgram) -> Stmt:
+    """A barrier of all warpgroups that compute."""
+    if consumers(program) == 1:
+        return one_consumer(program)
+    threads = consumers(program) * SM90A.warpgroup
+    return ir.evaluate(T.ptx.bar.sync(T.uint32(_EVERY_CONSUMER_BARRIER), T.uint32(threads)))
+
+
+def consumer_tiles(program: TileProgram, plan: PipelinePlan) -> list[Stmt]:
+    """Allocations of shared tiles that no ring replaces."""
+    found: list[Stmt] = []
+
+    def visit(statements: list[Stmt]) -> None:
+        for one in statements:
+            if isinstance(one, tirx.AllocBuffer) and is_consumer_tile(one.buffer, plan):
+                found.append(one)
+            elif not is_nest(one):
+                for body in children(one):
+                    visit(ir.flatten(body))
+
+    visit(list(program.body))
+    return found
+
+
+def read_by_threads(ring: Ring, plan: PipelinePlan) -> bool:
+    """Whether threads read a tile of a ring themselves, beside the tensor core."""
+    use = next(use for use in plan.uses if use.ring is ring)
+    return any(
+        not is_gemm(one) and not is_load(one) and not isinstance(one, tirx.AllocBuffer)
+        and effects(one).reads & set(ring.tiles)
+        for one in use.block
+    )  # fmt: skip
+
+
+def _touched_by_threads(statements: list[Stmt]) -> frozenset[Buffer]:
+    """Buffers that statements other than products and loads read or write."""
+    found: frozenset[Buffer] = frozenset()
+    for one in statements:
+        if is_nest(one) or not children(one):
+            if not (is_gemm(one) or is_load(one) or isinstance(one, tirx.AllocBuffer)):
+                seen = effects(one)
+                found |= seen.reads | seen.writes
+        else:
+            for body in children(one):
+                found |= _touched_by_threads(ir.flatten(body))
+    return found
+
+
+def place_tiles(statement: Stmt, current: dict[Buffer, tuple[Buffer, Any]]) -> Stmt:
+    """A statement on stages of rings in place of tiles."""
+    def tile_region(one: TensorRegion) -> Any:
+        if one.source not in current:
+            return one
+        buffer, stage = current[one.source]
+        return ir.region(buffer, (stage, 1), *ir.ranges(one))
+
+    def load(one: TensorLoad) -> Any:
+        if one.source not in current:
+            return one
+        buffer, stage = current[one.source]
+        return buffer[(stage, *one.indices)]
+
+    callbacks: dict[type, Callable[[Any], Any]] = {TensorRegion: tile_region, TensorLoad: load}
+    if isinstance(statement, TilePrimitiveCall):
+        args = [
+            tile_region(arg) if isinstance(arg, TensorRegion) else arg for arg in statement.args
+        ]
+        return ir.tile_call(statement, *args)
+    return tvm_ffi.structural_map(
+        statement, [(kind, f) for kind, f in callbacks.items()], order="post"
+    )

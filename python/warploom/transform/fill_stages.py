@@ -1,0 +1,74 @@
+"""The TMA copies that bring the tiles of one stage of a ring."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tvm import tirx
+from tvm.tirx import ForKind, Stmt, Var
+from tvm.tirx.tile_primitive import TilePrimitiveCall
+
+from warploom.transform import barriers, ir
+from warploom.transform.barriers import Ring
+from warploom.transform.decline import Decline
+from warploom.transform.plan_pipeline import multicast_part, shared_matrix, tile_bytes
+from warploom.transform.program import TileProgram
+
+
+def announce(ring: Ring, stage: Any) -> Stmt:
+    """Tell the stage's ``full`` barrier how many bytes will come."""
+    return barriers.expect(ring.full, stage, sum(tile_bytes(tile) for tile in ring.tiles))
+
+
+def copies(load: TilePrimitiveCall, ring: Ring, stage: Any, program: TileProgram) -> list[Stmt]:
+    """Copies of one tile into a stage, one swizzle atom of columns at a time.
+
+    Raises
+    ------
+    Decline
+        If the load fills a part of its tile.
+    """
+    tile = load.args[0].source
+    source = load.args[1]
+    destination = ir.ranges(load.args[0])
+    if not all(int(e) == int(x) for (_, e), x in zip(destination, tile.shape, strict=True)):
+        raise Decline(
+            f"A load fills a part of the tile {tile.name}; load all of it, or use two tiles."
+        )
+    ranges = ir.ranges(source)
+    wide = _wide(ranges, len(tile.shape))
+    config: dict[str, Any] = {"mbar": ir.address(ring.full, stage)}
+    part = multicast_part(load, program) if ring.shared_by > 1 else None
+    if part is not None:
+        along, extent = part
+        first = program.var("cta_in_cluster") * extent
+        destination[along] = (first, extent)
+        ranges[wide[along]] = (ranges[wide[along]][0] + first, extent)
+        config["cta_mask"] = (1 << ring.shared_by) - 1
+    columns = int(destination[-1][1])
+    matrix = shared_matrix(tile)
+    width = columns if matrix is None else matrix.atom_columns
+
+    def copy() -> Stmt:
+        to = ir.region(ring.tiles[tile], (stage, 1), *destination)
+        from_ = ir.region(source.source, *ranges)
+        return ir.primitive("copy_async", to, from_, dispatch="tma_auto", **config)
+
+    if columns == width:
+        return [copy()]
+    atom = Var("atom", "int32")
+    destination[-1] = (destination[-1][0] + atom * width, width)
+    ranges[wide[-1]] = (ranges[wide[-1]][0] + atom * width, width)
+    return [ir.loop(atom, columns // width, [copy()], kind=ForKind.UNROLLED)]
+
+
+def _wide(ranges: list[tuple[Any, Any]], rank: int) -> list[int]:
+    """Dimensions of a region that are those of a tile: all but enough of extent 1."""
+    drop = len(ranges) - rank
+    result = []
+    for dimension, (_, extent) in enumerate(ranges):
+        if drop and isinstance(extent, tirx.IntImm) and int(extent) == 1:
+            drop -= 1
+        else:
+            result.append(dimension)
+    return result

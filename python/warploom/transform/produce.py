@@ -1,0 +1,86 @@
+"""The program of the thread that loads: control flow, scalars and copies, nothing else."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tvm import tirx
+from tvm.tirx import Stmt
+
+from warploom.transform import barriers, ir
+from warploom.transform.barriers import Position
+from warploom.transform.decline import Decline
+from warploom.transform.fill_stages import announce, copies
+from warploom.transform.infer_layouts import children
+from warploom.transform.plan_pipeline import PipelinePlan
+from warploom.transform.program import TileProgram, is_load, is_nest, is_scalar, is_tile
+
+
+class Producer:
+    """Walks a program and keeps what a thread needs that fills the stages of all rings."""
+
+    def __init__(self, program: TileProgram, plan: PipelinePlan) -> None:
+        self.program, self.plan = program, plan
+        self.positions = {
+            use.ring.name: Position.named(use.ring.name, use.ring.stages) for use in plan.uses
+        }
+
+    def run(self) -> list[Stmt]:
+        """Its statements.
+
+        Raises
+        ------
+        Decline
+            If a scalar comes from a tile, or a load fills a part of one.
+        """
+        start = [s for position in self.positions.values() for s in position.define(1)]
+        return [*start, *self._block(list(self.program.body))]
+
+    def _block(self, statements: list[Stmt]) -> list[Stmt]:
+        result: list[Stmt] = []
+        for one in statements:
+            if is_load(one):
+                result += self._load(one)
+            elif is_scalar(one):
+                _require_uniform(one, "A scalar")
+                result.append(one)
+            elif not is_nest(one):
+                result += self._inside(one)
+        return result
+
+    def _inside(self, statement: Stmt) -> list[Stmt]:
+        bodies = [self._block(ir.flatten(body)) for body in children(statement)]
+        if not any(bodies):
+            return []
+        if isinstance(statement, tirx.IfThenElse):
+            _require_uniform(statement.condition, "A condition")
+            return [ir.when(statement.condition, *bodies)]
+        if isinstance(statement, tirx.For):
+            _require_uniform(statement.extent, "The extent of a loop")
+        return [ir.with_body(statement, bodies[0])]
+
+    def _load(self, one: Stmt) -> list[Stmt]:
+        """A copy, where the program has it: scalars that it depends on may change between two.
+
+        The first of a stage waits until the stage is free, the last goes on to the next.
+        """
+        ring = self.plan.ring_of(one)
+        at = self.positions[ring.name]
+        for start, _ in ir.ranges(one.args[1]):
+            _require_uniform(start, f"The place that {one.args[0].source.name} is loaded from")
+        statements = copies(one, ring, at.index, self.program)
+        if one.same_as(ring.loads[0]):
+            free = barriers.wait(ring.empty, at.index, at.phase.value)
+            statements = [free, announce(ring, at.index), *statements]
+        if one.same_as(ring.loads[-1]):
+            statements += at.advance()
+        return statements
+
+
+def _require_uniform(node: Any, what: str) -> None:
+    tiles = [b for b in ir.uses(node) if ir.is_buffer(b) and is_tile(b)]
+    if tiles:
+        raise Decline(
+            f"{what} is computed from the tile {tiles[0].name}, which the thread that loads does "
+            "not have; read it from global memory."
+        )
