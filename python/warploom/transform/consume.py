@@ -22,7 +22,7 @@ from warploom.transform.barriers import Position, Ring
 from warploom.transform.effects import Effects, effects
 from warploom.transform.infer_layouts import children
 from warploom.transform.plan_pipeline import PipelinePlan, RingUse, is_consumer_tile
-from warploom.transform.program import TileProgram, is_gemm, is_load, is_nest, is_shared
+from warploom.transform.program import TileProgram, is_gemm, is_load, is_nest, is_shared, is_tile
 from warploom.transform.stage_stores import ORCHESTRATED, WARPGROUP_BARRIER
 from warploom.transform.wait_products import Group, Products, fence
 
@@ -67,6 +67,9 @@ class Consumer:
         #: Ring -> the stage that products under way still read.
         self.last = {ring.name: ir.Scalar(f"{ring.name}_last") for ring in plan.rings}
         self.current: dict[Buffer, tuple[Buffer, Any]] = {}
+        #: Tiles in registers that instructions other than products read or write.
+        touched = _touched_by_threads(list(program.body))
+        self.computed = {tile for tile in touched if is_tile(tile) and not is_shared(tile)}
 
     def run(self) -> list[Stmt]:
         """Its statements."""
@@ -142,7 +145,8 @@ class Consumer:
         after = self.products.issue(Group(own.reads, own.writes))
         # Stages that earlier products read are given back while this one runs.
         freed = self.products.wait_all_but(1) if older else []
-        return [*before, fence(), self._placed(one), *after, *freed]
+        written = (found.reads | found.writes) & self.computed
+        return [*before, *fence(written), self._placed(one), *after, *freed]
 
     def _placed(self, one: Stmt) -> Stmt:
         """A statement with the current stage in place of each tile."""

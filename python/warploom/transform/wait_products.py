@@ -17,6 +17,7 @@ from tvm.tirx import Buffer, Stmt
 
 from warploom.transform import ir
 from warploom.transform.effects import Effects
+from warploom.transform.pin_registers import pin
 
 
 @dataclass(frozen=True)
@@ -63,6 +64,8 @@ class Products:
         done = self.groups[: len(self.groups) - count]
         self.groups = self.groups[len(self.groups) - count :]
         statements = [ir.evaluate(T.ptx.wgmma.wait_group.sync.aligned(count))]
+        under_way = {tile for group in self.groups for tile in group.writes}
+        statements += pin({tile for group in done for tile in group.writes} - under_way)
         ready = [one for one in self.held if one.group in done]
         self.held = [one for one in self.held if one not in ready]
         return statements + [s for one in ready for s in one.action()]
@@ -99,8 +102,6 @@ class Products:
         return Products(list(self.groups), [guard(one) for one in self.held])
 
 
-def fence() -> Stmt:
-    """Before a product: registers that other instructions wrote are what it reads."""
-    return ir.evaluate(T.ptx.wgmma.fence.sync.aligned())
-
-
+def fence(written: Iterable[Buffer]) -> list[Stmt]:
+    """Before a product: what threads wrote to registers, these tiles, is what it reads."""
+    return [*pin(written), ir.evaluate(T.ptx.wgmma.fence.sync.aligned())]
