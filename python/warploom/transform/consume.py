@@ -67,9 +67,9 @@ class Consumer:
         #: Ring -> the stage that products under way still read.
         self.last = {ring.name: ir.Scalar(f"{ring.name}_last") for ring in plan.rings}
         self.current: dict[Buffer, tuple[Buffer, Any]] = {}
-        #: Tiles in registers that instructions other than products read or write.
-        touched = _touched_by_threads(list(program.body))
-        self.computed = {tile for tile in touched if is_tile(tile) and not is_shared(tile)}
+        #: Tiles in registers that instructions other than products write.
+        written = _touched_by_threads(list(program.body)).writes
+        self.computed = {tile for tile in written if is_tile(tile) and not is_shared(tile)}
 
     def run(self) -> list[Stmt]:
         """Its statements."""
@@ -145,7 +145,8 @@ class Consumer:
         after = self.products.issue(Group(own.reads, own.writes))
         # Stages that earlier products read are given back while this one runs.
         freed = self.products.wait_all_but(1) if older else []
-        written = (found.reads | found.writes) & self.computed
+        under_way = {tile for group in self.products.groups[:-1] for tile in group.writes}
+        written = ((found.reads | found.writes) & self.computed) - under_way
         return [*before, *fence(written), self._placed(one), *after, *freed]
 
     def _placed(self, one: Stmt) -> Stmt:
@@ -166,9 +167,9 @@ class Consumer:
         inner = ir.flatten(one.body)
         self._block(inner)  # only to learn what is under way at its end
         touched = _touched_by_threads(inner)
-        # ptxas serialises products whose results threads touch in the same loop, unless they are
+        # ptxas serialises products that threads wait for in the next iteration, unless they are
         # complete where the loop begins anew.
-        stays = not any(group.writes & touched for group in self.products.groups)
+        stays = not any(group.conflicts(touched) for group in self.products.groups)
         later = one.loop_var > one.min
         self.products = self.products.guarded(later) if stays else Products()
         self.current = saved[1]
@@ -256,18 +257,19 @@ def read_by_threads(ring: Ring, plan: PipelinePlan) -> bool:
     )  # fmt: skip
 
 
-def _touched_by_threads(statements: list[Stmt]) -> frozenset[Buffer]:
-    """Buffers that statements other than products and loads read or write."""
-    found: frozenset[Buffer] = frozenset()
+def _touched_by_threads(statements: list[Stmt]) -> Effects:
+    """What statements other than products and loads read and write."""
+    reads: frozenset[Buffer] = frozenset()
+    writes: frozenset[Buffer] = frozenset()
     for one in statements:
-        if is_nest(one) or not children(one):
-            if not (is_gemm(one) or is_load(one) or isinstance(one, tirx.AllocBuffer)):
-                seen = effects(one)
-                found |= seen.reads | seen.writes
-        else:
-            for body in children(one):
-                found |= _touched_by_threads(ir.flatten(body))
-    return found
+        inner = [] if is_nest(one) else children(one)
+        for body in inner:
+            found = _touched_by_threads(ir.flatten(body))
+            reads, writes = reads | found.reads, writes | found.writes
+        if not inner and not (is_gemm(one) or is_load(one) or isinstance(one, tirx.AllocBuffer)):
+            found = effects(one)
+            reads, writes = reads | found.reads, writes | found.writes
+    return Effects(reads, writes)
 
 
 def place_tiles(statement: Stmt, current: dict[Buffer, tuple[Buffer, Any]]) -> Stmt:
