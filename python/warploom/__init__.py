@@ -28,6 +28,7 @@ if [Path(argument).name for argument in sys.argv[:1]] != ["warploom"]:
 _LAZY = {
     "compile_report": "warploom.compiler.report",
     "cuda_target": "warploom.target.tvm_target",
+    "lower_trace": "warploom.transform.lower",
     "target_from_device": "warploom.target.tvm_target",
 }
 
@@ -39,6 +40,7 @@ __all__ = [
     "__version__",
     "compile_report",
     "cuda_target",
+    "lower_trace",
     "target_from_device",
 ]
 

@@ -51,6 +51,9 @@ class Hints:
         Registers of a thread of the loading warps, and of the computing ones.
     stages : int
         Stages of every pipelined loop that does not say itself.
+    specialise : bool
+        Whether warps of their own load (True), or those that compute load ahead of themselves
+        (False).
     """
 
     cluster: tuple[int, int] | None = None
@@ -60,6 +63,7 @@ class Hints:
     consumers: int | None = None
     registers: tuple[int, int] | None = None
     stages: int | None = None
+    specialise: bool | None = None
 
     def __post_init__(self) -> None:
         if self.cluster is not None:
@@ -69,8 +73,10 @@ class Hints:
                     f"cluster {self.cluster} has {self.cluster[0] * self.cluster[1]} CTAs; at most "
                     f"{MAX_CLUSTER} are allowed."
                 )
-        if self.persistent is not None and not isinstance(self.persistent, bool):
-            raise IllegalCombination(f"persistent is {self.persistent!r}; it must be a bool.")
+        for name in ("persistent", "specialise"):
+            value = getattr(self, name)
+            if value is not None and not isinstance(value, bool):
+                raise IllegalCombination(f"{name} is {value!r}; it must be a bool.")
         if self.raster is not None and self.raster not in RASTERS:
             raise IllegalCombination(
                 f"raster is {self.raster!r}; it must be one of {', '.join(map(repr, RASTERS))}."
@@ -125,6 +131,7 @@ def hints(
     consumers: int | None = None,
     registers: Sequence[int] | None = None,
     stages: int | None = None,
+    specialise: bool | None = None,
 ) -> Any:
     """Wishes of the author, as a statement directly after ``T.device_entry()``.
 
@@ -141,7 +148,9 @@ def hints(
     ``wl.hints(cluster=(2, 1), persistent=True, raster="grouped", group=8)``
     """
     pairs = [tuple(v) if isinstance(v, Sequence) else v for v in (cluster, registers)]
-    wanted = Hints(pairs[0], persistent, raster, group, consumers, pairs[1], stages)
+    wanted = Hints(
+        pairs[0], persistent, raster, group, consumers, pairs[1], stages, specialise
+    )
     attributes = wanted.attributes()
     if not attributes:
         names = ", ".join(field.name for field in fields(Hints))

@@ -6,7 +6,6 @@ the waits for products and the barriers around shared tiles that warpgroups writ
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any, Protocol
 
 import tvm_ffi
@@ -119,7 +118,7 @@ class Consumer:
     def _plain(self, one: Stmt) -> list[Stmt]:
         found = effects(one)
         before = self.products.before(found)
-        written = [b for b in found.writes if is_consumer_tile(b, self.plan)]
+        written = any(is_shared(buffer) for buffer in found.writes)
         placed = self._placed(one)
         if not written:
             return [*before, placed]
@@ -274,6 +273,7 @@ def _touched_by_threads(statements: list[Stmt]) -> Effects:
 
 def place_tiles(statement: Stmt, current: dict[Buffer, tuple[Buffer, Any]]) -> Stmt:
     """A statement on stages of rings in place of tiles."""
+
     def tile_region(one: TensorRegion) -> Any:
         if one.source not in current:
             return one
@@ -286,12 +286,16 @@ def place_tiles(statement: Stmt, current: dict[Buffer, tuple[Buffer, Any]]) -> S
         buffer, stage = current[one.source]
         return buffer[(stage, *one.indices)]
 
-    callbacks: dict[type, Callable[[Any], Any]] = {TensorRegion: tile_region, TensorLoad: load}
+    def store(one: tirx.BufferStore) -> Stmt:
+        if one.buffer not in current:
+            return one
+        buffer, stage = current[one.buffer]
+        return tirx.BufferStore(buffer, one.value, [stage, *one.indices])
+
     if isinstance(statement, TilePrimitiveCall):
         args = [
             tile_region(arg) if isinstance(arg, TensorRegion) else arg for arg in statement.args
         ]
         return ir.tile_call(statement, *args)
-    return tvm_ffi.structural_map(
-        statement, [(kind, f) for kind, f in callbacks.items()], order="post"
-    )
+    callbacks = [(TensorRegion, tile_region), (TensorLoad, load), (tirx.BufferStore, store)]
+    return tvm_ffi.structural_map(statement, callbacks, order="post")

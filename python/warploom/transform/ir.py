@@ -40,9 +40,12 @@ def loop(
     body: Body,
     annotations: Mapping[str, Any] | None = None,
     kind: ForKind = ForKind.SERIAL,
+    start: Any = 0,
+    step: Any = None,
 ) -> Stmt:
-    """``for var in range(extent)``."""
-    return tirx.For(var, 0, extent, kind, seq(body), annotations=dict(annotations or {}))
+    """``for var in range(start, start + extent)``."""
+    notes = dict(annotations or {})
+    return tirx.For(var, start, extent, kind, seq(body), annotations=notes, step=step)
 
 
 def when(condition: Any, then: Body, otherwise: Body | None = None) -> Stmt:

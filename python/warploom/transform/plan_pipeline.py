@@ -7,6 +7,7 @@ its tiles to the last. The result is a plan; both lowerings carry it out.
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -30,6 +31,7 @@ from warploom.transform.program import (
     PIPELINED,
     STAGES,
     TileProgram,
+    is_global,
     is_load,
     is_nest,
     is_shared,
@@ -116,7 +118,9 @@ def plan_pipeline(program: TileProgram, multicast: bool = True) -> PipelinePlan:
     uses: list[RingUse] = []
     tainted = _rank_dependent(program)
     cluster = _cluster_size(program)
-    for block, loop, stages, uniform in _blocks(list(program.body), None, 1, True, tainted):
+    default = program.hints.stages or DEFAULT_STAGES
+    blocks = _blocks(list(program.body), None, 1, True, tainted, default)
+    for block, loop, stages, uniform in blocks:
         loads = [one for one in block if is_load(one)]
         if not loads:
             continue
@@ -144,13 +148,22 @@ def plan_pipeline(program: TileProgram, multicast: bool = True) -> PipelinePlan:
     return PipelinePlan(tuple(uses))
 
 
+def with_stages(use: RingUse, stages: int) -> RingUse:
+    """A ring with another number of stages."""
+    ring = use.ring
+    tiles = {tile: _stacked(tile, stages) for tile in ring.tiles}
+    return dataclasses.replace(
+        use, ring=Ring(ring.name, ring.loads, tiles, stages, ring.shared_by)
+    )
+
+
 def _cluster_size(program: TileProgram) -> int:
     cluster = program.id("cta_in_cluster")
     return 1 if cluster is None else math.prod(int(extent) for extent in cluster.extents)
 
 
 def _blocks(
-    statements: list[Stmt], loop: Any, stages: int, uniform: bool, tainted: set[Var]
+    statements: list[Stmt], loop: Any, stages: int, uniform: bool, tainted: set[Var], default: int
 ) -> Iterator[tuple[list[Stmt], Any, int, bool]]:
     """Every block with its loop, its stages, and whether all CTAs of a cluster reach it alike."""
     yield statements, loop, stages, uniform
@@ -164,15 +177,15 @@ def _blocks(
             alike = uniform and not (ir.uses(one.condition) & tainted)
         inside, count = (one, stages) if isinstance(one, tirx.For) else (None, stages)
         if isinstance(one, tirx.For) and TILES not in one.annotations:
-            count = _stages(one)
+            count = _stages(one, default)
         for body in children(one):
-            yield from _blocks(ir.flatten(body), inside, count, alike, tainted)
+            yield from _blocks(ir.flatten(body), inside, count, alike, tainted, default)
 
 
-def _stages(loop: tirx.For) -> int:
+def _stages(loop: tirx.For, default: int) -> int:
     if STAGES in loop.annotations:
         return int(loop.annotations[STAGES])
-    return DEFAULT_STAGES if PIPELINED in loop.annotations else 1
+    return default if PIPELINED in loop.annotations else 1
 
 
 def _touches(statement: Stmt, tiles: set[Buffer]) -> bool:
@@ -262,6 +275,7 @@ def _check(program: TileProgram, uses: list[RingUse]) -> None:
                     f"The tile {tile.name} is loaded in two places; use one tile for each."
                 )
             seen[tile] = use
+    _check_global_memory(program)
     outside: list[Buffer] = []
 
     def visit(statements: list[Stmt], owned: set[Buffer]) -> None:
@@ -285,6 +299,32 @@ def _check(program: TileProgram, uses: list[RingUse]) -> None:
             f"The tile {name} is used outside the block that loads it; use it in the same loop or "
             "branch, or load it before."
         )
+
+
+def _check_global_memory(program: TileProgram) -> None:
+    """What a CTA stores it must not read again: loads run ahead, stores complete late."""
+    reads: dict[Buffer, list[Stmt]] = {}
+    writes: dict[Buffer, list[Stmt]] = {}
+
+    def visit(statements: list[Stmt]) -> None:
+        for one in statements:
+            inner = [] if is_nest(one) else children(one)
+            for body in inner:
+                visit(ir.flatten(body))
+            if not inner and not isinstance(one, (tirx.AllocBuffer, tirx.DeclBuffer)):
+                found = effects(one)
+                for table, buffers in ((reads, found.reads), (writes, found.writes)):
+                    for buffer in filter(is_global, buffers):
+                        table.setdefault(buffer, []).append(one)
+
+    visit(list(program.body))
+    for buffer, stores in writes.items():
+        others = [one for one in reads.get(buffer, []) if not any(one.same_as(s) for s in stores)]
+        if others:
+            raise Decline(
+                f"The buffer {buffer.name} is stored and also read by another statement; keep the "
+                "value in a tile, or use a second kernel."
+            )
 
 
 def _same(block: tuple[Stmt, ...], statements: list[Stmt]) -> bool:

@@ -26,6 +26,7 @@ from warploom.transform.consume import (
     positions,
     read_by_threads,
 )
+from warploom.transform.decline import Decline
 from warploom.transform.plan_pipeline import PipelinePlan, plan_pipeline
 from warploom.transform.produce import Producer
 from warploom.transform.program import Id, TileProgram
@@ -55,7 +56,8 @@ def specialize_warps(program: TileProgram) -> TileProgram:
     elected = T.And(
         program.var("warp_in_warpgroup") == 0, T.cuda.elect_sync() != T.uint32(0)
     )
-    registers = register_split(count)
+    registers = program.hints.registers or register_split(count)
+    _require_registers(registers, count)
     cluster = program.id("cta_in_cluster") is not None
     sync = ir.evaluate(T.cuda.cluster_sync() if cluster else T.cuda.cta_sync())
     inits = [
@@ -88,6 +90,15 @@ def specialize_warps(program: TileProgram) -> TileProgram:
         f"warpgroups with {registers[1]}",
         *plan.describe(),
     )
+
+
+def _require_registers(registers: tuple[int, int], count: int) -> None:
+    needed = SM90A.warpgroup * (registers[0] + count * registers[1])
+    if needed > SM90A.registers_per_sm:
+        raise Decline(
+            f"Registers {registers} of a loading and {count} computing warpgroups are {needed} in "
+            f"all, and an SM has {SM90A.registers_per_sm}; ask for fewer."
+        )
 
 
 def register_split(count: int) -> tuple[int, int]:

@@ -1,0 +1,197 @@
+"""One role: the warpgroups that compute also load, ahead of themselves.
+
+One elected thread issues the TMA copies. Before a pipelined loop it fills all stages of the loop's
+ring. In the loop, when all warpgroups have read a stage for the last time, a barrier among them
+takes the place of the ``empty`` mbarriers, and the thread fills the stage again: for the iteration
+that is ``stages`` later, or ``stages - 1`` after the product is known to be complete. Loads
+elsewhere, and loads whose place an iteration learns from the one before, are issued where the
+program has them.
+
+No warp is set aside, so tiles may tell where to load. CTAs of a cluster load each for itself.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from tvm import tirx
+from tvm.script import tirx as T
+from tvm.tirx import ForKind, Stmt, Var
+from tvm.tirx.tile_primitive import TilePrimitiveCall
+
+from warploom.transform import barriers, ir
+from warploom.transform.barriers import Position, Ring
+from warploom.transform.consume import (
+    Consumer,
+    all_consumers,
+    consumer_tiles,
+    consumers,
+    positions,
+)
+from warploom.transform.effects import effects
+from warploom.transform.fill_stages import announce, copies
+from warploom.transform.plan_pipeline import PipelinePlan, RingUse, plan_pipeline, with_stages
+from warploom.transform.program import PIPELINED, TileProgram, is_load, is_scalar, is_tile
+
+
+def multistage(program: TileProgram) -> TileProgram:
+    """Plan the rings of a program; carry them out with computing warpgroups alone.
+
+    Raises
+    ------
+    Decline
+        If a tile has no place in a ring, or a load fills a part of one.
+    """
+    plan = plan_pipeline(program, multicast=False)
+    ahead = {use.ring.name: found for use in plan.uses if (found := _ahead(use)) is not None}
+    plan = PipelinePlan(
+        tuple(use if use.ring.name in ahead else with_stages(use, 1) for use in plan.uses)
+    )
+    at = positions(plan)
+    supply = _ByOneself(program, plan, at, ahead)
+    computing = Consumer(program, plan, at, supply).run()
+    body = [
+        *(tirx.AllocBuffer(buffer) for ring in plan.rings for buffer in ring.tiles.values()),
+        *(tirx.AllocBuffer(ring.full) for ring in plan.rings),
+        *consumer_tiles(program, plan),
+        ir.when(
+            T.cuda.thread_rank() == 0,
+            [barriers.initialise(ring.full, 1) for ring in plan.rings],
+        ),
+        *barriers.publish(),
+        ir.evaluate(T.cuda.cta_sync()),
+        *computing,
+    ]
+    if consumers(program) == 1:
+        body = [ir.substitute(one, {program.var("warpgroup"): tirx.const(0)}) for one in body]
+    attrs = (*program.attrs, ("tirx.launch_bounds_min_blocks_per_sm", 1))
+    in_place = [ring.name for ring in plan.rings if ring.name not in ahead]
+    return program.replace(body=tuple(body), attrs=attrs).decided(
+        f"roles: {consumers(program)} computing warpgroups, a thread of which loads",
+        *plan.describe(),
+        *(f"ring of {name}: loaded where it is used" for name in in_place),
+    )
+
+
+@dataclass(frozen=True)
+class _Ahead:
+    """What an iteration needs to load for a later one.
+
+    Attributes
+    ----------
+    loop : For
+        The loop.
+    slice : tuple of Stmt
+        The loads, and before each the scalars that it depends on.
+    next : Scalar
+        How many iterations have been loaded for.
+    """
+
+    loop: tirx.For
+    slice: tuple[Stmt, ...]
+    next: ir.Scalar
+
+
+def _ahead(use: RingUse) -> _Ahead | None:
+    """How the loads of a ring can run ahead, or None if their place is known too late."""
+    loop = use.loop
+    if loop is None or PIPELINED not in loop.annotations:
+        return None
+    # From the last load back: what is needed, and how it comes about.
+    kept: list[Stmt] = []
+    needed: set[Var] = set()
+    for one in reversed(use.block):
+        if is_load(one):
+            kept.append(one)
+            needed |= ir.uses(one.args[1])
+        elif is_scalar(one) and _defines(one) in needed:
+            kept.append(one)
+            needed |= ir.uses(one)
+    own = {_defines(one) for one in kept if isinstance(one, (tirx.Bind, tirx.AllocBuffer))}
+    changed = effects(loop).writes
+    late = any(ir.is_buffer(v) and v in changed and v not in own for v in needed)
+    nested = any(
+        not is_scalar(one) and not is_load(one) and effects(one).writes & own
+        for one in use.block
+    )
+    tiles = any(ir.is_buffer(v) and is_tile(v) for v in needed)
+    if late or nested or tiles:
+        return None
+    name = f"{use.ring.name}_next"
+    return _Ahead(loop, tuple(reversed(kept)), ir.Scalar(name))
+
+
+def _defines(scalar: Stmt) -> Var:
+    return scalar.var if isinstance(scalar, tirx.Bind) else scalar.buffer
+
+
+class _ByOneself:
+    """Computing warpgroups fill stages themselves."""
+
+    refills_after_loops = False
+
+    def __init__(
+        self, program: TileProgram, plan: PipelinePlan, at: dict[str, Position],
+        ahead: dict[str, _Ahead],
+    ) -> None:  # fmt: skip
+        self.program, self.plan, self.at, self.ahead = program, plan, at, ahead
+
+    def start(self) -> list[Stmt]:
+        """Counters of the iterations that have been loaded for."""
+        return [s for one in self.ahead.values() for s in one.next.define(0)]
+
+    def load(self, load: TilePrimitiveCall) -> list[Stmt]:
+        """A copy into the stage that all warpgroups have read; none if it has run ahead."""
+        ring = self.plan.ring_of(load)
+        if ring.name in self.ahead:
+            return []
+        stage = self.at[ring.name].index
+        statements = copies(load, ring, stage, self.program)
+        if not load.same_as(ring.loads[0]):
+            return [self._one_thread(statements)]
+        free = all_consumers(self.program)
+        return [free, self._one_thread([announce(ring, stage), *statements])]
+
+    def before_loop(self, loop: tirx.For) -> list[Stmt]:
+        """Fill the stages of the loop's ring."""
+        ring = next(
+            (r for r in self.plan.rings if r.name in self.ahead
+             and self.ahead[r.name].loop.same_as(loop)), None,
+        )  # fmt: skip
+        if ring is None:
+            return []
+        ahead, at = self.ahead[ring.name], self.at[ring.name]
+        number = Var("ahead", "int32")
+        stage = 0 if ring.stages == 1 else T.truncmod(at.index + number, ring.stages)
+        fill = ir.when(number < loop.extent, self._fill(ring, stage, number))
+        fills = ir.loop(number, ring.stages, [fill], kind=ForKind.SERIAL)
+        return [
+            all_consumers(self.program),
+            self._one_thread([fills]),
+            ahead.next.set(ring.stages),
+        ]
+
+    def release(self, ring: Ring, stage: Any) -> list[Stmt]:
+        """When all warpgroups have read a stage, fill it for a later iteration."""
+        if ring.name not in self.ahead:
+            return []
+        ahead = self.ahead[ring.name]
+        number = ahead.next.value
+        fill = self._one_thread(self._fill(ring, stage, number))
+        more = ir.when(number < ahead.loop.extent, [all_consumers(self.program), fill])
+        return [more, ahead.next.set(number + 1)]
+
+    def _fill(self, ring: Ring, stage: Any, number: Any) -> list[Stmt]:
+        """Announce and copy what iteration ``number`` of the loop loads."""
+        ahead = self.ahead[ring.name]
+        statements = [announce(ring, stage)]
+        for one in ahead.slice:
+            statements += copies(one, ring, stage, self.program) if is_load(one) else [one]
+        table = {ahead.loop.loop_var: ahead.loop.min + number}
+        return ir.renewed([ir.substitute(one, table) for one in statements])
+
+    def _one_thread(self, statements: list[Stmt]) -> Stmt:
+        program = self.program
+        first = T.And(program.var("warpgroup") == 0, program.var("warp_in_warpgroup") == 0)
+        return ir.when(T.And(first, T.cuda.elect_sync() != T.uint32(0)), statements)
