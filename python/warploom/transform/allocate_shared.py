@@ -64,7 +64,10 @@ def allocate_shared(
     declared += [tirx.DeclBuffer(new, data=pool.data) for new in table.values()]
     size = tirx.IntImm("int64", offset)
     declared.append(tirx.AttrStmt(0, "tirx.dyn_smem_bytes", size, tirx.Evaluate(0)))
-    return program.replace(body=tuple(s for s in [*declared, *body] if not _is_nothing(s)))
+    whole = tuple(one for one in [*declared, *body] if not _is_nothing(one))
+    return program.replace(body=whole).decided(
+        f"shared memory: {offset} of {capacity} bytes", *(line.strip() for line in lines)
+    )
 
 
 def _elements(buffer: Buffer) -> int:

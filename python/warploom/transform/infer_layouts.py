@@ -82,7 +82,17 @@ def infer_layouts(program: TileProgram, warpgroups: int | None = None) -> TilePr
             tile.shape, str(tile.dtype), tile.name, scope=tile.scope(), layout=layout
         )
     body = tuple(ir.substitute(statement, table) for statement in program.body)
-    return program.replace(body=body, hints=dataclasses.replace(program.hints, consumers=count))
+    changed = program.replace(
+        body=body, hints=dataclasses.replace(program.hints, consumers=count)
+    )
+    rows = sorted({int(tile.shape[0]) // count for tile in matrices})
+    return changed.decided(
+        f"consumers: {count} warpgroups, each {' or '.join(map(str, rows)) or 'no'} rows of a tile",
+        *(
+            f"operand {tile.name}: {operands[tile][0].name}-major, as {operands[tile][1]} wants"
+            for tile in table if tile in operands
+        ),
+    )  # fmt: skip
 
 
 def _explicit(tile: Buffer) -> bool:

@@ -18,7 +18,7 @@ from warploom.transform.decline import Decline
 from warploom.transform.infer_layouts import infer_layouts
 from warploom.transform.lower_nests import lower_nests
 from warploom.transform.multistage import multistage
-from warploom.transform.persistent import persistent_grid
+from warploom.transform.persistent import DEFAULT_GROUP, persistent_grid
 from warploom.transform.program import TileProgram, is_tile_program, read
 from warploom.transform.resolve_scopes import resolve_scopes
 from warploom.transform.specialize_warps import specialize_warps
@@ -33,11 +33,13 @@ Pass = Callable[[TileProgram], TileProgram]
 def _persistent(program: TileProgram) -> TileProgram:
     hints = program.hints
     if hints.persistent is False:
-        return program
+        lost = ["cluster: not followed, for the grid is not persistent"] * bool(hints.cluster)
+        return program.decided("grid: a CTA for each tile, as the hint says", *lost)
     cluster = hints.cluster or (1, 1)
     size = cluster[0] * cluster[1]
     ctas = GPUS["h200"].sms // size * size
-    return persistent_grid(program, ctas, hints.group or 8, cluster)
+    group = {"rows": 1, "columns": None}.get(hints.raster, hints.group or DEFAULT_GROUP)
+    return persistent_grid(program, ctas, group, cluster)
 
 
 _FIRST: tuple[tuple[str, Pass], ...] = (

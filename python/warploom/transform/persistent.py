@@ -19,10 +19,15 @@ from warploom.transform.program import PREFIX, Id, TileProgram
 
 #: Annotation of the loop over the tiles of one CTA.
 TILES = PREFIX + "tiles"
+#: Rows of tiles that are visited together.
+DEFAULT_GROUP = 8
 
 
 def persistent_grid(
-    program: TileProgram, ctas: int, group: int = 8, cluster: tuple[int, ...] = (1, 1)
+    program: TileProgram,
+    ctas: int,
+    group: int | None = DEFAULT_GROUP,
+    cluster: tuple[int, ...] = (1, 1),
 ) -> TileProgram:
     """Replace the grid by a loop over tiles.
 
@@ -30,8 +35,9 @@ def persistent_grid(
     ----------
     ctas : int
         CTAs of the new grid, a multiple of the CTAs of a cluster.
-    group : int
-        Tiles along the first dimension that are visited together, in units of clusters.
+    group : int, optional
+        Tiles along the first dimension that are visited together, in units of clusters; None for
+        all, that is column after column.
     cluster : tuple of int
         CTAs of a cluster along the dimensions of the grid; what lies over the edge of the grid
         computes a tile outside of all matrices, that is nothing.
@@ -78,16 +84,20 @@ def persistent_grid(
     turns = T.truncdiv(total - first + (clusters - 1), clusters)
     tiles = ir.loop(turn, turns, [*statements, *body], {TILES: 1})
     others = tuple(one for one in program.ids if one.kind != "cta")
-    return program.replace(ids=(*ids, *others), body=(tiles,))
+    order = "column after column" if group is None else f"in groups of {group} rows"
+    parts = f"clusters of {' x '.join(map(str, shape))}" if size > 1 else "no clusters"
+    return program.replace(ids=(*ids, *others), body=(tiles,)).decided(
+        f"grid: {ctas} persistent CTAs, {parts}, tiles {order}"
+    )
 
 
-def _positions(index: Any, counts: list[Any], group: int) -> list[Any]:
+def _positions(index: Any, counts: list[Any], group: int | None) -> list[Any]:
     """Coordinates of tile ``index``: the first two dimensions in groups, the others outside."""
     if len(counts) == 1:
         return [index]
     plane = counts[0] * counts[1]
     within = index if len(counts) == 2 else T.truncmod(index, plane)
-    positions = list(grouped_tile(within, counts[0], counts[1], group))
+    positions = list(grouped_tile(within, counts[0], counts[1], group or counts[0]))
     outer = T.truncdiv(index, plane)
     for count in counts[2:-1]:
         positions.append(T.truncmod(outer, count))

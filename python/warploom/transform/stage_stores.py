@@ -8,6 +8,7 @@ straight from registers, guarded at the edges.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import tvm
@@ -41,13 +42,21 @@ WARPGROUP_BARRIER = 1
 
 def stage_stores(program: TileProgram) -> TileProgram:
     """Lower every copy from registers to global memory."""
-    staging: dict[tuple[str, int, int], Buffer] = {}
+    staging = _Staging({}, [])
     body = _block(list(program.body), program, staging)
     if any(ORCHESTRATED in _attributes(one) for one in body):
-        allocated = [tirx.AllocBuffer(buffer) for buffer in staging.values()]
+        allocated = [tirx.AllocBuffer(buffer) for buffer in staging.buffers.values()]
         drain = ir.when(_leader(program), [_wait_group(0, read=False)])
         body = [*allocated, *body, drain]
-    return program.replace(body=tuple(body))
+    return program.replace(body=tuple(body)).decided(*staging.decided)
+
+
+@dataclass(frozen=True)
+class _Staging:
+    """Buffers that pieces go through, by dtype, columns and number, and what was decided."""
+
+    buffers: dict[tuple[str, int, int], Buffer]
+    decided: list[str]
 
 
 def _attributes(statement: Stmt) -> set[str]:
@@ -62,7 +71,7 @@ def _leader(program: TileProgram) -> Any:
 
 
 def _statement(
-    statement: Stmt, program: TileProgram, staging: dict[tuple[str, int, int], Buffer]
+    statement: Stmt, program: TileProgram, staging: _Staging
 ) -> Stmt:
     if is_nest(statement):
         return statement
@@ -77,7 +86,7 @@ def _statement(
 
 
 def _block(
-    statements: list[Stmt], program: TileProgram, staging: dict[tuple[str, int, int], Buffer]
+    statements: list[Stmt], program: TileProgram, staging: _Staging
 ) -> list[Stmt]:
     result: list[Stmt] = []
     for one in statements:
@@ -90,8 +99,12 @@ def _block(
         to, source = one.args[:2]
         width = _atom_columns(to, source)
         if width is None:
+            staging.decided.append(f"store into {to.source.name}: straight from registers")
             result.append(_straight(to, source))
             continue
+        staging.decided.append(
+            f"store into {to.source.name}: by TMA, in pieces of {WGMMA_M} x {width} elements"
+        )
         maker = result[-1] if result and _only_makes(result[-1], source, program) else None
         if maker is not None:
             result.pop()
@@ -194,7 +207,7 @@ def _staged(
     source: TensorRegion,
     width: int,
     program: TileProgram,
-    staging: dict[tuple[str, int, int], Buffer],
+    staging: _Staging,
     maker: Stmt | None,
 ) -> Stmt:
     """Store piece by piece; with ``maker``, each piece is computed just before it is stored."""
@@ -205,7 +218,8 @@ def _staged(
     # A piece may be written when the store before the last has left its buffer.
     buffers = 2 if pieces % 2 == 0 else 1
     dtype = str(tile.dtype)
-    stage = staging.setdefault((dtype, width, buffers), _buffer(dtype, width, buffers, program))
+    key = dtype, width, buffers
+    stage = staging.buffers.setdefault(key, _buffer(dtype, width, buffers, program))
     consumer = program.var("warpgroup")
     ranges = ir.ranges(to)
     wide = [d for d, (_, extent) in enumerate(ranges) if not _is_one(extent)]

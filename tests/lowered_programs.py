@@ -1,0 +1,72 @@
+"""Runs lowered tile programs on the emulator, checked, and measures their errors."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import numpy as np
+from tvm.tirx import PrimFunc
+
+from tile_programs import Case
+from warploom import emulator
+from warploom.transform.lower import lower
+from warploom.transform.program import TileProgram, read
+
+
+def hinted(func: PrimFunc, **changes: Any) -> PrimFunc:
+    """A tile program with other hints."""
+    program = read(func)
+    return program.replace(hints=dataclasses.replace(program.hints, **changes)).to_func()
+
+
+def exact(arguments: list[Any]) -> list[Any]:
+    """The arguments, float8 ones of so few bits that their sums are exact.
+
+    The tensor core adds float8 products in a precision of its own, which is not what these tests
+    are about.
+    """
+
+    def few_bits(value: Any) -> Any:
+        if not isinstance(value, np.ndarray) or "float8" not in str(value.dtype):
+            return value
+        wide = np.clip(value.astype(np.float32), -2, 2)
+        return (np.rint(wide * 2) / 2).astype(value.dtype)
+
+    return [few_bits(value) for value in arguments]
+
+
+def run(func: PrimFunc, arguments: list[Any]) -> list[Any]:
+    """The arguments after a lowered program has run; races and deadlocks are errors."""
+    kernel = func.with_attr("global_symbol", "main")
+    outputs = iter(emulator.run(kernel, arguments, checks=True).outputs)
+    return [next(outputs) if isinstance(a, np.ndarray) else a for a in arguments]
+
+
+def worst_error(case: Case, before: list[Any], after: list[Any]) -> float:
+    """The largest error of any output, as a fraction of what is allowed."""
+    worst = 0.0
+    for index, expected in case.expected(before).items():
+        got = after[index].astype(np.float64)
+        # The tensor core sums in float32; order and truncation cost a few of its last bits.
+        allowed = (case.tolerance + 4e-6) * np.abs(expected).max(initial=0.0)
+        error = np.abs(got - expected).max(initial=0.0)
+        worst = max(worst, error / allowed if allowed else float(error != 0))
+    return worst
+
+
+def check(case: Case, rng: np.random.Generator, **hints: Any) -> None:
+    """Lower, run and compare."""
+    arguments = exact(case.arguments(rng))
+    copies = [np.copy(a) if isinstance(a, np.ndarray) else a for a in arguments]
+    after = run(lower(hinted(case.func, **hints)), copies)
+    worst = worst_error(case, arguments, after)
+    assert worst <= 1, f"{worst} of the allowed error"
+
+
+def after_passes(func: PrimFunc, *passes: Any) -> TileProgram:
+    """A program after passes."""
+    program = read(func)
+    for one in passes:
+        program = one(program)
+    return program
