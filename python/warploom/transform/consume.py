@@ -153,6 +153,8 @@ class Consumer:
         return place_tiles(one, self.current)
 
     def _branch(self, one: tirx.IfThenElse) -> list[Stmt]:
+        if not _has_engines(one):
+            return self._plain(one)
         before = self.products.wait_all_but(0)
         bodies = []
         for body in children(one):
@@ -254,6 +256,13 @@ def read_by_threads(ring: Ring, plan: PipelinePlan) -> bool:
         and effects(one).reads & set(ring.tiles)
         for one in use.block
     )  # fmt: skip
+
+
+def _has_engines(statement: Stmt) -> bool:
+    """Whether a product or a load is somewhere in a statement."""
+    if is_nest(statement) or not children(statement):
+        return is_gemm(statement) or is_load(statement)
+    return any(_has_engines(one) for body in children(statement) for one in ir.flatten(body))
 
 
 def _touched_by_threads(statements: list[Stmt]) -> Effects:
