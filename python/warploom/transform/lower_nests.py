@@ -53,6 +53,8 @@ class _Context:
     thread: Any
     flat: dict[Buffer, dict[str, Buffer]]
     tiles: dict[Buffer, RegisterTile]
+    #: Variables of the loops around the current statement that count from 0, and their extents.
+    loops: dict[Var, Any]
 
     def tile(self, buffer: Buffer) -> RegisterTile:
         """Which thread holds what of a buffer."""
@@ -79,12 +81,13 @@ class _Context:
             )  # fmt: skip
         return views[dtype]
 
-    def simplifier(self) -> Any:
-        """A function that simplifies expressions of warp and lane."""
+    def analyzer(self, register: Var, registers: int) -> Analyzer:
+        """What is known of warp, lane, register and the loops around a nest."""
         analyzer = Analyzer()
-        for var, extent in ((self.warp, 4), (self.lane, LANES)):
+        known = {self.warp: 4, self.lane: LANES, register: registers, **self.loops}
+        for var, extent in known.items():
             analyzer.bind(var, ir.whole_range(extent))
-        return analyzer.simplify
+        return analyzer
 
 
 def lower_nests(program: TileProgram) -> TileProgram:
@@ -96,7 +99,7 @@ def lower_nests(program: TileProgram) -> TileProgram:
         If an element that a thread needs lies with another thread.
     """
     warp, lane = program.var("warp_in_warpgroup"), program.var("lane")
-    context = _Context(warp, lane, _WARPGROUP.axes(lane, warp), warp * LANES + lane, {}, {})
+    context = _Context(warp, lane, _WARPGROUP.axes(lane, warp), warp * LANES + lane, {}, {}, {})
     body = [_statement(one, context) for one in program.body]
     if context.flat:
         body = [_declare(one, context.flat) for one in body]
@@ -116,7 +119,11 @@ def _statement(statement: Stmt, context: _Context) -> Stmt:
         return ir.seq(_statement(one, context) for one in statement.seq)
     if is_nest(statement):
         return _nest(statement, context)
-    if isinstance(statement, (tirx.For, tirx.AttrStmt)):
+    if isinstance(statement, tirx.For):
+        if isinstance(statement.min, tirx.IntImm) and int(statement.min) == 0:
+            context.loops[statement.loop_var] = statement.extent
+        return ir.with_body(statement, [_statement(statement.body, context)])
+    if isinstance(statement, tirx.AttrStmt):
         return ir.with_body(statement, [_statement(statement.body, context)])
     if isinstance(statement, tirx.IfThenElse):
         otherwise = statement.else_case
@@ -174,19 +181,19 @@ def _over_registers(
 
     def element(at: Any) -> _Element:
         places = tile.coordinates(context.axes, at)
-        table = {i: simplify(place) for i, place in zip(indices, places, strict=True)}
+        table = {i: analyzer.simplify(place) for i, place in zip(indices, places, strict=True)}
 
         def number(other: Buffer, indices: Any) -> Any:
             return _register_of(context.tile(other), indices, counts, tile, at)
 
-        return _Element(table, number, context)
+        return _Element(table, number, context, analyzer)
 
-    simplify = context.simplifier()
+    register = Var("r", "int32")
+    step = 2 if _in_pairs(tile) and any(_packed(one) for one in body) else 1
+    analyzer = context.analyzer(register, tile.registers // step)
     if tile.registers == 1:
         only = element(0)
         return ir.seq(only.statement(one) for one in body)
-    register = Var("r", "int32")
-    step = 2 if _in_pairs(tile) and any(_packed(one) for one in body) else 1
     elements = [element(register * step + part if step > 1 else register) for part in range(step)]
     lowered = [s for one in body for s in _together(one, elements)]
     return ir.loop(register, tile.registers // step, lowered, kind=ForKind.UNROLLED)
@@ -276,11 +283,14 @@ class _Element:
         Values of the nest's variables.
     number : callable
         The register of a tile that holds the element at given indices.
+    analyzer : Analyzer
+        What is known of the variables.
     """
 
     table: dict[Var, Any]
     number: Any
     context: _Context
+    analyzer: Analyzer
 
     def expression(self, value: Any) -> Any:
         """An expression of the nest."""
@@ -290,14 +300,18 @@ class _Element:
             if not ir.is_buffer(source):
                 return old
             if is_global(source):
-                return _guarded(old, self.table)
+                return _guarded(old, self)
             if is_shared(source) or not is_tile(source):
                 return old
             return self.context.registers(source)[self.number(source, old.indices)]
 
-        return ir.substitute(
-            tvm_ffi.structural_map(value, (TensorLoad, load), order="post"), self.table
-        )
+        def simple(one: TensorLoad) -> Any:
+            # The compiler then sees that many elements have, say, one scale.
+            return one.source[tuple(self.analyzer.simplify(index) for index in one.indices)]
+
+        placed = tvm_ffi.structural_map(value, (TensorLoad, load), order="post")
+        placed = ir.substitute(placed, self.table)
+        return tvm_ffi.structural_map(placed, (TensorLoad, simple), order="post")
 
     def statement(self, one: Stmt) -> Stmt:
         """A statement of the nest."""
@@ -313,7 +327,7 @@ class _Element:
             return tirx.BufferStore(registers, value, [self.number(one.buffer, one.indices)])
         indices = [self.expression(index) for index in one.indices]
         store = tirx.BufferStore(one.buffer, value, indices)
-        return store if is_shared(one.buffer) else ir.when(_inside(one, self.table), [store])
+        return store if is_shared(one.buffer) else ir.when(_inside(one, self), [store])
 
 
 def _packed(one: Stmt) -> tuple[str, str] | None:
@@ -348,21 +362,20 @@ def _together(one: Stmt, elements: list[_Element]) -> list[Stmt]:
     return [ir.evaluate(T.ptx[chain](words[T.truncdiv(register, 2)], high, low))]
 
 
-def _guarded(load: TensorLoad, table: dict[Var, Any]) -> Any:
+def _guarded(load: TensorLoad, element: _Element) -> Any:
     """A load from global memory that gives 0 over the edge."""
-    inside = _inside(load, table, load.source)
+    inside = _inside(load, element, load.source)
     if inside is True:
         return load
     return T.if_then_else(inside, load, tirx.const(0, str(load.ty.dtype)))
 
 
-def _inside(access: Any, table: dict[Var, Any], buffer: Buffer | None = None) -> Any:
+def _inside(access: Any, element: _Element, buffer: Buffer | None = None) -> Any:
     """Whether an access to global memory stays in its buffer; True if that can be proved."""
-    analyzer = Analyzer()
-    inside: Any = True
+    analyzer, inside = element.analyzer, True
     shape = (access.buffer if buffer is None else buffer).shape
     for index, extent in zip(access.indices, shape, strict=True):
-        placed = ir.substitute(index, table)
+        placed = analyzer.simplify(ir.substitute(index, element.table))
         if not analyzer.can_prove(placed < extent):
             inside = placed < extent if inside is True else T.And(inside, placed < extent)
     return inside
@@ -391,7 +404,7 @@ def _over_threads(loops: list[tirx.For], body: list[Stmt], context: _Context) ->
     def no_registers(buffer: Buffer, places: Any) -> Any:
         raise Decline(f"A nest stores both {buffer.name} and shared memory; use two nests.")
 
-    element = _Element(table, no_registers, context)
+    element = _Element(table, no_registers, context, context.analyzer(part, vector))
     lowered = [element.statement(one) for one in body]
     vectorised = ir.loop(part, vector, lowered, kind=ForKind.UNROLLED)
     turns = -(-total // _THREADS)
