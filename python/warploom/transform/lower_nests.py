@@ -55,6 +55,8 @@ class _Context:
     tiles: dict[Buffer, RegisterTile]
     #: Variables of the loops around the current statement that count from 0, and their extents.
     loops: dict[Var, Any]
+    #: Scalars that are known to be bounded -> a variable in their place, when something is proved.
+    bounded: dict[Buffer, Var]
 
     def tile(self, buffer: Buffer) -> RegisterTile:
         """Which thread holds what of a buffer."""
@@ -81,6 +83,14 @@ class _Context:
             )  # fmt: skip
         return views[dtype]
 
+    def for_proof(self, value: Any) -> Any:
+        """An expression with variables in place of the scalars whose bounds are known."""
+
+        def scalar(load: TensorLoad) -> Any:
+            return self.bounded.get(load.source, load)
+
+        return tvm_ffi.structural_map(value, (TensorLoad, scalar), order="post")
+
     def analyzer(self, register: Var, registers: int) -> Analyzer:
         """What is known of warp, lane, register and the loops around a nest."""
         analyzer = Analyzer()
@@ -99,7 +109,11 @@ def lower_nests(program: TileProgram) -> TileProgram:
         If an element that a thread needs lies with another thread.
     """
     warp, lane = program.var("warp_in_warpgroup"), program.var("lane")
-    context = _Context(warp, lane, _WARPGROUP.axes(lane, warp), warp * LANES + lane, {}, {}, {})
+    bounded = {scalar: Var(scalar.name, "int32") for scalar, _ in program.bounds}
+    loops = {bounded[scalar]: extent for scalar, extent in program.bounds}
+    thread = warp * LANES + lane
+    axes = _WARPGROUP.axes(lane, warp)
+    context = _Context(warp, lane, axes, thread, {}, {}, loops, bounded)
     body = [_statement(one, context) for one in program.body]
     if context.flat:
         body = [_declare(one, context.flat) for one in body]
@@ -376,7 +390,7 @@ def _inside(access: Any, element: _Element, buffer: Buffer | None = None) -> Any
     shape = (access.buffer if buffer is None else buffer).shape
     for index, extent in zip(access.indices, shape, strict=True):
         placed = analyzer.simplify(ir.substitute(index, element.table))
-        if not analyzer.can_prove(placed < extent):
+        if not analyzer.can_prove(element.context.for_proof(placed) < extent):
             inside = placed < extent if inside is True else T.And(inside, placed < extent)
     return inside
 

@@ -86,7 +86,12 @@ def persistent_grid(
     others = tuple(one for one in program.ids if one.kind != "cta")
     order = "column after column" if group is None else f"in groups of {group} rows"
     parts = f"clusters of {' x '.join(map(str, shape))}" if size > 1 else "no clusters"
-    return program.replace(ids=(*ids, *others), body=(tiles,)).decided(
+    bounds = tuple(
+        (place.buffer, extent if along == 1 else count * along)
+        for place, extent, count, along in zip(places, grid.extents, counts, shape, strict=True)
+    )
+    changed = program.replace(ids=(*ids, *others), body=(tiles,), bounds=bounds)
+    return changed.decided(
         f"grid: {ctas} persistent CTAs, {parts}, tiles {order}"
     )
 

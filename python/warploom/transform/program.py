@@ -74,6 +74,8 @@ class TileProgram:
         Other attributes of the kernel, such as ``tirx.launch_bounds_min_blocks_per_sm``.
     body : tuple of Stmt
         What a CTA does.
+    bounds : tuple of (Buffer, Expr)
+        Scalars that are known to be at least 0 and less than a value.
     decisions : tuple of str
         What passes have chosen so far, and why: one sentence each.
     """
@@ -83,6 +85,7 @@ class TileProgram:
     hints: Hints
     attrs: tuple[tuple[str, Any], ...]
     body: tuple[Stmt, ...]
+    bounds: tuple[tuple[Buffer, Any], ...] = ()
     decisions: tuple[str, ...] = ()
 
     def id(self, kind: str) -> Id | None:
