@@ -12,7 +12,7 @@ import tvm
 from warploom import language as wl
 from warploom.kernels import default_target
 from warploom.kernels.config import GemmConfig
-from warploom.programs import attention, gemm
+from warploom.programs import attention, gemm, gemm_int4
 
 pytestmark = pytest.mark.gpu
 
@@ -93,3 +93,22 @@ def test_attention(rng, tokens, head_dim, heads, kv_heads, causal, tile, dtype):
     bound = np.abs(exact).max() * float(ml_dtypes.finfo(kind).eps)
     assert np.abs(arguments[-1].astype(float) - exact).max() <= bound
     assert np.abs(by_kernel - exact).max() <= 2 * bound
+
+
+@pytest.mark.parametrize(("tile", "group"), [((16, 64, 128), 128), ((16, 64, 64), 32)])
+def test_gemm_int4(rng, tile, group):
+    m, n, k = 13, 136, 384
+    x = rng.standard_normal((m, k), np.float32).astype(np.float16)
+    packed = rng.integers(0, 256, (n, k // 2)).astype(np.uint8)
+    scale = rng.uniform(0.01, 0.1, (n, k // group)).astype(np.float16)
+    c = np.full((m, n), np.nan, np.float16)
+    weights = np.stack([packed & 15, packed >> 4], axis=-1).reshape(n, k).astype(np.int32) - 8
+    weights = weights.astype(np.float32) * np.repeat(scale.astype(np.float32), group, axis=1)
+    exact = x.astype(float) @ weights.astype(np.float16).astype(float).T
+    arguments = [x, packed, scale, c]
+    func = gemm_int4(n, k, m, group, tile=tile)
+    by_kernel = run(func, arguments)[-1].astype(float)
+    wl.interpret(func, arguments)
+    bound = np.abs(exact).max() * 2.0**-10
+    assert np.abs(arguments[-1].astype(float) - exact).max() <= bound
+    assert np.abs(by_kernel - exact).max() <= bound

@@ -8,5 +8,6 @@ from __future__ import annotations
 
 from warploom.programs.attention import attention
 from warploom.programs.gemm import gemm
+from warploom.programs.gemm_int4 import gemm_int4
 
-__all__ = ["attention", "gemm"]
+__all__ = ["attention", "gemm", "gemm_int4"]

@@ -33,6 +33,7 @@ from warploom.transform.program import (
     TileProgram,
     allocations,
     is_gemm,
+    is_load,
     is_nest,
     is_shared,
 )
@@ -68,12 +69,15 @@ def infer_layouts(program: TileProgram, warpgroups: int | None = None) -> TilePr
     count = _warpgroups(matrices, warpgroups or program.hints.consumers)
     axes = vector_axes(program.body)
     operands = _operands(program.body)
+    loaded = _loaded(program.body)
     table: dict[Buffer, Buffer] = {}
     for tile in tiles:
         if tile.scope() in TILE_SCOPES:
             layout = _fragment(tile, count, axes)
         elif is_shared(tile) and tile in operands:
             layout = _operand_layout(tile, *operands[tile])
+        elif is_shared(tile) and tile in loaded and (layout := _spread(tile)) is not None:
+            pass
         else:
             continue
         if _explicit(tile):
@@ -146,6 +150,33 @@ def _operands(body: tuple[Stmt, ...]) -> dict[Buffer, tuple[Major, str]]:
     for statement in body:
         tvm_ffi.structural_walk(statement, (TilePrimitiveCall, visit))
     return found
+
+
+def _loaded(body: tuple[Stmt, ...]) -> set[Buffer]:
+    """Shared tiles that loads fill."""
+    found: set[Buffer] = set()
+
+    def visit(call: TilePrimitiveCall) -> None:
+        if is_load(call):
+            found.add(call.args[0].source)
+
+    for statement in body:
+        tvm_ffi.structural_walk(statement, (TilePrimitiveCall, visit))
+    return found
+
+
+def _spread(tile: Buffer) -> Any:
+    """A swizzle for a tile that threads read: they hold other rows, whose banks would collide."""
+    if len(tile.shape) != 2:
+        return None
+    rows, columns = (int(extent) for extent in tile.shape)
+    width = columns * tvm.DataType(str(tile.dtype)).bits // 8
+    fitting = [s for s in Swizzle if s is not Swizzle.NONE and width % s.row_bytes == 0]
+    try:
+        swizzle = max(fitting, key=lambda s: s.row_bytes)
+        return SharedMatrix(str(tile.dtype), Major.K, swizzle, rows, columns).layout()
+    except (IllegalCombination, ValueError):
+        return None
 
 
 def _operand_layout(tile: Buffer, major: Major, use: str) -> Any:
