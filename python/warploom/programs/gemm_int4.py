@@ -1,4 +1,4 @@
-"""C = X Wᵀ with weights of 4 bits: they are dequantised in registers, on their way into the product.
+"""C = X Wᵀ with weights of 4 bits: dequantised in registers, on their way into the product.
 
 The weights are operand A, which the tensor core reads from registers, so that C is computed as the
 transpose of W Xᵀ: that suits few rows of X, where reading the weights takes the time.
