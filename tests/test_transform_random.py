@@ -13,20 +13,22 @@ from warploom.transform.decline import Decline
 
 #: Programs for each lowering in every run, and where asked for; one process of many.
 SAMPLE, ALL, SHARE = 24, 2000, 20
-#: Why a random program may be declined. None is, at present: each of these would be a sentence.
-ALLOWED_DECLINES: tuple[str, ...] = ()
+#: Why a random program may be declined, and how often at most: matrices of one row, where TVM's
+#: TMA copy takes the row for the whole matrix and has no stride.
+ALLOWED_DECLINES = {"has an extent of 1 where the tile has": 0.02}
 
 
 def run_seed(seed: int, specialise: bool) -> str | None:
-    """Run the program of a seed; why it was declined, if it was for an allowed reason."""
+    """Run the program of a seed; the allowed reason that it was declined for, if it was."""
     rng = np.random.default_rng(seed)
     case = tile_programs.random_program(rng)
     try:
         check(case, rng, specialise=specialise)
     except Decline as reason:
-        if not any(allowed in str(reason) for allowed in ALLOWED_DECLINES):
+        allowed = next((one for one in ALLOWED_DECLINES if one in str(reason)), None)
+        if allowed is None:
             raise
-        return str(reason)
+        return allowed
     return None
 
 
@@ -34,7 +36,7 @@ def run_seed(seed: int, specialise: bool) -> str | None:
 @pytest.mark.parametrize("seed", range(SAMPLE))
 def test_random_programs_are_right_and_free_of_races(seed, specialise):
     # The two lowerings see different programs.
-    assert run_seed(2 * seed + specialise, specialise) is None
+    run_seed(2 * seed + specialise, specialise)
 
 
 @pytest.mark.slow
@@ -43,4 +45,5 @@ def test_random_programs_are_right_and_free_of_races(seed, specialise):
 def test_two_thousand_random_programs(start, specialise):
     seeds = range(10_000 + start, 10_000 + start + ALL // SHARE)
     declines = collections.Counter(run_seed(seed, specialise) for seed in seeds)
-    assert declines[None] == len(seeds), declines
+    for reason, share in ALLOWED_DECLINES.items():
+        assert declines[reason] <= 1 + share * len(seeds), declines

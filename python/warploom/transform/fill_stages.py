@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
+import tvm
 from tvm import tirx
+from tvm.ir import TensorRegion
 from tvm.tirx import ForKind, Stmt, Var
 from tvm.tirx.tile_primitive import TilePrimitiveCall
 
+from warploom.target import TMA
 from warploom.transform import barriers, ir
 from warploom.transform.barriers import Ring
 from warploom.transform.decline import Decline
@@ -26,7 +29,7 @@ def copies(load: TilePrimitiveCall, ring: Ring, stage: Any, program: TileProgram
     Raises
     ------
     Decline
-        If the load fills a part of its tile.
+        If the load fills a part of its tile, or TMA cannot describe its source.
     """
     tile = load.args[0].source
     source = load.args[1]
@@ -35,6 +38,7 @@ def copies(load: TilePrimitiveCall, ring: Ring, stage: Any, program: TileProgram
         raise Decline(
             f"A load fills a part of the tile {tile.name}; load all of it, or use two tiles."
         )
+    _require_tma(source, tile.name)
     ranges = ir.ranges(source)
     wide = _wide(ranges, len(tile.shape))
     config: dict[str, Any] = {"mbar": ir.address(ring.full, stage)}
@@ -62,12 +66,37 @@ def copies(load: TilePrimitiveCall, ring: Ring, stage: Any, program: TileProgram
     return [ir.loop(atom, columns // width, [copy()], kind=ForKind.UNROLLED)]
 
 
+def _require_tma(source: TensorRegion, tile: str) -> None:
+    """TMA steps over rows by multiples of 16 bytes; TVM knows no step of a single row."""
+    buffer = source.source
+    pitch = buffer.shape[-1]
+    bits = tvm.DataType(str(buffer.dtype)).bits
+    if len(buffer.shape) > 1 and isinstance(pitch, tirx.IntImm):
+        size = int(pitch) * bits // 8
+        if int(pitch) * bits % (8 * TMA.chunk_bytes):
+            raise Decline(
+                f"Rows of {buffer.name}, which {tile} is loaded from, have {size} bytes; TMA wants "
+                f"multiples of {TMA.chunk_bytes}, so pad them."
+            )
+    for extent, (_, part) in zip(buffer.shape[:-1], ir.ranges(source)[:-1], strict=True):
+        if isinstance(extent, tirx.IntImm) and int(extent) == 1 and not _is_one(part):
+            raise Decline(
+                f"{buffer.name}, which {tile} is loaded from, has an extent of 1 where the tile "
+                f"has {part}; TVM describes no such copy, so give the buffer a symbolic extent."
+            )
+
+
+def _is_one(extent: Any) -> bool:
+    """Whether an extent is the constant 1."""
+    return isinstance(extent, tirx.IntImm) and int(extent) == 1
+
+
 def _wide(ranges: list[tuple[Any, Any]], rank: int) -> list[int]:
     """Dimensions of a region that are those of a tile: all but enough of extent 1."""
     drop = len(ranges) - rank
     result = []
     for dimension, (_, extent) in enumerate(ranges):
-        if drop and isinstance(extent, tirx.IntImm) and int(extent) == 1:
+        if drop and _is_one(extent):
             drop -= 1
         else:
             result.append(dimension)

@@ -180,6 +180,8 @@ def _atom_columns(to: TensorRegion, source: TensorRegion) -> int | None:
     wide = [d for d, (_, extent) in enumerate(ir.ranges(to)) if not _is_one(extent)]
     if wide and wide[-1] != len(to.region) - 1:
         return None
+    if any(_is_one(to.source.shape[d]) for d in wide):  # TVM describes no such copy
+        return None
     columns = int(tile.shape[1])
     fitting = [s.row_bytes // 2 for s in Swizzle if columns * 2 % s.row_bytes == 0]
     return max(fitting, default=None)
