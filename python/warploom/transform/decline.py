@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import tvm_ffi
 
+
+@tvm_ffi.register_error("Decline")  # else it would leave a walk over a program as a RuntimeError
 class Decline(ValueError):
     """A pass leaves a program alone.
 
