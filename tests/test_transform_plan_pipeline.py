@@ -1,0 +1,128 @@
+"""Rings: which loads travel together, through how many stages; what has no place in one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from tvm.script import tirx as T
+from tvm.script.tirx import tile as Tx
+
+import tile_programs
+from control_programs import CONTROL
+from lowered_programs import after_passes, hinted
+from warploom import language as wl
+from warploom.transform.canonicalize import canonicalize
+from warploom.transform.decline import Decline
+from warploom.transform.infer_layouts import infer_layouts
+from warploom.transform.lower import lower
+from warploom.transform.persistent import persistent_grid
+from warploom.transform.plan_pipeline import DEFAULT_STAGES, plan_pipeline, tile_bytes, with_stages
+from warploom.transform.program import read
+
+
+def rings(func: Any, **options: Any) -> list[tuple[list[str], int]]:
+    program = after_passes(func, canonicalize, infer_layouts)
+    plan = plan_pipeline(program, **options)
+    return [([tile.name for tile in ring.tiles], ring.stages) for ring in plan.rings]
+
+
+def test_loads_of_a_loop_travel_together():
+    assert rings(tile_programs.gemm(stages=3).func) == [(["A_s", "B_s"], 3)]
+    assert rings(tile_programs.swiglu(stages=2).func)[0][1] == 2
+
+
+def test_loads_outside_of_loops_have_one_stage():
+    assert rings(tile_programs.attention(stages=2).func) == [(["Q_s"], 1), (["K_s", "V_s"], 2)]
+
+
+def test_loads_of_a_branch_are_a_ring_of_their_own():
+    assert rings(CONTROL["branches"](3).func) == [(["A_s", "B_s"], 3), (["A_t", "B_t"], 3)]
+
+
+@pytest.mark.parametrize("wanted", [None, 1, 6])
+def test_stages_come_from_the_loop_the_hint_or_the_default(wanted):
+    plain = tile_programs.gemm().func
+    assert rings(hinted(plain, stages=wanted)) == [(["A_s", "B_s"], wanted or DEFAULT_STAGES)]
+    assert rings(hinted(tile_programs.gemm(stages=2).func, stages=wanted)) == [(["A_s", "B_s"], 2)]
+
+
+def test_a_ring_has_copies_of_its_tiles():
+    func = tile_programs.gemm(stages=3).func
+    (use,) = plan_pipeline(after_passes(func, canonicalize, infer_layouts)).uses
+    for stages, each in ((3, use), (1, with_stages(use, 1)), (5, with_stages(use, 5))):
+        for tile, buffer in each.ring.tiles.items():
+            assert [int(e) for e in buffer.shape] == [stages, *(int(e) for e in tile.shape)]
+            assert tile_bytes(buffer) == stages * tile_bytes(tile)
+        assert int(each.ring.full.shape[0]) == int(each.ring.empty.shape[0]) == stages
+
+
+@pytest.mark.parametrize(
+    ("cluster", "shared_by"), [((2, 1), 2), ((1, 2), 2), ((1, 1), 1), ((2, 2), 1)]
+)
+def test_what_all_ctas_of_a_cluster_load_is_multicast(cluster, shared_by):
+    # With 2 x 2 CTAs nothing is common to all four.
+    func = tile_programs.gemm(256, 256, 64, (128, 64, 64)).func
+    program = after_passes(func, canonicalize)
+    program = infer_layouts(persistent_grid(program, 8, cluster=cluster))
+    for multicast in (True, False):
+        (ring,) = plan_pipeline(program, multicast).rings
+        assert ring.shared_by == (shared_by if multicast else 1)
+
+
+@pytest.mark.parametrize("columns", [8, 24])
+def test_what_does_not_divide_into_atoms_is_not_multicast(columns):
+    func = tile_programs.gemm(256, 48, 64, (128, columns, 64)).func
+    program = infer_layouts(persistent_grid(after_passes(func, canonicalize), 8, cluster=(2, 1)))
+    (ring,) = plan_pipeline(program).rings
+    assert ring.shared_by == 1
+
+
+def faulty(fault: str) -> Any:
+    """A program with one fault."""
+
+    @T.prim_func
+    def program(A: T.Buffer((64, 64), "float16"), C: T.Buffer((64, 64), "float16")):
+        T.device_entry()
+        T.cta_id([1])
+        A_s = T.alloc_buffer((64, 64), "float16", scope="shared")
+        B_s = T.alloc_buffer((64, 64), "float16", scope="shared")
+        Tx.cta.copy_async(A_s, A[0:64, 0:64])
+        if fault == "twice":
+            for i, j in T.grid(64, 64):
+                C[i, j] = A_s[i, j]
+            for _ in wl.pipelined(2):
+                Tx.cta.copy_async(A_s, A[0:64, 0:64])
+                for i, j in T.grid(64, 64):
+                    C[i, j] = A_s[i, j]
+        if fault == "outside":
+            for _ in wl.pipelined(2):
+                Tx.cta.copy_async(B_s, A[0:64, 0:64])
+                for i, j in T.grid(64, 64):
+                    A_s[i, j] = B_s[i, j]
+            for i, j in T.grid(64, 64):
+                C[i, j] = A_s[i, j] + B_s[i, j]
+        if fault == "stored":
+            for i, j in T.grid(64, 64):
+                C[i, j] = A_s[i, j]
+            for i, j in T.grid(64, 64):
+                A[i, j] = T.float16(0)
+
+    return program
+
+
+@pytest.mark.parametrize(
+    ("fault", "message"),
+    [
+        ("unused", "Nothing in the block that loads A_s uses it; load a tile in the same loop"),
+        ("twice", "The tile A_s is loaded in two places; use one tile for each"),
+        ("outside", "The tile B_s is used outside the block that loads it"),
+        ("stored", "The buffer A is stored and also read by another statement; keep the value"),
+    ],
+)
+def test_declines(fault, message):
+    program = read(faulty(fault))
+    with pytest.raises(Decline, match=message):
+        plan_pipeline(program)
+    with pytest.raises(Decline, match=message):
+        lower(faulty(fault))
