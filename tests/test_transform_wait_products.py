@@ -1,0 +1,105 @@
+"""Waits for products: the latest place, the fewest groups, and what is done when they complete."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from hypothesis import given
+from hypothesis import settings as limit
+from hypothesis import strategies as st
+from tvm import tirx
+from tvm.tirx import Buffer, Stmt
+
+from warploom.layout.fragment import wgmma_accumulator
+from warploom.transform.effects import Effects
+from warploom.transform.wait_products import Group, Products
+
+TILES = {
+    name: tirx.decl_buffer(
+        (64, 8), "float32", name, scope="local", layout=wgmma_accumulator(64, 8)
+    )
+    for name in "abcdef"
+}
+
+
+def tiles(names: Iterable[str]) -> frozenset[Buffer]:
+    return frozenset(TILES[name] for name in names)
+
+
+def group(reads: str, writes: str) -> Group:
+    return Group(tiles(reads), tiles(writes))
+
+
+def waits(statements: list[Stmt]) -> list[int]:
+    """How many groups each wait leaves under way."""
+    found = []
+    for one in statements:
+        text = one.script()
+        if "wait_group" in text:
+            found.append(int(text.split("wgmma(")[1].split(",")[0]))
+    return found
+
+
+def test_a_statement_waits_for_what_it_touches_and_no_more():
+    products = Products()
+    for one in (group("ab", "c"), group("ab", "d"), group("ab", "e")):
+        products.issue(one)
+    assert products.before(Effects(tiles("a"), tiles("f"))) == []
+    assert waits(products.before(Effects(tiles("c"), tiles("")))) == [2]
+    assert waits(products.before(Effects(tiles(""), tiles("d")))) == [1]
+    assert waits(products.before(Effects(tiles(""), tiles("a")))) == [0]
+    assert products.groups == [] and products.wait_all_but(0) == []
+
+
+def test_actions_are_done_when_their_group_is_complete():
+    products, done = Products(), []
+    groups = [group("a", "d"), group("b", "e")]
+    for number, one in enumerate(groups):
+        products.issue(one)
+        products.when_done(one, number, lambda number=number: done.append(number) or [])
+    products.wait_all_but(1)
+    assert done == [0]
+    assert products.finish(0) == [] and waits(products.finish(1)) == [0]
+    assert done == [0, 1] and products.held == []
+
+
+def test_guarded_actions_have_a_condition():
+    products = Products()
+    one = group("a", "d")
+    products.issue(one)
+    products.when_done(one, "stage", lambda: [tirx.Evaluate(7)])
+    condition = tirx.Var("k", "int32") > 0
+    statements = products.guarded(condition).wait_all_but(0)
+    (guarded,) = (one for one in statements if isinstance(one, tirx.IfThenElse))
+    assert guarded.condition.same_as(condition)
+    assert len(products.groups) == 1
+
+
+def test_results_are_pinned_once_no_product_writes_them():
+    products = Products()
+    for _ in range(2):
+        products.issue(group("a", "d"))
+    assert len(products.wait_all_but(1)) == 1
+    script = "".join(one.script() for one in products.wait_all_but(0))
+    assert "d_pinned" in script and "warploom_pin_float32" in script
+
+
+names = st.frozensets(st.sampled_from(sorted(TILES)), max_size=3)
+
+
+@limit(max_examples=60)
+@given(st.lists(st.tuples(st.booleans(), names, names), max_size=12))
+def test_no_statement_runs_while_a_conflicting_product_may(steps):
+    products = Products()
+    under_way: list[Group] = []
+    for is_product, reads, writes in steps:
+        found = Effects(tiles(reads), tiles(writes))
+        left = waits(products.before(found))
+        assert len(left) <= 1
+        if left:
+            under_way = under_way[len(under_way) - left[0] :]
+        assert under_way == products.groups
+        assert not any(one.conflicts(found) for one in under_way)
+        if is_product:
+            under_way.append(Group(found.reads, found.writes))
+            products.issue(under_way[-1])
