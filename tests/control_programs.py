@@ -219,11 +219,8 @@ def nested(stages: int = 2) -> Case:
         rights = [wide(b)[k * BN : k * BN + BN].T for k in range(4)]
         lefts = [wide(a)[k * BM : k * BM + BM] for k in range(4)]
         zero = np.zeros((BM, BN))
-        return {
-            3: np.concatenate(
-                [sum((x @ r for r in rights[:n]), zero) for x, n in zip(lefts, index[:, 0], strict=True)]
-            )
-        }
+        pairs = zip(lefts, index[:, 0], strict=True)
+        return {3: np.concatenate([sum((x @ r for r in rights[:n]), zero) for x, n in pairs])}
 
     def arguments(rng: np.random.Generator) -> list[Any]:
         a, b, index, _ = _data(rng, 4)

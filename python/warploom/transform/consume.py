@@ -145,7 +145,7 @@ class Consumer:
         # Stages that earlier products read are given back while this one runs.
         freed = self.products.wait_all_but(1) if older else []
         under_way = {tile for group in self.products.groups[:-1] for tile in group.writes}
-        written = ((found.reads | found.writes) & self.computed) - under_way
+        written = (found.reads & self.computed) - under_way
         return [*before, *fence(written), self._placed(one), *after, *freed]
 
     def _placed(self, one: Stmt) -> Stmt:

@@ -1,0 +1,62 @@
+"""The table of effects: what statements read and write, how primitives complete."""
+
+from __future__ import annotations
+
+import pytest
+from tvm.script import tirx as T
+from tvm.script.tirx import tile as Tx
+from tvm.tirx.tile_primitive import TilePrimitiveCall
+
+from warploom.transform.decline import Decline
+from warploom.transform.effects import Completion, accumulates, completion, effects, known
+from warploom.transform.program import is_nest, read
+
+
+@T.prim_func
+def program(A: T.Buffer((64, 64), "float16"), C: T.Buffer((64, 64), "float32")):
+    T.device_entry()
+    T.cta_id([1])
+    A_s = T.alloc_buffer((64, 64), "float16", scope="shared")
+    acc = T.alloc_buffer((64, 64), "float32", scope="accumulator")
+    row = T.alloc_buffer((64,), "float32", scope="fragment")
+    Tx.cta.copy_async(A_s, A[0:64, 0:64])
+    Tx.cta.gemm_async(acc, A_s, A_s)
+    Tx.cta.gemm_async(acc, A_s, A_s, accum=True)
+    Tx.cta.sum(row, acc, axes=(1,))
+    Tx.cta.max(row, acc, axes=(1,), accum=True)
+    for i, j in T.grid(64, 64):
+        acc[i, j] = acc[i, j] * row[i]
+    if C[0, 0] > T.float32(0):
+        Tx.cta.copy(C[0:64, 0:64], acc)
+    Tx.cta.sqrt(acc, acc)
+
+
+EXPECTED = [
+    ({"A"}, {"A_s"}, Completion.MBARRIER),
+    ({"A_s"}, {"acc"}, Completion.PRODUCT),
+    ({"A_s", "acc"}, {"acc"}, Completion.PRODUCT),
+    ({"acc"}, {"row"}, Completion.AT_ONCE),
+    ({"acc", "row"}, {"row"}, Completion.AT_ONCE),
+    ({"acc", "row"}, {"acc"}, Completion.AT_ONCE),
+    ({"acc", "C"}, {"C"}, Completion.AT_ONCE),
+]
+STATEMENTS = [one for one in read(program).body if not hasattr(one, "buffer")]
+
+
+@pytest.mark.parametrize(("number", "expected"), list(enumerate(EXPECTED)))
+def test_reads_writes_and_completion(number, expected):
+    found = effects(STATEMENTS[number])
+    reads, writes = ({b.name for b in part} for part in (found.reads, found.writes))
+    assert (reads, writes, found.completion) == expected
+    if isinstance(STATEMENTS[number], TilePrimitiveCall):
+        assert known(STATEMENTS[number]) and completion(STATEMENTS[number]) is expected[2]
+
+
+def test_accumulation():
+    assert [accumulates(STATEMENTS[n]) for n in range(1, 5)] == [False, True, False, True]
+    assert is_nest(STATEMENTS[5]) and not is_nest(STATEMENTS[0])
+
+
+def test_an_unknown_primitive_is_named():
+    with pytest.raises(Decline, match="No pass knows the primitive sqrt; a tile program has"):
+        effects(STATEMENTS[7])
