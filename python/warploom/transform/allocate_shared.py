@@ -30,12 +30,12 @@ def allocate_shared(
     """
     buffers = [b for b in allocations(program.body) if is_shared(b) or b.scope() == "mbarrier"]
     # Largest alignment first leaves no gaps.
-    buffers.sort(key=lambda b: b.scope() == "mbarrier")
+    buffers.sort(key=_is_small)
     pool = tirx.decl_buffer((0,), "uint8", "shared_memory", scope="shared.dyn")
     offset, lines = 0, []
     table: dict[Buffer, Buffer] = {}
     for buffer in buffers:
-        align = _MBARRIER_BYTES if buffer.scope() == "mbarrier" else Swizzle.B128.atom_bytes
+        align = _MBARRIER_BYTES if _is_small(buffer) else Swizzle.B128.atom_bytes
         offset = -(-offset // align) * align
         size = tile_bytes(buffer)
         element = size // max(1, _elements(buffer))
@@ -68,6 +68,11 @@ def allocate_shared(
     return program.replace(body=whole).decided(
         f"shared memory: {offset} of {capacity} bytes", *(line.strip() for line in lines)
     )
+
+
+def _is_small(buffer: Buffer) -> bool:
+    """Whether a buffer needs no more alignment than an mbarrier: no engine copies to it."""
+    return buffer.scope() == "mbarrier" or tile_bytes(buffer) <= _MBARRIER_BYTES
 
 
 def _elements(buffer: Buffer) -> int:

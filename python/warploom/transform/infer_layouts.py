@@ -21,13 +21,13 @@ from tvm.tirx import Buffer, Stmt
 from tvm.tirx.tile_primitive import TilePrimitiveCall
 
 from warploom.errors import IllegalCombination
-from warploom.layout.fragment import column_fragment, row_fragment, wgmma_accumulator
 from warploom.layout.smem_matrix import SharedMatrix
-from warploom.target import Major, Swizzle
+from warploom.target import SM90A, Major, Swizzle
 from warploom.target.wgmma import WGMMA_M
 from warploom.transform import ir
 from warploom.transform.decline import Decline
 from warploom.transform.effects import REDUCTIONS
+from warploom.transform.fragments import SM100_ROWS, Fragments, fragments
 from warploom.transform.program import (
     TILE_SCOPES,
     TileProgram,
@@ -66,14 +66,19 @@ def infer_layouts(program: TileProgram, warpgroups: int | None = None) -> TilePr
     tiles = list(allocations(program.body))
     registers = [tile for tile in tiles if tile.scope() in TILE_SCOPES]
     matrices = [tile for tile in registers if len(tile.shape) == 2]
-    count = _warpgroups(matrices, warpgroups or program.hints.consumers)
+    wanted = warpgroups or program.hints.consumers
+    if program.arch == SM90A.name:
+        count = _warpgroups(matrices, wanted)
+    else:
+        count = _tensor_memory_warpgroups(matrices, wanted)
+    kinds = fragments(program.arch, int(matrices[0].shape[0]) // count if matrices else 0)
     axes = vector_axes(program.body)
     operands = _operands(program.body)
     loaded = _loaded(program.body)
     table: dict[Buffer, Buffer] = {}
     for tile in tiles:
         if tile.scope() in TILE_SCOPES:
-            layout = _fragment(tile, count, axes)
+            layout = _fragment(tile, count, axes, kinds)
         elif is_shared(tile) and tile in operands:
             layout = _operand_layout(tile, *operands[tile])
         elif is_shared(tile) and tile in loaded and (layout := _spread(tile)) is not None:
@@ -124,6 +129,29 @@ def _warpgroups(matrices: list[Buffer], wanted: int | None) -> int:
             )
         return int(wanted)
     return allowed[-1]
+
+
+def _tensor_memory_warpgroups(matrices: list[Buffer], wanted: int | None) -> int:
+    """As :func:`_warpgroups` where accumulators lie in tensor memory.
+
+    A warpgroup reads an accumulator of its own, of as many rows as one instruction computes.
+    """
+    rows = sorted({int(tile.shape[0]) for tile in matrices})
+    if not rows:
+        return wanted or 1
+    allowed = [
+        count for count in (1, 2) if len(rows) == 1 and rows[0] in [r * count for r in SM100_ROWS]
+    ]
+    if wanted is not None and wanted in allowed:
+        return int(wanted)
+    if not allowed:
+        names = ", ".join(f"{tile.name} {int(tile.shape[0])}" for tile in matrices)
+        raise Decline(
+            f"Rows of the tiles in registers and accumulators are {names}; tensor memory holds "
+            f"{' or '.join(map(str, SM100_ROWS))} for each of at most 2 consumer warpgroups, the "
+            "same for all tiles, so choose such numbers."
+        )
+    return allowed[0]
 
 
 def _operands(body: tuple[Stmt, ...]) -> dict[Buffer, tuple[Major, str]]:
@@ -192,14 +220,16 @@ def _operand_layout(tile: Buffer, major: Major, use: str) -> Any:
         raise Decline(f"The tile {tile.name}, {use}: {error}") from error
 
 
-def _fragment(tile: Buffer, warpgroups: int, axes: dict[Buffer, Axis]) -> Any:
+def _fragment(
+    tile: Buffer, warpgroups: int, axes: dict[Buffer, Axis], kinds: Fragments
+) -> Any:
     shape = [int(extent) for extent in tile.shape]
     try:
         if len(shape) == 2:
-            return wgmma_accumulator(*shape, warpgroups=warpgroups)
+            return kinds.matrix(*shape, warpgroups=warpgroups)
         if len(shape) == 1:
             along = axes[tile].along if tile in axes else "row"
-            make = row_fragment if along == "row" else column_fragment
+            make = kinds.along_rows if along == "row" else kinds.along_columns
             return make(shape[0], warpgroups=warpgroups)
     except IllegalCombination as error:
         raise Decline(f"The tile {tile.name}: {error}") from error

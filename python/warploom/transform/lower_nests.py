@@ -151,14 +151,24 @@ def _statement(statement: Stmt, context: _Context) -> Stmt:
 
 def _nest(statement: Stmt, context: _Context) -> Stmt:
     loops, body = nest_parts(statement)
-    stores = nest_stores(body)
-    anchor = next((one for one in stores if one.buffer.scope() == "local"), None)
-    if anchor is None:
-        source = next(iter(_register_loads(body)), None)
-        if source is None:
-            return _over_threads(loops, body, context)
-        return _over_registers(source.source, source.indices, loops, body, context)
-    return _over_registers(anchor.buffer, anchor.indices, loops, body, context)
+    accesses = [
+        (one.buffer, one.indices) for one in nest_stores(body) if one.buffer.scope() == "local"
+    ]
+    accesses += [(load.source, load.indices) for load in _register_loads(body)]
+    if not accesses:
+        return _over_threads(loops, body, context)
+    # A tile that the nest covers tells which thread does what.
+    buffer, indices = next((one for one in accesses if _covers(loops, *one)), accesses[0])
+    return _over_registers(buffer, indices, loops, body, context)
+
+
+def _covers(loops: list[tirx.For], buffer: Buffer, indices: Any) -> bool:
+    """Whether the loops of a nest count all elements of a buffer, each once."""
+    extents = {one.loop_var: int(one.extent) for one in loops}
+    return len(extents) == len(indices) and all(
+        extents.get(index) == int(extent)
+        for index, extent in zip(indices, buffer.shape, strict=True)
+    )
 
 
 def _register_loads(body: list[Stmt]) -> list[TensorLoad]:

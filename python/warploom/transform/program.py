@@ -18,6 +18,7 @@ from tvm.tirx import Buffer, PrimFunc, Stmt, Var
 from tvm.tirx.tile_primitive import TilePrimitiveCall
 
 from warploom.language.hints import PREFIX, Hints, read_hints
+from warploom.target import SM90A
 from warploom.transform import ir
 from warploom.transform.decline import Decline
 
@@ -78,6 +79,8 @@ class TileProgram:
         Scalars that are known to be at least 0 and less than a value.
     decisions : tuple of str
         What passes have chosen so far, and why: one sentence each.
+    arch : str
+        The architecture it is lowered for.
     """
 
     func: PrimFunc
@@ -87,6 +90,7 @@ class TileProgram:
     body: tuple[Stmt, ...]
     bounds: tuple[tuple[Buffer, Any], ...] = ()
     decisions: tuple[str, ...] = ()
+    arch: str = SM90A.name
 
     def id(self, kind: str) -> Id | None:
         """The id of that kind, if there is one."""
@@ -171,7 +175,7 @@ def is_tile_program(func: PrimFunc) -> bool:
     return found
 
 
-def read(func: PrimFunc) -> TileProgram:
+def read(func: PrimFunc, arch: str = SM90A.name) -> TileProgram:
     """Take a function apart.
 
     Raises
@@ -200,7 +204,9 @@ def read(func: PrimFunc) -> TileProgram:
     take(entry.body)
     if not any(one.kind == "cta" for one in ids):
         raise Decline("The kernel does not say how many CTAs it has; write T.cta_id([...]).")
-    return TileProgram(func, tuple(ids), read_hints(func), tuple(attrs), tuple(body))
+    return TileProgram(
+        func, tuple(ids), read_hints(func), tuple(attrs), tuple(body), arch=arch
+    )
 
 
 def _id(definition: tirx.ScopeIdDef) -> Id:

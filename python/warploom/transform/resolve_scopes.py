@@ -1,4 +1,7 @@
-"""Gives tiles of the dialect's scopes a home on Hopper: registers of consumer warpgroups.
+"""Gives tiles of the dialect's scopes a home: registers of consumer warpgroups.
+
+On Blackwell, accumulators stay accumulators, in tensor memory; but each consumer warpgroup has its
+own, and the layout says what its threads hold when they have read it.
 
 What one CTA computes, its consumer warpgroups share by rows: warpgroup w of W takes rows
 ``[w r, (w + 1) r)`` of every tile, ``r = rows / W``. Each then runs the same program on tiles of r
@@ -16,9 +19,10 @@ from tvm.ir import TensorLoad, TensorRegion
 from tvm.tirx import Buffer, Stmt, Var
 from tvm.tirx.tile_primitive import TilePrimitiveCall
 
-from warploom.layout.fragment import column_fragment, row_fragment, wgmma_accumulator
+from warploom.target import SM90A
 from warploom.transform import ir
 from warploom.transform.decline import Decline
+from warploom.transform.fragments import fragments
 from warploom.transform.infer_layouts import register_places, vector_axes
 from warploom.transform.program import (
     TILE_SCOPES,
@@ -58,20 +62,21 @@ def resolve_scopes(program: TileProgram) -> TileProgram:
     index = Var("consumer", "int32")
     parts: dict[Buffer, Buffer] = {}
     rows: dict[Buffer, int] = {}
-    for tile in allocations(program.body):
-        if tile.scope() not in TILE_SCOPES:
-            continue
+    tiles = [tile for tile in allocations(program.body) if tile.scope() in TILE_SCOPES]
+    heights = [int(tile.shape[0]) // count for tile in tiles if len(tile.shape) == 2]
+    kinds = fragments(program.arch, max(heights, default=0))
+    for tile in tiles:
         shape = [int(extent) for extent in tile.shape]
         if len(shape) == 2:
             shape[0] //= count
-            rows[tile], layout = shape[0], wgmma_accumulator(*shape)
+            rows[tile], layout = shape[0], kinds.matrix(*shape)
         elif tile in axes and axes[tile].along == "column":
-            layout = column_fragment(shape[0])
+            layout = kinds.along_columns(shape[0])
         else:
             shape[0] //= count
-            rows[tile], layout = shape[0], row_fragment(shape[0])
+            rows[tile], layout = shape[0], kinds.along_rows(shape[0])
         parts[tile] = tirx.decl_buffer(
-            shape, str(tile.dtype), tile.name, scope="local", layout=layout
+            shape, str(tile.dtype), tile.name, scope=_home(tile, program.arch), layout=layout
         )
     split = _Split(parts, rows, count, index)
     body = tuple(_statement(one, split) for one in program.body)
@@ -82,6 +87,11 @@ def resolve_scopes(program: TileProgram) -> TileProgram:
         Id("lane", (Var("lane", "int32"),), (32,)),
     )
     return program.replace(ids=ids, body=body)
+
+
+def _home(tile: Buffer, arch: str) -> str:
+    """Where a tile lies: in registers, or in tensor memory, where the tensor core writes."""
+    return "accumulator" if arch != SM90A.name and tile.scope() == "accumulator" else "local"
 
 
 def _statement(statement: Stmt, split: _Split) -> Stmt:

@@ -1,9 +1,9 @@
 """Stores of register tiles to global memory: through shared memory, by TMA.
 
-The tile leaves in pieces of 64 rows and one swizzle atom of columns. While TMA drains one piece,
-the warpgroup writes the next; the last stores are still under way when the next tile begins. What
-TMA cannot store (elements of other than 16 bits, rows that are no multiple of 16 bytes) goes
-straight from registers, guarded at the edges.
+The tile leaves in pieces of one swizzle atom of columns, and of as many rows as a warpgroup handles
+at a time. While TMA drains one piece, the warpgroup writes the next; the last stores are still
+under way when the next tile begins. What TMA cannot store (elements of other than 16 bits, rows
+that are no multiple of 16 bytes) goes straight from registers, guarded at the edges.
 """
 
 from __future__ import annotations
@@ -19,11 +19,10 @@ from tvm.script import tirx as T
 from tvm.tirx import Buffer, Stmt, Var
 from tvm.tirx.tile_primitive import TilePrimitiveCall
 
-from warploom.layout.fragment import wgmma_accumulator
 from warploom.layout.smem_matrix import SharedMatrix
 from warploom.target import TMA, Major, Swizzle
-from warploom.target.wgmma import WGMMA_M
 from warploom.transform import ir
+from warploom.transform.fragments import Fragments, fragments
 from warploom.transform.infer_layouts import children
 from warploom.transform.program import (
     PREFIX,
@@ -103,7 +102,8 @@ def _block(
             result.append(_straight(to, source))
             continue
         staging.decided.append(
-            f"store into {to.source.name}: by TMA, in pieces of {WGMMA_M} x {width} elements"
+            f"store into {to.source.name}: by TMA, in pieces of "
+            f"{fragments(program.arch, int(source.source.shape[0])).rows} x {width} elements"
         )
         maker = result[-1] if result and _only_makes(result[-1], source, program) else None
         if maker is not None:
@@ -118,7 +118,7 @@ def _is_store(statement: Stmt) -> bool:
         isinstance(statement, TilePrimitiveCall)
         and ir.op_name(statement) in ("copy", "copy_async")
         and is_global(statement.args[0].source)
-        and statement.args[1].source.scope() == "local"
+        and statement.args[1].source.scope() in ("local", "accumulator")
     )
 
 
@@ -216,33 +216,37 @@ def _staged(
     tile = source.source
     rows, columns = (int(extent) for extent in tile.shape)
     across = columns // width
-    pieces = rows // WGMMA_M * across
+    kinds = fragments(program.arch, rows)
+    height = kinds.rows
+    pieces = rows // height * across
     # A piece may be written when the store before the last has left its buffer.
     buffers = 2 if pieces % 2 == 0 else 1
     dtype = str(tile.dtype)
     key = dtype, width, buffers
-    stage = staging.buffers.setdefault(key, _buffer(dtype, width, buffers, program))
+    stage = staging.buffers.setdefault(key, _buffer(dtype, height, width, buffers, program))
     consumer = program.var("warpgroup")
     ranges = ir.ranges(to)
     wide = [d for d, (_, extent) in enumerate(ranges) if not _is_one(extent)]
     down, along = wide[0] if len(wide) > 1 else len(ranges) - 2, len(ranges) - 1
     sync = ir.evaluate(T.cuda.warpgroup_sync(consumer + WARPGROUP_BARRIER))
     leader = _leader(program)
+    # A thread that holds a whole row writes it 16 bytes at a time.
+    dispatch = None if kinds.row_a_thread else "ldstmatrix"
     statements: list[Stmt] = []
     for piece in range(pieces):
-        row, column = piece // across * WGMMA_M, piece % across * width
-        place = ir.region(stage, (consumer, 1), (piece % buffers, 1), (0, WGMMA_M), (0, width))
+        row, column = piece // across * height, piece % across * width
+        place = ir.region(stage, (consumer, 1), (piece % buffers, 1), (0, height), (0, width))
         target = list(ranges)
-        target[down] = (ranges[down][0] + row, WGMMA_M)
+        target[down] = (ranges[down][0] + row, height)
         target[along] = (ranges[along][0] + column, width)
-        part = ir.region(tile, (row, WGMMA_M), (column, width))
+        part = ir.region(tile, (row, height), (column, width))
         if maker is not None:
-            part = _piece(maker, row, column, width, statements)
+            part = _piece(maker, row, column, width, kinds, statements)
         statements += [
             # The store before the last has left this buffer.
             ir.when(leader, [_wait_group(buffers - 1, read=True)]),
             sync,
-            ir.primitive("copy", place, part, scope="warpgroup", dispatch="ldstmatrix"),
+            ir.primitive("copy", place, part, scope="warpgroup", dispatch=dispatch),
             # The TMA engine reads what these threads wrote.
             ir.evaluate(T.ptx.fence.proxy.async_.shared__cta()),
             sync,
@@ -260,27 +264,27 @@ def _staged(
 
 
 def _piece(
-    maker: Stmt, row: int, column: int, width: int, statements: list[Stmt]
+    maker: Stmt, row: int, column: int, width: int, kinds: Fragments, statements: list[Stmt]
 ) -> TensorRegion:
     """Append the part of a nest that computes one piece; its registers are the piece."""
     loops, (store,) = nest_parts(maker)
     piece = tirx.decl_buffer(
-        (WGMMA_M, width), str(store.buffer.dtype), "piece", scope="local",
-        layout=wgmma_accumulator(WGMMA_M, width),
+        (kinds.rows, width), str(store.buffer.dtype), "piece", scope="local",
+        layout=kinds.matrix(kinds.rows, width),
     )  # fmt: skip
     i, j = Var("i", "int32"), Var("j", "int32")
     first, second = (one.loop_var for one in loops)
     value = ir.substitute(store.value, {first: i + row, second: j + column})
     body = ir.loop(j, width, [tirx.BufferStore(piece, value, [i, j])])
-    statements += [tirx.AllocBuffer(piece), ir.loop(i, WGMMA_M, [body])]
+    statements += [tirx.AllocBuffer(piece), ir.loop(i, kinds.rows, [body])]
     return ir.whole(piece)
 
 
-def _buffer(dtype: str, width: int, buffers: int, program: TileProgram) -> Buffer:
+def _buffer(dtype: str, rows: int, width: int, buffers: int, program: TileProgram) -> Buffer:
     consumers = int(program.id("warpgroup").extents[0])
-    matrix = SharedMatrix(dtype, Major.K, Swizzle(2 * width), WGMMA_M, width)
+    matrix = SharedMatrix(dtype, Major.K, Swizzle(2 * width), rows, width)
     return tirx.decl_buffer(
-        (consumers, buffers, WGMMA_M, width), dtype, "staging", scope="shared",
+        (consumers, buffers, rows, width), dtype, "staging", scope="shared",
         layout=matrix.layout((consumers, buffers)),
     )  # fmt: skip
 

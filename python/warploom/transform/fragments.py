@@ -1,0 +1,69 @@
+"""Which thread of a consumer warpgroup holds which element of a tile, by architecture.
+
+Hopper leaves accumulators in the registers of the warpgroup that multiplies: 64 rows an
+instruction, each row in four lanes. On Blackwell they lie in tensor memory, of which a warp reads
+its own 32 lanes; ``tcgen05.ld`` gives 128 rows one to each thread (``.32x32b``), and 64 rows in
+the fragment of Hopper (``.16x256b``), since M = 64 leaves 16 rows with each warp.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tvm.tirx.layout import Axis, Iter, TileLayout
+
+from warploom.layout.fragment import column_fragment, row_fragment, wgmma_accumulator
+from warploom.target import SM90A, SM100A
+from warploom.target.wgmma import WGMMA_M
+
+#: Rows of a warpgroup's part of a tile on Blackwell: one a thread, or those of the fragment.
+_THREAD_ROWS = SM100A.warpgroup
+SM100_ROWS = (WGMMA_M, _THREAD_ROWS)
+
+
+@dataclass(frozen=True)
+class Fragments:
+    """Layouts of the tiles of one program.
+
+    Attributes
+    ----------
+    row_a_thread : bool
+        Each thread of a warpgroup holds whole rows; else rows are those of a wgmma accumulator.
+    """
+
+    row_a_thread: bool = False
+
+    @property
+    def rows(self) -> int:
+        """Rows that a warpgroup handles at a time."""
+        return _THREAD_ROWS if self.row_a_thread else WGMMA_M
+
+    def matrix(self, rows: int, columns: int, warpgroups: int = 1) -> TileLayout:
+        """A tile of rows and columns."""
+        if not self.row_a_thread:
+            return wgmma_accumulator(rows, columns, warpgroups=warpgroups)
+        return TileLayout.from_iters([*_threads(warpgroups), Iter(columns, 1, "m")])
+
+    def along_rows(self, rows: int, warpgroups: int = 1) -> TileLayout:
+        """A vector with an element for each row."""
+        if not self.row_a_thread:
+            return row_fragment(rows, warpgroups=warpgroups)
+        return TileLayout.from_iters(_threads(warpgroups))
+
+    def along_columns(self, columns: int, warpgroups: int = 1) -> TileLayout:
+        """A vector with an element for each column; every thread that needs one has it."""
+        if not self.row_a_thread:
+            return column_fragment(columns, warpgroups=warpgroups)
+        return TileLayout.from_iters([Iter(columns, 1, "m")], _threads(warpgroups))
+
+
+def _threads(warpgroups: int) -> list[Iter]:
+    """All threads of a warpgroup, or of several."""
+    if warpgroups == 1:
+        return [Iter(_THREAD_ROWS, 1, Axis.tid_in_wg)]
+    return [Iter(_THREAD_ROWS * warpgroups, 1, Axis.tx)]
+
+
+def fragments(arch: str, rows: int) -> Fragments:
+    """The layouts of tiles of which a warpgroup holds ``rows`` rows."""
+    return Fragments(arch != SM90A.name and rows == _THREAD_ROWS)
