@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import tvm
 from tvm.tirx import PrimFunc
 
+from warploom.target import SM90A, SM100A
 from warploom.target.arch import GPUS
 from warploom.transform.allocate_shared import allocate_shared
 from warploom.transform.canonicalize import canonicalize
@@ -21,7 +22,10 @@ from warploom.transform.multistage import multistage
 from warploom.transform.persistent import DEFAULT_GROUP, persistent_grid
 from warploom.transform.program import TileProgram, is_tile_program, read
 from warploom.transform.resolve_scopes import resolve_scopes
+from warploom.transform.resolve_tensor_memory import resolve_tensor_memory
+from warploom.transform.share_operands import share_operands
 from warploom.transform.specialize_warps import specialize_warps
+from warploom.transform.specialize_warps_sm100 import specialize_warps_sm100
 from warploom.transform.squeeze_vectors import squeeze_vectors
 from warploom.transform.stage_stores import stage_stores
 from warploom.transform.strip_annotations import strip_annotations
@@ -30,14 +34,21 @@ from warploom.transform.verify import verify
 Pass = Callable[[TileProgram], TileProgram]
 
 
+#: The GPU that a persistent grid is sized for.
+_GPU = {SM90A.name: "h200", SM100A.name: "b200"}
+
+
 def _persistent(program: TileProgram) -> TileProgram:
     hints = program.hints
     if hints.persistent is False:
         lost = ["cluster: not followed, for the grid is not persistent"] * bool(hints.cluster)
         return program.decided("grid: a CTA for each tile, as the hint says", *lost)
     cluster = hints.cluster or (1, 1)
+    if program.arch == SM100A.name and cluster != (1, 1):
+        program = program.decided("cluster: not followed, CTAs share no loads on Blackwell yet")
+        cluster = (1, 1)
     size = cluster[0] * cluster[1]
-    ctas = GPUS["h200"].sms // size * size
+    ctas = GPUS[_GPU[program.arch]].sms // size * size
     group = {"rows": 1, "columns": None}.get(hints.raster, hints.group or DEFAULT_GROUP)
     return persistent_grid(program, ctas, group, cluster)
 
@@ -57,10 +68,19 @@ _LAST: tuple[tuple[str, Pass], ...] = (
     ("verify", verify),
 )
 WARP_SPECIALISED, MULTISTAGE = "warp specialisation", "multistage"
-#: The lowerings, in order of preference: their passes by name.
+TENSOR_MEMORY = "tensor memory"
+#: The lowerings: their passes by name.
 LOWERINGS: dict[str, tuple[tuple[str, Pass], ...]] = {
     WARP_SPECIALISED: (*_FIRST, ("specialize warps", specialize_warps), *_LAST),
     MULTISTAGE: (*_FIRST, ("multistage", multistage), *_LAST),
+    TENSOR_MEMORY: (
+        _FIRST[0],
+        ("share operands", share_operands),
+        *_FIRST[1:],
+        ("resolve tensor memory", resolve_tensor_memory),
+        ("specialize warps", specialize_warps_sm100),
+        *_LAST,
+    ),
 }
 
 
@@ -87,35 +107,46 @@ class Step:
         return f"# after {self.name}{chosen}\n{self.func.script()}"
 
 
-def lower(func: PrimFunc) -> PrimFunc:
+def lower(func: PrimFunc, arch: str | None = None) -> PrimFunc:
     """The kernel of a tile program, by the first lowering that takes it.
+
+    Parameters
+    ----------
+    arch : str, optional
+        ``"sm_90a"`` or ``"sm_100a"``; without it that of the function's target, or of the target
+        in whose scope this is called, or sm_90a.
 
     Raises
     ------
     Decline
         If none does; the message says why, one line for each lowering.
     """
-    return _run(func)[-1].func
+    return _run(func, arch)[-1].func
 
 
-def lower_trace(mod: tvm.IRModule | PrimFunc) -> list[Step]:
+def _arch_of(func: PrimFunc) -> str:
+    target = (func.attrs or {}).get("target", None) or tvm.target.Target.current()
+    return SM90A.name if target is None else str(target.attrs.get("arch", SM90A.name))
+
+
+def lower_trace(mod: tvm.IRModule | PrimFunc, arch: str | None = None) -> list[Step]:
     """Every tile program of a module after every pass that it goes through.
 
     ``print(step)`` shows the decisions of a pass and the program that it made. A lowering that was
-    tried in vain is there with the pass that declined.
+    tried in vain is there with the pass that declined. ``arch`` is that of :func:`lower`.
     """
     module = tvm.IRModule({"main": mod}) if isinstance(mod, PrimFunc) else mod
     return [
         step
         for function in module.functions.values()
         if isinstance(function, PrimFunc) and is_tile_program(function)
-        for step in _run(function, every=True)
+        for step in _run(function, arch, every=True)
     ]
 
 
-def _run(func: PrimFunc, every: bool = False) -> list[Step]:
+def _run(func: PrimFunc, arch: str | None, every: bool = False) -> list[Step]:
     """The last step of the lowering that takes a function; with ``every``, all before it too."""
-    start = read(func)
+    start = read(func, arch or _arch_of(func))
     reasons: dict[str, str] = {}
     steps: list[Step] = []
     for lowering in _candidates(start):
@@ -139,7 +170,15 @@ def _run(func: PrimFunc, every: bool = False) -> list[Step]:
 
 
 def _candidates(program: TileProgram) -> list[str]:
+    """The lowerings to try for an architecture, the preferred one first."""
+    if program.arch == SM100A.name:
+        return [TENSOR_MEMORY]
+    if program.arch != SM90A.name:
+        raise Decline(
+            f"There is no lowering of tile programs for {program.arch}; compile for {SM90A.name} "
+            f"or {SM100A.name}."
+        )
     wanted = program.hints.specialise
     if wanted is None:
-        return list(LOWERINGS)
+        return [WARP_SPECIALISED, MULTISTAGE]
     return [WARP_SPECIALISED if wanted else MULTISTAGE]

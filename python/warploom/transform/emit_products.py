@@ -1,0 +1,84 @@
+"""Products of Blackwell's tensor core, as ``tcgen05.mma`` instructions.
+
+TVM's op schedule writes the instructions of products that accumulate in float32. The others,
+those of integers, are written here, one instruction for each 32 bytes of K.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tvm import tirx
+from tvm.ir import TensorRegion
+from tvm.script import tirx as T
+from tvm.tirx import Stmt
+from tvm.tirx.tile_primitive import TilePrimitiveCall
+
+from warploom.errors import IllegalCombination
+from warploom.layout.smem_matrix import CHUNK_BYTES, SharedMatrix
+from warploom.target import Major
+from warploom.target.tcgen05 import tcgen05_kinds
+from warploom.transform import ir
+from warploom.transform.decline import Decline
+
+#: Bits of a shared address that a descriptor holds, in units of 16 bytes.
+_ADDRESS_BITS = 0x3FFF
+#: ``disable-output-lane``: no lane is left out.
+_ALL_LANES = (0, 0, 0, 0)
+
+
+def emit_product(call: TilePrimitiveCall) -> list[Stmt]:
+    """A product whose operands lie in shared memory and whose result lies in tensor memory.
+
+    Raises
+    ------
+    Decline
+        If no instruction has these types and this shape.
+    """
+    d, a, b = call.args[:3]
+    trans_a, trans_b, accum = call.args[-3:]
+    dtypes = [str(region.source.dtype) for region in (a, b, d)]
+    try:
+        kind = tcgen05_kinds(*dtypes)[0]
+        m, n = (int(extent) for _, extent in ir.ranges(d))
+        kind.check_shape(m, n)
+        left = SharedMatrix.from_buffer(a.source, Major.MN if bool(trans_a) else Major.K)
+        right = SharedMatrix.from_buffer(b.source, Major.MN if bool(trans_b) else Major.K)
+    except IllegalCombination as error:
+        raise Decline(f"The product into {d.source.name}: {error}") from error
+    if dtypes[2] == "float32":
+        return [ir.tile_call(call, *call.args, scope="thread", dispatch="tcgen05")]
+    instruction = _instruction_descriptor(m, n, kind.k, dtypes, left, right)
+    mma = T.ptx[f"tcgen05.mma.cta_group::1.kind::{kind.kind}"]
+    (base,) = d.source.allocated_addr
+    columns = T.Cast("uint32", ir.as_expr(ir.ranges(d)[1][0]))
+    statements = []
+    for k in range(0, left.k, kind.k):
+        operands = [_descriptor(a, left, k), _descriptor(b, right, k)]
+        adds = T.ptx.pred(1 if k else T.Cast("bool", ir.as_expr(accum, "bool")))
+        call = mma(base + columns, *operands, T.uint32(instruction), *_ALL_LANES, adds)
+        statements.append(ir.evaluate(call))
+    return statements
+
+
+def _descriptor(region: TensorRegion, matrix: SharedMatrix, k: int) -> Any:
+    """The matrix descriptor of an operand from ``k`` on."""
+    *lead, first, second = (start for start, _ in ir.ranges(region))
+    mn = first if matrix.major is Major.K else second
+    at = T.cuda.cvta_generic_to_shared(ir.address(region.source, *lead, 0, 0))
+    chunk = T.Cast("uint32", ir.as_expr(matrix.byte_offset(mn, k))) // T.uint32(CHUNK_BYTES)
+    address = ((at >> T.uint32(4)) + chunk) & T.uint32(_ADDRESS_BITS)
+    return tirx.IntImm("uint64", matrix.tcgen05_descriptor) + T.Cast("uint64", address)
+
+
+def _instruction_descriptor(
+    m: int, n: int, k: int, dtypes: list[str], a: SharedMatrix, b: SharedMatrix
+) -> int:
+    # Imported late: the module pulls in all of TVM's CUDA code generation.
+    from tvm.backend.cuda.cpp.descriptors import encode_instr_descriptor_dense_uint32
+
+    left, right, result = dtypes
+    return encode_instr_descriptor_dense_uint32(
+        M=m, N=n, K=k, d_dtype=result, a_dtype=left, b_dtype=right,
+        trans_a=a.major is Major.MN, trans_b=b.major is Major.MN,
+    )  # fmt: skip

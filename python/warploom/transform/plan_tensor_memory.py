@@ -1,0 +1,156 @@
+"""Gives every accumulator its columns of tensor memory, two sets where there is room.
+
+With two sets the tensor core fills one while threads read the other. Each consumer warpgroup has
+an accumulator of its own in each set.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import tvm
+from tvm import tirx
+from tvm.ir import PointerType, PrimType, TensorRegion
+from tvm.script import tirx as T
+from tvm.tirx import Buffer, Stmt, Var
+from tvm.tirx.layout import tmem_datapath_layout
+
+from warploom.errors import IllegalCombination
+from warploom.layout.tensor_memory import TensorMemoryPlan, plan_columns
+from warploom.target import SM100A
+from warploom.transform import ir
+from warploom.transform.decline import Decline
+
+#: Sets of columns of an accumulator that may change places.
+_SETS = 2
+
+
+@dataclass(frozen=True)
+class TensorTile:
+    """An accumulator in tensor memory.
+
+    Attributes
+    ----------
+    buffer : Buffer
+        All its columns: of each set, those of each consumer warpgroup.
+    columns : int
+        Columns of one warpgroup's accumulator.
+    warpgroups, sets : int
+        Warpgroups that have one, and how many each has.
+    """
+
+    buffer: Buffer
+    columns: int
+    warpgroups: int
+    sets: int
+
+    def place(self, region: TensorRegion, chosen: Any, warpgroup: Any) -> TensorRegion:
+        """A region of a warpgroup's accumulator, in the chosen set."""
+        rows, (start, width) = ir.ranges(region)
+        first = (chosen * self.warpgroups + warpgroup) * self.columns + start
+        return ir.region(self.buffer, rows, (first, width))
+
+
+@dataclass(frozen=True)
+class TensorMemory:
+    """The tensor memory of a CTA: its tiles and the statements that allocate and free it."""
+
+    tiles: dict[Buffer, TensorTile]
+    plan: TensorMemoryPlan
+    address: Buffer
+    base: Var
+
+    def describe(self) -> list[str]:
+        """Where accumulators are, one sentence each."""
+        lines = [
+            f"tensor memory: {tile.name} in {placed.sets} x {placed.warpgroups} x "
+            f"{placed.columns} columns"
+            for tile, placed in self.tiles.items()
+        ]
+        return [*lines, f"tensor memory: {self.plan.allocation} columns allocated"]
+
+    def allocate(self) -> list[Stmt]:
+        """By one warp, before a synchronisation of the CTA."""
+        alloc = T.ptx["tcgen05.alloc.cta_group::1.sync.aligned.shared::cta.b32"]
+        permit = T.ptx["tcgen05.relinquish_alloc_permit.cta_group::1.sync.aligned"]
+        return [
+            ir.evaluate(alloc(ir.address(self.address, 0), T.uint32(self.plan.allocation))),
+            ir.evaluate(permit()),
+            before_sync(),
+        ]
+
+    def open(self) -> list[Stmt]:
+        """By all threads, after that synchronisation."""
+        return [
+            after_sync(),
+            tirx.Bind(self.base, self.address[0]),
+            *(_declare(tile.buffer) for tile in self.tiles.values()),
+        ]
+
+    def free(self) -> list[Stmt]:
+        """By one warp, when nothing uses it any more."""
+        dealloc = T.ptx["tcgen05.dealloc.cta_group::1.sync.aligned.b32"]
+        return [after_sync(), ir.evaluate(dealloc(self.base, T.uint32(self.plan.allocation)))]
+
+
+def _declare(buffer: Buffer) -> Stmt:
+    (address,) = buffer.allocated_addr
+    kind = PointerType(PrimType(str(buffer.dtype)), "tmem")
+    return tirx.DeclBuffer(buffer, data=T.reinterpret(kind, T.Cast("uint64", address)))
+
+
+def before_sync() -> Stmt:
+    """Tensor memory operations of this thread come before a synchronisation that follows."""
+    return ir.evaluate(T.ptx.tcgen05.fence__before_thread_sync())
+
+
+def after_sync() -> Stmt:
+    """Tensor memory operations of this thread come after the synchronisation before."""
+    return ir.evaluate(T.ptx.tcgen05.fence__after_thread_sync())
+
+
+def plan_tensor_memory(tiles: dict[Buffer, bool], warpgroups: int) -> TensorMemory:
+    """Place accumulators.
+
+    Parameters
+    ----------
+    tiles : dict
+        Each warpgroup's part of each accumulator, and whether it may change places: its contents
+        never flow from threads back to the tensor core.
+    warpgroups : int
+        Consumer warpgroups.
+
+    Raises
+    ------
+    Decline
+        If they do not fit; the message is the budget.
+    """
+    for tile in tiles:
+        if tvm.DataType(str(tile.dtype)).bits != 32:
+            raise Decline(
+                f"The accumulator {tile.name} is {tile.dtype}; tensor memory is read in 32-bit "
+                "elements here, so accumulate in float32 or int32."
+            )
+    capacity = SM100A.tensor_memory.columns
+    one = {tile: int(tile.shape[1]) * warpgroups for tile in tiles}
+    sets = dict.fromkeys(tiles, 1)
+    for tile, moves in tiles.items():
+        if moves and sum(one[t] * sets[t] for t in tiles) + one[tile] * (_SETS - 1) <= capacity:
+            sets[tile] = _SETS
+    names = {tile: f"{tile.name}_{number}" for number, tile in enumerate(tiles)}
+    try:
+        plan = plan_columns(**{names[t]: one[t] * sets[t] for t in tiles})
+    except IllegalCombination as error:
+        raise Decline(f"{error} Use smaller tiles.") from error
+    base = Var("tensor_memory", "uint32")
+    address = tirx.decl_buffer((1,), "uint32", "tensor_memory_at", scope="shared")
+    placed = {}
+    for tile in tiles:
+        rows, columns = int(tile.shape[0]), one[tile] * sets[tile]
+        layout = tmem_datapath_layout("D" if rows == SM100A.warpgroup else "F", rows, columns)
+        buffer = tirx.decl_buffer(
+            (rows, columns), str(tile.dtype), tile.name, scope="tmem", layout=layout
+        ).with_allocated_addr([base + T.uint32(plan[names[tile]].start)])
+        placed[tile] = TensorTile(buffer, int(tile.shape[1]), warpgroups, sets[tile])
+    return TensorMemory(placed, plan, address, base)

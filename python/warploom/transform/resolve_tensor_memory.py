@@ -1,0 +1,259 @@
+"""Threads meet accumulators in registers: loads and stores of tensor memory, piece by piece.
+
+Only ``tcgen05.ld`` and ``tcgen05.st`` reach tensor memory. A nest or a reduction on an accumulator
+becomes, for every few columns: load them into registers, compute there, and store them back if
+they have changed. Few, since a thread that holds a row cannot hold all of it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import tvm_ffi
+from tvm import tirx
+from tvm.ir import Call, Op, TensorLoad, TensorRegion
+from tvm.script import tirx as T
+from tvm.sym.analyzer import Analyzer
+from tvm.tirx import Buffer, Stmt, Var
+from tvm.tirx.tile_primitive import TilePrimitiveCall
+
+from warploom.transform import ir
+from warploom.transform.decline import Decline
+from warploom.transform.effects import REDUCTIONS
+from warploom.transform.fragments import fragments
+from warploom.transform.infer_layouts import children
+from warploom.transform.program import TileProgram, is_gemm, is_nest, nest_parts
+
+#: Registers of a thread that hold a piece.
+_PIECE_REGISTERS = 16
+#: Columns that a load of 64 rows comes in multiples of; a row a thread comes in any power of 2.
+_STEP_64 = 8
+_WAIT = Op.get("tirx.ptx.tcgen05_wait")
+
+
+def resolve_tensor_memory(program: TileProgram) -> TileProgram:
+    """Give every access of threads to an accumulator its loads and stores.
+
+    Raises
+    ------
+    Decline
+        If a nest indexes an accumulator by other than its own loop variables.
+    """
+    return program.replace(body=tuple(_block(list(program.body), program.arch)))
+
+
+def is_accumulator(buffer: Any) -> bool:
+    """Whether a buffer is a tile of tensor memory."""
+    return ir.is_buffer(buffer) and buffer.scope() == "accumulator"
+
+
+def is_wait(statement: Stmt) -> bool:
+    """Whether a statement waits for loads or stores of tensor memory."""
+    call = statement.value if isinstance(statement, tirx.Evaluate) else None
+    return isinstance(call, Call) and call.op.same_as(_WAIT)
+
+
+def _wait(what: str) -> Stmt:
+    return ir.evaluate(getattr(T.ptx.tcgen05, f"wait__{what}").sync.aligned())
+
+
+def _block(statements: list[Stmt], arch: str) -> list[Stmt]:
+    result: list[Stmt] = []
+    for one in statements:
+        tiles = [b for b in ir.uses(one) if is_accumulator(b)]
+        if not tiles or isinstance(one, tirx.AllocBuffer) or is_gemm(one):
+            result.append(one)
+        elif is_nest(one):
+            result += _nest(one, arch)
+        elif isinstance(one, TilePrimitiveCall):
+            result += _reduction(one, arch)
+        elif isinstance(one, tirx.IfThenElse):
+            parts = [_block(ir.flatten(part), arch) for part in children(one)]
+            result.append(ir.when(one.condition, *parts))
+        else:
+            result.append(ir.with_body(one, _block(ir.flatten(one.body), arch)))
+    return result
+
+
+@dataclass
+class _Use:
+    """How a nest uses one accumulator."""
+
+    row: Var
+    column: Var
+    start: int
+    loaded: bool = False
+    stored: bool = False
+    pieces: list[Buffer] = field(default_factory=list)
+
+
+def _width(rows: int, columns: int, arch: str, name: str) -> int:
+    """Columns of a piece: a power of two, as many as fit into the registers meant for it."""
+    kinds = fragments(arch, rows)
+    step = 1 if kinds.row_a_thread else _STEP_64
+    width = _PIECE_REGISTERS * kinds.rows // rows if kinds.row_a_thread else 2 * _PIECE_REGISTERS
+    while width >= step and columns % width:
+        width //= 2
+    if width < step:
+        raise Decline(
+            f"{columns} columns of the accumulator {name} are no multiple of {step}, which is what "
+            "a load from tensor memory brings; use such a number."
+        )
+    return width
+
+
+def _piece(tile: Buffer, width: int, arch: str) -> Buffer:
+    rows = int(tile.shape[0])
+    layout = fragments(arch, rows).matrix(rows, width)
+    return tirx.decl_buffer(
+        (rows, width), str(tile.dtype), f"{tile.name}_piece", scope="local", layout=layout
+    )
+
+
+def _load(piece: Buffer, tile: Buffer, start: int) -> list[Stmt]:
+    rows, width = (int(extent) for extent in piece.shape)
+    part = ir.region(tile, (0, rows), (start, width))
+    return [
+        tirx.AllocBuffer(piece),
+        ir.primitive("copy_async", ir.whole(piece), part, scope="warpgroup"),
+    ]
+
+
+def _store(piece: Buffer, tile: Buffer, start: int) -> Stmt:
+    rows, width = (int(extent) for extent in piece.shape)
+    part = ir.region(tile, (0, rows), (start, width))
+    return ir.primitive("copy_async", part, ir.whole(piece), scope="warpgroup")
+
+
+def _nest(statement: Stmt, arch: str) -> list[Stmt]:
+    uses = _uses(statement)
+    columns = {use.column for use in uses.values()}
+    if len(columns) != 1:
+        names = ", ".join(tile.name for tile in uses)
+        raise Decline(
+            f"A nest counts the columns of {names} by different loops; use a nest for each."
+        )
+    (column,) = columns
+    loops, body = nest_parts(statement)
+    extent = next(int(one.extent) for one in loops if one.loop_var.same_as(column))
+    width = min(_width(int(t.shape[0]), extent, arch, t.name) for t in uses)
+    result: list[Stmt] = []
+    for start in range(0, extent, width):
+        pieces = {tile: _piece(tile, width, arch) for tile in uses}
+        for tile, use in uses.items():
+            load = _load(pieces[tile], tile, use.start + start)
+            result += load if use.loaded else load[:1]
+        if any(use.loaded for use in uses.values()):
+            result.append(_wait("ld"))
+        result += ir.renewed([_on_pieces(loops, body, column, start, width, uses, pieces)])
+        changed = [tile for tile, use in uses.items() if use.stored]
+        result += [_store(pieces[tile], tile, uses[tile].start + start) for tile in changed]
+        if changed:
+            result.append(_wait("st"))
+    return result
+
+
+def _on_pieces(
+    loops: list[tirx.For], body: list[Stmt], column: Var, start: int, width: int,
+    uses: dict[Buffer, _Use], pieces: dict[Buffer, Buffer],
+) -> Stmt:  # fmt: skip
+    """The nest on the columns from ``start`` on; pieces take the place of accumulators."""
+    counter = Var(column.name, "int32")
+
+    def load(one: TensorLoad) -> Any:
+        if one.source not in uses:
+            return one
+        return pieces[one.source][uses[one.source].row, counter]
+
+    def store(one: tirx.BufferStore) -> Any:
+        if one.buffer not in uses:
+            return one
+        place = [uses[one.buffer].row, counter]
+        return tirx.BufferStore(pieces[one.buffer], one.value, place)
+
+    callbacks = [(TensorLoad, load), (tirx.BufferStore, store)]
+    inner = [tvm_ffi.structural_map(one, callbacks, order="post") for one in body]
+    inner = [ir.substitute(one, {column: counter + start}) for one in inner]
+    for one in reversed(loops):
+        if one.loop_var.same_as(column):
+            inner = [ir.loop(counter, width, inner, one.annotations)]
+        else:
+            inner = [ir.with_body(one, inner)]
+    return inner[0]
+
+
+def _uses(statement: Stmt) -> dict[Buffer, _Use]:
+    """The accumulators of a nest, with the loops that count their rows and columns."""
+    loops, _ = nest_parts(statement)
+    extents = {one.loop_var: int(one.extent) for one in loops}
+    found: dict[Buffer, _Use] = {}
+    conditional: set[Buffer] = set()
+
+    def add(one: Any) -> None:
+        tile = one.buffer if isinstance(one, tirx.BufferStore) else one.source
+        if not is_accumulator(tile):
+            return
+        row, place = one.indices
+        column, start = _split(place)
+        if extents.get(row) != int(tile.shape[0]) or column not in extents:
+            raise Decline(
+                f"A nest indexes the accumulator {tile.name} by {row}, {place}; a thread reaches "
+                "tensor memory by whole rows, so index it by a loop over all rows and a loop over "
+                "columns."
+            )
+        use = found.setdefault(tile, _Use(row, column, start))
+        if not (use.row.same_as(row) and use.column.same_as(column) and use.start == start):
+            raise Decline(
+                f"A nest uses two elements of the accumulator {tile.name} at once; copy one of "
+                "them to a fragment before."
+            )
+        use.stored |= isinstance(one, tirx.BufferStore)
+        use.loaded |= not isinstance(one, tirx.BufferStore)
+
+    def branch(one: tirx.IfThenElse) -> None:
+        tvm_ffi.structural_walk(
+            one.then_case, (tirx.BufferStore, lambda store: conditional.add(store.buffer))
+        )
+
+    tvm_ffi.structural_walk(statement, [((tirx.BufferStore, TensorLoad), add)])
+    tvm_ffi.structural_walk(statement, (tirx.IfThenElse, branch))
+    for tile, use in found.items():
+        # What is not stored everywhere keeps its value elsewhere.
+        use.loaded |= tile in conditional
+    return found
+
+
+def _split(place: Any) -> tuple[Any, int]:
+    """Loop variable and constant of a column index."""
+    place = Analyzer().simplify(place)
+    if isinstance(place, tirx.Add) and isinstance(place.b, tirx.IntImm):
+        return place.a, int(place.b)
+    return place, 0
+
+
+def _reduction(call: TilePrimitiveCall, arch: str) -> list[Stmt]:
+    """A reduction along rows, one piece after the other."""
+    to, source = call.args[:2]
+    tile = source.source
+    if ir.op_name(call) not in REDUCTIONS or not isinstance(source, TensorRegion):
+        raise Decline(
+            f"{ir.op_name(call)} does not read the accumulator {tile.name} from tensor memory; "
+            "copy it to a fragment before."
+        )
+    if is_accumulator(to.source) or [int(axis) % 2 for axis in call.args[2]] != [1]:
+        raise Decline(
+            f"{ir.op_name(call)} of the accumulator {tile.name} must reduce its columns into a "
+            "fragment; copy it to a fragment before."
+        )
+    (_, (first, extent)) = ir.ranges(source)
+    width = _width(int(tile.shape[0]), int(extent), arch, tile.name)
+    result: list[Stmt] = []
+    for start in range(0, int(extent), width):
+        piece = _piece(tile, width, arch)
+        args = [to, ir.whole(piece), *call.args[2:-1]]
+        accumulate = call.args[-1] if start == 0 else True
+        result += _load(piece, tile, int(first) + start)
+        result.append(_wait("ld"))
+        result.append(ir.tile_call(call, *args, accumulate))
+    return result

@@ -1,0 +1,205 @@
+"""Carries out a plan on Blackwell: a warp loads, a thread multiplies, warpgroups do the rest.
+
+The first warpgroup has the single-threaded roles: its warp 0 loads by TMA, warp 1 multiplies into
+tensor memory, warp 2 allocates that memory. Four kinds of mbarriers connect the roles: ``full``
+and ``empty`` of the rings of loads, and those of the tiles that threads and the tensor core hand
+over. Where an accumulator has two sets of columns, threads read one while the other is filled.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tvm import tirx
+from tvm.script import tirx as T
+from tvm.sym.analyzer import Analyzer
+from tvm.tirx import Buffer, Stmt, Var
+
+from warploom.target import SM100A
+from warploom.transform import barriers, ir
+from warploom.transform.consume import consumer_tiles
+from warploom.transform.decline import Decline
+from warploom.transform.effects import accumulates, effects
+from warploom.transform.handovers import Handover, Role
+from warploom.transform.infer_layouts import children
+from warploom.transform.plan_pipeline import PipelinePlan, is_consumer_tile, plan_pipeline
+from warploom.transform.plan_tensor_memory import plan_tensor_memory
+from warploom.transform.produce import Producer
+from warploom.transform.program import Id, TileProgram, allocations, is_gemm, is_nest
+from warploom.transform.resolve_tensor_memory import is_accumulator
+from warploom.transform.split_roles import RoleSplitter, Streams, leaves, roles_of, touched
+
+#: Warps of a warpgroup.
+_WARPS = 4
+#: Registers of a thread of the first warpgroup, where consumers take the others.
+_FIRST_REGISTERS = 96
+#: Warps of the first warpgroup and what they do.
+_LOADS, _MULTIPLIES, _ALLOCATES = range(3)
+
+
+def specialize_warps_sm100(program: TileProgram) -> TileProgram:
+    """Plan the rings of a program; carry them out with warps that load and multiply, and consumers.
+
+    Raises
+    ------
+    Decline
+        If a tile has no place in a ring, a load depends on what consumers compute, or accumulators
+        do not fit.
+    """
+    plan = plan_pipeline(program)
+    consumers = int(program.id("warpgroup").extents[0])
+    body = list(program.body)
+    tiles = [b for b in allocations(program.body) if is_accumulator(b)]
+    if not tiles:
+        raise Decline("The program has no product; there is nothing to do for the tensor core.")
+    moves = {tile: _starts_afresh(body, tile) for tile in tiles}
+    splitter, (multiplying, consuming) = _split(program, plan, moves)
+    if any(moves.get(tile) for tile in splitter.passed_on):
+        # What returns untouched from the other role must still be where it was.
+        moves |= dict.fromkeys(splitter.passed_on & set(tiles), False)
+        splitter, (multiplying, consuming) = _split(program, plan, moves)
+    memory, handovers = splitter.memory, splitter.handovers
+    producing = ir.renewed(Producer(program, plan).run())
+    multiplying = ir.renewed(multiplying)
+
+    role, warp = Var("wg", "int32"), program.var("warp_in_warpgroup")
+    allocated = [tirx.AllocBuffer(b) for ring in plan.rings for b in ring.tiles.values()]
+    allocated += consumer_tiles(program, plan)
+    allocated += [tirx.AllocBuffer(b) for ring in plan.rings for b in (ring.full, ring.empty)]
+    allocated += [
+        tirx.AllocBuffer(barrier)
+        for one in handovers.values()
+        for barrier in (one.to_threads, one.to_tensor_core)
+    ]
+    allocated.append(tirx.AllocBuffer(memory.address))
+    inits: list[Stmt] = []
+    for ring in plan.rings:
+        arrivals = {Role.TENSOR_CORE: 1, Role.THREADS: consumers * _WARPS}
+        inits.append(barriers.initialise(ring.full, 1))
+        count = sum(arrivals[user] for user in splitter.users(ring))
+        inits.append(barriers.initialise(ring.empty, count))
+    for one in handovers.values():
+        inits += one.initialise()
+    sync = ir.evaluate(T.cuda.cta_sync())
+    elected = T.cuda.elect_sync() != T.uint32(0)
+    lower, raise_ = _registers(consumers)
+    allocates = T.And(role == 0, warp == _ALLOCATES)
+    body = [
+        *allocated,
+        ir.when(T.cuda.thread_rank() == 0, inits),
+        *barriers.publish(),
+        ir.when(allocates, memory.allocate()),
+        sync,
+        *memory.open(),
+        ir.when(
+            role == 0,
+            [
+                *lower,
+                ir.when(
+                    T.And(warp == _LOADS, elected),
+                    producing,
+                    [ir.when(T.And(warp == _MULTIPLIES, elected), multiplying)],
+                ),
+            ],
+            [*raise_, *consuming, _before_end()],
+        ),
+        sync,
+        ir.when(allocates, memory.free()),
+    ]
+    consumer = role - 1 if consumers > 1 else tirx.const(0, "int32")
+    body = [ir.substitute(one, {program.var("warpgroup"): consumer}) for one in body]
+    ids = tuple(
+        Id("warpgroup", (role,), (consumers + 1,)) if one.kind == "warpgroup" else one
+        for one in program.ids
+    )
+    attrs = (*program.attrs, ("tirx.launch_bounds_min_blocks_per_sm", 1))
+    ignored = ["specialise=False: not followed, the tensor core needs a thread of its own"]
+    return program.replace(ids=ids, body=tuple(body), attrs=attrs).decided(
+        f"roles: a loading warp, a multiplying warp, {consumers} warpgroups for the rest",
+        *memory.describe(),
+        *(one.describe() for one in handovers.values()),
+        *plan.describe(),
+        *(ignored if program.hints.specialise is False else []),
+    )
+
+
+def _split(
+    program: TileProgram, plan: PipelinePlan, moves: dict[Buffer, bool]
+) -> tuple[RoleSplitter, Streams]:
+    """The program of each role, with accumulators that may change places as given."""
+    consumers = int(program.id("warpgroup").extents[0])
+    memory = plan_tensor_memory(moves, consumers)
+    handovers: dict[Buffer, Handover] = {}
+    for tile in [*moves, *(b for b in allocations(program.body) if is_consumer_tile(b, plan))]:
+        roles = roles_of(list(program.body), tile)
+        if len(set(roles)) < 2:
+            continue
+        sets = memory.tiles[tile].sets if tile in memory.tiles else 1
+        taken = {one.name for one in handovers.values()}
+        name = f"{tile.name}_{len(handovers)}" if tile.name in taken else tile.name
+        handovers[tile] = Handover(tile, name, roles[0], sets, consumers * _WARPS)
+    splitter = RoleSplitter(program, plan, handovers, memory)
+    return splitter, splitter.run()
+
+
+def _before_end() -> Stmt:
+    return ir.evaluate(T.ptx.tcgen05.fence__before_thread_sync())
+
+
+def _registers(consumers: int) -> tuple[list[Stmt], list[Stmt]]:
+    """Moves registers to the consumers, where a thread would not have all it can use anyway."""
+    if (consumers + 1) * SM100A.warpgroup * SM100A.registers_per_thread <= SM100A.registers_per_sm:
+        return [], []
+    left = SM100A.registers_per_sm - _FIRST_REGISTERS * SM100A.warpgroup
+    share = min(left // (SM100A.warpgroup * consumers), SM100A.registers_per_thread)
+    split = _FIRST_REGISTERS, share // SM100A.setmaxnreg.step * SM100A.setmaxnreg.step
+    return [_set_registers("dec", split[0])], [_set_registers("inc", split[1])]
+
+
+def _set_registers(direction: str, count: int) -> Stmt:
+    return ir.evaluate(T.ptx[f"setmaxnreg.{direction}.sync.aligned.u32"](count))
+
+
+def _starts_afresh(body: list[Stmt], tile: Buffer) -> bool:
+    """Whether the tensor core overwrites a tile whenever it gets it back from the threads."""
+    roles = roles_of(body, tile)
+    if not roles or roles[0] is not Role.TENSOR_CORE:
+        return False
+    products = _products(body, tile, None)
+    return all(_overwrites(call, loop) for call, loop in products)
+
+
+def _products(statements: list[Stmt], tile: Buffer, loop: Any) -> list[tuple[Any, Any]]:
+    """Products into a tile, with the outermost loop around each that only the tensor core is in."""
+    found = []
+    for one in statements:
+        if is_gemm(one):
+            if tile in effects(one).writes:
+                found.append((one, loop))
+            continue
+        for part in _inside(one):
+            inner = ir.flatten(part)
+            around = loop
+            if isinstance(one, tirx.For) and loop is None and not _read_by_threads(inner, tile):
+                around = one
+            found += _products(inner, tile, around)
+    return found
+
+
+def _inside(one: Stmt) -> list[Stmt]:
+    return [] if is_nest(one) else children(one)
+
+
+def _read_by_threads(statements: list[Stmt], tile: Buffer) -> bool:
+    return any(role is Role.THREADS and tile in touched(one) for role, one in leaves(statements))
+
+
+def _overwrites(call: Any, loop: Any) -> bool:
+    """Whether a product, at least the first of a loop, does not add to what was there."""
+    value = accumulates(call)
+    if value is False:
+        return True
+    if value is True or loop is None:
+        return False
+    first = Analyzer().simplify(ir.substitute(value, {loop.loop_var: loop.min}))
+    return isinstance(first, tirx.IntImm) and not int(first)

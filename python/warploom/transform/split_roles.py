@@ -1,0 +1,349 @@
+"""Splits a program into that of the tensor core's thread and that of the consumer warpgroups.
+
+Both get the control flow and the scalars; products go to one, everything else but loads to the
+other. Each waits for the rings of loads that it reads and gives their stages back, and the tiles
+that both touch are handed over (:mod:`warploom.transform.handovers`). A tile is given away right
+after the last statement that touches it and waited for right before the first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from tvm import tirx
+from tvm.ir import TensorRegion
+from tvm.script import tirx as T
+from tvm.tirx import Buffer, Stmt
+from tvm.tirx.tile_primitive import TilePrimitiveCall
+
+from warploom.target import SM100A
+from warploom.transform import barriers, ir
+from warploom.transform.barriers import Position, Ring
+from warploom.transform.consume import place_tiles
+from warploom.transform.effects import effects
+from warploom.transform.emit_products import emit_product
+from warploom.transform.handovers import (
+    STATES,
+    Handover,
+    Role,
+    commit,
+    held_by,
+    on_the_way_to,
+    threads_arrive,
+)
+from warploom.transform.infer_layouts import children
+from warploom.transform.plan_pipeline import PipelinePlan, is_consumer_tile
+from warploom.transform.plan_tensor_memory import TensorMemory, after_sync
+from warploom.transform.program import TileProgram, is_gemm, is_load, is_nest, is_scalar, is_shared
+from warploom.transform.resolve_tensor_memory import is_accumulator, is_wait
+from warploom.transform.stage_stores import ORCHESTRATED
+
+#: Named barrier of all consumer warpgroups.
+_EVERY_CONSUMER_BARRIER = 15
+ROLES = (Role.TENSOR_CORE, Role.THREADS)
+Streams = tuple[list[Stmt], list[Stmt]]
+
+
+def leaves(statements: list[Stmt]) -> Iterator[tuple[Role, Stmt]]:
+    """All statements with a role, in the order of the program; control flow is looked into."""
+    for one in statements:
+        if is_load(one) or isinstance(one, (tirx.AllocBuffer, tirx.DeclBuffer)):
+            continue
+        if is_gemm(one):
+            yield Role.TENSOR_CORE, one
+        elif is_nest(one) or not children(one):
+            yield Role.THREADS, one
+        else:
+            for body in children(one):
+                yield from leaves(ir.flatten(body))
+
+
+def touched(statement: Stmt) -> frozenset[Buffer]:
+    """Buffers that a statement reads or writes."""
+    found = effects(statement)
+    return found.reads | found.writes
+
+
+def roles_of(statements: list[Stmt], tile: Buffer) -> list[Role]:
+    """Who touches a tile, in the order of the program."""
+    return [role for role, one in leaves(statements) if tile in touched(one)]
+
+
+class RoleSplitter:
+    """The split of one program.
+
+    Parameters
+    ----------
+    handovers : dict
+        Tile -> its barriers.
+    memory : TensorMemory
+        Where accumulators are.
+    """
+
+    def __init__(
+        self,
+        program: TileProgram,
+        plan: PipelinePlan,
+        handovers: dict[Buffer, Handover],
+        memory: TensorMemory,
+    ) -> None:
+        self.program, self.plan, self.handovers = program, plan, handovers
+        self.memory = memory
+        self.warpgroups = int(program.id("warpgroup").extents[0])
+        self.state = {tile: on_the_way_to(one.first) for tile, one in handovers.items()}
+        self.positions = {
+            (role, ring.name): Position.named(f"{ring.name}_{role.name.lower()}", ring.stages)
+            for ring in plan.rings
+            for role in ROLES
+        }
+        #: What each role last added that touches a tile.
+        self.last: dict[tuple[Role, Buffer], Stmt] = {}
+        #: Tiles whose loads or stores by threads have not been waited for.
+        self.under_way: set[Buffer] = set()
+        #: Tiles that their holder has touched since it waited for them, and those that it gave
+        #: away without: their contents must still be there when they come back.
+        self.used: set[Buffer] = set()
+        self.passed_on: set[Buffer] = set()
+
+    def run(self) -> Streams:
+        """The two programs."""
+        starts: Streams = ([], [])
+        for role in ROLES:
+            for (owner, _), position in self.positions.items():
+                starts[role].extend(position.define(0) if owner is role else [])
+            for one in self.handovers.values():
+                starts[role].extend(one.define(role))
+        bodies = self._block(list(self.program.body))
+        return [*starts[0], *bodies[0]], [*starts[1], *bodies[1]]
+
+    def users(self, ring: Ring) -> list[Role]:
+        """Who reads a ring."""
+        use = next(use for use in self.plan.uses if use.ring is ring)
+        found = {role for tile in ring.tiles for role in roles_of(list(use.block), tile)}
+        return [role for role in ROLES if role in found]
+
+    # -- statements ----------------------------------------------------------------------------
+
+    def _block(self, statements: list[Stmt]) -> Streams:
+        spans = [
+            (use.ring, role, *self._span(statements, use.ring, role))
+            for use in self.plan.of_block(statements)
+            for role in self.users(use.ring)
+        ]
+        out: Streams = ([], [])
+        for number, one in enumerate(statements):
+            for ring, role, first, _ in spans:
+                if number == first:
+                    at = self.positions[role, ring.name]
+                    out[role].append(barriers.wait(ring.full, at.index, at.phase.value))
+                    if role is Role.TENSOR_CORE:
+                        out[role].append(after_sync())
+            self._statement(one, out)
+            for ring, role, _, last in spans:
+                if number == last:
+                    out[role].extend(self._release(ring, role))
+        return out
+
+    def _span(self, statements: list[Stmt], ring: Ring, role: Role) -> tuple[int, int]:
+        """The first and the last statement of a block in which a role touches a ring."""
+        numbers = [
+            i for i, one in enumerate(statements)
+            if any(role in roles_of([one], tile) for tile in ring.tiles)
+        ]  # fmt: skip
+        return numbers[0], numbers[-1]
+
+    def _release(self, ring: Ring, role: Role) -> list[Stmt]:
+        at = self.positions[role, ring.name]
+        if role is Role.TENSOR_CORE:
+            return [commit(ring.empty, at.index), *at.advance()]
+        return [*threads_arrive(ring.empty, at.index, self.program.var("lane")), *at.advance()]
+
+    def _statement(self, one: Stmt, out: Streams) -> None:
+        if is_load(one):
+            return
+        if isinstance(one, tirx.DeclBuffer):
+            out[1].append(one)
+        elif isinstance(one, tirx.AllocBuffer):
+            if is_scalar(one):
+                out[0].append(one)
+            if not is_shared(one.buffer) and not is_accumulator(one.buffer):
+                out[1].append(one)
+        elif is_scalar(one):
+            out[0].append(one)
+            out[1].append(one)
+        elif is_gemm(one):
+            self._touch(one, Role.TENSOR_CORE, out, self._products(one))
+        elif isinstance(one, tirx.AttrStmt) and one.attr_key == ORCHESTRATED:
+            for inner in ir.flatten(one.body):
+                self._orchestrated(inner, out)
+        elif is_nest(one) or not children(one):
+            self._touch(one, Role.THREADS, out, self._synchronised(one))
+        elif isinstance(one, tirx.For):
+            self._loop(one, out)
+        elif isinstance(one, tirx.IfThenElse):
+            self._branch(one, out)
+        else:
+            bodies = self._block(ir.flatten(one.body))
+            for role in ROLES:
+                out[role].extend([ir.with_body(one, bodies[role])] if bodies[role] else [])
+
+    def _orchestrated(self, one: Stmt, out: Streams) -> None:
+        """A statement of the threads that brings its own synchronisation."""
+        if isinstance(one, tirx.AllocBuffer):
+            out[Role.THREADS].append(one)
+        else:
+            self._touch(one, Role.THREADS, out, [self._placed(one, Role.THREADS)])
+
+    def _touch(self, one: Stmt, role: Role, out: Streams, statements: list[Stmt]) -> None:
+        """Add a statement to a role, which must hold the tiles that are handed over."""
+        tiles = [tile for tile in self.handovers if tile in touched(one)]
+        for tile in tiles:
+            self._move(tile, held_by(role), out)
+        out[role].extend(statements)
+        self.used.update(tiles)
+        for tile in tiles:
+            self.last[role, tile] = statements[-1]
+        if is_wait(one):
+            for tile in self.under_way:
+                self.last[role, tile] = statements[-1]
+            self.under_way = set()
+        elif isinstance(one, TilePrimitiveCall) and role is Role.THREADS:
+            self.under_way.update(tile for tile in tiles if is_accumulator(tile))
+
+    def _products(self, one: TilePrimitiveCall) -> list[Stmt]:
+        """The product of each consumer warpgroup, into an accumulator of its own."""
+        warpgroup = self.program.var("warpgroup")
+        parts = [
+            ir.substitute(self._placed(one, Role.TENSOR_CORE, number), {warpgroup: number})
+            for number in map(ir.as_expr, range(self.warpgroups))
+        ]
+        return [statement for part in parts for statement in emit_product(part)]
+
+    def _synchronised(self, one: Stmt) -> list[Stmt]:
+        """A statement of the threads; what they write to shared memory for each other is seen."""
+        placed = self._placed(one, Role.THREADS)
+        if not any(self._is_exchanged(tile) for tile in effects(one).writes):
+            return [placed]
+        sync = self._all_consumers()
+        return [sync, placed, ir.evaluate(T.ptx.fence.proxy.async_.shared__cta()), sync]
+
+    def _is_exchanged(self, tile: Buffer) -> bool:
+        """Whether threads read from a shared tile what others wrote, or overwrite it."""
+        if not is_consumer_tile(tile, self.plan):
+            return False
+        uses = [role for role in roles_of(list(self.program.body), tile) if role is Role.THREADS]
+        return tile not in self.handovers or len(uses) > 1
+
+    def _all_consumers(self) -> Stmt:
+        threads = self.warpgroups * SM100A.warpgroup
+        return ir.evaluate(T.ptx.bar.sync(T.uint32(_EVERY_CONSUMER_BARRIER), T.uint32(threads)))
+
+    def _placed(self, one: Stmt, role: Role, number: Any = None) -> Any:
+        """A statement with the place of each tile; ``number`` is that of the warpgroup."""
+        current = {
+            tile: (buffer, self.positions[role, ring.name].index)
+            for ring in self.plan.rings
+            for tile, buffer in ring.tiles.items()
+        }
+        placed = place_tiles(one, current)
+        if not isinstance(placed, TilePrimitiveCall):
+            return placed
+        chosen = self.program.var("warpgroup") if number is None else number
+        if self.warpgroups == 1:
+            chosen = 0
+        args = [self._in_tensor_memory(arg, role, chosen) for arg in placed.args]
+        return ir.tile_call(placed, *args)
+
+    def _in_tensor_memory(self, arg: Any, role: Role, warpgroup: Any) -> Any:
+        if not isinstance(arg, TensorRegion) or arg.source not in self.memory.tiles:
+            return arg
+        chosen = self.handovers[arg.source].index(role) if arg.source in self.handovers else 0
+        return self.memory.tiles[arg.source].place(arg, chosen, warpgroup)
+
+    # -- control flow --------------------------------------------------------------------------
+
+    def _loop(self, one: tirx.For, out: Streams) -> None:
+        body = ir.flatten(one.body)
+        order = {tile: roles_of(body, tile) for tile in self.handovers}
+        order = {tile: roles for tile, roles in order.items() if roles}
+        heads = {}
+        for tile, roles in order.items():
+            alone = len(set(roles)) == 1
+            heads[tile] = held_by(roles[0]) if alone else on_the_way_to(roles[0])
+        if any(len(set(roles)) > 1 for roles in order.values()):
+            # A tile that ends with the role that begins stays with it.
+            ends = self._end_of(body, heads)
+            heads |= {t: ends[t] for t, roles in order.items() if ends[t] == held_by(roles[0])}
+        for tile, head in heads.items():
+            self._move(tile, head, out)
+        bodies = self._block(body)
+        for tile, head in heads.items():
+            self._move(tile, head, bodies)
+        self._add(one, [[body] for body in bodies], out)
+        self._remember(order, out)
+
+    def _end_of(self, body: list[Stmt], heads: dict[Buffer, int]) -> dict[Buffer, int]:
+        """The states at the end of a loop's body that begins with given ones."""
+        saved = dict(self.state), dict(self.last), set(self.used), set(self.passed_on)
+        self.state.update(heads)
+        self._block(body)
+        ends = self.state
+        self.state, self.last, self.used, self.passed_on = saved
+        return ends
+
+    def _branch(self, one: tirx.IfThenElse, out: Streams) -> None:
+        parts = [ir.flatten(part) for part in children(one)]
+        order = {
+            tile: [role for part in parts for role in roles_of(part, tile)]
+            for tile in self.handovers
+        }
+        order = {tile: roles for tile, roles in order.items() if roles}
+        for tile, roles in order.items():
+            if len(set(roles)) == 1:
+                self._move(tile, held_by(roles[0]), out)
+        before = dict(self.state)
+        results = []
+        for part in parts:
+            self.state = dict(before)
+            bodies = self._block(part)
+            for tile, state in before.items():
+                self._move(tile, state, bodies)
+            results.append(bodies)
+        self._add(one, [[result[role] for result in results] for role in ROLES], out)
+        self._remember(order, out)
+
+    def _add(self, one: Stmt, bodies: list[list[list[Stmt]]], out: Streams) -> None:
+        """A loop or branch for each role that has something to do in it."""
+        for role in ROLES:
+            if not any(bodies[role]):
+                continue
+            if isinstance(one, tirx.IfThenElse):
+                out[role].append(ir.when(one.condition, *bodies[role]))
+            else:
+                out[role].append(ir.with_body(one, bodies[role][0]))
+
+    def _remember(self, order: dict[Buffer, list[Role]], out: Streams) -> None:
+        for tile, roles in order.items():
+            for role in set(roles):
+                self.last[role, tile] = out[role][-1]
+
+    # -- handing over --------------------------------------------------------------------------
+
+    def _move(self, tile: Buffer, wanted: int, out: Streams) -> None:
+        """Move a tile on until it is in a state."""
+        lane = self.program.var("lane")
+        while self.state[tile] != wanted:
+            state = self.state[tile]
+            role, statements = self.handovers[tile].step(state, lane)
+            place = len(out[role])
+            if state == held_by(role):
+                last = self.last.get((role, tile))
+                place = next((i + 1 for i, s in enumerate(out[role]) if s is last), place)
+                if tile not in self.used:
+                    self.passed_on.add(tile)
+            else:
+                self.last[role, tile] = statements[-1]
+                self.used.discard(tile)
+            out[role][place:place] = statements
+            self.state[tile] = (state + 1) % STATES
