@@ -36,10 +36,10 @@ def exact(arguments: list[Any]) -> list[Any]:
     return [few_bits(value) for value in arguments]
 
 
-def run(func: PrimFunc, arguments: list[Any]) -> list[Any]:
+def run(func: PrimFunc, arguments: list[Any], arch: str = "sm_90a") -> list[Any]:
     """The arguments after a lowered program has run; races and deadlocks are errors."""
     kernel = func.with_attr("global_symbol", "main")
-    outputs = iter(emulator.run(kernel, arguments, checks=True).outputs)
+    outputs = iter(emulator.run(kernel, arguments, checks=True, arch=arch).outputs)
     return [next(outputs) if isinstance(a, np.ndarray) else a for a in arguments]
 
 
@@ -55,11 +55,11 @@ def worst_error(case: Case, before: list[Any], after: list[Any]) -> float:
     return worst
 
 
-def check(case: Case, rng: np.random.Generator, **hints: Any) -> None:
+def check(case: Case, rng: np.random.Generator, arch: str = "sm_90a", **hints: Any) -> None:
     """Lower, run and compare."""
     arguments = exact(case.arguments(rng))
     copies = [np.copy(a) if isinstance(a, np.ndarray) else a for a in arguments]
-    after = run(lower(hinted(case.func, **hints)), copies)
+    after = run(lower(hinted(case.func, **hints), arch), copies, arch)
     worst = worst_error(case, arguments, after)
     assert worst <= 1, f"{worst} of the allowed error"
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-import tvm
 from tvm import tirx
 from tvm.ir import PointerType, PrimType, TensorRegion
 from tvm.script import tirx as T
@@ -126,12 +125,6 @@ def plan_tensor_memory(tiles: dict[Buffer, bool], warpgroups: int) -> TensorMemo
     Decline
         If they do not fit; the message is the budget.
     """
-    for tile in tiles:
-        if tvm.DataType(str(tile.dtype)).bits != 32:
-            raise Decline(
-                f"The accumulator {tile.name} is {tile.dtype}; tensor memory is read in 32-bit "
-                "elements here, so accumulate in float32 or int32."
-            )
     capacity = SM100A.tensor_memory.columns
     one = {tile: int(tile.shape[1]) * warpgroups for tile in tiles}
     sets = dict.fromkeys(tiles, 1)

@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+import tvm
 import tvm_ffi
 from tvm import tirx
 from tvm.ir import Call, Op, TensorLoad, TensorRegion
@@ -23,7 +24,13 @@ from warploom.transform.decline import Decline
 from warploom.transform.effects import REDUCTIONS
 from warploom.transform.fragments import fragments
 from warploom.transform.infer_layouts import children
-from warploom.transform.program import TileProgram, is_gemm, is_nest, nest_parts
+from warploom.transform.program import (
+    TileProgram,
+    allocations,
+    is_gemm,
+    is_nest,
+    nest_parts,
+)
 
 #: Registers of a thread that hold a piece.
 _PIECE_REGISTERS = 16
@@ -38,8 +45,15 @@ def resolve_tensor_memory(program: TileProgram) -> TileProgram:
     Raises
     ------
     Decline
-        If a nest indexes an accumulator by other than its own loop variables.
+        If a nest indexes an accumulator by other than its own loop variables, or an accumulator
+        has elements of other than 32 bits.
     """
+    for tile in allocations(program.body):
+        if is_accumulator(tile) and tvm.DataType(str(tile.dtype)).bits != 32:
+            raise Decline(
+                f"The accumulator {tile.name} is {tile.dtype}; tensor memory is read in 32-bit "
+                "elements here, so accumulate in float32 or int32."
+            )
     return program.replace(body=tuple(_block(list(program.body), program.arch)))
 
 

@@ -97,17 +97,17 @@ def _block(
             continue
         to, source = one.args[:2]
         width = _atom_columns(to, source)
+        maker = result[-1] if result and _only_makes(result[-1], source, program) else None
+        if maker is not None:
+            result.pop()
         if width is None:
             staging.decided.append(f"store into {to.source.name}: straight from registers")
-            result.append(_straight(to, source))
+            result.append(_straight(to, source, maker))
             continue
         staging.decided.append(
             f"store into {to.source.name}: by TMA, in pieces of "
             f"{fragments(program.arch, int(source.source.shape[0])).rows} x {width} elements"
         )
-        maker = result[-1] if result and _only_makes(result[-1], source, program) else None
-        if maker is not None:
-            result.pop()
         result.append(_staged(to, source, width, program, staging, maker))
     return result
 
@@ -191,14 +191,19 @@ def _is_one(extent: Any) -> bool:
     return isinstance(extent, tirx.IntImm) and int(extent) == 1
 
 
-def _straight(to: TensorRegion, source: TensorRegion) -> Stmt:
-    """A nest that stores element by element."""
+def _straight(to: TensorRegion, source: TensorRegion, maker: Stmt | None) -> Stmt:
+    """A nest that stores element by element; with ``maker``, what that nest computes."""
     tile = source.source
     counters = [Var(name, "int32") for name in ("i", "j")[: len(tile.shape)]]
     indices, free = [], list(counters)
     for start, extent in ir.ranges(to):
         indices.append(start if _is_one(extent) else start + free.pop(0))
-    body: Stmt = tirx.BufferStore(to.source, tile[tuple(counters)], indices)
+    value = tile[tuple(counters)]
+    if maker is not None:
+        loops, (store,) = nest_parts(maker)
+        made = dict(zip((one.loop_var for one in loops), counters, strict=True))
+        value = ir.substitute(store.value, made)
+    body: Stmt = tirx.BufferStore(to.source, value, indices)
     for var, extent in zip(reversed(counters), reversed(tile.shape), strict=True):
         body = ir.loop(var, int(extent), [body])
     return body
