@@ -54,8 +54,9 @@ def test_places_are_aligned_and_apart(seed):
     assert sorted(name for name, _, _ in found) == sorted(b.name for b in buffers)
     for (_, start, size), (_, following, _) in itertools.pairwise(found):
         assert start + size <= following
-    for name, start, _ in found:
-        assert start % (8 if name.startswith("b") else 1024) == 0
+    for name, start, bytes_ in found:
+        # No engine copies tiles of so few bytes.
+        assert start % (8 if name.startswith("b") or bytes_ <= 8 else 1024) == 0
     scopes = {b.scope() for b in allocations(program.body)}
     assert scopes == {"shared.dyn"}
     size = max(start + size for _, start, size in found)
