@@ -14,9 +14,9 @@ import tvm
 from tvm.script import tirx as T
 from tvm.script.tirx import tile as Tx
 
+import warploom
 from warploom import language as wl
 from warploom.kernels import default_target
-from warploom.transform.lower import lower_trace
 
 N, K = 512, 320
 BM, BN, BK = 128, 128, 64
@@ -61,10 +61,12 @@ wl.interpret(linear, [a, b, offset, c])
 print("interpreter: largest error", np.abs(c - expected).max())
 assert np.abs(c - expected).max() < 0.05
 
-# 3. What it becomes. Every pass returns a program that prints; the first ones are still sequential.
-for step in lower_trace(linear):
-    lines = str(step).splitlines()
-    print(f"{step.name:24} {len(lines):4} lines")
+# 3. What it becomes. Every pass returns a program that prints (`print(step)`), and says what it has
+#    decided; the first ones are still sequential.
+for step in warploom.lower_trace(linear):
+    print(f"after {step.name}: {len(step.func.script().splitlines())} lines")
+    for decision in step.decisions:
+        print(f"    {decision}")
 
 # 4. Compiled and run, on the GPU of this machine or on its emulator.
 target, _ = default_target()
