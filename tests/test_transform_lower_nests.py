@@ -83,9 +83,38 @@ def through_shared() -> Case:
     return case_of(program, model)
 
 
+def over_the_edges() -> Case:
+    """Reads and writes before the first and after the last element: 0, and nothing."""
+
+    @T.prim_func
+    def program(
+        A: T.Buffer((ROWS, COLUMNS), "float16"), V: T.Buffer((ROWS,), "float32"),
+        C: T.Buffer((ROWS, COLUMNS), "float32"),
+    ):  # fmt: skip
+        T.device_entry()
+        part = T.cta_id([2])
+        x = T.alloc_buffer((ROWS, COLUMNS), "float32", scope="fragment")
+        y = T.alloc_buffer((ROWS, COLUMNS), "float32", scope="shared")
+        first: T.int32 = part * ROWS - 64
+        for i, j in T.grid(ROWS, COLUMNS):
+            x[i, j] = V[i + first - 3] + T.cast(A[i + first + 5, j - 7], "float32")
+        for i, j in T.grid(ROWS, COLUMNS):
+            y[i, j] = V[i + first + 2] * x[i, j]
+        for i, j in T.grid(ROWS, COLUMNS):
+            x[i, j] = x[i, j] + y[i, j]
+        Tx.cta.copy(C[first : first + ROWS, 0:COLUMNS], x)
+
+    def model(a: np.ndarray, v: np.ndarray) -> np.ndarray:
+        v, a = np.pad(v, (3, 2)), np.pad(a, ((0, 5), (7, 0)))[5:, :COLUMNS]
+        x = v[:ROWS, None] + a
+        return x + v[5:, None] * x
+
+    return case_of(program, model)
+
+
 @pytest.mark.parametrize("specialise", [True, False])
 @pytest.mark.parametrize("consumers", [1, 2])
-@pytest.mark.parametrize("make", [mixed, through_shared])
+@pytest.mark.parametrize("make", [mixed, over_the_edges, through_shared])
 def test_nests_are_right_and_free_of_races(make, consumers, specialise, rng):
     check(make(), rng, consumers=consumers, specialise=specialise)
 

@@ -15,7 +15,7 @@ import numpy as np
 import tvm
 import tvm_ffi
 from tvm import tirx
-from tvm.ir import TensorLoad
+from tvm.ir import Range, TensorLoad
 from tvm.script import tirx as T
 from tvm.sym.analyzer import Analyzer
 from tvm.tirx import Buffer, ForKind, Stmt, Var
@@ -53,8 +53,8 @@ class _Context:
     thread: Any
     flat: dict[Buffer, dict[str, Buffer]]
     tiles: dict[Buffer, RegisterTile]
-    #: Variables of the loops around the current statement that count from 0, and their extents.
-    loops: dict[Var, Any]
+    #: Ids, and variables of the loops around the current statement, with their ranges.
+    loops: dict[Var, Range]
     #: Scalars that are known to be bounded -> a variable in their place, when something is proved.
     bounded: dict[Buffer, Var]
 
@@ -94,9 +94,11 @@ class _Context:
     def analyzer(self, register: Var, registers: int) -> Analyzer:
         """What is known of warp, lane, register and the loops around a nest."""
         analyzer = Analyzer()
-        known = {self.warp: 4, self.lane: LANES, register: registers, **self.loops}
+        known = {self.warp: 4, self.lane: LANES, register: registers}
         for var, extent in known.items():
             analyzer.bind(var, ir.whole_range(extent))
+        for var, values in self.loops.items():
+            analyzer.bind(var, values)
         return analyzer
 
 
@@ -110,7 +112,8 @@ def lower_nests(program: TileProgram) -> TileProgram:
     """
     warp, lane = program.var("warp_in_warpgroup"), program.var("lane")
     bounded = {scalar: Var(scalar.name, "int32") for scalar, _ in program.bounds}
-    loops = {bounded[scalar]: extent for scalar, extent in program.bounds}
+    loops = {bounded[scalar]: ir.whole_range(extent) for scalar, extent in program.bounds}
+    loops |= _id_ranges(program)
     thread = warp * LANES + lane
     axes = _WARPGROUP.axes(lane, warp)
     context = _Context(warp, lane, axes, thread, {}, {}, loops, bounded)
@@ -118,6 +121,20 @@ def lower_nests(program: TileProgram) -> TileProgram:
     if context.flat:
         body = [_declare(one, context.flat) for one in body]
     return program.replace(body=tuple(body))
+
+
+def _id_ranges(program: TileProgram) -> dict[Var, Range]:
+    """Values of the ids in nests; of the warpgroups, the last are those that compute."""
+    ranges: dict[Var, Range] = {}
+    for one in program.ids:
+        if one.kind in ("cta", "cta_in_cluster"):
+            for var, extent in zip(one.vars, one.extents, strict=True):
+                ranges[var] = ir.whole_range(extent)
+        elif one.kind == "warpgroup" and program.hints.consumers is not None:
+            consumers = program.hints.consumers
+            first = int(one.extents[0]) - consumers
+            ranges[one.vars[0]] = Range.from_min_extent(first, consumers)
+    return ranges
 
 
 def _declare(statement: Stmt, flat: dict[Buffer, dict[str, Buffer]]) -> Stmt:
@@ -135,7 +152,7 @@ def _statement(statement: Stmt, context: _Context) -> Stmt:
         return _nest(statement, context)
     if isinstance(statement, tirx.For):
         if isinstance(statement.min, tirx.IntImm) and int(statement.min) == 0:
-            context.loops[statement.loop_var] = statement.extent
+            context.loops[statement.loop_var] = ir.whole_range(statement.extent)
         return ir.with_body(statement, [_statement(statement.body, context)])
     if isinstance(statement, tirx.AttrStmt):
         return ir.with_body(statement, [_statement(statement.body, context)])
@@ -400,8 +417,10 @@ def _inside(access: Any, element: _Element, buffer: Buffer | None = None) -> Any
     shape = (access.buffer if buffer is None else buffer).shape
     for index, extent in zip(access.indices, shape, strict=True):
         placed = analyzer.simplify(ir.substitute(index, element.table))
-        if not analyzer.can_prove(element.context.for_proof(placed) < extent):
-            inside = placed < extent if inside is True else T.And(inside, placed < extent)
+        known = element.context.for_proof(placed)
+        for holds, test in ((known >= 0, placed >= 0), (known < extent, placed < extent)):
+            if not analyzer.can_prove(holds):
+                inside = test if inside is True else T.And(inside, test)
     return inside
 
 
@@ -428,10 +447,12 @@ def _over_threads(loops: list[tirx.For], body: list[Stmt], context: _Context) ->
     def no_registers(buffer: Buffer, places: Any) -> Any:
         raise Decline(f"A nest stores both {buffer.name} and shared memory; use two nests.")
 
-    element = _Element(table, no_registers, context, context.analyzer(part, vector))
+    turns = -(-total // _THREADS)
+    analyzer = context.analyzer(part, vector)
+    analyzer.bind(turn, ir.whole_range(turns))
+    element = _Element(table, no_registers, context, analyzer)
     lowered = [element.statement(one) for one in body]
     vectorised = ir.loop(part, vector, lowered, kind=ForKind.UNROLLED)
-    turns = -(-total // _THREADS)
     if total % _THREADS:
         vectorised = ir.when(chunk < total, [vectorised])
     kind = ForKind.UNROLLED if turns <= 8 else ForKind.SERIAL
