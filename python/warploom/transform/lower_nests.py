@@ -8,7 +8,6 @@ holds the element they are indexed with.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -19,16 +18,20 @@ from tvm.ir import Range, TensorLoad
 from tvm.script import tirx as T
 from tvm.sym.analyzer import Analyzer
 from tvm.tirx import Buffer, ForKind, Stmt, Var
-from tvm.tirx.layout import S, TileLayout
-from tvm.tirx.operator.tile_primitive.dispatcher import DispatchFail
 
-from warploom.ops.elementwise_fragment import PACKED_CASTS
-from warploom.ops.register_tile import LANES, RegisterTile, Threads, read_register_tile
+from warploom.ops.register_tile import LANES, RegisterTile
 from warploom.transform import ir
 from warploom.transform.decline import Decline
+from warploom.transform.nest_elements import (
+    WARPGROUP,
+    Element,
+    NestContext,
+    in_pairs,
+    packed_cast,
+    together,
+)
 from warploom.transform.program import (
     TileProgram,
-    is_global,
     is_nest,
     is_shared,
     is_tile,
@@ -36,70 +39,10 @@ from warploom.transform.program import (
     nest_stores,
 )
 
-#: The threads that a nest runs on.
-_WARPGROUP = Threads("warpgroup", 0, 4)
+#: Threads that a nest runs on.
 _THREADS = 4 * LANES
 #: Bytes that one thread writes to shared memory at a time.
 _VECTOR_BYTES = 16
-
-
-@dataclass
-class _Context:
-    """What all nests of a program share."""
-
-    warp: Var
-    lane: Var
-    axes: dict[str, Any]
-    thread: Any
-    flat: dict[Buffer, dict[str, Buffer]]
-    tiles: dict[Buffer, RegisterTile]
-    #: Ids, and variables of the loops around the current statement, with their ranges.
-    loops: dict[Var, Range]
-    #: Scalars that are known to be bounded -> a variable in their place, when something is proved.
-    bounded: dict[Buffer, Var]
-
-    def tile(self, buffer: Buffer) -> RegisterTile:
-        """Which thread holds what of a buffer."""
-        if buffer not in self.tiles:
-            try:
-                self.tiles[buffer] = read_register_tile(
-                    ir.whole(buffer), buffer.name, _WARPGROUP, Analyzer()
-                )
-            except DispatchFail as error:
-                raise Decline(str(error)) from error
-        return self.tiles[buffer]
-
-    def registers(self, buffer: Buffer, dtype: str | None = None) -> Buffer:
-        """The registers of one thread, as a vector of elements or of words."""
-        own = str(buffer.dtype)
-        views = self.flat.setdefault(buffer, {})
-        dtype = dtype or own
-        if dtype not in views:
-            bits = int(buffer.layout.storage().span("m")) * tvm.DataType(own).bits
-            count = bits // tvm.DataType(dtype).bits
-            views[dtype] = tirx.decl_buffer(
-                (count,), dtype, f"{buffer.name}_r", scope="local",
-                layout=TileLayout(S[(count,)]),
-            )  # fmt: skip
-        return views[dtype]
-
-    def for_proof(self, value: Any) -> Any:
-        """An expression with variables in place of the scalars whose bounds are known."""
-
-        def scalar(load: TensorLoad) -> Any:
-            return self.bounded.get(load.source, load)
-
-        return tvm_ffi.structural_map(value, (TensorLoad, scalar), order="post")
-
-    def analyzer(self, register: Var, registers: int) -> Analyzer:
-        """What is known of warp, lane, register and the loops around a nest."""
-        analyzer = Analyzer()
-        known = {self.warp: 4, self.lane: LANES, register: registers}
-        for var, extent in known.items():
-            analyzer.bind(var, ir.whole_range(extent))
-        for var, values in self.loops.items():
-            analyzer.bind(var, values)
-        return analyzer
 
 
 def lower_nests(program: TileProgram) -> TileProgram:
@@ -115,8 +58,8 @@ def lower_nests(program: TileProgram) -> TileProgram:
     loops = {bounded[scalar]: ir.whole_range(extent) for scalar, extent in program.bounds}
     loops |= _id_ranges(program)
     thread = warp * LANES + lane
-    axes = _WARPGROUP.axes(lane, warp)
-    context = _Context(warp, lane, axes, thread, {}, {}, loops, bounded)
+    axes = WARPGROUP.axes(lane, warp)
+    context = NestContext(warp, lane, axes, thread, {}, {}, loops, bounded)
     body = [_statement(one, context) for one in program.body]
     if context.flat:
         body = [_declare(one, context.flat) for one in body]
@@ -145,7 +88,7 @@ def _declare(statement: Stmt, flat: dict[Buffer, dict[str, Buffer]]) -> Stmt:
     return tvm_ffi.structural_map(statement, (tirx.AllocBuffer, alloc), order="post")
 
 
-def _statement(statement: Stmt, context: _Context) -> Stmt:
+def _statement(statement: Stmt, context: NestContext) -> Stmt:
     if isinstance(statement, tirx.SeqStmt):
         return ir.seq(_statement(one, context) for one in statement.seq)
     if is_nest(statement):
@@ -166,7 +109,7 @@ def _statement(statement: Stmt, context: _Context) -> Stmt:
     return statement
 
 
-def _nest(statement: Stmt, context: _Context) -> Stmt:
+def _nest(statement: Stmt, context: NestContext) -> Stmt:
     loops, body = nest_parts(statement)
     accesses = [
         (one.buffer, one.indices) for one in nest_stores(body) if one.buffer.scope() == "local"
@@ -201,7 +144,7 @@ def _register_loads(body: list[Stmt]) -> list[TensorLoad]:
 
 
 def _over_registers(
-    buffer: Buffer, indices: Any, loops: list[tirx.For], body: list[Stmt], context: _Context
+    buffer: Buffer, indices: Any, loops: list[tirx.For], body: list[Stmt], context: NestContext
 ) -> Stmt:
     """One iteration for each register that a thread holds of ``buffer``."""
     tile = context.tile(buffer)
@@ -220,23 +163,23 @@ def _over_registers(
     numbers = np.unravel_index(tile.table, tile.shape)
     counts = dict(zip(indices, numbers, strict=True))
 
-    def element(at: Any) -> _Element:
+    def element(at: Any) -> Element:
         places = tile.coordinates(context.axes, at)
         table = {i: analyzer.simplify(place) for i, place in zip(indices, places, strict=True)}
 
         def number(other: Buffer, indices: Any) -> Any:
             return _register_of(context.tile(other), indices, counts, tile, at)
 
-        return _Element(table, number, context, analyzer)
+        return Element(table, number, context, analyzer)
 
     register = Var("r", "int32")
-    step = 2 if _in_pairs(tile) and any(_packed(one) for one in body) else 1
+    step = 2 if in_pairs(tile) and any(packed_cast(one) for one in body) else 1
     analyzer = context.analyzer(register, tile.registers // step)
     if tile.registers == 1:
         only = element(0)
         return ir.seq(only.statement(one) for one in body)
     elements = [element(register * step + part if step > 1 else register) for part in range(step)]
-    lowered = [s for one in body for s in _together(one, elements)]
+    lowered = [s for one in body for s in together(one, elements)]
     return ir.loop(register, tile.registers // step, lowered, kind=ForKind.UNROLLED)
 
 
@@ -314,117 +257,7 @@ def _linear(registers: np.ndarray, tile: RegisterTile, at: Any) -> Any:
     return Analyzer().simplify(expression)
 
 
-@dataclass
-class _Element:
-    """One element of a nest, in one register of a thread: what its statements become.
-
-    Attributes
-    ----------
-    table : dict
-        Values of the nest's variables.
-    number : callable
-        The register of a tile that holds the element at given indices.
-    analyzer : Analyzer
-        What is known of the variables.
-    """
-
-    table: dict[Var, Any]
-    number: Any
-    context: _Context
-    analyzer: Analyzer
-
-    def expression(self, value: Any) -> Any:
-        """An expression of the nest."""
-
-        def load(old: TensorLoad) -> Any:
-            source = old.source
-            if not ir.is_buffer(source):
-                return old
-            if is_global(source):
-                return _guarded(old, self)
-            if is_shared(source) or not is_tile(source):
-                return old
-            return self.context.registers(source)[self.number(source, old.indices)]
-
-        def simple(one: TensorLoad) -> Any:
-            # The compiler then sees that many elements have, say, one scale.
-            return one.source[tuple(self.analyzer.simplify(index) for index in one.indices)]
-
-        placed = tvm_ffi.structural_map(value, (TensorLoad, load), order="post")
-        placed = ir.substitute(placed, self.table)
-        return tvm_ffi.structural_map(placed, (TensorLoad, simple), order="post")
-
-    def statement(self, one: Stmt) -> Stmt:
-        """A statement of the nest."""
-        if isinstance(one, tirx.IfThenElse):
-            inner = [self.statement(part) for part in ir.flatten(one.then_case)]
-            return ir.when(self.expression(one.condition), inner)
-        if isinstance(one, tirx.Bind):
-            self.table[one.var] = self.expression(one.value)
-            return tirx.Evaluate(0)
-        value = self.expression(one.value)
-        if one.buffer.scope() == "local":
-            registers = self.context.registers(one.buffer)
-            return tirx.BufferStore(registers, value, [self.number(one.buffer, one.indices)])
-        indices = [self.expression(index) for index in one.indices]
-        store = tirx.BufferStore(one.buffer, value, indices)
-        return store if is_shared(one.buffer) else ir.when(_inside(one, self), [store])
-
-
-def _packed(one: Stmt) -> tuple[str, str] | None:
-    """The instruction that converts two results of a store at once, and the word they fill."""
-    if not isinstance(one, tirx.BufferStore) or one.buffer.scope() != "local":
-        return None
-    value = one.value
-    if not isinstance(value, tirx.Cast) or str(value.value.ty.dtype) != "float32":
-        return None
-    return PACKED_CASTS.get(str(one.buffer.dtype))
-
-
-def _in_pairs(tile: RegisterTile) -> bool:
-    """Whether registers come in pairs that fill whole words."""
-    return tile.registers % 2 == 0 and tile.offsets == tuple(range(tile.registers))
-
-
-def _together(one: Stmt, elements: list[_Element]) -> list[Stmt]:
-    """A statement for one register, or for two neighbours.
-
-    Two conversions are one instruction. That is also safer: of two that ptxas 13.0 fuses itself,
-    it was seen to move the result before the wait for the product that it reads.
-    """
-    packed = _packed(one) if len(elements) == 2 else None
-    if packed is None:
-        return [element.statement(one) for element in elements]
-    chain, word = packed
-    low, high = (element.expression(one.value.value) for element in elements)
-    first = elements[0]
-    words = first.context.registers(one.buffer, word)
-    register = first.number(one.buffer, one.indices)
-    return [ir.evaluate(T.ptx[chain](words[T.truncdiv(register, 2)], high, low))]
-
-
-def _guarded(load: TensorLoad, element: _Element) -> Any:
-    """A load from global memory that gives 0 over the edge."""
-    inside = _inside(load, element, load.source)
-    if inside is True:
-        return load
-    return T.if_then_else(inside, load, tirx.const(0, str(load.ty.dtype)))
-
-
-def _inside(access: Any, element: _Element, buffer: Buffer | None = None) -> Any:
-    """Whether an access to global memory stays in its buffer; True if that can be proved."""
-    analyzer, inside = element.analyzer, True
-    shape = (access.buffer if buffer is None else buffer).shape
-    for index, extent in zip(access.indices, shape, strict=True):
-        placed = analyzer.simplify(ir.substitute(index, element.table))
-        known = element.context.for_proof(placed)
-        for holds, test in ((known >= 0, placed >= 0), (known < extent, placed < extent)):
-            if not analyzer.can_prove(holds):
-                inside = test if inside is True else T.And(inside, test)
-    return inside
-
-
-def _over_threads(loops: list[tirx.For], body: list[Stmt], context: _Context) -> Stmt:
+def _over_threads(loops: list[tirx.For], body: list[Stmt], context: NestContext) -> Stmt:
     """A nest without tiles in registers: 16 bytes of a row for each thread at a time."""
     store = nest_stores(body)[0]
     bits = tvm.DataType(str(store.buffer.dtype)).bits
@@ -450,7 +283,7 @@ def _over_threads(loops: list[tirx.For], body: list[Stmt], context: _Context) ->
     turns = -(-total // _THREADS)
     analyzer = context.analyzer(part, vector)
     analyzer.bind(turn, ir.whole_range(turns))
-    element = _Element(table, no_registers, context, analyzer)
+    element = Element(table, no_registers, context, analyzer)
     lowered = [element.statement(one) for one in body]
     vectorised = ir.loop(part, vector, lowered, kind=ForKind.UNROLLED)
     if total % _THREADS:

@@ -1,0 +1,194 @@
+"""What the statements of a nest become for one element, in one register of a thread."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import tvm
+import tvm_ffi
+from tvm import tirx
+from tvm.ir import Range, TensorLoad
+from tvm.script import tirx as T
+from tvm.sym.analyzer import Analyzer
+from tvm.tirx import Buffer, Stmt, Var
+from tvm.tirx.layout import S, TileLayout
+from tvm.tirx.operator.tile_primitive.dispatcher import DispatchFail
+
+from warploom.ops.elementwise_fragment import PACKED_CASTS
+from warploom.ops.register_tile import LANES, RegisterTile, Threads, read_register_tile
+from warploom.transform import ir
+from warploom.transform.decline import Decline
+from warploom.transform.program import is_global, is_shared, is_tile
+
+#: The threads that a nest runs on.
+WARPGROUP = Threads("warpgroup", 0, 4)
+
+
+@dataclass
+class NestContext:
+    """What all nests of a program share."""
+
+    warp: Var
+    lane: Var
+    axes: dict[str, Any]
+    thread: Any
+    flat: dict[Buffer, dict[str, Buffer]]
+    tiles: dict[Buffer, RegisterTile]
+    #: Ids, and variables of the loops around the current statement, with their ranges.
+    loops: dict[Var, Range]
+    #: Scalars that are known to be bounded -> a variable in their place, when something is proved.
+    bounded: dict[Buffer, Var]
+
+    def tile(self, buffer: Buffer) -> RegisterTile:
+        """Which thread holds what of a buffer."""
+        if buffer not in self.tiles:
+            try:
+                self.tiles[buffer] = read_register_tile(
+                    ir.whole(buffer), buffer.name, WARPGROUP, Analyzer()
+                )
+            except DispatchFail as error:
+                raise Decline(str(error)) from error
+        return self.tiles[buffer]
+
+    def registers(self, buffer: Buffer, dtype: str | None = None) -> Buffer:
+        """The registers of one thread, as a vector of elements or of words."""
+        own = str(buffer.dtype)
+        views = self.flat.setdefault(buffer, {})
+        dtype = dtype or own
+        if dtype not in views:
+            bits = int(buffer.layout.storage().span("m")) * tvm.DataType(own).bits
+            count = bits // tvm.DataType(dtype).bits
+            views[dtype] = tirx.decl_buffer(
+                (count,), dtype, f"{buffer.name}_r", scope="local",
+                layout=TileLayout(S[(count,)]),
+            )  # fmt: skip
+        return views[dtype]
+
+    def for_proof(self, value: Any) -> Any:
+        """An expression with variables in place of the scalars whose bounds are known."""
+
+        def scalar(load: TensorLoad) -> Any:
+            return self.bounded.get(load.source, load)
+
+        return tvm_ffi.structural_map(value, (TensorLoad, scalar), order="post")
+
+    def analyzer(self, register: Var, registers: int) -> Analyzer:
+        """What is known of warp, lane, register and the loops around a nest."""
+        analyzer = Analyzer()
+        known = {self.warp: 4, self.lane: LANES, register: registers}
+        for var, extent in known.items():
+            analyzer.bind(var, ir.whole_range(extent))
+        for var, values in self.loops.items():
+            analyzer.bind(var, values)
+        return analyzer
+
+
+@dataclass
+class Element:
+    """One element of a nest, in one register of a thread: what its statements become.
+
+    Attributes
+    ----------
+    table : dict
+        Values of the nest's variables.
+    number : callable
+        The register of a tile that holds the element at given indices.
+    analyzer : Analyzer
+        What is known of the variables.
+    """
+
+    table: dict[Var, Any]
+    number: Any
+    context: NestContext
+    analyzer: Analyzer
+
+    def expression(self, value: Any) -> Any:
+        """An expression of the nest."""
+
+        def load(old: TensorLoad) -> Any:
+            source = old.source
+            if not ir.is_buffer(source):
+                return old
+            if is_global(source):
+                return _guarded(old, self)
+            if is_shared(source) or not is_tile(source):
+                return old
+            return self.context.registers(source)[self.number(source, old.indices)]
+
+        def simple(one: TensorLoad) -> Any:
+            # The compiler then sees that many elements have, say, one scale.
+            return one.source[tuple(self.analyzer.simplify(index) for index in one.indices)]
+
+        placed = tvm_ffi.structural_map(value, (TensorLoad, load), order="post")
+        placed = ir.substitute(placed, self.table)
+        return tvm_ffi.structural_map(placed, (TensorLoad, simple), order="post")
+
+    def statement(self, one: Stmt) -> Stmt:
+        """A statement of the nest."""
+        if isinstance(one, tirx.IfThenElse):
+            inner = [self.statement(part) for part in ir.flatten(one.then_case)]
+            return ir.when(self.expression(one.condition), inner)
+        if isinstance(one, tirx.Bind):
+            self.table[one.var] = self.expression(one.value)
+            return tirx.Evaluate(0)
+        value = self.expression(one.value)
+        if one.buffer.scope() == "local":
+            registers = self.context.registers(one.buffer)
+            return tirx.BufferStore(registers, value, [self.number(one.buffer, one.indices)])
+        indices = [self.expression(index) for index in one.indices]
+        store = tirx.BufferStore(one.buffer, value, indices)
+        return store if is_shared(one.buffer) else ir.when(_inside(one, self), [store])
+
+
+def packed_cast(one: Stmt) -> tuple[str, str] | None:
+    """The instruction that converts two results of a store at once, and the word they fill."""
+    if not isinstance(one, tirx.BufferStore) or one.buffer.scope() != "local":
+        return None
+    value = one.value
+    if not isinstance(value, tirx.Cast) or str(value.value.ty.dtype) != "float32":
+        return None
+    return PACKED_CASTS.get(str(one.buffer.dtype))
+
+
+def in_pairs(tile: RegisterTile) -> bool:
+    """Whether registers come in pairs that fill whole words."""
+    return tile.registers % 2 == 0 and tile.offsets == tuple(range(tile.registers))
+
+
+def together(one: Stmt, elements: list[Element]) -> list[Stmt]:
+    """A statement for one register, or for two neighbours.
+
+    Two conversions are one instruction. That is also safer: of two that ptxas 13.0 fuses itself,
+    it was seen to move the result before the wait for the product that it reads.
+    """
+    packed = packed_cast(one) if len(elements) == 2 else None
+    if packed is None:
+        return [element.statement(one) for element in elements]
+    chain, word = packed
+    low, high = (element.expression(one.value.value) for element in elements)
+    first = elements[0]
+    words = first.context.registers(one.buffer, word)
+    register = first.number(one.buffer, one.indices)
+    return [ir.evaluate(T.ptx[chain](words[T.truncdiv(register, 2)], high, low))]
+
+
+def _guarded(load: TensorLoad, element: Element) -> Any:
+    """A load from global memory that gives 0 over the edge."""
+    inside = _inside(load, element, load.source)
+    if inside is True:
+        return load
+    return T.if_then_else(inside, load, tirx.const(0, str(load.ty.dtype)))
+
+
+def _inside(access: Any, element: Element, buffer: Buffer | None = None) -> Any:
+    """Whether an access to global memory stays in its buffer; True if that can be proved."""
+    analyzer, inside = element.analyzer, True
+    shape = (access.buffer if buffer is None else buffer).shape
+    for index, extent in zip(access.indices, shape, strict=True):
+        placed = analyzer.simplify(ir.substitute(index, element.table))
+        known = element.context.for_proof(placed)
+        for holds, test in ((known >= 0, placed >= 0), (known < extent, placed < extent)):
+            if not analyzer.can_prove(holds):
+                inside = test if inside is True else T.And(inside, test)
+    return inside
