@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 from functools import partial
 
@@ -14,6 +15,7 @@ from tvm.script.tirx import tile as Tx
 import tile_programs
 from lowered_programs import check, hinted
 from warploom import language as wl
+from warploom import programs
 from warploom.compiler import ptxas_log
 from warploom.compiler.invoke import compile_request, current_request
 from warploom.target import SM100A, cuda_target
@@ -67,6 +69,23 @@ PROGRAMS = {
     "attention, 128 rows": partial(tile_programs.attention, 200, tile=(128, 64)),
     "attention causal": partial(tile_programs.attention, 200, 128, tile=(128, 64), causal=True),
     "attention, 256 rows": partial(tile_programs.attention, 300, tile=(256, 64), causal=True),
+}
+
+
+def of_package(case: tile_programs.Case, func: tvm.tirx.PrimFunc) -> tile_programs.Case:
+    """A case for a program of the package that computes the same."""
+    return dataclasses.replace(case, func=func)
+
+
+PROGRAMS |= {
+    "package attention": lambda stages: of_package(
+        tile_programs.attention(200, 64, tile=(128, 64), causal=True),
+        programs.attention(200, 64, 2, 1, causal=True, tile=(128, 64), stages=stages),
+    ),
+    "package gemm int4": lambda stages: of_package(
+        tile_programs.dequantised(4, 13, 136, 384, group=128),
+        programs.gemm_int4(136, 384, 13, tile=(16, 128, 128), stages=stages),
+    ),
 }
 STAGES = (1, 2, 3)
 #: CTAs of a grid that walk over several tiles each; None is a grid of all SMs.

@@ -8,7 +8,7 @@ after the last statement that touches it and waited for right before the first.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from tvm import tirx
@@ -173,12 +173,12 @@ class RoleSplitter:
             out[0].append(one)
             out[1].append(one)
         elif is_gemm(one):
-            self._touch(one, Role.TENSOR_CORE, out, self._products(one))
+            self._touch(one, Role.TENSOR_CORE, out, self._products)
         elif isinstance(one, tirx.AttrStmt) and one.attr_key == ORCHESTRATED:
             for inner in ir.flatten(one.body):
                 self._orchestrated(inner, out)
         elif is_nest(one) or not children(one):
-            self._touch(one, Role.THREADS, out, self._synchronised(one))
+            self._touch(one, Role.THREADS, out, self._synchronised)
         elif isinstance(one, tirx.For):
             self._loop(one, out)
         elif isinstance(one, tirx.IfThenElse):
@@ -193,13 +193,16 @@ class RoleSplitter:
         if isinstance(one, tirx.AllocBuffer):
             out[Role.THREADS].append(one)
         else:
-            self._touch(one, Role.THREADS, out, [self._placed(one, Role.THREADS)])
+            self._touch(one, Role.THREADS, out, lambda it: [self._placed(it, Role.THREADS)])
 
-    def _touch(self, one: Stmt, role: Role, out: Streams, statements: list[Stmt]) -> None:
-        """Add a statement to a role, which must hold the tiles that are handed over."""
-        tiles = [tile for tile in self.handovers if tile in touched(one)]
+    def _touch(
+        self, one: Stmt, role: Role, out: Streams, write: Callable[[Any], list[Stmt]]
+    ) -> None:
+        """Add what becomes of a statement to a role, which must hold what is handed over."""
+        tiles = self._handed(one)
         for tile in tiles:
             self._move(tile, held_by(role), out)
+        statements = write(one)
         out[role].extend(statements)
         self.used.update(tiles)
         for tile in tiles:
@@ -223,17 +226,16 @@ class RoleSplitter:
     def _synchronised(self, one: Stmt) -> list[Stmt]:
         """A statement of the threads; what they write to shared memory for each other is seen."""
         placed = self._placed(one, Role.THREADS)
-        if not any(self._is_exchanged(tile) for tile in effects(one).writes):
-            return [placed]
         sync = self._all_consumers()
-        return [sync, placed, ir.evaluate(T.ptx.fence.proxy.async_.shared__cta()), sync]
+        own = [t for t in effects(one).writes if is_consumer_tile(t, self.plan)]
+        if any(tile not in self.handovers for tile in own):
+            return [sync, placed, ir.evaluate(T.ptx.fence.proxy.async_.shared__cta()), sync]
+        # What is handed over is synchronised by that, except between uses of the threads.
+        again = any(is_shared(tile) and tile in self.used for tile in self._handed(one))
+        return [sync, placed] if again else [placed]
 
-    def _is_exchanged(self, tile: Buffer) -> bool:
-        """Whether threads read from a shared tile what others wrote, or overwrite it."""
-        if not is_consumer_tile(tile, self.plan):
-            return False
-        uses = [role for role in roles_of(list(self.program.body), tile) if role is Role.THREADS]
-        return tile not in self.handovers or len(uses) > 1
+    def _handed(self, one: Stmt) -> list[Buffer]:
+        return [tile for tile in self.handovers if tile in touched(one)]
 
     def _all_consumers(self) -> Stmt:
         threads = self.warpgroups * SM100A.warpgroup
@@ -277,6 +279,9 @@ class RoleSplitter:
             heads |= {t: ends[t] for t, roles in order.items() if ends[t] == held_by(roles[0])}
         for tile, head in heads.items():
             self._move(tile, head, out)
+            if head == held_by(Role.THREADS):
+                # By the iteration before.
+                self.used.add(tile)
         bodies = self._block(body)
         for tile, head in heads.items():
             self._move(tile, head, bodies)

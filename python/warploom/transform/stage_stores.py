@@ -2,8 +2,9 @@
 
 The tile leaves in pieces of one swizzle atom of columns, and of as many rows as a warpgroup handles
 at a time. While TMA drains one piece, the warpgroup writes the next; the last stores are still
-under way when the next tile begins. What TMA cannot store (elements of other than 16 bits, rows
-that are no multiple of 16 bytes) goes straight from registers, guarded at the edges.
+under way when the next tile begins. What TMA cannot store (rows that are no multiple of 16 bytes)
+or the fragment cannot give to shared memory in one piece (elements of other than 16 bits, unless a
+thread holds whole rows) goes straight from registers, guarded at the edges.
 """
 
 from __future__ import annotations
@@ -96,7 +97,8 @@ def _block(
             result.append(_statement(one, program, staging))
             continue
         to, source = one.args[:2]
-        width = _atom_columns(to, source)
+        kinds = fragments(program.arch, int(source.source.shape[0]))
+        width = _atom_columns(to, source, kinds)
         maker = result[-1] if result and _only_makes(result[-1], source, program) else None
         if maker is not None:
             result.pop()
@@ -105,9 +107,10 @@ def _block(
             result.append(_straight(to, source, maker))
             continue
         staging.decided.append(
-            f"store into {to.source.name}: by TMA, in pieces of "
-            f"{fragments(program.arch, int(source.source.shape[0])).rows} x {width} elements"
+            f"store into {to.source.name}: by TMA, in pieces of {kinds.rows} x {width} elements"
         )
+        if maker is None and source.source.scope() == "accumulator":
+            maker = _copied(source.source)
         result.append(_staged(to, source, width, program, staging, maker))
     return result
 
@@ -169,13 +172,15 @@ def _only_makes(statement: Stmt, source: TensorRegion, program: TileProgram) -> 
     return used == 2
 
 
-def _atom_columns(to: TensorRegion, source: TensorRegion) -> int | None:
+def _atom_columns(to: TensorRegion, source: TensorRegion, kinds: Fragments) -> int | None:
     """Columns of a piece, or None if TMA cannot store the tile."""
     tile = source.source
-    if len(tile.shape) != 2 or tvm.DataType(str(tile.dtype)).bits != 16:
+    size = tvm.DataType(str(tile.dtype)).bits // 8
+    # stmatrix writes fragments of 16-bit elements; a thread with whole rows needs no stmatrix.
+    if len(tile.shape) != 2 or size not in ((2, 4) if kinds.row_a_thread else (2,)):
         return None
     pitch = to.source.shape[-1]
-    if not isinstance(pitch, tirx.IntImm) or int(pitch) * 2 % TMA.chunk_bytes:
+    if not isinstance(pitch, tirx.IntImm) or int(pitch) * size % TMA.chunk_bytes:
         return None
     wide = [d for d, (_, extent) in enumerate(ir.ranges(to)) if not _is_one(extent)]
     if wide and wide[-1] != len(to.region) - 1:
@@ -183,7 +188,7 @@ def _atom_columns(to: TensorRegion, source: TensorRegion) -> int | None:
     if any(_is_one(to.source.shape[d]) for d in wide):  # TVM describes no such copy
         return None
     columns = int(tile.shape[1])
-    fitting = [s.row_bytes // 2 for s in Swizzle if columns * 2 % s.row_bytes == 0]
+    fitting = [s.row_bytes // size for s in Swizzle if columns * size % s.row_bytes == 0]
     return max(fitting, default=None)
 
 
@@ -268,6 +273,13 @@ def _staged(
     return tirx.AttrStmt(0, ORCHESTRATED, ir.as_expr(1), ir.seq(statements))
 
 
+def _copied(tile: Buffer) -> Stmt:
+    """A nest that makes a tile of itself: what it takes to read an accumulator in pieces."""
+    i, j = Var("i", "int32"), Var("j", "int32")
+    store = tirx.BufferStore(tile, tile[i, j], [i, j])
+    return ir.loop(i, int(tile.shape[0]), [ir.loop(j, int(tile.shape[1]), [store])])
+
+
 def _piece(
     maker: Stmt, row: int, column: int, width: int, kinds: Fragments, statements: list[Stmt]
 ) -> TensorRegion:
@@ -287,7 +299,8 @@ def _piece(
 
 def _buffer(dtype: str, rows: int, width: int, buffers: int, program: TileProgram) -> Buffer:
     consumers = int(program.id("warpgroup").extents[0])
-    matrix = SharedMatrix(dtype, Major.K, Swizzle(2 * width), rows, width)
+    size = tvm.DataType(dtype).bits // 8
+    matrix = SharedMatrix(dtype, Major.K, Swizzle(size * width), rows, width)
     return tirx.decl_buffer(
         (consumers, buffers, rows, width), dtype, "staging", scope="shared",
         layout=matrix.layout((consumers, buffers)),
