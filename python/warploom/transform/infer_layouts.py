@@ -38,9 +38,6 @@ from warploom.transform.program import (
     is_shared,
 )
 
-#: Accumulator elements (32 bits) of a thread beyond which the compiler spills.
-MOST_ACCUMULATORS = 200
-
 
 @dataclass(frozen=True)
 class Axis:

@@ -54,11 +54,6 @@ class Id:
         return tirx.ScopeIdDefStmt(tirx.ScopeIdDef(list(self.vars), extents, parent, child))
 
 
-def new_id(kind: str, name: str, extent: Any) -> Id:
-    """An id of one dimension with a variable of its own."""
-    return Id(kind, (Var(name, "int32"),), (extent,))
-
-
 @dataclass(frozen=True)
 class TileProgram:
     """A kernel in parts.
