@@ -157,7 +157,7 @@ HOPPER = (
     _hopper("a named barrier with half of the threads",
             (instead(NAMED_BARRIER, 'asm volatile("bar.sync %0, 64;" :: "r"(wg) : "memory");',
                      1, 4),),
-            ERROR, "used with 128 and with 64 threads"),
+            ERROR, "used with 128 threads and with 64 threads"),
     _hopper("the staging buffer is filled while the last store reads it",
             (drop(STORE_READ, 0, 2),), RACE, *STAGING),
     _hopper("the wait for the last stores allows one group too many",
