@@ -42,9 +42,10 @@ uint64_t pack(const Parts& parts) {
 
 Parts checked(uint64_t state, const char* operation) {
   if (!is_mbarrier(state)) {
-    fault_of(FaultKind::kMbarrier, "mbarrier.%s on memory that holds no mbarrier: it was never initialised, or was "
-          "overwritten or invalidated since",
-          operation);
+    fault_of(FaultKind::kMbarrier,
+             "mbarrier.%s on memory that holds no mbarrier: it was never initialised, or was "
+             "overwritten or invalidated since",
+             operation);
   }
   return unpack(state);
 }
@@ -61,8 +62,9 @@ uint64_t advance(Parts parts) {
 Parts arrived(uint64_t state, uint32_t count, const char* operation) {
   Parts parts = checked(state, operation);
   if (count == 0 || count > parts.pending) {
-    fault_of(FaultKind::kMbarrier, "mbarrier.%s with count %u, but %u of %u arrivals are pending in the phase", operation,
-          count, parts.pending, parts.expected);
+    fault_of(FaultKind::kMbarrier,
+             "mbarrier.%s with count %u, but %u of %u arrivals are pending in the phase", operation,
+             count, parts.pending, parts.expected);
   }
   parts.pending -= count;
   return parts;
@@ -73,9 +75,10 @@ uint64_t change_tx(uint64_t state, int64_t change, const char* operation) {
   const int64_t tx = parts.tx + change;
   constexpr int64_t kLimit = kMbarrierLimit;
   if (tx > kLimit || tx < -kLimit) {
-    fault_of(FaultKind::kMbarrier, "mbarrier.%s of %lld bytes moves the tx-count from %d out of its range of +-%u",
-          operation, static_cast<long long>(change < 0 ? -change : change), parts.tx,
-          kMbarrierLimit);
+    fault_of(FaultKind::kMbarrier,
+             "mbarrier.%s of %lld bytes moves the tx-count from %d out of its range of +-%u",
+             operation, static_cast<long long>(change < 0 ? -change : change), parts.tx,
+             kMbarrierLimit);
   }
   parts.tx = static_cast<int32_t>(tx);
   return advance(parts);
@@ -85,7 +88,8 @@ uint64_t change_tx(uint64_t state, int64_t change, const char* operation) {
 
 uint64_t mbarrier_init(uint32_t count) {
   if (count == 0 || count > kMbarrierLimit) {
-    fault_of(FaultKind::kMbarrier, "mbarrier.init with count %u: allowed are 1 to %u", count, kMbarrierLimit);
+    fault_of(FaultKind::kMbarrier, "mbarrier.init with count %u: allowed are 1 to %u", count,
+             kMbarrierLimit);
   }
   return pack({count, count, 0, false});
 }
@@ -102,7 +106,8 @@ uint64_t mbarrier_arrive(uint64_t state, uint32_t count) {
 uint64_t mbarrier_arrive_no_complete(uint64_t state, uint32_t count) {
   const Parts parts = arrived(state, count, "arrive.noComplete");
   if (parts.pending == 0 && parts.tx == 0) {
-    fault_of(FaultKind::kMbarrier, "mbarrier.arrive.noComplete with count %u would complete the phase", count);
+    fault_of(FaultKind::kMbarrier,
+             "mbarrier.arrive.noComplete with count %u would complete the phase", count);
   }
   return pack(parts);
 }

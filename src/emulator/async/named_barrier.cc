@@ -12,20 +12,23 @@ std::string threads_text(uint32_t expected) {
 }  // namespace
 
 bool NamedBarriers::arrive(uint32_t barrier, uint32_t threads, uint32_t expected, uint32_t alive) {
-  if (barrier >= kCount) fault_of(FaultKind::kBarrier, "barrier %u does not exist; a CTA has %u", barrier, kCount);
+  if (barrier >= kCount)
+    fault_of(FaultKind::kBarrier, "barrier %u does not exist; a CTA has %u", barrier, kCount);
   if (expected % 32 != 0) {
-    fault_of(FaultKind::kBarrier, "barrier %u expects %u threads, not whole warps", barrier, expected);
+    fault_of(FaultKind::kBarrier, "barrier %u expects %u threads, not whole warps", barrier,
+             expected);
   }
   State& state = states_[barrier];
   if (state.arrived != 0 && state.expected != expected) {
-    fault_of(FaultKind::kBarrier, "barrier %u is used with %s and with %s at the same time", barrier,
-             threads_text(state.expected).c_str(), threads_text(expected).c_str());
+    fault_of(FaultKind::kBarrier, "barrier %u is used with %s and with %s at the same time",
+             barrier, threads_text(state.expected).c_str(), threads_text(expected).c_str());
   }
   state.expected = expected;
   state.arrived += threads;
   uint32_t needed = expected != 0 ? expected : alive;
   if (state.arrived > needed) {
-    fault_of(FaultKind::kBarrier, "barrier %u got %u threads and expects %u", barrier, state.arrived, needed);
+    fault_of(FaultKind::kBarrier, "barrier %u got %u threads and expects %u", barrier,
+             state.arrived, needed);
   }
   if (state.arrived < needed) return false;
   complete(barrier);
@@ -44,7 +47,8 @@ uint32_t NamedBarriers::completed_by_exit(uint32_t alive) {
 }
 
 void NamedBarriers::contribute(uint32_t barrier, uint32_t threads, uint32_t true_threads) {
-  if (barrier >= kCount) fault_of(FaultKind::kBarrier, "barrier %u does not exist; a CTA has %u", barrier, kCount);
+  if (barrier >= kCount)
+    fault_of(FaultKind::kBarrier, "barrier %u does not exist; a CTA has %u", barrier, kCount);
   Reduction& open = open_[barrier];
   open.any |= true_threads != 0 ? 1u : 0u;
   open.all &= true_threads == threads ? 1u : 0u;

@@ -36,8 +36,9 @@ class Window {
 void check_offset(const TensorMap& map, const TensorPlace& place, const SharedMemory& shared,
                   uint32_t offset) {
   if (offset % kSharedAlign != 0) {
-    fault_of(FaultKind::kMisaligned, "a tensor copy at shared offset 0x%x: the address must be a multiple of %u", offset,
-          kSharedAlign);
+    fault_of(FaultKind::kMisaligned,
+             "a tensor copy at shared offset 0x%x: the address must be a multiple of %u", offset,
+             kSharedAlign);
   }
   shared.at(offset, tensor_map_footprint(map, tensor_halo(map, place)));
 }

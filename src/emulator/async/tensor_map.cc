@@ -72,13 +72,16 @@ void store_tensor_map(const TensorMapFields& fields, void* out128) {
 const TensorMapFields& tensor_map_fields(const void* bytes) {
   const auto address = reinterpret_cast<uintptr_t>(bytes);
   if (address % alignof(TensorMapFields) != 0) {
-    fault_of(FaultKind::kDescriptor, "the tensor map at 0x%" PRIxPTR " is misaligned: PTX wants a multiple of 64", address);
+    fault_of(FaultKind::kDescriptor,
+             "the tensor map at 0x%" PRIxPTR " is misaligned: PTX wants a multiple of 64", address);
   }
   const auto* fields = static_cast<const TensorMapFields*>(bytes);
   if (fields->magic != kMagic) {
-    fault_of(FaultKind::kDescriptor, "the 128 bytes at 0x%" PRIxPTR " are no tensor map made by cuTensorMapEncodeTiled or one "
-          "of the driver's other functions",
-          address);
+    fault_of(FaultKind::kDescriptor,
+             "the 128 bytes at 0x%" PRIxPTR
+             " are no tensor map made by cuTensorMapEncodeTiled or one "
+             "of the driver's other functions",
+             address);
   }
   return *fields;
 }
@@ -86,7 +89,8 @@ const TensorMapFields& tensor_map_fields(const void* bytes) {
 TensorMap tensor_map_at(const void* bytes) {
   const TensorMapFields& fields = tensor_map_fields(bytes);
   const std::string error = tensor_map_error(fields);
-  if (!error.empty()) fault_of(FaultKind::kDescriptor, "the tensor map is invalid: %s", error.c_str());
+  if (!error.empty())
+    fault_of(FaultKind::kDescriptor, "the tensor map is invalid: %s", error.c_str());
   TensorMap map{};
   map.address = fields.address;
   std::copy_n(fields.stride_bytes, kTensorMapRank - 1, map.stride_bytes);
@@ -103,9 +107,11 @@ TensorMap tensor_map_at(const void* bytes) {
 
 TensorMap gather4(const TensorMap& map) {
   if (map.mode != TensorMode::kTiled || map.rank != 2 || map.count[1] != 1) {
-    fault_of(FaultKind::kDescriptor, "tile::gather4 and tile::scatter4 take tensor maps of two dimensions with boxes of one "
-          "row; this one has %d dimensions and %u rows",
-          map.rank, map.rank < 2 ? 1u : map.count[1]);
+    fault_of(
+        FaultKind::kDescriptor,
+        "tile::gather4 and tile::scatter4 take tensor maps of two dimensions with boxes of one "
+        "row; this one has %d dimensions and %u rows",
+        map.rank, map.rank < 2 ? 1u : map.count[1]);
   }
   TensorMap result = map;
   result.count[1] = 4;

@@ -1,5 +1,5 @@
-// Tensor maps: the 128 bytes that describe a tensor and the boxes of it that are copied (CUDA Driver
-// API, "Tensor Map Object Management"; PTX ISA, "Tensors").
+// Tensor maps: the 128 bytes that describe a tensor and the boxes of it that are copied (CUDA
+// Driver API, "Tensor Map Object Management"; PTX ISA, "Tensors").
 
 #ifndef WARPLOOM_EMULATOR_ASYNC_TENSOR_MAP_H_
 #define WARPLOOM_EMULATOR_ASYNC_TENSOR_MAP_H_

@@ -34,8 +34,10 @@ std::string check_values(const TensorMapFields& map) {
     int count;
   };
   const Enumerator enumerators[] = {
-      {"data type", map.data_type, kTensorTypeCount}, {"interleave", map.interleave, 3},
-      {"swizzle", map.swizzle, 4},                    {"swizzle atomicity", map.swizzle_atomicity, 4},
+      {"data type", map.data_type, kTensorTypeCount},
+      {"interleave", map.interleave, 3},
+      {"swizzle", map.swizzle, 4},
+      {"swizzle atomicity", map.swizzle_atomicity, 4},
       {"out-of-bounds fill", map.fill, 2},
   };
   for (const Enumerator& each : enumerators) {

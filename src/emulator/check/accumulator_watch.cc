@@ -237,18 +237,19 @@ void Checker::registers(Warp& warp, const Op& op, const WatchedOp& watched) {
   }
 }
 
-// Nobody may touch what a tcgen05.ld writes before the wait; another tcgen05.ld may not, either, but
-// gives nobody a wrong value.
+// Nobody may touch what a tcgen05.ld writes before the wait; another tcgen05.ld may not, either,
+// but gives nobody a wrong value.
 void Checker::check_loading(Warp& warp, const Op& op, const WatchedOp& watched) {
   const RegisterTags& tags = state(warp).registers;
   auto missing = [&](const RegisterTags::Tag& tag, const char* verb) {
     const Op* load = &program_.ops[tag.loader];
     if (!log_.is_new(Finding::kTensorMemory, &op, load)) return;
-    report(Finding::kTensorMemory, &op, load,
-           format("%s %s a register that %s loads, and tcgen05.wait::ld is missing between the two: "
-                  "the value may not have arrived yet. Fix: tcgen05.wait::ld before the register "
-                  "is used",
-                  describe(mark_of(warp, op)).c_str(), verb, describe_op(program_, *load).c_str()));
+    report(
+        Finding::kTensorMemory, &op, load,
+        format("%s %s a register that %s loads, and tcgen05.wait::ld is missing between the two: "
+               "the value may not have arrived yet. Fix: tcgen05.wait::ld before the register "
+               "is used",
+               describe(mark_of(warp, op)).c_str(), verb, describe_op(program_, *load).c_str()));
   };
   for (uint32_t number : watched.reads) {
     const RegisterTags::Tag& tag = tags.tags[number];

@@ -113,11 +113,12 @@ void Checker::check_lanes(Warp& warp, const Op& op, uint32_t active, Space space
     own.thread = thread_of(warp, lane);
     prior.op = conflict.op & 0xffffff;
     prior.thread = thread_of(warp, static_cast<int>(conflict.lane));
-    report(Finding::kDataRace, &op, first,
-           format("%s reads %s, which %s writes, and nothing orders the two lanes of one warp. Fix: "
-                  "bar.warp.sync (__syncwarp) between the two; neither convergence nor shfl.sync "
-                  "orders memory",
-                  describe(own).c_str(), place_of(shared).c_str(), describe(prior).c_str()));
+    report(
+        Finding::kDataRace, &op, first,
+        format("%s reads %s, which %s writes, and nothing orders the two lanes of one warp. Fix: "
+               "bar.warp.sync (__syncwarp) between the two; neither convergence nor shfl.sync "
+               "orders memory",
+               describe(own).c_str(), place_of(shared).c_str(), describe(prior).c_str()));
   }
 }
 

@@ -36,11 +36,12 @@ void Checker::mbarrier_init(Warp& warp, const Op& op, int lane, uint32_t address
   if (barrier.live) {
     const Op* first = &program_.ops[barrier.init.op];
     if (log_.is_new(Finding::kMbarrierMisuse, &op, first)) {
-      report(Finding::kMbarrierMisuse, &op, first,
-             format("%s initialises the mbarrier at %s, which is live since %s. Fix: mbarrier.inval "
-                    "between the two, or another address",
-                    describe(actor.mark).c_str(), place_of(address).c_str(),
-                    describe(barrier.init).c_str()));
+      report(
+          Finding::kMbarrierMisuse, &op, first,
+          format("%s initialises the mbarrier at %s, which is live since %s. Fix: mbarrier.inval "
+                 "between the two, or another address",
+                 describe(actor.mark).c_str(), place_of(address).c_str(),
+                 describe(barrier.init).c_str()));
     }
   }
   barrier.live = false;  // so that the write below is not one over a live mbarrier

@@ -152,7 +152,8 @@ const char* verb(bool writes) { return writes ? "writes" : "reads"; }
 // `pending`: the asynchronous operation had been issued when the other access came.
 const char* advice(bool prior_writes, bool pending, bool writes) {
   if (pending) {
-    return "the asynchronous operation may still be going on: wait for its completion (the mbarrier "
+    return "the asynchronous operation may still be going on: wait for its completion (the "
+           "mbarrier "
            "that it signals, wgmma.wait_group, cp.async.wait_group or cp.async.bulk.wait_group) "
            "before the other access";
   }
@@ -217,10 +218,11 @@ bool Checker::reads_nothing_written(Shadow& shadow, const Actor& actor, const Wh
 void Checker::report_uninitialized(Shadow& shadow, const Actor& actor, const Where& where) {
   if (!log_.is_new(Finding::kUninitializedRead, actor.op, nullptr)) return;
   if (!reads_nothing_written(shadow, actor, where)) return;
-  report(Finding::kUninitializedRead, actor.op, nullptr,
-         format("%s reads %s, which nothing has written in this launch. Fix: write it, or wait for "
-                "the operation that does, before it is read",
-                describe(actor.mark).c_str(), place_of(static_cast<uint32_t>(where.address)).c_str()));
+  report(
+      Finding::kUninitializedRead, actor.op, nullptr,
+      format("%s reads %s, which nothing has written in this launch. Fix: write it, or wait for "
+             "the operation that does, before it is read",
+             describe(actor.mark).c_str(), place_of(static_cast<uint32_t>(where.address)).c_str()));
 }
 
 void Checker::report_on_barrier(const Actor& actor, bool writes, const Where& where) {
@@ -245,8 +247,8 @@ std::string Checker::describe(const Access& access) const {
   uint32_t x = access.cluster % clusters_x, y = access.cluster / clusters_x % clusters_y;
   uint32_t z = access.cluster / clusters_x / clusters_y;
   return format("%s of CTA (%u, %u, %u) warp %u lane %u",
-                describe_op(program_, program_.ops[access.op]).c_str(), x * shape[0] + rank % shape[0],
-                y * shape[1] + rank / shape[0] % shape[1],
+                describe_op(program_, program_.ops[access.op]).c_str(),
+                x * shape[0] + rank % shape[0], y * shape[1] + rank / shape[0] % shape[1],
                 z * shape[2] + rank / shape[0] / shape[1], warp % warps_per_cta_,
                 access.thread % kLanes);
 }

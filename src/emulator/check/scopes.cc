@@ -1,5 +1,5 @@
-// Synchronisation through memory, and the scopes that limit it: a release orders nothing for threads
-// outside its scope, and an acquire takes nothing from threads outside its own.
+// Synchronisation through memory, and the scopes that limit it: a release orders nothing for
+// threads outside its scope, and an acquire takes nothing from threads outside its own.
 
 #include <algorithm>
 #include <cstddef>
@@ -118,10 +118,11 @@ std::string Checker::scope_problem(const Access& prior, const Actor& actor) cons
     if (release.cluster != prior.cluster || !release.known->base.knows(prior.stamp())) continue;
     const Op* blamed = order.narrow.released_narrowly ? release.op : order.acquire;
     const Op* other = order.narrow.released_narrowly ? order.acquire : release.op;
-    return format("the scope of %s does not include the thread of %s, so that it does not order the "
-                  "two: they are %s. Fix: scope %s or wider there",
-                  describe_op(program_, *blamed).c_str(), describe_op(program_, *other).c_str(),
-                  kApart[index(order.narrow.needed)], scope_modifier(order.narrow.needed));
+    return format(
+        "the scope of %s does not include the thread of %s, so that it does not order the "
+        "two: they are %s. Fix: scope %s or wider there",
+        describe_op(program_, *blamed).c_str(), describe_op(program_, *other).c_str(),
+        kApart[index(order.narrow.needed)], scope_modifier(order.narrow.needed));
   }
   return "";
 }

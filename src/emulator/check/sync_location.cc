@@ -17,8 +17,8 @@ bool Releases::knows(uint32_t cluster, Stamp stamp) const {
   return found;
 }
 
-// All of a cluster knows what one of its warps has acquired from others: a release for less than the
-// device need not hand that on.
+// All of a cluster knows what one of its warps has acquired from others: a release for less than
+// the device need not hand that on.
 void SyncLocations::publish(uint64_t address, Scope scope, const ReleasePtr& own,
                             const Releases& others) {
   std::lock_guard<std::mutex> lock(mutex_);

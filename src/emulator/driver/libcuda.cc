@@ -191,7 +191,8 @@ WARPLOOM_CUDA_API int warploom_emulator_find_arch(const char* arch) { return fin
 
 // -1 behind the last parameter.
 WARPLOOM_CUDA_API int64_t warploom_emulator_parameter_bytes(const void* function, int index) {
-  const auto& parameters = static_cast<const KernelHandle*>(function)->program->function->parameters;
+  const auto& parameters =
+      static_cast<const KernelHandle*>(function)->program->function->parameters;
   auto position = static_cast<std::size_t>(index);
   return position < parameters.size() ? static_cast<int64_t>(parameters[position]->bytes) : -1;
 }

@@ -24,7 +24,8 @@ uint8_t* resolve_global(Warp& warp, uint64_t address, uint32_t count) {
 uint8_t* resolve(Warp& warp, Space space, int lane, uint64_t address, uint32_t count,
                  uint32_t alignment) {
   if (address & (alignment - 1)) {
-    fault_of(FaultKind::kMisaligned, "lane %d: the address 0x%" PRIx64 " is not a multiple of %u", lane, address, alignment);
+    fault_of(FaultKind::kMisaligned, "lane %d: the address 0x%" PRIx64 " is not a multiple of %u",
+             lane, address, alignment);
   }
   if (space == Space::kGeneric) {
     uint64_t window = address & kWindowMask;
@@ -45,7 +46,8 @@ uint8_t* resolve(Warp& warp, Space space, int lane, uint64_t address, uint32_t c
 
 uint32_t shared_from(Space space, uint64_t address) {
   if (space == Space::kGeneric && (address & kWindowMask) != kSharedWindow) {
-    fault_of(FaultKind::kOutOfBounds, "the generic address 0x%" PRIx64 " is not in shared memory", address);
+    fault_of(FaultKind::kOutOfBounds, "the generic address 0x%" PRIx64 " is not in shared memory",
+             address);
   }
   return static_cast<uint32_t>(address);
 }

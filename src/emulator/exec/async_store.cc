@@ -46,7 +46,8 @@ Step store_async(Warp& warp, const Op& op, uint32_t active) {
     auto address = static_cast<uint32_t>(warp.address(op, lane));
     auto mbarrier = static_cast<uint32_t>(warp.address(form.mbarrier, lane));
     if (address % form.bytes != 0) {
-      fault_of(FaultKind::kMisaligned, "lane %d: the address 0x%x is not a multiple of %u", lane, address, form.bytes);
+      fault_of(FaultKind::kMisaligned, "lane %d: the address 0x%x is not a multiple of %u", lane,
+               address, form.bytes);
     }
     if (shared_rank(address) != shared_rank(mbarrier)) {
       fault("the data goes to CTA %u of the cluster and the mbarrier is in CTA %u",

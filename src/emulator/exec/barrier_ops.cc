@@ -22,7 +22,8 @@ Arrival arrive(Warp& warp, const Op& op, uint32_t active, bool waits) {
   Cta& cta = warp.cta();
   uint32_t barrier = warp.lanes<uint32_t>(op.s[0])[lane];
   uint32_t threads = op.s[1].present() ? warp.lanes<uint32_t>(op.s[1])[lane] : 0;
-  if (op.s[1].present() && threads == 0) fault_of(FaultKind::kBarrier, "barrier %u is used with 0 threads", barrier);
+  if (op.s[1].present() && threads == 0)
+    fault_of(FaultKind::kBarrier, "barrier %u is used with 0 threads", barrier);
   Arrival arrival{barrier,
                   cta.barriers().arrive(barrier, kLanes, threads, cta.alive_threads())};
   if (Checker* checker = warp.cluster().checker()) {
@@ -85,7 +86,8 @@ Step warp_barrier(Warp& warp, const Op&, uint32_t) {
 
 // op.flag: whether the arrival is relaxed.
 Step cluster_arrive(Warp& warp, const Op& op, uint32_t active) {
-  if (warp.cluster_arrived & active) fault_of(FaultKind::kBarrier, "a thread arrives twice at the cluster barrier");
+  if (warp.cluster_arrived & active)
+    fault_of(FaultKind::kBarrier, "a thread arrives twice at the cluster barrier");
   warp.cluster_arrived |= active;
   if (Checker* checker = warp.cluster().checker()) checker->cluster_arrive(warp, op.flag != 0);
   uint64_t phase = warp.cluster().barrier_phase();

@@ -14,10 +14,11 @@ namespace {
 
 void check_bulk_alignment(uint64_t destination, uint64_t source, uint32_t bytes) {
   if ((destination | source | bytes) & 15) {
-    fault_of(FaultKind::kMisaligned, "addresses and size of a bulk copy must be multiples of 16: to 0x%llx, from 0x%llx, "
-          "%u bytes",
-          static_cast<unsigned long long>(destination), static_cast<unsigned long long>(source),
-          bytes);
+    fault_of(FaultKind::kMisaligned,
+             "addresses and size of a bulk copy must be multiples of 16: to 0x%llx, from 0x%llx, "
+             "%u bytes",
+             static_cast<unsigned long long>(destination), static_cast<unsigned long long>(source),
+             bytes);
   }
 }
 

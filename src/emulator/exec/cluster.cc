@@ -121,11 +121,12 @@ void Cluster::run_warp(Warp& warp, const Turn& turn) {
     throw Fault(locate(explain(error, *launch_), warp), error.kind());
   }
   if (instructions_ > launch_->instruction_limit) {
-    fault_of(FaultKind::kLimit, "the kernel %s did not end within the limit of instructions (%llu); it may be in an "
-          "endless loop. Warps now:%s",
-          launch_->program.function->name.c_str(),
-          static_cast<unsigned long long>(launch_->instruction_limit),
-          describe_warps(warps_).c_str());
+    fault_of(FaultKind::kLimit,
+             "the kernel %s did not end within the limit of instructions (%llu); it may be in an "
+             "endless loop. Warps now:%s",
+             launch_->program.function->name.c_str(),
+             static_cast<unsigned long long>(launch_->instruction_limit),
+             describe_warps(warps_).c_str());
   }
 }
 
@@ -169,14 +170,15 @@ bool Cluster::run() {
     bool alive = std::any_of(warps_.begin(), warps_.end(),
                              [](const Warp* warp) { return warp->alive() != 0; });
     if (!alive) return true;
-    fault_of(FaultKind::kDeadlock, "deadlock in kernel %s: no warp can go on and no asynchronous operation is pending.%s",
-          launch_->program.function->name.c_str(), describe_warps(warps_).c_str());
+    fault_of(FaultKind::kDeadlock,
+             "deadlock in kernel %s: no warp can go on and no asynchronous operation is pending.%s",
+             launch_->program.function->name.c_str(), describe_warps(warps_).c_str());
   }
   return false;
 }
 
-// The state to come back to is taken anew after 1, 2, 4, ... instructions, so that what comes before
-// the loop does not matter.
+// The state to come back to is taken anew after 1, 2, 4, ... instructions, so that what comes
+// before the loop does not matter.
 bool Cluster::repeats_itself(Warp& warp, std::vector<Polled>& polled) {
   constexpr Turn kOne{};
   const uint64_t changes = changes_;

@@ -173,7 +173,8 @@ class Cluster {
 
 template <class Change>
 uint64_t Cluster::update_mbarrier(uint32_t address, Change change) {
-  if (address % 8 != 0) fault_of(FaultKind::kMisaligned, "the mbarrier address 0x%x is not a multiple of 8", address);
+  if (address % 8 != 0)
+    fault_of(FaultKind::kMisaligned, "the mbarrier address 0x%x is not a multiple of 8", address);
   auto* state = reinterpret_cast<uint64_t*>(shared_at(address, 8));
   uint64_t before = *state;
   *state = change(before);

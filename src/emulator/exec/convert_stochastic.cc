@@ -80,7 +80,8 @@ void decode_stochastic(Decoder& decoder) {
   form.satfinite = modifiers.take("satfinite");
   form.target = take_target(modifiers);
   if (form.target == nullptr || modifiers.take_type() != Type::kF32) {
-    decoder.fail(".rs rounds .f32 to .f16x2, .bf16x2, .e4m3x4, .e5m2x4, .e2m3x4, .e3m2x4 or .e2m1x4");
+    decoder.fail(
+        ".rs rounds .f32 to .f16x2, .bf16x2, .e4m3x4, .e5m2x4, .e2m3x4, .e3m2x4 or .e2m1x4");
   }
   const bool four = form.target->count == 4;
   if (four && !form.satfinite) decoder.fail("a result of four numbers takes .satfinite");

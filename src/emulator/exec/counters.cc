@@ -8,8 +8,9 @@
 namespace warploom::emulator {
 namespace {
 
-constexpr const char* kPathNames[kPaths] = {"global",   "shared", "distributed shared", "local",
-                                            "cp.async", "bulk",   "tensor map",         "tensor memory"};
+constexpr const char* kPathNames[kPaths] = {"global",     "shared",       "distributed shared",
+                                            "local",      "cp.async",     "bulk",
+                                            "tensor map", "tensor memory"};
 
 // Shared memory serves 32 banks of 4 bytes at a time (CUDA C++ Programming Guide, "Shared Memory").
 constexpr uint32_t kBanks = 32;

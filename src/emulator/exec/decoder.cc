@@ -257,7 +257,8 @@ Ref Decoder::source(const Operand& operand, Type type) const {
       break;
     case Operand::kName: {
       int index = program_.module->find_function(operand.name);
-      if (index < 0) fail("'" + operand.name + "' is neither a variable nor a function with a body");
+      if (index < 0)
+        fail("'" + operand.name + "' is neither a variable nor a function with a body");
       return values_.literal(function_address(index), wanted);
     }
     default:

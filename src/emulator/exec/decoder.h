@@ -125,8 +125,8 @@ class Decoder {
 
 using DecodeFunction = void (*)(Decoder&);
 // By opcode; "add:f" is add of f32 and f64, "add:h" of 16-bit floats, also packed, "add:mixed" of
-// f32 and such, "add:f32x2" and "mov:b128" of these types; "st.async" is st with async as its first modifier, "add.cc" add and
-// "cvt.ue8m0x2" cvt with that modifier anywhere.
+// f32 and such, "add:f32x2" and "mov:b128" of these types; "st.async" is st with async as its first
+// modifier, "add.cc" add and "cvt.ue8m0x2" cvt with that modifier anywhere.
 using DecodeTable = std::unordered_map<std::string, DecodeFunction>;
 
 // Each family adds its opcodes.

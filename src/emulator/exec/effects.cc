@@ -40,7 +40,8 @@ bool is_in(const std::string& opcode, std::initializer_list<std::string_view> op
 
 bool changes_state(const ptx::Instruction& instruction) {
   const std::string& opcode = instruction.opcode;
-  if (opcode == "mbarrier") return !has_any(instruction, {"test_wait", "try_wait", "pending_count"});
+  if (opcode == "mbarrier")
+    return !has_any(instruction, {"test_wait", "try_wait", "pending_count"});
   if (is_in(opcode, {"bar", "barrier"})) return !has_any(instruction, {"warp"});
   if (opcode == "wmma") return has_any(instruction, {"store"});
   if (is_in(opcode, {"atom", "red"})) return has_any(instruction, {"async"});

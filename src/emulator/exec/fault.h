@@ -33,7 +33,8 @@ class Fault : public std::runtime_error {
   FaultKind kind_;
 };
 
-// An access to global memory that no allocation holds; whoever knows the launch names its neighbour.
+// An access to global memory that no allocation holds; whoever knows the launch names its
+// neighbour.
 class OutOfBounds : public Fault {
  public:
   OutOfBounds(const std::string& message, uint64_t address)

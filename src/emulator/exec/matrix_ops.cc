@@ -136,8 +136,8 @@ void decode_ldmatrix(Decoder& decoder) { decode_matrix(decoder, true); }
 
 void decode_stmatrix(Decoder& decoder) { decode_matrix(decoder, false); }
 
-// Lane l holds the elements (l / 4, 2 (l % 4)) and the next of a matrix of 8 by 8, and gets those of
-// its transpose.
+// Lane l holds the elements (l / 4, 2 (l % 4)) and the next of a matrix of 8 by 8, and gets those
+// of its transpose.
 Step transpose(Warp& warp, const Op& op, uint32_t active) {
   require_whole_warp(warp, active);
   std::array<uint32_t, kLanes> source;

@@ -86,7 +86,8 @@ uint32_t vector_length(const Instruction& instruction) {
   return has(instruction, "v2") ? 2 : has(instruction, "v4") ? 4 : has(instruction, "v8") ? 8 : 1;
 }
 
-// The number behind `prefix` in the first modifier that consists of both; `missing` if there is none.
+// The number behind `prefix` in the first modifier that consists of both; `missing` if there is
+// none.
 uint32_t number_behind(const Instruction& instruction, const char* prefix, uint32_t missing) {
   std::string pattern = std::string(prefix) + "%u%c";
   for (const std::string& word : instruction.modifiers) {

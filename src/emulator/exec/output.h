@@ -20,7 +20,8 @@ class Output {
     texts_[cluster] += text;
   }
 
-  // Of the clusters up to `last`: what those after one that failed have printed is a matter of luck.
+  // Of the clusters up to `last`: what those after one that failed have printed is a matter of
+  // luck.
   std::string text(uint64_t last) const {
     std::lock_guard<std::mutex> lock(mutex_);
     std::string result;

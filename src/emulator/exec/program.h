@@ -1,4 +1,5 @@
-// An entry function, with the functions it can call, in the form that is executed: decoded once, no text left to interpret.
+// An entry function, with the functions it can call, in the form that is executed: decoded once, no
+// text left to interpret.
 
 #ifndef WARPLOOM_EMULATOR_EXEC_PROGRAM_H_
 #define WARPLOOM_EMULATOR_EXEC_PROGRAM_H_
@@ -18,8 +19,8 @@ struct Op;
 
 constexpr int kLanes = 32;
 constexpr uint32_t kAllLanes = 0xffffffffu;
-// No number in every format of floats: registers that a program reads and never writes are undefined
-// in PTX, here they are the same in every run.
+// No number in every format of floats: registers that a program reads and never writes are
+// undefined in PTX, here they are the same in every run.
 constexpr uint32_t kRegisterPoison = 0x7fffffff;
 
 // A value that an instruction reads or writes. Every value of a warp is an array: uint32_t[32] for
@@ -138,7 +139,8 @@ struct Program {
   bool sums_in_any_order = false;
 };
 
-// Decodes an entry function and those it can reach. Throws Fault, naming opcode and line, on whatever is not known.
+// Decodes an entry function and those it can reach. Throws Fault, naming opcode and line, on
+// whatever is not known.
 std::unique_ptr<Program> decode(const ptx::Module& module, const ptx::Function& function);
 
 }  // namespace warploom::emulator

@@ -10,7 +10,8 @@
 
 namespace warploom::emulator {
 
-// Bits of a special register such as "%tid.x", 1 of a predicate; 0 if the emulator does not know it.
+// Bits of a special register such as "%tid.x", 1 of a predicate; 0 if the emulator does not know
+// it.
 int special_bits(std::string_view name);
 
 // Writes the value into the register file of a warp that starts.

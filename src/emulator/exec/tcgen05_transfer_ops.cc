@@ -112,10 +112,14 @@ void decode_transfer(Decoder& decoder, TensorFragment fragment, bool loads) {
   }
   TransferForm form;
   form.fragment = fragment;
-  form.registers = take_tensor_registers(decoder, decoder.operand(loads ? 0 : split ? 2 : 1), loads);
+  form.registers = take_tensor_registers(decoder,
+                                         decoder.operand(loads   ? 0
+                                                         : split ? 2
+                                                                 : 1),
+                                         loads);
   if (form.registers.size() != fragment.registers()) {
-    decoder.fail("it has " + std::to_string(form.registers.size()) + " registers; its shape needs " +
-                 std::to_string(fragment.registers()));
+    decoder.fail("it has " + std::to_string(form.registers.size()) +
+                 " registers; its shape needs " + std::to_string(fragment.registers()));
   }
   decoder.form(std::move(form));
   decoder.op.run = loads ? load : store;

@@ -83,7 +83,8 @@ Bytes run_mma(int m, int n, int k, const String& d, const String& a, const Strin
       using T = decltype(zero);
       std::vector<T> a_lanes = unpack_bytes<T>(a_bytes), b_lanes = unpack_bytes<T>(b_bytes);
       std::vector<T> c_lanes = unpack_bytes<T>(c_bytes);
-      const std::vector<T*> a_registers = registers_of(a_lanes), b_registers = registers_of(b_lanes);
+      const std::vector<T*> a_registers = registers_of(a_lanes),
+                            b_registers = registers_of(b_lanes);
       const std::vector<T*> c_registers = registers_of(c_lanes);
       product(c_registers.data(), a_registers.data(), b_registers.data(), c_registers.data());
       return pack_bytes(c_lanes);

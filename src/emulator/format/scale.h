@@ -1,5 +1,5 @@
-// ue8m0: powers of two, the scale factors of block-scaled formats (PTX ISA, "Alternate Floating-Point
-// Data Formats"). A pattern b stands for 2^(b - 127); 255 is NaN.
+// ue8m0: powers of two, the scale factors of block-scaled formats (PTX ISA, "Alternate
+// Floating-Point Data Formats"). A pattern b stands for 2^(b - 127); 255 is NaN.
 
 #ifndef WARPLOOM_EMULATOR_FORMAT_SCALE_H_
 #define WARPLOOM_EMULATOR_FORMAT_SCALE_H_

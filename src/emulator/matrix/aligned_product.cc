@@ -138,7 +138,8 @@ struct Group {
 template <class V, class I, int kGroup>
 WARPLOOM_INLINE void find_exponents(const int32_t* a, const int32_t* b, int count,
                                     Group<V, I, kGroup>* group) {
-  for (int v = 0; v < kGroup; ++v) group->even[v].exponent = group->odd[v].exponent = I{} + 2 * kZero;
+  for (int v = 0; v < kGroup; ++v)
+    group->even[v].exponent = group->odd[v].exponent = I{} + 2 * kZero;
   for (int i = 0; i < count; ++i, a += kRegister, b += 8) {
     I even, odd;
     columns(b, &even, &odd);
@@ -172,8 +173,8 @@ WARPLOOM_INLINE void accumulate(const float* a, const float* b, int count,
   }
 }
 
-// 16 rows against 8 columns; `d` holds the even and the odd register of each half. Whether all lanes
-// could be summed; nothing is written if not.
+// 16 rows against 8 columns; `d` holds the even and the odd register of each half. Whether all
+// lanes could be summed; nothing is written if not.
 template <class V, class I, int kGroup>
 WARPLOOM_INLINE bool fast_block(const Product& p, const float* a, const int32_t* a_exponents,
                                 const float* b, const int32_t* b_exponents, uint32_t* const* d) {

@@ -14,8 +14,8 @@ int element_bits(Type type);
 
 bool is_integer_element(Type type);
 
-// `count` elements at `raw`, without loss; of 4 bits, the first is in the low half of a byte. Of tf32, the tensor core ignores the low 13 bits of the
-// register.
+// `count` elements at `raw`, without loss; of 4 bits, the first is in the low half of a byte. Of
+// tf32, the tensor core ignores the low 13 bits of the register.
 void widen(Type type, const uint8_t* raw, int count, float* out);
 
 }  // namespace warploom::emulator

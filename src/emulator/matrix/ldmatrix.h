@@ -1,4 +1,5 @@
-// ldmatrix and stmatrix of .m8n8 .b16; other shapes are in byte_matrix.h (PTX ISA, "Warp-level matrix load / store instruction").
+// ldmatrix and stmatrix of .m8n8 .b16; other shapes are in byte_matrix.h (PTX ISA, "Warp-level
+// matrix load / store instruction").
 
 #ifndef WARPLOOM_EMULATOR_MATRIX_LDMATRIX_H_
 #define WARPLOOM_EMULATOR_MATRIX_LDMATRIX_H_

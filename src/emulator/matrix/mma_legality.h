@@ -1,5 +1,5 @@
-// Which instructions mma.sync has, as data (PTX ISA, "Matrix multiply-accumulate operation using mma
-// instruction" and "... using mma.sp instruction with sparse matrix A").
+// Which instructions mma.sync has, as data (PTX ISA, "Matrix multiply-accumulate operation using
+// mma instruction" and "... using mma.sp instruction with sparse matrix A").
 
 #ifndef WARPLOOM_EMULATOR_MATRIX_MMA_LEGALITY_H_
 #define WARPLOOM_EMULATOR_MATRIX_MMA_LEGALITY_H_

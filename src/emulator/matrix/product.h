@@ -14,8 +14,8 @@
 
 namespace warploom::emulator {
 
-// Without a rule, a sum is formed in float in the order of k, starting from the accumulator. Sums of
-// integers that start from zero are exact: 32 products of 8 bits, and 64 of 4, stay below 2^24.
+// Without a rule, a sum is formed in float in the order of k, starting from the accumulator. Sums
+// of integers that start from zero are exact: 32 products of 8 bits, and 64 of 4, stay below 2^24.
 struct Product {
   static constexpr int kMaxK = 64;
 

@@ -11,9 +11,9 @@
 namespace warploom::emulator {
 namespace {
 
-// The four bits of metadata for one chunk of a row. A chunk is 64 bits of a row of K for elements of
-// 16 and 32 bits, and 32 bits for narrower ones; each of four lanes has the indices of two rows, or
-// of one.
+// The four bits of metadata for one chunk of a row. A chunk is 64 bits of a row of K for elements
+// of 16 and 32 bits, and 32 bits for narrower ones; each of four lanes has the indices of two rows,
+// or of one.
 uint32_t nibble_of(Type a, int selector, const uint32_t* metadata, int row, int chunk, int chunks) {
   const int half = row / 8, lane = 4 * (row % 8);
   if (element_bits(a) >= 16) {

@@ -1,9 +1,9 @@
 // How the tensor core of an H200 forms a sum, as its recorded results show (tests/golden).
 //
 // With the largest exponent e of all terms that are not zero, products and accumulator alike, every
-// term is truncated to a multiple of 2^(e - kept), and their exact sum is truncated to `significant`
-// bits. The exponent of a product is the sum of those of its factors; a subnormal number has the
-// least exponent of its type.
+// term is truncated to a multiple of 2^(e - kept), and their exact sum is truncated to
+// `significant` bits. The exponent of a product is the sum of those of its factors; a subnormal
+// number has the least exponent of its type.
 
 #ifndef WARPLOOM_EMULATOR_MATRIX_SUM_RULE_H_
 #define WARPLOOM_EMULATOR_MATRIX_SUM_RULE_H_

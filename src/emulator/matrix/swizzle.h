@@ -9,8 +9,8 @@
 namespace warploom::emulator {
 
 // Where the byte at `offset` lies if rows of `row_bytes` (16 for no swizzle, 32, 64 or 128) are
-// swizzled. It depends on bits 7 to 9 of the absolute address, not on the start of a tile: a pattern
-// that starts elsewhere says so by its base offset, in units of 128 bytes.
+// swizzled. It depends on bits 7 to 9 of the absolute address, not on the start of a tile: a
+// pattern that starts elsewhere says so by its base offset, in units of 128 bytes.
 constexpr uint32_t swizzle(uint32_t offset, uint32_t row_bytes, uint32_t base_offset = 0) {
   return offset ^ (((offset >> 7) - base_offset) & (row_bytes / 16 - 1)) << 4;
 }

@@ -15,8 +15,8 @@ struct UmmaCta {
   TensorMemory* tensor;
 };
 
-// Executes it at once; `ctas` has as many as the form says, that of even rank first. A CTA of a pair
-// has half the rows of A and D and half the columns of B.
+// Executes it at once; `ctas` has as many as the form says, that of even rank first. A CTA of a
+// pair has half the rows of A and D and half the columns of B.
 //
 // Sums are those of RowProduct. An f16 accumulator is widened, and rounded to nearest at the end of
 // the instruction. With block scaling, the sum of each block starts from zero and is scaled and

@@ -21,8 +21,9 @@ constexpr uint32_t bits_at(uint64_t bits, int position, int count) {
 }
 
 [[noreturn]] void refuse(uint64_t bits, const char* field, uint32_t value, const char* allowed) {
-  fault_of(FaultKind::kDescriptor, "the matrix descriptor 0x%016" PRIx64 " has %u in %s; it must be %s", bits, value, field,
-        allowed);
+  fault_of(FaultKind::kDescriptor,
+           "the matrix descriptor 0x%016" PRIx64 " has %u in %s; it must be %s", bits, value, field,
+           allowed);
 }
 
 }  // namespace

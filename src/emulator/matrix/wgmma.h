@@ -1,4 +1,5 @@
-// wgmma.mma_async, also with a sparse A (PTX ISA, "Asynchronous Warpgroup Level Matrix Multiply-Accumulate").
+// wgmma.mma_async, also with a sparse A (PTX ISA, "Asynchronous Warpgroup Level Matrix
+// Multiply-Accumulate").
 
 #ifndef WARPLOOM_EMULATOR_MATRIX_WGMMA_H_
 #define WARPLOOM_EMULATOR_MATRIX_WGMMA_H_

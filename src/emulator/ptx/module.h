@@ -137,9 +137,9 @@ struct Module {
   int find_function(const std::string& name) const;
 };
 
-// "kernel.cu:12" or, for code that was inlined, "helpers.h:7, inlined at kernel.cu:12", with the text
-// of that line where it is known; "kernel.cu:12, script gemm.py:7 text" where the line of the script
-// is; empty where the PTX has no line information.
+// "kernel.cu:12" or, for code that was inlined, "helpers.h:7, inlined at kernel.cu:12", with the
+// text of that line where it is known; "kernel.cu:12, script gemm.py:7 text" where the line of the
+// script is; empty where the PTX has no line information.
 std::string describe_origin(const Module& module, const Instruction& instruction);
 
 }  // namespace warploom::emulator::ptx

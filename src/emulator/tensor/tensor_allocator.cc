@@ -25,8 +25,9 @@ void TensorAllocator::check(const Request& request) const {
           relinquished_);
   }
   if (columns > latest_) {
-    fault("tcgen05.alloc of %u columns after one of %u: later allocations of a CTA may not be larger",
-          columns, latest_);
+    fault(
+        "tcgen05.alloc of %u columns after one of %u: later allocations of a CTA may not be larger",
+        columns, latest_);
   }
 }
 

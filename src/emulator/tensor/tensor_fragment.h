@@ -41,8 +41,8 @@ struct TensorFragment {
 // A Fault if the combination is not one of the table of tcgen05.ld.
 void check_fragment(const TensorFragment& fragment);
 
-// Where the warp begins: its own quarter of the lanes, of which the address names the first lane, or
-// the middle for shapes of 16 rows. Lane 0 stands for the beginning of any quarter, too.
+// Where the warp begins: its own quarter of the lanes, of which the address names the first lane,
+// or the middle for shapes of 16 rows. Lane 0 stands for the beginning of any quarter, too.
 TensorAddress fragment_base(const TensorFragment& fragment, uint32_t warp, uint32_t address);
 
 // Calls visit(lane, column, columns) for all that the warp touches.
