@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import tvm_ffi
@@ -38,7 +39,7 @@ def allocate_shared(
         align = _MBARRIER_BYTES if _is_small(buffer) else Swizzle.B128.atom_bytes
         offset = -(-offset // align) * align
         size = tile_bytes(buffer)
-        element = size // max(1, _elements(buffer))
+        element = size // max(1, math.prod(int(extent) for extent in buffer.shape))
         table[buffer] = tirx.decl_buffer(
             buffer.shape, str(buffer.dtype), buffer.name, elem_offset=offset // element,
             scope="shared.dyn", data_alignment=align,
@@ -73,13 +74,6 @@ def allocate_shared(
 def _is_small(buffer: Buffer) -> bool:
     """Whether a buffer needs no more alignment than an mbarrier: no engine copies to it."""
     return buffer.scope() == "mbarrier" or tile_bytes(buffer) <= _MBARRIER_BYTES
-
-
-def _elements(buffer: Buffer) -> int:
-    count = 1
-    for extent in buffer.shape:
-        count *= int(extent)
-    return count
 
 
 def _is_nothing(statement: Stmt) -> bool:

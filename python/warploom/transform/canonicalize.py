@@ -84,7 +84,7 @@ def _nest(call: TilePrimitiveCall) -> Stmt:
         own = ir.ranges(operand)
         lead = len(counters) - len(own)
         indices = [
-            start if _is_one(extent) else counter if _is_zero(start) else start + counter
+            start if ir.is_constant(extent, 1) else _from(start, counter)
             for (start, extent), counter in zip(own, counters[lead:], strict=True)
         ]
         return operand.source[tuple(indices)]
@@ -94,7 +94,7 @@ def _nest(call: TilePrimitiveCall) -> Stmt:
     if not isinstance(result, (int, float)) and str(result.ty.dtype) != dtype:
         result = T.Cast(dtype, result)
     indices = [
-        counter if _is_zero(start) else start + counter
+        _from(start, counter)
         for (start, _), counter in zip(ranges, counters, strict=True)
     ]
     body: Stmt = tirx.BufferStore(to.source, ir.as_expr(result, dtype), indices)
@@ -125,7 +125,7 @@ def _partial_store(call: TilePrimitiveCall) -> Stmt:
     inside: Any = True
     indices, free = [], list(zip(counters, ir.ranges(source), strict=True))
     for start, extent in ir.ranges(to):
-        if drop and _is_one(extent):
+        if drop and ir.is_constant(extent, 1):
             drop -= 1
             indices.append(start)
             continue
@@ -140,9 +140,6 @@ def _partial_store(call: TilePrimitiveCall) -> Stmt:
     return body
 
 
-def _is_one(extent: Any) -> bool:
-    return isinstance(extent, tirx.IntImm) and int(extent) == 1
-
-
-def _is_zero(start: Any) -> bool:
-    return isinstance(start, tirx.IntImm) and int(start) == 0
+def _from(start: Any, counter: Var) -> Any:
+    """An index; the bare counter where that is all, for passes look for it."""
+    return counter if ir.is_constant(start, 0) else start + counter

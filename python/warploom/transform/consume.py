@@ -19,7 +19,6 @@ from warploom.target import SM90A
 from warploom.transform import barriers, ir
 from warploom.transform.barriers import Position, Ring
 from warploom.transform.effects import Effects, effects
-from warploom.transform.infer_layouts import children
 from warploom.transform.plan_pipeline import PipelinePlan, RingUse, is_consumer_tile
 from warploom.transform.program import TileProgram, is_gemm, is_load, is_nest, is_shared, is_tile
 from warploom.transform.stage_stores import ORCHESTRATED, WARPGROUP_BARRIER
@@ -105,7 +104,7 @@ class Consumer:
             return [*self.products.before(effects(one)), self._placed(one)]
         if is_gemm(one):
             return self._product(one)
-        if is_nest(one) or not children(one):
+        if is_nest(one) or not ir.children(one):
             if isinstance(one, (tirx.AllocBuffer, tirx.DeclBuffer)):
                 return [one]
             return self._plain(one)
@@ -157,7 +156,7 @@ class Consumer:
             return self._plain(one)
         before = self.products.wait_all_but(0)
         bodies = []
-        for body in children(one):
+        for body in ir.children(one):
             bodies.append([*self._block(ir.flatten(body)), *self.products.wait_all_but(0)])
         return [*before, ir.when(one.condition, *bodies)]
 
@@ -241,7 +240,7 @@ def consumer_tiles(program: TileProgram, plan: PipelinePlan) -> list[Stmt]:
             if isinstance(one, tirx.AllocBuffer) and is_consumer_tile(one.buffer, plan):
                 found.append(one)
             elif not is_nest(one):
-                for body in children(one):
+                for body in ir.children(one):
                     visit(ir.flatten(body))
 
     visit(list(program.body))
@@ -260,9 +259,9 @@ def read_by_threads(ring: Ring, plan: PipelinePlan) -> bool:
 
 def _has_engines(statement: Stmt) -> bool:
     """Whether a product or a load is somewhere in a statement."""
-    if is_nest(statement) or not children(statement):
+    if is_nest(statement) or not ir.children(statement):
         return is_gemm(statement) or is_load(statement)
-    return any(_has_engines(one) for body in children(statement) for one in ir.flatten(body))
+    return any(_has_engines(one) for body in ir.children(statement) for one in ir.flatten(body))
 
 
 def _touched_by_threads(statements: list[Stmt]) -> Effects:
@@ -270,7 +269,7 @@ def _touched_by_threads(statements: list[Stmt]) -> Effects:
     reads: frozenset[Buffer] = frozenset()
     writes: frozenset[Buffer] = frozenset()
     for one in statements:
-        inner = [] if is_nest(one) else children(one)
+        inner = [] if is_nest(one) else ir.children(one)
         for body in inner:
             found = _touched_by_threads(ir.flatten(body))
             reads, writes = reads | found.reads, writes | found.writes

@@ -79,16 +79,11 @@ def _require_tma(source: TensorRegion, tile: str) -> None:
                 f"multiples of {TMA.chunk_bytes}, so pad them."
             )
     for extent, (_, part) in zip(buffer.shape[:-1], ir.ranges(source)[:-1], strict=True):
-        if isinstance(extent, tirx.IntImm) and int(extent) == 1 and not _is_one(part):
+        if ir.is_constant(extent, 1) and not ir.is_constant(part, 1):
             raise Decline(
                 f"{buffer.name}, which {tile} is loaded from, has an extent of 1 where the tile "
                 f"has {part}; TVM describes no such copy, so give the buffer a symbolic extent."
             )
-
-
-def _is_one(extent: Any) -> bool:
-    """Whether an extent is the constant 1."""
-    return isinstance(extent, tirx.IntImm) and int(extent) == 1
 
 
 def _wide(ranges: list[tuple[Any, Any]], rank: int) -> list[int]:
@@ -96,7 +91,7 @@ def _wide(ranges: list[tuple[Any, Any]], rank: int) -> list[int]:
     drop = len(ranges) - rank
     result = []
     for dimension, (_, extent) in enumerate(ranges):
-        if drop and _is_one(extent):
+        if drop and ir.is_constant(extent, 1):
             drop -= 1
         else:
             result.append(dimension)

@@ -291,17 +291,8 @@ def _for_each(body: tuple[Stmt, ...], nest: Any, call: Any) -> None:
         elif isinstance(statement, TilePrimitiveCall):
             call(statement)
         else:
-            for inner in children(statement):
+            for inner in ir.children(statement):
                 _for_each(tuple(ir.flatten(inner)), nest, call)
-
-
-def children(statement: Stmt) -> list[Stmt]:
-    """Bodies of a loop, an attribute or a branch."""
-    if isinstance(statement, (tirx.For, tirx.AttrStmt)):
-        return [statement.body]
-    if isinstance(statement, tirx.IfThenElse):
-        return [one for one in (statement.then_case, statement.else_case) if one is not None]
-    return []
 
 
 def register_places(statement: Stmt) -> list[tuple[Buffer, list[Any]]]:

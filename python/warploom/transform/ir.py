@@ -67,6 +67,31 @@ def with_body(statement: Stmt, body: Body) -> Stmt:
     )
 
 
+def children(statement: Stmt) -> list[Stmt]:
+    """Bodies of a loop, an attribute or a branch."""
+    if isinstance(statement, (tirx.For, tirx.AttrStmt)):
+        return [statement.body]
+    if isinstance(statement, tirx.IfThenElse):
+        return [one for one in (statement.then_case, statement.else_case) if one is not None]
+    return []
+
+
+def map_children(statement: Stmt, change: Callable[[Stmt], Stmt]) -> Stmt:
+    """A sequence, loop, attribute or branch with its parts changed; any other as it is."""
+    if isinstance(statement, tirx.SeqStmt):
+        return seq(change(one) for one in statement.seq)
+    if isinstance(statement, tirx.IfThenElse):
+        return when(statement.condition, *([change(one)] for one in children(statement)))
+    if isinstance(statement, (tirx.For, tirx.AttrStmt)):
+        return with_body(statement, [change(statement.body)])
+    return statement
+
+
+def is_constant(value: Any, number: int) -> bool:
+    """Whether an expression is that number."""
+    return isinstance(value, tirx.IntImm) and int(value) == number
+
+
 class Scalar:
     """A variable of each thread, which statements assign to."""
 

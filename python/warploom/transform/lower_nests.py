@@ -89,24 +89,12 @@ def _declare(statement: Stmt, flat: dict[Buffer, dict[str, Buffer]]) -> Stmt:
 
 
 def _statement(statement: Stmt, context: NestContext) -> Stmt:
-    if isinstance(statement, tirx.SeqStmt):
-        return ir.seq(_statement(one, context) for one in statement.seq)
-    if is_nest(statement):
+    # Element stores in sequence are a nest each, not together.
+    if not isinstance(statement, tirx.SeqStmt) and is_nest(statement):
         return _nest(statement, context)
-    if isinstance(statement, tirx.For):
-        if isinstance(statement.min, tirx.IntImm) and int(statement.min) == 0:
-            context.loops[statement.loop_var] = ir.whole_range(statement.extent)
-        return ir.with_body(statement, [_statement(statement.body, context)])
-    if isinstance(statement, tirx.AttrStmt):
-        return ir.with_body(statement, [_statement(statement.body, context)])
-    if isinstance(statement, tirx.IfThenElse):
-        otherwise = statement.else_case
-        return ir.when(
-            statement.condition,
-            [_statement(statement.then_case, context)],
-            None if otherwise is None else [_statement(otherwise, context)],
-        )
-    return statement
+    if isinstance(statement, tirx.For) and ir.is_constant(statement.min, 0):
+        context.loops[statement.loop_var] = ir.whole_range(statement.extent)
+    return ir.map_children(statement, lambda one: _statement(one, context))
 
 
 def _nest(statement: Stmt, context: NestContext) -> Stmt:

@@ -25,7 +25,6 @@ from warploom.transform import ir
 from warploom.transform.barriers import Ring
 from warploom.transform.decline import Decline
 from warploom.transform.effects import effects
-from warploom.transform.infer_layouts import children
 from warploom.transform.persistent import TILES
 from warploom.transform.program import (
     PIPELINED,
@@ -178,7 +177,7 @@ def _blocks(
         inside, count = (one, stages) if isinstance(one, tirx.For) else (None, stages)
         if isinstance(one, tirx.For) and TILES not in one.annotations:
             count = _stages(one, default)
-        for body in children(one):
+        for body in ir.children(one):
             yield from _blocks(ir.flatten(body), inside, count, alike, tainted, default)
 
 
@@ -208,7 +207,7 @@ def _rank_dependent(program: TileProgram) -> set[Var]:
         elif isinstance(one, tirx.Bind) and ir.uses(one.value) & tainted:
             tainted.add(one.var)
         elif not is_nest(one):
-            for body in children(one):
+            for body in ir.children(one):
                 for inner in ir.flatten(body):
                     visit(inner)
 
@@ -285,11 +284,11 @@ def _check(program: TileProgram, uses: list[RingUse]) -> None:
         for one in statements:
             if is_load(one) or isinstance(one, (tirx.AllocBuffer, tirx.DeclBuffer)):
                 continue
-            if is_nest(one) or not children(one):
+            if is_nest(one) or not ir.children(one):
                 touched = effects(one).reads | effects(one).writes
                 outside.extend(t for t in touched if t in seen and t not in own)
                 continue
-            for body in children(one):
+            for body in ir.children(one):
                 visit(ir.flatten(body), own)
 
     visit(list(program.body), set())
@@ -308,7 +307,7 @@ def _check_global_memory(program: TileProgram) -> None:
 
     def visit(statements: list[Stmt]) -> None:
         for one in statements:
-            inner = [] if is_nest(one) else children(one)
+            inner = [] if is_nest(one) else ir.children(one)
             for body in inner:
                 visit(ir.flatten(body))
             if not inner and not isinstance(one, (tirx.AllocBuffer, tirx.DeclBuffer)):

@@ -11,7 +11,6 @@ from warploom.transform import barriers, ir
 from warploom.transform.barriers import Position
 from warploom.transform.decline import Decline
 from warploom.transform.fill_stages import announce, copies
-from warploom.transform.infer_layouts import children
 from warploom.transform.plan_pipeline import PipelinePlan
 from warploom.transform.program import TileProgram, is_load, is_nest, is_scalar, is_tile
 
@@ -49,7 +48,7 @@ class Producer:
         return result
 
     def _inside(self, statement: Stmt) -> list[Stmt]:
-        bodies = [self._block(ir.flatten(body)) for body in children(statement)]
+        bodies = [self._block(ir.flatten(body)) for body in ir.children(statement)]
         if not any(bodies):
             return []
         if isinstance(statement, tirx.IfThenElse):

@@ -32,6 +32,7 @@ from warploom.transform.program import (
     is_gemm,
     is_load,
     is_nest,
+    nest_parts,
 )
 
 
@@ -95,21 +96,13 @@ def _home(tile: Buffer, arch: str) -> str:
 
 
 def _statement(statement: Stmt, split: _Split) -> Stmt:
-    if isinstance(statement, tirx.SeqStmt):
-        return ir.seq(_statement(one, split) for one in statement.seq)
-    if is_nest(statement):
+    # Element stores in sequence are a nest each, not together.
+    if not isinstance(statement, tirx.SeqStmt) and is_nest(statement):
         return _nest(statement, split)
-    if isinstance(statement, (tirx.For, tirx.AttrStmt)):
-        return ir.with_body(statement, [_statement(statement.body, split)])
-    if isinstance(statement, tirx.IfThenElse):
-        otherwise = statement.else_case
-        return ir.when(
-            statement.condition,
-            [_statement(statement.then_case, split)],
-            None if otherwise is None else [_statement(otherwise, split)],
-        )
     if isinstance(statement, TilePrimitiveCall) and not is_load(statement):
         return _call(statement, split)
+    if isinstance(statement, tirx.SeqStmt) or ir.children(statement):
+        return ir.map_children(statement, lambda one: _statement(one, split))
     return ir.substitute(statement, split.parts)
 
 
@@ -180,7 +173,7 @@ def _nest(statement: Stmt, split: _Split) -> Stmt:
     indices = {
         index[0]: tile for tile, index in register_places(statement) if tile in split.rows
     }
-    loops = _loops(statement)
+    loops, _ = nest_parts(statement)
     row = next((one for one in loops if one.loop_var in indices), None)
     if indices and row is None:
         (tile, *_) = indices.values()
@@ -219,14 +212,6 @@ def _nest(statement: Stmt, split: _Split) -> Stmt:
 
 def _local(indices: Any, row: Var, local: Var) -> list[Any]:
     return [local if index.same_as(row) else index for index in indices]
-
-
-def _loops(statement: Stmt) -> list[tirx.For]:
-    found = []
-    while isinstance(statement, tirx.For):
-        found.append(statement)
-        statement = statement.body
-    return found
 
 
 def _replace_loop(statement: Stmt, old: Var, new: Var, extent: int, start: Any) -> Stmt:

@@ -23,7 +23,6 @@ from warploom.transform import ir
 from warploom.transform.decline import Decline
 from warploom.transform.effects import REDUCTIONS
 from warploom.transform.fragments import fragments
-from warploom.transform.infer_layouts import children
 from warploom.transform.program import (
     TileProgram,
     allocations,
@@ -83,7 +82,7 @@ def _block(statements: list[Stmt], arch: str) -> list[Stmt]:
         elif isinstance(one, TilePrimitiveCall):
             result += _reduction(one, arch)
         elif isinstance(one, tirx.IfThenElse):
-            parts = [_block(ir.flatten(part), arch) for part in children(one)]
+            parts = [_block(ir.flatten(part), arch) for part in ir.children(one)]
             result.append(ir.when(one.condition, *parts))
         else:
             result.append(ir.with_body(one, _block(ir.flatten(one.body), arch)))

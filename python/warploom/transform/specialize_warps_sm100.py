@@ -21,7 +21,6 @@ from warploom.transform.consume import consumer_tiles
 from warploom.transform.decline import Decline
 from warploom.transform.effects import accumulates, effects
 from warploom.transform.handovers import Handover, Role
-from warploom.transform.infer_layouts import children
 from warploom.transform.plan_pipeline import PipelinePlan, is_consumer_tile, plan_pipeline
 from warploom.transform.plan_tensor_memory import plan_tensor_memory
 from warploom.transform.produce import Producer
@@ -187,7 +186,7 @@ def _products(statements: list[Stmt], tile: Buffer, loop: Any) -> list[tuple[Any
 
 
 def _inside(one: Stmt) -> list[Stmt]:
-    return [] if is_nest(one) else children(one)
+    return [] if is_nest(one) else ir.children(one)
 
 
 def _read_by_threads(statements: list[Stmt], tile: Buffer) -> bool:

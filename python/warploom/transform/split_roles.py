@@ -32,7 +32,6 @@ from warploom.transform.handovers import (
     on_the_way_to,
     threads_arrive,
 )
-from warploom.transform.infer_layouts import children
 from warploom.transform.plan_pipeline import PipelinePlan, is_consumer_tile
 from warploom.transform.plan_tensor_memory import TensorMemory, after_sync
 from warploom.transform.program import TileProgram, is_gemm, is_load, is_nest, is_scalar, is_shared
@@ -52,10 +51,10 @@ def leaves(statements: list[Stmt]) -> Iterator[tuple[Role, Stmt]]:
             continue
         if is_gemm(one):
             yield Role.TENSOR_CORE, one
-        elif is_nest(one) or not children(one):
+        elif is_nest(one) or not ir.children(one):
             yield Role.THREADS, one
         else:
-            for body in children(one):
+            for body in ir.children(one):
                 yield from leaves(ir.flatten(body))
 
 
@@ -177,7 +176,7 @@ class RoleSplitter:
         elif isinstance(one, tirx.AttrStmt) and one.attr_key == ORCHESTRATED:
             for inner in ir.flatten(one.body):
                 self._orchestrated(inner, out)
-        elif is_nest(one) or not children(one):
+        elif is_nest(one) or not ir.children(one):
             self._touch(one, Role.THREADS, out, self._synchronised)
         elif isinstance(one, tirx.For):
             self._loop(one, out)
@@ -298,7 +297,7 @@ class RoleSplitter:
         return ends
 
     def _branch(self, one: tirx.IfThenElse, out: Streams) -> None:
-        parts = [ir.flatten(part) for part in children(one)]
+        parts = [ir.flatten(part) for part in ir.children(one)]
         order = {
             tile: [role for part in parts for role in roles_of(part, tile)]
             for tile in self.handovers

@@ -56,7 +56,7 @@ def squeeze_vectors(program: TileProgram) -> TileProgram:
         return ir.tile_call(one, *args)
 
     def loop(one: tirx.For) -> Stmt:
-        if _is_one(one.extent) and is_nest(one):
+        if ir.is_constant(one.extent, 1) and is_nest(one):
             return ir.substitute(one.body, {one.loop_var: one.min})
         return one
 
@@ -65,7 +65,3 @@ def squeeze_vectors(program: TileProgram) -> TileProgram:
     body = [tvm_ffi.structural_map(one, (tirx.For, loop), order="post") for one in program.body]
     body = [tvm_ffi.structural_map(one, callbacks, order="post") for one in body]
     return program.replace(body=tuple(ir.substitute(one, vectors) for one in body))
-
-
-def _is_one(extent: Any) -> bool:
-    return isinstance(extent, tirx.IntImm) and int(extent) == 1

@@ -24,7 +24,6 @@ from warploom.layout.smem_matrix import SharedMatrix
 from warploom.target import TMA, Major, Swizzle
 from warploom.transform import ir
 from warploom.transform.fragments import Fragments, fragments
-from warploom.transform.infer_layouts import children
 from warploom.transform.program import (
     PREFIX,
     TileProgram,
@@ -70,19 +69,12 @@ def _leader(program: TileProgram) -> Any:
     return T.And(program.var("warp_in_warpgroup") == 0, program.var("lane") == 0)
 
 
-def _statement(
-    statement: Stmt, program: TileProgram, staging: _Staging
-) -> Stmt:
+def _statement(statement: Stmt, program: TileProgram, staging: _Staging) -> Stmt:
     if is_nest(statement):
         return statement
-    if isinstance(statement, tirx.SeqStmt):
-        return ir.seq(_block(ir.flatten(statement), program, staging))
-    if isinstance(statement, (tirx.For, tirx.AttrStmt)):
-        return ir.with_body(statement, _block(ir.flatten(statement.body), program, staging))
-    if isinstance(statement, tirx.IfThenElse):
-        parts = [_block(ir.flatten(one), program, staging) for one in children(statement)]
-        return ir.when(statement.condition, *parts)
-    return statement
+    return ir.map_children(
+        statement, lambda one: ir.seq(_block(ir.flatten(one), program, staging))
+    )
 
 
 def _block(
@@ -161,7 +153,7 @@ def _only_makes(statement: Stmt, source: TensorRegion, program: TileProgram) -> 
     def count(statements: list[Stmt]) -> None:
         nonlocal used
         for one in statements:
-            inner = [] if is_nest(one) else children(one)
+            inner = [] if is_nest(one) else ir.children(one)
             if inner:
                 for body in inner:
                     count(ir.flatten(body))
@@ -182,18 +174,14 @@ def _atom_columns(to: TensorRegion, source: TensorRegion, kinds: Fragments) -> i
     pitch = to.source.shape[-1]
     if not isinstance(pitch, tirx.IntImm) or int(pitch) * size % TMA.chunk_bytes:
         return None
-    wide = [d for d, (_, extent) in enumerate(ir.ranges(to)) if not _is_one(extent)]
+    wide = [d for d, (_, extent) in enumerate(ir.ranges(to)) if not ir.is_constant(extent, 1)]
     if wide and wide[-1] != len(to.region) - 1:
         return None
-    if any(_is_one(to.source.shape[d]) for d in wide):  # TVM describes no such copy
+    if any(ir.is_constant(to.source.shape[d], 1) for d in wide):  # TVM describes no such copy
         return None
     columns = int(tile.shape[1])
     fitting = [s.row_bytes // size for s in Swizzle if columns * size % s.row_bytes == 0]
     return max(fitting, default=None)
-
-
-def _is_one(extent: Any) -> bool:
-    return isinstance(extent, tirx.IntImm) and int(extent) == 1
 
 
 def _straight(to: TensorRegion, source: TensorRegion, maker: Stmt | None) -> Stmt:
@@ -202,7 +190,7 @@ def _straight(to: TensorRegion, source: TensorRegion, maker: Stmt | None) -> Stm
     counters = [Var(name, "int32") for name in ("i", "j")[: len(tile.shape)]]
     indices, free = [], list(counters)
     for start, extent in ir.ranges(to):
-        indices.append(start if _is_one(extent) else start + free.pop(0))
+        indices.append(start if ir.is_constant(extent, 1) else start + free.pop(0))
     value = tile[tuple(counters)]
     if maker is not None:
         loops, (store,) = nest_parts(maker)
@@ -236,7 +224,7 @@ def _staged(
     stage = staging.buffers.setdefault(key, _buffer(dtype, height, width, buffers, program))
     consumer = program.var("warpgroup")
     ranges = ir.ranges(to)
-    wide = [d for d, (_, extent) in enumerate(ranges) if not _is_one(extent)]
+    wide = [d for d, (_, extent) in enumerate(ranges) if not ir.is_constant(extent, 1)]
     down, along = wide[0] if len(wide) > 1 else len(ranges) - 2, len(ranges) - 1
     sync = ir.evaluate(T.cuda.warpgroup_sync(consumer + WARPGROUP_BARRIER))
     leader = _leader(program)
