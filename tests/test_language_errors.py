@@ -217,7 +217,10 @@ def test_statements_that_are_no_part_of_the_language():
 @pytest.mark.parametrize(
     ("shape", "dtype", "scope", "message"),
     [
-        ((N, N), "float32", "tmem", "allocated in scope 'tmem'; allowed are shared"),
+        ((N, N), "float32", "warp", "allocated in scope 'warp'; allowed are shared"),
+        ((2, 1), "uint64", "wgmma.descriptor", "only a kernel with threads of its own makes"),
+        ((2,), "uint32", "mbarrier", "have dtype uint32; it must be uint64"),
+        ((N, N), "bfloat16", "tmem", "has dtype bfloat16 .* float32, float16, int32"),
         ((4,), "float32", "local", r"array of shape \(4,\) in local memory"),
         ((N, N), "bfloat16", "accumulator", "has dtype bfloat16 .* float32, float16, int32"),
         ((2, N, N), "float32", "accumulator", "must have two dimensions"),

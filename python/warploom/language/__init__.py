@@ -1,7 +1,8 @@
 """The language of tile programs: plain TIRx that one CTA executes as if one statement at a time.
 
 A tile program is an ordinary TIRx ``PrimFunc``. It says what is computed, tile by tile, and
-nothing of how: no thread, no barrier, no phase.
+nothing of how: no thread, no barrier, no phase. Where the author knows better, he may write
+barriers himself, in part of the program or, with threads too, in all of it (last section).
 
 .. code-block:: python
 
@@ -37,6 +38,11 @@ the CTA, whose contents are undefined until written:
 ``fragment``
     One or two dimensions: values that are worked on element by element.
 
+``tmem``
+    An accumulator that must lie in tensor memory, which Blackwell has; the passes choose columns.
+``mbarrier``
+    ``uint64``: barriers that the author operates (:mod:`warploom.language.mbarrier`).
+
 ``x: T.int32 = ...`` declares a scalar, equal in all threads. Layouts are hints to the passes. Give
 a single value the shape ``(1, 1)``, or pass a number: TVM prints an element of a buffer of shape
 ``(1,)`` as the name of the buffer, and cannot parse that.
@@ -62,6 +68,22 @@ silu select``
 ``for k in wl.pipelined(extent, stages=...)``, ``T.serial``, ``if``
     Control that is the same for all threads of a CTA.
 
+``wl.mbarrier.init arrive expect wait``, and ``mbar=wl.mbarrier.address(b, stage)`` of a load
+    The author synchronises this load himself: nothing is added to it. Copies with ``mbar=`` and
+    ``expect`` are of the thread that loads, and so is what ``with wl.loading():`` contains; all
+    computing threads wait, and one arrives when all have come there. ``init`` stands outside of
+    loops and branches. One after the other, copies are complete at once, and a wait that is not
+    over then never is. The grid is not persistent.
+
+Orchestrated by hand
+--------------------
+A kernel that defines ids of threads (``T.warpgroup_id`` and so on) is no sequential program: what
+it says, each thread executes. The passes resolve its scopes and do no more: ``mbarrier`` and
+``shared`` buffers get a place in shared memory, ``accumulator`` and ``fragment`` are tiles of one
+warpgroup, ``wgmma.descriptor`` buffers are registers for what :func:`descriptor` computes, and
+``tmem`` is allocated, and freed at the end. A layout that is written stays, others follow from
+use. TVM's ``TMABar(wl.mbarrier.Pool(), stages)`` and ``T.SMEMPool`` may be used beside them.
+
 :func:`interpret` executes a tile program on the CPU, and is the definition of what it means.
 """
 
@@ -69,10 +91,22 @@ from __future__ import annotations
 
 from typing import Any
 
+from warploom.language import mbarrier
+from warploom.language.descriptor import descriptor
 from warploom.language.hints import Hints, hints, read_hints
+from warploom.language.mbarrier import loading
 from warploom.language.pipelined import pipelined
 
-__all__ = ["Hints", "hints", "interpret", "pipelined", "read_hints"]
+__all__ = [
+    "Hints",
+    "descriptor",
+    "hints",
+    "interpret",
+    "loading",
+    "mbarrier",
+    "pipelined",
+    "read_hints",
+]
 
 
 def __getattr__(name: str) -> Any:

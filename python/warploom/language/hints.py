@@ -166,10 +166,12 @@ def read_hints(func: PrimFunc) -> Hints:
     IllegalCombination
         If an attribute ``warploom.*`` around the body is no hint, or its value is out of range.
     """
-    found = {}
+    found, entered = {}, False
     statement = func.body
     while True:
         if isinstance(statement, SeqStmt):  # host statements may precede the device's
+            if entered:
+                break
             entries = [s for s in statement.seq if isinstance(s, AttrStmt)]
             if not entries:
                 break
@@ -177,6 +179,7 @@ def read_hints(func: PrimFunc) -> Hints:
         if not isinstance(statement, AttrStmt):
             break
         key = str(statement.attr_key)
+        entered |= key == DEVICE_ENTRY
         if key.startswith(PREFIX):
             found[key] = _python_value(statement)
         elif not key.startswith("tirx."):

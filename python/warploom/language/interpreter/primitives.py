@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -12,6 +13,7 @@ from tvm.ir import TensorRegion
 from tvm.tirx.tile_primitive import LambdaExpr, TilePrimitiveCall
 
 from warploom.errors import TileProgramError
+from warploom.language.interpreter.barriers import complete_bytes
 from warploom.language.interpreter.dtypes import convert
 from warploom.language.interpreter.expressions import Evaluator
 from warploom.language.interpreter.nests import storage_of
@@ -95,6 +97,10 @@ def run_primitive(evaluate: Evaluator, call: TilePrimitiveCall) -> None:
         )
     with np.errstate(all="ignore"):
         PRIMITIVES[name](evaluate, list(call.args))
+    if "mbar" in call.config:
+        brought = Region.of(evaluate, call.args[0])
+        count = math.prod(brought.extent) * brought.dtype.itemsize
+        complete_bytes(evaluate, call.config["mbar"], count)
 
 
 def _copy(evaluate: Evaluator, args: list[Any]) -> None:
@@ -117,7 +123,7 @@ def _gemm_async(evaluate: Evaluator, args: list[Any]) -> None:
         raise TileProgramError("gemm_async with scale factors is no part of tile programs.")
     acc, a, b = (Region.of(evaluate, argument) for argument in args[:3])
     trans_a, trans_b, accumulate = (bool(evaluate(argument)) for argument in args[3:])
-    if acc.storage.scope != "accumulator":
+    if acc.storage.scope not in ("accumulator", "tmem"):
         raise TileProgramError(
             f"gemm_async writes {acc.storage.name} in scope {acc.storage.scope}; it must be an "
             "accumulator."

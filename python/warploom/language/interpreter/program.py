@@ -25,11 +25,14 @@ from tvm.tirx.tile_primitive import TilePrimitiveCall
 
 from warploom.errors import TileProgramError
 from warploom.language.hints import DEVICE_ENTRY, PREFIX
+from warploom.language.interpreter.barriers import run_operation
 from warploom.language.interpreter.dtypes import convert, numpy_dtype, poisoned
 from warploom.language.interpreter.expressions import Evaluator
 from warploom.language.interpreter.nests import read_nest, storage_of
 from warploom.language.interpreter.primitives import run_primitive
-from warploom.language.interpreter.storage import TILES, Storage
+from warploom.language.interpreter.storage import TILES, Barrier, Storage
+from warploom.language.mbarrier import SCOPE as MBARRIER
+from warploom.language.mbarrier import read_operation
 
 _ACCUMULATOR_DTYPES = ("float32", "float16", "int32")
 
@@ -156,6 +159,11 @@ class _Runner:
         dtype = numpy_dtype(str(buffer.ty.dtype))
         shape = tuple(self.evaluate.integer(extent) for extent in buffer.ty.shape)
         _check_allocation(name, scope, dtype, shape)
+        if scope == MBARRIER:
+            barriers = np.empty(shape, object)
+            barriers.flat = [Barrier() for _ in range(barriers.size)]
+            self.evaluate.buffers[buffer] = Storage(name, scope, barriers)
+            return
         array = poisoned(shape, dtype) if self.poison else np.zeros(shape, dtype)
         self.evaluate.buffers[buffer] = Storage(name, scope, array)
 
@@ -193,23 +201,35 @@ class _Runner:
         run_primitive(self.evaluate, statement)
 
     def expression(self, statement: Evaluate) -> None:
-        self.evaluate(statement.value)
+        operation = read_operation(statement)
+        if operation is not None:
+            run_operation(self.evaluate, operation)
+        else:
+            self.evaluate(statement.value)
 
     def scope_id(self, statement: ScopeIdDefStmt) -> None:
         """The ids of this CTA have been bound by :meth:`attribute`."""
 
 
 def _check_allocation(name: str, scope: str, dtype: np.dtype, shape: tuple[int, ...]) -> None:
-    if scope not in (*TILES, "local", "global"):
+    if scope == "wgmma.descriptor":
         raise TileProgramError(
-            f"{name} is allocated in scope {scope!r}; allowed are {', '.join(TILES)}."
+            f"{name} is a matrix descriptor, which only a kernel with threads of its own makes; "
+            "gemm_async of a tile program takes the tiles."
         )
+    if scope not in (*TILES, MBARRIER, "local", "global"):
+        raise TileProgramError(
+            f"{name} is allocated in scope {scope!r}; allowed are {', '.join((*TILES, MBARRIER))}."
+        )
+    if scope == MBARRIER and dtype.name != "uint64":
+        raise TileProgramError(f"the mbarriers {name} have dtype {dtype}; it must be uint64.")
     if scope == "local" and shape != (1,):
         raise TileProgramError(
             f"{name} is an array of shape {shape} in local memory, which each thread has its own "
             "of; allocate a tile in scope shared or fragment."
         )
-    if scope == "accumulator" and (len(shape) != 2 or dtype.name not in _ACCUMULATOR_DTYPES):
+    product = scope in ("accumulator", "tmem")
+    if product and (len(shape) != 2 or dtype.name not in _ACCUMULATOR_DTYPES):
         raise TileProgramError(
             f"accumulator {name} has dtype {dtype} and shape {shape}; it must have two dimensions "
             f"and one of the dtypes {', '.join(_ACCUMULATOR_DTYPES)}."

@@ -11,8 +11,35 @@ from warploom.errors import TileProgramError
 
 #: Scopes of tiles, which belong to one CTA.
 SHARED = ("shared", "shared.dyn")
-REGISTERS = ("accumulator", "fragment")
+REGISTERS = ("accumulator", "fragment", "tmem")
 TILES = SHARED + REGISTERS
+
+
+@dataclass
+class Barrier:
+    """One mbarrier.
+
+    Attributes
+    ----------
+    arrivals : int
+        Arrivals that complete a phase; 0 before it is initialised.
+    pending : int
+        Those that the current phase still waits for.
+    bytes : int
+        Announced and not yet come.
+    phase : int
+        Phases that are complete.
+    """
+
+    arrivals: int = 0
+    pending: int = 0
+    bytes: int = 0
+    phase: int = 0
+
+    def advance(self) -> None:
+        """Begin the next phase if this one is complete."""
+        if self.arrivals and not self.pending and not self.bytes:
+            self.phase, self.pending = self.phase + 1, self.arrivals
 
 
 @dataclass(frozen=True)
@@ -24,9 +51,10 @@ class Storage:
     name : str
         For messages.
     scope : str
-        ``global``, ``local`` (a scalar), or one of :data:`TILES`.
+        ``global``, ``local`` (a scalar), ``mbarrier``, or one of :data:`TILES`.
     array : numpy.ndarray
-        Its elements. Those of a global parameter are the caller's.
+        Its elements. Those of a global parameter are the caller's; mbarriers are of
+        :class:`Barrier`.
     """
 
     name: str

@@ -1,0 +1,136 @@
+"""``wl.mbarrier``: barriers in shared memory that the author of a program operates himself.
+
+An mbarrier counts, phase after phase. A phase is complete when as many arrivals as :func:`init`
+said have happened, and all bytes that were announced have come; then the next phase begins. The
+first phase has parity 0, and ``wait`` for parity 1 passes before it is complete, as in PTX.
+
+Each function is one statement, and one instruction of ``T.ptx`` or ``T.cuda`` on a buffer of scope
+``mbarrier``, which passes give its place in shared memory. They read what they find in a program
+back with :func:`read_operation`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from tvm.ir import Call, TensorLoad
+from tvm.script import tirx as T
+from tvm.tirx import Buffer, is_buffer_var
+from tvm.tirx.stmt import Evaluate
+
+from warploom.language.hints import PREFIX
+from warploom.language.pipelined import require_positive
+
+SCOPE = "mbarrier"
+#: Attribute of statements that the thread that loads executes, and nobody else.
+LOADING = PREFIX + "loading"
+
+
+def alloc(count: int = 1) -> Any:
+    """``count`` mbarriers, not yet initialised.
+
+    ``T.alloc_buffer((count,), "uint64", scope="mbarrier")`` is the same, but for a single one: TVM
+    prints a buffer of shape ``(1,)`` as a scalar without its scope.
+    """
+    require_positive("count", count)
+    return T.alloc_buffer((1, 1) if count == 1 else (count,), "uint64", scope=SCOPE)
+
+
+class Pool:
+    """What TVM's barrier classes allocate from: ``TMABar(wl.mbarrier.Pool(), stages)``."""
+
+    def alloc(self, shape: tuple[int, ...], dtype: str = "uint64", **_: Any) -> Any:
+        """Mbarriers of that shape; a single one is the first of two, that it may be printed."""
+        return T.alloc_buffer((2,) if shape == (1,) else shape, dtype, scope=SCOPE)
+
+
+def address(barriers: Buffer, stage: Any = 0) -> Any:
+    """Where one mbarrier is: the option ``mbar=`` of a copy."""
+    return barriers.ptr_to([*[0] * (len(barriers.shape) - 1), stage])
+
+
+def init(barriers: Buffer, arrivals: int) -> None:
+    """Every one of the mbarriers waits for ``arrivals`` arrivals a phase."""
+    require_positive("arrivals", arrivals)
+    for stage in range(int(barriers.shape[-1])):
+        place = address(barriers, stage)
+        T.evaluate(T.ptx.mbarrier.init.shared.b64(place, T.uint32(arrivals)))
+
+
+def arrive(barriers: Buffer, stage: Any = 0) -> None:
+    """One arrival."""
+    T.evaluate(T.ptx.mbarrier.arrive.shared.b64(address(barriers, stage), T.uint32(1)))
+
+
+def expect(barriers: Buffer, stage: Any, count: Any) -> None:
+    """One arrival that announces ``count`` bytes of copies with ``mbar=`` this mbarrier."""
+    place = address(barriers, stage)
+    T.evaluate(T.ptx.mbarrier.arrive.expect_tx.shared.b64(place, T.uint32(count)))
+
+
+def wait(barriers: Buffer, stage: Any, parity: Any) -> None:
+    """Wait until the phase of that parity is complete."""
+    T.evaluate(T.cuda.mbarrier_wait(address(barriers, stage), parity))
+
+
+def loading() -> Any:
+    """``with wl.loading():`` the thread that loads executes this, and nobody else.
+
+    Copies with ``mbar=`` and :func:`expect` are that thread's anyway, other statements are not.
+    """
+    return T.attr({LOADING: 1})
+
+
+@dataclass(frozen=True)
+class Operation:
+    """A statement on one mbarrier.
+
+    Attributes
+    ----------
+    kind : str
+        ``"init"``, ``"arrive"``, ``"expect"``, ``"wait"``; the name of the instruction for
+        anything else that names an mbarrier.
+    barriers : Buffer
+        The buffer of scope ``mbarrier``.
+    indices : tuple
+        Which of them.
+    value : Expr
+        Arrivals, bytes, or the parity.
+    """
+
+    kind: str
+    barriers: Buffer
+    indices: tuple[Any, ...]
+    value: Any = None
+
+
+_KINDS = {
+    "tirx.ptx.mbarrier_init": "init",
+    "tirx.ptx.mbarrier_arrive": "arrive",
+    "tirx.ptx.mbarrier_arrive_expect_tx": "expect",
+    "tirx.cuda.mbarrier_wait": "wait",
+}
+
+
+def read_operation(statement: Any) -> Operation | None:
+    """The operation that a statement is; None if it names no mbarrier."""
+    call = statement.value if isinstance(statement, Evaluate) else None
+    if not isinstance(call, Call):
+        return None
+    for argument in call.args:
+        place = read_address(argument)
+        if place is not None:
+            name = str(call.op.name)
+            value = call.args[1] if len(call.args) > 1 else None
+            return Operation(_KINDS.get(name, name), place.source, tuple(place.indices), value)
+    return None
+
+
+def read_address(expression: Any) -> TensorLoad | None:
+    """The element ``b[i]`` of a buffer of mbarriers of which an expression is the address."""
+    while isinstance(expression, Call) and len(expression.args) == 1:
+        (expression,) = expression.args
+    if not isinstance(expression, TensorLoad) or not is_buffer_var(expression.source):
+        return None
+    return expression if expression.source.scope() == SCOPE else None
