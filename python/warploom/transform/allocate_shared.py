@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from typing import Any
 
 import tvm_ffi
@@ -17,6 +18,8 @@ from warploom.transform.plan_pipeline import tile_bytes
 from warploom.transform.program import TileProgram, allocations, is_shared
 
 _MBARRIER_BYTES = 8
+#: Attribute with the size of a kernel's dynamic shared memory.
+_SIZE = "tirx.dyn_smem_bytes"
 
 
 def allocate_shared(
@@ -24,16 +27,23 @@ def allocate_shared(
 ) -> TileProgram:
     """Replace allocations of shared memory and mbarriers by places in one allocation.
 
+    Where the author has a pool of his own (``T.SMEMPool``), they follow what is in it.
+
     Raises
     ------
     Decline
         If they do not fit; the message is the budget line by line.
     """
+    own = _own_pool(program)
     buffers = [b for b in allocations(program.body) if is_shared(b) or b.scope() == "mbarrier"]
+    buffers = [b for b in buffers if own is None or not b.same_as(own.buffer)]
     # Largest alignment first leaves no gaps.
     buffers.sort(key=_is_small)
     pool = tirx.decl_buffer((0,), "uint8", "shared_memory", scope="shared.dyn")
     offset, lines = 0, []
+    if own is not None:
+        pool, offset = own.buffer, own.size
+        lines.append(f"  {pool.name}: {own.size} bytes of the author's")
     table: dict[Buffer, Buffer] = {}
     for buffer in buffers:
         align = _MBARRIER_BYTES if _is_small(buffer) else Swizzle.B128.atom_bytes
@@ -61,14 +71,58 @@ def allocate_shared(
         tvm_ffi.structural_map(one, (tirx.AllocBuffer, drop), order="pre") for one in program.body
     ]
     body = [ir.substitute(one, table) for one in body]
+    if own is not None:
+        body = [_without_size(one, own) for one in body]
     declared: list[Any] = [tirx.AllocBuffer(pool)]
     declared += [tirx.DeclBuffer(new, data=pool.data) for new in table.values()]
     size = tirx.IntImm("int64", offset)
-    declared.append(tirx.AttrStmt(0, "tirx.dyn_smem_bytes", size, tirx.Evaluate(0)))
+    declared.append(tirx.AttrStmt(0, _SIZE, size, tirx.Evaluate(0)))
     whole = tuple(one for one in [*declared, *body] if not _is_nothing(one))
     return program.replace(body=whole).decided(
         f"shared memory: {offset} of {capacity} bytes", *(line.strip() for line in lines)
     )
+
+
+@dataclass(frozen=True)
+class _Pool:
+    """The dynamic shared memory that the author allocated, and how many bytes of it he uses."""
+
+    buffer: Buffer
+    size: int
+
+
+def _own_pool(program: TileProgram) -> _Pool | None:
+    sizes: list[int] = []
+
+    def visit(one: tirx.AttrStmt) -> None:
+        if one.attr_key == _SIZE:
+            sizes.append(int(one.value))
+
+    for one in program.body:
+        tvm_ffi.structural_walk(one, (tirx.AttrStmt, visit))
+    found = [b for b in allocations(program.body) if b.scope() == "shared.dyn"]
+    if not sizes:
+        return None
+    if len(sizes) > 1 or len(found) != 1:
+        raise Decline(
+            f"The kernel has {len(found)} dynamic allocations of shared memory and says "
+            f"{len(sizes)} times how large they are; use one T.SMEMPool, or buffers of scope "
+            "shared."
+        )
+    return _Pool(found[0], sizes[0])
+
+
+def _without_size(statement: Stmt, pool: _Pool) -> Stmt:
+    """A statement without the allocation of the author's pool and the size that it had."""
+
+    def attr(one: tirx.AttrStmt) -> Stmt:
+        return one.body if one.attr_key == _SIZE else one
+
+    def alloc(one: tirx.AllocBuffer) -> Stmt:
+        return tirx.Evaluate(0) if one.buffer.same_as(pool.buffer) else one
+
+    callbacks = [(tirx.AttrStmt, attr), (tirx.AllocBuffer, alloc)]
+    return tvm_ffi.structural_map(statement, callbacks, order="post")
 
 
 def _is_small(buffer: Buffer) -> bool:

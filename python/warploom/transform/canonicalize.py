@@ -9,11 +9,19 @@ import tvm_ffi
 from tvm import tirx
 from tvm.ir import TensorRegion
 from tvm.script import tirx as T
-from tvm.tirx import Stmt, Var
+from tvm.tirx import Buffer, Stmt, Var
 from tvm.tirx.tile_primitive import LambdaExpr, TilePrimitiveCall
 
+from warploom.target import SM90A
 from warploom.transform import ir
-from warploom.transform.program import TILE_SCOPES, TileProgram, is_global, is_shared
+from warploom.transform.decline import Decline
+from warploom.transform.program import (
+    TILE_SCOPES,
+    TileProgram,
+    allocations,
+    is_global,
+    is_shared,
+)
 
 
 def _affine(function: Callable[[Any], Any]) -> Callable[..., Any]:
@@ -55,7 +63,15 @@ ELEMENTWISE: dict[str, Callable[..., Any]] = {
 
 
 def canonicalize(program: TileProgram) -> TileProgram:
-    """Replace every element-wise primitive of scope ``cta`` by a nest."""
+    """Replace every element-wise primitive of scope ``cta`` by a nest.
+
+    Raises
+    ------
+    Decline
+        If a tile has a scope that this architecture, or a program without threads, has no use for.
+    """
+    places = {tile: _accumulator(tile, program) for tile in allocations(program.body)
+              if tile.scope() in ("tmem", "wgmma.descriptor")}
 
     def call(one: TilePrimitiveCall) -> Stmt:
         if one.scope.name != "cta":
@@ -67,7 +83,22 @@ def canonicalize(program: TileProgram) -> TileProgram:
     body = tuple(
         tvm_ffi.structural_map(one, (TilePrimitiveCall, call), order="pre") for one in program.body
     )
-    return program.replace(body=body)
+    return program.replace(body=tuple(ir.substitute(one, places) for one in body))
+
+
+def _accumulator(tile: Buffer, program: TileProgram) -> Buffer:
+    """A tile of tensor memory is an accumulator: on Blackwell all of them lie there."""
+    if tile.scope() == "wgmma.descriptor":
+        raise Decline(
+            f"{tile.name} is a matrix descriptor, which threads pass to instructions, and the "
+            "program has no threads; write gemm_async, or define ids of threads."
+        )
+    if program.arch == SM90A.name:
+        raise Decline(
+            f"{tile.name} lies in tensor memory, which {SM90A.name} does not have; give it the "
+            "scope accumulator."
+        )
+    return tirx.decl_buffer(tile.shape, str(tile.dtype), tile.name, scope="accumulator")
 
 
 def _nest(call: TilePrimitiveCall) -> Stmt:

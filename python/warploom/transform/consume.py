@@ -15,17 +15,25 @@ from tvm.script import tirx as T
 from tvm.tirx import Buffer, Stmt
 from tvm.tirx.tile_primitive import TilePrimitiveCall
 
-from warploom.target import SM90A
+from warploom.language.mbarrier import SCOPE as MBARRIER
+from warploom.language.mbarrier import Operation, read_operation
 from warploom.transform import barriers, ir
 from warploom.transform.barriers import Position, Ring
 from warploom.transform.effects import Effects, effects
+from warploom.transform.named_barriers import consumers_sync, warpgroup_sync
+from warploom.transform.own_barriers import by_one_consumer, own_tiles
 from warploom.transform.plan_pipeline import PipelinePlan, RingUse, is_consumer_tile
-from warploom.transform.program import TileProgram, is_gemm, is_load, is_nest, is_shared, is_tile
-from warploom.transform.stage_stores import ORCHESTRATED, WARPGROUP_BARRIER
+from warploom.transform.program import (
+    TileProgram,
+    is_for_loading_thread,
+    is_gemm,
+    is_load,
+    is_nest,
+    is_shared,
+    is_tile,
+)
+from warploom.transform.stage_stores import ORCHESTRATED
 from warploom.transform.wait_products import Group, Products, fence
-
-#: Named barrier of all consumer warpgroups.
-_EVERY_CONSUMER_BARRIER = 15
 
 
 class Supply(Protocol):
@@ -44,6 +52,9 @@ class Supply(Protocol):
 
     def load(self, load: TilePrimitiveCall) -> list[Stmt]:
         """Statements in place of a load."""
+
+    def by_hand(self, statement: Stmt) -> list[Stmt]:
+        """Statements in place of one that the author left to the thread that loads."""
 
     def before_loop(self, loop: tirx.For) -> list[Stmt]:
         """Statements directly before a loop; no product is under way."""
@@ -65,6 +76,7 @@ class Consumer:
         #: Ring -> the stage that products under way still read.
         self.last = {ring.name: ir.Scalar(f"{ring.name}_last") for ring in plan.rings}
         self.current: dict[Buffer, tuple[Buffer, Any]] = {}
+        self.own = own_tiles(program)
         #: Tiles in registers that instructions other than products write.
         written = _touched_by_threads(list(program.body)).writes
         self.computed = {tile for tile in written if is_tile(tile) and not is_shared(tile)}
@@ -98,7 +110,11 @@ class Consumer:
             filled = Effects(frozenset(), frozenset(ring.tiles))
             statements = self.supply.load(one)
             return [*self.products.before(filled), *statements] if statements else []
-        if isinstance(one, tirx.AllocBuffer) and is_shared(one.buffer):
+        if is_for_loading_thread(one):
+            return self.supply.by_hand(one)
+        if (operation := read_operation(one)) is not None:
+            return self._operation(one, operation)
+        if isinstance(one, tirx.AllocBuffer) and _in_shared_memory(one.buffer):
             return []
         if isinstance(one, tirx.AttrStmt) and one.attr_key == ORCHESTRATED:
             return [*self.products.before(effects(one)), self._placed(one)]
@@ -113,6 +129,17 @@ class Consumer:
         if isinstance(one, tirx.IfThenElse):
             return self._branch(one)
         return [ir.with_body(one, self._block(ir.flatten(one.body)))]
+
+    def _operation(self, one: Stmt, operation: Operation) -> list[Stmt]:
+        """What becomes of an operation on an mbarrier of the author."""
+        if operation.kind == "init":  # before the roles part
+            return []
+        if operation.kind == "wait":
+            return [one]
+        # The arrival says that all threads have come here, and their products with them.
+        released = Effects(frozenset(), frozenset(self.own))
+        arrive = by_one_consumer(self.program, one)
+        return [*self.products.before(released), all_consumers(self.program), arrive]
 
     def _plain(self, one: Stmt) -> list[Stmt]:
         found = effects(one)
@@ -220,31 +247,35 @@ def positions(plan: PipelinePlan) -> dict[str, Position]:
 
 def one_consumer(program: TileProgram) -> Stmt:
     """A barrier of the threads of one warpgroup."""
-    return ir.evaluate(T.cuda.warpgroup_sync(program.var("warpgroup") + WARPGROUP_BARRIER))
+    return warpgroup_sync(program.var("warpgroup"))
 
 
 def all_consumers(program: TileProgram) -> Stmt:
     """A barrier of all warpgroups that compute."""
     if consumers(program) == 1:
         return one_consumer(program)
-    threads = consumers(program) * SM90A.warpgroup
-    return ir.evaluate(T.ptx.bar.sync(T.uint32(_EVERY_CONSUMER_BARRIER), T.uint32(threads)))
+    return consumers_sync(consumers(program))
 
 
 def consumer_tiles(program: TileProgram, plan: PipelinePlan) -> list[Stmt]:
-    """Allocations of shared tiles that no ring replaces."""
+    """Allocations of shared tiles that no ring replaces, and of the author's mbarriers."""
     found: list[Stmt] = []
 
     def visit(statements: list[Stmt]) -> None:
         for one in statements:
-            if isinstance(one, tirx.AllocBuffer) and is_consumer_tile(one.buffer, plan):
-                found.append(one)
+            if isinstance(one, tirx.AllocBuffer):
+                own = one.buffer.scope() == MBARRIER or is_consumer_tile(one.buffer, plan)
+                found.extend([one] if own else [])
             elif not is_nest(one):
                 for body in ir.children(one):
                     visit(ir.flatten(body))
 
     visit(list(program.body))
     return found
+
+
+def _in_shared_memory(buffer: Buffer) -> bool:
+    return is_shared(buffer) or buffer.scope() == MBARRIER
 
 
 def read_by_threads(ring: Ring, plan: PipelinePlan) -> bool:
@@ -258,7 +289,9 @@ def read_by_threads(ring: Ring, plan: PipelinePlan) -> bool:
 
 
 def _has_engines(statement: Stmt) -> bool:
-    """Whether a product or a load is somewhere in a statement."""
+    """Whether a product, a load or an operation on an mbarrier is somewhere in a statement."""
+    if is_for_loading_thread(statement) or read_operation(statement) is not None:
+        return True
     if is_nest(statement) or not ir.children(statement):
         return is_gemm(statement) or is_load(statement)
     return any(_has_engines(one) for body in ir.children(statement) for one in ir.flatten(body))
@@ -269,6 +302,8 @@ def _touched_by_threads(statements: list[Stmt]) -> Effects:
     reads: frozenset[Buffer] = frozenset()
     writes: frozenset[Buffer] = frozenset()
     for one in statements:
+        if is_for_loading_thread(one):
+            continue
         inner = [] if is_nest(one) else ir.children(one)
         for body in inner:
             found = _touched_by_threads(ir.flatten(body))

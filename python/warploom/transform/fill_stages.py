@@ -10,6 +10,7 @@ from tvm.ir import TensorRegion
 from tvm.tirx import ForKind, Stmt, Var
 from tvm.tirx.tile_primitive import TilePrimitiveCall
 
+from warploom.layout.smem_matrix import SharedMatrix
 from warploom.target import TMA
 from warploom.transform import barriers, ir
 from warploom.transform.barriers import Ring
@@ -49,20 +50,53 @@ def copies(load: TilePrimitiveCall, ring: Ring, stage: Any, program: TileProgram
         destination[along] = (first, extent)
         ranges[wide[along]] = (ranges[wide[along]][0] + first, extent)
         config["cta_mask"] = (1 << ring.shared_by) - 1
+    to = ir.region(ring.tiles[tile], (stage, 1), *destination)
+    return _by_atoms(to, ir.region(source.source, *ranges), wide[-1], shared_matrix(tile), config)
+
+
+def own_copies(load: TilePrimitiveCall) -> list[Stmt]:
+    """Copies of a load whose mbarrier, and whatever else it says, is the author's.
+
+    Raises
+    ------
+    Decline
+        If TMA cannot describe its source, or it fills a part of the columns of a swizzled tile.
+    """
+    to, source = load.args[:2]
+    _require_tma(source, to.source.name)
+    ranges = ir.ranges(source)
+    matrix = shared_matrix(to.source)
+    if matrix is not None and not ir.is_constant(ir.ranges(to)[-1][1], matrix.shape[1]):
+        raise Decline(
+            f"A load fills a part of the columns of {to.source.name}, which is swizzled; load all "
+            "of them, or give it a layout without swizzle."
+        )
+    wide = [d for d, (_, extent) in enumerate(ranges) if not ir.is_constant(extent, 1)]
+    along = wide[-1] if wide else len(ranges) - 1
+    return _by_atoms(to, source, along, matrix, dict(load.config))
+
+
+def _by_atoms(
+    to: TensorRegion,
+    source: TensorRegion,
+    along: int,
+    matrix: SharedMatrix | None,
+    config: dict[str, Any],
+) -> list[Stmt]:
+    """Copies by TMA, one swizzle atom of columns at a time; ``along`` are columns of the source."""
+    destination, ranges = ir.ranges(to), ir.ranges(source)
     columns = int(destination[-1][1])
-    matrix = shared_matrix(tile)
     width = columns if matrix is None else matrix.atom_columns
 
     def copy() -> Stmt:
-        to = ir.region(ring.tiles[tile], (stage, 1), *destination)
-        from_ = ir.region(source.source, *ranges)
-        return ir.primitive("copy_async", to, from_, dispatch="tma_auto", **config)
+        regions = ir.region(to.source, *destination), ir.region(source.source, *ranges)
+        return ir.primitive("copy_async", *regions, dispatch="tma_auto", **config)
 
     if columns == width:
         return [copy()]
     atom = Var("atom", "int32")
     destination[-1] = (destination[-1][0] + atom * width, width)
-    ranges[wide[-1]] = (ranges[wide[-1]][0] + atom * width, width)
+    ranges[along] = (ranges[along][0] + atom * width, width)
     return [ir.loop(atom, columns // width, [copy()], kind=ForKind.UNROLLED)]
 
 

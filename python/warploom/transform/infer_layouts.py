@@ -35,6 +35,7 @@ from warploom.transform.program import (
     is_gemm,
     is_load,
     is_nest,
+    is_own_load,
     is_shared,
 )
 
@@ -70,19 +71,19 @@ def infer_layouts(program: TileProgram, warpgroups: int | None = None) -> TilePr
         count = _tensor_memory_warpgroups(matrices, wanted)
     kinds = fragments(program.arch, int(matrices[0].shape[0]) // count if matrices else 0)
     axes = vector_axes(program.body)
-    operands = _operands(program.body)
+    operands = operand_uses(program.body)
     loaded = _loaded(program.body)
     table: dict[Buffer, Buffer] = {}
     for tile in tiles:
         if tile.scope() in TILE_SCOPES:
             layout = _fragment(tile, count, axes, kinds)
         elif is_shared(tile) and tile in operands:
-            layout = _operand_layout(tile, *operands[tile])
+            layout = operand_layout(tile, *operands[tile])
         elif is_shared(tile) and tile in loaded and (layout := _spread(tile)) is not None:
             pass
         else:
             continue
-        if _explicit(tile):
+        if has_layout(tile):
             continue
         table[tile] = tirx.decl_buffer(
             tile.shape, str(tile.dtype), tile.name, scope=tile.scope(), layout=layout
@@ -101,7 +102,7 @@ def infer_layouts(program: TileProgram, warpgroups: int | None = None) -> TilePr
     )  # fmt: skip
 
 
-def _explicit(tile: Buffer) -> bool:
+def has_layout(tile: Buffer) -> bool:
     """Whether the author gave the tile a layout, other than the row-major one of TVM."""
     plain = tirx.decl_buffer(tile.shape, str(tile.dtype), scope=tile.scope())
     return tile.layout is not None and not tvm_ffi.structural_equal(tile.layout, plain.layout)
@@ -151,7 +152,7 @@ def _tensor_memory_warpgroups(matrices: list[Buffer], wanted: int | None) -> int
     return allowed[0]
 
 
-def _operands(body: tuple[Stmt, ...]) -> dict[Buffer, tuple[Major, str]]:
+def operand_uses(body: tuple[Stmt, ...]) -> dict[Buffer, tuple[Major, str]]:
     """Shared tiles that products read: which dimension is contiguous, and which use says so."""
     found: dict[Buffer, tuple[Major, str]] = {}
 
@@ -182,7 +183,7 @@ def _loaded(body: tuple[Stmt, ...]) -> set[Buffer]:
     found: set[Buffer] = set()
 
     def visit(call: TilePrimitiveCall) -> None:
-        if is_load(call):
+        if is_load(call) or is_own_load(call):
             found.add(call.args[0].source)
 
     for statement in body:
@@ -204,7 +205,7 @@ def _spread(tile: Buffer) -> Any:
         return None
 
 
-def _operand_layout(tile: Buffer, major: Major, use: str) -> Any:
+def operand_layout(tile: Buffer, major: Major, use: str) -> Any:
     rows, columns = (int(extent) for extent in tile.shape[-2:])
     mn, k = (rows, columns) if major is Major.K else (columns, rows)
     width = columns * tvm.DataType(str(tile.dtype)).bits // 8

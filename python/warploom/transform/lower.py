@@ -19,8 +19,10 @@ from warploom.transform.decline import Decline
 from warploom.transform.infer_layouts import infer_layouts
 from warploom.transform.lower_nests import lower_nests
 from warploom.transform.multistage import multistage
+from warploom.transform.own_barriers import check_own_barriers, own_barriers
 from warploom.transform.persistent import DEFAULT_GROUP, persistent_grid
 from warploom.transform.program import TileProgram, is_tile_program, read
+from warploom.transform.resolve_by_hand import resolve_by_hand
 from warploom.transform.resolve_scopes import resolve_scopes
 from warploom.transform.resolve_tensor_memory import resolve_tensor_memory
 from warploom.transform.share_operands import share_operands
@@ -40,9 +42,16 @@ _GPU = {SM90A.name: "h200", SM100A.name: "b200"}
 
 def _persistent(program: TileProgram) -> TileProgram:
     hints = program.hints
-    if hints.persistent is False:
+    own = own_barriers(program)
+    if own and hints.persistent:
+        raise Decline(
+            f"A persistent CTA would initialise the mbarrier {own[0].name} anew for each tile, "
+            "while phases go on; leave the hint out."
+        )
+    if own or hints.persistent is False:
         lost = ["cluster: not followed, for the grid is not persistent"] * bool(hints.cluster)
-        return program.decided("grid: a CTA for each tile, as the hint says", *lost)
+        why = "as the program initialises mbarriers" if own else "as the hint says"
+        return program.decided(f"grid: a CTA for each tile, {why}", *lost)
     cluster = hints.cluster or (1, 1)
     if program.arch == SM100A.name and cluster != (1, 1):
         program = program.decided("cluster: not followed, CTAs share no loads on Blackwell yet")
@@ -55,6 +64,7 @@ def _persistent(program: TileProgram) -> TileProgram:
 
 _FIRST: tuple[tuple[str, Pass], ...] = (
     ("canonicalize", canonicalize),
+    ("check own barriers", check_own_barriers),
     ("squeeze vectors", squeeze_vectors),
     ("persistent grid", _persistent),
     ("infer layouts", infer_layouts),
@@ -68,19 +78,20 @@ _LAST: tuple[tuple[str, Pass], ...] = (
     ("verify", verify),
 )
 WARP_SPECIALISED, MULTISTAGE = "warp specialisation", "multistage"
-TENSOR_MEMORY = "tensor memory"
+TENSOR_MEMORY, BY_HAND = "tensor memory", "orchestrated by hand"
 #: The lowerings: their passes by name.
 LOWERINGS: dict[str, tuple[tuple[str, Pass], ...]] = {
     WARP_SPECIALISED: (*_FIRST, ("specialize warps", specialize_warps), *_LAST),
     MULTISTAGE: (*_FIRST, ("multistage", multistage), *_LAST),
     TENSOR_MEMORY: (
-        _FIRST[0],
+        *_FIRST[:2],
         ("share operands", share_operands),
-        *_FIRST[1:],
+        *_FIRST[2:],
         ("resolve tensor memory", resolve_tensor_memory),
         ("specialize warps", specialize_warps_sm100),
         *_LAST,
     ),
+    BY_HAND: (("resolve scopes", resolve_by_hand), *_LAST[1:]),
 }
 
 
@@ -171,6 +182,8 @@ def _run(func: PrimFunc, arch: str | None, every: bool = False) -> list[Step]:
 
 def _candidates(program: TileProgram) -> list[str]:
     """The lowerings to try for an architecture, the preferred one first."""
+    if program.by_hand:
+        return [BY_HAND]
     if program.arch == SM100A.name:
         return [TENSOR_MEMORY]
     if program.arch != SM90A.name:

@@ -31,6 +31,7 @@ from warploom.transform.consume import (
 )
 from warploom.transform.effects import effects
 from warploom.transform.fill_stages import announce, copies
+from warploom.transform.own_barriers import for_loading_thread, initialisations
 from warploom.transform.plan_pipeline import PipelinePlan, RingUse, plan_pipeline, with_stages
 from warploom.transform.program import PIPELINED, TileProgram, is_load, is_scalar, is_tile
 
@@ -51,14 +52,12 @@ def multistage(program: TileProgram) -> TileProgram:
     at = positions(plan)
     supply = _ByOneself(program, plan, at, ahead)
     computing = Consumer(program, plan, at, supply).run()
+    inits = [barriers.initialise(ring.full, 1) for ring in plan.rings] + initialisations(program)
     body = [
         *(tirx.AllocBuffer(buffer) for ring in plan.rings for buffer in ring.tiles.values()),
         *(tirx.AllocBuffer(ring.full) for ring in plan.rings),
         *consumer_tiles(program, plan),
-        ir.when(
-            T.cuda.thread_rank() == 0,
-            [barriers.initialise(ring.full, 1) for ring in plan.rings],
-        ),
+        ir.when(T.cuda.thread_rank() == 0, inits),
         *barriers.publish(),
         ir.evaluate(T.cuda.cta_sync()),
         *computing,
@@ -152,6 +151,10 @@ class _ByOneself:
             return [self._one_thread(statements)]
         free = all_consumers(self.program)
         return [free, self._one_thread([announce(ring, stage), *statements])]
+
+    def by_hand(self, statement: Stmt) -> list[Stmt]:
+        """The elected thread does it."""
+        return [self._one_thread(for_loading_thread(statement))]
 
     def before_loop(self, loop: tirx.For) -> list[Stmt]:
         """Fill the stages of the loop's ring."""

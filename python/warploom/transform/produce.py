@@ -10,9 +10,18 @@ from tvm.tirx import Stmt
 from warploom.transform import barriers, ir
 from warploom.transform.barriers import Position
 from warploom.transform.decline import Decline
+from warploom.transform.effects import effects
 from warploom.transform.fill_stages import announce, copies
+from warploom.transform.own_barriers import for_loading_thread
 from warploom.transform.plan_pipeline import PipelinePlan
-from warploom.transform.program import TileProgram, is_load, is_nest, is_scalar, is_tile
+from warploom.transform.program import (
+    TileProgram,
+    is_for_loading_thread,
+    is_load,
+    is_nest,
+    is_scalar,
+    is_tile,
+)
 
 
 class Producer:
@@ -40,6 +49,9 @@ class Producer:
         for one in statements:
             if is_load(one):
                 result += self._load(one)
+            elif is_for_loading_thread(one):
+                _require_uniform(effects(one).reads, "What wl.loading() does")
+                result += for_loading_thread(one)
             elif is_scalar(one):
                 _require_uniform(one, "A scalar")
                 result.append(one)
@@ -77,7 +89,8 @@ class Producer:
 
 
 def _require_uniform(node: Any, what: str) -> None:
-    tiles = [b for b in ir.uses(node) if ir.is_buffer(b) and is_tile(b)]
+    used = node if isinstance(node, frozenset) else ir.uses(node)
+    tiles = [b for b in used if ir.is_buffer(b) and is_tile(b)]
     if tiles:
         raise Decline(
             f"{what} is computed from the tile {tiles[0].name}, which the thread that loads does "

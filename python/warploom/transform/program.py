@@ -18,12 +18,15 @@ from tvm.tirx import Buffer, PrimFunc, Stmt, Var
 from tvm.tirx.tile_primitive import TilePrimitiveCall
 
 from warploom.language.hints import PREFIX, Hints, read_hints
+from warploom.language.mbarrier import LOADING, read_operation
 from warploom.target import SM90A
 from warploom.transform import ir
 from warploom.transform.decline import Decline
 
 #: Annotation of a loop whose loads run ahead; ``stages`` says how many iterations.
 PIPELINED, STAGES = PREFIX + "pipelined", PREFIX + "stages"
+#: Option of a copy: the mbarrier that counts its bytes.
+MBAR = "mbar"
 #: Scopes that no code generator knows: tiles that passes give a place.
 TILE_SCOPES = ("accumulator", "fragment")
 DIALECT_SCOPES = (*TILE_SCOPES, "mbarrier", "tmem", "wgmma.descriptor")
@@ -76,6 +79,9 @@ class TileProgram:
         What passes have chosen so far, and why: one sentence each.
     arch : str
         The architecture it is lowered for.
+    by_hand : bool
+        Whether it defines ids of threads: then the author has orchestrated all of it, its body is
+        that of a thread, and the passes only give its tiles and barriers a place.
     """
 
     func: PrimFunc
@@ -86,6 +92,7 @@ class TileProgram:
     bounds: tuple[tuple[Buffer, Any], ...] = ()
     decisions: tuple[str, ...] = ()
     arch: str = SM90A.name
+    by_hand: bool = False
 
     def id(self, kind: str) -> Id | None:
         """The id of that kind, if there is one."""
@@ -162,12 +169,17 @@ def is_tile_program(func: PrimFunc) -> bool:
 
     def alloc(one: tirx.AllocBuffer) -> None:
         nonlocal found
-        found |= one.buffer.scope() in DIALECT_SCOPES
+        found |= needs_place(one.buffer)
 
     tvm_ffi.structural_walk(
         entry, [(tirx.AttrStmt, attr), (tirx.For, for_loop), (tirx.AllocBuffer, alloc)]
     )
     return found
+
+
+def needs_place(buffer: Buffer) -> bool:
+    """Whether a buffer has a scope of the dialect; TVM knows tensor memory with an address."""
+    return buffer.scope() in DIALECT_SCOPES and not len(buffer.allocated_addr)
 
 
 def read(func: PrimFunc, arch: str = SM90A.name) -> TileProgram:
@@ -181,6 +193,7 @@ def read(func: PrimFunc, arch: str = SM90A.name) -> TileProgram:
     entry = _entry(func)
     if entry is None:
         raise Decline("The function has no device entry; write T.device_entry() in it.")
+    by_hand = _defines_threads(entry)
     ids: list[Id] = []
     attrs: list[tuple[str, Any]] = []
     body: list[Stmt] = []
@@ -191,27 +204,34 @@ def read(func: PrimFunc, arch: str = SM90A.name) -> TileProgram:
                 if not one.attr_key.startswith(PREFIX):
                     attrs.append((one.attr_key, one.value))
                 take(one.body)
-            elif isinstance(one, tirx.ScopeIdDefStmt):
+            elif isinstance(one, tirx.ScopeIdDefStmt) and not by_hand:
                 ids.append(_id(getattr(one, "def")))
             else:
                 body.append(one)
 
     take(entry.body)
-    if not any(one.kind == "cta" for one in ids):
+    if not by_hand and not any(one.kind == "cta" for one in ids):
         raise Decline("The kernel does not say how many CTAs it has; write T.cta_id([...]).")
     return TileProgram(
-        func, tuple(ids), read_hints(func), tuple(attrs), tuple(body), arch=arch
+        func, tuple(ids), read_hints(func), tuple(attrs), tuple(body), arch=arch, by_hand=by_hand
     )
+
+
+def _defines_threads(entry: Stmt) -> bool:
+    """Whether a kernel tells more apart than CTAs."""
+    found = False
+
+    def visit(one: tirx.ScopeIdDefStmt) -> None:
+        nonlocal found
+        found |= _parent_child(int(getattr(one, "def").scope)) != _KINDS["cta"]
+
+    tvm_ffi.structural_walk(entry, (tirx.ScopeIdDefStmt, visit))
+    return found
 
 
 def _id(definition: tirx.ScopeIdDef) -> Id:
     kinds = {tuple(pair): kind for kind, pair in _KINDS.items()}
-    kind = kinds.get(_parent_child(int(definition.scope)))
-    if kind is None:
-        raise Decline(
-            f"The kernel defines {', '.join(v.name for v in definition.def_ids)} for threads; in a "
-            "tile program passes do that, so remove it."
-        )
+    kind = kinds[_parent_child(int(definition.scope))]
     return Id(kind, tuple(definition.def_ids), tuple(definition.extents or ()))
 
 
@@ -302,13 +322,30 @@ def is_scalar(statement: Stmt) -> bool:
 
 
 def is_load(statement: Stmt) -> bool:
-    """Whether a statement copies from global to shared memory."""
+    """Whether a statement copies from global to shared memory, and passes see to its barriers."""
+    return _loads(statement) and MBAR not in statement.config
+
+
+def is_own_load(statement: Stmt) -> bool:
+    """Whether a statement is a load that signals an mbarrier of the author."""
+    return _loads(statement) and MBAR in statement.config
+
+
+def _loads(statement: Stmt) -> bool:
     return (
         isinstance(statement, TilePrimitiveCall)
         and ir.op_name(statement) in ("copy", "copy_async")
         and is_shared(statement.args[0].source)
         and is_global(statement.args[1].source)
     )
+
+
+def is_for_loading_thread(statement: Stmt) -> bool:
+    """Whether the author leaves a statement to the thread that loads, and sees to its barriers."""
+    if isinstance(statement, tirx.AttrStmt):
+        return statement.attr_key == LOADING
+    operation = read_operation(statement)
+    return is_own_load(statement) or (operation is not None and operation.kind == "expect")
 
 
 def is_gemm(statement: Stmt) -> bool:

@@ -27,6 +27,7 @@ from warploom.transform.consume import (
     read_by_threads,
 )
 from warploom.transform.decline import Decline
+from warploom.transform.own_barriers import initialisations
 from warploom.transform.plan_pipeline import PipelinePlan, plan_pipeline
 from warploom.transform.produce import Producer
 from warploom.transform.program import Id, TileProgram
@@ -64,7 +65,7 @@ def specialize_warps(program: TileProgram) -> TileProgram:
         barriers.initialise(barrier, arrivals)
         for ring in plan.rings
         for barrier, arrivals in ((ring.full, 1), (ring.empty, count * ring.shared_by))
-    ]
+    ] + initialisations(program)
     body = [
         *shared,
         ir.when(T.cuda.thread_rank() == 0, inits),
@@ -134,6 +135,10 @@ class _FromProducer:
 
     def load(self, load: TilePrimitiveCall) -> list[Stmt]:
         """Nothing: the producer does it."""
+        return []
+
+    def by_hand(self, statement: Stmt) -> list[Stmt]:
+        """Nothing: the producer does that too."""
         return []
 
     def before_loop(self, loop: tirx.For) -> list[Stmt]:

@@ -21,6 +21,7 @@ from warploom.transform.consume import consumer_tiles
 from warploom.transform.decline import Decline
 from warploom.transform.effects import accumulates, effects
 from warploom.transform.handovers import Handover, Role
+from warploom.transform.own_barriers import initialisations, own_tiles
 from warploom.transform.plan_pipeline import PipelinePlan, is_consumer_tile, plan_pipeline
 from warploom.transform.plan_tensor_memory import plan_tensor_memory
 from warploom.transform.produce import Producer
@@ -79,6 +80,7 @@ def specialize_warps_sm100(program: TileProgram) -> TileProgram:
         inits.append(barriers.initialise(ring.empty, count))
     for one in handovers.values():
         inits += one.initialise()
+    inits += initialisations(program)
     sync = ir.evaluate(T.cuda.cta_sync())
     elected = T.cuda.elect_sync() != T.uint32(0)
     lower, raise_ = _registers(consumers)
@@ -129,7 +131,9 @@ def _split(
     consumers = int(program.id("warpgroup").extents[0])
     memory = plan_tensor_memory(moves, consumers)
     handovers: dict[Buffer, Handover] = {}
-    for tile in [*moves, *(b for b in allocations(program.body) if is_consumer_tile(b, plan))]:
+    own = own_tiles(program)
+    shared = (b for b in allocations(program.body) if is_consumer_tile(b, plan) and b not in own)
+    for tile in [*moves, *shared]:
         roles = roles_of(list(program.body), tile)
         if len(set(roles)) < 2:
             continue

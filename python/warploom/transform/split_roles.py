@@ -17,10 +17,12 @@ from tvm.script import tirx as T
 from tvm.tirx import Buffer, Stmt
 from tvm.tirx.tile_primitive import TilePrimitiveCall
 
-from warploom.target import SM100A
+from warploom.language.mbarrier import SCOPE as MBARRIER
+from warploom.language.mbarrier import Operation, read_operation
 from warploom.transform import barriers, ir
 from warploom.transform.barriers import Position, Ring
 from warploom.transform.consume import place_tiles
+from warploom.transform.decline import Decline
 from warploom.transform.effects import effects
 from warploom.transform.emit_products import emit_product
 from warploom.transform.handovers import (
@@ -32,14 +34,22 @@ from warploom.transform.handovers import (
     on_the_way_to,
     threads_arrive,
 )
+from warploom.transform.named_barriers import consumers_sync
+from warploom.transform.own_barriers import by_one_consumer, own_tiles
 from warploom.transform.plan_pipeline import PipelinePlan, is_consumer_tile
 from warploom.transform.plan_tensor_memory import TensorMemory, after_sync
-from warploom.transform.program import TileProgram, is_gemm, is_load, is_nest, is_scalar, is_shared
+from warploom.transform.program import (
+    TileProgram,
+    is_for_loading_thread,
+    is_gemm,
+    is_load,
+    is_nest,
+    is_scalar,
+    is_shared,
+)
 from warploom.transform.resolve_tensor_memory import is_accumulator, is_wait
 from warploom.transform.stage_stores import ORCHESTRATED
 
-#: Named barrier of all consumer warpgroups.
-_EVERY_CONSUMER_BARRIER = 15
 ROLES = (Role.TENSOR_CORE, Role.THREADS)
 Streams = tuple[list[Stmt], list[Stmt]]
 
@@ -47,7 +57,9 @@ Streams = tuple[list[Stmt], list[Stmt]]
 def leaves(statements: list[Stmt]) -> Iterator[tuple[Role, Stmt]]:
     """All statements with a role, in the order of the program; control flow is looked into."""
     for one in statements:
-        if is_load(one) or isinstance(one, (tirx.AllocBuffer, tirx.DeclBuffer)):
+        if is_load(one) or is_for_loading_thread(one):
+            continue
+        if isinstance(one, (tirx.AllocBuffer, tirx.DeclBuffer)):
             continue
         if is_gemm(one):
             yield Role.TENSOR_CORE, one
@@ -96,6 +108,12 @@ class RoleSplitter:
             for ring in plan.rings
             for role in ROLES
         }
+        own = own_tiles(program)
+        #: Tiles of the author's own loads that products read.
+        self.multiplied = {
+            tile for role, one in leaves(list(program.body)) if role is Role.TENSOR_CORE
+            for tile in effects(one).reads & own
+        }  # fmt: skip
         #: What each role last added that touches a tile.
         self.last: dict[tuple[Role, Buffer], Stmt] = {}
         #: Tiles whose loads or stores by threads have not been waited for.
@@ -159,14 +177,17 @@ class RoleSplitter:
         return [*threads_arrive(ring.empty, at.index, self.program.var("lane")), *at.advance()]
 
     def _statement(self, one: Stmt, out: Streams) -> None:
-        if is_load(one):
+        if is_load(one) or is_for_loading_thread(one):
             return
-        if isinstance(one, tirx.DeclBuffer):
+        if (operation := read_operation(one)) is not None:
+            self._operation(one, operation, out)
+        elif isinstance(one, tirx.DeclBuffer):
             out[1].append(one)
         elif isinstance(one, tirx.AllocBuffer):
             if is_scalar(one):
                 out[0].append(one)
-            if not is_shared(one.buffer) and not is_accumulator(one.buffer):
+            elsewhere = is_shared(one.buffer) or one.buffer.scope() == MBARRIER
+            if not elsewhere and not is_accumulator(one.buffer):
                 out[1].append(one)
         elif is_scalar(one):
             out[0].append(one)
@@ -186,6 +207,22 @@ class RoleSplitter:
             bodies = self._block(ir.flatten(one.body))
             for role in ROLES:
                 out[role].extend([ir.with_body(one, bodies[role])] if bodies[role] else [])
+
+    def _operation(self, one: Stmt, operation: Operation, out: Streams) -> None:
+        """An operation on an mbarrier of the author; they are initialised before the roles part."""
+        if operation.kind == "wait":
+            out[Role.THREADS].append(one)
+            if self.multiplied:
+                out[Role.TENSOR_CORE].extend([one, after_sync()])
+        elif operation.kind == "arrive":
+            if self.multiplied:
+                raise Decline(
+                    f"The author's arrival at {operation.barriers.name} may come before the "
+                    f"product that reads {', '.join(sorted(t.name for t in self.multiplied))} is "
+                    "complete; let a pipelined loop load the tile."
+                )
+            arrive = by_one_consumer(self.program, one)
+            out[Role.THREADS].extend([consumers_sync(self.warpgroups), arrive])
 
     def _orchestrated(self, one: Stmt, out: Streams) -> None:
         """A statement of the threads that brings its own synchronisation."""
@@ -225,7 +262,7 @@ class RoleSplitter:
     def _synchronised(self, one: Stmt) -> list[Stmt]:
         """A statement of the threads; what they write to shared memory for each other is seen."""
         placed = self._placed(one, Role.THREADS)
-        sync = self._all_consumers()
+        sync = consumers_sync(self.warpgroups)
         own = [t for t in effects(one).writes if is_consumer_tile(t, self.plan)]
         if any(tile not in self.handovers for tile in own):
             return [sync, placed, ir.evaluate(T.ptx.fence.proxy.async_.shared__cta()), sync]
@@ -235,10 +272,6 @@ class RoleSplitter:
 
     def _handed(self, one: Stmt) -> list[Buffer]:
         return [tile for tile in self.handovers if tile in touched(one)]
-
-    def _all_consumers(self) -> Stmt:
-        threads = self.warpgroups * SM100A.warpgroup
-        return ir.evaluate(T.ptx.bar.sync(T.uint32(_EVERY_CONSUMER_BARRIER), T.uint32(threads)))
 
     def _placed(self, one: Stmt, role: Role, number: Any = None) -> Any:
         """A statement with the place of each tile; ``number`` is that of the warpgroup."""

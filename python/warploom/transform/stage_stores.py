@@ -24,6 +24,7 @@ from warploom.layout.smem_matrix import SharedMatrix
 from warploom.target import TMA, Major, Swizzle
 from warploom.transform import ir
 from warploom.transform.fragments import Fragments, fragments
+from warploom.transform.named_barriers import warpgroup_sync
 from warploom.transform.program import (
     PREFIX,
     TileProgram,
@@ -35,8 +36,6 @@ from warploom.transform.program import (
 
 #: Attribute of statements that bring their own synchronisation.
 ORCHESTRATED = PREFIX + "orchestrated"
-#: First of the named barriers that warpgroups use by themselves; 0 is that of the whole CTA.
-WARPGROUP_BARRIER = 1
 
 
 def stage_stores(program: TileProgram) -> TileProgram:
@@ -226,7 +225,7 @@ def _staged(
     ranges = ir.ranges(to)
     wide = [d for d, (_, extent) in enumerate(ranges) if not ir.is_constant(extent, 1)]
     down, along = wide[0] if len(wide) > 1 else len(ranges) - 2, len(ranges) - 1
-    sync = ir.evaluate(T.cuda.warpgroup_sync(consumer + WARPGROUP_BARRIER))
+    sync = warpgroup_sync(consumer)
     leader = _leader(program)
     # A thread that holds a whole row writes it 16 bytes at a time.
     dispatch = None if kinds.row_a_thread else "ldstmatrix"

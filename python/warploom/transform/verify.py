@@ -16,7 +16,7 @@ from tvm.tirx.tile_primitive import TilePrimitiveCall
 from warploom.language.hints import PREFIX
 from warploom.transform import ir
 from warploom.transform.decline import Decline
-from warploom.transform.program import DIALECT_SCOPES, TileProgram
+from warploom.transform.program import TileProgram, needs_place
 
 
 def verify(program: TileProgram) -> TileProgram:
@@ -31,16 +31,14 @@ def verify(program: TileProgram) -> TileProgram:
         raise Decline(f"The hint {next(iter(found))} is left after the last pass; strip it.")
 
     def variable(one: Var) -> None:
-        # Columns of tensor memory that have an address are what TVM knows.
-        placed = ir.is_buffer(one) and one.scope() == "tmem" and len(one.allocated_addr) > 0
-        if ir.is_buffer(one) and one.scope() in DIALECT_SCOPES and not placed:
+        if ir.is_buffer(one) and needs_place(one):
             raise Decline(
                 f"The tile {one.name} still has the scope {one.scope()}, which no code generator "
                 "knows; no pass gives it a place, so use it as the language describes."
             )
 
     def call(one: TilePrimitiveCall) -> None:
-        if one.scope.name == "cta":
+        if one.scope.name == "cta" and not program.by_hand:
             raise Decline(
                 f"The primitive {ir.op_name(one)} into {one.args[0].source.name} is still that of "
                 "a CTA; no pass gives it to threads, so write it as a nest of stores."

@@ -1,0 +1,28 @@
+"""Who has which of the 16 named barriers of a CTA: the one place that hands them out.
+
+0 is that of the whole CTA, which ``T.cuda.cta_sync`` uses; 1 to 3 are those of the consumer
+warpgroups, one each; 15 is that of all of them. The others are free.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tvm.script import tirx as T
+from tvm.tirx import Stmt
+
+from warploom.target import SM90A
+from warploom.transform import ir
+
+_FIRST_WARPGROUP, _EVERY_CONSUMER = 1, 15
+
+
+def warpgroup_sync(warpgroup: Any) -> Stmt:
+    """A barrier of the threads of one consumer warpgroup."""
+    return ir.evaluate(T.cuda.warpgroup_sync(warpgroup + _FIRST_WARPGROUP))
+
+
+def consumers_sync(warpgroups: int) -> Stmt:
+    """A barrier of all ``warpgroups`` consumer warpgroups."""
+    threads = warpgroups * SM90A.warpgroup
+    return ir.evaluate(T.ptx.bar.sync(T.uint32(_EVERY_CONSUMER), T.uint32(threads)))

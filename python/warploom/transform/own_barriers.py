@@ -1,0 +1,154 @@
+"""Mbarriers that the author of a tile program operates, beside those that passes insert.
+
+Loads with ``mbar=`` are no part of the plan: no ring, no wait and no release comes with them, for
+the author has written all that. What is left is who executes what. The thread that loads executes
+these copies, announces their bytes, and all that ``wl.loading`` contains; the computing threads
+wait, all of them, and when all have come to an arrival one of them arrives. One thread initialises
+all mbarriers before the roles part. Statement after statement this is what the program says, so
+that phases and parities are those of the sequential program.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import tvm_ffi
+from tvm import tirx
+from tvm.script import tirx as T
+from tvm.tirx import Buffer, Stmt
+from tvm.tirx.tile_primitive import TilePrimitiveCall
+
+from warploom.language.mbarrier import SCOPE, Operation, read_address, read_operation
+from warploom.transform import ir
+from warploom.transform.decline import Decline
+from warploom.transform.fill_stages import own_copies
+from warploom.transform.program import (
+    MBAR,
+    TileProgram,
+    allocations,
+    is_gemm,
+    is_load,
+    is_nest,
+    is_own_load,
+    is_scalar,
+)
+
+
+def own_barriers(program: TileProgram) -> list[Buffer]:
+    """The author's mbarriers."""
+    return [buffer for buffer in allocations(program.body) if buffer.scope() == SCOPE]
+
+
+def own_tiles(program: TileProgram) -> set[Buffer]:
+    """Shared tiles that the author's own loads fill."""
+    found: set[Buffer] = set()
+
+    def visit(call: TilePrimitiveCall) -> None:
+        if is_own_load(call):
+            found.add(call.args[0].source)
+
+    for statement in program.body:
+        tvm_ffi.structural_walk(statement, (TilePrimitiveCall, visit))
+    return found
+
+
+def operations(statements: list[Stmt], depth: int = 0) -> Iterator[tuple[int, Stmt, Operation]]:
+    """All operations on the author's mbarriers, with the number of loops and branches around."""
+    for one in statements:
+        operation = read_operation(one)
+        if operation is not None:
+            yield depth, one, operation
+        for body in ir.children(one):
+            yield from operations(ir.flatten(body), depth + 1)
+
+
+def initialisations(program: TileProgram) -> list[Stmt]:
+    """The statements that initialise the author's mbarriers."""
+    return [one for _, one, found in operations(list(program.body)) if found.kind == "init"]
+
+
+def check_own_barriers(program: TileProgram) -> TileProgram:
+    """The program, if its mbarriers can be initialised before the roles part.
+
+    Raises
+    ------
+    Decline
+        If one is initialised in a loop or branch, twice, late or not at all; if an instruction
+        other than those of the language names one; or if a copy signals something else.
+    """
+    ready: set[tuple[Buffer, tuple[int, ...]]] = set()
+    for depth, _, one in operations(list(program.body)):
+        name = one.barriers.name
+        if one.kind not in ("init", "arrive", "expect", "wait"):
+            raise Decline(
+                f"{one.kind} names the mbarrier {name}, and no pass knows which thread is to "
+                "execute it; write wl.mbarrier.init, arrive, expect or wait, or define ids of "
+                "threads and orchestrate the whole kernel."
+            )
+        places = [int(i) for i in one.indices if isinstance(i, tirx.IntImm)]
+        if one.kind == "init":
+            key = one.barriers, tuple(places)
+            if depth or len(places) != len(one.indices) or key in ready:
+                raise Decline(
+                    f"The mbarrier {name} is initialised in a loop or branch, or twice; do it "
+                    "once, outside of them: the roles have not yet parted there."
+                )
+            ready.add(key)
+        elif not any(buffer.same_as(one.barriers) for buffer, _ in ready):
+            raise Decline(
+                f"The mbarrier {name} is used before wl.mbarrier.init has initialised it; do that "
+                "first."
+            )
+    for statement in program.body:
+        tvm_ffi.structural_walk(statement, (TilePrimitiveCall, _check_signal))
+    return program
+
+
+def _check_signal(call: TilePrimitiveCall) -> None:
+    if MBAR not in call.config:
+        return
+    if not is_own_load(call):
+        raise Decline(
+            f"The copy into {call.args[0].source.name} signals an mbarrier and is no load into "
+            "shared memory; drop mbar=, it completes when it is over."
+        )
+    if read_address(call.config[MBAR]) is None:
+        raise Decline(
+            f"The load of {call.args[0].source.name} signals something that is no mbarrier; write "
+            "mbar=wl.mbarrier.address(...)."
+        )
+
+
+def by_one_consumer(program: TileProgram, statement: Stmt) -> Stmt:
+    """A statement that the first thread of the computing warpgroups executes."""
+    ids = [program.var(kind) for kind in ("warpgroup", "warp_in_warpgroup", "lane")]
+    return ir.when(T.And(T.And(ids[0] == 0, ids[1] == 0), ids[2] == 0), [statement])
+
+
+def for_loading_thread(statement: Stmt) -> list[Stmt]:
+    """What the thread that loads makes of a statement that the author left to it.
+
+    Raises
+    ------
+    Decline
+        If the statement is one that takes more than a thread.
+    """
+    if is_own_load(statement):
+        return own_copies(statement)
+    if is_scalar(statement) or read_operation(statement) is not None:
+        return [statement]
+    if is_load(statement) or is_gemm(statement) or is_nest(statement) or not ir.children(statement):
+        what = (
+            f"{ir.op_name(statement)} into {statement.args[0].source.name}"
+            if isinstance(statement, TilePrimitiveCall)
+            else type(statement).__name__
+        )
+        raise Decline(
+            f"wl.loading() contains {what}; the one thread that executes it makes copies with "
+            "mbar=, operates mbarriers and sets scalars, so write other statements outside."
+        )
+    if isinstance(statement, tirx.AttrStmt):
+        return [s for one in ir.flatten(statement.body) for s in for_loading_thread(one)]
+    return [ir.map_children(statement, lambda body: ir.seq(
+        s for one in ir.flatten(body) for s in for_loading_thread(one)
+    ))]  # fmt: skip
