@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import subprocess
 import sys
@@ -73,6 +74,21 @@ def rng(request: pytest.FixtureRequest) -> np.random.Generator:
 def machine_code(monkeypatch) -> None:
     """Compilations of the test make cubins, as for a GPU, and not PTX for the emulator."""
     monkeypatch.setattr(emulator, "is_enabled", lambda: False)
+
+
+@pytest.fixture
+def grid_of(monkeypatch) -> Callable[[int | None], None]:
+    """``grid_of(n)`` lets tile programs have n clusters, so that each computes several tiles."""
+    from warploom.transform import lower
+    from warploom.transform.persistent import persistent_grid
+
+    def few(clusters: int | None) -> None:
+        def small(program, _, group, cluster):
+            return persistent_grid(program, clusters * math.prod(cluster), group, cluster)
+
+        monkeypatch.setattr(lower, "persistent_grid", small if clusters else persistent_grid)
+
+    return few
 
 
 @pytest.fixture

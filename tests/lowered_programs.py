@@ -6,10 +6,14 @@ import dataclasses
 from typing import Any
 
 import numpy as np
+import tvm
 from tvm.tirx import PrimFunc
 
 from tile_programs import Case
 from warploom import emulator
+from warploom.compiler import ptxas_log
+from warploom.compiler.invoke import compile_request, current_request
+from warploom.target import cuda_target
 from warploom.transform.lower import lower
 from warploom.transform.program import TileProgram, read
 
@@ -62,6 +66,17 @@ def check(case: Case, rng: np.random.Generator, arch: str = "sm_90a", **hints: A
     after = run(lower(hinted(case.func, **hints), arch), copies, arch)
     worst = worst_error(case, arguments, after)
     assert worst <= 1, f"{worst} of the allowed error"
+
+
+def local_memory(func: PrimFunc, arch: str) -> tuple[int, int, int]:
+    """Bytes of stack, spill stores and spill loads of a lowered program, as ptxas reports them."""
+    target = cuda_target(arch)
+    module = tvm.IRModule({"main": lower(func, arch)})
+    source = tvm.compile(module, target, tir_pipeline="tirx").mod.imports[0].inspect_source()
+    with target:
+        output = compile_request(current_request(source, "cubin"))
+    (kernel,) = ptxas_log.parse(output.log).kernels
+    return kernel.frame_bytes, kernel.spill_store_bytes, kernel.spill_load_bytes
 
 
 def after_passes(func: PrimFunc, *passes: Any) -> TileProgram:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 import runpy
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import tvm
@@ -14,7 +16,9 @@ from tvm.tirx import PrimFunc
 import cuda_programs
 import emulator_ptx
 import mutation
+import tile_programs
 from blackwell import random_scales, scaled
+from lowered_programs import hinted
 from mutation import Edit, Launch, Lowered
 from reference import numpy_dtype
 from warploom.compiler.callback import compile_cached
@@ -25,6 +29,9 @@ from warploom.kernels.sm100_gemm_pair import sm100_gemm_pair
 from warploom.kernels.sm100_gemm_persistent import sm100_gemm_persistent
 from warploom.kernels.sm100_gemm_scaled import block_scales, sm100_gemm_scaled
 from warploom.target import cuda_target
+from warploom.transform.lower import LOWERINGS, TENSOR_MEMORY
+from warploom.transform.persistent import persistent_grid
+from warploom.transform.program import read
 
 #: Rounding of the result, and of the sums before it.
 RTOL = {"float16": 2**-9, "bfloat16": 2**-7, "float32": 2**-12}
@@ -147,6 +154,30 @@ def sm100_scaled() -> Product:
     )  # fmt: skip
 
 
+def tile_program(columns: int, clusters: int, **hints: Any) -> Product:
+    """A lowered tile program with tiles of 128 x ``columns``, few clusters and three stages.
+
+    Its sizes are those of :func:`sm100_product`; the ring turns, and clusters compute several
+    tiles.
+    """
+    case = tile_programs.gemm(
+        300, 96, 272, (128, columns, 64), stages=3, out_dtype="float16"
+    )
+
+    def lowered() -> PrimFunc:
+        program = read(hinted(case.func, **hints), "sm_100a")
+        for name, run in LOWERINGS[TENSOR_MEMORY]:
+            if name == "persistent grid":
+                cluster = program.hints.cluster or (1, 1)
+                ctas = clusters * math.prod(cluster)
+                program = persistent_grid(program, ctas, cluster=cluster)
+            else:
+                program = run(program)
+        return program.to_func()
+
+    return Product(lowered, "sm_100a", 300, 96, 272)
+
+
 def tutorial() -> Product:
     names = runpy.run_path(str(Path(__file__).parents[1] / "tutorials" / "01_first_kernel.py"))
     size = (names["M"], names["N"], names["K"])
@@ -160,6 +191,8 @@ PROGRAMS: dict[str, Callable[[], Product | Source]] = {
     ),
     "sm100_gemm_pair": lambda: sm100_product(sm100_gemm_pair, replace(SM100, cta_group=2)),
     "sm100_gemm_scaled": sm100_scaled,
+    "tile_program_pair": lambda: tile_program(32, 1, cluster=(2, 1)),
+    "tile_program_multicast": lambda: tile_program(48, 1, cluster=(2, 1)),
     "sm90_gemm_swap_ab": sm90_gemm_swap_ab,
     "tutorial": tutorial,
     "exchange": lambda: Source(cuda_programs.EXCHANGE, 256, 256),

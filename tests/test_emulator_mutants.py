@@ -11,6 +11,7 @@ from mutant_programs import PROGRAMS, Product, Source
 from mutants import MUTANTS, Mutant
 from mutants_sm90_small import SM90_SMALL_MUTANTS
 from mutants_sm100 import SM100_MUTANTS
+from mutants_sm100_programs import SM100_PROGRAM_MUTANTS
 from mutation import execute
 from warploom import emulator
 from warploom.emulator.settings import SCHEDULES
@@ -20,7 +21,7 @@ pytestmark = [
     pytest.mark.skipif(not emulator.is_enabled(), reason="bugs are for the emulator only"),
 ]
 
-ALL_MUTANTS = (*MUTANTS, *SM90_SMALL_MUTANTS, *SM100_MUTANTS)
+ALL_MUTANTS = (*MUTANTS, *SM90_SMALL_MUTANTS, *SM100_MUTANTS, *SM100_PROGRAM_MUTANTS)
 #: A bug may need a certain schedule to show.
 SEEDS = (1, 2, 3)
 #: Of correct kernels: one seed of each strategy, and 100 of each with ``--slow``.

@@ -13,16 +13,12 @@ from tvm.script import tirx as T
 from tvm.script.tirx import tile as Tx
 
 import tile_programs
-from lowered_programs import check, hinted
+from lowered_programs import check, hinted, local_memory
 from warploom import language as wl
 from warploom import programs
-from warploom.compiler import ptxas_log
-from warploom.compiler.invoke import compile_request, current_request
 from warploom.target import SM100A, cuda_target
-from warploom.transform import lower as lowering
 from warploom.transform.decline import Decline
 from warploom.transform.lower import lower, lower_trace
-from warploom.transform.persistent import persistent_grid
 
 ARCH = SM100A.name
 #: Name -> the program for a number of stages: tiles of 64, 128 and 256 rows.
@@ -95,19 +91,6 @@ CONFIGURATIONS = list(itertools.product(PROGRAMS, STAGES, GRIDS))
 SAMPLE, ALL = 12, 1000
 
 
-@pytest.fixture
-def grid_of(monkeypatch):
-    """Makes the persistent grids of the test small, so that each CTA computes several tiles."""
-
-    def few(ctas: int | None) -> None:
-        def small(program, _, group, cluster):
-            return persistent_grid(program, ctas, group, cluster)
-
-        monkeypatch.setattr(lowering, "persistent_grid", small if ctas else persistent_grid)
-
-    return few
-
-
 def check_program(rng, name: str, stages: int) -> None:
     check(PROGRAMS[name](stages=stages), rng, arch=ARCH)
 
@@ -161,17 +144,6 @@ def test_a_thousand_random_programs(grid_of, start):
 # -- what ptxas makes of them ------------------------------------------------------------------
 
 
-def local_memory(func: tvm.tirx.PrimFunc) -> tuple[int, int, int]:
-    """Bytes of stack, spill stores and spill loads of a lowered program, as ptxas reports them."""
-    target = cuda_target(ARCH)
-    module = tvm.IRModule({"main": lower(func, ARCH)})
-    source = tvm.compile(module, target, tir_pipeline="tirx").mod.imports[0].inspect_source()
-    with target:
-        output = compile_request(current_request(source, "cubin"))
-    (kernel,) = ptxas_log.parse(output.log).kernels
-    return kernel.frame_bytes, kernel.spill_store_bytes, kernel.spill_load_bytes
-
-
 SPILL_SAMPLE = ("gemm 256 rows", "gemm 256 columns", "block scaled, 128 rows", "attention causal")
 
 
@@ -180,7 +152,7 @@ SPILL_SAMPLE = ("gemm 256 rows", "gemm 256 columns", "block scaled, 128 rows", "
     [n if n in SPILL_SAMPLE else pytest.param(n, marks=pytest.mark.slow) for n in PROGRAMS],
 )
 def test_nothing_spills(machine_code, name):
-    assert local_memory(PROGRAMS[name](stages=2).func) == (0, 0, 0)
+    assert local_memory(PROGRAMS[name](stages=2).func, ARCH) == (0, 0, 0)
 
 
 # -- decisions and refusals --------------------------------------------------------------------
@@ -262,6 +234,5 @@ def test_an_architecture_without_lowering_is_declined():
 
 
 def test_a_hint_that_blackwell_does_not_follow_is_in_the_record():
-    func = hinted(tile_programs.gemm().func, specialise=False, cluster=(2, 1))
-    assert any("cluster: not followed" in line for line in decisions(func, "persistent grid"))
+    func = hinted(tile_programs.gemm().func, specialise=False)
     assert any("specialise=False" in line for line in decisions(func, "specialize warps"))

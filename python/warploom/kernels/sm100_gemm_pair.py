@@ -23,9 +23,10 @@ from warploom.kernels.sm100_config import TILE_M, Sm100GemmConfig
 from warploom.kernels.sm100_epilogue import AccumulatorStore
 from warploom.kernels.tensor_memory import TensorMemory
 from warploom.target.swizzle import Swizzle
+from warploom.target.tcgen05 import PAIR
 
-#: CTAs of a pair, and the mask that names both in a multicast.
-PAIR, BOTH = 2, 0b11
+#: The mask that names both CTAs of a pair in a multicast.
+BOTH = 0b11
 
 
 def sm100_gemm_pair(config: Sm100GemmConfig, n: int, k: int, m: int | None = None) -> PrimFunc:

@@ -17,6 +17,8 @@ from warploom.errors import IllegalCombination
 from warploom.target.dtypes import bits_of
 from warploom.target.swizzle import Major
 
+#: CTAs of a pair, whose tensor cores compute a product together (``cta_group::2``).
+PAIR = 2
 #: Bytes of K that one instruction consumes, whatever the dtype.
 TCGEN05_K_BYTES = 32
 

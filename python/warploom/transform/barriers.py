@@ -17,6 +17,7 @@ from tvm.script import tirx as T
 from tvm.tirx import Buffer, ForKind, Stmt, Var
 from tvm.tirx.tile_primitive import TilePrimitiveCall
 
+from warploom.target.tcgen05 import PAIR
 from warploom.transform import ir
 
 
@@ -126,6 +127,9 @@ class Ring:
         Stages of the ring.
     shared_by : int
         CTAs of the cluster that some load of this ring is multicast to; 1 if none is.
+    paired : bool
+        Whether products of a pair of CTAs read this ring: a stage of the first CTA's barrier
+        ``full`` then counts the loads of both.
     """
 
     name: str
@@ -133,9 +137,15 @@ class Ring:
     tiles: dict[Buffer, Buffer]
     stages: int
     shared_by: int = 1
+    paired: bool = False
     full: Buffer = field(init=False)
     empty: Buffer = field(init=False)
 
     def __post_init__(self) -> None:
         self.full = mbarriers(f"{self.name}_full", self.stages)
         self.empty = mbarriers(f"{self.name}_empty", self.stages)
+
+    @property
+    def released_in(self) -> int:
+        """CTAs whose stage is free once this CTA has read its own: the first ones of a cluster."""
+        return PAIR if self.paired else self.shared_by

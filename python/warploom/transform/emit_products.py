@@ -20,11 +20,12 @@ from warploom.target import Major
 from warploom.target.tcgen05 import tcgen05_kinds
 from warploom.transform import ir
 from warploom.transform.decline import Decline
+from warploom.transform.program import cta_group
 
 #: Bits of a shared address that a descriptor holds, in units of 16 bytes.
 _ADDRESS_BITS = 0x3FFF
-#: ``disable-output-lane``: no lane is left out.
-_ALL_LANES = (0, 0, 0, 0)
+#: Words of ``disable-output-lane`` for each CTA; of zeros, no lane is left out.
+_LANE_MASKS = 4
 
 
 def emit_product(call: TilePrimitiveCall) -> list[Stmt]:
@@ -41,22 +42,24 @@ def emit_product(call: TilePrimitiveCall) -> list[Stmt]:
     try:
         kind = tcgen05_kinds(*dtypes)[0]
         m, n = (int(extent) for _, extent in ir.ranges(d))
-        kind.check_shape(m, n)
+        ctas = cta_group(call)
+        kind.check_shape(m * ctas, n, ctas)
         left = SharedMatrix.from_buffer(a.source, Major.MN if bool(trans_a) else Major.K)
         right = SharedMatrix.from_buffer(b.source, Major.MN if bool(trans_b) else Major.K)
     except IllegalCombination as error:
         raise Decline(f"The product into {d.source.name}: {error}") from error
     if dtypes[2] == "float32":
         return [ir.tile_call(call, *call.args, scope="thread", dispatch="tcgen05")]
-    instruction = _instruction_descriptor(m, n, kind.k, dtypes, left, right)
-    mma = T.ptx[f"tcgen05.mma.cta_group::1.kind::{kind.kind}"]
+    instruction = _instruction_descriptor((m, n, kind.k), ctas, dtypes, left, right)
+    mma = T.ptx[f"tcgen05.mma.cta_group::{ctas}.kind::{kind.kind}"]
     (base,) = d.source.allocated_addr
     columns = T.Cast("uint32", ir.as_expr(ir.ranges(d)[1][0]))
+    all_lanes = [0] * (_LANE_MASKS * ctas)
     statements = []
     for k in range(0, left.k, kind.k):
         operands = [_descriptor(a, left, k), _descriptor(b, right, k)]
         adds = T.ptx.pred(1 if k else T.Cast("bool", ir.as_expr(accum, "bool")))
-        call = mma(base + columns, *operands, T.uint32(instruction), *_ALL_LANES, adds)
+        call = mma(base + columns, *operands, T.uint32(instruction), *all_lanes, adds)
         statements.append(ir.evaluate(call))
     return statements
 
@@ -72,13 +75,15 @@ def _descriptor(region: TensorRegion, matrix: SharedMatrix, k: int) -> Any:
 
 
 def _instruction_descriptor(
-    m: int, n: int, k: int, dtypes: list[str], a: SharedMatrix, b: SharedMatrix
+    shape: tuple[int, int, int], ctas: int, dtypes: list[str], a: SharedMatrix, b: SharedMatrix
 ) -> int:
+    """Of a product of ``ctas`` CTAs, each of which has ``shape``: M, N, K."""
     # Imported late: the module pulls in all of TVM's CUDA code generation.
     from tvm.backend.cuda.cpp.descriptors import encode_instr_descriptor_dense_uint32
 
+    m, n, k = shape
     left, right, result = dtypes
     return encode_instr_descriptor_dense_uint32(
-        M=m, N=n, K=k, d_dtype=result, a_dtype=left, b_dtype=right,
-        trans_a=a.major is Major.MN, trans_b=b.major is Major.MN,
+        M=m * ctas, N=n, K=k, d_dtype=result, a_dtype=left, b_dtype=right,
+        trans_a=a.major is Major.MN, trans_b=b.major is Major.MN, cta_group=ctas,
     )  # fmt: skip

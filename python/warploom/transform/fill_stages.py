@@ -7,25 +7,32 @@ from typing import Any
 import tvm
 from tvm import tirx
 from tvm.ir import TensorRegion
-from tvm.tirx import ForKind, Stmt, Var
+from tvm.tirx import Buffer, ForKind, Stmt, Var
 from tvm.tirx.tile_primitive import TilePrimitiveCall
 
 from warploom.layout.smem_matrix import SharedMatrix
 from warploom.target import TMA
+from warploom.target.tcgen05 import PAIR
 from warploom.transform import barriers, ir
 from warploom.transform.barriers import Ring
 from warploom.transform.decline import Decline
 from warploom.transform.plan_pipeline import multicast_part, shared_matrix, tile_bytes
-from warploom.transform.program import TileProgram
+from warploom.transform.program import CTA_GROUP, TileProgram
 
 
 def announce(ring: Ring, stage: Any) -> Stmt:
-    """Tell the stage's ``full`` barrier how many bytes will come."""
-    return barriers.expect(ring.full, stage, sum(tile_bytes(tile) for tile in ring.tiles))
+    """Tell the stage's ``full`` barrier how many bytes will come, to both CTAs of a pair."""
+    size = sum(tile_bytes(tile) for tile in ring.tiles)
+    return barriers.expect(ring.full, stage, size * (PAIR if ring.paired else 1))
 
 
-def copies(load: TilePrimitiveCall, ring: Ring, stage: Any, program: TileProgram) -> list[Stmt]:
+def copies(
+    load: TilePrimitiveCall, ring: Ring, stage: Any, program: TileProgram,
+    full: Buffer | None = None,
+) -> list[Stmt]:  # fmt: skip
     """Copies of one tile into a stage, one swizzle atom of columns at a time.
+
+    They complete at the barriers ``full``, those of the ring in this CTA unless told otherwise.
 
     Raises
     ------
@@ -41,8 +48,10 @@ def copies(load: TilePrimitiveCall, ring: Ring, stage: Any, program: TileProgram
         )
     _require_tma(source, tile.name)
     ranges = ir.ranges(source)
-    wide = _wide(ranges, len(tile.shape))
-    config: dict[str, Any] = {"mbar": ir.address(ring.full, stage)}
+    wide = wide_dimensions(ranges, len(tile.shape))
+    config: dict[str, Any] = {"mbar": ir.address(ring.full if full is None else full, stage)}
+    if ring.paired:
+        config[CTA_GROUP] = PAIR
     part = multicast_part(load, program) if ring.shared_by > 1 else None
     if part is not None:
         along, extent = part
@@ -120,7 +129,7 @@ def _require_tma(source: TensorRegion, tile: str) -> None:
             )
 
 
-def _wide(ranges: list[tuple[Any, Any]], rank: int) -> list[int]:
+def wide_dimensions(ranges: list[tuple[Any, Any]], rank: int) -> list[int]:
     """Dimensions of a region that are those of a tile: all but enough of extent 1."""
     drop = len(ranges) - rank
     result = []

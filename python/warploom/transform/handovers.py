@@ -21,6 +21,7 @@ from typing import Any
 from tvm.script import tirx as T
 from tvm.tirx import Buffer, Stmt
 
+from warploom.target.tcgen05 import PAIR
 from warploom.transform import barriers, ir
 from warploom.transform.barriers import Position
 from warploom.transform.plan_tensor_memory import after_sync, before_sync
@@ -62,7 +63,10 @@ class Handover:
     sets : int
         Places that it has, used in turn.
     warps : int
-        Warps of the consumers; each arrives once when they give the tile away.
+        Warps of the consumers of a CTA; each arrives once when they give the tile away.
+    paired : bool
+        Whether a thread of the first of two CTAs multiplies for both: it gives the tiles of both
+        away, and waits for the threads of both.
     """
 
     tile: Buffer
@@ -70,9 +74,11 @@ class Handover:
     first: Role
     sets: int
     warps: int
+    paired: bool = False
     to_threads: Buffer = field(init=False)
     to_tensor_core: Buffer = field(init=False)
     positions: tuple[Position, Position] = field(init=False)
+    remote: tuple[Buffer, list[Stmt]] | None = field(init=False)
 
     def __post_init__(self) -> None:
         self.to_threads = barriers.mbarriers(f"{self.name}_done", self.sets)
@@ -81,12 +87,15 @@ class Handover:
             Position.named(f"{self.name}_of_tensor_core", self.sets),
             Position.named(f"{self.name}_of_threads", self.sets),
         )
+        self.remote = barriers.remote_view(self.to_tensor_core, 0) if self.paired else None
 
     def initialise(self) -> list[Stmt]:
         """Statements that initialise the barriers."""
         return [
             barriers.initialise(self.to_threads, 1),
-            barriers.initialise(self.to_tensor_core, self.warps),
+            barriers.initialise(
+                self.to_tensor_core, self.warps * (PAIR if self.paired else 1)
+            ),
         ]
 
     def describe(self) -> str:
@@ -96,7 +105,8 @@ class Handover:
 
     def define(self, role: Role) -> list[Stmt]:
         """Variables of a role: where it is. The first one starts a phase ahead."""
-        return self.positions[role].define(1 if role is self.first else 0)
+        declared = self.remote[1] if self.remote and role is Role.THREADS else []
+        return [*declared, *self.positions[role].define(1 if role is self.first else 0)]
 
     def index(self, role: Role) -> Any:
         """The place that a role is at."""
@@ -110,25 +120,44 @@ class Handover:
         if state == on_the_way_to(role):
             return role, [barriers.wait(mine, at.index, at.phase.value), after_sync()]
         if role is Role.TENSOR_CORE:
-            return role, [commit(other, at.index), *at.advance()]
-        arrive = threads_arrive(other, at.index, lane, written=is_shared(self.tile))
+            ctas = PAIR if self.paired else 1
+            return role, [commit(other, at.index, ctas, self.paired), *at.advance()]
+        remote = self.remote[0] if self.remote else None
+        arrive = threads_arrive(
+            other, at.index, lane, remote=remote, written=is_shared(self.tile)
+        )
         return role, [*arrive, *at.advance()]
 
 
-def commit(barrier: Buffer, stage: Any) -> Stmt:
-    """One arrival when all products so far of this thread are complete."""
-    call = T.ptx["tcgen05.commit.cta_group::1.mbarrier::arrive::one.shared::cluster.b64"]
-    return ir.evaluate(call(ir.address(barrier, stage)))
+def commit(barrier: Buffer, stage: Any, ctas: int = 1, paired: bool = False) -> Stmt:
+    """One arrival when all products so far of this thread are complete.
+
+    It arrives in the first ``ctas`` CTAs of the cluster, or in this one. ``paired`` is for products
+    of a pair.
+    """
+    name = f"tcgen05.commit.cta_group::{PAIR if paired else 1}.mbarrier::arrive::one"
+    if ctas == 1:
+        return ir.evaluate(T.ptx[f"{name}.shared::cluster.b64"](ir.address(barrier, stage)))
+    call = T.ptx[f"{name}.shared::cluster.multicast::cluster.b64"]
+    return ir.evaluate(call(ir.address(barrier, stage), T.uint16((1 << ctas) - 1)))
 
 
-def threads_arrive(barrier: Buffer, stage: Any, lane: Any, written: bool = False) -> list[Stmt]:
+def threads_arrive(
+    barrier: Buffer, stage: Any, lane: Any, *,
+    remote: Buffer | None = None, ctas: int = 1, written: bool = False,
+) -> list[Stmt]:  # fmt: skip
     """One arrival of each warp, after all that its threads have done to shared or tensor memory.
 
+    Lane i arrives in the i-th of ``ctas`` CTAs, where ``remote`` shows it the barriers of that CTA.
     With ``written``, the tensor core sees what they wrote to shared memory.
     """
+    if remote is None:
+        arrival = ir.when(lane == 0, [barriers.arrive(barrier, stage)])
+    else:
+        arrival = ir.when(lane < ctas, [barriers.arrive_remote(remote, stage)])
     return [
         *([ir.evaluate(T.ptx.fence.proxy.async_.shared__cta())] if written else []),
         before_sync(),
         ir.evaluate(T.cuda.warp_sync()),
-        ir.when(lane == 0, [barriers.arrive(barrier, stage)]),
+        arrival,
     ]

@@ -20,6 +20,7 @@ from warploom.transform.infer_layouts import infer_layouts
 from warploom.transform.lower_nests import lower_nests
 from warploom.transform.multistage import multistage
 from warploom.transform.own_barriers import check_own_barriers, own_barriers
+from warploom.transform.pair_ctas import pair_ctas
 from warploom.transform.persistent import DEFAULT_GROUP, persistent_grid
 from warploom.transform.program import TileProgram, is_tile_program, read
 from warploom.transform.resolve_by_hand import resolve_by_hand
@@ -53,9 +54,6 @@ def _persistent(program: TileProgram) -> TileProgram:
         why = "as the program initialises mbarriers" if own else "as the hint says"
         return program.decided(f"grid: a CTA for each tile, {why}", *lost)
     cluster = hints.cluster or (1, 1)
-    if program.arch == SM100A.name and cluster != (1, 1):
-        program = program.decided("cluster: not followed, CTAs share no loads on Blackwell yet")
-        cluster = (1, 1)
     size = cluster[0] * cluster[1]
     ctas = GPUS[_GPU[program.arch]].sms // size * size
     group = {"rows": 1, "columns": None}.get(hints.raster, hints.group or DEFAULT_GROUP)
@@ -86,7 +84,9 @@ LOWERINGS: dict[str, tuple[tuple[str, Pass], ...]] = {
     TENSOR_MEMORY: (
         *_FIRST[:2],
         ("share operands", share_operands),
-        *_FIRST[2:],
+        *_FIRST[2:4],
+        ("pair CTAs", pair_ctas),
+        *_FIRST[4:],
         ("resolve tensor memory", resolve_tensor_memory),
         ("specialize warps", specialize_warps_sm100),
         *_LAST,

@@ -30,6 +30,8 @@ from warploom.transform.program import (
     PIPELINED,
     STAGES,
     TileProgram,
+    cta_group,
+    is_gemm,
     is_global,
     is_load,
     is_nest,
@@ -91,6 +93,8 @@ class PipelinePlan:
                 f"ring of {', '.join(tile.name for tile in ring.tiles)}: {ring.stages} stages of "
                 f"{size} bytes"
             )
+            if ring.paired:
+                text += ", of both CTAs of a pair together"
             if ring.shared_by > 1:
                 text += f", multicast to {ring.shared_by} CTAs where all load the same"
             found.append(text)
@@ -115,11 +119,9 @@ def plan_pipeline(program: TileProgram, multicast: bool = True) -> PipelinePlan:
         If a tile is loaded in two places, or used outside the block that loads it.
     """
     uses: list[RingUse] = []
-    tainted = _rank_dependent(program)
     cluster = _cluster_size(program)
-    default = program.hints.stages or DEFAULT_STAGES
-    blocks = _blocks(list(program.body), None, 1, True, tainted, default)
-    for block, loop, stages, uniform in blocks:
+    for place in blocks(program):
+        block, stages = place.statements, place.stages
         loads = [one for one in block if is_load(one)]
         if not loads:
             continue
@@ -133,16 +135,17 @@ def plan_pipeline(program: TileProgram, multicast: bool = True) -> PipelinePlan:
                 f"Nothing in the block that loads {names} uses it; load a tile in the same loop or "
                 "branch as the statements that use it."
             )
+        paired = any(_multiplies_in_pairs(block[number]) for number in touching)
+        shares = multicast and place.uniform and not paired
         ring = Ring(
             "_".join(dict.fromkeys(load.args[0].source.name for load in loads)),
             loads,
             {load.args[0].source: _stacked(load.args[0].source, stages) for load in loads},
             stages,
-            cluster if multicast and uniform and any(
-                multicast_part(load, program) for load in loads
-            ) else 1,
-        )  # fmt: skip
-        uses.append(RingUse(ring, tuple(block), touching[0], touching[-1], loop))
+            cluster if shares and any(multicast_part(load, program) for load in loads) else 1,
+            paired,
+        )
+        uses.append(RingUse(ring, tuple(block), touching[0], touching[-1], place.loop))
     _check(program, uses)
     return PipelinePlan(tuple(uses))
 
@@ -152,8 +155,15 @@ def with_stages(use: RingUse, stages: int) -> RingUse:
     ring = use.ring
     tiles = {tile: _stacked(tile, stages) for tile in ring.tiles}
     return dataclasses.replace(
-        use, ring=Ring(ring.name, ring.loads, tiles, stages, ring.shared_by)
+        use, ring=Ring(ring.name, ring.loads, tiles, stages, ring.shared_by, ring.paired)
     )
+
+
+def _multiplies_in_pairs(statement: Stmt) -> bool:
+    if is_gemm(statement):
+        return cta_group(statement) > 1
+    inner = [] if is_nest(statement) else ir.children(statement)
+    return any(_multiplies_in_pairs(one) for body in inner for one in ir.flatten(body))
 
 
 def _cluster_size(program: TileProgram) -> int:
@@ -161,11 +171,39 @@ def _cluster_size(program: TileProgram) -> int:
     return 1 if cluster is None else math.prod(int(extent) for extent in cluster.extents)
 
 
+@dataclass(frozen=True)
+class Block:
+    """Statements that follow each other.
+
+    Attributes
+    ----------
+    statements : list of Stmt
+        They.
+    loop : For or None
+        The loop whose body they are.
+    stages : int
+        Stages that loads among them have.
+    uniform : bool
+        Whether all CTAs of a cluster reach them alike.
+    """
+
+    statements: list[Stmt]
+    loop: tirx.For | None
+    stages: int
+    uniform: bool
+
+
+def blocks(program: TileProgram) -> Iterator[Block]:
+    """Every block of a program."""
+    default = program.hints.stages or DEFAULT_STAGES
+    body = list(program.body)
+    return _blocks(body, None, 1, True, rank_dependent(program), default)
+
+
 def _blocks(
     statements: list[Stmt], loop: Any, stages: int, uniform: bool, tainted: set[Var], default: int
-) -> Iterator[tuple[list[Stmt], Any, int, bool]]:
-    """Every block with its loop, its stages, and whether all CTAs of a cluster reach it alike."""
-    yield statements, loop, stages, uniform
+) -> Iterator[Block]:
+    yield Block(statements, loop, stages, uniform)
     for one in statements:
         if is_nest(one):
             continue
@@ -194,7 +232,7 @@ def _touches(statement: Stmt, tiles: set[Buffer]) -> bool:
     return bool(tiles & (found.reads | found.writes))
 
 
-def _rank_dependent(program: TileProgram) -> set[Var]:
+def rank_dependent(program: TileProgram) -> set[Var]:
     """Variables whose values differ between the CTAs of a cluster."""
     cluster = program.id("cta_in_cluster")
     if cluster is None:
@@ -230,7 +268,7 @@ def multicast_part(load: Any, program: TileProgram) -> tuple[int, int] | None:
     None if they load different things, or the tile does not divide into whole atoms of swizzles.
     """
     size = _cluster_size(program)
-    if size == 1 or not _shared(load, _rank_dependent(program)):
+    if size == 1 or not _shared(load, rank_dependent(program)):
         return None
     rows = int(load.args[0].source.shape[0])
     return None if rows % (size * ATOM_ROWS) else (0, rows // size)

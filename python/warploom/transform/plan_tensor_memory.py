@@ -53,12 +53,16 @@ class TensorTile:
 
 @dataclass(frozen=True)
 class TensorMemory:
-    """The tensor memory of a CTA: its tiles and the statements that allocate and free it."""
+    """The tensor memory of a CTA: its tiles and the statements that allocate and free it.
+
+    Where ``ctas`` is 2, both CTAs of a pair execute them, and have the same columns.
+    """
 
     tiles: dict[Buffer, TensorTile]
     plan: TensorMemoryPlan
     address: Buffer
     base: Var
+    ctas: int
 
     def describe(self) -> list[str]:
         """Where accumulators are, one sentence each."""
@@ -71,8 +75,8 @@ class TensorMemory:
 
     def allocate(self) -> list[Stmt]:
         """By one warp, before a synchronisation of the CTA."""
-        alloc = T.ptx["tcgen05.alloc.cta_group::1.sync.aligned.shared::cta.b32"]
-        permit = T.ptx["tcgen05.relinquish_alloc_permit.cta_group::1.sync.aligned"]
+        alloc = T.ptx[f"tcgen05.alloc.cta_group::{self.ctas}.sync.aligned.shared::cta.b32"]
+        permit = T.ptx[f"tcgen05.relinquish_alloc_permit.cta_group::{self.ctas}.sync.aligned"]
         return [
             ir.evaluate(alloc(ir.address(self.address, 0), T.uint32(self.plan.allocation))),
             ir.evaluate(permit()),
@@ -89,7 +93,7 @@ class TensorMemory:
 
     def free(self) -> list[Stmt]:
         """By one warp, when nothing uses it any more."""
-        dealloc = T.ptx["tcgen05.dealloc.cta_group::1.sync.aligned.b32"]
+        dealloc = T.ptx[f"tcgen05.dealloc.cta_group::{self.ctas}.sync.aligned.b32"]
         return [after_sync(), ir.evaluate(dealloc(self.base, T.uint32(self.plan.allocation)))]
 
 
@@ -109,7 +113,9 @@ def after_sync() -> Stmt:
     return ir.evaluate(T.ptx.tcgen05.fence__after_thread_sync())
 
 
-def plan_tensor_memory(tiles: dict[Buffer, bool], warpgroups: int) -> TensorMemory:
+def plan_tensor_memory(
+    tiles: dict[Buffer, bool], warpgroups: int, ctas: int = 1
+) -> TensorMemory:
     """Place accumulators.
 
     Parameters
@@ -119,6 +125,8 @@ def plan_tensor_memory(tiles: dict[Buffer, bool], warpgroups: int) -> TensorMemo
         never flow from threads back to the tensor core.
     warpgroups : int
         Consumer warpgroups.
+    ctas : int
+        CTAs that compute products together.
 
     Raises
     ------
@@ -146,4 +154,4 @@ def plan_tensor_memory(tiles: dict[Buffer, bool], warpgroups: int) -> TensorMemo
             (rows, columns), str(tile.dtype), tile.name, scope="tmem", layout=layout
         ).with_allocated_addr([base + T.uint32(plan[names[tile]].start)])
         placed[tile] = TensorTile(buffer, int(tile.shape[1]), warpgroups, sets[tile])
-    return TensorMemory(placed, plan, address, base)
+    return TensorMemory(placed, plan, address, base, ctas)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from tvm import tirx
-from tvm.tirx import Stmt
+from tvm.tirx import Buffer, Stmt, Var
 
 from warploom.transform import barriers, ir
 from warploom.transform.barriers import Position
@@ -32,6 +32,8 @@ class Producer:
         self.positions = {
             use.ring.name: Position.named(use.ring.name, use.ring.stages) for use in plan.uses
         }
+        #: The barriers of the first CTA of a pair, which count the loads of a ring.
+        self.full: dict[str, Buffer] = {}
 
     def run(self) -> list[Stmt]:
         """Its statements.
@@ -42,7 +44,25 @@ class Producer:
             If a scalar comes from a tile, or a load fills a part of one.
         """
         start = [s for position in self.positions.values() for s in position.define(1)]
+        for ring in self.plan.rings:
+            if ring.paired:
+                self.full[ring.name], declaration = barriers.remote_view(ring.full, 0)
+                start += declaration
         return [*start, *self._block(list(self.program.body))]
+
+    def drain(self) -> list[Stmt]:
+        """Wait until the tensor cores of other CTAs have released all that they ever will.
+
+        Their releases arrive here, also when no thread of theirs runs any more.
+        """
+        statements: list[Stmt] = []
+        for ring in self.plan.rings:
+            if ring.released_in > 1:
+                at = self.positions[ring.name]
+                free = barriers.wait(ring.empty, at.index, at.phase.value)
+                stage = Var("stage", "int32")
+                statements.append(ir.loop(stage, ring.stages, [free, *at.advance()]))
+        return statements
 
     def _block(self, statements: list[Stmt]) -> list[Stmt]:
         result: list[Stmt] = []
@@ -79,10 +99,12 @@ class Producer:
         at = self.positions[ring.name]
         for start, _ in ir.ranges(one.args[1]):
             _require_uniform(start, f"The place that {one.args[0].source.name} is loaded from")
-        statements = copies(one, ring, at.index, self.program)
+        statements = copies(one, ring, at.index, self.program, self.full.get(ring.name))
         if one.same_as(ring.loads[0]):
             free = barriers.wait(ring.empty, at.index, at.phase.value)
-            statements = [free, announce(ring, at.index), *statements]
+            # The first CTA of a pair counts the loads of both.
+            counts = self.program.var("cta_in_cluster") == 0 if ring.paired else True
+            statements = [free, ir.when(counts, [announce(ring, at.index)]), *statements]
         if one.same_as(ring.loads[-1]):
             statements += at.advance()
         return statements

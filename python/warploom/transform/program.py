@@ -27,6 +27,8 @@ from warploom.transform.decline import Decline
 PIPELINED, STAGES = PREFIX + "pipelined", PREFIX + "stages"
 #: Option of a copy: the mbarrier that counts its bytes.
 MBAR = "mbar"
+#: Option of products that two CTAs of Blackwell compute together, as TVM calls it.
+CTA_GROUP = "cta_group"
 #: Scopes that no code generator knows: tiles that passes give a place.
 TILE_SCOPES = ("accumulator", "fragment")
 DIALECT_SCOPES = (*TILE_SCOPES, "mbarrier", "tmem", "wgmma.descriptor")
@@ -351,3 +353,8 @@ def is_for_loading_thread(statement: Stmt) -> bool:
 def is_gemm(statement: Stmt) -> bool:
     """Whether a statement is a product of tiles."""
     return isinstance(statement, TilePrimitiveCall) and ir.op_name(statement) == "gemm_async"
+
+
+def cta_group(product: TilePrimitiveCall) -> int:
+    """CTAs that compute a product together."""
+    return int(product.config.get(CTA_GROUP, 1))

@@ -25,7 +25,7 @@ from warploom.transform.own_barriers import initialisations, own_tiles
 from warploom.transform.plan_pipeline import PipelinePlan, is_consumer_tile, plan_pipeline
 from warploom.transform.plan_tensor_memory import plan_tensor_memory
 from warploom.transform.produce import Producer
-from warploom.transform.program import Id, TileProgram, allocations, is_gemm, is_nest
+from warploom.transform.program import Id, TileProgram, allocations, cta_group, is_gemm, is_nest
 from warploom.transform.resolve_tensor_memory import is_accumulator
 from warploom.transform.split_roles import RoleSplitter, Streams, leaves, roles_of, touched
 
@@ -59,7 +59,8 @@ def specialize_warps_sm100(program: TileProgram) -> TileProgram:
         moves |= dict.fromkeys(splitter.passed_on & set(tiles), False)
         splitter, (multiplying, consuming) = _split(program, plan, moves)
     memory, handovers = splitter.memory, splitter.handovers
-    producing = ir.renewed(Producer(program, plan).run())
+    producer = Producer(program, plan)
+    producing = ir.renewed([*producer.run(), *producer.drain()])
     multiplying = ir.renewed(multiplying)
 
     role, warp = Var("wg", "int32"), program.var("warp_in_warpgroup")
@@ -77,13 +78,17 @@ def specialize_warps_sm100(program: TileProgram) -> TileProgram:
         arrivals = {Role.TENSOR_CORE: 1, Role.THREADS: consumers * _WARPS}
         inits.append(barriers.initialise(ring.full, 1))
         count = sum(arrivals[user] for user in splitter.users(ring))
-        inits.append(barriers.initialise(ring.empty, count))
+        inits.append(barriers.initialise(ring.empty, count * ring.shared_by))
     for one in handovers.values():
         inits += one.initialise()
     inits += initialisations(program)
-    sync = ir.evaluate(T.cuda.cta_sync())
+    cluster = program.id("cta_in_cluster") is not None
+    # No CTA starts before the barriers of the others are there, or leaves while one may use its.
+    sync = ir.evaluate(T.cuda.cluster_sync() if cluster else T.cuda.cta_sync())
     elected = T.cuda.elect_sync() != T.uint32(0)
     lower, raise_ = _registers(consumers)
+    # The first CTA of a pair multiplies for both.
+    leads = program.var("cta_in_cluster") == 0 if memory.ctas > 1 else tirx.const(True, "bool")
     allocates = T.And(role == 0, warp == _ALLOCATES)
     body = [
         *allocated,
@@ -99,7 +104,7 @@ def specialize_warps_sm100(program: TileProgram) -> TileProgram:
                 ir.when(
                     T.And(warp == _LOADS, elected),
                     producing,
-                    [ir.when(T.And(warp == _MULTIPLIES, elected), multiplying)],
+                    [ir.when(T.And(T.And(leads, warp == _MULTIPLIES), elected), multiplying)],
                 ),
             ],
             [*raise_, *consuming, _before_end()],
@@ -129,7 +134,9 @@ def _split(
 ) -> tuple[RoleSplitter, Streams]:
     """The program of each role, with accumulators that may change places as given."""
     consumers = int(program.id("warpgroup").extents[0])
-    memory = plan_tensor_memory(moves, consumers)
+    products = [one for _, one in leaves(list(program.body)) if is_gemm(one)]
+    ctas = max(map(cta_group, products), default=1)
+    memory = plan_tensor_memory(moves, consumers, ctas)
     handovers: dict[Buffer, Handover] = {}
     own = own_tiles(program)
     shared = (b for b in allocations(program.body) if is_consumer_tile(b, plan) and b not in own)
@@ -140,7 +147,7 @@ def _split(
         sets = memory.tiles[tile].sets if tile in memory.tiles else 1
         taken = {one.name for one in handovers.values()}
         name = f"{tile.name}_{len(handovers)}" if tile.name in taken else tile.name
-        handovers[tile] = Handover(tile, name, roles[0], sets, consumers * _WARPS)
+        handovers[tile] = Handover(tile, name, roles[0], sets, consumers * _WARPS, ctas > 1)
     splitter = RoleSplitter(program, plan, handovers, memory)
     return splitter, splitter.run()
 

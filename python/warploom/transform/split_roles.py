@@ -114,6 +114,8 @@ class RoleSplitter:
             tile for role, one in leaves(list(program.body)) if role is Role.TENSOR_CORE
             for tile in effects(one).reads & own
         }  # fmt: skip
+        #: The barriers ``empty`` of other CTAs that this one releases stages of.
+        self.remote: dict[str, Buffer] = {}
         #: What each role last added that touches a tile.
         self.last: dict[tuple[Role, Buffer], Stmt] = {}
         #: Tiles whose loads or stores by threads have not been waited for.
@@ -131,7 +133,12 @@ class RoleSplitter:
                 starts[role].extend(position.define(0) if owner is role else [])
             for one in self.handovers.values():
                 starts[role].extend(one.define(role))
+        starts[Role.THREADS].extend(self._find_peers())
         bodies = self._block(list(self.program.body))
+        for tile, one in self.handovers.items():
+            if one.paired and self.state[tile] == on_the_way_to(Role.THREADS):
+                # The last commit arrives in both CTAs, which have to be there.
+                self._move(tile, held_by(Role.THREADS), bodies)
         return [*starts[0], *bodies[0]], [*starts[1], *bodies[1]]
 
     def users(self, ring: Ring) -> list[Role]:
@@ -171,10 +178,24 @@ class RoleSplitter:
         return numbers[0], numbers[-1]
 
     def _release(self, ring: Ring, role: Role) -> list[Stmt]:
-        at = self.positions[role, ring.name]
+        at, ctas = self.positions[role, ring.name], ring.released_in
         if role is Role.TENSOR_CORE:
-            return [commit(ring.empty, at.index), *at.advance()]
-        return [*threads_arrive(ring.empty, at.index, self.program.var("lane")), *at.advance()]
+            return [commit(ring.empty, at.index, ctas, ring.paired), *at.advance()]
+        remote = self.remote.get(ring.name)
+        arrive = threads_arrive(
+            ring.empty, at.index, self.program.var("lane"), remote=remote, ctas=ctas
+        )
+        return [*arrive, *at.advance()]
+
+    def _find_peers(self) -> list[Stmt]:
+        """Statements of the threads that find the barriers of CTAs that load for this one."""
+        statements: list[Stmt] = []
+        for ring in self.plan.rings:
+            if ring.shared_by > 1 and Role.THREADS in self.users(ring):
+                peer = T.truncmod(self.program.var("lane"), ring.shared_by)
+                self.remote[ring.name], declaration = barriers.remote_view(ring.empty, peer)
+                statements += declaration
+        return statements
 
     def _statement(self, one: Stmt, out: Streams) -> None:
         if is_load(one) or is_for_loading_thread(one):

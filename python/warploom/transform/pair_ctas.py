@@ -1,0 +1,204 @@
+"""Lets the two CTAs of a cluster compute their products together, as pairs of Blackwell do.
+
+The tensor cores of two CTAs multiply the rows of both with one instruction (``cta_group::2``), and
+each reads half of B from the shared memory of the other. A CTA of a pair then loads half of B only.
+This pass decides whether a program allows that, halves the tiles that are operand B and marks the
+products; later passes let one thread of the first CTA issue them for both.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import tvm
+from tvm import tirx
+from tvm.ir import TensorRegion
+from tvm.tirx import Buffer, Stmt, Var
+from tvm.tirx.tile_primitive import TilePrimitiveCall
+
+from warploom.errors import IllegalCombination
+from warploom.target import SM100A, Swizzle
+from warploom.target.tcgen05 import PAIR, tcgen05_kinds
+from warploom.transform import ir
+from warploom.transform.effects import accumulates, effects
+from warploom.transform.fill_stages import wide_dimensions
+from warploom.transform.plan_pipeline import blocks, rank_dependent
+from warploom.transform.program import CTA_GROUP, TileProgram, is_gemm, is_load, is_nest
+
+#: CTAs of a cluster along the dimensions of the grid that may be a pair.
+PAIR_SHAPE = (PAIR, 1)
+
+
+@dataclass(frozen=True)
+class _Half:
+    """What a CTA of a pair loads of operand B: its part along one dimension."""
+
+    along: int
+    tile: Buffer
+
+    @property
+    def extent(self) -> int:
+        """Rows, or columns, of this half."""
+        return int(self.tile.shape[self.along])
+
+
+def pair_ctas(program: TileProgram) -> TileProgram:
+    """Make pairs of the clusters (2, 1) of a program, where all its products allow it.
+
+    Otherwise the program stays as it is, each CTA multiplies for itself, and the record of
+    decisions says why.
+    """
+    hints = program.hints
+    if hints.cluster != PAIR_SHAPE or program.id("cta_in_cluster") is None:
+        return program
+    obstacle = _obstacle(program)
+    if obstacle is not None:
+        return program.decided(f"pairs: none, for {obstacle}")
+    halves = {
+        call.args[2].source: _half(call.args[2].source, bool(call.args[-2]))
+        for call in _products(program)
+    }
+    rank = program.var("cta_in_cluster")
+
+    def change(call: TilePrimitiveCall) -> TilePrimitiveCall:
+        if is_gemm(call):
+            whole = ir.whole(call.args[2].source)
+            args = [*call.args[:2], whole, *call.args[3:]]
+            return ir.tile_call(call, *args, **{CTA_GROUP: PAIR})
+        half = loaded.get(call.args[0].source) if is_load(call) else None
+        return call if half is None else _load_half(call, half, rank)
+
+    table = {tile: half.tile for tile, half in halves.items()}
+    loaded = {half.tile: half for half in halves.values()}
+    body = tuple(
+        ir.map_nodes(one, {TilePrimitiveCall: change}, table) for one in program.body
+    )
+    names = ", ".join(tile.name for tile in halves)
+    return program.replace(body=body).decided(
+        f"pairs: two CTAs multiply together, each loads half of {names}"
+    )
+
+
+def _half(tile: Buffer, transposed: bool) -> _Half:
+    along = 1 if transposed else 0
+    shape = [int(extent) for extent in tile.shape]
+    shape[along] //= PAIR
+    return _Half(along, tirx.decl_buffer(shape, str(tile.dtype), tile.name, scope=tile.scope()))
+
+
+def _load_half(call: TilePrimitiveCall, half: _Half, rank: Var) -> TilePrimitiveCall:
+    source = call.args[1]
+    ranges = ir.ranges(source)
+    wide = wide_dimensions(ranges, len(half.tile.shape))[half.along]
+    ranges[wide] = (ranges[wide][0] + rank * half.extent, half.extent)
+    part = ir.region(source.source, *ranges)
+    return ir.tile_call(call, ir.whole(half.tile), part, *call.args[2:])
+
+
+def _products(program: TileProgram) -> list[TilePrimitiveCall]:
+    return [one for block in blocks(program) for one in block.statements if is_gemm(one)]
+
+
+def _obstacle(program: TileProgram) -> str | None:
+    """Why the CTAs of a cluster cannot multiply together; None if they can."""
+    if program.arch != SM100A.name:
+        return f"{program.arch} has no products of two CTAs"
+    products = _products(program)
+    if not products:
+        return "there is no product"
+    differs = rank_dependent(program)
+    for block in blocks(program):
+        for one in filter(is_gemm, block.statements):
+            into = one.args[0].source.name
+            if not block.uniform or _uses(accumulates(one)) & differs:
+                return f"the CTAs of a cluster differ in whether they compute {into}"
+            if reason := _shape_obstacle(one, program.hints.consumers):
+                return reason
+    second = {call.args[2].source: bool(call.args[-2]) for call in products}
+    loads = {
+        one.args[0].source: one
+        for block in blocks(program) for one in block.statements if is_load(one)
+    }  # fmt: skip
+    for tile, transposed in second.items():
+        if tile not in loads:
+            return f"{tile.name} is computed, not loaded"
+        if _uses(loads[tile].args[1]) & differs:
+            return f"the CTAs of a cluster load different {tile.name}"
+        if reason := _half_obstacle(tile, transposed):
+            return reason
+    first = {call.args[1].source for call in products}
+    return _reader_obstacle(program, set(second), first)
+
+
+def _uses(value: Any) -> set[Var]:
+    return set() if isinstance(value, bool) else ir.uses(value)
+
+
+def _shape_obstacle(call: TilePrimitiveCall, consumers: int | None) -> str | None:
+    """Why no instruction of a pair computes a product."""
+    d, a, b = call.args[:3]
+    name = d.source.name
+    if any(not _is_whole(region) for region in (d, b)):
+        return f"the product into {name} takes a part of a tile"
+    rows, columns = (int(extent) for extent in d.source.shape)
+    one = SM100A.warpgroup
+    if rows % one or consumers not in (None, rows // one):
+        return f"{name} does not have {one} rows for each consumer warpgroup"
+    dtypes = [str(region.source.dtype) for region in (a, b, d)]
+    try:
+        tcgen05_kinds(*dtypes)[0].check_shape(PAIR * one, columns, PAIR)
+    except IllegalCombination as error:
+        return f"the product into {name} has no instruction: {str(error).rstrip('.')}"
+    return None
+
+
+def _is_whole(region: TensorRegion) -> bool:
+    return len(region.source.shape) == 2 and all(
+        ir.is_constant(start, 0) and ir.is_constant(extent, int(whole))
+        for (start, extent), whole in zip(ir.ranges(region), region.source.shape, strict=True)
+    )
+
+
+def _half_obstacle(tile: Buffer, transposed: bool) -> str | None:
+    """Why half of a tile cannot be loaded: TMA copies whole atoms of swizzles."""
+    columns = int(tile.shape[1]) // (PAIR if transposed else 1)
+    size = columns * tvm.DataType(str(tile.dtype)).bits // 8
+    if transposed and size % Swizzle.B32.row_bytes:
+        return f"half of {tile.name} has rows of {size} bytes"
+    return None
+
+
+def _reader_obstacle(
+    program: TileProgram, second: set[Buffer], first: set[Buffer]
+) -> str | None:
+    """Whether threads wait for loads that only the first CTA of a pair hears of."""
+    if both := second & first:
+        return f"{next(iter(both)).name} is operand A and operand B"
+    for block in blocks(program):
+        loaded = {one.args[0].source for one in block.statements if is_load(one)}
+        if not loaded & (first | second):
+            continue
+        read = {tile for one in _others(block.statements) for tile in _touched(one)} & loaded
+        if read:
+            name = next(iter(read)).name
+            return f"threads read {name}, which is loaded together with an operand"
+    return None
+
+
+def _touched(statement: Stmt) -> frozenset[Buffer]:
+    found = effects(statement)
+    return found.reads | found.writes
+
+
+def _others(statements: list[Stmt]) -> Iterator[Stmt]:
+    """Statements at any depth that are neither loads nor products."""
+    for one in statements:
+        if is_load(one) or is_gemm(one) or isinstance(one, (tirx.AllocBuffer, tirx.DeclBuffer)):
+            continue
+        inner = [] if is_nest(one) else ir.children(one)
+        if not inner:
+            yield one
+        for body in inner:
+            yield from _others(ir.flatten(body))

@@ -1,0 +1,79 @@
+"""Synchronisation bugs planted in lowered tile programs for Blackwell: what only passes write."""
+
+from __future__ import annotations
+
+from mutants import (
+    CLUSTER_SYNC,
+    EARLY_EXIT,
+    ERROR,
+    EXPECT,
+    INIT_RACE,
+    RACE,
+    RELEASE,
+    TMA_LOAD,
+    Mutant,
+)
+from mutants_sm100 import BOTH_COMMIT, FIRST_ONLY, LOAD, TENSOR
+from mutation import Edit, instead, replace
+
+#: Lines of the generated source.
+RANK = "(uint)tvm_builtin_cluster_ctaid_x()"
+STAGE_FREE = "mbarrier_wait((&(((uint64_t*)shared_memory_ptr)[(A_s_B_s_stage_ptr[0] +"
+CTA_SYNC = "__syncthreads();"
+
+# --- tile_program_pair: the first of two CTAs multiplies for both, tiles go to and fro ---
+
+
+def _pair(name: str, edits: tuple[Edit, ...], kind: str, *words: str) -> Mutant:
+    return Mutant("tile_program_pair", name, edits, kind, words)
+
+
+PAIR = (
+    _pair("stages are released in the first CTA only",
+          (replace(BOTH_COMMIT, "(ushort)3", "(ushort)1", 0, 2),),
+          ERROR, "deadlock", "0 of 1 arrivals and 18432 bytes pending"),
+    _pair("the threads of the second CTA are never given the accumulator",
+          (replace(BOTH_COMMIT, "(ushort)3", "(ushort)1", 1, 2),),
+          ERROR, "deadlock", "4 of 8 arrivals", "tcgen05.commit"),
+    _pair("only the loads of one CTA are announced",
+          (replace(EXPECT, "36864", "18432"),), RACE, "tcgen05.mma", "reads shared", TMA_LOAD),
+    _pair("each CTA's loads count at its own barrier",
+          (replace("mapa_u64(A_s_B_s_full", "(uint)0", RANK),),
+          ERROR, "deadlock", "18432 bytes pending"),
+    _pair("each CTA's threads give the accumulator back in their own CTA",
+          (replace("mapa_u64(acc_free", "(uint)0", RANK),),
+          ERROR, "deadlock", "4 of 8 arrivals"),
+    _pair("the accumulator is free when the threads of the first CTA have read it",
+          (replace("[7944]))), (uint)8", "(uint)8", "(uint)4"),
+           replace("[7945]))), (uint)8", "(uint)8", "(uint)4"),
+           instead(RELEASE, FIRST_ONLY)),
+          TENSOR, "tcgen05.mma", "writes lane", LOAD, "reads"),
+    _pair("the second CTA does not wait for a free stage",
+          (instead(STAGE_FREE, FIRST_ONLY, 0, 2),),
+          RACE, TMA_LOAD, "writes shared", "nothing orders the two"),
+    _pair("the second CTA's barriers may not be initialised yet",
+          (instead(CLUSTER_SYNC, CTA_SYNC, 0, 2),), INIT_RACE, "initialised by"),
+    _pair("a CTA leaves while threads of the other still arrive in it",
+          (instead(CLUSTER_SYNC, CTA_SYNC, 1, 2),), EARLY_EXIT, "mbarrier.arrive.shared::cluster"),
+)  # fmt: skip
+
+# --- tile_program_multicast: each CTA multiplies, and loads half of B for both ---
+
+
+def _multicast(name: str, edits: tuple[Edit, ...], kind: str, *words: str) -> Mutant:
+    return Mutant("tile_program_multicast", name, edits, kind, words)
+
+
+MULTICAST = (
+    _multicast("a stage is released in the first CTA only",
+               (replace(BOTH_COMMIT, "(ushort)3", "(ushort)1"),),
+               ERROR, "deadlock", "2 of 2 arrivals"),
+    _multicast("a stage is free when one CTA has read its copy",
+               tuple(replace(f"[{at}]))), (uint)2", "(uint)2", "(uint)1")
+                     for at in (8963, 8964, 8965)),
+               RACE, TMA_LOAD, "writes shared", "tcgen05.mma"),
+    _multicast("a CTA loads into another whose barriers may not be initialised yet",
+               (instead(CLUSTER_SYNC, CTA_SYNC, 0, 2),), INIT_RACE, "initialised by"),
+)  # fmt: skip
+
+SM100_PROGRAM_MUTANTS = (*PAIR, *MULTICAST)
