@@ -54,6 +54,7 @@ settings = st.fixed_dictionaries(
         "consumers": st.integers(1, 3),
         "registers": st.tuples(*[st.integers(3, 32).map(lambda r: 8 * r)] * 2),
         "stages": st.integers(1, 12),
+        "ctas_per_sm": st.integers(1, 32),
     },
 ).filter(bool)
 
@@ -100,6 +101,7 @@ def test_an_unknown_hint_is_named():
         ({"registers": (44, 232)}, "multiples of 8"),
         ({"stages": 2.0}, "stages is 2.0; it must be an integer"),
         ({"stages": True}, "stages is True"),
+        ({"ctas_per_sm": 0}, "ctas_per_sm is 0; it must be an integer of at least 1"),
     ],
 )
 def test_illegal_hints(arguments, message):

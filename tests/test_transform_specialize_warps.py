@@ -49,7 +49,7 @@ def test_both_roles_walk_the_same_tiles():
 
 @pytest.mark.parametrize("count", [1, 2, 3])
 def test_registers_fit_and_leave_the_most_to_those_that_compute(count):
-    low, high = register_split(count)
+    low, high = register_split(count, SM90A.registers_of_each(1, (count + 1) * 128))
     total = SM90A.warpgroup * (low + count * high)
     assert low == PRODUCER_REGISTERS and total <= SM90A.registers_per_sm
     assert high % 8 == 0 and high <= 256

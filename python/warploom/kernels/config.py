@@ -182,7 +182,7 @@ class GemmConfig:
     @property
     def launch_registers(self) -> int:
         """Registers that each thread starts with when one CTA has the SM for itself."""
-        return min(SM90A.registers_per_thread, SM90A.registers_per_sm // self.threads // 8 * 8)
+        return min(SM90A.registers_per_thread, SM90A.registers_of_each(1, self.threads))
 
     @property
     def register_split(self) -> tuple[int, int] | None:

@@ -55,6 +55,9 @@ class Hints:
     specialise : bool
         Whether warps of their own load (True), or those that compute load ahead of themselves
         (False).
+    ctas_per_sm : int
+        CTAs that an SM holds at a time. Each gets its part of the registers and of the shared
+        memory, and a persistent grid has so many for each SM.
     """
 
     cluster: tuple[int, int] | None = None
@@ -65,6 +68,7 @@ class Hints:
     registers: tuple[int, int] | None = None
     stages: int | None = None
     specialise: bool | None = None
+    ctas_per_sm: int | None = None
 
     def __post_init__(self) -> None:
         if self.cluster is not None:
@@ -82,7 +86,7 @@ class Hints:
             raise IllegalCombination(
                 f"raster is {self.raster!r}; it must be one of {', '.join(map(repr, RASTERS))}."
             )
-        for name in ("group", "consumers", "stages"):
+        for name in ("group", "consumers", "stages", "ctas_per_sm"):
             if getattr(self, name) is not None:
                 require_positive(name, getattr(self, name))
         if self.group is not None and self.raster != "grouped":
@@ -133,6 +137,7 @@ def hints(
     registers: Sequence[int] | None = None,
     stages: int | None = None,
     specialise: bool | None = None,
+    ctas_per_sm: int | None = None,
 ) -> Any:
     """Wishes of the author, as a statement directly after ``T.device_entry()``.
 
@@ -150,7 +155,7 @@ def hints(
     """
     pairs = [tuple(v) if isinstance(v, Sequence) else v for v in (cluster, registers)]
     wanted = Hints(
-        pairs[0], persistent, raster, group, consumers, pairs[1], stages, specialise
+        pairs[0], persistent, raster, group, consumers, pairs[1], stages, specialise, ctas_per_sm
     )
     attributes = wanted.attributes()
     if not attributes:

@@ -66,6 +66,8 @@ class Arch:
     shared_bytes_per_sm, shared_bytes_per_block : int
         Shared memory in bytes; a block may have that much if it opts in (TVM does so for dynamic
         shared memory), and the system keeps the difference for itself.
+    shared_granularity : int
+        What the shared memory of a block is rounded up to.
     static_shared_bytes : int
         Shared memory of a block without opting in.
     registers_per_sm, registers_per_thread : int
@@ -92,6 +94,7 @@ class Arch:
     tensor_memory: TensorMemory | None
     shared_bytes_per_sm: int = 228 * 1024
     shared_bytes_per_block: int = 227 * 1024
+    shared_granularity: int = 128
     static_shared_bytes: int = 48 * 1024
     registers_per_sm: int = 64 * 1024
     registers_per_thread: int = 255
@@ -115,6 +118,34 @@ class Arch:
         assert self.threads_per_sm * 32 == self.registers_per_sm, "full occupancy is 32 registers"
         assert self.portable_cluster < self.largest_cluster
         assert self.warpgroup == 4 * self.warp and self.threads_per_block % self.warpgroup == 0
+
+    def shared_bytes_of_each(self, blocks: int) -> int:
+        """Shared memory in bytes of each of so many blocks of one multiprocessor.
+
+        The system keeps as much for each as it does for a single one; the hardware gives out
+        multiples of ``shared_granularity``.
+        """
+        kept = self.shared_bytes_per_sm - self.shared_bytes_per_block
+        left = self.shared_bytes_per_sm // blocks - kept
+        return max(0, left // self.shared_granularity * self.shared_granularity)
+
+    def registers_of_each(self, blocks: int, threads: int) -> int:
+        """Registers of each thread of so many blocks of one multiprocessor, a multiple of 8.
+
+        256 stands for :attr:`registers_per_thread`: that is what such a thread occupies.
+
+        Raises
+        ------
+        IllegalCombination
+            If a multiprocessor does not hold so many blocks or threads.
+        """
+        if blocks > self.blocks_per_sm or blocks * threads > self.threads_per_sm:
+            raise IllegalCombination(
+                f"{self.name}: {blocks} blocks of {threads} threads are not possible on a "
+                f"multiprocessor; it holds {self.blocks_per_sm} blocks and {self.threads_per_sm} "
+                "threads."
+            )
+        return min(self.registers_per_thread + 1, self.registers_per_sm // (blocks * threads)) & -8
 
     def check_cluster(self, blocks: int, portable: bool = True) -> None:
         """Raise :class:`IllegalCombination` if no cluster of ``blocks`` blocks can be launched."""

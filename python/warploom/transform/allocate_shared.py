@@ -10,9 +10,9 @@ import tvm_ffi
 from tvm import tirx
 from tvm.tirx import Buffer, Stmt
 
-from warploom.target import SM90A
 from warploom.target.swizzle import Swizzle
 from warploom.transform import ir
+from warploom.transform.budget import shared_bytes
 from warploom.transform.decline import Decline
 from warploom.transform.plan_pipeline import tile_bytes
 from warploom.transform.program import TileProgram, allocations, is_shared
@@ -22,18 +22,22 @@ _MBARRIER_BYTES = 8
 _SIZE = "tirx.dyn_smem_bytes"
 
 
-def allocate_shared(
-    program: TileProgram, capacity: int = SM90A.shared_bytes_per_block
-) -> TileProgram:
+def allocate_shared(program: TileProgram, capacity: int | None = None) -> TileProgram:
     """Replace allocations of shared memory and mbarriers by places in one allocation.
 
     Where the author has a pool of his own (``T.SMEMPool``), they follow what is in it.
+
+    Parameters
+    ----------
+    capacity : int, optional
+        Bytes that a CTA may have; without it its part of an SM.
 
     Raises
     ------
     Decline
         If they do not fit; the message is the budget line by line.
     """
+    capacity = shared_bytes(program) if capacity is None else capacity
     own = _own_pool(program)
     buffers = [b for b in allocations(program.body) if is_shared(b) or b.scope() == "mbarrier"]
     buffers = [b for b in buffers if own is None or not b.same_as(own.buffer)]

@@ -14,6 +14,7 @@ from tvm.tirx import PrimFunc
 from warploom.target import SM90A, SM100A
 from warploom.target.arch import GPUS
 from warploom.transform.allocate_shared import allocate_shared
+from warploom.transform.budget import ctas_per_sm
 from warploom.transform.canonicalize import canonicalize
 from warploom.transform.decline import Decline
 from warploom.transform.infer_layouts import infer_layouts
@@ -55,7 +56,7 @@ def _persistent(program: TileProgram) -> TileProgram:
         return program.decided(f"grid: a CTA for each tile, {why}", *lost)
     cluster = hints.cluster or (1, 1)
     size = cluster[0] * cluster[1]
-    ctas = GPUS[_GPU[program.arch]].sms // size * size
+    ctas = GPUS[_GPU[program.arch]].sms * ctas_per_sm(program) // size * size
     group = {"rows": 1, "columns": None}.get(hints.raster, hints.group or DEFAULT_GROUP)
     return persistent_grid(program, ctas, group, cluster)
 

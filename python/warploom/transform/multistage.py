@@ -20,8 +20,15 @@ from tvm.script import tirx as T
 from tvm.tirx import ForKind, Stmt, Var
 from tvm.tirx.tile_primitive import TilePrimitiveCall
 
+from warploom.target import SM90A
 from warploom.transform import barriers, ir
 from warploom.transform.barriers import Position, Ring
+from warploom.transform.budget import (
+    describe,
+    launch_bounds,
+    launch_registers,
+    require_accumulators,
+)
 from warploom.transform.consume import (
     Consumer,
     all_consumers,
@@ -64,10 +71,13 @@ def multistage(program: TileProgram) -> TileProgram:
     ]
     if consumers(program) == 1:
         body = [ir.substitute(one, {program.var("warpgroup"): tirx.const(0)}) for one in body]
-    attrs = (*program.attrs, ("tirx.launch_bounds_min_blocks_per_sm", 1))
+    attrs = (*program.attrs, launch_bounds(program))
+    threads = consumers(program) * SM90A.warpgroup
+    require_accumulators(program, launch_registers(program, threads))
     in_place = [ring.name for ring in plan.rings if ring.name not in ahead]
     return program.replace(body=tuple(body), attrs=attrs).decided(
         f"roles: {consumers(program)} computing warpgroups, a thread of which loads",
+        *describe(program, threads),
         *plan.describe(),
         *(f"ring of {name}: loaded where it is used" for name in in_place),
     )

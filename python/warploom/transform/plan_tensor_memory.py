@@ -114,7 +114,7 @@ def after_sync() -> Stmt:
 
 
 def plan_tensor_memory(
-    tiles: dict[Buffer, bool], warpgroups: int, ctas: int = 1
+    tiles: dict[Buffer, bool], warpgroups: int, ctas: int = 1, per_sm: int = 1
 ) -> TensorMemory:
     """Place accumulators.
 
@@ -127,13 +127,16 @@ def plan_tensor_memory(
         Consumer warpgroups.
     ctas : int
         CTAs that compute products together.
+    per_sm : int
+        CTAs that share an SM's tensor memory.
 
     Raises
     ------
     Decline
         If they do not fit; the message is the budget.
     """
-    capacity = SM100A.tensor_memory.columns
+    # An allocation is a power of two.
+    capacity = 1 << ((SM100A.tensor_memory.columns // per_sm).bit_length() - 1)
     one = {tile: int(tile.shape[1]) * warpgroups for tile in tiles}
     sets = dict.fromkeys(tiles, 1)
     for tile, moves in tiles.items():
@@ -141,7 +144,7 @@ def plan_tensor_memory(
             sets[tile] = _SETS
     names = {tile: f"{tile.name}_{number}" for number, tile in enumerate(tiles)}
     try:
-        plan = plan_columns(**{names[t]: one[t] * sets[t] for t in tiles})
+        plan = plan_columns(per_sm, **{names[t]: one[t] * sets[t] for t in tiles})
     except IllegalCombination as error:
         raise Decline(f"{error} Use smaller tiles.") from error
     base = Var("tensor_memory", "uint32")

@@ -18,6 +18,12 @@ from tvm.tirx.tile_primitive import TilePrimitiveCall
 from warploom.target import SM90A
 from warploom.transform import barriers, ir
 from warploom.transform.barriers import Ring
+from warploom.transform.budget import (
+    describe,
+    launch_bounds,
+    launch_registers,
+    require_accumulators,
+)
 from warploom.transform.consume import (
     Consumer,
     consumer_tiles,
@@ -57,8 +63,11 @@ def specialize_warps(program: TileProgram) -> TileProgram:
     elected = T.And(
         program.var("warp_in_warpgroup") == 0, T.cuda.elect_sync() != T.uint32(0)
     )
-    registers = program.hints.registers or register_split(count)
-    _require_registers(registers, count)
+    threads = (count + 1) * SM90A.warpgroup
+    at_launch = launch_registers(program, threads)
+    registers = program.hints.registers or register_split(count, at_launch)
+    _require_registers(registers, count, at_launch * threads)
+    require_accumulators(program, registers[1])
     cluster = program.id("cta_in_cluster") is not None
     sync = ir.evaluate(T.cuda.cluster_sync() if cluster else T.cuda.cta_sync())
     inits = [
@@ -85,28 +94,32 @@ def specialize_warps(program: TileProgram) -> TileProgram:
         Id("warpgroup", (role,), (count + 1,)) if one.kind == "warpgroup" else one
         for one in program.ids
     )
-    attrs = (*program.attrs, ("tirx.launch_bounds_min_blocks_per_sm", 1))
+    attrs = (*program.attrs, launch_bounds(program))
     return program.replace(ids=ids, body=tuple(body), attrs=attrs).decided(
         f"roles: one loading warp with {registers[0]} registers a thread, {count} computing "
         f"warpgroups with {registers[1]}",
+        *describe(program, threads),
         *plan.describe(),
     )
 
 
-def _require_registers(registers: tuple[int, int], count: int) -> None:
+def _require_registers(registers: tuple[int, int], count: int, available: int) -> None:
     needed = SM90A.warpgroup * (registers[0] + count * registers[1])
-    if needed > SM90A.registers_per_sm:
+    if needed > available:
         raise Decline(
             f"Registers {registers} of a loading and {count} computing warpgroups are {needed} in "
-            f"all, and an SM has {SM90A.registers_per_sm}; ask for fewer."
+            f"all, and a CTA has {available}; ask for fewer."
         )
 
 
-def register_split(count: int) -> tuple[int, int]:
-    """Registers of a thread of the producer and of ``count`` consumers after ``setmaxnreg``."""
-    left = SM90A.registers_per_sm - PRODUCER_REGISTERS * SM90A.warpgroup
-    share = min(left // (SM90A.warpgroup * count), SM90A.registers_per_thread)
-    return PRODUCER_REGISTERS, share // SM90A.setmaxnreg.step * SM90A.setmaxnreg.step
+def register_split(count: int, at_launch: int) -> tuple[int, int]:
+    """Registers of a thread of the producer and of ``count`` consumers after ``setmaxnreg``.
+
+    ``at_launch`` is what every thread has before.
+    """
+    producer = min(PRODUCER_REGISTERS, at_launch)
+    share = min(at_launch + (at_launch - producer) // count, SM90A.registers_per_thread)
+    return producer, share // SM90A.setmaxnreg.step * SM90A.setmaxnreg.step
 
 
 def _set_registers(direction: str, registers: int) -> list[Stmt]:

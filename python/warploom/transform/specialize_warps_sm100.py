@@ -17,6 +17,7 @@ from tvm.tirx import Buffer, Stmt, Var
 
 from warploom.target import SM100A
 from warploom.transform import barriers, ir
+from warploom.transform.budget import ctas_per_sm, describe, launch_bounds, launch_registers
 from warploom.transform.consume import consumer_tiles
 from warploom.transform.decline import Decline
 from warploom.transform.effects import accumulates, effects
@@ -86,7 +87,8 @@ def specialize_warps_sm100(program: TileProgram) -> TileProgram:
     # No CTA starts before the barriers of the others are there, or leaves while one may use its.
     sync = ir.evaluate(T.cuda.cluster_sync() if cluster else T.cuda.cta_sync())
     elected = T.cuda.elect_sync() != T.uint32(0)
-    lower, raise_ = _registers(consumers)
+    threads = (consumers + 1) * SM100A.warpgroup
+    lower, raise_ = _registers(consumers, launch_registers(program, threads))
     # The first CTA of a pair multiplies for both.
     leads = program.var("cta_in_cluster") == 0 if memory.ctas > 1 else tirx.const(True, "bool")
     allocates = T.And(role == 0, warp == _ALLOCATES)
@@ -118,10 +120,11 @@ def specialize_warps_sm100(program: TileProgram) -> TileProgram:
         Id("warpgroup", (role,), (consumers + 1,)) if one.kind == "warpgroup" else one
         for one in program.ids
     )
-    attrs = (*program.attrs, ("tirx.launch_bounds_min_blocks_per_sm", 1))
+    attrs = (*program.attrs, launch_bounds(program))
     ignored = ["specialise=False: not followed, the tensor core needs a thread of its own"]
     return program.replace(ids=ids, body=tuple(body), attrs=attrs).decided(
         f"roles: a loading warp, a multiplying warp, {consumers} warpgroups for the rest",
+        *describe(program, threads),
         *memory.describe(),
         *(one.describe() for one in handovers.values()),
         *plan.describe(),
@@ -136,7 +139,7 @@ def _split(
     consumers = int(program.id("warpgroup").extents[0])
     products = [one for _, one in leaves(list(program.body)) if is_gemm(one)]
     ctas = max(map(cta_group, products), default=1)
-    memory = plan_tensor_memory(moves, consumers, ctas)
+    memory = plan_tensor_memory(moves, consumers, ctas, ctas_per_sm(program))
     handovers: dict[Buffer, Handover] = {}
     own = own_tiles(program)
     shared = (b for b in allocations(program.body) if is_consumer_tile(b, plan) and b not in own)
@@ -156,12 +159,15 @@ def _before_end() -> Stmt:
     return ir.evaluate(T.ptx.tcgen05.fence__before_thread_sync())
 
 
-def _registers(consumers: int) -> tuple[list[Stmt], list[Stmt]]:
-    """Moves registers to the consumers, where a thread would not have all it can use anyway."""
-    if (consumers + 1) * SM100A.warpgroup * SM100A.registers_per_thread <= SM100A.registers_per_sm:
+def _registers(consumers: int, at_launch: int) -> tuple[list[Stmt], list[Stmt]]:
+    """Moves registers to the consumers, where the first warpgroup has some to give away.
+
+    ``at_launch`` is what every thread has before; all that it can use is enough for anyone.
+    """
+    if not _FIRST_REGISTERS < at_launch < SM100A.registers_per_thread:
         return [], []
-    left = SM100A.registers_per_sm - _FIRST_REGISTERS * SM100A.warpgroup
-    share = min(left // (SM100A.warpgroup * consumers), SM100A.registers_per_thread)
+    share = at_launch + (at_launch - _FIRST_REGISTERS) // consumers
+    share = min(share, SM100A.registers_per_thread)
     split = _FIRST_REGISTERS, share // SM100A.setmaxnreg.step * SM100A.setmaxnreg.step
     return [_set_registers("dec", split[0])], [_set_registers("inc", split[1])]
 

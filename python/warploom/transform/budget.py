@@ -1,0 +1,89 @@
+"""What a CTA may use of its SM: all of it, or an equal part where a hint wants several CTAs on it.
+
+The compiler must know, else it gives each thread registers that only one CTA has room for; and no
+more than a part may be asked for, else the second CTA waits until the first has ended.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tvm_ffi
+from tvm.tirx import Buffer
+from tvm.tirx.tile_primitive import TilePrimitiveCall
+
+from warploom.errors import IllegalCombination
+from warploom.target.arch import ARCHS
+from warploom.target.dtypes import bits_of
+from warploom.transform.decline import Decline
+from warploom.transform.effects import destination
+from warploom.transform.program import TileProgram, is_gemm
+
+_REGISTER_BITS = 32
+
+
+def ctas_per_sm(program: TileProgram) -> int:
+    """CTAs that an SM is to hold at a time."""
+    return program.hints.ctas_per_sm or 1
+
+
+def launch_bounds(program: TileProgram) -> tuple[str, Any]:
+    """The attribute of a kernel that tells the compiler."""
+    return "tirx.launch_bounds_min_blocks_per_sm", ctas_per_sm(program)
+
+
+def shared_bytes(program: TileProgram) -> int:
+    """Bytes of shared memory that a CTA may have."""
+    return ARCHS[program.arch].shared_bytes_of_each(ctas_per_sm(program))
+
+
+def launch_registers(program: TileProgram, threads: int) -> int:
+    """Registers that each of a CTA's threads may have, before any gives some to others.
+
+    Raises
+    ------
+    Decline
+        If an SM does not hold so many threads.
+    """
+    count = ctas_per_sm(program)
+    try:
+        return ARCHS[program.arch].registers_of_each(count, threads)
+    except IllegalCombination as error:
+        raise Decline(f"{error} Lower ctas_per_sm.") from error
+
+
+def require_accumulators(program: TileProgram, registers: int) -> None:
+    """Check that a thread which multiplies has registers for its part of all results.
+
+    Raises
+    ------
+    Decline
+        If they alone are more than it has.
+    """
+    tiles: set[Buffer] = set()
+
+    def visit(call: TilePrimitiveCall) -> None:
+        if is_gemm(call):
+            tiles.add(destination(call).source)
+
+    for statement in program.body:
+        tvm_ffi.structural_walk(statement, (TilePrimitiveCall, visit))
+    bits = {t.name: int(t.layout.storage().span("m")) * bits_of(str(t.dtype)) for t in tiles}
+    needed = sum(bits.values()) // _REGISTER_BITS
+    if needed > registers:
+        raise Decline(
+            f"The accumulators {', '.join(sorted(bits))} need {needed} registers of a thread, "
+            f"which has {registers} where {ctas_per_sm(program)} CTAs share an SM; use smaller "
+            "tiles, more consumers or a lower ctas_per_sm."
+        )
+
+
+def describe(program: TileProgram, threads: int) -> list[str]:
+    """A sentence on the part of a CTA, where it is not everything."""
+    count = ctas_per_sm(program)
+    if count == 1:
+        return []
+    return [
+        f"budget: {count} CTAs an SM, each with {shared_bytes(program)} bytes of shared memory and "
+        f"{launch_registers(program, threads)} registers for each of {threads} threads"
+    ]
