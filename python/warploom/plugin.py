@@ -95,7 +95,7 @@ def _register_pipelines() -> None:
 
 
 def _pipelines() -> Any:
-    from warploom.transform import pipeline
+    from warploom import pipeline
 
     return pipeline
 

@@ -8,6 +8,8 @@ from typing import Any
 import tvm
 from tvm.tirx import PrimFunc, compilation_pipeline
 
+from warploom.gemm.decisions import has_decisions
+from warploom.gemm.lower import LowerScheduledGemms
 from warploom.transform.lower import lower
 from warploom.transform.program import is_tile_program
 
@@ -22,7 +24,7 @@ def warploom_pipeline() -> tuple[Any, Any, Any]:
 
 
 def with_tile_programs(stock: Factory) -> Factory:
-    """TVM's default pipeline, which now also takes modules that contain tile programs.
+    """TVM's default pipeline, which now also takes tile programs and products with decisions.
 
     Modules without any go through ``stock`` alone, untouched.
     """
@@ -33,7 +35,9 @@ def with_tile_programs(stock: Factory) -> Factory:
 
         @tvm.transform.module_pass(opt_level=0)
         def route(mod: tvm.IRModule, _: tvm.transform.PassContext) -> tvm.IRModule:
-            if not any(_is_ours(function) for function in mod.functions.values()):
+            if any(has_decisions(function) for function in mod.functions.values()):
+                mod = LowerScheduledGemms()(mod)
+            elif not any(_is_ours(function) for function in mod.functions.values()):
                 return others(mod)
             parts: list[dict[Any, Any]] = [{}, {}]
             for variable, function in mod.functions.items():

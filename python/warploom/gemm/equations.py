@@ -1,0 +1,164 @@
+"""An S-TIR function as equations: what each buffer holds, in terms of the buffers before it.
+
+The functions that ``te`` and Relax's FuseTIR make are a block after the other, each of which
+computes one buffer element by element. That is read here into one :class:`Equation` a block, and
+equations are put into one another, so that recognition sees formulas and no statements.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import tvm
+import tvm_ffi
+from tvm import tirx
+from tvm.ir.expr import TensorLoad
+from tvm.s_tir import SBlock, SBlockRealize
+from tvm.tirx import Buffer, IterVar, PrimFunc, Stmt, Var
+
+from warploom.transform import ir
+from warploom.transform.decline import Decline
+
+
+@dataclass(frozen=True)
+class Equation:
+    """``buffer[indices] = value`` for all values of the variables.
+
+    Attributes
+    ----------
+    block : SBlock
+        Where it is written.
+    buffer : Buffer
+        What it defines.
+    indices : tuple of Expr
+        One for each dimension, in terms of ``spatial``.
+    value : Expr
+        In terms of ``spatial`` and ``reduction``; where there is a reduction, it contains the load
+        of ``buffer[indices]`` that the sum is in.
+    spatial, reduction : tuple of (Var, Expr)
+        Variables that tell elements apart, or are summed over, with their extents from 0 on.
+    init : Expr, optional
+        What the sum starts with.
+    """
+
+    block: SBlock
+    buffer: Buffer
+    indices: tuple[Any, ...]
+    value: Any
+    spatial: tuple[tuple[Var, Any], ...]
+    reduction: tuple[tuple[Var, Any], ...] = ()
+    init: Any = None
+
+    def at(self, indices: tuple[Any, ...]) -> Any:
+        """Its value at other indices.
+
+        Raises
+        ------
+        Decline
+            If it does not define each element of its buffer once, by indices that are variables.
+        """
+        table: dict[Var, Any] = {}
+        for mine, wanted, size in zip(self.indices, indices, self.buffer.shape, strict=True):
+            if isinstance(mine, Var) and mine not in table:
+                table[mine] = wanted
+            elif not (ir.is_constant(mine, 0) and ir.is_constant(size, 1)):
+                raise Decline(
+                    f"block {self.block.name_hint}: {self.buffer.name} is defined at index {mine}; "
+                    "only variables, each in one dimension, can be followed."
+                )
+        return ir.substitute(self.value, table)
+
+
+def read_equations(func: PrimFunc) -> list[Equation]:
+    """The equations of an S-TIR function, in order.
+
+    Raises
+    ------
+    Decline
+        If a block is nested, guarded, scheduled already, or does more than one store.
+    """
+    root = func.body
+    if not isinstance(root, SBlockRealize) or root.block.iter_vars:
+        raise Decline("the function has no root block; it is no S-TIR function as te makes them.")
+    return [_equation(one) for one in ir.flatten(root.block.body)]
+
+
+def _equation(statement: Stmt) -> Equation:
+    loops: dict[Var, Any] = {}
+    while isinstance(statement, tirx.For):
+        if statement.kind != tirx.ForKind.SERIAL or not ir.is_constant(statement.min, 0):
+            raise Decline(
+                f"loop {statement.loop_var.name} is no serial loop from 0; the function has been "
+                "scheduled already."
+            )
+        loops[statement.loop_var] = statement.extent
+        statement = statement.body
+    if not isinstance(statement, SBlockRealize):
+        raise Decline("a statement of the function is outside of blocks; only blocks are followed.")
+    block = statement.block
+    name = block.name_hint
+    if not ir.is_constant(statement.predicate, 1):
+        raise Decline(f"block {name} has a predicate; only blocks without one are followed.")
+    if block.alloc_buffers or block.match_buffers or not isinstance(block.body, tirx.BufferStore):
+        raise Decline(f"block {name} does more than store one element; it cannot be followed.")
+    spatial, reduction = [], []
+    for var, value in zip(block.iter_vars, statement.iter_values, strict=True):
+        kept = reduction if var.iter_type == IterVar.CommReduce else spatial
+        if var.iter_type not in (IterVar.DataPar, IterVar.CommReduce):
+            raise Decline(f"block {name}: axis {var.var.name} is neither spatial nor a reduction.")
+        if not _covers(var, value, loops):
+            raise Decline(
+                f"block {name}: axis {var.var.name} is {value}, which is no loop of its own; the "
+                "function has been scheduled already."
+            )
+        kept.append((var.var, var.dom.extent))
+    init = block.init.value if isinstance(block.init, tirx.BufferStore) else None
+    if bool(reduction) != (init is not None):
+        raise Decline(f"block {name} sums without an initial value; write one with T.init().")
+    store = block.body
+    return Equation(
+        block, store.buffer, tuple(store.indices), store.value, tuple(spatial), tuple(reduction),
+        init,
+    )  # fmt: skip
+
+
+def _covers(var: IterVar, value: Any, loops: Mapping[Var, Any]) -> bool:
+    """Whether an axis takes all values from 0 to its extent, one after the other."""
+    if not ir.is_constant(var.dom.min, 0):
+        return False
+    if ir.is_constant(value, 0):
+        return ir.is_constant(var.dom.extent, 1)
+    return value in loops and tvm_ffi.structural_equal(loops[value], var.dom.extent)
+
+
+def expand(expression: Any, definitions: Mapping[Buffer, Equation]) -> Any:
+    """An expression in which no buffer occurs that one of the equations defines."""
+
+    def load(one: TensorLoad) -> Any:
+        known = definitions.get(one.source)
+        if known is None:
+            return one
+        return expand(known.at(tuple(one.indices)), definitions)
+
+    return ir.map_nodes(expression, {TensorLoad: load}, {})
+
+
+def loads(expression: Any) -> list[TensorLoad]:
+    """All loads from buffers in an expression."""
+    found: list[TensorLoad] = []
+    tvm_ffi.structural_walk(expression, (TensorLoad, found.append))
+    return found
+
+
+def strip_casts(expression: Any) -> Any:
+    """What is under conversions of type."""
+    while isinstance(expression, tirx.Cast):
+        expression = expression.value
+    return expression
+
+
+def simplify(expression: Any) -> Any:
+    """The expression, simplified."""
+    return tvm.sym.Analyzer().simplify(expression)

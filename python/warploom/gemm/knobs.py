@@ -1,0 +1,214 @@
+"""The choices of one GEMM kernel as data, with the rules that tell legal ones.
+
+:class:`GemmKnobs` does not depend on a problem; :meth:`GemmKnobs.why_not` says whether a kernel
+for one can be built with them: instruction shapes, shared memory, registers. It is cheap enough to
+be asked for thousands of candidates.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, fields
+from functools import lru_cache
+from typing import Any
+
+from warploom.errors import IllegalCombination
+from warploom.gemm.problem import GemmProblem
+from warploom.target import SM90A, TMA, WGMMA_M, WgmmaKind, wgmma_kind
+from warploom.target.arch import Arch
+from warploom.target.dtypes import bits_of
+
+#: Registers that a computing thread needs beside accumulators: addresses, phases, the epilogue.
+_OVERHEAD_REGISTERS = 56
+#: Registers of a thread of the loading warps.
+_LOADING_REGISTERS = 40
+#: Stores by TMA go through this many columns of each computing warpgroup, twice.
+_STORE_COLUMNS, _STORE_BUFFERS = 64, 2
+#: Bytes kept for mbarriers and alignment.
+_BARRIER_BYTES = 1024
+
+
+@dataclass(frozen=True)
+class GemmKnobs:
+    """Choices of one kernel; the defaults suit large 16-bit products.
+
+    Attributes
+    ----------
+    tile_m, tile_n, tile_k : int
+        Rows and columns of the result that a CTA computes at a time, and the depth of a stage.
+    stages : int
+        Steps of K that are loaded ahead.
+    consumers : int
+        Warpgroups that multiply, each with an equal share of the accumulator's rows.
+    swap_ab : bool
+        Compute the transpose, so that columns are the side that is a multiple of 64: for few rows.
+    cluster_m, cluster_n : int
+        CTAs of a cluster along rows, which share tiles of B, and along columns, which share A.
+    group : int
+        Rows of clusters that are visited together, so that their operands stay in the L2 cache.
+    split_k : int
+        Parts of the sum that different CTAs compute.
+    ctas_per_sm : int
+        CTAs that share an SM.
+    """
+
+    tile_m: int = 128
+    tile_n: int = 256
+    tile_k: int = 64
+    stages: int = 4
+    consumers: int = 2
+    swap_ab: bool = False
+    cluster_m: int = 1
+    cluster_n: int = 1
+    group: int = 8
+    split_k: int = 1
+    ctas_per_sm: int = 1
+
+    def __post_init__(self) -> None:
+        for field in fields(self):
+            value = getattr(self, field.name)
+            if int(value) < (field.name != "swap_ab"):
+                raise IllegalCombination(f"{field.name} = {value}: it must be at least 1.")
+
+    @classmethod
+    def of(cls, values: Mapping[str, int]) -> GemmKnobs:
+        """Knobs from integers by name, as annotations hold them.
+
+        Raises
+        ------
+        IllegalCombination
+            If there is no knob of a name.
+        """
+        names = [field.name for field in fields(cls)]
+        for name in values:
+            if name not in names:
+                raise IllegalCombination(f"{name!r} is no knob; knobs are {', '.join(names)}.")
+        made = {name: int(value) for name, value in values.items()}
+        return cls(**{**made, "swap_ab": bool(made.get("swap_ab", False))})
+
+    def values(self) -> dict[str, int]:
+        """All knobs as integers, by name."""
+        return {name: int(value) for name, value in asdict(self).items()}
+
+    @property
+    def accumulator(self) -> tuple[int, int]:
+        """Rows, a multiple of 64, and columns of the accumulator."""
+        return (self.tile_n, self.tile_m) if self.swap_ab else (self.tile_m, self.tile_n)
+
+    @property
+    def threads(self) -> int:
+        """Threads of a CTA: a loading warpgroup and those that compute."""
+        return SM90A.warpgroup * (1 + self.consumers)
+
+    def hints(self) -> dict[str, Any]:
+        """The choices that passes make, as arguments of ``wl.hints``."""
+        found: dict[str, Any] = {
+            "cluster": (self.cluster_m, self.cluster_n), "raster": "grouped", "group": self.group,
+            "consumers": self.consumers,
+        }  # fmt: skip
+        for name in ("split_k", "ctas_per_sm"):
+            if getattr(self, name) > 1:
+                found[name] = getattr(self, name)
+        return found
+
+    def check(self, problem: GemmProblem, arch: Arch = SM90A) -> None:
+        """Raise :class:`IllegalCombination` with :meth:`why_not`, if there is a reason."""
+        reason = self.why_not(problem, arch)
+        if reason is not None:
+            raise IllegalCombination(reason)
+
+    def why_not(self, problem: GemmProblem, arch: Arch = SM90A) -> str | None:
+        """Why no kernel for a problem can have these choices; None if one can."""
+        try:
+            return next((text for holds, text in self._rules(problem, arch) if not holds), None)
+        except IllegalCombination as reason:
+            return str(reason)
+
+    def shared_bytes(self, problem: GemmProblem) -> int:
+        """Shared memory of a CTA: the ring of operands, what stores go through, barriers."""
+        size = bits_of(problem.a_dtype) // 8
+        rows = self.tile_m + self.tile_n * problem.products
+        stores = {
+            bits_of(dtype) // 8: self._store_bytes(bits_of(dtype) // 8)
+            for dtype in problem.outputs
+        }
+        ring = self.stages * rows * self.tile_k * size
+        return ring + sum(stores.values()) + _BARRIER_BYTES
+
+    def _store_bytes(self, size: int) -> int:
+        if self.swap_ab:
+            return self.tile_m * self.tile_n * size
+        columns = min(_STORE_COLUMNS, self.tile_n)
+        through = self.consumers * _STORE_BUFFERS * WGMMA_M * columns * size
+        return through if size == 2 else 0
+
+    def accumulator_registers(self, problem: GemmProblem) -> int:
+        """Registers of a computing thread that hold its part of all accumulators."""
+        rows, columns = self.accumulator
+        share = rows // self.consumers // WGMMA_M
+        return _kind(problem).d_registers(columns) * share * problem.products
+
+    def most_stages(self, problem: GemmProblem, arch: Arch = SM90A) -> int:
+        """Stages that fit into the shared memory of a CTA."""
+        one = GemmKnobs(**{**asdict(self), "stages": 1}).shared_bytes(problem)
+        size = bits_of(problem.a_dtype) // 8
+        stage = (self.tile_m + self.tile_n * problem.products) * self.tile_k * size
+        return (_shared_of_each(arch, self.ctas_per_sm) - one) // stage + 1
+
+    def _rules(self, problem: GemmProblem, arch: Arch) -> Iterator[tuple[bool, str]]:
+        """Every rule, with the sentence that explains its violation."""
+        kind = _kind(problem)
+        rows, columns = self.accumulator
+        side = "tile_n" if self.swap_ab else "tile_m"
+        share = WGMMA_M * self.consumers
+        yield (
+            rows % share == 0,
+            f"{side} = {rows}: {self.consumers} consumers need a multiple of {share}.",
+        )
+        kind.split_n(columns)  # raises with its own sentence
+        yield (
+            self.tile_k % kind.k == 0,
+            f"tile_k = {self.tile_k}: one wgmma of {problem.a_dtype} consumes {kind.k}, allowed "
+            "are its multiples.",
+        )
+        yield (
+            self.tile_m <= TMA.box_extent and self.tile_n <= TMA.box_extent,
+            f"A tile of {self.tile_m} x {self.tile_n}: a TMA box has at most {TMA.box_extent} "
+            "elements along a dimension.",
+        )
+        arch.check_cluster(self.cluster_m * self.cluster_n)
+        yield (
+            self.tile_n % self.cluster_m == 0 and self.tile_m % self.cluster_n == 0,
+            f"cluster {self.cluster_m} x {self.cluster_n}: each CTA loads an equal part of a tile "
+            f"of {self.tile_m} x {self.tile_n}.",
+        )
+        limit = _shared_of_each(arch, self.ctas_per_sm)
+        yield (
+            self.shared_bytes(problem) <= limit,
+            f"{self.stages} stages of a {self.tile_m} x {self.tile_n} x {self.tile_k} tile need "
+            f"{self.shared_bytes(problem)} bytes of shared memory, a CTA has {limit}; use fewer "
+            "stages or smaller tiles.",
+        )
+        needed = self.accumulator_registers(problem) + _OVERHEAD_REGISTERS
+        given = self._registers(arch)
+        yield (
+            needed <= given,
+            f"A computing thread needs {needed} registers and has {given}: use a smaller tile than "
+            f"{self.tile_m} x {self.tile_n} or other than {self.consumers} consumers.",
+        )
+
+    def _registers(self, arch: Arch) -> int:
+        """Registers of a computing thread, once the loading ones have given theirs away."""
+        left = arch.registers_per_sm // self.ctas_per_sm - _LOADING_REGISTERS * arch.warpgroup
+        share = left // (arch.warpgroup * self.consumers)
+        return min(share // arch.setmaxnreg.step * arch.setmaxnreg.step, arch.registers_per_thread)
+
+
+@lru_cache
+def _kind(problem: GemmProblem) -> WgmmaKind:
+    return wgmma_kind(problem.a_dtype, problem.b_dtype, problem.accumulator)
+
+
+def _shared_of_each(arch: Arch, ctas: int) -> int:
+    reserved = arch.shared_bytes_per_sm - arch.shared_bytes_per_block
+    return min(arch.shared_bytes_per_block, arch.shared_bytes_per_sm // ctas - reserved)

@@ -1,0 +1,159 @@
+"""What a matmul-like function computes: sizes and types as plain data, formulas beside them.
+
+:class:`GemmProblem` is what configurations, the analytic model and databases go by: numbers and
+names only, equal for functions that are tuned alike. :class:`GemmFunction` adds the formulas of one
+function, from which a kernel is generated.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from tvm.ir.expr import TensorLoad
+from tvm.tirx import Buffer, PrimFunc, Var
+
+#: Extents that an operand of an epilogue varies along, by name.
+SHAPES = {(False, False): "scalar", (True, False): "column", (False, True): "row",
+          (True, True): "tile"}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class GemmProblem:
+    """Sizes and types of ``C[b, m, n] = f(sum over k of A[b, m, k] B[b, n, k], ...)``.
+
+    Attributes
+    ----------
+    m, n, k : int or None
+        Rows, columns and products; None for a size that is known when the kernel is launched.
+    batch : int or None
+        How many products of that size there are.
+    a_dtype, b_dtype : str
+        What the tensor core multiplies.
+    layout : str
+        ``"NT"``, ``"NN"``, ``"TN"`` or ``"TT"``: whether A has K or M, and B N or K, in its
+        last-but-one dimension, by the BLAS name (T for B is ``[N, K]``).
+    accumulator : str
+        ``"float32"`` or ``"int32"``.
+    products : int
+        Products that share A and the loop over K, such as the two of SwiGLU.
+    a_stored, b_stored : str
+        How the operands lie in memory where that is another dtype, such as ``"uint32"`` for
+        packed 4-bit weights; otherwise the same as ``a_dtype``, ``b_dtype``.
+    inputs : tuple of (str, str)
+        What the epilogue reads: dtype, and along which extents it varies (``"scalar"``,
+        ``"row"``, ``"column"`` or ``"tile"``).
+    outputs : tuple of str
+        Dtypes of the results.
+    """
+
+    m: int | None
+    n: int | None
+    k: int | None
+    batch: int | None
+    a_dtype: str
+    b_dtype: str
+    layout: str
+    accumulator: str
+    products: int
+    a_stored: str
+    b_stored: str
+    inputs: tuple[tuple[str, str], ...]
+    outputs: tuple[str, ...]
+
+    def __str__(self) -> str:
+        sizes = " x ".join("?" if one is None else str(one) for one in (self.m, self.n, self.k))
+        parts = [f"{sizes} {self.layout}", f"{_dtypes(self)} -> {self.accumulator}"]
+        if self.batch != 1:
+            parts.append(f"batch {'?' if self.batch is None else self.batch}")
+        if self.products > 1:
+            parts.append(f"{self.products} products")
+        if self.inputs:
+            parts.append("epilogue reads " + ", ".join(" ".join(one) for one in self.inputs))
+        return ", ".join([*parts, f"out {', '.join(self.outputs)}"])
+
+
+def _dtypes(problem: GemmProblem) -> str:
+    return " x ".join(
+        used if used == stored else f"{used} from {stored}"
+        for used, stored in (
+            (problem.a_dtype, problem.a_stored), (problem.b_dtype, problem.b_stored)
+        )
+    )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Axis:
+    """A variable of the formulas, and its extent from 0 on."""
+
+    var: Var
+    extent: Any
+
+
+@dataclass(frozen=True)
+class Operand:
+    """A factor of a product.
+
+    Attributes
+    ----------
+    value : Expr
+        In terms of the function's axes, of the dtype that is multiplied.
+    load : TensorLoad or None
+        The element of a parameter that it is; None where it is computed.
+    """
+
+    value: Any
+    load: TensorLoad | None
+
+
+@dataclass(frozen=True)
+class Product:
+    """Operands of one sum over K; ``accumulator`` stands for the sum in the outputs."""
+
+    a: Operand
+    b: Operand
+    accumulator: Var
+
+
+@dataclass(frozen=True)
+class Output:
+    """``buffer[indices] = value``, in terms of axes and accumulators."""
+
+    buffer: Buffer
+    indices: tuple[Any, ...]
+    value: Any
+
+
+@dataclass(frozen=True)
+class GemmFunction:
+    """A recognised function: the problem, and the formulas that a kernel computes.
+
+    Attributes
+    ----------
+    func : PrimFunc
+        The S-TIR function.
+    anchor : str
+        Name of the block with the sum, which carries the annotations of a schedule.
+    problem : GemmProblem
+        Its sizes and types.
+    rows, columns : Axis
+        The axes that a tile of the result extends along.
+    batch : tuple of Axis
+        The other axes of the results, the outermost first.
+    summed : tuple of Axis
+        The axes of the sum, the one along rows of memory last.
+    products : tuple of Product
+        What is summed.
+    outputs : tuple of Output
+        What is stored.
+    """
+
+    func: PrimFunc
+    anchor: str
+    problem: GemmProblem
+    rows: Axis
+    columns: Axis
+    batch: tuple[Axis, ...]
+    summed: tuple[Axis, ...]
+    products: tuple[Product, ...]
+    outputs: tuple[Output, ...]
