@@ -78,6 +78,7 @@ def _register_once() -> driver.CudaRuntime | None:
         tvm_ffi.register_global_func(name, function, override=True)
     _register_script()
     _register_pipelines()
+    _register_relax()
     return runtime
 
 
@@ -92,6 +93,29 @@ def _register_pipelines() -> None:
         "s_tir": lambda **options: _pipelines().with_tile_programs(stock)(**options),
     }.items():
         compilation_pipeline.register_tir_pipeline(name, factory)
+
+
+def _register_relax() -> None:
+    """``relax.get_pipeline("warploom")``, and our schedules in the default pipeline for CUDA."""
+    from tvm.relax.backend import cuda
+    from tvm.relax.pipeline import register_pipeline
+
+    stock = cuda.pipeline.legalize_passes
+
+    def changed(target: Any) -> Any:
+        from warploom.relax.pipeline import with_our_schedules
+
+        return with_our_schedules(stock)(target)
+
+    changed.stock = stock
+    cuda.legalize_passes = cuda.pipeline.legalize_passes = changed
+
+    def pipeline(**options: Any) -> Any:
+        from warploom.relax.pipeline import warploom_pipeline
+
+        return warploom_pipeline(**options)
+
+    register_pipeline("warploom")(pipeline)
 
 
 def _pipelines() -> Any:

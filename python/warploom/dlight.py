@@ -1,0 +1,44 @@
+"""Schedule rules for ``tvm.s_tir.dlight.ApplyDefaultSchedule``."""
+
+from __future__ import annotations
+
+from tvm.s_tir import Schedule
+from tvm.s_tir.dlight import ScheduleRule
+from tvm.target import Target
+from tvm.tirx import PrimFunc
+
+from warploom.errors import IllegalCombination
+from warploom.gemm.choose import choose
+from warploom.gemm.decisions import annotate
+from warploom.gemm.recognition import recognise
+from warploom.target import SM90A
+from warploom.transform.decline import Decline
+
+
+class Matmul(ScheduleRule):
+    """Products of matrices on the asynchronous tensor core, with the knobs of the analytic model.
+
+    To be listed before the rules of ``dlight.gpu``: it returns None for what it does not take,
+    and for targets other than ``sm_90a``.
+
+    Parameters
+    ----------
+    tf32 : bool
+        Whether float32 operands may be multiplied as tf32.
+    """
+
+    def __init__(self, tf32: bool = False) -> None:
+        self.tf32 = tf32
+
+    def apply(self, func: PrimFunc, target: Target, _: bool = False) -> Schedule | None:
+        """The function with our decisions, or None."""
+        if str(target.attrs.get("arch", "")) != SM90A.name:
+            return None
+        try:
+            gemm = recognise(func, self.tf32)
+            knobs = choose(gemm.problem)
+        except (Decline, IllegalCombination):
+            return None
+        sch = Schedule(func)
+        annotate(sch, sch.get_sblock(gemm.anchor), knobs.values())
+        return sch

@@ -1,0 +1,85 @@
+"""Legal knobs for a problem, and the best of them by the analytic model."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import lru_cache
+from itertools import product
+
+from warploom.errors import IllegalCombination
+from warploom.gemm.knobs import GemmKnobs
+from warploom.gemm.model import H200, UNKNOWN_EXTENT, Machine, predict, sizes
+from warploom.gemm.problem import GemmProblem
+from warploom.target.dtypes import bits_of
+
+#: Sides of accumulators: the one of 64-row instructions, and their width.
+ROWS = (64, 128, 192, 256)
+COLUMNS = (8, 16, 24, 32, 48, 64, 80, 96, 112, 128, 160, 192, 224, 256)
+#: Bytes of K in a stage: one swizzled row of shared memory, or several.
+DEPTH_BYTES = (128, 256, 512)
+CLUSTERS = ((1, 1), (2, 1), (1, 2))
+SPLITS = (1, 2, 3, 4, 6, 8)
+#: More stages hide nothing more.
+MOST_STAGES = 12
+
+
+def tiles(problem: GemmProblem) -> Iterator[GemmKnobs]:
+    """All tiles, consumers and orientations that are legal and not absurd for the sizes."""
+    m, n, _, _ = (one or UNKNOWN_EXTENT for one in sizes(problem))
+    size = bits_of(problem.a_dtype) // 8
+    for swap_ab, rows, columns, depth in product((False, True), ROWS, COLUMNS, DEPTH_BYTES):
+        tile_m, tile_n = (columns, rows) if swap_ab else (rows, columns)
+        # A tile may reach over the edge, but not by more than its smaller neighbour would.
+        if tile_m >= 2 * max(m, 8 if swap_ab else 64) or tile_n >= 2 * max(n, 8):
+            continue
+        for consumers in (1, 2, 3):
+            one = GemmKnobs(
+                tile_m, tile_n, depth // size, stages=2, consumers=consumers, swap_ab=swap_ab
+            )
+            if rows // 64 % consumers == 0 and one.why_not(problem) is None:
+                yield one
+
+
+def candidates(problem: GemmProblem) -> Iterator[GemmKnobs]:
+    """Legal knobs, each with as many stages as fit."""
+    m, n, k, _ = (one or UNKNOWN_EXTENT for one in sizes(problem))
+    for tile, (cluster_m, cluster_n), split, ctas in product(
+        tiles(problem), CLUSTERS, SPLITS, (1, 2)
+    ):
+        if cluster_m > 1 and m <= tile.tile_m or cluster_n > 1 and n <= tile.tile_n:
+            continue
+        if k // split < 2 * tile.tile_k and split > 1:
+            continue
+        one = replace(
+            tile, cluster_m=cluster_m, cluster_n=cluster_n, split_k=split, ctas_per_sm=ctas
+        )
+        stages = min(one.most_stages(problem), MOST_STAGES)
+        if stages >= 2:
+            one = replace(one, stages=stages)
+            if one.why_not(problem) is None:
+                yield one
+
+
+@lru_cache(maxsize=256)
+def ranked(
+    problem: GemmProblem, count: int = 64, machine: Machine = H200
+) -> tuple[tuple[float, GemmKnobs], ...]:
+    """The best candidates, with the predicted microseconds, the fastest first."""
+    rated = [(predict(problem, one, machine).total, one) for one in candidates(problem)]
+    # Of equal ones the first: fewer parts, no cluster, the smaller tile.
+    return tuple(sorted(rated, key=lambda pair: pair[0])[:count])
+
+
+def choose(problem: GemmProblem, machine: Machine = H200) -> GemmKnobs:
+    """The knobs that the model predicts the shortest time for.
+
+    Raises
+    ------
+    IllegalCombination
+        If none are legal.
+    """
+    best = ranked(problem, machine=machine)
+    if not best:
+        raise IllegalCombination(f"There are no legal knobs for {problem}.")
+    return best[0][1]

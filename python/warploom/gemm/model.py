@@ -1,0 +1,205 @@
+"""The analytic model: how long a product takes with certain knobs, and where the time goes.
+
+A product is bound by the slowest of three streams, each counted for the whole GPU: tensor cores,
+which work in turns of tiles (the last turn may leave SMs idle); operand tiles from the L2 cache;
+and memory traffic. To that come what no turn hides: launch, the first loads, the last stores.
+
+The constants of a :class:`Machine` are fitted to measured times; everything else is counting.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, fields
+
+from warploom.gemm.knobs import GemmKnobs
+from warploom.gemm.problem import GemmProblem
+from warploom.target import WGMMA_M, wgmma_kind
+from warploom.target.arch import GPUS
+from warploom.target.dtypes import bits_of
+
+#: What a size that is known only at launch counts as.
+UNKNOWN_EXTENT = 4096
+
+
+@dataclass(frozen=True)
+class Machine:
+    """What the model knows of a GPU.
+
+    Attributes
+    ----------
+    sms : int
+        Multiprocessors.
+    clock, idle_clock : float
+        GHz with all tensor cores under load, where power limits it, and with few.
+    tensor_bytes : int
+        Products of one SM and cycle, times the bytes of an operand's element.
+    l2_bytes, dram_bytes : float
+        Bytes per microsecond that the L2 cache and the memory deliver, all SMs together.
+    l2_capacity : float
+        Bytes of operands that stay in the L2 cache between turns.
+    launch : float
+        Microseconds from launch to the first instruction, and from the last to the next kernel.
+    first_load : float
+        Microseconds until the first tile has arrived.
+    step_cycles : float
+        Cycles of one step that its products do not hide: waits, barriers.
+    tile_cycles : float
+        Cycles between two tiles of a CTA, apart from the stores.
+    store_bytes : float
+        Bytes per cycle that an SM brings from registers to memory.
+    reduce : float
+        Microseconds that adding the parts of a split sum takes beside its traffic.
+    """
+
+    sms: int = GPUS["h200"].sms
+    clock: float = 1.59
+    idle_clock: float = 1.85
+    tensor_bytes: int = 4096
+    l2_bytes: float = 9.0e6
+    dram_bytes: float = 4.1e6
+    l2_capacity: float = 30e6
+    launch: float = 2.2
+    first_load: float = 1.0
+    step_cycles: float = 30.0
+    tile_cycles: float = 700.0
+    store_bytes: float = 48.0
+    reduce: float = 2.5
+
+
+H200 = Machine()
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """Microseconds, by where they go; :attr:`total` is the time of one launch.
+
+    Attributes
+    ----------
+    tensor, l2, dram : float
+        The three streams, of which the slowest counts.
+    fill, drain : float
+        First loads and last stores.
+    launch : float
+        Before and after the kernel's own work.
+    reduce : float
+        Adding the parts of a split sum.
+    turns : int
+        Tiles, or parts of tiles, that the busiest CTA computes.
+    """
+
+    tensor: float
+    l2: float
+    dram: float
+    fill: float
+    drain: float
+    launch: float
+    reduce: float
+    turns: int
+
+    @property
+    def total(self) -> float:
+        """All of it."""
+        stream = max(self.tensor, self.l2, self.dram)
+        return stream + self.fill + self.drain + self.launch + self.reduce
+
+    def terms(self) -> dict[str, float]:
+        """The parts by name."""
+        return {field.name: float(getattr(self, field.name)) for field in fields(self)}
+
+
+def predict(problem: GemmProblem, knobs: GemmKnobs, machine: Machine = H200) -> Prediction:
+    """The time of one launch.
+
+    Parameters
+    ----------
+    problem : GemmProblem
+        What is computed; sizes that are not known count as :data:`UNKNOWN_EXTENT`.
+    knobs : GemmKnobs
+        Legal ones: see :meth:`GemmKnobs.why_not`.
+    machine : Machine
+        The GPU.
+    """
+    m, n, k, batch = (one or UNKNOWN_EXTENT for one in sizes(problem))
+    size = bits_of(problem.a_dtype) / 8
+    products = problem.products
+    cluster = knobs.cluster_m * knobs.cluster_n
+    tiles_m = _rounded(math.ceil(m / knobs.tile_m), knobs.cluster_m)
+    tiles_n = _rounded(math.ceil(n / knobs.tile_n), knobs.cluster_n)
+    tiles = tiles_m * tiles_n * batch
+    slots = machine.sms * knobs.ctas_per_sm // cluster * cluster
+    steps = math.ceil(k / knobs.tile_k / knobs.split_k)
+    units = tiles * knobs.split_k
+    turns = math.ceil(units / slots)
+
+    multiply = products * _step_cycles(problem, knobs, machine)
+    # CTAs of one SM take turns on its tensor cores, and hide each other's waits.
+    busy = min(knobs.ctas_per_sm, math.ceil(units / machine.sms))
+    step = max(busy * multiply, multiply + machine.step_cycles)
+    out_bytes = sum(bits_of(dtype) / 8 for dtype in problem.outputs)
+    read = sum(bits_of(dtype) / 8 for dtype, shape in problem.inputs if shape == "tile")
+    tile_bytes = knobs.tile_m * knobs.tile_n * (out_bytes + read)
+    between = machine.tile_cycles + tile_bytes / machine.store_bytes
+    cycles = turns * steps * step + (turns - 1) * between / busy
+    clock = machine.idle_clock - min(1.0, units / slots) * (machine.idle_clock - machine.clock)
+    tensor = cycles / clock / 1e3
+
+    a_part = knobs.tile_m / knobs.cluster_n
+    b_part = products * knobs.tile_n / knobs.cluster_m
+    loaded = units * steps * knobs.tile_k * size * (a_part + b_part)
+    # SMs that have nothing to do load nothing: the last turn counts as a whole one.
+    l2 = loaded * (turns * slots / units if units > slots else 1.0) / machine.l2_bytes
+    l2 *= max(1.0, machine.sms / min(units, machine.sms) * 0.35)
+    dram = _dram_bytes(problem, knobs, machine, min(slots, units)) / machine.dram_bytes
+    split = 0.0
+    if knobs.split_k > 1:
+        parts = (knobs.split_k - 1) * m * n * batch * 4 * 2 * products
+        split = machine.reduce + parts / machine.l2_bytes
+    drain = between / clock / 1e3
+    return Prediction(tensor, l2, dram, machine.first_load, drain, machine.launch, split, turns)
+
+
+def sizes(problem: GemmProblem) -> tuple[int | None, ...]:
+    """M, N, K and the batch of a problem."""
+    return problem.m, problem.n, problem.k, problem.batch
+
+
+def _rounded(count: int, step: int) -> int:
+    return -(-count // step) * step
+
+
+def _step_cycles(problem: GemmProblem, knobs: GemmKnobs, machine: Machine) -> float:
+    """Cycles that the tensor cores of an SM need for one step of one product."""
+    kind = wgmma_kind(problem.a_dtype, problem.b_dtype, problem.accumulator)
+    size = bits_of(problem.a_dtype) / 8
+    rows, columns = knobs.accumulator
+    rate = machine.tensor_bytes / size  # products a cycle
+    total = 0.0
+    for width in kind.split_n(columns):
+        one = WGMMA_M * width * kind.k / rate
+        # Both operands come from shared memory, 128 bytes a cycle: A once for each instruction.
+        operands = (WGMMA_M + width) * kind.k * size / 128
+        total += max(one, operands)
+    return total * rows / WGMMA_M * knobs.tile_k / kind.k
+
+
+def _dram_bytes(
+    problem: GemmProblem, knobs: GemmKnobs, machine: Machine, running: int
+) -> float:
+    """Bytes between memory and the L2 cache."""
+    m, n, k, batch = (one or UNKNOWN_EXTENT for one in sizes(problem))
+    a_size, b_size = (bits_of(d) / 8 for d in (problem.a_stored, problem.b_stored))
+    n_all = n * problem.products
+    a_bytes, b_bytes = m * k * a_size * batch, n_all * k * b_size * batch
+    out = sum(bits_of(dtype) / 8 for dtype in problem.outputs)
+    read = sum(bits_of(dtype) / 8 for dtype, shape in problem.inputs if shape == "tile")
+    fixed = m * n * batch * (out + read)
+    # Tiles that run at a time form a block of `rows` x `columns` tiles; each loads its operands.
+    tiles_m, tiles_n = math.ceil(m / knobs.tile_m), math.ceil(n / knobs.tile_n)
+    rows = min(tiles_m, knobs.group * knobs.cluster_m)
+    columns = max(1.0, min(tiles_n, running / rows))
+    blocks = max(1.0, tiles_m * tiles_n / (rows * columns)) * batch
+    each = k * (rows * knobs.tile_m * a_size + columns * knobs.tile_n * problem.products * b_size)
+    if a_bytes + b_bytes <= machine.l2_capacity:
+        return fixed + a_bytes + b_bytes
+    return fixed + max(a_bytes + b_bytes, min(blocks * each, 4 * (a_bytes + b_bytes)))

@@ -1,0 +1,5 @@
+"""Relax models with tensor-core products."""
+
+from warploom.relax.pipeline import legalize_passes, warploom_pipeline
+
+__all__ = ["legalize_passes", "warploom_pipeline"]

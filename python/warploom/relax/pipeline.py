@@ -1,0 +1,76 @@
+"""The Relax pipeline with our schedules in it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+
+import tvm
+from tvm import relax
+from tvm.s_tir import dlight
+from tvm.target import Target
+
+from warploom.dlight import Matmul
+from warploom.relax.tile_programs import CallTilePrograms
+
+#: Set to 0, the default pipeline of Relax stays exactly as TVM has it.
+SWITCH = "WARPLOOM_RELAX"
+
+Passes = Callable[[Target], list[tvm.transform.Pass]]
+
+
+def legalize_passes(
+    stock: list[tvm.transform.Pass], tf32: bool = False
+) -> list[tvm.transform.Pass]:
+    """TVM's legalisation passes, with products of matrices scheduled before dlight sees them.
+
+    Parameters
+    ----------
+    stock : list of Pass
+        What ``relax.backend.cuda.legalize_passes`` returns.
+    tf32 : bool
+        Whether float32 operands may be multiplied as tf32.
+    """
+    first = [CallTilePrograms(), relax.transform.FuseTransposeMatmul()]
+    passes: list[tvm.transform.Pass] = []
+    for one in stock:
+        if one.info.name == "ApplyDefaultSchedule":
+            passes.append(dlight.ApplyDefaultSchedule(Matmul(tf32)))
+        passes.append(one)
+    return [*first, *passes]
+
+
+def with_our_schedules(stock: Passes) -> Passes:
+    """``legalize_passes`` of a backend, changed unless :data:`SWITCH` says no."""
+
+    def passes(target: Target) -> list[tvm.transform.Pass]:
+        found = stock(target)
+        return found if os.environ.get(SWITCH) == "0" else legalize_passes(found)
+
+    return passes
+
+
+def warploom_pipeline(*, tf32: bool = False) -> tvm.transform.Pass:
+    """``relax.get_pipeline("warploom")``: TVM's pipeline for CUDA with our schedules.
+
+    Parameters
+    ----------
+    tf32 : bool
+        Whether float32 operands may be multiplied as tf32, with 10 bits of mantissa.
+    """
+    from tvm.relax.backend import cuda
+
+    stock = getattr(cuda.pipeline.legalize_passes, "stock", cuda.pipeline.legalize_passes)
+
+    @tvm.transform.module_pass(opt_level=0, name="warploom")
+    def run(mod: tvm.IRModule, _: tvm.transform.PassContext) -> tvm.IRModule:
+        target = Target.current(allow_none=False)
+        passes = [
+            *cuda.pipeline.library_dispatch_passes(target),
+            *legalize_passes(stock(target), tf32),
+            *cuda.pipeline.dataflow_lower_passes(target),
+            *cuda.pipeline.finalize_passes(target),
+        ]
+        return tvm.transform.Sequential(passes)(mod)
+
+    return run
