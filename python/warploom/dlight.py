@@ -8,7 +8,7 @@ from tvm.target import Target
 from tvm.tirx import PrimFunc
 
 from warploom.errors import IllegalCombination
-from warploom.gemm.choose import choose
+from warploom.gemm.choose import choose_by_rows
 from warploom.gemm.decisions import annotate
 from warploom.gemm.recognition import recognise
 from warploom.target import SM90A
@@ -36,9 +36,11 @@ class Matmul(ScheduleRule):
             return None
         try:
             gemm = recognise(func, self.tf32)
-            knobs = choose(gemm.problem)
+            decisions = choose_by_rows(gemm.problem)
         except (Decline, IllegalCombination):
             return None
         sch = Schedule(func)
-        annotate(sch, sch.get_sblock(gemm.anchor), knobs.values())
+        block = sch.get_sblock(gemm.anchor)
+        for limit, knobs in decisions:
+            annotate(sch, block, knobs.values(), limit)
         return sch

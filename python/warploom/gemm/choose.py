@@ -20,6 +20,10 @@ COLUMNS = (8, 16, 24, 32, 48, 64, 80, 96, 112, 128, 160, 192, 224, 256)
 DEPTH_BYTES = (128, 256, 512)
 CLUSTERS = ((1, 1), (2, 1), (1, 2))
 SPLITS = (1, 2, 3, 4, 6, 8)
+#: Numbers of rows up to which a kernel may be chosen when it is launched.
+ROW_LIMITS = (16, 32, 64, 128, 256, 512, 1024)
+#: Another kernel costs code and compile time.
+_WORTH_A_KERNEL = 1.05
 #: More stages hide nothing more.
 MOST_STAGES = 12
 
@@ -47,7 +51,7 @@ def candidates(problem: GemmProblem) -> Iterator[GemmKnobs]:
     for tile, (cluster_m, cluster_n), split, ctas in product(
         tiles(problem), CLUSTERS, SPLITS, (1, 2)
     ):
-        if cluster_m > 1 and m <= tile.tile_m or cluster_n > 1 and n <= tile.tile_n:
+        if (cluster_m > 1 and m <= tile.tile_m) or (cluster_n > 1 and n <= tile.tile_n):
             continue
         if k // split < 2 * tile.tile_k and split > 1:
             continue
@@ -83,3 +87,28 @@ def choose(problem: GemmProblem, machine: Machine = H200) -> GemmKnobs:
     if not best:
         raise IllegalCombination(f"There are no legal knobs for {problem}.")
     return best[0][1]
+
+
+def choose_by_rows(
+    problem: GemmProblem, machine: Machine = H200
+) -> list[tuple[int | None, GemmKnobs]]:
+    """Knobs for several numbers of rows, each with the largest number it is for.
+
+    One pair, of None, where the number of rows is known. A number of rows gets knobs of its own
+    only where they are predicted to gain something.
+
+    Raises
+    ------
+    IllegalCombination
+        If none are legal.
+    """
+    current = choose(problem, machine)
+    found: list[tuple[int | None, GemmKnobs]] = [(None, current)]
+    for limit in reversed(ROW_LIMITS) if problem.m is None else ():
+        fixed = replace(problem, m=limit)
+        best = choose(fixed, machine)
+        gain = predict(fixed, current, machine).total / predict(fixed, best, machine).total
+        if gain > _WORTH_A_KERNEL:
+            current = best
+            found.insert(0, (limit, best))
+    return found

@@ -6,48 +6,75 @@ can be replayed, mutated and stored like those of any other schedule.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import tvm_ffi
 from tvm.s_tir import SBlock, Schedule
 from tvm.tirx import IntImm, PrimFunc
 
+from warploom.errors import IllegalCombination
 from warploom.gemm.knobs import GemmKnobs
 
 #: What the names of our annotations of blocks begin with.
 PREFIX = "warploom."
+#: What follows it where a decision holds for a few rows only: ``warploom.upto_16.tile_m``.
+_LIMIT = "upto_"
 
 
-def annotate(sch: Schedule, block: Any, values: dict[str, Any]) -> None:
-    """Record decisions by the names of knobs; values are integers or random variables."""
+def annotate(
+    sch: Schedule, block: Any, values: Mapping[str, Any], limit: int | None = None
+) -> None:
+    """Record decisions.
+
+    Parameters
+    ----------
+    block : SBlockRV
+        The block with the sum.
+    values : mapping from str
+        Integers, or random variables of the schedule, by the names of knobs.
+    limit : int, optional
+        The largest number of rows that they are for, where it is known at launch only; without
+        it, they are for any.
+    """
+    prefix = PREFIX if limit is None else f"{PREFIX}{_LIMIT}{limit}."
     for key, value in values.items():
-        sch.annotate(block, PREFIX + key, int(value) if isinstance(value, bool) else value)
+        sch.annotate(block, prefix + key, int(value) if isinstance(value, bool) else value)
 
 
-def knobs_of(func: PrimFunc) -> GemmKnobs | None:
-    """The decisions that a function is annotated with; None if there are none.
+def decisions_of(func: PrimFunc) -> list[tuple[int | None, GemmKnobs]]:
+    """The decisions that a function is annotated with, each with the largest number of rows.
+
+    The smallest number is first; None, for any number, is last. Empty if there are none.
 
     Raises
     ------
     IllegalCombination
-        If an annotation is no knob, or a value is out of range.
+        If an annotation is no knob, a value is out of range, or none is for any number of rows.
     """
-    found: dict[str, int] = {}
+    found: dict[int | None, dict[str, int]] = {}
 
     def visit(block: SBlock) -> None:
         for key, value in block.annotations.items():
             if key.startswith(PREFIX):
-                found[key.removeprefix(PREFIX)] = _integer(value)
+                limit, _, name = key.removeprefix(PREFIX).rpartition(".")
+                number = int(limit.removeprefix(_LIMIT)) if limit else None
+                found.setdefault(number, {})[name] = _integer(value)
 
     tvm_ffi.structural_walk(func.body, (SBlock, visit))
-    return GemmKnobs.of(found) if found else None
+    if found and None not in found:
+        raise IllegalCombination(
+            f"There are decisions for up to {max(found)} rows, and none for more of them."
+        )
+    ordered = sorted(found, key=lambda one: (one is None, one))
+    return [(limit, GemmKnobs.of(found[limit])) for limit in ordered]
 
 
 def has_decisions(func: Any) -> bool:
     """Whether a function of a module is in S-TIR and annotated."""
     if not isinstance(func, PrimFunc) or not (func.attrs or {}).get("s_tir", False):
         return False
-    return knobs_of(func) is not None
+    return bool(decisions_of(func))
 
 
 def _integer(value: Any) -> int:

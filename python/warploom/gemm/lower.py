@@ -8,15 +8,19 @@ import tvm
 from tvm.tirx import PrimFunc
 
 from warploom.errors import IllegalCombination
-from warploom.gemm.decisions import has_decisions, knobs_of
+from warploom.gemm.decisions import decisions_of, has_decisions
 from warploom.gemm.generate import tile_program
 from warploom.gemm.recognition import recognise
+from warploom.transform import ir
 from warploom.transform.decline import Decline
 from warploom.transform.lower import lower
 
 
 def lower_gemm(func: PrimFunc) -> PrimFunc:
     """The kernel of a function that :mod:`warploom.schedule` has annotated.
+
+    Where decisions differ by the number of rows, the result has a kernel for each, and host code
+    that chooses one.
 
     Raises
     ------
@@ -25,10 +29,17 @@ def lower_gemm(func: PrimFunc) -> PrimFunc:
     IllegalCombination
         If no kernel can have what the annotations say.
     """
-    knobs = knobs_of(func)
-    if knobs is None:
+    decisions = decisions_of(func)
+    if not decisions:
         raise Decline("the function has no decisions of warploom.schedule.")
-    return lower(tile_program(recognise(func), knobs))
+    gemm = recognise(func)
+    kernels = [(limit, lower(tile_program(gemm, knobs))) for limit, knobs in decisions]
+    _, chosen = kernels.pop()
+    for limit, kernel in reversed(kernels):
+        body = ir.substitute(kernel.body, dict(zip(kernel.params, chosen.params, strict=True)))
+        branch = ir.when(gemm.rows.extent <= limit, [body], [chosen.body])
+        chosen = PrimFunc(chosen.params, branch, chosen.ret_type, chosen.attrs)
+    return chosen
 
 
 def LowerScheduledGemms() -> tvm.transform.Pass:

@@ -130,7 +130,7 @@ def _attr_value(value: Any) -> Any:
     return tirx.const(value, "bool") if isinstance(value, bool) else ir.as_expr(value)
 
 
-def _entry(func: PrimFunc) -> tirx.AttrStmt | None:
+def _entries(func: PrimFunc) -> list[tirx.AttrStmt]:
     found: list[tirx.AttrStmt] = []
 
     def visit(attr: tirx.AttrStmt) -> None:
@@ -138,6 +138,11 @@ def _entry(func: PrimFunc) -> tirx.AttrStmt | None:
             found.append(attr)
 
     tvm_ffi.structural_walk(func.body, (tirx.AttrStmt, visit))
+    return found
+
+
+def _entry(func: PrimFunc) -> tirx.AttrStmt | None:
+    found = _entries(func)
     if len(found) > 1:
         raise Decline(
             f"The function has {len(found)} device entries; a tile program has one, so give each "
@@ -156,9 +161,6 @@ def _replace(tree: Stmt, old: Stmt, new: Stmt) -> Stmt:
 
 def is_tile_program(func: PrimFunc) -> bool:
     """Whether a function is written in this dialect: a hint, a pipelined loop or a tile scope."""
-    entry = _entry(func)
-    if entry is None:
-        return False
     found = False
 
     def attr(one: tirx.AttrStmt) -> None:
@@ -173,9 +175,10 @@ def is_tile_program(func: PrimFunc) -> bool:
         nonlocal found
         found |= needs_place(one.buffer)
 
-    tvm_ffi.structural_walk(
-        entry, [(tirx.AttrStmt, attr), (tirx.For, for_loop), (tirx.AllocBuffer, alloc)]
-    )
+    for entry in _entries(func):
+        tvm_ffi.structural_walk(
+            entry, [(tirx.AttrStmt, attr), (tirx.For, for_loop), (tirx.AllocBuffer, alloc)]
+        )
     return found
 
 
