@@ -62,7 +62,7 @@ class TensorMemory:
     plan: TensorMemoryPlan
     address: Buffer
     base: Var
-    ctas: int
+    ctas: int = 1
 
     def describe(self) -> list[str]:
         """Where accumulators are, one sentence each."""
