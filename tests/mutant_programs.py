@@ -154,11 +154,11 @@ def sm100_scaled() -> Product:
     )  # fmt: skip
 
 
-def tile_program(columns: int, clusters: int, **hints: Any) -> Product:
-    """A lowered tile program with tiles of 128 x ``columns``, few clusters and three stages.
+def tile_program(columns: int, clusters: int | None, **hints: Any) -> Product:
+    """A lowered tile program with tiles of 128 x ``columns`` and three stages.
 
-    Its sizes are those of :func:`sm100_product`; the ring turns, and clusters compute several
-    tiles.
+    The ring turns, and clusters compute several tiles: there are few, or, without a number, they
+    take over tiles of each other.
     """
     case = tile_programs.gemm(
         300, 96, 272, (128, columns, 64), stages=3, out_dtype="float16"
@@ -169,7 +169,7 @@ def tile_program(columns: int, clusters: int, **hints: Any) -> Product:
         for name, run in LOWERINGS[TENSOR_MEMORY]:
             if name == "persistent grid":
                 cluster = program.hints.cluster or (1, 1)
-                ctas = clusters * math.prod(cluster)
+                ctas = clusters and clusters * math.prod(cluster)
                 program = persistent_grid(program, ctas, cluster=cluster)
             else:
                 program = run(program)
@@ -193,6 +193,7 @@ PROGRAMS: dict[str, Callable[[], Product | Source]] = {
     "sm100_gemm_scaled": sm100_scaled,
     "tile_program_pair": lambda: tile_program(32, 1, cluster=(2, 1)),
     "tile_program_multicast": lambda: tile_program(48, 1, cluster=(2, 1)),
+    "tile_program_clc": lambda: tile_program(32, None, cluster=(2, 1), scheduler="clc"),
     "sm90_gemm_swap_ab": sm90_gemm_swap_ab,
     "tutorial": tutorial,
     "exchange": lambda: Source(cuda_programs.EXCHANGE, 256, 256),

@@ -11,10 +11,11 @@ from mutants import (
     RACE,
     RELEASE,
     TMA_LOAD,
+    TMA_STORE,
     Mutant,
 )
 from mutants_sm100 import BOTH_COMMIT, FIRST_ONLY, LOAD, TENSOR
-from mutation import Edit, instead, replace
+from mutation import Edit, drop, instead, replace
 
 #: Lines of the generated source.
 RANK = "(uint)tvm_builtin_cluster_ctaid_x()"
@@ -76,4 +77,47 @@ MULTICAST = (
                (instead(CLUSTER_SYNC, CTA_SYNC, 0, 2),), INIT_RACE, "initialised by"),
 )  # fmt: skip
 
-SM100_PROGRAM_MUTANTS = (*PAIR, *MULTICAST)
+# --- tile_program_clc: clusters take over tiles of those that have not started ---
+
+AWAITED = "(asking_answer_stage_ptr[0] + 7953)]))), (uint)16"
+ANSWER_FREE = "(asking_answer_phase_ptr[0] ^ 1));"
+ANSWER_THERE = "mbarrier_wait((&(((uint64_t*)shared_memory_ptr)[(loading_answer_stage_ptr"
+TRY_CANCEL, READ_ANSWER = "clusterlaunchcontrol.try_cancel", "ld.shared.b128"
+
+
+def _clc(name: str, edits: tuple[Edit, ...], kind: str, *words: str) -> Mutant:
+    return Mutant("tile_program_clc", name, edits, kind, words)
+
+
+def _readers(count: int) -> tuple[Edit, ...]:
+    """The readers that the barriers of the answers count."""
+    places = (f"[{number}]))), (uint)13" for number in (7956, 7957, 7958))
+    return tuple(replace(place, "(uint)13", f"(uint){count}") for place in places)
+
+
+LAUNCH_CONTROL = (
+    _clc("the next tile is asked for while the last answer is being read",
+         (drop(ANSWER_FREE),), RACE, TRY_CANCEL, "writes shared", READ_ANSWER, "reads"),
+    _clc("the warps of the second CTA are not counted among the readers",
+         _readers(9),
+         RACE, TRY_CANCEL, "writes shared", READ_ANSWER, "reads"),
+    _clc("the thread that asks is not counted among the readers",
+         _readers(12),
+         RACE, TRY_CANCEL, "writes shared", READ_ANSWER, "reads"),
+    _clc("a role does not tell that it has read the answer",
+         (drop("answers_empty_remote_1[multiplying_answer_stage_ptr[0]]"),),
+         ERROR, "deadlock", "1 of 13 arrivals"),
+    _clc("the answer is read before it is there",
+         (drop(ANSWER_THERE),),
+         RACE, READ_ANSWER, "reads shared", TRY_CANCEL, "writes"),
+    _clc("only the first CTA awaits the bytes of the answer",
+         (instead(AWAITED, FIRST_ONLY),), ERROR, "deadlock", "1 of 1 arrivals"),
+    _clc("half of the answer is awaited",
+         (replace(AWAITED, "(uint)16", "(uint)8"),), ERROR, "deadlock"),
+    _clc("a role stays with the tile of its own cluster",
+         (replace("computing_tile_ptr[0] = ((first_cta", "((int)first_cta_ptr_3[0]) / 2",
+                  "((int)blockIdx.x) / 2"),),
+         RACE, TMA_STORE, "writes global"),
+)  # fmt: skip
+
+SM100_PROGRAM_MUTANTS = (*PAIR, *MULTICAST, *LAUNCH_CONTROL)

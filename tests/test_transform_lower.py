@@ -74,6 +74,24 @@ def test_every_reason_is_in_the_error():
     assert any("A_s: 1 x 256 x 256 float32, 262144 bytes" in line for line in budget)
 
 
+def test_a_while_loop_is_declined():
+    """Passes place waits and handovers by the extents of loops; a condition has none."""
+
+    @T.prim_func
+    def func(C: T.Buffer((64, 64), "float32")):
+        T.device_entry()
+        T.cta_id([1])
+        tile = T.alloc_buffer((64, 64), "float32", scope="fragment")
+        k: T.int32 = 0
+        while k < 3:
+            Tx.cta.zero(tile)
+            k = k + 1
+        Tx.cta.copy(C, tile)
+
+    with pytest.raises(Decline, match="while loop; in a tile program, loops are for loops"):
+        lower(func)
+
+
 def test_one_reason_is_said_once():
     with pytest.raises(Decline) as error:
         lower(tile_programs.gemm(tile=(96, 64, 32)).func)

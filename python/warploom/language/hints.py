@@ -25,6 +25,8 @@ DEVICE_ENTRY = "tirx.device_entry"
 
 #: Orders in which a grid of tiles is walked.
 RASTERS = ("rows", "columns", "grouped")
+#: Who gives tiles to the CTAs of a persistent grid.
+SCHEDULERS = ("static", "clc")
 #: CTAs of a cluster that every GPU can launch.
 MAX_CLUSTER = 8
 #: What ``setmaxnreg`` takes: multiples of 8 in this range.
@@ -58,6 +60,9 @@ class Hints:
     ctas_per_sm : int
         CTAs that an SM holds at a time. Each gets its part of the registers and of the shared
         memory, and a persistent grid has so many for each SM.
+    scheduler : str
+        One of :data:`SCHEDULERS`: the CTAs of a persistent grid compute every n-th tile, or each
+        takes over tiles of CTAs that have not started (cluster launch control, on Blackwell).
     """
 
     cluster: tuple[int, int] | None = None
@@ -69,6 +74,7 @@ class Hints:
     stages: int | None = None
     specialise: bool | None = None
     ctas_per_sm: int | None = None
+    scheduler: str | None = None
 
     def __post_init__(self) -> None:
         if self.cluster is not None:
@@ -86,6 +92,13 @@ class Hints:
             raise IllegalCombination(
                 f"raster is {self.raster!r}; it must be one of {', '.join(map(repr, RASTERS))}."
             )
+        if self.scheduler is not None and self.scheduler not in SCHEDULERS:
+            raise IllegalCombination(
+                f"scheduler is {self.scheduler!r}; it must be one of "
+                f"{', '.join(map(repr, SCHEDULERS))}."
+            )
+        if self.scheduler is not None and self.persistent is False:
+            raise IllegalCombination("scheduler needs a persistent grid, and persistent is False.")
         for name in ("group", "consumers", "stages", "ctas_per_sm"):
             if getattr(self, name) is not None:
                 require_positive(name, getattr(self, name))
@@ -138,6 +151,7 @@ def hints(
     stages: int | None = None,
     specialise: bool | None = None,
     ctas_per_sm: int | None = None,
+    scheduler: str | None = None,
 ) -> Any:
     """Wishes of the author, as a statement directly after ``T.device_entry()``.
 
@@ -155,7 +169,8 @@ def hints(
     """
     pairs = [tuple(v) if isinstance(v, Sequence) else v for v in (cluster, registers)]
     wanted = Hints(
-        pairs[0], persistent, raster, group, consumers, pairs[1], stages, specialise, ctas_per_sm
+        pairs[0], persistent, raster, group, consumers, pairs[1], stages, specialise, ctas_per_sm,
+        scheduler,
     )
     attributes = wanted.attributes()
     if not attributes:

@@ -57,6 +57,8 @@ def when(condition: Any, then: Body, otherwise: Body | None = None) -> Stmt:
 
 def with_body(statement: Stmt, body: Body) -> Stmt:
     """A loop or an attribute with another body."""
+    if isinstance(statement, tirx.While):
+        return tirx.While(statement.condition, seq(body), statement.span)
     if isinstance(statement, tirx.For):
         return tirx.For(
             statement.loop_var, statement.min, statement.extent, statement.kind, seq(body),
@@ -69,7 +71,7 @@ def with_body(statement: Stmt, body: Body) -> Stmt:
 
 def children(statement: Stmt) -> list[Stmt]:
     """Bodies of a loop, an attribute or a branch."""
-    if isinstance(statement, (tirx.For, tirx.AttrStmt)):
+    if isinstance(statement, (tirx.For, tirx.While, tirx.AttrStmt)):
         return [statement.body]
     if isinstance(statement, tirx.IfThenElse):
         return [one for one in (statement.then_case, statement.else_case) if one is not None]
@@ -82,7 +84,7 @@ def map_children(statement: Stmt, change: Callable[[Stmt], Stmt]) -> Stmt:
         return seq(change(one) for one in statement.seq)
     if isinstance(statement, tirx.IfThenElse):
         return when(statement.condition, *([change(one)] for one in children(statement)))
-    if isinstance(statement, (tirx.For, tirx.AttrStmt)):
+    if isinstance(statement, (tirx.For, tirx.While, tirx.AttrStmt)):
         return with_body(statement, [change(statement.body)])
     return statement
 

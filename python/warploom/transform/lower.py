@@ -51,13 +51,23 @@ def _persistent(program: TileProgram) -> TileProgram:
             "while phases go on; leave the hint out."
         )
     if own or hints.persistent is False:
-        lost = ["cluster: not followed, for the grid is not persistent"] * bool(hints.cluster)
+        lost = [
+            f"{name}: not followed, for the grid is not persistent"
+            for name in ("cluster", "scheduler") if getattr(hints, name)
+        ]  # fmt: skip
         why = "as the program initialises mbarriers" if own else "as the hint says"
         return program.decided(f"grid: a CTA for each tile, {why}", *lost)
     cluster = hints.cluster or (1, 1)
     size = cluster[0] * cluster[1]
-    ctas = GPUS[_GPU[program.arch]].sms * ctas_per_sm(program) // size * size
     group = {"rows": 1, "columns": None}.get(hints.raster, hints.group or DEFAULT_GROUP)
+    if hints.scheduler == "clc":
+        if program.arch != SM100A.name:
+            raise Decline(
+                f"scheduler='clc': {program.arch} has no cluster launch control; leave the hint "
+                f"out, or compile for {SM100A.name}."
+            )
+        return persistent_grid(program, None, group, cluster)
+    ctas = GPUS[_GPU[program.arch]].sms * ctas_per_sm(program) // size * size
     return persistent_grid(program, ctas, group, cluster)
 
 

@@ -19,13 +19,16 @@ from warploom.transform.program import PREFIX, Id, TileProgram
 
 #: Annotation of the loop over the tiles of one CTA.
 TILES = PREFIX + "tiles"
+#: Annotation of that loop where clusters share the tiles out among each other as they run: it goes
+#: over all tiles, of which this cluster executes some.
+DYNAMIC = PREFIX + "dynamic"
 #: Rows of tiles that are visited together.
 DEFAULT_GROUP = 8
 
 
 def persistent_grid(
     program: TileProgram,
-    ctas: int,
+    ctas: int | None,
     group: int | None = DEFAULT_GROUP,
     cluster: tuple[int, ...] = (1, 1),
 ) -> TileProgram:
@@ -33,8 +36,9 @@ def persistent_grid(
 
     Parameters
     ----------
-    ctas : int
-        CTAs of the new grid, a multiple of the CTAs of a cluster.
+    ctas : int or None
+        CTAs of the new grid, a multiple of the CTAs of a cluster. None for a cluster for each
+        tile, of which those that run take over the tiles of those that have not started.
     group : int, optional
         Tiles along the first dimension that are visited together, in units of clusters; None for
         all, that is column after column.
@@ -52,28 +56,35 @@ def persistent_grid(
     size = 1
     for extent in shape:
         size *= extent
-    if ctas % size:
+    if ctas is not None and ctas % size:
         raise Decline(
             f"{ctas} CTAs are no multiple of the {size} of a cluster; choose another number."
         )
     cta, rank = Var("cta", "int32"), Var("rank", "int32")
-    ids = [Id("cta", (cta,), (ctas,))]
-    if size > 1:
-        ids.insert(0, Id("cta_in_cluster", (rank,), (size,)))
     counts = [
         extent if along == 1 else T.truncdiv(extent + (along - 1), along)
         for extent, along in zip(grid.extents, shape, strict=True)
     ]
-    clusters = ctas // size
-    first = T.truncdiv(cta, size) if size > 1 else cta
     total: Any = 1
     for count in counts:
         total = total * count
-    turn = Var("turn", "int32")
+    if ctas is None:
+        # A grid without CTAs cannot be launched.
+        launched, notes = T.max(total, 1) * size, {TILES: 1, DYNAMIC: 1}
+        turn, turns = Var("tile", "int32"), total
+        current = turn
+    else:
+        first, clusters = T.truncdiv(cta, size) if size > 1 else cta, ctas // size
+        launched, notes = ctas, {TILES: 1}
+        turn, turns = Var("turn", "int32"), T.truncdiv(total - first + (clusters - 1), clusters)
+        current = first + turn * clusters
+    ids = [Id("cta", (cta,), (launched,))]
+    if size > 1:
+        ids.insert(0, Id("cta_in_cluster", (rank,), (size,)))
     index = ir.Scalar("tile")
     places = [ir.Scalar(var.name) for var in grid.vars]
     positions = _positions(index.value, counts, group)
-    statements = index.define(first + turn * clusters)
+    statements = index.define(current)
     remaining = rank
     for place, position, along in zip(places, positions, shape, strict=True):
         inside = 0 if along == 1 else T.truncmod(remaining, along)
@@ -81,8 +92,7 @@ def persistent_grid(
         remaining = remaining if along == 1 else T.truncdiv(remaining, along)
     table = {var: place.value for var, place in zip(grid.vars, places, strict=True)}
     body = [ir.substitute(statement, table) for statement in program.body]
-    turns = T.truncdiv(total - first + (clusters - 1), clusters)
-    tiles = ir.loop(turn, turns, [*statements, *body], {TILES: 1})
+    tiles = ir.loop(turn, turns, [*statements, *body], notes)
     others = tuple(one for one in program.ids if one.kind != "cta")
     order = "column after column" if group is None else f"in groups of {group} rows"
     parts = f"clusters of {' x '.join(map(str, shape))}" if size > 1 else "no clusters"
@@ -91,9 +101,8 @@ def persistent_grid(
         for place, extent, count, along in zip(places, grid.extents, counts, shape, strict=True)
     )
     changed = program.replace(ids=(*ids, *others), body=(tiles,), bounds=bounds)
-    return changed.decided(
-        f"grid: {ctas} persistent CTAs, {parts}, tiles {order}"
-    )
+    many = f"{ctas} persistent CTAs" if ctas else "CTAs that take over tiles of others"
+    return changed.decided(f"grid: {many}, {parts}, tiles {order}")
 
 
 def _positions(index: Any, counts: list[Any], group: int | None) -> list[Any]:

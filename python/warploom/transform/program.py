@@ -193,7 +193,7 @@ def read(func: PrimFunc, arch: str = SM90A.name) -> TileProgram:
     Raises
     ------
     Decline
-        If it has no device part, several, or no ``T.cta_id``.
+        If it has no device part, several, no ``T.cta_id``, or a while loop.
     """
     entry = _entry(func)
     if entry is None:
@@ -215,6 +215,8 @@ def read(func: PrimFunc, arch: str = SM90A.name) -> TileProgram:
                 body.append(one)
 
     take(entry.body)
+    if not by_hand:
+        tvm_ffi.structural_walk(entry.body, (tirx.While, _decline_while))
     if not by_hand and not any(one.kind == "cta" for one in ids):
         raise Decline("The kernel does not say how many CTAs it has; write T.cta_id([...]).")
     return TileProgram(
@@ -232,6 +234,10 @@ def _defines_threads(entry: Stmt) -> bool:
 
     tvm_ffi.structural_walk(entry, (tirx.ScopeIdDefStmt, visit))
     return found
+
+
+def _decline_while(_: tirx.While) -> None:
+    raise Decline("The program has a while loop; in a tile program, loops are for loops.")
 
 
 def _id(definition: tirx.ScopeIdDef) -> Id:

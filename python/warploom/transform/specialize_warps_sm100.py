@@ -1,9 +1,11 @@
 """Carries out a plan on Blackwell: a warp loads, a thread multiplies, warpgroups do the rest.
 
 The first warpgroup has the single-threaded roles: its warp 0 loads by TMA, warp 1 multiplies into
-tensor memory, warp 2 allocates that memory. Four kinds of mbarriers connect the roles: ``full``
-and ``empty`` of the rings of loads, and those of the tiles that threads and the tensor core hand
-over. Where an accumulator has two sets of columns, threads read one while the other is filled.
+tensor memory, warp 2 allocates that memory, warp 3 asks for tiles where they are handed out as the
+kernel runs. Four kinds of mbarriers connect the roles: ``full`` and ``empty`` of the rings of
+loads, and those of the tiles that threads and the tensor core hand over. Where an accumulator has
+two sets of columns, threads read one while the other is filled. Of a pair of CTAs, warp 1 of the
+first multiplies for both.
 """
 
 from __future__ import annotations
@@ -22,6 +24,7 @@ from warploom.transform.consume import consumer_tiles
 from warploom.transform.decline import Decline
 from warploom.transform.effects import accumulates, effects
 from warploom.transform.handovers import Handover, Role
+from warploom.transform.launch_control import LaunchControl, is_dynamic
 from warploom.transform.own_barriers import initialisations, own_tiles
 from warploom.transform.plan_pipeline import PipelinePlan, is_consumer_tile, plan_pipeline
 from warploom.transform.plan_tensor_memory import plan_tensor_memory
@@ -35,7 +38,7 @@ _WARPS = 4
 #: Registers of a thread of the first warpgroup, where consumers take the others.
 _FIRST_REGISTERS = 96
 #: Warps of the first warpgroup and what they do.
-_LOADS, _MULTIPLIES, _ALLOCATES = range(3)
+_LOADS, _MULTIPLIES, _ALLOCATES, _ASKS = range(4)
 
 
 def specialize_warps_sm100(program: TileProgram) -> TileProgram:
@@ -63,6 +66,13 @@ def specialize_warps_sm100(program: TileProgram) -> TileProgram:
     producer = Producer(program, plan)
     producing = ir.renewed([*producer.run(), *producer.drain()])
     multiplying = ir.renewed(multiplying)
+    asking: list[Stmt] = []
+    control = _launch_control(program, consumers, memory.ctas)
+    if control is not None:
+        producing = control.follow(producing, "loading")
+        multiplying = control.follow(multiplying, "multiplying")
+        consuming = control.follow(consuming, "computing", warp=True)
+        asking = control.ask()
 
     role, warp = Var("wg", "int32"), program.var("warp_in_warpgroup")
     allocated = [tirx.AllocBuffer(b) for ring in plan.rings for b in ring.tiles.values()]
@@ -74,7 +84,8 @@ def specialize_warps_sm100(program: TileProgram) -> TileProgram:
         for barrier in (one.to_threads, one.to_tensor_core)
     ]
     allocated.append(tirx.AllocBuffer(memory.address))
-    inits: list[Stmt] = []
+    allocated += control.allocate() if control else []
+    inits: list[Stmt] = control.initialise() if control else []
     for ring in plan.rings:
         arrivals = {Role.TENSOR_CORE: 1, Role.THREADS: consumers * _WARPS}
         inits.append(barriers.initialise(ring.full, 1))
@@ -103,10 +114,10 @@ def specialize_warps_sm100(program: TileProgram) -> TileProgram:
             role == 0,
             [
                 *lower,
-                ir.when(
-                    T.And(warp == _LOADS, elected),
-                    producing,
-                    [ir.when(T.And(T.And(leads, warp == _MULTIPLIES), elected), multiplying)],
+                _choose(
+                    (T.And(warp == _LOADS, elected), producing),
+                    (T.And(T.And(leads, warp == _MULTIPLIES), elected), multiplying),
+                    (T.And(warp == _ASKS, elected), asking),
                 ),
             ],
             [*raise_, *consuming, _before_end()],
@@ -128,6 +139,7 @@ def specialize_warps_sm100(program: TileProgram) -> TileProgram:
         *memory.describe(),
         *(one.describe() for one in handovers.values()),
         *plan.describe(),
+        *([control.describe()] if control else []),
         *(ignored if program.hints.specialise is False else []),
     )
 
@@ -153,6 +165,26 @@ def _split(
         handovers[tile] = Handover(tile, name, roles[0], sets, consumers * _WARPS, ctas > 1)
     splitter = RoleSplitter(program, plan, handovers, memory)
     return splitter, splitter.run()
+
+
+def _launch_control(
+    program: TileProgram, consumers: int, ctas: int
+) -> LaunchControl | None:
+    """Who hands out tiles as the kernel runs; None where every CTA knows its tiles.
+
+    Their readers are the threads that ask, load and multiply, and the warps of the consumers.
+    """
+    tiles = next((one for one in program.body if is_dynamic(one)), None)
+    if tiles is None:
+        return None
+    readers = 3 + consumers * _WARPS
+    return LaunchControl(program, tiles, readers, readers - (1 if ctas > 1 else 0))
+
+
+def _choose(*cases: tuple[Any, list[Stmt]]) -> Stmt:
+    """The statements of the first condition that holds."""
+    (condition, statements), *others = [case for case in cases if case[1]]
+    return ir.when(condition, statements, [_choose(*others)] if others else None)
 
 
 def _before_end() -> Stmt:
