@@ -30,6 +30,7 @@ from warploom.transform.nest_elements import (
     packed_cast,
     together,
 )
+from warploom.transform.nest_pairs import in_words, paired_store
 from warploom.transform.program import (
     TileProgram,
     is_nest,
@@ -161,6 +162,10 @@ def _over_registers(
         return Element(table, number, context, analyzer)
 
     register = Var("r", "int32")
+    store = paired_store(body, tile)
+    if store is not None:
+        analyzer = context.analyzer(register, 1)
+        return ir.seq(in_words(store, [element(at) for at in range(tile.registers)], analyzer))
     step = 2 if in_pairs(tile) and any(packed_cast(one) for one in body) else 1
     analyzer = context.analyzer(register, tile.registers // step)
     if tile.registers == 1:
@@ -242,7 +247,7 @@ def _linear(registers: np.ndarray, tile: RegisterTile, at: Any) -> Any:
         values = values + offsets // digit.stride % digit.extent * step
         expression = expression + digit.of({"m": at}) * step
     assert (values == registers).all(), "register numbers are linear in the digits of a fragment"
-    return Analyzer().simplify(expression)
+    return expression if isinstance(expression, int) else Analyzer().simplify(expression)
 
 
 def _over_threads(loops: list[tirx.For], body: list[Stmt], context: NestContext) -> Stmt:

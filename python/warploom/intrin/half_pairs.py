@@ -1,0 +1,83 @@
+"""Two 16-bit floats in one 32-bit word: arithmetic, conversion, and the moves that make such words.
+
+``T.ptx`` has the arithmetic as statements that the compiler may neither merge nor drop. These are
+expressions without side effects: what two pairs have in common is computed once. Rounding is
+written out (``.rn``), so that ptxas does not fuse a product and a sum, which would round once.
+
+Sources: PTX ISA, "Half Precision Floating Point Instructions", ``cvt``, ``prmt``.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tvm.script import tirx as T
+
+#: Dtype -> its pairs in PTX.
+PAIRS = {"float16": "f16x2", "bfloat16": "bf16x2"}
+#: Explicit bits of the significand: integers below 2**bits, put there in a number with the
+#: exponent of 2**bits, are added to it.
+MANTISSA_BITS = {"float16": 10, "bfloat16": 7}
+#: The lower half of one word, then that of another.
+LOW_HALVES = 0x5410
+
+
+def _function(name: str, operands: str, instruction: str) -> str:
+    """Source of a device function of that name; ``operands`` are constraints of 32-bit values."""
+    kinds = {"r": "unsigned int", "f": "float"}
+    parameters = ", ".join(f"{kinds[one]} v{i}" for i, one in enumerate(operands))
+    inputs = ", ".join(f'"{one}"(v{i})' for i, one in enumerate(operands))
+    places = ", ".join(f"%{i}" for i in range(len(operands) + 1))
+    return (
+        f"__forceinline__ __device__ unsigned int {name}({parameters}) "
+        f'{{ unsigned int d; asm("{instruction} {places};" : "=r"(d) : {inputs}); return d; }}'
+    )
+
+
+def _call(name: str, operands: str, instruction: str, *values: Any) -> Any:
+    source = _function(name, operands, instruction)
+    return T.cuda.func_call(name, *values, source_code=source, return_type="uint32")
+
+
+def arithmetic(operation: str, dtype: str, *words: Any) -> Any:
+    """``add``, ``sub``, ``mul`` or ``fma`` of words that hold two numbers each, rounded once."""
+    pair = PAIRS[dtype]
+    name = f"warploom_{operation}_{pair}"
+    return _call(name, "r" * len(words), f"{operation}.rn.{pair}", *words)
+
+
+def convert(dtype: str, low: Any, high: Any) -> Any:
+    """Two float32 numbers, rounded to a word."""
+    pair = PAIRS[dtype]
+    return _call(f"warploom_cvt_{pair}", "ff", f"cvt.rn.{pair}.f32", high, low)
+
+
+def permute(first: Any, second: Any, selector: Any) -> Any:
+    """Bytes of two words: nibble i of the selector chooses byte i, 0 to 3 from the first."""
+    words = [T.uint32(one) if isinstance(one, int) else one for one in (first, second, selector)]
+    return _call("warploom_prmt", "rrr", "prmt.b32", *words)
+
+
+def both(dtype: str, low: float, high: float) -> Any:
+    """A constant word."""
+    import ml_dtypes
+    import numpy as np
+
+    kind = np.float16 if dtype == "float16" else ml_dtypes.bfloat16
+    bits = np.array([low, high], np.float32).astype(kind).view(np.uint16)
+    return T.uint32(int(bits[0]) | int(bits[1]) << 16)
+
+
+def load(words: list[Any], address: Any, size: int) -> Any:
+    """A statement's expression: ``size`` bytes, aligned, into words (a part of one, if less)."""
+    count = max(1, size // 4)
+    kind = {1: "unsigned char", 2: "unsigned short", 4: "unsigned int", 8: "uint2", 16: "uint4"}
+    name = f"warploom_load_{size}"
+    parameters = ", ".join(f"unsigned int& w{i}" for i in range(count))
+    parts = ["v"] if count == 1 else [f"v.{axis}" for axis in "xyzw"[:count]]
+    moves = " ".join(f"w{i} = {part};" for i, part in enumerate(parts))
+    source = (
+        f"__forceinline__ __device__ void {name}({parameters}, const void* from) "
+        f"{{ {kind[size]} v = *(const {kind[size]}*)from; {moves} }}"
+    )
+    return T.cuda.func_call(name, *words, address, source_code=source)
