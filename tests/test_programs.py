@@ -9,10 +9,11 @@ import numpy as np
 import pytest
 import tvm
 
+import tile_programs
 from warploom import language as wl
 from warploom.kernels import default_target
 from warploom.kernels.config import GemmConfig
-from warploom.programs import attention, gemm, gemm_int4
+from warploom.programs import attention, gemm
 
 pytestmark = pytest.mark.gpu
 
@@ -95,20 +96,22 @@ def test_attention(rng, tokens, head_dim, heads, kv_heads, causal, tile, dtype):
     assert np.abs(by_kernel - exact).max() <= 2 * bound
 
 
-@pytest.mark.parametrize(("tile", "group"), [((16, 64, 128), 128), ((16, 64, 64), 32)])
-def test_gemm_int4(rng, tile, group):
-    m, n, k = 13, 136, 384
-    x = rng.standard_normal((m, k), np.float32).astype(np.float16)
-    packed = rng.integers(0, 256, (n, k // 2)).astype(np.uint8)
-    scale = rng.uniform(0.01, 0.1, (n, k // group)).astype(np.float16)
-    c = np.full((m, n), np.nan, np.float16)
-    weights = np.stack([packed & 15, packed >> 4], axis=-1).reshape(n, k).astype(np.int32) - 8
-    weights = weights.astype(np.float32) * np.repeat(scale.astype(np.float32), group, axis=1)
-    exact = x.astype(float) @ weights.astype(np.float16).astype(float).T
-    arguments = [x, packed, scale, c]
-    func = gemm_int4(n, k, m, group, tile=tile)
-    by_kernel = run(func, arguments)[-1].astype(float)
-    wl.interpret(func, arguments)
-    bound = np.abs(exact).max() * 2.0**-10
+@pytest.mark.parametrize(
+    ("rows", "options"),
+    [
+        (13, {}),
+        (1, {"symbolic": True, "group": 32}),
+        (40, {"bits": 8, "tile": (24, 128, 64), "group": 64, "dtype": "bfloat16"}),
+        (64, {"order": "natural", "tile": (64, 64, 128), "stages": 2}),
+        (8, {"tile": (8, 128, 128), "k": 128, "group": 128, "cluster": (2, 1)}),
+    ],
+)
+def test_gemm_quantised(rng, rows, options):
+    case = tile_programs.packed(rows, **options)
+    arguments = case.arguments(rng)
+    (exact,) = case.expected(arguments).values()
+    by_kernel = run(case.func, arguments)[-1].astype(float)
+    wl.interpret(case.func, arguments)
+    bound = np.abs(exact).max() * case.tolerance
     assert np.abs(arguments[-1].astype(float) - exact).max() <= bound
     assert np.abs(by_kernel - exact).max() <= bound

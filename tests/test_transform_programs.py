@@ -42,6 +42,10 @@ PROGRAMS = {
     "dequantised fragment": partial(
         tile_programs.dequantised, 4, tile=(16, 64, 64), through="fragment"
     ),
+    "packed int4": partial(tile_programs.packed, group=64),
+    "packed int8": partial(
+        tile_programs.packed, 70, 200, 256, 8, dtype="bfloat16", tile=(32, 128, 64), symbolic=True
+    ),
     "block scaled": tile_programs.block_scaled,
     "grouped": tile_programs.grouped,
     "swiglu": tile_programs.swiglu,

@@ -78,10 +78,7 @@ PROGRAMS |= {
         tile_programs.attention(200, 64, tile=(128, 64), causal=True),
         programs.attention(200, 64, 2, 1, causal=True, tile=(128, 64), stages=stages),
     ),
-    "package gemm int4": lambda stages: of_package(
-        tile_programs.dequantised(4, 13, 136, 384, group=128),
-        programs.gemm_int4(136, 384, 13, tile=(16, 128, 128), stages=stages),
-    ),
+    "package gemm quantised": partial(tile_programs.packed, tile=(16, 128, 128)),
 }
 STAGES = (1, 2, 3)
 #: CTAs of a grid that walk over several tiles each; None is a grid of all SMs.

@@ -9,7 +9,7 @@ from tile_programs.case import Case
 from tile_programs.epilogue import EPILOGUES, epilogue, row_sums, two_outputs
 from tile_programs.gemm import gemm
 from tile_programs.generated import random_program
-from tile_programs.quantised import block_scaled, dequantised
+from tile_programs.quantised import block_scaled, dequantised, packed
 from tile_programs.several import grouped, swiglu
 
 __all__ = [
@@ -21,6 +21,7 @@ __all__ = [
     "epilogue",
     "gemm",
     "grouped",
+    "packed",
     "random_program",
     "row_sums",
     "swiglu",

@@ -8,8 +8,17 @@ import numpy as np
 from tvm.script import tirx as T
 from tvm.script.tirx import tile as Tx
 
-from tile_programs.case import Case, poisoned, precision, random_values, wide
+from tile_programs.case import (
+    Case,
+    numpy_dtype,
+    poisoned,
+    precision,
+    random_values,
+    wide,
+)
 from warploom import language as wl
+from warploom.programs import gemm_quantised, pack_weights
+from warploom.programs.weight_order import WEIGHT_ORDERS
 
 
 def dequantised(
@@ -90,6 +99,42 @@ def dequantised(
         return {3: wide(x) @ wide(weights.astype(scale.dtype)).T}
 
     return Case(matmul, arguments, expected, precision(dtype))
+
+
+def packed(
+    m: int = 13,
+    n: int = 136,
+    k: int = 384,
+    bits: int = 4,
+    group: int = 128,
+    dtype: str = "float16",
+    order: str = "fragments",
+    tile: tuple[int, int, int] = (16, 64, 128),
+    stages: int = 4,
+    symbolic: bool = False,
+    **hints: Any,
+) -> Case:
+    """The package's product with small weights in words, of which a scale has ``group``."""
+    half = 2 ** (bits - 1)
+    rows = None if symbolic else m
+    func = gemm_quantised(n, k, rows, bits, group, dtype, order, tile, stages, **hints)
+
+    def arguments(rng: np.random.Generator) -> list[Any]:
+        weights = rng.integers(-half, half, (n, k))
+        scale = rng.uniform(0.01, 0.1, (k // group, n))
+        return [
+            random_values(rng, (m, k), dtype), pack_weights(weights, bits, order),
+            scale.astype(numpy_dtype(dtype)), poisoned((m, n), dtype),
+        ]  # fmt: skip
+
+    def expected(args: list[Any]) -> dict[int, np.ndarray]:
+        x, words, scale = args[:3]
+        word, shift = WEIGHT_ORDERS[order](np.arange(k), bits)
+        weights = (words[:, word] >> shift.astype(np.uint32) & (2**bits - 1)).astype(int) - half
+        scales = np.repeat(scale.astype(np.float32), group, axis=0).T
+        return {3: wide(x) @ wide((weights * scales).astype(scale.dtype)).T}
+
+    return Case(func, arguments, expected, precision(dtype))
 
 
 def block_scaled(

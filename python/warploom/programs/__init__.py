@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from warploom.programs.attention import attention
 from warploom.programs.gemm import gemm
-from warploom.programs.gemm_int4 import gemm_int4
+from warploom.programs.gemm_quantised import gemm_quantised
+from warploom.programs.weight_order import pack_weights
 
-__all__ = ["attention", "gemm", "gemm_int4"]
+__all__ = ["attention", "gemm", "gemm_quantised", "pack_weights"]

@@ -1,0 +1,100 @@
+"""C = X Wᵀ with weights of 4 or 8 bits: dequantised in registers, on their way into the product.
+
+The weights are operand A, which the tensor core reads from registers, so that C is computed as the
+transpose of W Xᵀ: that suits few rows of X, where reading the weights takes the time. Weights are
+stored without sign, as w + 2**(bits - 1), in words of 32 bits, and have one scale for each group
+along K. :mod:`warploom.programs.weight_order` makes such words of a matrix.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tvm.script import tirx as T
+from tvm.script.tirx import tile as Tx
+from tvm.tirx import PrimFunc
+
+from warploom import language as wl
+from warploom.kernels.signature import row_count
+from warploom.programs.weight_order import WEIGHT_ORDERS
+
+
+def gemm_quantised(
+    n: int,
+    k: int,
+    m: int | None = None,
+    bits: int = 4,
+    group: int = 128,
+    dtype: str = "float16",
+    order: str = "fragments",
+    tile: tuple[int, int, int] = (16, 128, 256),
+    stages: int = 4,
+    **hints: Any,
+) -> PrimFunc:
+    """The tile program of a product with packed weights.
+
+    Parameters
+    ----------
+    n, k : int
+        Columns of C, a multiple of 8, and products of each of its elements, one of ``tile[2]``.
+    m : int, optional
+        Rows of X and C; without it the kernel takes any number.
+    bits : int
+        Of a weight: 4 or 8.
+    group : int
+        Weights along K that share a scale; ``tile[2]`` is a multiple of it, or it of ``tile[2]``.
+    dtype : str
+        Of X, the scales and C, and of the weights in the product: ``"float16"``, ``"bfloat16"``.
+    order : str
+        Of the weights in a row, a key of :data:`~warploom.programs.weight_order.WEIGHT_ORDERS`.
+    tile : (int, int, int)
+        Rows of X (a multiple of 8), rows of W (of 64), and K of one step.
+    stages : int
+        Steps that are loaded ahead.
+    **hints
+        Those of :func:`warploom.language.hints`.
+
+    Returns
+    -------
+    PrimFunc
+        ``matmul(X, W, Scale, C)``: X is ``(m, k)``, W uint32 ``(n, k * bits / 32)``, Scale
+        ``(k / group, n)``, C ``(m, n)``.
+    """
+    rows, (bm, bn, bk) = row_count(m), tile
+    packed, groups = bk * bits // 32, max(1, bk // group)
+    place = WEIGHT_ORDERS[order]
+    hints = {"raster": "rows", **hints}
+
+    @T.prim_func
+    def matmul(x: T.handle, w: T.handle, s: T.handle, c: T.handle):
+        X = T.match_buffer(x, (rows, k), dtype, align=16)
+        W = T.match_buffer(w, (n, k * bits // 32), "uint32", align=16)
+        Scale = T.match_buffer(s, (k // group, n), dtype, align=16)
+        C = T.match_buffer(c, (rows, n), dtype, align=16)
+        T.device_entry()
+        wl.hints(**hints)
+        j, i = T.cta_id([-(-n // bn), T.truncdiv(rows + (bm - 1), bm)])
+        X_s = T.alloc_buffer((bm, bk), dtype, scope="shared")
+        W_s = T.alloc_buffer((bn, packed), "uint32", scope="shared")
+        S_s = T.alloc_buffer((groups, bn), dtype, scope="shared")
+        W_f = T.alloc_buffer((bn, bk), dtype, scope="fragment")
+        acc = T.alloc_buffer((bn, bm), "float32", scope="accumulator")
+        out = T.alloc_buffer((bm, bn), dtype, scope="shared")
+        for step in wl.pipelined(k // bk, stages):
+            first: T.let = step * bk // group
+            Tx.cta.copy_async(X_s, X[i * bm : i * bm + bm, step * bk : step * bk + bk])
+            Tx.cta.copy_async(
+                W_s, W[j * bn : j * bn + bn, step * packed : step * packed + packed]
+            )
+            Tx.cta.copy_async(S_s, Scale[first : first + groups, j * bn : j * bn + bn])
+            for y, z in T.grid(bn, bk):
+                at = T.meta_var(place(z, bits))
+                field: T.let = W_s[y, at[0]] >> T.cast(at[1], "uint32") & T.uint32(2**bits - 1)
+                weight: T.let = T.cast(field, "int32") - 2 ** (bits - 1)
+                W_f[y, z] = T.cast(weight, dtype) * S_s[z // group, y]
+            Tx.cta.gemm_async(acc, W_f, X_s, accum=step > 0)
+        for y, z in T.grid(bm, bn):
+            out[y, z] = T.cast(acc[z, y], dtype)
+        Tx.cta.copy(C[i * bm : i * bm + bm, j * bn : j * bn + bn], out)
+
+    return matmul
