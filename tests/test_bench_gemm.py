@@ -2,40 +2,16 @@
 
 import json
 import time
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
+from bench_on_host import TORCH, Result, on_host
 from warploom.bench import gemm
 from warploom.bench.competitors import parse_changes
 from warploom.bench.operands import Operands
 from warploom.bench.suite import GemmShape
-from warploom.bench.timing import sustained
 from warploom.errors import WarploomError
-
-TORCH = SimpleNamespace(cuda=SimpleNamespace(synchronize=lambda: None, empty_cache=lambda: None))
-
-
-class HostTimer:
-    """Times numpy with the host's clock."""
-
-    def __init__(self, torch):
-        assert torch is TORCH
-
-    def idle(self, seconds):
-        assert seconds <= 0.05
-
-    def elapsed(self, warm, timed):
-        warm()
-        start = time.perf_counter()
-        timed()
-        return time.perf_counter() - start
-
-
-class Result(np.ndarray):
-    def fill_(self, value):
-        self.fill(value)
 
 
 def make_operands(torch, shape, seed):
@@ -65,18 +41,7 @@ def slow_product(operands):
 @pytest.fixture
 def graphs(monkeypatch):
     """Numpy for the GPU; the list receives the number of executions of every captured graph."""
-    captured = []
-
-    def capture(torch, launch, input_sets, executions):
-        captured.append(executions)
-        assert executions % input_sets == 0, "a graph uses all inputs equally often"
-        return lambda: [launch(i % input_sets) for i in range(executions)]
-
-    monkeypatch.setattr(gemm, "TorchTimer", HostTimer)
-    monkeypatch.setattr(gemm, "capture", capture)
-    monkeypatch.setattr(gemm, "import_torch", lambda: TORCH)
-    monkeypatch.setattr(gemm, "_GRAPH_EXECUTIONS", 2)
-    monkeypatch.setattr(gemm, "sustained", lambda s: sustained(s, rounds=2, seconds=0.01))
+    captured = on_host(monkeypatch)
     monkeypatch.setattr(gemm, "library_products", lambda torch, shape: {"cuBLAS": product})
     monkeypatch.setattr(gemm.ops, "make_operands", make_operands)
     monkeypatch.setattr(gemm.ops, "relative_error", relative_error)

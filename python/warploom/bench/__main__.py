@@ -1,4 +1,4 @@
-"""``python -m warploom.bench gemm|attention|compile ...``."""
+"""``python -m warploom.bench gemm|attention|dequant|compile ...``."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from warploom.errors import WarploomError
 BENCHMARKS = {
     "gemm": "warploom.bench.gemm",
     "attention": "warploom.bench.attention",
+    "dequant": "warploom.bench.dequant",
     "compile": "warploom.bench.compile_time",
 }
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import argparse
 import importlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,14 +16,13 @@ from warploom.bench import operands as ops
 from warploom.bench.competitors import (
     OURS,
     TILES,
-    Product,
     library_products,
     our_product,
     parse_changes,
     tile_product,
 )
 from warploom.bench.environment import environment
-from warploom.bench.report import Comparison, Entry, markdown, write
+from warploom.bench.report import Comparison, Entry, Shape, markdown, write
 from warploom.bench.suite import RESULT_DTYPE, GemmShape, load_suite, suite_names
 from warploom.bench.timing import Launch, Statistics, burst, host_cost, measure, sustained
 from warploom.bench.torch_timer import TorchTimer, capture
@@ -90,7 +89,34 @@ def compare(
     for text in variants:
         products[f"{OURS} {text}"] = our_product(shape, parse_changes(text))
     sets = [ops.make_operands(torch, shape, seed + i) for i in range(ops.input_sets(shape))]
-    errors = {name: _check(torch, shape, product, sets[0]) for name, product in products.items()}
+
+    def error(operands: ops.Operands) -> float:
+        return ops.relative_error(torch, shape, operands)
+
+    allowed = ops.allowed_error(shape)
+    return compare_products(torch, shape, products, sets, error, allowed, rounds, burst_only)
+
+
+def compare_products(
+    torch: Any,
+    shape: Shape,
+    products: Mapping[str, Callable[[Any], object]],
+    sets: Sequence[Any],
+    error: Callable[[Any], float],
+    allowed_error: float,
+    rounds: int,
+    burst_only: bool,
+) -> Comparison:
+    """Check and time functions of operand sets that write ``operands.c``; ours is the first.
+
+    Parameters
+    ----------
+    sets : sequence
+        Operands of successive launches.
+    error : callable
+        Relative error of the result in a set.
+    """
+    errors = {name: _check(torch, product, sets[0], error) for name, product in products.items()}
     launches = {name: _launch(product, sets) for name, product in products.items()}
     times = _time(torch, shape, launches, len(sets), rounds, burst_only)
     return Comparison(
@@ -100,7 +126,7 @@ def compare(
                 name,
                 times[name],
                 errors[name],
-                ops.allowed_error(shape),
+                allowed_error,
                 host_cost(launches[name], torch.cuda.synchronize),
             )
             for name in products
@@ -108,20 +134,22 @@ def compare(
     )
 
 
-def _check(torch: Any, shape: GemmShape, product: Product, operands: ops.Operands) -> float:
+def _check(
+    torch: Any, product: Callable[[Any], object], operands: Any, error: Callable[[Any], float]
+) -> float:
     operands.c.fill_(float("nan"))
     product(operands)
     torch.cuda.synchronize()
-    return ops.relative_error(torch, shape, operands)
+    return error(operands)
 
 
-def _launch(product: Product, sets: Sequence[ops.Operands]) -> Launch:
+def _launch(product: Callable[[Any], object], sets: Sequence[Any]) -> Launch:
     return lambda index: product(sets[index])
 
 
 def _time(
     torch: Any,
-    shape: GemmShape,
+    shape: Shape,
     launches: Mapping[str, Launch],
     sets: int,
     rounds: int,
@@ -191,7 +219,7 @@ def main(arguments: Sequence[str]) -> int:
             options.tile_programs,
         )  # fmt: skip
         comparisons.append(compare(torch, shape, *settings))
-        print(_progress(comparisons[-1]), flush=True)
+        print(progress(comparisons[-1]), flush=True)
         torch.cuda.empty_cache()
     facts = environment(["gemm", *arguments])
     print("\n" + markdown(comparisons, facts))
@@ -200,7 +228,8 @@ def main(arguments: Sequence[str]) -> int:
     return exit_status(comparisons)
 
 
-def _progress(comparison: Comparison) -> str:
+def progress(comparison: Comparison) -> str:
+    """A line on the screen for a shape."""
     ours, protocol = comparison.entries[0], comparison.protocols[0]
     right = "" if ours.is_right else f", WRONG: error {ours.error:.1e}"
     return f"{comparison.shape}: {comparison.ratio(ours, protocol):.3f} of the library{right}"

@@ -9,10 +9,10 @@ from warploom.bench.suite import GemmShape
 from warploom.target.dtypes import is_float8
 
 #: Input sets together exceed this many bytes: twice the largest L2 cache (60 MB on GH100).
-_ROTATING_BYTES = 2 * 60 * 1000 * 1000
+ROTATING_BYTES = 2 * 60 * 1000 * 1000
 #: Largest ``|C - reference| / |reference|`` (Frobenius norms) of a right result, by result dtype
 #: for 16-bit operands: half a unit in the last place, on average, and room for the summation.
-_RELATIVE_ERROR = {"float16": 5e-4, "bfloat16": 4e-3}
+RELATIVE_ERROR = {"float16": 5e-4, "bfloat16": 4e-3}
 #: 8-bit operands: tensor cores keep about 13 fractional bits while they add (fast accumulation).
 _RELATIVE_ERROR_FLOAT8 = 1e-2
 
@@ -40,7 +40,7 @@ class Operands:
 
 def input_sets(shape: GemmShape) -> int:
     """How many input sets keep the operands of successive launches out of the L2 cache."""
-    return max(2, -(-_ROTATING_BYTES // shape.input_bytes))
+    return max(2, -(-ROTATING_BYTES // shape.input_bytes))
 
 
 def make_operands(torch: Any, shape: GemmShape, seed: int) -> Operands:
@@ -75,4 +75,4 @@ def allowed_error(shape: GemmShape) -> float:
     """Bound of :func:`relative_error`."""
     if is_float8(shape.dtype):
         return _RELATIVE_ERROR_FLOAT8
-    return _RELATIVE_ERROR[shape.result_dtype]
+    return RELATIVE_ERROR[shape.result_dtype]

@@ -1,0 +1,233 @@
+"""``python -m warploom.bench dequant``: products with small weights against the 16-bit product.
+
+Decoding reads every weight once a token, so that weights of 4 or 8 bits, dequantised on their way
+into the product, can beat a product of 16-bit weights that were dequantised before: that is the
+library. Exit status: 0 if every result is right, 1 if one is wrong, 2 if a target is missed.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+
+from warploom.bench.competitors import OURS
+from warploom.bench.environment import environment
+from warploom.bench.gemm import compare_products, exit_status, import_torch, progress
+from warploom.bench.operands import RELATIVE_ERROR, ROTATING_BYTES
+from warploom.bench.report import Comparison, markdown, write
+from warploom.errors import WarploomError
+
+#: (N, K) of layers of Llama models of 8 and 70 billion parameters, and a square.
+LAYERS = ((4096, 4096), (6144, 4096), (28672, 4096), (4096, 14336), (8192, 8192))
+#: Speed over the 16-bit product that few rows must reach on a square layer.
+_TARGET, _TARGET_LAYER, _TARGET_ROWS = 1.5, (8192, 8192), 16
+
+
+@dataclass(frozen=True)
+class DequantShape:
+    """``C[m, n] = X[m, k] W[n, k]^T`` with weights of ``bits`` and a scale for ``scale_group``.
+
+    Attributes
+    ----------
+    group : str
+        Shapes of a group are summarised together.
+    m, n, k, bits, scale_group : int
+    dtype : str
+        Of X, C, the scales, and the weights of the library.
+    """
+
+    HEADER: ClassVar[str] = "shape MxNxK"
+    group: str
+    m: int
+    n: int
+    k: int
+    bits: int = 4
+    scale_group: int = 128
+    dtype: str = "float16"
+    target: float | None = None
+
+    def __str__(self) -> str:
+        return f"{self.m}x{self.n}x{self.k} int{self.bits} {self.dtype}"
+
+    @property
+    def operations(self) -> int:
+        """Multiplications and additions."""
+        return 2 * self.m * self.n * self.k
+
+    @property
+    def weight_bytes(self) -> int:
+        """Bytes of the packed weights and their scales."""
+        return self.n * self.k * self.bits // 8 + self.n * self.k // self.scale_group * 2
+
+
+@dataclass(frozen=True)
+class Operands:
+    """X, the packed weights and their scales, the same weights in 16 bits, and the result."""
+
+    x: Any
+    words: Any
+    scale: Any
+    weights: Any
+    c: Any
+
+
+def make_operands(torch: Any, shape: DequantShape, order: str, seed: int) -> list[Operands]:
+    """Random operands, in as many copies as do not fit into the L2 cache together."""
+    from warploom.programs import pack_weights
+
+    generator = np.random.default_rng(seed)
+    half = 1 << shape.bits - 1
+    integers = generator.integers(-half, half, (shape.n, shape.k), np.int8)
+    words = torch.from_numpy(pack_weights(integers, shape.bits, order).view(np.int32)).cuda()
+    dtype = getattr(torch, shape.dtype)
+    random = torch.Generator(device="cuda").manual_seed(seed)
+    x = torch.randn(shape.m, shape.k, device="cuda", generator=random).to(dtype)
+    groups = shape.k // shape.scale_group
+    scale = torch.rand(groups, shape.n, device="cuda", generator=random).mul(0.05).to(dtype)
+    weights = torch.from_numpy(integers).cuda().to(dtype)
+    weights *= scale.T.repeat_interleave(shape.scale_group, dim=1)
+    c = torch.full((shape.m, shape.n), float("nan"), dtype=dtype, device="cuda")
+    copies = max(2, -(-ROTATING_BYTES // shape.weight_bytes))
+    tensors = (x, words.view(torch.uint32), scale, weights, c)
+    copies = max(2, -(-ROTATING_BYTES // shape.weight_bytes))
+    return [Operands(*(one.clone() for one in tensors)) for _ in range(copies)]
+
+
+def relative_error(operands: Operands) -> float:
+    """``|C - X Wᵀ| / |X Wᵀ|`` against float32; NaN if any element was left out."""
+    reference = operands.x.float() @ operands.weights.float().T
+    difference = operands.c.float() - reference
+    return float(difference.norm() / reference.norm())
+
+
+def our_product(
+    shape: DequantShape, order: str, changes: dict[str, Any] | None = None
+) -> Callable[[Operands], object]:
+    """The tile program of this package, compiled."""
+    import tvm
+
+    from warploom.kernels import default_target
+    from warploom.programs import gemm_quantised
+
+    func = gemm_quantised(
+        shape.n, shape.k, shape.m, shape.bits, shape.scale_group, shape.dtype, order,
+        **(changes or {}),
+    )  # fmt: skip
+    target, _ = default_target()
+    product = tvm.compile(tvm.IRModule({"main": func}), target, tir_pipeline="warploom")["main"]
+    return lambda o: product(o.x, o.words, o.scale, o.c)
+
+
+def parse_changes(text: str) -> dict[str, Any]:
+    """``"tile=16x128x256,stages=6,stream_k=true"`` as arguments of the tile program.
+
+    Raises
+    ------
+    WarploomError
+        If a part is not ``NAME=VALUE`` with an integer, integers joined by ``x``, or a bool.
+    """
+    changes: dict[str, Any] = {}
+    for part in text.split(","):
+        name, _, value = part.partition("=")
+        numbers = value.split("x")
+        if value in ("true", "false"):
+            changes[name] = value == "true"
+        elif name.isidentifier() and all(number.isdecimal() for number in numbers):
+            changes[name] = tuple(map(int, numbers)) if len(numbers) > 1 else int(value)
+        else:
+            raise WarploomError(
+                f"{part!r} changes nothing; write NAME=INTEGER, NAME=INTEGERxINTEGER or NAME=true."
+            )
+    return changes
+
+
+def compare(
+    torch: Any,
+    shape: DequantShape,
+    order: str = "fragments",
+    rounds: int = 15,
+    seed: int = 0,
+    burst_only: bool = False,
+    variants: Sequence[str] = (),
+) -> Comparison:
+    """Check and time all competitors on one shape; parameters as in ``bench gemm``."""
+    products = {
+        OURS: our_product(shape, order),
+        f"cuBLAS, {shape.dtype}": lambda o: torch.matmul(o.x, o.weights.T, out=o.c),
+    }
+    for text in variants:
+        products[f"{OURS} {text}"] = our_product(shape, order, parse_changes(text))
+    torch.backends.cuda.matmul.allow_tf32 = False
+    sets = make_operands(torch, shape, order, seed)
+    allowed = RELATIVE_ERROR[shape.dtype]
+    return compare_products(
+        torch, shape, products, sets, relative_error, allowed, rounds, burst_only
+    )
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Options of the command."""
+    parser.add_argument(
+        "--m", type=int, action="append", help="rows of X; repeatable (default: 1, 16, 32, 64)"
+    )
+    parser.add_argument(
+        "--layer",
+        action="append",
+        metavar="NxK",
+        help=f"repeatable (default: {', '.join(f'{n}x{k}' for n, k in LAYERS)})",
+    )
+    parser.add_argument("--bits", type=int, choices=(4, 8), default=4, help="default: 4")
+    parser.add_argument("--group", type=int, default=128, help="of a scale (default: 128)")
+    parser.add_argument("--dtype", choices=sorted(RELATIVE_ERROR), default="float16")
+    parser.add_argument("--order", default="fragments", help="of the weights in a row")
+    parser.add_argument(
+        "--variant",
+        action="append",
+        default=[],
+        metavar="NAME=VALUE,...",
+        help="also measure our program with these arguments; repeatable",
+    )
+    parser.add_argument("--rounds", type=int, default=15, help="burst samples (default: 15)")
+    parser.add_argument("--burst-only", action="store_true", help="leave out sustained load")
+    parser.add_argument("--seed", type=int, default=0, help="of the random data (default: 0)")
+    parser.add_argument("--out", type=Path, help="folder for dequant.json and .md")
+
+
+def shapes(options: argparse.Namespace) -> list[DequantShape]:
+    """What the options ask for."""
+    layers = [tuple(map(int, text.split("x"))) for text in options.layer or ()] or LAYERS
+    found = []
+    for m in options.m or (1, 16, 32, 64):
+        for n, k in layers:
+            must = m == _TARGET_ROWS and (n, k) == _TARGET_LAYER and options.bits == 4
+            found.append(DequantShape(
+                f"M = {m}", m, n, k, options.bits, options.group, options.dtype,
+                _TARGET if must else None,
+            ))  # fmt: skip
+    return found
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run the command; the exit status is explained above."""
+    parser = argparse.ArgumentParser(prog="warploom bench dequant", description=__doc__)
+    add_arguments(parser)
+    options = parser.parse_args(arguments)
+    torch = import_torch()
+    comparisons = []
+    for shape in shapes(options):
+        settings = (
+            options.order, options.rounds, options.seed, options.burst_only, options.variant
+        )  # fmt: skip
+        comparisons.append(compare(torch, shape, *settings))
+        print(progress(comparisons[-1]), flush=True)
+        torch.cuda.empty_cache()
+    facts = environment(["dequant", *arguments])
+    print("\n" + markdown(comparisons, facts))
+    if options.out:
+        write(comparisons, facts, options.out, "dequant")
+    return exit_status(comparisons)
