@@ -27,8 +27,8 @@ def gemm_quantised(
     group: int = 128,
     dtype: str = "float16",
     order: str = "fragments",
-    tile: tuple[int, int, int] = (16, 128, 256),
-    stages: int = 4,
+    tile: tuple[int, int, int] = (16, 64, 256),
+    stages: int = 8,
     **hints: Any,
 ) -> PrimFunc:
     """The tile program of a product with packed weights.
