@@ -91,6 +91,18 @@ class ScaledProduct(Product):
 
 
 @dataclass(frozen=True)
+class CaseProduct(Product):
+    """One that is a tile program, with inputs of its own."""
+
+    case: tile_programs.Case | None = None
+
+    def inputs(self, rng: np.random.Generator) -> tuple[list[np.ndarray], np.ndarray]:
+        arguments = self.case.arguments(rng)
+        (result,) = self.case.expected(arguments).values()
+        return arguments[:-1], result
+
+
+@dataclass(frozen=True)
 class Source:
     """A kernel in CUDA C++ with one array in and one array out, of equal sizes."""
 
@@ -160,22 +172,29 @@ def tile_program(columns: int, clusters: int | None, **hints: Any) -> Product:
     The ring turns, and clusters compute several tiles: there are few, or, without a number, they
     take over tiles of each other.
     """
-    case = tile_programs.gemm(
-        300, 96, 272, (128, columns, 64), stages=3, out_dtype="float16"
-    )
+    case = tile_programs.gemm(300, 96, 272, (128, columns, 64), stages=3, out_dtype="float16")
+    func = hinted(case.func, **hints)
+    return Product(lambda: on_blackwell(func, clusters), "sm_100a", 300, 96, 272)
 
-    def lowered() -> PrimFunc:
-        program = read(hinted(case.func, **hints), "sm_100a")
-        for name, run in LOWERINGS[TENSOR_MEMORY]:
-            if name == "persistent grid":
-                cluster = program.hints.cluster or (1, 1)
-                ctas = clusters and clusters * math.prod(cluster)
-                program = persistent_grid(program, ctas, cluster=cluster)
-            else:
-                program = run(program)
-        return program.to_func()
 
-    return Product(lowered, "sm_100a", 300, 96, 272)
+def dequantised() -> CaseProduct:
+    """A product whose operand B threads compute, in two places by turns."""
+    case = tile_programs.dequantised(8, 130, 64, 320, tile=(128, 64, 64), stages=3)
+    sizes = (130, 64, 320)
+    return CaseProduct(lambda: on_blackwell(case.func, 1), "sm_100a", *sizes, case=case)
+
+
+def on_blackwell(func: PrimFunc, clusters: int | None) -> PrimFunc:
+    """A lowered tile program with so many clusters."""
+    program = read(func, "sm_100a")
+    for name, run in LOWERINGS[TENSOR_MEMORY]:
+        if name == "persistent grid":
+            cluster = program.hints.cluster or (1, 1)
+            ctas = clusters and clusters * math.prod(cluster)
+            program = persistent_grid(program, ctas, cluster=cluster)
+        else:
+            program = run(program)
+    return program.to_func()
 
 
 def tutorial() -> Product:
@@ -194,6 +213,7 @@ PROGRAMS: dict[str, Callable[[], Product | Source]] = {
     "tile_program_pair": lambda: tile_program(32, 1, cluster=(2, 1)),
     "tile_program_multicast": lambda: tile_program(48, 1, cluster=(2, 1)),
     "tile_program_clc": lambda: tile_program(32, None, cluster=(2, 1), scheduler="clc"),
+    "tile_program_dequantised": dequantised,
     "sm90_gemm_swap_ab": sm90_gemm_swap_ab,
     "tutorial": tutorial,
     "exchange": lambda: Source(cuda_programs.EXCHANGE, 256, 256),

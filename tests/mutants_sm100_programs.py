@@ -7,7 +7,9 @@ from mutants import (
     EARLY_EXIT,
     ERROR,
     EXPECT,
+    FENCE,
     INIT_RACE,
+    PROXY_FENCE,
     RACE,
     RELEASE,
     TMA_LOAD,
@@ -120,4 +122,32 @@ LAUNCH_CONTROL = (
          RACE, TMA_STORE, "writes global"),
 )  # fmt: skip
 
-SM100_PROGRAM_MUTANTS = (*PAIR, *MULTICAST, *LAUNCH_CONTROL)
+# --- tile_program_dequantised: threads write operand B, in two places by turns ---
+
+PLACE_FREE = "mbarrier_wait((&(((uint64_t*)shared_memory_ptr)[(W_f_of_threads_stage_ptr[0] + 11786)"
+PLACE_FULL = "mbarrier_wait((&(((uint64_t*)shared_memory_ptr)[(W_f_of_tensor_core_stage_ptr[0] + "
+STORE = "st.shared"
+
+
+def _dequantised(name: str, edits: tuple[Edit, ...], kind: str, *words: str) -> Mutant:
+    return Mutant("tile_program_dequantised", name, edits, kind, words)
+
+
+PLACES = (
+    _dequantised("threads do not wait until the product before the last has read its place",
+                 (drop(PLACE_FREE),), RACE, STORE, "writes shared", "tcgen05.mma", "reads"),
+    _dequantised("the release of one place is taken for that of the other",
+                 (replace(PLACE_FREE, "W_f_of_threads_stage_ptr[0] + 11786",
+                          "(W_f_of_threads_stage_ptr[0] ^ 1) + 11786"),),
+                 ERROR, "deadlock", "1 of 1 arrivals"),
+    _dequantised("the product does not wait for its operand",
+                 (drop(PLACE_FULL),), RACE, "tcgen05.mma", "reads shared", STORE, "writes"),
+    _dequantised("no proxy fence before the operand is given to the tensor core",
+                 (drop(PROXY_FENCE, 1, 6),), FENCE, "tcgen05.mma", STORE),
+    _dequantised("the operand is given away when three of four warps have written it",
+                 (replace("[11788]))), (uint)4", "(uint)4", "(uint)3"),
+                  replace("[11789]))), (uint)4", "(uint)4", "(uint)3")),
+                 RACE, "tcgen05.mma", "reads shared", STORE, "writes"),
+)  # fmt: skip
+
+SM100_PROGRAM_MUTANTS = (*PAIR, *MULTICAST, *LAUNCH_CONTROL, *PLACES)

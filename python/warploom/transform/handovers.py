@@ -24,6 +24,7 @@ from tvm.tirx import Buffer, Stmt
 from warploom.target.tcgen05 import PAIR
 from warploom.transform import barriers, ir
 from warploom.transform.barriers import Position
+from warploom.transform.plan_pipeline import stacked
 from warploom.transform.plan_tensor_memory import after_sync, before_sync
 from warploom.transform.program import is_shared
 
@@ -61,7 +62,7 @@ class Handover:
     first : Role
         Who touches it first.
     sets : int
-        Places that it has, used in turn.
+        Places that it has, used in turn; those in shared memory are :attr:`stack`.
     warps : int
         Warps of the consumers of a CTA; each arrives once when they give the tile away.
     paired : bool
@@ -79,6 +80,7 @@ class Handover:
     to_tensor_core: Buffer = field(init=False)
     positions: tuple[Position, Position] = field(init=False)
     remote: tuple[Buffer, list[Stmt]] | None = field(init=False)
+    stack: Buffer | None = field(init=False)
 
     def __post_init__(self) -> None:
         self.to_threads = barriers.mbarriers(f"{self.name}_done", self.sets)
@@ -87,6 +89,8 @@ class Handover:
             Position.named(f"{self.name}_of_tensor_core", self.sets),
             Position.named(f"{self.name}_of_threads", self.sets),
         )
+        twice = is_shared(self.tile) and self.sets > 1
+        self.stack = stacked(self.tile, self.sets) if twice else None
         self.remote = barriers.remote_view(self.to_tensor_core, 0) if self.paired else None
 
     def initialise(self) -> list[Stmt]:
@@ -101,7 +105,8 @@ class Handover:
     def describe(self) -> str:
         """A sentence for the record of decisions."""
         first, second = ("tensor core", "threads")[:: 1 if self.first is Role.TENSOR_CORE else -1]
-        return f"handed over: {self.tile.name} from the {first} to the {second} and back"
+        twice = ", in two places by turns" if self.stack is not None else ""
+        return f"handed over: {self.tile.name} from the {first} to the {second} and back{twice}"
 
     def define(self, role: Role) -> list[Stmt]:
         """Variables of a role: where it is. The first one starts a phase ahead."""

@@ -140,7 +140,7 @@ def plan_pipeline(program: TileProgram, multicast: bool = True) -> PipelinePlan:
         ring = Ring(
             "_".join(dict.fromkeys(load.args[0].source.name for load in loads)),
             loads,
-            {load.args[0].source: _stacked(load.args[0].source, stages) for load in loads},
+            {load.args[0].source: stacked(load.args[0].source, stages) for load in loads},
             stages,
             cluster if shares and any(multicast_part(load, program) for load in loads) else 1,
             paired,
@@ -153,7 +153,7 @@ def plan_pipeline(program: TileProgram, multicast: bool = True) -> PipelinePlan:
 def with_stages(use: RingUse, stages: int) -> RingUse:
     """A ring with another number of stages."""
     ring = use.ring
-    tiles = {tile: _stacked(tile, stages) for tile in ring.tiles}
+    tiles = {tile: stacked(tile, stages) for tile in ring.tiles}
     return dataclasses.replace(
         use, ring=Ring(ring.name, ring.loads, tiles, stages, ring.shared_by, ring.paired)
     )
@@ -274,7 +274,7 @@ def multicast_part(load: Any, program: TileProgram) -> tuple[int, int] | None:
     return None if rows % (size * ATOM_ROWS) else (0, rows // size)
 
 
-def _stacked(tile: Buffer, stages: int) -> Buffer:
+def stacked(tile: Buffer, stages: int) -> Buffer:
     """A buffer with a stage in front, laid out as copies of the tile."""
     shape = [int(extent) for extent in tile.shape]
     layout = None

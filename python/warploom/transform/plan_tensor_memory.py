@@ -21,8 +21,8 @@ from warploom.target import SM100A
 from warploom.transform import ir
 from warploom.transform.decline import Decline
 
-#: Sets of columns of an accumulator that may change places.
-_SETS = 2
+#: Places of a tile that may change them.
+SETS = 2
 
 
 @dataclass(frozen=True)
@@ -140,8 +140,8 @@ def plan_tensor_memory(
     one = {tile: int(tile.shape[1]) * warpgroups for tile in tiles}
     sets = dict.fromkeys(tiles, 1)
     for tile, moves in tiles.items():
-        if moves and sum(one[t] * sets[t] for t in tiles) + one[tile] * (_SETS - 1) <= capacity:
-            sets[tile] = _SETS
+        if moves and sum(one[t] * sets[t] for t in tiles) + one[tile] * (SETS - 1) <= capacity:
+            sets[tile] = SETS
     names = {tile: f"{tile.name}_{number}" for number, tile in enumerate(tiles)}
     try:
         plan = plan_columns(per_sm, **{names[t]: one[t] * sets[t] for t in tiles})

@@ -14,29 +14,48 @@ from typing import Any
 
 from tvm import tirx
 from tvm.script import tirx as T
-from tvm.sym.analyzer import Analyzer
 from tvm.tirx import Buffer, Stmt, Var
 
-from warploom.target import SM100A
+from warploom.target import SM100A, Swizzle
 from warploom.transform import barriers, ir
-from warploom.transform.budget import ctas_per_sm, describe, launch_bounds, launch_registers
+from warploom.transform.budget import (
+    ctas_per_sm,
+    describe,
+    launch_bounds,
+    launch_registers,
+    shared_bytes,
+)
+from warploom.transform.change_places import is_rewritten, starts_afresh
 from warploom.transform.consume import consumer_tiles
 from warploom.transform.decline import Decline
-from warploom.transform.effects import accumulates, effects
 from warploom.transform.handovers import Handover, Role
 from warploom.transform.launch_control import LaunchControl, is_dynamic
 from warploom.transform.own_barriers import initialisations, own_tiles
-from warploom.transform.plan_pipeline import PipelinePlan, is_consumer_tile, plan_pipeline
-from warploom.transform.plan_tensor_memory import plan_tensor_memory
+from warploom.transform.plan_pipeline import (
+    PipelinePlan,
+    is_consumer_tile,
+    plan_pipeline,
+    tile_bytes,
+)
+from warploom.transform.plan_tensor_memory import SETS, plan_tensor_memory
 from warploom.transform.produce import Producer
-from warploom.transform.program import Id, TileProgram, allocations, cta_group, is_gemm, is_nest
+from warploom.transform.program import (
+    Id,
+    TileProgram,
+    allocations,
+    cta_group,
+    is_gemm,
+    is_shared,
+)
 from warploom.transform.resolve_tensor_memory import is_accumulator
-from warploom.transform.split_roles import RoleSplitter, Streams, leaves, roles_of, touched
+from warploom.transform.split_roles import RoleSplitter, Streams, leaves, roles_of
 
 #: Warps of a warpgroup.
 _WARPS = 4
 #: Registers of a thread of the first warpgroup, where consumers take the others.
 _FIRST_REGISTERS = 96
+#: Shared memory for barriers, addresses and answers, with some to spare.
+_BARRIER_BYTES = 2048
 #: Warps of the first warpgroup and what they do.
 _LOADS, _MULTIPLIES, _ALLOCATES, _ASKS = range(4)
 
@@ -56,12 +75,21 @@ def specialize_warps_sm100(program: TileProgram) -> TileProgram:
     tiles = [b for b in allocations(program.body) if is_accumulator(b)]
     if not tiles:
         raise Decline("The program has no product; there is nothing to do for the tensor core.")
-    moves = {tile: _starts_afresh(body, tile) for tile in tiles}
+    moves = {tile: starts_afresh(body, tile) for tile in tiles}
+    own, index = own_tiles(program), program.var("warpgroup")
+    moves |= {
+        tile: is_rewritten(body, tile, index, consumers)
+        for tile in allocations(program.body) if is_consumer_tile(tile, plan) and tile not in own
+    }  # fmt: skip
     splitter, (multiplying, consuming) = _split(program, plan, moves)
-    if any(moves.get(tile) for tile in splitter.passed_on):
-        # What returns untouched from the other role must still be where it was.
-        moves |= dict.fromkeys(splitter.passed_on & set(tiles), False)
-        splitter, (multiplying, consuming) = _split(program, plan, moves)
+    # What returns untouched from the other role must still be where it was.
+    stay = {tile for tile in splitter.passed_on if moves.get(tile)}
+    if _shared_bytes(program, plan, splitter) > shared_bytes(program):
+        stay |= {tile for tile, one in splitter.handovers.items() if one.stack is not None}
+    if stay:
+        splitter, (multiplying, consuming) = _split(
+            program, plan, moves | dict.fromkeys(stay, False)
+        )
     memory, handovers = splitter.memory, splitter.handovers
     producer = Producer(program, plan)
     producing = ir.renewed([*producer.run(), *producer.drain()])
@@ -75,8 +103,7 @@ def specialize_warps_sm100(program: TileProgram) -> TileProgram:
         asking = control.ask()
 
     role, warp = Var("wg", "int32"), program.var("warp_in_warpgroup")
-    allocated = [tirx.AllocBuffer(b) for ring in plan.rings for b in ring.tiles.values()]
-    allocated += consumer_tiles(program, plan)
+    allocated = _shared_tiles(program, plan, splitter)
     allocated += [tirx.AllocBuffer(b) for ring in plan.rings for b in (ring.full, ring.empty)]
     allocated += [
         tirx.AllocBuffer(barrier)
@@ -147,24 +174,44 @@ def specialize_warps_sm100(program: TileProgram) -> TileProgram:
 def _split(
     program: TileProgram, plan: PipelinePlan, moves: dict[Buffer, bool]
 ) -> tuple[RoleSplitter, Streams]:
-    """The program of each role, with accumulators that may change places as given."""
+    """The program of each role; ``moves`` has all tiles, and whether they may change places."""
     consumers = int(program.id("warpgroup").extents[0])
     products = [one for _, one in leaves(list(program.body)) if is_gemm(one)]
     ctas = max(map(cta_group, products), default=1)
-    memory = plan_tensor_memory(moves, consumers, ctas, ctas_per_sm(program))
+    accumulators = {tile: twice for tile, twice in moves.items() if is_accumulator(tile)}
+    memory = plan_tensor_memory(accumulators, consumers, ctas, ctas_per_sm(program))
     handovers: dict[Buffer, Handover] = {}
-    own = own_tiles(program)
-    shared = (b for b in allocations(program.body) if is_consumer_tile(b, plan) and b not in own)
-    for tile in [*moves, *shared]:
+    for tile, twice in moves.items():
         roles = roles_of(list(program.body), tile)
         if len(set(roles)) < 2:
             continue
-        sets = memory.tiles[tile].sets if tile in memory.tiles else 1
+        sets = memory.tiles[tile].sets if tile in memory.tiles else SETS if twice else 1
         taken = {one.name for one in handovers.values()}
         name = f"{tile.name}_{len(handovers)}" if tile.name in taken else tile.name
         handovers[tile] = Handover(tile, name, roles[0], sets, consumers * _WARPS, ctas > 1)
     splitter = RoleSplitter(program, plan, handovers, memory)
     return splitter, splitter.run()
+
+
+def _shared_tiles(
+    program: TileProgram, plan: PipelinePlan, splitter: RoleSplitter
+) -> list[tirx.AllocBuffer]:
+    """Allocations of the tiles in shared memory."""
+    stacks = {tile: one.stack for tile, one in splitter.handovers.items() if one.stack is not None}
+    rings = [tirx.AllocBuffer(b) for ring in plan.rings for b in ring.tiles.values()]
+    others = [
+        tirx.AllocBuffer(stacks[one.buffer]) if one.buffer in stacks else one
+        for one in consumer_tiles(program, plan)
+    ]
+    return [*rings, *others]
+
+
+def _shared_bytes(program: TileProgram, plan: PipelinePlan, splitter: RoleSplitter) -> int:
+    """Bytes of shared memory that the tiles take, each aligned, and all else at most."""
+    align = Swizzle.B128.atom_bytes
+    buffers = [one.buffer for one in _shared_tiles(program, plan, splitter)]
+    buffers = [buffer for buffer in buffers if is_shared(buffer)]
+    return sum(-(-tile_bytes(one) // align) * align for one in buffers) + _BARRIER_BYTES
 
 
 def _launch_control(
@@ -206,48 +253,3 @@ def _registers(consumers: int, at_launch: int) -> tuple[list[Stmt], list[Stmt]]:
 
 def _set_registers(direction: str, count: int) -> Stmt:
     return ir.evaluate(T.ptx[f"setmaxnreg.{direction}.sync.aligned.u32"](count))
-
-
-def _starts_afresh(body: list[Stmt], tile: Buffer) -> bool:
-    """Whether the tensor core overwrites a tile whenever it gets it back from the threads."""
-    roles = roles_of(body, tile)
-    if not roles or roles[0] is not Role.TENSOR_CORE:
-        return False
-    products = _products(body, tile, None)
-    return all(_overwrites(call, loop) for call, loop in products)
-
-
-def _products(statements: list[Stmt], tile: Buffer, loop: Any) -> list[tuple[Any, Any]]:
-    """Products into a tile, with the outermost loop around each that only the tensor core is in."""
-    found = []
-    for one in statements:
-        if is_gemm(one):
-            if tile in effects(one).writes:
-                found.append((one, loop))
-            continue
-        for part in _inside(one):
-            inner = ir.flatten(part)
-            around = loop
-            if isinstance(one, tirx.For) and loop is None and not _read_by_threads(inner, tile):
-                around = one
-            found += _products(inner, tile, around)
-    return found
-
-
-def _inside(one: Stmt) -> list[Stmt]:
-    return [] if is_nest(one) else ir.children(one)
-
-
-def _read_by_threads(statements: list[Stmt], tile: Buffer) -> bool:
-    return any(role is Role.THREADS and tile in touched(one) for role, one in leaves(statements))
-
-
-def _overwrites(call: Any, loop: Any) -> bool:
-    """Whether a product, at least the first of a loop, does not add to what was there."""
-    value = accumulates(call)
-    if value is False:
-        return True
-    if value is True or loop is None:
-        return False
-    first = Analyzer().simplify(ir.substitute(value, {loop.loop_var: loop.min}))
-    return isinstance(first, tirx.IntImm) and not int(first)

@@ -301,6 +301,10 @@ class RoleSplitter:
             for ring in self.plan.rings
             for tile, buffer in ring.tiles.items()
         }
+        current |= {
+            tile: (one.stack, one.index(role))
+            for tile, one in self.handovers.items() if one.stack is not None
+        }  # fmt: skip
         placed = place_tiles(one, current)
         if not isinstance(placed, TilePrimitiveCall):
             return placed

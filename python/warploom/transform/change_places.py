@@ -1,0 +1,111 @@
+"""Which tiles that go to and fro between roles may come back in another place.
+
+With two places, one role fills the tile anew while the other still has the old contents: the
+tensor core multiplies into one set of columns while threads read the other, threads dequantise an
+operand while the tensor core reads the one before. That is right where whoever gets the tile back
+overwrites all of it.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from tvm import tirx
+from tvm.sym.analyzer import Analyzer
+from tvm.tirx import Buffer, Stmt, Var
+
+from warploom.transform import ir
+from warploom.transform.effects import accumulates, effects
+from warploom.transform.handovers import Role
+from warploom.transform.program import is_gemm, is_nest, nest_parts
+from warploom.transform.split_roles import leaves, roles_of, touched
+
+
+def starts_afresh(body: list[Stmt], tile: Buffer) -> bool:
+    """Whether the tensor core overwrites a tile whenever it gets it back from the threads."""
+    roles = roles_of(body, tile)
+    if not roles or roles[0] is not Role.TENSOR_CORE:
+        return False
+    products = _products(body, tile, None)
+    return all(_overwrites(call, loop) for call, loop in products)
+
+
+def _products(statements: list[Stmt], tile: Buffer, loop: Any) -> list[tuple[Any, Any]]:
+    """Products into a tile, with the outermost loop around each that only the tensor core is in."""
+    found = []
+    for one in statements:
+        if is_gemm(one):
+            if tile in effects(one).writes:
+                found.append((one, loop))
+            continue
+        for part in _inside(one):
+            inner = ir.flatten(part)
+            around = loop
+            if isinstance(one, tirx.For) and loop is None and not _read_by_threads(inner, tile):
+                around = one
+            found += _products(inner, tile, around)
+    return found
+
+
+def _inside(one: Stmt) -> list[Stmt]:
+    return [] if is_nest(one) else ir.children(one)
+
+
+def _read_by_threads(statements: list[Stmt], tile: Buffer) -> bool:
+    return any(role is Role.THREADS and tile in touched(one) for role, one in leaves(statements))
+
+
+def _overwrites(call: Any, loop: Any) -> bool:
+    """Whether a product, at least the first of a loop, does not add to what was there."""
+    value = accumulates(call)
+    if value is False:
+        return True
+    if value is True or loop is None:
+        return False
+    first = Analyzer().simplify(ir.substitute(value, {loop.loop_var: loop.min}))
+    return isinstance(first, tirx.IntImm) and not int(first)
+
+
+def is_rewritten(body: list[Stmt], tile: Buffer, warpgroup: Var, warpgroups: int) -> bool:
+    """Whether threads write all of an operand, always, before the products that read it.
+
+    They do if one block has all their statements on the tile, nests that overwrite it, and the
+    products come in that block after the first of them.
+    """
+    statements = body
+    while True:
+        touching = [one for one in statements if roles_of([one], tile)]
+        direct = [one for one in touching if is_nest(one) or not ir.children(one)]
+        if direct or len(touching) != 1:
+            break
+        bodies = [ir.flatten(part) for part in ir.children(touching[0])]
+        inside = [part for part in bodies if roles_of(part, tile)]
+        if len(inside) != 1:
+            return False
+        (statements,) = inside
+    writes = [one for one in touching if Role.THREADS in roles_of([one], tile)]
+    if not writes or not writes[0].same_as(touching[0]):
+        return False
+    return all(_writes_all(one, tile, warpgroup, warpgroups) for one in writes)
+
+
+def _writes_all(statement: Stmt, tile: Buffer, warpgroup: Var, warpgroups: int) -> bool:
+    """Whether a nest stores to every element of a tile, of which each warpgroup may have a part."""
+    if not is_nest(statement) or tile in effects(statement).reads:
+        return False
+    loops, stores = nest_parts(statement)
+    extents = {one.loop_var: int(one.extent) for one in loops}
+    stores = [one for one in stores if isinstance(one, tirx.BufferStore) and one.buffer == tile]
+    if len(stores) != 1:
+        return False
+    counted: list[Var] = []
+    for index in stores[0].indices:
+        used = [var for var in extents if var in ir.uses(index)]
+        if len(used) != 1 or ir.uses(Analyzer().simplify(index - used[0])) & set(extents):
+            return False
+        counted += used
+    shared_out = any(warpgroup in ir.uses(index) for index in stores[0].indices)
+    parts = warpgroups if shared_out else 1
+    written = parts * math.prod(extents[var] for var in counted)
+    return len(set(counted)) == len(counted) and written == math.prod(map(int, tile.shape))
