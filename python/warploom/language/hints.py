@@ -63,6 +63,9 @@ class Hints:
     scheduler : str
         One of :data:`SCHEDULERS`: the CTAs of a persistent grid compute every n-th tile, or each
         takes over tiles of CTAs that have not started (cluster launch control, on Blackwell).
+    turns : int
+        Warpgroups, 1 to 3, that take turns with the steps of the pipelined loop: each computes
+        all rows of every so many-th step, and their sums are added. For tiles of few rows.
     """
 
     cluster: tuple[int, int] | None = None
@@ -75,6 +78,7 @@ class Hints:
     specialise: bool | None = None
     ctas_per_sm: int | None = None
     scheduler: str | None = None
+    turns: int | None = None
 
     def __post_init__(self) -> None:
         if self.cluster is not None:
@@ -99,15 +103,17 @@ class Hints:
             )
         if self.scheduler is not None and self.persistent is False:
             raise IllegalCombination("scheduler needs a persistent grid, and persistent is False.")
-        for name in ("group", "consumers", "stages", "ctas_per_sm"):
+        for name in ("group", "consumers", "stages", "ctas_per_sm", "turns"):
             if getattr(self, name) is not None:
                 require_positive(name, getattr(self, name))
         if self.group is not None and self.raster != "grouped":
             raise IllegalCombination(f"group {self.group} needs raster='grouped'.")
-        if self.consumers is not None and self.consumers > 3:
-            raise IllegalCombination(
-                f"consumers is {self.consumers}; a CTA has room for 1 to 3 computing warpgroups."
-            )
+        for name in ("consumers", "turns"):
+            if (getattr(self, name) or 0) > 3:
+                raise IllegalCombination(
+                    f"{name} is {getattr(self, name)}; a CTA has room for 1 to 3 computing "
+                    "warpgroups."
+                )
         if self.registers is not None:
             _check_pair("registers", self.registers)
             low, high = REGISTER_RANGE
@@ -152,6 +158,7 @@ def hints(
     specialise: bool | None = None,
     ctas_per_sm: int | None = None,
     scheduler: str | None = None,
+    turns: int | None = None,
 ) -> Any:
     """Wishes of the author, as a statement directly after ``T.device_entry()``.
 
@@ -170,7 +177,7 @@ def hints(
     pairs = [tuple(v) if isinstance(v, Sequence) else v for v in (cluster, registers)]
     wanted = Hints(
         pairs[0], persistent, raster, group, consumers, pairs[1], stages, specialise, ctas_per_sm,
-        scheduler,
+        scheduler, turns,
     )
     attributes = wanted.attributes()
     if not attributes:

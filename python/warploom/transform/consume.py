@@ -33,6 +33,7 @@ from warploom.transform.program import (
     is_tile,
 )
 from warploom.transform.stage_stores import ORCHESTRATED
+from warploom.transform.take_turns import is_turn
 from warploom.transform.wait_products import Group, Products, fence
 
 
@@ -95,12 +96,13 @@ class Consumer:
         opened = self.plan.of_block(statements)
         result: list[Stmt] = []
         for number, one in enumerate(statements):
+            turns = [use for use in opened if number == use.first and in_turns(use)]
             for use in opened:
-                if number == use.first:
+                if number == use.first and use not in turns:
                     result += self._open(use)
-            result += self._statement(one)
+            result += self._turn(one, turns) if is_turn(one) else self._statement(one)
             for use in opened:
-                if number == use.last:
+                if number == use.last and use not in turns:
                     result += self._close(use)
         return result
 
@@ -187,6 +189,21 @@ class Consumer:
             bodies.append([*self._block(ir.flatten(body)), *self.products.wait_all_but(0)])
         return [*before, ir.when(one.condition, *bodies)]
 
+    def _turn(self, one: tirx.AttrStmt, uses: list[RingUse]) -> list[Stmt]:
+        """What one warpgroup does, whose turn the stage tells; the others pass over it."""
+        before = self.products.wait_all_but(0)
+        body = [s for use in uses for s in self._open(use)]
+        body += self._block(ir.flatten(one.body))
+        body += self.products.wait_all_but(0)
+        after: list[Stmt] = []
+        for use in uses:
+            at = self.positions[use.ring.name]
+            body += self.supply.release(use.ring, at.index)
+            after += at.advance()
+        stage = self.positions[uses[0].ring.name].index
+        mine = T.EQ(T.truncmod(stage, one.value), self.program.var("warpgroup"))
+        return [*before, ir.when(mine, body), *after]
+
     def _loop(self, one: tirx.For) -> list[Stmt]:
         before = [*self.products.wait_all_but(0), *self.supply.before_loop(one)]
         saved = self.products, dict(self.current)
@@ -255,6 +272,11 @@ def all_consumers(program: TileProgram) -> Stmt:
     if consumers(program) == 1:
         return one_consumer(program)
     return consumers_sync(consumers(program))
+
+
+def in_turns(use: RingUse) -> bool:
+    """Whether each stage of a ring is used by one warpgroup, in its turn, and by no other."""
+    return is_turn(use.block[use.first])
 
 
 def consumer_tiles(program: TileProgram, plan: PipelinePlan) -> list[Stmt]:

@@ -64,7 +64,8 @@ def infer_layouts(program: TileProgram, warpgroups: int | None = None) -> TilePr
     tiles = list(allocations(program.body))
     registers = [tile for tile in tiles if tile.scope() in TILE_SCOPES]
     matrices = [tile for tile in registers if len(tile.shape) == 2]
-    wanted = warpgroups or program.hints.consumers
+    # Those that take turns have all rows each.
+    wanted = warpgroups or program.hints.consumers or (1 if program.hints.turns else None)
     if program.arch == SM90A.name:
         count = _warpgroups(matrices, wanted)
     else:

@@ -33,6 +33,7 @@ from warploom.transform.specialize_warps_sm100 import specialize_warps_sm100
 from warploom.transform.squeeze_vectors import squeeze_vectors
 from warploom.transform.stage_stores import stage_stores
 from warploom.transform.strip_annotations import strip_annotations
+from warploom.transform.take_turns import no_turns, take_turns
 from warploom.transform.verify import verify
 
 Pass = Callable[[TileProgram], TileProgram]
@@ -90,14 +91,17 @@ WARP_SPECIALISED, MULTISTAGE = "warp specialisation", "multistage"
 TENSOR_MEMORY, BY_HAND = "tensor memory", "orchestrated by hand"
 #: The lowerings: their passes by name.
 LOWERINGS: dict[str, tuple[tuple[str, Pass], ...]] = {
-    WARP_SPECIALISED: (*_FIRST, ("specialize warps", specialize_warps), *_LAST),
-    MULTISTAGE: (*_FIRST, ("multistage", multistage), *_LAST),
+    WARP_SPECIALISED: (
+        *_FIRST, ("take turns", take_turns), ("specialize warps", specialize_warps), *_LAST
+    ),
+    MULTISTAGE: (*_FIRST, ("take turns", no_turns), ("multistage", multistage), *_LAST),
     TENSOR_MEMORY: (
         *_FIRST[:2],
         ("share operands", share_operands),
         *_FIRST[2:4],
         ("pair CTAs", pair_ctas),
         *_FIRST[4:],
+        ("take turns", no_turns),
         ("resolve tensor memory", resolve_tensor_memory),
         ("specialize warps", specialize_warps_sm100),
         *_LAST,

@@ -28,6 +28,7 @@ from warploom.transform.consume import (
     Consumer,
     consumer_tiles,
     consumers,
+    in_turns,
     one_consumer,
     positions,
     read_by_threads,
@@ -72,8 +73,8 @@ def specialize_warps(program: TileProgram) -> TileProgram:
     sync = ir.evaluate(T.cuda.cluster_sync() if cluster else T.cuda.cta_sync())
     inits = [
         barriers.initialise(barrier, arrivals)
-        for ring in plan.rings
-        for barrier, arrivals in ((ring.full, 1), (ring.empty, count * ring.shared_by))
+        for ring, users in ((use.ring, 1 if in_turns(use) else count) for use in plan.uses)
+        for barrier, arrivals in ((ring.full, 1), (ring.empty, users * ring.shared_by))
     ] + initialisations(program)
     body = [
         *shared,
