@@ -29,7 +29,7 @@ from warploom.kernels.sm100_gemm_pair import sm100_gemm_pair
 from warploom.kernels.sm100_gemm_persistent import sm100_gemm_persistent
 from warploom.kernels.sm100_gemm_scaled import block_scales, sm100_gemm_scaled
 from warploom.target import cuda_target
-from warploom.transform.lower import LOWERINGS, TENSOR_MEMORY
+from warploom.transform.lower import LOWERINGS, TENSOR_MEMORY, WARP_SPECIALISED
 from warploom.transform.persistent import persistent_grid
 from warploom.transform.program import read
 
@@ -166,28 +166,13 @@ def sm100_scaled() -> Product:
     )  # fmt: skip
 
 
-def tile_program(columns: int, clusters: int | None, **hints: Any) -> Product:
-    """A lowered tile program with tiles of 128 x ``columns`` and three stages.
+def with_clusters(clusters: int | None, func: PrimFunc, arch: str, lowering: str) -> PrimFunc:
+    """A lowered tile program whose clusters compute several tiles.
 
-    The ring turns, and clusters compute several tiles: there are few, or, without a number, they
-    take over tiles of each other.
+    There are few, or, without a number, they take over tiles of each other.
     """
-    case = tile_programs.gemm(300, 96, 272, (128, columns, 64), stages=3, out_dtype="float16")
-    func = hinted(case.func, **hints)
-    return Product(lambda: on_blackwell(func, clusters), "sm_100a", 300, 96, 272)
-
-
-def dequantised() -> CaseProduct:
-    """A product whose operand B threads compute, in two places by turns."""
-    case = tile_programs.dequantised(8, 130, 64, 320, tile=(128, 64, 64), stages=3)
-    sizes = (130, 64, 320)
-    return CaseProduct(lambda: on_blackwell(case.func, 1), "sm_100a", *sizes, case=case)
-
-
-def on_blackwell(func: PrimFunc, clusters: int | None) -> PrimFunc:
-    """A lowered tile program with so many clusters."""
-    program = read(func, "sm_100a")
-    for name, run in LOWERINGS[TENSOR_MEMORY]:
+    program = read(func, arch)
+    for name, run in LOWERINGS[lowering]:
         if name == "persistent grid":
             cluster = program.hints.cluster or (1, 1)
             ctas = clusters and clusters * math.prod(cluster)
@@ -195,6 +180,35 @@ def on_blackwell(func: PrimFunc, clusters: int | None) -> PrimFunc:
         else:
             program = run(program)
     return program.to_func()
+
+
+def tile_program(columns: int, clusters: int | None, **hints: Any) -> Product:
+    """A tile program for Blackwell with tiles of 128 x ``columns`` and a ring of three stages."""
+    case = tile_programs.gemm(
+        300, 96, 272, (128, columns, 64), stages=3, out_dtype="float16"
+    )
+    func = hinted(case.func, **hints)
+    return Product(
+        lambda: with_clusters(clusters, func, "sm_100a", TENSOR_MEMORY), "sm_100a", 300, 96, 272
+    )
+
+
+def dequantised() -> CaseProduct:
+    """A product whose operand B threads compute, in two places by turns."""
+    case = tile_programs.dequantised(8, 130, 64, 320, tile=(128, 64, 64), stages=3)
+    sizes = (130, 64, 320)
+    return CaseProduct(
+        lambda: with_clusters(1, case.func, "sm_100a", TENSOR_MEMORY), "sm_100a", *sizes, case=case
+    )
+
+
+def turns() -> Product:
+    """Two warpgroups that take turns with the three steps of three tiles; four stages."""
+    case = tile_programs.gemm(150, 56, 88, (64, 64, 32), stages=4, out_dtype="float16")
+    func = hinted(case.func, turns=2)
+    return Product(
+        lambda: with_clusters(1, func, "sm_90a", WARP_SPECIALISED), "sm_90a", 150, 56, 88
+    )
 
 
 def tutorial() -> Product:
@@ -215,6 +229,7 @@ PROGRAMS: dict[str, Callable[[], Product | Source]] = {
     "tile_program_clc": lambda: tile_program(32, None, cluster=(2, 1), scheduler="clc"),
     "tile_program_dequantised": dequantised,
     "sm90_gemm_swap_ab": sm90_gemm_swap_ab,
+    "turns": turns,
     "tutorial": tutorial,
     "exchange": lambda: Source(cuda_programs.EXCHANGE, 256, 256),
     "remote": lambda: Source(cuda_programs.REMOTE, 64, 32, cluster=2),

@@ -1,4 +1,4 @@
-"""Synchronisation bugs planted in small Hopper kernels: for few rows, and the first tutorial."""
+"""Synchronisation bugs planted in small Hopper kernels: for few rows, the first tutorial, turns."""
 
 from __future__ import annotations
 
@@ -118,4 +118,28 @@ TUTORIAL = (
               (drop(CTA_SYNC, 0, 2),), ERROR, "never initialised"),
 )  # fmt: skip
 
-SM90_SMALL_MUTANTS = (*SWAP, *TUTORIAL)
+# --- turns: a lowered tile program, two warpgroups compute every other step each ---
+
+STAGE_FREE = "shared_memory_ptr)[7172]))), (uint)"
+MY_TURN, SUMS_BARRIER = "_stage_ptr_1[0] % 2)", "bar_sync_count_sync((uint)15"
+SUMS = ("st.shared", "ld.shared", "nothing orders the two")
+
+
+def _turns(name: str, edits: tuple[Edit, ...], kind: str, *words: str) -> Mutant:
+    return Mutant("turns", name, edits, kind, words)
+
+
+TURNS = (
+    _turns("an empty barrier expects both warpgroups",
+           (replace(STAGE_FREE, "(uint)1", "(uint)2"),), ERROR, "deadlock", "1 of 2 arrivals"),
+    _turns("both warpgroups take every turn",
+           (instead(MY_TURN, "if (true) {"),), RACE, *OVERWRITTEN),
+    _turns("a stage is given back before its products are done",
+           (drop(WAIT_ALL),), RACE, *OVERWRITTEN),
+    _turns("sums are left before those of the last tile are added",
+           (drop(SUMS_BARRIER, 0, 2),), RACE, *SUMS),
+    _turns("sums are added before they are left",
+           (drop(SUMS_BARRIER, 1, 2),), UNINITIALISED, "ld.shared", "reads shared"),
+)  # fmt: skip
+
+SM90_SMALL_MUTANTS = (*SWAP, *TUTORIAL, *TURNS)

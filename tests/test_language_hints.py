@@ -55,6 +55,7 @@ settings = st.fixed_dictionaries(
         "registers": st.tuples(*[st.integers(3, 32).map(lambda r: 8 * r)] * 2),
         "stages": st.integers(1, 12),
         "ctas_per_sm": st.integers(1, 32),
+        "turns": st.integers(1, 3),
     },
 ).filter(bool)
 
@@ -97,6 +98,8 @@ def test_an_unknown_hint_is_named():
         ({"raster": "hilbert"}, "'hilbert'; it must be one of 'rows'"),
         ({"group": 4}, "group 4 needs raster='grouped'"),
         ({"consumers": 4}, "consumers is 4; a CTA has room for 1 to 3"),
+        ({"turns": 4}, "turns is 4; a CTA has room for 1 to 3"),
+        ({"turns": 0}, "turns is 0; it must be an integer of at least 1"),
         ({"registers": (40, 260)}, r"\(40, 260\) must be multiples of 8 from 24 to 256"),
         ({"registers": (44, 232)}, "multiples of 8"),
         ({"stages": 2.0}, "stages is 2.0; it must be an integer"),

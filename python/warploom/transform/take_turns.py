@@ -6,9 +6,9 @@ warpgroups computes every nth step of the loop, all rows of the tile, into accum
 After the loop the sums meet in shared memory, and the first warpgroup finishes the tile while the
 others are at the next one.
 
-Whose turn it is the stage tells: with stages a multiple of n, each is used, and given back, by one
-warpgroup alone. That one has seen every phase of the stage's barrier, as waiting for the parity of
-a phase takes.
+Whose turn it is the stage tells: each is used, and given back, by one warpgroup alone, which has
+seen every phase of the stage's barrier, as waiting for the parity of a phase takes. Stages are a
+multiple of n, so that all warpgroups have as many.
 """
 
 from __future__ import annotations
@@ -221,7 +221,7 @@ def _is_zero(statement: Stmt) -> bool:
     while isinstance(statement, tirx.For):
         statement = statement.body
     value = statement.value if isinstance(statement, tirx.BufferStore) else None
-    return isinstance(value, (tirx.FloatImm, tirx.IntImm)) and float(value) == 0.0
+    return isinstance(value, (tirx.FloatImm, tirx.IntImm)) and value.value == 0
 
 
 def _require_registers_only(before: list[Stmt]) -> None:
