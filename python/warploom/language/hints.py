@@ -57,6 +57,8 @@ class Hints:
     specialise : bool
         Whether warps of their own load (True), or those that compute load ahead of themselves
         (False).
+    ctas : int
+        CTAs of a persistent grid; without it as many as the GPU holds.
     ctas_per_sm : int
         CTAs that an SM holds at a time. Each gets its part of the registers and of the shared
         memory, and a persistent grid has so many for each SM.
@@ -66,6 +68,11 @@ class Hints:
     turns : int
         Warpgroups, 1 to 3, that take turns with the steps of the pipelined loop: each computes
         all rows of every so many-th step, and their sums are added. For tiles of few rows.
+    split_k : int
+        CTAs that share each tile: each computes a part of its loop over K.
+    stream_k : bool
+        Whether CTAs share the tiles that would not keep all of them busy (True), cut wherever
+        equal parts of the work end.
     """
 
     cluster: tuple[int, int] | None = None
@@ -76,9 +83,12 @@ class Hints:
     registers: tuple[int, int] | None = None
     stages: int | None = None
     specialise: bool | None = None
+    ctas: int | None = None
     ctas_per_sm: int | None = None
     scheduler: str | None = None
     turns: int | None = None
+    split_k: int | None = None
+    stream_k: bool | None = None
 
     def __post_init__(self) -> None:
         if self.cluster is not None:
@@ -88,7 +98,7 @@ class Hints:
                     f"cluster {self.cluster} has {self.cluster[0] * self.cluster[1]} CTAs; at most "
                     f"{MAX_CLUSTER} are allowed."
                 )
-        for name in ("persistent", "specialise"):
+        for name in ("persistent", "specialise", "stream_k"):
             value = getattr(self, name)
             if value is not None and not isinstance(value, bool):
                 raise IllegalCombination(f"{name} is {value!r}; it must be a bool.")
@@ -103,7 +113,8 @@ class Hints:
             )
         if self.scheduler is not None and self.persistent is False:
             raise IllegalCombination("scheduler needs a persistent grid, and persistent is False.")
-        for name in ("group", "consumers", "stages", "ctas_per_sm", "turns"):
+        counts = ("group", "consumers", "stages", "ctas", "ctas_per_sm", "turns", "split_k")
+        for name in counts:
             if getattr(self, name) is not None:
                 require_positive(name, getattr(self, name))
         if self.group is not None and self.raster != "grouped":
@@ -114,6 +125,10 @@ class Hints:
                     f"{name} is {getattr(self, name)}; a CTA has room for 1 to 3 computing "
                     "warpgroups."
                 )
+        if self.split_k is not None and self.stream_k:
+            raise IllegalCombination(
+                f"split_k {self.split_k} with stream_k: both say how CTAs share tiles; choose one."
+            )
         if self.registers is not None:
             _check_pair("registers", self.registers)
             low, high = REGISTER_RANGE
@@ -156,9 +171,12 @@ def hints(
     registers: Sequence[int] | None = None,
     stages: int | None = None,
     specialise: bool | None = None,
+    ctas: int | None = None,
     ctas_per_sm: int | None = None,
     scheduler: str | None = None,
     turns: int | None = None,
+    split_k: int | None = None,
+    stream_k: bool | None = None,
 ) -> Any:
     """Wishes of the author, as a statement directly after ``T.device_entry()``.
 
@@ -176,9 +194,9 @@ def hints(
     """
     pairs = [tuple(v) if isinstance(v, Sequence) else v for v in (cluster, registers)]
     wanted = Hints(
-        pairs[0], persistent, raster, group, consumers, pairs[1], stages, specialise, ctas_per_sm,
-        scheduler, turns,
-    )
+        pairs[0], persistent, raster, group, consumers, pairs[1], stages, specialise, ctas,
+        ctas_per_sm, scheduler, turns, split_k, stream_k,
+    )  # fmt: skip
     attributes = wanted.attributes()
     if not attributes:
         names = ", ".join(field.name for field in fields(Hints))

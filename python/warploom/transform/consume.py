@@ -32,7 +32,7 @@ from warploom.transform.program import (
     is_shared,
     is_tile,
 )
-from warploom.transform.stage_stores import ORCHESTRATED
+from warploom.transform.stage_stores import is_orchestrated
 from warploom.transform.take_turns import is_turn
 from warploom.transform.wait_products import Group, Products, fence
 
@@ -118,7 +118,7 @@ class Consumer:
             return self._operation(one, operation)
         if isinstance(one, tirx.AllocBuffer) and _in_shared_memory(one.buffer):
             return []
-        if isinstance(one, tirx.AttrStmt) and one.attr_key == ORCHESTRATED:
+        if is_orchestrated(one):
             return [*self.products.before(effects(one)), self._placed(one)]
         if is_gemm(one):
             return self._product(one)
@@ -181,7 +181,7 @@ class Consumer:
         return place_tiles(one, self.current)
 
     def _branch(self, one: tirx.IfThenElse) -> list[Stmt]:
-        if not _has_engines(one):
+        if not _needs_order(one):
             return self._plain(one)
         before = self.products.wait_all_but(0)
         bodies = []
@@ -310,13 +310,16 @@ def read_by_threads(ring: Ring, plan: PipelinePlan) -> bool:
     )  # fmt: skip
 
 
-def _has_engines(statement: Stmt) -> bool:
-    """Whether a product, a load or an operation on an mbarrier is somewhere in a statement."""
-    if is_for_loading_thread(statement) or read_operation(statement) is not None:
+def _needs_order(statement: Stmt) -> bool:
+    """Whether some part of a statement waits for others, or others wait for it."""
+    if is_orchestrated(statement) or is_for_loading_thread(statement):
+        return True
+    if read_operation(statement) is not None:
         return True
     if is_nest(statement) or not ir.children(statement):
-        return is_gemm(statement) or is_load(statement)
-    return any(_has_engines(one) for body in ir.children(statement) for one in ir.flatten(body))
+        shared = any(is_shared(buffer) for buffer in effects(statement).writes)
+        return is_gemm(statement) or is_load(statement) or shared
+    return any(_needs_order(one) for body in ir.children(statement) for one in ir.flatten(body))
 
 
 def _touched_by_threads(statements: list[Stmt]) -> Effects:

@@ -17,6 +17,7 @@ from warploom.transform.allocate_shared import allocate_shared
 from warploom.transform.budget import ctas_per_sm
 from warploom.transform.canonicalize import canonicalize
 from warploom.transform.decline import Decline
+from warploom.transform.exchange_sums import exchange_sums
 from warploom.transform.infer_layouts import infer_layouts
 from warploom.transform.lower_nests import lower_nests
 from warploom.transform.multistage import multistage
@@ -30,6 +31,7 @@ from warploom.transform.resolve_tensor_memory import resolve_tensor_memory
 from warploom.transform.share_operands import share_operands
 from warploom.transform.specialize_warps import specialize_warps
 from warploom.transform.specialize_warps_sm100 import specialize_warps_sm100
+from warploom.transform.split_tiles import split_tiles
 from warploom.transform.squeeze_vectors import squeeze_vectors
 from warploom.transform.stage_stores import stage_stores
 from warploom.transform.strip_annotations import strip_annotations
@@ -45,6 +47,7 @@ _GPU = {SM90A.name: "h200", SM100A.name: "b200"}
 
 def _persistent(program: TileProgram) -> TileProgram:
     hints = program.hints
+    shared = bool(hints.stream_k or (hints.split_k or 1) > 1)
     own = own_barriers(program)
     if own and hints.persistent:
         raise Decline(
@@ -52,11 +55,16 @@ def _persistent(program: TileProgram) -> TileProgram:
             "while phases go on; leave the hint out."
         )
     if own or hints.persistent is False:
+        why = "as the program initialises mbarriers" if own else "as the hint says"
+        if shared:
+            raise Decline(
+                "CTAs that share tiles wait for each other, so all must be on the GPU at a time, "
+                f"and the grid has a CTA for each tile, {why}; leave out split_k and stream_k."
+            )
         lost = [
             f"{name}: not followed, for the grid is not persistent"
             for name in ("cluster", "scheduler") if getattr(hints, name)
         ]  # fmt: skip
-        why = "as the program initialises mbarriers" if own else "as the hint says"
         return program.decided(f"grid: a CTA for each tile, {why}", *lost)
     cluster = hints.cluster or (1, 1)
     size = cluster[0] * cluster[1]
@@ -67,9 +75,21 @@ def _persistent(program: TileProgram) -> TileProgram:
                 f"scheduler='clc': {program.arch} has no cluster launch control; leave the hint "
                 f"out, or compile for {SM100A.name}."
             )
+        if shared:
+            raise Decline(
+                "scheduler='clc' hands out whole tiles; leave it out, or split_k and stream_k."
+            )
         return persistent_grid(program, None, group, cluster)
-    ctas = GPUS[_GPU[program.arch]].sms * ctas_per_sm(program) // size * size
-    return persistent_grid(program, ctas, group, cluster)
+    resident = GPUS[_GPU[program.arch]].sms * ctas_per_sm(program)
+    ctas = hints.ctas or resident // size * size
+    if not shared:
+        return persistent_grid(program, ctas, group, cluster)
+    if ctas > resident:
+        raise Decline(
+            f"{ctas} CTAs that share tiles wait for each other, and the GPU holds {resident} at a "
+            "time; ask for fewer, or leave out split_k and stream_k."
+        )
+    return split_tiles(program, ctas, group, cluster)
 
 
 _FIRST: tuple[tuple[str, Pass], ...] = (
@@ -79,6 +99,7 @@ _FIRST: tuple[tuple[str, Pass], ...] = (
     ("persistent grid", _persistent),
     ("infer layouts", infer_layouts),
     ("resolve scopes", resolve_scopes),
+    ("exchange sums", exchange_sums),
     ("stage stores", stage_stores),
 )
 _LAST: tuple[tuple[str, Pass], ...] = (

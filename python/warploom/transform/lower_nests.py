@@ -22,6 +22,7 @@ from tvm.tirx import Buffer, ForKind, Stmt, Var
 from warploom.ops.register_tile import LANES, RegisterTile
 from warploom.transform import ir
 from warploom.transform.decline import Decline
+from warploom.transform.fragment_order import EXCHANGED, in_fragment_order
 from warploom.transform.nest_elements import (
     WARPGROUP,
     Element,
@@ -100,6 +101,8 @@ def _statement(statement: Stmt, context: NestContext) -> Stmt:
 
 def _nest(statement: Stmt, context: NestContext) -> Stmt:
     loops, body = nest_parts(statement)
+    if EXCHANGED in loops[0].annotations:
+        return in_fragment_order(loops, body, context)
     accesses = [
         (one.buffer, one.indices) for one in nest_stores(body) if one.buffer.scope() == "local"
     ]

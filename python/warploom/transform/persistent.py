@@ -7,10 +7,13 @@ body. The program stays sequential.
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 from tvm.script import tirx as T
-from tvm.tirx import Var
+from tvm.tirx import Stmt, Var
 
 from warploom.kernels.raster import grouped_tile
 from warploom.transform import ir
@@ -26,11 +29,109 @@ DYNAMIC = PREFIX + "dynamic"
 DEFAULT_GROUP = 8
 
 
+@dataclass(frozen=True)
+class Grid:
+    """The CTAs of a persistent grid, and what they share out.
+
+    Attributes
+    ----------
+    cta, rank : Var
+        Number of this CTA, and its place in its cluster.
+    size, clusters : int
+        CTAs of a cluster, and clusters; 0 where there is one for each tile.
+    tiles : int or Expr
+        Tiles, in units of clusters.
+    """
+
+    cta: Var
+    rank: Var
+    size: int
+    clusters: int
+    tiles: Any
+
+    @property
+    def cluster(self) -> Any:
+        """Number of this CTA's cluster."""
+        return T.truncdiv(self.cta, self.size) if self.size > 1 else self.cta
+
+    @property
+    def place(self) -> Any:
+        """Place of this CTA in its cluster."""
+        return self.rank if self.size > 1 else 0
+
+
+@dataclass(frozen=True)
+class Tour:
+    """How a cluster goes through tiles.
+
+    Attributes
+    ----------
+    start : list of Stmt
+        Scalars that are set before the first turn.
+    turns : Expr
+        How many there are.
+    turn : callable
+        From the number of a turn to scalars that are set in it, and the number of its tile.
+    slots : int
+        Parts of tiles that CTAs leave to others in the workspace.
+    """
+
+    start: list[Stmt]
+    turns: Any
+    turn: Callable[[Var], tuple[list[Stmt], Any]]
+    slots: int = 0
+
+
+def one_by_one(grid: Grid) -> Tour:
+    """Every cluster takes every so many-th tile, all of it."""
+    turns = T.truncdiv(grid.tiles - grid.cluster + (grid.clusters - 1), grid.clusters)
+    return Tour([], turns, lambda turn: ([], grid.cluster + turn * grid.clusters))
+
+
+def as_they_come(grid: Grid) -> Tour:
+    """All tiles, of which this cluster executes those that it is handed out."""
+    return Tour([], grid.tiles, lambda turn: ([], turn))
+
+
+def grid_of(program: TileProgram, ctas: int | None, cluster: tuple[int, ...]) -> Grid:
+    """The grid of so many CTAs, or of a cluster for each tile, in place of that of a program.
+
+    Raises
+    ------
+    Decline
+        If ``ctas`` is no multiple of the cluster's size.
+    """
+    size = math.prod(_shape(program, cluster))
+    if ctas is not None and ctas % size:
+        raise Decline(
+            f"{ctas} CTAs are no multiple of the {size} of a cluster; choose another number."
+        )
+    tiles: Any = 1
+    for count in _counts(program, cluster):
+        tiles = tiles * count
+    clusters = 0 if ctas is None else ctas // size
+    return Grid(Var("cta", "int32"), Var("rank", "int32"), size, clusters, tiles)
+
+
+def _shape(program: TileProgram, cluster: tuple[int, ...]) -> tuple[int, ...]:
+    """CTAs of a cluster along each dimension of the grid."""
+    return (*cluster, 1, 1, 1)[: len(program.id("cta").vars)]
+
+
+def _counts(program: TileProgram, cluster: tuple[int, ...]) -> list[Any]:
+    """Clusters' worth of tiles along each dimension of the grid."""
+    return [
+        extent if along == 1 else T.truncdiv(extent + (along - 1), along)
+        for extent, along in zip(program.id("cta").extents, _shape(program, cluster), strict=True)
+    ]
+
+
 def persistent_grid(
     program: TileProgram,
     ctas: int | None,
     group: int | None = DEFAULT_GROUP,
     cluster: tuple[int, ...] = (1, 1),
+    tour: Callable[[Grid], Tour] = one_by_one,
 ) -> TileProgram:
     """Replace the grid by a loop over tiles.
 
@@ -45,62 +146,46 @@ def persistent_grid(
     cluster : tuple of int
         CTAs of a cluster along the dimensions of the grid; what lies over the edge of the grid
         computes a tile outside of all matrices, that is nothing.
+    tour : callable
+        Which tiles a cluster computes, in which order.
 
     Raises
     ------
     Decline
         If ``ctas`` is no multiple of the cluster's size.
     """
-    grid = program.id("cta")
-    shape = (*cluster, 1, 1, 1)[: len(grid.vars)]
-    size = 1
-    for extent in shape:
-        size *= extent
-    if ctas is not None and ctas % size:
-        raise Decline(
-            f"{ctas} CTAs are no multiple of the {size} of a cluster; choose another number."
-        )
-    cta, rank = Var("cta", "int32"), Var("rank", "int32")
-    counts = [
-        extent if along == 1 else T.truncdiv(extent + (along - 1), along)
-        for extent, along in zip(grid.extents, shape, strict=True)
-    ]
-    total: Any = 1
-    for count in counts:
-        total = total * count
-    if ctas is None:
-        # A grid without CTAs cannot be launched.
-        launched, notes = T.max(total, 1) * size, {TILES: 1, DYNAMIC: 1}
-        turn, turns = Var("tile", "int32"), total
-        current = turn
-    else:
-        first, clusters = T.truncdiv(cta, size) if size > 1 else cta, ctas // size
-        launched, notes = ctas, {TILES: 1}
-        turn, turns = Var("turn", "int32"), T.truncdiv(total - first + (clusters - 1), clusters)
-        current = first + turn * clusters
-    ids = [Id("cta", (cta,), (launched,))]
+    tour = as_they_come if ctas is None else tour
+    old, grid = program.id("cta"), grid_of(program, ctas, cluster)
+    shape, counts, size = _shape(program, cluster), _counts(program, cluster), grid.size
+    # A grid without CTAs cannot be launched.
+    launched = T.max(grid.tiles, 1) * size if ctas is None else ctas
+    ids = [Id("cta", (grid.cta,), (launched,))]
     if size > 1:
-        ids.insert(0, Id("cta_in_cluster", (rank,), (size,)))
+        ids.insert(0, Id("cta_in_cluster", (grid.rank,), (size,)))
+    turn = Var("turn", "int32")
     index = ir.Scalar("tile")
-    places = [ir.Scalar(var.name) for var in grid.vars]
+    places = [ir.Scalar(var.name) for var in old.vars]
     positions = _positions(index.value, counts, group)
-    statements = index.define(current)
-    remaining = rank
+    way = tour(grid)
+    statements, number = way.turn(turn)
+    statements = [*statements, *index.define(number)]
+    remaining = grid.rank
     for place, position, along in zip(places, positions, shape, strict=True):
         inside = 0 if along == 1 else T.truncmod(remaining, along)
         statements += place.define(position if along == 1 else position * along + inside)
         remaining = remaining if along == 1 else T.truncdiv(remaining, along)
-    table = {var: place.value for var, place in zip(grid.vars, places, strict=True)}
+    table = {var: place.value for var, place in zip(old.vars, places, strict=True)}
     body = [ir.substitute(statement, table) for statement in program.body]
-    tiles = ir.loop(turn, turns, [*statements, *body], notes)
+    notes = {TILES: 1, DYNAMIC: 1} if ctas is None else {TILES: 1}
+    tiles = ir.loop(turn, way.turns, [*statements, *body], notes)
     others = tuple(one for one in program.ids if one.kind != "cta")
     order = "column after column" if group is None else f"in groups of {group} rows"
     parts = f"clusters of {' x '.join(map(str, shape))}" if size > 1 else "no clusters"
     bounds = tuple(
         (place.buffer, extent if along == 1 else count * along)
-        for place, extent, count, along in zip(places, grid.extents, counts, shape, strict=True)
+        for place, extent, count, along in zip(places, old.extents, counts, shape, strict=True)
     )
-    changed = program.replace(ids=(*ids, *others), body=(tiles,), bounds=bounds)
+    changed = program.replace(ids=(*ids, *others), body=(*way.start, tiles), bounds=bounds)
     many = f"{ctas} persistent CTAs" if ctas else "CTAs that take over tiles of others"
     return changed.decided(f"grid: {many}, {parts}, tiles {order}")
 

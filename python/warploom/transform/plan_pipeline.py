@@ -355,7 +355,11 @@ def _check_global_memory(program: TileProgram) -> None:
                         table.setdefault(buffer, []).append(one)
 
     visit(list(program.body))
+    # What goes through a workspace has flags of its own.
+    workspaces = {one.buffer for one in program.host if isinstance(one, tirx.AllocBuffer)}
     for buffer, stores in writes.items():
+        if buffer in workspaces:
+            continue
         others = [one for one in reads.get(buffer, []) if not any(one.same_as(s) for s in stores)]
         if others:
             raise Decline(

@@ -22,6 +22,7 @@ from warploom.transform.program import (
     is_scalar,
     is_tile,
 )
+from warploom.transform.stage_stores import is_orchestrated
 
 
 class Producer:
@@ -75,7 +76,7 @@ class Producer:
             elif is_scalar(one):
                 _require_uniform(one, "A scalar")
                 result.append(one)
-            elif not is_nest(one):
+            elif not is_nest(one) and not is_orchestrated(one):
                 result += self._inside(one)
         return result
 

@@ -17,7 +17,7 @@ from tvm import tirx
 from tvm.tirx import Buffer, PrimFunc, Stmt, Var
 from tvm.tirx.tile_primitive import TilePrimitiveCall
 
-from warploom.language.hints import PREFIX, Hints, read_hints
+from warploom.language.hints import DEVICE_ENTRY, PREFIX, Hints, read_hints
 from warploom.language.mbarrier import LOADING, read_operation
 from warploom.target import SM90A
 from warploom.transform import ir
@@ -33,7 +33,6 @@ CTA_GROUP = "cta_group"
 TILE_SCOPES = ("accumulator", "fragment")
 DIALECT_SCOPES = (*TILE_SCOPES, "mbarrier", "tmem", "wgmma.descriptor")
 
-_ENTRY = "tirx.device_entry"
 #: Kinds of ids that a program defines: (parent, child) as TIRx has them.
 _KINDS = {
     "cta": ("kernel", "cta"),
@@ -75,6 +74,8 @@ class TileProgram:
         Other attributes of the kernel, such as ``tirx.launch_bounds_min_blocks_per_sm``.
     body : tuple of Stmt
         What a CTA does.
+    host : tuple of Stmt
+        Statements before the kernel: workspaces, and kernels that prepare them.
     bounds : tuple of (Buffer, Expr)
         Scalars that are known to be at least 0 and less than a value.
     decisions : tuple of str
@@ -95,6 +96,7 @@ class TileProgram:
     decisions: tuple[str, ...] = ()
     arch: str = SM90A.name
     by_hand: bool = False
+    host: tuple[Stmt, ...] = ()
 
     def id(self, kind: str) -> Id | None:
         """The id of that kind, if there is one."""
@@ -117,10 +119,10 @@ class TileProgram:
         """The PrimFunc again."""
         body = ir.seq([*(one.statement() for one in self.ids), *self.body])
         hints = self.hints.attributes().items()
-        for key, value in reversed([(_ENTRY, True), *self.attrs, *hints]):
+        for key, value in reversed([(DEVICE_ENTRY, True), *self.attrs, *hints]):
             body = tirx.AttrStmt(0, key, _attr_value(value), body)
-        old = _entry(self.func)
-        whole = _replace(self.func.body, old, body)
+        (old,) = _entries(self.func)
+        whole = _replace(self.func.body, old, ir.seq([*self.host, body]))
         return PrimFunc(
             self.func.params, whole, self.func.ret_type, self.func.attrs, self.func.span
         )
@@ -131,24 +133,15 @@ def _attr_value(value: Any) -> Any:
 
 
 def _entries(func: PrimFunc) -> list[tirx.AttrStmt]:
+    """The device parts of a function."""
     found: list[tirx.AttrStmt] = []
 
     def visit(attr: tirx.AttrStmt) -> None:
-        if attr.attr_key == _ENTRY:
+        if attr.attr_key == DEVICE_ENTRY:
             found.append(attr)
 
     tvm_ffi.structural_walk(func.body, (tirx.AttrStmt, visit))
     return found
-
-
-def _entry(func: PrimFunc) -> tirx.AttrStmt | None:
-    found = _entries(func)
-    if len(found) > 1:
-        raise Decline(
-            f"The function has {len(found)} device entries; a tile program has one, so give each "
-            "kernel a function of its own."
-        )
-    return found[0] if found else None
 
 
 def _replace(tree: Stmt, old: Stmt, new: Stmt) -> Stmt:
@@ -195,9 +188,15 @@ def read(func: PrimFunc, arch: str = SM90A.name) -> TileProgram:
     Decline
         If it has no device part, several, no ``T.cta_id``, or a while loop.
     """
-    entry = _entry(func)
-    if entry is None:
+    entries = _entries(func)
+    if not entries:
         raise Decline("The function has no device entry; write T.device_entry() in it.")
+    if len(entries) > 1:
+        raise Decline(
+            f"The function has {len(entries)} device entries; a tile program has one, so give each "
+            "kernel a function of its own."
+        )
+    (entry,) = entries
     by_hand = _defines_threads(entry)
     ids: list[Id] = []
     attrs: list[tuple[str, Any]] = []
@@ -205,7 +204,7 @@ def read(func: PrimFunc, arch: str = SM90A.name) -> TileProgram:
 
     def take(statement: Stmt) -> None:
         for one in ir.flatten(statement):
-            if isinstance(one, tirx.AttrStmt) and one.attr_key != _ENTRY and not body:
+            if isinstance(one, tirx.AttrStmt) and one.attr_key != DEVICE_ENTRY and not body:
                 if not one.attr_key.startswith(PREFIX):
                     attrs.append((one.attr_key, one.value))
                 take(one.body)

@@ -48,7 +48,7 @@ from warploom.transform.program import (
     is_shared,
 )
 from warploom.transform.resolve_tensor_memory import is_accumulator, is_wait
-from warploom.transform.stage_stores import ORCHESTRATED
+from warploom.transform.stage_stores import is_orchestrated
 
 ROLES = (Role.TENSOR_CORE, Role.THREADS)
 Streams = tuple[list[Stmt], list[Stmt]]
@@ -215,7 +215,7 @@ class RoleSplitter:
             out[1].append(one)
         elif is_gemm(one):
             self._touch(one, Role.TENSOR_CORE, out, self._products)
-        elif isinstance(one, tirx.AttrStmt) and one.attr_key == ORCHESTRATED:
+        elif is_orchestrated(one):
             for inner in ir.flatten(one.body):
                 self._orchestrated(inner, out)
         elif is_nest(one) or not ir.children(one):

@@ -38,13 +38,23 @@ from warploom.transform.program import (
 ORCHESTRATED = PREFIX + "orchestrated"
 
 
+def is_orchestrated(statement: Stmt) -> bool:
+    """Whether a statement brings its own synchronisation."""
+    return isinstance(statement, tirx.AttrStmt) and statement.attr_key == ORCHESTRATED
+
+
+def orchestrated(statements: list[Stmt]) -> Stmt:
+    """Statements that bring their own synchronisation, as one."""
+    return tirx.AttrStmt(0, ORCHESTRATED, ir.as_expr(1), ir.seq(statements))
+
+
 def stage_stores(program: TileProgram) -> TileProgram:
     """Lower every copy from registers to global memory."""
     staging = _Staging({}, [])
     body = _block(list(program.body), program, staging)
     if any(ORCHESTRATED in _attributes(one) for one in body):
         allocated = [tirx.AllocBuffer(buffer) for buffer in staging.buffers.values()]
-        drain = ir.when(_leader(program), [_wait_group(0, read=False)])
+        drain = ir.when(leader(program), [_wait_group(0, read=False)])
         body = [*allocated, *body, drain]
     return program.replace(body=tuple(body)).decided(*staging.decided)
 
@@ -63,7 +73,7 @@ def _attributes(statement: Stmt) -> set[str]:
     return found
 
 
-def _leader(program: TileProgram) -> Any:
+def leader(program: TileProgram) -> Any:
     """The one thread of a warpgroup that issues stores."""
     return T.And(program.var("warp_in_warpgroup") == 0, program.var("lane") == 0)
 
@@ -128,13 +138,13 @@ def _is_tile_store(statement: Stmt) -> bool:
 
 def _from_shared(call: TilePrimitiveCall, program: TileProgram) -> Stmt:
     """One thread stores a tile by TMA; it goes on when the tile may be written again."""
-    chosen = T.And(program.var("warpgroup") == 0, _leader(program))
+    chosen = T.And(program.var("warpgroup") == 0, leader(program))
     store = [
         ir.primitive("copy_async", *call.args[:2], dispatch="tma_auto"),
         ir.evaluate(T.ptx.cp.async_.bulk.commit_group()),
         _wait_group(0, read=True),
     ]
-    return tirx.AttrStmt(0, ORCHESTRATED, ir.as_expr(1), ir.when(chosen, store))
+    return orchestrated([ir.when(chosen, store)])
 
 
 def _only_makes(statement: Stmt, source: TensorRegion, program: TileProgram) -> bool:
@@ -226,7 +236,7 @@ def _staged(
     wide = [d for d, (_, extent) in enumerate(ranges) if not ir.is_constant(extent, 1)]
     down, along = wide[0] if len(wide) > 1 else len(ranges) - 2, len(ranges) - 1
     sync = warpgroup_sync(consumer)
-    leader = _leader(program)
+    elected = leader(program)
     # A thread that holds a whole row writes it 16 bytes at a time.
     dispatch = None if kinds.row_a_thread else "ldstmatrix"
     statements: list[Stmt] = []
@@ -241,14 +251,14 @@ def _staged(
             part = _piece(maker, row, column, width, kinds, statements)
         statements += [
             # The store before the last has left this buffer.
-            ir.when(leader, [_wait_group(buffers - 1, read=True)]),
+            ir.when(elected, [_wait_group(buffers - 1, read=True)]),
             sync,
             ir.primitive("copy", place, part, scope="warpgroup", dispatch=dispatch),
             # The TMA engine reads what these threads wrote.
             ir.evaluate(T.ptx.fence.proxy.async_.shared__cta()),
             sync,
             ir.when(
-                leader,
+                elected,
                 [
                     ir.primitive(
                         "copy_async", ir.region(to.source, *target), place, dispatch="tma_auto"
@@ -257,7 +267,7 @@ def _staged(
                 ],
             ),
         ]
-    return tirx.AttrStmt(0, ORCHESTRATED, ir.as_expr(1), ir.seq(statements))
+    return orchestrated(statements)
 
 
 def _copied(tile: Buffer) -> Stmt:

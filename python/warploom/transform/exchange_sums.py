@@ -1,0 +1,115 @@
+"""Makes CTAs that share a tile wait for each other's sums.
+
+Each warpgroup exchanges the rows that it computes, with the same warpgroup of the other CTA: its
+threads store, meet at their named barrier, and one of them sets a flag with release semantics; on
+the other side one thread waits for the flag with acquire semantics, and the barrier tells the
+others. So neither CTA stops as a whole, and the warp that loads goes on with the next segment.
+
+Flags must be 0 when the kernel starts, and a workspace holds anything. A small kernel before this
+one clears them. Flags that are cleared by their readers, in memory that outlives the launch, would
+save it; but then two launches on different streams would use the same flags.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tvm_ffi
+from tvm import tirx
+from tvm.script import tirx as T
+from tvm.tirx import Buffer, Stmt, Var
+from tvm.tirx.tile_primitive import TilePrimitiveCall
+
+from warploom.language.hints import DEVICE_ENTRY
+from warploom.transform import ir
+from warploom.transform.consume import consumers, one_consumer
+from warploom.transform.effects import destination
+from warploom.transform.fragment_order import EXCHANGED
+from warploom.transform.program import Id, TileProgram, is_nest
+from warploom.transform.split_tiles import GIVEN, TAKEN
+from warploom.transform.stage_stores import leader, orchestrated
+
+#: Threads of the kernel that clears flags.
+_CLEARING_THREADS = 128
+
+
+def exchange_sums(program: TileProgram) -> TileProgram:
+    """Give the exchanges of a program whose tiles are registers of warpgroups their flags."""
+    slots = _slots(program)
+    if slots is None:
+        return program
+    shape = (slots, consumers(program))
+    flags = tirx.decl_buffer(shape, "uint32", "sums_given", scope="global")
+    body = tuple(_statement(one, flags, program) for one in program.body)
+    host = (*program.host, tirx.AllocBuffer(flags), _clear(flags))
+    return program.replace(body=body, host=host).decided(
+        f"flags: {shape[0]} x {shape[1]}, one for each warpgroup and slot, cleared by a kernel "
+        "before this one"
+    )
+
+
+def _slots(program: TileProgram) -> Any:
+    """Slots of the workspace; None if the program shares no tiles."""
+    found: list[Any] = []
+
+    def visit(one: tirx.AttrStmt) -> None:
+        if one.attr_key == GIVEN:
+            first = ir.flatten(one.body)[0]
+            found.append(destination(first).source.shape[0])
+
+    for statement in program.body:
+        tvm_ffi.structural_walk(statement, (tirx.AttrStmt, visit))
+    return found[0] if found else None
+
+
+def _statement(statement: Stmt, flags: Buffer, program: TileProgram) -> Stmt:
+    if isinstance(statement, tirx.AttrStmt) and statement.attr_key in (GIVEN, TAKEN):
+        moves = [_exchanged(one) for one in ir.flatten(statement.body)]
+        flag = ir.address(flags, statement.value, program.var("warpgroup"))
+        if statement.attr_key == GIVEN:
+            return ir.seq([*moves, orchestrated(_release(flag, program))])
+        return ir.seq([orchestrated(_acquire(flag, program)), *moves])
+    if is_nest(statement):
+        return statement
+    return ir.map_children(statement, lambda one: _statement(one, flags, program))
+
+
+def _exchanged(one: Stmt) -> Stmt:
+    """A nest between registers and the workspace, of which the order of elements is free."""
+    if isinstance(one, TilePrimitiveCall):
+        to, source = one.args[:2]
+        (slot, (row, _), (column, _)) = ir.ranges(to)
+        y, x = (Var(name, "int32") for name in ("y", "x"))
+        tile = source.source
+        store = tirx.BufferStore(to.source, tile[y, x], [slot[0], row + y, column + x])
+        one = ir.loop(y, int(tile.shape[0]), [ir.loop(x, int(tile.shape[1]), [store])])
+    return ir.loop(one.loop_var, one.extent, [one.body], {EXCHANGED: 1})
+
+
+def _release(flag: Any, program: TileProgram) -> list[Stmt]:
+    """What the threads of this warpgroup have stored is there for whoever sees the flag."""
+    publish = ir.evaluate(T.ptx.st.release.gpu.global_.u32(flag, T.uint32(1)))
+    return [one_consumer(program), ir.when(leader(program), [publish])]
+
+
+def _acquire(flag: Any, program: TileProgram) -> list[Stmt]:
+    """Wait for the flag; then the threads of this warpgroup see what it is for."""
+    seen = ir.Scalar("seen", "uint32")
+    poll = ir.evaluate(T.ptx.ld.acquire.gpu.global_.u32(seen.value, flag))
+    wait = [*seen.define(0), tirx.While(T.EQ(seen.value, T.uint32(0)), poll)]
+    return [ir.when(leader(program), wait), one_consumer(program)]
+
+
+def _clear(flags: Buffer) -> Stmt:
+    """A kernel of one CTA that sets all flags to 0."""
+    cta, thread, turn = (Var(name, "int32") for name in ("clearing_cta", "clearing_thread", "i"))
+    count = flags.shape[0] * flags.shape[1]
+    number = turn * _CLEARING_THREADS + thread
+    place = [T.truncdiv(number, flags.shape[1]), T.truncmod(number, flags.shape[1])]
+    clear = ir.when(number < count, [tirx.BufferStore(flags, T.uint32(0), place)])
+    turns = T.truncdiv(count + (_CLEARING_THREADS - 1), _CLEARING_THREADS)
+    threads = tirx.ScopeIdDef([thread], [ir.as_expr(_CLEARING_THREADS)], "cta", "thread")
+    ids = [Id("cta", (cta,), (1,)).statement(), tirx.ScopeIdDefStmt(threads)]
+    return tirx.AttrStmt(
+        0, DEVICE_ENTRY, tirx.const(True, "bool"), ir.seq([*ids, ir.loop(turn, turns, [clear])])
+    )

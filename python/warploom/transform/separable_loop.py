@@ -1,0 +1,281 @@
+"""Finds the loop of a program whose iterations can be computed apart and added.
+
+That is one which loads tiles, makes operands of them and accumulates products, where only the
+results of the products outlive an iteration.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import tvm_ffi
+from tvm import tirx
+from tvm.ir import Range
+from tvm.sym.analyzer import Analyzer
+from tvm.tirx import Buffer, Stmt, Var
+from tvm.tirx.tile_primitive import TilePrimitiveCall
+
+from warploom.transform import ir
+from warploom.transform.decline import Decline
+from warploom.transform.effects import Effects, accumulates, destination, effects
+from warploom.transform.program import (
+    TileProgram,
+    is_gemm,
+    is_global,
+    is_load,
+    is_nest,
+    is_tile,
+    nest_parts,
+    nest_stores,
+)
+
+#: More iterations than any loop has.
+_MANY = 1 << 30
+
+
+@dataclass(frozen=True)
+class SeparableLoop:
+    """A loop whose iterations only add to accumulators, and what is around it.
+
+    Attributes
+    ----------
+    before, after : tuple of Stmt
+        Statements of the program; all allocations are among the first.
+    loop : For
+        The loop.
+    sums : tuple of Buffer
+        The accumulators.
+    starts : tuple of TilePrimitiveCall
+        Products that overwrite their accumulator in the first iteration.
+    """
+
+    before: tuple[Stmt, ...]
+    loop: tirx.For
+    after: tuple[Stmt, ...]
+    sums: tuple[Buffer, ...]
+    starts: tuple[TilePrimitiveCall, ...]
+
+
+def separable_loop(program: TileProgram) -> SeparableLoop:
+    """The loop of a program that accumulates products.
+
+    Raises
+    ------
+    Decline
+        If there is none or several, or something but sums goes from iteration to iteration; the
+        message names the statement.
+    """
+    statements = list(program.body)
+    loops = [i for i, one in enumerate(statements) if _multiplies(one)]
+    if len(loops) != 1 or not isinstance(statements[loops[0]], tirx.For):
+        raise Decline(
+            f"The program has {len(loops)} statements with products, where CTAs that share a tile "
+            "need one, a loop around all products that is in no other; leave out split_k and "
+            "stream_k."
+        )
+    (at,) = loops
+    loop = statements[at]
+    allocated = [one for one in statements[at + 1 :] if isinstance(one, tirx.AllocBuffer)]
+    before = (*statements[:at], *allocated)
+    after = tuple(one for one in statements[at + 1 :] if not isinstance(one, tirx.AllocBuffer))
+    _require_uniform(program, loop, before)
+    products = [one for one in ir.flatten(loop.body) if is_gemm(one)]
+    if len(products) != _count_products(loop):
+        raise Decline(
+            f"A product in the loop over {loop.loop_var.name} stands in another loop or branch; "
+            "CTAs that share a tile need it in the loop itself."
+        )
+    sums = tuple(dict.fromkeys(destination(one).source for one in products))
+    cleared = _cleared(before, sums)
+    starts = tuple(
+        one for tile in sums for one in _starts(products, tile, loop, tile in cleared)
+    )
+    _require_no_carry(loop, set(sums))
+    _require_local(loop, sums, before, after)
+    return SeparableLoop(before, loop, after, sums, starts)
+
+
+def _multiplies(statement: Stmt) -> bool:
+    return _count_products(statement) > 0
+
+
+def _count_products(statement: Stmt) -> int:
+    count = 0
+
+    def visit(call: TilePrimitiveCall) -> None:
+        nonlocal count
+        count += is_gemm(call)
+
+    tvm_ffi.structural_walk(statement, (TilePrimitiveCall, visit))
+    return count
+
+
+def _require_uniform(program: TileProgram, loop: tirx.For, before: tuple[Stmt, ...]) -> None:
+    """All tiles have the same number of steps, which is known before any is begun."""
+    own = set(program.id("cta").vars) | {
+        v for one in before for v in _defined(one)
+    }
+    used = {v for part in (loop.min, loop.extent) for v in ir.uses(part)}
+    if found := [v for v in used if v in own or ir.is_buffer(v)]:
+        raise Decline(
+            f"The extent of the loop over {loop.loop_var.name} depends on {found[0].name}, so that "
+            "tiles may have different numbers of steps; CTAs share tiles only where all have the "
+            "same, known from the arguments."
+        )
+
+
+def _defined(one: Stmt) -> list[Var]:
+    return [one.var] if isinstance(one, tirx.Bind) else []
+
+
+def _cleared(before: tuple[Stmt, ...], sums: tuple[Buffer, ...]) -> set[Buffer]:
+    """Accumulators that are zero before the loop."""
+    found: set[Buffer] = set()
+    for one in before:
+        if isinstance(one, (tirx.AllocBuffer, tirx.DeclBuffer)):
+            continue
+        touched = effects(one)
+        for tile in sums:
+            if tile in touched.reads | touched.writes:
+                if not _clears(one, tile):
+                    raise Decline(
+                        f"A statement before the loop uses {tile.name}, and does not only set it "
+                        f"to 0: {_text(one)}; a CTA that has a part of the loop starts from 0."
+                    )
+                found.add(tile)
+    return found
+
+
+def _clears(statement: Stmt, tile: Buffer) -> bool:
+    if not is_nest(statement):
+        return False
+    loops, body = nest_parts(statement)
+    extents = {one.loop_var: int(one.extent) for one in loops}
+    return (
+        len(body) == 1
+        and isinstance(body[0], tirx.BufferStore)
+        and isinstance(body[0].value, (tirx.IntImm, tirx.FloatImm))
+        and float(body[0].value.value) == 0
+        and [extents.get(index) for index in body[0].indices] == [int(e) for e in tile.shape]
+    )
+
+
+def _starts(
+    products: list[TilePrimitiveCall], tile: Buffer, loop: tirx.For, cleared: bool
+) -> Iterator[TilePrimitiveCall]:
+    """The product that overwrites an accumulator in the first iteration, if one does."""
+    for number, one in enumerate(p for p in products if destination(p).source.same_as(tile)):
+        adds = accumulates(one)
+        if adds is True and (number or cleared):
+            continue
+        if not number and adds is not True and adds is not False and _after_first(adds, loop):
+            yield one
+            continue
+        raise Decline(
+            f"The product into {tile.name}, {_text(one)}, does not add to what the iterations "
+            f"before have summed; write accum={loop.loop_var.name} > 0, or set {tile.name} to 0 "
+            "before the loop."
+        )
+
+
+def _after_first(value: Any, loop: tirx.For) -> bool:
+    """Whether an expression is false in the first iteration and true in all others."""
+    analyzer, later = Analyzer(), Var("later", "int32")
+    analyzer.bind(later, Range.from_min_extent(1, _MANY))
+    first = analyzer.simplify(ir.substitute(value, {loop.loop_var: loop.min}))
+    then = ir.substitute(value, {loop.loop_var: loop.min + later})
+    return isinstance(first, tirx.IntImm) and not int(first) and analyzer.can_prove(then)
+
+
+def _require_no_carry(loop: tirx.For, sums: set[Buffer]) -> None:
+    """Apart from sums, what an iteration reads it has written itself."""
+    every = set(effects(loop).writes) - sums
+    changing = {loop.loop_var} | {one for one in every if not is_tile(one)}
+    written: set[Buffer] = set()
+
+    def visit(statements: list[Stmt], known: set[Buffer]) -> None:
+        for one in statements:
+            if isinstance(one, (tirx.AllocBuffer, tirx.DeclBuffer)):
+                continue
+            inner = [] if is_nest(one) else ir.children(one)
+            for body in inner:
+                # What a branch or a loop of unknown extent writes may not be written.
+                visit(ir.flatten(body), set(known))
+            if inner:
+                continue
+            found = effects(one)
+            _require_order(one, found, every - known, sums, loop)
+            if not is_load(one) and _moves(one, changing):
+                (name, *_) = sorted(buffer.name for buffer in found.writes)
+                raise Decline(
+                    f"{_text(one)} writes a part of {name} that depends on the iteration; CTAs "
+                    "that share a tile compute other iterations, so keep nothing between them."
+                )
+            known |= found.writes
+
+    visit(ir.flatten(loop.body), written)
+
+
+def _require_order(
+    one: Stmt, found: Effects, open_: set[Buffer], sums: set[Buffer], loop: tirx.For
+) -> None:
+    if carried := sorted(b.name for b in found.reads & open_):
+        raise Decline(
+            f"{carried[0]} goes from one iteration of the loop over {loop.loop_var.name} to the "
+            f"next, through {_text(one)}; CTAs that share a tile can only add products."
+        )
+    used = sorted(b.name for b in (found.reads | found.writes) & sums)
+    if used and not is_gemm(one):
+        raise Decline(
+            f"{_text(one)} uses the accumulator {used[0]} inside the loop; CTAs that share a tile "
+            "have parts of the sum there, so use it after the loop."
+        )
+    if stored := sorted(b.name for b in found.writes if is_global(b)):
+        raise Decline(
+            f"{_text(one)} stores into {stored[0]} inside the loop; CTAs that share a tile do that "
+            "after it only."
+        )
+
+
+def _moves(statement: Stmt, changing: set[Any]) -> bool:
+    """Whether a statement writes other elements in other iterations."""
+    if isinstance(statement, TilePrimitiveCall):
+        places = [part.min for part in destination(statement).region]
+        return any(ir.uses(place) & changing for place in places)
+    if not is_nest(statement):
+        return False
+    _, body = nest_parts(statement)
+    conditions = [one.condition for one in body if isinstance(one, tirx.IfThenElse)]
+    if any(v in changing or ir.is_buffer(v) for c in conditions for v in ir.uses(c)):
+        return True
+    return any(ir.uses(index) & changing for one in nest_stores(body) for index in one.indices)
+
+
+def _require_local(
+    loop: tirx.For, sums: tuple[Buffer, ...], before: tuple[Stmt, ...], after: tuple[Stmt, ...]
+) -> None:
+    """Nothing but sums flows into the loop or out of it."""
+    own = set(effects(loop).writes) - set(sums)
+    for one, read in [(s, False) for s in before] + [(s, True) for s in after]:
+        if isinstance(one, (tirx.AllocBuffer, tirx.DeclBuffer)):
+            continue
+        found = effects(one)
+        shared = sorted(b.name for b in own & (found.reads if read else found.writes))
+        if shared:
+            where = "after" if read else "before"
+            raise Decline(
+                f"{shared[0]} is used in the loop over {loop.loop_var.name} and {where} it, in "
+                f"{_text(one)}; a CTA that has a part of the loop would not know it."
+            )
+        if not read and any(is_global(b) for b in found.writes):
+            raise Decline(
+                f"{_text(one)} stores to global memory before the loop, which all CTAs that share "
+                "a tile would do; put it after the loop."
+            )
+
+
+def _text(statement: Stmt) -> str:
+    """A statement in one line, for messages."""
+    return str(statement).strip().splitlines()[-1].strip()
