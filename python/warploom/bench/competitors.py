@@ -7,7 +7,7 @@ libraries is the one that ratios refer to.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields
 from typing import Any
 
@@ -20,12 +20,20 @@ from warploom.target.dtypes import is_float8
 Product = Callable[[Operands], object]
 
 OURS = "warploom"
+#: Bytes of K in a stage of a tile of few rows: one swizzled row.
+_ROW_BYTES = 128
 #: The same product as a tile program, made a kernel by the passes.
 TILES = "warploom, tile program"
 
 
-def parse_changes(text: str) -> dict[str, int]:
+#: Hints of tile programs that a variant may name beside the fields of a configuration.
+HINTS = ("ctas_per_sm", "split_k", "stream_k")
+
+
+def parse_changes(text: str, others: Sequence[str] = ()) -> dict[str, int]:
     """``"tile_n=128,stages=6"`` as changes to a configuration; flags are 0 or 1.
+
+    ``others`` are names that it may contain beside those of ``GemmConfig``.
 
     Raises
     ------
@@ -34,7 +42,7 @@ def parse_changes(text: str) -> dict[str, int]:
     """
     from warploom.kernels import GemmConfig
 
-    known = [f.name for f in fields(GemmConfig) if isinstance(f.default, int)]
+    known = [*(f.name for f in fields(GemmConfig) if isinstance(f.default, int)), *others]
     changes = {}
     for part in text.split(","):
         name, _, value = part.partition("=")
@@ -67,10 +75,12 @@ def our_product(shape: GemmShape, changes: Mapping[str, int] | None = None) -> P
     return lambda o: gemm(o.a, o.b, o.c)
 
 
-def tile_product(shape: GemmShape) -> Product | None:
+def tile_product(shape: GemmShape, changes: Mapping[str, int] | None = None) -> Product | None:
     """The tile program with the tiles of that kernel, compiled through the passes.
 
-    None for kernels that exchange A and B: the program of the package does not.
+    ``changes`` are those of :func:`our_product`, and :data:`HINTS`. Without them, None for kernels
+    that exchange A and B: the program of the package does not. Changes then start from a tile of
+    64 rows.
     """
     import tvm
 
@@ -81,9 +91,18 @@ def tile_product(shape: GemmShape) -> Product | None:
     config = choose_config(
         shape.m, shape.n, shape.k, shape.dtype, shape.result_dtype, ctas=ctas
     )
+    changes = dict(changes or {})
     if config.swap_ab:
-        return None
-    func = gemm(config, shape.n, shape.k, None)
+        if not changes:
+            return None
+        config = dataclasses.replace(
+            config, swap_ab=False, tile_m=64, tile_n=128,
+            tile_k=_ROW_BYTES // config.element_bytes, consumers=1, stages=8,
+        )  # fmt: skip
+    hints = {name: changes.pop(name) for name in HINTS if name in changes}
+    if "stream_k" in hints:
+        hints["stream_k"] = bool(hints["stream_k"])
+    func = gemm(dataclasses.replace(config, **changes), shape.n, shape.k, None, **hints)
     product = tvm.compile(tvm.IRModule({"main": func}), target, tir_pipeline="warploom")["main"]
     if config.scaled:
         return lambda o: product(o.a, o.b, o.scale_a, o.scale_b, o.c)

@@ -14,6 +14,7 @@ from typing import Any
 
 from warploom.bench import operands as ops
 from warploom.bench.competitors import (
+    HINTS,
     OURS,
     TILES,
     library_products,
@@ -64,6 +65,7 @@ def compare(
     burst_only: bool = False,
     variants: Sequence[str] = (),
     tile_programs: bool = False,
+    tile_variants: Sequence[str] = (),
 ) -> Comparison:
     """Check and time all competitors on one shape.
 
@@ -82,12 +84,16 @@ def compare(
         Further competitors: changes to our configuration, as ``"tile_n=128,stages=6"``.
     tile_programs : bool
         Whether the tile program of the product competes too, where its kernel has one.
+    tile_variants : sequence of str
+        Further tile programs: changes as above, or hints, as ``"tile_n=128,split_k=4"``.
     """
     products = {OURS: our_product(shape)} | library_products(torch, shape)
     if tile_programs and (product := tile_product(shape)) is not None:
         products[TILES] = product
     for text in variants:
         products[f"{OURS} {text}"] = our_product(shape, parse_changes(text))
+    for text in tile_variants:
+        products[f"{TILES} {text}"] = tile_product(shape, parse_changes(text, HINTS))
     sets = [ops.make_operands(torch, shape, seed + i) for i in range(ops.input_sets(shape))]
 
     def error(operands: ops.Operands) -> float:
@@ -200,6 +206,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="also measure the same product as a tile program",
     )
+    parser.add_argument(
+        "--tile-variant",
+        action="append",
+        default=[],
+        metavar="NAME=INTEGER,...",
+        help="also measure the tile program with these changes to its GemmConfig and hints "
+        f"({', '.join(HINTS)}); repeatable",
+    )
     parser.add_argument("--burst-only", action="store_true", help="leave out sustained load")
     parser.add_argument("--seed", type=int, default=0, help="of the random data (default: 0)")
     parser.add_argument("--out", type=Path, help="folder for gemm-SUITE.json and .md")
@@ -216,7 +230,7 @@ def main(arguments: Sequence[str]) -> int:
     for shape in shapes:
         settings = (
             options.rounds, options.seed, options.burst_only, options.variant,
-            options.tile_programs,
+            options.tile_programs, options.tile_variant,
         )  # fmt: skip
         comparisons.append(compare(torch, shape, *settings))
         print(progress(comparisons[-1]), flush=True)

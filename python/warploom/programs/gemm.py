@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from tvm.script import tirx as T
 from tvm.script.tirx import tile as Tx
 from tvm.tirx import PrimFunc
@@ -11,7 +13,9 @@ from warploom.kernels.config import GemmConfig
 from warploom.kernels.signature import drop_unused_scales, row_count
 
 
-def gemm(config: GemmConfig, n: int, k: int, m: int | None = None) -> PrimFunc:
+def gemm(
+    config: GemmConfig, n: int, k: int, m: int | None = None, **hints: Any
+) -> PrimFunc:
     """The tile program of a product, with the tiles of a configuration.
 
     Parameters
@@ -23,6 +27,9 @@ def gemm(config: GemmConfig, n: int, k: int, m: int | None = None) -> PrimFunc:
         Columns of C, and products of each of its elements; edges may be ragged.
     m : int, optional
         Rows of A and C; without it the kernel takes any number.
+    **hints
+        Further ones of :func:`warploom.language.hints`, such as ``stream_k=True`` where the tiles
+        leave CTAs idle.
 
     Returns
     -------
@@ -38,6 +45,10 @@ def gemm(config: GemmConfig, n: int, k: int, m: int | None = None) -> PrimFunc:
     rows, dtype, out_dtype = row_count(m), config.dtype, config.out_dtype
     bm, bn, bk = config.tile_m, config.tile_n, config.tile_k
     k_major, scaled = config.layout == "NT", config.scaled
+    wanted = {
+        "cluster": (config.cluster, 1), "raster": "grouped", "group": config.group,
+        "consumers": config.consumers, **hints,
+    }  # fmt: skip
 
     @T.prim_func
     def matmul(a: T.handle, b: T.handle, sa: T.handle, sb: T.handle, c: T.handle):
@@ -47,10 +58,7 @@ def gemm(config: GemmConfig, n: int, k: int, m: int | None = None) -> PrimFunc:
         scale_b = T.match_buffer(sb, (1,), "float32")
         C = T.match_buffer(c, (rows, n), out_dtype, align=16)
         T.device_entry()
-        wl.hints(
-            cluster=(config.cluster, 1), raster="grouped", group=config.group,
-            consumers=config.consumers,
-        )  # fmt: skip
+        wl.hints(**wanted)
         i, j = T.cta_id([T.truncdiv(rows + (bm - 1), bm), -(-n // bn)])
         A_s = T.alloc_buffer((bm, bk), dtype, scope="shared")
         B_s = T.alloc_buffer((bn, bk) if k_major else (bk, bn), dtype, scope="shared")
