@@ -7,16 +7,19 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from warploom.compiler.cubin import KernelInfo
+from warploom.compiler.hazards import Hazard
 from warploom.compiler.ptxas_log import Advice, KernelResources, PtxasLog
+from warploom.compiler.sass import MachineCode
 
 
 class ProblemKind(enum.Enum):
-    """Why a kernel is slower than its source promises."""
+    """Why a kernel is slower than its source promises, or does not do what it says."""
 
     SPILL = "spill"
     LOCAL_MEMORY = "local memory"
     WGMMA_SERIALISED = "wgmma serialised"
     SETMAXNREG_IGNORED = "setmaxnreg ignored"
+    EARLY_ACCESS = "result of wgmma used too early"
 
 
 @dataclass(frozen=True)
@@ -64,6 +67,8 @@ class KernelReport:
         From the log; None without one.
     sass : mapping of str to int, or None
         Occurrences of each opcode; None without nvdisasm.
+    hazards : tuple of Hazard
+        Accesses to registers of products that may be under way; empty without nvdisasm.
     """
 
     info: KernelInfo
@@ -71,6 +76,7 @@ class KernelReport:
     spill_store_bytes: int | None
     spill_load_bytes: int | None
     sass: Mapping[str, int] | None
+    hazards: tuple[Hazard, ...] = ()
 
     @property
     def name(self) -> str:
@@ -78,7 +84,18 @@ class KernelReport:
         return self.info.name
 
     def problems(self) -> tuple[Problem, ...]:
-        """What this kernel's own numbers show."""
+        """What this kernel's own numbers and instructions show."""
+        early = tuple(
+            Problem(
+                self.name, ProblemKind.EARLY_ACCESS,
+                f"{hazard}; the compiler has moved it before the wait, so that results are wrong: "
+                "write conversions to 16 bits in pairs.",
+            )
+            for hazard in self.hazards[:1]
+        )  # fmt: skip
+        return (*early, *self._slow())
+
+    def _slow(self) -> tuple[Problem, ...]:
         spilled = (self.spill_store_bytes or 0) + (self.spill_load_bytes or 0)
         if spilled:
             text = (
@@ -99,7 +116,7 @@ class KernelReport:
 def report_kernel(
     info: KernelInfo,
     log: PtxasLog | None,
-    sass: Mapping[str, Mapping[str, int]] | None,
+    code: MachineCode | None,
     dynamic_shared: Mapping[str, int | None],
 ) -> KernelReport:
     """Put together what the sources say about the kernel of ``info``."""
@@ -110,7 +127,8 @@ def report_kernel(
         dynamic_shared_bytes=dynamic_shared.get(info.name),
         spill_store_bytes=resources.spill_store_bytes if resources else None,
         spill_load_bytes=resources.spill_load_bytes if resources else None,
-        sass=sass.get(info.name, {}) if sass is not None else None,
+        sass=code.counts.get(info.name, {}) if code is not None else None,
+        hazards=tuple(h for h in code.hazards if h.kernel == info.name) if code else (),
     )
 
 

@@ -109,8 +109,8 @@ def report_binary(cubin: bytes, disassemble: bool = True) -> CompileReport:
     WarploomError
         If it is not a cubin.
     """
-    counts = sass.histogram(sass.listing(cubin)) if disassemble and sass.disassembler() else None
-    kernels = tuple(report_kernel(info, None, counts, {}) for info in read_kernels(cubin))
+    code = sass.machine_code(cubin) if disassemble else None
+    kernels = tuple(report_kernel(info, None, code, {}) for info in read_kernels(cubin))
     return CompileReport(None, (), kernels, tuple(_problems_of(kernels)))
 
 
@@ -166,8 +166,8 @@ def _assemble(
     for compilation in compilations:
         log = parse(compilation.output.log)
         binary = compilation.output.binary
-        counts = sass.histogram(sass.listing(binary)) if sass.disassembler() else None
-        kernels += [report_kernel(k, log, counts, dynamic_shared) for k in read_kernels(binary)]
+        code = sass.machine_code(binary)
+        kernels += [report_kernel(k, log, code, dynamic_shared) for k in read_kernels(binary)]
         problems += [problem for item in log.advice if (problem := advice_problem(item))]
     compiler = Stage(
         compilations[0].request.mode,

@@ -8,8 +8,10 @@ import subprocess
 import tempfile
 from collections import Counter
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
+from warploom.compiler.hazards import Hazard, early_accesses
 from warploom.errors import ToolchainError
 from warploom.toolchain import Tool, find_executable
 
@@ -56,6 +58,30 @@ def listing(cubin: bytes) -> str:
             f"nvdisasm {tool.version} rejects the cubin: {lines[0] if lines else 'no message'}"
         )
     return result.stdout
+
+
+@dataclass(frozen=True)
+class MachineCode:
+    """What the instructions of a cubin's kernels say.
+
+    Attributes
+    ----------
+    counts : dict
+        Result of :func:`histogram`.
+    hazards : tuple of Hazard
+        Result of :func:`warploom.compiler.hazards.early_accesses`.
+    """
+
+    counts: dict[str, Mapping[str, int]]
+    hazards: tuple[Hazard, ...]
+
+
+def machine_code(cubin: bytes) -> MachineCode | None:
+    """The instructions of a cubin; None without nvdisasm."""
+    if disassembler() is None:
+        return None
+    text = listing(cubin)
+    return MachineCode(histogram(text), tuple(early_accesses(text)))
 
 
 def histogram(sass: str) -> dict[str, Mapping[str, int]]:
