@@ -16,8 +16,11 @@ from warploom.target.dtypes import bits_of
 #: Sides of accumulators: the one of 64-row instructions, and their width.
 ROWS = (64, 128, 192, 256)
 COLUMNS = (8, 16, 24, 32, 48, 64, 80, 96, 112, 128, 160, 192, 224, 256)
-#: Bytes of K in a stage: one swizzled row of shared memory, or several.
+#: Bytes of K in a stage: one swizzled row of shared memory, or several for small tiles.
 DEPTH_BYTES = (128, 256, 512)
+#: Elements of an accumulator below which a matrix of several tiles an SM gains nothing, and above
+#: which a stage needs no second row.
+_SMALL_TILE, _LARGE_TILE = 8192, 16384
 CLUSTERS = ((1, 1), (2, 1), (1, 2))
 SPLITS = (1, 2, 3, 4, 6, 8)
 #: Numbers of rows up to which a kernel may be chosen when it is launched.
@@ -36,6 +39,13 @@ def tiles(problem: GemmProblem) -> Iterator[GemmKnobs]:
         tile_m, tile_n = (columns, rows) if swap_ab else (rows, columns)
         # A tile may reach over the edge, but not by more than its smaller neighbour would.
         if tile_m >= 2 * max(m, 8 if swap_ab else 64) or tile_n >= 2 * max(n, 8):
+            continue
+        area = rows * columns
+        if depth > DEPTH_BYTES[0] and area > _LARGE_TILE:
+            continue
+        if depth > DEPTH_BYTES[1] and (not swap_ab or area >= _SMALL_TILE):
+            continue
+        if area < _SMALL_TILE and m * n > 4 * _SMALL_TILE * H200.sms and min(m, n) > 64:
             continue
         for consumers in (1, 2, 3):
             one = GemmKnobs(

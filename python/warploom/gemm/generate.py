@@ -7,6 +7,7 @@ product in a pipelined loop, then a nest for each result. Passes do the rest.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import tvm_ffi
@@ -19,9 +20,10 @@ from tvm.tirx import Buffer, PrimFunc, Var
 from tvm.tirx.script.builder import ir as builder
 
 from warploom import language as wl
-from warploom.gemm.equations import simplify
+from warploom.gemm.equations import loads, simplify
 from warploom.gemm.knobs import GemmKnobs
 from warploom.gemm.problem import Axis, GemmFunction, Operand, Output
+from warploom.target.dtypes import bits_of
 from warploom.transform import ir
 from warploom.transform.decline import Decline
 
@@ -60,6 +62,14 @@ def _parameter(param: Var) -> Any:
         return builder.arg(param.name, Var(param.name, param.ty))
     tensor = builder.buffer(list(param.shape), str(param.dtype), align=_ALIGN)
     return builder.arg(param.name, tensor)
+
+
+@dataclass(frozen=True)
+class _Tile:
+    """A tile of an operand, and what is loaded for it: elements of parameters, and where to."""
+
+    buffer: Buffer
+    loads: tuple[tuple[TensorLoad, Buffer], ...]
 
 
 class _Kernel:
@@ -101,8 +111,12 @@ class _Kernel:
         total = steps
         for axis in outer:
             total = total * axis.extent
-        a = self._shared(gemm.products[0].a, "")
-        b = [self._shared(one.b, number or "") for number, one in enumerate(gemm.products)]
+        operands = [gemm.products[0].a, *(one.b for one in gemm.products)]
+        sides = [gemm.rows.var] + [gemm.columns.var] * len(gemm.products)
+        tiles = [
+            self._tile(operand, side, number)
+            for number, (operand, side) in enumerate(zip(operands, sides, strict=True))
+        ]
         with wl.pipelined(simplify(total), self.knobs.stages) as step:
             IRBuilder.name("step", step)
             rest = step
@@ -111,11 +125,52 @@ class _Kernel:
             for axis in reversed(outer):
                 self.table[axis.var] = T.truncmod(rest, axis.extent)
                 rest = T.truncdiv(rest, axis.extent)
-            Tx.cta.copy_async(ir.whole(a), self._region(gemm.products[0].a.load))
-            for tile, product in zip(b, gemm.products, strict=True):
-                Tx.cta.copy_async(ir.whole(tile), self._region(product.b.load))
-            for total, tile in zip(sums, b, strict=True):
-                self._multiply(total, a, tile, step > 0)
+            for tile in tiles:
+                for load, shared in tile.loads:
+                    Tx.cta.copy_async(ir.whole(shared), self._region(load))
+            for tile, operand, side in zip(tiles, operands, sides, strict=True):
+                if operand.load is None:
+                    self._compute(tile, operand.value, side)
+            for total, tile in zip(sums, tiles[1:], strict=True):
+                self._multiply(total, tiles[0].buffer, tile.buffer, step > 0)
+
+    def _tile(self, operand: Operand, side: Var, number: int) -> _Tile:
+        """Tiles for an operand: in shared memory as it lies in memory, in registers if computed."""
+        if operand.load is not None:
+            shared = self._shared(operand.load, number)
+            return _Tile(shared, ((operand.load, shared),))
+        shape = (self.extents[side], self.knobs.tile_k)
+        made = T.alloc_buffer(shape, str(operand.value.ty.dtype), scope="fragment")
+        copied: list[tuple[TensorLoad, Buffer]] = []
+        for load in loads(operand.value):
+            known = any(tvm_ffi.structural_equal(load, one) for one, _ in copied)
+            if not known and self._can_copy(load):
+                copied.append((load, self._shared(load, number)))
+        return _Tile(IRBuilder.name(f"operand{number or ''}", made), tuple(copied))
+
+    def _compute(self, tile: _Tile, value: Any, side: Var) -> None:
+        """A nest that fills a tile of an operand."""
+        inner = self.gemm.summed[-1].var
+        with T.grid(*tile.buffer.shape) as (y, z):
+            IRBuilder.name("y", y)
+            IRBuilder.name("z", z)
+            places = {side: self.starts[side] + y, inner: self.starts[inner] + z}
+
+            def load(one: TensorLoad) -> Any:
+                shared = next(
+                    (s for known, s in tile.loads if tvm_ffi.structural_equal(known, one)), None
+                )
+                if shared is None:
+                    return self._at(one, places)
+                inside = [
+                    simplify(self._at(index, places) - self._at(index, self.starts))
+                    for index, (var, _) in zip(one.indices, self._places(one), strict=True)
+                    if var is not None
+                ]
+                return shared[tuple(inside)]
+
+            replaced = ir.map_nodes(value, {TensorLoad: load}, {})
+            T.buffer_store(tile.buffer, self._at(replaced, places), [y, z])
 
     def _multiply(self, total: Buffer, a: Buffer, b: Buffer, accum: Any) -> None:
         layout = self.gemm.problem.layout
@@ -129,27 +184,45 @@ class _Kernel:
                 ir.whole(total), ir.whole(a), ir.whole(b), not a_rows, not b_rows, accum
             )
 
-    def _shared(self, operand: Operand, number: Any) -> Buffer:
-        """A tile of an operand in shared memory, in the order of its dimensions in memory."""
-        if operand.load is None:
-            raise Decline(f"the factor {operand.value} is computed; only loads are generated.")
-        extents = [size for _, size in self._places(operand.load) if size > 1]
-        dtype = str(operand.value.ty.dtype)
-        made = T.alloc_buffer(tuple(extents), dtype, scope="shared")
-        return IRBuilder.name(f"{operand.load.source.name}_s{number}", made)
+    def _shared(self, load: TensorLoad, number: int) -> Buffer:
+        """A tile of a parameter in shared memory, in the order of its dimensions in memory."""
+        extents = tuple(size for var, size in self._places(load) if var is not None)
+        made = T.alloc_buffer(extents, str(load.source.dtype), scope="shared")
+        return IRBuilder.name(f"{load.source.name}_s{number or ''}", made)
+
+    def _can_copy(self, load: TensorLoad) -> bool:
+        """Whether TMA can load the tile: whole units of 16 bytes, in memory and in the tile."""
+        var, size = self._places(load)[-1]
+        width = bits_of(str(load.source.dtype))
+        pitch = load.source.shape[-1]
+        fits = isinstance(pitch, tirx.IntImm) and int(pitch) * width % (8 * _ALIGN) == 0
+        return var is not None and fits and size * width % (8 * _ALIGN) == 0
 
     def _places(self, load: TensorLoad) -> list[tuple[Any, int]]:
         """(variable of the tile or None, extent) of each dimension of a load."""
         found = []
         for index in load.indices:
             mine = [var for var in self.extents if var in ir.uses(index)]
-            if len(mine) > 1 or (mine and not _is_shift(index, mine[0])):
+            size = self._extent(index, mine[0]) if len(mine) == 1 else None
+            if mine and size is None:
                 raise Decline(
                     f"{load.source.name} is read at {index}; a tile needs one axis a dimension, "
-                    "with a factor of 1."
+                    "with a factor of 1 or divided by a divisor or a multiple of the tile."
                 )
-            found.append((mine[0], self.extents[mine[0]]) if mine else (None, 1))
+            found.append((mine[0], size) if mine else (None, 1))
         return found
+
+    def _extent(self, index: Any, var: Var) -> int | None:
+        """How many values of an index a tile has; None if they do not follow each other."""
+        size = self.extents[var]
+        if _is_shift(index, var):
+            return size
+        if isinstance(index, tirx.FloorDiv) and index.a.same_as(var):
+            divisor = int(index.b) if isinstance(index.b, tirx.IntImm) else 0
+            if divisor and size % divisor == 0:
+                return size // divisor
+            return 1 if divisor and divisor % size == 0 else None
+        return None
 
     def _region(self, load: TensorLoad) -> Any:
         parts = []

@@ -50,6 +50,9 @@ class GemmKnobs:
         Parts of the sum that different CTAs compute.
     ctas_per_sm : int
         CTAs that share an SM.
+    turns : int
+        Warpgroups that take turns with the steps, each computing all rows of a tile; for tiles of
+        few rows.
     """
 
     tile_m: int = 128
@@ -63,6 +66,7 @@ class GemmKnobs:
     group: int = 8
     split_k: int = 1
     ctas_per_sm: int = 1
+    turns: int = 1
 
     def __post_init__(self) -> None:
         for field in fields(self):
@@ -98,7 +102,7 @@ class GemmKnobs:
     @property
     def threads(self) -> int:
         """Threads of a CTA: a loading warpgroup and those that compute."""
-        return SM90A.warpgroup * (1 + self.consumers)
+        return SM90A.warpgroup * (1 + self.consumers * self.turns)
 
     def hints(self) -> dict[str, Any]:
         """The choices that passes make, as arguments of ``wl.hints``."""
@@ -106,7 +110,7 @@ class GemmKnobs:
             "cluster": (self.cluster_m, self.cluster_n), "raster": "grouped", "group": self.group,
             "consumers": self.consumers,
         }  # fmt: skip
-        for name in ("split_k", "ctas_per_sm"):
+        for name in ("split_k", "ctas_per_sm", "turns"):
             if getattr(self, name) > 1:
                 found[name] = getattr(self, name)
         return found
@@ -126,14 +130,17 @@ class GemmKnobs:
 
     def shared_bytes(self, problem: GemmProblem) -> int:
         """Shared memory of a CTA: the ring of operands, what stores go through, barriers."""
-        size = bits_of(problem.a_dtype) // 8
-        rows = self.tile_m + self.tile_n * problem.products
         stores = {
             bits_of(dtype) // 8: self._store_bytes(bits_of(dtype) // 8)
             for dtype in problem.outputs
         }
-        ring = self.stages * rows * self.tile_k * size
+        ring = self.stages * self.stage_bytes(problem)
         return ring + sum(stores.values()) + _BARRIER_BYTES
+
+    def stage_bytes(self, problem: GemmProblem) -> int:
+        """Bytes of operands that one step loads."""
+        bits = self.tile_m * problem.a_bits + self.tile_n * problem.products * problem.b_bits
+        return self.tile_k * bits // 8
 
     def _store_bytes(self, size: int) -> int:
         if self.swap_ab:
@@ -142,28 +149,47 @@ class GemmKnobs:
         through = self.consumers * _STORE_BUFFERS * WGMMA_M * columns * size
         return through if size == 2 else 0
 
-    def accumulator_registers(self, problem: GemmProblem) -> int:
-        """Registers of a computing thread that hold its part of all accumulators."""
+    def tile_registers(self, problem: GemmProblem) -> int:
+        """Registers of a computing thread that hold its part of accumulators and operands."""
         rows, columns = self.accumulator
         share = rows // self.consumers // WGMMA_M
-        return _kind(problem).d_registers(columns) * share * problem.products
+        held = _kind(problem).d_registers(columns) * share * problem.products
+        if any(problem.computed):
+            # The operand that is computed, in pairs, for one step.
+            held += share * WGMMA_M * self.tile_k // SM90A.warpgroup // 2
+        return held
 
     def most_stages(self, problem: GemmProblem, arch: Arch = SM90A) -> int:
         """Stages that fit into the shared memory of a CTA."""
         one = GemmKnobs(**{**asdict(self), "stages": 1}).shared_bytes(problem)
-        size = bits_of(problem.a_dtype) // 8
-        stage = (self.tile_m + self.tile_n * problem.products) * self.tile_k * size
-        return (_shared_of_each(arch, self.ctas_per_sm) - one) // stage + 1
+        left = _shared_of_each(arch, self.ctas_per_sm) - one
+        return left // self.stage_bytes(problem) + 1
 
     def _rules(self, problem: GemmProblem, arch: Arch) -> Iterator[tuple[bool, str]]:
         """Every rule, with the sentence that explains its violation."""
         kind = _kind(problem)
         rows, columns = self.accumulator
+        computed = problem.computed
+        yield not all(computed), "Both operands are computed; one of them must be loaded."
+        yield (
+            not any(computed) or self.swap_ab == computed[1],
+            f"swap_ab = {self.swap_ab}: the operand that is computed goes through registers, which "
+            "only the side of 64-row instructions does.",
+        )
         side = "tile_n" if self.swap_ab else "tile_m"
         share = WGMMA_M * self.consumers
         yield (
             rows % share == 0,
             f"{side} = {rows}: {self.consumers} consumers need a multiple of {share}.",
+        )
+        yield (
+            self.turns == 1 or (self.consumers == 1 and self.turns <= 3),
+            f"turns = {self.turns} with {self.consumers} consumers: up to 3 warpgroups take turns, "
+            "and share no rows.",
+        )
+        yield (
+            self.stages % self.turns == 0,
+            f"stages = {self.stages}: {self.turns} turns need a multiple, the same for each.",
         )
         kind.split_n(columns)  # raises with its own sentence
         yield (
@@ -189,7 +215,7 @@ class GemmKnobs:
             f"{self.shared_bytes(problem)} bytes of shared memory, a CTA has {limit}; use fewer "
             "stages or smaller tiles.",
         )
-        needed = self.accumulator_registers(problem) + _OVERHEAD_REGISTERS
+        needed = self.tile_registers(problem) + _OVERHEAD_REGISTERS
         given = self._registers(arch)
         yield (
             needed <= given,
@@ -200,7 +226,7 @@ class GemmKnobs:
     def _registers(self, arch: Arch) -> int:
         """Registers of a computing thread, once the loading ones have given theirs away."""
         left = arch.registers_per_sm // self.ctas_per_sm - _LOADING_REGISTERS * arch.warpgroup
-        share = left // (arch.warpgroup * self.consumers)
+        share = left // (arch.warpgroup * self.consumers * self.turns)
         return min(share // arch.setmaxnreg.step * arch.setmaxnreg.step, arch.registers_per_thread)
 
 

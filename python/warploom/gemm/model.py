@@ -2,7 +2,8 @@
 
 A product is bound by the slowest of three streams, each counted for the whole GPU: tensor cores,
 which work in turns of tiles (the last turn may leave SMs idle); operand tiles from the L2 cache;
-and memory traffic. To that come what no turn hides: launch, the first loads, the last stores.
+and memory traffic. Streams disturb each other, the more the closer their times are. To that comes
+what no turn hides: launch, the first loads, the last stores.
 
 The constants of a :class:`Machine` are fitted to measured times; everything else is counting.
 """
@@ -20,6 +21,8 @@ from warploom.target.dtypes import bits_of
 
 #: What a size that is known only at launch counts as.
 UNKNOWN_EXTENT = 4096
+#: Bytes of a line of the L2 cache.
+_LINE_BYTES = 128
 
 
 @dataclass(frozen=True)
@@ -42,29 +45,38 @@ class Machine:
         Microseconds from launch to the first instruction, and from the last to the next kernel.
     first_load : float
         Microseconds until the first tile has arrived.
+    latency_cycles : float
+        Cycles from the request for a tile to its arrival.
     step_cycles : float
-        Cycles of one step that its products do not hide: waits, barriers.
+        Cycles of one step that the products of one warpgroup do not hide: waits, barriers.
     tile_cycles : float
         Cycles between two tiles of a CTA, apart from the stores.
     store_bytes : float
         Bytes per cycle that an SM brings from registers to memory.
     reduce : float
         Microseconds that adding the parts of a split sum takes beside its traffic.
+    disturbance : float
+        Order of the norm that joins the streams: infinite if they never met.
+    ragged : float
+        How much longer tiles take from the L2 cache whose rows do not start at its lines.
     """
 
     sms: int = GPUS["h200"].sms
-    clock: float = 1.59
-    idle_clock: float = 1.85
+    clock: float = 1.70
+    idle_clock: float = 1.61
     tensor_bytes: int = 4096
-    l2_bytes: float = 9.0e6
-    dram_bytes: float = 4.1e6
+    l2_bytes: float = 16.2e6
+    dram_bytes: float = 4.45e6
     l2_capacity: float = 30e6
-    launch: float = 2.2
-    first_load: float = 1.0
-    step_cycles: float = 30.0
-    tile_cycles: float = 700.0
-    store_bytes: float = 48.0
+    launch: float = 4.1
+    first_load: float = 1.07
+    latency_cycles: float = 1750.0
+    step_cycles: float = 88.0
+    tile_cycles: float = 247.0
+    store_bytes: float = 21.0
     reduce: float = 2.5
+    disturbance: float = 2.5
+    ragged: float = 2.0
 
 
 H200 = Machine()
@@ -86,6 +98,8 @@ class Prediction:
         Adding the parts of a split sum.
     turns : int
         Tiles, or parts of tiles, that the busiest CTA computes.
+    disturbance : float
+        As in :class:`Machine`.
     """
 
     tensor: float
@@ -96,11 +110,13 @@ class Prediction:
     launch: float
     reduce: float
     turns: int
+    disturbance: float
 
     @property
     def total(self) -> float:
         """All of it."""
-        stream = max(self.tensor, self.l2, self.dram)
+        streams = (self.tensor, self.l2, self.dram)
+        stream = sum(one**self.disturbance for one in streams) ** (1 / self.disturbance)
         return stream + self.fill + self.drain + self.launch + self.reduce
 
     def terms(self) -> dict[str, float]:
@@ -135,7 +151,9 @@ def predict(problem: GemmProblem, knobs: GemmKnobs, machine: Machine = H200) -> 
     multiply = products * _step_cycles(problem, knobs, machine)
     # CTAs of one SM take turns on its tensor cores, and hide each other's waits.
     busy = min(knobs.ctas_per_sm, math.ceil(units / machine.sms))
-    step = max(busy * multiply, multiply + machine.step_cycles)
+    step = max(busy * multiply, multiply + machine.step_cycles / knobs.consumers)
+    # A stage is multiplied, given back one step later, and loaded anew.
+    step = max(step, (2 * step + machine.latency_cycles) / knobs.stages)
     out_bytes = sum(bits_of(dtype) / 8 for dtype in problem.outputs)
     read = sum(bits_of(dtype) / 8 for dtype, shape in problem.inputs if shape == "tile")
     tile_bytes = knobs.tile_m * knobs.tile_n * (out_bytes + read)
@@ -146,17 +164,24 @@ def predict(problem: GemmProblem, knobs: GemmKnobs, machine: Machine = H200) -> 
 
     a_part = knobs.tile_m / knobs.cluster_n
     b_part = products * knobs.tile_n / knobs.cluster_m
-    loaded = units * steps * knobs.tile_k * size * (a_part + b_part)
+    depth = units * steps * knobs.tile_k
+    loaded = depth * (a_part * problem.a_bits + b_part * problem.b_bits) / 8
     # SMs that have nothing to do load nothing: the last turn counts as a whole one.
     l2 = loaded * (turns * slots / units if units > slots else 1.0) / machine.l2_bytes
     l2 *= max(1.0, machine.sms / min(units, machine.sms) * 0.35)
+    pitches = (k if problem.layout[0] == "N" else m, k if problem.layout[1] == "T" else n)
+    if any(pitch * size % _LINE_BYTES for pitch in pitches):
+        l2 *= machine.ragged
     dram = _dram_bytes(problem, knobs, machine, min(slots, units)) / machine.dram_bytes
     split = 0.0
     if knobs.split_k > 1:
         parts = (knobs.split_k - 1) * m * n * batch * 4 * 2 * products
         split = machine.reduce + parts / machine.l2_bytes
     drain = between / clock / 1e3
-    return Prediction(tensor, l2, dram, machine.first_load, drain, machine.launch, split, turns)
+    return Prediction(
+        tensor, l2, dram, machine.first_load, drain, machine.launch, split, turns,
+        machine.disturbance,
+    )  # fmt: skip
 
 
 def sizes(problem: GemmProblem) -> tuple[int | None, ...]:
@@ -188,7 +213,7 @@ def _dram_bytes(
 ) -> float:
     """Bytes between memory and the L2 cache."""
     m, n, k, batch = (one or UNKNOWN_EXTENT for one in sizes(problem))
-    a_size, b_size = (bits_of(d) / 8 for d in (problem.a_stored, problem.b_stored))
+    a_size, b_size = problem.a_bits / 8, problem.b_bits / 8
     n_all = n * problem.products
     a_bytes, b_bytes = m * k * a_size * batch, n_all * k * b_size * batch
     out = sum(bits_of(dtype) / 8 for dtype in problem.outputs)

@@ -13,6 +13,8 @@ from typing import Any
 from tvm.ir.expr import TensorLoad
 from tvm.tirx import Buffer, PrimFunc, Var
 
+from warploom.target.dtypes import bits_of
+
 #: Extents that an operand of an epilogue varies along, by name.
 SHAPES = {(False, False): "scalar", (True, False): "column", (False, True): "row",
           (True, True): "tile"}  # fmt: skip
@@ -37,9 +39,9 @@ class GemmProblem:
         ``"float32"`` or ``"int32"``.
     products : int
         Products that share A and the loop over K, such as the two of SwiGLU.
-    a_stored, b_stored : str
-        How the operands lie in memory where that is another dtype, such as ``"uint32"`` for
-        packed 4-bit weights; otherwise the same as ``a_dtype``, ``b_dtype``.
+    a_bits, b_bits : int
+        Bits that an element of the operands has in memory: fewer than its dtype has where it is
+        computed, such as 4 for packed weights.
     inputs : tuple of (str, str)
         What the epilogue reads: dtype, and along which extents it varies (``"scalar"``,
         ``"row"``, ``"column"`` or ``"tile"``).
@@ -56,10 +58,17 @@ class GemmProblem:
     layout: str
     accumulator: str
     products: int
-    a_stored: str
-    b_stored: str
+    a_bits: int
+    b_bits: int
     inputs: tuple[tuple[str, str], ...]
     outputs: tuple[str, ...]
+
+    @property
+    def computed(self) -> tuple[bool, bool]:
+        """Whether A, and B, are computed from what lies in memory."""
+        return (
+            self.a_bits != bits_of(self.a_dtype), self.b_bits != bits_of(self.b_dtype)
+        )  # fmt: skip
 
     def __str__(self) -> str:
         sizes = " x ".join("?" if one is None else str(one) for one in (self.m, self.n, self.k))
@@ -75,9 +84,9 @@ class GemmProblem:
 
 def _dtypes(problem: GemmProblem) -> str:
     return " x ".join(
-        used if used == stored else f"{used} from {stored}"
-        for used, stored in (
-            (problem.a_dtype, problem.a_stored), (problem.b_dtype, problem.b_stored)
+        dtype if bits_of(dtype) == bits else f"{dtype} from {bits} bits"
+        for dtype, bits in (
+            (problem.a_dtype, problem.a_bits), (problem.b_dtype, problem.b_bits)
         )
     )  # fmt: skip
 

@@ -39,6 +39,7 @@ from warploom.gemm.problem import (
     Product,
 )
 from warploom.target import wgmma_kind
+from warploom.target.dtypes import bits_of
 from warploom.transform import ir
 from warploom.transform.decline import Decline
 
@@ -301,14 +302,28 @@ def _dtype(operand: Operand) -> str:
     return str(operand.value.ty.dtype)
 
 
-def _stored(operand: Operand) -> str:
-    """Dtype of the parameter that most of an operand comes from."""
+def _bits(operand: Operand, axes: _Axes) -> int:
+    """Bits that an element of an operand has in memory.
+
+    Those of the parameter that most of it comes from: an element there may hold several along the
+    sum, as words do that hold weights of few bits.
+    """
     if operand.load is not None:
-        return _dtype(operand)
+        return bits_of(_dtype(operand))
     found = loads(operand.value)
     if not found:
         raise Decline("a factor of the product reads no parameter.")
-    return str(max(found, key=lambda one: len(ir.uses(one.indices))).source.dtype)
+    inner = axes.summed[-1]
+    sizes = []
+    for one in found:
+        along = [i for i, index in enumerate(one.indices) if inner.var in ir.uses(index)]
+        stored, extent = (
+            (_static(one.source.shape[along[-1]]), _static(inner.extent)) if along else (0, 1)
+        )
+        if stored is None or extent is None:
+            raise Decline(f"{one.source.name} is unpacked along an extent that is not known.")
+        sizes.append(-(-bits_of(str(one.source.dtype)) * stored // extent))
+    return max(sizes)
 
 
 def _static(extent: Any) -> int | None:
@@ -356,7 +371,7 @@ def _problem(
         _layout(first, axes),
         accumulator,
         len(products),
-        *(_stored(one) for one in (first.a, first.b)),
+        *(_bits(one, axes) for one in (first.a, first.b)),
         tuple(inputs),
         tuple(str(one.buffer.dtype) for one in outputs),
     )
