@@ -4,7 +4,7 @@
 expressions without side effects: what two pairs have in common is computed once. Rounding is
 written out (``.rn``), so that ptxas does not fuse a product and a sum, which would round once.
 
-Sources: PTX ISA, "Half Precision Floating Point Instructions", ``cvt``, ``prmt``.
+Sources: PTX ISA, "Half Precision Floating Point Instructions", ``cvt``, ``prmt``, ``lop3``.
 """
 
 from __future__ import annotations
@@ -22,20 +22,20 @@ MANTISSA_BITS = {"float16": 10, "bfloat16": 7}
 LOW_HALVES = 0x5410
 
 
-def _function(name: str, operands: str, instruction: str) -> str:
+def _function(name: str, operands: str, instruction: str, immediate: str) -> str:
     """Source of a device function of that name; ``operands`` are constraints of 32-bit values."""
     kinds = {"r": "unsigned int", "f": "float"}
     parameters = ", ".join(f"{kinds[one]} v{i}" for i, one in enumerate(operands))
     inputs = ", ".join(f'"{one}"(v{i})' for i, one in enumerate(operands))
-    places = ", ".join(f"%{i}" for i in range(len(operands) + 1))
+    places = ", ".join(f"%{i}" for i in range(len(operands) + 1)) + immediate
     return (
         f"__forceinline__ __device__ unsigned int {name}({parameters}) "
         f'{{ unsigned int d; asm("{instruction} {places};" : "=r"(d) : {inputs}); return d; }}'
     )
 
 
-def _call(name: str, operands: str, instruction: str, *values: Any) -> Any:
-    source = _function(name, operands, instruction)
+def _call(name: str, operands: str, instruction: str, *values: Any, immediate: str = "") -> Any:
+    source = _function(name, operands, instruction, immediate)
     return T.cuda.func_call(name, *values, source_code=source, return_type="uint32")
 
 
@@ -56,6 +56,17 @@ def permute(first: Any, second: Any, selector: Any) -> Any:
     """Bytes of two words: nibble i of the selector chooses byte i, 0 to 3 from the first."""
     words = [T.uint32(one) if isinstance(one, int) else one for one in (first, second, selector)]
     return _call("warploom_prmt", "rrr", "prmt.b32", *words)
+
+
+def insert(word: Any, mask: int, rest: Any) -> Any:
+    """The bits of a word under a mask, and those of ``rest``, which has none there.
+
+    One instruction. From ``&`` and ``|`` ptxas 13.0 makes two, or one and a copy of a constant.
+    """
+    values = (word, T.uint32(mask), rest)
+    # The truth table of (a & b) | c, from those of a, b and c.
+    table = 0xF0 & 0xCC | 0xAA
+    return _call("warploom_insert", "rrr", "lop3.b32", *values, immediate=f", {table:#x}")
 
 
 def both(dtype: str, low: float, high: float) -> Any:

@@ -28,8 +28,8 @@ from warploom.transform.nest_loads import Place
 
 #: Bits of a word, of its halves, and of a byte.
 _WORD, _HALF, _BYTE = 32, 16, 8
-#: Selector of a byte 0, if the second word is 0.
-_ZERO = 4
+#: Selector of the lowest byte of the second word.
+_SECOND = 4
 #: The bits of 2**23 as a float32; integers below are added to it.
 _FLOAT32_BITS, _FLOAT32 = 0x4B000000, 2.0**23
 
@@ -175,11 +175,12 @@ def side_by_side(low: Window, high: Window, room: int, simple: Callable[[Any], A
             simple((w.shift - part) // _BYTE) for w, part in zip((low, high), parts, strict=True)
         ]
         if max(parts) <= room:
-            second = bytes_[1] if same else bytes_[1] + 4
+            second = bytes_[1] if same else bytes_[1] + _SECOND
             chosen = permute(low.word, high.word, bytes_[0] + second * 256)
             return Integers(chosen, (parts[0], parts[1]), width)
         if same and parts[0] == 0 and distance == parts[1]:
-            byte = permute(low.word, 0, bytes_[0] + (_ZERO << 12 | _ZERO << 8 | _ZERO << 4))
+            zeros = _SECOND << 4 | _SECOND << 8 | _SECOND << 12
+            byte = permute(low.word, 0, bytes_[0] + zeros)
             return Integers(byte * T.uint32(1 | 1 << _HALF - parts[1]), (0, 0), width)
     ones = T.uint32((1 << width) - 1)
     halves = [_right(window.word, window.shift) & ones for window in (low, high)]
@@ -209,9 +210,17 @@ def as_pair(low: Window, high: Window, constant: int, dtype: str, simple: Any) -
     if low.width != high.width or any(w.above is not Above.ZEROS for w in (low, high)):
         return None
     if low.width > bits or abs(constant) > 1 << bits:
-        return _through_float32(low, high, constant, dtype)
-    found = side_by_side(low, high, bits - low.width, simple)
-    number = (found.word & T.uint32(found.mask)) | half_pairs.both(dtype, 2.0**bits, 2.0**bits)
+        return _through_float32(low, high, constant, dtype, simple)
+    magic = half_pairs.both(dtype, 2.0**bits, 2.0**bits)
+    bytes_ = [_whole_byte(window, simple) for window in (low, high)]
+    if None not in bytes_ and tvm_ffi.structural_equal(low.word, high.word):
+        # 2**bits has a byte of zeros in each half for them.
+        selector = bytes_[0] + bytes_[1] * 256 + (_SECOND + 1 << 4 | _SECOND + 1 << 12)
+        found = Integers(low.word, (0, 0), low.width)
+        number = permute(low.word, magic, selector)
+    else:
+        found = side_by_side(low, high, bits - low.width, simple)
+        number = half_pairs.insert(found.word, found.mask, magic)
     scales = [2.0**-left for left in found.left]
     offsets = half_pairs.both(dtype, *(constant - 2.0**bits * scale for scale in scales))
     if found.left == (0, 0):
@@ -232,19 +241,32 @@ def _right_to_left(window: Window) -> Any:
     return T.uint32(1) << (T.uint32(top) if isinstance(top, int) else T.Cast("uint32", top))
 
 
-def _through_float32(low: Window, high: Window, constant: int, dtype: str) -> Any | None:
+def _whole_byte(window: Window, simple: Callable[[Any], Any]) -> Any | None:
+    """The number of the byte of its word that a window is."""
+    if window.width != _BYTE or simple(window.shift % _BYTE) != 0:
+        return None
+    return simple(window.shift // _BYTE)
+
+
+def _through_float32(
+    low: Window, high: Window, constant: int, dtype: str, simple: Callable[[Any], Any]
+) -> Any | None:
     """Integers that the mantissa has no room for, but that the dtype has a number for."""
     limit = 2 << MANTISSA_BITS[dtype]
     if not -limit <= constant <= constant + (1 << low.width) - 1 <= limit:
         return None
-    ones = T.uint32((1 << low.width) - 1)
-    floats = [
-        T.reinterpret(
-            "float32", _right(window.word, window.shift) & ones | T.uint32(_FLOAT32_BITS)
-        ) - T.float32(_FLOAT32 - constant)
-        for window in (low, high)
-    ]  # fmt: skip
-    return half_pairs.convert(dtype, *floats)
+    magic, ones = T.uint32(_FLOAT32_BITS), (1 << low.width) - 1
+
+    def number(window: Window) -> Any:
+        byte = _whole_byte(window, simple)
+        if byte is None:
+            bits = half_pairs.insert(_right(window.word, window.shift), ones, magic)
+        else:
+            zeros = _SECOND << 4 | _SECOND << 8
+            bits = permute(window.word, magic, byte + (zeros | _SECOND + 3 << 12))
+        return T.reinterpret("float32", bits) - T.float32(_FLOAT32 - constant)
+
+    return half_pairs.convert(dtype, number(low), number(high))
 
 
 def _integer(value: Any) -> int | None:
