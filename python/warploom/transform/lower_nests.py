@@ -28,7 +28,7 @@ from warploom.transform.nest_elements import (
     Element,
     NestContext,
     in_pairs,
-    packed_cast,
+    narrows,
     together,
 )
 from warploom.transform.nest_pairs import in_words, paired_store
@@ -169,7 +169,7 @@ def _over_registers(
     if store is not None:
         analyzer = context.analyzer(register, 1)
         return ir.seq(in_words(store, [element(at) for at in range(tile.registers)], analyzer))
-    step = 2 if in_pairs(tile) and any(packed_cast(one) for one in body) else 1
+    step = 2 if in_pairs(tile) and any(narrows(one) for one in body) else 1
     analyzer = context.analyzer(register, tile.registers // step)
     if tile.registers == 1:
         only = element(0)

@@ -141,14 +141,27 @@ class Element:
         return store if is_shared(one.buffer) else ir.when(_inside(one, self), [store])
 
 
-def packed_cast(one: Stmt) -> tuple[str, str] | None:
-    """The instruction that converts two results of a store at once, and the word they fill."""
-    if not isinstance(one, tirx.BufferStore) or one.buffer.scope() != "local":
-        return None
-    value = one.value
+def narrows(node: Any) -> bool:
+    """Whether a statement converts float32 to a type that has an instruction for two at once."""
+    found = False
+
+    def cast(one: tirx.Cast) -> None:
+        nonlocal found
+        found |= _narrowing(one) is not None
+
+    tvm_ffi.structural_walk(node, (tirx.Cast, cast))
+    return found
+
+
+def _reads_shared(node: Any) -> bool:
+    return any(ir.is_buffer(one) and is_shared(one) for one in ir.uses(node))
+
+
+def _narrowing(value: Any) -> tuple[str, str] | None:
+    """The instruction that converts two float32 to the type of a cast, and the word they fill."""
     if not isinstance(value, tirx.Cast) or str(value.value.ty.dtype) != "float32":
         return None
-    return PACKED_CASTS.get(str(one.buffer.dtype))
+    return PACKED_CASTS.get(str(value.ty.dtype))
 
 
 def in_pairs(tile: RegisterTile) -> bool:
@@ -157,20 +170,60 @@ def in_pairs(tile: RegisterTile) -> bool:
 
 
 def together(one: Stmt, elements: list[Element]) -> list[Stmt]:
-    """A statement for one register, or for two neighbours.
+    """A statement for one register, or for two neighbours, whose conversions are one instruction.
 
-    Two conversions are one instruction. That is also safer: of two that ptxas 13.0 fuses itself,
-    it was seen to move the result before the wait for the product that it reads.
+    That is also safer: of two conversions that ptxas 13.0 fuses itself, into different places or
+    the same, it was seen to move the result before the wait for the product that it reads.
     """
-    packed = packed_cast(one) if len(elements) == 2 else None
-    if packed is None:
+    if len(elements) == 1 or (isinstance(one, tirx.IfThenElse) and _reads_shared(one)):
+        # Before a branch, the elements that it is there to leave out must not be read.
         return [element.statement(one) for element in elements]
-    chain, word = packed
-    low, high = (element.expression(one.value.value) for element in elements)
-    first = elements[0]
-    words = first.context.registers(one.buffer, word)
-    register = first.number(one.buffer, one.indices)
-    return [ir.evaluate(T.ptx[chain](words[T.truncdiv(register, 2)], high, low))]
+    if isinstance(one, tirx.BufferStore) and one.buffer.scope() == "local":
+        packed = _narrowing(one.value)
+        if packed is not None and str(one.value.ty.dtype) == str(one.buffer.dtype):
+            before, value = narrowed(one.value.value, elements)
+            words = elements[0].context.registers(one.buffer, packed[1])
+            place = words[T.truncdiv(elements[0].number(one.buffer, one.indices), 2)]
+            return [*before, _convert(packed[0], place, value, elements)]
+    before, one = narrowed(one, elements)
+    return [*before, *(element.statement(one) for element in elements)]
+
+
+def narrowed(node: Any, elements: list[Element]) -> tuple[list[Stmt], Any]:
+    """Conversions of a statement or expression for two neighbours; and what is left of it.
+
+    In the place of each conversion is a variable that both elements know.
+    """
+    before: list[Stmt] = []
+
+    def cast(one: tirx.Cast) -> Any:
+        packed = _narrowing(one)
+        if packed is None:
+            return one
+        instruction, word = packed
+        both = tirx.decl_buffer(
+            (2,), str(one.ty.dtype), "narrow", scope="local", layout=TileLayout(S[(2,)])
+        )
+        view = tirx.decl_buffer(
+            (1,), word, "narrow_word", scope="local", data=both.data, layout=TileLayout(S[(1,)])
+        )
+        before.extend([
+            tirx.AllocBuffer(both),
+            tirx.DeclBuffer(view, data=both.data),
+            _convert(instruction, view[0], one.value, elements),
+        ])  # fmt: skip
+        result = Var("narrow", str(one.ty.dtype))
+        for number, element in enumerate(elements):
+            element.table[result] = both[number]
+        return result
+
+    return before, tvm_ffi.structural_map(node, (tirx.Cast, cast), order="post")
+
+
+def _convert(instruction: str, place: Any, value: Any, elements: list[Element]) -> Stmt:
+    """One instruction for a value of both elements."""
+    low, high = (element.expression(value) for element in elements)
+    return ir.evaluate(T.ptx[instruction](place, high, low))
 
 
 def _guarded(load: TensorLoad, element: Element) -> Any:

@@ -23,7 +23,7 @@ from tvm.tirx import Stmt, Var
 from warploom.intrin import half_pairs
 from warploom.ops.register_tile import RegisterTile
 from warploom.transform import ir
-from warploom.transform.nest_elements import Element, in_pairs
+from warploom.transform.nest_elements import Element, in_pairs, narrowed
 from warploom.transform.nest_integers import Windows, as_pair, is_integer, permute
 from warploom.transform.nest_loads import Place, SharedWords
 from warploom.transform.program import is_shared, is_tile
@@ -70,10 +70,11 @@ def in_words(
     statements = list(shared.statements)
     for register in range(0, len(elements), 2):
         low = elements[register]
-        pair = _Pair(low, elements[register + 1], register, shared, analyzer)
+        pair = _Pair(low, elements[register + 1], register, shared, analyzer, statements)
         words = low.context.registers(store.buffer, "uint32")
         number = low.number(store.buffer, store.indices)
-        statements.append(tirx.BufferStore(words, pair.word(store.value), [number // 2]))
+        value = pair.word(store.value)
+        statements.append(tirx.BufferStore(words, value, [number // 2]))
     return statements
 
 
@@ -90,6 +91,8 @@ class _Pair:
     register: int
     shared: SharedWords
     analyzer: Analyzer
+    #: What has to come before.
+    statements: list[Stmt]
 
     def word(self, value: Any) -> Any:
         """The value of a 16-bit expression in both."""
@@ -115,6 +118,8 @@ class _Pair:
         return self._one_by_one(value)
 
     def _one_by_one(self, value: Any) -> Any:
+        before, value = narrowed(value, [self.low, self.high])
+        self.statements.extend(before)
         halves = [_bits(one.expression(value)) for one in (self.low, self.high)]
         return permute(*halves, half_pairs.LOW_HALVES)
 
