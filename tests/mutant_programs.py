@@ -202,6 +202,16 @@ def dequantised() -> CaseProduct:
     )
 
 
+def dequantised_in_tensor_memory() -> CaseProduct:
+    """A product whose operand A threads compute into tensor memory, in two places by turns."""
+    sizes = (20, 104, 320)
+    tile = (16, 128, 64)
+    case = tile_programs.dequantised(4, *sizes, tile=tile, through="fragment", stages=3)
+    return CaseProduct(
+        lambda: with_clusters(1, case.func, "sm_100a", TENSOR_MEMORY), "sm_100a", *sizes, case=case
+    )
+
+
 def turns() -> Product:
     """Two warpgroups that take turns with the three steps of three tiles; four stages."""
     case = tile_programs.gemm(150, 56, 88, (64, 64, 32), stages=4, out_dtype="float16")
@@ -228,6 +238,7 @@ PROGRAMS: dict[str, Callable[[], Product | Source]] = {
     "tile_program_multicast": lambda: tile_program(48, 1, cluster=(2, 1)),
     "tile_program_clc": lambda: tile_program(32, None, cluster=(2, 1), scheduler="clc"),
     "tile_program_dequantised": dequantised,
+    "tile_program_tensor_operand": dequantised_in_tensor_memory,
     "sm90_gemm_swap_ab": sm90_gemm_swap_ab,
     "turns": turns,
     "tutorial": tutorial,

@@ -14,9 +14,10 @@ from mutants import (
     RELEASE,
     TMA_LOAD,
     TMA_STORE,
+    UNINITIALISED,
     Mutant,
 )
-from mutants_sm100 import BOTH_COMMIT, FIRST_ONLY, LOAD, TENSOR
+from mutants_sm100 import BEFORE, BOTH_COMMIT, FIRST_ONLY, LOAD, TENSOR
 from mutation import Edit, drop, instead, replace
 
 #: Lines of the generated source.
@@ -150,4 +151,31 @@ PLACES = (
                  RACE, "tcgen05.mma", "reads shared", STORE, "writes"),
 )  # fmt: skip
 
-SM100_PROGRAM_MUTANTS = (*PAIR, *MULTICAST, *LAUNCH_CONTROL, *PLACES)
+# --- tile_program_tensor_operand: threads write operand A to tensor memory ---
+
+OPERAND_FREE = "(W_f_of_threads_stage_ptr[0] + 2822)"
+OPERAND_FULL = "(W_f_of_tensor_core_stage_ptr[0] + 2824)"
+WAIT_STORE = "tcgen05_wait_wait__st"
+TENSOR_STORE = "tcgen05.st.sync"
+
+
+def _operand(name: str, edits: tuple[Edit, ...], kind: str, *words: str) -> Mutant:
+    return Mutant("tile_program_tensor_operand", name, edits, kind, words)
+
+
+OPERAND = (
+    _operand("threads do not wait until the product before the last has read its place",
+             (drop(OPERAND_FREE),), TENSOR, TENSOR_STORE, "writes lane", "tcgen05.mma", "reads"),
+    _operand("the product does not wait for its operand",
+             (drop(OPERAND_FULL),), UNINITIALISED, "tcgen05.mma", "reads lane"),
+    _operand("the operand is given away before its stores are complete",
+             (drop(WAIT_STORE),), TENSOR, "tcgen05.mma", "tcgen05.wait::st is missing"),
+    _operand("no fence before the operand is given away",
+             (drop(BEFORE, 2, 5),),
+             TENSOR, "tcgen05.mma", "fence::before_thread_sync is missing"),
+    _operand("the operand has one place where threads take it to have two",
+             (replace("W_f_of_tensor_core_stage_ptr[0] == 2", "2", "1"),),
+             ERROR, "deadlock"),
+)  # fmt: skip
+
+SM100_PROGRAM_MUTANTS = (*PAIR, *MULTICAST, *LAUNCH_CONTROL, *PLACES, *OPERAND)

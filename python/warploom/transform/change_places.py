@@ -14,6 +14,7 @@ from typing import Any
 from tvm import tirx
 from tvm.sym.analyzer import Analyzer
 from tvm.tirx import Buffer, Stmt, Var
+from tvm.tirx.tile_primitive import TilePrimitiveCall
 
 from warploom.transform import ir
 from warploom.transform.effects import accumulates, effects
@@ -70,8 +71,8 @@ def _overwrites(call: Any, loop: Any) -> bool:
 def is_rewritten(body: list[Stmt], tile: Buffer, warpgroup: Var, warpgroups: int) -> bool:
     """Whether threads write all of an operand, always, before the products that read it.
 
-    They do if one block has all their statements on the tile, nests that overwrite it, and the
-    products come in that block after the first of them.
+    They do if one block has all their statements on the tile, nests that overwrite it or stores of
+    pieces that together do, and the products come in that block after them.
     """
     statements = body
     while True:
@@ -84,10 +85,35 @@ def is_rewritten(body: list[Stmt], tile: Buffer, warpgroup: Var, warpgroups: int
         if len(inside) != 1:
             return False
         (statements,) = inside
-    writes = [one for one in touching if Role.THREADS in roles_of([one], tile)]
-    if not writes or not writes[0].same_as(touching[0]):
-        return False
-    return all(_writes_all(one, tile, warpgroup, warpgroups) for one in writes)
+    columns: set[int] = set()
+    whole = set(range(int(tile.shape[1])))
+    for one in touching:
+        if Role.THREADS in roles_of([one], tile):
+            written = _columns(one, tile, warpgroup, warpgroups)
+            if written is None or columns == whole != written:
+                return False
+            columns |= written
+        elif columns != whole:
+            return False
+    return columns == whole
+
+
+def _columns(
+    statement: Stmt, tile: Buffer, warpgroup: Var, warpgroups: int
+) -> set[int] | None:
+    """Columns of a tile that a statement of the threads overwrites; None if it does more."""
+    if isinstance(statement, TilePrimitiveCall):
+        to = statement.args[0]
+        if ir.op_name(statement) != "copy_async" or to.source != tile:
+            return None
+        (row, rows), (start, extent) = ir.ranges(to)
+        parts = (row, rows, start, extent)
+        if not all(isinstance(part, tirx.IntImm) for part in parts) or int(rows) != tile.shape[0]:
+            return None
+        return set(range(int(start), int(start) + int(extent)))
+    if _writes_all(statement, tile, warpgroup, warpgroups):
+        return set(range(int(tile.shape[1])))
+    return None
 
 
 def _writes_all(statement: Stmt, tile: Buffer, warpgroup: Var, warpgroups: int) -> bool:

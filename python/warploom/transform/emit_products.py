@@ -20,7 +20,7 @@ from warploom.target import Major
 from warploom.target.tcgen05 import tcgen05_kinds
 from warploom.transform import ir
 from warploom.transform.decline import Decline
-from warploom.transform.program import cta_group
+from warploom.transform.program import cta_group, is_shared
 
 #: Bits of a shared address that a descriptor holds, in units of 16 bytes.
 _ADDRESS_BITS = 0x3FFF
@@ -29,7 +29,7 @@ _LANE_MASKS = 4
 
 
 def emit_product(call: TilePrimitiveCall) -> list[Stmt]:
-    """A product whose operands lie in shared memory and whose result lies in tensor memory.
+    """A product whose result lies in tensor memory; operand A does, too, or in shared memory.
 
     Raises
     ------
@@ -44,6 +44,8 @@ def emit_product(call: TilePrimitiveCall) -> list[Stmt]:
         m, n = (int(extent) for _, extent in ir.ranges(d))
         ctas = cta_group(call)
         kind.check_shape(m * ctas, n, ctas)
+        if not is_shared(a.source):  # in tensor memory
+            return [ir.tile_call(call, *call.args, scope="thread", dispatch="tcgen05")]
         left = SharedMatrix.from_buffer(a.source, Major.MN if bool(trans_a) else Major.K)
         right = SharedMatrix.from_buffer(b.source, Major.MN if bool(trans_b) else Major.K)
     except IllegalCombination as error:

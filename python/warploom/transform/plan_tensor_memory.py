@@ -1,7 +1,8 @@
 """Gives every accumulator its columns of tensor memory, two sets where there is room.
 
 With two sets the tensor core fills one while threads read the other. Each consumer warpgroup has
-an accumulator of its own in each set.
+an accumulator of its own in each set. Operands that threads write to tensor memory are tiles like
+accumulators here, of narrower elements.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from tvm.tirx import Buffer, Stmt, Var
 from tvm.tirx.layout import tmem_datapath_layout
 
 from warploom.errors import IllegalCombination
-from warploom.layout.tensor_memory import TensorMemoryPlan, plan_columns
+from warploom.layout.tensor_memory import TensorMemoryPlan, columns_of, plan_columns
 from warploom.target import SM100A
 from warploom.transform import ir
 from warploom.transform.decline import Decline
@@ -34,7 +35,7 @@ class TensorTile:
     buffer : Buffer
         All its columns: of each set, those of each consumer warpgroup.
     columns : int
-        Columns of one warpgroup's accumulator.
+        Columns of one warpgroup's tile, of an element each.
     warpgroups, sets : int
         Warpgroups that have one, and how many each has.
     """
@@ -43,6 +44,11 @@ class TensorTile:
     columns: int
     warpgroups: int
     sets: int
+
+    @property
+    def cells(self) -> int:
+        """Columns of 32 bits of one warpgroup's tile."""
+        return columns_of(str(self.buffer.dtype), self.columns)
 
     def place(self, region: TensorRegion, chosen: Any, warpgroup: Any) -> TensorRegion:
         """A region of a warpgroup's accumulator, in the chosen set."""
@@ -68,7 +74,7 @@ class TensorMemory:
         """Where accumulators are, one sentence each."""
         lines = [
             f"tensor memory: {tile.name} in {placed.sets} x {placed.warpgroups} x "
-            f"{placed.columns} columns"
+            f"{placed.cells} columns"
             for tile, placed in self.tiles.items()
         ]
         return [*lines, f"tensor memory: {self.plan.allocation} columns allocated"]
@@ -137,7 +143,7 @@ def plan_tensor_memory(
     """
     # An allocation is a power of two.
     capacity = 1 << ((SM100A.tensor_memory.columns // per_sm).bit_length() - 1)
-    one = {tile: int(tile.shape[1]) * warpgroups for tile in tiles}
+    one = {t: columns_of(str(t.dtype), int(t.shape[1])) * warpgroups for t in tiles}
     sets = dict.fromkeys(tiles, 1)
     for tile, moves in tiles.items():
         if moves and sum(one[t] * sets[t] for t in tiles) + one[tile] * (SETS - 1) <= capacity:
@@ -151,7 +157,7 @@ def plan_tensor_memory(
     address = tirx.decl_buffer((1,), "uint32", "tensor_memory_at", scope="shared")
     placed = {}
     for tile in tiles:
-        rows, columns = int(tile.shape[0]), one[tile] * sets[tile]
+        rows, columns = int(tile.shape[0]), int(tile.shape[1]) * warpgroups * sets[tile]
         layout = tmem_datapath_layout("D" if rows == SM100A.warpgroup else "F", rows, columns)
         buffer = tirx.decl_buffer(
             (rows, columns), str(tile.dtype), tile.name, scope="tmem", layout=layout

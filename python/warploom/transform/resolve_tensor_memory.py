@@ -47,13 +47,28 @@ def resolve_tensor_memory(program: TileProgram) -> TileProgram:
         If a nest indexes an accumulator by other than its own loop variables, or an accumulator
         has elements of other than 32 bits.
     """
+    operands = _operands(program)
     for tile in allocations(program.body):
-        if is_accumulator(tile) and tvm.DataType(str(tile.dtype)).bits != 32:
+        narrow = is_accumulator(tile) and tvm.DataType(str(tile.dtype)).bits != 32
+        if narrow and tile not in operands:
             raise Decline(
                 f"The accumulator {tile.name} is {tile.dtype}; tensor memory is read in 32-bit "
                 "elements here, so accumulate in float32 or int32."
             )
     return program.replace(body=tuple(_block(list(program.body), program.arch)))
+
+
+def _operands(program: TileProgram) -> set[Buffer]:
+    """Tiles that products read as operand A."""
+    found: set[Buffer] = set()
+
+    def visit(call: TilePrimitiveCall) -> None:
+        if is_gemm(call):
+            found.add(call.args[1].source)
+
+    for statement in program.body:
+        tvm_ffi.structural_walk(statement, (TilePrimitiveCall, visit))
+    return found
 
 
 def is_accumulator(buffer: Any) -> bool:
@@ -162,9 +177,8 @@ def _nest(statement: Stmt, arch: str) -> list[Stmt]:
         result += ir.renewed([_on_pieces(loops, body, column, start, width, uses, pieces)])
         changed = [tile for tile, use in uses.items() if use.stored]
         result += [_store(pieces[tile], tile, uses[tile].start + start) for tile in changed]
-        if changed:
-            result.append(_wait("st"))
-    return result
+    # Stores of one piece are under way while the next is computed.
+    return [*result, _wait("st")] if changed else result
 
 
 def _on_pieces(

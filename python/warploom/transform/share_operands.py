@@ -1,10 +1,14 @@
-"""Operands that threads compute go to the tensor core of Blackwell through shared memory.
+"""Operands that threads compute go to the tensor core of Blackwell through memory that it reads.
 
 ``wgmma`` reads A from registers; ``tcgen05.mma`` reads it from shared or tensor memory. A fragment
-that is operand A therefore becomes a shared tile; the nests that compute it stay as they are.
+that is operand A therefore becomes a tile of tensor memory where its threads hold whole rows and
+there is room beside the accumulators, else a shared tile; the nests that compute it stay as they
+are.
 """
 
 from __future__ import annotations
+
+from collections.abc import Iterator
 
 import tvm_ffi
 from tvm import tirx
@@ -12,24 +16,126 @@ from tvm.ir import TensorRegion
 from tvm.tirx import Buffer
 from tvm.tirx.tile_primitive import TilePrimitiveCall
 
+from warploom.errors import IllegalCombination
+from warploom.layout.tensor_memory import columns_of
+from warploom.target import SM100A
+from warploom.target.dtypes import bits_of
 from warploom.transform import ir
-from warploom.transform.program import TileProgram, is_gemm
+from warploom.transform.budget import ctas_per_sm
+from warploom.transform.decline import Decline
+from warploom.transform.program import (
+    TileProgram,
+    allocations,
+    is_gemm,
+    is_nest,
+    nest_parts,
+    nest_stores,
+)
+
+#: Bits of an operand's elements that threads write to tensor memory.
+_BITS = 16
+#: Columns of an operand that one product takes at least, as its K.
+_COLUMNS = 16
 
 
 def share_operands(program: TileProgram) -> TileProgram:
-    """Move the fragments that products read to shared memory."""
-    table: dict[Buffer, Buffer] = {}
+    """Move the fragments that products read to tensor memory or shared memory.
 
-    def visit(call: TilePrimitiveCall) -> None:
-        if not is_gemm(call):
-            return
-        for operand in call.args[1:3]:
-            if isinstance(operand, TensorRegion) and operand.source.scope() == "fragment":
-                old = operand.source
-                table[old] = tirx.decl_buffer(old.shape, str(old.dtype), old.name, scope="shared")
-
-    for statement in program.body:
-        tvm_ffi.structural_walk(statement, (TilePrimitiveCall, visit))
-    if not table:
+    Raises
+    ------
+    Decline
+        If an accumulator has elements that no column holds.
+    """
+    products = list(_products(program))
+    operands = {
+        region.source: None
+        for call in products
+        for region in call.args[1:3]
+        if isinstance(region, TensorRegion) and region.source.scope() == "fragment"
+    }
+    if not operands:
         return program
-    return program.replace(body=tuple(ir.substitute(one, table) for one in program.body))
+    table: dict[Buffer, Buffer] = {}
+    decided: list[str] = []
+    used = sum(_columns(t) for t in allocations(program.body) if t.scope() == "accumulator")
+    room = SM100A.tensor_memory.columns // ctas_per_sm(program)
+    for tile in operands:
+        why = _why_shared(program, products, tile)
+        if why is None and used + _columns(tile) > room:
+            why = f"tensor memory has {room} columns, and accumulators take {used}"
+        used += 0 if why else _columns(tile)
+        scope = "shared" if why else "accumulator"
+        table[tile] = tirx.decl_buffer(tile.shape, str(tile.dtype), tile.name, scope=scope)
+        place = f"shared memory, for {why}" if why else "tensor memory"
+        decided.append(f"operand {tile.name}: through {place}")
+    body = tuple(ir.substitute(one, table) for one in program.body)
+    return program.replace(body=body).decided(*decided)
+
+
+def _products(program: TileProgram) -> Iterator[TilePrimitiveCall]:
+    found: list[TilePrimitiveCall] = []
+    for statement in program.body:
+        tvm_ffi.structural_walk(statement, (TilePrimitiveCall, found.append))
+    return filter(is_gemm, found)
+
+
+def _columns(tile: Buffer) -> int:
+    """Columns of tensor memory that a tile takes, of all its warpgroups."""
+    rows, columns = (int(extent) for extent in tile.shape)
+    try:
+        return -(-rows // SM100A.warpgroup) * columns_of(str(tile.dtype), columns)
+    except IllegalCombination as error:
+        raise Decline(f"The tile {tile.name}: {error}") from error
+
+
+def _why_shared(
+    program: TileProgram, products: list[TilePrimitiveCall], tile: Buffer
+) -> str | None:
+    """Why an operand cannot lie in tensor memory; None if it can."""
+    rows, columns = (int(extent) for extent in tile.shape)
+    one = SM100A.warpgroup
+    if rows % one or program.hints.consumers not in (None, rows // one):
+        return f"its threads do not hold whole rows, as they do of {one} for each warpgroup"
+    if bits_of(str(tile.dtype)) != _BITS or columns % _COLUMNS:
+        return f"only {_BITS}-bit elements in multiples of {_COLUMNS} go there"
+    for call in products:
+        if call.args[2].source.same_as(tile):
+            return "it is operand B"
+        if call.args[1].source.same_as(tile) and bool(call.args[-3]):
+            return "it is transposed"
+    if not _only_stored(program, tile):
+        return "not only nests write it and products read it"
+    return None
+
+
+def _only_stored(program: TileProgram, tile: Buffer) -> bool:
+    """Whether all that is done to a tile are products, and nests that store to all of it."""
+    fine = True
+
+    def visit(statements: list[tirx.Stmt]) -> None:
+        nonlocal fine
+        for one in statements:
+            if isinstance(one, tirx.AllocBuffer) or is_gemm(one):
+                continue
+            if is_nest(one):
+                fine &= tile not in ir.uses(one) or _stores_all(one, tile)
+            elif ir.children(one):
+                for body in ir.children(one):
+                    visit(ir.flatten(body))
+            else:
+                fine &= tile not in ir.uses(one)
+
+    visit(list(program.body))
+    return fine
+
+
+def _stores_all(nest: tirx.Stmt, tile: Buffer) -> bool:
+    loops, body = nest_parts(nest)
+    stores = [one for one in nest_stores(body) if one.buffer.same_as(tile)]
+    direct = [one for one in body if any(one.same_as(store) for store in stores)]
+    if len(stores) != 1 or len(direct) != 1:
+        return False
+    counters = {one.loop_var: int(one.extent) for one in loops}
+    extents = [counters.get(index) for index in stores[0].indices]
+    reads = any(tile in ir.uses(one.value) for one in nest_stores(body))
+    return not reads and extents == [int(extent) for extent in tile.shape]

@@ -75,12 +75,15 @@ def specialize_warps_sm100(program: TileProgram) -> TileProgram:
     tiles = [b for b in allocations(program.body) if is_accumulator(b)]
     if not tiles:
         raise Decline("The program has no product; there is nothing to do for the tensor core.")
-    moves = {tile: starts_afresh(body, tile) for tile in tiles}
     own, index = own_tiles(program), program.var("warpgroup")
-    moves |= {
-        tile: is_rewritten(body, tile, index, consumers)
-        for tile in allocations(program.body) if is_consumer_tile(tile, plan) and tile not in own
-    }  # fmt: skip
+    tiles += [
+        tile for tile in allocations(program.body)
+        if is_consumer_tile(tile, plan) and tile not in own
+    ]  # fmt: skip
+    moves = {
+        tile: starts_afresh(body, tile) or is_rewritten(body, tile, index, consumers)
+        for tile in tiles
+    }
     splitter, (multiplying, consuming) = _split(program, plan, moves)
     # What returns untouched from the other role must still be where it was.
     stay = {tile for tile in splitter.passed_on if moves.get(tile)}
