@@ -52,7 +52,10 @@ PROGRAMS = {
 }
 #: Counts of steps around those of turns and stages; clusters of the grid, None for one a tile.
 STEPS, STAGES, GRIDS = (1, 2, 3, 4, 5, 7), (1, 2, 3, 5, 6), (None, 1, 3)
-STRUCTURES = ({}, {"cluster": (2, 1)}, {"raster": "rows"}, {"persistent": False})
+STRUCTURES = (
+    {}, {"cluster": (2, 1)}, {"raster": "rows"}, {"persistent": False}, {"split_k": 2},
+    {"stream_k": True, "ctas": 3},
+)  # fmt: skip
 CONFIGURATIONS = list(itertools.product(STEPS, STAGES, GRIDS, (2, 3), STRUCTURES))
 
 
@@ -186,14 +189,14 @@ def loop(fault: str) -> PrimFunc:
     ("fault", "message"),
     [
         ("rows", "2 warpgroups share the rows of tiles, so they cannot take turns; drop the hint"),
-        ("start", "The accumulator acc does not start as zero, so that warpgroups that take turns"),
-        ("shared before", "A statement before the loop writes to memory that warpgroups share"),
-        ("carried", "A step of the loop writes sums, which is shared memory or read by another"),
-        ("shared", "A step of the loop writes other, which is shared memory or read by another"),
-        ("branch", "The loop has loops or branches in it, so its steps take no turns"),
-        ("form", r"Products add to acc where k > 1; warpgroups take turns where that is k > 0, or"),
-        ("changed", "The loop changes its accumulators itself, so its steps take no turns"),
-        ("after", "The tile made is used after the loop that makes it in turns"),
+        ("start", "A statement before the loop uses acc, and does not only set it to 0"),
+        ("shared before", "A statement before the loop writes other to memory that warpgroups"),
+        ("carried", "sums goes from one iteration of the loop over k to the next.*; warpgroups"),
+        ("shared", "A statement of the loop writes other to memory that warpgroups share"),
+        ("branch", "A product in the loop over k stands in another loop or branch; warpgroups"),
+        ("form", "The product into acc.*does not add to what the iterations before have summed"),
+        ("changed", "uses the accumulator acc inside the loop; warpgroups that take turns have"),
+        ("after", "made is used in the loop over k and after it"),
         ("no loads", "The loop loads nothing, so there are no stages that tell whose turn it is"),
     ],
 )

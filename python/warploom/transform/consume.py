@@ -33,7 +33,7 @@ from warploom.transform.program import (
     is_tile,
 )
 from warploom.transform.stage_stores import is_orchestrated
-from warploom.transform.take_turns import is_turn
+from warploom.transform.take_turns import in_turns, is_for_first, is_turn
 from warploom.transform.wait_products import Group, Products, fence
 
 
@@ -77,6 +77,8 @@ class Consumer:
         #: Ring -> the stage that products under way still read.
         self.last = {ring.name: ir.Scalar(f"{ring.name}_last") for ring in plan.rings}
         self.current: dict[Buffer, tuple[Buffer, Any]] = {}
+        #: Whether one warpgroup executes the current statement, without the others.
+        self.alone = False
         self.own = own_tiles(program)
         #: Tiles in registers that instructions other than products write.
         written = _touched_by_threads(list(program.body)).writes
@@ -120,6 +122,8 @@ class Consumer:
             return []
         if is_orchestrated(one):
             return [*self.products.before(effects(one)), self._placed(one)]
+        if is_for_first(one):
+            return self._of_first(one)
         if is_gemm(one):
             return self._product(one)
         if is_nest(one) or not ir.children(one):
@@ -153,11 +157,15 @@ class Consumer:
         # Everyone has read the old contents; everyone sees the new ones, the tensor core too.
         return [
             *before,
-            all_consumers(self.program),
+            self._sync(),
             placed,
             ir.evaluate(T.ptx.fence.proxy.async_.shared__cta()),
-            all_consumers(self.program),
+            self._sync(),
         ]
+
+    def _sync(self) -> Stmt:
+        """A barrier of those that execute the current statement."""
+        return (one_consumer if self.alone else all_consumers)(self.program)
 
     def _product(self, one: TilePrimitiveCall) -> list[Stmt]:
         found = effects(one)
@@ -203,6 +211,14 @@ class Consumer:
         stage = self.positions[uses[0].ring.name].index
         mine = T.EQ(T.truncmod(stage, one.value), self.program.var("warpgroup"))
         return [*before, ir.when(mine, body), *after]
+
+    def _of_first(self, one: tirx.AttrStmt) -> list[Stmt]:
+        """What the first warpgroup does while the others go on."""
+        before = self.products.wait_all_but(0)
+        self.alone = True
+        body = [*self._block(ir.flatten(one.body)), *self.products.wait_all_but(0)]
+        self.alone = False
+        return [*before, ir.when(T.EQ(self.program.var("warpgroup"), 0), body)]
 
     def _loop(self, one: tirx.For) -> list[Stmt]:
         before = [*self.products.wait_all_but(0), *self.supply.before_loop(one)]
@@ -272,11 +288,6 @@ def all_consumers(program: TileProgram) -> Stmt:
     if consumers(program) == 1:
         return one_consumer(program)
     return consumers_sync(consumers(program))
-
-
-def in_turns(use: RingUse) -> bool:
-    """Whether each stage of a ring is used by one warpgroup, in its turn, and by no other."""
-    return is_turn(use.block[use.first])
 
 
 def consumer_tiles(program: TileProgram, plan: PipelinePlan) -> list[Stmt]:

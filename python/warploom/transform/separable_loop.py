@@ -58,6 +58,10 @@ class SeparableLoop:
     starts: tuple[TilePrimitiveCall, ...]
 
 
+#: Who shares a tile, as messages name them.
+_CTAS = "CTAs that share a tile"
+
+
 def separable_loop(program: TileProgram) -> SeparableLoop:
     """The loop of a program that accumulates products.
 
@@ -71,29 +75,44 @@ def separable_loop(program: TileProgram) -> SeparableLoop:
     loops = [i for i, one in enumerate(statements) if _multiplies(one)]
     if len(loops) != 1 or not isinstance(statements[loops[0]], tirx.For):
         raise Decline(
-            f"The program has {len(loops)} statements with products, where CTAs that share a tile "
-            "need one, a loop around all products that is in no other; leave out split_k and "
-            "stream_k."
+            f"The program has {len(loops)} statements with products, where {_CTAS} need one, a "
+            "loop around all products that is in no other; leave out split_k and stream_k."
         )
-    (at,) = loops
+    found = separated(statements, loops[0])
+    _require_uniform(program, found.loop, found.before)
+    return found
+
+
+def separated(statements: list[Stmt], at: int, who: str = _CTAS) -> SeparableLoop:
+    """The loop that is statement ``at`` of a block, if its iterations can be computed apart.
+
+    Parameters
+    ----------
+    who : str
+        Who is to compute them, for messages.
+
+    Raises
+    ------
+    Decline
+        If something but sums goes from iteration to iteration.
+    """
     loop = statements[at]
     allocated = [one for one in statements[at + 1 :] if isinstance(one, tirx.AllocBuffer)]
     before = (*statements[:at], *allocated)
     after = tuple(one for one in statements[at + 1 :] if not isinstance(one, tirx.AllocBuffer))
-    _require_uniform(program, loop, before)
     products = [one for one in ir.flatten(loop.body) if is_gemm(one)]
     if len(products) != _count_products(loop):
         raise Decline(
             f"A product in the loop over {loop.loop_var.name} stands in another loop or branch; "
-            "CTAs that share a tile need it in the loop itself."
+            f"{who} need it in the loop itself."
         )
     sums = tuple(dict.fromkeys(destination(one).source for one in products))
     cleared = _cleared(before, sums)
     starts = tuple(
         one for tile in sums for one in _starts(products, tile, loop, tile in cleared)
     )
-    _require_no_carry(loop, set(sums))
-    _require_local(loop, sums, before, after)
+    _require_no_carry(loop, set(sums), who)
+    _require_local(loop, sums, before, after, who)
     return SeparableLoop(before, loop, after, sums, starts)
 
 
@@ -142,7 +161,7 @@ def _cleared(before: tuple[Stmt, ...], sums: tuple[Buffer, ...]) -> set[Buffer]:
                 if not _clears(one, tile):
                     raise Decline(
                         f"A statement before the loop uses {tile.name}, and does not only set it "
-                        f"to 0: {_text(one)}; a CTA that has a part of the loop starts from 0."
+                        f"to 0: {_text(one)}; whoever has a part of the loop starts from 0."
                     )
                 found.add(tile)
     return found
@@ -189,7 +208,7 @@ def _after_first(value: Any, loop: tirx.For) -> bool:
     return isinstance(first, tirx.IntImm) and not int(first) and analyzer.can_prove(then)
 
 
-def _require_no_carry(loop: tirx.For, sums: set[Buffer]) -> None:
+def _require_no_carry(loop: tirx.For, sums: set[Buffer], who: str) -> None:
     """Apart from sums, what an iteration reads it has written itself."""
     every = set(effects(loop).writes) - sums
     changing = {loop.loop_var} | {one for one in every if not is_tile(one)}
@@ -206,12 +225,12 @@ def _require_no_carry(loop: tirx.For, sums: set[Buffer]) -> None:
             if inner:
                 continue
             found = effects(one)
-            _require_order(one, found, every - known, sums, loop)
+            _require_order(one, found, every - known, sums, loop, who)
             if not is_load(one) and _moves(one, changing):
                 (name, *_) = sorted(buffer.name for buffer in found.writes)
                 raise Decline(
-                    f"{_text(one)} writes a part of {name} that depends on the iteration; CTAs "
-                    "that share a tile compute other iterations, so keep nothing between them."
+                    f"{_text(one)} writes a part of {name} that depends on the iteration; "
+                    f"{who} compute other iterations, so keep nothing between them."
                 )
             known |= found.writes
 
@@ -219,23 +238,22 @@ def _require_no_carry(loop: tirx.For, sums: set[Buffer]) -> None:
 
 
 def _require_order(
-    one: Stmt, found: Effects, open_: set[Buffer], sums: set[Buffer], loop: tirx.For
+    one: Stmt, found: Effects, open_: set[Buffer], sums: set[Buffer], loop: tirx.For, who: str
 ) -> None:
     if carried := sorted(b.name for b in found.reads & open_):
         raise Decline(
             f"{carried[0]} goes from one iteration of the loop over {loop.loop_var.name} to the "
-            f"next, through {_text(one)}; CTAs that share a tile can only add products."
+            f"next, through {_text(one)}; {who} can only add products."
         )
     used = sorted(b.name for b in (found.reads | found.writes) & sums)
     if used and not is_gemm(one):
         raise Decline(
-            f"{_text(one)} uses the accumulator {used[0]} inside the loop; CTAs that share a tile "
-            "have parts of the sum there, so use it after the loop."
+            f"{_text(one)} uses the accumulator {used[0]} inside the loop; {who} have parts of the "
+            "sum there, so use it after the loop."
         )
     if stored := sorted(b.name for b in found.writes if is_global(b)):
         raise Decline(
-            f"{_text(one)} stores into {stored[0]} inside the loop; CTAs that share a tile do that "
-            "after it only."
+            f"{_text(one)} stores into {stored[0]} inside the loop; {who} do that after it only."
         )
 
 
@@ -254,7 +272,8 @@ def _moves(statement: Stmt, changing: set[Any]) -> bool:
 
 
 def _require_local(
-    loop: tirx.For, sums: tuple[Buffer, ...], before: tuple[Stmt, ...], after: tuple[Stmt, ...]
+    loop: tirx.For, sums: tuple[Buffer, ...], before: tuple[Stmt, ...], after: tuple[Stmt, ...],
+    who: str,
 ) -> None:
     """Nothing but sums flows into the loop or out of it."""
     own = set(effects(loop).writes) - set(sums)
@@ -267,12 +286,12 @@ def _require_local(
             where = "after" if read else "before"
             raise Decline(
                 f"{shared[0]} is used in the loop over {loop.loop_var.name} and {where} it, in "
-                f"{_text(one)}; a CTA that has a part of the loop would not know it."
+                f"{_text(one)}; {who} each know a part of the loop."
             )
         if not read and any(is_global(b) for b in found.writes):
             raise Decline(
-                f"{_text(one)} stores to global memory before the loop, which all CTAs that share "
-                "a tile would do; put it after the loop."
+                f"{_text(one)} stores to global memory before the loop, which all {who} would do; "
+                "put it after the loop."
             )
 
 

@@ -28,7 +28,6 @@ from warploom.transform.consume import (
     Consumer,
     consumer_tiles,
     consumers,
-    in_turns,
     one_consumer,
     positions,
     read_by_threads,
@@ -38,6 +37,7 @@ from warploom.transform.own_barriers import initialisations
 from warploom.transform.plan_pipeline import PipelinePlan, plan_pipeline
 from warploom.transform.produce import Producer
 from warploom.transform.program import Id, TileProgram
+from warploom.transform.take_turns import readers
 
 #: Registers of a producer thread once it has given the others away. One thread issues TMA copies.
 PRODUCER_REGISTERS = 40
@@ -73,7 +73,7 @@ def specialize_warps(program: TileProgram) -> TileProgram:
     sync = ir.evaluate(T.cuda.cluster_sync() if cluster else T.cuda.cta_sync())
     inits = [
         barriers.initialise(barrier, arrivals)
-        for ring, users in ((use.ring, 1 if in_turns(use) else count) for use in plan.uses)
+        for ring, users in ((use.ring, readers(use, program)) for use in plan.uses)
         for barrier, arrivals in ((ring.full, 1), (ring.empty, users * ring.shared_by))
     ] + initialisations(program)
     body = [

@@ -14,18 +14,21 @@ multiple of n, so that all warpgroups have as many.
 from __future__ import annotations
 
 import dataclasses
+from itertools import groupby
 from typing import Any
 
+import tvm_ffi
 from tvm import tirx
 from tvm.script import tirx as T
 from tvm.tirx import Buffer, Stmt, Var
-from tvm.tirx.tile_primitive import TilePrimitiveCall
 
 from warploom.transform import ir
 from warploom.transform.decline import Decline
-from warploom.transform.effects import accumulates, effects
+from warploom.transform.effects import effects
+from warploom.transform.named_barriers import consumers_sync
+from warploom.transform.own_barriers import own_barriers
 from warploom.transform.persistent import TILES
-from warploom.transform.plan_pipeline import DEFAULT_STAGES
+from warploom.transform.plan_pipeline import DEFAULT_STAGES, RingUse
 from warploom.transform.program import (
     PIPELINED,
     PREFIX,
@@ -34,16 +37,18 @@ from warploom.transform.program import (
     TileProgram,
     is_gemm,
     is_load,
-    is_nest,
     is_scalar,
     is_shared,
     is_tile,
 )
-from warploom.transform.stage_stores import ORCHESTRATED
+from warploom.transform.separable_loop import SeparableLoop, separated
+from warploom.transform.stage_stores import orchestrated
 
-#: Attribute of statements that one of so many warpgroups executes, waiting for the stages that they
-#: read and giving them back included.
+#: Attribute of statements that one of so many warpgroups executes, in its turn; waiting for the
+#: stages that they read, and giving them back, included.
 TURN = PREFIX + "turn"
+#: Attribute of statements that the first warpgroup executes.
+FIRST = PREFIX + "first"
 
 
 def take_turns(program: TileProgram) -> TileProgram:
@@ -64,9 +69,10 @@ def take_turns(program: TileProgram) -> TileProgram:
             f"{rows} warpgroups share the rows of tiles, so they cannot take turns; drop the hint "
             "turns, or ask for consumers=1."
         )
-    default = program.hints.stages or DEFAULT_STAGES
-    body, found = _look(list(program.body), warpgroup, count, default)
-    if not found:
+    if own_barriers(program):
+        raise Decline("The program has mbarriers of its own, which warpgroups pass together.")
+    body = _look(list(program.body), warpgroup, count, program.hints.stages or DEFAULT_STAGES)
+    if body is None:
         raise Decline("No pipelined loop has a product whose steps could be taken in turns.")
     ids = tuple(
         Id("warpgroup", one.vars, (count,)) if one.kind == "warpgroup" else one
@@ -90,25 +96,52 @@ def is_turn(statement: Stmt) -> bool:
     return isinstance(statement, tirx.AttrStmt) and statement.attr_key == TURN
 
 
+def is_for_first(statement: Stmt) -> bool:
+    """Whether a statement is for the first warpgroup."""
+    return isinstance(statement, tirx.AttrStmt) and statement.attr_key == FIRST
+
+
+def in_turns(use: RingUse) -> bool:
+    """Whether each stage of a ring is used by one warpgroup, in its turn, and by no other."""
+    return is_turn(use.block[use.first])
+
+
+def readers(use: RingUse, program: TileProgram) -> int:
+    """Warpgroups that give back each stage of a ring."""
+    found: list[Stmt] = []
+
+    def first(one: tirx.AttrStmt) -> None:
+        if is_for_first(one):
+            found.append(one)
+
+    for one in program.body:
+        tvm_ffi.structural_walk(one, (tirx.AttrStmt, first))
+    alone = any(_contains(one, use.ring.loads[0]) for one in found)
+    return 1 if alone or in_turns(use) else int(program.id("warpgroup").extents[0])
+
+
+def _contains(statement: Stmt, load: Stmt) -> bool:
+    if statement.same_as(load):
+        return True
+    return any(_contains(one, load) for body in ir.children(statement) for one in ir.flatten(body))
+
+
 def _look(
     statements: list[Stmt], warpgroup: Var, count: int, stages: int
-) -> tuple[list[Stmt], bool]:
-    """A block, with its loop over steps in turns; whether it, or one in it, has such a loop."""
+) -> list[Stmt] | None:
+    """A block, with its loop over steps in turns; None if neither it nor one in it has one."""
     loops = [i for i, one in enumerate(statements) if _has_steps(one)]
+    if len(loops) > 1:
+        raise Decline("Several loops have products; warpgroups take turns in one.")
     if loops:
-        if len(loops) > 1:
-            raise Decline("Several loops have products; warpgroups take turns in one.")
-        return _in_turns(statements, loops[0], warpgroup, count, stages), True
-    result, found = [], False
-    for one in statements:
-        inside = isinstance(one, tirx.For) and TILES in one.annotations
-        if not inside and not isinstance(one, tirx.AttrStmt):
-            result.append(one)
-            continue
-        body, here = _look(ir.flatten(one.body), warpgroup, count, stages)
-        found |= here
-        result.append(ir.with_body(one, body) if here else one)
-    return result, found
+        found = separated(statements, loops[0], "warpgroups that take turns")
+        return _in_turns(found, warpgroup, count, stages)
+    for number, one in enumerate(statements):
+        if isinstance(one, tirx.For) and TILES in one.annotations:
+            inner = _look(ir.flatten(one.body), warpgroup, count, stages)
+            if inner is not None:
+                return [*statements[:number], ir.with_body(one, inner), *statements[number + 1 :]]
+    return None
 
 
 def _has_steps(statement: Stmt) -> bool:
@@ -119,31 +152,26 @@ def _has_steps(statement: Stmt) -> bool:
     )
 
 
-def _in_turns(
-    statements: list[Stmt], at: int, warpgroup: Var, count: int, stages: int
-) -> list[Stmt]:
-    before, loop, after = statements[:at], statements[at], statements[at + 1 :]
-    body = ir.flatten(loop.body)
+def _in_turns(found: SeparableLoop, warpgroup: Var, count: int, stages: int) -> list[Stmt]:
+    loop, body = found.loop, ir.flatten(found.loop.body)
     common = [one for one in body if _is_common(one)]
     own = [one for one in body if not _is_common(one)]
-    sums = _sums(own)
-    _require_private(own, sums, [*before, *after])
-    starts = [_zero(tile) for tile in sums if _is_overwritten(own, tile, loop)]
-    _require_started(before, [tile for tile in sums if not _is_overwritten(own, tile, loop)])
-    _require_registers_only(before)
-    _require_loads(common, own)
-    turn = tirx.AttrStmt(0, TURN, ir.as_expr(count), ir.seq(map(_accumulating, own)))
+    _require_stages(common, own)
+    _require_registers_only(found.before, "before the loop")
+    _require_registers_only(own, "of the loop")
+    turn = [_accumulating(one, found) for one in own]
     stages = int(loop.annotations.get(STAGES, stages))
     notes = {**loop.annotations, STAGES: max(count, stages // count * count)}
-    places = {tile: _place(tile, count) for tile in sums}
+    taken = [*common, tirx.AttrStmt(0, TURN, ir.as_expr(count), ir.seq(turn))]
+    steps = ir.loop(loop.loop_var, loop.extent, taken, notes, loop.kind, loop.min, loop.step)
+    places = {tile: _place(tile, count) for tile in found.sums}
     return [
         *(tirx.AllocBuffer(place) for place in places.values()),
-        *before,
-        *starts,
-        ir.loop(loop.loop_var, loop.extent, [*common, turn], notes, loop.kind, loop.min, loop.step),
-        ir.when(warpgroup > 0, [_leave(tile, place, warpgroup) for tile, place in places.items()]),
-        *(_of_first(_add(tile, place, count), warpgroup) for tile, place in places.items()),
-        *(one if _is_common(one) else _of_first(one, warpgroup) for one in after),
+        *found.before,
+        *(_zero(one.args[0].source) for one in found.starts),
+        steps,
+        _added(places, warpgroup, count),
+        *_of_first(found.after, warpgroup),
     ]
 
 
@@ -156,108 +184,46 @@ def _is_common(statement: Stmt) -> bool:
     )
 
 
-def _require_loads(common: list[Stmt], own: list[Stmt]) -> None:
-    loads = [one for one in common if is_load(one)]
-    tiles = {one.args[0].source for one in loads}
-    if not loads:
+def _of_first(statements: tuple[Stmt, ...], warpgroup: Var) -> list[Stmt]:
+    """What follows the loop: the first warpgroup finishes the tile."""
+    result: list[Stmt] = []
+    table = {warpgroup: tirx.const(0, "int32")}
+    for common, run in groupby(statements, _is_common):
+        own = list(run)
+        if not common:
+            mine = ir.seq(ir.substitute(one, table) for one in own)
+            own = [tirx.AttrStmt(0, FIRST, ir.as_expr(1), mine)]
+        result += own
+    return result
+
+
+def _require_stages(common: list[Stmt], own: list[Stmt]) -> None:
+    tiles = {one.args[0].source for one in common if is_load(one)}
+    if not any(tiles & effects(one).reads for one in own):
         raise Decline("The loop loads nothing, so there are no stages that tell whose turn it is.")
-    for one in common:
-        if is_scalar(one) and tiles & effects(one).reads:
-            raise Decline("A scalar of the loop comes from a tile; read it from global memory.")
+    if any(is_scalar(one) and tiles & effects(one).reads for one in common):
+        raise Decline("A scalar of the loop comes from a tile; read it from global memory.")
 
 
-def _of_first(statement: Stmt, warpgroup: Var) -> Stmt:
-    """A statement of the first warpgroup; what synchronises itself goes on doing so."""
-    first = T.EQ(warpgroup, 0)
-    statement = ir.substitute(statement, {warpgroup: tirx.const(0, "int32")})
-    if isinstance(statement, tirx.AttrStmt) and statement.attr_key == ORCHESTRATED:
-        return ir.with_body(statement, [ir.when(first, [statement.body])])
-    return ir.when(first, [statement])
-
-
-def _sums(own: list[Stmt]) -> list[Buffer]:
-    """The accumulators of the products, which are all that the steps have in common."""
-    found = dict.fromkeys(one.args[0].source for one in own if is_gemm(one))
-    for one in own:
-        if not is_gemm(one) and not is_nest(one) and not isinstance(one, TilePrimitiveCall):
-            raise Decline("The loop has loops or branches in it, so its steps take no turns.")
-    return list(found)
-
-
-def _require_private(own: list[Stmt], sums: list[Buffer], others: list[Stmt]) -> None:
-    """Whatever else the steps write they make anew, and nothing reads it afterwards."""
-    written: set[Buffer] = set()
-    made = {b for one in own for b in effects(one).writes} - set(sums)
-    for one in own:
-        found = effects(one)
-        early = (found.reads & made) - written
-        if early or any(not is_tile(tile) or is_shared(tile) for tile in found.writes):
-            name = sorted(tile.name for tile in early or found.writes)[0]
-            raise Decline(
-                f"A step of the loop writes {name}, which is shared memory or read by another "
-                "step, so steps take no turns."
-            )
-        if not is_gemm(one) and found.writes & set(sums):
-            raise Decline("The loop changes its accumulators itself, so its steps take no turns.")
-        written |= found.writes
-    for one in others:
-        if not isinstance(one, tirx.AllocBuffer) and made & effects(one).reads:
-            name = sorted(tile.name for tile in made & effects(one).reads)[0]
-            raise Decline(f"The tile {name} is used after the loop that makes it in turns.")
-
-
-def _require_started(before: list[Stmt], tiles: list[Buffer]) -> None:
-    """Each warpgroup adds to what it finds: zeros, else they would count several times."""
-    for tile in tiles:
-        starts = [one for one in before if is_nest(one) and tile in effects(one).writes]
-        if not starts or not _is_zero(starts[-1]):
-            raise Decline(
-                f"The accumulator {tile.name} does not start as zero, so that warpgroups that "
-                "take turns would all add what it is; use accum=step > 0, or zero it."
-            )
-
-
-def _is_zero(statement: Stmt) -> bool:
-    while isinstance(statement, tirx.For):
-        statement = statement.body
-    value = statement.value if isinstance(statement, tirx.BufferStore) else None
-    return isinstance(value, (tirx.FloatImm, tirx.IntImm)) and value.value == 0
-
-
-def _require_registers_only(before: list[Stmt]) -> None:
-    """What precedes the loop every warpgroup executes."""
-    for one in before:
+def _require_registers_only(statements: Any, where: str) -> None:
+    """What every warpgroup executes, or each in its turn, is private."""
+    for one in statements:
         if _is_common(one):
             continue
-        if not all(is_tile(tile) and not is_shared(tile) for tile in effects(one).writes):
+        if others := sorted(
+            b.name for b in effects(one).writes if is_tile(b) and is_shared(b)
+        ):
             raise Decline(
-                "A statement before the loop writes to memory that warpgroups share; each of those "
-                "that take turns would write there."
+                f"A statement {where} writes {others[0]} to memory that warpgroups share; those "
+                "that take turns would write it at any time, so keep it in registers."
             )
 
 
-def _is_overwritten(own: list[Stmt], tile: Buffer, loop: tirx.For) -> bool:
-    """Whether the products of step 0 overwrite an accumulator; else all of them add to it."""
-    forms = [accumulates(one) for one in own if is_gemm(one) and one.args[0].source.same_as(tile)]
-    if all(form is True for form in forms):
-        return False
-    (form, *rest) = forms
-    after_first = isinstance(form, tirx.GT) and form.a.same_as(loop.loop_var)
-    zeros = ir.is_constant(loop.min, 0) and after_first and ir.is_constant(form.b, 0)
-    if zeros and not rest:
-        return True
-    raise Decline(
-        f"Products add to {tile.name} where {form}; warpgroups take turns where that is "
-        f"{loop.loop_var.name} > 0, or True."
-    )
-
-
-def _accumulating(statement: Stmt) -> Stmt:
+def _accumulating(statement: Stmt, found: SeparableLoop) -> Stmt:
     """A product that adds to its accumulator in every step."""
-    if not is_gemm(statement):
+    if not any(statement.same_as(start) for start in found.starts):
         return statement
-    *args, _ = statement.args
-    return ir.tile_call(statement, *args, tirx.const(True, "bool"))
+    return ir.tile_call(statement, *statement.args[:-1], tirx.const(True, "bool"))
 
 
 def _place(tile: Buffer, count: int) -> Buffer:
@@ -266,8 +232,20 @@ def _place(tile: Buffer, count: int) -> Buffer:
     return tirx.decl_buffer(shape, str(tile.dtype), f"{tile.name}_sums", scope="shared")
 
 
+def _added(places: dict[Buffer, Buffer], warpgroup: Var, count: int) -> Stmt:
+    """All leave their sums, the first adds them: those of the last tile it has added by then."""
+    leave = [_leave(tile, place, warpgroup) for tile, place in places.items()]
+    add = [_add(tile, place, count) for tile, place in places.items()]
+    return orchestrated([
+        consumers_sync(count),
+        ir.when(warpgroup > 0, leave),
+        consumers_sync(count),
+        ir.when(T.EQ(warpgroup, 0), add),
+    ])  # fmt: skip
+
+
 def _nest(tile: Buffer, value: Any) -> Stmt:
-    """``value(tile, i, j)``, a store, for all elements of a tile."""
+    """``value(i, j)``, a store, for all elements of a tile."""
     indices = [Var(name, "int32") for name in "ij"]
     body = value(*indices)
     for index, extent in reversed(list(zip(indices, tile.shape, strict=True))):
