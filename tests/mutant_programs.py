@@ -21,6 +21,7 @@ from blackwell import random_scales, scaled
 from lowered_programs import hinted
 from mutation import Edit, Launch, Lowered
 from reference import numpy_dtype
+from tile_programs.orchestrated import ring_by_hand
 from warploom.compiler.callback import compile_cached
 from warploom.compiler.invoke import current_request
 from warploom.kernels import GemmConfig, gemm
@@ -29,7 +30,7 @@ from warploom.kernels.sm100_gemm_pair import sm100_gemm_pair
 from warploom.kernels.sm100_gemm_persistent import sm100_gemm_persistent
 from warploom.kernels.sm100_gemm_scaled import block_scales, sm100_gemm_scaled
 from warploom.target import cuda_target
-from warploom.transform.lower import LOWERINGS, TENSOR_MEMORY, WARP_SPECIALISED
+from warploom.transform.lower import LOWERINGS, TENSOR_MEMORY, WARP_SPECIALISED, lower
 from warploom.transform.persistent import persistent_grid
 from warploom.transform.program import read
 
@@ -221,6 +222,21 @@ def turns() -> Product:
     )
 
 
+def two_by_two() -> Product:
+    """A product whose operands CTAs of a cluster share along either dimension."""
+    case = tile_programs.gemm(300, 96, 272, (128, 48, 64), stages=3, out_dtype="float16")
+    func = hinted(case.func, cluster=(2, 2))
+    return Product(
+        lambda: with_clusters(1, func, "sm_90a", WARP_SPECIALISED), "sm_90a", 300, 96, 272
+    )
+
+
+def own_barriers() -> Product:
+    """A product to which the tiles of a ring that the author wrote are added."""
+    case = ring_by_hand(5, 2, 2)
+    return CaseProduct(lambda: lower(case.func), "sm_90a", 64, 64, 128, case=case)
+
+
 def tutorial() -> Product:
     names = runpy.run_path(str(Path(__file__).parents[1] / "tutorials" / "01_first_kernel.py"))
     size = (names["M"], names["N"], names["K"])
@@ -239,6 +255,8 @@ PROGRAMS: dict[str, Callable[[], Product | Source]] = {
     "tile_program_clc": lambda: tile_program(32, None, cluster=(2, 1), scheduler="clc"),
     "tile_program_dequantised": dequantised,
     "tile_program_tensor_operand": dequantised_in_tensor_memory,
+    "tile_program_2x2": two_by_two,
+    "tile_program_own_barriers": own_barriers,
     "sm90_gemm_swap_ab": sm90_gemm_swap_ab,
     "turns": turns,
     "tutorial": tutorial,

@@ -9,6 +9,7 @@ import pytest
 
 from mutant_programs import PROGRAMS, Product, Source
 from mutants import MUTANTS, Mutant
+from mutants_sm90_programs import SM90_PROGRAM_MUTANTS
 from mutants_sm90_small import SM90_SMALL_MUTANTS
 from mutants_sm100 import SM100_MUTANTS
 from mutants_sm100_programs import SM100_PROGRAM_MUTANTS
@@ -21,7 +22,9 @@ pytestmark = [
     pytest.mark.skipif(not emulator.is_enabled(), reason="bugs are for the emulator only"),
 ]
 
-ALL_MUTANTS = (*MUTANTS, *SM90_SMALL_MUTANTS, *SM100_MUTANTS, *SM100_PROGRAM_MUTANTS)
+ALL_MUTANTS = (
+    *MUTANTS, *SM90_SMALL_MUTANTS, *SM90_PROGRAM_MUTANTS, *SM100_MUTANTS, *SM100_PROGRAM_MUTANTS,
+)  # fmt: skip
 #: A bug may need a certain schedule to show.
 SEEDS = (1, 2, 3)
 #: Of correct kernels: one seed of each strategy, and 100 of each with ``--slow``.

@@ -117,7 +117,7 @@ def test_the_trace_shows_decisions_and_programs():
     assert decisions["stage stores"] == ("store into C: by TMA, in pieces of 64 x 64 elements",)
     assert decisions["specialize warps"] == (
         "roles: one loading warp with 40 registers a thread, 2 computing warpgroups with 232",
-        "ring of A_s, B_s: 3 stages of 32768 bytes, multicast to 2 CTAs where all load the same",
+        "ring of A_s, B_s: 3 stages of 32768 bytes, B_s multicast to 2 CTAs",
     )
     assert decisions["allocate shared memory"][0].startswith("shared memory: 1")
     for step in steps:

@@ -59,6 +59,7 @@ _STRUCTURES = (
     {"cluster": (2, 1)},
     {"cluster": (2, 1), "consumers": 1},
     {"cluster": (1, 2)},
+    {"cluster": (2, 2)},
     {"consumers": 1},
     {"consumers": 1, "persistent": False},
     {"raster": "rows"},

@@ -19,6 +19,8 @@ from tvm.tirx.tile_primitive import TilePrimitiveCall
 
 from warploom.target.tcgen05 import PAIR
 from warploom.transform import ir
+from warploom.transform.clusters import Peers, is_in, writers
+from warploom.transform.program import TileProgram
 
 
 def mbarriers(name: str, count: int) -> Buffer:
@@ -80,6 +82,42 @@ def remote_view(barrier: Buffer, cta: Any) -> tuple[Buffer, list[Stmt]]:
     return view, declaration
 
 
+@dataclass(frozen=True)
+class Remote:
+    """Mbarriers of other CTAs, one for each lane.
+
+    Attributes
+    ----------
+    view : Buffer
+        Those of the CTA whose rank is the number of this lane.
+    chosen : Expr
+        Whether this lane's CTA takes part.
+    """
+
+    view: Buffer
+    chosen: Any
+
+
+def find_peers(rings: list[Ring], program: TileProgram) -> tuple[dict[str, Remote], list[Stmt]]:
+    """For rings that CTAs share the ``empty`` barriers of those CTAs, and what declares them."""
+    found: dict[str, Remote] = {}
+    statements: list[Stmt] = []
+    for ring in rings:
+        if ring.shared_by == 1:
+            continue
+        lane, cluster = program.var("lane"), program.id("cta_in_cluster")
+        (size,) = (int(extent) for extent in cluster.extents)
+        view, declaration = remote_view(ring.empty, T.truncmod(lane, size))
+        statements += declaration
+        mask = ring.released_in(program.var("cta_in_cluster"))
+        if not isinstance(mask, int):
+            scalar = ir.Scalar(f"{ring.name}_peers", "uint32")
+            statements += scalar.define(mask)
+            mask = scalar.value
+        found[ring.name] = Remote(view, is_in(lane, mask))
+    return found, statements
+
+
 @dataclass
 class Position:
     """Where one role is in a ring."""
@@ -125,8 +163,8 @@ class Ring:
         Logical tile -> buffer with a leading dimension of stages.
     stages : int
         Stages of the ring.
-    shared_by : int
-        CTAs of the cluster that some load of this ring is multicast to; 1 if none is.
+    peers : list of Peers or None
+        For each load the CTAs of the cluster that share it, each loading a part for all.
     paired : bool
         Whether products of a pair of CTAs read this ring: a stage of the first CTA's barrier
         ``full`` then counts the loads of both.
@@ -136,7 +174,7 @@ class Ring:
     loads: list[TilePrimitiveCall]
     tiles: dict[Buffer, Buffer]
     stages: int
-    shared_by: int = 1
+    peers: list[Peers | None]
     paired: bool = False
     full: Buffer = field(init=False)
     empty: Buffer = field(init=False)
@@ -146,6 +184,18 @@ class Ring:
         self.empty = mbarriers(f"{self.name}_empty", self.stages)
 
     @property
-    def released_in(self) -> int:
-        """CTAs whose stage is free once this CTA has read its own: the first ones of a cluster."""
-        return PAIR if self.paired else self.shared_by
+    def shared_by(self) -> int:
+        """CTAs that write into a stage of this CTA; 1 if only it does."""
+        return writers(filter(None, self.peers), 0)[0]
+
+    def released_in(self, rank: Any) -> Any:
+        """CTAs that must know when this one has read a stage, one bit each; None for itself."""
+        if self.paired:
+            return (1 << PAIR) - 1
+        return writers(filter(None, self.peers), rank)[1]
+
+    def peers_of(self, load: TilePrimitiveCall) -> Peers | None:
+        """The CTAs that share one of the loads."""
+        return next(
+            peers for one, peers in zip(self.loads, self.peers, strict=True) if one.same_as(load)
+        )

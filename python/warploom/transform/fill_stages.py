@@ -16,7 +16,7 @@ from warploom.target.tcgen05 import PAIR
 from warploom.transform import barriers, ir
 from warploom.transform.barriers import Ring
 from warploom.transform.decline import Decline
-from warploom.transform.plan_pipeline import multicast_part, shared_matrix, tile_bytes
+from warploom.transform.plan_pipeline import shared_matrix, tile_bytes
 from warploom.transform.program import CTA_GROUP, TileProgram
 
 
@@ -52,13 +52,14 @@ def copies(
     config: dict[str, Any] = {"mbar": ir.address(ring.full if full is None else full, stage)}
     if ring.paired:
         config[CTA_GROUP] = PAIR
-    part = multicast_part(load, program) if ring.shared_by > 1 else None
-    if part is not None:
-        along, extent = part
-        first = program.var("cta_in_cluster") * extent
-        destination[along] = (first, extent)
-        ranges[wide[along]] = (ranges[wide[along]][0] + first, extent)
-        config["cta_mask"] = (1 << ring.shared_by) - 1
+    peers = ring.peers_of(load)
+    if peers is not None:
+        rank = program.var("cta_in_cluster")
+        extent = int(tile.shape[0]) // peers.count
+        first = peers.number(rank) * extent
+        destination[0] = (first, extent)
+        ranges[wide[0]] = (ranges[wide[0]][0] + first, extent)
+        config["cta_mask"] = peers.mask(rank)
     to = ir.region(ring.tiles[tile], (stage, 1), *destination)
     return _by_atoms(to, ir.region(source.source, *ranges), wide[-1], shared_matrix(tile), config)
 

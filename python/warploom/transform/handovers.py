@@ -125,41 +125,39 @@ class Handover:
         if state == on_the_way_to(role):
             return role, [barriers.wait(mine, at.index, at.phase.value), after_sync()]
         if role is Role.TENSOR_CORE:
-            ctas = PAIR if self.paired else 1
-            return role, [commit(other, at.index, ctas, self.paired), *at.advance()]
-        remote = self.remote[0] if self.remote else None
-        arrive = threads_arrive(
-            other, at.index, lane, remote=remote, written=is_shared(self.tile)
-        )
+            mask = (1 << PAIR) - 1 if self.paired else None
+            return role, [commit(other, at.index, mask, self.paired), *at.advance()]
+        remote = self.remote and barriers.Remote(self.remote[0], lane == 0)
+        arrive = threads_arrive(other, at.index, lane, remote, written=is_shared(self.tile))
         return role, [*arrive, *at.advance()]
 
 
-def commit(barrier: Buffer, stage: Any, ctas: int = 1, paired: bool = False) -> Stmt:
+def commit(barrier: Buffer, stage: Any, mask: Any = None, paired: bool = False) -> Stmt:
     """One arrival when all products so far of this thread are complete.
 
-    It arrives in the first ``ctas`` CTAs of the cluster, or in this one. ``paired`` is for products
-    of a pair.
+    It arrives in the CTAs of a mask, one bit each, or in this one. ``paired`` is for products of a
+    pair.
     """
     name = f"tcgen05.commit.cta_group::{PAIR if paired else 1}.mbarrier::arrive::one"
-    if ctas == 1:
+    if mask is None:
         return ir.evaluate(T.ptx[f"{name}.shared::cluster.b64"](ir.address(barrier, stage)))
     call = T.ptx[f"{name}.shared::cluster.multicast::cluster.b64"]
-    return ir.evaluate(call(ir.address(barrier, stage), T.uint16((1 << ctas) - 1)))
+    return ir.evaluate(call(ir.address(barrier, stage), T.uint16(mask)))
 
 
 def threads_arrive(
-    barrier: Buffer, stage: Any, lane: Any, *,
-    remote: Buffer | None = None, ctas: int = 1, written: bool = False,
+    barrier: Buffer, stage: Any, lane: Any, remote: barriers.Remote | None = None,
+    written: bool = False,
 ) -> list[Stmt]:  # fmt: skip
     """One arrival of each warp, after all that its threads have done to shared or tensor memory.
 
-    Lane i arrives in the i-th of ``ctas`` CTAs, where ``remote`` shows it the barriers of that CTA.
+    With ``remote``, lanes arrive in the CTAs that it shows them.
     With ``written``, the tensor core sees what they wrote to shared memory.
     """
     if remote is None:
         arrival = ir.when(lane == 0, [barriers.arrive(barrier, stage)])
     else:
-        arrival = ir.when(lane < ctas, [barriers.arrive_remote(remote, stage)])
+        arrival = ir.when(remote.chosen, [barriers.arrive_remote(remote.view, stage)])
     return [
         *([ir.evaluate(T.ptx.fence.proxy.async_.shared__cta())] if written else []),
         before_sync(),

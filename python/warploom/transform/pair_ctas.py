@@ -22,9 +22,10 @@ from warploom.errors import IllegalCombination
 from warploom.target import SM100A, Swizzle
 from warploom.target.tcgen05 import PAIR, tcgen05_kinds
 from warploom.transform import ir
+from warploom.transform.clusters import dependence
 from warploom.transform.effects import accumulates, effects
 from warploom.transform.fill_stages import wide_dimensions
-from warploom.transform.plan_pipeline import blocks, rank_dependent
+from warploom.transform.plan_pipeline import blocks
 from warploom.transform.program import CTA_GROUP, TileProgram, is_gemm, is_load, is_nest
 
 #: CTAs of a cluster along the dimensions of the grid that may be a pair.
@@ -108,11 +109,11 @@ def _obstacle(program: TileProgram) -> str | None:
     products = _products(program)
     if not products:
         return "there is no product"
-    differs = rank_dependent(program)
+    differs = set(dependence(program))
     for block in blocks(program):
         for one in filter(is_gemm, block.statements):
             into = one.args[0].source.name
-            if not block.uniform or _uses(accumulates(one)) & differs:
+            if block.differs or _uses(accumulates(one)) & differs:
                 return f"the CTAs of a cluster differ in whether they compute {into}"
             if reason := _shape_obstacle(one, program.hints.consumers):
                 return reason

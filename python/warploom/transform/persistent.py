@@ -185,7 +185,12 @@ def persistent_grid(
         (place.buffer, extent if along == 1 else count * along)
         for place, extent, count, along in zip(places, old.extents, counts, shape, strict=True)
     )
-    changed = program.replace(ids=(*ids, *others), body=(*way.start, tiles), bounds=bounds)
+    differ = tuple(
+        (place.buffer, along) for place, along in zip(places, shape, strict=True) if along > 1
+    )
+    changed = program.replace(
+        ids=(*ids, *others), body=(*way.start, tiles), bounds=bounds, cluster=differ
+    )
     many = f"{ctas} persistent CTAs" if ctas else "CTAs that take over tiles of others"
     return changed.decided(f"grid: {many}, {parts}, tiles {order}")
 

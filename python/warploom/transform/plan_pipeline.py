@@ -23,6 +23,7 @@ from warploom.target import Major
 from warploom.target.swizzle import Swizzle
 from warploom.transform import ir
 from warploom.transform.barriers import Ring
+from warploom.transform.clusters import Dimensions, control_of, dependence, peers_of
 from warploom.transform.decline import Decline
 from warploom.transform.effects import effects
 from warploom.transform.persistent import TILES
@@ -95,8 +96,10 @@ class PipelinePlan:
             )
             if ring.paired:
                 text += ", of both CTAs of a pair together"
-            if ring.shared_by > 1:
-                text += f", multicast to {ring.shared_by} CTAs where all load the same"
+            text += "".join(
+                f", {load.args[0].source.name} multicast to {peers.count} CTAs"
+                for load, peers in zip(ring.loads, ring.peers, strict=True) if peers
+            )  # fmt: skip
             found.append(text)
         return found
 
@@ -119,7 +122,6 @@ def plan_pipeline(program: TileProgram, multicast: bool = True) -> PipelinePlan:
         If a tile is loaded in two places, or used outside the block that loads it.
     """
     uses: list[RingUse] = []
-    cluster = _cluster_size(program)
     for place in blocks(program):
         block, stages = place.statements, place.stages
         loads = [one for one in block if is_load(one)]
@@ -136,15 +138,16 @@ def plan_pipeline(program: TileProgram, multicast: bool = True) -> PipelinePlan:
                 "branch as the statements that use it."
             )
         paired = any(_multiplies_in_pairs(block[number]) for number in touching)
-        shares = multicast and place.uniform and not paired
+        shares = multicast and not paired
         ring = Ring(
             "_".join(dict.fromkeys(load.args[0].source.name for load in loads)),
             loads,
             {load.args[0].source: stacked(load.args[0].source, stages) for load in loads},
             stages,
-            cluster if shares and any(multicast_part(load, program) for load in loads) else 1,
+            [peers_of(load, program, place.differs, ATOM_ROWS) if shares else None
+             for load in loads],
             paired,
-        )
+        )  # fmt: skip
         uses.append(RingUse(ring, tuple(block), touching[0], touching[-1], place.loop))
     _check(program, uses)
     return PipelinePlan(tuple(uses))
@@ -155,7 +158,7 @@ def with_stages(use: RingUse, stages: int) -> RingUse:
     ring = use.ring
     tiles = {tile: stacked(tile, stages) for tile in ring.tiles}
     return dataclasses.replace(
-        use, ring=Ring(ring.name, ring.loads, tiles, stages, ring.shared_by, ring.paired)
+        use, ring=Ring(ring.name, ring.loads, tiles, stages, ring.peers, ring.paired)
     )
 
 
@@ -164,11 +167,6 @@ def _multiplies_in_pairs(statement: Stmt) -> bool:
         return cta_group(statement) > 1
     inner = [] if is_nest(statement) else ir.children(statement)
     return any(_multiplies_in_pairs(one) for body in inner for one in ir.flatten(body))
-
-
-def _cluster_size(program: TileProgram) -> int:
-    cluster = program.id("cta_in_cluster")
-    return 1 if cluster is None else math.prod(int(extent) for extent in cluster.extents)
 
 
 @dataclass(frozen=True)
@@ -183,40 +181,37 @@ class Block:
         The loop whose body they are.
     stages : int
         Stages that loads among them have.
-    uniform : bool
-        Whether all CTAs of a cluster reach them alike.
+    differs : frozenset of int
+        Dimensions of a cluster along which CTAs may not come to them alike.
     """
 
     statements: list[Stmt]
     loop: tirx.For | None
     stages: int
-    uniform: bool
+    differs: Dimensions
 
 
 def blocks(program: TileProgram) -> Iterator[Block]:
     """Every block of a program."""
     default = program.hints.stages or DEFAULT_STAGES
     body = list(program.body)
-    return _blocks(body, None, 1, True, rank_dependent(program), default)
+    return _blocks(body, None, 1, frozenset(), dependence(program), default)
 
 
 def _blocks(
-    statements: list[Stmt], loop: Any, stages: int, uniform: bool, tainted: set[Var], default: int
-) -> Iterator[Block]:
-    yield Block(statements, loop, stages, uniform)
+    statements: list[Stmt], loop: Any, stages: int, differs: Dimensions,
+    known: dict[Var, Dimensions], default: int,
+) -> Iterator[Block]:  # fmt: skip
+    yield Block(statements, loop, stages, differs)
     for one in statements:
         if is_nest(one):
             continue
-        alike = uniform
-        if isinstance(one, tirx.For):
-            alike = uniform and not (ir.uses(one.extent) & tainted)
-        elif isinstance(one, tirx.IfThenElse):
-            alike = uniform and not (ir.uses(one.condition) & tainted)
+        within = differs | control_of(one, known)
         inside, count = (one, stages) if isinstance(one, tirx.For) else (None, stages)
         if isinstance(one, tirx.For) and TILES not in one.annotations:
             count = _stages(one, default)
         for body in ir.children(one):
-            yield from _blocks(ir.flatten(body), inside, count, alike, tainted, default)
+            yield from _blocks(ir.flatten(body), inside, count, within, known, default)
 
 
 def _stages(loop: tirx.For, default: int) -> int:
@@ -230,48 +225,6 @@ def _touches(statement: Stmt, tiles: set[Buffer]) -> bool:
         return False
     found = effects(statement)
     return bool(tiles & (found.reads | found.writes))
-
-
-def rank_dependent(program: TileProgram) -> set[Var]:
-    """Variables whose values differ between the CTAs of a cluster."""
-    cluster = program.id("cta_in_cluster")
-    if cluster is None:
-        return set()
-    tainted: set[Var] = set(cluster.vars)
-
-    def visit(one: Stmt) -> None:
-        if isinstance(one, tirx.BufferStore) and ir.uses(one.value) & tainted:
-            tainted.add(one.buffer)
-        elif isinstance(one, tirx.Bind) and ir.uses(one.value) & tainted:
-            tainted.add(one.var)
-        elif not is_nest(one):
-            for body in ir.children(one):
-                for inner in ir.flatten(body):
-                    visit(inner)
-
-    before = -1
-    while before != len(tainted):
-        before = len(tainted)
-        for one in program.body:
-            visit(one)
-    return tainted
-
-
-def _shared(load: Any, tainted: set[Var]) -> bool:
-    """Whether all CTAs of a cluster load the same."""
-    return not (ir.uses(load.args[1]) & tainted)
-
-
-def multicast_part(load: Any, program: TileProgram) -> tuple[int, int] | None:
-    """Which dimension of a tile the CTAs of a cluster share out when loading, and the extent.
-
-    None if they load different things, or the tile does not divide into whole atoms of swizzles.
-    """
-    size = _cluster_size(program)
-    if size == 1 or not _shared(load, rank_dependent(program)):
-        return None
-    rows = int(load.args[0].source.shape[0])
-    return None if rows % (size * ATOM_ROWS) else (0, rows // size)
 
 
 def stacked(tile: Buffer, stages: int) -> Buffer:

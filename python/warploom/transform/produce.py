@@ -58,7 +58,7 @@ class Producer:
         """
         statements: list[Stmt] = []
         for ring in self.plan.rings:
-            if ring.released_in > 1:
+            if ring.paired or ring.shared_by > 1:
                 at = self.positions[ring.name]
                 free = barriers.wait(ring.empty, at.index, at.phase.value)
                 stage = Var("stage", "int32")

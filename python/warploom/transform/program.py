@@ -82,6 +82,9 @@ class TileProgram:
         What passes have chosen so far, and why: one sentence each.
     arch : str
         The architecture it is lowered for.
+    cluster : tuple of (Buffer, int)
+        For each dimension of the grid along which the CTAs of a cluster differ: the scalar that
+        holds the place there, and how many CTAs. Ranks in the cluster count the first fastest.
     by_hand : bool
         Whether it defines ids of threads: then the author has orchestrated all of it, its body is
         that of a thread, and the passes only give its tiles and barriers a place.
@@ -95,6 +98,7 @@ class TileProgram:
     bounds: tuple[tuple[Buffer, Any], ...] = ()
     decisions: tuple[str, ...] = ()
     arch: str = SM90A.name
+    cluster: tuple[tuple[Buffer, int], ...] = ()
     by_hand: bool = False
     host: tuple[Stmt, ...] = ()
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from tvm import tirx
 from tvm.script import tirx as T
-from tvm.tirx import Buffer, Stmt, Var
+from tvm.tirx import Stmt, Var
 from tvm.tirx.tile_primitive import TilePrimitiveCall
 
 from warploom.target import SM90A
@@ -134,17 +134,11 @@ class _FromProducer:
 
     def __init__(self, program: TileProgram, plan: PipelinePlan) -> None:
         self.program, self.plan = program, plan
-        self.peers: dict[str, Buffer] = {}
+        self.peers: dict[str, barriers.Remote] = {}
 
     def start(self) -> list[Stmt]:
         """Find the barriers of the other CTAs that fill stages of this one."""
-        statements: list[Stmt] = []
-        for ring in self.plan.rings:
-            if ring.shared_by > 1:
-                peer = T.truncmod(self.program.var("lane"), ring.shared_by)
-                view, declaration = barriers.remote_view(ring.empty, peer)
-                self.peers[ring.name] = view
-                statements += declaration
+        self.peers, statements = barriers.find_peers(self.plan.rings, self.program)
         return statements
 
     def load(self, load: TilePrimitiveCall) -> list[Stmt]:
@@ -164,7 +158,8 @@ class _FromProducer:
         warp, lane = self.program.var("warp_in_warpgroup"), self.program.var("lane")
         sync = [one_consumer(self.program)] if read_by_threads(ring, self.plan) else []
         if ring.shared_by > 1:
-            chosen = T.And(warp == 0, lane < ring.shared_by)
-            return [*sync, ir.when(chosen, [barriers.arrive_remote(self.peers[ring.name], stage)])]
+            peers = self.peers[ring.name]
+            chosen = T.And(warp == 0, peers.chosen)
+            return [*sync, ir.when(chosen, [barriers.arrive_remote(peers.view, stage)])]
         chosen = T.And(warp == 0, lane == 0)
         return [*sync, ir.when(chosen, [barriers.arrive(ring.empty, stage)])]

@@ -115,7 +115,7 @@ class RoleSplitter:
             for tile in effects(one).reads & own
         }  # fmt: skip
         #: The barriers ``empty`` of other CTAs that this one releases stages of.
-        self.remote: dict[str, Buffer] = {}
+        self.remote: dict[str, barriers.Remote] = {}
         #: What each role last added that touches a tile.
         self.last: dict[tuple[Role, Buffer], Stmt] = {}
         #: Tiles whose loads or stores by threads have not been waited for.
@@ -133,7 +133,9 @@ class RoleSplitter:
                 starts[role].extend(position.define(0) if owner is role else [])
             for one in self.handovers.values():
                 starts[role].extend(one.define(role))
-        starts[Role.THREADS].extend(self._find_peers())
+        rings = [ring for ring in self.plan.rings if Role.THREADS in self.users(ring)]
+        self.remote, found = barriers.find_peers(rings, self.program)
+        starts[Role.THREADS].extend(found)
         bodies = self._block(list(self.program.body))
         for tile, one in self.handovers.items():
             if one.paired and self.state[tile] == on_the_way_to(Role.THREADS):
@@ -178,24 +180,14 @@ class RoleSplitter:
         return numbers[0], numbers[-1]
 
     def _release(self, ring: Ring, role: Role) -> list[Stmt]:
-        at, ctas = self.positions[role, ring.name], ring.released_in
+        at = self.positions[role, ring.name]
         if role is Role.TENSOR_CORE:
-            return [commit(ring.empty, at.index, ctas, ring.paired), *at.advance()]
+            cluster = self.program.id("cta_in_cluster")
+            mask = ring.released_in(cluster.vars[0] if cluster else 0)
+            return [commit(ring.empty, at.index, mask, ring.paired), *at.advance()]
         remote = self.remote.get(ring.name)
-        arrive = threads_arrive(
-            ring.empty, at.index, self.program.var("lane"), remote=remote, ctas=ctas
-        )
+        arrive = threads_arrive(ring.empty, at.index, self.program.var("lane"), remote)
         return [*arrive, *at.advance()]
-
-    def _find_peers(self) -> list[Stmt]:
-        """Statements of the threads that find the barriers of CTAs that load for this one."""
-        statements: list[Stmt] = []
-        for ring in self.plan.rings:
-            if ring.shared_by > 1 and Role.THREADS in self.users(ring):
-                peer = T.truncmod(self.program.var("lane"), ring.shared_by)
-                self.remote[ring.name], declaration = barriers.remote_view(ring.empty, peer)
-                statements += declaration
-        return statements
 
     def _statement(self, one: Stmt, out: Streams) -> None:
         if is_load(one) or is_for_loading_thread(one):

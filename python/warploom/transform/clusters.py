@@ -1,0 +1,198 @@
+"""What the CTAs of a cluster have in common: who loads the same, who writes into whose stages.
+
+The CTAs of a cluster differ in their tile along some dimensions of the grid. What a statement loads
+may depend on some of these; CTAs that differ only in the others load the same. They are peers:
+each loads a part, and multicasts it to all of them. A CTA may have other peers for each operand:
+in a cluster (2, 2), rows of A come to the CTAs of a row of tiles, those of B to a column.
+
+A stage must be free in all CTAs that a load of this CTA writes to. Since peers are mutual, these
+are the CTAs that write into the stage of this one: it tells all of them when it has read it.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from tvm import tirx
+from tvm.script import tirx as T
+from tvm.tirx import Stmt, Var
+
+from warploom.transform import ir
+from warploom.transform.program import TileProgram, is_nest
+
+#: Numbers of the dimensions along which the CTAs of a cluster differ.
+Dimensions = frozenset[int]
+
+
+def cluster_shape(program: TileProgram) -> tuple[int, ...]:
+    """CTAs of a cluster along each dimension in which they differ, the one ranks count first."""
+    cluster = program.id("cta_in_cluster")
+    if cluster is None:
+        return ()
+    if program.cluster:
+        return tuple(extent for _, extent in program.cluster)
+    return (math.prod(int(extent) for extent in cluster.extents),)
+
+
+def dependence(program: TileProgram) -> dict[Var, Dimensions]:
+    """Variables whose values differ between CTAs of a cluster -> the dimensions that matter."""
+    shape = cluster_shape(program)
+    if not shape:
+        return {}
+    every = frozenset(range(len(shape)))
+    found: dict[Var, Dimensions] = dict.fromkeys(program.id("cta_in_cluster").vars, every)
+    places = {scalar: frozenset([d]) for d, (scalar, _) in enumerate(program.cluster)}
+    found |= places
+
+    def visit(one: Stmt, control: Dimensions) -> bool:
+        """Note what a statement sets; ``control`` decides whether it is executed."""
+        if isinstance(one, (tirx.BufferStore, tirx.Bind)):
+            to = one.buffer if isinstance(one, tirx.BufferStore) else one.var
+            before = found.get(to, frozenset())
+            now = before | control | depends_on(one.value, found)
+            if to in places or now == before:
+                return False
+            found[to] = now
+            return True
+        if is_nest(one):
+            return False
+        inside = control | control_of(one, found)
+        return any([
+            visit(inner, inside) for body in ir.children(one) for inner in ir.flatten(body)
+        ])  # fmt: skip
+
+    while any([visit(one, frozenset()) for one in program.body]):
+        pass
+    return found
+
+
+def depends_on(node: Any, known: dict[Var, Dimensions]) -> Dimensions:
+    """The dimensions that the value of an expression, or what a statement does, depends on."""
+    return frozenset().union(*(known.get(var, frozenset()) for var in ir.uses(node)))
+
+
+def control_of(statement: Stmt, known: dict[Var, Dimensions]) -> Dimensions:
+    """The dimensions that decide how often the body of a loop or branch is executed."""
+    if isinstance(statement, tirx.For):
+        return depends_on(statement.extent, known)
+    if isinstance(statement, tirx.IfThenElse):
+        return depends_on(statement.condition, known)
+    return frozenset()
+
+
+@dataclass(frozen=True)
+class Peers:
+    """CTAs of a cluster that differ along some dimensions, this one among them.
+
+    Attributes
+    ----------
+    shape : tuple of int
+        The cluster.
+    along : frozenset of int
+        The dimensions.
+    """
+
+    shape: tuple[int, ...]
+    along: Dimensions
+
+    @property
+    def count(self) -> int:
+        """How many they are."""
+        return math.prod(self.shape[d] for d in self.along)
+
+    def ranks(self, rank: int = 0) -> set[int]:
+        """The ranks of the peers of a CTA."""
+        own = self._places(rank)
+        return {
+            other for other in range(math.prod(self.shape))
+            if all(d in self.along or a == b
+                   for d, (a, b) in enumerate(zip(own, self._places(other), strict=True)))
+        }  # fmt: skip
+
+    def mask(self, rank: Any) -> Any:
+        """A bit for each peer: an int if all CTAs of the cluster have the same."""
+        pattern = sum(1 << other for other in self.ranks())
+        others = [d for d in range(len(self.shape)) if d not in self.along]
+        if not others:
+            return pattern
+        first = _sum(self._place(rank, d) * self._stride(d) for d in others)
+        return T.shift_left(T.uint32(pattern), T.Cast("uint32", first))
+
+    def number(self, rank: Any) -> Any:
+        """Which of the peers this CTA is."""
+        if len(self.along) == len(self.shape):
+            return rank
+        parts, stride = [], 1
+        for d in sorted(self.along):
+            parts.append(self._place(rank, d) * stride)
+            stride *= self.shape[d]
+        return _sum(parts)
+
+    def _places(self, rank: int) -> list[int]:
+        return [rank // self._stride(d) % extent for d, extent in enumerate(self.shape)]
+
+    def _place(self, rank: Any, dimension: int) -> Any:
+        above = T.truncdiv(rank, self._stride(dimension)) if dimension else rank
+        last = dimension == len(self.shape) - 1
+        return above if last else T.truncmod(above, self.shape[dimension])
+
+    def _stride(self, dimension: int) -> int:
+        return math.prod(self.shape[:dimension])
+
+
+def _sum(terms: Iterable[Any]) -> Any:
+    total, *rest = terms
+    for term in rest:
+        total = total + term
+    return total
+
+
+def peers_of(load: Any, program: TileProgram, differs: Dimensions, rows: int) -> Peers | None:
+    """The CTAs that load the same as this one, each a multiple of ``rows`` rows of the tile.
+
+    Parameters
+    ----------
+    differs : frozenset of int
+        Dimensions along which CTAs may not come to this load alike.
+
+    Returns
+    -------
+    Peers or None
+        As many as the rows of the tile divide among; None for one.
+    """
+    shape = cluster_shape(program)
+    alike = sorted(set(range(len(shape))) - differs - depends_on(load.args[1], dependence(program)))
+    height = int(load.args[0].source.shape[0])
+    choices = [
+        Peers(shape, frozenset(along))
+        for count in range(1, len(alike) + 1) for along in itertools.combinations(alike, count)
+    ]  # fmt: skip
+    choices = [one for one in choices if height % (one.count * rows) == 0]
+    return max(choices, key=lambda one: one.count, default=None)
+
+
+def writers(groups: Iterable[Peers], rank: Any) -> tuple[int, Any]:
+    """CTAs that write into a stage of this one: how many, and a bit for each.
+
+    The mask is an int if all CTAs of the cluster write, an expression of this CTA's rank otherwise.
+    """
+    groups = list(groups)
+    ranks = set().union(*(one.ranks() for one in groups))
+    if groups and len(ranks) == math.prod(groups[0].shape):
+        return len(ranks), (1 << len(ranks)) - 1
+    mask = None
+    for one in groups:
+        part = one.mask(rank)
+        mask = part if mask is None else T.bitwise_or(mask, part)
+    return max(1, len(ranks)), mask
+
+
+def is_in(lane: Any, mask: Any) -> Any:
+    """Whether the CTA with the number of a lane is in a mask of :func:`writers`."""
+    if isinstance(mask, int):
+        return lane < mask.bit_length()
+    return T.bitwise_and(T.shift_right(mask, T.Cast("uint32", lane)), T.uint32(1)) > T.uint32(0)
