@@ -14,7 +14,7 @@ from tvm.script.tirx import tile as Tx
 
 import tile_programs
 from lowered_programs import after_passes, check, hinted
-from tile_programs.case import Case, poisoned, random_values, wide
+from tile_programs.case import Case, poisoned, precision, random_values, wide
 from warploom import language as wl
 from warploom.language.interpreter.expressions import Evaluator
 from warploom.transform import ir
@@ -228,3 +228,40 @@ def test_the_record_says_what_is_shared():
     steps = lower_trace(hinted(case.func, cluster=(2, 2)))
     (line,) = [one for step in steps for one in step.decisions if one.startswith("ring of")]
     assert "A_s multicast to 2 CTAs, B_s multicast to 2 CTAs" in line
+
+
+@pytest.mark.parametrize("out_dtype", ["float16", "float32"])
+@pytest.mark.parametrize("arch", ARCHS)
+@pytest.mark.parametrize("symbolic", [False, True])
+def test_who_lies_over_the_edge_of_the_grid_stores_nothing(out_dtype, arch, symbolic, rng, grid_of):
+    # Tile 3 of 3 would be tile 0 again.
+    tiles, bm, bn = 3, 64, 64
+
+    @T.prim_func
+    def product(a: T.handle, b: T.handle, c: T.handle):
+        count = T.int32() if symbolic else T.meta_var(tiles)
+        A = T.match_buffer(a, (count, bm, 64), "float16")
+        B = T.match_buffer(b, (bn, 64), "float16")
+        C = T.match_buffer(c, (tiles, bm, bn), out_dtype)
+        T.device_entry()
+        i, j = T.cta_id([count, 1])
+        A_s = T.alloc_buffer((bm, 64), "float16", scope="shared")
+        B_s = T.alloc_buffer((bn, 64), "float16", scope="shared")
+        acc = T.alloc_buffer((bm, bn), "float32", scope="accumulator")
+        out = T.alloc_buffer((bm, bn), out_dtype, scope="fragment")
+        place: T.int32 = T.truncmod(i, tiles) + j
+        Tx.cta.copy_async(A_s, A[place, :, :])
+        Tx.cta.copy_async(B_s, B[:, :])
+        Tx.cta.gemm_async(acc, A_s, B_s)
+        Tx.cta.cast(out, acc)
+        Tx.cta.copy(C[place, :, :], out)
+
+    def arguments(rng):
+        a, b = (random_values(rng, shape, "float16") for shape in ((tiles, bm, 64), (bn, 64)))
+        return [a, b, poisoned((tiles, bm, bn), out_dtype)]
+
+    def expected(args):
+        return {2: wide(args[0]) @ wide(args[1]).T}
+
+    grid_of(2)
+    check(Case(product, arguments, expected, precision(out_dtype)), rng, arch, cluster=(2, 2))

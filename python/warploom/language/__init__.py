@@ -50,7 +50,9 @@ a single value the shape ``(1, 1)``, or pass a number: TVM prints an element of 
 Statements
 ----------
 ``Tx.cta.copy_async(dst, src)`` and ``Tx.cta.copy(dst, src)``
-    One dtype, and equal extents apart from those of 1. A region of a global buffer may reach over
+    One dtype, and equal extents apart from those of 1. With ``dispatch="tma_auto"``, which keeps
+    TVM from comparing them, one region may be a matrix, and the other have its rows in several
+    dimensions, such as the pixels of a rectangle. A region of a global buffer may reach over
     its edges: elements outside are read as 0, and not written.
 ``Tx.cta.gemm_async(acc, A, B, transA=, transB=, accum=)``
     ``acc = A Bᵀ``, or ``acc += A Bᵀ`` where ``accum`` is true. A is ``[M, K]`` in shared memory or

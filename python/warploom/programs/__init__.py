@@ -7,8 +7,9 @@ language of :mod:`warploom.language`. They are examples to start from as much as
 from __future__ import annotations
 
 from warploom.programs.attention import attention
+from warploom.programs.conv2d import conv2d
 from warploom.programs.gemm import gemm
 from warploom.programs.gemm_quantised import gemm_quantised
 from warploom.programs.weight_order import pack_weights
 
-__all__ = ["attention", "gemm", "gemm_quantised", "pack_weights"]
+__all__ = ["attention", "conv2d", "gemm", "gemm_quantised", "pack_weights"]

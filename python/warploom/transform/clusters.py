@@ -171,7 +171,11 @@ def peers_of(load: Any, program: TileProgram, differs: Dimensions, rows: int) ->
         Peers(shape, frozenset(along))
         for count in range(1, len(alike) + 1) for along in itertools.combinations(alike, count)
     ]  # fmt: skip
-    choices = [one for one in choices if height % (one.count * rows) == 0]
+    # The first dimension of what is loaded is shared out.
+    outer = next(
+        (int(extent) for _, extent in ir.ranges(load.args[1]) if not ir.is_constant(extent, 1)), 1
+    )
+    choices = [one for one in choices if height % (one.count * rows) == outer % one.count == 0]
     return max(choices, key=lambda one: one.count, default=None)
 
 

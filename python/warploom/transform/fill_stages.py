@@ -55,10 +55,10 @@ def copies(
     peers = ring.peers_of(load)
     if peers is not None:
         rank = program.var("cta_in_cluster")
-        extent = int(tile.shape[0]) // peers.count
-        first = peers.number(rank) * extent
-        destination[0] = (first, extent)
-        ranges[wide[0]] = (ranges[wide[0]][0] + first, extent)
+        number = peers.number(rank)
+        rows, outer = (int(e) // peers.count for e in (tile.shape[0], ranges[wide[0]][1]))
+        destination[0] = (number * rows, rows)
+        ranges[wide[0]] = (ranges[wide[0]][0] + number * outer, outer)
         config["cta_mask"] = peers.mask(rank)
     to = ir.region(ring.tiles[tile], (stage, 1), *destination)
     return _by_atoms(to, ir.region(source.source, *ranges), wide[-1], shared_matrix(tile), config)

@@ -7,11 +7,13 @@ body. The program stays sequential.
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from tvm import tirx
 from tvm.script import tirx as T
 from tvm.tirx import Stmt, Var
 
@@ -144,8 +146,8 @@ def persistent_grid(
         Tiles along the first dimension that are visited together, in units of clusters; None for
         all, that is column after column.
     cluster : tuple of int
-        CTAs of a cluster along the dimensions of the grid; what lies over the edge of the grid
-        computes a tile outside of all matrices, that is nothing.
+        CTAs of a cluster along the dimensions of the grid; those over the edge of the grid compute
+        a tile at the edge once more, and store nothing.
     tour : callable
         Which tiles a cluster computes, in which order.
 
@@ -169,11 +171,22 @@ def persistent_grid(
     way = tour(grid)
     statements, number = way.turn(turn)
     statements = [*statements, *index.define(number)]
-    remaining = grid.rank
-    for place, position, along in zip(places, positions, shape, strict=True):
-        inside = 0 if along == 1 else T.truncmod(remaining, along)
-        statements += place.define(position if along == 1 else position * along + inside)
-        remaining = remaining if along == 1 else T.truncdiv(remaining, along)
+    remaining, conditions = grid.rank, []
+    for place, position, along, extent in zip(places, positions, shape, old.extents, strict=True):
+        if along == 1:
+            statements += place.define(position)
+            continue
+        number = position * along + T.truncmod(remaining, along)
+        remaining = T.truncdiv(remaining, along)
+        if not (isinstance(extent, tirx.IntImm) and int(extent) % along == 0):
+            conditions.append(number < extent)
+            number = T.min(number, extent - 1)
+        statements += place.define(number)
+    stores = None
+    if conditions:
+        flag = ir.Scalar("inside", "bool")
+        statements += flag.define(functools.reduce(T.And, conditions))
+        stores = flag.value
     table = {var: place.value for var, place in zip(old.vars, places, strict=True)}
     body = [ir.substitute(statement, table) for statement in program.body]
     notes = {TILES: 1, DYNAMIC: 1} if ctas is None else {TILES: 1}
@@ -182,14 +195,14 @@ def persistent_grid(
     order = "column after column" if group is None else f"in groups of {group} rows"
     parts = f"clusters of {' x '.join(map(str, shape))}" if size > 1 else "no clusters"
     bounds = tuple(
-        (place.buffer, extent if along == 1 else count * along)
-        for place, extent, count, along in zip(places, old.extents, counts, shape, strict=True)
+        (place.buffer, extent) for place, extent in zip(places, old.extents, strict=True)
     )
     differ = tuple(
         (place.buffer, along) for place, along in zip(places, shape, strict=True) if along > 1
     )
     changed = program.replace(
-        ids=(*ids, *others), body=(*way.start, tiles), bounds=bounds, cluster=differ
+        ids=(*ids, *others), body=(*way.start, tiles), bounds=bounds, cluster=differ,
+        stores=stores,
     )
     many = f"{ctas} persistent CTAs" if ctas else "CTAs that take over tiles of others"
     return changed.decided(f"grid: {many}, {parts}, tiles {order}")

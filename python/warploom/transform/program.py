@@ -85,6 +85,8 @@ class TileProgram:
     cluster : tuple of (Buffer, int)
         For each dimension of the grid along which the CTAs of a cluster differ: the scalar that
         holds the place there, and how many CTAs. Ranks in the cluster count the first fastest.
+    stores : Expr or None
+        Whether this CTA stores what it computes; None if it always does.
     by_hand : bool
         Whether it defines ids of threads: then the author has orchestrated all of it, its body is
         that of a thread, and the passes only give its tiles and barriers a place.
@@ -99,6 +101,7 @@ class TileProgram:
     decisions: tuple[str, ...] = ()
     arch: str = SM90A.name
     cluster: tuple[tuple[Buffer, int], ...] = ()
+    stores: Any = None
     by_hand: bool = False
     host: tuple[Stmt, ...] = ()
 

@@ -34,6 +34,7 @@ from warploom.transform.program import (
     is_nest,
     nest_parts,
 )
+from warploom.transform.rows import part_of_rows, row_dimensions
 
 
 @dataclass(frozen=True)
@@ -146,7 +147,7 @@ def _region(
             return tile
         along = len(ranges) - (1 if bool(call.args[-3]) else 2)
     else:
-        along = _row_dimension(tile, rows * split.count)
+        return ir.region(tile.source, *_rows_of(tile, rows, split))
     start, extent = ranges[along]
     ranges[along] = (start + split.start(rows), rows)
     if int(extent) != rows * split.count:
@@ -157,15 +158,23 @@ def _region(
     return ir.region(tile.source, *ranges)
 
 
-def _row_dimension(tile: TensorRegion, rows: int) -> int:
-    extents = [int(extent) for _, extent in ir.ranges(tile)]
-    wide = [d for d, extent in enumerate(extents) if extent > 1]
-    if not wide or extents[wide[0]] != rows:
+def _rows_of(tile: TensorRegion, rows: int, split: _Split) -> list[tuple[Any, Any]]:
+    """The part of a region that has the rows of this warpgroup."""
+    ranges = ir.ranges(tile)
+    extents = [int(extent) for _, extent in ranges]
+    dimensions = row_dimensions(ranges, rows * split.count)
+    if dimensions is None:
         raise Decline(
-            f"The part of {tile.source.name} has extents {extents}; its first dimension that is "
-            f"not 1 must have the {rows} rows of the tile."
+            f"The part of {tile.source.name} has extents {extents}; its first dimensions that are "
+            f"not 1 must have the {rows * split.count} rows of the tile."
         )
-    return wide[0]
+    part = part_of_rows(ranges, dimensions, 0 if split.count == 1 else split.index, rows)
+    if part is None:
+        raise Decline(
+            f"The {extents[dimensions[0]]} rows of the rectangle of {tile.source.name} do not "
+            f"divide among {split.count} warpgroups; choose another rectangle, or fewer consumers."
+        )
+    return part
 
 
 def _nest(statement: Stmt, split: _Split) -> Stmt:

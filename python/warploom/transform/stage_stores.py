@@ -32,7 +32,9 @@ from warploom.transform.program import (
     is_nest,
     is_shared,
     nest_parts,
+    nest_stores,
 )
+from warploom.transform.rows import part_of_rows, row_dimensions
 
 #: Attribute of statements that bring their own synchronisation.
 ORCHESTRATED = PREFIX + "orchestrated"
@@ -80,7 +82,9 @@ def leader(program: TileProgram) -> Any:
 
 def _statement(statement: Stmt, program: TileProgram, staging: _Staging) -> Stmt:
     if is_nest(statement):
-        return statement
+        stored = {one.buffer for one in nest_stores(nest_parts(statement)[1])}
+        result = stored & set(program.func.params)
+        return _if_stored(statement, program) if result else statement
     return ir.map_children(
         statement, lambda one: ir.seq(_block(ir.flatten(one), program, staging))
     )
@@ -105,7 +109,7 @@ def _block(
             result.pop()
         if width is None:
             staging.decided.append(f"store into {to.source.name}: straight from registers")
-            result.append(_straight(to, source, maker))
+            result.append(_if_stored(_straight(to, source, maker), program))
             continue
         staging.decided.append(
             f"store into {to.source.name}: by TMA, in pieces of {kinds.rows} x {width} elements"
@@ -114,6 +118,11 @@ def _block(
             maker = _copied(source.source)
         result.append(_staged(to, source, width, program, staging, maker))
     return result
+
+
+def _if_stored(statement: Stmt, program: TileProgram) -> Stmt:
+    """A store to global memory, unless this CTA stores nothing."""
+    return ir.when(True if program.stores is None else program.stores, [statement])
 
 
 def _is_store(statement: Stmt) -> bool:
@@ -140,7 +149,7 @@ def _from_shared(call: TilePrimitiveCall, program: TileProgram) -> Stmt:
     """One thread stores a tile by TMA; it goes on when the tile may be written again."""
     chosen = T.And(program.var("warpgroup") == 0, leader(program))
     store = [
-        ir.primitive("copy_async", *call.args[:2], dispatch="tma_auto"),
+        _if_stored(ir.primitive("copy_async", *call.args[:2], dispatch="tma_auto"), program),
         ir.evaluate(T.ptx.cp.async_.bulk.commit_group()),
         _wait_group(0, read=True),
     ]
@@ -188,16 +197,28 @@ def _atom_columns(to: TensorRegion, source: TensorRegion, kinds: Fragments) -> i
         return None
     if any(ir.is_constant(to.source.shape[d], 1) for d in wide):  # TVM describes no such copy
         return None
-    columns = int(tile.shape[1])
+    rows, columns = (int(extent) for extent in tile.shape)
+    if _piece_of(to, rows, rows // kinds.rows - 1, kinds) is None:
+        return None
     fitting = [s.row_bytes // size for s in Swizzle if columns * size % s.row_bytes == 0]
     return max(fitting, default=None)
+
+
+def _piece_of(
+    to: TensorRegion, rows: int, part: int, kinds: Fragments
+) -> list[tuple[Any, Any]] | None:
+    """The rows of one piece of a region; None if they are no box."""
+    ranges = ir.ranges(to)
+    dimensions = row_dimensions(ranges, rows)
+    return dimensions and part_of_rows(ranges, dimensions, part, kinds.rows)
 
 
 def _straight(to: TensorRegion, source: TensorRegion, maker: Stmt | None) -> Stmt:
     """A nest that stores element by element; with ``maker``, what that nest computes."""
     tile = source.source
     counters = [Var(name, "int32") for name in ("i", "j")[: len(tile.shape)]]
-    indices, free = [], list(counters)
+    rows = row_dimensions(ir.ranges(to), int(tile.shape[0])) or []
+    indices, free = [], [*_places(ir.ranges(to), rows, counters), *counters[bool(rows) :]]
     for start, extent in ir.ranges(to):
         indices.append(start if ir.is_constant(extent, 1) else start + free.pop(0))
     value = tile[tuple(counters)]
@@ -209,6 +230,17 @@ def _straight(to: TensorRegion, source: TensorRegion, maker: Stmt | None) -> Stm
     for var, extent in zip(reversed(counters), reversed(tile.shape), strict=True):
         body = ir.loop(var, int(extent), [body])
     return body
+
+
+def _places(ranges: list[tuple[Any, Any]], rows: list[int], counters: list[Var]) -> list[Any]:
+    """Where a row of a tile lies along each of the dimensions that are its rows."""
+    found, inner = [], 1
+    for dimension in reversed(rows):
+        extent = int(ranges[dimension][1])
+        place = T.truncdiv(counters[0], inner) if inner > 1 else counters[0]
+        found.append(place if dimension == rows[0] else T.truncmod(place, extent))
+        inner *= extent
+    return found[::-1]
 
 
 def _staged(
@@ -232,9 +264,6 @@ def _staged(
     key = dtype, width, buffers
     stage = staging.buffers.setdefault(key, _buffer(dtype, height, width, buffers, program))
     consumer = program.var("warpgroup")
-    ranges = ir.ranges(to)
-    wide = [d for d, (_, extent) in enumerate(ranges) if not ir.is_constant(extent, 1)]
-    down, along = wide[0] if len(wide) > 1 else len(ranges) - 2, len(ranges) - 1
     sync = warpgroup_sync(consumer)
     elected = leader(program)
     # A thread that holds a whole row writes it 16 bytes at a time.
@@ -243,9 +272,8 @@ def _staged(
     for piece in range(pieces):
         row, column = piece // across * height, piece % across * width
         place = ir.region(stage, (consumer, 1), (piece % buffers, 1), (0, height), (0, width))
-        target = list(ranges)
-        target[down] = (ranges[down][0] + row, height)
-        target[along] = (ranges[along][0] + column, width)
+        target = _piece_of(to, rows, piece // across, kinds)
+        target[-1] = (target[-1][0] + column, width)
         part = ir.region(tile, (row, height), (column, width))
         if maker is not None:
             part = _piece(maker, row, column, width, kinds, statements)
@@ -260,13 +288,13 @@ def _staged(
             ir.when(
                 elected,
                 [
-                    ir.primitive(
+                    _if_stored(ir.primitive(
                         "copy_async", ir.region(to.source, *target), place, dispatch="tma_auto"
-                    ),
+                    ), program),
                     ir.evaluate(T.ptx.cp.async_.bulk.commit_group()),
                 ],
             ),
-        ]
+        ]  # fmt: skip
     return orchestrated(statements)
 
 

@@ -110,12 +110,21 @@ def _copy(evaluate: Evaluator, args: list[Any]) -> None:
             f"copy from {src.storage.name} of dtype {src.dtype} to {dst.storage.name} of dtype "
             f"{dst.dtype}; a copy does not convert, cast does."
         )
-    if dst.squeezed != src.squeezed:
+    if not _same_shape(dst.squeezed, src.squeezed):
         raise TileProgramError(
             f"copy of extents {src.extent} of {src.storage.name} to extents {dst.extent} of "
-            f"{dst.storage.name}; without extents of 1 they must be equal."
+            f"{dst.storage.name}; without extents of 1 they must be equal, or one of them is a "
+            "matrix and the other has its rows in several dimensions."
         )
     dst.write(src.read())
+
+
+def _same_shape(a: tuple[int, ...], b: tuple[int, ...]) -> bool:
+    """Whether extents are equal, or those of one matrix and of its rows in several dimensions."""
+    if a == b:
+        return True
+    few, many = sorted((a, b), key=len)
+    return len(few) == 2 and few == (math.prod(many[:-1]), many[-1])
 
 
 def _gemm_async(evaluate: Evaluator, args: list[Any]) -> None:

@@ -1,0 +1,98 @@
+"""Convolution as a product of matrices, without the matrix: boxes of the image come by TMA.
+
+The rows of operand A are the pixels of a rectangle of the output; for each tap of the filter and
+each block of channels, one copy brings the pixels of the input that they see. Outside of the image
+it brings zeros: that is the padding.
+"""
+
+from __future__ import annotations
+
+from tvm.script import tirx as T
+from tvm.script.tirx import tile as Tx
+from tvm.tirx import PrimFunc
+
+from warploom import language as wl
+from warploom.errors import IllegalCombination
+
+
+def conv2d(
+    n: int, h: int, w: int, c: int, k: int, taps: tuple[int, int] = (3, 3), stride: int = 1,
+    padding: int = 1, dtype: str = "float16", tile: tuple[int, int, int, int] = (8, 16, 128, 64),
+    stages: int = 4, relu: bool = True,
+) -> PrimFunc:  # fmt: skip
+    """The tile program of ``relu(convolution + bias)`` on images ``[n, h, w, c]``.
+
+    Parameters
+    ----------
+    n, h, w, c, k : int
+        Images, their rows, columns and channels, and channels of the output.
+    taps : (int, int)
+        Rows and columns of the filters.
+    stride, padding : int
+        The same along rows and columns. Strides split the image's dimensions, so that the pixels
+        that a copy brings are neighbours: they must divide ``h`` and ``w``.
+    dtype : str
+        Of images, filters and output; sums are float32.
+    tile : (int, int, int, int)
+        Rows and columns of the output's rectangle, its channels, and input channels a step, which
+        must divide ``c``.
+
+    Returns
+    -------
+    PrimFunc
+        ``(X, F, bias, Y)``: X ``[n, h / stride, stride, w / stride, stride * c]``, a view of the
+        images; filters F ``[k, *taps, c]``; bias ``[k]``, float32; Y ``[n, rows, columns, k]``.
+
+    Raises
+    ------
+    IllegalCombination
+        If the tile does not divide the channels, or the stride the image.
+    """
+    (r, s), (bh, bw, bn, bk) = taps, tile
+    if c % bk or h % stride or w % stride:
+        raise IllegalCombination(
+            f"{c} channels must be a multiple of {bk}, and {h} x {w} of the stride {stride}."
+        )
+    rows, columns = ((x + 2 * padding - t) // stride + 1 for x, t in zip((h, w), taps, strict=True))
+    down, across, blocks = -(-rows // bh), -(-columns // bw), c // bk
+    shape = (n, h // stride, stride, w // stride, stride * c)
+    ahead = padding * (stride - 1)  # (t - padding) / stride is (t + ahead) / stride - padding
+
+    @T.prim_func
+    def convolution(x: T.handle, f: T.handle, b: T.handle, y: T.handle):
+        X, F = T.match_buffer(x, shape, dtype), T.match_buffer(f, (k, r, s, c), dtype)
+        bias = T.match_buffer(b, (k,), "float32")
+        Y = T.match_buffer(y, (n, rows, columns, k), dtype)
+        T.device_entry()
+        place, j = T.cta_id([n * down * across, -(-k // bn)])
+        X_s = T.alloc_buffer((bh * bw, bk), dtype, scope="shared")
+        F_s = T.alloc_buffer((bn, bk), dtype, scope="shared")
+        acc = T.alloc_buffer((bh * bw, bn), "float32", scope="accumulator")
+        out = T.alloc_buffer((bh * bw, bn), dtype, scope="fragment")
+        image: T.int32 = T.truncdiv(place, down * across)
+        top: T.int32 = T.truncmod(T.truncdiv(place, across), down) * bh
+        left: T.int32 = T.truncmod(place, across) * bw
+        for step in wl.pipelined(r * s * blocks, stages):
+            channel: T.int32 = T.truncmod(step, blocks) * bk
+            v: T.int32 = T.truncdiv(step, blocks * s)
+            u: T.int32 = T.truncmod(T.truncdiv(step, blocks), s)
+            row: T.int32 = top + T.truncdiv(v + ahead, stride) - padding
+            column: T.int32 = left + T.truncdiv(u + ahead, stride) - padding
+            within: T.int32 = T.truncmod(u + ahead, stride) * c + channel
+            Tx.cta.copy_async(
+                X_s,
+                X[image, row : row + bh, T.truncmod(v + ahead, stride), column : column + bw,
+                  within : within + bk],
+                dispatch="tma_auto",
+            )  # fmt: skip
+            Tx.cta.copy_async(F_s, F[j * bn : j * bn + bn, v, u, channel : channel + bk])
+            Tx.cta.gemm_async(acc, X_s, F_s, accum=step > 0)
+        for p, q in T.grid(bh * bw, bn):
+            value = T.meta_var(acc[p, q] + bias[j * bn + q])
+            out[p, q] = T.cast(T.max(value, T.float32(0)) if relu else value, dtype)
+        Tx.cta.copy_async(
+            Y[image, top : top + bh, left : left + bw, j * bn : j * bn + bn], out,
+            dispatch="tma_auto",
+        )  # fmt: skip
+
+    return convolution
