@@ -72,13 +72,14 @@ def separable_loop(program: TileProgram) -> SeparableLoop:
         message names the statement.
     """
     statements = list(program.body)
-    loops = [i for i, one in enumerate(statements) if _multiplies(one)]
-    if len(loops) != 1 or not isinstance(statements[loops[0]], tirx.For):
+    places = [i for i, one in enumerate(statements) if _count_products(one)]
+    if len(places) != 1 or not isinstance(statements[places[0]], tirx.For):
+        where = "no loop of its own" if len(places) == 1 else f"{len(places)} places"
         raise Decline(
-            f"The program has {len(loops)} statements with products, where {_CTAS} need one, a "
-            "loop around all products that is in no other; leave out split_k and stream_k."
+            f"The program has products in {where}; CTAs can share a tile where one loop, which is "
+            "in no other loop or branch, has all products, so leave out split_k and stream_k."
         )
-    found = separated(statements, loops[0])
+    found = separated(statements, places[0])
     _require_uniform(program, found.loop, found.before)
     return found
 
@@ -107,17 +108,13 @@ def separated(statements: list[Stmt], at: int, who: str = _CTAS) -> SeparableLoo
             f"{who} need it in the loop itself."
         )
     sums = tuple(dict.fromkeys(destination(one).source for one in products))
+    _require_no_carry(loop, set(sums), who)
     cleared = _cleared(before, sums)
     starts = tuple(
         one for tile in sums for one in _starts(products, tile, loop, tile in cleared)
     )
-    _require_no_carry(loop, set(sums), who)
     _require_local(loop, sums, before, after, who)
     return SeparableLoop(before, loop, after, sums, starts)
-
-
-def _multiplies(statement: Stmt) -> bool:
-    return _count_products(statement) > 0
 
 
 def _count_products(statement: Stmt) -> int:
