@@ -14,8 +14,11 @@ from warploom import emulator
 from warploom.compiler import ptxas_log
 from warploom.compiler.invoke import compile_request, current_request
 from warploom.target import cuda_target
-from warploom.transform.lower import lower
+from warploom.transform import ir
+from warploom.transform.lower import LOWERINGS, TENSOR_MEMORY, WARP_SPECIALISED, lower
 from warploom.transform.program import TileProgram, read
+
+PREFERRED = {"sm_90a": WARP_SPECIALISED, "sm_100a": TENSOR_MEMORY}
 
 
 def hinted(func: PrimFunc, **changes: Any) -> PrimFunc:
@@ -47,6 +50,22 @@ def run(func: PrimFunc, arguments: list[Any], arch: str = "sm_90a") -> list[Any]
     return [next(outputs) if isinstance(a, np.ndarray) else a for a in arguments]
 
 
+def last_cta_first(func: PrimFunc, arch: str = "sm_90a", lowering: str | None = None) -> PrimFunc:
+    """The kernel of a program, whose CTAs have the opposite numbers.
+
+    The emulator starts CTAs in the order of their numbers. Those that share a tile then wait.
+    """
+    program = read(func, arch)
+    for name, run_pass in LOWERINGS[lowering or PREFERRED[arch]]:
+        program = run_pass(program)
+        if name == "persistent grid":
+            (count,) = program.id("cta").extents
+            opposite = {program.var("cta"): count - 1 - program.var("cta")}
+            body = tuple(ir.substitute(one, opposite) for one in program.body)
+            program = program.replace(body=body)
+    return program.to_func()
+
+
 def worst_error(case: Case, before: list[Any], after: list[Any]) -> float:
     """The largest error of any output, as a fraction of what is allowed."""
     worst = 0.0
@@ -70,14 +89,17 @@ def check(case: Case, rng: np.random.Generator, arch: str = "sm_90a", **hints: A
 
 
 def local_memory(func: PrimFunc, arch: str) -> tuple[int, int, int]:
-    """Bytes of stack, spill stores and spill loads of a lowered program, as ptxas reports them."""
+    """Most bytes of stack, spill stores and spill loads of a kernel of a lowered program."""
     target = cuda_target(arch)
     module = tvm.IRModule({"main": lower(func, arch)})
     source = tvm.compile(module, target, tir_pipeline="tirx").mod.imports[0].inspect_source()
     with target:
         output = compile_request(current_request(source, "cubin"))
-    (kernel,) = ptxas_log.parse(output.log).kernels
-    return kernel.frame_bytes, kernel.spill_store_bytes, kernel.spill_load_bytes
+    bytes_ = [
+        (one.frame_bytes, one.spill_store_bytes, one.spill_load_bytes)
+        for one in ptxas_log.parse(output.log).kernels
+    ]
+    return max(bytes_)
 
 
 def after_passes(func: PrimFunc, *passes: Any) -> TileProgram:

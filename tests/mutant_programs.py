@@ -18,7 +18,7 @@ import emulator_ptx
 import mutation
 import tile_programs
 from blackwell import random_scales, scaled
-from lowered_programs import hinted
+from lowered_programs import hinted, last_cta_first
 from mutation import Edit, Launch, Lowered
 from reference import numpy_dtype
 from tile_programs.orchestrated import ring_by_hand
@@ -237,6 +237,13 @@ def own_barriers() -> Product:
     return CaseProduct(lambda: lower(case.func), "sm_90a", 64, 64, 128, case=case)
 
 
+def stream_k() -> Product:
+    """Three tiles of five steps for two CTAs, which share a tile; the first owns and waits."""
+    case = tile_programs.gemm(150, 56, 320, (64, 64, 64), stages=3, out_dtype="float16")
+    func = hinted(case.func, stream_k=True, ctas=2)
+    return Product(lambda: last_cta_first(func), "sm_90a", 150, 56, 320)
+
+
 def tutorial() -> Product:
     names = runpy.run_path(str(Path(__file__).parents[1] / "tutorials" / "01_first_kernel.py"))
     size = (names["M"], names["N"], names["K"])
@@ -258,6 +265,7 @@ PROGRAMS: dict[str, Callable[[], Product | Source]] = {
     "tile_program_2x2": two_by_two,
     "tile_program_own_barriers": own_barriers,
     "sm90_gemm_swap_ab": sm90_gemm_swap_ab,
+    "stream_k": stream_k,
     "turns": turns,
     "tutorial": tutorial,
     "exchange": lambda: Source(cuda_programs.EXCHANGE, 256, 256),

@@ -6,6 +6,7 @@ which only the CUDA compiler sees again.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -18,6 +19,8 @@ from tvm.tirx.build import split_host_device_mods, tir_to_runtime
 
 from warploom import emulator
 
+#: The first line of a kernel, unlike that of a declaration.
+_KERNEL = re.compile(r'^extern "C" __global__ [^;\n]*\{$', re.MULTILINE)
 #: What TVM calls with the source it has generated.
 _POSTPROC = "tvm_callback_cuda_postproc"
 
@@ -35,6 +38,8 @@ class Edit:
         for the line as it was.
     which, of : int
         The kernel has ``of`` lines with that part; the one with number ``which`` changes.
+    kernel : int
+        Number of the kernel, counted from the last one of the source.
     """
 
     line: str
@@ -42,18 +47,20 @@ class Edit:
     new: str
     which: int = 0
     of: int = 1
+    kernel: int = 0
 
     def apply(self, source: str) -> str:
         """The source with this change; an assertion fails unless there are ``of`` such lines."""
-        start = source.rindex('extern "C" __global__')
-        head, lines = source[:start], source[start:].split("\n")
+        starts = [found.start() for found in _KERNEL.finditer(source)]
+        start, end = [*starts, len(source)][-2 - self.kernel :][:2]
+        head, tail, lines = source[:start], source[end:], source[start:end].split("\n")
         found = [i for i, line in enumerate(lines) if self.line in line]
         assert len(found) == self.of, f"{len(found)} lines have {self.line!r}, expected {self.of}"
         line = lines[found[self.which]]
         assert self.old in line, f"{self.old!r} is not in {line!r}"
         new = self.new.replace("@", line)
         lines[found[self.which]] = line.replace(self.old, new, 1) if self.old else new
-        return head + "\n".join(lines)
+        return head + "\n".join(lines) + tail
 
 
 def drop(line: str, which: int = 0, of: int = 1) -> Edit:

@@ -9,6 +9,7 @@ import pytest
 
 from mutant_programs import PROGRAMS, Product, Source
 from mutants import MUTANTS, Mutant
+from mutants_shared_tiles import SHARED_TILE_MUTANTS
 from mutants_sm90_programs import SM90_PROGRAM_MUTANTS
 from mutants_sm90_small import SM90_SMALL_MUTANTS
 from mutants_sm100 import SM100_MUTANTS
@@ -23,7 +24,8 @@ pytestmark = [
 ]
 
 ALL_MUTANTS = (
-    *MUTANTS, *SM90_SMALL_MUTANTS, *SM90_PROGRAM_MUTANTS, *SM100_MUTANTS, *SM100_PROGRAM_MUTANTS,
+    *MUTANTS, *SM90_SMALL_MUTANTS, *SM90_PROGRAM_MUTANTS, *SHARED_TILE_MUTANTS, *SM100_MUTANTS,
+    *SM100_PROGRAM_MUTANTS,
 )  # fmt: skip
 #: A bug may need a certain schedule to show.
 SEEDS = (1, 2, 3)
