@@ -45,7 +45,7 @@ def tile_program(gemm: GemmFunction, knobs: GemmKnobs) -> PrimFunc:
     """
     knobs.check(gemm.problem)
     with IRBuilder() as made, builder.prim_func(private=True):
-        table = {param: _parameter(param) for param in gemm.func.params}
+        table = {param: _parameter(param, gemm) for param in gemm.func.params}
         T.device_entry()
         with wl.hints(**knobs.hints()):
             _Kernel(gemm, knobs, table).write()
@@ -57,11 +57,33 @@ def tile_program(gemm: GemmFunction, knobs: GemmKnobs) -> PrimFunc:
     return program
 
 
-def _parameter(param: Var) -> Any:
+def _parameter(param: Var, gemm: GemmFunction) -> Any:
+    """A parameter of the kernel; a single row has an extent that only the launch knows.
+
+    TMA loads boxes of many rows from a matrix of one, and TVM plans that for unknown extents only.
+    """
     if not ir.is_buffer(param):
         return builder.arg(param.name, Var(param.name, param.ty))
-    tensor = builder.buffer(list(param.shape), str(param.dtype), align=_ALIGN)
+    shape = list(param.shape)
+    if ir.is_constant(gemm.rows.extent, 1):
+        for dimension in _row_dimensions(param, gemm):
+            shape[dimension] = Var(f"rows_of_{param.name}", "int32")
+    tensor = builder.buffer(shape, str(param.dtype), align=_ALIGN)
     return builder.arg(param.name, tensor)
+
+
+def _row_dimensions(param: Var, gemm: GemmFunction) -> set[int]:
+    """Dimensions of a parameter that the rows of the product index."""
+    values = [one.value for one in gemm.outputs]
+    values += [operand.value for one in gemm.products for operand in (one.a, one.b)]
+    found = [one.indices for value in values for one in loads(value) if one.source.same_as(param)]
+    found += [one.indices for one in gemm.outputs if one.buffer.same_as(param)]
+    return {
+        dimension
+        for indices in found
+        for dimension, index in enumerate(indices)
+        if gemm.rows.var in ir.uses(index)
+    }
 
 
 @dataclass(frozen=True)

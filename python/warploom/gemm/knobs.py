@@ -7,6 +7,7 @@ be asked for thousands of candidates.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, fields
 from functools import lru_cache
@@ -140,7 +141,7 @@ class GemmKnobs:
     def stage_bytes(self, problem: GemmProblem) -> int:
         """Bytes of operands that one step loads."""
         bits = self.tile_m * problem.a_bits + self.tile_n * problem.products * problem.b_bits
-        return self.tile_k * bits // 8
+        return math.ceil(self.tile_k * bits / 8)
 
     def _store_bytes(self, size: int) -> int:
         if self.swap_ab:

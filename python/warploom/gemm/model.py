@@ -62,21 +62,21 @@ class Machine:
     """
 
     sms: int = GPUS["h200"].sms
-    clock: float = 1.70
-    idle_clock: float = 1.61
+    clock: float = 1.64
+    idle_clock: float = 1.65
     tensor_bytes: int = 4096
-    l2_bytes: float = 16.2e6
-    dram_bytes: float = 4.45e6
+    l2_bytes: float = 19.1e6
+    dram_bytes: float = 4.29e6
     l2_capacity: float = 30e6
-    launch: float = 4.1
+    launch: float = 4.05
     first_load: float = 1.07
-    latency_cycles: float = 1750.0
-    step_cycles: float = 88.0
-    tile_cycles: float = 247.0
-    store_bytes: float = 21.0
-    reduce: float = 2.5
-    disturbance: float = 2.5
-    ragged: float = 2.0
+    latency_cycles: float = 1660.0
+    step_cycles: float = 93.0
+    tile_cycles: float = 185.0
+    store_bytes: float = 26.7
+    reduce: float = 3.4
+    disturbance: float = 2.4
+    ragged: float = 2.1
 
 
 H200 = Machine()

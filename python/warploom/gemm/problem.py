@@ -13,8 +13,6 @@ from typing import Any
 from tvm.ir.expr import TensorLoad
 from tvm.tirx import Buffer, PrimFunc, Var
 
-from warploom.target.dtypes import bits_of
-
 #: Extents that an operand of an epilogue varies along, by name.
 SHAPES = {(False, False): "scalar", (True, False): "column", (False, True): "row",
           (True, True): "tile"}  # fmt: skip
@@ -39,14 +37,16 @@ class GemmProblem:
         ``"float32"`` or ``"int32"``.
     products : int
         Products that share A and the loop over K, such as the two of SwiGLU.
-    a_bits, b_bits : int
+    a_bits, b_bits : float
         Bits that an element of the operands has in memory: fewer than its dtype has where it is
-        computed, such as 4 for packed weights.
+        computed, such as 4.5 for 4-bit weights of which 32 have a scale of 16 bits.
     inputs : tuple of (str, str)
         What the epilogue reads: dtype, and along which extents it varies (``"scalar"``,
         ``"row"``, ``"column"`` or ``"tile"``).
     outputs : tuple of str
         Dtypes of the results.
+    computed : (bool, bool)
+        Whether A, and B, are computed from what lies in memory.
     """
 
     m: int | None
@@ -58,17 +58,11 @@ class GemmProblem:
     layout: str
     accumulator: str
     products: int
-    a_bits: int
-    b_bits: int
+    a_bits: float
+    b_bits: float
     inputs: tuple[tuple[str, str], ...]
     outputs: tuple[str, ...]
-
-    @property
-    def computed(self) -> tuple[bool, bool]:
-        """Whether A, and B, are computed from what lies in memory."""
-        return (
-            self.a_bits != bits_of(self.a_dtype), self.b_bits != bits_of(self.b_dtype)
-        )  # fmt: skip
+    computed: tuple[bool, bool] = (False, False)
 
     def __str__(self) -> str:
         sizes = " x ".join("?" if one is None else str(one) for one in (self.m, self.n, self.k))
@@ -84,11 +78,14 @@ class GemmProblem:
 
 def _dtypes(problem: GemmProblem) -> str:
     return " x ".join(
-        dtype if bits_of(dtype) == bits else f"{dtype} from {bits} bits"
-        for dtype, bits in (
-            (problem.a_dtype, problem.a_bits), (problem.b_dtype, problem.b_bits)
+        f"{dtype} from {bits:g} bits" if computed else dtype
+        for dtype, bits, computed in zip(
+            (problem.a_dtype, problem.b_dtype),
+            (problem.a_bits, problem.b_bits),
+            problem.computed,
+            strict=True,
         )
-    )  # fmt: skip
+    )
 
 
 @dataclass(frozen=True)

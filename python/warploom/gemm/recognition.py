@@ -243,6 +243,11 @@ class _Axes:
             )
         if any(last.same_as(axis.var) for axis in own[0]):
             own.reverse()
+        if all(ir.is_constant(axis.extent, 1) for axis in own[1]):
+            raise Decline(
+                f"{output.buffer.name} has one column; a product of a matrix and a vector is left "
+                "to rules for those."
+            )
         rows, columns = (_longest(axes) for axes in own)
         if rows is None or columns is None:
             raise Decline(
@@ -302,11 +307,11 @@ def _dtype(operand: Operand) -> str:
     return str(operand.value.ty.dtype)
 
 
-def _bits(operand: Operand, axes: _Axes) -> int:
-    """Bits that an element of an operand has in memory.
+def _bits(operand: Operand, axes: _Axes) -> float:
+    """Bits that an element of an operand has in memory, all parameters together.
 
-    Those of the parameter that most of it comes from: an element there may hold several along the
-    sum, as words do that hold weights of few bits.
+    An element of a parameter may serve several along the sum: words that hold weights of few bits,
+    scales of groups.
     """
     if operand.load is not None:
         return bits_of(_dtype(operand))
@@ -314,7 +319,7 @@ def _bits(operand: Operand, axes: _Axes) -> int:
     if not found:
         raise Decline("a factor of the product reads no parameter.")
     inner = axes.summed[-1]
-    sizes = []
+    total = 0.0
     for one in found:
         along = [i for i, index in enumerate(one.indices) if inner.var in ir.uses(index)]
         stored, extent = (
@@ -322,8 +327,8 @@ def _bits(operand: Operand, axes: _Axes) -> int:
         )
         if stored is None or extent is None:
             raise Decline(f"{one.source.name} is unpacked along an extent that is not known.")
-        sizes.append(-(-bits_of(str(one.source.dtype)) * stored // extent))
-    return max(sizes)
+        total += bits_of(str(one.source.dtype)) * stored / extent
+    return total
 
 
 def _static(extent: Any) -> int | None:
@@ -374,6 +379,7 @@ def _problem(
         *(_bits(one, axes) for one in (first.a, first.b)),
         tuple(inputs),
         tuple(str(one.buffer.dtype) for one in outputs),
+        (first.a.load is None, first.b.load is None),
     )
 
 

@@ -1,0 +1,117 @@
+"""Knobs: legality agrees with the passes; the candidates and the choice of the model."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+import gemm_functions
+from gemm_functions import FUNCTIONS
+from warploom.errors import IllegalCombination
+from warploom.gemm import GemmKnobs, GemmProblem, recognise
+from warploom.gemm.choose import candidates, choose, choose_by_rows, ranked
+from warploom.gemm.generate import tile_program
+from warploom.gemm.model import predict
+from warploom.transform.lower import WARP_SPECIALISED, lower, lower_trace
+
+_LARGE = GemmProblem(4096, 4096, 4096, 1, "float16", "float16", "NT", "float32", 1, 16, 16, (),
+                     ("float16",))  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ["layout NT", "epilogue", "swiglu", "4-bit words", "float8"])
+def test_legal_knobs_are_lowered(name: str, rng: np.random.Generator) -> None:
+    gemm = recognise(FUNCTIONS[name]().func)
+    found = list(candidates(gemm.problem))
+    for number in rng.choice(len(found), 6, replace=False):
+        lower(tile_program(gemm, found[number]))
+
+
+@pytest.mark.parametrize("name", ["layout NT", "epilogue", "swiglu", "4-bit words"])
+def test_shared_memory_is_not_underestimated(name: str, rng: np.random.Generator) -> None:
+    gemm = recognise(FUNCTIONS[name]().func)
+    found = [one for one in candidates(gemm.problem) if one.split_k == 1]
+    for number in rng.choice(len(found), 3, replace=False):
+        steps = lower_trace(tile_program(gemm, found[number]))
+        (used,) = (
+            int(text.split()[2])
+            for step in steps
+            for text in step.decisions
+            if text.startswith("shared memory: ") and WARP_SPECIALISED not in step.name
+        )
+        assert used <= found[number].shared_bytes(gemm.problem)
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"tile_m": 96}, "tile_m = 96: 2 consumers need a multiple of 128"),
+        ({"tile_n": 96, "swap_ab": True}, "tile_n = 96: 2 consumers need a multiple of 128"),
+        ({"tile_n": 12}, "N = 12"),
+        ({"tile_k": 24}, "tile_k = 24: one wgmma of float16 consumes 16"),
+        ({"tile_m": 512, "tile_n": 64}, "a TMA box has at most 256"),
+        ({"stages": 6}, "bytes of shared memory"),
+        ({"ctas_per_sm": 2}, "bytes of shared memory"),
+        ({"tile_m": 256, "tile_k": 32}, "A computing thread needs"),
+        ({"cluster_m": 3}, "cluster of 3"),
+        ({"turns": 2}, "up to 3 warpgroups take turns"),
+    ],
+)
+def test_what_is_illegal(change: dict[str, int], reason: str) -> None:
+    knobs = replace(GemmKnobs(), **change)
+    assert reason in knobs.why_not(_LARGE)
+    with pytest.raises(IllegalCombination, match=reason):
+        knobs.check(_LARGE)
+
+
+def test_values_of_knobs() -> None:
+    knobs = GemmKnobs(64, 128, swap_ab=True)
+    assert GemmKnobs.of(knobs.values()) == knobs
+    assert all(isinstance(value, int) for value in knobs.values().values())
+    with pytest.raises(IllegalCombination, match="'colour' is no knob"):
+        GemmKnobs.of({"colour": 1})
+    with pytest.raises(IllegalCombination, match="stages = 0"):
+        GemmKnobs(stages=0)
+
+
+def test_candidates_are_legal_and_different() -> None:
+    for m, n, k in itertools.product((1, 100, 4096), (256, 4096), (64, 4096)):
+        problem = replace(_LARGE, m=m, n=n, k=k)
+        found = list(candidates(problem))
+        assert found and len(set(found)) == len(found)
+        assert all(one.why_not(problem) is None for one in found)
+
+
+def test_the_choice_is_the_best_prediction() -> None:
+    times = [time for time, _ in ranked(_LARGE)]
+    assert times == sorted(times)
+    assert choose(_LARGE) == ranked(_LARGE)[0][1]
+    assert times[0] == predict(_LARGE, choose(_LARGE)).total
+
+
+def test_more_work_takes_longer() -> None:
+    for name, problem in {
+        "m": replace(_LARGE, m=8192), "n": replace(_LARGE, n=8192), "k": replace(_LARGE, k=8192),
+        "batch": replace(_LARGE, batch=2), "products": replace(_LARGE, products=2),
+    }.items():  # fmt: skip
+        knobs = GemmKnobs(tile_n=128)
+        assert predict(problem, knobs).total > predict(_LARGE, knobs).total, name
+
+
+def test_few_rows_are_transposed_and_many_are_not() -> None:
+    assert choose(replace(_LARGE, m=8)).swap_ab
+    assert choose(_LARGE).accumulator[0] * choose(_LARGE).accumulator[1] >= 128 * 128
+
+
+def test_a_kernel_for_each_number_of_rows() -> None:
+    limits = [limit for limit, _ in choose_by_rows(replace(_LARGE, m=None))]
+    assert limits[-1] is None and limits[:-1] == sorted(limits[:-1]) and len(limits) > 1
+    assert [limit for limit, _ in choose_by_rows(_LARGE)] == [None]
+
+
+def test_nothing_legal() -> None:
+    gemm = recognise(gemm_functions.dequantised().func)
+    with pytest.raises(IllegalCombination, match="no legal knobs"):
+        choose(replace(gemm.problem, computed=(True, True)))
