@@ -3,8 +3,8 @@
 Any order computes the same; they differ in how a thread finds its weights. The fragment of operand
 A of ``wgmma`` gives a thread two neighbours of K in every 8, so that in natural order it uses one
 byte of each word of 4-bit weights that it loads. In the order of fragments all that a thread loads
-is its own, 16 bytes at a time, and neighbours lie 16 bits apart (4-bit weights) as the halves of a
-word want them. Weights do not change, so it costs nothing to store them like that.
+is its own, 16 bytes at a time, and neighbours lie 16 bits apart, as the halves of a word want them.
+Weights do not change, so it costs nothing to store them like that.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ def fragments(z: Any, bits: int) -> tuple[Any, Any]:
     """As :func:`natural`; K is a multiple of ``512 / bits``.
 
     A block of ``512 / bits`` weights has 4 words for each of 4 threads. Word w of thread t has
-    its weights of ``128 / bits`` neighbours, pair after pair; of 4-bit weights, the first of each
-    pair in the low half and the second in the high half.
+    its weights of ``128 / bits`` neighbours, pair after pair, the first of each pair in the low
+    half and the second in the high half.
     """
     each = 32 // bits
     word_span = each * _THREADS
@@ -37,9 +37,7 @@ def fragments(z: Any, bits: int) -> tuple[Any, Any]:
     thread, part = z % 8 // _PAIR, z % block // word_span
     word = z // block * (_THREADS * _VECTOR) + thread * _VECTOR + part
     pair, which = z % word_span // 8, z % _PAIR
-    if bits == 4:
-        return word, which * 16 + pair * bits
-    return word, pair * 16 + which * bits
+    return word, which * 16 + pair * bits
 
 
 #: Name -> order.

@@ -213,7 +213,8 @@ def as_pair(low: Window, high: Window, constant: int, dtype: str, simple: Any) -
         return _through_float32(low, high, constant, dtype, simple)
     magic = half_pairs.both(dtype, 2.0**bits, 2.0**bits)
     bytes_ = [_whole_byte(window, simple) for window in (low, high)]
-    if None not in bytes_ and tvm_ffi.structural_equal(low.word, high.word):
+    apart = simple(high.shift - low.shift)
+    if None not in bytes_ and apart != _HALF and tvm_ffi.structural_equal(low.word, high.word):
         # 2**bits has a byte of zeros in each half for them.
         selector = bytes_[0] + bytes_[1] * 256 + (_SECOND + 1 << 4 | _SECOND + 1 << 12)
         found = Integers(low.word, (0, 0), low.width)
