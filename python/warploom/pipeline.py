@@ -12,6 +12,7 @@ from warploom.gemm.decisions import has_decisions
 from warploom.gemm.lower import LowerScheduledGemms
 from warploom.transform.lower import lower
 from warploom.transform.program import is_tile_program
+from warploom.transform.start_early import StartEarly
 
 #: What TVM asks a pipeline for: the passes, and those for host and device code at the end.
 Factory = Callable[..., tuple[Any, Any, Any]]
@@ -20,7 +21,7 @@ Factory = Callable[..., tuple[Any, Any, Any]]
 def warploom_pipeline() -> tuple[Any, Any, Any]:
     """``tir_pipeline="warploom"``: tile programs become kernels, then TVM's own TIRx pipeline."""
     passes, host, device = compilation_pipeline.tirx_pipeline()
-    return tvm.transform.Sequential([LowerTilePrograms(), passes]), host, device
+    return tvm.transform.Sequential([LowerTilePrograms(), passes, StartEarly()]), host, device
 
 
 def with_tile_programs(stock: Factory) -> Factory:
