@@ -55,4 +55,9 @@ class _Caller(relax.PyExprMutator):
         arguments = relax.Tuple(list(call.args[1]))
         if len(call.args) > 2:
             arguments = relax.Tuple([*call.args[1], *call.args[2]])
-        return relax.op.call_dps_packed(symbol, arguments, call.ty_args)
+        return relax.op.call_dps_packed(symbol, arguments, _outputs(call.ty_args[0]))
+
+
+def _outputs(result: relax.Type) -> list[relax.Type]:
+    """Types of the results one by one."""
+    return list(result.fields) if isinstance(result, relax.TupleType) else [result]
