@@ -11,6 +11,7 @@ from tvm.s_tir import dlight
 from tvm.target import Target
 
 from warploom.dlight import Matmul
+from warploom.relax.fuse_operands import FuseOperands
 from warploom.relax.tile_programs import CallTilePrograms
 
 #: Set to 0, the default pipeline of Relax stays exactly as TVM has it.
@@ -35,7 +36,7 @@ def legalize_passes(
     passes: list[tvm.transform.Pass] = []
     for one in stock:
         if one.info.name == "ApplyDefaultSchedule":
-            passes.append(dlight.ApplyDefaultSchedule(Matmul(tf32)))
+            passes += [FuseOperands(), dlight.ApplyDefaultSchedule(Matmul(tf32))]
         passes.append(one)
     return [*first, *passes]
 
