@@ -258,6 +258,7 @@ PROGRAMS: dict[str, Callable[[], Product | Source]] = {
     "sm100_gemm_pair": lambda: sm100_product(sm100_gemm_pair, replace(SM100, cta_group=2)),
     "sm100_gemm_scaled": sm100_scaled,
     "tile_program_pair": lambda: tile_program(32, 1, cluster=(2, 1)),
+    "tile_program_pairs": lambda: tile_program(32, 1, cluster=(2, 2)),
     "tile_program_multicast": lambda: tile_program(48, 1, cluster=(2, 1)),
     "tile_program_clc": lambda: tile_program(32, None, cluster=(2, 1), scheduler="clc"),
     "tile_program_dequantised": dequantised,

@@ -61,6 +61,30 @@ PAIR = (
           (instead(CLUSTER_SYNC, CTA_SYNC, 1, 2),), EARLY_EXIT, "mbarrier.arrive.shared::cluster"),
 )  # fmt: skip
 
+# --- tile_program_pairs: two pairs, each multiplies; rows of A come to both ---
+
+
+def _pairs(name: str, edits: tuple[Edit, ...], kind: str, *words: str) -> Mutant:
+    return Mutant("tile_program_pairs", name, edits, kind, words)
+
+
+OWN_PAIR = "((uint)3 << ((uint)tvm_builtin_cluster_ctaid_x() / 2 * 2))"
+PAIRS = (
+    _pairs("a stage is released in the pair's own CTAs only",
+           (replace(BOTH_COMMIT, "(ushort)15", f"(ushort){OWN_PAIR}", 0, 2),),
+           ERROR, "deadlock", "1 of 2 arrivals"),
+    _pairs("a stage is free when one pair has read it",
+           tuple(replace(f"[{at}]))), (uint)2", "(uint)2", "(uint)1")
+                 for at in (7939, 7940, 7941)),
+           RACE, TMA_LOAD, "writes shared", "tcgen05.mma"),
+    _pairs("the accumulator of every pair is given to the threads of the first",
+           (replace(BOTH_COMMIT, "(uint)3 <<", "(uint)3 << 0 *", 1, 2),),
+           ERROR, "deadlock"),
+    _pairs("the loads of all pairs count at the first CTA of the cluster",
+           (replace("mapa_u64(A_s_B_s_full", "/ 2) * 2", "/ 2) * 0"),),
+           ERROR, "the mbarrier in that of rank 0; they must be in the same CTA or pair"),
+)  # fmt: skip
+
 # --- tile_program_multicast: each CTA multiplies, and loads half of B for both ---
 
 
@@ -178,4 +202,4 @@ OPERAND = (
              ERROR, "deadlock"),
 )  # fmt: skip
 
-SM100_PROGRAM_MUTANTS = (*PAIR, *MULTICAST, *LAUNCH_CONTROL, *PLACES, *OPERAND)
+SM100_PROGRAM_MUTANTS = (*PAIR, *PAIRS, *MULTICAST, *LAUNCH_CONTROL, *PLACES, *OPERAND)

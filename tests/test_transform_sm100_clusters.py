@@ -59,7 +59,9 @@ STAGES = (1, 2, 3)
 GRIDS = (1, 2, None)
 #: Random programs in every run, and where asked for.
 SAMPLE, ALL = 8, 600
-CLUSTERS = ((2, 1), (2, 1), (1, 2), (4, 1))
+CLUSTERS = ((2, 1), (2, 2), (1, 2), (4, 1))
+#: Clusters of one pair, and of several that share operand A.
+PAIRS = ((2, 1), (2, 2), (2, 4))
 
 
 def decisions(func: tvm.tirx.PrimFunc, word: str, **hints: object) -> list[str]:
@@ -68,24 +70,37 @@ def decisions(func: tvm.tirx.PrimFunc, word: str, **hints: object) -> list[str]:
     return [line for step in steps for line in step.decisions if word in line]
 
 
-def check_pairs(rng, name: str, stages: int) -> None:
+def check_pairs(rng, name: str, stages: int, cluster: tuple[int, int]) -> None:
     case = PAIRED[name](stages=stages)
-    (line,) = decisions(case.func, "pairs:", cluster=(2, 1))
+    (line,) = decisions(case.func, "pairs:", cluster=cluster)
     assert "two CTAs multiply together" in line
-    check(case, rng, arch=ARCH, cluster=(2, 1))
+    check(case, rng, arch=ARCH, cluster=cluster)
 
 
 @pytest.mark.parametrize("number, name", list(enumerate(PAIRED)))
 def test_pairs_are_right_and_free_of_races(rng, grid_of, number, name):
     grid_of(GRIDS[number % len(GRIDS)])
-    check_pairs(rng, name, STAGES[number // len(GRIDS) % len(STAGES)])
+    cluster = PAIRS[number // 2 % 2] if GRIDS[number % len(GRIDS)] else PAIRS[0]
+    check_pairs(rng, name, STAGES[number // len(GRIDS) % len(STAGES)], cluster)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name, stages, grid", list(itertools.product(PAIRED, STAGES, GRIDS)))
-def test_pairs_in_every_configuration(rng, grid_of, name, stages, grid):
+@pytest.mark.parametrize(
+    "name, stages, grid, cluster", list(itertools.product(PAIRED, STAGES, GRIDS, PAIRS))
+)
+def test_pairs_in_every_configuration(rng, grid_of, name, stages, grid, cluster):
     grid_of(grid)
-    check_pairs(rng, name, stages)
+    check_pairs(rng, name, stages, cluster)
+
+
+@pytest.mark.parametrize("cluster", PAIRS[1:])
+def test_pairs_share_operand_a(rng, grid_of, cluster):
+    """Rows of A come to the CTAs of a row of pairs; a stage is free when all pairs have read it."""
+    grid_of(1)
+    case = tile_programs.gemm(384, 520, 224, (128, 64, 32), out_dtype="float16", stages=3)
+    (line,) = decisions(case.func, "ring of", cluster=cluster)
+    assert f"A_s multicast to {cluster[1]} CTAs" in line
+    check(case, rng, arch=ARCH, cluster=cluster)
 
 
 @pytest.mark.parametrize("number, name", list(enumerate(SHARING)))

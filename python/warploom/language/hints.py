@@ -41,7 +41,7 @@ class Hints:
     ----------
     cluster : (int, int)
         CTAs of a cluster along the first and the second dimension of ``T.cta_id``. On Blackwell,
-        (2, 1) makes pairs of CTAs that multiply together, where the products allow it.
+        (2, n) makes pairs of CTAs that multiply together, where the products allow it.
     persistent : bool
         Whether each CTA works on tile after tile (True), or the grid has a CTA for each (False).
     raster : str

@@ -19,7 +19,7 @@ from tvm.tirx.tile_primitive import TilePrimitiveCall
 
 from warploom.target.tcgen05 import PAIR
 from warploom.transform import ir
-from warploom.transform.clusters import Peers, is_in, writers
+from warploom.transform.clusters import Pairs, Peers, is_in, writers
 from warploom.transform.program import TileProgram
 
 
@@ -165,9 +165,9 @@ class Ring:
         Stages of the ring.
     peers : list of Peers or None
         For each load the CTAs of the cluster that share it, each loading a part for all.
-    paired : bool
-        Whether products of a pair of CTAs read this ring: a stage of the first CTA's barrier
-        ``full`` then counts the loads of both.
+    pairs : Pairs or None
+        The pairs of CTAs whose products read this ring: the barrier ``full`` of the first CTA of a
+        pair then counts the loads of both.
     """
 
     name: str
@@ -175,7 +175,7 @@ class Ring:
     tiles: dict[Buffer, Buffer]
     stages: int
     peers: list[Peers | None]
-    paired: bool = False
+    pairs: Pairs | None = None
     full: Buffer = field(init=False)
     empty: Buffer = field(init=False)
 
@@ -190,8 +190,10 @@ class Ring:
 
     def released_in(self, rank: Any) -> Any:
         """CTAs that must know when this one has read a stage, one bit each; None for itself."""
-        if self.paired:
-            return (1 << PAIR) - 1
+        if self.pairs is not None:
+            # CTAs that share a load write into the stages of other pairs.
+            every = (1 << PAIR * self.pairs.count) - 1
+            return every if any(self.peers) else self.pairs.mask
         return writers(filter(None, self.peers), rank)[1]
 
     def peers_of(self, load: TilePrimitiveCall) -> Peers | None:

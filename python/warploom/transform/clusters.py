@@ -21,6 +21,7 @@ from tvm import tirx
 from tvm.script import tirx as T
 from tvm.tirx import Stmt, Var
 
+from warploom.target.tcgen05 import PAIR
 from warploom.transform import ir
 from warploom.transform.program import TileProgram, is_nest
 
@@ -82,6 +83,46 @@ def control_of(statement: Stmt, known: dict[Var, Dimensions]) -> Dimensions:
     if isinstance(statement, tirx.IfThenElse):
         return depends_on(statement.condition, known)
     return frozenset()
+
+
+@dataclass(frozen=True)
+class Pairs:
+    """The pairs of CTAs of a cluster that multiply together: ranks 0 and 1, 2 and 3, ...
+
+    Attributes
+    ----------
+    count : int
+        How many they are.
+    rank : Expr
+        That of this CTA.
+    """
+
+    count: int
+    rank: Any
+
+    @property
+    def leader(self) -> Any:
+        """The rank of the CTA of this pair that multiplies for both."""
+        return 0 if self.count == 1 else T.truncdiv(self.rank, PAIR) * PAIR
+
+    @property
+    def leads(self) -> Any:
+        """Whether this CTA does."""
+        return (self.rank if self.count == 1 else T.truncmod(self.rank, PAIR)) == 0
+
+    @property
+    def mask(self) -> Any:
+        """A bit for each CTA of this pair."""
+        both = (1 << PAIR) - 1
+        if self.count == 1:
+            return both
+        return T.shift_left(T.uint32(both), T.Cast("uint32", self.leader))
+
+
+def pairs_of(program: TileProgram) -> Pairs:
+    """The pairs of a cluster."""
+    cluster = program.id("cta_in_cluster")
+    return Pairs(math.prod(int(extent) for extent in cluster.extents) // PAIR, *cluster.vars)
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,7 @@ from warploom.transform.program import CTA_GROUP, TileProgram
 def announce(ring: Ring, stage: Any) -> Stmt:
     """Tell the stage's ``full`` barrier how many bytes will come, to both CTAs of a pair."""
     size = sum(tile_bytes(tile) for tile in ring.tiles)
-    return barriers.expect(ring.full, stage, size * (PAIR if ring.paired else 1))
+    return barriers.expect(ring.full, stage, size * (PAIR if ring.pairs else 1))
 
 
 def copies(
@@ -50,7 +50,7 @@ def copies(
     ranges = ir.ranges(source)
     wide = wide_dimensions(ranges, len(tile.shape))
     config: dict[str, Any] = {"mbar": ir.address(ring.full if full is None else full, stage)}
-    if ring.paired:
+    if ring.pairs:
         config[CTA_GROUP] = PAIR
     peers = ring.peers_of(load)
     if peers is not None:

@@ -24,6 +24,7 @@ from tvm.tirx import Buffer, Stmt
 from warploom.target.tcgen05 import PAIR
 from warploom.transform import barriers, ir
 from warploom.transform.barriers import Position
+from warploom.transform.clusters import Pairs
 from warploom.transform.plan_pipeline import stacked
 from warploom.transform.plan_tensor_memory import after_sync, before_sync
 from warploom.transform.program import is_shared
@@ -65,8 +66,8 @@ class Handover:
         Places that it has, used in turn; those in shared memory are :attr:`stack`.
     warps : int
         Warps of the consumers of a CTA; each arrives once when they give the tile away.
-    paired : bool
-        Whether a thread of the first of two CTAs multiplies for both: it gives the tiles of both
+    pairs : Pairs or None
+        The pairs of CTAs that multiply together: a thread of the first one gives the tiles of both
         away, and waits for the threads of both.
     """
 
@@ -75,7 +76,7 @@ class Handover:
     first: Role
     sets: int
     warps: int
-    paired: bool = False
+    pairs: Pairs | None = None
     to_threads: Buffer = field(init=False)
     to_tensor_core: Buffer = field(init=False)
     positions: tuple[Position, Position] = field(init=False)
@@ -91,14 +92,16 @@ class Handover:
         )
         twice = is_shared(self.tile) and self.sets > 1
         self.stack = stacked(self.tile, self.sets) if twice else None
-        self.remote = barriers.remote_view(self.to_tensor_core, 0) if self.paired else None
+        self.remote = (
+            barriers.remote_view(self.to_tensor_core, self.pairs.leader) if self.pairs else None
+        )
 
     def initialise(self) -> list[Stmt]:
         """Statements that initialise the barriers."""
         return [
             barriers.initialise(self.to_threads, 1),
             barriers.initialise(
-                self.to_tensor_core, self.warps * (PAIR if self.paired else 1)
+                self.to_tensor_core, self.warps * (PAIR if self.pairs else 1)
             ),
         ]
 
@@ -125,8 +128,8 @@ class Handover:
         if state == on_the_way_to(role):
             return role, [barriers.wait(mine, at.index, at.phase.value), after_sync()]
         if role is Role.TENSOR_CORE:
-            mask = (1 << PAIR) - 1 if self.paired else None
-            return role, [commit(other, at.index, mask, self.paired), *at.advance()]
+            mask = self.pairs.mask if self.pairs else None
+            return role, [commit(other, at.index, mask, bool(self.pairs)), *at.advance()]
         remote = self.remote and barriers.Remote(self.remote[0], lane == 0)
         arrive = threads_arrive(other, at.index, lane, remote, written=is_shared(self.tile))
         return role, [*arrive, *at.advance()]

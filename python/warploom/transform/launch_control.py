@@ -47,15 +47,16 @@ class LaunchControl:
     tiles : For
         Its loop over tiles.
     readers : int
-        Threads, and warps of consumers, that read an answer in the first CTA of a cluster.
-    others : int
-        The same for each of the other CTAs.
+        Threads, and warps of consumers, that read an answer in each CTA, the thread that
+        multiplies apart.
+    group : int
+        CTAs that have one thread that multiplies.
     """
 
     program: TileProgram
     tiles: tirx.For
     readers: int
-    others: int
+    group: int
     answers: Buffer = field(init=False)
     full: Buffer = field(init=False)
     empty: Buffer = field(init=False)
@@ -81,7 +82,7 @@ class LaunchControl:
 
     def initialise(self) -> list[Stmt]:
         """Statements that initialise the barriers."""
-        arrivals = self.readers + (self.size - 1) * self.others
+        arrivals = self.size * self.readers + self.size // self.group
         return [barriers.initialise(self.full, 1), barriers.initialise(self.empty, arrivals)]
 
     def follow(self, statements: Sequence[Stmt], name: str, warp: bool = False) -> list[Stmt]:

@@ -15,21 +15,22 @@ from typing import Any
 import tvm
 from tvm import tirx
 from tvm.ir import TensorRegion
-from tvm.tirx import Buffer, Stmt, Var
+from tvm.script import tirx as T
+from tvm.tirx import Buffer, Stmt
 from tvm.tirx.tile_primitive import TilePrimitiveCall
 
 from warploom.errors import IllegalCombination
 from warploom.target import SM100A, Swizzle
 from warploom.target.tcgen05 import PAIR, tcgen05_kinds
 from warploom.transform import ir
-from warploom.transform.clusters import dependence
+from warploom.transform.clusters import cluster_shape, dependence, depends_on
 from warploom.transform.effects import accumulates, effects
 from warploom.transform.fill_stages import wide_dimensions
 from warploom.transform.plan_pipeline import blocks
 from warploom.transform.program import CTA_GROUP, TileProgram, is_gemm, is_load, is_nest
 
-#: CTAs of a cluster along the dimensions of the grid that may be a pair.
-PAIR_SHAPE = (PAIR, 1)
+#: The dimension of a cluster along which two CTAs are a pair: ranks count it first.
+_ALONG = 0
 
 
 @dataclass(frozen=True)
@@ -46,13 +47,13 @@ class _Half:
 
 
 def pair_ctas(program: TileProgram) -> TileProgram:
-    """Make pairs of the clusters (2, 1) of a program, where all its products allow it.
+    """Make pairs of the CTAs of clusters (2, n), where all products of a program allow it.
 
     Otherwise the program stays as it is, each CTA multiplies for itself, and the record of
     decisions says why.
     """
-    hints = program.hints
-    if hints.cluster != PAIR_SHAPE or program.id("cta_in_cluster") is None:
+    shape = cluster_shape(program)
+    if not shape or shape[_ALONG] != PAIR or program.hints.cluster[_ALONG] != PAIR:
         return program
     obstacle = _obstacle(program)
     if obstacle is not None:
@@ -62,6 +63,7 @@ def pair_ctas(program: TileProgram) -> TileProgram:
         for call in _products(program)
     }
     rank = program.var("cta_in_cluster")
+    number = rank if shape == (PAIR,) else T.truncmod(rank, PAIR)
 
     def change(call: TilePrimitiveCall) -> TilePrimitiveCall:
         if is_gemm(call):
@@ -69,7 +71,7 @@ def pair_ctas(program: TileProgram) -> TileProgram:
             args = [*call.args[:2], whole, *call.args[3:]]
             return ir.tile_call(call, *args, **{CTA_GROUP: PAIR})
         half = loaded.get(call.args[0].source) if is_load(call) else None
-        return call if half is None else _load_half(call, half, rank)
+        return call if half is None else _load_half(call, half, number)
 
     table = {tile: half.tile for tile, half in halves.items()}
     loaded = {half.tile: half for half in halves.values()}
@@ -89,11 +91,11 @@ def _half(tile: Buffer, transposed: bool) -> _Half:
     return _Half(along, tirx.decl_buffer(shape, str(tile.dtype), tile.name, scope=tile.scope()))
 
 
-def _load_half(call: TilePrimitiveCall, half: _Half, rank: Var) -> TilePrimitiveCall:
+def _load_half(call: TilePrimitiveCall, half: _Half, number: Any) -> TilePrimitiveCall:
     source = call.args[1]
     ranges = ir.ranges(source)
     wide = wide_dimensions(ranges, len(half.tile.shape))[half.along]
-    ranges[wide] = (ranges[wide][0] + rank * half.extent, half.extent)
+    ranges[wide] = (ranges[wide][0] + number * half.extent, half.extent)
     part = ir.region(source.source, *ranges)
     return ir.tile_call(call, ir.whole(half.tile), part, *call.args[2:])
 
@@ -109,11 +111,13 @@ def _obstacle(program: TileProgram) -> str | None:
     products = _products(program)
     if not products:
         return "there is no product"
-    differs = set(dependence(program))
+    known = dependence(program)
     for block in blocks(program):
         for one in filter(is_gemm, block.statements):
             into = one.args[0].source.name
-            if block.differs or _uses(accumulates(one)) & differs:
+            adds = accumulates(one)
+            decides = frozenset() if isinstance(adds, bool) else depends_on(adds, known)
+            if _ALONG in block.differs | decides:
                 return f"the CTAs of a cluster differ in whether they compute {into}"
             if reason := _shape_obstacle(one, program.hints.consumers):
                 return reason
@@ -125,16 +129,12 @@ def _obstacle(program: TileProgram) -> str | None:
     for tile, transposed in second.items():
         if tile not in loads:
             return f"{tile.name} is computed, not loaded"
-        if _uses(loads[tile].args[1]) & differs:
+        if _ALONG in depends_on(loads[tile].args[1], known):
             return f"the CTAs of a cluster load different {tile.name}"
         if reason := _half_obstacle(tile, transposed):
             return reason
     first = {call.args[1].source for call in products}
     return _reader_obstacle(program, set(second), first)
-
-
-def _uses(value: Any) -> set[Var]:
-    return set() if isinstance(value, bool) else ir.uses(value)
 
 
 def _shape_obstacle(call: TilePrimitiveCall, consumers: int | None) -> str | None:

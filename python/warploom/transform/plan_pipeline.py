@@ -23,7 +23,7 @@ from warploom.target import Major
 from warploom.target.swizzle import Swizzle
 from warploom.transform import ir
 from warploom.transform.barriers import Ring
-from warploom.transform.clusters import Dimensions, control_of, dependence, peers_of
+from warploom.transform.clusters import Dimensions, control_of, dependence, pairs_of, peers_of
 from warploom.transform.decline import Decline
 from warploom.transform.effects import effects
 from warploom.transform.persistent import TILES
@@ -94,7 +94,7 @@ class PipelinePlan:
                 f"ring of {', '.join(tile.name for tile in ring.tiles)}: {ring.stages} stages of "
                 f"{size} bytes"
             )
-            if ring.paired:
+            if ring.pairs:
                 text += ", of both CTAs of a pair together"
             text += "".join(
                 f", {load.args[0].source.name} multicast to {peers.count} CTAs"
@@ -138,15 +138,14 @@ def plan_pipeline(program: TileProgram, multicast: bool = True) -> PipelinePlan:
                 "branch as the statements that use it."
             )
         paired = any(_multiplies_in_pairs(block[number]) for number in touching)
-        shares = multicast and not paired
         ring = Ring(
             "_".join(dict.fromkeys(load.args[0].source.name for load in loads)),
             loads,
             {load.args[0].source: stacked(load.args[0].source, stages) for load in loads},
             stages,
-            [peers_of(load, program, place.differs, ATOM_ROWS) if shares else None
+            [peers_of(load, program, place.differs, ATOM_ROWS) if multicast else None
              for load in loads],
-            paired,
+            pairs_of(program) if paired else None,
         )  # fmt: skip
         uses.append(RingUse(ring, tuple(block), touching[0], touching[-1], place.loop))
     _check(program, uses)
@@ -158,7 +157,7 @@ def with_stages(use: RingUse, stages: int) -> RingUse:
     ring = use.ring
     tiles = {tile: stacked(tile, stages) for tile in ring.tiles}
     return dataclasses.replace(
-        use, ring=Ring(ring.name, ring.loads, tiles, stages, ring.peers, ring.paired)
+        use, ring=Ring(ring.name, ring.loads, tiles, stages, ring.peers, ring.pairs)
     )
 
 

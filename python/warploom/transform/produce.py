@@ -46,8 +46,9 @@ class Producer:
         """
         start = [s for position in self.positions.values() for s in position.define(1)]
         for ring in self.plan.rings:
-            if ring.paired:
-                self.full[ring.name], declaration = barriers.remote_view(ring.full, 0)
+            if ring.pairs:
+                leader = ring.pairs.leader
+                self.full[ring.name], declaration = barriers.remote_view(ring.full, leader)
                 start += declaration
         return [*start, *self._block(list(self.program.body))]
 
@@ -58,7 +59,7 @@ class Producer:
         """
         statements: list[Stmt] = []
         for ring in self.plan.rings:
-            if ring.paired or ring.shared_by > 1:
+            if ring.pairs or ring.shared_by > 1:
                 at = self.positions[ring.name]
                 free = barriers.wait(ring.empty, at.index, at.phase.value)
                 stage = Var("stage", "int32")
@@ -104,7 +105,7 @@ class Producer:
         if one.same_as(ring.loads[0]):
             free = barriers.wait(ring.empty, at.index, at.phase.value)
             # The first CTA of a pair counts the loads of both.
-            counts = self.program.var("cta_in_cluster") == 0 if ring.paired else True
+            counts = ring.pairs.leads if ring.pairs else True
             statements = [free, ir.when(counts, [announce(ring, at.index)]), *statements]
         if one.same_as(ring.loads[-1]):
             statements += at.advance()

@@ -26,6 +26,7 @@ from warploom.transform.budget import (
     shared_bytes,
 )
 from warploom.transform.change_places import is_rewritten, starts_afresh
+from warploom.transform.clusters import pairs_of
 from warploom.transform.consume import consumer_tiles
 from warploom.transform.decline import Decline
 from warploom.transform.handovers import Handover, Role
@@ -131,7 +132,7 @@ def specialize_warps_sm100(program: TileProgram) -> TileProgram:
     threads = (consumers + 1) * SM100A.warpgroup
     lower, raise_ = _registers(consumers, launch_registers(program, threads))
     # The first CTA of a pair multiplies for both.
-    leads = program.var("cta_in_cluster") == 0 if memory.ctas > 1 else tirx.const(True, "bool")
+    leads = pairs_of(program).leads if memory.ctas > 1 else tirx.const(True, "bool")
     allocates = T.And(role == 0, warp == _ALLOCATES)
     body = [
         *allocated,
@@ -183,6 +184,7 @@ def _split(
     ctas = max(map(cta_group, products), default=1)
     accumulators = {tile: twice for tile, twice in moves.items() if is_accumulator(tile)}
     memory = plan_tensor_memory(accumulators, consumers, ctas, ctas_per_sm(program))
+    pairs = pairs_of(program) if ctas > 1 else None
     handovers: dict[Buffer, Handover] = {}
     for tile, twice in moves.items():
         roles = roles_of(list(program.body), tile)
@@ -191,7 +193,7 @@ def _split(
         sets = memory.tiles[tile].sets if tile in memory.tiles else SETS if twice else 1
         taken = {one.name for one in handovers.values()}
         name = f"{tile.name}_{len(handovers)}" if tile.name in taken else tile.name
-        handovers[tile] = Handover(tile, name, roles[0], sets, consumers * _WARPS, ctas > 1)
+        handovers[tile] = Handover(tile, name, roles[0], sets, consumers * _WARPS, pairs)
     splitter = RoleSplitter(program, plan, handovers, memory)
     return splitter, splitter.run()
 
@@ -222,13 +224,13 @@ def _launch_control(
 ) -> LaunchControl | None:
     """Who hands out tiles as the kernel runs; None where every CTA knows its tiles.
 
-    Their readers are the threads that ask, load and multiply, and the warps of the consumers.
+    Its readers are the threads that ask, load and multiply, and the warps of the consumers.
     """
     tiles = next((one for one in program.body if is_dynamic(one)), None)
     if tiles is None:
         return None
-    readers = 3 + consumers * _WARPS
-    return LaunchControl(program, tiles, readers, readers - (1 if ctas > 1 else 0))
+    readers = 2 + consumers * _WARPS
+    return LaunchControl(program, tiles, readers, ctas)
 
 
 def _choose(*cases: tuple[Any, list[Stmt]]) -> Stmt:

@@ -138,7 +138,7 @@ class RoleSplitter:
         starts[Role.THREADS].extend(found)
         bodies = self._block(list(self.program.body))
         for tile, one in self.handovers.items():
-            if one.paired and self.state[tile] == on_the_way_to(Role.THREADS):
+            if one.pairs and self.state[tile] == on_the_way_to(Role.THREADS):
                 # The last commit arrives in both CTAs, which have to be there.
                 self._move(tile, held_by(Role.THREADS), bodies)
         return [*starts[0], *bodies[0]], [*starts[1], *bodies[1]]
@@ -184,7 +184,7 @@ class RoleSplitter:
         if role is Role.TENSOR_CORE:
             cluster = self.program.id("cta_in_cluster")
             mask = ring.released_in(cluster.vars[0] if cluster else 0)
-            return [commit(ring.empty, at.index, mask, ring.paired), *at.advance()]
+            return [commit(ring.empty, at.index, mask, bool(ring.pairs)), *at.advance()]
         remote = self.remote.get(ring.name)
         arrive = threads_arrive(ring.empty, at.index, self.program.var("lane"), remote)
         return [*arrive, *at.advance()]
