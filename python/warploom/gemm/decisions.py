@@ -15,6 +15,8 @@ from tvm.tirx import IntImm, PrimFunc
 
 from warploom.errors import IllegalCombination
 from warploom.gemm.knobs import GemmKnobs
+from warploom.gemm.packing import unpack
+from warploom.gemm.recognition import recognise
 
 #: What the names of our annotations of blocks begin with.
 PREFIX = "warploom."
@@ -32,7 +34,8 @@ def annotate(
     block : SBlockRV
         The block with the sum.
     values : mapping from str
-        Integers, or random variables of the schedule, by the names of knobs.
+        Integers, or random variables of the schedule, by the names of knobs, or packed as
+        :mod:`warploom.gemm.packing` does.
     limit : int, optional
         The largest number of rows that they are for, where it is known at launch only; without
         it, they are for any.
@@ -53,28 +56,48 @@ def decisions_of(func: PrimFunc) -> list[tuple[int | None, GemmKnobs]]:
         If an annotation is no knob, a value is out of range, or none is for any number of rows.
     """
     found: dict[int | None, dict[str, int]] = {}
-
-    def visit(block: SBlock) -> None:
-        for key, value in block.annotations.items():
-            if key.startswith(PREFIX):
-                limit, _, name = key.removeprefix(PREFIX).rpartition(".")
-                number = int(limit.removeprefix(_LIMIT)) if limit else None
-                found.setdefault(number, {})[name] = _integer(value)
-
-    tvm_ffi.structural_walk(func.body, (SBlock, visit))
+    for key, value in annotations_of(func).items():
+        limit, _, name = key.rpartition(".")
+        number = int(limit.removeprefix(_LIMIT)) if limit else None
+        found.setdefault(number, {})[name] = value
     if found and None not in found:
         raise IllegalCombination(
             f"There are decisions for up to {max(found)} rows, and none for more of them."
         )
     ordered = sorted(found, key=lambda one: (one is None, one))
-    return [(limit, GemmKnobs.of(found[limit])) for limit in ordered]
+    return [(one, unpack(found[one], lambda: recognise(func).problem)) for one in ordered]
+
+
+def knobs_of(func: PrimFunc) -> GemmKnobs | None:
+    """The decisions for any number of rows; None if there are none.
+
+    Raises
+    ------
+    IllegalCombination
+        As :func:`decisions_of`.
+    """
+    decisions = decisions_of(func)
+    return decisions[-1][1] if decisions else None
+
+
+def annotations_of(func: PrimFunc) -> dict[str, int]:
+    """What a function is annotated with, as it was written; empty if there are no decisions."""
+    found: dict[str, int] = {}
+
+    def visit(block: SBlock) -> None:
+        for key, value in block.annotations.items():
+            if key.startswith(PREFIX):
+                found[key.removeprefix(PREFIX)] = _integer(value)
+
+    tvm_ffi.structural_walk(func.body, (SBlock, visit))
+    return found
 
 
 def has_decisions(func: Any) -> bool:
     """Whether a function of a module is in S-TIR and annotated."""
     if not isinstance(func, PrimFunc) or not (func.attrs or {}).get("s_tir", False):
         return False
-    return bool(decisions_of(func))
+    return bool(annotations_of(func))
 
 
 def _integer(value: Any) -> int:

@@ -1,0 +1,74 @@
+"""What a builder hands to a runner: a folder with a library and the facts about it."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from warploom.gemm.knobs import GemmKnobs
+
+#: The library in the folder; its path is what TVM calls the artifact.
+LIBRARY = "kernel.so"
+#: What takes its place where nothing is compiled.
+ESTIMATE = "estimate.json"
+_FACTS = "facts.json"
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What is known of a built candidate.
+
+    Attributes
+    ----------
+    workload : str
+        Structural hash of the function without decisions: candidates of one task share it.
+    problem : str
+        The product in words; empty for functions that are none.
+    knobs : dict, optional
+        Decisions by name; None for functions that are no products.
+    predicted : float, optional
+        Microseconds by the analytic model.
+    outputs : tuple of int
+        Which parameters the function writes.
+    reference : str, optional
+        The library that computes the right result; None if there is none.
+    on_host : bool
+        Whether ``reference`` runs on the CPU.
+    """
+
+    workload: str
+    problem: str = ""
+    knobs: dict[str, int] | None = None
+    predicted: float | None = None
+    outputs: tuple[int, ...] = ()
+    reference: str | None = None
+    on_host: bool = False
+
+    def knobs_text(self) -> str:
+        """The knobs as one would write them."""
+        return str(GemmKnobs.of(self.knobs)) if self.knobs else ""
+
+
+def new_folder(parent: str | None = None) -> Path:
+    """An empty folder for an artifact."""
+    return Path(tempfile.mkdtemp(prefix="warploom-", dir=parent))
+
+
+def write_facts(folder: Path, facts: Facts) -> None:
+    """Put facts beside the library in ``folder``."""
+    (folder / _FACTS).write_text(json.dumps(asdict(facts)))
+
+
+def read_facts(artifact: str | Path) -> Facts:
+    """The facts about a library, by its path.
+
+    Raises
+    ------
+    OSError, ValueError, TypeError
+        If there are none: another builder made it.
+    """
+    values: dict[str, Any] = json.loads((Path(artifact).parent / _FACTS).read_text())
+    return Facts(**{**values, "outputs": tuple(values["outputs"])})

@@ -1,0 +1,156 @@
+"""Compiles candidates in several processes, each of which may be lost without harm."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import warnings
+from concurrent.futures import Future
+from pathlib import Path
+from typing import Any
+
+import tvm
+import tvm_ffi
+from tvm.ir import IRModule
+from tvm.ir.utils import derived_object
+from tvm.s_tir import Schedule
+from tvm.s_tir.meta_schedule.builder import BuilderInput, BuilderResult, PyBuilder
+from tvm.s_tir.meta_schedule.builder.local_builder import default_build
+from tvm.target import Target
+
+from warploom.errors import WarploomError
+from warploom.gemm.decisions import PREFIX, annotations_of, knobs_of
+from warploom.gemm.model import predict
+from warploom.gemm.recognition import recognise
+from warploom.meta_schedule import artifact
+from warploom.meta_schedule.artifact import Facts
+from warploom.meta_schedule.estimates import refuse_estimates
+from warploom.meta_schedule.processes import Pool
+from warploom.meta_schedule.reference import build_reference, outputs_of, runs_on_host
+
+#: What the warning says that a product has got TVM's own schedule instead of what it asked for.
+_NOT_OURS = ".*without tensor-core schedule.*"
+
+
+@derived_object
+class Builder(PyBuilder):
+    """``builder=warploom.meta_schedule.Builder()`` for MetaSchedule's tuning functions.
+
+    Beside each library it leaves what :mod:`warploom.meta_schedule.measure` needs to check it: the
+    function that all candidates of a task compute, compiled once in another way.
+
+    Parameters
+    ----------
+    max_workers : int, optional
+        Processes; by default one for each CPU that this process may use.
+    timeout_sec : float
+        After which a compilation is given up.
+    """
+
+    def __init__(self, max_workers: int | None = None, timeout_sec: float = 60.0) -> None:
+        super().__init__()
+        self.timeout_sec = timeout_sec
+        self.folder = tempfile.TemporaryDirectory(prefix="warploom-build-")
+        count = max_workers or len(os.sched_getaffinity(0))
+        # Each process compiles one kernel at a time: threads of LLVM and OpenMP would compete.
+        self.pool = Pool([{"OMP_NUM_THREADS": "1", "TVM_NUM_THREADS": "1"}] * count)
+        self.references: dict[str, Future[None]] = {}
+
+    def build(self, build_inputs: list[BuilderInput]) -> list[BuilderResult]:
+        futures = [self.submit(one.mod, one.target) for one in build_inputs]
+        return [_result(future) for future in futures]
+
+    def submit(self, mod: IRModule, target: Target) -> Future[str]:
+        """Begin to compile a candidate; the path of its library is the future's result."""
+        bare = without_decisions(mod)
+        workload = workload_of(bare)
+        if bare is not mod and workload not in self.references:
+            self.references[workload] = self.pool.submit(
+                build_workload, bare, target, workload, self.folder.name, timeout=self.timeout_sec
+            )
+        return self.pool.submit(
+            build_candidate, mod, bare, target, workload, self.folder.name,
+            timeout=self.timeout_sec,
+        )  # fmt: skip
+
+    def close(self) -> None:
+        """End the processes and remove what they built."""
+        self.pool.close()
+        self.folder.cleanup()
+
+
+def _result(future: Future[str]) -> BuilderResult:
+    try:
+        return BuilderResult(future.result(), None)
+    except WarploomError as error:
+        return BuilderResult(None, str(error))
+
+
+def without_decisions(mod: IRModule) -> IRModule:
+    """The module as it was before a search annotated it; the same object if there are none."""
+    func = mod["main"]
+    found = annotations_of(func)
+    if not found:
+        return mod
+    sch = Schedule(mod)
+    block = sch.get_sblock(recognise(func).anchor, "main")
+    for name in found:
+        sch.unannotate(block, PREFIX + name)
+    return sch.mod
+
+
+def workload_of(bare: IRModule) -> str:
+    """What all candidates of a task have in common, as hexadecimal digits."""
+    return f"{tvm_ffi.structural_hash(bare) % 2**64:016x}"
+
+
+def _reference_path(folder: str, workload: str) -> Path:
+    return Path(folder, f"reference-{workload}.so")
+
+
+def build_workload(bare: IRModule, target: Target, workload: str, folder: str) -> None:
+    """In a worker: compile what candidates of a task are compared with."""
+    path = _reference_path(folder, workload)
+    unfinished = path.with_name(f"unfinished-{path.name}")
+    build_reference(bare["main"], target, unfinished)
+    unfinished.rename(path)
+
+
+def build_candidate(
+    mod: IRModule, bare: IRModule, target: Target, workload: str, folder: str
+) -> str:
+    """In a worker: compile a candidate, and write the library and the facts about it.
+
+    Raises
+    ------
+    UserWarning
+        If the function has decisions that no kernel can have.
+    """
+    refuse_estimates(target)
+    facts = facts_of(mod, bare, workload, str(_reference_path(folder, workload)))
+    with warnings.catch_warnings():
+        warnings.filterwarnings("error", message=_NOT_OURS)
+        # TVM's own build imports all its tensor intrinsics, which takes longer than compiling.
+        library = default_build(mod, target, None) if bare is mod else tvm.compile(mod, target)
+    path = artifact.new_folder(folder) / artifact.LIBRARY
+    library.export_library(str(path))
+    artifact.write_facts(path.parent, facts)
+    return str(path)
+
+
+def facts_of(mod: IRModule, bare: IRModule, workload: str, reference: str | None) -> Facts:
+    """What is known of a candidate before it is compiled."""
+    func: Any = mod["main"]
+    knobs = knobs_of(func)
+    if knobs is None:
+        return Facts(workload)
+    problem = recognise(func).problem
+    return Facts(
+        workload,
+        str(problem),
+        knobs.values(),
+        predict(problem, knobs).total,
+        outputs_of(func),
+        reference,
+        runs_on_host(bare),
+    )

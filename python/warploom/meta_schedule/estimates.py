@@ -1,0 +1,107 @@
+"""Tuning without a GPU: times that the analytic model estimates, and how they are told apart.
+
+What is recorded for a target with the key ``"estimate"`` is an estimate. The builder and runner of
+this module take only such targets, those for real devices only others, so that no database can
+have both for one target.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from tvm.ir.utils import derived_object
+from tvm.s_tir.meta_schedule.builder import BuilderInput, BuilderResult, PyBuilder
+from tvm.s_tir.meta_schedule.runner import (
+    PyRunner,
+    PyRunnerFuture,
+    RunnerFuture,
+    RunnerInput,
+    RunnerResult,
+)
+from tvm.target import Target
+
+from warploom.errors import WarploomError
+from warploom.gemm.decisions import knobs_of
+from warploom.gemm.model import H200, Machine, predict
+from warploom.gemm.recognition import recognise
+from warploom.meta_schedule import artifact
+
+#: The key of a target whose records are estimates.
+KEY = "estimate"
+
+
+def estimate_target(target: Target) -> Target:
+    """A target as another, for which times are estimated."""
+    config = dict(target.export())
+    return Target({**config, "keys": [*config["keys"], KEY]}, host=target.host)
+
+
+def is_estimate(target: Target) -> bool:
+    """Whether records of a target are estimates."""
+    return KEY in [str(key) for key in target.keys]
+
+
+def refuse_estimates(target: Target) -> None:
+    """Raise if measured times would be recorded as estimates."""
+    if is_estimate(target):
+        raise WarploomError(
+            "The target is marked for estimates, which are never mixed with measured times; use "
+            "one without the key 'estimate', or EstimateBuilder and EstimateRunner."
+        )
+
+
+@derived_object
+class EstimateBuilder(PyBuilder):
+    """Estimates how long candidates take; compiles nothing.
+
+    Parameters
+    ----------
+    machine : Machine
+        The GPU that is imagined.
+    """
+
+    def __init__(self, machine: Machine = H200) -> None:
+        super().__init__()
+        self.machine = machine
+
+    def build(self, build_inputs: list[BuilderInput]) -> list[BuilderResult]:
+        return [self._build(one) for one in build_inputs]
+
+    def _build(self, one: BuilderInput) -> BuilderResult:
+        try:
+            if not is_estimate(one.target):
+                raise WarploomError("Estimates need a target from estimate_target().")
+            func = one.mod["main"]
+            knobs = knobs_of(func)
+            if knobs is None:
+                raise WarploomError("Only products can be estimated.")
+            seconds = predict(recognise(func).problem, knobs, self.machine).total * 1e-6
+        except WarploomError as error:
+            return BuilderResult(None, str(error))
+        path = artifact.new_folder() / artifact.ESTIMATE
+        path.write_text(json.dumps({"seconds": seconds, "knobs": knobs.values()}))
+        return BuilderResult(str(path), None)
+
+
+@derived_object
+class EstimateRunner(PyRunner):
+    """Returns what :class:`EstimateBuilder` estimated."""
+
+    def run(self, runner_inputs: list[RunnerInput]) -> list[RunnerFuture]:
+        return [_Known(Path(str(one.artifact_path))) for one in runner_inputs]
+
+
+@derived_object
+class _Known(PyRunnerFuture):
+    def __init__(self, path: Path) -> None:
+        super().__init__()
+        self.path = path
+
+    def done(self) -> bool:
+        return True
+
+    def result(self) -> RunnerResult:
+        if self.path.name != artifact.ESTIMATE:
+            return RunnerResult(None, f"{self.path} is a compiled kernel, and no estimate.")
+        return RunnerResult([json.loads(self.path.read_text())["seconds"]], None)

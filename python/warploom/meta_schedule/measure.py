@@ -1,0 +1,179 @@
+"""What a worker process does with a built candidate: check its result, then time it.
+
+A process keeps inputs and the right result of the task that it measured last, since candidates of
+one task mostly follow each other.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import tvm
+from tvm.runtime import Tensor
+
+from warploom.bench.timing import Sampling, measure
+from warploom.errors import WarploomError
+from warploom.meta_schedule.artifact import Facts, read_facts
+from warploom.meta_schedule.clocks import sm_clock
+from warploom.meta_schedule.cuda_timer import CudaTimer
+from warploom.meta_schedule.reference import exact_input, is_wrong, normal_input
+
+#: Input sets together exceed this many bytes: twice the largest L2 cache (60 MB on GH100).
+_ROTATING_BYTES = 2 * 60 * 1000 * 1000
+_MOST_SETS = 32
+#: Kernels that run for less are replayed from a graph: launching them would be measured else.
+_GRAPH_SECONDS = 200e-6
+#: Kernel executions in a graph, at least.
+_GRAPH_EXECUTIONS = 20
+#: Samples of a candidate, and of one that runs for longer than the second number of seconds.
+_ROUNDS, _LONG_ROUNDS, _LONG = 5, 3, 5e-3
+_IDLE_SECONDS = 0.01
+
+#: Shape and dtype of a parameter.
+Argument = tuple[tuple[int, ...], str]
+
+
+class WrongResult(WarploomError):
+    """A candidate computes something else than the function."""
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """What is known of a candidate that ran.
+
+    Attributes
+    ----------
+    seconds : tuple of float
+        Of one execution, in each sample.
+    clock : int or None
+        MHz of the multiprocessors right after the samples.
+    """
+
+    seconds: tuple[float, ...]
+    clock: int | None
+
+
+@dataclass
+class _Task:
+    """Inputs on the device, and the right results for the first set of them."""
+
+    workload: str
+    checked: list[Tensor]
+    right: dict[int, np.ndarray] = field(default_factory=dict)
+    timed: list[list[Tensor]] = field(default_factory=list)
+
+
+_last: list[_Task] = []
+_timers: dict[int, CudaTimer] = {}
+
+
+def run_candidate(
+    artifact: str, device_type: str, device_id: int, arguments: tuple[Argument, ...]
+) -> Measurement:
+    """Load, check and time one candidate.
+
+    Parameters
+    ----------
+    artifact : str
+        The library, with facts beside it.
+    device_type, device_id : str, int
+        Where it runs.
+    arguments : tuple of (shape, dtype)
+        The tensors that it takes.
+
+    Raises
+    ------
+    WrongResult
+        If its result differs from the reference by more than rounding.
+    """
+    facts = read_facts(artifact)
+    device = tvm.runtime.device(device_type, device_id)
+    timer = _timers.setdefault(device_id, CudaTimer(device))
+    kernel = tvm.runtime.load_module(artifact)["main"]
+    with timer.on_stream():
+        task = _task(facts, device, arguments)
+        _check(kernel, facts, task, timer)
+        return _time(kernel, facts, task, timer, device, arguments)
+
+
+def _task(facts: Facts, device: Any, arguments: tuple[Argument, ...]) -> _Task:
+    if _last and _last[0].workload == facts.workload:
+        return _last[0]
+    _last.clear()
+    rng = np.random.default_rng(int(facts.workload or "0", 16) % 2**32)
+    inputs = [exact_input(*one, rng) for one in arguments]
+    checked = [tvm.runtime.tensor(one, device) for one in inputs]
+    task = _Task(facts.workload, checked)
+    if facts.reference:
+        if not Path(facts.reference).exists():
+            raise WrongResult("The function could not be compiled to check results with.")
+        where = tvm.cpu() if facts.on_host else device
+        tensors = (
+            [tvm.runtime.tensor(one, tvm.cpu()) for one in inputs] if facts.on_host else checked
+        )
+        tvm.runtime.load_module(facts.reference)["main"](*tensors)
+        where.sync()
+        task.right = {number: tensors[number].numpy() for number in facts.outputs}
+    _last.append(task)
+    return task
+
+
+def _check(kernel: Any, facts: Facts, task: _Task, timer: CudaTimer) -> None:
+    for number in facts.outputs:
+        poison(task.checked[number])
+    kernel(*task.checked)
+    timer.idle(0.0)
+    for number, right in task.right.items():
+        difference = is_wrong(task.checked[number].numpy(), right)
+        if difference:
+            raise WrongResult(f"Result {number} is wrong: {difference}.")
+
+
+def poison(tensor: Tensor) -> None:
+    """Fill a tensor with NaN, or with the largest value where there is no NaN."""
+    found = np.empty(tensor.shape, tensor.numpy().dtype)
+    found.reshape(-1).view("uint8")[:] = 0xFF if found.dtype.kind != "i" else 0x7F
+    tensor.copyfrom(found)
+
+
+def _time(
+    kernel: Any,
+    facts: Facts,
+    task: _Task,
+    timer: CudaTimer,
+    device: Any,
+    arguments: tuple[Argument, ...],
+) -> Measurement:
+    if not task.timed:
+        task.timed = _input_sets(facts, device, arguments)
+    sets = task.timed
+
+    def launch(index: int) -> None:
+        kernel(*sets[index])
+
+    estimate = timer.elapsed(lambda: launch(0), lambda: launch(1 % len(sets)))
+    executions, timed = 1, launch
+    if estimate < _GRAPH_SECONDS:
+        executions = math.ceil(_GRAPH_EXECUTIONS / len(sets)) * len(sets)
+        replay = timer.capture(launch, len(sets), executions)
+
+        def timed(_: int) -> None:
+            replay()
+
+    rounds = _LONG_ROUNDS if estimate > _LONG else _ROUNDS
+    sampling = Sampling("burst", rounds, _IDLE_SECONDS, launches=1, warm_launches=1)
+    found = measure({"": timed}, timer, sampling, len(sets), executions)[""]
+    return Measurement(found.samples, sm_clock()())
+
+
+def _input_sets(facts: Facts, device: Any, arguments: tuple[Argument, ...]) -> list[list[Tensor]]:
+    """Sets of arguments that together do not fit into the L2 cache."""
+    rng = np.random.default_rng(1)
+    inputs = [normal_input(*one, rng) for one in arguments]
+    read = sum(one.nbytes for number, one in enumerate(inputs) if number not in facts.outputs)
+    count = min(_MOST_SETS, max(2, math.ceil(_ROTATING_BYTES / max(1, read))))
+    return [[tvm.runtime.tensor(one, device) for one in inputs] for _ in range(count)]

@@ -1,0 +1,161 @@
+"""What a search may choose for one problem: for each packed knob its values, and how likely.
+
+Values that no kernel of the problem can have are left out here, so that nearly all samples are
+legal; how likely the others are is the analytic model's opinion.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from warploom.errors import IllegalCombination
+from warploom.gemm.choose import CLUSTERS, SPLITS, ranked, tiles
+from warploom.gemm.knobs import GemmKnobs
+from warploom.gemm.model import H200, UNKNOWN_EXTENT, Machine, predict, sizes
+from warploom.gemm.packing import (
+    CLUSTER,
+    FEWER_STAGES,
+    TILE,
+    most_stages,
+    pack,
+    pack_cluster,
+    pack_tile,
+)
+from warploom.gemm.problem import GemmProblem
+from warploom.target.dtypes import bits_of
+
+#: A kernel whose operands are not loaded ahead waits for every tile.
+LEAST_STAGES = 2
+_FEWER_STAGES = {0: 0.84, 1: 0.12, 2: 0.04}
+_GROUPS = (1, 4, 8, 16)
+#: Parts of a sum are at least this many steps of the shallowest tiles long.
+_STEPS_OF_A_PART = 4
+_SHALLOWEST_BYTES = 128
+#: A tile that is slower by this part is chosen 1/e times as often.
+_TOLERANCE = 0.15
+#: Every value is chosen at least this often, compared with the likeliest.
+_LEAST = 0.02
+#: How often a search that begins at certain knobs keeps each of them.
+_KEEP = 0.85
+
+
+@dataclass(frozen=True)
+class Options:
+    """Values of the packed knobs, with probabilities.
+
+    Attributes
+    ----------
+    values : mapping from str to tuple of int
+        By the names of :mod:`warploom.gemm.packing`.
+    weights : mapping from str to tuple of float
+        As many for each name, of sum 1.
+    """
+
+    values: Mapping[str, tuple[int, ...]]
+    weights: Mapping[str, tuple[float, ...]]
+
+    def around(self, packed: Mapping[str, int]) -> Options:
+        """The same values, likely those of certain knobs."""
+        weights = {}
+        for name, values in self.values.items():
+            rest = self.weights[name]
+            kept = values.index(packed[name])
+            share = _KEEP if len(values) > 1 else 0.0
+            weights[name] = tuple(
+                (1 - share) * one + share * (number == kept) for number, one in enumerate(rest)
+            )
+        return replace(self, weights=weights)
+
+    def has(self, packed: Mapping[str, int]) -> bool:
+        """Whether every value of certain knobs is among the options."""
+        return all(packed[name] in values for name, values in self.values.items())
+
+
+def options(problem: GemmProblem, machine: Machine = H200) -> Options:
+    """The options for a problem.
+
+    Raises
+    ------
+    IllegalCombination
+        If no tile is legal.
+    """
+    found: dict[str, dict[int, float]] = {
+        TILE: _tiles(problem, machine),
+        CLUSTER: {
+            pack_cluster(GemmKnobs(cluster_m=m, cluster_n=n)): 1.0
+            for m, n in CLUSTERS
+            if _has_neighbours(problem, m, n)
+        },
+        FEWER_STAGES: dict(_FEWER_STAGES),
+        "split_k": {one: 1.0 / one for one in SPLITS if _can_split(problem, one)},
+        "group": {one: 1.0 for one in _GROUPS},
+    }
+    values = {name: tuple(weighted) for name, weighted in found.items()}
+    weights = {name: _normalised(tuple(weighted.values())) for name, weighted in found.items()}
+    return Options(values, weights)
+
+
+def seeds(problem: GemmProblem, count: int, machine: Machine = H200) -> list[dict[str, int]]:
+    """The packed knobs that the model predicts the shortest times for, the best first.
+
+    No two of them have the same tile: what a tile is combined with, the search varies itself.
+    """
+    allowed, found = options(problem, machine), {}
+    for _, knobs in ranked(problem, machine=machine):
+        packed = pack(knobs, problem)
+        if allowed.has(packed):
+            found.setdefault(packed[TILE], packed)
+    return list(found.values())[:count]
+
+
+def why_not(problem: GemmProblem, knobs: GemmKnobs) -> str | None:
+    """Why a search need not try knobs; None if it may. They may be legal all the same."""
+    reason = knobs.why_not(problem)
+    if reason is not None:
+        return reason
+    if knobs.stages < LEAST_STAGES:
+        return f"stages = {knobs.stages}: less than {LEAST_STAGES} load nothing ahead."
+    m, n, k, _ = (one or UNKNOWN_EXTENT for one in sizes(problem))
+    if knobs.split_k > 1 and k // knobs.split_k < 2 * knobs.tile_k:
+        return f"split_k = {knobs.split_k}: a part of {k} has less than two steps."
+    if (knobs.cluster_m > 1 and m <= knobs.tile_m) or (knobs.cluster_n > 1 and n <= knobs.tile_n):
+        return "A cluster reaches beyond the only tile along a dimension."
+    return None
+
+
+def _tiles(problem: GemmProblem, machine: Machine) -> dict[int, float]:
+    times: dict[int, float] = {}
+    for tile in tiles(problem):
+        for ctas in (1, 2):
+            one = replace(tile, ctas_per_sm=ctas)
+            stages = most_stages(one, problem)
+            if stages < LEAST_STAGES:
+                continue
+            one = replace(one, stages=stages)
+            if one.why_not(problem) is None:
+                times[pack_tile(one)] = predict(problem, one, machine).total
+    if not times:
+        raise IllegalCombination(f"There are no legal tiles for {problem}.")
+    best = min(times.values())
+    return {
+        tile: max(_LEAST, math.exp((1 - time / best) / _TOLERANCE)) for tile, time in times.items()
+    }
+
+
+def _has_neighbours(problem: GemmProblem, cluster_m: int, cluster_n: int) -> bool:
+    """Whether there are several tiles along the cluster, for all but the largest tiles."""
+    m, n, _, _ = (one or UNKNOWN_EXTENT for one in sizes(problem))
+    return (cluster_m == 1 or m > 128) and (cluster_n == 1 or n > 128)
+
+
+def _can_split(problem: GemmProblem, parts: int) -> bool:
+    depth = _SHALLOWEST_BYTES * 8 // bits_of(problem.a_dtype)
+    k = sizes(problem)[2]
+    return parts == 1 or (k or UNKNOWN_EXTENT) // parts >= _STEPS_OF_A_PART * depth
+
+
+def _normalised(weights: Sequence[float]) -> tuple[float, ...]:
+    total = sum(weights)
+    return tuple(one / total for one in weights)

@@ -1,0 +1,131 @@
+"""What a function computes, by another way than the one that is measured.
+
+Small functions run on the CPU as they are; large ones run on the same device with the schedules of
+TVM's dlight, which use no tensor cores. Inputs for checks are small multiples of 1/2, whose sums of
+products are exact in any order, so that any step of a sum left out shows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import tvm
+import tvm_ffi
+from tvm.s_tir import dlight as dl
+from tvm.s_tir.analysis import estimate_tir_flops
+from tvm.target import Target
+from tvm.tirx import BufferStore, PrimFunc
+
+from warploom.transform import ir
+
+#: Operations that a CPU executes in about a second, without any schedule.
+_HOST_OPERATIONS = 1e9
+#: What inputs of checks are drawn from.
+_VALUES = np.array([-1.0, -0.5, 0.5, 1.0])
+_INTEGERS = np.array([-2, -1, 1, 2])
+#: Length of the random sequence that inputs repeat; a prime, so that rows of a matrix differ.
+_PERIOD = 1_000_003
+#: Largest difference from the reference, in units of the last place of the largest result.
+_UNITS = 4.0
+
+
+def outputs_of(func: PrimFunc) -> tuple[int, ...]:
+    """The positions of the tensor parameters that a function stores to."""
+    stored: set[Any] = set()
+    tvm_ffi.structural_walk(func.body, (BufferStore, lambda one: stored.add(one.buffer)))
+    tensors = [param for param in func.params if ir.is_buffer(param)]
+    return tuple(number for number, param in enumerate(tensors) if param in stored)
+
+
+def build_reference(func: PrimFunc, target: Target, path: Path) -> None:
+    """Compile a function as it is, for the CPU if it is small.
+
+    Parameters
+    ----------
+    func : PrimFunc
+        Without decisions.
+    target : Target
+        Of the candidates.
+    path : Path
+        The library to write.
+    """
+    mod = tvm.IRModule({"main": func.with_attr("global_symbol", "main")})
+    if runs_on_host(mod):
+        built = tvm.compile(mod, Target("llvm"))
+    else:
+        rules = (
+            dl.gpu.Matmul(), dl.gpu.GEMV(), dl.gpu.Reduction(), dl.gpu.GeneralReduction(),
+            dl.gpu.Fallback(),
+        )  # fmt: skip
+        with target:
+            built = tvm.compile(dl.ApplyDefaultSchedule(*rules)(mod), target)
+    built.export_library(str(path))
+
+
+def runs_on_host(mod: tvm.IRModule) -> bool:
+    """Whether a module is small enough for the CPU."""
+    return estimate_tir_flops(mod) <= _HOST_OPERATIONS
+
+
+def exact_input(shape: Sequence[int], dtype: str, rng: np.random.Generator) -> np.ndarray:
+    """Numbers whose sums of products are exact."""
+    return _fill(shape, dtype, rng.choice(_INTEGERS if _is_integer(dtype) else _VALUES, _PERIOD))
+
+
+def normal_input(shape: Sequence[int], dtype: str, rng: np.random.Generator) -> np.ndarray:
+    """Numbers as the ones in real tensors, which cost a GPU the same energy."""
+    if _is_integer(dtype):
+        return _fill(shape, dtype, rng.integers(-100, 100, _PERIOD))
+    return _fill(shape, dtype, rng.standard_normal(_PERIOD))
+
+
+def _is_integer(dtype: str) -> bool:
+    return dtype.startswith(("int", "uint", "bool"))
+
+
+def _fill(shape: Sequence[int], dtype: str, values: np.ndarray) -> np.ndarray:
+    if dtype.startswith("u"):  # packed small integers: all bits matter
+        values = values.astype("int64") * 0x9E3779B1 & (2 ** min(32, int(dtype[4:])) - 1)
+    return np.resize(values.astype(_numpy_dtype(dtype)), tuple(shape))
+
+
+def _numpy_dtype(dtype: str) -> Any:
+    import ml_dtypes
+
+    return np.dtype(getattr(ml_dtypes, dtype, dtype))
+
+
+def is_wrong(found: np.ndarray, right: np.ndarray) -> str | None:
+    """How a result differs from the reference; None if it does not by more than rounding."""
+    if found.tobytes() == right.tobytes():  # mostly, and far quicker to tell
+        return None
+    largest = float(np.abs(right.astype("float32")).max())
+    allowed = _UNITS * _epsilon(found.dtype) * max(1.0, largest)
+    wrong, worst, place = 0, -1.0, ()
+    for row, (mine, other) in enumerate(zip(_rows(found), _rows(right), strict=True)):
+        difference = np.abs(mine.astype("float64") - other.astype("float64"))
+        difference = np.where(np.isnan(difference), np.inf, difference)
+        wrong += int(np.count_nonzero(difference > allowed))
+        if difference.max() > worst:
+            worst, place = float(difference.max()), (row, int(difference.argmax()))
+    if wrong == 0:
+        return None
+    return (
+        f"{wrong} of {found.size} elements differ; the worst, at {place}, is "
+        f"{float(_rows(found)[place]):g} and should be {float(_rows(right)[place]):g}"
+    )
+
+
+def _rows(array: np.ndarray) -> np.ndarray:
+    return array.reshape(-1, array.shape[-1] if array.ndim else 1)
+
+
+def _epsilon(dtype: Any) -> float:
+    import ml_dtypes
+
+    if np.issubdtype(dtype, np.integer):
+        return 0.0
+    return float(ml_dtypes.finfo(dtype).eps)

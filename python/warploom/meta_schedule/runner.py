@@ -1,0 +1,102 @@
+"""Measures candidates on the GPUs of this machine, each in a process that may be lost."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from typing import Any
+
+from tvm.ir.utils import derived_object
+from tvm.s_tir.meta_schedule.runner import (
+    PyRunner,
+    PyRunnerFuture,
+    RunnerFuture,
+    RunnerInput,
+    RunnerResult,
+)
+
+from warploom.errors import WarploomError
+from warploom.meta_schedule.artifact import Facts, read_facts
+from warploom.meta_schedule.measure import Argument, Measurement, run_candidate
+from warploom.meta_schedule.processes import Pool
+
+#: What is told of each trial: its facts, its result, and why there is none.
+Listener = Callable[[Facts, Measurement | None, str], None]
+
+
+@derived_object
+class Runner(PyRunner):
+    """``runner=warploom.meta_schedule.Runner()`` for MetaSchedule's tuning functions.
+
+    A candidate that hangs, crashes or computes something wrong costs only itself: its process is
+    killed, and the next candidate gets a new one.
+
+    Parameters
+    ----------
+    devices : sequence of int
+        GPUs of this machine that work side by side.
+    timeout_sec : float
+        After which a candidate counts as hanging. The first one of a task also waits for the
+        reference to be computed.
+    listener : callable, optional
+        Called with the facts of each trial, its measurement or None, and the error or "".
+    """
+
+    def __init__(
+        self,
+        devices: Sequence[int] = (0,),
+        timeout_sec: float = 30.0,
+        listener: Listener | None = None,
+    ) -> None:
+        super().__init__()
+        self.timeout_sec = timeout_sec
+        self.listener = listener
+        self.pool = Pool([{"CUDA_VISIBLE_DEVICES": str(one)} for one in devices])
+
+    def run(self, runner_inputs: list[RunnerInput]) -> list[RunnerFuture]:
+        return [
+            _Trial(self.submit(str(one.artifact_path), str(one.device_type), arguments(one)),
+                   str(one.artifact_path), self.listener)
+            for one in runner_inputs
+        ]  # fmt: skip
+
+    def submit(
+        self, artifact: str, device_type: str, taken: tuple[Argument, ...]
+    ) -> Future[Measurement]:
+        """Begin to measure a library on whichever GPU is free first."""
+        # Each process sees one GPU, as its first.
+        return self.pool.submit(
+            run_candidate, artifact, device_type, 0, taken, timeout=self.timeout_sec
+        )
+
+    def close(self) -> None:
+        """End the processes."""
+        self.pool.close()
+
+
+def arguments(one: RunnerInput) -> tuple[Argument, ...]:
+    """Shapes and dtypes of the tensors that a candidate takes."""
+    return tuple(
+        (tuple(int(extent) for extent in info.shape), str(info.dtype)) for info in one.args_info
+    )
+
+
+@derived_object
+class _Trial(PyRunnerFuture):
+    def __init__(self, future: Future[Measurement], path: str, listener: Any) -> None:
+        super().__init__()
+        self.future, self.path, self.listener = future, path, listener
+
+    def done(self) -> bool:
+        return self.future.done()
+
+    def result(self) -> RunnerResult:
+        try:
+            found, error = self.future.result(), ""
+        except WarploomError as problem:
+            found, error = None, str(problem)
+        if self.listener is not None:
+            self.listener(read_facts(self.path), found, error)
+        if found is None:
+            return RunnerResult(None, error)
+        return RunnerResult(list(found.seconds), None)

@@ -1,0 +1,70 @@
+"""The design space of MetaSchedule: knobs for products, TVM's own rules for everything else.
+
+A trace of ours is one ``sample_categorical`` and one ``annotate`` for each packed knob
+(:mod:`warploom.gemm.packing`). All traces of a problem have the same values to choose from and
+differ only in how likely they are, so that mutations lead from each to every other.
+"""
+
+from __future__ import annotations
+
+from tvm.ir import IRModule
+from tvm.ir.utils import derived_object
+from tvm.s_tir import Schedule
+from tvm.s_tir.meta_schedule import TuneContext
+from tvm.s_tir.meta_schedule.space_generator import (
+    PostOrderApply,
+    PySpaceGenerator,
+    SpaceGenerator,
+)
+
+from warploom.errors import WarploomError
+from warploom.gemm.decisions import annotate
+from warploom.gemm.problem import GemmFunction
+from warploom.meta_schedule.mutator import MutateKnob
+from warploom.meta_schedule.options import Options, options, seeds
+from warploom.meta_schedule.postproc import VerifyKnobs
+from warploom.meta_schedule.stock import gemm_of
+
+#: Best candidates of the analytic model that a search begins at.
+_SEEDS = 6
+
+
+@derived_object
+class Space(PySpaceGenerator):
+    """``space=warploom.meta_schedule.Space()`` for ``tune_tir``, ``tune_relax`` and the like."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.stock = PostOrderApply()
+        self.sch_rules = []
+        self.postprocs = [VerifyKnobs()]
+        self.mutator_probs = {MutateKnob(): 1.0}
+
+    def _initialize_with_tune_context(self, context: TuneContext) -> None:
+        if gemm_of(context.mod) is None:  # TVM's rules take long to import
+            self.stock._initialize_with_tune_context(context)
+        # TVM tells only the rules of its own space generators which task they are for.
+        for rule in (*self.postprocs, *self.mutator_probs):
+            rule._initialize_with_tune_context(context)
+
+    def generate_design_space(self, mod: IRModule) -> list[Schedule]:
+        gemm = gemm_of(mod)
+        if gemm is None:
+            return list(self.stock.generate_design_space(mod))
+        try:
+            open_to_all = options(gemm.problem)
+            likely = [open_to_all.around(one) for one in seeds(gemm.problem, _SEEDS)]
+        except WarploomError:
+            return list(self.stock.generate_design_space(mod))
+        return [_schedule(mod, gemm, one) for one in (*likely, open_to_all)]
+
+    def clone(self) -> SpaceGenerator:
+        return Space()
+
+
+def _schedule(mod: IRModule, gemm: GemmFunction, chosen: Options) -> Schedule:
+    sch = Schedule(mod, error_render_level="none")
+    block = sch.get_sblock(gemm.anchor, "main")
+    for name, values in chosen.values.items():
+        annotate(sch, block, {name: sch.sample_categorical(list(values), chosen.weights[name])})
+    return sch

@@ -1,0 +1,54 @@
+"""The process behind :class:`warploom.meta_schedule.processes.Worker`.
+
+``python -m warploom.meta_schedule.worker SOCKET PARENT``: receives pickled calls and sends back
+whether each succeeded, and its value or what it raised.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import sys
+from multiprocessing.connection import Connection
+
+import cloudpickle
+
+_PR_SET_PDEATHSIG = 1
+
+
+def _die_with(parent: int) -> None:
+    """Have the kernel kill this process when its parent ends, however that ends."""
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:  # it has ended already
+        sys.exit(1)
+
+
+def serve(connection: Connection) -> None:
+    """Answer calls until the other side closes."""
+    while True:
+        try:
+            request = connection.recv_bytes()
+        except EOFError:
+            return
+        try:
+            function, arguments = cloudpickle.loads(request)
+            answer = (True, function(*arguments))
+        except Exception as error:  # whatever it is, the caller decides what it means
+            answer = (False, f"{type(error).__name__}: {error}")
+        connection.send_bytes(cloudpickle.dumps(answer))
+
+
+def main() -> None:
+    """Import what calls need, say so, and serve."""
+    socket, parent = (int(text) for text in sys.argv[1:])
+    _die_with(parent)
+    import warploom  # noqa: F401  (registers with TVM before anything is unpickled)
+
+    connection = Connection(socket)
+    connection.send_bytes(cloudpickle.dumps(True))
+    serve(connection)
+
+
+if __name__ == "__main__":
+    main()
