@@ -1,4 +1,4 @@
-"""``python -m warploom.bench gemm|attention|dequant|compile ...``."""
+"""``python -m warploom.bench gemm|attention|dequant|compile|exhaustive ...``."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ BENCHMARKS = {
     "attention": "warploom.bench.attention",
     "dequant": "warploom.bench.dequant",
     "compile": "warploom.bench.compile_time",
+    "exhaustive": "warploom.bench.exhaustive",
 }
 
 

@@ -24,7 +24,9 @@ class _Runtime:
         try:
             self._library = ctypes.CDLL(_LIBRARY)  # the one in the process, emulated or not
         except OSError as error:
-            raise ToolchainError(f"Kernels cannot be timed without the CUDA runtime: {error}.")
+            raise ToolchainError(
+                f"Kernels cannot be timed without the CUDA runtime: {error}."
+            ) from None
 
     def __getattr__(self, name: str) -> Callable[..., None]:
         function = getattr(self._library, name)

@@ -64,6 +64,7 @@ class _Task:
     workload: str
     checked: list[Tensor]
     right: dict[int, np.ndarray] = field(default_factory=dict)
+    poison: dict[int, Tensor] = field(default_factory=dict)
     timed: list[list[Tensor]] = field(default_factory=list)
 
 
@@ -108,6 +109,8 @@ def _task(facts: Facts, device: Any, arguments: tuple[Argument, ...]) -> _Task:
     inputs = [exact_input(*one, rng) for one in arguments]
     checked = [tvm.runtime.tensor(one, device) for one in inputs]
     task = _Task(facts.workload, checked)
+    for number in facts.outputs:
+        task.poison[number] = tvm.runtime.tensor(poison(inputs[number]), device)
     if facts.reference:
         if not Path(facts.reference).exists():
             raise WrongResult("The function could not be compiled to check results with.")
@@ -124,7 +127,7 @@ def _task(facts: Facts, device: Any, arguments: tuple[Argument, ...]) -> _Task:
 
 def _check(kernel: Any, facts: Facts, task: _Task, timer: CudaTimer) -> None:
     for number in facts.outputs:
-        poison(task.checked[number])
+        task.checked[number].copyfrom(task.poison[number])
     kernel(*task.checked)
     timer.idle(0.0)
     for number, right in task.right.items():
@@ -133,11 +136,11 @@ def _check(kernel: Any, facts: Facts, task: _Task, timer: CudaTimer) -> None:
             raise WrongResult(f"Result {number} is wrong: {difference}.")
 
 
-def poison(tensor: Tensor) -> None:
-    """Fill a tensor with NaN, or with the largest value where there is no NaN."""
-    found = np.empty(tensor.shape, tensor.numpy().dtype)
-    found.reshape(-1).view("uint8")[:] = 0xFF if found.dtype.kind != "i" else 0x7F
-    tensor.copyfrom(found)
+def poison(like: np.ndarray) -> np.ndarray:
+    """An array of NaN, or of the largest value where there is no NaN."""
+    made = np.empty_like(like)
+    made.reshape(-1).view("uint8")[:] = 0x7F if made.dtype.kind == "i" else 0xFF
+    return made
 
 
 def _time(

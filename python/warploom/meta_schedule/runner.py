@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from typing import Any
@@ -22,6 +23,19 @@ from warploom.meta_schedule.processes import Pool
 
 #: What is told of each trial: its facts, its result, and why there is none.
 Listener = Callable[[Facts, Measurement | None, str], None]
+
+
+#: The variable by which CUDA numbers the GPUs that a process sees.
+_VISIBLE = "CUDA_VISIBLE_DEVICES"
+
+
+def _visible(devices: Sequence[int]) -> list[str]:
+    """What to set the variable to, for devices by the numbers that this process knows them by."""
+    mine = os.environ.get(_VISIBLE, "")
+    names = [one for one in mine.split(",") if one]
+    if names and max(devices) >= len(names):
+        raise WarploomError(f"There is no GPU {max(devices)}: {_VISIBLE} is {mine!r}.")
+    return [names[one] if names else str(one) for one in devices]
 
 
 @derived_object
@@ -51,7 +65,7 @@ class Runner(PyRunner):
         super().__init__()
         self.timeout_sec = timeout_sec
         self.listener = listener
-        self.pool = Pool([{"CUDA_VISIBLE_DEVICES": str(one)} for one in devices])
+        self.pool = Pool([{_VISIBLE: one} for one in _visible(devices)])
 
     def run(self, runner_inputs: list[RunnerInput]) -> list[RunnerFuture]:
         return [

@@ -1,0 +1,32 @@
+"""Functions to tune, for commands and benchmarks that name only sizes."""
+
+from __future__ import annotations
+
+from tvm import te
+from tvm.tirx import PrimFunc
+
+from warploom.target.dtypes import is_float8
+
+
+def matmul(m: int, n: int, k: int, dtype: str = "float16", out_dtype: str = "") -> PrimFunc:
+    """``C[m, n] = A[m, k] B[n, k]^T`` as ``te`` writes it, summed in float32.
+
+    Parameters
+    ----------
+    m, n, k : int
+    dtype : str
+        Of A and B.
+    out_dtype : str
+        Of C; by default as ``dtype``, and bfloat16 for 8-bit operands.
+    """
+    out = out_dtype or ("bfloat16" if is_float8(dtype) else dtype)
+    a = te.placeholder((m, k), dtype, name="A")
+    b = te.placeholder((n, k), dtype, name="B")
+    along = te.reduce_axis((0, k), name="k")
+    total = te.compute(
+        (m, n),
+        lambda i, j: te.sum(a[i, along].astype("float32") * b[j, along].astype("float32"), along),
+        name="matmul",
+    )
+    c = te.compute((m, n), lambda i, j: total[i, j].astype(out), name="C")
+    return te.create_prim_func([a, b, c]).with_attr("global_symbol", "main")
