@@ -16,6 +16,7 @@ from tvm.tirx import IntImm, PrimFunc
 from warploom.errors import IllegalCombination
 from warploom.gemm.knobs import GemmKnobs
 from warploom.gemm.packing import unpack
+from warploom.gemm.problem import GemmProblem
 from warploom.gemm.recognition import recognise
 
 #: What the names of our annotations of blocks begin with.
@@ -45,10 +46,18 @@ def annotate(
         sch.annotate(block, prefix + key, int(value) if isinstance(value, bool) else value)
 
 
-def decisions_of(func: PrimFunc) -> list[tuple[int | None, GemmKnobs]]:
+def decisions_of(
+    func: PrimFunc, problem: GemmProblem | None = None
+) -> list[tuple[int | None, GemmKnobs]]:
     """The decisions that a function is annotated with, each with the largest number of rows.
 
     The smallest number is first; None, for any number, is last. Empty if there are none.
+
+    Parameters
+    ----------
+    func : PrimFunc
+    problem : GemmProblem, optional
+        What the function computes, for whoever has recognised it already.
 
     Raises
     ------
@@ -65,10 +74,14 @@ def decisions_of(func: PrimFunc) -> list[tuple[int | None, GemmKnobs]]:
             f"There are decisions for up to {max(found)} rows, and none for more of them."
         )
     ordered = sorted(found, key=lambda one: (one is None, one))
-    return [(one, unpack(found[one], lambda: recognise(func).problem)) for one in ordered]
+
+    def recognised() -> GemmProblem:
+        return problem or recognise(func).problem
+
+    return [(limit, unpack(found[limit], recognised)) for limit in ordered]
 
 
-def knobs_of(func: PrimFunc) -> GemmKnobs | None:
+def knobs_of(func: PrimFunc, problem: GemmProblem | None = None) -> GemmKnobs | None:
     """The decisions for any number of rows; None if there are none.
 
     Raises
@@ -76,7 +89,7 @@ def knobs_of(func: PrimFunc) -> GemmKnobs | None:
     IllegalCombination
         As :func:`decisions_of`.
     """
-    decisions = decisions_of(func)
+    decisions = decisions_of(func, problem)
     return decisions[-1][1] if decisions else None
 
 

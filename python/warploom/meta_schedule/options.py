@@ -35,6 +35,8 @@ _STEPS_OF_A_PART = 4
 _SHALLOWEST_BYTES = 128
 #: A tile that is slower by this part is chosen 1/e times as often.
 _TOLERANCE = 0.15
+#: Tiles that a search chooses from: every record has the list.
+_MOST_TILES = 96
 #: Every value is chosen at least this often, compared with the likeliest.
 _LEAST = 0.02
 #: How often a search that begins at certain knobs keeps each of them.
@@ -138,9 +140,12 @@ def _tiles(problem: GemmProblem, machine: Machine) -> dict[int, float]:
                 times[pack_tile(one)] = predict(problem, one, machine).total
     if not times:
         raise IllegalCombination(f"There are no legal tiles for {problem}.")
-    best = min(times.values())
+    ordered = sorted(times.values())
+    best, slowest = ordered[0], ordered[min(_MOST_TILES, len(ordered)) - 1]
     return {
-        tile: max(_LEAST, math.exp((1 - time / best) / _TOLERANCE)) for tile, time in times.items()
+        tile: max(_LEAST, math.exp((1 - time / best) / _TOLERANCE))
+        for tile, time in times.items()
+        if time <= slowest
     }
 
 

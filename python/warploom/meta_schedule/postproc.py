@@ -8,10 +8,10 @@ from tvm.s_tir.meta_schedule import Postproc, TuneContext
 from tvm.s_tir.meta_schedule.postproc import PyPostproc
 
 from warploom.errors import WarploomError
-from warploom.gemm.decisions import has_decisions, knobs_of
-from warploom.gemm.recognition import recognise
+from warploom.gemm.decisions import knobs_of
+from warploom.gemm.problem import GemmProblem
 from warploom.meta_schedule.options import why_not
-from warploom.meta_schedule.stock import stock_rules
+from warploom.meta_schedule.stock import gemm_of, stock_rules
 
 
 @derived_object
@@ -23,17 +23,20 @@ class VerifyKnobs(PyPostproc):
 
     def __init__(self) -> None:
         super().__init__()
+        self.problem: GemmProblem | None = None
         self.stock: list[Postproc] = []
 
     def _initialize_with_tune_context(self, context: TuneContext) -> None:
+        gemm = gemm_of(context.mod)
+        self.problem = gemm.problem if gemm is not None else None
         self.stock = stock_rules(context)[0]
 
     def apply(self, sch: Schedule) -> bool:
-        func = sch.mod["main"]
         try:
-            if not has_decisions(func):
+            if self.problem is None:
                 return all(one.apply(sch) for one in self.stock)
-            return why_not(recognise(func).problem, knobs_of(func)) is None
+            knobs = knobs_of(sch.mod["main"], self.problem)
+            return knobs is not None and why_not(self.problem, knobs) is None
         except (WarploomError, RuntimeError, ValueError):
             return False
 

@@ -1,0 +1,145 @@
+"""A cost model that knows the analytic one and learns how far reality is from it.
+
+What gradient boosting learns is the logarithm of measured over predicted time. Without data that is
+zero, so that the analytic model decides alone; and what was learnt from one product holds for
+others, since it is about shares and not about microseconds.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from tvm.ir.utils import derived_object
+from tvm.s_tir.meta_schedule import TuneContext
+from tvm.s_tir.meta_schedule.cost_model import PyCostModel, XGBModel
+from tvm.s_tir.meta_schedule.runner import RunnerResult
+from tvm.s_tir.meta_schedule.search_strategy import MeasureCandidate
+
+from warploom.gemm.decisions import knobs_of
+from warploom.gemm.model import H200, Machine
+from warploom.gemm.problem import GemmProblem
+from warploom.meta_schedule.features import features
+from warploom.meta_schedule.stock import gemm_of
+
+#: Fewer measurements than these say more about their noise than about the model.
+_LEAST_SAMPLES = 8
+_PARAMETERS = {
+    "max_depth": 4, "eta": 0.15, "subsample": 0.9, "lambda": 2.0, "min_child_weight": 2.0,
+    "objective": "reg:squarederror", "nthread": 1, "seed": 0, "verbosity": 0,
+}  # fmt: skip
+_ROUNDS = 80
+
+
+@derived_object
+class CostModel(PyCostModel):
+    """``cost_model=warploom.meta_schedule.CostModel()``; other functions get TVM's XGBModel.
+
+    Parameters
+    ----------
+    machine : Machine
+        What the analytic model assumes.
+
+    Attributes
+    ----------
+    surprise : dict from str to float
+        By name of the task: how far the last measurements were from what this model had predicted,
+        as the median of ``|log(measured / predicted)|``.
+    """
+
+    def __init__(self, machine: Machine = H200) -> None:
+        super().__init__()
+        self.machine = machine
+        self.surprise: dict[str, float] = {}
+        self._stock: Any = None
+        self._rows: list[NDArray[np.float32]] = []
+        self._errors: list[float] = []
+        self._booster: Any = None
+        self._problems: dict[str, GemmProblem | None] = {}
+
+    def predict(
+        self, context: TuneContext, candidates: list[MeasureCandidate]
+    ) -> NDArray[np.float64]:
+        problem = self._problem(context)
+        if problem is None:
+            return self._other().predict(context, candidates)
+        rows, predicted = self._describe(problem, candidates)
+        times = np.exp(predicted + self._correction(rows))
+        return (times.min() / times).astype("float64")
+
+    def update(
+        self,
+        context: TuneContext,
+        candidates: list[MeasureCandidate],
+        results: list[RunnerResult],
+    ) -> None:
+        problem = self._problem(context)
+        if problem is None:
+            self._other().update(context, candidates, results)
+            return
+        timed = [(c, r) for c, r in zip(candidates, results, strict=True) if r.run_secs]
+        if not timed:
+            return
+        rows, predicted = self._describe(problem, [candidate for candidate, _ in timed])
+        seconds = [np.median([float(one) for one in result.run_secs]) for _, result in timed]
+        errors = np.log(np.array(seconds) * 1e6) - predicted
+        wrong = np.abs(errors - self._correction(rows))
+        self.surprise[str(context.task_name)] = float(np.median(wrong))
+        self._rows.extend(rows)
+        self._errors.extend(float(one) for one in errors)
+        self._train()
+
+    def save(self, path: str) -> None:
+        """Write what was measured; the model is trained again from that."""
+        rows = [row.tolist() for row in self._rows]
+        Path(path).write_text(json.dumps({"rows": rows, "errors": self._errors}))
+
+    def load(self, path: str) -> None:
+        """Read what :meth:`save` wrote."""
+        found = json.loads(Path(path).read_text())
+        self._rows = [np.array(row, "float32") for row in found["rows"]]
+        self._errors = list(found["errors"])
+        self._train()
+
+    def _other(self) -> Any:
+        if self._stock is None:
+            self._stock = XGBModel(num_tuning_cores=1)
+        return self._stock
+
+    def _problem(self, context: TuneContext) -> GemmProblem | None:
+        name = str(context.task_name)
+        if name not in self._problems:
+            gemm = gemm_of(context.mod)
+            self._problems[name] = gemm.problem if gemm is not None else None
+        return self._problems[name]
+
+    def _describe(
+        self, problem: GemmProblem, candidates: list[MeasureCandidate]
+    ) -> tuple[list[NDArray[np.float32]], NDArray[np.float64]]:
+        """Features, and the logarithms of the analytic model's microseconds."""
+        found = [
+            features(problem, knobs_of(one.sch.mod["main"], problem), self.machine)
+            for one in candidates
+        ]
+        return [row for row, _ in found], np.log([prediction.total for _, prediction in found])
+
+    def _correction(self, rows: list[NDArray[np.float32]]) -> NDArray[np.float64]:
+        """The logarithm of what predictions are to be multiplied by."""
+        if self._booster is None:
+            return np.zeros(len(rows))
+        import xgboost
+
+        return self._booster.predict(xgboost.DMatrix(np.stack(rows))).astype("float64")
+
+    def _train(self) -> None:
+        if len(self._rows) < _LEAST_SAMPLES:
+            return
+        import xgboost
+
+        target = np.array(self._errors)
+        data = xgboost.DMatrix(np.stack(self._rows), target)
+        start = {**_PARAMETERS, "base_score": float(np.median(target))}
+        self._booster = xgboost.train(start, data, _ROUNDS)

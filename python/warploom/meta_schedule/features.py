@@ -1,0 +1,56 @@
+"""What the cost model sees of a candidate: sizes, knobs, and the terms of the analytic model."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from numpy.typing import NDArray
+
+from warploom.gemm.knobs import GemmKnobs
+from warploom.gemm.model import H200, UNKNOWN_EXTENT, Machine, Prediction, predict, sizes
+from warploom.gemm.problem import GemmProblem
+from warploom.target.dtypes import bits_of
+
+
+def names() -> tuple[str, ...]:
+    """What the elements of :func:`features` are."""
+    terms = ("tensor", "l2", "dram", "fill", "drain", "launch", "reduce")
+    return (
+        "m", "n", "k", "batch", "a_bits", "products", "outputs",
+        *GemmKnobs().values(),
+        *(f"share_{name}" for name in terms), "turns", "filled", "edge", "stage_bytes", "total",
+    )  # fmt: skip
+
+
+def features(
+    problem: GemmProblem, knobs: GemmKnobs, machine: Machine = H200
+) -> tuple[NDArray[np.float32], Prediction]:
+    """Features of a candidate, and the prediction that they contain.
+
+    Returns
+    -------
+    float32 of shape [len(names())]
+        Sizes and times as logarithms of base 2, the model's terms as shares of the total.
+    Prediction
+    """
+    m, n, k, batch = (one or UNKNOWN_EXTENT for one in sizes(problem))
+    found = predict(problem, knobs, machine)
+    total = found.total
+    tiles = math.ceil(m / knobs.tile_m) * math.ceil(n / knobs.tile_n) * batch
+    slots = machine.sms * knobs.ctas_per_sm
+    units = tiles * knobs.split_k
+    rows = knobs.tile_m + problem.products * knobs.tile_n
+    values = (
+        *(math.log2(one) for one in (m, n, k, batch)),
+        bits_of(problem.a_dtype), problem.products, len(problem.outputs),
+        *(math.log2(1 + one) for one in knobs.values().values()),
+        *(getattr(found, name.removeprefix("share_")) / total for name in names()
+          if name.startswith("share_")),
+        found.turns,
+        units / (found.turns * slots),
+        m * n * batch / (tiles * knobs.tile_m * knobs.tile_n),
+        math.log2(rows * knobs.tile_k * bits_of(problem.a_dtype) / 8),
+        math.log2(total),
+    )  # fmt: skip
+    return np.array(values, "float32"), found
