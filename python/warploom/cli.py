@@ -44,6 +44,9 @@ COMMANDS = (
     Command(("demo",), "warploom.demo", "compile and run a GEMM, and check its result"),
     Command(("bench",), "warploom.bench.__main__", "measure kernels against cuBLAS"),
     Command(("emulate",), "warploom.emulator.command", "run a script on the emulator"),
+    Command(("tune", "tir"), "warploom.meta_schedule.command", "tune a matrix product"),
+    Command(("tune", "plot"), "warploom.meta_schedule.plot", "draw how a search went"),
+    Command(("tune", "db"), "warploom.meta_schedule.db_command", "databases of tuning records"),
     Command(("inspect", "layout"), "warploom.layout.inspect", "print a layout"),
     Command(("inspect", "cubin"), "warploom.compiler.inspect", "report on compiled kernels"),
 )

@@ -20,7 +20,6 @@ class _Progress:
     best: float = float("inf")
     trials: int = 0
     since_best: int = 0
-    ended: bool = False
 
 
 @derived_object
@@ -31,6 +30,9 @@ class EarlyStop(PyMeasureCallback):
     ----------
     model : CostModel
         Which says how far the last measurements were from its predictions.
+    max_trials_global : int
+        As the search has it. TVM ends all tasks itself once that many trials are begun, and fails
+        if one has ended then.
     least_trials : int
         Measured before a task may end.
     patience : int
@@ -45,13 +47,14 @@ class EarlyStop(PyMeasureCallback):
     def __init__(
         self,
         model: CostModel,
+        max_trials_global: int,
         least_trials: int = 24,
         patience: int = 16,
         surprise: float = 0.05,
         gain: float = 0.005,
     ) -> None:
         super().__init__()
-        self.model = model
+        self.model, self.max_trials_global = model, max_trials_global
         self.least_trials, self.patience = least_trials, patience
         self.surprise, self.gain = surprise, gain
         self.tasks: dict[int, _Progress] = {}
@@ -64,7 +67,7 @@ class EarlyStop(PyMeasureCallback):
         builder_results: list[BuilderResult],
         runner_results: list[RunnerResult],
     ) -> None:
-        name = str(task_scheduler.tasks_[task_id].ctx.task_name)
+        task = task_scheduler.tasks_[task_id]
         progress = self.tasks.setdefault(task_id, _Progress())
         for result in runner_results:
             seconds = [float(one) for one in result.run_secs or ()]
@@ -73,8 +76,14 @@ class EarlyStop(PyMeasureCallback):
             if seconds and sorted(seconds)[len(seconds) // 2] < progress.best * (1 - self.gain):
                 progress.best = sorted(seconds)[len(seconds) // 2]
                 progress.since_best = 0
-        if not progress.ended and self.is_enough(progress, name):
-            progress.ended = True
+        running = sum(
+            len(one.measure_candidates or ())
+            for number, one in enumerate(task_scheduler.tasks_)
+            if number != task_id
+        )
+        begun = running + sum(one.trials for one in self.tasks.values())
+        ends_anyway = task.is_terminated or begun >= self.max_trials_global
+        if not ends_anyway and self.is_enough(progress, str(task.ctx.task_name)):
             task_scheduler.terminate_task(task_id)
 
     def is_enough(self, progress: Any, name: str) -> bool:

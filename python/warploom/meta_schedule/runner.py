@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
-from typing import Any
 
 from tvm.ir.utils import derived_object
 from tvm.s_tir.meta_schedule.runner import (
@@ -68,11 +67,15 @@ class Runner(PyRunner):
         self.pool = Pool([{_VISIBLE: one} for one in _visible(devices)])
 
     def run(self, runner_inputs: list[RunnerInput]) -> list[RunnerFuture]:
-        return [
-            _Trial(self.submit(str(one.artifact_path), str(one.device_type), arguments(one)),
-                   str(one.artifact_path), self.listener)
-            for one in runner_inputs
-        ]  # fmt: skip
+        return [_Trial(self._begin(one)) for one in runner_inputs]
+
+    def _begin(self, one: RunnerInput) -> Future[Measurement]:
+        path = str(one.artifact_path)
+        facts = read_facts(path)  # TVM removes it together with the library
+        future = self.submit(path, str(one.device_type), arguments(one))
+        if self.listener is not None:
+            future.add_done_callback(lambda done: self.listener(facts, *_outcome(done)))
+        return future
 
     def submit(
         self, artifact: str, device_type: str, taken: tuple[Argument, ...]
@@ -95,22 +98,22 @@ def arguments(one: RunnerInput) -> tuple[Argument, ...]:
     )
 
 
+def _outcome(future: Future[Measurement]) -> tuple[Measurement | None, str]:
+    try:
+        return future.result(), ""
+    except WarploomError as error:
+        return None, str(error)
+
+
 @derived_object
 class _Trial(PyRunnerFuture):
-    def __init__(self, future: Future[Measurement], path: str, listener: Any) -> None:
+    def __init__(self, future: Future[Measurement]) -> None:
         super().__init__()
-        self.future, self.path, self.listener = future, path, listener
+        self.future = future
 
     def done(self) -> bool:
         return self.future.done()
 
     def result(self) -> RunnerResult:
-        try:
-            found, error = self.future.result(), ""
-        except WarploomError as problem:
-            found, error = None, str(problem)
-        if self.listener is not None:
-            self.listener(read_facts(self.path), found, error)
-        if found is None:
-            return RunnerResult(None, error)
-        return RunnerResult(list(found.seconds), None)
+        found, error = _outcome(self.future)
+        return RunnerResult(list(found.seconds) if found else None, error or None)

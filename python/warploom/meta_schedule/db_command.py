@@ -1,0 +1,106 @@
+"""``warploom tune db inspect|verify|merge|export``: databases of tuning records."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+from warploom.errors import WarploomError
+from warploom.gemm.problem import GemmProblem
+from warploom.meta_schedule.database import RECORDS, merge, open_database
+from warploom.meta_schedule.lookup import shipped_folders
+from warploom.meta_schedule.options import why_not
+from warploom.meta_schedule.progress import short
+from warploom.meta_schedule.records import FAILED_SECONDS, Record, median, records_of
+
+
+def summary(records: Sequence[Record]) -> Table:
+    """A row for each product, architecture and kind of time."""
+    groups: dict[tuple[str, str, bool], list[Record]] = {}
+    for one in records:
+        groups.setdefault((str(one.problem), one.arch, one.estimate), []).append(one)
+    table = Table()
+    for name in ("product", "arch", "time", "records", "best us", "TFLOP/s", "best knobs"):
+        table.add_column(name, overflow="fold")
+    for (problem, arch, estimate), mine in sorted(groups.items()):
+        best = min(mine, key=lambda one: one.seconds)
+        rate = operations(best.problem) / best.seconds / 1e12
+        table.add_row(
+            problem, arch, "estimated" if estimate else "measured", str(len(mine)),
+            f"{best.seconds * 1e6:.2f}", f"{rate:.0f}", short(best.knobs),
+        )  # fmt: skip
+    return table
+
+
+def operations(problem: GemmProblem) -> int:
+    """Multiplications and additions; sizes that are not known count as 1."""
+    count = 2 * problem.products
+    for size in (problem.m, problem.n, problem.k, problem.batch):
+        count *= size or 1
+    return count
+
+
+def complaints(folder: Path) -> Iterator[str]:
+    """What is wrong with a database, in sentences."""
+    database = open_database(folder)
+    stock = database.get_all_tuning_records()
+    if not stock:
+        yield f"{folder} has no records."
+    good = records_of(database)
+    succeeded = sum(median(one) < FAILED_SECONDS for one in stock)
+    if succeeded > len(good):
+        yield f"{succeeded - len(good)} records are of no product, or choose no legal knobs."
+    for one in good:
+        if one.seconds <= 0:
+            yield f"{one.problem}: {one.knobs} takes {one.seconds} seconds."
+        reason = why_not(one.problem, one.knobs)
+        if reason is not None:
+            yield f"{one.problem}: {one.knobs} is not possible. {reason}"
+    if len({one.estimate for one in good}) > 1:
+        yield "There are estimates and measured times."
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run the command; ``verify`` exits with 1 if something is wrong."""
+    parser = argparse.ArgumentParser(prog="warploom tune db", description=__doc__)
+    words = parser.add_subparsers(dest="word", required=True)
+    inspect = words.add_parser("inspect", help="list the best of each product")
+    inspect.add_argument("folders", nargs="*", type=Path, help="(default: what is shipped)")
+    verify = words.add_parser("verify", help="check every record")
+    verify.add_argument("folders", nargs="+", type=Path)
+    for name, text in (
+        ("merge", "write all records of several databases into one"),
+        ("export", "write only the fastest of each product"),
+    ):
+        word = words.add_parser(name, help=text)
+        word.add_argument("folders", nargs="+", type=Path)
+        word.add_argument("--out", type=Path, required=True)
+        word.add_argument(
+            "--best",
+            type=int,
+            default=1 if name == "export" else 0,
+            help="records of each product (default: %(default)s, 0: all)",
+        )
+    options = parser.parse_args(arguments)
+    for folder in options.folders:
+        if not (folder / RECORDS).exists():
+            raise WarploomError(f"{folder} has no {RECORDS}; it is no database.")
+    if options.word == "inspect":
+        found = [
+            one
+            for folder in options.folders or shipped_folders()
+            for one in records_of(open_database(folder))
+        ]
+        Console().print(summary(found))
+        return 0
+    if options.word == "verify":
+        wrong = [text for folder in options.folders for text in complaints(folder)]
+        print("\n".join(wrong) or "Nothing is wrong.")
+        return 1 if wrong else 0
+    count = merge(options.folders, options.out, options.best)
+    print(f"{options.out}: {count} records")
+    return 0

@@ -1,0 +1,119 @@
+"""The best known knobs for a product, from measurements of it or of products like it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from importlib import resources
+from pathlib import Path
+
+from warploom.gemm.knobs import GemmKnobs
+from warploom.gemm.packing import most_stages
+from warploom.gemm.problem import GemmProblem
+from warploom.meta_schedule.database import RECORDS, open_database
+from warploom.meta_schedule.options import LEAST_STAGES
+from warploom.meta_schedule.records import Record, records_of
+
+#: The least number of rows of a bucket; tiles have no fewer.
+_LEAST_ROWS = 8
+
+
+@dataclass(frozen=True)
+class Found:
+    """What a look-up has found.
+
+    Attributes
+    ----------
+    knobs : GemmKnobs
+        Legal for the problem that was asked for.
+    record : Record
+        Where they are from.
+    exact : bool
+        Whether the record is of the very same problem.
+    """
+
+    knobs: GemmKnobs
+    record: Record
+    exact: bool
+
+
+class Lookup:
+    """Records by product, for the compilation of models.
+
+    A record also serves products that differ from its own in the epilogue, or in the number of
+    rows within a factor of two: what is fast for one is fast for the other.
+
+    Parameters
+    ----------
+    records : iterable of Record
+    estimates : bool
+        Use estimates of the analytic model; measured times and they are never compared.
+    """
+
+    def __init__(self, records: Iterable[Record], estimates: bool = False) -> None:
+        self._exact: dict[tuple[str, GemmProblem], Record] = {}
+        self._alike: dict[tuple[str, GemmProblem], list[Record]] = {}
+        for one in sorted(records, key=lambda record: record.seconds):
+            if one.estimate == estimates:
+                self._exact.setdefault((one.arch, one.problem), one)
+                self._alike.setdefault((one.arch, family(one.problem)), []).append(one)
+
+    @classmethod
+    def of_folders(cls, folders: Sequence[str | Path], estimates: bool = False) -> Lookup:
+        """From databases of TVM, each a folder."""
+        found = [
+            record
+            for folder in folders
+            if Path(folder, RECORDS).exists()
+            for record in records_of(open_database(folder))
+        ]
+        return cls(found, estimates)
+
+    @classmethod
+    def shipped(cls) -> Lookup:
+        """From what the package brings."""
+        return cls.of_folders(shipped_folders())
+
+    def best(self, problem: GemmProblem, arch: str = "sm_90a") -> Found | None:
+        """The knobs of the fastest record that fits; None if there is none."""
+        exact = self._exact.get((arch, problem))
+        if exact is not None and exact.knobs.why_not(problem) is None:
+            return Found(exact.knobs, exact, True)
+        alike = self._alike.get((arch, family(problem)), ())
+        # Times of different numbers of rows cannot be compared: the nearest one's fastest wins.
+        rows = problem.m or 0
+        for one in sorted(alike, key=lambda record: abs((record.problem.m or 0) - rows)):
+            knobs = adapted(one.knobs, problem)
+            if knobs is not None:
+                return Found(knobs, one, False)
+        return None
+
+
+def family(problem: GemmProblem) -> GemmProblem:
+    """What a problem has in common with those that share its records."""
+    return replace(problem, m=bucket(problem.m), inputs=(), outputs=problem.outputs[:1])
+
+
+def bucket(rows: int | None) -> int | None:
+    """The smallest power of two that is not less than a number of rows."""
+    return None if rows is None else max(_LEAST_ROWS, 1 << (rows - 1).bit_length())
+
+
+def adapted(knobs: GemmKnobs, problem: GemmProblem) -> GemmKnobs | None:
+    """Knobs with as many stages as a problem's epilogue leaves room for; None if they do not fit.
+
+    Examples
+    --------
+    Stores of float32 take twice the shared memory that those of float16 do.
+    """
+    stages = min(knobs.stages, most_stages(knobs, problem))
+    if stages < min(LEAST_STAGES, knobs.stages):
+        return None
+    changed = replace(knobs, stages=stages)
+    return changed if changed.why_not(problem) is None else None
+
+
+def shipped_folders() -> list[Path]:
+    """Databases of the package."""
+    root = Path(str(resources.files("warploom.meta_schedule"))) / "records"
+    return sorted(path.parent for path in root.glob(f"*/{RECORDS}"))

@@ -1,0 +1,132 @@
+"""What a person sees while a search runs: tasks, trials a second, the best so far, what is left."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from rich.console import Console
+from rich.live import Live
+from rich.table import Table
+
+from warploom.gemm.knobs import GemmKnobs
+from warploom.meta_schedule.artifact import Facts
+from warploom.meta_schedule.measure import Measurement
+from warploom.meta_schedule.runner import Listener
+
+
+@dataclass
+class _Task:
+    """What is known of one task; times in microseconds."""
+
+    trials: int = 0
+    failed: int = 0
+    best: float | None = None
+    predicted: float | None = None
+    knobs: str = ""
+
+
+class Progress:
+    """A listener of :class:`warploom.meta_schedule.Runner` with a view, inside of ``with``.
+
+    Parameters
+    ----------
+    total : int
+        Trials that the search may take.
+    console : rich.console.Console, optional
+        Where the view is; one that is no terminal gets it once, at the end.
+    clock : callable
+        Seconds.
+    """
+
+    def __init__(
+        self,
+        total: int,
+        console: Console | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.total, self._clock = total, clock
+        self._start = clock()
+        self._tasks: dict[str, _Task] = {}
+        self._lock = threading.Lock()
+        self._live = Live(console=console or Console(stderr=True), refresh_per_second=2,
+                          get_renderable=self.table)  # fmt: skip
+
+    def __enter__(self) -> Progress:
+        self._live.__enter__()
+        return self
+
+    def __exit__(self, *problem: Any) -> None:
+        self._live.__exit__(*problem)
+
+    def __call__(self, facts: Facts, found: Measurement | None, error: str) -> None:
+        with self._lock:
+            task = self._tasks.setdefault(facts.problem or facts.workload, _Task())
+            task.trials += 1
+            if found is None:
+                task.failed += 1
+                return
+            us = sorted(found.seconds)[len(found.seconds) // 2] * 1e6
+            if task.best is None or us < task.best:
+                task.best, task.predicted = us, facts.predicted
+                task.knobs = short(GemmKnobs.of(facts.knobs)) if facts.knobs else ""
+
+    @property
+    def trials(self) -> int:
+        """Trials of all tasks so far."""
+        return sum(task.trials for task in self._tasks.values())
+
+    @property
+    def rate(self) -> float:
+        """Trials a second."""
+        return self.trials / max(1e-9, self._clock() - self._start)
+
+    @property
+    def seconds_left(self) -> float | None:
+        """As long as the search goes on as it did; None before the first trial."""
+        return (self.total - self.trials) / self.rate if self.trials else None
+
+    def table(self) -> Table:
+        """The view."""
+        left = self.seconds_left
+        eta = "" if left is None else f", {left:.0f} s left at most"
+        table = Table(title=f"{self.trials} of {self.total} trials, {self.rate:.1f} a second{eta}")
+        table.add_column("product", overflow="fold")
+        for name in ("trials", "failed", "best us", "model says"):
+            table.add_column(name, justify="right")
+        table.add_column("best knobs", overflow="fold")
+        with self._lock:
+            for name, task in self._tasks.items():
+                table.add_row(
+                    name, str(task.trials), str(task.failed), _number(task.best),
+                    _number(task.predicted), task.knobs,
+                )  # fmt: skip
+        return table
+
+
+def _number(value: float | None) -> str:
+    return "" if value is None else f"{value:.2f}"
+
+
+def short(knobs: GemmKnobs) -> str:
+    """The tile, and what is not as :class:`GemmKnobs` has it by default."""
+    default = GemmKnobs().values()
+    rest = [
+        f"{name}={value}"
+        for name, value in knobs.values().items()
+        if not name.startswith("tile_") and value != default[name]
+    ]
+    return " ".join([f"{knobs.tile_m}x{knobs.tile_n}x{knobs.tile_k}", *rest])
+
+
+def several(*listeners: Listener) -> Listener:
+    """One listener that tells all of them."""
+
+    def tell(facts: Facts, found: Measurement | None, error: str) -> None:
+        for listener in listeners:
+            listener(facts, found, error)
+
+    return tell

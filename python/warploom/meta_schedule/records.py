@@ -1,0 +1,123 @@
+"""What tuning records say about products, in both directions: knobs from traces and back."""
+
+from __future__ import annotations
+
+import statistics
+from dataclasses import dataclass
+from typing import Any
+
+import tvm_ffi
+from tvm.ir import IRModule
+from tvm.s_tir import Schedule
+from tvm.s_tir.meta_schedule.database import Database, TuningRecord
+from tvm.s_tir.schedule import Trace
+
+from warploom.errors import WarploomError
+from warploom.gemm.decisions import PREFIX, annotate
+from warploom.gemm.knobs import GemmKnobs
+from warploom.gemm.packing import pack, unpack
+from warploom.gemm.problem import GemmProblem
+from warploom.gemm.recognition import recognise
+from warploom.meta_schedule.estimates import is_estimate
+from warploom.meta_schedule.options import options
+from warploom.meta_schedule.stock import gemm_of
+
+#: What TVM records for a candidate that failed is above this.
+FAILED_SECONDS = 1e9
+
+
+@dataclass(frozen=True)
+class Record:
+    """A tuning record of a product.
+
+    Attributes
+    ----------
+    problem : GemmProblem
+    knobs : GemmKnobs
+    seconds : float
+        The median.
+    arch : str
+        Of the target, such as ``"sm_90a"``.
+    estimate : bool
+        Whether the analytic model, and no GPU, said so.
+    stock : TuningRecord
+        As TVM has it.
+    """
+
+    problem: GemmProblem
+    knobs: GemmKnobs
+    seconds: float
+    arch: str
+    estimate: bool
+    stock: TuningRecord
+
+
+def records_of(database: Database) -> list[Record]:
+    """The successful records of products; all others are left out."""
+    problems: dict[int, GemmProblem | None] = {}
+    found = []
+    for one in database.get_all_tuning_records():
+        key = tvm_ffi.structural_hash(one.workload.mod)
+        if key not in problems:
+            gemm = gemm_of(one.workload.mod)
+            problems[key] = gemm.problem if gemm is not None else None
+        record = _record(one, problems[key])
+        if record is not None:
+            found.append(record)
+    return found
+
+
+def _record(one: TuningRecord, problem: GemmProblem | None) -> Record | None:
+    seconds = median(one)
+    if problem is None or seconds >= FAILED_SECONDS or one.target is None:
+        return None
+    try:
+        knobs = knobs_of_trace(one.trace, problem)
+    except WarploomError:
+        return None
+    if knobs is None:
+        return None
+    arch = str(one.target.attrs.get("arch", ""))
+    return Record(problem, knobs, seconds, arch, is_estimate(one.target), one)
+
+
+def knobs_of_trace(trace: Trace, problem: GemmProblem) -> GemmKnobs | None:
+    """The knobs that a trace chooses; None if it is no trace of ours."""
+    chosen: dict[Any, int] = {}
+    values: dict[str, int] = {}
+    for instruction in trace.insts:
+        if instruction.kind.name == "SampleCategorical":
+            index = int(trace.decisions[instruction])
+            chosen[instruction.outputs[0]] = int(instruction.attrs[0][index])
+        elif instruction.kind.name == "Annotate":
+            name = str(instruction.attrs[0])
+            value = instruction.inputs[1]
+            if name.startswith(PREFIX):
+                values[name.removeprefix(PREFIX)] = chosen[value] if value in chosen else int(value)
+    return unpack(values, lambda: problem) if values else None
+
+
+def trace_of(mod: IRModule, knobs: GemmKnobs) -> Trace:
+    """The trace of the design space that chooses certain knobs.
+
+    Raises
+    ------
+    WarploomError
+        If the function is no product, or the space does not have them.
+    """
+    gemm = recognise(mod["main"])
+    allowed, packed = options(gemm.problem), pack(knobs, gemm.problem)
+    if not allowed.has(packed):
+        raise WarploomError(f"The design space of {gemm.problem} does not have {knobs}.")
+    sch = Schedule(mod)
+    block = sch.get_sblock(gemm.anchor, "main")
+    for name, values in allowed.values.items():
+        index = values.index(packed[name])
+        drawn = sch.sample_categorical(list(values), list(allowed.weights[name]), index)
+        annotate(sch, block, {name: drawn})
+    return sch.trace
+
+
+def median(one: TuningRecord) -> float:
+    """Seconds of a record; a failed one has :data:`FAILED_SECONDS` or more."""
+    return statistics.median([float(value) for value in one.run_secs or ()] or [FAILED_SECONDS])

@@ -1,0 +1,116 @@
+"""``tune_tir`` as TVM's, with everything of this package that a search can have."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from tvm.ir import IRModule
+from tvm.s_tir import meta_schedule as ms
+from tvm.s_tir.meta_schedule.database import Database
+from tvm.target import Target
+from tvm.tirx import PrimFunc
+
+from warploom.errors import WarploomError
+from warploom.meta_schedule.builder import Builder
+from warploom.meta_schedule.cost_model import CostModel
+from warploom.meta_schedule.database import open_database, recover
+from warploom.meta_schedule.early_stop import EarlyStop
+from warploom.meta_schedule.estimates import EstimateBuilder, EstimateRunner, is_estimate
+from warploom.meta_schedule.journal import Journal
+from warploom.meta_schedule.progress import Progress, several
+from warploom.meta_schedule.runner import Runner
+from warploom.meta_schedule.space import Space
+
+#: Small batches: the model, and not the size of the population, finds the good candidates.
+_TRIALS_OF_A_BATCH = 16
+
+
+def tune_tir(
+    mod: IRModule | PrimFunc,
+    target: Target,
+    work_dir: str | Path,
+    max_trials_global: int,
+    *,
+    devices: Sequence[int] = (0,),
+    max_workers: int | None = None,
+    early_stop: bool = True,
+    seed: int | None = None,
+) -> Database:
+    """Tune functions, and continue where an earlier run in the same folder ended.
+
+    Parameters
+    ----------
+    mod : IRModule or PrimFunc
+        Each of its functions is a task.
+    target : Target
+        One of :func:`warploom.meta_schedule.estimate_target` needs no GPU.
+    work_dir : path
+        For the database, the journal and TVM's logs.
+    max_trials_global : int
+        Of all tasks together.
+    devices : sequence of int
+        GPUs that measure side by side.
+    max_workers : int, optional
+        Processes that compile; by default one for each CPU.
+    early_stop : bool
+        End a task once measurements only confirm the model.
+    seed : int, optional
+        Of the search.
+
+    Returns
+    -------
+    Database
+        TVM's, of ``work_dir``.
+
+    Raises
+    ------
+    WarploomError
+        If the folder has estimates and the target is for measured times, or the reverse.
+    """
+    estimated = is_estimate(target)
+    database = open_database(work_dir)
+    _check_kind(database, estimated)
+    if not estimated:
+        recover(work_dir, target)
+        database = open_database(work_dir)
+    model = CostModel()
+    callbacks = list(ms.measure_callback.MeasureCallback.create("default"))
+    if early_stop:
+        callbacks.append(EarlyStop(model, max_trials_global))
+    with Progress(max_trials_global) as progress:
+        if estimated:
+            builder, runner = EstimateBuilder(), EstimateRunner()
+        else:
+            listener = several(Journal(work_dir), progress)
+            builder, runner = Builder(max_workers), Runner(devices, listener=listener)
+        try:
+            return ms.tune_tir(
+                mod,
+                target,
+                str(work_dir),
+                max_trials_global,
+                num_trials_per_iter=_TRIALS_OF_A_BATCH,
+                builder=builder,
+                runner=runner,
+                database=database,
+                cost_model=model,
+                measure_callbacks=callbacks,
+                space=Space(),
+                num_tuning_cores=1,
+                seed=seed,
+            )
+        finally:
+            if not estimated:
+                builder.close()
+                runner.close()
+
+
+def _check_kind(database: Database, estimated: bool) -> None:
+    kinds = {is_estimate(one.target) for one in database.get_all_tuning_records() if one.target}
+    if kinds - {estimated}:
+        raise WarploomError(
+            "The work directory has "
+            + ("measured times" if estimated else "estimates")
+            + "; the two cannot be in one database, use another directory."
+        )
