@@ -30,6 +30,7 @@ from warploom.gemm.model import predict
 from warploom.gemm.recognition import recognise
 from warploom.meta_schedule import Builder, Runner
 from warploom.meta_schedule.measure import Measurement
+from warploom.meta_schedule.runner import outcome
 from warploom.meta_schedule.workloads import matmul
 from warploom.target.tvm_target import default_target
 
@@ -112,10 +113,7 @@ class _Product:
             yield self._finish(*one)
 
     def _finish(self, number: int, future: Future[Measurement]) -> Line:
-        try:
-            return self._line(number, future.result(), "")
-        except WarploomError as error:
-            return self._line(number, None, str(error))
+        return self._line(number, *outcome(future))
 
     def _line(self, number: int, found: Measurement | None, error: str) -> Line:
         predicted, knobs = self.chosen[number]
@@ -204,7 +202,7 @@ def main(arguments: Sequence[str]) -> int:
                 file.write(json.dumps(vars(line)) + "\n")
                 file.flush()
             trials += len(lines)
-            wrong += sum("WrongResult" in line.error for line in lines)
+            wrong += sum("is wrong" in line.error for line in lines)
             print(_summary(product, lines, trials / (time.monotonic() - begin)), flush=True)
     builder.close()
     runner.close()

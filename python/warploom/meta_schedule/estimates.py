@@ -7,7 +7,6 @@ have both for one target.
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 from tvm.ir.utils import derived_object
@@ -26,6 +25,7 @@ from warploom.gemm.decisions import knobs_of
 from warploom.gemm.model import H200, Machine, predict
 from warploom.gemm.recognition import recognise
 from warploom.meta_schedule import artifact
+from warploom.meta_schedule.measure import Listener, Measurement
 
 #: The key of a target whose records are estimates.
 KEY = "estimate"
@@ -76,32 +76,52 @@ class EstimateBuilder(PyBuilder):
             knobs = knobs_of(func)
             if knobs is None:
                 raise WarploomError("Only products can be estimated.")
-            seconds = predict(recognise(func).problem, knobs, self.machine).total * 1e-6
+            problem = recognise(func).problem
+            microseconds = predict(problem, knobs, self.machine).total
         except WarploomError as error:
             return BuilderResult(None, str(error))
         path = artifact.new_folder() / artifact.ESTIMATE
-        path.write_text(json.dumps({"seconds": seconds, "knobs": knobs.values()}))
+        path.touch()
+        facts = artifact.Facts("", str(problem), knobs.values(), microseconds)
+        artifact.write_facts(path.parent, facts)
         return BuilderResult(str(path), None)
 
 
 @derived_object
 class EstimateRunner(PyRunner):
-    """Returns what :class:`EstimateBuilder` estimated."""
+    """Returns what :class:`EstimateBuilder` estimated.
+
+    Parameters
+    ----------
+    listener : callable, optional
+        As of :class:`warploom.meta_schedule.Runner`.
+    """
+
+    def __init__(self, listener: Listener | None = None) -> None:
+        super().__init__()
+        self.listener = listener
 
     def run(self, runner_inputs: list[RunnerInput]) -> list[RunnerFuture]:
-        return [_Known(Path(str(one.artifact_path))) for one in runner_inputs]
+        return [_Known(self._result(Path(str(one.artifact_path)))) for one in runner_inputs]
+
+    def _result(self, path: Path) -> RunnerResult:
+        if path.name != artifact.ESTIMATE:
+            return RunnerResult(None, f"{path} is a compiled kernel, and no estimate.")
+        facts = artifact.read_facts(path)
+        seconds = facts.predicted * 1e-6
+        if self.listener is not None:
+            self.listener(facts, Measurement((seconds,), None), "")
+        return RunnerResult([seconds], None)
 
 
 @derived_object
 class _Known(PyRunnerFuture):
-    def __init__(self, path: Path) -> None:
+    def __init__(self, known: RunnerResult) -> None:
         super().__init__()
-        self.path = path
+        self.known = known
 
     def done(self) -> bool:
         return True
 
     def result(self) -> RunnerResult:
-        if self.path.name != artifact.ESTIMATE:
-            return RunnerResult(None, f"{self.path} is a compiled kernel, and no estimate.")
-        return RunnerResult([json.loads(self.path.read_text())["seconds"]], None)
+        return self.known

@@ -7,6 +7,7 @@ one task mostly follow each other.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -37,10 +38,6 @@ _IDLE_SECONDS = 0.01
 Argument = tuple[tuple[int, ...], str]
 
 
-class WrongResult(WarploomError):
-    """A candidate computes something else than the function."""
-
-
 @dataclass(frozen=True)
 class Measurement:
     """What is known of a candidate that ran.
@@ -51,10 +48,17 @@ class Measurement:
         Of one execution, in each sample.
     clock : int or None
         MHz of the multiprocessors right after the samples.
+    wrong : str
+        How its result differs from the reference; if it does, there are no times.
     """
 
     seconds: tuple[float, ...]
     clock: int | None
+    wrong: str = ""
+
+
+#: What is told of each trial: its facts, its times or None, and why there are none.
+Listener = Callable[[Facts, Measurement | None, str], None]
 
 
 @dataclass
@@ -75,7 +79,7 @@ _timers: dict[int, CudaTimer] = {}
 def run_candidate(
     artifact: str, device_type: str, device_id: int, arguments: tuple[Argument, ...]
 ) -> Measurement:
-    """Load, check and time one candidate.
+    """Load and check one candidate, and time it if it is right.
 
     Parameters
     ----------
@@ -85,11 +89,6 @@ def run_candidate(
         Where it runs.
     arguments : tuple of (shape, dtype)
         The tensors that it takes.
-
-    Raises
-    ------
-    WrongResult
-        If its result differs from the reference by more than rounding.
     """
     facts = read_facts(artifact)
     device = tvm.runtime.device(device_type, device_id)
@@ -97,7 +96,10 @@ def run_candidate(
     kernel = tvm.runtime.load_module(artifact)["main"]
     with timer.on_stream():
         task = _task(facts, device, arguments)
-        _check(kernel, facts, task, timer)
+        wrong = _wrong(kernel, facts, task, timer)
+        if wrong:
+            _last.clear()  # a kernel that stores where it should not may have changed the inputs
+            return Measurement((), None, wrong)
         return _time(kernel, facts, task, timer, device, arguments)
 
 
@@ -113,7 +115,7 @@ def _task(facts: Facts, device: Any, arguments: tuple[Argument, ...]) -> _Task:
         task.poison[number] = tvm.runtime.tensor(poison(inputs[number]), device)
     if facts.reference:
         if not Path(facts.reference).exists():
-            raise WrongResult("The function could not be compiled to check results with.")
+            raise WarploomError("The function could not be compiled to check results with.")
         where = tvm.cpu() if facts.on_host else device
         tensors = (
             [tvm.runtime.tensor(one, tvm.cpu()) for one in inputs] if facts.on_host else checked
@@ -125,7 +127,8 @@ def _task(facts: Facts, device: Any, arguments: tuple[Argument, ...]) -> _Task:
     return task
 
 
-def _check(kernel: Any, facts: Facts, task: _Task, timer: CudaTimer) -> None:
+def _wrong(kernel: Any, facts: Facts, task: _Task, timer: CudaTimer) -> str:
+    """How the results of a kernel differ from the right ones; empty if they do not."""
     for number in facts.outputs:
         task.checked[number].copyfrom(task.poison[number])
     kernel(*task.checked)
@@ -133,7 +136,8 @@ def _check(kernel: Any, facts: Facts, task: _Task, timer: CudaTimer) -> None:
     for number, right in task.right.items():
         difference = is_wrong(task.checked[number].numpy(), right)
         if difference:
-            raise WrongResult(f"Result {number} is wrong: {difference}.")
+            return f"Parameter {number} is wrong: {difference}."
+    return ""
 
 
 def poison(like: np.ndarray) -> np.ndarray:

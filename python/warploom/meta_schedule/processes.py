@@ -42,10 +42,15 @@ class Worker:
     ----------
     environment : mapping, optional
         Environment variables to add.
+    lose_failed : bool
+        Whether a process is not used again once something that it called has raised.
     """
 
-    def __init__(self, environment: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self, environment: Mapping[str, str] | None = None, lose_failed: bool = False
+    ) -> None:
         self.environment = dict(environment or {})
+        self.lose_failed = lose_failed
         self._process: subprocess.Popen | None = None
         self._connection: Connection | None = None
         self._errors: Any = None
@@ -75,6 +80,8 @@ class Worker:
             raise self._lost("it ended") from None
         if succeeded:
             return value
+        if self.lose_failed:
+            self.close()
         raise CallFailed(value)
 
     def close(self) -> None:
@@ -132,10 +139,14 @@ class Pool:
     ----------
     environments : sequence of mapping
         One for each process: what to add to its environment variables.
+    lose_failed : bool
+        As :class:`Worker` has it.
     """
 
-    def __init__(self, environments: Sequence[Mapping[str, str]]) -> None:
-        self.workers = [Worker(one) for one in environments]
+    def __init__(
+        self, environments: Sequence[Mapping[str, str]], lose_failed: bool = False
+    ) -> None:
+        self.workers = [Worker(one, lose_failed) for one in environments]
         self._free: queue.SimpleQueue[Worker] = queue.SimpleQueue()
         for worker in self.workers:
             self._free.put(worker)

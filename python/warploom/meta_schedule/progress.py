@@ -14,8 +14,7 @@ from rich.table import Table
 
 from warploom.gemm.knobs import GemmKnobs
 from warploom.meta_schedule.artifact import Facts
-from warploom.meta_schedule.measure import Measurement
-from warploom.meta_schedule.runner import Listener
+from warploom.meta_schedule.measure import Listener, Measurement
 
 
 @dataclass

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import Future
 
 from tvm.ir.utils import derived_object
@@ -16,13 +16,9 @@ from tvm.s_tir.meta_schedule.runner import (
 )
 
 from warploom.errors import WarploomError
-from warploom.meta_schedule.artifact import Facts, read_facts
-from warploom.meta_schedule.measure import Argument, Measurement, run_candidate
+from warploom.meta_schedule.artifact import read_facts
+from warploom.meta_schedule.measure import Argument, Listener, Measurement, run_candidate
 from warploom.meta_schedule.processes import Pool
-
-#: What is told of each trial: its facts, its result, and why there is none.
-Listener = Callable[[Facts, Measurement | None, str], None]
-
 
 #: The variable by which CUDA numbers the GPUs that a process sees.
 _VISIBLE = "CUDA_VISIBLE_DEVICES"
@@ -64,7 +60,8 @@ class Runner(PyRunner):
         super().__init__()
         self.timeout_sec = timeout_sec
         self.listener = listener
-        self.pool = Pool([{_VISIBLE: one} for one in _visible(devices)])
+        # After an error of CUDA, such as an illegal address, a process can do nothing more with it.
+        self.pool = Pool([{_VISIBLE: one} for one in _visible(devices)], lose_failed=True)
 
     def run(self, runner_inputs: list[RunnerInput]) -> list[RunnerFuture]:
         return [_Trial(self._begin(one)) for one in runner_inputs]
@@ -74,7 +71,7 @@ class Runner(PyRunner):
         facts = read_facts(path)  # TVM removes it together with the library
         future = self.submit(path, str(one.device_type), arguments(one))
         if self.listener is not None:
-            future.add_done_callback(lambda done: self.listener(facts, *_outcome(done)))
+            future.add_done_callback(lambda done: self.listener(facts, *outcome(done)))
         return future
 
     def submit(
@@ -98,11 +95,13 @@ def arguments(one: RunnerInput) -> tuple[Argument, ...]:
     )
 
 
-def _outcome(future: Future[Measurement]) -> tuple[Measurement | None, str]:
+def outcome(future: Future[Measurement]) -> tuple[Measurement | None, str]:
+    """The times of a trial that succeeded, or None and why it did not."""
     try:
-        return future.result(), ""
+        found = future.result()
     except WarploomError as error:
         return None, str(error)
+    return (None, found.wrong) if found.wrong else (found, "")
 
 
 @derived_object
@@ -115,5 +114,5 @@ class _Trial(PyRunnerFuture):
         return self.future.done()
 
     def result(self) -> RunnerResult:
-        found, error = _outcome(self.future)
+        found, error = outcome(self.future)
         return RunnerResult(list(found.seconds) if found else None, error or None)

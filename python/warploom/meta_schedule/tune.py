@@ -80,7 +80,7 @@ def tune_tir(
         callbacks.append(EarlyStop(model, max_trials_global))
     with Progress(max_trials_global) as progress:
         if estimated:
-            builder, runner = EstimateBuilder(), EstimateRunner()
+            builder, runner = EstimateBuilder(), EstimateRunner(progress)
         else:
             listener = several(Journal(work_dir), progress)
             builder, runner = Builder(max_workers), Runner(devices, listener=listener)
