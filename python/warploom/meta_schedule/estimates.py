@@ -26,6 +26,7 @@ from warploom.gemm.model import H200, Machine, predict
 from warploom.gemm.recognition import recognise
 from warploom.meta_schedule import artifact
 from warploom.meta_schedule.measure import Listener, Measurement
+from warploom.transform.decline import Decline
 
 #: The key of a target whose records are estimates.
 KEY = "estimate"
@@ -78,7 +79,7 @@ class EstimateBuilder(PyBuilder):
                 raise WarploomError("Only products can be estimated.")
             problem = recognise(func).problem
             microseconds = predict(problem, knobs, self.machine).total
-        except WarploomError as error:
+        except (Decline, WarploomError) as error:
             return BuilderResult(None, str(error))
         path = artifact.new_folder() / artifact.ESTIMATE
         path.touch()

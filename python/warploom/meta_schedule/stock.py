@@ -9,13 +9,14 @@ from tvm.s_tir.meta_schedule.space_generator import PostOrderApply
 from warploom.errors import WarploomError
 from warploom.gemm.problem import GemmFunction
 from warploom.gemm.recognition import recognise
+from warploom.transform.decline import Decline
 
 
 def gemm_of(mod: IRModule) -> GemmFunction | None:
     """The product that the function ``main`` of a task is; None if it is another one."""
     try:
         return recognise(mod["main"])
-    except WarploomError:
+    except (Decline, WarploomError):
         return None
 
 

@@ -1,0 +1,98 @@
+"""Worker processes: values, exceptions, hangs, crashes, and the end of whoever started them."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import time
+
+import pytest
+
+from warploom.meta_schedule.processes import CallFailed, Pool, Worker, WorkerLost
+
+
+@pytest.fixture
+def worker():
+    made = Worker({"WARPLOOM_TEST_MARK": "7"})
+    yield made
+    made.close()
+
+
+def _hold_the_interpreter() -> None:
+    """Sleep without releasing the interpreter's lock, as a call into a hanging driver may."""
+    ctypes.PyDLL(None).sleep(60)
+
+
+def _is_alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    with open(f"/proc/{pid}/stat") as file:
+        return file.read().rsplit(")", 1)[1].split()[0] != "Z"
+
+
+def test_a_process_calls_functions_until_one_is_lost(worker):
+    def twice(value):
+        return 2 * value, os.environ["WARPLOOM_TEST_MARK"], os.getpid()
+
+    doubled, mark, first = worker.call(twice, 21, timeout=10)
+    assert (doubled, mark) == (42, "7") and first == worker.pid != os.getpid()
+    with pytest.raises(CallFailed, match="ZeroDivisionError: integer division"):
+        worker.call(lambda: 1 // 0, timeout=10)
+    assert worker.call(os.getpid, timeout=10) == first, "an exception costs no process"
+    start = time.monotonic()
+    with pytest.raises(WorkerLost, match=r"more than 0\.5 s"):
+        worker.call(_hold_the_interpreter, timeout=0.5)
+    assert time.monotonic() - start < 5
+    assert not _is_alive(first)
+    with pytest.raises(WorkerLost, match="with status -11(?s:.*)some last words"):
+        worker.call(_crash, timeout=10)
+    assert worker.call(twice, 1, timeout=10)[0] == 2
+
+
+def _crash() -> None:
+    os.write(2, b"some last words\n")
+    os.kill(os.getpid(), signal.SIGSEGV)
+
+
+def test_a_pool_goes_on_when_its_processes_are_killed():
+    pool = Pool([{"NUMBER": str(number)} for number in range(2)], lose_failed=True)
+    try:
+        pids = {pool.submit(_number_and_pid, timeout=10).result() for _ in range(2)}
+        found = [pool.submit(_number_and_pid, timeout=10) for _ in range(6)]
+        assert {one.result()[0] for one in found} <= {"0", "1"} and pids
+        with pytest.raises(CallFailed, match="once"):
+            pool.submit(_fail, timeout=10).result()
+        assert sum(one.pid is None for one in pool.workers) >= 1, "it is not used again"
+        assert pool.submit(_number_and_pid, timeout=10).result()[0] in ("0", "1")
+    finally:
+        pool.close()
+    assert all(one.pid is None for one in pool.workers)
+
+
+def _number_and_pid() -> tuple[str, int]:
+    return os.environ["NUMBER"], os.getpid()
+
+
+def _fail() -> None:
+    raise RuntimeError("once")
+
+
+def test_processes_end_with_whoever_started_them(run_python):
+    code = """
+import os, signal
+from warploom.meta_schedule.processes import Worker
+worker = Worker()
+print(worker.call(os.getpid, timeout=60), flush=True)
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+    done = run_python(code)
+    assert done.returncode == -signal.SIGKILL
+    pid = int(done.stdout)
+    for _ in range(50):
+        if not _is_alive(pid):
+            return
+        time.sleep(0.1)
+    pytest.fail("the worker outlived its parent")

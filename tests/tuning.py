@@ -1,0 +1,32 @@
+"""What tests of MetaSchedule share."""
+
+from __future__ import annotations
+
+import sys
+from types import ModuleType
+
+import pytest
+import tvm
+from tvm.s_tir import meta_schedule as ms
+
+import warploom
+from warploom import meta_schedule as wms
+
+
+@pytest.fixture
+def without_intrinsics(monkeypatch) -> None:
+    """Spare tests of products TVM's own intrinsics, which every TuneContext imports for seconds."""
+    name = "tvm.s_tir.tensor_intrin"
+    if name not in sys.modules:
+        monkeypatch.setitem(sys.modules, name, ModuleType(name))
+
+
+def context_of(func) -> ms.TuneContext:
+    """A task with our design space."""
+    return ms.TuneContext(
+        tvm.IRModule({"main": func}),
+        target=warploom.cuda_target("h200"),
+        space_generator=wms.Space(),
+        search_strategy="evolutionary",
+        rand_state=1,
+    )
