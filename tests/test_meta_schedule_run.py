@@ -1,0 +1,227 @@
+"""Candidates are compiled, checked and timed; a bad one costs nothing but itself."""
+
+from __future__ import annotations
+
+import math
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tvm
+from tvm import te
+from tvm.s_tir import Schedule
+from tvm.s_tir.meta_schedule.arg_info import ArgInfo
+from tvm.s_tir.meta_schedule.builder import BuilderInput
+from tvm.s_tir.meta_schedule.runner import RunnerInput
+
+import warploom
+from warploom import meta_schedule as wms
+from warploom import schedule
+from warploom.gemm.decisions import PREFIX, annotate
+from warploom.meta_schedule import artifact, measure
+from warploom.meta_schedule.cuda_timer import CudaTimer
+from warploom.meta_schedule.processes import WorkerLost
+from warploom.meta_schedule.reference import exact_input, is_wrong, outputs_of
+from warploom.meta_schedule.workloads import matmul
+
+pytestmark = pytest.mark.gpu
+
+SIZE = (64, 48, 136)
+LEGAL = {"tile_m": 64, "tile_n": 48, "tile_k": 64, "stages": 2, "consumers": 1}
+
+
+def _candidate(func, **changes) -> tvm.IRModule:
+    sch = Schedule(func)
+    annotate(sch, sch.get_sblock("matmul"), {**LEGAL, **changes})
+    return sch.mod
+
+
+def _target():
+    return warploom.cuda_target("h200")
+
+
+def _runner_input(path: str, func) -> RunnerInput:
+    return RunnerInput(path, "cuda", ArgInfo.from_prim_func(func))
+
+
+@pytest.fixture(scope="module")
+def builder():
+    made = wms.Builder(2, timeout_sec=60)
+    yield made
+    made.close()
+
+
+@pytest.fixture(scope="module")
+def told() -> list:
+    return []
+
+
+@pytest.fixture(scope="module")
+def runner(told):
+    made = wms.Runner(timeout_sec=60, listener=lambda *trial: told.append(trial))
+    yield made
+    made.close()
+
+
+@pytest.fixture(scope="module")
+def built(builder) -> list:
+    """Results for a right candidate, one with a split sum, an impossible one, and one of TVM's."""
+    func = matmul(*SIZE)
+    impossible = {"tile_m": 100}
+    mods = [_candidate(func), _candidate(func, split_k=2), _candidate(func, **impossible), _stock()]
+    return builder.build([BuilderInput(mod, _target(), None) for mod in mods])
+
+
+def _stock() -> tvm.IRModule:
+    a = te.placeholder((64,), "float32", name="A")
+    b = te.compute((64,), lambda i: a[i] * 2.0, name="B")
+    sch = Schedule(te.create_prim_func([a, b]).with_attr("global_symbol", "main"))
+    sch.bind(sch.get_loops("B")[0], "threadIdx.x")
+    return sch.mod
+
+
+def test_candidates_that_no_kernel_can_have_fail_to_build(built):
+    assert [one.error_msg is None for one in built] == [True, True, False, True]
+    assert "need a multiple of 64" in str(built[2].error_msg)
+
+
+def test_what_is_built_says_what_it_is(built):
+    facts = artifact.read_facts(str(built[1].artifact_path))
+    assert facts.knobs["split_k"] == 2 and "64 x 48 x 136 NT" in facts.problem
+    assert facts.outputs == (2,) and facts.predicted > 0
+    assert Path(facts.reference).exists() and facts.on_host
+    assert facts.workload == artifact.read_facts(str(built[0].artifact_path)).workload
+    assert artifact.read_facts(str(built[3].artifact_path)).knobs is None
+
+
+def test_right_candidates_are_timed_and_bad_ones_are_told(built, builder, runner, told):
+    func = matmul(*SIZE)
+    right, split, _, stock = (str(one.artifact_path) for one in built)
+    wrong = _as_if(builder, right, _candidate(_other_sum()))
+    broken = _as_if(builder, right, None)
+    order = [right, wrong, broken, split]
+    futures = runner.run([_runner_input(path, func) for path in order])
+    futures += runner.run([_runner_input(stock, _stock()["main"])])
+    found = [one.result() for one in futures]
+    for one in (found[0], found[3], found[4]):
+        assert one.error_msg is None and all(float(each) > 0 for each in one.run_secs)
+        assert len(one.run_secs) in (3, 5)
+    assert "elements differ; the worst, at" in str(found[1].error_msg)
+    assert found[1].run_secs is None and found[2].run_secs is None
+    assert "expected cpu" in str(found[2].error_msg)
+    by_path = [(facts.problem, times is None, error) for facts, times, error in told]
+    assert len(by_path) == 5 and sum(failed for _, failed, _ in by_path) == 2
+
+
+def _other_sum():
+    """The product of A and twice B."""
+    m, n, k = SIZE
+    a, b = (te.placeholder((rows, k), "float16", name=name) for rows, name in ((m, "A"), (n, "B")))
+    along = te.reduce_axis((0, k), name="k")
+
+    def value(i, j):
+        return te.sum(a[i, along].astype("float32") * b[j, along].astype("float32"), along)
+
+    total = te.compute((m, n), value, name="matmul")
+    c = te.compute((m, n), lambda i, j: (total[i, j] * 2.0).astype("float16"), name="C")
+    return te.create_prim_func([a, b, c]).with_attr("global_symbol", "main")
+
+
+def _as_if(builder, like: str, mod: tvm.IRModule | None) -> str:
+    """A library with the facts of another one: of a module, or for the CPU."""
+    path = artifact.new_folder(builder.folder.name) / artifact.LIBRARY
+    if mod is None:
+        library = tvm.compile(tvm.IRModule({"main": matmul(*SIZE)}), "llvm")
+    else:
+        library = tvm.compile(mod, _target())
+    library.export_library(str(path))
+    artifact.write_facts(path.parent, artifact.read_facts(like))
+    return str(path)
+
+
+def test_a_candidate_that_hangs_costs_only_itself(built, told):
+    func, path = matmul(*SIZE), str(built[0].artifact_path)
+    runner = wms.Runner(timeout_sec=20)
+    try:
+        assert runner.submit(path, "cuda", _arguments(func)).result().seconds
+        start = time.monotonic()
+        hanging = runner.pool.submit(time.sleep, 60, timeout=0.5)
+        after = runner.submit(path, "cuda", _arguments(func))
+        with pytest.raises(WorkerLost, match="more than"):
+            hanging.result()
+        assert after.result().seconds and time.monotonic() - start < 40
+    finally:
+        runner.close()
+
+
+def _arguments(func):
+    return tuple((tuple(int(e) for e in info.shape), str(info.dtype))
+                 for info in ArgInfo.from_prim_func(func))  # fmt: skip
+
+
+def test_a_graph_of_launches_does_what_they_do(rng):
+    sch = Schedule(matmul(*SIZE))
+    schedule.gemm_async(sch, "matmul", tile=(64, 48, 64), stages=2, consumers=1)
+    kernel = tvm.compile(sch.mod, _target())["main"]
+    timer = CudaTimer(tvm.cuda(0))
+    sets = []
+    for _ in range(3):
+        a, b = (rng.standard_normal((rows, SIZE[2])).astype("float16") for rows in SIZE[:2])
+        poison = np.full(SIZE[:2], np.nan, "float16")
+        sets.append([tvm.runtime.tensor(one, tvm.cuda(0)) for one in (a, b, poison)])
+    with timer.on_stream():
+        replay = timer.capture(lambda index: kernel(*sets[index]), 3, 6)
+        assert all(np.isnan(one[2].numpy()).all() for one in sets), "a capture executes nothing"
+        assert timer.elapsed(lambda: None, replay) > 0
+    for a, b, c in sets:
+        right = a.numpy().astype("float64") @ b.numpy().astype("float64").T
+        assert np.abs(c.numpy() - right).max() < 0.05
+
+
+def test_short_kernels_are_timed_in_graphs(built, monkeypatch):
+    captured = []
+    capture = CudaTimer.capture
+
+    def observed(self, launch, sets, executions):
+        captured.append((sets, executions))
+        return capture(self, launch, sets, executions)
+
+    monkeypatch.setattr(CudaTimer, "capture", observed)
+    monkeypatch.setattr(measure, "_GRAPH_SECONDS", math.inf)
+    monkeypatch.setattr(measure, "_MOST_SETS", 3)
+    monkeypatch.setattr(measure, "_GRAPH_EXECUTIONS", 4)
+    path = str(built[0].artifact_path)
+    found = measure.run_candidate(path, "cuda", 0, _arguments(matmul(*SIZE)))
+    assert captured == [(3, 6)] and len(found.seconds) >= 3 and not found.wrong
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float8_e4m3fn", "int8", "float32"])
+def test_sums_of_products_of_check_inputs_are_exact(dtype, rng):
+    a, b = (exact_input((40, 3000), dtype, rng).astype("float64") for _ in range(2))
+    total = a @ b.T
+    assert np.array_equal(total, total.astype("float32")) and np.abs(total).max() > 20
+    if dtype != "int8":
+        assert np.array_equal(total, total.astype("float16")), "also where a sum is float16"
+
+
+def test_a_difference_is_found_and_rounding_is_not(rng):
+    right = rng.standard_normal((30, 50)).astype("float16") * 10
+    rounded = np.nextafter(right, np.float16(100))
+    assert is_wrong(right.copy(), right) is None and is_wrong(rounded, right) is None
+    changed = right.copy()
+    changed[3, 4] += np.float16(1)
+    assert "1 of 1500 elements differ; the worst, at (3, 4)" in is_wrong(changed, right)
+    changed[5, 6] = np.nan
+    assert "2 of 1500 elements differ; the worst, at (5, 6), is nan" in is_wrong(changed, right)
+    whole = np.arange(6, dtype="int32")
+    assert is_wrong(whole, whole) is None and is_wrong(whole + 1, whole) is not None
+
+
+def test_outputs_are_what_is_stored():
+    assert outputs_of(matmul(*SIZE)) == (2,)
+
+
+def test_names_of_annotations_are_ours():
+    mod = _candidate(matmul(*SIZE))
+    assert all(f"{PREFIX}{name}" in str(mod) for name in LEGAL)
