@@ -91,7 +91,7 @@ class Lookup:
 
 def family(problem: GemmProblem) -> GemmProblem:
     """What a problem has in common with those that share its records."""
-    return replace(problem, m=bucket(problem.m), inputs=(), outputs=problem.outputs[:1])
+    return replace(problem, m=bucket(problem.m), inputs=(), outputs=())
 
 
 def bucket(rows: int | None) -> int | None:

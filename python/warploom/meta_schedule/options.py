@@ -30,6 +30,8 @@ from warploom.target.dtypes import bits_of
 LEAST_STAGES = 2
 _FEWER_STAGES = {0: 0.84, 1: 0.12, 2: 0.04}
 _GROUPS = (1, 4, 8, 16)
+#: A tile has all of so few rows or columns.
+_FEW_ROWS = 32
 #: Parts of a sum are at least this many steps of the shallowest tiles long.
 _STEPS_OF_A_PART = 4
 _SHALLOWEST_BYTES = 128
@@ -152,7 +154,7 @@ def _tiles(problem: GemmProblem, machine: Machine) -> dict[int, float]:
 def _has_neighbours(problem: GemmProblem, cluster_m: int, cluster_n: int) -> bool:
     """Whether there are several tiles along the cluster, for all but the largest tiles."""
     m, n, _, _ = (one or UNKNOWN_EXTENT for one in sizes(problem))
-    return (cluster_m == 1 or m > 128) and (cluster_n == 1 or n > 128)
+    return (cluster_m == 1 or m > _FEW_ROWS) and (cluster_n == 1 or n > _FEW_ROWS)
 
 
 def _can_split(problem: GemmProblem, parts: int) -> bool:
