@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import sys
 from types import ModuleType
 
@@ -19,6 +20,17 @@ def without_intrinsics(monkeypatch) -> None:
     name = "tvm.s_tir.tensor_intrin"
     if name not in sys.modules:
         monkeypatch.setitem(sys.modules, name, ModuleType(name))
+
+
+@pytest.fixture(autouse=True)
+def reset_loggers() -> None:
+    """Let loggers of earlier searches propagate again, as before them.
+
+    pytest gives those that do not a handler without a name, and then TVM fails on that.
+    """
+    for name in list(logging.root.manager.loggerDict):
+        if name.startswith("tvm.s_tir.meta_schedule"):
+            logging.getLogger(name).propagate = True
 
 
 def context_of(func) -> ms.TuneContext:
