@@ -7,7 +7,7 @@ import pytest
 from tvm.s_tir import Schedule
 from tvm.s_tir.schedule import Trace
 
-from tuning import context_of, without_intrinsics  # noqa: F401 (a fixture)
+from tuning import context_of, intrinsics  # noqa: F401 (a fixture)
 from warploom.errors import IllegalCombination
 from warploom.gemm.choose import candidates
 from warploom.gemm.decisions import PREFIX, annotations_of, knobs_of
@@ -17,7 +17,7 @@ from warploom.gemm.recognition import recognise
 from warploom.meta_schedule.options import options, seeds, why_not
 from warploom.meta_schedule.workloads import matmul
 
-pytestmark = pytest.mark.usefixtures("without_intrinsics")
+pytestmark = pytest.mark.usefixtures("intrinsics")
 
 #: Large, few rows, not a multiple of anything, tiny, 8-bit operands.
 SIZES = [
@@ -44,6 +44,15 @@ def test_packed_tiles_can_be_read():
     assert pack_tile(GemmKnobs(16, 192, 128, consumers=3, swap_ab=True, ctas_per_sm=2)) == (
         3_2_1_02_24_08
     )
+
+
+@pytest.mark.parametrize(("consumers", "turns"), [(1, 1), (3, 1), (1, 2), (2, 2), (1, 3)])
+def test_turns_of_warpgroups_are_packed_with_consumers(consumers, turns):
+    knobs = GemmKnobs(16, 64, 64, consumers=consumers, turns=turns, swap_ab=True)
+    values = {**knobs.values(), TILE: pack_tile(knobs)}
+    for name in ("tile_m", "tile_n", "tile_k", "consumers", "turns", "swap_ab"):
+        del values[name]
+    assert unpack(values, lambda: None) == knobs
 
 
 def test_a_tile_that_has_no_short_form_is_an_error():

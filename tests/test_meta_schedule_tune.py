@@ -23,7 +23,7 @@ from tvm.s_tir.meta_schedule.runner import RunnerResult
 from tvm.s_tir.meta_schedule.search_strategy import MeasureCandidate
 
 import warploom
-from tuning import context_of, reset_loggers, without_intrinsics  # noqa: F401 (fixtures)
+from tuning import context_of, intrinsics, reset_loggers  # noqa: F401 (fixtures)
 from warploom import meta_schedule as wms
 from warploom.gemm.choose import candidates
 from warploom.gemm.decisions import annotate, knobs_of
@@ -53,7 +53,7 @@ def _candidates(func, rng, count: int) -> list:
     return found
 
 
-@pytest.mark.usefixtures("without_intrinsics")
+@pytest.mark.usefixtures("intrinsics")
 def test_the_cost_model_is_the_analytic_one_and_learns_to_correct_it(rng, tmp_path):
     func = matmul(2048, 2048, 4096)
     context, problem = context_of(func), recognise(func).problem
@@ -131,7 +131,7 @@ def test_a_task_ends_once_measurements_only_confirm_the_model(surprise, batches,
     assert found == ends[: len(found)] and len(found) == len(ends)
 
 
-@pytest.mark.usefixtures("without_intrinsics")
+@pytest.mark.usefixtures("intrinsics")
 def test_a_search_on_estimates_finds_what_the_model_likes_best(tmp_path):
     func = matmul(1024, 1024, 1024)
     target = wms.estimate_target(warploom.cuda_target("h200"))
@@ -146,7 +146,7 @@ def test_a_search_on_estimates_finds_what_the_model_likes_best(tmp_path):
     assert 48 < len(records_of(open_database(tmp_path))) < 48 + 96, "it stops early"
 
 
-@pytest.mark.usefixtures("without_intrinsics")
+@pytest.mark.usefixtures("intrinsics")
 def test_the_command_tunes_without_a_gpu(tmp_path, capsys):
     words = ["256", "512", "256", "--estimate", "--trials", "16", "--target", "h200"]
     assert command.main([*words, "--work-dir", str(tmp_path)]) == 0
@@ -206,6 +206,7 @@ def test_a_run_that_is_killed_loses_the_trial_in_flight_at_most(tmp_path):
 
 
 @pytest.mark.gpu
+@pytest.mark.usefixtures("intrinsics")
 def test_products_and_other_functions_are_tuned_in_the_same_run(tmp_path):
     a = te.placeholder((64, 32), "float32", name="A")
     b = te.compute((64, 32), lambda i, j: te.exp(a[i, j]) + 1.0, name="B")

@@ -19,19 +19,25 @@ from warploom.gemm.problem import GemmProblem
 TILE, CLUSTER, FEWER_STAGES = "tile", "cluster", "fewer_stages"
 #: Rows and columns of tiles are multiples of the first, their depth of the second.
 _SIDE, _DEPTH = 8, 16
+_MOST_CONSUMERS = 3
 _PLAIN = ("group", "split_k")
 
 
 def pack_tile(knobs: GemmKnobs) -> int:
-    """The tile as decimal digits: consumers, CTAs of an SM, swap_ab, M / 8, N / 8, K / 16.
+    """The tile as decimal digits: warpgroups, CTAs of an SM, swap_ab, M / 8, N / 8, K / 16.
+
+    The first is the number of consumers, and 3 more for each turn after the first.
 
     Examples
     --------
     >>> pack_tile(GemmKnobs(128, 256, 64, consumers=2))
     210163204
     """
+    if knobs.consumers > _MOST_CONSUMERS:
+        raise IllegalCombination(f"{knobs} has no short form: it has too many consumers.")
     fields = (
-        (knobs.consumers, 10), (knobs.ctas_per_sm, 10), (int(knobs.swap_ab), 10),
+        (knobs.consumers + _MOST_CONSUMERS * (knobs.turns - 1), 10),
+        (knobs.ctas_per_sm, 10), (int(knobs.swap_ab), 10),
         (_exact(knobs.tile_m, _SIDE), 100), (_exact(knobs.tile_n, _SIDE), 100),
         (_exact(knobs.tile_k, _DEPTH), 100),
     )  # fmt: skip
@@ -53,11 +59,12 @@ def _unpack_tile(packed: int) -> dict[str, int]:
     found = {}
     for name, base, unit in (
         ("tile_k", 100, _DEPTH), ("tile_n", 100, _SIDE), ("tile_m", 100, _SIDE),
-        ("swap_ab", 10, 1), ("ctas_per_sm", 10, 1), ("consumers", 10, 1),
+        ("swap_ab", 10, 1), ("ctas_per_sm", 10, 1),
     ):  # fmt: skip
         packed, digit = divmod(packed, base)
         found[name] = digit * unit
-    return found
+    turns, consumers = divmod(packed - 1, _MOST_CONSUMERS)
+    return {**found, "turns": turns + 1, "consumers": consumers + 1}
 
 
 def pack_cluster(knobs: GemmKnobs) -> int:

@@ -17,7 +17,7 @@ def names() -> tuple[str, ...]:
     """What the elements of :func:`features` are."""
     terms = ("tensor", "l2", "dram", "fill", "drain", "launch", "reduce")
     return (
-        "m", "n", "k", "batch", "a_bits", "products", "outputs",
+        "m", "n", "k", "batch", "a_bits", "b_bits", "products", "outputs",
         *GemmKnobs().values(),
         *(f"share_{name}" for name in terms), "turns", "filled", "edge", "stage_bytes", "total",
     )  # fmt: skip
@@ -43,7 +43,7 @@ def features(
     rows = knobs.tile_m + problem.products * knobs.tile_n
     values = (
         *(math.log2(one) for one in (m, n, k, batch)),
-        bits_of(problem.a_dtype), problem.products, len(problem.outputs),
+        problem.a_bits, problem.b_bits, problem.products, len(problem.outputs),
         *(math.log2(1 + one) for one in knobs.values().values()),
         *(getattr(found, name.removeprefix("share_")) / total for name in names()
           if name.startswith("share_")),
