@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass, fields, replace
 from functools import lru_cache
 from typing import Any
 
@@ -93,7 +93,7 @@ class GemmKnobs:
 
     def values(self) -> dict[str, int]:
         """All knobs as integers, by name."""
-        return {name: int(value) for name, value in asdict(self).items()}
+        return {field.name: int(getattr(self, field.name)) for field in fields(self)}
 
     @property
     def accumulator(self) -> tuple[int, int]:
@@ -162,7 +162,7 @@ class GemmKnobs:
 
     def most_stages(self, problem: GemmProblem, arch: Arch = SM90A) -> int:
         """Stages that fit into the shared memory of a CTA."""
-        one = GemmKnobs(**{**asdict(self), "stages": 1}).shared_bytes(problem)
+        one = replace(self, stages=1).shared_bytes(problem)
         left = _shared_of_each(arch, self.ctas_per_sm) - one
         return left // self.stage_bytes(problem) + 1
 

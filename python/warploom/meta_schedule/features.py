@@ -10,7 +10,6 @@ from numpy.typing import NDArray
 from warploom.gemm.knobs import GemmKnobs
 from warploom.gemm.model import H200, UNKNOWN_EXTENT, Machine, Prediction, predict, sizes
 from warploom.gemm.problem import GemmProblem
-from warploom.target.dtypes import bits_of
 
 
 def names() -> tuple[str, ...]:
@@ -40,7 +39,6 @@ def features(
     tiles = math.ceil(m / knobs.tile_m) * math.ceil(n / knobs.tile_n) * batch
     slots = machine.sms * knobs.ctas_per_sm
     units = tiles * knobs.split_k
-    rows = knobs.tile_m + problem.products * knobs.tile_n
     values = (
         *(math.log2(one) for one in (m, n, k, batch)),
         problem.a_bits, problem.b_bits, problem.products, len(problem.outputs),
@@ -50,7 +48,7 @@ def features(
         found.turns,
         units / (found.turns * slots),
         m * n * batch / (tiles * knobs.tile_m * knobs.tile_n),
-        math.log2(rows * knobs.tile_k * bits_of(problem.a_dtype) / 8),
+        math.log2(knobs.stage_bytes(problem)),
         math.log2(total),
     )  # fmt: skip
     return np.array(values, "float32"), found

@@ -22,8 +22,10 @@ from warploom.meta_schedule.progress import Progress, several
 from warploom.meta_schedule.runner import Runner
 from warploom.meta_schedule.space import Space
 
-#: Small batches: the model, and not the size of the population, finds the good candidates.
+#: The model, and not the size of batches and populations, finds the good candidates; TVM's own
+#: sizes would have the GPU wait for the search.
 _TRIALS_OF_A_BATCH = 16
+_POPULATION, _UNMEASURED, _GENERATIONS = 128, 32, 3
 
 
 def tune_tir(
@@ -97,6 +99,11 @@ def tune_tir(
                 cost_model=model,
                 measure_callbacks=callbacks,
                 space=Space(),
+                strategy=ms.search_strategy.EvolutionarySearch(
+                    population_size=_POPULATION,
+                    init_min_unmeasured=_UNMEASURED,
+                    genetic_num_iters=_GENERATIONS,
+                ),
                 num_tuning_cores=1,
                 seed=seed,
             )
