@@ -49,6 +49,7 @@ COMMANDS = (
     Command(("tune", "db"), "warploom.meta_schedule.db_command", "databases of tuning records"),
     Command(("inspect", "layout"), "warploom.layout.inspect", "print a layout"),
     Command(("inspect", "cubin"), "warploom.compiler.inspect", "report on compiled kernels"),
+    Command(("inspect", "relax"), "warploom.relax.inspect", "which functions of a model are taken"),
 )
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from tvm.s_tir import Schedule
 from tvm.s_tir.dlight import ScheduleRule
 from tvm.target import Target
@@ -10,9 +12,14 @@ from tvm.tirx import PrimFunc
 from warploom.errors import IllegalCombination
 from warploom.gemm.choose import choose_by_rows
 from warploom.gemm.decisions import annotate
+from warploom.gemm.knobs import GemmKnobs
+from warploom.gemm.problem import GemmProblem
 from warploom.gemm.recognition import recognise
 from warploom.target import SM90A
 from warploom.transform.decline import Decline
+
+if TYPE_CHECKING:
+    from warploom.meta_schedule.lookup import Lookup
 
 
 class Matmul(ScheduleRule):
@@ -25,10 +32,12 @@ class Matmul(ScheduleRule):
     ----------
     tf32 : bool
         Whether float32 operands may be multiplied as tf32.
+    lookup : Lookup, optional
+        Measured knobs, which go before those of the model.
     """
 
-    def __init__(self, tf32: bool = False) -> None:
-        self.tf32 = tf32
+    def __init__(self, tf32: bool = False, lookup: Lookup | None = None) -> None:
+        self.tf32, self.lookup = tf32, lookup
 
     def apply(self, func: PrimFunc, target: Target, _: bool = False) -> Schedule | None:
         """The function with our decisions, or None."""
@@ -36,7 +45,7 @@ class Matmul(ScheduleRule):
             return None
         try:
             gemm = recognise(func, self.tf32)
-            decisions = choose_by_rows(gemm.problem)
+            decisions = choose_by_rows(gemm.problem, known=self._known)
         except (Decline, IllegalCombination):
             return None
         sch = Schedule(func)
@@ -44,3 +53,7 @@ class Matmul(ScheduleRule):
         for limit, knobs in decisions:
             annotate(sch, block, knobs.values(), limit)
         return sch
+
+    def _known(self, problem: GemmProblem) -> GemmKnobs | None:
+        found = None if self.lookup is None else self.lookup.best(problem)
+        return None if found is None else found.knobs

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import lru_cache
 from itertools import product
@@ -12,6 +12,8 @@ from warploom.gemm.knobs import GemmKnobs
 from warploom.gemm.model import H200, UNKNOWN_EXTENT, Machine, predict, sizes
 from warploom.gemm.problem import GemmProblem
 from warploom.target.dtypes import bits_of
+
+Known = Callable[[GemmProblem], GemmKnobs | None]
 
 #: Sides of accumulators: the one of 64-row instructions, and their width.
 ROWS = (64, 128, 192, 256)
@@ -100,25 +102,35 @@ def choose(problem: GemmProblem, machine: Machine = H200) -> GemmKnobs:
 
 
 def choose_by_rows(
-    problem: GemmProblem, machine: Machine = H200
+    problem: GemmProblem, machine: Machine = H200, known: Known | None = None
 ) -> list[tuple[int | None, GemmKnobs]]:
     """Knobs for several numbers of rows, each with the largest number it is for.
 
     One pair, of None, where the number of rows is known. A number of rows gets knobs of its own
-    only where they are predicted to gain something.
+    where they are known, or predicted to gain something.
+
+    Parameters
+    ----------
+    problem : GemmProblem
+    machine : Machine
+        The GPU.
+    known : function, optional
+        From a problem to knobs that were measured for it, or None; they go before predictions.
 
     Raises
     ------
     IllegalCombination
         If none are legal.
     """
-    current = choose(problem, machine)
+    known = known or (lambda _: None)
+    current = known(problem) or choose(problem, machine)
     found: list[tuple[int | None, GemmKnobs]] = [(None, current)]
     for limit in reversed(ROW_LIMITS) if problem.m is None else ():
         fixed = replace(problem, m=limit)
-        best = choose(fixed, machine)
+        measured = known(fixed)
+        best = measured or choose(fixed, machine)
         gain = predict(fixed, current, machine).total / predict(fixed, best, machine).total
-        if gain > _WORTH_A_KERNEL:
+        if measured != current if measured else gain > _WORTH_A_KERNEL:
             current = best
             found.insert(0, (limit, best))
     return found

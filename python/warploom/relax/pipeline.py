@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from pathlib import Path
 
 import tvm
 from tvm import relax
@@ -11,6 +12,7 @@ from tvm.s_tir import dlight
 from tvm.target import Target
 
 from warploom.dlight import Matmul
+from warploom.meta_schedule.lookup import Lookup, shipped_folders
 from warploom.relax.fuse_operands import FuseOperands
 from warploom.relax.tile_programs import CallTilePrograms
 
@@ -21,7 +23,7 @@ Passes = Callable[[Target], list[tvm.transform.Pass]]
 
 
 def legalize_passes(
-    stock: list[tvm.transform.Pass], tf32: bool = False
+    stock: list[tvm.transform.Pass], tf32: bool = False, lookup: Lookup | None = None
 ) -> list[tvm.transform.Pass]:
     """TVM's legalisation passes, with products of matrices scheduled before dlight sees them.
 
@@ -31,12 +33,15 @@ def legalize_passes(
         What ``relax.backend.cuda.legalize_passes`` returns.
     tf32 : bool
         Whether float32 operands may be multiplied as tf32.
+    lookup : Lookup, optional
+        Measured knobs, which go before those of the analytic model; by default the package's.
     """
+    rule = Matmul(tf32, Lookup.shipped() if lookup is None else lookup)
     first = [CallTilePrograms(), relax.transform.FuseTransposeMatmul()]
     passes: list[tvm.transform.Pass] = []
     for one in stock:
         if one.info.name == "ApplyDefaultSchedule":
-            passes += [FuseOperands(), dlight.ApplyDefaultSchedule(Matmul(tf32))]
+            passes += [FuseOperands(), dlight.ApplyDefaultSchedule(rule)]
         passes.append(one)
     return [*first, *passes]
 
@@ -51,16 +56,22 @@ def with_our_schedules(stock: Passes) -> Passes:
     return passes
 
 
-def warploom_pipeline(*, tf32: bool = False) -> tvm.transform.Pass:
+def warploom_pipeline(
+    *, tf32: bool = False, databases: Sequence[str | Path] = ()
+) -> tvm.transform.Pass:
     """``relax.get_pipeline("warploom")``: TVM's pipeline for CUDA with our schedules.
 
     Parameters
     ----------
     tf32 : bool
         Whether float32 operands may be multiplied as tf32, with 10 bits of mantissa.
+    databases : sequence of path
+        Folders with tuning records, such as the ``work_dir`` of ``tune_tir`` and ``tune_relax``;
+        they go before what the package brings, and that before the analytic model.
     """
     from tvm.relax.backend import cuda
 
+    lookup = Lookup.of_folders([*databases, *shipped_folders()])
     stock = getattr(cuda.pipeline.legalize_passes, "stock", cuda.pipeline.legalize_passes)
 
     @tvm.transform.module_pass(opt_level=0, name="warploom")
@@ -68,7 +79,7 @@ def warploom_pipeline(*, tf32: bool = False) -> tvm.transform.Pass:
         target = Target.current(allow_none=False)
         passes = [
             *cuda.pipeline.library_dispatch_passes(target),
-            *legalize_passes(stock(target), tf32),
+            *legalize_passes(stock(target), tf32, lookup),
             *cuda.pipeline.dataflow_lower_passes(target),
             *cuda.pipeline.finalize_passes(target),
         ]

@@ -1,0 +1,143 @@
+"""``warploom inspect relax FILE``: which functions of a model become tensor-core kernels, and why.
+
+The functions are those that Relax's legalisation and fusion make; nothing is compiled.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import tvm
+from tvm import relax
+from tvm.tirx import PrimFunc
+
+from warploom.errors import IllegalCombination, WarploomError
+from warploom.gemm.choose import choose_by_rows
+from warploom.gemm.knobs import GemmKnobs
+from warploom.gemm.problem import GemmProblem
+from warploom.gemm.recognition import recognise
+from warploom.relax.fuse_operands import FuseOperands
+from warploom.relax.tile_programs import CallTilePrograms, is_tirx
+from warploom.target.tvm_target import cuda_target
+from warploom.transform.decline import Decline
+
+
+@dataclass(frozen=True)
+class FunctionReport:
+    """One function of a model.
+
+    Attributes
+    ----------
+    name : str
+    problem : GemmProblem or None
+        None if it is not taken.
+    decisions : tuple of (int or None, GemmKnobs)
+        The knobs, by the largest number of rows that they are for.
+    reason : str
+        Why it is not taken; empty if it is.
+    """
+
+    name: str
+    problem: GemmProblem | None = None
+    decisions: tuple[tuple[int | None, GemmKnobs], ...] = ()
+    reason: str = ""
+
+    def __str__(self) -> str:
+        if self.problem is None:
+            return f"{self.name}: left to TVM: {self.reason}"
+        lines = [f"{self.name}: {self.problem}"]
+        for limit, knobs in self.decisions:
+            rows = "" if len(self.decisions) == 1 else (
+                "more rows: " if limit is None else f"up to {limit} rows: "
+            )  # fmt: skip
+            orientation = ", transposed" if knobs.swap_ab else ""
+            lines.append(
+                f"  {rows}tile {knobs.tile_m} x {knobs.tile_n} x {knobs.tile_k}{orientation}, "
+                f"{knobs.stages} stages, cluster {knobs.cluster_m} x {knobs.cluster_n}, "
+                f"split_k {knobs.split_k}"
+            )
+        return "\n".join(lines)
+
+
+def inspect(mod: tvm.IRModule, tf32: bool = False) -> list[FunctionReport]:
+    """What the pipeline does with each function of a Relax module, in the order of their names.
+
+    Parameters
+    ----------
+    mod : IRModule
+        A model before any pass, as ``nn.Module.export_tvm`` returns it.
+    tf32 : bool
+        Whether float32 operands may be multiplied as tf32.
+    """
+    passes = [
+        CallTilePrograms(),
+        relax.transform.FuseTransposeMatmul(),
+        relax.transform.LegalizeOps(),
+        relax.transform.AnnotateTIROpPattern(),
+        relax.transform.FoldConstant(),
+        relax.transform.FuseOps(),
+        relax.transform.FuseTIR(),
+        FuseOperands(),
+    ]
+    with cuda_target("h200"):
+        mod = tvm.transform.Sequential(passes)(mod)
+    functions = {gv.name_hint: one for gv, one in mod.functions.items()}
+    return [
+        _report(name, functions[name], tf32)
+        for name in sorted(functions)
+        if isinstance(functions[name], PrimFunc)
+    ]
+
+
+def _report(name: str, func: PrimFunc, tf32: bool) -> FunctionReport:
+    if is_tirx(func):
+        return FunctionReport(name, reason="it is written in TIRx and compiled as it is.")
+    try:
+        problem = recognise(func, tf32).problem
+        return FunctionReport(name, problem, tuple(choose_by_rows(problem)))
+    except (Decline, IllegalCombination) as reason:
+        return FunctionReport(name, reason=str(reason))
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Print a report on each function of a model.
+
+    Returns
+    -------
+    int
+        0, or 1 if no function becomes a tensor-core kernel.
+    """
+    parser = argparse.ArgumentParser(
+        prog="warploom inspect relax", description="Which functions of a Relax model are taken."
+    )
+    parser.add_argument(
+        "model",
+        help="FILE.json that tvm.ir.save_json wrote, or FILE.py:NAME, where NAME is an IRModule or "
+        "a function that returns one",
+    )
+    parser.add_argument("--tf32", action="store_true", help="float32 products as tf32")
+    options = parser.parse_args(arguments)
+    reports = inspect(_load(options.model), options.tf32)
+    for one in reports:
+        print(one)
+    return int(not any(one.problem for one in reports))
+
+
+def _load(place: str) -> tvm.IRModule:
+    file, _, name = place.partition(":")
+    if not Path(file).is_file():
+        raise WarploomError(f"{file} is no file; pass FILE.json or FILE.py:NAME.")
+    if not name:
+        return tvm.ir.load_json(Path(file).read_text(encoding="utf-8"))
+    spec = importlib.util.spec_from_file_location("warploom_inspected", file)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    found = getattr(module, name, None)
+    found = found() if callable(found) and not isinstance(found, tvm.IRModule) else found
+    if not isinstance(found, tvm.IRModule):
+        raise WarploomError(f"{name} in {file} is {type(found).__name__}; it must be an IRModule.")
+    return found
