@@ -244,6 +244,13 @@ def stream_k() -> Product:
     return Product(lambda: last_cta_first(func), "sm_90a", 150, 56, 320)
 
 
+def exchange_in_clusters() -> Product:
+    """Three tiles of five steps for two CTAs of a cluster, which share each."""
+    case = tile_programs.gemm(150, 56, 320, (64, 64, 64), stages=3, out_dtype="float16")
+    func = hinted(case.func, split_k=2, exchange="cluster", ctas=2)
+    return Product(lambda: lower(func), "sm_90a", 150, 56, 320)
+
+
 def tutorial() -> Product:
     names = runpy.run_path(str(Path(__file__).parents[1] / "tutorials" / "01_first_kernel.py"))
     size = (names["M"], names["N"], names["K"])
@@ -267,6 +274,7 @@ PROGRAMS: dict[str, Callable[[], Product | Source]] = {
     "tile_program_own_barriers": own_barriers,
     "sm90_gemm_swap_ab": sm90_gemm_swap_ab,
     "stream_k": stream_k,
+    "exchange_in_clusters": exchange_in_clusters,
     "turns": turns,
     "tutorial": tutorial,
     "exchange": lambda: Source(cuda_programs.EXCHANGE, 256, 256),

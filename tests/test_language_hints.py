@@ -104,6 +104,10 @@ def test_an_unknown_hint_is_named():
         ({"registers": (44, 232)}, "multiples of 8"),
         ({"stages": 2.0}, "stages is 2.0; it must be an integer"),
         ({"stages": True}, "stages is True"),
+        ({"exchange": "mail"}, "exchange is 'mail'; it must be one of 'workspace', 'cluster'"),
+        ({"exchange": "cluster"}, "split_k None: the CTAs of a tile are a cluster"),
+        ({"exchange": "cluster", "split_k": 3}, "a power of two up to 8"),
+        ({"exchange": "cluster", "split_k": 2, "cluster": (2, 1)}, "a cluster already"),
         ({"ctas_per_sm": 0}, "ctas_per_sm is 0; it must be an integer of at least 1"),
     ],
 )

@@ -14,6 +14,7 @@ from typing import Any
 from warploom.bench.operands import Operands
 from warploom.bench.suite import GemmShape
 from warploom.errors import WarploomError
+from warploom.language.hints import EXCHANGES
 from warploom.target.dtypes import is_float8
 
 #: Computes ``operands.c`` from the other operands.
@@ -27,7 +28,7 @@ TILES = "warploom, tile program"
 
 
 #: Hints of tile programs that a variant may name beside the fields of a configuration.
-HINTS = ("ctas_per_sm", "split_k", "stream_k")
+HINTS = ("ctas_per_sm", "exchange", "split_k", "stream_k")
 
 
 def parse_changes(text: str, others: Sequence[str] = ()) -> dict[str, int]:
@@ -102,6 +103,8 @@ def tile_product(shape: GemmShape, changes: Mapping[str, int] | None = None) -> 
     hints = {name: changes.pop(name) for name in HINTS if name in changes}
     if "stream_k" in hints:
         hints["stream_k"] = bool(hints["stream_k"])
+    if "exchange" in hints:  # by number: 0 for the first way, 1 for the second
+        hints["exchange"] = EXCHANGES[hints["exchange"]]
     func = gemm(dataclasses.replace(config, **changes), shape.n, shape.k, None, **hints)
     product = tvm.compile(tvm.IRModule({"main": func}), target, tir_pipeline="warploom")["main"]
     if config.scaled:

@@ -27,6 +27,8 @@ DEVICE_ENTRY = "tirx.device_entry"
 RASTERS = ("rows", "columns", "grouped")
 #: Who gives tiles to the CTAs of a persistent grid.
 SCHEDULERS = ("static", "clc")
+#: Where CTAs that share a tile leave their sums.
+EXCHANGES = ("workspace", "cluster")
 #: CTAs of a cluster that every GPU can launch.
 MAX_CLUSTER = 8
 #: What ``setmaxnreg`` takes: multiples of 8 in this range.
@@ -70,6 +72,9 @@ class Hints:
         all rows of every so many-th step, and their sums are added. For tiles of few rows.
     split_k : int
         CTAs that share each tile: each computes a part of its loop over K.
+    exchange : str
+        One of :data:`EXCHANGES`: where CTAs of ``split_k`` leave their sums for each other, in
+        global memory or in the shared memory of a cluster, which those of a tile then are.
     stream_k : bool
         Whether CTAs share the tiles that would not keep all of them busy (True), cut wherever
         equal parts of the work end.
@@ -89,6 +94,7 @@ class Hints:
     turns: int | None = None
     split_k: int | None = None
     stream_k: bool | None = None
+    exchange: str | None = None
 
     def __post_init__(self) -> None:
         if self.cluster is not None:
@@ -125,6 +131,13 @@ class Hints:
                     f"{name} is {getattr(self, name)}; a CTA has room for 1 to 3 computing "
                     "warpgroups."
                 )
+        if self.exchange is not None and self.exchange not in EXCHANGES:
+            raise IllegalCombination(
+                f"exchange is {self.exchange!r}; it must be one of "
+                f"{', '.join(map(repr, EXCHANGES))}."
+            )
+        if self.exchange == "cluster":
+            self._check_exchange()
         if self.split_k is not None and self.stream_k:
             raise IllegalCombination(
                 f"split_k {self.split_k} with stream_k: both say how CTAs share tiles; choose one."
@@ -136,6 +149,18 @@ class Hints:
                 raise IllegalCombination(
                     f"registers {self.registers} must be multiples of 8 from {low} to {high}."
                 )
+
+    def _check_exchange(self) -> None:
+        if self.split_k is None or self.split_k > MAX_CLUSTER or self.split_k & (self.split_k - 1):
+            raise IllegalCombination(
+                f"exchange='cluster' with split_k {self.split_k}: the CTAs of a tile are a "
+                f"cluster, so split_k must be a power of two up to {MAX_CLUSTER}."
+            )
+        if self.cluster not in (None, (1, 1)):
+            raise IllegalCombination(
+                f"exchange='cluster' with cluster {self.cluster}: the CTAs of a tile are a cluster "
+                "already; leave one of them out."
+            )
 
     def attributes(self) -> dict[str, Any]:
         """The hints that are set, as values for ``T.attr``."""
@@ -177,6 +202,7 @@ def hints(
     turns: int | None = None,
     split_k: int | None = None,
     stream_k: bool | None = None,
+    exchange: str | None = None,
 ) -> Any:
     """Wishes of the author, as a statement directly after ``T.device_entry()``.
 
@@ -195,7 +221,7 @@ def hints(
     pairs = [tuple(v) if isinstance(v, Sequence) else v for v in (cluster, registers)]
     wanted = Hints(
         pairs[0], persistent, raster, group, consumers, pairs[1], stages, specialise, ctas,
-        ctas_per_sm, scheduler, turns, split_k, stream_k,
+        ctas_per_sm, scheduler, turns, split_k, stream_k, exchange,
     )  # fmt: skip
     attributes = wanted.attributes()
     if not attributes:

@@ -65,13 +65,15 @@ def expect(barrier: Buffer, stage: Any, count: int) -> Stmt:
 
 
 def remote_view(barrier: Buffer, cta: Any) -> tuple[Buffer, list[Stmt]]:
-    """The same mbarriers of another CTA of the cluster, and what declares them."""
+    """The same mbarriers, or the same tile, of another CTA, and what declares them."""
+    dtype = str(barrier.dtype)
     place = ir.Scalar(f"{barrier.name}_at", "uint64")
-    where = T.ptx.mapa.u64(place.value, ir.address(barrier, 0), T.Cast("uint32", cta))
-    pointer_type = PointerType(PrimType("uint64"), "shared")
+    start = ir.address(barrier, *[0] * len(barrier.shape))
+    where = T.ptx.mapa.u64(place.value, start, T.Cast("uint32", cta))
+    pointer_type = PointerType(PrimType(dtype), "shared")
     pointer = Var(f"{barrier.name}_remote", pointer_type)
     view = tirx.decl_buffer(
-        barrier.shape, "uint64", f"{barrier.name}_of_peer", scope="shared", data=pointer
+        barrier.shape, dtype, f"{barrier.name}_of_peer", scope="shared", data=pointer
     )
     declaration = [
         tirx.AllocBuffer(place.buffer),

@@ -25,6 +25,7 @@ from warploom.language.hints import DEVICE_ENTRY
 from warploom.transform import ir
 from warploom.transform.consume import consumers, one_consumer
 from warploom.transform.effects import destination
+from warploom.transform.exchange_in_clusters import exchange_in_clusters
 from warploom.transform.fragment_order import EXCHANGED
 from warploom.transform.program import Id, TileProgram, is_nest
 from warploom.transform.split_tiles import GIVEN, TAKEN
@@ -39,6 +40,8 @@ def exchange_sums(program: TileProgram) -> TileProgram:
     slots = _slots(program)
     if slots is None:
         return program
+    if program.hints.exchange == "cluster":
+        return exchange_in_clusters(program)
     shape = (slots, consumers(program))
     flags = tirx.decl_buffer(shape, "uint32", "sums_given", scope="global")
     body = tuple(_statement(one, flags, program) for one in program.body)

@@ -19,10 +19,10 @@ from tvm.tirx.layout import S, TileLayout
 from warploom.ops.register_tile import LANES
 from warploom.transform import ir
 from warploom.transform.nest_elements import WARPGROUP, NestContext
-from warploom.transform.program import PREFIX, is_global
+from warploom.transform.program import PREFIX, is_global, is_shared
 
-#: Annotation of a nest of two loops between a tile in registers and global memory that a
-#: warpgroup stores, or adds: any order of elements will do, as long as all use the same.
+#: Annotation of a nest of two loops between a tile in registers and a buffer that a warpgroup
+#: stores, or adds: any order of elements will do, as long as all use the same.
 EXCHANGED = PREFIX + "exchanged"
 #: Threads that a nest runs on.
 _THREADS = WARPGROUP.warps * LANES
@@ -33,8 +33,9 @@ _TYPES = {"float32": "f32", "int32": "s32"}
 def in_fragment_order(loops: list[tirx.For], body: list[Stmt], context: NestContext) -> Stmt:
     """A nest of one statement, ``memory[...] = tile[y, x]`` or ``tile[y, x] += memory[...]``."""
     (store,) = body
-    adds = not is_global(store.buffer)
+    adds = store.buffer.scope() == "local"
     memory, indices = _memory(store) if adds else (store.buffer, store.indices)
+    space = "global" if is_global(memory) else "shared::cluster" if adds else "shared"
     tile = store.buffer if adds else store.value.source
     held = context.tile(tile).registers
     width = next(w for w in (4, 2, 1) if held % w == 0)
@@ -51,7 +52,7 @@ def in_fragment_order(loops: list[tirx.For], body: list[Stmt], context: NestCont
         theirs = tirx.decl_buffer(
             (width,), str(tile.dtype), "theirs", scope="local", layout=TileLayout(S[(width,)])
         )
-        load = T.ptx[f"ld.global.{kind}"](*(theirs[i] for i in range(width)), where)
+        load = T.ptx[f"ld.{space}.{kind}"](*(theirs[i] for i in range(width)), where)
         moved = [
             tirx.AllocBuffer(theirs),
             ir.evaluate(load),
@@ -61,16 +62,13 @@ def in_fragment_order(loops: list[tirx.For], body: list[Stmt], context: NestCont
             ),
         ]
     else:
-        moved = [ir.evaluate(T.ptx[f"st.global.{kind}"](where, *mine))]
+        moved = [ir.evaluate(T.ptx[f"st.{space}.{kind}"](where, *mine))]
     return ir.loop(group, held // width, moved, kind=ForKind.UNROLLED)
 
 
 def _memory(store: tirx.BufferStore) -> tuple[Buffer, Any]:
-    """The buffer in global memory that a store adds from, and where."""
+    """The buffer that a store adds from, and where."""
     found: list[TensorLoad] = []
-    tvm_ffi.structural_walk(
-        store.value,
-        (TensorLoad, lambda load: found.append(load) if is_global(load.source) else None),
-    )
-    (load,) = found
+    tvm_ffi.structural_walk(store.value, (TensorLoad, found.append))
+    (load,) = (one for one in found if is_global(one.source) or is_shared(one.source))
     return load.source, load.indices

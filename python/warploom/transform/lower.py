@@ -81,6 +81,7 @@ def _persistent(program: TileProgram) -> TileProgram:
             )
         return persistent_grid(program, None, group, cluster)
     resident = GPUS[_GPU[program.arch]].sms * ctas_per_sm(program)
+    size *= hints.split_k if hints.exchange == "cluster" else 1
     ctas = hints.ctas or resident // size * size
     if not shared:
         return persistent_grid(program, ctas, group, cluster)

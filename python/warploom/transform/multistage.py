@@ -36,6 +36,7 @@ from warploom.transform.consume import (
     consumers,
     positions,
 )
+from warploom.transform.decline import Decline
 from warploom.transform.effects import effects
 from warploom.transform.fill_stages import announce, copies
 from warploom.transform.own_barriers import for_loading_thread, initialisations
@@ -49,8 +50,14 @@ def multistage(program: TileProgram) -> TileProgram:
     Raises
     ------
     Decline
-        If a tile has no place in a ring, or a load fills a part of one.
+        If a tile has no place in a ring, a load fills a part of one, or CTAs of a cluster
+        exchange sums.
     """
+    if program.hints.exchange == "cluster":
+        raise Decline(
+            "exchange='cluster': without a warp that loads, CTAs of a cluster begin and end each "
+            "for itself; leave out the hint, or specialise=False."
+        )
     plan = plan_pipeline(program, multicast=False)
     ahead = {use.ring.name: found for use in plan.uses if (found := _ahead(use)) is not None}
     plan = PipelinePlan(

@@ -95,7 +95,9 @@ def as_they_come(grid: Grid) -> Tour:
     return Tour([], grid.tiles, lambda turn: ([], turn))
 
 
-def grid_of(program: TileProgram, ctas: int | None, cluster: tuple[int, ...]) -> Grid:
+def grid_of(
+    program: TileProgram, ctas: int | None, cluster: tuple[int, ...], sharers: int = 1
+) -> Grid:
     """The grid of so many CTAs, or of a cluster for each tile, in place of that of a program.
 
     Raises
@@ -103,7 +105,7 @@ def grid_of(program: TileProgram, ctas: int | None, cluster: tuple[int, ...]) ->
     Decline
         If ``ctas`` is no multiple of the cluster's size.
     """
-    size = math.prod(_shape(program, cluster))
+    size = math.prod(_shape(program, cluster)) * sharers
     if ctas is not None and ctas % size:
         raise Decline(
             f"{ctas} CTAs are no multiple of the {size} of a cluster; choose another number."
@@ -134,6 +136,7 @@ def persistent_grid(
     group: int | None = DEFAULT_GROUP,
     cluster: tuple[int, ...] = (1, 1),
     tour: Callable[[Grid], Tour] = one_by_one,
+    sharers: int = 1,
 ) -> TileProgram:
     """Replace the grid by a loop over tiles.
 
@@ -150,6 +153,8 @@ def persistent_grid(
         a tile at the edge once more, and store nothing.
     tour : callable
         Which tiles a cluster computes, in which order.
+    sharers : int
+        CTAs of a cluster that share each tile; ``cluster`` is then (1, 1).
 
     Raises
     ------
@@ -157,7 +162,7 @@ def persistent_grid(
         If ``ctas`` is no multiple of the cluster's size.
     """
     tour = as_they_come if ctas is None else tour
-    old, grid = program.id("cta"), grid_of(program, ctas, cluster)
+    old, grid = program.id("cta"), grid_of(program, ctas, cluster, sharers)
     shape, counts, size = _shape(program, cluster), _counts(program, cluster), grid.size
     # A grid without CTAs cannot be launched.
     launched = T.max(grid.tiles, 1) * size if ctas is None else ctas
@@ -193,7 +198,8 @@ def persistent_grid(
     tiles = ir.loop(turn, way.turns, [*statements, *body], notes)
     others = tuple(one for one in program.ids if one.kind != "cta")
     order = "column after column" if group is None else f"in groups of {group} rows"
-    parts = f"clusters of {' x '.join(map(str, shape))}" if size > 1 else "no clusters"
+    together = ' x '.join(map(str, shape)) if sharers == 1 else f"{sharers} CTAs a tile"
+    parts = f"clusters of {together}" if size > 1 else "no clusters"
     bounds = tuple(
         (place.buffer, extent) for place, extent in zip(places, old.extents, strict=True)
     )

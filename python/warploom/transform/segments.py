@@ -21,7 +21,7 @@ from tvm.script import tirx as T
 from tvm.tirx import Stmt
 
 from warploom.transform import ir
-from warploom.transform.persistent import Grid, Tour
+from warploom.transform.persistent import Grid, Tour, one_by_one
 
 #: Fewest steps of a part that is worth a round trip of its sum through global memory.
 LEAST_STEPS = 4
@@ -35,8 +35,10 @@ class Segment:
     ----------
     first, steps : Scalar
         The first step, and how many.
+    part : Scalar
+        0 for the owner of the tile.
     others : Scalar
-        For the owner of a tile, which has step 0: how many others have segments of it.
+        For the owner of a tile: how many others have segments of it.
     slot, stride : Scalar
         Where in the workspace this CTA puts its sum; the sums of the others are ``stride``,
         ``2 * stride``, ... before that.
@@ -44,6 +46,7 @@ class Segment:
 
     first: ir.Scalar = field(default_factory=lambda: ir.Scalar("first"))
     steps: ir.Scalar = field(default_factory=lambda: ir.Scalar("steps"))
+    part: ir.Scalar = field(default_factory=lambda: ir.Scalar("part"))
     others: ir.Scalar = field(default_factory=lambda: ir.Scalar("others"))
     slot: ir.Scalar = field(default_factory=lambda: ir.Scalar("slot"))
     stride: ir.Scalar = field(default_factory=lambda: ir.Scalar("stride"))
@@ -118,6 +121,25 @@ def in_segments(segment: Segment, cut: Cut) -> Callable[[Grid], Tour]:
     return lambda grid: _Deal(segment, cut, grid).tour()
 
 
+def in_clusters(segment: Segment, cut: Cut, parts: int) -> Callable[[Grid], Tour]:
+    """A tour where the ``parts`` CTAs of a cluster share each tile, the last of them owns it."""
+
+    def tour(grid: Grid) -> Tour:
+        part = segment.part.value
+        scalars = segment.define(
+            part=parts - 1 - grid.place,
+            first=cut.start(T.min(part, cut.units)),
+            steps=cut.start(T.min(part + 1, cut.units)) - segment.first.value,
+            others=cut.units - 1,
+            slot=grid.cta,
+            stride=1,
+        )
+        whole = one_by_one(grid)
+        return Tour([], whole.turns, lambda turn: (scalars, whole.turn(turn)[1]), 1)
+
+    return tour
+
+
 class _Deal:
     """What one cluster gets."""
 
@@ -172,6 +194,7 @@ class _Deal:
                 T.Select(partial, T.min(self.value("end") - at, units), ir.as_expr(units))
             ),
             *self.segment.define(
+                part=low.value,
                 first=self.cut.start(low.value),
                 steps=T.min(self.cut.start(high.value), self.cut.steps) - self.segment.first.value,
                 others=T.Select(

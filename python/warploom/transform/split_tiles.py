@@ -19,7 +19,7 @@ from warploom.transform import ir
 from warploom.transform.decline import Decline
 from warploom.transform.persistent import DEFAULT_GROUP, grid_of, persistent_grid
 from warploom.transform.program import PREFIX, TileProgram
-from warploom.transform.segments import Segment, in_segments, split_k, stream_k
+from warploom.transform.segments import Segment, in_clusters, in_segments, split_k, stream_k
 from warploom.transform.separable_loop import SeparableLoop, separable_loop
 
 #: Attributes with a slot, around statements that put sums there for others, or add those of others.
@@ -53,8 +53,10 @@ def split_tiles(
     extent = found.loop.extent
     steps = int(extent) if isinstance(extent, tirx.IntImm) else extent
     segment, parts = Segment(), program.hints.split_k
-    tour = in_segments(segment, stream_k(steps) if parts is None else split_k(steps, parts))
-    slots = tour(grid_of(program, ctas, cluster)).slots
+    cut = stream_k(steps) if parts is None else split_k(steps, parts)
+    sharers = parts if program.hints.exchange == "cluster" else 1
+    tour = in_segments(segment, cut) if sharers == 1 else in_clusters(segment, cut, sharers)
+    slots = tour(grid_of(program, ctas, cluster, sharers)).slots
     workspace = {
         tile: tirx.decl_buffer(
             (slots, *tile.shape), str(tile.dtype), f"{tile.name}_of_others", scope="global"
@@ -62,13 +64,15 @@ def split_tiles(
         for tile in found.sums
     }
     body = _segmented(found, segment, workspace)
-    changed = persistent_grid(program.replace(body=tuple(body)), ctas, group, cluster, tour)
+    program = program.replace(body=tuple(body))
+    changed = persistent_grid(program, ctas, group, cluster, tour, sharers)
     how = f"each in {parts} parts" if parts is not None else "those of the last rounds step by step"
+    where = "their cluster" if sharers > 1 else f"{slots} slots of a workspace"
     return changed.replace(
         host=(*changed.host, *(tirx.AllocBuffer(one) for one in workspace.values()))
     ).decided(
         f"split: tiles shared by CTAs, {how}; sums of {', '.join(t.name for t in workspace)} pass "
-        f"through {slots} slots of a workspace"
+        f"through {where}"
     )
 
 
@@ -90,8 +94,8 @@ def _segmented(
     given = [_given(tile, place, slot) for tile, place in workspace.items()]
     take = ir.loop(other, segment.others.value, [tirx.AttrStmt(0, TAKEN, theirs, ir.seq(taken))])
     give = tirx.AttrStmt(0, GIVEN, slot, ir.seq(given))
-    owner = segment.first.value < 1
-    return [*found.before, steps, ir.when(owner, [take, *found.after], [give])]
+    some = ir.when(segment.steps.value > 0, [give])
+    return [*found.before, steps, ir.when(segment.part.value < 1, [take, *found.after], [some])]
 
 
 def _started(one: Stmt, found: SeparableLoop, step: Var) -> Stmt:
