@@ -5,10 +5,11 @@ import time
 
 import numpy as np
 import pytest
+import tvm
 
 from bench_on_host import TORCH, Result, on_host
 from warploom.bench import gemm
-from warploom.bench.competitors import parse_changes
+from warploom.bench.competitors import parse_changes, tile_product
 from warploom.bench.operands import Operands
 from warploom.bench.suite import GemmShape
 from warploom.errors import WarploomError
@@ -105,6 +106,44 @@ def test_variants_are_competitors_after_the_library(monkeypatch, graphs):
     assert seen == [None, {"tile_n": 128, "stages": 6}]
     names = [entry.name for entry in comparison.entries]
     assert names == ["warploom", "cuBLAS", "warploom tile_n=128,stages=6"]
+
+
+def test_tile_programs_have_variants_of_their_own(monkeypatch, graphs):
+    seen = []
+
+    def tile_product(shape, changes=None):
+        seen.append(changes)
+        return product
+
+    monkeypatch.setattr(gemm, "our_product", lambda shape, changes=None: product)
+    monkeypatch.setattr(gemm, "tile_product", tile_product)
+    comparison = gemm.compare(TORCH, SHAPE, rounds=2, tile_variants=["tile_n=128,split_k=4"])
+    assert seen == [{"tile_n": 128, "split_k": 4}]
+    assert comparison.entries[-1].name == "warploom, tile program tile_n=128,split_k=4"
+    with pytest.raises(WarploomError, match="'split_k=4' changes no configuration"):
+        parse_changes("tile_n=128,split_k=4")
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"split_k": 2}, {"stream_k": 1, "ctas_per_sm": 2, "stages": 4},
+        {"split_k": 4, "exchange": 1, "stages": 4},
+    ],
+    ids=str,
+)  # fmt: skip
+def test_variants_of_tile_programs_are_right(rng, changes):
+    # Few rows: the kernel of the package exchanges A and B, the tile program pads the rows.
+    shape = GemmShape("g", 40, 264, 520, "float16")
+    a, b = (rng.standard_normal((rows, 520), np.float32).astype(np.float16) for rows in (40, 264))
+    c = np.full((40, 264), np.nan, np.float16)
+    operands = Operands(*(tvm.runtime.tensor(one, tvm.cuda(0)) for one in (a, b)), None, None,
+                        tvm.runtime.tensor(c, tvm.cuda(0)))  # fmt: skip
+    tile_product(shape, changes)(operands)
+    exact = a.astype(float) @ b.T.astype(float)
+    assert np.abs(operands.c.numpy() - exact).max() <= 2.0**-10 * np.abs(exact).max()
+    assert tile_product(shape) is None
 
 
 @pytest.mark.parametrize("text", ["", "tile_n", "tile_n=x", "tile_n=-8", "size=3", "stages=2,"])
