@@ -14,6 +14,7 @@ from warploom.meta_schedule.cost_model import CostModel
 from warploom.meta_schedule.database import merge, open_database, recover
 from warploom.meta_schedule.early_stop import EarlyStop
 from warploom.meta_schedule.estimates import EstimateBuilder, EstimateRunner, estimate_target
+from warploom.meta_schedule.fleet import FleetRunner
 from warploom.meta_schedule.journal import Journal
 from warploom.meta_schedule.lookup import Found, Lookup
 from warploom.meta_schedule.progress import Progress
@@ -27,6 +28,7 @@ __all__ = [
     "EarlyStop",
     "EstimateBuilder",
     "EstimateRunner",
+    "FleetRunner",
     "Found",
     "Journal",
     "Lookup",

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import tvm
@@ -72,67 +73,134 @@ class _Task:
     timed: list[list[Tensor]] = field(default_factory=list)
 
 
+class Place(Protocol):
+    """A device that candidates run on, here or elsewhere."""
+
+    device: Any
+
+    def load(self, library: str) -> Callable[..., Any]:
+        """The function ``main`` of a library."""
+
+    def launching(self) -> AbstractContextManager:
+        """A context for launches."""
+
+    def wait(self) -> None:
+        """Until the device has nothing to do."""
+
+    def time(self, kernel: Any, sets: list[list[Tensor]]) -> tuple[tuple[float, ...], int | None]:
+        """Seconds of one execution in each sample, and the clock in MHz if it is known."""
+
+
+class LocalPlace:
+    """A device of this process."""
+
+    def __init__(self, device: Any) -> None:
+        self.device, self.timer = device, CudaTimer(device)
+
+    def load(self, library: str) -> Any:
+        return tvm.runtime.load_module(library)["main"]
+
+    def launching(self) -> AbstractContextManager:
+        return self.timer.on_stream()
+
+    def wait(self) -> None:
+        self.timer.idle(0.0)
+
+    def time(self, kernel: Any, sets: list[list[Tensor]]) -> tuple[tuple[float, ...], int | None]:
+        """By the burst protocol; short kernels in CUDA graphs."""
+
+        def launch(index: int) -> None:
+            kernel(*sets[index])
+
+        estimate = self.timer.elapsed(lambda: launch(0), lambda: launch(1 % len(sets)))
+        executions, timed = 1, launch
+        if estimate < _GRAPH_SECONDS:
+            executions = math.ceil(_GRAPH_EXECUTIONS / len(sets)) * len(sets)
+            replay = self.timer.capture(launch, len(sets), executions)
+
+            def timed(_: int) -> None:
+                replay()
+
+        rounds = _LONG_ROUNDS if estimate > _LONG else _ROUNDS
+        sampling = Sampling("burst", rounds, _IDLE_SECONDS, launches=1, warm_launches=1)
+        found = measure({"": timed}, self.timer, sampling, len(sets), executions)[""]
+        return found.samples, sm_clock()()
+
+
 _last: list[_Task] = []
-_timers: dict[int, CudaTimer] = {}
+_places: dict[tuple[str, int], LocalPlace] = {}
 
 
 def run_candidate(
     artifact: str, device_type: str, device_id: int, arguments: tuple[Argument, ...]
 ) -> Measurement:
+    """As :func:`try_candidate`, on a device of this process."""
+    key = (device_type, device_id)
+    if key not in _places:
+        _places[key] = LocalPlace(tvm.runtime.device(*key))
+    return try_candidate(_places[key], artifact, arguments)
+
+
+def try_candidate(place: Place, artifact: str, arguments: tuple[Argument, ...]) -> Measurement:
     """Load and check one candidate, and time it if it is right.
 
     Parameters
     ----------
+    place : Place
+        Where it runs.
     artifact : str
         The library, with facts beside it.
-    device_type, device_id : str, int
-        Where it runs.
     arguments : tuple of (shape, dtype)
         The tensors that it takes.
     """
     facts = read_facts(artifact)
-    device = tvm.runtime.device(device_type, device_id)
-    timer = _timers.setdefault(device_id, CudaTimer(device))
-    kernel = tvm.runtime.load_module(artifact)["main"]
-    with timer.on_stream():
-        task = _task(facts, device, arguments)
-        wrong = _wrong(kernel, facts, task, timer)
+    kernel = place.load(artifact)
+    with place.launching():
+        task = _task(facts, place, arguments)
+        wrong = _wrong(kernel, facts, task, place)
         if wrong:
             _last.clear()  # a kernel that stores where it should not may have changed the inputs
             return Measurement((), None, wrong)
-        return _time(kernel, facts, task, timer, device, arguments)
+        if not task.timed:
+            task.timed = _input_sets(facts, place, arguments)
+        return Measurement(*place.time(kernel, task.timed))
 
 
-def _task(facts: Facts, device: Any, arguments: tuple[Argument, ...]) -> _Task:
+def _task(facts: Facts, place: Place, arguments: tuple[Argument, ...]) -> _Task:
     if _last and _last[0].workload == facts.workload:
         return _last[0]
     _last.clear()
     rng = np.random.default_rng(int(facts.workload or "0", 16) % 2**32)
     inputs = [exact_input(*one, rng) for one in arguments]
-    checked = [tvm.runtime.tensor(one, device) for one in inputs]
-    task = _Task(facts.workload, checked)
+    task = _Task(facts.workload, [tvm.runtime.tensor(one, place.device) for one in inputs])
     for number in facts.outputs:
-        task.poison[number] = tvm.runtime.tensor(poison(inputs[number]), device)
+        task.poison[number] = tvm.runtime.tensor(poison(inputs[number]), place.device)
     if facts.reference:
         if not Path(facts.reference).exists():
             raise WarploomError("The function could not be compiled to check results with.")
-        where = tvm.cpu() if facts.on_host else device
-        tensors = (
-            [tvm.runtime.tensor(one, tvm.cpu()) for one in inputs] if facts.on_host else checked
-        )
-        tvm.runtime.load_module(facts.reference)["main"](*tensors)
-        where.sync()
-        task.right = {number: tensors[number].numpy() for number in facts.outputs}
+        task.right = _right(facts, place, inputs)
     _last.append(task)
     return task
 
 
-def _wrong(kernel: Any, facts: Facts, task: _Task, timer: CudaTimer) -> str:
+def _right(facts: Facts, place: Place, inputs: list[np.ndarray]) -> dict[int, np.ndarray]:
+    """What the parameters that are written should hold, by their positions."""
+    if facts.on_host:
+        tensors = [tvm.runtime.tensor(one) for one in inputs]
+        tvm.runtime.load_module(facts.reference)["main"](*tensors)
+    else:
+        tensors = [tvm.runtime.tensor(one, place.device) for one in inputs]
+        place.load(facts.reference)(*tensors)
+        place.wait()
+    return {number: tensors[number].numpy() for number in facts.outputs}
+
+
+def _wrong(kernel: Any, facts: Facts, task: _Task, place: Place) -> str:
     """How the results of a kernel differ from the right ones; empty if they do not."""
     for number in facts.outputs:
         task.checked[number].copyfrom(task.poison[number])
     kernel(*task.checked)
-    timer.idle(0.0)
+    place.wait()
     for number, right in task.right.items():
         difference = is_wrong(task.checked[number].numpy(), right)
         if difference:
@@ -147,40 +215,10 @@ def poison(like: np.ndarray) -> np.ndarray:
     return made
 
 
-def _time(
-    kernel: Any,
-    facts: Facts,
-    task: _Task,
-    timer: CudaTimer,
-    device: Any,
-    arguments: tuple[Argument, ...],
-) -> Measurement:
-    if not task.timed:
-        task.timed = _input_sets(facts, device, arguments)
-    sets = task.timed
-
-    def launch(index: int) -> None:
-        kernel(*sets[index])
-
-    estimate = timer.elapsed(lambda: launch(0), lambda: launch(1 % len(sets)))
-    executions, timed = 1, launch
-    if estimate < _GRAPH_SECONDS:
-        executions = math.ceil(_GRAPH_EXECUTIONS / len(sets)) * len(sets)
-        replay = timer.capture(launch, len(sets), executions)
-
-        def timed(_: int) -> None:
-            replay()
-
-    rounds = _LONG_ROUNDS if estimate > _LONG else _ROUNDS
-    sampling = Sampling("burst", rounds, _IDLE_SECONDS, launches=1, warm_launches=1)
-    found = measure({"": timed}, timer, sampling, len(sets), executions)[""]
-    return Measurement(found.samples, sm_clock()())
-
-
-def _input_sets(facts: Facts, device: Any, arguments: tuple[Argument, ...]) -> list[list[Tensor]]:
+def _input_sets(facts: Facts, place: Place, arguments: tuple[Argument, ...]) -> list[list[Tensor]]:
     """Sets of arguments that together do not fit into the L2 cache."""
     rng = np.random.default_rng(1)
     inputs = [normal_input(*one, rng) for one in arguments]
     read = sum(one.nbytes for number, one in enumerate(inputs) if number not in facts.outputs)
     count = min(_MOST_SETS, max(2, math.ceil(_ROTATING_BYTES / max(1, read))))
-    return [[tvm.runtime.tensor(one, device) for one in inputs] for _ in range(count)]
+    return [[tvm.runtime.tensor(one, place.device) for one in inputs] for _ in range(count)]

@@ -33,8 +33,48 @@ def _visible(devices: Sequence[int]) -> list[str]:
     return [names[one] if names else str(one) for one in devices]
 
 
+class PooledRunner(PyRunner):
+    """Gives candidates to processes, and listeners what becomes of them.
+
+    Parameters
+    ----------
+    pool : Pool
+        After an error of CUDA, such as an illegal address, a process can do nothing more with it:
+        the pool must lose processes that failed.
+    timeout_sec : float
+        After which a candidate counts as hanging.
+    listener : callable, optional
+        Called with the facts of each trial, its measurement or None, and the error or "".
+    """
+
+    def __init__(self, pool: Pool, timeout_sec: float, listener: Listener | None) -> None:
+        super().__init__()
+        self.pool, self.timeout_sec, self.listener = pool, timeout_sec, listener
+
+    def run(self, runner_inputs: list[RunnerInput]) -> list[RunnerFuture]:
+        return [_Trial(self._begin(one)) for one in runner_inputs]
+
+    def _begin(self, one: RunnerInput) -> Future[Measurement]:
+        path = str(one.artifact_path)
+        facts = read_facts(path)  # TVM removes it together with the library
+        future = self.submit(path, str(one.device_type), arguments(one))
+        if self.listener is not None:
+            future.add_done_callback(lambda done: self.listener(facts, *outcome(done)))
+        return future
+
+    def submit(
+        self, artifact: str, device_type: str, taken: tuple[Argument, ...]
+    ) -> Future[Measurement]:
+        """Begin to measure a library on whichever device is free first."""
+        raise NotImplementedError
+
+    def close(self) -> None:
+        """End the processes."""
+        self.pool.close()
+
+
 @derived_object
-class Runner(PyRunner):
+class Runner(PooledRunner):
     """``runner=warploom.meta_schedule.Runner()`` for MetaSchedule's tuning functions.
 
     A candidate that hangs, crashes or computes something wrong costs only itself: its process is
@@ -57,35 +97,16 @@ class Runner(PyRunner):
         timeout_sec: float = 30.0,
         listener: Listener | None = None,
     ) -> None:
-        super().__init__()
-        self.timeout_sec = timeout_sec
-        self.listener = listener
-        # After an error of CUDA, such as an illegal address, a process can do nothing more with it.
-        self.pool = Pool([{_VISIBLE: one} for one in _visible(devices)], lose_failed=True)
-
-    def run(self, runner_inputs: list[RunnerInput]) -> list[RunnerFuture]:
-        return [_Trial(self._begin(one)) for one in runner_inputs]
-
-    def _begin(self, one: RunnerInput) -> Future[Measurement]:
-        path = str(one.artifact_path)
-        facts = read_facts(path)  # TVM removes it together with the library
-        future = self.submit(path, str(one.device_type), arguments(one))
-        if self.listener is not None:
-            future.add_done_callback(lambda done: self.listener(facts, *outcome(done)))
-        return future
+        pool = Pool([{_VISIBLE: one} for one in _visible(devices)], lose_failed=True)
+        super().__init__(pool, timeout_sec, listener)
 
     def submit(
         self, artifact: str, device_type: str, taken: tuple[Argument, ...]
     ) -> Future[Measurement]:
-        """Begin to measure a library on whichever GPU is free first."""
         # Each process sees one GPU, as its first.
         return self.pool.submit(
             run_candidate, artifact, device_type, 0, taken, timeout=self.timeout_sec
         )
-
-    def close(self) -> None:
-        """End the processes."""
-        self.pool.close()
 
 
 def arguments(one: RunnerInput) -> tuple[Argument, ...]:
