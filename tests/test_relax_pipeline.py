@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import tvm
-from tvm import relax
+from tvm import relax, te, tirx
 from tvm.relax.frontend import nn
 from tvm.script import ir as I
 from tvm.script import relax as R
@@ -15,8 +16,10 @@ from tvm.script import tirx as T
 from tvm.script.tirx import tile as Tx
 
 import warploom
+from warploom import cli
 from warploom import language as wl
 from warploom.relax import pipeline
+from warploom.relax.inspect import inspect
 
 _TARGET = warploom.cuda_target("h200")
 
@@ -120,3 +123,97 @@ def test_tile_programs_are_called(rng: np.random.Generator) -> None:
     found = _call(relax.build(_Calls, _TARGET), "main", [x, w], tvm.cuda(0))
     wanted = 2 * x.astype(np.float64) @ w.astype(np.float64).T
     np.testing.assert_allclose(found, wanted, rtol=1e-3, atol=1e-3)
+
+
+class _Quantised(nn.Module):
+    """A projection with weights of 4 bits in words, and a scale for each 32 of them."""
+
+    def __init__(self, k: int, n: int) -> None:
+        self.k, self.n = k, n
+        self.words = nn.Parameter((n, k // 8), "uint32")
+        self.scales = nn.Parameter((n, k // 32), "float16")
+
+    def forward(self, x: nn.Tensor) -> nn.Tensor:
+        def decode(words: te.Tensor, scales: te.Tensor) -> te.Tensor:
+            def weight(j: Any, r: Any) -> Any:
+                field = words[j, r // 8] >> (r % 8 * 4).astype("uint32") & tirx.const(15, "uint32")
+                centred = field.astype("float16") - tirx.const(7, "float16")
+                return centred * scales[j, r // 32]
+
+            return te.compute((self.n, self.k), weight, "decode")
+
+        weights = nn.op.tensor_expr_op(decode, "decode", [self.words, self.scales])
+        return nn.op.matmul(x, nn.op.permute_dims(weights))
+
+
+class _QuantisedBlock(nn.Module):
+    def __init__(self) -> None:
+        self.up, self.down = _Quantised(256, 128), _Quantised(128, 256)
+
+    def forward(self, x: nn.Tensor) -> nn.Tensor:
+        return self.down(nn.op.silu(self.up(x))) + x
+
+
+def _weights(words: np.ndarray, scales: np.ndarray) -> np.ndarray:
+    fields = (words[:, :, None] >> np.arange(0, 32, 4).astype(np.uint32) & 15).astype(np.float64)
+    return (fields.reshape(len(words), -1) - 7) * np.repeat(scales.astype(np.float64), 32, 1)
+
+
+def test_quantised_weights_are_decoded_in_the_product(rng: np.random.Generator) -> None:
+    spec = {"forward": {"x": nn.spec.Tensor([1, "m", 256], "float16")}}
+    executable = relax.build(_QuantisedBlock().export_tvm(spec)[0], _TARGET)
+    assert "wgmma" in _sources(executable)
+    assert "decode_kernel" not in _sources(executable)
+    for rows in (1, 20):
+        x = rng.standard_normal((1, rows, 256)).astype(np.float16)
+        parts = [
+            part
+            for n, k in ((128, 256), (256, 128))
+            for part in (
+                rng.integers(0, 2**32, (n, k // 8), np.uint32),
+                (0.02 * rng.standard_normal((n, k // 32))).astype(np.float16),
+            )
+        ]
+        found = _call(executable, "forward", [x, *parts], tvm.cuda(0))
+        h = x[0].astype(np.float64) @ _weights(*parts[:2]).T
+        wanted = h / (1 + np.exp(-h)) @ _weights(*parts[2:]).T + x[0]
+        np.testing.assert_allclose(found[0], wanted, rtol=2e-2, atol=2e-2)
+
+
+def test_operands_that_others_use_too_stay_apart() -> None:
+    class Twice(_QuantisedBlock):
+        def forward(self, x: nn.Tensor) -> nn.Tensor:
+            def double(one: te.Tensor) -> te.Tensor:
+                return te.compute(one.shape, lambda *at: one[at] + one[at], "double")
+
+            twice = nn.op.tensor_expr_op(double, "double", [x])
+            return nn.op.matmul(twice, nn.op.permute_dims(twice, [0, 2, 1])) + 0 * self._sum(twice)
+
+        def _sum(self, x: nn.Tensor) -> nn.Tensor:
+            return nn.op.matmul(x, nn.op.permute_dims(x, [0, 2, 1]))
+
+    spec = {"forward": {"x": nn.spec.Tensor([1, 64, 256], "float16")}}
+    reports = inspect(Twice().export_tvm(spec)[0])
+    assert all(not any(one.problem.computed) for one in reports if one.problem)
+
+
+def test_reports() -> None:
+    spec = {"forward": {"x": nn.spec.Tensor([1, "m", 256], "float16")}}
+    reports = {one.name: one for one in inspect(_QuantisedBlock().export_tvm(spec)[0])}
+    taken = [str(one) for one in reports.values() if one.problem]
+    assert len(taken) == 2 and all("float16 from 4.5 bits" in one for one in taken)
+    assert all("tile" in one and "stages" in one for one in taken)
+    (called,) = inspect(_Calls)[:1]
+    others = {one.name: one for one in inspect(_Calls)}
+    assert "written in TIRx" in str(others["double"]) and "nothing is summed" in str(called)
+
+
+def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "model.json"
+    file.write_text(tvm.ir.save_json(_model(5)), encoding="utf-8")
+    assert cli.main(["inspect", "relax", str(file)]) == 0
+    assert "5 x 128 x 64 NT" in capsys.readouterr().out
+    script = tmp_path / "model.py"
+    script.write_text("model = 1\n", encoding="utf-8")
+    assert cli.main(["inspect", "relax", f"{script}:model"]) == 2
+    assert "model in" in capsys.readouterr().err

@@ -1,4 +1,4 @@
-"""Computed operands of products: dequantised weights become part of the product's function.
+"""Operands of products: transposed and dequantised ones become part of the product's function.
 
 TVM fuses what follows a product, not what comes before it. A weight that is stored with few bits
 would then be written out and read again, many times larger.
@@ -12,9 +12,10 @@ import tvm
 from tvm import relax
 from tvm.ir import GlobalVar, Op
 from tvm.s_tir import SBlock, SBlockRealize
-from tvm.tirx import PrimFunc, Var
+from tvm.tirx import IntImm, PrimFunc, Var
 
 from warploom.gemm.equations import read_equations
+from warploom.gemm.problem import GemmFunction
 from warploom.gemm.recognition import recognise
 from warploom.transform import ir
 from warploom.transform.decline import Decline
@@ -69,15 +70,19 @@ class _Fuser(relax.PyExprMutator):
         if not _is_call_tir(call):
             return call
         func, arguments = self.functions[call.args[0].name_hint], list(call.args[1])
-        changed = False
-        for position in reversed(range(len(arguments))):
+        changed, position = False, len(arguments) - 1
+        while position >= 0:
             made = self._producer(arguments[position])
-            if made is None:
+            merged = None
+            if made is not None:
+                merged = _merge(self.functions[made.args[0].name_hint], func, position)
+            if merged is None:
+                position -= 1
                 continue
-            merged = _merge(self.functions[made.args[0].name_hint], func, position)
-            if merged is not None:
-                func, changed = merged, True
-                arguments[position : position + 1] = list(made.args[1])
+            func, changed = merged, True
+            arguments[position : position + 1] = list(made.args[1])
+            # What the producer reads may be computed by another one.
+            position += len(made.args[1]) - 1
         if not changed:
             return call
         variable = self.builder_.add_func(func, f"fused_{call.args[0].name_hint}")
@@ -117,8 +122,23 @@ def _merge(producer: Any, func: Any, position: int) -> PrimFunc | None:
         after = recognise(merged)
     except Decline:
         return None
-    # It must be an operand: what an epilogue reads is as well computed where it is.
-    return merged if after.problem.computed != before.problem.computed else None
+    computed = after.problem.computed != before.problem.computed
+    inputs = after.func.params[position : position + len(producer.params) - 1]
+    return merged if computed or _is_transposed(after, set(inputs)) else None
+
+
+def _is_transposed(gemm: GemmFunction, inputs: set[Var]) -> bool:
+    """Whether an operand is one of the parameters, its dimensions in another order.
+
+    What an epilogue reads is as well computed where it is.
+    """
+    loads = [one.load for product in gemm.products for one in (product.a, product.b)]
+    return any(
+        load is not None
+        and load.source in inputs
+        and all(isinstance(one, (Var, IntImm)) for one in load.indices)
+        for load in loads
+    )
 
 
 def _joined(producer: PrimFunc, func: PrimFunc, position: int) -> PrimFunc:

@@ -75,7 +75,6 @@ def inspect(mod: tvm.IRModule, tf32: bool = False) -> list[FunctionReport]:
     """
     passes = [
         CallTilePrograms(),
-        relax.transform.FuseTransposeMatmul(),
         relax.transform.LegalizeOps(),
         relax.transform.AnnotateTIROpPattern(),
         relax.transform.FoldConstant(),

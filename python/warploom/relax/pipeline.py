@@ -7,7 +7,6 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import tvm
-from tvm import relax
 from tvm.s_tir import dlight
 from tvm.target import Target
 
@@ -37,13 +36,12 @@ def legalize_passes(
         Measured knobs, which go before those of the analytic model; by default the package's.
     """
     rule = Matmul(tf32, Lookup.shipped() if lookup is None else lookup)
-    first = [CallTilePrograms(), relax.transform.FuseTransposeMatmul()]
     passes: list[tvm.transform.Pass] = []
     for one in stock:
         if one.info.name == "ApplyDefaultSchedule":
             passes += [FuseOperands(), dlight.ApplyDefaultSchedule(rule)]
         passes.append(one)
-    return [*first, *passes]
+    return [CallTilePrograms(), *passes]
 
 
 def with_our_schedules(stock: Passes) -> Passes:
