@@ -114,3 +114,17 @@ if tvm.cuda(0).exist:
     kernel["main"](*tensors)
     wl.interpret(residual, arrays)
     assert np.abs(tensors[-1].numpy().astype(float) - arrays[3]).max() < 0.1
+
+# 5. The same source for Blackwell: accumulators in tensor memory, a warp that multiplies, and the
+#    cluster becomes a pair of CTAs that do it together. `wl.hints(..., scheduler="clc")` would let
+#    CTAs take over tiles of those that have not started.
+steps = warploom.lower_trace(linear, "sm_100a")
+for step in steps:
+    if step.name in ("pair CTAs", "specialize warps"):
+        print(f"after {step.name}, on Blackwell:", *step.decisions, sep="\n    ")
+if not tvm.cuda(0).exist or warploom.emulator.is_enabled():
+    blackwell = steps[-1].func.with_attr("global_symbol", "main")
+    arrays = [a, b, offset, np.full_like(c, np.nan)]
+    result = warploom.emulator.run(blackwell, arrays, arch="sm_100a").outputs[-1]
+    print("on an emulated Blackwell GPU: largest error", np.abs(result - expected).max())
+    assert np.abs(result - expected).max() < 0.05

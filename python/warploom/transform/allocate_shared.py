@@ -38,7 +38,7 @@ def allocate_shared(program: TileProgram, capacity: int | None = None) -> TilePr
         If they do not fit; the message is the budget line by line.
     """
     capacity = shared_bytes(program) if capacity is None else capacity
-    own = _own_pool(program)
+    own = own_pool(program)
     buffers = [b for b in allocations(program.body) if is_shared(b) or b.scope() == "mbarrier"]
     buffers = [b for b in buffers if own is None or not b.same_as(own.buffer)]
     # Largest alignment first leaves no gaps.
@@ -95,7 +95,7 @@ class _Pool:
     size: int
 
 
-def _own_pool(program: TileProgram) -> _Pool | None:
+def own_pool(program: TileProgram) -> _Pool | None:
     sizes: list[int] = []
 
     def visit(one: tirx.AttrStmt) -> None:

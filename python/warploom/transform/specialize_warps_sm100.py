@@ -18,6 +18,7 @@ from tvm.tirx import Buffer, Stmt, Var
 
 from warploom.target import SM100A, Swizzle
 from warploom.transform import barriers, ir
+from warploom.transform.allocate_shared import own_pool
 from warploom.transform.budget import (
     ctas_per_sm,
     describe,
@@ -165,7 +166,8 @@ def specialize_warps_sm100(program: TileProgram) -> TileProgram:
     attrs = (*program.attrs, launch_bounds(program))
     ignored = ["specialise=False: not followed, the tensor core needs a thread of its own"]
     return program.replace(ids=ids, body=tuple(body), attrs=attrs).decided(
-        f"roles: a loading warp, a multiplying warp, {consumers} warpgroups for the rest",
+        f"roles: a loading warp, a multiplying warp, {consumers} "
+        f"warpgroup{'s' * (consumers > 1)} for the rest",
         *describe(program, threads),
         *memory.describe(),
         *(one.describe() for one in handovers.values()),
@@ -216,7 +218,9 @@ def _shared_bytes(program: TileProgram, plan: PipelinePlan, splitter: RoleSplitt
     align = Swizzle.B128.atom_bytes
     buffers = [one.buffer for one in _shared_tiles(program, plan, splitter)]
     buffers = [buffer for buffer in buffers if is_shared(buffer)]
-    return sum(-(-tile_bytes(one) // align) * align for one in buffers) + _BARRIER_BYTES
+    pool = own_pool(program)
+    others = _BARRIER_BYTES + (0 if pool is None else pool.size)
+    return sum(-(-tile_bytes(one) // align) * align for one in buffers) + others
 
 
 def _launch_control(
