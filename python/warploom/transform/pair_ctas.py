@@ -52,8 +52,9 @@ def pair_ctas(program: TileProgram) -> TileProgram:
     Otherwise the program stays as it is, each CTA multiplies for itself, and the record of
     decisions says why.
     """
-    shape = cluster_shape(program)
-    if not shape or shape[_ALONG] != PAIR or program.hints.cluster[_ALONG] != PAIR:
+    shape, wanted = cluster_shape(program), program.hints.cluster
+    # Clusters may also come from other hints, and have dimensions of 1 left out.
+    if not shape or wanted is None or not shape[_ALONG] == wanted[_ALONG] == PAIR:
         return program
     obstacle = _obstacle(program)
     if obstacle is not None:
