@@ -13,7 +13,9 @@ import tile_programs
 from warploom import language as wl
 from warploom.kernels import default_target
 from warploom.kernels.config import GemmConfig
-from warploom.programs import attention, gemm
+from warploom.programs import attention, gemm, gemm_quantised
+from warploom.programs.quantised_tiles import quantised_tiles
+from warploom.transform.lower import lower_trace
 
 pytestmark = pytest.mark.gpu
 
@@ -104,6 +106,8 @@ def test_attention(rng, tokens, head_dim, heads, kv_heads, causal, tile, dtype):
         (40, {"bits": 8, "tile": (24, 128, 64), "group": 64, "dtype": "bfloat16"}),
         (64, {"order": "natural", "tile": (64, 64, 128), "stages": 2}),
         (8, {"tile": (8, 128, 128), "k": 128, "group": 128, "cluster": (2, 1)}),
+        (5, {"tile": None, "stages": None, "k": 768}),
+        (70, {"tile": None, "stages": None, "bits": 8}),
     ],
 )
 def test_gemm_quantised(rng, rows, options):
@@ -115,3 +119,17 @@ def test_gemm_quantised(rng, rows, options):
     bound = np.abs(exact).max() * case.tolerance
     assert np.abs(arguments[-1].astype(float) - exact).max() <= bound
     assert np.abs(by_kernel - exact).max() <= bound
+
+
+@pytest.mark.parametrize("bits", [4, 8])
+@pytest.mark.parametrize("m", [None, 1, 17, 500])
+@pytest.mark.parametrize(("n", "k"), [(136, 384), (4096, 4096), (8192, 8192), (28672, 4096)])
+def test_tiles_for_small_weights_are_those_of_the_first_lowering(m, n, k, bits):
+    tile, stages, hints = quantised_tiles(n, k, m, bits)
+    assert k % tile[2] == 0 and stages % hints.get("turns", 1) == 0
+    assert tile[0] >= min(m or 1, 64)
+    decided = [d for step in lower_trace(gemm_quantised(n, k, m, bits)) for d in step.decisions]
+    assert not any("declines" in sentence for sentence in decided)
+    assert any(f"{stages} stages" in sentence for sentence in decided)
+    turns = [sentence for sentence in decided if sentence.startswith("turns: each of 3")]
+    assert bool(turns) == ("turns" in hints)

@@ -109,8 +109,8 @@ def packed(
     group: int = 128,
     dtype: str = "float16",
     order: str = "fragments",
-    tile: tuple[int, int, int] = (16, 64, 128),
-    stages: int = 4,
+    tile: tuple[int, int, int] | None = (16, 64, 128),
+    stages: int | None = 4,
     symbolic: bool = False,
     **hints: Any,
 ) -> Case:
@@ -120,7 +120,7 @@ def packed(
     func = gemm_quantised(n, k, rows, bits, group, dtype, order, tile, stages, **hints)
 
     def arguments(rng: np.random.Generator) -> list[Any]:
-        weights = rng.integers(-half, half, (n, k))
+        weights = rng.integers(-half, half, (n, k), np.int8)
         scale = rng.uniform(0.01, 0.1, (k // group, n))
         return [
             random_values(rng, (m, k), dtype), pack_weights(weights, bits, order),

@@ -16,6 +16,7 @@ from tvm.tirx import PrimFunc
 
 from warploom import language as wl
 from warploom.kernels.signature import row_count
+from warploom.programs.quantised_tiles import quantised_tiles
 from warploom.programs.weight_order import WEIGHT_ORDERS
 
 
@@ -27,8 +28,8 @@ def gemm_quantised(
     group: int = 128,
     dtype: str = "float16",
     order: str = "fragments",
-    tile: tuple[int, int, int] = (16, 64, 256),
-    stages: int = 8,
+    tile: tuple[int, int, int] | None = None,
+    stages: int | None = None,
     **hints: Any,
 ) -> PrimFunc:
     """The tile program of a product with packed weights.
@@ -38,7 +39,7 @@ def gemm_quantised(
     n, k : int
         Columns of C, a multiple of 8, and products of each of its elements, one of ``tile[2]``.
     m : int, optional
-        Rows of X and C; without it the kernel takes any number.
+        Rows of X and C; without it the kernel takes any number, and is made for up to 16.
     bits : int
         Of a weight: 4 or 8.
     group : int
@@ -47,9 +48,10 @@ def gemm_quantised(
         Of X, the scales and C, and of the weights in the product: ``"float16"``, ``"bfloat16"``.
     order : str
         Of the weights in a row, a key of :data:`~warploom.programs.weight_order.WEIGHT_ORDERS`.
-    tile : (int, int, int)
-        Rows of X (a multiple of 8), rows of W (of 64), and K of one step.
-    stages : int
+    tile : (int, int, int), optional
+        Rows of X (a multiple of 8), rows of W (of 64), and K of one step. Without it tile, stages
+        and hints are those of :func:`~warploom.programs.quantised_tiles.quantised_tiles`.
+    stages : int, optional
         Steps that are loaded ahead.
     **hints
         Those of :func:`warploom.language.hints`.
@@ -60,6 +62,9 @@ def gemm_quantised(
         ``matmul(X, W, Scale, C)``: X is ``(m, k)``, W uint32 ``(n, k * bits / 32)``, Scale
         ``(k / group, n)``, C ``(m, n)``.
     """
+    if tile is None:
+        tile, own_stages, own_hints = quantised_tiles(n, k, m, bits)
+        stages, hints = stages or own_stages, {**own_hints, **hints}
     rows, (bm, bn, bk) = row_count(m), tile
     packed, groups = bk * bits // 32, max(1, bk // group)
     place = WEIGHT_ORDERS[order]

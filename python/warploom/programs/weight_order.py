@@ -83,7 +83,8 @@ def pack_weights(weights: np.ndarray, bits: int = 4, order: str = "fragments") -
     # Which weight has the lowest bits of the first word, which the next, and so on.
     position = np.empty(k, np.intp)
     position[word * each + shift // bits] = np.arange(k)
-    fields = (weights + half).astype(np.uint8)[:, position].reshape(n, k // each, each)
+    fields = (weights.astype(np.int16) + half).astype(np.uint8)[:, position]
+    fields = fields.reshape(n, k // each, each)
     words = np.zeros((n, k // each), np.uint32)
     for field in range(each):
         words |= fields[:, :, field].astype(np.uint32) << np.uint32(field * bits)
