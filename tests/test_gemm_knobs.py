@@ -115,3 +115,28 @@ def test_nothing_legal() -> None:
     gemm = recognise(gemm_functions.dequantised().func)
     with pytest.raises(IllegalCombination, match="no legal knobs"):
         choose(replace(gemm.problem, computed=(True, True)))
+
+
+#: 4-bit weights in natural order with a scale for 128.
+_WEIGHTS = replace(
+    _LARGE, m=16, n=8192, k=8192, b_bits=4 + 16 / 128, computed=(False, True)
+)
+
+
+@pytest.mark.parametrize(("turns", "measured"), [(1, 22.5), (2, 17.9), (3, 16.8)])
+def test_times_with_a_computed_operand_are_those_measured(turns: int, measured: float) -> None:
+    knobs = GemmKnobs(16, 64, 256, 6, consumers=1, swap_ab=True, turns=turns)
+    assert knobs.why_not(_WEIGHTS) is None
+    assert predict(_WEIGHTS, knobs).total == pytest.approx(measured, rel=0.05)
+
+
+def test_warpgroups_take_turns_where_an_operand_is_computed_for_few_rows() -> None:
+    best = choose(_WEIGHTS)
+    assert best.turns == 3 and best.stages % 3 == 0 and best.accumulator[0] == 64
+    assert all(one.turns == 1 for one in candidates(replace(_LARGE, m=16)))
+
+
+def test_sums_of_turns_count_as_shared_memory() -> None:
+    knobs = GemmKnobs(16, 64, 256, 6, consumers=1, swap_ab=True)
+    more = [replace(knobs, turns=turns).shared_bytes(_WEIGHTS) for turns in (1, 2, 3)]
+    assert more[2] - more[1] == more[1] - more[0] == 64 * 16 * 4

@@ -25,6 +25,8 @@ DEPTH_BYTES = (128, 256, 512)
 _SMALL_TILE, _LARGE_TILE = 8192, 16384
 CLUSTERS = ((1, 1), (2, 1), (1, 2))
 SPLITS = (1, 2, 3, 4, 6, 8)
+#: Warpgroups that take turns where an operand is computed, which takes longer than to multiply it.
+TURNS = (1, 2, 3)
 #: Numbers of rows up to which a kernel may be chosen when it is launched.
 ROW_LIMITS = (16, 32, 64, 128, 256, 512, 1024)
 #: Another kernel costs code and compile time.
@@ -60,17 +62,20 @@ def tiles(problem: GemmProblem) -> Iterator[GemmKnobs]:
 def candidates(problem: GemmProblem) -> Iterator[GemmKnobs]:
     """Legal knobs, each with as many stages as fit."""
     m, n, k, _ = (one or UNKNOWN_EXTENT for one in sizes(problem))
-    for tile, (cluster_m, cluster_n), split, ctas in product(
-        tiles(problem), CLUSTERS, SPLITS, (1, 2)
+    for tile, (cluster_m, cluster_n), split, ctas, turns in product(
+        tiles(problem), CLUSTERS, SPLITS, (1, 2), TURNS if any(problem.computed) else (1,)
     ):
+        if turns > 1 and tile.consumers > 1:
+            continue
         if (cluster_m > 1 and m <= tile.tile_m) or (cluster_n > 1 and n <= tile.tile_n):
             continue
         if k // split < 2 * tile.tile_k and split > 1:
             continue
         one = replace(
-            tile, cluster_m=cluster_m, cluster_n=cluster_n, split_k=split, ctas_per_sm=ctas
-        )
-        stages = min(one.most_stages(problem), MOST_STAGES)
+            tile, cluster_m=cluster_m, cluster_n=cluster_n, split_k=split, ctas_per_sm=ctas,
+            turns=turns,
+        )  # fmt: skip
+        stages = min(one.most_stages(problem), MOST_STAGES) // turns * turns
         if stages >= 2:
             one = replace(one, stages=stages)
             if one.why_not(problem) is None:

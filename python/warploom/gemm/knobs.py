@@ -25,6 +25,8 @@ _OVERHEAD_REGISTERS = 56
 _LOADING_REGISTERS = 40
 #: Stores by TMA go through this many columns of each computing warpgroup, twice.
 _STORE_COLUMNS, _STORE_BUFFERS = 64, 2
+#: Bytes of an element of an accumulator.
+_SUM_BYTES = 4
 #: Bytes kept for mbarriers and alignment.
 _BARRIER_BYTES = 1024
 
@@ -130,13 +132,14 @@ class GemmKnobs:
             return str(reason)
 
     def shared_bytes(self, problem: GemmProblem) -> int:
-        """Shared memory of a CTA: the ring of operands, what stores go through, barriers."""
+        """Shared memory of a CTA: operands, what stores go through, sums of turns, barriers."""
         stores = {
             bits_of(dtype) // 8: self._store_bytes(bits_of(dtype) // 8)
             for dtype in problem.outputs
         }
         ring = self.stages * self.stage_bytes(problem)
-        return ring + sum(stores.values()) + _BARRIER_BYTES
+        sums = (self.turns - 1) * self.tile_m * self.tile_n * problem.products * _SUM_BYTES
+        return ring + sum(stores.values()) + sums + _BARRIER_BYTES
 
     def stage_bytes(self, problem: GemmProblem) -> int:
         """Bytes of operands that one step loads."""

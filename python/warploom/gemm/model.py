@@ -15,7 +15,7 @@ from dataclasses import dataclass, fields
 
 from warploom.gemm.knobs import GemmKnobs
 from warploom.gemm.problem import GemmProblem
-from warploom.target import WGMMA_M, wgmma_kind
+from warploom.target import SM90A, WGMMA_M, wgmma_kind
 from warploom.target.arch import GPUS
 from warploom.target.dtypes import bits_of
 
@@ -49,6 +49,9 @@ class Machine:
         Cycles from the request for a tile to its arrival.
     step_cycles : float
         Cycles of one step that the products of one warpgroup do not hide: waits, barriers.
+    element_cycles : float
+        Cycles that a thread takes to compute an element of an operand, such as a weight of 4 bits
+        in natural order.
     tile_cycles : float
         Cycles between two tiles of a CTA, apart from the stores.
     store_bytes : float
@@ -72,6 +75,7 @@ class Machine:
     first_load: float = 1.07
     latency_cycles: float = 1660.0
     step_cycles: float = 93.0
+    element_cycles: float = 2.5
     tile_cycles: float = 185.0
     store_bytes: float = 26.7
     reduce: float = 3.4
@@ -115,8 +119,7 @@ class Prediction:
     @property
     def total(self) -> float:
         """All of it."""
-        streams = (self.tensor, self.l2, self.dram)
-        stream = sum(one**self.disturbance for one in streams) ** (1 / self.disturbance)
+        stream = _joined(self.disturbance, self.tensor, self.l2, self.dram)
         return stream + self.fill + self.drain + self.launch + self.reduce
 
     def terms(self) -> dict[str, float]:
@@ -149,11 +152,16 @@ def predict(problem: GemmProblem, knobs: GemmKnobs, machine: Machine = H200) -> 
     turns = math.ceil(units / slots)
 
     multiply = products * _step_cycles(problem, knobs, machine)
+    compute = _compute_cycles(problem, knobs, machine)
     # CTAs of one SM take turns on its tensor cores, and hide each other's waits.
     busy = min(knobs.ctas_per_sm, math.ceil(units / machine.sms))
-    step = max(busy * multiply, multiply + machine.step_cycles / knobs.consumers)
+    own = compute + multiply + machine.step_cycles / knobs.consumers
+    # Warps that compute an operand share the schedulers of the SM.
+    issue = knobs.consumers * (compute + machine.step_cycles) if compute else 0.0
+    alone = _joined(machine.disturbance, busy * issue, own / knobs.turns)
+    step = max(busy * multiply, alone)
     # A stage is multiplied, given back one step later, and loaded anew.
-    step = max(step, (2 * step + machine.latency_cycles) / knobs.stages)
+    step = max(step, (max(own, step) + step + machine.latency_cycles) / knobs.stages)
     out_bytes = sum(bits_of(dtype) / 8 for dtype in problem.outputs)
     read = sum(bits_of(dtype) / 8 for dtype, shape in problem.inputs if shape == "tile")
     tile_bytes = knobs.tile_m * knobs.tile_n * (out_bytes + read)
@@ -184,6 +192,11 @@ def predict(problem: GemmProblem, knobs: GemmKnobs, machine: Machine = H200) -> 
     )  # fmt: skip
 
 
+def _joined(order: float, *times: float) -> float:
+    """The time of things that run at once and disturb each other."""
+    return sum(one**order for one in times) ** (1 / order)
+
+
 def sizes(problem: GemmProblem) -> tuple[int | None, ...]:
     """M, N, K and the batch of a problem."""
     return problem.m, problem.n, problem.k, problem.batch
@@ -206,6 +219,15 @@ def _step_cycles(problem: GemmProblem, knobs: GemmKnobs, machine: Machine) -> fl
         operands = (WGMMA_M + width) * kind.k * size / 128
         total += max(one, operands)
     return total * rows / WGMMA_M * knobs.tile_k / kind.k
+
+
+def _compute_cycles(problem: GemmProblem, knobs: GemmKnobs, machine: Machine) -> float:
+    """Cycles in which a warpgroup issues what computes its part of an operand for one step."""
+    if not any(problem.computed):
+        return 0.0
+    rows, _ = knobs.accumulator
+    elements = rows / knobs.consumers * knobs.tile_k / SM90A.warpgroup
+    return elements * machine.element_cycles
 
 
 def _dram_bytes(
