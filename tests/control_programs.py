@@ -230,6 +230,78 @@ def nested(stages: int = 2) -> Case:
     return Case(program, arguments, expected, TOLERANCE)
 
 
+def across(stages: int = 2) -> Case:
+    """A sum over two loops, the inner one of as many iterations as the device is told, or none."""
+
+    @T.prim_func
+    def program(
+        A: T.Buffer((4 * BM, BK), "float16"), B: T.Buffer((4 * BN, BK), "float16"),
+        Index: T.Buffer((TRIPS, 16), "int32"), C: T.Buffer((BM, BN), "float32"),
+    ):  # fmt: skip
+        T.device_entry()
+        T.cta_id([1])
+        A_s = T.alloc_buffer((BM, BK), "float16", scope="shared")
+        B_s = T.alloc_buffer((BN, BK), "float16", scope="shared")
+        acc = T.alloc_buffer((BM, BN), "float32", scope="accumulator")
+        Tx.cta.zero(acc)
+        for block in T.serial(4):
+            for k in wl.pipelined(Index[block, 0], stages):
+                Tx.cta.copy_async(A_s, A[block * BM : block * BM + BM, 0:BK])
+                Tx.cta.copy_async(B_s, B[k * BN : k * BN + BN, 0:BK])
+                Tx.cta.gemm_async(acc, A_s, B_s, accum=True)
+        Tx.cta.copy(C[:, :], acc)
+
+    def arguments(rng: np.random.Generator) -> list[Any]:
+        a, b, index, c = _data(rng, TRIPS)
+        index[:4, 0] = rng.permutation([0, 1, 3, 4])
+        return [a, b, index, c]
+
+    def expected(args: list[Any]) -> dict[int, np.ndarray]:
+        a, b, index, _ = args
+        counts = index[:4, 0]
+        columns = np.concatenate([np.arange(count) for count in counts])
+        return _products(a, b, np.repeat(np.arange(4), counts), columns)
+
+    return Case(program, arguments, expected, TOLERANCE)
+
+
+def shrinking(stages: int = 2) -> Case:
+    """Loops whose extents their own bodies change: as many iterations as before the first one."""
+
+    @T.prim_func
+    def program(
+        A: T.Buffer((4 * BM, BK), "float16"), B: T.Buffer((4 * BN, BK), "float16"),
+        Index: T.Buffer((TRIPS, 16), "int32"), C: T.Buffer((BM, BN), "float32"),
+    ):  # fmt: skip
+        T.device_entry()
+        T.cta_id([1])
+        A_s = T.alloc_buffer((BM, BK), "float16", scope="shared")
+        B_s = T.alloc_buffer((BN, BK), "float16", scope="shared")
+        acc = T.alloc_buffer((BM, BN), "float32", scope="accumulator")
+        blocks: T.int32 = 3
+        inner: T.int32 = 0
+        Tx.cta.zero(acc)
+        for block in T.serial(blocks):
+            inner = Index[0, block] + 1
+            blocks = blocks - 1
+            for k in wl.pipelined(inner + blocks, stages):
+                inner = inner - 2
+                Tx.cta.copy_async(A_s, A[block * BM : block * BM + BM, 0:BK])
+                Tx.cta.copy_async(B_s, B[k % 4 * BN : k % 4 * BN + BN, 0:BK])
+                Tx.cta.gemm_async(acc, A_s, B_s, accum=True)
+        Tx.cta.copy(C[:, :], acc)
+
+    def expected(args: list[Any]) -> dict[int, np.ndarray]:
+        a, b, index, _ = args
+        counts = [int(index[0, block]) + 1 + 2 - block for block in range(3)]
+        rows = np.repeat(np.arange(3), counts)
+        columns = np.concatenate([np.arange(count) % 4 for count in counts])
+        return _products(a, b, rows, columns)
+
+    return Case(program, lambda rng: _data(rng, TRIPS), expected, TOLERANCE)
+
+
 CONTROL = {
-    one.__name__: one for one in (indexed, carried, from_tile, in_place, branches, nested)
+    one.__name__: one
+    for one in (indexed, carried, from_tile, in_place, branches, nested, across, shrinking)
 }

@@ -28,6 +28,12 @@ PROGRAMS = {
     "gemm ragged": partial(
         tile_programs.gemm, 200, 136, 72, (128, 128, 64), symbolic=True, out_dtype="float16"
     ),
+    **{
+        f"gemm {layout}, {n} columns": partial(
+            tile_programs.gemm, 128, 120, 96, (64, n, 32), dtype, layout=layout
+        )
+        for layout, n, dtype in (("NN", 24, "float16"), ("TN", 40, "bfloat16"))
+    },
     "gemm one row": partial(
         tile_programs.gemm, 1, 136, 72, (64, 64, 64), symbolic=True, out_dtype="bfloat16"
     ),

@@ -13,6 +13,7 @@ from tvm.script import tirx as T
 from tvm.script.tirx import tile as Tx
 
 import tile_programs
+from control_programs import CONTROL
 from lowered_programs import check, hinted, local_memory
 from warploom import language as wl
 from warploom import programs
@@ -33,6 +34,8 @@ PROGRAMS = {
     "gemm 256 rows": partial(
         tile_programs.gemm, 300, 136, 128, (256, 64, 64), out_dtype="bfloat16", symbolic=True
     ),
+    "gemm 24 columns": partial(tile_programs.gemm, 136, 72, 96, (64, 24, 32), layout="NN"),
+    "gemm 8 columns": partial(tile_programs.gemm, 128, 72, 96, (64, 8, 32), layout="TN"),
     "gemm 256 columns": partial(tile_programs.gemm, 128, 256, 64, (128, 256, 32), "bfloat16"),
     "gemm float8": partial(
         tile_programs.gemm, 256, 256, 256, (128, 128, 128), "float8_e4m3fn", "bfloat16"
@@ -233,3 +236,18 @@ def test_an_architecture_without_lowering_is_declined():
 def test_a_hint_that_blackwell_does_not_follow_is_in_the_record():
     func = hinted(tile_programs.gemm().func, specialise=False)
     assert any("specialise=False" in line for line in decisions(func, "specialize warps"))
+
+
+#: Programs that have no lowering, and why.
+DECLINED = {"from_tile": "from the tile", "in_place": "Threads change the tile A_s"}
+
+
+@pytest.mark.parametrize("name", [name for name in CONTROL if name not in DECLINED])
+def test_control_flow(name, rng):
+    check(CONTROL[name](3), rng, arch=ARCH)
+
+
+@pytest.mark.parametrize("name", DECLINED)
+def test_control_flow_that_is_declined(name):
+    with pytest.raises(Decline, match=DECLINED[name]):
+        lower(CONTROL[name]().func, ARCH)

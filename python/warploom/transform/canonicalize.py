@@ -15,11 +15,13 @@ from tvm.tirx.tile_primitive import LambdaExpr, TilePrimitiveCall
 from warploom.target import SM90A
 from warploom.transform import ir
 from warploom.transform.decline import Decline
+from warploom.transform.effects import effects
 from warploom.transform.program import (
     TILE_SCOPES,
     TileProgram,
     allocations,
     is_global,
+    is_nest,
     is_shared,
 )
 
@@ -83,7 +85,24 @@ def canonicalize(program: TileProgram) -> TileProgram:
     body = tuple(
         tvm_ffi.structural_map(one, (TilePrimitiveCall, call), order="pre") for one in program.body
     )
-    return program.replace(body=tuple(ir.substitute(one, places) for one in body))
+    body = tuple(_fixed_extents(ir.substitute(one, places)) for one in body)
+    return program.replace(body=body)
+
+
+def _fixed_extents(statement: Stmt) -> Stmt:
+    """Loops whose body changes what their extent is computed from: it is computed before."""
+    if is_nest(statement):
+        return statement
+    one = ir.map_children(
+        statement, lambda inner: ir.seq(map(_fixed_extents, ir.flatten(inner)))
+    )
+    if not isinstance(one, tirx.For) or not ir.uses(one.extent) & effects(one.body).writes:
+        return one
+    extent = ir.Scalar(f"{one.loop_var.name}_extent", str(one.loop_var.ty.dtype))
+    loop = ir.loop(
+        one.loop_var, extent.value, [one.body], one.annotations, one.kind, one.min, one.step
+    )
+    return ir.seq([*extent.define(one.extent), loop])
 
 
 def _accumulator(tile: Buffer, program: TileProgram) -> Buffer:

@@ -238,9 +238,13 @@ class Consumer:
             body += self.products.wait_all_but(0)
         if not self.supply.refills_after_loops:
             self.products = Products(self.products.groups)
+        after: list[Stmt] = []
         if not (isinstance(one.extent, tirx.IntImm) and int(one.extent) > 0):
-            self.products = self.products.guarded(one.extent > 0)
-        return [*before, ir.with_body(one, body)]
+            # Whether there was an iteration is known here only: further on, the extent may be that
+            # of another time round a loop outside.
+            after = self.products.guarded(one.extent > 0).wait_all_but(0)
+            self.products = Products()
+        return [*before, ir.with_body(one, body), *after]
 
     # -- rings ---------------------------------------------------------------------------------
 

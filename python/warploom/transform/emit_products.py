@@ -1,7 +1,8 @@
 """Products of Blackwell's tensor core, as ``tcgen05.mma`` instructions.
 
-TVM's op schedule writes the instructions of products that accumulate in float32. The others,
-those of integers, are written here, one instruction for each 32 bytes of K.
+TVM's op schedule writes the instructions of products that accumulate in float32, and descriptors of
+swizzled operands. The others, those of integers and of operands without swizzle (MN-major ones of
+rows that are no multiple of 32 bytes), are written here, one instruction for each 32 bytes of K.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from tvm.tirx.tile_primitive import TilePrimitiveCall
 
 from warploom.errors import IllegalCombination
 from warploom.layout.smem_matrix import CHUNK_BYTES, SharedMatrix
-from warploom.target import Major
+from warploom.target import Major, Swizzle
 from warploom.target.tcgen05 import tcgen05_kinds
 from warploom.transform import ir
 from warploom.transform.decline import Decline
@@ -50,7 +51,7 @@ def emit_product(call: TilePrimitiveCall) -> list[Stmt]:
         right = SharedMatrix.from_buffer(b.source, Major.MN if bool(trans_b) else Major.K)
     except IllegalCombination as error:
         raise Decline(f"The product into {d.source.name}: {error}") from error
-    if dtypes[2] == "float32":
+    if dtypes[2] == "float32" and Swizzle.NONE not in (left.swizzle, right.swizzle):
         return [ir.tile_call(call, *call.args, scope="thread", dispatch="tcgen05")]
     instruction = _instruction_descriptor((m, n, kind.k), ctas, dtypes, left, right)
     mma = T.ptx[f"tcgen05.mma.cta_group::{ctas}.kind::{kind.kind}"]
@@ -58,7 +59,8 @@ def emit_product(call: TilePrimitiveCall) -> list[Stmt]:
     columns = T.Cast("uint32", ir.as_expr(ir.ranges(d)[1][0]))
     all_lanes = [0] * (_LANE_MASKS * ctas)
     statements = []
-    for k in range(0, left.k, kind.k):
+    _, extent = ir.ranges(a)[-1 if left.major is Major.K else -2]
+    for k in range(0, int(extent), kind.k):
         operands = [_descriptor(a, left, k), _descriptor(b, right, k)]
         adds = T.ptx.pred(1 if k else T.Cast("bool", ir.as_expr(accum, "bool")))
         call = mma(base + columns, *operands, T.uint32(instruction), *all_lanes, adds)
@@ -67,11 +69,11 @@ def emit_product(call: TilePrimitiveCall) -> list[Stmt]:
 
 
 def _descriptor(region: TensorRegion, matrix: SharedMatrix, k: int) -> Any:
-    """The matrix descriptor of an operand from ``k`` on."""
+    """The matrix descriptor of an operand from the ``k``-th of its products on."""
     *lead, first, second = (start for start, _ in ir.ranges(region))
-    mn = first if matrix.major is Major.K else second
+    mn, start = (first, second) if matrix.major is Major.K else (second, first)
     at = T.cuda.cvta_generic_to_shared(ir.address(region.source, *lead, 0, 0))
-    chunk = T.Cast("uint32", ir.as_expr(matrix.byte_offset(mn, k))) // T.uint32(CHUNK_BYTES)
+    chunk = T.Cast("uint32", ir.as_expr(matrix.byte_offset(mn, start + k))) // T.uint32(CHUNK_BYTES)
     address = ((at >> T.uint32(4)) + chunk) & T.uint32(_ADDRESS_BITS)
     return tirx.IntImm("uint64", matrix.tcgen05_descriptor) + T.Cast("uint64", address)
 

@@ -52,6 +52,19 @@ def own_tiles(program: TileProgram) -> set[Buffer]:
     return found
 
 
+def own_operands(program: TileProgram) -> set[Buffer]:
+    """Those of them that products read."""
+    found: set[Buffer] = set()
+
+    def visit(call: TilePrimitiveCall) -> None:
+        if is_gemm(call):
+            found.update(operand.source for operand in call.args[1:3])
+
+    for statement in program.body:
+        tvm_ffi.structural_walk(statement, (TilePrimitiveCall, visit))
+    return found & own_tiles(program)
+
+
 def operations(statements: list[Stmt], depth: int = 0) -> Iterator[tuple[int, Stmt, Operation]]:
     """All operations on the author's mbarriers, with the number of loops and branches around."""
     for one in statements:

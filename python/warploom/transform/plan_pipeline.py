@@ -7,6 +7,7 @@ its tiles to the last. The result is a plan; both lowerings carry it out.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import math
 from collections.abc import Iterator
@@ -20,7 +21,6 @@ from tvm.tirx import Buffer, Stmt, Var
 from warploom.errors import IllegalCombination
 from warploom.layout.smem_matrix import ATOM_ROWS, SharedMatrix
 from warploom.target import Major
-from warploom.target.swizzle import Swizzle
 from warploom.transform import ir
 from warploom.transform.barriers import Ring
 from warploom.transform.clusters import Dimensions, control_of, dependence, pairs_of, peers_of
@@ -239,13 +239,10 @@ def stacked(tile: Buffer, stages: int) -> Buffer:
 
 
 def shared_matrix(tile: Buffer) -> SharedMatrix | None:
-    """The operand of a product that a shared tile is, if it is swizzled."""
+    """The operand of a product that a shared tile is, if its layout is one."""
     for major in Major:
-        try:
-            matrix = SharedMatrix.from_buffer(tile, major)
-        except IllegalCombination:
-            continue
-        return None if matrix.swizzle is Swizzle.NONE else matrix
+        with contextlib.suppress(IllegalCombination):
+            return SharedMatrix.from_buffer(tile, major)
     return None
 
 

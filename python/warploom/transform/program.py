@@ -211,7 +211,8 @@ def read(func: PrimFunc, arch: str = SM90A.name) -> TileProgram:
 
     def take(statement: Stmt) -> None:
         for one in ir.flatten(statement):
-            if isinstance(one, tirx.AttrStmt) and one.attr_key != DEVICE_ENTRY and not body:
+            attribute = isinstance(one, tirx.AttrStmt)
+            if attribute and one.attr_key not in (DEVICE_ENTRY, LOADING) and not body:
                 if not one.attr_key.startswith(PREFIX):
                     attrs.append((one.attr_key, one.value))
                 take(one.body)

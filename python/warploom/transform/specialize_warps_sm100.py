@@ -30,6 +30,7 @@ from warploom.transform.change_places import is_rewritten, starts_afresh
 from warploom.transform.clusters import pairs_of
 from warploom.transform.consume import consumer_tiles
 from warploom.transform.decline import Decline
+from warploom.transform.effects import effects
 from warploom.transform.handovers import Handover, Role
 from warploom.transform.launch_control import LaunchControl, is_dynamic
 from warploom.transform.own_barriers import initialisations, own_tiles
@@ -182,6 +183,7 @@ def _split(
 ) -> tuple[RoleSplitter, Streams]:
     """The program of each role; ``moves`` has all tiles, and whether they may change places."""
     consumers = int(program.id("warpgroup").extents[0])
+    _require_untouched(program, plan)
     products = [one for _, one in leaves(list(program.body)) if is_gemm(one)]
     ctas = max(map(cta_group, products), default=1)
     accumulators = {tile: twice for tile, twice in moves.items() if is_accumulator(tile)}
@@ -241,6 +243,18 @@ def _choose(*cases: tuple[Any, list[Stmt]]) -> Stmt:
     """The statements of the first condition that holds."""
     (condition, statements), *others = [case for case in cases if case[1]]
     return ir.when(condition, statements, [_choose(*others)] if others else None)
+
+
+def _require_untouched(program: TileProgram, plan: PipelinePlan) -> None:
+    """Rings hand stages from the engine that loads to who reads, not from one reader to another."""
+    for role, one in leaves(list(program.body)):
+        changed = effects(one).writes & set(plan.tiles()) if role is Role.THREADS else set()
+        if changed:
+            name = next(iter(changed)).name
+            raise Decline(
+                f"Threads change the tile {name}, which is loaded; on Blackwell the tensor core "
+                "does not wait for that, so store the result to another tile."
+            )
 
 
 def _before_end() -> Stmt:

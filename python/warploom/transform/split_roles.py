@@ -35,7 +35,7 @@ from warploom.transform.handovers import (
     threads_arrive,
 )
 from warploom.transform.named_barriers import consumers_sync
-from warploom.transform.own_barriers import by_one_consumer, own_tiles
+from warploom.transform.own_barriers import by_one_consumer, own_operands
 from warploom.transform.plan_pipeline import PipelinePlan, is_consumer_tile
 from warploom.transform.plan_tensor_memory import TensorMemory, after_sync
 from warploom.transform.program import (
@@ -108,12 +108,7 @@ class RoleSplitter:
             for ring in plan.rings
             for role in ROLES
         }
-        own = own_tiles(program)
-        #: Tiles of the author's own loads that products read.
-        self.multiplied = {
-            tile for role, one in leaves(list(program.body)) if role is Role.TENSOR_CORE
-            for tile in effects(one).reads & own
-        }  # fmt: skip
+        self.multiplied = own_operands(program)
         #: The barriers ``empty`` of other CTAs that this one releases stages of.
         self.remote: dict[str, barriers.Remote] = {}
         #: What each role last added that touches a tile.
