@@ -6,15 +6,20 @@ from typing import Any
 
 import numpy as np
 import pytest
+import tvm
 import tvm_ffi
 from tvm.script import tirx as T
 from tvm.script.tirx import tile as Tx
+from tvm.tirx.layout import tmem_datapath_layout
 from tvm.tirx.tile_primitive import TilePrimitiveCall
 
 import tile_programs
+from lowered_programs import run
 from warploom import language as wl
 from warploom.transform import ir
 from warploom.transform.canonicalize import ELEMENTWISE, canonicalize
+from warploom.transform.decline import Decline
+from warploom.transform.lower import lower
 from warploom.transform.program import read
 
 ROWS, COLUMNS = 8, 16
@@ -104,3 +109,48 @@ def test_a_store_of_unknown_extent_is_guarded(rng):
     case = tile_programs.grouped()
     before, after = (primitives_of(p) for p in (read(case.func), canonicalize(read(case.func))))
     assert before.count("copy") == after.count("copy") + 1
+
+
+def in_tensor_memory(scope: str = "tmem", layout: Any = "default", dtype: str = "float32"):
+    """A B^T, whose accumulator has a place that the author chose."""
+
+    @T.prim_func
+    def program(A: T.Buffer((128, 64), "float16"), C: T.Buffer((128, 128), "float32")):
+        T.device_entry()
+        T.cta_id([1])
+        A_s = T.alloc_buffer((128, 64), "float16", scope="shared")
+        acc = T.alloc_buffer((128, 128), dtype, scope=scope, layout=layout)
+        Tx.cta.copy_async(A_s, A[0:128, 0:64])
+        Tx.cta.gemm_async(acc, A_s, A_s)
+        Tx.cta.copy(C[0:128, 0:128], acc)
+
+    return program
+
+
+def test_tiles_of_tensor_memory_are_accumulators(rng):
+    func = in_tensor_memory()
+    assert tvm_ffi.structural_equal(tvm.script.from_source(func.script()), func)
+    a = rng.standard_normal((128, 64)).astype("float16")
+    c = np.full((128, 128), np.nan, np.float32)
+    wl.interpret(func, [a, c])
+    (_, found) = run(lower(func, "sm_100a"), [a, np.full_like(c, np.nan)], "sm_100a")
+    assert np.abs(found - c).max() <= 1e-5 * np.abs(c).max()
+
+
+@pytest.mark.parametrize(
+    ("program", "arch", "words"),
+    [
+        (in_tensor_memory(), "sm_90a", "acc lies in tensor memory, which sm_90a does not have"),
+        (
+            in_tensor_memory(layout=tmem_datapath_layout("D", 128, 256)), "sm_100a",
+            "with a layout of its own",
+        ),
+        (
+            in_tensor_memory("wgmma.descriptor", dtype="uint64"), "sm_90a",
+            "matrix descriptor, which threads pass",
+        ),
+    ],
+)  # fmt: skip
+def test_places_that_are_declined(program, arch, words):
+    with pytest.raises(Decline, match=words):
+        lower(program, arch)

@@ -4,21 +4,24 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
 import tvm
 import tvm_ffi
 from tvm.backend.cuda.tile_primitive.tma_utils import mma_shared_layout
 from tvm.script import tirx as T
 from tvm.script.tirx import tile as Tx
+from tvm.tirx.layout import Axis, S, TileLayout
 
 import tile_programs
-from lowered_programs import after_passes, hinted
+from lowered_programs import after_passes, hinted, run
 from warploom.layout.fragment import column_fragment, row_fragment, wgmma_accumulator
 from warploom.layout.smem_matrix import SharedMatrix
 from warploom.target import Major, Swizzle
 from warploom.transform.canonicalize import canonicalize
 from warploom.transform.decline import Decline
 from warploom.transform.infer_layouts import infer_layouts
+from warploom.transform.lower import lower
 from warploom.transform.program import allocations
 from warploom.transform.squeeze_vectors import squeeze_vectors
 
@@ -148,3 +151,51 @@ def faulty(fault: str) -> Any:
 def test_declines(fault, message):
     with pytest.raises(Decline, match=message):
         layouts(faulty(fault))
+
+
+@pytest.mark.parametrize(
+    ("scope", "layout", "words"),
+    [
+        ("accumulator", wgmma_accumulator(64, 64), None),
+        ("fragment", wgmma_accumulator(64, 64), None),
+        ("accumulator", TileLayout(S[(64, 64) : (1 @ Axis.laneid, 1)]), "1 consumer warpgroups"),
+        ("shared", mma_shared_layout("float16", 2, (64, 64)), None),
+        ("shared", TileLayout(S[(64, 64) : (72, 1)]), "A of the product into acc: .* cannot read"),
+        ("loaded", TileLayout(S[(64, 64) : (72, 1)]), "a layout that is no operand's"),
+    ],
+)
+def test_explicit_layouts_win_or_are_declined(scope, layout, words, rng):
+    """What an author wrote is never replaced without a word."""
+    given = {scope: layout}
+
+    @T.prim_func
+    def program(A: T.Buffer((64, 64), "float16"), C: T.Buffer((64, 64), "float32")):
+        T.device_entry()
+        T.cta_id([1])
+        A_s = T.alloc_buffer(
+            (64, 64), "float16", scope="shared", layout=given.get("shared", "default")
+        )
+        R_s = T.alloc_buffer(
+            (64, 64), "float16", scope="shared", layout=given.get("loaded", "default")
+        )
+        acc = T.alloc_buffer(
+            (64, 64), "float32", scope="accumulator", layout=given.get("accumulator", "default")
+        )
+        out = T.alloc_buffer(
+            (64, 64), "float32", scope="fragment", layout=given.get("fragment", "default")
+        )
+        Tx.cta.copy_async(A_s, A[0:64, 0:64])
+        Tx.cta.gemm_async(acc, A_s, A_s)
+        Tx.cta.copy_async(R_s, A[0:64, 0:64])
+        for i, j in T.grid(64, 64):
+            out[i, j] = acc[i, j] + T.cast(R_s[i, j], "float32")
+        Tx.cta.copy(C[0:64, 0:64], out)
+
+    if words:
+        with pytest.raises(Decline, match=words):
+            lower(program)
+        return
+    a = rng.standard_normal((64, 64)).astype("float16")
+    (_, c) = run(lower(program), [a, np.full((64, 64), np.nan, np.float32)])
+    exact = a.astype(float) @ a.T.astype(float) + a
+    assert np.abs(c - exact).max() <= 1e-5 * np.abs(exact).max()

@@ -16,6 +16,7 @@ from warploom.target import SM90A
 from warploom.transform import ir
 from warploom.transform.decline import Decline
 from warploom.transform.effects import effects
+from warploom.transform.infer_layouts import has_layout
 from warploom.transform.program import (
     TILE_SCOPES,
     TileProgram,
@@ -111,6 +112,11 @@ def _accumulator(tile: Buffer, program: TileProgram) -> Buffer:
         raise Decline(
             f"{tile.name} is a matrix descriptor, which threads pass to instructions, and the "
             "program has no threads; write gemm_async, or define ids of threads."
+        )
+    if has_layout(tile):
+        raise Decline(
+            f"{tile.name} lies in tensor memory with a layout of its own, where passes choose "
+            "columns for each warpgroup; leave layout= out, or define ids of threads."
         )
     if program.arch == SM90A.name:
         raise Decline(

@@ -9,22 +9,20 @@ from __future__ import annotations
 
 from typing import Any
 
-from tvm import tirx
 from tvm.ir import TensorRegion
 from tvm.script import tirx as T
 from tvm.tirx import Stmt
 from tvm.tirx.tile_primitive import TilePrimitiveCall
 
 from warploom.errors import IllegalCombination
-from warploom.layout.smem_matrix import CHUNK_BYTES, SharedMatrix
-from warploom.target import Major, Swizzle
+from warploom.language.descriptor import descriptor
+from warploom.layout.smem_matrix import SharedMatrix
+from warploom.target import SM100A, Major, Swizzle
 from warploom.target.tcgen05 import tcgen05_kinds
 from warploom.transform import ir
 from warploom.transform.decline import Decline
 from warploom.transform.program import cta_group, is_shared
 
-#: Bits of a shared address that a descriptor holds, in units of 16 bytes.
-_ADDRESS_BITS = 0x3FFF
 #: Words of ``disable-output-lane`` for each CTA; of zeros, no lane is left out.
 _LANE_MASKS = 4
 
@@ -72,10 +70,9 @@ def _descriptor(region: TensorRegion, matrix: SharedMatrix, k: int) -> Any:
     """The matrix descriptor of an operand from the ``k``-th of its products on."""
     *lead, first, second = (start for start, _ in ir.ranges(region))
     mn, start = (first, second) if matrix.major is Major.K else (second, first)
-    at = T.cuda.cvta_generic_to_shared(ir.address(region.source, *lead, 0, 0))
-    chunk = T.Cast("uint32", ir.as_expr(matrix.byte_offset(mn, start + k))) // T.uint32(CHUNK_BYTES)
-    address = ((at >> T.uint32(4)) + chunk) & T.uint32(_ADDRESS_BITS)
-    return tirx.IntImm("uint64", matrix.tcgen05_descriptor) + T.Cast("uint64", address)
+    return descriptor(
+        region.source, *lead, mn=mn, k=start + k, major=matrix.major.name, arch=SM100A.name
+    )
 
 
 def _instruction_descriptor(

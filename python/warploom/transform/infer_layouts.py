@@ -76,6 +76,12 @@ def infer_layouts(program: TileProgram, warpgroups: int | None = None) -> TilePr
     loaded = _loaded(program.body)
     table: dict[Buffer, Buffer] = {}
     for tile in tiles:
+        if has_layout(tile):
+            wanted_layout = None
+            if tile.scope() in TILE_SCOPES:
+                wanted_layout = _fragment(tile, count, axes, kinds)
+            _check_explicit(tile, wanted_layout, operands.get(tile), count)
+            continue
         if tile.scope() in TILE_SCOPES:
             layout = _fragment(tile, count, axes, kinds)
         elif is_shared(tile) and tile in operands:
@@ -83,8 +89,6 @@ def infer_layouts(program: TileProgram, warpgroups: int | None = None) -> TilePr
         elif is_shared(tile) and tile in loaded and (layout := _spread(tile)) is not None:
             pass
         else:
-            continue
-        if has_layout(tile):
             continue
         table[tile] = tirx.decl_buffer(
             tile.shape, str(tile.dtype), tile.name, scope=tile.scope(), layout=layout
@@ -107,6 +111,25 @@ def has_layout(tile: Buffer) -> bool:
     """Whether the author gave the tile a layout, other than the row-major one of TVM."""
     plain = tirx.decl_buffer(tile.shape, str(tile.dtype), scope=tile.scope())
     return tile.layout is not None and not tvm_ffi.structural_equal(tile.layout, plain.layout)
+
+
+def _check_explicit(
+    tile: Buffer, wanted: Any, operand: tuple[Major, str] | None, count: int
+) -> None:
+    """A layout that the author wrote stays, unless what uses the tile cannot do with it."""
+    if wanted is not None and not tvm_ffi.structural_equal(
+        tile.layout.canonicalize(), wanted.canonicalize()
+    ):
+        raise Decline(
+            f"The tile {tile.name} has a layout of its own; {count} consumer warpgroups hold it as "
+            "products leave it, so leave layout= out, or define ids of threads and orchestrate "
+            "the whole kernel."
+        )
+    if operand is not None:
+        try:
+            SharedMatrix.from_buffer(tile, operand[0])
+        except IllegalCombination as error:
+            raise Decline(f"The tile {tile.name}, {operand[1]}: {error}") from error
 
 
 def _warpgroups(matrices: list[Buffer], wanted: int | None) -> int:

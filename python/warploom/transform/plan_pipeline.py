@@ -26,6 +26,7 @@ from warploom.transform.barriers import Ring
 from warploom.transform.clusters import Dimensions, control_of, dependence, pairs_of, peers_of
 from warploom.transform.decline import Decline
 from warploom.transform.effects import effects
+from warploom.transform.infer_layouts import has_layout
 from warploom.transform.persistent import TILES
 from warploom.transform.program import (
     PIPELINED,
@@ -227,12 +228,23 @@ def _touches(statement: Stmt, tiles: set[Buffer]) -> bool:
 
 
 def stacked(tile: Buffer, stages: int) -> Buffer:
-    """A buffer with a stage in front, laid out as copies of the tile."""
+    """A buffer with a stage in front, laid out as copies of the tile.
+
+    Raises
+    ------
+    Decline
+        If the tile has a layout other than row-major, or that of an operand.
+    """
     shape = [int(extent) for extent in tile.shape]
     layout = None
     matrix = shared_matrix(tile)
     if matrix is not None:
         layout = matrix.layout((stages, *shape[:-2]))
+    elif has_layout(tile):
+        raise Decline(
+            f"The tile {tile.name} has a layout that is no operand's, and is to have {stages} "
+            "copies; write mma_shared_layout(...), or leave layout= out."
+        )
     return tirx.decl_buffer(
         (stages, *shape), str(tile.dtype), tile.name, scope="shared", layout=layout or "default"
     )
