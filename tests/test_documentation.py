@@ -15,10 +15,11 @@ TUTORIALS = sorted((ROOT / "tutorials").glob("*.py"))
 LIMIT = 300
 
 
-def run(*arguments: str, code: str | None = None) -> str:
+def run(*arguments: str, code: str | None = None, folder: Path | None = None) -> str:
     done = subprocess.run(
-        [sys.executable, *arguments], input=code, capture_output=True, text=True, timeout=LIMIT
-    )
+        [sys.executable, *arguments], input=code, capture_output=True, text=True, timeout=LIMIT,
+        cwd=folder,
+    )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
 
@@ -27,7 +28,7 @@ def run(*arguments: str, code: str | None = None) -> str:
 def test_readme_block_runs(index, tmp_path):
     script = tmp_path / f"block_{index}.py"  # a file: TVMScript reads its own source
     script.write_text(BLOCKS[index])
-    run(str(script))
+    run(str(script), folder=tmp_path)
 
 
 def test_reports_in_the_readme_are_those_of_its_program(tmp_path):
