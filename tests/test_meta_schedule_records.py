@@ -180,14 +180,32 @@ def test_trials_that_only_the_journal_has_are_recovered(folder):
     assert (best.knobs, best.record.seconds) == (fast, pytest.approx(11e-6))
 
 
-def test_knobs_that_no_design_space_has_are_an_error():
+def test_knobs_that_no_design_space_has_are_recorded_too():
     mod = tvm.IRModule({"main": matmul(*SIZE)})
-    with pytest.raises(WarploomError, match="does not have"):
-        trace_of(mod, replace(_best(mod["main"], 1)[0], group=5))
-    knobs = _best(mod["main"], 1)[0]
     problem = recognise(mod["main"]).problem
-    assert knobs_of_trace(trace_of(mod, knobs), problem) == knobs
+    knobs = _best(mod["main"], 1)[0]
+    for one in (knobs, replace(knobs, group=5), replace(knobs, tile_m=60, swap_ab=True)):
+        assert knobs_of_trace(trace_of(mod, one), problem) == one
+        short = trace_of(mod, one, short=True)
+        assert knobs_of_trace(short, problem) == one and len(str(short.as_json())) < 1000
     assert knobs_of_trace(Schedule(mod).trace, problem) is None
+
+
+def test_lines_of_the_exhaustive_benchmark_become_records(tmp_path):
+    func = matmul(*SIZE)
+    shape = dict(zip("mnk", SIZE, strict=True)) | {"dtype": "float16", "group": "a"}
+    lines = [{"date": "today"}]
+    for knobs, us in zip(_best(func, 4), [30.0, 20.0, None, 25.0], strict=True):
+        samples = [us, us + 1, us - 1] if us else []
+        lines.append({"shape": shape, "knobs": knobs.values(), "us": us, "samples": samples})
+    path = tmp_path / "lines.jsonl"
+    path.write_text("".join(json.dumps(one) + "\n" for one in lines))
+    out = tmp_path / "out"
+    words = ["import", str(path), "--out", str(out), "--best", "2", "--target", "h200"]
+    assert db_command.main(words) == 0 == db_command.main(["verify", str(out)])
+    best = Lookup.of_folders([out]).best(recognise(func).problem)
+    assert (best.knobs, best.record.seconds) == (_best(func, 2)[1], pytest.approx(20e-6))
+    assert len(records_of(open_database(out))) == 2
 
 
 def test_commands_inspect_verify_merge_and_export(folder, tmp_path, capsys):

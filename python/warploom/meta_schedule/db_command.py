@@ -1,4 +1,4 @@
-"""``warploom tune db inspect|verify|merge|export``: databases of tuning records."""
+"""``warploom tune db inspect|verify|merge|export|import``: databases of tuning records."""
 
 from __future__ import annotations
 
@@ -12,10 +12,12 @@ from rich.table import Table
 from warploom.errors import WarploomError
 from warploom.gemm.problem import GemmProblem
 from warploom.meta_schedule.database import RECORDS, merge, open_database
+from warploom.meta_schedule.imported import import_lines
 from warploom.meta_schedule.lookup import shipped_folders
 from warploom.meta_schedule.options import why_not
 from warploom.meta_schedule.progress import short
 from warploom.meta_schedule.records import FAILED_SECONDS, Record, median, records_of
+from warploom.target.tvm_target import cuda_target
 
 
 def summary(records: Sequence[Record]) -> Table:
@@ -85,7 +87,16 @@ def main(arguments: Sequence[str]) -> int:
             default=1 if name == "export" else 0,
             help="records of each product (default: %(default)s, 0: all)",
         )
+    lines = words.add_parser("import", help="make records of what `bench exhaustive` has measured")
+    lines.add_argument("files", nargs="+", type=Path)
+    lines.add_argument("--out", type=Path, required=True)
+    lines.add_argument("--target", default="h200", help="GPU of the measurements (default: h200)")
+    lines.add_argument("--best", type=int, default=3, help="of each product (default: 3)")
     options = parser.parse_args(arguments)
+    if options.word == "import":
+        count = import_lines(options.files, options.out, cuda_target(options.target), options.best)
+        print(f"{options.out}: {count} records")
+        return 0
     for folder in options.folders:
         if not (folder / RECORDS).exists():
             raise WarploomError(f"{folder} has no {RECORDS}; it is no database.")

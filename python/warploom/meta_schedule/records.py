@@ -12,14 +12,14 @@ from tvm.s_tir import Schedule
 from tvm.s_tir.meta_schedule.database import Database, TuningRecord
 from tvm.s_tir.schedule import Trace
 
-from warploom.errors import WarploomError
+from warploom.errors import IllegalCombination, WarploomError
 from warploom.gemm.decisions import PREFIX, annotate
 from warploom.gemm.knobs import GemmKnobs
 from warploom.gemm.packing import pack, unpack
 from warploom.gemm.problem import GemmProblem
 from warploom.gemm.recognition import recognise
 from warploom.meta_schedule.estimates import is_estimate
-from warploom.meta_schedule.options import options
+from warploom.meta_schedule.options import Options, options
 from warploom.meta_schedule.stock import gemm_of
 
 #: What TVM records for a candidate that failed is above this.
@@ -97,25 +97,43 @@ def knobs_of_trace(trace: Trace, problem: GemmProblem) -> GemmKnobs | None:
     return unpack(values, lambda: problem) if values else None
 
 
-def trace_of(mod: IRModule, knobs: GemmKnobs) -> Trace:
-    """The trace of the design space that chooses certain knobs.
+def trace_of(mod: IRModule, knobs: GemmKnobs, short: bool = False) -> Trace:
+    """A trace that chooses certain knobs.
+
+    Parameters
+    ----------
+    mod : IRModule
+        With a product as its function ``main``.
+    knobs : GemmKnobs
+    short : bool
+        Name the knobs only, and not what a search might choose instead, as it is done with knobs
+        that the design space does not have.
 
     Raises
     ------
-    WarploomError
-        If the function is no product, or the space does not have them.
+    Decline
+        If the function is no product.
     """
     gemm = recognise(mod["main"])
-    allowed, packed = options(gemm.problem), pack(knobs, gemm.problem)
-    if not allowed.has(packed):
-        raise WarploomError(f"The design space of {gemm.problem} does not have {knobs}.")
     sch = Schedule(mod)
     block = sch.get_sblock(gemm.anchor, "main")
+    allowed = options(gemm.problem)
+    if short or not _has(allowed, knobs, gemm.problem):
+        annotate(sch, block, knobs.values())
+        return sch.trace
+    packed = pack(knobs, gemm.problem)
     for name, values in allowed.values.items():
         index = values.index(packed[name])
         drawn = sch.sample_categorical(list(values), list(allowed.weights[name]), index)
         annotate(sch, block, {name: drawn})
     return sch.trace
+
+
+def _has(allowed: Options, knobs: GemmKnobs, problem: GemmProblem) -> bool:
+    try:
+        return allowed.has(pack(knobs, problem))
+    except IllegalCombination:  # a tile that has no short form
+        return False
 
 
 def median(one: TuningRecord) -> float:

@@ -1,0 +1,67 @@
+"""Records from what ``warploom bench exhaustive`` has measured, for databases to be shipped."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import tvm
+from tvm.s_tir.meta_schedule.arg_info import ArgInfo
+from tvm.s_tir.meta_schedule.database import TuningRecord, Workload
+from tvm.target import Target
+
+from warploom.gemm.knobs import GemmKnobs
+from warploom.meta_schedule.database import write_database
+from warploom.meta_schedule.records import trace_of
+from warploom.meta_schedule.workloads import matmul
+
+
+def import_lines(
+    files: Iterable[str | Path], destination: str | Path, target: Target, best: int
+) -> int:
+    """Write a database of the fastest candidates of each product; returns how many.
+
+    Parameters
+    ----------
+    files : iterable of path
+        Lines as :class:`warploom.bench.exhaustive.Line`; others are left out.
+    destination : path
+        A folder; what it has is replaced.
+    target : Target
+        Of the GPU that measured.
+    best : int
+        Candidates of each product.
+    """
+    found: dict[tuple[int, int, int, str], list[dict[str, Any]]] = {}
+    for line in _lines(files):
+        shape = line["shape"]
+        key = (shape["m"], shape["n"], shape["k"], shape["dtype"])
+        found.setdefault(key, []).append(line)
+    records = [
+        record
+        for size, lines in found.items()
+        for record in _records(size, sorted(lines, key=lambda one: one["us"])[:best], target)
+    ]
+    write_database(records, destination)
+    return len(records)
+
+
+def _lines(files: Iterable[str | Path]) -> Iterator[dict[str, Any]]:
+    for file in files:
+        for text in Path(file).read_text(encoding="utf-8").splitlines():
+            line = json.loads(text)
+            if line.get("knobs") and line.get("us") is not None:
+                yield line
+
+
+def _records(
+    size: tuple[int, int, int, str], lines: Iterable[dict[str, Any]], target: Target
+) -> Iterator[TuningRecord]:
+    func = matmul(*size)
+    workload, info = Workload(tvm.IRModule({"main": func})), ArgInfo.from_prim_func(func)
+    for line in lines:
+        trace = trace_of(workload.mod, GemmKnobs.of(line["knobs"]), short=True)
+        seconds = [us * 1e-6 for us in line["samples"]]
+        yield TuningRecord(trace, workload, seconds, target, info)
