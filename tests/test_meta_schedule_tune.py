@@ -78,6 +78,14 @@ def test_the_cost_model_is_the_analytic_one_and_learns_to_correct_it(rng, tmp_pa
     ])  # fmt: skip
     assert model.surprise["main"] < first / 2
 
+    taught = wms.CostModel()
+    taught.learn(
+        SimpleNamespace(problem=problem, knobs=knobs, seconds=us * 1e-6)
+        for (knobs, _), us in zip(train, real, strict=True)
+    )
+    correct = -np.log(taught.predict(context, [one for _, one in test]))
+    assert np.std(wanted - correct) < before / 2
+
     model.save(str(tmp_path / "model.json"))
     again = wms.CostModel()
     again.load(str(tmp_path / "model.json"))

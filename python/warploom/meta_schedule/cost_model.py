@@ -8,6 +8,7 @@ others, since it is about shares and not about microseconds.
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ from warploom.gemm.decisions import knobs_of
 from warploom.gemm.model import H200, Machine
 from warploom.gemm.problem import GemmProblem
 from warploom.meta_schedule.features import features
+from warploom.meta_schedule.records import Record
 from warploom.meta_schedule.stock import gemm_of
 
 #: Fewer measurements than these say more about their noise than about the model.
@@ -90,6 +92,14 @@ class CostModel(PyCostModel):
         self.surprise[str(context.task_name)] = float(np.median(wrong))
         self._rows.extend(rows)
         self._errors.extend(float(one) for one in errors)
+        self._train()
+
+    def learn(self, records: Iterable[Record]) -> None:
+        """Learn from what has been recorded, of any product on the same GPU."""
+        for one in records:
+            row, prediction = features(one.problem, one.knobs, self.machine)
+            self._rows.append(row)
+            self._errors.append(float(np.log(one.seconds * 1e6 / prediction.total)))
         self._train()
 
     def save(self, path: str) -> None:

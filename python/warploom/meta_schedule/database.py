@@ -57,6 +57,7 @@ def repair(path: Path) -> bool:
 
 def _replace(path: Path, content: bytes) -> None:
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}-")
+    os.fchmod(handle, 0o644)  # others may read it, as if it had been opened
     with os.fdopen(handle, "wb") as file:
         file.write(content)
         file.flush()

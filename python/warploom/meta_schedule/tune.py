@@ -19,6 +19,7 @@ from warploom.meta_schedule.early_stop import EarlyStop
 from warploom.meta_schedule.estimates import EstimateBuilder, EstimateRunner, is_estimate
 from warploom.meta_schedule.journal import Journal
 from warploom.meta_schedule.progress import Progress, several
+from warploom.meta_schedule.records import records_of
 from warploom.meta_schedule.runner import Runner
 from warploom.meta_schedule.space import Space
 
@@ -77,6 +78,7 @@ def tune_tir(
         recover(work_dir, target)
         database = open_database(work_dir)
     model = CostModel()
+    model.learn(one for one in records_of(database) if one.estimate == estimated)
     callbacks = list(ms.measure_callback.MeasureCallback.create("default"))
     if early_stop:
         callbacks.append(EarlyStop(model, max_trials_global))
