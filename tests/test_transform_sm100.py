@@ -88,7 +88,7 @@ STAGES = (1, 2, 3)
 GRIDS = (None, 1, 3)
 CONFIGURATIONS = list(itertools.product(PROGRAMS, STAGES, GRIDS))
 #: Random programs in every run, and where asked for.
-SAMPLE, ALL = 12, 1000
+SAMPLE, ALL = 12, 2000
 
 
 def check_program(rng, name: str, stages: int) -> None:
@@ -135,7 +135,7 @@ def test_random_programs(grid_of, seed):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("start", range(0, ALL, ALL // 20))
-def test_a_thousand_random_programs(grid_of, start):
+def test_two_thousand_random_programs(grid_of, start):
     for seed in range(20_000 + start, 20_000 + start + ALL // 20):
         grid_of(1 + seed % 4)
         check_random(seed)
