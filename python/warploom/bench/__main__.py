@@ -1,4 +1,4 @@
-"""``python -m warploom.bench gemm|attention|dequant|compile|exhaustive ...``."""
+"""``python -m warploom.bench gemm|attention|dequant|compile|exhaustive|model ...``."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ BENCHMARKS = {
     "dequant": "warploom.bench.dequant",
     "compile": "warploom.bench.compile_time",
     "exhaustive": "warploom.bench.exhaustive",
+    "model": "warploom.bench.model_error",
 }
 
 

@@ -1,0 +1,148 @@
+"""``warploom bench model``: the analytic model against what the exhaustive benchmark has measured.
+
+Reads lines that :mod:`warploom.bench.exhaustive` has written; without a file those of an H200 that
+the package brings, which the model's constants are fitted to. Needs no GPU.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gzip
+import importlib
+import json
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from warploom.bench.suite import RESULT_DTYPE
+from warploom.gemm.knobs import GemmKnobs
+from warploom.gemm.model import predict
+from warploom.gemm.problem import GemmProblem
+from warploom.target.dtypes import bits_of
+
+#: What the package brings.
+MEASURED = "2026-11-21-h200-candidates.jsonl.gz"
+#: Candidates that are slower than the best by more do not matter to a choice.
+NEAR = 1.4
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A configuration of a product, with measured and predicted microseconds."""
+
+    problem: GemmProblem
+    knobs: GemmKnobs
+    us: float
+    predicted: float
+
+
+@dataclass(frozen=True)
+class Agreement:
+    """How good the model is for one product.
+
+    Attributes
+    ----------
+    problem : GemmProblem
+    count : int
+        Candidates that were measured.
+    best, chosen : Candidate
+        The fastest, and the one that the model takes of them.
+    error : float
+        Root mean square of the logarithm of predicted over measured, of those that are no slower
+        than :data:`NEAR` times the best.
+    """
+
+    problem: GemmProblem
+    count: int
+    best: Candidate
+    chosen: Candidate
+    error: float
+
+    @property
+    def ratio(self) -> float:
+        """Time of the best over that of the model's choice: 1 if they are the same."""
+        return self.best.us / self.chosen.us
+
+
+def read_candidates(file: Path | None = None) -> list[Candidate]:
+    """Candidates that were measured and right."""
+    if file is None:
+        file = Path(str(resources.files("warploom.bench"))) / "results" / MEASURED
+    data = file.read_bytes()
+    text = gzip.decompress(data) if file.suffix == ".gz" else data
+    lines = (json.loads(line) for line in text.decode().splitlines())
+    return [_candidate(line) for line in lines if line["us"] is not None and not line["error"]]
+
+
+def _candidate(line: dict[str, Any]) -> Candidate:
+    shape, knobs = line["shape"], GemmKnobs.of(line["knobs"])
+    dtype = shape["dtype"]
+    bits = bits_of(dtype)
+    problem = GemmProblem(
+        shape["m"], shape["n"], shape["k"], 1, dtype, dtype, "NT",
+        "int32" if dtype == "int8" else "float32", 1, bits, bits, (), (RESULT_DTYPE[dtype],),
+    )  # fmt: skip
+    return Candidate(problem, knobs, line["us"], predict(problem, knobs).total)
+
+
+def agreements(candidates: Iterable[Candidate]) -> list[Agreement]:
+    """One for each product, in the order of their first candidates."""
+    groups: dict[GemmProblem, list[Candidate]] = {}
+    for one in candidates:
+        groups.setdefault(one.problem, []).append(one)
+    found = []
+    for problem, mine in groups.items():
+        best = min(mine, key=lambda one: one.us)
+        near = [math.log(one.predicted / one.us) for one in mine if one.us <= NEAR * best.us]
+        error = math.sqrt(sum(x * x for x in near) / len(near))
+        chosen = min(mine, key=lambda one: one.predicted)
+        found.append(Agreement(problem, len(mine), best, chosen, error))
+    return found
+
+
+def geometric_mean(values: Sequence[float]) -> float:
+    """Of positive numbers."""
+    return math.exp(sum(map(math.log, values)) / len(values))
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Print a table, and draw predicted against measured times."""
+    parser = argparse.ArgumentParser(
+        prog="warploom bench model", description="The analytic model against measured times."
+    )
+    parser.add_argument("file", nargs="?", type=Path, help="output of warploom bench exhaustive")
+    parser.add_argument("--plot", type=Path, help="a picture of predicted against measured times")
+    options = parser.parse_args(arguments)
+    candidates = read_candidates(options.file)
+    found = agreements(candidates)
+    table = Table("product", "candidates", "best us", "chosen us", "ratio", "error", box=None)
+    for one in found:
+        table.add_row(
+            f"{one.problem.m} x {one.problem.n} x {one.problem.k}", str(one.count),
+            f"{one.best.us:.1f}", f"{one.chosen.us:.1f}", f"{one.ratio:.3f}", f"{one.error:.0%}",
+        )  # fmt: skip
+    Console().print(table)
+    ratio = geometric_mean([one.ratio for one in found])
+    error = math.sqrt(sum(one.error**2 for one in found) / len(found))
+    print(f"geometric mean of the ratios {ratio:.3f}, error near the best {error:.0%}")
+    if options.plot is not None:
+        _draw(candidates, options.plot)
+    return 0
+
+
+def _draw(candidates: Sequence[Candidate], file: Path) -> None:
+    matplotlib = importlib.import_module("matplotlib")
+    matplotlib.use("Agg")
+    pyplot = importlib.import_module("matplotlib.pyplot")
+    figure, axes = pyplot.subplots(figsize=(6, 6))
+    axes.scatter([one.us for one in candidates], [one.predicted for one in candidates], s=4)
+    ends = [f(one.us for one in candidates) for f in (min, max)]
+    axes.plot(ends, ends, color="grey", linewidth=0.8)
+    axes.set(xlabel="measured us", ylabel="predicted us", xscale="log", yscale="log")
+    figure.savefig(file, dpi=120)
