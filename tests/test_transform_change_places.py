@@ -93,6 +93,37 @@ def test_operands_that_threads_compute(rng, grid_of, steps, how, twice):
     np.testing.assert_allclose(result, expected[3], rtol=0, atol=1e-5 * scale)
 
 
+def test_vectors_in_shared_memory_stay(rng):
+    """Threads write a shared vector and read it; no product does."""
+
+    @T.prim_func
+    def func(A: T.Buffer((BM, BK), "float16"), B: T.Buffer((BN, BK), "float16"),
+             S: T.Buffer((BN,), "float32"), C: T.Buffer((BM, BN), "float32")):  # fmt: skip
+        T.device_entry()
+        T.cta_id([1])
+        A_s = T.alloc_buffer((BM, BK), "float16", scope="shared")
+        B_s = T.alloc_buffer((BN, BK), "float16", scope="shared")
+        V_s = T.alloc_buffer((BN,), "float32", scope="shared")
+        acc = T.alloc_buffer((BM, BN), "float32", scope="accumulator")
+        out = T.alloc_buffer((BM, BN), "float32", scope="fragment")
+        for x in T.serial(BN):
+            V_s[x] = S[x] + T.float32(1)
+        for k in wl.pipelined(1, 1):
+            Tx.cta.copy_async(A_s, A[0:BM, k * BK : k * BK + BK])
+            Tx.cta.copy_async(B_s, B[0:BN, k * BK : k * BK + BK])
+            Tx.cta.gemm_async(acc, A_s, B_s, accum=k > 0)
+        for y, x in T.grid(BM, BN):
+            out[y, x] = acc[y, x] * V_s[x]
+        Tx.cta.copy(C, out)
+
+    a, b = (rng.standard_normal(shape).astype("float16") for shape in ((BM, BK), (BN, BK)))
+    scale = rng.standard_normal(BN).astype("float32")
+    arrays = [a, b, scale, np.full((BM, BN), np.nan, "float32")]
+    result = run(lower(func, ARCH), arrays, ARCH)[3]
+    expected = a.astype("float64") @ b.astype("float64").T * (scale + 1)
+    np.testing.assert_allclose(result, expected, rtol=0, atol=1e-4)
+
+
 def test_one_place_where_shared_memory_has_no_room_for_two():
     """Dequantised tiles of 32 KiB beside a result of 64 KiB and a ring of 32 KiB a stage."""
     tile = (128, 256, 64)

@@ -74,6 +74,8 @@ def is_rewritten(body: list[Stmt], tile: Buffer, warpgroup: Var, warpgroups: int
     They do if one block has all their statements on the tile, nests that overwrite it or stores of
     pieces that together do, and the products come in that block after them.
     """
+    if len(tile.shape) != 2:
+        return False
     statements = body
     while True:
         touching = [one for one in statements if roles_of([one], tile)]

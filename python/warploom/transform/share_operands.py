@@ -57,7 +57,10 @@ def share_operands(program: TileProgram) -> TileProgram:
         return program
     table: dict[Buffer, Buffer] = {}
     decided: list[str] = []
-    used = sum(_columns(t) for t in allocations(program.body) if t.scope() == "accumulator")
+    used = sum(
+        _columns(t) for t in allocations(program.body)
+        if t.scope() == "accumulator" and len(t.shape) == 2
+    )  # fmt: skip
     room = SM100A.tensor_memory.columns // ctas_per_sm(program)
     for tile in operands:
         why = _why_shared(program, products, tile)
