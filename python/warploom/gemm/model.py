@@ -58,6 +58,8 @@ class Machine:
         Bytes per cycle that an SM brings from registers to memory.
     reduce : float
         Microseconds that adding the parts of a split sum takes beside its traffic.
+    cluster : float
+        Microseconds that clusters take to start and to end together.
     disturbance : float
         Order of the norm that joins the streams: infinite if they never met.
     ragged : float
@@ -79,6 +81,7 @@ class Machine:
     tile_cycles: float = 185.0
     store_bytes: float = 26.7
     reduce: float = 3.4
+    cluster: float = 0.8
     disturbance: float = 2.4
     ragged: float = 2.1
 
@@ -185,9 +188,10 @@ def predict(problem: GemmProblem, knobs: GemmKnobs, machine: Machine = H200) -> 
     if knobs.split_k > 1:
         parts = (knobs.split_k - 1) * m * n * batch * 4 * 2 * products
         split = machine.reduce + parts / machine.l2_bytes
+    launch = machine.launch + (machine.cluster if cluster > 1 else 0.0)
     drain = between / clock / 1e3
     return Prediction(
-        tensor, l2, dram, machine.first_load, drain, machine.launch, split, turns,
+        tensor, l2, dram, machine.first_load, drain, launch, split, turns,
         machine.disturbance,
     )  # fmt: skip
 
