@@ -12,7 +12,7 @@ from warploom.emulator import EmulatorError
 from warploom.transform import barriers, ir
 from warploom.transform.allocate_shared import allocate_shared
 from warploom.transform.barriers import Position, Ring
-from warploom.transform.clusters import Peers
+from warploom.transform.clusters import Pairs, Peers
 from warploom.transform.program import TileProgram, read
 
 THREADS = 64
@@ -128,11 +128,11 @@ def test_other_ctas_arrive_here(ctas):
     assert found.tolist() == list(range(7, 7 + ctas))
 
 
-def ring(*peers: Peers | None, paired: bool = False) -> Ring:
+def ring(*peers: Peers | None, pairs: Pairs | None = None) -> Ring:
     tiles = [tirx.decl_buffer((64, 64), "float16", f"t{i}", scope="shared") for i in range(2)]
     source = tirx.decl_buffer((64, 64), "float16", "A")
     loads = [ir.primitive("copy_async", ir.whole(tile), ir.whole(source)) for tile in tiles]
-    return Ring("r", loads, dict.fromkeys(tiles), 3, list(peers), paired)
+    return Ring("r", loads, dict.fromkeys(tiles), 3, list(peers), pairs)
 
 
 def test_a_ring_has_barriers_for_its_stages():
@@ -146,6 +146,8 @@ def test_who_is_told_of_a_free_stage():
     assert (ring(None, None).shared_by, ring(None, None).released_in(0)) == (1, None)
     assert ring(first, second).shared_by == 3
     assert ring(Peers((4,), frozenset([0])), None).released_in(2) == 0b1111
-    assert ring(None, None, paired=True).released_in(1) == 0b11
+    assert ring(None, None, pairs=Pairs(1, 0)).released_in(1) == 0b11
+    shared = Peers((2, 2), frozenset([1]))
+    assert ring(shared, None, pairs=Pairs(2, 0)).released_in(0) == 0b1111
     one = ring(first, None)
     assert [one.peers_of(load) for load in one.loads] == [first, None]
