@@ -60,26 +60,46 @@ def tiles(problem: GemmProblem) -> Iterator[GemmKnobs]:
 
 
 def candidates(problem: GemmProblem) -> Iterator[GemmKnobs]:
-    """Legal knobs, each with as many stages as fit."""
-    m, n, k, _ = (one or UNKNOWN_EXTENT for one in sizes(problem))
-    for tile, (cluster_m, cluster_n), split, ctas, turns in product(
-        tiles(problem), CLUSTERS, SPLITS, (1, 2), TURNS if any(problem.computed) else (1,)
-    ):
-        if turns > 1 and tile.consumers > 1:
-            continue
-        if (cluster_m > 1 and m <= tile.tile_m) or (cluster_n > 1 and n <= tile.tile_n):
-            continue
-        if k // split < 2 * tile.tile_k and split > 1:
-            continue
-        one = replace(
-            tile, cluster_m=cluster_m, cluster_n=cluster_n, split_k=split, ctas_per_sm=ctas,
-            turns=turns,
-        )  # fmt: skip
-        stages = min(one.most_stages(problem), MOST_STAGES) // turns * turns
-        if stages >= 2:
-            one = replace(one, stages=stages)
-            if one.why_not(problem) is None:
-                yield one
+    """Legal knobs that make sense for the sizes, each with as many stages as fit."""
+    computed = TURNS if any(problem.computed) else (1,)
+    for tile in tiles(problem):
+        shares = product(
+            CLUSTERS, _splits(problem, tile), _ctas(tile), computed if tile.consumers == 1 else (1,)
+        )
+        for (cluster_m, cluster_n), split, ctas, turns in shares:
+            if not _has_neighbours(problem, tile, cluster_m, cluster_n):
+                continue
+            one = replace(
+                tile, cluster_m=cluster_m, cluster_n=cluster_n, split_k=split, ctas_per_sm=ctas,
+                turns=turns, stages=1,
+            )  # fmt: skip
+            stages = min(one.most_stages(problem), MOST_STAGES) // turns * turns
+            if stages >= 2:
+                one = replace(one, stages=stages)
+                if one.why_not(problem) is None:
+                    yield one
+
+
+def _splits(problem: GemmProblem, tile: GemmKnobs) -> list[int]:
+    """Parts of the sum: several only where there are too few tiles for the SMs."""
+    m, n, k, batch = (one or UNKNOWN_EXTENT for one in sizes(problem))
+    count = -(-m // tile.tile_m) * -(-n // tile.tile_n) * batch
+    return [
+        split
+        for split in SPLITS
+        if split == 1 or (count * split <= 2 * H200.sms and k >= 2 * split * tile.tile_k)
+    ]
+
+
+def _ctas(tile: GemmKnobs) -> tuple[int, ...]:
+    """CTAs that share an SM: several only with tiles that need a part of it."""
+    return (1, 2) if tile.tile_m * tile.tile_n <= _LARGE_TILE else (1,)
+
+
+def _has_neighbours(problem: GemmProblem, tile: GemmKnobs, along_m: int, along_n: int) -> bool:
+    """Whether there are several tiles along the dimensions of a cluster."""
+    m, n, _, _ = (one or UNKNOWN_EXTENT for one in sizes(problem))
+    return (along_m == 1 or m > tile.tile_m) and (along_n == 1 or n > tile.tile_n)
 
 
 @lru_cache(maxsize=256)
