@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import random
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -15,6 +14,7 @@ from tvm.tirx import PrimFunc
 
 import tile_programs
 from lowered_programs import after_passes, check, hinted
+from tile_programs.orchestrated import prefetched_residual
 from warploom import language as wl
 from warploom.transform.canonicalize import canonicalize
 from warploom.transform.decline import Decline
@@ -54,7 +54,7 @@ PROGRAMS = {
 STEPS, STAGES, GRIDS = (1, 2, 3, 4, 5, 7), (1, 2, 3, 5, 6), (None, 1, 3)
 STRUCTURES = (
     {}, {"cluster": (2, 1)}, {"raster": "rows"}, {"persistent": False}, {"split_k": 2},
-    {"stream_k": True, "ctas": 3},
+    {"stream_k": True, "ctas": 3}, {"split_k": 2, "exchange": "cluster"},
 )  # fmt: skip
 CONFIGURATIONS = list(itertools.product(STEPS, STAGES, GRIDS, (2, 3), STRUCTURES))
 
@@ -215,6 +215,9 @@ def test_programs_without_such_a_loop_are_declined():
     func = hinted(tile_programs.grouped().func, turns=2)
     with pytest.raises(Decline, match="No pipelined loop has a product whose steps could be taken"):
         after_turns(func)
-    two = partial(tile_programs.attention, 64)
-    with pytest.raises(Decline):
-        after_turns(hinted(two().func, turns=2))
+
+
+def test_phases_that_the_author_counts_are_not_shared_out():
+    func = hinted(prefetched_residual(tile=(64, 64, 64)).func, turns=2)
+    with pytest.raises(Decline, match="The program operates mbarriers itself"):
+        after_turns(func)

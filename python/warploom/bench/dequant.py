@@ -124,12 +124,12 @@ def our_product(
 
 
 def parse_changes(text: str) -> dict[str, Any]:
-    """``"tile=16x128x256,stages=6,stream_k=true"`` as arguments of the tile program.
+    """``"tile=16x128x256,stages=6,stream_k=true,raster=rows"`` as arguments of the tile program.
 
     Raises
     ------
     WarploomError
-        If a part is not ``NAME=VALUE`` with an integer, integers joined by ``x``, or a bool.
+        If a part is not ``NAME=VALUE`` with an integer, integers joined by ``x``, a bool or a word.
     """
     changes: dict[str, Any] = {}
     for part in text.split(","):
@@ -139,9 +139,12 @@ def parse_changes(text: str) -> dict[str, Any]:
             changes[name] = value == "true"
         elif name.isidentifier() and all(number.isdecimal() for number in numbers):
             changes[name] = tuple(map(int, numbers)) if len(numbers) > 1 else int(value)
+        elif name.isidentifier() and value.isalpha() and len(value) > 1:
+            changes[name] = value
         else:
             raise WarploomError(
-                f"{part!r} changes nothing; write NAME=INTEGER, NAME=INTEGERxINTEGER or NAME=true."
+                f"{part!r} changes nothing; write NAME=INTEGER, NAME=INTEGERxINTEGER, NAME=true or "
+                "NAME=word."
             )
     return changes
 

@@ -22,11 +22,11 @@ from tvm import tirx
 from tvm.script import tirx as T
 from tvm.tirx import Buffer, Stmt, Var
 
+from warploom.language.mbarrier import read_operation
 from warploom.transform import ir
 from warploom.transform.decline import Decline
 from warploom.transform.effects import effects
 from warploom.transform.named_barriers import consumers_sync
-from warploom.transform.own_barriers import own_barriers
 from warploom.transform.persistent import TILES
 from warploom.transform.plan_pipeline import DEFAULT_STAGES, RingUse
 from warploom.transform.program import (
@@ -42,7 +42,7 @@ from warploom.transform.program import (
     is_tile,
 )
 from warploom.transform.separable_loop import SeparableLoop, separated
-from warploom.transform.stage_stores import orchestrated
+from warploom.transform.stage_stores import is_orchestrated, orchestrated
 
 #: Attribute of statements that one of so many warpgroups executes, in its turn; waiting for the
 #: stages that they read, and giving them back, included.
@@ -69,8 +69,6 @@ def take_turns(program: TileProgram) -> TileProgram:
             f"{rows} warpgroups share the rows of tiles, so they cannot take turns; drop the hint "
             "turns, or ask for consumers=1."
         )
-    if own_barriers(program):
-        raise Decline("The program has mbarriers of its own, which warpgroups pass together.")
     body = _look(list(program.body), warpgroup, count, program.hints.stages or DEFAULT_STAGES)
     if body is None:
         raise Decline("No pipelined loop has a product whose steps could be taken in turns.")
@@ -144,6 +142,16 @@ def _look(
     return None
 
 
+def _operates(statements: list[Stmt]) -> bool:
+    """Whether the author operates mbarriers."""
+    return any(
+        read_operation(one) is not None
+        or any(_operates(ir.flatten(body)) for body in ir.children(one))
+        for one in statements
+        if not is_orchestrated(one)
+    )
+
+
 def _has_steps(statement: Stmt) -> bool:
     return (
         isinstance(statement, tirx.For)
@@ -154,6 +162,8 @@ def _has_steps(statement: Stmt) -> bool:
 
 def _in_turns(found: SeparableLoop, warpgroup: Var, count: int, stages: int) -> list[Stmt]:
     loop, body = found.loop, ir.flatten(found.loop.body)
+    if _operates([*found.before, *body, *found.after]):
+        raise Decline("The program operates mbarriers itself, which warpgroups pass together.")
     common = [one for one in body if _is_common(one)]
     own = [one for one in body if not _is_common(one)]
     _require_stages(common, own)
