@@ -50,6 +50,8 @@ def test_a_process_calls_functions_until_one_is_lost(worker):
     with pytest.raises(WorkerLost, match=r"(?s)with status -9\..*some last words"):
         worker.call(_crash, timeout=10)
     assert worker.call(twice, 1, timeout=10)[0] == 2
+    os.kill(worker.pid, signal.SIGKILL)
+    assert worker.call(twice, 2, timeout=10)[0] == 4, "nothing that the call did"
 
 
 def _crash() -> None:

@@ -98,7 +98,7 @@ def test_what_is_built_says_what_it_is(built):
 def test_right_candidates_are_timed_and_bad_ones_are_told(built, builder, runner, told):
     func = matmul(*SIZE)
     right, split, _, stock = (str(one.artifact_path) for one in built)
-    wrong = _as_if(builder, right, _candidate(_other_sum()))
+    wrong = _as_if(builder, right, _candidate(matmul(*SIZE, factor=2.0)))
     broken = _as_if(builder, right, None)
     order = [right, wrong, broken, split]
     futures = runner.run([_runner_input(path, func) for path in order])
@@ -112,20 +112,6 @@ def test_right_candidates_are_timed_and_bad_ones_are_told(built, builder, runner
     assert "expected cpu" in str(found[2].error_msg)
     by_path = [(facts.problem, times is None, error) for facts, times, error in told]
     assert len(by_path) == 5 and sum(failed for _, failed, _ in by_path) == 2
-
-
-def _other_sum():
-    """The product of A and twice B."""
-    m, n, k = SIZE
-    a, b = (te.placeholder((rows, k), "float16", name=name) for rows, name in ((m, "A"), (n, "B")))
-    along = te.reduce_axis((0, k), name="k")
-
-    def value(i, j):
-        return te.sum(a[i, along].astype("float32") * b[j, along].astype("float32"), along)
-
-    total = te.compute((m, n), value, name="matmul")
-    c = te.compute((m, n), lambda i, j: (total[i, j] * 2.0).astype("float16"), name="C")
-    return te.create_prim_func([a, b, c]).with_attr("global_symbol", "main")
 
 
 def _as_if(builder, like: str, mod: tvm.IRModule | None) -> str:

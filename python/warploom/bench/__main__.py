@@ -1,4 +1,4 @@
-"""``python -m warploom.bench gemm|attention|dequant|compile|exhaustive|model ...``."""
+"""``python -m warploom.bench gemm|attention|dequant|compile|exhaustive|model|soak ...``."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ BENCHMARKS = {
     "compile": "warploom.bench.compile_time",
     "exhaustive": "warploom.bench.exhaustive",
     "model": "warploom.bench.model_error",
+    "soak": "warploom.bench.soak",
 }
 
 

@@ -58,6 +58,7 @@ class Builder(PyBuilder):
 
     def build(self, build_inputs: list[BuilderInput]) -> list[BuilderResult]:
         futures = [self.submit(one.mod, one.target) for one in build_inputs]
+        self.wait_for_references()
         return [_result(future) for future in futures]
 
     def submit(self, mod: IRModule, target: Target) -> Future[str]:
@@ -72,6 +73,11 @@ class Builder(PyBuilder):
             build_candidate, mod, bare, target, workload, self.folder.name,
             timeout=self.timeout_sec,
         )  # fmt: skip
+
+    def wait_for_references(self) -> None:
+        """Until what results are compared with is compiled, or could not be."""
+        for future in self.references.values():
+            future.exception()
 
     def close(self) -> None:
         """End the processes and remove what they built."""

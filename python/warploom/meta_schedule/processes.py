@@ -63,6 +63,9 @@ class Worker:
     def call(self, function: Callable[..., Any], *arguments: Any, timeout: float) -> Any:
         """``function(*arguments)``, in the process.
 
+        A process that was used before may have been killed since, by nothing that this call does:
+        if it ends, the call is made once more in a new one.
+
         Raises
         ------
         CallFailed
@@ -70,14 +73,19 @@ class Worker:
         WorkerLost
             If the process ended, or the call took more than ``timeout`` seconds.
         """
-        if self._process is None or self._process.poll() is not None:
-            self.close()
-            self._start()
-        try:
-            self._connection.send_bytes(cloudpickle.dumps((function, arguments)))
-            succeeded, value = self._receive(timeout)
-        except (OSError, EOFError):
-            raise self._lost("it ended") from None
+        request = cloudpickle.dumps((function, arguments))
+        is_new = self._process is None or self._process.poll() is not None
+        for last in (True,) if is_new else (False, True):
+            if last:
+                self.close()
+                self._start()
+            try:
+                self._connection.send_bytes(request)
+                succeeded, value = self._receive(timeout)
+                break
+            except (OSError, EOFError):
+                if last:
+                    raise self._lost("it ended") from None
         if succeeded:
             return value
         if self.lose_failed:

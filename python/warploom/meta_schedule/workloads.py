@@ -8,8 +8,10 @@ from tvm.tirx import PrimFunc
 from warploom.target.dtypes import is_float8
 
 
-def matmul(m: int, n: int, k: int, dtype: str = "float16", out_dtype: str = "") -> PrimFunc:
-    """``C[m, n] = A[m, k] B[n, k]^T`` as ``te`` writes it, summed in float32.
+def matmul(
+    m: int, n: int, k: int, dtype: str = "float16", out_dtype: str = "", factor: float = 1.0
+) -> PrimFunc:
+    """``C[m, n] = factor * A[m, k] B[n, k]^T`` as ``te`` writes it, summed in float32.
 
     Parameters
     ----------
@@ -18,6 +20,7 @@ def matmul(m: int, n: int, k: int, dtype: str = "float16", out_dtype: str = "") 
         Of A and B.
     out_dtype : str
         Of C; by default as ``dtype``, and bfloat16 for 8-bit operands.
+    factor : float
     """
     out = out_dtype or ("bfloat16" if is_float8(dtype) else dtype)
     a = te.placeholder((m, k), dtype, name="A")
@@ -28,5 +31,6 @@ def matmul(m: int, n: int, k: int, dtype: str = "float16", out_dtype: str = "") 
         lambda i, j: te.sum(a[i, along].astype("float32") * b[j, along].astype("float32"), along),
         name="matmul",
     )
-    c = te.compute((m, n), lambda i, j: total[i, j].astype(out), name="C")
+    scaled = total if factor == 1 else te.compute((m, n), lambda i, j: total[i, j] * factor)
+    c = te.compute((m, n), lambda i, j: scaled[i, j].astype(out), name="C")
     return te.create_prim_func([a, b, c]).with_attr("global_symbol", "main")
