@@ -66,7 +66,10 @@ CASES = {
     "many steps": lambda: convolution(1, 8, 8, 256, 64, stages=3),
 }
 ARCHS = ("sm_90a", "sm_100a")
-HINTS = ({}, {"cluster": (2, 1)}, {"cluster": (2, 2)}, {"cluster": (1, 2)}, {"persistent": False})
+HINTS = (
+    {}, {"cluster": (2, 1)}, {"cluster": (2, 2)}, {"cluster": (1, 2)}, {"persistent": False},
+    {"split_k": 3}, {"stream_k": True, "cluster": (2, 1)},
+)  # fmt: skip
 
 
 @pytest.mark.parametrize("name", CASES)
