@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import time
+from concurrent.futures import Future
 from pathlib import Path
 
 import numpy as np
@@ -20,6 +21,7 @@ from warploom import meta_schedule as wms
 from warploom import schedule
 from warploom.gemm.decisions import PREFIX, annotate
 from warploom.meta_schedule import artifact, measure
+from warploom.meta_schedule.builder import _both
 from warploom.meta_schedule.cuda_timer import CudaTimer
 from warploom.meta_schedule.processes import WorkerLost
 from warploom.meta_schedule.reference import exact_input, is_wrong, outputs_of
@@ -124,6 +126,37 @@ def _as_if(builder, like: str, mod: tvm.IRModule | None) -> str:
     library.export_library(str(path))
     artifact.write_facts(path.parent, artifact.read_facts(like))
     return str(path)
+
+
+def test_candidates_are_measured_while_others_are_compiled():
+    func, told = matmul(*SIZE), []
+    builder = wms.Builder(1, ahead=True)
+    runner = wms.Runner(timeout_sec=60, listener=lambda *trial: told.append(trial))
+    try:
+        mods = [_candidate(func), _candidate(func, tile_m=100), _candidate(func, tile_k=128)]
+        promised = builder.build([BuilderInput(mod, _target(), None) for mod in mods])
+        assert not any(Path(str(one.artifact_path)).exists() for one in promised)
+        futures = runner.run([_runner_input(str(one.artifact_path), func) for one in promised])
+        found = [one.result() for one in futures]
+    finally:
+        builder.close()
+        runner.close()
+    assert [one.error_msg is None for one in found] == [True, False, True]
+    assert "need a multiple of 64" in str(found[1].error_msg)
+    assert sorted(facts.knobs["tile_m"] for facts, _, _ in told) == [64, 64, 100]
+    assert sum(times is None for _, times, _ in told) == 1
+
+
+def test_a_candidate_is_there_once_its_reference_is_too():
+    built, reference = Future(), Future()
+    both = _both(built, reference)
+    built.set_result("path")
+    assert not both.done()
+    reference.set_exception(RuntimeError("it cannot be compiled"))
+    assert both.result() == "path", "the runner says that there is nothing to check it with"
+    built, reference = Future(), Future()
+    assert _both(built, reference).cancel() and built.cancelled()
+    reference.set_result(None)
 
 
 def test_a_candidate_that_hangs_costs_only_itself(built, told):

@@ -129,7 +129,6 @@ def _right_candidates(func: Any, builder: Builder, target: Target, count: int = 
         sch = Schedule(tvm.IRModule({"main": func}))
         annotate(sch, sch.get_sblock(gemm.anchor), knobs.values())
         futures.append(builder.submit(sch.mod, target))
-    builder.wait_for_references()
     return [future.result() for future in futures]
 
 

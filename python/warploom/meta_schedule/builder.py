@@ -45,11 +45,16 @@ class Builder(PyBuilder):
         Processes; by default one for each CPU that this process may use.
     timeout_sec : float
         After which a compilation is given up.
+    ahead : bool
+        Whether :meth:`build` returns at once, so that candidates are measured while others are
+        being compiled. Only runners of this package wait for what was promised to them.
     """
 
-    def __init__(self, max_workers: int | None = None, timeout_sec: float = 60.0) -> None:
+    def __init__(
+        self, max_workers: int | None = None, timeout_sec: float = 60.0, ahead: bool = False
+    ) -> None:
         super().__init__()
-        self.timeout_sec = timeout_sec
+        self.timeout_sec, self.ahead = timeout_sec, ahead
         self.folder = tempfile.TemporaryDirectory(prefix="warploom-build-")
         count = max_workers or len(os.sched_getaffinity(0))
         # Each process compiles one kernel at a time: threads of LLVM and OpenMP would compete.
@@ -57,32 +62,59 @@ class Builder(PyBuilder):
         self.references: dict[str, Future[None]] = {}
 
     def build(self, build_inputs: list[BuilderInput]) -> list[BuilderResult]:
-        futures = [self.submit(one.mod, one.target) for one in build_inputs]
-        self.wait_for_references()
-        return [_result(future) for future in futures]
+        begun = [self._begin(one.mod, one.target) for one in build_inputs]
+        if self.ahead:
+            promises.update(begun)
+            return [BuilderResult(path, None) for path, _ in begun]
+        return [_result(future) for _, future in begun]
 
     def submit(self, mod: IRModule, target: Target) -> Future[str]:
         """Begin to compile a candidate; the path of its library is the future's result."""
-        bare = without_decisions(mod)
+        return self._begin(mod, target)[1]
+
+    def _begin(self, mod: IRModule, target: Target) -> tuple[str, Future[str]]:
+        bare, folder = without_decisions(mod), self.folder.name
         workload = workload_of(bare)
         if bare is not mod and workload not in self.references:
             self.references[workload] = self.pool.submit(
-                build_workload, bare, target, workload, self.folder.name, timeout=self.timeout_sec
+                build_workload, bare, target, workload, folder, timeout=self.timeout_sec
             )
-        return self.pool.submit(
-            build_candidate, mod, bare, target, workload, self.folder.name,
+        path = str(artifact.new_folder(folder) / artifact.LIBRARY)
+        reference = str(_reference_path(folder, workload))
+        built = self.pool.submit(
+            build_candidate, mod, bare, target, workload, reference, path,
             timeout=self.timeout_sec,
         )  # fmt: skip
-
-    def wait_for_references(self) -> None:
-        """Until what results are compared with is compiled, or could not be."""
-        for future in self.references.values():
-            future.exception()
+        return path, _both(built, self.references.get(workload))
 
     def close(self) -> None:
         """End the processes and remove what they built."""
         self.pool.close()
         self.folder.cleanup()
+
+
+#: Libraries that are being compiled, by the path that they will have.
+promises: dict[str, Future[str]] = {}
+
+
+def _both(built: Future[str], other: Future[None] | None) -> Future[str]:
+    """The result of the first, once the second is there or has failed as well."""
+    if other is None:
+        return built
+    both: Future[str] = Future()
+
+    def settle(_: Future[None]) -> None:
+        if both.cancelled():
+            return
+        error = built.exception()
+        if error is None:
+            both.set_result(built.result())
+        else:
+            both.set_exception(error)
+
+    built.add_done_callback(lambda _: other.add_done_callback(settle))
+    both.add_done_callback(lambda done: done.cancelled() and built.cancel())
+    return both
 
 
 def _result(future: Future[str]) -> BuilderResult:
@@ -123,9 +155,9 @@ def build_workload(bare: IRModule, target: Target, workload: str, folder: str) -
 
 
 def build_candidate(
-    mod: IRModule, bare: IRModule, target: Target, workload: str, folder: str
+    mod: IRModule, bare: IRModule, target: Target, workload: str, reference: str, path: str
 ) -> str:
-    """In a worker: compile a candidate, and write the library and the facts about it.
+    """In a worker: compile a candidate to a path, beside the facts about it.
 
     Raises
     ------
@@ -133,16 +165,14 @@ def build_candidate(
         If the function has decisions that no kernel can have.
     """
     refuse_estimates(target)
-    facts = facts_of(mod, bare, workload, str(_reference_path(folder, workload)))
+    artifact.write_facts(Path(path).parent, facts_of(mod, bare, workload, reference))
     with warnings.catch_warnings():
         warnings.filterwarnings("error", message=_NOT_OURS)
         # As TVM's default_build, which also imports all tensor intrinsics: that takes seconds.
         plain = RemoveWeightLayoutRewriteBlock(skip_tensor_rewrite=True)(mod)
         library = tvm.compile(plain, target)
-    path = artifact.new_folder(folder) / artifact.LIBRARY
-    library.export_library(str(path))
-    artifact.write_facts(path.parent, facts)
-    return str(path)
+    library.export_library(path)
+    return path
 
 
 def facts_of(mod: IRModule, bare: IRModule, workload: str, reference: str | None) -> Facts:

@@ -16,7 +16,8 @@ from tvm.s_tir.meta_schedule.runner import (
 )
 
 from warploom.errors import WarploomError
-from warploom.meta_schedule.artifact import read_facts
+from warploom.meta_schedule.artifact import Facts, read_facts
+from warploom.meta_schedule.builder import promises
 from warploom.meta_schedule.measure import Argument, Listener, Measurement, run_candidate
 from warploom.meta_schedule.processes import Pool
 
@@ -55,12 +56,28 @@ class PooledRunner(PyRunner):
         return [_Trial(self._begin(one)) for one in runner_inputs]
 
     def _begin(self, one: RunnerInput) -> Future[Measurement]:
-        path = str(one.artifact_path)
-        facts = read_facts(path)  # TVM removes it together with the library
-        future = self.submit(path, str(one.device_type), arguments(one))
-        if self.listener is not None:
-            future.add_done_callback(lambda done: self.listener(facts, *outcome(done)))
-        return future
+        path, taken = str(one.artifact_path), arguments(one)
+        trial: Future[Measurement] = Future()
+
+        def start(built: Future[str] | None) -> None:
+            try:
+                facts = read_facts(path)  # TVM removes them together with the library
+            except OSError:
+                facts = Facts("")
+            if self.listener is not None:
+                trial.add_done_callback(lambda done: self.listener(facts, *outcome(done)))
+            if built is not None and built.exception() is not None:
+                trial.set_exception(built.exception())
+            else:
+                running = self.submit(path, str(one.device_type), taken)
+                running.add_done_callback(lambda done: _copy(done, trial))
+
+        promised = promises.pop(path, None)
+        if promised is None:
+            start(None)
+        else:
+            promised.add_done_callback(start)
+        return trial
 
     def submit(
         self, artifact: str, device_type: str, taken: tuple[Argument, ...]
@@ -114,6 +131,13 @@ def arguments(one: RunnerInput) -> tuple[Argument, ...]:
     return tuple(
         (tuple(int(extent) for extent in info.shape), str(info.dtype)) for info in one.args_info
     )
+
+
+def _copy(done: Future[Measurement], to: Future[Measurement]) -> None:
+    if done.exception() is None:
+        to.set_result(done.result())
+    else:
+        to.set_exception(done.exception())
 
 
 def outcome(future: Future[Measurement]) -> tuple[Measurement | None, str]:

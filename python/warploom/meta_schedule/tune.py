@@ -87,7 +87,8 @@ def tune_tir(
             builder, runner = EstimateBuilder(), EstimateRunner(progress)
         else:
             listener = several(Journal(work_dir), progress)
-            builder, runner = Builder(max_workers), Runner(devices, listener=listener)
+            builder = Builder(max_workers, ahead=True)
+            runner = Runner(devices, listener=listener)
         try:
             return ms.tune_tir(
                 mod,
