@@ -20,7 +20,7 @@ import warploom
 from warploom import meta_schedule as wms
 from warploom import schedule
 from warploom.gemm.decisions import PREFIX, annotate
-from warploom.meta_schedule import artifact, measure
+from warploom.meta_schedule import artifact, measure, reference
 from warploom.meta_schedule.builder import _both
 from warploom.meta_schedule.cuda_timer import CudaTimer
 from warploom.meta_schedule.processes import WorkerLost
@@ -148,15 +148,15 @@ def test_candidates_are_measured_while_others_are_compiled():
 
 
 def test_a_candidate_is_there_once_its_reference_is_too():
-    built, reference = Future(), Future()
-    both = _both(built, reference)
+    built, other = Future(), Future()
+    both = _both(built, other)
     built.set_result("path")
     assert not both.done()
-    reference.set_exception(RuntimeError("it cannot be compiled"))
+    other.set_exception(RuntimeError("it cannot be compiled"))
     assert both.result() == "path", "the runner says that there is nothing to check it with"
-    built, reference = Future(), Future()
-    assert _both(built, reference).cancel() and built.cancelled()
-    reference.set_result(None)
+    built, other = Future(), Future()
+    assert _both(built, other).cancel() and built.cancelled()
+    other.set_result(None)
 
 
 def test_a_candidate_that_hangs_costs_only_itself(built, told):
@@ -244,3 +244,18 @@ def test_outputs_are_what_is_stored():
 def test_names_of_annotations_are_ours():
     mod = _candidate(matmul(*SIZE))
     assert all(f"{PREFIX}{name}" in str(mod) for name in LEGAL)
+
+
+@pytest.mark.parametrize("size", [(64, 48, 136), (1, 64, 72), (33, 65, 40)], ids=str)
+def test_large_references_run_on_the_device_without_tensor_cores(size, monkeypatch, tmp_path, rng):
+    func = matmul(*size)
+    monkeypatch.setattr(reference, "_HOST_OPERATIONS", 0)
+    reference.build_reference(func, _target(), tmp_path / "reference.so")
+    library = tvm.runtime.load_module(str(tmp_path / "reference.so"))
+    inputs = [exact_input(*one, rng) for one in _arguments(func)]
+    tensors = [tvm.runtime.tensor(one, tvm.cuda(0)) for one in inputs]
+    library["main"](*tensors)
+    right = inputs[0].astype("float64") @ inputs[1].astype("float64").T
+    assert is_wrong(tensors[2].numpy(), right.astype("float16")) is None
+    with pytest.raises(ValueError, match="expected cuda"):
+        library["main"](*(tvm.runtime.tensor(one) for one in inputs))

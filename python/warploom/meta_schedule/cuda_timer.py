@@ -13,8 +13,8 @@ from warploom.bench.timing import Launch
 from warploom.errors import ToolchainError
 
 _LIBRARY = "libcudart.so.13"
-#: cudaStreamCaptureModeThreadLocal: other threads may go on calling CUDA.
-_CAPTURE_MODE = 1
+#: cudaStreamCaptureModeRelaxed: a kernel's host code may allocate a workspace meanwhile.
+_CAPTURE_MODE = 2
 
 
 class _Runtime:
