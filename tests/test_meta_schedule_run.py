@@ -259,3 +259,30 @@ def test_large_references_run_on_the_device_without_tensor_cores(size, monkeypat
     assert is_wrong(tensors[2].numpy(), right.astype("float16")) is None
     with pytest.raises(ValueError, match="expected cuda"):
         library["main"](*(tvm.runtime.tensor(one) for one in inputs))
+
+
+@pytest.mark.parametrize(
+    ("mine", "devices", "wanted"),
+    [("", (0, 2), ["0", "2"]), ("3,1", (1, 0), ["1", "3"]), ("GPU-1f", (0,), ["GPU-1f"])],
+)
+def test_each_process_sees_one_gpu(mine, devices, wanted, monkeypatch):
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", mine)
+    runner = wms.Runner(devices)
+    found = [one.environment["CUDA_VISIBLE_DEVICES"] for one in runner.pool.workers]
+    runner.close()
+    assert found == wanted
+    if mine:
+        with pytest.raises(warploom.WarploomError, match="There is no GPU 5"):
+            wms.Runner((5,))
+
+
+def test_two_devices_measure_side_by_side(built, monkeypatch):
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    runner = wms.Runner((0, 1), timeout_sec=60)
+    path, taken = str(built[0].artifact_path), _arguments(matmul(*SIZE))
+    try:
+        futures = [runner.submit(path, "cuda", taken) for _ in range(4)]
+        assert all(one.result().seconds for one in futures)
+        assert len({one.pid for one in runner.pool.workers if one.pid is not None}) == 2
+    finally:
+        runner.close()
