@@ -54,8 +54,8 @@ def main():
     spec = {"forward": {"x": nn.spec.Tensor([ROWS, WIDTH], "float16")}}
     mod = fused_functions(block.export_tvm(spec)[0], target)
 
-    # 2. Each function is a task. `wms.Space` would leave the softmax to TVM's own rules, in the same
-    #    search; nothing estimates it, though, so that `op_names` leaves it out.
+    # 2. Each function is a task. `wms.Space` would leave the softmax to TVM's own rules, in the
+    #    same search; nothing estimates it, though, so that `op_names` leaves it out.
     tuned_for = wms.estimate_target(target) if emulated else target
     builder = wms.EstimateBuilder() if emulated else wms.Builder()
     runner = wms.EstimateRunner() if emulated else wms.Runner()
