@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import tvm
+from tvm import tirx
 from tvm.script import tirx as T
 from tvm.script.tirx import tile as Tx
 
@@ -12,9 +13,12 @@ import tile_programs
 from lowered_programs import check, hinted, run
 from warploom import language as wl
 from warploom.target import SM100A
+from warploom.transform import ir
 from warploom.transform.canonicalize import canonicalize
+from warploom.transform.decline import Decline
+from warploom.transform.fragments import fragments
 from warploom.transform.lower import lower
-from warploom.transform.program import read
+from warploom.transform.program import allocations, read
 from warploom.transform.share_operands import share_operands
 
 ARCH = SM100A.name
@@ -80,6 +84,16 @@ def decided(func: tvm.tirx.PrimFunc) -> str:
 )
 def test_where_operands_go(func, sentence):
     assert sentence in decided(func)
+
+
+def test_an_own_layout_of_a_fragment_is_declined():
+    program = read(doubled(128, 2), ARCH)
+    (tile,) = (one for one in allocations(program.body) if one.name == "A_f")
+    layout = fragments("sm_90a", 64).matrix(128, BK, warpgroups=2)
+    own = tirx.decl_buffer(tile.shape, "float16", "A_f", scope="fragment", layout=layout)
+    body = tuple(ir.substitute(one, {tile: own}) for one in program.body)
+    with pytest.raises(Decline, match="A_f has a layout of its own"):
+        lower(program.replace(body=body).to_func(), ARCH)
 
 
 @pytest.mark.parametrize("steps", [1, 2, 3, 7])

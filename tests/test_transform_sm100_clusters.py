@@ -9,14 +9,18 @@ from functools import partial
 import numpy as np
 import pytest
 import tvm
+from tvm import tirx
 from tvm.script import tirx as T
 from tvm.script.tirx import tile as Tx
 
 import tile_programs
 from lowered_programs import check, hinted, local_memory
 from warploom import language as wl
-from warploom.target import SM100A
+from warploom.layout.smem_matrix import SharedMatrix
+from warploom.target import SM100A, Major, Swizzle
+from warploom.transform import ir
 from warploom.transform.lower import lower_trace
+from warploom.transform.program import allocations, read
 
 ARCH = SM100A.name
 #: Name -> a program whose products pairs of CTAs compute, for a number of stages.
@@ -169,6 +173,20 @@ def test_nothing_spills(machine_code, name):
 def test_why_there_are_no_pairs(make, sentence):
     (line,) = decisions(make().func, "pairs:", cluster=(2, 1))
     assert line.startswith("pairs: none, for ") and sentence in line
+
+
+def test_an_own_layout_of_operand_b_stays(rng, grid_of):
+    case = tile_programs.gemm(256, 64, 64, (128, 64, 32), stages=2)
+    program = read(case.func)
+    (tile,) = (one for one in allocations(program.body) if one.name == "B_s")
+    layout = SharedMatrix("float16", Major.K, Swizzle.B32, 64, 32).layout()
+    own = tirx.decl_buffer(tile.shape, "float16", "B_s", scope="shared", layout=layout)
+    body = tuple(ir.substitute(one, {tile: own}) for one in program.body)
+    case = dataclasses.replace(case, func=program.replace(body=body).to_func())
+    (line,) = decisions(case.func, "pairs:", cluster=(2, 1))
+    assert line == "pairs: none, for B_s has a layout of its own"
+    grid_of(1)
+    check(case, rng, arch=ARCH, cluster=(2, 1))
 
 
 def transposed_grid(m: int, n: int, k: int, tile: tuple[int, int, int]) -> tile_programs.Case:

@@ -26,6 +26,7 @@ from warploom.transform import ir
 from warploom.transform.clusters import cluster_shape, dependence, depends_on
 from warploom.transform.effects import accumulates, effects
 from warploom.transform.fill_stages import wide_dimensions
+from warploom.transform.infer_layouts import has_layout
 from warploom.transform.plan_pipeline import blocks
 from warploom.transform.program import CTA_GROUP, TileProgram, is_gemm, is_load, is_nest
 
@@ -165,6 +166,8 @@ def _is_whole(region: TensorRegion) -> bool:
 
 def _half_obstacle(tile: Buffer, transposed: bool) -> str | None:
     """Why half of a tile cannot be loaded: TMA copies whole atoms of swizzles."""
+    if has_layout(tile):
+        return f"{tile.name} has a layout of its own"
     columns = int(tile.shape[1]) // (PAIR if transposed else 1)
     size = columns * tvm.DataType(str(tile.dtype)).bits // 8
     if transposed and size % Swizzle.B32.row_bytes:

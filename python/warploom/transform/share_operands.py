@@ -23,6 +23,7 @@ from warploom.target.dtypes import bits_of
 from warploom.transform import ir
 from warploom.transform.budget import ctas_per_sm
 from warploom.transform.decline import Decline
+from warploom.transform.infer_layouts import has_layout
 from warploom.transform.program import (
     TileProgram,
     allocations,
@@ -44,7 +45,7 @@ def share_operands(program: TileProgram) -> TileProgram:
     Raises
     ------
     Decline
-        If an accumulator has elements that no column holds.
+        If an accumulator has elements that no column holds, or an operand a layout of its own.
     """
     products = list(_products(program))
     operands = {
@@ -63,6 +64,11 @@ def share_operands(program: TileProgram) -> TileProgram:
     )  # fmt: skip
     room = SM100A.tensor_memory.columns // ctas_per_sm(program)
     for tile in operands:
+        if has_layout(tile):
+            raise Decline(
+                f"The tile {tile.name} has a layout of its own, and operands that threads compute "
+                "do not stay in registers on Blackwell; leave layout= out."
+            )
         why = _why_shared(program, products, tile)
         if why is None and used + _columns(tile) > room:
             why = f"tensor memory has {room} columns, and accumulators take {used}"
