@@ -12,7 +12,7 @@ from warploom.bench import __main__ as bench
 from warploom.bench.model_error import agreements, geometric_mean, read_candidates
 
 #: What the model reaches today, less a little: changes that lose more are noticed.
-LEAST_RATIO, LARGEST_ERROR = 0.94, 0.16
+LEAST_RATIO, LARGEST_ERROR = 0.97, 0.12
 
 
 def test_the_model_chooses_well() -> None:
@@ -22,7 +22,7 @@ def test_the_model_chooses_well() -> None:
     error = math.sqrt(sum(one.error**2 for one in found) / len(found))
     print(f"ratio {ratio:.3f}, error {error:.3f}")
     assert ratio >= LEAST_RATIO and error <= LARGEST_ERROR
-    assert all(one.ratio > 0.7 for one in found)
+    assert all(one.ratio > 0.85 for one in found)
 
 
 def test_the_command(

@@ -67,23 +67,23 @@ class Machine:
     """
 
     sms: int = GPUS["h200"].sms
-    clock: float = 1.64
-    idle_clock: float = 1.65
+    clock: float = 1.69
+    idle_clock: float = 1.55
     tensor_bytes: int = 4096
-    l2_bytes: float = 19.1e6
-    dram_bytes: float = 4.29e6
+    l2_bytes: float = 23.6e6
+    dram_bytes: float = 4.3e6
     l2_capacity: float = 30e6
-    launch: float = 4.05
-    first_load: float = 1.07
-    latency_cycles: float = 1660.0
-    step_cycles: float = 93.0
+    launch: float = 3.83
+    first_load: float = 0.79
+    latency_cycles: float = 2090.0
+    step_cycles: float = 88.5
     element_cycles: float = 2.5
-    tile_cycles: float = 185.0
-    store_bytes: float = 26.7
-    reduce: float = 3.4
-    cluster: float = 0.8
-    disturbance: float = 2.4
-    ragged: float = 2.1
+    tile_cycles: float = 125.0
+    store_bytes: float = 25.5
+    reduce: float = 3.8
+    cluster: float = 0.78
+    disturbance: float = 2.96
+    ragged: float = 2.53
 
 
 H200 = Machine()
