@@ -77,7 +77,7 @@ class Machine:
     first_load: float = 0.79
     latency_cycles: float = 2090.0
     step_cycles: float = 88.5
-    element_cycles: float = 2.5
+    element_cycles: float = 3.4
     tile_cycles: float = 125.0
     store_bytes: float = 25.5
     reduce: float = 3.8
