@@ -15,14 +15,17 @@ from tvm.s_tir import SBlock, SBlockRealize
 from tvm.tirx import IntImm, PrimFunc, Var
 
 from warploom.gemm.equations import read_equations
-from warploom.gemm.problem import GemmFunction
+from warploom.gemm.problem import GemmFunction, GemmProblem
 from warploom.gemm.recognition import recognise
+from warploom.target.dtypes import bits_of
 from warploom.transform import ir
 from warploom.transform.decline import Decline
 
 
 def FuseOperands() -> tvm.transform.Pass:
     """A pass that puts element-wise functions into the products that alone use their results.
+
+    Only those that make an operand larger than what they read, and transpositions.
 
     To be run after ``relax.transform.FuseTIR``.
     """
@@ -122,9 +125,25 @@ def _merge(producer: Any, func: Any, position: int) -> PrimFunc | None:
         after = recognise(merged)
     except Decline:
         return None
-    computed = after.problem.computed != before.problem.computed
+    if after.problem.computed != before.problem.computed:
+        return merged if _reads_less(after.problem) else None
     inputs = after.func.params[position : position + len(producer.params) - 1]
-    return merged if computed or _is_transposed(after, set(inputs)) else None
+    return merged if _is_transposed(after, set(inputs)) else None
+
+
+def _reads_less(problem: GemmProblem) -> bool:
+    """Whether computed operands are smaller in memory than what they are computed to.
+
+    A tile is computed again for each tile of the result that it is multiplied for. That pays where
+    it saves memory traffic, which activations and rotations do not.
+    """
+    sides = zip(
+        problem.computed,
+        (problem.a_bits, problem.b_bits),
+        (problem.a_dtype, problem.b_dtype),
+        strict=True,
+    )
+    return all(bits < bits_of(dtype) for computed, bits, dtype in sides if computed)
 
 
 def _is_transposed(gemm: GemmFunction, inputs: set[Var]) -> bool:
