@@ -22,13 +22,11 @@ from tvm.tirx.script.builder import ir as builder
 from warploom import language as wl
 from warploom.gemm.equations import loads, simplify
 from warploom.gemm.knobs import GemmKnobs
+from warploom.gemm.memory import ALIGN
 from warploom.gemm.problem import Axis, GemmFunction, Operand, Output
 from warploom.target.dtypes import bits_of
 from warploom.transform import ir
 from warploom.transform.decline import Decline
-
-#: Bytes that TMA wants base addresses aligned to.
-_ALIGN = 16
 
 
 def tile_program(gemm: GemmFunction, knobs: GemmKnobs) -> PrimFunc:
@@ -68,7 +66,7 @@ def _parameter(param: Var, gemm: GemmFunction) -> Any:
     if ir.is_constant(gemm.rows.extent, 1):
         for dimension in _row_dimensions(param, gemm):
             shape[dimension] = Var(f"rows_of_{param.name}", "int32")
-    tensor = builder.buffer(shape, str(param.dtype), align=_ALIGN)
+    tensor = builder.buffer(shape, str(param.dtype), align=ALIGN)
     return builder.arg(param.name, tensor)
 
 
@@ -217,8 +215,8 @@ class _Kernel:
         var, size = self._places(load)[-1]
         width = bits_of(str(load.source.dtype))
         pitch = load.source.shape[-1]
-        fits = isinstance(pitch, tirx.IntImm) and int(pitch) * width % (8 * _ALIGN) == 0
-        return var is not None and fits and size * width % (8 * _ALIGN) == 0
+        fits = isinstance(pitch, tirx.IntImm) and int(pitch) * width % (8 * ALIGN) == 0
+        return var is not None and fits and size * width % (8 * ALIGN) == 0
 
     def _places(self, load: TensorLoad) -> list[tuple[Any, int]]:
         """(variable of the tile or None, extent) of each dimension of a load."""

@@ -29,6 +29,7 @@ from warploom.gemm.equations import (
     simplify,
     strip_casts,
 )
+from warploom.gemm.memory import bits_in_memory, check_strides, static
 from warploom.gemm.problem import (
     SHAPES,
     Axis,
@@ -39,7 +40,6 @@ from warploom.gemm.problem import (
     Product,
 )
 from warploom.target import wgmma_kind
-from warploom.target.dtypes import bits_of
 from warploom.transform import ir
 from warploom.transform.decline import Decline
 
@@ -83,6 +83,10 @@ def recognise(func: PrimFunc, tf32: bool = False) -> GemmFunction:
         if not tvm_ffi.structural_equal(product.a.value, products[0].a.value):
             raise Decline("the products of the function have no factor in common.")
     problem = _problem(axes, products, outputs, tf32)
+    for product in products:
+        for operand in (product.a, product.b):
+            if operand.load is not None:
+                check_strides(operand.load, axes.rows)
     anchor = next(iter(sums.values())).block.name_hint
     return GemmFunction(
         func, anchor, problem, axes.rows, axes.columns, axes.batch, axes.summed, products,
@@ -289,7 +293,7 @@ def _is_long(axis: Axis) -> bool:
 def _longest(axes: list[Axis]) -> Axis | None:
     """The axis that a tile extends along: the longest, of equal ones the last."""
     return max(
-        reversed(axes), key=lambda axis: _static(axis.extent) or _UNKNOWN_EXTENT, default=None
+        reversed(axes), key=lambda axis: static(axis.extent) or _UNKNOWN_EXTENT, default=None
     )
 
 
@@ -307,39 +311,11 @@ def _dtype(operand: Operand) -> str:
     return str(operand.value.ty.dtype)
 
 
-def _bits(operand: Operand, axes: _Axes) -> float:
-    """Bits that an element of an operand has in memory, all parameters together.
-
-    An element of a parameter may serve several along the sum: words that hold weights of few bits,
-    scales of groups.
-    """
-    if operand.load is not None:
-        return bits_of(_dtype(operand))
-    found = loads(operand.value)
-    if not found:
-        raise Decline("a factor of the product reads no parameter.")
-    inner = axes.summed[-1]
-    total = 0.0
-    for one in found:
-        along = [i for i, index in enumerate(one.indices) if inner.var in ir.uses(index)]
-        stored, extent = (
-            (_static(one.source.shape[along[-1]]), _static(inner.extent)) if along else (0, 1)
-        )
-        if stored is None or extent is None:
-            raise Decline(f"{one.source.name} is unpacked along an extent that is not known.")
-        total += bits_of(str(one.source.dtype)) * stored / extent
-    return total
-
-
-def _static(extent: Any) -> int | None:
-    return int(extent) if isinstance(extent, tirx.IntImm) else None
-
-
 def _count(axes: Sequence[Axis]) -> int | None:
     """Product of the extents, None if one is not known."""
     total = 1
     for axis in axes:
-        size = _static(axis.extent)
+        size = static(axis.extent)
         if size is None:
             return None
         total *= size
@@ -368,15 +344,15 @@ def _problem(
         for one in loads(output.value)
     }
     return GemmProblem(
-        _static(axes.rows.extent),
-        _static(axes.columns.extent),
+        static(axes.rows.extent),
+        static(axes.columns.extent),
         _count(axes.summed),
         _count(axes.batch),
         *dtypes,
         _layout(first, axes),
         accumulator,
         len(products),
-        *(_bits(one, axes) for one in (first.a, first.b)),
+        *(bits_in_memory(one, axes.summed[-1]) for one in (first.a, first.b)),
         tuple(inputs),
         tuple(str(one.buffer.dtype) for one in outputs),
         (first.a.load is None, first.b.load is None),
