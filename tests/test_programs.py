@@ -98,6 +98,25 @@ def test_attention(rng, tokens, head_dim, heads, kv_heads, causal, tile, dtype):
     assert np.abs(by_kernel - exact).max() <= 2 * bound
 
 
+@pytest.mark.parametrize("causal", [True, False])
+def test_attention_over_tokens_that_the_launch_counts(rng, causal):
+    func = attention(
+        None, 64, 4, 2, causal=causal, tile=(64, 128), scale=0.2, tokens_first=True
+    )
+    for tokens in (1, 20, 130):
+        q, k, v = (rng.standard_normal((1, tokens, heads, 64)).astype(np.float16)
+                   for heads in (4, 2, 2))  # fmt: skip
+        keys, values = (np.repeat(x.astype(float), 2, axis=2) for x in (k, v))
+        logits = 0.2 * np.einsum("bihd,bjhd->bhij", q.astype(float), keys)
+        if causal:
+            logits = np.where(np.tri(tokens, dtype=bool), logits, -np.inf)
+        weights = np.exp(logits - logits.max(axis=3, keepdims=True))
+        weights /= weights.sum(axis=3, keepdims=True)
+        exact = np.einsum("bhij,bjhd->bihd", weights, values)
+        o = run(func, [q, k, v, np.full(q.shape, np.nan, np.float16)])[-1].astype(float)
+        assert np.abs(o - exact).max() <= np.abs(exact).max() * 2**-9
+
+
 @pytest.mark.parametrize(
     ("rows", "options"),
     [

@@ -12,13 +12,13 @@ from typing import Any
 
 from tvm.script import tirx as T
 from tvm.script.tirx import tile as Tx
-from tvm.tirx import PrimFunc
+from tvm.tirx import PrimFunc, Var
 
 from warploom import language as wl
 
 
 def attention(
-    tokens: int,
+    tokens: int | None,
     head_dim: int = 128,
     heads: int = 16,
     kv_heads: int | None = None,
@@ -27,13 +27,16 @@ def attention(
     dtype: str = "float16",
     tile: tuple[int, int] = (128, 128),
     stages: int = 2,
+    scale: float | None = None,
+    tokens_first: bool = False,
 ) -> PrimFunc:
     """O = softmax(Q Kᵀ / sqrt(head_dim)) V for each head.
 
     Parameters
     ----------
     tokens, head_dim, heads, batch : int
-        Shapes: Q and O are ``(batch, heads, tokens, head_dim)``.
+        Shapes: Q and O are ``(batch, heads, tokens, head_dim)``. Tokens that only the launch
+        knows, None, need ``tokens_first``.
     kv_heads : int, optional
         Heads of K and V, each shared by ``heads // kv_heads`` of Q; as many as Q if left out.
     causal : bool
@@ -44,6 +47,10 @@ def attention(
         Queries and keys of one step.
     stages : int
         Blocks of K and V that are loaded ahead.
+    scale : float, optional
+        Of the logits, in the place of ``1 / sqrt(head_dim)``.
+    tokens_first : bool
+        Whether the order of dimensions is ``(batch, tokens, heads, head_dim)``.
 
     Returns
     -------
@@ -54,20 +61,30 @@ def attention(
     kv_heads = kv_heads or heads
     share = heads // kv_heads
     # Powers of 2 are cheaper than those of e: the logits are scaled by log2(e) as well.
-    scale = math.log2(math.e) / math.sqrt(head_dim)
-    blocks = -(-tokens // bn)
+    scale = math.log2(math.e) * (1 / math.sqrt(head_dim) if scale is None else scale)
+    if tokens is None:
+        tokens = Var("tokens", "int32")
+    blocks, query_blocks = ((tokens + (size - 1)) // size for size in (bn, bm))
+
+    def shape(heads: int) -> tuple[Any, ...]:
+        return (batch, *((tokens, heads) if tokens_first else (heads, tokens)), head_dim)
+
+    def rows(of: Any, b: Any, h: Any, start: Any, count: int) -> Any:
+        """Rows of one head."""
+        some = slice(start, start + count)
+        return of[(b, *((some, h) if tokens_first else (h, some)), slice(0, head_dim))]
 
     def visible(query: Any, key: Any) -> Any:
         return T.And(key < tokens, key <= query) if causal else key < tokens
 
     @T.prim_func
     def forward(q: T.handle, k: T.handle, v: T.handle, o: T.handle):
-        Q = T.match_buffer(q, (batch, heads, tokens, head_dim), dtype, align=16)
-        K = T.match_buffer(k, (batch, kv_heads, tokens, head_dim), dtype, align=16)
-        V = T.match_buffer(v, (batch, kv_heads, tokens, head_dim), dtype, align=16)
-        Out = T.match_buffer(o, (batch, heads, tokens, head_dim), dtype, align=16)
+        Q = T.match_buffer(q, shape(heads), dtype, align=16)
+        K = T.match_buffer(k, shape(kv_heads), dtype, align=16)
+        V = T.match_buffer(v, shape(kv_heads), dtype, align=16)
+        Out = T.match_buffer(o, shape(heads), dtype, align=16)
         T.device_entry()
-        block, h, b = T.cta_id([-(-tokens // bm), heads, batch])
+        block, h, b = T.cta_id([query_blocks, heads, batch])
         Q_s = T.alloc_buffer((bm, head_dim), dtype, scope="shared")
         K_s = T.alloc_buffer((bn, head_dim), dtype, scope="shared")
         V_s = T.alloc_buffer((bn, head_dim), dtype, scope="shared")
@@ -79,8 +96,8 @@ def attention(
         total = T.alloc_buffer((bm,), "float32", scope="fragment")
         out = T.alloc_buffer((bm, head_dim), dtype, scope="fragment")
         # The longest rows of tiles first: the last CTAs to finish then have little left to do.
-        bi: T.int32 = -(-tokens // bm) - 1 - block if causal else block
-        Tx.cta.copy_async(Q_s, Q[b, h, bi * bm : bi * bm + bm, 0:head_dim])
+        bi: T.int32 = query_blocks - 1 - block if causal else block
+        Tx.cta.copy_async(Q_s, rows(Q, b, h, bi * bm, bm))
         Tx.cta.fill(largest, T.float32("-inf"))
         Tx.cta.zero(total)
         Tx.cta.zero(P)
@@ -88,8 +105,8 @@ def attention(
         reach = T.meta_var(T.min(T.ceildiv(bi * bm + bm, bn), blocks) if causal else blocks)
         first_masked = T.meta_var(T.truncdiv(bi * bm, bn) if causal else tokens // bn)
         for s in wl.pipelined(reach + 1, stages):
-            Tx.cta.copy_async(K_s, K[b, h // share, s * bn : s * bn + bn, 0:head_dim])
-            Tx.cta.copy_async(V_s, V[b, h // share, s * bn - bn : s * bn, 0:head_dim])
+            Tx.cta.copy_async(K_s, rows(K, b, h // share, s * bn, bn))
+            Tx.cta.copy_async(V_s, rows(V, b, h // share, s * bn - bn, bn))
             Tx.cta.gemm_async(S, Q_s, K_s)
             Tx.cta.gemm_async(acc, P, V_s, transB=True, accum=True)
             if s >= first_masked:
@@ -110,6 +127,6 @@ def attention(
                 acc[i, j] = acc[i, j] * shrink[i]
         for i, j in T.grid(bm, head_dim):
             out[i, j] = T.cast(acc[i, j] / total[i], dtype)
-        Tx.cta.copy(Out[b, h, bi * bm : bi * bm + bm, 0:head_dim], out)
+        Tx.cta.copy(rows(Out, b, h, bi * bm, bm), out)
 
     return forward

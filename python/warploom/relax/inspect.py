@@ -20,6 +20,7 @@ from warploom.gemm.choose import choose_by_rows
 from warploom.gemm.knobs import GemmKnobs
 from warploom.gemm.problem import GemmProblem
 from warploom.gemm.recognition import recognise
+from warploom.relax.attention import CallAttention
 from warploom.relax.fuse_operands import FuseOperands
 from warploom.relax.tile_programs import CallTilePrograms, is_tirx
 from warploom.target.tvm_target import cuda_target
@@ -74,6 +75,7 @@ def inspect(mod: tvm.IRModule, tf32: bool = False) -> list[FunctionReport]:
         Whether float32 operands may be multiplied as tf32.
     """
     passes = [
+        CallAttention(),
         CallTilePrograms(),
         relax.transform.LegalizeOps(),
         relax.transform.AnnotateTIROpPattern(),

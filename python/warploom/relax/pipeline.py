@@ -12,6 +12,7 @@ from tvm.target import Target
 
 from warploom.dlight import Matmul
 from warploom.meta_schedule.lookup import Lookup, shipped_folders
+from warploom.relax.attention import CallAttention
 from warploom.relax.fuse_operands import FuseOperands
 from warploom.relax.tile_programs import CallTilePrograms
 
@@ -41,7 +42,7 @@ def legalize_passes(
         if one.info.name == "ApplyDefaultSchedule":
             passes += [FuseOperands(), dlight.ApplyDefaultSchedule(rule)]
         passes.append(one)
-    return [CallTilePrograms(), *passes]
+    return [CallAttention(), CallTilePrograms(), *passes]
 
 
 def with_our_schedules(stock: Passes) -> Passes:
