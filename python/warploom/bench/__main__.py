@@ -1,4 +1,4 @@
-"""``python -m warploom.bench gemm|attention|dequant|compile|exhaustive|model|soak ...``."""
+"""``python -m warploom.bench gemm|attention|dequant|relax|compile|exhaustive|model|soak ...``."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ BENCHMARKS = {
     "gemm": "warploom.bench.gemm",
     "attention": "warploom.bench.attention",
     "dequant": "warploom.bench.dequant",
+    "relax": "warploom.bench.relax_block",
     "compile": "warploom.bench.compile_time",
     "exhaustive": "warploom.bench.exhaustive",
     "model": "warploom.bench.model_error",

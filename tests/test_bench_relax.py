@@ -1,0 +1,109 @@
+"""The benchmark of a decoder block, with numpy in the place of the GPU and of PyTorch."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from dataclasses import asdict, replace
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import tvm
+
+import relax_models as models
+import warploom
+from bench_on_host import TORCH, HostTimer
+from warploom.bench import relax_block
+from warploom.bench.decoder import DecoderConfig, decoder_module
+from warploom.bench.gemm import EXIT_RIGHT, EXIT_WRONG
+from warploom.bench.relax_block import COMPILED, EAGER, OURS, STOCK, STOCK_SM90
+
+CONFIG = DecoderConfig(**models.SMALL)
+
+
+class _Tensor(np.ndarray):
+    """An array with what the benchmark calls of PyTorch's."""
+
+    def to(self, dtype: Any) -> _Tensor:
+        return self.astype(dtype)
+
+    def double(self) -> _Tensor:
+        return self.astype(np.float64)
+
+    def norm(self) -> float:
+        return float(np.linalg.norm(self))
+
+
+@pytest.fixture
+def host(monkeypatch: pytest.MonkeyPatch, rng: np.random.Generator) -> SimpleNamespace:
+    """Competitors compute in numpy; ``made`` says which were asked for, ``wrong`` which fail."""
+    found = SimpleNamespace(made=[], wrong=())
+    torch = SimpleNamespace(
+        **vars(TORCH),
+        Generator=lambda device: SimpleNamespace(manual_seed=lambda seed: None),
+        float16=np.float16,
+        randn=lambda shape, device, generator: rng.standard_normal(shape).view(_Tensor),
+        from_dlpack=lambda one: one,
+        no_grad=contextlib.nullcontext,
+    )
+    def block(name: str) -> Any:
+        def run(x: np.ndarray, parameters: Any) -> np.ndarray:
+            exact = models.decoder(CONFIG, x, parameters).view(_Tensor)
+            return exact * (1.01 if name in found.wrong else 1)
+
+        return run
+
+    def blocks(torch: Any, config: Any, names: list[str]) -> dict[str, Any]:
+        found.made = list(names)
+        return {name: block(name) for name in names}
+
+    def parameters(*_: Any) -> dict[str, np.ndarray]:
+        made = models.decoder_parameters(rng, decoder_module(CONFIG)[1])
+        return {name: one.view(_Tensor) for name, one in made.items()}
+
+    monkeypatch.setattr(relax_block, "DecoderConfig", lambda dtype=None, **_: CONFIG)
+    monkeypatch.setattr(relax_block, "TorchTimer", HostTimer)
+    monkeypatch.setattr(relax_block, "import_torch", lambda: torch)
+    monkeypatch.setattr(relax_block, "blocks", blocks)
+    monkeypatch.setattr(relax_block, "torch_block", lambda *_: block(""))
+    monkeypatch.setattr(relax_block, "make_parameters", parameters)
+    return found
+
+
+def test_command_writes_both_files(host, tmp_path, capsys):
+    arguments = ["--rows", "2", "--rows", "5", "--rounds", "2", "--without", EAGER]
+    assert relax_block.main([*arguments, "--burst-only", "--out", str(tmp_path)]) == EXIT_RIGHT
+    content = json.loads((tmp_path / "relax.json").read_text())
+    assert [one["shape"]["rows"] for one in content["comparisons"]] == [2, 5]
+    assert host.made == [OURS, COMPILED, STOCK, STOCK_SM90]
+    assert (tmp_path / "relax.md").read_text() in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(("wrong", "status"), [(OURS, EXIT_WRONG), (STOCK, EXIT_RIGHT)])
+def test_wrong_results_are_found(host, wrong, status):
+    # TVM alone sums in 16 bits, so it may be further off.
+    host.wrong = (wrong,)
+    assert relax_block.main(["--rows", "3", "--rounds", "1", "--burst-only"]) == status
+
+
+@pytest.mark.gpu
+def test_both_of_tvm_compute_the_block(rng):
+    parameters = models.decoder_parameters(rng, decoder_module(CONFIG)[1])
+    x = rng.standard_normal((7, CONFIG.hidden)).astype(np.float16)
+    tensors = [tvm.runtime.tensor(one, tvm.cuda(0)) for one in (x, *parameters.values())]
+    by_name = dict(zip(parameters, tensors[1:], strict=True))
+    exact = models.decoder(CONFIG, x, parameters)
+    for switch in (None, "0"):
+        target = warploom.cuda_target("h200")
+        config = replace(CONFIG, fused_attention=switch is None)
+        run = relax_block.relax_block(config, target, switch, tvm.cuda(0))
+        found = run(tensors[0], by_name).numpy()
+        assert np.abs(found - exact).max() <= 5e-3 * np.abs(exact).max()
+
+
+def test_operations_are_those_of_layers_and_half_of_the_scores():
+    shape = relax_block.BlockShape("g", 10, asdict(CONFIG))
+    layers = 512 * 128 + 128 * 256 + 384 * 128 + 128 * 192
+    assert shape.operations == 2 * 10 * layers + 4 * 10 * 10 * 4 * 64 // 2

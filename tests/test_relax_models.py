@@ -1,0 +1,110 @@
+"""Models from end to end on the emulator: right, and with the expected functions taken."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import numpy as np
+import pytest
+import tvm
+from tvm import relax
+
+import relax_models as models
+import warploom
+from warploom.bench.decoder import DecoderConfig, decoder_module
+from warploom.relax.inspect import FunctionReport, inspect
+
+_TARGET = warploom.cuda_target("h200")
+#: Largest error relative to the largest result.
+_BOUNDS = {"float16": 4e-3, "bfloat16": 3e-2}
+
+
+def _taken(module: tvm.IRModule) -> list[FunctionReport]:
+    return [one for one in inspect(module) if one.problem is not None]
+
+
+def _machine(module: tvm.IRModule, **options: Any) -> relax.VirtualMachine:
+    with warnings.catch_warnings():
+        # What inspection says is taken, is compiled with our schedule.
+        warnings.simplefilter("error", UserWarning)
+        executable = relax.build(module, _TARGET, **options)
+    return relax.VirtualMachine(executable, tvm.cuda(0))
+
+
+def _run(machine: relax.VirtualMachine, *arrays: np.ndarray) -> np.ndarray:
+    tensors = (tvm.runtime.tensor(one, tvm.cuda(0)) for one in arrays)
+    return machine["forward"](*tensors).numpy().astype(np.float64)
+
+
+def _close(found: np.ndarray, wanted: np.ndarray, bound: float) -> None:
+    assert found.shape == wanted.shape
+    assert np.abs(found - wanted).max() <= bound * np.abs(wanted).max()
+
+
+@pytest.mark.parametrize(
+    ("options", "rows"),
+    [
+        ({}, (1, 20, 33)),
+        ({"dtype": "bfloat16", "quantised": True}, (1, 17)),
+        ({"fused_attention": False}, (9,)),
+    ],
+    ids=["float16", "4-bit weights", "attention as products"],
+)
+def test_decoder_blocks(
+    options: dict[str, Any], rows: tuple[int, ...], rng: np.random.Generator
+) -> None:
+    config = DecoderConfig(**models.SMALL, **options)
+    module, shapes = decoder_module(config)
+    problems = [one.problem for one in _taken(module)]
+    sizes = {(p.n, p.k) for p in problems}
+    assert sizes == set(config.layers.values()), "all linear layers, and no activation in them"
+    assert {p.computed for p in problems} == {(False, config.quantised)}
+    machine = _machine(module)
+    parameters = models.decoder_parameters(rng, shapes)
+    for count in rows:
+        x = rng.standard_normal((count, config.hidden)).astype(config.dtype)
+        found = _run(machine, x, *parameters.values())
+        _close(found, models.decoder(config, x, parameters), _BOUNDS[config.dtype])
+
+
+def test_products_of_known_sizes_are_taken_in_attention(rng: np.random.Generator) -> None:
+    config = DecoderConfig(**models.SMALL, dtype="bfloat16", fused_attention=False)
+    module, shapes = decoder_module(config, rows=24)
+    assert sum(one.problem.batch == config.heads for one in _taken(module)) == 2
+    parameters = models.decoder_parameters(rng, shapes)
+    x = rng.standard_normal((24, config.hidden)).astype("bfloat16")
+    found = _run(_machine(module), x, *parameters.values())
+    _close(found, models.decoder(config, x, parameters), _BOUNDS["bfloat16"])
+
+
+@pytest.mark.parametrize("rows", [24, "m"])
+def test_strides_that_are_unknown_are_left_to_tvm(rows: int | str) -> None:
+    config = DecoderConfig(**models.SMALL, fused_attention=False)
+    reports = inspect(decoder_module(config, rows)[0])
+    reasons = [one.reason for one in reports if "strides that only the launch" in one.reason]
+    assert len(reasons) == (0 if rows == 24 else 2)
+
+
+def test_mlp_of_float8(rng: np.random.Generator) -> None:
+    module = models.exported(models.Float8Mlp(), ["m", 128], models.Float8Mlp.KIND)
+    assert [one.problem.a_dtype for one in _taken(module)] == [models.Float8Mlp.KIND] * 2
+    machine = _machine(module)
+    weights = [rng.standard_normal(shape).astype(models.Float8Mlp.KIND)
+               for shape in ((256, 128), (128, 256))]  # fmt: skip
+    for rows in (3, 40):
+        x = (4 * rng.standard_normal((rows, 128))).astype(models.Float8Mlp.KIND)
+        wanted = models.Float8Mlp.expected(x, *weights)
+        # Sums of another order may round a hidden value to its neighbour, 1/8 of it away.
+        _close(_run(machine, x, *weights), wanted, 2e-2)
+
+
+def test_stage_of_resnet(rng: np.random.Generator) -> None:
+    module = models.exported(models.Bottleneck(), [2, 7, 8, 128], "float16")
+    assert [one.problem.k for one in _taken(module)] == [576, 64, 128]
+    shapes = (64, 1, 1, 128), (64, 3, 3, 64), (128, 1, 1, 64)
+    weights = [(rng.standard_normal(shape) * np.prod(shape[1:]) ** -0.5).astype(np.float16)
+               for shape in shapes]  # fmt: skip
+    x = rng.standard_normal((2, 7, 8, 128)).astype(np.float16)
+    found = _run(_machine(module), x, *weights)
+    _close(found, models.Bottleneck.expected(x, *weights), _BOUNDS["float16"])
