@@ -78,7 +78,7 @@ def take_turns(program: TileProgram) -> TileProgram:
     )
     hints = dataclasses.replace(program.hints, consumers=count)
     return program.replace(body=tuple(body), ids=ids, hints=hints).decided(
-        f"turns: each of {count} warpgroups computes every {count}th step, the first adds the sums"
+        f"turns: each of {count} warpgroups computes one step of {count}, the first adds the sums"
     )
 
 
