@@ -11,6 +11,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import ml_dtypes
+import numpy as np
 from tvm.script import tirx as T
 
 #: Dtype -> its pairs in PTX.
@@ -71,9 +73,6 @@ def insert(word: Any, mask: int, rest: Any) -> Any:
 
 def both(dtype: str, low: float, high: float) -> Any:
     """A constant word."""
-    import ml_dtypes
-    import numpy as np
-
     kind = np.float16 if dtype == "float16" else ml_dtypes.bfloat16
     bits = np.array([low, high], np.float32).astype(kind).view(np.uint16)
     return T.uint32(int(bits[0]) | int(bits[1]) << 16)

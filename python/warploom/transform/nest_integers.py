@@ -230,11 +230,10 @@ def as_pair(low: Window, high: Window, constant: int, dtype: str, simple: Any) -
 
 
 def _flipped(window: Window) -> Window:
-    sign = _right_to_left(window)
-    return replace(window, word=window.word ^ sign, above=Above.ZEROS)
+    return replace(window, word=window.word ^ _sign(window), above=Above.ZEROS)
 
 
-def _right_to_left(window: Window) -> Any:
+def _sign(window: Window) -> Any:
     """The highest bit of a window; of bytes that of every byte, so that all have one word."""
     if isinstance(window.shift, int) and window.shift % _BYTE == 0 and window.width == _BYTE:
         return T.uint32(0x80808080)
