@@ -7,6 +7,7 @@ others, since it is about shares and not about microseconds.
 
 from __future__ import annotations
 
+import importlib.util
 import json
 from collections.abc import Iterable
 from pathlib import Path
@@ -20,6 +21,7 @@ from tvm.s_tir.meta_schedule.cost_model import PyCostModel, XGBModel
 from tvm.s_tir.meta_schedule.runner import RunnerResult
 from tvm.s_tir.meta_schedule.search_strategy import MeasureCandidate
 
+from warploom.errors import WarploomError
 from warploom.gemm.decisions import knobs_of
 from warploom.gemm.model import H200, Machine
 from warploom.gemm.problem import GemmProblem
@@ -45,6 +47,11 @@ class CostModel(PyCostModel):
     machine : Machine
         What the analytic model assumes.
 
+    Raises
+    ------
+    WarploomError
+        If xgboost is not installed.
+
     Attributes
     ----------
     surprise : dict from str to float
@@ -53,6 +60,11 @@ class CostModel(PyCostModel):
     """
 
     def __init__(self, machine: Machine = H200) -> None:
+        if importlib.util.find_spec("xgboost") is None:
+            raise WarploomError(
+                "The cost model needs xgboost, which is not installed; install warploom[tune], or "
+                "the package xgboost-cpu."
+            )
         super().__init__()
         self.machine = machine
         self.surprise: dict[str, float] = {}
