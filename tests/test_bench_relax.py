@@ -19,6 +19,7 @@ from warploom.bench import relax_block
 from warploom.bench.decoder import DecoderConfig, decoder_module
 from warploom.bench.gemm import EXIT_RIGHT, EXIT_WRONG
 from warploom.bench.relax_block import COMPILED, EAGER, OURS, STOCK, STOCK_SM90
+from warploom.errors import WarploomError
 
 CONFIG = DecoderConfig(**models.SMALL)
 
@@ -39,7 +40,7 @@ class _Tensor(np.ndarray):
 @pytest.fixture
 def host(monkeypatch: pytest.MonkeyPatch, rng: np.random.Generator) -> SimpleNamespace:
     """Competitors compute in numpy; ``made`` says which were asked for, ``wrong`` which fail."""
-    found = SimpleNamespace(made=[], wrong=())
+    found = SimpleNamespace(made=[], wrong=(), broken=())
     torch = SimpleNamespace(
         **vars(TORCH),
         Generator=lambda device: SimpleNamespace(manual_seed=lambda seed: None),
@@ -50,6 +51,8 @@ def host(monkeypatch: pytest.MonkeyPatch, rng: np.random.Generator) -> SimpleNam
     )
     def block(name: str) -> Any:
         def run(x: np.ndarray, parameters: Any) -> np.ndarray:
+            if name in found.broken:
+                raise RuntimeError("no compiler\nat all")
             exact = models.decoder(CONFIG, x, parameters).view(_Tensor)
             return exact * (1.01 if name in found.wrong else 1)
 
@@ -86,6 +89,20 @@ def test_wrong_results_are_found(host, wrong, status):
     # TVM alone sums in 16 bits, so it may be further off.
     host.wrong = (wrong,)
     assert relax_block.main(["--rows", "3", "--rounds", "1", "--burst-only"]) == status
+
+
+def test_competitors_that_fail_are_left_out(host, capsys):
+    host.broken = (COMPILED, STOCK)
+    assert relax_block.main(["--rows", "3", "--rounds", "1", "--burst-only"]) == EXIT_RIGHT
+    output = capsys.readouterr()
+    assert f"{COMPILED} is left out: no compiler\n{STOCK} is left out: no compiler" in output.err
+    assert EAGER in output.out and f"| {COMPILED}" not in output.out
+    host.broken = (COMPILED, EAGER, STOCK, STOCK_SM90)
+    with pytest.raises(WarploomError, match="nothing to compare with"):
+        relax_block.main(["--rows", "3", "--rounds", "1"])
+    host.broken = (OURS,)
+    with pytest.raises(RuntimeError, match="no compiler"):
+        relax_block.main(["--rows", "3", "--rounds", "1"])
 
 
 @pytest.mark.gpu

@@ -8,12 +8,16 @@ from typing import Any
 import numpy as np
 import pytest
 import tvm
+import tvm_ffi
 from tvm import relax
+from tvm.relax.frontend import nn
 
 import relax_models as models
 import warploom
 from warploom.bench.decoder import DecoderConfig, decoder_module
+from warploom.relax.attention import CallAttention
 from warploom.relax.inspect import FunctionReport, inspect
+from warploom.relax.tile_programs import is_tirx
 
 _TARGET = warploom.cuda_target("h200")
 #: Largest error relative to the largest result.
@@ -84,6 +88,48 @@ def test_strides_that_are_unknown_are_left_to_tvm(rows: int | str) -> None:
     reports = inspect(decoder_module(config, rows)[0])
     reasons = [one.reason for one in reports if "strides that only the launch" in one.reason]
     assert len(reasons) == (0 if rows == 24 else 2)
+
+
+class _Attention(nn.Module):
+    def __init__(self, keys: int, depth: int) -> None:
+        self.keys = nn.Parameter((2, keys, 2, depth), "float16")
+
+    def forward(self, x: nn.Tensor) -> nn.Tensor:
+        return nn.op.scaled_dot_product_attention(x, self.keys, self.keys, scale=0.2)
+
+
+@pytest.mark.parametrize(
+    ("keys", "depth", "dtype", "arch", "taken"),
+    [
+        (40, 64, "float16", "sm_90a", True),
+        (41, 64, "float16", "sm_90a", False),
+        (40, 32, "float16", "sm_90a", False),
+        (40, 64, "float32", "sm_90a", False),
+        (40, 64, "float16", "sm_80", False),
+    ],
+)
+def test_which_attention_is_taken(
+    keys: int, depth: int, dtype: str, arch: str, taken: bool
+) -> None:
+    model = _Attention(keys, depth)
+    model.keys = nn.Parameter(model.keys.shape, dtype)
+    module = models.exported(model, [2, 40, 2, depth], dtype)
+    with tvm.target.Target({"kind": "cuda", "arch": arch}):
+        changed = CallAttention()(module)
+    programs = [one for one in changed.functions.values() if is_tirx(one)]
+    assert len(programs) == int(taken)
+    assert taken or tvm_ffi.structural_equal(changed["forward"], module["forward"])
+
+
+@pytest.mark.gpu
+def test_attention_of_several_sequences(rng: np.random.Generator) -> None:
+    module = models.exported(_Attention(40, 64), [2, 40, 2, 64], "float16")
+    x, keys = (rng.standard_normal((2, 40, 2, 64)).astype(np.float16) for _ in range(2))
+    found = _run(_machine(module), x, keys)
+    logits = 0.2 * np.einsum("bihd,bjhd->bhij", x.astype(float), keys.astype(float))
+    weights = np.exp(logits - logits.max(3, keepdims=True))
+    weights /= weights.sum(3, keepdims=True)
+    _close(found, np.einsum("bhij,bjhd->bihd", weights, keys.astype(float)), 4e-3)
 
 
 def test_mlp_of_float8(rng: np.random.Generator) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -23,6 +23,7 @@ from warploom.bench.gemm import EXIT_RIGHT, EXIT_WRONG, import_torch
 from warploom.bench.report import Comparison, Entry, markdown, write
 from warploom.bench.timing import burst, host_cost, measure, sustained
 from warploom.bench.torch_timer import TorchTimer
+from warploom.errors import WarploomError
 
 ROWS = (1, 16, 128, 2048)
 COMPILED, EAGER = "torch.compile", "PyTorch, eager"
@@ -172,15 +173,23 @@ def blocks(torch: Any, config: DecoderConfig, names: Sequence[str]) -> dict[str,
         # Its schedules for tensor cores know this name of the architecture only.
         STOCK_SM90: lambda: relax_block(products, without_wgmma, "0", tvm.cuda(0)),
     }
+    return _each(names, lambda name: makers[name]())
+
+
+def _each(names: Iterable[str], make: Callable[[str], Any]) -> dict[str, Any]:
+    """What ``make`` returns for each name; competitors that fail are left out, and said to be.
+
+    TVM's kernels for wmma need headers that the wheels of CUDA lack, torch.compile a C compiler.
+    """
     found = {}
     for name in names:
         try:
-            found[name] = makers[name]()
+            found[name] = make(name)
         except RuntimeError as error:
-            # TVM's kernels for wmma need headers that the wheels of CUDA lack.
             if name == OURS:
                 raise
-            print(f"{name} is left out: {str(error).strip().splitlines()[0]}", file=sys.stderr)
+            reason = str(error).strip() or type(error).__name__
+            print(f"{name} is left out: {reason.splitlines()[0]}", file=sys.stderr)
     return found
 
 
@@ -201,15 +210,15 @@ def compare(
     exact = torch_block(torch, config)(x.double(), wide)
     del wide
 
-    def error(run: Block) -> float:
-        found = torch.from_dlpack(run(x, parameters)).double()
+    def error(name: str) -> float:
+        found = torch.from_dlpack(competitors[name](x, parameters)).double()
         torch.cuda.synchronize()
         return float((found - exact).norm() / exact.norm())
 
-    errors = {name: error(run) for name, run in competitors.items()}
-    launches = {
-        name: lambda _, run=run: run(x, parameters) for name, run in competitors.items()
-    }
+    errors = _each(competitors, error)
+    if len(errors) < 2:
+        raise WarploomError("There is nothing to compare with; allow another competitor.")
+    launches = {name: lambda _, run=competitors[name]: run(x, parameters) for name in errors}
     timer = TorchTimer(torch)
     times = {"burst": measure(launches, timer, burst(rounds), 1)}
     if not burst_only:
@@ -224,7 +233,7 @@ def compare(
             _ALLOWED_OF_STOCK if name.startswith(STOCK) else _ALLOWED_ERROR[config.dtype],
             host_cost(launches[name], torch.cuda.synchronize, _HOST_LAUNCHES, _HOST_ROUNDS),
         )
-        for name in competitors
+        for name in errors
     ]
     return Comparison(shape, tuple(entries))
 
