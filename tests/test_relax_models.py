@@ -72,6 +72,14 @@ def test_decoder_blocks(
         _close(found, models.decoder(config, x, parameters), _BOUNDS[config.dtype])
 
 
+def test_padding_of_a_single_row_is_not_taken_into_a_product() -> None:
+    # 8 values of V are computed from one: that reads less, but no tile of it can be loaded.
+    config = DecoderConfig(**models.SMALL, fused_attention=False)
+    problems = [one.problem for one in _taken(decoder_module(config, rows=1)[0])]
+    assert (config.head_dim, 8) in {(p.n, p.k) for p in problems}
+    assert not any(any(p.computed) for p in problems)
+
+
 def test_products_of_known_sizes_are_taken_in_attention(rng: np.random.Generator) -> None:
     config = DecoderConfig(**models.SMALL, dtype="bfloat16", fused_attention=False)
     module, shapes = decoder_module(config, rows=24)

@@ -14,7 +14,10 @@ from tvm.ir import GlobalVar, Op
 from tvm.s_tir import SBlock, SBlockRealize
 from tvm.tirx import IntImm, PrimFunc, Var
 
+from warploom.errors import IllegalCombination
+from warploom.gemm.choose import choose
 from warploom.gemm.equations import read_equations
+from warploom.gemm.generate import tile_program
 from warploom.gemm.problem import GemmFunction, GemmProblem
 from warploom.gemm.recognition import recognise
 from warploom.target.dtypes import bits_of
@@ -126,7 +129,7 @@ def _merge(producer: Any, func: Any, position: int) -> PrimFunc | None:
     except Decline:
         return None
     if after.problem.computed != before.problem.computed:
-        return merged if _reads_less(after.problem) else None
+        return merged if _reads_less(after.problem) and _has_program(after) else None
     inputs = after.func.params[position : position + len(producer.params) - 1]
     return merged if _is_transposed(after, set(inputs)) else None
 
@@ -144,6 +147,15 @@ def _reads_less(problem: GemmProblem) -> bool:
         strict=True,
     )
     return all(bits < bits_of(dtype) for computed, bits, dtype in sides if computed)
+
+
+def _has_program(gemm: GemmFunction) -> bool:
+    """Whether a tile program can be written; the product alone may have one where it cannot."""
+    try:
+        tile_program(gemm, choose(gemm.problem))
+    except (Decline, IllegalCombination):
+        return False
+    return True
 
 
 def _is_transposed(gemm: GemmFunction, inputs: set[Var]) -> bool:
