@@ -217,3 +217,43 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     script.write_text("model = 1\n", encoding="utf-8")
     assert cli.main(["inspect", "relax", f"{script}:model"]) == 2
     assert "model in" in capsys.readouterr().err
+
+
+def _convolution(stride: int, size: int) -> tvm.IRModule:
+    builder = relax.BlockBuilder()
+    x = relax.Var("x", relax.TensorType((1, 8, 16, 32), "float16"))
+    w = relax.Var("w", relax.TensorType((24, size, size, 32), "float16"))
+    with builder.function("main", [x, w]):
+        with builder.dataflow():
+            made = relax.op.nn.conv2d(
+                x, w, strides=stride, padding=size // 2, data_layout="NHWC", kernel_layout="OHWI",
+                out_dtype="float32",
+            )  # fmt: skip
+            result = builder.emit_output(relax.op.nn.relu(builder.emit(made)))
+        builder.emit_func_output(result)
+    return builder.get()
+
+
+@pytest.mark.parametrize("size", [1, 3])
+def test_convolutions_of_stride_one_are_products(size: int, rng: np.random.Generator) -> None:
+    mod = _convolution(1, size)
+    (report,) = (one for one in inspect(mod) if one.problem)
+    assert report.problem.k == 32 * size * size
+    x = rng.standard_normal((1, 8, 16, 32)).astype(np.float16)
+    w = rng.standard_normal((24, size, size, 32)).astype(np.float16)
+    found = _call(relax.build(mod, _TARGET), "main", [x, w], tvm.cuda(0))
+    edge = size // 2
+    padded = np.pad(x.astype(np.float64), ((0, 0), (edge, edge), (edge, edge), (0, 0)))
+    wanted = sum(
+        padded[:, r : r + 8, s : s + 16] @ w[:, r, s].astype(np.float64).T
+        for r in range(size)
+        for s in range(size)
+    )
+    np.testing.assert_allclose(found, np.maximum(wanted, 0), rtol=1e-3, atol=1e-2)
+
+
+def test_strided_convolutions_stay_with_tvm(recwarn: pytest.WarningsRecorder) -> None:
+    mod = _convolution(2, 3)
+    assert any("with a factor of 1" in one.reason for one in inspect(mod))
+    assert "wgmma" not in _sources(relax.build(mod, _TARGET))
+    assert not [one for one in recwarn if "without tensor-core schedule" in str(one.message)]

@@ -12,6 +12,7 @@ from tvm.tirx import PrimFunc
 from warploom.errors import IllegalCombination
 from warploom.gemm.choose import choose_by_rows
 from warploom.gemm.decisions import annotate
+from warploom.gemm.generate import tile_program
 from warploom.gemm.knobs import GemmKnobs
 from warploom.gemm.problem import GemmProblem
 from warploom.gemm.recognition import recognise
@@ -46,6 +47,8 @@ class Matmul(ScheduleRule):
         try:
             gemm = recognise(func, self.tf32)
             decisions = choose_by_rows(gemm.problem, known=self._known)
+            for _, knobs in decisions:
+                tile_program(gemm, knobs)  # whether one can be written, before it is promised
         except (Decline, IllegalCombination):
             return None
         sch = Schedule(func)

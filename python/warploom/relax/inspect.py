@@ -17,6 +17,7 @@ from tvm.tirx import PrimFunc
 
 from warploom.errors import IllegalCombination, WarploomError
 from warploom.gemm.choose import choose_by_rows
+from warploom.gemm.generate import tile_program
 from warploom.gemm.knobs import GemmKnobs
 from warploom.gemm.problem import GemmProblem
 from warploom.gemm.recognition import recognise
@@ -98,8 +99,11 @@ def _report(name: str, func: PrimFunc, tf32: bool) -> FunctionReport:
     if is_tirx(func):
         return FunctionReport(name, reason="it is written in TIRx and compiled as it is.")
     try:
-        problem = recognise(func, tf32).problem
-        return FunctionReport(name, problem, tuple(choose_by_rows(problem)))
+        gemm = recognise(func, tf32)
+        decisions = tuple(choose_by_rows(gemm.problem))
+        for _, knobs in decisions:
+            tile_program(gemm, knobs)
+        return FunctionReport(name, gemm.problem, decisions)
     except (Decline, IllegalCombination) as reason:
         return FunctionReport(name, reason=str(reason))
 
