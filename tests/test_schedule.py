@@ -15,7 +15,7 @@ import gemm_functions
 import warploom
 from gemm_functions import Function
 from warploom import dlight, emulator, schedule
-from warploom.errors import IllegalCombination
+from warploom.errors import IllegalCombination, StockScheduleWarning
 from warploom.gemm import GemmKnobs
 from warploom.gemm.decisions import annotate, decisions_of, has_decisions
 from warploom.gemm.lower import lower_gemm
@@ -112,7 +112,7 @@ def test_what_cannot_be_lowered_is_compiled_the_slow_way(rng: np.random.Generato
     function = gemm_functions.matmul()
     sch = Schedule(function.func)
     annotate(sch, sch.get_sblock("matmul"), {**GemmKnobs().values(), "stages": 60})
-    with pytest.warns(UserWarning, match="without tensor-core schedule: .*shared memory"):
+    with pytest.warns(StockScheduleWarning, match="without tensor-core schedule: .*shared memory"):
         _run(sch.mod["main"], function, rng)
 
 

@@ -1,4 +1,4 @@
-"""The errors that warploom raises for bad input.
+"""The errors that warploom raises for bad input, and its warnings.
 
 Every message is one sentence that names the offending value, the rule, and what is allowed.
 """
@@ -18,3 +18,7 @@ class ToolchainError(WarploomError, RuntimeError):
 
 class TileProgramError(WarploomError):
     """A statement that is no part of the language of tile programs, or breaks one of its rules."""
+
+
+class StockScheduleWarning(UserWarning):
+    """A product that got TVM's own schedule, for the one that it asked for cannot be followed."""

@@ -7,7 +7,7 @@ import warnings
 import tvm
 from tvm.tirx import PrimFunc
 
-from warploom.errors import IllegalCombination
+from warploom.errors import IllegalCombination, StockScheduleWarning
 from warploom.gemm.decisions import decisions_of, has_decisions
 from warploom.gemm.generate import tile_program
 from warploom.gemm.recognition import recognise
@@ -59,6 +59,7 @@ def LowerScheduledGemms() -> tvm.transform.Pass:
                 except (Decline, IllegalCombination) as reason:
                     warnings.warn(
                         f"{variable.name_hint} is compiled without tensor-core schedule: {reason}",
+                        StockScheduleWarning,
                         stacklevel=2,
                     )
                     changed[variable] = _stock_schedule(function)

@@ -18,7 +18,7 @@ from tvm.s_tir.meta_schedule.builder import BuilderInput, BuilderResult, PyBuild
 from tvm.s_tir.transform import RemoveWeightLayoutRewriteBlock
 from tvm.target import Target
 
-from warploom.errors import WarploomError
+from warploom.errors import StockScheduleWarning, WarploomError
 from warploom.gemm.decisions import PREFIX, annotations_of, knobs_of
 from warploom.gemm.model import predict
 from warploom.gemm.recognition import recognise
@@ -27,9 +27,6 @@ from warploom.meta_schedule.artifact import Facts
 from warploom.meta_schedule.estimates import refuse_estimates
 from warploom.meta_schedule.processes import Pool
 from warploom.meta_schedule.reference import build_reference, outputs_of, runs_on_host
-
-#: What the warning says that a product has got TVM's own schedule instead of what it asked for.
-_NOT_OURS = ".*without tensor-core schedule.*"
 
 
 @derived_object
@@ -167,7 +164,7 @@ def build_candidate(
     refuse_estimates(target)
     artifact.write_facts(Path(path).parent, facts_of(mod, bare, workload, reference))
     with warnings.catch_warnings():
-        warnings.filterwarnings("error", message=_NOT_OURS)
+        warnings.simplefilter("error", StockScheduleWarning)
         # As TVM's default_build, which also imports all tensor intrinsics: that takes seconds.
         plain = RemoveWeightLayoutRewriteBlock(skip_tensor_rewrite=True)(mod)
         library = tvm.compile(plain, target)
