@@ -104,9 +104,7 @@ def _block(
         to, source = one.args[:2]
         kinds = fragments(program.arch, int(source.source.shape[0]))
         width = _atom_columns(to, source, kinds)
-        maker = _without_names(result[-1]) if result else None
-        if maker is not None and not _only_makes(maker, source, program):
-            maker = None
+        maker = result[-1] if result and _only_makes(result[-1], source, program) else None
         if maker is not None:
             result.pop()
         if width is None:
@@ -156,24 +154,6 @@ def _from_shared(call: TilePrimitiveCall, program: TileProgram) -> Stmt:
         _wait_group(0, read=True),
     ]
     return orchestrated([ir.when(chosen, store)])
-
-
-def _without_names(statement: Stmt) -> Stmt:
-    """A nest whose last store has what it binds before in place of the names."""
-    if not is_nest(statement):
-        return statement
-    loops, (*binds, store) = nest_parts(statement)
-    if not isinstance(store, tirx.BufferStore):
-        return statement
-    if not all(isinstance(one, tirx.Bind) for one in binds):
-        return statement
-    value = store.value
-    for one in reversed(binds):
-        value = ir.substitute(value, {one.var: one.value})
-    body: Stmt = tirx.BufferStore(store.buffer, value, store.indices)
-    for one in reversed(loops):
-        body = ir.with_body(one, [body])
-    return body
 
 
 def _only_makes(statement: Stmt, source: TensorRegion, program: TileProgram) -> bool:
