@@ -5,11 +5,16 @@ from __future__ import annotations
 import ctypes
 import os
 import signal
+import sys
 import time
 
+import cloudpickle
 import pytest
 
 from warploom.meta_schedule.processes import CallFailed, Pool, Worker, WorkerLost
+
+#: Worker processes cannot import a test.
+cloudpickle.register_pickle_by_value(sys.modules[__name__])
 
 
 @pytest.fixture
