@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import tvm
 from tvm import relax, te, tirx
+from tvm.relax.backend import cuda
 from tvm.relax.frontend import nn
 from tvm.script import ir as I
 from tvm.script import relax as R
@@ -89,6 +90,16 @@ def test_other_targets_stay_as_they_are(rng: np.random.Generator) -> None:
     arrays = _arrays(rng, 3)
     found = _call(relax.build(_model(3), "llvm"), "forward", arrays, tvm.cpu())
     np.testing.assert_allclose(found[0], _expected(arrays), rtol=3e-2, atol=3e-2)
+
+
+@pytest.mark.parametrize(("arch", "more"), [("sm_80", 1), ("sm_90", 1), ("sm_90a", 4)])
+def test_passes_of_other_gpus_stay_as_they_are(arch: str, more: int) -> None:
+    target = tvm.target.Target({"kind": "cuda", "arch": arch})
+    names = [one.info.name for one in cuda.legalize_passes(target)]
+    stock = [one.info.name for one in cuda.legalize_passes.stock(target)]
+    assert len(names) == len(stock) + more
+    assert names[-1] == stock[-1] and "warploom.CallTilePrograms" in names
+    assert ("warploom.FuseOperands" in names) == (arch == "sm_90a")
 
 
 @I.ir_module

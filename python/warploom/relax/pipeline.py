@@ -15,6 +15,7 @@ from warploom.meta_schedule.lookup import Lookup, shipped_folders
 from warploom.relax.attention import CallAttention
 from warploom.relax.fuse_operands import FuseOperands
 from warploom.relax.tile_programs import CallTilePrograms
+from warploom.target import SM90A
 
 #: Set to 0, the default pipeline of Relax stays exactly as TVM has it.
 SWITCH = "WARPLOOM_RELAX"
@@ -46,11 +47,18 @@ def legalize_passes(
 
 
 def with_our_schedules(stock: Passes) -> Passes:
-    """``legalize_passes`` of a backend, changed unless :data:`SWITCH` says no."""
+    """``legalize_passes`` of a backend, changed unless :data:`SWITCH` says no.
+
+    For GPUs other than Hopper nothing changes, but that models may call tile programs.
+    """
 
     def passes(target: Target) -> list[tvm.transform.Pass]:
         found = stock(target)
-        return found if os.environ.get(SWITCH) == "0" else legalize_passes(found)
+        if os.environ.get(SWITCH) == "0":
+            return found
+        if str(target.attrs.get("arch", "")) == SM90A.name:
+            return legalize_passes(found)
+        return [CallTilePrograms(), *found]
 
     return passes
 
