@@ -12,7 +12,6 @@ compiles them::
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import fields
 from typing import Any
 
 from tvm.s_tir import Schedule
@@ -73,10 +72,7 @@ def gemm_async(
     for key, values in (("tile", tile), ("cluster", cluster)):
         if values is not None:
             chosen |= dict(zip(_PARTS[key], values, strict=True))
-    known = [field.name for field in fields(GemmKnobs)]
-    for key in chosen:
-        if key not in known:
-            raise IllegalCombination(f"{key!r} is no knob; knobs are {', '.join(known)}.")
+    GemmKnobs.check_names(chosen)
     if all(isinstance(value, int) for value in chosen.values()):
         wanted = GemmKnobs.of(chosen)
         wanted.check(gemm.problem)

@@ -14,7 +14,8 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-_SECTION = re.compile(r"^\s*\.section\s+\.text\.([^\s,]+)")
+#: Beginning of a kernel in a listing.
+SECTION = re.compile(r"^\s*\.section\s+\.text\.([^\s,]+)")
 _LABEL = re.compile(r"^(\.\w+):")
 _LINE = re.compile(r"^\s*/\*([0-9a-f]+)\*/\s+\{?\s*(@!?U?P\w+\s+)?([A-Z][A-Za-z0-9_.]*)\s*([^;]*)")
 _SHAPE = re.compile(r"^[HQIB]GMMA\.(?:SP\.)?64x(\d+)x\d+")
@@ -102,7 +103,7 @@ def early_accesses(sass: str) -> list[Hazard]:
 def _kernels(sass: str) -> Iterator[tuple[str, list[str]]]:
     name, lines = None, []
     for line in sass.splitlines():
-        if section := _SECTION.match(line):
+        if section := SECTION.match(line):
             if name is not None:
                 yield name, lines
             name, lines = section[1], []

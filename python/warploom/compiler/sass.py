@@ -11,11 +11,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from warploom.compiler.hazards import Hazard, early_accesses
+from warploom.compiler.hazards import SECTION, Hazard, early_accesses
 from warploom.errors import ToolchainError
 from warploom.toolchain import Tool, find_executable
 
-_SECTION = re.compile(r"^\s*\.section\s+\.text\.([^\s,]+)")
 _INSTRUCTION = re.compile(r"^\s*/\*[0-9a-f]+\*/\s+\{?\s*(?:@!?U?P\w+\s+)?([A-Z][A-Z0-9_.]*)")
 
 #: Instructions whose first suffix says what they do rather than how wide they are.
@@ -93,7 +92,7 @@ def histogram(sass: str) -> dict[str, Mapping[str, int]]:
     counts: dict[str, Counter[str]] = {}
     current: Counter[str] | None = None
     for line in sass.splitlines():
-        if section := _SECTION.match(line):
+        if section := SECTION.match(line):
             current = counts.setdefault(section[1], Counter())
         elif current is not None and (instruction := _INSTRUCTION.match(line)):
             current[_opcode(instruction[1])] += 1

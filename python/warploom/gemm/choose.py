@@ -67,13 +67,13 @@ def candidates(problem: GemmProblem) -> Iterator[GemmKnobs]:
             CLUSTERS, _splits(problem, tile), _ctas(tile), computed if tile.consumers == 1 else (1,)
         )
         for (cluster_m, cluster_n), split, ctas, turns in shares:
-            if not _has_neighbours(problem, tile, cluster_m, cluster_n):
-                continue
             one = replace(
                 tile, cluster_m=cluster_m, cluster_n=cluster_n, split_k=split, ctas_per_sm=ctas,
-                turns=turns, stages=1,
+                turns=turns,
             )  # fmt: skip
-            stages = min(one.most_stages(problem), MOST_STAGES) // turns * turns
+            if not has_neighbours(problem, one):
+                continue
+            stages = most_stages(one, problem) // turns * turns
             if stages >= 2:
                 one = replace(one, stages=stages)
                 if one.why_not(problem) is None:
@@ -96,10 +96,15 @@ def _ctas(tile: GemmKnobs) -> tuple[int, ...]:
     return (1, 2) if tile.tile_m * tile.tile_n <= _LARGE_TILE else (1,)
 
 
-def _has_neighbours(problem: GemmProblem, tile: GemmKnobs, along_m: int, along_n: int) -> bool:
+def has_neighbours(problem: GemmProblem, knobs: GemmKnobs) -> bool:
     """Whether there are several tiles along the dimensions of a cluster."""
     m, n, _, _ = (one or UNKNOWN_EXTENT for one in sizes(problem))
-    return (along_m == 1 or m > tile.tile_m) and (along_n == 1 or n > tile.tile_n)
+    return (knobs.cluster_m == 1 or m > knobs.tile_m) and (knobs.cluster_n == 1 or n > knobs.tile_n)
+
+
+def most_stages(knobs: GemmKnobs, problem: GemmProblem) -> int:
+    """The most stages that fit and help, whatever ``knobs`` says of stages; 0 if none do."""
+    return min(knobs.most_stages(problem), MOST_STAGES)
 
 
 @lru_cache(maxsize=256)

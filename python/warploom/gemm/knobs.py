@@ -8,7 +8,7 @@ be asked for thousands of candidates.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, fields, replace
 from functools import lru_cache
 from typing import Any
@@ -86,12 +86,17 @@ class GemmKnobs:
         IllegalCombination
             If there is no knob of a name.
         """
-        names = [field.name for field in fields(cls)]
-        for name in values:
-            if name not in names:
-                raise IllegalCombination(f"{name!r} is no knob; knobs are {', '.join(names)}.")
+        cls.check_names(values)
         made = {name: int(value) for name, value in values.items()}
         return cls(**{**made, "swap_ab": bool(made.get("swap_ab", False))})
+
+    @classmethod
+    def check_names(cls, names: Iterable[str]) -> None:
+        """Raise :class:`IllegalCombination` if one is no knob."""
+        known = [field.name for field in fields(cls)]
+        for name in names:
+            if name not in known:
+                raise IllegalCombination(f"{name!r} is no knob; knobs are {', '.join(known)}.")
 
     def values(self) -> dict[str, int]:
         """All knobs as integers, by name."""
@@ -101,11 +106,6 @@ class GemmKnobs:
     def accumulator(self) -> tuple[int, int]:
         """Rows, a multiple of 64, and columns of the accumulator."""
         return (self.tile_n, self.tile_m) if self.swap_ab else (self.tile_m, self.tile_n)
-
-    @property
-    def threads(self) -> int:
-        """Threads of a CTA: a loading warpgroup and those that compute."""
-        return SM90A.warpgroup * (1 + self.consumers * self.turns)
 
     def hints(self) -> dict[str, Any]:
         """The choices that passes make, as arguments of ``wl.hints``."""

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from warploom.errors import IllegalCombination
-from warploom.gemm.choose import MOST_STAGES
+from warploom.gemm.choose import most_stages
 from warploom.gemm.knobs import GemmKnobs
 from warploom.gemm.problem import GemmProblem
 
@@ -70,11 +70,6 @@ def _unpack_tile(packed: int) -> dict[str, int]:
 def pack_cluster(knobs: GemmKnobs) -> int:
     """The cluster as two decimal digits."""
     return knobs.cluster_m * 10 + knobs.cluster_n
-
-
-def most_stages(knobs: GemmKnobs, problem: GemmProblem) -> int:
-    """The most stages that fit and help, whatever ``knobs`` says of stages; 0 if none do."""
-    return min(replace(knobs, stages=1).most_stages(problem), MOST_STAGES)
 
 
 def pack(knobs: GemmKnobs, problem: GemmProblem) -> dict[str, int]:

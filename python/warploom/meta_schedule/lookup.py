@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 from importlib import resources
 from pathlib import Path
 
+from warploom.gemm.choose import most_stages
 from warploom.gemm.knobs import GemmKnobs
-from warploom.gemm.packing import most_stages
 from warploom.gemm.problem import GemmProblem
 from warploom.meta_schedule.database import RECORDS, open_database
 from warploom.meta_schedule.options import LEAST_STAGES

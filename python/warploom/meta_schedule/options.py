@@ -11,14 +11,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from warploom.errors import IllegalCombination
-from warploom.gemm.choose import CLUSTERS, SPLITS, ranked, tiles
+from warploom.gemm.choose import CLUSTERS, SPLITS, has_neighbours, most_stages, ranked, tiles
 from warploom.gemm.knobs import GemmKnobs
 from warploom.gemm.model import H200, UNKNOWN_EXTENT, Machine, predict, sizes
 from warploom.gemm.packing import (
     CLUSTER,
     FEWER_STAGES,
     TILE,
-    most_stages,
     pack,
     pack_cluster,
     pack_tile,
@@ -121,10 +120,10 @@ def why_not(problem: GemmProblem, knobs: GemmKnobs) -> str | None:
         return reason
     if knobs.stages < LEAST_STAGES:
         return f"stages = {knobs.stages}: less than {LEAST_STAGES} load nothing ahead."
-    m, n, k, _ = (one or UNKNOWN_EXTENT for one in sizes(problem))
+    k = problem.k or UNKNOWN_EXTENT
     if knobs.split_k > 1 and k // knobs.split_k < 2 * knobs.tile_k:
         return f"split_k = {knobs.split_k}: a part of {k} has less than two steps."
-    if (knobs.cluster_m > 1 and m <= knobs.tile_m) or (knobs.cluster_n > 1 and n <= knobs.tile_n):
+    if not has_neighbours(problem, knobs):
         return "A cluster reaches beyond the only tile along a dimension."
     return None
 

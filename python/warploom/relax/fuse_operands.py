@@ -20,6 +20,7 @@ from warploom.gemm.equations import read_equations
 from warploom.gemm.generate import tile_program
 from warploom.gemm.problem import GemmFunction, GemmProblem
 from warploom.gemm.recognition import recognise
+from warploom.relax.tile_programs import result_types
 from warploom.target.dtypes import bits_of
 from warploom.transform import ir
 from warploom.transform.decline import Decline
@@ -93,7 +94,7 @@ class _Fuser(relax.PyExprMutator):
             return call
         variable = self.builder_.add_func(func, f"fused_{call.args[0].name_hint}")
         self.functions[variable.name_hint] = func
-        return relax.call_tir(variable, relax.Tuple(arguments), list(_types(call)))
+        return relax.call_tir(variable, relax.Tuple(arguments), result_types(call))
 
     def _producer(self, argument: relax.Expr) -> relax.Call | None:
         """The call that computes an argument which nothing else uses."""
@@ -109,11 +110,6 @@ def _is_call_tir(call: relax.Call) -> bool:
         and isinstance(call.args[0], GlobalVar)
         and len(call.args) == 2
     )
-
-
-def _types(call: relax.Call) -> list[relax.Type]:
-    (result,) = call.ty_args
-    return list(result.fields) if isinstance(result, relax.TupleType) else [result]
 
 
 def _merge(producer: Any, func: Any, position: int) -> PrimFunc | None:

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import tvm
-from tvm import relax
 from tvm.tirx import PrimFunc
 
 from warploom.errors import IllegalCombination, WarploomError
@@ -21,9 +20,8 @@ from warploom.gemm.generate import tile_program
 from warploom.gemm.knobs import GemmKnobs
 from warploom.gemm.problem import GemmProblem
 from warploom.gemm.recognition import recognise
-from warploom.relax.attention import CallAttention
-from warploom.relax.fuse_operands import FuseOperands
-from warploom.relax.tile_programs import CallTilePrograms, is_tirx
+from warploom.relax.pipeline import legalize_passes, stock_passes
+from warploom.relax.tile_programs import is_tirx
 from warploom.target.tvm_target import cuda_target
 from warploom.transform.decline import Decline
 
@@ -75,17 +73,13 @@ def inspect(mod: tvm.IRModule, tf32: bool = False) -> list[FunctionReport]:
     tf32 : bool
         Whether float32 operands may be multiplied as tf32.
     """
-    passes = [
-        CallAttention(),
-        CallTilePrograms(),
-        relax.transform.LegalizeOps(),
-        relax.transform.AnnotateTIROpPattern(),
-        relax.transform.FoldConstant(),
-        relax.transform.FuseOps(),
-        relax.transform.FuseTIR(),
-        FuseOperands(),
-    ]
-    with cuda_target("h200"):
+    target = cuda_target("h200")
+    with target:
+        passes = [
+            one
+            for one in legalize_passes(stock_passes()(target), tf32)
+            if one.info.name != "ApplyDefaultSchedule"
+        ]
         mod = tvm.transform.Sequential(passes)(mod)
     functions = {gv.name_hint: one for gv, one in mod.functions.items()}
     return [

@@ -46,6 +46,13 @@ def legalize_passes(
     return [CallAttention(), CallTilePrograms(), *passes]
 
 
+def stock_passes() -> Passes:
+    """``legalize_passes`` for CUDA as TVM has it."""
+    from tvm.relax.backend import cuda
+
+    return getattr(cuda.pipeline.legalize_passes, "stock", cuda.pipeline.legalize_passes)
+
+
 def with_our_schedules(stock: Passes) -> Passes:
     """``legalize_passes`` of a backend, changed unless :data:`SWITCH` says no.
 
@@ -79,7 +86,7 @@ def warploom_pipeline(
     from tvm.relax.backend import cuda
 
     lookup = Lookup.of_folders([*databases, *shipped_folders()])
-    stock = getattr(cuda.pipeline.legalize_passes, "stock", cuda.pipeline.legalize_passes)
+    stock = stock_passes()
 
     @tvm.transform.module_pass(opt_level=0, name="warploom")
     def run(mod: tvm.IRModule, _: tvm.transform.PassContext) -> tvm.IRModule:

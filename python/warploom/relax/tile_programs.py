@@ -55,9 +55,10 @@ class _Caller(relax.PyExprMutator):
         arguments = relax.Tuple(list(call.args[1]))
         if len(call.args) > 2:
             arguments = relax.Tuple([*call.args[1], *call.args[2]])
-        return relax.op.call_dps_packed(symbol, arguments, _outputs(call.ty_args[0]))
+        return relax.op.call_dps_packed(symbol, arguments, result_types(call))
 
 
-def _outputs(result: relax.Type) -> list[relax.Type]:
-    """Types of the results one by one."""
+def result_types(call: relax.Call) -> list[relax.Type]:
+    """Types of the results of a ``call_tir``, one by one."""
+    (result,) = call.ty_args
     return list(result.fields) if isinstance(result, relax.TupleType) else [result]
