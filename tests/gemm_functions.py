@@ -82,6 +82,30 @@ def half_accumulation(m: int = 40, n: int = 72, k: int = 64) -> Function:
     )
 
 
+def batched(
+    batch: Any = 3, m: Any = 40, n: Any = 72, k: int = 64, layout: str = "NT"
+) -> Function:
+    """Several products; sizes may be names of numbers that the launch knows."""
+    b, m, n = (te.var(one) if isinstance(one, str) else one for one in (batch, m, n))
+    x = te.placeholder((b, m, k), "float16", "X")
+    y = te.placeholder((b, n, k) if layout == "NT" else (b, k, n), "float16", "Y")
+    r = te.reduce_axis((0, k), "r")
+    total = te.compute(
+        (b, m, n),
+        lambda s, i, j: te.sum(
+            x[s, i, r].astype("float32")
+            * (y[s, j, r] if layout == "NT" else y[s, r, j]).astype("float32"),
+            r,
+        ),
+        "matmul",
+    )
+    c = te.compute(total.shape, lambda *at: total[at].astype("float16"), "C")
+    return Function(
+        te.create_prim_func([x, y, c]),
+        lambda x, y, *_: [_wide(x) @ (_wide(y).swapaxes(1, 2) if layout == "NT" else _wide(y))],
+    )
+
+
 def heads(batch: int = 2, groups: int = 2, share: int = 3, m: int = 40, n: int = 72) -> Function:
     """Scores of grouped heads: several of Q share one of K."""
     q = te.placeholder((batch, groups * share, m, 64), "float16", "Q")
@@ -256,6 +280,7 @@ FUNCTIONS: dict[str, Callable[[], Function]] = {
     "one row": lambda: matmul(1),
     "half accumulation": half_accumulation,
     "heads": heads,
+    "batched": lambda: batched(layout="NN"),
     "two summed axes": two_summed_axes,
     "epilogue": epilogue,
     "swiglu": swiglu,

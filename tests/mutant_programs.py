@@ -24,7 +24,8 @@ from reference import numpy_dtype
 from tile_programs.orchestrated import ring_by_hand
 from warploom.compiler.callback import compile_cached
 from warploom.compiler.invoke import current_request
-from warploom.kernels import GemmConfig, gemm
+from warploom.kernels import GemmConfig, gemm, matmul_multistage, matmul_warp_specialised
+from warploom.kernels.sm90_attention import sm90_attention
 from warploom.kernels.sm100_config import Sm100GemmConfig
 from warploom.kernels.sm100_gemm_pair import sm100_gemm_pair
 from warploom.kernels.sm100_gemm_persistent import sm100_gemm_persistent
@@ -185,9 +186,7 @@ def with_clusters(clusters: int | None, func: PrimFunc, arch: str, lowering: str
 
 def tile_program(columns: int, clusters: int | None, **hints: Any) -> Product:
     """A tile program for Blackwell with tiles of 128 x ``columns`` and a ring of three stages."""
-    case = tile_programs.gemm(
-        300, 96, 272, (128, columns, 64), stages=3, out_dtype="float16"
-    )
+    case = tile_programs.gemm(300, 96, 272, (128, columns, 64), stages=3, out_dtype="float16")
     func = hinted(case.func, **hints)
     return Product(
         lambda: with_clusters(clusters, func, "sm_100a", TENSOR_MEMORY), "sm_100a", 300, 96, 272
@@ -251,13 +250,56 @@ def exchange_in_clusters() -> Product:
     return Product(lambda: lower(func), "sm_90a", 150, 56, 320)
 
 
+@dataclass(frozen=True)
+class Attention:
+    """Attention of TVM on one problem; the result is poisoned before every launch."""
+
+    function: PrimFunc
+    shape: tuple[int, int, int]
+    lowered: Lowered = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "lowered", Lowered.of(self.function, cuda_target("sm_90a")))
+
+    def build(self, edits: Sequence[Edit]) -> Launch:
+        """A launch of the program with the edits; it asserts that the result is right."""
+        run = self.lowered.build(edits)["main"]
+        rng = np.random.default_rng(1)
+        inputs = [rng.standard_normal(self.shape, np.float32).astype("float16") for _ in "QKV"]
+        q, k, v = (x.astype(np.float64) for x in inputs)
+        weights = np.exp(q @ k.transpose(0, 2, 1) / math.sqrt(self.shape[-1]))
+        expected = weights / weights.sum(-1, keepdims=True) @ v
+
+        def launch(_seed: int) -> None:
+            tensors = mutation.tensors(
+                (*inputs, np.full(self.shape, np.nan, "float16")), tvm.cuda(0)
+            )
+            run(*tensors)
+            np.testing.assert_allclose(tensors[-1].numpy(), expected, 0, 2**-8)
+
+        return launch
+
+
+def attention_by_hand() -> Attention:
+    heads, tokens, head_dim = shape = (1, 150, 32)
+    return Attention(sm90_attention(tokens, head_dim, heads, keys=32, stages=2), shape)
+
+
+def generated_matmul(build: Callable, **choices: Any) -> Product:
+    shape = (130, 40, 160)
+    return Product(
+        lambda: build(*shape, tile=(128, 40, 32), consumers=2, **choices), "sm_90a", *shape,
+        out_dtype="float32",
+    )  # fmt: skip
+
+
 def tutorial() -> Product:
     names = runpy.run_path(str(Path(__file__).parents[1] / "tutorials" / "01_first_kernel.py"))
     size = (names["M"], names["N"], names["K"])
     return Product(lambda: names["matmul"], "sm_90a", *size, out_dtype="float32")
 
 
-PROGRAMS: dict[str, Callable[[], Product | Source]] = {
+PROGRAMS: dict[str, Callable[[], Product | Attention | Source]] = {
     "sm90_gemm": sm90_gemm,
     "sm100_gemm_persistent": lambda: sm100_product(
         sm100_gemm_persistent, replace(SM100, accumulators=2, ctas=2)
@@ -277,6 +319,10 @@ PROGRAMS: dict[str, Callable[[], Product | Source]] = {
     "exchange_in_clusters": exchange_in_clusters,
     "turns": turns,
     "tutorial": tutorial,
+    "sm90_attention": attention_by_hand,
+    "matmul_warp_specialised": lambda: generated_matmul(matmul_warp_specialised, stages=2),
+    "matmul_one_stage": lambda: generated_matmul(matmul_warp_specialised, stages=1),
+    "matmul_multistage": lambda: generated_matmul(matmul_multistage, stages=2),
     "exchange": lambda: Source(cuda_programs.EXCHANGE, 256, 256),
     "remote": lambda: Source(cuda_programs.REMOTE, 64, 32, cluster=2),
     "copies": lambda: Source(cuda_programs.COPIES, 256, 64),

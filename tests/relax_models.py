@@ -8,10 +8,10 @@ from typing import Any
 import ml_dtypes  # noqa: F401  (numpy learns float8 and bfloat16)
 import numpy as np
 import tvm
-from tvm import relax
 from tvm.relax.frontend import nn
 
 from warploom.bench.decoder import GROUP, ZERO, DecoderConfig
+from warploom.bench.resnet import ResnetConfig
 
 #: A block whose heads are as wide as they need to be, and everything else small.
 SMALL = {"hidden": 128, "intermediate": 192, "heads": 4, "kv_heads": 2, "head_dim": 64,
@@ -104,35 +104,43 @@ class Float8Mlp(nn.Module):
         return h @ narrow.T * cls.SCALE
 
 
-class Bottleneck(nn.Module):
-    """A block of ResNet, NHWC: 1x1, 3x3 and 1x1 convolutions, and what comes in is added."""
-
-    def __init__(self, channels: int = 128, inner: int = 64) -> None:
-        self.reduce = nn.Parameter((inner, 1, 1, channels), "float16")
-        self.spread = nn.Parameter((inner, 3, 3, inner), "float16")
-        self.expand = nn.Parameter((channels, 1, 1, inner), "float16")
-
-    def forward(self, x: nn.Tensor) -> nn.Tensor:
-        h = nn.op.relu(_conv(x, self.reduce))
-        h = nn.op.relu(_conv(h, self.spread, 1))
-        return nn.op.relu(_conv(h, self.expand) + x)
-
-    @staticmethod
-    def expected(x: np.ndarray, *weights: np.ndarray) -> np.ndarray:
-        x = x.astype(np.float64)
-        reduce, spread, expand = (one.astype(np.float64) for one in weights)
-        h = np.maximum(np.einsum("nhwc,oc->nhwo", x, reduce[:, 0, 0]), 0)
-        padded = np.pad(h, ((0, 0), (1, 1), (1, 1), (0, 0)))
-        windows = np.lib.stride_tricks.sliding_window_view(padded, (3, 3), (1, 2))
-        h = np.maximum(np.einsum("nhwcyx,oyxc->nhwo", windows, spread), 0)
-        return np.maximum(np.einsum("nhwc,oc->nhwo", h, expand[:, 0, 0]) + x, 0)
+def convolution(x: np.ndarray, weight: np.ndarray, stride: int, padding: int) -> np.ndarray:
+    """A convolution of images ``[n, h, w, c]`` with filters ``[o, h, w, c]``."""
+    edge = (padding, padding)
+    padded = np.pad(x.astype(np.float64), ((0, 0), edge, edge, (0, 0)))
+    windows = np.lib.stride_tricks.sliding_window_view(padded, weight.shape[1:3], (1, 2))
+    windows = windows[:, ::stride, ::stride]
+    return np.einsum("nhwcyx,oyxc->nhwo", windows, weight.astype(np.float64), optimize=True)
 
 
-def _conv(x: nn.Tensor, weight: nn.Tensor, padding: int = 0) -> nn.Tensor:
-    made = relax.op.nn.conv2d(
-        x._expr, weight._expr, padding=padding, data_layout="NHWC", kernel_layout="OHWI"
-    )
-    return nn.op.wrap_nested(made, "conv2d")
+def resnet_parameters(
+    rng: np.random.Generator, shapes: Mapping[str, tuple[int, ...]], dtype: str
+) -> dict[str, np.ndarray]:
+    """Random parameters of a stage of ResNet, by name."""
+    return {
+        name: (rng.standard_normal(shape) * (np.prod(shape[1:]) / 2) ** -0.5).astype(dtype)
+        for name, shape in shapes.items()
+    }
+
+
+def resnet_stage(
+    config: ResnetConfig, x: np.ndarray, parameters: Mapping[str, np.ndarray]
+) -> np.ndarray:
+    """What :class:`warploom.bench.resnet.Stage` computes."""
+
+    def layer(x: np.ndarray, name: str) -> np.ndarray:
+        _, taps, _, stride, _ = config.layers[name]
+        made = convolution(x, parameters[f"{name}.weight"], stride, taps // 2)
+        return made + parameters[f"{name}.bias"].astype(np.float64)
+
+    x = x.astype(np.float64)
+    for number in range(config.blocks):
+        block = f"blocks.{number}."
+        h = np.maximum(layer(x, block + "reduce"), 0)
+        h = np.maximum(layer(h, block + "spread"), 0)
+        shortcut = layer(x, block + "project") if block + "project" in config.layers else x
+        x = np.maximum(layer(h, block + "expand") + shortcut, 0)
+    return x
 
 
 def exported(model: nn.Module, shape: list[Any], dtype: str) -> tvm.IRModule:

@@ -1,5 +1,6 @@
 """The benchmark of products from command line to files, with numpy in the place of the GPU."""
 
+import importlib.util
 import json
 import time
 
@@ -8,7 +9,7 @@ import pytest
 import tvm
 
 from bench_on_host import TORCH, Result, on_host
-from warploom.bench import gemm
+from warploom.bench import backends, gemm
 from warploom.bench.competitors import parse_changes, tile_product
 from warploom.bench.operands import Operands
 from warploom.bench.suite import GemmShape
@@ -39,11 +40,19 @@ def slow_product(operands):
     product(operands)
 
 
+def slow_at_second(operands):
+    """Right for the first operands of a row of launches only."""
+    product(operands)
+    if operands.a[0, 0] != make_operands(None, SHAPE, 0).a[0, 0]:
+        operands.c[0, 0] += 1e3
+
+
 @pytest.fixture
 def graphs(monkeypatch):
     """Numpy for the GPU; the list receives the number of executions of every captured graph."""
     captured = on_host(monkeypatch)
-    monkeypatch.setattr(gemm, "library_products", lambda torch, shape: {"cuBLAS": product})
+    monkeypatch.setitem(backends.LIBRARIES, "cublaslt", lambda *_: product)
+    monkeypatch.setitem(backends.LIBRARIES, "torch", lambda *_: None)
     monkeypatch.setattr(gemm.ops, "make_operands", make_operands)
     monkeypatch.setattr(gemm.ops, "relative_error", relative_error)
     monkeypatch.setattr(gemm.ops, "input_sets", lambda shape: 3)
@@ -51,6 +60,7 @@ def graphs(monkeypatch):
 
 
 SHAPE = GemmShape("g", 24, 40, 32, "float16", target=0.5)
+NAMES = ("default", "torch", "cublaslt")
 
 
 @pytest.mark.parametrize(
@@ -58,33 +68,48 @@ SHAPE = GemmShape("g", 24, 40, 32, "float16", target=0.5)
     [
         (product, gemm.EXIT_RIGHT),
         (product_without_last_column, gemm.EXIT_WRONG),
+        (slow_at_second, gemm.EXIT_WRONG),
         (slow_product, gemm.EXIT_SLOW),
     ],
 )
 def test_wrong_and_slow_kernels_are_told_apart(monkeypatch, graphs, ours, status):
-    monkeypatch.setattr(gemm, "our_product", lambda shape, changes=None: ours)
+    monkeypatch.setitem(backends.OURS, "default", lambda *_: ours)
     # Equal kernels on a noisy machine: the target is far below 1.
-    comparison = gemm.compare(TORCH, GemmShape("g", 24, 40, 32, "float16", 0.2), rounds=5)
+    shape = GemmShape("g", 24, 40, 32, "float16", 0.2)
+    comparison = gemm.compare(TORCH, shape, NAMES, rounds=5)
     assert gemm.exit_status([comparison]) == status
-    assert [entry.name for entry in comparison.entries] == ["warploom", "cuBLAS"]
+    assert [entry.name for entry in comparison.entries] == ["default", "cublaslt"]
     assert graphs == [3, 3], "a small product is replayed from a graph"
     assert all(entry.host_seconds > 0 for entry in comparison.entries)
 
 
 def test_large_products_are_launched_one_by_one(monkeypatch, graphs):
-    monkeypatch.setattr(gemm, "our_product", lambda shape, changes=None: product)
+    monkeypatch.setitem(backends.OURS, "default", lambda *_: product)
     monkeypatch.setattr(gemm, "_GRAPH_OPERATIONS", 0)
-    comparison = gemm.compare(TORCH, SHAPE, rounds=2, burst_only=True)
+    comparison = gemm.compare(TORCH, SHAPE, NAMES, rounds=2, burst_only=True)
     assert comparison.protocols == ("burst",) and not graphs
 
 
-def test_command_writes_both_files(monkeypatch, graphs, tmp_path, capsys):
-    monkeypatch.setattr(gemm, "our_product", lambda shape, changes=None: product)
+def test_shapes_that_nobody_has_are_left_out(monkeypatch, graphs):
+    monkeypatch.setitem(backends.OURS, "by-hand", lambda *_: None)
+    assert gemm.compare(TORCH, SHAPE, ("by-hand", "cublaslt")) is None
+
+
+@pytest.mark.parametrize("names", [("default",), ("torch", "cublaslt")])
+def test_one_side_alone_is_no_comparison(names):
+    with pytest.raises(WarploomError, match=r"at least one of default.* and one of cublaslt"):
+        gemm.main([text for name in names for text in ("--backend", name)])
+
+
+def test_command_writes_all_files_and_knows_its_baseline(monkeypatch, graphs, tmp_path, capsys):
+    monkeypatch.setitem(backends.OURS, "default", lambda *_: product)
     suite = tmp_path / "two.json"
     suite.write_text(json.dumps({"tiny": [[8, 8, 8]], "other": [[8, 16, 8], [1, 8, 8]]}))
     arguments = ["--suite", str(suite), "--group", "other", "--rounds", "3", "--dtype", "bfloat16"]
+    arguments += ["--backend", "default", "--backend", "cublaslt"]
     assert gemm.main([*arguments, "--out", str(tmp_path / "out")]) == gemm.EXIT_RIGHT
-    content = json.loads((tmp_path / "out" / "gemm-two.json").read_text())
+    file = tmp_path / "out" / "gemm-two.json"
+    content = json.loads(file.read_text())
     shapes = [c["shape"] for c in content["comparisons"]]
     assert [(s["m"], s["n"], s["k"]) for s in shapes] == [(8, 16, 8), (1, 8, 8)]
     assert {s["dtype"] for s in shapes} == {"bfloat16"}
@@ -92,34 +117,37 @@ def test_command_writes_both_files(monkeypatch, graphs, tmp_path, capsys):
         f"bench gemm {' '.join(arguments)}" + (f" --out {tmp_path / 'out'}")
     )
     assert (tmp_path / "out" / "gemm-two.md").read_text() in capsys.readouterr().out
+    drawn = tmp_path / "out" / "gemm-two.png"
+    assert drawn.exists() == bool(importlib.util.find_spec("matplotlib"))
+    # The same again is no regression; ten times slower is one.
+    again = [*arguments, "--baseline", str(file), "--tolerance", "0.99"]
+    assert gemm.main(again) == gemm.EXIT_RIGHT
+    monkeypatch.setitem(backends.OURS, "default", lambda *_: slow_product)
+    assert gemm.main([*again[:-1], "0.5"]) == gemm.EXIT_SLOW
+    assert "of cublaslt, and" in capsys.readouterr().out
+    with pytest.raises(WarploomError, match="is no result of a benchmark"):
+        gemm.main([*arguments, "--baseline", str(suite)])
 
 
 def test_variants_are_competitors_after_the_library(monkeypatch, graphs):
     seen = []
 
-    def our_product(shape, changes=None):
+    def changed(shape, changes=None):
         seen.append(changes)
         return product
 
-    monkeypatch.setattr(gemm, "our_product", our_product)
-    comparison = gemm.compare(TORCH, SHAPE, rounds=2, variants=["tile_n=128,stages=6"])
-    assert seen == [None, {"tile_n": 128, "stages": 6}]
+    monkeypatch.setitem(backends.OURS, "default", lambda *_: product)
+    monkeypatch.setattr(gemm, "our_product", changed)
+    monkeypatch.setattr(gemm, "tile_product", changed)
+    comparison = gemm.compare(
+        TORCH, SHAPE, NAMES, rounds=2, variants=["tile_n=128,stages=6"],
+        tile_variants=["tile_n=128,split_k=4"],
+    )  # fmt: skip
+    assert seen == [{"tile_n": 128, "stages": 6}, {"tile_n": 128, "split_k": 4}]
     names = [entry.name for entry in comparison.entries]
-    assert names == ["warploom", "cuBLAS", "warploom tile_n=128,stages=6"]
-
-
-def test_tile_programs_have_variants_of_their_own(monkeypatch, graphs):
-    seen = []
-
-    def tile_product(shape, changes=None):
-        seen.append(changes)
-        return product
-
-    monkeypatch.setattr(gemm, "our_product", lambda shape, changes=None: product)
-    monkeypatch.setattr(gemm, "tile_product", tile_product)
-    comparison = gemm.compare(TORCH, SHAPE, rounds=2, tile_variants=["tile_n=128,split_k=4"])
-    assert seen == [{"tile_n": 128, "split_k": 4}]
-    assert comparison.entries[-1].name == "warploom, tile program tile_n=128,split_k=4"
+    assert names == [
+        "default", "cublaslt", "by-hand tile_n=128,stages=6", "tile-program tile_n=128,split_k=4"
+    ]  # fmt: skip
     with pytest.raises(WarploomError, match="'split_k=4' changes no configuration"):
         parse_changes("tile_n=128,split_k=4")
 

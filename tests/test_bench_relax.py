@@ -84,6 +84,39 @@ def test_command_writes_both_files(host, tmp_path, capsys):
     assert (tmp_path / "relax.md").read_text() in capsys.readouterr().out
 
 
+def test_graphs_are_what_is_timed(host, monkeypatch):
+    captured = []
+
+    def capture(torch: Any, launch: Any, sets: int, executions: int) -> Any:
+        assert (sets, executions) == (1, 1)
+        captured.append(launch)
+        return lambda: launch(0)
+
+    monkeypatch.setattr(relax_block, "capture", capture)
+    assert relax_block.main(["--rows", "3", "--rounds", "1", "--burst-only"]) == EXIT_RIGHT
+    assert not captured
+    options = ["--rows", "3", "--rounds", "1", "--burst-only", "--graphs"]
+    assert relax_block.main(options) == EXIT_RIGHT and len(captured) == len(host.made)
+
+
+def test_weights_of_4_bits_are_unpacked_for_pytorch(rng):
+    config = replace(CONFIG, quantised=True)
+    found = models.decoder_parameters(rng, decoder_module(config)[1])
+    words, scales = found["gate_up.words"].view(_Tensor), found["gate_up.scales"]
+    torch = SimpleNamespace(
+        arange=lambda *at, device, dtype: np.arange(*at, dtype=dtype), int32=np.int32
+    )
+    wanted = models.dequantise(found["gate_up.words"], scales)
+    made = relax_block._unpacked(torch, words, scales)
+    assert made.dtype == np.float16
+    np.testing.assert_allclose(made.astype(np.float64), wanted, rtol=2.0**-11)
+
+
+def test_shapes_say_what_their_weights_are():
+    shape = relax_block.BlockShape("g", 16, asdict(replace(CONFIG, quantised=True)))
+    assert str(shape) == "16 float16, 4-bit weights"
+
+
 @pytest.mark.parametrize(("wrong", "status"), [(OURS, EXIT_WRONG), (STOCK, EXIT_RIGHT)])
 def test_wrong_results_are_found(host, wrong, status):
     # TVM alone sums in 16 bits, so it may be further off.

@@ -74,7 +74,7 @@ def test_unknown_suites_and_groups_are_refused(arguments, message):
 
 @pytest.mark.parametrize(
     ("fields", "message"),
-    [((8, 8, 8, "int8"), "int8.*allowed are float16"), ((0, 8, 8, "float16"), "0 x 8 x 8")],
+    [((8, 8, 8, "int4"), "int4.*allowed are float16"), ((0, 8, 8, "float16"), "0 x 8 x 8")],
 )
 def test_impossible_shapes_are_refused(fields, message):
     with pytest.raises(WarploomError, match=message):
@@ -177,4 +177,4 @@ def test_command_refuses_in_one_line(capsys, monkeypatch):
     assert "no suite 'nowhere'" in capsys.readouterr().err
     assert bench.main(["nothing"]) == 3
     assert "{gemm,attention," in capsys.readouterr().err
-    assert suite_names() == ["foundation"]
+    assert suite_names() == ["foundation", "public"]

@@ -7,9 +7,43 @@ import random
 import pytest
 
 from warploom.bench import soak
+from warploom.bench.faults import Injected, complaints
 from warploom.meta_schedule import Builder, Runner
+from warploom.meta_schedule.journal import Entry
 
 pytestmark = pytest.mark.gpu
+
+
+def _entry(knobs, us: float | None, error: str = "") -> Entry:
+    return Entry(0.0, "1f", "a product", knobs, 1.0, us, [us] if us else [], None, error)
+
+
+def test_what_a_search_should_have_noticed_is_told():
+    good, bad, lost, killed = ({"tile_m": number} for number in (64, 128, 192, 256))
+    injected = [
+        Injected("wrong result", "1f", bad),
+        Injected("hang", "1f", lost),
+        Injected("killed", "1f", killed),
+    ]
+    right = [
+        _entry(good, 5.0),
+        _entry(bad, None, "it differs"),
+        _entry(lost, None, "it took more"),
+        _entry(killed, 6.0),
+    ]
+    assert list(complaints(injected, right)) == []
+    assert list(complaints(injected, [_entry(good, None, "odd"), _entry(bad, 7.0)])) == [
+        "a product, nothing wrong: odd",
+        "a product, wrong result: measured, 7.00 us",
+        "a trial with the fault 'hang' is lost",
+    ]
+
+
+@pytest.mark.slow
+def test_searches_with_faults_have_only_right_records():
+    done = soak.search_with_faults([(64, 64, 64), (16, 64, 128)], 12, 1.0, 3, 5, 2, 20.0)
+    assert done.complaints == [] and (done.runs, done.trials) == (1, 24)
+    assert sum(done.faults.values()) >= 4
 
 
 @pytest.mark.slow

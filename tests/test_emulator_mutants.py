@@ -9,6 +9,7 @@ import pytest
 
 from mutant_programs import PROGRAMS, Product, Source
 from mutants import MUTANTS, Mutant
+from mutants_emitter import EMITTER_MUTANTS
 from mutants_shared_tiles import SHARED_TILE_MUTANTS
 from mutants_sm90_programs import SM90_PROGRAM_MUTANTS
 from mutants_sm90_small import SM90_SMALL_MUTANTS
@@ -25,7 +26,7 @@ pytestmark = [
 
 ALL_MUTANTS = (
     *MUTANTS, *SM90_SMALL_MUTANTS, *SM90_PROGRAM_MUTANTS, *SHARED_TILE_MUTANTS, *SM100_MUTANTS,
-    *SM100_PROGRAM_MUTANTS,
+    *SM100_PROGRAM_MUTANTS, *EMITTER_MUTANTS,
 )  # fmt: skip
 #: A bug may need a certain schedule to show.
 SEEDS = (1, 2, 3)
@@ -38,7 +39,15 @@ def program(name: str) -> Product | Source:
     return PROGRAMS[name]()
 
 
-@pytest.mark.parametrize("mutant", ALL_MUTANTS, ids=str)
+def sampled() -> list:
+    """All mutants; every second one only where tests that take long run."""
+    return [
+        pytest.param(one, marks=[pytest.mark.slow] if number % 2 else [])
+        for number, one in enumerate(ALL_MUTANTS)
+    ]
+
+
+@pytest.mark.parametrize("mutant", sampled(), ids=str)
 def test_mutant_is_reported_with_its_cause(mutant: Mutant):
     launch = program(mutant.program).build(mutant.edits)
     outcomes = []

@@ -14,7 +14,7 @@ from warploom.gemm.generate import tile_program
 from warploom.transform.lower import lower
 
 
-def _check(function: Function, knobs: GemmKnobs, rng: np.random.Generator, **sizes: int) -> None:
+def check(function: Function, knobs: GemmKnobs, rng: np.random.Generator, **sizes: int) -> None:
     gemm = recognise(function.func)
     kernel = lower(tile_program(gemm, knobs)).with_attr("global_symbol", "main")
     arguments = function.arguments(rng, **sizes)
@@ -34,7 +34,41 @@ def test_functions_are_computed(name: str, rng: np.random.Generator) -> None:
     problem = recognise(function.func).problem
     found = [one for one in candidates(problem) if one.ctas_per_sm == 1]
     for number in rng.choice(len(found), 2, replace=False):
-        _check(function, found[number], rng)
+        check(function, found[number], rng)
+
+
+@pytest.mark.parametrize(
+    ("name", "knobs"),
+    [
+        ("epilogue", GemmKnobs(64, 32, 32, 3, consumers=1, split_k=2, in_cluster=True)),
+        ("swiglu", GemmKnobs(64, 32, 32, 2, consumers=1, stream_k=True, cluster_m=2)),
+        ("4-bit words", GemmKnobs(16, 64, 64, 2, consumers=1, swap_ab=True, specialise=False)),
+        ("layout NT", GemmKnobs(64, 32, 32, 2, consumers=1, specialise=False, persistent=False)),
+        ("epilogue", GemmKnobs(128, 64, 32, 2, persistent=False, store_columns=16)),
+    ],
+)
+def test_ways_to_share_tiles(name: str, knobs: GemmKnobs, rng: np.random.Generator) -> None:
+    check(FUNCTIONS[name](), knobs, rng)
+
+
+@pytest.mark.parametrize(
+    ("sizes", "layout"),
+    [(("b", 40, 72), "NN"), (("b", "m", 72), "NT"), ((3, "m", 72), "NN"), (("b", "m", "n"), "NT")],
+)
+def test_sizes_of_the_launch_of_several_products(
+    sizes: tuple[int | str, ...], layout: str, rng: np.random.Generator
+) -> None:
+    function = gemm_functions.batched(*sizes, layout=layout)
+    problem = recognise(function.func).problem
+    found = tuple(None if isinstance(one, str) else one for one in sizes)
+    assert (problem.batch, problem.m, problem.n) == found
+    for knobs in (
+        GemmKnobs(64, 64, 32, 3, consumers=1),
+        GemmKnobs(128, 48, 32, 4, cluster_m=2, cluster_n=2),
+        GemmKnobs(16, 64, 64, 2, consumers=1, swap_ab=True),
+    ):
+        b, m, n = (int(rng.integers(1, high)) for high in (5, 150, 100))
+        check(function, knobs, rng, b=b, m=m, n=n)
 
 
 @pytest.mark.parametrize("rows", [1, 7, 64, 150])
@@ -45,4 +79,4 @@ def test_numbers_of_rows_of_the_launch(rows: int, rng: np.random.Generator) -> N
         GemmKnobs(16, 64, 64, 2, consumers=1, swap_ab=True),
         GemmKnobs(128, 48, 32, 4, cluster_m=2, split_k=2),
     ):
-        _check(function, knobs, rng, m=rows)
+        check(function, knobs, rng, m=rows)

@@ -11,6 +11,7 @@ from tvm.tirx import PrimFunc
 import gemm_functions
 from gemm_functions import FUNCTIONS
 from warploom.gemm import recognise
+from warploom.gemm.tf32 import allow_tf32
 from warploom.transform.decline import Decline
 
 PROBLEMS = {
@@ -25,6 +26,7 @@ PROBLEMS = {
     "one row": "1 x 136 x 96 NT, float16 x float16 -> float32, out float16",
     "half accumulation": "40 x 72 x 64 NT, float16 x float16 -> float32, out float16",
     "heads": "40 x 72 x 64 NT, float16 x float16 -> float32, batch 12, out float32",
+    "batched": "40 x 72 x 64 NN, float16 x float16 -> float32, batch 3, out float16",
     "two summed axes": "40 x 72 x 192 NT, float16 x float16 -> float32, out float16",
     "epilogue": "70 x 136 x 96 NT, float16 x float16 -> float32, epilogue reads float16 row, "
     "float32 column, float16 tile, out float16",
@@ -96,14 +98,6 @@ def _broadcast() -> PrimFunc:
     return te.create_prim_func([a, b, c])
 
 
-def _softmax() -> PrimFunc:
-    a, b = te.placeholder((8, 8), "float16", "A"), te.placeholder((8, 8), "float16", "B")
-    r, s = te.reduce_axis((0, 8), "r"), te.reduce_axis((0, 8), "s")
-    c = te.compute((8, 8), lambda i, j: te.sum(a[i, r] * b[j, r], r), "matmul")
-    d = te.compute((8,), lambda i: te.sum(c[i, s], s), "rows")
-    return te.create_prim_func([a, b, d])
-
-
 def _scheduled() -> PrimFunc:
     sch = Schedule(gemm_functions.matmul().func)
     sch.split(sch.get_loops("matmul")[0], [None, 2])
@@ -129,9 +123,8 @@ def _mixed() -> PrimFunc:
         (_one_column, "C has one column"),
         (_largest, "starts its sum with"),
         (_broadcast, "axis v_s of the result is in neither factor"),
-        (_softmax, "block rows sums .* no product of two factors"),
         (_scheduled, "has been scheduled already"),
-        (lambda: gemm_functions.matmul(dtype="float32").func, "allow tf32"),
+        (lambda: gemm_functions.matmul(dtype="float32").func, "the attribute warploom.tf32"),
         (_mixed, "bfloat16"),
         (lambda: gemm_functions.matmul(k=1).func, "the sum has one term"),
     ],
@@ -143,8 +136,9 @@ def test_what_is_left_alone(make: object, reason: str) -> None:
 
 def test_tf32_on_request() -> None:
     func = gemm_functions.matmul(dtype="float32", out="float32").func
-    problem = recognise(func, tf32=True).problem
+    problem = recognise(allow_tf32(func)).problem
     assert (problem.a_dtype, problem.a_bits) == ("float32", 32)
+    assert "float32 as tf32" in str(problem)
 
 
 def test_names_of_the_function_do_not_matter() -> None:

@@ -52,7 +52,9 @@ settings = st.fixed_dictionaries(
         "persistent": st.booleans(),
         "raster": st.sampled_from(RASTERS),
         "consumers": st.integers(1, 3),
-        "registers": st.tuples(*[st.integers(3, 32).map(lambda r: 8 * r)] * 2),
+        "registers": st.tuples(*[st.none() | st.integers(3, 32).map(lambda r: 8 * r)] * 2).filter(
+            any
+        ),
         "stages": st.integers(1, 12),
         "ctas_per_sm": st.integers(1, 32),
         "turns": st.integers(1, 3),
@@ -102,8 +104,12 @@ def test_an_unknown_hint_is_named():
         ({"turns": 0}, "turns is 0; it must be an integer of at least 1"),
         ({"registers": (40, 260)}, r"\(40, 260\) must be multiples of 8 from 24 to 256"),
         ({"registers": (44, 232)}, "multiples of 8"),
+        ({"registers": (None, None)}, r"\(None, None\) must be multiples of 8"),
+        ({"registers": (None, 40), "set_registers": False}, "leave one of them out"),
+        ({"set_registers": 1}, "set_registers is 1; it must be a bool"),
         ({"stages": 2.0}, "stages is 2.0; it must be an integer"),
         ({"stages": True}, "stages is True"),
+        ({"store_columns": 0}, "store_columns"),
         ({"exchange": "mail"}, "exchange is 'mail'; it must be one of 'workspace', 'cluster'"),
         ({"exchange": "cluster"}, "split_k None: the CTAs of a tile are a cluster"),
         ({"exchange": "cluster", "split_k": 3}, "a power of two up to 8"),

@@ -10,7 +10,7 @@ from tvm.script.tirx import tile as Tx
 from tvm.tirx.script.builder import tirx as builder
 from tvm.tirx.tile_primitive import TilePrimitiveCall
 
-from warploom.language import printed_forms
+from warploom import printed_forms
 
 
 def products(scaled: bool, transposed: bool, accumulate: bool):

@@ -11,7 +11,7 @@ import time
 import cloudpickle
 import pytest
 
-from warploom.meta_schedule.processes import CallFailed, Pool, Worker, WorkerLost
+from warploom.meta_schedule.processes import CallFailed, Pool, Worker, WorkerEnded, WorkerLost
 
 #: Worker processes cannot import a test.
 cloudpickle.register_pickle_by_value(sys.modules[__name__])
@@ -103,3 +103,37 @@ os.kill(os.getpid(), signal.SIGKILL)
             return
         time.sleep(0.1)
     pytest.fail("the worker outlived its parent")
+
+
+def test_a_call_that_is_made_once_is_not_repeated(worker, tmp_path):
+    marks = tmp_path / "marks"
+
+    def mark_and_end():
+        with marks.open("a") as file:
+            file.write("x")
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    worker.call(os.getpid, timeout=10)
+    with pytest.raises(WorkerEnded, match="it ended"):
+        worker.call(mark_and_end, timeout=10, once=True)
+    assert marks.read_text() == "x"
+    worker.call(os.getpid, timeout=10)
+    with pytest.raises(WorkerEnded, match="it ended"):
+        worker.call(mark_and_end, timeout=10)
+    assert marks.read_text() == "xxx", "it may have been killed by something else, once"
+
+
+def test_another_process_is_ready_once_one_was_lost(worker):
+    assert worker.call(os.getpid, timeout=10) and worker._spare is None
+    for _ in range(2):
+        with pytest.raises(WorkerLost, match="more than"):
+            worker.call(_hold_the_interpreter, timeout=0.2)
+        ready = worker._spare.pid
+        assert worker.pid is None
+        assert worker.call(os.getpid, timeout=10) == ready != worker._spare.pid
+    current, spare = worker.pid, worker._spare.pid
+    os.kill(spare, signal.SIGKILL)
+    os.kill(current, signal.SIGKILL)
+    assert worker.call(os.getpid, timeout=10) not in (current, spare)
+    worker.close()
+    assert worker.pid is None and worker._spare is None

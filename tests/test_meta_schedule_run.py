@@ -116,6 +116,26 @@ def test_right_candidates_are_timed_and_bad_ones_are_told(built, builder, runner
     assert len(by_path) == 5 and sum(failed for _, failed, _ in by_path) == 2
 
 
+def test_candidates_are_timed_side_by_side(built, builder, monkeypatch):
+    right, split = (str(built[number].artifact_path) for number in (0, 1))
+    wrong = _as_if(builder, right, _candidate(matmul(*SIZE, factor=2.0)))
+    turns = []
+    elapsed = CudaTimer.elapsed
+
+    def observed(self, warm, timed):
+        turns.append(timed)
+        return elapsed(self, warm, timed)
+
+    monkeypatch.setattr(CudaTimer, "elapsed", observed)
+    taken = _arguments(matmul(*SIZE))
+    found = measure.compare_candidates([right, wrong, split], "cuda", 0, taken, 4)
+    assert [len(one.seconds) for one in found] == [4, 0, 4]
+    assert "elements differ" in found[1].wrong and min(found[0].seconds + found[2].seconds) > 0
+    assert len(turns) == 2 + 4 * 2, "an estimate of each, then each in each round"
+    (alone,) = measure.compare_candidates([wrong], "cuda", 0, taken, 4)
+    assert not alone.seconds and "elements differ" in alone.wrong
+
+
 def _as_if(builder, like: str, mod: tvm.IRModule | None) -> str:
     """A library with the facts of another one: of a module, or for the CPU."""
     path = artifact.new_folder(builder.folder.name) / artifact.LIBRARY

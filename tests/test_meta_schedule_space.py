@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
+from itertools import product
+
 import numpy as np
 import pytest
 from tvm.s_tir import Schedule
 from tvm.s_tir.schedule import Trace
 
-from tuning import context_of, intrinsics  # noqa: F401 (a fixture)
+from tuning import context_of
 from warploom.errors import IllegalCombination
 from warploom.gemm.choose import candidates
 from warploom.gemm.decisions import PREFIX, annotations_of, knobs_of
 from warploom.gemm.knobs import GemmKnobs
-from warploom.gemm.packing import TILE, pack, pack_tile, unpack
+from warploom.gemm.packing import GRID, SHARING, TILE, pack, pack_tile, unpack
 from warploom.gemm.recognition import recognise
 from warploom.meta_schedule.options import options, seeds, why_not
 from warploom.meta_schedule.workloads import matmul
-
-pytestmark = pytest.mark.usefixtures("intrinsics")
 
 #: Large, few rows, not a multiple of anything, tiny, 8-bit operands.
 SIZES = [
@@ -55,6 +55,32 @@ def test_turns_of_warpgroups_are_packed_with_consumers(consumers, turns):
     assert unpack(values, lambda: None) == knobs
 
 
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"split_k": 4, "in_cluster": True}, {"stream_k": True, "cluster_n": 2}, {"split_k": 6},
+        {"persistent": False}, {"specialise": False, "split_k": 2},
+        {"specialise": False, "persistent": False}, {"store_columns": 16, "persistent": False},
+    ],
+    ids=str,
+)  # fmt: skip
+def test_ways_to_share_tiles_are_packed(change):
+    problem = recognise(matmul(*SIZES[0])).problem
+    knobs = GemmKnobs(64, 64, 64, consumers=1, **change)
+    assert knobs.why_not(problem) is None
+    assert unpack(pack(knobs, problem), lambda: problem) == knobs
+
+
+def test_what_excludes_each_other_is_decided_in_order():
+    problem = recognise(matmul(*SIZES[0])).problem
+    packed = pack(GemmKnobs(64, 64, 64, consumers=1, cluster_m=2), problem)
+    grids = [*range(4), *options(problem).values[GRID]]
+    for sharing, grid in product(options(problem).values[SHARING], grids):
+        knobs = unpack({**packed, SHARING: sharing, GRID: grid}, lambda: problem)
+        assert knobs.why_not(problem) is None
+        assert (knobs.persistent, knobs.specialise) == (not grid % 2, grid % 10 < 2)
+
+
 def test_a_tile_that_has_no_short_form_is_an_error():
     with pytest.raises(IllegalCombination, match="no short form"):
         pack_tile(GemmKnobs(7, 64, 64))
@@ -81,6 +107,8 @@ def test_nearly_all_samples_are_legal(size):
         distinct.add(knobs)
     assert legal >= 270
     assert len(distinct) > 30
+    if min(size[:2]) > 16 and size[2] > 1000:
+        assert {(one.in_cluster, one.stream_k) for one in distinct} == {(0, 0), (1, 0), (0, 1)}
 
 
 @pytest.mark.parametrize("size", SIZES[:2], ids=str)
@@ -128,7 +156,8 @@ def _values(trace) -> dict[str, int]:
 
 @pytest.mark.parametrize(
     "values",
-    [{}, {"tile_m": 7}, {"nonsense": 1}, {"tile": 0}, {"tile": 210163204, "fewer_stages": 99}],
+    [{}, {"tile_m": 7}, {"nonsense": 1}, {"tile": 0}, {"tile": 210163204, "fewer_stages": 99},
+     {"tile": 210163204, "grid": 31}],
     ids=str,
 )
 def test_the_postproc_rejects_and_never_raises(values):

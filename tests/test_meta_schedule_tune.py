@@ -23,11 +23,12 @@ from tvm.s_tir.meta_schedule.runner import RunnerResult
 from tvm.s_tir.meta_schedule.search_strategy import MeasureCandidate
 
 import warploom
-from tuning import context_of, intrinsics, reset_loggers  # noqa: F401 (fixtures)
+from tuning import context_of, reset_loggers  # noqa: F401 (a fixture)
 from warploom import meta_schedule as wms
 from warploom.gemm.choose import candidates
 from warploom.gemm.decisions import annotate, knobs_of
 from warploom.gemm.model import H200, predict
+from warploom.gemm.packing import pack, unpack
 from warploom.gemm.recognition import recognise
 from warploom.meta_schedule import command
 from warploom.meta_schedule.artifact import Facts
@@ -35,7 +36,8 @@ from warploom.meta_schedule.database import RECORDS, open_database, recover
 from warploom.meta_schedule.features import features, names
 from warploom.meta_schedule.journal import read_journal
 from warploom.meta_schedule.measure import Measurement
-from warploom.meta_schedule.records import records_of
+from warploom.meta_schedule.options import options, seeds
+from warploom.meta_schedule.records import Record, records_of
 from warploom.meta_schedule.workloads import matmul
 
 #: A GPU whose model is wrong in what decides between tiles.
@@ -53,7 +55,6 @@ def _candidates(func, rng, count: int) -> list:
     return found
 
 
-@pytest.mark.usefixtures("intrinsics")
 def test_the_cost_model_is_the_analytic_one_and_learns_to_correct_it(rng, tmp_path):
     func = matmul(2048, 2048, 4096)
     context, problem = context_of(func), recognise(func).problem
@@ -91,6 +92,24 @@ def test_the_cost_model_is_the_analytic_one_and_learns_to_correct_it(rng, tmp_pa
     again.load(str(tmp_path / "model.json"))
     both = [one.predict(context, [each for _, each in test]) for one in (model, again)]
     assert np.allclose(*both)
+
+
+def test_what_is_known_to_be_fast_is_tried_first(rng):
+    func = matmul(2048, 2048, 4096)
+    context, problem = context_of(func), recognise(func).problem
+    some = _candidates(func, rng, 24)
+    slow = max((knobs for knobs, _ in some), key=lambda knobs: predict(problem, knobs).total)
+    known = wms.Lookup([Record(problem, slow, 1e-4, "sm_90a", False, None)])
+    number = [knobs for knobs, _ in some].index(slow)
+    only = [one for _, one in some]
+    assert wms.CostModel(known=wms.Lookup([])).predict(context, only)[number] < 0.9
+    assert wms.CostModel(known=known).predict(context, only)[number] == 1
+    start, *_ = seeds(problem, 3, known=slow)
+    if options(problem).has(pack(slow, problem)):
+        assert start == pack(slow, problem)
+    best, second, *_ = seeds(problem, 3)
+    again = unpack(second, lambda: problem)
+    assert seeds(problem, 3, known=again)[:2] == [second, best]
 
 
 def test_features_are_finite_and_have_names(rng):
@@ -139,22 +158,22 @@ def test_a_task_ends_once_measurements_only_confirm_the_model(surprise, batches,
     assert found == ends[: len(found)] and len(found) == len(ends)
 
 
-@pytest.mark.usefixtures("intrinsics")
 def test_a_search_on_estimates_finds_what_the_model_likes_best(tmp_path):
     func = matmul(1024, 1024, 1024)
     target = wms.estimate_target(warploom.cuda_target("h200"))
     database = wms.tune_tir(func, target, tmp_path, 48, early_stop=False, seed=5)
     records = records_of(database)
-    assert len(records) == 48 == len({one.knobs for one in records})
+    # The same knobs may come twice, from annotations that differ in what they do not use.
+    assert len(records) == 48 and len({one.knobs for one in records}) >= 40
     assert all(one.estimate for one in records)
     problem = recognise(func).problem
     best = min(predict(problem, one).total for one in candidates(problem))
-    assert records[0].seconds * 1e6 == pytest.approx(best)
+    # The space has knobs that candidates without trials have not.
+    assert records[0].seconds * 1e6 <= best * (1 + 1e-6)
     wms.tune_tir(func, target, tmp_path, 96, seed=6)
     assert 48 < len(records_of(open_database(tmp_path))) < 48 + 96, "it stops early"
 
 
-@pytest.mark.usefixtures("intrinsics")
 def test_the_command_tunes_without_a_gpu(tmp_path, capsys):
     words = ["256", "512", "256", "--estimate", "--trials", "16", "--target", "h200"]
     assert command.main([*words, "--work-dir", str(tmp_path)]) == 0
@@ -214,7 +233,6 @@ def test_a_run_that_is_killed_loses_the_trial_in_flight_at_most(tmp_path):
 
 
 @pytest.mark.gpu
-@pytest.mark.usefixtures("intrinsics")
 def test_products_and_other_functions_are_tuned_in_the_same_run(tmp_path):
     a = te.placeholder((64, 32), "float32", name="A")
     b = te.compute((64, 32), lambda i, j: te.exp(a[i, j]) + 1.0, name="B")

@@ -21,30 +21,35 @@ from warploom.transform.lower import lower, lower_trace
 from warploom.transform.rows import part_of_rows, row_dimensions
 
 
-def exact(x, f, bias, stride: int, padding: int, relu: bool) -> np.ndarray:
+def exact(x, f, bias, stride: int, padding: int, relu: bool, dilation: int = 1) -> np.ndarray:
     """The convolution in double precision; x is ``[n, h, w, c]``."""
     pad = ((0, 0), (padding, padding), (padding, padding), (0, 0))
     taps = f.shape[1:3]
-    windows = np.lib.stride_tricks.sliding_window_view(np.pad(wide(x), pad), taps, (1, 2))
+    reach = tuple(dilation * (t - 1) + 1 for t in taps)
+    windows = np.lib.stride_tricks.sliding_window_view(np.pad(wide(x), pad), reach, (1, 2))
+    windows = windows[..., ::dilation, ::dilation]
     y = np.einsum("nhwcrs,krsc->nhwk", windows[:, ::stride, ::stride], wide(f)) + bias
     return np.maximum(y, 0) if relu else y
 
 
 def convolution(
     n: int, h: int, w: int, c: int, k: int, taps=(3, 3), stride=1, padding=1, dtype="float16",
-    tile=(8, 8, 64, 64), stages=2, relu=True,
+    tile=(8, 8, 64, 64), stages=2, relu=True, dilation=1,
 ) -> Case:  # fmt: skip
-    func = conv2d(n, h, w, c, k, taps, stride, padding, dtype, tile, stages, relu)
-    size = [(x + 2 * padding - t) // stride + 1 for x, t in zip((h, w), taps, strict=True)]
+    func = conv2d(n, h, w, c, k, taps, stride, padding, dtype, tile, stages, relu, dilation)
+    size = [
+        (x + 2 * padding - dilation * (t - 1) - 1) // stride + 1
+        for x, t in zip((h, w), taps, strict=True)
+    ]
 
     def arguments(rng):
-        x = random_values(rng, (n, h // stride, stride, w // stride, stride * c), dtype)
+        x = random_values(rng, (n, h, w, c), dtype)
         f = random_values(rng, (k, *taps, c), dtype)
         return [x, f, random_values(rng, (k,), "float32"), poisoned((n, *size, k), dtype)]
 
     def expected(args):
         x, f, bias, _ = args
-        return {3: exact(x.reshape(n, h, w, c), f, bias, stride, padding, relu)}
+        return {3: exact(x, f, bias, stride, padding, relu, dilation)}
 
     return Case(func, arguments, expected, precision(dtype))
 
@@ -58,6 +63,13 @@ CASES = {
         1, 20, 18, 64, 40, (1, 1), 2, 0, tile=(8, 16, 64, 32), dtype="bfloat16"
     ),
     "5 x 3": lambda: convolution(1, 17, 18, 32, 40, (5, 3), 1, 2, tile=(4, 16, 64, 32)),
+    "3 x 3, stride 2, odd sizes": lambda: convolution(
+        2, 11, 13, 32, 40, stride=2, tile=(4, 16, 48, 32)
+    ),
+    "3 x 3, dilation 2": lambda: convolution(1, 12, 19, 64, 24, padding=2, dilation=2),
+    "3 x 3, stride 3, dilation 2": lambda: convolution(
+        2, 17, 16, 32, 40, stride=3, padding=3, dilation=2, tile=(8, 8, 40, 32)
+    ),
     "4 x 4, stride 4": lambda: convolution(1, 32, 32, 32, 64, (4, 4), 4, 0, tile=(4, 16, 64, 32)),
     "a row of pixels": lambda: convolution(2, 3, 70, 64, 64, tile=(1, 64, 64, 64)),
     "wide rows": lambda: convolution(1, 4, 140, 64, 64, (1, 3), 1, 1, tile=(1, 128, 64, 64)),
@@ -106,12 +118,12 @@ def test_random_convolutions(seed):
     stride = int(rng.integers(1, 3))
     taps = tuple(int(t) for t in rng.integers(1, 5, 2))
     padding = int(rng.integers(0, 3))
-    h, w = (stride * int(x) for x in rng.integers(5, 12, 2))
+    h, w = (int(x) for x in stride * rng.integers(5, 12, 2) + rng.integers(0, 2, 2))
     case = convolution(
         int(rng.integers(1, 3)), h, w, int(rng.choice([32, 64, 96])), 8 * int(rng.integers(1, 12)),
         taps, stride, padding, str(rng.choice(["float16", "bfloat16"])),
         (*map(int, rng.choice([(8, 8), (4, 16), (2, 32), (16, 4), (8, 16), (2, 64)])), 48, 32),
-        int(rng.integers(1, 4)), bool(rng.integers(2)),
+        int(rng.integers(1, 4)), bool(rng.integers(2)), int(rng.integers(1, 3)),
     )  # fmt: skip
     check(case, rng, ARCHS[seed % 2])
 
@@ -125,8 +137,8 @@ def test_output_leaves_by_tma():
 def test_what_does_not_fit():
     with pytest.raises(IllegalCombination, match="96 channels must be a multiple of 64"):
         convolution(1, 8, 8, 96, 64)
-    with pytest.raises(IllegalCombination, match="9 x 8 of the stride 2"):
-        convolution(1, 9, 8, 64, 64, stride=2)
+    with pytest.raises(IllegalCombination, match="a stride of 9 be within 1 to 8"):
+        convolution(1, 9, 8, 64, 64, stride=9)
     # Three rows of pixels for two warpgroups.
     case = convolution(1, 8, 128, 64, 64, tile=(3, 128, 64, 64))
     with pytest.raises(Decline, match="3 rows of the rectangle of Y do not divide among 2"):

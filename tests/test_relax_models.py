@@ -15,6 +15,7 @@ from tvm.relax.frontend import nn
 import relax_models as models
 import warploom
 from warploom.bench.decoder import DecoderConfig, decoder_module
+from warploom.bench.resnet import ResnetConfig, stage_module
 from warploom.relax.attention import CallAttention
 from warploom.relax.inspect import FunctionReport, inspect
 from warploom.relax.tile_programs import is_tirx
@@ -61,7 +62,7 @@ def test_decoder_blocks(
     config = DecoderConfig(**models.SMALL, **options)
     module, shapes = decoder_module(config)
     problems = [one.problem for one in _taken(module)]
-    sizes = {(p.n, p.k) for p in problems}
+    sizes = {(p.n * p.products, p.k) for p in problems if p.batch == 1}
     assert sizes == set(config.layers.values()), "all linear layers, and no activation in them"
     assert {p.computed for p in problems} == {(False, config.quantised)}
     machine = _machine(module)
@@ -83,7 +84,9 @@ def test_padding_of_a_single_row_is_not_taken_into_a_product() -> None:
 def test_products_of_known_sizes_are_taken_in_attention(rng: np.random.Generator) -> None:
     config = DecoderConfig(**models.SMALL, dtype="bfloat16", fused_attention=False)
     module, shapes = decoder_module(config, rows=24)
-    assert sum(one.problem.batch == config.heads for one in _taken(module)) == 2
+    # The rows of all heads that share keys and values are rows of one product.
+    shared = config.heads // config.kv_heads * 24, config.kv_heads
+    assert sum((p.m, p.batch) == shared for p in (one.problem for one in _taken(module))) == 2
     parameters = models.decoder_parameters(rng, shapes)
     x = rng.standard_normal((24, config.hidden)).astype("bfloat16")
     found = _run(_machine(module), x, *parameters.values())
@@ -91,11 +94,13 @@ def test_products_of_known_sizes_are_taken_in_attention(rng: np.random.Generator
 
 
 @pytest.mark.parametrize("rows", [24, "m"])
-def test_strides_that_are_unknown_are_left_to_tvm(rows: int | str) -> None:
+def test_products_of_any_sizes_are_taken_in_attention(rows: int | str) -> None:
     config = DecoderConfig(**models.SMALL, fused_attention=False)
-    reports = inspect(decoder_module(config, rows)[0])
-    reasons = [one.reason for one in reports if "strides that only the launch" in one.reason]
-    assert len(reasons) == (0 if rows == 24 else 2)
+    taken = [one.problem for one in _taken(decoder_module(config, rows)[0])]
+    scores, mixed = (one for one in taken if one.batch > 1)
+    count = None if rows == "m" else 24
+    # Keys are padded to a multiple of 8, which shows in the formula of their number.
+    assert (scores.n, scores.k, mixed.n, mixed.k) == (count, 64, config.head_dim, count)
 
 
 class _Attention(nn.Module):
@@ -153,12 +158,18 @@ def test_mlp_of_float8(rng: np.random.Generator) -> None:
         _close(_run(machine, x, *weights), wanted, 2e-2)
 
 
-def test_stage_of_resnet(rng: np.random.Generator) -> None:
-    module = models.exported(models.Bottleneck(), [2, 7, 8, 128], "float16")
-    assert [one.problem.k for one in _taken(module)] == [576, 64, 128]
-    shapes = (64, 1, 1, 128), (64, 3, 3, 64), (128, 1, 1, 64)
-    weights = [(rng.standard_normal(shape) * np.prod(shape[1:]) ** -0.5).astype(np.float16)
-               for shape in shapes]  # fmt: skip
-    x = rng.standard_normal((2, 7, 8, 128)).astype(np.float16)
-    found = _run(_machine(module), x, *weights)
-    _close(found, models.Bottleneck.expected(x, *weights), _BOUNDS["float16"])
+@pytest.mark.gpu
+@pytest.mark.parametrize(("images", "dtype"), [(2, "float16"), ("n", "bfloat16")])
+def test_stage_of_resnet(images: int | str, dtype: str, rng: np.random.Generator) -> None:
+    config = ResnetConfig(2, 9, 32, 16, 2, 2, dtype)
+    module, shapes = stage_module(config, images)
+    reports = inspect(module)
+    assert not [one.reason for one in reports if one.reason], "all convolutions, and nothing else"
+    sizes = {(one.problem.n, one.problem.k) for one in reports}
+    assert sizes == {(16, 32), (16, 144), (64, 16), (64, 32), (16, 64)}
+    parameters = models.resnet_parameters(rng, shapes, dtype)
+    machine = _machine(module)
+    for count in (2,) if images == 2 else (1, 3):
+        x = rng.standard_normal((count, 9, 9, 32)).astype(dtype)
+        found = _run(machine, x, *parameters.values())
+        _close(found, models.resnet_stage(config, x, parameters), 2 * _BOUNDS[dtype])

@@ -16,6 +16,7 @@ from tvm.script import relax as R
 from tvm.script import tirx as T
 from tvm.script.tirx import tile as Tx
 
+import relax_models as models
 import warploom
 from warploom import cli
 from warploom import language as wl
@@ -92,14 +93,15 @@ def test_other_targets_stay_as_they_are(rng: np.random.Generator) -> None:
     np.testing.assert_allclose(found[0], _expected(arrays), rtol=3e-2, atol=3e-2)
 
 
-@pytest.mark.parametrize(("arch", "more"), [("sm_80", 1), ("sm_90", 1), ("sm_90a", 4)])
+@pytest.mark.parametrize(("arch", "more"), [("sm_80", 1), ("sm_90", 1), ("sm_90a", 8)])
 def test_passes_of_other_gpus_stay_as_they_are(arch: str, more: int) -> None:
     target = tvm.target.Target({"kind": "cuda", "arch": arch})
     names = [one.info.name for one in cuda.legalize_passes(target)]
     stock = [one.info.name for one in cuda.legalize_passes.stock(target)]
     assert len(names) == len(stock) + more
     assert names[-1] == stock[-1] and "warploom.CallTilePrograms" in names
-    assert ("warploom.FuseOperands" in names) == (arch == "sm_90a")
+    for mine in ("warploom.FuseOperands", "warploom.FuseProducts"):
+        assert (mine in names) == (arch == "sm_90a")
 
 
 @I.ir_module
@@ -217,7 +219,20 @@ def test_reports() -> None:
     assert all("tile" in one and "stages" in one for one in taken)
     (called,) = inspect(_Calls)[:1]
     others = {one.name: one for one in inspect(_Calls)}
-    assert "written in TIRx" in str(others["double"]) and "nothing is summed" in str(called)
+    assert "written in TIRx" in str(others["double"])
+    assert "row by row: vectors of 4 elements" in str(called)
+
+
+def test_reports_say_why_nothing_is_taken() -> None:
+    module = models.exported(_Transposed(), [48, 40], "float16")
+    (report,) = inspect(module)
+    assert report.rows is None and "nothing is summed" in report.reason
+    assert "As rows: " in report.reason and "no vector in memory" in report.reason
+
+
+class _Transposed(nn.Module):
+    def forward(self, x: nn.Tensor) -> nn.Tensor:
+        return nn.op.permute_dims(x, [1, 0])
 
 
 def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -231,41 +246,41 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     assert "model in" in capsys.readouterr().err
 
 
-def _convolution(stride: int, size: int) -> tvm.IRModule:
+def _convolution(stride: int, size: int, groups: int = 1) -> tvm.IRModule:
     builder = relax.BlockBuilder()
     x = relax.Var("x", relax.TensorType((1, 8, 16, 32), "float16"))
-    w = relax.Var("w", relax.TensorType((24, size, size, 32), "float16"))
+    w = relax.Var("w", relax.TensorType((24, size, size, 32 // groups), "float16"))
     with builder.function("main", [x, w]):
         with builder.dataflow():
             made = relax.op.nn.conv2d(
-                x, w, strides=stride, padding=size // 2, data_layout="NHWC", kernel_layout="OHWI",
-                out_dtype="float32",
+                x, w, strides=stride, padding=size // 2, groups=groups, data_layout="NHWC",
+                kernel_layout="OHWI", out_dtype="float32",
             )  # fmt: skip
             result = builder.emit_output(relax.op.nn.relu(builder.emit(made)))
         builder.emit_func_output(result)
     return builder.get()
 
 
-@pytest.mark.parametrize("size", [1, 3])
-def test_convolutions_of_stride_one_are_products(size: int, rng: np.random.Generator) -> None:
-    mod = _convolution(1, size)
+@pytest.mark.parametrize(("size", "stride"), [(1, 1), (3, 1), (3, 2)])
+def test_convolutions_are_products(size: int, stride: int, rng: np.random.Generator) -> None:
+    mod = _convolution(stride, size)
     (report,) = (one for one in inspect(mod) if one.problem)
-    assert report.problem.k == 32 * size * size
+    assert (report.problem.m, report.problem.k) == (128 // stride**2, 32 * size * size)
     x = rng.standard_normal((1, 8, 16, 32)).astype(np.float16)
     w = rng.standard_normal((24, size, size, 32)).astype(np.float16)
     found = _call(relax.build(mod, _TARGET), "main", [x, w], tvm.cuda(0))
     edge = size // 2
     padded = np.pad(x.astype(np.float64), ((0, 0), (edge, edge), (edge, edge), (0, 0)))
     wanted = sum(
-        padded[:, r : r + 8, s : s + 16] @ w[:, r, s].astype(np.float64).T
+        padded[:, r : r + 8 : stride, s : s + 16 : stride] @ w[:, r, s].astype(np.float64).T
         for r in range(size)
         for s in range(size)
     )
     np.testing.assert_allclose(found, np.maximum(wanted, 0), rtol=1e-3, atol=1e-2)
 
 
-def test_strided_convolutions_stay_with_tvm(recwarn: pytest.WarningsRecorder) -> None:
-    mod = _convolution(2, 3)
-    assert any("with a factor of 1" in one.reason for one in inspect(mod))
+def test_convolutions_of_groups_stay_with_tvm(recwarn: pytest.WarningsRecorder) -> None:
+    mod = _convolution(1, 3, groups=8)
+    assert any("as groups of a convolution do" in one.reason for one in inspect(mod))
     assert "wgmma" not in _sources(relax.build(mod, _TARGET))
     assert not [one for one in recwarn if issubclass(one.category, StockScheduleWarning)]

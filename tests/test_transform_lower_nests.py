@@ -112,9 +112,39 @@ def over_the_edges() -> Case:
     return case_of(program, model)
 
 
+def halves() -> Case:
+    """Nests that read or write 8, or half, of the columns of tiles in registers."""
+    half = COLUMNS // 2
+
+    @T.prim_func
+    def program(
+        A: T.Buffer((ROWS, COLUMNS), "float16"), V: T.Buffer((ROWS,), "float32"),
+        C: T.Buffer((ROWS, COLUMNS), "float32"),
+    ):  # fmt: skip
+        T.device_entry()
+        T.cta_id([1])
+        x = T.alloc_buffer((ROWS, COLUMNS), "float32", scope="fragment")
+        y = T.alloc_buffer((ROWS, COLUMNS), "float32", scope="fragment")
+        for i, j in T.grid(ROWS, COLUMNS):
+            x[i, j] = T.cast(A[i, j], "float32")
+            y[i, j] = x[i, j]
+        for i, j in T.grid(ROWS, half):
+            y[i, j + half] = x[i, j] * V[i] + x[i, j + half]
+        for i, j in T.grid(ROWS, 8):
+            C[i, j] = y[i, j + (COLUMNS - 8)]
+        for i, j in T.grid(ROWS, COLUMNS - 8):
+            C[i, j + 8] = y[i, j]
+
+    def model(a: np.ndarray, v: np.ndarray) -> np.ndarray:
+        y = np.concatenate((a[:, :half], a[:, :half] * v[:, None] + a[:, half:]), 1)
+        return np.concatenate((y[:, -8:], y[:, :-8]), 1)
+
+    return case_of(program, model)
+
+
 @pytest.mark.parametrize("specialise", [True, False])
 @pytest.mark.parametrize("consumers", [1, 2])
-@pytest.mark.parametrize("make", [mixed, over_the_edges, through_shared])
+@pytest.mark.parametrize("make", [halves, mixed, over_the_edges, through_shared])
 def test_nests_are_right_and_free_of_races(make, consumers, specialise, rng):
     check(make(), rng, consumers=consumers, specialise=specialise)
 
@@ -141,7 +171,7 @@ def faulty(fault: str) -> Any:
             for i, j in T.grid(64, 64):
                 x[i, j] = y[i, j + 1]
         if fault == "part":
-            for i, j in T.grid(64, 32):
+            for i, j in T.grid(64, 20):
                 x[i, j] = T.float32(0)
         if fault == "loops":
             for i, j, k in T.grid(64, 64, 2):

@@ -126,3 +126,47 @@ def test_declines(fault, message):
         plan_pipeline(program)
     with pytest.raises(Decline, match=message):
         lower(faulty(fault))
+
+
+def loads_of_parts(*parts: tuple[int, int, int, int]) -> Any:
+    """A tile of 64 x 32, and loads of rows and columns of it, each from the first to the last."""
+    found = list(parts)
+
+    @T.prim_func
+    def program(A: T.Buffer((64, 32), "float16"), C: T.Buffer((64, 64), "float32")):
+        T.device_entry()
+        T.cta_id([1])
+        A_s = T.alloc_buffer((64, 32), "float16", scope="shared")
+        acc = T.alloc_buffer((64, 64), "float32", scope="accumulator")
+        for _ in wl.pipelined(1, 2):
+            _load_parts(A_s, A, found)
+            Tx.cta.gemm_async(acc, A_s, A_s)
+        Tx.cta.copy(C, acc)
+
+    return program
+
+
+def _load_parts(shared: Any, source: Any, parts: list[tuple[int, int, int, int]]) -> None:
+    for y, end, x, last in parts:
+        Tx.cta.copy_async(shared[y:end, x:last], source[y:end, x:last])
+
+
+@pytest.mark.parametrize("parts", [[(0, 64, 0, 32)], [(0, 40, 0, 32), (40, 64, 0, 32)],
+                                   [(56, 64, 0, 32), (0, 8, 0, 32), (8, 56, 0, 32)]])  # fmt: skip
+def test_loads_may_fill_a_tile_together(parts):
+    assert rings(loads_of_parts(*parts)) == [(["A_s"], 2)]
+
+
+@pytest.mark.parametrize(
+    ("parts", "reason"),
+    [
+        ([(0, 56, 0, 32)], "fills a part of the tile A_s"),
+        ([(0, 32, 0, 32), (24, 64, 0, 32)], "each must be filled once"),
+        ([(0, 24, 0, 32), (32, 64, 0, 32)], "each must be filled once"),
+        ([(0, 36, 0, 32), (36, 64, 0, 32)], "in multiples of 8"),
+        ([(0, 64, 0, 16), (0, 64, 16, 32)], "fills a part of the rows of the tile A_s"),
+    ],
+)
+def test_loads_that_do_not_fill_a_tile_are_declined(parts, reason):
+    with pytest.raises(Decline, match=reason):
+        lower(loads_of_parts(*parts))

@@ -57,6 +57,7 @@ PROGRAMS = {
     "swiglu": tile_programs.swiglu,
     "attention": partial(tile_programs.attention, 100),
     "attention causal": partial(tile_programs.attention, 130, 128, tile=(128, 64), causal=True),
+    "swiglu side by side": tile_programs.side_by_side,
 }
 
 _STRUCTURES = (

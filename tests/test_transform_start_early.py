@@ -15,18 +15,22 @@ from warploom.kernels import default_target
 from warploom.target import cuda_target
 from warploom.transform.lower import lower
 
+LAUNCH = "tirx.kernel_launch_params"
 EARLY = "tirx.use_programtic_dependent_launch"
+
+
+def kernels(func, pipeline: str = "warploom") -> tvm.IRModule:
+    """The functions of device and host that one becomes."""
+    target = cuda_target("h200").with_host("c")
+    passes, _, _ = tvm.tirx.get_tir_pipeline(pipeline)
+    with target:
+        return passes(tvm.tirx.transform.BindTarget(target)(tvm.IRModule({"main": func})))
 
 
 def launches(func, pipeline: str = "warploom") -> dict[str, list[str]]:
     """Tags of the launches of all kernels that a function becomes."""
-    target = cuda_target("h200").with_host("c")
-    passes, _, _ = tvm.tirx.get_tir_pipeline(pipeline)
-    with target:
-        bound = tvm.tirx.transform.BindTarget(target)(tvm.IRModule({"main": func}))
-        found = {v.name_hint: f.attrs for v, f in passes(bound).functions.items()}
-    key = "tirx.kernel_launch_params"
-    return {name: list(map(str, attrs[key])) for name, attrs in found.items() if key in attrs}
+    found = {v.name_hint: f.attrs for v, f in kernels(func, pipeline).functions.items()}
+    return {name: list(map(str, at[LAUNCH])) for name, at in found.items() if LAUNCH in at}
 
 
 def shared(**hints):
@@ -35,12 +39,35 @@ def shared(**hints):
 
 
 @pytest.mark.parametrize("cluster", [(1, 1), (2, 1)])
-def test_the_kernel_after_the_one_that_clears_flags(cluster):
+def test_both_kernels_of_a_program_whose_tiles_are_shared(cluster):
     _, func = shared(cluster=cluster)
     clearing, computing = sorted(launches(func).items())
-    assert EARLY not in clearing[1] and computing[1][-2] == EARLY
+    assert clearing[1][-1] == EARLY and computing[1][-2] == EARLY
     assert computing[1][-1] == "tirx.use_dyn_shared_memory", "TVM wants it last"
     assert all(EARLY not in tags for tags in launches(lower(func), "tirx").values())
+
+
+@pytest.mark.parametrize("specialise", [True, False])
+@pytest.mark.parametrize("arch", ["sm_90a", "sm_100a"])
+def test_every_tile_program_waits_before_it_touches_memory(specialise, arch):
+    case = tile_programs.gemm(stages=2)
+    func = hinted(case.func, specialise=specialise) if arch == "sm_90a" else case.func
+    script = lower(func, arch).script()
+    start, waits, rest = script.partition('T.ptx.griddepcontrol("wait", "")')
+    assert waits and "griddepcontrol" not in rest
+    assert 'T.ptx.griddepcontrol("launch_dependents", "")' in start and "mbarrier" in start
+    for touches in ("copy_async", "copy(", "gemm_async", "ld.", "A["):
+        assert touches not in start.split("device_entry")[-1], touches
+
+
+def test_tensor_maps_are_fetched_before_the_wait():
+    case = tile_programs.gemm(stages=2, out_dtype="float16")
+    (kernel,) = (f for f in kernels(case.func).functions.values() if f.attrs.get(LAUNCH))
+    script = kernel.script()
+    fetched = re.findall(r'T\.ptx\.prefetch\(.*?address_of\((\w+)\)', script)
+    assert fetched == [one.name for one in kernel.params if one.name.endswith("_tensormap")]
+    assert len(fetched) == 3, "A, B and C"
+    assert script.rindex("T.ptx.prefetch(") < script.index('T.ptx.griddepcontrol("wait"')
 
 
 def test_other_kernels_wait_for_their_stream():
@@ -53,21 +80,6 @@ def test_other_kernels_wait_for_their_stream():
         A[thread] = 1.0
 
     assert all(EARLY not in tags for tags in launches(func).values())
-    case = tile_programs.gemm(stages=2)
-    assert all(EARLY not in tags for tags in launches(case.func).values())
-
-
-def test_every_use_of_a_flag_comes_after_the_wait():
-    # The emulator lets kernels follow each other, so it could not tell.
-    _, func = shared()
-    script = lower(func).script()
-    waits = r'T\.ptx\.griddepcontrol\("wait", ""\)\n\s*'
-    seen = r"seen: T\.uint32 = T\.uint32\(0\)\n\s*while seen == .*\n.*acquire"
-    polled = re.findall(waits + seen, script)
-    given = re.findall(waits + r"T\.ptx\.st\(T\.address_of\(sums_given.*release", script)
-    assert len(polled) == len(given) == 1
-    assert script.count("sums_given[") == 3, "and the kernel that clears them"
-    assert script.count('griddepcontrol("launch_dependents", "")') == 1
 
 
 @pytest.mark.gpu

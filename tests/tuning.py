@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import importlib
-import inspect
 import logging
-import sys
 
 import pytest
 import tvm
@@ -13,25 +10,6 @@ from tvm.s_tir import meta_schedule as ms
 
 import warploom
 from warploom import meta_schedule as wms
-
-
-@pytest.fixture
-def intrinsics(monkeypatch) -> None:
-    """Import TVM's own intrinsics, as every TuneContext does, in a quarter of the time.
-
-    Each of its 250 functions asks for the whole stack, which is deep here, and needs its top.
-    """
-    if "tvm.s_tir.tensor_intrin" not in sys.modules:
-        monkeypatch.setattr(inspect, "stack", _top_of_stack)
-        importlib.import_module("tvm.s_tir.tensor_intrin")
-
-
-def _top_of_stack(context: int = 1) -> list[inspect.FrameInfo]:
-    frames, frame = [], sys._getframe(1)
-    while frame is not None and len(frames) < 6:
-        frames.append(inspect.FrameInfo(frame, *inspect.getframeinfo(frame, context)))
-        frame = frame.f_back
-    return frames
 
 
 @pytest.fixture(autouse=True)

@@ -1,16 +1,19 @@
-"""A first tensor-core kernel for Hopper in TVMScript.
+# %% [markdown]
+# # A first tensor-core kernel for Hopper in TVMScript
+#
+#     python tutorials/01_first_kernel.py
+#
+# What you need to know: how a TIRx `prim_func` looks. What you will see: the four parts that every
+# Hopper GEMM has (TMA loads, an mbarrier, `gemm_async`, a store), with no overlap at all, so that
+# each can be read on its own. Without a GPU it compiles the kernel and prints what the compiler
+# made of it, with one it also checks the result.
+#
+# The tile of C that one thread block computes is 64 x 128. It lives in the registers of a
+# *warpgroup* (four warps, 128 threads), spread in the way that the tensor core wants:
+# `wgmma_accumulator` is that layout. A and B pass through shared memory in tiles that are 64 wide
+# in K; 64 float16 are 128 bytes, one row of the widest swizzle, mode 3 of `mma_shared_layout`.
 
-What you need to know: how a TIRx ``prim_func`` looks. What you will see: the four parts that every
-Hopper GEMM has (TMA loads, an mbarrier, ``gemm_async``, a store), with no overlap at all, so that
-each can be read on its own. Run it with ``python tutorials/01_first_kernel.py``: without a GPU it
-compiles the kernel and prints what the compiler made of it, with one it also checks the result.
-
-The tile of C that one thread block computes is 64 x 128. It lives in the registers of a
-*warpgroup* (four warps, 128 threads), spread in the way that the tensor core wants:
-``wgmma_accumulator`` is that layout. A and B pass through shared memory in tiles that are 64 wide
-in K; 64 float16 are 128 bytes, one row of the widest swizzle, mode 3 of ``mma_shared_layout``.
-"""
-
+# %%
 import numpy as np
 import tvm
 from tvm.backend.cuda.lang.pipeline import TMABar
@@ -31,6 +34,11 @@ def smem(rows):
     return mma_shared_layout("float16", 3, (rows, BK))
 
 
+# %% [markdown]
+# ## The kernel
+
+
+# %%
 @T.prim_func
 def matmul(a: T.handle, b: T.handle, c: T.handle):
     A = T.match_buffer(a, (M, K), "float16", align=16)
@@ -80,6 +88,11 @@ def matmul(a: T.handle, b: T.handle, c: T.handle):
     Tx.wg.copy(C[bm * BM : bm * BM + BM, bn * BN : bn * BN + BN], acc[:, :])
 
 
+# %% [markdown]
+# ## Compile, report, run
+
+
+# %%
 def main():
     target = cuda_target("h100")
     executable = tvm.compile(tvm.IRModule({"main": matmul}), target, tir_pipeline="tirx")
@@ -100,5 +113,10 @@ def main():
     assert error < 1e-5
 
 
+# %%
 if __name__ == "__main__":
     main()
+
+# %% [markdown]
+# The next things to read: `tutorials/02_emulator.py`, or the ladder from this kernel to the speed
+# of cuBLAS, `tutorials/ladder_hopper/`.

@@ -1,12 +1,14 @@
-"""Why is it sometimes wrong? A kernel with a bug, what the emulator says about it, and the fix.
+# %% [markdown]
+# # Why is it sometimes wrong? Finding a race with the emulator
+#
+#     python tutorials/02_emulator.py
+#
+# A kernel with a bug, what the emulator says about it, and the fix. No GPU is needed. The kernel
+# reverses tiles of 128 numbers through shared memory: each thread stores one number and loads
+# another. All threads have to meet twice: before they load what others stored, and before they
+# store what others may still have to load.
 
-    python tutorials/02_emulator.py
-
-No GPU is needed. The kernel reverses tiles of 128 numbers through shared memory: each thread stores
-one number and loads another. All threads have to meet twice: before they load what others stored,
-and before they store what others may still have to load.
-"""
-
+# %%
 import numpy as np
 from tvm.script import tirx as T
 
@@ -15,8 +17,14 @@ from warploom import emulator
 TILES = 4
 
 
-# 1. The kernel, without the second barrier. On a GPU it mostly works: the four warps run at about
-#    the same pace, so that a test may pass for weeks.
+# %% [markdown]
+# ## The kernel, without the second barrier
+#
+# On a GPU it mostly works: the four warps run at about the same pace, so that a test may pass for
+# weeks.
+
+
+# %%
 @T.prim_func
 def reverse_too_soon(a: T.Buffer((TILES, 128), "float32"), b: T.Buffer((TILES, 128), "float32")):
     T.device_entry()
@@ -29,7 +37,11 @@ def reverse_too_soon(a: T.Buffer((TILES, 128), "float32"), b: T.Buffer((TILES, 1
         b[tile, thread] = buffer[127 - thread]
 
 
-# 2. The same with it.
+# %% [markdown]
+# ## The same with it
+
+
+# %%
 @T.prim_func
 def reverse(a: T.Buffer((TILES, 128), "float32"), b: T.Buffer((TILES, 128), "float32")):
     T.device_entry()
@@ -43,13 +55,20 @@ def reverse(a: T.Buffer((TILES, 128), "float32"), b: T.Buffer((TILES, 128), "flo
         T.cuda.cta_sync()
 
 
+# %% [markdown]
+# ## Both on the emulator
+#
+# `run` takes numpy arrays, compiles the program, and raises what the checks find. The report names
+# the line of this file on both sides of the conflict. Other seeds are other orders in which warps
+# run and copies complete.
+
+
+# %%
 def main() -> None:
     """Run both; the first must be reported and the second be right under every schedule."""
     a = np.random.default_rng(0).standard_normal((TILES, 128), dtype=np.float32)
     b = np.full_like(a, np.nan)
 
-    # `run` takes numpy arrays, compiles the program, and raises what the checks find. The report
-    # names the line of this file on both sides of the conflict.
     try:
         emulator.run(reverse_too_soon, [a, b])
     except emulator.EmulatorError as report:
@@ -57,12 +76,12 @@ def main() -> None:
     else:
         raise AssertionError("the missing barrier was not found")
 
-    # Other seeds are other orders in which warps run and copies complete.
     for seed in range(4):
         result = emulator.run(reverse, [a, b], seed=seed)
         np.testing.assert_array_equal(result.outputs[1], a[:, ::-1])
     print("reverse: right under 4 schedules")
 
 
+# %%
 if __name__ == "__main__":
     main()

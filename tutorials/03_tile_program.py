@@ -1,14 +1,15 @@
-"""Write the plain loop, get the pipelined kernel: a fused GEMM as a tile program.
+# %% [markdown]
+# # Write the plain loop, get the pipelined kernel: a fused GEMM as a tile program
+#
+#     python tutorials/03_tile_program.py
+#
+# A tile program says what one thread block computes, one statement after the other, as if nothing
+# ran at the same time. It names no thread, no barrier and no phase. The passes of warploom make the
+# kernel: they choose layouts and swizzles, run loads ahead of the products in a ring of stages,
+# give loading to one warp and computing to others, share loads between the blocks of a cluster,
+# keep the blocks for tile after tile, and store through shared memory while the next tile begins.
 
-    python tutorials/03_tile_program.py
-
-A tile program says what one thread block computes, one statement after the other, as if nothing
-ran at the same time. It names no thread, no barrier and no phase. The passes of warploom make the
-kernel: they choose layouts and swizzles, run loads ahead of the products in a ring of stages, give
-loading to one warp and computing to others, share loads between the blocks of a cluster, keep the
-blocks for tile after tile, and store through shared memory while the next tile begins.
-"""
-
+# %%
 import numpy as np
 import tvm
 from tvm.script import tirx as T
@@ -21,10 +22,15 @@ from warploom.kernels import default_target
 N, K = 512, 320
 BM, BN, BK = 128, 128, 64
 
+# %% [markdown]
+# ## C = relu(A B^T + bias) for any number of rows
+#
+# `accumulator` and `fragment` are tiles that the passes find a place for; a nest of loops with
+# element-wise stores is worked on in parallel. Copies may reach over the edges of matrices: outside
+# there are zeros, and nothing is stored.
 
-# 1. C = relu(A B^T + bias) for any number of rows. `accumulator` and `fragment` are tiles that the
-#    passes find a place for; a nest of loops with element-wise stores is worked on in parallel.
-#    Copies may reach over the edges of matrices: outside there are zeros, and nothing is stored.
+
+# %%
 @T.prim_func
 def linear(a: T.handle, b: T.handle, bias: T.Buffer((N,), "float32"), c: T.handle):
     m = T.int32()
@@ -47,10 +53,16 @@ def linear(a: T.handle, b: T.handle, bias: T.Buffer((N,), "float32"), c: T.handl
     Tx.cta.copy(C[i * BM : i * BM + BM, j * BN : j * BN + BN], out)
 
 
-# Part of the orchestration may be the author's. Here a residual tile R comes while the passes'
-# pipeline runs; `come` counts its bytes. `with wl.loading():` would give more to the thread that
-# loads, such as a ring of one's own. A kernel that defines ids of threads is orchestrated by hand
-# altogether: passes only give its mbarriers, accumulators, matrix descriptors and tiles a place.
+# %% [markdown]
+# ## Part of the orchestration may be the author's
+#
+# Here a residual tile R comes while the passes' pipeline runs; `come` counts its bytes. `with
+# wl.loading():` would give more to the thread that loads, such as a ring of one's own. A kernel
+# that defines ids of threads is orchestrated by hand altogether: passes only give its mbarriers,
+# accumulators, matrix descriptors and tiles a place.
+
+
+# %%
 @T.prim_func
 def residual(
     A: T.Buffer((BM, K), "float16"), B: T.Buffer((BN, K), "float16"),
@@ -77,6 +89,7 @@ def residual(
     Tx.cta.copy(C[:, :], out)
 
 
+# %%
 rng = np.random.default_rng(0)
 rows = 300
 a = rng.standard_normal((rows, K)).astype(np.float16)
@@ -84,21 +97,36 @@ b = rng.standard_normal((N, K)).astype(np.float16)
 offset = rng.standard_normal(N).astype(np.float32)
 expected = np.maximum(a.astype(np.float32) @ b.T.astype(np.float32) + offset, 0)
 
-# 2. What it means: `interpret` executes the statements one by one in numpy. It is the definition
-#    that every lowering is tested against.
+# %% [markdown]
+# ## What it means
+#
+# `interpret` executes the statements one by one in numpy. It is the definition that every lowering
+# is tested against.
+
+# %%
 c = np.full((rows, N), np.nan, np.float16)
 wl.interpret(linear, [a, b, offset, c])
 print("interpreter: largest error", np.abs(c - expected).max())
 assert np.abs(c - expected).max() < 0.05
 
-# 3. What it becomes. Every pass returns a program that prints (`print(step)`), and says what it has
-#    decided; the first ones are still sequential.
+# %% [markdown]
+# ## What it becomes
+#
+# Every pass returns a program that prints (`print(step)`), and says what it has decided; the first
+# ones are still sequential.
+
+# %%
 for step in warploom.lower_trace(linear):
     print(f"after {step.name}: {len(step.func.script().splitlines())} lines")
     for decision in step.decisions:
         print(f"    {decision}")
 
-# 4. Compiled and run, on the GPU of this machine or on its emulator.
+# %% [markdown]
+# ## Compiled and run
+#
+# On the GPU of this machine or on its emulator.
+
+# %%
 target, _ = default_target()
 kernel = tvm.compile(tvm.IRModule({"main": linear}), target, tir_pipeline="warploom")
 if tvm.cuda(0).exist:
@@ -115,9 +143,14 @@ if tvm.cuda(0).exist:
     wl.interpret(residual, arrays)
     assert np.abs(tensors[-1].numpy().astype(float) - arrays[3]).max() < 0.1
 
-# 5. The same source for Blackwell: accumulators in tensor memory, a warp that multiplies, and the
-#    cluster becomes a pair of CTAs that do it together. `wl.hints(..., scheduler="clc")` would let
-#    CTAs take over tiles of those that have not started.
+# %% [markdown]
+# ## The same source for Blackwell
+#
+# Accumulators in tensor memory, a warp that multiplies, and the cluster becomes a pair of CTAs that
+# do it together. `wl.hints(..., scheduler="clc")` would let CTAs take over tiles of those that have
+# not started.
+
+# %%
 steps = warploom.lower_trace(linear, "sm_100a")
 for step in steps:
     if step.name in ("pair CTAs", "specialize warps"):

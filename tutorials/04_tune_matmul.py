@@ -1,11 +1,12 @@
-"""Tune a matrix product with TVM's MetaSchedule, then compile it with what was found.
+# %% [markdown]
+# # Tune a matrix product with TVM's MetaSchedule, then compile it with what was found
+#
+#     python tutorials/04_tune_matmul.py
+#
+# With a GPU, candidates are compiled in parallel, checked and measured. Without one, their times
+# are what the analytic model says, and the chosen kernel runs on the emulator.
 
-    python tutorials/04_tune_matmul.py
-
-With a GPU, candidates are compiled in parallel, checked and measured. Without one, their times are
-what the analytic model says, and the chosen kernel runs on the emulator.
-"""
-
+# %%
 import tempfile
 
 import numpy as np
@@ -20,9 +21,13 @@ from warploom.target.tvm_target import default_target
 
 M, N, K = 256, 192, 320
 
+# %% [markdown]
+# ## A function as TVM users write it
+#
+# C = leaky relu of A B^T + bias. Nothing in it knows of tensor cores.
 
-# 1. A function as TVM users write it: C = leaky relu of A B^T + bias. Nothing in it
-#    knows of tensor cores.
+
+# %%
 def linear():
     a = te.placeholder((M, K), "float16", name="A")
     b = te.placeholder((N, K), "float16", name="B")
@@ -40,17 +45,17 @@ def linear():
     return te.create_prim_func([a, b, bias, c])
 
 
-def main():
-    emulated = emulator.enable_without_gpu()
-    target, _ = default_target()
-    mod = tvm.IRModule({"main": linear().with_attr("global_symbol", "main")})
-    work_dir = tempfile.mkdtemp()
+# %% [markdown]
+# ## The search
+#
+# `wms.Space` makes traces of knobs (tiles, stages, clusters, ...) for products, and is TVM's own
+# space for all other functions. What is recorded for an estimate target is never mixed with
+# measured times.
 
-    # 2. The search. `wms.Space` makes traces of knobs (tiles, stages, clusters, ...) for products,
-    #    and is TVM's own space for all other functions. What is recorded for an estimate target is
-    #    never mixed with measured times.
-    if emulated:
-        target = wms.estimate_target(target)
+
+# %%
+def tune(mod, target, work_dir, estimated):
+    if estimated:
         builder, runner = wms.EstimateBuilder(), wms.EstimateRunner()
     else:
         builder, runner = wms.Builder(), wms.Runner()
@@ -67,13 +72,23 @@ def main():
         num_tuning_cores=1,
     )
 
-    # 3. The database is TVM's, and so is what finds the best schedule in it.
+
+# %% [markdown]
+# ## The best schedule
+#
+# The database is TVM's, and so is what finds the best schedule in it. `tvm.compile` makes a kernel
+# of a function with such annotations.
+
+
+# %%
+def compile_best(mod, target, work_dir):
     database = wms.open_database(work_dir)
     schedule = database.query_schedule(mod, target, "main")
     print("best:", knobs_of(schedule.mod["main"]))
+    return tvm.compile(schedule.mod, default_target()[0])
 
-    # 4. tvm.compile makes a kernel of a function with such annotations.
-    executable = tvm.compile(schedule.mod, default_target()[0])
+
+def check(executable):
     rng = np.random.default_rng(0)
     a, b = (rng.standard_normal((rows, K)).astype("float16") for rows in (M, N))
     bias = rng.standard_normal(N).astype("float32")
@@ -86,5 +101,15 @@ def main():
     assert error < 0.05
 
 
+# %% [markdown]
+# Processes that measure import this file, which therefore does nothing unless it is run.
+
+# %%
 if __name__ == "__main__":
-    main()
+    emulated = emulator.enable_without_gpu()
+    target, _ = default_target()
+    target = wms.estimate_target(target) if emulated else target
+    mod = tvm.IRModule({"main": linear().with_attr("global_symbol", "main")})
+    work_dir = tempfile.mkdtemp()
+    tune(mod, target, work_dir, emulated)
+    check(compile_best(mod, target, work_dir))

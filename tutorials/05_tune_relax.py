@@ -1,10 +1,11 @@
-"""Tune a model in Relax: products get knobs, everything else keeps TVM's own schedules.
+# %% [markdown]
+# # Tune a model in Relax: products get knobs, everything else keeps TVM's own schedules
+#
+#     python tutorials/05_tune_relax.py
+#
+# Without a GPU, times are what the analytic model says, and the model runs on the emulator.
 
-    python tutorials/05_tune_relax.py
-
-Without a GPU, times are what the analytic model says, and the model runs on the emulator.
-"""
-
+# %%
 import math
 import tempfile
 
@@ -21,8 +22,13 @@ from warploom.target.tvm_target import default_target
 
 ROWS, WIDTH, HIDDEN = 128, 256, 512
 
+# %% [markdown]
+# ## A model as any other
+#
+# Nothing in it knows of tensor cores.
 
-# 1. A model as any other: nothing in it knows of tensor cores.
+
+# %%
 class Block(nn.Module):
     def __init__(self):
         self.up = nn.Linear(WIDTH, HIDDEN, bias=True)
@@ -46,20 +52,25 @@ def fused_functions(mod, target):
         return tvm.transform.Sequential(passes)(mod)
 
 
-def main():
-    emulated = emulator.enable_without_gpu()
-    target, _ = default_target()
+def model(target):
     block = Block()
     block.to("float16")
     spec = {"forward": {"x": nn.spec.Tensor([ROWS, WIDTH], "float16")}}
-    mod = fused_functions(block.export_tvm(spec)[0], target)
+    return fused_functions(block.export_tvm(spec)[0], target)
 
-    # 2. Each function is a task. `wms.Space` would leave the softmax to TVM's own rules, in the
-    #    same search; nothing estimates it, though, so that `op_names` leaves it out.
+
+# %% [markdown]
+# ## The search
+#
+# Each function is a task. `wms.Space` would leave the softmax to TVM's own rules, in the same
+# search; nothing estimates it, though, so that `op_names` leaves it out.
+
+
+# %%
+def tune(mod, target, work_dir, emulated):
     tuned_for = wms.estimate_target(target) if emulated else target
     builder = wms.EstimateBuilder() if emulated else wms.Builder()
     runner = wms.EstimateRunner() if emulated else wms.Runner()
-    work_dir = tempfile.mkdtemp()
     ms.relax_integration.tune_relax(
         mod,
         {},
@@ -76,16 +87,27 @@ def main():
         strategy=ms.search_strategy.EvolutionarySearch(population_size=128),
     )
 
-    # 3. TVM puts the best schedules into the module; here they are annotations.
+
+# %% [markdown]
+# ## Build with what was found
+#
+# TVM puts the best schedules into the module; here they are annotations. Then it is built as ever:
+# functions that were not tuned get what the analytic model chooses, or TVM's own schedules.
+
+
+# %%
+def build(mod, target, work_dir):
     with target, wms.open_database(work_dir):
         mod = relax.transform.MetaScheduleApplyDatabase()(mod)
     for variable, function in mod.functions.items():
         if has_decisions(function):
             print(variable.name_hint, knobs_of(function))
 
-    # 4. Build as ever. Functions that were not tuned get what the analytic model chooses, or TVM's
-    #    own schedules.
-    executable = relax.build(mod, target, relax_pipeline="warploom")
+    return relax.build(mod, target, relax_pipeline="warploom")
+
+
+# %%
+def check(executable):
     rng = np.random.default_rng(0)
     shapes = (ROWS, WIDTH), (HIDDEN, WIDTH), (HIDDEN,), (WIDTH, HIDDEN)
     arrays = [(0.2 * rng.standard_normal(shape)).astype("float16") for shape in shapes]
@@ -102,5 +124,14 @@ def main():
     assert error < 0.01
 
 
+# %% [markdown]
+# Processes that measure import this file, which therefore does nothing unless it is run.
+
+# %%
 if __name__ == "__main__":
-    main()
+    emulated = emulator.enable_without_gpu()
+    target, _ = default_target()
+    mod = model(target)
+    work_dir = tempfile.mkdtemp()
+    tune(mod, target, work_dir, emulated)
+    check(build(mod, target, work_dir))

@@ -13,9 +13,8 @@ from warploom.errors import IllegalCombination
 from warploom.gemm.choose import choose_by_rows
 from warploom.gemm.decisions import annotate
 from warploom.gemm.generate import tile_program
-from warploom.gemm.knobs import GemmKnobs
-from warploom.gemm.problem import GemmProblem
 from warploom.gemm.recognition import recognise
+from warploom.gemm.tf32 import allow_tf32
 from warploom.target import SM90A
 from warploom.transform.decline import Decline
 
@@ -32,7 +31,8 @@ class Matmul(ScheduleRule):
     Parameters
     ----------
     tf32 : bool
-        Whether float32 operands may be multiplied as tf32.
+        Whether float32 operands may be multiplied as tf32 in all functions; without it, in those
+        that :func:`warploom.gemm.tf32.allow_tf32` marked.
     lookup : Lookup, optional
         Measured knobs, which go before those of the model.
     """
@@ -45,8 +45,10 @@ class Matmul(ScheduleRule):
         if str(target.attrs.get("arch", "")) != SM90A.name:
             return None
         try:
-            gemm = recognise(func, self.tf32)
-            decisions = choose_by_rows(gemm.problem, known=self._known)
+            func = allow_tf32(func) if self.tf32 else func
+            gemm = recognise(func)
+            known = None if self.lookup is None else self.lookup.knobs
+            decisions = choose_by_rows(gemm.problem, known=known)
             for _, knobs in decisions:
                 tile_program(gemm, knobs)  # whether one can be written, before it is promised
         except (Decline, IllegalCombination):
@@ -56,7 +58,3 @@ class Matmul(ScheduleRule):
         for limit, knobs in decisions:
             annotate(sch, block, knobs.values(), limit)
         return sch
-
-    def _known(self, problem: GemmProblem) -> GemmKnobs | None:
-        found = None if self.lookup is None else self.lookup.best(problem)
-        return None if found is None else found.knobs

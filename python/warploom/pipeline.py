@@ -10,6 +10,9 @@ from tvm.tirx import PrimFunc, compilation_pipeline
 
 from warploom.gemm.decisions import has_decisions
 from warploom.gemm.lower import LowerScheduledGemms
+from warploom.language.span import drop_spans
+from warploom.rows.generate import MARK
+from warploom.transform.launch_together import LaunchTogether
 from warploom.transform.lower import lower
 from warploom.transform.program import is_tile_program
 from warploom.transform.start_early import StartEarly
@@ -21,7 +24,8 @@ Factory = Callable[..., tuple[Any, Any, Any]]
 def warploom_pipeline() -> tuple[Any, Any, Any]:
     """``tir_pipeline="warploom"``: tile programs become kernels, then TVM's own TIRx pipeline."""
     passes, host, device = compilation_pipeline.tirx_pipeline()
-    return tvm.transform.Sequential([LowerTilePrograms(), passes, StartEarly()]), host, device
+    ours = [LowerTilePrograms(), passes, StartEarly(), LaunchTogether()]
+    return tvm.transform.Sequential(ours), host, device
 
 
 def with_tile_programs(stock: Factory) -> Factory:
@@ -38,11 +42,11 @@ def with_tile_programs(stock: Factory) -> Factory:
         def route(mod: tvm.IRModule, _: tvm.transform.PassContext) -> tvm.IRModule:
             if any(has_decisions(function) for function in mod.functions.values()):
                 mod = LowerScheduledGemms()(mod)
-            elif not any(_is_ours(function) for function in mod.functions.values()):
+            elif not any(map(_needs_us, mod.functions.values())):
                 return others(mod)
             parts: list[dict[Any, Any]] = [{}, {}]
             for variable, function in mod.functions.items():
-                parts[_is_ours(function) or _is_tirx(function)][variable] = function
+                parts[_is_tirx(function)][variable] = function
             rest, mine = (tvm.IRModule(part, attrs=mod.attrs) for part in parts)
             merged = ours(mine)
             if parts[0]:
@@ -54,8 +58,8 @@ def with_tile_programs(stock: Factory) -> Factory:
     return pipeline
 
 
-def _is_ours(function: Any) -> bool:
-    return isinstance(function, PrimFunc) and not _is_s_tir(function) and is_tile_program(function)
+def _needs_us(function: Any) -> bool:
+    return _is_program(function) or (_is_tirx(function) and MARK in (function.attrs or {}))
 
 
 def _is_s_tir(function: PrimFunc) -> bool:
@@ -66,8 +70,16 @@ def _is_tirx(function: Any) -> bool:
     return isinstance(function, PrimFunc) and not _is_s_tir(function)
 
 
+def _without_spans(function: Any) -> Any:
+    return drop_spans(function) if isinstance(function, PrimFunc) else function
+
+
+def _is_program(function: Any) -> bool:
+    return _is_tirx(function) and is_tile_program(function)
+
+
 def LowerTilePrograms() -> tvm.transform.Pass:
-    """A pass that replaces every tile program of a module by its kernel.
+    """A pass that replaces every tile program of a module by its kernel, and drops ``wl.span``.
 
     Raises
     ------
@@ -78,7 +90,7 @@ def LowerTilePrograms() -> tvm.transform.Pass:
     @tvm.transform.module_pass(opt_level=0, name="warploom.LowerTilePrograms")
     def run(mod: tvm.IRModule, _: tvm.transform.PassContext) -> tvm.IRModule:
         lowered = {
-            variable: lower(function) if _is_ours(function) else function
+            variable: lower(function) if _is_program(function) else _without_spans(function)
             for variable, function in mod.functions.items()
         }
         return tvm.IRModule(lowered, attrs=mod.attrs)

@@ -20,6 +20,7 @@ from warploom._version import check_requirements
 #: Modules of ``warploom.ops`` whose table ``SCHEDULES`` is registered.
 OP_MODULES: tuple[str, ...] = (
     "copy_fragment",
+    "copy_strided",
     "elementwise_fragment",
     "gemm_async_wgmma",
     "reduce_fragment",
@@ -124,15 +125,30 @@ def _pipelines() -> Any:
     return pipeline
 
 
+class _Vocabulary:
+    """``T.warploom``: the builtins, imported when the first of them is asked for."""
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):  # asked for when the namespace is registered
+            raise AttributeError(name)
+        builtins = importlib.import_module("warploom.language.builtins")
+        if name not in builtins.__all__:
+            raise AttributeError(f"T.warploom has no {name!r}")
+        return getattr(builtins, name)
+
+
 def _register_script() -> None:
-    """Make TVMScript read what its own printer writes.
+    """``T.warploom``, and changes that make TVMScript read what its own printer writes.
 
     Tile primitives look their function up at each call, so that every name they go by follows.
     """
     from tvm.tirx.script import tile
+    from tvm.tirx.script.builder import ir as script_builder
     from tvm.tirx.script.builder import tirx as builder
 
-    from warploom.language import printed_forms
+    from warploom import printed_forms
+
+    script_builder.register_script_namespace("warploom", _Vocabulary())
 
     builder.gemm_async._fn = printed_forms.accept_flags(builder.gemm_async._fn)
     for names, accept in (

@@ -10,7 +10,7 @@ from tile_programs.epilogue import EPILOGUES, epilogue, row_sums, two_outputs
 from tile_programs.gemm import gemm
 from tile_programs.generated import random_program
 from tile_programs.quantised import block_scaled, dequantised, packed
-from tile_programs.several import grouped, swiglu
+from tile_programs.several import grouped, side_by_side, swiglu
 
 __all__ = [
     "EPILOGUES",
@@ -24,6 +24,7 @@ __all__ = [
     "packed",
     "random_program",
     "row_sums",
+    "side_by_side",
     "swiglu",
     "two_outputs",
 ]

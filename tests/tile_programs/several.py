@@ -112,3 +112,50 @@ def swiglu(
         return {3: gate / (1 + np.exp(-gate)) * (x @ u.T)}
 
     return Case(gated, arguments, expected, precision(dtype))
+
+
+def side_by_side(
+    m: int = 100,
+    n: int = 72,
+    k: int = 96,
+    tile: tuple[int, int, int] = (64, 64, 32),
+    dtype: str = "float16",
+    stages: int | None = None,
+) -> Case:
+    """As :func:`swiglu`, with one tile of both weights, in rows, and one product of both."""
+    bm, bn, bk = tile
+
+    @T.prim_func
+    def gated(x: T.handle, w: T.handle, c: T.handle):
+        X = T.match_buffer(x, (m, k), dtype)
+        W = T.match_buffer(w, (2 * n, k), dtype)
+        C = T.match_buffer(c, (m, n), dtype)
+        T.device_entry()
+        bi, bj = T.cta_id([-(-m // bm), -(-n // bn)])
+        X_s = T.alloc_buffer((bm, bk), dtype, scope="shared")
+        W_s = T.alloc_buffer((2 * bn, bk), dtype, scope="shared")
+        both = T.alloc_buffer((bm, 2 * bn), "float32", scope="accumulator")
+        out = T.alloc_buffer((bm, bn), dtype, scope="fragment")
+        for step in wl.pipelined(-(-k // bk), stages):
+            Tx.cta.copy_async(X_s, X[bi * bm : bi * bm + bm, step * bk : step * bk + bk])
+            Tx.cta.copy_async(
+                W_s[0:bn, 0:bk], W[bj * bn : bj * bn + bn, step * bk : step * bk + bk]
+            )
+            Tx.cta.copy_async(
+                W_s[bn : 2 * bn, 0:bk],
+                W[n + bj * bn : n + bj * bn + bn, step * bk : step * bk + bk],
+            )
+            Tx.cta.gemm_async(both, X_s, W_s, accum=step > 0)
+        for i, j in T.grid(bm, bn):
+            out[i, j] = T.cast(both[i, j] * T.sigmoid(both[i, j]) * both[i, j + bn], dtype)
+        Tx.cta.copy(C[bi * bm : bi * bm + bm, bj * bn : bj * bn + bn], out)
+
+    def arguments(rng: np.random.Generator) -> list[Any]:
+        inputs = [random_values(rng, s, dtype) for s in ((m, k), (2 * n, k))]
+        return [*inputs, poisoned((m, n), dtype)]
+
+    def expected(args: list[Any]) -> dict[int, np.ndarray]:
+        gate, up = np.split(wide(args[0]) @ wide(args[1]).T, 2, 1)
+        return {2: gate / (1 + np.exp(-gate)) * up}
+
+    return Case(gated, arguments, expected, precision(dtype))

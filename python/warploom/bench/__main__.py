@@ -1,4 +1,4 @@
-"""``python -m warploom.bench gemm|attention|dequant|relax|compile|exhaustive|model|soak ...``."""
+"""``python -m warploom.bench WHAT ...``: one of :data:`BENCHMARKS`."""
 
 from __future__ import annotations
 
@@ -14,11 +14,15 @@ BENCHMARKS = {
     "gemm": "warploom.bench.gemm",
     "attention": "warploom.bench.attention",
     "dequant": "warploom.bench.dequant",
+    "convolution": "warploom.bench.convolution",
     "relax": "warploom.bench.relax_block",
+    "ladder": "warploom.bench.ladder",
     "compile": "warploom.bench.compile_time",
     "exhaustive": "warploom.bench.exhaustive",
+    "tuning": "warploom.bench.tuning",
     "model": "warploom.bench.model_error",
     "soak": "warploom.bench.soak",
+    "profile": "warploom.bench.timeline",
 }
 
 

@@ -23,7 +23,7 @@ from warploom.bench.torch_timer import TorchTimer
 _INPUT_SETS = 2
 #: Queries whose result is compared with float64, and the relative error that is allowed there:
 #: the weights are rounded to 16 bits.
-_CHECKED_ROWS, _ALLOWED_ERROR = 64, {"float16": 1e-3, "bfloat16": 8e-3}
+_CHECKED_ROWS, ALLOWED_ERROR = 64, {"float16": 1e-3, "bfloat16": 8e-3}
 
 
 @dataclass(frozen=True)
@@ -57,6 +57,14 @@ class AttentionShape:
         """Multiplications and additions of both products; half of them where causal."""
         return 4 * self.tokens**2 * self.head_dim * self.heads // (2 if self.causal else 1)
 
+    @property
+    def tile(self) -> tuple[int, int]:
+        """Queries and keys of a step of our kernel.
+
+        Wider blocks hide more of the softmax; the diagonal wastes more of them.
+        """
+        return (128, 96) if self.causal else (128, 160)
+
 
 def shapes(tokens: Sequence[int], head_dims: Sequence[int], heads: int) -> Iterator[AttentionShape]:
     """All combinations, causal and not."""
@@ -74,11 +82,10 @@ def our_attention(shape: AttentionShape) -> Callable[..., object]:
     from warploom.kernels import default_target
     from warploom.programs import attention
 
-    # Wider blocks hide more of the softmax; the diagonal wastes more of them.
-    tile = (128, 96) if shape.causal else (128, 160)
     func = attention(
-        shape.tokens, shape.head_dim, shape.heads, causal=shape.causal, dtype=shape.dtype, tile=tile
-    )
+        shape.tokens, shape.head_dim, shape.heads, causal=shape.causal, dtype=shape.dtype,
+        tile=shape.tile,
+    )  # fmt: skip
     target, _ = default_target()
     return tvm.compile(tvm.IRModule({"main": func}), target, tir_pipeline="warploom")["main"]
 
@@ -130,7 +137,7 @@ def compare(torch: Any, shape: AttentionShape, rounds: int, burst_only: bool) ->
             name,
             {protocol: by_name[name] for protocol, by_name in times.items()},
             errors[name],
-            _ALLOWED_ERROR[shape.dtype],
+            ALLOWED_ERROR[shape.dtype],
             host_cost(launches[name], torch.cuda.synchronize),
         )
         for name in competitors
@@ -140,12 +147,18 @@ def compare(torch: Any, shape: AttentionShape, rounds: int, burst_only: bool) ->
 
 
 def _error(torch: Any, shape: AttentionShape, run: Callable[..., object], tensors: Any) -> float:
-    """Relative error of some rows against float64."""
+    """Relative error of what an implementation computes."""
     q, k, v, o = tensors
     o.fill_(float("nan"))
     result = run(q, k, v, o)
-    got = o if result is None else result
     torch.cuda.synchronize()
+    return attention_error(torch, shape, q, k, v, o if result is None else result)
+
+
+def attention_error(
+    torch: Any, shape: AttentionShape, q: Any, k: Any, v: Any, got: Any
+) -> float:
+    """Relative error of some rows against float64."""
     step = max(1, shape.tokens // _CHECKED_ROWS)
     rows = torch.arange(step - 1, shape.tokens, step, device="cuda")
     logits = q[:, :, rows].double() @ k.double().transpose(2, 3) / shape.head_dim**0.5

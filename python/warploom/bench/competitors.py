@@ -1,7 +1,6 @@
-"""Who computes the product: the kernels of this package, and NVIDIA's libraries.
+"""Products of this package that are configured by hand, and their changes on a command line.
 
-Every competitor writes into ``operands.c`` on PyTorch's current stream. The first of a dtype's
-libraries is the one that ratios refer to.
+Every competitor writes into ``operands.c`` on PyTorch's current stream.
 """
 
 from __future__ import annotations
@@ -9,13 +8,11 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields
-from typing import Any
 
 from warploom.bench.operands import Operands
 from warploom.bench.suite import GemmShape
 from warploom.errors import WarploomError
 from warploom.language.hints import EXCHANGES
-from warploom.target.dtypes import is_float8
 
 #: Computes ``operands.c`` from the other operands.
 Product = Callable[[Operands], object]
@@ -23,8 +20,6 @@ Product = Callable[[Operands], object]
 OURS = "warploom"
 #: Bytes of K in a stage of a tile of few rows: one swizzled row.
 _ROW_BYTES = 128
-#: The same product as a tile program, made a kernel by the passes.
-TILES = "warploom, tile program"
 
 
 #: Hints of tile programs that a variant may name beside the fields of a configuration.
@@ -110,22 +105,3 @@ def tile_product(shape: GemmShape, changes: Mapping[str, int] | None = None) -> 
     if config.scaled:
         return lambda o: product(o.a, o.b, o.scale_a, o.scale_b, o.c)
     return lambda o: product(o.a, o.b, o.c)
-
-
-def library_products(torch: Any, shape: GemmShape) -> dict[str, Product]:
-    """The libraries' products, the one that ratios refer to first."""
-    if not is_float8(shape.dtype):
-        return {"cuBLAS": lambda o: torch.matmul(o.a, o.b.T, out=o.c)}
-
-    def scaled(fast: bool) -> Product:
-        return lambda o: torch._scaled_mm(
-            o.a,
-            o.b.T,
-            o.scale_a,
-            o.scale_b,
-            out_dtype=o.c.dtype,
-            use_fast_accum=fast,
-            out=o.c,
-        )
-
-    return {"cuBLASLt, fast accumulate": scaled(True), "cuBLASLt": scaled(False)}

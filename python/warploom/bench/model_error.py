@@ -12,7 +12,7 @@ import importlib
 import json
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -20,14 +20,15 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
+from warploom.bench.report import geometric_mean
 from warploom.bench.suite import RESULT_DTYPE
 from warploom.gemm.knobs import GemmKnobs
-from warploom.gemm.model import predict
+from warploom.gemm.model import H200, predict
 from warploom.gemm.problem import GemmProblem
 from warploom.target.dtypes import bits_of
 
 #: What the package brings.
-MEASURED = "2026-11-21-h200-candidates.jsonl.gz"
+MEASURED = "2026-11-22-h200-candidates.jsonl.gz"
 #: Candidates that are slower than the best by more do not matter to a choice.
 NEAR = 1.4
 
@@ -77,7 +78,9 @@ def read_candidates(file: Path | None = None) -> list[Candidate]:
     data = file.read_bytes()
     text = gzip.decompress(data) if file.suffix == ".gz" else data
     lines = (json.loads(line) for line in text.decode().splitlines())
-    return [_candidate(line) for line in lines if line["us"] is not None and not line["error"]]
+    return [
+        _candidate(line) for line in lines if line.get("us") is not None and not line["error"]
+    ]
 
 
 def _candidate(line: dict[str, Any]) -> Candidate:
@@ -91,13 +94,18 @@ def _candidate(line: dict[str, Any]) -> Candidate:
     return Candidate(problem, knobs, line["us"], predict(problem, knobs).total)
 
 
-def agreements(candidates: Iterable[Candidate]) -> list[Agreement]:
-    """One for each product, in the order of their first candidates."""
+def by_problem(candidates: Iterable[Candidate]) -> dict[GemmProblem, list[Candidate]]:
+    """The candidates of each product, in the order of their first ones."""
     groups: dict[GemmProblem, list[Candidate]] = {}
     for one in candidates:
         groups.setdefault(one.problem, []).append(one)
+    return groups
+
+
+def agreements(candidates: Iterable[Candidate]) -> list[Agreement]:
+    """One for each product, in the order of their first candidates."""
     found = []
-    for problem, mine in groups.items():
+    for problem, mine in by_problem(candidates).items():
         best = min(mine, key=lambda one: one.us)
         near = [math.log(one.predicted / one.us) for one in mine if one.us <= NEAR * best.us]
         error = math.sqrt(sum(x * x for x in near) / len(near))
@@ -106,21 +114,39 @@ def agreements(candidates: Iterable[Candidate]) -> list[Agreement]:
     return found
 
 
-def geometric_mean(values: Sequence[float]) -> float:
-    """Of positive numbers."""
-    return math.exp(sum(map(math.log, values)) / len(values))
-
-
 def main(arguments: Sequence[str]) -> int:
     """Print a table, and draw predicted against measured times."""
     parser = argparse.ArgumentParser(
         prog="warploom bench model", description="The analytic model against measured times."
     )
-    parser.add_argument("file", nargs="?", type=Path, help="output of warploom bench exhaustive")
+    parser.add_argument(
+        "file", nargs="*", type=Path,
+        help="output of warploom bench exhaustive or tuning (default: that of the package)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--fit", action="store_true", help="also fit the model's constants to it, and print them"
+    )
     parser.add_argument("--plot", type=Path, help="a picture of predicted against measured times")
     options = parser.parse_args(arguments)
-    candidates = read_candidates(options.file)
-    found = agreements(candidates)
+    candidates = [
+        one for file in options.file or [None] for one in read_candidates(file)
+    ]
+    _print(agreements(candidates))
+    if options.plot is not None:
+        _draw(candidates, options.plot)
+    if options.fit:
+        from warploom.bench.fit import described, fit, products
+
+        machine = fit(products(candidates), H200)
+        print(f"fitted:\n{described(machine)}")
+        _print(agreements(
+            replace(one, predicted=predict(one.problem, one.knobs, machine).total)
+            for one in candidates
+        ))  # fmt: skip
+    return 0
+
+
+def _print(found: Sequence[Agreement]) -> None:
     table = Table("product", "candidates", "best us", "chosen us", "ratio", "error", box=None)
     for one in found:
         table.add_row(
@@ -131,9 +157,6 @@ def main(arguments: Sequence[str]) -> int:
     ratio = geometric_mean([one.ratio for one in found])
     error = math.sqrt(sum(one.error**2 for one in found) / len(found))
     print(f"geometric mean of the ratios {ratio:.3f}, error near the best {error:.0%}")
-    if options.plot is not None:
-        _draw(candidates, options.plot)
-    return 0
 
 
 def _draw(candidates: Sequence[Candidate], file: Path) -> None:

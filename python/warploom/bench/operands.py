@@ -10,11 +10,14 @@ from warploom.target.dtypes import is_float8
 
 #: Input sets together exceed this many bytes: twice the largest L2 cache (60 MB on GH100).
 ROTATING_BYTES = 2 * 60 * 1000 * 1000
-#: Largest ``|C - reference| / |reference|`` (Frobenius norms) of a right result, by result dtype
-#: for 16-bit operands: half a unit in the last place, on average, and room for the summation.
-RELATIVE_ERROR = {"float16": 5e-4, "bfloat16": 4e-3}
-#: 8-bit operands: tensor cores keep about 13 fractional bits while they add (fast accumulation).
-_RELATIVE_ERROR_FLOAT8 = 1e-2
+#: Largest ``|C - reference| / |reference|`` (Frobenius norms) of a right result, by dtype of the
+#: operands: half a unit in the last place, on average, and room for the summation. Tensor cores
+#: keep about 13 fractional bits of 8-bit floats while they add (fast accumulation), and 10 of tf32.
+RELATIVE_ERROR = {
+    "float16": 5e-4, "bfloat16": 4e-3, "float8_e4m3fn": 1e-2, "int8": 0.0, "tfloat32": 1e-3
+}  # fmt: skip
+#: Epilogues that round the sum to 16 bits before they go on, as separate kernels do, err more.
+_ROUNDED_TWICE = 2.0
 
 
 @dataclass(frozen=True)
@@ -24,11 +27,14 @@ class Operands:
     Attributes
     ----------
     a, b : torch.Tensor
-        ``[m, k]`` and ``[n, k]``, contiguous, normal random numbers.
+        Of :attr:`GemmShape.a_shape` and :attr:`GemmShape.b_shape`, contiguous, normal random
+        numbers, or random integers.
     scale_a, scale_b : torch.Tensor
-        float32 tensors of one element, factors of the result for 8-bit dtypes.
+        float32 tensors of one element, factors of the result for 8-bit floats.
     c : torch.Tensor
-        ``[m, n]``.
+        ``[m, columns]``.
+    bias, residual : torch.Tensor, optional
+        ``[n]`` and ``[m, n]``, where the epilogue has them.
     """
 
     a: Any
@@ -36,6 +42,8 @@ class Operands:
     scale_a: Any
     scale_b: Any
     c: Any
+    bias: Any = None
+    residual: Any = None
 
 
 def input_sets(shape: GemmShape) -> int:
@@ -43,36 +51,73 @@ def input_sets(shape: GemmShape) -> int:
     return max(2, -(-ROTATING_BYTES // shape.input_bytes))
 
 
+def poison(dtype: str) -> Any:
+    """A number that no right result is full of."""
+    return -(2**31) if dtype == "int32" else float("nan")
+
+
 def make_operands(torch: Any, shape: GemmShape, seed: int) -> Operands:
     """Random operands that depend on ``seed`` alone, and a poisoned result."""
     generator = torch.Generator(device="cuda").manual_seed(seed)
-    dtype, result = getattr(torch, shape.dtype), getattr(torch, shape.result_dtype)
+    dtype, result = getattr(torch, shape.storage_dtype), getattr(torch, shape.result_dtype)
 
-    def normal(rows: int) -> Any:
-        values = torch.randn(rows, shape.k, device="cuda", generator=generator)
-        return values.to(dtype)
+    def random(*extents: int, dtype: Any = dtype) -> Any:
+        if dtype == torch.int8:
+            return torch.randint(
+                -128, 128, extents, device="cuda", generator=generator, dtype=dtype
+            )
+        return torch.randn(extents, device="cuda", generator=generator).to(dtype)
 
     scales = [torch.full((1,), value, device="cuda") for value in (0.75, 1.25)]
-    c = torch.full((shape.m, shape.n), float("nan"), dtype=result, device="cuda")
-    return Operands(normal(shape.m), normal(shape.n), *scales, c)
+    c = torch.full(
+        (shape.m, shape.columns), poison(shape.result_dtype), dtype=result, device="cuda"
+    )
+    bias = random(shape.n) if shape.epilogue.startswith("bias") else None
+    residual = random(shape.m, shape.n) if shape.epilogue == "residual" else None
+    return Operands(random(*shape.a_shape), random(*shape.b_shape), *scales, c, bias, residual)
 
 
 def relative_error(torch: Any, shape: GemmShape, operands: Operands) -> float:
-    """``|C - A B^T| / |A B^T|`` against float32; NaN if any element was left out.
+    """``|C - reference| / |reference|``, the reference in float32; NaN if an element was left out.
 
     float32 (not tf32) products of 16- and 8-bit numbers are exact, and their sums err by far
-    less than a 16-bit result.
+    less than a 16-bit result. Integers are summed in float64, exactly.
     """
     torch.backends.cuda.matmul.allow_tf32 = False
-    reference = operands.a.float() @ operands.b.float().T
+    wide = torch.float64 if shape.dtype == "int8" else torch.float32
+    reference = left(shape, operands).to(wide) @ right(shape, operands).to(wide)
     if is_float8(shape.dtype):
         reference *= operands.scale_a * operands.scale_b
-    difference = operands.c.float() - reference
+    reference = epilogue(torch, shape, operands, reference)
+    difference = operands.c.to(wide) - reference
     return float(difference.norm() / reference.norm())
+
+
+def left(shape: GemmShape, operands: Operands) -> Any:
+    """A as ``[m, k]``, a view."""
+    return operands.a if shape.layout[0] == "N" else operands.a.T
+
+
+def right(shape: GemmShape, operands: Operands) -> Any:
+    """B as ``[k, n]``, a view."""
+    return operands.b if shape.layout[1] == "N" else operands.b.T
+
+
+def epilogue(torch: Any, shape: GemmShape, operands: Operands, total: Any) -> Any:
+    """What follows the product, in PyTorch and in the dtype of ``total``."""
+    if shape.epilogue.startswith("bias"):
+        total = total + operands.bias.to(total.dtype)
+    if shape.epilogue == "bias_gelu":
+        return torch.nn.functional.gelu(total, approximate="tanh")
+    if shape.epilogue == "residual":
+        return total + operands.residual.to(total.dtype)
+    if shape.epilogue == "swiglu":
+        gate, up = total.chunk(2, dim=1)
+        return torch.nn.functional.silu(gate) * up
+    return total
 
 
 def allowed_error(shape: GemmShape) -> float:
     """Bound of :func:`relative_error`."""
-    if is_float8(shape.dtype):
-        return _RELATIVE_ERROR_FLOAT8
-    return RELATIVE_ERROR[shape.result_dtype]
+    factor = 1.0 if shape.epilogue == "none" else _ROUNDED_TWICE
+    return RELATIVE_ERROR[shape.dtype] * factor

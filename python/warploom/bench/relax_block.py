@@ -1,8 +1,9 @@
 """``python -m warploom.bench relax``: a decoder block from end to end, checked and timed.
 
 Relax with this package's schedules against torch.compile, which ratios refer to, PyTorch without
-it, and TVM's own schedules. Relax compiles the block once, for any number of rows. Exit status:
-0 if every result is right, 1 if one is wrong.
+it, and TVM's own schedules. Relax compiles the block once, for any number of rows. Weights of 4
+bits PyTorch gets unpacked, for want of an operator that multiplies them. Exit status: 0 if every
+result is right, 1 if one is wrong.
 """
 
 from __future__ import annotations
@@ -17,12 +18,12 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from warploom.bench.competitors import OURS
-from warploom.bench.decoder import DecoderConfig, decoder_module
+from warploom.bench.decoder import GROUP, ZERO, DecoderConfig, decoder_module
 from warploom.bench.environment import environment
 from warploom.bench.gemm import EXIT_RIGHT, EXIT_WRONG, import_torch
 from warploom.bench.report import Comparison, Entry, markdown, write
 from warploom.bench.timing import burst, host_cost, measure, sustained
-from warploom.bench.torch_timer import TorchTimer
+from warploom.bench.torch_timer import TorchTimer, capture
 from warploom.errors import WarploomError
 
 ROWS = (1, 16, 128, 2048)
@@ -65,7 +66,8 @@ class BlockShape:
         return DecoderConfig(**self.sizes)
 
     def __str__(self) -> str:
-        return f"{self.rows} {self.config.dtype}"
+        weights = ", 4-bit weights" if self.config.quantised else ""
+        return f"{self.rows} {self.config.dtype}{weights}"
 
     @property
     def operations(self) -> int:
@@ -137,20 +139,47 @@ def torch_block(torch: Any, config: DecoderConfig) -> Block:
 
 
 def make_parameters(torch: Any, config: DecoderConfig, generator: Any) -> dict[str, Any]:
-    """Random weights that keep the size of activations, and the table of rotations."""
+    """Random weights that keep the size of activations, and the table of rotations.
+
+    Those of 4 bits also unpacked, by the names that other weights have.
+    """
     _, shapes = decoder_module(config)
+    dtype = getattr(torch, config.dtype)
     found = {}
     for name, (shape, _) in shapes.items():
         if name == "rotations":
             continue
+        if name.endswith(".words"):
+            bounds = torch.iinfo(torch.int32)
+            found[name] = torch.randint(
+                bounds.min, bounds.max, shape, device="cuda", generator=generator,
+                dtype=torch.int32,
+            ).view(torch.uint32)  # fmt: skip
+            continue
         normal = torch.randn(shape, device="cuda", generator=generator)
-        made = normal * shape[1] ** -0.5 if len(shape) == 2 else 1 + 0.1 * normal
-        found[name] = made.to(getattr(torch, config.dtype))
+        if name.endswith(".scales"):
+            # Weights of 4 bits are off their middle by the root of 21.5 on average.
+            made = (shape[1] * GROUP * 21.5) ** -0.5 * (1 + 0.1 * normal)
+        else:
+            made = normal * shape[1] ** -0.5 if len(shape) == 2 else 1 + 0.1 * normal
+        found[name] = made.to(dtype)
+    if config.quantised:
+        for name in config.layers:
+            words, scales = (found[f"{name}.{part}"] for part in ("words", "scales"))
+            found[f"{name}.weight"] = _unpacked(torch, words, scales)
     half = config.head_dim // 2
     speed = 500000.0 ** (-torch.arange(half, device="cuda").double() / half)
     angles = torch.arange(config.positions, device="cuda").double()[:, None] * speed
     found["rotations"] = torch.stack((angles.cos(), angles.sin())).float()
     return found
+
+
+def _unpacked(torch: Any, words: Any, scales: Any) -> Any:
+    """Weights of 4 bits as numbers of the type of their scales ``(outputs, inputs)``."""
+    shifts = torch.arange(0, 32, 4, device="cuda", dtype=torch.int32)
+    fields = words.view(torch.int32)[:, :, None] >> shifts & 15
+    groups = (fields - ZERO).to(scales.dtype).reshape(len(words), -1, GROUP)
+    return (groups * scales[:, :, None]).reshape(len(words), -1)
 
 
 def blocks(torch: Any, config: DecoderConfig, names: Sequence[str]) -> dict[str, Block]:
@@ -200,13 +229,15 @@ def compare(
     parameters: Mapping[str, Any],
     rounds: int,
     burst_only: bool,
+    graphs: bool = False,
 ) -> Comparison:
-    """Check and time all competitors with one number of rows."""
+    """Check and time all competitors with one number of rows, launched or as CUDA graphs."""
     config = shape.config
     generator = torch.Generator(device="cuda").manual_seed(shape.rows)
     x = torch.randn((shape.rows, config.hidden), device="cuda", generator=generator)
     x = x.to(getattr(torch, config.dtype))
-    wide = {name: one.double() for name, one in parameters.items()}
+    numbers = {name: one for name, one in parameters.items() if not name.endswith(".words")}
+    wide = {name: one.double() for name, one in numbers.items()}
     exact = torch_block(torch, config)(x.double(), wide)
     del wide
 
@@ -219,6 +250,8 @@ def compare(
     if len(errors) < 2:
         raise WarploomError("There is nothing to compare with; allow another competitor.")
     launches = {name: lambda _, run=competitors[name]: run(x, parameters) for name in errors}
+    if graphs:
+        launches = _each(errors, lambda name: _captured(torch, launches[name]))
     timer = TorchTimer(torch)
     times = {"burst": measure(launches, timer, burst(rounds), 1)}
     if not burst_only:
@@ -233,9 +266,14 @@ def compare(
             _ALLOWED_OF_STOCK if name.startswith(STOCK) else _ALLOWED_ERROR[config.dtype],
             host_cost(launches[name], torch.cuda.synchronize, _HOST_LAUNCHES, _HOST_ROUNDS),
         )
-        for name in errors
+        for name in launches
     ]
     return Comparison(shape, tuple(entries))
+
+
+def _captured(torch: Any, launch: Callable[[int], Any]) -> Callable[[int], Any]:
+    replay = capture(torch, launch, 1, 1)
+    return lambda _: replay()
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -243,6 +281,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     rows = ", ".join(map(str, ROWS))
     parser.add_argument("--rows", type=int, action="append", help=f"repeatable (default: {rows})")
     parser.add_argument("--dtype", choices=sorted(_ALLOWED_ERROR), default="float16")
+    parser.add_argument("--int4", action="store_true", help="weights of 4 bits in groups")
+    parser.add_argument("--graphs", action="store_true", help="launch blocks as CUDA graphs")
     parser.add_argument(
         "--without",
         action="append",
@@ -261,7 +301,7 @@ def main(arguments: Sequence[str]) -> int:
     add_arguments(parser)
     options = parser.parse_args(arguments)
     torch = import_torch()
-    config = DecoderConfig(dtype=options.dtype)
+    config = DecoderConfig(dtype=options.dtype, quantised=options.int4)
     everyone = (OURS, COMPILED, EAGER, STOCK, STOCK_SM90)
     competitors = blocks(torch, config, [n for n in everyone if n not in options.without])
     parameters = make_parameters(torch, config, torch.Generator(device="cuda").manual_seed(0))
@@ -270,8 +310,9 @@ def main(arguments: Sequence[str]) -> int:
         shape = BlockShape("from 128 rows" if rows >= 128 else "few rows", rows, asdict(config))
         with torch.no_grad():
             comparison = compare(
-                torch, shape, competitors, parameters, options.rounds, options.burst_only
-            )
+                torch, shape, competitors, parameters, options.rounds, options.burst_only,
+                options.graphs,
+            )  # fmt: skip
         comparisons.append(comparison)
         median = {entry.name: entry.times["burst"].median for entry in comparison.entries}
         speeds = (f"{median[n] / median[OURS]:.2f} x {n}" for n in median if n != OURS)

@@ -116,6 +116,8 @@ def _group_rows(comparisons: Sequence[Comparison], protocol: str) -> list[list[s
     groups: dict[str, list[Comparison]] = {}
     for comparison in comparisons:
         groups.setdefault(comparison.shape.group, []).append(comparison)
+    if len(groups) > 1:
+        groups["all"] = list(comparisons)
     rows = []
     for group, members in groups.items():
         ratios = [c.ratio(c.entries[0], protocol) for c in members]

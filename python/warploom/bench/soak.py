@@ -2,71 +2,43 @@
 
 Right candidates, and between them ones that hang, that read an address which is not mapped, that
 compute something wrong, and processes that are killed. The run is right if every right candidate is
-measured, every bad one is told as such, and the run goes on. Exit status 1 if it is not.
+measured, every bad one is told as such, and the run goes on. Exit status 1 if it is not. With
+``--searches`` they are candidates of searches, which must have no record that is not right.
 """
 
 from __future__ import annotations
 
 import argparse
-import os
 import random
-import signal
+import tempfile
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Future
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import tvm
 from tvm.s_tir import Schedule
-from tvm.script import tirx as T
 from tvm.target import Target
 
+from warploom.bench.faults import FaultyBuilder, build_bad_kernels, complaints, faulty, kill
 from warploom.gemm.choose import ranked
 from warploom.gemm.decisions import annotate
+from warploom.gemm.knobs import GemmKnobs
 from warploom.gemm.recognition import recognise
-from warploom.meta_schedule import Builder, Runner
+from warploom.meta_schedule import Builder, Runner, tune_tir
 from warploom.meta_schedule.artifact import LIBRARY, new_folder, read_facts, write_facts
+from warploom.meta_schedule.journal import Entry, read_journal
 from warploom.meta_schedule.measure import Measurement
+from warploom.meta_schedule.records import records_of
 from warploom.meta_schedule.runner import outcome
 from warploom.meta_schedule.workloads import matmul
 from warploom.target.tvm_target import default_target
 
-#: A kernel that hangs gives the GPU back by itself after as many nanoseconds.
-_HANG_NANOSECONDS = 120_000_000_000
-_SPIN = f"""
-__device__ void warploom_soak_hang() {{
-  unsigned long long begin, now;
-  asm volatile("mov.u64 %0, %globaltimer;" : "=l"(begin));
-  do {{
-    asm volatile("mov.u64 %0, %globaltimer;" : "=l"(now));
-  }} while (now - begin < {_HANG_NANOSECONDS}ull);
-}}
-"""
-_WILD = """
-__device__ void warploom_soak_wild() { *(volatile int*)0x10000000008ull = 1; }
-"""
 #: Every so many trials is a fault of some kind, on average.
 _ONE_IN = 4
-
-
-def bad_kernel(size: tuple[int, int, int], name: str, source: str) -> Any:
-    """A kernel with the parameters of a product that calls a device function and nothing else."""
-    m, n, k = size
-
-    @T.prim_func
-    def main(a: T.handle, b: T.handle, c: T.handle):
-        A = T.match_buffer(a, (m, k), "float16")
-        B = T.match_buffer(b, (n, k), "float16")
-        C = T.match_buffer(c, (m, n), "float16")
-        T.device_entry()
-        T.cta_id([1])
-        T.thread_id([32])
-        T.evaluate(T.cuda.func_call(name, source_code=source))
-        C[0, 0] = A[0, 0] + B[0, 0]
-
-    return main
 
 
 class _Soak:
@@ -84,19 +56,10 @@ class _Soak:
         )
         double = matmul(*size, factor=2.0)
         wrong = _right_candidates(double, builder, target, count=1)[0]
-        hang = bad_kernel(size, "warploom_soak_hang", _SPIN)
-        wild = bad_kernel(size, "warploom_soak_wild", _WILD)
-        self.bad = {
-            "wrong result": self._disguised(Path(wrong).read_bytes()),
-            "hang": self._compiled(hang, target),
-            "illegal address": self._compiled(wild, target),
-        }
-
-    def _compiled(self, func: Any, target: Target) -> str:
-        path = self._disguised(b"")
-        library = tvm.compile(tvm.IRModule({"main": func}), target, tir_pipeline="tirx")
-        library.export_library(path)
-        return path
+        with tempfile.TemporaryDirectory() as folder:
+            bad = build_bad_kernels(Path(folder), target)
+            self.bad = {kind: self._disguised(path.read_bytes()) for kind, path in bad.items()}
+        self.bad["another function"] = self._disguised(Path(wrong).read_bytes())
 
     def _disguised(self, content: bytes) -> str:
         """A library with the facts of a right candidate."""
@@ -113,8 +76,7 @@ class _Soak:
         future: Future[Measurement] = self.runner.submit(path, "cuda", self.arguments)
         if kind == "killed":
             time.sleep(rng.random() * 0.3)
-            for pid in filter(None, (worker.pid for worker in self.runner.pool.workers)):
-                os.kill(pid, signal.SIGKILL)
+            kill(self.runner.pool)
         found, error = outcome(future)
         self.seen[kind] += 1
         # A process that is killed at its first call takes the trial with it.
@@ -148,6 +110,88 @@ def soak(
         builder.close()
 
 
+@dataclass(frozen=True)
+class Searches:
+    """Searches one after another, each with faults.
+
+    Attributes
+    ----------
+    runs, trials : int
+    seconds : float
+    faults : Counter of str
+        By kind.
+    complaints : list of str
+        What should not have been; empty if all is right.
+    """
+
+    runs: int
+    trials: int
+    seconds: float
+    faults: Counter[str]
+    complaints: list[str]
+
+
+def search_with_faults(
+    sizes: Sequence[tuple[int, int, int]], trials: int, seconds: float, one_in: int, seed: int,
+    workers: int | None, timeout_sec: float,
+) -> Searches:  # fmt: skip
+    """Search for the products of some sizes, again and again, with a fault now and then.
+
+    Parameters
+    ----------
+    sizes : sequence of (int, int, int)
+        Each is a task.
+    trials : int
+        Of each task in each search.
+    seconds : float
+        No search begins after as many.
+    one_in : int
+        How many candidates there are for one fault, on average.
+    seed : int
+    workers : int, optional
+        Compiling processes.
+    timeout_sec : float
+        After which the first candidate of a task hangs.
+    """
+    target, _ = default_target()
+    names = ["gemm_{}_{}_{}".format(*size) for size in sizes]
+    mod = tvm.IRModule(
+        {name: matmul(*size).with_attr("global_symbol", name)
+         for name, size in zip(names, sizes, strict=True)}
+    )  # fmt: skip
+    runner = Runner(timeout_sec=timeout_sec)
+    builder: FaultyBuilder = faulty(target, runner, workers, one_in, seed)
+    runs = count = 0
+    wrong: list[str] = []
+    begin = time.monotonic()
+    try:
+        while time.monotonic() < begin + seconds:
+            with tempfile.TemporaryDirectory(prefix="warploom-soak-") as folder:
+                database = tune_tir(
+                    mod, target, folder, trials * len(sizes), max_trials_per_task=trials,
+                    early_stop=False, seed=seed + runs, builder=builder, runner=runner,
+                )  # fmt: skip
+                entries = read_journal(folder)
+                wrong += complaints(builder.injected, entries)
+                wrong += _records_without_a_trial(database, entries)
+            if len(entries) != trials * len(sizes):
+                wrong.append(f"search {runs}: {len(entries)} trials of {trials * len(sizes)}")
+            runs, count = runs + 1, count + len(entries)
+            builder.forget()
+        return Searches(runs, count, time.monotonic() - begin, builder.counts(), wrong)
+    finally:
+        runner.close()
+        builder.close()
+
+
+def _records_without_a_trial(database: Any, entries: Sequence[Entry]) -> Iterator[str]:
+    """Records of knobs that no trial has measured."""
+    measured = {(one.problem, str(GemmKnobs.of(one.knobs))) for one in entries if one.us}
+    for one in records_of(database):
+        if (str(one.problem), str(one.knobs)) not in measured:
+            yield f"{one.problem}: a record of {one.knobs}, which was not measured"
+
+
 def main(arguments: Sequence[str]) -> int:
     """Run the command."""
     parser = argparse.ArgumentParser(prog="warploom bench soak", description=__doc__)
@@ -157,9 +201,28 @@ def main(arguments: Sequence[str]) -> int:
                         help="seconds after which a candidate hangs (default: 8)")  # fmt: skip
     parser.add_argument("--workers", type=int, help="compiling processes (default: all CPUs)")
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument(
+        "--searches", action="store_true",
+        help="whole searches with faults between their candidates, and not single trials",
+    )  # fmt: skip
+    parser.add_argument("--trials", type=int, default=32,
+                        help="of a product in a search (default: 32)")  # fmt: skip
+    parser.add_argument("--one-in", type=int, default=32,
+                        help="candidates of a search for one fault (default: 32)")  # fmt: skip
     options = parser.parse_args(arguments)
-    size = (options.size,) * 3
-    run = soak(size, 60 * options.minutes, options.timeout, options.seed, options.workers)
+    one, seconds = options.size, 60 * options.minutes
+    if options.searches:
+        sizes = ((one, one, one), (max(16, one // 64), one, one), (one // 2, 2 * one, one))
+        done = search_with_faults(sizes, options.trials, seconds, options.one_in, options.seed,
+                                  options.workers, options.timeout)  # fmt: skip
+        faults = ", ".join(f"{count} {kind}" for kind, count in sorted(done.faults.items()))
+        print(
+            f"{done.runs} searches, {done.trials} trials, {done.trials / done.seconds:.1f} a "
+            f"second; faults: {faults or 'none'}; {len(done.complaints)} complaints"
+        )
+        print("\n".join(done.complaints[:20]))
+        return 1 if done.complaints else 0
+    run = soak((one,) * 3, seconds, options.timeout, options.seed, options.workers)
     trials = ", ".join(f"{count} {kind}" for kind, count in sorted(run.seen.items()))
     print(f"{sum(run.seen.values())} trials: {trials}; {len(run.unexpected)} unexpected")
     print("\n".join(run.unexpected[:20]))

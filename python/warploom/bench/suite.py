@@ -22,12 +22,20 @@ RESULT_DTYPE = {
     "float16": "float16",
     "bfloat16": "bfloat16",
     "float8_e4m3fn": "bfloat16",
+    "int8": "int32",
+    "tfloat32": "float32",
 }
+#: Which operands are transposed, in the terms of BLAS: A is ``[m, k]`` if N and ``[k, m]`` if T,
+#: B is ``[k, n]`` if N and ``[n, k]`` if T.
+LAYOUTS = ("NT", "NN", "TN", "TT")
+#: What follows the product: ``bias`` is a row of n elements; ``gelu`` its approximation by tanh;
+#: ``swiglu`` multiplies silu of the first half of the columns by the second half.
+EPILOGUES = ("none", "bias", "bias_gelu", "residual", "swiglu")
 
 
 @dataclass(frozen=True)
 class GemmShape:
-    """``C[m, n] = A[m, k] B[n, k]^T``.
+    """``C[m, n] = epilogue(A B)``.
 
     Attributes
     ----------
@@ -35,7 +43,11 @@ class GemmShape:
         Shapes of a group are summarised together.
     m, n, k : int
     dtype : str
-        Operands; the result is :data:`RESULT_DTYPE`.
+        Operands; the result is :data:`RESULT_DTYPE`. ``tfloat32`` is float32 multiplied as such.
+    layout : str
+        One of :data:`LAYOUTS`.
+    epilogue : str
+        One of :data:`EPILOGUES`.
     target : float or None
         Ratio to the library that must be reached.
     """
@@ -47,6 +59,8 @@ class GemmShape:
     k: int
     dtype: str
     target: float | None = None
+    layout: str = "NT"
+    epilogue: str = "none"
 
     def __post_init__(self) -> None:
         if self.dtype not in RESULT_DTYPE:
@@ -54,11 +68,26 @@ class GemmShape:
                 f"A benchmark of dtype {self.dtype!r} does not exist; "
                 f"allowed are {', '.join(RESULT_DTYPE)}."
             )
+        for name, value, known in (
+            ("layout", self.layout, LAYOUTS), ("epilogue", self.epilogue, EPILOGUES)
+        ):  # fmt: skip
+            if value not in known:
+                raise WarploomError(
+                    f"There is no {name} {value!r}; allowed are {', '.join(known)}."
+                )
+        if self.epilogue != "none" and self.dtype not in ("float16", "bfloat16"):
+            raise WarploomError(
+                f"Epilogue {self.epilogue!r} is measured for float16 and bfloat16, "
+                f"not for {self.dtype}."
+            )
+        if self.epilogue == "swiglu" and self.n % 2:
+            raise WarploomError(f"swiglu halves the columns, and there are {self.n} of them.")
         if min(self.m, self.n, self.k) < 1:
             raise WarploomError(f"Extents must be positive, got {self.m} x {self.n} x {self.k}.")
 
     def __str__(self) -> str:
-        return f"{self.m}x{self.n}x{self.k} {self.dtype}"
+        more = [self.layout] * (self.layout != "NT") + [self.epilogue] * (self.epilogue != "none")
+        return " ".join([f"{self.m}x{self.n}x{self.k}", self.dtype, *more])
 
     @property
     def operations(self) -> int:
@@ -70,9 +99,27 @@ class GemmShape:
         return RESULT_DTYPE[self.dtype]
 
     @property
+    def storage_dtype(self) -> str:
+        """How A and B are stored."""
+        return "float32" if self.dtype == "tfloat32" else self.dtype
+
+    @property
+    def columns(self) -> int:
+        """Of the result."""
+        return self.n // 2 if self.epilogue == "swiglu" else self.n
+
+    @property
+    def a_shape(self) -> tuple[int, int]:
+        return (self.m, self.k) if self.layout[0] == "N" else (self.k, self.m)
+
+    @property
+    def b_shape(self) -> tuple[int, int]:
+        return (self.n, self.k) if self.layout[1] == "T" else (self.k, self.n)
+
+    @property
     def input_bytes(self) -> int:
         """Bytes of A and B."""
-        return (self.m + self.n) * self.k * bits_of(self.dtype) // 8
+        return (self.m + self.n) * self.k * bits_of(self.storage_dtype) // 8
 
 
 def suite_names() -> list[str]:
@@ -82,7 +129,11 @@ def suite_names() -> list[str]:
 
 
 def load_suite(
-    name: str, dtypes: Sequence[str] = ("float16",), groups: Iterable[str] = ()
+    name: str,
+    dtypes: Sequence[str] = ("float16",),
+    groups: Iterable[str] = (),
+    layouts: Sequence[str] = ("NT",),
+    epilogues: Sequence[str] = ("none",),
 ) -> list[GemmShape]:
     """Shapes of a suite of this package, or of a JSON file.
 
@@ -94,6 +145,8 @@ def load_suite(
         For files of ``[M, N, K]`` lists: every shape is measured with each of them.
     groups : iterable of str
         Only these groups; all if empty.
+    layouts, epilogues : sequence of str
+        As ``dtypes``, for such files.
 
     Raises
     ------
@@ -105,11 +158,13 @@ def load_suite(
         shapes = [GemmShape(**entry) for entry in content["shapes"]]
     else:
         shapes = [
-            GemmShape(group, *extents, dtype)
+            GemmShape(group, *extents, dtype, layout=layout, epilogue=epilogue)
             for group, entries in content.items()
             if _is_shape_list(entries)
             for extents in entries
             for dtype in dtypes
+            for layout in layouts
+            for epilogue in epilogues
         ]
     wanted, known = set(groups), {shape.group for shape in shapes}
     if wanted - known:

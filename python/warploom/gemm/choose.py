@@ -23,6 +23,10 @@ DEPTH_BYTES = (128, 256, 512)
 #: Elements of an accumulator below which a matrix of several tiles an SM gains nothing, and above
 #: which a stage needs no second row.
 _SMALL_TILE, _LARGE_TILE = 8192, 16384
+#: Turns of tiles for which a width is sought that leaves no SM idle in the last, and the step and
+#: the least of such widths: stores are slow in pieces of fewer columns, and loads of narrow tiles.
+_FITTED_TURNS = (1, 2, 3, 4)
+_FITTED_STEP, _LEAST_FITTED = 16, 64
 CLUSTERS = ((1, 1), (2, 1), (1, 2))
 SPLITS = (1, 2, 3, 4, 6, 8)
 #: Warpgroups that take turns where an operand is computed, which takes longer than to multiply it.
@@ -35,11 +39,36 @@ _WORTH_A_KERNEL = 1.05
 MOST_STAGES = 12
 
 
+def fitted(m: int, n: int, rows: int) -> frozenset[int]:
+    """Widths with which the tiles of an ``m`` x ``n`` matrix fill whole turns of the SMs.
+
+    Parameters
+    ----------
+    m, n : int
+        Extents along the rows and the columns of an accumulator.
+    rows : int
+        Of a tile.
+    """
+    widths = set()
+    for turns in _FITTED_TURNS:
+        across = turns * H200.sms // -(-m // rows)
+        if across:
+            width = -(-n // across)
+            widths.add(-(-width // _FITTED_STEP) * _FITTED_STEP)
+    return frozenset(one for one in widths if _LEAST_FITTED <= one <= COLUMNS[-1])
+
+
 def tiles(problem: GemmProblem) -> Iterator[GemmKnobs]:
     """All tiles, consumers and orientations that are legal and not absurd for the sizes."""
     m, n, _, _ = (one or UNKNOWN_EXTENT for one in sizes(problem))
     size = bits_of(problem.a_dtype) // 8
-    for swap_ab, rows, columns, depth in product((False, True), ROWS, COLUMNS, DEPTH_BYTES):
+    sides = (
+        (swap_ab, rows, columns, depth)
+        for swap_ab, rows in product((False, True), ROWS)
+        for columns in sorted({*COLUMNS, *fitted(*((n, m) if swap_ab else (m, n)), rows)})
+        for depth in DEPTH_BYTES
+    )
+    for swap_ab, rows, columns, depth in sides:
         tile_m, tile_n = (columns, rows) if swap_ab else (rows, columns)
         # A tile may reach over the edge, but not by more than its smaller neighbour would.
         if tile_m >= 2 * max(m, 8 if swap_ab else 64) or tile_n >= 2 * max(n, 8):

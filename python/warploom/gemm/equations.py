@@ -51,6 +51,17 @@ class Equation:
     reduction: tuple[tuple[Var, Any], ...] = ()
     init: Any = None
 
+    def is_own(self, value: Any) -> bool:
+        """Whether an expression is the element that it defines, as a reduction reads it."""
+        return (
+            isinstance(value, TensorLoad)
+            and value.source.same_as(self.buffer)
+            and all(
+                tvm_ffi.structural_equal(x, y)
+                for x, y in zip(value.indices, self.indices, strict=True)
+            )
+        )
+
     def at(self, indices: tuple[Any, ...]) -> Any:
         """Its value at other indices.
 
@@ -69,6 +80,20 @@ class Equation:
                     "only variables, each in one dimension, can be followed."
                 )
         return ir.substitute(self.value, table)
+
+
+def narrow(func: PrimFunc) -> PrimFunc:
+    """The function with indices of 32 bits, which kernels compute with.
+
+    Raises
+    ------
+    Decline
+        If an extent does not fit.
+    """
+    try:
+        return tirx.transform.ForceNarrowIndexToInt32()(tvm.IRModule({"main": func}))["main"]
+    except (RuntimeError, ValueError) as error:
+        raise Decline(f"its indices cannot have 32 bits: {str(error).splitlines()[0]}") from None
 
 
 def read_equations(func: PrimFunc) -> list[Equation]:
@@ -162,3 +187,8 @@ def strip_casts(expression: Any) -> Any:
 def simplify(expression: Any) -> Any:
     """The expression, simplified."""
     return tvm.sym.Analyzer().simplify(expression)
+
+
+def settled(expression: Any, table: Mapping[Var, Any]) -> Any:
+    """The expression with other variables, simplified."""
+    return simplify(ir.substitute(expression, table))

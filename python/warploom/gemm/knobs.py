@@ -23,10 +23,17 @@ from warploom.target.dtypes import bits_of
 _OVERHEAD_REGISTERS = 56
 #: Registers of a thread of the loading warps.
 _LOADING_REGISTERS = 40
-#: Stores by TMA go through this many columns of each computing warpgroup, twice.
-_STORE_COLUMNS, _STORE_BUFFERS = 64, 2
+#: Stores by TMA go through so many columns of each computing warpgroup: what swizzled rows of 128,
+#: 64 and 32 bytes hold of 16-bit results.
+STORE_COLUMNS = (64, 32, 16)
+#: There are as many buffers for them.
+_STORE_BUFFERS = 2
 #: Bytes of an element of an accumulator.
 _SUM_BYTES = 4
+#: Knobs that are true or false.
+_SWITCHES = ("swap_ab", "in_cluster", "stream_k", "specialise", "persistent")
+#: CTAs that can exchange sums in a cluster.
+SHARERS = (2, 4, 8)
 #: Bytes kept for mbarriers and alignment.
 _BARRIER_BYTES = 1024
 
@@ -56,6 +63,17 @@ class GemmKnobs:
     turns : int
         Warpgroups that take turns with the steps, each computing all rows of a tile; for tiles of
         few rows.
+    in_cluster : bool
+        Whether the CTAs that compute parts of a sum are a cluster, and exchange them through its
+        shared memory, and not through the workspace.
+    stream_k : bool
+        Whether CTAs share the tiles that would not keep all of them busy.
+    specialise : bool
+        Whether warps of their own load, and not those that multiply.
+    persistent : bool
+        Whether a CTA computes tile after tile, and not one only.
+    store_columns : int
+        Columns, at most, of the pieces in which a tile leaves, one of :data:`STORE_COLUMNS`.
     """
 
     tile_m: int = 128
@@ -70,12 +88,16 @@ class GemmKnobs:
     split_k: int = 1
     ctas_per_sm: int = 1
     turns: int = 1
+    in_cluster: bool = False
+    stream_k: bool = False
+    specialise: bool = True
+    persistent: bool = True
+    store_columns: int = 64
 
     def __post_init__(self) -> None:
-        for field in fields(self):
-            value = getattr(self, field.name)
-            if int(value) < (field.name != "swap_ab"):
-                raise IllegalCombination(f"{field.name} = {value}: it must be at least 1.")
+        for name, value in vars(self).items():
+            if int(value) < (name not in _SWITCHES):
+                raise IllegalCombination(f"{name} = {value}: it must be at least 1.")
 
     @classmethod
     def of(cls, values: Mapping[str, int]) -> GemmKnobs:
@@ -88,7 +110,7 @@ class GemmKnobs:
         """
         cls.check_names(values)
         made = {name: int(value) for name, value in values.items()}
-        return cls(**{**made, "swap_ab": bool(made.get("swap_ab", False))})
+        return cls(**{**made, **{name: bool(made[name]) for name in _SWITCHES if name in made}})
 
     @classmethod
     def check_names(cls, names: Iterable[str]) -> None:
@@ -116,6 +138,13 @@ class GemmKnobs:
         for name in ("split_k", "ctas_per_sm", "turns"):
             if getattr(self, name) > 1:
                 found[name] = getattr(self, name)
+        if self.in_cluster:
+            found["exchange"] = "cluster"
+        if self.stream_k:
+            found["stream_k"] = True
+        if self.store_columns != STORE_COLUMNS[0]:
+            found["store_columns"] = self.store_columns
+        found |= {name: False for name in ("specialise", "persistent") if not getattr(self, name)}
         return found
 
     def check(self, problem: GemmProblem, arch: Arch = SM90A) -> None:
@@ -138,7 +167,8 @@ class GemmKnobs:
             for dtype in problem.outputs
         }
         ring = self.stages * self.stage_bytes(problem)
-        sums = (self.turns - 1) * self.tile_m * self.tile_n * problem.products * _SUM_BYTES
+        places = self.turns - 1 + self.in_cluster
+        sums = places * self.tile_m * self.tile_n * problem.products * _SUM_BYTES
         return ring + sum(stores.values()) + sums + _BARRIER_BYTES
 
     def stage_bytes(self, problem: GemmProblem) -> int:
@@ -149,7 +179,7 @@ class GemmKnobs:
     def _store_bytes(self, size: int) -> int:
         if self.swap_ab:
             return self.tile_m * self.tile_n * size
-        columns = min(_STORE_COLUMNS, self.tile_n)
+        columns = min(self.store_columns, self.tile_n)
         through = self.consumers * _STORE_BUFFERS * WGMMA_M * columns * size
         return through if size == 2 else 0
 
@@ -159,8 +189,9 @@ class GemmKnobs:
         share = rows // self.consumers // WGMMA_M
         held = _kind(problem).d_registers(columns) * share * problem.products
         if any(problem.computed):
-            # The operand that is computed, in pairs, for one step.
-            held += share * WGMMA_M * self.tile_k // SM90A.warpgroup // 2
+            # The operands that are computed, in pairs, for one step.
+            count = problem.products if problem.computed[1] else 1
+            held += count * share * WGMMA_M * self.tile_k // SM90A.warpgroup // 2
         return held
 
     def most_stages(self, problem: GemmProblem, arch: Arch = SM90A) -> int:
@@ -206,12 +237,19 @@ class GemmKnobs:
             f"A tile of {self.tile_m} x {self.tile_n}: a TMA box has at most {TMA.box_extent} "
             "elements along a dimension.",
         )
+        width = problem.reduced
+        yield (
+            not width or (not self.swap_ab and self._spans_reduced(problem)),
+            f"tile_n = {self.tile_n}, swap_ab = {self.swap_ab}: rows are reduced over {width} "
+            "columns, which one tile has, not exchanged.",
+        )
         arch.check_cluster(self.cluster_m * self.cluster_n)
         yield (
             self.tile_n % self.cluster_m == 0 and self.tile_m % self.cluster_n == 0,
             f"cluster {self.cluster_m} x {self.cluster_n}: each CTA loads an equal part of a tile "
             f"of {self.tile_m} x {self.tile_n}.",
         )
+        yield from self._sharing_rules()
         limit = _shared_of_each(arch, self.ctas_per_sm)
         yield (
             self.shared_bytes(problem) <= limit,
@@ -227,9 +265,47 @@ class GemmKnobs:
             f"{self.tile_m} x {self.tile_n} or other than {self.consumers} consumers.",
         )
 
+    def _sharing_rules(self) -> Iterator[tuple[bool, str]]:
+        """Rules on who computes what."""
+        alone = self.cluster_m == self.cluster_n == 1
+        cluster = f"cluster {self.cluster_m} x {self.cluster_n}"
+        yield (
+            not self.in_cluster or (self.split_k in SHARERS and alone and self.specialise),
+            f"in_cluster with split_k = {self.split_k}, {cluster}, specialise = "
+            f"{self.specialise}: {' or '.join(map(str, SHARERS))} CTAs of a tile are the cluster, "
+            "in which warps of their own load.",
+        )
+        yield (
+            self.store_columns in (STORE_COLUMNS[:1] if self.swap_ab else STORE_COLUMNS),
+            f"store_columns = {self.store_columns}: allowed are "
+            f"{', '.join(map(str, STORE_COLUMNS))}, and {STORE_COLUMNS[0]} with swap_ab, which "
+            "stores whole tiles.",
+        )
+        yield (
+            not self.stream_k or self.split_k == 1,
+            f"stream_k with split_k = {self.split_k}: both say how CTAs share tiles; use one.",
+        )
+        yield (
+            self.persistent or (self.split_k == 1 and not self.stream_k and alone),
+            f"persistent = False with split_k = {self.split_k}, stream_k = {self.stream_k}, "
+            f"{cluster}: a CTA for each tile has no other to share with.",
+        )
+        yield (
+            self.specialise or (alone and self.turns == 1),
+            f"specialise = False with {cluster}, turns = {self.turns}: warpgroups that load for "
+            "themselves neither share loads nor take turns.",
+        )
+
+    def _spans_reduced(self, problem: GemmProblem) -> bool:
+        """Whether a tile has all columns that are reduced together, and no others of the rows."""
+        if problem.reduced == problem.n:
+            return self.tile_n >= problem.reduced
+        return self.tile_n == problem.reduced
+
     def _registers(self, arch: Arch) -> int:
         """Registers of a computing thread, once the loading ones have given theirs away."""
-        left = arch.registers_per_sm // self.ctas_per_sm - _LOADING_REGISTERS * arch.warpgroup
+        loading = _LOADING_REGISTERS * arch.warpgroup if self.specialise else 0
+        left = arch.registers_per_sm // self.ctas_per_sm - loading
         share = left // (arch.warpgroup * self.consumers * self.turns)
         return min(share // arch.setmaxnreg.step * arch.setmaxnreg.step, arch.registers_per_thread)
 

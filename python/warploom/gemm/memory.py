@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
+import tvm
 from tvm import tirx
 from tvm.ir.expr import TensorLoad
 
 from warploom.gemm.equations import loads
-from warploom.gemm.problem import Axis, Operand
+from warploom.gemm.problem import Axis, GemmFunction, Operand
+from warploom.target import TMA, wgmma_kind
 from warploom.target.dtypes import bits_of
 from warploom.transform import ir
 from warploom.transform.decline import Decline
@@ -22,10 +24,8 @@ def static(extent: Any) -> int | None:
     return int(extent) if isinstance(extent, tirx.IntImm) else None
 
 
-def check_strides(load: TensorLoad, rows: Axis) -> None:
-    """TMA needs strides that are known, except the outermost one, and multiples of 16 bytes.
-
-    A single row counts as unknown: kernels are generated for any number of them.
+def check_strides(load: TensorLoad) -> None:
+    """TMA needs strides that are multiples of 16 bytes, whether or not they are known.
 
     Raises
     ------
@@ -33,23 +33,47 @@ def check_strides(load: TensorLoad, rows: Axis) -> None:
         If it cannot load the parameter; the message says which.
     """
     shape = list(load.source.shape)
-    single = ir.is_constant(rows.extent, 1)
-    sizes = [
-        None if single and rows.var in ir.uses(index) else static(extent)
-        for index, extent in zip(load.indices, shape, strict=True)
-    ]
-    outermost = next((i for i, size in enumerate(sizes) if size != 1), 0)
-    if None in sizes[outermost + 1 :]:
+    if len(shape) > TMA.rank:
         raise Decline(
-            f"{load.source.name} has shape {shape} and so strides that only the launch knows; of "
-            "its dimensions with several elements, only the first may have an unknown extent."
+            f"{load.source.name} has {len(shape)} dimensions; TMA knows at most {TMA.rank}."
         )
-    row = sizes[-1]
-    if row is not None and row * bits_of(str(load.source.dtype)) % (8 * ALIGN):
+    if len(shape) == 1:
+        return
+    unit = 8 * ALIGN // bits_of(str(load.source.dtype))
+    row = static(shape[-1])
+    if row is not None and row % unit:
         raise Decline(
             f"rows of {load.source.name} have {row} elements of {load.source.dtype}; TMA "
             f"wants multiples of {ALIGN} bytes, so pad them."
         )
+    if row is None and not tvm.sym.Analyzer().can_prove_equal(tirx.floormod(shape[-1], unit), 0):
+        raise Decline(
+            f"rows of {load.source.name} have {shape[-1]} elements of {load.source.dtype}, of "
+            f"which only the launch knows whether they are multiples of {ALIGN} bytes, as TMA "
+            "wants; pad them to one."
+        )
+
+
+def check_majors(gemm: GemmFunction) -> None:
+    """Only operands of 16 bits may have their rows or columns in the last dimension.
+
+    The tensor core reads others along K (PTX ISA, "Strides" of wgmma's matrix descriptors).
+
+    Raises
+    ------
+    Decline
+        If one has; the message says which.
+    """
+    problem = gemm.problem
+    kind = wgmma_kind(problem.a_dtype, problem.b_dtype, problem.accumulator)
+    for product in gemm.products:
+        operands = product.a, product.b
+        for operand, found, wanted in zip(operands, problem.layout, "NT", strict=True):
+            if operand.load is not None and found != wanted and not kind.transpose:
+                raise Decline(
+                    f"{operand.load.source.name} has its summed dimension not last, where the "
+                    f"tensor core wants it for {operand.value.ty.dtype}; transpose it."
+                )
 
 
 def bits_in_memory(operand: Operand, inner: Axis) -> float:

@@ -42,7 +42,7 @@ class Machine:
     l2_capacity : float
         Bytes of operands that stay in the L2 cache between turns.
     launch : float
-        Microseconds from launch to the first instruction, and from the last to the next kernel.
+        Microseconds between the kernel before this one and the first instruction after its wait.
     first_load : float
         Microseconds until the first tile has arrived.
     latency_cycles : float
@@ -58,6 +58,8 @@ class Machine:
         Bytes per cycle that an SM brings from registers to memory.
     reduce : float
         Microseconds that adding the parts of a split sum takes beside its traffic.
+    exchange : float
+        The same where a cluster exchanges them: not measured, but by what it spares.
     cluster : float
         Microseconds that clusters take to start and to end together.
     disturbance : float
@@ -68,22 +70,23 @@ class Machine:
 
     sms: int = GPUS["h200"].sms
     clock: float = 1.69
-    idle_clock: float = 1.55
+    idle_clock: float = 1.92
     tensor_bytes: int = 4096
     l2_bytes: float = 23.6e6
     dram_bytes: float = 4.3e6
-    l2_capacity: float = 30e6
-    launch: float = 3.83
-    first_load: float = 0.79
+    l2_capacity: float = 65.9e6
+    launch: float = 1.53
+    first_load: float = 0.354
     latency_cycles: float = 2090.0
-    step_cycles: float = 88.5
+    step_cycles: float = 113.0
     element_cycles: float = 3.4
-    tile_cycles: float = 125.0
-    store_bytes: float = 25.5
-    reduce: float = 3.8
-    cluster: float = 0.78
+    tile_cycles: float = 29.0
+    store_bytes: float = 18.1
+    reduce: float = 3.07
+    exchange: float = 1.5
+    cluster: float = 0.755
     disturbance: float = 2.96
-    ragged: float = 2.53
+    ragged: float = 2.88
 
 
 H200 = Machine()
@@ -143,14 +146,15 @@ def predict(problem: GemmProblem, knobs: GemmKnobs, machine: Machine = H200) -> 
         The GPU.
     """
     m, n, k, batch = (one or UNKNOWN_EXTENT for one in sizes(problem))
+    run = k / problem.taps
     size = bits_of(problem.a_dtype) / 8
     products = problem.products
-    cluster = knobs.cluster_m * knobs.cluster_n
+    cluster = knobs.cluster_m * knobs.cluster_n * (knobs.split_k if knobs.in_cluster else 1)
     tiles_m = _rounded(math.ceil(m / knobs.tile_m), knobs.cluster_m)
     tiles_n = _rounded(math.ceil(n / knobs.tile_n), knobs.cluster_n)
     tiles = tiles_m * tiles_n * batch
     slots = machine.sms * knobs.ctas_per_sm // cluster * cluster
-    steps = math.ceil(k / knobs.tile_k / knobs.split_k)
+    steps = math.ceil(problem.taps * math.ceil(run / knobs.tile_k) / knobs.split_k)
     units = tiles * knobs.split_k
     turns = math.ceil(units / slots)
 
@@ -169,7 +173,12 @@ def predict(problem: GemmProblem, knobs: GemmKnobs, machine: Machine = H200) -> 
     read = sum(bits_of(dtype) / 8 for dtype, shape in problem.inputs if shape == "tile")
     tile_bytes = knobs.tile_m * knobs.tile_n * (out_bytes + read)
     between = machine.tile_cycles + tile_bytes / machine.store_bytes
-    cycles = turns * steps * step + (turns - 1) * between / busy
+    if not knobs.specialise:  # nobody loads ahead while warpgroups wait
+        step += machine.step_cycles
+    if not knobs.persistent:  # the first tiles of the next CTA are not loaded ahead
+        between += machine.latency_cycles
+    in_turn = turns * steps if not knobs.stream_k else max(steps, math.ceil(units * steps / slots))
+    cycles = in_turn * step + (turns - 1) * between / busy
     clock = machine.idle_clock - min(1.0, units / slots) * (machine.idle_clock - machine.clock)
     tensor = cycles / clock / 1e3
 
@@ -180,14 +189,16 @@ def predict(problem: GemmProblem, knobs: GemmKnobs, machine: Machine = H200) -> 
     # SMs that have nothing to do load nothing: the last turn counts as a whole one.
     l2 = loaded * (turns * slots / units if units > slots else 1.0) / machine.l2_bytes
     l2 *= max(1.0, machine.sms / min(units, machine.sms) * 0.35)
-    pitches = (k if problem.layout[0] == "N" else m, k if problem.layout[1] == "T" else n)
+    pitches = (run if problem.layout[0] == "N" else m, run if problem.layout[1] == "T" else n)
     if any(pitch * size % _LINE_BYTES for pitch in pitches):
         l2 *= machine.ragged
     dram = _dram_bytes(problem, knobs, machine, min(slots, units)) / machine.dram_bytes
     split = 0.0
-    if knobs.split_k > 1:
-        parts = (knobs.split_k - 1) * m * n * batch * 4 * 2 * products
-        split = machine.reduce + parts / machine.l2_bytes
+    if knobs.split_k > 1 or knobs.stream_k:
+        shared = m * n * batch if not knobs.stream_k else slots * knobs.tile_m * knobs.tile_n
+        parts = max(1, knobs.split_k - 1) * shared * 4 * 2 * products
+        fixed = machine.exchange if knobs.in_cluster else machine.reduce
+        split = fixed + parts / machine.l2_bytes
     launch = machine.launch + (machine.cluster if cluster > 1 else 0.0)
     drain = between / clock / 1e3
     return Prediction(
@@ -226,10 +237,12 @@ def _step_cycles(problem: GemmProblem, knobs: GemmKnobs, machine: Machine) -> fl
 
 
 def _compute_cycles(problem: GemmProblem, knobs: GemmKnobs, machine: Machine) -> float:
-    """Cycles in which a warpgroup issues what computes its part of an operand for one step."""
+    """Cycles in which a warpgroup issues what computes its part of operands for one step."""
     if not any(problem.computed):
         return 0.0
     rows, _ = knobs.accumulator
+    # B is one of each product.
+    rows *= problem.products if problem.computed[1] else 1
     elements = rows / knobs.consumers * knobs.tile_k / SM90A.warpgroup
     return elements * machine.element_cycles
 
@@ -241,7 +254,9 @@ def _dram_bytes(
     m, n, k, batch = (one or UNKNOWN_EXTENT for one in sizes(problem))
     a_size, b_size = problem.a_bits / 8, problem.b_bits / 8
     n_all = n * problem.products
-    a_bytes, b_bytes = m * k * a_size * batch, n_all * k * b_size * batch
+    # Taps of a convolution read the same image.
+    a_bytes = m * k / problem.taps * a_size * batch
+    b_bytes = n_all * k * b_size * batch
     out = sum(bits_of(dtype) / 8 for dtype in problem.outputs)
     read = sum(bits_of(dtype) / 8 for dtype, shape in problem.inputs if shape == "tile")
     fixed = m * n * batch * (out + read)

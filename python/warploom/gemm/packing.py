@@ -12,15 +12,21 @@ from dataclasses import replace
 
 from warploom.errors import IllegalCombination
 from warploom.gemm.choose import most_stages
-from warploom.gemm.knobs import GemmKnobs
+from warploom.gemm.knobs import STORE_COLUMNS, GemmKnobs
 from warploom.gemm.problem import GemmProblem
 
 #: What :func:`pack` makes of several knobs; everything else goes by the knob's own name.
 TILE, CLUSTER, FEWER_STAGES = "tile", "cluster", "fewer_stages"
+SHARING, GRID = "sharing", "grid"
+#: Values of :data:`SHARING`: the parts of a sum, and more for those that a cluster exchanges.
+STREAM_K, IN_CLUSTER = 20, 10
+#: Values of :data:`GRID`, added: not persistent, without warps that only load, and ten times the
+#: place of the columns of stores in :data:`STORE_COLUMNS`.
+PLAIN_GRID, LOAD_ONESELF, NARROW_STORES = 1, 2, 10
 #: Rows and columns of tiles are multiples of the first, their depth of the second.
 _SIDE, _DEPTH = 8, 16
 _MOST_CONSUMERS = 3
-_PLAIN = ("group", "split_k")
+_PLAIN = ("group",)
 
 
 def pack_tile(knobs: GemmKnobs) -> int:
@@ -72,6 +78,37 @@ def pack_cluster(knobs: GemmKnobs) -> int:
     return knobs.cluster_m * 10 + knobs.cluster_n
 
 
+def pack_sharing(knobs: GemmKnobs) -> int:
+    """The CTAs that share a tile, and 10 more if they are a cluster; 20 for stream-K."""
+    return STREAM_K if knobs.stream_k else knobs.split_k + IN_CLUSTER * knobs.in_cluster
+
+
+def pack_grid(knobs: GemmKnobs) -> int:
+    """1 if the grid is not persistent, 2 more if no warps only load, 10 or 20 for narrow stores."""
+    stores = STORE_COLUMNS.index(knobs.store_columns) * NARROW_STORES
+    return stores + PLAIN_GRID * (not knobs.persistent) + LOAD_ONESELF * (not knobs.specialise)
+
+
+def _unpack_grid(plain: dict[str, int], grid: int, sharing: int) -> None:
+    """Set the knobs of both, and leave out what they exclude.
+
+    What excludes each other is decided in this order: the tile, the grid, who shares tiles, the
+    cluster. So every combination of values that a search draws is one of knobs.
+    """
+    stores, grid = divmod(grid, NARROW_STORES)
+    if stores >= len(STORE_COLUMNS) or grid >= 2 * LOAD_ONESELF:
+        raise IllegalCombination(f"{GRID} = {grid + NARROW_STORES * stores} stands for no knobs.")
+    plain["store_columns"] = STORE_COLUMNS[0 if plain.get("swap_ab") else stores]
+    plain["persistent"], plain["specialise"] = not grid & PLAIN_GRID, not grid & LOAD_ONESELF
+    if grid & PLAIN_GRID or (grid & LOAD_ONESELF and IN_CLUSTER < sharing < STREAM_K):
+        sharing = 1
+    in_cluster = IN_CLUSTER < sharing < STREAM_K
+    plain["stream_k"], plain["in_cluster"] = sharing == STREAM_K, in_cluster
+    plain["split_k"] = 1 if sharing == STREAM_K else sharing % IN_CLUSTER
+    if in_cluster or grid:
+        plain["cluster_m"] = plain["cluster_n"] = 1
+
+
 def pack(knobs: GemmKnobs, problem: GemmProblem) -> dict[str, int]:
     """The integers that a search knows knobs by.
 
@@ -84,6 +121,8 @@ def pack(knobs: GemmKnobs, problem: GemmProblem) -> dict[str, int]:
         TILE: pack_tile(knobs),
         CLUSTER: pack_cluster(knobs),
         FEWER_STAGES: most_stages(knobs, problem) - knobs.stages,
+        SHARING: pack_sharing(knobs),
+        GRID: pack_grid(knobs),
         **{name: getattr(knobs, name) for name in _PLAIN},
     }
 
@@ -108,6 +147,9 @@ def unpack(values: Mapping[str, int], problem: Callable[[], GemmProblem]) -> Gem
         plain |= _unpack_tile(tile)
     if (cluster := plain.pop(CLUSTER, None)) is not None:
         plain["cluster_m"], plain["cluster_n"] = divmod(cluster, 10)
+    grid, sharing = plain.pop(GRID, None), plain.pop(SHARING, None)
+    if grid is not None or sharing is not None:
+        _unpack_grid(plain, grid or 0, sharing or 1)
     fewer = plain.pop(FEWER_STAGES, None)
     knobs = GemmKnobs.of(plain)
     if fewer is None:

@@ -13,6 +13,8 @@ from typing import Any
 from tvm.ir.expr import TensorLoad
 from tvm.tirx import Buffer, PrimFunc, Var
 
+#: How the tensor core multiplies operands that it cannot multiply as they are.
+_AS = {"float32": "float32 as tf32"}
 #: Extents that an operand of an epilogue varies along, by name.
 SHAPES = {(False, False): "scalar", (True, False): "column", (False, True): "row",
           (True, True): "tile"}  # fmt: skip
@@ -47,6 +49,11 @@ class GemmProblem:
         Dtypes of the results.
     computed : (bool, bool)
         Whether A, and B, are computed from what lies in memory.
+    taps : int
+        Of a convolution, the products of K that read the image at another place each; no step of
+        the sum belongs to two of them. 1 of other products.
+    reduced : int
+        Columns of the result that a reduction of its rows spans; 0 if there is none.
     """
 
     m: int | None
@@ -63,12 +70,18 @@ class GemmProblem:
     inputs: tuple[tuple[str, str], ...]
     outputs: tuple[str, ...]
     computed: tuple[bool, bool] = (False, False)
+    taps: int = 1
+    reduced: int = 0
 
     def __str__(self) -> str:
         sizes = " x ".join("?" if one is None else str(one) for one in (self.m, self.n, self.k))
         parts = [f"{sizes} {self.layout}", f"{_dtypes(self)} -> {self.accumulator}"]
         if self.batch != 1:
             parts.append(f"batch {'?' if self.batch is None else self.batch}")
+        if self.taps > 1:
+            parts.append(f"{self.taps} taps")
+        if self.reduced:
+            parts.append(f"rows reduced over {self.reduced} columns")
         if self.products > 1:
             parts.append(f"{self.products} products")
         if self.inputs:
@@ -78,7 +91,7 @@ class GemmProblem:
 
 def _dtypes(problem: GemmProblem) -> str:
     return " x ".join(
-        f"{dtype} from {bits:g} bits" if computed else dtype
+        f"{dtype} from {bits:g} bits" if computed else _AS.get(dtype, dtype)
         for dtype, bits, computed in zip(
             (problem.a_dtype, problem.b_dtype),
             (problem.a_bits, problem.b_bits),
@@ -131,6 +144,40 @@ class Output:
 
 
 @dataclass(frozen=True)
+class RowReduction:
+    """``buffer[indices]`` is the sum or extremum of ``value`` along ``width`` columns.
+
+    Attributes
+    ----------
+    buffer : Buffer
+    indices : tuple of Expr
+        In terms of the rows' axes, and of ``part``.
+    value : Expr
+        In terms of axes and accumulators.
+    kind : str
+        ``"sum"``, ``"max"`` or ``"min"``.
+    part : Var
+        Counts the parts of ``width`` columns.
+    width : int
+    """
+
+    buffer: Buffer
+    indices: tuple[Any, ...]
+    value: Any
+    kind: str
+    part: Var
+    width: int
+
+
+@dataclass(frozen=True)
+class View:
+    """A parameter seen with another shape: the same elements, one after the other."""
+
+    param: Buffer
+    buffer: Buffer
+
+
+@dataclass(frozen=True)
 class GemmFunction:
     """A recognised function: the problem, and the formulas that a kernel computes.
 
@@ -144,6 +191,13 @@ class GemmFunction:
         Its sizes and types.
     rows, columns : Axis
         The axes that a tile of the result extends along.
+    pixels : tuple of Axis
+        What the rows are, where they are several axes in row-major order: ``rows`` then is an axis
+        of as many elements as all of them, and does not occur in formulas. Otherwise empty.
+    views : tuple of View
+        What formulas read and store instead of parameters.
+    reductions : tuple of RowReduction
+        What is computed of whole rows of a tile.
     batch : tuple of Axis
         The other axes of the results, the outermost first.
     summed : tuple of Axis
@@ -163,3 +217,16 @@ class GemmFunction:
     summed: tuple[Axis, ...]
     products: tuple[Product, ...]
     outputs: tuple[Output, ...]
+    pixels: tuple[Axis, ...] = ()
+    views: tuple[View, ...] = ()
+    reductions: tuple[RowReduction, ...] = ()
+
+    def param_of(self, buffer: Buffer) -> Buffer:
+        """The parameter that formulas read as a buffer: itself, or what that is a view of."""
+        seen = (view.param for view in self.views if view.buffer.same_as(buffer))
+        return next(seen, buffer)
+
+    @property
+    def row_axes(self) -> tuple[Axis, ...]:
+        """The axes that occur in formulas for the rows."""
+        return self.pixels or (self.rows,)

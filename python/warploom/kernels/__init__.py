@@ -16,6 +16,7 @@ from tvm.tirx import PrimFunc
 from warploom.errors import IllegalCombination
 from warploom.kernels.choose import choose_config
 from warploom.kernels.config import GemmConfig
+from warploom.kernels.matmul import matmul_multistage, matmul_warp_specialised
 from warploom.kernels.sm90_gemm import sm90_gemm
 from warploom.kernels.sm90_gemm_swap_ab import sm90_gemm_swap_ab
 from warploom.target import default_target
@@ -28,6 +29,8 @@ __all__ = [
     "default_out_dtype",
     "default_target",
     "gemm",
+    "matmul_multistage",
+    "matmul_warp_specialised",
 ]
 
 

@@ -27,6 +27,7 @@ def load_tile(
     part: tuple[Any, int] | None = None,
     cluster_mask: int = 0,
     cta_group: int = 1,
+    **copy_options: Any,
 ) -> None:
     """Emit the copies of one operand tile into one stage of its ring.
 
@@ -49,10 +50,12 @@ def load_tile(
         CTAs of the cluster that receive the data and its bytes; 0: only this one.
     cta_group : int
         2 where ``barrier`` may be the one of the partner in a pair of CTAs (Blackwell).
+    **copy_options
+        Further options of ``Tx.copy_async``, such as those of ``TensorMap.copy_options``.
     """
     mn_start, k_start = start
     mn_first, mn_count = part if part is not None else (0, tile.mn)
-    options = {"cta_mask": cluster_mask} if cluster_mask else {}
+    options = copy_options | ({"cta_mask": cluster_mask} if cluster_mask else {})
     if cta_group != 1:
         options["cta_group"] = cta_group
     if tile.major is Major.K:

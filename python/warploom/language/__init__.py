@@ -53,7 +53,8 @@ Statements
     One dtype, and equal extents apart from those of 1. With ``dispatch="tma_auto"``, which keeps
     TVM from comparing them, one region may be a matrix, and the other have its rows in several
     dimensions, such as the pixels of a rectangle. A region of a global buffer may reach over
-    its edges: elements outside are read as 0, and not written.
+    its edges: elements outside are read as 0, and not written. With ``steps=(...)``, one for each
+    dimension of a global source, a load takes every few elements: extents count those taken.
 ``Tx.cta.gemm_async(acc, A, B, transA=, transB=, accum=)``
     ``acc = A Bᵀ``, or ``acc += A Bᵀ`` where ``accum`` is true. A is ``[M, K]`` in shared memory or
     a fragment, B is ``[N, K]`` in shared memory; transA and transB swap their two dimensions.
@@ -84,37 +85,53 @@ it says, each thread executes. The passes resolve its scopes and do no more: ``m
 ``shared`` buffers get a place in shared memory, ``accumulator`` and ``fragment`` are tiles of one
 warpgroup, ``wgmma.descriptor`` buffers are registers for what :func:`descriptor` computes, and
 ``tmem`` is allocated, and freed at the end. A layout that is written stays, others follow from
-use. TVM's ``TMABar(wl.mbarrier.Pool(), stages)`` and ``T.SMEMPool`` may be used beside them.
+use. :class:`WgmmaEmitter` issues the products of Hopper, all at once or one by one with work of
+one's own between them. TVM's ``TMABar(wl.mbarrier.Pool(), stages)`` and ``T.SMEMPool`` may be used
+beside them.
+
+Single instructions beyond ``T.ptx`` and ``T.cuda`` (bulk copies, waits, shuffles, wide loads and
+more) are ``wl.<name>``, or ``T.warploom.<name>``: :mod:`warploom.language.builtins`.
 
 :func:`interpret` executes a tile program on the CPU, and is the definition of what it means.
 """
 
 from __future__ import annotations
 
+import importlib
 from typing import Any
 
-from warploom.language import mbarrier
+from warploom.language import builtins, mbarrier
+from warploom.language.builtins import *  # noqa: F403  (the names are in its __all__)
 from warploom.language.descriptor import descriptor
 from warploom.language.hints import Hints, hints, read_hints
 from warploom.language.mbarrier import loading
 from warploom.language.pipelined import pipelined
+from warploom.language.span import span
 
 __all__ = [
+    *builtins.__all__,
     "Hints",
+    "WgmmaEmitter",  # noqa: F405  (as interpret)
+    "builtins",
     "descriptor",
     "hints",
-    "interpret",
+    "interpret",  # noqa: F405  (found by __getattr__)
     "loading",
     "mbarrier",
     "pipelined",
     "read_hints",
+    "span",
 ]
 
 
-def __getattr__(name: str) -> Any:
-    # ``import tvm`` imports this package, for the plugin; the interpreter can wait.
-    if name != "interpret":
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from warploom.language.interpreter import interpret
+#: What ``import tvm``, which imports this package for the plugin, can do without: name -> module.
+_LATER = {
+    "WgmmaEmitter": "warploom.intrin.wgmma_emitter",
+    "interpret": "warploom.language.interpreter",
+}
 
-    return interpret
+
+def __getattr__(name: str) -> Any:
+    if name not in _LATER:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module(_LATER[name]), name)

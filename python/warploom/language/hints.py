@@ -33,6 +33,9 @@ EXCHANGES = ("workspace", "cluster")
 MAX_CLUSTER = 8
 #: What ``setmaxnreg`` takes: multiples of 8 in this range.
 REGISTER_RANGE = (24, 256)
+#: Attributes that hints of registers are, for who sets one of them alone.
+PRODUCER_REGISTERS, CONSUMER_REGISTERS = (f"{PREFIX}registers_{role}" for role in range(2))
+SET_REGISTERS = PREFIX + "set_registers"
 
 
 @dataclass(frozen=True)
@@ -53,7 +56,11 @@ class Hints:
     consumers : int
         Warpgroups that compute, 1 to 3.
     registers : (int, int)
-        Registers of a thread of the loading warps, and of the computing ones.
+        Registers of a thread of the loading warps, and of the computing ones; None for one of
+        them leaves it to the passes.
+    set_registers : bool
+        Whether warps of different roles may get different numbers of registers (True), or all
+        keep those that they start with (False).
     stages : int
         Stages of every pipelined loop that does not say itself.
     specialise : bool
@@ -78,6 +85,9 @@ class Hints:
     stream_k : bool
         Whether CTAs share the tiles that would not keep all of them busy (True), cut wherever
         equal parts of the work end.
+    store_columns : int
+        Columns, at most, of the pieces in which TMA stores tiles of registers; without it as many
+        as a swizzled row of shared memory holds. Fewer need less shared memory.
     """
 
     cluster: tuple[int, int] | None = None
@@ -85,7 +95,7 @@ class Hints:
     raster: str | None = None
     group: int | None = None
     consumers: int | None = None
-    registers: tuple[int, int] | None = None
+    registers: tuple[int | None, int | None] | None = None
     stages: int | None = None
     specialise: bool | None = None
     ctas: int | None = None
@@ -95,6 +105,8 @@ class Hints:
     split_k: int | None = None
     stream_k: bool | None = None
     exchange: str | None = None
+    set_registers: bool | None = None
+    store_columns: int | None = None
 
     def __post_init__(self) -> None:
         if self.cluster is not None:
@@ -104,7 +116,7 @@ class Hints:
                     f"cluster {self.cluster} has {self.cluster[0] * self.cluster[1]} CTAs; at most "
                     f"{MAX_CLUSTER} are allowed."
                 )
-        for name in ("persistent", "specialise", "stream_k"):
+        for name in ("persistent", "specialise", "stream_k", "set_registers"):
             value = getattr(self, name)
             if value is not None and not isinstance(value, bool):
                 raise IllegalCombination(f"{name} is {value!r}; it must be a bool.")
@@ -119,7 +131,8 @@ class Hints:
             )
         if self.scheduler is not None and self.persistent is False:
             raise IllegalCombination("scheduler needs a persistent grid, and persistent is False.")
-        counts = ("group", "consumers", "stages", "ctas", "ctas_per_sm", "turns", "split_k")
+        counts = ("group", "consumers", "stages", "ctas", "ctas_per_sm", "turns", "split_k",
+                  "store_columns")  # fmt: skip
         for name in counts:
             if getattr(self, name) is not None:
                 require_positive(name, getattr(self, name))
@@ -143,11 +156,17 @@ class Hints:
                 f"split_k {self.split_k} with stream_k: both say how CTAs share tiles; choose one."
             )
         if self.registers is not None:
-            _check_pair("registers", self.registers)
+            _check_pair("registers", self.registers, optional=True)
             low, high = REGISTER_RANGE
-            if any(r % 8 or not low <= r <= high for r in self.registers):
+            given = [one for one in self.registers if one is not None]
+            if not given or any(r % 8 or not low <= r <= high for r in given):
                 raise IllegalCombination(
                     f"registers {self.registers} must be multiples of 8 from {low} to {high}."
+                )
+            if self.set_registers is False:
+                raise IllegalCombination(
+                    f"registers {self.registers} with set_registers False, with which warps keep "
+                    "those they start with; leave one of them out."
                 )
 
     def _check_exchange(self) -> None:
@@ -168,18 +187,20 @@ class Hints:
         for field in fields(self):
             value = getattr(self, field.name)
             if isinstance(value, tuple):
-                found |= {_pair_key(field.name, i): v for i, v in enumerate(value)}
+                keys = (_pair_key(field.name, i) for i in range(2))
+                found |= {k: v for k, v in zip(keys, value, strict=True) if v is not None}
             elif value is not None:
                 key = PREFIX + field.name
                 found[key] = StringImm(value) if isinstance(value, str) else value
         return found
 
 
-def _check_pair(name: str, value: Any) -> None:
+def _check_pair(name: str, value: Any, optional: bool = False) -> None:
     if not isinstance(value, tuple) or len(value) != 2:
         raise IllegalCombination(f"{name} is {value!r}; it must be a pair of integers.")
     for index in range(2):
-        require_positive(f"{name}[{index}]", value[index])
+        if value[index] is not None or not optional:
+            require_positive(f"{name}[{index}]", value[index])
 
 
 def _pair_key(name: str, index: int) -> str:
@@ -193,7 +214,7 @@ def hints(
     raster: str | None = None,
     group: int | None = None,
     consumers: int | None = None,
-    registers: Sequence[int] | None = None,
+    registers: Sequence[int | None] | None = None,
     stages: int | None = None,
     specialise: bool | None = None,
     ctas: int | None = None,
@@ -203,6 +224,8 @@ def hints(
     split_k: int | None = None,
     stream_k: bool | None = None,
     exchange: str | None = None,
+    set_registers: bool | None = None,
+    store_columns: int | None = None,
 ) -> Any:
     """Wishes of the author, as a statement directly after ``T.device_entry()``.
 
@@ -221,7 +244,7 @@ def hints(
     pairs = [tuple(v) if isinstance(v, Sequence) else v for v in (cluster, registers)]
     wanted = Hints(
         pairs[0], persistent, raster, group, consumers, pairs[1], stages, specialise, ctas,
-        ctas_per_sm, scheduler, turns, split_k, stream_k, exchange,
+        ctas_per_sm, scheduler, turns, split_k, stream_k, exchange, set_registers, store_columns,
     )  # fmt: skip
     attributes = wanted.attributes()
     if not attributes:
@@ -260,8 +283,10 @@ def read_hints(func: PrimFunc) -> Hints:
     values: dict[str, Any] = {}
     for field in fields(Hints):
         keys = [_pair_key(field.name, i) for i in range(2)]
-        if field.name in ("cluster", "registers") and all(key in found for key in keys):
+        if field.name == "cluster" and all(key in found for key in keys):
             values[field.name] = tuple(found.pop(key) for key in keys)
+        elif field.name == "registers" and any(key in found for key in keys):
+            values[field.name] = tuple(found.pop(key, None) for key in keys)
         elif PREFIX + field.name in found:
             values[field.name] = found.pop(PREFIX + field.name)
     if found:

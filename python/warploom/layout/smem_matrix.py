@@ -21,15 +21,12 @@ from tvm.tirx.layout import Layout
 
 from warploom.errors import IllegalCombination
 from warploom.target.swizzle import Major, Swizzle
+from warploom.target.wgmma_descriptor import CHUNK_BYTES, FIELD_BITS, WgmmaDescriptor
 
 #: Rows of a swizzle atom and of a core matrix.
 ATOM_ROWS = 8
 #: Bytes of K that one wgmma or dense tcgen05.mma consumes.
 STEP_BYTES = 32
-#: Unit of every address and distance in a descriptor.
-CHUNK_BYTES = 16
-#: Addresses and distances have 14 bits, in units of 16 bytes.
-_FIELD_BITS = 14
 
 
 @dataclass(frozen=True)
@@ -79,12 +76,30 @@ class SharedMatrix:
                 f"{rows} x {columns}."
             )
         for name, distance in (("leading", self.leading_bytes), ("stride", self.stride_bytes)):
-            if distance // CHUNK_BYTES >> _FIELD_BITS:
+            if distance // CHUNK_BYTES >> FIELD_BITS:
                 raise IllegalCombination(
                     f"The {name} byte offset of a {rows} x {columns} {self.dtype} operand is "
                     f"{distance}, a matrix descriptor holds less than "
-                    f"{CHUNK_BYTES << _FIELD_BITS}."
+                    f"{CHUNK_BYTES << FIELD_BITS}."
                 )
+
+    @classmethod
+    def widest(cls, dtype: str, major: Major, mn: int, k: int) -> SharedMatrix:
+        """The operand with the widest swizzle whose atoms divide its contiguous dimension.
+
+        Wide atoms have the fewest bank conflicts.
+
+        Raises
+        ------
+        IllegalCombination
+            If not even atoms without a swizzle divide it.
+        """
+        for swizzle in (Swizzle.B128, Swizzle.B64, Swizzle.B32):
+            try:
+                return cls(dtype, major, swizzle, mn, k)
+            except IllegalCombination:
+                continue
+        return cls(dtype, major, Swizzle.NONE, mn, k)
 
     @property
     def element_bytes(self) -> int:
@@ -136,9 +151,16 @@ class SharedMatrix:
         return stride << 32 | leading << 16
 
     @property
+    def wgmma(self) -> WgmmaDescriptor:
+        """What wgmma's descriptor of this operand says."""
+        return WgmmaDescriptor(
+            self.major, self.swizzle, self.leading_bytes, self.stride_bytes, self.element_bytes
+        )
+
+    @property
     def descriptor(self) -> int:
         """The 64-bit wgmma descriptor of address 0; add ``address >> 4`` in bits 0-13."""
-        return self.swizzle.wgmma_code << 62 | self._distances
+        return self.wgmma.encoded
 
     @property
     def tcgen05_descriptor(self) -> int:

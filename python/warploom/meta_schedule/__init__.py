@@ -17,6 +17,7 @@ from warploom.meta_schedule.estimates import EstimateBuilder, EstimateRunner, es
 from warploom.meta_schedule.fleet import FleetRunner
 from warploom.meta_schedule.journal import Journal
 from warploom.meta_schedule.lookup import Found, Lookup
+from warploom.meta_schedule.package_records import Shipped, shipped
 from warploom.meta_schedule.progress import Progress
 from warploom.meta_schedule.runner import Runner
 from warploom.meta_schedule.space import Space
@@ -34,10 +35,12 @@ __all__ = [
     "Lookup",
     "Progress",
     "Runner",
+    "Shipped",
     "Space",
     "estimate_target",
     "merge",
     "open_database",
     "recover",
+    "shipped",
     "tune_tir",
 ]

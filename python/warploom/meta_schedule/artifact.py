@@ -33,6 +33,10 @@ class Facts:
         Microseconds by the analytic model.
     outputs : tuple of int
         Which parameters the function writes.
+    updated : tuple of int
+        Which of these may hold something before that counts: they are read, or written in part.
+    exact : bool
+        Whether results for the inputs of checks are exact up to the rounding of the last step.
     reference : str, optional
         The library that computes the right result; None if there is none.
     on_host : bool
@@ -44,6 +48,8 @@ class Facts:
     knobs: dict[str, int] | None = None
     predicted: float | None = None
     outputs: tuple[int, ...] = ()
+    updated: tuple[int, ...] = ()
+    exact: bool = True
     reference: str | None = None
     on_host: bool = False
 
@@ -71,4 +77,5 @@ def read_facts(artifact: str | Path) -> Facts:
         If there are none: another builder made it.
     """
     values: dict[str, Any] = json.loads((Path(artifact).parent / _FACTS).read_text())
-    return Facts(**{**values, "outputs": tuple(values["outputs"])})
+    tuples = {name: tuple(values[name]) for name in ("outputs", "updated")}
+    return Facts(**{**values, **tuples})

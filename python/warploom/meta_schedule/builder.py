@@ -7,10 +7,8 @@ import tempfile
 import warnings
 from concurrent.futures import Future
 from pathlib import Path
-from typing import Any
 
 import tvm
-import tvm_ffi
 from tvm.ir import IRModule
 from tvm.ir.utils import derived_object
 from tvm.s_tir import Schedule
@@ -25,8 +23,14 @@ from warploom.gemm.recognition import recognise
 from warploom.meta_schedule import artifact
 from warploom.meta_schedule.artifact import Facts
 from warploom.meta_schedule.estimates import refuse_estimates
+from warploom.meta_schedule.originals import key_of, original_of
 from warploom.meta_schedule.processes import Pool
-from warploom.meta_schedule.reference import build_reference, outputs_of, runs_on_host
+from warploom.meta_schedule.reference import (
+    build_reference,
+    outputs_of,
+    runs_on_host,
+    updated_of,
+)
 
 
 @derived_object
@@ -70,8 +74,8 @@ class Builder(PyBuilder):
         return self._begin(mod, target)[1]
 
     def _begin(self, mod: IRModule, target: Target) -> tuple[str, Future[str]]:
-        bare, folder = without_decisions(mod), self.folder.name
-        workload = workload_of(bare)
+        bare, folder = unscheduled(mod), self.folder.name
+        workload = key_of(bare)
         if bare is not mod and workload not in self.references:
             self.references[workload] = self.pool.submit(
                 build_workload, bare, target, workload, folder, timeout=self.timeout_sec
@@ -121,22 +125,17 @@ def _result(future: Future[str]) -> BuilderResult:
         return BuilderResult(None, str(error))
 
 
-def without_decisions(mod: IRModule) -> IRModule:
-    """The module as it was before a search annotated it; the same object if there are none."""
+def unscheduled(mod: IRModule) -> IRModule:
+    """The module as it was before a search scheduled it; the same object if that is not known."""
     func = mod["main"]
     found = annotations_of(func)
     if not found:
-        return mod
+        return original_of(mod) or mod
     sch = Schedule(mod)
     block = sch.get_sblock(recognise(func).anchor, "main")
     for name in found:
         sch.unannotate(block, PREFIX + name)
     return sch.mod
-
-
-def workload_of(bare: IRModule) -> str:
-    """What all candidates of a task have in common, as hexadecimal digits."""
-    return f"{tvm_ffi.structural_hash(bare) % 2**64:016x}"
 
 
 def _reference_path(folder: str, workload: str) -> Path:
@@ -174,17 +173,15 @@ def build_candidate(
 
 def facts_of(mod: IRModule, bare: IRModule, workload: str, reference: str | None) -> Facts:
     """What is known of a candidate before it is compiled."""
-    func: Any = mod["main"]
-    knobs = knobs_of(func)
-    if knobs is None:
+    knobs = knobs_of(mod["main"])
+    if knobs is None and bare is mod:
         return Facts(workload)
-    problem = recognise(func).problem
-    return Facts(
-        workload,
-        str(problem),
-        knobs.values(),
-        predict(problem, knobs).total,
-        outputs_of(func),
-        reference,
-        runs_on_host(bare),
-    )
+    func = bare["main"]
+    written = outputs_of(func)
+    checked = {"outputs": written, "reference": reference, "on_host": runs_on_host(bare)}
+    if knobs is None:
+        return Facts(workload, updated=written, exact=False, **checked)
+    problem = recognise(mod["main"]).problem
+    predicted = predict(problem, knobs).total
+    checked["updated"] = updated_of(func)
+    return Facts(workload, str(problem), knobs.values(), predicted, **checked)

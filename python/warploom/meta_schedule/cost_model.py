@@ -25,7 +25,9 @@ from warploom.errors import WarploomError
 from warploom.gemm.decisions import knobs_of
 from warploom.gemm.model import H200, Machine
 from warploom.gemm.problem import GemmProblem
+from warploom.meta_schedule.estimates import is_estimate
 from warploom.meta_schedule.features import features
+from warploom.meta_schedule.lookup import Lookup
 from warploom.meta_schedule.records import Record
 from warploom.meta_schedule.stock import gemm_of
 
@@ -46,6 +48,9 @@ class CostModel(PyCostModel):
     ----------
     machine : Machine
         What the analytic model assumes.
+    known : Lookup, optional
+        Knobs that were the fastest when they were measured: they are tried before all others. By
+        default the package's.
 
     Raises
     ------
@@ -59,7 +64,7 @@ class CostModel(PyCostModel):
         as the median of ``|log(measured / predicted)|``.
     """
 
-    def __init__(self, machine: Machine = H200) -> None:
+    def __init__(self, machine: Machine = H200, known: Lookup | None = None) -> None:
         if importlib.util.find_spec("xgboost") is None:
             raise WarploomError(
                 "The cost model needs xgboost, which is not installed; install warploom[tune], or "
@@ -67,6 +72,7 @@ class CostModel(PyCostModel):
             )
         super().__init__()
         self.machine = machine
+        self.known = Lookup.shipped() if known is None else known
         self.surprise: dict[str, float] = {}
         self._stock: Any = None
         self._rows: list[NDArray[np.float32]] = []
@@ -82,6 +88,10 @@ class CostModel(PyCostModel):
             return self._other().predict(context, candidates)
         rows, predicted = self._describe(problem, candidates)
         times = np.exp(predicted + self._correction(rows))
+        first = None if is_estimate(context.target) else self.known.knobs(problem)
+        for number, one in enumerate(candidates):
+            if first is not None and knobs_of(one.sch.mod["main"], problem) == first:
+                times[number] = times.min()
         return (times.min() / times).astype("float64")
 
     def update(

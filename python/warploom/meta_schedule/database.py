@@ -19,9 +19,9 @@ from tvm.target import Target
 
 from warploom.errors import WarploomError
 from warploom.gemm.knobs import GemmKnobs
-from warploom.meta_schedule.builder import workload_of
 from warploom.meta_schedule.estimates import is_estimate
 from warploom.meta_schedule.journal import read_journal
+from warploom.meta_schedule.originals import key_of
 from warploom.meta_schedule.records import FAILED_SECONDS, median, records_of, trace_of
 
 #: File names of ``JSONDatabase(work_dir=...)``.
@@ -147,8 +147,8 @@ def recover(work_dir: str | Path, target: Target) -> int:
     journal.
     """
     database = open_database(work_dir)
-    known = {(workload_of(r.stock.workload.mod), str(r.knobs)) for r in records_of(database)}
-    mods = {workload_of(mod): mod for mod in workloads_of(work_dir)}
+    known = {(key_of(r.stock.workload.mod), str(r.knobs)) for r in records_of(database)}
+    mods = {key_of(mod): mod for mod in workloads_of(work_dir)}
     added = 0
     for entry in read_journal(work_dir):
         mod = mods.get(entry.workload)

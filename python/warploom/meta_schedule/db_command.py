@@ -1,4 +1,4 @@
-"""``warploom tune db inspect|verify|merge|export|import``: databases of tuning records."""
+"""``warploom tune db inspect|verify|merge|export|import|ship``: databases of tuning records."""
 
 from __future__ import annotations
 
@@ -13,10 +13,11 @@ from warploom.errors import WarploomError
 from warploom.gemm.problem import GemmProblem
 from warploom.meta_schedule.database import RECORDS, merge, open_database
 from warploom.meta_schedule.imported import import_lines
-from warploom.meta_schedule.lookup import shipped_folders
 from warploom.meta_schedule.options import why_not
+from warploom.meta_schedule.package_records import read, shipped, write
 from warploom.meta_schedule.progress import short
 from warploom.meta_schedule.records import FAILED_SECONDS, Record, median, records_of
+from warploom.meta_schedule.ship import GAIN, measurements, worth_shipping
 from warploom.target.tvm_target import cuda_target
 
 
@@ -47,7 +48,10 @@ def operations(problem: GemmProblem) -> int:
 
 
 def complaints(folder: Path) -> Iterator[str]:
-    """What is wrong with a database, in sentences."""
+    """What is wrong with a database, or a file that is shipped, in sentences."""
+    if folder.is_file():
+        yield from read(folder).skipped
+        return
     database = open_database(folder)
     stock = database.get_all_tuning_records()
     if not stock:
@@ -66,6 +70,10 @@ def complaints(folder: Path) -> Iterator[str]:
         yield "There are estimates and measured times."
 
 
+def _records(source: Path) -> Sequence[Record]:
+    return read(source).records if source.is_file() else records_of(open_database(source))
+
+
 def main(arguments: Sequence[str]) -> int:
     """Run the command; ``verify`` exits with 1 if something is wrong."""
     parser = argparse.ArgumentParser(prog="warploom tune db", description=__doc__)
@@ -73,7 +81,9 @@ def main(arguments: Sequence[str]) -> int:
     inspect = words.add_parser("inspect", help="list the best of each product")
     inspect.add_argument("folders", nargs="*", type=Path, help="(default: what is shipped)")
     verify = words.add_parser("verify", help="check every record")
-    verify.add_argument("folders", nargs="+", type=Path)
+    verify.add_argument(
+        "folders", nargs="+", type=Path, help="databases, or files that `ship` has written"
+    )
     for name, text in (
         ("merge", "write all records of several databases into one"),
         ("export", "write only the fastest of each product"),
@@ -92,21 +102,34 @@ def main(arguments: Sequence[str]) -> int:
     lines.add_argument("--out", type=Path, required=True)
     lines.add_argument("--target", default="h200", help="GPU of the measurements (default: h200)")
     lines.add_argument("--best", type=int, default=3, help="of each product (default: 3)")
+    ship = words.add_parser(
+        "ship", help="write what the package is to bring: what beats the default, by product"
+    )
+    ship.add_argument(
+        "sources", nargs="+", type=Path,
+        help="databases, .jsonl[.gz] of `bench exhaustive`, .json of `bench tuning`",
+    )  # fmt: skip
+    ship.add_argument("--out", type=Path, required=True, help="such as records/h200.jsonl")
+    ship.add_argument("--gpu", default="h200", help="of the measurements (default: h200)")
+    ship.add_argument("--gain", type=float, default=GAIN,
+                      help="least part of the default's time (default: %(default)s)")  # fmt: skip
     options = parser.parse_args(arguments)
+    if options.word == "ship":
+        found = [one for source in options.sources for one in measurements(source)]
+        count = write(worth_shipping(found, options.gain), options.out, options.gpu)
+        print(f"{options.out}: {count} records")
+        return 0
     if options.word == "import":
         count = import_lines(options.files, options.out, cuda_target(options.target), options.best)
         print(f"{options.out}: {count} records")
         return 0
     for folder in options.folders:
-        if not (folder / RECORDS).exists():
+        is_file = options.word in ("inspect", "verify") and folder.is_file()
+        if not is_file and not (folder / RECORDS).exists():
             raise WarploomError(f"{folder} has no {RECORDS}; it is no database.")
     if options.word == "inspect":
-        found = [
-            one
-            for folder in options.folders or shipped_folders()
-            for one in records_of(open_database(folder))
-        ]
-        Console().print(summary(found))
+        found = [one for folder in options.folders for one in _records(folder)]
+        Console().print(summary(found if options.folders else shipped().records))
         return 0
     if options.word == "verify":
         wrong = [text for folder in options.folders for text in complaints(folder)]

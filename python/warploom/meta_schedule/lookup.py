@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from importlib import resources
 from pathlib import Path
 
 from warploom.gemm.choose import most_stages
@@ -12,6 +11,7 @@ from warploom.gemm.knobs import GemmKnobs
 from warploom.gemm.problem import GemmProblem
 from warploom.meta_schedule.database import RECORDS, open_database
 from warploom.meta_schedule.options import LEAST_STAGES
+from warploom.meta_schedule.package_records import shipped
 from warploom.meta_schedule.records import Record, records_of
 
 #: The least number of rows of a bucket; tiles have no fewer.
@@ -48,9 +48,14 @@ class Lookup:
     records : iterable of Record
     estimates : bool
         Use estimates of the analytic model; measured times and they are never compared.
+    after : Lookup, optional
+        Asked for what these records do not have.
     """
 
-    def __init__(self, records: Iterable[Record], estimates: bool = False) -> None:
+    def __init__(
+        self, records: Iterable[Record], estimates: bool = False, after: Lookup | None = None
+    ) -> None:
+        self.after = after
         self._exact: dict[tuple[str, GemmProblem], Record] = {}
         self._alike: dict[tuple[str, GemmProblem], list[Record]] = {}
         for one in sorted(records, key=lambda record: record.seconds):
@@ -59,7 +64,9 @@ class Lookup:
                 self._alike.setdefault((one.arch, family(one.problem)), []).append(one)
 
     @classmethod
-    def of_folders(cls, folders: Sequence[str | Path], estimates: bool = False) -> Lookup:
+    def of_folders(
+        cls, folders: Sequence[str | Path], estimates: bool = False, after: Lookup | None = None
+    ) -> Lookup:
         """From databases of TVM, each a folder."""
         found = [
             record
@@ -67,12 +74,30 @@ class Lookup:
             if Path(folder, RECORDS).exists()
             for record in records_of(open_database(folder))
         ]
-        return cls(found, estimates)
+        return cls(found, estimates, after)
 
     @classmethod
-    def shipped(cls) -> Lookup:
+    def shipped(cls, after: Lookup | None = None) -> Lookup:
         """From what the package brings."""
-        return cls.of_folders(shipped_folders())
+        return cls(shipped().records, after=after)
+
+    @classmethod
+    def in_order(
+        cls, folders: Sequence[str | Path] = (), use_shipped: bool = True, estimates: bool = False
+    ) -> Lookup:
+        """What a model is compiled with: one's own measurements before those of the package.
+
+        Parameters
+        ----------
+        folders : sequence of path
+            Databases of TVM.
+        use_shipped : bool
+            Whether what the package brings is asked for what they do not have.
+        estimates : bool
+            Whether, where nothing was measured, estimates in ``folders`` are asked.
+        """
+        last = cls.of_folders(folders, estimates=True) if estimates else None
+        return cls.of_folders(folders, after=cls.shipped(last) if use_shipped else last)
 
     def best(self, problem: GemmProblem, arch: str = "sm_90a") -> Found | None:
         """The knobs of the fastest record that fits; None if there is none."""
@@ -86,7 +111,12 @@ class Lookup:
             knobs = adapted(one.knobs, problem)
             if knobs is not None:
                 return Found(knobs, one, False)
-        return None
+        return None if self.after is None else self.after.best(problem, arch)
+
+    def knobs(self, problem: GemmProblem) -> GemmKnobs | None:
+        """Those of :meth:`best`."""
+        found = self.best(problem)
+        return None if found is None else found.knobs
 
 
 def family(problem: GemmProblem) -> GemmProblem:
@@ -111,9 +141,3 @@ def adapted(knobs: GemmKnobs, problem: GemmProblem) -> GemmKnobs | None:
         return None
     changed = replace(knobs, stages=stages)
     return changed if changed.why_not(problem) is None else None
-
-
-def shipped_folders() -> list[Path]:
-    """Databases of the package."""
-    root = Path(str(resources.files("warploom.meta_schedule"))) / "records"
-    return sorted(path.parent for path in root.glob(f"*/{RECORDS}"))

@@ -1,13 +1,14 @@
 """What a worker process does with a built candidate: check its result, then time it.
 
-A process keeps inputs and the right result of the task that it measured last, since candidates of
-one task mostly follow each other.
+A process keeps inputs and right results of the tasks that it measured last, since their next
+candidates will follow.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,16 +18,19 @@ import numpy as np
 import tvm
 from tvm.runtime import Tensor
 
-from warploom.bench.timing import Sampling, measure
+from warploom.bench.timing import Launch, Sampling, measure
 from warploom.errors import WarploomError
 from warploom.meta_schedule.artifact import Facts, read_facts
 from warploom.meta_schedule.clocks import sm_clock
 from warploom.meta_schedule.cuda_timer import CudaTimer
 from warploom.meta_schedule.reference import exact_input, is_wrong, normal_input
+from warploom.target.dtypes import bits_of
 
 #: Input sets together exceed this many bytes: twice the largest L2 cache (60 MB on GH100).
 _ROTATING_BYTES = 2 * 60 * 1000 * 1000
 _MOST_SETS = 32
+#: Tensors of tasks that a process keeps at most, apart from those of the task in hand.
+_KEPT_BYTES = 16 * 2**30
 #: Kernels that run for less are replayed from a graph: launching them would be measured else.
 _GRAPH_SECONDS = 200e-6
 #: Kernel executions in a graph, at least.
@@ -64,13 +68,23 @@ Listener = Callable[[Facts, Measurement | None, str], None]
 
 @dataclass
 class _Task:
-    """Inputs on the device, and the right results for the first set of them."""
+    """Inputs on the device, and the right results for the first set of them.
+
+    Parameters that are written hold ``before`` when a candidate begins: the input where it counts,
+    and otherwise poison.
+    """
 
     workload: str
     checked: list[Tensor]
     right: dict[int, np.ndarray] = field(default_factory=dict)
-    poison: dict[int, Tensor] = field(default_factory=dict)
+    before: dict[int, Tensor] = field(default_factory=dict)
     timed: list[list[Tensor]] = field(default_factory=list)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes on the device."""
+        sets = (self.checked, self.before.values(), *self.timed)
+        return sum(math.prod(t.shape) * bits_of(str(t.dtype)) // 8 for one in sets for t in one)
 
 
 class Place(Protocol):
@@ -108,26 +122,55 @@ class LocalPlace:
 
     def time(self, kernel: Any, sets: list[list[Tensor]]) -> tuple[tuple[float, ...], int | None]:
         """By the burst protocol; short kernels in CUDA graphs."""
+        (found,), clock = self.compare([kernel], sets)
+        return found, clock
 
-        def launch(index: int) -> None:
-            kernel(*sets[index])
+    def compare(
+        self, kernels: Sequence[Any], sets: list[list[Tensor]], rounds: int | None = None
+    ) -> tuple[list[tuple[float, ...]], int | None]:
+        """As :meth:`time` for several kernels, each of which has its turn in each round.
 
-        estimate = self.timer.elapsed(lambda: launch(0), lambda: launch(1 % len(sets)))
-        executions, timed = 1, launch
-        if estimate < _GRAPH_SECONDS:
+        Parameters
+        ----------
+        kernels : sequence
+            Functions of a loaded library; all do the same.
+        sets : list of list of Tensor
+            Their arguments, of which successive launches get successive ones.
+        rounds : int, optional
+            Samples of each; by default fewer for kernels that take long.
+
+        Returns
+        -------
+        list of tuple of float
+            Seconds of one execution, by kernel.
+        int or None
+            MHz of the multiprocessors at the end.
+        """
+        launches = [_launcher(kernel, sets) for kernel in kernels]
+        estimates = [self._estimate(launch, len(sets)) for launch in launches]
+        executions = 1
+        if min(estimates) < _GRAPH_SECONDS:
             executions = math.ceil(_GRAPH_EXECUTIONS / len(sets)) * len(sets)
-            replay = self.timer.capture(launch, len(sets), executions)
+            launches = [self._in_graph(launch, len(sets), executions) for launch in launches]
+        count = rounds or (_LONG_ROUNDS if max(estimates) > _LONG else _ROUNDS)
+        sampling = Sampling("burst", count, _IDLE_SECONDS, launches=1, warm_launches=1)
+        named = {str(number): launch for number, launch in enumerate(launches)}
+        found = measure(named, self.timer, sampling, len(sets), executions)
+        return [found[name].samples for name in named], sm_clock()()
 
-            def timed(_: int) -> None:
-                replay()
+    def _estimate(self, launch: Launch, sets: int) -> float:
+        return self.timer.elapsed(lambda: launch(0), lambda: launch(1 % sets))
 
-        rounds = _LONG_ROUNDS if estimate > _LONG else _ROUNDS
-        sampling = Sampling("burst", rounds, _IDLE_SECONDS, launches=1, warm_launches=1)
-        found = measure({"": timed}, self.timer, sampling, len(sets), executions)[""]
-        return found.samples, sm_clock()()
+    def _in_graph(self, launch: Launch, sets: int, executions: int) -> Launch:
+        replay = self.timer.capture(launch, sets, executions)
+        return lambda _: replay()
 
 
-_last: list[_Task] = []
+def _launcher(kernel: Any, sets: list[list[Tensor]]) -> Launch:
+    return lambda index: kernel(*sets[index])
+
+
+_tasks: OrderedDict[str, _Task] = OrderedDict()
 _places: dict[tuple[str, int], LocalPlace] = {}
 
 
@@ -135,10 +178,18 @@ def run_candidate(
     artifact: str, device_type: str, device_id: int, arguments: tuple[Argument, ...]
 ) -> Measurement:
     """As :func:`try_candidate`, on a device of this process."""
-    key = (device_type, device_id)
-    if key not in _places:
-        _places[key] = LocalPlace(tvm.runtime.device(*key))
-    return try_candidate(_places[key], artifact, arguments)
+    return try_candidate(_place(device_type, device_id), artifact, arguments)
+
+
+def prepare(
+    artifact: str, device_type: str, device_id: int, arguments: tuple[Argument, ...]
+) -> None:
+    """What the first candidate of a task has to wait for: inputs, and the right result."""
+    place, facts = _place(device_type, device_id), read_facts(artifact)
+    with place.launching():
+        task = _task(facts, place, arguments)
+        if not task.timed:
+            task.timed = _input_sets(facts, place, arguments)
 
 
 def try_candidate(place: Place, artifact: str, arguments: tuple[Argument, ...]) -> Measurement:
@@ -153,33 +204,93 @@ def try_candidate(place: Place, artifact: str, arguments: tuple[Argument, ...]) 
     arguments : tuple of (shape, dtype)
         The tensors that it takes.
     """
-    facts = read_facts(artifact)
     kernel = place.load(artifact)
     with place.launching():
-        task = _task(facts, place, arguments)
-        wrong = _wrong(kernel, facts, task, place)
+        task, wrong = _checked(kernel, read_facts(artifact), place, arguments)
         if wrong:
-            _last.clear()  # a kernel that stores where it should not may have changed the inputs
             return Measurement((), None, wrong)
-        if not task.timed:
-            task.timed = _input_sets(facts, place, arguments)
         return Measurement(*place.time(kernel, task.timed))
 
 
+def compare_candidates(
+    artifacts: Sequence[str], device_type: str, device_id: int, arguments: tuple[Argument, ...],
+    rounds: int,
+) -> list[Measurement]:  # fmt: skip
+    """Check candidates of one task, and time those that are right side by side.
+
+    Parameters
+    ----------
+    artifacts : sequence of str
+        Libraries of the same function, with facts beside them.
+    device_type, device_id : str, int
+        A device of this process.
+    arguments : tuple of (shape, dtype)
+        The tensors that each takes.
+    rounds : int
+        Samples of each.
+
+    Returns
+    -------
+    list of Measurement
+        In the same order.
+    """
+    place = _place(device_type, device_id)
+    kernels = [place.load(one) for one in artifacts]
+    with place.launching():
+        wrong, right, task = [], [], None
+        for number, (kernel, path) in enumerate(zip(kernels, artifacts, strict=True)):
+            checked, text = _checked(kernel, read_facts(path), place, arguments)
+            wrong.append(text)
+            if not text:
+                right.append(number)
+                task = checked
+        if task is None:
+            return [Measurement((), None, text) for text in wrong]
+        times, clock = place.compare([kernels[number] for number in right], task.timed, rounds)
+    found = dict(zip(right, times, strict=True))
+    return [
+        Measurement((), None, text) if text else Measurement(found[number], clock)
+        for number, text in enumerate(wrong)
+    ]
+
+
+def _place(device_type: str, device_id: int) -> LocalPlace:
+    key = (device_type, device_id)
+    if key not in _places:
+        _places[key] = LocalPlace(tvm.runtime.device(*key))
+    return _places[key]
+
+
+def _checked(
+    kernel: Any, facts: Facts, place: Place, arguments: tuple[Argument, ...]
+) -> tuple[_Task, str]:
+    """A task with inputs to time it with, and how the results of a kernel differ from right."""
+    task = _task(facts, place, arguments)
+    wrong = _wrong(kernel, facts, task, place)
+    if wrong:
+        _tasks.clear()  # a kernel that stores where it should not may have changed the inputs
+    elif not task.timed:
+        task.timed = _input_sets(facts, place, arguments)
+    return task, wrong
+
+
 def _task(facts: Facts, place: Place, arguments: tuple[Argument, ...]) -> _Task:
-    if _last and _last[0].workload == facts.workload:
-        return _last[0]
-    _last.clear()
+    if facts.workload in _tasks:
+        _tasks.move_to_end(facts.workload)
+        return _tasks[facts.workload]
+    while sum(one.nbytes for one in _tasks.values()) > _KEPT_BYTES:
+        _tasks.popitem(last=False)
     rng = np.random.default_rng(int(facts.workload or "0", 16) % 2**32)
-    inputs = [exact_input(*one, rng) for one in arguments]
+    inputs = [exact_input(*one, rng, not facts.exact) for one in arguments]
     task = _Task(facts.workload, [tvm.runtime.tensor(one, place.device) for one in inputs])
     for number in facts.outputs:
-        task.poison[number] = tvm.runtime.tensor(poison(inputs[number]), place.device)
+        first = inputs[number] if number in facts.updated else poison(inputs[number])
+        task.before[number] = tvm.runtime.tensor(first, place.device)
     if facts.reference:
         if not Path(facts.reference).exists():
             raise WarploomError("The function could not be compiled to check results with.")
         task.right = _right(facts, place, inputs)
-    _last.append(task)
+    _tasks[facts.workload] = task
     return task
 
 
@@ -198,11 +309,11 @@ def _right(facts: Facts, place: Place, inputs: list[np.ndarray]) -> dict[int, np
 def _wrong(kernel: Any, facts: Facts, task: _Task, place: Place) -> str:
     """How the results of a kernel differ from the right ones; empty if they do not."""
     for number in facts.outputs:
-        task.checked[number].copyfrom(task.poison[number])
+        task.checked[number].copyfrom(task.before[number])
     kernel(*task.checked)
     place.wait()
     for number, right in task.right.items():
-        difference = is_wrong(task.checked[number].numpy(), right)
+        difference = is_wrong(task.checked[number].numpy(), right, facts.exact)
         if difference:
             return f"Parameter {number} is wrong: {difference}."
     return ""
@@ -211,14 +322,19 @@ def _wrong(kernel: Any, facts: Facts, task: _Task, place: Place) -> str:
 def poison(like: np.ndarray) -> np.ndarray:
     """An array of NaN, or of the largest value where there is no NaN."""
     made = np.empty_like(like)
-    made.reshape(-1).view("uint8")[:] = 0x7F if made.dtype.kind == "i" else 0xFF
+    made.reshape(-1).view("uint8")[:] = {"i": 0x7F, "b": 1}.get(made.dtype.kind, 0xFF)
     return made
 
 
 def _input_sets(facts: Facts, place: Place, arguments: tuple[Argument, ...]) -> list[list[Tensor]]:
     """Sets of arguments that together do not fit into the L2 cache."""
     rng = np.random.default_rng(1)
-    inputs = [normal_input(*one, rng) for one in arguments]
+    inputs = [normal_input(*one, rng, not facts.exact) for one in arguments]
     read = sum(one.nbytes for number, one in enumerate(inputs) if number not in facts.outputs)
     count = min(_MOST_SETS, max(2, math.ceil(_ROTATING_BYTES / max(1, read))))
-    return [[tvm.runtime.tensor(one, place.device) for one in inputs] for _ in range(count)]
+    first = [tvm.runtime.tensor(one, place.device) for one in inputs]
+    return [first, *([_copy(one) for one in first] for _ in range(count - 1))]
+
+
+def _copy(one: Tensor) -> Tensor:
+    return tvm.runtime.empty(one.shape, one.dtype, one.device).copyfrom(one)

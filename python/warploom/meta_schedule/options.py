@@ -12,11 +12,18 @@ from dataclasses import dataclass, replace
 
 from warploom.errors import IllegalCombination
 from warploom.gemm.choose import CLUSTERS, SPLITS, has_neighbours, most_stages, ranked, tiles
-from warploom.gemm.knobs import GemmKnobs
+from warploom.gemm.knobs import SHARERS, GemmKnobs
 from warploom.gemm.model import H200, UNKNOWN_EXTENT, Machine, predict, sizes
 from warploom.gemm.packing import (
     CLUSTER,
     FEWER_STAGES,
+    GRID,
+    IN_CLUSTER,
+    LOAD_ONESELF,
+    NARROW_STORES,
+    PLAIN_GRID,
+    SHARING,
+    STREAM_K,
     TILE,
     pack,
     pack_cluster,
@@ -29,6 +36,11 @@ from warploom.target.dtypes import bits_of
 LEAST_STAGES = 2
 _FEWER_STAGES = {0: 0.84, 1: 0.12, 2: 0.04}
 _GROUPS = (1, 4, 8, 16)
+#: Grids that are not as usual, which suit few products.
+_GRIDS = {0: 0.8, PLAIN_GRID: 0.06, LOAD_ONESELF: 0.03, PLAIN_GRID + LOAD_ONESELF: 0.03,
+          NARROW_STORES: 0.06, 2 * NARROW_STORES: 0.02}  # fmt: skip
+#: Tiles that CTAs share step by step, compared with whole ones.
+_STREAM_K = 0.15
 #: A tile has all of so few rows or columns.
 _FEW_ROWS = 32
 #: Parts of a sum are at least this many steps of the shallowest tiles long.
@@ -92,7 +104,8 @@ def options(problem: GemmProblem, machine: Machine = H200) -> Options:
             if _has_neighbours(problem, m, n)
         },
         FEWER_STAGES: dict(_FEWER_STAGES),
-        "split_k": {one: 1.0 / one for one in SPLITS if _can_split(problem, one)},
+        SHARING: _sharing(problem),
+        GRID: dict(_GRIDS),
         "group": {one: 1.0 for one in _GROUPS},
     }
     values = {name: tuple(weighted) for name, weighted in found.items()}
@@ -100,14 +113,21 @@ def options(problem: GemmProblem, machine: Machine = H200) -> Options:
     return Options(values, weights)
 
 
-def seeds(problem: GemmProblem, count: int, machine: Machine = H200) -> list[dict[str, int]]:
+def seeds(
+    problem: GemmProblem, count: int, machine: Machine = H200, known: GemmKnobs | None = None
+) -> list[dict[str, int]]:
     """The packed knobs that the model predicts the shortest times for, the best first.
 
-    No two of them have the same tile: what a tile is combined with, the search varies itself.
+    No two of them have the same tile: what a tile is combined with, the search varies itself. Knobs
+    that are known to be good go before all others.
     """
     allowed, found = options(problem, machine), {}
-    for _, knobs in ranked(problem, machine=machine):
-        packed = pack(knobs, problem)
+    likely = [one for _, one in ranked(problem, machine=machine)]
+    for knobs in likely if known is None else (known, *likely):
+        try:
+            packed = pack(knobs, problem)
+        except IllegalCombination:  # a tile that has no short form
+            continue
         if allowed.has(packed):
             found.setdefault(packed[TILE], packed)
     return list(found.values())[:count]
@@ -154,6 +174,15 @@ def _has_neighbours(problem: GemmProblem, cluster_m: int, cluster_n: int) -> boo
     """Whether there are several tiles along the cluster, for all but the largest tiles."""
     m, n, _, _ = (one or UNKNOWN_EXTENT for one in sizes(problem))
     return (cluster_m == 1 or m > _FEW_ROWS) and (cluster_n == 1 or n > _FEW_ROWS)
+
+
+def _sharing(problem: GemmProblem) -> dict[int, float]:
+    """Who computes parts of a sum."""
+    found = {one: 1.0 / one for one in SPLITS if _can_split(problem, one)}
+    found |= {IN_CLUSTER + one: 1.0 / one for one in SHARERS if one in found}
+    if len(found) > 1:
+        found[STREAM_K] = _STREAM_K
+    return found
 
 
 def _can_split(problem: GemmProblem, parts: int) -> bool:

@@ -31,12 +31,74 @@ class WorkerLost(WarploomError):
     """A process ended, or was killed because it took too long."""
 
 
+class WorkerEnded(WorkerLost):
+    """A process ended in the middle of a call, before its time was over."""
+
+
 class CallFailed(WarploomError):
     """What a process was asked to call raised an exception."""
 
 
+class _Process:
+    """An operating-system process that has begun to start."""
+
+    def __init__(self, environment: Mapping[str, str]) -> None:
+        mine, theirs = socket.socketpair()
+        self._errors = tempfile.TemporaryFile()  # noqa: SIM115 (closed with the process)
+        with theirs:
+            self._popen = subprocess.Popen(
+                [sys.executable, "-m", "warploom.meta_schedule.worker", str(theirs.fileno()),
+                 str(os.getpid())],
+                pass_fds=[theirs.fileno()],
+                env={**os.environ, **environment},
+                stdin=subprocess.DEVNULL,
+                stdout=self._errors,
+                stderr=self._errors,
+            )  # fmt: skip
+        self._connection = Connection(mine.detach())
+        self.pid = self._popen.pid
+
+    def is_alive(self) -> bool:
+        return self._popen.poll() is None
+
+    def send(self, request: bytes) -> None:
+        self._connection.send_bytes(request)
+
+    def receive(self, timeout: float) -> Any:
+        """What it sends.
+
+        Raises
+        ------
+        TimeoutError
+            If it sends nothing for so many seconds.
+        OSError, EOFError
+            If it has ended.
+        """
+        if not self._connection.poll(timeout):
+            raise TimeoutError(f"it took more than {timeout:g} s")
+        return cloudpickle.loads(self._connection.recv_bytes())
+
+    def last_words(self, ended: bool) -> str:
+        """How it ended, and the end of what it has written."""
+        if ended:
+            with contextlib.suppress(subprocess.TimeoutExpired):  # the socket closes first
+                self._popen.wait(0.5)
+        status = self._popen.poll()
+        self._errors.seek(0)
+        said = self._errors.read().decode(errors="replace").strip()[-_TAIL:]
+        return f"{'' if status is None else f' with status {status}'}. {said}".rstrip()
+
+    def kill(self) -> None:
+        self._connection.close()
+        self._popen.kill()
+        self._popen.wait()
+        self._errors.close()
+
+
 class Worker:
     """One process, started when it is first needed and again after it was lost.
+
+    Once one was lost, another one is kept ready to take the place of the next.
 
     Parameters
     ----------
@@ -51,93 +113,88 @@ class Worker:
     ) -> None:
         self.environment = dict(environment or {})
         self.lose_failed = lose_failed
-        self._process: subprocess.Popen | None = None
-        self._connection: Connection | None = None
-        self._errors: Any = None
+        self._process: _Process | None = None
+        self._spare: _Process | None = None
+        self._has_lost = False
 
     @property
     def pid(self) -> int | None:
         """Its process id, while it runs."""
         return self._process.pid if self._process is not None else None
 
-    def call(self, function: Callable[..., Any], *arguments: Any, timeout: float) -> Any:
+    def call(
+        self, function: Callable[..., Any], *arguments: Any, timeout: float, once: bool = False
+    ) -> Any:
         """``function(*arguments)``, in the process.
 
         A process that was used before may have been killed since, by nothing that this call does:
-        if it ends, the call is made once more in a new one.
+        if it ends, the call is made once more in a new one, unless ``once`` says no.
 
         Raises
         ------
         CallFailed
             If it raises; with the exception's type and message.
+        WorkerEnded
+            If the process ended.
         WorkerLost
-            If the process ended, or the call took more than ``timeout`` seconds.
+            If the call took more than ``timeout`` seconds.
         """
         request = cloudpickle.dumps((function, arguments))
-        is_new = self._process is None or self._process.poll() is not None
+        is_new = self._process is None or not self._process.is_alive()
         for last in (True,) if is_new else (False, True):
             if last:
-                self.close()
+                self._lose()
                 self._start()
             try:
-                self._connection.send_bytes(request)
-                succeeded, value = self._receive(timeout)
+                self._process.send(request)
+                succeeded, value = self._process.receive(timeout)
                 break
+            except TimeoutError as late:
+                raise self._lost(str(late), ended=False) from None
             except (OSError, EOFError):
-                if last:
+                if last or once:
                     raise self._lost("it ended") from None
         if succeeded:
             return value
         if self.lose_failed:
-            self.close()
+            self._lose()
         raise CallFailed(value)
 
     def close(self) -> None:
         """Kill the process."""
-        process, self._process = self._process, None
-        if self._connection is not None:
-            self._connection.close()
-            self._connection = None
-        if process is not None:
-            process.kill()
-            process.wait()
-        if self._errors is not None:
-            self._errors.close()
-            self._errors = None
+        for one in (self._process, self._spare):
+            if one is not None:
+                one.kill()
+        self._process = self._spare = None
 
     def _start(self) -> None:
-        mine, theirs = socket.socketpair()
-        self._errors = tempfile.TemporaryFile()  # noqa: SIM115 (closed with the process)
-        with theirs:
-            self._process = subprocess.Popen(
-                [sys.executable, "-m", "warploom.meta_schedule.worker", str(theirs.fileno()),
-                 str(os.getpid())],
-                pass_fds=[theirs.fileno()],
-                env={**os.environ, **self.environment},
-                stdin=subprocess.DEVNULL,
-                stdout=self._errors,
-                stderr=self._errors,
-            )  # fmt: skip
-        self._connection = Connection(mine.detach())
+        """Make the process that is ready the current one."""
+        process, self._spare = self._spare, None
+        if process is None or not process.is_alive():
+            process = _Process(self.environment)
+        self._process = process
+        if self._has_lost:
+            self._spare = _Process(self.environment)
         try:
-            self._receive(_START_SECONDS)
+            process.receive(_START_SECONDS)
+        except TimeoutError as late:
+            raise self._lost(str(late), ended=False) from None
         except (OSError, EOFError):
             raise self._lost("it did not start") from None
 
-    def _receive(self, timeout: float) -> Any:
-        if not self._connection.poll(timeout):
-            raise self._lost(f"it took more than {timeout:g} s")
-        return cloudpickle.loads(self._connection.recv_bytes())
+    def _lose(self) -> None:
+        """Kill the process, if there is one, and have another one ready."""
+        process, self._process = self._process, None
+        if process is not None:
+            self._has_lost = True
+            self._spare = self._spare or _Process(self.environment)
+            process.kill()
 
-    def _lost(self, reason: str) -> WorkerLost:
-        with contextlib.suppress(subprocess.TimeoutExpired):  # the socket closes before it ends
-            self._process.wait(0.5)
-        status = self._process.poll()
-        ended = "" if status is None else f" with status {status}"
-        self._errors.seek(0)
-        said = self._errors.read().decode(errors="replace").strip()[-_TAIL:]
-        self.close()
-        return WorkerLost(f"A worker process was lost: {reason}{ended}. {said}".strip())
+    def _lost(self, reason: str, ended: bool = True) -> WorkerLost:
+        words = self._process.last_words(ended)
+        self._lose()
+        kind = WorkerEnded if ended else WorkerLost
+        return kind(f"A worker process was lost: {reason}{words}")
 
 
 class Pool:
@@ -162,12 +219,16 @@ class Pool:
 
     def submit(self, function: Callable[..., Any], *arguments: Any, timeout: float) -> Future[Any]:
         """Call a function in whichever process is free first; as :meth:`Worker.call`."""
-        return self._threads.submit(self._call, function, arguments, timeout)
+        return self.submit_to(lambda worker: worker.call(function, *arguments, timeout=timeout))
 
-    def _call(self, function: Callable[..., Any], arguments: Sequence[Any], timeout: float) -> Any:
+    def submit_to(self, use: Callable[[Worker], Any]) -> Future[Any]:
+        """Call a function here, in a thread, with whichever process is free first."""
+        return self._threads.submit(self._use, use)
+
+    def _use(self, use: Callable[[Worker], Any]) -> Any:
         worker = self._free.get()
         try:
-            return worker.call(function, *arguments, timeout=timeout)
+            return use(worker)
         finally:
             self._free.put(worker)
 

@@ -60,6 +60,8 @@ class Progress:
 
     def __exit__(self, *problem: Any) -> None:
         self._live.__exit__(*problem)
+        if not self._live.console.is_terminal:
+            self._live.console.line()
 
     def __call__(self, facts: Facts, found: Measurement | None, error: str) -> None:
         with self._lock:

@@ -40,8 +40,8 @@ class Record:
         Of the target, such as ``"sm_90a"``.
     estimate : bool
         Whether the analytic model, and no GPU, said so.
-    stock : TuningRecord
-        As TVM has it.
+    stock : TuningRecord or None
+        As TVM has it; None for what comes with the package.
     """
 
     problem: GemmProblem
@@ -49,7 +49,7 @@ class Record:
     seconds: float
     arch: str
     estimate: bool
-    stock: TuningRecord
+    stock: TuningRecord | None
 
 
 def records_of(database: Database) -> list[Record]:

@@ -2,7 +2,8 @@
 
 Small functions run on the CPU as they are; large ones run on the same device with the schedules of
 TVM's dlight, which use no tensor cores. Inputs for checks are small multiples of 1/2, whose sums of
-products are exact in any order, so that any step of a sum left out shows.
+products are exact in any order, so that any step of a sum left out shows. Functions that are no
+products may compute anything of them, and differ by what roundings in another order make of it.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from typing import Any
 import numpy as np
 import tvm
 import tvm_ffi
+from tvm.s_tir import SBlock
 from tvm.s_tir import dlight as dl
 from tvm.s_tir.analysis import estimate_tir_flops
 from tvm.target import Target
@@ -26,10 +28,14 @@ _HOST_OPERATIONS = 1e9
 #: What inputs of checks are drawn from.
 _VALUES = np.array([-1.0, -0.5, 0.5, 1.0])
 _INTEGERS = np.array([-2, -1, 1, 2])
+#: The same where integers may be indices.
+_INDICES = np.array([0, 1])
 #: Length of the random sequence that inputs repeat; a prime, so that rows of a matrix differ.
 _PERIOD = 1_000_003
 #: Largest difference from the reference, in units of the last place of the largest result.
 _UNITS = 4.0
+#: The same where results are not exact, in parts of the largest result, by bits of an element.
+_PARTS = {64: 1e-6, 32: 1e-3, 16: 0.03, 8: 0.25}
 
 
 def outputs_of(func: PrimFunc) -> tuple[int, ...]:
@@ -38,6 +44,24 @@ def outputs_of(func: PrimFunc) -> tuple[int, ...]:
     tvm_ffi.structural_walk(func.body, (BufferStore, lambda one: stored.add(one.buffer)))
     tensors = [param for param in func.params if ir.is_buffer(param)]
     return tuple(number for number, param in enumerate(tensors) if param in stored)
+
+
+def updated_of(func: PrimFunc) -> tuple[int, ...]:
+    """The positions of the tensor parameters that a function stores to and also reads.
+
+    Reading a sum in order to add to it, in a block that sets it first, is not counted.
+    """
+    read: set[Any] = set()
+
+    def visit(block: SBlock) -> None:
+        own: set[Any] = set()
+        if block.init is not None:
+            tvm_ffi.structural_walk(block.init, (BufferStore, lambda one: own.add(one.buffer)))
+        read.update(one.source for one in block.reads if one.source not in own)
+
+    tvm_ffi.structural_walk(func.body, (SBlock, visit))
+    tensors = [param for param in func.params if ir.is_buffer(param)]
+    return tuple(number for number in outputs_of(func) if tensors[number] in read)
 
 
 def build_reference(func: PrimFunc, target: Target, path: Path) -> None:
@@ -70,15 +94,20 @@ def runs_on_host(mod: tvm.IRModule) -> bool:
     return estimate_tir_flops(mod) <= _HOST_OPERATIONS
 
 
-def exact_input(shape: Sequence[int], dtype: str, rng: np.random.Generator) -> np.ndarray:
-    """Numbers whose sums of products are exact."""
-    return _fill(shape, dtype, rng.choice(_INTEGERS if _is_integer(dtype) else _VALUES, _PERIOD))
+def exact_input(
+    shape: Sequence[int], dtype: str, rng: np.random.Generator, indices: bool = False
+) -> np.ndarray:
+    """Numbers whose sums of products are exact; integers that may be indices, if they are."""
+    whole = _INDICES if indices else _INTEGERS
+    return _fill(shape, dtype, rng.choice(whole if _is_integer(dtype) else _VALUES, _PERIOD))
 
 
-def normal_input(shape: Sequence[int], dtype: str, rng: np.random.Generator) -> np.ndarray:
+def normal_input(
+    shape: Sequence[int], dtype: str, rng: np.random.Generator, indices: bool = False
+) -> np.ndarray:
     """Numbers as the ones in real tensors, which cost a GPU the same energy."""
     if _is_integer(dtype):
-        return _fill(shape, dtype, rng.integers(-100, 100, _PERIOD))
+        return _fill(shape, dtype, rng.integers(*((0, 2) if indices else (-100, 100)), _PERIOD))
     return _fill(shape, dtype, rng.standard_normal(_PERIOD))
 
 
@@ -98,16 +127,28 @@ def _numpy_dtype(dtype: str) -> Any:
     return np.dtype(getattr(ml_dtypes, dtype, dtype))
 
 
-def is_wrong(found: np.ndarray, right: np.ndarray) -> str | None:
-    """How a result differs from the reference; None if it does not by more than rounding."""
-    if np.array_equal(found.reshape(-1).view("uint8"), right.reshape(-1).view("uint8")):
+def is_wrong(found: np.ndarray, right: np.ndarray, exact: bool = True) -> str | None:
+    """How a result differs from the reference; None if it does not by more than rounding.
+
+    Parameters
+    ----------
+    found, right : ndarray
+        Of the same shape and dtype.
+    exact : bool
+        Whether only the last step rounds. If not, much of the accuracy may be lost, and what is
+        infinite or no number in the reference may be so in the result.
+    """
+    if _same_bits(found, right):
         return None
-    largest = float(np.abs(right.astype("float32")).max())
-    allowed = _UNITS * _epsilon(found.dtype) * max(1.0, largest)
+    allowed = _allowed(right, exact)
     wrong, worst, place = 0, -1.0, ()
     for row, (mine, other) in enumerate(zip(_rows(found), _rows(right), strict=True)):
-        difference = np.abs(mine.astype("float64") - other.astype("float64"))
+        mine, other = mine.astype("float64"), other.astype("float64")
+        with np.errstate(invalid="ignore"):
+            difference = np.abs(mine - other)
         difference = np.where(np.isnan(difference), np.inf, difference)
+        if not exact:
+            difference[(mine == other) | (np.isnan(mine) & np.isnan(other))] = 0.0
         wrong += int(np.count_nonzero(difference > allowed))
         if difference.max() > worst:
             worst, place = float(difference.max()), (row, int(difference.argmax()))
@@ -119,6 +160,24 @@ def is_wrong(found: np.ndarray, right: np.ndarray) -> str | None:
     )
 
 
+def _same_bits(found: np.ndarray, right: np.ndarray) -> bool:
+    """Whether all bytes are equal; in words, which takes a small part of the time."""
+    bytes_of = [one.reshape(-1).view("uint8") for one in (found, right)]
+    whole = found.nbytes // 8 * 8
+    words = (one[:whole].view("uint64") for one in bytes_of)
+    ends = (one[whole:] for one in bytes_of)
+    return found.nbytes == right.nbytes and np.array_equal(*words) and np.array_equal(*ends)
+
+
+def _allowed(right: np.ndarray, exact: bool) -> float:
+    finite = np.abs(right.astype("float32"))
+    largest = float(finite[np.isfinite(finite)].max(initial=0.0))
+    epsilon = _epsilon(right.dtype)
+    if exact or epsilon == 0:
+        return _UNITS * epsilon * max(1.0, largest)
+    return _PARTS[right.dtype.itemsize * 8] * largest
+
+
 def _rows(array: np.ndarray) -> np.ndarray:
     return array.reshape(-1, array.shape[-1] if array.ndim else 1)
 
@@ -126,6 +185,6 @@ def _rows(array: np.ndarray) -> np.ndarray:
 def _epsilon(dtype: Any) -> float:
     import ml_dtypes
 
-    if np.issubdtype(dtype, np.integer):
+    if np.issubdtype(dtype, np.integer) or np.issubdtype(dtype, np.bool_):
         return 0.0
     return float(ml_dtypes.finfo(dtype).eps)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Sequence
 from concurrent.futures import Future
+from typing import Any
 
 from tvm.ir.utils import derived_object
 from tvm.s_tir.meta_schedule.runner import (
@@ -15,14 +17,26 @@ from tvm.s_tir.meta_schedule.runner import (
     RunnerResult,
 )
 
+from warploom import emulator
 from warploom.errors import WarploomError
 from warploom.meta_schedule.artifact import Facts, read_facts
 from warploom.meta_schedule.builder import promises
-from warploom.meta_schedule.measure import Argument, Listener, Measurement, run_candidate
-from warploom.meta_schedule.processes import Pool
+from warploom.meta_schedule.measure import (
+    Argument,
+    Listener,
+    Measurement,
+    compare_candidates,
+    prepare,
+    run_candidate,
+)
+from warploom.meta_schedule.processes import Pool, Worker, WorkerEnded
 
 #: The variable by which CUDA numbers the GPUs that a process sees.
 _VISIBLE = "CUDA_VISIBLE_DEVICES"
+#: A candidate that takes so many times as long as the slowest of its task hangs.
+_PATIENCE = 10.0
+#: A candidate whose process ends is tried so often: something else may have killed it.
+_ATTEMPTS = 3
 
 
 def _visible(devices: Sequence[int]) -> list[str]:
@@ -102,8 +116,11 @@ class Runner(PooledRunner):
     devices : sequence of int
         GPUs of this machine that work side by side.
     timeout_sec : float
-        After which a candidate counts as hanging. The first one of a task also waits for the
-        reference to be computed.
+        After which the first candidate of a task counts as hanging, and the preparation of a task
+        as failed: its inputs, and the right result.
+    least_sec : float
+        Later candidates count as hanging after ten times what the slowest of their task has taken,
+        but not before so many seconds. On the emulator they have ``timeout_sec`` as well.
     listener : callable, optional
         Called with the facts of each trial, its measurement or None, and the error or "".
     """
@@ -112,18 +129,57 @@ class Runner(PooledRunner):
         self,
         devices: Sequence[int] = (0,),
         timeout_sec: float = 30.0,
+        least_sec: float = 2.0,
         listener: Listener | None = None,
     ) -> None:
         pool = Pool([{_VISIBLE: one} for one in _visible(devices)], lose_failed=True)
         super().__init__(pool, timeout_sec, listener)
+        self.least_sec = timeout_sec if emulator.is_enabled() else min(least_sec, timeout_sec)
+        self._slowest: dict[tuple[Argument, ...], float] = {}
 
     def submit(
         self, artifact: str, device_type: str, taken: tuple[Argument, ...]
     ) -> Future[Measurement]:
-        # Each process sees one GPU, as its first.
-        return self.pool.submit(
-            run_candidate, artifact, device_type, 0, taken, timeout=self.timeout_sec
+        return self.pool.submit_to(
+            lambda worker: self._trial(worker, (artifact, device_type, 0, taken))
         )
+
+    def _trial(self, worker: Worker, call: tuple[Any, ...]) -> Measurement:
+        """One candidate, again if its process was killed, by whatever, and not for its time."""
+        task = call[-1]
+        for attempt in range(_ATTEMPTS):
+            try:
+                # Each process sees one GPU, as its first.
+                worker.call(prepare, *call, timeout=self.timeout_sec)
+                begin = time.monotonic()
+                found = worker.call(run_candidate, *call, timeout=self._limit(task), once=True)
+                break
+            except WorkerEnded:
+                if attempt == _ATTEMPTS - 1:
+                    raise
+        if not found.wrong:
+            took = time.monotonic() - begin
+            self._slowest[task] = max(took, self._slowest.get(task, 0.0))
+        return found
+
+    def _limit(self, task: tuple[Argument, ...]) -> float:
+        """Seconds that a candidate may take, by the tensors that its task has."""
+        if task not in self._slowest:
+            return self.timeout_sec
+        return min(self.timeout_sec, max(self.least_sec, _PATIENCE * self._slowest[task]))
+
+    def compare(
+        self, artifacts: Sequence[str], device_type: str, taken: tuple[Argument, ...], rounds: int
+    ) -> Future[list[Measurement]]:
+        """Begin to measure libraries of one function side by side, on one device.
+
+        Each has its turn in each of ``rounds`` rounds, so that clock and temperature are the same
+        for all; the watchdog waits for as long as it would for all of them one after another.
+        """
+        return self.pool.submit(
+            compare_candidates, tuple(artifacts), device_type, 0, taken, rounds,
+            timeout=self.timeout_sec * len(artifacts),
+        )  # fmt: skip
 
 
 def arguments(one: RunnerInput) -> tuple[Argument, ...]:

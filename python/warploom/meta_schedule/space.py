@@ -20,6 +20,8 @@ from tvm.s_tir.meta_schedule.space_generator import (
 from warploom.errors import WarploomError
 from warploom.gemm.decisions import annotate
 from warploom.gemm.problem import GemmFunction
+from warploom.meta_schedule.intrinsics import import_intrinsics
+from warploom.meta_schedule.lookup import Lookup
 from warploom.meta_schedule.mutator import MutateKnob
 from warploom.meta_schedule.options import Options, options, seeds
 from warploom.meta_schedule.postproc import VerifyKnobs
@@ -31,10 +33,18 @@ _SEEDS = 6
 
 @derived_object
 class Space(PySpaceGenerator):
-    """``space=warploom.meta_schedule.Space()`` for ``tune_tir``, ``tune_relax`` and the like."""
+    """``space=warploom.meta_schedule.Space()`` for ``tune_tir``, ``tune_relax`` and the like.
 
-    def __init__(self) -> None:
+    Parameters
+    ----------
+    known : Lookup, optional
+        Measured knobs, at which searches begin as well; by default the package's.
+    """
+
+    def __init__(self, known: Lookup | None = None) -> None:
         super().__init__()
+        self.known = Lookup.shipped() if known is None else known
+        import_intrinsics()  # as the context of every task does, in several times as long
         self.stock = PostOrderApply()
         self.sch_rules = []
         self.postprocs = [VerifyKnobs()]
@@ -53,13 +63,14 @@ class Space(PySpaceGenerator):
             return list(self.stock.generate_design_space(mod))
         try:
             open_to_all = options(gemm.problem)
-            likely = [open_to_all.around(one) for one in seeds(gemm.problem, _SEEDS)]
+            starts = seeds(gemm.problem, _SEEDS, known=self.known.knobs(gemm.problem))
+            likely = [open_to_all.around(one) for one in starts]
         except WarploomError:
             return list(self.stock.generate_design_space(mod))
         return [_schedule(mod, gemm, one) for one in (*likely, open_to_all)]
 
     def clone(self) -> SpaceGenerator:
-        return Space()
+        return Space(self.known)
 
 
 def _schedule(mod: IRModule, gemm: GemmFunction, chosen: Options) -> Schedule:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import ExitStack
 from pathlib import Path
 
 from tvm.ir import IRModule
 from tvm.s_tir import meta_schedule as ms
+from tvm.s_tir.meta_schedule.builder import PyBuilder
 from tvm.s_tir.meta_schedule.database import Database
 from tvm.target import Target
 from tvm.tirx import PrimFunc
@@ -20,7 +22,7 @@ from warploom.meta_schedule.estimates import EstimateBuilder, EstimateRunner, is
 from warploom.meta_schedule.journal import Journal
 from warploom.meta_schedule.progress import Progress, several
 from warploom.meta_schedule.records import records_of
-from warploom.meta_schedule.runner import Runner
+from warploom.meta_schedule.runner import PooledRunner, Runner
 from warploom.meta_schedule.space import Space
 
 #: The model, and not the size of batches and populations, finds the good candidates; TVM's own
@@ -35,10 +37,13 @@ def tune_tir(
     work_dir: str | Path,
     max_trials_global: int,
     *,
+    max_trials_per_task: int | None = None,
     devices: Sequence[int] = (0,),
     max_workers: int | None = None,
     early_stop: bool = True,
     seed: int | None = None,
+    builder: PyBuilder | None = None,
+    runner: PooledRunner | None = None,
 ) -> Database:
     """Tune functions, and continue where an earlier run in the same folder ended.
 
@@ -52,6 +57,9 @@ def tune_tir(
         For the database, the journal and TVM's logs.
     max_trials_global : int
         Of all tasks together.
+    max_trials_per_task : int, optional
+        Of each task, which then have their turns; by default a task may have all of them, and TVM
+        gives them to those that gain most.
     devices : sequence of int
         GPUs that measure side by side.
     max_workers : int, optional
@@ -60,6 +68,10 @@ def tune_tir(
         End a task once measurements only confirm the model.
     seed : int, optional
         Of the search.
+    builder : PyBuilder, optional
+        One that takes the place of :class:`Builder`, and is not closed.
+    runner : PooledRunner, optional
+        One that takes the place of :class:`Runner`, and is not closed; it gets another listener.
 
     Returns
     -------
@@ -82,38 +94,41 @@ def tune_tir(
     callbacks = list(ms.measure_callback.MeasureCallback.create("default"))
     if early_stop:
         callbacks.append(EarlyStop(model, max_trials_global))
-    with Progress(max_trials_global) as progress:
+    with Progress(max_trials_global) as progress, ExitStack() as mine:
         if estimated:
             builder, runner = EstimateBuilder(), EstimateRunner(progress)
         else:
-            listener = several(Journal(work_dir), progress)
-            builder = Builder(max_workers, ahead=True)
-            runner = Runner(devices, listener=listener)
-        try:
-            return ms.tune_tir(
-                mod,
-                target,
-                str(work_dir),
-                max_trials_global,
-                num_trials_per_iter=_TRIALS_OF_A_BATCH,
-                builder=builder,
-                runner=runner,
-                database=database,
-                cost_model=model,
-                measure_callbacks=callbacks,
-                space=Space(),
-                strategy=ms.search_strategy.EvolutionarySearch(
-                    population_size=_POPULATION,
-                    init_min_unmeasured=_UNMEASURED,
-                    genetic_num_iters=_GENERATIONS,
-                ),
-                num_tuning_cores=1,
-                seed=seed,
-            )
-        finally:
-            if not estimated:
-                builder.close()
-                runner.close()
+            if builder is None:
+                builder = Builder(max_workers, ahead=True)
+                mine.callback(builder.close)
+            if runner is None:
+                runner = Runner(devices)
+                mine.callback(runner.close)
+            runner.listener = several(Journal(work_dir), progress)
+        return ms.tune_tir(
+            mod,
+            target,
+            str(work_dir),
+            max_trials_global,
+            max_trials_per_task=max_trials_per_task,
+            num_trials_per_iter=_TRIALS_OF_A_BATCH,
+            builder=builder,
+            runner=runner,
+            database=database,
+            cost_model=model,
+            measure_callbacks=callbacks,
+            # Chosen by their gradients, a task is picked again and again while its own trials are
+            # waited for, and the GPU waits for the search; that pays only where trials are shared.
+            task_scheduler="gradient" if max_trials_per_task is None else "round-robin",
+            space=Space(),
+            strategy=ms.search_strategy.EvolutionarySearch(
+                population_size=_POPULATION,
+                init_min_unmeasured=_UNMEASURED,
+                genetic_num_iters=_GENERATIONS,
+            ),
+            num_tuning_cores=1,
+            seed=seed,
+        )
 
 
 def _check_kind(database: Database, estimated: bool) -> None:

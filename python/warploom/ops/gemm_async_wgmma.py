@@ -11,21 +11,18 @@ Rules: PTX ISA, "Asynchronous Warpgroup Level Matrix Multiply-Accumulate Instruc
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
-import tvm
 from tvm.script import tirx as T
 from tvm.sym.analyzer import Analyzer
 from tvm.tirx import PrimFunc
-from tvm.tirx.layout import S, TileLayout
 from tvm.tirx.operator.tile_primitive import DispatchContext, fail
 from tvm.tirx.tile_primitive import TilePrimitiveCall
 
 from warploom.errors import IllegalCombination
-from warploom.intrin.wgmma import instruction
-from warploom.ops.schedule import Schedule
-from warploom.ops.wgmma_operands import (
+from warploom.intrin.wgmma_emitter import WgmmaEmitter
+from warploom.intrin.wgmma_operands import (
     Accumulator,
     RegisterOperand,
     SharedOperand,
@@ -34,51 +31,24 @@ from warploom.ops.wgmma_operands import (
     read_register_a,
     read_shared,
 )
-from warploom.target.swizzle import Major
-from warploom.target.wgmma import WGMMA_M, WgmmaKind, wgmma_kind
+from warploom.ops.schedule import Schedule
+from warploom.target.wgmma import wgmma_kind
 
-#: Bits of a shared address that a descriptor holds (PTX ISA, "Matrix Descriptor Format"). Those
-#: above them are not zero: in a cluster they name the block, and would spill into the strides.
-_ADDRESS_MASK = 0x3FFFF
 #: Keyword arguments of ``gemm_async`` that this variant understands, with their defaults.
 OPTIONS = {"wait": False, "negate_a": False, "negate_b": False, "satfinite": False}
 
 
 @dataclass(frozen=True)
 class WgmmaPlan:
-    """Everything that decides which instructions are issued."""
+    """What is issued, and on which operands."""
 
-    kind: WgmmaKind
+    emitter: WgmmaEmitter
     span: WarpgroupSpan
     d: Accumulator
     a: SharedOperand | RegisterOperand
     b: SharedOperand
     accum: Any
-    negate: tuple[bool, bool]
-    satfinite: bool
     wait: bool
-
-    def __post_init__(self) -> None:
-        assert self.a.mn == self.d.m * (1 if self.a_in_registers else self.span.count)
-        assert self.b.mn == self.d.n and self.a.k == self.b.k and self.b.k % self.kind.k == 0
-
-    @property
-    def a_in_registers(self) -> bool:
-        return isinstance(self.a, RegisterOperand)
-
-    @property
-    def widths(self) -> tuple[int, ...]:
-        """N of the instructions that cover one 64-row block."""
-        return self.kind.split_n(self.d.n, self.b.matrix.mn_align)
-
-    @property
-    def immediates(self) -> list[int]:
-        """``imm-scale-a/b`` and ``imm-trans-a/b``, as far as the instruction has them."""
-        values = [-1 if negate else 1 for negate in self.negate] if self.kind.negate else []
-        if self.kind.transpose:
-            shared = [self.b] if self.a_in_registers else [self.a, self.b]
-            values += [int(operand.matrix.major is Major.MN) for operand in shared]
-        return values
 
 
 def full_warpgroups(call: TilePrimitiveCall, context: DispatchContext) -> tuple[bool, str | None]:
@@ -131,6 +101,13 @@ def plan(call: TilePrimitiveCall, context: DispatchContext) -> WgmmaPlan:
     """Check the call and collect what its emission needs; declines through ``fail``."""
     if len(call.args) != 6:
         fail("wgmma: Hopper has no block-scaled product; drop SFA and SFB and scale D instead.")
+    try:
+        return _plan(call, context)
+    except IllegalCombination as error:
+        fail(str(error))
+
+
+def _plan(call: TilePrimitiveCall, context: DispatchContext) -> WgmmaPlan:
     analyzer = Analyzer()
     for var, extent in context.var_range_map.items():
         analyzer.bind(var, extent)
@@ -138,10 +115,7 @@ def plan(call: TilePrimitiveCall, context: DispatchContext) -> WgmmaPlan:
     options = _options(call)
     span = _span(context)
     dtypes = [str(region.source.dtype) for region in (a_region, b_region, d_region)]
-    try:
-        kind = wgmma_kind(*dtypes)
-    except IllegalCombination as error:
-        fail(str(error))
+    kind = wgmma_kind(*dtypes)
     d = read_accumulator(d_region, span, analyzer)
     if not b_region.source.scope().startswith("shared"):
         fail(f"wgmma: B must be in shared memory, got scope '{b_region.source.scope()}'.")
@@ -153,129 +127,50 @@ def plan(call: TilePrimitiveCall, context: DispatchContext) -> WgmmaPlan:
         a = read_shared(a_region, bool(int(trans_a)), "A", kind, analyzer)
     else:
         fail(f"wgmma: A must be in registers or shared memory, got scope '{a_scope}'.")
-    _check_shapes(kind, span, d, a, b)
-    _check_options(kind, options)
-    negate = (options["negate_a"], options["negate_b"])
-    return WgmmaPlan(kind, span, d, a, b, accum, negate, options["satfinite"], options["wait"])
-
-
-def _check_shapes(
-    kind: WgmmaKind,
-    span: WarpgroupSpan,
-    d: Accumulator,
-    a: SharedOperand | RegisterOperand,
-    b: SharedOperand,
-) -> None:
     rows = d.m * span.count
     if (a.mn, b.mn) != (rows, d.n) or a.k != b.k:
         fail(
             f"wgmma: shapes disagree: D is {rows} x {d.n} (M x N), A {a.mn} x {a.k} (M x K), "
             f"B {b.mn} x {b.k} (N x K)."
         )
-    if b.k % kind.k or not b.k:
-        fail(
-            f"wgmma: K = {b.k} is not a positive multiple of {kind.k}, the K of one {kind.a} "
-            "instruction; pad K with zeros."
-        )
-    if isinstance(a, SharedOperand) and WGMMA_M % a.matrix.mn_align:
-        fail(f"wgmma: A's swizzle atoms of {a.matrix.mn_align} rows do not divide 64.")
-    try:
-        kind.split_n(d.n, b.matrix.mn_align)
-    except IllegalCombination as error:
-        fail(str(error))
-
-
-def _check_options(kind: WgmmaKind, options: dict[str, bool]) -> None:
-    if (options["negate_a"] or options["negate_b"]) and not kind.negate:
-        fail(f"wgmma: negate_a and negate_b exist for floating point only, A is {kind.a}.")
-    if options["satfinite"] and kind.d != "int32":
-        fail(f"wgmma: satfinite exists for integers only, A is {kind.a}.")
-
-
-def _issue(plan: WgmmaPlan, d: Any, a: Any, b_base: Any, warpgroup: Any) -> None:
-    """Emit the multiplications: K outermost, so that consecutive instructions are independent.
-
-    Parameters
-    ----------
-    d : registers of D
-    a : address of A's buffer in shared memory, or registers of the fragment
-    b_base : address of B's buffer in shared memory
-    warpgroup : index of this warpgroup among those of the call
-    """
-    kind, analyzer = plan.kind, Analyzer()
-
-    def descriptor(operand: SharedOperand, base: Any, mn: Any, k: int) -> Any:
-        chunk = T.cast(operand.chunk(analyzer, mn, k), "uint32")
-        start = T.cast(((base & T.uint32(_ADDRESS_MASK)) >> T.uint32(4)) + chunk, "uint64")
-        return tvm.tirx.IntImm("uint64", operand.matrix.descriptor) + start
-
-    for step in range(plan.b.k // kind.k):
-        k = step * kind.k
-        accumulate = T.ptx.pred(1 if step else T.cast(plan.accum, "bool"))
-        for block in range(plan.d.m // WGMMA_M):
-            if plan.a_in_registers:
-                first = plan.a.first_register(kind, block, step)
-                a_operand = [a[first + i] for i in range(kind.a_registers)]
-            else:
-                row = warpgroup * plan.d.m + block * WGMMA_M
-                a_operand = [descriptor(plan.a, a, row, k)]
-            column = 0
-            for width in plan.widths:
-                first = plan.d.first_register(kind, block, column)
-                registers = [d[first + i] for i in range(kind.d_registers(width))]
-                b_operand = descriptor(plan.b, b_base, column, k)
-                emit = instruction(kind, width, plan.satfinite)
-                T.evaluate(emit(*registers, *a_operand, b_operand, accumulate, *plan.immediates))
-                column += width
-
-
-def _shared_address(buffer: Any) -> Any:
-    return T.cuda.cvta_generic_to_shared(buffer.ptr_to([0] * len(buffer.shape)))
-
-
-def _registers(buffer: Any, dtype: str = "uint32") -> Any:
-    """The thread's part of a register tile, as the 32-bit registers that instructions name."""
-    count = 1
-    for it in buffer.layout.shard:
-        count *= 1 if it.axis.is_thread() else int(it.extent)
-    flat = buffer.local(count, layout=TileLayout(S[(count,)]))
-    return flat if str(buffer.dtype) == dtype else flat.view(dtype)
+    emitter = WgmmaEmitter(
+        kind,
+        d.m,
+        d.n,
+        b.k,
+        b.matrix,
+        a.matrix if isinstance(a, SharedOperand) else None,
+        (options["negate_a"], options["negate_b"]),
+        options["satfinite"],
+    )
+    return WgmmaPlan(emitter, span, d, a, b, accum, options["wait"])
 
 
 def gemm_async_wgmma(call: TilePrimitiveCall, context: DispatchContext) -> PrimFunc:
     """The op schedule: a prim_func that issues the instructions of ``call``."""
     p = plan(TilePrimitiveCall.downcast(call), context)
-    d_buffer, a_buffer, b_buffer = p.d.buffer, p.a.buffer, p.b.buffer
+    emitter = p.emitter
 
-    def warpgroup() -> Any:
-        if p.span.count == 1:
-            return 0
+    def rows_of_warpgroup() -> Any:
+        """A, from the first row of this warpgroup on."""
+        if p.span.count == 1 or isinstance(p.a, RegisterOperand):
+            return p.a
         # TVM can infer the extent of this id from any others that the kernel declares.
-        return T.truncdiv(T.thread_id(), 128) - p.span.first_warp // 4
+        warpgroup = T.truncdiv(T.thread_id(), 128) - p.span.first_warp // 4
+        return replace(p.a, mn_start=p.a.mn_start + warpgroup * emitter.m)
 
-    def fence() -> None:
+    def issue() -> None:
         if p.wait:
-            T.evaluate(T.ptx.wgmma.fence.sync.aligned())
-
-    def commit_and_wait() -> None:
+            emitter.arrive()
+        form = emitter.rs if isinstance(p.a, RegisterOperand) else emitter.ss
+        form(p.d, rows_of_warpgroup(), p.b, p.accum)
         if p.wait:
-            T.evaluate(T.ptx.wgmma.commit_group.sync.aligned())
-            T.evaluate(T.ptx.wgmma.wait_group.sync.aligned(0))
-
-    def a_operand() -> Any:
-        return _registers(a_buffer) if p.a_in_registers else _shared_address(a_buffer)
-
-    def d_registers() -> Any:
-        return _registers(d_buffer, "float32" if p.kind.d == "float32" else "uint32")
+            emitter.commit()
+            emitter.wait(0)
 
     @T.prim_func(check_well_formed=False)
     def impl():
-        d = T.meta_var(d_registers())
-        a = T.meta_var(a_operand())
-        b_base = T.meta_var(_shared_address(b_buffer))
-        fence()
-        _issue(p, d, a, b_base, warpgroup())
-        commit_and_wait()
+        issue()
 
     return impl
 

@@ -13,12 +13,13 @@ from tvm.tirx import PrimFunc
 
 from warploom import language as wl
 from warploom.errors import IllegalCombination
+from warploom.target import TMA
 
 
 def conv2d(
     n: int, h: int, w: int, c: int, k: int, taps: tuple[int, int] = (3, 3), stride: int = 1,
     padding: int = 1, dtype: str = "float16", tile: tuple[int, int, int, int] = (8, 16, 128, 64),
-    stages: int = 4, relu: bool = True,
+    stages: int = 4, relu: bool = True, dilation: int = 1,
 ) -> PrimFunc:  # fmt: skip
     """The tile program of ``relu(convolution + bias)`` on images ``[n, h, w, c]``.
 
@@ -28,9 +29,8 @@ def conv2d(
         Images, their rows, columns and channels, and channels of the output.
     taps : (int, int)
         Rows and columns of the filters.
-    stride, padding : int
-        The same along rows and columns. Strides split the image's dimensions, so that the pixels
-        that a copy brings are neighbours: they must divide ``h`` and ``w``.
+    stride, padding, dilation : int
+        The same along rows and columns. The stride is at most 8: copies take every so many pixels.
     dtype : str
         Of images, filters and output; sums are float32.
     tile : (int, int, int, int)
@@ -40,27 +40,31 @@ def conv2d(
     Returns
     -------
     PrimFunc
-        ``(X, F, bias, Y)``: X ``[n, h / stride, stride, w / stride, stride * c]``, a view of the
-        images; filters F ``[k, *taps, c]``; bias ``[k]``, float32; Y ``[n, rows, columns, k]``.
+        ``(X, F, bias, Y)``: X ``[n, h, w, c]``; filters F ``[k, *taps, c]``; bias ``[k]``, float32;
+        Y ``[n, rows, columns, k]``.
 
     Raises
     ------
     IllegalCombination
-        If the tile does not divide the channels, or the stride the image.
+        If the tile does not divide the channels, or the stride is no element stride of TMA.
     """
     (r, s), (bh, bw, bn, bk) = taps, tile
-    if c % bk or h % stride or w % stride:
+    if c % bk or not 1 <= stride <= TMA.element_stride:
         raise IllegalCombination(
-            f"{c} channels must be a multiple of {bk}, and {h} x {w} of the stride {stride}."
+            f"{c} channels must be a multiple of {bk}, and a stride of {stride} be within 1 to "
+            f"{TMA.element_stride}."
         )
-    rows, columns = ((x + 2 * padding - t) // stride + 1 for x, t in zip((h, w), taps, strict=True))
+    rows, columns = (
+        (x + 2 * padding - dilation * (t - 1) - 1) // stride + 1
+        for x, t in zip((h, w), taps, strict=True)
+    )
     down, across, blocks = -(-rows // bh), -(-columns // bw), c // bk
-    shape = (n, h // stride, stride, w // stride, stride * c)
-    ahead = padding * (stride - 1)  # (t - padding) / stride is (t + ahead) / stride - padding
+    # A copy of neighbours is one that TVM plans itself.
+    every = {} if stride == 1 else {"steps": (1, stride, stride, 1)}
 
     @T.prim_func
     def convolution(x: T.handle, f: T.handle, b: T.handle, y: T.handle):
-        X, F = T.match_buffer(x, shape, dtype), T.match_buffer(f, (k, r, s, c), dtype)
+        X, F = T.match_buffer(x, (n, h, w, c), dtype), T.match_buffer(f, (k, r, s, c), dtype)
         bias = T.match_buffer(b, (k,), "float32")
         Y = T.match_buffer(y, (n, rows, columns, k), dtype)
         T.device_entry()
@@ -76,14 +80,11 @@ def conv2d(
             channel: T.int32 = T.truncmod(step, blocks) * bk
             v: T.int32 = T.truncdiv(step, blocks * s)
             u: T.int32 = T.truncmod(T.truncdiv(step, blocks), s)
-            row: T.int32 = top + T.truncdiv(v + ahead, stride) - padding
-            column: T.int32 = left + T.truncdiv(u + ahead, stride) - padding
-            within: T.int32 = T.truncmod(u + ahead, stride) * c + channel
+            row: T.int32 = top * stride + v * dilation - padding
+            column: T.int32 = left * stride + u * dilation - padding
             Tx.cta.copy_async(
-                X_s,
-                X[image, row : row + bh, T.truncmod(v + ahead, stride), column : column + bw,
-                  within : within + bk],
-                dispatch="tma_auto",
+                X_s, X[image, row : row + bh, column : column + bw, channel : channel + bk],
+                dispatch="tma_auto", **every,
             )  # fmt: skip
             Tx.cta.copy_async(F_s, F[j * bn : j * bn + bn, v, u, channel : channel + bk])
             Tx.cta.gemm_async(acc, X_s, F_s, accum=step > 0)

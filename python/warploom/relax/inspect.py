@@ -1,4 +1,4 @@
-"""``warploom inspect relax FILE``: which functions of a model become tensor-core kernels, and why.
+"""``warploom inspect relax FILE``: which functions of a model get kernels of ours, and why.
 
 The functions are those that Relax's legalisation and fusion make; nothing is compiled.
 """
@@ -20,8 +20,12 @@ from warploom.gemm.generate import tile_program
 from warploom.gemm.knobs import GemmKnobs
 from warploom.gemm.problem import GemmProblem
 from warploom.gemm.recognition import recognise
+from warploom.meta_schedule.lookup import Lookup
+from warploom.relax.lower_rows import rows_of
 from warploom.relax.pipeline import legalize_passes, stock_passes
 from warploom.relax.tile_programs import is_tirx
+from warploom.rows import RowPlan, row_kernel
+from warploom.rows.generate import plan_of
 from warploom.target.tvm_target import cuda_target
 from warploom.transform.decline import Decline
 
@@ -37,16 +41,22 @@ class FunctionReport:
         None if it is not taken.
     decisions : tuple of (int or None, GemmKnobs)
         The knobs, by the largest number of rows that they are for.
+    rows : RowPlan or None
+        How threads share its rows, if it is no product and computed row by row.
     reason : str
-        Why it is not taken; empty if it is.
+        Why it is no product, and why it is not computed row by row; empty if it is one of them.
     """
 
     name: str
     problem: GemmProblem | None = None
     decisions: tuple[tuple[int | None, GemmKnobs], ...] = ()
+    rows: RowPlan | None = None
     reason: str = ""
 
     def __str__(self) -> str:
+        if self.rows is not None:
+            share = f"{self.rows.threads} threads a row, " if self.rows.threads else ""
+            return f"{self.name}: row by row: {share}vectors of {self.rows.vector} elements"
         if self.problem is None:
             return f"{self.name}: left to TVM: {self.reason}"
         lines = [f"{self.name}: {self.problem}"]
@@ -71,35 +81,46 @@ def inspect(mod: tvm.IRModule, tf32: bool = False) -> list[FunctionReport]:
     mod : IRModule
         A model before any pass, as ``nn.Module.export_tvm`` returns it.
     tf32 : bool
-        Whether float32 operands may be multiplied as tf32.
+        Whether float32 operands may be multiplied as tf32 in all functions.
     """
     target = cuda_target("h200")
     with target:
+        schedules = "ApplyDefaultSchedule", "warploom.LowerRows"
         passes = [
             one
             for one in legalize_passes(stock_passes()(target), tf32)
-            if one.info.name != "ApplyDefaultSchedule"
+            if one.info.name not in schedules
         ]
         mod = tvm.transform.Sequential(passes)(mod)
     functions = {gv.name_hint: one for gv, one in mod.functions.items()}
     return [
-        _report(name, functions[name], tf32)
+        _report(name, functions[name])
         for name in sorted(functions)
         if isinstance(functions[name], PrimFunc)
     ]
 
 
-def _report(name: str, func: PrimFunc, tf32: bool) -> FunctionReport:
+def _report(name: str, func: PrimFunc) -> FunctionReport:
     if is_tirx(func):
         return FunctionReport(name, reason="it is written in TIRx and compiled as it is.")
     try:
-        gemm = recognise(func, tf32)
-        decisions = tuple(choose_by_rows(gemm.problem))
+        gemm = recognise(func)
+        decisions = tuple(choose_by_rows(gemm.problem, known=Lookup.shipped().knobs))
         for _, knobs in decisions:
             tile_program(gemm, knobs)
         return FunctionReport(name, gemm.problem, decisions)
     except (Decline, IllegalCombination) as reason:
-        return FunctionReport(name, reason=str(reason))
+        return _rows_report(name, func, str(reason))
+
+
+def _rows_report(name: str, func: PrimFunc, reason: str) -> FunctionReport:
+    """A report on a function that is no product, for that reason."""
+    try:
+        rows = rows_of(func)
+        row_kernel(rows)
+        return FunctionReport(name, rows=plan_of(rows))
+    except (Decline, IllegalCombination) as other:
+        return FunctionReport(name, reason=f"{reason} As rows: {other}")
 
 
 def main(arguments: Sequence[str]) -> int:

@@ -11,9 +11,12 @@ from tvm.s_tir import dlight
 from tvm.target import Target
 
 from warploom.dlight import Matmul
-from warploom.meta_schedule.lookup import Lookup, shipped_folders
+from warploom.meta_schedule.lookup import Lookup
 from warploom.relax.attention import CallAttention
 from warploom.relax.fuse_operands import FuseOperands
+from warploom.relax.fuse_products import FuseProducts
+from warploom.relax.lower_rows import LowerRows
+from warploom.relax.spread_tf32 import SpreadTf32
 from warploom.relax.tile_programs import CallTilePrograms
 from warploom.target import SM90A
 
@@ -33,15 +36,17 @@ def legalize_passes(
     stock : list of Pass
         What ``relax.backend.cuda.legalize_passes`` returns.
     tf32 : bool
-        Whether float32 operands may be multiplied as tf32.
+        Whether float32 operands may be multiplied as tf32 in all functions; without it, in Relax
+        functions with the attribute ``warploom.tf32``.
     lookup : Lookup, optional
         Measured knobs, which go before those of the analytic model; by default the package's.
     """
-    rule = Matmul(tf32, Lookup.shipped() if lookup is None else lookup)
+    rule = Matmul(lookup=Lookup.shipped() if lookup is None else lookup)
     passes: list[tvm.transform.Pass] = []
     for one in stock:
         if one.info.name == "ApplyDefaultSchedule":
-            passes += [FuseOperands(), dlight.ApplyDefaultSchedule(rule)]
+            passes += [SpreadTf32(tf32), FuseOperands(), FuseProducts()]
+            passes += [dlight.ApplyDefaultSchedule(rule), LowerRows(), CallTilePrograms()]
         passes.append(one)
     return [CallAttention(), CallTilePrograms(), *passes]
 
@@ -71,21 +76,33 @@ def with_our_schedules(stock: Passes) -> Passes:
 
 
 def warploom_pipeline(
-    *, tf32: bool = False, databases: Sequence[str | Path] = ()
+    *,
+    tf32: bool = False,
+    databases: Sequence[str | Path] = (),
+    shipped: bool = True,
+    estimates: bool = False,
 ) -> tvm.transform.Pass:
     """``relax.get_pipeline("warploom")``: TVM's pipeline for CUDA with our schedules.
 
     Parameters
     ----------
     tf32 : bool
-        Whether float32 operands may be multiplied as tf32, with 10 bits of mantissa.
+        Whether float32 operands may be multiplied as tf32, with 10 bits of mantissa, in all
+        functions; without it, in Relax functions with the attribute ``warploom.tf32``.
     databases : sequence of path
-        Folders with tuning records, such as the ``work_dir`` of ``tune_tir`` and ``tune_relax``;
-        they go before what the package brings, and that before the analytic model.
+        Folders with tuning records, such as the ``work_dir`` of ``tune_tir`` and ``tune_relax``.
+        For each function, what was measured there goes before what the package brings, that before
+        the analytic model, and that before TVM's own schedules.
+    shipped : bool
+        Whether to use what the package brings. ``WARPLOOM_SHIPPED=0`` in the environment turns it
+        off everywhere, also in the default pipeline.
+    estimates : bool
+        Whether to use estimates in ``databases`` where nothing was measured; they are never
+        compared with measured times.
     """
     from tvm.relax.backend import cuda
 
-    lookup = Lookup.of_folders([*databases, *shipped_folders()])
+    lookup = Lookup.in_order(databases, shipped, estimates)
     stock = stock_passes()
 
     @tvm.transform.module_pass(opt_level=0, name="warploom")

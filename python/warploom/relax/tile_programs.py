@@ -11,6 +11,8 @@ from tvm import relax
 from tvm.ir import Op
 from tvm.tirx import PrimFunc
 
+from warploom.relax.joining import result_types
+
 #: ``op_pattern`` of a function that is never fused.
 _OPAQUE = 8
 
@@ -56,9 +58,3 @@ class _Caller(relax.PyExprMutator):
         if len(call.args) > 2:
             arguments = relax.Tuple([*call.args[1], *call.args[2]])
         return relax.op.call_dps_packed(symbol, arguments, result_types(call))
-
-
-def result_types(call: relax.Call) -> list[relax.Type]:
-    """Types of the results of a ``call_tir``, one by one."""
-    (result,) = call.ty_args
-    return list(result.fields) if isinstance(result, relax.TupleType) else [result]

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import re
+from functools import cache
 
 from warploom.errors import IllegalCombination
 
 _NAME = re.compile(r"(?:b?float|u?int)(\d+)(?:_[a-z0-9]+)?")
 
 
+@cache
 def bits_of(dtype: str) -> int:
     """Bits of one element of a scalar dtype such as ``float8_e4m3fn``.
 

@@ -203,11 +203,11 @@ def peers_of(load: Any, program: TileProgram, differs: Dimensions, rows: int) ->
     Returns
     -------
     Peers or None
-        As many as the rows of the tile divide among; None for one.
+        As many as the rows of the tile, or of the part that is loaded, divide among; None for one.
     """
     shape = cluster_shape(program)
     alike = sorted(set(range(len(shape))) - differs - depends_on(load.args[1], dependence(program)))
-    height = int(load.args[0].source.shape[0])
+    height = int(ir.ranges(load.args[0])[0][1])
     choices = [
         Peers(shape, frozenset(along))
         for count in range(1, len(alike) + 1) for along in itertools.combinations(alike, count)

@@ -6,7 +6,7 @@ the other side one thread waits for the flag with acquire semantics, and the bar
 others. So neither CTA stops as a whole, and the warp that loads goes on with the next segment.
 
 Flags must be 0 before anyone uses them, and a workspace holds anything. A small kernel before this
-one clears them; this one starts at once and waits for it at its flags, when it has long ended.
+one clears them; both start early (:mod:`start_early`).
 Flags that are cleared by their readers, in memory that outlives the launch, would save it; but
 then two launches on different streams would use the same flags.
 """
@@ -30,6 +30,7 @@ from warploom.transform.fragment_order import EXCHANGED
 from warploom.transform.program import Id, TileProgram, is_nest
 from warploom.transform.split_tiles import GIVEN, TAKEN
 from warploom.transform.stage_stores import leader, orchestrated
+from warploom.transform.start_early import let_next_start, wait_for_last
 
 #: Threads of the kernel that clears flags.
 _CLEARING_THREADS = 128
@@ -93,24 +94,19 @@ def _exchanged(one: Stmt) -> Stmt:
 def _release(flag: Any, program: TileProgram) -> list[Stmt]:
     """What the threads of this warpgroup have stored is there for whoever sees the flag."""
     publish = ir.evaluate(T.ptx.st.release.gpu.global_.u32(flag, T.uint32(1)))
-    return [one_consumer(program), ir.when(leader(program), [_cleared(), publish])]
+    return [one_consumer(program), ir.when(leader(program), [publish])]
 
 
 def _acquire(flag: Any, program: TileProgram) -> list[Stmt]:
     """Wait for the flag; then the threads of this warpgroup see what it is for."""
     seen = ir.Scalar("seen", "uint32")
     poll = ir.evaluate(T.ptx.ld.acquire.gpu.global_.u32(seen.value, flag))
-    wait = [_cleared(), *seen.define(0), tirx.While(T.EQ(seen.value, T.uint32(0)), poll)]
+    wait = [*seen.define(0), tirx.While(T.EQ(seen.value, T.uint32(0)), poll)]
     return [ir.when(leader(program), wait), one_consumer(program)]
 
 
-def _cleared() -> Stmt:
-    """Wait until the kernel that clears flags has ended; it has, but for the first time."""
-    return ir.evaluate(T.ptx.griddepcontrol.wait())
-
-
 def _clear(flags: Buffer) -> Stmt:
-    """A kernel of one CTA that sets all flags to 0. Nothing of it must be over for the next."""
+    """A kernel of one CTA that sets all flags to 0."""
     cta, thread, turn = (Var(name, "int32") for name in ("clearing_cta", "clearing_thread", "i"))
     count = flags.shape[0] * flags.shape[1]
     number = turn * _CLEARING_THREADS + thread
@@ -119,5 +115,5 @@ def _clear(flags: Buffer) -> Stmt:
     turns = T.truncdiv(count + (_CLEARING_THREADS - 1), _CLEARING_THREADS)
     threads = tirx.ScopeIdDef([thread], [ir.as_expr(_CLEARING_THREADS)], "cta", "thread")
     ids = [Id("cta", (cta,), (1,)).statement(), tirx.ScopeIdDefStmt(threads)]
-    body = [ir.evaluate(T.ptx.griddepcontrol.launch_dependents()), ir.loop(turn, turns, [clear])]
+    body = [let_next_start(), wait_for_last(), ir.loop(turn, turns, [clear])]
     return tirx.AttrStmt(0, DEVICE_ENTRY, tirx.const(True, "bool"), ir.seq([*ids, *body]))

@@ -11,6 +11,7 @@ from tvm.tirx import Buffer, ForKind, Stmt, Var
 from tvm.tirx.tile_primitive import TilePrimitiveCall
 
 from warploom.layout.smem_matrix import SharedMatrix
+from warploom.ops.copy_strided import STEPS, knows_strides
 from warploom.target import TMA
 from warploom.target.tcgen05 import PAIR
 from warploom.transform import barriers, ir
@@ -30,35 +31,36 @@ def copies(
     load: TilePrimitiveCall, ring: Ring, stage: Any, program: TileProgram,
     full: Buffer | None = None,
 ) -> list[Stmt]:  # fmt: skip
-    """Copies of one tile into a stage, one swizzle atom of columns at a time.
+    """Copies of one load into a stage, one swizzle atom of columns at a time.
 
     They complete at the barriers ``full``, those of the ring in this CTA unless told otherwise.
 
     Raises
     ------
     Decline
-        If the load fills a part of its tile, or TMA cannot describe its source.
+        If TMA cannot describe its source.
     """
     tile = load.args[0].source
     source = load.args[1]
     destination = ir.ranges(load.args[0])
-    if not all(int(e) == int(x) for (_, e), x in zip(destination, tile.shape, strict=True)):
-        raise Decline(
-            f"A load fills a part of the tile {tile.name}; load all of it, or use two tiles."
-        )
     _require_tma(source, tile.name)
     ranges = ir.ranges(source)
     wide = wide_dimensions(ranges, len(tile.shape))
     config: dict[str, Any] = {"mbar": ir.address(ring.full if full is None else full, stage)}
     if ring.pairs:
         config[CTA_GROUP] = PAIR
+    steps = [1] * len(ranges)
+    if STEPS in load.config:
+        config[STEPS] = load.config[STEPS]
+        steps = [int(step) for step in config[STEPS]]
     peers = ring.peers_of(load)
     if peers is not None:
         rank = program.var("cta_in_cluster")
         number = peers.number(rank)
-        rows, outer = (int(e) // peers.count for e in (tile.shape[0], ranges[wide[0]][1]))
-        destination[0] = (number * rows, rows)
-        ranges[wide[0]] = (ranges[wide[0]][0] + number * outer, outer)
+        first, height = destination[0]
+        rows, outer = (int(e) // peers.count for e in (height, ranges[wide[0]][1]))
+        destination[0] = (first + number * rows, rows)
+        ranges[wide[0]] = (ranges[wide[0]][0] + number * (outer * steps[wide[0]]), outer)
         config["cta_mask"] = peers.mask(rank)
     to = ir.region(ring.tiles[tile], (stage, 1), *destination)
     return _by_atoms(to, ir.region(source.source, *ranges), wide[-1], shared_matrix(tile), config)
@@ -100,7 +102,9 @@ def _by_atoms(
 
     def copy() -> Stmt:
         regions = ir.region(to.source, *destination), ir.region(source.source, *ranges)
-        return ir.primitive("copy_async", *regions, dispatch="tma_auto", **config)
+        own = STEPS in config or not knows_strides(source.source)
+        dispatch = "tma_strided" if own else "tma_auto"
+        return ir.primitive("copy_async", *regions, dispatch=dispatch, **config)
 
     if columns == width:
         return [copy()]

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import tvm
 from tvm.tirx import PrimFunc
 
+from warploom.language.span import drop_spans
 from warploom.target import SM90A, SM100A
 from warploom.target.arch import GPUS
 from warploom.transform.allocate_shared import allocate_shared
@@ -155,7 +156,9 @@ class Step:
         return f"# after {self.name}{chosen}\n{self.func.script()}"
 
 
-def lower(func: PrimFunc, arch: str | None = None) -> PrimFunc:
+def lower(
+    func: PrimFunc, arch: str | None = None, with_roles: Pass | None = None
+) -> PrimFunc:
     """The kernel of a tile program, by the first lowering that takes it.
 
     Parameters
@@ -163,13 +166,15 @@ def lower(func: PrimFunc, arch: str | None = None) -> PrimFunc:
     arch : str, optional
         ``"sm_90a"`` or ``"sm_100a"``; without it that of the function's target, or of the target
         in whose scope this is called, or sm_90a.
+    with_roles : callable, optional
+        A further pass, for when roles have parted and tiles have no place in registers yet.
 
     Raises
     ------
     Decline
         If none does; the message says why, one line for each lowering.
     """
-    return _run(func, arch)[-1].func
+    return _run(func, arch, with_roles=with_roles)[-1].func
 
 
 def _arch_of(func: PrimFunc) -> str:
@@ -192,15 +197,20 @@ def lower_trace(mod: tvm.IRModule | PrimFunc, arch: str | None = None) -> list[S
     ]
 
 
-def _run(func: PrimFunc, arch: str | None, every: bool = False) -> list[Step]:
+def _run(
+    func: PrimFunc, arch: str | None, every: bool = False, with_roles: Pass | None = None
+) -> list[Step]:
     """The last step of the lowering that takes a function; with ``every``, all before it too."""
-    start = read(func, arch or _arch_of(func))
+    arch = arch or _arch_of(func)
+    start = read(func, arch)
+    if with_roles is None or not start.by_hand:
+        start = read(drop_spans(func), arch)
     reasons: dict[str, str] = {}
     steps: list[Step] = []
     for lowering in _candidates(start):
         program, taken = start, []
         try:
-            for name, run in LOWERINGS[lowering]:
+            for name, run in _passes(lowering, with_roles):
                 before, program = program, run(program)
                 if every:
                     new = program.decisions[len(before.decisions) :]
@@ -215,6 +225,15 @@ def _run(func: PrimFunc, arch: str | None, every: bool = False) -> list[Step]:
     if len(set(reasons.values())) == 1:
         raise Decline(next(iter(reasons.values())))
     raise Decline("\n".join(f"{name}: {reason}" for name, reason in reasons.items()))
+
+
+def _passes(lowering: str, with_roles: Pass | None) -> tuple[tuple[str, Pass], ...]:
+    """The passes of a lowering, with a further one before those that all of them end with."""
+    passes = LOWERINGS[lowering]
+    if with_roles is None:
+        return passes
+    count = len(_LAST) - (lowering == BY_HAND)
+    return (*passes[:-count], ("with roles", with_roles), *passes[-count:])
 
 
 def _candidates(program: TileProgram) -> list[str]:

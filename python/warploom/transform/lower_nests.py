@@ -19,6 +19,8 @@ from tvm.script import tirx as T
 from tvm.sym.analyzer import Analyzer
 from tvm.tirx import Buffer, ForKind, Stmt, Var
 
+from warploom.errors import IllegalCombination
+from warploom.layout.fragment import wgmma_accumulator
 from warploom.ops.register_tile import LANES, RegisterTile
 from warploom.transform import ir
 from warploom.transform.decline import Decline
@@ -110,7 +112,8 @@ def _nest(statement: Stmt, context: NestContext) -> Stmt:
     if not accesses:
         return _over_threads(loops, body, context)
     # A tile that the nest covers tells which thread does what.
-    buffer, indices = next((one for one in accesses if _covers(loops, *one)), accesses[0])
+    covered = [one for one in accesses if _covers(loops, *one)]
+    buffer, indices = [*covered, *_accumulator_of(loops), *accesses][0]
     return _over_registers(buffer, indices, loops, body, context)
 
 
@@ -121,6 +124,22 @@ def _covers(loops: list[tirx.For], buffer: Buffer, indices: Any) -> bool:
         extents.get(index) == int(extent)
         for index, extent in zip(indices, buffer.shape, strict=True)
     )
+
+
+def _accumulator_of(loops: list[tirx.For]) -> list[tuple[Buffer, list[Var]]]:
+    """An accumulator of the extents of a nest, as parts of larger ones are; none for others.
+
+    Threads share it as they do the larger one; nothing is stored in it.
+    """
+    extents = [int(one.extent) for one in loops]
+    try:
+        layout = wgmma_accumulator(*extents) if len(extents) == 2 else None
+    except IllegalCombination:
+        layout = None
+    if layout is None:
+        return []
+    made = tirx.decl_buffer(extents, "float32", "part", scope="local", layout=layout)
+    return [(made, [one.loop_var for one in loops])]
 
 
 def _register_loads(body: list[Stmt]) -> list[TensorLoad]:

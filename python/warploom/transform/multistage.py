@@ -42,6 +42,8 @@ from warploom.transform.fill_stages import announce, copies
 from warploom.transform.own_barriers import for_loading_thread, initialisations
 from warploom.transform.plan_pipeline import PipelinePlan, RingUse, plan_pipeline, with_stages
 from warploom.transform.program import PIPELINED, TileProgram, is_load, is_scalar, is_tile
+from warploom.transform.roles import ThreadRole
+from warploom.transform.start_early import let_next_start, wait_for_last
 
 
 def multistage(program: TileProgram) -> TileProgram:
@@ -50,8 +52,8 @@ def multistage(program: TileProgram) -> TileProgram:
     Raises
     ------
     Decline
-        If a tile has no place in a ring, a load fills a part of one, or CTAs of a cluster
-        exchange sums.
+        If a tile has no place in a ring, loads do not fill one, or CTAs of a cluster exchange
+        sums.
     """
     if program.hints.exchange == "cluster":
         raise Decline(
@@ -66,15 +68,18 @@ def multistage(program: TileProgram) -> TileProgram:
     at = positions(plan)
     supply = _ByOneself(program, plan, at, ahead)
     computing = Consumer(program, plan, at, supply).run()
+    role = ThreadRole("compute", consumers(program), one_thread=False)
     inits = [barriers.initialise(ring.full, 1) for ring in plan.rings] + initialisations(program)
     body = [
         *(tirx.AllocBuffer(buffer) for ring in plan.rings for buffer in ring.tiles.values()),
         *(tirx.AllocBuffer(ring.full) for ring in plan.rings),
         *consumer_tiles(program, plan),
+        let_next_start(),
         ir.when(T.cuda.thread_rank() == 0, inits),
         *barriers.publish(),
         ir.evaluate(T.cuda.cta_sync()),
-        *computing,
+        wait_for_last(),
+        *role.mark(computing, program.var("warpgroup")),
     ]
     if consumers(program) == 1:
         body = [ir.substitute(one, {program.var("warpgroup"): tirx.const(0)}) for one in body]
@@ -82,7 +87,7 @@ def multistage(program: TileProgram) -> TileProgram:
     threads = consumers(program) * SM90A.warpgroup
     require_accumulators(program, launch_registers(program, threads))
     in_place = [ring.name for ring in plan.rings if ring.name not in ahead]
-    return program.replace(body=tuple(body), attrs=attrs).decided(
+    return program.replace(body=tuple(body), attrs=attrs, roles=(role,)).decided(
         f"roles: {consumers(program)} computing warpgroups, a thread of which loads",
         *describe(program, threads),
         *plan.describe(),

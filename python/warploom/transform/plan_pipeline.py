@@ -120,7 +120,8 @@ def plan_pipeline(program: TileProgram, multicast: bool = True) -> PipelinePlan:
     Raises
     ------
     Decline
-        If a tile is loaded in two places, or used outside the block that loads it.
+        If a tile is loaded in two places, used outside the block that loads it, or its loads do
+        not fill it.
     """
     uses: list[RingUse] = []
     for place in blocks(program):
@@ -138,6 +139,8 @@ def plan_pipeline(program: TileProgram, multicast: bool = True) -> PipelinePlan:
                 f"Nothing in the block that loads {names} uses it; load a tile in the same loop or "
                 "branch as the statements that use it."
             )
+        for tile in tiles:
+            _check_filled(tile, [one for one in loads if one.args[0].source.same_as(tile)])
         paired = any(_multiplies_in_pairs(block[number]) for number in touching)
         ring = Ring(
             "_".join(dict.fromkeys(load.args[0].source.name for load in loads)),
@@ -151,6 +154,35 @@ def plan_pipeline(program: TileProgram, multicast: bool = True) -> PipelinePlan:
         uses.append(RingUse(ring, tuple(block), touching[0], touching[-1], place.loop))
     _check(program, uses)
     return PipelinePlan(tuple(uses))
+
+
+def _check_filled(tile: Buffer, loads: list[Stmt]) -> None:
+    """Loads of a tile fill whole rows of it, each once, in parts that begin at a swizzle atom."""
+    parts = []
+    for load in loads:
+        (first, rows), *others = ir.ranges(load.args[0])
+        whole = all(
+            ir.is_constant(start, 0) and int(extent) == int(size)
+            for (start, extent), size in zip(others, tile.shape[1:], strict=True)
+        )
+        if not whole or not isinstance(first, (int, tirx.IntImm)):
+            raise Decline(
+                f"A load fills a part of the rows of the tile {tile.name}; load all of them, or "
+                "use two tiles."
+            )
+        parts.append((int(first), int(rows)))
+    end = 0
+    for first, rows in sorted(parts):
+        if first != end or (first and (first % ATOM_ROWS or rows % ATOM_ROWS)):
+            raise Decline(
+                f"Loads of the tile {tile.name} fill the rows {sorted(parts)}, by the first and "
+                f"their number; each must be filled once, in multiples of {ATOM_ROWS}."
+            )
+        end = first + rows
+    if end != int(tile.shape[0]):
+        raise Decline(
+            f"A load fills a part of the tile {tile.name}; load all of it, or use two tiles."
+        )
 
 
 def with_stages(use: RingUse, stages: int) -> RingUse:

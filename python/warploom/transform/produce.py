@@ -42,7 +42,7 @@ class Producer:
         Raises
         ------
         Decline
-            If a scalar comes from a tile, or a load fills a part of one.
+            If a scalar comes from a tile, or TMA cannot describe what a load reads.
         """
         start = [s for position in self.positions.values() for s in position.define(1)]
         for ring in self.plan.rings:

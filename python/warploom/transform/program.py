@@ -14,14 +14,17 @@ from typing import Any
 
 import tvm_ffi
 from tvm import tirx
+from tvm.ir import Call, Op
 from tvm.tirx import Buffer, PrimFunc, Stmt, Var
 from tvm.tirx.tile_primitive import TilePrimitiveCall
 
 from warploom.language.hints import DEVICE_ENTRY, PREFIX, Hints, read_hints
 from warploom.language.mbarrier import LOADING, read_operation
+from warploom.language.span import span_name
 from warploom.target import SM90A
 from warploom.transform import ir
 from warploom.transform.decline import Decline
+from warploom.transform.roles import ThreadRole
 
 #: Annotation of a loop whose loads run ahead; ``stages`` says how many iterations.
 PIPELINED, STAGES = PREFIX + "pipelined", PREFIX + "stages"
@@ -90,6 +93,8 @@ class TileProgram:
     by_hand : bool
         Whether it defines ids of threads: then the author has orchestrated all of it, its body is
         that of a thread, and the passes only give its tiles and barriers a place.
+    roles : tuple of ThreadRole
+        Who executes the statements, once a pass has parted and marked them.
     """
 
     func: PrimFunc
@@ -104,6 +109,7 @@ class TileProgram:
     stores: Any = None
     by_hand: bool = False
     host: tuple[Stmt, ...] = ()
+    roles: tuple[ThreadRole, ...] = ()
 
     def id(self, kind: str) -> Id | None:
         """The id of that kind, if there is one."""
@@ -160,12 +166,15 @@ def _replace(tree: Stmt, old: Stmt, new: Stmt) -> Stmt:
 
 
 def is_tile_program(func: PrimFunc) -> bool:
-    """Whether a function is written in this dialect: a hint, a pipelined loop or a tile scope."""
+    """Whether a function is written in this dialect: a hint, a pipelined loop or a tile scope.
+
+    Spans alone leave a kernel as it is.
+    """
     found = False
 
     def attr(one: tirx.AttrStmt) -> None:
         nonlocal found
-        found |= one.attr_key.startswith(PREFIX)
+        found |= one.attr_key.startswith(PREFIX) and span_name(one) is None
 
     def for_loop(one: tirx.For) -> None:
         nonlocal found
@@ -193,7 +202,8 @@ def read(func: PrimFunc, arch: str = SM90A.name) -> TileProgram:
     Raises
     ------
     Decline
-        If it has no device part, several, no ``T.cta_id``, or a while loop.
+        If it has no device part, several, no ``T.cta_id``, a while loop, or, without threads, a
+        statement that threads execute together.
     """
     entries = _entries(func)
     if not entries:
@@ -224,6 +234,7 @@ def read(func: PrimFunc, arch: str = SM90A.name) -> TileProgram:
     take(entry.body)
     if not by_hand:
         tvm_ffi.structural_walk(entry.body, (tirx.While, _decline_while))
+        tvm_ffi.structural_walk(entry.body, (tirx.Evaluate, _decline_meeting))
     if not by_hand and not any(one.kind == "cta" for one in ids):
         raise Decline("The kernel does not say how many CTAs it has; write T.cta_id([...]).")
     return TileProgram(
@@ -237,7 +248,7 @@ def _defines_threads(entry: Stmt) -> bool:
 
     def visit(one: tirx.ScopeIdDefStmt) -> None:
         nonlocal found
-        found |= _parent_child(int(getattr(one, "def").scope)) != _KINDS["cta"]
+        found |= parent_and_child(getattr(one, "def")) != _KINDS["cta"]
 
     tvm_ffi.structural_walk(entry, (tirx.ScopeIdDefStmt, visit))
     return found
@@ -247,16 +258,42 @@ def _decline_while(_: tirx.While) -> None:
     raise Decline("The program has a while loop; in a tile program, loops are for loops.")
 
 
+#: What each thread of a CTA, a warp or a loop has to take part in, by the name of its op.
+_MEETINGS = {
+    "tirx.break_loop": "break",
+    "tirx.continue_loop": "continue",
+    "tirx.cuda.cta_sync": "cta_sync",
+    "tirx.cuda.warp_sync": "warp_sync",
+    "tirx.cuda.warpgroup_sync": "warpgroup_sync",
+    "tirx.cuda.cluster_sync": "cluster_sync",
+    "tirx.cuda.grid_sync": "grid_sync",
+    "tirx.ptx.setmaxnreg": "setmaxnreg",
+}
+_MEETING_FAMILIES = ("tirx.ptx.bar_", "tirx.ptx.barrier_", "tirx.ptx.wgmma_")
+
+
+def _decline_meeting(one: tirx.Evaluate) -> None:
+    call = one.value
+    name = str(call.op.name) if isinstance(call, Call) and isinstance(call.op, Op) else ""
+    if name in _MEETINGS or name.startswith(_MEETING_FAMILIES):
+        raise Decline(
+            f"The program has the statement {_MEETINGS.get(name, name)}, in which threads take "
+            "part, and no threads; passes write what it needs, so leave it out, or define ids of "
+            "threads."
+        )
+
+
 def _id(definition: tirx.ScopeIdDef) -> Id:
     kinds = {tuple(pair): kind for kind, pair in _KINDS.items()}
-    kind = kinds[_parent_child(int(definition.scope))]
+    kind = kinds[parent_and_child(definition)]
     return Id(kind, tuple(definition.def_ids), tuple(definition.extents or ()))
 
 
-def _parent_child(scope: int) -> tuple[str, str]:
+def parent_and_child(definition: tirx.ScopeIdDef) -> tuple[str, str]:
+    """What an id counts the parts of, and the parts: ``("cta", "warpgroup")``."""
     from tvm.tirx import exec_scope
 
-    return exec_scope._SCOPE_BINDING_TO_PARENT_CUR[scope]
+    return exec_scope._SCOPE_BINDING_TO_PARENT_CUR[int(definition.scope)]
 
 
 def allocations(body: tuple[Stmt, ...]) -> Iterator[Buffer]:

@@ -37,6 +37,8 @@ from warploom.transform.own_barriers import initialisations
 from warploom.transform.plan_pipeline import PipelinePlan, plan_pipeline
 from warploom.transform.produce import Producer
 from warploom.transform.program import Id, TileProgram
+from warploom.transform.roles import ThreadRole
+from warploom.transform.start_early import let_next_start, wait_for_last
 from warploom.transform.take_turns import readers
 
 #: Registers of a producer thread once it has given the others away. One thread issues TMA copies.
@@ -61,13 +63,14 @@ def specialize_warps(program: TileProgram) -> TileProgram:
     shared += consumer_tiles(program, plan)
     producing = ir.renewed(Producer(program, plan).run())
     consuming = Consumer(program, plan, positions(plan), _FromProducer(program, plan)).run()
+    loads, computes = ThreadRole("load"), ThreadRole("compute", count, one_thread=False)
     elected = T.And(
         program.var("warp_in_warpgroup") == 0, T.cuda.elect_sync() != T.uint32(0)
     )
     threads = (count + 1) * SM90A.warpgroup
     at_launch = launch_registers(program, threads)
-    registers = program.hints.registers or register_split(count, at_launch)
-    _require_registers(registers, count, at_launch * threads)
+    registers = role_registers(program, count, at_launch)
+    moves = program.hints.set_registers is not False
     require_accumulators(program, registers[1])
     cluster = program.id("cta_in_cluster") is not None
     sync = ir.evaluate(T.cuda.cluster_sync() if cluster else T.cuda.cta_sync())
@@ -78,13 +81,15 @@ def specialize_warps(program: TileProgram) -> TileProgram:
     ] + initialisations(program)
     body = [
         *shared,
+        let_next_start(),
         ir.when(T.cuda.thread_rank() == 0, inits),
         *barriers.publish(),
         sync,
+        wait_for_last(),
         ir.when(
             role == 0,
-            [*_set_registers("dec", registers[0]), ir.when(elected, producing)],
-            [*_set_registers("inc", registers[1]), *consuming],
+            [*_set_registers("dec", registers[0], moves), ir.when(elected, loads.mark(producing))],
+            [*_set_registers("inc", registers[1], moves), *computes.mark(consuming, consumer)],
         ),
     ]
     if cluster:
@@ -96,7 +101,8 @@ def specialize_warps(program: TileProgram) -> TileProgram:
         for one in program.ids
     )
     attrs = (*program.attrs, launch_bounds(program))
-    return program.replace(ids=ids, body=tuple(body), attrs=attrs).decided(
+    roles = (loads, computes)
+    return program.replace(ids=ids, body=tuple(body), attrs=attrs, roles=roles).decided(
         f"roles: one loading warp with {registers[0]} registers a thread, {count} computing "
         f"warpgroups with {registers[1]}",
         *describe(program, threads),
@@ -104,7 +110,32 @@ def specialize_warps(program: TileProgram) -> TileProgram:
     )
 
 
-def _require_registers(registers: tuple[int, int], count: int, available: int) -> None:
+def role_registers(program: TileProgram, count: int, at_launch: int) -> tuple[int, int]:
+    """As :func:`register_split`, or what the hints of a program say.
+
+    Raises
+    ------
+    Decline
+        If a CTA does not have as many as the hints say.
+    """
+    hints = program.hints
+    if hints.set_registers is False:
+        return at_launch, at_launch
+    producer, consumer = hints.registers or (None, None)
+    split = register_split(count, at_launch, producer)
+    registers = split[0] if producer is None else producer, consumer or split[1]
+    require_registers(registers, count, at_launch * (count + 1) * SM90A.warpgroup)
+    return registers
+
+
+def require_registers(registers: tuple[int, int], count: int, available: int) -> None:
+    """Check that a CTA has the registers of a loading and ``count`` computing warpgroups.
+
+    Raises
+    ------
+    Decline
+        If it has not.
+    """
     needed = SM90A.warpgroup * (registers[0] + count * registers[1])
     if needed > available:
         raise Decline(
@@ -113,17 +144,19 @@ def _require_registers(registers: tuple[int, int], count: int, available: int) -
         )
 
 
-def register_split(count: int, at_launch: int) -> tuple[int, int]:
+def register_split(count: int, at_launch: int, wanted: int | None = None) -> tuple[int, int]:
     """Registers of a thread of the producer and of ``count`` consumers after ``setmaxnreg``.
 
-    ``at_launch`` is what every thread has before.
+    ``at_launch`` is what every thread has before, ``wanted`` what the producer is to have.
     """
-    producer = min(PRODUCER_REGISTERS, at_launch)
+    producer = min(PRODUCER_REGISTERS if wanted is None else wanted, at_launch)
     share = min(at_launch + (at_launch - producer) // count, SM90A.registers_per_thread)
     return producer, share // SM90A.setmaxnreg.step * SM90A.setmaxnreg.step
 
 
-def _set_registers(direction: str, registers: int) -> list[Stmt]:
+def _set_registers(direction: str, registers: int, moves: bool) -> list[Stmt]:
+    if not moves:
+        return []
     return [ir.evaluate(T.ptx[f"setmaxnreg.{direction}.sync.aligned.u32"](registers))]
 
 

@@ -51,7 +51,10 @@ from warploom.transform.program import (
     is_shared,
 )
 from warploom.transform.resolve_tensor_memory import is_accumulator
+from warploom.transform.roles import ThreadRole
+from warploom.transform.specialize_warps import require_registers
 from warploom.transform.split_roles import RoleSplitter, Streams, leaves, roles_of
+from warploom.transform.start_early import let_next_start, wait_for_last
 
 #: Warps of a warpgroup.
 _WARPS = 4
@@ -132,28 +135,35 @@ def specialize_warps_sm100(program: TileProgram) -> TileProgram:
     sync = ir.evaluate(T.cuda.cluster_sync() if cluster else T.cuda.cta_sync())
     elected = T.cuda.elect_sync() != T.uint32(0)
     threads = (consumers + 1) * SM100A.warpgroup
-    lower, raise_ = _registers(consumers, launch_registers(program, threads))
+    lower, raise_ = _registers(program, consumers, launch_registers(program, threads))
     # The first CTA of a pair multiplies for both.
     leads = pairs_of(program).leads if memory.ctas > 1 else tirx.const(True, "bool")
     allocates = T.And(role == 0, warp == _ALLOCATES)
+    loads, multiplies, asks = ThreadRole("load"), ThreadRole("multiply"), ThreadRole("schedule")
+    computes = ThreadRole("compute", consumers, one_thread=False)
     body = [
         *allocated,
+        let_next_start(),
         ir.when(T.cuda.thread_rank() == 0, inits),
         *barriers.publish(),
         ir.when(allocates, memory.allocate()),
         sync,
+        wait_for_last(),
         *memory.open(),
         ir.when(
             role == 0,
             [
                 *lower,
                 _choose(
-                    (T.And(warp == _LOADS, elected), producing),
-                    (T.And(T.And(leads, warp == _MULTIPLIES), elected), multiplying),
-                    (T.And(warp == _ASKS, elected), asking),
+                    (T.And(warp == _LOADS, elected), loads.mark(producing)),
+                    (
+                        T.And(T.And(leads, warp == _MULTIPLIES), elected),
+                        multiplies.mark(multiplying),
+                    ),
+                    (T.And(warp == _ASKS, elected), asks.mark(asking)),
                 ),
             ],
-            [*raise_, *consuming, _before_end()],
+            [*raise_, *computes.mark(consuming, program.var("warpgroup")), _before_end()],
         ),
         sync,
         ir.when(allocates, memory.free()),
@@ -165,8 +175,9 @@ def specialize_warps_sm100(program: TileProgram) -> TileProgram:
         for one in program.ids
     )
     attrs = (*program.attrs, launch_bounds(program))
+    roles = (loads, multiplies, *([asks] if asking else []), computes)
     ignored = ["specialise=False: not followed, the tensor core needs a thread of its own"]
-    return program.replace(ids=ids, body=tuple(body), attrs=attrs).decided(
+    return program.replace(ids=ids, body=tuple(body), attrs=attrs, roles=roles).decided(
         f"roles: a loading warp, a multiplying warp, {consumers} "
         f"warpgroup{'s' * (consumers > 1)} for the rest",
         *describe(program, threads),
@@ -261,16 +272,24 @@ def _before_end() -> Stmt:
     return ir.evaluate(T.ptx.tcgen05.fence__before_thread_sync())
 
 
-def _registers(consumers: int, at_launch: int) -> tuple[list[Stmt], list[Stmt]]:
+def _registers(
+    program: TileProgram, consumers: int, at_launch: int
+) -> tuple[list[Stmt], list[Stmt]]:
     """Moves registers to the consumers, where the first warpgroup has some to give away.
 
-    ``at_launch`` is what every thread has before; all that it can use is enough for anyone.
+    ``at_launch`` is what every thread has before; all that it can use is enough for anyone, unless
+    a hint says otherwise.
     """
-    if not _FIRST_REGISTERS < at_launch < SM100A.registers_per_thread:
+    hints = program.hints
+    enough = not _FIRST_REGISTERS < at_launch < SM100A.registers_per_thread
+    if hints.set_registers is False or (enough and hints.registers is None):
         return [], []
-    share = at_launch + (at_launch - _FIRST_REGISTERS) // consumers
+    wanted = hints.registers or (None, None)
+    first = _FIRST_REGISTERS if wanted[0] is None else wanted[0]
+    share = at_launch + (at_launch - first) // consumers
     share = min(share, SM100A.registers_per_thread)
-    split = _FIRST_REGISTERS, share // SM100A.setmaxnreg.step * SM100A.setmaxnreg.step
+    split = first, wanted[1] or share // SM100A.setmaxnreg.step * SM100A.setmaxnreg.step
+    require_registers(split, consumers, at_launch * (consumers + 1) * SM100A.warpgroup)
     return [_set_registers("dec", split[0])], [_set_registers("inc", split[1])]
 
 

@@ -21,6 +21,7 @@ from tvm.tirx import Buffer, Stmt, Var
 from tvm.tirx.tile_primitive import TilePrimitiveCall
 
 from warploom.layout.smem_matrix import SharedMatrix
+from warploom.ops.copy_strided import knows_strides
 from warploom.target import TMA, Major, Swizzle
 from warploom.transform import ir
 from warploom.transform.fragments import Fragments, fragments
@@ -56,7 +57,8 @@ def stage_stores(program: TileProgram) -> TileProgram:
     body = _block(list(program.body), program, staging)
     if any(ORCHESTRATED in _attributes(one) for one in body):
         allocated = [tirx.AllocBuffer(buffer) for buffer in staging.buffers.values()]
-        drain = ir.when(leader(program), [_wait_group(0, read=False)])
+        # Shared memory must outlive what TMA reads of it; the end of the grid completes the stores.
+        drain = ir.when(leader(program), [_wait_group(0, read=True)])
         body = [*allocated, *body, drain]
     return program.replace(body=tuple(body)).decided(*staging.decided)
 
@@ -83,8 +85,7 @@ def leader(program: TileProgram) -> Any:
 def _statement(statement: Stmt, program: TileProgram, staging: _Staging) -> Stmt:
     if is_nest(statement):
         stored = {one.buffer for one in nest_stores(nest_parts(statement)[1])}
-        result = stored & set(program.func.params)
-        return _if_stored(statement, program) if result else statement
+        return _if_stored(statement, program) if any(map(is_global, stored)) else statement
     return ir.map_children(
         statement, lambda one: ir.seq(_block(ir.flatten(one), program, staging))
     )
@@ -103,7 +104,7 @@ def _block(
             continue
         to, source = one.args[:2]
         kinds = fragments(program.arch, int(source.source.shape[0]))
-        width = _atom_columns(to, source, kinds)
+        width = _atom_columns(to, source, kinds, program.hints.store_columns)
         maker = result[-1] if result and _only_makes(result[-1], source, program) else None
         if maker is not None:
             result.pop()
@@ -149,7 +150,7 @@ def _from_shared(call: TilePrimitiveCall, program: TileProgram) -> Stmt:
     """One thread stores a tile by TMA; it goes on when the tile may be written again."""
     chosen = T.And(program.var("warpgroup") == 0, leader(program))
     store = [
-        _if_stored(ir.primitive("copy_async", *call.args[:2], dispatch="tma_auto"), program),
+        _if_stored(_by_tma(*call.args[:2]), program),
         ir.evaluate(T.ptx.cp.async_.bulk.commit_group()),
         _wait_group(0, read=True),
     ]
@@ -182,8 +183,10 @@ def _only_makes(statement: Stmt, source: TensorRegion, program: TileProgram) -> 
     return used == 2
 
 
-def _atom_columns(to: TensorRegion, source: TensorRegion, kinds: Fragments) -> int | None:
-    """Columns of a piece, or None if TMA cannot store the tile."""
+def _atom_columns(
+    to: TensorRegion, source: TensorRegion, kinds: Fragments, most: int | None
+) -> int | None:
+    """Columns of a piece, at most so many; None if TMA cannot store the tile."""
     tile = source.source
     size = tvm.DataType(str(tile.dtype)).bits // 8
     # stmatrix writes fragments of 16-bit elements; a thread with whole rows needs no stmatrix.
@@ -201,7 +204,7 @@ def _atom_columns(to: TensorRegion, source: TensorRegion, kinds: Fragments) -> i
     if _piece_of(to, rows, rows // kinds.rows - 1, kinds) is None:
         return None
     fitting = [s.row_bytes // size for s in Swizzle if columns * size % s.row_bytes == 0]
-    return max(fitting, default=None)
+    return max((one for one in fitting if most is None or one <= most), default=None)
 
 
 def _piece_of(
@@ -288,14 +291,17 @@ def _staged(
             ir.when(
                 elected,
                 [
-                    _if_stored(ir.primitive(
-                        "copy_async", ir.region(to.source, *target), place, dispatch="tma_auto"
-                    ), program),
+                    _if_stored(_by_tma(ir.region(to.source, *target), place), program),
                     ir.evaluate(T.ptx.cp.async_.bulk.commit_group()),
                 ],
             ),
         ]  # fmt: skip
     return orchestrated(statements)
+
+
+def _by_tma(to: TensorRegion, place: TensorRegion) -> Stmt:
+    dispatch = "tma_auto" if knows_strides(to.source) else "tma_strided"
+    return ir.primitive("copy_async", to, place, dispatch=dispatch)
 
 
 def _copied(tile: Buffer) -> Stmt:

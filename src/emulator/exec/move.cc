@@ -25,10 +25,10 @@ Step move_predicate(Warp& warp, const Op& op, uint32_t active) {
   return Step::kNext;
 }
 
-// The clock counts the instructions of the cluster: it moves on, and it measures no time. `flag` is
-// the bit that the register begins with.
+// The clock counts the instructions of the cluster, this one included: it tells what comes before
+// what, and it measures no time. `flag` is the bit that the register begins with.
 Step read_clock(Warp& warp, const Op& op, uint32_t active) {
-  uint64_t clock = warp.cluster().instructions() >> op.flag;
+  uint64_t clock = (warp.cluster().instructions() + warp.executed()) >> op.flag;
   for_each_lane(active, [&](int lane) { warp.set_value(op.d, lane, clock); });
   return Step::kNext;
 }

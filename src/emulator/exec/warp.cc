@@ -245,7 +245,7 @@ uint32_t Warp::run_fragment(Fragment& fragment, uint32_t budget) {
       uint32_t guard = *reinterpret_cast<const uint32_t*>(file_ + op.guard);
       mask &= op.guard_negated ? ~guard : guard;
     }
-    ++executed;
+    executed_ = ++executed;
     if constexpr (kCounts) counters->before(*this, op, mask);
     Step step = Step::kNext;
     if (op.flow == Flow::kStraight) {

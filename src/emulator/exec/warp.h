@@ -121,6 +121,8 @@ class Warp {
   // Executes at most `budget` instructions of one fragment; returns how many. With `to_sync` it
   // stops behind one that synchronises (Op::synchronises).
   uint32_t run(uint32_t budget, bool to_sync);
+  // How many instructions the call of `run` that is under way has executed.
+  uint32_t executed() const { return executed_; }
   // Why the last call of `run` returned.
   Stop stop() const { return stop_; }
 
@@ -185,6 +187,7 @@ class Warp {
   uint32_t parked_ = 0;
   Fragment* current_ = nullptr;
   Stop stop_ = Stop::kElsewhere;
+  uint32_t executed_ = 0;
   uint32_t last_ = 0;   // fragment that ran last
   std::array<Fragment, kLanes> fragments_;
   std::vector<Join> joins_;

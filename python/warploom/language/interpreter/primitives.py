@@ -18,6 +18,7 @@ from warploom.language.interpreter.dtypes import convert
 from warploom.language.interpreter.expressions import Evaluator
 from warploom.language.interpreter.nests import storage_of
 from warploom.language.interpreter.storage import SHARED, Storage
+from warploom.target import TMA
 
 #: Dtypes of A and B -> dtypes of the accumulator, as tensor cores have them.
 _FLOAT8 = ("float8_e4m3fn", "float8_e5m2")
@@ -59,6 +60,12 @@ class Region:
     def read(self) -> np.ndarray:
         return self.storage.read(self.start, self.extent)
 
+    def read_every(self, steps: tuple[int, ...]) -> np.ndarray:
+        """Its elements with that distance from each other along each dimension."""
+        pairs = list(zip(self.extent, steps, strict=True))
+        span = tuple((extent - 1) * step + 1 if extent else 0 for extent, step in pairs)
+        return self.storage.read(self.start, span)[tuple(slice(None, None, s) for s in steps)]
+
     def write(self, values: np.ndarray) -> None:
         converted = convert(values, self.dtype).reshape(self.extent)
         self.storage.write(self.start, self.extent, converted)
@@ -96,14 +103,19 @@ def run_primitive(evaluate: Evaluator, call: TilePrimitiveCall) -> None:
             "tile program as a whole."
         )
     with np.errstate(all="ignore"):
-        PRIMITIVES[name](evaluate, list(call.args))
+        if "steps" in call.config:
+            _strided_copy(evaluate, call)
+        else:
+            PRIMITIVES[name](evaluate, list(call.args))
     if "mbar" in call.config:
         brought = Region.of(evaluate, call.args[0])
         count = math.prod(brought.extent) * brought.dtype.itemsize
         complete_bytes(evaluate, call.config["mbar"], count)
 
 
-def _copy(evaluate: Evaluator, args: list[Any]) -> None:
+def _copy(
+    evaluate: Evaluator, args: list[Any], steps: tuple[int, ...] | None = None
+) -> None:
     dst, src = Region.of(evaluate, args[0]), Region.of(evaluate, args[1])
     if dst.dtype != src.dtype:
         raise TileProgramError(
@@ -116,7 +128,28 @@ def _copy(evaluate: Evaluator, args: list[Any]) -> None:
             f"{dst.storage.name}; without extents of 1 they must be equal, or one of them is a "
             "matrix and the other has its rows in several dimensions."
         )
-    dst.write(src.read())
+    dst.write(src.read() if steps is None else src.read_every(steps))
+
+
+def _strided_copy(evaluate: Evaluator, call: TilePrimitiveCall) -> None:
+    """A load with ``steps=``: the distance of elements along each dimension of its source."""
+    name, steps = str(call.op.name).rpartition(".")[2], tuple(map(int, call.config["steps"]))
+    to, source = call.args[:2]
+    scopes = storage_of(evaluate, to.source).scope, storage_of(evaluate, source.source).scope
+    if name != "copy_async" or scopes[0] not in SHARED or scopes[1] != "global":
+        raise TileProgramError(
+            f"steps = {list(steps)} of a {name} from {scopes[1]} to {scopes[0]} memory; only "
+            "copy_async from global to shared memory takes every few elements."
+        )
+    if len(steps) != len(source.region) or steps[-1] != 1 or not all(
+        1 <= step <= TMA.element_stride for step in steps
+    ):
+        raise TileProgramError(
+            f"steps = {list(steps)} for {len(source.region)} dimensions of "
+            f"{storage_of(evaluate, source.source).name}: there is one for each, from 1 to "
+            f"{TMA.element_stride}, and 1 for the last."
+        )
+    _copy(evaluate, list(call.args), steps)
 
 
 def _same_shape(a: tuple[int, ...], b: tuple[int, ...]) -> bool:

@@ -1,8 +1,8 @@
-"""Reads the three operands of a ``gemm_async`` call as wgmma sees them.
+"""Reads the three operands of a product as wgmma sees them.
 
-Each ``read_*`` function takes a TVM buffer region and returns a small frozen description, or
-declines with one sentence that names the operand, the rule and what to change. Emission
-(:mod:`warploom.ops.gemm_async_wgmma`) then only does arithmetic on legal operands.
+Each ``read_*`` function takes a TVM buffer region and returns a small frozen description, or raises
+:class:`IllegalCombination` with one sentence that names the operand, the rule and what to change.
+Emission (:mod:`warploom.intrin.wgmma_emitter`) then only does arithmetic on legal operands.
 """
 
 from __future__ import annotations
@@ -13,15 +13,17 @@ from typing import Any
 import tvm
 import tvm_ffi
 from tvm.ir import TensorRegion
+from tvm.script import tirx as T
 from tvm.sym.analyzer import Analyzer
-from tvm.tirx import Buffer
-from tvm.tirx.operator.tile_primitive import fail
+from tvm.tirx import Buffer, IntImm
+from tvm.tirx.layout import S, TileLayout
 
 from warploom.errors import IllegalCombination
 from warploom.layout.fragment import wgmma_accumulator, wgmma_register_a
 from warploom.layout.smem_matrix import SharedMatrix
 from warploom.target.swizzle import Major
 from warploom.target.wgmma import WGMMA_M, WgmmaKind
+from warploom.target.wgmma_descriptor import ADDRESS_MASK, CHUNK_BYTES
 
 
 @dataclass(frozen=True)
@@ -42,11 +44,11 @@ class Accumulator:
     row: int
     column: int
 
-    def first_register(self, kind: WgmmaKind, block: int, column: int) -> int:
+    def first_register(self, kind: WgmmaKind, block: Any, column: Any) -> Any:
         """Index of the first 32-bit register of a 64-row ``block`` at ``column`` of the part."""
-        block += self.row // WGMMA_M
-        per_block = kind.d_registers(int(self.buffer.shape[-1]))
-        return block * per_block + kind.d_registers(self.column + column)
+        block = block + self.row // WGMMA_M
+        per_block, per_core_tile = kind.d_registers(int(self.buffer.shape[-1])), kind.d_registers(8)
+        return block * per_block + (self.column + column) // 8 * per_core_tile
 
 
 @dataclass(frozen=True)
@@ -61,10 +63,44 @@ class SharedOperand:
     mn_start: Any
     k_start: Any
 
-    def chunk(self, analyzer: Analyzer, mn: Any, k: int) -> Any:
-        """Distance in 16-byte units from the buffer's start to element ``(mn, k)`` of the part."""
+    def descriptor(self, mn: Any, k: Any) -> Any:
+        """The descriptor, uint64, of the part from its element ``(mn, k)`` on."""
         offset = self.lead_bytes + self.matrix.byte_offset(self.mn_start + mn, self.k_start + k)
-        return analyzer.simplify(tvm.tirx.floordiv(tvm.runtime.convert(offset), 16))
+        chunk = Analyzer().simplify(tvm.tirx.floordiv(tvm.runtime.convert(offset), CHUNK_BYTES))
+        buffer = self.buffer
+        base = T.cuda.cvta_generic_to_shared(buffer.ptr_to([0] * len(buffer.shape)))
+        start = ((base & T.uint32(ADDRESS_MASK)) >> T.uint32(4)) + T.cast(chunk, "uint32")
+        return IntImm("uint64", self.matrix.descriptor) + T.cast(start, "uint64")
+
+    @property
+    def fits_atoms(self) -> bool:
+        """Whether from its start on, distances within the part are those of a whole matrix.
+
+        They are not where it starts within a swizzle atom and ends in another: the next atom is
+        then nearer than the atoms' width says.
+        """
+        start, extent = (
+            (self.k_start, self.k) if self.matrix.major is Major.K else (self.mn_start, self.mn)
+        )
+        width, analyzer = self.matrix.atom_columns, Analyzer()
+        if analyzer.can_prove_equal(tvm.tirx.floormod(start, width), 0):
+            return True
+        return isinstance(start, int | IntImm) and int(start) % width + extent <= width
+
+
+@dataclass(frozen=True)
+class DescribedOperand:
+    """A or B in shared memory, of which a register holds the descriptor of element (0, 0)."""
+
+    value: Any
+    matrix: SharedMatrix
+
+    def descriptor(self, mn: Any, k: Any) -> Any:
+        """The descriptor, uint64, of the part from its element ``(mn, k)`` on."""
+        chunk = self.matrix.byte_offset(mn, k) // CHUNK_BYTES
+        if isinstance(chunk, int):
+            return self.value + IntImm("uint64", chunk) if chunk else self.value
+        return self.value + T.cast(Analyzer().simplify(chunk), "uint64")
 
 
 @dataclass(frozen=True)
@@ -77,21 +113,32 @@ class RegisterOperand:
     row: int
     k_start: int
 
-    def first_register(self, kind: WgmmaKind, block: int, step: int) -> int:
+    def first_register(self, kind: WgmmaKind, block: Any, step: Any) -> Any:
         """Index of the first of the four registers that feed 64-row ``block`` at K ``step``."""
         steps_per_block = int(self.buffer.shape[-1]) // kind.k
-        block += self.row // WGMMA_M
+        block = block + self.row // WGMMA_M
         return (block * steps_per_block + self.k_start // kind.k + step) * kind.a_registers
+
+
+def registers(buffer: Buffer, dtype: str = "uint32") -> Any:
+    """The thread's part of a register tile, as the 32-bit registers that instructions name."""
+    count = 1
+    for it in buffer.layout.shard:
+        count *= 1 if it.axis.is_thread() else int(it.extent)
+    flat = buffer.local(count, layout=TileLayout(S[(count,)]))
+    return flat if str(buffer.dtype) == dtype else flat.view(dtype)
 
 
 def _matrix_extents(region: TensorRegion, name: str, analyzer: Analyzer) -> tuple[int, int]:
     """Rows and columns of a region whose leading dimensions have extent 1."""
     extents = [analyzer.simplify(r.extent) for r in region.region]
-    if any(not isinstance(e, tvm.tirx.IntImm) for e in extents):
-        fail(f"wgmma: the extents of {name} must be constant, got {extents}; slice it statically.")
+    if any(not isinstance(e, IntImm) for e in extents):
+        raise IllegalCombination(
+            f"wgmma: the extents of {name} must be constant, got {extents}; slice it statically."
+        )
     *lead, rows, columns = (int(e) for e in extents)
     if any(e != 1 for e in lead):
-        fail(
+        raise IllegalCombination(
             f"wgmma: {name} must be a matrix, got extents {[*lead, rows, columns]}; "
             "index its leading dimensions with one value each."
         )
@@ -100,14 +147,18 @@ def _matrix_extents(region: TensorRegion, name: str, analyzer: Analyzer) -> tupl
 
 def _constant(value: Any, what: str, analyzer: Analyzer) -> int:
     value = analyzer.simplify(value)
-    if not isinstance(value, tvm.tirx.IntImm):
-        fail(f"wgmma: {what} must be a constant, since registers cannot be indexed; got {value}.")
+    if not isinstance(value, IntImm):
+        raise IllegalCombination(
+            f"wgmma: {what} must be a constant, since registers cannot be indexed; got {value}."
+        )
     return int(value)
 
 
 def _require_multiple(value: Any, of: int, what: str, why: str, analyzer: Analyzer) -> None:
     if of > 1 and not analyzer.can_prove_equal(tvm.tirx.floormod(value, of), 0):
-        fail(f"wgmma: {what} = {value} is not provably a multiple of {of}, {why}.")
+        raise IllegalCombination(
+            f"wgmma: {what} = {value} is not provably a multiple of {of}, {why}."
+        )
 
 
 def _same_layout(layout: Any, expected: Any) -> bool:
@@ -118,7 +169,7 @@ def _same_layout(layout: Any, expected: Any) -> bool:
 
 def _require_fragment(buffer: Buffer, name: str, expected: Any, recipe: str) -> None:
     if not _same_layout(buffer.layout, expected):
-        fail(
+        raise IllegalCombination(
             f"wgmma: {name} has layout {buffer.layout}, which is not the fragment of the tensor "
             f"core; allocate it with layout={recipe}."
         )
@@ -128,20 +179,26 @@ def read_accumulator(region: TensorRegion, span: WarpgroupSpan, analyzer: Analyz
     """D of the call, or a decline."""
     buffer = region.source
     if buffer.scope() != "local":
-        fail(f"wgmma: D must be in registers (scope 'local'), got scope '{buffer.scope()}'.")
+        raise IllegalCombination(
+            f"wgmma: D must be in registers (scope 'local'), got scope '{buffer.scope()}'."
+        )
     rows, columns = _matrix_extents(region, "D", analyzer)
     if len(buffer.shape) != 2:
-        fail(f"wgmma: D must have two dimensions, got shape {list(map(str, buffer.shape))}.")
+        raise IllegalCombination(
+            f"wgmma: D must have two dimensions, got shape {list(map(str, buffer.shape))}."
+        )
     height, width = (int(e) for e in buffer.shape)
     if height % (WGMMA_M * span.count) or width % 8:
-        fail(
+        raise IllegalCombination(
             f"wgmma: D has shape {height} x {width}; its rows must be a multiple of "
             f"{WGMMA_M * span.count} (64 for each of {span.count} warpgroups) and its columns of 8."
         )
     if rows % (WGMMA_M * span.count):
-        fail(f"wgmma: D has {rows} rows, allowed are multiples of {WGMMA_M * span.count}.")
+        raise IllegalCombination(
+            f"wgmma: D has {rows} rows, allowed are multiples of {WGMMA_M * span.count}."
+        )
     if span.count > 1 and rows != height:
-        fail(
+        raise IllegalCombination(
             f"wgmma: {span.count} warpgroups must compute all {height} rows of D, got {rows}; "
             "slice rows at warpgroup scope (Tx.wg) instead."
         )
@@ -164,14 +221,14 @@ def read_shared(
     major = Major.MN if transposed else Major.K
     if major not in kind.majors:
         flag = f"trans{name}"
-        fail(
+        raise IllegalCombination(
             f"wgmma: {name} is {buffer.dtype} and MN-major ({flag}=True); the hardware reads only "
             "16-bit operands MN-major, store it K-major."
         )
     try:
         matrix = SharedMatrix.from_buffer(buffer, major)
     except IllegalCombination as error:
-        fail(f"wgmma: {name}: {error}")
+        raise IllegalCombination(f"wgmma: {name}: {error}") from error
     rows, columns = _matrix_extents(region, name, analyzer)
     starts = [r.min for r in region.region]
     row, column = starts[-2:]
@@ -192,8 +249,8 @@ def _require_aligned_base(buffer: Buffer, name: str, matrix: SharedMatrix) -> No
     """The XOR of a swizzle acts on absolute address bits, so the buffer must start on an atom."""
     atom = matrix.swizzle.atom_bytes
     start = buffer.elem_offset
-    if isinstance(start, tvm.tirx.IntImm) and int(start) * matrix.element_bytes % atom:
-        fail(
+    if isinstance(start, IntImm) and int(start) * matrix.element_bytes % atom:
+        raise IllegalCombination(
             f"wgmma: {name} starts {int(start) * matrix.element_bytes} bytes into shared memory, "
             f"a {matrix.swizzle.name} swizzle needs a multiple of {atom}; allocate it with "
             f"align={atom}."
@@ -206,15 +263,21 @@ def read_register_a(
     """A in registers, or a decline."""
     buffer = region.source
     if transposed:
-        fail("wgmma: A in registers is always K-major; pass it as [M, K] with transA=False.")
+        raise IllegalCombination(
+            "wgmma: A in registers is always K-major; pass it as [M, K] with transA=False."
+        )
     if span.count > 1:
-        fail("wgmma: A in registers belongs to one warpgroup; call Tx.wg.gemm_async.")
+        raise IllegalCombination(
+            "wgmma: A in registers belongs to one warpgroup; call Tx.wg.gemm_async."
+        )
     rows, columns = _matrix_extents(region, "A", analyzer)
     if len(buffer.shape) != 2:
-        fail(f"wgmma: A in registers needs two dimensions, got {list(map(str, buffer.shape))}.")
+        raise IllegalCombination(
+            f"wgmma: A in registers needs two dimensions, got {list(map(str, buffer.shape))}."
+        )
     height, width = (int(e) for e in buffer.shape)
     if height % WGMMA_M or width % kind.k:
-        fail(
+        raise IllegalCombination(
             f"wgmma: A in registers has shape {height} x {width}; its rows must be a multiple of "
             f"{WGMMA_M} and its columns of {kind.k}."
         )

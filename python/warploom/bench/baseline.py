@@ -1,0 +1,58 @@
+"""Ratios of an earlier run as a floor for those of this one."""
+
+from __future__ import annotations
+
+import json
+import statistics
+from collections.abc import Sequence
+from pathlib import Path
+
+from warploom.bench.report import Comparison
+from warploom.errors import WarploomError
+
+
+def regressions(comparisons: Sequence[Comparison], file: Path, tolerance: float) -> list[str]:
+    """A sentence for each shape whose ratio is lower than in an earlier run.
+
+    Parameters
+    ----------
+    comparisons : sequence of Comparison
+    file : Path
+        JSON of the earlier run. Shapes that it lacks are no regressions.
+    tolerance : float
+        How much lower a ratio may be, as a fraction of the earlier one.
+
+    Raises
+    ------
+    WarploomError
+        If the file has no comparisons.
+    """
+    try:
+        before = {
+            _key(one["shape"]): _ratio(one) for one in json.loads(file.read_text())["comparisons"]
+        }
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise WarploomError(f"{file} is no result of a benchmark: {error}.") from error
+    found = []
+    for one in comparisons:
+        earlier = before.get(_key(vars(one.shape)))
+        ratio = one.ratio(one.entries[0], one.protocols[0])
+        if earlier is not None and ratio < earlier * (1 - tolerance):
+            found.append(
+                f"{one.shape}: {ratio:.3f} of {one.entries[1].name}, and {earlier:.3f} before"
+            )
+    return found
+
+
+def _key(shape: dict) -> str:
+    """A shape without what does not change a measurement."""
+    kept = {name: value for name, value in shape.items() if name not in ("group", "target")}
+    return json.dumps(kept, sort_keys=True)
+
+
+def _ratio(comparison: dict) -> float:
+    """Ours and the library's are the first two, and the first protocol counts."""
+    ours, library = (
+        statistics.median(next(iter(one["seconds"].values()))) for one in comparison["entries"][:2]
+    )
+    return library / ours

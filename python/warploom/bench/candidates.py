@@ -1,0 +1,190 @@
+"""Configurations of one product: which, in what order, and how long each of them takes."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, replace
+from itertools import zip_longest
+from typing import Any
+
+import tvm
+from tvm.s_tir import Schedule
+
+from warploom.bench.suite import GemmShape
+from warploom.errors import WarploomError
+from warploom.gemm.choose import candidates, most_stages
+from warploom.gemm.decisions import annotate
+from warploom.gemm.knobs import GemmKnobs
+from warploom.gemm.model import predict
+from warploom.gemm.problem import GemmProblem
+from warploom.gemm.recognition import recognise
+from warploom.meta_schedule import Builder, Runner
+from warploom.meta_schedule.measure import Measurement
+from warploom.meta_schedule.options import why_not
+from warploom.meta_schedule.runner import outcome
+from warploom.meta_schedule.workloads import matmul
+
+#: Ways to share tiles that the model is not fitted to, and so does not choose.
+_SHARED = ({"in_cluster": True}, {"stream_k": True})
+
+
+@dataclass(frozen=True)
+class Line:
+    """One candidate as the output of ``bench exhaustive`` has it; microseconds, and MHz.
+
+    Attributes
+    ----------
+    shape : dict
+        ``m``, ``n``, ``k``, ``dtype`` and ``group``.
+    knobs : dict
+    predicted : float
+    us : float or None
+        The median of ``samples``; None if there is no time.
+    samples : list of float
+    clock : int or None
+    error : str
+        Why there is no time; empty if there is one.
+    """
+
+    shape: dict[str, Any]
+    knobs: dict[str, int]
+    predicted: float
+    us: float | None
+    samples: list[float]
+    clock: int | None
+    error: str
+
+
+@dataclass(frozen=True)
+class Selection:
+    """Which candidates of a product are measured.
+
+    Attributes
+    ----------
+    count : int
+        At most so many.
+    within : float
+        Only those that the model predicts to take at most so many times as long as its best.
+    accept : mapping from str to int
+        Only those with these knobs.
+    """
+
+    count: int = 64
+    within: float = math.inf
+    accept: Mapping[str, int] | None = None
+
+    def __post_init__(self) -> None:
+        if self.count < 1 or not self.within >= 1:
+            raise WarploomError(
+                f"A selection of {self.count} candidates within {self.within:g} times the best "
+                "prediction is empty; use at least 1 of both."
+            )
+        GemmKnobs.check_names(self.accept or {})
+
+    def of(self, legal: Sequence[tuple[float, GemmKnobs]]) -> list[tuple[float, GemmKnobs]]:
+        """Predictions with knobs, in the order in which they are measured."""
+        accepted = sorted(
+            (
+                (predicted, number)
+                for number, (predicted, one) in enumerate(legal)
+                if all(getattr(one, name) == value for name, value in (self.accept or {}).items())
+            ),
+        )
+        limit = self.within * accepted[0][0] if accepted else 0.0
+        near = [legal[number] for predicted, number in accepted if predicted <= limit]
+        return list(varied(near))[: self.count]
+
+
+class Product:
+    """A shape, its candidates, and what has become of them.
+
+    Parameters
+    ----------
+    shape : GemmShape
+    """
+
+    def __init__(self, shape: GemmShape) -> None:
+        self.shape = shape
+        self.function = matmul(shape.m, shape.n, shape.k, shape.dtype, shape.result_dtype)
+        self.mod = tvm.IRModule({"main": self.function})
+        gemm = recognise(self.function)
+        self.anchor, self.problem = gemm.anchor, gemm.problem
+        self.arguments = tuple(
+            (size, dtype)
+            for size, dtype in (
+                ((shape.m, shape.k), shape.dtype), ((shape.n, shape.k), shape.dtype),
+                ((shape.m, shape.n), shape.result_dtype),
+            )
+        )  # fmt: skip
+        self.chosen: list[tuple[float, GemmKnobs]] = []
+        self.built: list[Future[str]] = []
+
+    def select(self, selection: Selection) -> None:
+        """Decide which candidates are measured."""
+        legal = [(predict(self.problem, one).total, one) for one in everything(self.problem)]
+        self.chosen = selection.of(legal)
+
+    def submit(self, knobs: GemmKnobs, builder: Builder, target: Any) -> Future[str]:
+        """Have one candidate compiled; the future's result is the path of its library."""
+        sch = Schedule(self.mod)
+        annotate(sch, sch.get_sblock(self.anchor, "main"), knobs.values())
+        return builder.submit(sch.mod, target)
+
+    def begin(self, builder: Builder, target: Any) -> None:
+        """Have all that were selected compiled."""
+        self.built = [self.submit(knobs, builder, target) for _, knobs in self.chosen]
+
+    def measure(self, runner: Runner, until: float) -> Iterator[Line]:
+        """Time the candidates, in order, until a moment of ``time.monotonic``."""
+        running: list[tuple[int, Future[Measurement]]] = []
+        for number, future in enumerate(self.built):
+            if time.monotonic() > until:
+                future.cancel()
+                continue
+            try:
+                running.append((number, runner.submit(future.result(), "cuda", self.arguments)))
+            except WarploomError as error:
+                yield self._line(number, None, str(error))
+            while len(running) > len(runner.pool.workers):  # one more than are being measured
+                yield self._finish(*running.pop(0))
+        for one in running:
+            yield self._finish(*one)
+
+    def _finish(self, number: int, future: Future[Measurement]) -> Line:
+        return self._line(number, *outcome(future))
+
+    def _line(self, number: int, found: Measurement | None, error: str) -> Line:
+        predicted, knobs = self.chosen[number]
+        one = self.shape
+        shape = {"m": one.m, "n": one.n, "k": one.k, "dtype": one.dtype, "group": one.group}
+        samples = [second * 1e6 for second in found.seconds] if found else []
+        median = sorted(samples)[len(samples) // 2] if samples else None
+        clock = found.clock if found else None
+        return Line(shape, knobs.values(), predicted, median, samples, clock, error)
+
+
+def everything(problem: GemmProblem) -> Iterator[GemmKnobs]:
+    """What the model chooses from, and the same with tiles shared in another way."""
+    for one in candidates(problem):
+        yield one
+        for change in _SHARED:
+            other = replace(one, **change, stages=1)
+            other = replace(other, stages=max(1, most_stages(other, problem)))
+            if why_not(problem, other) is None:
+                yield other
+
+
+def varied(ordered: Sequence[tuple[float, GemmKnobs]]) -> Iterator[tuple[float, GemmKnobs]]:
+    """The same candidates, in turns the best and the best of a tile that has not been seen."""
+    first: dict[tuple[int, int, bool], tuple[float, GemmKnobs]] = {}
+    for one in ordered:
+        first.setdefault((one[1].tile_m, one[1].tile_n, one[1].swap_ab), one)
+    seen = set()
+    for pair in zip_longest(ordered, first.values()):
+        for one in pair:
+            if one is not None and one[1] not in seen:
+                seen.add(one[1])
+                yield one

@@ -1,0 +1,354 @@
+"""``python -m warploom.bench convolution``: convolutions and stages of ResNet against cuDNN.
+
+Images and filters are 16-bit, NHWC and OHWI, which PyTorch calls channels_last; cuDNN chooses its
+kernels by trying them (``torch.backends.cudnn.benchmark``). A convolution is compiled as any
+function of a model is, without tuning; a stage is compiled by Relax and computes bias, ReLU and
+residual, too. Exit status: 0 if every result is right, 1 if one is wrong.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, ClassVar
+
+from warploom.bench.competitors import OURS
+from warploom.bench.environment import environment
+from warploom.bench.gemm import compare_products, exit_status, import_torch, progress
+from warploom.bench.operands import RELATIVE_ERROR, ROTATING_BYTES
+from warploom.bench.report import Comparison, markdown, write
+from warploom.bench.resnet import ResnetConfig, stage_module
+from warploom.errors import WarploomError
+
+LIBRARY = "cuDNN"
+#: Images of all shapes.
+IMAGES = 32
+#: (rows and columns, channels, filters, taps along a side, stride) of ResNet-50.
+LAYERS = (
+    (56, 64, 64, 3, 1), (56, 64, 256, 1, 1), (56, 256, 64, 1, 1), (56, 256, 512, 1, 2),
+    (56, 128, 128, 3, 2), (28, 128, 128, 3, 1), (28, 256, 256, 3, 2), (14, 256, 256, 3, 1),
+    (14, 512, 512, 3, 2), (7, 512, 512, 3, 1), (56, 256, 256, 3, 1), (28, 256, 256, 3, 1),
+)  # fmt: skip
+#: Stages of ResNet-50 behind the first: size and channels that come in, width, blocks, stride.
+STAGES = ((56, 64, 64, 3, 1), (56, 256, 128, 4, 2))
+#: A stage rounds results of every layer to 16 bits, and so do we and the library.
+_STAGE_ERRORS = 4
+
+
+@dataclass(frozen=True)
+class ConvolutionShape:
+    """A convolution that keeps the size of images but for its stride.
+
+    Attributes
+    ----------
+    group : str
+        Shapes of a group are summarised together.
+    n, size, c, k : int
+        Images, their rows and columns, channels, and filters.
+    taps, stride : int
+        Of the filters, along a side.
+    dtype : str
+    """
+
+    HEADER: ClassVar[str] = "images, filters"
+    group: str
+    n: int
+    size: int
+    c: int
+    k: int
+    taps: int
+    stride: int
+    dtype: str = "float16"
+    target: float | None = None
+
+    def __str__(self) -> str:
+        return (
+            f"{self.n}x{self.size}x{self.size}x{self.c}, {self.k} of {self.taps}x{self.taps}"
+            f"{f' stride {self.stride}' if self.stride > 1 else ''} {self.dtype}"
+        )
+
+    @property
+    def padding(self) -> int:
+        return self.taps // 2
+
+    @property
+    def side(self) -> int:
+        """Rows, and columns, of the result."""
+        return (self.size + 2 * self.padding - self.taps) // self.stride + 1
+
+    @property
+    def operations(self) -> int:
+        """Multiplications and additions."""
+        return 2 * self.n * self.side**2 * self.k * self.taps**2 * self.c
+
+
+@dataclass(frozen=True)
+class StageShape:
+    """A stage of ResNet from end to end; ``sizes`` are fields of its :class:`ResnetConfig`."""
+
+    HEADER: ClassVar[str] = "stage"
+    group: str
+    sizes: dict[str, Any]
+    target: float | None = None
+
+    @property
+    def config(self) -> ResnetConfig:
+        return ResnetConfig(**self.sizes)
+
+    def __str__(self) -> str:
+        return str(self.config)
+
+    @property
+    def operations(self) -> int:
+        """Multiplications and additions of the convolutions."""
+        return self.config.operations
+
+
+@dataclass
+class Operands:
+    """One input set.
+
+    Attributes
+    ----------
+    x : torch.Tensor
+        Images ``[n, h, w, c]``.
+    parameters : mapping
+        By name.
+    c : torch.Tensor
+        What results are written to by whoever does not allocate them.
+    found : torch.Tensor
+        The last result, NHWC.
+    """
+
+    x: Any
+    parameters: Mapping[str, Any]
+    c: Any
+    found: Any = None
+
+
+Product = Callable[[Operands], object]
+
+
+def convolution_function(shape: ConvolutionShape) -> Any:
+    """The S-TIR function ``(X, F, Y)`` of a convolution, as Relax's legalisation writes it."""
+    from tvm import te, topi
+
+    x = te.placeholder((shape.n, shape.size, shape.size, shape.c), shape.dtype, "X")
+    f = te.placeholder((shape.k, shape.taps, shape.taps, shape.c), shape.dtype, "F")
+    y = topi.nn.conv(
+        x, f, shape.stride, shape.padding, 1, 1, "NHWC", "OHWI", out_dtype="float32"
+    )
+    return te.create_prim_func([x, f, topi.cast(y, shape.dtype)])
+
+
+def our_convolution(shape: ConvolutionShape) -> Product:
+    """The kernel that this package makes of it by default."""
+    import tvm
+    from tvm.s_tir import dlight
+
+    from warploom.dlight import Matmul
+    from warploom.target import default_target
+
+    target, _ = default_target()
+    with target:
+        mod = tvm.IRModule({"main": convolution_function(shape)})
+        mod = dlight.ApplyDefaultSchedule(Matmul())(mod)
+        run = tvm.compile(mod, target)["main"]
+
+    def product(o: Operands) -> None:
+        run(o.x, o.parameters["weight"], o.c)
+        o.found = o.c
+
+    return product
+
+
+def our_stage(torch: Any, config: ResnetConfig) -> Product:
+    """The stage as Relax's default pipeline compiles it."""
+    import tvm
+    from tvm import relax
+
+    from warploom.target import default_target
+
+    module, shapes = stage_module(config)
+    executable = relax.build(module, default_target()[0])
+    forward = relax.VirtualMachine(executable, tvm.cuda(0))["forward"]
+
+    def run(o: Operands) -> None:
+        tensors = (o.x, *(o.parameters[name] for name in shapes))
+        o.found = torch.from_dlpack(forward(*map(tvm.runtime.from_dlpack, tensors)))
+
+    return run
+
+
+def library_convolution(torch: Any, stride: int, padding: int) -> Product:
+    """The same in PyTorch, without bias."""
+
+    def run(o: Operands) -> None:
+        x, w = (one.permute(0, 3, 1, 2) for one in (o.x, o.parameters["weight"]))
+        y = torch.nn.functional.conv2d(x, w, stride=stride, padding=padding)
+        o.found = y.permute(0, 2, 3, 1)
+
+    return run
+
+
+def library_stage(torch: Any, config: ResnetConfig) -> Product:
+    """The same in PyTorch."""
+    functional = torch.nn.functional
+
+    def run(o: Operands) -> None:
+        def layer(x: Any, name: str) -> Any:
+            w = o.parameters[f"{name}.weight"].permute(0, 3, 1, 2)
+            _, taps, _, stride, _ = config.layers[name]
+            b = o.parameters[f"{name}.bias"]
+            return functional.conv2d(x, w, b, stride=stride, padding=taps // 2)
+
+        x = o.x.permute(0, 3, 1, 2)
+        for number in range(config.blocks):
+            block = f"blocks.{number}."
+            h = functional.relu_(layer(x, block + "reduce"))
+            h = functional.relu_(layer(h, block + "spread"))
+            if block + "project" in config.layers:
+                x = layer(x, block + "project")
+            x = functional.relu_(layer(h, block + "expand").add_(x))
+        o.found = x.permute(0, 2, 3, 1)
+
+    return run
+
+
+def make_operands(
+    torch: Any, images: tuple[int, ...], shapes: Mapping[str, tuple[int, ...]], result: Any,
+    dtype: str,
+) -> list[Operands]:  # fmt: skip
+    """Random operands, in as many copies as do not fit into the L2 cache together."""
+    generator = torch.Generator(device="cuda").manual_seed(0)
+    kind = getattr(torch, dtype)
+
+    def normal(shape: tuple[int, ...], scale: float) -> Any:
+        return (torch.randn(shape, device="cuda", generator=generator) * scale).to(kind)
+
+    x = normal(images, 1.0)
+    parameters = {name: normal(shape, _spread(shape)) for name, shape in shapes.items()}
+    count = max(2, -(-ROTATING_BYTES // (x.numel() * x.element_size())))
+    return [
+        Operands(x.clone(), parameters, torch.full(result, float("nan"), device="cuda", dtype=kind))
+        for _ in range(count)
+    ]
+
+
+def _spread(shape: tuple[int, ...]) -> float:
+    """Of weights, so that results are as large as what comes in; biases are small."""
+    inputs = 1
+    for extent in shape[1:]:
+        inputs *= extent
+    return (2 / inputs) ** 0.5 if len(shape) > 1 else 0.1
+
+
+def relative_error(operands: Operands, exact: Any) -> float:
+    """Of the last result; NaN if any element was left out."""
+    return float((operands.found.float() - exact).norm() / exact.norm())
+
+
+def compare(
+    torch: Any, shape: ConvolutionShape | StageShape, rounds: int = 15, burst_only: bool = False
+) -> Comparison:
+    """Check and time ours and the library on one shape."""
+    torch.backends.cudnn.benchmark = True
+    torch.backends.cudnn.allow_tf32 = False
+    if isinstance(shape, StageShape):
+        config = shape.config
+        _, shapes = stage_module(config)
+        side = -(-config.size // config.stride)
+        sets = make_operands(
+            torch, (config.images, config.size, config.size, config.channels), shapes,
+            (config.images, side, side, 4 * config.width), config.dtype,
+        )  # fmt: skip
+        library, ours, dtype = library_stage(torch, config), our_stage(torch, config), config.dtype
+        allowed = _STAGE_ERRORS * RELATIVE_ERROR[dtype]
+        _fill_pool(ours, sets)
+    else:
+        sets = make_operands(
+            torch, (shape.n, shape.size, shape.size, shape.c),
+            {"weight": (shape.k, shape.taps, shape.taps, shape.c)},
+            (shape.n, shape.side, shape.side, shape.k), shape.dtype,
+        )  # fmt: skip
+        library = library_convolution(torch, shape.stride, shape.padding)
+        ours, dtype, allowed = our_convolution(shape), shape.dtype, RELATIVE_ERROR[shape.dtype]
+    first = sets[0]
+    wide = Operands(
+        first.x.float(), {name: one.float() for name, one in first.parameters.items()}, None
+    )
+    library(wide)
+    exact, wide = wide.found, None
+    return compare_products(
+        torch, shape, {OURS: ours, LIBRARY: library}, sets,
+        lambda o: relative_error(o, exact), allowed, rounds, burst_only,
+    )  # fmt: skip
+
+
+def _fill_pool(product: Product, sets: Sequence[Operands]) -> None:
+    """Make the VM keep memory for as many results as a CUDA graph has while it is captured."""
+    held = []
+    for operands in (*sets, *sets):
+        product(operands)
+        held.append(operands.found)
+
+
+def shapes(options: argparse.Namespace) -> list[ConvolutionShape | StageShape]:
+    """What the options ask for."""
+    found: list[ConvolutionShape | StageShape] = []
+    layers = [_numbers(text, 5, "SIZE,C,K,TAPS,STRIDE") for text in options.layer or ()]
+    for size, c, k, taps, stride in layers or ([] if options.stages_only else LAYERS):
+        group = f"{taps} x {taps}"
+        found.append(
+            ConvolutionShape(group, options.images, size, c, k, taps, stride, options.dtype)
+        )
+    if not options.layer:
+        for size, channels, width, blocks, stride in STAGES:
+            config = ResnetConfig(
+                options.images, size, channels, width, blocks, stride, options.dtype
+            )
+            found.append(StageShape("stages", asdict(config)))
+    return found
+
+
+def _numbers(text: str, count: int, form: str) -> tuple[int, ...]:
+    parts = text.split(",")
+    if len(parts) != count or not all(part.isdecimal() for part in parts):
+        raise WarploomError(f"{text!r} is no layer; write {form}, such as 56,64,64,3,1.")
+    return tuple(map(int, parts))
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Options of the command."""
+    parser.add_argument("--images", type=int, default=IMAGES, help="default: %(default)s")
+    parser.add_argument(
+        "--layer", action="append", metavar="SIZE,C,K,TAPS,STRIDE",
+        help="only this convolution; repeatable (default: those of ResNet-50, and two stages)",
+    )  # fmt: skip
+    parser.add_argument("--stages-only", action="store_true", help="leave out single layers")
+    parser.add_argument("--dtype", choices=sorted(RELATIVE_ERROR), default="float16")
+    parser.add_argument("--rounds", type=int, default=15, help="burst samples (default: 15)")
+    parser.add_argument("--burst-only", action="store_true", help="leave out sustained load")
+    parser.add_argument("--out", type=Path, help="folder for convolution.json and .md")
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run the command; the exit status is explained above."""
+    parser = argparse.ArgumentParser(prog="warploom bench convolution", description=__doc__)
+    add_arguments(parser)
+    options = parser.parse_args(arguments)
+    wanted = shapes(options)
+    torch = import_torch()
+    comparisons = []
+    for shape in wanted:
+        with torch.no_grad():
+            comparisons.append(compare(torch, shape, options.rounds, options.burst_only))
+        print(progress(comparisons[-1]), flush=True)
+        torch.cuda.empty_cache()
+    facts = environment(["convolution", *arguments])
+    print("\n" + markdown(comparisons, facts))
+    if options.out:
+        write(comparisons, facts, options.out, "convolution")
+    return exit_status(comparisons)

@@ -1,0 +1,100 @@
+"""Fits the constants of the analytic model to measured candidates.
+
+A search by coordinates: each constant in turn is tried a little larger and a little smaller, and
+the step shrinks when nothing helps any more. What is minimised is what matters to a choice: how
+much slower the model's choice is than the best, and how differently it errs for the candidates of
+one product; how far it is off for all of them counts less.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, fields, replace
+
+from warploom.bench.model_error import NEAR, Candidate, by_problem
+from warploom.gemm.knobs import GemmKnobs
+from warploom.gemm.model import Machine, predict
+from warploom.gemm.problem import GemmProblem
+
+#: What is counted, not fitted.
+FIXED = ("sms",)
+#: Factors of the first and the last step.
+_FIRST_STEP, _LAST_STEP = 1.3, 1.01
+#: Weights of a choice's loss, of the spread within a product, and of the error of all together.
+_CHOICE, _SPREAD, _OFFSET = 1.0, 0.7, 0.15
+
+
+@dataclass(frozen=True)
+class Product:
+    """Measured candidates of a product with microseconds, and those of the best."""
+
+    problem: GemmProblem
+    best: float
+    candidates: tuple[tuple[GemmKnobs, float], ...]
+
+
+def products(candidates: Sequence[Candidate]) -> list[Product]:
+    """Candidates by product."""
+    found = []
+    for problem, mine in by_problem(candidates).items():
+        timed = tuple((one.knobs, one.us) for one in mine)
+        found.append(Product(problem, min(us for _, us in timed), timed))
+    return found
+
+
+def loss(measured: Sequence[Product], machine: Machine) -> float:
+    """How bad a machine's constants are; 0 is perfect."""
+    total = 0.0
+    for product in measured:
+        rated = [
+            (predict(product.problem, knobs, machine).total, us)
+            for knobs, us in product.candidates
+        ]
+        # Much slower ones matter only if they are chosen.
+        near = [pair for pair in rated if pair[1] <= NEAR * product.best]
+        errors = [math.log(predicted / us) for predicted, us in near]
+        mean = sum(errors) / len(errors)
+        spread = math.sqrt(sum((one - mean) ** 2 for one in errors) / len(errors))
+        chosen = min(rated)[1]
+        total += _CHOICE * math.log(chosen / product.best) + _SPREAD * spread + _OFFSET * abs(mean)
+    return total / len(measured)
+
+
+def fit(measured: Sequence[Product], start: Machine, rounds: int = 12) -> Machine:
+    """The machine whose predictions fit best.
+
+    Parameters
+    ----------
+    measured : sequence of Product
+    start : Machine
+        Where the search begins.
+    rounds : int
+        Passes over all constants at most.
+    """
+    names = [one.name for one in fields(Machine) if one.name not in FIXED]
+    best, least, step = start, loss(measured, start), _FIRST_STEP
+    for _ in range(rounds):
+        before = least
+        for name in names:
+            for factor in (step, 1 / step):
+                tried = replace(best, **{name: getattr(best, name) * factor})
+                found = loss(measured, tried)
+                if found < least:
+                    best, least = tried, found
+                    break
+        if least > before * 0.995:
+            step = math.sqrt(step)
+            if step < _LAST_STEP:
+                break
+    return best
+
+
+def described(machine: Machine) -> str:
+    """The constants as the source of :class:`Machine` has them."""
+    values = ((one.name, getattr(machine, one.name)) for one in fields(Machine))
+    return "\n".join(
+        f"{name}: float = {float(f'{value:.3g}'):g}"
+        for name, value in values
+        if name not in FIXED
+    )

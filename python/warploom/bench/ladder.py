@@ -1,0 +1,256 @@
+"""``warploom bench ladder``: every step of the Hopper ladder against cuBLAS, checked and timed.
+
+Exit status: 0 if every result is right, 1 if one is wrong.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import runpy
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from warploom.bench import gemm
+from warploom.bench import operands as ops
+from warploom.bench.backends import torch_product
+from warploom.bench.competitors import Product
+from warploom.bench.environment import environment
+from warploom.bench.report import Comparison, markdown_table
+from warploom.bench.suite import GemmShape
+from warploom.errors import WarploomError
+
+#: What every step is compared with, through PyTorch.
+CUBLAS = "cuBLAS"
+#: Rows and columns of the only tile that the first steps compute.
+TILE = 128
+#: K of the only tile of the first step.
+TILE_K = 64
+#: Input sets of products that are smaller than the caches, which no number of sets keeps out.
+_FEW_SETS = 8
+#: The paragraph that :func:`paste` writes, and the heading behind which it stands.
+_HEADING = "# ## Result\n#\n"
+_PARAGRAPH = re.compile(r"# \*\*Measured\*\*(?:[^\n]*\n)(?:# [^\n]+\n)*#\n")
+
+
+@dataclass(frozen=True)
+class Measured:
+    """What became of one step.
+
+    Attributes
+    ----------
+    step : str
+        Name of its file, without ``.py``.
+    m, n, k : int
+    seconds : float
+        Median of an execution.
+    cublas_seconds : float
+        The same for cuBLAS.
+    error, allowed_error : float
+        Relative error of the result, and its bound.
+    """
+
+    step: str
+    m: int
+    n: int
+    k: int
+    seconds: float
+    cublas_seconds: float
+    error: float
+    allowed_error: float
+
+    @property
+    def is_right(self) -> bool:
+        """False also if the error is NaN: an element was not written."""
+        return self.error <= self.allowed_error
+
+    @property
+    def tflops(self) -> float:
+        return 2 * self.m * self.n * self.k / self.seconds / 1e12
+
+    @property
+    def ratio(self) -> float:
+        """Speed relative to cuBLAS."""
+        return self.cublas_seconds / self.seconds
+
+
+def find_steps(folder: Path) -> list[Path]:
+    """The steps of a ladder, in order.
+
+    Raises
+    ------
+    WarploomError
+        If the folder has none.
+    """
+    steps = sorted(folder.glob("v[0-9][0-9]_*.py"))
+    if not steps:
+        raise WarploomError(
+            f"{folder} has no steps of a ladder; run in a checkout of warploom, or name the "
+            "folder with --steps."
+        )
+    return steps
+
+
+def shape_of(step: str, size: int) -> GemmShape:
+    """What a step is measured on: the first two compute one tile of C, the others all of it."""
+    number = int(step[1:3])
+    m, n, k = (TILE, TILE, TILE_K if number == 1 else size) if number <= 2 else (size,) * 3
+    return GemmShape("ladder", m, n, k, "float16")
+
+
+def measure(torch: Any, steps: Iterable[Path], size: int, rounds: int) -> list[Measured]:
+    """Compile, check and time the steps; those of one shape take turns."""
+    by_shape: dict[GemmShape, dict[str, Path]] = {}
+    for path in steps:
+        by_shape.setdefault(shape_of(path.stem, size), {})[path.stem] = path
+    results = []
+    for shape, paths in by_shape.items():
+        products = {name: compile_step(path, shape) for name, path in paths.items()}
+        results += _of_shape(torch, shape, products, rounds)
+        print("\n".join(map(_line, results[-len(paths) :])), flush=True)
+    return results
+
+
+def compile_step(path: Path, shape: GemmShape) -> Product:
+    """The kernel of a step for one shape."""
+    import tvm
+
+    from warploom.target import cuda_target
+
+    make: Callable[..., tvm.tirx.PrimFunc] = runpy.run_path(str(path))["gemm"]
+    module = tvm.IRModule({"main": make(shape.m, shape.n, shape.k)})
+    product = tvm.compile(module, cuda_target("sm_90a"), tir_pipeline="tirx")["main"]
+    return lambda o: product(o.a, o.b, o.c)
+
+
+def _of_shape(
+    torch: Any, shape: GemmShape, products: dict[str, Product], rounds: int
+) -> list[Measured]:
+    sets = [
+        ops.make_operands(torch, shape, seed)
+        for seed in range(min(_FEW_SETS, ops.input_sets(shape)))
+    ]
+
+    def error(operands: ops.Operands) -> float:
+        return ops.relative_error(torch, shape, operands)
+
+    libraries = {CUBLAS: torch_product(torch, shape, sets)}
+    comparison = gemm.compare_products(
+        torch, shape, products | libraries, sets, error, ops.allowed_error(shape), rounds, True
+    )
+    return _read(comparison, shape, CUBLAS)
+
+
+def _read(comparison: Comparison, shape: GemmShape, library: str) -> list[Measured]:
+    (protocol,) = comparison.protocols
+    medians = {entry.name: entry.times[protocol].median for entry in comparison.entries}
+    return [
+        Measured(
+            e.name, shape.m, shape.n, shape.k, medians[e.name], medians[library], e.error,
+            e.allowed_error,
+        )
+        for e in comparison.entries
+        if e.name != library
+    ]  # fmt: skip
+
+
+def _line(result: Measured) -> str:
+    right = "" if result.is_right else f", WRONG: error {result.error:.1e}"
+    return f"{result.step}: {_number(result.tflops)} TFLOP/s, {result.ratio:.3f} of cuBLAS{right}"
+
+
+def _number(value: float) -> str:
+    return f"{value:.1f}" if value >= 10 else f"{value:.2f}"
+
+
+def table(results: Sequence[Measured]) -> str:
+    """Markdown: a row for each step."""
+    return markdown_table(
+        ["step", "shape MxNxK", "median us", "TFLOP/s", "ratio to cuBLAS", "error"],
+        [
+            [
+                r.step,
+                f"{r.m}x{r.n}x{r.k}",
+                f"{r.seconds * 1e6:.1f}",
+                _number(r.tflops),
+                f"{r.ratio:.3f}",
+                f"{r.error:.1e}" if r.is_right else f"WRONG {r.error:.1e}",
+            ]
+            for r in results
+        ],
+    )
+
+
+def write(results: Sequence[Measured], facts: dict, folder: Path) -> None:
+    """Write ``ladder.json`` and ``ladder.md`` into ``folder``, which is made if need be."""
+    folder.mkdir(parents=True, exist_ok=True)
+    data = {"environment": facts, "steps": [asdict(result) for result in results]}
+    (folder / "ladder.json").write_text(json.dumps(data, indent=1) + "\n", encoding="utf-8")
+    gpu = ", ".join(f"{key} {value}" for key, value in facts["gpu"].items())
+    head = f"- date: {facts['date']}\n- command: `{facts['command']}`\n- GPU: {gpu or 'unknown'}\n"
+    (folder / "ladder.md").write_text(f"{head}\n{table(results)}\n", encoding="utf-8")
+
+
+def paste(data: dict, steps: Iterable[Path]) -> None:
+    """Write what was measured into the steps' results, in the place of what stood there.
+
+    Parameters
+    ----------
+    data : dict
+        Of a ``ladder.json``.
+    steps : iterable of Path
+
+    Raises
+    ------
+    WarploomError
+        If a step has no result to write to.
+    """
+    facts = data["environment"]
+    name = facts["gpu"].get("name", "").removeprefix("NVIDIA ")
+    gpu = f"an {name}" if name else "a GPU"
+    by_step = {one["step"]: Measured(**one) for one in data["steps"]}
+    for path in steps:
+        result = by_step.get(path.stem)
+        if result is None:
+            continue
+        text = path.read_text(encoding="utf-8")
+        if text.count(_HEADING) != 1:
+            raise WarploomError(f"{path} has no cell that begins with '## Result'.")
+        paragraph = (
+            f"# **Measured** on {gpu} ({facts['date'][:10]}, `warploom bench ladder`): "
+            f"{_number(result.tflops)} TFLOP/s,\n"
+            f"# {result.ratio:.3f} of cuBLAS, for C[{result.m}, {result.n}] and K = {result.k}.\n"
+            "#\n"
+        )
+        text = _PARAGRAPH.sub("", text)
+        path.write_text(text.replace(_HEADING, _HEADING + paragraph), encoding="utf-8")
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run the command; the exit status is explained above."""
+    parser = argparse.ArgumentParser(prog="warploom bench ladder", description=__doc__)
+    parser.add_argument(
+        "--steps", type=Path, default=Path("tutorials/ladder_hopper"),
+        help="folder of the steps (default: %(default)s)",
+    )  # fmt: skip
+    parser.add_argument("--size", type=int, default=4096, help="M, N and K (default: 4096)")
+    parser.add_argument("--rounds", type=int, default=15, help="samples (default: 15)")
+    parser.add_argument("--out", type=Path, help="folder for ladder.json and ladder.md")
+    parser.add_argument(
+        "--paste", type=Path, metavar="JSON",
+        help="measure nothing; write the results of an earlier run into the steps",
+    )  # fmt: skip
+    options = parser.parse_args(arguments)
+    steps = find_steps(options.steps)
+    if options.paste:
+        paste(json.loads(options.paste.read_text(encoding="utf-8")), steps)
+        return gemm.EXIT_RIGHT
+    results = measure(gemm.import_torch(), steps, options.size, options.rounds)
+    facts = environment(["ladder", *arguments])
+    print("\n" + table(results))
+    if options.out:
+        write(results, facts, options.out)
+    return gemm.EXIT_RIGHT if all(r.is_right for r in results) else gemm.EXIT_WRONG

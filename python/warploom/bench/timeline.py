@@ -1,0 +1,172 @@
+"""``python -m warploom.bench profile``: what recording a timeline costs.
+
+Kernels that record compete with the same kernels that do not, interleaved in one run: a product of
+4096 x 4096 x 4096, one of 8192 x 8192 x 8192, and attention. Ratios are speeds relative to the
+kernel that does not record. Exit status: 0 if every result is right and the default recording
+slows no kernel down by more than 3 %, 1 if a result is wrong, 2 if one is slower.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import tvm
+from tvm.tirx import PrimFunc
+
+from warploom.bench import operands as ops
+from warploom.bench.attention import ALLOWED_ERROR, AttentionShape, attention_error
+from warploom.bench.environment import environment
+from warploom.bench.gemm import (
+    compare_products,
+    exit_status,
+    import_torch,
+    progress,
+)
+from warploom.bench.report import Comparison, markdown, write
+from warploom.bench.suite import GemmShape
+from warploom.profile import Instrumented, Recording, Timeline, instrument
+
+#: Speed that a kernel keeps when it records.
+TARGET = 0.97
+#: Names of the competitors; the ratio refers to the second.
+RECORDS, PLAIN, RECORDS_ALL = "records", "records nothing", "records all CTAs to the end"
+#: More CTAs and spans than there are.
+_EVERYTHING = Recording(ctas=148, capacity=8192)
+
+
+@dataclass(frozen=True)
+class Measured:
+    """A comparison, and the timeline of the last launch that recorded."""
+
+    comparison: Comparison
+    timeline: Timeline
+
+
+@dataclass(frozen=True)
+class AttentionOperands:
+    """An input set of attention, and its result."""
+
+    q: Any
+    k: Any
+    v: Any
+    c: Any
+
+
+def compare_gemm(torch: Any, size: int, rounds: int, burst_only: bool) -> Measured:
+    """A product of that many rows, columns and steps."""
+    from warploom.kernels import GemmConfig
+    from warploom.programs import gemm
+
+    shape = GemmShape("products", size, size, size, "float16", TARGET)
+    sets = [ops.make_operands(torch, shape, seed) for seed in range(ops.input_sets(shape))]
+
+    def error(operands: ops.Operands) -> float:
+        return ops.relative_error(torch, shape, operands)
+
+    kernels = _Kernels(gemm(GemmConfig(), size, size, size), lambda o: (o.a, o.b, o.c))
+    return kernels.compare(torch, shape, sets, error, ops.allowed_error(shape), rounds, burst_only)
+
+
+def compare_attention(
+    torch: Any, shape: AttentionShape, rounds: int, burst_only: bool
+) -> Measured:
+    """Attention of a shape."""
+    from warploom.programs import attention
+
+    generator = torch.Generator(device="cuda").manual_seed(0)
+    extents = (1, shape.heads, shape.tokens, shape.head_dim)
+
+    def normal() -> Any:
+        values = torch.randn(extents, device="cuda", generator=generator)
+        return values.to(getattr(torch, shape.dtype))
+
+    sets = [AttentionOperands(*(normal() for _ in range(4))) for _ in range(2)]
+
+    def error(operands: AttentionOperands) -> float:
+        return attention_error(torch, shape, operands.q, operands.k, operands.v, operands.c)
+
+    func = attention(
+        shape.tokens, shape.head_dim, shape.heads, causal=shape.causal, tile=shape.tile
+    )
+    kernels = _Kernels(func, lambda o: (o.q, o.k, o.v, o.c))
+    allowed = ALLOWED_ERROR[shape.dtype]
+    return kernels.compare(torch, shape, sets, error, allowed, rounds, burst_only)
+
+
+class _Kernels:
+    """One program, compiled to record and not to."""
+
+    def __init__(self, func: PrimFunc, arguments: Callable[[Any], tuple[Any, ...]]) -> None:
+        self.arguments = arguments
+        self.plain = _compile(func)
+        self.recording = instrument(func)
+        self.everything = instrument(func, _EVERYTHING)
+
+    def compare(self, torch: Any, shape: Any, *details: Any) -> Measured:
+        """Check and time them; ``details`` are the others of :func:`compare_products`."""
+        products: dict[str, Callable[[Any], object]] = {}
+        records: dict[str, Any] = {}
+        for name, kernel in ((RECORDS, self.recording), (RECORDS_ALL, self.everything)):
+            records[name] = tvm.runtime.tensor(kernel.records(), tvm.cuda(0))
+            products[name] = self._product(kernel, records[name])
+        run = self.plain
+        plain = {PLAIN: lambda operands: run(*self.arguments(operands))}
+        ordered = {RECORDS: products[RECORDS], **plain, RECORDS_ALL: products[RECORDS_ALL]}
+        comparison = compare_products(torch, shape, ordered, *details)
+        return Measured(comparison, self.recording.timeline(records[RECORDS], emulated=False))
+
+    def _product(self, kernel: Instrumented, records: Any) -> Callable[[Any], object]:
+        run = _compile(kernel.func)
+        return lambda operands: run(*self.arguments(operands), records)
+
+
+def _compile(func: PrimFunc) -> Callable[..., object]:
+    from warploom.kernels import default_target
+
+    target, _ = default_target()
+    return tvm.compile(tvm.IRModule({"main": func}), target, tir_pipeline="warploom")["main"]
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Options of the command."""
+    parser.add_argument(
+        "--size", type=int, action="append", help="of products; default: 4096, 8192"
+    )
+    parser.add_argument("--tokens", type=int, default=16384, help="of attention (default: 16384)")
+    parser.add_argument("--rounds", type=int, default=15, help="burst samples (default: 15)")
+    parser.add_argument("--burst-only", action="store_true", help="leave out sustained load")
+    parser.add_argument("--out", type=Path, help="folder for profile.json and .md")
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run the command; the exit status is explained above."""
+    parser = argparse.ArgumentParser(prog="warploom bench profile", description=__doc__)
+    add_arguments(parser)
+    options = parser.parse_args(arguments)
+    torch = import_torch()
+    common = (options.rounds, options.burst_only)
+    runs: list[Callable[[], Measured]] = [
+        lambda size=size: compare_gemm(torch, size, *common)
+        for size in options.size or (4096, 8192)
+    ]
+    for causal in (False, True):
+        shape = AttentionShape("attention", options.tokens, 128, 16, causal)
+        shape = dataclasses.replace(shape, target=TARGET)
+        runs.append(lambda shape=shape: compare_attention(torch, shape, *common))
+    comparisons = []
+    for run in runs:
+        measured = run()
+        comparisons.append(measured.comparison)
+        print(progress(measured.comparison))
+        print(measured.timeline.summary(), flush=True)
+        torch.cuda.empty_cache()
+    facts = environment(["profile", *arguments])
+    print("\n" + markdown(comparisons, facts))
+    if options.out:
+        write(comparisons, facts, options.out, "profile")
+    return exit_status(comparisons)

@@ -1,0 +1,335 @@
+"""``python -m warploom.bench tuning``: how far defaults and short searches are from the best.
+
+For each product of a suite, in one run: a search of so many trials (all products together, as
+``tune_tir`` does it), then as many candidates as the time allows, then the fastest of those side by
+side with what the search has found and what is chosen without any trial. The best of all of them is
+what ratios refer to. No PyTorch is needed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import tempfile
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import tvm
+
+from warploom.bench.candidates import Line, Product
+from warploom.bench.environment import environment
+from warploom.bench.exhaustive import Budget, add_selection, search, selection_of
+from warploom.bench.faults import complaints, faulty
+from warploom.bench.report import geometric_mean, markdown_table
+from warploom.bench.suite import RESULT_DTYPE, GemmShape, load_suite, suite_names
+from warploom.errors import WarploomError
+from warploom.gemm.choose import choose
+from warploom.gemm.knobs import GemmKnobs
+from warploom.gemm.problem import GemmProblem
+from warploom.gemm.recognition import recognise
+from warploom.meta_schedule import Builder, Runner, tune_tir
+from warploom.meta_schedule.journal import read_journal
+from warploom.meta_schedule.lookup import Lookup
+from warploom.meta_schedule.progress import short
+from warploom.meta_schedule.records import records_of
+from warploom.meta_schedule.workloads import matmul
+from warploom.target.tvm_target import default_target
+
+#: What is compared: how it is called -> how it was chosen.
+CHOICES = {
+    "model": "by the analytic model alone",
+    "default": "what the package takes without a trial: its database, or the model",
+    "tuned": "the best of a search",
+}
+
+
+@dataclass(frozen=True)
+class Searched:
+    """A search for all products together.
+
+    Attributes
+    ----------
+    knobs : dict from GemmProblem to GemmKnobs
+        The best of each.
+    trials : int
+        How many were measured, or failed.
+    failed : int
+    seconds : float
+        From the first to the last thing that the search did.
+    complaints : tuple of str
+        What it should have done otherwise with faults.
+    """
+
+    knobs: Mapping[GemmProblem, GemmKnobs]
+    trials: int
+    failed: int
+    seconds: float
+    complaints: tuple[str, ...] = ()
+
+    @property
+    def rate(self) -> float:
+        """Trials a second."""
+        return self.trials / self.seconds
+
+
+@dataclass(frozen=True)
+class Row:
+    """What was measured side by side for one product; times in microseconds.
+
+    Attributes
+    ----------
+    shape : dict
+    candidates : int
+        How many the best was chosen from.
+    us : dict from str to float
+        Medians: of each of :data:`CHOICES`, and of the ``"best"``.
+    knobs : dict from str to dict
+        By the same names.
+    samples : dict from str to list of float
+    """
+
+    shape: dict[str, Any]
+    candidates: int
+    us: dict[str, float] = field(default_factory=dict)
+    knobs: dict[str, dict[str, int]] = field(default_factory=dict)
+    samples: dict[str, list[float]] = field(default_factory=dict)
+
+    def ratio(self, name: str) -> float | None:
+        """How fast a choice is, in parts of the best; None if it failed."""
+        return self.us["best"] / self.us[name] if name in self.us else None
+
+
+def tune_all(
+    shapes: Sequence[GemmShape], target: Any, trials: int, work_dir: Path, workers: int | None,
+    devices: Sequence[int], seed: int | None, one_in: int = 0,
+) -> Searched:  # fmt: skip
+    """One search, in which each product is a task of so many trials, with one fault in so many."""
+    functions = {
+        f"gemm_{one.m}_{one.n}_{one.k}": matmul(one.m, one.n, one.k, one.dtype, one.result_dtype)
+        for one in shapes
+    }
+    mod = tvm.IRModule(
+        {name: func.with_attr("global_symbol", name) for name, func in functions.items()}
+    )
+    target_trials = trials * len(shapes)
+    begin = time.monotonic()
+    with ExitStack() as stack:
+        runner = Runner(devices)
+        stack.callback(runner.close)
+        builder = (faulty(target, runner, workers, one_in, seed or 0) if one_in
+                   else Builder(workers, ahead=True))  # fmt: skip
+        stack.callback(builder.close)
+        database = tune_tir(
+            mod, target, work_dir, target_trials, max_trials_per_task=trials, early_stop=False,
+            seed=seed, builder=builder, runner=runner,
+        )  # fmt: skip
+        seconds = time.monotonic() - begin
+        journal = read_journal(work_dir)
+        wrong = tuple(complaints(builder.injected, journal)) if one_in else ()
+    knobs: dict[GemmProblem, GemmKnobs] = {}
+    for record in sorted(records_of(database), key=lambda one: one.seconds):
+        knobs.setdefault(record.problem, record.knobs)
+    failed = sum(one.us is None for one in journal)
+    return Searched(knobs, len(journal), failed, seconds, wrong)
+
+
+def chosen(problem: GemmProblem, searched: Searched, lookup: Lookup) -> dict[str, GemmKnobs]:
+    """The knobs of each of :data:`CHOICES` that there are."""
+    model = choose(problem)
+    known = lookup.best(problem)
+    found = {"model": model, "default": known.knobs if known is not None else model}
+    if problem in searched.knobs:
+        found["tuned"] = searched.knobs[problem]
+    return found
+
+
+def compared(
+    product: Product, lines: Sequence[Line], choices: Mapping[str, GemmKnobs], finalists: int,
+    rounds: int, builder: Builder, runner: Runner, target: Any,
+) -> Row:  # fmt: skip
+    """Measure choices and the fastest candidates side by side.
+
+    Raises
+    ------
+    WarploomError
+        If none of them can be measured.
+    """
+    timed = sorted((one for one in lines if one.us is not None), key=lambda one: one.us)
+    best = [GemmKnobs.of(one.knobs) for one in timed[:finalists]]
+    entered = list(dict.fromkeys([*choices.values(), *best]))
+    built: dict[GemmKnobs, str] = {}
+    for one, future in [(one, product.submit(one, builder, target)) for one in entered]:
+        try:
+            built[one] = future.result()
+        except WarploomError as error:
+            print(f"{product.shape}: {short(one)} was not built: {error}")
+    found = runner.compare(list(built.values()), "cuda", product.arguments, rounds).result()
+    times = {
+        one: [second * 1e6 for second in each.seconds]
+        for one, each in zip(built, found, strict=True)
+        if each.seconds
+    }
+    medians = {one: statistics.median(samples) for one, samples in times.items()}
+    if not medians:
+        raise WarploomError(f"{product.shape}: {found[0].wrong}")
+    winner = min(medians, key=lambda one: medians[one])
+    named = {name: one for name, one in choices.items() if one in medians} | {"best": winner}
+    measured = {str(one.knobs) for one in timed} | {str(one.values()) for one in choices.values()}
+    return Row(
+        {**vars(product.shape)},
+        len(measured),
+        {name: medians[one] for name, one in named.items()},
+        {name: one.values() for name, one in named.items()},
+        {name: times[one] for name, one in named.items()},
+    )
+
+
+def means(rows: Sequence[Row]) -> dict[str, float]:
+    """Geometric means of the ratios, by choice."""
+    found = {name: [one.ratio(name) for one in rows] for name in CHOICES}
+    return {
+        name: geometric_mean([one for one in ratios if one is not None])
+        for name, ratios in found.items()
+        if any(ratios)
+    }
+
+
+def report(rows: Sequence[Row], searched: Searched, trials: int, head: Mapping[str, Any]) -> str:
+    """The result as Markdown."""
+
+    def cell(value: float | None, digits: int) -> str:
+        return "failed" if value is None else f"{value:.{digits}f}"
+
+    table = markdown_table(
+        ["shape MxNxK", "candidates", "best us", *CHOICES, "best knobs", "tuned knobs"],
+        [
+            [
+                "{m}x{n}x{k} {dtype}".format(**row.shape), row.candidates, f"{row.us['best']:.2f}",
+                *(cell(row.ratio(name), 3) for name in CHOICES),
+                *(short(GemmKnobs.of(row.knobs[name])) if name in row.knobs else ""
+                  for name in ("best", "tuned")),
+            ]
+            for row in rows
+        ],
+    )  # fmt: skip
+    lines = [
+        f"- date: {head['date']}",
+        f"- command: `{head['command']}`",
+        f"- GPU: {', '.join(f'{key} {value}' for key, value in head['gpu'].items()) or 'unknown'}",
+        f"- versions: {', '.join(f'{key} {value}' for key, value in head['versions'].items())}",
+        f"- the search: {searched.trials} trials ({trials} a product), {searched.failed} of them "
+        f"failed, {searched.seconds:.0f} s, {searched.rate:.1f} trials a second",
+        "- ratios: the time of the best in parts of that of each choice; burst, in turns",
+        *(f"- {name}: {text}; geometric mean {means(rows).get(name, float('nan')):.4f}"
+          for name, text in CHOICES.items()),
+    ]  # fmt: skip
+    return "\n".join([*lines, "", table]) + "\n"
+
+
+def write(
+    rows: Sequence[Row], searched: Searched, trials: int, head: Mapping[str, Any], path: Path
+) -> None:
+    """Write the result as JSON and as Markdown, to a path without its suffix."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    content = {
+        "environment": dict(head),
+        "trials_a_product": trials,
+        "search": {"trials": searched.trials, "failed": searched.failed,
+                   "seconds": searched.seconds, "trials_per_second": searched.rate},
+        "geometric_means": means(rows),
+        "rows": [asdict(one) for one in rows],
+    }  # fmt: skip
+    path.with_suffix(".json").write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
+    path.with_suffix(".md").write_text(report(rows, searched, trials, head), encoding="utf-8")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Options of the command."""
+    parser.add_argument(
+        "--suite",
+        default="public",
+        help=f"{', '.join(suite_names())}, or a JSON file (default: %(default)s)",
+    )
+    parser.add_argument("--group", action="append", default=[], help="only this group; repeatable")
+    parser.add_argument("--dtype", choices=sorted(RESULT_DTYPE), default="float16")
+    parser.add_argument("--trials", type=int, default=32, help="of a search (default: 32)")
+    parser.add_argument(
+        "--minutes", type=float, default=3.0,
+        help="wall time of the exhaustive part (default: 3)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--finalists", type=int, default=4,
+        help="fastest candidates that are measured again, side by side (default: 4)",
+    )  # fmt: skip
+    parser.add_argument("--rounds", type=int, default=9, help="samples of each (default: 9)")
+    add_selection(parser)
+    parser.add_argument("--workers", type=int, help="compiling processes (default: all CPUs)")
+    parser.add_argument(
+        "--device", type=int, action="append", default=[], help="GPU; repeatable (default: 0)"
+    )
+    parser.add_argument("--seed", type=int, default=1, help="of the search (default: 1)")
+    parser.add_argument(
+        "--faults", type=int, default=0, metavar="N",
+        help="put a fault in the place of one in N candidates of the search (default: none)",
+    )  # fmt: skip
+    parser.add_argument("--work-dir", type=Path, help="keep the search's database and journal here")
+    parser.add_argument("--out", type=Path, default=Path("."), help="folder of the results")
+    parser.add_argument("--name", default="tuning", help="of the two files (default: tuning)")
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run the command; 1 if some product could not be measured, or a fault was not noticed."""
+    parser = argparse.ArgumentParser(prog="warploom bench tuning", description=__doc__)
+    add_arguments(parser)
+    options = parser.parse_args(arguments)
+    shapes = list(dict.fromkeys(load_suite(options.suite, (options.dtype,), options.group)))
+    target, _ = default_target()
+    devices = options.device or (0,)
+    with tempfile.TemporaryDirectory(prefix="warploom-bench-") as scratch:
+        work_dir = options.work_dir or Path(scratch)
+        searched = tune_all(
+            shapes, target, options.trials, work_dir, options.workers, devices, options.seed,
+            options.faults,
+        )  # fmt: skip
+    print(f"{searched.trials} trials, {searched.failed} failed, {searched.rate:.1f} a second",
+          *searched.complaints, sep="\n", flush=True)  # fmt: skip
+    head = environment(["tuning", *arguments])
+    rows: list[Row] = []
+    for row in _rows(shapes, searched, target, options):
+        rows.append(row)
+        write(rows, searched, options.trials, head, options.out / options.name)
+    for name, mean in means(rows).items():
+        print(f"{name}: geometric mean {mean:.4f} of the best")
+    return 0 if len(rows) == len(shapes) and not searched.complaints else 1
+
+
+def _rows(
+    shapes: Sequence[GemmShape], searched: Searched, target: Any, options: argparse.Namespace
+) -> Iterator[Row]:
+    builder = Builder(options.workers)
+    runner = Runner(options.device or (0,))
+    lookup = Lookup.shipped()
+    budget = Budget(time.monotonic() + 60 * options.minutes)
+    try:
+        found = search(shapes, selection_of(options), budget, builder, runner, target)
+        for product, measured in found:
+            lines = list(measured)
+            choices = chosen(recognise(product.function).problem, searched, lookup)
+            try:
+                row = compared(product, lines, choices, options.finalists, options.rounds, builder,
+                               runner, target)  # fmt: skip
+            except WarploomError as error:
+                print(f"{product.shape} was not measured: {error}", flush=True)
+                continue
+            ratios = ", ".join(f"{name} {row.ratio(name) or 0:.3f}" for name in CHOICES)
+            print(f"{product.shape}: {row.candidates} candidates, best {row.us['best']:.2f} us, "
+                  f"{ratios}", flush=True)  # fmt: skip
+            yield row
+    finally:
+        runner.close()
+        builder.close()

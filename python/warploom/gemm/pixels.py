@@ -1,0 +1,212 @@
+"""Rows of a product that are pixels: several axes of the result, as a convolution has them.
+
+A tile's rows are then a box of pixels. What they see of the image is a box as well, for each tap of
+the filter: TMA loads it, in steps where the convolution has a stride, and with zeros where it
+reaches over the edges. So the image is neither copied to a matrix nor padded.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import tvm
+from tvm import tirx
+from tvm.ir import Call, Op
+from tvm.ir.expr import TensorLoad
+from tvm.tirx import Var
+
+from warploom.gemm.equations import simplify, strip_casts
+from warploom.gemm.memory import static
+from warploom.gemm.problem import Axis
+from warploom.target import TMA, WGMMA_M
+from warploom.transform import ir
+from warploom.transform.rows import part_of_rows, row_dimensions
+
+#: Extents that a box is chosen for where only the launch knows one: few images, or many.
+_UNKNOWN = (1, 32)
+
+
+def padded_load(value: Any) -> TensorLoad | None:
+    """The load in ``load if it is inside else 0``, or None if a value is something else.
+
+    TMA reads zeros outside of a tensor, so such a value can be loaded without the condition: each
+    part of it must say no more than that an index is not negative, or is below the extent.
+    """
+    value = strip_casts(value)
+    if isinstance(value, TensorLoad):
+        return value
+    if isinstance(value, Call) and value.op == Op.get("prim.if_then_else"):
+        condition, inside, outside = value.args
+    elif isinstance(value, tirx.Select):
+        condition, inside, outside = value.condition, value.true_value, value.false_value
+    else:
+        return None
+    load = strip_casts(inside)
+    zero = isinstance(outside, (tirx.IntImm, tirx.FloatImm)) and outside.value == 0
+    if not zero or not isinstance(load, TensorLoad):
+        return None
+    return load if all(_is_bound(one, load) for one in _parts(condition)) else None
+
+
+def _parts(condition: Any) -> Iterator[Any]:
+    """What a condition is the conjunction of."""
+    if isinstance(condition, tirx.And):
+        yield from _parts(condition.a)
+        yield from _parts(condition.b)
+    else:
+        yield condition
+
+
+def _is_bound(part: Any, load: TensorLoad) -> bool:
+    """Whether a condition fails only where an index of the load is outside."""
+    excess = _excess(part)
+    if excess is None:
+        return False
+    for index, extent in zip(load.indices, load.source.shape, strict=True):
+        # The elements that an index is inside by, at either end.
+        for room in (index, extent - 1 - index):
+            if ir.is_constant(simplify(excess - room), 0):
+                return True
+            analyzer = tvm.sym.Analyzer()
+            with analyzer.constraint_scope(excess < 0):
+                if analyzer.can_prove(room < 0):
+                    return True
+    return False
+
+
+def _excess(comparison: Any) -> Any:
+    """An expression that is at least 0 where a comparison holds, and negative elsewhere."""
+    forms = {
+        tirx.LE: lambda a, b: b - a, tirx.LT: lambda a, b: b - a - 1,
+        tirx.GE: lambda a, b: a - b, tirx.GT: lambda a, b: a - b - 1,
+    }  # fmt: skip
+    form = forms.get(type(comparison))
+    return None if form is None else form(comparison.a, comparison.b)
+
+
+def step_of(index: Any, var: Var) -> int | None:
+    """How far an index goes on with a variable; None if that differs from place to place."""
+    if var not in ir.uses(index):
+        return 0
+    step = simplify(ir.substitute(index, {var: var + 1}) - index)
+    return int(step) if isinstance(step, tirx.IntImm) else None
+
+
+def find_pixels(
+    axes: Sequence[Axis], columns: Axis, inner: Axis, stored: Sequence[Any], load: TensorLoad
+) -> tuple[Axis, ...]:
+    """The axes that are pixels, in the order of the result's dimensions; none if there are none.
+
+    Parameters
+    ----------
+    axes : sequence of Axis
+        Those of the result that only the first factor has, extents of 1 left out.
+    columns, inner : Axis
+        Of the product: its columns, and the innermost axis of the sum.
+    stored : sequence of Expr
+        Where the result is stored.
+    load : TensorLoad
+        The first factor.
+    """
+    where = {}
+    for dimension, index in enumerate(stored):
+        for axis in axes:
+            if axis.var in ir.uses(index):
+                if axis.var in where or not index.same_as(axis.var):
+                    return ()
+                where[axis.var] = dimension
+    if len(where) != len(axes) or not stored[-1].same_as(columns.var):
+        return ()
+    ordered = tuple(sorted(axes, key=lambda axis: where[axis.var]))
+    used = [[a for a in ordered if a.var in ir.uses(index)] for index in load.indices]
+    along = [one[0] for one in used if one]
+    if along != list(ordered) or any(len(one) > 1 for one in used) or used[-1]:
+        return ()
+    places = [(load.indices[d], one[0].var) for d, one in enumerate(used) if one]
+    if not all(1 <= (step_of(*place) or 0) <= TMA.element_stride for place in places):
+        return ()
+    last = max(d for d, one in enumerate(used) if one)
+    if any(inner.var in ir.uses(index) for index in load.indices[:last]):
+        return ()
+    plain = all(index.same_as(var) for index, var in places)
+    return () if plain and len(ordered) == 1 else ordered
+
+
+@dataclass(frozen=True)
+class Box:
+    """Extents of the pixels of a tile, one for each of their axes."""
+
+    extents: tuple[int, ...]
+
+    @classmethod
+    def of(
+        cls, axes: Sequence[Axis], steps: Sequence[int], rows: int, parts: int, peers: int
+    ) -> Box | None:
+        """The box of ``rows`` pixels that covers the axes with the fewest tiles.
+
+        Parameters
+        ----------
+        axes : sequence of Axis
+        steps : sequence of int
+            Elements of the image from one pixel to the next, for each axis: a box of TMA has at
+            most 256 of them.
+        rows : int
+        parts : int
+            Warpgroups that share the rows.
+        peers : int
+            CTAs of a cluster that load a part of them each.
+
+        Returns
+        -------
+        Box or None
+            None if no box has so many.
+        """
+        found = [
+            one for one in _factorisations(rows, len(axes))
+            if all(e * s <= TMA.box_extent for e, s in zip(one, steps, strict=True))
+            and _divides(one, rows, parts, peers)
+        ]  # fmt: skip
+        if not found:
+            return None
+        sizes = [static(axis.extent) for axis in axes]
+
+        def cost(one: tuple[int, ...]) -> tuple[float, tuple[int, ...]]:
+            tiles = 0.0
+            for unknown in _UNKNOWN if None in sizes else _UNKNOWN[:1]:
+                known = [size or unknown for size in sizes]
+                count = math.prod(-(-s // e) for s, e in zip(known, one, strict=True))
+                tiles += count * rows / math.prod(known)
+            # Of equal ones that with the longest rows, whose pixels are neighbours in memory.
+            return tiles, tuple(-extent for extent in reversed(one))
+
+        return cls(min(found, key=cost))
+
+
+def _factorisations(number: int, count: int) -> Iterator[tuple[int, ...]]:
+    if count == 1:
+        yield (number,)
+        return
+    for first in range(1, number + 1):
+        if number % first == 0:
+            for rest in _factorisations(number // first, count - 1):
+                yield (first, *rest)
+
+
+def _divides(box: tuple[int, ...], rows: int, parts: int, peers: int) -> bool:
+    """Whether warpgroups, pieces that they store, and CTAs of a cluster get boxes as well."""
+    ranges = [(0, tirx.IntImm("int32", extent)) for extent in box]
+    dimensions = row_dimensions(ranges, rows)
+    first = next((extent for extent in box if extent > 1), 1)
+    if dimensions is None or first % peers:
+        return False
+    share = rows // parts
+    inner = math.prod(list(itertools.dropwhile(lambda extent: extent == 1, box))[1:])
+    if parts > 1 and share % inner:
+        return False
+    if share % WGMMA_M:
+        return True
+    return part_of_rows(ranges, dimensions, rows // WGMMA_M - 1, WGMMA_M) is not None

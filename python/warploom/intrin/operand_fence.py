@@ -1,0 +1,32 @@
+"""An empty instruction that keeps computations on a register where the program has them.
+
+``wgmma.fence`` and ``wgmma.wait_group`` name no register. To the compiler, arithmetic on the result
+of a product depends on the product alone, so it may move it before the wait: it was seen to. An
+empty instruction that claims to change a register cannot be moved across a wait, and neither can
+what uses that register after it. It becomes no instruction of the GPU.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tvm.script import tirx as T
+
+#: Type of a register -> its name in CUDA, its constraint in inline assembly.
+_KINDS = {"float32": ("float", "f"), "int32": ("int", "r"), "uint32": ("unsigned int", "r")}
+
+
+def register_dtype(dtype: str) -> str:
+    """The dtype of the 32-bit registers that hold elements of ``dtype``."""
+    return dtype if dtype in _KINDS else "uint32"
+
+
+def pinned(register: Any, dtype: str) -> Any:
+    """A statement's expression: nothing that uses this register of ``dtype`` is moved across it."""
+    name = f"warploom_pin_{dtype}"
+    kind, constraint = _KINDS[dtype]
+    source = (
+        f"__forceinline__ __device__ void {name}({kind}& word) "
+        f'{{ asm volatile("" : "+{constraint}"(word) :: "memory"); }}'
+    )
+    return T.cuda.func_call(name, register, source_code=source)

@@ -1,0 +1,122 @@
+"""Tensor maps that a kernel's author describes himself: made on the host, used by one thread.
+
+``Tx.copy_async(dispatch="tma_auto")`` makes its own from the regions that it is given, and is all
+that most kernels need. These two functions are for what it has no words for: slices of channels,
+steps over elements, one map for copies at many places.
+
+Sources: CUDA Driver API, ``cuTensorMapEncodeTiled``; PTX ISA, "cp.async.bulk.tensor".
+"""
+
+from __future__ import annotations
+
+from math import prod
+from typing import Any
+
+from tvm.ir import Expr
+from tvm.script import tirx as T
+from tvm.tirx import Buffer, IntImm, Var, is_buffer_var
+
+from warploom.errors import IllegalCombination
+from warploom.target.dtypes import bits_of
+from warploom.target.tensor_map import Interleave, TensorMap
+
+_KIND = "tensormap"
+
+
+def encode(description: TensorMap, tensor: Buffer) -> Var:
+    """Make the tensor map on the host; write this before ``T.device_entry()``.
+
+    Parameters
+    ----------
+    description : TensorMap
+        Extents that it leaves open are those of the buffer.
+    tensor : Buffer
+        A parameter of the function: of the description's shape; if interleaved, with the elements
+        of a slice as one more dimension at the end.
+
+    Returns
+    -------
+    Var
+        The map, for :func:`load`.
+
+    Raises
+    ------
+    IllegalCombination
+        If the buffer is not of that dtype and shape.
+    """
+    shape = _shape_of(description, tensor)
+    strides = description.strides or [prod(shape[d + 1 :]) for d in range(description.rank)]
+    steps = description.element_strides or (1,) * description.rank
+    tensor_map = Var(f"{tensor.name}_map", ty=T.handle(_KIND).ty)
+    T.Bind(T.tvm_stack_alloca(_KIND, 1), var=tensor_map)
+    T.evaluate(
+        T.tensormap_encode_tiled(
+            tensor_map,
+            tensor.data,
+            *reversed(shape),
+            *(stride * description.unit_bits // 8 for stride in reversed(strides[:-1])),
+            *reversed(description.box),
+            *reversed(steps),
+            descriptor_dtype=description.dtype,
+            rank=description.rank,
+            interleave=description.interleave.value,
+            swizzle=description.swizzle.bits,
+            l2_promotion=description.l2_promotion.value,
+            oob_fill=description.oob_fill.value,
+        )
+    )
+    return tensor_map
+
+
+def load(tensor_map: Var, rank: int, destination: Any, mbarrier: Any, *coordinates: Any) -> Expr:
+    """A statement's expression: one thread copies a box to shared memory.
+
+    Parameters
+    ----------
+    tensor_map : Var
+        Of :func:`encode`.
+    rank : int
+        Its dimensions.
+    destination, mbarrier : Expr
+        Addresses in shared memory: of the box, aligned as ``target.tma.shared_align`` says, and of
+        the mbarrier that gets ``TensorMap.box_bytes``.
+    *coordinates : int or Expr
+        The box's first element in each dimension, the contiguous one last; it may lie outside.
+
+    Raises
+    ------
+    IllegalCombination
+        If the number of coordinates is not ``rank``.
+    """
+    if len(coordinates) != rank:
+        raise IllegalCombination(
+            f"TMA: {len(coordinates)} coordinates for a tensor map of {rank} dimensions."
+        )
+    chain = f"cp.async.bulk.tensor.{rank}d.shared::cluster.global.mbarrier::complete_tx::bytes"
+    shared = T.cuda.cvta_generic_to_shared
+    return T.ptx[chain](
+        shared(destination), T.address_of(tensor_map), *reversed(coordinates), shared(mbarrier)
+    )
+
+
+def _shape_of(description: TensorMap, tensor: Buffer) -> list[Any]:
+    """Extents of the buffer, in what the map counts."""
+    if not is_buffer_var(tensor) or tensor.scope() != "global":
+        raise IllegalCombination(f"TMA: {tensor} is no buffer in global memory.")
+    if str(tensor.dtype) != description.dtype:
+        raise IllegalCombination(
+            f"TMA: {tensor.name} has elements of {tensor.dtype}, the map of {description.dtype}."
+        )
+    shape, wanted = list(tensor.shape), list(description.shape)
+    if description.interleave is not Interleave.NONE:
+        wanted.append(description.unit_bits // bits_of(description.dtype))
+    if len(shape) != len(wanted) or not all(map(_fits, shape, wanted)):
+        raise IllegalCombination(
+            f"TMA: {tensor.name} has shape ({', '.join(map(str, shape))}), the map is made for "
+            f"({', '.join('any' if one is None else str(one) for one in wanted)})."
+        )
+    return shape[: description.rank]
+
+
+def _fits(got: Any, wanted: int | None) -> bool:
+    return wanted is None or (isinstance(got, int | IntImm) and int(got) == wanted)

@@ -1,0 +1,331 @@
+"""``wl.WgmmaEmitter``: the instructions of one product on Hopper, all at once or one by one.
+
+The product D = A Bᵀ (+ D) of one warpgroup is a grid of *atoms*, one ``wgmma.mma_async`` each:
+``blocks`` of 64 rows, ``widths`` of columns, ``steps`` of 32 bytes of K. ``gemm_async`` issues them
+in the order of :meth:`WgmmaEmitter.atoms`; an author who has work of his own to do between atoms
+issues them himself, and gets the same instructions.
+
+Sources: PTX ISA, "Asynchronous Warpgroup Level Matrix Multiply-Accumulate Instructions".
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from tvm.ir import Expr, TensorRegion
+from tvm.script import tirx as T
+from tvm.sym.analyzer import Analyzer
+from tvm.tirx import IntImm, is_buffer_var
+
+from warploom.errors import IllegalCombination
+from warploom.intrin.operand_fence import pinned, register_dtype
+from warploom.intrin.wgmma import instruction
+from warploom.intrin.wgmma_operands import (
+    Accumulator,
+    DescribedOperand,
+    RegisterOperand,
+    SharedOperand,
+    WarpgroupSpan,
+    read_accumulator,
+    read_register_a,
+    read_shared,
+    registers,
+)
+from warploom.intrin.wgmma_product import WgmmaProduct
+from warploom.target.swizzle import Major
+from warploom.target.wgmma import WGMMA_M
+
+_ONE_WARPGROUP = WarpgroupSpan(1, 0)
+
+
+@dataclass(frozen=True)
+class WgmmaEmitter(WgmmaProduct):
+    """What :class:`WgmmaProduct` describes, as instructions.
+
+    :meth:`of` makes one from dtypes; then, within a kernel::
+
+        product = wl.WgmmaEmitter.of(64, 128, 64, "float16")
+        ...
+        acc = T.alloc_buffer((64, 128), "float32", scope="local", layout=product.d_layout)
+        b: T.uint64 = product.b_descriptor(B_s[stage, :, :])
+        product.arrive()
+        product.rs_atom(acc, p, b, 0, 0, 0, accum=False)  # one instruction
+        ...
+        product.commit()
+        product.wait(0)
+        product.fence_d(acc)
+    """
+
+    # --- operands ---
+
+    def a_descriptor(self, region: Any) -> Expr:
+        """The descriptor of A, uint64, for :meth:`ss` and :meth:`ss_atom`.
+
+        Parameters
+        ----------
+        region : TensorRegion or Buffer
+            ``m x k`` elements of a shared buffer with the layout :attr:`a` (as the buffer has it).
+
+        Raises
+        ------
+        IllegalCombination
+            If the region is no such operand, or starts within a swizzle atom and ends in another:
+            pass regions to :meth:`ss_atom` then.
+        """
+        return self._described(region, "A")
+
+    def b_descriptor(self, region: Any) -> Expr:
+        """The descriptor of B, uint64; as :meth:`a_descriptor`, of ``n x k`` elements."""
+        return self._described(region, "B")
+
+    def _described(self, region: Any, name: str) -> Expr:
+        operand = self._shared(region, name)
+        if isinstance(operand, SharedOperand) and not operand.fits_atoms:
+            raise IllegalCombination(
+                f"wgmma: {name} does not provably start at a multiple of "
+                f"{operand.matrix.atom_columns} elements, a swizzle atom; one descriptor cannot "
+                "serve all of it, pass the region itself."
+            )
+        return operand.descriptor(0, 0)
+
+    def _shared(self, value: Any, name: str) -> SharedOperand | DescribedOperand:
+        if isinstance(value, SharedOperand | DescribedOperand):
+            return value
+        matrix, extent = (self.a, self.m) if name == "A" else (self.b, self.n)
+        if matrix is None:
+            raise IllegalCombination("wgmma: A is only in registers in this product; call rs.")
+        region = _as_region(value)
+        if region is None:
+            value = _scalar(value)
+            if not isinstance(value, Expr) or str(value.ty.dtype) != "uint64":
+                raise IllegalCombination(
+                    f"wgmma: {name} must be a part of a shared buffer or its descriptor (uint64), "
+                    f"got {value}."
+                )
+            return DescribedOperand(value, matrix)
+        if not region.source.scope().startswith("shared"):
+            raise IllegalCombination(
+                f"wgmma: {name} must be in shared memory, got scope '{region.source.scope()}'."
+            )
+        transposed = matrix.major is Major.MN
+        operand = read_shared(region, transposed, name, self.kind, Analyzer())
+        if operand.matrix != matrix:
+            raise IllegalCombination(
+                f"wgmma: {name} lies in {region.source.name} as {operand.matrix}, the emitter was "
+                f"made for {matrix}."
+            )
+        self._require_extents(name, (operand.mn, operand.k), (extent, self.k))
+        return operand
+
+    def _registers_of_a(self, value: Any) -> RegisterOperand:
+        if isinstance(value, RegisterOperand):
+            return value
+        region = _as_region(value)
+        if region is None or region.source.scope() != "local":
+            raise IllegalCombination("wgmma: A must be a part of a register tile (scope 'local').")
+        operand = read_register_a(region, False, self.kind, _ONE_WARPGROUP, Analyzer())
+        self._require_extents("A", (operand.mn, operand.k), (self.m, self.k))
+        return operand
+
+    def _accumulator(self, value: Any) -> Accumulator:
+        if isinstance(value, Accumulator):
+            return value
+        region = _as_region(value)
+        if region is None:
+            raise IllegalCombination("wgmma: D must be a part of a register tile (scope 'local').")
+        operand = read_accumulator(region, _ONE_WARPGROUP, Analyzer())
+        if str(operand.buffer.dtype) != self.kind.d:
+            raise IllegalCombination(
+                f"wgmma: D has elements of {operand.buffer.dtype}, not {self.kind.d}."
+            )
+        self._require_extents("D", (operand.m, operand.n), (self.m, self.n))
+        return operand
+
+    def _require_extents(self, name: str, got: tuple[int, int], wanted: tuple[int, int]) -> None:
+        if got != wanted:
+            raise IllegalCombination(
+                f"wgmma: {name} is {got[0]} x {got[1]}, this product needs {wanted[0]} x "
+                f"{wanted[1]}."
+            )
+
+    # --- instructions ---
+
+    def ss(self, d: Any, a: Any, b: Any, accum: Any = True) -> None:
+        """Issue the whole product, both operands in shared memory.
+
+        Parameters
+        ----------
+        d : Buffer or TensorRegion
+            ``m x n`` elements of a register tile with :attr:`d_layout`.
+        a, b : Buffer, TensorRegion or Expr
+            Parts of shared buffers, or their descriptors.
+        accum : bool or Expr
+            Whether the product is added to what D holds; else D is overwritten.
+
+        Raises
+        ------
+        IllegalCombination
+            If an operand is not what the emitter was made for.
+        """
+        self._whole(d, self._shared(a, "A"), b, accum)
+
+    def rs(self, d: Any, a: Any, b: Any, accum: Any = True) -> None:
+        """As :meth:`ss`, with A in registers: a tile, or a part, with :attr:`a_layout`.
+
+        What threads write to A's registers until :meth:`wait` is a race with the tensor core.
+        """
+        self._whole(d, self._registers_of_a(a), b, accum)
+
+    def _whole(self, d: Any, a: Any, b: Any, accum: Any) -> None:
+        d, b = self._accumulator(d), self._shared(b, "B")
+        words = self._views(d, a)
+        for i, j, k in self.atoms():
+            self._atom(d, a, b, i, j, k, accum, *words)
+
+    def ss_atom(self, d: Any, a: Any, b: Any, i: Any, j: Any, k: Any, accum: Any = True) -> None:
+        """Issue one instruction of :meth:`ss`.
+
+        Parameters
+        ----------
+        i, j, k : int or Expr
+            Which one: indices below :attr:`blocks`, the number of :attr:`widths`, and
+            :attr:`steps`. Variables have to be those of unrolled loops; ``j`` must be a number
+            where widths differ.
+        accum : bool or Expr
+            Of the whole product: an atom with ``k > 0`` adds to those before it in any case, so
+            those with ``k == 0`` come first.
+
+        Raises
+        ------
+        IllegalCombination
+            As :meth:`ss`, or if an index is out of bounds.
+        """
+        self._one(d, self._shared(a, "A"), b, i, j, k, accum)
+
+    def rs_atom(self, d: Any, a: Any, b: Any, i: Any, j: Any, k: Any, accum: Any = True) -> None:
+        """Issue one instruction of :meth:`rs`; parameters as for :meth:`ss_atom`."""
+        self._one(d, self._registers_of_a(a), b, i, j, k, accum)
+
+    def _one(self, d: Any, a: Any, b: Any, i: Any, j: Any, k: Any, accum: Any) -> None:
+        i, j, k = map(_index, (i, j, k))
+        limits = (("i", i, self.blocks), ("j", j, len(self.widths)), ("k", k, self.steps))
+        for name, index, count in limits:
+            if isinstance(index, int) and not 0 <= index < count:
+                raise IllegalCombination(
+                    f"wgmma: atom index {name} = {index} is not within 0 to {count - 1}."
+                )
+        if not isinstance(j, int) and len(set(self.widths)) > 1:
+            raise IllegalCombination(
+                f"wgmma: atom index j = {j} must be a number, since instructions have different "
+                f"widths: {', '.join(map(str, self.widths))}."
+            )
+        d, b = self._accumulator(d), self._shared(b, "B")
+        self._atom(d, a, b, i, j, k, accum, *self._views(d, a))
+
+    def _views(self, d: Accumulator, a: Any) -> tuple[Any, Any]:
+        """The registers of D, and those of A if it has any."""
+        in_registers = isinstance(a, RegisterOperand)
+        d_words = registers(d.buffer, "float32" if self.kind.d == "float32" else "uint32")
+        return d_words, registers(a.buffer) if in_registers else None
+
+    def _atom(
+        self, d: Accumulator, a: Any, b: Any, i: Any, j: Any, k: Any, accum: Any, d_words: Any,
+        a_words: Any,
+    ) -> None:  # fmt: skip
+        kind, simplify = self.kind, Analyzer().simplify
+        whole = isinstance(j, int)
+        width = self.widths[j if whole else 0]
+        column = sum(self.widths[:j]) if whole else j * width
+        first = _simplified(simplify, d.first_register(kind, i, column))
+        held = [d_words[first + at] for at in range(kind.d_registers(width))]
+        if isinstance(a, RegisterOperand):
+            first = _simplified(simplify, a.first_register(kind, i, k))
+            left = [a_words[first + at] for at in range(kind.a_registers)]
+        else:
+            left = [a.descriptor(i * WGMMA_M, k * kind.k)]
+        right = b.descriptor(column, k * kind.k)
+        emit = instruction(kind, width, self.satfinite)
+        T.evaluate(emit(*held, *left, right, _predicate(accum, k), *self._immediates(a)))
+
+    def _immediates(self, a: Any) -> list[int]:
+        """``imm-scale-a/b`` and ``imm-trans-a/b``, as far as the instruction has them."""
+        values = [-1 if negate else 1 for negate in self.negate] if self.kind.negate else []
+        if self.kind.transpose:
+            shared = [self.b] if isinstance(a, RegisterOperand) else [self.a, self.b]
+            values += [int(operand.major is Major.MN) for operand in shared]
+        return values
+
+    # --- order ---
+
+    def arrive(self) -> None:
+        """``wgmma.fence``: what threads wrote to registers is what the next atoms read."""
+        T.evaluate(T.ptx.wgmma.fence.sync.aligned())
+
+    def commit(self) -> None:
+        """``wgmma.commit_group``: the atoms issued since the last one are a group."""
+        T.evaluate(T.ptx.wgmma.commit_group.sync.aligned())
+
+    def wait(self, groups: int = 0) -> None:
+        """``wgmma.wait_group``: at most ``groups`` of the latest groups are still under way."""
+        T.evaluate(T.ptx.wgmma.wait_group.sync.aligned(groups))
+
+    def fence_d(self, d: Any) -> None:
+        """No computation on the registers of D is moved across this; it costs no instruction.
+
+        After :meth:`wait`, before D is used, and before :meth:`arrive`, after it was. ``d`` may be
+        any part of a register tile that a product can write.
+        """
+        tile = read_accumulator(_register_region(d), _ONE_WARPGROUP, Analyzer())
+        dtype = register_dtype(str(tile.buffer.dtype))
+        words, count = registers(tile.buffer, dtype), self.kind.d_registers(tile.n)
+        for block in range(tile.m // WGMMA_M):
+            _pin(words, dtype, tile.first_register(self.kind, block, 0), count)
+
+    def fence_a(self, a: Any) -> None:
+        """The same for A in registers, or a part of it."""
+        tile = read_register_a(_register_region(a), False, self.kind, _ONE_WARPGROUP, Analyzer())
+        words, count = registers(tile.buffer), tile.k // self.kind.k * self.kind.a_registers
+        for block in range(tile.mn // WGMMA_M):
+            _pin(words, "uint32", tile.first_register(self.kind, block, 0), count)
+
+
+def _as_region(value: Any) -> TensorRegion | None:
+    """A whole buffer, or a part of one, as a region; None for anything else."""
+    if isinstance(value, TensorRegion):
+        return value
+    if is_buffer_var(value):
+        return value[tuple(slice(0, extent) for extent in value.shape)]
+    return None
+
+
+def _scalar(value: Any) -> Any:
+    """The value of a variable that was declared as ``x: T.uint64``."""
+    return value.scalar if isinstance(value, T.scalar_wrapper) else value
+
+
+def _index(value: Any) -> Any:
+    return int(value) if isinstance(value, int | IntImm) else value
+
+
+def _simplified(simplify: Any, index: Any) -> Any:
+    return index if isinstance(index, int) else simplify(index)
+
+
+def _predicate(accum: Any, k: Any) -> Any:
+    """``scale-d``: D is kept by all atoms but those of the first step of K."""
+    if isinstance(k, int):
+        return T.ptx.pred(1 if k else T.cast(accum, "bool"))
+    return T.ptx.pred(T.Or(k > 0, T.cast(accum, "bool")))
+
+
+def _register_region(value: Any) -> TensorRegion:
+    region = _as_region(value)
+    if region is None or region.source.scope() != "local":
+        raise IllegalCombination("wgmma: only register tiles (scope 'local') have operand fences.")
+    return region
+
+
+def _pin(words: Any, dtype: str, first: int, count: int) -> None:
+    for at in range(first, first + count):
+        T.evaluate(pinned(words[at], dtype))

@@ -1,0 +1,226 @@
+"""One product of one warpgroup as data: how many instructions, which registers, which layouts.
+
+The product D = A Bᵀ (+ D) is a grid of *atoms*, one ``wgmma.mma_async`` each: ``blocks`` of 64
+rows, ``widths`` of columns, ``steps`` of 32 bytes of K.
+
+Sources: PTX ISA, "Asynchronous Warpgroup Level Matrix Multiply-Accumulate Instructions".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Self
+
+from tvm.tirx.layout import Layout, TileLayout
+
+from warploom.errors import IllegalCombination
+from warploom.layout.fragment import wgmma_accumulator, wgmma_register_a
+from warploom.layout.smem_matrix import SharedMatrix
+from warploom.target.swizzle import Major, Swizzle
+from warploom.target.wgmma import WGMMA_M, WgmmaKind, wgmma_kind
+
+
+@dataclass(frozen=True)
+class WgmmaProduct:
+    """Shape and types of one product, and how its operands lie.
+
+    Attributes
+    ----------
+    kind : WgmmaKind
+        Element types.
+    m, n, k : int
+        Extents of the product: rows and columns of D, and what is summed over.
+    b : SharedMatrix
+        The buffer in shared memory of which B is a part: its extents are at least ``n`` and ``k``.
+    a : SharedMatrix, optional
+        The same of A; None if A is only ever in registers.
+    negate : (bool, bool)
+        Whether A and B enter with the opposite sign (floating point only).
+    satfinite : bool
+        Whether sums are clamped to the range of int32 (integers only).
+
+    Raises
+    ------
+    IllegalCombination
+        If the hardware has no such product; the message names the operand, the rule and the fix.
+    """
+
+    kind: WgmmaKind
+    m: int
+    n: int
+    k: int
+    b: SharedMatrix
+    a: SharedMatrix | None = None
+    negate: tuple[bool, bool] = (False, False)
+    satfinite: bool = False
+
+    def __post_init__(self) -> None:
+        for holds, sentence in self._rules():
+            if not holds:
+                raise IllegalCombination(f"wgmma: {sentence}")
+
+    def _rules(self) -> Iterator[tuple[bool, str]]:
+        kind = self.kind
+        yield (
+            self.m > 0 and self.m % WGMMA_M == 0,
+            f"M = {self.m} is not a positive multiple of {WGMMA_M}, the rows of one instruction.",
+        )
+        yield (
+            self.k > 0 and self.k % kind.k == 0,
+            f"K = {self.k} is not a positive multiple of {kind.k}, the K of one {kind.a} "
+            "instruction; pad K with zeros.",
+        )
+        for name, operand, dtype, extent in (
+            ("A", self.a, kind.a, self.m),
+            ("B", self.b, kind.b, self.n),
+        ):
+            if operand is None:
+                continue
+            yield operand.dtype == dtype, f"{name} has elements of {operand.dtype}, not {dtype}."
+            yield (
+                operand.major in kind.majors,
+                f"{name} is {dtype} and MN-major; the hardware reads only 16-bit operands "
+                "MN-major, store it K-major.",
+            )
+            yield (
+                operand.mn >= extent and operand.k >= self.k,
+                f"{name} is {extent} x {self.k}, more than its buffer's {operand.mn} x "
+                f"{operand.k}.",
+            )
+        if self.a is not None:
+            yield (
+                WGMMA_M % self.a.mn_align == 0,
+                f"A's swizzle atoms of {self.a.mn_align} rows do not divide {WGMMA_M}.",
+            )
+        kind.split_n(self.n, self.b.mn_align)  # raises with a sentence of its own
+        yield (
+            kind.negate or not any(self.negate),
+            f"negate_a and negate_b exist for floating point only, A is {kind.a}.",
+        )
+        yield (
+            kind.d == "int32" or not self.satfinite,
+            f"satfinite exists for integers only, A is {kind.a}.",
+        )
+
+    @classmethod
+    def of(
+        cls,
+        m: int,
+        n: int,
+        k: int,
+        dtype: str,
+        d_dtype: str | None = None,
+        *,
+        b_dtype: str | None = None,
+        a_major: Major | str = Major.K,
+        b_major: Major | str = Major.K,
+        a_swizzle: Swizzle | None = None,
+        b_swizzle: Swizzle | None = None,
+        a_in_registers: bool = False,
+        negate_a: bool = False,
+        negate_b: bool = False,
+        satfinite: bool = False,
+    ) -> Self:
+        """The product of operands that have shared buffers of their own size.
+
+        Parameters
+        ----------
+        m, n, k : int
+            Extents of the product.
+        dtype, b_dtype : str
+            TVM dtypes of A and of B, by default the same; float32 is multiplied as tf32.
+        d_dtype : str, optional
+            Of the accumulator; by default int32 for integers and float32 else.
+        a_major, b_major : Major or str
+            ``"K"``: the buffer is [mn, k]; ``"MN"``: [k, mn], for 16-bit types.
+        a_swizzle, b_swizzle : Swizzle, optional
+            By default the widest whose atoms divide the contiguous dimension.
+        a_in_registers : bool
+            Whether A never is in shared memory.
+        negate_a, negate_b, satfinite : bool
+            As the attributes.
+
+        Raises
+        ------
+        IllegalCombination
+            If the hardware has no such product.
+        """
+        b_dtype = b_dtype or dtype
+        kind = wgmma_kind(dtype, b_dtype, d_dtype or ("int32" if "int" in dtype else "float32"))
+        a = None if a_in_registers else _shared_matrix(dtype, a_major, a_swizzle, m, k)
+        b = _shared_matrix(b_dtype, b_major, b_swizzle, n, k)
+        return cls(kind, m, n, k, b, a, (negate_a, negate_b), satfinite)
+
+    # --- how many ---
+
+    @property
+    def blocks(self) -> int:
+        """Instructions along M."""
+        return self.m // WGMMA_M
+
+    @property
+    def widths(self) -> tuple[int, ...]:
+        """N of the instructions along N."""
+        return self.kind.split_n(self.n, self.b.mn_align)
+
+    @property
+    def steps(self) -> int:
+        """Instructions along K."""
+        return self.k // self.kind.k
+
+    @property
+    def instructions(self) -> int:
+        """Instructions of the whole product."""
+        return self.blocks * len(self.widths) * self.steps
+
+    @property
+    def a_registers(self) -> int:
+        """32-bit registers of a thread that hold A, where it is in registers."""
+        return self.blocks * self.steps * self.kind.a_registers
+
+    @property
+    def d_registers(self) -> int:
+        """32-bit registers of a thread that hold D."""
+        return self.blocks * self.kind.d_registers(self.n)
+
+    def atoms(self) -> Iterator[tuple[int, int, int]]:
+        """Indices (i, j, k) of all atoms, in the order in which they are issued.
+
+        K is outermost, so that consecutive instructions are independent.
+        """
+        for k in range(self.steps):
+            for i in range(self.blocks):
+                for j in range(len(self.widths)):
+                    yield i, j, k
+
+    # --- where ---
+
+    @property
+    def d_layout(self) -> TileLayout:
+        """Which thread holds which element of D, a ``local`` buffer of shape (m, n)."""
+        return wgmma_accumulator(self.m, self.n)
+
+    @property
+    def a_layout(self) -> TileLayout:
+        """Which thread holds which element of A in registers, of shape (m, k)."""
+        return wgmma_register_a(self.kind.a, self.k, self.m)
+
+    def a_shared_layout(self, *lead: int) -> Layout:
+        """Layout of A's buffer in shared memory, with ``lead`` dimensions in front (stages)."""
+        if self.a is None:
+            raise IllegalCombination("wgmma: A is only in registers in this product.")
+        return self.a.layout(lead)
+
+    def b_shared_layout(self, *lead: int) -> Layout:
+        """Layout of B's buffer in shared memory, with ``lead`` dimensions in front (stages)."""
+        return self.b.layout(lead)
+
+
+def _shared_matrix(
+    dtype: str, major: Major | str, swizzle: Swizzle | None, mn: int, k: int
+) -> SharedMatrix:
+    major = Major(major)
+    if swizzle is None:
+        return SharedMatrix.widest(dtype, major, mn, k)
+    return SharedMatrix(dtype, major, swizzle, mn, k)

@@ -1,0 +1,100 @@
+"""What both generated matmuls do the same way: load a stage, multiply it, store a tile."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tvm.script import tirx as T
+from tvm.script.tirx import tile as Tx
+from tvm.tirx import Var
+
+from warploom.kernels.load import load_tile
+from warploom.kernels.matmul_config import MatmulConfig
+from warploom.layout.fragment import wgmma_accumulator
+from warploom.target.swizzle import Major
+from warploom.target.tensor_map import TensorMap
+from warploom.target.wgmma import WGMMA_M
+
+#: Columns of C that are rounded at a time: few registers beside the sums.
+_PIECE_COLUMNS = 64
+
+
+def shapes(
+    config: MatmulConfig, m: int | Var, n: int, k: int
+) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
+    """Shapes of A and B in global memory."""
+    a = (k, m) if config.layout[0] == "T" else (m, k)
+    return a, (k, n) if config.layout[1] == "N" else (n, k)
+
+
+def load_stage(
+    config: MatmulConfig, rings: tuple[Any, Any], stage: Any, matrices: tuple[Any, Any],
+    start: tuple[Any, Any], step: Any, barrier: Any,
+) -> None:  # fmt: skip
+    """Emit the copies of one stage.
+
+    Parameters
+    ----------
+    rings, matrices : (Buffer, Buffer)
+        A and B in shared and in global memory.
+    start : (Expr, Expr)
+        First row and first column of the tile of C.
+    step : Expr
+        Which tile of K.
+    barrier : Expr
+        Address of the mbarrier that counts the bytes.
+    """
+    for ring, tile, matrix, first in zip(
+        rings, (config.a_tile, config.b_tile), matrices, start, strict=True
+    ):
+        options = _tensor_map(config, tile, matrix).copy_options | {"prefetch_tensormap": True}
+        load_tile(ring, tile, stage, matrix, (first, step * config.tile[2]), barrier, **options)
+
+
+def _tensor_map(config: MatmulConfig, tile: Any, matrix: Any) -> TensorMap:
+    """The map of one operand: a box is a column of swizzle atoms."""
+    shape = tuple(None if isinstance(one, Var) else int(one) for one in matrix.shape)
+    box = (tile.shape[0], tile.atom_columns)
+    return TensorMap(tile.dtype, shape, box, tile.swizzle, config.l2_promotion)
+
+
+def multiply(
+    config: MatmulConfig, acc: Any, rings: tuple[Any, Any], stage: Any, first: Any, step: Any
+) -> None:
+    """Emit the products of one stage for the rows from ``first`` on, as a group of their own."""
+    a, b = rings
+    rows = slice(first, first + config.consumer_rows)
+    a_transposed = config.a_tile.major is Major.MN
+    T.evaluate(T.ptx.wgmma.fence.sync.aligned())
+    Tx.wg.gemm_async(
+        acc[:, :],
+        a[stage, :, rows] if a_transposed else a[stage, rows, :],
+        b[stage, :, :],
+        transA=a_transposed,
+        transB=config.b_tile.major is Major.MN,
+        accum=step != 0,
+    )
+    T.evaluate(T.ptx.wgmma.commit_group.sync.aligned())
+
+
+def wait_products(groups: int) -> None:
+    """Emit the wait until at most so many groups are under way."""
+    T.evaluate(T.ptx.wgmma.wait_group.sync.aligned(groups))
+
+
+def store(config: MatmulConfig, c: Any, acc: Any, row: Any, column: Any) -> None:
+    """Emit the store of one warpgroup's sums, rounded; what lies outside of C is left out."""
+    rows, columns = config.consumer_rows, config.tile[1]
+    for m in range(0, rows, WGMMA_M):
+        for n in range(0, columns, _PIECE_COLUMNS):
+            width = min(_PIECE_COLUMNS, columns - n)
+            piece = acc[m : m + WGMMA_M, n : n + width]
+            if config.out_dtype != config.accumulator:
+                layout = wgmma_accumulator(WGMMA_M, width)
+                rounded = T.alloc_buffer(
+                    (WGMMA_M, width), config.out_dtype, scope="local", layout=layout
+                )
+                Tx.wg.cast(rounded[:, :], piece)
+                piece = rounded[:, :]
+            target = c[row + m : row + m + WGMMA_M, column + n : column + n + width]
+            Tx.wg.copy(target, piece)

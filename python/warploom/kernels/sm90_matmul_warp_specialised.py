@@ -1,0 +1,132 @@
+"""A generated matmul with roles: one thread loads, other warpgroups multiply.
+
+Two mbarriers a stage: ``full`` (one arrival, and the bytes of the copies) and ``empty`` (one
+arrival by each consumer, once its products of the stage are done). A consumer releases a stage when
+the products of the next one have been issued, so that the tensor core never waits for it; with a
+single stage it waits for them at once.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tvm.backend.cuda.lang.pipeline import MBarrier, PipelineState, TMABar
+from tvm.script import tirx as T
+from tvm.tirx import PrimFunc
+
+from warploom.kernels.barrier_log import CONSUMER, PRODUCER, RoleLog
+from warploom.kernels.load import alloc_ring
+from warploom.kernels.matmul_config import MatmulConfig
+from warploom.kernels.matmul_parts import load_stage, multiply, shapes, store, wait_products
+from warploom.kernels.raster import grouped_tile
+from warploom.kernels.signature import row_count
+from warploom.layout.fragment import wgmma_accumulator
+
+
+def sm90_matmul_warp_specialised(config: MatmulConfig, m: int | None, n: int, k: int) -> PrimFunc:
+    """Build ``C = A B`` for these extents; see :func:`warploom.kernels.matmul_warp_specialised`."""
+    config.check_shape(m, n, k)
+    rows = row_count(m)
+    a_shape, b_shape = shapes(config, rows, n, k)
+    tile_m, tile_n, tile_k = config.tile
+    stages, consumers, wg_rows = config.stages, config.consumers, config.consumer_rows
+    k_tiles, n_tiles = -(-k // tile_k), -(-n // tile_n)
+    split, several = config.register_split, stages > 1
+
+    def set_registers(direction: str, role: int) -> None:
+        if split is not None:
+            T.evaluate(T.ptx[f"setmaxnreg.{direction}.sync.aligned.u32"](split[role]))
+
+    def release(log: Any, step: Any, empty: Any, here: Any, stage: Any, last: Any) -> None:
+        """Tell the producer which stage nobody reads any more."""
+        wait_products(1 if several else 0)
+        freed = last if several else 0
+        with T.If(T.And(here, step > 0) if several else here), T.Then():
+            empty.arrive(freed)
+        log(step, "empty[%d] arrive", freed, when=step > 0 if several else None)
+        if several:
+            T.buffer_store(last.source, stage, [0])
+
+    @T.prim_func
+    def matmul(a: T.handle, b: T.handle, c: T.handle):
+        A = T.match_buffer(a, a_shape, config.dtype, align=16)
+        B = T.match_buffer(b, b_shape, config.b_dtype, align=16)
+        C = T.match_buffer(c, (rows, n), config.out_dtype)
+        if rows > 0:
+            with T.attr({"tirx.device_entry": T.bool(True)}):
+                T.attr({"tirx.launch_bounds_min_blocks_per_sm": config.ctas_per_sm})
+                m_tiles = T.meta_var(T.truncdiv(rows + (tile_m - 1), tile_m))
+                cta = T.cta_id([m_tiles * n_tiles])
+                wg = T.warpgroup_id([consumers + 1])
+                warp = T.warp_id_in_wg([4])
+                lane = T.lane_id([32])
+                pool = T.SMEMPool()
+                As = alloc_ring(pool, config.a_tile, stages)
+                Bs = alloc_ring(pool, config.b_tile, stages)
+                full = TMABar(pool, stages)
+                empty = MBarrier(pool, stages)
+                pool.commit()
+                full.init(1)
+                empty.init(consumers)
+                T.ptx.fence.proxy.async_.shared__cta()
+                T.cuda.cta_sync()
+                place = T.meta_var(grouped_tile(cta, m_tiles, n_tiles, config.group))
+                tile_row: T.int32 = place[0]
+                tile_column: T.int32 = place[1]
+                if wg == 0:
+                    set_registers("dec", 0)
+                    if warp == 0 and T.cuda.elect_sync() != T.uint32(0):
+                        log = T.meta_var(RoleLog(config.log, PRODUCER, (tile_row, tile_column)))
+                        ring = PipelineState(stages, 1)
+                        for kt in T.serial(k_tiles):
+                            # TVM gives a dimension of extent 1 no stride: it needs a number.
+                            stage = T.meta_var(ring.stage if several else 0)
+                            log(kt, "empty[%d] wait, parity %d", stage, ring.phase)
+                            empty.wait(stage, ring.phase)
+                            log(kt, "empty[%d] passed", stage)
+                            full.arrive(stage, config.stage_bytes)
+                            log(kt, "full[%d] expects %d bytes", stage, config.stage_bytes)
+                            load_stage(
+                                config, (As, Bs), stage, (A, B),
+                                (tile_row * tile_m, tile_column * tile_n), kt,
+                                full.ptr_to([stage]),
+                            )  # fmt: skip
+                            log(kt, "full[%d] copies issued", stage)
+                            ring.advance()
+                else:
+                    set_registers("inc", 1)
+                    consumer = T.meta_var(wg - 1 if consumers > 1 else 0)
+                    first = T.meta_var(consumer * wg_rows)
+                    leader: T.bool = T.And(warp == 0, lane == 0)
+                    log = T.meta_var(consumer_log(config, (tile_row, tile_column), wg, warp, lane))
+                    acc = T.alloc_buffer(
+                        (wg_rows, tile_n), config.accumulator, scope="local",
+                        layout=wgmma_accumulator(wg_rows, tile_n),
+                    )  # fmt: skip
+                    ring = PipelineState(stages, 0)
+                    last = T.local_scalar("int32")
+                    last = 0
+                    for kt in T.serial(k_tiles):
+                        stage = T.meta_var(ring.stage if several else 0)
+                        log(kt, "full[%d] wait, parity %d", stage, ring.phase)
+                        full.wait(stage, ring.phase)
+                        log(kt, "full[%d] passed", stage)
+                        multiply(config, acc, (As, Bs), stage, first, kt)
+                        log(kt, "full[%d] products issued", stage)
+                        release(log, kt, empty, leader, stage, last)
+                        ring.advance()
+                    wait_products(0)
+                    store(config, C, acc, tile_row * tile_m + first, tile_column * tile_n)
+
+    return matmul.with_attr("global_symbol", config.kernel_name)
+
+
+def consumer_log(
+    config: MatmulConfig, tile: tuple[Any, Any], warpgroup: Any, warp: Any, lane: Any
+) -> RoleLog:
+    """The log of one thread of one consumer; warpgroup 0 is the producer's."""
+    log = config.log
+    if log is None:
+        return RoleLog(None, CONSUMER, tile)
+    own = T.And(warp == log.thread // 32, lane == log.thread % 32)
+    return RoleLog(log, CONSUMER, tile, T.And(warpgroup == log.consumer + 1, own))

@@ -1,0 +1,164 @@
+"""Matrix descriptors of operands in shared memory, field by field.
+
+``wl.descriptor`` derives the fields from the layout of a tile; this is for who knows them.
+
+Sources: PTX ISA, "Matrix Descriptor Format" of wgmma, and "Shared memory descriptor" of tcgen05.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tvm.script import tirx as T
+
+from warploom.errors import IllegalCombination
+from warploom.language.builtins.operands import (
+    constant,
+    describe,
+    dtype_of,
+    element,
+    flag,
+    known,
+    pointer,
+    word,
+)
+from warploom.target.swizzle import Swizzle
+
+#: Addresses and distances are counted in 16 bytes, and have 14 bits.
+_CHUNK_BYTES = 16
+_FIELD = range(1 << 14)
+#: Swizzle in a wgmma descriptor -> the number of TVM and of the tensor map.
+_WGMMA_SWIZZLES = {one.wgmma_code: one.bits for one in Swizzle}
+#: Swizzles in a tcgen05 descriptor; 1 permutes chunks of 32 bytes in rows of 128.
+_TCGEN05_SWIZZLES = (0, 1, 2, 4, 6)
+#: Bits of a tcgen05 descriptor: its version, and where its fields begin.
+_VERSION = 1 << 46
+_STRIDE, _BASE, _ABSOLUTE, _SWIZZLE, _LEADING = 32, 49, 52, 61, 16
+
+
+def initialize_wgmma_descriptor(
+    descriptor: Any,
+    start_address: Any,
+    layout_type_: int = 0,
+    leading_byte_offset: Any = 0,
+    stride_byte_offset: Any = 0,
+) -> Any:
+    """Write the descriptor of a wgmma operand.
+
+    Parameters
+    ----------
+    descriptor : TensorLoad
+        An element of a uint64 buffer, or a scalar ``x: T.uint64``.
+    start_address : Buffer, TensorLoad or pointer
+        In shared memory, a multiple of 16 bytes.
+    layout_type_ : int
+        The swizzle as the instruction has it: 0 for none, 1, 2, 3 for rows of 128, 64, 32 bytes.
+    leading_byte_offset, stride_byte_offset : int or Expr
+        Distances in units of 16 bytes, 0 to 16383.
+
+    Returns
+    -------
+    Call
+        ``T.cuda.wgmma.encode_matrix_descriptor``.
+
+    Raises
+    ------
+    IllegalCombination
+        If an operand is of another kind, or a constant out of range.
+    """
+    target = element("descriptor", descriptor, "uint64")
+    swizzle = _WGMMA_SWIZZLES[constant("layout_type_", layout_type_, range(4))]
+    leading = _distance("leading_byte_offset", leading_byte_offset, "int32")
+    stride = _distance("stride_byte_offset", stride_byte_offset, "int32")
+    return T.cuda.wgmma.encode_matrix_descriptor(
+        T.address_of(target), pointer("start_address", start_address), leading, stride, swizzle
+    )
+
+
+def initialize_tcgen05_descriptor(
+    descriptor: Any,
+    start_address: Any,
+    leading_byte_offset: Any,
+    stride_byte_offset: Any,
+    base_offset: int = 0,
+    leading_is_absolute: bool = False,
+    swizzle_mode: int = 0,
+) -> None:
+    """Write the descriptor of a tcgen05 operand.
+
+    Parameters
+    ----------
+    descriptor : TensorLoad
+        An element of a uint64 buffer, or a scalar ``x: T.uint64``.
+    start_address : Buffer, TensorLoad or pointer
+        In shared memory, a multiple of 16 bytes.
+    leading_byte_offset, stride_byte_offset : int or Expr
+        Distances in units of 16 bytes, 0 to 16383.
+    base_offset : int
+        0 to 7: where in a swizzle atom the matrix begins.
+    leading_is_absolute : bool
+        Whether the leading distance is the address of the next chunk (of sm_103a).
+    swizzle_mode : int
+        As the instruction has it: 0 for none, 2, 4, 6 for rows of 128, 64, 32 bytes, 1 for chunks
+        of 32 bytes in rows of 128.
+
+    Raises
+    ------
+    IllegalCombination
+        If an operand is of another kind, or a constant out of range.
+    """
+    target = element("descriptor", descriptor, "uint64")
+    mode = known(swizzle_mode)
+    if mode not in _TCGEN05_SWIZZLES:
+        raise IllegalCombination(
+            f"swizzle_mode is {describe(swizzle_mode)}; it must be one of "
+            f"{', '.join(map(str, _TCGEN05_SWIZZLES))}."
+        )
+    base = constant("base_offset", base_offset, range(8))
+    absolute = flag("leading_is_absolute", leading_is_absolute)
+    upper = _VERSION | base << _BASE | absolute << _ABSOLUTE | mode << _SWIZZLE
+    # TVMScript cannot read integers of more than 63 bits.
+    bits = T.uint64(upper >> _STRIDE) << T.uint64(_STRIDE)
+    address = T.cuda.cvta_generic_to_shared(pointer("start_address", start_address))
+    low = T.Cast("uint64", (address >> T.uint32(4)) & T.uint32(_FIELD[-1]))
+    leading = _distance("leading_byte_offset", leading_byte_offset, "uint64")
+    stride = _distance("stride_byte_offset", stride_byte_offset, "uint64")
+    value = bits + (stride << T.uint64(_STRIDE)) + (leading << T.uint64(_LEADING)) + low
+    T.buffer_store(target.source, value, list(target.indices))
+
+
+def increase_descriptor_offset(descriptor: Any, offset: Any) -> None:
+    """Move a descriptor of either kind in place.
+
+    Parameters
+    ----------
+    descriptor : TensorLoad
+        An element of a uint64 buffer, or a scalar ``x: T.uint64``.
+    offset : int or Expr
+        Bytes, a multiple of 16.
+
+    Raises
+    ------
+    IllegalCombination
+        If an operand is of another kind, or a constant is no multiple of 16.
+    """
+    target = element("descriptor", descriptor, "uint64")
+    number = known(offset)
+    if number is not None and number % _CHUNK_BYTES:
+        raise IllegalCombination(
+            f"offset is {number} bytes; a descriptor moves by multiples of {_CHUNK_BYTES}."
+        )
+    if number is None and not dtype_of(offset).startswith(("int", "uint")):
+        raise IllegalCombination(f"offset is {describe(offset)}; it must be an integer.")
+    chunks = number // _CHUNK_BYTES if number is not None else offset >> 4
+    # What a negative distance carries must not reach the upper fields.
+    low = T.uint64(_FIELD[-1])
+    distance = T.Cast("uint64", chunks) if number is None else T.uint64(chunks % len(_FIELD))
+    value = target - (target & low) + (target + distance & low)
+    T.buffer_store(target.source, value, list(target.indices))
+
+
+def _distance(name: str, value: Any, dtype: str) -> Any:
+    if known(value) is not None:
+        constant(name, value, _FIELD, " (units of 16 bytes)")
+    return word(name, value, dtype)

@@ -1,0 +1,40 @@
+"""Fences between the generic proxy and the asynchronous one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tvm.script import tirx as T
+
+from warploom.errors import IllegalCombination
+
+#: State spaces that ``fence.proxy.async`` may be restricted to.
+SPACES = ("global", "shared::cta", "shared::cluster")
+
+
+def fence_proxy_async(space: str | None = None) -> Any:
+    """Order what threads did to memory before what TMA or the tensor core does to it after.
+
+    Between stores of threads to shared memory and an asynchronous read of it, for instance.
+
+    Parameters
+    ----------
+    space : str, optional
+        One of :data:`SPACES`: only accesses to that memory are ordered.
+
+    Returns
+    -------
+    Call
+        ``fence.proxy.async`` (PTX ISA, "membar / fence").
+
+    Raises
+    ------
+    IllegalCombination
+        If there is no such space.
+    """
+    if space is not None and space not in SPACES:
+        raise IllegalCombination(
+            f"fence_proxy_async of {space!r}; the space must be one of "
+            f"{', '.join(map(repr, SPACES))}, or be left out."
+        )
+    return T.ptx["fence.proxy.async" + (f".{space}" if space else "")]()

@@ -1,0 +1,202 @@
+"""Copies of the tensor memory accelerator: what describes a tensor, loads, the end of stores.
+
+Boxes and coordinates are in TVM's order, the contiguous dimension last; the tensor map itself
+counts from it.
+
+Sources: CUDA Driver API, ``cuTensorMapEncodeTiled``; PTX ISA, "cp.async.bulk.tensor",
+"cp.async.bulk.commit_group", "cp.async.bulk.wait_group".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from enum import Enum
+from typing import Any
+
+from tvm.script import tirx as T
+from tvm.tirx import Buffer, Var, is_buffer_var
+
+from warploom.errors import IllegalCombination
+from warploom.intrin.tensor_map import encode
+from warploom.language.builtins.mbarriers import barrier_pointer
+from warploom.language.builtins.operands import constant, describe, known, pointer, word
+from warploom.target.swizzle import Swizzle
+from warploom.target.tensor_map import Interleave, L2Promotion, OobFill, TensorMap
+from warploom.target.tma import TMA
+
+#: What the options of a tensor map are called.
+L2_PROMOTIONS = {
+    "none": L2Promotion.NONE, "64B": L2Promotion.B64, "128B": L2Promotion.B128,
+    "256B": L2Promotion.B256,
+}  # fmt: skip
+OOB_FILLS = {"zeros": OobFill.ZERO, "nan": OobFill.NAN}
+INTERLEAVES = {"none": Interleave.NONE, "16B": Interleave.B16, "32B": Interleave.B32}
+
+
+def create_tma_descriptor(
+    tensor: Buffer,
+    box: Sequence[int],
+    *,
+    swizzle: int = 0,
+    l2_promotion: str = "128B",
+    oob_fill: str = "zeros",
+    interleave: str = "none",
+    element_strides: Sequence[int] | None = None,
+) -> Var:
+    """Describe a tensor in global memory for TMA, on the host: before ``T.device_entry()``.
+
+    Parameters
+    ----------
+    tensor : Buffer
+        A parameter of the function, of 1 to 5 dimensions, the last of them contiguous; extents
+        may be variables.
+    box : sequence of int
+        Extents of what one copy looks at, 1 to 256 each; it moves all of that, or what
+        ``element_strides`` leave.
+    swizzle : int
+        TVM's mode: 0 for none, 1, 2, 3 for rows of 32, 64, 128 bytes.
+    l2_promotion : str
+        Bytes that a miss brings into the L2 cache: one of :data:`L2_PROMOTIONS`.
+    oob_fill : str
+        What elements outside of the tensor are read as: ``"zeros"``, or ``"nan"`` for floats.
+    interleave : str
+        One of :data:`INTERLEAVES`: whether channels come in slices of so many bytes. The elements
+        of a slice are the last dimension of the tensor then, and none of the box.
+    element_strides : sequence of int, optional
+        Take every n-th element of each dimension, 1 to 8.
+
+    Returns
+    -------
+    Var
+        The descriptor, for :func:`tma_load`.
+
+    Raises
+    ------
+    IllegalCombination
+        If the hardware has no such tensor map.
+    """
+    if not is_buffer_var(tensor) or tensor.scope() != "global":
+        raise IllegalCombination(
+            f"create_tma_descriptor of {describe(tensor)}; it must be a buffer in global memory."
+        )
+    if swizzle not in range(4):
+        raise IllegalCombination(f"swizzle is {swizzle!r}; it must be 0, 1, 2 or 3.")
+    slices = _option("interleave", interleave, INTERLEAVES)
+    rank = len(tensor.shape) - (slices is not Interleave.NONE)
+    strides = [known(one) for one in tensor.strides][:rank]
+    if None in strides:
+        raise IllegalCombination(
+            f"{tensor.name} has strides that are variables; describe a tensor of constant ones."
+        )
+    description = TensorMap(
+        str(tensor.dtype),
+        tuple(known(extent) for extent in tensor.shape)[:rank],
+        tuple(constant("a box extent", one, range(1, TMA.box_extent + 1)) for one in box),
+        Swizzle.from_bits(swizzle),
+        _option("l2_promotion", l2_promotion, L2_PROMOTIONS),
+        _option("oob_fill", oob_fill, OOB_FILLS),
+        slices,
+        tuple(strides) or None,
+        tuple(element_strides) if element_strides is not None else None,
+    )
+    return encode(description, tensor)
+
+
+def tma_load(
+    descriptor: Var,
+    mbarrier: Any,
+    destination: Any,
+    *coordinates: Any,
+    cta_mask: Any = None,
+) -> Any:
+    """Copy a box from global to shared memory; one thread executes it.
+
+    Parameters
+    ----------
+    descriptor : Var
+        Of :func:`create_tma_descriptor`.
+    mbarrier : Buffer, TensorLoad or pointer
+        The mbarrier that gets the bytes of the whole box, also where it reaches over an edge.
+    destination : Buffer, TensorLoad or pointer
+        In shared memory, a multiple of 128 bytes.
+    *coordinates : int or Expr
+        The box's first element, 1 to 5; it may lie outside of the tensor.
+    cta_mask : int or Expr, optional
+        CTAs of the cluster, a bit each, that get the box at the same place.
+
+    Returns
+    -------
+    Call
+        ``cp.async.bulk.tensor``.
+
+    Raises
+    ------
+    IllegalCombination
+        If the number of coordinates is another, or an operand is of another kind.
+    """
+    if not isinstance(descriptor, Var) or is_buffer_var(descriptor):
+        raise IllegalCombination(
+            f"descriptor is {describe(descriptor)}; it must be what create_tma_descriptor returns."
+        )
+    rank = len(coordinates)
+    if rank not in range(1, TMA.rank + 1):
+        raise IllegalCombination(
+            f"tma_load has {rank} coordinates; it must have one for each dimension of the tensor, "
+            f"1 to {TMA.rank}."
+        )
+    name = f"cp.async.bulk.tensor.{rank}d.shared::cluster.global.mbarrier::complete_tx::bytes"
+    operands = [
+        pointer("destination", destination),
+        T.address_of(descriptor),
+        *(word("a coordinate", one, "int32") for one in reversed(coordinates)),
+        barrier_pointer(mbarrier),
+    ]
+    if cta_mask is None:
+        return T.ptx[name](*operands)
+    if known(cta_mask) == 0:
+        raise IllegalCombination("cta_mask is 0; it must name at least one CTA.")
+    return T.ptx[f"{name}.multicast::cluster"](*operands, word("cta_mask", cta_mask, "uint16"))
+
+
+def tma_store_arrive() -> Any:
+    """Make a group of all stores of TMA that this thread has issued since the last group.
+
+    Returns
+    -------
+    Call
+        ``cp.async.bulk.commit_group``.
+    """
+    return T.ptx["cp.async.bulk.commit_group"]()
+
+
+def tma_store_wait(count: int = 0, read: bool = True) -> Any:
+    """Wait until at most ``count`` of this thread's youngest groups of stores are not complete.
+
+    Parameters
+    ----------
+    count : int
+        0 or more.
+    read : bool
+        Whether it is enough that shared memory has been read and may be written again. If not,
+        the stores are complete, and visible to this thread.
+
+    Returns
+    -------
+    Call
+        ``cp.async.bulk.wait_group``.
+
+    Raises
+    ------
+    IllegalCombination
+        If the count is no constant or negative.
+    """
+    groups = constant("count", count, range(64))
+    return T.ptx["cp.async.bulk.wait_group" + (".read" if read else "")](groups)
+
+
+def _option(name: str, value: Any, allowed: dict[str, Enum]) -> Any:
+    if value not in allowed:
+        raise IllegalCombination(
+            f"{name} is {value!r}; it must be one of {', '.join(map(repr, allowed))}."
+        )
+    return allowed[value]

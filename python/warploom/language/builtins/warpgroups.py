@@ -1,0 +1,184 @@
+"""Products of a warpgroup: their order against registers, their groups, waits for them.
+
+Sources: PTX ISA, "wgmma.fence", "wgmma.commit_group", "wgmma.wait_group".
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from tvm.script import tirx as T
+
+from warploom.errors import IllegalCombination
+from warploom.language.builtins.operands import (
+    constant,
+    describe,
+    is_place,
+    known,
+    place,
+    pointer,
+)
+
+#: What may stay in flight at a wait.
+_GROUPS = range(8)
+#: Registers of an accumulator that one thread can hold.
+_MAX_REGISTERS = 256
+#: Dtype -> the constraint of its register, its C type, and how many share a register.
+_REGISTERS = {
+    "float32": ("f", "float", 1),
+    "int32": ("r", "int", 1),
+    "uint32": ("r", "unsigned int", 1),
+    "float16": ("r", "unsigned int", 2),
+    "bfloat16": ("r", "unsigned int", 2),
+}
+
+
+def warpgroup_arrive() -> Any:
+    """Order the registers and the shared memory that products read after what was done to them.
+
+    Before the first ``wgmma.mma_async`` of a warpgroup, and whenever threads have changed
+    accumulators or a left operand in registers.
+
+    Returns
+    -------
+    Call
+        ``wgmma.fence.sync.aligned``.
+    """
+    return T.ptx["wgmma.fence.sync.aligned"]()
+
+
+def warpgroup_commit_batch() -> Any:
+    """Make a group of all products that were issued since the last group.
+
+    Returns
+    -------
+    Call
+        ``wgmma.commit_group.sync.aligned``.
+    """
+    return T.ptx["wgmma.commit_group.sync.aligned"]()
+
+
+def warpgroup_wait(num_mma: int) -> Any:
+    """Wait until at most ``num_mma`` of the youngest groups are not complete.
+
+    Parameters
+    ----------
+    num_mma : int
+        0 to 7.
+
+    Returns
+    -------
+    Call
+        ``wgmma.wait_group.sync.aligned``.
+
+    Raises
+    ------
+    IllegalCombination
+        If it is no constant, or out of range.
+    """
+    return T.ptx["wgmma.wait_group.sync.aligned"](constant("num_mma", num_mma, _GROUPS))
+
+
+def wait_wgmma(id: int) -> Any:
+    """As :func:`warpgroup_wait`."""
+    return T.ptx["wgmma.wait_group.sync.aligned"](constant("id", id, _GROUPS))
+
+
+def warpgroup_fence_operand(
+    buffer_or_ptr: Any, offset: Any = 0, num_regs: int | None = None, dtype: str | None = None
+) -> Any:
+    """Keep the compiler from moving uses of accumulators across this statement.
+
+    It costs no instruction: each register is the operand of an empty piece of assembly. After a
+    wait, what reads the accumulators stays behind it; before a product, what writes them stays
+    in front.
+
+    Parameters
+    ----------
+    buffer_or_ptr : Buffer, TensorLoad, TensorRegion or pointer
+        Registers of this thread (scope ``local``).
+    offset : int or Expr
+        Elements to skip.
+    num_regs : int, optional
+        32-bit registers; by default all from there to the end of the buffer.
+    dtype : str, optional
+        Of the elements: float32, int32, uint32, float16 or bfloat16, of which two share a register.
+        A pointer needs it.
+
+    Returns
+    -------
+    Call
+        One empty ``asm volatile`` a register.
+
+    Raises
+    ------
+    IllegalCombination
+        If the dtype or the number of registers is missing or impossible.
+    """
+    if is_place(buffer_or_ptr):
+        buffer, indices = place("buffer_or_ptr", buffer_or_ptr)
+        dtype = dtype or str(buffer.dtype)
+        total, first = _elements(buffer), _linear(buffer, indices)
+        base = _first_register(buffer)
+        offset = offset + first
+    else:
+        base, total = pointer("buffer_or_ptr", buffer_or_ptr), None
+    if dtype not in _REGISTERS:
+        raise IllegalCombination(
+            f"dtype of the fenced registers is {dtype!r}; it must be one of "
+            f"{', '.join(_REGISTERS)}."
+        )
+    letter, kind, packed = _REGISTERS[dtype]
+    if num_regs is None:
+        if total is None or known(offset) is None:
+            raise IllegalCombination(
+                f"num_regs is missing, and does not follow from {describe(buffer_or_ptr)} with "
+                f"offset {describe(offset)}; give it."
+            )
+        num_regs = (total - known(offset)) // packed
+    count = constant("num_regs", num_regs, range(1, _MAX_REGISTERS + 1))
+    if total is not None and known(offset) is not None and known(offset) + count * packed > total:
+        raise IllegalCombination(
+            f"num_regs is {count} from element {known(offset)} on; {buffer.name} has {total} "
+            f"elements of {dtype} in a thread."
+        )
+    if known(offset) is not None and known(offset) % packed:
+        raise IllegalCombination(
+            f"offset is {known(offset)}; {packed} elements of {dtype} share a register, so it "
+            f"must be a multiple of {packed}."
+        )
+    name = f"warploom_fence_{dtype}_{count}"
+    source = (
+        f"__forceinline__ __device__ void {name}(void* base, int offset) {{\n"
+        f"  {kind}* registers = ({kind}*)base + offset;\n"
+        f"#pragma unroll\n  for (int i = 0; i < {count}; ++i)\n"
+        f'    asm volatile("" : "+{letter}"(registers[i]) :: "memory");\n}}\n'
+    )
+    step = offset // packed if packed > 1 else offset
+    return T.cuda.func_call(name, base, step, source_code=source)
+
+
+def _elements(buffer: Any) -> int:
+    """Elements of a buffer that one thread holds."""
+    layout = buffer.layout
+    if layout is None or layout.is_trivial():
+        return math.prod(known(extent) or 0 for extent in buffer.shape)
+    return int(layout.storage().span())
+
+
+def _linear(buffer: Any, indices: list[Any]) -> Any:
+    if buffer.layout is None or buffer.layout.is_trivial():
+        return buffer.offset_of(indices)[0]
+    if any(known(index) != 0 for index in indices):
+        raise IllegalCombination(
+            f"{buffer.name} is spread over threads, so the fence cannot begin at an element of "
+            "it; name the buffer, and say where in the thread's registers with offset."
+        )
+    return 0
+
+
+def _first_register(buffer: Any) -> Any:
+    if buffer.layout is None or buffer.layout.is_trivial():
+        return buffer.ptr_to([0] * len(buffer.shape))
+    return buffer.local().ptr_to([0])

@@ -1,0 +1,212 @@
+"""Loads and stores of 32 to 256 bits of global memory, with predicates.
+
+Each is one instruction, which the compiler neither splits nor merges. 256 bits are of Blackwell.
+
+Source: PTX ISA, "ld", "st".
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+from tvm import DataType
+from tvm.ir import TensorRegion
+from tvm.script import tirx as T
+
+from warploom.errors import IllegalCombination
+from warploom.language.builtins.device_code import assembly
+from warploom.language.builtins.operands import describe, dtype_of, known, place, predicate
+
+
+@dataclass(frozen=True)
+class _Form:
+    """How values of one width are written in PTX, C and TVM."""
+
+    bits: int
+    suffix: str
+    letter: str
+    kind: str
+    parts: tuple[str, ...]
+
+    @property
+    def dtype(self) -> str:
+        return "uint32" if self.bits == 32 else f"uint32x{self.bits // 32}"
+
+    def needs(self, name: str) -> tuple[int, str] | None:
+        if self.bits < 256:
+            return None
+        return 100, f"{name}256 needs sm_100a; use {name}128 twice"
+
+
+_XYZW = (".x", ".y", ".z", ".w")
+#: TVM's uint32x8 is a ulonglong4 in C.
+_FORMS = {
+    form.bits: form
+    for form in (
+        _Form(32, "b32", "r", "unsigned int", ("",)),
+        _Form(64, "v2.b32", "r", "uint2", _XYZW[:2]),
+        _Form(128, "v4.b32", "r", "uint4", _XYZW),
+        _Form(256, "v4.b64", "l", "ulonglong4", _XYZW),
+    )
+}
+
+
+def ldg32(src: Any, pred: Any = None) -> Any:
+    """Load 32 bits of global memory.
+
+    Parameters
+    ----------
+    src : Buffer, TensorLoad or TensorRegion
+        ``A`` (its first element), ``A[i]`` or ``A[i:j]``, aligned to as many bytes as are loaded.
+        A region must have that size.
+    pred : bool or Expr, optional
+        Where it is false nothing is loaded, and the result is 0.
+
+    Returns
+    -------
+    Expr
+        uint32; of the wider loads uint32x2, uint32x4 and uint32x8.
+
+    Raises
+    ------
+    IllegalCombination
+        If ``src`` is not in global memory, or its size or place is another.
+    """
+    return _load(32, src, pred)
+
+
+def ldg64(src: Any, pred: Any = None) -> Any:
+    """Load 64 bits as a uint32x2; the rest as for :func:`ldg32`."""
+    return _load(64, src, pred)
+
+
+def ldg128(src: Any, pred: Any = None) -> Any:
+    """Load 128 bits as a uint32x4; the rest as for :func:`ldg32`."""
+    return _load(128, src, pred)
+
+
+def ldg256(src: Any, pred: Any = None) -> Any:
+    """Load 256 bits as a uint32x8; the rest as for :func:`ldg32`. The target must be sm_100a."""
+    return _load(256, src, pred)
+
+
+def stg32(dst: Any, value: Any, pred: Any = None) -> Any:
+    """Store 32 bits to global memory.
+
+    Parameters
+    ----------
+    dst : Buffer, TensorLoad or TensorRegion
+        As the source of :func:`ldg32`.
+    value : Expr
+        Any dtype of as many bits, vectors too.
+    pred : bool or Expr, optional
+        Where it is false nothing is stored.
+
+    Returns
+    -------
+    Call
+
+    Raises
+    ------
+    IllegalCombination
+        If ``dst`` is not in global memory, or its size or place, or the value's size, is another.
+    """
+    return _store(32, dst, value, pred)
+
+
+def stg64(dst: Any, value: Any, pred: Any = None) -> Any:
+    """Store 64 bits; the rest as for :func:`stg32`."""
+    return _store(64, dst, value, pred)
+
+
+def stg128(dst: Any, value: Any, pred: Any = None) -> Any:
+    """Store 128 bits; the rest as for :func:`stg32`."""
+    return _store(128, dst, value, pred)
+
+
+def stg256(dst: Any, value: Any, pred: Any = None) -> Any:
+    """Store 256 bits; the rest as for :func:`stg32`. The target must be sm_100a."""
+    return _store(256, dst, value, pred)
+
+
+def _load(bits: int, src: Any, pred: Any) -> Any:
+    form = _FORMS[bits]
+    name = f"ldg{bits}"
+    count = len(form.parts)
+    parameters, inputs = [("const void*", _address(name, bits, src))], [("l", "v0")]
+    text = f"ld.global.{form.suffix} {_operand(count, 0)}, [%{count}];"
+    # What is not loaded stays as it was initialised.
+    mode = "=" if pred is None else "+"
+    if pred is not None:
+        parameters.append(("bool", predicate("pred", pred)))
+        inputs.append(("r", "(int)v1"))
+        name, text = f"{name}_if", _predicated(text, count + 1)
+    return assembly(
+        name,
+        text,
+        parameters,
+        inputs,
+        outputs=[(mode + form.letter, f"d{part}") for part in form.parts],
+        returns=(form.kind, "{}"),
+        dtype=form.dtype,
+        needs=form.needs("ldg"),
+    )
+
+
+def _store(bits: int, dst: Any, value: Any, pred: Any) -> Any:
+    form = _FORMS[bits]
+    name = f"stg{bits}"
+    count = len(form.parts)
+    value = getattr(value, "scalar", value)
+    given = dtype_of(value)
+    if not given or bits_of_expression(given) != bits:
+        raise IllegalCombination(
+            f"the value of {name} is {describe(value)}; it must have {bits} bits."
+        )
+    words = value if given == form.dtype else T.reinterpret(form.dtype, value)
+    parameters = [("void*", _address(name, bits, dst)), (form.kind, words)]
+    inputs = [("l", "v0"), *((form.letter, f"v1{part}") for part in form.parts)]
+    text = f"st.global.{form.suffix} [%0], {_operand(count, 1)};"
+    if pred is not None:
+        parameters.append(("bool", predicate("pred", pred)))
+        inputs.append(("r", "(int)v2"))
+        name, text = f"{name}_if", _predicated(text, count + 1)
+    return assembly(name, text, parameters, inputs, needs=form.needs("stg"))
+
+
+def bits_of_expression(dtype: str) -> int:
+    """Bits of a value, all lanes of a vector together."""
+    parsed = DataType(dtype)
+    return parsed.bits * parsed.lanes
+
+
+def _operand(count: int, first: int) -> str:
+    names = ", ".join(f"%{first + i}" for i in range(count))
+    return f"{{{names}}}" if count > 1 else names
+
+
+def _predicated(instruction: str, operand: int) -> str:
+    return f"{{ .reg .pred p; setp.ne.s32 p, %{operand}, 0; @p {instruction} }}"
+
+
+def _address(name: str, bits: int, base: Any) -> Any:
+    buffer, indices = place(f"the place of {name}", base)
+    if buffer.scope() != "global":
+        raise IllegalCombination(
+            f"{name} of {buffer.name} in {buffer.scope()} memory; it must be in global memory."
+        )
+    width = DataType(str(buffer.dtype)).bits
+    if isinstance(base, TensorRegion):
+        size = known(math.prod(one.extent for one in base.region) * width)
+        if size is not None and size != bits:
+            raise IllegalCombination(
+                f"{name} of a region of {size} bits of {buffer.name}; it must have {bits}."
+            )
+    linear = known(buffer.offset_of(indices)[0])
+    if linear is not None and linear * width % bits:
+        raise IllegalCombination(
+            f"{name} of {buffer.name} at element {linear}; that is no multiple of {bits} bits."
+        )
+    return buffer.ptr_to(indices)

@@ -1,0 +1,50 @@
+"""What a scheduled function was before TVM's own rules scheduled it.
+
+A builder gets functions that are scheduled. Products can be freed of what a search has decided, and
+what is left computes the right result; what TVM's rules have made of another function cannot be
+undone. So the design space, which sees both, leaves a key in the scheduled function, and the
+builder finds the original by it.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tvm_ffi
+from tvm.ir import IRModule
+from tvm.s_tir import SBlock, Schedule
+
+#: The annotation of a function's outermost block. It is none of a product's knobs.
+KEY = "warploom_original"
+#: Functions by their keys, in the process with the search.
+_known: dict[str, IRModule] = {}
+
+
+def key_of(mod: IRModule) -> str:
+    """What all candidates of a task have in common, as hexadecimal digits."""
+    return f"{tvm_ffi.structural_hash(mod) % 2**64:016x}"
+
+
+def remember(mod: IRModule) -> str:
+    """Keep a function that will be scheduled, for :func:`original_of`; returns its key."""
+    key = key_of(mod)
+    _known[key] = mod
+    return key
+
+
+def mark(sch: Schedule, key: str) -> None:
+    """Leave the key in a schedule's function, as one of the steps of its trace."""
+    sch.annotate(sch.get_sblock("root", "main"), KEY, key)
+
+
+def original_of(mod: IRModule) -> IRModule | None:
+    """The function that a candidate was made of; None if no design space of ours has marked it."""
+    found: list[str] = []
+
+    def visit(block: SBlock) -> None:
+        value: Any = block.annotations.get(KEY)
+        if value is not None:
+            found.append(str(getattr(value, "value", value)))
+
+    tvm_ffi.structural_walk(mod["main"].body, (SBlock, visit))
+    return _known.get(found[0]) if found else None

@@ -1,0 +1,298 @@
+"""The pass that makes a kernel record its spans.
+
+It runs when roles have parted and mbarriers are there, before tiles become registers. Each role is
+a stream of records. Statements of one kind that follow each other are a span; loops and branches
+with statements of several kinds are looked into. In a kernel that its author has orchestrated,
+each warp is a stream, and spans are those of ``wl.span``, or if there is none, as above.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import tvm
+import tvm_ffi
+from tvm import tirx
+from tvm.script import tirx as T
+from tvm.tirx import Buffer, PrimFunc, Stmt
+
+from warploom.errors import IllegalCombination
+from warploom.language.span import span_name
+from warploom.profile import span_kinds as kinds
+from warploom.profile.device_code import Recorder
+from warploom.profile.recording import MAX_TAGS, WORD_BYTES, Recording
+from warploom.transform import ir
+from warploom.transform.program import TileProgram, parent_and_child
+from warploom.transform.roles import role_name
+
+#: The parameter that instrumented functions have beside their own.
+PARAMETER = "timeline_records"
+_LANES = 32
+#: Bits of a register.
+_WORD_BITS = 32
+#: Most bytes of records: their place is an offset of 32 bits.
+_MAX_BYTES = 1 << 30
+#: Most warps of a CTA.
+_MAX_WARPS = 32
+
+
+@dataclass
+class Tags:
+    """Names and categories of spans, in the order of their numbers."""
+
+    names: list[tuple[str, str]] = field(default_factory=list)
+
+    def number(self, name: str, category: str) -> int:
+        """The number of a tag.
+
+        Raises
+        ------
+        IllegalCombination
+            If there are too many.
+        """
+        if (name, category) not in self.names:
+            if len(self.names) == MAX_TAGS:
+                raise IllegalCombination(
+                    f"The span {name!r} is the {MAX_TAGS + 1}th kind of span of a kernel; allowed "
+                    f"are {MAX_TAGS}, so give several spans one name."
+                )
+            self.names.append((name, category))
+        return self.names.index((name, category))
+
+
+@dataclass
+class Inserted:
+    """What the pass has found out: the streams of a CTA and the tags of spans, by number."""
+
+    streams: list[str] = field(default_factory=list)
+    tags: Tags = field(default_factory=Tags)
+
+
+def insert_spans(
+    recording: Recording, inserted: Inserted
+) -> Callable[[TileProgram], TileProgram]:
+    """The pass; it writes names of streams and tags into ``inserted``."""
+
+    def run(program: TileProgram) -> TileProgram:
+        inserted.streams, inserted.tags = streams_of(program), Tags()
+        per_cta = len(inserted.streams)
+        shape = (recording.rows, recording.ctas * per_cta)
+        if shape[0] * shape[1] * WORD_BYTES > _MAX_BYTES:
+            raise IllegalCombination(
+                f"A recording of {recording.ctas} CTAs with {per_cta} streams each and a capacity "
+                f"of {recording.capacity} takes {shape[0] * shape[1] * WORD_BYTES} bytes; allowed "
+                f"are {_MAX_BYTES}, so record less."
+            )
+        records = tirx.decl_buffer(shape, "uint64", PARAMETER)
+        walk = _Inserter(program, Recorder(records, recording, per_cta), inserted)
+        body = walk.whole()
+        return program.replace(func=_with_parameter(program.func, records), body=body).decided(
+            f"timeline: {recording.ctas} CTAs, streams {', '.join(inserted.streams)} of "
+            f"{recording.capacity} spans"
+        )
+
+    return run
+
+
+def _with_parameter(func: PrimFunc, records: Buffer) -> PrimFunc:
+    return PrimFunc([*func.params, records], func.body, func.ret_type, func.attrs, func.span)
+
+
+def streams_of(program: TileProgram) -> list[str]:
+    """Names of the streams of a CTA."""
+    if not program.by_hand:
+        return [
+            role.name if role.count == 1 else f"{role.name} {number}"
+            for role in program.roles
+            for number in range(role.count)
+        ]
+    return [f"warp {number}" for number in range(_warps(program))]
+
+
+def _warps(program: TileProgram) -> int:
+    """Warps of a CTA that its author has orchestrated."""
+    found: list[int] = []
+    factors = {("cta", "warpgroup"): 4.0, ("cta", "warp"): 1.0, ("cta", "thread"): 1 / _LANES}
+
+    def visit(one: tirx.ScopeIdDefStmt) -> None:
+        definition = getattr(one, "def")
+        factor = factors.get(tuple(parent_and_child(definition)))
+        if factor and definition.extents:
+            count = factor
+            for extent in definition.extents:
+                count *= int(extent)
+            found.append(max(1, round(count)))
+
+    for statement in program.body:
+        tvm_ffi.structural_walk(statement, (tirx.ScopeIdDefStmt, visit))
+    return min(max(found, default=_MAX_WARPS), _MAX_WARPS)
+
+
+class _Inserter:
+    """Rewrites the body of one program."""
+
+    def __init__(self, program: TileProgram, recorder: Recorder, inserted: Inserted) -> None:
+        self.program, self.recorder, self.inserted = program, recorder, inserted
+        #: Where the next record of the current stream goes.
+        self.next = ir.Scalar("timeline_next", "uint32")
+
+    def whole(self) -> tuple[Stmt, ...]:
+        """The body of the kernel."""
+        if not self.program.by_hand:
+            return tuple(map(self._roles, self.program.body))
+        rank = T.Cast("int32", T.cuda.thread_rank())
+        body = list(self.program.body)
+        ids = [one for one in body if isinstance(one, tirx.ScopeIdDefStmt)]
+        rest = [one for one in body if not isinstance(one, tirx.ScopeIdDefStmt)]
+        inner = self._named(rest) if any(map(_has_spans, rest)) else self._block(rest, False)
+        chosen = T.EQ(T.truncmod(rank, _LANES), 0)
+        return (*ids, *self._stream(inner, T.truncdiv(rank, _LANES), chosen))
+
+    def _roles(self, statement: Stmt) -> Stmt:
+        name = role_name(statement)
+        if name is None:
+            return ir.map_children(statement, self._roles)
+        first = 0
+        for role in self.program.roles:
+            if role.name == name:
+                break
+            first += role.count
+        chosen: Any = tirx.const(True, "bool")
+        if not role.one_thread:
+            warp, lane = self.program.var("warp_in_warpgroup"), self.program.var("lane")
+            chosen = T.And(warp == 0, lane == 0)
+        self.next = ir.Scalar("timeline_next", "uint32")
+        inner = self._block(ir.flatten(statement.body), False)
+        return ir.with_body(statement, self._stream(inner, first + statement.value, chosen))
+
+    def _stream(self, inner: list[Stmt], number: Any, chosen: Any) -> list[Stmt]:
+        start = self.next.define(self.recorder.open(number, chosen))
+        return [*start, *inner, ir.evaluate(self.recorder.close(self.next.value))]
+
+    # -- spans ---------------------------------------------------------------------------------
+
+    def _span(self, statements: list[Stmt], name: str, category: str) -> list[Stmt]:
+        tag = self.inserted.tags.number(name, category)
+        begin = ir.Scalar("timeline_begin", "uint32")
+        result = _result(statements) if category == kinds.MMA else None
+        end = self.recorder.end(self.next.value, begin.value, tag, result)
+        return [*begin.define(self.recorder.clock()), *statements, self.next.set(end)]
+
+    def _named(self, statements: list[Stmt]) -> list[Stmt]:
+        """Statements with the spans that the author has named."""
+        result: list[Stmt] = []
+        for one in statements:
+            name = span_name(one)
+            if name is None:
+                change = ir.map_children(one, lambda body: ir.seq(self._named(ir.flatten(body))))
+                result.append(change)
+            else:
+                inner = self._named(ir.flatten(one.body))
+                result += self._span(inner, name, _category(name))
+        return result
+
+    def _block(self, statements: list[Stmt], in_loop: bool) -> list[Stmt]:
+        """Statements of a role with spans around those that take time.
+
+        ``in_loop``: in the loop of products, where work on registers is no epilogue.
+        """
+        found = [kinds.kinds(one) for one in statements]
+        last = max((i for i, one in enumerate(statements) if kinds.has_products(one)), default=-1)
+        result: list[Stmt] = []
+        at = 0
+        while at < len(statements):
+            if len(found[at]) > 1:
+                result.append(self._inside(statements[at], in_loop))
+                at += 1
+                continue
+            if not found[at]:
+                result.append(statements[at])
+                at += 1
+                continue
+            (kind,) = found[at]
+            end = _end_of_run(found, at, kind)
+            if kind == kinds.MMA and _result(statements[at:end]) is None:
+                end = _with_arrivals(statements, found, end)
+            run = statements[at:end]
+            if kind == kinds.WORK:
+                name = category = (
+                    kinds.COMPUTE if in_loop or at < last else kinds.EPILOGUE
+                )
+            else:
+                name, category = _named_after(run, kind), kind
+            result += self._span(run, name, category)
+            at = end
+        return result
+
+    def _inside(self, statement: Stmt, in_loop: bool) -> Stmt:
+        in_loop |= kinds.is_loop_of_products(statement)
+        return ir.map_children(
+            statement, lambda body: ir.seq(self._block(ir.flatten(body), in_loop))
+        )
+
+
+def _end_of_run(found: list[set[str]], start: int, kind: str) -> int:
+    """The end of the statements from ``start`` on that are of a kind, or of none in between."""
+    end = start + 1
+    for number in range(start + 1, len(found)):
+        if found[number] == {kind}:
+            end = number + 1
+        elif found[number]:
+            break
+    return end
+
+
+def _result(run: list[Stmt]) -> Any:
+    """A register of a product that the statements have waited for last, if that is complete."""
+    waits = [i for i, one in enumerate(run) if kinds.is_wait_for_products(one)]
+    after = run[waits[-1] :] if waits else []
+    if any(map(kinds.has_products, after)):
+        return None
+    views = [one.buffer for one in after if isinstance(one, tirx.DeclBuffer)]
+    words = [view for view in views if _is_words(view)]
+    return words[-1][0] if words else None
+
+
+def _is_words(view: Buffer) -> bool:
+    """Whether a buffer is the registers of a tile, each of 32 bits."""
+    return (
+        view.scope() == "local" and len(view.shape) == 1
+        and tvm.DataType(str(view.dtype)).bits == _WORD_BITS
+    )  # fmt: skip
+
+
+def _with_arrivals(statements: list[Stmt], found: list[set[str]], end: int) -> int:
+    """The end of a run with the arrivals that follow it.
+
+    ptxas moves a wait for products down to the first instruction that needs it, past a clock; to
+    one that lets others overwrite what the products read, if nobody needs a result.
+    """
+    while end < len(statements) and not found[end] and not kinds.is_scalar(statements[end]):
+        end += 1
+    return end
+
+
+def _named_after(run: list[Stmt], kind: str) -> str:
+    subjects = dict.fromkeys(name for one in run for name in kinds.subjects(one, kind))
+    if kind == kinds.MMA and not any(map(kinds.has_products, run)):
+        return "mma: wait for results"
+    return f"{kind} {', '.join(subjects)}".strip()
+
+
+def _category(name: str) -> str:
+    """The category of a span that an author named: its first word, if that is one."""
+    word = name.split()[0].rstrip(":") if name.split() else ""
+    return word if word in kinds.CATEGORIES else kinds.COMPUTE
+
+
+def _has_spans(statement: Stmt) -> bool:
+    found = False
+
+    def visit(one: tirx.AttrStmt) -> None:
+        nonlocal found
+        found |= span_name(one) is not None
+
+    tvm_ffi.structural_walk(statement, (tirx.AttrStmt, visit))
+    return found

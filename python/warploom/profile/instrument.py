@@ -1,0 +1,109 @@
+"""A tile program, or a kernel with ``wl.span``, as one that records a timeline."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from tvm.tirx import PrimFunc
+
+from warploom import emulator
+from warploom.profile.insert_spans import Inserted, insert_spans
+from warploom.profile.recording import Recording
+from warploom.profile.timeline import Timeline, decode
+from warploom.transform.lower import lower
+
+
+@dataclass(frozen=True)
+class Instrumented:
+    """A kernel that records, and what its records mean.
+
+    Attributes
+    ----------
+    func : PrimFunc
+        The lowered kernel. Its last parameter is the memory of the records; the others are those
+        of the program. For the pipelines ``"warploom"`` and ``"tirx"``.
+    recording : Recording
+    streams : tuple of str
+        Names of the streams of a CTA.
+    tags : tuple of (str, str)
+        Name and category of a span, by the number of its tag.
+    """
+
+    func: PrimFunc
+    recording: Recording
+    streams: tuple[str, ...]
+    tags: tuple[tuple[str, str], ...]
+
+    def records(self) -> np.ndarray:
+        """Memory for a launch: zeros, ``uint64``, of the shape that the last parameter has."""
+        shape = (self.recording.rows, self.recording.ctas * len(self.streams))
+        return np.zeros(shape, np.uint64)
+
+    def timeline(self, records: Any, emulated: bool | None = None) -> Timeline:
+        """What the records of a launch say.
+
+        Parameters
+        ----------
+        records : array or tensor
+            As the launch has left it.
+        emulated : bool, optional
+            Whether the emulator launched it; by default, whether this process has the emulator.
+
+        Raises
+        ------
+        WarploomError
+            If the kernel has not run to its end.
+        """
+        array = records if isinstance(records, np.ndarray) else records.numpy()
+        if emulated is None:
+            emulated = emulator.is_enabled()
+        return decode(array, self.streams, self.tags, emulated)
+
+    def emulate(self, arguments: Sequence[Any], **options: Any) -> Timeline:
+        """Run the kernel on the emulator; ``arguments`` are those of the program.
+
+        ``options`` are those of :func:`warploom.emulator.run`. The emulator's clock counts the
+        instructions of a cluster: its timelines show an order of events, and no time.
+        """
+        outputs = emulator.run(self.func, [*arguments, self.records()], **options).outputs
+        return self.timeline(outputs[-1], emulated=True)
+
+
+def instrument(
+    func: PrimFunc, recording: Recording | None = None, arch: str | None = None
+) -> Instrumented:
+    """Lower a program to a kernel that records when its roles wait, load, multiply and compute.
+
+    Parameters
+    ----------
+    func : PrimFunc
+        A tile program, or a kernel orchestrated by hand that has ``wl.span`` or a scope of the
+        dialect in it.
+    recording : Recording, optional
+        How much is recorded; see there for what is without it.
+    arch : str, optional
+        As for :func:`warploom.transform.lower.lower`.
+
+    Returns
+    -------
+    Instrumented
+
+    Raises
+    ------
+    Decline
+        If no lowering takes the program.
+    IllegalCombination
+        If the records would take more than 1 GiB, or there are more than 256 kinds of spans.
+
+    Examples
+    --------
+    >>> kernel = instrument(program)
+    >>> kernel.emulate([a, b, c]).write("trace.json")
+    """
+    recording = Recording() if recording is None else recording
+    inserted = Inserted()
+    lowered = lower(func, arch, insert_spans(recording, inserted))
+    return Instrumented(lowered, recording, tuple(inserted.streams), tuple(inserted.tags.names))

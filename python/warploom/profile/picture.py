@@ -1,0 +1,82 @@
+"""A timeline as a picture: a row for each stream, a bar for each span."""
+
+from __future__ import annotations
+
+import importlib
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from warploom.errors import WarploomError
+from warploom.profile.span_kinds import CATEGORIES
+
+if TYPE_CHECKING:
+    from warploom.profile.timeline import Timeline
+
+#: Colours of the categories, told apart by everyone (Okabe and Ito).
+_COLOURS = dict(
+    zip(CATEGORIES, ("#bbbbbb", "#0072b2", "#d55e00", "#009e73", "#f0e442"), strict=True)
+)
+_OTHER = "#cc79a7"
+_INCHES_A_ROW, _WIDTH = 0.35, 14
+
+
+def draw(timeline: Timeline, pyplot: Any, ctas: int = 2, until: float | None = None) -> Any:
+    """The figure.
+
+    Parameters
+    ----------
+    timeline : Timeline
+    pyplot : module
+        ``matplotlib.pyplot``.
+    ctas : int
+        CTAs that are shown: the first ones that multiplied, loaded or computed something.
+    until : float, optional
+        End of the time axis, in the timeline's unit; where the last span ends without it.
+
+    Returns
+    -------
+    matplotlib.figure.Figure
+    """
+    shown = sorted(timeline.busy_ctas or {one.cta for one in timeline.streams})[:ctas]
+    rows = [one for one in timeline.streams if one.cta in shown]
+    figure, axes = pyplot.subplots(figsize=(_WIDTH, 1.2 + _INCHES_A_ROW * len(rows)))
+    seen: dict[str, Any] = {}
+    for number, stream in enumerate(rows):
+        for category in dict.fromkeys(span.category for span in stream.spans):
+            bars = [(s.begin, s.length) for s in stream.spans if s.category == category]
+            colour = _COLOURS.get(category, _OTHER)
+            seen[category] = axes.broken_barh(bars, (number - 0.4, 0.8), facecolors=colour)
+    ends = [span.end for row in rows for span in row.spans]
+    axes.set_xlim(0, until if until is not None else max(ends, default=1.0))
+    axes.set_yticks(range(len(rows)), [f"CTA {one.cta}: {one.name}" for one in rows])
+    axes.invert_yaxis()
+    axes.set_xlabel("instructions of the emulator" if timeline.emulated else "ns")
+    names = list(dict.fromkeys(one for one in (*CATEGORIES, *seen) if one in seen))
+    place = {"loc": "lower right", "bbox_to_anchor": (1, 1), "ncols": max(1, len(names))}
+    axes.legend([seen[one] for one in names], names, **place)
+    figure.tight_layout()
+    return figure
+
+
+def write_picture(
+    timeline: Timeline, path: Path, ctas: int = 2, until: float | None = None
+) -> None:
+    """Write :func:`draw` as PNG.
+
+    Raises
+    ------
+    WarploomError
+        If matplotlib is not installed.
+    """
+    try:
+        matplotlib = importlib.import_module("matplotlib")
+    except ImportError as error:
+        raise WarploomError(
+            "Pictures need matplotlib, which is not installed; install it with "
+            "`pip install matplotlib`, or look at the trace."
+        ) from error
+    matplotlib.use("Agg")
+    pyplot = importlib.import_module("matplotlib.pyplot")
+    figure = draw(timeline, pyplot, ctas, until)
+    figure.savefig(path, dpi=120, format="png")
+    pyplot.close(figure)

@@ -1,0 +1,108 @@
+"""Products become one with what pairs their columns, such as the gate and the rest of a SwiGLU.
+
+And with what reduces their rows, such as a maximum, where a tile has whole rows.
+
+TVM fuses what works on single elements of a product. Where an element of the result takes two, of
+two halves of the columns or of two products of the same rows, both would be written out and read
+again: here both sums of such a pair are kept by the thread that needs them.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tvm
+from tvm import relax
+from tvm.tirx import PrimFunc
+
+from warploom.gemm.choose import choose
+from warploom.gemm.equations import read_equations
+from warploom.gemm.model import H200, UNKNOWN_EXTENT, predict, sizes
+from warploom.gemm.problem import GemmProblem
+from warploom.gemm.recognition import recognise
+from warploom.relax.joining import Joiner, has_program, is_call_tir, joined, with_arguments_once
+from warploom.target.dtypes import bits_of
+from warploom.transform.decline import Decline
+
+
+def FuseProducts() -> tvm.transform.Pass:
+    """A pass that puts products into the only function that uses their results.
+
+    Only where all are products of the same rows afterwards, and nothing is computed twice. To be
+    run after :func:`warploom.relax.fuse_operands.FuseOperands`.
+    """
+
+    @tvm.transform.module_pass(opt_level=0, name="warploom.FuseProducts")
+    def run(mod: tvm.IRModule, _: tvm.transform.PassContext) -> tvm.IRModule:
+        return _Fuser(mod).run(mod)
+
+    return run
+
+
+@relax.expr_functor.mutator
+class _Fuser(Joiner):
+    def visit_call_(self, call: relax.Call) -> relax.Expr:
+        if not is_call_tir(call):
+            return call
+        func, arguments = self.function(call), list(call.args[1])
+        changed = False
+        for position in reversed(range(len(arguments))):
+            made = self.producer(arguments[position])
+            if made is None:
+                continue
+            passed = [*arguments[:position], *made.args[1], *arguments[position + 1 :]]
+            merged = _merge(self.function(made), func, position, passed)
+            if merged is not None:
+                (func, arguments), changed = merged, True
+                break
+        return self.call(func, arguments, call) if changed else call
+
+
+def _merge(
+    producer: Any, func: Any, position: int, arguments: list[relax.Expr]
+) -> tuple[PrimFunc, list[relax.Expr]] | None:
+    """One function for both and its arguments; None if that is no product, or a larger one."""
+    if not all(isinstance(one, PrimFunc) for one in (producer, func)):
+        return None
+    try:
+        parts = [recognise(producer).problem]
+        reduces = any(one.reduction for one in read_equations(func))
+        if reduces and _is_product(func):
+            parts.append(recognise(func).problem)
+            reduces = False
+        merged, arguments = with_arguments_once(joined(producer, func, position), arguments)
+        gemm = recognise(merged)
+    except Decline:
+        return None
+    if reduces:  # the product is not even stored
+        return (merged, arguments) if gemm.problem.reduced and has_program(gemm) else None
+    same_work = _columns(gemm.problem) == sum(map(_columns, parts))
+    if not same_work or not has_program(gemm) or not _saves_time(parts, gemm.problem):
+        return None
+    return merged, arguments
+
+
+def _is_product(func: PrimFunc) -> bool:
+    try:
+        recognise(func)
+    except Decline:
+        return False
+    return True
+
+
+def _columns(problem: GemmProblem) -> int:
+    """Columns of all products together; -1 where they are not known."""
+    return -1 if problem.n is None else problem.n * problem.products
+
+
+def _saves_time(parts: list[GemmProblem], merged: GemmProblem) -> bool:
+    """Whether one kernel is predicted to take less than products and memory traffic apart.
+
+    Two accumulators leave a tile half as many rows, which costs more than it saves where each
+    tile computes an operand anew.
+    """
+    apart = sum(predict(one, choose(one)).total for one in parts)
+    m, n, _, batch = (one or UNKNOWN_EXTENT for one in sizes(merged))
+    moved = m * n * batch * (merged.products + 1) * bits_of(merged.outputs[0]) / 8
+    apart += H200.launch + moved / H200.dram_bytes
+    return predict(merged, choose(merged)).total <= apart

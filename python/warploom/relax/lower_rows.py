@@ -1,0 +1,58 @@
+"""What is left between products gets kernels of whole vectors, before dlight sees it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tvm
+from tvm import relax
+from tvm.tirx import PrimFunc
+
+from warploom.errors import IllegalCombination
+from warploom.rows.generate import row_kernel
+from warploom.rows.problem import RowFunction, read_rows
+from warploom.transform.decline import Decline
+
+
+def LowerRows() -> tvm.transform.Pass:
+    """A pass that replaces functions of rows by their kernels; others it leaves as they are.
+
+    To be run after ``relax.transform.FuseTIR`` and the rules for products. What only reshapes is
+    left, too: Relax finds that nothing need be moved for it.
+    """
+
+    @tvm.transform.module_pass(opt_level=0, name="warploom.LowerRows")
+    def run(mod: tvm.IRModule, _: tvm.transform.PassContext) -> tvm.IRModule:
+        changed = {}
+        for variable, func in mod.functions.items():
+            if not _is_scheduled(func):
+                try:
+                    changed[variable] = row_kernel(rows_of(func))
+                except (Decline, IllegalCombination):
+                    continue
+        return tvm.IRModule({**dict(mod.functions.items()), **changed}, attrs=mod.attrs)
+
+    return run
+
+
+def rows_of(func: PrimFunc) -> RowFunction:
+    """What a function that Relax has fused computes row by row.
+
+    Raises
+    ------
+    Decline
+        If it computes something else, or only reshapes.
+    """
+    if relax.analysis.has_reshape_pattern(func):
+        raise Decline("it only reshapes, for which Relax moves nothing.")
+    return read_rows(func)
+
+
+def _is_scheduled(func: Any) -> bool:
+    """Whether a function is none of S-TIR, or has a schedule."""
+    attrs = getattr(func, "attrs", None) or {}
+    return not (
+        isinstance(func, PrimFunc)
+        and attrs.get("s_tir", False)
+        and not attrs.get("tirx.is_scheduled", False)
+    )

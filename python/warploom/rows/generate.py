@@ -1,0 +1,369 @@
+"""The kernel of a function of rows.
+
+A thread loads its part of a row in vectors into registers, takes part in the sums, and computes
+and stores the same part of the results. The kernel starts before the one before it ends.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import reduce
+from typing import Any
+
+import tvm_ffi
+from tvm import tirx
+from tvm.ir import Call, Op
+from tvm.ir.expr import TensorLoad
+from tvm.script import tirx as T
+from tvm.sym.analyzer import Analyzer
+from tvm.tirx import Buffer, PrimFunc, Stmt, Var
+
+from warploom.gemm.equations import loads, simplify
+from warploom.gemm.memory import ALIGN
+from warploom.gemm.problem import Axis
+from warploom.language.hints import DEVICE_ENTRY
+from warploom.rows.plan import VECTOR_BITS, WARP, RowPlan
+from warploom.rows.problem import Reduction, RowFunction
+from warploom.target.dtypes import bits_of
+from warploom.transform import ir
+from warploom.transform.decline import Decline
+from warploom.transform.start_early import let_next_start, wait_for_last
+
+#: Attribute of the kernels that are made here, by which pipelines tell them.
+MARK = "warploom.rows"
+#: Bits of registers of a thread that loaded elements may take.
+_REGISTER_BITS = 64 * 32
+#: The operator that evaluates one of its arguments only.
+_CHOICE = "prim.if_then_else"
+#: Threads of a warp that take part in a shuffle: all.
+_EVERYONE = 0xFFFFFFFF
+_COMBINE = {"sum": lambda x, y: x + y, "max": T.max}
+#: Types of words that are loaded at a time, by their bits.
+_WORDS = {128: "uint32x4", 64: "uint32x2", 32: "uint32"}
+
+
+def row_kernel(function: RowFunction, plan: RowPlan | None = None) -> PrimFunc:
+    """The kernel of a function.
+
+    Its parameters are those of the S-TIR function, in the same order and of the same shapes.
+
+    Parameters
+    ----------
+    function : RowFunction
+    plan : RowPlan, optional
+        By default :func:`plan_of` the function.
+
+    Raises
+    ------
+    Decline
+        If it reads elements that do not lie beside each other.
+    IllegalCombination
+        If no plan suits it.
+    """
+    return _Kernel(function, plan or plan_of(function)).kernel()
+
+
+def plan_of(function: RowFunction) -> RowPlan:
+    """The plan for a function, by the sizes of what it loads and stores.
+
+    Raises
+    ------
+    IllegalCombination
+        If none suits it.
+    """
+    column = function.columns.var
+    loaded = [
+        bits_of(str(load.source.dtype))
+        for load in function.loads
+        if any(column in ir.uses(index) for index in load.indices)
+    ]
+    stored = [bits_of(str(one.buffer.dtype)) for one in function.outputs]
+    smallest = min(*loaded, *stored, 32)
+    each = VECTOR_BITS // smallest * (sum(loaded) + max(stored))
+    turns = max(1, min(8, _REGISTER_BITS // each))
+    return RowPlan.of(int(function.columns.extent), smallest, bool(function.reductions), turns)
+
+
+@dataclass(frozen=True)
+class _Vector:
+    """A load of neighbouring elements: registers that hold them, and the first one's place."""
+
+    load: TensorLoad
+    start: Any
+    registers: Buffer
+
+
+class _Kernel:
+    """Builds the statements of one kernel; axes are variables that it defines."""
+
+    def __init__(self, function: RowFunction, plan: RowPlan) -> None:
+        self.function, self.plan = function, plan
+        self.table: dict[Var, Any] = {
+            param: _parameter(param) for param in function.func.params
+        }
+        self.cta, self.thread = Var("cta", "int32"), Var("thread", "int32")
+        self.vector = Var("vector", "int32")
+        self.analyzer = Analyzer()
+        for axis in function.rows:
+            self.analyzer.bind(axis.var, ir.whole_range(axis.extent))
+        self.analyzer.bind(self.vector, ir.whole_range(plan.vectors))
+        self.vectors = list(self._vectors())
+        #: The vector of each turn of a thread.
+        self.turns = [Var(f"vector{turn}", "int32") for turn in range(plan.turns)]
+        singles = [axis.var for axis in function.rows if _is_single(axis)]
+        self.table |= {var: tirx.const(0, "int32") for var in singles}
+        self.count = reduce(lambda x, y: x * y, (axis.extent for axis in function.rows), 1)
+
+    def kernel(self) -> PrimFunc:
+        """The whole function."""
+        plan, function = self.plan, self.function
+        total = self.count if plan.threads else self.count * plan.vectors
+        step = plan.rows if plan.threads else plan.block
+        grid = simplify(T.truncdiv(total + (step - 1), step))
+        if not isinstance(grid, (int, tirx.IntImm)):
+            grid = T.max(grid, 1)
+        ids = [
+            tirx.ScopeIdDefStmt(tirx.ScopeIdDef([self.cta], [grid], "kernel", "cta")),
+            tirx.ScopeIdDefStmt(tirx.ScopeIdDef([self.thread], [plan.block], "cta", "thread")),
+        ]
+        body = [*ids, let_next_start(), wait_for_last(), *self._places(), *self._load()]
+        for one in function.reductions:
+            body += self._reduce(one)
+        body += self._store()
+        entry = tirx.AttrStmt(0, DEVICE_ENTRY, tirx.const(True, "bool"), ir.seq(body))
+        params = [self.table[param] for param in function.func.params]
+        made = PrimFunc(params, entry, function.func.ret_type)
+        attrs = {**dict((function.func.attrs or {}).items()), "tirx.is_scheduled": True, MARK: True}
+        for key, value in attrs.items():
+            if key != "s_tir":
+                made = made.with_attr(key, value)
+        return made
+
+    def _places(self) -> Iterator[Stmt]:
+        """Which row, and which of its vectors, a thread has."""
+        plan = self.plan
+        row: Any = self.cta
+        if not plan.threads:
+            flat = Var("flat", "int32")
+            yield tirx.Bind(flat, self.cta * plan.block + self.thread)
+            self.inside = flat < self.count * plan.vectors
+            yield tirx.Bind(self.turns[0], T.truncmod(flat, plan.vectors))
+            row = T.truncdiv(flat, plan.vectors)
+        else:
+            mine: Any = self.thread
+            if plan.rows > 1:
+                row = self.cta * plan.rows + T.truncdiv(self.thread, WARP)
+                mine = T.truncmod(self.thread, WARP)
+            self.inside = row < self.count
+            for number, turn in enumerate(self.turns):
+                yield tirx.Bind(turn, mine + number * plan.threads)
+        rest = Var("row", "int32")
+        yield tirx.Bind(rest, row)
+        first, *others = [axis for axis in self.function.rows if not _is_single(axis)] or [None]
+        for axis in reversed(others):
+            yield tirx.Bind(axis.var, T.truncmod(rest, axis.extent))
+            outer = Var("row", "int32")
+            yield tirx.Bind(outer, T.truncdiv(rest, axis.extent))
+            rest = outer
+        if first is not None:
+            yield tirx.Bind(first.var, rest)
+
+    def _guarded(self, turn: int, statements: list[Stmt]) -> Stmt:
+        """Statements of a turn, where a thread has one."""
+        condition = self.inside
+        if self.plan.threads and not self.plan.is_even:
+            condition = T.And(condition, self.turns[turn] < self.plan.vectors)
+        return ir.when(condition, statements)
+
+    def _vectors(self) -> Iterator[_Vector]:
+        """The loads that a thread does ahead, in vectors."""
+        plan, column = self.plan, self.function.columns.var
+        sometimes = self._loaded_sometimes()
+        for load in self.function.loads:
+            if not any(column in ir.uses(index) for index in load.indices):
+                continue
+            lane = Var("lane", "int32")
+            self.analyzer.bind(lane, ir.whole_range(plan.vector))
+            first = self.vector * plan.vector
+            start = self.analyzer.simplify(_offset(load, {column: first}))
+            moved = _offset(load, {column: first + lane}) - start
+            moved = self.analyzer.simplify(self._apart(moved, lane))
+            bits = bits_of(str(load.source.dtype))
+            width = min(plan.vector * bits, VECTOR_BITS) // bits
+            if lane not in ir.uses(moved):
+                continue
+            follows = ir.is_constant(self.analyzer.simplify(moved - lane), 0)
+            if not follows or not self._divides(width, start):
+                if any(tvm_ffi.structural_equal(load, one) for one in sometimes):
+                    continue
+                raise Decline(
+                    f"{load.source.name} is read at {list(load.indices)}, where {plan.vector} "
+                    "neighbours of a row are no vector in memory."
+                )
+            if any(tvm_ffi.structural_equal(load, one) for one in sometimes):
+                continue
+            registers = _registers(load.source.name, str(load.source.dtype), plan)
+            yield _Vector(load, start, registers)
+
+    def _apart(self, value: Any, lane: Var) -> Any:
+        """A sum with the lane taken out of divisions that it does not change."""
+
+        def division(one: Any) -> Any:
+            rest = self.analyzer.simplify(one.a - lane)
+            exact = all(self._divides(self.plan.vector, part) for part in (rest, one.b))
+            if not exact or lane in ir.uses(rest):
+                return one
+            inside = type(one)(rest, one.b)
+            return inside + lane if isinstance(one, tirx.FloorMod) else inside
+
+        return ir.map_nodes(value, {tirx.FloorMod: division, tirx.FloorDiv: division}, {})
+
+    def _divides(self, divisor: int, value: Any) -> bool:
+        return bool(self.analyzer.can_prove(T.floormod(value, divisor) == 0))
+
+    def _loaded_sometimes(self) -> list[TensorLoad]:
+        """Loads that a condition guards: they may lie outside of their buffers."""
+        found: list[TensorLoad] = []
+
+        def visit(call: Call) -> None:
+            if isinstance(call.op, Op) and call.op.name == _CHOICE:
+                found.extend(load for one in call.args[1:] for load in loads(one))
+
+        for value in self.function.values:
+            tvm_ffi.structural_walk(value, (Call, visit))
+        return found
+
+    def _load(self) -> Iterator[Stmt]:
+        """All vectors of a thread into registers."""
+        plan = self.plan
+        moves: list[list[Stmt]] = [[] for _ in self.turns]
+        for one in self.vectors:
+            source = self.table[one.load.source]
+            yield tirx.AllocBuffer(one.registers)
+            view, inside = (_words(one, plan) for one in (source, one.registers))
+            yield from (_declared(view, source), _declared(inside, one.registers))
+            pieces = int(inside.shape[0]) // plan.turns
+            width = plan.vector // pieces
+            for turn, vector in enumerate(self.turns):
+                start = ir.substitute(one.start, {**self.table, self.vector: vector})
+                start = T.truncdiv(start, width)
+                for piece in range(pieces):
+                    value = view[simplify(start + piece)]
+                    moves[turn].append(tirx.BufferStore(inside, value, [turn * pieces + piece]))
+        for turn, statements in enumerate(moves):
+            if statements:
+                yield self._guarded(turn, statements)
+
+    def _element(self, value: Any, turn: int, lane: int) -> Any:
+        """A value of one element that a thread has."""
+
+        def load(one: TensorLoad) -> Any:
+            for vector in self.vectors:
+                if tvm_ffi.structural_equal(vector.load, one):
+                    return vector.registers[turn * self.plan.vector + lane]
+            return one
+
+        place = self.turns[turn] * self.plan.vector + lane
+        changed = ir.map_nodes(value, {TensorLoad: load}, {})
+        return simplify(
+            ir.substitute(changed, {**self.table, self.function.columns.var: place})
+        )
+
+    def _reduce(self, one: Reduction) -> Iterator[Stmt]:
+        """A reduction of a row: of a thread, of a warp, and of all that share the row."""
+        plan, combine = self.plan, _COMBINE[one.combine]
+        dtype = str(one.result.ty.dtype)
+        own = tirx.decl_buffer((1,), dtype, f"{one.result.name}_own", scope="local")
+        yield tirx.AllocBuffer(own)
+        yield tirx.BufferStore(own, one.start, [0])
+        for turn in range(plan.turns):
+            terms = [self._element(one.term, turn, lane) for lane in range(plan.vector)]
+            yield self._guarded(
+                turn, [tirx.BufferStore(own, combine(own[0], term), [0]) for term in terms]
+            )
+        mask = tirx.const(_EVERYONE, "uint32")
+        distance = WARP // 2
+        while distance:
+            other = T.tvm_warp_shuffle_xor(mask, own[0], distance, WARP, WARP)
+            yield tirx.BufferStore(own, combine(own[0], other), [0])
+            distance //= 2
+        warps = plan.threads // WARP
+        total = own[0]
+        if warps > 1:
+            shared = tirx.decl_buffer((warps,), dtype, f"{one.result.name}_all", scope="shared")
+            yield tirx.AllocBuffer(shared)
+            first = T.truncmod(self.thread, WARP) == 0
+            warp = T.truncdiv(self.thread, WARP)
+            yield ir.when(first, [tirx.BufferStore(shared, own[0], [warp])])
+            yield ir.evaluate(T.cuda.cta_sync())
+            total = reduce(combine, (shared[number] for number in range(warps)))
+        yield tirx.Bind(one.result, total)
+
+    def _store(self) -> Iterator[Stmt]:
+        """All results, in vectors."""
+        plan = self.plan
+        for output in self.function.outputs:
+            element = output.buffer[output.indices]
+            column = self.function.columns.var
+            registers = _registers(f"{output.buffer.name}_out", str(output.buffer.dtype), plan)
+            target = self.table[output.buffer]
+            view, inside = (_words(one, plan) for one in (target, registers))
+            yield tirx.AllocBuffer(registers)
+            yield from (_declared(view, target), _declared(inside, registers))
+            pieces = int(inside.shape[0]) // plan.turns
+            for turn, vector in enumerate(self.turns):
+                place = {**self.table, column: vector * plan.vector}
+                start = T.truncdiv(_offset(element, place), plan.vector // pieces)
+                statements = [
+                    tirx.BufferStore(
+                        registers, self._element(output.value, turn, lane),
+                        [turn * plan.vector + lane],
+                    )
+                    for lane in range(plan.vector)
+                ]  # fmt: skip
+                statements += [
+                    tirx.BufferStore(
+                        view, inside[turn * pieces + piece], [simplify(start + piece)]
+                    )
+                    for piece in range(pieces)
+                ]
+                yield self._guarded(turn, statements)
+
+
+def _is_single(axis: Axis) -> bool:
+    return ir.is_constant(axis.extent, 1)
+
+
+def _parameter(param: Var) -> Any:
+    if not ir.is_buffer(param):
+        return param  # a size, which shapes of buffers may be in terms of
+    return tirx.decl_buffer(
+        list(param.shape), str(param.dtype), param.name, scope="global", data_alignment=ALIGN
+    )
+
+
+def _offset(load: TensorLoad, table: dict[Var, Any]) -> Any:
+    """The place of an element in its buffer, row after row."""
+    place: Any = 0
+    for index, extent in zip(load.indices, load.source.shape, strict=True):
+        place = place * extent + ir.substitute(index, table)
+    return place
+
+
+def _registers(name: str, dtype: str, plan: RowPlan) -> Buffer:
+    shape = (plan.turns * plan.vector,)
+    return tirx.decl_buffer(shape, dtype, f"{name}_r", scope="local")
+
+
+def _words(buffer: Buffer, plan: RowPlan) -> Buffer:
+    """A buffer as words of the size that a thread moves at a time."""
+    bits = bits_of(str(buffer.dtype))
+    word = min(plan.vector * bits, VECTOR_BITS)
+    size = reduce(lambda x, y: x * y, buffer.shape, 1)
+    count = simplify(T.truncdiv(size, word // bits))
+    return tirx.decl_buffer((count,), _WORDS[word], f"{buffer.name}_words", scope=buffer.scope())
+
+
+def _declared(view: Buffer, buffer: Buffer) -> Stmt:
+    return tirx.DeclBuffer(view, data=buffer.data)

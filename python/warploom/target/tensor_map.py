@@ -1,0 +1,182 @@
+"""Tensor maps as data: what ``cuTensorMapEncodeTiled`` takes, checked before a GPU sees it.
+
+Sources: CUDA Driver API, ``cuTensorMapEncodeTiled``; PTX ISA, "Tensor-maps", "Interleave layout".
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterator
+from dataclasses import dataclass
+from math import prod
+
+from warploom.errors import IllegalCombination
+from warploom.target.dtypes import bits_of
+from warploom.target.swizzle import Swizzle
+from warploom.target.tma import TMA, box_error, tensor_error
+
+
+class L2Promotion(enum.Enum):
+    """How many bytes of L2 a copy fills at once; the value is ``CUtensorMapL2promotion``'s."""
+
+    NONE = 0
+    B64 = 1
+    B128 = 2
+    B256 = 3
+
+
+class OobFill(enum.Enum):
+    """What is read outside of the tensor; the value is ``CUtensorMapFloatOOBfill``'s.
+
+    ``NAN`` is for floating-point types, and for the bytes of a copy that should never be used.
+    """
+
+    ZERO = 0
+    NAN = 1
+
+
+class Interleave(enum.Enum):
+    """Whether channels come in slices (NC/8HWC8, NC/16HWC16); ``CUtensorMapInterleave``'s value.
+
+    A tensor of channels in slices has no dimension for what is within a slice: an element of the
+    map is a pixel of one slice, 16 or 32 bytes.
+    """
+
+    NONE = 0
+    B16 = 1
+    B32 = 2
+
+    @property
+    def slice_bytes(self) -> int:
+        """Bytes of a slice; 0 without slices."""
+        return 16 * self.value
+
+
+#: Element types of tensor maps that TVM and the driver agree on.
+_FLOATS = ("float16", "float32", "float64", "bfloat16")
+_INTERLEAVED_RANK = 3
+
+
+@dataclass(frozen=True)
+class TensorMap:
+    """One tensor map: a tensor in global memory, and the box of it that one copy moves.
+
+    Attributes
+    ----------
+    dtype : str
+        TVM dtype of an element.
+    shape : tuple of (int or None)
+        Extents, the contiguous dimension last; None for one that only a launch knows. Interleaved:
+        ``(images, slices of channels, ..., width)`` in pixels, 3 to 5 dimensions.
+    box : tuple of int
+        Extents of one copy; interleaved, one slice of channels.
+    swizzle : Swizzle
+        Permutation of 16-byte chunks in shared memory.
+    l2_promotion : L2Promotion
+        Bytes of L2 that are filled at once.
+    oob_fill : OobFill
+        What stands for elements outside of the tensor.
+    interleave : Interleave
+        Slices of channels.
+    strides : tuple of int, optional
+        Distances in elements (pixels if interleaved) of all dimensions; compact without.
+    element_strides : tuple of int, optional
+        Steps within the box: every n-th element of a dimension.
+
+    Raises
+    ------
+    IllegalCombination
+        If the hardware has no such map.
+    """
+
+    dtype: str
+    shape: tuple[int | None, ...]
+    box: tuple[int, ...]
+    swizzle: Swizzle = Swizzle.NONE
+    l2_promotion: L2Promotion = L2Promotion.B128
+    oob_fill: OobFill = OobFill.ZERO
+    interleave: Interleave = Interleave.NONE
+    strides: tuple[int, ...] | None = None
+    element_strides: tuple[int, ...] | None = None
+
+    def __post_init__(self) -> None:
+        for error in self._errors():
+            if error is not None:
+                raise IllegalCombination(error)
+
+    @property
+    def rank(self) -> int:
+        """Number of dimensions."""
+        return len(self.shape)
+
+    @property
+    def unit_bits(self) -> int:
+        """Bits of what the map counts: an element, or a pixel of one slice."""
+        return 8 * self.interleave.slice_bytes or bits_of(self.dtype)
+
+    @property
+    def box_elements(self) -> tuple[int, ...]:
+        """Extents of what arrives in shared memory: the box, thinned by element strides."""
+        steps = self.element_strides or (1,) * self.rank
+        return tuple(-(-extent // step) for extent, step in zip(self.box, steps, strict=True))
+
+    @property
+    def box_bytes(self) -> int:
+        """Bytes that one copy adds to its mbarrier's tx-count, in bounds or not."""
+        return prod(self.box_elements) * self.unit_bits // 8
+
+    @property
+    def alignment(self) -> int:
+        """Bytes to which the tensor's address and strides are aligned."""
+        return 32 if self.interleave is Interleave.B32 else TMA.chunk_bytes
+
+    @property
+    def copy_options(self) -> dict[str, object]:
+        """The options of ``Tx.copy_async(dispatch="tma_auto")`` that ask for such a map.
+
+        Raises
+        ------
+        IllegalCombination
+                If that copy cannot: it fills with zeros, and has no slices or element strides.
+        """
+        plain = self.interleave is Interleave.NONE and self.element_strides is None
+        if not plain or self.oob_fill is not OobFill.ZERO:
+            raise IllegalCombination(
+                "TMA: Tx.copy_async makes no tensor maps with slices of channels, element strides "
+                "or a fill other than zero; use warploom.intrin.tensor_map."
+            )
+        return {"tensormap_l2_promotion": self.l2_promotion.value}
+
+    def _errors(self) -> Iterator[str | None]:
+        """The rules in order; one may rely on those before it."""
+        sliced = self.interleave is not Interleave.NONE
+        if len(self.box) != self.rank:
+            yield f"TMA: a box of {len(self.box)} dimensions for a tensor of {self.rank}."
+        if sliced and not _INTERLEAVED_RANK <= self.rank <= TMA.rank:
+            yield (
+                f"TMA: an interleaved tensor has {_INTERLEAVED_RANK} to {TMA.rank} dimensions "
+                f"(images, slices of channels, ..., width), got {self.rank}."
+            )
+        # A pixel of a slice has no dtype; one of as many bits serves the rules.
+        dtype = f"uint{self.unit_bits}" if sliced else self.dtype
+        known = [1 if extent is None else extent for extent in self.shape]
+        strides = self.strides
+        if strides is None and None in self.shape[1:]:
+            # Those of a launch are the driver's to check; here, any that are legal.
+            unit = max(1, 8 * self.alignment // self.unit_bits)
+            strides = (*[unit] * (self.rank - 1), 1)
+        yield tensor_error(dtype, known, strides)
+        swizzle = Swizzle.NONE if sliced else self.swizzle  # that of slices is no limit to rows
+        yield box_error(self.dtype, self.box, swizzle, self.element_strides)
+        if self.oob_fill is OobFill.NAN and self.dtype not in _FLOATS:
+            yield (f"TMA: {self.dtype} has no NaN to fill with; allowed are {', '.join(_FLOATS)}.")
+        if sliced:
+            yield from self._interleave_errors()
+
+    def _interleave_errors(self) -> Iterator[str | None]:
+        if self.interleave is Interleave.B32 and self.swizzle is not Swizzle.B32:
+            yield f"TMA: slices of 32 bytes need the swizzle B32, got {self.swizzle.name}."
+        if self.box[1] != 1:
+            yield f"TMA: a box holds one slice of channels, got {self.box[1]}."
+        if self.interleave.slice_bytes * 8 % bits_of(self.dtype):
+            yield f"TMA: a slice holds no whole number of {self.dtype}."

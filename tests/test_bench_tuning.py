@@ -1,0 +1,151 @@
+"""Which candidates are measured, and how far defaults and searches are from the best."""
+
+from __future__ import annotations
+
+import json
+import math
+import time
+from types import SimpleNamespace
+
+import pytest
+
+from warploom.bench import exhaustive, tuning
+from warploom.bench.candidates import Line, Product, Selection, everything, varied
+from warploom.bench.suite import GemmShape, load_suite
+from warploom.errors import IllegalCombination, WarploomError
+from warploom.gemm.choose import candidates, choose
+from warploom.gemm.knobs import GemmKnobs
+from warploom.gemm.model import predict
+
+SHAPE = GemmShape("tiny", 64, 48, 136, "float16")
+HEAD = {"date": "now", "command": "bench tuning", "gpu": {}, "versions": {}}
+
+
+@pytest.fixture(scope="module")
+def legal():
+    problem = Product(SHAPE).problem
+    return [(predict(problem, one).total, one) for one in candidates(problem)]
+
+
+@pytest.mark.parametrize("within", [1.0, 1.2, 2.0, math.inf])
+def test_a_selection_has_the_candidates_near_the_best_prediction(within, legal):
+    found = Selection(count=10_000, within=within).of(legal)
+    best = min(predicted for predicted, _ in legal)
+    assert set(found) == {pair for pair in legal if pair[0] <= within * best}
+    assert found[0][0] == best and len({one for _, one in found}) == len(found)
+
+
+def test_everything_is_legal_and_has_all_ways_to_share_tiles():
+    problem = Product(GemmShape("few tiles", 128, 512, 4096, "float16")).problem
+    found = list(everything(problem))
+    assert len(set(found)) == len(found) and set(candidates(problem)) <= set(found)
+    assert all(one.why_not(problem) is None for one in found[::37])
+    for name in ("in_cluster", "stream_k"):
+        assert any(getattr(one, name) for one in found)
+
+
+def test_a_selection_is_no_larger_than_asked_for_and_has_what_is_accepted(legal):
+    found = Selection(count=7, accept={"swap_ab": 1, "split_k": 1}).of(legal)
+    assert len(found) == 7 and all(one.swap_ab and one.split_k == 1 for _, one in found)
+    tiles = {(one.tile_m, one.tile_n) for _, one in Selection(count=12).of(legal)}
+    assert len(tiles) >= 6, "every other candidate is of a tile that has not been seen"
+    assert Selection(accept={"tile_m": 4096}).of(legal) == []
+    assert sorted(one for one, _ in varied(legal)) == sorted(one for one, _ in legal)
+
+
+@pytest.mark.parametrize("wrong", [{"count": 0}, {"within": 0.9}, {"within": math.nan}], ids=str)
+def test_an_empty_selection_is_an_error(wrong):
+    with pytest.raises(WarploomError, match="is empty; use at least 1"):
+        Selection(**wrong)
+    with pytest.raises(IllegalCombination, match="'tile_x' is no knob"):
+        Selection(accept={"tile_x": 1})
+
+
+def test_products_share_what_is_left_of_the_time():
+    budget = exhaustive.Budget(time.monotonic() + 100)
+    assert budget.until(4) - time.monotonic() == pytest.approx(25, abs=1)
+    assert budget.until(1) - time.monotonic() == pytest.approx(100, abs=1)
+    short = exhaustive.Budget(time.monotonic() + 100, seconds=5)
+    assert short.until(4) - time.monotonic() == pytest.approx(5, abs=1)
+
+
+def test_the_public_suite_has_all_its_groups():
+    shapes = load_suite("public")
+    assert len(shapes) == 40 == len(set(shapes))
+    groups = {"squares", "k_sweep", "deepseek", "llama", "decode", "ragged"}
+    assert {one.group for one in shapes} == groups
+
+
+def _compare(monkeypatch, times, choices, lines):
+    """``compared`` with times of kernels that nobody compiles."""
+    monkeypatch.setattr(
+        Product, "submit", lambda self, knobs, *_: SimpleNamespace(result=lambda: knobs)
+    )
+
+    def compare(entered, device_type, arguments, rounds):
+        found = [
+            SimpleNamespace(seconds=[us * 1e-6] * rounds if us else (), wrong="" if us else "bad")
+            for us in (times(one) for one in entered)
+        ]
+        return SimpleNamespace(result=lambda: found)
+
+    runner = SimpleNamespace(compare=compare)
+    return tuning.compared(Product(SHAPE), lines, choices, 2, 3, None, runner, None)
+
+
+def _lines(legal, times):
+    return [Line({}, one.values(), 1.0, us, [us] if us else [], None, "" if us else "bad")
+            for (_, one), us in zip(legal, times, strict=False)]  # fmt: skip
+
+
+def test_ratios_refer_to_the_best_of_what_is_measured_side_by_side(monkeypatch, legal):
+    a, b, c, d = (one for _, one in legal[:4])
+    lines = _lines(legal, [9.0, 5.0, 6.0, None])
+    # What was fastest alone is not so beside the others.
+    real = {a: 9.0, b: 8.0, c: 4.0, d: 5.0}
+    choices = {"model": a, "default": a, "tuned": d}
+    row = _compare(monkeypatch, real.__getitem__, choices, lines)
+    assert row.us == {"model": 9.0, "default": 9.0, "tuned": 5.0, "best": 4.0}
+    assert row.knobs["best"] == c.values() and row.candidates == 4
+    assert row.ratio("model") == pytest.approx(4 / 9) and row.ratio("tuned") == 0.8
+    row = _compare(monkeypatch, {**real, d: None}.__getitem__, choices, lines)
+    assert row.ratio("tuned") is None
+    with pytest.raises(WarploomError, match="64x48x136 float16: bad"):
+        _compare(monkeypatch, lambda _: None, choices, lines)
+
+
+def test_the_report_has_means_of_what_did_not_fail(tmp_path):
+    knobs = GemmKnobs().values()
+    shape = {**vars(SHAPE)}
+    rows = [
+        tuning.Row(shape, 8, {"model": 8.0, "default": 5.0, "tuned": 4.0, "best": 4.0},
+                   dict.fromkeys(("model", "default", "tuned", "best"), knobs)),
+        tuning.Row(shape, 8, {"model": 2.0, "default": 1.0, "best": 1.0},
+                   dict.fromkeys(("model", "default", "best"), knobs)),
+    ]  # fmt: skip
+    found = tuning.means(rows)
+    assert found == pytest.approx({"model": 0.5, "default": math.sqrt(0.8), "tuned": 1.0})
+    searched = tuning.Searched({}, 64, 3, 8.0)
+    tuning.write(rows, searched, 32, HEAD, tmp_path / "made" / "result")
+    text = (tmp_path / "made" / "result.md").read_text()
+    assert "8.0 trials a second" in text and "geometric mean 0.5000" in text
+    assert "failed" in text.splitlines()[-1] and "128x256x64" in text
+    content = json.loads((tmp_path / "made" / "result.json").read_text())
+    assert content["search"]["failed"] == 3 and len(content["rows"]) == 2
+
+
+@pytest.mark.gpu
+@pytest.mark.slow
+def test_the_benchmark_runs_from_end_to_end(tmp_path, capsys):
+    suite = tmp_path / "suite.json"
+    suite.write_text(json.dumps({"tiny": [[64, 48, 136], [16, 64, 72]]}))
+    words = ["--trials", "4", "--minutes", "1", "--count", "3", "--rounds", "3", "--workers", "2",
+             "--finalists", "2", "--suite", str(suite), "--out", str(tmp_path)]  # fmt: skip
+    assert tuning.main(words) == 0
+    assert "tuned: geometric mean" in capsys.readouterr().out
+    content = json.loads((tmp_path / "tuning.json").read_text())
+    assert content["search"]["trials"] == 8
+    for row in content["rows"]:
+        assert 0 < row["us"]["best"] <= min(row["us"].values())
+        model = choose(Product(GemmShape(**row["shape"])).problem)
+        assert row["knobs"]["model"] == model.values()

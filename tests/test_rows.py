@@ -1,0 +1,227 @@
+"""Functions of rows: their kernels compute what they say, for lengths and types of all kinds."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import ml_dtypes  # noqa: F401  (numpy learns bfloat16 and float8)
+import numpy as np
+import pytest
+import tvm
+from tvm import te, tirx
+from tvm.tirx import PrimFunc
+
+import warploom
+from warploom import emulator
+from warploom.compiler import sass
+from warploom.compiler.cubin import find_cubins
+from warploom.errors import IllegalCombination
+from warploom.rows import RowPlan, read_rows, row_kernel
+from warploom.rows.generate import plan_of
+from warploom.target import SM90A
+from warploom.transform.decline import Decline
+
+_TARGET = warploom.cuda_target("h200")
+_BOUNDS = {"float32": 1e-5, "float16": 2e-3, "bfloat16": 1e-2, "float8_e4m3fn": 0.07}
+
+
+def _wide(value: Any) -> Any:
+    return value.astype("float32")
+
+
+def _rms_norm(m: Any, n: int, dtype: str) -> tuple[PrimFunc, Callable]:
+    x, w = te.placeholder((m, n), dtype, "x"), te.placeholder((n,), dtype, "w")
+    r = te.reduce_axis((0, n), "r")
+    squares = te.compute((m,), lambda i: te.sum(_wide(x[i, r]) * _wide(x[i, r]), r), "squares")
+    y = te.compute(
+        (m, n),
+        lambda i, j: (_wide(x[i, j]) * te.rsqrt(squares[i] / n + 1e-5) * _wide(w[j])).astype(dtype),
+        "y",
+    )
+    return te.create_prim_func([x, w, y]), lambda x, w: (
+        x / np.sqrt((x * x).mean(1, keepdims=True) + 1e-5) * w
+    )
+
+
+def _softmax(m: Any, n: int, dtype: str) -> tuple[PrimFunc, Callable]:
+    x = te.placeholder((m, 2, n), dtype, "x")
+    y = tvm.topi.nn.softmax(x)
+
+    def expected(x: np.ndarray) -> np.ndarray:
+        made = np.exp(x - x.max(2, keepdims=True))
+        return made / made.sum(2, keepdims=True)
+
+    return te.create_prim_func([x, y]), expected
+
+
+def _rotate(m: Any, n: int, dtype: str) -> tuple[PrimFunc, Callable]:
+    """Heads of n elements from rows of three, turned by tables of angles."""
+    half, heads = n // 2, 3
+    x = te.placeholder((m, heads * n), dtype, "x")
+    table = te.placeholder((2, 64, half), "float32", "table")
+
+    def element(_: Any, i: Any, h: Any, d: Any) -> Any:
+        other = _wide(x[i, h * n + (d + half) % n])
+        turned = _wide(x[i, h * n + d]) * table[0, i, d % half]
+        return (turned + tirx.Select(d < half, -other, other) * table[1, i, d % half]).astype(dtype)
+
+    y = te.compute((1, m, heads, n), element, "y")
+
+    def expected(x: np.ndarray, table: np.ndarray) -> np.ndarray:
+        x = x.reshape(len(x), heads, n)
+        cos, sin = (np.tile(one[: len(x), None], 2) for one in table)
+        low, high = np.split(x, 2, 2)
+        return (x * cos + np.concatenate((-high, low), 2) * sin)[None]
+
+    return te.create_prim_func([x, table, y]), expected
+
+
+def _gated(m: Any, n: int, dtype: str) -> tuple[PrimFunc, Callable]:
+    """Halves of wider rows, one through a SiLU, and the row's number for what lies outside."""
+    x = te.placeholder((m, 2 * n), dtype, "x")
+    gate = te.compute((m, n), lambda i, j: x[i, j] * te.sigmoid(x[i, j]), "gate")
+    y = te.compute((m, n), lambda i, j: gate[i, j] * x[i, j + n], "y")
+
+    def expected(x: np.ndarray) -> np.ndarray:
+        gate, up = np.split(x, 2, 1)
+        return gate / (1 + np.exp(-gate)) * up
+
+    return te.create_prim_func([x, y]), expected
+
+
+def _converted(m: Any, n: int, dtype: str) -> tuple[PrimFunc, Callable]:
+    x, s = te.placeholder((m, n), dtype, "x"), te.placeholder((m,), "float32", "s")
+    y = te.compute(
+        (m, n), lambda i, j: (_wide(x[i, j]) * s[i]).astype("float8_e4m3fn"), "y"
+    )
+    return te.create_prim_func([x, s, y]), lambda x, s: x * s[:, None]
+
+
+def _padded(m: Any, n: int, dtype: str) -> tuple[PrimFunc, Callable]:
+    """Two rows more than there are: loads under a condition stay under it."""
+    x = te.placeholder((m, n), dtype, "x")
+    y = te.compute(
+        (m + 2, n),
+        lambda i, j: tirx.if_then_else(i < m, x[i, j] + x[i, j], tirx.const(0, dtype)),
+        "y",
+    )
+    return te.create_prim_func([x, y]), lambda x: np.pad(2 * x, ((0, 2), (0, 0)))
+
+
+def _check(
+    made: tuple[PrimFunc, Callable], rng: np.random.Generator, rows: int
+) -> None:
+    function, expected = made
+    arrays = []
+    for param in function.params:
+        shape = [int(s) if isinstance(s, tirx.IntImm) else rows for s in param.shape]
+        arrays.append(rng.standard_normal(shape).astype(str(param.dtype)))
+    wanted = expected(*(one.astype(np.float64) for one in arrays[:-1]))
+    dtype = str(function.params[-1].dtype)
+    arrays[-1] = np.full(wanted.shape, np.nan).astype(dtype)
+    kernel = row_kernel(read_rows(function)).with_attr("global_symbol", "main")
+    found = emulator.run(kernel, arrays).outputs[-1].astype(np.float64)
+    error = np.abs(found - wanted) / np.maximum(np.abs(wanted), np.abs(wanted).max() * 0.02)
+    assert error.max() <= _BOUNDS[dtype], (error.max(), plan_of(read_rows(function)))
+
+
+#: Kind, dtype, rows, columns: vectors of all widths, several of a thread, warps and CTAs a row.
+CASES = [
+    (_rms_norm, "float16", None, 256),
+    (_rms_norm, "bfloat16", 3, 4096 + 64),
+    (_rms_norm, "float32", 5, 36),
+    (_rms_norm, "float16", 2, 8 * 512 * 2 + 16),
+    (_softmax, "float16", None, 72),
+    (_softmax, "float32", 3, 1040),
+    (_softmax, "bfloat16", 2, 2),
+    (_rotate, "float16", None, 64),
+    (_rotate, "bfloat16", 7, 16),
+    (_gated, "float16", None, 40),
+    (_gated, "bfloat16", 9, 6),
+    (_converted, "float16", None, 48),
+    (_converted, "float32", 4, 20),
+    (_padded, "float16", 3, 24),
+]
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize(
+    ("kind", "dtype", "rows", "columns"), CASES, ids=lambda one: getattr(one, "__name__", str(one))
+)
+def test_rows(kind: Any, dtype: str, rows: int | None, columns: int, rng: Any) -> None:
+    _check(kind(te.var("m") if rows is None else rows, columns, dtype), rng, rows or 11)
+
+
+def test_reductions_are_read_in_their_order() -> None:
+    function = read_rows(_softmax(te.var("m"), 64, "float16")[0])
+    assert [one.combine for one in function.reductions] == ["max", "sum"]
+    assert {str(one.result.ty.dtype) for one in function.reductions} == {"float32"}
+    assert [str(axis.extent) for axis in function.rows] == ["m", "2"]
+
+
+def _compute(shape: tuple[Any, ...], element: Callable, dtype: str = "float16") -> PrimFunc:
+    x = te.placeholder((64, 64), dtype, "x")
+    return te.create_prim_func([x, te.compute(shape, lambda *at: element(x, *at), "y")])
+
+
+def _product() -> PrimFunc:
+    r = te.reduce_axis((0, 64), "r")
+    x, w = (te.placeholder((64, 64), "float32", name) for name in "xw")
+    y = te.compute((64, 64), lambda i, j: te.sum(x[i, r] * w[r, j], r), "y")
+    return te.create_prim_func([x, w, y])
+
+
+@pytest.mark.parametrize(
+    ("function", "reason"),
+    [
+        (_compute((64, 64), lambda x, i, j: x[j, i]), "no vector in memory"),
+        (_compute((64, 60), lambda x, i, j: x[i, j + 1]), "no vector in memory"),
+        (_compute((64, 31), lambda x, i, j: x[i, j]), "no whole number"),
+        (_compute((64, te.var("n")), lambda x, i, j: x[i, j]), "only the launch knows"),
+        (_product(), "no rows"),
+    ],
+)
+def test_what_is_declined(function: PrimFunc, reason: str) -> None:
+    with pytest.raises((Decline, IllegalCombination), match=reason):
+        row_kernel(read_rows(function))
+
+
+def test_all_plans_are_legal_and_reach_over_their_rows() -> None:
+    for bits in (8, 16, 32):
+        for columns in [*range(2, 300), 896, 1000, 4096, 7168, 8192, 14336, 16384, 30001]:
+            for turns in (1, 4, 8):
+                try:
+                    plan = RowPlan.of(columns, bits, True, turns)
+                except IllegalCombination as reason:
+                    assert columns * bits % 32 or columns > 512 * turns * 32 // bits, reason
+                    continue
+                assert plan.threads * plan.turns * plan.vector >= columns
+                assert plan.turns <= turns and plan.block <= SM90A.threads_per_block
+                assert plan.vector * bits in (32, 64, 128) and columns % plan.vector == 0
+                # No turn is without work for all threads, and no two warps too many.
+                assert plan.threads * (plan.turns - 1) < plan.vectors
+    with pytest.raises(IllegalCombination, match="do not reach"):
+        RowPlan(8, 4096, 1, 256)
+    with pytest.raises(IllegalCombination, match="whole warps"):
+        RowPlan(8, 4096, 64, 8)
+
+
+@pytest.mark.skipif(shutil.which("g++") is None, reason="export_library links with g++")
+@pytest.mark.parametrize("kind", [_rms_norm, _rotate])
+def test_nothing_is_read_before_the_kernel_before_has_ended(
+    kind: Any, tmp_path: Path, machine_code: None
+) -> None:
+    """The compiler may take inputs for constants, and would be free to read them early."""
+    kernel = row_kernel(read_rows(kind(te.var("m"), 256, "float16")[0]))
+    module = tvm.IRModule({"main": kernel.with_attr("global_symbol", "main")})
+    file = tmp_path / "kernel.so"
+    tvm.compile(module, target=_TARGET).export_library(str(file))
+    (cubin,) = find_cubins(file.read_bytes())
+    listing = sass.listing(cubin)
+    names = re.findall(r"\b(PREEXIT|ACQBULK|LDG\S*|STG\S*|LDL\S*|STL\S*)", listing)
+    assert names[:2] == ["PREEXIT", "ACQBULK"] and len(names) > 3
+    assert all("128" in one for one in names[2:]), names

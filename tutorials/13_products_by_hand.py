@@ -1,0 +1,129 @@
+# %% [markdown]
+# # Products by hand: work between the instructions
+#
+#     python tutorials/13_products_by_hand.py
+#
+# `Tx.wg.gemm_async` issues all instructions of a product at once. That is what one wants, unless
+# the operand is still being made: here A passes through SiLU first, C = silu(A) Bᵀ. If all of A
+# were activated before the product, the tensor core would wait for it. `wl.WgmmaEmitter` issues
+# one instruction at a time, and the activation of the next 16 columns runs under the product of
+# those before.
+
+# %%
+import numpy as np
+import tvm
+from tvm.backend.cuda.lang.pipeline import TMABar
+from tvm.script import tirx as T
+from tvm.script.tirx import tile as Tx
+
+from warploom import emulator
+from warploom import language as wl
+from warploom.target import cuda_target
+
+emulator.enable_without_gpu()
+M, N, K = 128, 64, 128
+
+# %% [markdown]
+# ## A product as data
+#
+# The emitter knows the shape of the product and how its operands lie. It is a grid of *atoms*, one
+# `wgmma` each: 64 rows, up to 256 columns, 32 bytes of K. An illegal shape or type is refused here.
+
+# %%
+product = wl.WgmmaEmitter.of(64, N, K, "float16", a_in_registers=True)
+print(
+    f"{product.instructions} instructions: {product.blocks} block of rows, widths "
+    f"{product.widths}, {product.steps} steps of K; {product.a_registers} registers of a thread "
+    f"hold A, {product.d_registers} hold D; {product.b.wgmma}"
+)
+assert (product.instructions, product.a_registers, product.d_registers) == (8, 32, 32)
+
+# %% [markdown]
+# ## The kernel
+#
+# `activate_and_multiply` is Python that runs while the kernel is written: its loop is unrolled, as
+# it must be, since registers have no index. For each step of K it activates 16 columns, and issues
+# the atom that reads them. Three things keep that right:
+#
+# * `arrive()` (`wgmma.fence`) stands between what threads write to registers and the atom that
+#   reads them;
+# * `commit()` and `wait(0)` stand between the atoms and whoever uses D, or overwrites A or B;
+# * both name no register, so `fence_a` and `fence_d` keep the compiler from moving arithmetic over
+#   them. They cost no instruction.
+
+
+# %%
+def activate_and_multiply(acc, raw, held, b, fence):
+    for step in range(product.steps):
+        columns = slice(step * product.kind.k, (step + 1) * product.kind.k)
+        Tx.wg.silu(held[:, columns], raw[:, columns])
+        product.fence_a(held[:, columns])
+        if fence:
+            product.arrive()
+        product.rs_atom(acc, held, b, 0, 0, step, accum=False)
+
+
+def make(fence=True):
+    @T.prim_func
+    def silu_matmul(
+        A: T.Buffer((M, K), "float16"), B: T.Buffer((N, K), "float16"),
+        C: T.Buffer((M, N), "float32"),
+    ):  # fmt: skip
+        T.device_entry()
+        tile = T.cta_id([M // 64])
+        T.warpgroup_id([1])
+        thread = T.thread_id_in_wg([128])
+        pool = T.SMEMPool()
+        B_s = pool.alloc((N, K), "float16", align=1024, layout=product.b_shared_layout())
+        full = TMABar(pool, 1)
+        pool.commit()
+        full.init(1)
+        T.ptx.fence.proxy.async_.shared__cta()
+        T.cuda.cta_sync()
+        if thread == 0:
+            full.arrive(0, N * K * 2)
+            Tx.copy_async(B_s[:, :], B[:, :], dispatch="tma_auto", mbar=full.ptr_to([0]))
+        raw = T.alloc_buffer((64, K), "float16", scope="local", layout=product.a_layout)
+        held = T.alloc_buffer((64, K), "float16", scope="local", layout=product.a_layout)
+        acc = T.alloc_buffer((64, N), "float32", scope="local", layout=product.d_layout)
+        Tx.wg.copy(raw[:, :], A[tile * 64 : tile * 64 + 64, :])
+        full.wait(0, 0)
+        b: T.uint64 = product.b_descriptor(B_s)
+        activate_and_multiply(acc, raw, held, b, fence)
+        product.commit()
+        product.wait(0)
+        product.fence_d(acc)
+        Tx.wg.copy(C[tile * 64 : tile * 64 + 64, :], acc[:, :])
+
+    return silu_matmul
+
+
+# %%
+executable = tvm.compile(tvm.IRModule({"main": make()}), cuda_target("h200"), tir_pipeline="tirx")
+rng = np.random.default_rng(0)
+a, b = (rng.standard_normal(shape, np.float32).astype("float16") for shape in ((M, K), (N, K)))
+c = tvm.runtime.tensor(np.full((M, N), np.nan, np.float32), tvm.cuda(0))
+executable["main"](*(tvm.runtime.tensor(x, tvm.cuda(0)) for x in (a, b)), c)
+wide = a.astype(np.float64)
+expected = (wide / (1 + np.exp(-wide))).astype("float16").astype(np.float64) @ b.astype(float).T
+error = np.abs(c.numpy() - expected).max()
+print(f"largest error {error:.2g}")
+assert error < 0.02
+
+# %% [markdown]
+# ## What a missing fence does
+#
+# On a GPU, mostly nothing, until it does. The emulator executes the same PTX and knows which
+# registers were written without a fence before the product that reads them:
+
+# %%
+try:
+    emulator.run(make(fence=False), [a, b, np.zeros((M, N), np.float32)])
+    raise AssertionError("the emulator should have found the missing fence")
+except emulator.EmulatorError as report:
+    print(report)
+    assert "wgmma register race" in str(report) and "no wgmma.fence" in str(report)
+
+# %% [markdown]
+# `python/warploom/kernels/sm90_attention.py` does the same with a softmax between two products;
+# its machine code has exponentials between the instructions of the second one.
