@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 import os
 import subprocess
@@ -68,6 +69,17 @@ def rng(request: pytest.FixtureRequest) -> np.random.Generator:
     seed = BASE_SEED + zlib.crc32(request.node.nodeid.encode())
     print(f"seed {seed} (WARPLOOM_TEST_SEED={BASE_SEED})")
     return np.random.default_rng(seed)
+
+
+@pytest.fixture(autouse=True)
+def loggers_of_searches_propagate() -> None:
+    """Let loggers of earlier searches propagate again, as before them.
+
+    pytest gives those that do not a handler without a name, and then TVM fails on that.
+    """
+    for name in list(logging.root.manager.loggerDict):
+        if name.startswith("tvm.s_tir.meta_schedule"):
+            logging.getLogger(name).propagate = True
 
 
 @pytest.fixture

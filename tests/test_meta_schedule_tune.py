@@ -23,7 +23,7 @@ from tvm.s_tir.meta_schedule.runner import RunnerResult
 from tvm.s_tir.meta_schedule.search_strategy import MeasureCandidate
 
 import warploom
-from tuning import context_of, reset_loggers  # noqa: F401 (a fixture)
+from tuning import context_of
 from warploom import meta_schedule as wms
 from warploom.gemm.choose import candidates
 from warploom.gemm.decisions import annotate, knobs_of
