@@ -9,12 +9,12 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, ClassVar
 
 from warploom.bench.competitors import OURS
 from warploom.bench.environment import environment
 from warploom.bench.gemm import EXIT_RIGHT, EXIT_WRONG, import_torch
+from warploom.bench.options import timing_options
 from warploom.bench.report import Comparison, Entry, markdown, write
 from warploom.bench.timing import burst, host_cost, measure, sustained
 from warploom.bench.torch_timer import TorchTimer
@@ -175,14 +175,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--tokens", type=int, action="append", help="default: 4096, 16384")
     parser.add_argument("--head-dim", type=int, action="append", help="default: 64, 128")
     parser.add_argument("--heads", type=int, default=16, help="default: 16")
-    parser.add_argument("--rounds", type=int, default=15, help="burst samples (default: 15)")
-    parser.add_argument("--burst-only", action="store_true", help="leave out sustained load")
-    parser.add_argument("--out", type=Path, help="folder for attention.json and .md")
 
 
 def main(arguments: Sequence[str]) -> int:
     """Run the command; the exit status is explained above."""
-    parser = argparse.ArgumentParser(prog="warploom bench attention", description=__doc__)
+    parser = argparse.ArgumentParser(
+        prog="warploom bench attention",
+        description=__doc__,
+        parents=[timing_options("attention.json and .md")],
+    )
     add_arguments(parser)
     options = parser.parse_args(arguments)
     torch = import_torch()

@@ -11,13 +11,13 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any, ClassVar
 
 from warploom.bench.competitors import OURS
 from warploom.bench.environment import environment
 from warploom.bench.gemm import compare_products, exit_status, import_torch, progress
 from warploom.bench.operands import RELATIVE_ERROR, ROTATING_BYTES
+from warploom.bench.options import timing_options
 from warploom.bench.report import Comparison, markdown, write
 from warploom.bench.resnet import ResnetConfig, stage_module
 from warploom.errors import WarploomError
@@ -329,14 +329,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
     parser.add_argument("--stages-only", action="store_true", help="leave out single layers")
     parser.add_argument("--dtype", choices=sorted(RELATIVE_ERROR), default="float16")
-    parser.add_argument("--rounds", type=int, default=15, help="burst samples (default: 15)")
-    parser.add_argument("--burst-only", action="store_true", help="leave out sustained load")
-    parser.add_argument("--out", type=Path, help="folder for convolution.json and .md")
 
 
 def main(arguments: Sequence[str]) -> int:
     """Run the command; the exit status is explained above."""
-    parser = argparse.ArgumentParser(prog="warploom bench convolution", description=__doc__)
+    parser = argparse.ArgumentParser(
+        prog="warploom bench convolution",
+        description=__doc__,
+        parents=[timing_options("convolution.json and .md")],
+    )
     add_arguments(parser)
     options = parser.parse_args(arguments)
     wanted = shapes(options)

@@ -10,7 +10,6 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
@@ -19,6 +18,7 @@ from warploom.bench.competitors import OURS
 from warploom.bench.environment import environment
 from warploom.bench.gemm import compare_products, exit_status, import_torch, progress
 from warploom.bench.operands import RELATIVE_ERROR, ROTATING_BYTES
+from warploom.bench.options import timing_options
 from warploom.bench.report import Comparison, markdown, write
 from warploom.errors import WarploomError
 
@@ -195,10 +195,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="NAME=VALUE,...",
         help="also measure our program with these arguments; repeatable",
     )
-    parser.add_argument("--rounds", type=int, default=15, help="burst samples (default: 15)")
-    parser.add_argument("--burst-only", action="store_true", help="leave out sustained load")
     parser.add_argument("--seed", type=int, default=0, help="of the random data (default: 0)")
-    parser.add_argument("--out", type=Path, help="folder for dequant.json and .md")
 
 
 def shapes(options: argparse.Namespace) -> list[DequantShape]:
@@ -217,7 +214,11 @@ def shapes(options: argparse.Namespace) -> list[DequantShape]:
 
 def main(arguments: Sequence[str]) -> int:
     """Run the command; the exit status is explained above."""
-    parser = argparse.ArgumentParser(prog="warploom bench dequant", description=__doc__)
+    parser = argparse.ArgumentParser(
+        prog="warploom bench dequant",
+        description=__doc__,
+        parents=[timing_options("dequant.json and .md")],
+    )
     add_arguments(parser)
     options = parser.parse_args(arguments)
     torch = import_torch()

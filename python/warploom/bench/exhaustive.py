@@ -19,7 +19,8 @@ from typing import Any
 
 from warploom.bench.candidates import Line, Product, Selection
 from warploom.bench.environment import environment
-from warploom.bench.suite import RESULT_DTYPE, GemmShape, load_suite, suite_names
+from warploom.bench.options import compiling_options, suite_options
+from warploom.bench.suite import RESULT_DTYPE, GemmShape, load_suite
 from warploom.gemm.knobs import GemmKnobs
 from warploom.meta_schedule import Builder, Runner
 from warploom.target.tvm_target import default_target
@@ -74,22 +75,12 @@ def search(
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Options of the command."""
-    parser.add_argument(
-        "--suite",
-        default="foundation",
-        help=f"{', '.join(suite_names())}, or a JSON file (default: %(default)s)",
-    )
-    parser.add_argument("--group", action="append", default=[], help="only this group; repeatable")
     parser.add_argument("--dtype", choices=sorted(RESULT_DTYPE), default="float16")
     parser.add_argument("--minutes", type=float, default=8.0, help="wall time (default: 8)")
     parser.add_argument(
         "--seconds", type=float, default=math.inf, help="wall time of a shape at most"
     )
     add_selection(parser)
-    parser.add_argument("--workers", type=int, help="compiling processes (default: all CPUs)")
-    parser.add_argument(
-        "--device", type=int, action="append", default=[], help="GPU; repeatable (default: 0)"
-    )
     parser.add_argument("--out", type=Path, default=Path("exhaustive.jsonl"),
                         help="file to append to (default: %(default)s)")  # fmt: skip
 
@@ -121,7 +112,11 @@ def selection_of(options: argparse.Namespace) -> Selection:
 
 def main(arguments: Sequence[str]) -> int:
     """Run the command; the exit status is 0 unless a result was wrong."""
-    parser = argparse.ArgumentParser(prog="warploom bench exhaustive", description=__doc__)
+    parser = argparse.ArgumentParser(
+        prog="warploom bench exhaustive",
+        description=__doc__,
+        parents=[suite_options("foundation"), compiling_options()],
+    )
     add_arguments(parser)
     options = parser.parse_args(arguments)
     begin = time.monotonic()

@@ -18,6 +18,7 @@ from warploom.bench import operands as ops
 from warploom.bench.baseline import regressions
 from warploom.bench.competitors import HINTS, our_product, parse_changes, tile_product
 from warploom.bench.environment import environment
+from warploom.bench.options import suite_options, timing_options
 from warploom.bench.plot import plot_ratios
 from warploom.bench.report import Comparison, Entry, Shape, markdown, write
 from warploom.bench.suite import (
@@ -26,7 +27,6 @@ from warploom.bench.suite import (
     RESULT_DTYPE,
     GemmShape,
     load_suite,
-    suite_names,
 )
 from warploom.bench.timing import Launch, Statistics, burst, host_cost, measure, sustained
 from warploom.bench.torch_timer import TorchTimer, capture
@@ -224,12 +224,6 @@ def _replay(replay) -> Launch:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Options of the command."""
     parser.add_argument(
-        "--suite",
-        default="foundation",
-        help=f"{', '.join(suite_names())}, or a JSON file (default: %(default)s)",
-    )
-    parser.add_argument("--group", action="append", default=[], help="only this group; repeatable")
-    parser.add_argument(
         "--dtype",
         action="append",
         choices=sorted(RESULT_DTYPE),
@@ -253,7 +247,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--database", type=Path, action="append", default=[],
         help="folder of a tuning database, for the backend tuned; repeatable (default: shipped)",
     )  # fmt: skip
-    parser.add_argument("--rounds", type=int, default=15, help="burst samples (default: 15)")
     parser.add_argument(
         "--variant", action="append", default=[], metavar="NAME=INTEGER,...",
         help="also measure the kernel by hand with these changes to its GemmConfig; repeatable",
@@ -263,9 +256,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="also measure the tile program with these changes to its GemmConfig and hints "
         f"({', '.join(HINTS)}); repeatable",
     )  # fmt: skip
-    parser.add_argument("--burst-only", action="store_true", help="leave out sustained load")
     parser.add_argument("--seed", type=int, default=0, help="of the random data (default: 0)")
-    parser.add_argument("--out", type=Path, help="folder for gemm-SUITE.json, .md and .png")
     parser.add_argument(
         "--baseline", type=Path, help="JSON of an earlier run, whose ratios must be reached again"
     )
@@ -277,7 +268,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def main(arguments: Sequence[str]) -> int:
     """Run the command; the exit status is explained above."""
-    parser = argparse.ArgumentParser(prog="warploom bench gemm", description=__doc__)
+    parser = argparse.ArgumentParser(
+        prog="warploom bench gemm",
+        description=__doc__,
+        parents=[suite_options("foundation"), timing_options("gemm-SUITE.json, .md and .png")],
+    )
     add_arguments(parser)
     options = parser.parse_args(arguments)
     shapes = load_suite(

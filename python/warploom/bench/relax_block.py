@@ -14,13 +14,13 @@ import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
-from pathlib import Path
 from typing import Any, ClassVar
 
 from warploom.bench.competitors import OURS
 from warploom.bench.decoder import GROUP, ZERO, DecoderConfig, decoder_module
 from warploom.bench.environment import environment
 from warploom.bench.gemm import EXIT_RIGHT, EXIT_WRONG, import_torch
+from warploom.bench.options import timing_options
 from warploom.bench.report import Comparison, Entry, markdown, write
 from warploom.bench.timing import burst, host_cost, measure, sustained
 from warploom.bench.torch_timer import TorchTimer, capture
@@ -290,14 +290,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         choices=(COMPILED, EAGER, STOCK, STOCK_SM90),
         help="leave out a competitor; repeatable",
     )
-    parser.add_argument("--rounds", type=int, default=15, help="burst samples (default: 15)")
-    parser.add_argument("--burst-only", action="store_true", help="leave out sustained load")
-    parser.add_argument("--out", type=Path, help="folder for relax.json and .md")
 
 
 def main(arguments: Sequence[str]) -> int:
     """Run the command; the exit status is explained above."""
-    parser = argparse.ArgumentParser(prog="warploom bench relax", description=__doc__)
+    parser = argparse.ArgumentParser(
+        prog="warploom bench relax",
+        description=__doc__,
+        parents=[timing_options("relax.json and .md")],
+    )
     add_arguments(parser)
     options = parser.parse_args(arguments)
     torch = import_torch()

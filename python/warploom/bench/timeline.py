@@ -12,7 +12,6 @@ import argparse
 import dataclasses
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import tvm
@@ -27,6 +26,7 @@ from warploom.bench.gemm import (
     import_torch,
     progress,
 )
+from warploom.bench.options import timing_options
 from warploom.bench.report import Comparison, markdown, write
 from warploom.bench.suite import GemmShape
 from warploom.profile import Instrumented, Recording, Timeline, instrument
@@ -138,14 +138,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--size", type=int, action="append", help="of products; default: 4096, 8192"
     )
     parser.add_argument("--tokens", type=int, default=16384, help="of attention (default: 16384)")
-    parser.add_argument("--rounds", type=int, default=15, help="burst samples (default: 15)")
-    parser.add_argument("--burst-only", action="store_true", help="leave out sustained load")
-    parser.add_argument("--out", type=Path, help="folder for profile.json and .md")
 
 
 def main(arguments: Sequence[str]) -> int:
     """Run the command; the exit status is explained above."""
-    parser = argparse.ArgumentParser(prog="warploom bench profile", description=__doc__)
+    parser = argparse.ArgumentParser(
+        prog="warploom bench profile",
+        description=__doc__,
+        parents=[timing_options("profile.json and .md")],
+    )
     add_arguments(parser)
     options = parser.parse_args(arguments)
     torch = import_torch()

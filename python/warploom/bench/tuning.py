@@ -25,8 +25,9 @@ from warploom.bench.candidates import Line, Product
 from warploom.bench.environment import environment
 from warploom.bench.exhaustive import Budget, add_selection, search, selection_of
 from warploom.bench.faults import complaints, faulty
+from warploom.bench.options import compiling_options, suite_options
 from warploom.bench.report import geometric_mean, markdown_table
-from warploom.bench.suite import RESULT_DTYPE, GemmShape, load_suite, suite_names
+from warploom.bench.suite import RESULT_DTYPE, GemmShape, load_suite
 from warploom.errors import WarploomError
 from warploom.gemm.choose import choose
 from warploom.gemm.knobs import GemmKnobs
@@ -250,12 +251,6 @@ def write(
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Options of the command."""
-    parser.add_argument(
-        "--suite",
-        default="public",
-        help=f"{', '.join(suite_names())}, or a JSON file (default: %(default)s)",
-    )
-    parser.add_argument("--group", action="append", default=[], help="only this group; repeatable")
     parser.add_argument("--dtype", choices=sorted(RESULT_DTYPE), default="float16")
     parser.add_argument("--trials", type=int, default=32, help="of a search (default: 32)")
     parser.add_argument(
@@ -268,10 +263,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
     parser.add_argument("--rounds", type=int, default=9, help="samples of each (default: 9)")
     add_selection(parser)
-    parser.add_argument("--workers", type=int, help="compiling processes (default: all CPUs)")
-    parser.add_argument(
-        "--device", type=int, action="append", default=[], help="GPU; repeatable (default: 0)"
-    )
     parser.add_argument("--seed", type=int, default=1, help="of the search (default: 1)")
     parser.add_argument(
         "--faults", type=int, default=0, metavar="N",
@@ -284,7 +275,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def main(arguments: Sequence[str]) -> int:
     """Run the command; 1 if some product could not be measured, or a fault was not noticed."""
-    parser = argparse.ArgumentParser(prog="warploom bench tuning", description=__doc__)
+    parser = argparse.ArgumentParser(
+        prog="warploom bench tuning",
+        description=__doc__,
+        parents=[suite_options("public"), compiling_options()],
+    )
     add_arguments(parser)
     options = parser.parse_args(arguments)
     shapes = list(dict.fromkeys(load_suite(options.suite, (options.dtype,), options.group)))

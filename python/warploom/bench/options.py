@@ -1,0 +1,38 @@
+"""Options that several benchmarks have, as parents of their parsers."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from warploom.bench.suite import suite_names
+
+
+def timing_options(files: str) -> argparse.ArgumentParser:
+    """How long entries are timed, and the folder in which ``files`` are written."""
+    parser = argparse.ArgumentParser(add_help=False)
+    parser.add_argument("--rounds", type=int, default=15, help="burst samples (default: 15)")
+    parser.add_argument("--burst-only", action="store_true", help="leave out sustained load")
+    parser.add_argument("--out", type=Path, help=f"folder for {files}")
+    return parser
+
+
+def suite_options(suite: str) -> argparse.ArgumentParser:
+    """Which products are measured; by default all of ``suite``."""
+    parser = argparse.ArgumentParser(add_help=False)
+    known = ", ".join(suite_names())
+    parser.add_argument(
+        "--suite", default=suite, help=f"{known}, or a JSON file (default: %(default)s)"
+    )
+    parser.add_argument("--group", action="append", default=[], help="only this group; repeatable")
+    return parser
+
+
+def compiling_options() -> argparse.ArgumentParser:
+    """What builds candidates, and what runs them."""
+    parser = argparse.ArgumentParser(add_help=False)
+    parser.add_argument("--workers", type=int, help="compiling processes (default: all CPUs)")
+    parser.add_argument(
+        "--device", type=int, action="append", default=[], help="GPU; repeatable (default: 0)"
+    )
+    return parser
