@@ -128,20 +128,25 @@ def test_the_best_candidates_of_the_model_are_where_searches_begin(size):
 
 def test_mutations_change_one_knob_and_keep_most_candidates_legal():
     context = context_of(matmul(*SIZES[0]))
-    space = context.space_generator
+    space, problem = context.space_generator, recognise(context.mod["main"]).problem
     (mutator,), (postproc,) = list(space.mutator_probs), list(space.postprocs)
     trace = space.generate_design_space(context.mod)[0].trace
-    legal = 0
+    legal = rewritten = 0
     for _ in range(150):
         changed = mutator.apply(trace)
         before, after = (_values(one) for one in (trace, changed))
         assert sum(before[name] != after[name] for name in before) == 1
         sch = Schedule(context.mod)
         changed.apply_to_schedule(sch, remove_postproc=True)
+        drawn = sch.mod["main"]
+        sch.enter_postproc()
         if postproc.apply(sch):
             legal += 1
             trace = changed
-    assert legal >= 120
+            knobs = knobs_of(drawn, problem)
+            assert annotations_of(sch.mod["main"]) == pack(knobs, problem), "equal ones look equal"
+            rewritten += annotations_of(drawn) != annotations_of(sch.mod["main"])
+    assert legal >= 120 and rewritten > 5
 
 
 def _values(trace) -> dict[str, int]:

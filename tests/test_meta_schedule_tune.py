@@ -25,10 +25,10 @@ from tvm.s_tir.meta_schedule.search_strategy import MeasureCandidate
 import warploom
 from tuning import context_of
 from warploom import meta_schedule as wms
-from warploom.gemm.choose import candidates
+from warploom.gemm.choose import candidates, ranked
 from warploom.gemm.decisions import annotate, knobs_of
 from warploom.gemm.model import H200, predict
-from warploom.gemm.packing import pack, unpack
+from warploom.gemm.packing import GRID, pack, unpack
 from warploom.gemm.recognition import recognise
 from warploom.meta_schedule import command
 from warploom.meta_schedule.artifact import Facts
@@ -163,13 +163,15 @@ def test_a_search_on_estimates_finds_what_the_model_likes_best(tmp_path):
     target = wms.estimate_target(warploom.cuda_target("h200"))
     database = wms.tune_tir(func, target, tmp_path, 48, early_stop=False, seed=5)
     records = records_of(database)
-    # The same knobs may come twice, from annotations that differ in what they do not use.
-    assert len(records) == 48 and len({one.knobs for one in records}) >= 40
+    assert len(records) == 48 == len({one.knobs for one in records})
     assert all(one.estimate for one in records)
     problem = recognise(func).problem
-    best = min(predict(problem, one).total for one in candidates(problem))
-    # The space has knobs that candidates without trials have not.
-    assert records[0].seconds * 1e6 <= best * (1 + 1e-6)
+    # The space has grids that candidates without trials have not.
+    grids = options(problem).values[GRID]
+    packed = [pack(one, problem) | {GRID: grid} for _, one in ranked(problem) for grid in grids]
+    every = [unpack(one, lambda: problem) for one in packed]
+    best = min(predict(problem, one).total for one in every if one.why_not(problem) is None)
+    assert records[0].seconds * 1e6 == pytest.approx(best)
     wms.tune_tir(func, target, tmp_path, 96, seed=6)
     assert 48 < len(records_of(open_database(tmp_path))) < 48 + 96, "it stops early"
 

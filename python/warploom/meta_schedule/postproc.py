@@ -1,4 +1,10 @@
-"""Rejects knobs that no kernel can have; other traces get TVM's own post-processing."""
+"""Rejects knobs that no kernel can have; other traces get TVM's own post-processing.
+
+What a trace has drawn may say the same in several ways: where one CTA computes a tile, the cluster
+that was drawn as well has no effect. A search knows candidates by the modules after post-processing
+and would measure each way, so here knobs are written in the one way of :func:`pack`. The draws stay
+in the trace: they count again as soon as a mutation changes what excluded them.
+"""
 
 from __future__ import annotations
 
@@ -8,8 +14,9 @@ from tvm.s_tir.meta_schedule import Postproc, TuneContext
 from tvm.s_tir.meta_schedule.postproc import PyPostproc
 
 from warploom.errors import WarploomError
-from warploom.gemm.decisions import knobs_of
-from warploom.gemm.problem import GemmProblem
+from warploom.gemm.decisions import PREFIX, annotate, annotations_of, knobs_of
+from warploom.gemm.packing import pack
+from warploom.gemm.problem import GemmFunction
 from warploom.meta_schedule import originals
 from warploom.meta_schedule.options import why_not
 from warploom.meta_schedule.stock import gemm_of, stock_rules
@@ -25,23 +32,19 @@ class VerifyKnobs(PyPostproc):
 
     def __init__(self) -> None:
         super().__init__()
-        self.problem: GemmProblem | None = None
+        self.gemm: GemmFunction | None = None
         self.stock: list[Postproc] = []
         self.original = ""
 
     def _initialize_with_tune_context(self, context: TuneContext) -> None:
-        gemm = gemm_of(context.mod)
-        self.problem = gemm.problem if gemm is not None else None
+        self.gemm = gemm_of(context.mod)
         self.stock = stock_rules(context)[0]
-        if gemm is None:
+        if self.gemm is None:
             self.original = originals.remember(context.mod)
 
     def apply(self, sch: Schedule) -> bool:
         try:
-            if self.problem is None:
-                return self._apply_stock(sch)
-            knobs = knobs_of(sch.mod["main"], self.problem)
-            return knobs is not None and why_not(self.problem, knobs) is None
+            return self._apply_stock(sch) if self.gemm is None else _apply(sch, self.gemm)
         except (WarploomError, RuntimeError, ValueError):
             return False
 
@@ -53,3 +56,17 @@ class VerifyKnobs(PyPostproc):
 
     def clone(self) -> Postproc:
         return VerifyKnobs()
+
+
+def _apply(sch: Schedule, gemm: GemmFunction) -> bool:
+    knobs = knobs_of(sch.mod["main"], gemm.problem)
+    if knobs is None or why_not(gemm.problem, knobs) is not None:
+        return False
+    drawn, packed = annotations_of(sch.mod["main"]), pack(knobs, gemm.problem)
+    # Knobs by their own names say everything in one way.
+    changed = {key: value for key, value in packed.items() if drawn.get(key, value) != value}
+    block = sch.get_sblock(gemm.anchor, "main")
+    for key in changed:
+        sch.unannotate(block, PREFIX + key)
+    annotate(sch, block, changed)
+    return True
