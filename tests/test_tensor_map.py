@@ -8,6 +8,7 @@ import tvm
 from tvm.backend.cuda.lang.pipeline import TMABar
 from tvm.script import tirx as T
 
+from warploom import language as wl
 from warploom.errors import IllegalCombination
 from warploom.intrin import tensor_map
 from warploom.target import Swizzle, cuda_target
@@ -18,7 +19,7 @@ IMAGES = (2, 3, 5, 16)  # images, slices of channels, rows, columns
 
 def copy(description: TensorMap, shape: tuple[int, ...], at: tuple[int, ...]):
     """``copy(source, box)``: what one load brings, as it lies in shared memory."""
-    rank, count = description.rank, description.box_bytes * 8 // bits(description.dtype)
+    count = description.box_bytes * 8 // bits(description.dtype)
 
     @T.prim_func
     def kernel(a: T.handle, b: T.handle):
@@ -37,7 +38,7 @@ def copy(description: TensorMap, shape: tuple[int, ...], at: tuple[int, ...]):
         T.cuda.cta_sync()
         if thread == 0:
             full.arrive(0, description.box_bytes)
-            T.evaluate(tensor_map.load(described, rank, box.ptr_to([0]), full.ptr_to([0]), *at))
+            wl.tma_load(described, full.ptr_to([0]), box, *at)
         full.wait(0, 0)
         for i in T.serial(-(-count // 32)):
             if i * 32 + thread < count:
@@ -155,8 +156,6 @@ def test_what_the_buffer_must_be():
         buffer = tvm.tirx.decl_buffer(shape, dtype, "A", scope="global")
         with pytest.raises(IllegalCombination, match=sentence):
             tensor_map.encode(description, buffer)
-    with pytest.raises(IllegalCombination, match="1 coordinates for a tensor map of 2 dim"):
-        tensor_map.load(None, 2, None, None, 0)
 
 
 def test_copies_of_tvm_take_its_options():

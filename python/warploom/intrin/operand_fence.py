@@ -24,9 +24,12 @@ def register_dtype(dtype: str) -> str:
 def pinned(register: Any, dtype: str) -> Any:
     """A statement's expression: nothing that uses this register of ``dtype`` is moved across it."""
     name = f"warploom_pin_{dtype}"
-    kind, constraint = _KINDS[dtype]
-    source = (
-        f"__forceinline__ __device__ void {name}({kind}& word) "
-        f'{{ asm volatile("" : "+{constraint}"(word) :: "memory"); }}'
-    )
+    kind, claim = claimed("word", dtype)
+    source = f"__forceinline__ __device__ void {name}({kind}& word) {{ {claim} }}"
     return T.cuda.func_call(name, register, source_code=source)
+
+
+def claimed(word: str, dtype: str) -> tuple[str, str]:
+    """In CUDA: the type of a register of ``dtype``, and what claims to change the one ``word``."""
+    kind, constraint = _KINDS[dtype]
+    return kind, f'asm volatile("" : "+{constraint}"({word}) :: "memory");'

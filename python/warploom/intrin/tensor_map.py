@@ -1,10 +1,10 @@
-"""Tensor maps that a kernel's author describes himself: made on the host, used by one thread.
+"""Tensor maps that a kernel's author describes himself: made on the host, for ``wl.tma_load``.
 
 ``Tx.copy_async(dispatch="tma_auto")`` makes its own from the regions that it is given, and is all
-that most kernels need. These two functions are for what it has no words for: slices of channels,
-steps over elements, one map for copies at many places.
+that most kernels need. This is for what it has no words for: slices of channels, steps over
+elements, one map for copies at many places.
 
-Sources: CUDA Driver API, ``cuTensorMapEncodeTiled``; PTX ISA, "cp.async.bulk.tensor".
+Source: CUDA Driver API, ``cuTensorMapEncodeTiled``.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ from __future__ import annotations
 from math import prod
 from typing import Any
 
-from tvm.ir import Expr
 from tvm.script import tirx as T
 from tvm.tirx import Buffer, IntImm, Var, is_buffer_var
 
@@ -37,7 +36,7 @@ def encode(description: TensorMap, tensor: Buffer) -> Var:
     Returns
     -------
     Var
-        The map, for :func:`load`.
+        The map, for ``wl.tma_load``.
 
     Raises
     ------
@@ -66,37 +65,6 @@ def encode(description: TensorMap, tensor: Buffer) -> Var:
         )
     )
     return tensor_map
-
-
-def load(tensor_map: Var, rank: int, destination: Any, mbarrier: Any, *coordinates: Any) -> Expr:
-    """A statement's expression: one thread copies a box to shared memory.
-
-    Parameters
-    ----------
-    tensor_map : Var
-        Of :func:`encode`.
-    rank : int
-        Its dimensions.
-    destination, mbarrier : Expr
-        Addresses in shared memory: of the box, aligned as ``target.tma.shared_align`` says, and of
-        the mbarrier that gets ``TensorMap.box_bytes``.
-    *coordinates : int or Expr
-        The box's first element in each dimension, the contiguous one last; it may lie outside.
-
-    Raises
-    ------
-    IllegalCombination
-        If the number of coordinates is not ``rank``.
-    """
-    if len(coordinates) != rank:
-        raise IllegalCombination(
-            f"TMA: {len(coordinates)} coordinates for a tensor map of {rank} dimensions."
-        )
-    chain = f"cp.async.bulk.tensor.{rank}d.shared::cluster.global.mbarrier::complete_tx::bytes"
-    shared = T.cuda.cvta_generic_to_shared
-    return T.ptx[chain](
-        shared(destination), T.address_of(tensor_map), *reversed(coordinates), shared(mbarrier)
-    )
 
 
 def _shape_of(description: TensorMap, tensor: Buffer) -> list[Any]:

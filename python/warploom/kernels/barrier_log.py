@@ -96,3 +96,9 @@ class RoleLog:
         with T.If(tvm.tirx.all(*conditions)), T.Then():
             numbers = (T.cast(value, "int32") for value in (*self.tile, step, *values))
             T.evaluate(T.cuda.printf(line, *numbers))
+
+    def wait(self, step: Any, name: str, barriers: Any, stage: Any, phase: Any) -> None:
+        """Emit a wait for one of several mbarriers, and print when it begins and ends."""
+        self(step, f"{name}[%d] wait, parity %d", stage, phase)
+        barriers.wait(stage, phase)
+        self(step, f"{name}[%d] passed", stage)

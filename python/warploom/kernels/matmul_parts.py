@@ -1,4 +1,4 @@
-"""What both generated matmuls do the same way: load a stage, multiply it, store a tile."""
+"""What both generated matmuls do the same way: load a stage, multiply it, store a tile, tell."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from tvm.script import tirx as T
 from tvm.script.tirx import tile as Tx
 from tvm.tirx import Var
 
+from warploom.kernels.barrier_log import CONSUMER, RoleLog
 from warploom.kernels.load import load_tile
 from warploom.kernels.matmul_config import MatmulConfig
 from warploom.layout.fragment import wgmma_accumulator
@@ -98,3 +99,23 @@ def store(config: MatmulConfig, c: Any, acc: Any, row: Any, column: Any) -> None
                 piece = rounded[:, :]
             target = c[row + m : row + m + WGMMA_M, column + n : column + n + width]
             Tx.wg.copy(target, piece)
+
+
+def consumer_log(
+    config: MatmulConfig, tile: tuple[Any, Any], consumer: Any, warp: Any, lane: Any
+) -> RoleLog:
+    """The log of one thread of one multiplying warpgroup.
+
+    Parameters
+    ----------
+    tile : (Expr, Expr)
+        The tile that this CTA computes.
+    consumer, warp, lane : Expr
+        Which multiplying warpgroup this thread is in, which warp of it, and which thread of that.
+    """
+    log = config.log
+    if log is None:
+        return RoleLog(None, CONSUMER, tile)
+    own = T.And(warp == log.thread // 32, lane == log.thread % 32)
+    chosen = own if config.consumers == 1 else T.And(consumer == log.consumer, own)
+    return RoleLog(log, CONSUMER, tile, chosen)

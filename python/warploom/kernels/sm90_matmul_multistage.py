@@ -7,16 +7,21 @@ before, since all of them read it. One mbarrier a stage, ``full``, counts the by
 
 from __future__ import annotations
 
-from typing import Any
-
 from tvm.backend.cuda.lang.pipeline import PipelineState, TMABar
 from tvm.script import tirx as T
 from tvm.tirx import PrimFunc
 
-from warploom.kernels.barrier_log import CONSUMER, PRODUCER, RoleLog
+from warploom.kernels.barrier_log import PRODUCER, RoleLog
 from warploom.kernels.load import alloc_ring
 from warploom.kernels.matmul_config import MatmulConfig
-from warploom.kernels.matmul_parts import load_stage, multiply, shapes, store, wait_products
+from warploom.kernels.matmul_parts import (
+    consumer_log,
+    load_stage,
+    multiply,
+    shapes,
+    store,
+    wait_products,
+)
 from warploom.kernels.raster import grouped_tile
 from warploom.kernels.signature import row_count
 from warploom.layout.fragment import wgmma_accumulator
@@ -84,7 +89,7 @@ def sm90_matmul_multistage(config: MatmulConfig, m: int | None, n: int, k: int) 
                     for early in T.serial(min(stages, k_tiles)):
                         load(early, early if several else 0)
                 first = T.meta_var(wg * wg_rows if consumers > 1 else 0)
-                log = T.meta_var(warpgroup_log(config, (tile_row, tile_column), wg, warp, lane))
+                log = T.meta_var(consumer_log(config, (tile_row, tile_column), wg, warp, lane))
                 acc = T.alloc_buffer(
                     (wg_rows, tile_n), config.accumulator, scope="local",
                     layout=wgmma_accumulator(wg_rows, tile_n),
@@ -94,9 +99,7 @@ def sm90_matmul_multistage(config: MatmulConfig, m: int | None, n: int, k: int) 
                 for kt in T.serial(k_tiles):
                     # TVM gives a dimension of extent 1 no stride: it is indexed with a number.
                     stage = T.meta_var(ring.stage if several else 0)
-                    log(kt, "full[%d] wait, parity %d", stage, ring.phase)
-                    full.wait(stage, ring.phase)
-                    log(kt, "full[%d] passed", stage)
+                    log.wait(kt, "full", full, stage, ring.phase)
                     multiply(config, acc, (As, Bs), stage, first, kt)
                     log(kt, "full[%d] products issued", stage)
                     # The products of the stage before are done; those of a single one have to be.
@@ -110,15 +113,3 @@ def sm90_matmul_multistage(config: MatmulConfig, m: int | None, n: int, k: int) 
                 store(config, C, acc, tile_row * tile_m + first, tile_column * tile_n)
 
     return matmul.with_attr("global_symbol", config.kernel_name)
-
-
-def warpgroup_log(
-    config: MatmulConfig, tile: tuple[Any, Any], warpgroup: Any, warp: Any, lane: Any
-) -> RoleLog:
-    """The log of one thread of one multiplying warpgroup."""
-    log = config.log
-    if log is None:
-        return RoleLog(None, CONSUMER, tile)
-    own = T.And(warp == log.thread // 32, lane == log.thread % 32)
-    chosen = own if config.consumers == 1 else T.And(warpgroup == log.consumer, own)
-    return RoleLog(log, CONSUMER, tile, chosen)

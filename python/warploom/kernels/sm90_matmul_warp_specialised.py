@@ -14,10 +14,17 @@ from tvm.backend.cuda.lang.pipeline import MBarrier, PipelineState, TMABar
 from tvm.script import tirx as T
 from tvm.tirx import PrimFunc
 
-from warploom.kernels.barrier_log import CONSUMER, PRODUCER, RoleLog
+from warploom.kernels.barrier_log import PRODUCER, RoleLog
 from warploom.kernels.load import alloc_ring
 from warploom.kernels.matmul_config import MatmulConfig
-from warploom.kernels.matmul_parts import load_stage, multiply, shapes, store, wait_products
+from warploom.kernels.matmul_parts import (
+    consumer_log,
+    load_stage,
+    multiply,
+    shapes,
+    store,
+    wait_products,
+)
 from warploom.kernels.raster import grouped_tile
 from warploom.kernels.signature import row_count
 from warploom.layout.fragment import wgmma_accumulator
@@ -81,9 +88,7 @@ def sm90_matmul_warp_specialised(config: MatmulConfig, m: int | None, n: int, k:
                         for kt in T.serial(k_tiles):
                             # TVM gives a dimension of extent 1 no stride: it needs a number.
                             stage = T.meta_var(ring.stage if several else 0)
-                            log(kt, "empty[%d] wait, parity %d", stage, ring.phase)
-                            empty.wait(stage, ring.phase)
-                            log(kt, "empty[%d] passed", stage)
+                            log.wait(kt, "empty", empty, stage, ring.phase)
                             full.arrive(stage, config.stage_bytes)
                             log(kt, "full[%d] expects %d bytes", stage, config.stage_bytes)
                             load_stage(
@@ -98,7 +103,9 @@ def sm90_matmul_warp_specialised(config: MatmulConfig, m: int | None, n: int, k:
                     consumer = T.meta_var(wg - 1 if consumers > 1 else 0)
                     first = T.meta_var(consumer * wg_rows)
                     leader: T.bool = T.And(warp == 0, lane == 0)
-                    log = T.meta_var(consumer_log(config, (tile_row, tile_column), wg, warp, lane))
+                    log = T.meta_var(
+                        consumer_log(config, (tile_row, tile_column), consumer, warp, lane)
+                    )
                     acc = T.alloc_buffer(
                         (wg_rows, tile_n), config.accumulator, scope="local",
                         layout=wgmma_accumulator(wg_rows, tile_n),
@@ -108,9 +115,7 @@ def sm90_matmul_warp_specialised(config: MatmulConfig, m: int | None, n: int, k:
                     last = 0
                     for kt in T.serial(k_tiles):
                         stage = T.meta_var(ring.stage if several else 0)
-                        log(kt, "full[%d] wait, parity %d", stage, ring.phase)
-                        full.wait(stage, ring.phase)
-                        log(kt, "full[%d] passed", stage)
+                        log.wait(kt, "full", full, stage, ring.phase)
                         multiply(config, acc, (As, Bs), stage, first, kt)
                         log(kt, "full[%d] products issued", stage)
                         release(log, kt, empty, leader, stage, last)
@@ -119,14 +124,3 @@ def sm90_matmul_warp_specialised(config: MatmulConfig, m: int | None, n: int, k:
                     store(config, C, acc, tile_row * tile_m + first, tile_column * tile_n)
 
     return matmul.with_attr("global_symbol", config.kernel_name)
-
-
-def consumer_log(
-    config: MatmulConfig, tile: tuple[Any, Any], warpgroup: Any, warp: Any, lane: Any
-) -> RoleLog:
-    """The log of one thread of one consumer; warpgroup 0 is the producer's."""
-    log = config.log
-    if log is None:
-        return RoleLog(None, CONSUMER, tile)
-    own = T.And(warp == log.thread // 32, lane == log.thread % 32)
-    return RoleLog(log, CONSUMER, tile, T.And(warpgroup == log.consumer + 1, own))

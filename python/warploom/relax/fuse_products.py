@@ -45,7 +45,6 @@ class _Fuser(Joiner):
         if not is_call_tir(call):
             return call
         func, arguments = self.function(call), list(call.args[1])
-        changed = False
         for position in reversed(range(len(arguments))):
             made = self.producer(arguments[position])
             if made is None:
@@ -53,9 +52,8 @@ class _Fuser(Joiner):
             passed = [*arguments[:position], *made.args[1], *arguments[position + 1 :]]
             merged = _merge(self.function(made), func, position, passed)
             if merged is not None:
-                (func, arguments), changed = merged, True
-                break
-        return self.call(func, arguments, call) if changed else call
+                return self.call(*merged, call)
+        return call
 
 
 def _merge(

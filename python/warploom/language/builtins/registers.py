@@ -69,23 +69,16 @@ def annotate_producer_reg_dealloc(reg_count: int = 24) -> Any:
     IllegalCombination
         If the number is another.
     """
-    return T.attr({PRODUCER_REGISTERS: constant("reg_count", reg_count, _REGISTERS)})
+    return _hint(PRODUCER_REGISTERS, reg_count)
 
 
 def annotate_consumer_reg_alloc(reg_count: int = 240) -> Any:
-    """A hint: registers of a thread of the warpgroups that compute.
+    """As :func:`annotate_producer_reg_dealloc`, of the warpgroups that compute."""
+    return _hint(CONSUMER_REGISTERS, reg_count)
 
-    Parameters
-    ----------
-    reg_count : int
-        A multiple of 8 from 24 to 256.
 
-    Raises
-    ------
-    IllegalCombination
-        If the number is another.
-    """
-    return T.attr({CONSUMER_REGISTERS: constant("reg_count", reg_count, _REGISTERS)})
+def _hint(name: str, reg_count: int) -> Any:
+    return T.attr({name: constant("reg_count", reg_count, _REGISTERS)})
 
 
 def no_set_max_nreg() -> Any:

@@ -11,6 +11,7 @@ from typing import Any
 from tvm.script import tirx as T
 
 from warploom.errors import IllegalCombination
+from warploom.intrin.operand_fence import claimed, register_dtype
 from warploom.language.builtins.operands import (
     constant,
     describe,
@@ -24,14 +25,8 @@ from warploom.language.builtins.operands import (
 _GROUPS = range(8)
 #: Registers of an accumulator that one thread can hold.
 _MAX_REGISTERS = 256
-#: Dtype -> the constraint of its register, its C type, and how many share a register.
-_REGISTERS = {
-    "float32": ("f", "float", 1),
-    "int32": ("r", "int", 1),
-    "uint32": ("r", "unsigned int", 1),
-    "float16": ("r", "unsigned int", 2),
-    "bfloat16": ("r", "unsigned int", 2),
-}
+#: Dtypes that are fenced -> how many elements share a register.
+_SHARING = {"float32": 1, "int32": 1, "uint32": 1, "float16": 2, "bfloat16": 2}
 
 
 def warpgroup_arrive() -> Any:
@@ -124,12 +119,12 @@ def warpgroup_fence_operand(
         offset = offset + first
     else:
         base, total = pointer("buffer_or_ptr", buffer_or_ptr), None
-    if dtype not in _REGISTERS:
+    if dtype not in _SHARING:
         raise IllegalCombination(
             f"dtype of the fenced registers is {dtype!r}; it must be one of "
-            f"{', '.join(_REGISTERS)}."
+            f"{', '.join(_SHARING)}."
         )
-    letter, kind, packed = _REGISTERS[dtype]
+    packed = _SHARING[dtype]
     if num_regs is None:
         if total is None or known(offset) is None:
             raise IllegalCombination(
@@ -149,14 +144,14 @@ def warpgroup_fence_operand(
             f"must be a multiple of {packed}."
         )
     name = f"warploom_fence_{dtype}_{count}"
+    kind, claim = claimed("registers[i]", register_dtype(dtype))
     source = (
         f"__forceinline__ __device__ void {name}(void* base, int offset) {{\n"
         f"  {kind}* registers = ({kind}*)base + offset;\n"
         f"#pragma unroll\n  for (int i = 0; i < {count}; ++i)\n"
-        f'    asm volatile("" : "+{letter}"(registers[i]) :: "memory");\n}}\n'
+        f"    {claim}\n}}\n"
     )
-    step = offset // packed if packed > 1 else offset
-    return T.cuda.func_call(name, base, step, source_code=source)
+    return T.cuda.func_call(name, base, offset // packed, source_code=source)
 
 
 def _elements(buffer: Any) -> int:
