@@ -47,6 +47,7 @@ def _close(found: np.ndarray, wanted: np.ndarray, bound: float) -> None:
     assert np.abs(found - wanted).max() <= bound * np.abs(wanted).max()
 
 
+@pytest.mark.gpu
 @pytest.mark.parametrize(
     ("options", "rows"),
     [
@@ -81,6 +82,7 @@ def test_padding_of_a_single_row_is_not_taken_into_a_product() -> None:
     assert not any(any(p.computed) for p in problems)
 
 
+@pytest.mark.gpu
 def test_products_of_known_sizes_are_taken_in_attention(rng: np.random.Generator) -> None:
     config = DecoderConfig(**models.SMALL, dtype="bfloat16", fused_attention=False)
     module, shapes = decoder_module(config, rows=24)
@@ -145,14 +147,26 @@ def test_attention_of_several_sequences(rng: np.random.Generator) -> None:
     _close(found, np.einsum("bhij,bjhd->bihd", weights, keys.astype(float)), 4e-3)
 
 
-def test_mlp_of_float8(rng: np.random.Generator) -> None:
-    module = models.exported(models.Float8Mlp(), ["m", 128], models.Float8Mlp.KIND)
-    assert [one.problem.a_dtype for one in _taken(module)] == [models.Float8Mlp.KIND] * 2
+@pytest.mark.gpu
+@pytest.mark.parametrize(
+    ("hidden", "wide", "all_rows"),
+    [
+        (128, 256, (3, 40)),
+        pytest.param(4096, 14336, (1, 16, 2048), marks=pytest.mark.hardware),
+    ],
+)
+def test_mlp_of_float8(
+    hidden: int, wide: int, all_rows: tuple[int, ...], rng: np.random.Generator
+) -> None:
+    kind = models.Float8Mlp.KIND
+    module = models.exported(models.Float8Mlp(hidden, wide), ["m", hidden], kind)
+    assert [one.problem.a_dtype for one in _taken(module)] == [kind] * 2
     machine = _machine(module)
-    weights = [rng.standard_normal(shape).astype(models.Float8Mlp.KIND)
-               for shape in ((256, 128), (128, 256))]  # fmt: skip
-    for rows in (3, 40):
-        x = (4 * rng.standard_normal((rows, 128))).astype(models.Float8Mlp.KIND)
+    weights = [
+        rng.standard_normal(shape).astype(kind) for shape in ((wide, hidden), (hidden, wide))
+    ]
+    for rows in all_rows:
+        x = (4 * rng.standard_normal((rows, hidden))).astype(kind)
         wanted = models.Float8Mlp.expected(x, *weights)
         # Sums of another order may round a hidden value to its neighbour, 1/8 of it away.
         _close(_run(machine, x, *weights), wanted, 2e-2)
