@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from types import SimpleNamespace
 from typing import Any
@@ -9,17 +10,38 @@ from typing import Any
 import numpy as np
 import pytest
 
-from warploom.bench import gemm
+from warploom.bench import gemm, run
 from warploom.bench.timing import sustained
 
-TORCH = SimpleNamespace(cuda=SimpleNamespace(synchronize=lambda: None, empty_cache=lambda: None))
+TORCH = SimpleNamespace(
+    cuda=SimpleNamespace(synchronize=lambda: None, empty_cache=lambda: None),
+    no_grad=contextlib.nullcontext,
+)
+#: What numpy is said to copy in a second.
+COPY_SPEED = 1e9
+
+
+class HostKernels:
+    """In the place of :class:`warploom.bench.kernels.Kernels`: makers return what is called."""
+
+    def __init__(self, folder=None, workers=None):
+        self.compiled = []
+
+    def compile(self, wanted):
+        self.compiled += wanted
+        return 0
+
+    def module(self, wanted):
+        return wanted.maker(*wanted.arguments)
+
+    function = module
 
 
 class HostTimer:
     """Times numpy with the host's clock."""
 
     def __init__(self, torch):
-        assert torch.cuda is TORCH.cuda
+        assert torch.cuda.synchronize is TORCH.cuda.synchronize
 
     def idle(self, seconds):
         assert seconds <= 0.05
@@ -30,10 +52,20 @@ class HostTimer:
         timed()
         return time.perf_counter() - start
 
+    def conditions(self):
+        return 1980, 650.5
+
 
 class Result(np.ndarray):
     def fill_(self, value):
         self.fill(value)
+
+
+def replace_run(monkeypatch: pytest.MonkeyPatch, torch: Any) -> None:
+    """Runs of benchmarks do without a GPU."""
+    monkeypatch.setattr(run, "import_torch", lambda: torch)
+    monkeypatch.setattr(run, "copy_speed", lambda torch: COPY_SPEED)
+    monkeypatch.setattr(run, "Kernels", HostKernels)
 
 
 def on_host(monkeypatch: pytest.MonkeyPatch, torch: Any = TORCH) -> list[int]:
@@ -47,7 +79,7 @@ def on_host(monkeypatch: pytest.MonkeyPatch, torch: Any = TORCH) -> list[int]:
 
     monkeypatch.setattr(gemm, "TorchTimer", HostTimer)
     monkeypatch.setattr(gemm, "capture", capture)
-    monkeypatch.setattr(gemm, "import_torch", lambda: torch)
+    replace_run(monkeypatch, torch)
     monkeypatch.setattr(gemm, "_GRAPH_EXECUTIONS", 2)
     monkeypatch.setattr(gemm, "sustained", lambda s: sustained(s, rounds=2, seconds=0.01))
     return captured

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 from types import SimpleNamespace
 from typing import Any
@@ -15,7 +14,7 @@ import relax_models as models
 from bench_on_host import TORCH, Result, on_host
 from warploom.bench import convolution
 from warploom.bench.convolution import ConvolutionShape, Operands, StageShape
-from warploom.bench.gemm import EXIT_RIGHT, EXIT_WRONG
+from warploom.bench.report import EXIT_RIGHT, EXIT_WRONG
 from warploom.bench.resnet import ResnetConfig
 from warploom.errors import WarploomError
 
@@ -67,12 +66,10 @@ def host(monkeypatch: pytest.MonkeyPatch, rng: np.random.Generator) -> SimpleNam
         float16=np.float16,
         randn=lambda shape, device, generator: rng.standard_normal(shape).view(_Tensor),
         full=lambda shape, value, device, dtype: np.full(shape, value, dtype).view(_Tensor),
-        no_grad=contextlib.nullcontext,
         backends=SimpleNamespace(cudnn=SimpleNamespace()),
     )
     on_host(monkeypatch, torch)
     monkeypatch.setattr(convolution, "ROTATING_BYTES", 1)
-    monkeypatch.setattr(convolution, "import_torch", lambda: torch)
     monkeypatch.setattr(convolution, "our_stage", lambda _, config: stage(config, "ours"))
     monkeypatch.setattr(convolution, "library_stage", lambda _, config: stage(config, "library"))
     monkeypatch.setattr(

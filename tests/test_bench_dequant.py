@@ -1,5 +1,6 @@
 """The benchmark of small weights from command line to files, with numpy in the place of the GPU."""
 
+import importlib.util
 import json
 from types import SimpleNamespace
 
@@ -7,10 +8,10 @@ import numpy as np
 import pytest
 import tvm
 
-from bench_on_host import TORCH, Result, on_host
+from bench_on_host import TORCH, HostKernels, Result, on_host
 from warploom.bench import dequant
 from warploom.bench.dequant import DequantShape, Operands, parse_changes
-from warploom.bench.gemm import EXIT_RIGHT, EXIT_SLOW, EXIT_WRONG, exit_status
+from warploom.bench.report import EXIT_RIGHT, EXIT_SLOW, EXIT_WRONG, exit_status
 from warploom.errors import WarploomError
 from warploom.programs import pack_weights
 
@@ -18,15 +19,12 @@ SHAPE = DequantShape("g", 3, 16, 128, target=1e-9)
 
 
 def make_operands(torch, shape, order, seed):
-    """Operands whose words are those of the weights; three sets."""
+    """Operands of which the words are the weights themselves; three sets."""
     rng = np.random.default_rng(seed)
     x = rng.standard_normal((shape.m, shape.k))
-    integers = rng.integers(-8, 8, (shape.n, shape.k))
-    scale = rng.uniform(0.01, 0.1, (shape.k // shape.scale_group, shape.n))
-    weights = integers * np.repeat(scale.T, shape.scale_group, axis=1)
-    words = pack_weights(integers, shape.bits, order)
+    weights = rng.uniform(-0.1, 0.1, (shape.n, shape.k))
     c = np.full((shape.m, shape.n), np.nan).view(Result)
-    return [Operands(x, words, scale, weights, c.copy()) for _ in range(3)]
+    return [Operands(x, weights, None, weights, c.copy()) for _ in range(3)]
 
 
 def relative_error(o):
@@ -34,45 +32,42 @@ def relative_error(o):
     return float(np.linalg.norm(o.c - exact) / np.linalg.norm(exact))
 
 
-def product(o):
-    np.matmul(o.x, o.weights.T, out=o.c)
-
-
-def product_of_other_weights(o):
-    np.matmul(o.x, -o.weights.T, out=o.c)
-
-
 @pytest.fixture
 def host(monkeypatch):
-    """Records what is compiled: (order, changes)."""
-    compiled = []
+    """``compiled`` records (order, changes); ``sign`` is that of our results."""
+    found = SimpleNamespace(compiled=[], sign=1)
 
-    def our_product(shape, order, changes=None):
-        compiled.append((order, changes))
-        return product
+    def program(shape, order, changes=""):
+        found.compiled.append((order, changes))
+        return lambda x, words, scale, c: np.matmul(found.sign * x, words.T, out=c)
 
-    torch = SimpleNamespace(
+    found.torch = SimpleNamespace(
         **vars(TORCH), matmul=np.matmul,
         backends=SimpleNamespace(cuda=SimpleNamespace(matmul=SimpleNamespace())),
     )  # fmt: skip
-    on_host(monkeypatch, torch)
-    monkeypatch.setattr(dequant, "import_torch", lambda: torch)
-    monkeypatch.setattr(dequant, "our_product", our_product)
+    on_host(monkeypatch, found.torch)
+    monkeypatch.setattr(dequant, "program", program)
     monkeypatch.setattr(dequant, "make_operands", make_operands)
     monkeypatch.setattr(dequant, "relative_error", relative_error)
-    return SimpleNamespace(torch=torch, compiled=compiled)
+    return found
+
+
+def compare(host, shape, **options):
+    return dequant.compare(
+        host.torch, shape, HostKernels(), dequant.our_kernels(shape), rounds=2, **options
+    )
 
 
 def test_right_wrong_and_slow_are_told_apart(monkeypatch, host):
-    right = dequant.compare(host.torch, SHAPE, rounds=2)
+    right = compare(host, SHAPE)
     assert exit_status([right]) == EXIT_RIGHT
     assert [entry.name for entry in right.entries] == ["warploom", "cuBLAS, float16"]
     assert right.protocols == ("burst", "sustained")
     impossible = DequantShape("g", 3, 16, 128, target=1e9)
-    slow = dequant.compare(host.torch, impossible, rounds=2, burst_only=True)
+    slow = compare(host, impossible, burst_only=True)
     assert exit_status([slow]) == EXIT_SLOW
-    monkeypatch.setattr(dequant, "our_product", lambda *_: product_of_other_weights)
-    assert exit_status([dequant.compare(host.torch, SHAPE, rounds=2)]) == EXIT_WRONG
+    host.sign = -1
+    assert exit_status([compare(host, SHAPE)]) == EXIT_WRONG
 
 
 def test_command_writes_both_files(host, tmp_path, capsys):
@@ -84,8 +79,8 @@ def test_command_writes_both_files(host, tmp_path, capsys):
     assert [(s["m"], s["n"], s["k"], s["group"]) for s in shapes] == [
         (2, 16, 128, "M = 2"), (5, 16, 128, "M = 5")
     ]  # fmt: skip
-    variant = {"tile": (16, 64, 128), "stages": 2}
-    assert host.compiled == [("natural", None), ("natural", variant)] * 2
+    assert host.compiled == [("natural", ""), ("natural", "tile=16x64x128,stages=2")] * 2
+    assert (tmp_path / "dequant.png").exists() == bool(importlib.util.find_spec("matplotlib"))
     assert (tmp_path / "dequant.md").read_text() in capsys.readouterr().out
 
 
@@ -99,8 +94,10 @@ def test_our_product_is_that_of_the_operands(rng):
     c = np.full((shape.m, shape.n), np.nan, np.float16)
     arrays = (x, pack_weights(integers), scale, weights, c)
     tensors = [tvm.runtime.tensor(array, tvm.cuda(0)) for array in arrays]
-    for changes in (None, {"tile": (16, 64, 128), "stages": 2}):
-        dequant.our_product(shape, "fragments", changes)(Operands(*tensors))
+    for changes in ("", "tile=16x64x128,stages=2"):
+        tensors[-1].copyfrom(c)
+        main = dequant.program(shape, "fragments", changes)["main"]
+        main(*(tensors[number] for number in (0, 1, 2, 4)))
         got = Operands(x, None, None, weights.astype(float), tensors[-1].numpy().astype(float))
         assert relative_error(got) < dequant.RELATIVE_ERROR["float16"]
 

@@ -10,9 +10,10 @@ import numpy as np
 import pytest
 import tvm
 
-from bench_on_host import on_host
+from bench_on_host import TORCH, on_host
 from warploom.bench import gemm, ladder
 from warploom.bench.operands import Operands
+from warploom.bench.report import EXIT_RIGHT, EXIT_WRONG
 from warploom.errors import WarploomError
 
 STEPS = Path(__file__).parents[1] / "tutorials" / "ladder_hopper"
@@ -56,11 +57,12 @@ def cublas(operands):
 @pytest.fixture
 def host(monkeypatch):
     on_host(monkeypatch)
+    monkeypatch.setattr(ladder, "import_torch", lambda: TORCH)
     monkeypatch.setattr(ladder, "torch_product", lambda torch, shape, sets: cublas)
     monkeypatch.setattr(ladder.ops, "make_operands", make_operands)
     monkeypatch.setattr(ladder.ops, "relative_error", relative_error)
     monkeypatch.setattr(ladder, "_FEW_SETS", 2)
-    monkeypatch.setattr(gemm, "host_cost", lambda launch, wait: 1e-6)
+    monkeypatch.setattr(gemm, "host_cost", lambda launch, wait, launches: 1e-6)
 
 
 def some_steps(folder: Path, *numbers: str) -> Path:
@@ -81,7 +83,7 @@ def test_steps_are_measured_and_written(host, tmp_path, capsys, numbers):
     arguments = [
         "--steps", str(folder), "--size", "256", "--rounds", "1", "--out", str(out)
     ]  # fmt: skip
-    assert ladder.main(arguments) == gemm.EXIT_RIGHT
+    assert ladder.main(arguments) == EXIT_RIGHT
     data = json.loads((out / "ladder.json").read_text())
     assert [step["step"][1:3] for step in data["steps"]] == list(numbers)
     assert all(0 < step["error"] < 5e-4 and step["seconds"] > 0 for step in data["steps"])
@@ -97,7 +99,7 @@ def test_a_wrong_result_is_reported(host, monkeypatch, tmp_path):
     monkeypatch.setattr(ladder, "compile_step", product)
     folder = some_steps(tmp_path / "steps", "04")
     arguments = ["--steps", str(folder), "--size", "128", "--rounds", "1"]
-    assert ladder.main(arguments) == gemm.EXIT_WRONG
+    assert ladder.main(arguments) == EXIT_WRONG
 
 
 def test_the_first_steps_compute_one_tile():

@@ -9,8 +9,7 @@ import pytest
 import tvm
 
 from warploom.bench import timeline
-from warploom.bench.gemm import EXIT_RIGHT, EXIT_SLOW, EXIT_WRONG
-from warploom.bench.report import Comparison, Entry
+from warploom.bench.report import EXIT_RIGHT, EXIT_SLOW, EXIT_WRONG, Comparison, Entry
 from warploom.bench.timing import Statistics
 from warploom.kernels import GemmConfig
 from warploom.programs import gemm

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 from dataclasses import asdict, replace
 from types import SimpleNamespace
@@ -11,14 +10,14 @@ from typing import Any
 import numpy as np
 import pytest
 import tvm
+import tvm_ffi
 
 import relax_models as models
-import warploom
-from bench_on_host import TORCH, HostTimer
+from bench_on_host import TORCH, HostTimer, replace_run
 from warploom.bench import relax_block
 from warploom.bench.decoder import DecoderConfig, decoder_module
-from warploom.bench.gemm import EXIT_RIGHT, EXIT_WRONG
 from warploom.bench.relax_block import COMPILED, EAGER, OURS, STOCK, STOCK_SM90
+from warploom.bench.report import EXIT_RIGHT, EXIT_WRONG
 from warploom.errors import WarploomError
 
 CONFIG = DecoderConfig(**models.SMALL)
@@ -47,7 +46,6 @@ def host(monkeypatch: pytest.MonkeyPatch, rng: np.random.Generator) -> SimpleNam
         float16=np.float16,
         randn=lambda shape, device, generator: rng.standard_normal(shape).view(_Tensor),
         from_dlpack=lambda one: one,
-        no_grad=contextlib.nullcontext,
     )
     def block(name: str) -> Any:
         def run(x: np.ndarray, parameters: Any) -> np.ndarray:
@@ -58,7 +56,7 @@ def host(monkeypatch: pytest.MonkeyPatch, rng: np.random.Generator) -> SimpleNam
 
         return run
 
-    def blocks(torch: Any, config: Any, names: list[str]) -> dict[str, Any]:
+    def blocks(torch: Any, config: Any, names: list[str], kernels: Any) -> dict[str, Any]:
         found.made = list(names)
         return {name: block(name) for name in names}
 
@@ -68,7 +66,7 @@ def host(monkeypatch: pytest.MonkeyPatch, rng: np.random.Generator) -> SimpleNam
 
     monkeypatch.setattr(relax_block, "DecoderConfig", lambda dtype=None, **_: CONFIG)
     monkeypatch.setattr(relax_block, "TorchTimer", HostTimer)
-    monkeypatch.setattr(relax_block, "import_torch", lambda: torch)
+    replace_run(monkeypatch, torch)
     monkeypatch.setattr(relax_block, "blocks", blocks)
     monkeypatch.setattr(relax_block, "torch_block", lambda *_: block(""))
     monkeypatch.setattr(relax_block, "make_parameters", parameters)
@@ -131,24 +129,25 @@ def test_competitors_that_fail_are_left_out(host, capsys):
     assert f"{COMPILED} is left out: no compiler\n{STOCK} is left out: no compiler" in output.err
     assert EAGER in output.out and f"| {COMPILED}" not in output.out
     host.broken = (COMPILED, EAGER, STOCK, STOCK_SM90)
-    with pytest.raises(WarploomError, match="nothing to compare with"):
-        relax_block.main(["--rows", "3", "--rounds", "1"])
-    host.broken = (OURS,)
-    with pytest.raises(RuntimeError, match="no compiler"):
-        relax_block.main(["--rows", "3", "--rounds", "1"])
+    for broken, reason in ((host.broken, "nothing to compare with"), ((OURS,), "no compiler")):
+        host.broken = broken
+        with pytest.raises(WarploomError, match="No shape of 1 could be measured"):
+            relax_block.main(["--rows", "3", "--rounds", "1"])
+        assert f"FAILED: {reason}" in capsys.readouterr().out.replace("There is ", "")
 
 
 @pytest.mark.gpu
-def test_both_of_tvm_compute_the_block(rng):
+def test_both_of_tvm_compute_the_block(rng, tmp_path):
     parameters = models.decoder_parameters(rng, decoder_module(CONFIG)[1])
     x = rng.standard_normal((7, CONFIG.hidden)).astype(np.float16)
     tensors = [tvm.runtime.tensor(one, tvm.cuda(0)) for one in (x, *parameters.values())]
     by_name = dict(zip(parameters, tensors[1:], strict=True))
     exact = models.decoder(CONFIG, x, parameters)
     for switch in (None, "0"):
-        target = warploom.cuda_target("h200")
         config = replace(CONFIG, fused_attention=switch is None)
-        run = relax_block.relax_block(config, target, switch, tvm.cuda(0))
+        path = str(tmp_path / f"{switch}.so")
+        relax_block.relax_executable(config, switch).export_library(path)
+        run = relax_block.relax_block(config, tvm_ffi.load_module(path))
         found = run(tensors[0], by_name).numpy()
         assert np.abs(found - exact).max() <= 5e-3 * np.abs(exact).max()
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from warploom import emulator
 from warploom.bench import __main__ as bench
-from warploom.bench import environment, gemm, report
+from warploom.bench import environment, report
 from warploom.bench.operands import allowed_error, input_sets
 from warploom.bench.report import Comparison, Entry, geometric_mean, markdown_table
 from warploom.bench.suite import GemmShape, load_suite, suite_names
@@ -145,16 +145,16 @@ def test_files_keep_every_sample(tmp_path):
 @pytest.mark.parametrize(
     ("comparisons", "status"),
     [
-        ([comparison()], gemm.EXIT_RIGHT),
-        ([comparison(target=0.9)], gemm.EXIT_RIGHT),
-        ([comparison(ours=2e-3)], gemm.EXIT_RIGHT),
-        ([comparison(ours=2e-3, target=0.9), comparison()], gemm.EXIT_SLOW),
-        ([comparison(ours=2e-3, target=0.9), comparison(error=2e-3)], gemm.EXIT_WRONG),
-        ([comparison(error=math.nan)], gemm.EXIT_WRONG),
+        ([comparison()], report.EXIT_RIGHT),
+        ([comparison(target=0.9)], report.EXIT_RIGHT),
+        ([comparison(ours=2e-3)], report.EXIT_RIGHT),
+        ([comparison(ours=2e-3, target=0.9), comparison()], report.EXIT_SLOW),
+        ([comparison(ours=2e-3, target=0.9), comparison(error=2e-3)], report.EXIT_WRONG),
+        ([comparison(error=math.nan)], report.EXIT_WRONG),
     ],
 )
 def test_exit_status(comparisons, status):
-    assert gemm.exit_status(comparisons) == status
+    assert report.exit_status(comparisons) == status
 
 
 def test_gpu_properties_come_from_nvidia_smi():

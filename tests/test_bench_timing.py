@@ -52,6 +52,9 @@ class FakeDevice:
         timed()
         return self.now - start
 
+    def conditions(self):
+        return 2000 - len(self.log), None
+
 
 times = st.floats(1e-6, 1e-2)
 
@@ -132,6 +135,14 @@ def test_sampling_refuses_empty_protocols(changes):
 def test_rotation_keeps_all(names, by):
     assert collections.Counter(rotated(names, by)) == collections.Counter(names)
     assert rotated(names, by)[0] == names[by % len(names)]
+
+
+def test_conditions_are_those_after_each_sample():
+    device = FakeDevice({"a": 1e-4, "b": 1e-4})
+    result = measure(device.launches(), device, burst(rounds=3), input_sets=1)
+    clocks = sorted([*result["a"].mhz, *result["b"].mhz], reverse=True)
+    assert clocks == [2000 - 4 * number for number in range(1, 7)], "4 events a sample"
+    assert result["a"].watts == (), "what is unknown is left out"
 
 
 def test_host_cost_excludes_waiting():

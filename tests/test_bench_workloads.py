@@ -12,8 +12,8 @@ import tvm
 
 from reference import numpy_dtype
 from warploom.bench import cublaslt
-from warploom.bench.backends import by_hand_product, default_product
-from warploom.bench.operands import Operands, allowed_error
+from warploom.bench.competitors import by_hand, default
+from warploom.bench.operands import Operands, allowed_error, arguments
 from warploom.bench.suite import EPILOGUES, LAYOUTS, GemmShape
 from warploom.errors import WarploomError
 
@@ -68,7 +68,7 @@ def test_the_default_computes_what_is_measured(shape, rng):
         None if one is None else tvm.runtime.tensor(one, tvm.cuda(0))
         for one in vars(host).values()
     ))  # fmt: skip
-    default_product(None, shape, [])(device)
+    default(shape)["main"](*arguments(shape, device))
     exact = expected(shape, host)
     error = np.linalg.norm(device.c.numpy().astype(float) - exact) / np.linalg.norm(exact)
     assert error <= allowed_error(shape)
@@ -76,7 +76,7 @@ def test_the_default_computes_what_is_measured(shape, rng):
 
 def test_what_is_by_hand_declines_the_rest():
     taken = [one for one in SHAPES if one.dtype in ("int8", "tfloat32") or one.epilogue != "none"]
-    assert all(by_hand_product(None, one, []) is None for one in taken)
+    assert all(by_hand(one) is None for one in taken)
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import importlib
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +21,9 @@ from warploom.errors import (
 )
 
 # The command line registers by itself, when a command needs TVM: `warploom --help` stays quick,
-# and `warploom doctor` can tell what is wrong with a TVM that registration would reject.
-if [Path(argument).name for argument in sys.argv[:1]] != ["warploom"]:
+# and `warploom doctor` can tell what is wrong with a TVM that registration would reject. Where
+# there is no TVM at all, kernels that were compiled elsewhere can still be measured.
+if [Path(argument).name for argument in sys.argv[:1]] != ["warploom"] and find_spec("tvm"):
     plugin.register()
 
 #: Functions of the package's face -> the module they are imported from when first used.

@@ -5,8 +5,6 @@ from __future__ import annotations
 import importlib.metadata
 from collections.abc import Callable
 
-from packaging.specifiers import SpecifierSet
-
 from warploom.errors import ToolchainError
 
 __version__ = "0.1.0"
@@ -35,6 +33,8 @@ def check_requirements(version_of: Callable[[str], str] = importlib.metadata.ver
     ToolchainError
         If a distribution is missing or its version is out of bounds.
     """
+    from packaging.specifiers import SpecifierSet
+
     for name, bounds in REQUIREMENTS.items():
         try:
             version = version_of(name)

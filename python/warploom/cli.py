@@ -42,7 +42,9 @@ class Command:
 COMMANDS = (
     Command(("doctor",), "warploom.doctor", "check that this machine can compile", register=False),
     Command(("demo",), "warploom.demo", "compile and run a GEMM, and check its result"),
-    Command(("bench",), "warploom.bench.__main__", "measure kernels against cuBLAS"),
+    Command(
+        ("bench",), "warploom.bench.__main__", "measure kernels against cuBLAS", register=False
+    ),
     Command(("profile",), "warploom.profile.command", "record the timeline of a kernel"),
     Command(("emulate",), "warploom.emulator.command", "run a script on the emulator"),
     Command(("tune", "tir"), "warploom.meta_schedule.command", "tune a matrix product"),

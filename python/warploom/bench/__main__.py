@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import importlib
+import importlib.util
 import sys
 from collections.abc import Sequence
 
@@ -33,7 +33,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"usage: warploom bench {{{','.join(BENCHMARKS)}}} [--help] ...", file=sys.stderr)
         return 0 if arguments[:1] in (["-h"], ["--help"]) else 3
     try:
-        if emulator.is_enabled():
+        if importlib.util.find_spec("tvm") and emulator.is_enabled():
             raise WarploomError(
                 "tvm.cuda(0) is an emulated device, whose times mean nothing; unset "
                 "WARPLOOM_EMULATOR to measure a GPU."

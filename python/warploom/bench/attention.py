@@ -8,19 +8,23 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
-from typing import Any, ClassVar
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from warploom.bench.competitors import OURS
-from warploom.bench.environment import environment
-from warploom.bench.gemm import EXIT_RIGHT, EXIT_WRONG, import_torch
-from warploom.bench.options import timing_options
-from warploom.bench.report import Comparison, Entry, markdown, write
-from warploom.bench.timing import burst, host_cost, measure, sustained
-from warploom.bench.torch_timer import TorchTimer
+from warploom.bench.gemm import compare_products
+from warploom.bench.kernels import Kernel, Kernels
+from warploom.bench.operands import ROTATING_BYTES
+from warploom.bench.options import kernel_options, timing_options
+from warploom.bench.report import Comparison
+from warploom.bench.run import attempt, run
+from warploom.errors import WarploomError
+from warploom.target.dtypes import bits_of
 
-#: Sets of inputs that launches rotate through.
-_INPUT_SETS = 2
+if TYPE_CHECKING:
+    from tvm.runtime import Executable
+
 #: Queries whose result is compared with float64, and the relative error that is allowed there:
 #: the weights are rounded to 16 bits.
 _CHECKED_ROWS, ALLOWED_ERROR = 64, {"float16": 1e-3, "bfloat16": 8e-3}
@@ -58,6 +62,11 @@ class AttentionShape:
         return 4 * self.tokens**2 * self.head_dim * self.heads // (2 if self.causal else 1)
 
     @property
+    def input_bytes(self) -> int:
+        """Of Q, K and V."""
+        return 3 * self.heads * self.tokens * self.head_dim * bits_of(self.dtype) // 8
+
+    @property
     def tile(self) -> tuple[int, int]:
         """Queries and keys of a step of our kernel.
 
@@ -75,7 +84,18 @@ def shapes(tokens: Sequence[int], head_dims: Sequence[int], heads: int) -> Itera
                 yield AttentionShape(group, count, head_dim, heads, causal)
 
 
-def our_attention(shape: AttentionShape) -> Callable[..., object]:
+@dataclass
+class Operands:
+    """An input set; ``found`` is the last result, in ``c`` where ours has written it."""
+
+    q: Any
+    k: Any
+    v: Any
+    c: Any
+    found: Any = None
+
+
+def program(shape: AttentionShape) -> Executable:
     """The tile program of this package, compiled."""
     import tvm
 
@@ -87,17 +107,36 @@ def our_attention(shape: AttentionShape) -> Callable[..., object]:
         tile=shape.tile,
     )  # fmt: skip
     target, _ = default_target()
-    return tvm.compile(tvm.IRModule({"main": func}), target, tir_pipeline="warploom")["main"]
+    return tvm.compile(tvm.IRModule({"main": func}), target, tir_pipeline="warploom")
 
 
-def library_attentions(torch: Any, shape: AttentionShape) -> dict[str, Callable[..., object]]:
-    """PyTorch's implementations that take the shape."""
+def our_kernel(shape: AttentionShape) -> Kernel:
+    """What is compiled for a shape."""
+    return Kernel(program, (replace(shape, group="", target=None),))
+
+
+def our_attention(function: Callable[..., object]) -> Callable[[Operands], None]:
+    """The kernel as a function of operands."""
+
+    def run(o: Operands) -> None:
+        function(o.q, o.k, o.v, o.c)
+        o.found = o.c
+
+    return run
+
+
+def library_attentions(
+    torch: Any, shape: AttentionShape
+) -> dict[str, Callable[[Operands], None]]:
+    """PyTorch's implementations, each of which may turn out not to take the shape."""
     from torch.nn import attention, functional
 
-    def implementation(backend: Any) -> Callable[..., object]:
-        def run(q: Any, k: Any, v: Any, o: Any) -> Any:
+    def implementation(backend: Any) -> Callable[[Operands], None]:
+        def run(o: Operands) -> None:
             with attention.sdpa_kernel(backend):
-                return functional.scaled_dot_product_attention(q, k, v, is_causal=shape.causal)
+                o.found = functional.scaled_dot_product_attention(
+                    o.q, o.k, o.v, is_causal=shape.causal
+                )
 
         return run
 
@@ -110,8 +149,8 @@ def library_attentions(torch: Any, shape: AttentionShape) -> dict[str, Callable[
     }
 
 
-def compare(torch: Any, shape: AttentionShape, rounds: int, burst_only: bool) -> Comparison:
-    """Check and time all competitors on one shape."""
+def make_operands(torch: Any, shape: AttentionShape) -> list[Operands]:
+    """Random operands, in as many sets as do not fit into the L2 cache together."""
     generator = torch.Generator(device="cuda").manual_seed(0)
     extents = (1, shape.heads, shape.tokens, shape.head_dim)
     dtype = getattr(torch, shape.dtype)
@@ -119,40 +158,40 @@ def compare(torch: Any, shape: AttentionShape, rounds: int, burst_only: bool) ->
     def normal() -> Any:
         return torch.randn(extents, device="cuda", generator=generator).to(dtype)
 
-    sets = [(normal(), normal(), normal(), torch.empty(extents, device="cuda", dtype=dtype))
-            for _ in range(_INPUT_SETS)]  # fmt: skip
-    ours = our_attention(shape)
-    competitors = {OURS: ours} | library_attentions(torch, shape)
-    errors = {name: _error(torch, shape, run, sets[0]) for name, run in competitors.items()}
-    launches = {
-        name: lambda index, run=run: run(*sets[index]) for name, run in competitors.items()
-    }
-    timer = TorchTimer(torch)
-    times = {"burst": measure(launches, timer, burst(rounds), _INPUT_SETS)}
-    if not burst_only:
-        slowest = max(t.median for t in times["burst"].values())
-        times["sustained"] = measure(launches, timer, sustained(slowest), _INPUT_SETS)
-    entries = [
-        Entry(
-            name,
-            {protocol: by_name[name] for protocol, by_name in times.items()},
-            errors[name],
-            ALLOWED_ERROR[shape.dtype],
-            host_cost(launches[name], torch.cuda.synchronize),
-        )
-        for name in competitors
+    return [
+        Operands(normal(), normal(), normal(), torch.empty(extents, device="cuda", dtype=dtype))
+        for _ in range(max(2, -(-ROTATING_BYTES // shape.input_bytes)))
     ]
-    libraries = sorted(entries[1:], key=lambda entry: entry.times["burst"].median)
-    return Comparison(shape, (entries[0], *libraries))
 
 
-def _error(torch: Any, shape: AttentionShape, run: Callable[..., object], tensors: Any) -> float:
-    """Relative error of what an implementation computes."""
-    q, k, v, o = tensors
-    o.fill_(float("nan"))
-    result = run(q, k, v, o)
-    torch.cuda.synchronize()
-    return attention_error(torch, shape, q, k, v, o if result is None else result)
+def compare(
+    torch: Any, shape: AttentionShape, kernels: Kernels, rounds: int, burst_only: bool
+) -> Comparison:
+    """Check and time all competitors on one shape; ratios refer to the fastest of PyTorch's."""
+    sets = make_operands(torch, shape)
+    absent: dict[str, str] = {}
+
+    def usable(run: Callable[[Operands], None]) -> Callable[[Operands], None]:
+        run(sets[0])
+        torch.cuda.synchronize()
+        return run
+
+    known = library_attentions(torch, shape).items()
+    libraries = attempt({name: partial(usable, run) for name, run in known}, absent)
+    if not libraries:
+        raise WarploomError(f"PyTorch has no attention for {shape}: {'; '.join(absent.values())}")
+    ours = our_attention(kernels.function(our_kernel(shape)))
+
+    def error(o: Operands) -> float:
+        return attention_error(torch, shape, o.q, o.k, o.v, o.found)
+
+    found = compare_products(
+        torch, shape, {OURS: ours} | libraries, sets, error, ALLOWED_ERROR[shape.dtype], rounds,
+        burst_only,
+    )  # fmt: skip
+    protocol = found.protocols[0]
+    fastest = sorted(found.entries[1:], key=lambda entry: entry.times[protocol].median)
+    return Comparison(shape, (found.entries[0], *fastest), absent)
 
 
 def attention_error(
@@ -172,7 +211,7 @@ def attention_error(
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Options of the command."""
-    parser.add_argument("--tokens", type=int, action="append", help="default: 4096, 16384")
+    parser.add_argument("--tokens", type=int, action="append", help="default: 4096, 8192, 16384")
     parser.add_argument("--head-dim", type=int, action="append", help="default: 64, 128")
     parser.add_argument("--heads", type=int, default=16, help="default: 16")
 
@@ -182,24 +221,19 @@ def main(arguments: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(
         prog="warploom bench attention",
         description=__doc__,
-        parents=[timing_options("attention.json and .md")],
+        parents=[timing_options("attention.json, .md and .png"), kernel_options()],
     )
     add_arguments(parser)
     options = parser.parse_args(arguments)
-    torch = import_torch()
-    wanted = shapes(
-        options.tokens or (4096, 16384), options.head_dim or (64, 128), options.heads
-    )
-    comparisons = []
-    for shape in wanted:
-        comparison = compare(torch, shape, options.rounds, options.burst_only)
-        comparisons.append(comparison)
-        ratio = comparison.ratio(comparison.entries[0], "burst")
-        print(f"{shape}: {ratio:.3f} of {comparison.entries[1].name}", flush=True)
-        torch.cuda.empty_cache()
-    facts = environment(["attention", *arguments])
-    print("\n" + markdown(comparisons, facts))
-    if options.out:
-        write(comparisons, facts, options.out, "attention")
-    right = all(entry.is_right for c in comparisons for entry in c.entries)
-    return EXIT_RIGHT if right else EXIT_WRONG
+    wanted = list(
+        shapes(
+            options.tokens or (4096, 8192, 16384), options.head_dim or (64, 128), options.heads,
+        )
+    )  # fmt: skip
+    return run(
+        "attention", arguments, options, wanted,
+        lambda torch, shape, kernels: compare(
+            torch, shape, kernels, options.rounds, options.burst_only
+        ),
+        lambda shape: [our_kernel(shape)],
+    )  # fmt: skip

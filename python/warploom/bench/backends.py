@@ -1,92 +1,32 @@
 """Who computes a product in ``bench gemm``: this package in several ways, and the libraries.
 
-A backend makes a function of :class:`Operands` for a shape, which writes ``operands.c`` on
-PyTorch's current stream; or None if it has nothing for the shape.
+Ours are functions that compile a kernel (:mod:`warploom.bench.competitors`). A library makes a
+function of :class:`Operands` for a shape, which writes ``operands.c`` on PyTorch's current stream;
+or None if it has nothing for the shape.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import importlib
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Any
 
-from warploom.bench import cublaslt
+from warploom.bench import competitors, cublaslt
 from warploom.bench import operands as ops
-from warploom.bench.competitors import Product, our_product, tile_product
 from warploom.bench.suite import GemmShape
-from warploom.bench.workloads import arguments, function
-from warploom.errors import WarploomError
-from warploom.target.dtypes import is_float8
+from warploom.target.dtypes import bits_of, is_float8
 
-#: ``(torch, shape, operand sets, databases) -> product``
-Backend = Callable[[Any, GemmShape, Sequence[Any], Sequence[Path]], Product | None]
+#: Computes ``operands.c`` from the other operands.
+Product = Callable[[ops.Operands], object]
+#: ``(torch, shape, operand sets) -> product``
+Library = Callable[[Any, GemmShape, Sequence[Any]], Product | None]
 #: Executions by which the best of several algorithms is found.
 _TRIAL_EXECUTIONS, _TRIALS = 4, 3
 
 
-def default_product(
-    torch: Any, shape: GemmShape, sets: Sequence[Any], databases: Sequence[Path] = ()
-) -> Product | None:
-    """The ``te`` function of the shape as TVM compiles it with our rule: no tuning."""
-    return _scheduled(shape, None)
-
-
-def tuned_product(
-    torch: Any, shape: GemmShape, sets: Sequence[Any], databases: Sequence[Path]
-) -> Product | None:
-    """The same with the records of ``databases``, or of what the package ships if there are none.
-
-    None where they have nothing for the shape: it would be the default again.
-    """
-    from warploom.gemm.recognition import recognise
-    from warploom.meta_schedule.lookup import Lookup
-
-    lookup = Lookup.of_folders(databases) if databases else Lookup.shipped()
-    if lookup.best(recognise(function(shape)).problem) is None:
-        return None
-    return _scheduled(shape, lookup)
-
-
-def _scheduled(shape: GemmShape, lookup: Any) -> Product | None:
-    import tvm
-    from tvm.s_tir import dlight
-
-    from warploom import dlight as rules
-    from warploom.gemm.decisions import has_decisions
-    from warploom.target.tvm_target import default_target
-
-    target, _ = default_target()
-    with target:
-        rule = dlight.ApplyDefaultSchedule(rules.Matmul(lookup=lookup))
-        mod = rule(tvm.IRModule({"main": function(shape)}))
-    if not has_decisions(mod["main"]):
-        raise WarploomError(f"The function of {shape} is not taken by warploom.dlight.Matmul.")
-    main = tvm.compile(mod, target)["main"]
-    return lambda operands: main(*arguments(shape, operands))
-
-
-def by_hand_product(
-    torch: Any, shape: GemmShape, sets: Sequence[Any], databases: Sequence[Path] = ()
-) -> Product | None:
-    """The kernel of ``warploom.kernels``: float16, bfloat16 and float8, NT, no epilogue."""
-    return our_product(shape) if _plain(shape) else None
-
-
-def tile_program_product(
-    torch: Any, shape: GemmShape, sets: Sequence[Any], databases: Sequence[Path] = ()
-) -> Product | None:
-    """The program of ``warploom.programs`` with the tiles of that kernel."""
-    return tile_product(shape) if _plain(shape) else None
-
-
-def _plain(shape: GemmShape) -> bool:
-    dtypes = ("float16", "bfloat16", "float8_e4m3fn")
-    return shape.dtype in dtypes and (shape.layout, shape.epilogue) == ("NT", "none")
-
-
 def cublaslt_product(
-    torch: Any, shape: GemmShape, sets: Sequence[Any], databases: Sequence[Path] = ()
+    torch: Any, shape: GemmShape, sets: Sequence[Any]
 ) -> Product | None:
     """The first choice of cuBLASLt's heuristic, with the library's own epilogue where it has one.
 
@@ -96,7 +36,7 @@ def cublaslt_product(
 
 
 def cublaslt_best_product(
-    torch: Any, shape: GemmShape, sets: Sequence[Any], databases: Sequence[Path] = ()
+    torch: Any, shape: GemmShape, sets: Sequence[Any]
 ) -> Product | None:
     """The fastest of the eight best choices of cuBLASLt's heuristic, timed here."""
     return _library_product(torch, shape, sets, best=True)
@@ -132,8 +72,13 @@ def _library_product(torch: Any, shape: GemmShape, sets: Sequence[Any], best: bo
 
     if not best:
         return product(0)
-    times = [_seconds(torch, product(i), sets) for i in range(len(matmul.algorithms))]
-    return product(times.index(min(times)))
+    return fastest(torch, [product(i) for i in range(len(matmul.algorithms))], sets)
+
+
+def fastest(torch: Any, products: Sequence[Product], sets: Sequence[Any]) -> Product:
+    """The one that takes the least time."""
+    times = [_seconds(torch, product, sets) for product in products]
+    return products[times.index(min(times))]
 
 
 def _seconds(torch: Any, product: Product, sets: Sequence[Any]) -> float:
@@ -153,7 +98,7 @@ def _seconds(torch: Any, product: Product, sets: Sequence[Any]) -> float:
 
 
 def torch_product(
-    torch: Any, shape: GemmShape, sets: Sequence[Any], databases: Sequence[Path] = ()
+    torch: Any, shape: GemmShape, sets: Sequence[Any]
 ) -> Product | None:
     """PyTorch, kernel by kernel."""
     if shape.dtype == "int8":
@@ -183,7 +128,7 @@ def torch_product(
 
 
 def torch_compile_product(
-    torch: Any, shape: GemmShape, sets: Sequence[Any], databases: Sequence[Path] = ()
+    torch: Any, shape: GemmShape, sets: Sequence[Any]
 ) -> Product | None:
     """torch.compile of product and epilogue, which chooses among its templates and cuBLAS."""
     if is_float8(shape.dtype) or shape.dtype == "int8":
@@ -199,16 +144,34 @@ def torch_compile_product(
     return lambda o: fused(o.a, o.b, o.bias, o.residual, o.c)
 
 
-#: By name. The first group is ours; ratios refer to the first of the others that competes.
-OURS: dict[str, Backend] = {
-    "default": default_product,
-    "tuned": tuned_product,
-    "by-hand": by_hand_product,
-    "tile-program": tile_program_product,
+def triton_product(torch: Any, shape: GemmShape, sets: Sequence[Any]) -> Product | None:
+    """A kernel in Triton, autotuned over a few tiles; without epilogues."""
+    if shape.epilogue != "none":
+        return None
+    return importlib.import_module("warploom.bench.triton_gemm").product(torch, shape, sets)
+
+
+def tilelang_product(torch: Any, shape: GemmShape, sets: Sequence[Any]) -> Product | None:
+    """A kernel in TileLang, the fastest of a few tiles; 16-bit types, NT, without epilogues."""
+    if (shape.layout, shape.epilogue) != ("NT", "none") or bits_of(shape.storage_dtype) != 16:
+        return None
+    module = importlib.import_module("warploom.bench.tilelang_gemm")
+    return fastest(torch, module.products(torch, shape), sets)
+
+
+#: By name: ``(shape, databases) -> executable``.
+OURS: dict[str, Callable[..., Any]] = {
+    "default": competitors.default,
+    "tuned": competitors.tuned,
+    "by-hand": competitors.by_hand,
+    "tile-program": competitors.tile_program,
 }
-LIBRARIES: dict[str, Backend] = {
+#: Ratios refer to the first of those that compete.
+LIBRARIES: dict[str, Library] = {
     "cublaslt": cublaslt_product,
     "cublaslt-best": cublaslt_best_product,
     "torch": torch_product,
     "torch-compile": torch_compile_product,
+    "triton": triton_product,
+    "tilelang": tilelang_product,
 }

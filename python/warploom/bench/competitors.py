@@ -1,21 +1,22 @@
-"""Products of this package that are configured by hand, and their changes on a command line.
+"""Kernels of this package: as it chooses them, and configured by hand on a command line.
 
-Every competitor writes into ``operands.c`` on PyTorch's current stream.
+Each function compiles one, for :mod:`warploom.bench.kernels`; the kernel is called with
+:func:`warploom.bench.operands.arguments`. Nothing here imports TVM before it compiles.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-from warploom.bench.operands import Operands
 from warploom.bench.suite import GemmShape
 from warploom.errors import WarploomError
-from warploom.language.hints import EXCHANGES
 
-#: Computes ``operands.c`` from the other operands.
-Product = Callable[[Operands], object]
+if TYPE_CHECKING:
+    from tvm.runtime import Executable
 
 OURS = "warploom"
 #: Bytes of K in a stage of a tile of few rows: one swizzled row.
@@ -51,8 +52,61 @@ def parse_changes(text: str, others: Sequence[str] = ()) -> dict[str, int]:
     return changes
 
 
-def our_product(shape: GemmShape, changes: Mapping[str, int] | None = None) -> Product:
-    """The kernel of this package, compiled: as chosen for the shape, or with changes to that.
+def default(shape: GemmShape, databases: Sequence[Path] = ()) -> Executable:
+    """The ``te`` function of the shape as TVM compiles it with our rule: no tuning."""
+    return _scheduled(shape, None)
+
+
+def tuned(shape: GemmShape, databases: Sequence[Path] = ()) -> Executable | None:
+    """The same with the records of ``databases``, or of what the package ships if there are none.
+
+    None where they have nothing for the shape: it would be the default again.
+    """
+    from warploom.bench.workloads import function
+    from warploom.gemm.recognition import recognise
+    from warploom.meta_schedule.lookup import Lookup
+
+    lookup = Lookup.of_folders(databases) if databases else Lookup.shipped()
+    if lookup.best(recognise(function(shape)).problem) is None:
+        return None
+    return _scheduled(shape, lookup)
+
+
+def _scheduled(shape: GemmShape, lookup: Any) -> Executable:
+    import tvm
+    from tvm.s_tir import dlight
+
+    from warploom import dlight as rules
+    from warploom.bench.workloads import function
+    from warploom.gemm.decisions import has_decisions
+    from warploom.target.tvm_target import default_target
+
+    target, _ = default_target()
+    with target:
+        rule = dlight.ApplyDefaultSchedule(rules.Matmul(lookup=lookup))
+        mod = rule(tvm.IRModule({"main": function(shape)}))
+    if not has_decisions(mod["main"]):
+        raise WarploomError(f"The function of {shape} is not taken by warploom.dlight.Matmul.")
+    return tvm.compile(mod, target)
+
+
+def by_hand(shape: GemmShape, databases: Sequence[Path] = ()) -> Executable | None:
+    """The kernel of ``warploom.kernels``: float16, bfloat16 and float8, NT, no epilogue."""
+    return by_hand_variant(shape) if _plain(shape) else None
+
+
+def tile_program(shape: GemmShape, databases: Sequence[Path] = ()) -> Executable | None:
+    """The program of ``warploom.programs`` with the tiles of that kernel."""
+    return tile_program_variant(shape) if _plain(shape) else None
+
+
+def _plain(shape: GemmShape) -> bool:
+    dtypes = ("float16", "bfloat16", "float8_e4m3fn")
+    return shape.dtype in dtypes and (shape.layout, shape.epilogue) == ("NT", "none")
+
+
+def by_hand_variant(shape: GemmShape, changes: str = "") -> Executable:
+    """The kernel by hand, as chosen for the shape, or with changes to that.
 
     Raises
     ------
@@ -63,31 +117,27 @@ def our_product(shape: GemmShape, changes: Mapping[str, int] | None = None) -> P
 
     problem = (shape.m, shape.n, shape.k, shape.dtype)
     config = choose_config(*problem, shape.result_dtype, ctas=default_target()[1])
-    config = dataclasses.replace(config, **(changes or {}))
-    executable = compile_gemm(*problem, out_dtype=shape.result_dtype, config=config)
-    gemm = executable["main"]  # looked up once, as a program that calls it often would
-    if config.scaled:
-        return lambda o: gemm(o.a, o.b, o.scale_a, o.scale_b, o.c)
-    return lambda o: gemm(o.a, o.b, o.c)
+    config = dataclasses.replace(config, **(parse_changes(changes) if changes else {}))
+    return compile_gemm(*problem, out_dtype=shape.result_dtype, config=config)
 
 
-def tile_product(shape: GemmShape, changes: Mapping[str, int] | None = None) -> Product | None:
+def tile_program_variant(shape: GemmShape, changes: str = "") -> Executable | None:
     """The tile program with the tiles of that kernel, compiled through the passes.
 
-    ``changes`` are those of :func:`our_product`, and :data:`HINTS`. Without them, None for kernels
-    that exchange A and B: the program of the package does not. Changes then start from a tile of
-    64 rows.
+    ``changes`` are those of :func:`by_hand_variant`, and :data:`HINTS`. Without them, None for
+    kernels that exchange A and B: the program of the package does not. Changes then start from a
+    tile of 64 rows.
     """
     import tvm
 
     from warploom.kernels import choose_config, default_target
+    from warploom.language.hints import EXCHANGES
     from warploom.programs import gemm
 
     target, ctas = default_target()
     config = choose_config(
         shape.m, shape.n, shape.k, shape.dtype, shape.result_dtype, ctas=ctas
     )
-    changes = dict(changes or {})
     if config.swap_ab:
         if not changes:
             return None
@@ -95,13 +145,11 @@ def tile_product(shape: GemmShape, changes: Mapping[str, int] | None = None) -> 
             config, swap_ab=False, tile_m=64, tile_n=128,
             tile_k=_ROW_BYTES // config.element_bytes, consumers=1, stages=8,
         )  # fmt: skip
-    hints = {name: changes.pop(name) for name in HINTS if name in changes}
+    values: dict[str, Any] = dict(parse_changes(changes, HINTS) if changes else {})
+    hints = {name: values.pop(name) for name in HINTS if name in values}
     if "stream_k" in hints:
         hints["stream_k"] = bool(hints["stream_k"])
     if "exchange" in hints:  # by number: 0 for the first way, 1 for the second
         hints["exchange"] = EXCHANGES[hints["exchange"]]
-    func = gemm(dataclasses.replace(config, **changes), shape.n, shape.k, None, **hints)
-    product = tvm.compile(tvm.IRModule({"main": func}), target, tir_pipeline="warploom")["main"]
-    if config.scaled:
-        return lambda o: product(o.a, o.b, o.scale_a, o.scale_b, o.c)
-    return lambda o: product(o.a, o.b, o.c)
+    func = gemm(dataclasses.replace(config, **values), shape.n, shape.k, None, **hints)
+    return tvm.compile(tvm.IRModule({"main": func}), target, tir_pipeline="warploom")

@@ -14,12 +14,12 @@ from dataclasses import asdict, dataclass
 from typing import Any, ClassVar
 
 from warploom.bench.competitors import OURS
-from warploom.bench.environment import environment
-from warploom.bench.gemm import compare_products, exit_status, import_torch, progress
+from warploom.bench.gemm import compare_products
 from warploom.bench.operands import RELATIVE_ERROR, ROTATING_BYTES
 from warploom.bench.options import timing_options
-from warploom.bench.report import Comparison, markdown, write
+from warploom.bench.report import Comparison
 from warploom.bench.resnet import ResnetConfig, stage_module
+from warploom.bench.run import run
 from warploom.errors import WarploomError
 
 LIBRARY = "cuDNN"
@@ -336,20 +336,12 @@ def main(arguments: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(
         prog="warploom bench convolution",
         description=__doc__,
-        parents=[timing_options("convolution.json and .md")],
+        parents=[timing_options("convolution.json, .md and .png")],
     )
     add_arguments(parser)
     options = parser.parse_args(arguments)
     wanted = shapes(options)
-    torch = import_torch()
-    comparisons = []
-    for shape in wanted:
-        with torch.no_grad():
-            comparisons.append(compare(torch, shape, options.rounds, options.burst_only))
-        print(progress(comparisons[-1]), flush=True)
-        torch.cuda.empty_cache()
-    facts = environment(["convolution", *arguments])
-    print("\n" + markdown(comparisons, facts))
-    if options.out:
-        write(comparisons, facts, options.out, "convolution")
-    return exit_status(comparisons)
+    return run(
+        "convolution", arguments, options, wanted,
+        lambda torch, shape, _: compare(torch, shape, options.rounds, options.burst_only),
+    )  # fmt: skip

@@ -8,19 +8,23 @@ library. Exit status: 0 if every result is right, 1 if one is wrong, 2 if a targ
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Any, ClassVar
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
 from warploom.bench.competitors import OURS
-from warploom.bench.environment import environment
-from warploom.bench.gemm import compare_products, exit_status, import_torch, progress
+from warploom.bench.gemm import compare_products
+from warploom.bench.kernels import Kernel, Kernels
 from warploom.bench.operands import RELATIVE_ERROR, ROTATING_BYTES
-from warploom.bench.options import timing_options
-from warploom.bench.report import Comparison, markdown, write
+from warploom.bench.options import kernel_options, timing_options
+from warploom.bench.report import Comparison
+from warploom.bench.run import run
 from warploom.errors import WarploomError
+
+if TYPE_CHECKING:
+    from tvm.runtime import Executable
 
 #: (N, K) of layers of Llama models of 8 and 70 billion parameters, and a square.
 LAYERS = ((4096, 4096), (6144, 4096), (28672, 4096), (4096, 14336), (8192, 8192))
@@ -64,6 +68,11 @@ class DequantShape:
         """Bytes of the packed weights and their scales."""
         return self.n * self.k * self.bits // 8 + self.n * self.k // self.scale_group * 2
 
+    @property
+    def bytes(self) -> int:
+        """Of the weights, X and C."""
+        return self.weight_bytes + 2 * self.m * (self.k + self.n)
+
 
 @dataclass(frozen=True)
 class Operands:
@@ -92,7 +101,6 @@ def make_operands(torch: Any, shape: DequantShape, order: str, seed: int) -> lis
     weights = torch.from_numpy(integers).cuda().to(dtype)
     weights *= scale.T.repeat_interleave(shape.scale_group, dim=1)
     c = torch.full((shape.m, shape.n), float("nan"), dtype=dtype, device="cuda")
-    copies = max(2, -(-ROTATING_BYTES // shape.weight_bytes))
     tensors = (x, words.view(torch.uint32), scale, weights, c)
     copies = max(2, -(-ROTATING_BYTES // shape.weight_bytes))
     return [Operands(*(one.clone() for one in tensors)) for _ in range(copies)]
@@ -105,10 +113,8 @@ def relative_error(operands: Operands) -> float:
     return float(difference.norm() / reference.norm())
 
 
-def our_product(
-    shape: DequantShape, order: str, changes: dict[str, Any] | None = None
-) -> Callable[[Operands], object]:
-    """The tile program of this package, compiled."""
+def program(shape: DequantShape, order: str, changes: str = "") -> Executable:
+    """The tile program of this package, compiled; ``changes`` as in :func:`parse_changes`."""
     import tvm
 
     from warploom.kernels import default_target
@@ -116,11 +122,22 @@ def our_product(
 
     func = gemm_quantised(
         shape.n, shape.k, shape.m, shape.bits, shape.scale_group, shape.dtype, order,
-        **(changes or {}),
+        **(parse_changes(changes) if changes else {}),
     )  # fmt: skip
     target, _ = default_target()
-    product = tvm.compile(tvm.IRModule({"main": func}), target, tir_pipeline="warploom")["main"]
-    return lambda o: product(o.x, o.words, o.scale, o.c)
+    return tvm.compile(tvm.IRModule({"main": func}), target, tir_pipeline="warploom")
+
+
+def our_kernels(
+    shape: DequantShape, order: str = "fragments", variants: Sequence[str] = ()
+) -> dict[str, Kernel]:
+    """What is compiled for a shape, by the name of the competitor."""
+    plain = replace(shape, group="", target=None)
+    found = {OURS: Kernel(program, (plain, order))}
+    for text in variants:
+        parse_changes(text)
+        found[f"{OURS} {text}"] = Kernel(program, (plain, order, text))
+    return found
 
 
 def parse_changes(text: str) -> dict[str, Any]:
@@ -152,19 +169,22 @@ def parse_changes(text: str) -> dict[str, Any]:
 def compare(
     torch: Any,
     shape: DequantShape,
+    kernels: Kernels,
+    wanted: Mapping[str, Kernel],
     order: str = "fragments",
     rounds: int = 15,
     seed: int = 0,
     burst_only: bool = False,
-    variants: Sequence[str] = (),
 ) -> Comparison:
     """Check and time all competitors on one shape; parameters as in ``bench gemm``."""
-    products = {
-        OURS: our_product(shape, order),
-        f"cuBLAS, {shape.dtype}": lambda o: torch.matmul(o.x, o.weights.T, out=o.c),
+    functions = {name: kernels.function(one) for name, one in wanted.items()}
+    ours = {
+        name: (lambda o, call=call: call(o.x, o.words, o.scale, o.c))
+        for name, call in functions.items()
     }
-    for text in variants:
-        products[f"{OURS} {text}"] = our_product(shape, order, parse_changes(text))
+    library = {f"cuBLAS, {shape.dtype}": lambda o: torch.matmul(o.x, o.weights.T, out=o.c)}
+    (first, *others) = ours.items()
+    products = dict([first, *library.items(), *others])
     torch.backends.cuda.matmul.allow_tf32 = False
     sets = make_operands(torch, shape, order, seed)
     allowed = RELATIVE_ERROR[shape.dtype]
@@ -217,21 +237,19 @@ def main(arguments: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(
         prog="warploom bench dequant",
         description=__doc__,
-        parents=[timing_options("dequant.json and .md")],
+        parents=[timing_options("dequant.json, .md and .png"), kernel_options()],
     )
     add_arguments(parser)
     options = parser.parse_args(arguments)
-    torch = import_torch()
-    comparisons = []
-    for shape in shapes(options):
-        settings = (
-            options.order, options.rounds, options.seed, options.burst_only, options.variant
-        )  # fmt: skip
-        comparisons.append(compare(torch, shape, *settings))
-        print(progress(comparisons[-1]), flush=True)
-        torch.cuda.empty_cache()
-    facts = environment(["dequant", *arguments])
-    print("\n" + markdown(comparisons, facts))
-    if options.out:
-        write(comparisons, facts, options.out, "dequant")
-    return exit_status(comparisons)
+
+    def wanted(shape: DequantShape) -> dict[str, Kernel]:
+        return our_kernels(shape, options.order, options.variant)
+
+    return run(
+        "dequant", arguments, options, shapes(options),
+        lambda torch, shape, kernels: compare(
+            torch, shape, kernels, wanted(shape), options.order, options.rounds, options.seed,
+            options.burst_only,
+        ),
+        lambda shape: wanted(shape).values(),
+    )  # fmt: skip

@@ -1,33 +1,26 @@
 """``python -m warploom.bench gemm``: matrix products against the libraries, checked and timed.
 
 Exit status: 0 if every result is right and every target and baseline is reached, 1 if a result is
-wrong, 2 if a target or a baseline is missed.
+wrong or a kernel fails, 2 if a target or a baseline is missed.
 """
 
 from __future__ import annotations
 
 import argparse
-import importlib
+import dataclasses
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from warploom.bench import backends
+from warploom.bench import backends, competitors
 from warploom.bench import operands as ops
-from warploom.bench.baseline import regressions
-from warploom.bench.competitors import HINTS, our_product, parse_changes, tile_product
-from warploom.bench.environment import environment
-from warploom.bench.options import suite_options, timing_options
-from warploom.bench.plot import plot_ratios
-from warploom.bench.report import Comparison, Entry, Shape, markdown, write
-from warploom.bench.suite import (
-    EPILOGUES,
-    LAYOUTS,
-    RESULT_DTYPE,
-    GemmShape,
-    load_suite,
-)
+from warploom.bench.kernels import Kernel, Kernels
+from warploom.bench.options import kernel_options, suite_options, timing_options
+from warploom.bench.report import Comparison, Entry, Shape
+from warploom.bench.run import attempt, run
+from warploom.bench.suite import EPILOGUES, LAYOUTS, RESULT_DTYPE, GemmShape, load_suite
 from warploom.bench.timing import Launch, Statistics, burst, host_cost, measure, sustained
 from warploom.bench.torch_timer import TorchTimer, capture
 from warploom.errors import WarploomError
@@ -37,92 +30,99 @@ from warploom.errors import WarploomError
 _GRAPH_OPERATIONS = 600e9
 #: Least executions in a graph; a multiple of the input sets.
 _GRAPH_EXECUTIONS = 20
+#: Most launches in a row by which the host's cost is found, and about how long they may take.
+_HOST_LAUNCHES, _HOST_SECONDS = 50, 0.02
 
 DEFAULT_BACKENDS = ("default", "cublaslt", "cublaslt-best")
 
-EXIT_RIGHT, EXIT_WRONG, EXIT_SLOW = 0, 1, 2
 
-
-def import_torch() -> Any:
-    """PyTorch with a CUDA device.
-
-    Raises
-    ------
-    WarploomError
-        If there is none.
-    """
-    try:
-        torch = importlib.import_module("torch")
-    except ImportError as error:
-        raise WarploomError(
-            "Benchmarks against cuBLAS need PyTorch with CUDA; install it with `pip install torch`."
-        ) from error
-    if not torch.cuda.is_available():
-        raise WarploomError("Benchmarks against cuBLAS need a GPU that PyTorch can use.")
-    return torch
+def our_kernels(
+    shape: GemmShape,
+    names: Sequence[str],
+    databases: Sequence[Path] = (),
+    variants: Sequence[str] = (),
+    tile_variants: Sequence[str] = (),
+) -> dict[str, Kernel]:
+    """What is compiled for a shape, by the name of the competitor; see :func:`compare`."""
+    plain = dataclasses.replace(shape, group="", target=None)
+    found = {
+        name: Kernel(backends.OURS[name], (plain, tuple(databases)))
+        for name in names
+        if name in backends.OURS
+    }
+    for text in variants:
+        competitors.parse_changes(text)
+        found[f"by-hand {text}"] = Kernel(competitors.by_hand_variant, (plain, text))
+    for text in tile_variants:
+        competitors.parse_changes(text, competitors.HINTS)
+        found[f"tile-program {text}"] = Kernel(competitors.tile_program_variant, (plain, text))
+    return found
 
 
 def compare(
     torch: Any,
     shape: GemmShape,
+    kernels: Kernels,
+    wanted: Mapping[str, Kernel],
     names: Sequence[str],
     rounds: int = 15,
     seed: int = 0,
     burst_only: bool = False,
-    databases: Sequence[Path] = (),
-    variants: Sequence[str] = (),
-    tile_variants: Sequence[str] = (),
 ) -> Comparison | None:
-    """Check and time all competitors on one shape; None if there is no library among them.
+    """Check and time all competitors on one shape; None if one side has nothing.
 
     Parameters
     ----------
     torch : module
-        From :func:`import_torch`.
     shape : GemmShape
+    kernels : Kernels
+        Which has those of ours.
+    wanted : mapping from str to Kernel
+        Ours, of :func:`our_kernels`.
     names : sequence of str
-        Of :mod:`warploom.bench.backends`; those that have nothing for the shape are left out.
+        Of :data:`backends.LIBRARIES`, among others; those that fail, or that have nothing for the
+        shape, are left out.
     rounds : int
         Burst samples of each competitor.
     seed : int
         Of the random operands.
     burst_only : bool
         Leave out the sustained protocol, which takes longest.
-    databases : sequence of Path
-        For the backend ``tuned``.
-    variants : sequence of str
-        Further competitors: changes to the configuration of ``by-hand``, as
-        ``"tile_n=128,stages=6"``.
-    tile_variants : sequence of str
-        Further ones of ``tile-program``: changes as above, or hints, as ``"tile_n=128,split_k=4"``.
     """
+    functions = {name: kernels.function(one) for name, one in wanted.items()}
+    ours = {
+        name: (lambda o, call=call: call(*ops.arguments(shape, o)))
+        for name, call in functions.items()
+        if call is not None
+    }
+    if not ours:
+        return None
     sets = [ops.make_operands(torch, shape, seed + i) for i in range(ops.input_sets(shape))]
-    products = _products(backends.OURS, names, torch, shape, sets, databases)
-    for text in variants:
-        products[f"by-hand {text}"] = our_product(shape, parse_changes(text))
-    for text in tile_variants:
-        products[f"tile-program {text}"] = tile_product(shape, parse_changes(text, HINTS))
-    libraries = _products(backends.LIBRARIES, names, torch, shape, sets, databases)
-    if not products or not libraries:
+
+    def library(name: str) -> backends.Product | None:
+        product = backends.LIBRARIES[name](torch, shape, sets)
+        if product is not None:
+            product(sets[0])  # whoever cannot compute it says so at the first call
+            torch.cuda.synchronize()
+        return product
+
+    absent: dict[str, str] = {}
+    makers = {name: partial(library, name) for name in names if name in backends.LIBRARIES}
+    libraries = attempt(makers, absent)
+    if not libraries:
         return None
     # Ours first, then the library that ratios refer to, then all others.
-    (ours, *more), (reference, *others) = products.items(), libraries.items()
-    ordered = dict([ours, reference, *more, *others])
+    (first, *more), (reference, *others) = ours.items(), libraries.items()
+    ordered = dict([first, reference, *more, *others])
 
     def error(operands: ops.Operands) -> float:
         return ops.relative_error(torch, shape, operands)
 
     allowed, poison = ops.allowed_error(shape), ops.poison(shape.result_dtype)
-    return compare_products(
+    found = compare_products(
         torch, shape, ordered, sets, error, allowed, rounds, burst_only, poison
     )
-
-
-def _products(
-    known: Mapping[str, backends.Backend], names: Iterable[str], *arguments: Any
-) -> dict[str, backends.Product]:
-    made = {name: known[name](*arguments) for name in names if name in known}
-    return {name: product for name, product in made.items() if product is not None}
+    return dataclasses.replace(found, absent=absent)
 
 
 def compare_products(
@@ -160,11 +160,18 @@ def compare_products(
                 times[name],
                 errors[name],
                 allowed_error,
-                host_cost(launches[name], torch.cuda.synchronize),
+                _host_cost(torch, launches[name], times[name]),
             )
             for name in products
         ),
     )
+
+
+def _host_cost(torch: Any, launch: Launch, times: Mapping[str, Statistics]) -> float:
+    """Seconds of a call, with fewer calls of what takes long."""
+    median = next(iter(times.values())).median
+    launches = max(5, min(_HOST_LAUNCHES, round(_HOST_SECONDS / median)))
+    return host_cost(launch, torch.cuda.synchronize, launches)
 
 
 def _check(
@@ -254,16 +261,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--tile-variant", action="append", default=[], metavar="NAME=INTEGER,...",
         help="also measure the tile program with these changes to its GemmConfig and hints "
-        f"({', '.join(HINTS)}); repeatable",
+        f"({', '.join(competitors.HINTS)}); repeatable",
     )  # fmt: skip
     parser.add_argument("--seed", type=int, default=0, help="of the random data (default: 0)")
-    parser.add_argument(
-        "--baseline", type=Path, help="JSON of an earlier run, whose ratios must be reached again"
-    )
-    parser.add_argument(
-        "--tolerance", type=float, default=0.03,
-        help="how much a ratio may be below the baseline (default: %(default)s)",
-    )  # fmt: skip
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -271,8 +271,11 @@ def main(arguments: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(
         prog="warploom bench gemm",
         description=__doc__,
-        parents=[suite_options("foundation"), timing_options("gemm-SUITE.json, .md and .png")],
-    )
+        parents=[
+            suite_options("foundation"), timing_options("gemm-SUITE.json, .md and .png"),
+            kernel_options(),
+        ],
+    )  # fmt: skip
     add_arguments(parser)
     options = parser.parse_args(arguments)
     shapes = load_suite(
@@ -285,49 +288,17 @@ def main(arguments: Sequence[str]) -> int:
             f"Backends {', '.join(names)}: at least one of {', '.join(backends.OURS)} and one of "
             f"{', '.join(backends.LIBRARIES)} are compared."
         )
-    torch = import_torch()
-    comparisons = []
-    for shape in shapes:
-        found = compare(
-            torch, shape, names, options.rounds, options.seed, options.burst_only,
-            options.database, options.variant, options.tile_variant,
-        )  # fmt: skip
-        if found is None:
-            print(f"{shape}: left out, none of ours or none of the libraries has it", flush=True)
-            continue
-        comparisons.append(found)
-        print(progress(found), flush=True)
-        torch.cuda.empty_cache()
-    if not comparisons:
-        raise WarploomError(f"Suite {options.suite!r} has no shape that {', '.join(names)} take.")
-    facts = environment(["gemm", *arguments])
-    print("\n" + markdown(comparisons, facts))
-    if options.out:
-        name = f"gemm-{Path(options.suite).stem}"
-        write(comparisons, facts, options.out, name)
-        plot_ratios(comparisons, options.out / f"{name}.png")
-    worse = []
-    if options.baseline:
-        worse = regressions(comparisons, options.baseline, options.tolerance)
-        print("\n".join(worse) or "No ratio is below the baseline.")
-    status = exit_status(comparisons)
-    return EXIT_SLOW if worse and status == EXIT_RIGHT else status
 
+    def wanted(shape: GemmShape) -> dict[str, Kernel]:
+        return our_kernels(
+            shape, names, options.database, options.variant, options.tile_variant
+        )
 
-def progress(comparison: Comparison) -> str:
-    """A line on the screen for a shape."""
-    ours, protocol = comparison.entries[0], comparison.protocols[0]
-    wrong = [f"{e.name} {e.error:.1e}" for e in comparison.entries if not e.is_right]
-    right = f", WRONG: {', '.join(wrong)}" if wrong else ""
-    others = ", ".join(
-        f"{e.name} {e.times[protocol].median * 1e6:.1f} us" for e in comparison.entries
-    )
-    ratio = comparison.ratio(ours, protocol)
-    return f"{comparison.shape}: {ratio:.3f} of {comparison.entries[1].name} ({others}){right}"
-
-
-def exit_status(comparisons: Sequence[Comparison]) -> int:
-    """Wrong results outweigh missed targets."""
-    if not all(entry.is_right for c in comparisons for entry in c.entries):
-        return EXIT_WRONG
-    return EXIT_SLOW if any(c.misses_target for c in comparisons) else EXIT_RIGHT
+    return run(
+        "gemm", arguments, options, shapes,
+        lambda torch, shape, kernels: compare(
+            torch, shape, kernels, wanted(shape), names, options.rounds, options.seed,
+            options.burst_only,
+        ),
+        lambda shape: wanted(shape).values(), f"gemm-{Path(options.suite).stem}",
+    )  # fmt: skip

@@ -16,10 +16,10 @@ from typing import Any
 
 from warploom.bench import gemm
 from warploom.bench import operands as ops
-from warploom.bench.backends import torch_product
-from warploom.bench.competitors import Product
+from warploom.bench.backends import Product, torch_product
 from warploom.bench.environment import environment
-from warploom.bench.report import Comparison, markdown_table
+from warploom.bench.report import EXIT_RIGHT, EXIT_WRONG, Comparison, markdown_table
+from warploom.bench.run import import_torch
 from warploom.bench.suite import GemmShape
 from warploom.errors import WarploomError
 
@@ -247,10 +247,10 @@ def main(arguments: Sequence[str]) -> int:
     steps = find_steps(options.steps)
     if options.paste:
         paste(json.loads(options.paste.read_text(encoding="utf-8")), steps)
-        return gemm.EXIT_RIGHT
-    results = measure(gemm.import_torch(), steps, options.size, options.rounds)
+        return EXIT_RIGHT
+    results = measure(import_torch(), steps, options.size, options.rounds)
     facts = environment(["ladder", *arguments])
     print("\n" + table(results))
     if options.out:
         write(results, facts, options.out)
-    return gemm.EXIT_RIGHT if all(r.is_right for r in results) else gemm.EXIT_WRONG
+    return EXIT_RIGHT if all(r.is_right for r in results) else EXIT_WRONG

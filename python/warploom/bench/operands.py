@@ -121,3 +121,10 @@ def allowed_error(shape: GemmShape) -> float:
     """Bound of :func:`relative_error`."""
     factor = 1.0 if shape.epilogue == "none" else _ROUNDED_TWICE
     return RELATIVE_ERROR[shape.dtype] * factor
+
+
+def arguments(shape: GemmShape, operands: Operands) -> tuple[Any, ...]:
+    """What kernels of this package are called with."""
+    scales = (operands.scale_a, operands.scale_b) if is_float8(shape.dtype) else ()
+    extra = (one for one in (operands.bias, operands.residual) if one is not None)
+    return (operands.a, operands.b, *scales, *extra, operands.c)

@@ -9,11 +9,35 @@ from warploom.bench.suite import suite_names
 
 
 def timing_options(files: str) -> argparse.ArgumentParser:
-    """How long entries are timed, and the folder in which ``files`` are written."""
+    """How long entries are timed, the folder in which ``files`` are written, and the baseline."""
     parser = argparse.ArgumentParser(add_help=False)
     parser.add_argument("--rounds", type=int, default=15, help="burst samples (default: 15)")
     parser.add_argument("--burst-only", action="store_true", help="leave out sustained load")
+    parser.add_argument(
+        "--minutes", type=float, help="begin no shape after so much time (default: all of them)"
+    )
     parser.add_argument("--out", type=Path, help=f"folder for {files}")
+    parser.add_argument(
+        "--baseline", type=Path, help="JSON of an earlier run, whose ratios must be reached again"
+    )
+    parser.add_argument(
+        "--tolerance", type=float, default=0.03,
+        help="how much a ratio may be below the baseline (default: %(default)s)",
+    )  # fmt: skip
+    return parser
+
+
+def kernel_options() -> argparse.ArgumentParser:
+    """Where compiled kernels are kept."""
+    parser = argparse.ArgumentParser(add_help=False)
+    parser.add_argument(
+        "--kernels", type=Path, help="folder of compiled kernels; those it lacks are put into it"
+    )
+    parser.add_argument(
+        "--compile-only", action="store_true",
+        help="fill that folder, also for a machine without TVM, and measure nothing",
+    )  # fmt: skip
+    parser.add_argument("--workers", type=int, help="compiling processes (default: all CPUs)")
     return parser
 
 

@@ -14,17 +14,20 @@ import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from warploom.bench.competitors import OURS
 from warploom.bench.decoder import GROUP, ZERO, DecoderConfig, decoder_module
-from warploom.bench.environment import environment
-from warploom.bench.gemm import EXIT_RIGHT, EXIT_WRONG, import_torch
-from warploom.bench.options import timing_options
-from warploom.bench.report import Comparison, Entry, markdown, write
+from warploom.bench.kernels import Kernel, Kernels
+from warploom.bench.options import kernel_options, timing_options
+from warploom.bench.report import Comparison, Entry
+from warploom.bench.run import run
 from warploom.bench.timing import burst, host_cost, measure, sustained
 from warploom.bench.torch_timer import TorchTimer, capture
 from warploom.errors import WarploomError
+
+if TYPE_CHECKING:
+    from tvm.runtime import Executable
 
 ROWS = (1, 16, 128, 2048)
 COMPILED, EAGER = "torch.compile", "PyTorch, eager"
@@ -35,6 +38,9 @@ _ALLOWED_OF_STOCK = 0.1
 #: Fewer launches than for kernels: a block takes a hundred times longer.
 _HOST_LAUNCHES, _HOST_ROUNDS = 5, 3
 _SUSTAINED_ROUNDS = 3
+
+#: (kind, number) of devices by DLPack, and Relax's allocator that keeps memory.
+_CUDA, _CPU, _POOLED = (2, 0), (1, 0), 2
 
 #: ``(x, parameters by name) -> result``.
 Block = Callable[[Any, Mapping[str, Any]], Any]
@@ -93,19 +99,32 @@ def _switched(value: str | None):
             os.environ[SWITCH] = before
 
 
-def relax_block(config: DecoderConfig, target: Any, switch: str | None, device: Any) -> Block:
-    """The block as Relax's default pipeline compiles it, for PyTorch's or TVM's tensors."""
-    import tvm
+def relax_executable(config: DecoderConfig, switch: str | None, arch: str = "") -> Executable:
+    """The block as Relax's default pipeline compiles it, for this GPU or as for another one."""
     from tvm import relax
+    from tvm.target import Target
 
-    module, shapes = decoder_module(config)
+    from warploom.target import default_target
+
+    target, _ = default_target()
+    if arch:
+        target = Target({**dict(target.export()), "arch": arch})
     with _switched(switch):
-        executable = relax.build(module, target)
-    forward = relax.VirtualMachine(executable, device)["forward"]
+        return relax.build(decoder_module(config)[0], target)
+
+
+def relax_block(config: DecoderConfig, module: Any) -> Block:
+    """The compiled block, for PyTorch's or TVM's tensors."""
+    import tvm_ffi
+
+    names = tuple(decoder_module(config)[1])
+    machine = module["vm_load_executable"]()
+    machine["vm_initialization"](*_CUDA, _POOLED, *_CPU, _POOLED)
+    forward = machine["forward"]
 
     def run(x: Any, parameters: Mapping[str, Any]) -> Any:
-        tensors = (x, *(parameters[name] for name in shapes))
-        return forward(*map(tvm.runtime.from_dlpack, tensors))
+        tensors = (x, *(parameters[name] for name in names))
+        return forward(*map(tvm_ffi.from_dlpack, tensors))
 
     return run
 
@@ -182,27 +201,32 @@ def _unpacked(torch: Any, words: Any, scales: Any) -> Any:
     return (groups * scales[:, :, None]).reshape(len(words), -1)
 
 
-def blocks(torch: Any, config: DecoderConfig, names: Sequence[str]) -> dict[str, Block]:
-    """The competitors, compiled where they are compiled ahead of time."""
-    import tvm
-    from tvm.target import Target
-
-    from warploom.target import default_target
-
-    target, _ = default_target()
-    without_wgmma = Target({**dict(target.export()), "arch": "sm_90"})
-    eager = torch_block(torch, config)
+def our_kernels(config: DecoderConfig, names: Iterable[str]) -> dict[str, Kernel]:
+    """What TVM compiles, by the name of the competitor."""
     # TVM's legalisation of its attention operator takes no heads that share keys and values.
     products = replace(config, fused_attention=False)
-    makers = {
-        OURS: lambda: relax_block(config, target, None, tvm.cuda(0)),
-        COMPILED: lambda: torch.compile(eager, dynamic=False),
-        EAGER: lambda: eager,
-        STOCK: lambda: relax_block(products, target, "0", tvm.cuda(0)),
+    found = {
+        OURS: Kernel(relax_executable, (config, None)),
+        STOCK: Kernel(relax_executable, (products, "0")),
         # Its schedules for tensor cores know this name of the architecture only.
-        STOCK_SM90: lambda: relax_block(products, without_wgmma, "0", tvm.cuda(0)),
+        STOCK_SM90: Kernel(relax_executable, (products, "0", "sm_90")),
     }
-    return _each(names, lambda name: makers[name]())
+    return {name: one for name, one in found.items() if name in names}
+
+
+def blocks(
+    torch: Any, config: DecoderConfig, names: Sequence[str], kernels: Kernels
+) -> dict[str, Block]:
+    """The competitors, compiled where they are compiled ahead of time."""
+    compiled, eager = our_kernels(config, names), torch_block(torch, config)
+    libraries = {COMPILED: lambda: torch.compile(eager, dynamic=False), EAGER: lambda: eager}
+
+    def make(name: str) -> Block:
+        if name in libraries:
+            return libraries[name]()
+        return relax_block(config, kernels.module(compiled[name]))
+
+    return _each(names, make)
 
 
 def _each(names: Iterable[str], make: Callable[[str], Any]) -> dict[str, Any]:
@@ -214,7 +238,7 @@ def _each(names: Iterable[str], make: Callable[[str], Any]) -> dict[str, Any]:
     for name in names:
         try:
             found[name] = make(name)
-        except RuntimeError as error:
+        except (WarploomError, RuntimeError) as error:
             if name == OURS:
                 raise
             reason = str(error).strip() or type(error).__name__
@@ -297,30 +321,30 @@ def main(arguments: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(
         prog="warploom bench relax",
         description=__doc__,
-        parents=[timing_options("relax.json and .md")],
+        parents=[timing_options("relax.json, .md and .png"), kernel_options()],
     )
     add_arguments(parser)
     options = parser.parse_args(arguments)
-    torch = import_torch()
     config = DecoderConfig(dtype=options.dtype, quantised=options.int4)
     everyone = (OURS, COMPILED, EAGER, STOCK, STOCK_SM90)
-    competitors = blocks(torch, config, [n for n in everyone if n not in options.without])
-    parameters = make_parameters(torch, config, torch.Generator(device="cuda").manual_seed(0))
-    comparisons = []
-    for rows in options.rows or ROWS:
-        shape = BlockShape("from 128 rows" if rows >= 128 else "few rows", rows, asdict(config))
-        with torch.no_grad():
-            comparison = compare(
-                torch, shape, competitors, parameters, options.rounds, options.burst_only,
-                options.graphs,
-            )  # fmt: skip
-        comparisons.append(comparison)
-        median = {entry.name: entry.times["burst"].median for entry in comparison.entries}
-        speeds = (f"{median[n] / median[OURS]:.2f} x {n}" for n in median if n != OURS)
-        print(f"{shape}: {median[OURS] * 1e6:.1f} us, {', '.join(speeds)}", flush=True)
-    facts = environment(["relax", *arguments])
-    print("\n" + markdown(comparisons, facts))
-    if options.out:
-        write(comparisons, facts, options.out, "relax")
-    right = all(entry.is_right for c in comparisons for entry in c.entries)
-    return EXIT_RIGHT if right else EXIT_WRONG
+    names = [name for name in everyone if name not in options.without]
+    shapes = [
+        BlockShape("from 128 rows" if rows >= 128 else "few rows", rows, asdict(config))
+        for rows in options.rows or ROWS
+    ]
+
+    made: list[tuple[dict[str, Block], dict[str, Any]]] = []  # by the first of them, for all
+
+    def compare_rows(torch: Any, shape: BlockShape, kernels: Kernels) -> Comparison:
+        if not made:
+            generator = torch.Generator(device="cuda").manual_seed(0)
+            competitors = blocks(torch, config, names, kernels)
+            made.append((competitors, make_parameters(torch, config, generator)))
+        return compare(
+            torch, shape, *made[0], options.rounds, options.burst_only, options.graphs
+        )
+
+    return run(
+        "relax", arguments, options, shapes, compare_rows,
+        lambda shape: our_kernels(config, names).values(),
+    )  # fmt: skip

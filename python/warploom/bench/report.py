@@ -4,16 +4,28 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+import statistics
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import ClassVar, Protocol
 
 from warploom.bench.timing import Statistics
 
+EXIT_RIGHT, EXIT_WRONG, EXIT_SLOW = 0, 1, 2
+#: Operations a byte below which memory bounds a kernel: an H200 has 989 TFLOP/s and about 4 TB/s.
+_BALANCE = 250
+#: Heads of the columns of a table of shapes.
+_COLUMNS = ("kernel", "median us", "min-max us", "TFLOP/s", "ratio", "error", "host us")
+_MEMORY_COLUMNS = ("GB/s", "of a copy")
+_CONDITION_COLUMNS = ("MHz", "W")
+
 
 class Shape(Protocol):
-    """What is measured; ``str()`` is its cell in a table."""
+    """What is measured; ``str()`` is its cell in a table.
+
+    It may have ``bytes``: how many are read and written at least.
+    """
 
     #: Head of that column.
     HEADER: ClassVar[str]
@@ -54,10 +66,14 @@ class Entry:
 
 @dataclass(frozen=True)
 class Comparison:
-    """All competitors on one shape: ours first, then the library that ratios refer to."""
+    """All competitors on one shape: ours first, then the library that ratios refer to.
+
+    ``absent`` says of others why they are not there.
+    """
 
     shape: Shape
     entries: tuple[Entry, ...]
+    absent: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         assert len(self.entries) >= 2
@@ -93,23 +109,52 @@ def markdown_table(header: Sequence[str], rows: Iterable[Sequence[object]]) -> s
     return "\n".join([lines[0], "|" + "|".join("-" * (w + 2) for w in widths) + "|", *lines[1:]])
 
 
-def _shape_rows(comparison: Comparison, protocol: str) -> list[list[str]]:
+def is_memory_bound(shape: Shape) -> bool:
+    """Whether the bytes of a shape take longer than its operations."""
+    moved = getattr(shape, "bytes", None)
+    return moved is not None and shape.operations < _BALANCE * moved
+
+
+def _shape_table(comparisons: Sequence[Comparison], protocol: str, copy: float | None) -> str:
+    """``copy``: bytes a second of a device copy, for the columns of shapes bound by memory."""
+    memory = copy is not None and any(is_memory_bound(c.shape) for c in comparisons)
+    conditions = any(e.times[protocol].mhz for c in comparisons for e in c.entries)
+    header = [comparisons[0].shape.HEADER, *_COLUMNS]
+    header += _MEMORY_COLUMNS if memory else ()
+    header += _CONDITION_COLUMNS if conditions else ()
     rows = []
-    for entry in comparison.entries:
-        times = entry.times[protocol]
-        rows.append(
-            [
-                str(comparison.shape),
-                entry.name,
-                f"{times.median * 1e6:.1f}",
-                f"{times.min * 1e6:.1f}-{times.max * 1e6:.1f}",
-                f"{comparison.shape.operations / times.median / 1e12:.1f}",
-                f"{comparison.ratio(entry, protocol):.3f}",
-                f"{entry.error:.1e}" if entry.is_right else f"WRONG {entry.error:.1e}",
-                f"{entry.host_seconds * 1e6:.1f}",
-            ]
-        )
-    return rows
+    for comparison in comparisons:
+        for entry in comparison.entries:
+            row = _shape_row(comparison, entry, protocol)
+            if memory:
+                row += _memory_cells(comparison.shape, entry.times[protocol].median, copy)
+            if conditions:
+                times = entry.times[protocol]
+                row += [f"{statistics.median(one):.0f}" if one else ""
+                        for one in (times.mhz, times.watts)]  # fmt: skip
+            rows.append(row)
+    return markdown_table(header, rows)
+
+
+def _shape_row(comparison: Comparison, entry: Entry, protocol: str) -> list[str]:
+    times = entry.times[protocol]
+    return [
+        str(comparison.shape),
+        entry.name,
+        f"{times.median * 1e6:.1f}",
+        f"{times.min * 1e6:.1f}-{times.max * 1e6:.1f}",
+        f"{comparison.shape.operations / times.median / 1e12:.1f}",
+        f"{comparison.ratio(entry, protocol):.3f}",
+        f"{entry.error:.1e}" if entry.is_right else f"WRONG {entry.error:.1e}",
+        f"{entry.host_seconds * 1e6:.1f}",
+    ]
+
+
+def _memory_cells(shape: Shape, seconds: float, copy: float) -> list[str]:
+    if not is_memory_bound(shape):
+        return ["", ""]
+    speed = shape.bytes / seconds
+    return [f"{speed / 1e9:.0f}", f"{speed / copy:.2f}"]
 
 
 def _group_rows(comparisons: Sequence[Comparison], protocol: str) -> list[list[str]]:
@@ -130,33 +175,58 @@ def _group_rows(comparisons: Sequence[Comparison], protocol: str) -> list[list[s
 
 def markdown(comparisons: Sequence[Comparison], environment: dict) -> str:
     """The report: environment, and for each protocol a table of shapes and one of groups."""
-    gpu = environment["gpu"]
+    gpu, copy = environment["gpu"], environment.get("copy_bytes_per_second")
     lines = [
         f"- date: {environment['date']}",
         f"- command: `{environment['command']}`",
         f"- GPU: {', '.join(f'{key} {value}' for key, value in gpu.items()) or 'unknown'}",
         f"- versions: {', '.join(f'{k} {v}' for k, v in environment['versions'].items())}",
     ]
+    if copy is not None:
+        lines.append(f"- a device copy reads and writes {copy / 1e9:.0f} GB/s")
+    lines += [f"- {reason}" for reason in absences(comparisons)]
     for protocol in comparisons[0].protocols:
-        shapes = markdown_table(
-            [
-                comparisons[0].shape.HEADER,
-                "kernel",
-                "median us",
-                "min-max us",
-                "TFLOP/s",
-                "ratio",
-                "error",
-                "host us",
-            ],
-            [row for c in comparisons for row in _shape_rows(c, protocol)],
-        )
+        of_protocol = [c for c in comparisons if protocol in c.protocols]
         groups = markdown_table(
             ["group", "geometric mean", "worst", "worst shape", "below target"],
-            _group_rows(comparisons, protocol),
+            _group_rows(of_protocol, protocol),
         )
+        shapes = _shape_table(of_protocol, protocol, copy)
         lines += ["", f"## {protocol}", "", shapes, "", groups]
     return "\n".join(lines) + "\n"
+
+
+def absences(comparisons: Iterable[Comparison]) -> list[str]:
+    """A line for each competitor that was left out for a reason, with the shapes."""
+    found: dict[tuple[str, str], list[str]] = {}
+    for one in comparisons:
+        for name, reason in one.absent.items():
+            found.setdefault((name, reason), []).append(str(one.shape))
+    return [
+        f"{name} is left out ({shapes[0]}"
+        + (f" and {len(shapes) - 1} others" if len(shapes) > 1 else "")
+        + f"): {reason}"
+        for (name, reason), shapes in found.items()
+    ]
+
+
+def progress(comparison: Comparison) -> str:
+    """A line on the screen for a shape."""
+    ours, protocol = comparison.entries[0], comparison.protocols[0]
+    wrong = [f"{e.name} {e.error:.1e}" for e in comparison.entries if not e.is_right]
+    right = f", WRONG: {', '.join(wrong)}" if wrong else ""
+    others = ", ".join(
+        f"{e.name} {e.times[protocol].median * 1e6:.1f} us" for e in comparison.entries
+    )
+    ratio = comparison.ratio(ours, protocol)
+    return f"{comparison.shape}: {ratio:.3f} of {comparison.entries[1].name} ({others}){right}"
+
+
+def exit_status(comparisons: Sequence[Comparison]) -> int:
+    """Wrong results outweigh missed targets."""
+    if not all(entry.is_right for c in comparisons for entry in c.entries):
+        return EXIT_WRONG
+    return EXIT_SLOW if any(c.misses_target for c in comparisons) else EXIT_RIGHT
 
 
 def as_json(comparisons: Sequence[Comparison], environment: dict) -> dict:
@@ -173,9 +243,12 @@ def as_json(comparisons: Sequence[Comparison], environment: dict) -> dict:
                         "allowed_error": e.allowed_error,
                         "host_seconds": e.host_seconds,
                         "seconds": {name: list(t.samples) for name, t in e.times.items()},
+                        "mhz": {name: list(t.mhz) for name, t in e.times.items()},
+                        "watts": {name: list(t.watts) for name, t in e.times.items()},
                     }
                     for e in c.entries
                 ],
+                "absent": dict(c.absent),
             }
             for c in comparisons
         ],

@@ -121,6 +121,13 @@ class GemmShape:
         """Bytes of A and B."""
         return (self.m + self.n) * self.k * bits_of(self.storage_dtype) // 8
 
+    @property
+    def bytes(self) -> int:
+        """Bytes of A, B and the result, and of what the epilogue reads."""
+        elements = self.m * self.columns * (2 if self.epilogue == "residual" else 1)
+        elements += self.n if self.epilogue.startswith("bias") else 0
+        return self.input_bytes + elements * bits_of(self.result_dtype) // 8
+
 
 def suite_names() -> list[str]:
     """Suites that come with the package."""

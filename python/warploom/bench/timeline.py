@@ -20,14 +20,10 @@ from tvm.tirx import PrimFunc
 from warploom.bench import operands as ops
 from warploom.bench.attention import ALLOWED_ERROR, AttentionShape, attention_error
 from warploom.bench.environment import environment
-from warploom.bench.gemm import (
-    compare_products,
-    exit_status,
-    import_torch,
-    progress,
-)
+from warploom.bench.gemm import compare_products
 from warploom.bench.options import timing_options
-from warploom.bench.report import Comparison, markdown, write
+from warploom.bench.report import Comparison, exit_status, markdown, progress, write
+from warploom.bench.run import import_torch
 from warploom.bench.suite import GemmShape
 from warploom.profile import Instrumented, Recording, Timeline, instrument
 

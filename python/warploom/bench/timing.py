@@ -27,12 +27,24 @@ class Timer(Protocol):
     def elapsed(self, warm: Callable[[], object], timed: Callable[[], object]) -> float:
         """Seconds of device time of ``timed``, enqueued right behind ``warm``."""
 
+    def conditions(self) -> tuple[float | None, float | None]:
+        """The device's clock in MHz and its power in W right now; None for what is unknown."""
+
 
 @dataclass(frozen=True)
 class Statistics:
-    """Seconds of one kernel execution, over several samples."""
+    """Seconds of one kernel execution, over several samples.
+
+    Attributes
+    ----------
+    samples : tuple of float
+    mhz, watts : tuple of float
+        The device's clock and power after each sample, where they are known.
+    """
 
     samples: tuple[float, ...]
+    mhz: tuple[float, ...] = ()
+    watts: tuple[float, ...] = ()
 
     def __post_init__(self) -> None:
         if not self.samples or any(not s > 0 for s in self.samples):
@@ -119,6 +131,7 @@ def measure(
     """
     names = list(competitors)
     samples: dict[str, list[float]] = {name: [] for name in names}
+    conditions: dict[str, list[tuple[float | None, float | None]]] = {name: [] for name in names}
     # One rotation for all: what a competitor reads is never what the one before it just read.
     rotation = itertools.cycle(range(input_sets))
 
@@ -135,7 +148,15 @@ def measure(
             warm = repeat(name, sampling.warm_launches)
             seconds = timer.elapsed(warm, repeat(name, sampling.launches))
             samples[name].append(seconds / (sampling.launches * executions))
-    return {name: Statistics(tuple(values)) for name, values in samples.items()}
+            conditions[name].append(timer.conditions())
+    return {
+        name: Statistics(
+            tuple(samples[name]),
+            *(tuple(one for one in each if one is not None)
+              for each in zip(*conditions[name], strict=True)),
+        )
+        for name in names
+    }  # fmt: skip
 
 
 def rotated(names: Sequence[str], by: int) -> list[str]:
@@ -148,7 +169,7 @@ def host_cost(
     launch: Launch,
     wait: Callable[[], object],
     launches: int = 50,
-    rounds: int = 7,
+    rounds: int = 5,
     clock: Callable[[], float] = time.perf_counter,
 ) -> float:
     """Median seconds that the host spends in one call of ``launch``.

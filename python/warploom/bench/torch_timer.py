@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from warploom import nvml
 from warploom.bench.timing import Launch
 
 
@@ -33,6 +34,9 @@ class TorchTimer:
         self._stop.synchronize()
         return self._start.elapsed_time(self._stop) / 1e3
 
+    def conditions(self) -> tuple[float | None, float | None]:
+        return nvml.sm_clock(), nvml.power()
+
 
 def capture(torch: Any, launch: Launch, input_sets: int, executions: int) -> Callable[[], None]:
     """A CUDA graph of ``executions`` launches over rotating input sets, as a function to replay.
@@ -49,3 +53,16 @@ def capture(torch: Any, launch: Launch, input_sets: int, executions: int) -> Cal
             launch(i % input_sets)
     torch.cuda.synchronize()
     return graph.replay
+
+
+def copy_speed(torch: Any, megabytes: int = 1024, copies: int = 5) -> float:
+    """Bytes a second that a device copy moves, read and written ones together."""
+    source = torch.empty(megabytes << 20, dtype=torch.uint8, device="cuda")
+    target, timer = torch.empty_like(source), TorchTimer(torch)
+
+    def run() -> None:
+        target.copy_(source)
+
+    timer.idle(0.0)
+    seconds = min(timer.elapsed(run, run) for _ in range(copies))
+    return 2 * source.numel() / seconds

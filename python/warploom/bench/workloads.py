@@ -17,7 +17,7 @@ def function(shape: GemmShape) -> PrimFunc:
     """The function of a shape.
 
     Its parameters are A, B, the two scales of 8-bit floats, bias or residual where the epilogue has
-    one, and the result: see :func:`arguments`.
+    one, and the result: see :func:`warploom.bench.operands.arguments`.
     """
     m, n, k, dtype = shape.m, shape.n, shape.k, shape.storage_dtype
     accumulator = "int32" if dtype == "int8" else "float32"
@@ -68,10 +68,3 @@ def _gelu(x: Any) -> Any:
     half, cubic = tirx.const(0.5, "float32"), tirx.const(0.044715, "float32")
     inner = tirx.const(math.sqrt(2 / math.pi), "float32") * (x + cubic * x * x * x)
     return half * x * (tirx.const(1.0, "float32") + te.tanh(inner))
-
-
-def arguments(shape: GemmShape, operands: Any) -> tuple[Any, ...]:
-    """What the function of a shape is called with."""
-    scales = (operands.scale_a, operands.scale_b) if is_float8(shape.dtype) else ()
-    extra = (one for one in (operands.bias, operands.residual) if one is not None)
-    return (operands.a, operands.b, *scales, *extra, operands.c)

@@ -77,6 +77,10 @@ class CudaTimer:
         self._cuda.cudaEventElapsedTime(ctypes.byref(milliseconds), self._start, self._stop)
         return milliseconds.value / 1e3
 
+    def conditions(self) -> tuple[None, None]:
+        """Unknown: a search asks once a candidate, not after each sample."""
+        return None, None
+
     def capture(self, launch: Launch, sets: int, executions: int) -> Callable[[], None]:
         """A CUDA graph of ``executions`` launches over rotating input sets, to be replayed.
 

@@ -21,9 +21,9 @@ from tvm.runtime import Tensor
 from warploom.bench.timing import Launch, Sampling, measure
 from warploom.errors import WarploomError
 from warploom.meta_schedule.artifact import Facts, read_facts
-from warploom.meta_schedule.clocks import sm_clock
 from warploom.meta_schedule.cuda_timer import CudaTimer
 from warploom.meta_schedule.reference import exact_input, is_wrong, normal_input
+from warploom.nvml import sm_clock
 from warploom.target.dtypes import bits_of
 
 #: Input sets together exceed this many bytes: twice the largest L2 cache (60 MB on GH100).
@@ -156,7 +156,7 @@ class LocalPlace:
         sampling = Sampling("burst", count, _IDLE_SECONDS, launches=1, warm_launches=1)
         named = {str(number): launch for number, launch in enumerate(launches)}
         found = measure(named, self.timer, sampling, len(sets), executions)
-        return [found[name].samples for name in named], sm_clock()()
+        return [found[name].samples for name in named], sm_clock()
 
     def _estimate(self, launch: Launch, sets: int) -> float:
         return self.timer.elapsed(lambda: launch(0), lambda: launch(1 % sets))
