@@ -10,10 +10,13 @@ import pytest
 import tvm
 
 import tile_programs
+from lowered_programs import exact as few_bits
 from warploom import language as wl
+from warploom.errors import IllegalCombination
 from warploom.kernels import default_target
 from warploom.kernels.config import GemmConfig
-from warploom.programs import attention, gemm, gemm_quantised
+from warploom.programs import attention, gemm, gemm_block_scaled, gemm_quantised
+from warploom.programs.block_scaled_tiles import block_scaled_tiles
 from warploom.programs.quantised_tiles import quantised_tiles
 from warploom.transform.lower import lower_trace
 
@@ -152,3 +155,50 @@ def test_tiles_for_small_weights_are_those_of_the_first_lowering(m, n, k, bits):
     assert any(f"{stages} stages" in sentence for sentence in decided)
     turns = [sentence for sentence in decided if sentence.startswith("turns: each of 3")]
     assert bool(turns) == ("turns" in hints)
+
+
+@pytest.mark.parametrize(
+    ("rows", "options"),
+    [
+        (70, {"tile": None}),
+        (130, {"n": 200, "k": 336, "tile": (128, 192, 128), "cluster": (2, 1), "stages": 2}),
+        (66, {"k": 336, "tile": (64, 64, 256), "stages": 2, "symbolic": True,
+              "scale_layout": "KM", "out_dtype": "float16", "dtype": "float8_e5m2"}),
+    ],
+)  # fmt: skip
+def test_gemm_block_scaled(rng, rows, options):
+    case = tile_programs.block_scaled(rows, **options)
+    arguments = few_bits(case.arguments(rng))
+    (exact,) = case.expected(arguments).values()
+    by_kernel = run(case.func, arguments)[-1].astype(float)
+    wl.interpret(case.func, arguments)
+    bound = np.abs(exact).max() * case.tolerance
+    assert np.abs(arguments[-1].astype(float) - exact).max() <= bound
+    assert np.abs(by_kernel - exact).max() <= bound
+
+
+@pytest.mark.parametrize("m", [None, 1, 128, 4096])
+@pytest.mark.parametrize(("n", "k"), [(136, 400), (2112, 7168), (7168, 16384)])
+def test_tiles_for_block_scales_are_those_of_the_first_lowering(m, n, k):
+    tile, stages, hints = block_scaled_tiles(n, k, m)
+    decided = [d for step in lower_trace(gemm_block_scaled(n, k, m)) for d in step.decisions]
+    assert not any("declines" in sentence for sentence in decided)
+    assert any(f": {stages} stages" in sentence for sentence in decided)
+    assert any(f"consumers: {tile[0] // 64} " in sentence for sentence in decided)
+    assert any("no clusters" in sentence for sentence in decided) == (hints["cluster"] == (1, 1))
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"dtype": "float16"}, "dtype is 'float16'; block scales are for 8-bit floats"),
+        ({"out_dtype": "float32"}, "it must be float16 or bfloat16"),
+        ({"n": 100}, "n 100 must be a multiple of 8"),
+        ({"k": 136}, "k 136 of 16"),
+        ({"scale_layout": "NK"}, "must be one of 'MK', 'KM'"),
+        ({"tile": (128, 128, 64)}, "steps of 64 along K; they are one or two blocks"),
+    ],
+)
+def test_impossible_block_scales_are_refused(changes, message):
+    with pytest.raises(IllegalCombination, match=message):
+        gemm_block_scaled(**{"n": 256, "k": 256, **changes})

@@ -59,7 +59,7 @@ PROGRAMS = {
         tile_programs.dequantised, 4, tile=(16, 128, 64), through="fragment"
     ),
     "block scaled": tile_programs.block_scaled,
-    "block scaled, 128 rows": partial(tile_programs.block_scaled, 200, tile=(128, 128)),
+    "block scaled, 128 rows": partial(tile_programs.block_scaled, 200, tile=(128, 128, 128)),
     "grouped": tile_programs.grouped,
     "grouped, 128 rows": partial(tile_programs.grouped, (200, 0, 128, 1), tile=(128, 64, 32)),
     "swiglu": tile_programs.swiglu,

@@ -42,7 +42,7 @@ PAIRED = {
     "gemm int8": partial(tile_programs.gemm, 512, 128, 256, (128, 64, 128), "int8"),
     "residual": partial(tile_programs.epilogue, "residual", tile=(128, 64, 64)),
     "row sums": lambda stages: tile_programs.row_sums(tile=(128, 64, 32)),
-    "block scaled": partial(tile_programs.block_scaled, 200, tile=(128, 128)),
+    "block scaled": partial(tile_programs.block_scaled, 200, tile=(128, 128, 128)),
     "swiglu": partial(tile_programs.swiglu, 200, 136, tile=(128, 64, 32)),
     "attention": partial(tile_programs.attention, 300, tile=(128, 64)),
     "attention, 256 rows": partial(tile_programs.attention, 600, tile=(256, 64)),

@@ -17,7 +17,8 @@ from tile_programs.case import (
     wide,
 )
 from warploom import language as wl
-from warploom.programs import gemm_quantised, pack_weights
+from warploom.programs import gemm_block_scaled, gemm_quantised, pack_weights
+from warploom.programs.block_scaled_tiles import BLOCK
 from warploom.programs.weight_order import WEIGHT_ORDERS
 
 
@@ -141,51 +142,30 @@ def block_scaled(
     m: int = 100,
     n: int = 192,
     k: int = 256,
-    tile: tuple[int, int] = (64, 64),
-    block: int = 128,
+    tile: tuple[int, int, int] | None = (64, 64, 128),
+    dtype: str = "float8_e4m3fn",
     out_dtype: str = "bfloat16",
+    scale_layout: str = "MK",
     stages: int | None = None,
+    symbolic: bool = False,
+    **hints: Any,
 ) -> Case:
-    """float8 C = A Bᵀ; a scale for ``block`` columns of a row of A, and for a square of B."""
-    bm, bn = tile
-    dtype = "float8_e4m3fn"
-    scale_shapes = (m, k // block), (-(-n // block), k // block)
-
-    @T.prim_func
-    def matmul(a: T.handle, b: T.handle, sa: T.handle, sb: T.handle, c: T.handle):
-        A = T.match_buffer(a, (m, k), dtype)
-        B = T.match_buffer(b, (n, k), dtype)
-        ScaleA = T.match_buffer(sa, scale_shapes[0], "float32")
-        ScaleB = T.match_buffer(sb, scale_shapes[1], "float32")
-        C = T.match_buffer(c, (m, n), out_dtype)
-        T.device_entry()
-        bi, bj = T.cta_id([-(-m // bm), -(-n // bn)])
-        A_s = T.alloc_buffer((bm, block), dtype, scope="shared")
-        B_s = T.alloc_buffer((bn, block), dtype, scope="shared")
-        part = T.alloc_buffer((bm, bn), "float32", scope="accumulator")
-        rows = T.alloc_buffer((bm,), "float32", scope="fragment")
-        acc = T.alloc_buffer((bm, bn), "float32", scope="fragment")
-        out = T.alloc_buffer((bm, bn), out_dtype, scope="fragment")
-        Tx.cta.zero(acc)
-        for step in wl.pipelined(k // block, stages):
-            Tx.cta.copy_async(A_s, A[bi * bm : bi * bm + bm, step * block : step * block + block])
-            Tx.cta.copy_async(B_s, B[bj * bn : bj * bn + bn, step * block : step * block + block])
-            Tx.cta.gemm_async(part, A_s, B_s)
-            for i in T.serial(bm):
-                rows[i] = ScaleA[bi * bm + i, step]
-            for i, j in T.grid(bm, bn):
-                acc[i, j] += part[i, j] * rows[i] * ScaleB[(bj * bn + j) // block, step]
-        Tx.cta.cast(out, acc)
-        Tx.cta.copy(C[bi * bm : bi * bm + bm, bj * bn : bj * bn + bn], out)
+    """The package's product with a scale for 128 products of a row of A, and a square of B."""
+    rows = None if symbolic else m
+    func = gemm_block_scaled(n, k, rows, dtype, out_dtype, scale_layout, tile, stages, **hints)
+    blocks = -(-k // BLOCK)
+    by_rows = scale_layout == "MK"
 
     def arguments(rng: np.random.Generator) -> list[Any]:
         inputs = [random_values(rng, s, dtype) for s in ((m, k), (n, k))]
-        scales = [rng.uniform(0.5, 2, s).astype(np.float32) for s in scale_shapes]
+        shapes = ((m, blocks) if by_rows else (blocks, m), (-(-n // BLOCK), blocks))
+        scales = [rng.uniform(0.5, 2, s).astype(np.float32) for s in shapes]
         return [*inputs, *scales, poisoned((m, n), out_dtype)]
 
     def expected(args: list[Any]) -> dict[int, np.ndarray]:
         a, b, sa, sb = map(wide, args[:4])
-        b = b * np.repeat(np.repeat(sb, block, 0)[:n], block, 1)
-        return {4: (a * np.repeat(sa, block, 1)) @ b.T}
+        a = a * np.repeat(sa if by_rows else sa.T, BLOCK, 1)[:, :k]
+        b = b * np.repeat(np.repeat(sb, BLOCK, 0)[:n], BLOCK, 1)[:, :k]
+        return {4: a @ b.T}
 
-    return Case(matmul, arguments, expected, precision(out_dtype))
+    return Case(func, arguments, expected, precision(out_dtype))

@@ -1,0 +1,62 @@
+"""Tiles, stages and hints for :mod:`warploom.programs.gemm_block_scaled`: an estimate of cycles.
+
+A thread holds its sums and, beside them, the product of one block: 64 x 192 elements of each fill
+the registers of a warpgroup, or three times 64 x 128 where two products are under way. The
+estimate counts rounds of tiles over the SMs; a block takes as long as the tensor core multiplies,
+or as long as L2 delivers, whichever is longer.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from warploom.target.arch import GPUS
+
+#: K of one scale, and columns of B of one.
+BLOCK = 128
+_SMS = GPUS["h200"].sms
+#: Rows of A, rows of B, K of a step.
+_TILES = ((128, 128, 256), (128, 192, 128), (64, 128, 256), (64, 64, 256))
+#: Rows of A that are made for if a call decides.
+_UNKNOWN_ROWS = 4096
+#: Bytes of shared memory for stages; results need the rest.
+_STAGE_BYTES = 200 * 1024
+_MOST_STAGES = 8
+#: Products of 8-bit floats of an SM in a cycle, and bytes that L2 delivers to one.
+_PRODUCTS, _L2_BYTES = 4096, 48
+#: Cycles of a tile beside its blocks: the first load, and the result.
+_TILE_CYCLES = 1000
+
+
+def block_scaled_tiles(
+    n: int, k: int, m: int | None = None
+) -> tuple[tuple[int, int, int], int, dict[str, Any]]:
+    """What suits a product of ``m`` rows with ``n`` x ``k`` weights.
+
+    Returns
+    -------
+    tile : (int, int, int)
+        Rows of A, rows of B, K of one step.
+    stages : int
+    hints : dict
+        For :func:`warploom.language.hints`.
+    """
+    m = _UNKNOWN_ROWS if m is None else m
+    tile = min(_TILES, key=lambda one: _cycles(one, n, k, m))
+    stages = min(_MOST_STAGES, _STAGE_BYTES // ((tile[0] + tile[1]) * tile[2]))
+    return tile, stages, {"cluster": (_sharers(tile, m), 1)}
+
+
+def _sharers(tile: tuple[int, int, int], m: int) -> int:
+    """CTAs of a cluster, which share the rows of B."""
+    return 2 if m > tile[0] else 1
+
+
+def _cycles(tile: tuple[int, int, int], n: int, k: int, m: int) -> float:
+    rows, columns, _ = tile
+    sharers = _sharers(tile, m)
+    clusters = -(-m // (rows * sharers)) * -(-n // columns)
+    rounds = -(-clusters // (_SMS // sharers))
+    multiply = rows * columns * BLOCK / _PRODUCTS
+    load = (rows + columns / sharers) * BLOCK / _L2_BYTES
+    return rounds * (-(-k // BLOCK) * max(multiply, load) + _TILE_CYCLES)

@@ -1,0 +1,158 @@
+"""C = A Bᵀ of 8-bit floats with a scale for each block of 128 along K, as DeepSeek's models have.
+
+The tensor core multiplies one block of K into an accumulator of its own; threads add it to their
+sums in float32, times the scales, while the product of the next block, or of the other warpgroup,
+runs. Sums are therefore more precise than those of the tensor core, which keeps some 13 fractional
+bits of such products.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from tvm.script import tirx as T
+from tvm.script.tirx import tile as Tx
+from tvm.tirx import PrimFunc
+
+from warploom import language as wl
+from warploom.errors import IllegalCombination
+from warploom.kernels.signature import row_count
+from warploom.programs.block_scaled_tiles import BLOCK, block_scaled_tiles
+from warploom.target.dtypes import is_float8
+
+#: Orders of the dimensions of A's scales.
+SCALE_LAYOUTS = ("MK", "KM")
+
+
+def gemm_block_scaled(
+    n: int,
+    k: int,
+    m: int | None = None,
+    dtype: str = "float8_e4m3fn",
+    out_dtype: str = "bfloat16",
+    scale_layout: str = "MK",
+    tile: tuple[int, int, int] | None = None,
+    stages: int | None = None,
+    **hints: Any,
+) -> PrimFunc:
+    """The tile program of a product whose blocks of K have scales.
+
+    Parameters
+    ----------
+    n, k : int
+        Columns of C, a multiple of 8, and products of each of its elements, one of 16. The last
+        blocks may be incomplete.
+    m : int, optional
+        Rows of A and C; without it the kernel takes any number, and is made for many.
+    dtype : str
+        Of A and B: an 8-bit float.
+    out_dtype : str
+        Of C: ``"float16"`` or ``"bfloat16"``.
+    scale_layout : str
+        ``"MK"`` for ScaleA of ``(m, ceil(k / 128))``, ``"KM"`` for its transpose, which is what
+        ``cutlass.groupwise_scaled_gemm_e4m3fn_e4m3fn`` of TVM takes.
+    tile : (int, int, int), optional
+        Rows of A and of B, and K of one step: 128, or 256 for two accumulators in turn. Without it
+        tile, stages and hints are those of
+        :func:`~warploom.programs.block_scaled_tiles.block_scaled_tiles`.
+    stages : int, optional
+        Steps that are loaded ahead.
+    **hints
+        Those of :func:`warploom.language.hints`.
+
+    Returns
+    -------
+    PrimFunc
+        ``matmul(A, B, ScaleA, ScaleB, C)``: A ``(m, k)``, B ``(n, k)``, C ``(m, n)``; scales are
+        float32, ScaleB is ``(ceil(n / 128), ceil(k / 128))``. Element (i, j) of C is the sum over
+        blocks b of K of ``ScaleA[i, b] * ScaleB[j // 128, b]`` times the product of the blocks.
+
+    Raises
+    ------
+    IllegalCombination
+        If a dtype, a size, the layout or K of a step is none of those.
+    """
+    _check(n, k, dtype, out_dtype, scale_layout)
+    if tile is None:
+        tile, own_stages, own_hints = block_scaled_tiles(n, k, m)
+        stages, hints = stages or own_stages, {**own_hints, **hints}
+    rows, (bm, bn, bk) = row_count(m), tile
+    if bk not in (BLOCK, 2 * BLOCK):
+        raise IllegalCombination(
+            f"tile {tile} has steps of {bk} along K; they are one or two blocks, {BLOCK} or "
+            f"{2 * BLOCK}."
+        )
+    each, blocks = bk // BLOCK, -(-k // BLOCK)
+    # Columns of a tile that never lie in two blocks of N.
+    together = math.gcd(bn, BLOCK)
+    by_rows = scale_layout == "MK"
+    hints = {"raster": "grouped", **hints}
+
+    def of_a(scale: Any, row: Any, block: Any) -> Any:
+        return scale[row, block] if by_rows else scale[block, row]
+
+    def of_b(scale: Any, column: Any, block: Any) -> Any:
+        return scale[T.truncdiv(column, BLOCK), block]
+
+    @T.prim_func
+    def matmul(a: T.handle, b: T.handle, sa: T.handle, sb: T.handle, c: T.handle):
+        A = T.match_buffer(a, (rows, k), dtype, align=16)
+        B = T.match_buffer(b, (n, k), dtype, align=16)
+        ScaleA = T.match_buffer(sa, (rows, blocks) if by_rows else (blocks, rows), "float32")
+        ScaleB = T.match_buffer(sb, (-(-n // BLOCK), blocks), "float32")
+        C = T.match_buffer(c, (rows, n), out_dtype, align=16)
+        T.device_entry()
+        wl.hints(**hints)
+        i, j = T.cta_id([T.truncdiv(rows + (bm - 1), bm), -(-n // bn)])
+        A_s = T.alloc_buffer((bm, bk), dtype, scope="shared")
+        B_s = T.alloc_buffer((bn, bk), dtype, scope="shared")
+        part = T.alloc_buffer((bm, bn), "float32", scope="accumulator")
+        scale = T.alloc_buffer((bm,), "float32", scope="fragment")
+        total = T.alloc_buffer((bm, bn), "float32", scope="fragment")
+        out = T.alloc_buffer((bm, bn), out_dtype, scope="fragment")
+        if each > 1:
+            next_part = T.alloc_buffer((bm, bn), "float32", scope="accumulator")
+            next_scale = T.alloc_buffer((bm,), "float32", scope="fragment")
+        Tx.cta.zero(total)
+        for step in wl.pipelined(-(-k // bk), stages):
+            block: T.let = step * each
+            Tx.cta.copy_async(A_s, A[i * bm : i * bm + bm, step * bk : step * bk + bk])
+            Tx.cta.copy_async(B_s, B[j * bn : j * bn + bn, step * bk : step * bk + bk])
+            Tx.cta.gemm_async(part, A_s[0:bm, 0:BLOCK], B_s[0:bn, 0:BLOCK])
+            for y in T.serial(bm):
+                scale[y] = of_a(ScaleA, i * bm + y, block)
+            if each > 1:
+                # Behind the last block, operands are zero and any scale will do.
+                after: T.let = T.min(block + 1, blocks - 1)
+                Tx.cta.gemm_async(next_part, A_s[0:bm, BLOCK:bk], B_s[0:bn, BLOCK:bk])
+                for y in T.serial(bm):
+                    next_scale[y] = of_a(ScaleA, i * bm + y, after)
+            for y, x in T.grid(bm, bn):
+                first = T.meta_var(j * bn + x // together * together)
+                total[y, x] += part[y, x] * (scale[y] * of_b(ScaleB, first, block))
+            if each > 1:
+                for y, x in T.grid(bm, bn):
+                    first = T.meta_var(j * bn + x // together * together)
+                    total[y, x] += next_part[y, x] * (next_scale[y] * of_b(ScaleB, first, after))
+        Tx.cta.cast(out, total)
+        Tx.cta.copy(C[i * bm : i * bm + bm, j * bn : j * bn + bn], out)
+
+    return matmul
+
+
+def _check(n: int, k: int, dtype: str, out_dtype: str, scale_layout: str) -> None:
+    if not is_float8(dtype):
+        raise IllegalCombination(f"dtype is {dtype!r}; block scales are for 8-bit floats.")
+    if out_dtype not in ("float16", "bfloat16"):
+        raise IllegalCombination(f"out_dtype is {out_dtype!r}; it must be float16 or bfloat16.")
+    if n % 8 or k % 16:
+        raise IllegalCombination(
+            f"n {n} must be a multiple of 8 and k {k} of 16: TMA wants rows of 16-byte multiples, "
+            "so pad them."
+        )
+    if scale_layout not in SCALE_LAYOUTS:
+        raise IllegalCombination(
+            f"scale_layout is {scale_layout!r}; it must be one of "
+            f"{', '.join(map(repr, SCALE_LAYOUTS))}."
+        )
