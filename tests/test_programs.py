@@ -8,6 +8,8 @@ import ml_dtypes
 import numpy as np
 import pytest
 import tvm
+from hypothesis import given
+from hypothesis import strategies as st
 
 import tile_programs
 from lowered_programs import exact as few_bits
@@ -15,7 +17,13 @@ from warploom import language as wl
 from warploom.errors import IllegalCombination
 from warploom.kernels import default_target
 from warploom.kernels.config import GemmConfig
-from warploom.programs import attention, gemm, gemm_block_scaled, gemm_quantised
+from warploom.programs import (
+    attention,
+    gemm,
+    gemm_block_scaled,
+    gemm_grouped,
+    gemm_quantised,
+)
 from warploom.programs.block_scaled_tiles import block_scaled_tiles
 from warploom.programs.quantised_tiles import quantised_tiles
 from warploom.transform.lower import lower_trace
@@ -202,3 +210,49 @@ def test_tiles_for_block_scales_are_those_of_the_first_lowering(m, n, k):
 def test_impossible_block_scales_are_refused(changes, message):
     with pytest.raises(IllegalCombination, match=message):
         gemm_block_scaled(**{"n": 256, "k": 256, **changes})
+
+
+@pytest.mark.parametrize(
+    ("sizes", "options"),
+    [
+        ((70, 0, 64, 129, 0), {"tile": None, "symbolic": True, "behind": 3}),
+        ((0, 0, 5, 0, 127, 1, 128, 64, 0), {
+            "n": 200, "tile": (64, 128, 64), "dtype": "bfloat16", "indptr_dtype": "int64",
+            "cluster": (1, 2),
+        }),
+        ((33,), {"dtype": "float8_e4m3fn", "out_dtype": "bfloat16", "tile": None}),
+        ((0, 0), {"behind": 1}),
+    ],
+)  # fmt: skip
+def test_gemm_grouped(rng, sizes, options):
+    case = tile_programs.grouped(sizes, **options)
+    arguments = few_bits(case.arguments(rng))
+    (exact,) = case.expected(arguments).values()
+    by_kernel = run(case.func, arguments)[-1].astype(float)
+    wl.interpret(case.func, arguments)
+    bound = np.abs(exact).max() * case.tolerance
+    assert np.abs(arguments[-1].astype(float) - exact).max() <= bound
+    assert np.abs(by_kernel - exact).max() <= bound
+
+
+@given(st.lists(st.integers(0, 400), min_size=1, max_size=20), st.sampled_from([64, 128]))
+def test_every_row_of_a_group_has_one_slot(sizes, rows):
+    ends = np.cumsum([0, *sizes])
+    starts = ends[:-1] // rows + np.arange(len(sizes))
+    slots = ends[-1] // rows + len(sizes)
+    needed = -(-np.array(sizes) // rows)
+    assert (np.append(starts[1:], slots) - starts >= needed).all()
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"groups": 0}, "groups is 0; there must be at least one"),
+        ({"k": 100}, "k 100 of float16 are rows of 200 bytes; TMA wants multiples of 16"),
+        ({"n": 4}, "n 4 of float16"),
+        ({"indptr_dtype": "uint8"}, "must be one of 'int32', 'int64'"),
+    ],
+)
+def test_impossible_groups_are_refused(changes, message):
+    with pytest.raises(IllegalCombination, match=message):
+        gemm_grouped(**{"groups": 2, "n": 64, "k": 64, **changes})

@@ -10,60 +10,47 @@ from tvm.script.tirx import tile as Tx
 
 from tile_programs.case import Case, poisoned, precision, random_values, wide
 from warploom import language as wl
+from warploom.programs import gemm_grouped
 
 
 def grouped(
     sizes: tuple[int, ...] = (70, 0, 64, 1),
     n: int = 72,
     k: int = 96,
-    tile: tuple[int, int, int] = (64, 64, 32),
+    tile: tuple[int, int, int] | None = (64, 64, 32),
     dtype: str = "float16",
     stages: int | None = None,
+    out_dtype: str | None = None,
+    indptr_dtype: str = "int32",
+    behind: int = 0,
+    symbolic: bool = False,
+    **hints: Any,
 ) -> Case:
-    """C[rows of g] = A[rows of g] B[g]ᵀ; the rows of a group are known on the device alone.
+    """The package's product of groups: C[rows of g] = X[rows of g] W[g]ᵀ.
 
-    A tile has rows of one group; where the group ends, it stores fewer rows than it computes.
+    ``behind`` rows belong to no group; X has no numbers there, and C keeps what it had.
     """
-    bm, bn, bk = tile
-    groups, total = len(sizes), sum(sizes)
-    tiles = -(-max(sizes) // bm)
-
-    @T.prim_func
-    def matmul(a: T.handle, b: T.handle, o: T.handle, c: T.handle):
-        A = T.match_buffer(a, (total, k), dtype)
-        B = T.match_buffer(b, (groups, n, k), dtype)
-        Offsets = T.match_buffer(o, (groups + 1,), "int32")
-        C = T.match_buffer(c, (total, n), dtype)
-        T.device_entry()
-        bi, bj, g = T.cta_id([tiles, -(-n // bn), groups])
-        A_s = T.alloc_buffer((bm, bk), dtype, scope="shared")
-        B_s = T.alloc_buffer((bn, bk), dtype, scope="shared")
-        acc = T.alloc_buffer((bm, bn), "float32", scope="accumulator")
-        out = T.alloc_buffer((bm, bn), dtype, scope="shared")
-        row: T.int32 = Offsets[g] + bi * bm
-        rows: T.int32 = T.min(Offsets[g + 1] - row, bm)
-        if rows > 0:
-            for step in wl.pipelined(-(-k // bk), stages):
-                Tx.cta.copy_async(A_s, A[row : row + bm, step * bk : step * bk + bk])
-                Tx.cta.copy_async(B_s, B[g, bj * bn : bj * bn + bn, step * bk : step * bk + bk])
-                Tx.cta.gemm_async(acc, A_s, B_s, accum=step > 0)
-            Tx.cta.cast(out, acc)
-            Tx.cta.copy(C[row : row + rows, bj * bn : bj * bn + bn], out[0:rows, 0:bn])
+    groups, total = len(sizes), sum(sizes) + behind
+    out_dtype = out_dtype or dtype
+    func = gemm_grouped(
+        groups, n, k, None if symbolic else total, dtype, out_dtype, indptr_dtype, tile, stages,
+        **hints,
+    )  # fmt: skip
 
     def arguments(rng: np.random.Generator) -> list[Any]:
-        return [
-            random_values(rng, (total, k), dtype),
-            random_values(rng, (groups, n, k), dtype),
-            np.cumsum((0, *sizes)).astype(np.int32),
-            poisoned((total, n), dtype),
-        ]
+        x = random_values(rng, (total, k), dtype)
+        x[total - behind :] = np.nan
+        c = poisoned((total, n), out_dtype)
+        c[total - behind :] = 77
+        indptr = np.cumsum((0, *sizes)).astype(indptr_dtype)
+        return [x, random_values(rng, (groups, n, k), dtype), indptr, c]
 
     def expected(args: list[Any]) -> dict[int, np.ndarray]:
         a, b, ends = wide(args[0]), wide(args[1]), args[2]
         parts = [a[ends[g] : ends[g + 1]] @ b[g].T for g in range(groups)]
-        return {3: np.concatenate(parts)}
+        return {3: np.concatenate([*parts, np.full((behind, n), 77.0)])}
 
-    return Case(matmul, arguments, expected, precision(dtype))
+    return Case(func, arguments, expected, precision(out_dtype))
 
 
 def swiglu(

@@ -1,0 +1,132 @@
+"""Products of groups of rows, each with weights of its own: the experts of a mixture.
+
+How many rows a group has is known on the device alone. Tiles begin where a group does, and groups
+have slots for tiles: group g those from ``indptr[g] // rows + g`` on, ``rows`` being those of a
+tile. That is as many as it needs or one more, it grows with g, and so a few steps of bisection find
+the group of a slot, with no table that the host, or another kernel, would have to make.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tvm.script import tirx as T
+from tvm.script.tirx import tile as Tx
+from tvm.tirx import PrimFunc
+
+from warploom import language as wl
+from warploom.errors import IllegalCombination
+from warploom.kernels.signature import row_count
+from warploom.target.dtypes import bits_of
+
+#: Bytes along K of one step: a row of the widest swizzle.
+_STEP_BYTES = 128
+_STAGES = 4
+_INDICES = ("int32", "int64")
+
+
+def gemm_grouped(
+    groups: int,
+    n: int,
+    k: int,
+    m: int | None = None,
+    dtype: str = "float16",
+    out_dtype: str | None = None,
+    indptr_dtype: str = "int32",
+    tile: tuple[int, int, int] | None = None,
+    stages: int | None = None,
+    **hints: Any,
+) -> PrimFunc:
+    """The tile program of a product with other weights for each group of rows.
+
+    Parameters
+    ----------
+    groups, n, k : int
+        Weights, and their rows and columns; rows of X, W and C are multiples of 16 bytes.
+    m : int, optional
+        Rows of X and C, of all groups together; without it the kernel takes any number.
+    dtype, out_dtype : str
+        Of X and W, and of C, the same if left out.
+    indptr_dtype : str
+        Of Indptr: ``"int32"`` or ``"int64"``.
+    tile : (int, int, int), optional
+        Rows of X, rows of W, and K of one step. By default 128 x 256, and of 64 rows where groups
+        have no more on average.
+    stages : int, optional
+        Steps that are loaded ahead.
+    **hints
+        Those of :func:`warploom.language.hints`.
+
+    Returns
+    -------
+    PrimFunc
+        ``matmul(X, W, Indptr, C)``: X is ``(m, k)``, W ``(groups, n, k)``, C ``(m, n)``. Indptr,
+        ``(groups + 1,)`` and ascending from 0, has the first row of each group and the end of the
+        last. Groups may be empty; rows of C behind the last are left alone.
+
+    Raises
+    ------
+    IllegalCombination
+        If there is no group, a row is no multiple of 16 bytes, or Indptr has another dtype.
+    """
+    out_dtype = out_dtype or dtype
+    _check(groups, n, k, dtype, out_dtype, indptr_dtype)
+    if tile is None:
+        few = m is not None and m <= 64 * groups
+        tile = (64 if few else 128, 256, _STEP_BYTES * 8 // bits_of(dtype))
+        stages = stages or _STAGES
+    rows, (bm, bn, bk) = row_count(m), tile
+    bisections = (groups - 1).bit_length()
+    hints = {"raster": "grouped", **hints}
+
+    @T.prim_func
+    def matmul(x: T.handle, w: T.handle, p: T.handle, c: T.handle):
+        X = T.match_buffer(x, (rows, k), dtype, align=16)
+        W = T.match_buffer(w, (groups, n, k), dtype, align=16)
+        Indptr = T.match_buffer(p, (groups + 1,), indptr_dtype)
+        C = T.match_buffer(c, (rows, n), out_dtype, align=16)
+        T.device_entry()
+        wl.hints(**hints)
+        slot, j = T.cta_id([T.truncdiv(rows, bm) + groups, -(-n // bn)])
+        X_s = T.alloc_buffer((bm, bk), dtype, scope="shared")
+        W_s = T.alloc_buffer((bn, bk), dtype, scope="shared")
+        acc = T.alloc_buffer((bm, bn), "float32", scope="accumulator")
+        out = T.alloc_buffer((bm, bn), out_dtype, scope="fragment")
+        g: T.int32 = 0
+        for s in T.serial(bisections):
+            ahead: T.let = T.shift_right(T.int32(1 << bisections >> 1), s)
+            probe: T.let = T.min(g + ahead, groups - 1)
+            if T.truncdiv(T.cast(Indptr[probe], "int32"), bm) + probe <= slot:
+                g = probe
+        first: T.int32 = T.cast(Indptr[g], "int32")
+        row: T.int32 = first + (slot - T.truncdiv(first, bm) - g) * bm
+        count: T.int32 = T.min(T.cast(Indptr[g + 1], "int32") - row, bm)
+        if count > 0:
+            for step in wl.pipelined(-(-k // bk), stages):
+                Tx.cta.copy_async(X_s, X[row : row + bm, step * bk : step * bk + bk])
+                Tx.cta.copy_async(W_s, W[g, j * bn : j * bn + bn, step * bk : step * bk + bk])
+                Tx.cta.gemm_async(acc, X_s, W_s, accum=step > 0)
+            Tx.cta.cast(out, acc)
+            # TMA stores whole tiles; what it cannot leave out are rows of the next group.
+            if count == bm:
+                Tx.cta.copy(C[row : row + bm, j * bn : j * bn + bn], out)
+            else:
+                Tx.cta.copy(C[row : row + count, j * bn : j * bn + bn], out[0:count, 0:bn])
+
+    return matmul
+
+
+def _check(groups: int, n: int, k: int, dtype: str, out_dtype: str, indptr_dtype: str) -> None:
+    if groups < 1:
+        raise IllegalCombination(f"groups is {groups}; there must be at least one.")
+    for name, count, of in (("k", k, dtype), ("n", n, out_dtype)):
+        if count * bits_of(of) % 128:
+            raise IllegalCombination(
+                f"{name} {count} of {of} are rows of {count * bits_of(of) / 8:g} bytes; TMA wants "
+                "multiples of 16, so pad them."
+            )
+    if indptr_dtype not in _INDICES:
+        raise IllegalCombination(
+            f"indptr_dtype is {indptr_dtype!r}; it must be one of "
+            f"{', '.join(map(repr, _INDICES))}."
+        )
