@@ -119,22 +119,41 @@ def _open_cudart() -> None:
 class CudaRuntime:
     """The CUDA runtime of TVM in this process, loaded now or when it is needed.
 
+    Parameters
+    ----------
+    environ : mapping
+        The environment of the process.
+    on_device : callable
+        Called once, when a runtime has been loaded that can launch kernels.
+
     Attributes
     ----------
     driver : Driver
         What is, or will be, in the place of ``libcuda.so.1``.
     """
 
-    def __init__(self, environ: Mapping[str, str] = os.environ) -> None:
+    def __init__(
+        self,
+        environ: Mapping[str, str] = os.environ,
+        on_device: Callable[[], None] = lambda: None,
+    ) -> None:
+        self._on_device = on_device
         self._loaded = emulator.is_requested(environ) or has_system_driver()
-        self.driver = load_cuda_runtime(environ) if self._loaded else _find_no_device(environ)
+        if self._loaded:
+            self._use(load_cuda_runtime(environ))
+        else:
+            self.driver = _find_no_device(environ)
 
     def ensure_loaded(self) -> Driver:
         """Load it if that has not been done."""
         if not self._loaded:
-            self.driver = load_cuda_runtime()
-            self._loaded = True
+            self._use(load_cuda_runtime())
         return self.driver
+
+    def _use(self, driver: Driver) -> None:
+        self.driver, self._loaded = driver, True
+        if driver.kind in ("system", "emulator"):
+            self._on_device()
 
     def enable_emulator(self) -> None:
         """Put the emulated devices in the place of the driver.
@@ -160,7 +179,7 @@ class CudaRuntime:
         driver = load_cuda_runtime({**os.environ, emulator.OPT_IN: "1"})
         if driver.kind != "emulator":
             raise ToolchainError(f"The emulator cannot be enabled: {driver.detail}.")
-        self.driver, self._loaded = driver, True
+        self._use(driver)
 
 
 def has_system_driver() -> bool:

@@ -10,12 +10,14 @@ Registration has two steps, so that ``import tvm`` stays quick for programs that
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import importlib
 from typing import Any
 
-from warploom import codegen, driver, emulator, toolchain
+from warploom import codegen, driver, emulator, launch, toolchain
 from warploom._version import check_requirements
+from warploom.errors import ToolchainError
 
 #: Modules of ``warploom.ops`` whose table ``SCHEDULES`` is registered.
 OP_MODULES: tuple[str, ...] = (
@@ -67,7 +69,7 @@ def _register_once() -> driver.CudaRuntime | None:
         return None
     loader.load("cuda")  # TVM has done it already, unless autoload is off
     toolchain.prepare_environment()
-    runtime = driver.CudaRuntime()
+    runtime = driver.CudaRuntime(on_device=_register_launches)
     build = codegen.make_build_cuda(
         tvm_ffi.get_global_func("target.build.cuda"), runtime.ensure_loaded
     )
@@ -81,6 +83,21 @@ def _register_once() -> driver.CudaRuntime | None:
     _register_pipelines()
     _register_relax()
     return runtime
+
+
+def _register_launches() -> None:
+    """Calls of kernels that remember what they have looked up and encoded."""
+    import tvm_ffi
+    from tvm.runtime import Executable
+
+    if not launch.is_wanted():
+        return
+    Executable.__getitem__ = launch.remembering_lookup(Executable.__getitem__)
+    stock = tvm_ffi.get_global_func(launch.ENCODE, allow_missing=True)
+    with contextlib.suppress(ToolchainError):  # `warploom doctor` says what is missing
+        encode = launch.remembering_encode(stock) if stock is not None else None
+        if encode is not None:
+            tvm_ffi.register_global_func(launch.ENCODE, encode, override=True)
 
 
 def _register_pipelines() -> None:

@@ -18,6 +18,7 @@ BENCHMARKS = {
     "relax": "warploom.bench.relax_block",
     "ladder": "warploom.bench.ladder",
     "compile": "warploom.bench.compile_time",
+    "launch": "warploom.bench.launch",
     "exhaustive": "warploom.bench.exhaustive",
     "tuning": "warploom.bench.tuning",
     "model": "warploom.bench.model_error",

@@ -1,0 +1,94 @@
+"""``python -m warploom.bench launch``: what the host pays for one call of a kernel, part by part.
+
+The kernel is the GEMM of the package with three tensor maps, on matrices so small that the GPU is
+never behind. ``WARPLOOM_LAUNCH_CACHE=0`` shows the same calls as TVM makes them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import tvm
+import tvm_ffi
+
+from warploom import launch
+from warploom.bench.environment import environment
+from warploom.bench.report import markdown_table
+from warploom.bench.timing import host_cost
+from warploom.errors import WarploomError
+from warploom.kernels import compile_gemm
+
+_SIZE = 256
+
+
+def calls_of_tvm(size: int = _SIZE) -> dict[str, Callable[[], object]]:
+    """The call by name, what of it is no launch, and with the function looked up each time."""
+    device = tvm.cuda(0)
+    executable = compile_gemm(None, size, size)
+    a, b, c = (tvm.runtime.empty((size, size), "float16", device) for _ in range(3))
+    main, nothing = executable["main"], tvm_ffi.get_global_func("testing.nop")
+    set_device = tvm_ffi.get_global_func("__tvm_set_device")
+    return {
+        "main(a, b, c)": lambda: main(a, b, c),
+        'executable["main"](a, b, c)': lambda: executable["main"](a, b, c),
+        "a function that does nothing, of (a, b, c)": lambda: nothing(a, b, c),
+        "setting the device": lambda: set_device(device.dlpack_device_type(), device.index),
+    }
+
+
+def calls_of_torch(torch: Any, size: int = _SIZE) -> dict[str, Callable[[], object]]:
+    """The same product with PyTorch's tensors, by us and by PyTorch."""
+    a, b, c = (torch.zeros(size, size, dtype=torch.float16, device="cuda") for _ in range(3))
+    transposed, main = b.T, compile_gemm(None, size, size)["main"]
+    return {
+        "main(a, b, c), tensors of torch": lambda: main(a, b, c),
+        "torch.matmul(a, b.T, out=c)": lambda: torch.matmul(a, transposed, out=c),
+    }
+
+
+def measure(
+    calls: Mapping[str, Callable[[], object]], wait: Callable[[], object], rounds: int
+) -> dict[str, float]:
+    """Seconds of the host for each call; see :func:`warploom.bench.timing.host_cost`."""
+    costs = {}
+    for name, call in calls.items():
+        call()  # loads modules and encodes tensor maps
+        costs[name] = host_cost(lambda _, call=call: call(), wait, launches=200, rounds=rounds)
+    return costs
+
+
+def table(costs: Mapping[str, float]) -> str:
+    """Microseconds of each call."""
+    return markdown_table(["call", "µs"], [[name, f"{1e6 * s:.2f}"] for name, s in costs.items()])
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run the command; exit status 0, or 2 if ``main(a, b, c)`` exceeds ``--limit``."""
+    parser = argparse.ArgumentParser(prog="warploom bench launch", description=__doc__)
+    parser.add_argument("--rounds", type=int, default=21, help="of 200 calls (default: 21)")
+    parser.add_argument("--limit", type=float, help="largest acceptable cost, in microseconds")
+    parser.add_argument("--out", type=Path, help="folder for launch.json")
+    options = parser.parse_args(arguments)
+    if not tvm.cuda(0).exist:
+        raise WarploomError("A launch is measured on a GPU, and there is none.")
+    calls = calls_of_tvm()
+    try:
+        import torch
+    except ImportError:
+        print("PyTorch is not installed; its calls are left out.\n")
+    else:
+        calls |= calls_of_torch(torch)
+    costs = measure(calls, tvm.cuda(0).sync, options.rounds)
+    facts = environment(["launch", *arguments]) | {"remembers": launch.is_wanted()}
+    print(table(costs))
+    if options.out:
+        options.out.mkdir(parents=True, exist_ok=True)
+        content = {"environment": facts, "seconds": costs}
+        text = json.dumps(content, indent=1) + "\n"
+        (options.out / "launch.json").write_text(text, encoding="utf-8")
+    cost = 1e6 * costs["main(a, b, c)"]
+    return 2 if options.limit is not None and cost > options.limit else 0

@@ -1,0 +1,83 @@
+"""What a call of a compiled function costs the host beside the launch itself, and how it is saved.
+
+TVM's host code encodes every tensor map of a kernel at each call (about half a microsecond a map),
+and ``executable["main"]`` looks the function up in the compiled module each time that it is
+written (tens of microseconds). Both give the same result each time; so both are remembered.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from typing import Any
+
+#: The function of TVM's runtime that encodes a tensor map.
+ENCODE = "runtime.cuTensorMapEncodeTiled"
+#: Environment variable that keeps TVM's own functions.
+OPT_OUT = "WARPLOOM_LAUNCH_CACHE"
+
+
+def is_wanted(environ: Mapping[str, str] = os.environ) -> bool:
+    """Whether anything is remembered; ``WARPLOOM_LAUNCH_CACHE=0`` forbids it."""
+    return environ.get(OPT_OUT) != "0"
+
+
+def remembering_encode(stock: Any) -> Any | None:
+    """:data:`ENCODE` that encodes equal maps once a thread (``src/launch/tensor_map_cache.h``).
+
+    Parameters
+    ----------
+    stock : Function
+        The one of TVM.
+
+    Returns
+    -------
+    Function or None
+        None if the native library was built before there was this function.
+
+    Raises
+    ------
+    ToolchainError
+        If the native library is missing.
+    """
+    import tvm_ffi
+
+    from warploom import native
+
+    native.library()
+    make = tvm_ffi.get_global_func("warploom.launch.cached_encode", allow_missing=True)
+    return None if make is None else make(stock)
+
+
+def remembering_lookup(stock: Callable[[Any, str], Any]) -> Callable[[Any, str], Any]:
+    """``Executable.__getitem__`` that asks the module for each function once.
+
+    Parameters
+    ----------
+    stock : callable
+        The one of TVM.
+    """
+
+    def lookup(executable: Any, name: str) -> Any:
+        known = vars(executable).setdefault("_warploom_functions", {})
+        found = known.get(name)
+        if found is None or found[0] is not _module_of(executable):
+            function = stock(executable, name)  # may compile what is not runnable yet
+            found = known[name] = (_module_of(executable), function)
+        return found[1]
+
+    return lookup
+
+
+def _module_of(executable: Any) -> Any:
+    """What functions are taken from; another one after ``jit(force_recompile=True)``."""
+    jitted = executable._jitted_mod
+    return executable.mod if jitted is None else jitted
+
+
+def tensor_map_counts() -> tuple[int, int]:
+    """How often this thread has found a tensor map, and how often it had to encode one."""
+    import tvm_ffi
+
+    hits, misses = tvm_ffi.get_global_func("warploom.launch.tensor_map_counts")()
+    return int(hits), int(misses)
