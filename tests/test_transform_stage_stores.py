@@ -4,12 +4,18 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
+from tvm.script import tirx as T
+from tvm.script.tirx import tile as Tx
 
 import tile_programs
 from lowered_programs import after_passes, check
+from tile_programs.case import Case, poisoned, random_values, wide
 from warploom.transform.canonicalize import canonicalize
+from warploom.transform.decline import Decline
 from warploom.transform.infer_layouts import infer_layouts
+from warploom.transform.lower import lower
 from warploom.transform.program import allocations
 from warploom.transform.resolve_scopes import resolve_scopes
 from warploom.transform.stage_stores import stage_stores
@@ -55,3 +61,41 @@ def test_pieces_go_through_two_buffers_where_their_number_is_even(columns):
 def test_stored_tiles_are_right(columns, dtype, rng):
     case = tile_programs.gemm(200, 2 * columns - 8, 64, (128, columns, 32), out_dtype=dtype)
     check(case, rng)
+
+
+@pytest.mark.parametrize(
+    ("n", "columns", "dtype", "rows"),
+    [
+        (100, 64, "float16", "C, which out is stored to, have 200 bytes"),
+        (64, 50, "float16", "the part of C, which out is stored to, have 100 bytes"),
+        (1, 1, "float32", "C, which out is stored to, have 4 bytes"),
+    ],
+)
+def test_shared_tiles_that_tma_cannot_store_are_declined(n, columns, dtype, rows):
+    with pytest.raises(Decline, match=f"Rows of {rows}; TMA wants multiples of 16, so pad them"):
+        lower(shared_tile(n, columns, dtype))
+
+
+def test_shared_tiles_are_stored(rng):
+    def arguments(rng: np.random.Generator) -> list:
+        return [random_values(rng, (36,), "float32"), poisoned((128, 36), "float32")]
+
+    def expected(args: list) -> dict[int, np.ndarray]:
+        return {1: wide(args[0]) + np.arange(128)[:, None] % 64}
+
+    check(Case(shared_tile(36, 36, "float32"), arguments, expected, 1e-6), rng)
+
+
+def shared_tile(n: int, columns: int, dtype: str) -> Any:
+    """A program whose CTAs compute 64 rows of C in shared memory."""
+
+    @T.prim_func
+    def func(V: T.Buffer((columns,), dtype), C: T.Buffer((128, n), dtype)):
+        T.device_entry()
+        i = T.cta_id([2])
+        out = T.alloc_buffer((64, columns), dtype, scope="shared")
+        for y, x in T.grid(64, columns):
+            out[y, x] = V[x] + T.cast(y, dtype)
+        Tx.cta.copy(C[i * 64 : i * 64 + 64, 0:columns], out)
+
+    return func

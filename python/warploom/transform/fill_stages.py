@@ -43,7 +43,7 @@ def copies(
     tile = load.args[0].source
     source = load.args[1]
     destination = ir.ranges(load.args[0])
-    _require_tma(source, tile.name)
+    require_tma(source, f"which {tile.name} is loaded from")
     ranges = ir.ranges(source)
     wide = wide_dimensions(ranges, len(tile.shape))
     config: dict[str, Any] = {"mbar": ir.address(ring.full if full is None else full, stage)}
@@ -75,7 +75,7 @@ def own_copies(load: TilePrimitiveCall) -> list[Stmt]:
         If TMA cannot describe its source, or it fills a part of the columns of a swizzled tile.
     """
     to, source = load.args[:2]
-    _require_tma(source, to.source.name)
+    require_tma(source, f"which {to.source.name} is loaded from")
     ranges = ir.ranges(source)
     matrix = shared_matrix(to.source)
     if matrix is not None and not ir.is_constant(ir.ranges(to)[-1][1], matrix.shape[1]):
@@ -114,23 +114,36 @@ def _by_atoms(
     return [ir.loop(atom, columns // width, [copy()], kind=ForKind.UNROLLED)]
 
 
-def _require_tma(source: TensorRegion, tile: str) -> None:
-    """TMA steps over rows by multiples of 16 bytes; TVM knows no step of a single row."""
-    buffer = source.source
-    pitch = buffer.shape[-1]
+def require_tma(region: TensorRegion, use: str) -> None:
+    """Whether TMA can describe a region of global memory.
+
+    TMA steps over rows by multiples of 16 bytes; TVM knows no step of a single row.
+
+    Parameters
+    ----------
+    region : TensorRegion
+    use : str
+        Of its buffer, such as ``"which A_s is loaded from"``.
+
+    Raises
+    ------
+    Decline
+        If it cannot.
+    """
+    buffer = region.source
     bits = tvm.DataType(str(buffer.dtype)).bits
-    if len(buffer.shape) > 1 and isinstance(pitch, tirx.IntImm):
-        size = int(pitch) * bits // 8
-        if int(pitch) * bits % (8 * TMA.chunk_bytes):
+    pitch = buffer.shape[-1] if len(buffer.shape) > 1 else 0
+    for part, extent in (("", pitch), ("the part of ", ir.ranges(region)[-1][1])):
+        if isinstance(extent, int | tirx.IntImm) and int(extent) * bits % (8 * TMA.chunk_bytes):
             raise Decline(
-                f"Rows of {buffer.name}, which {tile} is loaded from, have {size} bytes; TMA wants "
-                f"multiples of {TMA.chunk_bytes}, so pad them."
+                f"Rows of {part}{buffer.name}, {use}, have {int(extent) * bits // 8} bytes; TMA "
+                f"wants multiples of {TMA.chunk_bytes}, so pad them."
             )
-    for extent, (_, part) in zip(buffer.shape[:-1], ir.ranges(source)[:-1], strict=True):
+    for extent, (_, part) in zip(buffer.shape[:-1], ir.ranges(region)[:-1], strict=True):
         if ir.is_constant(extent, 1) and not ir.is_constant(part, 1):
             raise Decline(
-                f"{buffer.name}, which {tile} is loaded from, has an extent of 1 where the tile "
-                f"has {part}; TVM describes no such copy, so give the buffer a symbolic extent."
+                f"{buffer.name}, {use}, has an extent of 1 where the tile has {part}; TVM "
+                "describes no such copy, so give the buffer a symbolic extent."
             )
 
 

@@ -24,6 +24,7 @@ from warploom.layout.smem_matrix import SharedMatrix
 from warploom.ops.copy_strided import knows_strides
 from warploom.target import TMA, Major, Swizzle
 from warploom.transform import ir
+from warploom.transform.fill_stages import require_tma
 from warploom.transform.fragments import Fragments, fragments
 from warploom.transform.named_barriers import warpgroup_sync
 from warploom.transform.program import (
@@ -52,7 +53,13 @@ def orchestrated(statements: list[Stmt]) -> Stmt:
 
 
 def stage_stores(program: TileProgram) -> TileProgram:
-    """Lower every copy from registers to global memory."""
+    """Lower every copy from registers or shared tiles to global memory.
+
+    Raises
+    ------
+    Decline
+        If TMA cannot store a shared tile, for which there is no other way.
+    """
     staging = _Staging({}, [])
     body = _block(list(program.body), program, staging)
     if any(ORCHESTRATED in _attributes(one) for one in body):
@@ -148,9 +155,11 @@ def _is_tile_store(statement: Stmt) -> bool:
 
 def _from_shared(call: TilePrimitiveCall, program: TileProgram) -> Stmt:
     """One thread stores a tile by TMA; it goes on when the tile may be written again."""
+    to, source = call.args[:2]
+    require_tma(to, f"which {source.source.name} is stored to")
     chosen = T.And(program.var("warpgroup") == 0, leader(program))
     store = [
-        _if_stored(_by_tma(*call.args[:2]), program),
+        _if_stored(_by_tma(to, source), program),
         ir.evaluate(T.ptx.cp.async_.bulk.commit_group()),
         _wait_group(0, read=True),
     ]
