@@ -7,35 +7,30 @@ and stores the same part of the results. The kernel starts before the one before
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import reduce
 from typing import Any
 
 import tvm_ffi
 from tvm import tirx
-from tvm.ir import Call, Op
 from tvm.ir.expr import TensorLoad
 from tvm.script import tirx as T
-from tvm.sym.analyzer import Analyzer
 from tvm.tirx import Buffer, PrimFunc, Stmt, Var
 
-from warploom.gemm.equations import loads, simplify
+from warploom.gemm.equations import simplify
 from warploom.gemm.memory import ALIGN
 from warploom.gemm.problem import Axis
 from warploom.language.hints import DEVICE_ENTRY
 from warploom.rows.plan import VECTOR_BITS, WARP, RowPlan
 from warploom.rows.problem import Reduction, RowFunction
+from warploom.rows.vectors import offset, registers_for, vectors_of
 from warploom.target.dtypes import bits_of
 from warploom.transform import ir
-from warploom.transform.decline import Decline
 from warploom.transform.start_early import let_next_start, wait_for_last
 
 #: Attribute of the kernels that are made here, by which pipelines tell them.
 MARK = "warploom.rows"
 #: Bits of registers of a thread that loaded elements may take.
 _REGISTER_BITS = 64 * 32
-#: The operator that evaluates one of its arguments only.
-_CHOICE = "prim.if_then_else"
 #: Threads of a warp that take part in a shuffle: all.
 _EVERYONE = 0xFFFFFFFF
 _COMBINE = {"sum": lambda x, y: x + y, "max": T.max}
@@ -85,15 +80,6 @@ def plan_of(function: RowFunction) -> RowPlan:
     return RowPlan.of(int(function.columns.extent), smallest, bool(function.reductions), turns)
 
 
-@dataclass(frozen=True)
-class _Vector:
-    """A load of neighbouring elements: registers that hold them, and the first one's place."""
-
-    load: TensorLoad
-    start: Any
-    registers: Buffer
-
-
 class _Kernel:
     """Builds the statements of one kernel; axes are variables that it defines."""
 
@@ -104,11 +90,7 @@ class _Kernel:
         }
         self.cta, self.thread = Var("cta", "int32"), Var("thread", "int32")
         self.vector = Var("vector", "int32")
-        self.analyzer = Analyzer()
-        for axis in function.rows:
-            self.analyzer.bind(axis.var, ir.whole_range(axis.extent))
-        self.analyzer.bind(self.vector, ir.whole_range(plan.vectors))
-        self.vectors = list(self._vectors())
+        self.vectors = list(vectors_of(function, plan, self.vector))
         #: The vector of each turn of a thread.
         self.turns = [Var(f"vector{turn}", "int32") for turn in range(plan.turns)]
         singles = [axis.var for axis in function.rows if _is_single(axis)]
@@ -175,64 +157,6 @@ class _Kernel:
         if self.plan.threads and not self.plan.is_even:
             condition = T.And(condition, self.turns[turn] < self.plan.vectors)
         return ir.when(condition, statements)
-
-    def _vectors(self) -> Iterator[_Vector]:
-        """The loads that a thread does ahead, in vectors."""
-        plan, column = self.plan, self.function.columns.var
-        sometimes = self._loaded_sometimes()
-        for load in self.function.loads:
-            if not any(column in ir.uses(index) for index in load.indices):
-                continue
-            lane = Var("lane", "int32")
-            self.analyzer.bind(lane, ir.whole_range(plan.vector))
-            first = self.vector * plan.vector
-            start = self.analyzer.simplify(_offset(load, {column: first}))
-            moved = _offset(load, {column: first + lane}) - start
-            moved = self.analyzer.simplify(self._apart(moved, lane))
-            bits = bits_of(str(load.source.dtype))
-            width = min(plan.vector * bits, VECTOR_BITS) // bits
-            if lane not in ir.uses(moved):
-                continue
-            follows = ir.is_constant(self.analyzer.simplify(moved - lane), 0)
-            if not follows or not self._divides(width, start):
-                if any(tvm_ffi.structural_equal(load, one) for one in sometimes):
-                    continue
-                raise Decline(
-                    f"{load.source.name} is read at {list(load.indices)}, where {plan.vector} "
-                    "neighbours of a row are no vector in memory."
-                )
-            if any(tvm_ffi.structural_equal(load, one) for one in sometimes):
-                continue
-            registers = _registers(load.source.name, str(load.source.dtype), plan)
-            yield _Vector(load, start, registers)
-
-    def _apart(self, value: Any, lane: Var) -> Any:
-        """A sum with the lane taken out of divisions that it does not change."""
-
-        def division(one: Any) -> Any:
-            rest = self.analyzer.simplify(one.a - lane)
-            exact = all(self._divides(self.plan.vector, part) for part in (rest, one.b))
-            if not exact or lane in ir.uses(rest):
-                return one
-            inside = type(one)(rest, one.b)
-            return inside + lane if isinstance(one, tirx.FloorMod) else inside
-
-        return ir.map_nodes(value, {tirx.FloorMod: division, tirx.FloorDiv: division}, {})
-
-    def _divides(self, divisor: int, value: Any) -> bool:
-        return bool(self.analyzer.can_prove(T.floormod(value, divisor) == 0))
-
-    def _loaded_sometimes(self) -> list[TensorLoad]:
-        """Loads that a condition guards: they may lie outside of their buffers."""
-        found: list[TensorLoad] = []
-
-        def visit(call: Call) -> None:
-            if isinstance(call.op, Op) and call.op.name == _CHOICE:
-                found.extend(load for one in call.args[1:] for load in loads(one))
-
-        for value in self.function.values:
-            tvm_ffi.structural_walk(value, (Call, visit))
-        return found
 
     def _load(self) -> Iterator[Stmt]:
         """All vectors of a thread into registers."""
@@ -306,7 +230,7 @@ class _Kernel:
         for output in self.function.outputs:
             element = output.buffer[output.indices]
             column = self.function.columns.var
-            registers = _registers(f"{output.buffer.name}_out", str(output.buffer.dtype), plan)
+            registers = registers_for(f"{output.buffer.name}_out", str(output.buffer.dtype), plan)
             target = self.table[output.buffer]
             view, inside = (_words(one, plan) for one in (target, registers))
             yield tirx.AllocBuffer(registers)
@@ -314,7 +238,7 @@ class _Kernel:
             pieces = int(inside.shape[0]) // plan.turns
             for turn, vector in enumerate(self.turns):
                 place = {**self.table, column: vector * plan.vector}
-                start = T.truncdiv(_offset(element, place), plan.vector // pieces)
+                start = T.truncdiv(offset(element, place), plan.vector // pieces)
                 statements = [
                     tirx.BufferStore(
                         registers, self._element(output.value, turn, lane),
@@ -341,19 +265,6 @@ def _parameter(param: Var) -> Any:
     return tirx.decl_buffer(
         list(param.shape), str(param.dtype), param.name, scope="global", data_alignment=ALIGN
     )
-
-
-def _offset(load: TensorLoad, table: dict[Var, Any]) -> Any:
-    """The place of an element in its buffer, row after row."""
-    place: Any = 0
-    for index, extent in zip(load.indices, load.source.shape, strict=True):
-        place = place * extent + ir.substitute(index, table)
-    return place
-
-
-def _registers(name: str, dtype: str, plan: RowPlan) -> Buffer:
-    shape = (plan.turns * plan.vector,)
-    return tirx.decl_buffer(shape, dtype, f"{name}_r", scope="local")
 
 
 def _words(buffer: Buffer, plan: RowPlan) -> Buffer:
