@@ -14,6 +14,8 @@ BENCHMARKS = {
     "gemm": "warploom.bench.gemm",
     "attention": "warploom.bench.attention",
     "dequant": "warploom.bench.dequant",
+    "block-scaled": "warploom.bench.block_scaled",
+    "grouped": "warploom.bench.grouped",
     "convolution": "warploom.bench.convolution",
     "relax": "warploom.bench.relax_block",
     "ladder": "warploom.bench.ladder",

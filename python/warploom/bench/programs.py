@@ -1,0 +1,88 @@
+"""A tile program of the package against products of a library that may lack them."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+from warploom.bench.competitors import OURS
+from warploom.bench.dequant import parse_changes
+from warploom.bench.gemm import compare_products
+from warploom.bench.kernels import Kernel, Kernels
+from warploom.bench.report import Comparison, Shape
+from warploom.bench.run import attempt, run
+
+#: Something that computes the result in a set of operands.
+Product = Callable[[Any], object]
+
+
+def add_common(parser: argparse.ArgumentParser) -> None:
+    """Options of our program's variants and of the data."""
+    parser.add_argument(
+        "--variant", action="append", default=[], metavar="NAME=VALUE,...",
+        help="also measure our program with these arguments; repeatable",
+    )  # fmt: skip
+    parser.add_argument("--seed", type=int, default=0, help="of the random data (default: 0)")
+
+
+def our_kernels(program: Callable[..., Any], shape: Any, variants: Sequence[str] = ()) -> dict:
+    """What is compiled for a shape, by the name of the competitor: ``program(shape, changes)``."""
+    plain = dataclasses.replace(shape, group="", target=None)
+    found = {OURS: Kernel(program, (plain,))}
+    for text in variants:
+        parse_changes(text)
+        found[f"{OURS} {text}"] = Kernel(program, (plain, text))
+    return found
+
+
+def compare(
+    torch: Any,
+    shape: Shape,
+    ours: Mapping[str, Product],
+    libraries: Mapping[str, Product],
+    sets: Sequence[Any],
+    error: Callable[[Any], float],
+    allowed: float,
+    options: argparse.Namespace,
+) -> Comparison | None:
+    """Check and time all; None if the library has none of its products for the operands."""
+
+    def tried(product: Product) -> Product:
+        product(sets[0])  # whoever cannot compute it says so at the first call
+        torch.cuda.synchronize()
+        return product
+
+    torch.backends.cuda.matmul.allow_tf32 = False
+    absent: dict[str, str] = {}
+    found = attempt({name: partial(tried, one) for name, one in libraries.items()}, absent)
+    if not found:
+        return None
+    (first, *more), (reference, *others) = ours.items(), found.items()
+    ordered = dict([first, reference, *more, *others])
+    measured = compare_products(
+        torch, shape, ordered, sets, error, allowed, options.rounds, options.burst_only
+    )
+    return dataclasses.replace(measured, absent=absent)
+
+
+def run_program(
+    name: str,
+    arguments: Sequence[str],
+    options: argparse.Namespace,
+    shapes: Sequence[Shape],
+    program: Callable[..., Any],
+    compare_shape: Callable[[Any, Any, Mapping[str, Any]], Comparison | None],
+) -> int:
+    """:func:`warploom.bench.run.run` with ``compare_shape(torch, shape, functions)``."""
+
+    def wanted(shape: Shape) -> dict[str, Kernel]:
+        return our_kernels(program, shape, options.variant)
+
+    def compare_one(torch: Any, shape: Shape, kernels: Kernels) -> Comparison | None:
+        functions = {key: kernels.function(one) for key, one in wanted(shape).items()}
+        return compare_shape(torch, shape, functions)
+
+    return run(name, arguments, options, shapes, compare_one, lambda s: wanted(s).values())
