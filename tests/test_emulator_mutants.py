@@ -16,6 +16,7 @@ from mutants_sm90_small import SM90_SMALL_MUTANTS
 from mutants_sm100 import SM100_MUTANTS
 from mutants_sm100_programs import SM100_PROGRAM_MUTANTS
 from mutation import execute
+from sampling import sampled
 from warploom import emulator
 from warploom.emulator.settings import SCHEDULES
 
@@ -39,15 +40,7 @@ def program(name: str) -> Product | Source:
     return PROGRAMS[name]()
 
 
-def sampled() -> list:
-    """All mutants; every second one only where tests that take long run."""
-    return [
-        pytest.param(one, marks=[pytest.mark.slow] if number % 2 else [])
-        for number, one in enumerate(ALL_MUTANTS)
-    ]
-
-
-@pytest.mark.parametrize("mutant", sampled(), ids=str)
+@pytest.mark.parametrize("mutant", sampled(ALL_MUTANTS, 3), ids=str)
 def test_mutant_is_reported_with_its_cause(mutant: Mutant):
     launch = program(mutant.program).build(mutant.edits)
     outcomes = []
