@@ -9,7 +9,8 @@ from tvm.tirx.tile_primitive import TilePrimitiveCall
 
 from warploom.transform.decline import Decline
 from warploom.transform.effects import Completion, accumulates, completion, effects, known
-from warploom.transform.program import is_nest, read
+from warploom.transform.program import is_nest
+from warploom.transform.read_program import read
 
 
 @T.prim_func
