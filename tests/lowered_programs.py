@@ -16,8 +16,7 @@ from warploom.compiler.invoke import compile_request, current_request
 from warploom.target import cuda_target
 from warploom.transform import ir
 from warploom.transform.lower import LOWERINGS, TENSOR_MEMORY, WARP_SPECIALISED, lower
-from warploom.transform.program import TileProgram
-from warploom.transform.read_program import read
+from warploom.transform.program import TileProgram, read
 
 PREFERRED = {"sm_90a": WARP_SPECIALISED, "sm_100a": TENSOR_MEMORY}
 

@@ -34,7 +34,7 @@ sys.meta_path.insert(0, NoTvm())
 from warploom.bench import __main__, attention, competitors, dequant, gemm
 from warploom.bench.kernels import Kernel, Kernels
 from warploom.bench.suite import GemmShape
-import numpy as np, tvm_ffi
+import numpy as np
 
 folder, cuda, cudart = sys.argv[1:]
 for driver in (cuda, cudart):  # the emulator is the driver of this process
@@ -42,6 +42,7 @@ for driver in (cuda, cudart):  # the emulator is the driver of this process
 shape = GemmShape("", 64, 72, 64, "float16")
 kernels = Kernels(Path(folder))
 run = kernels.function(Kernel(competitors.by_hand, (shape, ())))
+import tvm_ffi
 rng = np.random.default_rng(3)
 a, b = (rng.standard_normal((rows, 64)).astype("float16") for rows in (64, 72))
 device = tvm_ffi.device("cuda", 0)

@@ -176,5 +176,5 @@ def test_command_refuses_in_one_line(capsys, monkeypatch):
     assert bench.main(["gemm", "--suite", "nowhere"]) == 3
     assert "no suite 'nowhere'" in capsys.readouterr().err
     assert bench.main(["nothing"]) == 3
-    assert "{gemm,attention," in capsys.readouterr().err
+    assert "{goals,gemm,attention," in capsys.readouterr().err
     assert suite_names() == ["foundation", "public"]

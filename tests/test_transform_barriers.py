@@ -13,8 +13,7 @@ from warploom.transform import barriers, ir
 from warploom.transform.allocate_shared import allocate_shared
 from warploom.transform.barriers import Position, Ring
 from warploom.transform.clusters import Pairs, Peers
-from warploom.transform.program import TileProgram
-from warploom.transform.read_program import read
+from warploom.transform.program import TileProgram, read
 
 THREADS = 64
 SYNC = [ir.evaluate(T.cuda.cta_sync())]

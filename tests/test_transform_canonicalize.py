@@ -20,7 +20,7 @@ from warploom.transform import ir
 from warploom.transform.canonicalize import ELEMENTWISE, canonicalize
 from warploom.transform.decline import Decline
 from warploom.transform.lower import lower
-from warploom.transform.read_program import read
+from warploom.transform.program import read
 
 ROWS, COLUMNS = 8, 16
 #: Primitive -> how a program writes it; x, y and z are tiles, row and column are broadcast.

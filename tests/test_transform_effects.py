@@ -9,8 +9,7 @@ from tvm.tirx.tile_primitive import TilePrimitiveCall
 
 from warploom.transform.decline import Decline
 from warploom.transform.effects import Completion, accumulates, completion, effects, known
-from warploom.transform.program import is_nest
-from warploom.transform.read_program import read
+from warploom.transform.program import is_nest, read
 
 
 @T.prim_func

@@ -17,7 +17,7 @@ from lowered_programs import check, hinted
 from warploom import language as wl
 from warploom.transform.decline import Decline
 from warploom.transform.lower import LOWERINGS, MULTISTAGE, WARP_SPECIALISED, lower
-from warploom.transform.read_program import is_tile_program
+from warploom.transform.program import is_tile_program
 
 
 def names(steps: list) -> list[str]:

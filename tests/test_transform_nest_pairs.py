@@ -17,7 +17,7 @@ from tvm.tirx import PrimFunc
 from lowered_programs import run
 from tile_programs.case import numpy_dtype, random_values
 from warploom import language as wl
-from warploom.programs.weight_order import WEIGHT_ORDERS, pack_weights
+from warploom.layout.weight_order import WEIGHT_ORDERS, pack_weights
 from warploom.transform.lower import lower
 
 ROWS, COLUMNS, GROUP = 64, 128, 32

@@ -18,7 +18,7 @@ from warploom import language as wl
 from warploom.kernels.raster import grouped_tile
 from warploom.transform.decline import Decline
 from warploom.transform.persistent import persistent_grid
-from warploom.transform.read_program import read
+from warploom.transform.program import read
 
 
 def counting(*shape: int) -> Any:

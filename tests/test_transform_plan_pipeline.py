@@ -18,7 +18,7 @@ from warploom.transform.infer_layouts import infer_layouts
 from warploom.transform.lower import lower
 from warploom.transform.persistent import persistent_grid
 from warploom.transform.plan_pipeline import DEFAULT_STAGES, plan_pipeline, tile_bytes, with_stages
-from warploom.transform.read_program import read
+from warploom.transform.program import read
 
 
 def rings(func: Any, **options: Any) -> list[tuple[list[str], int]]:

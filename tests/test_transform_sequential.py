@@ -14,7 +14,7 @@ from warploom import language as wl
 from warploom.transform.canonicalize import canonicalize
 from warploom.transform.infer_layouts import infer_layouts
 from warploom.transform.persistent import persistent_grid
-from warploom.transform.read_program import read
+from warploom.transform.program import read
 from warploom.transform.squeeze_vectors import squeeze_vectors
 
 #: Without stores of unknown extent: their guarded nests are no part of the language.

@@ -18,8 +18,7 @@ from warploom.transform.canonicalize import canonicalize
 from warploom.transform.decline import Decline
 from warploom.transform.fragments import fragments
 from warploom.transform.lower import lower
-from warploom.transform.program import allocations
-from warploom.transform.read_program import read
+from warploom.transform.program import allocations, read
 from warploom.transform.share_operands import share_operands
 
 ARCH = SM100A.name

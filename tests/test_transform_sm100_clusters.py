@@ -20,8 +20,7 @@ from warploom.layout.smem_matrix import SharedMatrix
 from warploom.target import SM100A, Major, Swizzle
 from warploom.transform import ir
 from warploom.transform.lower import lower_trace
-from warploom.transform.program import allocations
-from warploom.transform.read_program import read
+from warploom.transform.program import allocations, read
 
 ARCH = SM100A.name
 #: Name -> a program whose products pairs of CTAs compute, for a number of stages.

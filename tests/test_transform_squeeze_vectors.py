@@ -11,8 +11,7 @@ from tvm.script.tirx import tile as Tx
 from lowered_programs import after_passes, check
 from tile_programs.case import Case, poisoned, random_values, wide
 from warploom.transform.canonicalize import canonicalize
-from warploom.transform.program import allocations
-from warploom.transform.read_program import read
+from warploom.transform.program import allocations, read
 from warploom.transform.squeeze_vectors import squeeze_vectors
 
 

@@ -37,8 +37,7 @@ from warploom.errors import IllegalCombination
 from warploom.transform.canonicalize import canonicalize
 from warploom.transform.decline import Decline
 from warploom.transform.lower import lower
-from warploom.transform.program import TileProgram
-from warploom.transform.read_program import is_tile_program, read
+from warploom.transform.program import TileProgram, is_tile_program, read
 from warploom.transform.split_tiles import split_tiles
 from warploom.transform.squeeze_vectors import squeeze_vectors
 

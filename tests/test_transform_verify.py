@@ -17,8 +17,7 @@ from warploom import language as wl
 from warploom.language.hints import Hints
 from warploom.transform.decline import Decline
 from warploom.transform.lower import lower
-from warploom.transform.program import DIALECT_SCOPES
-from warploom.transform.read_program import read
+from warploom.transform.program import DIALECT_SCOPES, read
 from warploom.transform.strip_annotations import strip_annotations
 from warploom.transform.verify import verify
 

@@ -14,7 +14,7 @@ from warploom.language.span import drop_spans
 from warploom.rows.generate import MARK
 from warploom.transform.launch_together import LaunchTogether
 from warploom.transform.lower import lower
-from warploom.transform.read_program import is_tile_program
+from warploom.transform.program import is_tile_program
 from warploom.transform.start_early import StartEarly
 
 #: What TVM asks a pipeline for: the passes, and those for host and device code at the end.

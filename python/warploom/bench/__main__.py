@@ -11,6 +11,7 @@ from warploom.errors import WarploomError
 
 #: What to measure -> the module with ``main(arguments)``.
 BENCHMARKS = {
+    "goals": "warploom.bench.goals",
     "gemm": "warploom.bench.gemm",
     "attention": "warploom.bench.attention",
     "dequant": "warploom.bench.dequant",

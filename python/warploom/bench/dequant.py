@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 LAYERS = ((4096, 4096), (6144, 4096), (28672, 4096), (4096, 14336), (8192, 8192))
 #: Speed over the 16-bit product that few rows must reach on a square layer.
 _TARGET, _TARGET_LAYER, _TARGET_ROWS = 1.5, (8192, 8192), 16
+#: Different rows of weights; a multiple of what any order of theirs mixes.
+_PACKED_ROWS = 1024
 
 
 @dataclass(frozen=True)
@@ -87,18 +89,24 @@ class Operands:
 
 def make_operands(torch: Any, shape: DequantShape, order: str, seed: int) -> list[Operands]:
     """Random operands, in as many copies as do not fit into the L2 cache together."""
-    from warploom.programs import pack_weights
+    from warploom.layout.weight_order import pack_weights
 
     generator = np.random.default_rng(seed)
     half = 1 << shape.bits - 1
-    integers = generator.integers(-half, half, (shape.n, shape.k), np.int8)
-    words = torch.from_numpy(pack_weights(integers, shape.bits, order).view(np.int32)).cuda()
+    # Rows of weights repeat, with other scales: to pack them on the host takes long.
+    rows = min(shape.n, _PACKED_ROWS)
+    integers = generator.integers(-half, half, (rows, shape.k), np.int8)
+    packed, integers = (
+        torch.from_numpy(one).cuda().repeat(-(-shape.n // rows), 1)[: shape.n]
+        for one in (pack_weights(integers, shape.bits, order).view(np.int32), integers)
+    )
+    words = packed.contiguous()
     dtype = getattr(torch, shape.dtype)
     random = torch.Generator(device="cuda").manual_seed(seed)
     x = torch.randn(shape.m, shape.k, device="cuda", generator=random).to(dtype)
     groups = shape.k // shape.scale_group
     scale = torch.rand(groups, shape.n, device="cuda", generator=random).mul(0.05).to(dtype)
-    weights = torch.from_numpy(integers).cuda().to(dtype)
+    weights = integers.to(dtype)
     weights *= scale.T.repeat_interleave(shape.scale_group, dim=1)
     c = torch.full((shape.m, shape.n), float("nan"), dtype=dtype, device="cuda")
     tensors = (x, words.view(torch.uint32), scale, weights, c)

@@ -20,14 +20,20 @@ from warploom.bench.kernels import Kernel, Kernels
 from warploom.bench.options import kernel_options, suite_options, timing_options
 from warploom.bench.report import Comparison, Entry, Shape
 from warploom.bench.run import attempt, run
-from warploom.bench.suite import EPILOGUES, LAYOUTS, RESULT_DTYPE, GemmShape, load_suite
+from warploom.bench.suite import (
+    EPILOGUES,
+    LAYOUTS,
+    RESULT_DTYPE,
+    GemmShape,
+    load_suite,
+    parse_extents,
+    shapes_of,
+)
 from warploom.bench.timing import Launch, Statistics, burst, host_cost, measure, sustained
 from warploom.bench.torch_timer import TorchTimer, capture
 from warploom.errors import WarploomError
 
-#: Products of fewer operations are replayed from a CUDA graph: they run for less than about a
-#: millisecond, and the host's hiccups would show if they were launched one by one.
-_GRAPH_OPERATIONS = 600e9
+_GRAPH_OPERATIONS = backends.GRAPH_OPERATIONS
 #: Least executions in a graph; a multiple of the input sets.
 _GRAPH_EXECUTIONS = 20
 #: Most launches in a row by which the host's cost is found, and about how long they may take.
@@ -234,7 +240,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--dtype",
         action="append",
         choices=sorted(RESULT_DTYPE),
-        help="for JSON files without dtypes; repeatable (default: float16)",
+        help="of --shape and of JSON files without dtypes; repeatable (default: float16)",
+    )
+    parser.add_argument(
+        "--shape", action="append", metavar="MxNxK", help="instead of a suite; repeatable"
     )
     parser.add_argument(
         "--layout", action="append", choices=LAYOUTS,
@@ -278,10 +287,13 @@ def main(arguments: Sequence[str]) -> int:
     )  # fmt: skip
     add_arguments(parser)
     options = parser.parse_args(arguments)
-    shapes = load_suite(
-        options.suite, options.dtype or ("float16",), options.group,
-        options.layout or ("NT",), options.epilogue or ("none",),
-    )  # fmt: skip
+    varied = (options.layout or ("NT",), options.epilogue or ("none",))
+    dtypes, suite = options.dtype or ("float16",), Path(options.suite).stem
+    if options.shape:
+        content, suite = {"shapes": list(map(parse_extents, options.shape))}, "shapes"
+        shapes = shapes_of(content, dtypes, *varied)
+    else:
+        shapes = load_suite(options.suite, dtypes, options.group, *varied)
     names = options.backend or DEFAULT_BACKENDS
     if not set(names) & set(backends.OURS) or not set(names) & set(backends.LIBRARIES):
         raise WarploomError(
@@ -300,5 +312,5 @@ def main(arguments: Sequence[str]) -> int:
             torch, shape, kernels, wanted(shape), names, options.rounds, options.seed,
             options.burst_only,
         ),
-        lambda shape: wanted(shape).values(), f"gemm-{Path(options.suite).stem}",
+        lambda shape: wanted(shape).values(), f"gemm-{suite}",
     )  # fmt: skip

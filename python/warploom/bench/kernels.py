@@ -123,9 +123,9 @@ class Kernels:
             raise WarploomError(f"{wanted.key} was not compiled: {found}")
         if not found:
             return None
-        load_runtime(self.folder)
-        import tvm_ffi
+        import tvm_ffi  # loads the library that those of TVM need
 
+        load_runtime(self.folder)
         return tvm_ffi.load_module(str(self._path(wanted.key)))
 
     def function(self, wanted: Kernel) -> Callable[..., Any] | None:

@@ -236,6 +236,9 @@ def as_json(comparisons: Sequence[Comparison], environment: dict) -> dict:
         "comparisons": [
             {
                 "shape": vars(c.shape),
+                "text": str(c.shape),
+                "operations": c.shape.operations,
+                "bytes": getattr(c.shape, "bytes", None),
                 "entries": [
                     {
                         "name": e.name,

@@ -8,11 +8,11 @@ well; it has no dtypes, and the caller says which.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from warploom.errors import WarploomError
 from warploom.target.dtypes import bits_of
@@ -164,15 +164,7 @@ def load_suite(
     if "shapes" in content:
         shapes = [GemmShape(**entry) for entry in content["shapes"]]
     else:
-        shapes = [
-            GemmShape(group, *extents, dtype, layout=layout, epilogue=epilogue)
-            for group, entries in content.items()
-            if _is_shape_list(entries)
-            for extents in entries
-            for dtype in dtypes
-            for layout in layouts
-            for epilogue in epilogues
-        ]
+        shapes = shapes_of(content, dtypes, layouts, epilogues)
     wanted, known = set(groups), {shape.group for shape in shapes}
     if wanted - known:
         raise WarploomError(
@@ -180,6 +172,32 @@ def load_suite(
             f"allowed are {', '.join(sorted(known))}."
         )
     return [shape for shape in shapes if not wanted or shape.group in wanted]
+
+
+def shapes_of(
+    content: Mapping[str, Any],
+    dtypes: Sequence[str],
+    layouts: Sequence[str] = ("NT",),
+    epilogues: Sequence[str] = ("none",),
+) -> list[GemmShape]:
+    """All combinations of a mapping from groups to lists of ``[M, N, K]`` with the others."""
+    return [
+        GemmShape(group, *extents, dtype, layout=layout, epilogue=epilogue)
+        for group, entries in content.items()
+        if _is_shape_list(entries)
+        for extents in entries
+        for dtype in dtypes
+        for layout in layouts
+        for epilogue in epilogues
+    ]
+
+
+def parse_extents(text: str) -> list[int]:
+    """``"4096x4096x4096"`` as M, N and K."""
+    parts = text.split("x")
+    if len(parts) != 3 or not all(part.isdecimal() for part in parts):
+        raise WarploomError(f"{text!r} is no shape; write MxNxK, such as 4096x4096x4096.")
+    return [int(part) for part in parts]
 
 
 def _find(name: str) -> str:

@@ -174,6 +174,7 @@ class TilePlaces:
         return found
 
 
+
 def _tiles(axis: Axis, size: int) -> Any:
     return simplify(T.truncdiv(axis.extent + (size - 1), size))
 

@@ -8,6 +8,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from warploom.gemm.knobs import GemmKnobs
+
 #: The library in the folder; its path is what TVM calls the artifact.
 LIBRARY = "kernel.so"
 #: What takes its place where nothing is compiled.
@@ -50,6 +52,10 @@ class Facts:
     exact: bool = True
     reference: str | None = None
     on_host: bool = False
+
+    def knobs_text(self) -> str:
+        """The knobs as one would write them."""
+        return str(GemmKnobs.of(self.knobs)) if self.knobs else ""
 
 
 def new_folder(parent: str | None = None) -> Path:

@@ -1,7 +1,7 @@
 """A line for each trial, written the moment that it is known.
 
 TVM's database gets the trials of a batch together. What a run that was killed had measured since
-the last batch is only here, and :func:`warploom.meta_schedule.database.recover` takes it from here.
+the last batch is only here, and :func:`warploom.meta_schedule.records.recover` takes it from here.
 """
 
 from __future__ import annotations

@@ -6,13 +6,13 @@ language of :mod:`warploom.language`. They are examples to start from as much as
 
 from __future__ import annotations
 
+from warploom.layout.weight_order import pack_weights
 from warploom.programs.attention import attention
 from warploom.programs.conv2d import conv2d
 from warploom.programs.gemm import gemm
 from warploom.programs.gemm_block_scaled import gemm_block_scaled
 from warploom.programs.gemm_grouped import gemm_grouped
 from warploom.programs.gemm_quantised import gemm_quantised
-from warploom.programs.weight_order import pack_weights
 
 __all__ = [
     "attention", "conv2d", "gemm", "gemm_block_scaled", "gemm_grouped", "gemm_quantised",

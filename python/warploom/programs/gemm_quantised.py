@@ -3,7 +3,7 @@
 The weights are operand A, which the tensor core reads from registers, so that C is computed as the
 transpose of W Xᵀ: that suits few rows of X, where reading the weights takes the time. Weights are
 stored without sign, as w + 2**(bits - 1), in words of 32 bits, and have one scale for each group
-along K. :mod:`warploom.programs.weight_order` makes such words of a matrix.
+along K. :mod:`warploom.layout.weight_order` makes such words of a matrix.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from tvm.tirx import PrimFunc
 
 from warploom import language as wl
 from warploom.kernels.signature import row_count
+from warploom.layout.weight_order import WEIGHT_ORDERS
 from warploom.programs.quantised_tiles import quantised_tiles
-from warploom.programs.weight_order import WEIGHT_ORDERS
 
 
 def gemm_quantised(
@@ -47,7 +47,7 @@ def gemm_quantised(
     dtype : str
         Of X, the scales and C, and of the weights in the product: ``"float16"``, ``"bfloat16"``.
     order : str
-        Of the weights in a row, a key of :data:`~warploom.programs.weight_order.WEIGHT_ORDERS`.
+        Of the weights in a row, a key of :data:`~warploom.layout.weight_order.WEIGHT_ORDERS`.
     tile : (int, int, int), optional
         Rows of X (a multiple of 8), rows of W (of 64), and K of one step. Without it tile, stages
         and hints are those of :func:`~warploom.programs.quantised_tiles.quantised_tiles`.

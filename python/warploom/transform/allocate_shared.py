@@ -96,13 +96,6 @@ class _Pool:
 
 
 def own_pool(program: TileProgram) -> _Pool | None:
-    """The pool that the author allocates from, with its size; None if there is none.
-
-    Raises
-    ------
-    Decline
-        If it does not have one size and one allocation.
-    """
     sizes: list[int] = []
 
     def visit(one: tirx.AttrStmt) -> None:

@@ -230,22 +230,6 @@ def _spread(tile: Buffer) -> Any:
 
 
 def operand_layout(tile: Buffer, major: Major, use: str) -> Any:
-    """The layout of an operand in shared memory, with the widest swizzle that divides its rows.
-
-    Parameters
-    ----------
-    tile : Buffer
-        A matrix, perhaps with stages in front.
-    major : Major
-        Which of its dimensions is contiguous.
-    use : str
-        What an error calls it, such as ``"operand A of the product into acc"``.
-
-    Raises
-    ------
-    Decline
-        If the tensor core reads no such matrix.
-    """
     rows, columns = (int(extent) for extent in tile.shape[-2:])
     mn, k = (rows, columns) if major is Major.K else (columns, rows)
     width = columns * tvm.DataType(str(tile.dtype)).bits // 8

@@ -25,8 +25,7 @@ from warploom.transform.multistage import multistage
 from warploom.transform.own_barriers import check_own_barriers, own_barriers
 from warploom.transform.pair_ctas import pair_ctas
 from warploom.transform.persistent import DEFAULT_GROUP, persistent_grid
-from warploom.transform.program import TileProgram
-from warploom.transform.read_program import is_tile_program, read
+from warploom.transform.program import TileProgram, is_tile_program, read
 from warploom.transform.resolve_by_hand import resolve_by_hand
 from warploom.transform.resolve_scopes import resolve_scopes
 from warploom.transform.resolve_tensor_memory import resolve_tensor_memory

@@ -32,7 +32,6 @@ def numpy_dtype(name: str) -> np.dtype:
 
 
 def is_float(dtype: np.dtype) -> bool:
-    """Whether elements are floats, those that numpy does not know by itself too."""
     return dtype.kind == "f" or dtype.name in _SMALL_FLOATS
 
 

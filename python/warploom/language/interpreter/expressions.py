@@ -167,7 +167,6 @@ def _division(function: Callable) -> Callable:
 
 
 def truncated_division(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    """Quotients; those of integers are rounded towards zero, as the GPU does."""
     if a.dtype.kind not in "iu":
         return a / b
     quotient = a // b
