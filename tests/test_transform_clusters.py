@@ -20,9 +20,8 @@ from warploom.language.interpreter.expressions import Evaluator
 from warploom.transform import ir
 from warploom.transform.canonicalize import canonicalize
 from warploom.transform.clusters import Peers, dependence, is_in, writers
-from warploom.transform.decline import Decline
 from warploom.transform.infer_layouts import infer_layouts
-from warploom.transform.lower import lower, lower_trace
+from warploom.transform.lower import lower_trace
 from warploom.transform.persistent import persistent_grid
 from warploom.transform.plan_pipeline import plan_pipeline
 
@@ -181,11 +180,7 @@ CLUSTERS = [(2, 2), (1, 2), (2, 2), (4, 2), (2, 4)]
 ARCHS = ["sm_90a", "sm_100a"]
 #: Clusters of the grid: each computes several tiles; None is a grid of all SMs.
 GRIDS = [1, 2, None]
-#: Parts of one accumulator: on Blackwell they would come from tensor memory one after the other.
-HOPPER_ONLY = "swiglu side by side"
-PAIRS = [
-    pair for pair in itertools.product(PROGRAMS, ARCHS) if pair != (HOPPER_ONLY, "sm_100a")
-]
+PAIRS = list(itertools.product(PROGRAMS, ARCHS))
 CASES = [
     (name, cluster, arch, stages, grid)
     for name, arch in PAIRS
@@ -203,11 +198,6 @@ def test_programs_in_clusters_are_right_and_free_of_races(number, rng, grid_of):
     name, arch = PAIRS[number]
     turn = number // 2 + number
     run(name, CLUSTERS[turn % 5], arch, 1 + turn % 3, GRIDS[turn % 3], rng, grid_of)
-
-
-def test_parts_of_one_accumulator_are_declined_on_blackwell():
-    with pytest.raises(Decline, match="two elements of the accumulator both at once; copy one"):
-        lower(PROGRAMS[HOPPER_ONLY]().func, "sm_100a")
 
 
 @pytest.mark.slow

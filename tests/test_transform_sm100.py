@@ -15,6 +15,7 @@ from tvm.script.tirx import tile as Tx
 import tile_programs
 from control_programs import CONTROL
 from lowered_programs import check, hinted, local_memory
+from tile_programs.case import poisoned, precision, random_values, wide
 from warploom import language as wl
 from warploom import programs
 from warploom.target import SM100A, cuda_target
@@ -64,6 +65,7 @@ PROGRAMS = {
     "grouped, 128 rows": partial(tile_programs.grouped, (200, 0, 128, 1), tile=(128, 64, 32)),
     "swiglu": tile_programs.swiglu,
     "swiglu, 128 rows": partial(tile_programs.swiglu, 200, 136, tile=(128, 64, 32)),
+    "swiglu side by side": partial(tile_programs.side_by_side, tile=(64, 24, 32)),
     "attention": partial(tile_programs.attention, 100),
     "attention, 128 rows": partial(tile_programs.attention, 200, tile=(128, 64)),
     "attention causal": partial(tile_programs.attention, 200, 128, tile=(128, 64), causal=True),
@@ -226,6 +228,42 @@ def product(rows: int, columns: int, dtype: str = "float32") -> tvm.tirx.PrimFun
 def test_what_cannot_be_lowered_is_declined_with_the_reason(program, sentence):
     with pytest.raises(Decline, match=sentence):
         lower(program(), ARCH)
+
+
+def moved(first: int) -> tvm.tirx.PrimFunc:
+    """A product whose columns from ``first`` on take the place of the first 64."""
+
+    @T.prim_func
+    def func(A: T.Buffer((128, 64), "float16"), B: T.Buffer((128, 64), "float16"),
+             C: T.Buffer((128, 128), "float32")):  # fmt: skip
+        T.device_entry()
+        T.cta_id([1])
+        A_s = T.alloc_buffer((128, 64), "float16", scope="shared")
+        B_s = T.alloc_buffer((128, 64), "float16", scope="shared")
+        acc = T.alloc_buffer((128, 128), "float32", scope="accumulator")
+        for k in wl.pipelined(1, 1):
+            Tx.cta.copy_async(A_s, A[0:128, k * 64 : k * 64 + 64])
+            Tx.cta.copy_async(B_s, B[0:128, k * 64 : k * 64 + 64])
+            Tx.cta.gemm_async(acc, A_s, B_s, accum=k > 0)
+        for y, x in T.grid(128, 64):
+            acc[y, x] = acc[y, x + first] - acc[y, x]
+        Tx.cta.copy(C, acc)
+
+    return func
+
+
+def test_parts_of_an_accumulator_may_be_changed_that_are_apart(rng):
+    def arguments(rng):
+        return [*(random_values(rng, (128, 64), "float16") for _ in range(2)),
+                poisoned((128, 128), "float32")]  # fmt: skip
+
+    def expected(args):
+        left, right = np.split(wide(args[0]) @ wide(args[1]).T, 2, 1)
+        return {2: np.concatenate([right - left, right], 1)}
+
+    check(tile_programs.Case(moved(64), arguments, expected, precision("float32")), rng, arch=ARCH)
+    with pytest.raises(Decline, match="changes the accumulator acc and uses 64 columns of it"):
+        lower(moved(32), ARCH)
 
 
 def test_an_architecture_without_lowering_is_declined():

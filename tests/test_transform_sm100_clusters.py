@@ -164,6 +164,7 @@ def test_nothing_spills(machine_code, name):
         (lambda: tile_programs.gemm(tile=(64, 64, 32)), "acc does not have 128 rows"),
         (lambda: tile_programs.gemm(tile=(128, 48, 32)), "N = 48 is not legal"),
         (lambda: tile_programs.dequantised(8, tile=(128, 64, 64)), "W_f is computed, not loaded"),
+        (lambda: tile_programs.side_by_side(tile=(128, 64, 32)), "W_s is loaded in parts"),
         (
             lambda: tile_programs.attention(tile=(128, 64), causal=True),
             "the CTAs of a cluster differ in whether they compute S",

@@ -124,14 +124,14 @@ def _obstacle(program: TileProgram) -> str | None:
             if reason := _shape_obstacle(one, program.hints.consumers):
                 return reason
     second = {call.args[2].source: bool(call.args[-2]) for call in products}
-    loads = {
-        one.args[0].source: one
-        for block in blocks(program) for one in block.statements if is_load(one)
-    }  # fmt: skip
+    every = [one for block in blocks(program) for one in block.statements if is_load(one)]
     for tile, transposed in second.items():
-        if tile not in loads:
+        loads = [one for one in every if one.args[0].source.same_as(tile)]
+        if not loads:
             return f"{tile.name} is computed, not loaded"
-        if _ALONG in depends_on(loads[tile].args[1], known):
+        if not all(_is_whole(one.args[0]) for one in loads):
+            return f"{tile.name} is loaded in parts"
+        if any(_ALONG in depends_on(one.args[1], known) for one in loads):
             return f"the CTAs of a cluster load different {tile.name}"
         if reason := _half_obstacle(tile, transposed):
             return reason
@@ -185,16 +185,11 @@ def _reader_obstacle(
         loaded = {one.args[0].source for one in block.statements if is_load(one)}
         if not loaded & (first | second):
             continue
-        read = {tile for one in _others(block.statements) for tile in _touched(one)} & loaded
+        read = {tile for one in _others(block.statements) for tile in effects(one).touched} & loaded
         if read:
             name = next(iter(read)).name
             return f"threads read {name}, which is loaded together with an operand"
     return None
-
-
-def _touched(statement: Stmt) -> frozenset[Buffer]:
-    found = effects(statement)
-    return found.reads | found.writes
 
 
 def _others(statements: list[Stmt]) -> Iterator[Stmt]:

@@ -7,7 +7,8 @@ they have changed. Few, since a thread that holds a row cannot hold all of it.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import tvm
@@ -44,8 +45,8 @@ def resolve_tensor_memory(program: TileProgram) -> TileProgram:
     Raises
     ------
     Decline
-        If a nest indexes an accumulator by other than its own loop variables, or an accumulator
-        has elements of other than 32 bits.
+        If a nest indexes an accumulator by other than its own loop variables, or changes it where
+        it may read it as well, or an accumulator has elements of other than 32 bits.
     """
     operands = _operands(program)
     for tile in allocations(program.body):
@@ -104,16 +105,18 @@ def _block(statements: list[Stmt], arch: str) -> list[Stmt]:
     return result
 
 
+#: An accumulator, and the first of its columns that a nest uses with the same indices.
+_Part = tuple[Buffer, int]
+
+
 @dataclass
 class _Use:
-    """How a nest uses one accumulator."""
+    """How a nest uses one part of an accumulator."""
 
     row: Var
     column: Var
-    start: int
     loaded: bool = False
     stored: bool = False
-    pieces: list[Buffer] = field(default_factory=list)
 
 
 def _width(rows: int, columns: int, arch: str, name: str) -> int:
@@ -158,46 +161,60 @@ def _nest(statement: Stmt, arch: str) -> list[Stmt]:
     uses = _uses(statement)
     columns = {use.column for use in uses.values()}
     if len(columns) != 1:
-        names = ", ".join(tile.name for tile in uses)
+        names = ", ".join(tile.name for tile, _ in uses)
         raise Decline(
             f"A nest counts the columns of {names} by different loops; use a nest for each."
         )
     (column,) = columns
     loops, body = nest_parts(statement)
     extent = next(int(one.extent) for one in loops if one.loop_var.same_as(column))
-    width = min(_width(int(t.shape[0]), extent, arch, t.name) for t in uses)
+    _require_apart(uses, extent)
+    width = min(_width(int(tile.shape[0]), extent, arch, tile.name) for tile, _ in uses)
+    changed = [part for part, use in uses.items() if use.stored]
     result: list[Stmt] = []
     for start in range(0, extent, width):
-        pieces = {tile: _piece(tile, width, arch) for tile in uses}
-        for tile, use in uses.items():
-            load = _load(pieces[tile], tile, use.start + start)
+        pieces = {(tile, first): _piece(tile, width, arch) for tile, first in uses}
+        for (tile, first), use in uses.items():
+            load = _load(pieces[tile, first], tile, first + start)
             result += load if use.loaded else load[:1]
         if any(use.loaded for use in uses.values()):
             result.append(_wait("ld"))
         result += ir.renewed([_on_pieces(loops, body, column, start, width, uses, pieces)])
-        changed = [tile for tile, use in uses.items() if use.stored]
-        result += [_store(pieces[tile], tile, uses[tile].start + start) for tile in changed]
+        result += [_store(pieces[part], part[0], part[1] + start) for part in changed]
     # Stores of one piece are under way while the next is computed.
     return [*result, _wait("st")] if changed else result
 
 
+def _require_apart(uses: dict[_Part, _Use], extent: int) -> None:
+    """What a nest changes is no other part that it reads: pieces of both are loaded at once."""
+    for changed in {tile for (tile, _), use in uses.items() if use.stored}:
+        starts = sorted(first for tile, first in uses if tile.same_as(changed))
+        for one, other in pairwise(starts):
+            if other - one < extent:
+                raise Decline(
+                    f"A nest changes the accumulator {changed.name} and uses {extent} columns of "
+                    f"it from {one} and from {other} on; copy them to a fragment before."
+                )
+
+
 def _on_pieces(
     loops: list[tirx.For], body: list[Stmt], column: Var, start: int, width: int,
-    uses: dict[Buffer, _Use], pieces: dict[Buffer, Buffer],
+    uses: dict[_Part, _Use], pieces: dict[_Part, Buffer],
 ) -> Stmt:  # fmt: skip
     """The nest on the columns from ``start`` on; pieces take the place of accumulators."""
     counter = Var(column.name, "int32")
 
     def load(one: TensorLoad) -> Any:
-        if one.source not in uses:
+        if not is_accumulator(one.source):
             return one
-        return pieces[one.source][uses[one.source].row, counter]
+        part = _part(one.source, one.indices)
+        return pieces[part][uses[part].row, counter]
 
     def store(one: tirx.BufferStore) -> Any:
-        if one.buffer not in uses:
+        if not is_accumulator(one.buffer):
             return one
-        place = [uses[one.buffer].row, counter]
-        return tirx.BufferStore(pieces[one.buffer], one.value, place)
+        part = _part(one.buffer, one.indices)
+        return tirx.BufferStore(pieces[part], one.value, [uses[part].row, counter])
 
     callbacks = [(TensorLoad, load), (tirx.BufferStore, store)]
     inner = [tvm_ffi.structural_map(one, callbacks, order="post") for one in body]
@@ -210,45 +227,49 @@ def _on_pieces(
     return inner[0]
 
 
-def _uses(statement: Stmt) -> dict[Buffer, _Use]:
-    """The accumulators of a nest, with the loops that count their rows and columns."""
+def _uses(statement: Stmt) -> dict[_Part, _Use]:
+    """The parts of accumulators in a nest, with the loops that count their rows and columns."""
     loops, _ = nest_parts(statement)
     extents = {one.loop_var: int(one.extent) for one in loops}
-    found: dict[Buffer, _Use] = {}
-    conditional: set[Buffer] = set()
+    found: dict[_Part, _Use] = {}
 
     def add(one: Any) -> None:
         tile = one.buffer if isinstance(one, tirx.BufferStore) else one.source
         if not is_accumulator(tile):
             return
         row, place = one.indices
-        column, start = _split(place)
+        column, _ = _split(place)
         if extents.get(row) != int(tile.shape[0]) or column not in extents:
             raise Decline(
                 f"A nest indexes the accumulator {tile.name} by {row}, {place}; a thread reaches "
                 "tensor memory by whole rows, so index it by a loop over all rows and a loop over "
                 "columns."
             )
-        use = found.setdefault(tile, _Use(row, column, start))
-        if not (use.row.same_as(row) and use.column.same_as(column) and use.start == start):
+        use = found.setdefault(_part(tile, one.indices), _Use(row, column))
+        if not use.row.same_as(row):
             raise Decline(
-                f"A nest uses two elements of the accumulator {tile.name} at once; copy one of "
-                "them to a fragment before."
+                f"A nest uses rows {use.row} and {row} of the accumulator {tile.name} at once; "
+                "copy one of them to a fragment before."
             )
         use.stored |= isinstance(one, tirx.BufferStore)
         use.loaded |= not isinstance(one, tirx.BufferStore)
 
+    def keep(one: tirx.BufferStore) -> None:
+        # What is not stored everywhere keeps its value elsewhere.
+        if is_accumulator(one.buffer):
+            found[_part(one.buffer, one.indices)].loaded = True
+
     def branch(one: tirx.IfThenElse) -> None:
-        tvm_ffi.structural_walk(
-            one.then_case, (tirx.BufferStore, lambda store: conditional.add(store.buffer))
-        )
+        tvm_ffi.structural_walk(one, (tirx.BufferStore, keep))
 
     tvm_ffi.structural_walk(statement, [((tirx.BufferStore, TensorLoad), add)])
     tvm_ffi.structural_walk(statement, (tirx.IfThenElse, branch))
-    for tile, use in found.items():
-        # What is not stored everywhere keeps its value elsewhere.
-        use.loaded |= tile in conditional
     return found
+
+
+def _part(tile: Buffer, indices: Any) -> _Part:
+    """Which part of an accumulator an access of a nest belongs to."""
+    return tile, _split(indices[1])[1]
 
 
 def _split(place: Any) -> tuple[Any, int]:
