@@ -20,7 +20,7 @@ from warploom.transform import ir
 from warploom.transform.effects import accumulates, effects
 from warploom.transform.handovers import Role
 from warploom.transform.program import is_gemm, is_nest, nest_parts
-from warploom.transform.split_roles import leaves, roles_of, touched
+from warploom.transform.role_order import roles_of
 
 
 def starts_afresh(body: list[Stmt], tile: Buffer) -> bool:
@@ -43,7 +43,8 @@ def _products(statements: list[Stmt], tile: Buffer, loop: Any) -> list[tuple[Any
         for part in _inside(one):
             inner = ir.flatten(part)
             around = loop
-            if isinstance(one, tirx.For) and loop is None and not _read_by_threads(inner, tile):
+            read = Role.THREADS in roles_of(inner, tile)
+            if isinstance(one, tirx.For) and loop is None and not read:
                 around = one
             found += _products(inner, tile, around)
     return found
@@ -51,10 +52,6 @@ def _products(statements: list[Stmt], tile: Buffer, loop: Any) -> list[tuple[Any
 
 def _inside(one: Stmt) -> list[Stmt]:
     return [] if is_nest(one) else ir.children(one)
-
-
-def _read_by_threads(statements: list[Stmt], tile: Buffer) -> bool:
-    return any(role is Role.THREADS and tile in touched(one) for role, one in leaves(statements))
 
 
 def _overwrites(call: Any, loop: Any) -> bool:

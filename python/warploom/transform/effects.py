@@ -37,6 +37,11 @@ class Effects:
     writes: frozenset[Buffer]
     completion: Completion = Completion.AT_ONCE
 
+    @property
+    def touched(self) -> frozenset[Buffer]:
+        """What it reads or writes."""
+        return self.reads | self.writes
+
 
 #: Primitive -> position of the destination, positions of the sources.
 _OPERANDS: dict[str, tuple[int, tuple[int, ...]]] = {

@@ -255,8 +255,7 @@ def _stages(loop: tirx.For, default: int) -> int:
 def _touches(statement: Stmt, tiles: set[Buffer]) -> bool:
     if isinstance(statement, (tirx.AllocBuffer, tirx.DeclBuffer)):
         return False
-    found = effects(statement)
-    return bool(tiles & (found.reads | found.writes))
+    return bool(tiles & effects(statement).touched)
 
 
 def stacked(tile: Buffer, stages: int) -> Buffer:
@@ -316,7 +315,7 @@ def _check(program: TileProgram, uses: list[RingUse]) -> None:
             if is_load(one) or isinstance(one, (tirx.AllocBuffer, tirx.DeclBuffer)):
                 continue
             if is_nest(one) or not ir.children(one):
-                touched = effects(one).reads | effects(one).writes
+                touched = effects(one).touched
                 outside.extend(t for t in touched if t in seen and t not in own)
                 continue
             for body in ir.children(one):

@@ -152,9 +152,9 @@ def _cleared(before: tuple[Stmt, ...], sums: tuple[Buffer, ...]) -> set[Buffer]:
     for one in before:
         if isinstance(one, (tirx.AllocBuffer, tirx.DeclBuffer)):
             continue
-        touched = effects(one)
+        touched = effects(one).touched
         for tile in sums:
-            if tile in touched.reads | touched.writes:
+            if tile in touched:
                 if not _clears(one, tile):
                     raise Decline(
                         f"A statement before the loop uses {tile.name}, and does not only set it "
@@ -242,7 +242,7 @@ def _require_order(
             f"{carried[0]} goes from one iteration of the loop over {loop.loop_var.name} to the "
             f"next, through {_text(one)}; {who} can only add products."
         )
-    used = sorted(b.name for b in (found.reads | found.writes) & sums)
+    used = sorted(b.name for b in found.touched & sums)
     if used and not is_gemm(one):
         raise Decline(
             f"{_text(one)} uses the accumulator {used[0]} inside the loop; {who} have parts of the "

@@ -51,9 +51,10 @@ from warploom.transform.program import (
     is_shared,
 )
 from warploom.transform.resolve_tensor_memory import is_accumulator
+from warploom.transform.role_order import leaves, roles_of
 from warploom.transform.roles import ThreadRole
 from warploom.transform.specialize_warps import require_registers
-from warploom.transform.split_roles import RoleSplitter, Streams, leaves, roles_of
+from warploom.transform.split_roles import RoleSplitter, Streams
 from warploom.transform.start_early import let_next_start, wait_for_last
 
 #: Warps of a warpgroup.

@@ -8,7 +8,7 @@ after the last statement that touches it and waited for right before the first.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 from tvm import tirx
@@ -48,37 +48,11 @@ from warploom.transform.program import (
     is_shared,
 )
 from warploom.transform.resolve_tensor_memory import is_accumulator, is_wait
+from warploom.transform.role_order import roles_of
 from warploom.transform.stage_stores import is_orchestrated
 
 ROLES = (Role.TENSOR_CORE, Role.THREADS)
 Streams = tuple[list[Stmt], list[Stmt]]
-
-
-def leaves(statements: list[Stmt]) -> Iterator[tuple[Role, Stmt]]:
-    """All statements with a role, in the order of the program; control flow is looked into."""
-    for one in statements:
-        if is_load(one) or is_for_loading_thread(one):
-            continue
-        if isinstance(one, (tirx.AllocBuffer, tirx.DeclBuffer)):
-            continue
-        if is_gemm(one):
-            yield Role.TENSOR_CORE, one
-        elif is_nest(one) or not ir.children(one):
-            yield Role.THREADS, one
-        else:
-            for body in ir.children(one):
-                yield from leaves(ir.flatten(body))
-
-
-def touched(statement: Stmt) -> frozenset[Buffer]:
-    """Buffers that a statement reads or writes."""
-    found = effects(statement)
-    return found.reads | found.writes
-
-
-def roles_of(statements: list[Stmt], tile: Buffer) -> list[Role]:
-    """Who touches a tile, in the order of the program."""
-    return [role for role, one in leaves(statements) if tile in touched(one)]
 
 
 class RoleSplitter:
@@ -279,7 +253,7 @@ class RoleSplitter:
         return [sync, placed] if again else [placed]
 
     def _handed(self, one: Stmt) -> list[Buffer]:
-        return [tile for tile in self.handovers if tile in touched(one)]
+        return [tile for tile in self.handovers if tile in effects(one).touched]
 
     def _placed(self, one: Stmt, role: Role, number: Any = None) -> Any:
         """A statement with the place of each tile; ``number`` is that of the warpgroup."""

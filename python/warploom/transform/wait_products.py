@@ -29,8 +29,7 @@ class Group:
 
     def conflicts(self, effects: Effects) -> bool:
         """Whether a statement must not run while the product may."""
-        touched = effects.reads | effects.writes
-        return bool(self.writes & touched or self.reads & effects.writes)
+        return bool(self.writes & effects.touched or self.reads & effects.writes)
 
 
 @dataclass
