@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import dataclasses
 import importlib
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
 from warploom.bench import competitors, cublaslt
 from warploom.bench import operands as ops
 from warploom.bench.suite import GemmShape
+from warploom.errors import WarploomError
 from warploom.target.dtypes import bits_of, is_float8
 
 #: Computes ``operands.c`` from the other operands.
@@ -81,7 +83,10 @@ def _library_product(torch: Any, shape: GemmShape, sets: Sequence[Any], best: bo
 def fastest(
     torch: Any, shape: GemmShape, products: Sequence[Product], sets: Sequence[Any]
 ) -> Product:
-    """The one that takes the least time, measured as it will be: short ones as CUDA graphs."""
+    """The one that takes the least time, measured as it will be: short ones as CUDA graphs.
+
+    Those that fail are left out; the first of all if every one does.
+    """
     times = [_seconds(torch, shape, product, sets) for product in products]
     return products[times.index(min(times))]
 
@@ -90,6 +95,10 @@ def _seconds(torch: Any, shape: GemmShape, product: Product, sets: Sequence[Any]
     """A quick comparison: the least of a few measurements of executions in a row."""
     from warploom.bench.torch_timer import TorchTimer, capture
 
+    try:
+        product(sets[0])
+    except WarploomError:  # an algorithm of cuBLASLt's heuristic may decline when it is called
+        return math.inf
     timer, found = TorchTimer(torch), []
     executions = max(_TRIAL_EXECUTIONS, min(len(sets), _MOST_EXECUTIONS))
 

@@ -31,6 +31,8 @@ RUNTIME = ("libtvm_runtime.so", "libtvm_runtime_cuda.so")
 _NO_PART = ("bench", "emulator", "profile", "tutorials")
 #: Seconds after which the compilation of one kernel is given up; models take longest.
 _TIMEOUT = 300.0
+#: Seconds between two words about a long compilation.
+_SAY_SECONDS = 20.0
 
 
 @dataclass(frozen=True)
@@ -88,7 +90,7 @@ class Kernels:
         from warploom.meta_schedule.processes import Pool
 
         self.folder.mkdir(parents=True, exist_ok=True)
-        start = time.perf_counter()
+        start = said = time.perf_counter()
         # Each process compiles one kernel at a time: threads of LLVM and OpenMP would compete.
         alone = {"OMP_NUM_THREADS": "1", "TVM_NUM_THREADS": "1"}
         pool = Pool([alone] * min(self.workers, len(missing)))
@@ -99,8 +101,12 @@ class Kernels:
                 )
                 for key, one in missing.items()
             }
-            for key, future in futures.items():
+            for number, (key, future) in enumerate(futures.items()):
                 self._index[key] = _outcome(future)
+                if time.perf_counter() - said > _SAY_SECONDS:
+                    said = time.perf_counter()
+                    self._write()  # who is cut off keeps what is there
+                    print(f"{number + 1} of {len(futures)} kernels are compiled", flush=True)
         finally:
             pool.close()
             self._write()
