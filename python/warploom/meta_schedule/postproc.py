@@ -65,8 +65,9 @@ def _apply(sch: Schedule, gemm: GemmFunction) -> bool:
     drawn, packed = annotations_of(sch.mod["main"]), pack(knobs, gemm.problem)
     # Knobs by their own names say everything in one way.
     changed = {key: value for key, value in packed.items() if drawn.get(key, value) != value}
-    block = sch.get_sblock(gemm.anchor, "main")
-    for key in changed:
-        sch.unannotate(block, PREFIX + key)
-    annotate(sch, block, changed)
+    if changed:
+        block = sch.get_sblock(gemm.anchor, "main")
+        for key in changed:
+            sch.unannotate(block, PREFIX + key)
+        annotate(sch, block, changed)
     return True
