@@ -61,7 +61,7 @@ def host(monkeypatch, rng):
     return factor
 
 
-ARGUMENTS = ["--tokens", "48", "--head-dim", "16", "--heads", "2", "--rounds", "5", "--burst-only"]
+ARGUMENTS = ["--tokens", "48", "--head-dim", "16", "--heads", "2", "--rounds", "3", "--burst-only"]
 
 
 def test_command_writes_files_and_names_the_fastest_library(host, tmp_path, capsys):

@@ -70,6 +70,9 @@ def test_times_are_goals_from_above():
     value, _ = claim.measured({"seconds": {"main(a)": 4e-6}})
     assert value == pytest.approx(4) and claim.is_met(value) and not claim.is_met(5.1)
     assert claim.measured({"seconds": {}}) is None
+    stages = {"import": [2.0, 1.9], "compile or load": [0.25, 0.2], "first result": [0.5, 0.1]}
+    cold = Claim("cold start", 1e6, take="a process").measured({"rows": {"a process": stages}})
+    assert cold[0] == pytest.approx(0.75e6), "wall time, after the imports"
 
 
 def row(name, goal=0.5, command=("fake",)):
