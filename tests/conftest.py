@@ -31,6 +31,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     """Where there is no GPU, kernels run on the emulator, which checks them."""
     os.environ.setdefault("WARPLOOM_EMULATOR_CHECK", "1")
+    # Tests watch TVM compile, and mutants change what compiles: no module may be from before.
+    os.environ.setdefault("WARPLOOM_MODULE_CACHE", "0")
     emulator.enable_without_gpu()
 
 

@@ -123,8 +123,8 @@ class CudaRuntime:
     ----------
     environ : mapping
         The environment of the process.
-    on_device : callable
-        Called once, when a runtime has been loaded that can launch kernels.
+    on_load : callable
+        Called once, with the driver, when TVM's CUDA runtime has been loaded.
 
     Attributes
     ----------
@@ -135,9 +135,9 @@ class CudaRuntime:
     def __init__(
         self,
         environ: Mapping[str, str] = os.environ,
-        on_device: Callable[[], None] = lambda: None,
+        on_load: Callable[[Driver], None] = lambda driver: None,
     ) -> None:
-        self._on_device = on_device
+        self._on_load = on_load
         self._loaded = emulator.is_requested(environ) or has_system_driver()
         if self._loaded:
             self._use(load_cuda_runtime(environ))
@@ -152,8 +152,8 @@ class CudaRuntime:
 
     def _use(self, driver: Driver) -> None:
         self.driver, self._loaded = driver, True
-        if driver.kind in ("system", "emulator"):
-            self._on_device()
+        if driver.kind != "none":
+            self._on_load(driver)
 
     def enable_emulator(self) -> None:
         """Put the emulated devices in the place of the driver.

@@ -58,6 +58,11 @@ def with_tile_programs(stock: Factory) -> Factory:
     return pipeline
 
 
+def is_ours(function: Any) -> bool:
+    """Whether a function is TIRx, or one with decisions that becomes TIRx."""
+    return _is_tirx(function) or has_decisions(function)
+
+
 def _needs_us(function: Any) -> bool:
     return _is_program(function) or (_is_tirx(function) and MARK in (function.attrs or {}))
 

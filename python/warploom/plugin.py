@@ -17,6 +17,7 @@ from typing import Any
 
 from warploom import codegen, driver, emulator, launch, toolchain
 from warploom._version import check_requirements
+from warploom.compiler import registered
 from warploom.errors import ToolchainError
 
 #: Modules of ``warploom.ops`` whose table ``SCHEDULES`` is registered.
@@ -69,7 +70,7 @@ def _register_once() -> driver.CudaRuntime | None:
         return None
     loader.load("cuda")  # TVM has done it already, unless autoload is off
     toolchain.prepare_environment()
-    runtime = driver.CudaRuntime(on_device=_register_launches)
+    runtime = driver.CudaRuntime(on_load=_register_runtime)
     build = codegen.make_build_cuda(
         tvm_ffi.get_global_func("target.build.cuda"), runtime.ensure_loaded
     )
@@ -80,9 +81,27 @@ def _register_once() -> driver.CudaRuntime | None:
     }.items():
         tvm_ffi.register_global_func(name, function, override=True)
     _register_script()
-    _register_pipelines()
+    _register_builds()
+    with registered.trusted(all_before=True):
+        _register_pipelines()
     _register_relax()
     return runtime
+
+
+def _register_runtime(loaded: driver.Driver) -> None:
+    """What stands in front of functions of TVM's CUDA runtime, once that is loaded."""
+    import tvm_ffi
+
+    stock = tvm_ffi.get_global_func("ffi.Module.create.cuda")
+
+    def create(*arguments: Any) -> Any:
+        from warploom.compiler.module_cache import recording_create
+
+        return recording_create(stock)(*arguments)
+
+    tvm_ffi.register_global_func("ffi.Module.create.cuda", create, override=True)
+    if loaded.kind in ("system", "emulator"):
+        _register_launches()
 
 
 def _register_launches() -> None:
@@ -98,6 +117,21 @@ def _register_launches() -> None:
         encode = launch.remembering_encode(stock) if stock is not None else None
         if encode is not None:
             tvm_ffi.register_global_func(launch.ENCODE, encode, override=True)
+
+
+def _register_builds() -> None:
+    """``tvm.tirx.build``, and with it ``tvm.compile``, that keeps what it has made."""
+    import tvm
+
+    stock = tvm.tirx.build
+
+    @functools.wraps(stock)
+    def build(mod: Any, target: Any = None, pipeline: Any = "default") -> Any:
+        from warploom.compiler.module_cache import remembering_build
+
+        return remembering_build(stock)(mod, target, pipeline)
+
+    tvm.tirx.build = build
 
 
 def _register_pipelines() -> None:
@@ -205,12 +239,13 @@ def register_schedules() -> None:
 
     # All imports first: if one fails, nothing is registered.
     modules = [importlib.import_module(f"warploom.ops.{name}") for name in OP_MODULES]
-    register_table(wide_integer_table())
-    for schedule in (schedule for module in modules for schedule in module.SCHEDULES):
-        register_dispatch(
-            schedule.op,
-            "cuda",
-            variant=schedule.variant,
-            priority=schedule.priority,
-            when=[predicate(name, function) for name, function in schedule.when],
-        )(schedule.impl)
+    with registered.trusted():
+        register_table(wide_integer_table())
+        for schedule in (schedule for module in modules for schedule in module.SCHEDULES):
+            register_dispatch(
+                schedule.op,
+                "cuda",
+                variant=schedule.variant,
+                priority=schedule.priority,
+                when=[predicate(name, function) for name, function in schedule.when],
+            )(schedule.impl)

@@ -21,6 +21,7 @@ BENCHMARKS = {
     "relax": "warploom.bench.relax_block",
     "ladder": "warploom.bench.ladder",
     "compile": "warploom.bench.compile_time",
+    "cold": "warploom.bench.cold_start",
     "launch": "warploom.bench.launch",
     "exhaustive": "warploom.bench.exhaustive",
     "tuning": "warploom.bench.tuning",

@@ -2,7 +2,7 @@
 
 An entry is one file: magic, SHA-256 of the rest, length of a JSON header, header, binary. It is
 written under another name and renamed, so that a reader sees a whole entry or none; whatever fails
-the checksum counts as absent and is written anew.
+the checksum counts as absent, with a warning, and is written anew.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import json
 import os
 import struct
 import tempfile
+import warnings
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -78,6 +79,11 @@ class CubinCache:
                     with contextlib.suppress(OSError):  # a read-only directory keeps its times
                         os.utime(path)
                     return output
+                warnings.warn(
+                    f"{path} is damaged; what it held is compiled again.",
+                    RuntimeWarning,
+                    stacklevel=2,
+                )
         return None
 
     def put(self, key: CacheKey, output: Output) -> bool:

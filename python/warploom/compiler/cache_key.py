@@ -79,8 +79,12 @@ def cache_key(request: Request, environ: Mapping[str, str] = os.environ) -> Cach
         "tvm": distribution_version("apache-tvm"),
     }
     text = json.dumps(ingredients, sort_keys=True)
-    toolchain = tuple((name, environ.get(name)) for name in _TOOLCHAIN_VARIABLES)
-    return CacheKey(hashlib.sha256(text.encode()).hexdigest(), _compiler(toolchain))
+    return CacheKey(hashlib.sha256(text.encode()).hexdigest(), compiler_part(environ))
+
+
+def compiler_part(environ: Mapping[str, str] = os.environ) -> str | None:
+    """What :class:`CacheKey` says of the compiler."""
+    return _compiler(tuple((name, environ.get(name)) for name in _TOOLCHAIN_VARIABLES))
 
 
 def is_self_contained(source: str) -> bool:

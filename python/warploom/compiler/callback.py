@@ -104,6 +104,11 @@ def observe_compilations() -> Iterator[list[Compilation]]:
         _observers.reset(token)
 
 
+def is_observed() -> bool:
+    """Whether this thread is within :func:`observe_compilations`."""
+    return bool(_observers.get())
+
+
 def _dumps_sources() -> bool:
     """Whether the current PassContext wants intermediate files, which only a compiler writes."""
     import tvm

@@ -13,6 +13,7 @@ import tvm
 from tvm.target import Target
 from tvm.tirx import PrimFunc
 
+from warploom.compiler.module_cache import remembered
 from warploom.errors import IllegalCombination
 from warploom.kernels.choose import choose_config
 from warploom.kernels.config import GemmConfig
@@ -122,5 +123,12 @@ def compile_gemm(
     if config is None:
         wanted = out_dtype or default_out_dtype(dtype)
         config = choose_config(m, n, k, dtype, wanted, layout, ctas)
-    module = tvm.IRModule({"main": gemm(m, n, k, dtype, out_dtype, layout, config)})
-    return tvm.compile(module, target=target or own_target, tir_pipeline="tirx")
+    target = target or own_target
+
+    def build() -> tvm.runtime.Module:
+        module = tvm.IRModule({"main": gemm(m, n, k, dtype, out_dtype, layout, config)})
+        return tvm.compile(module, target=target, tir_pipeline="tirx").mod
+
+    # Not even parsed, if it was compiled before.
+    arguments = [m, n, k, dtype, out_dtype, layout, repr(config), str(target)]
+    return tvm.runtime.Executable(remembered(lambda: {"compile_gemm": arguments}, build))

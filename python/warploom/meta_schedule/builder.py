@@ -16,6 +16,7 @@ from tvm.s_tir.meta_schedule.builder import BuilderInput, BuilderResult, PyBuild
 from tvm.s_tir.transform import RemoveWeightLayoutRewriteBlock
 from tvm.target import Target
 
+from warploom import environ
 from warploom.errors import StockScheduleWarning, WarploomError
 from warploom.gemm.decisions import PREFIX, annotations_of, knobs_of
 from warploom.gemm.model import predict
@@ -162,7 +163,8 @@ def build_candidate(
     """
     refuse_estimates(target)
     artifact.write_facts(Path(path).parent, facts_of(mod, bare, workload, reference))
-    with warnings.catch_warnings():
+    # A search has thousands of candidates, and none is compiled twice.
+    with warnings.catch_warnings(), environ.variable("WARPLOOM_MODULE_CACHE", "0"):
         warnings.simplefilter("error", StockScheduleWarning)
         # As TVM's default_build, which also imports all tensor intrinsics: that takes seconds.
         plain = RemoveWeightLayoutRewriteBlock(skip_tensor_rewrite=True)(mod)

@@ -1,0 +1,236 @@
+"""Whole compiled modules, so that what was compiled before needs neither lowering nor a compiler.
+
+An entry holds the host code as LLVM bitcode, and of each CUDA module the binary, the source and the
+launch parameters. It lies beside the cubins, in the same directory with the same bound. What is
+loaded from it behaves as what TVM built: it can be run, inspected and exported.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import contextvars
+import functools
+import hashlib
+import json
+import os
+import tempfile
+import time
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from warploom.compiler.cache import CubinCache
+from warploom.compiler.cache_key import CacheKey, cache_key
+from warploom.compiler.callback import is_observed, observe_compilations
+from warploom.compiler.invoke import Output
+from warploom.compiler.module_key import module_key
+
+#: Environment variable that turns this cache off, and leaves that of cubins.
+OPT_OUT = "WARPLOOM_MODULE_CACHE"
+
+
+@dataclass(frozen=True)
+class DeviceCode:
+    """What a CUDA module is made of: binary, ``"cubin"`` or ``"ptx"``, and what TVM knows of it."""
+
+    binary: bytes
+    format: str
+    functions: str
+    source: str
+
+
+_recorded: contextvars.ContextVar[list[DeviceCode] | None] = contextvars.ContextVar(
+    "warploom_device_code", default=None
+)
+
+
+def recording_create(stock: Any) -> Callable[..., Any]:
+    """``ffi.Module.create.cuda`` that notes what :func:`remembered` keeps of a module."""
+
+    def create(code: bytes, format: str, functions: Any, sources: Any) -> Any:
+        recorded = _recorded.get()
+        if recorded is None or str(format) != "cuda":
+            return stock(code, format, functions, sources)
+        import tvm
+        import tvm_ffi
+
+        # As TVM does it, which keeps the binary to itself.
+        source = bytes(code).decode()
+        binary = bytes(tvm_ffi.get_global_func("tvm_callback_cuda_compile")(source))
+        compiled = "ptx" if binary.startswith(b"/") else "cubin"
+        recorded.append(DeviceCode(binary, compiled, tvm.ir.save_json(functions), source))
+        return stock(binary, compiled, functions, {**sources, "cuda": source})
+
+    return create
+
+
+def remembering_build(stock: Callable[..., Any]) -> Callable[..., Any]:
+    """``tvm.tirx.build`` that keeps modules with TIRx functions or products with decisions.
+
+    ``tvm.compile`` and ``relax.build`` call it. Modules of other functions, and for targets that
+    warploom does not know, are left to TVM alone. So are those of Relax models with symbolic sizes:
+    TVM numbers these by addresses, in another way in each process, and nothing would be found.
+    """
+
+    @functools.wraps(stock)
+    def build(mod: Any, target: Any = None, pipeline: Any = "default") -> Any:
+        return remembered(
+            lambda: _recipe(mod, target, pipeline), lambda: stock(mod, target, pipeline)
+        )
+
+    return build
+
+
+def _recipe(mod: Any, target: Any, pipeline: Any) -> dict[str, Any] | None:
+    """What decides a call of ``tvm.tirx.build``; None if it is not ours or cannot be written."""
+    import tvm
+    from tvm.target import Target
+
+    from warploom.pipeline import is_ours
+    from warploom.target.arch import ARCHS
+
+    target = Target.current() if target is None else Target(target)
+    if target is None or str(target.attrs.get("arch", "")) not in ARCHS:
+        return None
+    functions = [mod] if isinstance(mod, tvm.tirx.PrimFunc) else list(mod.functions.values())
+    computes_shapes = any("tirx.is_host_func" in (each.attrs or {}) for each in functions)
+    if computes_shapes or not any(map(is_ours, functions)):
+        return None
+    try:
+        text = tvm.ir.save_json(mod)
+    except Exception:  # of TVM, for instance for attributes that no file can hold
+        return None
+    digest = hashlib.sha256(text.encode()).hexdigest()
+    return {"build": digest, "target": str(target), "pipeline": str(pipeline)}
+
+
+def remembered(
+    recipe: Callable[[], Mapping[str, Any] | None],
+    build: Callable[[], Any],
+    environ: Mapping[str, str] = os.environ,
+) -> Any:
+    """The module that ``build`` makes, from the cache if it was made before.
+
+    Parameters
+    ----------
+    recipe : callable
+        Returns all that decides what ``build`` does, apart from what
+        :func:`warploom.compiler.module_key.module_key` knows; None if that cannot be said.
+    build : callable
+        Returns a ``tvm.runtime.Module``.
+
+    Notes
+    -----
+    ``build`` is called, and nothing kept, while compilations are observed or the passes of TVM are;
+    and within another call of this function, which keeps the whole.
+    """
+    cache = None if environ.get(OPT_OUT) == "0" else CubinCache.from_environment(environ)
+    if cache is None or _recorded.get() is not None or is_observed():
+        return build()
+    ingredients = recipe()
+    key = module_key(ingredients, environ) if ingredients is not None else None
+    if key is None:
+        return build()
+    found = cache.get(key)
+    if found is not None:
+        try:
+            return load(found.binary)
+        except Exception as error:  # of LLVM or of TVM: whatever it is, the module can be built
+            warnings.warn(
+                f"A module in {cache.directory} does not load ({_first_line(error)}); it is "
+                "compiled again.",
+                RuntimeWarning,
+                stacklevel=2,
+            )
+    return _build(cache, key, build, environ)
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).splitlines() or [type(error).__name__])[0]
+
+
+def _build(
+    cache: CubinCache, key: CacheKey, build: Callable[[], Any], environ: Mapping[str, str]
+) -> Any:
+    start = time.perf_counter()
+    with _record() as devices, observe_compilations() as compilations, _warnings() as issued:
+        module = build()
+    # Sources that include headers of the user's change without any change of the key.
+    portable = all(cache_key(each.request, environ) is not None for each in compilations)
+    if portable and not issued:  # who compiles it again is to be warned again
+        entry = pack(module, devices)
+        if entry is not None:
+            cache.put(key, Output(entry, "", time.perf_counter() - start))
+    return module
+
+
+@contextlib.contextmanager
+def _record() -> Iterator[list[DeviceCode]]:
+    devices: list[DeviceCode] = []
+    token = _recorded.set(devices)
+    try:
+        yield devices
+    finally:
+        _recorded.reset(token)
+
+
+@contextlib.contextmanager
+def _warnings() -> Iterator[list[warnings.WarningMessage]]:
+    """The warnings of the ``with`` block, which are shown behind it."""
+    issued: list[warnings.WarningMessage] = []
+    try:
+        with warnings.catch_warnings(record=True) as caught:
+            try:
+                yield issued
+            finally:
+                issued += caught
+    finally:
+        for each in issued:
+            warnings.warn_explicit(each.message, each.category, each.filename, each.lineno)
+
+
+def pack(module: Any, devices: list[DeviceCode]) -> bytes | None:
+    """An entry of the cache; None if a module has other parts than host code and ``devices``."""
+    kinds = [str(each.kind) for each in module.imports]
+    if str(module.kind) != "llvm" or kinds != ["cuda"] * len(devices) or not devices:
+        return None
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "host.bc")
+        module.write_to_file(str(path), "bc")
+        parts = [path.read_bytes()]
+    for each in devices:
+        parts += [each.binary, each.functions.encode(), each.source.encode()]
+    header = {
+        "sizes": [len(part) for part in parts],
+        "formats": [each.format for each in devices],
+    }
+    return b"".join([json.dumps(header).encode(), b"\n", *parts])
+
+
+def load(entry: bytes) -> Any:
+    """The module of an entry that :func:`pack` made."""
+    import tvm
+    import tvm_ffi
+
+    from warploom import plugin
+
+    plugin.cuda_runtime().ensure_loaded()  # without a device it waits for the first module
+    text, _, rest = entry.partition(b"\n")
+    header, at = json.loads(text), 0
+    parts = []
+    for size in header["sizes"]:
+        parts.append(rest[at : at + size])
+        at += size
+    host, *devices = parts
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "host.bc")
+        path.write_bytes(host)
+        module = tvm_ffi.get_global_func("ffi.Module.load_from_file.ll")(str(path), "ll")
+    create = tvm_ffi.get_global_func("ffi.Module.create.cuda")
+    for i, format in enumerate(header["formats"]):
+        binary, functions, source = devices[3 * i : 3 * i + 3]
+        sources = {"cuda": source.decode()}
+        module.import_module(create(binary, format, tvm.ir.load_json(functions.decode()), sources))
+    return module
