@@ -207,7 +207,23 @@ def _definition(source: str, name: str) -> str:
     return source[start : source.index("\n}\n", start)]
 
 
-def local_memory(batch: Batch) -> list[tuple[int, int, int]]:
+#: Parts of a list of kernels whose machine code is looked at together.
+PARTS = 3
+
+
+def in_local_memory(batches: Sequence[Batch], cases: Sequence, part: int) -> list[str]:
+    """The cases of :func:`build_all` that have tiles in local memory; of every third batch."""
+    return [
+        str(case)
+        for first in range(part, len(batches), PARTS)
+        for case, numbers in zip(
+            cases[first * BATCH : (first + 1) * BATCH], _local_memory(batches[first]), strict=True
+        )
+        if any(numbers)
+    ]
+
+
+def _local_memory(batch: Batch) -> list[tuple[int, int, int]]:
     """Bytes of stack, spill stores and spill loads of each kernel, as ptxas reports them."""
     with TARGET:
         output = compile_request(current_request(batch.source, "cubin"))

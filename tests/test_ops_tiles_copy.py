@@ -12,7 +12,17 @@ from tvm.script import tirx as T
 from tvm.script.tirx import tile as Tx
 from tvm.tirx.layout import S, TileLayout
 
-from ops_tiles_kernels import Case, Operand, build_all, local_memory, move, select, to_device
+from ops_tiles_kernels import (
+    PARTS,
+    Case,
+    Operand,
+    build_all,
+    in_local_memory,
+    move,
+    select,
+    to_device,
+)
+from sampling import sampled
 
 DTYPES = ("float16", "bfloat16", "float32", "int32", "float8_e4m3fn", "float8_e5m2", "int8")
 #: Matrices around the 64 x 40 tile: larger, cut in a row, in a column of 8, in any column.
@@ -202,12 +212,12 @@ def ragged_batches():
     return build_all([(_tma_kernel if c.tma else _ragged_kernel)(c) for c in RAGGED_CASES])
 
 
+@pytest.mark.parametrize("part", sampled(range(PARTS), PARTS))
 @pytest.mark.parametrize("family", ["shared", "ragged"])
-def test_tiles_stay_in_registers(family, request):
+def test_tiles_stay_in_registers(family, part, request):
     batches = request.getfixturevalue(f"{family}_batches")
-    used = [numbers for batch in batches for numbers in local_memory(batch)]
     cases = SHARED if family == "shared" else RAGGED_CASES
-    assert [str(c) for c, numbers in zip(cases, used, strict=True) if any(numbers)] == []
+    assert in_local_memory(batches, cases, part) == []
 
 
 @pytest.mark.parametrize("index", range(len(SHARED)), ids=[str(c) for c in SHARED])
