@@ -25,7 +25,7 @@ from warploom.errors import WarploomError
 
 _BEGUN, _TABLE = "begun", "goals.md"
 #: Benchmarks that measure no shapes, and so have neither kernels of their own nor a time limit.
-_WITHOUT_LIMIT = ("launch", "compile")
+_WITHOUT_LIMIT = ("launch", "cold", "compile")
 #: Seconds without which no run is begun, and between two looks at a run.
 _LEAST_LEFT, _LOOK = 15.0, 0.5
 
