@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 import tvm
 
+from bench_on_host import TORCH, replace_run
 from warploom.bench import timeline
 from warploom.bench.report import EXIT_RIGHT, EXIT_SLOW, EXIT_WRONG, Comparison, Entry
 from warploom.bench.timing import Statistics
 from warploom.kernels import GemmConfig
 from warploom.programs import gemm
 
-TORCH = SimpleNamespace(cuda=SimpleNamespace(empty_cache=lambda: None))
 SIZE = 128
 
 
@@ -59,8 +59,6 @@ def test_competitors_are_one_program(rng, monkeypatch):
 )
 def test_more_than_three_percent_is_too_slow(monkeypatch, capsys, tmp_path, seconds, error, status):
     def measured(torch, shape, rounds, burst_only):
-        if isinstance(shape, int):
-            shape = timeline.GemmShape("products", shape, shape, shape, "float16", timeline.TARGET)
         entries = [
             Entry(name, {"burst": Statistics((time,))}, error, 0.5, 1e-6)
             for name, time in ((timeline.RECORDS, seconds), (timeline.PLAIN, 1.0))
@@ -71,7 +69,7 @@ def test_more_than_three_percent_is_too_slow(monkeypatch, capsys, tmp_path, seco
 
     monkeypatch.setattr(timeline, "compare_gemm", measured)
     monkeypatch.setattr(timeline, "compare_attention", measured)
-    monkeypatch.setattr(timeline, "import_torch", lambda: TORCH)
+    replace_run(monkeypatch, TORCH)
     assert timeline.main(["--size", "64", "--out", str(tmp_path)]) == status
     assert f"64x64x64 float16: {1 / seconds:.3f} of records nothing" in capsys.readouterr().out
     assert (tmp_path / "profile.json").exists() and (tmp_path / "profile.md").exists()

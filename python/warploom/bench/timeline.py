@@ -19,11 +19,10 @@ from tvm.tirx import PrimFunc
 
 from warploom.bench import operands as ops
 from warploom.bench.attention import ALLOWED_ERROR, AttentionShape, attention_error
-from warploom.bench.environment import environment
 from warploom.bench.gemm import compare_products
 from warploom.bench.options import timing_options
-from warploom.bench.report import Comparison, exit_status, markdown, progress, write
-from warploom.bench.run import import_torch
+from warploom.bench.report import Comparison
+from warploom.bench.run import run
 from warploom.bench.suite import GemmShape
 from warploom.profile import Instrumented, Recording, Timeline, instrument
 
@@ -53,18 +52,18 @@ class AttentionOperands:
     c: Any
 
 
-def compare_gemm(torch: Any, size: int, rounds: int, burst_only: bool) -> Measured:
-    """A product of that many rows, columns and steps."""
+def compare_gemm(torch: Any, shape: GemmShape, rounds: int, burst_only: bool) -> Measured:
+    """A product."""
     from warploom.kernels import GemmConfig
     from warploom.programs import gemm
 
-    shape = GemmShape("products", size, size, size, "float16", TARGET)
     sets = [ops.make_operands(torch, shape, seed) for seed in range(ops.input_sets(shape))]
 
     def error(operands: ops.Operands) -> float:
         return ops.relative_error(torch, shape, operands)
 
-    kernels = _Kernels(gemm(GemmConfig(), size, size, size), lambda o: (o.a, o.b, o.c))
+    func = gemm(GemmConfig(), shape.n, shape.k, shape.m)
+    kernels = _Kernels(func, lambda o: (o.a, o.b, o.c))
     return kernels.compare(torch, shape, sets, error, ops.allowed_error(shape), rounds, burst_only)
 
 
@@ -141,29 +140,22 @@ def main(arguments: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(
         prog="warploom bench profile",
         description=__doc__,
-        parents=[timing_options("profile.json and .md")],
+        parents=[timing_options("profile.json, .md and .png")],
     )
     add_arguments(parser)
     options = parser.parse_args(arguments)
-    torch = import_torch()
-    common = (options.rounds, options.burst_only)
-    runs: list[Callable[[], Measured]] = [
-        lambda size=size: compare_gemm(torch, size, *common)
+    shapes: list[GemmShape | AttentionShape] = [
+        GemmShape("products", size, size, size, "float16", TARGET)
         for size in options.size or (4096, 8192)
     ]
     for causal in (False, True):
         shape = AttentionShape("attention", options.tokens, 128, 16, causal)
-        shape = dataclasses.replace(shape, target=TARGET)
-        runs.append(lambda shape=shape: compare_attention(torch, shape, *common))
-    comparisons = []
-    for run in runs:
-        measured = run()
-        comparisons.append(measured.comparison)
-        print(progress(measured.comparison))
+        shapes.append(dataclasses.replace(shape, target=TARGET))
+
+    def compare_one(torch: Any, shape: GemmShape | AttentionShape, _: Any) -> Comparison:
+        compare = compare_gemm if isinstance(shape, GemmShape) else compare_attention
+        measured = compare(torch, shape, options.rounds, options.burst_only)
         print(measured.timeline.summary(), flush=True)
-        torch.cuda.empty_cache()
-    facts = environment(["profile", *arguments])
-    print("\n" + markdown(comparisons, facts))
-    if options.out:
-        write(comparisons, facts, options.out, "profile")
-    return exit_status(comparisons)
+        return measured.comparison
+
+    return run("profile", arguments, options, shapes, compare_one)
