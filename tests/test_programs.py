@@ -14,6 +14,7 @@ from tvm import relax
 
 import tile_programs
 from lowered_programs import exact as few_bits
+from warploom import compile_report
 from warploom import language as wl
 from warploom.errors import IllegalCombination
 from warploom.kernels import default_target
@@ -27,6 +28,7 @@ from warploom.programs import (
 )
 from warploom.programs.block_scaled_tiles import block_scaled_tiles
 from warploom.programs.quantised_tiles import quantised_tiles
+from warploom.target import cuda_target
 from warploom.transform.lower import lower_trace
 
 pytestmark = pytest.mark.gpu
@@ -195,6 +197,17 @@ def test_tiles_for_block_scales_are_those_of_the_first_lowering(m, n, k):
     assert any(f": {stages} stages" in sentence for sentence in decided)
     assert any(f"consumers: {tile[0] // 64} " in sentence for sentence in decided)
     assert any("no clusters" in sentence for sentence in decided) == (hints["cluster"] == (1, 1))
+
+
+@pytest.mark.parametrize(
+    "tile", [(128, 192, 128), pytest.param((128, 128, 256), marks=pytest.mark.slow)]
+)
+def test_largest_tiles_with_block_scales_do_not_spill(machine_code, tile):
+    func = gemm_block_scaled(2112, 7168, tile=tile, stages=2)
+    report = compile_report(func, cuda_target("sm_90a"))
+    (kernel,) = report.kernels
+    assert not report.problems
+    assert (kernel.spill_store_bytes, kernel.spill_load_bytes) == (0, 0)
 
 
 @pytest.mark.parametrize(

@@ -132,10 +132,14 @@ def _cuda_target(target: Any) -> tvm.target.Target:
 def _report_program(program: Any, target: tvm.target.Target) -> CompileReport:
     import tvm
 
+    from warploom.transform.program import is_tile_program
+
     if isinstance(program, tvm.tirx.PrimFunc):
         program = tvm.IRModule({"main": program})
-    tirx_only = not any("s_tir" in (f.attrs or {}) for f in program.functions.values())
-    pipeline = {"tir_pipeline": "tirx"} if tirx_only else {}
+    functions = program.functions.values()
+    tirx_only = not any("s_tir" in (f.attrs or {}) for f in functions)
+    tiles = any(isinstance(f, tvm.tirx.PrimFunc) and is_tile_program(f) for f in functions)
+    pipeline = {"tir_pipeline": "warploom" if tiles else "tirx"} if tirx_only else {}
     lowered = observe(lambda: tvm.compile(program, target, **pipeline))
     compilations = [c for c in lowered.compilations if c.request.format == "cubin"]
     if not compilations:

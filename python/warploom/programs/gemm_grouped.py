@@ -51,7 +51,7 @@ def gemm_grouped(
         Of Indptr: ``"int32"`` or ``"int64"``.
     tile : (int, int, int), optional
         Rows of X, rows of W, and K of one step. By default 128 x 256, and of 64 rows where groups
-        have no more on average.
+        have no more on average, in pairs of CTAs that share rows of X.
     stages : int, optional
         Steps that are loaded ahead.
     **hints
@@ -75,6 +75,9 @@ def gemm_grouped(
         few = m is not None and m <= 64 * groups
         tile = (64 if few else 128, 256, _STEP_BYTES * 8 // bits_of(dtype))
         stages = stages or _STAGES
+        if -(-n // tile[1]) % 2 == 0:
+            # Tiles side by side have the same rows of X; those below may be of another group.
+            hints = {"cluster": (1, 2), **hints}
     rows, (bm, bn, bk) = row_count(m), tile
     bisections = (groups - 1).bit_length()
     hints = {"raster": "grouped", **hints}
