@@ -99,3 +99,46 @@ def shared_tile(n: int, columns: int, dtype: str) -> Any:
         Tx.cta.copy(C[i * 64 : i * 64 + 64, 0:columns], out)
 
     return func
+
+
+@pytest.mark.parametrize(
+    ("first", "counted", "words"), [(0, "rows", True), (1, "rows", False), (0, "columns", False)]
+)
+def test_neighbours_that_may_part_are_stored_one_by_one(first, counted, words, rng):
+    by_rows = counted == "rows"
+
+    @T.prim_func
+    def program(V: T.Buffer((32,), "float16"), N: T.Buffer((1,), "int32"),
+                C: T.Buffer((64, 34), "float16")):  # fmt: skip
+        T.device_entry()
+        T.cta_id([1])
+        out = T.alloc_buffer((64, 32), "float16", scope="fragment")
+        acc = T.alloc_buffer((64, 32), "float32", scope="accumulator")
+        A_s = T.alloc_buffer((64, 16), "float16", scope="shared")
+        B_s = T.alloc_buffer((32, 16), "float16", scope="shared")
+        count: T.int32 = N[0]
+        for i, j in T.grid(64, 16):
+            A_s[i, j] = T.cast(i + j, "float16")
+        for i, j in T.grid(32, 16):
+            B_s[i, j] = V[i]
+        Tx.cta.gemm_async(acc, A_s, B_s)
+        Tx.cta.cast(out, acc)
+        if by_rows:
+            Tx.cta.copy(C[0:count, first : first + 32], out[0:count, 0:32])
+        else:
+            Tx.cta.copy(C[0:64, first : first + count], out[0:64, 0:count])
+
+    assert ("C_words" in lower(program).script()) == words
+    sums = np.add.outer(np.arange(64), np.arange(16)).sum(1)
+
+    def arguments(rng: np.random.Generator) -> list:
+        values = rng.integers(-4, 5, 32).astype(np.float16)
+        return [values, np.array([13], np.int32), np.full((64, 34), 77, np.float16)]
+
+    def expected(args: list) -> dict[int, np.ndarray]:
+        c = np.full((64, 34), 77.0)
+        rows, columns = (13, 32) if by_rows else (64, 13)
+        c[:rows, first : first + columns] = np.outer(sums, wide(args[0]))[:rows, :columns]
+        return {2: c}
+
+    check(Case(program, arguments, expected, 1e-3), rng)

@@ -42,6 +42,7 @@ from warploom.transform.program import (
     nest_parts,
     nest_stores,
 )
+from warploom.transform.store_words import word_store
 
 #: Threads that a nest runs on.
 _THREADS = 4 * LANES
@@ -188,6 +189,11 @@ def _over_registers(
     if store is not None:
         analyzer = context.analyzer(register, 1)
         return ir.seq(in_words(store, [element(at) for at in range(tile.registers)], analyzer))
+    words = word_store(loops, body, buffer, tile)
+    if words is not None:
+        word = Var("word", "int32")
+        analyzer = context.analyzer(word, tile.registers // 2)
+        return words.lowered(word, tile.registers // 2, element(word * 2))
     step = 2 if in_pairs(tile) and any(narrows(one) for one in body) else 1
     analyzer = context.analyzer(register, tile.registers // step)
     if tile.registers == 1:

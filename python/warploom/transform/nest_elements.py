@@ -138,7 +138,7 @@ class Element:
             return tirx.BufferStore(registers, value, [self.number(one.buffer, one.indices)])
         indices = [self.expression(index) for index in one.indices]
         store = tirx.BufferStore(one.buffer, value, indices)
-        return store if is_shared(one.buffer) else ir.when(_inside(one, self), [store])
+        return store if is_shared(one.buffer) else ir.when(inside_buffer(one, self), [store])
 
 
 def narrows(node: Any) -> bool:
@@ -228,13 +228,13 @@ def _convert(instruction: str, place: Any, value: Any, elements: list[Element]) 
 
 def _guarded(load: TensorLoad, element: Element) -> Any:
     """A load from global memory that gives 0 over the edge."""
-    inside = _inside(load, element, load.source)
+    inside = inside_buffer(load, element, load.source)
     if inside is True:
         return load
     return T.if_then_else(inside, load, tirx.const(0, str(load.ty.dtype)))
 
 
-def _inside(access: Any, element: Element, buffer: Buffer | None = None) -> Any:
+def inside_buffer(access: Any, element: Element, buffer: Buffer | None = None) -> Any:
     """Whether an access to global memory stays in its buffer; True if that can be proved."""
     analyzer, inside = element.analyzer, True
     shape = (access.buffer if buffer is None else buffer).shape
