@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 
 import ml_dtypes
@@ -24,6 +25,7 @@ from warploom.programs import (
     gemm,
     gemm_block_scaled,
     gemm_grouped,
+    gemm_grouped_block_scaled,
     gemm_quantised,
 )
 from warploom.programs.block_scaled_tiles import block_scaled_tiles
@@ -203,7 +205,7 @@ def test_tiles_for_block_scales_are_those_of_the_first_lowering(m, n, k):
     "tile", [(128, 192, 128), pytest.param((128, 128, 256), marks=pytest.mark.slow)]
 )
 def test_largest_tiles_with_block_scales_do_not_spill(machine_code, tile):
-    func = gemm_block_scaled(2112, 7168, tile=tile, stages=2)
+    func = gemm_block_scaled(4096, 7168, tile=tile, stages=2)
     report = compile_report(func, cuda_target("sm_90a"))
     (kernel,) = report.kernels
     assert not report.problems
@@ -245,6 +247,31 @@ def test_gemm_grouped(rng, sizes, options):
     bound = np.abs(exact).max() * case.tolerance
     assert np.abs(arguments[-1].astype(float) - exact).max() <= bound
     assert np.abs(by_kernel - exact).max() <= bound
+
+
+@pytest.mark.parametrize(("scale_layout", "tile"), [("MK", None), ("KM", (128, 192))])
+def test_gemm_grouped_block_scaled(rng, scale_layout, tile):
+    sizes, n, k = (40, 0, 1, 130), 200, 272
+    m, blocks = sum(sizes), 3
+    func = gemm_grouped_block_scaled(
+        len(sizes), n, k, m, scale_layout=scale_layout, tile=tile, stages=2
+    )
+    x, w = (rng.integers(-4, 5, shape) / 2 for shape in ((m, k), (len(sizes), n, k)))
+    sx, sw = (rng.uniform(0.5, 2, shape) for shape in ((m, blocks), (len(sizes), 2, blocks)))
+    indptr = np.cumsum((0, *sizes))
+    exact = np.concatenate([
+        (x[first:end] * np.repeat(sx[first:end], 128, 1)[:, :k])
+        @ (w[g] * np.repeat(np.repeat(sw[g], 128, 0), 128, 1)[:n, :k]).T
+        for g, (first, end) in enumerate(itertools.pairwise(indptr))
+    ])  # fmt: skip
+    scales = sx if scale_layout == "MK" else sx.T
+    arguments = [
+        *(one.astype(ml_dtypes.float8_e4m3fn) for one in (x, w)),
+        *(np.ascontiguousarray(one, np.float32) for one in (scales, sw)),
+        indptr.astype(np.int32), np.full((m, n), np.nan, np.float32).astype(ml_dtypes.bfloat16),
+    ]  # fmt: skip
+    got = run(func, arguments)[-1].astype(float)
+    assert np.abs(got - exact).max() <= np.abs(exact).max() * 2**-8
 
 
 def test_sizes_of_groups_are_known_on_the_device_alone(rng):

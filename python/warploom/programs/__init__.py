@@ -12,9 +12,10 @@ from warploom.programs.conv2d import conv2d
 from warploom.programs.gemm import gemm
 from warploom.programs.gemm_block_scaled import gemm_block_scaled
 from warploom.programs.gemm_grouped import gemm_grouped
+from warploom.programs.gemm_grouped_block_scaled import gemm_grouped_block_scaled
 from warploom.programs.gemm_quantised import gemm_quantised
 
 __all__ = [
-    "attention", "conv2d", "gemm", "gemm_block_scaled", "gemm_grouped", "gemm_quantised",
-    "pack_weights",
+    "attention", "conv2d", "gemm", "gemm_block_scaled", "gemm_grouped",
+    "gemm_grouped_block_scaled", "gemm_quantised", "pack_weights",
 ]  # fmt: skip

@@ -73,7 +73,7 @@ def gemm_block_scaled(
     IllegalCombination
         If a dtype, a size, the layout or K of a step is none of those.
     """
-    _check(n, k, dtype, out_dtype, scale_layout)
+    check_block_scaled(n, k, dtype, out_dtype, scale_layout)
     if tile is None:
         tile, own_stages, own_hints = block_scaled_tiles(n, k, m)
         stages, hints = stages or own_stages, {**own_hints, **hints}
@@ -93,7 +93,8 @@ def gemm_block_scaled(
         return scale[row, block] if by_rows else scale[block, row]
 
     def of_b(scale: Any, column: Any, block: Any) -> Any:
-        return scale[T.truncdiv(column, BLOCK), block]
+        # The minimum spares a guard of every element.
+        return scale[T.min(T.truncdiv(column, BLOCK), -(-n // BLOCK) - 1), block]
 
     @T.prim_func
     def matmul(a: T.handle, b: T.handle, sa: T.handle, sb: T.handle, c: T.handle):
@@ -141,7 +142,14 @@ def gemm_block_scaled(
     return matmul
 
 
-def _check(n: int, k: int, dtype: str, out_dtype: str, scale_layout: str) -> None:
+def check_block_scaled(n: int, k: int, dtype: str, out_dtype: str, scale_layout: str) -> None:
+    """Check the arguments of a program with block scales.
+
+    Raises
+    ------
+    IllegalCombination
+        If a dtype, a size or the layout is none of those that it takes.
+    """
     if not is_float8(dtype):
         raise IllegalCombination(f"dtype is {dtype!r}; block scales are for 8-bit floats.")
     if out_dtype not in ("float16", "bfloat16"):

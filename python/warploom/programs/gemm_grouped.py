@@ -1,9 +1,7 @@
 """Products of groups of rows, each with weights of its own: the experts of a mixture.
 
-How many rows a group has is known on the device alone. Tiles begin where a group does, and groups
-have slots for tiles: group g those from ``indptr[g] // rows + g`` on, ``rows`` being those of a
-tile. That is as many as it needs or one more, it grows with g, and so a few steps of bisection find
-the group of a slot, with no table that the host, or another kernel, would have to make.
+How many rows a group has is known on the device alone; :mod:`warploom.programs.group_slots` finds
+the rows of a tile.
 """
 
 from __future__ import annotations
@@ -17,12 +15,12 @@ from tvm.tirx import PrimFunc
 from warploom import language as wl
 from warploom.errors import IllegalCombination
 from warploom.kernels.signature import row_count
+from warploom.programs.group_slots import Slot, check_groups, slots
 from warploom.target.dtypes import bits_of
 
 #: Bytes along K of one step: a row of the widest swizzle.
 _STEP_BYTES = 128
 _STAGES = 4
-_INDICES = ("int32", "int64")
 
 
 def gemm_grouped(
@@ -70,7 +68,8 @@ def gemm_grouped(
         If there is no group, a row is no multiple of 16 bytes, or Indptr has another dtype.
     """
     out_dtype = out_dtype or dtype
-    _check(groups, n, k, dtype, out_dtype, indptr_dtype)
+    check_groups(groups, indptr_dtype)
+    _check(n, k, dtype, out_dtype)
     if tile is None:
         few = m is not None and m <= 64 * groups
         tile = (64 if few else 128, 256, _STEP_BYTES * 8 // bits_of(dtype))
@@ -79,7 +78,6 @@ def gemm_grouped(
             # Tiles side by side have the same rows of X; those below may be of another group.
             hints = {"cluster": (1, 2), **hints}
     rows, (bm, bn, bk) = row_count(m), tile
-    bisections = (groups - 1).bit_length()
     hints = {"raster": "grouped", **hints}
 
     @T.prim_func
@@ -90,20 +88,14 @@ def gemm_grouped(
         C = T.match_buffer(c, (rows, n), out_dtype, align=16)
         T.device_entry()
         wl.hints(**hints)
-        slot, j = T.cta_id([T.truncdiv(rows, bm) + groups, -(-n // bn)])
+        slot, j = T.cta_id([slots(rows, groups, bm), -(-n // bn)])
         X_s = T.alloc_buffer((bm, bk), dtype, scope="shared")
         W_s = T.alloc_buffer((bn, bk), dtype, scope="shared")
         acc = T.alloc_buffer((bm, bn), "float32", scope="accumulator")
         out = T.alloc_buffer((bm, bn), out_dtype, scope="fragment")
-        g: T.int32 = 0
-        for s in T.serial(bisections):
-            ahead: T.let = T.shift_right(T.int32(1 << bisections >> 1), s)
-            probe: T.let = T.min(g + ahead, groups - 1)
-            if T.truncdiv(T.cast(Indptr[probe], "int32"), bm) + probe <= slot:
-                g = probe
-        first: T.int32 = T.cast(Indptr[g], "int32")
-        row: T.int32 = first + (slot - T.truncdiv(first, bm) - g) * bm
-        count: T.int32 = T.min(T.cast(Indptr[g + 1], "int32") - row, bm)
+        found = Slot(Indptr, groups, bm)
+        found.find(slot)
+        g, row, count = found.group, found.row, found.count
         if count > 0:
             for step in wl.pipelined(-(-k // bk), stages):
                 Tx.cta.copy_async(X_s, X[row : row + bm, step * bk : step * bk + bk])
@@ -119,17 +111,10 @@ def gemm_grouped(
     return matmul
 
 
-def _check(groups: int, n: int, k: int, dtype: str, out_dtype: str, indptr_dtype: str) -> None:
-    if groups < 1:
-        raise IllegalCombination(f"groups is {groups}; there must be at least one.")
+def _check(n: int, k: int, dtype: str, out_dtype: str) -> None:
     for name, count, of in (("k", k, dtype), ("n", n, out_dtype)):
         if count * bits_of(of) % 128:
             raise IllegalCombination(
                 f"{name} {count} of {of} are rows of {count * bits_of(of) / 8:g} bytes; TMA wants "
                 "multiples of 16, so pad them."
             )
-    if indptr_dtype not in _INDICES:
-        raise IllegalCombination(
-            f"indptr_dtype is {indptr_dtype!r}; it must be one of "
-            f"{', '.join(map(repr, _INDICES))}."
-        )

@@ -1,0 +1,132 @@
+"""Products of groups of rows in 8-bit floats with scales for blocks: experts of DeepSeek's models.
+
+What :mod:`warploom.programs.gemm_block_scaled` computes, for rows of groups that are found as in
+:mod:`warploom.programs.gemm_grouped`.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from tvm.script import tirx as T
+from tvm.script.tirx import tile as Tx
+from tvm.tirx import PrimFunc
+
+from warploom import language as wl
+from warploom.kernels.signature import row_count
+from warploom.programs.block_scaled_tiles import BLOCK
+from warploom.programs.gemm_block_scaled import check_block_scaled
+from warploom.programs.group_slots import Slot, check_groups, slots
+
+#: Rows of X of a tile -> rows of W, and stages.
+_TILES = {64: (128, 8), 128: (192, 5)}
+
+
+def gemm_grouped_block_scaled(
+    groups: int,
+    n: int,
+    k: int,
+    m: int | None = None,
+    dtype: str = "float8_e4m3fn",
+    out_dtype: str = "bfloat16",
+    scale_layout: str = "MK",
+    indptr_dtype: str = "int32",
+    tile: tuple[int, int] | None = None,
+    stages: int | None = None,
+    **hints: Any,
+) -> PrimFunc:
+    """The tile program of a product with other weights for each group of rows, and block scales.
+
+    Parameters
+    ----------
+    groups, n, k : int
+        Weights, and their rows, a multiple of 8, and columns, one of 16.
+    m : int, optional
+        Rows of X and C, of all groups together; without it the kernel takes any number.
+    dtype, out_dtype, scale_layout : str
+        As in :func:`~warploom.programs.gemm_block_scaled.gemm_block_scaled`.
+    indptr_dtype : str
+        Of Indptr: ``"int32"`` or ``"int64"``.
+    tile : (int, int), optional
+        Rows of X and of W; a step along K has one block of 128. By default 128 x 192, or 64 x 128
+        where groups have no more than 64 rows on average.
+    stages : int, optional
+        Steps that are loaded ahead.
+    **hints
+        Those of :func:`warploom.language.hints`.
+
+    Returns
+    -------
+    PrimFunc
+        ``matmul(X, W, ScaleX, ScaleW, Indptr, C)``: X is ``(m, k)``, W ``(groups, n, k)``, ScaleX
+        ``(m, ceil(k / 128))`` or its transpose, ScaleW ``(groups, ceil(n / 128), ceil(k / 128))``,
+        both float32, C ``(m, n)``; Indptr as in
+        :func:`~warploom.programs.gemm_grouped.gemm_grouped`.
+
+    Raises
+    ------
+    IllegalCombination
+        If there is no group, or a dtype, a size or the layout is none of those.
+    """
+    check_groups(groups, indptr_dtype)
+    check_block_scaled(n, k, dtype, out_dtype, scale_layout)
+    if tile is None:
+        few = m is not None and m <= 64 * groups
+        bm = 64 if few else 128
+        bn, own_stages = _TILES[bm]
+        tile, stages = (bm, bn), stages or own_stages
+        if -(-n // bn) % 2 == 0:
+            hints = {"cluster": (1, 2), **hints}
+    rows, (bm, bn), blocks = row_count(m), tile, -(-k // BLOCK)
+    together = math.gcd(bn, BLOCK)
+    by_rows = scale_layout == "MK"
+    hints = {"raster": "grouped", **hints}
+
+    def of_x(scale: Any, row: Any, block: Any) -> Any:
+        return scale[row, block] if by_rows else scale[block, row]
+
+    @T.prim_func
+    def matmul(
+        x: T.handle, w: T.handle, sx: T.handle, sw: T.handle, p: T.handle, c: T.handle
+    ):
+        X = T.match_buffer(x, (rows, k), dtype, align=16)
+        W = T.match_buffer(w, (groups, n, k), dtype, align=16)
+        ScaleX = T.match_buffer(sx, (rows, blocks) if by_rows else (blocks, rows), "float32")
+        ScaleW = T.match_buffer(sw, (groups, -(-n // BLOCK), blocks), "float32")
+        Indptr = T.match_buffer(p, (groups + 1,), indptr_dtype)
+        C = T.match_buffer(c, (rows, n), out_dtype, align=16)
+        T.device_entry()
+        wl.hints(**hints)
+        slot, j = T.cta_id([slots(rows, groups, bm), -(-n // bn)])
+        X_s = T.alloc_buffer((bm, BLOCK), dtype, scope="shared")
+        W_s = T.alloc_buffer((bn, BLOCK), dtype, scope="shared")
+        part = T.alloc_buffer((bm, bn), "float32", scope="accumulator")
+        scale = T.alloc_buffer((bm,), "float32", scope="fragment")
+        total = T.alloc_buffer((bm, bn), "float32", scope="fragment")
+        out = T.alloc_buffer((bm, bn), out_dtype, scope="fragment")
+        found = Slot(Indptr, groups, bm)
+        found.find(slot)
+        g, row, count = found.group, found.row, found.count
+        if count > 0:
+            Tx.cta.zero(total)
+            for step in wl.pipelined(blocks, stages):
+                first: T.let = step * BLOCK
+                Tx.cta.copy_async(X_s, X[row : row + bm, first : first + BLOCK])
+                Tx.cta.copy_async(W_s, W[g, j * bn : j * bn + bn, first : first + BLOCK])
+                Tx.cta.gemm_async(part, X_s, W_s)
+                for y in T.serial(bm):
+                    scale[y] = of_x(ScaleX, row + y, step)
+                for y, z in T.grid(bm, bn):
+                    column = T.meta_var(j * bn + z // together * together)
+                    # The minimum spares a guard of every element.
+                    of_w = T.meta_var(T.min(T.truncdiv(column, BLOCK), -(-n // BLOCK) - 1))
+                    total[y, z] += part[y, z] * (scale[y] * ScaleW[g, of_w, step])
+            Tx.cta.cast(out, total)
+            # TMA stores whole tiles; what it cannot leave out are rows of the next group.
+            if count == bm:
+                Tx.cta.copy(C[row : row + bm, j * bn : j * bn + bn], out)
+            else:
+                Tx.cta.copy(C[row : row + count, j * bn : j * bn + bn], out[0:count, 0:bn])
+
+    return matmul
