@@ -45,6 +45,7 @@ def test_legal_knobs_are_lowered(name: str, rng: np.random.Generator) -> None:
         {"persistent": False},
         {"specialise": False},
         {"store_columns": 16},
+        {"store_buffers": 4},
     ],
     ids=str,
 )
@@ -94,6 +95,8 @@ def test_shared_memory_is_not_underestimated(name: str, rng: np.random.Generator
         ({"turns": 2}, "up to 3 warpgroups take turns"),
         ({"store_columns": 48}, "store_columns = 48: allowed are 64, 32, 16"),
         ({"store_columns": 32, "swap_ab": True, "tile_n": 128}, "64 with swap_ab"),
+        ({"store_buffers": 3}, "store_buffers = 3: allowed are 2, 1, 4"),
+        ({"store_buffers": 4}, "bytes of shared memory"),
         ({"in_cluster": True}, "in_cluster with split_k = 1"),
         ({"in_cluster": True, "split_k": 3}, "2 or 4 or 8 CTAs of a tile are the cluster"),
         ({"in_cluster": True, "split_k": 2}, "bytes of shared memory"),

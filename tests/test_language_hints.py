@@ -110,6 +110,7 @@ def test_an_unknown_hint_is_named():
         ({"stages": 2.0}, "stages is 2.0; it must be an integer"),
         ({"stages": True}, "stages is True"),
         ({"store_columns": 0}, "store_columns"),
+        ({"store_buffers": 0}, "store_buffers"),
         ({"exchange": "mail"}, "exchange is 'mail'; it must be one of 'workspace', 'cluster'"),
         ({"exchange": "cluster"}, "split_k None: the CTAs of a tile are a cluster"),
         ({"exchange": "cluster", "split_k": 3}, "a power of two up to 8"),

@@ -6,11 +6,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from tvm.script import tirx as T
 from tvm.script.tirx import tile as Tx
 
 import tile_programs
-from lowered_programs import after_passes, check
+from lowered_programs import after_passes, check, hinted
 from tile_programs.case import Case, poisoned, random_values, wide
 from warploom.transform.canonicalize import canonicalize
 from warploom.transform.decline import Decline
@@ -19,6 +21,7 @@ from warploom.transform.lower import lower
 from warploom.transform.program import allocations
 from warploom.transform.resolve_scopes import resolve_scopes
 from warploom.transform.stage_stores import stage_stores
+from warploom.transform.store_pieces import pieces
 
 PASSES = (canonicalize, infer_layouts, resolve_scopes, stage_stores)
 
@@ -33,10 +36,10 @@ def decisions(func: Any) -> tuple[str, ...]:
     [
         (256, 128, "float16", "by TMA, in pieces of 64 x 64 elements"),
         (256, 32, "bfloat16", "by TMA, in pieces of 64 x 32 elements"),
-        (96, 48, "float16", "by TMA, in pieces of 64 x 16 elements"),
-        (48, 24, "float16", "by TMA, in pieces of 64 x 8 elements"),
-        # 8 and 32 bits have no stmatrix, 50 elements are no multiple of 16 bytes.
-        (256, 128, "float32", "straight from registers"),
+        (96, 48, "float16", "by TMA, in pieces of 64 x 32 or 16 elements"),
+        (48, 24, "float16", "by TMA, in pieces of 64 x 16 or 8 elements"),
+        (256, 128, "float32", "by TMA, in pieces of 64 x 32 elements"),
+        # Of 8 bits a thread has too few neighbours, 50 elements are no multiple of 16 bytes.
         (256, 128, "float8_e4m3fn", "straight from registers"),
         (50, 64, "float16", "straight from registers"),
     ],
@@ -46,17 +49,38 @@ def test_tma_stores_what_it_can(n, tile, dtype, expected):
     assert decisions(case.func) == (f"store into C: {expected}",)
 
 
-@pytest.mark.parametrize("columns", [16, 64, 128])
-def test_pieces_go_through_two_buffers_where_their_number_is_even(columns):
-    case = tile_programs.gemm(128, 128, 64, (128, columns, 64), out_dtype="float16")
-    program = after_passes(case.func, *PASSES)
-    staging = next(b for b in allocations(program.body) if b.name == "staging")
-    width = min(columns, 64)
-    pieces = columns // width
-    assert [int(e) for e in staging.shape] == [2, 2 if pieces % 2 == 0 else 1, 64, width]
+@pytest.mark.parametrize("store_buffers", [None, 1, 4])
+@pytest.mark.parametrize(
+    ("columns", "widths"), [(16, [16]), (128, [64, 64]), (176, [64, 64, 32, 16])]
+)
+def test_pieces_of_a_width_have_buffers_of_their_own(columns, widths, store_buffers):
+    case = tile_programs.gemm(128, 2 * columns, 64, (128, columns, 64), out_dtype="float16")
+    program = after_passes(hinted(case.func, store_buffers=store_buffers), *PASSES)
+    found = [
+        [int(e) for e in b.shape] for b in allocations(program.body) if b.name == "staging"
+    ]
+    assert found == [
+        [2, min(widths.count(one), store_buffers or 2), 64, one] for one in dict.fromkeys(widths)
+    ]
 
 
-@pytest.mark.parametrize("columns", [8, 40, 64, 96, 128])
+@given(
+    widths=st.lists(st.sampled_from([64, 32, 16]), min_size=1, max_size=6),
+    blocks=st.integers(1, 3),
+    buffers=st.integers(1, 4),
+)
+def test_no_buffer_is_written_before_its_store_has_ended(widths, blocks, buffers):
+    tile = pieces(64 * blocks, 64, widths, buffers)
+    assert sum(one.width for one in tile) == blocks * sum(widths)
+    under_way: list[tuple[int, int]] = []
+    for one in [*tile, *tile]:  # two tiles in a row
+        under_way = under_way[max(0, len(under_way) - one.pending) :]
+        assert (one.width, one.slot) not in under_way
+        assert one.slot < buffers
+        under_way.append((one.width, one.slot))
+
+
+@pytest.mark.parametrize("columns", [8, 40, 64, 112, 128])
 @pytest.mark.parametrize("dtype", ["float16", "float32"])
 def test_stored_tiles_are_right(columns, dtype, rng):
     case = tile_programs.gemm(200, 2 * columns - 8, 64, (128, columns, 32), out_dtype=dtype)
@@ -142,3 +166,10 @@ def test_neighbours_that_may_part_are_stored_one_by_one(first, counted, words, r
         return {2: c}
 
     check(Case(program, arguments, expected, 1e-3), rng)
+
+
+@pytest.mark.parametrize("store_buffers", [1, 4])
+@pytest.mark.parametrize("dtype", ["float16", "float32"])
+def test_buffers_serve_tile_after_tile(store_buffers, dtype, rng):
+    case = tile_programs.gemm(320, 416, 64, (64, 208, 32), out_dtype=dtype)
+    check(case, rng, ctas=2, store_buffers=store_buffers)

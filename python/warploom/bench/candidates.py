@@ -27,8 +27,8 @@ from warploom.meta_schedule.options import why_not
 from warploom.meta_schedule.runner import outcome
 from warploom.meta_schedule.workloads import matmul
 
-#: Ways to share tiles that the model is not fitted to, and so does not choose.
-_SHARED = ({"in_cluster": True}, {"stream_k": True})
+#: Ways to share and to store tiles that the model is not fitted to, and so does not choose.
+_OTHER = ({"in_cluster": True}, {"stream_k": True}, {"store_buffers": 4})
 
 
 @dataclass(frozen=True)
@@ -167,10 +167,10 @@ class Product:
 
 
 def everything(problem: GemmProblem) -> Iterator[GemmKnobs]:
-    """What the model chooses from, and the same with tiles shared in another way."""
+    """What the model chooses from, and the same with tiles shared or stored in another way."""
     for one in candidates(problem):
         yield one
-        for change in _SHARED:
+        for change in _OTHER:
             other = replace(one, **change, stages=1)
             other = replace(other, stages=max(1, most_stages(other, problem)))
             if why_not(problem, other) is None:

@@ -15,7 +15,7 @@ from typing import Any
 
 from warploom.errors import IllegalCombination
 from warploom.gemm.problem import GemmProblem
-from warploom.target import SM90A, TMA, WGMMA_M, WgmmaKind, wgmma_kind
+from warploom.target import SM90A, TMA, WGMMA_M, WgmmaKind, swizzled_pieces, wgmma_kind
 from warploom.target.arch import Arch
 from warploom.target.dtypes import bits_of
 
@@ -26,8 +26,10 @@ _LOADING_REGISTERS = 40
 #: Stores by TMA go through so many columns of each computing warpgroup: what swizzled rows of 128,
 #: 64 and 32 bytes hold of 16-bit results.
 STORE_COLUMNS = (64, 32, 16)
-#: There are as many buffers for them.
-_STORE_BUFFERS = 2
+#: Buffers that each computing warpgroup has for pieces of one width.
+STORE_BUFFERS = (2, 1, 4)
+#: Bytes of the elements of results that are stored by TMA, as stage_stores does.
+_STAGED_BYTES = (2, 4)
 #: Bytes of an element of an accumulator.
 _SUM_BYTES = 4
 #: Knobs that are true or false.
@@ -74,6 +76,8 @@ class GemmKnobs:
         Whether a CTA computes tile after tile, and not one only.
     store_columns : int
         Columns, at most, of the pieces in which a tile leaves, one of :data:`STORE_COLUMNS`.
+    store_buffers : int
+        Pieces that a warpgroup has under way at a time, one of :data:`STORE_BUFFERS`.
     """
 
     tile_m: int = 128
@@ -93,6 +97,7 @@ class GemmKnobs:
     specialise: bool = True
     persistent: bool = True
     store_columns: int = 64
+    store_buffers: int = 2
 
     def __post_init__(self) -> None:
         for name, value in vars(self).items():
@@ -142,8 +147,8 @@ class GemmKnobs:
             found["exchange"] = "cluster"
         if self.stream_k:
             found["stream_k"] = True
-        if self.store_columns != STORE_COLUMNS[0]:
-            found["store_columns"] = self.store_columns
+        stores = {"store_columns": STORE_COLUMNS[0], "store_buffers": STORE_BUFFERS[0]}
+        found |= {k: getattr(self, k) for k, usual in stores.items() if getattr(self, k) != usual}
         found |= {name: False for name in ("specialise", "persistent") if not getattr(self, name)}
         return found
 
@@ -179,9 +184,12 @@ class GemmKnobs:
     def _store_bytes(self, size: int) -> int:
         if self.swap_ab:
             return self.tile_m * self.tile_n * size
-        columns = min(self.store_columns, self.tile_n)
-        through = self.consumers * _STORE_BUFFERS * WGMMA_M * columns * size
-        return through if size == 2 else 0
+        if size not in _STAGED_BYTES:
+            return 0
+        widths = swizzled_pieces(self.tile_n, size, self.store_columns)
+        parts = self.tile_m // self.consumers // WGMMA_M
+        held = sum(one * min(self.store_buffers, parts * widths.count(one)) for one in set(widths))
+        return self.consumers * WGMMA_M * held * size
 
     def tile_registers(self, problem: GemmProblem) -> int:
         """Registers of a computing thread that hold its part of accumulators and operands."""
@@ -279,6 +287,13 @@ class GemmKnobs:
             self.store_columns in (STORE_COLUMNS[:1] if self.swap_ab else STORE_COLUMNS),
             f"store_columns = {self.store_columns}: allowed are "
             f"{', '.join(map(str, STORE_COLUMNS))}, and {STORE_COLUMNS[0]} with swap_ab, which "
+            "stores whole tiles.",
+        )
+        allowed = STORE_BUFFERS[:1] if self.swap_ab else STORE_BUFFERS
+        yield (
+            self.store_buffers in allowed,
+            f"store_buffers = {self.store_buffers}: allowed are "
+            f"{', '.join(map(str, STORE_BUFFERS))}, and {STORE_BUFFERS[0]} with swap_ab, which "
             "stores whole tiles.",
         )
         yield (

@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from warploom.errors import IllegalCombination
 from warploom.gemm.choose import most_stages
-from warploom.gemm.knobs import STORE_COLUMNS, GemmKnobs
+from warploom.gemm.knobs import STORE_BUFFERS, STORE_COLUMNS, GemmKnobs
 from warploom.gemm.problem import GemmProblem
 
 #: What :func:`pack` makes of several knobs; everything else goes by the knob's own name.
@@ -20,9 +20,10 @@ TILE, CLUSTER, FEWER_STAGES = "tile", "cluster", "fewer_stages"
 SHARING, GRID = "sharing", "grid"
 #: Values of :data:`SHARING`: the parts of a sum, and more for those that a cluster exchanges.
 STREAM_K, IN_CLUSTER = 20, 10
-#: Values of :data:`GRID`, added: not persistent, without warps that only load, and ten times the
-#: place of the columns of stores in :data:`STORE_COLUMNS`.
-PLAIN_GRID, LOAD_ONESELF, NARROW_STORES = 1, 2, 10
+#: Values of :data:`GRID`, added: not persistent, without warps that only load, ten times the place
+#: of the columns of stores in :data:`STORE_COLUMNS`, and a hundred times that of their buffers in
+#: :data:`STORE_BUFFERS`.
+PLAIN_GRID, LOAD_ONESELF, NARROW_STORES, OTHER_BUFFERS = 1, 2, 10, 100
 #: Rows and columns of tiles are multiples of the first, their depth of the second.
 _SIDE, _DEPTH = 8, 16
 _MOST_CONSUMERS = 3
@@ -84,8 +85,9 @@ def pack_sharing(knobs: GemmKnobs) -> int:
 
 
 def pack_grid(knobs: GemmKnobs) -> int:
-    """1 if the grid is not persistent, 2 more if no warps only load, 10 or 20 for narrow stores."""
+    """1 if the grid is not persistent, 2 more if no warps only load, and more for stores."""
     stores = STORE_COLUMNS.index(knobs.store_columns) * NARROW_STORES
+    stores += STORE_BUFFERS.index(knobs.store_buffers) * OTHER_BUFFERS
     return stores + PLAIN_GRID * (not knobs.persistent) + LOAD_ONESELF * (not knobs.specialise)
 
 
@@ -95,10 +97,15 @@ def _unpack_grid(plain: dict[str, int], grid: int, sharing: int) -> None:
     What excludes each other is decided in this order: the tile, the grid, who shares tiles, the
     cluster. So every combination of values that a search draws is one of knobs.
     """
-    stores, grid = divmod(grid, NARROW_STORES)
-    if stores >= len(STORE_COLUMNS) or grid >= 2 * LOAD_ONESELF:
-        raise IllegalCombination(f"{GRID} = {grid + NARROW_STORES * stores} stands for no knobs.")
+    buffers, rest = divmod(grid, OTHER_BUFFERS)
+    stores, kind = divmod(rest, NARROW_STORES)
+    if (
+        buffers >= len(STORE_BUFFERS) or stores >= len(STORE_COLUMNS) or kind >= 2 * LOAD_ONESELF
+    ):
+        raise IllegalCombination(f"{GRID} = {grid} stands for no knobs.")
+    grid = kind
     plain["store_columns"] = STORE_COLUMNS[0 if plain.get("swap_ab") else stores]
+    plain["store_buffers"] = STORE_BUFFERS[0 if plain.get("swap_ab") else buffers]
     plain["persistent"], plain["specialise"] = not grid & PLAIN_GRID, not grid & LOAD_ONESELF
     if grid & PLAIN_GRID or (grid & LOAD_ONESELF and IN_CLUSTER < sharing < STREAM_K):
         sharing = 1

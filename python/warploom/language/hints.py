@@ -88,6 +88,9 @@ class Hints:
     store_columns : int
         Columns, at most, of the pieces in which TMA stores tiles of registers; without it as many
         as a swizzled row of shared memory holds. Fewer need less shared memory.
+    store_buffers : int
+        Pieces of one width, at most, that each warpgroup has under way to memory at a time. With as
+        many as its tile has, it waits for none of them, but for those of the tile before.
     """
 
     cluster: tuple[int, int] | None = None
@@ -107,6 +110,7 @@ class Hints:
     exchange: str | None = None
     set_registers: bool | None = None
     store_columns: int | None = None
+    store_buffers: int | None = None
 
     def __post_init__(self) -> None:
         if self.cluster is not None:
@@ -132,7 +136,7 @@ class Hints:
         if self.scheduler is not None and self.persistent is False:
             raise IllegalCombination("scheduler needs a persistent grid, and persistent is False.")
         counts = ("group", "consumers", "stages", "ctas", "ctas_per_sm", "turns", "split_k",
-                  "store_columns")  # fmt: skip
+                  "store_columns", "store_buffers")  # fmt: skip
         for name in counts:
             if getattr(self, name) is not None:
                 require_positive(name, getattr(self, name))
@@ -226,6 +230,7 @@ def hints(
     exchange: str | None = None,
     set_registers: bool | None = None,
     store_columns: int | None = None,
+    store_buffers: int | None = None,
 ) -> Any:
     """Wishes of the author, as a statement directly after ``T.device_entry()``.
 
@@ -245,6 +250,7 @@ def hints(
     wanted = Hints(
         pairs[0], persistent, raster, group, consumers, pairs[1], stages, specialise, ctas,
         ctas_per_sm, scheduler, turns, split_k, stream_k, exchange, set_registers, store_columns,
+        store_buffers,
     )  # fmt: skip
     attributes = wanted.attributes()
     if not attributes:

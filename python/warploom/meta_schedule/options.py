@@ -21,6 +21,7 @@ from warploom.gemm.packing import (
     IN_CLUSTER,
     LOAD_ONESELF,
     NARROW_STORES,
+    OTHER_BUFFERS,
     PLAIN_GRID,
     SHARING,
     STREAM_K,
@@ -38,7 +39,7 @@ _FEWER_STAGES = {0: 0.84, 1: 0.12, 2: 0.04}
 _GROUPS = (1, 4, 8, 16)
 #: Grids that are not as usual, which suit few products.
 _GRIDS = {0: 0.8, PLAIN_GRID: 0.06, LOAD_ONESELF: 0.03, PLAIN_GRID + LOAD_ONESELF: 0.03,
-          NARROW_STORES: 0.06, 2 * NARROW_STORES: 0.02}  # fmt: skip
+          NARROW_STORES: 0.06, 2 * NARROW_STORES: 0.02, 2 * OTHER_BUFFERS: 0.1}  # fmt: skip
 #: Tiles that CTAs share step by step, compared with whole ones.
 _STREAM_K = 0.15
 #: A tile has all of so few rows or columns.

@@ -69,3 +69,31 @@ class Swizzle(enum.Enum):
     def apply(self, offset: int) -> int:
         """Where the byte at ``offset`` of an unswizzled, atom-aligned tile really lies."""
         return offset ^ ((offset >> 7 & (1 << self.bits) - 1) << 4)
+
+
+def swizzled_pieces(columns: int, size: int, most: int | None = None) -> list[int]:
+    """The widths, in columns, of the pieces that a row is cut into: each a swizzled row of TMA's.
+
+    The widest come first; there are none if the row has no multiple of 16 bytes.
+
+    Parameters
+    ----------
+    columns : int
+        Of the row.
+    size : int
+        Bytes of an element.
+    most : int, optional
+        The widest piece that is allowed.
+
+    Examples
+    --------
+    >>> swizzled_pieces(176, 2)
+    [64, 64, 32, 16]
+    """
+    found: list[int] = []
+    for swizzle in reversed(Swizzle):
+        width = swizzle.row_bytes // size
+        if most is None or width <= most:
+            found += [width] * (columns // width)
+            columns %= width
+    return [] if columns else found

@@ -1,10 +1,10 @@
 """Stores of register tiles to global memory: through shared memory, by TMA.
 
-The tile leaves in pieces of one swizzle atom of columns, and of as many rows as a warpgroup handles
-at a time. While TMA drains one piece, the warpgroup writes the next; the last stores are still
-under way when the next tile begins. What TMA cannot store (rows that are no multiple of 16 bytes)
-or the fragment cannot give to shared memory in one piece (elements of other than 16 bits, unless a
-thread holds whole rows) goes straight from registers, guarded at the edges.
+The tile leaves in pieces of one swizzle atom of columns, the widest that are left of a row, and of
+as many rows as a warpgroup handles at a time. While TMA drains one piece, the warpgroup writes the
+next; the last stores are still under way when the next tile begins. What TMA cannot store (rows
+that are no multiple of 16 bytes), and elements of other than 2 or 4 bytes, go straight from
+registers, guarded at the edges.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from tvm.tirx.tile_primitive import TilePrimitiveCall
 
 from warploom.layout.smem_matrix import SharedMatrix
 from warploom.ops.copy_strided import knows_strides
-from warploom.target import TMA, Major, Swizzle
+from warploom.target import TMA, Major, Swizzle, swizzled_pieces
 from warploom.transform import ir
 from warploom.transform.fill_stages import require_tma
 from warploom.transform.fragments import Fragments, fragments
@@ -37,7 +37,12 @@ from warploom.transform.program import (
     nest_stores,
 )
 from warploom.transform.rows import part_of_rows, row_dimensions
+from warploom.transform.store_pieces import pieces
 
+#: Bytes of the elements that go through shared memory.
+STAGED_BYTES = (2, 4)
+#: Buffers for pieces of one width, without a hint.
+STORE_BUFFERS = 2
 #: Attribute of statements that bring their own synchronisation.
 ORCHESTRATED = PREFIX + "orchestrated"
 
@@ -111,20 +116,21 @@ def _block(
             continue
         to, source = one.args[:2]
         kinds = fragments(program.arch, int(source.source.shape[0]))
-        width = _atom_columns(to, source, kinds, program.hints.store_columns)
+        widths = _widths(to, source, kinds, program.hints.store_columns)
         maker = result[-1] if result and _only_makes(result[-1], source, program) else None
         if maker is not None:
             result.pop()
-        if width is None:
+        if not widths:
             staging.decided.append(f"store into {to.source.name}: straight from registers")
             result.append(_if_stored(_straight(to, source, maker), program))
             continue
+        across = " or ".join(map(str, dict.fromkeys(widths)))
         staging.decided.append(
-            f"store into {to.source.name}: by TMA, in pieces of {kinds.rows} x {width} elements"
+            f"store into {to.source.name}: by TMA, in pieces of {kinds.rows} x {across} elements"
         )
         if maker is None and source.source.scope() == "accumulator":
             maker = _copied(source.source)
-        result.append(_staged(to, source, width, program, staging, maker))
+        result.append(_staged(to, source, widths, program, staging, maker))
     return result
 
 
@@ -192,28 +198,27 @@ def _only_makes(statement: Stmt, source: TensorRegion, program: TileProgram) -> 
     return used == 2
 
 
-def _atom_columns(
+def _widths(
     to: TensorRegion, source: TensorRegion, kinds: Fragments, most: int | None
-) -> int | None:
-    """Columns of a piece, at most so many; None if TMA cannot store the tile."""
+) -> list[int]:
+    """Columns of the pieces of a row, at most so many each; none if TMA cannot store the tile."""
     tile = source.source
     size = tvm.DataType(str(tile.dtype)).bits // 8
-    # stmatrix writes fragments of 16-bit elements; a thread with whole rows needs no stmatrix.
-    if len(tile.shape) != 2 or size not in ((2, 4) if kinds.row_a_thread else (2,)):
-        return None
+    # A thread of a fragment has two neighbours; of single bytes they are too few to write.
+    if len(tile.shape) != 2 or size not in STAGED_BYTES:
+        return []
     pitch = to.source.shape[-1]
     if not isinstance(pitch, tirx.IntImm) or int(pitch) * size % TMA.chunk_bytes:
-        return None
+        return []
     wide = [d for d, (_, extent) in enumerate(ir.ranges(to)) if not ir.is_constant(extent, 1)]
     if wide and wide[-1] != len(to.region) - 1:
-        return None
+        return []
     if any(ir.is_constant(to.source.shape[d], 1) for d in wide):  # TVM describes no such copy
-        return None
+        return []
     rows, columns = (int(extent) for extent in tile.shape)
     if _piece_of(to, rows, rows // kinds.rows - 1, kinds) is None:
-        return None
-    fitting = [s.row_bytes // size for s in Swizzle if columns * size % s.row_bytes == 0]
-    return max((one for one in fitting if most is None or one <= most), default=None)
+        return []
+    return swizzled_pieces(columns, size, most)
 
 
 def _piece_of(
@@ -258,40 +263,40 @@ def _places(ranges: list[tuple[Any, Any]], rows: list[int], counters: list[Var])
 def _staged(
     to: TensorRegion,
     source: TensorRegion,
-    width: int,
+    widths: list[int],
     program: TileProgram,
     staging: _Staging,
     maker: Stmt | None,
 ) -> Stmt:
     """Store piece by piece; with ``maker``, each piece is computed just before it is stored."""
     tile = source.source
-    rows, columns = (int(extent) for extent in tile.shape)
-    across = columns // width
+    rows = int(tile.shape[0])
     kinds = fragments(program.arch, rows)
     height = kinds.rows
-    pieces = rows // height * across
-    # A piece may be written when the store before the last has left its buffer.
-    buffers = 2 if pieces % 2 == 0 else 1
+    parts = pieces(rows, height, widths, program.hints.store_buffers or STORE_BUFFERS)
     dtype = str(tile.dtype)
-    key = dtype, width, buffers
-    stage = staging.buffers.setdefault(key, _buffer(dtype, height, width, buffers, program))
+    stages: dict[int, Buffer] = {}
+    for width in dict.fromkeys(widths):
+        key = dtype, width, 1 + max(one.slot for one in parts if one.width == width)
+        stages[width] = staging.buffers.setdefault(key, _buffer(*key, height, program))
     consumer = program.var("warpgroup")
     sync = warpgroup_sync(consumer)
     elected = leader(program)
-    # A thread that holds a whole row writes it 16 bytes at a time.
-    dispatch = None if kinds.row_a_thread else "ldstmatrix"
+    # stmatrix moves elements of 16 bits; a thread writes pairs of others, or a whole row, itself.
+    paired = tvm.DataType(dtype).bits == 16 and not kinds.row_a_thread
+    dispatch = "ldstmatrix" if paired else None
     statements: list[Stmt] = []
-    for piece in range(pieces):
-        row, column = piece // across * height, piece % across * width
-        place = ir.region(stage, (consumer, 1), (piece % buffers, 1), (0, height), (0, width))
-        target = _piece_of(to, rows, piece // across, kinds)
-        target[-1] = (target[-1][0] + column, width)
-        part = ir.region(tile, (row, height), (column, width))
+    for one in parts:
+        width = one.width
+        place = ir.region(stages[width], (consumer, 1), (one.slot, 1), (0, height), (0, width))
+        target = _piece_of(to, rows, one.row // height, kinds)
+        target[-1] = (target[-1][0] + one.column, width)
+        part = ir.region(tile, (one.row, height), (one.column, width))
         if maker is not None:
-            part = _piece(maker, row, column, width, kinds, statements)
+            part = _piece(maker, one.row, one.column, width, kinds, statements)
         statements += [
-            # The store before the last has left this buffer.
-            ir.when(elected, [_wait_group(buffers - 1, read=True)]),
+            # What this buffer held before has left it.
+            ir.when(elected, [_wait_group(one.pending, read=True)]),
             sync,
             ir.primitive("copy", place, part, scope="warpgroup", dispatch=dispatch),
             # The TMA engine reads what these threads wrote.
@@ -337,7 +342,7 @@ def _piece(
     return ir.whole(piece)
 
 
-def _buffer(dtype: str, rows: int, width: int, buffers: int, program: TileProgram) -> Buffer:
+def _buffer(dtype: str, width: int, buffers: int, rows: int, program: TileProgram) -> Buffer:
     consumers = int(program.id("warpgroup").extents[0])
     size = tvm.DataType(dtype).bits // 8
     matrix = SharedMatrix(dtype, Major.K, Swizzle(size * width), rows, width)
