@@ -43,6 +43,20 @@ def publish() -> list[Stmt]:
     ]
 
 
+def meet(cluster: bool) -> list[Stmt]:
+    """All threads wait for each other, those of the cluster or of the CTA.
+
+    Of a cluster, no memory is ordered but mbarriers that are published: the order of all else would
+    make each thread wait until the GPU has seen its stores.
+    """
+    if not cluster:
+        return [ir.evaluate(T.cuda.cta_sync())]
+    return [
+        ir.evaluate(T.ptx.barrier.cluster.arrive.relaxed.aligned()),
+        ir.evaluate(T.ptx.barrier.cluster.wait.acquire.aligned()),
+    ]
+
+
 def wait(barrier: Buffer, stage: Any, parity: Any) -> Stmt:
     """Wait until the phase of that parity has completed."""
     return ir.evaluate(T.cuda.mbarrier_wait(ir.address(barrier, stage), parity))

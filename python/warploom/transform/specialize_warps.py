@@ -73,7 +73,6 @@ def specialize_warps(program: TileProgram) -> TileProgram:
     moves = program.hints.set_registers is not False
     require_accumulators(program, registers[1])
     cluster = program.id("cta_in_cluster") is not None
-    sync = ir.evaluate(T.cuda.cluster_sync() if cluster else T.cuda.cta_sync())
     inits = [
         barriers.initialise(barrier, arrivals)
         for ring, users in ((use.ring, readers(use, program)) for use in plan.uses)
@@ -84,7 +83,7 @@ def specialize_warps(program: TileProgram) -> TileProgram:
         let_next_start(),
         ir.when(T.cuda.thread_rank() == 0, inits),
         *barriers.publish(),
-        sync,
+        *barriers.meet(cluster),
         wait_for_last(),
         ir.when(
             role == 0,
@@ -94,7 +93,7 @@ def specialize_warps(program: TileProgram) -> TileProgram:
     ]
     if cluster:
         # No CTA leaves while another may still write to its memory or its barriers.
-        body.append(sync)
+        body += barriers.meet(cluster)
     body = [ir.substitute(one, {program.var("warpgroup"): consumer}) for one in body]
     ids = tuple(
         Id("warpgroup", (role,), (count + 1,)) if one.kind == "warpgroup" else one
