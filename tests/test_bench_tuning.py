@@ -10,7 +10,14 @@ from types import SimpleNamespace
 import pytest
 
 from warploom.bench import exhaustive, tuning
-from warploom.bench.candidates import Line, Product, Selection, everything, varied
+from warploom.bench.candidates import (
+    Line,
+    Product,
+    Selection,
+    everything,
+    read_wanted,
+    varied,
+)
 from warploom.bench.suite import GemmShape, load_suite
 from warploom.errors import IllegalCombination, WarploomError
 from warploom.gemm.choose import candidates, choose
@@ -59,6 +66,23 @@ def test_an_empty_selection_is_an_error(wrong):
         Selection(**wrong)
     with pytest.raises(IllegalCombination, match="'tile_x' is no knob"):
         Selection(accept={"tile_x": 1})
+
+
+def test_a_file_says_exactly_what_is_measured(tmp_path):
+    file = tmp_path / "wanted.jsonl"
+    shape = {"m": SHAPE.m, "n": SHAPE.n, "k": SHAPE.k, "dtype": SHAPE.dtype, "group": SHAPE.group}
+    fixed = {"tile_n": 128, "stages": 2}
+    wanted = [{"gpu": "none"}, {"shape": shape, "knobs": fixed}, {"shape": shape, "knobs": {}}]
+    file.write_text("\n".join(map(json.dumps, wanted)))
+    exactly = read_wanted(file)
+    assert exactly == {SHAPE: [fixed, {}]}
+    product = Product(SHAPE)
+    product.select(Selection(exactly=exactly))
+    (_, first), (_, second) = product.chosen
+    assert (first, second) == (GemmKnobs(tile_n=128, stages=2), GemmKnobs())
+    file.write_text(json.dumps({"shape": shape, "knobs": {"tile_x": 1}}))
+    with pytest.raises(IllegalCombination, match="'tile_x' is no knob"):
+        read_wanted(file)
 
 
 def test_products_share_what_is_left_of_the_time():

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import math
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from itertools import zip_longest
+from pathlib import Path
 from typing import Any
 
 import tvm
@@ -70,11 +72,15 @@ class Selection:
         Only those that the model predicts to take at most so many times as long as its best.
     accept : mapping from str to int
         Only those with these knobs.
+    exactly : mapping from GemmShape to sequence of dict
+        Knobs by name of each product: these and no others, whatever the model thinks of them;
+        without ``stages``, with as many as fit.
     """
 
     count: int = 64
     within: float = math.inf
     accept: Mapping[str, int] | None = None
+    exactly: Mapping[GemmShape, Sequence[Mapping[str, int]]] | None = None
 
     def __post_init__(self) -> None:
         if self.count < 1 or not self.within >= 1:
@@ -124,6 +130,10 @@ class Product:
 
     def select(self, selection: Selection) -> None:
         """Decide which candidates are measured."""
+        if selection.exactly is not None:
+            wanted = [wanted_knobs(one, self.problem) for one in selection.exactly[self.shape]]
+            self.chosen = [(predict(self.problem, one).total, one) for one in wanted]
+            return
         legal = [(predict(self.problem, one).total, one) for one in everything(self.problem)]
         self.chosen = selection.of(legal)
 
@@ -164,6 +174,31 @@ class Product:
         median = sorted(samples)[len(samples) // 2] if samples else None
         clock = found.clock if found else None
         return Line(shape, knobs.values(), predicted, median, samples, clock, error)
+
+
+def wanted_knobs(values: Mapping[str, int], problem: GemmProblem) -> GemmKnobs:
+    """Knobs by name for a problem; with as many stages as fit, if it does not say."""
+    one = GemmKnobs.of({"stages": 1, **values})
+    return one if "stages" in values else replace(one, stages=max(1, most_stages(one, problem)))
+
+
+def read_wanted(file: Path) -> dict[GemmShape, list[dict[str, int]]]:
+    """What a file of JSON lines asks to be measured: ``shape`` and ``knobs`` as :class:`Line` has.
+
+    So the output of an earlier run may be measured again. Lines without them say nothing.
+
+    Raises
+    ------
+    WarploomError
+        If a line names a shape or knobs that there are none of.
+    """
+    found: dict[GemmShape, list[dict[str, int]]] = {}
+    for text in file.read_text(encoding="utf-8").splitlines():
+        line = json.loads(text)
+        if "shape" in line and "knobs" in line:
+            GemmKnobs.of(line["knobs"])
+            found.setdefault(GemmShape(**line["shape"]), []).append(line["knobs"])
+    return found
 
 
 def everything(problem: GemmProblem) -> Iterator[GemmKnobs]:

@@ -13,11 +13,11 @@ import math
 import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from warploom.bench.candidates import Line, Product, Selection
+from warploom.bench.candidates import Line, Product, Selection, read_wanted
 from warploom.bench.environment import environment
 from warploom.bench.options import compiling_options, suite_options
 from warploom.bench.suite import RESULT_DTYPE, GemmShape, load_suite
@@ -81,6 +81,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--seconds", type=float, default=math.inf, help="wall time of a shape at most"
     )
     add_selection(parser)
+    parser.add_argument(
+        "--exactly", type=Path, metavar="FILE",
+        help="these candidates of these shapes and no others: JSON lines with shape and knobs, as "
+        "in the output",
+    )  # fmt: skip
     parser.add_argument("--out", type=Path, default=Path("exhaustive.jsonl"),
                         help="file to append to (default: %(default)s)")  # fmt: skip
 
@@ -121,8 +126,11 @@ def main(arguments: Sequence[str]) -> int:
     options = parser.parse_args(arguments)
     begin = time.monotonic()
     budget = Budget(begin + 60 * options.minutes, options.seconds)
-    shapes = list(dict.fromkeys(load_suite(options.suite, (options.dtype,), options.group)))
-    selection = selection_of(options)
+    exactly = options.exactly and read_wanted(options.exactly)
+    selection = replace(selection_of(options), exactly=exactly)
+    shapes = list(selection.exactly or ()) or list(
+        dict.fromkeys(load_suite(options.suite, (options.dtype,), options.group))
+    )
     target, _ = default_target()
     builder = Builder(options.workers)
     runner = Runner(options.device or (0,))

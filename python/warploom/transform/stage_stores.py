@@ -285,8 +285,11 @@ def _staged(
     # stmatrix moves elements of 16 bits; a thread writes pairs of others, or a whole row, itself.
     paired = tvm.DataType(dtype).bits == 16 and not kinds.row_a_thread
     dispatch = "ldstmatrix" if paired else None
+    # Threads meet once for pieces that all have buffers of their own, else for each of them.
+    together = all(one.first for one in parts)
     statements: list[Stmt] = []
-    for one in parts:
+    stores: list[Stmt] = []
+    for number, one in enumerate(parts):
         width = one.width
         place = ir.region(stages[width], (consumer, 1), (one.slot, 1), (0, height), (0, width))
         target = _piece_of(to, rows, one.row // height, kinds)
@@ -294,22 +297,20 @@ def _staged(
         part = ir.region(tile, (one.row, height), (one.column, width))
         if maker is not None:
             part = _piece(maker, one.row, one.column, width, kinds, statements)
-        statements += [
+        if not (together and number):
             # What this buffer held before has left it.
-            ir.when(elected, [_wait_group(one.pending, read=True)]),
-            sync,
-            ir.primitive("copy", place, part, scope="warpgroup", dispatch=dispatch),
-            # The TMA engine reads what these threads wrote.
-            ir.evaluate(T.ptx.fence.proxy.async_.shared__cta()),
-            sync,
-            ir.when(
-                elected,
-                [
-                    _if_stored(_by_tma(ir.region(to.source, *target), place), program),
-                    ir.evaluate(T.ptx.cp.async_.bulk.commit_group()),
-                ],
-            ),
-        ]  # fmt: skip
+            statements += [ir.when(elected, [_wait_group(one.pending, read=True)]), sync]
+        statements.append(ir.primitive("copy", place, part, scope="warpgroup", dispatch=dispatch))
+        stores += [
+            _if_stored(_by_tma(ir.region(to.source, *target), place), program),
+            ir.evaluate(T.ptx.cp.async_.bulk.commit_group()),
+        ]
+        if together and number < len(parts) - 1:
+            continue
+        # The TMA engine reads what these threads wrote.
+        fence = ir.evaluate(T.ptx.fence.proxy.async_.shared__cta())
+        statements += [fence, sync, ir.when(elected, stores)]
+        stores = []
     return orchestrated(statements)
 
 

@@ -17,6 +17,8 @@ class Piece:
         Which of the buffers of its width it goes through.
     pending : int
         Stores that may still be under way when it is written to that buffer.
+    first : bool
+        Whether no piece of the tile goes through that buffer before it.
     """
 
     row: int
@@ -24,6 +26,7 @@ class Piece:
     width: int
     slot: int
     pending: int
+    first: bool
 
 
 def pieces(rows: int, height: int, widths: list[int], buffers: int) -> list[Piece]:
@@ -46,6 +49,6 @@ def pieces(rows: int, height: int, widths: list[int], buffers: int) -> list[Piec
             # Stores end in order. Of those before this tile nothing is known: all have ended.
             last = same[-buffers] if len(same) >= buffers else None
             pending = len(found) if last is None else len(found) - 1 - last
-            found.append(Piece(row, column, width, len(same) % buffers, pending))
+            found.append(Piece(row, column, width, len(same) % buffers, pending, last is None))
             column += width
     return found
