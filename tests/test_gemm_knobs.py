@@ -46,6 +46,7 @@ def test_legal_knobs_are_lowered(name: str, rng: np.random.Generator) -> None:
         {"specialise": False},
         {"store_columns": 16},
         {"store_buffers": 4},
+        {"sms": 128},
     ],
     ids=str,
 )
@@ -95,6 +96,8 @@ def test_shared_memory_is_not_underestimated(name: str, rng: np.random.Generator
         ({"turns": 2}, "up to 3 warpgroups take turns"),
         ({"store_columns": 48}, "store_columns = 48: allowed are 64, 32, 16"),
         ({"store_columns": 32, "swap_ab": True, "tile_n": 128}, "64 with swap_ab"),
+        ({"sms": 100}, "sms = 100, persistent = True: allowed are 132 and 128"),
+        ({"sms": 128, "persistent": False}, "the second of a persistent grid"),
         ({"store_buffers": 3}, "store_buffers = 3: allowed are 2, 1, 4"),
         ({"store_buffers": 4}, "bytes of shared memory"),
         ({"in_cluster": True}, "in_cluster with split_k = 1"),

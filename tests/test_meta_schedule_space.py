@@ -61,7 +61,7 @@ def test_turns_of_warpgroups_are_packed_with_consumers(consumers, turns):
         {"split_k": 4, "in_cluster": True}, {"stream_k": True, "cluster_n": 2}, {"split_k": 6},
         {"persistent": False}, {"specialise": False, "split_k": 2},
         {"specialise": False, "persistent": False},
-        {"store_columns": 16, "persistent": False, "store_buffers": 4},
+        {"store_columns": 16, "persistent": False, "store_buffers": 4}, {"sms": 128},
     ],
     ids=str,
 )  # fmt: skip

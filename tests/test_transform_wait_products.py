@@ -4,13 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+import pytest
+import tvm
 from hypothesis import given
 from hypothesis import settings as limit
 from hypothesis import strategies as st
 from tvm import tirx
 from tvm.tirx import Buffer, Stmt
 
+from warploom.compiler import sass
+from warploom.compiler.callback import compile_cached
+from warploom.compiler.invoke import current_request
 from warploom.layout.fragment import wgmma_accumulator
+from warploom.programs import attention
+from warploom.target import cuda_target
 from warploom.transform.effects import Effects
 from warploom.transform.wait_products import Group, Products
 
@@ -49,6 +56,35 @@ def test_a_statement_waits_for_what_it_touches_and_no_more():
     assert waits(products.before(Effects(tiles(""), tiles("d")))) == [1]
     assert waits(products.before(Effects(tiles(""), tiles("a")))) == [0]
     assert products.groups == [] and products.wait_all_but(0) == []
+
+
+def test_a_warpgroup_meets_after_what_a_product_hides():
+    products, computed = Products(), tiles("cdef")
+    products.issue(group("a", "c"))
+    assert products.before_computing(Effects(tiles("d"), tiles("d")), computed, 1) == []
+    found = products.before_computing(Effects(tiles("c"), tiles("c")), computed, 1)
+    assert "meet_after" in "".join(one.script() for one in found) and waits(found) == [0]
+    # Nothing is computed under the product, or not after the latest of them.
+    products.issue(group("a", "c"))
+    found = products.before_computing(Effects(tiles("c"), tiles("c")), computed, 1)
+    assert "meet_after" not in "".join(one.script() for one in found) and waits(found) == [0]
+    products.issue(group("a", "c"))
+    products.before_computing(Effects(tiles("d"), tiles("d")), computed, 1)
+    products.issue(group("a", "e"))
+    found = products.before_computing(Effects(tiles("c"), tiles("c")), computed, 1)
+    assert "meet_after" not in "".join(one.script() for one in found) and waits(found) == [1]
+
+
+@pytest.mark.skipif(sass.disassembler() is None, reason="needs nvdisasm")
+def test_the_softmax_of_attention_is_computed_under_a_product():
+    func = attention(256, 64, heads=1, tile=(64, 64))
+    mod = tvm.compile(tvm.IRModule({"main": func}), cuda_target("h200"), tir_pipeline="warploom")
+    (source,) = (one.inspect_source() for one in mod.mod.imports)
+    with cuda_target("h200"):
+        listing = sass.listing(compile_cached(current_request(source, "cubin")).output.binary)
+    inside = listing.partition("DEPBAR.LE gsb0, 0x1")[2].partition("DEPBAR.LE gsb0, 0x0")[0]
+    # A thread has 32 of the weights, and a factor of each of its two rows.
+    assert inside.count("MUFU.EX2") == 34, listing
 
 
 def test_actions_are_done_when_their_group_is_complete():

@@ -30,7 +30,7 @@ from warploom.meta_schedule.runner import outcome
 from warploom.meta_schedule.workloads import matmul
 
 #: Ways to share and to store tiles that the model is not fitted to, and so does not choose.
-_OTHER = ({"in_cluster": True}, {"stream_k": True}, {"store_buffers": 4})
+_OTHER = ({"in_cluster": True}, {"stream_k": True}, {"store_buffers": 4}, {"sms": 128})
 
 
 @dataclass(frozen=True)

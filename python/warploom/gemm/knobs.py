@@ -26,6 +26,8 @@ _LOADING_REGISTERS = 40
 #: Stores by TMA go through so many columns of each computing warpgroup: what swizzled rows of 128,
 #: 64 and 32 bytes hold of 16-bit results.
 STORE_COLUMNS = (64, 32, 16)
+#: SMs that compute: all of an H200, or as many as divide tiles of powers of two evenly.
+SMS = (132, 128)
 #: Buffers that each computing warpgroup has for pieces of one width.
 STORE_BUFFERS = (2, 1, 4)
 #: Bytes of the elements of results that are stored by TMA, as stage_stores does.
@@ -78,6 +80,9 @@ class GemmKnobs:
         Columns, at most, of the pieces in which a tile leaves, one of :data:`STORE_COLUMNS`.
     store_buffers : int
         Pieces that a warpgroup has under way at a time, one of :data:`STORE_BUFFERS`.
+    sms : int
+        SMs that compute, one of :data:`SMS`: where fewer take as many turns, power and the L2 cache
+        are left to these.
     """
 
     tile_m: int = 128
@@ -98,6 +103,7 @@ class GemmKnobs:
     persistent: bool = True
     store_columns: int = 64
     store_buffers: int = 2
+    sms: int = 132
 
     def __post_init__(self) -> None:
         for name, value in vars(self).items():
@@ -143,6 +149,9 @@ class GemmKnobs:
         for name in ("split_k", "ctas_per_sm", "turns"):
             if getattr(self, name) > 1:
                 found[name] = getattr(self, name)
+        if self.sms != SMS[0]:
+            size = self.cluster_m * self.cluster_n * (self.split_k if self.in_cluster else 1)
+            found["ctas"] = self.sms * self.ctas_per_sm // size * size
         if self.in_cluster:
             found["exchange"] = "cluster"
         if self.stream_k:
@@ -288,6 +297,11 @@ class GemmKnobs:
             f"store_columns = {self.store_columns}: allowed are "
             f"{', '.join(map(str, STORE_COLUMNS))}, and {STORE_COLUMNS[0]} with swap_ab, which "
             "stores whole tiles.",
+        )
+        yield (
+            self.sms in (SMS if self.persistent else SMS[:1]),
+            f"sms = {self.sms}, persistent = {self.persistent}: allowed are "
+            f"{' and '.join(map(str, SMS))}, the second of a persistent grid.",
         )
         allowed = STORE_BUFFERS[:1] if self.swap_ab else STORE_BUFFERS
         yield (

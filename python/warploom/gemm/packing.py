@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from warploom.errors import IllegalCombination
 from warploom.gemm.choose import most_stages
-from warploom.gemm.knobs import STORE_BUFFERS, STORE_COLUMNS, GemmKnobs
+from warploom.gemm.knobs import SMS, STORE_BUFFERS, STORE_COLUMNS, GemmKnobs
 from warploom.gemm.problem import GemmProblem
 
 #: What :func:`pack` makes of several knobs; everything else goes by the knob's own name.
@@ -21,9 +21,9 @@ SHARING, GRID = "sharing", "grid"
 #: Values of :data:`SHARING`: the parts of a sum, and more for those that a cluster exchanges.
 STREAM_K, IN_CLUSTER = 20, 10
 #: Values of :data:`GRID`, added: not persistent, without warps that only load, ten times the place
-#: of the columns of stores in :data:`STORE_COLUMNS`, and a hundred times that of their buffers in
-#: :data:`STORE_BUFFERS`.
-PLAIN_GRID, LOAD_ONESELF, NARROW_STORES, OTHER_BUFFERS = 1, 2, 10, 100
+#: of the columns of stores in :data:`STORE_COLUMNS`, a hundred times that of their buffers in
+#: :data:`STORE_BUFFERS`, and a thousand times that of the SMs in :data:`SMS`.
+PLAIN_GRID, LOAD_ONESELF, NARROW_STORES, OTHER_BUFFERS, FEWER_SMS = 1, 2, 10, 100, 1000
 #: Rows and columns of tiles are multiples of the first, their depth of the second.
 _SIDE, _DEPTH = 8, 16
 _MOST_CONSUMERS = 3
@@ -85,9 +85,10 @@ def pack_sharing(knobs: GemmKnobs) -> int:
 
 
 def pack_grid(knobs: GemmKnobs) -> int:
-    """1 if the grid is not persistent, 2 more if no warps only load, and more for stores."""
+    """1 if the grid is not persistent, 2 more if no warps only load; more for stores and SMs."""
     stores = STORE_COLUMNS.index(knobs.store_columns) * NARROW_STORES
     stores += STORE_BUFFERS.index(knobs.store_buffers) * OTHER_BUFFERS
+    stores += SMS.index(knobs.sms) * FEWER_SMS
     return stores + PLAIN_GRID * (not knobs.persistent) + LOAD_ONESELF * (not knobs.specialise)
 
 
@@ -97,13 +98,14 @@ def _unpack_grid(plain: dict[str, int], grid: int, sharing: int) -> None:
     What excludes each other is decided in this order: the tile, the grid, who shares tiles, the
     cluster. So every combination of values that a search draws is one of knobs.
     """
-    buffers, rest = divmod(grid, OTHER_BUFFERS)
+    sms, rest = divmod(grid, FEWER_SMS)
+    buffers, rest = divmod(rest, OTHER_BUFFERS)
     stores, kind = divmod(rest, NARROW_STORES)
-    if (
-        buffers >= len(STORE_BUFFERS) or stores >= len(STORE_COLUMNS) or kind >= 2 * LOAD_ONESELF
-    ):
+    counts = (len(SMS), len(STORE_BUFFERS), len(STORE_COLUMNS), 2 * LOAD_ONESELF)
+    if any(one >= most for one, most in zip((sms, buffers, stores, kind), counts, strict=True)):
         raise IllegalCombination(f"{GRID} = {grid} stands for no knobs.")
     grid = kind
+    plain["sms"] = SMS[0 if grid & PLAIN_GRID else sms]
     plain["store_columns"] = STORE_COLUMNS[0 if plain.get("swap_ab") else stores]
     plain["store_buffers"] = STORE_BUFFERS[0 if plain.get("swap_ab") else buffers]
     plain["persistent"], plain["specialise"] = not grid & PLAIN_GRID, not grid & LOAD_ONESELF

@@ -33,3 +33,20 @@ def claimed(word: str, dtype: str) -> tuple[str, str]:
     """In CUDA: the type of a register of ``dtype``, and what claims to change the one ``word``."""
     kind, constraint = _KINDS[dtype]
     return kind, f'asm volatile("" : "+{constraint}"({word}) :: "memory");'
+
+
+def meeting_after(barrier: Any, register: Any) -> Any:
+    """A statement's expression: the 128 threads of a named barrier meet once a register is known.
+
+    ptxas moves a wait for products, and a barrier before it, above computations that need neither.
+    Here the number of the barrier depends on the float32 ``register``, in a way that only
+    arithmetic could tell is none: nothing is greater than infinity.
+    """
+    name = "warploom_meet_after"
+    text = "setp.gt.f32 p, %1, 0f7F800000; selp.b32 id, 0, %0, p; bar.sync id, 128;"
+    source = (
+        f"__forceinline__ __device__ void {name}(unsigned int barrier, float word) {{ "
+        f'asm volatile("{{ .reg .pred p; .reg .b32 id; {text} }}" '
+        ':: "r"(barrier), "f"(word) : "memory"); }'
+    )
+    return T.cuda.func_call(name, barrier, register, source_code=source)

@@ -16,6 +16,7 @@ from warploom.gemm.knobs import SHARERS, GemmKnobs
 from warploom.gemm.model import H200, UNKNOWN_EXTENT, Machine, predict, sizes
 from warploom.gemm.packing import (
     CLUSTER,
+    FEWER_SMS,
     FEWER_STAGES,
     GRID,
     IN_CLUSTER,
@@ -39,7 +40,8 @@ _FEWER_STAGES = {0: 0.84, 1: 0.12, 2: 0.04}
 _GROUPS = (1, 4, 8, 16)
 #: Grids that are not as usual, which suit few products.
 _GRIDS = {0: 0.8, PLAIN_GRID: 0.06, LOAD_ONESELF: 0.03, PLAIN_GRID + LOAD_ONESELF: 0.03,
-          NARROW_STORES: 0.06, 2 * NARROW_STORES: 0.02, 2 * OTHER_BUFFERS: 0.1}  # fmt: skip
+          NARROW_STORES: 0.06, 2 * NARROW_STORES: 0.02, 2 * OTHER_BUFFERS: 0.1,
+          FEWER_SMS: 0.1, FEWER_SMS + 2 * OTHER_BUFFERS: 0.05}  # fmt: skip
 #: Tiles that CTAs share step by step, compared with whole ones.
 _STREAM_K = 0.15
 #: A tile has all of so few rows or columns.

@@ -20,7 +20,11 @@ from warploom.language.mbarrier import Operation, read_operation
 from warploom.transform import barriers, ir
 from warploom.transform.barriers import Position, Ring
 from warploom.transform.effects import Effects, effects
-from warploom.transform.named_barriers import consumers_sync, warpgroup_sync
+from warploom.transform.named_barriers import (
+    consumers_sync,
+    warpgroup_barrier,
+    warpgroup_sync,
+)
 from warploom.transform.own_barriers import by_one_consumer, own_tiles
 from warploom.transform.plan_pipeline import PipelinePlan, RingUse, is_consumer_tile
 from warploom.transform.program import (
@@ -149,7 +153,8 @@ class Consumer:
 
     def _plain(self, one: Stmt) -> list[Stmt]:
         found = effects(one)
-        before = self.products.before(found)
+        mine = warpgroup_barrier(self.program.var("warpgroup"))
+        before = self.products.before_computing(found, self.computed, mine)
         written = any(is_shared(buffer) for buffer in found.writes)
         placed = self._placed(one)
         if not written:

@@ -17,9 +17,14 @@ from warploom.transform import ir
 _FIRST_WARPGROUP, _EVERY_CONSUMER = 1, 15
 
 
+def warpgroup_barrier(warpgroup: Any) -> Any:
+    """The number of the barrier of one consumer warpgroup."""
+    return warpgroup + _FIRST_WARPGROUP
+
+
 def warpgroup_sync(warpgroup: Any) -> Stmt:
     """A barrier of the threads of one consumer warpgroup."""
-    return ir.evaluate(T.cuda.warpgroup_sync(warpgroup + _FIRST_WARPGROUP))
+    return ir.evaluate(T.cuda.warpgroup_sync(warpgroup_barrier(warpgroup)))
 
 
 def consumers_sync(warpgroups: int) -> Stmt:

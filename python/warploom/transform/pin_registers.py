@@ -6,37 +6,59 @@ Why that is needed says :mod:`warploom.intrin.operand_fence`.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any
 
 import tvm
 from tvm import tirx
+from tvm.script import tirx as T
 from tvm.tirx import Buffer, ForKind, Stmt, Var
 from tvm.tirx.layout import S, TileLayout
 
-from warploom.intrin.operand_fence import pinned, register_dtype
+from warploom.intrin.operand_fence import meeting_after, pinned, register_dtype
 from warploom.transform import ir
 
 _WORD_BITS = 32
+#: Registers of a tile that are all waited for.
+_FEW = 4
 
 
 def pin(tiles: Iterable[Buffer]) -> list[Stmt]:
     """Statements that no computation on registers of these tiles is moved across."""
     result: list[Stmt] = []
     for tile in sorted(tiles, key=lambda tile: tile.name):
-        own = str(tile.dtype)
-        dtype = register_dtype(own)
-        bits = int(tile.layout.storage().span("m")) * tvm.DataType(own).bits
-        count = bits // _WORD_BITS
-        words = tirx.decl_buffer(
-            (count,),
-            dtype,
-            f"{tile.name}_pinned",
-            scope="local",
-            layout=TileLayout(S[(count,)]),
-        )
+        words = _words(tile)
         register = Var("r", "int32")
-        call = ir.evaluate(pinned(words[register], dtype))
+        call = ir.evaluate(pinned(words[register], str(words.dtype)))
         result += [
             tirx.DeclBuffer(words, data=tile.data),
-            ir.loop(register, count, [call], kind=ForKind.UNROLLED),
+            ir.loop(register, int(words.shape[0]), [call], kind=ForKind.UNROLLED),
         ]
     return result
+
+
+def meet_after(tile: Buffer, barrier: Any) -> list[Stmt]:
+    """Statements in which a warpgroup meets that has computed a tile of float32 registers.
+
+    Parameters
+    ----------
+    tile : Buffer
+        Each register of it is waited for if they are few, else the last.
+    barrier : Expr
+        The named barrier of the warpgroup.
+    """
+    words = _words(tile)
+    count = int(words.shape[0])
+    known = words[count - 1]
+    for number in range(count - 1 if count <= _FEW else 0):
+        known = T.max(known, words[number])
+    return [tirx.DeclBuffer(words, data=tile.data), ir.evaluate(meeting_after(barrier, known))]
+
+
+def _words(tile: Buffer) -> Buffer:
+    """The registers of a tile as words."""
+    own = str(tile.dtype)
+    count = int(tile.layout.storage().span("m")) * tvm.DataType(own).bits // _WORD_BITS
+    return tirx.decl_buffer(
+        (count,), register_dtype(own), f"{tile.name}_pinned", scope="local",
+        layout=TileLayout(S[(count,)]),
+    )  # fmt: skip

@@ -8,7 +8,7 @@ for after the next one has been issued, unless something touches its result befo
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Set
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -17,7 +17,7 @@ from tvm.tirx import Buffer, Stmt
 
 from warploom.transform import ir
 from warploom.transform.effects import Effects
-from warploom.transform.pin_registers import pin
+from warploom.transform.pin_registers import meet_after, pin
 
 
 @dataclass(frozen=True)
@@ -46,14 +46,19 @@ class Held:
 
 @dataclass
 class Products:
-    """The groups that may be under way at one place of the program, oldest first."""
+    """The groups that may be under way at one place of the program, oldest first.
+
+    ``hidden`` is what was computed last since a product was issued that is still under way.
+    """
 
     groups: list[Group] = field(default_factory=list)
     held: list[Held] = field(default_factory=list)
+    hidden: Buffer | None = None
 
     def issue(self, group: Group) -> list[Stmt]:
         """Statements after a product: it becomes a group of its own."""
         self.groups.append(group)
+        self.hidden = None
         return [ir.evaluate(T.ptx.wgmma.commit_group.sync.aligned())]
 
     def wait_all_but(self, count: int) -> list[Stmt]:
@@ -75,6 +80,27 @@ class Products:
             (i for i, group in enumerate(self.groups) if group.conflicts(effects)), default=None
         )
         return [] if last is None else self.wait_all_but(len(self.groups) - 1 - last)
+
+    def before_computing(
+        self, effects: Effects, tiles: Set[Buffer], barrier: Any
+    ) -> list[Stmt]:
+        """The same for a statement that threads execute, after what they computed before it.
+
+        To ptxas computations and waits are independent: it was seen to wait first, and to compute
+        the softmax of attention after the product that should hide it.
+
+        Parameters
+        ----------
+        effects : Effects
+        tiles : set of Buffer
+            Tiles of registers that threads compute.
+        barrier : Expr
+            The named barrier of the warpgroup.
+        """
+        waits, computed = self.before(effects), self.hidden
+        own = (one for one in effects.writes & tiles if str(one.dtype) == "float32")
+        self.hidden = next(own, self.hidden) if self.groups else None
+        return [*meet_after(computed, barrier), *waits] if waits and computed is not None else waits
 
     def reader_of(self, tiles: Iterable[Buffer]) -> Group | None:
         """The latest group that reads one of these tiles."""
