@@ -15,7 +15,15 @@ from typing import Any
 
 from warploom.errors import IllegalCombination
 from warploom.gemm.problem import GemmProblem
-from warploom.target import SM90A, TMA, WGMMA_M, WgmmaKind, swizzled_pieces, wgmma_kind
+from warploom.target import (
+    SM90A,
+    TMA,
+    WGMMA_M,
+    WgmmaKind,
+    piece_buffers,
+    swizzled_pieces,
+    wgmma_kind,
+)
 from warploom.target.arch import Arch
 from warploom.target.dtypes import bits_of
 
@@ -28,7 +36,7 @@ _LOADING_REGISTERS = 40
 STORE_COLUMNS = (64, 32, 16)
 #: SMs that compute: all of an H200, or as many as divide tiles of powers of two evenly.
 SMS = (132, 128)
-#: Buffers that each computing warpgroup has for pieces of one width.
+#: Buffers that each computing warpgroup has for the widest of these pieces.
 STORE_BUFFERS = (2, 1, 4)
 #: Bytes of the elements of results that are stored by TMA, as stage_stores does.
 _STAGED_BYTES = (2, 4)
@@ -79,7 +87,7 @@ class GemmKnobs:
     store_columns : int
         Columns, at most, of the pieces in which a tile leaves, one of :data:`STORE_COLUMNS`.
     store_buffers : int
-        Pieces that a warpgroup has under way at a time, one of :data:`STORE_BUFFERS`.
+        Pieces that a warpgroup has buffers for, one of :data:`STORE_BUFFERS`.
     sms : int
         SMs that compute, one of :data:`SMS`: where fewer take as many turns, power and the L2 cache
         are left to these.
@@ -196,9 +204,11 @@ class GemmKnobs:
         if size not in _STAGED_BYTES:
             return 0
         widths = swizzled_pieces(self.tile_n, size, self.store_columns)
-        parts = self.tile_m // self.consumers // WGMMA_M
-        held = sum(one * min(self.store_buffers, parts * widths.count(one)) for one in set(widths))
-        return self.consumers * WGMMA_M * held * size
+        widths *= self.tile_m // self.consumers // WGMMA_M
+        if not widths:
+            return 0
+        buffers = piece_buffers(widths, self.store_buffers).items()
+        return self.consumers * WGMMA_M * sum(one * count for one, count in buffers) * size
 
     def tile_registers(self, problem: GemmProblem) -> int:
         """Registers of a computing thread that hold its part of accumulators and operands."""

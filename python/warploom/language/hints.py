@@ -89,8 +89,8 @@ class Hints:
         Columns, at most, of the pieces in which TMA stores tiles of registers; without it as many
         as a swizzled row of shared memory holds. Fewer need less shared memory.
     store_buffers : int
-        Pieces of one width, at most, that each warpgroup has under way to memory at a time. With as
-        many as its tile has, it waits for none of them, but for those of the tile before.
+        Pieces of the widest kind that each warpgroup has buffers for. With as many as its tile
+        has, it waits for none of them, but for those of the tile before.
     """
 
     cluster: tuple[int, int] | None = None

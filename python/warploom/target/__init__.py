@@ -4,7 +4,7 @@ Nothing here imports TVM until :func:`cuda_target` or :func:`target_from_device`
 """
 
 from warploom.target.arch import ARCHS, GPUS, SM90A, SM100A, Arch, Gpu
-from warploom.target.swizzle import Major, Swizzle, swizzled_pieces
+from warploom.target.swizzle import Major, Swizzle, piece_buffers, swizzled_pieces
 from warploom.target.tcgen05 import TCGEN05_KINDS, Tcgen05Kind, tcgen05_kinds
 from warploom.target.tma import TMA, box_bytes, box_error, shared_align, tensor_error
 from warploom.target.tvm_target import (
@@ -35,6 +35,7 @@ __all__ = [
     "box_error",
     "cuda_target",
     "default_target",
+    "piece_buffers",
     "shared_align",
     "swizzled_pieces",
     "target_from_device",

@@ -8,6 +8,7 @@ the width, the wgmma descriptor counts down; this table is the only place that k
 from __future__ import annotations
 
 import enum
+from collections.abc import Sequence
 
 
 class Major(enum.Enum):
@@ -97,3 +98,29 @@ def swizzled_pieces(columns: int, size: int, most: int | None = None) -> list[in
             found += [width] * (columns // width)
             columns %= width
     return [] if columns else found
+
+
+def piece_buffers(widths: Sequence[int], buffers: int) -> dict[int, int]:
+    """How many buffers there are for pieces of each width.
+
+    At most ``buffers`` of each, and together no more than so many of the widest need, so that tiles
+    of any width leave the same place to operands; but one of each.
+
+    Parameters
+    ----------
+    widths : sequence of int
+        Of all pieces of a tile.
+    buffers : int
+
+    Examples
+    --------
+    >>> piece_buffers([64, 64, 32, 16], 2)
+    {64: 1, 32: 1, 16: 1}
+    """
+    found = dict.fromkeys(sorted(widths, reverse=True), 1)
+    left = buffers * max(widths) - sum(found)
+    for width in found:
+        more = max(0, min(widths.count(width), buffers, 1 + left // width) - 1)
+        found[width] += more
+        left -= more * width
+    return found

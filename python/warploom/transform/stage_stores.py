@@ -41,7 +41,7 @@ from warploom.transform.store_pieces import pieces
 
 #: Bytes of the elements that go through shared memory.
 STAGED_BYTES = (2, 4)
-#: Buffers for pieces of one width, without a hint.
+#: Buffers for pieces, without a hint.
 STORE_BUFFERS = 2
 #: Attribute of statements that bring their own synchronisation.
 ORCHESTRATED = PREFIX + "orchestrated"

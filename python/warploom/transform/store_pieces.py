@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from warploom.target import piece_buffers
+
 
 @dataclass(frozen=True)
 class Piece:
@@ -39,16 +41,18 @@ def pieces(rows: int, height: int, widths: list[int], buffers: int) -> list[Piec
     widths : list of int
         Columns of the pieces that a row is cut into.
     buffers : int
-        Of each width, at most.
+        As :func:`warploom.target.piece_buffers` takes them.
     """
+    slots = piece_buffers(widths * (rows // height), buffers)
     found: list[Piece] = []
     for row in range(0, rows, height):
         column = 0
         for width in widths:
             same = [number for number, one in enumerate(found) if one.width == width]
+            count = slots[width]
             # Stores end in order. Of those before this tile nothing is known: all have ended.
-            last = same[-buffers] if len(same) >= buffers else None
+            last = same[-count] if len(same) >= count else None
             pending = len(found) if last is None else len(found) - 1 - last
-            found.append(Piece(row, column, width, len(same) % buffers, pending, last is None))
+            found.append(Piece(row, column, width, len(same) % count, pending, last is None))
             column += width
     return found
