@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from mutants import (
-    CLUSTER_SYNC,
     ERROR,
     EXPECT,
+    INIT_FENCE,
     INIT_RACE,
     LOAD_B,
     OVERWRITTEN,
@@ -21,6 +21,8 @@ from mutation import Edit, drop, instead, replace
 RANK = "(int)tvm_builtin_cluster_ctaid_x()"
 PEERS = "A_s_B_s_peers_ptr[0] ="
 CTA_SYNC = "__syncthreads();"
+CLUSTER_ARRIVE = "barrier_cluster_arrive_cluster_arrive_relaxed_aligned();"
+CLUSTER_WAIT = "barrier_cluster_wait_cluster_wait_acquire_aligned();"
 
 
 def _cluster(name: str, edits: tuple[Edit, ...], kind: str, *words: str) -> Mutant:
@@ -52,7 +54,10 @@ CLUSTER = (
                       f"1u << {RANK}", 1, 2),),
              ERROR, "deadlock", "3072 bytes pending"),
     _cluster("a CTA loads into another whose barriers may not be initialised yet",
-             (instead(CLUSTER_SYNC, CTA_SYNC, 0, 2),), INIT_RACE, "initialised by"),
+             (drop(CLUSTER_ARRIVE, 0, 2), instead(CLUSTER_WAIT, CTA_SYNC, 0, 2)),
+             INIT_RACE, "initialised by"),
+    _cluster("CTAs meet whose barriers no fence has published",
+             (drop(INIT_FENCE),), INIT_RACE, "initialised by"),
 )  # fmt: skip
 
 # --- tile_program_own_barriers: a ring that the author wrote, beside one of the passes ---

@@ -20,7 +20,7 @@ from warploom.bench.candidates import (
 )
 from warploom.bench.suite import GemmShape, load_suite
 from warploom.errors import IllegalCombination, WarploomError
-from warploom.gemm.choose import candidates, choose
+from warploom.gemm.choose import candidates, choose, most_stages
 from warploom.gemm.knobs import GemmKnobs
 from warploom.gemm.model import predict
 
@@ -71,15 +71,20 @@ def test_an_empty_selection_is_an_error(wrong):
 def test_a_file_says_exactly_what_is_measured(tmp_path):
     file = tmp_path / "wanted.jsonl"
     shape = {"m": SHAPE.m, "n": SHAPE.n, "k": SHAPE.k, "dtype": SHAPE.dtype, "group": SHAPE.group}
-    fixed = {"tile_n": 128, "stages": 2}
-    wanted = [{"gpu": "none"}, {"shape": shape, "knobs": fixed}, {"shape": shape, "knobs": {}}]
+    fixed = {"tile_m": 64, "tile_n": 128, "consumers": 1, "stages": 2}
+    family = {"tile_m": [64, 96], "consumers": 1, "group": [1, 8]}
+    extents = [SHAPE.m, SHAPE.n, SHAPE.k]
+    wanted = [{"gpu": "none"}, {"shape": shape, "knobs": fixed},
+              {"shapes": [extents], "dtype": SHAPE.dtype, "knobs": family}]  # fmt: skip
     file.write_text("\n".join(map(json.dumps, wanted)))
     exactly = read_wanted(file)
-    assert exactly == {SHAPE: [fixed, {}]}
-    product = Product(SHAPE)
+    other = GemmShape("wanted", *extents, SHAPE.dtype)
+    assert exactly[SHAPE] == [fixed] and len(exactly[other]) == 4
+    product = Product(other)
     product.select(Selection(exactly=exactly))
-    (_, first), (_, second) = product.chosen
-    assert (first, second) == (GemmKnobs(tile_n=128, stages=2), GemmKnobs())
+    # 96 rows are no multiple of 64: those are left out.
+    assert [(one.tile_m, one.group) for _, one in product.chosen] == [(64, 1), (64, 8)]
+    assert all(one.stages == most_stages(one, product.problem) for _, one in product.chosen)
     file.write_text(json.dumps({"shape": shape, "knobs": {"tile_x": 1}}))
     with pytest.raises(IllegalCombination, match="'tile_x' is no knob"):
         read_wanted(file)

@@ -8,7 +8,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, replace
-from itertools import zip_longest
+from itertools import product, zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -73,8 +73,8 @@ class Selection:
     accept : mapping from str to int
         Only those with these knobs.
     exactly : mapping from GemmShape to sequence of dict
-        Knobs by name of each product: these and no others, whatever the model thinks of them;
-        without ``stages``, with as many as fit.
+        Knobs by name of each product: the legal ones of these and no others, whatever the model
+        thinks of them; without ``stages``, with as many as fit.
     """
 
     count: int = 64
@@ -132,7 +132,8 @@ class Product:
         """Decide which candidates are measured."""
         if selection.exactly is not None:
             wanted = [wanted_knobs(one, self.problem) for one in selection.exactly[self.shape]]
-            self.chosen = [(predict(self.problem, one).total, one) for one in wanted]
+            legal = [one for one in wanted if one.why_not(self.problem) is None]
+            self.chosen = [(predict(self.problem, one).total, one) for one in legal]
             return
         legal = [(predict(self.problem, one).total, one) for one in everything(self.problem)]
         self.chosen = selection.of(legal)
@@ -183,9 +184,11 @@ def wanted_knobs(values: Mapping[str, int], problem: GemmProblem) -> GemmKnobs:
 
 
 def read_wanted(file: Path) -> dict[GemmShape, list[dict[str, int]]]:
-    """What a file of JSON lines asks to be measured: ``shape`` and ``knobs`` as :class:`Line` has.
+    """What a file of JSON lines asks to be measured.
 
-    So the output of an earlier run may be measured again. Lines without them say nothing.
+    A line has ``shape`` and ``knobs`` as :class:`Line` has, so that the output of an earlier run
+    can be measured again; or ``shapes``, a list of ``[M, N, K]``, with a ``dtype``, and ``knobs``
+    with lists of values, all combinations of which are wanted. Lines without knobs say nothing.
 
     Raises
     ------
@@ -195,9 +198,18 @@ def read_wanted(file: Path) -> dict[GemmShape, list[dict[str, int]]]:
     found: dict[GemmShape, list[dict[str, int]]] = {}
     for text in file.read_text(encoding="utf-8").splitlines():
         line = json.loads(text)
-        if "shape" in line and "knobs" in line:
-            GemmKnobs.of(line["knobs"])
-            found.setdefault(GemmShape(**line["shape"]), []).append(line["knobs"])
+        if "knobs" not in line:
+            continue
+        GemmKnobs.check_names(line["knobs"])
+        shapes = [line["shape"]] if "shape" in line else [
+            {"group": file.stem, "m": m, "n": n, "k": k, "dtype": line["dtype"]}
+            for m, n, k in line["shapes"]
+        ]  # fmt: skip
+        values = [one if isinstance(one, list) else [one] for one in line["knobs"].values()]
+        knobs = [dict(zip(line["knobs"], one, strict=True)) for one in product(*values)]
+        for shape in shapes:
+            mine = found.setdefault(GemmShape(**shape), [])
+            mine += [one for one in knobs if one not in mine]
     return found
 
 
