@@ -98,7 +98,7 @@ MULTICAST = (
                ERROR, "deadlock", "2 of 2 arrivals"),
     _multicast("a stage is free when one CTA has read its copy",
                tuple(replace(f"[{at}]))), (uint)2", "(uint)2", "(uint)1")
-                     for at in (8963, 8964, 8965)),
+                     for at in (9987, 9988, 9989)),
                RACE, TMA_LOAD, "writes shared", "tcgen05.mma"),
     _multicast("a CTA loads into another whose barriers may not be initialised yet",
                (instead(CLUSTER_SYNC, CTA_SYNC, 0, 2),), INIT_RACE, "initialised by"),

@@ -33,7 +33,7 @@ CLUSTER = (
     _cluster("a stage is released in this CTA only, and its barriers expect no other",
              (instead(PEERS, f"A_s_B_s_peers_ptr[0] = 1u << {RANK};"),
               *(replace(f"[{at}]))), (uint)6", "(uint)6", "(uint)2")
-                for at in (8963, 8964, 8965))),
+                for at in (9987, 9988, 9989))),
              RACE, *OVERWRITTEN),
     _cluster("a stage is released in this CTA only",
              (instead(PEERS, f"A_s_B_s_peers_ptr[0] = 1u << {RANK};"),),
@@ -43,7 +43,7 @@ CLUSTER = (
              ERROR, "deadlock", "2 of 6 arrivals and 0 bytes pending"),
     _cluster("a stage is free when the CTAs of a column have read theirs",
              tuple(replace(f"[{at}]))), (uint)6", "(uint)6", "(uint)4")
-                   for at in (8963, 8964, 8965)),
+                   for at in (9987, 9988, 9989)),
              RACE, *OVERWRITTEN),
     _cluster("rows of A go to the CTAs that share B",
              (replace(LOAD_B, "(uint)5 << ((uint)((" + RANK + ") % 2))",
