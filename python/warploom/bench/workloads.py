@@ -34,7 +34,8 @@ def function(shape: GemmShape) -> PrimFunc:
     if is_float8(dtype):
         more = [te.placeholder((1,), "float32", name) for name in ("scale_a", "scale_b")]
         factors, plain = tuple(more), total
-        total = te.compute((m, n), lambda i, j: plain[i, j] * factors[0][0] * factors[1][0], "S")
+        # One product for all elements, and one for each: what a library computes.
+        total = te.compute((m, n), lambda i, j: plain[i, j] * (factors[0][0] * factors[1][0]), "S")
     extra, final = _epilogue(shape, total)
     func = te.create_prim_func([a, b, *more, *extra, final]).with_attr("global_symbol", "main")
     return allow_tf32(func) if shape.dtype == "tfloat32" else func
