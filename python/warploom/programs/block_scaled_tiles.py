@@ -19,8 +19,8 @@ _SMS = GPUS["h200"].sms
 _TILES = ((128, 128, 256), (128, 192, 128), (64, 128, 256), (64, 64, 256))
 #: Rows of A that are made for if a call decides.
 _UNKNOWN_ROWS = 4096
-#: Bytes of shared memory for stages; results need the rest.
-_STAGE_BYTES = 200 * 1024
+#: Bytes of shared memory for stages; pieces of results, two of two warpgroups, need the rest.
+_STAGE_BYTES = 194 * 1024
 _MOST_STAGES = 8
 #: Products of 8-bit floats of an SM in a cycle, and bytes that L2 delivers to one.
 _PRODUCTS, _L2_BYTES = 4096, 48

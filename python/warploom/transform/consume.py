@@ -26,6 +26,7 @@ from warploom.transform.named_barriers import (
     warpgroup_sync,
 )
 from warploom.transform.own_barriers import by_one_consumer, own_tiles
+from warploom.transform.pin_registers import pin_one
 from warploom.transform.plan_pipeline import PipelinePlan, RingUse, is_consumer_tile
 from warploom.transform.program import (
     TileProgram,
@@ -195,7 +196,12 @@ class Consumer:
 
     def _branch(self, one: tirx.IfThenElse) -> list[Stmt]:
         if not _needs_order(one):
-            return self._plain(one)
+            *before, placed = self._plain(one)
+            # All threads take the same side: it is one jump, and not a choice for each element.
+            tiles = effects(one).writes & self.computed
+            then, *other = ir.children(placed)
+            other = [[side] for side in other]
+            return [*before, ir.when(placed.condition, [*pin_one(tiles), then], *other)]
         before = self.products.wait_all_but(0)
         bodies = []
         for body in ir.children(one):

@@ -36,6 +36,16 @@ def pin(tiles: Iterable[Buffer]) -> list[Stmt]:
     return result
 
 
+def pin_one(tiles: Iterable[Buffer]) -> list[Stmt]:
+    """Statements that a compiler does not execute on both sides of a branch: one register's pin."""
+    result: list[Stmt] = []
+    for tile in sorted(tiles, key=lambda tile: tile.name)[:1]:
+        words = _words(tile)
+        call = ir.evaluate(pinned(words[0], str(words.dtype)))
+        result += [tirx.DeclBuffer(words, data=tile.data), call]
+    return result
+
+
 def meet_after(tile: Buffer, barrier: Any) -> list[Stmt]:
     """Statements in which a warpgroup meets that has computed a tile of float32 registers.
 
