@@ -26,7 +26,7 @@ def result(us_by_name, group="g", moved=4000):
         for name, us in us_by_name.items()
     ]
     return {"shape": {"group": group}, "text": f"shape of {group}", "bytes": moved,
-            "entries": entries}  # fmt: skip
+            "operations": 3e7, "entries": entries}  # fmt: skip
 
 
 RESULTS = {
@@ -49,6 +49,7 @@ RESULTS = {
         ({"over": ("first",), "where": {"group": "h"}}, 0.5),
         ({"take": "copy", "where": {"group": "h"}}, 0.5),
         ({"ours": ("tuned",), "take": "copy"}, 0.125),
+        ({"take": "tflops", "where": {"group": ["x", "h"]}}, 3.0),
     ],
     ids=str,
 )

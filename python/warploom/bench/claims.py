@@ -33,10 +33,11 @@ class Claim:
         The ratio is that to the fastest of these; by default of all that are not ours.
     take : str
         ``"mean"`` (geometric) or ``"worst"`` of the ratios, ``"copy"`` for the mean speed as a
-        share of a device copy's, or the name of a call or process whose microseconds are meant.
+        share of a device copy's, ``"tflops"`` for the mean of 10^12 operations a second, or the
+        name of a call or process whose microseconds are meant.
     protocol : str
     where : dict
-        Only shapes with these values.
+        Only shapes with these values, or with one of those in a list.
     """
 
     what: str
@@ -55,7 +56,7 @@ class Claim:
         values: list[tuple[float, str]] = []
         for one in results["comparisons"]:
             value = self._value(one, results["environment"])
-            if value is not None and self.where.items() <= one["shape"].items():
+            if value is not None and self._is_meant(one["shape"]):
                 values.append((value, one["text"]))
         if not values:
             return None
@@ -63,6 +64,12 @@ class Claim:
         detail = f"{len(values)} shapes, worst {worst:.3f}: {where}"
         figures = [value for value, _ in values]
         return (worst if self.take == "worst" else geometric_mean(figures)), detail
+
+    def _is_meant(self, shape: Mapping[str, Any]) -> bool:
+        return all(
+            shape.get(name) in (allowed if isinstance(allowed, list) else [allowed])
+            for name, allowed in self.where.items()
+        )
 
     def _value(self, comparison: Mapping[str, Any], environment: Mapping[str, Any]) -> float | None:
         medians = {
@@ -75,13 +82,15 @@ class Claim:
             return None
         if self.take == "copy":
             return comparison["bytes"] / medians[ours] / environment["copy_bytes_per_second"]
+        if self.take == "tflops":
+            return comparison["operations"] / medians[ours] * 1e-12
         known = {entry["name"] for entry in comparison["entries"]} - {ours, *self.ours}
         others = [medians[name] for name in self.over or known if name in medians]
         return min(others) / medians[ours] if others else None
 
     @property
     def is_time(self) -> bool:
-        return self.take not in ("mean", "worst", "copy")
+        return self.take not in ("mean", "worst", "copy", "tflops")
 
     def is_met(self, value: float) -> bool:
         return value <= self.goal if self.is_time else value >= self.goal
