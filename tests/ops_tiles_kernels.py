@@ -217,13 +217,13 @@ def in_local_memory(batches: Sequence[Batch], cases: Sequence, part: int) -> lis
         str(case)
         for first in range(part, len(batches), PARTS)
         for case, numbers in zip(
-            cases[first * BATCH : (first + 1) * BATCH], _local_memory(batches[first]), strict=True
+            cases[first * BATCH : (first + 1) * BATCH], local_memory(batches[first]), strict=True
         )
         if any(numbers)
     ]
 
 
-def _local_memory(batch: Batch) -> list[tuple[int, int, int]]:
+def local_memory(batch: Batch) -> list[tuple[int, int, int]]:
     """Bytes of stack, spill stores and spill loads of each kernel, as ptxas reports them."""
     with TARGET:
         output = compile_request(current_request(batch.source, "cubin"))

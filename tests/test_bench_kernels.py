@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import sys
 
+import cloudpickle
 import numpy as np
 import pytest
 import tvm
@@ -14,6 +16,9 @@ from warploom.bench.kernels import RUNTIME, Kernel, Kernels
 from warploom.bench.suite import GemmShape
 from warploom.emulator.libraries import find_libraries
 from warploom.errors import WarploomError
+
+# Processes that compile cannot import this file.
+cloudpickle.register_pickle_by_value(sys.modules[__name__])
 
 SHAPE = GemmShape("", 64, 72, 64, "float16")
 

@@ -137,6 +137,7 @@ def test_competitors_that_fail_are_left_out(host, capsys):
 
 
 @pytest.mark.gpu
+@pytest.mark.slow
 def test_both_of_tvm_compute_the_block(rng, tmp_path):
     parameters = models.decoder_parameters(rng, decoder_module(CONFIG)[1])
     x = rng.standard_normal((7, CONFIG.hidden)).astype(np.float16)

@@ -14,6 +14,7 @@ from tvm.script.tirx import tile as Tx
 
 import tile_programs
 from lowered_programs import after_passes, check, hinted
+from sampling import sampled
 from tile_programs.case import Case, poisoned, precision, random_values, wide
 from warploom import language as wl
 from warploom.language.interpreter.expressions import Evaluator
@@ -193,7 +194,7 @@ def run(name, cluster, arch, stages, grid, rng, grid_of):
     check(PROGRAMS[name](stages=stages), rng, arch, cluster=cluster)
 
 
-@pytest.mark.parametrize("number", range(len(PAIRS)))
+@pytest.mark.parametrize("number", sampled(range(len(PAIRS)), 2))
 def test_programs_in_clusters_are_right_and_free_of_races(number, rng, grid_of):
     name, arch = PAIRS[number]
     turn = number // 2 + number

@@ -9,6 +9,7 @@ from tvm import tirx
 import tile_programs
 from control_programs import CONTROL
 from lowered_programs import check, hinted
+from sampling import sampled
 from warploom.transform.decline import Decline
 from warploom.transform.lower import lower, lower_trace
 
@@ -24,7 +25,7 @@ COMBINATIONS = [
 ]
 
 
-@pytest.mark.parametrize(("name", "specialise", "stages"), COMBINATIONS)
+@pytest.mark.parametrize(("name", "specialise", "stages"), sampled(COMBINATIONS, 2))
 def test_control_flow_is_right_and_free_of_races(name, specialise, stages, rng):
     check(CONTROL[name](stages), rng, specialise=specialise)
 

@@ -86,14 +86,14 @@ def name_of(configuration: tuple) -> str:
 
 
 def sampled() -> list:
-    """Two configurations of each program, another for each, all of them used."""
+    """Two configurations of each program, another for each, all of them used; one is slow."""
     chosen = random.Random(1)
     order = chosen.sample(CONFIGURATIONS, len(CONFIGURATIONS))
     turn = itertools.cycle(order)
     return [
-        pytest.param(name, one, id=f"{name}: {name_of(one)}")
+        pytest.param(name, one, id=f"{name}: {name_of(one)}", marks=marks)
         for name in PROGRAMS
-        for one in (next(turn), next(turn))
+        for one, marks in ((next(turn), []), (next(turn), [pytest.mark.slow]))
     ]
 
 

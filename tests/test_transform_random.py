@@ -12,7 +12,7 @@ from lowered_programs import check
 from warploom.transform.decline import Decline
 
 #: Programs for each lowering in every run, and where asked for; one process of many.
-SAMPLE, ALL, SHARE = 24, 2000, 20
+SAMPLE, ALL, SHARE = 12, 2000, 20
 #: Why a random program may be declined, and how often at most: matrices of one row, where TVM's
 #: TMA copy takes the row for the whole matrix and has no stride.
 ALLOWED_DECLINES = {"has an extent of 1 where the tile has": 0.02}

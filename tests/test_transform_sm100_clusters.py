@@ -15,6 +15,7 @@ from tvm.script.tirx import tile as Tx
 
 import tile_programs
 from lowered_programs import check, hinted, local_memory
+from sampling import sampled
 from warploom import language as wl
 from warploom.layout.smem_matrix import SharedMatrix
 from warploom.target import SM100A, Major, Swizzle
@@ -62,7 +63,7 @@ STAGES = (1, 2, 3)
 #: Clusters of the grid; None is a grid of all SMs.
 GRIDS = (1, 2, None)
 #: Random programs in every run, and where asked for.
-SAMPLE, ALL = 8, 600
+SAMPLE, ALL = 5, 600
 CLUSTERS = ((2, 1), (2, 2), (1, 2), (4, 1))
 #: Clusters of one pair, and of several that share operand A.
 PAIRS = ((2, 1), (2, 2), (2, 4))
@@ -81,7 +82,7 @@ def check_pairs(rng, name: str, stages: int, cluster: tuple[int, int]) -> None:
     check(case, rng, arch=ARCH, cluster=cluster)
 
 
-@pytest.mark.parametrize("number, name", list(enumerate(PAIRED)))
+@pytest.mark.parametrize("number, name", sampled(enumerate(PAIRED), 2))
 def test_pairs_are_right_and_free_of_races(rng, grid_of, number, name):
     grid_of(GRIDS[number % len(GRIDS)])
     cluster = PAIRS[number // 2 % 2] if GRIDS[number % len(GRIDS)] else PAIRS[0]
@@ -107,7 +108,7 @@ def test_pairs_share_operand_a(rng, grid_of, cluster):
     check(case, rng, arch=ARCH, cluster=cluster)
 
 
-@pytest.mark.parametrize("number, name", list(enumerate(SHARING)))
+@pytest.mark.parametrize("number, name", sampled(enumerate(SHARING), 2))
 def test_clusters_share_loads(rng, grid_of, number, name):
     make, cluster = SHARING[name]
     case = make(stages=1 + number % 3)
