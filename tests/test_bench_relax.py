@@ -47,6 +47,7 @@ def host(monkeypatch: pytest.MonkeyPatch, rng: np.random.Generator) -> SimpleNam
         randn=lambda shape, device, generator: rng.standard_normal(shape).view(_Tensor),
         from_dlpack=lambda one: one,
     )
+
     def block(name: str) -> Any:
         def run(x: np.ndarray, parameters: Any) -> np.ndarray:
             if name in found.broken:
