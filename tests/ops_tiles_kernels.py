@@ -208,11 +208,11 @@ def _definition(source: str, name: str) -> str:
 
 
 #: Parts of a list of kernels whose machine code is looked at together.
-PARTS = 3
+PARTS = 6
 
 
 def in_local_memory(batches: Sequence[Batch], cases: Sequence, part: int) -> list[str]:
-    """The cases of :func:`build_all` that have tiles in local memory; of every third batch."""
+    """The cases of :func:`build_all` that have tiles in local memory; of one batch in ``PARTS``."""
     return [
         str(case)
         for first in range(part, len(batches), PARTS)
