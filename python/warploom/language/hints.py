@@ -91,6 +91,9 @@ class Hints:
     store_buffers : int
         Pieces of the widest kind that each warpgroup has buffers for. With as many as its tile
         has, it waits for none of them, but for those of the tile before.
+    ping_pong : bool
+        Whether two warpgroups compute alternate tiles of a persistent CTA (True), each all rows of
+        its own: one's results hide behind the other's products. For tiles of one consumer.
     """
 
     cluster: tuple[int, int] | None = None
@@ -111,6 +114,7 @@ class Hints:
     set_registers: bool | None = None
     store_columns: int | None = None
     store_buffers: int | None = None
+    ping_pong: bool | None = None
 
     def __post_init__(self) -> None:
         if self.cluster is not None:
@@ -120,7 +124,7 @@ class Hints:
                     f"cluster {self.cluster} has {self.cluster[0] * self.cluster[1]} CTAs; at most "
                     f"{MAX_CLUSTER} are allowed."
                 )
-        for name in ("persistent", "specialise", "stream_k", "set_registers"):
+        for name in ("persistent", "specialise", "stream_k", "set_registers", "ping_pong"):
             value = getattr(self, name)
             if value is not None and not isinstance(value, bool):
                 raise IllegalCombination(f"{name} is {value!r}; it must be a bool.")
@@ -159,6 +163,8 @@ class Hints:
             raise IllegalCombination(
                 f"split_k {self.split_k} with stream_k: both say how CTAs share tiles; choose one."
             )
+        if self.ping_pong:
+            self._check_ping_pong()
         if self.registers is not None:
             _check_pair("registers", self.registers, optional=True)
             low, high = REGISTER_RANGE
@@ -184,6 +190,16 @@ class Hints:
                 f"exchange='cluster' with cluster {self.cluster}: the CTAs of a tile are a cluster "
                 "already; leave one of them out."
             )
+
+    def _check_ping_pong(self) -> None:
+        others = {"consumers": (None, 1), "turns": (None, 1), "split_k": (None, 1),
+                  "stream_k": (None, False), "persistent": (None, True)}  # fmt: skip
+        for name, allowed in others.items():
+            if (value := getattr(self, name)) not in allowed:
+                raise IllegalCombination(
+                    f"ping_pong with {name} {value!r}: each of two warpgroups computes whole tiles "
+                    f"of a persistent CTA; {name} may be {allowed[1]!r} or left out."
+                )
 
     def attributes(self) -> dict[str, Any]:
         """The hints that are set, as values for ``T.attr``."""
@@ -231,6 +247,7 @@ def hints(
     set_registers: bool | None = None,
     store_columns: int | None = None,
     store_buffers: int | None = None,
+    ping_pong: bool | None = None,
 ) -> Any:
     """Wishes of the author, as a statement directly after ``T.device_entry()``.
 
@@ -250,7 +267,7 @@ def hints(
     wanted = Hints(
         pairs[0], persistent, raster, group, consumers, pairs[1], stages, specialise, ctas,
         ctas_per_sm, scheduler, turns, split_k, stream_k, exchange, set_registers, store_columns,
-        store_buffers,
+        store_buffers, ping_pong,
     )  # fmt: skip
     attributes = wanted.attributes()
     if not attributes:

@@ -166,6 +166,15 @@ class Position:
             ir.when(self.stage.value == self.stages, [self.stage.set(0), flip]),
         ]
 
+    def advance_by(self, count: Any) -> list[Stmt]:
+        """Go so many stages on."""
+        passed = self.stage.value + count
+        flips = T.bitwise_and(T.truncdiv(passed, self.stages), 1)
+        return [
+            self.phase.set(T.bitwise_xor(self.phase.value, flips)),
+            self.stage.set(T.truncmod(passed, self.stages)),
+        ]
+
 
 @dataclass
 class Ring:

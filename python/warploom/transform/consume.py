@@ -27,6 +27,7 @@ from warploom.transform.named_barriers import (
 )
 from warploom.transform.own_barriers import by_one_consumer, own_tiles
 from warploom.transform.pin_registers import pin_one
+from warploom.transform.ping_pong import is_alternate, of_player, stages_of
 from warploom.transform.plan_pipeline import PipelinePlan, RingUse, is_consumer_tile
 from warploom.transform.program import (
     TileProgram,
@@ -135,6 +136,8 @@ class Consumer:
             if isinstance(one, (tirx.AllocBuffer, tirx.DeclBuffer)):
                 return [one]
             return self._plain(one)
+        if is_alternate(one):
+            return self._alternate(one)
         if isinstance(one, tirx.For):
             return self._loop(one)
         if isinstance(one, tirx.IfThenElse):
@@ -230,6 +233,18 @@ class Consumer:
         body = [*self._block(ir.flatten(one.body)), *self.products.wait_all_but(0)]
         self.alone = False
         return [*before, ir.when(T.EQ(self.program.var("warpgroup"), 0), body)]
+
+    def _alternate(self, one: tirx.For) -> list[Stmt]:
+        """The tiles of one warpgroup, which passes over the stages of those of the other."""
+        before = self.products.wait_all_but(0)
+        tile = ir.flatten(one.body)
+        self.alone = True
+        body = [*self._block(tile), *self.products.wait_all_but(0)]
+        self.alone = False
+        passes: list[Stmt] = []
+        for use in self.plan.uses:
+            passes += self.positions[use.ring.name].advance_by(stages_of(use, one))
+        return [*before, *of_player(one, self.program.var("warpgroup"), body, passes)]
 
     def _loop(self, one: tirx.For) -> list[Stmt]:
         before = [*self.products.wait_all_but(0), *self.supply.before_loop(one)]

@@ -25,6 +25,7 @@ from warploom.transform.multistage import multistage
 from warploom.transform.own_barriers import check_own_barriers, own_barriers
 from warploom.transform.pair_ctas import pair_ctas
 from warploom.transform.persistent import DEFAULT_GROUP, persistent_grid
+from warploom.transform.ping_pong import no_ping_pong, ping_pong
 from warploom.transform.program import TileProgram, is_tile_program, read
 from warploom.transform.resolve_by_hand import resolve_by_hand
 from warploom.transform.resolve_scopes import resolve_scopes
@@ -115,9 +116,13 @@ TENSOR_MEMORY, BY_HAND = "tensor memory", "orchestrated by hand"
 #: The lowerings: their passes by name.
 LOWERINGS: dict[str, tuple[tuple[str, Pass], ...]] = {
     WARP_SPECIALISED: (
-        *_FIRST, ("take turns", take_turns), ("specialize warps", specialize_warps), *_LAST
+        *_FIRST, ("take turns", take_turns), ("ping-pong", ping_pong),
+        ("specialize warps", specialize_warps), *_LAST,
     ),
-    MULTISTAGE: (*_FIRST, ("take turns", no_turns), ("multistage", multistage), *_LAST),
+    MULTISTAGE: (
+        *_FIRST, ("take turns", no_turns), ("ping-pong", no_ping_pong),
+        ("multistage", multistage), *_LAST,
+    ),
     TENSOR_MEMORY: (
         *_FIRST[:2],
         ("share operands", share_operands),
@@ -125,6 +130,7 @@ LOWERINGS: dict[str, tuple[tuple[str, Pass], ...]] = {
         ("pair CTAs", pair_ctas),
         *_FIRST[4:],
         ("take turns", no_turns),
+        ("ping-pong", no_ping_pong),
         ("resolve tensor memory", resolve_tensor_memory),
         ("specialize warps", specialize_warps_sm100),
         *_LAST,

@@ -1,7 +1,8 @@
 """Who has which of the 16 named barriers of a CTA: the one place that hands them out.
 
 0 is that of the whole CTA, which ``T.cuda.cta_sync`` uses; 1 to 3 are those of the consumer
-warpgroups, one each; 15 is that of all of them. The others are free.
+warpgroups, one each; 4 and 5 tell two of them that their turn has come; 15 is that of all of them.
+The others are free.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from tvm.tirx import Stmt
 from warploom.target import SM90A
 from warploom.transform import ir
 
-_FIRST_WARPGROUP, _EVERY_CONSUMER = 1, 15
+_FIRST_WARPGROUP, _FIRST_TURN, _EVERY_CONSUMER = 1, 4, 15
 
 
 def warpgroup_barrier(warpgroup: Any) -> Any:
@@ -31,3 +32,16 @@ def consumers_sync(warpgroups: int) -> Stmt:
     """A barrier of all ``warpgroups`` consumer warpgroups."""
     threads = warpgroups * SM90A.warpgroup
     return ir.evaluate(T.ptx.bar.sync(T.uint32(_EVERY_CONSUMER), T.uint32(threads)))
+
+
+def wait_for_turn(warpgroup: Any) -> Stmt:
+    """Wait until the warpgroup before this one has passed its turn on."""
+    threads = T.uint32(2 * SM90A.warpgroup)
+    return ir.evaluate(T.ptx.bar.sync(T.Cast("uint32", warpgroup + _FIRST_TURN), threads))
+
+
+def pass_turn(warpgroup: Any, warpgroups: int) -> Stmt:
+    """Let the next of so many warpgroups have its turn."""
+    following = T.truncmod(warpgroup + 1, warpgroups)
+    threads = T.uint32(2 * SM90A.warpgroup)
+    return ir.evaluate(T.ptx.bar.arrive(T.Cast("uint32", following + _FIRST_TURN), threads))

@@ -64,6 +64,12 @@ class RingUse:
     last: int
     loop: tirx.For | None
 
+    def is_in(self, statements: list[Stmt]) -> bool:
+        """Whether statements are the block."""
+        return len(self.block) == len(statements) and all(
+            a.same_as(b) for a, b in zip(self.block, statements, strict=True)
+        )
+
 
 @dataclass(frozen=True)
 class PipelinePlan:
@@ -78,9 +84,7 @@ class PipelinePlan:
 
     def of_block(self, statements: list[Stmt]) -> list[RingUse]:
         """The rings whose loads stand in a block."""
-        return [
-            use for use in self.uses if _same(use.block, statements)
-        ]
+        return [use for use in self.uses if use.is_in(statements)]
 
     def ring_of(self, load: Stmt) -> Ring:
         """The ring that a load is one of."""
@@ -309,7 +313,7 @@ def _check(program: TileProgram, uses: list[RingUse]) -> None:
 
     def visit(statements: list[Stmt], owned: set[Buffer]) -> None:
         own = owned | {
-            tile for use in uses if _same(use.block, statements) for tile in use.ring.tiles
+            tile for use in uses if use.is_in(statements) for tile in use.ring.tiles
         }
         for one in statements:
             if is_load(one) or isinstance(one, (tirx.AllocBuffer, tirx.DeclBuffer)):
@@ -358,12 +362,6 @@ def _check_global_memory(program: TileProgram) -> None:
                 f"The buffer {buffer.name} is stored and also read by another statement; keep the "
                 "value in a tile, or use a second kernel."
             )
-
-
-def _same(block: tuple[Stmt, ...], statements: list[Stmt]) -> bool:
-    return len(block) == len(statements) and all(
-        a.same_as(b) for a, b in zip(block, statements, strict=True)
-    )
 
 
 def is_consumer_tile(tile: Buffer, plan: PipelinePlan) -> bool:

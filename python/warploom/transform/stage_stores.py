@@ -28,6 +28,7 @@ from warploom.transform.fill_stages import require_tma
 from warploom.transform.fragments import Fragments, fragments
 from warploom.transform.named_barriers import warpgroup_sync
 from warploom.transform.program import (
+    PLAYERS,
     PREFIX,
     TileProgram,
     is_global,
@@ -344,7 +345,7 @@ def _piece(
 
 
 def _buffer(dtype: str, width: int, buffers: int, rows: int, program: TileProgram) -> Buffer:
-    consumers = int(program.id("warpgroup").extents[0])
+    consumers = PLAYERS if program.hints.ping_pong else int(program.id("warpgroup").extents[0])
     size = tvm.DataType(dtype).bits // 8
     matrix = SharedMatrix(dtype, Major.K, Swizzle(size * width), rows, width)
     return tirx.decl_buffer(

@@ -1,0 +1,189 @@
+"""Two warpgroups that compute alternate tiles, so that one's results hide behind the other's
+products.
+
+Warpgroups that share the rows of a tile end it together: while they convert and store its results,
+the tensor cores have nothing to do. Here each computes every other tile of its CTA, all rows of it.
+The thread that loads fills stages tile after tile as ever; each stage is used, and given back, by
+the warpgroup whose tile it belongs to, which passes over those of the other.
+
+A warpgroup begins the products of its tile when the other has waited for the last stage of the tile
+before. That keeps the tensor cores at one tile at a time, and is what makes waiting for the parity
+of a phase right: no stage is more than one phase ahead of what a warpgroup waits for.
+
+What CUTLASS calls the ping-pong schedule.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tvm_ffi
+from tvm import tirx
+from tvm.script import tirx as T
+from tvm.tirx import Stmt, Var
+from tvm.tirx.tile_primitive import TilePrimitiveCall
+
+from warploom.transform import ir
+from warploom.transform.decline import Decline
+from warploom.transform.effects import effects
+from warploom.transform.named_barriers import pass_turn, wait_for_turn
+from warploom.transform.persistent import TILES
+from warploom.transform.plan_pipeline import RingUse
+from warploom.transform.program import (
+    PLAYERS,
+    PREFIX,
+    Id,
+    TileProgram,
+    is_load,
+    is_shared,
+    is_tile,
+)
+from warploom.transform.stage_stores import is_orchestrated, orchestrated
+
+#: Annotation of the loop over the tiles of a CTA that warpgroups compute alternately.
+ALTERNATE = PREFIX + "alternate"
+
+
+def ping_pong(program: TileProgram) -> TileProgram:
+    """Follow the hint ``ping_pong``.
+
+    Raises
+    ------
+    Decline
+        If warpgroups share rows already, or the program is not one loop over tiles that loads
+        operands and keeps all else in registers.
+    """
+    if not program.hints.ping_pong:
+        return program
+    (warpgroup,) = program.id("warpgroup").vars
+    if (rows := int(program.id("warpgroup").extents[0])) > 1:
+        raise Decline(
+            f"{rows} warpgroups share the rows of tiles, so they cannot compute alternate ones; "
+            "drop the hint ping_pong, or ask for consumers=1."
+        )
+    loops = [one for one in program.body if isinstance(one, tirx.For) and TILES in one.annotations]
+    if len(loops) != 1 or any(_loads(one) for one in program.body if one not in loops):
+        raise Decline(
+            "ping_pong takes a persistent grid, whose CTAs load all operands tile by tile; let the "
+            "hint persistent be True, or drop ping_pong."
+        )
+    tiles = _in_turn(loops[0], warpgroup)
+    ids = tuple(
+        Id("warpgroup", one.vars, (PLAYERS,)) if one.kind == "warpgroup" else one
+        for one in program.ids
+    )
+    body = tuple(tiles if one.same_as(loops[0]) else one for one in program.body)
+    return program.replace(body=body, ids=ids).decided(
+        f"ping-pong: each of {PLAYERS} warpgroups computes every other tile"
+    )
+
+
+def no_ping_pong(program: TileProgram) -> TileProgram:
+    """Say that the hint is not followed."""
+    if not program.hints.ping_pong:
+        return program
+    return program.decided("ping_pong: not followed, only specialised warps of Hopper do")
+
+
+def is_alternate(statement: Stmt) -> bool:
+    """Whether a statement is a loop over tiles that warpgroups compute alternately."""
+    return isinstance(statement, tirx.For) and ALTERNATE in statement.annotations
+
+
+def of_player(loop: tirx.For, warpgroup: Var, body: list[Stmt], passes: list[Stmt]) -> list[Stmt]:
+    """The tiles of one warpgroup: ``body`` for every other turn of ``loop``, its own first.
+
+    ``passes`` goes over the stages of a tile of the other.
+    """
+    number = Var(loop.loop_var.name, "int32")
+    table = {loop.loop_var: number * PLAYERS + warpgroup}
+    count = T.truncdiv(loop.extent + (PLAYERS - 1) - warpgroup, PLAYERS)
+    own = [*(ir.substitute(one, table) for one in body), *passes]
+    return [ir.when(warpgroup > 0, passes), ir.loop(number, count, own, {TILES: 1})]
+
+
+def stages_of(use: RingUse, loop: tirx.For) -> Any:
+    """Stages of a ring that a tile takes.
+
+    Raises
+    ------
+    Decline
+        If that depends on the tile.
+    """
+    defined: set[Var] = set()
+    tvm_ffi.structural_walk(loop, [
+        (tirx.For, lambda one: defined.add(one.loop_var)),
+        (tirx.Bind, lambda one: defined.add(one.var)),
+        (tirx.AllocBuffer, lambda one: defined.add(one.buffer)),
+    ])  # fmt: skip
+    count = _times(use, ir.flatten(loop.body))
+    if count is None or ir.uses(count) & defined:
+        tiles = ", ".join(tile.name for tile in use.ring.tiles)
+        raise Decline(
+            f"How often a tile loads {tiles} depends on the tile, so the warpgroup of the next one "
+            "does not know its stages; drop the hint ping_pong."
+        )
+    return count
+
+
+def _times(use: RingUse, statements: list[Stmt]) -> Any:
+    """How often the block of a ring is executed within statements; None if that depends."""
+    if use.is_in(statements):
+        return ir.as_expr(1)
+    for one in statements:
+        for body in ir.children(one):
+            inner = _times(use, ir.flatten(body))
+            if inner is not None:
+                if isinstance(one, tirx.For):
+                    return one.extent * inner
+                return inner if isinstance(one, tirx.AttrStmt) else None
+    return None
+
+
+def _in_turn(loop: tirx.For, warpgroup: Var) -> tirx.For:
+    """The loop, in which a tile's loads wait for those of the tile before."""
+    body = ir.flatten(loop.body)
+    used = [number for number, one in enumerate(body) if _loads(one)]
+    if not used:
+        raise Decline("The tiles load nothing, so ping_pong hides nothing; drop the hint.")
+    _require_registers(body)
+    first, last = used[0], used[-1] + 1
+    turn = loop.loop_var
+    inner = [
+        *body[:first],
+        orchestrated([ir.when(turn > 0, [wait_for_turn(warpgroup)])]),
+        *body[first:last],
+        orchestrated([ir.when(turn + 1 < loop.extent, [pass_turn(warpgroup, PLAYERS)])]),
+        *body[last:],
+    ]
+    return ir.loop(turn, loop.extent, inner, {**loop.annotations, ALTERNATE: 1})
+
+
+def _loads(statement: Stmt) -> bool:
+    """Whether something of a statement loads a stage."""
+    found = False
+
+    def visit(call: TilePrimitiveCall) -> None:
+        nonlocal found
+        found |= is_load(call)
+
+    tvm_ffi.structural_walk(statement, (TilePrimitiveCall, visit))
+    return found
+
+
+def _require_registers(statements: list[Stmt]) -> None:
+    """What a warpgroup computes is its own, but for buffers that stores go through."""
+    for one in statements:
+        if is_load(one) or is_orchestrated(one) or isinstance(one, tirx.AllocBuffer):
+            continue
+        inner = ir.children(one)
+        for body in inner:
+            _require_registers(ir.flatten(body))
+        if not inner and (
+            others := sorted(b.name for b in effects(one).writes if is_tile(b) and is_shared(b))
+        ):
+            raise Decline(
+                f"A statement writes {others[0]} to memory that warpgroups share; those that "
+                "compute alternate tiles would write it at any time, so keep it in registers, or "
+                "drop the hint ping_pong."
+            )
