@@ -24,7 +24,7 @@ _ROW_BYTES = 128
 
 
 #: Hints of tile programs that a variant may name beside the fields of a configuration.
-HINTS = ("ctas_per_sm", "exchange", "split_k", "stream_k")
+HINTS = ("ctas_per_sm", "exchange", "ping_pong", "split_k", "stream_k")
 
 
 def parse_changes(text: str, others: Sequence[str] = ()) -> dict[str, int]:
@@ -147,8 +147,9 @@ def tile_program_variant(shape: GemmShape, changes: str = "") -> Executable | No
         )  # fmt: skip
     values: dict[str, Any] = dict(parse_changes(changes, HINTS) if changes else {})
     hints = {name: values.pop(name) for name in HINTS if name in values}
-    if "stream_k" in hints:
-        hints["stream_k"] = bool(hints["stream_k"])
+    for name in ("ping_pong", "stream_k"):
+        if name in hints:
+            hints[name] = bool(hints[name])
     if "exchange" in hints:  # by number: 0 for the first way, 1 for the second
         hints["exchange"] = EXCHANGES[hints["exchange"]]
     func = gemm(dataclasses.replace(config, **values), shape.n, shape.k, None, **hints)

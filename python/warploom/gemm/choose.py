@@ -86,6 +86,17 @@ def tiles(problem: GemmProblem) -> Iterator[GemmKnobs]:
             )
             if rows // 64 % consumers == 0 and one.why_not(problem) is None:
                 yield one
+                alternate = replace(one, ping_pong=True)
+                if _may_alternate(problem, alternate) and alternate.why_not(problem) is None:
+                    yield alternate
+
+
+def _may_alternate(problem: GemmProblem, knobs: GemmKnobs) -> bool:
+    """Whether a CTA has several tiles of which warpgroups could compute every other one."""
+    m, n, _, batch = (one or UNKNOWN_EXTENT for one in sizes(problem))
+    count = -(-m // knobs.tile_m) * -(-n // knobs.tile_n) * batch
+    plain = not any(problem.computed) and not problem.reduced
+    return plain and not knobs.swap_ab and knobs.consumers == 1 and count > H200.sms
 
 
 def candidates(problem: GemmProblem) -> Iterator[GemmKnobs]:

@@ -15,6 +15,7 @@ from typing import Any
 
 from warploom.errors import IllegalCombination
 from warploom.gemm.problem import GemmProblem
+from warploom.language.hints import PLAYERS
 from warploom.target import (
     SM90A,
     TMA,
@@ -43,7 +44,7 @@ _STAGED_BYTES = (2, 4)
 #: Bytes of an element of an accumulator.
 _SUM_BYTES = 4
 #: Knobs that are true or false.
-_SWITCHES = ("swap_ab", "in_cluster", "stream_k", "specialise", "persistent")
+_SWITCHES = ("swap_ab", "in_cluster", "stream_k", "specialise", "persistent", "ping_pong")
 #: CTAs that can exchange sums in a cluster.
 SHARERS = (2, 4, 8)
 #: Bytes kept for mbarriers and alignment.
@@ -91,6 +92,8 @@ class GemmKnobs:
     sms : int
         SMs that compute, one of :data:`SMS`: where fewer take as many turns, power and the L2 cache
         are left to these.
+    ping_pong : bool
+        Whether two warpgroups compute alternate tiles, each all rows of its own.
     """
 
     tile_m: int = 128
@@ -112,6 +115,7 @@ class GemmKnobs:
     store_columns: int = 64
     store_buffers: int = 2
     sms: int = 132
+    ping_pong: bool = False
 
     def __post_init__(self) -> None:
         for name, value in vars(self).items():
@@ -148,6 +152,11 @@ class GemmKnobs:
         """Rows, a multiple of 64, and columns of the accumulator."""
         return (self.tile_n, self.tile_m) if self.swap_ab else (self.tile_m, self.tile_n)
 
+    @property
+    def warpgroups(self) -> int:
+        """Warpgroups that compute, of which each stores tiles, or its rows of them."""
+        return PLAYERS if self.ping_pong else self.consumers
+
     def hints(self) -> dict[str, Any]:
         """The choices that passes make, as arguments of ``wl.hints``."""
         found: dict[str, Any] = {
@@ -162,8 +171,7 @@ class GemmKnobs:
             found["ctas"] = self.sms * self.ctas_per_sm // size * size
         if self.in_cluster:
             found["exchange"] = "cluster"
-        if self.stream_k:
-            found["stream_k"] = True
+        found |= {name: True for name in ("stream_k", "ping_pong") if getattr(self, name)}
         stores = {"store_columns": STORE_COLUMNS[0], "store_buffers": STORE_BUFFERS[0]}
         found |= {k: getattr(self, k) for k, usual in stores.items() if getattr(self, k) != usual}
         found |= {name: False for name in ("specialise", "persistent") if not getattr(self, name)}
@@ -208,7 +216,7 @@ class GemmKnobs:
         if not widths:
             return 0
         buffers = piece_buffers(widths, self.store_buffers).items()
-        return self.consumers * WGMMA_M * sum(one * count for one, count in buffers) * size
+        return self.warpgroups * WGMMA_M * sum(one * count for one, count in buffers) * size
 
     def tile_registers(self, problem: GemmProblem) -> int:
         """Registers of a computing thread that hold its part of accumulators and operands."""
@@ -325,6 +333,16 @@ class GemmKnobs:
             f"stream_k with split_k = {self.split_k}: both say how CTAs share tiles; use one.",
         )
         yield (
+            not self.ping_pong
+            or (self.consumers, self.turns, self.split_k) == (1, 1, 1)
+            and not (self.swap_ab or self.stream_k)
+            and self.specialise and self.persistent,
+            f"ping_pong with consumers = {self.consumers}, turns = {self.turns}, split_k = "
+            f"{self.split_k}, swap_ab = {self.swap_ab}, stream_k = {self.stream_k}, specialise = "
+            f"{self.specialise}, persistent = {self.persistent}: each of two warpgroups computes "
+            "whole tiles of a persistent CTA, and stores them piece by piece.",
+        )  # fmt: skip
+        yield (
             self.persistent or (self.split_k == 1 and not self.stream_k and alone),
             f"persistent = False with split_k = {self.split_k}, stream_k = {self.stream_k}, "
             f"{cluster}: a CTA for each tile has no other to share with.",
@@ -345,7 +363,7 @@ class GemmKnobs:
         """Registers of a computing thread, once the loading ones have given theirs away."""
         loading = _LOADING_REGISTERS * arch.warpgroup if self.specialise else 0
         left = arch.registers_per_sm // self.ctas_per_sm - loading
-        share = left // (arch.warpgroup * self.consumers * self.turns)
+        share = left // (arch.warpgroup * self.warpgroups * self.turns)
         return min(share // arch.setmaxnreg.step * arch.setmaxnreg.step, arch.registers_per_thread)
 
 

@@ -162,7 +162,7 @@ def predict(problem: GemmProblem, knobs: GemmKnobs, machine: Machine = H200) -> 
     compute = _compute_cycles(problem, knobs, machine)
     # CTAs of one SM take turns on its tensor cores, and hide each other's waits.
     busy = min(knobs.ctas_per_sm, math.ceil(units / machine.sms))
-    own = compute + multiply + machine.step_cycles / knobs.consumers
+    own = compute + multiply + machine.step_cycles / knobs.warpgroups
     # Warps that compute an operand share the schedulers of the SM.
     issue = knobs.consumers * (compute + machine.step_cycles) if compute else 0.0
     alone = _joined(machine.disturbance, busy * issue, own / knobs.turns)
@@ -177,6 +177,9 @@ def predict(problem: GemmProblem, knobs: GemmKnobs, machine: Machine = H200) -> 
         step += machine.step_cycles
     if not knobs.persistent:  # the first tiles of the next CTA are not loaded ahead
         between += machine.latency_cycles
+    drain = between
+    if knobs.ping_pong:  # results hide behind the products of the next tile
+        between = max(0.0, (between - steps * step) / 2)
     in_turn = turns * steps if not knobs.stream_k else max(steps, math.ceil(units * steps / slots))
     cycles = in_turn * step + (turns - 1) * between / busy
     clock = machine.idle_clock - min(1.0, units / slots) * (machine.idle_clock - machine.clock)
@@ -200,9 +203,8 @@ def predict(problem: GemmProblem, knobs: GemmKnobs, machine: Machine = H200) -> 
         fixed = machine.exchange if knobs.in_cluster else machine.reduce
         split = fixed + parts / machine.l2_bytes
     launch = machine.launch + (machine.cluster if cluster > 1 else 0.0)
-    drain = between / clock / 1e3
     return Prediction(
-        tensor, l2, dram, machine.first_load, drain, launch, split, turns,
+        tensor, l2, dram, machine.first_load, drain / clock / 1e3, launch, split, turns,
         machine.disturbance,
     )  # fmt: skip
 

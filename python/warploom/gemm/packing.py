@@ -27,13 +27,15 @@ PLAIN_GRID, LOAD_ONESELF, NARROW_STORES, OTHER_BUFFERS, FEWER_SMS = 1, 2, 10, 10
 #: Rows and columns of tiles are multiples of the first, their depth of the second.
 _SIDE, _DEPTH = 8, 16
 _MOST_CONSUMERS = 3
+_PING_PONG = 2
 _PLAIN = ("group",)
 
 
 def pack_tile(knobs: GemmKnobs) -> int:
-    """The tile as decimal digits: warpgroups, CTAs of an SM, swap_ab, M / 8, N / 8, K / 16.
+    """The tile as decimal digits: warpgroups, CTAs of an SM, who is who, M / 8, N / 8, K / 16.
 
-    The first is the number of consumers, and 3 more for each turn after the first.
+    The first is the number of consumers, and 3 more for each turn after the first; the third 1 for
+    swap_ab, 2 for ping_pong.
 
     Examples
     --------
@@ -44,7 +46,7 @@ def pack_tile(knobs: GemmKnobs) -> int:
         raise IllegalCombination(f"{knobs} has no short form: it has too many consumers.")
     fields = (
         (knobs.consumers + _MOST_CONSUMERS * (knobs.turns - 1), 10),
-        (knobs.ctas_per_sm, 10), (int(knobs.swap_ab), 10),
+        (knobs.ctas_per_sm, 10), (knobs.swap_ab + _PING_PONG * knobs.ping_pong, 10),
         (_exact(knobs.tile_m, _SIDE), 100), (_exact(knobs.tile_n, _SIDE), 100),
         (_exact(knobs.tile_k, _DEPTH), 100),
     )  # fmt: skip
@@ -66,10 +68,11 @@ def _unpack_tile(packed: int) -> dict[str, int]:
     found = {}
     for name, base, unit in (
         ("tile_k", 100, _DEPTH), ("tile_n", 100, _SIDE), ("tile_m", 100, _SIDE),
-        ("swap_ab", 10, 1), ("ctas_per_sm", 10, 1),
+        ("kind", 10, 1), ("ctas_per_sm", 10, 1),
     ):  # fmt: skip
         packed, digit = divmod(packed, base)
         found[name] = digit * unit
+    found["ping_pong"], found["swap_ab"] = divmod(found.pop("kind"), _PING_PONG)
     turns, consumers = divmod(packed - 1, _MOST_CONSUMERS)
     return {**found, "turns": turns + 1, "consumers": consumers + 1}
 
@@ -104,6 +107,8 @@ def _unpack_grid(plain: dict[str, int], grid: int, sharing: int) -> None:
     counts = (len(SMS), len(STORE_BUFFERS), len(STORE_COLUMNS), 2 * LOAD_ONESELF)
     if any(one >= most for one, most in zip((sms, buffers, stores, kind), counts, strict=True)):
         raise IllegalCombination(f"{GRID} = {grid} stands for no knobs.")
+    if plain.get("ping_pong"):
+        kind, sharing = 0, 1
     grid = kind
     plain["sms"] = SMS[0 if grid & PLAIN_GRID else sms]
     plain["store_columns"] = STORE_COLUMNS[0 if plain.get("swap_ab") else stores]

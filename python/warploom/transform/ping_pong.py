@@ -23,21 +23,14 @@ from tvm.script import tirx as T
 from tvm.tirx import Stmt, Var
 from tvm.tirx.tile_primitive import TilePrimitiveCall
 
+from warploom.language.hints import PLAYERS
 from warploom.transform import ir
 from warploom.transform.decline import Decline
 from warploom.transform.effects import effects
 from warploom.transform.named_barriers import pass_turn, wait_for_turn
 from warploom.transform.persistent import TILES
 from warploom.transform.plan_pipeline import RingUse
-from warploom.transform.program import (
-    PLAYERS,
-    PREFIX,
-    Id,
-    TileProgram,
-    is_load,
-    is_shared,
-    is_tile,
-)
+from warploom.transform.program import PREFIX, Id, TileProgram, is_load, is_shared, is_tile
 from warploom.transform.stage_stores import is_orchestrated, orchestrated
 
 #: Annotation of the loop over the tiles of a CTA that warpgroups compute alternately.

@@ -28,8 +28,6 @@ from warploom.transform.roles import ThreadRole
 
 #: Annotation of a loop whose loads run ahead; ``stages`` says how many iterations.
 PIPELINED, STAGES = PREFIX + "pipelined", PREFIX + "stages"
-#: Warpgroups that compute alternate tiles where the hint ``ping_pong`` wants it.
-PLAYERS = 2
 #: Option of a copy: the mbarrier that counts its bytes.
 MBAR = "mbar"
 #: Option of products that two CTAs of Blackwell compute together, as TVM calls it.

@@ -20,6 +20,7 @@ from tvm.script import tirx as T
 from tvm.tirx import Buffer, Stmt, Var
 from tvm.tirx.tile_primitive import TilePrimitiveCall
 
+from warploom.language.hints import PLAYERS
 from warploom.layout.smem_matrix import SharedMatrix
 from warploom.ops.copy_strided import knows_strides
 from warploom.target import TMA, Major, Swizzle, swizzled_pieces
@@ -28,7 +29,6 @@ from warploom.transform.fill_stages import require_tma
 from warploom.transform.fragments import Fragments, fragments
 from warploom.transform.named_barriers import warpgroup_sync
 from warploom.transform.program import (
-    PLAYERS,
     PREFIX,
     TileProgram,
     is_global,
