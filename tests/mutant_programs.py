@@ -221,6 +221,15 @@ def turns() -> Product:
     )
 
 
+def ping_pong() -> Product:
+    """Two warpgroups that compute every other of ten tiles of three steps each; four stages."""
+    case = tile_programs.gemm(300, 120, 88, (64, 64, 32), stages=4, out_dtype="float16")
+    func = hinted(case.func, ping_pong=True)
+    return Product(
+        lambda: with_clusters(1, func, "sm_90a", WARP_SPECIALISED), "sm_90a", 300, 120, 88
+    )
+
+
 def two_by_two() -> Product:
     """A product whose operands CTAs of a cluster share along either dimension."""
     case = tile_programs.gemm(300, 96, 272, (128, 48, 64), stages=3, out_dtype="float16")
@@ -318,6 +327,7 @@ PROGRAMS: dict[str, Callable[[], Product | Attention | Source]] = {
     "stream_k": stream_k,
     "exchange_in_clusters": exchange_in_clusters,
     "turns": turns,
+    "ping_pong": ping_pong,
     "tutorial": tutorial,
     "sm90_attention": attention_by_hand,
     "matmul_warp_specialised": lambda: generated_matmul(matmul_warp_specialised, stages=2),

@@ -142,4 +142,25 @@ TURNS = (
            (drop(SUMS_BARRIER, 1, 2),), UNINITIALISED, "ld.shared", "reads shared"),
 )  # fmt: skip
 
-SM90_SMALL_MUTANTS = (*SWAP, *TUTORIAL, *TURNS)
+# --- ping-pong: a lowered tile program, two warpgroups compute every other tile each ---
+
+WAIT_FOR_TURN, PASS_TURN = "bar_sync_count_sync(((uint)", "bar_arrive_arrive"
+
+
+def _ping_pong(name: str, edits: tuple[Edit, ...], kind: str, *words: str) -> Mutant:
+    return Mutant("ping_pong", name, edits, kind, words)
+
+
+PING_PONG = (
+    _ping_pong("a warpgroup begins its tile before its turn",
+               (drop(WAIT_FOR_TURN), drop(PASS_TURN)), ERROR),
+    _ping_pong("the turn is not passed on",
+               (drop(PASS_TURN),), ERROR, "deadlock"),
+    _ping_pong("a warpgroup does not pass over the stages of the other",
+               (drop("ptr_1[0] + 3) / 4)", 0, 2), drop("ptr_1[0] + 3) % 4)", 0, 2)), ERROR),
+    _ping_pong("an empty barrier expects both warpgroups",
+               (replace("shared_memory_ptr)[6148]))), (uint)", "(uint)1", "(uint)2"),),
+               ERROR, "deadlock"),
+)  # fmt: skip
+
+SM90_SMALL_MUTANTS = (*SWAP, *TUTORIAL, *TURNS, *PING_PONG)

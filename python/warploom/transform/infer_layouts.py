@@ -65,7 +65,9 @@ def infer_layouts(program: TileProgram, warpgroups: int | None = None) -> TilePr
     registers = [tile for tile in tiles if tile.scope() in TILE_SCOPES]
     matrices = [tile for tile in registers if len(tile.shape) == 2]
     # Those that take turns have all rows each.
-    wanted = warpgroups or program.hints.consumers or (1 if program.hints.turns else None)
+    hints = program.hints
+    alone = 1 if hints.turns or hints.ping_pong else None
+    wanted = warpgroups or hints.consumers or alone
     if program.arch == SM90A.name:
         count = _warpgroups(matrices, wanted)
     else:
