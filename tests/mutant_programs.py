@@ -230,6 +230,15 @@ def ping_pong() -> Product:
     )
 
 
+def order_products() -> CaseProduct:
+    """Two warpgroups that issue their products in turn, with block scales; three tiles."""
+    case = tile_programs.block_scaled(130, 64, tile=(128, 64, 128), stages=2, order_products=True)
+    return CaseProduct(
+        lambda: with_clusters(1, case.func, "sm_90a", WARP_SPECIALISED), "sm_90a", 130, 64, 256,
+        out_dtype="bfloat16", case=case,
+    )  # fmt: skip
+
+
 def two_by_two() -> Product:
     """A product whose operands CTAs of a cluster share along either dimension."""
     case = tile_programs.gemm(300, 96, 272, (128, 48, 64), stages=3, out_dtype="float16")
@@ -328,6 +337,7 @@ PROGRAMS: dict[str, Callable[[], Product | Attention | Source]] = {
     "exchange_in_clusters": exchange_in_clusters,
     "turns": turns,
     "ping_pong": ping_pong,
+    "order_products": order_products,
     "tutorial": tutorial,
     "sm90_attention": attention_by_hand,
     "matmul_warp_specialised": lambda: generated_matmul(matmul_warp_specialised, stages=2),

@@ -163,4 +163,16 @@ PING_PONG = (
                ERROR, "deadlock"),
 )  # fmt: skip
 
-SM90_SMALL_MUTANTS = (*SWAP, *TUTORIAL, *TURNS, *PING_PONG)
+# --- order_products: two warpgroups issue their products in turn ---
+
+
+def _order(name: str, edits: tuple[Edit, ...], kind: str, *words: str) -> Mutant:
+    return Mutant("order_products", name, edits, kind, words)
+
+
+ORDER = (
+    _order("nobody has the first turn", (drop(PASS_TURN, 0, 2),), ERROR, "deadlock"),
+    _order("the turn is not passed on", (drop(PASS_TURN, 1, 2),), ERROR, "deadlock"),
+)  # fmt: skip
+
+SM90_SMALL_MUTANTS = (*SWAP, *TUTORIAL, *TURNS, *PING_PONG, *ORDER)

@@ -174,8 +174,11 @@ def test_tiles_for_small_weights_are_those_of_the_first_lowering(m, n, k, bits):
     ("rows", "options"),
     [
         (70, {"tile": None}),
-        (130, {"n": 200, "k": 336, "tile": (128, 192, 128), "cluster": (2, 1), "stages": 2}),
-        (66, {"k": 336, "tile": (64, 64, 256), "stages": 2, "symbolic": True,
+        (130, {"n": 200, "k": 336, "tile": (128, 192, 128), "cluster": (2, 1), "stages": 2,
+               "order_products": True}),
+        (300, {"k": 336, "tile": (256, 64, 128), "cluster": (1, 2), "stages": 2,
+               "scales_ahead": True, "order_products": True}),
+        (66, {"k": 336, "tile": (64, 64, 256), "stages": 2, "symbolic": True, "scales_ahead": True,
               "scale_layout": "KM", "out_dtype": "float16", "dtype": "float8_e5m2"}),
     ],
 )  # fmt: skip
@@ -202,10 +205,14 @@ def test_tiles_for_block_scales_are_those_of_the_first_lowering(m, n, k):
 
 
 @pytest.mark.parametrize(
-    "tile", [(128, 192, 128), pytest.param((128, 128, 256), marks=pytest.mark.slow)]
-)
-def test_largest_tiles_with_block_scales_do_not_spill(machine_code, tile):
-    func = gemm_block_scaled(4096, 7168, tile=tile, stages=2)
+    ("tile", "ahead"),
+    [((128, 192, 128), False), *(
+        pytest.param(tile, True, marks=pytest.mark.slow)
+        for tile in [(128, 192, 128), (128, 128, 256), (256, 128, 128)]
+    )],
+)  # fmt: skip
+def test_largest_tiles_with_block_scales_do_not_spill(machine_code, tile, ahead):
+    func = gemm_block_scaled(4096, 7168, tile=tile, stages=2, scales_ahead=ahead)
     report = compile_report(func, cuda_target("sm_90a"))
     (kernel,) = report.kernels
     assert not report.problems
@@ -221,6 +228,7 @@ def test_largest_tiles_with_block_scales_do_not_spill(machine_code, tile):
         ({"k": 136}, "k 136 of 16"),
         ({"scale_layout": "NK"}, "must be one of 'MK', 'KM'"),
         ({"tile": (128, 128, 64)}, "steps of 64 along K; they are one or two blocks"),
+        ({"tile": (256, 128, 256)}, "more than 192 rows .* a multiple of 128, in steps of 128"),
     ],
 )
 def test_impossible_block_scales_are_refused(changes, message):

@@ -96,6 +96,10 @@ class Hints:
     ping_pong : bool
         Whether two warpgroups compute alternate tiles of a persistent CTA (True), each all rows of
         its own: one's results hide behind the other's products. For tiles of one consumer.
+    order_products : bool
+        Whether computing warpgroups issue their products in turn (True): while those of one run,
+        the others compute with their results. For loops that use results in the step that has
+        them.
     """
 
     cluster: tuple[int, int] | None = None
@@ -117,6 +121,7 @@ class Hints:
     store_columns: int | None = None
     store_buffers: int | None = None
     ping_pong: bool | None = None
+    order_products: bool | None = None
 
     def __post_init__(self) -> None:
         if self.cluster is not None:
@@ -126,7 +131,9 @@ class Hints:
                     f"cluster {self.cluster} has {self.cluster[0] * self.cluster[1]} CTAs; at most "
                     f"{MAX_CLUSTER} are allowed."
                 )
-        for name in ("persistent", "specialise", "stream_k", "set_registers", "ping_pong"):
+        flags = ("persistent", "specialise", "stream_k", "set_registers", "ping_pong",
+                 "order_products")  # fmt: skip
+        for name in flags:
             value = getattr(self, name)
             if value is not None and not isinstance(value, bool):
                 raise IllegalCombination(f"{name} is {value!r}; it must be a bool.")
@@ -250,6 +257,7 @@ def hints(
     store_columns: int | None = None,
     store_buffers: int | None = None,
     ping_pong: bool | None = None,
+    order_products: bool | None = None,
 ) -> Any:
     """Wishes of the author, as a statement directly after ``T.device_entry()``.
 
@@ -269,7 +277,7 @@ def hints(
     wanted = Hints(
         pairs[0], persistent, raster, group, consumers, pairs[1], stages, specialise, ctas,
         ctas_per_sm, scheduler, turns, split_k, stream_k, exchange, set_registers, store_columns,
-        store_buffers, ping_pong,
+        store_buffers, ping_pong, order_products,
     )  # fmt: skip
     attributes = wanted.attributes()
     if not attributes:

@@ -12,6 +12,7 @@ import math
 from typing import Any
 
 from tvm.script import tirx as T
+from tvm.script.ir_builder import IRBuilder
 from tvm.script.tirx import tile as Tx
 from tvm.tirx import PrimFunc
 
@@ -21,6 +22,8 @@ from warploom.kernels.signature import row_count
 from warploom.programs.block_scaled_tiles import BLOCK, block_scaled_tiles
 from warploom.target.dtypes import is_float8
 
+#: Rows of a tile whose product registers hold at once.
+_MOST_ROWS = 192
 #: Orders of the dimensions of A's scales.
 SCALE_LAYOUTS = ("MK", "KM")
 
@@ -34,6 +37,7 @@ def gemm_block_scaled(
     scale_layout: str = "MK",
     tile: tuple[int, int, int] | None = None,
     stages: int | None = None,
+    scales_ahead: bool = False,
     **hints: Any,
 ) -> PrimFunc:
     """The tile program of a product whose blocks of K have scales.
@@ -58,6 +62,8 @@ def gemm_block_scaled(
         :func:`~warploom.programs.block_scaled_tiles.block_scaled_tiles`.
     stages : int, optional
         Steps that are loaded ahead.
+    scales_ahead : bool
+        Whether threads load the scales of a step one step before.
     **hints
         Those of :func:`warploom.language.hints`.
 
@@ -84,6 +90,14 @@ def gemm_block_scaled(
             f"{2 * BLOCK}."
         )
     each, blocks = bk // BLOCK, -(-k // BLOCK)
+    # A warpgroup has registers for the product of 64 rows: of more, one half after the other.
+    bands = 2 if bm > _MOST_ROWS else 1
+    if bands * each > 2 or bm % (64 * bands):
+        raise IllegalCombination(
+            f"tile {tile}: of more than {_MOST_ROWS} rows there must be a multiple of 128, in "
+            f"steps of {BLOCK}."
+        )
+    band, pieces = bm // bands, bands * each
     # Columns of a tile that never lie in two blocks of N.
     together = math.gcd(bn, BLOCK)
     by_rows = scale_layout == "MK"
@@ -95,6 +109,14 @@ def gemm_block_scaled(
     def of_b(scale: Any, column: Any, block: Any) -> Any:
         # The minimum spares a guard of every element.
         return scale[T.min(T.truncdiv(column, BLOCK), -(-n // BLOCK) - 1), block]
+
+    def tiles(
+        name: str, count: int, shape: tuple[int, ...], scope: str, of: str = "float32"
+    ) -> list[Any]:
+        """One for each of two pieces of a step, which may be the same."""
+        names = [name, f"next_{name}"][:count]
+        made = [IRBuilder.name(one, T.alloc_buffer(shape, of, scope=scope)) for one in names]
+        return [made[0], made[-1]]
 
     @T.prim_func
     def matmul(a: T.handle, b: T.handle, sa: T.handle, sb: T.handle, c: T.handle):
@@ -108,36 +130,83 @@ def gemm_block_scaled(
         i, j = T.cta_id([T.truncdiv(rows + (bm - 1), bm), -(-n // bn)])
         A_s = T.alloc_buffer((bm, bk), dtype, scope="shared")
         B_s = T.alloc_buffer((bn, bk), dtype, scope="shared")
-        part = T.alloc_buffer((bm, bn), "float32", scope="accumulator")
-        scale = T.alloc_buffer((bm,), "float32", scope="fragment")
-        total = T.alloc_buffer((bm, bn), "float32", scope="fragment")
-        out = T.alloc_buffer((bm, bn), out_dtype, scope="fragment")
-        if each > 1:
-            next_part = T.alloc_buffer((bm, bn), "float32", scope="accumulator")
-            next_scale = T.alloc_buffer((bm,), "float32", scope="fragment")
-        Tx.cta.zero(total)
+        part = T.meta_var(tiles("part", each, (band, bn), "accumulator"))
+        total = T.meta_var(tiles("total", bands, (band, bn), "fragment"))
+        out = T.meta_var(tiles("out", bands, (band, bn), "fragment", out_dtype))
+        of_rows = T.meta_var(tiles("of_rows", pieces, (band,), "fragment"))
+        of_columns = T.meta_var(tiles("of_columns", each, (bn,), "fragment"))
+        # Where loads of scales arrive.
+        rows_to = T.meta_var(
+            tiles("loaded_of_rows", pieces, (band,), "fragment") if scales_ahead else of_rows
+        )
+        columns_to = T.meta_var(
+            tiles("loaded_of_columns", each, (bn,), "fragment") if scales_ahead else of_columns
+        )
+
+        @T.inline
+        def multiply(piece):
+            row, column = T.meta_var((piece * band % bm, piece * BLOCK % bk))
+            Tx.cta.gemm_async(
+                part[piece],
+                A_s[row : row + band, column : column + BLOCK],
+                B_s[0:bn, column : column + BLOCK],
+            )
+
+        @T.inline
+        def load_scales(piece, step):
+            # Behind the last block, operands are zero and any scale will do.
+            block = T.meta_var(T.min(step * each + piece * (each - 1), blocks - 1))
+            for y in T.serial(band):
+                rows_to[piece][y] = of_a(ScaleA, i * bm + piece * band % bm + y, block)
+            for x in T.serial(bn):
+                columns_to[piece][x] = of_b(ScaleB, j * bn + x // together * together, block)
+
+        @T.inline
+        def take_scales(piece):
+            for y in T.serial(band):
+                of_rows[piece][y] = rows_to[piece][y]
+            for x in T.serial(bn):
+                of_columns[piece][x] = columns_to[piece][x]
+
+        @T.inline
+        def add(piece):
+            for y, x in T.grid(band, bn):
+                total[piece][y, x] += part[piece][y, x] * (of_rows[piece][y] * of_columns[piece][x])
+
+        Tx.cta.zero(total[0])
+        if bands > 1:
+            Tx.cta.zero(total[1])
+        if scales_ahead:
+            load_scales(0, 0)
+            if pieces > 1:
+                load_scales(1, 0)
         for step in wl.pipelined(-(-k // bk), stages):
-            block: T.let = step * each
             Tx.cta.copy_async(A_s, A[i * bm : i * bm + bm, step * bk : step * bk + bk])
             Tx.cta.copy_async(B_s, B[j * bn : j * bn + bn, step * bk : step * bk + bk])
-            Tx.cta.gemm_async(part, A_s[0:bm, 0:BLOCK], B_s[0:bn, 0:BLOCK])
-            for y in T.serial(bm):
-                scale[y] = of_a(ScaleA, i * bm + y, block)
+            if scales_ahead:
+                take_scales(0)
+                if pieces > 1:
+                    take_scales(1)
+                load_scales(0, step + 1)
+                if pieces > 1:
+                    load_scales(1, step + 1)
+            multiply(0)
+            if not scales_ahead:
+                load_scales(0, step)
             if each > 1:
-                # Behind the last block, operands are zero and any scale will do.
-                after: T.let = T.min(block + 1, blocks - 1)
-                Tx.cta.gemm_async(next_part, A_s[0:bm, BLOCK:bk], B_s[0:bn, BLOCK:bk])
-                for y in T.serial(bm):
-                    next_scale[y] = of_a(ScaleA, i * bm + y, after)
-            for y, x in T.grid(bm, bn):
-                first = T.meta_var(j * bn + x // together * together)
-                total[y, x] += part[y, x] * (scale[y] * of_b(ScaleB, first, block))
-            if each > 1:
-                for y, x in T.grid(bm, bn):
-                    first = T.meta_var(j * bn + x // together * together)
-                    total[y, x] += next_part[y, x] * (next_scale[y] * of_b(ScaleB, first, after))
-        Tx.cta.cast(out, total)
-        Tx.cta.copy(C[i * bm : i * bm + bm, j * bn : j * bn + bn], out)
+                multiply(1)
+            if pieces > 1 and not scales_ahead:
+                load_scales(1, step)
+            add(0)
+            if bands > 1:
+                multiply(1)
+            if pieces > 1:
+                add(1)
+        Tx.cta.cast(out[0], total[0])
+        Tx.cta.copy(C[i * bm : i * bm + band, j * bn : j * bn + bn], out[0])
+        if bands > 1:
+            Tx.cta.cast(out[1], total[1])
+            Tx.cta.copy(C[i * bm + band : i * bm + bm, j * bn : j * bn + bn], out[1])
 
     return matmul
 

@@ -22,6 +22,7 @@ from warploom.transform.exchange_sums import exchange_sums
 from warploom.transform.infer_layouts import infer_layouts
 from warploom.transform.lower_nests import lower_nests
 from warploom.transform.multistage import multistage
+from warploom.transform.order_products import no_order, order_products
 from warploom.transform.own_barriers import check_own_barriers, own_barriers
 from warploom.transform.pair_ctas import pair_ctas
 from warploom.transform.persistent import DEFAULT_GROUP, persistent_grid
@@ -116,11 +117,13 @@ TENSOR_MEMORY, BY_HAND = "tensor memory", "orchestrated by hand"
 #: The lowerings: their passes by name.
 LOWERINGS: dict[str, tuple[tuple[str, Pass], ...]] = {
     WARP_SPECIALISED: (
-        *_FIRST, ("take turns", take_turns), ("ping-pong", ping_pong),
+        *_FIRST, ("order products", order_products), ("take turns", take_turns),
+        ("ping-pong", ping_pong),
         ("specialize warps", specialize_warps), *_LAST,
     ),
     MULTISTAGE: (
-        *_FIRST, ("take turns", no_turns), ("ping-pong", no_ping_pong),
+        *_FIRST, ("order products", no_order), ("take turns", no_turns),
+        ("ping-pong", no_ping_pong),
         ("multistage", multistage), *_LAST,
     ),
     TENSOR_MEMORY: (
@@ -129,6 +132,7 @@ LOWERINGS: dict[str, tuple[tuple[str, Pass], ...]] = {
         *_FIRST[2:4],
         ("pair CTAs", pair_ctas),
         *_FIRST[4:],
+        ("order products", no_order),
         ("take turns", no_turns),
         ("ping-pong", no_ping_pong),
         ("resolve tensor memory", resolve_tensor_memory),

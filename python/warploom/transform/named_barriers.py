@@ -1,7 +1,7 @@
 """Who has which of the 16 named barriers of a CTA: the one place that hands them out.
 
 0 is that of the whole CTA, which ``T.cuda.cta_sync`` uses; 1 to 3 are those of the consumer
-warpgroups, one each; 4 and 5 tell two of them that their turn has come; 15 is that of all of them.
+warpgroups, one each; 4 to 6 tell each of them that its turn has come; 15 is that of all of them.
 The others are free.
 """
 
