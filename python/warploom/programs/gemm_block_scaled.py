@@ -135,13 +135,9 @@ def gemm_block_scaled(
         out = T.meta_var(tiles("out", bands, (band, bn), "fragment", out_dtype))
         of_rows = T.meta_var(tiles("of_rows", pieces, (band,), "fragment"))
         of_columns = T.meta_var(tiles("of_columns", each, (bn,), "fragment"))
-        # Where loads of scales arrive.
-        rows_to = T.meta_var(
-            tiles("loaded_of_rows", pieces, (band,), "fragment") if scales_ahead else of_rows
-        )
-        columns_to = T.meta_var(
-            tiles("loaded_of_columns", each, (bn,), "fragment") if scales_ahead else of_columns
-        )
+        if scales_ahead:
+            next_of_rows = T.meta_var(tiles("rows_ahead", pieces, (band,), "fragment"))
+            next_of_columns = T.meta_var(tiles("columns_ahead", each, (bn,), "fragment"))
 
         @T.inline
         def multiply(piece):
@@ -153,20 +149,20 @@ def gemm_block_scaled(
             )
 
         @T.inline
-        def load_scales(piece, step):
+        def load_scales(to_rows, to_columns, piece, step):
             # Behind the last block, operands are zero and any scale will do.
             block = T.meta_var(T.min(step * each + piece * (each - 1), blocks - 1))
             for y in T.serial(band):
-                rows_to[piece][y] = of_a(ScaleA, i * bm + piece * band % bm + y, block)
+                to_rows[piece][y] = of_a(ScaleA, i * bm + piece * band % bm + y, block)
             for x in T.serial(bn):
-                columns_to[piece][x] = of_b(ScaleB, j * bn + x // together * together, block)
+                to_columns[piece][x] = of_b(ScaleB, j * bn + x // together * together, block)
 
         @T.inline
         def take_scales(piece):
             for y in T.serial(band):
-                of_rows[piece][y] = rows_to[piece][y]
+                of_rows[piece][y] = next_of_rows[piece][y]
             for x in T.serial(bn):
-                of_columns[piece][x] = columns_to[piece][x]
+                of_columns[piece][x] = next_of_columns[piece][x]
 
         @T.inline
         def add(piece):
@@ -177,31 +173,32 @@ def gemm_block_scaled(
         if bands > 1:
             Tx.cta.zero(total[1])
         if scales_ahead:
-            load_scales(0, 0)
+            load_scales(of_rows, of_columns, 0, 0)
             if pieces > 1:
-                load_scales(1, 0)
+                load_scales(of_rows, of_columns, 1, 0)
         for step in wl.pipelined(-(-k // bk), stages):
             Tx.cta.copy_async(A_s, A[i * bm : i * bm + bm, step * bk : step * bk + bk])
             Tx.cta.copy_async(B_s, B[j * bn : j * bn + bn, step * bk : step * bk + bk])
             if scales_ahead:
-                take_scales(0)
+                load_scales(next_of_rows, next_of_columns, 0, step + 1)
                 if pieces > 1:
-                    take_scales(1)
-                load_scales(0, step + 1)
-                if pieces > 1:
-                    load_scales(1, step + 1)
+                    load_scales(next_of_rows, next_of_columns, 1, step + 1)
             multiply(0)
             if not scales_ahead:
-                load_scales(0, step)
+                load_scales(of_rows, of_columns, 0, step)
             if each > 1:
                 multiply(1)
             if pieces > 1 and not scales_ahead:
-                load_scales(1, step)
+                load_scales(of_rows, of_columns, 1, step)
             add(0)
             if bands > 1:
                 multiply(1)
             if pieces > 1:
                 add(1)
+            if scales_ahead:
+                take_scales(0)
+                if pieces > 1:
+                    take_scales(1)
         Tx.cta.cast(out[0], total[0])
         Tx.cta.copy(C[i * bm : i * bm + band, j * bn : j * bn + bn], out[0])
         if bands > 1:
