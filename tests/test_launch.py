@@ -55,7 +55,7 @@ class _Map:
 def _arguments(rank, dims, address, swizzle=3, row=64):
     """The integers of a map of 2-byte elements whose rows are 1 KiB apart."""
     strides = [1024 << i for i in range(rank - 1)]
-    box = [row] + [8] * (rank - 1)
+    box = [row] + [2] * (rank - 1)
     return address, [*dims[:rank], *strides, *box, *[1] * rank, 0, swizzle, 2, 0]
 
 

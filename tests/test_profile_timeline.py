@@ -319,7 +319,7 @@ def product(a: T.handle, B: T.Buffer((64, 96), "float16"), c: T.handle):
 def test_the_command(tmp_path, capsys):
     (tmp_path / "program.py").write_text(PROGRAM)
     place, out = f"{tmp_path}/program.py:product", str(tmp_path / "found")
-    assert main(["profile", place, "130", "--out", out]) == 0
+    assert main(["profile", place, "130", "--ctas", "132", "--out", out]) == 0
     printed = capsys.readouterr().out
     assert "load" in printed and "epilogue" in printed and "of 3 CTAs" in printed
     assert json.loads((tmp_path / "found.json").read_text())["traceEvents"]

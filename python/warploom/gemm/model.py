@@ -62,6 +62,8 @@ class Machine:
         The same where a cluster exchanges them: not measured, but by what it spares.
     cluster : float
         Microseconds that clusters take to start and to end together.
+    coupling : float
+        Part by which steps take longer where CTAs of a cluster wait for the slower of them.
     disturbance : float
         Order of the norm that joins the streams: infinite if they never met.
     ragged : float
@@ -74,19 +76,20 @@ class Machine:
     tensor_bytes: int = 4096
     l2_bytes: float = 23.6e6
     dram_bytes: float = 4.3e6
-    l2_capacity: float = 65.9e6
+    l2_capacity: float = 111e6
     launch: float = 1.53
     first_load: float = 0.354
     latency_cycles: float = 2090.0
     step_cycles: float = 113.0
     element_cycles: float = 3.4
-    tile_cycles: float = 29.0
-    store_bytes: float = 18.1
+    tile_cycles: float = 8.9
+    store_bytes: float = 34.9
     reduce: float = 3.07
     exchange: float = 1.5
-    cluster: float = 0.755
-    disturbance: float = 2.96
-    ragged: float = 2.88
+    cluster: float = 0.447
+    coupling: float = 0.029
+    disturbance: float = 3.37
+    ragged: float = 3.28
 
 
 H200 = Machine()
@@ -173,6 +176,8 @@ def predict(problem: GemmProblem, knobs: GemmKnobs, machine: Machine = H200) -> 
     read = sum(bits_of(dtype) / 8 for dtype, shape in problem.inputs if shape == "tile")
     tile_bytes = knobs.tile_m * knobs.tile_n * (out_bytes + read)
     between = machine.tile_cycles + tile_bytes / machine.store_bytes
+    if cluster > 1:
+        step *= 1 + machine.coupling
     if not knobs.specialise:  # nobody loads ahead while warpgroups wait
         step += machine.step_cycles
     if not knobs.persistent:  # the first tiles of the next CTA are not loaded ahead
