@@ -78,9 +78,12 @@ def stage_stores(program: TileProgram) -> TileProgram:
 
 @dataclass(frozen=True)
 class _Staging:
-    """Buffers that pieces go through, by dtype, columns and number, and what was decided."""
+    """Buffers that pieces go through, and what was decided.
 
-    buffers: dict[tuple[str, int, int], Buffer]
+    Their keys are dtype, columns, number, and which store of a block they belong to, if to one.
+    """
+
+    buffers: dict[tuple[str, int, int, int], Buffer]
     decided: list[str]
 
 
@@ -108,7 +111,8 @@ def _block(
     statements: list[Stmt], program: TileProgram, staging: _Staging
 ) -> list[Stmt]:
     result: list[Stmt] = []
-    for one in statements:
+    own = 0  # pieces that stores of this block have buffers of their own for
+    for number, one in enumerate(statements):
         if _is_tile_store(one):
             result.append(_from_shared(one, program))
             continue
@@ -131,7 +135,12 @@ def _block(
         )
         if maker is None and source.source.scope() == "accumulator":
             maker = _copied(source.source)
-        result.append(_staged(to, source, widths, program, staging, maker))
+        count = len(widths) * (int(source.source.shape[0]) // kinds.rows)
+        apart = own > 0 and own + count <= (program.hints.store_buffers or 0)
+        own += count if apart or not own else 0
+        result.append(
+            _staged(to, source, widths, program, staging, maker, number if apart else 0)
+        )
     return result
 
 
@@ -268,8 +277,13 @@ def _staged(
     program: TileProgram,
     staging: _Staging,
     maker: Stmt | None,
+    apart: int,
 ) -> Stmt:
-    """Store piece by piece; with ``maker``, each piece is computed just before it is stored."""
+    """Store piece by piece; with ``maker``, each piece is computed just before it is stored.
+
+    A number ``apart`` means buffers that no other store has, after one in the same block which has
+    waited for all stores before it.
+    """
     tile = source.source
     rows = int(tile.shape[0])
     kinds = fragments(program.arch, rows)
@@ -279,7 +293,8 @@ def _staged(
     stages: dict[int, Buffer] = {}
     for width in dict.fromkeys(widths):
         key = dtype, width, 1 + max(one.slot for one in parts if one.width == width)
-        stages[width] = staging.buffers.setdefault(key, _buffer(*key, height, program))
+        buffer = _buffer(*key, height, program)
+        stages[width] = staging.buffers.setdefault((*key, apart), buffer)
     consumer = program.var("warpgroup")
     sync = warpgroup_sync(consumer)
     elected = leader(program)
@@ -298,7 +313,7 @@ def _staged(
         part = ir.region(tile, (one.row, height), (one.column, width))
         if maker is not None:
             part = _piece(maker, one.row, one.column, width, kinds, statements)
-        if not (together and number):
+        if not (together and (number or apart)):
             # What this buffer held before has left it.
             statements += [ir.when(elected, [_wait_group(one.pending, read=True)]), sync]
         statements.append(ir.primitive("copy", place, part, scope="warpgroup", dispatch=dispatch))
