@@ -24,7 +24,7 @@ from warploom.layout.fragment import column_fragment, row_fragment, wgmma_accumu
 TARGET = tvm.target.Target({"kind": "cuda", "arch": "sm_90a"})
 OPERANDS = 3
 #: Kernels of one compilation: enough that parsing the CUDA headers does not count.
-BATCH = 32
+BATCH = 16
 
 
 def numpy_dtype(dtype: str) -> np.dtype:
@@ -189,38 +189,59 @@ def build(kernels: Sequence) -> Batch:
     return Batch(tuple(executable[name] for name in names), tuple(definitions), source)
 
 
-def build_all(kernels: Sequence) -> list[Batch]:
-    """Compile kernels, :data:`BATCH` a module: NVRTC crashes on sources of several megabytes."""
-    starts = range(0, len(kernels), BATCH)
-    return [build(kernels[start : start + BATCH]) for start in starts]
+class Kernels:
+    """Kernels of cases, of which a module is compiled when one of its kernels is asked for.
+
+    Parameters
+    ----------
+    make : callable
+        The kernel of a case.
+    *lists : sequence of cases
+        Cases of different lists are never in one module, so that those that do not run cost
+        nothing.
+    """
+
+    def __init__(self, make: Callable, *lists: Sequence) -> None:
+        self._make = make
+        self._modules = modules(*lists)
+        self._batches: dict[int, Batch] = {}
+        self._places = {
+            case: (number, index)
+            for number, cases in enumerate(self._modules)
+            for index, case in enumerate(cases)
+        }
+
+    def __getitem__(self, case: Any) -> tuple[Callable, str]:
+        """Host function and CUDA definition."""
+        number, index = self._places[case]
+        batch = self._batch(number)
+        return batch.functions[index], batch.definitions[index]
+
+    def in_local_memory(self, number: int) -> list[str]:
+        """The cases of one module that have tiles in local memory."""
+        numbers = local_memory(self._batch(number))
+        cases = zip(self._modules[number], numbers, strict=True)
+        return [str(case) for case, bytes_of in cases if any(bytes_of)]
+
+    def _batch(self, number: int) -> Batch:
+        if number not in self._batches:
+            kernels = [self._make(case) for case in self._modules[number]]
+            self._batches[number] = build(kernels)
+        return self._batches[number]
 
 
-def select(batches: Sequence[Batch], index: int) -> tuple[Callable, str]:
-    """Host function and CUDA definition of kernel ``index`` of :func:`build_all`."""
-    batch = batches[index // BATCH]
-    return batch.functions[index % BATCH], batch.definitions[index % BATCH]
+def modules(*lists: Sequence) -> list[Sequence]:
+    """The cases of each module of :class:`Kernels`."""
+    # NVRTC crashes on sources of several megabytes.
+    return [
+        cases[first : first + BATCH] for cases in lists for first in range(0, len(cases), BATCH)
+    ]
 
 
 def _definition(source: str, name: str) -> str:
     """A kernel's definition, which follows its declaration."""
     start = source.rindex(f" {name}(")
     return source[start : source.index("\n}\n", start)]
-
-
-#: Parts of a list of kernels whose machine code is looked at together.
-PARTS = 6
-
-
-def in_local_memory(batches: Sequence[Batch], cases: Sequence, part: int) -> list[str]:
-    """The cases of :func:`build_all` that have tiles in local memory; of one batch in ``PARTS``."""
-    return [
-        str(case)
-        for first in range(part, len(batches), PARTS)
-        for case, numbers in zip(
-            cases[first * BATCH : (first + 1) * BATCH], local_memory(batches[first]), strict=True
-        )
-        if any(numbers)
-    ]
 
 
 def local_memory(batch: Batch) -> list[tuple[int, int, int]]:

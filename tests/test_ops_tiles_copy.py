@@ -12,17 +12,8 @@ from tvm.script import tirx as T
 from tvm.script.tirx import tile as Tx
 from tvm.tirx.layout import S, TileLayout
 
-from ops_tiles_kernels import (
-    PARTS,
-    Case,
-    Operand,
-    build_all,
-    in_local_memory,
-    move,
-    select,
-    to_device,
-)
-from sampling import sampled
+from ops_tiles_kernels import Case, Kernels, Operand, modules, move, to_device
+from sampling import covering, either
 
 DTYPES = ("float16", "bfloat16", "float32", "int32", "float8_e4m3fn", "float8_e5m2", "int8")
 #: Matrices around the 64 x 40 tile: larger, cut in a row, in a column of 8, in any column.
@@ -101,7 +92,21 @@ def _tma_cases():
             yield Ragged(dtype, rows, units * unit, True, tma=True)
 
 
-SHARED, RAGGED_CASES = list(_shared_cases()), [*_ragged_cases(), *_tma_cases()]
+def _traits(case: Shared) -> list[tuple]:
+    bits, atoms = tvm.DataType(case.dtype).bits, case.m * case.n
+    return [(case.dtype, case.store), (bits, case.swizzle, case.store), (bits, atoms > 64 * 64)]
+
+
+#: Every type and every swizzle always runs in both directions, and every edge.
+SHARED = covering(_shared_cases(), _traits)
+RAGGED_CASES = covering(
+    (*_ragged_cases(), *_tma_cases()),
+    lambda case: [
+        (case.dtype, case.store, case.tma),
+        (case.rows, case.columns * (tvm.DataType(case.dtype).bits if case.tma else 1), case.row,
+         case.store, case.tma),
+    ],
+)  # fmt: skip
 
 
 def _fragment(dtype, m, n):
@@ -203,27 +208,29 @@ def _tma_kernel(case):
 
 
 @pytest.fixture(scope="module")
-def shared_batches():
-    return build_all([_shared_kernel(case) for case in SHARED])
+def shared():
+    return Kernels(_shared_kernel, *SHARED)
 
 
 @pytest.fixture(scope="module")
-def ragged_batches():
-    return build_all([(_tma_kernel if c.tma else _ragged_kernel)(c) for c in RAGGED_CASES])
+def ragged():
+    return Kernels(lambda case: (_tma_kernel if case.tma else _ragged_kernel)(case), *RAGGED_CASES)
 
 
-@pytest.mark.parametrize("part", sampled(range(PARTS), PARTS))
-@pytest.mark.parametrize("family", ["shared", "ragged"])
-def test_tiles_stay_in_registers(family, part, request):
-    batches = request.getfixturevalue(f"{family}_batches")
-    cases = SHARED if family == "shared" else RAGGED_CASES
-    assert in_local_memory(batches, cases, part) == []
+@pytest.mark.parametrize("number", either([0], range(1, len(modules(*SHARED)))))
+def test_shared_tiles_stay_in_registers(shared, number):
+    assert shared.in_local_memory(number) == []
 
 
-@pytest.mark.parametrize("index", range(len(SHARED)), ids=[str(c) for c in SHARED])
-def test_instruction_suits_the_element(shared_batches, index):
+@pytest.mark.parametrize("number", either([0], range(1, len(modules(*RAGGED_CASES)))))
+def test_ragged_tiles_stay_in_registers(ragged, number):
+    assert ragged.in_local_memory(number) == []
+
+
+@pytest.mark.parametrize("case", either(*SHARED), ids=str)
+def test_instruction_suits_the_element(shared, case):
     """Matrix instructions move 16-bit pairs only; others move the two neighbours of a thread."""
-    case, (_, definition) = SHARED[index], select(shared_batches, index)
+    _, definition = shared[case]
     bits = tvm.DataType(case.dtype).bits
     matrix = "stmatrix" if case.store else "ldmatrix"
     assert (matrix in definition) == (bits == 16)
@@ -241,21 +248,19 @@ def _random(rng, shape, dtype):
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize("index", range(len(SHARED)), ids=[str(c) for c in SHARED])
-def test_shared_results(shared_batches, index):
-    case = SHARED[index]
+@pytest.mark.parametrize("case", either(*SHARED), ids=str)
+def test_shared_results(shared, case):
     rng = np.random.default_rng(zlib.crc32(str(case).encode()))
     expected = _random(rng, case.shape, case.dtype)
     source, result = to_device(expected, Operand("tile", case.dtype).poison(*case.shape))
-    select(shared_batches, index)[0](source, result)
+    shared[case][0](source, result)
     np.testing.assert_array_equal(result.numpy().view(np.uint8), expected.view(np.uint8))
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize("index", range(len(RAGGED_CASES)), ids=[str(c) for c in RAGGED_CASES])
-def test_ragged_results(ragged_batches, index):
+@pytest.mark.parametrize("case", either(*RAGGED_CASES), ids=str)
+def test_ragged_results(ragged, case):
     """Inside the matrix all is copied; outside a store writes nothing and a load gives zero."""
-    case = RAGGED_CASES[index]
     rng = np.random.default_rng(zlib.crc32(str(case).encode()))
     n = 1024 // tvm.DataType(case.dtype).bits if case.tma else 40
     matrix, packed = (_random(rng, s, case.dtype) for s in ((case.rows, case.columns), (64, n)))
@@ -265,7 +270,7 @@ def test_ragged_results(ragged_batches, index):
     inside = matrix[window].shape
     (on_device, result) = to_device(memory, packed)
     view = on_device._create_view((case.rows, case.columns), matrix.dtype.name)
-    select(ragged_batches, index)[0](view, result)
+    ragged[case][0](view, result)
     expected_memory, expected_packed = memory.copy(), packed.copy()
     if case.store:
         expected_memory[: case.rows][window] = packed[: inside[0], : inside[1]]

@@ -7,17 +7,8 @@ import pytest
 from tvm.script import tirx as T
 from tvm.script.tirx import tile as Tx
 
-from ops_tiles_kernels import (
-    PARTS,
-    Case,
-    Operand,
-    build_all,
-    check,
-    in_local_memory,
-    make_kernel,
-    select,
-)
-from sampling import sampled
+from ops_tiles_kernels import Case, Kernels, Operand, check, make_kernel, modules
+from sampling import covering, either
 
 UNARY = {
     "exp": np.exp,
@@ -141,28 +132,39 @@ def _cast_reference(result):
     return lambda _, x: np.trunc(x) if "int" in result else x
 
 
-CASES = [
+_ALL = [
     *(case for m, n in ((64, 24), (64, 256)) for case in _unary_cases(m, n)),
     *(case for m, n in ((64, 8), (128, 40)) for case in _binary_cases(m, n)),
     *(case for m, n in ((64, 8), (128, 40), (64, 256)) for case in _other_cases(m, n)),
     *(case for m, n in ((64, 24), (64, 256)) for case in _cast_cases(m, n)),
 ]
+#: Every function of every type and form always runs, and every shape with so many operands.
+ALWAYS, OTHERS = covering(
+    _ALL, lambda case: [case.name.rpartition("-")[0], (len(case.operands), case.n)]
+)
+#: Tiles of 256 columns fill the registers of a thread.
+WIDE, NARROW = ([case for case in ALWAYS if (case.n == 256) == wide] for wide in (True, False))
+LISTS = (WIDE, NARROW, OTHERS)
 
 
 @pytest.fixture(scope="module")
-def batches():
-    return build_all([make_kernel(case) for case in CASES])
+def kernels():
+    return Kernels(make_kernel, *LISTS)
 
 
-@pytest.mark.parametrize("part", sampled(range(PARTS), PARTS))
-def test_tiles_stay_in_registers(batches, part):
+@pytest.mark.parametrize("number", either([0], range(1, len(modules(*LISTS)))))
+def test_tiles_stay_in_registers(kernels, number):
     """No kernel indexes registers at run time or spills, not even with 128 of them."""
-    assert in_local_memory(batches, CASES, part) == []
+    assert kernels.in_local_memory(number) == []
 
 
-@pytest.mark.parametrize("index", [i for i, c in enumerate(CASES) if c.name.startswith("cast")])
-def test_casts_to_small_floats_convert_two_at_once(batches, index):
-    case, (_, definition) = CASES[index], select(batches, index)
+@pytest.mark.parametrize(
+    "case",
+    either(*([c for c in x if c.name.startswith("cast")] for x in (ALWAYS, OTHERS))),
+    ids=str,
+)
+def test_casts_to_small_floats_convert_two_at_once(kernels, case):
+    _, definition = kernels[case]
     packed = case.operands[0].dtype != "int32" and "float" in case.result.dtype
     packed &= case.result.dtype != "float32"
     expected = case.m * case.n // 256 if packed else 0
@@ -170,6 +172,6 @@ def test_casts_to_small_floats_convert_two_at_once(batches, index):
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize("index", range(len(CASES)), ids=[str(c) for c in CASES])
-def test_results(batches, index):
-    check(CASES[index], select(batches, index)[0])
+@pytest.mark.parametrize("case", either(ALWAYS, OTHERS), ids=str)
+def test_results(kernels, case):
+    check(case, kernels[case][0])

@@ -6,17 +6,8 @@ import numpy as np
 import pytest
 from tvm.script.tirx import tile as Tx
 
-from ops_tiles_kernels import (
-    PARTS,
-    Case,
-    Operand,
-    build_all,
-    check,
-    in_local_memory,
-    make_kernel,
-    select,
-)
-from sampling import sampled
+from ops_tiles_kernels import Case, Kernels, Operand, check, make_kernel, modules
+from sampling import covering, either
 
 FUNCTIONS = {"sum": np.sum, "max": np.max, "min": np.min}
 COMBINE = {"sum": np.add, "max": np.maximum, "min": np.minimum}
@@ -76,7 +67,7 @@ def _softmax_reference(_, x, row):
     return e / e.sum(axis=1, keepdims=True)
 
 
-CASES = [
+_ALL = [
     *(case for m, n in SHAPES for case in _cases(m, n)),
     *(
         Case(
@@ -86,28 +77,29 @@ CASES = [
         for m, n in SHAPES
     ),
 ]  # fmt: skip
+#: Every function of every type and form always runs, and every shape.
+ALWAYS, OTHERS = covering(_ALL, lambda case: [case.name.replace(f"-{case.m}x{case.n}", ""), case.n])
 
 
 @pytest.fixture(scope="module")
-def batches():
-    return build_all([make_kernel(case) for case in CASES])
+def kernels():
+    return Kernels(make_kernel, ALWAYS, OTHERS)
 
 
-@pytest.mark.parametrize("part", sampled(range(PARTS), PARTS))
-def test_tiles_stay_in_registers(batches, part):
-    assert in_local_memory(batches, CASES, part) == []
+@pytest.mark.parametrize("number", either([0], range(1, len(modules(ALWAYS, OTHERS)))))
+def test_tiles_stay_in_registers(kernels, number):
+    assert kernels.in_local_memory(number) == []
 
 
-@pytest.mark.parametrize("index", range(len(CASES)), ids=[str(c) for c in CASES])
-def test_two_exchanges_a_row(batches, index):
+@pytest.mark.parametrize("case", either(ALWAYS, OTHERS), ids=str)
+def test_two_exchanges_a_row(kernels, case):
     """Four lanes hold a row: masks 1 and 2 for each of a thread's rows, nothing more."""
-    case = CASES[index]
-    masks = re.findall(r"__shfl_xor_sync\([^,]+,[^,]+, (\d+)", select(batches, index)[1])
+    masks = re.findall(r"__shfl_xor_sync\([^,]+,[^,]+, (\d+)", kernels[case][1])
     reductions = 2 if case.name.startswith("softmax") else 1
     assert sorted(masks) == sorted(["1", "2"] * (case.m // 32 * reductions))
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize("index", range(len(CASES)), ids=[str(c) for c in CASES])
-def test_results(batches, index):
-    check(CASES[index], select(batches, index)[0])
+@pytest.mark.parametrize("case", either(ALWAYS, OTHERS), ids=str)
+def test_results(kernels, case):
+    check(case, kernels[case][0])

@@ -9,9 +9,11 @@ import numpy as np
 import pytest
 import tvm
 from tvm import relax
+from tvm.relax.frontend import nn
 
 import relax_models as models
 import warploom
+from sampling import sampled
 from warploom import emulator
 from warploom.bench.decoder import DecoderConfig, decoder_module
 from warploom.emulator.libraries import find_libraries
@@ -43,11 +45,35 @@ np.save(RESULT, machine["forward"](*inputs).numpy())
 """
 
 
-@pytest.mark.gpu
-@pytest.mark.skipif(shutil.which("g++") is None, reason="export_library links with g++")
-def test_a_process_with_tvms_runtime_alone_runs_a_model(run_python, tmp_path: Path, rng) -> None:
+class _Layer(nn.Module):
+    def __init__(self) -> None:
+        self.linear = nn.Linear(_CONFIG.hidden, _CONFIG.hidden, bias=False)
+
+    def forward(self, x: nn.Tensor) -> nn.Tensor:
+        return nn.op.relu(self.linear(x)) + x
+
+
+def _layer(rng: np.random.Generator) -> tuple:
+    """A product with any number of rows, its parameters, and what it computes."""
+    size = _CONFIG.hidden
+    w = (rng.standard_normal((size, size)) * size**-0.5).astype(np.float16)
+    module = models.exported(_Layer(), ["m", size], "float16")
+    return module, {"w": w}, lambda x: np.maximum(x.astype(float) @ w.astype(float).T, 0) + x
+
+
+def _decoder(rng: np.random.Generator) -> tuple:
     module, shapes = decoder_module(_CONFIG)
     parameters = models.decoder_parameters(rng, shapes)
+    return module, parameters, lambda x: models.decoder(_CONFIG, x, parameters)
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(shutil.which("g++") is None, reason="export_library links with g++")
+@pytest.mark.parametrize("model", sampled([_layer, _decoder], 2))
+def test_a_process_with_tvms_runtime_alone_runs_a_model(
+    model, run_python, tmp_path: Path, rng
+) -> None:
+    module, parameters, expected = model(rng)
     x = rng.standard_normal((20, _CONFIG.hidden)).astype(np.float16)
     places = {"LIBRARY": "model.so", "ARRAYS": "arrays.npz", "RESULT": "result.npy"}
     places = {name: str(tmp_path / file) for name, file in places.items()}
@@ -59,7 +85,7 @@ def test_a_process_with_tvms_runtime_alone_runs_a_model(run_python, tmp_path: Pa
         code, TVM_USE_RUNTIME_LIB="1", TVM_DEVICE_BACKEND_AUTOLOAD="0", LD_PRELOAD=emulated
     )
     assert result.returncode == 0, result.stderr[-3000:]
-    wanted = models.decoder(_CONFIG, x, parameters)
+    wanted = expected(x)
     error = np.abs(np.load(places["RESULT"]) - wanted).max()
     assert error <= 4e-3 * np.abs(wanted).max()
 

@@ -24,6 +24,7 @@ from warploom.relax.tile_programs import is_tirx
 _TARGET = warploom.cuda_target("h200")
 #: Largest error relative to the largest result.
 _BOUNDS = {"float16": 4e-3, "bfloat16": 3e-2}
+_FOUR_BITS = {"dtype": "bfloat16", "quantised": True}
 
 
 def _taken(module: tvm.IRModule) -> list[FunctionReport]:
@@ -50,19 +51,20 @@ def _close(found: np.ndarray, wanted: np.ndarray, bound: float) -> None:
 
 @pytest.mark.gpu
 @pytest.mark.parametrize(
-    ("options", "rows"),
+    ("options", "size", "rows"),
     [
-        ({}, (1, 20, 33)),
-        ({"dtype": "bfloat16", "quantised": True}, (1, 17)),
-        pytest.param({"fused_attention": False}, (9,), marks=pytest.mark.slow),
+        ({}, "m", (1, 20, 33)),
+        (_FOUR_BITS, 17, (17,)),
+        pytest.param(_FOUR_BITS, "m", (1, 17), marks=pytest.mark.slow),
+        pytest.param({"fused_attention": False}, "m", (9,), marks=pytest.mark.slow),
     ],
-    ids=["float16", "4-bit weights", "attention as products"],
+    ids=["float16", "4-bit weights, 17 rows", "4-bit weights", "attention as products"],
 )
 def test_decoder_blocks(
-    options: dict[str, Any], rows: tuple[int, ...], rng: np.random.Generator
+    options: dict[str, Any], size: int | str, rows: tuple[int, ...], rng: np.random.Generator
 ) -> None:
     config = DecoderConfig(**models.SMALL, **options)
-    module, shapes = decoder_module(config)
+    module, shapes = decoder_module(config, size)
     problems = [one.problem for one in _taken(module)]
     sizes = {(p.n * p.products, p.k) for p in problems if p.batch == 1}
     assert sizes == set(config.layers.values()), "all linear layers, and no activation in them"

@@ -11,6 +11,7 @@ from tvm.script.tirx import tile as Tx
 
 import tile_programs
 from lowered_programs import check, hinted, local_memory, run
+from sampling import either
 from warploom import language as wl
 from warploom.errors import IllegalCombination
 from warploom.language.hints import Hints
@@ -35,13 +36,17 @@ PROGRAMS = {
         partial(tile_programs.attention, 300, tile=(128, 64), causal=True), None
     ),
 }  # fmt: skip
-SEEDS, ALL = range(4), range(4, 300)
+SEEDS, ALL = (0, 2, 4), range(300)
 
 
-@pytest.mark.parametrize("number, name", list(enumerate(PROGRAMS)))
-def test_programs_are_right_and_free_of_races(rng, number, name):
+#: Pairs are met in a product already, and attention where it is causal.
+SLOW = ("attention, pairs",)
+
+
+@pytest.mark.parametrize("name", either([n for n in PROGRAMS if n not in SLOW], SLOW))
+def test_programs_are_right_and_free_of_races(rng, name):
     make, cluster = PROGRAMS[name]
-    check(make(stages=1 + number % 3), rng, arch=ARCH, cluster=cluster, scheduler=CLC)
+    check(make(stages=1 + list(PROGRAMS).index(name) % 3), rng, arch=ARCH, cluster=cluster, scheduler=CLC)
 
 
 @pytest.mark.parametrize("cluster", [None, (2, 1)])
