@@ -55,9 +55,10 @@ class _Layer(nn.Module):
 
 def _layer(rng: np.random.Generator) -> tuple:
     """A product with any number of rows, its parameters, and what it computes."""
-    size = _CONFIG.hidden
+    size, model = _CONFIG.hidden, _Layer()
+    model.to("float16")
     w = (rng.standard_normal((size, size)) * size**-0.5).astype(np.float16)
-    module = models.exported(_Layer(), ["m", size], "float16")
+    module = models.exported(model, ["m", size], "float16")
     return module, {"w": w}, lambda x: np.maximum(x.astype(float) @ w.astype(float).T, 0) + x
 
 

@@ -46,7 +46,8 @@ SLOW = ("attention, pairs",)
 @pytest.mark.parametrize("name", either([n for n in PROGRAMS if n not in SLOW], SLOW))
 def test_programs_are_right_and_free_of_races(rng, name):
     make, cluster = PROGRAMS[name]
-    check(make(stages=1 + list(PROGRAMS).index(name) % 3), rng, arch=ARCH, cluster=cluster, scheduler=CLC)
+    stages = 1 + list(PROGRAMS).index(name) % 3
+    check(make(stages=stages), rng, arch=ARCH, cluster=cluster, scheduler=CLC)
 
 
 @pytest.mark.parametrize("cluster", [None, (2, 1)])
