@@ -9,6 +9,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+from sampling import either
 from warploom import IllegalCombination
 from warploom.compiler.report import compile_report
 from warploom.kernels import GemmConfig, choose_config, gemm
@@ -63,7 +64,7 @@ def config_or_none(values: dict) -> GemmConfig | None:
         return None
 
 
-@settings(max_examples=600)
+@settings(max_examples=200)
 @given(fields())
 def test_accepted_configs_respect_the_hardware(values):
     """The limits are written here again, from the manuals, on purpose."""
@@ -87,7 +88,7 @@ def test_accepted_configs_respect_the_hardware(values):
         assert producer % 8 == consumer % 8 == 0 and 24 <= producer < consumer <= 256
 
 
-@settings(max_examples=600)
+@settings(max_examples=200)
 @given(fields())
 def test_refusals_name_a_value_of_the_config(values):
     try:
@@ -182,9 +183,12 @@ def test_raster_visits_every_tile_once(rows, columns, group):
     assert [row // group for row, _ in places] == sorted(row // group for row, _ in places)
 
 
-@settings(max_examples=4, derandomize=True)
-@given(fields())
-def test_accepted_configs_compile_without_problems(values):
+@pytest.mark.parametrize("examples", either([2], [12]))
+def test_accepted_configs_compile_without_problems(examples):
+    settings(max_examples=examples, derandomize=True)(given(fields())(_compiles))()
+
+
+def _compiles(values):
     config = config_or_none(values)
     assume(config is not None)
     report = compile_report(

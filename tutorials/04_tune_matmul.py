@@ -63,7 +63,7 @@ def tune(mod, target, work_dir, estimated):
         mod,
         target,
         work_dir,
-        max_trials_global=32,
+        max_trials_global=16 if estimated else 32,
         num_trials_per_iter=16,
         builder=builder,
         runner=runner,
