@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import logging
 import math
 import os
@@ -9,6 +10,7 @@ import subprocess
 import sys
 import zlib
 from collections.abc import Callable
+from types import FrameType
 
 import hypothesis
 import numpy as np
@@ -18,6 +20,9 @@ from warploom import emulator
 
 #: Base of every test's seed; another value gives every test other data.
 BASE_SEED = int(os.environ.get("WARPLOOM_TEST_SEED", "0"))
+
+#: Packages whose frames are below every test.
+_PYTEST = ("_pytest", "pluggy")
 
 # Building TVM programs takes longer than hypothesis' deadline for one example.
 hypothesis.settings.register_profile("warploom", deadline=None, print_blob=True)
@@ -34,6 +39,21 @@ def pytest_configure(config: pytest.Config) -> None:
     # Tests watch TVM compile, and mutants change what compiles: no module may be from before.
     os.environ.setdefault("WARPLOOM_MODULE_CACHE", "0")
     emulator.enable_without_gpu()
+    inspect.getouterframes = _frames_of_the_test
+
+
+def _frames_of_the_test(frame: FrameType | None, context: int = 1) -> list[inspect.FrameInfo]:
+    """``inspect.getouterframes`` up to the frames of pytest, which stand around no program.
+
+    TVM's decorators take the whole stack, and for each frame of pytest and of what starts it
+    ``inspect`` goes through all modules: half the time of a test that writes small kernels.
+    """
+    found = []
+    while frame and frame.f_globals.get("__name__", "").partition(".")[0] not in _PYTEST:
+        info = inspect.getframeinfo(frame, context)
+        found.append(inspect.FrameInfo(frame, *info, positions=info.positions))
+        frame = frame.f_back
+    return found
 
 
 def _why_no_gpu() -> str | None:
