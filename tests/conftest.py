@@ -23,6 +23,8 @@ BASE_SEED = int(os.environ.get("WARPLOOM_TEST_SEED", "0"))
 
 #: Packages whose frames are below every test.
 _PYTEST = ("_pytest", "pluggy")
+#: Frames of a stack whose text is looked up.
+_WITH_TEXT = 8
 
 # Building TVM programs takes longer than hypothesis' deadline for one example.
 hypothesis.settings.register_profile("warploom", deadline=None, print_blob=True)
@@ -43,15 +45,18 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def _frames_of_the_test(frame: FrameType | None, context: int = 1) -> list[inspect.FrameInfo]:
-    """``inspect.getouterframes`` up to the frames of pytest, which stand around no program.
+    """``inspect.getouterframes`` up to the frames of pytest, with the text of the innermost.
 
-    TVM's decorators take the whole stack, and for each frame of pytest and of what starts it
-    ``inspect`` goes through all modules: half the time of a test that writes small kernels.
+    TVM's decorators take the whole stack, of which they read the text of two or three frames. For
+    many of the others ``inspect`` goes through all modules, which takes up to half the time of a
+    test that writes small kernels.
     """
     found = []
     while frame and frame.f_globals.get("__name__", "").partition(".")[0] not in _PYTEST:
-        info = inspect.getframeinfo(frame, context)
-        found.append(inspect.FrameInfo(frame, *info, positions=info.positions))
+        code = frame.f_code
+        short = code.co_filename, frame.f_lineno, code.co_name, None, None
+        info = inspect.getframeinfo(frame, context) if len(found) < _WITH_TEXT else short
+        found.append(inspect.FrameInfo(frame, *info))
         frame = frame.f_back
     return found
 
