@@ -13,10 +13,11 @@ from warploom.bench import __main__ as bench
 from warploom.bench.fit import fit, loss, products
 from warploom.bench.model_error import agreements, read_candidates
 from warploom.bench.report import geometric_mean
+from warploom.gemm.choose import is_priced
 from warploom.gemm.model import H200, predict
 
 #: What the model reaches today, less a little: changes that lose more are noticed.
-LEAST_RATIO, LARGEST_ERROR = 0.97, 0.12
+LEAST_RATIO, LARGEST_ERROR = 0.96, 0.08
 
 
 def test_the_model_chooses_well() -> None:
@@ -26,7 +27,7 @@ def test_the_model_chooses_well() -> None:
     error = math.sqrt(sum(one.error**2 for one in found) / len(found))
     print(f"ratio {ratio:.3f}, error {error:.3f}")
     assert ratio >= LEAST_RATIO and error <= LARGEST_ERROR
-    assert all(one.ratio > 0.85 for one in found)
+    assert all(one.ratio > 0.78 for one in found)
 
 
 def test_the_command(
@@ -50,7 +51,7 @@ def test_a_fit_finds_constants_again() -> None:
     known = replace(H200, launch=5.0, l2_bytes=30e6, step_cycles=60.0)
     candidates = [
         replace(one, us=predict(one.problem, one.knobs, known).total)
-        for one in read_candidates()[::16]
+        for one in read_candidates()[::8] if is_priced(one.knobs)
     ]
     measured = products(candidates)
     before, after = loss(measured, H200), loss(measured, fit(measured, H200, rounds=8))

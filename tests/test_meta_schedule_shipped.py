@@ -198,9 +198,10 @@ def test_only_what_beats_the_default_is_shipped(tmp_path, capsys):
     ]  # fmt: skip
     path = tmp_path / "lines.jsonl"
     path.write_text("".join(json.dumps(one) + "\n" for one in lines))
-    (found,) = worth_shipping(measurements(path))
-    assert (found.knobs, found.problem) == (better, problem), "of m = 128 no default was measured"
-    assert list(worth_shipping(measurements(path), gain=0.25)) == []
+    found, unknown = worth_shipping(measurements(path))
+    assert (found.knobs, found.problem) == (better, problem)
+    assert (unknown.knobs, unknown.problem.m) == (good, 128), "nobody has measured the default"
+    assert list(worth_shipping(measurements(path), gain=0.25)) == [unknown]
 
     rows = [{"shape": shape, "us": {"model": 10.0, "best": 9.95},
              "knobs": {"model": default.values(), "best": good.values()}}]  # fmt: skip
@@ -209,7 +210,8 @@ def test_only_what_beats_the_default_is_shipped(tmp_path, capsys):
     words = ["ship", "--out", str(tmp_path / "out.jsonl"), str(tmp_path / "tuning.json")]
     assert db_command.main(words) == 0 and "0 records" in capsys.readouterr().out
     assert db_command.main([*words, str(own), str(path)]) == 0
-    (record,) = package_records.read(tmp_path / "out.jsonl").records
+    shipped = package_records.read(tmp_path / "out.jsonl").records
+    (record,) = (one for one in shipped if one.problem == problem)
     assert record.knobs == same and record.seconds == pytest.approx(7e-6)
     with pytest.raises(WarploomError, match="has no measurements; give the folder"):
         db_command.main(["ship", str(tmp_path), "--out", str(tmp_path / "out.jsonl")])

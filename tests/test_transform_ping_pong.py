@@ -1,4 +1,4 @@
-"""Warpgroups that compute alternate tiles: right for every count of tiles and steps, or declined."""
+"""Warpgroups that compute alternate tiles: right for any count of tiles and steps, or declined."""
 
 from __future__ import annotations
 

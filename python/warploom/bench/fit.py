@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 
 from warploom.bench.model_error import NEAR, Candidate, by_problem
+from warploom.gemm.choose import is_priced
 from warploom.gemm.knobs import GemmKnobs
 from warploom.gemm.model import Machine, predict
 from warploom.gemm.problem import GemmProblem
@@ -27,7 +28,7 @@ _CHOICE, _SPREAD, _OFFSET = 1.0, 0.7, 0.15
 
 @dataclass(frozen=True)
 class Product:
-    """Measured candidates of a product with microseconds, and those of the best."""
+    """Candidates of a product that the model prices, with microseconds; those of the best."""
 
     problem: GemmProblem
     best: float
@@ -38,8 +39,9 @@ def products(candidates: Sequence[Candidate]) -> list[Product]:
     """Candidates by product."""
     found = []
     for problem, mine in by_problem(candidates).items():
-        timed = tuple((one.knobs, one.us) for one in mine)
-        found.append(Product(problem, min(us for _, us in timed), timed))
+        timed = tuple((one.knobs, one.us) for one in mine if is_priced(one.knobs))
+        if timed:
+            found.append(Product(problem, min(one.us for one in mine), timed))
     return found
 
 

@@ -22,6 +22,7 @@ from rich.table import Table
 
 from warploom.bench.report import geometric_mean
 from warploom.bench.suite import RESULT_DTYPE
+from warploom.gemm.choose import is_priced
 from warploom.gemm.knobs import GemmKnobs
 from warploom.gemm.model import H200, predict
 from warploom.gemm.problem import GemmProblem
@@ -53,7 +54,7 @@ class Agreement:
     count : int
         Candidates that were measured.
     best, chosen : Candidate
-        The fastest, and the one that the model takes of them.
+        The fastest, and the one that the model takes of those that it prices.
     error : float
         Root mean square of the logarithm of predicted over measured, of those that are no slower
         than :data:`NEAR` times the best.
@@ -109,7 +110,8 @@ def agreements(candidates: Iterable[Candidate]) -> list[Agreement]:
         best = min(mine, key=lambda one: one.us)
         near = [math.log(one.predicted / one.us) for one in mine if one.us <= NEAR * best.us]
         error = math.sqrt(sum(x * x for x in near) / len(near))
-        chosen = min(mine, key=lambda one: one.predicted)
+        priced = [one for one in mine if is_priced(one.knobs)] or mine
+        chosen = min(priced, key=lambda one: one.predicted)
         found.append(Agreement(problem, len(mine), best, chosen, error))
     return found
 

@@ -37,6 +37,9 @@ ROW_LIMITS = (16, 32, 64, 128, 256, 512, 1024)
 _WORTH_A_KERNEL = 1.05
 #: More stages hide nothing more.
 MOST_STAGES = 12
+#: Knobs that the model does not price: candidates have the usual values, searches try others.
+_NOT_PRICED = ("in_cluster", "stream_k", "specialise", "persistent", "store_columns",
+               "store_buffers", "sms")  # fmt: skip
 
 
 def fitted(m: int, n: int, rows: int) -> frozenset[int]:
@@ -118,6 +121,12 @@ def candidates(problem: GemmProblem) -> Iterator[GemmKnobs]:
                 one = replace(one, stages=stages)
                 if one.why_not(problem) is None:
                     yield one
+
+
+def is_priced(knobs: GemmKnobs) -> bool:
+    """Whether the model knows the price of all that is chosen."""
+    usual = GemmKnobs()
+    return all(getattr(knobs, name) == getattr(usual, name) for name in _NOT_PRICED)
 
 
 def _splits(problem: GemmProblem, tile: GemmKnobs) -> list[int]:

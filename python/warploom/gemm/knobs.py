@@ -334,9 +334,9 @@ class GemmKnobs:
         )
         yield (
             not self.ping_pong
-            or (self.consumers, self.turns, self.split_k) == (1, 1, 1)
-            and not (self.swap_ab or self.stream_k)
-            and self.specialise and self.persistent,
+            or ((self.consumers, self.turns, self.split_k) == (1, 1, 1)
+                and not (self.swap_ab or self.stream_k)
+                and self.specialise and self.persistent),
             f"ping_pong with consumers = {self.consumers}, turns = {self.turns}, split_k = "
             f"{self.split_k}, swap_ab = {self.swap_ab}, stream_k = {self.stream_k}, specialise = "
             f"{self.specialise}, persistent = {self.persistent}: each of two warpgroups computes "

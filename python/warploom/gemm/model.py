@@ -71,25 +71,25 @@ class Machine:
     """
 
     sms: int = GPUS["h200"].sms
-    clock: float = 1.69
-    idle_clock: float = 1.92
+    clock: float = 1.64
+    idle_clock: float = 1.8
     tensor_bytes: int = 4096
-    l2_bytes: float = 23.6e6
-    dram_bytes: float = 4.3e6
-    l2_capacity: float = 111e6
-    launch: float = 1.53
-    first_load: float = 0.354
+    l2_bytes: float = 20.7e6
+    dram_bytes: float = 4.23e6
+    l2_capacity: float = 127e6
+    launch: float = 1.58
+    first_load: float = 0.167
     latency_cycles: float = 2090.0
-    step_cycles: float = 113.0
+    step_cycles: float = 115.0
     element_cycles: float = 3.4
-    tile_cycles: float = 8.9
-    store_bytes: float = 34.9
-    reduce: float = 3.07
+    tile_cycles: float = 3.86
+    store_bytes: float = 39.1
+    reduce: float = 3.68
     exchange: float = 1.5
-    cluster: float = 0.447
-    coupling: float = 0.029
-    disturbance: float = 3.37
-    ragged: float = 3.28
+    cluster: float = 0.154
+    coupling: float = 0.0259
+    disturbance: float = 3.6
+    ragged: float = 2.88
 
 
 H200 = Machine()

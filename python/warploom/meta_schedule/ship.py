@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -43,7 +44,7 @@ def worth_shipping(found: Iterable[Measured], gain: float = GAIN) -> Iterator[Re
     Parameters
     ----------
     found : iterable of Measured
-        Products of which the default was not measured are left out: nobody knows what is gained.
+        Where the default was not measured, the best of what was is worth it: it is known.
     gain : float
         In parts of the default's time.
     """
@@ -52,10 +53,12 @@ def worth_shipping(found: Iterable[Measured], gain: float = GAIN) -> Iterator[Re
         mine = products.setdefault(one.problem, {})
         mine[one.knobs] = min(one.us, mine.get(one.knobs, one.us))
     for problem, times in products.items():
-        default = choose(problem)
         legal = [knobs for knobs in times if knobs.why_not(problem) is None]
-        best = min(legal, key=lambda knobs: times[knobs], default=default)
-        if default in times and times[best] < (1 - gain) * times[default]:
+        if not legal:
+            continue
+        best = min(legal, key=lambda knobs: times[knobs])
+        default = choose(problem)
+        if times[best] < (1 - gain) * times.get(default, math.inf):
             yield Record(problem, best, times[best] * 1e-6, SM90A.name, False, None)
 
 

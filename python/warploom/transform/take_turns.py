@@ -115,7 +115,9 @@ def readers(use: RingUse, program: TileProgram) -> int:
     for one in program.body:
         tvm_ffi.structural_walk(one, (tirx.AttrStmt, first))
     alone = any(_contains(one, use.ring.loads[0]) for one in found)
-    return 1 if alone or in_turns(use) or program.hints.ping_pong else int(program.id("warpgroup").extents[0])
+    if alone or in_turns(use) or program.hints.ping_pong:
+        return 1
+    return int(program.id("warpgroup").extents[0])
 
 
 def _contains(statement: Stmt, load: Stmt) -> bool:
