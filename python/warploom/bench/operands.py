@@ -61,12 +61,13 @@ def make_operands(torch: Any, shape: GemmShape, seed: int) -> Operands:
     generator = torch.Generator(device="cuda").manual_seed(seed)
     dtype, result = getattr(torch, shape.storage_dtype), getattr(torch, shape.result_dtype)
 
-    def random(*extents: int, dtype: Any = dtype) -> Any:
+    def random(*extents: int, deviation: float = 1.0) -> Any:
         if dtype == torch.int8:
             return torch.randint(
                 -128, 128, extents, device="cuda", generator=generator, dtype=dtype
             )
-        return torch.randn(extents, device="cuda", generator=generator).to(dtype)
+        normal = torch.randn(extents, device="cuda", generator=generator)
+        return (normal * deviation).to(dtype)
 
     scales = [torch.full((1,), value, device="cuda") for value in (0.75, 1.25)]
     c = torch.full(
@@ -74,7 +75,10 @@ def make_operands(torch: Any, shape: GemmShape, seed: int) -> Operands:
     )
     bias = random(shape.n) if shape.epilogue.startswith("bias") else None
     residual = random(shape.m, shape.n) if shape.epilogue == "residual" else None
-    return Operands(random(*shape.a_shape), random(*shape.b_shape), *scales, c, bias, residual)
+    # A product of two sums of as many normal numbers would exceed what float16 holds.
+    small = shape.k**-0.5 if shape.epilogue == "swiglu" else 1.0
+    a, b = random(*shape.a_shape), random(*shape.b_shape, deviation=small)
+    return Operands(a, b, *scales, c, bias, residual)
 
 
 def relative_error(torch: Any, shape: GemmShape, operands: Operands) -> float:
