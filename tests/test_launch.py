@@ -37,6 +37,8 @@ def _host_encode(dtype: str, rank: int):
 
 @pytest.fixture(scope="module")
 def encoders():
+    if tvm.cuda(0).exist:
+        tvm.cuda(0).sync()  # the driver encodes maps in the context of a device
     return {(d, r): _host_encode(d, r) for d in ("float16", "bfloat16") for r in (1, 2, 5)}
 
 

@@ -98,12 +98,12 @@ def test_records_are_shared_with_other_epilogues_and_numbers_of_rows(folder):
     best = _best(func, 2)[1]
     exact = lookup.best(recognise(func).problem)
     assert (exact.knobs, exact.exact, exact.record.seconds) == (best, True, pytest.approx(20e-6))
-    for other in (_with_bias(*SIZE), matmul(400, *SIZE[1:])):
+    for other in (_with_bias(*SIZE), matmul(400, *SIZE[1:]), matmul(*SIZE, "bfloat16")):
         problem = recognise(other).problem
         found = lookup.best(problem)
         assert not found.exact and found.knobs.why_not(problem) is None
         assert replace(found.knobs, stages=best.stages) == best
-    for different in (matmul(128, *SIZE[1:]), matmul(512, 1024, 776), matmul(*SIZE, "bfloat16")):
+    for different in (matmul(128, *SIZE[1:]), matmul(512, 1024, 776), matmul(*SIZE, "float8_e4m3fn")):
         assert lookup.best(recognise(different).problem) is None
     assert lookup.best(recognise(func).problem, "sm_100a") is None
 

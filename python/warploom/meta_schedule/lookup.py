@@ -14,6 +14,8 @@ from warploom.meta_schedule.options import LEAST_STAGES
 from warploom.meta_schedule.package_records import shipped
 from warploom.meta_schedule.records import Record, records_of
 
+#: Dtypes that tensor cores multiply as fast as another.
+_ALIKE = {"bfloat16": "float16"}
 #: The least number of rows of a bucket; tiles have no fewer.
 _LEAST_ROWS = 8
 
@@ -40,8 +42,9 @@ class Found:
 class Lookup:
     """Records by product, for the compilation of models.
 
-    A record also serves products that differ from its own in the epilogue, or in the number of
-    rows within a factor of two: what is fast for one is fast for the other.
+    A record also serves products that differ from its own in the epilogue, in the kind of 16-bit
+    floats, or in the number of rows within a factor of two: what is fast for one is fast for the
+    other.
 
     Parameters
     ----------
@@ -121,7 +124,9 @@ class Lookup:
 
 def family(problem: GemmProblem) -> GemmProblem:
     """What a problem has in common with those that share its records."""
-    return replace(problem, m=bucket(problem.m), inputs=(), outputs=())
+    kinds = {name: _ALIKE.get(getattr(problem, name)) for name in ("a_dtype", "b_dtype")}
+    same = {name: kind for name, kind in kinds.items() if kind is not None}
+    return replace(problem, m=bucket(problem.m), inputs=(), outputs=(), **same)
 
 
 def bucket(rows: int | None) -> int | None:

@@ -48,21 +48,15 @@ _OPEN = f"""{_HEAD}warploom_open_stream(
   return ({HEADER_ROWS} * streams + stream) * {WORD_BYTES};
 }}"""
 
-#: Who records nothing jumps: in a kernel that has something to do in every cycle, what a predicate
-#: turns off takes its time too.
-_BEGIN = """"{ .reg .pred test; .reg .b32 took; .reg .b64 place;\\n"
-      "setp.ge.u32 test, %0, %4;\\n"
-      "@test bra passed;\\n\""""
-
 _RECORD = f"""
+      "setp.lt.u32 room, %0, %4;\\n"
       "sub.u32 took, took, %2;\\n"
       "min.u32 took, took, {(1 << DURATION_BITS) - 1};\\n"
       "add.u32 took, took, %3;\\n"
       "cvt.u64.u32 place, %0;\\n"
       "add.u64 place, place, %1;\\n"
-      "st.global.v2.b32 [place], {{%2, took}};\\n"
-      "add.u32 %0, %0, %5;\\n"
-      "passed: }}"
+      "@room st.global.v2.b32 [place], {{%2, took}};\\n"
+      "@room add.u32 %0, %0, %5; }}"
       : "+r"(next)
       : "l"(__cvta_generic_to_global(records)), "r"(begin), "r"(tag), "r"(end), "r"(pitch)"""
 
@@ -70,7 +64,7 @@ _SPAN = f"""{_HEAD}warploom_end_span(
     void* records, unsigned int next, unsigned int begin, unsigned int tag, unsigned int end,
     unsigned int pitch) {{
   asm volatile(
-      {_BEGIN}
+      "{{ .reg .pred room; .reg .b32 took; .reg .b64 place;\\n"
       "mov.u32 took, %%clock;\\n"{_RECORD}
       : "memory");
   return next;
@@ -83,10 +77,10 @@ _SPAN_OF_RESULT = f"""{_HEAD}warploom_end_span_of_result(
     void* records, unsigned int next, unsigned int begin, unsigned int tag, unsigned int end,
     unsigned int pitch, unsigned int result) {{
   asm volatile(
-      {_BEGIN}
-      "setp.ne.u32 test, %6, {_NO_RESULT};\\n"
+      "{{ .reg .pred room; .reg .b32 took; .reg .b64 place;\\n"
+      "setp.ne.u32 room, %6, {_NO_RESULT};\\n"
       "mov.u32 took, %2;\\n"
-      "@test mov.u32 took, %%clock;\\n"{_RECORD}, "r"(result)
+      "@room mov.u32 took, %%clock;\\n"{_RECORD}, "r"(result)
       : "memory");
   return next;
 }}"""

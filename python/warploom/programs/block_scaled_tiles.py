@@ -2,12 +2,14 @@
 
 A thread holds its sums and, beside them, the product of one block: 64 x 192 elements of each fill
 the registers of a warpgroup, or three times 64 x 128 where two products are under way. The
-estimate counts rounds of tiles over the SMs; a block takes as long as the tensor core multiplies,
-or as long as L2 delivers, whichever is longer.
+estimate counts rounds of tiles over the SMs. For many rows, what a block and what a tile takes is
+measured; for few, a block takes as long as the tensor core multiplies, or as long as L2 delivers,
+whichever is longer.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from typing import Any
 
 from warploom.target.arch import GPUS
@@ -15,8 +17,8 @@ from warploom.target.arch import GPUS
 #: K of one scale, and columns of B of one.
 BLOCK = 128
 _SMS = GPUS["h200"].sms
-#: Rows of A, rows of B, K of a step.
-_TILES = ((128, 128, 256), (128, 192, 128), (64, 128, 256), (64, 64, 256))
+#: Rows of A, rows of B, K of a step, for up to so many rows of A.
+_TILES, _FEW_ROWS = ((128, 128, 256), (128, 192, 128), (64, 128, 256), (64, 64, 256)), 256
 #: Rows of A that are made for if a call decides.
 _UNKNOWN_ROWS = 4096
 #: Bytes of shared memory for stages; pieces of results, two of two warpgroups, need the rest.
@@ -26,6 +28,39 @@ _MOST_STAGES = 8
 _PRODUCTS, _L2_BYTES = 4096, 48
 #: Cycles of a tile beside its blocks: the first load, and the result.
 _TILE_CYCLES = 1000
+
+
+@dataclass(frozen=True)
+class _Large:
+    """A tile for many rows.
+
+    Attributes
+    ----------
+    block, tile : int
+        Cycles of a block, and of all else of a tile: fitted to what products with 4096 rows take
+        on an H200, ``bench/results/2026-11-22-h200-block-scaled.md``.
+    """
+
+    shape: tuple[int, int, int]
+    stages: int
+    cluster: tuple[int, int]
+    block: int
+    tile: int
+    others: dict[str, Any] = field(default_factory=dict)
+
+    def cycles(self, n: int, k: int, m: int) -> int:
+        """An estimate for a product."""
+        rows, columns, _ = self.shape
+        down, across = (-(-m // rows), -(-n // columns))
+        clusters = -(-down // self.cluster[0]) * -(-across // self.cluster[1])
+        rounds = -(-clusters // (_SMS // (self.cluster[0] * self.cluster[1])))
+        return rounds * (-(-k // BLOCK) * self.block + self.tile)
+
+
+_LARGE = (
+    _Large((128, 192, 128), 4, (2, 1), 1200, 820, {"store_buffers": 3}),
+    _Large((256, 128, 128), 4, (1, 2), 1650, 1640, {"order_products": True}),
+)
 
 
 def block_scaled_tiles(
@@ -38,10 +73,14 @@ def block_scaled_tiles(
     tile : (int, int, int)
         Rows of A, rows of B, K of one step.
     stages : int
-    hints : dict
-        For :func:`warploom.language.hints`.
+    others : dict
+        Whether scales are loaded ahead, and hints.
     """
     m = _UNKNOWN_ROWS if m is None else m
+    if m > _FEW_ROWS:
+        best = min(_LARGE, key=lambda one: one.cycles(n, k, m))
+        others = {"cluster": best.cluster, "scales_ahead": True, **best.others}
+        return best.shape, best.stages, others
     tile = min(_TILES, key=lambda one: _cycles(one, n, k, m))
     stages = min(_MOST_STAGES, _STAGE_BYTES // ((tile[0] + tile[1]) * tile[2]))
     return tile, stages, {"cluster": (_sharers(tile, m), 1)}

@@ -37,7 +37,7 @@ def gemm_block_scaled(
     scale_layout: str = "MK",
     tile: tuple[int, int, int] | None = None,
     stages: int | None = None,
-    scales_ahead: bool = False,
+    scales_ahead: bool | None = None,
     **hints: Any,
 ) -> PrimFunc:
     """The tile program of a product whose blocks of K have scales.
@@ -62,8 +62,9 @@ def gemm_block_scaled(
         :func:`~warploom.programs.block_scaled_tiles.block_scaled_tiles`.
     stages : int, optional
         Steps that are loaded ahead.
-    scales_ahead : bool
-        Whether threads load the scales of a step one step before.
+    scales_ahead : bool, optional
+        Whether threads load the scales of a step one step before; by default for many rows, if
+        the tile is left to the program too.
     **hints
         Those of :func:`warploom.language.hints`.
 
@@ -80,9 +81,13 @@ def gemm_block_scaled(
         If a dtype, a size, the layout or K of a step is none of those.
     """
     check_block_scaled(n, k, dtype, out_dtype, scale_layout)
+    others: dict[str, Any] = {}
     if tile is None:
-        tile, own_stages, own_hints = block_scaled_tiles(n, k, m)
-        stages, hints = stages or own_stages, {**own_hints, **hints}
+        tile, own_stages, others = block_scaled_tiles(n, k, m)
+        stages = stages or own_stages
+    ahead = others.pop("scales_ahead", False)
+    ahead = ahead if scales_ahead is None else scales_ahead
+    hints = {**others, **hints}
     rows, (bm, bn, bk) = row_count(m), tile
     if bk not in (BLOCK, 2 * BLOCK):
         raise IllegalCombination(
@@ -135,7 +140,7 @@ def gemm_block_scaled(
         out = T.meta_var(tiles("out", bands, (band, bn), "fragment", out_dtype))
         of_rows = T.meta_var(tiles("of_rows", pieces, (band,), "fragment"))
         of_columns = T.meta_var(tiles("of_columns", each, (bn,), "fragment"))
-        if scales_ahead:
+        if ahead:
             next_of_rows = T.meta_var(tiles("rows_ahead", pieces, (band,), "fragment"))
             next_of_columns = T.meta_var(tiles("columns_ahead", each, (bn,), "fragment"))
 
@@ -172,30 +177,30 @@ def gemm_block_scaled(
         Tx.cta.zero(total[0])
         if bands > 1:
             Tx.cta.zero(total[1])
-        if scales_ahead:
+        if ahead:
             load_scales(of_rows, of_columns, 0, 0)
             if pieces > 1:
                 load_scales(of_rows, of_columns, 1, 0)
         for step in wl.pipelined(-(-k // bk), stages):
             Tx.cta.copy_async(A_s, A[i * bm : i * bm + bm, step * bk : step * bk + bk])
             Tx.cta.copy_async(B_s, B[j * bn : j * bn + bn, step * bk : step * bk + bk])
-            if scales_ahead:
+            if ahead:
                 load_scales(next_of_rows, next_of_columns, 0, step + 1)
                 if pieces > 1:
                     load_scales(next_of_rows, next_of_columns, 1, step + 1)
             multiply(0)
-            if not scales_ahead:
+            if not ahead:
                 load_scales(of_rows, of_columns, 0, step)
             if each > 1:
                 multiply(1)
-            if pieces > 1 and not scales_ahead:
+            if pieces > 1 and not ahead:
                 load_scales(of_rows, of_columns, 1, step)
             add(0)
             if bands > 1:
                 multiply(1)
             if pieces > 1:
                 add(1)
-            if scales_ahead:
+            if ahead:
                 take_scales(0)
                 if pieces > 1:
                     take_scales(1)
