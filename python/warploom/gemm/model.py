@@ -62,6 +62,9 @@ class Machine:
         The same where a cluster exchanges them: not measured, but by what it spares.
     cluster : float
         Microseconds that clusters take to start and to end together.
+    halves : float
+        Part of an operand that counts once more where several clusters read it, through the other
+        half of the L2 cache.
     coupling : float
         Part by which steps take longer where CTAs of a cluster wait for the slower of them.
     disturbance : float
@@ -78,16 +81,17 @@ class Machine:
     dram_bytes: float = 4.23e6
     l2_capacity: float = 127e6
     launch: float = 1.58
-    first_load: float = 0.167
+    first_load: float = 0.181
     latency_cycles: float = 2090.0
-    step_cycles: float = 115.0
-    element_cycles: float = 3.4
-    tile_cycles: float = 3.86
-    store_bytes: float = 39.1
-    reduce: float = 3.68
+    step_cycles: float = 94.5
+    element_cycles: float = 3.7
+    tile_cycles: float = 1.94
+    store_bytes: float = 45.3
+    reduce: float = 4.06
     exchange: float = 1.5
-    cluster: float = 0.154
-    coupling: float = 0.0259
+    cluster: float = 0.17
+    halves: float = 0.245
+    coupling: float = 0.0235
     disturbance: float = 3.6
     ragged: float = 2.88
 
@@ -273,6 +277,9 @@ def _dram_bytes(
     columns = max(1.0, min(tiles_n, running / rows))
     blocks = max(1.0, tiles_m * tiles_n / (rows * columns)) * batch
     each = k * (rows * knobs.tile_m * a_size + columns * knobs.tile_n * problem.products * b_size)
+    # What CTAs of several clusters read at a time passes between the halves of the L2 cache.
+    again = b_bytes * (tiles_m > knobs.cluster_m) + a_bytes * (tiles_n > knobs.cluster_n)
+    fixed += machine.halves * again
     if a_bytes + b_bytes <= machine.l2_capacity:
         return fixed + a_bytes + b_bytes
     return fixed + max(a_bytes + b_bytes, min(blocks * each, 4 * (a_bytes + b_bytes)))
