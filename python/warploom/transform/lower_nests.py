@@ -25,6 +25,7 @@ from warploom.ops.register_tile import LANES, RegisterTile
 from warploom.transform import ir
 from warploom.transform.decline import Decline
 from warploom.transform.fragment_order import EXCHANGED, in_fragment_order
+from warploom.transform.global_words import word_copy
 from warploom.transform.nest_elements import (
     WARPGROUP,
     Element,
@@ -42,7 +43,6 @@ from warploom.transform.program import (
     nest_parts,
     nest_stores,
 )
-from warploom.transform.store_words import word_store
 
 #: Threads that a nest runs on.
 _THREADS = 4 * LANES
@@ -189,7 +189,7 @@ def _over_registers(
     if store is not None:
         analyzer = context.analyzer(register, 1)
         return ir.seq(in_words(store, [element(at) for at in range(tile.registers)], analyzer))
-    words = word_store(loops, body, buffer, tile)
+    words = word_copy(loops, body, buffer, tile)
     if words is not None:
         word = Var("word", "int32")
         analyzer = context.analyzer(word, tile.registers // 2)

@@ -23,12 +23,16 @@ from tvm.tirx.tile_primitive import TilePrimitiveCall
 from warploom.language.hints import PLAYERS
 from warploom.layout.smem_matrix import SharedMatrix
 from warploom.ops.copy_strided import knows_strides
+from warploom.ops.register_tile import LANES
 from warploom.target import TMA, Major, Swizzle, swizzled_pieces
 from warploom.transform import ir
+from warploom.transform.addends import prefetch_addends, split_addends
 from warploom.transform.fill_stages import require_tma
 from warploom.transform.fragments import Fragments, fragments
 from warploom.transform.named_barriers import warpgroup_sync
+from warploom.transform.nest_elements import WARPGROUP
 from warploom.transform.program import (
+    PIPELINED,
     PREFIX,
     TileProgram,
     is_global,
@@ -38,7 +42,7 @@ from warploom.transform.program import (
     nest_stores,
 )
 from warploom.transform.rows import part_of_rows, row_dimensions
-from warploom.transform.store_pieces import pieces
+from warploom.transform.store_pieces import Piece, pieces
 
 #: Bytes of the elements that go through shared memory.
 STAGED_BYTES = (2, 4)
@@ -138,10 +142,21 @@ def _block(
         count = len(widths) * (int(source.source.shape[0]) // kinds.rows)
         apart = own > 0 and own + count <= (program.hints.store_buffers or 0)
         own += count if apart or not own else 0
-        result.append(
-            _staged(to, source, widths, program, staging, maker, number if apart else 0)
-        )
+        result += _staged(to, source, widths, program, staging, maker, number if apart else 0)
+        if maker is not None and program.stores is None:
+            result = _with_prefetch(result, maker, program)
     return result
+
+
+def _with_prefetch(statements: list[Stmt], maker: Stmt, program: TileProgram) -> list[Stmt]:
+    """Statements that ask for what a nest reads of global memory before their pipelined loop."""
+    for number, one in enumerate(statements):
+        if isinstance(one, tirx.For) and PIPELINED in one.annotations:
+            thread = program.var("warp_in_warpgroup") * LANES + program.var("lane")
+            ahead = prefetch_addends(maker, thread, WARPGROUP.warps * LANES)
+            asked = [orchestrated(ahead)] if ahead else []
+            return [*statements[:number], *asked, *statements[number:]]
+    return statements
 
 
 def _if_stored(statement: Stmt, program: TileProgram) -> Stmt:
@@ -186,9 +201,10 @@ def _only_makes(statement: Stmt, source: TensorRegion, program: TileProgram) -> 
     """Whether a nest computes a tile, element by element, that nothing but its store uses."""
     if not is_nest(statement):
         return False
-    loops, body = nest_parts(statement)
-    (*_, last) = body
-    if len(body) != 1 or not last.buffer.same_as(source.source) or len(loops) != 2:
+    loops, (*before, last) = nest_parts(statement)
+    if not all(isinstance(one, tirx.Bind) for one in before) or len(loops) != 2:
+        return False
+    if not isinstance(last, tirx.BufferStore) or not last.buffer.same_as(source.source):
         return False
     if not all(i.same_as(one.loop_var) for i, one in zip(last.indices, loops, strict=True)):
         return False
@@ -248,15 +264,21 @@ def _straight(to: TensorRegion, source: TensorRegion, maker: Stmt | None) -> Stm
     indices, free = [], [*_places(ir.ranges(to), rows, counters), *counters[bool(rows) :]]
     for start, extent in ir.ranges(to):
         indices.append(start if ir.is_constant(extent, 1) else start + free.pop(0))
-    value = tile[tuple(counters)]
+    value, before = tile[tuple(counters)], []
     if maker is not None:
-        loops, (store,) = nest_parts(maker)
-        made = dict(zip((one.loop_var for one in loops), counters, strict=True))
-        value = ir.substitute(store.value, made)
-    body: Stmt = tirx.BufferStore(to.source, value, indices)
+        before, value = _computed(maker, counters)
+    body = ir.seq([*before, tirx.BufferStore(to.source, value, indices)])
     for var, extent in zip(reversed(counters), reversed(tile.shape), strict=True):
         body = ir.loop(var, int(extent), [body])
     return body
+
+
+def _computed(maker: Stmt, places: list[Any]) -> tuple[list[Stmt], Any]:
+    """What a nest computes for the element at some place: bindings, and the value."""
+    loops, body = nest_parts(maker)
+    table = dict(zip((one.loop_var for one in loops), places, strict=True))
+    *before, store = ir.renewed(ir.substitute(one, table) for one in body)
+    return before, store.value
 
 
 def _places(ranges: list[tuple[Any, Any]], rows: list[int], counters: list[Var]) -> list[Any]:
@@ -278,11 +300,12 @@ def _staged(
     staging: _Staging,
     maker: Stmt | None,
     apart: int,
-) -> Stmt:
+) -> list[Stmt]:
     """Store piece by piece; with ``maker``, each piece is computed just before it is stored.
 
-    A number ``apart`` means buffers that no other store has, after one in the same block which has
-    waited for all stores before it.
+    What a piece adds of global memory is loaded while the piece before it is stored; for the first,
+    before the products are waited for. A number ``apart`` means buffers that no other store has,
+    after one in the same block which has waited for all stores before it.
     """
     tile = source.source
     rows = int(tile.shape[0])
@@ -305,14 +328,18 @@ def _staged(
     together = all(one.first for one in parts)
     statements: list[Stmt] = []
     stores: list[Stmt] = []
+    made = [] if maker is None else [_piece(maker, one, kinds) for one in parts]
     for number, one in enumerate(parts):
         width = one.width
         place = ir.region(stages[width], (consumer, 1), (one.slot, 1), (0, height), (0, width))
         target = _piece_of(to, rows, one.row // height, kinds)
         target[-1] = (target[-1][0] + one.column, width)
         part = ir.region(tile, (one.row, height), (one.column, width))
-        if maker is not None:
-            part = _piece(maker, one.row, one.column, width, kinds, statements)
+        if made:
+            part = ir.whole(made[number].tile)
+            statements.append(made[number].compute)
+            if number + 1 < len(made):
+                statements += [_if_stored(load, program) for load in made[number + 1].loads]
         if not (together and (number or apart)):
             # What this buffer held before has left it.
             statements += [ir.when(elected, [_wait_group(one.pending, read=True)]), sync]
@@ -327,7 +354,8 @@ def _staged(
         fence = ir.evaluate(T.ptx.fence.proxy.async_.shared__cta())
         statements += [fence, sync, ir.when(elected, stores)]
         stores = []
-    return orchestrated(statements)
+    first = [_if_stored(load, program) for load in made[0].loads] if made else []
+    return [*first, orchestrated(statements)]
 
 
 def _by_tma(to: TensorRegion, place: TensorRegion) -> Stmt:
@@ -342,21 +370,25 @@ def _copied(tile: Buffer) -> Stmt:
     return ir.loop(i, int(tile.shape[0]), [ir.loop(j, int(tile.shape[1]), [store])])
 
 
-def _piece(
-    maker: Stmt, row: int, column: int, width: int, kinds: Fragments, statements: list[Stmt]
-) -> TensorRegion:
-    """Append the part of a nest that computes one piece; its registers are the piece."""
-    loops, (store,) = nest_parts(maker)
-    piece = tirx.decl_buffer(
-        (kinds.rows, width), str(store.buffer.dtype), "piece", scope="local",
-        layout=kinds.matrix(kinds.rows, width),
-    )  # fmt: skip
+@dataclass(frozen=True)
+class _Made:
+    """The part of a nest that computes one piece, whose registers are the piece."""
+
+    tile: Buffer
+    loads: list[Stmt]
+    compute: Stmt
+
+
+def _piece(maker: Stmt, one: Piece, kinds: Fragments) -> _Made:
     i, j = Var("i", "int32"), Var("j", "int32")
-    first, second = (one.loop_var for one in loops)
-    value = ir.substitute(store.value, {first: i + row, second: j + column})
-    body = ir.loop(j, width, [tirx.BufferStore(piece, value, [i, j])])
-    statements += [tirx.AllocBuffer(piece), ir.loop(i, kinds.rows, [body])]
-    return ir.whole(piece)
+    before, value = _computed(maker, [i + one.row, j + one.column])
+    tile = tirx.decl_buffer(
+        (kinds.rows, one.width), str(value.ty.dtype), "piece", scope="local",
+        layout=kinds.matrix(kinds.rows, one.width),
+    )  # fmt: skip
+    body = ir.loop(j, one.width, [*before, tirx.BufferStore(tile, value, [i, j])])
+    loads, rest = split_addends(ir.loop(i, kinds.rows, [body]), tile)
+    return _Made(tile, loads, ir.seq([tirx.AllocBuffer(tile), rest]))
 
 
 def _buffer(dtype: str, width: int, buffers: int, rows: int, program: TileProgram) -> Buffer:

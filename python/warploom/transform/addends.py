@@ -1,0 +1,130 @@
+"""What a nest reads of global memory, element by element, in registers before its arithmetic.
+
+A residual is added to a result where the result is: each thread reads the elements that it holds.
+Between arithmetic and conversions such loads wait one after another; in a nest of their own they
+are under way together, two elements an instruction, and can begin while something else is done.
+Before that, while the products are computed, the rows of a tile are brought into the L2 cache.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import tvm
+import tvm_ffi
+from tvm import tirx
+from tvm.ir import TensorLoad
+from tvm.script import tirx as T
+from tvm.sym.analyzer import Analyzer
+from tvm.tirx import Buffer, Stmt, Var
+
+from warploom.target import TMA
+from warploom.transform import ir
+from warploom.transform.program import is_global, nest_parts
+
+
+def split_addends(nest: Stmt, made: Buffer) -> tuple[list[Stmt], Stmt]:
+    """Nests that load what a nest reads of global memory, and the nest without these loads.
+
+    Parameters
+    ----------
+    nest : Stmt
+        It stores one element of ``made`` for each of its iterations, and binds variables before.
+    made : Buffer
+        A tile in registers: the tiles that are loaded have its layout.
+
+    Returns
+    -------
+    loads : list of Stmt
+        Allocations, and a nest for each distinct element that every iteration reads. What the
+        same element is for a whole row or column, as a bias is, stays where it was.
+    rest : Stmt
+    """
+    loops, body = nest_parts(nest)
+    counters = [one.loop_var for one in loops]
+    statements: list[Stmt] = []
+    table: list[tuple[TensorLoad, Any]] = []
+    for load in _elements(body, counters):
+        tile = tirx.decl_buffer(
+            made.shape, str(load.source.dtype), f"{load.source.name}_piece", scope="local",
+            layout=made.layout,
+        )  # fmt: skip
+        table.append((load, tile[tuple(counters)]))
+        own = [Var(one.name, "int32") for one in counters]
+        value = ir.substitute(load, dict(zip(counters, own, strict=True)))
+        filled = tirx.BufferStore(tile, value, own)
+        statements += [tirx.AllocBuffer(tile), _nest(own, loops, [filled])]
+
+    def loaded(old: TensorLoad) -> Any:
+        return next((new for one, new in table if tvm_ffi.structural_equal(one, old)), old)
+
+    rest = [ir.map_nodes(one, {TensorLoad: loaded}, {}) for one in body]
+    return statements, _nest(counters, loops, rest)
+
+
+def _nest(counters: list[Var], loops: list[tirx.For], body: list[Stmt]) -> Stmt:
+    """Loops over the extents of others."""
+    for var, one in zip(reversed(counters), reversed(loops), strict=True):
+        body = [ir.loop(var, int(one.extent), body)]
+    return body[0]
+
+
+def prefetch_addends(nest: Stmt, thread: Any, threads: int) -> list[Stmt]:
+    """Statements by which threads bring what a nest reads of global memory into the L2 cache.
+
+    A thread asks for a row at a time. What has no rows of whole 16 bytes is left out (PTX ISA,
+    "cp.async.bulk.prefetch.L2").
+
+    Parameters
+    ----------
+    nest : Stmt
+        As :func:`split_addends` takes it; its loops count rows and columns.
+    thread : Expr
+        The number of a thread, below ``threads``.
+    """
+    loops, body = nest_parts(nest)
+    rows, columns = (int(one.extent) for one in loops)
+    row, column = (one.loop_var for one in loops)
+    statements: list[Stmt] = []
+    for load in _elements(body, [row, column]):
+        *outer, last = load.indices
+        pitch = load.source.shape[-1]
+        unit = TMA.chunk_bytes * 8 // tvm.DataType(str(load.source.dtype)).bits
+        if columns % unit or not isinstance(pitch, tirx.IntImm) or int(pitch) % unit:
+            continue
+        start = Analyzer().simplify(last - column)
+        aligned = Analyzer().can_prove(T.EQ(tirx.floormod(start, unit), 0))
+        if not aligned or any(var in ir.uses(start) for var in (row, column)):
+            continue
+        if any(column in ir.uses(one) for one in outer):
+            continue
+        for first in range(0, rows, threads):
+            here = [ir.substitute(index, {row: thread + first}) for index in outer]
+            inside = T.And(thread + first < rows, start < pitch)
+            for index, extent in zip(here, load.source.shape, strict=False):
+                inside = T.And(inside, index < extent)
+            size = T.min(columns, pitch - start) * (TMA.chunk_bytes // unit)
+            address = ir.address(load.source, *here, start)
+            call = T.ptx.cp.async_.bulk.prefetch.L2.global_(address, T.cast(size, "uint32"))
+            statements.append(ir.when(inside, [ir.evaluate(call)]))
+    return statements
+
+
+def _elements(body: list[Stmt], counters: list[Var]) -> Iterator[TensorLoad]:
+    """Loads from global memory that differ from iteration to iteration, each once."""
+    found: list[TensorLoad] = []
+
+    def visit(load: TensorLoad) -> None:
+        used = {var for index in load.indices for var in ir.uses(index)}
+        if (
+            ir.is_buffer(load.source)
+            and is_global(load.source)
+            and all(counter in used for counter in counters)
+            and not any(tvm_ffi.structural_equal(load, one) for one in found)
+        ):
+            found.append(load)
+
+    for one in body:
+        tvm_ffi.structural_walk(one, (TensorLoad, visit))
+    return iter(found)
