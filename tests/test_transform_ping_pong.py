@@ -114,7 +114,7 @@ def program(fault: str) -> PrimFunc:
 @pytest.mark.parametrize(
     ("fault", "message"),
     [
-        ("shared", "A statement writes other to memory that warpgroups share"),
+        ("shared", "A statement of a tile writes other to memory that warpgroups share"),
         ("steps", "How often a tile loads A_s depends on the tile"),
         ("no loads", "The tiles load nothing, so ping_pong hides nothing"),
     ],

@@ -22,11 +22,11 @@ from warploom.transform.exchange_sums import exchange_sums
 from warploom.transform.infer_layouts import infer_layouts
 from warploom.transform.lower_nests import lower_nests
 from warploom.transform.multistage import multistage
-from warploom.transform.order_products import no_order, order_products
+from warploom.transform.order_products import order_products
 from warploom.transform.own_barriers import check_own_barriers, own_barriers
 from warploom.transform.pair_ctas import pair_ctas
 from warploom.transform.persistent import DEFAULT_GROUP, persistent_grid
-from warploom.transform.ping_pong import no_ping_pong, ping_pong
+from warploom.transform.ping_pong import ping_pong
 from warploom.transform.program import TileProgram, is_tile_program, read
 from warploom.transform.resolve_by_hand import resolve_by_hand
 from warploom.transform.resolve_scopes import resolve_scopes
@@ -38,8 +38,9 @@ from warploom.transform.split_tiles import split_tiles
 from warploom.transform.squeeze_vectors import squeeze_vectors
 from warploom.transform.stage_stores import stage_stores
 from warploom.transform.strip_annotations import strip_annotations
-from warploom.transform.take_turns import no_turns, take_turns
+from warploom.transform.take_turns import take_turns
 from warploom.transform.verify import verify
+from warploom.transform.warpgroups import not_followed
 
 Pass = Callable[[TileProgram], TileProgram]
 
@@ -106,6 +107,12 @@ _FIRST: tuple[tuple[str, Pass], ...] = (
     ("exchange sums", exchange_sums),
     ("stage stores", stage_stores),
 )
+#: What takes a thread that loads for several warpgroups of Hopper.
+_WITHOUT_ROLES: tuple[tuple[str, Pass], ...] = (
+    ("order products", not_followed("order_products")),
+    ("take turns", not_followed("turns")),
+    ("ping-pong", not_followed("ping_pong")),
+)
 _LAST: tuple[tuple[str, Pass], ...] = (
     ("lower nests", lower_nests),
     ("allocate shared memory", allocate_shared),
@@ -121,20 +128,14 @@ LOWERINGS: dict[str, tuple[tuple[str, Pass], ...]] = {
         ("ping-pong", ping_pong),
         ("specialize warps", specialize_warps), *_LAST,
     ),
-    MULTISTAGE: (
-        *_FIRST, ("order products", no_order), ("take turns", no_turns),
-        ("ping-pong", no_ping_pong),
-        ("multistage", multistage), *_LAST,
-    ),
+    MULTISTAGE: (*_FIRST, *_WITHOUT_ROLES, ("multistage", multistage), *_LAST),
     TENSOR_MEMORY: (
         *_FIRST[:2],
         ("share operands", share_operands),
         *_FIRST[2:4],
         ("pair CTAs", pair_ctas),
         *_FIRST[4:],
-        ("order products", no_order),
-        ("take turns", no_turns),
-        ("ping-pong", no_ping_pong),
+        *_WITHOUT_ROLES,
         ("resolve tensor memory", resolve_tensor_memory),
         ("specialize warps", specialize_warps_sm100),
         *_LAST,

@@ -51,13 +51,6 @@ def order_products(program: TileProgram) -> TileProgram:
     )
 
 
-def no_order(program: TileProgram) -> TileProgram:
-    """Say that the hint is not followed."""
-    if not program.hints.order_products:
-        return program
-    return program.decided("order_products: not followed, only specialised warps of Hopper do")
-
-
 def _block(statements: list[Stmt], warpgroup: Var, count: int) -> tuple[list[Stmt], int]:
     """A block whose runs of products are turns, and how many there are, in inner blocks too."""
     runs = _runs(statements)

@@ -26,12 +26,12 @@ from tvm.tirx.tile_primitive import TilePrimitiveCall
 from warploom.language.hints import PLAYERS
 from warploom.transform import ir
 from warploom.transform.decline import Decline
-from warploom.transform.effects import effects
 from warploom.transform.named_barriers import pass_turn, wait_for_turn
 from warploom.transform.persistent import TILES
 from warploom.transform.plan_pipeline import RingUse
-from warploom.transform.program import PREFIX, Id, TileProgram, is_load, is_shared, is_tile
+from warploom.transform.program import PREFIX, TileProgram, is_load
 from warploom.transform.stage_stores import is_orchestrated, orchestrated
+from warploom.transform.warpgroups import require_private, with_warpgroups
 
 #: Annotation of the loop over the tiles of a CTA that warpgroups compute alternately.
 ALTERNATE = PREFIX + "alternate"
@@ -61,21 +61,10 @@ def ping_pong(program: TileProgram) -> TileProgram:
             "hint persistent be True, or drop ping_pong."
         )
     tiles = _in_turn(loops[0], warpgroup)
-    ids = tuple(
-        Id("warpgroup", one.vars, (PLAYERS,)) if one.kind == "warpgroup" else one
-        for one in program.ids
-    )
     body = tuple(tiles if one.same_as(loops[0]) else one for one in program.body)
-    return program.replace(body=body, ids=ids).decided(
+    return program.replace(body=body, ids=with_warpgroups(program, PLAYERS)).decided(
         f"ping-pong: each of {PLAYERS} warpgroups computes every other tile"
     )
-
-
-def no_ping_pong(program: TileProgram) -> TileProgram:
-    """Say that the hint is not followed."""
-    if not program.hints.ping_pong:
-        return program
-    return program.decided("ping_pong: not followed, only specialised warps of Hopper do")
 
 
 def is_alternate(statement: Stmt) -> bool:
@@ -139,7 +128,9 @@ def _in_turn(loop: tirx.For, warpgroup: Var) -> tirx.For:
     used = [number for number, one in enumerate(body) if _loads(one)]
     if not used:
         raise Decline("The tiles load nothing, so ping_pong hides nothing; drop the hint.")
-    _require_registers(body)
+    require_private(
+        body, _is_apart, "of a tile", "keep it in registers, or drop the hint ping_pong"
+    )
     first, last = used[0], used[-1] + 1
     turn = loop.loop_var
     inner = [
@@ -164,19 +155,7 @@ def _loads(statement: Stmt) -> bool:
     return found
 
 
-def _require_registers(statements: list[Stmt]) -> None:
-    """What a warpgroup computes is its own, but for buffers that stores go through."""
-    for one in statements:
-        if is_load(one) or is_orchestrated(one) or isinstance(one, tirx.AllocBuffer):
-            continue
-        inner = ir.children(one)
-        for body in inner:
-            _require_registers(ir.flatten(body))
-        if not inner and (
-            others := sorted(b.name for b in effects(one).writes if is_tile(b) and is_shared(b))
-        ):
-            raise Decline(
-                f"A statement writes {others[0]} to memory that warpgroups share; those that "
-                "compute alternate tiles would write it at any time, so keep it in registers, or "
-                "drop the hint ping_pong."
-            )
+def _is_apart(statement: Stmt) -> bool:
+    """Whether a statement is the loading thread's, or guards the memory that it writes."""
+    is_allocation = isinstance(statement, tirx.AllocBuffer)
+    return is_load(statement) or is_orchestrated(statement) or is_allocation

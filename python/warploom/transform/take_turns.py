@@ -33,16 +33,14 @@ from warploom.transform.program import (
     PIPELINED,
     PREFIX,
     STAGES,
-    Id,
     TileProgram,
     is_gemm,
     is_load,
     is_scalar,
-    is_shared,
-    is_tile,
 )
 from warploom.transform.separable_loop import SeparableLoop, separated
 from warploom.transform.stage_stores import is_orchestrated, orchestrated
+from warploom.transform.warpgroups import require_private, with_warpgroups
 
 #: Attribute of statements that one of so many warpgroups executes, in its turn; waiting for the
 #: stages that they read, and giving them back, included.
@@ -72,21 +70,11 @@ def take_turns(program: TileProgram) -> TileProgram:
     body = _look(list(program.body), warpgroup, count, program.hints.stages or DEFAULT_STAGES)
     if body is None:
         raise Decline("No pipelined loop has a product whose steps could be taken in turns.")
-    ids = tuple(
-        Id("warpgroup", one.vars, (count,)) if one.kind == "warpgroup" else one
-        for one in program.ids
-    )
+    ids = with_warpgroups(program, count)
     hints = dataclasses.replace(program.hints, consumers=count)
     return program.replace(body=tuple(body), ids=ids, hints=hints).decided(
         f"turns: each of {count} warpgroups computes one step of {count}, the first adds the sums"
     )
-
-
-def no_turns(program: TileProgram) -> TileProgram:
-    """Say that the hint is not followed."""
-    if program.hints.turns is None:
-        return program
-    return program.decided("turns: not followed, only specialised warps of Hopper take turns")
 
 
 def is_turn(statement: Stmt) -> bool:
@@ -169,8 +157,8 @@ def _in_turns(found: SeparableLoop, warpgroup: Var, count: int, stages: int) -> 
     common = [one for one in body if _is_common(one)]
     own = [one for one in body if not _is_common(one)]
     _require_stages(common, own)
-    _require_registers_only(found.before, "before the loop")
-    _require_registers_only(own, "of the loop")
+    require_private(found.before, _is_common, "before the loop", "keep it in registers")
+    require_private(own, _is_common, "of the loop", "keep it in registers")
     turn = [_accumulating(one, found) for one in own]
     stages = int(loop.annotations.get(STAGES, stages))
     notes = {**loop.annotations, STAGES: max(count, stages // count * count)}
@@ -215,20 +203,6 @@ def _require_stages(common: list[Stmt], own: list[Stmt]) -> None:
         raise Decline("The loop loads nothing, so there are no stages that tell whose turn it is.")
     if any(is_scalar(one) and tiles & effects(one).reads for one in common):
         raise Decline("A scalar of the loop comes from a tile; read it from global memory.")
-
-
-def _require_registers_only(statements: Any, where: str) -> None:
-    """What every warpgroup executes, or each in its turn, is private."""
-    for one in statements:
-        if _is_common(one):
-            continue
-        if others := sorted(
-            b.name for b in effects(one).writes if is_tile(b) and is_shared(b)
-        ):
-            raise Decline(
-                f"A statement {where} writes {others[0]} to memory that warpgroups share; those "
-                "that take turns would write it at any time, so keep it in registers."
-            )
 
 
 def _accumulating(statement: Stmt, found: SeparableLoop) -> Stmt:

@@ -1,0 +1,62 @@
+"""What passes that give warpgroups work of their own have in common."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from tvm.tirx import Stmt
+
+from warploom.transform import ir
+from warploom.transform.decline import Decline
+from warploom.transform.effects import effects
+from warploom.transform.program import Id, TileProgram, is_shared, is_tile
+
+
+def with_warpgroups(program: TileProgram, count: int) -> tuple[Id, ...]:
+    """The ids of a program, with so many warpgroups that compute."""
+    return tuple(
+        Id("warpgroup", one.vars, (count,)) if one.kind == "warpgroup" else one
+        for one in program.ids
+    )
+
+
+def require_private(
+    statements: Iterable[Stmt], skip: Callable[[Stmt], bool], where: str, fix: str
+) -> None:
+    """Make sure that what a warpgroup computes is its own.
+
+    Parameters
+    ----------
+    skip : callable
+        Whether a statement is not the warpgroup's, or brings its own synchronisation.
+    where, fix : str
+        Parts of the reason.
+
+    Raises
+    ------
+    Decline
+        If a statement writes a tile that warpgroups share.
+    """
+    for one in statements:
+        if skip(one):
+            continue
+        inner = ir.children(one)
+        for body in inner:
+            require_private(ir.flatten(body), skip, where, fix)
+        written = [] if inner else [b for b in effects(one).writes if is_tile(b) and is_shared(b)]
+        if written:
+            raise Decline(
+                f"A statement {where} writes {min(b.name for b in written)} to memory that "
+                f"warpgroups share; each would write it at any time, so {fix}."
+            )
+
+
+def not_followed(hint: str) -> Callable[[TileProgram], TileProgram]:
+    """The pass of a lowering that does without: it says that a hint is not followed."""
+
+    def say(program: TileProgram) -> TileProgram:
+        if not getattr(program.hints, hint):
+            return program
+        return program.decided(f"{hint}: not followed, only specialised warps of Hopper do")
+
+    return say
