@@ -339,7 +339,7 @@ def _staged(
             part = ir.whole(made[number].tile)
             statements.append(made[number].compute)
             if number + 1 < len(made):
-                statements += [_if_stored(load, program) for load in made[number + 1].loads]
+                statements += made[number + 1].loads
         if not (together and (number or apart)):
             # What this buffer held before has left it.
             statements += [ir.when(elected, [_wait_group(one.pending, read=True)]), sync]
@@ -354,8 +354,7 @@ def _staged(
         fence = ir.evaluate(T.ptx.fence.proxy.async_.shared__cta())
         statements += [fence, sync, ir.when(elected, stores)]
         stores = []
-    first = [_if_stored(load, program) for load in made[0].loads] if made else []
-    return [*first, orchestrated(statements)]
+    return [*(made[0].loads if made else []), orchestrated(statements)]
 
 
 def _by_tma(to: TensorRegion, place: TensorRegion) -> Stmt:
