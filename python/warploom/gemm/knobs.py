@@ -28,8 +28,9 @@ from warploom.target import (
 from warploom.target.arch import Arch
 from warploom.target.dtypes import bits_of
 
-#: Registers that a computing thread needs beside accumulators: addresses, phases, the epilogue.
-_OVERHEAD_REGISTERS = 56
+#: Registers that a computing thread needs beside accumulators: addresses, phases, the epilogue; and
+#: where results depend on nothing but the sums.
+_OVERHEAD_REGISTERS, _OVERHEAD_OF_SUMS = 56, 40
 #: Registers of a thread of the loading warps.
 _LOADING_REGISTERS = 40
 #: Stores by TMA go through so many columns of each computing warpgroup: what swizzled rows of 128,
@@ -292,7 +293,9 @@ class GemmKnobs:
             f"{self.shared_bytes(problem)} bytes of shared memory, a CTA has {limit}; use fewer "
             "stages or smaller tiles.",
         )
-        needed = self.tile_registers(problem) + _OVERHEAD_REGISTERS
+        more = bool(problem.inputs or problem.reduced or any(problem.computed))
+        needed = self.tile_registers(problem)
+        needed += _OVERHEAD_REGISTERS if more else _OVERHEAD_OF_SUMS
         given = self._registers(arch)
         yield (
             needed <= given,
