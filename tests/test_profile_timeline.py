@@ -21,6 +21,7 @@ from warploom.compiler.invoke import compile_request, current_request
 from warploom.errors import IllegalCombination, WarploomError
 from warploom.kernels import GemmConfig
 from warploom.kernels.matmul import matmul_warp_specialised
+from warploom.profile.groups import Group, GroupedSpan
 from warploom.profile.recording import HEADER_ROWS
 from warploom.profile.span_kinds import CATEGORIES
 from warploom.profile.timeline import decode, outermost
@@ -261,25 +262,32 @@ def test_traces_have_what_perfetto_reads(rng, tmp_path):
 
 def test_records_are_decoded():
     """Clocks that wrap, a rate of 1.5 GHz, a CTA that was not recorded."""
-    records = np.zeros((HEADER_ROWS + 2, 2), np.uint64)
-    begin, late = (1 << 32) - 600, 300
-    length = ((late + 600) - 300, 1)
+    group = Group(3, (GroupedSpan("wait", "wait", 0, 1), GroupedSpan("load A", "load", 1, 2)))
+    single = Group(2, (GroupedSpan("wait", "wait", 0, 1),))
+    records = np.zeros((HEADER_ROWS + 4, 2), np.uint64)
+    begin, late, junk = (1 << 32) - 600, 300, 77
     words = [
-        1000, begin | 8 << 32, 1800, (begin + 1200) % (1 << 32) | 2 << 32 | 5 << 48,
-        begin + 300 | (1 << 24 | length[0]) << 32, late | length[1] << 32,
+        1000, begin | 8 << 32, 1800, (begin + 1200) % (1 << 32) | 4 << 32 | 5 << 52,
+        1 | (begin + 300) << 32, late | late + 1 << 32,
+        0 | late + 3 << 32, late + 6 | junk << 32,
     ]  # fmt: skip
     records[:, 1] = np.array(words, np.uint64)
-    tags = [("load A", "load"), ("wait", "wait")]
-    timeline = decode(records, ["load", "compute"], tags, emulated=False)
+    kinds = [single, group]
+    timeline = decode(records, ["load", "compute"], kinds, 4, emulated=False)
     (stream,) = timeline.streams
     assert timeline.gigahertz == 1.5
-    assert (stream.name, stream.cta, stream.sm, stream.full) == ("compute", 7, 5, True)
+    assert (stream.name, stream.cta, stream.sm, stream.full) == ("compute", 7, 5, False)
     assert (stream.begin, stream.end) == (0, 800)
-    assert [(s.name, s.begin, s.end) for s in stream.spans] == [
-        ("wait", 200.0, 600.0), ("load A", 600.0, 600 + 1 / 1.5),
+    spans = [(s.name, s.category, s.begin, s.end) for s in stream.spans]
+    assert spans == [
+        ("wait", "wait", 200.0, 600.0), ("load A", "load", 600.0, 600 + 1 / 1.5),
+        ("wait", "wait", 602.0, 604.0),
     ]  # fmt: skip
+    (stream,) = decode(records, ["load", "compute"], kinds, 2, emulated=False).streams
+    assert stream.full and [s.name for s in stream.spans] == ["wait", "load A"]
+    assert stream.recorded_until == 600 + 1 / 1.5
     with pytest.raises(WarploomError, match="no record"):
-        decode(np.zeros_like(records), ["load", "compute"], tags, emulated=False)
+        decode(np.zeros_like(records), ["load", "compute"], kinds, 4, emulated=False)
 
 
 def test_recordings_that_cannot_be():
