@@ -21,7 +21,7 @@ from warploom.compiler.invoke import compile_request, current_request
 from warploom.errors import IllegalCombination, WarploomError
 from warploom.kernels import GemmConfig
 from warploom.kernels.matmul import matmul_warp_specialised
-from warploom.profile.groups import Group, GroupedSpan
+from warploom.profile.groups import MAX_CLOCKS, Group, GroupedSpan
 from warploom.profile.recording import HEADER_ROWS
 from warploom.profile.span_kinds import CATEGORIES
 from warploom.profile.timeline import decode, outermost
@@ -173,6 +173,56 @@ def test_spans_that_the_author_names(rng):
         for within, around in zip(stream.spans, stream.spans[1:], strict=False):
             if around.name == "outer":
                 assert around.begin <= within.begin and within.end <= around.end
+
+
+@pytest.mark.gpu
+def test_spans_before_a_jump_are_recorded(rng):
+    """A trip has more clocks than a record holds; the last one ends after two spans."""
+    trips = 3
+
+    @T.prim_func
+    def kernel(A: T.Buffer((32,), "float32"), B: T.Buffer((32,), "float32")):
+        T.device_entry()
+        T.cta_id([1])
+        T.warp_id([1])
+        lane = T.lane_id([32])
+        total = T.alloc_buffer((1,), "float32", scope="local")
+        total[0] = 0.0
+        for i in T.serial(trips):
+            with wl.span("first"):
+                total[0] = total[0] + A[lane]
+            with wl.span("outer"):
+                with wl.span("second"):
+                    T.cuda.warp_sync()
+                if i == trips - 1:
+                    break
+                with wl.span("third"):
+                    total[0] = total[0] * 2.0
+                T.cuda.warp_sync()
+                with wl.span("fourth"):
+                    total[0] = total[0] * 2.0
+                T.cuda.warp_sync()
+                with wl.span("fifth"):
+                    total[0] = total[0] * 2.0
+                T.cuda.warp_sync()
+                with wl.span("sixth"):
+                    total[0] = total[0] * 2.0
+        B[lane] = total[0]
+
+    kernel = profile.instrument(kernel)
+    a = rng.standard_normal(32).astype(np.float32)
+    _, b, records = run(kernel.func, [a, np.full_like(a, np.nan), kernel.records()])
+    factor = 1.0
+    for _ in range(trips - 1):
+        factor = factor * 16 + 1
+    np.testing.assert_allclose(b, a * factor, rtol=1e-6)
+    timeline = kernel.timeline(records, emulated=True)
+    assert_orderly(timeline)
+    names = [span.name for span in timeline.streams[0].spans]
+    inner = ["third", "fourth", "fifth", "sixth"]
+    assert names == 2 * ["first", "second", *inner, "outer"] + ["first", "second"]
+    assert [len(group.spans) for group in kernel.groups] == [2, 3, 2]
+    assert all(group.clocks <= MAX_CLOCKS for group in kernel.groups)
 
 
 @pytest.mark.gpu

@@ -69,19 +69,23 @@ _CLOCK_OF_RESULT = f"""{_HEAD}warploom_clock_of_result(unsigned int other, unsig
 }}"""
 
 
+#: The number that the assembly of a record gives to its first word.
+_FIRST_WORD = 3
+
+
 def _record(words: int, pitch: int) -> tuple[str, str]:
     """Name and source of the function that stores so many words of 32 bits, two in each row."""
     name = f"warploom_record_{words}_words_{pitch}"
     stores = []
     for word in range(0, words, 2):
-        place = f"[place+{word // 2 * pitch}]"
-        pair = f"v2.b32 {place}, {{%{word + 3}, %{word + 4}}}"
-        store = pair if word + 1 < words else f"b32 {place}, %{word + 3}"
+        place, first = f"[place+{word // 2 * pitch}]", _FIRST_WORD + word
+        pair = f"v2.b32 {place}, {{%{first}, %{first + 1}}}"
+        store = pair if word + 1 < words else f"b32 {place}, %{first}"
         stores.append(f'      "@room st.global.{store};\\n"')
     lines = "\n".join(stores)
     parameters = "".join(f", unsigned int word_{i}" for i in range(words))
     operands = "".join(f', "r"(word_{i})' for i in range(words))
-    return name, f"""{_HEAD}{name}(
+    source = f"""{_HEAD}{name}(
     void* records, unsigned int next, unsigned int end{parameters}) {{
   asm volatile(
       "{{ .reg .pred room; .reg .b64 place;\\n"
@@ -95,6 +99,7 @@ def _record(words: int, pitch: int) -> tuple[str, str]:
       : "memory");
   return next;
 }}"""
+    return name, source
 
 
 _CLOSE = f"""__forceinline__ __device__ void warploom_close_stream(

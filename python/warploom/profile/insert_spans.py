@@ -194,11 +194,12 @@ class _Inserter:
         number = self.inserted.number(group.closed)
         return [self.next.set(self.recorder.record(self.next.value, number, clocks))]
 
-    def _untimed(self, statement: Stmt) -> Stmt:
-        """A statement between spans."""
+    def _untimed(self, statement: Stmt) -> list[Stmt]:
+        """A statement between spans; what has ended is recorded before one that jumps."""
+        before = self._record() if kinds.jumps(statement) else []
         if not kinds.is_scalar(statement):
             self.here = None
-        return statement
+        return [*before, statement]
 
     def _named(self, statements: list[Stmt]) -> list[Stmt]:
         """Statements with the spans that the author has named."""
@@ -211,7 +212,7 @@ class _Inserter:
             elif _has_spans(one):
                 result += [*self._record(), ir.map_children(one, self._named_body)]
             else:
-                result.append(self._untimed(one))
+                result += self._untimed(one)
         return result
 
     def _named_body(self, body: Stmt) -> Stmt:
@@ -232,7 +233,7 @@ class _Inserter:
                 at += 1
                 continue
             if not found[at]:
-                result.append(self._untimed(statements[at]))
+                result += self._untimed(statements[at])
                 at += 1
                 continue
             (kind,) = found[at]
@@ -246,6 +247,8 @@ class _Inserter:
                 )
             else:
                 name, category = _named_after(run, kind), kind
+            if any(map(kinds.jumps, run)):
+                result += self._record()
             product = _result(run) if kind == kinds.MMA else None
             result += self._span(partial(list, run), name, category, product)
             at = end
