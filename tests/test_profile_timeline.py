@@ -241,6 +241,17 @@ def test_a_kernel_by_hand_without_names(rng):
     assert not any(found[f"warp {warp}"] for warp in range(1, 4))
 
 
+@pytest.mark.parametrize("causal", [False, True])
+def test_a_trip_is_one_record(causal):
+    """With one clock for two spans that touch; only before the wait for results is a barrier."""
+    groups = profile.instrument(attention(1024, causal=causal)).groups
+    (trip,) = (group for group in groups if len(group.spans) > 2)
+    assert [span.category for span in trip.spans] == ["wait", "mma", "compute", "mma", "compute"]
+    assert [(span.begin, span.end) for span in trip.spans] == [
+        (0, 1), (1, 2), (2, 3), (4, 5), (5, 6),
+    ]  # fmt: skip
+
+
 def source(func, pipeline="warploom") -> str:
     with cuda_target("h200") as target:
         module = tvm.IRModule({"main": func.with_attr("global_symbol", "main")})

@@ -5,10 +5,12 @@ memory for a thread that does not record, or no longer, so that one comparison g
 The clock is that of the SM (``%clock``), which is read in a few cycles; only the begin and the end
 of a stream read ``%globaltimer``, which all SMs share. Records are stored without waiting for them.
 
-What recording costs is the sum of stalls of the instructions that it adds between one product and
-the next (H200, 2026-11-22: 118 and 127 clocks for each step of attention, where the instructions
-of five spans, each stored by itself, stall for 90 and 120). Hence a clock is a register and nothing
-is computed from it here, and the stores of a group share their address and their guard.
+What recording costs is the stalls of the instructions that it adds between one product and the
+next: stored one by one, the five spans of a step of attention cost 118 clocks, 127 if causal (H200,
+2026-11-22), and what ptxas had to add for them stalls for 90 and 120. Hence a clock is a register
+and nothing is computed from it here, and the stores of a group share their address and their guard.
+ptxas moves nothing up past the reading of a clock, such as the condition of the next branch; that
+is most of what is left, and the reason to read one clock for two spans that touch.
 
 Sources: PTX ISA, "Special Registers" (``%clock``, ``%globaltimer``, ``%smid``).
 """
