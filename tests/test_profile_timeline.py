@@ -21,6 +21,7 @@ from warploom.compiler.invoke import compile_request, current_request
 from warploom.errors import IllegalCombination, WarploomError
 from warploom.kernels import GemmConfig
 from warploom.kernels.matmul import matmul_warp_specialised
+from warploom.profile.groups import MAX_CLOCKS, Group, GroupedSpan
 from warploom.profile.recording import HEADER_ROWS
 from warploom.profile.span_kinds import CATEGORIES
 from warploom.profile.timeline import decode, outermost
@@ -175,6 +176,56 @@ def test_spans_that_the_author_names(rng):
 
 
 @pytest.mark.gpu
+def test_spans_before_a_jump_are_recorded(rng):
+    """A trip has more clocks than a record holds; the last one ends after two spans."""
+    trips = 3
+
+    @T.prim_func
+    def kernel(A: T.Buffer((32,), "float32"), B: T.Buffer((32,), "float32")):
+        T.device_entry()
+        T.cta_id([1])
+        T.warp_id([1])
+        lane = T.lane_id([32])
+        total = T.alloc_buffer((1,), "float32", scope="local")
+        total[0] = 0.0
+        for i in T.serial(trips):
+            with wl.span("first"):
+                total[0] = total[0] + A[lane]
+            with wl.span("outer"):
+                with wl.span("second"):
+                    T.cuda.warp_sync()
+                if i == trips - 1:
+                    break
+                with wl.span("third"):
+                    total[0] = total[0] * 2.0
+                T.cuda.warp_sync()
+                with wl.span("fourth"):
+                    total[0] = total[0] * 2.0
+                T.cuda.warp_sync()
+                with wl.span("fifth"):
+                    total[0] = total[0] * 2.0
+                T.cuda.warp_sync()
+                with wl.span("sixth"):
+                    total[0] = total[0] * 2.0
+        B[lane] = total[0]
+
+    kernel = profile.instrument(kernel)
+    a = rng.standard_normal(32).astype(np.float32)
+    _, b, records = run(kernel.func, [a, np.full_like(a, np.nan), kernel.records()])
+    factor = 1.0
+    for _ in range(trips - 1):
+        factor = factor * 16 + 1
+    np.testing.assert_allclose(b, a * factor, rtol=1e-6)
+    timeline = kernel.timeline(records, emulated=True)
+    assert_orderly(timeline)
+    names = [span.name for span in timeline.streams[0].spans]
+    inner = ["third", "fourth", "fifth", "sixth"]
+    assert names == 2 * ["first", "second", *inner, "outer"] + ["first", "second"]
+    assert [len(group.spans) for group in kernel.groups] == [2, 3, 2]
+    assert all(group.clocks <= MAX_CLOCKS for group in kernel.groups)
+
+
+@pytest.mark.gpu
 def test_a_kernel_by_hand_without_names(rng):
     """Its waits, loads, products and epilogue are found as those of a lowered program."""
     size, steps = 128, 256 // 64
@@ -188,6 +239,17 @@ def test_a_kernel_by_hand_without_names(rng):
         assert found[f"warp {warp}"].count("mma") == steps + 1, "and a wait for the last product"
         assert found[f"warp {warp}"][-1] == "epilogue" and "compute" not in found[f"warp {warp}"]
     assert not any(found[f"warp {warp}"] for warp in range(1, 4))
+
+
+@pytest.mark.parametrize("causal", [False, True])
+def test_a_trip_is_one_record(causal):
+    """With one clock for two spans that touch; only before the wait for results is a barrier."""
+    groups = profile.instrument(attention(1024, causal=causal)).groups
+    (trip,) = (group for group in groups if len(group.spans) > 2)
+    assert [span.category for span in trip.spans] == ["wait", "mma", "compute", "mma", "compute"]
+    assert [(span.begin, span.end) for span in trip.spans] == [
+        (0, 1), (1, 2), (2, 3), (4, 5), (5, 6),
+    ]  # fmt: skip
 
 
 def source(func, pipeline="warploom") -> str:
@@ -261,25 +323,32 @@ def test_traces_have_what_perfetto_reads(rng, tmp_path):
 
 def test_records_are_decoded():
     """Clocks that wrap, a rate of 1.5 GHz, a CTA that was not recorded."""
-    records = np.zeros((HEADER_ROWS + 2, 2), np.uint64)
-    begin, late = (1 << 32) - 600, 300
-    length = ((late + 600) - 300, 1)
+    group = Group(3, (GroupedSpan("wait", "wait", 0, 1), GroupedSpan("load A", "load", 1, 2)))
+    single = Group(2, (GroupedSpan("wait", "wait", 0, 1),))
+    records = np.zeros((HEADER_ROWS + 4, 2), np.uint64)
+    begin, late, junk = (1 << 32) - 600, 300, 77
     words = [
-        1000, begin | 8 << 32, 1800, (begin + 1200) % (1 << 32) | 2 << 32 | 5 << 48,
-        begin + 300 | (1 << 24 | length[0]) << 32, late | length[1] << 32,
+        1000, begin | 8 << 32, 1800, (begin + 1200) % (1 << 32) | 4 << 32 | 5 << 52,
+        1 | (begin + 300) << 32, late | late + 1 << 32,
+        0 | late + 3 << 32, late + 6 | junk << 32,
     ]  # fmt: skip
     records[:, 1] = np.array(words, np.uint64)
-    tags = [("load A", "load"), ("wait", "wait")]
-    timeline = decode(records, ["load", "compute"], tags, emulated=False)
+    kinds = [single, group]
+    timeline = decode(records, ["load", "compute"], kinds, 4, emulated=False)
     (stream,) = timeline.streams
     assert timeline.gigahertz == 1.5
-    assert (stream.name, stream.cta, stream.sm, stream.full) == ("compute", 7, 5, True)
+    assert (stream.name, stream.cta, stream.sm, stream.full) == ("compute", 7, 5, False)
     assert (stream.begin, stream.end) == (0, 800)
-    assert [(s.name, s.begin, s.end) for s in stream.spans] == [
-        ("wait", 200.0, 600.0), ("load A", 600.0, 600 + 1 / 1.5),
+    spans = [(s.name, s.category, s.begin, s.end) for s in stream.spans]
+    assert spans == [
+        ("wait", "wait", 200.0, 600.0), ("load A", "load", 600.0, 600 + 1 / 1.5),
+        ("wait", "wait", 602.0, 604.0),
     ]  # fmt: skip
+    (stream,) = decode(records, ["load", "compute"], kinds, 2, emulated=False).streams
+    assert stream.full and [s.name for s in stream.spans] == ["wait", "load A"]
+    assert stream.recorded_until == 600 + 1 / 1.5
     with pytest.raises(WarploomError, match="no record"):
-        decode(np.zeros_like(records), ["load", "compute"], tags, emulated=False)
+        decode(np.zeros_like(records), ["load", "compute"], kinds, 4, emulated=False)
 
 
 def test_recordings_that_cannot_be():

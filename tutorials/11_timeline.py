@@ -154,10 +154,11 @@ for stream in own.streams:
 # %% [markdown]
 # ## What recording costs
 #
-# A span is a register that holds its begin, one reading of the SM's clock at either end, and a
-# store of eight bytes by one thread of the role. `Recording(ctas=16, capacity=512)`, the default,
-# records 16 CTAs, spread over the grid, until each of their roles has recorded 512 spans; the
-# others only find that they need not. `warploom bench profile` measures it.
+# A span is one reading of the SM's clock at either end, or one in all where it follows another. The
+# clocks stay in registers until the end of a trip of the loop around, and one thread of the role
+# stores them together. `Recording(ctas=16, capacity=512)`, the default, records 16 CTAs, spread
+# over the grid, until each of their roles has recorded 512 spans; the others only find that they
+# need not. `warploom bench profile` measures it.
 #
 # The clock is read where the program has it, but the compiler may move arithmetic past it by some
 # instructions: look at spans of a hundred clocks and more. Waits for products stay in place.

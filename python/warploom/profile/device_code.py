@@ -5,17 +5,25 @@ memory for a thread that does not record, or no longer, so that one comparison g
 The clock is that of the SM (``%clock``), which is read in a few cycles; only the begin and the end
 of a stream read ``%globaltimer``, which all SMs share. Records are stored without waiting for them.
 
+What recording costs is the stalls of the instructions that it adds between one product and the
+next: stored one by one, the five spans of a step of attention cost 118 clocks, 127 if causal (H200,
+2026-11-22), and what ptxas had to add for them stalls for 90 and 120. Hence a clock is a register
+and nothing is computed from it here, and the stores of a group share their address and their guard.
+ptxas moves nothing up past the reading of a clock, such as the condition of the next branch; that
+is most of what is left, and the reason to read one clock for two spans that touch.
+
 Sources: PTX ISA, "Special Registers" (``%clock``, ``%globaltimer``, ``%smid``).
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from tvm.script import tirx as T
 from tvm.tirx import Buffer
 
-from warploom.profile.recording import DURATION_BITS, HEADER_ROWS, WORD_BYTES, Recording
+from warploom.profile.recording import HEADER_ROWS, ROW_BITS, WORD_BYTES, Recording
 from warploom.transform import ir
 
 #: The offset of a thread that records nothing.
@@ -48,42 +56,53 @@ _OPEN = f"""{_HEAD}warploom_open_stream(
   return ({HEADER_ROWS} * streams + stream) * {WORD_BYTES};
 }}"""
 
-_RECORD = f"""
-      "setp.lt.u32 room, %0, %4;\\n"
-      "sub.u32 took, took, %2;\\n"
-      "min.u32 took, took, {(1 << DURATION_BITS) - 1};\\n"
-      "add.u32 took, took, %3;\\n"
-      "cvt.u64.u32 place, %0;\\n"
-      "add.u64 place, place, %1;\\n"
-      "@room st.global.v2.b32 [place], {{%2, took}};\\n"
-      "@room add.u32 %0, %0, %5; }}"
-      : "+r"(next)
-      : "l"(__cvta_generic_to_global(records)), "r"(begin), "r"(tag), "r"(end), "r"(pitch)"""
-
-_SPAN = f"""{_HEAD}warploom_end_span(
-    void* records, unsigned int next, unsigned int begin, unsigned int tag, unsigned int end,
-    unsigned int pitch) {{
-  asm volatile(
-      "{{ .reg .pred room; .reg .b32 took; .reg .b64 place;\\n"
-      "mov.u32 took, %%clock;\\n"{_RECORD}
-      : "memory");
-  return next;
-}}"""
-
-#: A number that no result is: with it, a span would have taken no time.
+#: A number that no result is: with it, the clock would be another one.
 _NO_RESULT = 0x7FC5A5A5
 
-_SPAN_OF_RESULT = f"""{_HEAD}warploom_end_span_of_result(
-    void* records, unsigned int next, unsigned int begin, unsigned int tag, unsigned int end,
-    unsigned int pitch, unsigned int result) {{
+_CLOCK_OF_RESULT = f"""{_HEAD}warploom_clock_of_result(unsigned int other, unsigned int result) {{
+  unsigned int now;
   asm volatile(
-      "{{ .reg .pred room; .reg .b32 took; .reg .b64 place;\\n"
-      "setp.ne.u32 room, %6, {_NO_RESULT};\\n"
-      "mov.u32 took, %2;\\n"
-      "@room mov.u32 took, %%clock;\\n"{_RECORD}, "r"(result)
+      "{{ .reg .pred known;\\n"
+      "setp.ne.u32 known, %2, {_NO_RESULT};\\n"
+      "mov.u32 %0, %1;\\n"
+      "@known mov.u32 %0, %%clock; }}"
+      : "=r"(now) : "r"(other), "r"(result) : "memory");
+  return now;
+}}"""
+
+
+#: The number that the assembly of a record gives to its first word.
+_FIRST_WORD = 3
+
+
+def _record(words: int, pitch: int) -> tuple[str, str]:
+    """Name and source of the function that stores so many words of 32 bits, two in each row."""
+    name = f"warploom_record_{words}_words_{pitch}"
+    stores = []
+    for word in range(0, words, 2):
+        place, first = f"[place+{word // 2 * pitch}]", _FIRST_WORD + word
+        pair = f"v2.b32 {place}, {{%{first}, %{first + 1}}}"
+        store = pair if word + 1 < words else f"b32 {place}, %{first}"
+        stores.append(f'      "@room st.global.{store};\\n"')
+    lines = "\n".join(stores)
+    parameters = "".join(f", unsigned int word_{i}" for i in range(words))
+    operands = "".join(f', "r"(word_{i})' for i in range(words))
+    source = f"""{_HEAD}{name}(
+    void* records, unsigned int next, unsigned int end{parameters}) {{
+  asm volatile(
+      "{{ .reg .pred room; .reg .b64 place;\\n"
+      "setp.lt.u32 room, %0, %2;\\n"
+      "cvt.u64.u32 place, %0;\\n"
+      "add.u64 place, place, %1;\\n"
+{lines}
+      "@room add.u32 %0, %0, {(words + 1) // 2 * pitch}; }}"
+      : "+r"(next)
+      : "l"(__cvta_generic_to_global(records)), "r"(end){operands}
       : "memory");
   return next;
 }}"""
+    return name, source
+
 
 _CLOSE = f"""__forceinline__ __device__ void warploom_close_stream(
     void* records, unsigned int next, unsigned int streams) {{
@@ -97,7 +116,7 @@ _CLOSE = f"""__forceinline__ __device__ void warploom_close_stream(
   asm volatile("mov.u32 %0, %%smid;" : "=r"(sm));
   row[2 * streams] = nanoseconds;
   row[3 * streams] =
-      (unsigned long long)(sm << 16 | (word / streams - {HEADER_ROWS})) << 32 | clock;
+      (unsigned long long)(sm << {ROW_BITS} | (word / streams - {HEADER_ROWS})) << 32 | clock;
 }}"""
 
 
@@ -130,23 +149,24 @@ class Recorder:
         return _call("warploom_open_stream", _OPEN, self._place, *values, *sizes)
 
     def clock(self) -> Any:
-        """The begin of a span."""
+        """The clock of the SM."""
         return _call("warploom_clock", _CLOCK)
 
-    def end(self, following: Any, begin: Any, tag: int, result: Any = None) -> Any:
-        """Record a span that ends here, at ``following``; where the next one goes.
+    def clock_of_result(self, other: Any, result: Any) -> Any:
+        """The clock when ``result``, a register of 32 bits, is there; ``other`` is another clock.
 
-        ``result`` is a register of 32 bits that the span computes. ptxas moves waits for products
-        past the reading of a clock, unless the reading depends on what is waited for.
+        ptxas moves waits for products past the reading of a clock, unless the reading depends on
+        what is waited for.
         """
-        pitch = self._streams * WORD_BYTES
-        size = self.recording.rows * pitch
-        constants = [T.uint32(one) for one in (tag << DURATION_BITS, size, pitch)]
-        values = (self._place, following, begin, *constants)
-        if result is None:
-            return _call("warploom_end_span", _SPAN, *values)
         bits = T.reinterpret("uint32", result)
-        return _call("warploom_end_span_of_result", _SPAN_OF_RESULT, *values, bits)
+        return _call("warploom_clock_of_result", _CLOCK_OF_RESULT, other, bits)
+
+    def record(self, following: Any, number: int, clocks: Sequence[Any]) -> Any:
+        """Store the number of a group and its clocks at ``following``; where the next one goes."""
+        pitch = self._streams * WORD_BYTES
+        name, source = _record(1 + len(clocks), pitch)
+        end = T.uint32(self.recording.full_rows * pitch)
+        return _call(name, source, self._place, following, end, T.uint32(number), *clocks)
 
     def close(self, following: Any) -> Any:
         """End a stream."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import tvm
@@ -22,7 +23,8 @@ from warploom.errors import IllegalCombination
 from warploom.language.span import span_name
 from warploom.profile import span_kinds as kinds
 from warploom.profile.device_code import Recorder
-from warploom.profile.recording import MAX_TAGS, WORD_BYTES, Recording
+from warploom.profile.groups import Group, OpenGroup
+from warploom.profile.recording import WORD_BYTES, Recording
 from warploom.transform import ir
 from warploom.transform.program import TileProgram, parent_and_child
 from warploom.transform.roles import role_name
@@ -39,44 +41,26 @@ _MAX_WARPS = 32
 
 
 @dataclass
-class Tags:
-    """Names and categories of spans, in the order of their numbers."""
-
-    names: list[tuple[str, str]] = field(default_factory=list)
-
-    def number(self, name: str, category: str) -> int:
-        """The number of a tag.
-
-        Raises
-        ------
-        IllegalCombination
-            If there are too many.
-        """
-        if (name, category) not in self.names:
-            if len(self.names) == MAX_TAGS:
-                raise IllegalCombination(
-                    f"The span {name!r} is the {MAX_TAGS + 1}th kind of span of a kernel; allowed "
-                    f"are {MAX_TAGS}, so give several spans one name."
-                )
-            self.names.append((name, category))
-        return self.names.index((name, category))
-
-
-@dataclass
 class Inserted:
-    """What the pass has found out: the streams of a CTA and the tags of spans, by number."""
+    """What the pass has found out: the streams of a CTA, and groups of spans by number."""
 
     streams: list[str] = field(default_factory=list)
-    tags: Tags = field(default_factory=Tags)
+    groups: list[Group] = field(default_factory=list)
+
+    def number(self, group: Group) -> int:
+        """The number of a group."""
+        if group not in self.groups:
+            self.groups.append(group)
+        return self.groups.index(group)
 
 
 def insert_spans(
     recording: Recording, inserted: Inserted
 ) -> Callable[[TileProgram], TileProgram]:
-    """The pass; it writes names of streams and tags into ``inserted``."""
+    """The pass; it writes names of streams and groups into ``inserted``."""
 
     def run(program: TileProgram) -> TileProgram:
-        inserted.streams, inserted.tags = streams_of(program), Tags()
+        inserted.streams, inserted.groups = streams_of(program), []
         per_cta = len(inserted.streams)
         shape = (recording.rows, recording.ctas * per_cta)
         if shape[0] * shape[1] * WORD_BYTES > _MAX_BYTES:
@@ -137,6 +121,9 @@ class _Inserter:
         self.program, self.recorder, self.inserted = program, recorder, inserted
         #: Where the next record of the current stream goes.
         self.next = ir.Scalar("timeline_next", "uint32")
+        self.group = OpenGroup()
+        #: The end of the span that ends here, if nothing has come since that takes time.
+        self.here: ir.Scalar | None = None
 
     def whole(self) -> tuple[Stmt, ...]:
         """The body of the kernel."""
@@ -146,7 +133,8 @@ class _Inserter:
         body = list(self.program.body)
         ids = [one for one in body if isinstance(one, tirx.ScopeIdDefStmt)]
         rest = [one for one in body if not isinstance(one, tirx.ScopeIdDefStmt)]
-        inner = self._named(rest) if any(map(_has_spans, rest)) else self._block(rest, False)
+        named = any(map(_has_spans, rest))
+        inner = [*self._named(rest), *self._record()] if named else self._block(rest, False)
         chosen = T.EQ(T.truncmod(rank, _LANES), 0)
         return (*ids, *self._stream(inner, T.truncdiv(rank, _LANES), chosen))
 
@@ -173,25 +161,62 @@ class _Inserter:
 
     # -- spans ---------------------------------------------------------------------------------
 
-    def _span(self, statements: list[Stmt], name: str, category: str) -> list[Stmt]:
-        tag = self.inserted.tags.number(name, category)
-        begin = ir.Scalar("timeline_begin", "uint32")
-        result = _result(statements) if category == kinds.MMA else None
-        end = self.recorder.end(self.next.value, begin.value, tag, result)
-        return [*begin.define(self.recorder.clock()), *statements, self.next.set(end)]
+    def _span(
+        self, statements: Callable[[], list[Stmt]], name: str, category: str, result: Any = None
+    ) -> list[Stmt]:
+        """A span around ``statements()``; they may have others within."""
+        before = self._begin()
+        begin = self.here
+        inner = statements()
+        if not self.group.has_room(begin):
+            inner += self._record()
+        end = ir.Scalar("timeline_clock", "uint32")
+        clock = self.recorder.clock()
+        if result is not None:
+            clock = self.recorder.clock_of_result(begin.value, result)
+        self.group.add(name, category, begin, end)
+        self.here = end
+        return [*before, *inner, *end.define(clock)]
+
+    def _begin(self) -> list[Stmt]:
+        """Statements after which ``self.here`` is the clock, if it is not yet."""
+        if self.here is not None and self.group.has_room(self.here):
+            return []
+        self.here = ir.Scalar("timeline_clock", "uint32")
+        return self.here.define(self.recorder.clock())
+
+    def _record(self) -> list[Stmt]:
+        """Record the spans that have ended."""
+        group, self.group, self.here = self.group, OpenGroup(), None
+        if not group.spans:
+            return []
+        clocks = [one.value for one in group.clocks]
+        number = self.inserted.number(group.closed)
+        return [self.next.set(self.recorder.record(self.next.value, number, clocks))]
+
+    def _untimed(self, statement: Stmt) -> list[Stmt]:
+        """A statement between spans; what has ended is recorded before one that jumps."""
+        before = self._record() if kinds.jumps(statement) else []
+        if not kinds.is_scalar(statement):
+            self.here = None
+        return [*before, statement]
 
     def _named(self, statements: list[Stmt]) -> list[Stmt]:
         """Statements with the spans that the author has named."""
         result: list[Stmt] = []
         for one in statements:
             name = span_name(one)
-            if name is None:
-                change = ir.map_children(one, lambda body: ir.seq(self._named(ir.flatten(body))))
-                result.append(change)
-            else:
-                inner = self._named(ir.flatten(one.body))
+            if name is not None:
+                inner = partial(self._named, ir.flatten(one.body))
                 result += self._span(inner, name, _category(name))
+            elif _has_spans(one):
+                result += [*self._record(), ir.map_children(one, self._named_body)]
+            else:
+                result += self._untimed(one)
         return result
+
+    def _named_body(self, body: Stmt) -> Stmt:
+        return ir.seq([*self._named(ir.flatten(body)), *self._record()])
 
     def _block(self, statements: list[Stmt], in_loop: bool) -> list[Stmt]:
         """Statements of a role with spans around those that take time.
@@ -204,11 +229,11 @@ class _Inserter:
         at = 0
         while at < len(statements):
             if len(found[at]) > 1:
-                result.append(self._inside(statements[at], in_loop))
+                result += [*self._record(), self._inside(statements[at], in_loop)]
                 at += 1
                 continue
             if not found[at]:
-                result.append(statements[at])
+                result += self._untimed(statements[at])
                 at += 1
                 continue
             (kind,) = found[at]
@@ -222,9 +247,12 @@ class _Inserter:
                 )
             else:
                 name, category = _named_after(run, kind), kind
-            result += self._span(run, name, category)
+            if any(map(kinds.jumps, run)):
+                result += self._record()
+            product = _result(run) if kind == kinds.MMA else None
+            result += self._span(partial(list, run), name, category, product)
             at = end
-        return result
+        return [*result, *self._record()]
 
     def _inside(self, statement: Stmt, in_loop: bool) -> Stmt:
         in_loop |= kinds.is_loop_of_products(statement)

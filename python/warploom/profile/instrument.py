@@ -10,6 +10,7 @@ import numpy as np
 from tvm.tirx import PrimFunc
 
 from warploom import emulator
+from warploom.profile.groups import Group
 from warploom.profile.insert_spans import Inserted, insert_spans
 from warploom.profile.recording import Recording
 from warploom.profile.timeline import Timeline, decode
@@ -28,14 +29,14 @@ class Instrumented:
     recording : Recording
     streams : tuple of str
         Names of the streams of a CTA.
-    tags : tuple of (str, str)
-        Name and category of a span, by the number of its tag.
+    groups : tuple of Group
+        What a record means, by the number of its group.
     """
 
     func: PrimFunc
     recording: Recording
     streams: tuple[str, ...]
-    tags: tuple[tuple[str, str], ...]
+    groups: tuple[Group, ...]
 
     def records(self) -> np.ndarray:
         """Memory for a launch: zeros, ``uint64``, of the shape that the last parameter has."""
@@ -60,7 +61,7 @@ class Instrumented:
         array = records if isinstance(records, np.ndarray) else records.numpy()
         if emulated is None:
             emulated = emulator.is_enabled()
-        return decode(array, self.streams, self.tags, emulated)
+        return decode(array, self.streams, self.groups, self.recording.capacity, emulated)
 
     def emulate(self, arguments: Sequence[Any], **options: Any) -> Timeline:
         """Run the kernel on the emulator; ``arguments`` are those of the program.
@@ -96,7 +97,7 @@ def instrument(
     Decline
         If no lowering takes the program.
     IllegalCombination
-        If the records would take more than 1 GiB, or there are more than 256 kinds of spans.
+        If the records would take more than 1 GiB.
 
     Examples
     --------
@@ -106,4 +107,4 @@ def instrument(
     recording = Recording() if recording is None else recording
     inserted = Inserted()
     lowered = lower(func, arch, insert_spans(recording, inserted))
-    return Instrumented(lowered, recording, tuple(inserted.streams), tuple(inserted.tags.names))
+    return Instrumented(lowered, recording, tuple(inserted.streams), tuple(inserted.groups))

@@ -1,8 +1,8 @@
 """What a timeline records, and where its records lie in memory.
 
 The records of a kernel are a matrix of 64-bit words, ``uint64[rows, streams]``. A stream is what
-one thread of one CTA records: its column. The first rows say when and where, the others are spans
-in the order in which they end.
+one thread of one CTA records: its column. The first rows say when and where, the others are
+records of groups of spans (:mod:`warploom.profile.groups`), one below the other.
 
 ===== ====================== ==============================
 row   bits 0 to 31           bits 32 to 63
@@ -10,12 +10,13 @@ row   bits 0 to 31           bits 32 to 63
 0     nanoseconds at the begin of the stream, of the whole GPU
 1     clock of the SM then   number of the CTA, plus 1
 2     nanoseconds at the end of the stream
-3     clock of the SM then   spans; from bit 48, number of the SM
-4 ... clock at the begin     clocks that it took, bits 0 to 23; number of its tag
+3     clock of the SM then   rows of records; from bit 20, number of the SM
+4 ... number of a group      its first clock
+5 ... its second clock       its third clock, and so on
 ===== ====================== ==============================
 
-A stream whose row 1 is 0 has not been recorded. Clocks have 32 bits and wrap after two seconds; a
-span that took more than 2**24 clocks (8 ms) says so many.
+A stream whose row 1 is 0 has not been recorded. Clocks have 32 bits and wrap after two seconds. A
+record of an even number of clocks leaves the upper half of its last row as it is.
 """
 
 from __future__ import annotations
@@ -23,12 +24,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from warploom.errors import IllegalCombination
+from warploom.profile.groups import MAX_CLOCKS, rows_of
 
 #: Rows before the first span.
 HEADER_ROWS = 4
-#: Bits of the clocks that a span takes; the tag has the others of its upper half.
-DURATION_BITS = 24
-MAX_TAGS = 1 << (32 - DURATION_BITS)
+#: Bits of the number of rows that a stream has recorded.
+ROW_BITS = 20
+#: Most rows that a span takes: the number of a group, begin and end.
+_ROWS_PER_SPAN = 2
 WORD_BYTES = 8
 
 
@@ -64,6 +67,11 @@ class Recording:
                 )
 
     @property
+    def full_rows(self) -> int:
+        """Words of a stream after which nothing is recorded: they have room for all spans."""
+        return HEADER_ROWS + _ROWS_PER_SPAN * self.capacity
+
+    @property
     def rows(self) -> int:
-        """Words of a stream."""
-        return HEADER_ROWS + self.capacity
+        """Words of a stream; the last record may go beyond :attr:`full_rows`."""
+        return self.full_rows + rows_of(MAX_CLOCKS) - 1

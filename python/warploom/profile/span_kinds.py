@@ -37,9 +37,12 @@ CATEGORIES = (WAIT, LOAD, MMA, COMPUTE, EPILOGUE)
 _PRODUCT_OPS = ("tirx.ptx.wgmma_", "tirx.ptx.tcgen05_commit", "tirx.ptx.tcgen05_mma")
 #: Those of them that order products, and are none.
 _ORDER_OPS = ("_fence", "_commit_group", "_wait_group", "_commit", "_commit_multicast")
+#: Calls after which the statements that follow are not executed.
+_JUMP_OPS = ("tirx.break_loop", "tirx.continue_loop", "tirx.thread_return")
 _PRODUCT_WAIT_OP = "tirx.ptx.wgmma_wait_group"
 _WAIT_OP = "tirx.cuda.mbarrier_wait"
 _LOOPS = (tirx.For, tirx.While)
+_JUMPS = (tirx.Break, tirx.Continue, tirx.Return)
 
 
 def kinds(statement: Stmt) -> set[str]:
@@ -80,6 +83,12 @@ def _op_name(statement: Stmt) -> str:
     """The name of the op that a statement calls for its effect; empty if it does not."""
     call = statement.value if isinstance(statement, tirx.Evaluate) else None
     return str(getattr(call.op, "name", "")) if isinstance(call, Call) else ""
+
+
+def jumps(statement: Stmt) -> bool:
+    """Whether a statement, or a part of it, leaves a loop, its trip or the kernel."""
+    own = isinstance(statement, _JUMPS) or _op_name(statement) in _JUMP_OPS
+    return own or any(map(jumps, _inside(statement)))
 
 
 def is_wait_for_products(statement: Stmt) -> bool:

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import statistics
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from warploom.errors import WarploomError
-from warploom.profile.recording import DURATION_BITS, HEADER_ROWS
+from warploom.profile.groups import Group
+from warploom.profile.recording import HEADER_ROWS, ROW_BITS
 
 _LOW = 0xFFFFFFFF
 
@@ -158,11 +158,13 @@ def outermost(spans: Sequence[Span]) -> list[Span]:
 
 
 def decode(
-    records: np.ndarray, streams: Sequence[str], tags: Sequence[tuple[str, str]], emulated: bool
-) -> Timeline:
+    records: np.ndarray, streams: Sequence[str], groups: Sequence[Group], capacity: int,
+    emulated: bool,
+) -> Timeline:  # fmt: skip
     """The timeline that a matrix of records holds (:mod:`warploom.profile.recording`).
 
-    ``streams`` are names of the streams of a CTA, ``tags`` names and categories of spans.
+    ``streams`` are names of the streams of a CTA, ``groups`` the meaning of records; ``capacity``
+    is that of the recording.
 
     Raises
     ------
@@ -186,32 +188,39 @@ def decode(
     for column in used:
         begin = int(words[0, column]) - first
         start = int(low[1, column])
-        count = int(high[3, column] & 0xFFFF)
+        count = int(high[3, column]) & ((1 << ROW_BITS) - 1)
+        rows = slice(HEADER_ROWS, HEADER_ROWS + count)
+        recorded = np.stack([low[rows, column], high[rows, column]], axis=1).ravel().tolist()
 
-        def at(clock: Any, begin: int = begin, start: int = start) -> Any:
+        def at(clock: int, begin: int = begin, start: int = start) -> float:
             return begin + (clock - start) % (1 << 32) / gigahertz
 
-        rows = slice(HEADER_ROWS, HEADER_ROWS + count)
-        begins = at(low[rows, column])
-        lengths = (high[rows, column] & ((1 << DURATION_BITS) - 1)) / gigahertz
         spans = tuple(
-            Span(*tags[int(tag)], float(b), float(b + length))
-            for tag, b, length in zip(
-                high[rows, column] >> DURATION_BITS, begins, lengths, strict=True
-            )
+            Span(one.name, one.category, at(clocks_of_it[one.begin]), at(clocks_of_it[one.end]))
+            for group, clocks_of_it in _split(recorded, groups)
+            for one in group.spans
         )
         found.append(
             Stream(
                 streams[column % len(streams)],
                 int(high[1, column]) - 1,
-                int(high[3, column] >> 16),
+                int(high[3, column] >> ROW_BITS),
                 float(begin),
                 begin + clocks[column] / gigahertz,
-                spans,
-                count == len(words) - HEADER_ROWS,
+                spans[:capacity],
+                len(spans) >= capacity,
             )
         )
     return Timeline(tuple(found), gigahertz, emulated)
+
+
+def _split(words: list[int], groups: Sequence[Group]) -> Iterator[tuple[Group, list[int]]]:
+    """The groups of a stream and the clocks of each."""
+    at = 0
+    while at < len(words):
+        group = groups[words[at]]
+        yield group, words[at + 1 : at + 1 + group.clocks]
+        at += 2 * group.rows
 
 
 def _gigahertz(clocks: Sequence[int], nanoseconds: Sequence[int]) -> float:
