@@ -31,7 +31,7 @@ from warploom.gemm.recognition import recognise
 from warploom.meta_schedule import Builder, Runner, tune_tir
 from warploom.meta_schedule.artifact import LIBRARY, new_folder, read_facts, write_facts
 from warploom.meta_schedule.journal import Entry, read_journal
-from warploom.meta_schedule.measure import Measurement
+from warploom.meta_schedule.measure import Measurement, arguments_of
 from warploom.meta_schedule.records import records_of
 from warploom.meta_schedule.runner import outcome
 from warploom.meta_schedule.workloads import matmul
@@ -51,9 +51,7 @@ class _Soak:
         target, _ = default_target()
         func = matmul(*size)
         self.right = _right_candidates(func, builder, target)
-        self.arguments = tuple(
-            (tuple(int(extent) for extent in one.shape), str(one.dtype)) for one in func.params
-        )
+        self.arguments = arguments_of(func)
         double = matmul(*size, factor=2.0)
         wrong = _right_candidates(double, builder, target, count=1)[0]
         with tempfile.TemporaryDirectory() as folder:

@@ -17,6 +17,7 @@ from typing import Any, Protocol
 import numpy as np
 import tvm
 from tvm.runtime import Tensor
+from tvm.tirx import PrimFunc
 
 from warploom.bench.timing import Launch, Sampling, measure
 from warploom.errors import WarploomError
@@ -41,6 +42,13 @@ _IDLE_SECONDS = 0.01
 
 #: Shape and dtype of a parameter.
 Argument = tuple[tuple[int, ...], str]
+
+
+def arguments_of(func: PrimFunc) -> tuple[Argument, ...]:
+    """Of the parameters of a function whose extents are known."""
+    return tuple(
+        (tuple(int(extent) for extent in one.shape), str(one.dtype)) for one in func.params
+    )
 
 
 @dataclass(frozen=True)

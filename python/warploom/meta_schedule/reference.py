@@ -1,9 +1,10 @@
 """What a function computes, by another way than the one that is measured.
 
-Small functions run on the CPU as they are; large ones run on the same device with the schedules of
-TVM's dlight, which use no tensor cores. Inputs for checks are small multiples of 1/2, whose sums of
-products are exact in any order, so that any step of a sum left out shows. Functions that are no
-products may compute anything of them, and differ by what roundings in another order make of it.
+Small functions run on the CPU as they are; large ones run on the same device with schedules that
+use no tensor cores: those of TVM's dlight, or one of our own. Inputs for checks are small multiples
+of 1/2, whose sums of products are exact in any order, so that any step of a sum left out shows.
+Functions that are no products may compute anything of them, and differ by what roundings in another
+order make of it.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from tvm.s_tir.analysis import estimate_tir_flops
 from tvm.target import Target
 from tvm.tirx import BufferStore, PrimFunc
 
+from warploom.meta_schedule.plain_schedule import scheduled_apart
 from warploom.transform import ir
 
 #: Operations that a CPU executes in about a second, without any schedule.
@@ -80,13 +82,24 @@ def build_reference(func: PrimFunc, target: Target, path: Path) -> None:
     if runs_on_host(mod):
         built = tvm.compile(mod, Target("llvm"))
     else:
-        rules = (
-            dl.gpu.Matmul(), dl.gpu.GEMV(), dl.gpu.Reduction(), dl.gpu.GeneralReduction(),
-            dl.gpu.Fallback(),
-        )  # fmt: skip
-        with target:
-            built = tvm.compile(dl.ApplyDefaultSchedule(*rules)(mod), target)
+        built = tvm.compile(_scheduled(mod, target), target)
     built.export_library(str(path))
+
+
+def _scheduled(mod: tvm.IRModule, target: Target) -> tvm.IRModule:
+    """The module as kernels, by TVM's rules where they can."""
+    rules = (
+        dl.gpu.Matmul(), dl.gpu.GEMV(), dl.gpu.Reduction(), dl.gpu.GeneralReduction(),
+        dl.gpu.Fallback(),
+    )  # fmt: skip
+    try:
+        with target:
+            return dl.ApplyDefaultSchedule(*rules)(mod)
+    except (AssertionError, RuntimeError):  # the rule for products fails where one is read twice
+        made = scheduled_apart(mod)
+        if made is None:
+            raise
+        return made
 
 
 def runs_on_host(mod: tvm.IRModule) -> bool:
@@ -135,15 +148,19 @@ def is_wrong(found: np.ndarray, right: np.ndarray, exact: bool = True) -> str | 
     found, right : ndarray
         Of the same shape and dtype.
     exact : bool
-        Whether only the last step rounds. If not, much of the accuracy may be lost, and what is
-        infinite or no number in the reference may be so in the result.
+        Whether only the last step rounds. If not, much of the accuracy may be lost, and what is no
+        number in the reference may be so in the result.
+
+    Notes
+    -----
+    What is infinite counts as the largest number: which of the two is stored is up to rounding.
     """
     if _same_bits(found, right):
         return None
     allowed = _allowed(right, exact)
     wrong, worst, place = 0, -1.0, ()
     for row, (mine, other) in enumerate(zip(_rows(found), _rows(right), strict=True)):
-        mine, other = mine.astype("float64"), other.astype("float64")
+        mine, other = _finite(mine), _finite(other)
         with np.errstate(invalid="ignore"):
             difference = np.abs(mine - other)
         difference = np.where(np.isnan(difference), np.inf, difference)
@@ -178,13 +195,25 @@ def _allowed(right: np.ndarray, exact: bool) -> float:
     return _PARTS[right.dtype.itemsize * 8] * largest
 
 
+def _finite(row: np.ndarray) -> np.ndarray:
+    """As float64, what is infinite as the largest number of the dtype."""
+    if _epsilon(row.dtype) == 0:
+        return row.astype("float64")
+    largest = float(_limits(row.dtype).max)
+    return np.clip(row.astype("float64"), -largest, largest)
+
+
 def _rows(array: np.ndarray) -> np.ndarray:
     return array.reshape(-1, array.shape[-1] if array.ndim else 1)
 
 
 def _epsilon(dtype: Any) -> float:
-    import ml_dtypes
-
     if np.issubdtype(dtype, np.integer) or np.issubdtype(dtype, np.bool_):
         return 0.0
-    return float(ml_dtypes.finfo(dtype).eps)
+    return float(_limits(dtype).eps)
+
+
+def _limits(dtype: Any) -> Any:
+    import ml_dtypes
+
+    return ml_dtypes.finfo(dtype)
