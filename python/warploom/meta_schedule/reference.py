@@ -38,6 +38,8 @@ _PERIOD = 1_000_003
 _UNITS = 4.0
 #: The same where results are not exact, in parts of the largest result, by bits of an element.
 _PARTS = {64: 1e-6, 32: 1e-3, 16: 0.03, 8: 0.25}
+#: Elements that are compared at once, as float64.
+_AT_ONCE = 1 << 22
 
 
 def outputs_of(func: PrimFunc) -> tuple[int, ...]:
@@ -157,24 +159,40 @@ def is_wrong(found: np.ndarray, right: np.ndarray, exact: bool = True) -> str | 
     """
     if _same_bits(found, right):
         return None
-    allowed = _allowed(right, exact)
-    wrong, worst, place = 0, -1.0, ()
-    for row, (mine, other) in enumerate(zip(_rows(found), _rows(right), strict=True)):
-        mine, other = _finite(mine), _finite(other)
-        with np.errstate(invalid="ignore"):
-            difference = np.abs(mine - other)
-        difference = np.where(np.isnan(difference), np.inf, difference)
-        if not exact:
-            difference[(mine == other) | (np.isnan(mine) & np.isnan(other))] = 0.0
-        wrong += int(np.count_nonzero(difference > allowed))
-        if difference.max() > worst:
-            worst, place = float(difference.max()), (row, int(difference.argmax()))
+    places = np.flatnonzero(_words(found) != _words(right))
+    flat = found.reshape(-1), right.reshape(-1)
+    difference = np.empty(len(places))
+    is_near = True
+    for begin in range(0, len(places), _AT_ONCE):
+        part = slice(begin, begin + _AT_ONCE)
+        difference[part], near = _differences(*(one[places[part]] for one in flat), exact)
+        is_near = is_near and near
+    if is_near:
+        return None
+    finite = np.abs(right.astype("float32"))
+    allowed = _allowed(float(finite[np.isfinite(finite)].max(initial=0.0)), right.dtype, exact)
+    wrong = int(np.count_nonzero(difference > allowed))
     if wrong == 0:
         return None
+    worst = int(places[difference.argmax()])
+    place = divmod(worst, right.shape[-1] if right.ndim else 1)
     return (
         f"{wrong} of {found.size} elements differ; the worst, at {place}, is "
-        f"{float(_rows(found)[place]):g} and should be {float(_rows(right)[place]):g}"
+        f"{float(flat[0][worst]):g} and should be {float(flat[1][worst]):g}"
     )
+
+
+def _differences(found: np.ndarray, right: np.ndarray, exact: bool) -> tuple[np.ndarray, bool]:
+    """How much elements differ by, and whether all of them by what their own size allows.
+
+    The largest of all results allows no less, and is not looked for if that is enough.
+    """
+    mine, other = _finite(found), _finite(right)
+    difference = np.abs(mine - other)
+    difference = np.where(np.isnan(difference), np.inf, difference)
+    if not exact:
+        difference[np.isnan(mine) & np.isnan(other)] = 0.0
+    return difference, bool(np.all(difference <= _allowed(np.abs(other), right.dtype, exact)))
 
 
 def _same_bits(found: np.ndarray, right: np.ndarray) -> bool:
@@ -186,25 +204,25 @@ def _same_bits(found: np.ndarray, right: np.ndarray) -> bool:
     return found.nbytes == right.nbytes and np.array_equal(*words) and np.array_equal(*ends)
 
 
-def _allowed(right: np.ndarray, exact: bool) -> float:
-    finite = np.abs(right.astype("float32"))
-    largest = float(finite[np.isfinite(finite)].max(initial=0.0))
-    epsilon = _epsilon(right.dtype)
+def _allowed(size: Any, dtype: Any, exact: bool) -> Any:
+    """What may be lost of results of a size."""
+    epsilon = _epsilon(dtype)
     if exact or epsilon == 0:
-        return _UNITS * epsilon * max(1.0, largest)
-    return _PARTS[right.dtype.itemsize * 8] * largest
+        return _UNITS * epsilon * np.maximum(1.0, size)
+    return _PARTS[dtype.itemsize * 8] * size
 
 
-def _finite(row: np.ndarray) -> np.ndarray:
+def _words(array: np.ndarray) -> np.ndarray:
+    """The bits of each element, in one dimension."""
+    return array.reshape(-1).view(f"u{array.itemsize}")
+
+
+def _finite(array: np.ndarray) -> np.ndarray:
     """As float64, what is infinite as the largest number of the dtype."""
-    if _epsilon(row.dtype) == 0:
-        return row.astype("float64")
-    largest = float(_limits(row.dtype).max)
-    return np.clip(row.astype("float64"), -largest, largest)
-
-
-def _rows(array: np.ndarray) -> np.ndarray:
-    return array.reshape(-1, array.shape[-1] if array.ndim else 1)
+    if _epsilon(array.dtype) == 0:
+        return array.astype("float64")
+    largest = float(_limits(array.dtype).max)
+    return np.clip(array.astype("float64"), -largest, largest)
 
 
 def _epsilon(dtype: Any) -> float:
