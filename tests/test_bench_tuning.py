@@ -181,11 +181,12 @@ def test_faults_are_for_plain_products_only(tmp_path):
 
 
 @pytest.mark.gpu
-def test_fused_products_are_tuned_shipped_and_found(tmp_path, capsys):
+def test_fused_products_are_tuned_on_two_gpus_shipped_and_found(tmp_path, two_devices, capsys):
     suite, work, out = (tmp_path / name for name in ("suite.json", "work", "out.jsonl"))
     suite.write_text(json.dumps({"tiny": [[64, 96, 136]], "other": [[8, 8, 8]]}))
     words = ["--epilogue", "residual", "--epilogue", "swiglu", "--group", "tiny", "--trials", "3",
              "--minutes", "0", "--rounds", "2", "--finalists", "1", "--workers", "2",
+             *(word for one in two_devices for word in ("--device", str(one))),
              "--suite", str(suite), "--work-dir", str(work), "--out", str(tmp_path)]  # fmt: skip
     assert tuning.main(words) == 0
     shapes = [GemmShape("tiny", 64, 96, 136, "float16", epilogue=one)

@@ -339,9 +339,8 @@ def test_each_process_sees_one_gpu(mine, devices, wanted, monkeypatch):
             wms.Runner((5,))
 
 
-def test_two_devices_measure_side_by_side(built, monkeypatch):
-    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-    runner = wms.Runner((0, 1), timeout_sec=60)
+def test_two_devices_measure_side_by_side(built, two_devices):
+    runner = wms.Runner(two_devices, timeout_sec=60)
     path, taken = str(built[0].artifact_path), _arguments(matmul(*SIZE))
     try:
         futures = [runner.submit(path, "cuda", taken) for _ in range(4)]
