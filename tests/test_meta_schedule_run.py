@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import time
+from collections import OrderedDict
 from concurrent.futures import Future
 from pathlib import Path
 
@@ -238,6 +239,16 @@ def test_short_kernels_are_timed_in_graphs(built, monkeypatch):
     path = str(built[0].artifact_path)
     found = measure.run_candidate(path, "cuda", 0, _arguments(matmul(*SIZE)))
     assert captured == [(3, 6)] and len(found.seconds) >= 3 and not found.wrong
+
+
+@pytest.mark.parametrize(("part", "kept"), [(0.4, 2), (0.0, 1)])
+def test_tasks_are_kept_while_their_tensors_take_little_memory(built, part, kept, monkeypatch):
+    monkeypatch.setattr(measure, "_KEPT_PART", part)
+    monkeypatch.setattr(measure, "_tasks", OrderedDict())
+    for one, func in ((built[0], matmul(*SIZE)), (built[3], _stock()["main"])):
+        measure.prepare(str(one.artifact_path), "cuda", 0, _arguments(func))
+        assert next(reversed(measure._tasks.values())).timed, "the task in hand is always there"
+    assert len(measure._tasks) == kept
 
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float8_e4m3fn", "int8", "float32"])
