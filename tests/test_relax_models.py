@@ -17,6 +17,8 @@ import warploom
 from sampling import sampled
 from warploom.bench.decoder import DecoderConfig, decoder_module
 from warploom.bench.resnet import ResnetConfig, stage_module
+from warploom.bench.suite import GemmShape
+from warploom.bench.workloads import problem_of
 from warploom.meta_schedule.reference import normal_input
 from warploom.relax.attention import CallAttention
 from warploom.relax.inspect import FunctionReport, inspect
@@ -78,6 +80,16 @@ def test_decoder_blocks(
         x = rng.standard_normal((count, config.hidden)).astype(config.dtype)
         found = _run(machine, x, *parameters.values())
         _close(found, models.decoder(config, x, parameters), _BOUNDS[config.dtype])
+
+
+def test_products_of_a_model_are_those_that_benchmarks_tune() -> None:
+    config = DecoderConfig(**models.SMALL)
+    taken = {one.problem for one in _taken(decoder_module(config, rows=24)[0])}
+    for name, epilogue in (
+        ("qkv", "none"), ("out", "residual"), ("gate_up", "swiglu"), ("down", "residual")
+    ):  # fmt: skip
+        shape = GemmShape("model", 24, *config.layers[name], config.dtype, epilogue=epilogue)
+        assert problem_of(shape) in taken, name
 
 
 def test_padding_of_a_single_row_is_not_taken_into_a_product() -> None:
