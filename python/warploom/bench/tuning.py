@@ -230,9 +230,7 @@ def compared(
     )
 
 
-def entrants(
-    choices: Mapping[str, GemmKnobs], others: Sequence[GemmKnobs]
-) -> list[GemmKnobs]:
+def entrants(choices: Mapping[str, GemmKnobs], others: Sequence[GemmKnobs]) -> list[GemmKnobs]:
     """What is measured side by side, each once."""
     return list(dict.fromkeys([*choices.values(), *others]))
 
