@@ -131,6 +131,15 @@ def grid_of(monkeypatch) -> Callable[[int | None], None]:
 
 
 @pytest.fixture
+def two_devices(monkeypatch) -> tuple[int, int]:
+    """Two GPUs for runners, by number: those of this machine, or the only one twice."""
+    import tvm
+
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1" if tvm.cuda(1).exist else "0,0")
+    return 0, 1
+
+
+@pytest.fixture
 def run_python(tmp_path) -> Callable[..., subprocess.CompletedProcess]:
     """``run_python(code, NAME=value, ...)`` runs code in a new process, from a file.
 

@@ -16,6 +16,8 @@ from warploom.bench.resnet import ResnetConfig
 #: A block whose heads are as wide as they need to be, and everything else small.
 SMALL = {"hidden": 128, "intermediate": 192, "heads": 4, "kv_heads": 2, "head_dim": 64,
          "positions": 64}  # fmt: skip
+#: Half as wide as Llama 3 8B.
+HALF = {"hidden": 2048, "intermediate": 7168, "heads": 16, "kv_heads": 4, "positions": 256}
 
 
 def decoder_parameters(
@@ -30,7 +32,7 @@ def decoder_parameters(
         elif name.endswith("words"):
             made = rng.integers(0, 2**32, shape, np.uint32)
         elif name.endswith("scales"):
-            made = rng.uniform(0.01, 0.03, shape)
+            made = rng.uniform(0.1, 0.3, shape) * (shape[1] * GROUP) ** -0.5
         elif len(shape) == 1:
             made = 1 + 0.1 * rng.standard_normal(shape)
         else:

@@ -157,6 +157,16 @@ def test_exit_status(comparisons, status):
     assert report.exit_status(comparisons) == status
 
 
+def test_gpu_properties_are_those_of_the_gpu_in_use(monkeypatch):
+    asked = []
+    for visible in (None, "", "1", "GPU-1f,0"):
+        monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+        if visible is not None:
+            monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+        environment.gpu_properties(lambda command: asked.append(list(command)) or "")
+    assert [one[3:] for one in asked] == [[], [], ["--id=1"], ["--id=GPU-1f"]]
+
+
 def test_gpu_properties_come_from_nvidia_smi():
     values = "NVIDIA X, 580.1, 1980 MHz, 1980 MHz, 3201 MHz, 90.1 W, 700.00 W, 31\n"
     found = environment.gpu_properties(lambda command: values)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import random
 
 import pytest
 
 from warploom.bench import soak
-from warploom.bench.faults import Injected, complaints
+from warploom.bench.faults import BAD_KERNELS, KILLED, Injected, complaints, failed_but_right
 from warploom.meta_schedule import Builder, Runner
 from warploom.meta_schedule.journal import Entry
 
@@ -32,18 +33,56 @@ def test_what_a_search_should_have_noticed_is_told():
         _entry(killed, 6.0),
     ]
     assert list(complaints(injected, right)) == []
-    assert list(complaints(injected, [_entry(good, None, "odd"), _entry(bad, 7.0)])) == [
+    assert failed_but_right(injected, right) == []
+    odd = _entry(good, None, "odd")
+    assert failed_but_right(injected, [*right, odd]) == [odd]
+    assert list(complaints(injected, [odd, _entry(bad, 7.0)])) == [
         "a product, nothing wrong: odd",
         "a product, wrong result: measured, 7.00 us",
         "a trial with the fault 'hang' is lost",
     ]
 
 
+def test_what_is_known_is_written_after_each_search(tmp_path, monkeypatch, capsys):
+    out, seen = tmp_path / "made" / "soak.json", []
+    faults = {"hang": 1, "illegal address": 0, "wrong result": 2, KILLED: 3}
+
+    def searches(*arguments):
+        tell = arguments[-1]
+        for runs, wrong in ((1, []), (2, ["odd"])):
+            done = soak.Searches(runs, 96 * runs, 8.0 * runs, faults, len(wrong), wrong)
+            tell(done)
+            seen.append(json.loads(out.read_text()))
+            assert list(out.parent.iterdir()) == [out]
+        return done
+
+    monkeypatch.setattr(soak, "search_with_faults", searches)
+    assert soak.main(["--searches", "--minutes", "26", "--out", str(out)]) == 1
+    assert [one["runs"] for one in seen] == [1, 2]
+    assert seen[0]["environment"]["command"].startswith("python -m warploom.bench soak --searches")
+    assert seen[1]["faults"] == faults and seen[1]["seconds"] == 16.0
+    assert (seen[1]["failed_but_right"], seen[1]["complaints"]) == (1, ["odd"])
+    said = capsys.readouterr().out
+    assert "2 searches, 192 trials, 12.0 a second; faults: 1 hang, 0 illegal address, 3 killed" in (
+        said
+    )
+
+
+def test_searches_tell_of_each_kind_of_fault():
+    told = []
+    done = soak.search_with_faults([(64, 64, 64)], 4, 0.5, 100, 5, 2, 60.0, told.append)
+    assert done.complaints == [] and (done.runs, done.trials) == (1, 4) and told == [done]
+    assert done.faults == dict.fromkeys((*BAD_KERNELS, KILLED), 0) and done.failed_but_right == 0
+
+
 @pytest.mark.slow
 def test_searches_with_faults_have_only_right_records():
-    done = soak.search_with_faults([(64, 64, 64), (16, 64, 128)], 12, 1.0, 3, 5, 2, 20.0)
-    assert done.complaints == [] and (done.runs, done.trials) == (1, 24)
-    assert sum(done.faults.values()) >= 4
+    told = []
+    done = soak.search_with_faults(
+        [(64, 64, 64), (16, 64, 128)], 12, 1.0, 3, 5, 2, 20.0, told.append
+    )
+    assert done.complaints == [] and (done.runs, done.trials) == (1, 24) and told == [done]
+    assert sum(done.faults.values()) >= 4 and done.failed_but_right == 0
 
 
 @pytest.mark.slow

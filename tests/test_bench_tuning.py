@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 import math
 import time
+import warnings
 from types import SimpleNamespace
 
 import pytest
 
-from warploom.bench import exhaustive, tuning
+from warploom.bench import competitors, exhaustive, tuning
 from warploom.bench.candidates import (
     Line,
     Product,
@@ -19,10 +20,14 @@ from warploom.bench.candidates import (
     varied,
 )
 from warploom.bench.suite import GemmShape, load_suite
-from warploom.errors import IllegalCombination, WarploomError
+from warploom.bench.workloads import function, problem_of
+from warploom.errors import IllegalCombination, StockScheduleWarning, WarploomError
 from warploom.gemm.choose import candidates, choose, most_stages
 from warploom.gemm.knobs import GemmKnobs
 from warploom.gemm.model import predict
+from warploom.gemm.recognition import recognise
+from warploom.meta_schedule import db_command, package_records
+from warploom.meta_schedule.lookup import Lookup
 
 SHAPE = GemmShape("tiny", 64, 48, 136, "float16")
 HEAD = {"date": "now", "command": "bench tuning", "gpu": {}, "versions": {}}
@@ -161,6 +166,51 @@ def test_the_report_has_means_of_what_did_not_fail(tmp_path):
     assert "failed" in text.splitlines()[-1] and "128x256x64" in text
     content = json.loads((tmp_path / "made" / "result.json").read_text())
     assert content["search"]["failed"] == 3 and len(content["rows"]) == 2
+
+
+def test_products_that_no_kernel_computes_are_left_out(capsys):
+    good, bad = (GemmShape("g", 64, 48, k, "float8_e4m3fn") for k in (144, 136))
+    assert tuning.products_of([bad, good]) == [good]
+    assert "64x48x136 float8_e4m3fn is left out: rows of A" in capsys.readouterr().out
+
+
+def test_faults_are_for_plain_products_only(tmp_path):
+    shape = GemmShape("g", 64, 48, 136, "float16", epilogue="residual")
+    with pytest.raises(WarploomError, match="products without an epilogue only"):
+        tuning.tune_all([shape], None, 1, tmp_path, 1, (0,), 1, one_in=2)
+
+
+@pytest.mark.gpu
+def test_fused_products_are_tuned_on_two_gpus_shipped_and_found(tmp_path, two_devices, capsys):
+    suite, work, out = (tmp_path / name for name in ("suite.json", "work", "out.jsonl"))
+    suite.write_text(json.dumps({"tiny": [[64, 96, 136]], "other": [[8, 8, 8]]}))
+    words = ["--epilogue", "residual", "--epilogue", "swiglu", "--group", "tiny", "--trials", "3",
+             "--minutes", "0", "--rounds", "2", "--finalists", "1", "--workers", "2",
+             *(word for one in two_devices for word in ("--device", str(one))),
+             "--suite", str(suite), "--work-dir", str(work), "--out", str(tmp_path)]  # fmt: skip
+    assert tuning.main(words) == 0
+    shapes = [GemmShape("tiny", 64, 96, 136, "float16", epilogue=one)
+              for one in ("residual", "swiglu")]  # fmt: skip
+    content = json.loads((tmp_path / "tuning.json").read_text())
+    assert content["search"]["trials"] == 6 and content["search"]["failed"] == 0
+    assert [GemmShape(**one["shape"]) for one in content["rows"]] == shapes
+    assert "64x96x136 float16 swiglu" in (tmp_path / "tuning.md").read_text()
+
+    (before,) = package_records.shipped_files()
+    ship = ["ship", "--before", str(before), "--out", str(out), "--gain", "-9"]
+    assert db_command.main([*ship, str(tmp_path / "tuning.json")]) == 0
+    records = package_records.read(out).records
+    assert set(package_records.read(before).records) < set(records), "none is lost"
+    own = Lookup.of_folders([work])
+    for shape in shapes:
+        # What a user compiles is what was tuned.
+        problem = problem_of(shape)
+        assert recognise(function(shape)).problem == problem
+        for found in (Lookup(records).best(problem), own.best(problem)):
+            assert found.exact and found.knobs.why_not(problem) is None
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", StockScheduleWarning)
+            assert competitors.tuned(shape, [work]) is not None
 
 
 @pytest.mark.gpu

@@ -16,9 +16,12 @@ from tvm.s_tir.meta_schedule.database import JSONDatabase, TuningRecord
 
 import warploom
 from warploom import meta_schedule as wms
+from warploom.bench.suite import GemmShape
+from warploom.bench.workloads import problem_of
 from warploom.errors import WarploomError
 from warploom.gemm.choose import ranked
 from warploom.gemm.decisions import knobs_of
+from warploom.gemm.knobs import GemmKnobs
 from warploom.gemm.recognition import recognise
 from warploom.meta_schedule import db_command, plot
 from warploom.meta_schedule.artifact import Facts
@@ -27,7 +30,7 @@ from warploom.meta_schedule.journal import NAME, Journal, read_journal
 from warploom.meta_schedule.lookup import Lookup, bucket
 from warploom.meta_schedule.measure import Measurement
 from warploom.meta_schedule.originals import key_of
-from warploom.meta_schedule.records import knobs_of_trace, records_of, trace_of
+from warploom.meta_schedule.records import Record, knobs_of_trace, records_of, trace_of
 from warploom.meta_schedule.workloads import matmul
 
 SIZE = (512, 1024, 768)
@@ -107,6 +110,55 @@ def test_records_are_shared_with_other_epilogues_and_numbers_of_rows(folder):
     for different in (matmul(128, *SIZE[1:]), matmul(512, 1024, 776), fewer_bits):
         assert lookup.best(recognise(different).problem) is None
     assert lookup.best(recognise(func).problem, "sm_100a") is None
+
+
+def _of_epilogue(epilogue, m=512, n=2048, dtype="float16"):
+    return problem_of(GemmShape("g", m, n, 768, dtype, epilogue=epilogue))
+
+
+@pytest.mark.parametrize(
+    ("columns", "wanted", "swap_ab"), [(256, 128, False), (160, 80, False), (128, 64, True)]
+)
+def test_pairs_of_products_share_the_records_of_all_columns(columns, wanted, swap_ab):
+    knobs = GemmKnobs(128, columns, stages=3, group=16, swap_ab=swap_ab)
+    if swap_ab:
+        knobs = replace(knobs, tile_m=64, consumers=1)
+    plain, pairs = _of_epilogue("none"), _of_epilogue("swiglu")
+    assert (plain.n, pairs.n, pairs.products) == (2048, 1024, 2)
+    found = Lookup([Record(plain, knobs, 1e-5, "sm_90a", False, None)]).best(pairs)
+    assert found.knobs == replace(knobs, tile_n=wanted, stages=found.knobs.stages)
+    assert found.knobs.why_not(pairs) is None and not found.exact
+    back = Lookup([Record(pairs, found.knobs, 1e-5, "sm_90a", False, None)]).best(plain)
+    assert back.knobs == replace(knobs, stages=found.knobs.stages)
+
+
+def test_columns_that_no_pair_can_have_are_not_shared():
+    for knobs in (GemmKnobs(64, 8, consumers=1), GemmKnobs(64, 64, consumers=1, swap_ab=True)):
+        plain = Record(_of_epilogue("none"), knobs, 1e-5, "sm_90a", False, None)
+        assert Lookup([plain]).best(_of_epilogue("swiglu")) is None
+    wide = Record(_of_epilogue("swiglu"), GemmKnobs(64, 256, consumers=1), 1e-5, "sm_90a", False,
+                  None)  # fmt: skip
+    assert Lookup([wide]).best(_of_epilogue("none")) is None, "no tile has 512 columns"
+
+
+def test_the_record_of_the_most_similar_epilogue_is_preferred():
+    epilogues = ("none", "bias", "residual", "swiglu")
+    records = [
+        Record(_of_epilogue(one), GemmKnobs(128, 128, group=group), us, "sm_90a", False, None)
+        for group, (one, us) in enumerate(zip(epilogues, (1e-5, 2e-5, 3e-5, 4e-5), strict=True), 1)
+    ]
+    lookup = Lookup(reversed(records))
+    for group, one in enumerate(epilogues, 1):
+        assert lookup.best(_of_epilogue(one)).knobs.group == group
+        other_kind = lookup.best(_of_epilogue(one, dtype="bfloat16"))
+        assert other_kind.knobs.group == group and not other_kind.exact
+        assert lookup.best(_of_epilogue(one, m=400)).knobs.group == group
+    near = replace(records[0], problem=_of_epilogue("none", m=410))
+    assert Lookup([*records, near]).best(_of_epilogue("swiglu", m=400)).record == near, (
+        "the number of rows decides before the epilogue"
+    )
+    assert Lookup(records[:3]).best(_of_epilogue("swiglu")).knobs.group == 1
+    assert lookup.best(_of_epilogue("bias_gelu")).knobs.group == 2
 
 
 def test_stages_that_an_epilogue_leaves_no_room_for_are_dropped(tmp_path):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import time
+from collections import OrderedDict
 from concurrent.futures import Future
 from pathlib import Path
 
@@ -12,17 +13,22 @@ import pytest
 import tvm
 from tvm import te
 from tvm.s_tir import Schedule
+from tvm.s_tir import dlight as dl
 from tvm.s_tir.meta_schedule.arg_info import ArgInfo
 from tvm.s_tir.meta_schedule.builder import BuilderInput
 from tvm.s_tir.meta_schedule.runner import RunnerInput
+from tvm.script import tirx as T
 
 import warploom
 from warploom import meta_schedule as wms
 from warploom import schedule
+from warploom.bench.suite import GemmShape
+from warploom.bench.workloads import function
 from warploom.gemm.decisions import PREFIX, annotate
 from warploom.meta_schedule import artifact, measure, reference
 from warploom.meta_schedule.builder import _both
 from warploom.meta_schedule.cuda_timer import CudaTimer
+from warploom.meta_schedule.plain_schedule import scheduled_apart
 from warploom.meta_schedule.processes import WorkerLost
 from warploom.meta_schedule.reference import exact_input, is_wrong, outputs_of
 from warploom.meta_schedule.workloads import matmul
@@ -235,6 +241,16 @@ def test_short_kernels_are_timed_in_graphs(built, monkeypatch):
     assert captured == [(3, 6)] and len(found.seconds) >= 3 and not found.wrong
 
 
+@pytest.mark.parametrize(("part", "kept"), [(0.4, 2), (0.0, 1)])
+def test_tasks_are_kept_while_their_tensors_take_little_memory(built, part, kept, monkeypatch):
+    monkeypatch.setattr(measure, "_KEPT_PART", part)
+    monkeypatch.setattr(measure, "_tasks", OrderedDict())
+    for one, func in ((built[0], matmul(*SIZE)), (built[3], _stock()["main"])):
+        measure.prepare(str(one.artifact_path), "cuda", 0, _arguments(func))
+        assert next(reversed(measure._tasks.values())).timed, "the task in hand is always there"
+    assert len(measure._tasks) == kept
+
+
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float8_e4m3fn", "int8", "float32"])
 def test_sums_of_products_of_check_inputs_are_exact(dtype, rng):
     a, b = (exact_input((40, 3000), dtype, rng).astype("float64") for _ in range(2))
@@ -255,6 +271,16 @@ def test_a_difference_is_found_and_rounding_is_not(rng):
     assert "2 of 1500 elements differ; the worst, at (5, 6), is nan" in is_wrong(changed, right)
     whole = np.arange(6, dtype="int32")
     assert is_wrong(whole, whole) is None and is_wrong(whole + 1, whole) is not None
+
+
+def test_what_is_infinite_may_be_the_largest_number_and_nothing_else():
+    right = np.array([[1e4, 65504, np.inf, -np.inf, np.inf]], "float16")
+    near = np.array([[1e4, np.inf, 65504, -np.inf, np.inf]], "float16")
+    assert is_wrong(near, right) is None and is_wrong(near, right, exact=False) is None
+    for place, other in ((0, np.inf), (2, -np.inf), (3, 6e4), (4, np.nan)):
+        changed = near.copy()
+        changed[0, place] = other
+        assert "1 of 5 elements differ" in is_wrong(changed, right)
 
 
 def test_outputs_are_what_is_stored():
@@ -281,6 +307,34 @@ def test_large_references_run_on_the_device_without_tensor_cores(size, monkeypat
         library["main"](*(tvm.runtime.tensor(one) for one in inputs))
 
 
+@pytest.mark.parametrize("size", [(70, 144, 72), (17, 32, 136)], ids=str)
+def test_references_are_made_where_tvms_rules_fail(size, monkeypatch, tmp_path, rng):
+    func = function(GemmShape("pairs", *size, "float16", epilogue="swiglu"))
+    mod = tvm.IRModule({"main": func})
+    with pytest.raises(AssertionError, match="not properly inlined"), _target():
+        dl.ApplyDefaultSchedule(dl.gpu.Matmul())(mod)
+    monkeypatch.setattr(reference, "_HOST_OPERATIONS", 0)
+    reference.build_reference(func, _target(), tmp_path / "reference.so")
+    a, b, _ = inputs = [exact_input(*one, rng) for one in _arguments(func)]
+    inputs[2] = measure.poison(inputs[2])
+    tensors = [tvm.runtime.tensor(one, tvm.cuda(0)) for one in inputs]
+    tvm.runtime.load_module(str(tmp_path / "reference.so"))["main"](*tensors)
+    gate, up = np.split(a.astype("float64") @ b.astype("float64").T, 2, 1)
+    right = gate / (1 + np.exp(-gate)) * up
+    assert is_wrong(tensors[2].numpy(), right.astype("float16")) is None
+
+
+def test_only_plain_loops_are_scheduled_apart():
+    @T.prim_func(s_tir=True)
+    def main(A: T.Buffer((8,), "float32")):
+        for i in range(8):
+            with T.sblock("opaque"):
+                v = T.axis.opaque(8, i)
+                A[v] = A[v] + T.float32(1)
+
+    assert scheduled_apart(tvm.IRModule({"main": main})) is None
+
+
 @pytest.mark.parametrize(
     ("mine", "devices", "wanted"),
     [("", (0, 2), ["0", "2"]), ("3,1", (1, 0), ["1", "3"]), ("GPU-1f", (0,), ["GPU-1f"])],
@@ -296,9 +350,8 @@ def test_each_process_sees_one_gpu(mine, devices, wanted, monkeypatch):
             wms.Runner((5,))
 
 
-def test_two_devices_measure_side_by_side(built, monkeypatch):
-    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-    runner = wms.Runner((0, 1), timeout_sec=60)
+def test_two_devices_measure_side_by_side(built, two_devices):
+    runner = wms.Runner(two_devices, timeout_sec=60)
     path, taken = str(built[0].artifact_path), _arguments(matmul(*SIZE))
     try:
         futures = [runner.submit(path, "cuda", taken) for _ in range(4)]

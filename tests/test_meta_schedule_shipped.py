@@ -13,6 +13,8 @@ from tvm.s_tir.meta_schedule.database import JSONDatabase, TuningRecord
 
 import warploom
 from warploom import meta_schedule as wms
+from warploom.bench.suite import GemmShape
+from warploom.bench.workloads import problem_of
 from warploom.errors import WarploomError
 from warploom.gemm.choose import choose, ranked
 from warploom.gemm.decisions import knobs_of
@@ -21,7 +23,7 @@ from warploom.gemm.recognition import recognise
 from warploom.meta_schedule import db_command, lookup, package_records
 from warploom.meta_schedule.lookup import Lookup
 from warploom.meta_schedule.records import Record, trace_of
-from warploom.meta_schedule.ship import measurements, worth_shipping
+from warploom.meta_schedule.ship import Measured, measurements, worth_shipping
 from warploom.meta_schedule.workloads import matmul
 from warploom.relax.pipeline import legalize_passes, stock_passes
 
@@ -217,3 +219,64 @@ def test_only_what_beats_the_default_is_shipped(tmp_path, capsys):
         db_command.main(["ship", str(tmp_path), "--out", str(tmp_path / "out.jsonl")])
     with pytest.raises(WarploomError, match=r"no\.jsonl cannot be read: No such file"):
         db_command.main(["ship", str(tmp_path / "no.jsonl"), "--out", str(tmp_path / "out.jsonl")])
+
+
+def test_an_epilogue_is_compared_with_what_it_gets_of_the_plain_product():
+    plain, residual = (
+        problem_of(GemmShape("g", *SIZE, "float16", epilogue=one)) for one in ("none", "residual")
+    )
+    default, a, b = (knobs for _, knobs in ranked(plain)[:3])
+    assert choose(residual) == default and b.why_not(residual) is None
+    plainly = [Measured(plain, default, 10.0), Measured(plain, a, 8.0)]
+
+    def shipped(*times):
+        found = [Measured(residual, knobs, us) for knobs, us in times]
+        kept = worth_shipping([*found, *plainly])  # in any order
+        lookup = Lookup(kept)
+        assert lookup.best(plain).knobs == a
+        return {one.problem: one.knobs for one in kept}, lookup.best(residual).knobs
+
+    assert shipped((default, 12.0), (a, 11.0), (b, 10.95)) == ({plain: a}, a), "a is good enough"
+    assert shipped((default, 12.0), (a, 11.0), (b, 10.0)) == ({plain: a, residual: b}, b)
+    assert shipped((default, 10.0), (a, 11.0)) == ({plain: a, residual: default}, default), (
+        "without a record it would get a"
+    )
+    # And the plain product, whose default is best, must not get what is shipped for another.
+    kept = worth_shipping([
+        Measured(plain, default, 8.0), Measured(plain, a, 10.0),
+        Measured(residual, default, 12.0), Measured(residual, a, 10.0),
+    ])  # fmt: skip
+    assert {one.problem: one.knobs for one in kept} == {plain: default, residual: a}
+
+
+def test_what_was_shipped_before_is_kept_but_for_what_is_known_better(tmp_path, capsys):
+    first, other = _problem(), _problem((64, 64, 256), "float8_e4m3fn")
+    default, a, b = (knobs for _, knobs in ranked(first)[:3])
+    old = [Record(first, a, 9e-6, "sm_90a", False, None), _record(1, 5.0, other)]
+
+    def after(*times):
+        found = [Measured(first, knobs, us) for knobs, us in times]
+        return {one.problem: (one.knobs, round(one.seconds * 1e6, 2))
+                for one in worth_shipping(found, before=old)}  # fmt: skip
+
+    kept = (old[1].knobs, 5.0)
+    assert after() == {first: (a, 9.0), other: kept}
+    assert after((default, 9.2), (b, 9.1)) == {first: (a, 9.0), other: kept}
+    assert after((default, 9.2), (b, 8.0)) == {first: (b, 8.0), other: kept}
+    assert after((default, 9.0), (a, 9.3)) == {other: kept}, "it was measured again, and is no good"
+
+    path, out = tmp_path / "old.jsonl", tmp_path / "out.jsonl"
+    package_records.write(old, path, "h200")
+    rows = [{"shape": {"group": "g", "m": 256, "n": 512, "k": 768, "dtype": "float16"},
+             "us": {"model": 9.0, "best": 7.0},
+             "knobs": {"model": default.values(), "best": b.values()}}]  # fmt: skip
+    (tmp_path / "tuning.json").write_text(json.dumps({"rows": rows}))
+    words = ["ship", str(tmp_path / "tuning.json"), "--before", str(path), "--out"]
+    assert db_command.main([*words, str(out)]) == 0 == db_command.main([*words, str(path)])
+    assert "2 records" in capsys.readouterr().out and out.read_bytes() == path.read_bytes()
+    assert {one.problem: one.knobs for one in package_records.read(out).records} == {
+        first: b, other: old[1].knobs
+    }  # fmt: skip
+    path.write_text(path.read_text().replace('"us":5.0', '"us":0'))
+    with pytest.raises(WarploomError, match=r"Records would be lost. old\.jsonl, line \d: us = 0"):
+        db_command.main([*words, str(out)])

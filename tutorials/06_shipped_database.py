@@ -112,4 +112,9 @@ for name, pipeline in pipelines.items():
 #     warploom tune db ship tuning.json --out h200.jsonl
 #
 # keeps the products for which something beats the default by more than 1 %. It also takes
-# databases of searches. `warploom tune db verify h200.jsonl` checks a file.
+# databases of searches. With `--before h200.jsonl` what was shipped already is kept, but for
+# products that were measured again. `warploom tune db verify h200.jsonl` checks a file.
+#
+#     warploom bench tuning --suite public --group llama --epilogue swiglu --minutes 0
+#
+# only searches, here for fused products, and measures what it has found beside the default.

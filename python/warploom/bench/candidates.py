@@ -16,6 +16,7 @@ import tvm
 from tvm.s_tir import Schedule
 
 from warploom.bench.suite import GemmShape
+from warploom.bench.workloads import function
 from warploom.errors import WarploomError
 from warploom.gemm.choose import candidates, most_stages
 from warploom.gemm.decisions import annotate
@@ -24,10 +25,9 @@ from warploom.gemm.model import predict
 from warploom.gemm.problem import GemmProblem
 from warploom.gemm.recognition import recognise
 from warploom.meta_schedule import Builder, Runner
-from warploom.meta_schedule.measure import Measurement
+from warploom.meta_schedule.measure import Measurement, arguments_of
 from warploom.meta_schedule.options import why_not
 from warploom.meta_schedule.runner import outcome
-from warploom.meta_schedule.workloads import matmul
 
 #: Ways to share and to store tiles that the model is not fitted to, and so does not choose.
 _OTHER = ({"in_cluster": True}, {"stream_k": True}, {"store_buffers": 4}, {"sms": 128})
@@ -40,7 +40,7 @@ class Line:
     Attributes
     ----------
     shape : dict
-        ``m``, ``n``, ``k``, ``dtype`` and ``group``.
+        As :class:`GemmShape` has it.
     knobs : dict
     predicted : float
     us : float or None
@@ -114,19 +114,14 @@ class Product:
 
     def __init__(self, shape: GemmShape) -> None:
         self.shape = shape
-        self.function = matmul(shape.m, shape.n, shape.k, shape.dtype, shape.result_dtype)
+        self.function = function(shape)
         self.mod = tvm.IRModule({"main": self.function})
         gemm = recognise(self.function)
         self.anchor, self.problem = gemm.anchor, gemm.problem
-        self.arguments = tuple(
-            (size, dtype)
-            for size, dtype in (
-                ((shape.m, shape.k), shape.dtype), ((shape.n, shape.k), shape.dtype),
-                ((shape.m, shape.n), shape.result_dtype),
-            )
-        )  # fmt: skip
+        self.arguments = arguments_of(self.function)
         self.chosen: list[tuple[float, GemmKnobs]] = []
         self.built: list[Future[str]] = []
+        self._begun: dict[GemmKnobs, Future[str]] = {}
 
     def select(self, selection: Selection) -> None:
         """Decide which candidates are measured."""
@@ -139,10 +134,14 @@ class Product:
         self.chosen = selection.of(legal)
 
     def submit(self, knobs: GemmKnobs, builder: Builder, target: Any) -> Future[str]:
-        """Have one candidate compiled; the future's result is the path of its library."""
+        """Have one candidate compiled, once; the future's result is the path of its library."""
+        begun = self._begun.get(knobs)
+        if begun is not None and not begun.cancelled():
+            return begun
         sch = Schedule(self.mod)
         annotate(sch, sch.get_sblock(self.anchor, "main"), knobs.values())
-        return builder.submit(sch.mod, target)
+        self._begun[knobs] = builder.submit(sch.mod, target)
+        return self._begun[knobs]
 
     def begin(self, builder: Builder, target: Any) -> None:
         """Have all that were selected compiled."""
@@ -169,8 +168,7 @@ class Product:
 
     def _line(self, number: int, found: Measurement | None, error: str) -> Line:
         predicted, knobs = self.chosen[number]
-        one = self.shape
-        shape = {"m": one.m, "n": one.n, "k": one.k, "dtype": one.dtype, "group": one.group}
+        shape = {**vars(self.shape)}
         samples = [second * 1e6 for second in found.seconds] if found else []
         median = sorted(samples)[len(samples) // 2] if samples else None
         clock = found.clock if found else None

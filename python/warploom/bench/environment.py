@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.metadata
+import os
 import platform
 import shlex
 import subprocess
@@ -28,8 +29,13 @@ def _query(command: Sequence[str]) -> str:
 
 
 def gpu_properties(query: Callable[[Sequence[str]], str] = _query) -> dict[str, str]:
-    """Name, driver, clocks, power and temperature of the first GPU; empty without nvidia-smi."""
+    """Name, driver, clocks, power and temperature of this process's first GPU.
+
+    Empty without nvidia-smi.
+    """
     command = ["nvidia-smi", f"--query-gpu={','.join(_GPU_PROPERTIES)}", "--format=csv,noheader"]
+    first = os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")[0]
+    command += [f"--id={first}"] if first else []
     try:
         values = query(command).splitlines()[0].split(", ")
     except (OSError, subprocess.SubprocessError, IndexError):

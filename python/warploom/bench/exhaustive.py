@@ -19,8 +19,13 @@ from typing import Any
 
 from warploom.bench.candidates import Line, Product, Selection, read_wanted
 from warploom.bench.environment import environment
-from warploom.bench.options import compiling_options, suite_options
-from warploom.bench.suite import RESULT_DTYPE, GemmShape, load_suite
+from warploom.bench.options import (
+    compiling_options,
+    product_options,
+    suite_options,
+    wanted_shapes,
+)
+from warploom.bench.suite import GemmShape
 from warploom.gemm.knobs import GemmKnobs
 from warploom.meta_schedule import Builder, Runner
 from warploom.target.tvm_target import default_target
@@ -75,7 +80,6 @@ def search(
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Options of the command."""
-    parser.add_argument("--dtype", choices=sorted(RESULT_DTYPE), default="float16")
     parser.add_argument("--minutes", type=float, default=8.0, help="wall time (default: 8)")
     parser.add_argument(
         "--seconds", type=float, default=math.inf, help="wall time of a shape at most"
@@ -120,7 +124,7 @@ def main(arguments: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(
         prog="warploom bench exhaustive",
         description=__doc__,
-        parents=[suite_options("foundation"), compiling_options()],
+        parents=[suite_options("foundation"), product_options(), compiling_options()],
     )
     add_arguments(parser)
     options = parser.parse_args(arguments)
@@ -128,9 +132,7 @@ def main(arguments: Sequence[str]) -> int:
     budget = Budget(begin + 60 * options.minutes, options.seconds)
     exactly = options.exactly and read_wanted(options.exactly)
     selection = replace(selection_of(options), exactly=exactly)
-    shapes = list(selection.exactly or ()) or list(
-        dict.fromkeys(load_suite(options.suite, (options.dtype,), options.group))
-    )
+    shapes = list(selection.exactly or ()) or list(dict.fromkeys(wanted_shapes(options)))
     target, _ = default_target()
     builder = Builder(options.workers)
     runner = Runner(options.device or (0,))

@@ -173,8 +173,9 @@ class FaultyBuilder(PyBuilder):
         self.injected.clear()
 
     def counts(self) -> Counter[str]:
-        """How many faults there were, by kind."""
-        return self._before + Counter(one.kind for one in self.injected)
+        """How many faults there were, by kind; 0 of a kind that did not occur."""
+        found = Counter(one.kind for one in self.injected)
+        return Counter({kind: self._before[kind] + found[kind] for kind in (*BAD_KERNELS, KILLED)})
 
 
 def complaints(injected: Iterable[Injected], entries: Iterable[Entry]) -> Iterator[str]:
@@ -183,15 +184,26 @@ def complaints(injected: Iterable[Injected], entries: Iterable[Entry]) -> Iterat
     A fault that was measured as if it were none; a candidate that has failed although nothing was
     wrong with it; a trial that is missing.
     """
-    bad = {_key(one): one.kind for one in injected if one.kind != KILLED}
+    injected, entries = list(injected), list(entries)
+    bad = _spoilt(injected)
+    for one in failed_but_right(injected, entries):
+        yield f"{one.problem}, nothing wrong: {one.error}"
     for one in entries:
-        kind = bad.pop(_key(one), None)
-        if kind is not None and one.us is not None:
-            yield f"{one.problem}, {kind}: measured, {one.us:.2f} us"
-        elif kind is None and one.us is None:
-            yield f"{one.problem}, nothing wrong: {one.error}"
-    for kind in bad.values():
-        yield f"a trial with the fault '{kind}' is lost"
+        if _key(one) in bad and one.us is not None:
+            yield f"{one.problem}, {bad[_key(one)]}: measured, {one.us:.2f} us"
+    for key in bad.keys() - {_key(one) for one in entries}:
+        yield f"a trial with the fault '{bad[key]}' is lost"
+
+
+def failed_but_right(injected: Iterable[Injected], entries: Iterable[Entry]) -> list[Entry]:
+    """The trials that have failed although nothing was wrong with their candidates."""
+    bad = _spoilt(injected)
+    return [one for one in entries if one.us is None and _key(one) not in bad]
+
+
+def _spoilt(injected: Iterable[Injected]) -> dict[tuple[str, str], str]:
+    """What was wrong with candidates."""
+    return {_key(one): one.kind for one in injected if one.kind != KILLED}
 
 
 def _key(one: Injected | Entry) -> tuple[str, str]:

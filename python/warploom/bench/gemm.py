@@ -17,18 +17,16 @@ from typing import Any
 from warploom.bench import backends, competitors
 from warploom.bench import operands as ops
 from warploom.bench.kernels import Kernel, Kernels
-from warploom.bench.options import kernel_options, suite_options, timing_options
+from warploom.bench.options import (
+    kernel_options,
+    product_options,
+    suite_options,
+    timing_options,
+    wanted_shapes,
+)
 from warploom.bench.report import Comparison, Entry, Shape
 from warploom.bench.run import attempt, run
-from warploom.bench.suite import (
-    EPILOGUES,
-    LAYOUTS,
-    RESULT_DTYPE,
-    GemmShape,
-    load_suite,
-    parse_extents,
-    shapes_of,
-)
+from warploom.bench.suite import GemmShape, parse_extents, shapes_of
 from warploom.bench.timing import Launch, Statistics, burst, host_cost, measure, sustained
 from warploom.bench.torch_timer import TorchTimer, capture
 from warploom.errors import WarploomError
@@ -237,22 +235,8 @@ def _replay(replay) -> Launch:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Options of the command."""
     parser.add_argument(
-        "--dtype",
-        action="append",
-        choices=sorted(RESULT_DTYPE),
-        help="of --shape and of JSON files without dtypes; repeatable (default: float16)",
-    )
-    parser.add_argument(
         "--shape", action="append", metavar="MxNxK", help="instead of a suite; repeatable"
     )
-    parser.add_argument(
-        "--layout", action="append", choices=LAYOUTS,
-        help="for such files; repeatable (default: NT)",
-    )  # fmt: skip
-    parser.add_argument(
-        "--epilogue", action="append", choices=EPILOGUES,
-        help="for such files; repeatable (default: none)",
-    )  # fmt: skip
     known = [*backends.OURS, *backends.LIBRARIES]
     parser.add_argument(
         "--backend", action="append", choices=known, metavar="NAME",
@@ -282,18 +266,18 @@ def main(arguments: Sequence[str]) -> int:
         description=__doc__,
         parents=[
             suite_options("foundation"), timing_options("gemm-SUITE.json, .md and .png"),
-            kernel_options(),
+            kernel_options(), product_options(),
         ],
     )  # fmt: skip
     add_arguments(parser)
     options = parser.parse_args(arguments)
-    varied = (options.layout or ("NT",), options.epilogue or ("none",))
-    dtypes, suite = options.dtype or ("float16",), Path(options.suite).stem
+    suite = Path(options.suite).stem
     if options.shape:
         content, suite = {"shapes": list(map(parse_extents, options.shape))}, "shapes"
-        shapes = shapes_of(content, dtypes, *varied)
+        shapes = shapes_of(content, options.dtype or ("float16",), options.layout or ("NT",),
+                           options.epilogue or ("none",))  # fmt: skip
     else:
-        shapes = load_suite(options.suite, dtypes, options.group, *varied)
+        shapes = wanted_shapes(options)
     names = options.backend or DEFAULT_BACKENDS
     if not set(names) & set(backends.OURS) or not set(names) & set(backends.LIBRARIES):
         raise WarploomError(

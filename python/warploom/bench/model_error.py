@@ -21,12 +21,12 @@ from rich.console import Console
 from rich.table import Table
 
 from warploom.bench.report import geometric_mean
-from warploom.bench.suite import RESULT_DTYPE
+from warploom.bench.suite import GemmShape
+from warploom.bench.workloads import problem_of
 from warploom.gemm.choose import is_priced
 from warploom.gemm.knobs import GemmKnobs
 from warploom.gemm.model import H200, predict
 from warploom.gemm.problem import GemmProblem
-from warploom.target.dtypes import bits_of
 
 #: What the package brings.
 MEASURED = "2026-11-22-h200-candidates.jsonl.gz"
@@ -85,13 +85,7 @@ def read_candidates(file: Path | None = None) -> list[Candidate]:
 
 
 def _candidate(line: dict[str, Any]) -> Candidate:
-    shape, knobs = line["shape"], GemmKnobs.of(line["knobs"])
-    dtype = shape["dtype"]
-    bits = bits_of(dtype)
-    problem = GemmProblem(
-        shape["m"], shape["n"], shape["k"], 1, dtype, dtype, "NT",
-        "int32" if dtype == "int8" else "float32", 1, bits, bits, (), (RESULT_DTYPE[dtype],),
-    )  # fmt: skip
+    problem, knobs = problem_of(GemmShape(**line["shape"])), GemmKnobs.of(line["knobs"])
     return Candidate(problem, knobs, line["us"], predict(problem, knobs).total)
 
 

@@ -5,7 +5,14 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from warploom.bench.suite import suite_names
+from warploom.bench.suite import (
+    EPILOGUES,
+    LAYOUTS,
+    RESULT_DTYPE,
+    GemmShape,
+    load_suite,
+    suite_names,
+)
 
 
 def timing_options(files: str) -> argparse.ArgumentParser:
@@ -50,6 +57,26 @@ def suite_options(suite: str) -> argparse.ArgumentParser:
     )
     parser.add_argument("--group", action="append", default=[], help="only this group; repeatable")
     return parser
+
+
+def product_options() -> argparse.ArgumentParser:
+    """What a JSON file of ``[M, N, K]`` lists does not say of its products."""
+    parser = argparse.ArgumentParser(add_help=False)
+    for name, allowed, usual in (
+        ("dtype", sorted(RESULT_DTYPE), "float16"), ("layout", LAYOUTS, "NT"),
+        ("epilogue", EPILOGUES, "none"),
+    ):  # fmt: skip
+        parser.add_argument(
+            f"--{name}", action="append", choices=allowed,
+            help=f"of files without it; repeatable (default: {usual})",
+        )  # fmt: skip
+    return parser
+
+
+def wanted_shapes(options: argparse.Namespace) -> list[GemmShape]:
+    """The products that :func:`suite_options` and :func:`product_options` ask for."""
+    return load_suite(options.suite, options.dtype or ("float16",), options.group,
+                      options.layout or ("NT",), options.epilogue or ("none",))  # fmt: skip
 
 
 def compiling_options() -> argparse.ArgumentParser:

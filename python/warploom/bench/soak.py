@@ -3,19 +3,22 @@
 Right candidates, and between them ones that hang, that read an address which is not mapped, that
 compute something wrong, and processes that are killed. The run is right if every right candidate is
 measured, every bad one is told as such, and the run goes on. Exit status 1 if it is not. With
-``--searches`` they are candidates of searches, which must have no record that is not right.
+``--searches`` they are candidates of searches, which must have no record that is not right; then
+``--out`` keeps what is known after each of them. The GPU is the first that ``CUDA_VISIBLE_DEVICES``
+names, and compiling processes are as many as the CPUs that this one may use.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import random
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -23,15 +26,24 @@ import tvm
 from tvm.s_tir import Schedule
 from tvm.target import Target
 
-from warploom.bench.faults import FaultyBuilder, build_bad_kernels, complaints, faulty, kill
+from warploom.bench.environment import environment
+from warploom.bench.faults import (
+    FaultyBuilder,
+    build_bad_kernels,
+    complaints,
+    failed_but_right,
+    faulty,
+    kill,
+)
 from warploom.gemm.choose import ranked
 from warploom.gemm.decisions import annotate
 from warploom.gemm.knobs import GemmKnobs
 from warploom.gemm.recognition import recognise
 from warploom.meta_schedule import Builder, Runner, tune_tir
 from warploom.meta_schedule.artifact import LIBRARY, new_folder, read_facts, write_facts
+from warploom.meta_schedule.database import replace_file
 from warploom.meta_schedule.journal import Entry, read_journal
-from warploom.meta_schedule.measure import Measurement
+from warploom.meta_schedule.measure import Measurement, arguments_of
 from warploom.meta_schedule.records import records_of
 from warploom.meta_schedule.runner import outcome
 from warploom.meta_schedule.workloads import matmul
@@ -51,9 +63,7 @@ class _Soak:
         target, _ = default_target()
         func = matmul(*size)
         self.right = _right_candidates(func, builder, target)
-        self.arguments = tuple(
-            (tuple(int(extent) for extent in one.shape), str(one.dtype)) for one in func.params
-        )
+        self.arguments = arguments_of(func)
         double = matmul(*size, factor=2.0)
         wrong = _right_candidates(double, builder, target, count=1)[0]
         with tempfile.TemporaryDirectory() as folder:
@@ -118,22 +128,33 @@ class Searches:
     ----------
     runs, trials : int
     seconds : float
-    faults : Counter of str
-        By kind.
+    faults : dict from str to int
+        By kind, each of them.
+    failed_but_right : int
+        Trials that have failed although nothing was wrong with their candidates.
     complaints : list of str
-        What should not have been; empty if all is right.
+        What should not have been, those trials among it; empty if all is right.
     """
 
     runs: int
     trials: int
     seconds: float
-    faults: Counter[str]
+    faults: dict[str, int]
+    failed_but_right: int
     complaints: list[str]
+
+    def __str__(self) -> str:
+        faults = ", ".join(f"{count} {kind}" for kind, count in sorted(self.faults.items()))
+        return (
+            f"{self.runs} searches, {self.trials} trials, {self.trials / self.seconds:.1f} a "
+            f"second; faults: {faults}; {self.failed_but_right} failed but right, "
+            f"{len(self.complaints)} complaints"
+        )
 
 
 def search_with_faults(
     sizes: Sequence[tuple[int, int, int]], trials: int, seconds: float, one_in: int, seed: int,
-    workers: int | None, timeout_sec: float,
+    workers: int | None, timeout_sec: float, tell: Callable[[Searches], None] = print,
 ) -> Searches:  # fmt: skip
     """Search for the products of some sizes, again and again, with a fault now and then.
 
@@ -152,6 +173,8 @@ def search_with_faults(
         Compiling processes.
     timeout_sec : float
         After which the first candidate of a task hangs.
+    tell : callable
+        Gets, after each search, what is known by then.
     """
     target, _ = default_target()
     names = ["gemm_{}_{}_{}".format(*size) for size in sizes]
@@ -161,24 +184,28 @@ def search_with_faults(
     )  # fmt: skip
     runner = Runner(timeout_sec=timeout_sec)
     builder: FaultyBuilder = faulty(target, runner, workers, one_in, seed)
-    runs = count = 0
-    wrong: list[str] = []
+    done = Searches(0, 0, 0.0, dict(builder.counts()), 0, [])
     begin = time.monotonic()
     try:
         while time.monotonic() < begin + seconds:
             with tempfile.TemporaryDirectory(prefix="warploom-soak-") as folder:
                 database = tune_tir(
                     mod, target, folder, trials * len(sizes), max_trials_per_task=trials,
-                    early_stop=False, seed=seed + runs, builder=builder, runner=runner,
+                    early_stop=False, seed=seed + done.runs, builder=builder, runner=runner,
                 )  # fmt: skip
                 entries = read_journal(folder)
-                wrong += complaints(builder.injected, entries)
-                wrong += _records_without_a_trial(database, entries)
+                wrong = [*complaints(builder.injected, entries),
+                         *_records_without_a_trial(database, entries)]  # fmt: skip
             if len(entries) != trials * len(sizes):
-                wrong.append(f"search {runs}: {len(entries)} trials of {trials * len(sizes)}")
-            runs, count = runs + 1, count + len(entries)
+                wrong.append(f"search {done.runs}: {len(entries)} trials of {trials * len(sizes)}")
+            failed = len(failed_but_right(builder.injected, entries))
+            done = Searches(
+                done.runs + 1, done.trials + len(entries), time.monotonic() - begin,
+                dict(builder.counts()), done.failed_but_right + failed, [*done.complaints, *wrong],
+            )  # fmt: skip
             builder.forget()
-        return Searches(runs, count, time.monotonic() - begin, builder.counts(), wrong)
+            tell(done)
+        return done
     finally:
         runner.close()
         builder.close()
@@ -190,6 +217,13 @@ def _records_without_a_trial(database: Any, entries: Sequence[Entry]) -> Iterato
     for one in records_of(database):
         if (str(one.problem), str(one.knobs)) not in measured:
             yield f"{one.problem}: a record of {one.knobs}, which was not measured"
+
+
+def write(done: Searches, head: Mapping[str, Any], path: Path) -> None:
+    """Replace a file by what is known, as JSON; it is never there in part."""
+    content = {"environment": dict(head), **asdict(done)}
+    path.parent.mkdir(parents=True, exist_ok=True)
+    replace_file(path, (json.dumps(content, indent=1) + "\n").encode())
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -209,17 +243,21 @@ def main(arguments: Sequence[str]) -> int:
                         help="of a product in a search (default: 32)")  # fmt: skip
     parser.add_argument("--one-in", type=int, default=32,
                         help="candidates of a search for one fault (default: 32)")  # fmt: skip
+    parser.add_argument("--out", type=Path, metavar="FILE",
+                        help="JSON of the searches so far, replaced after each")  # fmt: skip
     options = parser.parse_args(arguments)
     one, seconds = options.size, 60 * options.minutes
     if options.searches:
         sizes = ((one, one, one), (max(16, one // 64), one, one), (one // 2, 2 * one, one))
+        head = environment(["soak", *arguments])
+
+        def tell(done: Searches) -> None:
+            print(done, flush=True)
+            if options.out is not None:
+                write(done, head, options.out)
+
         done = search_with_faults(sizes, options.trials, seconds, options.one_in, options.seed,
-                                  options.workers, options.timeout)  # fmt: skip
-        faults = ", ".join(f"{count} {kind}" for kind, count in sorted(done.faults.items()))
-        print(
-            f"{done.runs} searches, {done.trials} trials, {done.trials / done.seconds:.1f} a "
-            f"second; faults: {faults or 'none'}; {len(done.complaints)} complaints"
-        )
+                                  options.workers, options.timeout, tell)  # fmt: skip
         print("\n".join(done.complaints[:20]))
         return 1 if done.complaints else 0
     run = soak((one,) * 3, seconds, options.timeout, options.seed, options.workers)

@@ -1,9 +1,10 @@
 """``python -m warploom.bench tuning``: how far defaults and short searches are from the best.
 
 For each product of a suite, in one run: a search of so many trials (all products together, as
-``tune_tir`` does it), then as many candidates as the time allows, then the fastest of those side by
-side with what the search has found and what is chosen without any trial. The best of all of them is
-what ratios refer to. No PyTorch is needed.
+``tune_tir`` does it), then as many candidates as the time allows, then the fastest of all those
+side by side with what is chosen without any trial. The best of all of them is what ratios refer to.
+With ``--minutes 0`` there are no candidates but those of the search: all the time goes to tuning.
+Products are those of ``bench gemm``, with its epilogues and dtypes. No PyTorch is needed.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import json
 import statistics
 import tempfile
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -25,21 +26,26 @@ from warploom.bench.candidates import Line, Product
 from warploom.bench.environment import environment
 from warploom.bench.exhaustive import Budget, add_selection, search, selection_of
 from warploom.bench.faults import complaints, faulty
-from warploom.bench.options import compiling_options, suite_options
+from warploom.bench.options import (
+    compiling_options,
+    product_options,
+    suite_options,
+    wanted_shapes,
+)
 from warploom.bench.report import geometric_mean, markdown_table
-from warploom.bench.suite import RESULT_DTYPE, GemmShape, load_suite
+from warploom.bench.suite import GemmShape
+from warploom.bench.workloads import function, problem_of
 from warploom.errors import WarploomError
 from warploom.gemm.choose import choose
 from warploom.gemm.knobs import GemmKnobs
 from warploom.gemm.problem import GemmProblem
-from warploom.gemm.recognition import recognise
 from warploom.meta_schedule import Builder, Runner, tune_tir
 from warploom.meta_schedule.journal import read_journal
 from warploom.meta_schedule.lookup import Lookup
 from warploom.meta_schedule.progress import short
 from warploom.meta_schedule.records import records_of
-from warploom.meta_schedule.workloads import matmul
 from warploom.target.tvm_target import default_target
+from warploom.transform.decline import Decline
 
 #: What is compared: how it is called -> how it was chosen.
 CHOICES = {
@@ -55,8 +61,8 @@ class Searched:
 
     Attributes
     ----------
-    knobs : dict from GemmProblem to GemmKnobs
-        The best of each.
+    knobs : dict from GemmProblem to sequence of GemmKnobs
+        What was measured of each, the fastest first.
     trials : int
         How many were measured, or failed.
     failed : int
@@ -66,7 +72,7 @@ class Searched:
         What it should have done otherwise with faults.
     """
 
-    knobs: Mapping[GemmProblem, GemmKnobs]
+    knobs: Mapping[GemmProblem, Sequence[GemmKnobs]]
     trials: int
     failed: int
     seconds: float
@@ -105,19 +111,36 @@ class Row:
         return self.us["best"] / self.us[name] if name in self.us else None
 
 
+def products_of(shapes: Iterable[GemmShape]) -> list[GemmShape]:
+    """Those that there is a kernel for; says of the others why there is none."""
+    found = []
+    for one in shapes:
+        try:
+            problem_of(one)
+            found.append(one)
+        except Decline as reason:
+            print(f"{one} is left out: {reason}")
+    return found
+
+
 def tune_all(
     shapes: Sequence[GemmShape], target: Any, trials: int, work_dir: Path, workers: int | None,
     devices: Sequence[int], seed: int | None, one_in: int = 0,
 ) -> Searched:  # fmt: skip
-    """One search, in which each product is a task of so many trials, with one fault in so many."""
-    functions = {
-        f"gemm_{one.m}_{one.n}_{one.k}": matmul(one.m, one.n, one.k, one.dtype, one.result_dtype)
-        for one in shapes
-    }
+    """One search, in which each product is a task of so many trials, with one fault in so many.
+
+    Raises
+    ------
+    WarploomError
+        If there should be faults in other products than those that faults are made for.
+    """
+    if one_in and any((one.dtype, one.epilogue) != ("float16", "none") for one in shapes):
+        raise WarploomError("Faults are made for float16 products without an epilogue only.")
+    names = {one: f"gemm {one}".replace(" ", "_") for one in shapes}
     mod = tvm.IRModule(
-        {name: func.with_attr("global_symbol", name) for name, func in functions.items()}
+        {name: function(one).with_attr("global_symbol", name) for one, name in names.items()}
     )
-    target_trials = trials * len(shapes)
+    target_trials = trials * len(mod.functions)
     begin = time.monotonic()
     with ExitStack() as stack:
         runner = Runner(devices)
@@ -132,9 +155,9 @@ def tune_all(
         seconds = time.monotonic() - begin
         journal = read_journal(work_dir)
         wrong = tuple(complaints(builder.injected, journal)) if one_in else ()
-    knobs: dict[GemmProblem, GemmKnobs] = {}
+    knobs: dict[GemmProblem, list[GemmKnobs]] = {}
     for record in sorted(records_of(database), key=lambda one: one.seconds):
-        knobs.setdefault(record.problem, record.knobs)
+        knobs.setdefault(record.problem, []).append(record.knobs)
     failed = sum(one.us is None for one in journal)
     return Searched(knobs, len(journal), failed, seconds, wrong)
 
@@ -145,15 +168,32 @@ def chosen(problem: GemmProblem, searched: Searched, lookup: Lookup) -> dict[str
     known = lookup.best(problem)
     found = {"model": model, "default": known.knobs if known is not None else model}
     if problem in searched.knobs:
-        found["tuned"] = searched.knobs[problem]
+        found["tuned"] = searched.knobs[problem][0]
     return found
 
 
 def compared(
     product: Product, lines: Sequence[Line], choices: Mapping[str, GemmKnobs], finalists: int,
     rounds: int, builder: Builder, runner: Runner, target: Any,
+    searched: Sequence[GemmKnobs] = (),
 ) -> Row:  # fmt: skip
     """Measure choices and the fastest candidates side by side.
+
+    Parameters
+    ----------
+    product : Product
+    lines : sequence of Line
+        Candidates that were measured.
+    choices : mapping from str to GemmKnobs
+        Of :data:`CHOICES`.
+    finalists : int
+        How many of the candidates, and of those of a search, are measured again.
+    rounds : int
+        Samples of each.
+    builder, runner, target
+        As of a search.
+    searched : sequence of GemmKnobs
+        What a search has measured, the fastest first.
 
     Raises
     ------
@@ -162,7 +202,7 @@ def compared(
     """
     timed = sorted((one for one in lines if one.us is not None), key=lambda one: one.us)
     best = [GemmKnobs.of(one.knobs) for one in timed[:finalists]]
-    entered = list(dict.fromkeys([*choices.values(), *best]))
+    entered = entrants(choices, [*searched[:finalists], *best])
     built: dict[GemmKnobs, str] = {}
     for one, future in [(one, product.submit(one, builder, target)) for one in entered]:
         try:
@@ -180,7 +220,7 @@ def compared(
         raise WarploomError(f"{product.shape}: {found[0].wrong}")
     winner = min(medians, key=lambda one: medians[one])
     named = {name: one for name, one in choices.items() if one in medians} | {"best": winner}
-    measured = {str(one.knobs) for one in timed} | {str(one.values()) for one in choices.values()}
+    measured = {GemmKnobs.of(one.knobs) for one in timed} | {*choices.values(), *searched}
     return Row(
         {**vars(product.shape)},
         len(measured),
@@ -188,6 +228,11 @@ def compared(
         {name: one.values() for name, one in named.items()},
         {name: times[one] for name, one in named.items()},
     )
+
+
+def entrants(choices: Mapping[str, GemmKnobs], others: Sequence[GemmKnobs]) -> list[GemmKnobs]:
+    """What is measured side by side, each once."""
+    return list(dict.fromkeys([*choices.values(), *others]))
 
 
 def means(rows: Sequence[Row]) -> dict[str, float]:
@@ -210,7 +255,7 @@ def report(rows: Sequence[Row], searched: Searched, trials: int, head: Mapping[s
         ["shape MxNxK", "candidates", "best us", *CHOICES, "best knobs", "tuned knobs"],
         [
             [
-                "{m}x{n}x{k} {dtype}".format(**row.shape), row.candidates, f"{row.us['best']:.2f}",
+                GemmShape(**row.shape), row.candidates, f"{row.us['best']:.2f}",
                 *(cell(row.ratio(name), 3) for name in CHOICES),
                 *(short(GemmKnobs.of(row.knobs[name])) if name in row.knobs else ""
                   for name in ("best", "tuned")),
@@ -251,11 +296,10 @@ def write(
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Options of the command."""
-    parser.add_argument("--dtype", choices=sorted(RESULT_DTYPE), default="float16")
     parser.add_argument("--trials", type=int, default=32, help="of a search (default: 32)")
     parser.add_argument(
         "--minutes", type=float, default=3.0,
-        help="wall time of the exhaustive part (default: 3)",
+        help="wall time of the exhaustive part (default: 3); 0: a search, and nothing else",
     )  # fmt: skip
     parser.add_argument(
         "--finalists", type=int, default=4,
@@ -278,11 +322,11 @@ def main(arguments: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(
         prog="warploom bench tuning",
         description=__doc__,
-        parents=[suite_options("public"), compiling_options()],
+        parents=[suite_options("public"), product_options(), compiling_options()],
     )
     add_arguments(parser)
     options = parser.parse_args(arguments)
-    shapes = list(dict.fromkeys(load_suite(options.suite, (options.dtype,), options.group)))
+    shapes = products_of(dict.fromkeys(wanted_shapes(options)))
     target, _ = default_target()
     devices = options.device or (0,)
     with tempfile.TemporaryDirectory(prefix="warploom-bench-") as scratch:
@@ -311,13 +355,16 @@ def _rows(
     lookup = Lookup.shipped()
     budget = Budget(time.monotonic() + 60 * options.minutes)
     try:
-        found = search(shapes, selection_of(options), budget, builder, runner, target)
+        if options.minutes > 0:
+            found = search(shapes, selection_of(options), budget, builder, runner, target)
+        else:
+            found = _begun(shapes, searched, lookup, options.finalists, builder, target)
         for product, measured in found:
             lines = list(measured)
-            choices = chosen(recognise(product.function).problem, searched, lookup)
+            choices = chosen(product.problem, searched, lookup)
             try:
                 row = compared(product, lines, choices, options.finalists, options.rounds, builder,
-                               runner, target)  # fmt: skip
+                               runner, target, searched.knobs.get(product.problem, ()))  # fmt: skip
             except WarploomError as error:
                 print(f"{product.shape} was not measured: {error}", flush=True)
                 continue
@@ -328,3 +375,17 @@ def _rows(
     finally:
         runner.close()
         builder.close()
+
+
+def _begun(
+    shapes: Sequence[GemmShape], searched: Searched, lookup: Lookup, finalists: int,
+    builder: Builder, target: Any,
+) -> Iterator[tuple[Product, Iterator[Line]]]:  # fmt: skip
+    """Each product without more candidates; what is measured of all of them is compiled ahead."""
+    products = [Product(one) for one in shapes]
+    for one in products:
+        best = searched.knobs.get(one.problem, ())[:finalists]
+        for knobs in entrants(chosen(one.problem, searched, lookup), best):
+            one.submit(knobs, builder, target)
+    for one in products:
+        yield one, iter(())

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import functools
 import math
+from dataclasses import replace
 from typing import Any
 
 from tvm import te, tirx
 from tvm.tirx import PrimFunc
 
 from warploom.bench.suite import GemmShape
+from warploom.gemm.problem import GemmProblem
+from warploom.gemm.recognition import recognise
 from warploom.gemm.tf32 import allow_tf32
 from warploom.target.dtypes import is_float8
 
@@ -39,6 +43,16 @@ def function(shape: GemmShape) -> PrimFunc:
     extra, final = _epilogue(shape, total)
     func = te.create_prim_func([a, b, *more, *extra, final]).with_attr("global_symbol", "main")
     return allow_tf32(func) if shape.dtype == "tfloat32" else func
+
+
+def problem_of(shape: GemmShape) -> GemmProblem:
+    """What records of a shape are found by."""
+    return _problem_of(replace(shape, group="", target=None))
+
+
+@functools.cache
+def _problem_of(shape: GemmShape) -> GemmProblem:
+    return recognise(function(shape)).problem
 
 
 def _epilogue(shape: GemmShape, total: Any) -> tuple[list[Any], Any]:

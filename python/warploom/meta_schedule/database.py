@@ -51,11 +51,12 @@ def repair(path: Path) -> bool:
         fixed = content + b"\n"
     except ValueError:
         fixed = whole
-    _replace(path, fixed)
+    replace_file(path, fixed)
     return True
 
 
-def _replace(path: Path, content: bytes) -> None:
+def replace_file(path: Path, content: bytes) -> None:
+    """Write a file so that readers, and whoever comes after a crash, see the old one or the new."""
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}-")
     os.fchmod(handle, 0o644)  # others may read it, as if it had been opened
     with os.fdopen(handle, "wb") as file:
@@ -135,9 +136,9 @@ def write_database(stock: Sequence[TuningRecord], destination: str | Path) -> No
         new = {name: Path(folder, name) for name in (WORKLOADS, RECORDS)}
         contents = {name: p.read_bytes() if p.exists() else b"" for name, p in new.items()}
     # Between the two, records would refer to other workloads: without any, a reader finds nothing.
-    _replace(destination / RECORDS, b"")
-    _replace(destination / WORKLOADS, contents[WORKLOADS])
-    _replace(destination / RECORDS, contents[RECORDS])
+    replace_file(destination / RECORDS, b"")
+    replace_file(destination / WORKLOADS, contents[WORKLOADS])
+    replace_file(destination / RECORDS, contents[RECORDS])
 
 
 def recover(work_dir: str | Path, target: Target) -> int:

@@ -74,6 +74,14 @@ def _records(source: Path) -> Sequence[Record]:
     return read(source).records if source.is_file() else records_of(open_database(source))
 
 
+def _shipped_before(path: Path) -> Sequence[Record]:
+    """The records of a file, each of which must be right."""
+    found = read(path)
+    if found.skipped:
+        raise WarploomError(f"Records would be lost. {found.skipped[0]}")
+    return found.records
+
+
 def main(arguments: Sequence[str]) -> int:
     """Run the command; ``verify`` exits with 1 if something is wrong."""
     parser = argparse.ArgumentParser(prog="warploom tune db", description=__doc__)
@@ -110,13 +118,18 @@ def main(arguments: Sequence[str]) -> int:
         help="databases, .jsonl[.gz] of `bench exhaustive`, .json of `bench tuning`",
     )  # fmt: skip
     ship.add_argument("--out", type=Path, required=True, help="such as records/h200.jsonl")
+    ship.add_argument(
+        "--before", type=Path,
+        help="what was shipped before, and is kept but for what sources know better; may be --out",
+    )  # fmt: skip
     ship.add_argument("--gpu", default="h200", help="of the measurements (default: h200)")
     ship.add_argument("--gain", type=float, default=GAIN,
                       help="least part of the default's time (default: %(default)s)")  # fmt: skip
     options = parser.parse_args(arguments)
     if options.word == "ship":
         found = [one for source in options.sources for one in measurements(source)]
-        count = write(worth_shipping(found, options.gain), options.out, options.gpu)
+        before = _shipped_before(options.before) if options.before else ()
+        count = write(worth_shipping(found, options.gain, before), options.out, options.gpu)
         print(f"{options.out}: {count} records")
         return 0
     if options.word == "import":

@@ -12,10 +12,11 @@ from tvm.s_tir.meta_schedule.arg_info import ArgInfo
 from tvm.s_tir.meta_schedule.database import TuningRecord, Workload
 from tvm.target import Target
 
+from warploom.bench.suite import GemmShape
+from warploom.bench.workloads import function
 from warploom.gemm.knobs import GemmKnobs
 from warploom.meta_schedule.database import write_database
 from warploom.meta_schedule.records import trace_of
-from warploom.meta_schedule.workloads import matmul
 
 
 def import_lines(
@@ -34,15 +35,13 @@ def import_lines(
     best : int
         Candidates of each product.
     """
-    found: dict[tuple[int, int, int, str], list[dict[str, Any]]] = {}
+    found: dict[GemmShape, list[dict[str, Any]]] = {}
     for line in _lines(files):
-        shape = line["shape"]
-        key = (shape["m"], shape["n"], shape["k"], shape["dtype"])
-        found.setdefault(key, []).append(line)
+        found.setdefault(GemmShape(**line["shape"]), []).append(line)
     records = [
         record
-        for size, lines in found.items()
-        for record in _records(size, sorted(lines, key=lambda one: one["us"])[:best], target)
+        for shape, lines in found.items()
+        for record in _records(shape, sorted(lines, key=lambda one: one["us"])[:best], target)
     ]
     write_database(records, destination)
     return len(records)
@@ -57,9 +56,9 @@ def _lines(files: Iterable[str | Path]) -> Iterator[dict[str, Any]]:
 
 
 def _records(
-    size: tuple[int, int, int, str], lines: Iterable[dict[str, Any]], target: Target
+    shape: GemmShape, lines: Iterable[dict[str, Any]], target: Target
 ) -> Iterator[TuningRecord]:
-    func = matmul(*size)
+    func = function(shape)
     workload, info = Workload(tvm.IRModule({"main": func})), ArgInfo.from_prim_func(func)
     for line in lines:
         trace = trace_of(workload.mod, GemmKnobs.of(line["knobs"]), short=True)

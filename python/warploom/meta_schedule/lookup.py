@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from warploom.gemm.choose import most_stages
 from warploom.gemm.knobs import GemmKnobs
@@ -13,6 +14,7 @@ from warploom.meta_schedule.database import RECORDS, open_database
 from warploom.meta_schedule.options import LEAST_STAGES
 from warploom.meta_schedule.package_records import shipped
 from warploom.meta_schedule.records import Record, records_of
+from warploom.target.dtypes import bits_of
 
 #: Dtypes that tensor cores multiply as fast as another.
 _ALIKE = {"bfloat16": "float16"}
@@ -44,7 +46,9 @@ class Lookup:
 
     A record also serves products that differ from its own in the epilogue, in the kind of 16-bit
     floats, or in the number of rows within a factor of two: what is fast for one is fast for the
-    other.
+    other. Several products of n columns, such as the two of SwiGLU, are then one of all columns: a
+    tile of it has as many of each. Of several records, the nearest number of rows goes first, and
+    then the most similar epilogue.
 
     Parameters
     ----------
@@ -108,10 +112,9 @@ class Lookup:
         if exact is not None and exact.knobs.why_not(problem) is None:
             return Found(exact.knobs, exact, True)
         alike = self._alike.get((arch, family(problem)), ())
-        # Times of different numbers of rows cannot be compared: the nearest one's fastest wins.
-        rows = problem.m or 0
-        for one in sorted(alike, key=lambda record: abs((record.problem.m or 0) - rows)):
-            knobs = adapted(one.knobs, problem)
+        # Times of different products cannot be compared: the nearest one's fastest wins.
+        for one in sorted(alike, key=lambda record: distance(record.problem, problem)):
+            knobs = adapted(one.knobs, problem, one.problem.products)
             if knobs is not None:
                 return Found(knobs, one, False)
         return None if self.after is None else self.after.best(problem, arch)
@@ -126,7 +129,23 @@ def family(problem: GemmProblem) -> GemmProblem:
     """What a problem has in common with those that share its records."""
     kinds = {name: _ALIKE.get(getattr(problem, name)) for name in ("a_dtype", "b_dtype")}
     same = {name: kind for name, kind in kinds.items() if kind is not None}
-    return replace(problem, m=bucket(problem.m), inputs=(), outputs=(), **same)
+    n = None if problem.n is None else problem.n * problem.products
+    return replace(problem, m=bucket(problem.m), n=n, products=1, inputs=(), outputs=(), **same)
+
+
+def distance(one: GemmProblem, other: GemmProblem) -> tuple[int, int]:
+    """How many rows two of a family differ by, and in how many ways their epilogues do.
+
+    What costs a kernel is counted: products, tiles that it reads, and what it stores.
+    """
+    traits = zip(_epilogue(one), _epilogue(other), strict=True)
+    return abs((one.m or 0) - (other.m or 0)), sum(mine != theirs for mine, theirs in traits)
+
+
+def _epilogue(problem: GemmProblem) -> tuple[Any, ...]:
+    shapes = [shape for _, shape in problem.inputs]
+    stored = tuple(map(bits_of, problem.outputs))
+    return problem.products, shapes.count("tile"), len(shapes) > 0, stored
 
 
 def bucket(rows: int | None) -> int | None:
@@ -134,13 +153,27 @@ def bucket(rows: int | None) -> int | None:
     return None if rows is None else max(_LEAST_ROWS, 1 << (rows - 1).bit_length())
 
 
-def adapted(knobs: GemmKnobs, problem: GemmProblem) -> GemmKnobs | None:
+def adapted(knobs: GemmKnobs, problem: GemmProblem, products: int = 1) -> GemmKnobs | None:
     """Knobs with as many stages as a problem's epilogue leaves room for; None if they do not fit.
+
+    Parameters
+    ----------
+    knobs : GemmKnobs
+        Legal for another problem of the same family.
+    problem : GemmProblem
+    products : int
+        Of that other problem. A tile of several products has as many columns of each of them as
+        make the same number together.
 
     Examples
     --------
-    Stores of float32 take twice the shared memory that those of float16 do.
+    Stores of float32 take twice the shared memory that those of float16 do. A tile of 256 columns
+    becomes 128 of the gate and 128 of what it multiplies.
     """
+    columns, rest = divmod(knobs.tile_n * products, problem.products)
+    if rest:
+        return None
+    knobs = replace(knobs, tile_n=columns)
     stages = min(knobs.stages, most_stages(knobs, problem))
     if stages < min(LEAST_STAGES, knobs.stages):
         return None

@@ -17,6 +17,7 @@ from typing import Any, Protocol
 import numpy as np
 import tvm
 from tvm.runtime import Tensor
+from tvm.tirx import PrimFunc
 
 from warploom.bench.timing import Launch, Sampling, measure
 from warploom.errors import WarploomError
@@ -29,8 +30,9 @@ from warploom.target.dtypes import bits_of
 #: Input sets together exceed this many bytes: twice the largest L2 cache (60 MB on GH100).
 _ROTATING_BYTES = 2 * 60 * 1000 * 1000
 _MOST_SETS = 32
-#: Tensors of tasks that a process keeps at most, apart from those of the task in hand.
-_KEPT_BYTES = 16 * 2**30
+#: Part of a device's memory for the tensors of tasks that a process keeps, apart from those of the
+#: task in hand. Tasks have their turns in a search, and each that is lost is prepared again.
+_KEPT_PART = 0.4
 #: Kernels that run for less are replayed from a graph: launching them would be measured else.
 _GRAPH_SECONDS = 200e-6
 #: Kernel executions in a graph, at least.
@@ -41,6 +43,13 @@ _IDLE_SECONDS = 0.01
 
 #: Shape and dtype of a parameter.
 Argument = tuple[tuple[int, ...], str]
+
+
+def arguments_of(func: PrimFunc) -> tuple[Argument, ...]:
+    """Of the parameters of a function whose extents are known."""
+    return tuple(
+        (tuple(int(extent) for extent in one.shape), str(one.dtype)) for one in func.params
+    )
 
 
 @dataclass(frozen=True)
@@ -278,7 +287,8 @@ def _task(facts: Facts, place: Place, arguments: tuple[Argument, ...]) -> _Task:
     if facts.workload in _tasks:
         _tasks.move_to_end(facts.workload)
         return _tasks[facts.workload]
-    while sum(one.nbytes for one in _tasks.values()) > _KEPT_BYTES:
+    most = _KEPT_PART * (place.device.total_global_memory or 0)
+    while sum(one.nbytes for one in _tasks.values()) > most:
         _tasks.popitem(last=False)
     rng = np.random.default_rng(int(facts.workload or "0", 16) % 2**32)
     inputs = [exact_input(*one, rng, not facts.exact) for one in arguments]

@@ -1,9 +1,10 @@
 """What a function computes, by another way than the one that is measured.
 
-Small functions run on the CPU as they are; large ones run on the same device with the schedules of
-TVM's dlight, which use no tensor cores. Inputs for checks are small multiples of 1/2, whose sums of
-products are exact in any order, so that any step of a sum left out shows. Functions that are no
-products may compute anything of them, and differ by what roundings in another order make of it.
+Small functions run on the CPU as they are; large ones run on the same device with schedules that
+use no tensor cores: those of TVM's dlight, or one of our own. Inputs for checks are small multiples
+of 1/2, whose sums of products are exact in any order, so that any step of a sum left out shows.
+Functions that are no products may compute anything of them, and differ by what roundings in another
+order make of it.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from tvm.s_tir.analysis import estimate_tir_flops
 from tvm.target import Target
 from tvm.tirx import BufferStore, PrimFunc
 
+from warploom.meta_schedule.plain_schedule import scheduled_apart
 from warploom.transform import ir
 
 #: Operations that a CPU executes in about a second, without any schedule.
@@ -36,6 +38,8 @@ _PERIOD = 1_000_003
 _UNITS = 4.0
 #: The same where results are not exact, in parts of the largest result, by bits of an element.
 _PARTS = {64: 1e-6, 32: 1e-3, 16: 0.03, 8: 0.25}
+#: Elements that are compared at once, as float64.
+_AT_ONCE = 1 << 22
 
 
 def outputs_of(func: PrimFunc) -> tuple[int, ...]:
@@ -80,13 +84,24 @@ def build_reference(func: PrimFunc, target: Target, path: Path) -> None:
     if runs_on_host(mod):
         built = tvm.compile(mod, Target("llvm"))
     else:
-        rules = (
-            dl.gpu.Matmul(), dl.gpu.GEMV(), dl.gpu.Reduction(), dl.gpu.GeneralReduction(),
-            dl.gpu.Fallback(),
-        )  # fmt: skip
-        with target:
-            built = tvm.compile(dl.ApplyDefaultSchedule(*rules)(mod), target)
+        built = tvm.compile(_scheduled(mod, target), target)
     built.export_library(str(path))
+
+
+def _scheduled(mod: tvm.IRModule, target: Target) -> tvm.IRModule:
+    """The module as kernels, by TVM's rules where they can."""
+    rules = (
+        dl.gpu.Matmul(), dl.gpu.GEMV(), dl.gpu.Reduction(), dl.gpu.GeneralReduction(),
+        dl.gpu.Fallback(),
+    )  # fmt: skip
+    try:
+        with target:
+            return dl.ApplyDefaultSchedule(*rules)(mod)
+    except (AssertionError, RuntimeError):  # the rule for products fails where one is read twice
+        made = scheduled_apart(mod)
+        if made is None:
+            raise
+        return made
 
 
 def runs_on_host(mod: tvm.IRModule) -> bool:
@@ -135,29 +150,49 @@ def is_wrong(found: np.ndarray, right: np.ndarray, exact: bool = True) -> str | 
     found, right : ndarray
         Of the same shape and dtype.
     exact : bool
-        Whether only the last step rounds. If not, much of the accuracy may be lost, and what is
-        infinite or no number in the reference may be so in the result.
+        Whether only the last step rounds. If not, much of the accuracy may be lost, and what is no
+        number in the reference may be so in the result.
+
+    Notes
+    -----
+    What is infinite counts as the largest number: which of the two is stored is up to rounding.
     """
     if _same_bits(found, right):
         return None
-    allowed = _allowed(right, exact)
-    wrong, worst, place = 0, -1.0, ()
-    for row, (mine, other) in enumerate(zip(_rows(found), _rows(right), strict=True)):
-        mine, other = mine.astype("float64"), other.astype("float64")
-        with np.errstate(invalid="ignore"):
-            difference = np.abs(mine - other)
-        difference = np.where(np.isnan(difference), np.inf, difference)
-        if not exact:
-            difference[(mine == other) | (np.isnan(mine) & np.isnan(other))] = 0.0
-        wrong += int(np.count_nonzero(difference > allowed))
-        if difference.max() > worst:
-            worst, place = float(difference.max()), (row, int(difference.argmax()))
+    places = np.flatnonzero(_words(found) != _words(right))
+    flat = found.reshape(-1), right.reshape(-1)
+    difference = np.empty(len(places))
+    is_near = True
+    for begin in range(0, len(places), _AT_ONCE):
+        part = slice(begin, begin + _AT_ONCE)
+        difference[part], near = _differences(*(one[places[part]] for one in flat), exact)
+        is_near = is_near and near
+    if is_near:
+        return None
+    finite = np.abs(right.astype("float32"))
+    allowed = _allowed(float(finite[np.isfinite(finite)].max(initial=0.0)), right.dtype, exact)
+    wrong = int(np.count_nonzero(difference > allowed))
     if wrong == 0:
         return None
+    worst = int(places[difference.argmax()])
+    place = divmod(worst, right.shape[-1] if right.ndim else 1)
     return (
         f"{wrong} of {found.size} elements differ; the worst, at {place}, is "
-        f"{float(_rows(found)[place]):g} and should be {float(_rows(right)[place]):g}"
+        f"{float(flat[0][worst]):g} and should be {float(flat[1][worst]):g}"
     )
+
+
+def _differences(found: np.ndarray, right: np.ndarray, exact: bool) -> tuple[np.ndarray, bool]:
+    """How much elements differ by, and whether all of them by what their own size allows.
+
+    The largest of all results allows no less, and is not looked for if that is enough.
+    """
+    mine, other = _finite(found), _finite(right)
+    difference = np.abs(mine - other)
+    difference = np.where(np.isnan(difference), np.inf, difference)
+    if not exact:
+        difference[np.isnan(mine) & np.isnan(other)] = 0.0
+    return difference, bool(np.all(difference <= _allowed(np.abs(other), right.dtype, exact)))
 
 
 def _same_bits(found: np.ndarray, right: np.ndarray) -> bool:
@@ -169,22 +204,34 @@ def _same_bits(found: np.ndarray, right: np.ndarray) -> bool:
     return found.nbytes == right.nbytes and np.array_equal(*words) and np.array_equal(*ends)
 
 
-def _allowed(right: np.ndarray, exact: bool) -> float:
-    finite = np.abs(right.astype("float32"))
-    largest = float(finite[np.isfinite(finite)].max(initial=0.0))
-    epsilon = _epsilon(right.dtype)
+def _allowed(size: Any, dtype: Any, exact: bool) -> Any:
+    """What may be lost of results of a size."""
+    epsilon = _epsilon(dtype)
     if exact or epsilon == 0:
-        return _UNITS * epsilon * max(1.0, largest)
-    return _PARTS[right.dtype.itemsize * 8] * largest
+        return _UNITS * epsilon * np.maximum(1.0, size)
+    return _PARTS[dtype.itemsize * 8] * size
 
 
-def _rows(array: np.ndarray) -> np.ndarray:
-    return array.reshape(-1, array.shape[-1] if array.ndim else 1)
+def _words(array: np.ndarray) -> np.ndarray:
+    """The bits of each element, in one dimension."""
+    return array.reshape(-1).view(f"u{array.itemsize}")
+
+
+def _finite(array: np.ndarray) -> np.ndarray:
+    """As float64, what is infinite as the largest number of the dtype."""
+    if _epsilon(array.dtype) == 0:
+        return array.astype("float64")
+    largest = float(_limits(array.dtype).max)
+    return np.clip(array.astype("float64"), -largest, largest)
 
 
 def _epsilon(dtype: Any) -> float:
-    import ml_dtypes
-
     if np.issubdtype(dtype, np.integer) or np.issubdtype(dtype, np.bool_):
         return 0.0
-    return float(ml_dtypes.finfo(dtype).eps)
+    return float(_limits(dtype).eps)
+
+
+def _limits(dtype: Any) -> Any:
+    import ml_dtypes
+
+    return ml_dtypes.finfo(dtype)

@@ -1,7 +1,8 @@
 """What is worth shipping of measurements: products for which something beats the default.
 
 Sources are databases of TVM, what ``warploom bench exhaustive`` has written, and what ``warploom
-bench tuning`` has, which is best: there the default ran side by side with the others.
+bench tuning`` has, which is best: there the default ran side by side with the others. What was
+shipped before is kept, unless its product was measured again and something else was better.
 """
 
 from __future__ import annotations
@@ -9,20 +10,20 @@ from __future__ import annotations
 import gzip
 import json
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from warploom.bench.suite import RESULT_DTYPE
+from warploom.bench.suite import GemmShape
+from warploom.bench.workloads import problem_of
 from warploom.errors import WarploomError
 from warploom.gemm.choose import choose
 from warploom.gemm.knobs import GemmKnobs
 from warploom.gemm.problem import GemmProblem
-from warploom.gemm.recognition import recognise
 from warploom.meta_schedule.database import RECORDS, open_database
+from warploom.meta_schedule.lookup import Lookup
 from warploom.meta_schedule.records import Record, records_of
-from warploom.meta_schedule.workloads import matmul
 from warploom.target import SM90A
 
 #: What must be gained, in parts of the default's time.
@@ -38,8 +39,13 @@ class Measured:
     us: float
 
 
-def worth_shipping(found: Iterable[Measured], gain: float = GAIN) -> Iterator[Record]:
-    """The best of each product, unless the default is nearly as fast.
+def worth_shipping(
+    found: Iterable[Measured], gain: float = GAIN, before: Iterable[Record] = ()
+) -> list[Record]:
+    """The best of each product, unless what it gets without a record is nearly as fast.
+
+    That is what a record of another product says that is shipped too, such as one of the same
+    product without an epilogue, and else the model's choice.
 
     Parameters
     ----------
@@ -47,19 +53,46 @@ def worth_shipping(found: Iterable[Measured], gain: float = GAIN) -> Iterator[Re
         Where the default was not measured, the best of what was is worth it: it is known.
     gain : float
         In parts of the default's time.
+    before : iterable of Record
+        What was shipped before. Their times count where the same was not measured again.
     """
     products: dict[GemmProblem, dict[GemmKnobs, float]] = {}
     for one in found:
         mine = products.setdefault(one.problem, {})
         mine[one.knobs] = min(one.us, mine.get(one.knobs, one.us))
-    for problem, times in products.items():
-        legal = [knobs for knobs in times if knobs.why_not(problem) is None]
-        if not legal:
-            continue
-        best = min(legal, key=lambda knobs: times[knobs])
-        default = choose(problem)
-        if times[best] < (1 - gain) * times.get(default, math.inf):
-            yield Record(problem, best, times[best] * 1e-6, SM90A.name, False, None)
+    for one in before:
+        products.setdefault(one.problem, {}).setdefault(one.knobs, one.seconds * 1e6)
+    kept: dict[GemmProblem, Record] = {}
+    # Others take what is kept of plain products, so these come first. What one without a record
+    # gets may be a record that is kept later: then its own is needed after all.
+    ordered = sorted(products.items(), key=lambda one: _epilogue(one[0]))
+    count = -1
+    while count < len(kept):
+        count = len(kept)
+        for problem, times in ordered:
+            one = None if problem in kept else _worth(problem, times, gain, kept.values())
+            if one is not None:
+                kept[problem] = one
+    return list(kept.values())
+
+
+def _worth(
+    problem: GemmProblem, times: Mapping[GemmKnobs, float], gain: float, others: Iterable[Record]
+) -> Record | None:
+    """The best of a product, if it is worth it beside records of others."""
+    legal = [knobs for knobs in times if knobs.why_not(problem) is None]
+    if not legal:
+        return None
+    best = min(legal, key=lambda knobs: times[knobs])
+    default = Lookup(others).knobs(problem) or choose(problem)
+    if times[best] >= (1 - gain) * times.get(default, math.inf):
+        return None
+    return Record(problem, best, times[best] * 1e-6, SM90A.name, False, None)
+
+
+def _epilogue(problem: GemmProblem) -> tuple[int, int]:
+    """0 and 0 of a plain product."""
+    return problem.products - 1, len(problem.inputs)
 
 
 def measurements(source: str | Path) -> Iterator[Measured]:
@@ -80,8 +113,9 @@ def measurements(source: str | Path) -> Iterator[Measured]:
             yield from _of_line(json.loads(line))
     elif source.suffix == ".json":
         for row in json.loads(_text(source))["rows"]:
+            problem = problem_of(GemmShape(**row["shape"]))
             for name, us in row["us"].items():
-                yield Measured(_problem(row["shape"]), GemmKnobs.of(row["knobs"][name]), us)
+                yield Measured(problem, GemmKnobs.of(row["knobs"][name]), us)
     else:
         raise WarploomError(
             f"{source} has no measurements; give the folder of a tuning database, the .jsonl of "
@@ -99,14 +133,5 @@ def _text(path: Path) -> str:
 
 def _of_line(line: dict[str, Any]) -> Iterator[Measured]:
     if line.get("knobs") and line.get("us") is not None:
-        yield Measured(_problem(line["shape"]), GemmKnobs.of(line["knobs"]), line["us"])
-
-
-_problems: dict[tuple[Any, ...], GemmProblem] = {}
-
-
-def _problem(shape: dict[str, Any]) -> GemmProblem:
-    size = (shape["m"], shape["n"], shape["k"], shape["dtype"])
-    if size not in _problems:
-        _problems[size] = recognise(matmul(*size, RESULT_DTYPE[shape["dtype"]])).problem
-    return _problems[size]
+        problem = problem_of(GemmShape(**line["shape"]))
+        yield Measured(problem, GemmKnobs.of(line["knobs"]), line["us"])
