@@ -143,6 +143,7 @@ def test_attention_over_tokens_that_the_launch_counts(rng, causal):
         (8, {"tile": (8, 128, 128), "k": 128, "group": 128, "cluster": (2, 1)}),
         (5, {"tile": None, "stages": None, "k": 768}),
         (70, {"tile": None, "stages": None, "bits": 8}),
+        (9, {"tile": None, "stages": None, "n": 200, "k": 3072, "symbolic": True}),
     ],
 )
 def test_gemm_quantised(rng, rows, options):
@@ -168,6 +169,17 @@ def test_tiles_for_small_weights_are_those_of_the_first_lowering(m, n, k, bits):
     assert any(f"{stages} stages" in sentence for sentence in decided)
     turns = [sentence for sentence in decided if sentence.startswith("turns: each of 3")]
     assert bool(turns) == ("turns" in hints)
+
+
+@pytest.mark.parametrize(
+    ("n", "k", "m", "parts"),
+    [(4096, 14336, 1, 2), (4096, 14336, 64, 2), (4096, 14336, 65, 1), (6144, 14336, 1, 1),
+     (1024, 28672, 1, 8), (1024, 256, 1, 1)],
+)  # fmt: skip
+def test_few_tiles_of_small_weights_are_cut_so_that_every_part_has_an_sm(n, k, m, parts):
+    tile, _, hints = quantised_tiles(n, k, m)
+    assert hints.get("split_k", 1) == parts
+    assert parts == 1 or parts * -(-n // tile[1]) * -(-m // tile[0]) <= 132
 
 
 @pytest.mark.parametrize(
