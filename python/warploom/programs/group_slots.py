@@ -1,9 +1,9 @@
 """Which rows of which group a tile has, where only the device knows how many rows groups have.
 
-Tiles begin where a group does, and groups have slots for tiles: group g those from
-``indptr[g] // rows + g`` on, ``rows`` being those of a tile. That is as many as it needs or one
-more, it grows with g, and so a few steps of bisection find the group of a slot, with no table that
-the host, or another kernel, would have to make.
+Tiles begin where a group does, and have slots, group after group: those of all groups follow each
+other without a gap, so that CTAs which take slots in turn get as many tiles. What follows the last
+are slots of no rows. A walk over the groups finds that of a slot, with no table that the host, or
+another kernel, would have to make.
 """
 
 from __future__ import annotations
@@ -40,22 +40,27 @@ class Slot:
 
     def __init__(self, indptr: Any, groups: int, rows: int) -> None:
         self._indptr, self._groups, self._rows = indptr, groups, rows
-        self._steps = (groups - 1).bit_length()
         self.group = T.local_scalar("int32")
         self.row = T.local_scalar("int32")
         self.count = T.local_scalar("int32")
+        # The first slot of the group, and of the one behind it.
+        self._first = T.local_scalar("int32")
+        self._next = T.local_scalar("int32")
 
     @T.inline
     def find(self, slot):
-        """Bisect for the group."""
+        """The last group that begins at the slot or before it, and its rows."""
         self.group = 0
-        for s in T.serial(self._steps):
-            ahead: T.let = T.shift_right(T.int32(1 << self._steps >> 1), s)
-            probe: T.let = T.min(self.group + ahead, self._groups - 1)
-            if T.truncdiv(T.cast(self._indptr[probe], "int32"), self._rows) + probe <= slot:
-                self.group = probe
+        self._first = 0
+        self._next = 0
+        for g in T.serial(self._groups):
+            if self._next <= slot:
+                self.group = g
+                self._first = self._next
+            size: T.let = T.cast(self._indptr[g + 1] - self._indptr[g], "int32")
+            self._next = self._next + T.truncdiv(size + (self._rows - 1), self._rows)
         self.row = T.cast(self._indptr[self.group], "int32")
-        self.row = self.row + (slot - T.truncdiv(self.row, self._rows) - self.group) * self._rows
+        self.row = self.row + (slot - self._first) * self._rows
         self.count = T.min(
             T.cast(self._indptr[self.group + 1], "int32") - self.row, self._rows
         )
