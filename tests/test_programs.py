@@ -30,6 +30,7 @@ from warploom.programs import (
 )
 from warploom.programs.block_scaled_tiles import block_scaled_tiles
 from warploom.programs.group_slots import slots
+from warploom.programs.grouped_tiles import grouped_tiles, row_tiles
 from warploom.programs.quantised_tiles import quantised_tiles
 from warploom.target import cuda_target
 from warploom.transform.lower import lower_trace
@@ -269,6 +270,30 @@ def test_gemm_grouped(rng, sizes, options):
     bound = np.abs(exact).max() * case.tolerance
     assert np.abs(arguments[-1].astype(float) - exact).max() <= bound
     assert np.abs(by_kernel - exact).max() <= bound
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float8_e4m3fn"])
+@pytest.mark.parametrize("m", [None, 1, 1000, 100000])
+@pytest.mark.parametrize(("groups", "n", "k"), [(1, 8, 16), (8, 28672, 4096), (64, 2000, 7168)])
+def test_tiles_for_groups_are_those_of_the_first_lowering(groups, n, k, m, dtype):
+    tile, stages, hints = grouped_tiles(groups, n, k, m, dtype, "bfloat16")
+    func = gemm_grouped(groups, n, k, m, dtype, "bfloat16")
+    decided = [d for step in lower_trace(func) for d in step.decisions]
+    assert not any("declines" in sentence for sentence in decided)
+    assert any(f": {stages} stages" in sentence for sentence in decided)
+    assert any(f"{min(2, tile[0] // 64)} computing" in sentence for sentence in decided)
+    assert any("clusters of 1 x 2" in sentence for sentence in decided) == ("cluster" in hints)
+
+
+@pytest.mark.parametrize("mean", [3, 64, 128, 1000])
+@pytest.mark.parametrize("rows", [64, 128, 256])
+def test_groups_have_about_as_many_tiles_as_expected(rng, mean, rows):
+    groups = 1000
+    sizes = rng.multinomial(groups * mean, rng.dirichlet(np.ones(groups)))
+    needed = int((-(-sizes // rows)).sum())
+    # Groups without a row have no tile; the estimate gives every group one.
+    empty = int((sizes == 0).sum())
+    assert row_tiles(groups, groups * mean, rows) == pytest.approx(needed + empty, rel=0.05)
 
 
 @pytest.mark.parametrize(("scale_layout", "tile"), [("MK", None), ("KM", (128, 192))])

@@ -16,11 +16,8 @@ from warploom import language as wl
 from warploom.errors import IllegalCombination
 from warploom.kernels.signature import row_count
 from warploom.programs.group_slots import Slot, check_groups, slots
+from warploom.programs.grouped_tiles import grouped_tiles
 from warploom.target.dtypes import bits_of
-
-#: Bytes along K of one step: a row of the widest swizzle.
-_STEP_BYTES = 128
-_STAGES = 4
 
 
 def gemm_grouped(
@@ -48,8 +45,8 @@ def gemm_grouped(
     indptr_dtype : str
         Of Indptr: ``"int32"`` or ``"int64"``.
     tile : (int, int, int), optional
-        Rows of X, rows of W, and K of one step. By default 128 x 256, and of 64 rows where groups
-        have no more on average, in pairs of CTAs that share rows of X.
+        Rows of X, rows of W, and K of one step. Without it tile, stages and hints are those of
+        :func:`~warploom.programs.grouped_tiles.grouped_tiles`.
     stages : int, optional
         Steps that are loaded ahead.
     **hints
@@ -71,12 +68,8 @@ def gemm_grouped(
     check_groups(groups, indptr_dtype)
     _check(n, k, dtype, out_dtype)
     if tile is None:
-        few = m is not None and m <= 64 * groups
-        tile = (64 if few else 128, 256, _STEP_BYTES * 8 // bits_of(dtype))
-        stages = stages or _STAGES
-        if -(-n // tile[1]) % 2 == 0:
-            # Tiles side by side have the same rows of X; those below may be of another group.
-            hints = {"cluster": (1, 2), **hints}
+        tile, own_stages, own_hints = grouped_tiles(groups, n, k, m, dtype, out_dtype)
+        stages, hints = stages or own_stages, {**own_hints, **hints}
     rows, (bm, bn, bk) = row_count(m), tile
     hints = {"raster": "grouped", **hints}
 
