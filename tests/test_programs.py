@@ -259,6 +259,8 @@ def test_impossible_block_scales_are_refused(changes, message):
             "cluster": (1, 2),
         }),
         ((33,), {"dtype": "float8_e4m3fn", "out_dtype": "bfloat16", "tile": None}),
+        ((330, 0, 65, 200, 0), {"n": 136, "tile": (64, 64, 32), "group": 2, "ctas": 5}),
+        ((3, 260, 1), {"n": 256, "tile": (64, 64, 32), "cluster": (2, 2), "symbolic": True}),
     ],
 )  # fmt: skip
 def test_gemm_grouped(rng, sizes, options):

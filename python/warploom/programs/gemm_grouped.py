@@ -15,7 +15,7 @@ from tvm.tirx import PrimFunc
 from warploom import language as wl
 from warploom.errors import IllegalCombination
 from warploom.kernels.signature import row_count
-from warploom.programs.group_slots import Slot, check_groups, slots
+from warploom.programs.group_slots import BAND, Slot, check_groups, side_by_side, slots
 from warploom.programs.grouped_tiles import grouped_tiles
 from warploom.target.dtypes import bits_of
 
@@ -50,7 +50,8 @@ def gemm_grouped(
     stages : int, optional
         Steps that are loaded ahead.
     **hints
-        Those of :func:`warploom.language.hints`.
+        Those of :func:`warploom.language.hints`; ``group``: tiles of rows of a band, see
+        :mod:`~warploom.programs.group_slots`.
 
     Returns
     -------
@@ -71,7 +72,9 @@ def gemm_grouped(
         tile, own_stages, own_hints = grouped_tiles(groups, n, k, m, dtype, out_dtype)
         stages, hints = stages or own_stages, {**own_hints, **hints}
     rows, (bm, bn, bk) = row_count(m), tile
-    hints = {"raster": "grouped", **hints}
+    across, width = side_by_side(n, bn, hints.get("cluster"))
+    # The tiles are in order already.
+    band, hints = hints.pop("group", BAND), {**hints, "raster": "rows"}
 
     @T.prim_func
     def matmul(x: T.handle, w: T.handle, p: T.handle, c: T.handle):
@@ -81,14 +84,15 @@ def gemm_grouped(
         C = T.match_buffer(c, (rows, n), out_dtype, align=16)
         T.device_entry()
         wl.hints(**hints)
-        slot, j = T.cta_id([slots(rows, groups, bm), -(-n // bn)])
+        number, beside = T.cta_id([slots(rows, groups, bm) * across, width])
         X_s = T.alloc_buffer((bm, bk), dtype, scope="shared")
         W_s = T.alloc_buffer((bn, bk), dtype, scope="shared")
         acc = T.alloc_buffer((bm, bn), "float32", scope="accumulator")
         out = T.alloc_buffer((bm, bn), out_dtype, scope="fragment")
-        found = Slot(Indptr, groups, bm)
-        found.find(slot)
+        found = Slot(Indptr, groups, bm, across, band)
+        found.find(number)
         g, row, count = found.group, found.row, found.count
+        j: T.let = found.column * width + beside
         if count > 0:
             for step in wl.pipelined(-(-k // bk), stages):
                 Tx.cta.copy_async(X_s, X[row : row + bm, step * bk : step * bk + bk])
