@@ -18,7 +18,7 @@ from warploom.kernels.raster import grouped_tile
 
 #: Dtypes of the first rows of groups.
 INDICES = ("int32", "int64")
-#: Tiles of rows of a band: 16 of 128 rows have X and W in about equal parts for 132 tiles at a time.
+#: Tiles of rows of a band. With 16 of 128 rows, what runs at a time loads as much of X as of W.
 BAND = 16
 
 
@@ -57,29 +57,30 @@ class Slot:
         self.row = T.local_scalar("int32")
         self.count = T.local_scalar("int32")
         self.column = T.local_scalar("int32")
-        # The first number of the group, its tiles of rows, and the first number behind them.
+        # The first number of the group, and the first behind all groups so far.
         self._first = T.local_scalar("int32")
-        self._height = T.local_scalar("int32")
         self._next = T.local_scalar("int32")
+
+    def _height(self, group: Any) -> Any:
+        """Tiles of rows of a group. Unsigned numbers spare the division the care for signs."""
+        size = T.cast(self._indptr[group + 1] - self._indptr[group], "uint32")
+        return T.cast(T.truncdiv(size + T.uint32(self._rows - 1), T.uint32(self._rows)), "int32")
 
     @T.inline
     def find(self, number):
         """The last group that begins at the number or before it, and the tile in it."""
         self.group = 0
         self._first = 0
-        self._height = 1
         self._next = 0
         for g in T.serial(self._groups):
-            size: T.let = T.cast(self._indptr[g + 1] - self._indptr[g], "int32")
-            height: T.let = T.truncdiv(size + (self._rows - 1), self._rows)
             if self._next <= number:
                 self.group = g
                 self._first = self._next
-                self._height = T.max(height, 1)
-            self._next = self._next + height * self._columns
+            self._next = self._next + self._height(g) * self._columns
         # Numbers behind the last tile are given one that exists, of no rows.
-        within: T.let = T.min(number - self._first, self._height * self._columns - 1)
-        y, x = T.meta_var(grouped_tile(within, self._height, self._columns, self._band))
+        height: T.let = T.max(self._height(self.group), 1)
+        within: T.let = T.min(number - self._first, height * self._columns - 1)
+        y, x = T.meta_var(grouped_tile(within, height, self._columns, self._band))
         self.column = x
         self.row = T.cast(self._indptr[self.group], "int32") + y * self._rows
         left: T.let = T.cast(self._indptr[self.group + 1], "int32") - self.row
