@@ -12,10 +12,11 @@ import tvm
 from hypothesis import given
 from hypothesis import strategies as st
 from tvm import relax
+from tvm.script import tirx as T
 
 import tile_programs
 from lowered_programs import exact as few_bits
-from warploom import compile_report
+from warploom import compile_report, emulator
 from warploom import language as wl
 from warploom.errors import IllegalCombination
 from warploom.kernels import default_target
@@ -29,7 +30,7 @@ from warploom.programs import (
     gemm_quantised,
 )
 from warploom.programs.block_scaled_tiles import block_scaled_tiles
-from warploom.programs.group_slots import slots
+from warploom.programs.group_slots import Slot, slots
 from warploom.programs.grouped_tiles import grouped_tiles, row_tiles
 from warploom.programs.quantised_tiles import quantised_tiles
 from warploom.target import cuda_target
@@ -357,7 +358,52 @@ def test_sizes_of_groups_are_known_on_the_device_alone(rng):
 
 @given(st.lists(st.integers(0, 400), min_size=1, max_size=20), st.sampled_from([64, 128]))
 def test_groups_have_slots_for_all_of_their_tiles(sizes, rows):
-    assert sum(-(-size // rows) for size in sizes) <= slots(sum(sizes), len(sizes), rows)
+    needed = sum(-(-size // rows) for size in sizes)
+    assert needed <= int(slots(sum(sizes), len(sizes), rows))
+
+
+def found_tiles(groups: int, rows: int, columns: int, band: int, numbers: int) -> tvm.tirx.PrimFunc:
+    """Writes the tile of each number: group, first row, rows and column."""
+
+    @T.prim_func
+    def kernel(
+        indptr: T.Buffer((groups + 1,), "int32"), out: T.Buffer((numbers, 4), "int32")
+    ):
+        T.device_entry()
+        number = T.cta_id([numbers])
+        thread = T.thread_id([32])
+        tile = Slot(indptr, groups, rows, columns, band)
+        tile.find(number)
+        if thread == 0:
+            out[number, 0] = tile.group
+            out[number, 1] = tile.row
+            out[number, 2] = tile.count
+            out[number, 3] = tile.column
+
+    return kernel
+
+
+@pytest.mark.parametrize(("rows", "columns", "band"), [(16, 3, 2), (24, 1, 4), (16, 2, 100)])
+def test_tiles_of_groups_are_in_order_and_without_gaps(rng, rows, columns, band):
+    groups, total = 6, 200
+    numbers = int(slots(total, groups, rows)) * columns + 3
+    kernel = found_tiles(groups, rows, columns, band, numbers)
+    random = [rng.integers(0, total + 1, groups - 1) for _ in range(3)]
+    for cuts in ([0, 0, 33, 33, 34], [total] * (groups - 1), *random):
+        indptr = np.array([0, *np.sort(cuts), total], np.int32)
+        print("indptr", indptr)
+        expected = []
+        for group, (first, end) in enumerate(itertools.pairwise(indptr.tolist())):
+            starts = range(first, end, rows)
+            for top in range(0, len(starts), band):
+                expected += [
+                    [group, start, min(end - start, rows), column]
+                    for column in range(columns) for start in starts[top : top + band]
+                ]  # fmt: skip
+        poisoned = np.full((numbers, 4), -7, np.int32)
+        found = emulator.run(kernel, [indptr, poisoned], arch="sm_90a").outputs[1]
+        assert found[: len(expected)].tolist() == expected
+        assert (found[len(expected) :, 2] == 0).all()
 
 
 @pytest.mark.parametrize(
