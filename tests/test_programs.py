@@ -12,10 +12,11 @@ import tvm
 from hypothesis import given
 from hypothesis import strategies as st
 from tvm import relax
+from tvm.script import tirx as T
 
 import tile_programs
 from lowered_programs import exact as few_bits
-from warploom import compile_report
+from warploom import compile_report, emulator
 from warploom import language as wl
 from warploom.errors import IllegalCombination
 from warploom.kernels import default_target
@@ -29,6 +30,8 @@ from warploom.programs import (
     gemm_quantised,
 )
 from warploom.programs.block_scaled_tiles import block_scaled_tiles
+from warploom.programs.group_slots import Slot, slots
+from warploom.programs.grouped_tiles import grouped_tiles, row_tiles
 from warploom.programs.quantised_tiles import quantised_tiles
 from warploom.target import cuda_target
 from warploom.transform.lower import lower_trace
@@ -143,6 +146,7 @@ def test_attention_over_tokens_that_the_launch_counts(rng, causal):
         (8, {"tile": (8, 128, 128), "k": 128, "group": 128, "cluster": (2, 1)}),
         (5, {"tile": None, "stages": None, "k": 768}),
         (70, {"tile": None, "stages": None, "bits": 8}),
+        (9, {"tile": None, "stages": None, "n": 200, "k": 3072, "symbolic": True}),
     ],
 )
 def test_gemm_quantised(rng, rows, options):
@@ -168,6 +172,17 @@ def test_tiles_for_small_weights_are_those_of_the_first_lowering(m, n, k, bits):
     assert any(f"{stages} stages" in sentence for sentence in decided)
     turns = [sentence for sentence in decided if sentence.startswith("turns: each of 3")]
     assert bool(turns) == ("turns" in hints)
+
+
+@pytest.mark.parametrize(
+    ("n", "k", "m", "parts"),
+    [(4096, 14336, 1, 2), (4096, 14336, 64, 2), (4096, 14336, 65, 1), (6144, 14336, 1, 1),
+     (1024, 28672, 1, 8), (1024, 256, 1, 1)],
+)  # fmt: skip
+def test_few_tiles_of_small_weights_are_cut_so_that_every_part_has_an_sm(n, k, m, parts):
+    tile, _, hints = quantised_tiles(n, k, m)
+    assert hints.get("split_k", 1) == parts
+    assert parts == 1 or parts * -(-n // tile[1]) * -(-m // tile[0]) <= 132
 
 
 @pytest.mark.parametrize(
@@ -245,6 +260,8 @@ def test_impossible_block_scales_are_refused(changes, message):
             "cluster": (1, 2),
         }),
         ((33,), {"dtype": "float8_e4m3fn", "out_dtype": "bfloat16", "tile": None}),
+        ((330, 0, 65, 200, 0), {"n": 136, "tile": (64, 64, 32), "group": 2, "ctas": 5}),
+        ((3, 260, 1), {"n": 256, "tile": (64, 64, 32), "cluster": (2, 2), "symbolic": True}),
     ],
 )  # fmt: skip
 def test_gemm_grouped(rng, sizes, options):
@@ -256,6 +273,30 @@ def test_gemm_grouped(rng, sizes, options):
     bound = np.abs(exact).max() * case.tolerance
     assert np.abs(arguments[-1].astype(float) - exact).max() <= bound
     assert np.abs(by_kernel - exact).max() <= bound
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float8_e4m3fn"])
+@pytest.mark.parametrize("m", [None, 1, 1000, 100000])
+@pytest.mark.parametrize(("groups", "n", "k"), [(1, 8, 16), (8, 28672, 4096), (64, 2000, 7168)])
+def test_tiles_for_groups_are_those_of_the_first_lowering(groups, n, k, m, dtype):
+    tile, stages, hints = grouped_tiles(groups, n, k, m, dtype, "bfloat16")
+    func = gemm_grouped(groups, n, k, m, dtype, "bfloat16")
+    decided = [d for step in lower_trace(func) for d in step.decisions]
+    assert not any("declines" in sentence for sentence in decided)
+    assert any(f": {stages} stages" in sentence for sentence in decided)
+    assert any(f"{min(2, tile[0] // 64)} computing" in sentence for sentence in decided)
+    assert any("clusters of 1 x 2" in sentence for sentence in decided) == ("cluster" in hints)
+
+
+@pytest.mark.parametrize("mean", [3, 64, 128, 1000])
+@pytest.mark.parametrize("rows", [64, 128, 256])
+def test_groups_have_about_as_many_tiles_as_expected(rng, mean, rows):
+    groups = 1000
+    sizes = rng.multinomial(groups * mean, rng.dirichlet(np.ones(groups)))
+    needed = int((-(-sizes // rows)).sum())
+    # Groups without a row have no tile; the estimate gives every group one.
+    empty = int((sizes == 0).sum())
+    assert row_tiles(groups, groups * mean, rows) == pytest.approx(needed + empty, rel=0.05)
 
 
 @pytest.mark.parametrize(("scale_layout", "tile"), [("MK", None), ("KM", (128, 192))])
@@ -316,12 +357,53 @@ def test_sizes_of_groups_are_known_on_the_device_alone(rng):
 
 
 @given(st.lists(st.integers(0, 400), min_size=1, max_size=20), st.sampled_from([64, 128]))
-def test_every_row_of_a_group_has_one_slot(sizes, rows):
-    ends = np.cumsum([0, *sizes])
-    starts = ends[:-1] // rows + np.arange(len(sizes))
-    slots = ends[-1] // rows + len(sizes)
-    needed = -(-np.array(sizes) // rows)
-    assert (np.append(starts[1:], slots) - starts >= needed).all()
+def test_groups_have_slots_for_all_of_their_tiles(sizes, rows):
+    needed = sum(-(-size // rows) for size in sizes)
+    assert needed <= int(slots(sum(sizes), len(sizes), rows))
+
+
+def found_tiles(groups: int, rows: int, columns: int, band: int, numbers: int) -> tvm.tirx.PrimFunc:
+    """Writes the tile of each number: group, first row, rows and column."""
+
+    @T.prim_func
+    def kernel(
+        indptr: T.Buffer((groups + 1,), "int32"), out: T.Buffer((numbers, 4), "int32")
+    ):
+        T.device_entry()
+        number = T.cta_id([numbers])
+        thread = T.thread_id([32])
+        tile = Slot(indptr, groups, rows, columns, band)
+        tile.find(number)
+        if thread == 0:
+            out[number, 0] = tile.group
+            out[number, 1] = tile.row
+            out[number, 2] = tile.count
+            out[number, 3] = tile.column
+
+    return kernel
+
+
+@pytest.mark.parametrize(("rows", "columns", "band"), [(16, 3, 2), (24, 1, 4), (16, 2, 100)])
+def test_tiles_of_groups_are_in_order_and_without_gaps(rng, rows, columns, band):
+    groups, total = 6, 200
+    numbers = int(slots(total, groups, rows)) * columns + 3
+    kernel = found_tiles(groups, rows, columns, band, numbers)
+    random = [rng.integers(0, total + 1, groups - 1) for _ in range(3)]
+    for cuts in ([0, 0, 33, 33, 34], [total] * (groups - 1), *random):
+        indptr = np.array([0, *np.sort(cuts), total], np.int32)
+        print("indptr", indptr)
+        expected = []
+        for group, (first, end) in enumerate(itertools.pairwise(indptr.tolist())):
+            starts = range(first, end, rows)
+            for top in range(0, len(starts), band):
+                expected += [
+                    [group, start, min(end - start, rows), column]
+                    for column in range(columns) for start in starts[top : top + band]
+                ]  # fmt: skip
+        poisoned = np.full((numbers, 4), -7, np.int32)
+        found = emulator.run(kernel, [indptr, poisoned], arch="sm_90a").outputs[1]
+        assert found[: len(expected)].tolist() == expected
+        assert (found[len(expected) :, 2] == 0).all()
 
 
 @pytest.mark.parametrize(

@@ -15,12 +15,9 @@ from tvm.tirx import PrimFunc
 from warploom import language as wl
 from warploom.errors import IllegalCombination
 from warploom.kernels.signature import row_count
-from warploom.programs.group_slots import Slot, check_groups, slots
+from warploom.programs.group_slots import BAND, Slot, check_groups, side_by_side, slots
+from warploom.programs.grouped_tiles import grouped_tiles
 from warploom.target.dtypes import bits_of
-
-#: Bytes along K of one step: a row of the widest swizzle.
-_STEP_BYTES = 128
-_STAGES = 4
 
 
 def gemm_grouped(
@@ -48,12 +45,13 @@ def gemm_grouped(
     indptr_dtype : str
         Of Indptr: ``"int32"`` or ``"int64"``.
     tile : (int, int, int), optional
-        Rows of X, rows of W, and K of one step. By default 128 x 256, and of 64 rows where groups
-        have no more on average, in pairs of CTAs that share rows of X.
+        Rows of X, rows of W, and K of one step. Without it tile, stages and hints are those of
+        :func:`~warploom.programs.grouped_tiles.grouped_tiles`.
     stages : int, optional
         Steps that are loaded ahead.
     **hints
-        Those of :func:`warploom.language.hints`.
+        Those of :func:`warploom.language.hints`; ``group``: tiles of rows of a band, see
+        :mod:`~warploom.programs.group_slots`.
 
     Returns
     -------
@@ -71,14 +69,12 @@ def gemm_grouped(
     check_groups(groups, indptr_dtype)
     _check(n, k, dtype, out_dtype)
     if tile is None:
-        few = m is not None and m <= 64 * groups
-        tile = (64 if few else 128, 256, _STEP_BYTES * 8 // bits_of(dtype))
-        stages = stages or _STAGES
-        if -(-n // tile[1]) % 2 == 0:
-            # Tiles side by side have the same rows of X; those below may be of another group.
-            hints = {"cluster": (1, 2), **hints}
+        tile, own_stages, own_hints = grouped_tiles(groups, n, k, m, dtype, out_dtype)
+        stages, hints = stages or own_stages, {**own_hints, **hints}
     rows, (bm, bn, bk) = row_count(m), tile
-    hints = {"raster": "grouped", **hints}
+    across, width = side_by_side(n, bn, hints.get("cluster"))
+    # The tiles are in order already.
+    band, hints = hints.pop("group", BAND), {**hints, "raster": "rows"}
 
     @T.prim_func
     def matmul(x: T.handle, w: T.handle, p: T.handle, c: T.handle):
@@ -88,14 +84,15 @@ def gemm_grouped(
         C = T.match_buffer(c, (rows, n), out_dtype, align=16)
         T.device_entry()
         wl.hints(**hints)
-        slot, j = T.cta_id([slots(rows, groups, bm), -(-n // bn)])
+        number, beside = T.cta_id([slots(rows, groups, bm) * across, width])
         X_s = T.alloc_buffer((bm, bk), dtype, scope="shared")
         W_s = T.alloc_buffer((bn, bk), dtype, scope="shared")
         acc = T.alloc_buffer((bm, bn), "float32", scope="accumulator")
         out = T.alloc_buffer((bm, bn), out_dtype, scope="fragment")
-        found = Slot(Indptr, groups, bm)
-        found.find(slot)
+        found = Slot(Indptr, groups, bm, across, band)
+        found.find(number)
         g, row, count = found.group, found.row, found.count
+        j: T.let = found.column * width + beside
         if count > 0:
             for step in wl.pipelined(-(-k // bk), stages):
                 Tx.cta.copy_async(X_s, X[row : row + bm, step * bk : step * bk + bk])

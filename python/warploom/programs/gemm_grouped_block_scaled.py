@@ -17,7 +17,7 @@ from warploom import language as wl
 from warploom.kernels.signature import row_count
 from warploom.programs.block_scaled_tiles import BLOCK
 from warploom.programs.gemm_block_scaled import check_block_scaled
-from warploom.programs.group_slots import Slot, check_groups, slots
+from warploom.programs.group_slots import BAND, Slot, check_groups, side_by_side, slots
 
 #: Rows of X of a tile -> rows of W, and stages.
 _TILES = {64: (128, 8), 128: (192, 5)}
@@ -54,7 +54,8 @@ def gemm_grouped_block_scaled(
     stages : int, optional
         Steps that are loaded ahead.
     **hints
-        Those of :func:`warploom.language.hints`.
+        Those of :func:`warploom.language.hints`; ``group``: tiles of rows of a band, see
+        :mod:`~warploom.programs.group_slots`.
 
     Returns
     -------
@@ -81,7 +82,9 @@ def gemm_grouped_block_scaled(
     rows, (bm, bn), blocks = row_count(m), tile, -(-k // BLOCK)
     together = math.gcd(bn, BLOCK)
     by_rows = scale_layout == "MK"
-    hints = {"raster": "grouped", **hints}
+    across, width = side_by_side(n, bn, hints.get("cluster"))
+    # The tiles are in order already.
+    band, hints = hints.pop("group", BAND), {**hints, "raster": "rows"}
 
     def of_x(scale: Any, row: Any, block: Any) -> Any:
         return scale[row, block] if by_rows else scale[block, row]
@@ -98,16 +101,17 @@ def gemm_grouped_block_scaled(
         C = T.match_buffer(c, (rows, n), out_dtype, align=16)
         T.device_entry()
         wl.hints(**hints)
-        slot, j = T.cta_id([slots(rows, groups, bm), -(-n // bn)])
+        number, beside = T.cta_id([slots(rows, groups, bm) * across, width])
         X_s = T.alloc_buffer((bm, BLOCK), dtype, scope="shared")
         W_s = T.alloc_buffer((bn, BLOCK), dtype, scope="shared")
         part = T.alloc_buffer((bm, bn), "float32", scope="accumulator")
         scale = T.alloc_buffer((bm,), "float32", scope="fragment")
         total = T.alloc_buffer((bm, bn), "float32", scope="fragment")
         out = T.alloc_buffer((bm, bn), out_dtype, scope="fragment")
-        found = Slot(Indptr, groups, bm)
-        found.find(slot)
+        found = Slot(Indptr, groups, bm, across, band)
+        found.find(number)
         g, row, count = found.group, found.row, found.count
+        j: T.let = found.column * width + beside
         if count > 0:
             Tx.cta.zero(total)
             for step in wl.pipelined(blocks, stages):

@@ -1,9 +1,10 @@
-"""Which rows of which group a tile has, where only the device knows how many rows groups have.
+"""Which tile of which group a CTA has, where only the device knows how many rows groups have.
 
-Tiles begin where a group does, and groups have slots for tiles: group g those from
-``indptr[g] // rows + g`` on, ``rows`` being those of a tile. That is as many as it needs or one
-more, it grows with g, and so a few steps of bisection find the group of a slot, with no table that
-the host, or another kernel, would have to make.
+Tiles of rows begin where a group does. All tiles of all groups stand in a row: group after group,
+in each columns of tiles one after the other, and in a column the tiles of all rows, or of as many
+as a band has. So CTAs that take them in turn get as many, and those that run at a time share
+columns of the weights, which then come from memory once. A walk over the groups finds the tile of a
+number, with no table that the host, or another kernel, would have to make.
 """
 
 from __future__ import annotations
@@ -13,14 +14,17 @@ from typing import Any
 from tvm.script import tirx as T
 
 from warploom.errors import IllegalCombination
+from warploom.kernels.raster import grouped_tile
 
 #: Dtypes of the first rows of groups.
 INDICES = ("int32", "int64")
+#: Tiles of rows of a band. With 16 of 128 rows, what runs at a time loads as much of X as of W.
+BAND = 16
 
 
 @T.meta_class
 class Slot:
-    """The tile of a slot; :meth:`find` sets what it is.
+    """The tile of a number; :meth:`find` sets what it is.
 
     Parameters
     ----------
@@ -29,41 +33,72 @@ class Slot:
     groups : int
     rows : int
         Of a tile.
+    columns : int
+        Tiles, or clusters of them, side by side.
+    band : int
+        Tiles of rows that are visited together, column after column.
 
     Attributes
     ----------
     group : int32 scalar
         Whose tile it is.
     row, count : int32 scalars
-        Its first row, and how many belong to the group, at most ``rows``; none if 0 or less.
+        Its first row, and how many belong to the group, at most ``rows``; 0 behind the last tile.
+    column : int32 scalar
+        From 0 to ``columns - 1``.
     """
 
-    def __init__(self, indptr: Any, groups: int, rows: int) -> None:
+    def __init__(
+        self, indptr: Any, groups: int, rows: int, columns: int, band: int = BAND
+    ) -> None:
         self._indptr, self._groups, self._rows = indptr, groups, rows
-        self._steps = (groups - 1).bit_length()
+        self._columns, self._band = columns, band
         self.group = T.local_scalar("int32")
         self.row = T.local_scalar("int32")
         self.count = T.local_scalar("int32")
+        self.column = T.local_scalar("int32")
+        # The first number of the group, and the first behind all groups so far.
+        self._first = T.local_scalar("int32")
+        self._next = T.local_scalar("int32")
+
+    def _height(self, group: Any) -> Any:
+        """Tiles of rows of a group. Unsigned numbers spare the division the care for signs."""
+        size = T.cast(self._indptr[group + 1] - self._indptr[group], "uint32")
+        return T.cast(T.truncdiv(size + T.uint32(self._rows - 1), T.uint32(self._rows)), "int32")
 
     @T.inline
-    def find(self, slot):
-        """Bisect for the group."""
+    def find(self, number):
+        """The last group that begins at the number or before it, and the tile in it."""
         self.group = 0
-        for s in T.serial(self._steps):
-            ahead: T.let = T.shift_right(T.int32(1 << self._steps >> 1), s)
-            probe: T.let = T.min(self.group + ahead, self._groups - 1)
-            if T.truncdiv(T.cast(self._indptr[probe], "int32"), self._rows) + probe <= slot:
-                self.group = probe
-        self.row = T.cast(self._indptr[self.group], "int32")
-        self.row = self.row + (slot - T.truncdiv(self.row, self._rows) - self.group) * self._rows
-        self.count = T.min(
-            T.cast(self._indptr[self.group + 1], "int32") - self.row, self._rows
-        )
+        self._first = 0
+        self._next = 0
+        for g in T.serial(self._groups):
+            if self._next <= number:
+                self.group = g
+                self._first = self._next
+            self._next = self._next + self._height(g) * self._columns
+        # Numbers behind the last tile are given one that exists, of no rows.
+        height: T.let = T.max(self._height(self.group), 1)
+        within: T.let = T.min(number - self._first, height * self._columns - 1)
+        y, x = T.meta_var(grouped_tile(within, height, self._columns, self._band))
+        self.column = x
+        self.row = T.cast(self._indptr[self.group], "int32") + y * self._rows
+        left: T.let = T.cast(self._indptr[self.group + 1], "int32") - self.row
+        self.count = T.Select(number < self._next, T.min(left, self._rows), 0)
 
 
 def slots(rows: Any, groups: int, tile_rows: int) -> Any:
-    """How many slots groups of so many rows in all have."""
+    """How many tiles of rows groups of so many rows in all have, at most."""
     return T.truncdiv(rows, tile_rows) + groups
+
+
+def side_by_side(n: int, tile_columns: int, cluster: tuple[int, int] | None) -> tuple[int, int]:
+    """Clusters, and tiles of a cluster, side by side in ``n`` columns.
+
+    Tiles that do not fill clusters are clusters of one tile.
+    """
+    tiles, width = -(-n // tile_columns), (cluster or (1, 1))[1]
+    return (tiles // width, width) if tiles % width == 0 else (tiles, 1)
 
 
 def check_groups(groups: int, indptr_dtype: str) -> None:

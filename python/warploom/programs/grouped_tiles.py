@@ -1,0 +1,88 @@
+"""Tiles, stages and hints for :mod:`warploom.programs.gemm_grouped`, by the model of products.
+
+A tile has rows of one group, so that the last one of a group is filled in part. How many tiles
+there are follows from the sizes of groups, which only the device knows: here they are those of an
+exponential distribution, the least certain one of a mean. The model is asked about a product of
+that many full tiles, which reads the weights of all groups.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import Any
+
+from warploom.gemm.choose import most_stages
+from warploom.gemm.knobs import GemmKnobs
+from warploom.gemm.model import H200, predict
+from warploom.gemm.problem import GemmProblem
+from warploom.target.dtypes import bits_of
+
+#: Bytes along K of one step: a row of the widest swizzle.
+_STEP_BYTES = 128
+#: Rows of X and of W of a tile; the usual one first.
+_TILES = ((128, 256), (128, 192), (128, 128), (64, 256), (64, 192), (64, 128), (256, 128))
+#: What the model must promise of another tile than the usual one.
+_WORTH = 1.05
+#: Stages where the sizes are so small or odd that the model has no plain product for them.
+_STAGES = 4
+#: Rows of a group, on average, if a call decides.
+_UNKNOWN_ROWS = 512
+
+
+def grouped_tiles(
+    groups: int, n: int, k: int, m: int | None, dtype: str, out_dtype: str
+) -> tuple[tuple[int, int, int], int, dict[str, Any]]:
+    """What suits ``m`` rows of ``groups`` groups, each with ``n`` x ``k`` weights.
+
+    Parameters
+    ----------
+    groups, n, k : int
+    m : int, optional
+        Rows of all groups together; None if a call decides.
+    dtype, out_dtype : str
+        Of operands and of the result.
+
+    Returns
+    -------
+    tile : (int, int, int)
+        Rows of X, rows of W, K of one step.
+    stages : int
+    hints : dict
+        For :func:`warploom.language.hints`.
+    """
+    depth = _STEP_BYTES * 8 // bits_of(dtype)
+    rated = {}
+    for rows, columns in _TILES:
+        # Tiles side by side have the same rows of X; those below may be of another group.
+        pairs = 2 if -(-n // columns) % 2 == 0 else 1
+        knobs = GemmKnobs(
+            rows, columns, depth, stages=2, cluster_m=1, cluster_n=pairs,
+            consumers=min(2, rows // 64),
+        )  # fmt: skip
+        many = row_tiles(groups, m or groups * _UNKNOWN_ROWS, rows)
+        problem = _plain(many * rows, n, k, dtype, out_dtype)
+        stages = most_stages(knobs, problem)
+        knobs = replace(knobs, stages=max(2, stages))
+        if stages >= 2 and knobs.why_not(problem) is None:
+            weights = groups * n * k * bits_of(dtype) / 8 / H200.dram_bytes
+            found = predict(problem, knobs)
+            time = replace(found, dram=max(found.dram, weights)).total
+            rated[knobs] = time * (_WORTH if rated else 1.0)
+    if not rated:
+        return (*_TILES[0], depth), _STAGES, {}
+    best = min(rated, key=rated.__getitem__)
+    hints = {"cluster": (1, best.cluster_n)} if best.cluster_n > 1 else {}
+    return (best.tile_m, best.tile_n, depth), best.stages, hints
+
+
+def row_tiles(groups: int, m: int, rows: int) -> int:
+    """How many tiles of so many rows the groups of ``m`` rows have, as far as that is known."""
+    return max(1, round(groups / -math.expm1(-rows * groups / max(m, 1))))
+
+
+def _plain(m: int, n: int, k: int, dtype: str, out_dtype: str) -> GemmProblem:
+    bits = float(bits_of(dtype))
+    return GemmProblem(
+        m, n, k, 1, dtype, dtype, "NT", "float32", 1, bits, bits, inputs=(), outputs=(out_dtype,)
+    )
