@@ -45,7 +45,7 @@ def gemm_grouped(
     indptr_dtype : str
         Of Indptr: ``"int32"`` or ``"int64"``.
     tile : (int, int, int), optional
-        Rows of X, rows of W, and K of one step. Without it tile, stages and hints are those of
+        Rows of X, rows of W, and K of one step. Without it tile and stages are those of
         :func:`~warploom.programs.grouped_tiles.grouped_tiles`.
     stages : int, optional
         Steps that are loaded ahead.
@@ -69,8 +69,8 @@ def gemm_grouped(
     check_groups(groups, indptr_dtype)
     _check(n, k, dtype, out_dtype)
     if tile is None:
-        tile, own_stages, own_hints = grouped_tiles(groups, n, k, m, dtype, out_dtype)
-        stages, hints = stages or own_stages, {**own_hints, **hints}
+        tile, own_stages = grouped_tiles(groups, n, k, m, dtype, out_dtype)
+        stages = stages or own_stages
     rows, (bm, bn, bk) = row_count(m), tile
     across, width = side_by_side(n, bn, hints.get("cluster"))
     # The tiles are in order already.
