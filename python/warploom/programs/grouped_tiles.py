@@ -19,9 +19,9 @@ from warploom.target.dtypes import bits_of
 
 #: Bytes along K of one step: a row of the widest swizzle.
 _STEP_BYTES = 128
-#: Rows of X and of W of a tile, the usual one first: of those that were measured for 8 and 64 groups
-#: (H200, 2026-11-22), one or the other was within 3 % of the best. Clusters of two, which share X,
-#: took 1 to 7 % longer where groups have many rows, and 39 % where they have few.
+#: Rows of X and of W of a tile, the usual one first: of those that were measured for 8 and 64
+#: groups (H200, 2026-11-22), one or the other was within 3 % of the best. Clusters of two, which
+#: share X, took 1 to 7 % longer where groups have many rows, and up to 30 % where they have few.
 _TILES = ((128, 256), (64, 256))
 #: What the model must promise of another tile than the usual one.
 _WORTH = 1.03
