@@ -230,6 +230,16 @@ def ping_pong() -> Product:
     )
 
 
+def staged_addend() -> CaseProduct:
+    """A residual that comes through the one buffer of two pieces of three tiles."""
+    case = tile_programs.epilogue("residual", 150, 128, 64, (64, 128, 32))
+    func = hinted(case.func, store_buffers=1)
+    return CaseProduct(
+        lambda: with_clusters(1, func, "sm_90a", WARP_SPECIALISED), "sm_90a", 150, 128, 64,
+        out_dtype="float16", case=case,
+    )  # fmt: skip
+
+
 def order_products() -> CaseProduct:
     """Two warpgroups that issue their products in turn, with block scales; three tiles."""
     case = tile_programs.block_scaled(130, 64, tile=(128, 64, 128), stages=2, order_products=True)
@@ -338,6 +348,7 @@ PROGRAMS: dict[str, Callable[[], Product | Attention | Source]] = {
     "turns": turns,
     "ping_pong": ping_pong,
     "order_products": order_products,
+    "staged_addend": staged_addend,
     "tutorial": tutorial,
     "sm90_attention": attention_by_hand,
     "matmul_warp_specialised": lambda: generated_matmul(matmul_warp_specialised, stages=2),

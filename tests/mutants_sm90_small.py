@@ -175,4 +175,22 @@ ORDER = (
     _order("the turn is not passed on", (drop(PASS_TURN, 1, 2),), ERROR, "deadlock"),
 )  # fmt: skip
 
-SM90_SMALL_MUTANTS = (*SWAP, *TUTORIAL, *TURNS, *PING_PONG, *ORDER)
+# --- staged_addend: a residual comes through the buffers that results leave through ---
+
+ARRIVED, LEFT = "cp_async_wait_group_async_wait_group_0", "bulk_wait_group_read_0"
+MET = "warpgroup_sync(1)"
+
+
+def _addend(name: str, edits: tuple[Edit, ...], kind: str, *words: str) -> Mutant:
+    return Mutant("staged_addend", name, edits, kind, words)
+
+
+ADDEND = (
+    _addend("what comes is not waited for", (drop(ARRIVED, 0, 2),), ERROR),
+    _addend("threads do not meet when it has come", (drop(MET, 1, 6),), RACE, "ldmatrix"),
+    _addend("it comes before the last tile has left", (drop(LEFT, 0, 3),), RACE),
+    _addend("it comes before the last piece has left", (drop(LEFT, 1, 3),), RACE),
+    _addend("threads do not know that the buffer is free", (drop(MET, 3, 6),), RACE),
+)  # fmt: skip
+
+SM90_SMALL_MUTANTS = (*SWAP, *TUTORIAL, *TURNS, *PING_PONG, *ORDER, *ADDEND)

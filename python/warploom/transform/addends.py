@@ -45,7 +45,7 @@ def split_addends(nest: Stmt, made: Buffer) -> tuple[list[Stmt], Stmt]:
     counters = [one.loop_var for one in loops]
     statements: list[Stmt] = []
     table: list[tuple[TensorLoad, Any]] = []
-    for load in _elements(body, counters):
+    for load in elements_of(body, counters):
         tile = tirx.decl_buffer(
             made.shape, str(load.source.dtype), f"{load.source.name}_piece", scope="local",
             layout=made.layout,
@@ -87,7 +87,7 @@ def prefetch_addends(nest: Stmt, thread: Any, threads: int) -> list[Stmt]:
     rows, columns = (int(one.extent) for one in loops)
     row, column = (one.loop_var for one in loops)
     statements: list[Stmt] = []
-    for load in _elements(body, [row, column]):
+    for load in elements_of(body, [row, column]):
         *outer, last = load.indices
         pitch = load.source.shape[-1]
         unit = TMA.chunk_bytes * 8 // tvm.DataType(str(load.source.dtype)).bits
@@ -111,7 +111,7 @@ def prefetch_addends(nest: Stmt, thread: Any, threads: int) -> list[Stmt]:
     return statements
 
 
-def _elements(body: list[Stmt], counters: list[Var]) -> Iterator[TensorLoad]:
+def elements_of(body: list[Stmt], counters: list[Var]) -> Iterator[TensorLoad]:
     """Loads from global memory that differ from iteration to iteration, each once."""
     found: list[TensorLoad] = []
 

@@ -21,9 +21,10 @@ from warploom.transform.consume import consumers, one_consumer
 from warploom.transform.decline import Decline
 from warploom.transform.fragment_order import EXCHANGED
 from warploom.transform.persistent import TILES
+from warploom.transform.piece_store import leader
 from warploom.transform.program import TileProgram, is_nest
 from warploom.transform.split_tiles import GIVEN, TAKEN
-from warploom.transform.stage_stores import leader, orchestrated
+from warploom.transform.stage_stores import orchestrated
 
 
 def exchange_in_clusters(program: TileProgram) -> TileProgram:

@@ -22,15 +22,22 @@ from tvm.tirx.tile_primitive import TilePrimitiveCall
 
 from warploom.language.hints import PLAYERS
 from warploom.layout.smem_matrix import SharedMatrix
-from warploom.ops.copy_strided import knows_strides
 from warploom.ops.register_tile import LANES
 from warploom.target import TMA, Major, Swizzle, swizzled_pieces
 from warploom.transform import ir
-from warploom.transform.addends import prefetch_addends, split_addends
+from warploom.transform.addends import prefetch_addends
 from warploom.transform.fill_stages import require_tma
 from warploom.transform.fragments import Fragments, fragments
-from warploom.transform.named_barriers import warpgroup_sync
 from warploom.transform.nest_elements import WARPGROUP
+from warploom.transform.piece_store import (
+    PieceStore,
+    by_tma,
+    computed,
+    if_stored,
+    leader,
+    thread_in_warpgroup,
+    wait_group,
+)
 from warploom.transform.program import (
     PIPELINED,
     PREFIX,
@@ -42,7 +49,8 @@ from warploom.transform.program import (
     nest_stores,
 )
 from warploom.transform.rows import part_of_rows, row_dimensions
-from warploom.transform.store_pieces import Piece, pieces
+from warploom.transform.staged_addends import staged_addend
+from warploom.transform.store_pieces import pieces
 
 #: Bytes of the elements that go through shared memory.
 STAGED_BYTES = (2, 4)
@@ -70,25 +78,34 @@ def stage_stores(program: TileProgram) -> TileProgram:
     Decline
         If TMA cannot store a shared tile, for which there is no other way.
     """
-    staging = _Staging({}, [])
+    staging = _Staging({}, [], _count_stores(program.body) == 1)
     body = _block(list(program.body), program, staging)
     if any(ORCHESTRATED in _attributes(one) for one in body):
         allocated = [tirx.AllocBuffer(buffer) for buffer in staging.buffers.values()]
         # Shared memory must outlive what TMA reads of it; the end of the grid completes the stores.
-        drain = ir.when(leader(program), [_wait_group(0, read=True)])
+        drain = ir.when(leader(program), [wait_group(0)])
         body = [*allocated, *body, drain]
     return program.replace(body=tuple(body)).decided(*staging.decided)
 
 
 @dataclass(frozen=True)
 class _Staging:
-    """Buffers that pieces go through, and what was decided.
+    """Buffers that pieces go through, what was decided, and whether there is but one store.
 
     Their keys are dtype, columns, number, and which store of a block they belong to, if to one.
     """
 
     buffers: dict[tuple[str, int, int, int], Buffer]
     decided: list[str]
+    alone: bool
+
+
+def _count_stores(statements: tuple[Stmt, ...] | list[Stmt]) -> int:
+    """Copies from registers to global memory, in inner blocks too."""
+    return sum(
+        _is_store(one) or sum(_count_stores(ir.flatten(body)) for body in ir.children(one))
+        for one in statements
+    )
 
 
 def _attributes(statement: Stmt) -> set[str]:
@@ -97,15 +114,10 @@ def _attributes(statement: Stmt) -> set[str]:
     return found
 
 
-def leader(program: TileProgram) -> Any:
-    """The one thread of a warpgroup that issues stores."""
-    return T.And(program.var("warp_in_warpgroup") == 0, program.var("lane") == 0)
-
-
 def _statement(statement: Stmt, program: TileProgram, staging: _Staging) -> Stmt:
     if is_nest(statement):
         stored = {one.buffer for one in nest_stores(nest_parts(statement)[1])}
-        return _if_stored(statement, program) if any(map(is_global, stored)) else statement
+        return if_stored(statement, program) if any(map(is_global, stored)) else statement
     return ir.map_children(
         statement, lambda one: ir.seq(_block(ir.flatten(one), program, staging))
     )
@@ -131,7 +143,7 @@ def _block(
             result.pop()
         if not widths:
             staging.decided.append(f"store into {to.source.name}: straight from registers")
-            result.append(_if_stored(_straight(to, source, maker), program))
+            result.append(if_stored(_straight(to, source, maker), program))
             continue
         across = " or ".join(map(str, dict.fromkeys(widths)))
         staging.decided.append(
@@ -142,26 +154,34 @@ def _block(
         count = len(widths) * (int(source.source.shape[0]) // kinds.rows)
         apart = own > 0 and own + count <= (program.hints.store_buffers or 0)
         own += count if apart or not own else 0
-        result += _staged(to, source, widths, program, staging, maker, number if apart else 0)
-        if maker is not None and program.stores is None:
-            result = _with_prefetch(result, maker, program)
+        staged = _staged(to, source, widths, program, staging, maker, number if apart else 0)
+        result = [*_before_products(result, staged, maker, program), *staged.statements]
     return result
 
 
-def _with_prefetch(statements: list[Stmt], maker: Stmt, program: TileProgram) -> list[Stmt]:
-    """Statements that ask for what a nest reads of global memory before their pipelined loop."""
-    for number, one in enumerate(statements):
-        if isinstance(one, tirx.For) and PIPELINED in one.annotations:
-            thread = program.var("warp_in_warpgroup") * LANES + program.var("lane")
-            ahead = prefetch_addends(maker, thread, WARPGROUP.warps * LANES)
-            asked = [orchestrated(ahead)] if ahead else []
-            return [*statements[:number], *asked, *statements[number:]]
-    return statements
+@dataclass(frozen=True)
+class _Staged:
+    """What a store becomes: statements for before the tile's products, and in its own place."""
+
+    ahead: list[Stmt]
+    statements: list[Stmt]
 
 
-def _if_stored(statement: Stmt, program: TileProgram) -> Stmt:
-    """A store to global memory, unless this CTA stores nothing."""
-    return ir.when(True if program.stores is None else program.stores, [statement])
+def _before_products(
+    statements: list[Stmt], staged: _Staged, maker: Stmt | None, program: TileProgram
+) -> list[Stmt]:
+    """Statements with what a store begins, and its nest asks for, before their pipelined loop."""
+    loops = [i for i, one in enumerate(statements) if _is_pipelined(one)]
+    first = loops[0] if loops else len(statements)
+    asked = []
+    if maker is not None and program.stores is None and loops:
+        ahead = prefetch_addends(maker, thread_in_warpgroup(program), WARPGROUP.warps * LANES)
+        asked = [orchestrated(ahead)] if ahead else []
+    return [*statements[:first], *staged.ahead, *asked, *statements[first:]]
+
+
+def _is_pipelined(statement: Stmt) -> bool:
+    return isinstance(statement, tirx.For) and PIPELINED in statement.annotations
 
 
 def _is_store(statement: Stmt) -> bool:
@@ -190,9 +210,9 @@ def _from_shared(call: TilePrimitiveCall, program: TileProgram) -> Stmt:
     require_tma(to, f"which {source.source.name} is stored to")
     chosen = T.And(program.var("warpgroup") == 0, leader(program))
     store = [
-        _if_stored(_by_tma(to, source), program),
+        if_stored(by_tma(to, source), program),
         ir.evaluate(T.ptx.cp.async_.bulk.commit_group()),
-        _wait_group(0, read=True),
+        wait_group(0),
     ]
     return orchestrated([ir.when(chosen, store)])
 
@@ -266,19 +286,11 @@ def _straight(to: TensorRegion, source: TensorRegion, maker: Stmt | None) -> Stm
         indices.append(start if ir.is_constant(extent, 1) else start + free.pop(0))
     value, before = tile[tuple(counters)], []
     if maker is not None:
-        before, value = _computed(maker, counters)
+        before, value = computed(maker, counters)
     body = ir.seq([*before, tirx.BufferStore(to.source, value, indices)])
     for var, extent in zip(reversed(counters), reversed(tile.shape), strict=True):
         body = ir.loop(var, int(extent), [body])
     return body
-
-
-def _computed(maker: Stmt, places: list[Any]) -> tuple[list[Stmt], Any]:
-    """What a nest computes for the element at some place: bindings, and the value."""
-    loops, body = nest_parts(maker)
-    table = dict(zip((one.loop_var for one in loops), places, strict=True))
-    *before, store = ir.renewed(ir.substitute(one, table) for one in body)
-    return before, store.value
 
 
 def _places(ranges: list[tuple[Any, Any]], rows: list[int], counters: list[Var]) -> list[Any]:
@@ -300,66 +312,29 @@ def _staged(
     staging: _Staging,
     maker: Stmt | None,
     apart: int,
-) -> list[Stmt]:
+) -> _Staged:
     """Store piece by piece; with ``maker``, each piece is computed just before it is stored.
 
-    What a piece adds of global memory is loaded while the piece before it is stored; for the first,
-    before the products are waited for. A number ``apart`` means buffers that no other store has,
-    after one in the same block which has waited for all stores before it.
+    A number ``apart`` means buffers that no other store has, after one in the same block which has
+    waited for all stores before it.
     """
     tile = source.source
-    rows = int(tile.shape[0])
+    rows, dtype = int(tile.shape[0]), str(tile.dtype)
     kinds = fragments(program.arch, rows)
-    height = kinds.rows
-    parts = pieces(rows, height, widths, program.hints.store_buffers or STORE_BUFFERS)
-    dtype = str(tile.dtype)
-    stages: dict[int, Buffer] = {}
+    parts = pieces(rows, kinds.rows, widths, program.hints.store_buffers or STORE_BUFFERS)
+    buffers: dict[int, Buffer] = {}
     for width in dict.fromkeys(widths):
         key = dtype, width, 1 + max(one.slot for one in parts if one.width == width)
-        buffer = _buffer(*key, height, program)
-        stages[width] = staging.buffers.setdefault((*key, apart), buffer)
-    consumer = program.var("warpgroup")
-    sync = warpgroup_sync(consumer)
-    elected = leader(program)
-    # stmatrix moves elements of 16 bits; a thread writes pairs of others, or a whole row, itself.
-    paired = tvm.DataType(dtype).bits == 16 and not kinds.row_a_thread
-    dispatch = "ldstmatrix" if paired else None
-    # Threads meet once for pieces that all have buffers of their own, else for each of them.
-    together = all(one.first for one in parts)
-    statements: list[Stmt] = []
-    stores: list[Stmt] = []
-    made = [] if maker is None else [_piece(maker, one, kinds) for one in parts]
-    for number, one in enumerate(parts):
-        width = one.width
-        place = ir.region(stages[width], (consumer, 1), (one.slot, 1), (0, height), (0, width))
-        target = _piece_of(to, rows, one.row // height, kinds)
-        target[-1] = (target[-1][0] + one.column, width)
-        part = ir.region(tile, (one.row, height), (one.column, width))
-        if made:
-            part = ir.whole(made[number].tile)
-            statements.append(made[number].compute)
-            if number + 1 < len(made):
-                statements += made[number + 1].loads
-        if not (together and (number or apart)):
-            # What this buffer held before has left it.
-            statements += [ir.when(elected, [_wait_group(one.pending, read=True)]), sync]
-        statements.append(ir.primitive("copy", place, part, scope="warpgroup", dispatch=dispatch))
-        stores += [
-            _if_stored(_by_tma(ir.region(to.source, *target), place), program),
-            ir.evaluate(T.ptx.cp.async_.bulk.commit_group()),
-        ]
-        if together and number < len(parts) - 1:
-            continue
-        # The TMA engine reads what these threads wrote.
-        fence = ir.evaluate(T.ptx.fence.proxy.async_.shared__cta())
-        statements += [fence, sync, ir.when(elected, stores)]
-        stores = []
-    return [*(made[0].loads if made else []), orchestrated(statements)]
-
-
-def _by_tma(to: TensorRegion, place: TensorRegion) -> Stmt:
-    dispatch = "tma_auto" if knows_strides(to.source) else "tma_strided"
-    return ir.primitive("copy_async", to, place, dispatch=dispatch)
+        buffer = _buffer(*key, kinds.rows, program)
+        buffers[width] = staging.buffers.setdefault((*key, apart), buffer)
+    targets = [_piece_of(to, rows, one.row // kinds.rows, kinds) for one in parts]
+    store = PieceStore(to.source, tile, tuple(parts), tuple(targets), buffers, kinds, program)
+    addend = staged_addend(maker, tile) if staging.alone and store.has_matrices else None
+    if maker is not None and addend is not None and program.stores is None:
+        ahead, stored = store.with_addend(maker, addend)
+        return _Staged([orchestrated(ahead)], [orchestrated(stored)])
+    first, stored = store.plainly(maker, apart > 0)
+    return _Staged([], [*first, orchestrated(stored)])
 
 
 def _copied(tile: Buffer) -> Stmt:
@@ -367,27 +342,6 @@ def _copied(tile: Buffer) -> Stmt:
     i, j = Var("i", "int32"), Var("j", "int32")
     store = tirx.BufferStore(tile, tile[i, j], [i, j])
     return ir.loop(i, int(tile.shape[0]), [ir.loop(j, int(tile.shape[1]), [store])])
-
-
-@dataclass(frozen=True)
-class _Made:
-    """The part of a nest that computes one piece, whose registers are the piece."""
-
-    tile: Buffer
-    loads: list[Stmt]
-    compute: Stmt
-
-
-def _piece(maker: Stmt, one: Piece, kinds: Fragments) -> _Made:
-    i, j = Var("i", "int32"), Var("j", "int32")
-    before, value = _computed(maker, [i + one.row, j + one.column])
-    tile = tirx.decl_buffer(
-        (kinds.rows, one.width), str(value.ty.dtype), "piece", scope="local",
-        layout=kinds.matrix(kinds.rows, one.width),
-    )  # fmt: skip
-    body = ir.loop(j, one.width, [*before, tirx.BufferStore(tile, value, [i, j])])
-    loads, rest = split_addends(ir.loop(i, kinds.rows, [body]), tile)
-    return _Made(tile, loads, ir.seq([tirx.AllocBuffer(tile), rest]))
 
 
 def _buffer(dtype: str, width: int, buffers: int, rows: int, program: TileProgram) -> Buffer:
@@ -398,8 +352,3 @@ def _buffer(dtype: str, width: int, buffers: int, rows: int, program: TileProgra
         (consumers, buffers, rows, width), dtype, "staging", scope="shared",
         layout=matrix.layout((consumers, buffers)),
     )  # fmt: skip
-
-
-def _wait_group(count: int, read: bool) -> Stmt:
-    group = T.ptx.cp.async_.bulk.wait_group
-    return ir.evaluate(group.read(count) if read else group(count))

@@ -1,0 +1,213 @@
+"""A tile of registers on its way to global memory: piece by piece through shared memory, by TMA.
+
+While TMA drains one piece, the warpgroup writes the next; the last stores are still under way when
+the next tile begins. A piece is computed just before it is stored, so that registers hold no more
+than one; what it adds of global memory comes the same way, or ahead of its arithmetic.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import tvm
+from tvm import tirx
+from tvm.ir import TensorRegion
+from tvm.script import tirx as T
+from tvm.tirx import Buffer, Stmt, Var
+
+from warploom.ops.copy_strided import knows_strides
+from warploom.ops.register_tile import LANES
+from warploom.transform import ir
+from warploom.transform.addends import split_addends
+from warploom.transform.fragments import Fragments
+from warploom.transform.named_barriers import warpgroup_sync
+from warploom.transform.nest_elements import WARPGROUP
+from warploom.transform.program import TileProgram, nest_parts
+from warploom.transform.staged_addends import StagedAddend, fetches
+from warploom.transform.store_pieces import Piece
+
+
+def leader(program: TileProgram) -> Any:
+    """The one thread of a warpgroup that issues stores."""
+    return T.And(program.var("warp_in_warpgroup") == 0, program.var("lane") == 0)
+
+
+def thread_in_warpgroup(program: TileProgram) -> Any:
+    """The number of a thread in its warpgroup."""
+    return program.var("warp_in_warpgroup") * LANES + program.var("lane")
+
+
+def if_stored(statement: Stmt, program: TileProgram) -> Stmt:
+    """A store to global memory, unless this CTA stores nothing."""
+    return ir.when(True if program.stores is None else program.stores, [statement])
+
+
+def by_tma(to: TensorRegion, place: TensorRegion) -> Stmt:
+    """The store of a tile of shared memory, which one thread issues."""
+    dispatch = "tma_auto" if knows_strides(to.source) else "tma_strided"
+    return ir.primitive("copy_async", to, place, dispatch=dispatch)
+
+
+def wait_group(count: int) -> Stmt:
+    """Until TMA has read what all but so many groups of stores take."""
+    return ir.evaluate(T.ptx.cp.async_.bulk.wait_group.read(count))
+
+
+def computed(maker: Stmt, places: list[Any]) -> tuple[list[Stmt], Any]:
+    """What a nest computes for the element at some place: bindings, and the value."""
+    loops, body = nest_parts(maker)
+    table = dict(zip((one.loop_var for one in loops), places, strict=True))
+    *before, store = ir.renewed(ir.substitute(one, table) for one in body)
+    return before, store.value
+
+
+@dataclass(frozen=True)
+class _Made:
+    """The part of a nest that computes one piece, whose registers are the piece."""
+
+    tile: Buffer
+    loads: list[Stmt]
+    compute: Stmt
+
+
+@dataclass(frozen=True)
+class PieceStore:
+    """A store and the pieces that it consists of.
+
+    Attributes
+    ----------
+    to : Buffer
+        Global memory.
+    tile : Buffer
+        In registers.
+    parts : tuple of Piece
+    targets : tuple of list of (Expr, Expr)
+        For each piece, the region of its rows in ``to``.
+    buffers : mapping from int to Buffer
+        By columns of a piece: shared memory ``(warpgroups, slots, rows, columns)``.
+    kinds : Fragments
+        How registers hold a piece.
+    program : TileProgram
+    """
+
+    to: Buffer
+    tile: Buffer
+    parts: tuple[Piece, ...]
+    targets: tuple[list[tuple[Any, Any]], ...]
+    buffers: Mapping[int, Buffer]
+    kinds: Fragments
+    program: TileProgram
+
+    @property
+    def has_matrices(self) -> bool:
+        """Whether ``stmatrix`` writes pieces; else a thread writes pairs of elements, or a row."""
+        return tvm.DataType(str(self.tile.dtype)).bits == 16 and not self.kinds.row_a_thread
+
+    @property
+    def _sync(self) -> Stmt:
+        return warpgroup_sync(self.program.var("warpgroup"))
+
+    def plainly(self, maker: Stmt | None, apart: bool) -> tuple[list[Stmt], list[Stmt]]:
+        """The pieces of the tile, or of what ``maker`` computes.
+
+        What a piece adds is loaded into registers while the piece before it is stored; for the
+        first, before the products are waited for: the statements that are given first. ``apart``
+        means that no buffer was used since stores were waited for.
+        """
+        made = [] if maker is None else [self._made(maker, one) for one in self.parts]
+        # Threads meet once for pieces that all have buffers of their own, else for each of them.
+        together = all(one.first for one in self.parts)
+        statements: list[Stmt] = []
+        stores: list[Stmt] = []
+        for number, one in enumerate(self.parts):
+            part = ir.region(self.tile, (one.row, self.kinds.rows), (one.column, one.width))
+            if made:
+                part = ir.whole(made[number].tile)
+                statements.append(made[number].compute)
+                if number + 1 < len(made):
+                    statements += made[number + 1].loads
+            if not (together and (number or apart)):
+                statements += self._left(one.pending)
+            statements.append(self._copy(self._place(one), part))
+            stores += self._issued(number)
+            if together and number < len(self.parts) - 1:
+                continue
+            statements += self._published(stores)
+            stores = []
+        return made[0].loads if made else [], statements
+
+    def with_addend(self, maker: Stmt, addend: StagedAddend) -> tuple[list[Stmt], list[Stmt]]:
+        """The pieces of what ``maker`` computes of an addend that comes through their buffers.
+
+        Returns
+        -------
+        ahead : list of Stmt
+            Loads that begin before the tile's products.
+        statements : list of Stmt
+        """
+        order = fetches(list(self.parts))
+        ahead = self._left(0)
+        for number in order.ahead:
+            ahead += self._fetched(addend, number)
+        statements: list[Stmt] = []
+        for number, one in enumerate(self.parts):
+            made = self._made(maker, one)
+            (allocated, _) = made.loads
+            arrived = T.ptx.cp.async_.wait_group(order.pending(number))
+            statements += [
+                ir.evaluate(arrived), self._sync, allocated,
+                self._copy(ir.whole(allocated.buffer), self._place(one)), made.compute,
+                self._copy(self._place(one), ir.whole(made.tile)),
+                *self._published(self._issued(number)),
+            ]  # fmt: skip
+            for other, under_way in order.after.get(number, ()):
+                statements += [*self._left(under_way), *self._fetched(addend, other)]
+        return ahead, statements
+
+    def _made(self, maker: Stmt, one: Piece) -> _Made:
+        i, j = Var("i", "int32"), Var("j", "int32")
+        before, value = computed(maker, [i + one.row, j + one.column])
+        rows = self.kinds.rows
+        tile = tirx.decl_buffer(
+            (rows, one.width), str(value.ty.dtype), "piece", scope="local",
+            layout=self.kinds.matrix(rows, one.width),
+        )  # fmt: skip
+        body = ir.loop(j, one.width, [*before, tirx.BufferStore(tile, value, [i, j])])
+        loads, rest = split_addends(ir.loop(i, rows, [body]), tile)
+        return _Made(tile, loads, ir.seq([tirx.AllocBuffer(tile), rest]))
+
+    def _slot(self, one: Piece) -> tuple[Any, int]:
+        return self.program.var("warpgroup"), one.slot
+
+    def _place(self, one: Piece) -> TensorRegion:
+        slot = [(index, 1) for index in self._slot(one)]
+        return ir.region(self.buffers[one.width], *slot, (0, self.kinds.rows), (0, one.width))
+
+    def _copy(self, to: TensorRegion, source: TensorRegion) -> Stmt:
+        dispatch = "ldstmatrix" if self.has_matrices else None
+        return ir.primitive("copy", to, source, scope="warpgroup", dispatch=dispatch)
+
+    def _left(self, under_way: int) -> list[Stmt]:
+        """Threads meet when all but so many stores have left their buffers."""
+        return [ir.when(leader(self.program), [wait_group(under_way)]), self._sync]
+
+    def _fetched(self, addend: StagedAddend, number: int) -> list[Stmt]:
+        one, threads = self.parts[number], WARPGROUP.warps * LANES
+        thread, buffer = thread_in_warpgroup(self.program), self.buffers[one.width]
+        return addend.fetch(buffer, self._slot(one), one, self.kinds.rows, thread, threads)
+
+    def _issued(self, number: int) -> list[Stmt]:
+        """The store of a piece, as a group of its own."""
+        one, target = self.parts[number], list(self.targets[number])
+        target[-1] = (target[-1][0] + one.column, one.width)
+        return [
+            if_stored(by_tma(ir.region(self.to, *target), self._place(one)), self.program),
+            ir.evaluate(T.ptx.cp.async_.bulk.commit_group()),
+        ]
+
+    def _published(self, stores: list[Stmt]) -> list[Stmt]:
+        """The TMA engine reads what these threads wrote."""
+        fence = ir.evaluate(T.ptx.fence.proxy.async_.shared__cta())
+        return [fence, self._sync, ir.when(leader(self.program), stores)]
