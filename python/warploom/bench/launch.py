@@ -1,7 +1,9 @@
 """``python -m warploom.bench launch``: what the host pays for one call of a kernel, part by part.
 
-The kernel is the GEMM of the package with three tensor maps, on matrices so small that the GPU is
-never behind. ``WARPLOOM_LAUNCH_CACHE=0`` shows the same calls as TVM makes them.
+Kernels are GEMMs with three tensor maps, on matrices so small that the GPU is never behind: what
+TVM compiles of a ``te`` function, which may be launched before the kernel before it has ended, and
+the package's kernel by hand, which may not. ``WARPLOOM_LAUNCH_CACHE=0`` shows the same calls as
+TVM makes them.
 """
 
 from __future__ import annotations
@@ -16,24 +18,30 @@ import tvm
 import tvm_ffi
 
 from warploom import launch
+from warploom.bench import competitors
 from warploom.bench.environment import environment
 from warploom.bench.report import markdown_table
+from warploom.bench.suite import GemmShape
 from warploom.bench.timing import host_cost
 from warploom.errors import WarploomError
 from warploom.kernels import compile_gemm
 
 _SIZE = 256
+#: The call that has a limit.
+_GOAL = "main(a, b, c)"
 
 
 def calls_of_tvm(size: int = _SIZE) -> dict[str, Callable[[], object]]:
     """The call by name, what of it is no launch, and with the function looked up each time."""
     device = tvm.cuda(0)
     executable = compile_gemm(None, size, size)
+    compiled = competitors.default(GemmShape("", size, size, size, "float16"))["main"]
     a, b, c = (tvm.runtime.empty((size, size), "float16", device) for _ in range(3))
     main, nothing = executable["main"], tvm_ffi.get_global_func("testing.nop")
     set_device = tvm_ffi.get_global_func("__tvm_set_device")
     return {
-        "main(a, b, c)": lambda: main(a, b, c),
+        _GOAL: lambda: compiled(a, b, c),
+        "main(a, b, c), by hand": lambda: main(a, b, c),
         'executable["main"](a, b, c)': lambda: executable["main"](a, b, c),
         "a function that does nothing, of (a, b, c)": lambda: nothing(a, b, c),
         "setting the device": lambda: set_device(device.dlpack_device_type(), device.index),
@@ -90,5 +98,5 @@ def main(arguments: Sequence[str]) -> int:
         content = {"environment": facts, "seconds": costs}
         text = json.dumps(content, indent=1) + "\n"
         (options.out / "launch.json").write_text(text, encoding="utf-8")
-    cost = 1e6 * costs["main(a, b, c)"]
+    cost = 1e6 * costs[_GOAL]
     return 2 if options.limit is not None and cost > options.limit else 0
