@@ -164,9 +164,11 @@ def test_a_map_that_the_driver_refuses_is_refused_again(encoders):
 
 def test_threads_do_not_disturb_each_other(encoders, rng):
     wrong: list[str] = []
+    done: list[int] = []
     choices = rng.integers(64, 200, (4, 300, 2)).tolist()
 
     def work(sizes) -> None:
+        tvm.cuda(0).sync()  # each thread has a context of its own, or none
         for dims in sizes:
             address, integers = _arguments(2, dims, 9 << 20)
             room = _Map()
@@ -175,13 +177,14 @@ def test_threads_do_not_disturb_each_other(encoders, rng):
                 wrong.append(f"{dims}")
         if sum(launch.tensor_map_counts()) != len(sizes):
             wrong.append("counts of another thread")
+        done.append(len(sizes))
 
     threads = [threading.Thread(target=work, args=(sizes,)) for sizes in choices]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    assert wrong == []
+    assert wrong == [] and len(done) == len(choices)
 
 
 def test_a_gemm_whose_tensors_come_and_go(rng):
