@@ -50,11 +50,8 @@ class _Large:
 
     def cycles(self, n: int, k: int, m: int) -> int:
         """An estimate for a product."""
-        rows, columns, _ = self.shape
-        down, across = (-(-m // rows), -(-n // columns))
-        clusters = -(-down // self.cluster[0]) * -(-across // self.cluster[1])
-        rounds = -(-clusters // (_SMS // (self.cluster[0] * self.cluster[1])))
-        return rounds * (-(-k // BLOCK) * self.block + self.tile)
+        blocks = -(-k // BLOCK) * self.block
+        return _rounds(self.shape, self.cluster, n, m) * (blocks + self.tile)
 
 
 _LARGE = (
@@ -94,8 +91,15 @@ def _sharers(tile: tuple[int, int, int], m: int) -> int:
 def _cycles(tile: tuple[int, int, int], n: int, k: int, m: int) -> float:
     rows, columns, _ = tile
     sharers = _sharers(tile, m)
-    clusters = -(-m // (rows * sharers)) * -(-n // columns)
-    rounds = -(-clusters // (_SMS // sharers))
     multiply = rows * columns * BLOCK / _PRODUCTS
     load = (rows + columns / sharers) * BLOCK / _L2_BYTES
-    return rounds * (-(-k // BLOCK) * max(multiply, load) + _TILE_CYCLES)
+    blocks = -(-k // BLOCK) * max(multiply, load)
+    return _rounds(tile, (sharers, 1), n, m) * (blocks + _TILE_CYCLES)
+
+
+def _rounds(tile: tuple[int, int, int], cluster: tuple[int, int], n: int, m: int) -> int:
+    """How many tiles the busiest SM computes, one after the other."""
+    rows, columns, _ = tile
+    down, across = -(-m // rows), -(-n // columns)
+    clusters = -(-down // cluster[0]) * -(-across // cluster[1])
+    return -(-clusters // (_SMS // (cluster[0] * cluster[1])))

@@ -99,11 +99,7 @@ def gemm_grouped(
                 Tx.cta.copy_async(W_s, W[g, j * bn : j * bn + bn, step * bk : step * bk + bk])
                 Tx.cta.gemm_async(acc, X_s, W_s, accum=step > 0)
             Tx.cta.cast(out, acc)
-            # TMA stores whole tiles; what it cannot leave out are rows of the next group.
-            if count == bm:
-                Tx.cta.copy(C[row : row + bm, j * bn : j * bn + bn], out)
-            else:
-                Tx.cta.copy(C[row : row + count, j * bn : j * bn + bn], out[0:count, 0:bn])
+            found.store(C, out, j * bn)
 
     return matmul
 

@@ -127,10 +127,6 @@ def gemm_grouped_block_scaled(
                     of_w = T.meta_var(T.min(T.truncdiv(column, BLOCK), -(-n // BLOCK) - 1))
                     total[y, z] += part[y, z] * (scale[y] * ScaleW[g, of_w, step])
             Tx.cta.cast(out, total)
-            # TMA stores whole tiles; what it cannot leave out are rows of the next group.
-            if count == bm:
-                Tx.cta.copy(C[row : row + bm, j * bn : j * bn + bn], out)
-            else:
-                Tx.cta.copy(C[row : row + count, j * bn : j * bn + bn], out[0:count, 0:bn])
+            found.store(C, out, j * bn)
 
     return matmul

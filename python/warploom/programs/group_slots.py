@@ -12,6 +12,7 @@ from __future__ import annotations
 from typing import Any
 
 from tvm.script import tirx as T
+from tvm.script.tirx import tile as Tx
 
 from warploom.errors import IllegalCombination
 from warploom.kernels.raster import grouped_tile
@@ -85,6 +86,19 @@ class Slot:
         self.row = T.cast(self._indptr[self.group], "int32") + y * self._rows
         left: T.let = T.cast(self._indptr[self.group + 1], "int32") - self.row
         self.count = T.Select(number < self._next, T.min(left, self._rows), 0)
+
+    @T.inline
+    def store(self, C, out, first):
+        """The tile's rows that belong to the group, to the columns from ``first`` on."""
+        columns = T.meta_var(int(out.shape[1]))
+        # TMA stores whole tiles; what it cannot leave out are rows of the next group.
+        if self.count == self._rows:
+            Tx.cta.copy(C[self.row : self.row + self._rows, first : first + columns], out)
+        else:
+            Tx.cta.copy(
+                C[self.row : self.row + self.count, first : first + columns],
+                out[0 : self.count, 0:columns],
+            )
 
 
 def slots(rows: Any, groups: int, tile_rows: int) -> Any:
