@@ -329,8 +329,11 @@ def _staged(
         buffers[width] = staging.buffers.setdefault((*key, apart), buffer)
     targets = [_piece_of(to, rows, one.row // kinds.rows, kinds) for one in parts]
     store = PieceStore(to.source, tile, tuple(parts), tuple(targets), buffers, kinds, program)
-    addend = staged_addend(maker, tile) if staging.alone and store.has_matrices else None
-    if maker is not None and addend is not None and program.stores is None:
+    # Of warpgroups that take turns, all begin a tile, and the first alone ends it.
+    together = (program.hints.turns or 1) == 1 and program.stores is None
+    fits = staging.alone and store.has_matrices and together
+    addend = staged_addend(maker, tile) if fits else None
+    if maker is not None and addend is not None:
         ahead, stored = store.with_addend(maker, addend)
         return _Staged([orchestrated(ahead)], [orchestrated(stored)])
     first, stored = store.plainly(maker, apart > 0)
