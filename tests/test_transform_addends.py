@@ -12,7 +12,7 @@ from tvm.script import tirx as T
 from tvm.script.tirx import tile as Tx
 
 import tile_programs
-from lowered_programs import after_passes, check
+from lowered_programs import after_passes, check, hinted
 from tile_programs.case import Case, poisoned, precision, random_values, wide
 from warploom import language as wl
 from warploom.transform.canonicalize import canonicalize
@@ -24,6 +24,16 @@ from warploom.transform.staged_addends import fetches
 from warploom.transform.store_pieces import pieces
 
 PASSES = (canonicalize, infer_layouts, resolve_scopes, stage_stores)
+
+
+def test_the_trace_says_what_comes_through_buffers():
+    for func, said in (
+        (tile_programs.epilogue("residual").func, True),
+        (two_addends(64, 128, "float16", "float16", (64, 64, 32)).func, False),
+        (hinted(tile_programs.epilogue("residual").func, turns=2), False),
+    ):
+        sentences = after_passes(func, *PASSES).decisions
+        assert ("E: comes through the buffers of pieces" in sentences) == said
 
 
 def staged(kind: str, **sizes: int) -> str:

@@ -4,7 +4,8 @@ The tile leaves in pieces of one swizzle atom of columns, the widest that are le
 as many rows as a warpgroup handles at a time. While TMA drains one piece, the warpgroup writes the
 next; the last stores are still under way when the next tile begins. What TMA cannot store (rows
 that are no multiple of 16 bytes), and elements of other than 2 or 4 bytes, go straight from
-registers, guarded at the edges.
+registers, guarded at the edges. What a result adds of global memory, such as a residual, comes
+through the same buffers (:mod:`staged_addends`), or into registers ahead (:mod:`addends`).
 """
 
 from __future__ import annotations
@@ -334,6 +335,7 @@ def _staged(
     fits = staging.alone and store.has_matrices and together
     addend = staged_addend(maker, tile) if fits else None
     if maker is not None and addend is not None:
+        staging.decided.append(f"{addend.load.source.name}: comes through the buffers of pieces")
         ahead, stored = store.with_addend(maker, addend)
         return _Staged([orchestrated(ahead)], [orchestrated(stored)])
     first, stored = store.plainly(maker, apart > 0)
