@@ -51,8 +51,8 @@ class Decoder(torch.nn.Module):
         self.norms = torch.nn.ParameterList(torch.rand(_HIDDEN) + 0.5 for _ in range(2))
 
     def _normed(self, x, weight):
-        wide = x.float()  # its square is a product: TVM's power of a negative number is no number
-        return (wide * torch.rsqrt((wide * wide).mean(-1, True) + 1e-5)).to(x.dtype) * weight
+        wide = x.float()
+        return (wide * torch.rsqrt(wide.pow(2).mean(-1, True) + 1e-5)).to(x.dtype) * weight
 
     def _rotated(self, heads, cos, sin):
         low, high = heads.chunk(2, -1)

@@ -17,6 +17,7 @@ from warploom.relax.fuse_operands import FuseOperands
 from warploom.relax.fuse_products import FuseProducts
 from warploom.relax.lower_rows import LowerRows
 from warploom.relax.spread_tf32 import SpreadTf32
+from warploom.relax.square_powers import SquarePowers
 from warploom.relax.tile_programs import CallTilePrograms
 from warploom.target import SM90A
 
@@ -48,7 +49,7 @@ def legalize_passes(
             passes += [SpreadTf32(tf32), FuseOperands(), FuseProducts()]
             passes += [dlight.ApplyDefaultSchedule(rule), LowerRows(), CallTilePrograms()]
         passes.append(one)
-    return [CallAttention(), CallTilePrograms(), *passes]
+    return [SquarePowers(), CallAttention(), CallTilePrograms(), *passes]
 
 
 def stock_passes() -> Passes:
