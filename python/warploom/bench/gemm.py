@@ -19,6 +19,7 @@ from warploom.bench import operands as ops
 from warploom.bench.kernels import Kernel, Kernels
 from warploom.bench.options import (
     kernel_options,
+    kinds_of,
     product_options,
     suite_options,
     timing_options,
@@ -274,8 +275,7 @@ def main(arguments: Sequence[str]) -> int:
     suite = Path(options.suite).stem
     if options.shape:
         content, suite = {"shapes": list(map(parse_extents, options.shape))}, "shapes"
-        shapes = shapes_of(content, options.dtype or ("float16",), options.layout or ("NT",),
-                           options.epilogue or ("none",))  # fmt: skip
+        shapes = shapes_of(content, *kinds_of(options))
     else:
         shapes = wanted_shapes(options)
     names = options.backend or DEFAULT_BACKENDS

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Sequence
 from pathlib import Path
 
 from warploom.bench.suite import (
@@ -73,10 +74,15 @@ def product_options() -> argparse.ArgumentParser:
     return parser
 
 
+def kinds_of(options: argparse.Namespace) -> tuple[Sequence[str], Sequence[str], Sequence[str]]:
+    """The dtypes, layouts and epilogues that :func:`product_options` ask for."""
+    return options.dtype or ("float16",), options.layout or ("NT",), options.epilogue or ("none",)
+
+
 def wanted_shapes(options: argparse.Namespace) -> list[GemmShape]:
     """The products that :func:`suite_options` and :func:`product_options` ask for."""
-    return load_suite(options.suite, options.dtype or ("float16",), options.group,
-                      options.layout or ("NT",), options.epilogue or ("none",))  # fmt: skip
+    dtypes, layouts, epilogues = kinds_of(options)
+    return load_suite(options.suite, dtypes, options.group, layouts, epilogues)
 
 
 def compiling_options() -> argparse.ArgumentParser:

@@ -13,6 +13,7 @@ from tvm.target import Target
 from tvm.tirx import IntImm
 
 from warploom.programs.attention import attention
+from warploom.relax.visiting import visited
 from warploom.target import SM90A
 
 #: Head dimensions that accumulators and operands in registers leave room for.
@@ -34,11 +35,7 @@ def CallAttention() -> tvm.transform.Pass:
         target = Target.current(allow_none=True)
         if target is None or str(target.attrs.get("arch", "")) != SM90A.name:
             return mod
-        caller = _Caller(mod)
-        for gv, func in mod.functions.items():
-            if isinstance(func, relax.Function):
-                caller.builder_.update_func(gv, caller.visit_expr(func))
-        return caller.builder_.get()
+        return visited(mod, _Caller(mod))
 
     return run
 

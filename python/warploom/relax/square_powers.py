@@ -12,17 +12,15 @@ from tvm import relax
 from tvm.ir import Op
 from tvm.ir.expr import GenericConst
 
+from warploom.relax.visiting import visited
+
 
 def SquarePowers() -> tvm.transform.Pass:
     """A pass that multiplies where a tensor is raised to the power of the constant 2."""
 
     @tvm.transform.module_pass(opt_level=0, name="warploom.SquarePowers")
     def run(mod: tvm.IRModule, _: tvm.transform.PassContext) -> tvm.IRModule:
-        squarer = _Squarer(mod)
-        for gv, func in mod.functions.items():
-            if isinstance(func, relax.Function):
-                squarer.builder_.update_func(gv, squarer.visit_expr(func))
-        return squarer.builder_.get()
+        return visited(mod, _Squarer(mod))
 
     return run
 

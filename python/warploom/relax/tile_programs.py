@@ -12,6 +12,7 @@ from tvm.ir import Op
 from tvm.tirx import PrimFunc
 
 from warploom.relax.joining import result_types
+from warploom.relax.visiting import visited
 
 #: ``op_pattern`` of a function that is never fused.
 _OPAQUE = 8
@@ -31,14 +32,10 @@ def CallTilePrograms() -> tvm.transform.Pass:
         if not names:
             return mod
         mutator = _Caller(mod, names)
-        for gv, func in mod.functions.items():
-            if isinstance(func, relax.Function):
-                mutator.builder_.update_func(gv, mutator.visit_expr(func))
-            elif gv in names:
-                changed = func.with_attr("global_symbol", names[gv])
-                changed = changed.with_attr("op_pattern", _OPAQUE)
-                mutator.builder_.update_func(gv, changed.with_attr("tirx.is_scheduled", True))
-        return mutator.builder_.get()
+        for gv, name in names.items():
+            changed = mod[gv].with_attr("global_symbol", name).with_attr("op_pattern", _OPAQUE)
+            mutator.builder_.update_func(gv, changed.with_attr("tirx.is_scheduled", True))
+        return visited(mod, mutator)
 
     return run
 

@@ -8,7 +8,6 @@ Before that, while the products are computed, the rows of a tile are brought int
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import tvm
@@ -88,22 +87,18 @@ def prefetch_addends(nest: Stmt, thread: Any, threads: int) -> list[Stmt]:
     row, column = (one.loop_var for one in loops)
     statements: list[Stmt] = []
     for load in elements_of(body, [row, column]):
-        *outer, last = load.indices
+        start, unit = start_of_row(load, row, column), chunk_elements(load.source)
+        if start is None or columns % unit:
+            continue
+        *outer, _ = load.indices
         pitch = load.source.shape[-1]
-        unit = TMA.chunk_bytes * 8 // tvm.DataType(str(load.source.dtype)).bits
-        if columns % unit or not isinstance(pitch, tirx.IntImm) or int(pitch) % unit:
-            continue
-        start = Analyzer().simplify(last - column)
-        aligned = Analyzer().can_prove(T.EQ(tirx.floormod(start, unit), 0))
-        if not aligned or any(var in ir.uses(start) for var in (row, column)):
-            continue
-        if any(column in ir.uses(one) for one in outer):
-            continue
         for first in range(0, rows, threads):
             here = [ir.substitute(index, {row: thread + first}) for index in outer]
-            inside = T.And(thread + first < rows, start < pitch)
-            for index, extent in zip(here, load.source.shape, strict=False):
-                inside = T.And(inside, index < extent)
+            extents = load.source.shape[: len(here)]
+            inside = tirx.all(
+                thread + first < rows, start < pitch,
+                *(index < extent for index, extent in zip(here, extents, strict=True)),
+            )  # fmt: skip
             size = T.min(columns, pitch - start) * (TMA.chunk_bytes // unit)
             address = ir.address(load.source, *here, start)
             call = T.ptx.cp.async_.bulk.prefetch.L2.global_(address, T.cast(size, "uint32"))
@@ -111,7 +106,28 @@ def prefetch_addends(nest: Stmt, thread: Any, threads: int) -> list[Stmt]:
     return statements
 
 
-def elements_of(body: list[Stmt], counters: list[Var]) -> Iterator[TensorLoad]:
+def start_of_row(load: TensorLoad, row: Var, column: Var) -> Any | None:
+    """Where a nest's elements of a row begin in the last dimension of what it reads.
+
+    None if they are not neighbours from a multiple of 16 bytes on, or rows have others.
+    """
+    *outer, last = load.indices
+    pitch, unit = load.source.shape[-1], chunk_elements(load.source)
+    if not isinstance(pitch, tirx.IntImm) or int(pitch) % unit:
+        return None
+    analyzer = Analyzer()
+    start = analyzer.simplify(last - column)
+    aligned = analyzer.can_prove(T.EQ(tirx.floormod(start, unit), 0))
+    moved = any(column in ir.uses(one) for one in outer) or {row, column} & ir.uses(start)
+    return start if aligned and not moved else None
+
+
+def chunk_elements(buffer: Buffer) -> int:
+    """Elements of 16 bytes, which bulk copies and ``cp.async`` move as one."""
+    return TMA.chunk_bytes * 8 // tvm.DataType(str(buffer.dtype)).bits
+
+
+def elements_of(body: list[Stmt], counters: list[Var]) -> list[TensorLoad]:
     """Loads from global memory that differ from iteration to iteration, each once."""
     found: list[TensorLoad] = []
 
@@ -127,4 +143,4 @@ def elements_of(body: list[Stmt], counters: list[Var]) -> Iterator[TensorLoad]:
 
     for one in body:
         tvm_ffi.structural_walk(one, (TensorLoad, visit))
-    return iter(found)
+    return found

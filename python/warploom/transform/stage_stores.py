@@ -332,9 +332,9 @@ def _staged(
     store = PieceStore(to.source, tile, tuple(parts), tuple(targets), buffers, kinds, program)
     # Of warpgroups that take turns, all begin a tile, and the first alone ends it.
     together = (program.hints.turns or 1) == 1 and program.stores is None
-    fits = staging.alone and store.has_matrices and together
+    fits = maker is not None and staging.alone and store.has_matrices and together
     addend = staged_addend(maker, tile) if fits else None
-    if maker is not None and addend is not None:
+    if addend is not None:
         staging.decided.append(f"{addend.load.source.name}: comes through the buffers of pieces")
         ahead, stored = store.with_addend(maker, addend)
         return _Staged([orchestrated(ahead)], [orchestrated(stored)])

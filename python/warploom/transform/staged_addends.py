@@ -12,16 +12,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-import tvm
 from tvm import tirx
 from tvm.ir import TensorLoad
 from tvm.script import tirx as T
-from tvm.sym.analyzer import Analyzer
 from tvm.tirx import Buffer, Stmt, Var
 
 from warploom.target import TMA
 from warploom.transform import ir
-from warploom.transform.addends import elements_of
+from warploom.transform.addends import chunk_elements, elements_of, start_of_row
 from warploom.transform.program import nest_parts
 from warploom.transform.store_pieces import Piece
 
@@ -58,7 +56,7 @@ class StagedAddend:
         thread : Expr
             A thread's number, below ``threads``.
         """
-        source, unit = self.load.source, _elements_of_chunk(self.load.source)
+        source, unit = self.load.source, chunk_elements(self.load.source)
         across = one.width // unit
         statements: list[Stmt] = []
         for first in range(0, rows * across, threads):
@@ -66,9 +64,9 @@ class StagedAddend:
             row, column = T.truncdiv(chunk, across), T.truncmod(chunk, across) * unit
             places = {self.row: row + one.row, self.column: column + one.column}
             indices = [ir.substitute(index, places) for index in self.load.indices]
-            inside = indices[0] < source.shape[0]
-            for index, extent in list(zip(indices, source.shape, strict=True))[1:]:
-                inside = T.And(inside, index < extent)
+            inside = tirx.all(
+                *(index < extent for index, extent in zip(indices, source.shape, strict=True))
+            )
             size = T.if_then_else(inside, T.uint32(TMA.chunk_bytes), T.uint32(0))
             to, what = ir.address(buffer, *slot, row, column), ir.address(source, *indices)
             copy = T.ptx.cp.async_.cg.shared__cta.global_(to, what, TMA.chunk_bytes, size)
@@ -78,34 +76,23 @@ class StagedAddend:
         return [*statements, ir.evaluate(T.ptx.cp.async_.commit_group())]
 
 
-def staged_addend(maker: Stmt | None, made: Buffer) -> StagedAddend | None:
+def staged_addend(maker: Stmt, made: Buffer) -> StagedAddend | None:
     """The only thing that a nest reads element by element, if buffers of its result hold it.
 
     Parameters
     ----------
-    maker : Stmt, optional
+    maker : Stmt
         A nest whose two loops count the rows and columns of ``made``.
     """
-    if maker is None:
-        return None
     loops, body = nest_parts(maker)
     row, column = (one.loop_var for one in loops)
-    found = list(elements_of(body, [row, column]))
+    found = elements_of(body, [row, column])
     if len(found) != 1 or str(found[0].source.dtype) != str(made.dtype):
         return None
     (load,) = found
-    *outer, last = load.indices
-    pitch, unit = load.source.shape[-1], _elements_of_chunk(load.source)
-    start = Analyzer().simplify(last - column)
-    within = isinstance(pitch, tirx.IntImm) and int(pitch) % unit == 0
-    aligned = Analyzer().can_prove(T.EQ(tirx.floormod(start, unit), 0))
-    moved = any(column in ir.uses(one) for one in outer) or {row, column} & ir.uses(start)
     plain = not len(load.source.strides) and ir.is_constant(load.source.elem_offset, 0)
-    return StagedAddend(load, row, column) if within and aligned and plain and not moved else None
-
-
-def _elements_of_chunk(buffer: Buffer) -> int:
-    return TMA.chunk_bytes * 8 // tvm.DataType(str(buffer.dtype)).bits
+    fits = plain and start_of_row(load, row, column) is not None
+    return StagedAddend(load, row, column) if fits else None
 
 
 @dataclass(frozen=True)
