@@ -10,6 +10,8 @@ import subprocess
 import time
 from collections.abc import Callable, Sequence
 
+from warploom.toolchain import find_nvrtc
+
 #: Properties that nvidia-smi reports.
 _GPU_PROPERTIES = (
     "name",
@@ -44,14 +46,19 @@ def gpu_properties(query: Callable[[Sequence[str]], str] = _query) -> dict[str, 
 
 
 def versions() -> dict[str, str]:
-    """Versions of Python and of the installed distributions that matter."""
+    """Versions of Python, of the installed distributions that matter, and of NVRTC.
+
+    Two releases of NVRTC made kernels of one source whose times differ by 12 %
+    (``results/2026-11-22-h200-block-scaled.md``).
+    """
     found = {"python": platform.python_version()}
     for name in _DISTRIBUTIONS:
         try:
             found[name] = importlib.metadata.version(name)
         except importlib.metadata.PackageNotFoundError:
             continue
-    return found
+    compiler = find_nvrtc()
+    return found if compiler is None else {**found, "nvrtc": compiler.version}
 
 
 def environment(arguments: Sequence[str]) -> dict:
