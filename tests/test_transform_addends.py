@@ -50,9 +50,11 @@ def test_a_residual_comes_through_the_buffers_of_results():
     assert text.count('"ldstmatrix"') == 4
 
 
-def test_rows_are_asked_for_before_the_products():
-    text = staged("residual", m=100, n=136)
+def test_rows_that_registers_take_are_asked_for_before_the_products():
+    func = two_addends(100, 136, "float16", "float16", (64, 128, 32)).func
+    text = str(after_passes(func, *PASSES).to_func())
     assert text.index('"prefetch"') < text.index("gemm_async")
+    assert '"prefetch"' not in staged("residual", m=100, n=136)
 
 
 def two_addends(m: int, n: int, dtype: str, other: str, tile: tuple[int, int, int]) -> Case:
