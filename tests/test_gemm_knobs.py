@@ -17,6 +17,7 @@ from warploom.gemm.choose import (
     candidates,
     choose,
     choose_by_rows,
+    fits_at_once,
     fitted,
     ranked,
 )
@@ -161,6 +162,14 @@ def test_a_kernel_for_each_number_of_rows() -> None:
     limits = [limit for limit, _ in choose_by_rows(replace(_LARGE, m=None))]
     assert limits[-1] is None and limits[:-1] == sorted(limits[:-1]) and len(limits) > 1
     assert [limit for limit, _ in choose_by_rows(_LARGE)] == [None]
+
+
+def test_a_large_cluster_takes_as_many_turns_as_there_are_places() -> None:
+    problem = replace(_LARGE, m=1024, n=1024, k=1024)  # 8 x 8 tiles of 128 x 128, 8 x 16 of half
+    for cluster, columns, turns in ((1, 64, 1), (2, 64, 1), (4, 64, 2), (8, 64, 2), (8, 128, 1)):
+        knobs = GemmKnobs(128, columns, cluster_m=max(1, cluster // 2), cluster_n=min(cluster, 2))
+        assert predict(problem, knobs).turns == turns
+        assert fits_at_once(problem, knobs) == (turns == 1)
 
 
 def test_nothing_legal() -> None:

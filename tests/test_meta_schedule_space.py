@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import product
 
 import numpy as np
@@ -11,10 +12,19 @@ from tvm.s_tir.schedule import Trace
 
 from tuning import context_of
 from warploom.errors import IllegalCombination
-from warploom.gemm.choose import candidates
+from warploom.gemm.choose import LARGE_CLUSTERS, candidates
 from warploom.gemm.decisions import PREFIX, annotations_of, knobs_of
 from warploom.gemm.knobs import GemmKnobs
-from warploom.gemm.packing import GRID, SHARING, TILE, pack, pack_tile, unpack
+from warploom.gemm.packing import (
+    CLUSTER,
+    GRID,
+    SHARING,
+    TILE,
+    pack,
+    pack_cluster,
+    pack_tile,
+    unpack,
+)
 from warploom.gemm.recognition import recognise
 from warploom.meta_schedule.options import options, seeds, why_not
 from warploom.meta_schedule.workloads import matmul
@@ -110,6 +120,18 @@ def test_nearly_all_samples_are_legal(size):
     assert len(distinct) > 30
     if min(size[:2]) > 16 and size[2] > 1000:
         assert {(one.in_cluster, one.stream_k) for one in distinct} == {(0, 0), (1, 0), (0, 1)}
+
+
+def test_large_clusters_are_for_few_tiles():
+    few, many = (recognise(matmul(*size)).problem for size in (SIZES[2], SIZES[0]))
+    large = {pack_cluster(GemmKnobs(cluster_m=m, cluster_n=n)) for m, n in LARGE_CLUSTERS}
+    assert large <= {*options(few).values[CLUSTER]}
+    assert not large & {*options(many).values[CLUSTER]}
+    # 14 x 8 tiles are 14 clusters, of 15 that run at a time; 16 x 8 would be 16.
+    knobs = GemmKnobs(72, 128, cluster_m=2, cluster_n=4, swap_ab=True)
+    assert why_not(few, knobs) is None
+    assert "leave SMs idle" in why_not(few, replace(knobs, tile_m=64))
+    assert "Half of a cluster" in why_not(few, replace(knobs, cluster_m=1, cluster_n=8, tile_n=256))
 
 
 @pytest.mark.parametrize("size", SIZES[:2], ids=str)

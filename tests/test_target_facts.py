@@ -169,6 +169,18 @@ def test_cluster_sizes(portable, most):
                 SM90A.check_cluster(blocks, portable)
 
 
+def test_clusters_leave_multiprocessors_idle():
+    h200, b200 = GPUS["h200"], GPUS["b200"]
+    assert [h200.resident(size) for size in (1, 2, 4, 8)] == [132, 132, 120, 120]
+    # CTAs that share an SM spread a cluster over fewer.
+    assert [h200.resident(size, 2) for size in (1, 2, 4, 8)] == [264, 264, 264, 240]
+    assert [b200.resident(size) for size in (1, 2, 4, 8)] == [148, 148, 148, 144]
+    for gpu in GPUS.values():
+        for size, per_sm in itertools.product((1, 2, 4, 8), (1, 2, 3, 4)):
+            found = gpu.resident(size, per_sm)
+            assert found % size == 0 and 0 < found <= gpu.sms * per_sm
+
+
 @pytest.mark.parametrize("name", [*GPUS, *ARCHS, "H100", "SM_90A"])
 def test_a_target_leads_back_to_its_architecture(name):
     arch = arch_of(cuda_target(name))

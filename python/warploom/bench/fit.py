@@ -19,7 +19,7 @@ from warploom.gemm.model import Machine, predict
 from warploom.gemm.problem import GemmProblem
 
 #: What is counted, not fitted.
-FIXED = ("sms",)
+FIXED = ("gpu",)
 #: Factors of the first and the last step.
 _FIRST_STEP, _LAST_STEP = 1.3, 1.01
 #: Weights of a choice's loss, of the spread within a product, and of the error of all together.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import lru_cache
@@ -28,6 +29,8 @@ _SMALL_TILE, _LARGE_TILE = 8192, 16384
 _FITTED_TURNS = (1, 2, 3, 4)
 _FITTED_STEP, _LEAST_FITTED = 16, 64
 CLUSTERS = ((1, 1), (2, 1), (1, 2))
+#: Fewer of these run at a time than fill the SMs: for products of few tiles, which all do.
+LARGE_CLUSTERS = ((2, 2), (4, 1), (1, 4), (4, 2), (2, 4))
 SPLITS = (1, 2, 3, 4, 6, 8)
 #: Warpgroups that take turns where an operand is computed, which takes longer than to multiply it.
 TURNS = (1, 2, 3)
@@ -126,7 +129,18 @@ def candidates(problem: GemmProblem) -> Iterator[GemmKnobs]:
 def is_priced(knobs: GemmKnobs) -> bool:
     """Whether the model knows the price of all that is chosen."""
     usual = GemmKnobs()
-    return all(getattr(knobs, name) == getattr(usual, name) for name in _NOT_PRICED)
+    small = (knobs.cluster_m, knobs.cluster_n) in CLUSTERS
+    return small and all(getattr(knobs, name) == getattr(usual, name) for name in _NOT_PRICED)
+
+
+def fits_at_once(problem: GemmProblem, knobs: GemmKnobs) -> bool:
+    """Whether all tiles, rounded up to whole clusters, are computed at a time."""
+    m, n, _, batch = (one or UNKNOWN_EXTENT for one in sizes(problem))
+    size = knobs.cluster_m * knobs.cluster_n
+    down = math.ceil(m / knobs.tile_m / knobs.cluster_m)
+    across = math.ceil(n / knobs.tile_n / knobs.cluster_n)
+    tiles = down * across * batch * size * knobs.split_k
+    return tiles <= H200.gpu.resident(size, knobs.ctas_per_sm)
 
 
 def _splits(problem: GemmProblem, tile: GemmKnobs) -> list[int]:
@@ -146,9 +160,11 @@ def _ctas(tile: GemmKnobs) -> tuple[int, ...]:
 
 
 def has_neighbours(problem: GemmProblem, knobs: GemmKnobs) -> bool:
-    """Whether there are several tiles along the dimensions of a cluster."""
+    """Whether more than half of a cluster has tiles, along each of its dimensions."""
     m, n, _, _ = (one or UNKNOWN_EXTENT for one in sizes(problem))
-    return (knobs.cluster_m == 1 or m > knobs.tile_m) and (knobs.cluster_n == 1 or n > knobs.tile_n)
+    return (knobs.cluster_m == 1 or m > knobs.tile_m * (knobs.cluster_m // 2)) and (
+        knobs.cluster_n == 1 or n > knobs.tile_n * (knobs.cluster_n // 2)
+    )
 
 
 def most_stages(knobs: GemmKnobs, problem: GemmProblem) -> int:

@@ -17,6 +17,7 @@ from warploom.errors import IllegalCombination
 from warploom.gemm.problem import GemmProblem
 from warploom.language.hints import PLAYERS
 from warploom.target import (
+    GPUS,
     SM90A,
     TMA,
     WGMMA_M,
@@ -169,7 +170,8 @@ class GemmKnobs:
                 found[name] = getattr(self, name)
         if self.sms != SMS[0]:
             size = self.cluster_m * self.cluster_n * (self.split_k if self.in_cluster else 1)
-            found["ctas"] = self.sms * self.ctas_per_sm // size * size
+            wanted = self.sms * self.ctas_per_sm // size * size
+            found["ctas"] = min(wanted, GPUS["h200"].resident(size, self.ctas_per_sm))
         if self.in_cluster:
             found["exchange"] = "cluster"
         found |= {name: True for name in ("stream_k", "ping_pong") if getattr(self, name)}

@@ -16,7 +16,7 @@ from dataclasses import dataclass, fields
 from warploom.gemm.knobs import GemmKnobs
 from warploom.gemm.problem import GemmProblem
 from warploom.target import SM90A, WGMMA_M, wgmma_kind
-from warploom.target.arch import GPUS
+from warploom.target.arch import GPUS, Gpu
 from warploom.target.dtypes import bits_of
 
 #: What a size that is known only at launch counts as.
@@ -31,8 +31,8 @@ class Machine:
 
     Attributes
     ----------
-    sms : int
-        Multiprocessors.
+    gpu : Gpu
+        The product, with its multiprocessors.
     clock, idle_clock : float
         GHz with all tensor cores under load, where power limits it, and with few.
     tensor_bytes : int
@@ -73,7 +73,7 @@ class Machine:
         How much longer tiles take from the L2 cache whose rows do not start at its lines.
     """
 
-    sms: int = GPUS["h200"].sms
+    gpu: Gpu = GPUS["h200"]
     clock: float = 1.64
     idle_clock: float = 1.8
     tensor_bytes: int = 4096
@@ -94,6 +94,11 @@ class Machine:
     coupling: float = 0.0235
     disturbance: float = 3.6
     ragged: float = 2.88
+
+    @property
+    def sms(self) -> int:
+        """Multiprocessors."""
+        return self.gpu.sms
 
 
 H200 = Machine()
@@ -160,7 +165,10 @@ def predict(problem: GemmProblem, knobs: GemmKnobs, machine: Machine = H200) -> 
     tiles_m = _rounded(math.ceil(m / knobs.tile_m), knobs.cluster_m)
     tiles_n = _rounded(math.ceil(n / knobs.tile_n), knobs.cluster_n)
     tiles = tiles_m * tiles_n * batch
-    slots = min(machine.sms, knobs.sms) * knobs.ctas_per_sm // cluster * cluster
+    slots = min(
+        machine.gpu.resident(cluster, knobs.ctas_per_sm),
+        knobs.sms * knobs.ctas_per_sm // cluster * cluster,
+    )
     steps = math.ceil(problem.taps * math.ceil(run / knobs.tile_k) / knobs.split_k)
     units = tiles * knobs.split_k
     turns = math.ceil(units / slots)

@@ -11,7 +11,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from warploom.errors import IllegalCombination
-from warploom.gemm.choose import CLUSTERS, SPLITS, has_neighbours, most_stages, ranked, tiles
+from warploom.gemm.choose import (
+    CLUSTERS,
+    LARGE_CLUSTERS,
+    SPLITS,
+    fits_at_once,
+    has_neighbours,
+    most_stages,
+    ranked,
+    tiles,
+)
 from warploom.gemm.knobs import SHARERS, GemmKnobs
 from warploom.gemm.model import H200, UNKNOWN_EXTENT, Machine, predict, sizes
 from warploom.gemm.packing import (
@@ -44,6 +53,10 @@ _GRIDS = {0: 0.8, PLAIN_GRID: 0.06, LOAD_ONESELF: 0.03, PLAIN_GRID + LOAD_ONESEL
           FEWER_SMS: 0.1, FEWER_SMS + 2 * OTHER_BUFFERS: 0.05}  # fmt: skip
 #: Tiles that CTAs share step by step, compared with whole ones.
 _STREAM_K = 0.15
+#: Clusters that few tiles suit, compared with others.
+_LARGE_CLUSTER = 0.3
+#: Elements of the largest tile of which an SM computes one at a time.
+_LARGEST_TILE = 128 * 256
 #: A tile has all of so few rows or columns.
 _FEW_ROWS = 32
 #: Parts of a sum are at least this many steps of the shallowest tiles long.
@@ -101,11 +114,7 @@ def options(problem: GemmProblem, machine: Machine = H200) -> Options:
     """
     found: dict[str, dict[int, float]] = {
         TILE: _tiles(problem, machine),
-        CLUSTER: {
-            pack_cluster(GemmKnobs(cluster_m=m, cluster_n=n)): 1.0
-            for m, n in CLUSTERS
-            if _has_neighbours(problem, m, n)
-        },
+        CLUSTER: _clusters(problem),
         FEWER_STAGES: dict(_FEWER_STAGES),
         SHARING: _sharing(problem),
         GRID: dict(_GRIDS),
@@ -147,7 +156,9 @@ def why_not(problem: GemmProblem, knobs: GemmKnobs) -> str | None:
     if knobs.split_k > 1 and k // knobs.split_k < 2 * knobs.tile_k:
         return f"split_k = {knobs.split_k}: a part of {k} has less than two steps."
     if not has_neighbours(problem, knobs):
-        return "A cluster reaches beyond the only tile along a dimension."
+        return "Half of a cluster reaches beyond the last tile along a dimension."
+    if (knobs.cluster_m, knobs.cluster_n) in LARGE_CLUSTERS and not fits_at_once(problem, knobs):
+        return "Clusters of more than two CTAs leave SMs idle, and there are tiles for all."
     return None
 
 
@@ -173,10 +184,17 @@ def _tiles(problem: GemmProblem, machine: Machine) -> dict[int, float]:
     }
 
 
-def _has_neighbours(problem: GemmProblem, cluster_m: int, cluster_n: int) -> bool:
-    """Whether there are several tiles along the cluster, for all but the largest tiles."""
-    m, n, _, _ = (one or UNKNOWN_EXTENT for one in sizes(problem))
-    return (cluster_m == 1 or m > _FEW_ROWS) and (cluster_n == 1 or n > _FEW_ROWS)
+def _clusters(problem: GemmProblem) -> dict[int, float]:
+    """Clusters, for tiles along which there are several others; large ones for few tiles."""
+    m, n, _, batch = (one or UNKNOWN_EXTENT for one in sizes(problem))
+    found = dict.fromkeys(CLUSTERS, 1.0)
+    if m * n * batch <= _LARGEST_TILE * H200.sms:
+        found |= dict.fromkeys(LARGE_CLUSTERS, _LARGE_CLUSTER)
+    return {
+        pack_cluster(GemmKnobs(cluster_m=down, cluster_n=across)): weight
+        for (down, across), weight in found.items()
+        if (down == 1 or m > _FEW_ROWS) and (across == 1 or n > _FEW_ROWS)
+    }
 
 
 def _sharing(problem: GemmProblem) -> dict[int, float]:

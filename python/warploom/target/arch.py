@@ -166,24 +166,43 @@ ARCHS: dict[str, Arch] = {arch.name: arch for arch in (SM90A, SM100A)}
 
 @dataclass(frozen=True)
 class Gpu:
-    """A product: the name that users say, its architecture and its multiprocessors."""
+    """A product: the name that users say, its architecture and its multiprocessors.
+
+    Attributes
+    ----------
+    name : str
+    arch : Arch
+    sms : int
+    clusters : tuple of (int, int)
+        Sizes of clusters, and how many run at a time, each CTA on an SM of its own, where that is
+        fewer than fill the multiprocessors: a cluster lies within one GPC.
+    """
 
     name: str
     arch: Arch
     sms: int
+    clusters: tuple[tuple[int, int], ...] = ()
 
     def __post_init__(self) -> None:
         # Multiprocessors come in pairs (TPCs), of which products disable some.
         assert self.sms % 2 == 0 and 100 < self.sms < 160
+        assert all(size * count <= self.sms for size, count in self.clusters)
+
+    def resident(self, cluster: int = 1, per_sm: int = 1) -> int:
+        """How many CTAs run at a time, all of them in clusters of a size, so many on an SM."""
+        spread = max(1, cluster // per_sm)
+        count = dict(self.clusters).get(spread, self.sms // spread)
+        return count * spread * per_sm // cluster * cluster
 
 
 #: Multiprocessors according to NVIDIA's data sheets; ``h100`` and ``h200`` are the SXM modules.
+#: Clusters of the H200 by cudaOccupancyMaxActiveClusters, the same of two of them (2026-11-22).
 GPUS: dict[str, Gpu] = {
     gpu.name: gpu
     for gpu in (
         Gpu("h100", SM90A, 132),
         Gpu("h100-pcie", SM90A, 114),
-        Gpu("h200", SM90A, 132),
+        Gpu("h200", SM90A, 132, clusters=((4, 30), (8, 15))),
         Gpu("b200", SM100A, 148),
     )
 }

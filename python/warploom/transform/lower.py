@@ -84,9 +84,9 @@ def _persistent(program: TileProgram) -> TileProgram:
                 "scheduler='clc' hands out whole tiles; leave it out, or split_k and stream_k."
             )
         return persistent_grid(program, None, group, cluster)
-    resident = GPUS[_GPU[program.arch]].sms * ctas_per_sm(program)
     size *= hints.split_k if hints.exchange == "cluster" else 1
-    ctas = hints.ctas or resident // size * size
+    resident = GPUS[_GPU[program.arch]].resident(size, ctas_per_sm(program))
+    ctas = hints.ctas or resident
     if not shared:
         return persistent_grid(program, ctas, group, cluster)
     if ctas > resident:
