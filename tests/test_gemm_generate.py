@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -46,10 +49,31 @@ def test_functions_are_computed(name: str, rng: np.random.Generator) -> None:
         ("4-bit words", GemmKnobs(16, 64, 64, 2, consumers=1, swap_ab=True, specialise=False)),
         ("layout NT", GemmKnobs(64, 32, 32, 2, consumers=1, specialise=False, persistent=False)),
         ("epilogue", GemmKnobs(128, 64, 32, 2, persistent=False, store_columns=16)),
+        ("epilogue", GemmKnobs(64, 32, 32, 2, consumers=1, keep_a=True, cluster_m=2)),
     ],
 )
 def test_ways_to_share_tiles(name: str, knobs: GemmKnobs, rng: np.random.Generator) -> None:
     check(FUNCTIONS[name](), knobs, rng)
+
+
+@pytest.mark.parametrize(
+    ("name", "knobs"),
+    [
+        ("layout NT", GemmKnobs(64, 32, 32, 2, consumers=1)),
+        ("swiglu", GemmKnobs(64, 32, 32, 2, consumers=1, specialise=False)),
+        ("4-bit words", GemmKnobs(16, 64, 64, 2, consumers=1, swap_ab=True)),
+    ],
+)
+def test_the_cache_is_told_to_keep_a(name: str, knobs: GemmKnobs) -> None:
+    gemm = recognise(FUNCTIONS[name]().func)
+    for keep in (False, True):
+        text = str(lower(tile_program(gemm, replace(knobs, keep_a=keep))))
+        loads = [line for line in text.splitlines() if "copy_async(" in line and "mbar=" in line]
+        assert len(loads) > 1
+        for line in loads:
+            of_a = re.search(r"copy_async\((A|X)_s\[", line) is not None
+            wanted = ["evict_last" if of_a else "evict_first"] if keep else []
+            assert re.findall(r'cache_hint="(\w+)"', line) == wanted
 
 
 @pytest.mark.parametrize(

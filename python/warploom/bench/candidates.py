@@ -30,7 +30,9 @@ from warploom.meta_schedule.options import why_not
 from warploom.meta_schedule.runner import outcome
 
 #: Ways to share and to store tiles that the model is not fitted to, and so does not choose.
-_OTHER = ({"in_cluster": True}, {"stream_k": True}, {"store_buffers": 4}, {"sms": 128})
+_OTHER = (
+    {"in_cluster": True}, {"stream_k": True}, {"store_buffers": 4}, {"sms": 128}, {"keep_a": True}
+)  # fmt: skip
 
 
 @dataclass(frozen=True)

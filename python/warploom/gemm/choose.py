@@ -42,7 +42,7 @@ _WORTH_A_KERNEL = 1.05
 MOST_STAGES = 12
 #: Knobs that the model does not price: candidates have the usual values, searches try others.
 _NOT_PRICED = ("in_cluster", "stream_k", "specialise", "persistent", "store_columns",
-               "store_buffers", "sms")  # fmt: skip
+               "store_buffers", "sms", "keep_a")  # fmt: skip
 
 
 def fitted(m: int, n: int, rows: int) -> frozenset[int]:

@@ -46,7 +46,9 @@ _STAGED_BYTES = (2, 4)
 #: Bytes of an element of an accumulator.
 _SUM_BYTES = 4
 #: Knobs that are true or false.
-_SWITCHES = ("swap_ab", "in_cluster", "stream_k", "specialise", "persistent", "ping_pong")
+_SWITCHES = (
+    "swap_ab", "in_cluster", "stream_k", "specialise", "persistent", "ping_pong", "keep_a",
+)  # fmt: skip
 #: CTAs that can exchange sums in a cluster.
 SHARERS = (2, 4, 8)
 #: Bytes kept for mbarriers and alignment.
@@ -96,6 +98,9 @@ class GemmKnobs:
         are left to these.
     ping_pong : bool
         Whether two warpgroups compute alternate tiles, each all rows of its own.
+    keep_a : bool
+        Whether the L2 cache keeps what is loaded of A, which tiles of a group share, rather than
+        what is loaded of B.
     """
 
     tile_m: int = 128
@@ -118,6 +123,7 @@ class GemmKnobs:
     store_buffers: int = 2
     sms: int = 132
     ping_pong: bool = False
+    keep_a: bool = False
 
     def __post_init__(self) -> None:
         for name, value in vars(self).items():

@@ -19,10 +19,13 @@ from warploom.gemm.knobs import GemmKnobs
 from warploom.gemm.memory import ALIGN
 from warploom.gemm.pixels import Box, step_of
 from warploom.gemm.problem import Axis, GemmFunction
-from warploom.ops.copy_strided import STEPS
+from warploom.ops.copy_strided import CACHE_HINT, STEPS
 from warploom.target.dtypes import bits_of
 from warploom.transform import ir
 from warploom.transform.decline import Decline
+
+#: What the L2 cache drops first, and last.
+_SHORT, _LONG = "evict_first", "evict_last"
 
 
 class TilePlaces:
@@ -113,6 +116,9 @@ class TilePlaces:
             steps = [step for _, step in found]
             if any(step != 1 for step in steps):
                 options[STEPS] = steps
+        if self.knobs.keep_a:
+            of_b = any(self.gemm.columns.var.same_as(var) for var, _ in self.dimensions(load))
+            options[CACHE_HINT] = _SHORT if of_b else _LONG
         to = shared if isinstance(shared, TensorRegion) else ir.whole(shared)
         Tx.cta.copy_async(to, self.region(load), **options)
 

@@ -54,7 +54,8 @@ Statements
     TVM from comparing them, one region may be a matrix, and the other have its rows in several
     dimensions, such as the pixels of a rectangle. A region of a global buffer may reach over
     its edges: elements outside are read as 0, and not written. With ``steps=(...)``, one for each
-    dimension of a global source, a load takes every few elements: extents count those taken.
+    dimension of a global source, a load takes every few elements: extents count those taken. What
+    ``cache_hint=`` says of a load, such as ``"evict_first"``, is TVM's, for the L2 cache.
 ``Tx.cta.gemm_async(acc, A, B, transA=, transB=, accum=)``
     ``acc = A Bᵀ``, or ``acc += A Bᵀ`` where ``accum`` is true. A is ``[M, K]`` in shared memory or
     a fragment, B is ``[N, K]`` in shared memory; transA and transB swap their two dimensions.

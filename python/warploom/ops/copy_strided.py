@@ -15,6 +15,7 @@ from typing import Any
 import tvm
 import tvm_ffi
 from tvm import tirx
+from tvm.backend.cuda.op import _resolve_cache_policy
 from tvm.backend.cuda.tile_primitive.tma_utils import get_swizzle_mode_from_layout
 from tvm.ir import TensorRegion
 from tvm.script import tirx as T
@@ -28,7 +29,9 @@ from warploom.target.tma import box_error
 
 #: Option of a copy: the distance of elements along each dimension of its source.
 STEPS = "steps"
-_OF_LOADS = {STEPS, "mbar", "cta_mask", "cta_group"}
+#: Option of a load, of TVM's own copies too: "evict_first", "evict_normal" or "evict_last".
+CACHE_HINT = "cache_hint"
+_OF_LOADS = {STEPS, CACHE_HINT, "mbar", "cta_mask", "cta_group"}
 #: By the mode's number in a tensor map.
 _SWIZZLES = (Swizzle.NONE, Swizzle.B32, Swizzle.B64, Swizzle.B128)
 
@@ -96,15 +99,18 @@ def _load(call: TilePrimitiveCall, context: DispatchContext) -> PrimFunc:
     tensor_map = _tensor_map(source.source, to.source, box, steps, context)
     rank = len(box)
     mask, pair = call.config.get("cta_mask"), int(call.config.get("cta_group", 1))
+    policy, has_policy = _resolve_cache_policy(call.config.get(CACHE_HINT, ""), None)
     blackwell = str(context.target.arch).removeprefix("sm_")[:3] == "100"
     chain = (
         f"cp.async.bulk.tensor.{rank}d.shared::cluster.global.mbarrier::complete_tx::bytes"
         f"{'' if mask is None else '.multicast::cluster'}"
         f"{f'.cta_group::{pair}' if blackwell else ''}"
+        f"{'.L2::cache_hint' if has_policy else ''}"
     )
     coordinates = [T.cast(one.min, "int32") for one in reversed(source.region)]
     start = [one.min for one in to.region]
     last = [] if mask is None else [T.cast(mask, "uint16")]
+    last += [policy] if has_policy else []
     mbar = call.config["mbar"]
     if pair > 1:
         mbar = T.cuda.cvta_generic_to_shared(mbar)

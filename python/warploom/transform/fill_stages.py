@@ -11,7 +11,7 @@ from tvm.tirx import Buffer, ForKind, Stmt, Var
 from tvm.tirx.tile_primitive import TilePrimitiveCall
 
 from warploom.layout.smem_matrix import SharedMatrix
-from warploom.ops.copy_strided import STEPS, knows_strides
+from warploom.ops.copy_strided import CACHE_HINT, STEPS, knows_strides
 from warploom.target import TMA
 from warploom.target.tcgen05 import PAIR
 from warploom.transform import barriers, ir
@@ -49,6 +49,8 @@ def copies(
     config: dict[str, Any] = {"mbar": ir.address(ring.full if full is None else full, stage)}
     if ring.pairs:
         config[CTA_GROUP] = PAIR
+    if CACHE_HINT in load.config:
+        config[CACHE_HINT] = load.config[CACHE_HINT]
     steps = [1] * len(ranges)
     if STEPS in load.config:
         config[STEPS] = load.config[STEPS]
