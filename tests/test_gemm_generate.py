@@ -15,6 +15,7 @@ from warploom import emulator
 from warploom.gemm import GemmKnobs, recognise
 from warploom.gemm.choose import candidates
 from warploom.gemm.generate import tile_program
+from warploom.gemm.knobs import KEEP_A
 from warploom.transform.lower import lower
 
 
@@ -49,7 +50,7 @@ def test_functions_are_computed(name: str, rng: np.random.Generator) -> None:
         ("4-bit words", GemmKnobs(16, 64, 64, 2, consumers=1, swap_ab=True, specialise=False)),
         ("layout NT", GemmKnobs(64, 32, 32, 2, consumers=1, specialise=False, persistent=False)),
         ("epilogue", GemmKnobs(128, 64, 32, 2, persistent=False, store_columns=16)),
-        ("epilogue", GemmKnobs(64, 32, 32, 2, consumers=1, keep_a=True, cluster_m=2)),
+        ("epilogue", GemmKnobs(64, 32, 32, 2, consumers=1, keep_a=2, cluster_m=2)),
     ],
 )
 def test_ways_to_share_tiles(name: str, knobs: GemmKnobs, rng: np.random.Generator) -> None:
@@ -66,13 +67,13 @@ def test_ways_to_share_tiles(name: str, knobs: GemmKnobs, rng: np.random.Generat
 )
 def test_the_cache_is_told_to_keep_a(name: str, knobs: GemmKnobs) -> None:
     gemm = recognise(FUNCTIONS[name]().func)
-    for keep in (False, True):
+    for keep in KEEP_A:
         text = str(lower(tile_program(gemm, replace(knobs, keep_a=keep))))
         loads = [line for line in text.splitlines() if "copy_async(" in line and "mbar=" in line]
         assert len(loads) > 1
         for line in loads:
             of_a = re.search(r"copy_async\((A|X)_s\[", line) is not None
-            wanted = ["evict_last" if of_a else "evict_first"] if keep else []
+            wanted = [[], [], ["evict_last"]][keep] if of_a else ["evict_first"] * (keep > 0)
             assert re.findall(r'cache_hint="(\w+)"', line) == wanted
 
 

@@ -46,9 +46,11 @@ _STAGED_BYTES = (2, 4)
 #: Bytes of an element of an accumulator.
 _SUM_BYTES = 4
 #: Knobs that are true or false.
-_SWITCHES = (
-    "swap_ab", "in_cluster", "stream_k", "specialise", "persistent", "ping_pong", "keep_a",
-)  # fmt: skip
+_SWITCHES = ("swap_ab", "in_cluster", "stream_k", "specialise", "persistent", "ping_pong")
+#: Knobs that may be 0, beside these.
+_FROM_ZERO = (*_SWITCHES, "keep_a")
+#: What the L2 cache is told of the operands: nothing, to drop B first, and to drop A last as well.
+KEEP_A = (0, 1, 2)
 #: CTAs that can exchange sums in a cluster.
 SHARERS = (2, 4, 8)
 #: Bytes kept for mbarriers and alignment.
@@ -98,9 +100,9 @@ class GemmKnobs:
         are left to these.
     ping_pong : bool
         Whether two warpgroups compute alternate tiles, each all rows of its own.
-    keep_a : bool
-        Whether the L2 cache keeps what is loaded of A, which tiles of a group share, rather than
-        what is loaded of B.
+    keep_a : int
+        How the L2 cache prefers what is loaded of A, which tiles of a group share, to what is loaded
+        of B: one of :data:`KEEP_A`.
     """
 
     tile_m: int = 128
@@ -123,11 +125,11 @@ class GemmKnobs:
     store_buffers: int = 2
     sms: int = 132
     ping_pong: bool = False
-    keep_a: bool = False
+    keep_a: int = 0
 
     def __post_init__(self) -> None:
         for name, value in vars(self).items():
-            if int(value) < (name not in _SWITCHES):
+            if int(value) < (name not in _FROM_ZERO):
                 raise IllegalCombination(f"{name} = {value}: it must be at least 1.")
 
     @classmethod
@@ -338,6 +340,10 @@ class GemmKnobs:
             f"store_buffers = {self.store_buffers}: allowed are "
             f"{', '.join(map(str, STORE_BUFFERS))}, and {STORE_BUFFERS[0]} with swap_ab, which "
             "stores whole tiles.",
+        )
+        yield (
+            self.keep_a in KEEP_A,
+            f"keep_a = {self.keep_a}: allowed are {', '.join(map(str, KEEP_A))}.",
         )
         yield (
             not self.stream_k or self.split_k == 1,

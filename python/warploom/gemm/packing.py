@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from warploom.errors import IllegalCombination
 from warploom.gemm.choose import most_stages
-from warploom.gemm.knobs import SMS, STORE_BUFFERS, STORE_COLUMNS, GemmKnobs
+from warploom.gemm.knobs import KEEP_A, SMS, STORE_BUFFERS, STORE_COLUMNS, GemmKnobs
 from warploom.gemm.problem import GemmProblem
 
 #: What :func:`pack` makes of several knobs; everything else goes by the knob's own name.
@@ -22,10 +22,10 @@ SHARING, GRID = "sharing", "grid"
 STREAM_K, IN_CLUSTER = 20, 10
 #: Values of :data:`GRID`, added: not persistent, without warps that only load, ten times the place
 #: of the columns of stores in :data:`STORE_COLUMNS`, a hundred times that of their buffers in
-#: :data:`STORE_BUFFERS`, a thousand times that of the SMs in :data:`SMS`, and ten thousand if the
-#: L2 cache keeps A.
+#: :data:`STORE_BUFFERS`, a thousand times that of the SMs in :data:`SMS`, and ten thousand times
+#: what the L2 cache is told.
 PLAIN_GRID, LOAD_ONESELF, NARROW_STORES, OTHER_BUFFERS, FEWER_SMS = 1, 2, 10, 100, 1000
-KEEP_A = 10000
+KEEPS_A = 10000
 #: Rows and columns of tiles are multiples of the first, their depth of the second.
 _SIDE, _DEPTH = 8, 16
 _MOST_CONSUMERS = 3
@@ -93,7 +93,7 @@ def pack_grid(knobs: GemmKnobs) -> int:
     """1 if the grid is not persistent, 2 more if no warps only load; more for what else it says."""
     stores = STORE_COLUMNS.index(knobs.store_columns) * NARROW_STORES
     stores += STORE_BUFFERS.index(knobs.store_buffers) * OTHER_BUFFERS
-    stores += SMS.index(knobs.sms) * FEWER_SMS + knobs.keep_a * KEEP_A
+    stores += SMS.index(knobs.sms) * FEWER_SMS + knobs.keep_a * KEEPS_A
     return stores + PLAIN_GRID * (not knobs.persistent) + LOAD_ONESELF * (not knobs.specialise)
 
 
@@ -103,11 +103,11 @@ def _unpack_grid(plain: dict[str, int], grid: int, sharing: int) -> None:
     What excludes each other is decided in this order: the tile, the grid, who shares tiles, the
     cluster. So every combination of values that a search draws is one of knobs.
     """
-    keep, rest = divmod(grid, KEEP_A)
+    keep, rest = divmod(grid, KEEPS_A)
     sms, rest = divmod(rest, FEWER_SMS)
     buffers, rest = divmod(rest, OTHER_BUFFERS)
     stores, kind = divmod(rest, NARROW_STORES)
-    counts = (2, len(SMS), len(STORE_BUFFERS), len(STORE_COLUMNS), 2 * LOAD_ONESELF)
+    counts = (len(KEEP_A), len(SMS), len(STORE_BUFFERS), len(STORE_COLUMNS), 2 * LOAD_ONESELF)
     digits = (keep, sms, buffers, stores, kind)
     if any(one >= most for one, most in zip(digits, counts, strict=True)):
         raise IllegalCombination(f"{GRID} = {grid} stands for no knobs.")

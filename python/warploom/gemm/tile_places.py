@@ -24,8 +24,8 @@ from warploom.target.dtypes import bits_of
 from warploom.transform import ir
 from warploom.transform.decline import Decline
 
-#: What the L2 cache drops first, and last.
-_SHORT, _LONG = "evict_first", "evict_last"
+#: Policies of the L2 cache for A and B, by the knob ``keep_a``; None for the usual one.
+_POLICIES = ((None, None), (None, "evict_first"), ("evict_last", "evict_first"))
 
 
 class TilePlaces:
@@ -116,9 +116,10 @@ class TilePlaces:
             steps = [step for _, step in found]
             if any(step != 1 for step in steps):
                 options[STEPS] = steps
-        if self.knobs.keep_a:
-            of_b = any(self.gemm.columns.var.same_as(var) for var, _ in self.dimensions(load))
-            options[CACHE_HINT] = _SHORT if of_b else _LONG
+        of_b = any(self.gemm.columns.var.same_as(var) for var, _ in self.dimensions(load))
+        policy = _POLICIES[self.knobs.keep_a][of_b]
+        if policy is not None:
+            options[CACHE_HINT] = policy
         to = shared if isinstance(shared, TensorRegion) else ir.whole(shared)
         Tx.cta.copy_async(to, self.region(load), **options)
 

@@ -29,7 +29,7 @@ from warploom.gemm.packing import (
     FEWER_STAGES,
     GRID,
     IN_CLUSTER,
-    KEEP_A,
+    KEEPS_A,
     LOAD_ONESELF,
     NARROW_STORES,
     OTHER_BUFFERS,
@@ -52,7 +52,7 @@ _GROUPS = (1, 4, 8, 16)
 _GRIDS = {0: 0.8, PLAIN_GRID: 0.06, LOAD_ONESELF: 0.03, PLAIN_GRID + LOAD_ONESELF: 0.03,
           NARROW_STORES: 0.06, 2 * NARROW_STORES: 0.02, 2 * OTHER_BUFFERS: 0.1,
           FEWER_SMS: 0.1, FEWER_SMS + 2 * OTHER_BUFFERS: 0.05,
-          KEEP_A: 0.15}  # fmt: skip
+          KEEPS_A: 0.1, 2 * KEEPS_A: 0.1}  # fmt: skip
 #: Tiles that CTAs share step by step, compared with whole ones.
 _STREAM_K = 0.15
 #: Clusters that few tiles suit, compared with others.
