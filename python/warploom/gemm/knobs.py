@@ -101,7 +101,7 @@ class GemmKnobs:
     ping_pong : bool
         Whether two warpgroups compute alternate tiles, each all rows of its own.
     keep_a : int
-        How the L2 cache prefers what is loaded of A, which tiles of a group share, to what is loaded
+        How much longer the L2 cache keeps what is loaded of A, which tiles of a group share, than
         of B: one of :data:`KEEP_A`.
     """
 
