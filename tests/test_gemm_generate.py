@@ -78,6 +78,34 @@ def test_the_cache_is_told_to_keep_a(name: str, knobs: GemmKnobs) -> None:
 
 
 @pytest.mark.parametrize(
+    ("group", "bits", "knobs"),
+    [
+        (32, 4, GemmKnobs(24, 64, 64, 4, consumers=1, swap_ab=True, turns=2)),
+        (32, 4, GemmKnobs(24, 128, 128, 2, swap_ab=True)),
+        (64, 8, GemmKnobs(16, 64, 64, 2, consumers=1, swap_ab=True, split_k=2, in_cluster=True)),
+        (128, 4, GemmKnobs(16, 64, 64, 3, consumers=1, swap_ab=True, stream_k=True)),
+        (128, 4, GemmKnobs(8, 64, 256, 2, consumers=1, swap_ab=True, cluster_n=2)),
+        (32, 4, GemmKnobs(16, 64, 64, 2, consumers=1, swap_ab=True, specialise=False)),
+        (16, 8, GemmKnobs(16, 64, 32, 2, consumers=1, swap_ab=True, split_k=3)),
+    ],
+)
+def test_scales_of_a_step_are_loaded_with_those_around_them(
+    group: int, bits: int, knobs: GemmKnobs, rng: np.random.Generator
+) -> None:
+    function = gemm_functions.dequantised(k=1024, bits=bits, group=group)
+    program = str(tile_program(recognise(function.func), knobs))
+    assert "S_s" in program, "they come by TMA, although 16 bytes of a row are for several steps"
+    check(function, knobs, rng)
+
+
+def test_scales_whose_rows_no_tma_can_load_are_read_one_by_one(rng: np.random.Generator) -> None:
+    function = gemm_functions.dequantised(k=320)  # rows of 20 bytes
+    knobs = GemmKnobs(24, 64, 64, 2, consumers=1, swap_ab=True)
+    assert "S_s" not in str(tile_program(recognise(function.func), knobs))
+    check(function, knobs, rng)
+
+
+@pytest.mark.parametrize(
     ("sizes", "layout"),
     [(("b", 40, 72), "NN"), (("b", "m", 72), "NT"), ((3, "m", 72), "NN"), (("b", "m", "n"), "NT")],
 )

@@ -10,6 +10,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import pytest
+import tvm
 from tvm.script import tirx as T
 from tvm.script.tirx import tile as Tx
 from tvm.tirx import PrimFunc
@@ -17,7 +18,11 @@ from tvm.tirx import PrimFunc
 from lowered_programs import run
 from tile_programs.case import numpy_dtype, random_values
 from warploom import language as wl
+from warploom.compiler import sass
+from warploom.compiler.callback import compile_cached
+from warploom.compiler.invoke import current_request
 from warploom.layout.weight_order import WEIGHT_ORDERS, pack_weights
+from warploom.target import cuda_target
 from warploom.transform.lower import lower
 
 ROWS, COLUMNS, GROUP = 64, 128, 32
@@ -216,6 +221,19 @@ def test_a_thread_loads_and_computes_whole_words():
     assert instructions("int8", "bfloat16")["cvt_bf16x2"] == pairs
     # A product of numbers that have to be rounded first is no conversion of a window.
     assert "add_f16x2" not in instructions("uint16, which rounds")
+
+
+@pytest.mark.skipif(sass.disassembler() is None, reason="needs nvdisasm")
+def test_factors_are_not_copied_for_each_pair():
+    func = lower(dequantise(STORED["int4 in words"], "float16")).with_attr("global_symbol", "main")
+    mod = tvm.compile(tvm.IRModule({"main": func}), cuda_target("h200"), tir_pipeline="tirx")
+    (source,) = (one.inspect_source() for one in mod.mod.imports)
+    with cuda_target("h200"):
+        listing = sass.listing(compile_cached(current_request(source, "cubin")).output.binary)
+    assert listing.count("HFMA2") >= ROWS * COLUMNS // 128 // 2
+    # Of integers in the lowest bits, and of those four above.
+    factors = int(np.array([1, 1 / 16], np.float16).view(np.uint32)[0])
+    assert 1 <= listing.count(f"{factors:#x}") <= 2
 
 
 def arithmetic(dtype: str, direct: bool) -> PrimFunc:

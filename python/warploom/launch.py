@@ -1,8 +1,9 @@
 """What a call of a compiled function costs the host beside the launch itself, and how it is saved.
 
-TVM's host code encodes every tensor map of a kernel at each call (about half a microsecond a map),
-and ``executable["main"]`` looks the function up in the compiled module each time that it is
-written (tens of microseconds). Both give the same result each time; so both are remembered.
+TVM's host code makes the device current and encodes every tensor map of a kernel at each call
+(about half a microsecond a map), and ``executable["main"]`` looks the function up in the compiled
+module each time that it is written (tens of microseconds). All give the same result each time; so
+all are remembered.
 """
 
 from __future__ import annotations
@@ -13,6 +14,8 @@ from typing import Any
 
 #: The function of TVM's runtime that encodes a tensor map.
 ENCODE = "runtime.cuTensorMapEncodeTiled"
+#: The function of TVM's runtime that makes a device current.
+SET_DEVICE = "__tvm_set_device"
 #: Environment variable that keeps TVM's own functions.
 OPT_OUT = "WARPLOOM_LAUNCH_CACHE"
 
@@ -22,11 +25,20 @@ def is_wanted(environ: Mapping[str, str] = os.environ) -> bool:
     return environ.get(OPT_OUT) != "0"
 
 
-def remembering_encode(stock: Any) -> Any | None:
-    """:data:`ENCODE` that encodes equal maps once a thread (``src/launch/tensor_map_cache.h``).
+#: Function of TVM's runtime -> the native one that makes of it a function that remembers.
+REMEMBERING = {
+    ENCODE: "warploom.launch.cached_encode",
+    SET_DEVICE: "warploom.launch.lazy_set_device",
+}
+
+
+def remembering(name: str, stock: Any) -> Any | None:
+    """One of :data:`REMEMBERING` that does no work twice in a thread (``src/launch``).
 
     Parameters
     ----------
+    name : str
+        Its name.
     stock : Function
         The one of TVM.
 
@@ -45,7 +57,7 @@ def remembering_encode(stock: Any) -> Any | None:
     from warploom import native
 
     native.library()
-    make = tvm_ffi.get_global_func("warploom.launch.cached_encode", allow_missing=True)
+    make = tvm_ffi.get_global_func(REMEMBERING[name], allow_missing=True)
     return None if make is None else make(stock)
 
 

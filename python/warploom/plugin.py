@@ -112,11 +112,12 @@ def _register_launches() -> None:
     if not launch.is_wanted():
         return
     Executable.__getitem__ = launch.remembering_lookup(Executable.__getitem__)
-    stock = tvm_ffi.get_global_func(launch.ENCODE, allow_missing=True)
     with contextlib.suppress(ToolchainError):  # `warploom doctor` says what is missing
-        encode = launch.remembering_encode(stock) if stock is not None else None
-        if encode is not None:
-            tvm_ffi.register_global_func(launch.ENCODE, encode, override=True)
+        for name in launch.REMEMBERING:
+            stock = tvm_ffi.get_global_func(name, allow_missing=True)
+            function = launch.remembering(name, stock) if stock is not None else None
+            if function is not None:
+                tvm_ffi.register_global_func(name, function, override=True)
 
 
 def _register_builds() -> None:

@@ -21,34 +21,50 @@ constexpr std::array<uint64_t, sizeof...(I)> multipliers(std::index_sequence<I..
 
 constexpr auto kMultipliers = multipliers(std::make_index_sequence<32>{});
 
+// Places of arguments of the encoding.
+constexpr int32_t kDtype = 1, kAddress = 3, kFirstInteger = 4;
+// Of a dtype's name, with the zero at its end: two words.
+constexpr size_t kNameBytes = 16;
+
+uint64_t head(int device, int32_t count) {
+  return static_cast<uint64_t>(device) << 32 | static_cast<uint32_t>(count);
+}
+
 }  // namespace
-
-bool EncodeKey::add(uint64_t word) {
-  if (used_ == words_.size()) return false;
-  words_[used_++] = word;
-  return true;
-}
-
-// The name of a dtype: its characters, because its address may belong to another name tomorrow.
-bool EncodeKey::add_text(const char* text) {
-  uint64_t halves[2] = {};
-  for (size_t i = 0; text[i] != '\0'; ++i) {
-    if (i == sizeof(halves)) return false;
-    halves[i / 8] |= static_cast<uint64_t>(static_cast<unsigned char>(text[i])) << (8 * (i % 8));
-  }
-  return add(halves[0]) && add(halves[1]);
-}
 
 bool EncodeKey::set(int device, const TVMFFIAny* arguments, int32_t count) {
   used_ = 0;
-  if (!add(static_cast<uint64_t>(device) << 32 | static_cast<uint32_t>(count))) return false;
-  for (int32_t i = 1; i < count; ++i) {
-    const TVMFFIAny& argument = arguments[i];
-    const int32_t wanted = i == 1 ? kTVMFFIRawStr : i == 3 ? kTVMFFIOpaquePtr : kTVMFFIInt;
-    if (argument.type_index != wanted) return false;
-    if (!(i == 1 ? add_text(argument.v_c_str) : add(argument.v_uint64))) return false;
+  if (count < kFirstInteger || count + 1 > static_cast<int32_t>(words_.size())) return false;
+  if (arguments[kDtype].type_index != kTVMFFIRawStr) return false;
+  // The name of a dtype by its characters: its address may belong to another name tomorrow.
+  const char* name = arguments[kDtype].v_c_str;
+  const size_t length = std::strlen(name);
+  if (length >= kNameBytes) return false;
+  words_[0] = head(device, count);
+  words_[1] = words_[2] = 0;
+  std::memcpy(&words_[1], name, length);
+  for (int32_t i = kDtype + 1; i < count; ++i) {
+    const int32_t wanted = i == kAddress ? kTVMFFIOpaquePtr : kTVMFFIInt;
+    if (arguments[i].type_index != wanted) return false;
+    words_[i + 1] = arguments[i].v_uint64;
   }
+  used_ = static_cast<uint32_t>(count) + 1;
   return true;
+}
+
+bool EncodeKey::is_of(int device, const TVMFFIAny* arguments, int32_t count) const {
+  if (used_ == 0 || words_[0] != head(device, count)) return false;
+  uint64_t other = words_[3] ^ arguments[2].v_uint64;
+  other |= words_[4] ^ arguments[kAddress].v_uint64;
+  int32_t types = arguments[kDtype].type_index ^ kTVMFFIRawStr;
+  types |= arguments[2].type_index ^ kTVMFFIInt;
+  types |= arguments[kAddress].type_index ^ kTVMFFIOpaquePtr;
+  for (int32_t i = kFirstInteger; i < count; ++i) {  // without branches: almost always equal
+    other |= words_[i + 1] ^ arguments[i].v_uint64;
+    types |= arguments[i].type_index ^ kTVMFFIInt;
+  }
+  if (other != 0 || types != 0) return false;
+  return std::strcmp(reinterpret_cast<const char*>(&words_[1]), arguments[kDtype].v_c_str) == 0;
 }
 
 bool EncodeKey::operator==(const EncodeKey& other) const {
@@ -62,19 +78,33 @@ uint64_t EncodeKey::hash() const {
   return sum;
 }
 
-const uint8_t* TensorMapCache::find(const EncodeKey& key, uint64_t hash) const {
-  const Set& set = sets_[index(hash)];
-  for (size_t way = 0; way < kWays; ++way) {
-    if (set.keys[way] == key) return set.maps[way];
+const uint8_t* TensorMapCache::came(Entry& entry) {
+  last_->next = &entry;
+  last_ = &entry;
+  return entry.map;
+}
+
+const uint8_t* TensorMapCache::find_next(int device, const TVMFFIAny* arguments, int32_t count) {
+  Entry* next = last_->next;
+  if (next == nullptr || !next->key.is_of(device, arguments, count)) return nullptr;
+  last_ = next;
+  return next->map;
+}
+
+const uint8_t* TensorMapCache::find(const EncodeKey& key) {
+  for (Entry& entry : set_of(key).entries) {
+    if (entry.key == key) return came(entry);
   }
   return nullptr;
 }
 
-void TensorMapCache::insert(const EncodeKey& key, uint64_t hash, const uint8_t* map) {
-  Set& set = sets_[index(hash)];
-  set.keys[set.oldest] = key;
-  std::memcpy(set.maps[set.oldest], map, kTensorMapBytes);
+void TensorMapCache::insert(const EncodeKey& key, const uint8_t* map) {
+  Set& set = set_of(key);
+  Entry& entry = set.entries[set.oldest];
+  entry.key = key;
+  std::memcpy(entry.map, map, kTensorMapBytes);
   set.oldest = (set.oldest + 1) % kWays;
+  came(entry);
 }
 
 }  // namespace warploom

@@ -24,14 +24,14 @@ class EncodeKey {
   // as the fourth, integers as all others. The key is then useless.
   bool set(int device, const TVMFFIAny* arguments, int32_t count);
 
+  // Whether set() of these gives this key, without one being made of them.
+  bool is_of(int device, const TVMFFIAny* arguments, int32_t count) const;
+
   bool operator==(const EncodeKey& other) const;
   uint64_t hash() const;
 
  private:
-  bool add(uint64_t word);
-  bool add_text(const char* text);
-
-  // Five dimensions need 31.
+  // Device and count, the name of the dtype, then the other arguments. Five dimensions need 31.
   std::array<uint64_t, 32> words_;
   uint32_t used_ = 0;
 };
@@ -39,24 +39,35 @@ class EncodeKey {
 // Of a fixed size: a new map takes the place of one of the kWays that share its set.
 class TensorMapCache {
  public:
+  // The bytes of the map that came after the last one before, if it has that key, or nullptr. Code
+  // that launches kernels asks for the same maps in the same order again and again.
+  const uint8_t* find_next(int device, const TVMFFIAny* arguments, int32_t count);
+
   // The bytes of a map, or nullptr.
-  const uint8_t* find(const EncodeKey& key, uint64_t hash) const;
-  void insert(const EncodeKey& key, uint64_t hash, const uint8_t* map);
+  const uint8_t* find(const EncodeKey& key);
+  void insert(const EncodeKey& key, const uint8_t* map);
 
  private:
   static constexpr size_t kSets = 512;
   static constexpr size_t kWays = 4;
 
+  struct Entry {
+    EncodeKey key;
+    uint8_t map[kTensorMapBytes];
+    Entry* next = nullptr;  // what was asked for after this; only the key tells what is in it now
+  };
+
   struct Set {
-    EncodeKey keys[kWays];
-    uint8_t maps[kWays][kTensorMapBytes];
+    Entry entries[kWays];
     uint32_t oldest = 0;
   };
 
-  static size_t index(uint64_t hash) { return hash >> 55; }
+  Set& set_of(const EncodeKey& key) { return sets_[key.hash() >> 55]; }
   static_assert(kSets == size_t{1} << (64 - 55));
+  const uint8_t* came(Entry& entry);
 
   std::array<Set, kSets> sets_{};
+  Entry* last_ = &sets_[0].entries[0];
 };
 
 }  // namespace warploom

@@ -92,11 +92,20 @@ def _row_dimensions(param: Var, gemm: GemmFunction) -> set[int]:
 
 
 @dataclass(frozen=True)
+class _Load:
+    """Elements of a parameter and where in shared memory they come; see ``TilePlaces.piece``."""
+
+    source: TensorLoad
+    shared: Buffer | TensorRegion
+    piece: int | None = None
+
+
+@dataclass(frozen=True)
 class _Tile:
-    """A tile of an operand, and what is loaded for it: elements of parameters, and where to."""
+    """A tile of an operand, and what is loaded for it."""
 
     buffer: Buffer
-    loads: tuple[tuple[TensorLoad, Buffer | TensorRegion], ...]
+    loads: tuple[_Load, ...]
 
 
 class _Kernel:
@@ -175,8 +184,8 @@ class _Kernel:
                 self.where.table[axis.var] = T.truncmod(rest, axis.extent)
                 rest = T.truncdiv(rest, axis.extent)
             for tile in tiles:
-                for load, shared in tile.loads:
-                    self.where.load(shared, load)
+                for one in tile.loads:
+                    self.where.load(one.shared, one.source, one.piece)
             for tile, operand, side in zip(tiles, operands, sides, strict=not joined):
                 if operand.load is None:
                     self._compute(tile, operand.value, side)
@@ -187,15 +196,19 @@ class _Kernel:
         """Tiles for an operand: in shared memory as it lies in memory, in registers if computed."""
         if operand.load is not None:
             shared = self.where.shared(operand.load, number)
-            return _Tile(shared, ((operand.load, shared),))
+            return _Tile(shared, (_Load(operand.load, shared),))
         rows = self.knobs.tile_m if side is self.gemm.rows.var else self.knobs.tile_n
         shape = (rows, self.knobs.tile_k)
         made = T.alloc_buffer(shape, str(operand.value.ty.dtype), scope="fragment")
-        copied: list[tuple[TensorLoad, Buffer]] = []
+        copied: list[_Load] = []
         for load in loads(operand.value):
-            known = any(tvm_ffi.structural_equal(load, one) for one, _ in copied)
-            if not known and self.where.can_copy(load):
-                copied.append((load, self.where.shared(load, number)))
+            if any(tvm_ffi.structural_equal(load, one.source) for one in copied):
+                continue
+            piece = None if self.where.can_copy(load) else self.where.piece(load)
+            # A stage has room for one of them (GemmKnobs.stage_bytes).
+            is_first = all(one.piece is None for one in copied)
+            if self.where.can_copy(load) or (piece is not None and is_first):
+                copied.append(_Load(load, self.where.shared(load, number, piece), piece))
         return _Tile(IRBuilder.name(f"operand{number or ''}", made), tuple(copied))
 
     def _side_by_side(self, operands: list[Operand]) -> _Tile:
@@ -205,7 +218,7 @@ class _Kernel:
         made = T.alloc_buffer((len(operands) * columns, depth), str(source.dtype), scope="shared")
         IRBuilder.name(f"{source.name}_s", made)
         parts = (ir.region(made, (n * columns, columns), (0, depth)) for n in range(len(operands)))
-        return _Tile(made, tuple((o.load, p) for o, p in zip(operands, parts, strict=True)))
+        return _Tile(made, tuple(_Load(o.load, p) for o, p in zip(operands, parts, strict=True)))
 
     def _compute(self, tile: _Tile, value: Any, side: Var) -> None:
         """A nest that fills a tile of an operand."""
@@ -216,17 +229,20 @@ class _Kernel:
             places = {side: self.where.starts[side] + y, inner: self.where.starts[inner] + z}
 
             def load(one: TensorLoad) -> Any:
-                shared = next(
-                    (s for known, s in tile.loads if tvm_ffi.structural_equal(known, one)), None
+                known = next(
+                    (a for a in tile.loads if tvm_ffi.structural_equal(a.source, one)), None
                 )
-                if shared is None:
+                if known is None:
                     return self.where.at(one, places)
                 inside = [
                     simplify(self.where.at(index, places) - self.where.at(index, self.where.starts))
                     for index, (var, _) in zip(one.indices, self.where.dimensions(one), strict=True)
                     if var is not None
                 ]
-                return shared[tuple(inside)]
+                if known.piece is not None:
+                    start = self.where.at(one.indices[-1], self.where.starts)
+                    inside[-1] += simplify(T.floormod(start, known.piece))
+                return known.shared[tuple(inside)]
 
             replaced = ir.map_nodes(value, {TensorLoad: load}, {})
             T.buffer_store(tile.buffer, self.where.at(replaced, places), [y, z])

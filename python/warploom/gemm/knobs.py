@@ -14,6 +14,7 @@ from functools import lru_cache
 from typing import Any
 
 from warploom.errors import IllegalCombination
+from warploom.gemm.memory import ALIGN
 from warploom.gemm.problem import GemmProblem
 from warploom.language.hints import PLAYERS
 from warploom.target import (
@@ -214,8 +215,14 @@ class GemmKnobs:
 
     def stage_bytes(self, problem: GemmProblem) -> int:
         """Bytes of operands that one step loads."""
-        bits = self.tile_m * problem.a_bits + self.tile_n * problem.products * problem.b_bits
-        return math.ceil(self.tile_k * bits / 8)
+        rows = zip((problem.a_bits, problem.b_bits), problem.computed, strict=True)
+        a_row, b_row = (self._row_bytes(*one) for one in rows)
+        return math.ceil(self.tile_m * a_row + self.tile_n * problem.products * b_row)
+
+    def _row_bytes(self, bits: float, computed: bool) -> float:
+        """Bytes that a step loads of a row; scales of a row may be less than TMA loads."""
+        size = self.tile_k * bits / 8
+        return math.ceil(size / ALIGN) * ALIGN if computed else size
 
     def _store_bytes(self, size: int) -> int:
         if self.swap_ab:

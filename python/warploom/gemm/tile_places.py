@@ -90,9 +90,14 @@ class TilePlaces:
             start = scalar[0]
         self.starts[axis.var] = start
 
-    def shared(self, load: TensorLoad, number: int) -> Buffer:
-        """A tile of a parameter in shared memory, in the order of its dimensions in memory."""
+    def shared(self, load: TensorLoad, number: int, piece: int | None = None) -> Buffer:
+        """A tile of a parameter in shared memory, in the order of its dimensions in memory.
+
+        ``piece`` is what of rows it has; see :meth:`piece`.
+        """
         extents = [size for var, size in self.dimensions(load) if var is not None]
+        if piece is not None:
+            extents[-1] = piece
         pixels = {axis.var for axis in self.gemm.pixels}
         own = sum(var in pixels for var, _ in self.dimensions(load) if var is not None)
         if own:  # they come before what the sum is over
@@ -100,10 +105,12 @@ class TilePlaces:
         made = T.alloc_buffer(extents, str(load.source.dtype), scope="shared")
         return IRBuilder.name(f"{load.source.name}_s{number or ''}", made)
 
-    def load(self, shared: Buffer | TensorRegion, load: TensorLoad) -> None:
+    def load(
+        self, shared: Buffer | TensorRegion, load: TensorLoad, piece: int | None = None
+    ) -> None:
         """A copy of a tile of a parameter, into a tile or a part of one.
 
-        Of pixels, perhaps of every few.
+        Of pixels, perhaps of every few; of ``piece`` elements of rows, if that is not None.
         """
         found = [
             (var, step_of(index, var)) if var is not None else (None, 1)
@@ -121,7 +128,7 @@ class TilePlaces:
         if policy is not None:
             options[CACHE_HINT] = policy
         to = shared if isinstance(shared, TensorRegion) else ir.whole(shared)
-        Tx.cta.copy_async(to, self.region(load), **options)
+        Tx.cta.copy_async(to, self.region(load, piece=piece), **options)
 
     def can_copy(self, load: TensorLoad) -> bool:
         """Whether TMA can load the tile: whole units of 16 bytes, in memory and in the tile."""
@@ -130,6 +137,20 @@ class TilePlaces:
         pitch = load.source.shape[-1]
         fits = isinstance(pitch, tirx.IntImm) and int(pitch) * width % (8 * ALIGN) == 0
         return var is not None and fits and size * width % (8 * ALIGN) == 0
+
+    def piece(self, load: TensorLoad) -> int | None:
+        """Elements of the 16 bytes of a row, at a multiple of these, in which a tile's part lies.
+
+        TMA loads no less. None if the part is larger, or may be in two of them, or if TMA cannot
+        load rows of the parameter at all.
+        """
+        (var, size), index = self.dimensions(load)[-1], load.indices[-1]
+        pitch, unit = load.source.shape[-1], 8 * ALIGN // bits_of(str(load.source.dtype))
+        if var is None or not isinstance(pitch, tirx.IntImm) or int(pitch) % unit:
+            return None
+        # Tiles begin at multiples of what they have.
+        in_order = index.same_as(var) or isinstance(index, tirx.FloorDiv)
+        return unit if in_order and unit % size == 0 else None
 
     def dimensions(self, load: TensorLoad) -> list[tuple[Any, int]]:
         """(variable of the tile or None, extent) of each dimension of a load."""
@@ -157,13 +178,21 @@ class TilePlaces:
             return 1 if divisor and divisor % size == 0 else None
         return None
 
-    def region(self, load: TensorLoad, more: Mapping[Var, Any] | None = None) -> Any:
+    def region(
+        self,
+        load: TensorLoad,
+        more: Mapping[Var, Any] | None = None,
+        piece: int | None = None,
+    ) -> Any:
         """What the tile has of a parameter; ``more`` are values of other variables."""
         parts = []
         for index, (var, size) in zip(load.indices, self.dimensions(load), strict=True):
             own = {} if var is None else {var: self.starts[var]}
             start = self.at(index, {**(more or {}), **own})
             parts.append((start, size) if var is not None else start)
+        if piece is not None:
+            start, _ = parts[-1]
+            parts[-1] = simplify(T.floordiv(start, piece) * piece), piece
         return ir.region(self.table[load.source], *parts)
 
     def at(self, expression: Any, more: Mapping[Var, Any]) -> Any:

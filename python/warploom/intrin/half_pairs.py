@@ -4,7 +4,8 @@
 expressions without side effects: what two pairs have in common is computed once. Rounding is
 written out (``.rn``), so that ptxas does not fuse a product and a sum, which would round once.
 
-Sources: PTX ISA, "Half Precision Floating Point Instructions", ``cvt``, ``prmt``, ``lop3``.
+Sources: PTX ISA, "Half Precision Floating Point Instructions", ``cvt``, ``prmt``, ``lop3``,
+``%lanemask_lt``.
 """
 
 from __future__ import annotations
@@ -69,6 +70,21 @@ def insert(word: Any, mask: int, rest: Any) -> Any:
     # The truth table of (a & b) | c, from those of a, b and c.
     table = 0xF0 & 0xCC | 0xAA
     return _call("warploom_insert", "rrr", "lop3.b32", *values, immediate=f", {table:#x}")
+
+
+def kept(word: Any) -> Any:
+    """A constant word that stays in a register.
+
+    ptxas 13.0 copies a constant anew for each instruction that has no room for it, such as the
+    factors of an ``fma`` whose addends are constants, too. The bit that is added here is zero, for
+    no lane comes after the one that it stands for; ptxas does not know that.
+    """
+    source = (
+        "__forceinline__ __device__ unsigned int warploom_kept(unsigned int v) { unsigned int d; "
+        'asm("{ .reg .u32 t; mov.u32 t, %%lanemask_lt; shr.u32 t, t, 31; or.b32 %0, %1, t; }" '
+        ': "=r"(d) : "r"(v)); return d; }'
+    )
+    return T.cuda.func_call("warploom_kept", word, source_code=source, return_type="uint32")
 
 
 def both(dtype: str, low: float, high: float) -> Any:

@@ -226,7 +226,8 @@ def as_pair(low: Window, high: Window, constant: int, dtype: str, simple: Any) -
     offsets = half_pairs.both(dtype, *(constant - 2.0**bits * scale for scale in scales))
     if found.left == (0, 0):
         return half_pairs.arithmetic("add", dtype, number, offsets)
-    return half_pairs.arithmetic("fma", dtype, number, half_pairs.both(dtype, *scales), offsets)
+    factors = half_pairs.kept(half_pairs.both(dtype, *scales))
+    return half_pairs.arithmetic("fma", dtype, number, factors, offsets)
 
 
 def _flipped(window: Window) -> Window:

@@ -28,6 +28,12 @@ WARPLOOM_CUDA_API int cuCtxSetCurrent(void* context) {
   return warploom_emulator_set_device(static_cast<int>(reinterpret_cast<intptr_t>(context) - 1));
 }
 
+WARPLOOM_CUDA_API int cuCtxGetId(void* context, unsigned long long* number) {
+  const auto own = static_cast<unsigned long long>(warploom_emulator_current_device()) + 1;
+  *number = context == nullptr ? own : reinterpret_cast<uintptr_t>(context);
+  return abi::kSuccess;
+}
+
 WARPLOOM_CUDA_API int cuCtxSynchronize() { return abi::kSuccess; }
 
 WARPLOOM_CUDA_API int cuMemAlloc_v2(uint64_t* pointer, std::size_t bytes) {
