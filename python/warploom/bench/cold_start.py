@@ -21,7 +21,8 @@ from warploom.bench.environment import environment
 from warploom.bench.report import markdown_table
 from warploom.errors import WarploomError
 
-#: Stages of a process, each with its wall time and its CPU time, in seconds.
+#: Stages of a process, each with its wall time and its CPU time, in seconds. The first includes the
+#: random matrices, the last the copies of all three.
 STAGES = ("import", "compile or load", "first result")
 
 #: Arguments: size, library to write or empty, library to load or empty, whether to compile nothing.
@@ -39,12 +40,12 @@ from warploom.kernels import compile_gemm
 if cold:
     def fail(*_): raise AssertionError("nothing is lowered")
     tvm.tirx.get_tir_pipeline = fail
+rng = np.random.default_rng(0)
+a, b = (rng.standard_normal((size, size), "float32").astype("float16") for _ in range(2))
+arrays = (a, b, np.full((size, size), np.nan, "float16"))
 stamp()
 gemm = tvm.runtime.load_module(loaded) if loaded else compile_gemm(None, size, size)
 stamp()
-rng = np.random.default_rng(0)
-a, b = (rng.standard_normal((size, size)).astype("float16") for _ in range(2))
-arrays = (a, b, np.full((size, size), np.nan, "float16"))
 tensors = [tvm.runtime.tensor(array, tvm.cuda(0)) for array in arrays]
 gemm["main"](*tensors)
 c = tensors[2].numpy()
@@ -136,7 +137,7 @@ def main(arguments: Sequence[str]) -> int:
     """Run the command; exit status 0, or 2 if the result from the cache comes after ``--limit``."""
     parser = argparse.ArgumentParser(prog="warploom bench cold", description=__doc__)
     parser.add_argument("--size", type=int, default=4096, help="of the matrices (default: 4096)")
-    parser.add_argument("--repeat", type=int, default=5, help="processes a row (default: 5)")
+    parser.add_argument("--repeat", type=int, default=3, help="processes a row (default: 3)")
     parser.add_argument("--limit", type=float, help="seconds of wall time after the imports")
     parser.add_argument("--out", type=Path, help="folder for cold.json")
     options = parser.parse_args(arguments)
