@@ -23,6 +23,7 @@ from warploom.target import (
     WgmmaKind,
     piece_buffers,
     swizzled_pieces,
+    transposed_pieces,
     wgmma_kind,
 )
 from warploom.target.arch import Arch
@@ -194,8 +195,7 @@ class GemmKnobs:
     def shared_bytes(self, problem: GemmProblem) -> int:
         """Shared memory of a CTA: operands, what stores go through, sums of turns, barriers."""
         stores = {
-            bits_of(dtype) // 8: self._store_bytes(bits_of(dtype) // 8)
-            for dtype in problem.outputs
+            bits_of(dtype) // 8: self._store_bytes(problem, dtype) for dtype in problem.outputs
         }
         ring = self.stages * self.stage_bytes(problem)
         places = self.turns - 1 + self.in_cluster
@@ -207,17 +207,30 @@ class GemmKnobs:
         bits = self.tile_m * problem.a_bits + self.tile_n * problem.products * problem.b_bits
         return math.ceil(self.tile_k * bits / 8)
 
-    def _store_bytes(self, size: int) -> int:
+    def stores_pieces(self, problem: GemmProblem, dtype: str) -> bool:
+        """Whether results of a dtype can leave by TMA in pieces: as rows of whole 16 bytes.
+
+        Of results that are computed as the transpose, the others go through a whole tile.
+        """
+        size = bits_of(dtype) // 8
+        whole = not self.swap_ab or problem.n is None or problem.n * size % TMA.chunk_bytes == 0
+        return size in _STAGED_BYTES and whole
+
+    def _store_bytes(self, problem: GemmProblem, dtype: str) -> int:
+        size, share = bits_of(dtype) // 8, self.accumulator[0] // self.consumers // WGMMA_M
+        if not self.stores_pieces(problem, dtype):
+            return self.tile_m * self.tile_n * size if self.swap_ab else 0
         if self.swap_ab:
-            return self.tile_m * self.tile_n * size
-        if size not in _STAGED_BYTES:
+            heights = transposed_pieces(self.tile_m, WGMMA_M, size)
+            widths = [WGMMA_M] * share
+        else:
+            heights = [WGMMA_M] * share
+            widths = swizzled_pieces(self.tile_n, size, self.store_columns)
+        if not (heights and widths):
             return 0
-        widths = swizzled_pieces(self.tile_n, size, self.store_columns)
-        widths *= self.tile_m // self.consumers // WGMMA_M
-        if not widths:
-            return 0
-        buffers = piece_buffers(widths, self.store_buffers).items()
-        return self.warpgroups * WGMMA_M * sum(one * count for one, count in buffers) * size
+        buffers = piece_buffers(widths * len(heights), self.store_buffers).items()
+        columns = sum(one * count for one, count in buffers)
+        return self.warpgroups * max(heights) * columns * size
 
     def tile_registers(self, problem: GemmProblem) -> int:
         """Registers of a computing thread that hold its part of accumulators and operands."""
@@ -317,7 +330,7 @@ class GemmKnobs:
             self.store_columns in (STORE_COLUMNS[:1] if self.swap_ab else STORE_COLUMNS),
             f"store_columns = {self.store_columns}: allowed are "
             f"{', '.join(map(str, STORE_COLUMNS))}, and {STORE_COLUMNS[0]} with swap_ab, which "
-            "stores whole tiles.",
+            "stores pieces of other shapes.",
         )
         yield (
             self.sms in (SMS if self.persistent else SMS[:1]),
@@ -329,7 +342,7 @@ class GemmKnobs:
             self.store_buffers in allowed,
             f"store_buffers = {self.store_buffers}: allowed are "
             f"{', '.join(map(str, STORE_BUFFERS))}, and {STORE_BUFFERS[0]} with swap_ab, which "
-            "stores whole tiles.",
+            "stores pieces of other shapes.",
         )
         yield (
             not self.stream_k or self.split_k == 1,
