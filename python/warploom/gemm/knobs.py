@@ -208,13 +208,16 @@ class GemmKnobs:
         return math.ceil(self.tile_k * bits / 8)
 
     def stores_pieces(self, problem: GemmProblem, dtype: str) -> bool:
-        """Whether results of a dtype can leave by TMA in pieces: as rows of whole 16 bytes.
+        """Whether results of a dtype leave by TMA in pieces.
 
-        Of results that are computed as the transpose, the others go through a whole tile.
+        Of those that are computed as the transpose, the others go through a whole tile: bytes, of
+        which a thread has too few neighbours; rows of other than whole 16 bytes, which TMA cannot
+        store; and pixels of several taps, which pieces of 8 rows may be no box of.
         """
         size = bits_of(dtype) // 8
-        whole = not self.swap_ab or problem.n is None or problem.n * size % TMA.chunk_bytes == 0
-        return size in _STAGED_BYTES and whole
+        if not self.swap_ab:
+            return size in _STAGED_BYTES
+        return size in _STAGED_BYTES and _has_chunks(problem, dtype) and problem.taps == 1
 
     def _store_bytes(self, problem: GemmProblem, dtype: str) -> int:
         size, share = bits_of(dtype) // 8, self.accumulator[0] // self.consumers // WGMMA_M
@@ -291,6 +294,12 @@ class GemmKnobs:
             not width or (not self.swap_ab and self._spans_reduced(problem)),
             f"tile_n = {self.tile_n}, swap_ab = {self.swap_ab}: rows are reduced over {width} "
             "columns, which one tile has, not exchanged.",
+        )
+        by_threads = self.swap_ab and not all(_has_chunks(problem, d) for d in problem.outputs)
+        yield (
+            not by_threads or self.tile_m % self.consumers == 0,
+            f"tile_m = {self.tile_m} with swap_ab and rows of {problem.n} columns, which TMA cannot"
+            f" store: {self.consumers} consumers need a multiple.",
         )
         arch.check_cluster(self.cluster_m * self.cluster_n)
         yield (
@@ -386,6 +395,11 @@ class GemmKnobs:
 @lru_cache
 def _kind(problem: GemmProblem) -> WgmmaKind:
     return wgmma_kind(problem.a_dtype, problem.b_dtype, problem.accumulator)
+
+
+def _has_chunks(problem: GemmProblem, dtype: str) -> bool:
+    """Whether rows of a result are known to be whole 16 bytes, as TMA stores them."""
+    return problem.n is not None and problem.n * bits_of(dtype) // 8 % TMA.chunk_bytes == 0
 
 
 def _shared_of_each(arch: Arch, ctas: int) -> int:

@@ -58,9 +58,8 @@ def store(where: TilePlaces, output: Output, sums: list[Sum], number: int) -> No
                 f"{output.buffer.name} has {extent} elements where the product has "
                 f"{axis.extent}; a tile over the edge would overwrite the others."
             )
-    # What the passes cannot store in pieces of transposed tiles goes through a whole one.
-    staged = knobs.swap_ab and not knobs.stores_pieces(gemm.problem, str(output.buffer.dtype))
-    scope = "shared" if staged else "fragment"
+    whole = knobs.swap_ab and not knobs.stores_pieces(gemm.problem, str(output.buffer.dtype))
+    scope = "shared" if whole else "fragment"
     out = T.alloc_buffer((m, n), str(output.buffer.dtype), scope=scope)
     IRBuilder.name(f"out{number or ''}", out)
     with T.grid(m, n) as (y, x):
@@ -72,7 +71,7 @@ def store(where: TilePlaces, output: Output, sums: list[Sum], number: int) -> No
             more[product.accumulator] = total.buffer[at]
         T.buffer_store(out, where.at(widened(output.value), more), [y, x])
     to = where.region(_element(output))
-    if staged and not _is_aligned(output.buffer):
+    if whole and not _is_aligned(output.buffer):
         with T.grid(m, n) as (y, x):  # TMA, which stores such tiles, cannot
             more = {gemm.columns.var: where.starts[gemm.columns.var] + x, **where.row_places(y)}
             indices = [where.at(index, more) for index in output.indices]
