@@ -137,7 +137,7 @@ def test_other_results_go_through_a_whole_tile(function, why, rng):
         compute(function, knobs, rng)
 
 
-@pytest.mark.parametrize("tile_m", [8, 56, 200])
+@pytest.mark.parametrize("tile_m", [8, 56, 152])
 @pytest.mark.parametrize("tile_n", [64, 128, 256])
 @pytest.mark.parametrize(
     ("n", "out"), [(328, "float16"), (328, "float32"), (330, "float16"), (332, "float32")]
