@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tvm import tirx
 from tvm.script import tirx as T
 from tvm.script.tirx import tile as Tx
 
@@ -210,15 +211,11 @@ def test_tiles_that_are_reduced_are_not_transposed():
 
 
 def test_the_layout_of_a_tile_tells_whether_it_is_transposed():
-    from tvm import tirx
-
     for rows, columns, transposed in [(64, 64, False), (64, 64, True), (24, 128, True)]:
         layout = Fragments(transposed=transposed).matrix(rows, columns)
         tile = tirx.decl_buffer((rows, columns), "float16", scope="local", layout=layout)
         assert fragments_of(tile, "sm_90a") == Fragments(transposed=transposed)
-    tile = tirx.decl_buffer(
-        (128, 40), "float32", scope="local", layout=wgmma_accumulator(128, 40)
-    )
+    tile = tirx.decl_buffer((128, 40), "float32", scope="local", layout=wgmma_accumulator(128, 40))
     assert fragments_of(tile, "sm_90a") == Fragments()
 
 
