@@ -220,20 +220,14 @@ class GemmKnobs:
         return size in _STAGED_BYTES and _has_chunks(problem, dtype) and problem.taps == 1
 
     def _store_bytes(self, problem: GemmProblem, dtype: str) -> int:
-        size, share = bits_of(dtype) // 8, self.accumulator[0] // self.consumers // WGMMA_M
+        size = bits_of(dtype) // 8
         if not self.stores_pieces(problem, dtype):
             return self.tile_m * self.tile_n * size if self.swap_ab else 0
-        if self.swap_ab:
-            heights = transposed_pieces(self.tile_m, WGMMA_M, size)
-            widths = [WGMMA_M] * share
-        else:
-            heights = [WGMMA_M] * share
-            widths = swizzled_pieces(self.tile_n, size, self.store_columns)
-        if not (heights and widths):
-            return 0
-        buffers = piece_buffers(widths * len(heights), self.store_buffers).items()
-        columns = sum(one * count for one, count in buffers)
-        return self.warpgroups * max(heights) * columns * size
+        rows, columns = self.accumulator
+        return self.warpgroups * _buffer_bytes(
+            rows // self.consumers, columns, size, self.swap_ab, self.store_columns,
+            self.store_buffers,
+        )  # fmt: skip
 
     def tile_registers(self, problem: GemmProblem) -> int:
         """Registers of a computing thread that hold its part of accumulators and operands."""
@@ -395,6 +389,23 @@ class GemmKnobs:
 @lru_cache
 def _kind(problem: GemmProblem) -> WgmmaKind:
     return wgmma_kind(problem.a_dtype, problem.b_dtype, problem.accumulator)
+
+
+@lru_cache(maxsize=1024)
+def _buffer_bytes(
+    rows: int, columns: int, size: int, transposed: bool, most_columns: int, most_buffers: int
+) -> int:
+    """Bytes of a warpgroup's buffers, by which so many rows of an accumulator leave in pieces."""
+    if transposed:
+        heights = transposed_pieces(columns, WGMMA_M, size)
+        widths = [WGMMA_M] * (rows // WGMMA_M)
+    else:
+        heights = [WGMMA_M] * (rows // WGMMA_M)
+        widths = swizzled_pieces(columns, size, most_columns)
+    if not (heights and widths):
+        return 0
+    buffers = piece_buffers(widths * len(heights), most_buffers)
+    return max(heights) * sum(width * count for width, count in buffers.items()) * size
 
 
 def _has_chunks(problem: GemmProblem, dtype: str) -> bool:
