@@ -84,7 +84,7 @@ def fragments(arch: str, rows: int) -> Fragments:
 
 
 def fragments_of(tile: Buffer, arch: str) -> Fragments:
-    """What the threads of a warpgroup hold of a tile in its registers that has a layout."""
+    """The kind of layouts that the layout of a tile in the registers of a warpgroup is one of."""
     plain = fragments(arch, int(tile.shape[0]))
     if len(tile.shape) == 2:
         turned = dataclasses.replace(fragments(arch, int(tile.shape[1])), transposed=True)
