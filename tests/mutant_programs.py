@@ -15,6 +15,7 @@ from tvm.tirx import PrimFunc
 
 import cuda_programs
 import emulator_ptx
+import gemm_functions
 import mutation
 import tile_programs
 from blackwell import random_scales, scaled
@@ -24,6 +25,8 @@ from reference import numpy_dtype
 from tile_programs.orchestrated import ring_by_hand
 from warploom.compiler.callback import compile_cached
 from warploom.compiler.invoke import current_request
+from warploom.gemm import GemmKnobs, recognise
+from warploom.gemm.generate import tile_program as generated
 from warploom.kernels import GemmConfig, gemm, matmul_multistage, matmul_warp_specialised
 from warploom.kernels.sm90_attention import sm90_attention
 from warploom.kernels.sm100_config import Sm100GemmConfig
@@ -240,6 +243,20 @@ def staged_addend() -> CaseProduct:
     )  # fmt: skip
 
 
+def transposed_pieces() -> CaseProduct:
+    """The transpose of three tiles, of two warpgroups; two stores for each of three pieces."""
+    function = gemm_functions.matmul(100, 104, 88, out="float32")
+    knobs = GemmKnobs(40, 128, 64, 2, swap_ab=True)
+    func = generated(recognise(function.func), knobs)
+    case = tile_programs.Case(
+        func, function.arguments, lambda args: {2: function.expected(*args)[0]}, 1e-5
+    )
+    return CaseProduct(
+        lambda: with_clusters(1, func, "sm_90a", WARP_SPECIALISED), "sm_90a", 100, 104, 88,
+        out_dtype="float32", case=case,
+    )  # fmt: skip
+
+
 def order_products() -> CaseProduct:
     """Two warpgroups that issue their products in turn, with block scales; three tiles."""
     case = tile_programs.block_scaled(130, 64, tile=(128, 64, 128), stages=2, order_products=True)
@@ -349,6 +366,7 @@ PROGRAMS: dict[str, Callable[[], Product | Attention | Source]] = {
     "ping_pong": ping_pong,
     "order_products": order_products,
     "staged_addend": staged_addend,
+    "transposed_pieces": transposed_pieces,
     "tutorial": tutorial,
     "sm90_attention": attention_by_hand,
     "matmul_warp_specialised": lambda: generated_matmul(matmul_warp_specialised, stages=2),

@@ -8,6 +8,7 @@ from mutants import (
     EMPTY_WAIT,
     ERROR,
     EXPECT,
+    FENCE,
     FULL_WAIT,
     INIT_RACE,
     OVERWRITTEN,
@@ -193,4 +194,24 @@ ADDEND = (
     _addend("threads do not know that the buffer is free", (drop(MET, 3, 6),), RACE),
 )  # fmt: skip
 
-SM90_SMALL_MUTANTS = (*SWAP, *TUTORIAL, *TURNS, *PING_PONG, *ORDER, *ADDEND)
+# --- transposed_pieces: two buffers of two warpgroups, three pieces of three tiles ---
+
+PIECE_LEFT, PIECE_MET, PIECE_STORED = "bulk_wait_group_read_", "warpgroup_sync((", "bulk_commit_gro"
+PIECE_FENCE = "fence_proxy_proxy_async_shared"
+
+
+def _pieces(name: str, edits: tuple[Edit, ...], kind: str, *words: str) -> Mutant:
+    return Mutant("transposed_pieces", name, edits, kind, words)
+
+
+PIECES = (
+    _pieces("a piece is written before the last tile has left", (drop(PIECE_LEFT, 0, 4),), RACE),
+    _pieces("a piece is written before the one before the last has left",
+            (drop(PIECE_LEFT, 2, 4),), RACE),
+    _pieces("the stores of a piece are no group of their own", (drop(PIECE_STORED, 0, 3),), RACE),
+    _pieces("threads do not know that the buffer is free", (drop(PIECE_MET, 4, 6),), RACE),
+    _pieces("a piece is stored before all threads have written it", (drop(PIECE_MET, 1, 6),), RACE),
+    _pieces("no proxy fence before a piece is stored", (drop(PIECE_FENCE, 1, 4),), FENCE),
+)  # fmt: skip
+
+SM90_SMALL_MUTANTS = (*SWAP, *TUTORIAL, *TURNS, *PING_PONG, *ORDER, *ADDEND, *PIECES)

@@ -110,7 +110,7 @@ def test_a_piece_is_loaded_while_the_one_before_it_is_stored():
     buffers=st.integers(1, 4),
 )
 def test_every_piece_comes_once_into_a_free_buffer(widths, blocks, buffers):
-    parts = pieces(64 * blocks, 64, widths, buffers)
+    parts = pieces([64] * blocks, widths, buffers)
     order = fetches(parts)
     issued, held, stores = [], {}, []
     for number in order.ahead:

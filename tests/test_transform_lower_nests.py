@@ -162,7 +162,7 @@ def faulty(fault: str) -> Any:
         Tx.cta.zero(y)
         if fault == "transposed":
             for i, j in T.grid(64, 64):
-                x[i, j] = y[j, i]
+                x[i, j] = y[j, i] + y[i, j]
         if fault == "scalar":
             k: T.int32 = 3
             for i, j in T.grid(64, 64):

@@ -67,12 +67,12 @@ def test_pieces_of_a_width_have_buffers_of_their_own(columns, widths, store_buff
 
 @given(
     widths=st.lists(st.sampled_from([64, 32, 16]), min_size=1, max_size=6),
-    blocks=st.integers(1, 3),
+    heights=st.lists(st.sampled_from([64, 32, 8]), min_size=1, max_size=3),
     buffers=st.integers(1, 4),
 )
-def test_no_buffer_is_written_before_its_store_has_ended(widths, blocks, buffers):
-    tile = pieces(64 * blocks, 64, widths, buffers)
-    assert sum(one.width for one in tile) == blocks * sum(widths)
+def test_no_buffer_is_written_before_its_store_has_ended(widths, heights, buffers):
+    tile = pieces(heights, widths, buffers)
+    assert sum(one.width * one.height for one in tile) == sum(heights) * sum(widths)
     under_way: list[tuple[int, int]] = []
     for one in [*tile, *tile]:  # two tiles in a row
         under_way = under_way[max(0, len(under_way) - one.pending) :]

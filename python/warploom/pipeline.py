@@ -15,6 +15,7 @@ from warploom.rows.generate import MARK
 from warploom.transform.launch_together import LaunchTogether
 from warploom.transform.lower import lower
 from warploom.transform.program import is_tile_program
+from warploom.transform.share_tensor_maps import ShareTensorMaps
 from warploom.transform.start_early import StartEarly
 
 #: What TVM asks a pipeline for: the passes, and those for host and device code at the end.
@@ -24,7 +25,7 @@ Factory = Callable[..., tuple[Any, Any, Any]]
 def warploom_pipeline() -> tuple[Any, Any, Any]:
     """``tir_pipeline="warploom"``: tile programs become kernels, then TVM's own TIRx pipeline."""
     passes, host, device = compilation_pipeline.tirx_pipeline()
-    ours = [LowerTilePrograms(), passes, StartEarly(), LaunchTogether()]
+    ours = [LowerTilePrograms(), passes, ShareTensorMaps(), StartEarly(), LaunchTogether()]
     return tvm.transform.Sequential(ours), host, device
 
 

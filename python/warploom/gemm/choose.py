@@ -24,10 +24,11 @@ DEPTH_BYTES = (128, 256, 512)
 #: Elements of an accumulator below which a matrix of several tiles an SM gains nothing, and above
 #: which a stage needs no second row.
 _SMALL_TILE, _LARGE_TILE = 8192, 16384
-#: Turns of tiles for which a width is sought that leaves no SM idle in the last, and the step and
-#: the least of such widths: stores are slow in pieces of fewer columns, and loads of narrow tiles.
-_FITTED_TURNS = (1, 2, 3, 4)
-_FITTED_STEP, _LEAST_FITTED = 16, 64
+#: Turns of tiles for which a width is sought that leaves no SM idle in the last, the least of such
+#: widths, as loads of narrow tiles are slow, and their step: stores are slow in pieces of fewer
+#: columns, but of fewer rows, as tiles are stored that are computed as the transpose, they are not.
+_FITTED_TURNS, _LEAST_FITTED = (1, 2, 3, 4), 64
+_FITTED_STEP, _FITTED_ROWS = 16, 8
 CLUSTERS = ((1, 1), (2, 1), (1, 2))
 #: Fewer of these run at a time than fill the SMs: for products of few tiles, which all do.
 LARGE_CLUSTERS = ((2, 2), (4, 1), (1, 4), (4, 2), (2, 4))
@@ -45,7 +46,7 @@ _NOT_PRICED = ("in_cluster", "stream_k", "specialise", "persistent", "store_colu
                "store_buffers", "sms", "keep_a")  # fmt: skip
 
 
-def fitted(m: int, n: int, rows: int) -> frozenset[int]:
+def fitted(m: int, n: int, rows: int, step: int = _FITTED_STEP) -> frozenset[int]:
     """Widths with which the tiles of an ``m`` x ``n`` matrix fill whole turns of the SMs.
 
     Parameters
@@ -54,13 +55,15 @@ def fitted(m: int, n: int, rows: int) -> frozenset[int]:
         Extents along the rows and the columns of an accumulator.
     rows : int
         Of a tile.
+    step : int
+        Widths are multiples of it.
     """
     widths = set()
     for turns in _FITTED_TURNS:
         across = turns * H200.sms // -(-m // rows)
         if across:
             width = -(-n // across)
-            widths.add(-(-width // _FITTED_STEP) * _FITTED_STEP)
+            widths.add(-(-width // step) * step)
     return frozenset(one for one in widths if _LEAST_FITTED <= one <= COLUMNS[-1])
 
 
@@ -68,10 +71,12 @@ def tiles(problem: GemmProblem) -> Iterator[GemmKnobs]:
     """All tiles, consumers and orientations that are legal and not absurd for the sizes."""
     m, n, _, _ = (one or UNKNOWN_EXTENT for one in sizes(problem))
     size = bits_of(problem.a_dtype) // 8
+    fit = {False: (m, n, _FITTED_STEP), True: (n, m, _FITTED_ROWS)}
     sides = (
         (swap_ab, rows, columns, depth)
-        for swap_ab, rows in product((False, True), ROWS)
-        for columns in sorted({*COLUMNS, *fitted(*((n, m) if swap_ab else (m, n)), rows)})
+        for swap_ab, (long, wide, step) in fit.items()
+        for rows in ROWS
+        for columns in sorted({*COLUMNS, *fitted(long, wide, rows, step)})
         for depth in DEPTH_BYTES
     )
     for swap_ab, rows, columns, depth in sides:

@@ -25,6 +25,7 @@ from warploom.target import (
     WgmmaKind,
     piece_buffers,
     swizzled_pieces,
+    transposed_pieces,
     wgmma_kind,
 )
 from warploom.target.arch import Arch
@@ -205,8 +206,7 @@ class GemmKnobs:
     def shared_bytes(self, problem: GemmProblem) -> int:
         """Shared memory of a CTA: operands, what stores go through, sums of turns, barriers."""
         stores = {
-            bits_of(dtype) // 8: self._store_bytes(bits_of(dtype) // 8)
-            for dtype in problem.outputs
+            bits_of(dtype) // 8: self._store_bytes(problem, dtype) for dtype in problem.outputs
         }
         ring = self.stages * self.stage_bytes(problem)
         places = self.turns - 1 + self.in_cluster
@@ -224,17 +224,27 @@ class GemmKnobs:
         size = self.tile_k * bits / 8
         return math.ceil(size / ALIGN) * ALIGN if computed else size
 
-    def _store_bytes(self, size: int) -> int:
-        if self.swap_ab:
-            return self.tile_m * self.tile_n * size
-        if size not in _STAGED_BYTES:
-            return 0
-        widths = swizzled_pieces(self.tile_n, size, self.store_columns)
-        widths *= self.tile_m // self.consumers // WGMMA_M
-        if not widths:
-            return 0
-        buffers = piece_buffers(widths, self.store_buffers).items()
-        return self.warpgroups * WGMMA_M * sum(one * count for one, count in buffers) * size
+    def stores_pieces(self, problem: GemmProblem, dtype: str) -> bool:
+        """Whether results of a dtype leave by TMA in pieces.
+
+        Of those that are computed as the transpose, the others go through a whole tile: bytes, of
+        which a thread has too few neighbours; rows of other than whole 16 bytes, which TMA cannot
+        store; and pixels of several taps, which pieces of 8 rows may be no box of.
+        """
+        size = bits_of(dtype) // 8
+        if not self.swap_ab:
+            return size in _STAGED_BYTES
+        return size in _STAGED_BYTES and _has_chunks(problem, dtype) and problem.taps == 1
+
+    def _store_bytes(self, problem: GemmProblem, dtype: str) -> int:
+        size = bits_of(dtype) // 8
+        if not self.stores_pieces(problem, dtype):
+            return self.tile_m * self.tile_n * size if self.swap_ab else 0
+        rows, columns = self.accumulator
+        return self.warpgroups * _buffer_bytes(
+            rows // self.consumers, columns, size, self.swap_ab, self.store_columns,
+            self.store_buffers,
+        )  # fmt: skip
 
     def tile_registers(self, problem: GemmProblem) -> int:
         """Registers of a computing thread that hold its part of accumulators and operands."""
@@ -296,6 +306,12 @@ class GemmKnobs:
             f"tile_n = {self.tile_n}, swap_ab = {self.swap_ab}: rows are reduced over {width} "
             "columns, which one tile has, not exchanged.",
         )
+        by_threads = self.swap_ab and not all(_has_chunks(problem, d) for d in problem.outputs)
+        yield (
+            not by_threads or self.tile_m % self.consumers == 0,
+            f"tile_m = {self.tile_m} with swap_ab and rows of {problem.n} columns, which TMA cannot"
+            f" store: {self.consumers} consumers need a multiple.",
+        )
         arch.check_cluster(self.cluster_m * self.cluster_n)
         yield (
             self.tile_n % self.cluster_m == 0 and self.tile_m % self.cluster_n == 0,
@@ -334,7 +350,7 @@ class GemmKnobs:
             self.store_columns in (STORE_COLUMNS[:1] if self.swap_ab else STORE_COLUMNS),
             f"store_columns = {self.store_columns}: allowed are "
             f"{', '.join(map(str, STORE_COLUMNS))}, and {STORE_COLUMNS[0]} with swap_ab, which "
-            "stores whole tiles.",
+            "stores pieces of other shapes.",
         )
         yield (
             self.sms in (SMS if self.persistent else SMS[:1]),
@@ -346,7 +362,7 @@ class GemmKnobs:
             self.store_buffers in allowed,
             f"store_buffers = {self.store_buffers}: allowed are "
             f"{', '.join(map(str, STORE_BUFFERS))}, and {STORE_BUFFERS[0]} with swap_ab, which "
-            "stores whole tiles.",
+            "stores pieces of other shapes.",
         )
         yield (
             self.keep_a in KEEP_A,
@@ -394,6 +410,28 @@ class GemmKnobs:
 @lru_cache
 def _kind(problem: GemmProblem) -> WgmmaKind:
     return wgmma_kind(problem.a_dtype, problem.b_dtype, problem.accumulator)
+
+
+@lru_cache(maxsize=1024)
+def _buffer_bytes(
+    rows: int, columns: int, size: int, transposed: bool, most_columns: int, most_buffers: int
+) -> int:
+    """Bytes of a warpgroup's buffers, by which so many rows of an accumulator leave in pieces."""
+    if transposed:
+        heights = transposed_pieces(columns, WGMMA_M, size)
+        widths = [WGMMA_M] * (rows // WGMMA_M)
+    else:
+        heights = [WGMMA_M] * (rows // WGMMA_M)
+        widths = swizzled_pieces(columns, size, most_columns)
+    if not (heights and widths):
+        return 0
+    buffers = piece_buffers(widths * len(heights), most_buffers)
+    return max(heights) * sum(width * count for width, count in buffers.items()) * size
+
+
+def _has_chunks(problem: GemmProblem, dtype: str) -> bool:
+    """Whether rows of a result are known to be whole 16 bytes, as TMA stores them."""
+    return problem.n is not None and problem.n * bits_of(dtype) // 8 % TMA.chunk_bytes == 0
 
 
 def _shared_of_each(arch: Arch, ctas: int) -> int:

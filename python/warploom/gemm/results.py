@@ -58,7 +58,8 @@ def store(where: TilePlaces, output: Output, sums: list[Sum], number: int) -> No
                 f"{output.buffer.name} has {extent} elements where the product has "
                 f"{axis.extent}; a tile over the edge would overwrite the others."
             )
-    scope = "shared" if knobs.swap_ab else "fragment"
+    whole = knobs.swap_ab and not knobs.stores_pieces(gemm.problem, str(output.buffer.dtype))
+    scope = "shared" if whole else "fragment"
     out = T.alloc_buffer((m, n), str(output.buffer.dtype), scope=scope)
     IRBuilder.name(f"out{number or ''}", out)
     with T.grid(m, n) as (y, x):
@@ -70,7 +71,7 @@ def store(where: TilePlaces, output: Output, sums: list[Sum], number: int) -> No
             more[product.accumulator] = total.buffer[at]
         T.buffer_store(out, where.at(widened(output.value), more), [y, x])
     to = where.region(_element(output))
-    if knobs.swap_ab and not _is_aligned(output.buffer):
+    if whole and not _is_aligned(output.buffer):
         with T.grid(m, n) as (y, x):  # TMA, which stores such tiles, cannot
             more = {gemm.columns.var: where.starts[gemm.columns.var] + x, **where.row_places(y)}
             indices = [where.at(index, more) for index in output.indices]

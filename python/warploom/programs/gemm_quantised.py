@@ -84,7 +84,7 @@ def gemm_quantised(
         S_s = T.alloc_buffer((groups, bn), dtype, scope="shared")
         W_f = T.alloc_buffer((bn, bk), dtype, scope="fragment")
         acc = T.alloc_buffer((bn, bm), "float32", scope="accumulator")
-        out = T.alloc_buffer((bm, bn), dtype, scope="shared")
+        out = T.alloc_buffer((bm, bn), dtype, scope="fragment")
         for step in wl.pipelined(k // bk, stages):
             first: T.let = step * bk // group
             Tx.cta.copy_async(X_s, X[i * bm : i * bm + bm, step * bk : step * bk + bk])

@@ -4,7 +4,13 @@ Nothing here imports TVM until :func:`cuda_target` or :func:`target_from_device`
 """
 
 from warploom.target.arch import ARCHS, GPUS, SM90A, SM100A, Arch, Gpu
-from warploom.target.swizzle import Major, Swizzle, piece_buffers, swizzled_pieces
+from warploom.target.swizzle import (
+    Major,
+    Swizzle,
+    piece_buffers,
+    swizzled_pieces,
+    transposed_pieces,
+)
 from warploom.target.tcgen05 import TCGEN05_KINDS, Tcgen05Kind, tcgen05_kinds
 from warploom.target.tma import TMA, box_bytes, box_error, shared_align, tensor_error
 from warploom.target.tvm_target import (
@@ -41,5 +47,6 @@ __all__ = [
     "target_from_device",
     "tcgen05_kinds",
     "tensor_error",
+    "transposed_pieces",
     "wgmma_kind",
 ]

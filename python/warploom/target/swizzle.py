@@ -10,6 +10,9 @@ from __future__ import annotations
 import enum
 from collections.abc import Sequence
 
+#: Bytes of the pieces of transposed tiles, and rows of a swizzle atom.
+_PIECE_BYTES, _ATOM_ROWS = 4096, 8
+
 
 class Major(enum.Enum):
     """Which dimension of an operand is contiguous in shared memory.
@@ -98,6 +101,36 @@ def swizzled_pieces(columns: int, size: int, most: int | None = None) -> list[in
             found += [width] * (columns // width)
             columns %= width
     return [] if columns else found
+
+
+def transposed_pieces(rows: int, columns: int, size: int) -> list[int]:
+    """The rows of the pieces that a tile is cut into whose threads hold columns.
+
+    Powers of two, the largest first, and 4 KiB at most, so that two buffers of two warpgroups leave
+    room for five stages of 200 x 128 16-bit operands. There are none if ``rows`` is no multiple of
+    8, the rows of a swizzle atom.
+
+    Parameters
+    ----------
+    rows : int
+        Of the tile.
+    columns : int
+        Of a piece: those that a warpgroup holds at a time.
+    size : int
+        Bytes of an element.
+
+    Examples
+    --------
+    >>> transposed_pieces(88, 64, 2)
+    [32, 32, 16, 8]
+    """
+    found: list[int] = []
+    height = _PIECE_BYTES // (columns * size)
+    while height >= _ATOM_ROWS:
+        found += [height] * (rows // height)
+        rows %= height
+        height //= 2
+    return [] if rows else found
 
 
 def piece_buffers(widths: Sequence[int], buffers: int) -> dict[int, int]:

@@ -4,14 +4,21 @@ Hopper leaves accumulators in the registers of the warpgroup that multiplies: 64
 instruction, each row in four lanes. On Blackwell they lie in tensor memory, of which a warp reads
 its own 32 lanes; ``tcgen05.ld`` gives 128 rows one to each thread (``.32x32b``), and 64 rows in
 the fragment of Hopper (``.16x256b``), since M = 64 leaves 16 rows with each warp.
+
+A tile that is computed as the transpose of accumulators has the transpose of their fragment: what
+is said of rows holds for its columns, and its rows are held as their columns are.
 """
 
 from __future__ import annotations
 
+import dataclasses
 from dataclasses import dataclass
 
+import tvm_ffi
+from tvm.tirx import Buffer
 from tvm.tirx.layout import Axis, Iter, TileLayout
 
+from warploom.errors import IllegalCombination
 from warploom.layout.fragment import column_fragment, row_fragment, wgmma_accumulator
 from warploom.target import SM90A, SM100A
 from warploom.target.wgmma import WGMMA_M
@@ -29,17 +36,24 @@ class Fragments:
     ----------
     row_a_thread : bool
         Each thread of a warpgroup holds whole rows; else rows are those of a wgmma accumulator.
+    transposed : bool
+        Tiles are the transpose of that.
     """
 
     row_a_thread: bool = False
+    transposed: bool = False
 
     @property
     def rows(self) -> int:
-        """Rows that a warpgroup handles at a time."""
+        """Rows that a warpgroup handles at a time; of transposed tiles, columns."""
         return _THREAD_ROWS if self.row_a_thread else WGMMA_M
 
     def matrix(self, rows: int, columns: int, warpgroups: int = 1) -> TileLayout:
         """A tile of rows and columns."""
+        if self.transposed:
+            plain = dataclasses.replace(self, transposed=False)
+            parts, ends = plain.matrix(columns, rows, warpgroups).group([columns, rows])
+            return parts.permute_by_groups(list(ends), [1, 0])
         if not self.row_a_thread:
             return wgmma_accumulator(rows, columns, warpgroups=warpgroups)
         return TileLayout.from_iters([*_threads(warpgroups), Iter(columns, 1, "m")])
@@ -67,3 +81,17 @@ def _threads(warpgroups: int) -> list[Iter]:
 def fragments(arch: str, rows: int) -> Fragments:
     """The layouts of tiles of which a warpgroup holds ``rows`` rows."""
     return Fragments(arch != SM90A.name and rows == _THREAD_ROWS)
+
+
+def fragments_of(tile: Buffer, arch: str) -> Fragments:
+    """The kind of layouts that the layout of a tile in the registers of a warpgroup is one of."""
+    plain = fragments(arch, int(tile.shape[0]))
+    if len(tile.shape) == 2:
+        turned = dataclasses.replace(fragments(arch, int(tile.shape[1])), transposed=True)
+        try:
+            layout = turned.matrix(*(int(extent) for extent in tile.shape))
+        except IllegalCombination:
+            return plain
+        if tvm_ffi.structural_equal(tile.layout.canonicalize(), layout.canonicalize()):
+            return turned
+    return plain

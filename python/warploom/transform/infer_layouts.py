@@ -4,7 +4,7 @@
   other shared tiles stay row-major.
 * Tiles in registers get the fragment of the accumulator: 64 rows for each warpgroup and block.
   Vectors along its rows or columns get the matching vector of it; which of the two, the nests and
-  reductions tell that use them.
+  reductions tell that use them. Transposed tiles (:mod:`transposed`) get the transpose of it.
 """
 
 from __future__ import annotations
@@ -38,6 +38,7 @@ from warploom.transform.program import (
     is_own_load,
     is_shared,
 )
+from warploom.transform.transposed import transposed_tiles
 
 
 @dataclass(frozen=True)
@@ -68,11 +69,15 @@ def infer_layouts(program: TileProgram, warpgroups: int | None = None) -> TilePr
     hints = program.hints
     alone = 1 if hints.turns or hints.ping_pong else None
     wanted = warpgroups or hints.consumers or alone
+    turned = transposed_tiles(program.body)
+    shared_out = {tile: int(tile.shape[tile in turned]) for tile in matrices}
     if program.arch == SM90A.name:
-        count = _warpgroups(matrices, wanted)
+        count = _warpgroups(shared_out, wanted)
     else:
-        count = _tensor_memory_warpgroups(matrices, wanted)
-    kinds = fragments(program.arch, int(matrices[0].shape[0]) // count if matrices else 0)
+        count = _tensor_memory_warpgroups(shared_out, wanted)
+    rows = sorted({one // count for one in shared_out.values()})
+    plain = fragments(program.arch, rows[0] if rows else 0)
+    kinds = {tile: dataclasses.replace(plain, transposed=tile in turned) for tile in registers}
     axes = vector_axes(program.body)
     operands = operand_uses(program.body)
     loaded = _loaded(program.body)
@@ -81,11 +86,11 @@ def infer_layouts(program: TileProgram, warpgroups: int | None = None) -> TilePr
         if has_layout(tile):
             wanted_layout = None
             if tile.scope() in TILE_SCOPES:
-                wanted_layout = _fragment(tile, count, axes, kinds)
+                wanted_layout = _fragment(tile, count, axes, kinds[tile])
             _check_explicit(tile, wanted_layout, operands.get(tile), count)
             continue
         if tile.scope() in TILE_SCOPES:
-            layout = _fragment(tile, count, axes, kinds)
+            layout = _fragment(tile, count, axes, kinds[tile])
         elif is_shared(tile) and tile in operands:
             layout = operand_layout(tile, *operands[tile])
         elif is_shared(tile) and tile in loaded and (layout := _spread(tile)) is not None:
@@ -99,7 +104,6 @@ def infer_layouts(program: TileProgram, warpgroups: int | None = None) -> TilePr
     changed = program.replace(
         body=body, hints=dataclasses.replace(program.hints, consumers=count)
     )
-    rows = sorted({int(tile.shape[0]) // count for tile in matrices})
     return changed.decided(
         f"consumers: {count} warpgroups, each {' or '.join(map(str, rows)) or 'no'} rows of a tile",
         *(
@@ -134,15 +138,16 @@ def _check_explicit(
             raise Decline(f"The tile {tile.name}, {operand[1]}: {error}") from error
 
 
-def _warpgroups(matrices: list[Buffer], wanted: int | None) -> int:
-    rows = {int(tile.shape[0]) for tile in matrices}
+def _warpgroups(shared_out: dict[Buffer, int], wanted: int | None) -> int:
+    """Warpgroups that share tiles by rows, of which each has so many."""
+    rows = set(shared_out.values())
     if not rows:
         return wanted or 1
     allowed = [count for count in (1, 2, 3) if all(r % (WGMMA_M * count) == 0 for r in rows)]
     if not allowed:
-        tile = next(t for t in matrices if int(t.shape[0]) % WGMMA_M)
+        tile = next(t for t, count in shared_out.items() if count % WGMMA_M)
         raise Decline(
-            f"The tile {tile.name} has {int(tile.shape[0])} rows; a warpgroup holds multiples of "
+            f"The tile {tile.name} has {shared_out[tile]} rows; a warpgroup holds multiples of "
             f"{WGMMA_M} rows in its registers, so give it such a number."
         )
     if wanted is not None:
@@ -155,12 +160,12 @@ def _warpgroups(matrices: list[Buffer], wanted: int | None) -> int:
     return allowed[-1]
 
 
-def _tensor_memory_warpgroups(matrices: list[Buffer], wanted: int | None) -> int:
+def _tensor_memory_warpgroups(shared_out: dict[Buffer, int], wanted: int | None) -> int:
     """As :func:`_warpgroups` where accumulators lie in tensor memory.
 
     A warpgroup reads an accumulator of its own, of as many rows as one instruction computes.
     """
-    rows = sorted({int(tile.shape[0]) for tile in matrices})
+    rows = sorted(set(shared_out.values()))
     if not rows:
         return wanted or 1
     allowed = [
@@ -169,7 +174,7 @@ def _tensor_memory_warpgroups(matrices: list[Buffer], wanted: int | None) -> int
     if wanted is not None and wanted in allowed:
         return int(wanted)
     if not allowed:
-        names = ", ".join(f"{tile.name} {int(tile.shape[0])}" for tile in matrices)
+        names = ", ".join(f"{tile.name} {count}" for tile, count in shared_out.items())
         raise Decline(
             f"Rows of the tiles in registers and accumulators are {names}; tensor memory holds "
             f"{' or '.join(map(str, SM100_ROWS))} for each of at most 2 consumer warpgroups, the "
@@ -271,6 +276,7 @@ def vector_axes(body: tuple[Stmt, ...]) -> dict[Buffer, Axis]:
         If two uses want different directions.
     """
     axes: dict[Buffer, Axis] = {}
+    turned = transposed_tiles(body)
     equal: list[tuple[Buffer, Buffer, str]] = []
 
     def want(vector: Buffer, axis: Axis) -> None:
@@ -284,8 +290,8 @@ def vector_axes(body: tuple[Stmt, ...]) -> dict[Buffer, Axis]:
     def nest(statement: Stmt) -> None:
         places = register_places(statement)
         why = f"the nest that stores {', '.join(sorted({t.name for t in _stored(statement)}))}"
-        rows = {i[0] for tile, i in places if len(tile.shape) == 2}
-        columns = {i[1] for tile, i in places if len(tile.shape) == 2}
+        rows = {i[tile in turned] for tile, i in places if len(tile.shape) == 2}
+        columns = {i[tile not in turned] for tile, i in places if len(tile.shape) == 2}
         vectors = [(tile, i[0]) for tile, i in places if len(tile.shape) == 1]
         for vector, index in vectors:
             if index in rows:

@@ -19,6 +19,7 @@ from tvm.tirx import Buffer, Stmt, Var
 
 from warploom.ops.copy_strided import knows_strides
 from warploom.ops.register_tile import LANES
+from warploom.target import Swizzle
 from warploom.transform import ir
 from warploom.transform.addends import split_addends
 from warploom.transform.fragments import Fragments
@@ -88,7 +89,7 @@ class PieceStore:
     buffers : mapping from int to Buffer
         By columns of a piece: shared memory ``(warpgroups, slots, rows, columns)``.
     kinds : Fragments
-        How registers hold a piece.
+        How registers hold the tile, and a piece.
     program : TileProgram
     """
 
@@ -122,7 +123,7 @@ class PieceStore:
         statements: list[Stmt] = []
         stores: list[Stmt] = []
         for number, one in enumerate(self.parts):
-            part = ir.region(self.tile, (one.row, self.kinds.rows), (one.column, one.width))
+            part = ir.region(self.tile, (one.row, one.height), (one.column, one.width))
             if made:
                 part = ir.whole(made[number].tile)
                 statements.append(made[number].compute)
@@ -169,21 +170,22 @@ class PieceStore:
     def _made(self, maker: Stmt, one: Piece) -> _Made:
         i, j = Var("i", "int32"), Var("j", "int32")
         before, value = computed(maker, [i + one.row, j + one.column])
-        rows = self.kinds.rows
         tile = tirx.decl_buffer(
-            (rows, one.width), str(value.ty.dtype), "piece", scope="local",
-            layout=self.kinds.matrix(rows, one.width),
+            (one.height, one.width), str(value.ty.dtype), "piece", scope="local",
+            layout=self.kinds.matrix(one.height, one.width),
         )  # fmt: skip
         body = ir.loop(j, one.width, [*before, tirx.BufferStore(tile, value, [i, j])])
-        loads, rest = split_addends(ir.loop(i, rows, [body]), tile)
+        loads, rest = split_addends(ir.loop(i, one.height, [body]), tile)
         return _Made(tile, loads, ir.seq([tirx.AllocBuffer(tile), rest]))
 
     def _slot(self, one: Piece) -> tuple[Any, int]:
         return self.program.var("warpgroup"), one.slot
 
-    def _place(self, one: Piece) -> TensorRegion:
+    def _place(self, one: Piece, first: int = 0, width: int | None = None) -> TensorRegion:
+        """Where a piece is in shared memory, or so many of its columns."""
         slot = [(index, 1) for index in self._slot(one)]
-        return ir.region(self.buffers[one.width], *slot, (0, self.kinds.rows), (0, one.width))
+        columns = first, width or one.width
+        return ir.region(self.buffers[one.width], *slot, (0, one.height), columns)
 
     def _copy(self, to: TensorRegion, source: TensorRegion) -> Stmt:
         dispatch = "ldstmatrix" if self.has_matrices else None
@@ -196,16 +198,18 @@ class PieceStore:
     def _fetched(self, addend: StagedAddend, number: int) -> list[Stmt]:
         one, threads = self.parts[number], WARPGROUP.warps * LANES
         thread, buffer = thread_in_warpgroup(self.program), self.buffers[one.width]
-        return addend.fetch(buffer, self._slot(one), one, self.kinds.rows, thread, threads)
+        return addend.fetch(buffer, self._slot(one), one, thread, threads)
 
     def _issued(self, number: int) -> list[Stmt]:
-        """The store of a piece, as a group of its own."""
-        one, target = self.parts[number], list(self.targets[number])
-        target[-1] = (target[-1][0] + one.column, one.width)
-        return [
-            if_stored(by_tma(ir.region(self.to, *target), self._place(one)), self.program),
-            ir.evaluate(T.ptx.cp.async_.bulk.commit_group()),
-        ]
+        """The store of a piece, a swizzled row at a time, as a group of its own."""
+        one, (*rows, (column, _)) = self.parts[number], self.targets[number]
+        bits = tvm.DataType(str(self.tile.dtype)).bits
+        width = min(one.width, 8 * Swizzle.B128.row_bytes // bits)
+        stores = []
+        for first in range(0, one.width, width):
+            target = ir.region(self.to, *rows, (column + one.column + first, width))
+            stores.append(if_stored(by_tma(target, self._place(one, first, width)), self.program))
+        return [*stores, ir.evaluate(T.ptx.cp.async_.bulk.commit_group())]
 
     def _published(self, stores: list[Stmt]) -> list[Stmt]:
         """The TMA engine reads what these threads wrote."""

@@ -4,12 +4,14 @@ On Blackwell, accumulators stay accumulators, in tensor memory; but each consume
 own, and the layout says what its threads hold when they have read it.
 
 What one CTA computes, its consumer warpgroups share by rows: warpgroup w of W takes rows
-``[w r, (w + 1) r)`` of every tile, ``r = rows / W``. Each then runs the same program on tiles of r
-rows. Loads into shared memory stay whole: they belong to nobody yet.
+``[w r, (w + 1) r)`` of every tile, ``r = rows / W``, or such columns of transposed ones. Each then
+runs the same program on tiles of r rows. Loads into shared memory stay whole: they belong to nobody
+yet.
 """
 
 from __future__ import annotations
 
+import dataclasses
 from dataclasses import dataclass
 from typing import Any
 
@@ -35,16 +37,25 @@ from warploom.transform.program import (
     nest_parts,
 )
 from warploom.transform.rows import part_of_rows, row_dimensions
+from warploom.transform.transposed import transposed_tiles
 
 
 @dataclass(frozen=True)
 class _Split:
-    """How tiles are shared: tile -> part of a warpgroup; ``rows`` of the parts that are split."""
+    """How tiles are shared: tile -> part of a warpgroup; ``rows`` of the parts that are split.
+
+    Of those that are ``transposed``, these are columns.
+    """
 
     parts: dict[Buffer, Buffer]
     rows: dict[Buffer, int]
+    transposed: frozenset[Buffer]
     count: int
     index: Var
+
+    def along(self, tile: Buffer) -> int:
+        """The dimension of a tile that is shared out."""
+        return int(tile in self.transposed)
 
     def start(self, rows: int) -> Any:
         """First row of this warpgroup among those of a tile."""
@@ -65,13 +76,16 @@ def resolve_scopes(program: TileProgram) -> TileProgram:
     parts: dict[Buffer, Buffer] = {}
     rows: dict[Buffer, int] = {}
     tiles = [tile for tile in allocations(program.body) if tile.scope() in TILE_SCOPES]
-    heights = [int(tile.shape[0]) // count for tile in tiles if len(tile.shape) == 2]
+    turned = transposed_tiles(program.body)
+    heights = [int(tile.shape[tile in turned]) // count for tile in tiles if len(tile.shape) == 2]
     kinds = fragments(program.arch, max(heights, default=0))
     for tile in tiles:
         shape = [int(extent) for extent in tile.shape]
         if len(shape) == 2:
-            shape[0] //= count
-            rows[tile], layout = shape[0], kinds.matrix(*shape)
+            along = int(tile in turned)
+            shape[along] //= count
+            own = dataclasses.replace(kinds, transposed=tile in turned)
+            rows[tile], layout = shape[along], own.matrix(*shape)
         elif tile in axes and axes[tile].along == "column":
             layout = kinds.along_columns(shape[0])
         else:
@@ -80,7 +94,7 @@ def resolve_scopes(program: TileProgram) -> TileProgram:
         parts[tile] = tirx.decl_buffer(
             shape, str(tile.dtype), tile.name, scope=_home(tile, program.arch), layout=layout
         )
-    split = _Split(parts, rows, count, index)
+    split = _Split(parts, rows, turned, count, index)
     body = tuple(_statement(one, split) for one in program.body)
     ids = (
         *program.ids,
@@ -113,46 +127,51 @@ def _call(call: TilePrimitiveCall, split: _Split) -> Stmt:
     if not tiles:
         return call
     for tile in tiles:
-        first = tile.region[0]
-        if not _covers(first, tile.source):
+        along = split.along(tile.source)
+        first = tile.region[along]
+        if not _covers(first, tile.source.shape[along]):
+            what = "columns" if along else "rows"
             raise Decline(
-                f"{ir.op_name(call)} takes rows {first.min} to {first.min + first.extent} of "
-                f"{tile.source.name}; warpgroups share a tile by rows, so take all of them."
+                f"{ir.op_name(call)} takes {what} {first.min} to {first.min + first.extent} of "
+                f"{tile.source.name}; warpgroups share a tile by {what}, so take all of them."
             )
-    rows = split.rows[tiles[0].source]
+    first = tiles[0].source
     args = [
-        _region(arg, call, position, split, rows) if isinstance(arg, TensorRegion) else arg
+        _region(arg, call, position, split, first) if isinstance(arg, TensorRegion) else arg
         for position, arg in enumerate(call.args)
     ]
     return ir.tile_call(call, *args, scope="warpgroup")
 
 
-def _covers(part: Any, tile: Buffer) -> bool:
+def _covers(part: Any, extent: Any) -> bool:
     return all(isinstance(e, tirx.IntImm) for e in (part.min, part.extent)) and (
-        int(part.min) == 0 and int(part.extent) == int(tile.shape[0])
+        int(part.min) == 0 and int(part.extent) == int(extent)
     )
 
 
 def _region(
-    tile: TensorRegion, call: TilePrimitiveCall, position: int, split: _Split, rows: int
+    tile: TensorRegion, call: TilePrimitiveCall, position: int, split: _Split, first: Buffer
 ) -> TensorRegion:
-    """An operand, narrowed to the rows of this warpgroup."""
-    ranges = ir.ranges(tile)
+    """An operand, narrowed to the rows of this warpgroup, as the first tile in registers is."""
+    ranges, rows = ir.ranges(tile), split.rows[first]
     if tile.source in split.parts:
         if tile.source in split.rows:
-            ranges[0] = (0, split.rows[tile.source])
+            ranges[split.along(tile.source)] = (0, split.rows[tile.source])
         return ir.region(split.parts[tile.source], *ranges)
     if is_gemm(call):
         if position != 1:
             return tile
         along = len(ranges) - (1 if bool(call.args[-3]) else 2)
+    elif first in split.transposed:
+        along = len(ranges) - 1
     else:
         return ir.region(tile.source, *_rows_of(tile, rows, split))
     start, extent = ranges[along]
     ranges[along] = (start + split.start(rows), rows)
     if int(extent) != rows * split.count:
+        what = "columns" if first in split.transposed else "rows"
         raise Decline(
-            f"{tile.source.name} has {extent} rows where the tile has {rows * split.count}; "
+            f"{tile.source.name} has {extent} {what} where the tile has {rows * split.count}; "
             "give both the same shape."
         )
     return ir.region(tile.source, *ranges)
@@ -180,7 +199,9 @@ def _rows_of(tile: TensorRegion, rows: int, split: _Split) -> list[tuple[Any, An
 def _nest(statement: Stmt, split: _Split) -> Stmt:
     """A nest on the rows of this warpgroup."""
     indices = {
-        index[0]: tile for tile, index in register_places(statement) if tile in split.rows
+        index[split.along(tile)]: tile
+        for tile, index in register_places(statement)
+        if tile in split.rows
     }
     loops, _ = nest_parts(statement)
     row = next((one for one in loops if one.loop_var in indices), None)

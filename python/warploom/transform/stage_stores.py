@@ -1,7 +1,8 @@
 """Stores of register tiles to global memory: through shared memory, by TMA.
 
 The tile leaves in pieces of one swizzle atom of columns, the widest that are left of a row, and of
-as many rows as a warpgroup handles at a time. While TMA drains one piece, the warpgroup writes the
+as many rows as a warpgroup handles at a time; of transposed tiles, of the columns that a warpgroup
+handles at a time, and a few rows. While TMA drains one piece, the warpgroup writes the
 next; the last stores are still under way when the next tile begins. What TMA cannot store (rows
 that are no multiple of 16 bytes), and elements of other than 2 or 4 bytes, go straight from
 registers, guarded at the edges. What a result adds of global memory, such as a residual, comes
@@ -24,11 +25,11 @@ from tvm.tirx.tile_primitive import TilePrimitiveCall
 from warploom.language.hints import PLAYERS
 from warploom.layout.smem_matrix import SharedMatrix
 from warploom.ops.register_tile import LANES
-from warploom.target import TMA, Major, Swizzle, swizzled_pieces
+from warploom.target import TMA, Major, Swizzle, swizzled_pieces, transposed_pieces
 from warploom.transform import ir
 from warploom.transform.addends import prefetch_addends
 from warploom.transform.fill_stages import require_tma
-from warploom.transform.fragments import Fragments, fragments
+from warploom.transform.fragments import Fragments, fragments_of
 from warploom.transform.nest_elements import WARPGROUP
 from warploom.transform.piece_store import (
     PieceStore,
@@ -93,10 +94,11 @@ def stage_stores(program: TileProgram) -> TileProgram:
 class _Staging:
     """Buffers that pieces go through, what was decided, and whether there is but one store.
 
-    Their keys are dtype, columns, number, and which store of a block they belong to, if to one.
+    Their keys are dtype, rows, columns, number, and which store of a block they belong to, if to
+    one.
     """
 
-    buffers: dict[tuple[str, int, int, int], Buffer]
+    buffers: dict[tuple[str, int, int, int, int], Buffer]
     decided: list[str]
     alone: bool
 
@@ -137,25 +139,25 @@ def _block(
             result.append(_statement(one, program, staging))
             continue
         to, source = one.args[:2]
-        kinds = fragments(program.arch, int(source.source.shape[0]))
-        widths = _widths(to, source, kinds, program.hints.store_columns)
+        kinds = fragments_of(source.source, program.arch)
+        cut = _cut(to, source, kinds, program.hints.store_columns)
         maker = result[-1] if result and _only_makes(result[-1], source, program) else None
         if maker is not None:
             result.pop()
-        if not widths:
+        if cut is None:
             staging.decided.append(f"store into {to.source.name}: straight from registers")
             result.append(if_stored(_straight(to, source, maker), program))
             continue
-        across = " or ".join(map(str, dict.fromkeys(widths)))
+        down, across = (" or ".join(map(str, dict.fromkeys(one))) for one in cut)
         staging.decided.append(
-            f"store into {to.source.name}: by TMA, in pieces of {kinds.rows} x {across} elements"
+            f"store into {to.source.name}: by TMA, in pieces of {down} x {across} elements"
         )
         if maker is None and source.source.scope() == "accumulator":
             maker = _copied(source.source)
-        count = len(widths) * (int(source.source.shape[0]) // kinds.rows)
+        count = len(cut[0]) * len(cut[1])
         apart = own > 0 and own + count <= (program.hints.store_buffers or 0)
         own += count if apart or not own else 0
-        staged = _staged(to, source, widths, program, staging, maker, number if apart else 0)
+        staged = _staged(to, source, cut, program, staging, maker, number if apart else 0)
         result = [*_before_products(result, staged, maker, program), *staged.statements]
     return result
 
@@ -247,36 +249,49 @@ def _only_makes(statement: Stmt, source: TensorRegion, program: TileProgram) -> 
     return used == 2
 
 
-def _widths(
+#: Rows of the pieces of a column, and columns of those of a row.
+_Cut = tuple[list[int], list[int]]
+
+
+def _cut(
     to: TensorRegion, source: TensorRegion, kinds: Fragments, most: int | None
-) -> list[int]:
-    """Columns of the pieces of a row, at most so many each; none if TMA cannot store the tile."""
+) -> _Cut | None:
+    """The pieces, of at most so many columns each; None if TMA cannot store the tile."""
     tile = source.source
     size = tvm.DataType(str(tile.dtype)).bits // 8
     # A thread of a fragment has two neighbours; of single bytes they are too few to write.
     if len(tile.shape) != 2 or size not in STAGED_BYTES:
-        return []
+        return None
     pitch = to.source.shape[-1]
     if not isinstance(pitch, tirx.IntImm) or int(pitch) * size % TMA.chunk_bytes:
-        return []
+        return None
     wide = [d for d, (_, extent) in enumerate(ir.ranges(to)) if not ir.is_constant(extent, 1)]
     if wide and wide[-1] != len(to.region) - 1:
-        return []
+        return None
     if any(ir.is_constant(to.source.shape[d], 1) for d in wide):  # TVM describes no such copy
-        return []
+        return None
     rows, columns = (int(extent) for extent in tile.shape)
-    if _piece_of(to, rows, rows // kinds.rows - 1, kinds) is None:
-        return []
-    return swizzled_pieces(columns, size, most)
+    if kinds.transposed:
+        heights = transposed_pieces(rows, kinds.rows, size)
+        widths = [kinds.rows] * (columns // kinds.rows)
+    else:
+        heights = [kinds.rows] * (rows // kinds.rows)
+        widths = swizzled_pieces(columns, size, most)
+    first = 0
+    for height in heights:
+        if _piece_of(to, rows, first, height) is None:
+            return None
+        first += height
+    return (heights, widths) if heights and widths else None
 
 
 def _piece_of(
-    to: TensorRegion, rows: int, part: int, kinds: Fragments
+    to: TensorRegion, rows: int, first: int, height: int
 ) -> list[tuple[Any, Any]] | None:
-    """The rows of one piece of a region; None if they are no box."""
+    """So many rows of a region, from a multiple of them on; None if they are no box."""
     ranges = ir.ranges(to)
     dimensions = row_dimensions(ranges, rows)
-    return dimensions and part_of_rows(ranges, dimensions, part, kinds.rows)
+    return dimensions and part_of_rows(ranges, dimensions, first // height, height)
 
 
 def _straight(to: TensorRegion, source: TensorRegion, maker: Stmt | None) -> Stmt:
@@ -310,7 +325,7 @@ def _places(ranges: list[tuple[Any, Any]], rows: list[int], counters: list[Var])
 def _staged(
     to: TensorRegion,
     source: TensorRegion,
-    widths: list[int],
+    cut: _Cut,
     program: TileProgram,
     staging: _Staging,
     maker: Stmt | None,
@@ -323,14 +338,16 @@ def _staged(
     """
     tile = source.source
     rows, dtype = int(tile.shape[0]), str(tile.dtype)
-    kinds = fragments(program.arch, rows)
-    parts = pieces(rows, kinds.rows, widths, program.hints.store_buffers or STORE_BUFFERS)
+    heights, widths = cut
+    kinds = fragments_of(tile, program.arch)
+    parts = pieces(heights, widths, program.hints.store_buffers or STORE_BUFFERS)
     buffers: dict[int, Buffer] = {}
     for width in dict.fromkeys(widths):
-        key = dtype, width, 1 + max(one.slot for one in parts if one.width == width)
-        buffer = _buffer(*key, kinds.rows, program)
+        count = 1 + max(one.slot for one in parts if one.width == width)
+        key = dtype, max(heights), width, count
+        buffer = _buffer(*key, program)
         buffers[width] = staging.buffers.setdefault((*key, apart), buffer)
-    targets = [_piece_of(to, rows, one.row // kinds.rows, kinds) for one in parts]
+    targets = [_piece_of(to, rows, one.row, one.height) for one in parts]
     store = PieceStore(to.source, tile, tuple(parts), tuple(targets), buffers, kinds, program)
     # Of warpgroups that take turns, all begin a tile, and the first alone ends it.
     together = (program.hints.turns or 1) == 1 and program.stores is None
@@ -351,10 +368,11 @@ def _copied(tile: Buffer) -> Stmt:
     return ir.loop(i, int(tile.shape[0]), [ir.loop(j, int(tile.shape[1]), [store])])
 
 
-def _buffer(dtype: str, width: int, buffers: int, rows: int, program: TileProgram) -> Buffer:
+def _buffer(dtype: str, rows: int, width: int, buffers: int, program: TileProgram) -> Buffer:
     consumers = PLAYERS if program.hints.ping_pong else int(program.id("warpgroup").extents[0])
     size = tvm.DataType(dtype).bits // 8
-    matrix = SharedMatrix(dtype, Major.K, Swizzle(size * width), rows, width)
+    swizzle = Swizzle(min(size * width, Swizzle.B128.row_bytes))
+    matrix = SharedMatrix(dtype, Major.K, swizzle, rows, width)
     return tirx.decl_buffer(
         (consumers, buffers, rows, width), dtype, "staging", scope="shared",
         layout=matrix.layout((consumers, buffers)),

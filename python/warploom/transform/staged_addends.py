@@ -40,9 +40,8 @@ class StagedAddend:
     column: Var
 
     def fetch(
-        self, buffer: Buffer, slot: tuple[Any, ...], one: Piece, rows: int, thread: Any,
-        threads: int,
-    ) -> list[Stmt]:  # fmt: skip
+        self, buffer: Buffer, slot: tuple[Any, ...], one: Piece, thread: Any, threads: int
+    ) -> list[Stmt]:
         """Statements by which threads load one piece, as a group of their own (``cp.async``).
 
         Parameters
@@ -51,15 +50,13 @@ class StagedAddend:
             Its last two dimensions are rows and columns of a piece.
         slot : tuple of Expr
             The indices before these.
-        rows : int
-            Of a piece.
         thread : Expr
             A thread's number, below ``threads``.
         """
         source, unit = self.load.source, chunk_elements(self.load.source)
         across = one.width // unit
         statements: list[Stmt] = []
-        for first in range(0, rows * across, threads):
+        for first in range(0, one.height * across, threads):
             chunk = thread + first
             row, column = T.truncdiv(chunk, across), T.truncmod(chunk, across) * unit
             places = {self.row: row + one.row, self.column: column + one.column}
@@ -71,8 +68,8 @@ class StagedAddend:
             to, what = ir.address(buffer, *slot, row, column), ir.address(source, *indices)
             copy = T.ptx.cp.async_.cg.shared__cta.global_(to, what, TMA.chunk_bytes, size)
             body = [ir.evaluate(copy)]
-            last = first + threads > rows * across
-            statements.append(ir.when(chunk < rows * across, body) if last else body[0])
+            last = first + threads > one.height * across
+            statements.append(ir.when(chunk < one.height * across, body) if last else body[0])
         return [*statements, ir.evaluate(T.ptx.cp.async_.commit_group())]
 
 

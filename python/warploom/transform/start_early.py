@@ -67,12 +67,19 @@ def is_kernel(function: object) -> bool:
     return isinstance(function, PrimFunc) and _LAUNCH in (function.attrs or {})
 
 
+def is_tensor_map(value: object) -> bool:
+    """Whether an expression is a variable that holds a tensor map."""
+    if not isinstance(value, tirx.Var) or not isinstance(value.ty, PointerType):
+        return False
+    return isinstance(value.ty.element_type, tirx.TensorMapType)
+
+
 def _with_fetches(kernel: PrimFunc) -> PrimFunc:
     """A kernel that fetches all its tensor maps where it lets the next kernel start."""
     fetches = [
         ir.evaluate(T.ptx.prefetch.tensormap(T.address_of(one)))
         for one in kernel.params
-        if isinstance(one.ty, PointerType) and isinstance(one.ty.element_type, tirx.TensorMapType)
+        if is_tensor_map(one)
     ]
 
     def visit(statement: Stmt) -> Stmt:

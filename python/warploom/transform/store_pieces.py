@@ -13,8 +13,8 @@ class Piece:
 
     Attributes
     ----------
-    row, column, width : int
-        Where it begins in the tile, and its columns.
+    row, column, height, width : int
+        Where it begins in the tile, its rows and its columns.
     slot : int
         Which of the buffers of its width it goes through.
     pending : int
@@ -25,27 +25,29 @@ class Piece:
 
     row: int
     column: int
+    height: int
     width: int
     slot: int
     pending: int
     first: bool
 
 
-def pieces(rows: int, height: int, widths: list[int], buffers: int) -> list[Piece]:
+def pieces(heights: list[int], widths: list[int], buffers: int) -> list[Piece]:
     """The pieces of a tile, in the order in which they are stored.
 
     Parameters
     ----------
-    rows, height : int
-        Of the tile, and of a piece.
+    heights : list of int
+        Rows of the pieces that a column is cut into; a buffer holds the most of these.
     widths : list of int
         Columns of the pieces that a row is cut into.
     buffers : int
         As :func:`warploom.target.piece_buffers` takes them.
     """
-    slots = piece_buffers(widths * (rows // height), buffers)
+    slots = piece_buffers(widths * len(heights), buffers)
     found: list[Piece] = []
-    for row in range(0, rows, height):
+    row = 0
+    for height in heights:
         column = 0
         for width in widths:
             same = [number for number, one in enumerate(found) if one.width == width]
@@ -53,6 +55,8 @@ def pieces(rows: int, height: int, widths: list[int], buffers: int) -> list[Piec
             # Stores end in order. Of those before this tile nothing is known: all have ended.
             last = same[-count] if len(same) >= count else None
             pending = len(found) if last is None else len(found) - 1 - last
-            found.append(Piece(row, column, width, len(same) % count, pending, last is None))
+            slot = len(same) % count
+            found.append(Piece(row, column, height, width, slot, pending, last is None))
             column += width
+        row += height
     return found

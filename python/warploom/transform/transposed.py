@@ -1,0 +1,70 @@
+"""Which tiles in registers are the transpose of accumulators.
+
+``out[y, x] = acc[x, y]`` needs no exchange between threads if they hold of ``out`` the transpose of
+what they hold of ``acc``. Products of few rows are computed that way round, since the tensor core
+takes 64 rows at a time: those of the other operand.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tvm_ffi
+from tvm import tirx
+from tvm.ir import TensorLoad
+from tvm.tirx import Buffer, Stmt
+from tvm.tirx.tile_primitive import TilePrimitiveCall
+
+from warploom.transform import ir
+from warploom.transform.program import TILE_SCOPES, is_global, is_nest
+
+
+def transposed_tiles(body: tuple[Stmt, ...]) -> frozenset[Buffer]:
+    """Tiles that nests make of others with rows and columns exchanged, or of such ones as they are.
+
+    Those that a primitive uses, other than to copy them to global memory, are none.
+    """
+    nests: list[list[tuple[Buffer, list[Any]]]] = []
+    kept: set[Buffer] = set()
+    _collect(list(body), nests, kept)
+    found: set[Buffer] = set()
+    while True:
+        more = {
+            tile
+            for (tile, at), *loads in nests
+            if tile not in kept
+            and any(at[1].same_as(other[1 if one in found else 0]) for one, other in loads)
+        }
+        if more <= found:
+            return frozenset(found)
+        found |= more
+
+
+def _collect(
+    statements: list[Stmt], nests: list[list[tuple[Buffer, list[Any]]]], kept: set[Buffer]
+) -> None:
+    """Matrices that nests store, each with those that they load; and what primitives use."""
+    for one in statements:
+        if is_nest(one):
+            nests += _stores(one)
+        elif isinstance(one, TilePrimitiveCall):
+            stores = ir.op_name(one) in ("copy", "copy_async") and is_global(one.args[0].source)
+            kept |= set() if stores else {tile for tile in ir.uses(one) if ir.is_buffer(tile)}
+        else:
+            for inner in ir.children(one):
+                _collect(ir.flatten(inner), nests, kept)
+
+
+def _stores(nest: Stmt) -> list[list[tuple[Buffer, list[Any]]]]:
+    """Each matrix that a nest stores, with its indices, before all that the nest loads."""
+    stores: list[tuple[Buffer, list[Any]]] = []
+    loads: list[tuple[Buffer, list[Any]]] = []
+
+    def add(one: Any) -> None:
+        stored = isinstance(one, tirx.BufferStore)
+        tile = one.buffer if stored else one.source
+        if ir.is_buffer(tile) and tile.scope() in TILE_SCOPES and len(tile.shape) == 2:
+            (stores if stored else loads).append((tile, list(one.indices)))
+
+    tvm_ffi.structural_walk(nest, [((tirx.BufferStore, TensorLoad), add)])
+    return [[store, *loads] for store in stores]
