@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from tvm.script import tirx as T
+from tvm.tirx import IntImm
 
 
 def grouped_tile(index: Any, rows: Any, columns: int, group: int) -> tuple[Any, Any]:
@@ -22,9 +23,14 @@ def grouped_tile(index: Any, rows: Any, columns: int, group: int) -> tuple[Any, 
     columns, group : int
         Columns of tiles, and rows of a group.
     """
+    known = int(rows) if isinstance(rows, int | IntImm) else None
+    if known is not None:
+        group = max(1, min(group, known))
     first = T.truncdiv(index, group * columns) * group
     within = T.truncmod(index, group * columns)
-    height = T.min(group, rows - first)
+    # Divisions by a number that the compiler knows take no divider, which is slow.
+    whole = known is not None and known % group == 0
+    height = group if whole else T.min(group, rows - first)
     return first + T.truncmod(within, height), T.truncdiv(within, height)
 
 
