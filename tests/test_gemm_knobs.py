@@ -172,6 +172,28 @@ def test_a_large_cluster_takes_as_many_turns_as_there_are_places() -> None:
         assert fits_at_once(problem, knobs) == (turns == 1)
 
 
+def test_what_ctas_share_are_whole_atoms() -> None:
+    narrow = GemmKnobs(136, 192, consumers=3, swap_ab=True, cluster_n=2)
+    assert narrow.sharers(_LARGE) == (1, 1)
+    assert replace(narrow, cluster_n=1, cluster_m=2).sharers(_LARGE) == (1, 2)
+    assert replace(narrow, tile_m=144, cluster_m=2).sharers(_LARGE) == (2, 2)
+    # Rows of what is loaded of a transposed A are steps of K.
+    assert narrow.sharers(replace(_LARGE, layout="TT")) == (2, 1)
+    ragged = replace(_LARGE, m=3001, k=4104)
+    shared, alone = (predict(ragged, replace(narrow, tile_m=m)).l2 for m in (144, 136))
+    assert alone > 1.2 * shared
+
+
+def test_large_products_are_not_transposed_and_keep_a() -> None:
+    for (m, n, k), keep in {
+        (8192, 10240, 8192): 1, (4096, 4096, 4096): 0, (3001, 5000, 4104): 0
+    }.items():  # fmt: skip
+        best = choose(replace(_LARGE, m=m, n=n, k=k))
+        assert (best.swap_ab, best.keep_a) == (False, keep)
+    best = choose(replace(_LARGE, m=777, n=4104, k=2056))
+    assert best.swap_ab and -(-777 // best.tile_m) * best.tile_m < 820
+
+
 def test_nothing_legal() -> None:
     gemm = recognise(gemm_functions.dequantised().func)
     with pytest.raises(IllegalCombination, match="no legal knobs"):

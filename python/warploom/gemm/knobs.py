@@ -17,6 +17,7 @@ from warploom.errors import IllegalCombination
 from warploom.gemm.memory import ALIGN
 from warploom.gemm.problem import GemmProblem
 from warploom.language.hints import PLAYERS
+from warploom.layout.smem_matrix import ATOM_ROWS
 from warploom.target import (
     GPUS,
     SM90A,
@@ -202,6 +203,17 @@ class GemmKnobs:
             return next((text for holds, text in self._rules(problem, arch) if not holds), None)
         except IllegalCombination as reason:
             return str(reason)
+
+    def sharers(self, problem: GemmProblem) -> tuple[int, int]:
+        """CTAs that load a tile of A together, and of B: of a cluster, if parts are whole atoms.
+
+        Parts are of the rows of the tile in memory, which are steps of K where those of A are
+        columns.
+        """
+        a_rows = self.tile_m if problem.layout[0] == "N" else self.tile_k
+        b_rows = self.tile_n if problem.layout[1] == "T" else self.tile_k
+        a, b = self.cluster_n, self.cluster_m
+        return 1 if a_rows % (a * ATOM_ROWS) else a, 1 if b_rows % (b * ATOM_ROWS) else b
 
     def shared_bytes(self, problem: GemmProblem) -> int:
         """Shared memory of a CTA: operands, what stores go through, sums of turns, barriers."""

@@ -202,8 +202,9 @@ def predict(problem: GemmProblem, knobs: GemmKnobs, machine: Machine = H200) -> 
     clock = machine.idle_clock - min(1.0, units / slots) * (machine.idle_clock - machine.clock)
     tensor = cycles / clock / 1e3
 
-    a_part = knobs.tile_m / knobs.cluster_n
-    b_part = products * knobs.tile_n / knobs.cluster_m
+    of_a, of_b = knobs.sharers(problem)
+    a_part = knobs.tile_m / of_a
+    b_part = products * knobs.tile_n / of_b
     depth = units * steps * knobs.tile_k
     loaded = depth * (a_part * problem.a_bits + b_part * problem.b_bits) / 8
     # SMs that have nothing to do load nothing: the last turn counts as a whole one.
