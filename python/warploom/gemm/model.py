@@ -21,6 +21,8 @@ from warploom.target.dtypes import bits_of
 
 #: What a size that is known only at launch counts as.
 UNKNOWN_EXTENT = 4096
+#: Columns of the widest instructions.
+_WIDEST = 256
 #: Bytes of a line of the L2 cache.
 _LINE_BYTES = 128
 
@@ -71,6 +73,9 @@ class Machine:
         Order of the norm that joins the streams: infinite if they never met.
     ragged : float
         How much longer tiles take from the L2 cache whose rows do not start at its lines.
+    narrow : float
+        Part by which products take longer for each part of the widest instruction's columns that
+        theirs lack: they read A from shared memory more often, which costs power.
     """
 
     gpu: Gpu = GPUS["h200"]
@@ -94,6 +99,7 @@ class Machine:
     coupling: float = 0.0235
     disturbance: float = 3.6
     ragged: float = 2.88
+    narrow: float = 0.04
 
     @property
     def sms(self) -> int:
@@ -174,6 +180,7 @@ def predict(problem: GemmProblem, knobs: GemmKnobs, machine: Machine = H200) -> 
     turns = math.ceil(units / slots)
 
     multiply = products * _step_cycles(problem, knobs, machine)
+    multiply *= 1 + machine.narrow * (1 - knobs.accumulator[1] / _WIDEST)
     compute = _compute_cycles(problem, knobs, machine)
     # CTAs of one SM take turns on its tensor cores, and hide each other's waits.
     busy = min(knobs.ctas_per_sm, math.ceil(units / machine.sms))
