@@ -15,7 +15,7 @@ from warploom import emulator
 from warploom.gemm import GemmKnobs, recognise
 from warploom.gemm.choose import candidates
 from warploom.gemm.generate import tile_program
-from warploom.gemm.knobs import KEEP_A
+from warploom.gemm.knob_rules import KEEP_A
 from warploom.transform.lower import lower
 
 

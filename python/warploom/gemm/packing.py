@@ -12,7 +12,8 @@ from dataclasses import replace
 
 from warploom.errors import IllegalCombination
 from warploom.gemm.choose import most_stages
-from warploom.gemm.knobs import KEEP_A, SMS, STORE_BUFFERS, STORE_COLUMNS, GemmKnobs
+from warploom.gemm.knob_rules import KEEP_A, SMS, STORE_BUFFERS, STORE_COLUMNS
+from warploom.gemm.knobs import GemmKnobs
 from warploom.gemm.problem import GemmProblem
 
 #: What :func:`pack` makes of several knobs; everything else goes by the knob's own name.

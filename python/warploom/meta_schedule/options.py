@@ -21,7 +21,8 @@ from warploom.gemm.choose import (
     ranked,
     tiles,
 )
-from warploom.gemm.knobs import SHARERS, GemmKnobs
+from warploom.gemm.knob_rules import SHARERS
+from warploom.gemm.knobs import GemmKnobs
 from warploom.gemm.model import H200, UNKNOWN_EXTENT, Machine, predict, sizes
 from warploom.gemm.packing import (
     CLUSTER,
