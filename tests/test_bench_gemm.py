@@ -11,10 +11,10 @@ import tvm
 from bench_on_host import TORCH, HostKernels, Result, on_host
 from warploom.bench import backends, competitors, gemm, run
 from warploom.bench.competitors import parse_changes, tile_program, tile_program_variant
-from warploom.bench.operands import Operands
+from warploom.bench.operands import Operands, arguments
 from warploom.bench.report import EXIT_RIGHT, EXIT_SLOW, EXIT_WRONG, exit_status
 from warploom.bench.suite import GemmShape
-from warploom.errors import WarploomError
+from warploom.errors import IllegalCombination, WarploomError
 
 
 def make_operands(torch, shape, seed):
@@ -242,8 +242,33 @@ def test_variants_of_tile_programs_are_right(rng, changes):
 
 @pytest.mark.parametrize("text", ["", "tile_n", "tile_n=x", "tile_n=-8", "size=3", "stages=2,"])
 def test_impossible_variants_are_refused(text):
-    with pytest.raises(WarploomError, match=r"NAME=INTEGER with one of .*tile_n.*stages"):
-        parse_changes(text)
+    for parse in (parse_changes, competitors.parse_knobs):
+        with pytest.raises(WarploomError, match=r"NAME=INTEGER with one of .*tile_n.*stages"):
+            parse(text)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize(
+    "changes", ["keep_a=1,tile_m=64,consumers=1,swap_ab=0", "swap_ab=1,tile_n=64,stages=2"]
+)
+def test_knobs_of_a_te_function_are_right(rng, changes):
+    shape = GemmShape("g", 72, 264, 136, "float16", epilogue="residual")
+    extents = ((72, 136), (264, 136), (72, 264))
+    inputs = [rng.standard_normal(one, np.float32).astype(np.float16) for one in extents]
+    c = tvm.runtime.tensor(np.full((72, 264), np.nan, np.float16), tvm.cuda(0))
+    a, b, e = (tvm.runtime.tensor(one, tvm.cuda(0)) for one in inputs)
+    operands = Operands(a, b, None, None, c, residual=e)
+    executable = competitors.knobs_variant(shape, changes)
+    executable["main"](*arguments(shape, operands))
+    a, b, e = (one.astype(float) for one in inputs)
+    exact = a @ b.T + e
+    assert np.abs(c.numpy() - exact).max() <= 2.0**-10 * np.abs(exact).max()
+
+
+def test_illegal_knobs_are_refused():
+    shape = GemmShape("g", 72, 264, 136, "float16")
+    with pytest.raises(IllegalCombination, match="keep_a = 7: allowed are 0, 1, 2"):
+        competitors.knobs_variant(shape, "keep_a=7")
 
 
 def test_missing_pytorch_is_explained(monkeypatch):

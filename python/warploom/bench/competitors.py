@@ -40,6 +40,23 @@ def parse_changes(text: str, others: Sequence[str] = ()) -> dict[str, int]:
     from warploom.kernels import GemmConfig
 
     known = [*(f.name for f in fields(GemmConfig) if isinstance(f.default, int)), *others]
+    return _integers(text, known)
+
+
+def parse_knobs(text: str) -> dict[str, int]:
+    """``"group=16,keep_a=1"`` as knobs by name; flags are 0 or 1.
+
+    Raises
+    ------
+    WarploomError
+        If a part is not ``NAME=INTEGER`` or names no knob.
+    """
+    from warploom.gemm.knobs import GemmKnobs
+
+    return _integers(text, [one.name for one in fields(GemmKnobs)])
+
+
+def _integers(text: str, known: Sequence[str]) -> dict[str, int]:
     changes = {}
     for part in text.split(","):
         name, _, value = part.partition("=")
@@ -88,6 +105,36 @@ def _scheduled(shape: GemmShape, lookup: Any) -> Executable:
     if not has_decisions(mod["main"]):
         raise WarploomError(f"The function of {shape} is not taken by warploom.dlight.Matmul.")
     return tvm.compile(mod, target)
+
+
+def knobs_variant(shape: GemmShape, changes: str) -> Executable:
+    """The same with the knobs that the model chooses, but for those that ``changes`` name.
+
+    There are as many stages as fit, unless it names them.
+
+    Raises
+    ------
+    IllegalCombination
+        If there is no such kernel.
+    """
+    import tvm
+    from tvm.s_tir import Schedule
+
+    from warploom.bench.workloads import function
+    from warploom.gemm.choose import choose, most_stages
+    from warploom.gemm.decisions import annotate
+    from warploom.gemm.recognition import recognise
+    from warploom.target.tvm_target import default_target
+
+    func, values = function(shape), parse_knobs(changes)
+    gemm = recognise(func)
+    knobs = dataclasses.replace(choose(gemm.problem), **{"stages": 1, **values})
+    if "stages" not in values:
+        knobs = dataclasses.replace(knobs, stages=max(1, most_stages(knobs, gemm.problem)))
+    knobs.check(gemm.problem)
+    sch = Schedule(tvm.IRModule({"main": func}))
+    annotate(sch, sch.get_sblock(gemm.anchor, "main"), knobs.values())
+    return tvm.compile(sch.mod, default_target()[0])
 
 
 def by_hand(shape: GemmShape, databases: Sequence[Path] = ()) -> Executable | None:

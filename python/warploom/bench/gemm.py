@@ -47,6 +47,7 @@ def our_kernels(
     databases: Sequence[Path] = (),
     variants: Sequence[str] = (),
     tile_variants: Sequence[str] = (),
+    knobs: Sequence[str] = (),
 ) -> dict[str, Kernel]:
     """What is compiled for a shape, by the name of the competitor; see :func:`compare`."""
     plain = dataclasses.replace(shape, group="", target=None)
@@ -61,6 +62,9 @@ def our_kernels(
     for text in tile_variants:
         competitors.parse_changes(text, competitors.HINTS)
         found[f"tile-program {text}"] = Kernel(competitors.tile_program_variant, (plain, text))
+    for text in knobs:
+        competitors.parse_knobs(text)
+        found[f"knobs {text}"] = Kernel(competitors.knobs_variant, (plain, text))
     return found
 
 
@@ -257,6 +261,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="also measure the tile program with these changes to its GemmConfig and hints "
         f"({', '.join(competitors.HINTS)}); repeatable",
     )  # fmt: skip
+    parser.add_argument(
+        "--knobs", action="append", default=[], metavar="NAME=INTEGER,...",
+        help="also measure what TVM compiles of a te function with the model's choice but for "
+        "these knobs; repeatable",
+    )  # fmt: skip
     parser.add_argument("--seed", type=int, default=0, help="of the random data (default: 0)")
 
 
@@ -287,7 +296,7 @@ def main(arguments: Sequence[str]) -> int:
 
     def wanted(shape: GemmShape) -> dict[str, Kernel]:
         return our_kernels(
-            shape, names, options.database, options.variant, options.tile_variant
+            shape, names, options.database, options.variant, options.tile_variant, options.knobs
         )
 
     return run(
