@@ -180,7 +180,8 @@ def predict(problem: GemmProblem, knobs: GemmKnobs, machine: Machine = H200) -> 
     turns = math.ceil(units / slots)
 
     multiply = products * _step_cycles(problem, knobs, machine)
-    multiply *= 1 + machine.narrow * (1 - knobs.accumulator[1] / _WIDEST)
+    if not any(problem.computed):  # such an operand comes from registers
+        multiply *= 1 + machine.narrow * (1 - knobs.accumulator[1] / _WIDEST)
     compute = _compute_cycles(problem, knobs, machine)
     # CTAs of one SM take turns on its tensor cores, and hide each other's waits.
     busy = min(knobs.ctas_per_sm, math.ceil(units / machine.sms))
