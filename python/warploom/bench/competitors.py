@@ -120,20 +120,20 @@ def knobs_variant(shape: GemmShape, changes: str) -> Executable:
     import tvm
     from tvm.s_tir import Schedule
 
+    from warploom import schedule
+    from warploom.bench.candidates import wanted_knobs
     from warploom.bench.workloads import function
-    from warploom.gemm.choose import choose, most_stages
-    from warploom.gemm.decisions import annotate
+    from warploom.gemm.choose import choose
     from warploom.gemm.recognition import recognise
     from warploom.target.tvm_target import default_target
 
-    func, values = function(shape), parse_knobs(changes)
+    func = function(shape)
     gemm = recognise(func)
-    knobs = dataclasses.replace(choose(gemm.problem), **{"stages": 1, **values})
-    if "stages" not in values:
-        knobs = dataclasses.replace(knobs, stages=max(1, most_stages(knobs, gemm.problem)))
-    knobs.check(gemm.problem)
+    values = choose(gemm.problem).values()
+    del values["stages"]
+    knobs = wanted_knobs({**values, **parse_knobs(changes)}, gemm.problem)
     sch = Schedule(tvm.IRModule({"main": func}))
-    annotate(sch, sch.get_sblock(gemm.anchor, "main"), knobs.values())
+    schedule.gemm_async(sch, gemm.anchor, **knobs.values())
     return tvm.compile(sch.mod, default_target()[0])
 
 

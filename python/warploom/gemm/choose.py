@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import lru_cache
@@ -10,7 +9,15 @@ from itertools import product
 
 from warploom.errors import IllegalCombination
 from warploom.gemm.knobs import GemmKnobs
-from warploom.gemm.model import H200, UNKNOWN_EXTENT, Machine, predict, sizes
+from warploom.gemm.model import (
+    H200,
+    UNKNOWN_EXTENT,
+    Machine,
+    operand_bytes,
+    predict,
+    sizes,
+    tiles_of,
+)
 from warploom.gemm.problem import GemmProblem
 from warploom.target.dtypes import bits_of
 
@@ -75,7 +82,9 @@ def tiles(problem: GemmProblem) -> Iterator[GemmKnobs]:
     """All tiles, consumers and orientations that are legal and not absurd for the sizes."""
     m, n, _, _ = (one or UNKNOWN_EXTENT for one in sizes(problem))
     size = bits_of(problem.a_dtype) // 8
-    fit = {False: (m, n, _FITTED_STEP), True: (n, m, _FITTED_ROWS)}
+    fit = {False: (m, n, _FITTED_STEP)}
+    if min(m, n) < _MANY or any(problem.computed):
+        fit[True] = n, m, _FITTED_ROWS
     sides = (
         (swap_ab, rows, columns, depth)
         for swap_ab, (long, wide, step) in fit.items()
@@ -84,8 +93,6 @@ def tiles(problem: GemmProblem) -> Iterator[GemmKnobs]:
         for depth in DEPTH_BYTES
     )
     for swap_ab, rows, columns, depth in sides:
-        if swap_ab and min(m, n) >= _MANY and not any(problem.computed):
-            continue
         tile_m, tile_n = (columns, rows) if swap_ab else (rows, columns)
         # A tile may reach over the edge, but not by more than its smaller neighbour would.
         if tile_m >= 2 * max(m, 8 if swap_ab else 64) or tile_n >= 2 * max(n, 8):
@@ -119,6 +126,7 @@ def _may_alternate(problem: GemmProblem, knobs: GemmKnobs) -> bool:
 def candidates(problem: GemmProblem) -> Iterator[GemmKnobs]:
     """Legal knobs that make sense for the sizes, each with as many stages as fit."""
     computed = TURNS if any(problem.computed) else (1,)
+    prefers_a = _prefers_a(problem)
     for tile in tiles(problem):
         shares = product(
             CLUSTERS, _splits(problem, tile), _ctas(tile), computed if tile.consumers == 1 else (1,)
@@ -130,7 +138,7 @@ def candidates(problem: GemmProblem) -> Iterator[GemmKnobs]:
             )  # fmt: skip
             if not has_neighbours(problem, one):
                 continue
-            one = replace(one, keep_a=int(_prefers_a(problem, one)))
+            one = replace(one, keep_a=int(prefers_a and cluster_m == cluster_n == 1))
             stages = most_stages(one, problem) // turns * turns
             if stages >= 2:
                 one = replace(one, stages=stages)
@@ -138,17 +146,15 @@ def candidates(problem: GemmProblem) -> Iterator[GemmKnobs]:
                     yield one
 
 
-def _prefers_a(problem: GemmProblem, knobs: GemmKnobs) -> bool:
-    """Whether the L2 cache should drop B first.
+def _prefers_a(problem: GemmProblem) -> bool:
+    """Whether the L2 cache should drop B first, for CTAs that are no clusters.
 
     So where many rows share B and the cache cannot hold both operands: products of 150 MB to 1 GB
     took 0.3 to 1 % less, and up to 3 % less at the limit of power; but not with clusters, with
     which they took 1 to 5 % longer (H200, 2026-11-22 22:08).
     """
-    m, n, k, batch = (one or UNKNOWN_EXTENT for one in sizes(problem))
-    bits = m * problem.a_bits + n * problem.products * problem.b_bits
-    alone = knobs.cluster_m == knobs.cluster_n == 1 and m > _FEW
-    return alone and bits / 8 * k / problem.taps * batch > H200.l2_capacity
+    many = (problem.m or UNKNOWN_EXTENT) > _FEW
+    return many and sum(operand_bytes(problem)) > H200.l2_capacity
 
 
 def is_priced(knobs: GemmKnobs) -> bool:
@@ -160,12 +166,8 @@ def is_priced(knobs: GemmKnobs) -> bool:
 
 def fits_at_once(problem: GemmProblem, knobs: GemmKnobs) -> bool:
     """Whether all tiles, rounded up to whole clusters, are computed at a time."""
-    m, n, _, batch = (one or UNKNOWN_EXTENT for one in sizes(problem))
-    size = knobs.cluster_m * knobs.cluster_n
-    down = math.ceil(m / knobs.tile_m / knobs.cluster_m)
-    across = math.ceil(n / knobs.tile_n / knobs.cluster_n)
-    tiles = down * across * batch * size * knobs.split_k
-    return tiles <= H200.gpu.resident(size, knobs.ctas_per_sm)
+    room = H200.gpu.resident(knobs.cluster_m * knobs.cluster_n, knobs.ctas_per_sm)
+    return tiles_of(problem, knobs) * knobs.split_k <= room
 
 
 def _splits(problem: GemmProblem, tile: GemmKnobs) -> list[int]:

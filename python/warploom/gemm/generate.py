@@ -26,8 +26,8 @@ from warploom.gemm.memory import ALIGN
 from warploom.gemm.problem import GemmFunction, Operand
 from warploom.gemm.results import Sum, reduce, store
 from warploom.gemm.tile_places import TilePlaces
-from warploom.layout.smem_matrix import ATOM_ROWS
 from warploom.target import TMA
+from warploom.target.swizzle import ATOM_ROWS
 from warploom.transform import ir
 
 

@@ -28,8 +28,10 @@ STORE_COLUMNS = (64, 32, 16)
 SMS = (132, 128)
 #: Buffers that each computing warpgroup has for the widest of these pieces.
 STORE_BUFFERS = (2, 1, 4)
-#: What the L2 cache is told of the operands: nothing, to drop B first, and to drop A last as well.
-KEEP_A = (0, 1, 2)
+#: What the L2 cache is told of A and B, by the knob ``keep_a``: nothing, to drop B first, and to
+#: drop A last as well.
+POLICIES = ((None, None), (None, "evict_first"), ("evict_last", "evict_first"))
+KEEP_A = tuple(range(len(POLICIES)))
 #: CTAs that can exchange sums in a cluster.
 SHARERS = (2, 4, 8)
 

@@ -25,17 +25,16 @@ from warploom.gemm.knob_rules import (
 from warploom.gemm.memory import ALIGN
 from warploom.gemm.problem import GemmProblem
 from warploom.language.hints import PLAYERS
-from warploom.layout.smem_matrix import ATOM_ROWS
 from warploom.target import (
     GPUS,
     SM90A,
     WGMMA_M,
     piece_buffers,
-    swizzled_pieces,
-    transposed_pieces,
+    tile_pieces,
 )
 from warploom.target.arch import Arch
 from warploom.target.dtypes import bits_of
+from warploom.target.swizzle import ATOM_ROWS
 
 #: Registers of a thread of the loading warps.
 _LOADING_REGISTERS = 40
@@ -278,13 +277,10 @@ def _buffer_bytes(
     rows: int, columns: int, size: int, transposed: bool, most_columns: int, most_buffers: int
 ) -> int:
     """Bytes of a warpgroup's buffers, by which so many rows of an accumulator leave in pieces."""
-    if transposed:
-        heights = transposed_pieces(columns, WGMMA_M, size)
-        widths = [WGMMA_M] * (rows // WGMMA_M)
-    else:
-        heights = [WGMMA_M] * (rows // WGMMA_M)
-        widths = swizzled_pieces(columns, size, most_columns)
-    if not (heights and widths):
+    tile = (columns, rows) if transposed else (rows, columns)
+    cut = tile_pieces(*tile, size, WGMMA_M, transposed, most_columns)
+    if cut is None:
         return 0
+    heights, widths = cut
     buffers = piece_buffers(widths * len(heights), most_buffers)
     return max(heights) * sum(width * count for width, count in buffers.items()) * size

@@ -9,8 +9,9 @@ from tvm import tirx
 from tvm.ir.expr import TensorLoad
 
 from warploom.gemm.equations import loads
+from warploom.gemm.knob_rules import kind_of
 from warploom.gemm.problem import Axis, GemmFunction, Operand
-from warploom.target import TMA, wgmma_kind
+from warploom.target import TMA
 from warploom.target.dtypes import bits_of
 from warploom.transform import ir
 from warploom.transform.decline import Decline
@@ -65,7 +66,7 @@ def check_majors(gemm: GemmFunction) -> None:
         If one has; the message says which.
     """
     problem = gemm.problem
-    kind = wgmma_kind(problem.a_dtype, problem.b_dtype, problem.accumulator)
+    kind = kind_of(problem)
     for product in gemm.products:
         operands = product.a, product.b
         for operand, found, wanted in zip(operands, problem.layout, "NT", strict=True):

@@ -13,9 +13,10 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, fields
 
+from warploom.gemm.knob_rules import kind_of
 from warploom.gemm.knobs import GemmKnobs
 from warploom.gemm.problem import GemmProblem
-from warploom.target import SM90A, WGMMA_M, wgmma_kind
+from warploom.target import SM90A, WGMMA_M
 from warploom.target.arch import GPUS, Gpu
 from warploom.target.dtypes import bits_of
 
@@ -168,9 +169,7 @@ def predict(problem: GemmProblem, knobs: GemmKnobs, machine: Machine = H200) -> 
     size = bits_of(problem.a_dtype) / 8
     products = problem.products
     cluster = knobs.cluster_m * knobs.cluster_n * (knobs.split_k if knobs.in_cluster else 1)
-    tiles_m = _rounded(math.ceil(m / knobs.tile_m), knobs.cluster_m)
-    tiles_n = _rounded(math.ceil(n / knobs.tile_n), knobs.cluster_n)
-    tiles = tiles_m * tiles_n * batch
+    tiles = tiles_of(problem, knobs)
     slots = min(
         machine.gpu.resident(cluster, knobs.ctas_per_sm),
         knobs.sms * knobs.ctas_per_sm // cluster * cluster,
@@ -245,13 +244,28 @@ def sizes(problem: GemmProblem) -> tuple[int | None, ...]:
     return problem.m, problem.n, problem.k, problem.batch
 
 
+def tiles_of(problem: GemmProblem, knobs: GemmKnobs) -> int:
+    """How many tiles there are, those included that fill the last cluster of a row or column."""
+    m, n, _, batch = (one or UNKNOWN_EXTENT for one in sizes(problem))
+    tiles_m = _rounded(math.ceil(m / knobs.tile_m), knobs.cluster_m)
+    tiles_n = _rounded(math.ceil(n / knobs.tile_n), knobs.cluster_n)
+    return tiles_m * tiles_n * batch
+
+
+def operand_bytes(problem: GemmProblem) -> tuple[float, float]:
+    """Bytes of A and of B in memory; taps of a convolution read the same image."""
+    m, n, k, batch = (one or UNKNOWN_EXTENT for one in sizes(problem))
+    a = m * k / problem.taps * problem.a_bits / 8
+    return a * batch, n * problem.products * k * problem.b_bits / 8 * batch
+
+
 def _rounded(count: int, step: int) -> int:
     return -(-count // step) * step
 
 
 def _step_cycles(problem: GemmProblem, knobs: GemmKnobs, machine: Machine) -> float:
     """Cycles that the tensor cores of an SM need for one step of one product."""
-    kind = wgmma_kind(problem.a_dtype, problem.b_dtype, problem.accumulator)
+    kind = kind_of(problem)
     size = bits_of(problem.a_dtype) / 8
     rows, columns = knobs.accumulator
     rate = machine.tensor_bytes / size  # products a cycle
@@ -281,10 +295,7 @@ def _dram_bytes(
     """Bytes between memory and the L2 cache."""
     m, n, k, batch = (one or UNKNOWN_EXTENT for one in sizes(problem))
     a_size, b_size = problem.a_bits / 8, problem.b_bits / 8
-    n_all = n * problem.products
-    # Taps of a convolution read the same image.
-    a_bytes = m * k / problem.taps * a_size * batch
-    b_bytes = n_all * k * b_size * batch
+    a_bytes, b_bytes = operand_bytes(problem)
     out = sum(bits_of(dtype) / 8 for dtype in problem.outputs)
     read = sum(bits_of(dtype) / 8 for dtype, shape in problem.inputs if shape == "tile")
     fixed = m * n * batch * (out + read)

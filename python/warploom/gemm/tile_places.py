@@ -15,6 +15,7 @@ from tvm.script.tirx import tile as Tx
 from tvm.tirx import Buffer, Var
 
 from warploom.gemm.equations import simplify
+from warploom.gemm.knob_rules import POLICIES
 from warploom.gemm.knobs import GemmKnobs
 from warploom.gemm.memory import ALIGN
 from warploom.gemm.pixels import Box, step_of
@@ -23,9 +24,6 @@ from warploom.ops.copy_strided import CACHE_HINT, STEPS
 from warploom.target.dtypes import bits_of
 from warploom.transform import ir
 from warploom.transform.decline import Decline
-
-#: Policies of the L2 cache for A and B, by the knob ``keep_a``; None for the usual one.
-_POLICIES = ((None, None), (None, "evict_first"), ("evict_last", "evict_first"))
 
 
 class TilePlaces:
@@ -124,7 +122,7 @@ class TilePlaces:
             if any(step != 1 for step in steps):
                 options[STEPS] = steps
         of_b = any(self.gemm.columns.var.same_as(var) for var, _ in self.dimensions(load))
-        policy = _POLICIES[self.knobs.keep_a][of_b]
+        policy = POLICIES[self.knobs.keep_a][of_b]
         if policy is not None:
             options[CACHE_HINT] = policy
         to = shared if isinstance(shared, TensorRegion) else ir.whole(shared)

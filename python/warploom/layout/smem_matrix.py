@@ -20,11 +20,9 @@ import tvm_ffi
 from tvm.tirx.layout import Layout
 
 from warploom.errors import IllegalCombination
-from warploom.target.swizzle import Major, Swizzle
+from warploom.target.swizzle import ATOM_ROWS, Major, Swizzle
 from warploom.target.wgmma_descriptor import CHUNK_BYTES, FIELD_BITS, WgmmaDescriptor
 
-#: Rows of a swizzle atom and of a core matrix.
-ATOM_ROWS = 8
 #: Bytes of K that one wgmma or dense tcgen05.mma consumes.
 STEP_BYTES = 32
 

@@ -9,6 +9,7 @@ from warploom.target.swizzle import (
     Swizzle,
     piece_buffers,
     swizzled_pieces,
+    tile_pieces,
     transposed_pieces,
 )
 from warploom.target.tcgen05 import TCGEN05_KINDS, Tcgen05Kind, tcgen05_kinds
@@ -47,6 +48,7 @@ __all__ = [
     "target_from_device",
     "tcgen05_kinds",
     "tensor_error",
+    "tile_pieces",
     "transposed_pieces",
     "wgmma_kind",
 ]

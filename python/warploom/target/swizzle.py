@@ -10,8 +10,10 @@ from __future__ import annotations
 import enum
 from collections.abc import Sequence
 
-#: Bytes of the pieces of transposed tiles, and rows of a swizzle atom.
-_PIECE_BYTES, _ATOM_ROWS = 4096, 8
+#: Rows of a swizzle atom and of a core matrix.
+ATOM_ROWS = 8
+#: Bytes of the pieces of transposed tiles.
+_PIECE_BYTES = 4096
 
 
 class Major(enum.Enum):
@@ -126,11 +128,41 @@ def transposed_pieces(rows: int, columns: int, size: int) -> list[int]:
     """
     found: list[int] = []
     height = _PIECE_BYTES // (columns * size)
-    while height >= _ATOM_ROWS:
+    while height >= ATOM_ROWS:
         found += [height] * (rows // height)
         rows %= height
         height //= 2
     return [] if rows else found
+
+
+def tile_pieces(
+    rows: int, columns: int, size: int, held: int, transposed: bool, most: int | None = None
+) -> tuple[list[int], list[int]] | None:
+    """The rows of the pieces of a column of a tile, and the columns of those of a row.
+
+    Parameters
+    ----------
+    rows, columns : int
+        Of the tile.
+    size : int
+        Bytes of an element.
+    held : int
+        Rows, or columns of a transposed tile, that a warpgroup holds at a time.
+    transposed : bool
+        Whether threads hold columns.
+    most : int, optional
+        Columns of a piece at most, unless the tile is transposed.
+
+    Returns
+    -------
+    tuple or None
+        None if there are no such pieces.
+    """
+    if transposed:
+        heights, widths = transposed_pieces(rows, held, size), [held] * (columns // held)
+    else:
+        heights, widths = [held] * (rows // held), swizzled_pieces(columns, size, most)
+    return (heights, widths) if heights and widths else None
 
 
 def piece_buffers(widths: Sequence[int], buffers: int) -> dict[int, int]:

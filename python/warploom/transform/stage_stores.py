@@ -25,7 +25,7 @@ from tvm.tirx.tile_primitive import TilePrimitiveCall
 from warploom.language.hints import PLAYERS
 from warploom.layout.smem_matrix import SharedMatrix
 from warploom.ops.register_tile import LANES
-from warploom.target import TMA, Major, Swizzle, swizzled_pieces, transposed_pieces
+from warploom.target import TMA, Major, Swizzle, tile_pieces
 from warploom.transform import ir
 from warploom.transform.addends import prefetch_addends
 from warploom.transform.fill_stages import require_tma
@@ -271,18 +271,13 @@ def _cut(
     if any(ir.is_constant(to.source.shape[d], 1) for d in wide):  # TVM describes no such copy
         return None
     rows, columns = (int(extent) for extent in tile.shape)
-    if kinds.transposed:
-        heights = transposed_pieces(rows, kinds.rows, size)
-        widths = [kinds.rows] * (columns // kinds.rows)
-    else:
-        heights = [kinds.rows] * (rows // kinds.rows)
-        widths = swizzled_pieces(columns, size, most)
+    cut = tile_pieces(rows, columns, size, kinds.rows, kinds.transposed, most)
     first = 0
-    for height in heights:
+    for height in cut[0] if cut is not None else ():
         if _piece_of(to, rows, first, height) is None:
             return None
         first += height
-    return (heights, widths) if heights and widths else None
+    return cut
 
 
 def _piece_of(
