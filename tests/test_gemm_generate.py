@@ -51,6 +51,8 @@ def test_functions_are_computed(name: str, rng: np.random.Generator) -> None:
         ("layout NT", GemmKnobs(64, 32, 32, 2, consumers=1, specialise=False, persistent=False)),
         ("epilogue", GemmKnobs(128, 64, 32, 2, persistent=False, store_columns=16)),
         ("epilogue", GemmKnobs(64, 32, 32, 2, consumers=1, keep_a=2, cluster_m=2)),
+        ("epilogue", GemmKnobs(64, 32, 32, 3, consumers=1, warm_l2=True, cluster_m=2)),
+        ("swiglu", GemmKnobs(64, 32, 32, 2, consumers=1, warm_l2=True, specialise=False)),
     ],
 )
 def test_ways_to_share_tiles(name: str, knobs: GemmKnobs, rng: np.random.Generator) -> None:

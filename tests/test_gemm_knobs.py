@@ -23,6 +23,8 @@ from warploom.gemm.choose import (
 )
 from warploom.gemm.generate import tile_program
 from warploom.gemm.model import H200, predict
+from warploom.gemm.packing import GRID, WARMS_L2
+from warploom.meta_schedule.options import options
 from warploom.transform.lower import WARP_SPECIALISED, lower, lower_trace
 
 _LARGE = GemmProblem(4096, 4096, 4096, 1, "float16", "float16", "NT", "float32", 1, 16, 16, (),
@@ -192,6 +194,16 @@ def test_large_products_are_not_transposed_and_keep_a() -> None:
         assert (best.swap_ab, best.keep_a) == (False, keep)
     best = choose(replace(_LARGE, m=777, n=4104, k=2056))
     assert best.swap_ab and -(-777 // best.tile_m) * best.tile_m < 820
+
+
+@pytest.mark.parametrize("m", [1, 16, 128, 129, 4096])
+def test_products_that_stream_weights_warm_the_cache(m: int) -> None:
+    few = replace(_LARGE, m=m, n=4096, k=4096)
+    assert choose(few).warm_l2 == (m <= 128)
+    small = {"a_dtype": "float8_e4m3fn", "b_dtype": "float8_e4m3fn", "a_bits": 8, "b_bits": 8}
+    assert not choose(replace(few, **small)).warm_l2
+    warm = [one // WARMS_L2 for one in options(few).values[GRID]]
+    assert set(warm) == ({0, 1} if m <= 128 else {0})
 
 
 def test_nothing_legal() -> None:

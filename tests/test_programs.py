@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import re
 
 import ml_dtypes
 import numpy as np
@@ -34,7 +35,7 @@ from warploom.programs.group_slots import Slot, slots
 from warploom.programs.grouped_tiles import grouped_tiles, row_tiles
 from warploom.programs.quantised_tiles import quantised_tiles
 from warploom.target import cuda_target
-from warploom.transform.lower import lower_trace
+from warploom.transform.lower import lower, lower_trace
 
 pytestmark = pytest.mark.gpu
 
@@ -218,6 +219,18 @@ def test_tiles_for_block_scales_are_those_of_the_first_lowering(m, n, k):
     consumers = min(2, tile[0] // 64)
     assert any(f"consumers: {consumers} " in sentence for sentence in decided)
     assert any("no clusters" in sentence for sentence in decided) == (hints["cluster"] == (1, 1))
+
+
+@pytest.mark.parametrize(
+    ("m", "policy", "expected"),
+    [(128, None, "evict_first"), (4096, None, ""), (4096, "evict_last", "evict_last")],
+)
+def test_weights_that_are_read_once_leave_the_cache_first(m, policy, expected):
+    script = lower(gemm_block_scaled(2112, 7168, m, weights_policy=policy)).script()
+    loads = [line for line in script.splitlines() if "copy_async(" in line and "mbar=" in line]
+    of_b = {re.sub(r'.*cache_hint="(\w*)".*|.*', r"\1", one) for one in loads if "(B_s[" in one}
+    assert of_b == {expected}
+    assert not any("cache_hint" in one for one in loads if "(A_s[" in one)
 
 
 @pytest.mark.parametrize(

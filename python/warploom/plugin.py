@@ -23,6 +23,7 @@ from warploom.errors import ToolchainError
 #: Modules of ``warploom.ops`` whose table ``SCHEDULES`` is registered.
 OP_MODULES: tuple[str, ...] = (
     "copy_fragment",
+    "copy_prefetch",
     "copy_strided",
     "elementwise_fragment",
     "gemm_async_wgmma",

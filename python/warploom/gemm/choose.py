@@ -55,6 +55,8 @@ _NOT_PRICED = ("in_cluster", "stream_k", "specialise", "persistent", "store_colu
 #: few rows unless it is predicted to gain so much, the transpose of a product is not computed: of
 #: two with many turns of tiles it took 3 and 18 % longer than predicted (H200, 2026-11-22 22:09).
 _MANY, _FEW, _WORTH_TRANSPOSING = 4096, 256, 1.02
+#: Rows of products that take as long as their weights take to arrive.
+STREAMING_ROWS = 128
 
 
 def fitted(m: int, n: int, rows: int, step: int = _FITTED_STEP) -> frozenset[int]:
@@ -126,7 +128,7 @@ def _may_alternate(problem: GemmProblem, knobs: GemmKnobs) -> bool:
 def candidates(problem: GemmProblem) -> Iterator[GemmKnobs]:
     """Legal knobs that make sense for the sizes, each with as many stages as fit."""
     computed = TURNS if any(problem.computed) else (1,)
-    prefers_a = _prefers_a(problem)
+    prefers_a, streams = _prefers_a(problem), streams_weights(problem)
     for tile in tiles(problem):
         shares = product(
             CLUSTERS, _splits(problem, tile), _ctas(tile), computed if tile.consumers == 1 else (1,)
@@ -138,7 +140,9 @@ def candidates(problem: GemmProblem) -> Iterator[GemmKnobs]:
             )  # fmt: skip
             if not has_neighbours(problem, one):
                 continue
-            one = replace(one, keep_a=int(prefers_a and cluster_m == cluster_n == 1))
+            one = replace(
+                one, keep_a=int(prefers_a and cluster_m == cluster_n == 1), warm_l2=streams
+            )
             stages = most_stages(one, problem) // turns * turns
             if stages >= 2:
                 one = replace(one, stages=stages)
@@ -151,10 +155,25 @@ def _prefers_a(problem: GemmProblem) -> bool:
 
     So where many rows share B and the cache cannot hold both operands: products of 150 MB to 1 GB
     took 0.3 to 1 % less, and up to 3 % less at the limit of power; but not with clusters, with
-    which they took 1 to 5 % longer (H200, 2026-11-22 22:08).
+    which they took 1 to 5 % longer (H200, 2026-11-22 22:08). And where weights are read once: that
+    gained up to 1.3 % (2026-11-23 00:40).
     """
+    if streams_weights(problem):
+        return True
     many = (problem.m or UNKNOWN_EXTENT) > _FEW
     return many and sum(operand_bytes(problem)) > H200.l2_capacity
+
+
+def streams_weights(problem: GemmProblem) -> bool:
+    """Whether a product takes as long as its weights of 16 bits take to arrive.
+
+    To warm the L2 cache then gained up to 7 % of six products of 1 to 64 rows and up to 2 % of
+    three of 128, but for one that lost 2 %; of 512 to 1000 rows products lost 7 to 18 %. With
+    weights of 4 and 8 bits they lost up to 20 %: there the first stages are most of the weights,
+    and loads queue behind their own prefetches (H200, 2026-11-23 00:40 and 00:50).
+    """
+    plain = problem.a_bits == problem.b_bits == 16 and not any(problem.computed)
+    return plain and (problem.m or UNKNOWN_EXTENT) <= STREAMING_ROWS
 
 
 def is_priced(knobs: GemmKnobs) -> bool:

@@ -43,7 +43,8 @@ _STAGED_BYTES = (2, 4)
 #: Bytes of an element of an accumulator.
 _SUM_BYTES = 4
 #: Knobs that are true or false.
-_SWITCHES = ("swap_ab", "in_cluster", "stream_k", "specialise", "persistent", "ping_pong")
+_SWITCHES = ("swap_ab", "in_cluster", "stream_k", "specialise", "persistent", "ping_pong",
+             "warm_l2")  # fmt: skip
 #: Knobs that may be 0, beside these.
 _FROM_ZERO = (*_SWITCHES, "keep_a")
 #: Bytes kept for mbarriers and alignment.
@@ -96,6 +97,9 @@ class GemmKnobs:
     keep_a : int
         How much longer the L2 cache keeps what is loaded of A, which tiles of a group share, than
         of B: one of :data:`KEEP_A`.
+    warm_l2 : bool
+        Whether what the first steps load is brought into the L2 cache while the kernel before still
+        runs.
     """
 
     tile_m: int = 128
@@ -119,6 +123,7 @@ class GemmKnobs:
     sms: int = 132
     ping_pong: bool = False
     keep_a: int = 0
+    warm_l2: bool = False
 
     def __post_init__(self) -> None:
         for name, value in vars(self).items():
@@ -175,7 +180,8 @@ class GemmKnobs:
             found["ctas"] = min(wanted, GPUS["h200"].resident(size, self.ctas_per_sm))
         if self.in_cluster:
             found["exchange"] = "cluster"
-        found |= {name: True for name in ("stream_k", "ping_pong") if getattr(self, name)}
+        flags = ("stream_k", "ping_pong", "warm_l2")
+        found |= {name: True for name in flags if getattr(self, name)}
         stores = {"store_columns": STORE_COLUMNS[0], "store_buffers": STORE_BUFFERS[0]}
         found |= {k: getattr(self, k) for k, usual in stores.items() if getattr(self, k) != usual}
         found |= {name: False for name in ("specialise", "persistent") if not getattr(self, name)}

@@ -23,10 +23,10 @@ SHARING, GRID = "sharing", "grid"
 STREAM_K, IN_CLUSTER = 20, 10
 #: Values of :data:`GRID`, added: not persistent, without warps that only load, ten times the place
 #: of the columns of stores in :data:`STORE_COLUMNS`, a hundred times that of their buffers in
-#: :data:`STORE_BUFFERS`, a thousand times that of the SMs in :data:`SMS`, and ten thousand times
-#: what the L2 cache is told.
+#: :data:`STORE_BUFFERS`, a thousand times that of the SMs in :data:`SMS`, ten thousand times what
+#: the L2 cache is told, and a hundred thousand if it is warmed.
 PLAIN_GRID, LOAD_ONESELF, NARROW_STORES, OTHER_BUFFERS, FEWER_SMS = 1, 2, 10, 100, 1000
-KEEPS_A = 10000
+KEEPS_A, WARMS_L2 = 10000, 100000
 #: Rows and columns of tiles are multiples of the first, their depth of the second.
 _SIDE, _DEPTH = 8, 16
 _MOST_CONSUMERS = 3
@@ -95,6 +95,7 @@ def pack_grid(knobs: GemmKnobs) -> int:
     stores = STORE_COLUMNS.index(knobs.store_columns) * NARROW_STORES
     stores += STORE_BUFFERS.index(knobs.store_buffers) * OTHER_BUFFERS
     stores += SMS.index(knobs.sms) * FEWER_SMS + knobs.keep_a * KEEPS_A
+    stores += knobs.warm_l2 * WARMS_L2
     return stores + PLAIN_GRID * (not knobs.persistent) + LOAD_ONESELF * (not knobs.specialise)
 
 
@@ -104,18 +105,19 @@ def _unpack_grid(plain: dict[str, int], grid: int, sharing: int) -> None:
     What excludes each other is decided in this order: the tile, the grid, who shares tiles, the
     cluster. So every combination of values that a search draws is one of knobs.
     """
-    keep, rest = divmod(grid, KEEPS_A)
+    warm, rest = divmod(grid, WARMS_L2)
+    keep, rest = divmod(rest, KEEPS_A)
     sms, rest = divmod(rest, FEWER_SMS)
     buffers, rest = divmod(rest, OTHER_BUFFERS)
     stores, kind = divmod(rest, NARROW_STORES)
-    counts = (len(KEEP_A), len(SMS), len(STORE_BUFFERS), len(STORE_COLUMNS), 2 * LOAD_ONESELF)
-    digits = (keep, sms, buffers, stores, kind)
+    counts = (2, len(KEEP_A), len(SMS), len(STORE_BUFFERS), len(STORE_COLUMNS), 2 * LOAD_ONESELF)
+    digits = (warm, keep, sms, buffers, stores, kind)
     if any(one >= most for one, most in zip(digits, counts, strict=True)):
         raise IllegalCombination(f"{GRID} = {grid} stands for no knobs.")
     if plain.get("ping_pong"):
         kind, sharing = 0, 1
     grid = kind
-    plain["keep_a"] = keep
+    plain["warm_l2"], plain["keep_a"] = bool(warm), keep
     plain["sms"] = SMS[0 if grid & PLAIN_GRID else sms]
     plain["store_columns"] = STORE_COLUMNS[0 if plain.get("swap_ab") else stores]
     plain["store_buffers"] = STORE_BUFFERS[0 if plain.get("swap_ab") else buffers]

@@ -100,6 +100,12 @@ class Hints:
         Whether computing warpgroups issue their products in turn (True): while those of one run,
         the others compute with their results. For loops that use results in the step that has
         them.
+    early_launch : bool
+        Whether the kernel may be launched while the one before it in its stream still runs, for
+        the end of which it then waits itself (True, and without the hint).
+    warm_l2 : bool
+        Whether a kernel that is launched early brings what its first steps load into the L2 cache
+        before it waits (True). For products whose time is that of loading weights.
     """
 
     cluster: tuple[int, int] | None = None
@@ -122,6 +128,8 @@ class Hints:
     store_buffers: int | None = None
     ping_pong: bool | None = None
     order_products: bool | None = None
+    early_launch: bool | None = None
+    warm_l2: bool | None = None
 
     def __post_init__(self) -> None:
         if self.cluster is not None:
@@ -132,7 +140,7 @@ class Hints:
                     f"{MAX_CLUSTER} are allowed."
                 )
         flags = ("persistent", "specialise", "stream_k", "set_registers", "ping_pong",
-                 "order_products")  # fmt: skip
+                 "order_products", "early_launch", "warm_l2")  # fmt: skip
         for name in flags:
             value = getattr(self, name)
             if value is not None and not isinstance(value, bool):
@@ -174,6 +182,11 @@ class Hints:
             )
         if self.ping_pong:
             self._check_ping_pong()
+        if self.warm_l2 and self.early_launch is False:
+            raise IllegalCombination(
+                "warm_l2 with early_launch False: a kernel that starts when the one before has "
+                "ended has no time to warm the cache; leave one of them out."
+            )
         if self.registers is not None:
             _check_pair("registers", self.registers, optional=True)
             low, high = REGISTER_RANGE
@@ -258,6 +271,8 @@ def hints(
     store_buffers: int | None = None,
     ping_pong: bool | None = None,
     order_products: bool | None = None,
+    early_launch: bool | None = None,
+    warm_l2: bool | None = None,
 ) -> Any:
     """Wishes of the author, as a statement directly after ``T.device_entry()``.
 
@@ -277,7 +292,7 @@ def hints(
     wanted = Hints(
         pairs[0], persistent, raster, group, consumers, pairs[1], stages, specialise, ctas,
         ctas_per_sm, scheduler, turns, split_k, stream_k, exchange, set_registers, store_columns,
-        store_buffers, ping_pong, order_products,
+        store_buffers, ping_pong, order_products, early_launch, warm_l2,
     )  # fmt: skip
     attributes = wanted.attributes()
     if not attributes:

@@ -19,6 +19,7 @@ from warploom.gemm.choose import (
     has_neighbours,
     most_stages,
     ranked,
+    streams_weights,
     tiles,
 )
 from warploom.gemm.knob_rules import SHARERS
@@ -38,6 +39,7 @@ from warploom.gemm.packing import (
     SHARING,
     STREAM_K,
     TILE,
+    WARMS_L2,
     pack,
     pack_cluster,
     pack_tile,
@@ -120,7 +122,7 @@ def options(problem: GemmProblem, machine: Machine = H200) -> Options:
         CLUSTER: _clusters(problem),
         FEWER_STAGES: dict(_FEWER_STAGES),
         SHARING: _sharing(problem),
-        GRID: dict(_GRIDS),
+        GRID: _grids(problem),
         "group": {one: 1.0 for one in _GROUPS},
     }
     values = {name: tuple(weighted) for name, weighted in found.items()}
@@ -185,6 +187,13 @@ def _tiles(problem: GemmProblem, machine: Machine) -> dict[int, float]:
         for tile, time in times.items()
         if time <= slowest
     }
+
+
+def _grids(problem: GemmProblem) -> dict[int, float]:
+    """Grids, half of them with a warm L2 cache where that may help."""
+    if not streams_weights(problem):
+        return dict(_GRIDS)
+    return {grid + warm: weight for warm in (0, WARMS_L2) for grid, weight in _GRIDS.items()}
 
 
 def _clusters(problem: GemmProblem) -> dict[int, float]:

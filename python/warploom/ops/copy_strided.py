@@ -60,7 +60,7 @@ def _by_tma(call: TilePrimitiveCall, _: DispatchContext) -> tuple[bool, str]:
     return holds, "only copies between global and shared memory go by TMA"
 
 
-def _single(_: TilePrimitiveCall, context: DispatchContext) -> tuple[bool, str]:
+def single_thread(_: TilePrimitiveCall, context: DispatchContext) -> tuple[bool, str]:
     return context.is_thread, f"one thread issues it, not {context.exec_scope}"
 
 
@@ -202,7 +202,7 @@ SCHEDULES = (
         op="copy_async",
         variant="tma_strided",
         priority=5,
-        when=(("by_tma", _by_tma), ("single_thread", _single)),
+        when=(("by_tma", _by_tma), ("single_thread", single_thread)),
         impl=copy_strided,
     ),
 )

@@ -19,6 +19,7 @@ from tvm.tirx import PrimFunc
 from warploom import language as wl
 from warploom.errors import IllegalCombination
 from warploom.kernels.signature import row_count
+from warploom.ops.copy_strided import CACHE_HINT
 from warploom.programs.block_scaled_tiles import BLOCK, block_scaled_tiles
 from warploom.target.dtypes import is_float8
 
@@ -38,6 +39,7 @@ def gemm_block_scaled(
     tile: tuple[int, int, int] | None = None,
     stages: int | None = None,
     scales_ahead: bool | None = None,
+    weights_policy: str | None = None,
     **hints: Any,
 ) -> PrimFunc:
     """The tile program of a product whose blocks of K have scales.
@@ -65,6 +67,9 @@ def gemm_block_scaled(
     scales_ahead : bool, optional
         Whether threads load the scales of a step one step before; by default for many rows, if
         the tile is left to the program too.
+    weights_policy : str, optional
+        What the L2 cache does with B, as ``cache_hint=`` of copies says it; by default
+        ``"evict_first"`` for few rows, if the tile is left to the program too.
     **hints
         Those of :func:`warploom.language.hints`.
 
@@ -87,6 +92,8 @@ def gemm_block_scaled(
         stages = stages or own_stages
     ahead = others.pop("scales_ahead", False)
     ahead = ahead if scales_ahead is None else scales_ahead
+    policy = others.pop("weights_policy", None) if weights_policy is None else weights_policy
+    of_weights = {CACHE_HINT: policy} if policy else {}
     hints = {**others, **hints}
     rows, (bm, bn, bk) = row_count(m), tile
     if bk not in (BLOCK, 2 * BLOCK):
@@ -183,7 +190,9 @@ def gemm_block_scaled(
                 load_scales(of_rows, of_columns, 1, 0)
         for step in wl.pipelined(-(-k // bk), stages):
             Tx.cta.copy_async(A_s, A[i * bm : i * bm + bm, step * bk : step * bk + bk])
-            Tx.cta.copy_async(B_s, B[j * bn : j * bn + bn, step * bk : step * bk + bk])
+            Tx.cta.copy_async(
+                B_s, B[j * bn : j * bn + bn, step * bk : step * bk + bk], **of_weights
+            )
             if ahead:
                 load_scales(next_of_rows, next_of_columns, 0, step + 1)
                 if pieces > 1:

@@ -11,6 +11,7 @@ from tvm.tirx import Buffer, ForKind, Stmt, Var
 from tvm.tirx.tile_primitive import TilePrimitiveCall
 
 from warploom.layout.smem_matrix import SharedMatrix
+from warploom.ops.copy_prefetch import PREFETCHES
 from warploom.ops.copy_strided import CACHE_HINT, STEPS, knows_strides
 from warploom.target import TMA
 from warploom.target.tcgen05 import PAIR
@@ -66,6 +67,18 @@ def copies(
         config["cta_mask"] = peers.mask(rank)
     to = ir.region(ring.tiles[tile], (stage, 1), *destination)
     return _by_atoms(to, ir.region(source.source, *ranges), wide[-1], shared_matrix(tile), config)
+
+
+def prefetches(load: TilePrimitiveCall, ring: Ring, program: TileProgram) -> list[Stmt]:
+    """As :func:`copies`, but into the L2 cache alone."""
+
+    def into_l2(copy: TilePrimitiveCall) -> TilePrimitiveCall:
+        return ir.tile_call(copy, *copy.args, dispatch=PREFETCHES[copy.dispatch])
+
+    return [
+        ir.map_nodes(one, {TilePrimitiveCall: into_l2}, {})
+        for one in copies(load, ring, 0, program)
+    ]
 
 
 def own_copies(load: TilePrimitiveCall) -> list[Stmt]:

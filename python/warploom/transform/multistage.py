@@ -44,6 +44,7 @@ from warploom.transform.plan_pipeline import PipelinePlan, RingUse, plan_pipelin
 from warploom.transform.program import PIPELINED, TileProgram, is_load, is_scalar, is_tile
 from warploom.transform.roles import ThreadRole
 from warploom.transform.start_early import let_next_start, wait_for_last
+from warploom.transform.warm_l2 import warm_l2
 
 
 def multistage(program: TileProgram) -> TileProgram:
@@ -68,6 +69,7 @@ def multistage(program: TileProgram) -> TileProgram:
     at = positions(plan)
     supply = _ByOneself(program, plan, at, ahead)
     computing = Consumer(program, plan, at, supply).run()
+    warming, decision = warm_l2(program, plan)
     role = ThreadRole("compute", consumers(program), one_thread=False)
     inits = [barriers.initialise(ring.full, 1) for ring in plan.rings] + initialisations(program)
     body = [
@@ -78,7 +80,8 @@ def multistage(program: TileProgram) -> TileProgram:
         ir.when(T.cuda.thread_rank() == 0, inits),
         *barriers.publish(),
         ir.evaluate(T.cuda.cta_sync()),
-        wait_for_last(),
+        *([supply.one_thread(warming)] if warming else []),
+        *wait_for_last(program.hints),
         *role.mark(computing, program.var("warpgroup")),
     ]
     if consumers(program) == 1:
@@ -91,6 +94,7 @@ def multistage(program: TileProgram) -> TileProgram:
         f"roles: {consumers(program)} computing warpgroups, a thread of which loads",
         *describe(program, threads),
         *plan.describe(),
+        *decision,
         *(f"ring of {name}: loaded where it is used" for name in in_place),
     )
 
@@ -170,13 +174,13 @@ class _ByOneself:
         stage = self.at[ring.name].index
         statements = copies(load, ring, stage, self.program)
         if not load.same_as(ring.loads[0]):
-            return [self._one_thread(statements)]
+            return [self.one_thread(statements)]
         free = all_consumers(self.program)
-        return [free, self._one_thread([announce(ring, stage), *statements])]
+        return [free, self.one_thread([announce(ring, stage), *statements])]
 
     def by_hand(self, statement: Stmt) -> list[Stmt]:
         """The elected thread does it."""
-        return [self._one_thread(for_loading_thread(statement))]
+        return [self.one_thread(for_loading_thread(statement))]
 
     def before_loop(self, loop: tirx.For) -> list[Stmt]:
         """Fill the stages of the loop's ring."""
@@ -193,7 +197,7 @@ class _ByOneself:
         fills = ir.loop(number, ring.stages, [fill], kind=ForKind.SERIAL)
         return [
             all_consumers(self.program),
-            self._one_thread([fills]),
+            self.one_thread([fills]),
             ahead.next.set(ring.stages),
         ]
 
@@ -203,7 +207,7 @@ class _ByOneself:
             return []
         ahead = self.ahead[ring.name]
         number = ahead.next.value
-        fill = self._one_thread(self._fill(ring, stage, number))
+        fill = self.one_thread(self._fill(ring, stage, number))
         more = ir.when(number < ahead.loop.extent, [all_consumers(self.program), fill])
         return [more, ahead.next.set(number + 1)]
 
@@ -216,7 +220,8 @@ class _ByOneself:
         table = {ahead.loop.loop_var: ahead.loop.min + number}
         return ir.renewed([ir.substitute(one, table) for one in statements])
 
-    def _one_thread(self, statements: list[Stmt]) -> Stmt:
+    def one_thread(self, statements: list[Stmt]) -> Stmt:
+        """Statements of the thread that loads."""
         program = self.program
         first = T.And(program.var("warpgroup") == 0, program.var("warp_in_warpgroup") == 0)
         return ir.when(T.And(first, T.cuda.elect_sync() != T.uint32(0)), statements)

@@ -56,6 +56,7 @@ from warploom.transform.roles import ThreadRole
 from warploom.transform.specialize_warps import require_registers
 from warploom.transform.split_roles import RoleSplitter, Streams
 from warploom.transform.start_early import let_next_start, wait_for_last
+from warploom.transform.warm_l2 import warm_l2
 
 #: Warps of a warpgroup.
 _WARPS = 4
@@ -137,6 +138,7 @@ def specialize_warps_sm100(program: TileProgram) -> TileProgram:
     elected = T.cuda.elect_sync() != T.uint32(0)
     threads = (consumers + 1) * SM100A.warpgroup
     lower, raise_ = _registers(program, consumers, launch_registers(program, threads))
+    warming, decision = warm_l2(program, plan)
     # The first CTA of a pair multiplies for both.
     leads = pairs_of(program).leads if memory.ctas > 1 else tirx.const(True, "bool")
     allocates = T.And(role == 0, warp == _ALLOCATES)
@@ -149,7 +151,8 @@ def specialize_warps_sm100(program: TileProgram) -> TileProgram:
         *barriers.publish(),
         ir.when(allocates, memory.allocate()),
         sync,
-        wait_for_last(),
+        *([ir.when(T.And(T.And(role == 0, warp == _LOADS), elected), warming)] if warming else []),
+        *wait_for_last(program.hints),
         *memory.open(),
         ir.when(
             role == 0,
@@ -185,6 +188,7 @@ def specialize_warps_sm100(program: TileProgram) -> TileProgram:
         *memory.describe(),
         *(one.describe() for one in handovers.values()),
         *plan.describe(),
+        *decision,
         *([control.describe()] if control else []),
         *(ignored if program.hints.specialise is False else []),
     )
