@@ -167,7 +167,7 @@ def _prefers_a(problem: GemmProblem) -> bool:
 def streams_weights(problem: GemmProblem) -> bool:
     """Whether a product takes as long as its weights of 16 bits take to arrive.
 
-    To warm the L2 cache then gained up to 7 % of six products of 1 to 64 rows and up to 2 % of
+    To warm the L2 cache then gained up to 8 % of six products of 1 to 64 rows and up to 2 % of
     three of 128, but for one that lost 2 %; of 512 to 1000 rows products lost 7 to 18 %. With
     weights of 4 and 8 bits they lost up to 20 %: there the first stages are most of the weights,
     and loads queue behind their own prefetches (H200, 2026-11-23 00:40 and 00:50).
