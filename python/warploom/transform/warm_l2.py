@@ -88,18 +88,18 @@ class _Walk:
             return [], False
         if not isinstance(one, (tirx.For, tirx.IfThenElse)):
             return [], True
-        head = one.extent if isinstance(one, tirx.For) else one.condition
-        if not self._known(head):
+        loop = isinstance(one, tirx.For)
+        if not all(map(self._known, [one.min, one.extent] if loop else [one.condition])):
             return [], True
         bodies, ends = zip(*(self.block(ir.flatten(part)) for part in parts), strict=True)
-        if isinstance(one, tirx.IfThenElse):
-            return ([ir.when(head, *bodies)] if any(bodies) else []), any(ends)
+        if not loop:
+            return ([ir.when(one.condition, *bodies)] if any(bodies) else []), any(ends)
         if not bodies[0]:
             return [], ends[0]
-        if PIPELINED in one.annotations:
-            steps = T.min(head, self._stages(one))
+        if PIPELINED in one.annotations and not ends[0]:
+            steps = T.min(one.extent, self._stages(one))
             return [ir.loop(one.loop_var, steps, bodies[0], start=one.min)], True
-        return [ir.when(head > 0, [tirx.Bind(one.loop_var, one.min), *bodies[0]])], True
+        return [ir.when(one.extent > 0, [tirx.Bind(one.loop_var, one.min), *bodies[0]])], True
 
     def _known(self, node: Any) -> bool:
         """Whether a value needs neither what the kernel before may write nor what a tile holds."""
@@ -108,9 +108,10 @@ class _Walk:
         return not held and not used & self.unknown
 
     def _stages(self, loop: tirx.For) -> int:
-        """Steps of a pipelined loop that are loaded ahead."""
-        return next(
+        """Steps of a pipelined loop that are loaded ahead; 1 if a branch of it loads."""
+        stages = [
             use.ring.stages
             for use in self.plan.uses
             if use.loop is not None and use.loop.same_as(loop)
-        )
+        ]
+        return max(stages, default=1)
