@@ -12,7 +12,7 @@ from tvm.script.tirx import tile as Tx
 
 import tile_programs
 from control_programs import CONTROL
-from lowered_programs import check, hinted, worst_error
+from lowered_programs import check, hinted, run, worst_error
 from warploom import language as wl
 from warploom import lower_trace
 from warploom.errors import IllegalCombination
@@ -74,36 +74,46 @@ def test_on_blackwell(cluster, rng):
     check(case, rng, "sm_100a", warm_l2=True, cluster=cluster)
 
 
+@T.prim_func
+def some_steps(
+    A: T.Buffer((64, 256), "float16"), B: T.Buffer((64, 256), "float16"),
+    C: T.Buffer((64, 64), "float32"), steps: T.int32,
+):  # fmt: skip
+    """A product of the first steps, whose number only the launch knows."""
+    T.device_entry()
+    wl.hints(warm_l2=True)
+    T.cta_id([1])
+    A_s = T.alloc_buffer((64, 32), "float16", scope="shared")
+    B_s = T.alloc_buffer((64, 32), "float16", scope="shared")
+    acc = T.alloc_buffer((64, 64), "float32", scope="accumulator")
+    Tx.cta.zero(acc)
+    for step in wl.pipelined(steps, 3):
+        Tx.cta.copy_async(A_s, A[0:64, step * 32 : step * 32 + 32])
+        Tx.cta.copy_async(B_s, B[0:64, step * 32 : step * 32 + 32])
+        Tx.cta.gemm_async(acc, A_s, B_s, accum=True)
+    Tx.cta.copy(C, acc)
+
+
+@pytest.mark.parametrize("specialise", [True, False])
 @pytest.mark.parametrize("steps", [0, 1, 2, 3, 4, 7])
+def test_as_many_steps_as_there_are_at_launch(steps, specialise, rng):
+    """Trip counts of 0, below, at and above the number of stages."""
+    func = hinted(some_steps, specialise=specialise)
+    assert re.search(r"for step in range\(T\.min\(steps, 3\)\)", parts(func)[0])
+    a, b = (rng.standard_normal((64, 256)).astype("float16") for _ in range(2))
+    *_, got, _ = run(lower(func), [a, b, np.full((64, 64), np.nan, "float32"), steps])
+    used = slice(steps * 32)
+    exact = a[:, used].astype(np.float64) @ b[:, used].astype(np.float64).T
+    assert np.abs(got - exact).max() <= 1e-5 * max(1, np.abs(exact).max())
+
+
+@pytest.mark.parametrize("steps", [1, 2, 3, 4, 7])
 def test_no_step_is_prefetched_that_is_not_loaded(steps, rng):
-    """Trip counts below, at and above the number of stages, known and not."""
-    case = tile_programs.gemm(k=max(steps, 1) * 32, stages=3)
+    """Numbers of steps that the compiler knows."""
+    case = tile_programs.gemm(k=steps * 32, stages=3)
     start, _ = parts(hinted(case.func, warm_l2=True))
-    assert f"for step in range({min(max(steps, 1), 3)})" in start
-
-    @T.prim_func
-    def func(a: T.handle, b: T.handle, c: T.handle):
-        k = T.int32()
-        A = T.match_buffer(a, (64, k), "float16", align=16)
-        B = T.match_buffer(b, (64, k), "float16", align=16)
-        C = T.match_buffer(c, (64, 64), "float32")
-        T.device_entry()
-        wl.hints(warm_l2=True)
-        T.cta_id([1])
-        A_s = T.alloc_buffer((64, 32), "float16", scope="shared")
-        B_s = T.alloc_buffer((64, 32), "float16", scope="shared")
-        acc = T.alloc_buffer((64, 64), "float32", scope="accumulator")
-        Tx.cta.zero(acc)
-        for step in wl.pipelined(T.ceildiv(k, 32), 3):
-            Tx.cta.copy_async(A_s, A[0:64, step * 32 : step * 32 + 32])
-            Tx.cta.copy_async(B_s, B[0:64, step * 32 : step * 32 + 32])
-            Tx.cta.gemm_async(acc, A_s, B_s, accum=True)
-        Tx.cta.copy(C, acc)
-
-    if steps:
-        unknown, _ = parts(func)
-        assert re.search(r"for step in range\(T\.min\(.*, 3\)\)", unknown)
-        check(case, rng, warm_l2=True)
+    assert f"for step in range({min(steps, 3)})" in start
+    check(case, rng, warm_l2=True)
 
 
 def test_what_the_kernel_before_may_write_is_not_read():

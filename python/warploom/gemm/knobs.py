@@ -270,6 +270,7 @@ class GemmKnobs:
         one = replace(self, stages=1).shared_bytes(problem)
         left = arch.shared_bytes_of_each(self.ctas_per_sm) - one
         return left // self.stage_bytes(problem) + 1
+
     def registers(self, arch: Arch) -> int:
         """Registers of a computing thread, once the loading ones have given theirs away."""
         loading = _LOADING_REGISTERS * arch.warpgroup if self.specialise else 0

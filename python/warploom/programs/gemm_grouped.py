@@ -15,14 +15,7 @@ from tvm.tirx import PrimFunc
 from warploom import language as wl
 from warploom.errors import IllegalCombination
 from warploom.kernels.signature import row_count
-from warploom.programs.group_slots import (
-    BAND,
-    LAUNCH,
-    Slot,
-    check_groups,
-    side_by_side,
-    slots,
-)
+from warploom.programs.group_slots import Slot, band_and_hints, check_groups, side_by_side, slots
 from warploom.programs.grouped_tiles import grouped_tiles
 from warploom.target.dtypes import bits_of
 
@@ -80,8 +73,7 @@ def gemm_grouped(
         stages = stages or own_stages
     rows, (bm, bn, bk) = row_count(m), tile
     across, width = side_by_side(n, bn, hints.get("cluster"))
-    # The tiles are in order already.
-    band, hints = hints.pop("group", BAND), {**LAUNCH, **hints, "raster": "rows"}
+    band, hints = band_and_hints(hints)
 
     @T.prim_func
     def matmul(x: T.handle, w: T.handle, p: T.handle, c: T.handle):

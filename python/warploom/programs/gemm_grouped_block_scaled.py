@@ -17,14 +17,7 @@ from warploom import language as wl
 from warploom.kernels.signature import row_count
 from warploom.programs.block_scaled_tiles import BLOCK
 from warploom.programs.gemm_block_scaled import check_block_scaled
-from warploom.programs.group_slots import (
-    BAND,
-    LAUNCH,
-    Slot,
-    check_groups,
-    side_by_side,
-    slots,
-)
+from warploom.programs.group_slots import Slot, band_and_hints, check_groups, side_by_side, slots
 
 #: Rows of X of a tile -> rows of W, and stages.
 _TILES = {64: (128, 8), 128: (192, 5)}
@@ -90,8 +83,7 @@ def gemm_grouped_block_scaled(
     together = math.gcd(bn, BLOCK)
     by_rows = scale_layout == "MK"
     across, width = side_by_side(n, bn, hints.get("cluster"))
-    # The tiles are in order already.
-    band, hints = hints.pop("group", BAND), {**LAUNCH, **hints, "raster": "rows"}
+    band, hints = band_and_hints(hints)
 
     def of_x(scale: Any, row: Any, block: Any) -> Any:
         return scale[row, block] if by_rows else scale[block, row]

@@ -9,6 +9,7 @@ number, with no table that the host, or another kernel, would have to make.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from tvm.script import tirx as T
@@ -23,7 +24,15 @@ INDICES = ("int32", "int64")
 BAND = 16
 #: How kernels with slots are launched. Early, one after the other took 4 to 18 % longer with 8
 #: groups, and from 0.7 % less to 2 % more with 64 (H200, 2026-11-23 00:40).
-LAUNCH = {"early_launch": False}
+_LAUNCH = {"early_launch": False}
+
+
+def band_and_hints(hints: Mapping[str, Any]) -> tuple[int, dict[str, Any]]:
+    """Tiles of rows of a band, which the hint ``group`` says, and the hints of the kernel."""
+    others = dict(hints)
+    band = others.pop("group", BAND)
+    # The tiles are in order already.
+    return band, {**_LAUNCH, **others, "raster": "rows"}
 
 
 @T.meta_class

@@ -109,7 +109,7 @@ class _Kernel:
             tirx.ScopeIdDefStmt(tirx.ScopeIdDef([self.cta], [grid], "kernel", "cta")),
             tirx.ScopeIdDefStmt(tirx.ScopeIdDef([self.thread], [plan.block], "cta", "thread")),
         ]
-        body = [*ids, let_next_start(), *wait_for_last(), *self._places(), *self._load()]
+        body = [*ids, let_next_start(), wait_for_last(), *self._places(), *self._load()]
         for one in function.reductions:
             body += self._reduce(one)
         body += self._store()

@@ -116,5 +116,5 @@ def _clear(flags: Buffer) -> Stmt:
     turns = T.truncdiv(count + (_CLEARING_THREADS - 1), _CLEARING_THREADS)
     threads = tirx.ScopeIdDef([thread], [ir.as_expr(_CLEARING_THREADS)], "cta", "thread")
     ids = [Id("cta", (cta,), (1,)).statement(), tirx.ScopeIdDefStmt(threads)]
-    body = [let_next_start(), *wait_for_last(), ir.loop(turn, turns, [clear])]
+    body = [let_next_start(), wait_for_last(), ir.loop(turn, turns, [clear])]
     return tirx.AttrStmt(0, DEVICE_ENTRY, tirx.const(True, "bool"), ir.seq([*ids, *body]))

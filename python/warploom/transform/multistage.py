@@ -43,8 +43,8 @@ from warploom.transform.own_barriers import for_loading_thread, initialisations
 from warploom.transform.plan_pipeline import PipelinePlan, RingUse, plan_pipeline, with_stages
 from warploom.transform.program import PIPELINED, TileProgram, is_load, is_scalar, is_tile
 from warploom.transform.roles import ThreadRole
-from warploom.transform.start_early import let_next_start, wait_for_last
-from warploom.transform.warm_l2 import warm_l2
+from warploom.transform.start_early import let_next_start
+from warploom.transform.warm_l2 import wait_and_warm_l2
 
 
 def multistage(program: TileProgram) -> TileProgram:
@@ -69,7 +69,7 @@ def multistage(program: TileProgram) -> TileProgram:
     at = positions(plan)
     supply = _ByOneself(program, plan, at, ahead)
     computing = Consumer(program, plan, at, supply).run()
-    warming, decision = warm_l2(program, plan)
+    waiting, decision = wait_and_warm_l2(program, plan, _is_loading(program))
     role = ThreadRole("compute", consumers(program), one_thread=False)
     inits = [barriers.initialise(ring.full, 1) for ring in plan.rings] + initialisations(program)
     body = [
@@ -80,8 +80,7 @@ def multistage(program: TileProgram) -> TileProgram:
         ir.when(T.cuda.thread_rank() == 0, inits),
         *barriers.publish(),
         ir.evaluate(T.cuda.cta_sync()),
-        *([supply.one_thread(warming)] if warming else []),
-        *wait_for_last(program.hints),
+        *waiting,
         *role.mark(computing, program.var("warpgroup")),
     ]
     if consumers(program) == 1:
@@ -174,13 +173,13 @@ class _ByOneself:
         stage = self.at[ring.name].index
         statements = copies(load, ring, stage, self.program)
         if not load.same_as(ring.loads[0]):
-            return [self.one_thread(statements)]
+            return [self._one_thread(statements)]
         free = all_consumers(self.program)
-        return [free, self.one_thread([announce(ring, stage), *statements])]
+        return [free, self._one_thread([announce(ring, stage), *statements])]
 
     def by_hand(self, statement: Stmt) -> list[Stmt]:
         """The elected thread does it."""
-        return [self.one_thread(for_loading_thread(statement))]
+        return [self._one_thread(for_loading_thread(statement))]
 
     def before_loop(self, loop: tirx.For) -> list[Stmt]:
         """Fill the stages of the loop's ring."""
@@ -197,7 +196,7 @@ class _ByOneself:
         fills = ir.loop(number, ring.stages, [fill], kind=ForKind.SERIAL)
         return [
             all_consumers(self.program),
-            self.one_thread([fills]),
+            self._one_thread([fills]),
             ahead.next.set(ring.stages),
         ]
 
@@ -207,7 +206,7 @@ class _ByOneself:
             return []
         ahead = self.ahead[ring.name]
         number = ahead.next.value
-        fill = self.one_thread(self._fill(ring, stage, number))
+        fill = self._one_thread(self._fill(ring, stage, number))
         more = ir.when(number < ahead.loop.extent, [all_consumers(self.program), fill])
         return [more, ahead.next.set(number + 1)]
 
@@ -220,8 +219,11 @@ class _ByOneself:
         table = {ahead.loop.loop_var: ahead.loop.min + number}
         return ir.renewed([ir.substitute(one, table) for one in statements])
 
-    def one_thread(self, statements: list[Stmt]) -> Stmt:
-        """Statements of the thread that loads."""
-        program = self.program
-        first = T.And(program.var("warpgroup") == 0, program.var("warp_in_warpgroup") == 0)
-        return ir.when(T.And(first, T.cuda.elect_sync() != T.uint32(0)), statements)
+    def _one_thread(self, statements: list[Stmt]) -> Stmt:
+        return ir.when(_is_loading(self.program), statements)
+
+
+def _is_loading(program: TileProgram) -> Any:
+    """Whether a thread is the one that loads."""
+    first = T.And(program.var("warpgroup") == 0, program.var("warp_in_warpgroup") == 0)
+    return T.And(first, T.cuda.elect_sync() != T.uint32(0))

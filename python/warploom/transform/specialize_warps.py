@@ -38,9 +38,9 @@ from warploom.transform.plan_pipeline import PipelinePlan, plan_pipeline
 from warploom.transform.produce import Producer
 from warploom.transform.program import Id, TileProgram
 from warploom.transform.roles import ThreadRole
-from warploom.transform.start_early import let_next_start, wait_for_last
+from warploom.transform.start_early import let_next_start
 from warploom.transform.take_turns import readers
-from warploom.transform.warm_l2 import warm_l2
+from warploom.transform.warm_l2 import wait_and_warm_l2
 
 #: Registers of a producer thread once it has given the others away. One thread issues TMA copies.
 PRODUCER_REGISTERS = 40
@@ -79,15 +79,14 @@ def specialize_warps(program: TileProgram) -> TileProgram:
         for ring, users in ((use.ring, readers(use, program)) for use in plan.uses)
         for barrier, arrivals in ((ring.full, 1), (ring.empty, users * ring.shared_by))
     ] + initialisations(program)
-    warming, decision = warm_l2(program, plan)
+    waiting, decision = wait_and_warm_l2(program, plan, T.And(role == 0, elected))
     body = [
         *shared,
         let_next_start(),
         ir.when(T.cuda.thread_rank() == 0, inits),
         *barriers.publish(),
         *barriers.meet(cluster),
-        *([ir.when(T.And(role == 0, elected), warming)] if warming else []),
-        *wait_for_last(program.hints),
+        *waiting,
         ir.when(
             role == 0,
             [*_set_registers("dec", registers[0], moves), ir.when(elected, loads.mark(producing))],

@@ -55,8 +55,8 @@ from warploom.transform.role_order import leaves, roles_of
 from warploom.transform.roles import ThreadRole
 from warploom.transform.specialize_warps import require_registers
 from warploom.transform.split_roles import RoleSplitter, Streams
-from warploom.transform.start_early import let_next_start, wait_for_last
-from warploom.transform.warm_l2 import warm_l2
+from warploom.transform.start_early import let_next_start
+from warploom.transform.warm_l2 import wait_and_warm_l2
 
 #: Warps of a warpgroup.
 _WARPS = 4
@@ -138,7 +138,8 @@ def specialize_warps_sm100(program: TileProgram) -> TileProgram:
     elected = T.cuda.elect_sync() != T.uint32(0)
     threads = (consumers + 1) * SM100A.warpgroup
     lower, raise_ = _registers(program, consumers, launch_registers(program, threads))
-    warming, decision = warm_l2(program, plan)
+    is_loading = T.And(T.And(role == 0, warp == _LOADS), elected)
+    waiting, decision = wait_and_warm_l2(program, plan, is_loading)
     # The first CTA of a pair multiplies for both.
     leads = pairs_of(program).leads if memory.ctas > 1 else tirx.const(True, "bool")
     allocates = T.And(role == 0, warp == _ALLOCATES)
@@ -151,8 +152,7 @@ def specialize_warps_sm100(program: TileProgram) -> TileProgram:
         *barriers.publish(),
         ir.when(allocates, memory.allocate()),
         sync,
-        *([ir.when(T.And(T.And(role == 0, warp == _LOADS), elected), warming)] if warming else []),
-        *wait_for_last(program.hints),
+        *waiting,
         *memory.open(),
         ir.when(
             role == 0,

@@ -20,7 +20,6 @@ from tvm.ir import Call, Op, PointerType
 from tvm.script import tirx as T
 from tvm.tirx import PrimFunc, Stmt
 
-from warploom.language.hints import Hints
 from warploom.transform import ir
 
 #: What the host passes to a kernel: extents of its grid, and tags of the launch.
@@ -36,14 +35,9 @@ def let_next_start() -> Stmt:
     return ir.evaluate(T.ptx.griddepcontrol.launch_dependents())
 
 
-def wait_for_last(hints: Hints | None = None) -> list[Stmt]:
-    """Wait until the kernel before this one in its stream has ended; its stores are visible.
-
-    Nothing if the hints say that the kernel is launched after that.
-    """
-    if hints is not None and hints.early_launch is False:
-        return []
-    return [ir.evaluate(T.ptx.griddepcontrol.wait())]
+def wait_for_last() -> Stmt:
+    """Wait until the kernel before this one in its stream has ended; its stores are visible."""
+    return ir.evaluate(T.ptx.griddepcontrol.wait())
 
 
 def StartEarly() -> tvm.transform.Pass:

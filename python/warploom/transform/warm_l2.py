@@ -29,25 +29,31 @@ from warploom.transform.program import (
     is_tile,
 )
 from warploom.transform.stage_stores import is_orchestrated
+from warploom.transform.start_early import wait_for_last
 
 
-def warm_l2(program: TileProgram, plan: PipelinePlan) -> tuple[list[Stmt], tuple[str, ...]]:
-    """Statements of the thread that loads, before it waits, and what was decided.
+def wait_and_warm_l2(
+    program: TileProgram, plan: PipelinePlan, loads: Any
+) -> tuple[list[Stmt], tuple[str, ...]]:
+    """Statements that wait for the kernel before this one, and what was decided.
 
-    They prefetch as many steps as there are stages. These are of the first tile, up to the end of
-    the first pipelined loop, or to what depends on a value in global memory, which is known when
-    the kernel before has ended, or in a tile. None without the hint of that name.
+    None if the hints say that this kernel is launched when that one has ended. With the hint
+    ``warm_l2``, the thread for which ``loads`` holds first prefetches as many steps as there are
+    stages: of the first tile, up to the end of the first pipelined loop, or to what depends on a
+    tile, or on a value in global memory, which is known when the kernel before has ended.
     """
-    if not program.hints.warm_l2:
+    if program.hints.early_launch is False:
         return [], ()
+    if not program.hints.warm_l2:
+        return [wait_for_last()], ()
     walk = _Walk(program, plan)
     warmed, _ = walk.block(list(program.body))
     if not walk.prefetched:
-        return [], (
+        return [wait_for_last()], (
             "warm_l2: not followed, what is loaded first depends on global memory or a tile, or is "
             "behind what the author orchestrates",
         )
-    return ir.renewed(warmed), (
+    return [ir.when(loads, ir.renewed(warmed)), wait_for_last()], (
         "warm_l2: the loads of the first stages are prefetched before the kernel before has ended",
     )
 
