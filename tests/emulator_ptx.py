@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import functools
+import os
+from collections.abc import Iterator
 
 import numpy as np
 
@@ -13,6 +16,8 @@ from warploom.emulator.libraries import find_libraries
 HEADER = ".version 9.0\n.target {arch}\n.address_size 64\n"
 #: Numbers of the emulated devices.
 DEVICES = {"sm_90a": 0, "sm_100a": 1}
+#: Instructions of a launch, unless WARPLOOM_EMULATOR_INSTRUCTIONS says otherwise.
+DEFAULT_LIMIT = 4 << 30
 
 
 class EmulatorError(RuntimeError):
@@ -49,6 +54,24 @@ def load(ptx: str, arch: str = "sm_90a") -> ctypes.c_void_p:
     return module
 
 
+@contextlib.contextmanager
+def limited(seed: int, limit: int) -> Iterator[None]:
+    """Launches in this block have a seed and a limit of instructions.
+
+    Later ones have what the process began with, as those of TVM's tests expect.
+    """
+    driver = library()
+    driver.warploom_emulator_set_seed(ctypes.c_uint64(seed))
+    driver.warploom_emulator_set_instruction_limit(ctypes.c_uint64(limit))
+    try:
+        yield
+    finally:
+        seed = int(os.environ.get("WARPLOOM_EMULATOR_SEED", "1"), 0)
+        limit = int(os.environ.get("WARPLOOM_EMULATOR_INSTRUCTIONS", DEFAULT_LIMIT))
+        driver.warploom_emulator_set_seed(ctypes.c_uint64(seed))
+        driver.warploom_emulator_set_instruction_limit(ctypes.c_uint64(limit))
+
+
 def launch(
     ptx: str,
     arrays: list[np.ndarray],
@@ -82,9 +105,8 @@ def launch(
         )
         count = 1 + int(cluster != (1, 1, 1))
         config = LaunchConfig(grid, block, shared, None, ctypes.addressof(attributes), count)
-        library().warploom_emulator_set_seed(ctypes.c_uint64(seed))
-        library().warploom_emulator_set_instruction_limit(ctypes.c_uint64(limit))
-        _check(library().cuLaunchKernelEx(ctypes.byref(config), function, arguments, None))
+        with limited(seed, limit):
+            _check(library().cuLaunchKernelEx(ctypes.byref(config), function, arguments, None))
         results = [np.empty_like(array) for array in arrays]
         for result, pointer in zip(results, pointers, strict=True):
             ctypes.memmove(result.ctypes.data, pointer, result.nbytes)

@@ -102,16 +102,18 @@ AnyMap = TensorMap | Im2colMap | Im2colWideMap
 
 
 class Driver:
-    """The driver in the library ``path``, with a context on its first device."""
+    """The driver in the library ``path``, with a context on one of its devices.
 
-    def __init__(self, path: str = "libcuda.so.1") -> None:
+    Every call makes that device current first: TVM, which uses the same driver, has left another
+    one current in a thread that has worked with it.
+    """
+
+    def __init__(self, path: str = "libcuda.so.1", device: int = 0) -> None:
         self._library = ctypes.CDLL(path)
         self._call("cuInit", 0)
-        device, context = ctypes.c_int(), ctypes.c_void_p()
-        self._call("cuDeviceGet", ctypes.byref(device), 0)
-        self._call("cuDevicePrimaryCtxRetain", ctypes.byref(context), device)
-        self._call("cuCtxSetCurrent", context)
-        self._device = device
+        self._device, self._context = ctypes.c_int(), ctypes.c_void_p()
+        self._call("cuDeviceGet", ctypes.byref(self._device), device)
+        self._call("cuDevicePrimaryCtxRetain", ctypes.byref(self._context), self._device)
 
     def _call(self, name: str, *arguments: object) -> None:
         code = getattr(self._library, name)(*arguments)
@@ -119,6 +121,9 @@ class Driver:
             text = ctypes.c_char_p()
             self._library.cuGetErrorName(code, ctypes.byref(text))
             raise DriverError(f"{(text.value or b'?').decode()} ({name} returned {code})")
+
+    def _make_current(self) -> None:
+        self._call("cuCtxSetCurrent", self._context)
 
     @property
     def device_name(self) -> str:
@@ -135,8 +140,13 @@ class Driver:
 
     def load(self, ptx: str) -> ctypes.c_void_p:
         """Load a module; ``ptx`` has no header."""
+        return self.load_text(HEADER + ptx)
+
+    def load_text(self, ptx: str) -> ctypes.c_void_p:
+        """Load a module from PTX with a header of its own."""
         module = ctypes.c_void_p()
-        self._call("cuModuleLoadData", ctypes.byref(module), (HEADER + ptx).encode())
+        self._make_current()
+        self._call("cuModuleLoadData", ctypes.byref(module), ptx.encode())
         return module
 
     def unload(self, module: ctypes.c_void_p) -> None:
@@ -144,6 +154,7 @@ class Driver:
 
     def encode(self, tensor: AnyMap, address: int) -> ctypes.Array:
         """The 128 bytes of a tensor map, aligned to 64."""
+        self._make_current()
         storage = (ctypes.c_uint64 * 24)()
         offset = -ctypes.addressof(storage) % 64
         encoded = (ctypes.c_uint64 * 16).from_buffer(storage, offset)
@@ -199,6 +210,7 @@ class Driver:
 
         Returns the arrays' contents after the kernel.
         """
+        self._make_current()
         function = ctypes.c_void_p()
         self._call("cuModuleGetFunction", ctypes.byref(function), module, name.encode())
         if shared > _MAX_SHARED_BY_DEFAULT:
@@ -234,6 +246,6 @@ class Driver:
 
 
 @functools.cache
-def emulator(path: str) -> Driver:
-    """The emulated driver; one for each process is enough."""
-    return Driver(path)
+def emulator(path: str, device: int = 0) -> Driver:
+    """The emulated driver with one of its devices; one of each for a process is enough."""
+    return Driver(path, device)

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import ctypes
 import dataclasses
 
 import numpy as np
 import pytest
 
 from emulator_checks import changed, checks, reports
-from emulator_ptx import DEVICES, HEADER, library
+from emulator_ptx import DEFAULT_LIMIT, DEVICES, HEADER, limited
 from ptx_driver import Driver, DriverError, Im2colMap, TensorMap, emulator
 from warploom.emulator.libraries import find_libraries
 
@@ -225,16 +224,12 @@ def source(kernel: Kernel) -> str:
 
 def run(kernel: Kernel, tensor: np.ndarray, seed: int):
     """The output, what was found and the error."""
-    driver: Driver = emulator(str(find_libraries()[0]))
-    assert library().warploom_emulator_set_device(DEVICES[kernel.arch]) == 0
-    library().warploom_emulator_set_seed(ctypes.c_uint64(seed))
-    module = ctypes.c_void_p()
-    text = HEADER.format(arch=kernel.arch) + source(kernel)
-    assert library().cuModuleLoadData(ctypes.byref(module), text.encode()) == 0
+    driver: Driver = emulator(str(find_libraries()[0]), DEVICES[kernel.arch])
+    module = driver.load_text(HEADER.format(arch=kernel.arch) + source(kernel))
     geometry = {"grid": (kernel.ctas, 1, 1), "cluster": (kernel.ctas, 1, 1)}
     maps = [kernel.map] if kernel.map else []
     try:
-        with checks():
+        with checks(), limited(seed, DEFAULT_LIMIT):
             try:
                 arrays = [tensor, np.zeros_like(tensor)]
                 output = driver.launch(
@@ -245,7 +240,6 @@ def run(kernel: Kernel, tensor: np.ndarray, seed: int):
                 return None, reports(), str(error)
     finally:
         driver.unload(module)
-        library().warploom_emulator_set_device(DEVICES["sm_90a"])
 
 
 def output_of(kernel: Kernel, tensor: np.ndarray) -> np.ndarray:

@@ -79,3 +79,70 @@ SILENT = {
 def test_what_is_no_exchange_is_silent(rng, case):
     start = "mov.b16 %h0, 0; " + ("" if "strong" in case or "one value" in case else WRITE)
     assert run(start + SILENT[case], rng)[2] == []
+
+
+#: Lane t reads what lane t ^ 1 has written; the members of each half are the lanes of that half.
+HALVES = "mov.u32 %r6, 0xffff;\nsetp.ge.u32 %q2, %t, 16;\nand.b32 %r7, %t, 31;\n"
+HALVES += "setp.ge.u32 %q2, %r7, 16;\n@%q2 mov.u32 %r6, 0xffff0000;\n"
+
+
+def test_a_barrier_orders_its_members(rng):
+    """Neighbours are in one half; the lanes of the other half are not."""
+    half = HALVES + "bar.warp.sync %r6;"
+    array, (got,), reports, _ = run(WRITE + half + READ, rng)
+    assert reports == []
+    np.testing.assert_array_equal(got, array.reshape(-1, 2)[:, ::-1].ravel())
+    far = "xor.b32 %r2, %r2, 64;\n"
+    _, _, reports, _ = run(WRITE + half + far + READ, rng)
+    assert [report["kind"] for report in reports] == ["data race"]
+    # Two steps reach all lanes: within the halves, then between lanes t and t ^ 16.
+    pairs = "shl.b32 %r6, 0x10001, %r8;\nbar.warp.sync %r6;"
+    two = half + "and.b32 %r8, %t, 15;\n" + pairs + far
+    _, _, reports, message = run(WRITE + two + READ, rng)
+    assert reports == [], message
+
+
+#: A matrix of 8 by 8 halves at the end of the memory; lane t stores halves 2 t and 2 t + 1 of it.
+MATRIX = """shl.b32 %r8, %t, 2;
+and.b32 %r8, %r8, 127;
+add.u32 %r8, %r0, %r8;
+xor.b32 %r8, %r8, {0};
+and.b32 %r9, %t, 7;
+shl.b32 %r9, %r9, 4;
+add.u32 %r9, %r0, %r9;
+setp.ge.u32 %q3, %t, 32;
+@%q3 bra END;
+st.shared.b32 [%r8], %r3;
+"""
+LOAD_MATRIX = "ldmatrix.sync.aligned.m8n8.x1{0}.shared.b16 {{%r4}}, [%r9];\nEND:\n"
+STORE_MATRIX = "stmatrix.sync.aligned.m8n8.x1.shared.b16 [%r9], {%r3};\n"
+
+
+@pytest.mark.parametrize("trans", ["", ".trans"])
+def test_ldmatrix_reads_what_other_lanes_have_written(rng, trans):
+    load = LOAD_MATRIX.format(trans)
+    _, _, reports, message = run(MATRIX.format(4) + load, rng)
+    assert [report["kind"] for report in reports] == ["data race"]
+    assert "ldmatrix" in message and "Fix: bar.warp.sync" in message
+    assert run(MATRIX.format(4) + "bar.warp.sync -1;\n" + load, rng)[2] == []
+
+
+def test_a_lane_gets_its_own_words_from_ldmatrix(rng):
+    assert run(MATRIX.format(0) + LOAD_MATRIX.format(""), rng)[2] == []
+
+
+def test_what_stmatrix_writes_is_of_the_lanes_that_hold_it(rng):
+    matrix = MATRIX.format(0).replace("st.shared.b32 [%r8], %r3;", STORE_MATRIX)
+    own, other = "ld.shared.b32 %r4, [%r8];\nEND:\n", "xor.b32 %r8, %r8, 4;\n"
+    assert run(matrix + own, rng)[2] == []
+    assert [one["kind"] for one in run(matrix + other + own, rng)[2]] == ["data race"]
+    assert run(matrix + "bar.warp.sync -1;\n" + other + own, rng)[2] == []
+
+
+def test_a_volatile_access_orders_nothing(rng):
+    """Between a weak write and a weak read of another word."""
+    volatile = "st.volatile.shared.b32 [%r1+128], %r3;\nld.volatile.shared.b32 %r5, [%r1+128];\n"
+    _, _, reports, _ = run(
+        "setp.ge.u32 %q0, %t, 32;\n@%q0 bra END;\n" + WRITE + volatile + READ + "\nEND:\n", rng
+    )
+    assert [report["kind"] for report in reports] == ["data race"]

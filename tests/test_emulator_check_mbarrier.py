@@ -85,6 +85,8 @@ xor.b32 %r3, %r2, 1;
 mapa.shared::cluster.u32 %r4, %r1, %r3;
 mad.lo.u32 %r5, %t, 4, %r4;
 mad.lo.u32 %r6, %r2, 100, %t;
+barrier.cluster.arrive.relaxed.aligned;
+barrier.cluster.wait.aligned;
 st.shared::cluster.u32 [%r5], %r6;
 barrier.cluster.arrive.release.aligned;
 barrier.cluster.wait.acquire.aligned;
@@ -195,6 +197,7 @@ LAST = "barrier.cluster.arrive.relaxed.aligned;\nbarrier.cluster.wait.aligned;\n
 @pytest.mark.parametrize(
     ("body", "old", "new", "kinds"),
     [
+        (NEIGHBOURS, LAST, "", {"CTA not started"}),
         (NEIGHBOURS, BARRIER, "", {"data race", "uninitialised read"}),
         (NEIGHBOURS, "arrive.release", "arrive.relaxed", {"data race"}),
         (READ_NEIGHBOUR, "arrive.release", "arrive.relaxed", {"data race"}),

@@ -151,8 +151,12 @@ def test_each_thread_has_its_own_current_device():
     thread = threading.Thread(target=other)
     thread.start()
     thread.join()
-    assert seen == [0] and library.warploom_emulator_current_device() == 1
-    assert library.warploom_emulator_set_device(2) != 0
+    try:
+        assert seen == [0] and library.warploom_emulator_current_device() == 1
+        assert library.warploom_emulator_set_device(2) != 0
+        assert library.warploom_emulator_current_device() == 1
+    finally:
+        library.warploom_emulator_set_device(0)
 
 
 def test_a_graph_replays_what_was_captured(rng):

@@ -64,7 +64,7 @@ def emulate(tmp_path):
         inherited = {k: v for k, v in os.environ.items() if k != libraries.OPT_IN}
         return subprocess.run(
             [sys.executable, "-c", command, "emulate", *options, str(script), *arguments],
-            env={**inherited, **environ}, capture_output=True, text=True, timeout=300,
+            env={**inherited, **environ}, capture_output=True, text=True, timeout=1800,
         )  # fmt: skip
 
     return run

@@ -33,10 +33,12 @@ def error(driver: ctypes.CDLL, code: int) -> str:
     return text.value.decode()
 
 
-def launch(driver: ctypes.CDLL, source: ctypes.c_void_p, result: ctypes.c_void_p) -> str:
+def launch(
+    driver: ctypes.CDLL, source: ctypes.c_void_p, result: ctypes.c_void_p, body: str = BODY
+) -> str:
     """The error of a launch that copies a word; empty if it succeeds."""
     module, function = ctypes.c_void_p(), ctypes.c_void_p()
-    text = HEADER.format(arch="sm_90a") + kernel(2, BODY)
+    text = HEADER.format(arch="sm_90a") + kernel(2, body)
     assert driver.cuModuleLoadData(ctypes.byref(module), text.encode()) == 0
     assert driver.cuModuleGetFunction(ctypes.byref(function), module, b"kernel") == 0
     arguments = (ctypes.c_void_p * 2)(ctypes.addressof(source), ctypes.addressof(result))
@@ -52,11 +54,29 @@ def test_a_kernel_that_reads_freed_memory_is_told_so(driver):
     others = [allocate(driver, 128) for _ in range(20)]  # none of them takes its place
     message = launch(driver, source, result)
     assert re.search(
-        rf"use after free: 4 bytes at global address 0x\w+ begin at offset 8 of the 128 bytes at "
-        rf"{source.value:#x}, which were freed before the launch. Fix: ",
+        rf"4 bytes at global address 0x\w+ lie in no allocation: use after free: they begin at "
+        rf"offset 8 of the 128 bytes at {source.value:#x}, parameter 0, which were freed before "
+        r"the launch. Fix: ",
         message,
     )
     for pointer in (result, *others):
+        assert driver.warploom_emulator_release(pointer) == 0
+
+
+def test_an_access_beyond_an_allocation_is_no_use_of_what_was_freed_behind_it(driver):
+    """Whatever lay there before, the message names the parameter that was left."""
+    blocks = [allocate(driver, 128) for _ in range(20)]
+    source, *others = sorted(blocks, key=lambda pointer: pointer.value)
+    result, *freed = others
+    for pointer in freed:
+        assert driver.warploom_emulator_release(pointer) == 0
+    beyond = ctypes.c_void_p(freed[0].value)
+    distance = beyond.value - result.value
+    body = f"ld.global.b32 %r1, [%p0+{distance}]; st.global.b32 [%p1], %r1;"
+    message = launch(driver, result, source, body)
+    assert f"parameter 0, and the access starts at its offset {distance}" in message
+    assert "lie in no allocation; the nearest below has 128 bytes" in message
+    for pointer in (source, result):
         assert driver.warploom_emulator_release(pointer) == 0
 
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+import emulator_ptx
 from emulator_ptx import EmulatorError, kernel, launch
+from warploom import emulator
 
 #: ``cooperative_groups::this_grid().sync()`` as NVRTC compiles it, for CTAs along x.
 GRID_SYNC = """
@@ -86,3 +88,13 @@ def test_a_grid_that_does_not_fit():
 def test_grid_sync_without_a_cooperative_launch():
     with pytest.raises(EmulatorError, match="executed trap"):
         launch(kernel(0, GRID_SYNC.format(0)), [], grid=(2, 1, 1))
+
+
+@pytest.mark.parametrize("cooperative", [None, True])
+def test_run_launches_what_synchronises_its_grid_cooperatively(cooperative):
+    text = emulator_ptx.HEADER.replace("{arch}", "sm_90a") + kernel(2, SUM)
+    arrays = [np.zeros(5, np.uint32), np.full(5, 0xDEAD, np.uint32)]
+    _, sums = emulator.run(text, arrays, grid=5, cooperative=cooperative).outputs
+    np.testing.assert_array_equal(sums, sum(range(3, 8)))
+    with pytest.raises(emulator.EmulatorError, match="executed trap"):
+        emulator.run(text, arrays, grid=5, cooperative=False)

@@ -36,8 +36,9 @@ def run(widest, script):
     environment = os.environ | {"WARPLOOM_EMULATOR_ISA": widest}
     environment["PYTHONPATH"] = os.pathsep.join([tests, *sys.path])
     return subprocess.run(
-        [sys.executable, "-c", script], env=environment, capture_output=True, text=True, timeout=120
-    )
+        [sys.executable, "-c", script], env=environment, capture_output=True, text=True,
+        timeout=1200,
+    )  # fmt: skip
 
 
 @pytest.mark.parametrize("widest", WIDEST)

@@ -65,7 +65,7 @@ def test_correct_programs_are_silent(name: str):
     silent(name, SAMPLE)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_correct_programs_are_silent_under_100_seeds(name: str):
     silent(name, ALL)

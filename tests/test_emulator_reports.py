@@ -7,11 +7,9 @@ import re
 import numpy as np
 import pytest
 
-from emulator_ptx import HEADER, kernel
+from emulator_ptx import DEFAULT_LIMIT, HEADER, kernel
 from warploom import emulator
 
-#: Instructions of a launch, unless WARPLOOM_EMULATOR_INSTRUCTIONS says otherwise.
-DEFAULT_LIMIT = 4 << 30
 DECLARATIONS = ".shared .align 16 .b8 buffer[512];\n.shared .align 8 .b64 barrier;\n"
 #: Thread 0 of warp 0 makes a barrier of one arrival.
 START = """

@@ -2,15 +2,26 @@
 
 from __future__ import annotations
 
+import contextlib
+import re
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
 import numpy as np
 import pytest
 import tvm
 from tvm.script import tirx as T
+from tvm.script.tirx import tile as Tx
 
 import emulator_ptx
+from emulator_ptx import DEVICES
 from warploom import IllegalCombination, emulator
+from warploom import language as wl
+from warploom.emulator import command
 from warploom.emulator.result import LaunchReport
 from warploom.errors import ToolchainError
+from warploom.target import cuda_target
 
 try:
     emulator_ptx.library()
@@ -55,6 +66,28 @@ def double(a: T.Buffer((256,), "float16"), b: T.Buffer((256,), "float16")):
     b[block * 128 + thread] = a[block * 128 + thread] * T.float16(2)
 
 
+M, N, K = 128, 128, 128
+
+
+@T.prim_func
+def matmul(
+    A: T.Buffer((M, K), "float16"), B: T.Buffer((N, K), "float16"), C: T.Buffer((M, N), "float16")
+):
+    T.device_entry()
+    T.cta_id([1])
+    A_s = T.alloc_buffer((M, 64), "float16", scope="shared")
+    B_s = T.alloc_buffer((N, 64), "float16", scope="shared")
+    acc = T.alloc_buffer((M, N), "float32", scope="accumulator")
+    out = T.alloc_buffer((M, N), "float16", scope="fragment")
+    for k in wl.pipelined(K // 64, stages=2):
+        Tx.cta.copy_async(A_s, A[0:M, k * 64 : k * 64 + 64])
+        Tx.cta.copy_async(B_s, B[0:N, k * 64 : k * 64 + 64])
+        Tx.cta.gemm_async(acc, A_s, B_s, accum=k > 0)
+    for y, x in T.grid(M, N):
+        out[y, x] = T.cast(acc[y, x], "float16")
+    Tx.cta.copy(C, out)
+
+
 @T.prim_func
 def unsynchronised(a: T.Buffer((128,), "float32"), b: T.Buffer((128,), "float32")):
     T.func_attr({"global_symbol": "unsynchronised"})
@@ -93,7 +126,7 @@ def test_ptx_from_a_file(rng, tmp_path):
     ("args", "options", "message"),
     [
         ((), {}, "scale has 4 parameters, and 0 arguments were given"),
-        ((0, 0, b"123", 0), {}, "Parameter 2 of scale has 4 bytes, and b'123' has 3"),
+        ((0, 0, b"123", 0), {}, "Parameter 2 of scale (.f32, 4 bytes) is given b'123' of 3"),
         ((0, 0, 1.0, 0), {"kernel": "other"}, "no kernel 'other'; name one of scale"),
         ((0, 0, 1.0, 0), {"grid": 0}, "0 is no launch dimension"),
         ((0, 0, 1.0, 0), {"grid": (1, 1, 1, 1)}, "is no launch dimension"),
@@ -103,7 +136,7 @@ def test_ptx_from_a_file(rng, tmp_path):
     ],
 )
 def test_what_is_wrong_with_a_call_is_said(args, options, message):
-    with pytest.raises(emulator.EmulatorError, match=message.replace("(", r"\(")):
+    with pytest.raises(emulator.EmulatorError, match=re.escape(message)):
         emulator.run(SCALE.replace("{arch}", "sm_90a"), args, **options)
 
 
@@ -127,6 +160,72 @@ def test_programs_of_tvm(rng, program, arch):
     source = rng.random(256).astype(np.float16)
     result = emulator.run(program, [source, np.zeros_like(source)], arch=arch)
     np.testing.assert_array_equal(result.outputs[1], 2 * source)
+
+
+def _calls() -> dict[str, Callable[[str], object]]:
+    """Each way to a device of an architecture, by name: some succeed, some end with an error."""
+    halves, singles = np.ones(256, np.float16), np.ones(128, np.float32)
+
+    def ptx(arch: str, *changed: object) -> object:
+        args = [np.zeros_like(singles), singles, 2.0, 128, *changed]
+        return emulator.run(SCALE.replace("{arch}", arch), args, block=128)
+
+    def listed(arch: str) -> int:
+        with tempfile.TemporaryDirectory() as folder:
+            file = Path(folder, "scale.ptx")
+            file.write_text(SCALE.replace("{arch}", arch))
+            return command.main([str(file)])
+
+    def executable(arch: str) -> object:
+        built = tvm.compile(
+            tvm.IRModule({"double": double}), cuda_target(arch), tir_pipeline="tirx"
+        )
+        return emulator.run(built, [halves, halves], kernel="double", arch=arch)
+
+    return {
+        "PTX": ptx,
+        "PTX with too many arguments": lambda arch: ptx(arch, 1),
+        "PTX that is wrong": lambda arch: emulator.run(f".target {arch}\n.entry", []),
+        "PTX of another device": lambda arch: emulator.run(
+            SCALE.replace("{arch}", next(one for one in DEVICES if one != arch)),
+            (0, 0, 1.0, 0),
+            arch=arch,
+        ),
+        "a program": lambda arch: emulator.run(double, [halves, halves], arch=arch),
+        "a program with a race": lambda arch: emulator.run(
+            unsynchronised, [singles, singles], arch=arch
+        ),
+        "schedules of a program": lambda arch: emulator.explore(
+            double, [halves, halves], 3, arch=arch
+        ),
+        "an executable": executable,
+        "warploom emulate": listed,
+    }
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("name", _calls())
+def test_the_current_device_stays_what_it_is(name):
+    driver = emulator_ptx.library()
+    try:
+        for before in DEVICES.values():
+            for arch in DEVICES:
+                assert driver.warploom_emulator_set_device(before) == 0
+                with contextlib.suppress(emulator.EmulatorError):
+                    _calls()[name](arch)
+                assert driver.warploom_emulator_current_device() == before, (before, arch)
+    finally:
+        driver.warploom_emulator_set_device(0)
+
+
+@pytest.mark.parametrize("arch", ["sm_90a", "sm_100a"])
+def test_tile_programs_are_lowered(rng, arch):
+    a, b = (rng.normal(size=(M, K)).astype(np.float16) for _ in "ab")
+    c = np.full((M, N), np.nan, np.float16)
+    result = emulator.run(matmul, [a, b, c], arch=arch, report=True)
+    expected = a.astype(np.float64) @ b.astype(np.float64).T
+    np.testing.assert_allclose(result.outputs[2], expected, atol=0.02, rtol=2e-3)
+    assert "tensor" in str(result.report)
 
 
 def test_a_process_without_the_emulator_runs_programs(run_python):

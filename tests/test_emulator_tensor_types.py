@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import ctypes
-
 import numpy as np
 import pytest
 
 from emulator_native import SHARED_START, emulator_function
-from emulator_ptx import DEVICES, HEADER, library
+from emulator_ptx import DEVICES, HEADER
 from ptx_driver import Driver, DriverError, Im2colWideMap, emulator
 from test_emulator_tma import MEMORY_BYTES, Tensor, encode
 from warploom.emulator.libraries import find_libraries
@@ -232,16 +230,12 @@ def test_pixels_along_the_width(mode, rng):
 
 
 def on_device(arch, text, arrays, tensor_map):
-    driver: Driver = emulator(str(find_libraries()[0]))
-    assert library().warploom_emulator_set_device(DEVICES[arch]) == 0
-    module = ctypes.c_void_p()
-    ptx = HEADER.format(arch=arch) + text
-    assert library().cuModuleLoadData(ctypes.byref(module), ptx.encode()) == 0
+    driver: Driver = emulator(str(find_libraries()[0]), DEVICES[arch])
+    module = driver.load_text(HEADER.format(arch=arch) + text)
     try:
         return driver.launch(module, "kernel", arrays, maps=[tensor_map], block=(1, 1, 1))[-1]
     finally:
         driver.unload(module)
-        library().warploom_emulator_set_device(DEVICES["sm_90a"])
 
 
 def test_hopper_has_no_im2col_along_the_width():

@@ -16,6 +16,7 @@ from golden import (
     tensor_modes,
     tensor_replace,
     warp,
+    warp_masks,
     wgmma,
     wmma,
 )
@@ -32,6 +33,8 @@ FAMILIES: dict[str, Callable[[], Iterator[Case]]] = {
     "memory": memory.loads_and_stores,
     "atomic": memory.atomics,
     "warp": warp.warps,
+    "warp_masks": warp_masks.masks,
+    "warp_meetings": warp_masks.meetings,
     "matrix": matrix.matrices,
     "mma": matrix.mmas,
     "mma_sparse": matrix.sparse_mmas,

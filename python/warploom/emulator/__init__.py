@@ -21,7 +21,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from warploom.emulator.libraries import OPT_IN
-from warploom.errors import ToolchainError
+from warploom.errors import IllegalCombination, ToolchainError
 
 if TYPE_CHECKING:
     from warploom.emulator.result import LaunchReport
@@ -157,7 +157,14 @@ def set_instruction_limit(limit: int) -> None:
     """Bound the instructions that the warps of one launch execute, so that endless loops end.
 
     ``WARPLOOM_EMULATOR_INSTRUCTIONS`` sets the bound that a process starts with.
+
+    Raises
+    ------
+    IllegalCombination
+        If it is no int from 0 to 2**64 - 1.
     """
+    if not isinstance(limit, int) or isinstance(limit, bool) or not 0 <= limit < 1 << 64:
+        raise IllegalCombination(f"The limit is {limit!r}; allowed are 0 to 2**64 - 1.")
     _binding().call("set_instruction_limit", limit)
 
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from warploom.emulator import binding, run_program, run_ptx, settings
+from warploom.emulator import arguments, binding, run_program, run_ptx, settings
 from warploom.emulator.binding import EmulatorError, Geometry
 from warploom.emulator.libraries import ARCHS
 from warploom.emulator.result import Result
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 _DIM = int | Sequence[int]
 
 
+@binding.device_kept()
 def run(
     program: str | Path | tvm.IRModule | tvm.tirx.PrimFunc | tvm.runtime.Executable,
     args: Sequence[Any],
@@ -26,6 +27,7 @@ def run(
     block: _DIM | None = None,
     cluster: _DIM | None = None,
     shared: int | None = None,
+    cooperative: bool | None = None,
     arch: str | None = None,
     checks: bool = True,
     seed: int = 1,
@@ -37,14 +39,15 @@ def run(
     """Run a program on the emulator, with or without ``WARPLOOM_EMULATOR=1`` and a GPU.
 
     PTX runs in this process. A program of TVM does so if the emulator is enabled; otherwise it
-    is compiled and run in a process of its own.
+    is compiled and run in a process of its own. The thread's current device stays what it is.
 
     Parameters
     ----------
     program : str, Path, IRModule, PrimFunc or Executable
-        PTX text or a file with it, or a program of TVM for the ``tirx`` pipeline. An Executable
-        must have been compiled while the emulator was enabled, since a cubin is no PTX.
-    args : sequence
+        PTX text or a file with it, or a program of TVM: a tile program, or a kernel for the
+        ``tirx`` pipeline. An Executable must have been compiled while the emulator was enabled,
+        since a cubin is no PTX.
+    args : list or tuple
         numpy arrays for pointers and tensors; numbers for the rest. Arrays are not changed.
     kernel : str, optional
         Name of the kernel in PTX, or of the function in the module; may be left out if there is
@@ -54,6 +57,10 @@ def run(
         and 1. The host code of a TVM program has its own.
     shared : int, optional
         Bytes of dynamic shared memory, for PTX only.
+    cooperative : bool, optional
+        Whether all CTAs are live together, so that they may wait for each other; for PTX only. By
+        default a launch is cooperative if the PTX asks for the workspace of the grid's barrier,
+        as ``cooperative_groups::this_grid().sync()`` does.
     arch : str, optional
         ``"sm_90a"`` or ``"sm_100a"``: the device. By default that of the PTX's ``.target``, of the
         function's target, or else ``"sm_90a"``.
@@ -68,7 +75,8 @@ def run(
     Raises
     ------
     EmulatorError
-        If the program cannot be executed or does something wrong; the message is the report.
+        If the program cannot be executed or does something wrong; the message is the report. If
+        an argument or an option is none: an array of objects, None, a size beyond 32 bits.
     IllegalCombination
         If an option has a value that is not allowed.
     """
@@ -77,16 +85,23 @@ def run(
         raise EmulatorError(f"There is no device {arch!r}; allowed are {' and '.join(ARCHS)}.")
     if isinstance(program, Path):
         program = program.read_text()
+    values = arguments.check_sequence(args)
     if isinstance(program, str):
-        geometry = Geometry(_dim3(grid, 1), _dim3(block, 32), _dim3(cluster, 1), shared or 0)
-        with settings.applied(chosen):
-            outputs = run_ptx.run(program, args, kernel, arch, geometry)
-            return run_program.collect(chosen, outputs)
-    if any(option is not None for option in (grid, block, cluster, shared)):
-        raise EmulatorError(
-            "grid, block, cluster and shared are for PTX; TVM's host code has them."
+        geometry = Geometry(
+            arguments.dimensions("grid", grid, 1),
+            arguments.dimensions("block", block, 32),
+            arguments.dimensions("cluster", cluster, 1),
+            arguments.size("shared", shared),
+            run_ptx.is_cooperative(program) if cooperative is None else bool(cooperative),
         )
-    return _run_tvm(program, tuple(args), kernel, arch, chosen)
+        with settings.applied(chosen):
+            outputs = run_ptx.run(program, values, kernel, arch, geometry)
+            return run_program.collect(chosen, outputs)
+    if any(option is not None for option in (grid, block, cluster, shared, cooperative)):
+        raise EmulatorError(
+            "grid, block, cluster, shared and cooperative are for PTX; TVM's host code has them."
+        )
+    return _run_tvm(program, values, kernel, arch, chosen)
 
 
 def explore(program: Any, args: Sequence[Any], n: int = 100, **options: Any) -> Result:
@@ -139,10 +154,3 @@ def _arch_of(module: Any, name: str) -> str:
 
 def _first_arch() -> str:
     return ARCHS[0] if binding.call("find_arch", ARCHS[0].encode()) == 0 else ARCHS[1]
-
-
-def _dim3(value: _DIM | None, default: int) -> tuple[int, int, int]:
-    values = (default,) if value is None else (value,) if isinstance(value, int) else tuple(value)
-    if not 1 <= len(values) <= 3 or any(one < 1 for one in values):
-        raise EmulatorError(f"{value!r} is no launch dimension; give one to three positive ints.")
-    return (*values, 1, 1)[:3]

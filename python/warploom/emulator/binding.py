@@ -6,7 +6,7 @@ import contextlib
 import ctypes
 import functools
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,12 +21,14 @@ _SIGNATURES: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "allocate": (_VOID_P, (ctypes.c_size_t,)),
     "clear_launch_reports": (None, ()),
     "clear_reports": (None, ()),
+    "current_device": (ctypes.c_int, ()),
     "error": (_CHAR_P, ()),
     "exploration": (_CHAR_P, ()),
     "find_arch": (ctypes.c_int, (_CHAR_P,)),
     "instructions": (_U64, ()),
     "launch_reports": (_CHAR_P, ()),
     "parameter_bytes": (ctypes.c_int64, (_VOID_P, ctypes.c_int)),
+    "parameter_type": (_CHAR_P, (_VOID_P, ctypes.c_int)),
     "release": (None, (_VOID_P,)),
     "reports": (_CHAR_P, ()),
     "set_checks": (None, (ctypes.c_int,)),
@@ -40,7 +42,8 @@ _SIGNATURES: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "set_seed": (None, (_U64,)),
     "set_threads": (None, (ctypes.c_uint32,)),
 }
-_CLUSTER_DIMENSION = 4
+#: Attributes of a launch.
+_COOPERATIVE, _CLUSTER_DIMENSION = 2, 4
 
 
 class EmulatorError(WarploomError):
@@ -66,14 +69,22 @@ class _LaunchConfig(ctypes.Structure):
     )
 
 
+def _attribute(number: int, *values: int) -> _LaunchAttribute:
+    return _LaunchAttribute(id=number, value=(ctypes.c_uint * 16)(*values))
+
+
 @dataclass(frozen=True)
 class Geometry:
-    """With what a kernel is launched; ``shared`` is dynamic shared memory in bytes."""
+    """With what a kernel is launched; ``shared`` is dynamic shared memory in bytes.
+
+    All CTAs of a ``cooperative`` launch are live together, so that they may wait for each other.
+    """
 
     grid: tuple[int, int, int]
     block: tuple[int, int, int]
     cluster: tuple[int, int, int] = (1, 1, 1)
     shared: int = 0
+    cooperative: bool = False
 
 
 def library() -> ctypes.CDLL:
@@ -122,8 +133,30 @@ def check(code: int) -> None:
         raise EmulatorError(call("error").decode())
 
 
+@contextlib.contextmanager
+def device_kept() -> Iterator[None]:
+    """Give this thread its current device back at the end, also when an exception passes.
+
+    A thread's current device decides where its later modules, memory and tensor maps belong;
+    both :class:`Module` and TVM's host code change it. It is a decorator, too.
+
+    Examples
+    --------
+    >>> with binding.device_kept():
+    ...     binding.check(binding.call("set_device", 1))
+    """
+    before = call("current_device")
+    try:
+        yield
+    finally:
+        check(call("set_device", before))
+
+
 class Module:
-    """A loaded PTX module; unloaded at the end of the ``with`` block."""
+    """A loaded PTX module; unloaded at the end of the ``with`` block.
+
+    Its device becomes the thread's current device; see :func:`device_kept`.
+    """
 
     def __init__(self, ptx: str, device: int) -> None:
         check(call("set_device", device))
@@ -142,27 +175,28 @@ class Module:
         check(library().cuModuleGetFunction(ctypes.byref(function), self._handle, name.encode()))
         return function
 
-    def parameter_bytes(self, name: str) -> list[int]:
-        """Sizes of the parameters of a kernel."""
-        function, sizes = self.function(name), []
-        while (size := call("parameter_bytes", function, len(sizes))) >= 0:
-            sizes.append(int(size))
-        return sizes
+    def parameters(self, name: str) -> list[tuple[int, str]]:
+        """Size in bytes and PTX type, such as ``"u64"``, of each parameter of a kernel."""
+        function, found = self.function(name), []
+        while (size := call("parameter_bytes", function, len(found))) >= 0:
+            found.append((int(size), call("parameter_type", function, len(found)).decode()))
+        return found
 
     def launch(self, name: str, geometry: Geometry, parameters: Sequence[bytes]) -> None:
         """Launch a kernel with the bytes of its parameters."""
         buffers = [ctypes.create_string_buffer(value, len(value)) for value in parameters]
         pointers = (ctypes.c_void_p * max(len(buffers), 1))(*map(ctypes.addressof, buffers))
-        attribute = _LaunchAttribute(
-            id=_CLUSTER_DIMENSION, value=(ctypes.c_uint * 16)(*geometry.cluster)
+        attributes = (_LaunchAttribute * 2)(
+            _attribute(_COOPERATIVE, int(geometry.cooperative)),
+            _attribute(_CLUSTER_DIMENSION, *geometry.cluster),
         )
         config = _LaunchConfig(
             geometry.grid,
             geometry.block,
             geometry.shared,
             None,
-            ctypes.addressof(attribute),
-            int(geometry.cluster != (1, 1, 1)),
+            ctypes.addressof(attributes),
+            1 + int(geometry.cluster != (1, 1, 1)),
         )
         check(
             library().cuLaunchKernelEx(

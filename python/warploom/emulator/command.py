@@ -15,21 +15,24 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from warploom.command_line import Parser, natural
 from warploom.emulator import binding, run_ptx
 from warploom.emulator.libraries import ARCHS, FIRST_ARCH
 from warploom.emulator.run_program import child_environment
 from warploom.emulator.settings import SCHEDULES, Settings
-from warploom.errors import WarploomError
+from warploom.errors import WarploomError, reading
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser("warploom emulate", description=__doc__.splitlines()[0])
+    parser = Parser("warploom emulate", description=__doc__.splitlines()[0])
     parser.add_argument("file", help="a Python script, or PTX in a file *.ptx")
     parser.add_argument("arguments", nargs=argparse.REMAINDER, help="arguments of the script")
     parser.add_argument("--arch", choices=ARCHS, help=f"of tvm.cuda(0) ({ARCHS[0]})")
-    parser.add_argument("--seed", type=int, default=1, help="of the schedule (1)")
+    parser.add_argument("--seed", type=natural, default=1, help="of the schedule (1)")
     parser.add_argument("--schedule", choices=SCHEDULES, default="random", help="(random)")
-    parser.add_argument("--explore", type=int, default=0, metavar="N", help="schedules a launch")
+    parser.add_argument(
+        "--explore", type=natural, default=0, metavar="N", help="schedules a launch"
+    )
     parser.add_argument("--report", action="store_true", help="count what the launches do")
     parser.add_argument("--no-checks", action="store_true", help="do not look for races")
     return parser
@@ -42,7 +45,9 @@ def main(arguments: Sequence[str]) -> int:
     if not file.is_file():
         raise WarploomError(f"There is no file {file}; name a Python script or a file *.ptx.")
     if file.suffix == ".ptx":
-        return _list_kernels(file.read_text(), options.arch)
+        with reading(file, "PTX"):
+            text = file.read_text(encoding="utf-8")
+        return _list_kernels(text, options.arch)
     settings = Settings(
         checks=not options.no_checks,
         seed=options.seed,
@@ -60,8 +65,8 @@ def main(arguments: Sequence[str]) -> int:
 
 def _list_kernels(ptx: str, arch: str | None) -> int:
     device = binding.call("find_arch", (arch or run_ptx.arch_of(ptx)).encode())
-    with binding.Module(ptx, device) as module:
+    with binding.device_kept(), binding.Module(ptx, device) as module:
         for name in run_ptx.kernels(ptx):
-            sizes = ", ".join(map(str, module.parameter_bytes(name))) or "none"
+            sizes = ", ".join(str(size) for size, _ in module.parameters(name)) or "none"
             print(f"{name}: can be executed; parameters of {sizes} bytes")
     return 0

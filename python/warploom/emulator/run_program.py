@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from warploom.emulator import binding, settings
+from warploom.emulator import arguments, binding, settings
 from warploom.emulator.binding import EmulatorError
 from warploom.emulator.result import LaunchReport, Result
 
@@ -75,6 +75,9 @@ def run_executable(
     """Call a function of a compiled module on the emulated device of ``arch``."""
     import tvm
 
+    for index, value in enumerate(args):
+        if not isinstance(value, tvm.runtime.Tensor):
+            arguments.check_argument(f"Argument {index} of {function}", value)
     device = tvm.cuda(binding.call("find_arch", arch.encode()))
     tensors = [
         tvm.runtime.tensor(np.ascontiguousarray(one), device)
@@ -118,9 +121,12 @@ def run_module(job: Job) -> Result:
     import tvm
 
     from warploom.target import cuda_target
+    from warploom.transform.program import is_tile_program
 
     module = tvm.ir.load_json(job.module)
-    executable = tvm.compile(module, cuda_target(job.arch), tir_pipeline="tirx")
+    is_tile = any(map(is_tile_program, module.functions.values()))
+    pipeline = "warploom" if is_tile else "tirx"
+    executable = tvm.compile(module, cuda_target(job.arch), tir_pipeline=pipeline)
     return run_executable(executable, job.function, job.args, job.arch, job.settings)
 
 

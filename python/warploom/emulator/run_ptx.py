@@ -9,10 +9,13 @@ from typing import Any
 
 import numpy as np
 
-from warploom.emulator import binding
+from warploom.emulator import arguments, binding
+from warploom.emulator.arguments import Parameter
 from warploom.emulator.binding import EmulatorError, Geometry
 
 _ENTRY = re.compile(r"\.entry\s+([\w$]+)")
+#: Where a cooperative launch has the address of its workspace (``cooperative_groups`` of CUDA).
+_WORKSPACE = re.compile(r"%envreg[12]\b")
 _TARGET = re.compile(r"^\s*\.target\s+(sm_\d+)", re.MULTILINE)
 
 
@@ -25,6 +28,11 @@ def arch_of(ptx: str) -> str:
     """The emulated architecture that executes PTX with its ``.target``."""
     target = _TARGET.search(ptx)
     return "sm_100a" if target and int(target[1][3:]) >= 100 else "sm_90a"
+
+
+def is_cooperative(ptx: str) -> bool:
+    """Whether PTX uses the barrier of the grid, which only a cooperative launch has."""
+    return _WORKSPACE.search(ptx) is not None
 
 
 def run(
@@ -42,35 +50,20 @@ def run(
     device = binding.call("find_arch", (arch or arch_of(ptx)).encode())
     with contextlib.ExitStack() as stack:
         module = stack.enter_context(binding.Module(ptx, device))
-        sizes = module.parameter_bytes(kernel)
-        if len(args) != len(sizes):
+        signature = module.parameters(kernel)
+        if len(args) != len(signature):
             raise EmulatorError(
-                f"{kernel} has {len(sizes)} parameters, and {len(args)} arguments were given."
+                f"{kernel} has {len(signature)} parameters, and {len(args)} arguments were given."
             )
         arrays: list[binding.DeviceArray] = []
-        parameters = []
-        for index, (value, size) in enumerate(zip(args, sizes, strict=True)):
+        values = []
+        for (size, type_name), value in zip(signature, args, strict=True):
+            parameter = Parameter(kernel, len(values), size, type_name)
             if isinstance(value, np.ndarray):
+                arguments.check_pointer(parameter, value)
                 arrays.append(stack.enter_context(binding.DeviceArray(value)))
-                value = np.frombuffer(arrays[-1].parameter, "uint64")[0]
-            parameters.append(_scalar_bytes(kernel, index, value, size))
-        module.launch(kernel, geometry, parameters)
+                values.append(arrays[-1].parameter)
+            else:
+                values.append(arguments.scalar_bytes(parameter, value))
+        module.launch(kernel, geometry, values)
         return tuple(array.read() for array in arrays)
-
-
-def _scalar_bytes(kernel: str, index: int, value: Any, size: int) -> bytes:
-    """A parameter as it lies in memory; Python's numbers take the size of the parameter."""
-    if isinstance(value, bytes):
-        result = value
-    elif isinstance(value, float):
-        result = np.dtype(f"float{8 * size}").type(value).tobytes() if size in (2, 4, 8) else b""
-    elif isinstance(value, int):
-        result = (value % (1 << 8 * size)).to_bytes(size, "little")
-    else:
-        result = np.asarray(value).tobytes()
-    if len(result) != size:
-        raise EmulatorError(
-            f"Parameter {index} of {kernel} has {size} bytes, and {value!r} has {len(result)}; "
-            "give a number of that size, an array, or bytes."
-        )
-    return result

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import numbers
 import os
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -48,10 +49,16 @@ class Settings:
             raise IllegalCombination(
                 f"The schedule is {self.schedule!r}; allowed are {', '.join(SCHEDULES)}."
             )
+        for name in ("seed", "explore", "exhaustive"):
+            value = getattr(self, name)
+            if not isinstance(value, numbers.Integral) or isinstance(value, bool):
+                raise IllegalCombination(f"{name} is {value!r}; give an int.")
         if not 0 <= self.seed < 1 << 64:
             raise IllegalCombination(f"The seed is {self.seed}; allowed are 0 to 2**64 - 1.")
         if min(self.explore, self.exhaustive) < 0:
             raise IllegalCombination("explore and exhaustive are numbers of schedules, not < 0.")
+        if max(self.explore, self.exhaustive) >= 1 << 63:
+            raise IllegalCombination("explore and exhaustive are numbers of schedules below 2**63.")
         if self.explore > 1 and self.exhaustive:
             raise IllegalCombination("explore and exhaustive exclude each other; choose one.")
 

@@ -103,6 +103,17 @@ uint64_t mbarrier_arrive(uint64_t state, uint32_t count) {
   return advance(arrived(state, count, "arrive"));
 }
 
+uint64_t mbarrier_arrive_beyond(uint64_t state) {
+  Parts parts = checked(state, "arrive");
+  if (parts.pending == kMbarrierLimit) {
+    fault_of(FaultKind::kMbarrier,
+             "cp.async.mbarrier.arrive raises the pending count of %u: at most %u is allowed",
+             parts.pending, kMbarrierLimit);
+  }
+  ++parts.pending;
+  return mbarrier_arrive(pack(parts), 1);
+}
+
 uint64_t mbarrier_arrive_no_complete(uint64_t state, uint32_t count) {
   const Parts parts = arrived(state, count, "arrive.noComplete");
   if (parts.pending == 0 && parts.tx == 0) {

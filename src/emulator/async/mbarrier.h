@@ -20,6 +20,9 @@ uint64_t mbarrier_inval(uint64_t state);
 // An arrival may complete the phase, which starts the next one. The token that the instruction
 // returns is the state from before it.
 uint64_t mbarrier_arrive(uint64_t state, uint32_t count);
+// Raises the pending count by one and arrives, as cp.async.mbarrier.arrive without .noinc does: an
+// arrival more than the phase was initialised for.
+uint64_t mbarrier_arrive_beyond(uint64_t state);
 uint64_t mbarrier_arrive_no_complete(uint64_t state, uint32_t count);
 // Also lowers the count that later phases expect.
 uint64_t mbarrier_arrive_drop(uint64_t state, uint32_t count);

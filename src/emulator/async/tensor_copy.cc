@@ -33,16 +33,6 @@ class Window {
   GlobalMemory::Range range_;
 };
 
-void check_offset(const TensorMap& map, const TensorPlace& place, const SharedMemory& shared,
-                  uint32_t offset) {
-  if (offset % kSharedAlign != 0) {
-    fault_of(FaultKind::kMisaligned,
-             "a tensor copy at shared offset 0x%x: the address must be a multiple of %u", offset,
-             kSharedAlign);
-  }
-  shared.at(offset, tensor_map_footprint(map, tensor_halo(map, place)));
-}
-
 // What fills elements that are out of bounds: NaN is the same 16 bits again and again, and for each
 // type one that no arithmetic gives, so that fma.oob knows it.
 uint64_t fill_bits(const TensorMap& map) { return map.fill_nan ? 0x7ff77ff77ff77ff7u : 0; }
@@ -71,7 +61,7 @@ void round_row(uint8_t* row, uint32_t begin, uint32_t end) {
 
 // Between a row, as it is in global memory, and its chunks in shared memory. The swizzle stays
 // within 128 aligned bytes, and rows are as wide as the swizzle, so that all chunks are in the
-// bounds that check_offset saw. Calls copy(chunk in shared memory, byte of the row, count).
+// bounds that check_tensor_offset saw. Calls copy(chunk in shared memory, byte of the row, count).
 template <class Copy>
 void for_each_chunk(const TensorMap& map, const SharedMemory& shared, const BoxRow& row,
                     Copy copy) {
@@ -97,6 +87,16 @@ uint32_t tensor_swizzle(const TensorMap& map, uint32_t offset) {
   return swizzle_atoms(offset, map.swizzle_row_bytes, map.swizzle_atom_bytes);
 }
 
+void check_tensor_offset(const TensorMap& map, const TensorPlace& place, const SharedMemory& shared,
+                         uint32_t offset) {
+  if (offset % kSharedAlign != 0) {
+    fault_of(FaultKind::kMisaligned,
+             "a tensor copy at shared offset 0x%x: the address must be a multiple of %u", offset,
+             kSharedAlign);
+  }
+  shared.at(offset, tensor_map_footprint(map, tensor_halo(map, place)));
+}
+
 void tensor_rows(const TensorMap& map, const TensorPlace& place,
                  const std::function<void(const TensorRow&)>& visit) {
   BoxRows(map, place).each(0, [&](const BoxRow& row) {
@@ -109,7 +109,7 @@ void tensor_rows(const TensorMap& map, const TensorPlace& place,
 
 void tensor_load(const TensorMap& map, const TensorPlace& place, const GlobalMemory& global,
                  const SharedMemory& shared, uint32_t offset) {
-  check_offset(map, place, shared, offset);
+  check_tensor_offset(map, place, shared, offset);
   Window window(global);
   BoxRows(map, place).each(offset, [&](const BoxRow& row) {
     uint8_t buffer[kMaxRowBytes];
@@ -129,7 +129,7 @@ void tensor_load(const TensorMap& map, const TensorPlace& place, const GlobalMem
 
 void tensor_store(const TensorMap& map, const TensorPlace& place, const GlobalMemory& global,
                   const SharedMemory& shared, uint32_t offset, Reduction reduction) {
-  check_offset(map, place, shared, offset);
+  check_tensor_offset(map, place, shared, offset);
   check_reduction(map.type, reduction);
   Window window(global);
   // In a row, bounds are seen by chunks of the tensor: the padding in the last one is written, too.

@@ -45,6 +45,10 @@ void tensor_rows(const TensorMap& map, const TensorPlace& place,
 // Where the 16 bytes at this offset of shared memory lie after the swizzle.
 uint32_t tensor_swizzle(const TensorMap& map, uint32_t offset);
 
+// A Fault unless the box lies in shared memory if its first row is at this offset, a multiple of 128.
+void check_tensor_offset(const TensorMap& map, const TensorPlace& place, const SharedMemory& shared,
+                         uint32_t offset);
+
 // Moves the box to shared memory; for a multicast, once per CTA. The offset is a multiple of 128.
 void tensor_load(const TensorMap& map, const TensorPlace& place, const GlobalMemory& global,
                  const SharedMemory& shared, uint32_t offset);

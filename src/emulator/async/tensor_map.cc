@@ -91,6 +91,10 @@ TensorMap tensor_map_at(const void* bytes) {
   const std::string error = tensor_map_error(fields);
   if (!error.empty())
     fault_of(FaultKind::kDescriptor, "the tensor map is invalid: %s", error.c_str());
+  return tensor_map_of(fields);
+}
+
+TensorMap tensor_map_of(const TensorMapFields& fields) {
   TensorMap map{};
   map.address = fields.address;
   std::copy_n(fields.stride_bytes, kTensorMapRank - 1, map.stride_bytes);
@@ -119,18 +123,19 @@ TensorMap gather4(const TensorMap& map) {
   return result;
 }
 
-uint32_t tensor_map_rows(const TensorMap& map, uint32_t halo) {
+uint64_t tensor_map_rows(const TensorMap& map, uint32_t halo) {
   if (map.mode != TensorMode::kTiled) {
     const bool often = map.mode == TensorMode::kIm2colWide128;
-    return map.pixels + halo * (often ? map.pixels / kHaloEvery : 1);
+    return map.pixels + uint64_t{halo} * (often ? map.pixels / kHaloEvery : 1);
   }
-  uint32_t rows = 1;
+  // At most 256^4.
+  uint64_t rows = 1;
   for (int d = 1; d < map.rank; ++d) rows *= map.count[d];
   return rows;
 }
 
-uint32_t tensor_map_box_bytes(const TensorMap& map, uint32_t halo) {
-  return uint32_t{map.count[0]} * map.unit_bytes * tensor_map_rows(map, halo);
+uint64_t tensor_map_box_bytes(const TensorMap& map, uint32_t halo) {
+  return uint64_t{map.count[0]} * map.unit_bytes * tensor_map_rows(map, halo);
 }
 
 uint32_t tensor_map_row_bytes(const TensorMap& map) {
@@ -142,7 +147,7 @@ uint32_t tensor_map_row_pitch(const TensorMap& map) {
   return std::max(tensor_map_row_bytes(map), widens ? uint32_t{map.swizzle_row_bytes} : 0);
 }
 
-uint32_t tensor_map_footprint(const TensorMap& map, uint32_t halo) {
+uint64_t tensor_map_footprint(const TensorMap& map, uint32_t halo) {
   return tensor_map_row_pitch(map) * tensor_map_rows(map, halo);
 }
 

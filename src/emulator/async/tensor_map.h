@@ -73,6 +73,9 @@ struct TensorMap {
   int16_t upper[kTensorMapRank - 2];
 };
 
+// The map that valid fields describe, whatever the size of its box.
+TensorMap tensor_map_of(const TensorMapFields& fields);
+
 // The map that these 128 bytes hold; a Fault if they hold none, or an invalid one.
 TensorMap tensor_map_at(const void* bytes);
 
@@ -81,10 +84,10 @@ TensorMap tensor_map_at(const void* bytes);
 TensorMap gather4(const TensorMap& map);
 
 // Rows of the box in shared memory; `halo` is the number of pixels that im2col::w adds.
-uint32_t tensor_map_rows(const TensorMap& map, uint32_t halo = 0);
+uint64_t tensor_map_rows(const TensorMap& map, uint32_t halo = 0);
 
 // Bytes of the box, whether in bounds or not: what a load adds to complete-tx.
-uint32_t tensor_map_box_bytes(const TensorMap& map, uint32_t halo = 0);
+uint64_t tensor_map_box_bytes(const TensorMap& map, uint32_t halo = 0);
 
 // Bytes of a row in shared memory.
 uint32_t tensor_map_row_bytes(const TensorMap& map);
@@ -94,7 +97,7 @@ uint32_t tensor_map_row_bytes(const TensorMap& map);
 uint32_t tensor_map_row_pitch(const TensorMap& map);
 
 // Bytes of shared memory from the first row of the box to the end of the last row's pitch.
-uint32_t tensor_map_footprint(const TensorMap& map, uint32_t halo = 0);
+uint64_t tensor_map_footprint(const TensorMap& map, uint32_t halo = 0);
 
 }  // namespace warploom::emulator
 

@@ -7,6 +7,7 @@
 
 #include "emulator/async/tensor_map.h"
 #include "emulator/async/tensor_type.h"
+#include "emulator/driver/device.h"
 #include "emulator/exec/fault.h"
 
 namespace warploom::emulator {
@@ -172,8 +173,22 @@ std::string check_im2col(const TensorMapFields& map) {
   return check_corners(map, 1, kCornerLimit[3]);
 }
 
-constexpr Rule kRules[] = {check_values, check_fill,       check_tensor,  check_steps,
-                           check_box,    check_interleave, check_swizzle, check_im2col};
+// The driver's rules bound each extent of a box, not their product; but there is no CTA that a
+// larger box could be copied to.
+std::string check_footprint(const TensorMapFields& map) {
+  const uint64_t bytes = tensor_map_footprint(tensor_map_of(map));
+  if (bytes <= kSharedPerCtaOptIn) return "";
+  std::string extents;
+  for (int d = 0; d < (map.mode == TensorMode::kTiled ? map.rank : 2); ++d) {
+    extents += (d == 0 ? "" : " x ") + std::to_string(map.box[d]);
+  }
+  return format("a box of %s elements takes %" PRIu64 " bytes of shared memory; a CTA has %u at "
+                "most",
+                extents.c_str(), bytes, kSharedPerCtaOptIn);
+}
+
+constexpr Rule kRules[] = {check_values,     check_fill,    check_tensor, check_steps,    check_box,
+                           check_interleave, check_swizzle, check_im2col, check_footprint};
 
 }  // namespace
 

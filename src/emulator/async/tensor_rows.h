@@ -9,6 +9,8 @@
 
 #include "emulator/async/tensor_copy.h"
 #include "emulator/async/tensor_map.h"
+#include "emulator/exec/fault.h"
+#include "emulator/ptx/sizes.h"
 
 namespace warploom::emulator {
 
@@ -46,16 +48,28 @@ class BoxRows {
     const int64_t begin = std::clamp<int64_t>(-first, 0, columns);
     const int64_t end = std::clamp<int64_t>(extent - first, begin, columns);
     bool inside = begin < end;
-    int64_t distance = (first + begin) * map_.unit_bytes;
     for (int d = 1; d < map_.rank; ++d) {
       const auto at = static_cast<std::size_t>(d);
       inside = inside && index[at] >= 0 && index[at] <= int64_t{map_.last_index[d]};
-      // Out of bounds, the product may be anything; the address is not used then.
-      if (inside) distance += index[at] * static_cast<int64_t>(map_.stride_bytes[d - 1]);
     }
     return {shared, units, static_cast<uint32_t>(begin),
             static_cast<uint32_t>(inside ? end : begin),
-            map_.address + static_cast<uint64_t>(distance)};
+            inside ? address_of(index, first + begin) : map_.address};
+  }
+
+  // Of an element in the tensor: no index is negative.
+  uint64_t address_of(const Index& index, int64_t unit) const {
+    uint64_t address = add_sizes(map_.address, static_cast<uint64_t>(unit) * map_.unit_bytes);
+    for (int d = 1; d < map_.rank; ++d) {
+      const auto along = static_cast<uint64_t>(index[static_cast<std::size_t>(d)]);
+      address = add_sizes(address, multiply_sizes(along, map_.stride_bytes[d - 1]));
+    }
+    if (address == kTooLarge) {
+      fault_of(FaultKind::kOutOfBounds,
+               "the element (%lld, %lld, ...) of the tensor lies beyond the last address, 2^64 - 1",
+               static_cast<long long>(index[0]), static_cast<long long>(index[1]));
+    }
+    return address;
   }
 
   int64_t first_unit() const { return place_.at[0] / map_.unit_elements; }

@@ -5,7 +5,9 @@
 #include <memory>
 #include <set>
 #include <string>
+#include <unordered_map>
 #include <utility>
+#include <vector>
 
 #include "emulator/check/checker.h"
 #include "emulator/exec/cluster.h"
@@ -67,10 +69,15 @@ Uses uses_of(const Instruction& instruction) {
 
 // Registers that a value gets to, or comes from, through copies.
 void close(std::set<int>& registers, const std::vector<std::pair<int, int>>& copies) {
-  for (bool grows = true; grows;) {
-    grows = false;
-    for (auto [from, to] : copies) {
-      if (registers.count(from) != 0) grows |= registers.insert(to).second;
+  std::unordered_map<int, std::vector<int>> next;
+  for (auto [from, to] : copies) next[from].push_back(to);
+  std::vector<int> left(registers.begin(), registers.end());
+  while (!left.empty()) {
+    auto targets = next.find(left.back());
+    left.pop_back();
+    if (targets == next.end()) continue;
+    for (int to : targets->second) {
+      if (registers.insert(to).second) left.push_back(to);
     }
   }
 }

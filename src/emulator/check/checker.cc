@@ -44,6 +44,7 @@ Checker::Checker(Cluster& cluster, LaunchChecks& checks)
     shared_.emplace_back(launch.shared_bytes());
     touched_[rank].warps_left = warps_per_cta_;
   }
+  grids_over_ = {dimensions_++, 1};
   tensor_memory_ = std::make_unique<TensorMemoryCheck>(*this, ctas, warps_per_cta_);
 }
 

@@ -66,8 +66,13 @@ class Checker {
   void generic_lane(Warp& warp, const Op& op, int lane, ptx::Space space, uint64_t address,
                     uint32_t bytes, Touch touch, Ordering ordering = {});
 
-  // bar.warp.sync.
-  void warp_barrier(Warp& warp) { order_lanes(warp); }
+  // bar.warp.sync of these lanes.
+  void warp_barrier(Warp& warp, uint32_t active);
+  // ldmatrix reads, or stmatrix writes, the row of 16 bytes at the address of a lane. Its words
+  // are those of the lanes from `first` on; kLanes: every lane may have a part of each.
+  void matrix_row(Warp& warp, const Op& op, int lane, uint32_t first, bool writes);
+  // griddepcontrol.wait: the launches before this one are over.
+  void wait_for_grids(Warp& warp);
 
   // --- Fences (check/fences.cc) ---
   void fence_memory(Warp& warp, const Op& op, const MemoryFence& fence);
@@ -254,6 +259,13 @@ class Checker {
     uint32_t warps_left = 0;
   };
 
+  // Where a cell lies, for reports and for the rules that differ between memories.
+  struct Where {
+    bool shared = true;
+    uint64_t address = 0;  // shared::cluster or global
+    uint32_t bytes = 0;
+  };
+
   uint32_t index_of(const Warp& warp) const;
   WarpState& state(const Warp& warp);
   uint16_t thread_of(const Warp& warp, int lane) const;
@@ -279,6 +291,8 @@ class Checker {
 
   void check_lanes(Warp& warp, const Op& op, uint32_t active, ptx::Space space, uint32_t bytes,
                    bool writes);
+  void check_lane(Warp& warp, const Op& op, int lane, uint32_t shared, uint32_t bytes,
+                  bool writes);
   void order_lanes(const Warp& warp) { lane_races_.synchronise(index_of(warp)); }
   void touch_shared(const Actor& actor, uint32_t address, uint32_t bytes, Touch touch);
   void touch_global(const Actor& actor, uint64_t address, uint64_t bytes, Touch touch);
@@ -286,9 +300,13 @@ class Checker {
   void release_at(Warp& warp, const Op& op, uint64_t location, bool global, Ordering ordering);
   void note_narrow(const NarrowRelease& narrow, const Op& acquire);
   void note_touched(const Access& mark, const Op* op, uint32_t rank);
+  // Preconditions of an access: a peer that has started, a launch before this one that is over, and
+  // memory that is constant for ld.global.nc (check/premises.cc).
+  void check_started(const Actor& actor, uint32_t address);
+  void check_grids(const Actor& actor, uint64_t address, uint64_t bytes, Touch touch);
+  void check_constant(const Access& read, const Access& write, bool reads, const Where& where);
 
   // One cell; `place` names its address in a report.
-  struct Where;
   void check_read(Shadow& shadow, Cell& cell, const Actor& actor, const Where& where);
   void check_write(Shadow& shadow, Cell& cell, const Actor& actor, const Where& where);
   void check_prior(const Access& prior, bool prior_writes, const Actor& actor, bool writes,
@@ -326,6 +344,7 @@ class Checker {
   uint32_t id_;                     // linear index of the cluster
   uint32_t warps_per_cta_;
   uint32_t dimensions_ = 0;
+  Stamp grids_over_;                // known after griddepcontrol.wait
   std::vector<WarpState> warps_;
   std::vector<Shadow> shared_;      // of each CTA
   std::vector<Touched> touched_;

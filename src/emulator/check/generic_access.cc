@@ -54,7 +54,7 @@ void Checker::generic(Warp& warp, const Op& op, uint32_t active, Space space, ui
                       Touch touch, Ordering ordering) {
   if (!ordering.strong()) {
     check_lanes(warp, op, active, space, bytes, touch == Touch::kWrite);
-  } else {
+  } else if (ordering.acquires() || ordering.releases() || touch == Touch::kReadWrite) {
     order_lanes(warp);
   }
   Span run;
@@ -91,34 +91,58 @@ void Checker::generic(Warp& warp, const Op& op, uint32_t active, Space space, ui
 
 void Checker::check_lanes(Warp& warp, const Op& op, uint32_t active, Space space, uint32_t bytes,
                           bool writes) {
-  const uint32_t rank = warp.cta().rank();
   for (uint32_t left = active; left != 0; left &= left - 1) {
     int lane = __builtin_ctz(left);
     uint64_t address = warp.address(op, lane);
     if (memory_of(warp, space, address) != Memory::kShared) continue;
-    auto shared = static_cast<uint32_t>(address);
-    uint32_t offset = shared_offset(shared);
-    // What is out of bounds is a Fault of the access itself.
-    if (shared_rank(shared) != rank || offset + bytes > warp.cta().shared().bytes) continue;
-    const auto number = static_cast<uint32_t>(lane);
-    if (writes) {
-      lane_races_.write(rank, index_of(warp), number, op_index(op), offset, bytes);
-      continue;
-    }
-    LaneRaces::Conflict conflict;
-    if (!lane_races_.read(rank, index_of(warp), number, offset, bytes, conflict)) continue;
-    const Op* first = &program_.ops[conflict.op];
-    if (!log_.is_new(Finding::kDataRace, &op, first)) continue;
-    Access own = mark_of(warp, op), prior = own;
-    own.thread = thread_of(warp, lane);
-    prior.op = conflict.op & 0xffffff;
-    prior.thread = thread_of(warp, static_cast<int>(conflict.lane));
-    report(
-        Finding::kDataRace, &op, first,
-        format("%s reads %s, which %s writes, and nothing orders the two lanes of one warp. Fix: "
-               "bar.warp.sync (__syncwarp) between the two; neither convergence nor shfl.sync "
-               "orders memory",
-               describe(own).c_str(), place_of(shared).c_str(), describe(prior).c_str()));
+    check_lane(warp, op, lane, static_cast<uint32_t>(address), bytes, writes);
+  }
+}
+
+// Weak accesses of one lane to shared memory of its CTA.
+void Checker::check_lane(Warp& warp, const Op& op, int lane, uint32_t shared, uint32_t bytes,
+                         bool writes) {
+  const uint32_t rank = warp.cta().rank(), offset = shared_offset(shared);
+  // What is out of bounds is a Fault of the access itself.
+  if (shared_rank(shared) != rank || offset + bytes > warp.cta().shared().bytes) return;
+  const auto number = static_cast<uint32_t>(lane);
+  if (writes) {
+    lane_races_.write(rank, index_of(warp), number, op_index(op), offset, bytes);
+    return;
+  }
+  LaneRaces::Conflict conflict;
+  if (!lane_races_.read(rank, index_of(warp), number, offset, bytes, conflict)) return;
+  const Op* first = &program_.ops[conflict.op];
+  if (!log_.is_new(Finding::kDataRace, &op, first)) return;
+  Access own = mark_of(warp, op), prior = own;
+  own.thread = thread_of(warp, lane);
+  prior.op = conflict.op & 0xffffff;
+  prior.thread = thread_of(warp, static_cast<int>(conflict.lane));
+  report(Finding::kDataRace, &op, first,
+         format("%s reads %s, which %s writes, and nothing orders the two lanes of one warp. Fix: "
+                "bar.warp.sync (__syncwarp) of both lanes between the two; neither convergence nor "
+                "shfl.sync orders memory",
+                describe(own).c_str(), place_of(shared).c_str(), describe(prior).c_str()));
+}
+
+void Checker::matrix_row(Warp& warp, const Op& op, int lane, uint32_t first, bool writes) {
+  constexpr uint32_t kWords = 4, kWordBytes = 4;
+  const auto shared = static_cast<uint32_t>(warp.address(op, lane));
+  if (first == static_cast<uint32_t>(kLanes)) {
+    if (!writes) check_lane(warp, op, lane, shared, kWords * kWordBytes, false);
+    return;
+  }
+  for (uint32_t word = 0; word < kWords; ++word) {
+    check_lane(warp, op, static_cast<int>(first + word), shared + word * kWordBytes, kWordBytes,
+               writes);
+  }
+}
+
+void Checker::warp_barrier(Warp& warp, uint32_t active) {
+  if (active == warp.alive()) {
+    order_lanes(warp);
+  } else {
+    lane_races_.synchronise(index_of(warp), active);
   }
 }
 

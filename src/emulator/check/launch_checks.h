@@ -11,6 +11,7 @@
 #include <unordered_map>
 
 #include "emulator/check/clock.h"
+#include "emulator/check/memory_footprint.h"
 #include "emulator/check/report.h"
 #include "emulator/check/shadow.h"
 #include "emulator/check/sync_location.h"
@@ -29,6 +30,8 @@ class GlobalShadow {
 
   // The page that holds this address.
   Page& page(uint64_t address);
+  // All that has been written, and what has been read since. No cluster runs any more.
+  void add_to(MemoryFootprint& footprint) const;
 
  private:
   std::mutex mutex_;

@@ -23,13 +23,6 @@ bool same_event(const Access& a, const Access& b) {
 
 }  // namespace
 
-// Where a cell lies, for reports and for the rules that differ between memories.
-struct Checker::Where {
-  bool shared = true;
-  uint64_t address = 0;  // shared::cluster or global
-  uint32_t bytes = 0;
-};
-
 // Whether the access is over for whoever knows what the actor knows.
 bool Checker::comes_before(const Access& prior, const Actor& actor) const {
   if (prior.cluster == id_) return actor.known->base.knows(prior.stamp());
@@ -55,6 +48,7 @@ void Checker::check_read(Shadow& shadow, Cell& cell, const Actor& actor, const W
   if (same_event(cell.read, actor.mark)) return;
   if (cell.write.present()) {
     check_prior(cell.write, true, actor, false, where);
+    check_constant(actor.mark, cell.write, true, where);
   } else if (where.shared) {
     report_uninitialized(shadow, actor, where);
   }
@@ -84,6 +78,7 @@ void Checker::check_write(Shadow& shadow, Cell& cell, const Actor& actor, const 
   if (cell.write.present()) check_prior(cell.write, true, actor, true, where);
   if (cell.read.present()) {
     check_prior(cell.read, false, actor, true, where);
+    check_constant(cell.read, actor.mark, false, where);
     if (cell.more != 0) {
       for (const Access& read : shadow.reads().at(cell.more)) {
         check_prior(read, false, actor, true, where);
@@ -103,6 +98,9 @@ void Checker::touch_shared(const Actor& actor, uint32_t address, uint32_t bytes,
   if (rank != actor.rank || (actor.mark.flags & Access::kAsyncProxy)) {
     note_touched(actor.mark, actor.op, rank);
   }
+  if (rank != actor.rank && !(actor.mark.flags & Access::kAsyncProxy)) {
+    check_started(actor, address);
+  }
   auto where = [&](uint32_t begin, uint32_t end) {
     return Where{true, shared_address(rank, begin), end - begin};
   };
@@ -121,6 +119,7 @@ void Checker::touch_shared(const Actor& actor, uint32_t address, uint32_t bytes,
 }
 
 void Checker::touch_global(const Actor& actor, uint64_t address, uint64_t bytes, Touch touch) {
+  check_grids(actor, address, bytes, touch);
   while (bytes != 0) {
     GlobalShadow::Page& page = checks_.global.page(address);
     uint64_t base = address / GlobalShadow::kPageBytes * GlobalShadow::kPageBytes;
@@ -156,6 +155,11 @@ const char* advice(bool prior_writes, bool pending, bool writes) {
            "mbarrier "
            "that it signals, wgmma.wait_group, cp.async.wait_group or cp.async.bulk.wait_group) "
            "before the other access";
+  }
+  if (writes && prior_writes) {
+    return "order them with a barrier, an mbarrier arrival and wait, or release and acquire. Weak "
+           "stores race even if they write the same value: a flag that several threads may set "
+           "takes atomic or relaxed stores (st.relaxed, atom; volatile in CUDA)";
   }
   if (writes && !prior_writes) {
     return "the memory may still be read: let the readers arrive at an mbarrier or another barrier "
@@ -209,6 +213,7 @@ bool Checker::reads_nothing_written(Shadow& shadow, const Actor& actor, const Wh
   const uint32_t bytes = actor.lane_bytes;
   if (bytes <= where.bytes) return true;
   const uint32_t begin = shared_offset(static_cast<uint32_t>(where.address)) / bytes * bytes;
+  if (begin + bytes > shadow.bytes()) return true;  // a misaligned access, which is a Fault
   bool written = false;
   shadow.visit(begin, bytes,
                [&](Cell& cell, uint32_t, uint32_t) { written |= cell.write.present(); });

@@ -28,6 +28,9 @@ const char* finding_name(Finding finding) {
     case Finding::kEarlyExit: return "early exit";
     case Finding::kRegisterRace: return "wgmma register race";
     case Finding::kTensorMemory: return "tensor memory";
+    case Finding::kConstantMemory: return "write of constant memory";
+    case Finding::kNotStarted: return "CTA not started";
+    case Finding::kMissingGridWait: return "missing griddepcontrol.wait";
     case Finding::kOutOfBounds: return "out of bounds";
     case Finding::kMisaligned: return "misaligned access";
     case Finding::kBarrierMisuse: return "barrier misuse";

@@ -26,6 +26,9 @@ enum class Finding : uint8_t {
   kEarlyExit,
   kRegisterRace,       // wgmma registers
   kTensorMemory,
+  kConstantMemory,     // ld.global.nc of what the kernel writes
+  kNotStarted,         // shared memory of a CTA that may not have started
+  kMissingGridWait,    // griddepcontrol.wait
   // What ends a launch, whether anything is checked or not.
   kOutOfBounds,
   kMisaligned,

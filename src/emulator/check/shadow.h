@@ -79,6 +79,10 @@ class Shadow {
   template <class Visit>
   void visit_write(uint32_t begin, uint32_t count, Visit visit_cell);
 
+  // Calls visit(cell, begin, end) for all cells that hold an access, in order.
+  template <class Visit>
+  void for_each(Visit visit_cell) const;
+
   void clear_reads(Cell& cell) {
     cell.read = Access{};
     if (cell.more != 0) {
@@ -114,6 +118,25 @@ void Shadow::visit(uint32_t begin, uint32_t count, Visit visit_cell) {
       for (uint32_t i = begin; i < stop; ++i) visit_cell(block[i - granule], i, i + 1);
     }
     begin = stop;
+  }
+}
+
+template <class Visit>
+void Shadow::for_each(Visit visit_cell) const {
+  auto visit = [&](const Cell& cell, uint32_t begin, uint32_t end) {
+    if (cell.write.present() || cell.read.present()) visit_cell(cell, begin, end);
+  };
+  for (uint32_t i = 0; i < cells_.size(); ++i) {
+    const Cell& cell = cells_[i];
+    const uint32_t begin = i * kGranule;
+    if (cell.split == 0) {
+      visit(cell, begin, begin + kGranule);
+      continue;
+    }
+    const Block& block = *blocks_[cell.split - 1];
+    for (uint32_t byte = 0; byte < kGranule; ++byte) {
+      visit(block[byte], begin + byte, begin + byte + 1);
+    }
   }
 }
 

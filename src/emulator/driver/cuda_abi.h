@@ -17,6 +17,7 @@ constexpr int kInvalidValue = 1;
 constexpr int kOutOfMemory = 2;
 constexpr int kInvalidDevice = 101;
 constexpr int kInvalidPtx = 218;
+constexpr int kInvalidHandle = 400;
 constexpr int kNotFound = 500;
 constexpr int kLaunchFailed = 719;
 constexpr int kCaptureUnsupported = 900;
@@ -26,6 +27,8 @@ constexpr int kDriverVersion = 13000;
 
 constexpr unsigned kAttributeCooperative = 2;
 constexpr unsigned kAttributeClusterDimension = 4;
+constexpr unsigned kAttributeProgrammaticSerialization = 6;
+constexpr unsigned kMostAttributes = 64;  // cuda.h has fewer
 
 struct LaunchAttribute {
   unsigned id;
@@ -63,6 +66,9 @@ struct DeviceProperties {
   int major;
   int minor;
 };
+
+// cudaMemcpyKind.
+enum CopyKind : int { kHostToDevice = 1, kDeviceToHost = 2, kDeviceToDevice = 3 };
 
 // Values of cudaDeviceAttr.
 enum Attribute : int {
@@ -106,7 +112,9 @@ void* warploom_emulator_allocate(std::size_t bytes);
 int warploom_emulator_release(void* pointer);
 std::size_t warploom_emulator_allocated();
 const char* warploom_emulator_error();  // what went wrong last
-int warploom_emulator_copy(void* stream, void* to, const void* from, std::size_t bytes);
+// `to_device`, `from_device`: that side has to lie in an allocation of a device.
+int warploom_emulator_copy(void* stream, void* to, const void* from, std::size_t bytes,
+                           bool to_device, bool from_device);
 int warploom_emulator_begin_capture(void* stream);
 bool warploom_emulator_is_captured(void* stream);
 warploom::emulator::Graph* warploom_emulator_end_capture(void* stream);  // nullptr: no capture

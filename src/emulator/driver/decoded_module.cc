@@ -1,14 +1,35 @@
 #include "emulator/driver/decoded_module.h"
 
+#include <cinttypes>
+#include <cstdint>
 #include <utility>
 
+#include "emulator/exec/fault.h"
+#include "emulator/exec/reach.h"
+#include "emulator/ptx/limits.h"
 #include "emulator/ptx/parser.h"
 
 namespace warploom::emulator {
 
 DecodedModule::DecodedModule(std::string_view ptx) : module_(ptx::parse(ptx)) {
+  CallGraph calls(*module_);
+  check_instructions(calls);
   for (const ptx::Function& function : module_->functions) {
-    if (function.is_entry) programs_[function.name] = decode(*module_, function);
+    if (function.is_entry) programs_[function.name] = decode(*module_, calls, function);
+  }
+}
+
+// Functions are decoded once for every entry that can reach them.
+void DecodedModule::check_instructions(CallGraph& calls) const {
+  uint64_t count = 0;
+  for (const ptx::Function& function : module_->functions) {
+    if (!function.is_entry) continue;
+    count += calls.count_instructions(function, ptx::kMostInstructions);
+    if (count > ptx::kMostInstructions) {
+      fault("line %d: with %s the kernels of the module, each with the functions that it calls, "
+            "have %" PRIu64 " instructions or more; at most %" PRIu64 " are allowed",
+            function.line, function.name.c_str(), count, ptx::kMostInstructions);
+    }
   }
 }
 

@@ -26,6 +26,8 @@ class DecodedModule {
   const Program* find(const std::string& name) const;  // nullptr if there is none
 
  private:
+  void check_instructions(CallGraph& calls) const;
+
   std::unique_ptr<const ptx::Module> module_;
   std::map<std::string, std::unique_ptr<const Program>> programs_;
 };

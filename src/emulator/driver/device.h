@@ -43,6 +43,7 @@ constexpr uint32_t kSharedPerCta = 48 << 10;
 constexpr uint32_t kSharedPerCtaOptIn = 227 << 10;
 constexpr uint32_t kSharedPerSm = 228 << 10;
 constexpr uint32_t kRegistersPerCta = 65536;
+constexpr uint32_t kMaxThreadRegisters = 256;      // allocated; 255 can be named
 constexpr uint64_t kMemoryBytes = uint64_t{16} << 30;  // less than a GPU has: it is the host's
 
 }  // namespace warploom::emulator

@@ -21,6 +21,8 @@ Captures& captures() {
 
 }  // namespace
 
+std::mutex& captures_mutex() { return captures().mutex; }
+
 int Graph::replay() const {
   for (const Work& one : work) {
     if (int code = one(); code != abi::kSuccess) return code;

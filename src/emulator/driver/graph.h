@@ -5,6 +5,7 @@
 
 #include <functional>
 #include <memory>
+#include <mutex>
 #include <vector>
 
 namespace warploom::emulator {
@@ -18,6 +19,9 @@ struct Graph {
   // Does all of it; the first error ends it.
   int replay() const;
 };
+
+// Held while a stream's capture begins, ends or grows; for driver/fork_guard.h.
+std::mutex& captures_mutex();
 
 // A stream is its address. False if it is being captured, or is the default stream, which cannot be
 // (CUDA C++ Programming Guide, "Creating a Graph Using Stream Capture").

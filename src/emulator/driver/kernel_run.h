@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -27,6 +28,8 @@ struct LaunchRequest {
   bool explicit_cluster = false;  // by an attribute of the launch or of the kernel
   uint32_t dynamic_shared = 0;
   bool cooperative = false;    // all CTAs are live together, and may wait for each other
+  bool dependent = false;      // it may start before the launch before it in the stream has ended
+  void* stream = nullptr;
   void** arguments = nullptr;  // one pointer for each parameter
 };
 
@@ -54,6 +57,8 @@ class KernelRun {
   RunResult execute(const SchedulerSource& schedulers, uint32_t threads) const;
 
  private:
+  void leave_footprint(const LaunchChecks* checks) const;
+
   KernelHandle kernel_;
   LaunchRequest request_;
   const LaunchOptions& options_;
@@ -61,6 +66,7 @@ class KernelRun {
   std::vector<uint8_t> storage_;
   uint8_t* parameters_;
   std::map<uint64_t, uint64_t> heap_;
+  std::shared_ptr<const MemoryFootprint> before_;
 };
 
 }  // namespace warploom::emulator

@@ -3,7 +3,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <cstring>
 
 #include "emulator/driver/cuda_abi.h"
 
@@ -48,11 +47,11 @@ WARPLOOM_CUDA_API int cuMemFree_v2(uint64_t pointer) {
 
 WARPLOOM_CUDA_API int cuMemcpyHtoD_v2(uint64_t destination, const void* source,
                                       std::size_t bytes) {
-  std::memcpy(reinterpret_cast<void*>(destination), source, bytes);
-  return abi::kSuccess;
+  return warploom_emulator_copy(nullptr, reinterpret_cast<void*>(destination), source, bytes, true,
+                                false);
 }
 
 WARPLOOM_CUDA_API int cuMemcpyDtoH_v2(void* destination, uint64_t source, std::size_t bytes) {
-  std::memcpy(destination, reinterpret_cast<const void*>(source), bytes);
-  return abi::kSuccess;
+  return warploom_emulator_copy(nullptr, destination, reinterpret_cast<const void*>(source), bytes,
+                                false, true);
 }

@@ -6,6 +6,7 @@
 #include "emulator/async/tensor_map_encode.h"
 #include "emulator/driver/cuda_abi.h"
 #include "emulator/driver/device.h"
+#include "emulator/driver/guard.h"
 #include "emulator/driver/session.h"
 
 using namespace warploom::emulator;  // NOLINT: everything below belongs to the emulator
@@ -19,10 +20,23 @@ TensorMapArguments common(void* map, int data_type, unsigned rank, void* address
           steps, interleave, swizzle, l2_promotion,                        oob_fill};
 }
 
-int result(const char* function, const std::string& error) {
-  if (error.empty()) return abi::kSuccess;
-  Session::instance().set_error(std::string(function) + ": " + error);
-  return abi::kInvalidValue;
+// `encode` returns what is wrong.
+template <class Encode>
+int result(const char* function, Encode encode) {
+  return guarded(abi::kInvalidValue, [&] {
+    const std::string error = encode();
+    if (error.empty()) return abi::kSuccess;
+    Session::set_error(std::string(function) + ": " + error);
+    return abi::kInvalidValue;
+  });
+}
+
+std::string wide_problem() {
+  const Device* device = find_device(Session::current_device());
+  if (device == nullptr) return "there is no emulated device";
+  if (device->major >= 10) return "";
+  return "im2col::w exists from compute capability 10.0 on; the current device is " +
+         std::string(device->arch);
 }
 
 }  // namespace
@@ -35,7 +49,7 @@ WARPLOOM_CUDA_API int cuTensorMapEncodeTiled(void* map, int data_type, unsigned 
   TensorMapArguments arguments = common(map, data_type, rank, address, dims, strides,
                                         element_strides, interleave, swizzle, l2_promotion,
                                         oob_fill);
-  return result("cuTensorMapEncodeTiled", encode_tiled(arguments, box));
+  return result("cuTensorMapEncodeTiled", [&] { return encode_tiled(arguments, box); });
 }
 
 WARPLOOM_CUDA_API int cuTensorMapEncodeIm2col(void* map, int data_type, unsigned rank,
@@ -48,7 +62,7 @@ WARPLOOM_CUDA_API int cuTensorMapEncodeIm2col(void* map, int data_type, unsigned
                                         element_strides, interleave, swizzle, l2_promotion,
                                         oob_fill);
   return result("cuTensorMapEncodeIm2col",
-                encode_im2col(arguments, lower, upper, channels, pixels));
+                [&] { return encode_im2col(arguments, lower, upper, channels, pixels); });
 }
 
 WARPLOOM_CUDA_API int cuTensorMapEncodeIm2colWide(void* map, int data_type, unsigned rank,
@@ -61,12 +75,10 @@ WARPLOOM_CUDA_API int cuTensorMapEncodeIm2colWide(void* map, int data_type, unsi
   TensorMapArguments arguments = common(map, data_type, rank, address, dims, strides,
                                         element_strides, interleave, swizzle, l2_promotion,
                                         oob_fill);
-  const Device& device = *find_device(Session::current_device());
-  if (device.major < 10) {
-    return result("cuTensorMapEncodeIm2colWide",
-                  "im2col::w exists from compute capability 10.0 on; the current device is " +
-                      std::string(device.arch));
-  }
-  return result("cuTensorMapEncodeIm2colWide",
-                encode_im2col_wide(arguments, lower, upper, channels, pixels, mode));
+  return result("cuTensorMapEncodeIm2colWide", [&] {
+    std::string problem = wide_problem();
+    return problem.empty()
+               ? encode_im2col_wide(arguments, lower, upper, channels, pixels, mode)
+               : problem;
+  });
 }

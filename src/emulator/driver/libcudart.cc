@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
+#include <new>
 
 #include "emulator/driver/cuda_abi.h"
 #include "emulator/driver/device.h"
@@ -113,14 +114,18 @@ WARPLOOM_CUDA_API int cudaFree(void* pointer) {
 
 WARPLOOM_CUDA_API int cudaFreeHost(void* pointer) { return cudaFree(pointer); }
 
-WARPLOOM_CUDA_API int cudaMemcpyAsync(void* to, const void* from, std::size_t bytes, int,
+// What is on the host by the kind of the copy may be anywhere; the same holds for both sides if the
+// kind leaves it open.
+WARPLOOM_CUDA_API int cudaMemcpyAsync(void* to, const void* from, std::size_t bytes, int kind,
                                       void* stream) {
-  return warploom_emulator_copy(stream, to, from, bytes);
+  const bool to_device = kind == abi::kHostToDevice || kind == abi::kDeviceToDevice;
+  const bool from_device = kind == abi::kDeviceToHost || kind == abi::kDeviceToDevice;
+  return warploom_emulator_copy(stream, to, from, bytes, to_device, from_device);
 }
 
 WARPLOOM_CUDA_API int cudaMemcpyPeerAsync(void* to, int, const void* from, int, std::size_t bytes,
                                           void* stream) {
-  return warploom_emulator_copy(stream, to, from, bytes);
+  return warploom_emulator_copy(stream, to, from, bytes, true, true);
 }
 
 // A failed launch is reported by the launch itself and leaves the device usable.
@@ -144,8 +149,8 @@ WARPLOOM_CUDA_API const char* cudaGetErrorName(int error) {
 WARPLOOM_CUDA_API const char* cudaGetErrorString(int error) {
   switch (error) {
     case abi::kSuccess: return "no error";
-    case abi::kOutOfMemory: return "the host has no memory for the emulated device";
     case abi::kInvalidDevice: return "there is no emulated device of this number";
+    case abi::kOutOfMemory:
     case abi::kInvalidValue:
     case abi::kLaunchFailed: return warploom_emulator_error();
     case abi::kCaptureUnsupported: return "the stream is being captured, or cannot be";
@@ -155,8 +160,8 @@ WARPLOOM_CUDA_API const char* cudaGetErrorString(int error) {
 }
 
 WARPLOOM_CUDA_API int cudaEventCreate(Event** event) {
-  *event = new Event;
-  return abi::kSuccess;
+  *event = new (std::nothrow) Event;
+  return *event != nullptr ? abi::kSuccess : abi::kOutOfMemory;
 }
 
 WARPLOOM_CUDA_API int cudaEventDestroy(Event* event) {
@@ -177,8 +182,8 @@ WARPLOOM_CUDA_API int cudaEventElapsedTime(float* milliseconds, Event* begin, Ev
 }
 
 WARPLOOM_CUDA_API int cudaStreamCreate(Stream** stream) {
-  *stream = new Stream;
-  return abi::kSuccess;
+  *stream = new (std::nothrow) Stream;
+  return *stream != nullptr ? abi::kSuccess : abi::kOutOfMemory;
 }
 
 WARPLOOM_CUDA_API int cudaStreamCreateWithFlags(Stream** stream, unsigned) {
@@ -208,7 +213,7 @@ WARPLOOM_CUDA_API int cudaStreamEndCapture(Stream* stream, Graph** graph) {
 WARPLOOM_CUDA_API int cudaGraphInstantiate(Graph** executable, const Graph* graph,
                                            unsigned long long) {
   *executable = warploom_emulator_copy_graph(graph);
-  return abi::kSuccess;
+  return *executable != nullptr ? abi::kSuccess : abi::kOutOfMemory;
 }
 
 WARPLOOM_CUDA_API int cudaGraphLaunch(const Graph* executable, Stream*) {

@@ -5,10 +5,12 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <cstdlib>
+#include <map>
 #include <memory>
 #include <string>
-#include <vector>
 
+#include "emulator/check/memory_footprint.h"
 #include "emulator/driver/decoded_module.h"
 #include "emulator/driver/device.h"
 #include "emulator/exec/cluster.h"
@@ -25,6 +27,8 @@ struct DeviceState {
   DeviceHeap heap{memory};
   GridWorkspace workspace{};
   std::size_t allocated = 0;  // bytes
+  // Of the last launch of each stream, if later ones may start before it ends; else nullptr.
+  std::map<void*, std::shared_ptr<const MemoryFootprint>> footprints;
 };
 
 // A PTX module with its variables in global memory.
@@ -41,11 +45,9 @@ class LoadedModule {
   DeviceState& state() const { return state_; }
 
  private:
-  uint64_t address_of(const ptx::Relocation& relocation) const;
-
   DeviceState& state_;
   std::shared_ptr<const DecodedModule> module_;
-  std::vector<uint8_t> globals_;
+  std::unique_ptr<uint8_t[], void (*)(void*)> storage_{nullptr, std::free};
   uint64_t base_ = 0;
 };
 

@@ -61,7 +61,7 @@ LaunchOptions options_from_environment() {
   uint64_t threads = 0;
   read_number("WARPLOOM_EMULATOR_THREADS", &threads, problem);
   options.threads =
-      threads == 0 ? host_threads() : static_cast<uint32_t>(std::min<uint64_t>(threads, 1024));
+      threads == 0 ? host_threads() : static_cast<uint32_t>(std::min<uint64_t>(threads, kMostHostThreads));
   uint64_t checks = 0;
   read_number("WARPLOOM_EMULATOR_CHECK", &checks, problem);
   options.checks = checks != 0;

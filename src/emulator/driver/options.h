@@ -26,6 +26,9 @@ struct LaunchOptions {
 // The options that a process starts with.
 LaunchOptions options_from_environment();
 
+// Threads that a launch may have.
+constexpr uint32_t kMostHostThreads = 1024;
+
 // Threads that the host executes at a time.
 uint32_t host_threads();
 

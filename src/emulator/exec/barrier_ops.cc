@@ -79,8 +79,8 @@ Step barrier_reduce(Warp& warp, const Op& op, uint32_t active) {
   return Step::kNext;
 }
 
-Step warp_barrier(Warp& warp, const Op&, uint32_t) {
-  if (Checker* checker = warp.cluster().checker()) checker->warp_barrier(warp);
+Step warp_barrier(Warp& warp, const Op&, uint32_t active) {
+  if (Checker* checker = warp.cluster().checker()) checker->warp_barrier(warp, active);
   return Step::kNext;
 }
 

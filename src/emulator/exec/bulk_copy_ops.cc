@@ -58,7 +58,7 @@ Step bulk_copy(Warp& warp, const Op& op, uint32_t active) {
                                      : global.at(to, bytes);
       if (ticket != nullptr) note_bulk(cluster, form, *ticket, to, source, bytes);
       if (form.reduction == Reduction::kNone) {
-        std::memcpy(into, from, bytes);
+        std::memmove(into, from, bytes);  // both may be in one CTA's shared memory
       } else {
         bulk_reduce(form.type, form.reduction, into, from, bytes);
       }

@@ -10,6 +10,7 @@
 
 #include "emulator/exec/lanes.h"
 #include "emulator/exec/system_call.h"
+#include "emulator/ptx/limits.h"
 
 namespace warploom::emulator {
 namespace {
@@ -123,16 +124,23 @@ std::vector<uint32_t> sizes(const std::vector<Passed>& list) {
   return result;
 }
 
+// Of a thread: frames, and registers that recursive functions save.
+void check_stack(uint64_t bytes) {
+  if (bytes <= ptx::kMostLocalBytes) return;
+  fault("a thread needs %" PRIu64 " bytes of local memory for its calls; %" PRIu64 " are allowed",
+        bytes, ptx::kMostLocalBytes);
+}
+
 // The function at an address that a kernel calls.
 int find_callee(const Program& program, const CallForm& form, uint64_t address) {
-  for (std::size_t i = 1; i < program.functions.size(); ++i) {
-    const ProgramFunction& function = program.functions[i];
-    if (function_address(function.index) != address) continue;
+  const int place = program.find_function(function_index(address));
+  if (place > 0) {
+    const ProgramFunction& function = program.functions[static_cast<std::size_t>(place)];
     std::string why = mismatch(form, sizes(function.inputs), sizes(function.outputs));
     if (!why.empty()) {
       fault("the call of %s is not possible: %s", function.source->name.c_str(), why.c_str());
     }
-    return static_cast<int>(i);
+    return place;
   }
   fault("the call goes to 0x%" PRIx64 ", which is not the address of a function", address);
 }
@@ -190,10 +198,8 @@ void decode_call(Decoder& decoder) {
     const Program& program = decoder.program();
     int index = program.module->find_function(callee.name);
     if (index < 0) decoder.fail("the function '" + callee.name + "' has no body");
-    for (std::size_t i = 1; i < program.functions.size(); ++i) {
-      if (program.functions[i].index == index) form.callee = static_cast<int>(i);
-    }
-    if (form.callee < 0) decoder.fail("'" + callee.name + "' is an entry, which cannot be called");
+    form.callee = program.find_function(index);
+    if (form.callee <= 0) decoder.fail("'" + callee.name + "' is an entry, which cannot be called");
     const ptx::Function& source = *program.functions[static_cast<std::size_t>(form.callee)].source;
     why = mismatch(form, formal_sizes(source.inputs), formal_sizes(source.outputs));
   }
@@ -214,12 +220,7 @@ const Call* Warp::innermost_call(int32_t join) const {
 
 void Warp::reserve_local(uint64_t bytes) {
   if (bytes <= local_bytes_) return;
-  if (bytes > kMostLocalBytes) {
-    fault("a thread needs %" PRIu64 " bytes of local memory for its calls; %" PRIu64
-          " are allowed",
-          bytes, kMostLocalBytes);
-  }
-  uint64_t grown = std::max(bytes, std::min(2 * local_bytes_, kMostLocalBytes));
+  uint64_t grown = std::max(bytes, std::min(2 * local_bytes_, ptx::kMostLocalBytes));
   std::vector<uint8_t> larger(grown * kLanes);
   for (std::size_t lane = 0; lane < kLanes; ++lane) {
     std::copy_n(local_.data() + lane * local_bytes_, local_bytes_, larger.data() + lane * grown);
@@ -271,9 +272,12 @@ void Warp::enter(const Op& site, int callee, uint32_t lanes, int32_t after, int3
     fault("the call of %s is nested %u calls deep; %u are allowed", function.source->name.c_str(),
           call.depth, kMostCalls);
   }
+  if (caller.recursive) call.saved = save(*this, caller.values);
+  call.stack = (outer != nullptr ? outer->stack : 0) + caller.frame_bytes() +
+               call.saved.size() * sizeof(uint32_t) / kLanes;
+  check_stack(call.stack + function.frame_bytes());
   reserve_local(call.frame + function.frame_bytes());
   Parcel arguments(*this, static_cast<const CallForm*>(site.form)->inputs, lanes);
-  if (caller.recursive) call.saved = save(*this, caller.values);
   for (const auto& address : function.addresses) {
     uint64_t place = call.frame + address.offset;
     for_each_lane(lanes, [&](int lane) {

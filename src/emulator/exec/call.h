@@ -8,6 +8,7 @@
 #ifndef WARPLOOM_EMULATOR_EXEC_CALL_H_
 #define WARPLOOM_EMULATOR_EXEC_CALL_H_
 
+#include <climits>
 #include <cstdint>
 #include <vector>
 
@@ -23,10 +24,14 @@ constexpr uint64_t function_address(int index) {
   return kCodeWindow | (static_cast<uint64_t>(index) + 1);
 }
 
+// The other way round; -1 if the address is not that of a function.
+constexpr int function_index(uint64_t address) {
+  const uint64_t number = address - kCodeWindow;
+  return number == 0 || number > INT_MAX ? -1 : static_cast<int>(number) - 1;
+}
+
 // Calls of one thread that may be active at a time.
 constexpr uint32_t kMostCalls = 1024;
-// Local memory of a thread (CUDA C++ Programming Guide, "Technical Specifications").
-constexpr uint64_t kMostLocalBytes = 512 << 10;
 
 struct CallForm {
   int callee = -1;   // index into Program::functions; -1: the address is in Op::s[0]

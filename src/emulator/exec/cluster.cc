@@ -33,7 +33,10 @@ uint32_t Launch::dynamic_offset() const {
 uint32_t Launch::shared_bytes() const { return dynamic_offset() + dynamic_shared; }
 
 Cta::Cta(Cluster& cluster, uint32_t rank, const Dim3& id)
-    : cluster_(&cluster), rank_(rank), id_(id) {
+    : cluster_(&cluster),
+      rank_(rank),
+      id_(id),
+      registers_(*cluster.launch().program.function, volume(cluster.launch().block)) {
   const Launch& launch = cluster.launch();
   storage_.resize(launch.shared_bytes());
   shared_.data = storage_.data();
@@ -59,8 +62,13 @@ void Cta::wake(Wait::Kind kind, uint64_t key) {
   for (const auto& warp : warps_) warp->wake(kind, key);
 }
 
+void Cta::wake_all(Wait::Kind kind) {
+  for (const auto& warp : warps_) warp->wake_all(kind);
+}
+
 void Cta::on_exit(Warp& warp) {
   if (warp.alive() == 0) {
+    registers_.exit(warp.id());
     uint32_t completed = barriers_.completed_by_exit(alive_threads());
     if (completed != NamedBarriers::kCount) {
       if (Checker* checker = cluster_->checker()) checker->barrier_complete(*this, completed);

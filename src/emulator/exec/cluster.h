@@ -18,6 +18,7 @@
 #include "emulator/exec/memory.h"
 #include "emulator/exec/output.h"
 #include "emulator/exec/program.h"
+#include "emulator/exec/register_file.h"
 #include "emulator/exec/schedule.h"
 #include "emulator/exec/warp.h"
 #include "emulator/exec/watch.h"
@@ -34,6 +35,7 @@ class Checker;
 class Counters;
 struct LaneAccess;
 struct LaunchChecks;
+struct MemoryFootprint;
 struct Polled;
 
 // Memory of a cooperative launch; cooperative groups keep the state of the grid's barrier there.
@@ -61,6 +63,8 @@ struct Launch {
   const std::vector<LaneAccess>* counted = nullptr;  // lane_accesses_of; nullptr: no report
   DeviceHeap* heap = nullptr;    // of the device; set if the module allocates
   uint64_t workspace = 0;        // address of a GridWorkspace; 0: the launch is not cooperative
+  // What the launch before has touched, which may not have ended yet; nullptr if it has.
+  const MemoryFootprint* before = nullptr;
   mutable Output output{};       // takes text from all threads
 
   uint32_t shared_bytes() const;   // of a CTA, with the reserved ones
@@ -80,10 +84,12 @@ class Cta {
   Warpgroup& warpgroup(uint32_t warp) { return warpgroups_[warp / 4]; }
   TensorMemory& tensor_memory() { return tensor_memory_; }
   UmmaCollectors& collectors() { return collectors_; }
+  RegisterFile& registers() { return registers_; }
 
   void on_exit(Warp& warp);
   // Makes ready who waits in this CTA for something.
   void wake(Wait::Kind kind, uint64_t key);
+  void wake_all(Wait::Kind kind);  // whatever the key
   // The warps that have not exited, in threads: a barrier counts whole warps.
   uint32_t alive_threads() const;
 
@@ -97,6 +103,7 @@ class Cta {
   std::vector<Warpgroup> warpgroups_;
   TensorMemory tensor_memory_;
   UmmaCollectors collectors_;
+  RegisterFile registers_;
   std::vector<std::unique_ptr<Warp>> warps_;
 };
 

@@ -105,20 +105,36 @@ void decode_fence(Decoder& decoder) {
   }
 }
 
-// Registers are not counted: every warp has as many as it names.
+// op.count: registers of a thread; op.flag: whether they become more.
+Step set_max_registers(Warp& warp, const Op& op, uint32_t) {
+  Cta& cta = warp.cta();
+  if (!cta.registers().change(warp.id(), {op.count, op.flag != 0})) {
+    warp.park({Wait::kRegisters, op.count});
+    return Step::kRetry;
+  }
+  if (op.flag == 0) cta.wake_all(Wait::kRegisters);
+  return Step::kNext;
+}
+
 void decode_setmaxnreg(Decoder& decoder) {
-  decoder.modifiers.take_all({"inc", "dec", "sync", "aligned", "u32"});
+  int direction = decoder.modifiers.take_one({"dec", "inc"});
+  if (direction < 0) decoder.fail("it needs .inc or .dec");
+  decoder.modifiers.take_all({"sync", "aligned", "u32"});
   int64_t count = decoder.integer(decoder.operand(0));
   if (count < 24 || count > 256 || count % 8 != 0) {
     decoder.fail("the register count must be a multiple of 8 from 24 to 256");
   }
-  decoder.op.run = nothing;
+  decoder.op.flow = Flow::kSync;
+  decoder.op.flag = static_cast<uint8_t>(direction);
+  decoder.op.count = static_cast<uint32_t>(count);
+  decoder.op.run = set_max_registers;
 }
 
-// A kernel starts when those before it have finished.
+// A kernel starts when those before it have finished: waiting matters to the checker only.
 void decode_griddepcontrol(Decoder& decoder) {
-  decoder.modifiers.take_all({"launch_dependents", "wait"});
-  decoder.op.run = nothing;
+  int mode = decoder.modifiers.take_one({"launch_dependents", "wait"});
+  if (mode < 0) decoder.fail("it needs .launch_dependents or .wait");
+  decoder.op.run = mode == 0 ? nothing : fence<&Checker::wait_for_grids>;
 }
 
 }  // namespace

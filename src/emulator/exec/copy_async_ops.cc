@@ -60,12 +60,13 @@ Step copy_async(Warp& warp, const Op& op, uint32_t active) {
 Step copy_async_arrive(Warp& warp, const Op& op, uint32_t active) {
   for_each_lane(active, [&](int lane) {
     warp.cluster().completions().complete_groups(warp, lane + kCpAsyncGroups);
-    if (op.flag == 0) return;
     auto address = static_cast<uint32_t>(warp.address(op, lane));
     Checker* checker = warp.cluster().checker();
     TicketPtr ticket = checker != nullptr ? checker->copy_async_done(warp, op, lane) : nullptr;
     uint64_t before = warp.cluster().update_mbarrier(
-        address, [](uint64_t state) { return mbarrier_arrive(state, 1); });
+        address, [&](uint64_t state) {
+          return op.flag != 0 ? mbarrier_arrive(state, 1) : mbarrier_arrive_beyond(state);
+        });
     if (ticket == nullptr) return;
     uint64_t after;
     std::memcpy(&after, warp.cluster().shared_at(address, 8), sizeof(after));

@@ -47,6 +47,10 @@ std::string describe_wait(const Warp& warp, const Fragment& fragment, const Op& 
       return "can go on";
     case Wait::kLanes:
       return format("waits for other lanes of the warp (alive 0x%08x)", warp.alive());
+    case Wait::kMembers:
+      return format("waits for the lanes 0x%08x, which its member mask 0x%08x names, to execute the "
+                    "same instruction with the same mask",
+                    warp.missing_members(fragment), static_cast<uint32_t>(fragment.wait.key));
     case Wait::kMbarrier:
       return describe_mbarrier(warp, fragment, op);
     case Wait::kNamedBarrier: {
@@ -60,6 +64,9 @@ std::string describe_wait(const Warp& warp, const Fragment& fragment, const Op& 
       return "waits for the other warps of its warpgroup to issue wgmma";
     case Wait::kBulkGroup:
       return "waits for bulk copies";
+    case Wait::kRegisters:
+      return warp.cta().registers().describe(warp.id(),
+                                             static_cast<uint32_t>(fragment.wait.key));
     case Wait::kTensorMemory:
       return warp.cta().tensor_memory().allocator().is_asking()
                  ? format("waits for columns of tensor memory in both CTAs of its pair (this one "

@@ -1,5 +1,3 @@
-#include "emulator/driver/device.h"
-
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
@@ -124,25 +122,31 @@ void decode_function(const DecodeTable& table, Program& program, Values& values,
   }
 }
 
+// Whether lanes can execute one *.sync instruction from several places.
+bool may_meet(const Program& program) {
+  return std::count_if(program.ops.begin(), program.ops.end(),
+                       [](const Op& op) { return op.members.present(); }) > 1;
+}
+
 }  // namespace
 
-std::unique_ptr<Program> decode(const ptx::Module& module, const ptx::Function& function) {
+std::unique_ptr<Program> decode(const ptx::Module& module, CallGraph& calls,
+                                const ptx::Function& function) {
   static const DecodeTable table = make_table();
   auto program = std::make_unique<Program>();
   program->module = &module;
   program->function = &function;
-  program->functions = reachable_functions(module, function);
+  program->functions = calls.reachable(function);
+  for (std::size_t i = 0; i < program->functions.size(); ++i) {
+    program->positions[program->functions[i].index] = static_cast<int>(i);
+  }
   Values values(*program);
   for (ProgramFunction& part : program->functions) {
     decode_function(table, *program, values, part);
     program->dynamic_alignment =
         std::max(program->dynamic_alignment, part.source->dynamic_alignment);
   }
-  if (function.shared_bytes > kSharedPerCtaOptIn) {
-    fault("function %s has %llu bytes of static shared memory; %u are allowed",
-          function.name.c_str(), static_cast<unsigned long long>(function.shared_bytes),
-          kSharedPerCtaOptIn);
-  }
+  if (may_meet(*program)) program->meeting = values.meeting_place();
   program->static_shared = static_cast<uint32_t>(function.shared_bytes);
   watch_accumulators(*program);
   return program;

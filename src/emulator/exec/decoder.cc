@@ -6,6 +6,7 @@
 
 #include "emulator/exec/call.h"
 #include "emulator/exec/special.h"
+#include "emulator/ptx/limits.h"
 
 namespace warploom::emulator {
 namespace {
@@ -94,6 +95,11 @@ Ref Values::allocate(int width, uint32_t poison) {
   std::vector<uint8_t>& file = program_.file;
   const std::size_t size = width == 1 ? 8 : static_cast<std::size_t>(width) / 8 * kLanes;
   if (width != 1) file.resize((file.size() + kLine - 1) / kLine * kLine);
+  if (file.size() > ptx::kMostRegisterBytes) {
+    fault("line %d: the registers that '%s' and the functions which it shares a kernel with use "
+          "take more than %zu bytes for a warp; no more are allowed",
+          function_->source->line, function_->source->name.c_str(), ptx::kMostRegisterBytes);
+  }
   Ref ref;
   ref.bits = static_cast<uint8_t>(width);
   ref.offset = static_cast<int32_t>(file.size());
@@ -118,11 +124,22 @@ Ref Values::register_ref(int index) {
   return ref;
 }
 
+MeetingPlace Values::meeting_place() {
+  MeetingPlace result;
+  for (auto& operand : result.places) operand = {allocate(1), allocate(32), allocate(64)};
+  return result;
+}
+
 Ref Values::literal(uint64_t bits, int width) {
   auto [entry, is_new] = literals_.try_emplace({bits, width});
   if (!is_new) return entry->second;
   std::vector<uint8_t>& bytes = program_.literals;
   bytes.resize((bytes.size() + 7) & ~std::size_t{7});
+  if (bytes.size() > ptx::kMostRegisterBytes) {
+    fault("line %d: the literals of '%s' and of the functions which it shares a kernel with take "
+          "more than %zu bytes; no more are allowed",
+          function_->source->line, function_->source->name.c_str(), ptx::kMostRegisterBytes);
+  }
   entry->second.bits = static_cast<uint8_t>(width);
   entry->second.offset = ~static_cast<int32_t>(bytes.size());
   uint64_t stored = width == 1 && bits != 0 ? kAllLanes : bits;
@@ -318,7 +335,7 @@ Address Decoder::address(const Operand& operand) const {
     result.base = values_.literal(static_cast<uint64_t>(base.bits), 64);
   } else if (base.kind == Operand::kVariable) {
     result.base = special(base, false);
-    result.displacement += base.bits;
+    result.displacement += base.bits;  // both have 32 bits
   } else if (base.kind == Operand::kRegister) {
     result.base = values_.register_ref(base.index);
   } else {

@@ -57,6 +57,7 @@ class Values {
   // The carry flags of the threads, a predicate.
   Ref carry();
   Passed formal(const ptx::Formal& formal);
+  MeetingPlace meeting_place();
 
  private:
   Ref allocate(int width, uint32_t poison = kRegisterPoison);

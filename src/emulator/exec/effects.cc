@@ -45,7 +45,7 @@ bool changes_state(const ptx::Instruction& instruction) {
   if (is_in(opcode, {"bar", "barrier"})) return !has_any(instruction, {"warp"});
   if (opcode == "wmma") return has_any(instruction, {"store"});
   if (is_in(opcode, {"atom", "red"})) return has_any(instruction, {"async"});
-  return is_in(opcode, {"st", "stmatrix", "cp", "multimem", "tensormap", "wgmma", "tcgen05",
+  return is_in(opcode, {"setmaxnreg", "st", "stmatrix", "cp", "multimem", "tensormap", "wgmma", "tcgen05",
                         "clusterlaunchcontrol", "call", "ret", "exit"});
 }
 
@@ -70,7 +70,7 @@ Effects effects_of(const ptx::Instruction& instruction) {
     // The type of a tensor's elements is known only when the instruction is executed.
     effects.sums_in_any_order = has_any(instruction, {"reduce"}) && has_any(instruction, {"add"}) &&
                                 (adds_floats(instruction) || has_any(instruction, {"tensor"}));
-  } else if (is_in(opcode, {"mbarrier", "bar", "barrier", "wgmma", "tcgen05"})) {
+  } else if (is_in(opcode, {"mbarrier", "bar", "barrier", "wgmma", "tcgen05", "setmaxnreg"})) {
     effects.synchronises = true;
   } else if (opcode == "clusterlaunchcontrol") {
     effects.synchronises = true;

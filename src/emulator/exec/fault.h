@@ -15,7 +15,7 @@ enum class FaultKind : uint8_t {
   kOutOfBounds,
   kMisaligned,
   kMbarrier,
-  kBarrier,      // of a CTA or a cluster
+  kBarrier,      // of a CTA, a cluster or a warp
   kDescriptor,   // of a matrix, or a tensor map
   kDeadlock,
   kLimit,        // of instructions

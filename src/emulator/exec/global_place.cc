@@ -48,14 +48,27 @@ std::string describe_global(const Launch& launch, uint64_t address) {
 
 std::string explain(const Fault& error, const Launch& launch) {
   const auto* out_of_bounds = dynamic_cast<const OutOfBounds*>(&error);
-  GlobalMemory::Range range;
-  if (out_of_bounds == nullptr || !launch.memory.nearest(out_of_bounds->address(), range)) {
-    return error.what();
+  if (out_of_bounds == nullptr) return error.what();
+  uint64_t address = out_of_bounds->address();
+  GlobalMemory::Range below, freed;
+  bool has_below = launch.memory.nearest(address, below);
+  std::string parameter = has_below ? parameter_of(launch, below) : "";
+  // What was freed may lie behind what a parameter points to: then the kernel went beyond that.
+  if (launch.memory.was_removed(address, freed)) {
+    std::string of_freed = parameter_of(launch, freed);
+    if (parameter.empty() || !of_freed.empty()) {
+      return format("%s: use after free: they begin at offset %" PRIu64 " of the %" PRIu64
+                    " bytes at 0x%" PRIx64 "%s, which were freed before the launch. "
+                    "Fix: free memory after the last kernel that uses it",
+                    error.what(), address - freed.begin, freed.end - freed.begin, freed.begin,
+                    of_freed.c_str());
+    }
   }
+  if (!has_below) return error.what();
   return format("%s; the nearest below has %" PRIu64 " bytes at 0x%" PRIx64 "%s, and the access "
                 "starts at its offset %" PRIu64,
-                error.what(), range.end - range.begin, range.begin,
-                parameter_of(launch, range).c_str(), out_of_bounds->address() - range.begin);
+                error.what(), below.end - below.begin, below.begin, parameter.c_str(),
+                address - below.begin);
 }
 
 }  // namespace warploom::emulator

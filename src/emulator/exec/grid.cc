@@ -12,9 +12,12 @@
 #include "emulator/driver/device.h"
 #include "emulator/exec/livelock.h"
 #include "emulator/exec/parallel.h"
+#include "emulator/ptx/sizes.h"
 
 namespace warploom::emulator {
 namespace {
+
+constexpr uint64_t kMostClusterBytes = uint64_t{4} << 30;
 
 uint32_t warps_of(const Launch& launch) { return (volume(launch.block) + kLanes - 1) / kLanes; }
 
@@ -44,6 +47,20 @@ void check_block(const Launch& launch) {
           function.name.c_str(),
           static_cast<unsigned long long>(shared - SharedMemory::kReserved), kSharedPerCtaOptIn);
   }
+}
+
+// Registers and local memory of a cluster that is alive lie in the memory of the host.
+void check_memory(const Launch& launch) {
+  const uint64_t registers = launch.program.file.size();
+  const uint64_t local = launch.program.function->local_bytes * kLanes;
+  const uint64_t warps = uint64_t{warps_of(launch)} * volume(launch.cluster);
+  const uint64_t bytes = multiply_sizes(add_sizes(registers, local), warps);
+  if (bytes <= kMostClusterBytes) return;
+  fault("%s is launched with clusters of %llu warps, each of which takes %llu bytes of registers "
+        "and %llu of local memory; the emulator allows %llu for a cluster",
+        launch.program.function->name.c_str(), static_cast<unsigned long long>(warps),
+        static_cast<unsigned long long>(registers), static_cast<unsigned long long>(local),
+        static_cast<unsigned long long>(kMostClusterBytes));
 }
 
 void check_grid(const Launch& launch) {
@@ -191,6 +208,7 @@ void check_instructions(const Launch& launch, uint64_t executed) {
 void run_grid(const Launch& launch, LaunchTotals& totals) {
   check_block(launch);
   check_grid(launch);
+  check_memory(launch);
   GridShape shape(launch);
   if (launch.workspace != 0) check_cooperative(launch, shape.count());
   if (launch.program.couples_clusters || launch.workspace != 0) {

@@ -42,7 +42,8 @@ std::array<uint32_t, kLanes> row_offsets(const Warp& warp, const Op& op) {
   return offsets;
 }
 
-// A row is 16 bytes, at the address of a lane.
+// A row is 16 bytes, at the address of a lane. Of a matrix of 8 by 8 that is not transposed, lanes
+// 4 r to 4 r + 3 have the words of row r.
 void note(Warp& warp, const Op& op, Touch touch) {
   Checker* checker = warp.cluster().checker();
   if (checker == nullptr) return;
@@ -52,6 +53,9 @@ void note(Warp& warp, const Op& op, Touch touch) {
     int lane = __builtin_ctz(left);
     uint64_t address = warp.address(op, lane) & 0xffffffffu;
     checker->generic_lane(warp, op, lane, ptx::Space::kShared, address, 16, touch);
+    const bool plain = form.shape == MatrixShape::kM8n8 && !form.trans;
+    const uint32_t first = plain ? 4 * (static_cast<uint32_t>(lane) % 8) : uint32_t{kLanes};
+    checker->matrix_row(warp, op, lane, first, touch == Touch::kWrite);
   }
 }
 

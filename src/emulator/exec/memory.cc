@@ -5,9 +5,9 @@
 
 namespace warploom::emulator {
 
-void SharedMemory::out_of_bounds(uint32_t offset, uint32_t count) const {
+void SharedMemory::out_of_bounds(uint32_t offset, uint64_t count) const {
   fault_of(FaultKind::kOutOfBounds,
-           "%u bytes at shared offset 0x%x are out of bounds: the CTA has 0x%x to 0x%x", count,
+           "%" PRIu64 " bytes at shared offset 0x%x are out of bounds: the CTA has 0x%x to 0x%x", count,
            offset, kReserved, bytes);
 }
 
@@ -36,13 +36,6 @@ bool GlobalMemory::was_removed(uint64_t address, Range& range) const {
 GlobalMemory::Range GlobalMemory::find(uint64_t address, uint64_t count) const {
   Range range;
   if (!nearest(address, range) || !range.contains(address, count)) {
-    if (Range freed; was_removed(address, freed)) {
-      fault("use after free: %" PRIu64 " bytes at global address 0x%" PRIx64
-            " begin at offset %" PRIu64 " of the %" PRIu64 " bytes at 0x%" PRIx64
-            ", which were freed before the launch. "
-            "Fix: free memory after the last kernel that uses it",
-            count, address, address - freed.begin, freed.end - freed.begin, freed.begin);
-    }
     throw OutOfBounds(
         format("%" PRIu64 " bytes at global address 0x%" PRIx64 " lie in no allocation", count,
                address),

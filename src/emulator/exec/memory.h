@@ -37,13 +37,13 @@ struct SharedMemory {
   uint32_t bytes = 0;  // with the reserved ones
 
   // The bytes [offset, offset + count); a Fault if they are not all in bounds.
-  uint8_t* at(uint32_t offset, uint32_t count) const {
+  uint8_t* at(uint32_t offset, uint64_t count) const {
     if (offset < kReserved || count > bytes || offset > bytes - count) out_of_bounds(offset, count);
     return data + offset;
   }
 
  private:
-  [[noreturn]] void out_of_bounds(uint32_t offset, uint32_t count) const;
+  [[noreturn]] void out_of_bounds(uint32_t offset, uint64_t count) const;
 };
 
 // The live allocations of the device.

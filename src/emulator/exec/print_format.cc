@@ -10,6 +10,9 @@ namespace {
 
 // Fields wider than any sensible one would only take memory.
 constexpr int kWidest = 4096;
+// CUDA C++ Programming Guide, "Formatted Output", "Limitations": what comes after so many arguments
+// is printed as it stands.
+constexpr uint32_t kMostArguments = 32;
 
 struct Conversion {
   bool left = false, plus = false, space = false, alternate = false, zero = false;
@@ -31,8 +34,12 @@ class Formatter {
       result_.text.append(text_, position_, percent - position_);
       if (percent == std::string::npos) break;
       position_ = percent + 1;
+      const std::size_t before = result_.text.size();
+      lacks_argument_ = false;
       Conversion conversion = parse();
-      if (!print(conversion)) result_.text.append(text_, percent, position_ - percent);
+      if (print(conversion) && !lacks_argument_) continue;
+      result_.text.resize(before);
+      result_.text.append(text_, percent, position_ - percent);
     }
     return result_;
   }
@@ -56,13 +63,13 @@ class Formatter {
       else if (accept('0')) result.zero = true;
       else break;
     }
-    result.width = number();
-    if (result.width < 0) {
-      result.left = true;
-      result.width = -result.width;
+    const int64_t width = number();
+    result.left |= width < 0;
+    result.width = static_cast<int>(std::min<int64_t>(width < 0 ? -width : width, kWidest));
+    // A precision below zero is none.
+    if (accept('.')) {
+      result.precision = static_cast<int>(std::clamp<int64_t>(number(), -1, kWidest));
     }
-    result.width = std::min(result.width, kWidest);
-    if (accept('.')) result.precision = std::min(number(), kWidest);
     if (accept('h')) result.bits = accept('h') ? 8 : 16;
     while (accept('l') || accept('z') || accept('j') || accept('t')) result.wide = true;
     accept('L');
@@ -71,16 +78,21 @@ class Formatter {
     return result;
   }
 
-  int number() {
-    if (accept('*')) return static_cast<int>(take(false));
-    int value = 0;
+  // In 64 bits: the negative of any argument exists.
+  int64_t number() {
+    if (accept('*')) return static_cast<int32_t>(take(false));
+    int64_t value = 0;
     while (peek() >= '0' && peek() <= '9') {
-      value = std::min(value * 10 + (text_[position_++] - '0'), kWidest);
+      value = std::min<int64_t>(value * 10 + (text_[position_++] - '0'), kWidest);
     }
     return value;
   }
 
   uint64_t take(bool wide) {
+    if (result_.count == kMostArguments) {
+      lacks_argument_ = true;
+      return 0;
+    }
     ++result_.count;
     return arguments_.next(wide ? 8 : 4);
   }
@@ -199,6 +211,7 @@ class Formatter {
   const std::string& text_;
   const PrintArguments& arguments_;
   std::size_t position_ = 0;
+  bool lacks_argument_ = false;  // the conversion that is printed
   Printed result_;
 };
 

@@ -4,15 +4,19 @@
 #ifndef WARPLOOM_EMULATOR_EXEC_PROGRAM_H_
 #define WARPLOOM_EMULATOR_EXEC_PROGRAM_H_
 
+#include <array>
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <unordered_map>
 #include <vector>
 
 #include "emulator/ptx/module.h"
 
 namespace warploom::emulator {
 
+class CallGraph;
 class Warp;
 struct AccumulatorWatch;
 struct Op;
@@ -76,7 +80,7 @@ struct Op {
   uint32_t first = 0;      // registers of vectors: Program::refs[first, first + count)
   uint32_t count = 0;
   const void* form = nullptr;  // parsed modifiers of `run`, owned by Program::forms
-  Ref members;             // member mask of kSync; absent: all lanes that are alive
+  Ref members;             // member mask of kSync; absent: all lanes of the warp (.aligned)
   int32_t target = -1;
   int32_t join = -1;       // where the lanes that a branch separates meet
   const ptx::Instruction* source = nullptr;
@@ -88,6 +92,17 @@ struct Special {
   const ptx::Variable* variable = nullptr;  // the address of a variable
   bool generic = false;                     // its generic address (cvta of a variable)
   Ref place;
+};
+
+// Room in the register file for the operands s[0], ..., s[3] and d of an instruction, of 1, 32 and
+// 64 bits each.
+struct MeetingPlace {
+  static constexpr int kDestination = 4;
+  std::array<std::array<Ref, 3>, 5> places{};
+
+  Ref at(int operand, int bits) const {
+    return places[static_cast<std::size_t>(operand)][bits == 1 ? 0 : bits == 32 ? 1 : 2];
+  }
 };
 
 // An argument or a result of a call, on the side of the caller or of the callee: a register, or
@@ -126,8 +141,11 @@ struct Program {
   std::vector<int32_t> tables;              // of brx.idx
   std::vector<uint8_t> literals;
   std::vector<Special> specials;
+  // Operands of *.sync instructions whose lanes meet from several places (exec/warp_sync.cc).
+  MeetingPlace meeting;
   std::vector<std::shared_ptr<const void>> forms;
   std::vector<ProgramFunction> functions;   // the entry first
+  std::unordered_map<int, int> positions;   // ProgramFunction::index -> its place in `functions`
   // Registers of wgmma and tcgen05.ld (check/accumulator_watch.h); nullptr if there are none.
   std::shared_ptr<const AccumulatorWatch> accumulators;
   // The register file that a warp starts with, without the special values: what is never written
@@ -137,11 +155,18 @@ struct Program {
   uint32_t dynamic_alignment = 1;           // of dynamic shared memory
   bool couples_clusters = false;            // Effects of any of its instructions
   bool sums_in_any_order = false;
+
+  // The place in `functions` of ptx::Module::functions[index]; -1 if the entry cannot reach it.
+  int find_function(int index) const {
+    auto found = positions.find(index);
+    return found != positions.end() ? found->second : -1;
+  }
 };
 
 // Decodes an entry function and those it can reach. Throws Fault, naming opcode and line, on
-// whatever is not known.
-std::unique_ptr<Program> decode(const ptx::Module& module, const ptx::Function& function);
+// whatever is not known. `calls` are those of the module.
+std::unique_ptr<Program> decode(const ptx::Module& module, CallGraph& calls,
+                                const ptx::Function& function);
 
 }  // namespace warploom::emulator
 

@@ -60,7 +60,7 @@ Step print(Warp& warp, const Op& op, uint32_t active) {
     };
     arguments.string = [&](uint64_t address) { return string_at(warp, lane, address); };
     Printed printed = print_format(format_text, arguments);
-    warp.cluster().printed += printed.text;
+    Output::append(warp.cluster().printed, printed.text);
     set_result(warp, op, lane, printed.count);
   });
   return Step::kNext;

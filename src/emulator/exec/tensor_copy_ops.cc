@@ -94,7 +94,7 @@ void note_load(Checker& checker, const Ticket& ticket, const TensorMap& map,
   tensor_rows(map, place, [&](const TensorRow& row) {
     checker.async_global(ticket, row.address, row.bytes, Touch::kRead);
   });
-  const uint32_t rows = tensor_map_rows(map, tensor_halo(map, place));
+  const auto rows = static_cast<uint32_t>(tensor_map_rows(map, tensor_halo(map, place)));
   const uint32_t bytes = tensor_map_row_bytes(map), pitch = tensor_map_row_pitch(map);
   if (bytes == pitch) {
     checker.async_shared(ticket, target, rows * pitch, Touch::kWrite);
@@ -130,7 +130,12 @@ Step tensor_to_shared(Warp& warp, const Op& op, uint32_t active) {
     check_tensor_copy(map, TensorDirection::kLoad, Reduction::kNone);
     TensorPlace place = place_of(warp, form, lane);
     check_place(warp, map, place);
-    const uint32_t bytes = tensor_map_box_bytes(map, tensor_halo(map, place));
+    for_each_target(warp, form, lane, [&](uint32_t target, uint32_t) {
+      check_tensor_offset(map, place, cluster.cta(shared_rank(target)).shared(),
+                          shared_offset(target));
+    });
+    const auto bytes =
+        static_cast<uint32_t>(tensor_map_box_bytes(map, tensor_halo(map, place)));
     if (cluster.counters() != nullptr) {
       count_copy(warp, Path::kTensorMap, bytes_in_tensor(map, place),
                  uint64_t{bytes} * copy_targets(warp, form, lane));
@@ -160,6 +165,8 @@ Step tensor_to_global(Warp& warp, const Op& op, uint32_t active) {
     TensorPlace place = place_of(warp, form, lane);
     check_place(warp, map, place);
     auto source = static_cast<uint32_t>(warp.address(form.source, lane));
+    check_tensor_offset(map, place, cluster.cta(shared_rank(source)).shared(),
+                        shared_offset(source));
     Reduction reduction = form.reduction;
     if (cluster.counters() != nullptr) {
       const uint64_t bytes = bytes_in_tensor(map, place);

@@ -45,7 +45,7 @@ void Warp::set_state(Fragment& fragment, Fragment::State state) {
   parked_ = state == Fragment::kParked ? parked_ | bit : parked_ & ~bit;
 }
 
-void Warp::add_fragment(uint32_t lanes, int32_t pc, int32_t join) {
+Fragment& Warp::add_fragment(uint32_t lanes, int32_t pc, int32_t join) {
   for (Fragment& fragment : fragments_) {
     if (fragment.state != Fragment::kFree) continue;
     fragment = Fragment{};
@@ -53,7 +53,7 @@ void Warp::add_fragment(uint32_t lanes, int32_t pc, int32_t join) {
     fragment.pc = pc;
     fragment.join = join;
     set_state(fragment, Fragment::kReady);
-    return;
+    return fragment;
   }
   fault("internal error: a warp has more fragments than lanes");
 }
@@ -75,6 +75,15 @@ void Warp::wake(Wait::Kind kind, uint64_t key) {
       fragment.wait = Wait{};
       set_state(fragment, Fragment::kReady);
     }
+  }
+}
+
+void Warp::wake_all(Wait::Kind kind) {
+  for (uint32_t left = parked_; left != 0; left &= left - 1) {
+    Fragment& fragment = fragments_[static_cast<std::size_t>(__builtin_ctz(left))];
+    if (fragment.wait.kind != kind) continue;
+    fragment.wait = Wait{};
+    set_state(fragment, Fragment::kReady);
   }
 }
 
@@ -164,45 +173,9 @@ void Warp::exit(Fragment& fragment, uint32_t lanes) {
     join = parent;
   }
   // Who waited for these lanes at a *.sync instruction looks again.
-  wake(Wait::kLanes, 0);
+  wake_all(Wait::kLanes);
+  wake_all(Wait::kMembers);
   cta_->on_exit(*this);
-}
-
-// Executes an instruction that needs several lanes at once, when all of them have arrived at it.
-Step Warp::run_sync(Fragment& fragment, const Op& op, uint32_t mask) {
-  uint32_t members = alive_;
-  if (op.members.present()) {
-    members &= this->lanes<uint32_t>(op.members)[__builtin_ctz(mask)];
-  }
-  if ((members & ~mask) == 0) return op.run(*this, op, mask);
-  uint32_t present = mask;
-  for (const Fragment& other : fragments_) {
-    if (other.state == Fragment::kParked && other.wait.kind == Wait::kLanes &&
-        other.pc == fragment.pc) {
-      present |= other.lanes;
-    }
-  }
-  if ((members & ~present) != 0) {
-    park({Wait::kLanes, 0});
-    return Step::kRetry;
-  }
-  // The others take part now; each goes on by itself.
-  Step step = op.run(*this, op, present & members);
-  for (Fragment& other : fragments_) {
-    if (&other == &fragment || other.state != Fragment::kParked ||
-        other.wait.kind != Wait::kLanes || other.pc != fragment.pc) {
-      continue;
-    }
-    if (step == Step::kNext || step == Step::kYield) {
-      other.pc += 1;
-      other.wait = Wait{};
-      set_state(other, Fragment::kReady);
-    } else {
-      other.wait = fragment.wait;
-      if (step == Step::kPark) other.pc += 1;
-    }
-  }
-  return step;
 }
 
 // Fragments take turns, so that one that spins cannot starve another.

@@ -28,12 +28,14 @@ class Cluster;
 struct Wait {
   enum Kind : uint8_t {
     kNothing,
-    kLanes,           // other lanes of the warp have to arrive at a *.sync instruction
+    kLanes,           // all lanes of the warp have to arrive at an *.aligned instruction
+    kMembers,         // key: member mask; its lanes have to arrive at a *.sync instruction
     kMbarrier,        // key: shared address
     kNamedBarrier,    // key: number
     kClusterBarrier,
     kWarpgroup,       // other warps of the warpgroup have to issue wgmma
     kBulkGroup,       // key: lane
+    kRegisters,       // key: registers of a thread that setmaxnreg asks for
     kTensorMemory,    // columns have to be freed, or the peer has to ask for them
   };
   Kind kind = kNothing;
@@ -64,6 +66,7 @@ struct Call {
   const Op* site = nullptr;
   int callee = -1;               // index into Program::functions
   uint64_t frame = 0;            // where the callee's frame begins in local memory
+  uint64_t stack = 0;            // bytes of a thread below that frame, with saved registers
   uint32_t depth = 0;
   std::vector<uint32_t> saved;   // the caller's values, if the caller is recursive
 };
@@ -131,6 +134,7 @@ class Warp {
 
   // Makes every fragment ready that waits for this.
   void wake(Wait::Kind kind, uint64_t key);
+  void wake_all(Wait::Kind kind);  // whatever the key
 
   const std::array<Fragment, kLanes>& fragments() const { return fragments_; }
 
@@ -141,6 +145,8 @@ class Warp {
   const Op* next_op() const;
   // Lanes that would execute that instruction.
   uint32_t next_lanes() const;
+  // The lanes that a fragment waits for at a *.sync instruction.
+  uint32_t missing_members(const Fragment& fragment) const;
   // Everything that decides what the warp does next, but for memory.
   std::vector<uint8_t> state() const;
 
@@ -170,9 +176,16 @@ class Warp {
   void return_from(Fragment& fragment, uint32_t lanes);
   const Call* innermost_call(int32_t join) const;
   void reserve_local(uint64_t bytes);
-  void add_fragment(uint32_t lanes, int32_t pc, int32_t join);
+  Fragment& add_fragment(uint32_t lanes, int32_t pc, int32_t join);
   void remove(Fragment& fragment);
+  // Defined in warp_sync.cc.
   Step run_sync(Fragment& fragment, const Op& op, uint32_t mask);
+  Step meet_warp(Fragment& fragment, const Op& op, uint32_t mask);
+  Step meet_members(Fragment& fragment, const Op& op, uint32_t mask);
+  bool meet(const Fragment& fragment, const Op& op, uint32_t group, uint32_t members);
+  void exchange(const Op& op, uint32_t group, uint32_t others, uint32_t present);
+  Step wait_for_members(Fragment& fragment, const Op& op, uint32_t waiting);
+  uint32_t waiting_fragments(const Op& op, uint32_t members) const;
   void set_state(Fragment& fragment, Fragment::State state);
   int32_t make_join(int32_t pc, int32_t parent, uint32_t expected);
 

@@ -57,7 +57,10 @@ Step shuffle(Warp& warp, const Op& op, uint32_t active) {
         from = static_cast<int32_t>(least | (amount & ~segment));
         valid = from <= static_cast<int32_t>(most);
     }
-    results[lane] = values[valid ? static_cast<uint32_t>(from) : lane];
+    // What a lane holds that does not take part is undefined.
+    const bool takes_part = !valid || (active >> from & 1) != 0;
+    results[lane] =
+        takes_part ? values[valid ? static_cast<uint32_t>(from) : lane] : kRegisterPoison;
     in_range |= static_cast<uint32_t>(valid) << lane;
   });
   uint32_t* d = warp.lanes<uint32_t>(op.d);

@@ -126,7 +126,7 @@ Bytes copy_box(const String& direction, const Bytes& map_bytes, const Bytes& coo
 int64_t box_bytes(const Bytes& map_bytes) {
   alignas(64) uint8_t storage[kTensorMapBytes] = {};
   std::memcpy(storage, map_bytes.data(), std::min(map_bytes.size(), sizeof(storage)));
-  return guarded([&]() -> int64_t { return tensor_map_box_bytes(tensor_map_at(storage)); });
+  return guarded([&] { return static_cast<int64_t>(tensor_map_box_bytes(tensor_map_at(storage))); });
 }
 
 Bytes reduce_bytes(const String& type, const String& reduction, const Bytes& destination,

@@ -1,52 +1,38 @@
 #include "emulator/ptx/body.h"
 
 #include <algorithm>
-#include <charconv>
 #include <cstddef>
 #include <cstdint>
 #include <string>
 #include <string_view>
-#include <unordered_map>
 #include <utility>
 #include <vector>
 
 #include "emulator/exec/fault.h"
+#include "emulator/ptx/limits.h"
 #include "emulator/ptx/line_info.h"
+#include "emulator/ptx/scopes.h"
 
 namespace warploom::emulator::ptx {
 namespace {
 
-struct RegisterRange {
-  int first = 0;
-  int count = 0;  // 0: one register of exactly this name
-};
-
-// What a "{ ... }" declares; inline assembly reuses names, so that scopes matter.
-struct Scope {
-  int parent = -1;
-  std::unordered_map<std::string, RegisterRange> registers;
-  std::unordered_map<std::string, const Variable*> variables;
-  std::unordered_map<std::string, int> labels;
-};
-
 class Body {
  public:
-  Body(Cursor& cursor, const Names& names, Module& module, Function& function)
-      : cursor_(cursor), module_(module), function_(function) {
-    scopes_.emplace_back();
-    for (const auto& [name, variable] : names) scopes_[0].variables[name] = variable;
-    for (const auto* formals : {&function.inputs, &function.outputs}) {
-      for (const Formal& formal : *formals) {
+  Body(Cursor& cursor, const Names& globals, const Names& formals, Module& module,
+       Function& function)
+      : cursor_(cursor), module_(module), function_(function), scopes_(globals, formals) {
+    for (const auto* list : {&function.inputs, &function.outputs}) {
+      for (const Formal& formal : *list) {
         if (formal.register_index < 0) continue;
-        scopes_[0].registers[formal.name] = {formal.register_index, 0};
+        scopes_.declare_registers(formal.name, formal.register_index, 0, function.line);
       }
     }
   }
 
   void run() {
     cursor_.expect('{');
-    enter();
-    while (scope_ != 0) statement();
+    scopes_.enter(cursor_.line());
+    while (!scopes_.is_outermost()) statement();
     Instruction end;
     end.line = cursor_.peek().line;
     end.text = end.opcode = "ret";
@@ -55,18 +41,12 @@ class Body {
   }
 
  private:
-  void enter() {
-    scopes_.emplace_back();
-    scopes_.back().parent = scope_;
-    scope_ = static_cast<int>(scopes_.size()) - 1;
-  }
-
   void statement() {
     const Token& token = cursor_.peek();
     if (cursor_.accept('{')) {
-      enter();
+      scopes_.enter(cursor_.line());
     } else if (cursor_.accept('}')) {
-      scope_ = scopes_[static_cast<std::size_t>(scope_)].parent;
+      scopes_.leave();
     } else if (cursor_.accept(';')) {
       return;
     } else if (token.kind == Token::kWord && cursor_.peek(1).is(':')) {
@@ -88,13 +68,15 @@ class Body {
   }
 
   void label() {
+    int line = cursor_.line();
     std::string name(cursor_.word());
     cursor_.expect(':');
     if (cursor_.peek().is(".branchtargets")) {
       cursor_.next();
-      std::vector<std::string>& table = function_.branch_tables[name];
+      auto [table, is_new] = function_.branch_tables.try_emplace(name);
+      if (!is_new) fault("line %d: the table '%s' is declared twice", line, name.c_str());
       do {
-        table.emplace_back(cursor_.word());
+        table->second.emplace_back(cursor_.word());
       } while (cursor_.accept(','));
       cursor_.expect(';');
       return;
@@ -105,7 +87,7 @@ class Body {
       }
       return;
     }
-    current().labels[name] = static_cast<int>(function_.code.size());
+    scopes_.declare_label(name, static_cast<int>(function_.code.size()), line);
   }
 
   void registers() {
@@ -113,24 +95,39 @@ class Body {
     std::string_view word = cursor_.word();
     Type type = parse_type(word.substr(1));
     if (type == Type::kNone) {
-      fault("line %d: registers of type '%.*s' are not known", cursor_.line(),
-            static_cast<int>(word.size()), word.data());
+      fault("line %d: registers of type '%s' are not known", cursor_.line(), shown(word).c_str());
     }
     do {
+      int line = cursor_.line();
       std::string name(cursor_.word());
-      RegisterRange range{static_cast<int>(function_.registers.size()), 0};
+      int count = 0;
       if (cursor_.accept('<')) {
-        range.count = static_cast<int>(cursor_.unsigned_number());
+        count = static_cast<int>(
+            cursor_.number_within("registers", 1, kMostFunctionRegisters));
         cursor_.expect('>');
       }
-      int added = std::max(range.count, 1);
-      if (added > kMostRegisters - range.first) {
-        fault("line %d: a function has more than %d registers", cursor_.line(), kMostRegisters);
-      }
-      function_.registers.insert(function_.registers.end(), static_cast<std::size_t>(added), type);
-      current().registers[name] = range;
+      int first = add_registers(static_cast<uint32_t>(std::max(count, 1)), type, name, line);
+      scopes_.declare_registers(name, first, count, line);
     } while (cursor_.accept(','));
     cursor_.expect(';');
+  }
+
+  // Returns the index of the first.
+  int add_registers(uint32_t count, Type type, const std::string& name, int line) {
+    std::vector<Type>& registers = function_.registers;
+    std::size_t first = registers.size();
+    if (count > kMostFunctionRegisters - first) {
+      fault("line %d: with '%s' (%u registers) the function has %zu; at most %u are allowed", line,
+            name.c_str(), count, first + count, kMostFunctionRegisters);
+    }
+    module_.registers += count;
+    if (module_.registers > kMostModuleRegisters) {
+      fault("line %d: with '%s' (%u registers) the module has %llu; at most %llu are allowed", line,
+            name.c_str(), count, static_cast<unsigned long long>(module_.registers),
+            static_cast<unsigned long long>(kMostModuleRegisters));
+    }
+    registers.insert(registers.end(), count, type);
+    return static_cast<int>(first);
   }
 
   void variables() {
@@ -139,12 +136,12 @@ class Body {
         share(*variable);
       } else if (variable->space == Space::kLocal || variable->space == Space::kParam) {
         variable->space = Space::kLocal;
-        place(*variable, function_.local_bytes);
+        place(*variable, function_.local_bytes, kLocalSpace);
       } else {
-        place(*variable, module_.global_bytes);
+        place(*variable, module_.global_bytes, kGlobalSpace);
         module_.globals.push_back(variable.get());
       }
-      current().variables[variable->name] = variable.get();
+      scopes_.declare_variable(*variable);
       module_.variables.push_back(std::move(variable));
     }
   }
@@ -154,7 +151,7 @@ class Body {
     if (function_.is_entry) {
       function_.shared.push_back(&variable);
     } else {
-      place(variable, module_.shared_bytes);
+      place(variable, module_.shared_bytes, kSharedSpace);
     }
   }
 
@@ -165,7 +162,7 @@ class Body {
     result.outer_origin = lines_.outer_origin();
     if (cursor_.accept('@')) {
       result.guard_negated = cursor_.accept('!');
-      result.guard = find_register(cursor_.word());
+      result.guard = scopes_.find_register(cursor_.word());
       if (result.guard < 0) fault("line %d: the guard is not a register", result.line);
     }
     result.text = std::string(cursor_.word());
@@ -179,7 +176,7 @@ class Body {
     }
     cursor_.expect(';');
     if (result.opcode == "bra" || result.opcode == "brx") {
-      jumps_.push_back({function_.code.size(), scope_});
+      jumps_.push_back({function_.code.size(), scopes_.current()});
     }
     function_.code.push_back(std::move(result));
   }
@@ -231,7 +228,7 @@ class Body {
   Operand operand(int depth = 0) {
     Operand result;
     const Token& token = cursor_.peek();
-    if (depth > kMostNesting) cursor_.fail("a shorter operand");
+    if (depth > kMostOperandNesting) cursor_.fail("a shorter operand");
     if (cursor_.accept('{')) {
       result.kind = Operand::kVector;
       do {
@@ -260,11 +257,17 @@ class Body {
     return result;
   }
 
+  // Offsets of addresses have 32 bits with a sign (PTX ISA, "Addresses as Operands").
   int64_t offset() {
     bool plus = cursor_.accept('+');
     if (!plus && !cursor_.peek().is('-')) return 0;
+    int line = cursor_.line();
     Operand value = cursor_.literal();
     if (value.kind != Operand::kInteger) cursor_.fail("an integer before this");
+    if (value.bits != static_cast<int32_t>(value.bits)) {
+      fault("line %d: the offset %lld of an address is not within -2^31 to 2^31 - 1", line,
+            static_cast<long long>(value.bits));
+    }
     return value.bits;
   }
 
@@ -284,18 +287,15 @@ class Body {
     Operand result;
     std::string_view word = cursor_.word();
     if (word == "_") return result;
-    result.index = find_register(word);
+    result.index = scopes_.find_register(word);
     if (result.index >= 0) {
       result.kind = Operand::kRegister;
       return result;
     }
     result.name = std::string(word);
-    for (int scope = scope_; scope >= 0; scope = scopes_[static_cast<std::size_t>(scope)].parent) {
-      const auto& variables = scopes_[static_cast<std::size_t>(scope)].variables;
-      auto found = variables.find(result.name);
-      if (found == variables.end()) continue;
+    result.variable = scopes_.find_variable(result.name);
+    if (result.variable != nullptr) {
       result.kind = Operand::kVariable;
-      result.variable = found->second;
       if (result.variable->space == Space::kShared && result.variable->is_dynamic()) {
         function_.dynamic_alignment =
             std::max(function_.dynamic_alignment, result.variable->alignment);
@@ -306,29 +306,8 @@ class Body {
     return result;
   }
 
-  int find_register(std::string_view word) const {
-    std::size_t digits = word.size();
-    while (digits > 0 && word[digits - 1] >= '0' && word[digits - 1] <= '9') --digits;
-    int number = -1;
-    if (digits < word.size()) {
-      std::from_chars(word.data() + digits, word.data() + word.size(), number);
-    }
-    std::string full(word);
-    std::string prefix(word.substr(0, digits));
-    for (int scope = scope_; scope >= 0; scope = scopes_[static_cast<std::size_t>(scope)].parent) {
-      const auto& registers = scopes_[static_cast<std::size_t>(scope)].registers;
-      auto exact = registers.find(full);
-      if (exact != registers.end() && exact->second.count == 0) return exact->second.first;
-      if (number < 0) continue;
-      auto range = registers.find(prefix);
-      if (range != registers.end() && number < range->second.count) {
-        return range->second.first + number;
-      }
-    }
-    return -1;
-  }
-
   void resolve_targets() {
+    uint64_t targets = 0;
     for (auto [index, scope] : jumps_) {
       Instruction& jump = function_.code[index];
       if (jump.operands.empty() || jump.operands.back().kind != Operand::kName) {
@@ -336,51 +315,47 @@ class Body {
       }
       const std::string& name = jump.operands.back().name;
       if (jump.opcode == "bra") {
-        jump.targets.push_back(find_label(name, scope, jump.line));
+        jump.targets.push_back(scopes_.find_label(name, scope, jump.line));
         continue;
       }
       auto table = function_.branch_tables.find(name);
       if (table == function_.branch_tables.end()) {
         fault("line %d: there is no table '%s'", jump.line, name.c_str());
       }
+      targets += table->second.size();
+      if (targets > kMostTargets) {
+        fault("line %d: with the table '%s' of %zu labels the brx.idx of the function have %llu "
+              "targets; at most %llu are allowed",
+              jump.line, name.c_str(), table->second.size(),
+              static_cast<unsigned long long>(targets),
+              static_cast<unsigned long long>(kMostTargets));
+      }
       for (const std::string& label : table->second) {
-        jump.targets.push_back(find_label(label, scope, jump.line));
+        jump.targets.push_back(scopes_.find_label(label, scope, jump.line));
       }
     }
   }
-
-  int find_label(const std::string& name, int scope, int line) const {
-    for (; scope >= 0; scope = scopes_[static_cast<std::size_t>(scope)].parent) {
-      const auto& labels = scopes_[static_cast<std::size_t>(scope)].labels;
-      auto found = labels.find(name);
-      if (found != labels.end()) return found->second;
-    }
-    fault("line %d: there is no label '%s'", line, name.c_str());
-  }
-
-  Scope& current() { return scopes_[static_cast<std::size_t>(scope_)]; }
 
   struct Jump {
     std::size_t index;
     int scope;
   };
 
-  static constexpr int kMostRegisters = 1 << 20;
-  static constexpr int kMostNesting = 4;
+  static constexpr int kMostOperandNesting = 4;
 
   Cursor& cursor_;
   Module& module_;
   Function& function_;
-  std::vector<Scope> scopes_;
-  int scope_ = 0;
+  Scopes scopes_;
   std::vector<Jump> jumps_;
   LineInfo lines_;
 };
 
 }  // namespace
 
-void parse_body(Cursor& cursor, const Names& names, Module& module, Function& function) {
-  Body(cursor, names, module, function).run();
+void parse_body(Cursor& cursor, const Names& globals, const Names& formals, Module& module,
+                Function& function) {
+  Body(cursor, globals, formals, module, function).run();
 }
 
 }  // namespace warploom::emulator::ptx

@@ -9,9 +9,10 @@
 
 namespace warploom::emulator::ptx {
 
-// Parses "{ ... }" into code, registers and variables of `function`. `names` are the variables of
-// the module and the parameters.
-void parse_body(Cursor& cursor, const Names& names, Module& module, Function& function);
+// Parses "{ ... }" into code, registers and variables of `function`. `globals` are the variables of
+// the module, `formals` the parameters.
+void parse_body(Cursor& cursor, const Names& globals, const Names& formals, Module& module,
+                Function& function);
 
 }  // namespace warploom::emulator::ptx
 

@@ -1,12 +1,20 @@
 #include "emulator/ptx/cursor.h"
 
+#include <cerrno>
+#include <cinttypes>
 #include <cstdlib>
 #include <cstring>
 #include <string>
 
 #include "emulator/exec/fault.h"
+#include "emulator/ptx/limits.h"
 
 namespace warploom::emulator::ptx {
+
+std::string shown(std::string_view text) {
+  if (text.size() <= kMostShownCharacters) return std::string(text);
+  return std::string(text.substr(0, kMostShownCharacters)) + "...";
+}
 
 const Token& Cursor::next() {
   const Token& token = peek();
@@ -38,19 +46,31 @@ uint64_t Cursor::unsigned_number() {
   return static_cast<uint64_t>(value.bits);
 }
 
-std::vector<uint64_t> Cursor::numbers() {
+uint64_t Cursor::number_within(const char* what, uint64_t least, uint64_t most) {
+  int at = line();
+  uint64_t value = unsigned_number();
+  if (value < least || value > most) {
+    fault("line %d: the number of %s is %" PRIu64 "; %" PRIu64 " to %" PRIu64 " are allowed", at,
+          what, value, least, most);
+  }
+  return value;
+}
+
+std::vector<uint64_t> Cursor::numbers(std::size_t most) {
   std::vector<uint64_t> result{unsigned_number()};
-  while (accept(',')) result.push_back(unsigned_number());
+  while (result.size() < most && accept(',')) result.push_back(unsigned_number());
   return result;
 }
 
 Operand Cursor::literal() {
+  const int at = line();
   bool negative = accept('-');
   if (peek().kind != Token::kNumber) fail("a number");
   std::string text(next().text);
   Operand result;
   char prefix = text.size() > 1 && text[0] == '0' ? static_cast<char>(text[1] | 0x20) : '\0';
   char* end = nullptr;
+  errno = 0;
   if (prefix == 'f' || prefix == 'd') {
     result.kind = prefix == 'f' ? Operand::kFloat32 : Operand::kFloat64;
     uint64_t bits = std::strtoull(text.c_str() + 2, &end, 16);
@@ -69,7 +89,11 @@ Operand Cursor::literal() {
     result.bits = static_cast<int64_t>(negative ? 0 - value : value);
   }
   if (*end == 'U') ++end;
-  if (*end != '\0') fault("line %d: '%s' is not a number", line(), text.c_str());
+  if (*end != '\0') fault("line %d: '%s' is not a number", at, shown(text).c_str());
+  // What strtod makes of numbers beyond all doubles, infinity and zero, is what they are.
+  if (errno == ERANGE && result.kind != Operand::kFloat64) {
+    fault("line %d: the number '%s' does not fit into 64 bits", at, shown(text).c_str());
+  }
   return result;
 }
 
@@ -95,8 +119,7 @@ void Cursor::fail(const char* expected) const {
   if (token.kind == Token::kEnd) {
     fault("line %d: expected %s, found the end of the PTX", token.line, expected);
   }
-  fault("line %d: expected %s, found '%.*s'", token.line, expected,
-        static_cast<int>(token.text.size()), token.text.data());
+  fault("line %d: expected %s, found '%s'", token.line, expected, shown(token.text).c_str());
 }
 
 }  // namespace warploom::emulator::ptx

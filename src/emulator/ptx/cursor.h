@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
@@ -13,6 +14,9 @@
 #include "emulator/ptx/module.h"
 
 namespace warploom::emulator::ptx {
+
+// The text of a token for a message: a long one is cut.
+std::string shown(std::string_view text);
 
 class Cursor {
  public:
@@ -28,9 +32,12 @@ class Cursor {
   void expect(char c);
   std::string_view word();
   uint64_t unsigned_number();
-  std::vector<uint64_t> numbers();  // "1, 2, 3"
+  // A Fault unless it is within `least` and `most`: "line 7: the alignment is 3; ...".
+  uint64_t number_within(const char* what, uint64_t least, uint64_t most);
+  std::vector<uint64_t> numbers(std::size_t most);  // "1, 2, 3", at most so many
 
-  // A literal with its sign, into kind and bits of an operand.
+  // A literal with its sign, into kind and bits of an operand. A Fault if it does not fit into 64
+  // bits.
   Operand literal();
 
   void skip_line();         // the rest of the line of the next token

@@ -1,6 +1,7 @@
 #include "emulator/ptx/declaration.h"
 
 #include <algorithm>
+#include <cinttypes>
 #include <cstdint>
 #include <cstring>
 #include <string>
@@ -8,9 +9,21 @@
 #include <utility>
 
 #include "emulator/exec/fault.h"
+#include "emulator/ptx/limits.h"
+#include "emulator/ptx/sizes.h"
 
 namespace warploom::emulator::ptx {
 namespace {
+
+uint32_t parse_alignment(Cursor& cursor) {
+  int line = cursor.line();
+  uint64_t alignment = cursor.unsigned_number();
+  if (!is_power_of_two(alignment) || alignment > kMostAlignment) {
+    fault("line %d: the alignment %" PRIu64 " is not a power of two from 1 to %" PRIu64, line,
+          alignment, kMostAlignment);
+  }
+  return static_cast<uint32_t>(alignment);
+}
 
 // Space, alignment and type, which precede the names; resets nothing else.
 Variable parse_head(Cursor& cursor) {
@@ -24,7 +37,7 @@ Variable parse_head(Cursor& cursor) {
       head.type = type;
       typed = true;
     } else if (word == ".align") {
-      auto alignment = static_cast<uint32_t>(cursor.unsigned_number());
+      uint32_t alignment = parse_alignment(cursor);
       if (!pointer) head.alignment = alignment;
     } else if (word == ".ptr") {
       pointer = true;
@@ -44,11 +57,14 @@ Variable parse_head(Cursor& cursor) {
     } else if (word == ".param") {
       head.space = Space::kParam;
     } else {
-      fault("line %d: unknown directive '%.*s'", cursor.line(), static_cast<int>(word.size()),
-            word.data());
+      fault("line %d: unknown directive '%s'", cursor.line(), shown(word).c_str());
     }
   }
   if (!typed) cursor.fail("a type before this");
+  if (type_bits(head.type) < 8) {
+    fault("line %d: variables of type .%s do not exist; they have 8 bits or more", cursor.line(),
+          std::string(type_name(head.type)).c_str());
+  }
   head.alignment = std::max(head.alignment, static_cast<uint32_t>(type_bits(head.type)) / 8);
   return head;
 }
@@ -84,8 +100,9 @@ void append_value(Cursor& cursor, Variable& variable) {
     bits = 0;
     std::memcpy(&bits, &narrow, sizeof(narrow));
   }
+  // Literals have 64 bits; those of a variable with more are zero.
   for (int bit = 0; bit < type_bits(variable.type); bit += 8) {
-    variable.initial.push_back(static_cast<uint8_t>(bits >> bit));
+    variable.initial.push_back(bit < 64 ? static_cast<uint8_t>(bits >> bit) : uint8_t{0});
   }
 }
 
@@ -108,18 +125,31 @@ void parse_initializer(Cursor& cursor, Variable& variable, int depth) {
   }
 }
 
+// The initial value decides how long an array without an extent is.
+void parse_value(Cursor& cursor, Variable& variable) {
+  if (variable.space != Space::kGlobal && variable.space != Space::kConst) {
+    fault("line %d: '%s' has an initial value; only .global and .const variables can have one",
+          variable.line, variable.name.c_str());
+  }
+  parse_initializer(cursor, variable, 0);
+  if (variable.is_dynamic()) variable.bytes = variable.initial.size();
+  if (variable.initial.size() > variable.bytes) {
+    fault("line %d: '%s' has %" PRIu64 " bytes and its initial value %zu", variable.line,
+          variable.name.c_str(), variable.bytes, variable.initial.size());
+  }
+}
+
 std::unique_ptr<Variable> parse_name(Cursor& cursor, const Variable& head) {
   auto result = std::make_unique<Variable>(head);
+  result->line = cursor.line();
   result->name = std::string(cursor.word());
   result->bytes = static_cast<uint64_t>(type_bits(head.type)) / 8;
   while (cursor.accept('[')) {
-    result->bytes *= cursor.peek().is(']') ? 0 : cursor.unsigned_number();
+    uint64_t extent = cursor.peek().is(']') ? 0 : cursor.unsigned_number();
+    result->bytes = multiply_sizes(result->bytes, extent);
     cursor.expect(']');
   }
-  if (cursor.accept('=')) {
-    parse_initializer(cursor, *result, 0);
-    result->bytes = std::max<uint64_t>(result->bytes, result->initial.size());
-  }
+  if (cursor.accept('=')) parse_value(cursor, *result);
   return result;
 }
 
@@ -141,7 +171,8 @@ Formal parse_formal(Cursor& cursor, Module& module, Function& function) {
     cursor.next();
     std::string_view word = cursor.word();
     formal.type = parse_type(word.substr(1));
-    if (formal.type == Type::kNone) cursor.fail("the type of a register before this");
+    int bits = type_bits(formal.type);
+    if (bits < 8 || bits > 64) cursor.fail("the type of a register of 8 to 64 bits before this");
     formal.name = std::string(cursor.word());
     formal.register_index = static_cast<int>(function.registers.size());
     function.registers.push_back(formal.type);
@@ -149,7 +180,7 @@ Formal parse_formal(Cursor& cursor, Module& module, Function& function) {
   }
   std::unique_ptr<Variable> variable = parse_parameter(cursor);
   variable->space = Space::kLocal;
-  place(*variable, function.local_bytes);
+  place(*variable, function.local_bytes, kLocalSpace);
   formal.name = variable->name;
   formal.type = variable->type;
   formal.variable = variable.get();
@@ -163,10 +194,21 @@ std::unique_ptr<Variable> parse_parameter(Cursor& cursor) {
   return parse_name(cursor, head);
 }
 
-void place(Variable& variable, uint64_t& space_bytes) {
-  uint64_t mask = variable.alignment - 1;
-  variable.offset = (space_bytes + mask) & ~mask;
-  space_bytes = variable.offset + variable.bytes;
+const SpaceLimit kGlobalSpace{".global and .const of the module", kMostGlobalBytes};
+const SpaceLimit kParameterSpace{".param of the kernel", kMostParameterBytes};
+const SpaceLimit kSharedSpace{".shared of a CTA", kMostSharedBytes};
+const SpaceLimit kLocalSpace{".local and .param of a thread", kMostLocalBytes};
+
+void place(Variable& variable, uint64_t& space_bytes, const SpaceLimit& limit) {
+  uint64_t offset = align_size(space_bytes, variable.alignment);
+  uint64_t end = add_sizes(offset, variable.bytes);
+  if (end > limit.bytes) {
+    fault("line %d: with '%s' (%s bytes) %s takes %s bytes; at most %" PRIu64 " are allowed",
+          variable.line, variable.name.c_str(), size_text(variable.bytes).c_str(), limit.name,
+          size_text(end).c_str(), limit.bytes);
+  }
+  variable.offset = offset;
+  space_bytes = end;
 }
 
 }  // namespace warploom::emulator::ptx

@@ -26,8 +26,15 @@ std::unique_ptr<Variable> parse_parameter(Cursor& cursor);
 // is added to the frame or to the registers of `function`.
 Formal parse_formal(Cursor& cursor, Module& module, Function& function);
 
-// Gives a variable the next aligned offset of its space.
-void place(Variable& variable, uint64_t& space_bytes);
+// What a memory that variables are placed in may hold.
+struct SpaceLimit {
+  const char* name;
+  uint64_t bytes;
+};
+extern const SpaceLimit kGlobalSpace, kParameterSpace, kSharedSpace, kLocalSpace;
+
+// Gives a variable the next aligned offset of its space; a Fault if there is no room.
+void place(Variable& variable, uint64_t& space_bytes, const SpaceLimit& limit);
 
 }  // namespace warploom::emulator::ptx
 

@@ -64,76 +64,105 @@ std::vector<Block> make_blocks(const Function& function) {
   return blocks;
 }
 
-// Immediate post-dominators: the iteration of Cooper, Harvey and Kennedy on the reversed graph.
+// Immediate post-dominators: those that dominate in the reversed graph, whose root is the exit, by
+// the algorithm of Lengauer and Tarjan with path compression. Simpler ones take quadratic time for
+// programs that nobody writes.
 class PostDominators {
  public:
   explicit PostDominators(const std::vector<Block>& blocks)
-      : blocks_(blocks), order_(blocks.size(), -1), parent_(blocks.size(), -1) {
+      : blocks_(blocks),
+        number_(blocks.size(), -1),
+        tree_parent_(blocks.size(), -1),
+        semi_(blocks.size(), -1),
+        ancestor_(blocks.size(), -1),
+        best_(blocks.size()),
+        dominator_(blocks.size(), -1) {
     number_from_exit();
-    std::size_t exit = blocks.size() - 1;
-    parent_[exit] = static_cast<int>(exit);
-    for (bool changed = true; changed;) {
-      changed = false;
-      for (std::size_t i = postorder_.size() - 1; i-- > 0;) {
-        changed |= update(postorder_[i]);
-      }
-    }
+    find_dominators();
   }
 
-  int parent(int block) const { return parent_[static_cast<std::size_t>(block)]; }
+  // The exit's is itself; -1 for a block from which no path leads to the exit.
+  int parent(int block) const { return dominator_[at(block)]; }
 
  private:
+  static std::size_t at(int index) { return static_cast<std::size_t>(index); }
+
+  // Numbers in the order of a depth-first walk.
   void number_from_exit() {
     struct Visit {
       int block;
       std::size_t next;
     };
-    std::vector<char> seen(blocks_.size(), 0);
-    int exit = static_cast<int>(blocks_.size()) - 1;
-    std::vector<Visit> stack{{exit, 0}};
-    seen[static_cast<std::size_t>(exit)] = 1;
-    while (!stack.empty()) {
-      auto& [block, next] = stack.back();
-      const auto& predecessors = blocks_[static_cast<std::size_t>(block)].predecessors;
-      if (next == predecessors.size()) {
-        order_[static_cast<std::size_t>(block)] = static_cast<int>(postorder_.size());
-        postorder_.push_back(block);
-        stack.pop_back();
+    std::vector<Visit> path;
+    auto enter = [&](int block, int from) {
+      number_[at(block)] = semi_[at(block)] = static_cast<int>(order_.size());
+      tree_parent_[at(block)] = from;
+      best_[at(block)] = block;
+      order_.push_back(block);
+      path.push_back({block, 0});
+    };
+    enter(static_cast<int>(blocks_.size()) - 1, -1);
+    while (!path.empty()) {
+      Visit& visit = path.back();
+      const std::vector<int>& predecessors = blocks_[at(visit.block)].predecessors;
+      if (visit.next == predecessors.size()) {
+        path.pop_back();
         continue;
       }
-      int predecessor = predecessors[next++];
-      if (!seen[static_cast<std::size_t>(predecessor)]) {
-        seen[static_cast<std::size_t>(predecessor)] = 1;
-        stack.push_back({predecessor, 0});
+      const int next = predecessors[visit.next++];
+      if (number_[at(next)] < 0) enter(next, visit.block);
+    }
+  }
+
+  void find_dominators() {
+    std::vector<std::vector<int>> buckets(blocks_.size());
+    for (std::size_t i = order_.size() - 1; i > 0; --i) {
+      const int block = order_[i], from = tree_parent_[at(block)];
+      for (int successor : blocks_[at(block)].successors) {
+        if (number_[at(successor)] < 0) continue;
+        semi_[at(block)] = std::min(semi_[at(block)], semi_[at(evaluate(successor))]);
       }
+      buckets[at(order_[at(semi_[at(block)])])].push_back(block);
+      ancestor_[at(block)] = from;
+      for (int other : buckets[at(from)]) {
+        const int best = evaluate(other);
+        dominator_[at(other)] = semi_[at(best)] < semi_[at(other)] ? best : from;
+      }
+      buckets[at(from)].clear();
+    }
+    dominator_[at(order_[0])] = order_[0];
+    for (std::size_t i = 1; i < order_.size(); ++i) {
+      int& dominator = dominator_[at(order_[i])];
+      if (dominator != order_[at(semi_[at(order_[i])])]) dominator = dominator_[at(dominator)];
     }
   }
 
-  bool update(int block) {
-    int common = -1;
-    for (int successor : blocks_[static_cast<std::size_t>(block)].successors) {
-      if (parent(successor) < 0) continue;
-      common = common < 0 ? successor : intersect(common, successor);
+  // The block with the least semi-dominator on the way to the root of the forest.
+  int evaluate(int block) {
+    std::vector<int> way;
+    for (int up = block; ancestor_[at(up)] >= 0 && ancestor_[at(ancestor_[at(up)])] >= 0;
+         up = ancestor_[at(up)]) {
+      way.push_back(up);
     }
-    if (common == parent(block)) return false;
-    parent_[static_cast<std::size_t>(block)] = common;
-    return true;
-  }
-
-  int intersect(int a, int b) const {
-    while (a != b) {
-      int& lower = order(a) < order(b) ? a : b;
-      lower = parent(lower);
+    // From the root on, each takes over what its ancestor knows.
+    for (auto step = way.rbegin(); step != way.rend(); ++step) {
+      const int up = ancestor_[at(*step)];
+      if (semi_[at(best_[at(up)])] < semi_[at(best_[at(*step)])]) {
+        best_[at(*step)] = best_[at(up)];
+      }
+      ancestor_[at(*step)] = ancestor_[at(up)];
     }
-    return a;
+    return best_[at(block)];
   }
-
-  int order(int block) const { return order_[static_cast<std::size_t>(block)]; }
 
   const std::vector<Block>& blocks_;
-  std::vector<int> order_;
-  std::vector<int> parent_;
-  std::vector<int> postorder_;
+  std::vector<int> number_;       // -1: not reached
+  std::vector<int> order_;        // blocks by number
+  std::vector<int> tree_parent_;
+  std::vector<int> semi_;         // numbers of semi-dominators
+  std::vector<int> ancestor_;     // in the forest of blocks that are done; -1 for a root
+  std::vector<int> best_;
+  std::vector<int> dominator_;
 };
 
 }  // namespace

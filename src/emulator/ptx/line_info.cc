@@ -1,5 +1,6 @@
 #include "emulator/ptx/line_info.h"
 
+#include <climits>
 #include <string>
 
 namespace warploom::emulator::ptx {
@@ -8,11 +9,15 @@ namespace {
 // Calls that the compiler inlined into each other; a chain that is longer loops.
 constexpr int kMostInlined = 256;
 
+int number(Cursor& cursor) {
+  return static_cast<int>(cursor.number_within("a line or file", 0, INT_MAX));
+}
+
 }  // namespace
 
 void parse_file(Cursor& cursor, Module& module) {
   cursor.next();
-  auto index = static_cast<int>(cursor.unsigned_number());
+  auto index = number(cursor);
   if (cursor.peek().kind != Token::kString) cursor.fail("the name of a file");
   int line = cursor.line();
   module.files[index] = std::string(cursor.next().text);
@@ -20,9 +25,9 @@ void parse_file(Cursor& cursor, Module& module) {
 }
 
 LineInfo::Position LineInfo::position(Cursor& cursor) {
-  auto file = static_cast<int>(cursor.unsigned_number());
-  auto line = static_cast<int>(cursor.unsigned_number());
-  return {file, line, static_cast<int>(cursor.unsigned_number())};
+  auto file = number(cursor);
+  auto line = number(cursor);
+  return {file, line, number(cursor)};
 }
 
 void LineInfo::parse_location(Cursor& cursor) {

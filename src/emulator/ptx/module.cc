@@ -1,6 +1,6 @@
 #include "emulator/ptx/module.h"
 
-#include <cstddef>
+#include <utility>
 
 #include "emulator/ptx/source_text.h"
 
@@ -16,10 +16,13 @@ std::string describe(const Module& module, SourceLine line) {
 }  // namespace
 
 int Module::find_function(const std::string& name) const {
-  for (std::size_t i = 0; i < functions.size(); ++i) {
-    if (functions[i].name == name) return static_cast<int>(i);
-  }
-  return -1;
+  auto entry = function_numbers.find(name);
+  return entry != function_numbers.end() ? entry->second : -1;
+}
+
+void Module::add_function(Function function) {
+  function_numbers[function.name] = static_cast<int>(functions.size());
+  functions.push_back(std::move(function));
 }
 
 std::string describe_origin(const Module& module, const Instruction& instruction) {

@@ -8,6 +8,7 @@
 #include <memory>
 #include <set>
 #include <string>
+#include <unordered_map>
 #include <vector>
 
 #include "emulator/ptx/types.h"
@@ -27,6 +28,7 @@ struct Relocation {
 // for param, shared and local.
 struct Variable {
   std::string name;
+  int line = 0;  // of the PTX
   Space space = Space::kGlobal;
   Type type = Type::kB8;
   uint32_t alignment = 1;
@@ -106,6 +108,9 @@ struct Function {
   uint64_t local_bytes = 0;             // of a frame
   uint32_t dynamic_alignment = 1;       // of dynamic shared memory
   uint32_t threads_limit = 1024;        // .maxntid or .reqntid
+  bool bounds_threads = false;          // it has one of them
+  uint32_t min_ctas = 1;                // .minnctapersm: CTAs that an SM has to hold
+  uint32_t register_limit = 0;          // .maxnreg: registers of a thread; 0: there is none
   uint32_t required_cluster[3] = {0, 0, 0};  // .reqnctapercluster
   bool blocks_are_clusters = false;          // a launch gives the grid in clusters
   std::vector<Instruction> code;        // ends with a "ret"
@@ -126,6 +131,7 @@ struct Module {
   std::vector<const Variable*> globals;
   uint64_t global_bytes = 0;
   uint64_t shared_bytes = 0;            // static shared variables of the module
+  uint64_t registers = 0;               // of all functions
   // Owned through pointers, since operands point to them.
   std::vector<std::unique_ptr<Variable>> variables;
 
@@ -135,6 +141,9 @@ struct Module {
 
   // Index of a function that has a body; -1 if there is none.
   int find_function(const std::string& name) const;
+  void add_function(Function function);
+
+  std::unordered_map<std::string, int> function_numbers;
 };
 
 // "kernel.cu:12" or, for code that was inlined, "helpers.h:7, inlined at kernel.cu:12", with the

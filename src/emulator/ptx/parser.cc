@@ -1,5 +1,6 @@
 #include "emulator/ptx/parser.h"
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <string>
@@ -7,11 +8,14 @@
 #include <utility>
 #include <vector>
 
+#include "emulator/driver/device.h"
 #include "emulator/exec/fault.h"
 #include "emulator/ptx/body.h"
 #include "emulator/ptx/cursor.h"
 #include "emulator/ptx/declaration.h"
+#include "emulator/ptx/limits.h"
 #include "emulator/ptx/line_info.h"
+#include "emulator/ptx/sizes.h"
 #include "emulator/ptx/source_text.h"
 
 namespace warploom::emulator::ptx {
@@ -59,7 +63,9 @@ class Parser {
   void place_shared() {
     for (Function& function : module_->functions) {
       function.shared_bytes = module_->shared_bytes;
-      for (Variable* variable : function.shared) place(*variable, function.shared_bytes);
+      for (Variable* variable : function.shared) {
+        place(*variable, function.shared_bytes, kSharedSpace);
+      }
     }
   }
 
@@ -68,8 +74,8 @@ class Parser {
     cursor_.next();
     std::string_view name = cursor_.word();
     if (name.substr(0, 3) != "sm_" || name.size() < 5) {
-      fault("line %d: '%.*s' is not a target architecture such as sm_90a", cursor_.line(),
-            static_cast<int>(name.size()), name.data());
+      fault("line %d: '%s' is not a target architecture such as sm_90a", cursor_.line(),
+            shown(name).c_str());
     }
     module_->target = std::string(name);
     cursor_.skip_line();
@@ -78,9 +84,12 @@ class Parser {
   void variable() {
     for (auto& declared : parse_variables(cursor_)) {
       if (declared->space == Space::kShared) {
-        place(*declared, module_->shared_bytes);
+        place(*declared, module_->shared_bytes, kSharedSpace);
+      } else if (declared->space == Space::kLocal || declared->space == Space::kParam) {
+        fault("line %d: '%s' is not in a function; .local and .param variables have to be",
+              declared->line, declared->name.c_str());
       } else {
-        place(*declared, module_->global_bytes);
+        place(*declared, module_->global_bytes, kGlobalSpace);
         module_->globals.push_back(declared.get());
       }
       names_[declared->name] = declared.get();
@@ -91,7 +100,7 @@ class Parser {
   void function() {
     Function result;
     result.is_entry = cursor_.next().is(".entry");
-    Names names = names_;
+    Names names;  // of its parameters
     bool has_outputs = cursor_.peek().is('(');
     if (has_outputs) formals(result, result.outputs, names);
     result.line = cursor_.peek().line;
@@ -111,8 +120,8 @@ class Parser {
     if (module_->find_function(result.name) >= 0) {
       fault("line %d: the function %s is defined twice", result.line, result.name.c_str());
     }
-    parse_body(cursor_, names, *module_, result);
-    module_->functions.push_back(std::move(result));
+    parse_body(cursor_, names_, names, *module_, result);
+    module_->add_function(std::move(result));
   }
 
   void formals(Function& result, std::vector<Formal>& list, Names& names) {
@@ -129,7 +138,7 @@ class Parser {
     cursor_.expect('(');
     while (!cursor_.accept(')')) {
       std::unique_ptr<Variable> parameter = parse_parameter(cursor_);
-      place(*parameter, result.parameter_bytes);
+      place(*parameter, result.parameter_bytes, kParameterSpace);
       result.parameters.push_back(parameter.get());
       names[parameter->name] = parameter.get();
       module_->variables.push_back(std::move(parameter));
@@ -137,20 +146,47 @@ class Parser {
     }
   }
 
+  // Up to three numbers whose product is 1 to `most`.
+  uint64_t product(std::string_view name, uint64_t most, std::vector<uint64_t>* factors = nullptr) {
+    const int line = cursor_.line();
+    std::vector<uint64_t> numbers = cursor_.numbers(3);
+    uint64_t result = 1;
+    for (uint64_t number : numbers) result = multiply_sizes(result, number);
+    if (result == 0 || result > most) {
+      std::string text = std::to_string(numbers[0]);
+      for (std::size_t i = 1; i < numbers.size(); ++i) text += " x " + std::to_string(numbers[i]);
+      fault("line %d: %s is %s; a product of 1 to %llu is allowed", line,
+            std::string(name).c_str(), text.c_str(), static_cast<unsigned long long>(most));
+    }
+    if (factors != nullptr) *factors = std::move(numbers);
+    return result;
+  }
+
+  void clusters(Function& result) {
+    std::vector<uint64_t> numbers;
+    product(".reqnctapercluster", kMaxClusterSize, &numbers);
+    for (std::size_t i = 0; i < 3; ++i) {
+      result.required_cluster[i] = i < numbers.size() ? static_cast<uint32_t>(numbers[i]) : 1;
+    }
+  }
+
   void attributes(Function& result) {
     while (cursor_.peek().kind == Token::kWord) {
       std::string_view name = cursor_.word();
       if (name == ".maxntid" || name == ".reqntid") {
-        result.threads_limit = 1;
-        for (uint64_t n : cursor_.numbers()) result.threads_limit *= static_cast<uint32_t>(n);
+        uint64_t threads = product(name, kMaxThreads);
+        result.threads_limit = static_cast<uint32_t>(threads);
+        result.bounds_threads = true;
       } else if (name == ".reqnctapercluster") {
-        std::vector<uint64_t> numbers = cursor_.numbers();
-        for (std::size_t i = 0; i < 3; ++i) {
-          result.required_cluster[i] = i < numbers.size() ? static_cast<uint32_t>(numbers[i]) : 1;
-        }
-      } else if (name == ".minnctapersm" || name == ".maxnreg" || name == ".maxclusterrank" ||
-                 name == ".maxnctapersm") {
-        cursor_.numbers();  // limits of registers and of occupancy, which nothing here depends on
+        clusters(result);
+      } else if (name == ".minnctapersm") {
+        const uint64_t ctas = cursor_.numbers(1)[0];
+        result.min_ctas = static_cast<uint32_t>(std::min<uint64_t>(ctas, kMaxCtasPerSm));
+      } else if (name == ".maxnreg") {
+        const uint64_t count = cursor_.numbers(1)[0];
+        result.register_limit = static_cast<uint32_t>(std::min<uint64_t>(count, kMaxThreadRegisters));
+      } else if (name == ".maxclusterrank" || name == ".maxnctapersm") {
+        cursor_.numbers(3);  // limits of occupancy, which nothing here depends on
       } else if (name == ".pragma") {
         while (!cursor_.next().is(';')) {
         }
@@ -159,8 +195,8 @@ class Parser {
       } else if (name == ".blocksareclusters") {
         result.blocks_are_clusters = true;
       } else if (name != ".explicitcluster" && name != ".noreturn") {
-        fault("line %d: unknown attribute '%.*s' of function %s", cursor_.line(),
-              static_cast<int>(name.size()), name.data(), result.name.c_str());
+        fault("line %d: unknown attribute '%s' of function %s", cursor_.line(),
+              shown(name).c_str(), result.name.c_str());
       }
     }
     if (result.blocks_are_clusters && result.required_cluster[0] == 0) {
@@ -177,6 +213,11 @@ class Parser {
 
 }  // namespace
 
-std::unique_ptr<Module> parse(std::string_view source) { return Parser(source).run(); }
+std::unique_ptr<Module> parse(std::string_view source) {
+  if (source.size() > kMostTextBytes) {
+    fault("the PTX has %zu bytes; at most %zu are allowed", source.size(), kMostTextBytes);
+  }
+  return Parser(source).run();
+}
 
 }  // namespace warploom::emulator::ptx

@@ -1,0 +1,35 @@
+// No exception crosses the C interface: what one says becomes the error of the thread.
+
+#ifndef WARPLOOM_EMULATOR_DRIVER_GUARD_H_
+#define WARPLOOM_EMULATOR_DRIVER_GUARD_H_
+
+#include <exception>
+#include <string>
+
+#include "emulator/driver/session.h"
+
+namespace warploom::emulator {
+
+inline void note_exception(const char* text) noexcept {
+  try {
+    Session::set_error(std::string("warploom emulator: ") + text);
+  } catch (...) {  // there is no memory for the text, either
+  }
+}
+
+// The result of f(), or `failed` if it throws.
+template <class Result, class F>
+Result guarded(Result failed, F f) noexcept {
+  try {
+    return f();
+  } catch (const std::exception& error) {
+    note_exception(error.what());
+  } catch (...) {
+    note_exception("an exception of an unknown kind");
+  }
+  return failed;
+}
+
+}  // namespace warploom::emulator
+
+#endif  // WARPLOOM_EMULATOR_DRIVER_GUARD_H_
