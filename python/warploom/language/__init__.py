@@ -29,7 +29,8 @@ barriers himself, in part of the program or, with threads too, in all of it (las
 Buffers
 -------
 Parameters are in global memory; their extents may be variables. ``T.alloc_buffer`` makes a tile of
-the CTA, whose contents are undefined until written:
+the CTA, whose contents are undefined until written: a tile that is read before is refused, and so
+is a ``gemm_async`` whose result no statement reads.
 
 ``shared``
     Any rank, any dtype; operands of GEMMs, and whatever several threads need at any index.
@@ -64,11 +65,21 @@ silu select``
     Elementwise, into a tile; operands are broadcast as NumPy does. ``sum``, ``max`` and ``min``
     reduce over ``axes=``.
 ``for i, j in T.grid(BM, BN): out[i, j] = ...``
-    Any expression. Loops of any kind may be nested, around stores into tiles and ``T.let``
-    bindings alone. Iterations are independent: a store has each loop variable as one of its
-    indices, its other indices do not depend on them; so have reads of fragments and accumulators,
-    which may leave variables out. Shared and global buffers are read at any index, global ones as
-    0 outside.
+    An element-wise nest: loops of any kind around ``T.let`` bindings, stores of single elements
+    into tiles or global memory, and ``if`` around those, alone. Its loops count a rectangle, whose
+    size is a constant in a kernel. Iterations are independent: no two store one element, and none
+    reads an element that another stores. The condition of an ``if`` may depend on loop variables,
+    scalars and global memory; a choice by elements of tiles is a value, ``T.if_then_else``. What
+    no iteration stores keeps its value.
+
+    Any expression is an index. A tile has no elements outside, and an index that leaves it is
+    refused. Global buffers read as 0 outside, and stores there are dropped.
+
+    An index may be read from memory: ``y[i, j] = x[index[i], j]`` gathers,
+    ``y[index[i], j] = x[i, j]`` scatters. Outside of a buffer, of a tile too, such a read gives 0
+    and such a store is dropped. A scatter is one to one: the interpreter refuses an index that two
+    iterations have; a kernel, which cannot see it, leaves there what one of them stores, whichever
+    it is. What a nest scatters into, it does not read.
 ``for k in wl.pipelined(extent, stages=...)``, ``T.serial``, ``if``
     Control that is the same for all threads of a CTA.
 
@@ -93,7 +104,11 @@ beside them.
 Single instructions beyond ``T.ptx`` and ``T.cuda`` (bulk copies, waits, shuffles, wide loads and
 more) are ``wl.<name>``, or ``T.warploom.<name>``: :mod:`warploom.language.builtins`.
 
-:func:`interpret` executes a tile program on the CPU, and is the definition of what it means.
+:func:`interpret` executes a tile program on the CPU, and is the definition of what it means. It and
+``tvm.compile`` first check the same rules (:mod:`warploom.language.rules`), and refuse a program
+that breaks one with the same sentence and the author's line, a
+:class:`~warploom.errors.TileProgramError`. Rules that take the data, such as that of a scatter,
+which is one to one, the interpreter checks as it runs.
 """
 
 from __future__ import annotations

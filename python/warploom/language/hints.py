@@ -15,7 +15,7 @@ from typing import Any
 from tvm.ir import StringImm
 from tvm.script import tirx as T
 from tvm.tirx import PrimFunc
-from tvm.tirx.stmt import AttrStmt, SeqStmt
+from tvm.tirx.stmt import AttrStmt, ScopeIdDefStmt, SeqStmt
 
 from warploom.errors import IllegalCombination
 from warploom.language.pipelined import require_positive
@@ -249,6 +249,12 @@ def _pair_key(name: str, index: int) -> str:
     return f"{PREFIX}{name}_{index}"
 
 
+#: Keys of the attributes that are hints.
+HINT_KEYS = frozenset(PREFIX + field.name for field in fields(Hints)) | frozenset(
+    _pair_key(name, index) for name in ("cluster", "registers") for index in range(2)
+)
+
+
 def hints(
     *,
     cluster: Sequence[int] | None = None,
@@ -309,25 +315,14 @@ def read_hints(func: PrimFunc) -> Hints:
     IllegalCombination
         If an attribute ``warploom.*`` around the body is no hint, or its value is out of range.
     """
-    found, entered = {}, False
-    statement = func.body
-    while True:
-        if isinstance(statement, SeqStmt):  # host statements may precede the device's
-            if entered:
-                break
-            entries = [s for s in statement.seq if isinstance(s, AttrStmt)]
-            if not entries:
-                break
-            statement = entries[0]
-        if not isinstance(statement, AttrStmt):
-            break
-        key = str(statement.attr_key)
-        entered |= key == DEVICE_ENTRY
-        if key.startswith(PREFIX):
-            found[key] = _python_value(statement)
-        elif not key.startswith("tirx."):
-            break
-        statement = statement.body
+    found: dict[str, Any] = {}
+    for statement in hint_statements(func):
+        key, value = str(statement.attr_key), _python_value(statement)
+        if found.setdefault(key, value) != value:
+            raise IllegalCombination(
+                f"the hint {key} is there twice, as {found[key]} and as {value}; leave out one of "
+                "them."
+            )
     values: dict[str, Any] = {}
     for field in fields(Hints):
         keys = [_pair_key(field.name, i) for i in range(2)]
@@ -342,6 +337,35 @@ def read_hints(func: PrimFunc) -> Hints:
             f"attribute {sorted(found)[0]!r} is no hint; write hints with warploom.language.hints."
         )
     return Hints(**values)
+
+
+def hint_statements(func: PrimFunc) -> list[AttrStmt]:
+    """The attributes of a function that are read as hints: those before all other statements.
+
+    Definitions of ids may precede them.
+    """
+    found: list[AttrStmt] = []
+    statement, entered, defined = func.body, False, False
+    while True:
+        if isinstance(statement, SeqStmt):  # host statements may precede the device's
+            parts = [one for one in statement.seq if not isinstance(one, ScopeIdDefStmt)]
+            defined |= entered and len(parts) < len(statement.seq)
+            if not entered:
+                parts = [one for one in parts if isinstance(one, AttrStmt)]
+            if not parts:
+                break
+            statement = parts[0]
+        if not isinstance(statement, AttrStmt):
+            break
+        key = str(statement.attr_key)
+        entered |= key == DEVICE_ENTRY
+        # Behind ids, names for timelines may begin.
+        if key in HINT_KEYS or (key.startswith(PREFIX) and not defined):
+            found.append(statement)
+        elif not key.startswith("tirx."):
+            break
+        statement = statement.body
+    return found
 
 
 def _python_value(statement: AttrStmt) -> Any:

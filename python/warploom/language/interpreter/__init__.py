@@ -1,8 +1,8 @@
 """The reference interpreter: what a tile program means, in numpy.
 
 :mod:`program` executes statements, :mod:`nests` elementwise nests, :mod:`primitives` tile
-primitives; :mod:`expressions` computes values, :mod:`storage` holds buffers and :mod:`dtypes`
-converts numbers.
+primitives; :mod:`running` computes values and :mod:`storage` holds buffers. What is allowed is in
+:mod:`warploom.language.rules`.
 """
 
 from __future__ import annotations

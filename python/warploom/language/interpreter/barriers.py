@@ -9,14 +9,13 @@ from __future__ import annotations
 from typing import Any
 
 from warploom.errors import TileProgramError
-from warploom.language.interpreter.expressions import Evaluator
-from warploom.language.interpreter.nests import storage_of
+from warploom.language.interpreter.running import Running
 from warploom.language.interpreter.storage import Barrier
 from warploom.language.mbarrier import Operation, read_address
 
 
-def _barrier(evaluate: Evaluator, buffer: Any, indices: Any) -> tuple[str, Barrier]:
-    storage = storage_of(evaluate, buffer)
+def _barrier(evaluate: Running, buffer: Any, indices: Any) -> tuple[str, Barrier]:
+    storage = evaluate.storage(buffer)
     place = tuple(evaluate.integer(index) for index in indices)
     if not all(0 <= i < n for i, n in zip(place, storage.array.shape, strict=True)):
         raise TileProgramError(
@@ -26,7 +25,7 @@ def _barrier(evaluate: Evaluator, buffer: Any, indices: Any) -> tuple[str, Barri
     return f"{storage.name}{list(place)}", storage.array[place]
 
 
-def run_operation(evaluate: Evaluator, operation: Operation) -> None:
+def run_operation(evaluate: Running, operation: Operation) -> None:
     """Execute a statement on an mbarrier."""
     name, barrier = _barrier(evaluate, operation.barriers, operation.indices)
     if operation.kind not in ("init", "arrive", "expect", "wait"):
@@ -60,7 +59,7 @@ def run_operation(evaluate: Evaluator, operation: Operation) -> None:
     barrier.advance()
 
 
-def complete_bytes(evaluate: Evaluator, address: Any, count: int) -> None:
+def complete_bytes(evaluate: Running, address: Any, count: int) -> None:
     """A copy with ``mbar=address`` has brought ``count`` bytes."""
     place = read_address(address)
     if place is None:

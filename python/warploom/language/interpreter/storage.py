@@ -7,12 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from warploom.errors import TileProgramError
-
-#: Scopes of tiles, which belong to one CTA.
-SHARED = ("shared", "shared.dyn")
-REGISTERS = ("accumulator", "fragment", "tmem")
-TILES = SHARED + REGISTERS
+from warploom.language.rules.ranges import outside, require_inside, require_region
+from warploom.language.rules.scopes import TILES
 
 
 @dataclass
@@ -65,44 +61,45 @@ class Storage:
     def is_tile(self) -> bool:
         return self.scope in TILES
 
-    def gather(self, indices: Sequence[np.ndarray], active: np.ndarray) -> np.ndarray:
-        """Elements at broadcast index arrays; outside, a global buffer reads as 0.
+    def gather(
+        self, indices: Sequence[np.ndarray], active: np.ndarray, by_memory: bool
+    ) -> np.ndarray:
+        """Elements at broadcast index arrays.
 
+        Outside, a global buffer reads as 0, and so does a tile at an index read from memory.
         ``active`` says which of the elements are used at all.
         """
-        outside = self._outside(indices)
-        if outside.any():
-            if self.scope != "global":
-                self._require_inside(indices, outside & active)
+        wrong = outside(indices, self.array.shape)
+        if wrong.any():
+            if self.scope != "global" and not by_memory:
+                self._require_inside(indices, wrong & active)
             pairs = zip(indices, self.array.shape, strict=True)
             if 0 in self.array.shape:
                 shape = np.broadcast_shapes(*(np.shape(i) for i in indices))
                 return np.zeros(shape, self.array.dtype)
             indices = [np.clip(i, 0, n - 1) for i, n in pairs]
         values = self.array[tuple(indices)]
-        return np.where(outside, self.array.dtype.type(0), values) if outside.any() else values
+        return np.where(wrong, self.array.dtype.type(0), values) if wrong.any() else values
 
-    def scatter(self, indices: Sequence[np.ndarray], values: np.ndarray) -> None:
-        """Store ``values`` at broadcast index arrays, all of which lie inside."""
-        self._require_inside(indices, self._outside(indices))
-        self.array[tuple(indices)] = values
+    def scatter(
+        self, indices: Sequence[np.ndarray], values: np.ndarray, active: np.ndarray, by_memory: bool
+    ) -> None:
+        """Store ``values`` at index arrays, where ``active``.
 
-    def _outside(self, indices: Sequence[np.ndarray]) -> np.ndarray:
-        outside = np.False_
-        for index, extent in zip(indices, self.array.shape, strict=True):
-            outside = outside | (index < 0) | (index >= extent)
-        return np.asarray(outside)
+        Outside of a global buffer nothing is stored, nor outside of a tile at an index read from
+        memory.
+        """
+        wrong = outside(indices, self.array.shape)
+        if self.scope != "global" and not by_memory:
+            self._require_inside(indices, wrong & active)
+        kept = active & ~wrong
+        if kept.all():
+            self.array[tuple(indices)] = values
+        else:
+            self.array[tuple(index[kept] for index in indices)] = values[kept]
 
     def _require_inside(self, indices: Sequence[np.ndarray], wrong: np.ndarray) -> None:
-        if not wrong.any():
-            return
-        every = np.broadcast_arrays(wrong, *indices)
-        first = tuple(np.argwhere(every[0])[0])
-        at = [int(index[first]) for index in every[1:]]
-        raise TileProgramError(
-            f"{self.name}{at} lies outside of {self.name}, which has scope {self.scope} and shape "
-            f"{self.array.shape}; only reads of global buffers may."
-        )
+        require_inside(self.name, self.scope, self.array.shape, indices, wrong)
 
     def read(self, start: Sequence[int], extent: Sequence[int]) -> np.ndarray:
         """A copy of a region; what reaches over the edges of a global buffer is 0."""
@@ -118,15 +115,9 @@ class Storage:
 
     def _clip(self, start: Sequence[int], extent: Sequence[int]) -> tuple[tuple, tuple]:
         """The part of a region that exists: its slices in the buffer, and in the region."""
+        require_region(self.name, self.scope, self.array.shape, start, extent)
         inner, outer = [], []
         for low, count, size in zip(start, extent, self.array.shape, strict=True):
-            if self.scope != "global" and (low < 0 or low + count > size):
-                region = [f"{s}:{s + e}" for s, e in zip(start, extent, strict=True)]
-                raise TileProgramError(
-                    f"the region {self.name}[{', '.join(region)}] reaches over the edge of "
-                    f"{self.name}, which has scope {self.scope} and shape {self.array.shape}; only "
-                    "regions of global buffers may."
-                )
             first = min(max(low, 0), size)
             last = max(min(low + count, size), first)
             inner.append(slice(first, last))

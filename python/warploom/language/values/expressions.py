@@ -18,37 +18,39 @@ from tvm.ir import Call, TensorLoad, Var
 from tvm.ir.prim import expr as prim
 
 from warploom.errors import TileProgramError
-from warploom.language.interpreter.dtypes import convert, numpy_dtype
-from warploom.language.interpreter.storage import REGISTERS, Storage
-
-#: For each dimension of a buffer the number of the loop whose variable is its index, or None for an
-#: index that is the same in all iterations.
-Pattern = tuple[int | None, ...]
+from warploom.language.values.dtypes import convert, numpy_dtype
 
 
 @dataclass(frozen=True)
 class Evaluator:
-    """Computes expressions.
+    """Computes expressions; a subclass says what buffers hold.
 
     Attributes
     ----------
     variables : dict
         Values of the variables in scope.
-    buffers : dict
-        Buffer variable -> storage.
     loops : tuple of Var
         The loop variables of the nest; none outside of nests.
-    stored : dict
-        Buffers that the nest stores -> pattern of the stores.
     active : numpy.ndarray of bool
         Iterations that need the value: those that take this branch of ``if_then_else``.
     """
 
     variables: dict[Var, np.ndarray]
-    buffers: dict[Var, Storage]
     loops: tuple[Var, ...] = ()
-    stored: dict[Var, Pattern] = field(default_factory=dict)
     active: np.ndarray = field(default_factory=lambda: np.asarray(True))
+
+    def load(self, node: TensorLoad) -> np.ndarray:
+        """An element of a buffer, or one for each iteration."""
+        raise NotImplementedError
+
+    def variable(self, node: Var) -> np.ndarray:
+        """The value of a variable."""
+        if node not in self.variables:
+            raise TileProgramError(
+                f"variable {node.name} has no value here; use parameters, CTA ids, loop variables "
+                "and bindings that are in scope."
+            )
+        return self.variables[node]
 
     def __call__(self, expression: Any) -> np.ndarray:
         handler = _HANDLERS.get(type(expression))
@@ -74,30 +76,10 @@ class Evaluator:
     def where(self, condition: np.ndarray) -> Evaluator:
         return replace(self, active=self.active & condition)
 
-    def pattern(self, indices: list[Any], values: list[np.ndarray]) -> Pattern | None:
-        """Which loop variable each index is; None if an index is a function of loop variables."""
-        found = []
-        for index, value in zip(indices, values, strict=True):
-            loop = next((n for n, v in enumerate(self.loops) if v.same_as(index)), None)
-            if loop is None and value.ndim:
-                return None
-            found.append(loop)
-        named = [n for n in found if n is not None]
-        return tuple(found) if len(set(named)) == len(named) else None
-
 
 def _text(expression: Any) -> str:
     """The last line of the script of an expression: earlier ones declare its variables."""
     return repr(str(expression).splitlines()[-1])
-
-
-def _variable(evaluate: Evaluator, node: Var) -> np.ndarray:
-    if node not in evaluate.variables:
-        raise TileProgramError(
-            f"variable {node.name} has no value here; use parameters, CTA ids, loop variables and "
-            "bindings that are in scope."
-        )
-    return evaluate.variables[node]
 
 
 def _constant(evaluate: Evaluator, node: Any) -> np.ndarray:
@@ -107,33 +89,6 @@ def _constant(evaluate: Evaluator, node: Any) -> np.ndarray:
 def _literal(dtype: str) -> Callable:
     """Arguments of tile primitives may be plain numbers."""
     return lambda evaluate, value: np.asarray(value, dtype)
-
-
-def _load(evaluate: Evaluator, node: TensorLoad) -> np.ndarray:
-    storage = evaluate.buffers.get(node.source)
-    if storage is None:
-        raise TileProgramError(f"buffer {node.source.name} is read before it is allocated.")
-    values = [evaluate(index) for index in node.indices]
-    name = storage.name
-    if storage.scope in REGISTERS or node.source in evaluate.stored:
-        pattern = evaluate.pattern(list(node.indices), values)
-        if not evaluate.loops:
-            raise TileProgramError(
-                f"{_text(node)} reads {name}, in scope {storage.scope}, outside of an elementwise "
-                "nest; only shared and global buffers have elements for the whole CTA."
-            )
-        if pattern is None:
-            raise TileProgramError(
-                f"{_text(node)} reads {name} at a function of loop variables; each index of a tile "
-                f"{'that the nest stores' if node.source in evaluate.stored else 'in registers'} "
-                "must be a loop variable, or be the same in all iterations."
-            )
-        if evaluate.stored.get(node.source, pattern) != pattern:
-            raise TileProgramError(
-                f"{_text(node)} reads {name} at other loop variables than the nest stores it at; "
-                "iterations must be independent."
-            )
-    return storage.gather([v.astype(np.int64) for v in values], evaluate.active)
 
 
 def _cast(evaluate: Evaluator, node: Any) -> np.ndarray:
@@ -258,13 +213,13 @@ FUNCTIONS: dict[str, Callable] = {
 }
 
 _HANDLERS: dict[type, Callable[[Evaluator, Any], np.ndarray]] = {
-    Var: _variable,
+    Var: lambda evaluate, node: evaluate.variable(node),
     bool: _literal("bool"),
     int: _literal("int32"),
     float: _literal("float32"),
     prim.IntImm: _constant,
     prim.FloatImm: _constant,
-    TensorLoad: _load,
+    TensorLoad: lambda evaluate, node: evaluate.load(node),
     Call: _call,
     prim.Cast: _cast,
     prim.Let: _let,

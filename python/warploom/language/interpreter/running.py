@@ -1,0 +1,54 @@
+"""Values of expressions while a program runs: what buffers hold."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from tvm.ir import TensorLoad, Var
+
+from warploom.errors import TileProgramError
+from warploom.language.interpreter.storage import Storage
+from warploom.language.rules import Known
+from warploom.language.rules.nests import Access
+from warploom.language.values.expressions import Evaluator
+
+
+@dataclass(frozen=True)
+class Running(Evaluator):
+    """Computes expressions.
+
+    Attributes
+    ----------
+    buffers : dict
+        Buffer variable -> storage.
+    known : Known
+        Tells which indices depend on what memory holds.
+    watched : dict
+        Buffers whose reads are to be noted -> the reads so far.
+    statement : Stmt
+        The statement of a nest that is being executed.
+    """
+
+    buffers: dict[Var, Storage] = field(default_factory=dict)
+    known: Known = field(default_factory=Known)
+    watched: dict[Var, list[Access]] = field(default_factory=dict)
+    statement: Any = None
+
+    def storage(self, buffer: Any) -> Storage:
+        """The storage of a buffer that is in scope."""
+        if buffer not in self.buffers:
+            raise TileProgramError(f"buffer {buffer.name} is used before it is allocated.")
+        return self.buffers[buffer]
+
+    def load(self, node: TensorLoad) -> np.ndarray:
+        storage = self.storage(node.source)
+        indices = [self(index).astype(np.int64) for index in node.indices]
+        if node.source in self.watched:
+            self.watched[node.source].append(Access(node, indices, self.active, self.statement))
+        return storage.gather(indices, self.active, self.by_memory(node.indices))
+
+    def by_memory(self, indices: Any) -> bool:
+        """Whether an index depends on what memory holds."""
+        return any(map(self.known.depends_on_memory, indices))

@@ -1,0 +1,157 @@
+"""Checks calls of tile primitives before they run, as far as their regions are known."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+from tvm.ir import TensorRegion
+from tvm.tirx import IntImm
+from tvm.tirx.tile_primitive import TilePrimitiveCall
+
+from warploom.errors import TileProgramError
+from warploom.language.rules.known import Known, Unknown
+from warploom.language.rules.lifetimes import Lifetimes
+from warploom.language.rules.nests import text
+from warploom.language.rules.operands import (
+    Operand,
+    require_copy,
+    require_elementwise,
+    require_gemm,
+    require_reduction,
+    require_select,
+    require_steps,
+)
+from warploom.language.rules.ranges import require_region
+from warploom.language.rules.scopes import TILES
+
+#: Element-wise primitives, which take tiles and numbers.
+ELEMENTWISE = (
+    "add", "cast", "exp", "exp2", "fdiv", "fill", "fma", "log2", "maximum", "memset", "minimum",
+    "mul", "reciprocal", "select", "silu", "sqrt", "sub",
+)  # fmt: skip
+REDUCTIONS = ("max", "min", "sum")
+COPIES = ("copy", "copy_async")
+ALLOWED = tuple(sorted((*ELEMENTWISE, *REDUCTIONS, *COPIES, "gemm_async", "zero")))
+
+
+def require_primitive(call: TilePrimitiveCall) -> str:
+    """The name of a tile primitive, if tile programs have it."""
+    name = str(call.op.name).rpartition(".")[2]
+    if name not in ALLOWED:
+        raise TileProgramError(
+            f"tile primitive {name} is no part of tile programs; allowed are {', '.join(ALLOWED)}."
+        )
+    if call.scope.name != "cta":
+        raise TileProgramError(
+            f"{name} has the scope {call.scope.name}; write Tx.cta.{name}, for the CTA executes a "
+            "tile program as a whole."
+        )
+    if name == "gemm_async" and len(call.args) != 6:
+        raise TileProgramError("gemm_async with scale factors is no part of tile programs.")
+    return name
+
+
+def check_call(known: Known, lifetimes: Lifetimes, certain: bool, call: TilePrimitiveCall) -> None:
+    """Check one call: its operands, that their regions are inside, and what it reads.
+
+    Raises
+    ------
+    TileProgramError
+        If it breaks a rule for certain.
+    """
+    name = require_primitive(call)
+    regions = [one for one in call.args if isinstance(one, TensorRegion)]
+    operands = [_operand(known, one) for one in regions]
+    if name in COPIES:
+        if "steps" in call.config:
+            require_steps(name, *operands, tuple(map(int, call.config["steps"])))
+        require_copy(*operands)
+    elif name == "gemm_async":
+        require_gemm(*operands, *map(_constant_flag, ("transA", "transB"), call.args[3:5]))
+    elif name in REDUCTIONS:
+        require_reduction(*operands, [int(axis) for axis in call.args[2]])
+    elif name == "zero":
+        operands[0].require_tile("the destination of zero")
+    else:
+        if name == "select":
+            require_select(operands[0], len(call.args[3].vars))
+        require_elementwise(operands[0], operands[1:])
+    for region in regions:
+        steps = call.config.get("steps") if region is not regions[0] else None
+        if steps is None:
+            _require_inside(known, region)
+    _live(known, lifetimes, certain, name, call)
+
+
+def _constant_flag(name: str, value: Any) -> bool:
+    if isinstance(value, (bool, int, IntImm)):
+        return bool(int(value))
+    raise TileProgramError(
+        f"{name} of gemm_async is {text(value)}; it must be True or False, since it says how the "
+        "operand lies in memory: write a branch with a gemm_async for each."
+    )
+
+
+def _operand(known: Known, region: TensorRegion) -> Operand:
+    buffer = region.source
+    extent = tuple(known.constant(one.extent) for one in region.region)
+    if len(extent) != len(buffer.ty.shape):
+        raise TileProgramError(
+            f"a region of {buffer.name} has {len(extent)} dimensions; {buffer.name} has "
+            f"{len(buffer.ty.shape)}."
+        )
+    return Operand(buffer.name, str(buffer.scope()), str(buffer.ty.dtype), extent)
+
+
+def _require_inside(known: Known, region: TensorRegion) -> None:
+    buffer = region.source
+    scope = str(buffer.scope())
+    if scope not in TILES:
+        return
+    starts = [one.min for one in region.region]
+    extents = [one.extent for one in region.region]
+    shape = [known.constant(extent) for extent in buffer.ty.shape]
+    for start in starts:
+        if known.depends_on_memory(start):
+            raise TileProgramError(
+                f"a region of {buffer.name}, in {scope} memory, begins at an index read from "
+                "memory; only regions of global buffers may, so read the elements of the tile in "
+                "a nest."
+            )
+    for world in known.worlds([*starts, *extents]):
+        evaluate = known.evaluator(world)
+        require_region(
+            buffer.name, scope, shape, _integers(evaluate, starts), _integers(evaluate, extents)
+        )
+
+
+def _integers(evaluate: Callable, expressions: Sequence[Any]) -> list[int | None]:
+    found: list[int | None] = []
+    for one in expressions:
+        try:
+            found.append(int(evaluate.integer(one)))
+        except (Unknown, TileProgramError):
+            found.append(None)
+    return found
+
+
+def _live(
+    known: Known, lifetimes: Lifetimes, certain: bool, name: str, call: TilePrimitiveCall
+) -> None:
+    """Tell what a call reads and writes, in this order."""
+    to, *sources = _buffers(call)
+    for source in () if name == "zero" else sources:
+        lifetimes.reads(source, certain)
+    if name in (*REDUCTIONS, "gemm_async") and known.truth(call.args[-1]):
+        lifetimes.reads(to, certain, adds=True)
+    if name == "gemm_async":
+        lifetimes.computes(to, call)
+    else:
+        lifetimes.writes(to)
+
+
+def _buffers(call: TilePrimitiveCall) -> Iterator[Any]:
+    for one in call.args:
+        if isinstance(one, TensorRegion):
+            yield one.source

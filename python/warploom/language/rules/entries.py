@@ -1,0 +1,54 @@
+"""What a program says before its statements: device parts, ids of CTAs, other shapes of buffers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tvm_ffi
+from tvm.tirx import PrimFunc, Var, is_buffer_var
+from tvm.tirx.stmt import AttrStmt, DeclBuffer, ScopeIdDefStmt, SeqStmt
+
+from warploom.errors import TileProgramError
+from warploom.language.hints import DEVICE_ENTRY
+from warploom.language.rules.nests import text
+
+
+def device_entries(func: PrimFunc) -> list[AttrStmt]:
+    """The device parts of a function."""
+    found: list[AttrStmt] = []
+
+    def visit(attr: AttrStmt) -> None:
+        if attr.attr_key == DEVICE_ENTRY:
+            found.append(attr)
+
+    tvm_ffi.structural_walk(func.body, (AttrStmt, visit))
+    return found
+
+
+def scope_ids(statement: Any) -> list[Any]:
+    """Definitions of ids at the top level of a device function."""
+    if isinstance(statement, AttrStmt):
+        return scope_ids(statement.body)
+    if isinstance(statement, SeqStmt):
+        return [one for child in statement.seq for one in scope_ids(child)]
+    return [getattr(statement, "def")] if isinstance(statement, ScopeIdDefStmt) else []
+
+
+def viewed(declaration: DeclBuffer) -> Any:
+    """The buffer that ``T.decl_buffer(shape, dtype, data=buffer.data)`` is another shape of.
+
+    Raises
+    ------
+    TileProgramError
+        If it is none of a buffer.
+    """
+    found: list[Var] = []
+    if declaration.data is not None:
+        tvm_ffi.structural_walk(declaration.data, (Var, found.append))
+    found = [one for one in found if is_buffer_var(one)]  # without symbolic sizes of the buffer
+    if len(found) != 1:
+        raise TileProgramError(
+            f"{declaration.buffer.name} is declared over {text(declaration.data)}; write "
+            "T.decl_buffer(shape, dtype, data=buffer.data), or allocate it."
+        )
+    return found[0]

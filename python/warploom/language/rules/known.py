@@ -1,0 +1,192 @@
+"""What is known of integers before anything runs: ids, counters of loops, scalars set once.
+
+Each of them takes its values in a range. Expressions are computed where it begins and where it
+ends: a rule that fails there fails when the program runs, so that no legal program is refused.
+What depends on memory, on sizes of arguments or on scalars that change is not known.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import tvm_ffi
+from tvm.ir import TensorLoad, Var
+from tvm.tirx import IntImm, is_buffer_var
+from tvm.tirx.stmt import AllocBuffer, Bind, BufferStore, For
+
+from warploom.errors import TileProgramError
+from warploom.language.values.expressions import Evaluator
+
+
+class Unknown(Exception):
+    """A value that only the run of a program tells."""
+
+
+@dataclass(frozen=True)
+class _Known(Evaluator):
+    """Computes what does not depend on memory."""
+
+    scalars: dict[Var, Any] = field(default_factory=dict)
+
+    def load(self, node: TensorLoad) -> np.ndarray:
+        if node.source not in self.scalars:
+            raise Unknown
+        return self(self.scalars[node.source])
+
+    def variable(self, node: Var) -> np.ndarray:
+        if node not in self.variables:
+            raise Unknown
+        return self.variables[node]
+
+
+@dataclass
+class Known:
+    """Ranges of the variables that are in scope, and what scalars hold.
+
+    Attributes
+    ----------
+    ranges : dict
+        Variable of an id or of a loop -> (first value, iterations or None, step).
+    scalars : dict
+        Scalar that is set once, or bound variable -> its value, an expression.
+    from_memory : set of Var
+        Scalars and variables whose values depend on what memory holds.
+    """
+
+    ranges: dict[Var, tuple[Any, Any, Any]] = field(default_factory=dict)
+    scalars: dict[Var, Any] = field(default_factory=dict)
+    from_memory: set[Var] = field(default_factory=set)
+    _once: dict[Var, BufferStore] = field(default_factory=dict)
+
+    def read_scalars(self, body: Any) -> None:
+        """Learn which scalars of a program are set once, and which hold what memory held."""
+        stores: dict[Var, list[BufferStore]] = {}
+        values: dict[Var, list[Any]] = {}
+
+        def store(one: BufferStore) -> None:
+            if str(one.buffer.scope()) == "local":
+                stores.setdefault(one.buffer, []).append(one)
+                values.setdefault(one.buffer, []).append(one.value)
+
+        def bind(one: Bind) -> None:
+            values.setdefault(one.var, []).append(one.value)
+
+        def loop(one: For) -> None:
+            values.setdefault(one.loop_var, []).extend((one.min, one.extent))
+
+        tvm_ffi.structural_walk(body, [(BufferStore, store), (Bind, bind), (For, loop)])
+        self._once = {b: found[0] for b, found in stores.items() if len(found) == 1}
+        before = -1
+        while before < len(self.from_memory):  # each round but the last finds at least one more
+            before = len(self.from_memory)
+            self.from_memory |= {
+                var for var, found in values.items()
+                if var not in self.from_memory and any(map(self.depends_on_memory, found))
+            }  # fmt: skip
+
+    def define(self, allocation: AllocBuffer, following: Iterable[Any]) -> None:
+        """A scalar that is set right after its allocation, and never again, has that value."""
+        store = self._once.get(allocation.buffer)
+        if store is not None and any(one.same_as(store) for one in following):
+            self.scalars[allocation.buffer] = store.value
+
+    def depends_on_memory(self, expression: Any) -> bool:
+        """Whether the value of an expression depends on what a buffer, no scalar, holds."""
+        found = False
+
+        def visit(var: Var) -> None:
+            nonlocal found
+            if is_buffer_var(var):
+                found |= str(var.scope()) != "local" or var in self.from_memory
+            else:
+                found |= var in self.from_memory
+
+        if isinstance(expression, tvm_ffi.Object):
+            tvm_ffi.structural_walk(expression, (Var, visit))
+        return found
+
+    def evaluator(self, variables: dict[Var, np.ndarray]) -> Evaluator:
+        """Computes expressions of these variables; raises :class:`Unknown` for others."""
+        return _Known(variables, scalars=self.scalars)
+
+    def worlds(
+        self, expressions: Iterable[Any], first: bool = False
+    ) -> Iterator[dict[Var, np.ndarray]]:
+        """Values of the ids and counters that expressions depend on, at the ends of their ranges.
+
+        Variables of which nothing is known are left out. With ``first`` there is one world alone:
+        that of the first iteration of each loop in the first CTA.
+        """
+        needed: dict[Var, None] = {}
+        for expression in expressions:
+            self._collect(expression, needed)
+        yield from self._assign([v for v in self.ranges if v in needed], {}, first)
+
+    def constant(self, expression: Any) -> int | None:
+        """The value of an expression that is the same wherever it is known."""
+        if isinstance(expression, IntImm):
+            return int(expression)
+        found = set()
+        for world in self.worlds([expression]):
+            try:
+                found.add(int(self.evaluator(world).integer(expression)))
+            except (Unknown, TileProgramError):
+                return None
+        return found.pop() if len(found) == 1 else None
+
+    def truth(self, condition: Any, first: bool = True) -> bool | None:
+        """Whether a condition holds in the first iteration of each loop in the first CTA."""
+        for world in self.worlds([condition], first):
+            try:
+                return bool(self.evaluator(world)(condition))
+            except (Unknown, TileProgramError):
+                return None
+        return None
+
+    def _collect(self, expression: Any, needed: dict[Var, None]) -> None:
+        """Variables that an expression depends on, through scalars and bounds of loops too."""
+        if not isinstance(expression, tvm_ffi.Object):
+            return
+        found: list[Var] = []
+        tvm_ffi.structural_walk(expression, (Var, found.append))
+        for var in found:
+            if var in needed:
+                continue
+            if var in self.scalars:
+                needed[var] = None
+                self._collect(self.scalars[var], needed)
+            elif var in self.ranges:
+                needed[var] = None
+                for bound in self.ranges[var]:
+                    self._collect(bound, needed)
+
+    def _assign(
+        self, variables: list[Var], world: dict[Var, np.ndarray], first: bool
+    ) -> Iterator[dict[Var, np.ndarray]]:
+        if not variables:
+            yield world
+            return
+        var, *rest = variables
+        for value in self._ends(var, world, first):
+            placed = {} if value is None else {var: np.asarray(value, str(var.ty.dtype))}
+            yield from self._assign(rest, world | placed, first)
+
+    def _ends(self, var: Var, world: dict[Var, np.ndarray], first: bool) -> list[int | None]:
+        start, extent, step = self.ranges[var]
+        evaluate = self.evaluator(world)
+        try:
+            low = int(evaluate.integer(start))
+        except (Unknown, TileProgramError):
+            return [None]
+        try:
+            count = int(evaluate.integer(extent))
+            size = 1 if step is None else int(evaluate.integer(step))
+        except (Unknown, TileProgramError):
+            return [low]
+        values = range(low, low + count, size)
+        if not values:
+            return []
+        return [values[0]] if first or len(values) == 1 else [values[0], values[-1]]
