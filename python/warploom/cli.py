@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from warploom import plugin
 from warploom._version import __version__
-from warploom.errors import WarploomError
+from warploom.command_line import Parser, guarded
 
 
 @dataclass(frozen=True)
@@ -57,11 +57,11 @@ COMMANDS = (
 )
 
 
-def _parser() -> argparse.ArgumentParser:
+def _parser() -> Parser:
     """Only for what comes before a command; each command parses its own arguments."""
     width = max(len(" ".join(command.words)) for command in COMMANDS)
     lines = [f"  {' '.join(command.words):{width}}  {command.help}" for command in COMMANDS]
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="warploom",
         usage="warploom [--help] [--version] COMMAND [ARGUMENT ...]",
         description="Tensor cores of Hopper for TIRx programs of Apache TVM.",
@@ -95,14 +95,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     Returns
     -------
     int
-        The exit status of the command; 2 if it raised a :class:`WarploomError`, whose message
-        is then the one line on standard error.
+        The exit status of the command; 2 after an error, which is said in one sentence on
+        standard error (``TVM_BACKTRACE=1`` shows its traceback).
     """
     command, rest = _select(list(sys.argv[1:] if arguments is None else arguments))
-    try:
+
+    def run() -> int:
         if command.register:
             plugin.register()
         return importlib.import_module(command.module).main(rest)
-    except WarploomError as error:
-        print(f"warploom: {error}", file=sys.stderr)
-        return 2
+
+    return guarded("warploom", run)

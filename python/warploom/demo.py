@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from warploom.command_line import Parser, natural, positive
 from warploom.target.dtypes import is_float8
 
 if TYPE_CHECKING:
@@ -46,12 +47,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options of the command."""
     for letter, what in (("m", "rows of A and C"), ("n", "columns of C"), ("k", "columns of A")):
         parser.add_argument(
-            f"-{letter}", type=int, help=f"{what} ({GPU_SIZE}, on the emulator {EMULATED_SIZE})"
+            f"-{letter}",
+            type=positive,
+            help=f"{what} ({GPU_SIZE}, on the emulator {EMULATED_SIZE})",
         )
     parser.add_argument("--dtype", default="float16", help="of A and B (float16)")
     parser.add_argument("--out-dtype", default=None, help="of C (that of A, bfloat16 for float8)")
     parser.add_argument("--layout", default="NT", help="NT: B is [N, K]; NN: B is [K, N] (NT)")
-    parser.add_argument("--seed", type=int, default=0, help="of the random matrices (0)")
+    parser.add_argument("--seed", type=natural, default=0, help="of the random matrices (0)")
 
 
 def tolerance(dtype: str, out_dtype: str) -> float:
@@ -155,7 +158,7 @@ def main(arguments: list[str]) -> int:
     int
         0, or 1 if the result was wrong.
     """
-    parser = argparse.ArgumentParser("warploom demo", description=__doc__.splitlines()[0])
+    parser = Parser("warploom demo", description=__doc__.splitlines()[0])
     add_arguments(parser)
     options = parser.parse_args(arguments)
 

@@ -9,14 +9,13 @@ from tvm.s_tir.dlight import ScheduleRule
 from tvm.target import Target
 from tvm.tirx import PrimFunc
 
-from warploom.errors import IllegalCombination
+from warploom.fallback import attempted
 from warploom.gemm.choose import choose_by_rows
 from warploom.gemm.decisions import annotate
 from warploom.gemm.generate import tile_program
 from warploom.gemm.recognition import recognise
 from warploom.gemm.tf32 import allow_tf32
 from warploom.target import SM90A
-from warploom.transform.decline import Decline
 
 if TYPE_CHECKING:
     from warploom.meta_schedule.lookup import Lookup
@@ -44,15 +43,16 @@ class Matmul(ScheduleRule):
         """The function with our decisions, or None."""
         if str(target.attrs.get("arch", "")) != SM90A.name:
             return None
-        try:
-            func = allow_tf32(func) if self.tf32 else func
-            gemm = recognise(func)
-            known = None if self.lookup is None else self.lookup.knobs
-            decisions = choose_by_rows(gemm.problem, known=known)
-            for _, knobs in decisions:
-                tile_program(gemm, knobs)  # whether one can be written, before it is promised
-        except (Decline, IllegalCombination):
-            return None
+        name = str((func.attrs or {}).get("global_symbol", "A function"))
+        return attempted(name, lambda: self._scheduled(func))
+
+    def _scheduled(self, func: PrimFunc) -> Schedule:
+        func = allow_tf32(func) if self.tf32 else func
+        gemm = recognise(func)
+        known = None if self.lookup is None else self.lookup.knobs
+        decisions = choose_by_rows(gemm.problem, known=known)
+        for _, knobs in decisions:
+            tile_program(gemm, knobs)  # whether one can be written, before it is promised
         sch = Schedule(func)
         block = sch.get_sblock(gemm.anchor)
         for limit, knobs in decisions:

@@ -5,18 +5,21 @@ Every check is a function that returns a :class:`Row`; none prints and none rais
 
 from __future__ import annotations
 
-import argparse
+import contextlib
 import importlib
 import importlib.metadata
 import os
 import platform
+import stat
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from warploom._version import PIP_FIX, REQUIREMENTS, __version__, check_requirements
-from warploom.errors import ToolchainError
+from warploom.command_line import Parser
+from warploom.errors import ToolchainError, WarploomError
 from warploom.toolchain import Toolchain, find_toolchain, prepare_environment
 
 if TYPE_CHECKING:
@@ -71,13 +74,23 @@ def check_distribution(
     name: str,
     needed: bool = True,
     version_of: Callable[[str], str] = importlib.metadata.version,
+    others: Sequence[str] = (),
+    install: str = "",
 ) -> Row:
-    """A distribution that is there; without it work is impossible if it is ``needed``."""
-    try:
-        return Row(name, "ok", version_of(name))
-    except importlib.metadata.PackageNotFoundError:
-        state = "fail" if needed else "warn"
-        return Row(name, state, "not installed", f"Run: pip install {name}")
+    """A distribution that is there; without it work is impossible if it is ``needed``.
+
+    Parameters
+    ----------
+    others : sequence of str
+        Distributions that bring the same.
+    install : str
+        What pip installs, by default the distribution itself.
+    """
+    for one in (name, *others):
+        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+            return Row(name, "ok", version_of(one) + (f" ({one})" if one != name else ""))
+    state = "fail" if needed else "warn"
+    return Row(name, state, "not installed", f"Run: pip install {install or name}")
 
 
 def check_tvm(version_of: Callable[[str], str] = importlib.metadata.version) -> Row:
@@ -93,6 +106,37 @@ def check_tvm(version_of: Callable[[str], str] = importlib.metadata.version) -> 
     except ToolchainError:
         return Row("tvm", "fail", ", ".join(versions), f"Run: {PIP_FIX}")
     return Row("tvm", "ok", ", ".join(versions))
+
+
+def check_cache(environ: Mapping[str, str]) -> Row:
+    """The folder of compiled kernels and modules: where it is, its size, who may write to it."""
+    from warploom.compiler.cache import CubinCache
+    from warploom.compiler.cache_folder import refusal
+
+    try:
+        cache = CubinCache.from_environment(environ)
+    except WarploomError as error:
+        return Row("cache", "warn", "off", str(error))
+    if cache is None:
+        return Row("cache", "ok", "off (WARPLOOM_CACHE=0): every kernel is compiled each time")
+    folder = Path(cache.directory).absolute()
+    there = next(one for one in (folder, *folder.parents) if one.exists())
+    finding = f"{folder}, not there yet"
+    if there == folder and there.is_dir():
+        files = [one.stat().st_size for one in folder.rglob("*") if one.is_file()]
+        rights = stat.filemode(folder.stat().st_mode)
+        finding = f"{folder}, {len(files)} files, {sum(files) / 2**20:.1f} MiB, {rights}"
+    if not there.is_dir() or not os.access(there, os.W_OK | os.X_OK):
+        return Row(
+            "cache",
+            "warn",
+            f"{finding}; {there} cannot be written",
+            "What it lacks is compiled each time; set WARPLOOM_CACHE_DIR to a folder of your own.",
+        )
+    reason = refusal(folder)
+    if reason is not None:
+        return Row("cache", "warn", f"{finding}: it is not used", reason)
+    return Row("cache", "ok", finding)
 
 
 def check_native(load: Callable[[], object]) -> Row:
@@ -144,6 +188,14 @@ def check_headers(toolchain: Toolchain) -> Row:
             finding,
             f"NVRTC is {compiler.version}; unset CUDA_PATH, or set it to a toolkit of CUDA "
             f"{compiler.version.split('.')[0]}.",
+        )
+    if not headers.wmma:
+        return Row(
+            "headers",
+            "warn",
+            f"{finding}, without crt/mma.h",
+            "TVM's own tensor-core kernels do not compile; run: pip install 'nvidia-cuda-crt>=13.0"
+            ",<14'",
         )
     return Row("headers", "ok", finding)
 
@@ -263,7 +315,14 @@ def examine(environ: Mapping[str, str] = os.environ) -> list[Row]:
     tvm = check_tvm()
     rows = [check_python(), Row("warploom", "ok", __version__), tvm]
     rows += [check_distribution(name) for name in ("numpy", "cuda-bindings")]
-    rows += [check_distribution(name, needed=False) for name in ("xgboost", "psutil")]
+    rows += [
+        check_distribution(
+            "xgboost", needed=False, others=("xgboost-cpu",), install="'warploom[tune]'"
+        ),
+        check_distribution("psutil", needed=False),
+        check_distribution("matplotlib", needed=False, install="'warploom[plot]'"),
+        check_cache(environ),
+    ]
     rows.append(check_native(native.library))
     prepare_environment()
     toolchain = find_toolchain(environ)
@@ -312,7 +371,7 @@ def render(rows: Sequence[Row]) -> None:
 
 def main(arguments: Sequence[str]) -> int:
     """Entry of ``warploom doctor``."""
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="warploom doctor",
         description="Check this installation; the exit status is 0 if kernels can be compiled.",
     )

@@ -3,9 +3,35 @@
 Every message is one sentence that names the offending value, the rule, and what is allowed.
 """
 
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from typing import Any
+
 
 class WarploomError(ValueError):
     """Base class of all errors that a user of warploom can cause."""
+
+
+@contextlib.contextmanager
+def reading(path: Any, kind: str) -> Iterator[None]:
+    """Name the file, and what it should be, in errors of a block that understands its contents.
+
+    Examples
+    --------
+    >>> with reading("goals.json", "list of goals"):
+    ...     rows = json.loads("nonsense")
+    Traceback (most recent call last):
+    WarploomError: goals.json is no list of goals: Expecting value: line 1 column 1 (char 0).
+    """
+    try:
+        yield
+    except WarploomError:
+        raise
+    except (ValueError, LookupError, TypeError, AttributeError, EOFError) as error:
+        reason = str(error) if isinstance(error, ValueError) else f"{type(error).__name__} {error}"
+        raise WarploomError(f"{path} is no {kind}: {reason}.") from error
 
 
 class IllegalCombination(WarploomError):
@@ -16,9 +42,59 @@ class ToolchainError(WarploomError, RuntimeError):
     """A compiler, header, library or driver that is missing or of the wrong version."""
 
 
+class DispatchError(WarploomError, RuntimeError):
+    """A tile primitive that no op schedule can lower."""
+
+
+class CompilerError(WarploomError, RuntimeError):
+    """CUDA source that the compiler rejects; the message names the file with its log."""
+
+
+class NotSaved(WarploomError):
+    """What a search has measured cannot be written; the search ends at once.
+
+    Examples
+    --------
+    >>> raise NotSaved.of("work/warploom_trials.jsonl", OSError(28, "No space left on device"))
+    Traceback (most recent call last):
+    NotSaved: work/warploom_trials.jsonl cannot be written: No space left on device; ...
+    """
+
+    @classmethod
+    def of(cls, path: Any, error: OSError) -> NotSaved:
+        """The error for a file that the system refuses to write."""
+        return cls(
+            f"{path} cannot be written: {error.strerror or error}; make it writable and run the "
+            "same again: what was saved before is kept."
+        )
+
+
 class TileProgramError(WarploomError):
     """A statement that is no part of the language of tile programs, or breaks one of its rules."""
 
 
-class StockScheduleWarning(UserWarning):
-    """A product that got TVM's own schedule, for the one that it asked for cannot be followed."""
+class WarploomWarning(UserWarning):
+    """Base class of all warnings: what works, and is likely not what its author wants.
+
+    ``warnings.simplefilter("error", WarploomWarning)`` makes errors of them.
+    """
+
+
+class TileProgramWarning(WarploomWarning):
+    """A statement of a tile program that is legal and probably a mistake."""
+
+
+class LoweringWarning(WarploomWarning):
+    """A hint that the passes did not follow, or a lowering other than the preferred one."""
+
+
+class MachineCodeWarning(WarploomWarning):
+    """Machine code that is slower than its program: spills, serialised wgmma, lost setmaxnreg."""
+
+
+class StockScheduleWarning(WarploomWarning):
+    """A function that got TVM's own schedule, since warploom's kernel for it cannot be built."""
+
+
+class CacheWarning(WarploomWarning):
+    """A cache that is not used, or cannot be written, or an entry of it that is damaged."""

@@ -8,15 +8,21 @@ from typing import Any
 import tvm
 from tvm.tirx import PrimFunc, compilation_pipeline
 
+from warploom.errors import WarploomWarning
+from warploom.fallback import original_of, stock_schedule, tell, without_original
 from warploom.gemm.decisions import has_decisions
-from warploom.gemm.lower import LowerScheduledGemms
+from warploom.gemm.lower import lower_gemm
+from warploom.language.lints import warn_of_mistakes
 from warploom.language.span import drop_spans
+from warploom.ops.dispatch import our_programs, uses_warploom
 from warploom.rows.generate import MARK
 from warploom.transform.launch_together import LaunchTogether
 from warploom.transform.lower import lower
 from warploom.transform.program import is_tile_program
 from warploom.transform.share_tensor_maps import ShareTensorMaps
 from warploom.transform.start_early import StartEarly
+from warploom.transform.warn_of_lowering import first_span
+from warploom.warn import remember_author
 
 #: What TVM asks a pipeline for: the passes, and those for host and device code at the end.
 Factory = Callable[..., tuple[Any, Any, Any]]
@@ -25,8 +31,39 @@ Factory = Callable[..., tuple[Any, Any, Any]]
 def warploom_pipeline() -> tuple[Any, Any, Any]:
     """``tir_pipeline="warploom"``: tile programs become kernels, then TVM's own TIRx pipeline."""
     passes, host, device = compilation_pipeline.tirx_pipeline()
-    ours = [LowerTilePrograms(), passes, ShareTensorMaps(), StartEarly(), LaunchTogether()]
-    return tvm.transform.Sequential(ours), host, device
+
+    @tvm.transform.module_pass(opt_level=0)
+    def with_our_schedules(mod: tvm.IRModule, _: tvm.transform.PassContext) -> tvm.IRModule:
+        with our_programs():
+            return passes(mod)
+
+    ours = [LowerTilePrograms(), with_our_schedules, ShareTensorMaps(), StartEarly()]
+    return tvm.transform.Sequential([*ours, LaunchTogether()]), host, device
+
+
+def with_our_schedules_first(stock: Factory) -> Factory:
+    """TVM's pipeline for TIRx, with our op schedules first in functions that use warploom."""
+
+    def pipeline(**options: Any) -> tuple[Any, Any, Any]:
+        passes, host, device = stock(**options)
+
+        @tvm.transform.module_pass(opt_level=0)
+        def route(mod: tvm.IRModule, _: tvm.transform.PassContext) -> tvm.IRModule:
+            parts: list[dict[Any, Any]] = [{}, {}]
+            for variable, function in mod.functions.items():
+                parts[uses_warploom(function)][variable] = function
+            rest, mine = parts
+            if not mine:
+                return passes(mod)
+            with our_programs():
+                merged = passes(tvm.IRModule(mine, attrs=mod.attrs))
+            if rest:
+                merged.update(passes(tvm.IRModule(rest, attrs=mod.attrs)))
+            return merged
+
+        return route, host, device
+
+    return pipeline
 
 
 def with_tile_programs(stock: Factory) -> Factory:
@@ -47,7 +84,7 @@ def with_tile_programs(stock: Factory) -> Factory:
                 return others(mod)
             parts: list[dict[Any, Any]] = [{}, {}]
             for variable, function in mod.functions.items():
-                parts[_is_tirx(function)][variable] = function
+                parts[_is_tirx(function)][variable] = without_original(function)
             rest, mine = (tvm.IRModule(part, attrs=mod.attrs) for part in parts)
             merged = ours(mine)
             if parts[0]:
@@ -84,6 +121,30 @@ def _is_program(function: Any) -> bool:
     return _is_tirx(function) and is_tile_program(function)
 
 
+def LowerScheduledGemms() -> tvm.transform.Pass:
+    """A pass that turns annotated functions of a module into kernels.
+
+    Where that is impossible, a warning says why, and the function gets TVM's own schedule: slower,
+    with the same result.
+    """
+
+    @tvm.transform.module_pass(opt_level=0, name="warploom.LowerScheduledGemms")
+    def run(mod: tvm.IRModule, _: tvm.transform.PassContext) -> tvm.IRModule:
+        changed = {}
+        for variable, function in mod.functions.items():
+            if has_decisions(function):
+                try:
+                    changed[variable] = lower_gemm(function)
+                except WarploomWarning:  # a search wants none
+                    raise
+                except Exception as error:  # whatever it is, TVM can build the function
+                    tell(variable.name_hint, error)
+                    changed[variable] = stock_schedule(original_of(function))
+        return tvm.IRModule({**dict(mod.functions.items()), **changed}, attrs=mod.attrs)
+
+    return run
+
+
 def LowerTilePrograms() -> tvm.transform.Pass:
     """A pass that replaces every tile program of a module by its kernel, and drops ``wl.span``.
 
@@ -95,10 +156,17 @@ def LowerTilePrograms() -> tvm.transform.Pass:
 
     @tvm.transform.module_pass(opt_level=0, name="warploom.LowerTilePrograms")
     def run(mod: tvm.IRModule, _: tvm.transform.PassContext) -> tvm.IRModule:
-        lowered = {
-            variable: lower(function) if _is_program(function) else _without_spans(function)
-            for variable, function in mod.functions.items()
-        }
+        lowered = {}
+        for variable, function in mod.functions.items():
+            if isinstance(function, PrimFunc):
+                symbol = (function.attrs or {}).get("global_symbol", variable.name_hint)
+                remember_author(str(symbol), first_span(function))
+            if _is_program(function):
+                # First what is refused or declined, which is then the whole message.
+                lowered[variable] = lower(function)
+                warn_of_mistakes(function)
+            else:
+                lowered[variable] = _without_spans(function)
         return tvm.IRModule(lowered, attrs=mod.attrs)
 
     return run

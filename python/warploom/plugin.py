@@ -3,9 +3,8 @@
 TVM calls :func:`autoload` at ``import tvm`` through the entry point group ``tvm.backends``;
 ``import warploom`` does the same, for whoever sets ``TVM_DEVICE_BACKEND_AUTOLOAD=0``.
 
-Registration has two steps, so that ``import tvm`` stays quick for programs that need no GPU:
-:func:`register` installs hooks, and the first tile primitive that TVM lowers runs
-:func:`register_schedules`, which imports the op schedules.
+``import tvm`` stays quick for programs that need no GPU: :func:`register` installs hooks and names
+(:mod:`warploom.ops.table`), and what is behind a name is imported when it is first used.
 """
 
 from __future__ import annotations
@@ -15,20 +14,11 @@ import functools
 import importlib
 from typing import Any
 
-from warploom import codegen, driver, emulator, launch, toolchain
+from warploom import codegen, driver, emulator, errors, launch, toolchain
 from warploom._version import check_requirements
 from warploom.compiler import registered
 from warploom.errors import ToolchainError
-
-#: Modules of ``warploom.ops`` whose table ``SCHEDULES`` is registered.
-OP_MODULES: tuple[str, ...] = (
-    "copy_fragment",
-    "copy_prefetch",
-    "copy_strided",
-    "elementwise_fragment",
-    "gemm_async_wgmma",
-    "reduce_fragment",
-)
+from warploom.messages import display
 
 
 def autoload() -> None:
@@ -64,7 +54,6 @@ def cuda_runtime() -> driver.CudaRuntime | None:
 @functools.cache
 def _register_once() -> driver.CudaRuntime | None:
     import tvm
-    import tvm_ffi
     from tvm.backend import loader
 
     if tvm._RUNTIME_ONLY:
@@ -72,21 +61,37 @@ def _register_once() -> driver.CudaRuntime | None:
     loader.load("cuda")  # TVM has done it already, unless autoload is off
     toolchain.prepare_environment()
     runtime = driver.CudaRuntime(on_load=_register_runtime)
+    _register_compiler(runtime)
+    _register_language()
+    return runtime
+
+
+def _register_compiler(runtime: driver.CudaRuntime) -> None:
+    """How CUDA source is compiled: for the target that was asked for, and once."""
+    import tvm_ffi
+
     build = codegen.make_build_cuda(
         tvm_ffi.get_global_func("target.build.cuda"), runtime.ensure_loaded
     )
-    for name, function in {
-        "target.build.cuda": build,
-        "tirx.f_op_dispatcher": _dispatch,
-        "tvm_callback_cuda_compile": _cuda_compile,
-    }.items():
-        tvm_ffi.register_global_func(name, function, override=True)
+    tvm_ffi.register_global_func("target.build.cuda", build, override=True)
+    tvm_ffi.register_global_func("tvm_callback_cuda_compile", _cuda_compile, override=True)
+
+
+def _register_language() -> None:
+    """What may change how TVM makes CUDA source of a program, or refuses it."""
+    import tvm_ffi
+
+    from warploom.ops import table
+
+    tvm_ffi.register_global_func("tirx.f_op_dispatcher", _dispatch, override=True)
+    display.install()
+    _register_errors()
     _register_script()
     _register_builds()
     with registered.trusted(all_before=True):
+        table.register()
         _register_pipelines()
     _register_relax()
-    return runtime
 
 
 def _register_runtime(loaded: driver.Driver) -> None:
@@ -122,7 +127,10 @@ def _register_launches() -> None:
 
 
 def _register_builds() -> None:
-    """``tvm.tirx.build``, and with it ``tvm.compile``, that keeps what it has made."""
+    """``tvm.tirx.build``, and with it ``tvm.compile``, that keeps what it has made.
+
+    And that gives functions back to TVM whose kernels cannot be built.
+    """
     import tvm
 
     stock = tvm.tirx.build
@@ -130,21 +138,23 @@ def _register_builds() -> None:
     @functools.wraps(stock)
     def build(mod: Any, target: Any = None, pipeline: Any = "default") -> Any:
         from warploom.compiler.module_cache import remembering_build
+        from warploom.fallback import falling_back
 
-        return remembering_build(stock)(mod, target, pipeline)
+        return remembering_build(falling_back(stock))(mod, target, pipeline)
 
     tvm.tirx.build = build
 
 
 def _register_pipelines() -> None:
-    """``tir_pipeline="warploom"``, and tile programs in modules for the default pipeline."""
+    """``tir_pipeline="warploom"``, and programs of warploom for the pipelines of TVM."""
     from tvm.s_tir import pipeline as _  # noqa: F401  (has registered the default pipeline)
     from tvm.tirx import compilation_pipeline
 
-    stock = compilation_pipeline.PIPELINE_MAP["s_tir"]
+    stock = dict(compilation_pipeline.PIPELINE_MAP)
     for name, factory in {
         "warploom": lambda: _pipelines().warploom_pipeline(),
-        "s_tir": lambda **options: _pipelines().with_tile_programs(stock)(**options),
+        "s_tir": lambda **options: _pipelines().with_tile_programs(stock["s_tir"])(**options),
+        "tirx": lambda **options: _pipelines().with_our_schedules_first(stock["tirx"])(**options),
     }.items():
         compilation_pipeline.register_tir_pipeline(name, factory)
 
@@ -190,6 +200,15 @@ class _Vocabulary:
         return getattr(builtins, name)
 
 
+def _register_errors() -> None:
+    """Errors of warploom keep their class when they leave a callback of TVM."""
+    import tvm_ffi
+
+    for name, kind in vars(errors).items():
+        if isinstance(kind, type) and issubclass(kind, errors.WarploomError):
+            tvm_ffi.register_error(name, kind)
+
+
 def _register_script() -> None:
     """``T.warploom``, and changes that make TVMScript read what its own printer writes.
 
@@ -214,7 +233,7 @@ def _register_script() -> None:
 
 
 def _dispatch(call: Any, context: Any) -> Any:
-    register_schedules()
+    register_instructions()
     from warploom.ops.dispatch import dispatch
 
     function = dispatch(call, context)
@@ -232,22 +251,11 @@ def _cuda_compile(code: str) -> bytes:
 
 
 @functools.cache
-def register_schedules() -> None:
-    """Register the op schedules and the instructions they emit; the second call does nothing."""
+def register_instructions() -> None:
+    """Register the instructions that our op schedules emit; the second call does nothing."""
     from tvm.backend.cuda.ptx import register_table
-    from tvm.tirx.operator.tile_primitive import predicate, register_dispatch
 
     from warploom.intrin.wgmma import wide_integer_table
 
-    # All imports first: if one fails, nothing is registered.
-    modules = [importlib.import_module(f"warploom.ops.{name}") for name in OP_MODULES]
     with registered.trusted():
         register_table(wide_integer_table())
-        for schedule in (schedule for module in modules for schedule in module.SCHEDULES):
-            register_dispatch(
-                schedule.op,
-                "cuda",
-                variant=schedule.variant,
-                priority=schedule.priority,
-                when=[predicate(name, function) for name, function in schedule.when],
-            )(schedule.impl)

@@ -24,6 +24,8 @@ _OPTIONS = "TVM_CUDA_NVRTC_EXTRA_OPTS"
 _RUNTIME_HEADER = "cuda_runtime.h"
 #: The first header that TVM's NVRTC preamble includes; it belongs to CCCL.
 _CCCL_HEADER = "cuda/std/cstdint"
+#: What ``mma.h`` includes, which TVM's own tensor-core kernels begin with; a wheel of its own.
+_WMMA_HEADER = "crt/mma.h"
 
 #: Where TVM looks if neither ``CUDA_PATH`` nor ``PATH`` leads to a toolkit.
 _DEFAULT_ROOT = Path("/usr/local/cuda")
@@ -51,12 +53,15 @@ class Headers:
         Include directories of ``cuda_runtime.h`` and of ``cuda/std``.
     version, cccl_version : str
         Version of the CUDA runtime, such as ``"13.0"``, and of CCCL, such as ``"3.0.1"``.
+    wmma : bool
+        Whether kernels that include ``mma.h`` compile.
     """
 
     runtime: Path
     cccl: Path
     version: str
     cccl_version: str
+    wmma: bool = True
 
 
 @dataclass(frozen=True)
@@ -184,6 +189,7 @@ def find_headers(environ: Mapping[str, str] = os.environ) -> Headers | None:
         cccl=cccl,
         version=f"{cudart // 1000}.{cudart % 1000 // 10}",
         cccl_version=f"{release // 1000000}.{release // 1000 % 1000}.{release % 1000}",
+        wmma=_directory_of(_WMMA_HEADER, includes) is not None,
     )
 
 

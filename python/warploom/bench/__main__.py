@@ -7,11 +7,13 @@ import sys
 from collections.abc import Sequence
 
 from warploom import emulator
+from warploom.command_line import guarded
 from warploom.errors import WarploomError
 
 #: What to measure -> the module with ``main(arguments)``.
 BENCHMARKS = {
     "goals": "warploom.bench.goals",
+    "headline": "warploom.bench.headline",
     "gemm": "warploom.bench.gemm",
     "attention": "warploom.bench.attention",
     "dequant": "warploom.bench.dequant",
@@ -34,19 +36,23 @@ BENCHMARKS = {
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one benchmark and return its exit status; 3 if it could not run."""
     arguments = list(sys.argv[1:] if arguments is None else arguments)
-    if not arguments or arguments[0] not in BENCHMARKS:
+    if arguments[:1] in (["-h"], ["--help"]):
         print(f"usage: warploom bench {{{','.join(BENCHMARKS)}}} [--help] ...", file=sys.stderr)
-        return 0 if arguments[:1] in (["-h"], ["--help"]) else 3
-    try:
+        return 0
+    if not arguments or arguments[0] not in BENCHMARKS:
+        what = f"unknown benchmark {arguments[0]!r}" if arguments else "no benchmark is named"
+        print(f"warploom bench: {what}; allowed are {', '.join(BENCHMARKS)}", file=sys.stderr)
+        return 3
+
+    def run() -> int:
         if importlib.util.find_spec("tvm") and emulator.is_enabled():
             raise WarploomError(
                 "tvm.cuda(0) is an emulated device, whose times mean nothing; unset "
                 "WARPLOOM_EMULATOR to measure a GPU."
             )
         return importlib.import_module(BENCHMARKS[arguments[0]]).main(arguments[1:])
-    except WarploomError as error:
-        print(f"warploom bench: {error}", file=sys.stderr)
-        return 3
+
+    return guarded("warploom bench", run, failed=3)
 
 
 if __name__ == "__main__":

@@ -12,22 +12,25 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from warploom.bench.check import Deviation, deviation, worst_of
+from warploom.bench.compete import compare_products
 from warploom.bench.competitors import OURS
-from warploom.bench.gemm import compare_products
 from warploom.bench.kernels import Kernel, Kernels
 from warploom.bench.operands import ROTATING_BYTES
 from warploom.bench.options import kernel_options, timing_options
 from warploom.bench.report import Comparison
 from warploom.bench.run import attempt, run
+from warploom.command_line import Parser, positive
 from warploom.errors import WarploomError
 from warploom.target.dtypes import bits_of
 
 if TYPE_CHECKING:
     from tvm.runtime import Executable
 
-#: Queries whose result is compared with float64, and the relative error that is allowed there:
-#: the weights are rounded to 16 bits.
-_CHECKED_ROWS, ALLOWED_ERROR = 64, {"float16": 1e-3, "bfloat16": 8e-3}
+#: The relative error that is allowed: the weights of the softmax are rounded to 16 bits.
+ALLOWED_ERROR = {"float16": 1e-3, "bfloat16": 8e-3}
+#: Elements of logits that a check holds at a time.
+_LOGITS_AT_ONCE = 1 << 28
 
 
 @dataclass(frozen=True)
@@ -140,13 +143,18 @@ def library_attentions(
 
         return run
 
-    names = {"CUDNN_ATTENTION": "cuDNN", "FLASH_ATTENTION": "FlashAttention 2"}
-    known = attention.SDPBackend
     return {
-        f"PyTorch, {name}": implementation(getattr(known, key))
-        for key, name in names.items()
-        if hasattr(known, key)
+        f"PyTorch, {name}": implementation(backend)
+        for name, backend in attention_backends().items()
     }
+
+
+def attention_backends() -> dict[str, Any]:
+    """Those of PyTorch's implementations of attention that this PyTorch has, by name."""
+    from torch.nn.attention import SDPBackend as known
+
+    names = {"cuDNN": "CUDNN_ATTENTION", "FlashAttention 2": "FLASH_ATTENTION"}
+    return {name: getattr(known, key) for name, key in names.items() if hasattr(known, key)}
 
 
 def make_operands(torch: Any, shape: AttentionShape) -> list[Operands]:
@@ -182,11 +190,11 @@ def compare(
         raise WarploomError(f"PyTorch has no attention for {shape}: {'; '.join(absent.values())}")
     ours = our_attention(kernels.function(our_kernel(shape)))
 
-    def error(o: Operands) -> float:
-        return attention_error(torch, shape, o.q, o.k, o.v, o.found)
+    def check(o: Operands) -> Deviation:
+        return check_attention(torch, shape, o.q, o.k, o.v, o.found)
 
     found = compare_products(
-        torch, shape, {OURS: ours} | libraries, sets, error, ALLOWED_ERROR[shape.dtype], rounds,
+        torch, shape, {OURS: ours} | libraries, sets, check, ALLOWED_ERROR[shape.dtype], rounds,
         burst_only,
     )  # fmt: skip
     protocol = found.protocols[0]
@@ -194,31 +202,37 @@ def compare(
     return Comparison(shape, (found.entries[0], *fastest), absent)
 
 
-def attention_error(
+def check_attention(
     torch: Any, shape: AttentionShape, q: Any, k: Any, v: Any, got: Any
-) -> float:
-    """Relative error of some rows against float64."""
-    step = max(1, shape.tokens // _CHECKED_ROWS)
-    rows = torch.arange(step - 1, shape.tokens, step, device="cuda")
-    logits = q[:, :, rows].double() @ k.double().transpose(2, 3) / shape.head_dim**0.5
-    if shape.causal:
-        seen = torch.arange(shape.tokens, device="cuda")[None, :] <= rows[:, None]
-        logits = logits.masked_fill(~seen, float("-inf"))
-    exact = logits.softmax(dim=3) @ v.double()
-    difference = got[:, :, rows].double() - exact
-    return float(difference.norm() / exact.norm())
+) -> Deviation:
+    """Compare all elements of a result with float32, a head and some queries at a time."""
+    step = max(1, min(shape.tokens, _LOGITS_AT_ONCE // shape.tokens))
+    found = []
+    for head in range(shape.heads):
+        keys, values = k[:, head].float(), v[:, head].float()
+        for begin in range(0, shape.tokens, step):
+            rows = slice(begin, min(begin + step, shape.tokens))
+            logits = q[:, head, rows].float() @ keys.transpose(1, 2) / shape.head_dim**0.5
+            if shape.causal:
+                seen = torch.ones_like(logits, dtype=torch.bool).tril_(begin)
+                logits = logits.masked_fill(~seen, float("-inf"))
+            exact = logits.softmax(dim=2) @ values
+            found.append(deviation(got[:, head, rows].float(), exact))
+    return worst_of(*found)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Options of the command."""
-    parser.add_argument("--tokens", type=int, action="append", help="default: 4096, 8192, 16384")
-    parser.add_argument("--head-dim", type=int, action="append", help="default: 64, 128")
-    parser.add_argument("--heads", type=int, default=16, help="default: 16")
+    parser.add_argument(
+        "--tokens", type=positive, action="append", help="default: 4096, 8192, 16384"
+    )
+    parser.add_argument("--head-dim", type=positive, action="append", help="default: 64, 128")
+    parser.add_argument("--heads", type=positive, default=16, help="default: 16")
 
 
 def main(arguments: Sequence[str]) -> int:
     """Run the command; the exit status is explained above."""
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="warploom bench attention",
         description=__doc__,
         parents=[timing_options("attention.json, .md and .png"), kernel_options()],

@@ -15,6 +15,7 @@ from typing import Any
 
 from warploom.bench import competitors, cublaslt
 from warploom.bench import operands as ops
+from warploom.bench.compete import GRAPH_OPERATIONS
 from warploom.bench.suite import GemmShape
 from warploom.errors import WarploomError
 from warploom.target.dtypes import bits_of, is_float8
@@ -25,9 +26,8 @@ Product = Callable[[ops.Operands], object]
 Library = Callable[[Any, GemmShape, Sequence[Any]], Product | None]
 #: Executions by which the best of several algorithms is found.
 _TRIAL_EXECUTIONS, _MOST_EXECUTIONS, _TRIALS = 4, 40, 3
-#: Products of fewer operations are replayed from a CUDA graph: they run for less than about a
-#: millisecond, and the host's hiccups would show if they were launched one by one.
-GRAPH_OPERATIONS = 600e9
+#: Algorithms of a library that compete with everybody else, after a quick comparison of all.
+_FINALISTS = 3
 
 
 def cublaslt_product(
@@ -37,17 +37,20 @@ def cublaslt_product(
 
     After a product with swiglu, which it has not, one kernel of torch.compile.
     """
-    return _library_product(torch, shape, sets, best=False)
+    return _library_products(torch, shape, sets, most=1)[0]
 
 
-def cublaslt_best_product(
-    torch: Any, shape: GemmShape, sets: Sequence[Any]
-) -> Product | None:
-    """The fastest of the eight best choices of cuBLASLt's heuristic, timed here."""
-    return _library_product(torch, shape, sets, best=True)
+def cublaslt_algorithms(torch: Any, shape: GemmShape, sets: Sequence[Any]) -> list[Product]:
+    """The fastest few of the eight best choices of cuBLASLt's heuristic, by a quick comparison."""
+    found = _library_products(torch, shape, sets, most=8)
+    seconds = {product: _seconds(torch, shape, product, sets) for product in found}
+    able = [product for product in found if math.isfinite(seconds[product])]
+    return sorted(able, key=seconds.__getitem__)[:_FINALISTS]
 
 
-def _library_product(torch: Any, shape: GemmShape, sets: Sequence[Any], best: bool) -> Product:
+def _library_products(
+    torch: Any, shape: GemmShape, sets: Sequence[Any], most: int
+) -> list[Product]:
     plain, after = shape, None
     if shape.epilogue not in cublaslt.EPILOGUES:
         plain = dataclasses.replace(shape, epilogue="none")
@@ -75,9 +78,7 @@ def _library_product(torch: Any, shape: GemmShape, sets: Sequence[Any], best: bo
 
         return run
 
-    if not best:
-        return product(0)
-    return fastest(torch, shape, [product(i) for i in range(len(matmul.algorithms))], sets)
+    return [product(i) for i in range(min(most, len(matmul.algorithms)))]
 
 
 def fastest(
@@ -189,9 +190,12 @@ OURS: dict[str, Callable[..., Any]] = {
 #: Ratios refer to the first of those that compete.
 LIBRARIES: dict[str, Library] = {
     "cublaslt": cublaslt_product,
-    "cublaslt-best": cublaslt_best_product,
     "torch": torch_product,
     "torch-compile": torch_compile_product,
     "triton": triton_product,
     "tilelang": tilelang_product,
+}
+#: Algorithms of a library that compete one by one; the best of them gets an entry.
+SEVERAL: dict[str, Callable[[Any, GemmShape, Sequence[Any]], list[Product]]] = {
+    "cublaslt-best": cublaslt_algorithms,
 }

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from warploom.bench.report import Comparison
-from warploom.errors import WarploomError
+from warploom.errors import reading
 
 
 def regressions(comparisons: Sequence[Comparison], file: Path, tolerance: float) -> list[str]:
@@ -27,12 +27,10 @@ def regressions(comparisons: Sequence[Comparison], file: Path, tolerance: float)
     WarploomError
         If the file has no comparisons.
     """
-    try:
+    with reading(file, "result of a benchmark"):
         before = {
             _key(one["shape"]): _ratio(one) for one in json.loads(file.read_text())["comparisons"]
         }
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise WarploomError(f"{file} is no result of a benchmark: {error}.") from error
     found = []
     for one in comparisons:
         earlier = before.get(_key(vars(one.shape)))

@@ -15,12 +15,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from warploom.bench.check import Deviation, deviation
 from warploom.bench.dequant import parse_changes
 from warploom.bench.operands import RELATIVE_ERROR, ROTATING_BYTES
 from warploom.bench.options import kernel_options, timing_options
 from warploom.bench.programs import Product, add_common, compare, run_program
 from warploom.bench.report import Comparison
 from warploom.bench.suite import load_suite
+from warploom.command_line import Parser, extents, positive
 
 if TYPE_CHECKING:
     from tvm.runtime import Executable
@@ -105,16 +107,15 @@ def make_operands(torch: Any, shape: BlockScaledShape, seed: int) -> list[Operan
     return [Operands(*(one.clone() for one in tensors)) for _ in range(copies)]
 
 
-def relative_error(o: Operands) -> float:
-    """``|C - reference| / |reference|``, the reference in float32; NaN if an element is missing."""
+def check(o: Operands) -> Deviation:
+    """Compare all elements of the result with a reference in float32."""
     a, b = o.a.float(), o.b.float()
     if o.blocks:
         (m, k), n = a.shape, b.shape[0]
         a = a * o.scale_a.T.repeat_interleave(_BLOCK, dim=1)[:m, :k]
         of_b = o.scale_b.repeat_interleave(_BLOCK, dim=0).repeat_interleave(_BLOCK, dim=1)
         b = b * of_b[:n, :k]
-    reference = a @ b.T
-    return float((o.c.float() - reference).norm() / reference.norm())
+    return deviation(o.c.float(), a @ b.T)
 
 
 def program(shape: BlockScaledShape, changes: str = "") -> Executable:
@@ -176,24 +177,24 @@ def compare_shape(
     ours = {name: our_product(function) for name, function in functions.items()}
     libraries = library_products(torch)
     allowed = RELATIVE_ERROR[_DTYPE]
-    return compare(torch, shape, ours, libraries, sets, relative_error, allowed, options)
+    return compare(torch, shape, ours, libraries, sets, check, allowed, options)
 
 
 def main(arguments: Sequence[str]) -> int:
     """Run the command; the exit status is explained above."""
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="warploom bench block-scaled", description=__doc__,
         parents=[timing_options("block-scaled.json, .md and .png"), kernel_options()],
     )  # fmt: skip
     parser.add_argument(
-        "--shape", action="append", metavar="MxNxK",
+        "--shape", type=extents("MxNxK"), action="append", metavar="MxNxK",
         help="repeatable (default: those of the group deepseek of the suite public)",
     )  # fmt: skip
-    parser.add_argument("--m", type=int, help="of the default shapes, only those of M rows")
+    parser.add_argument("--m", type=positive, help="of the default shapes, only those of M rows")
     parser.add_argument("--out-dtype", choices=("float16", "bfloat16"), default="bfloat16")
     add_common(parser)
     options = parser.parse_args(arguments)
-    sizes = [tuple(map(int, text.split("x"))) for text in options.shape or ()]
+    sizes = options.shape or []
     if not sizes:
         known = load_suite("public", (_DTYPE,), ["deepseek"])
         sizes = [(s.m, s.n, s.k) for s in known if options.m in (None, s.m)]

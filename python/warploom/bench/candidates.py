@@ -17,7 +17,7 @@ from tvm.s_tir import Schedule
 
 from warploom.bench.suite import GemmShape
 from warploom.bench.workloads import function
-from warploom.errors import WarploomError
+from warploom.errors import WarploomError, reading
 from warploom.gemm.choose import candidates, most_stages
 from warploom.gemm.decisions import annotate
 from warploom.gemm.knobs import GemmKnobs
@@ -196,20 +196,21 @@ def read_wanted(file: Path) -> dict[GemmShape, list[dict[str, int]]]:
         If a line names a shape or knobs that there are none of.
     """
     found: dict[GemmShape, list[dict[str, int]]] = {}
-    for text in file.read_text(encoding="utf-8").splitlines():
-        line = json.loads(text)
-        if "knobs" not in line:
-            continue
-        GemmKnobs.check_names(line["knobs"])
-        shapes = [line["shape"]] if "shape" in line else [
-            {"group": file.stem, "m": m, "n": n, "k": k, "dtype": line["dtype"]}
-            for m, n, k in line["shapes"]
-        ]  # fmt: skip
-        values = [one if isinstance(one, list) else [one] for one in line["knobs"].values()]
-        knobs = [dict(zip(line["knobs"], one, strict=True)) for one in product(*values)]
-        for shape in shapes:
-            mine = found.setdefault(GemmShape(**shape), [])
-            mine += [one for one in knobs if one not in mine]
+    with reading(file, "list of candidates"):
+        for text in file.read_text(encoding="utf-8").splitlines():
+            line = json.loads(text)
+            if "knobs" not in line:
+                continue
+            GemmKnobs.check_names(line["knobs"])
+            shapes = [line["shape"]] if "shape" in line else [
+                {"group": file.stem, "m": m, "n": n, "k": k, "dtype": line["dtype"]}
+                for m, n, k in line["shapes"]
+            ]  # fmt: skip
+            values = [one if isinstance(one, list) else [one] for one in line["knobs"].values()]
+            knobs = [dict(zip(line["knobs"], one, strict=True)) for one in product(*values)]
+            for shape in shapes:
+                mine = found.setdefault(GemmShape(**shape), [])
+                mine += [one for one in knobs if one not in mine]
     return found
 
 

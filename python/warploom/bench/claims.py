@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from warploom.bench.report import EXIT_RIGHT, EXIT_SLOW, EXIT_WRONG, geometric_mean, markdown_table
+from warploom.errors import reading
 
 #: How a run ended, in the folder of its results.
 ENDED = "ended.json"
@@ -154,7 +155,8 @@ class Row:
 def load(file: Path | None = None) -> list[Row]:
     """The rows of a file, or those of the package."""
     path = file or resources.files("warploom.bench").joinpath("goals.json")
-    return [Row.of(entry) for entry in json.loads(path.read_text(encoding="utf-8"))["rows"]]
+    with reading(path, "list of goals"):
+        return [Row.of(entry) for entry in json.loads(path.read_text(encoding="utf-8"))["rows"]]
 
 
 def table(rows: Sequence[Row], out: Path) -> tuple[str, int]:

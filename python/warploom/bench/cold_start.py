@@ -7,7 +7,6 @@ or from the exported library.
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import shutil
@@ -19,6 +18,7 @@ from pathlib import Path
 
 from warploom.bench.environment import environment
 from warploom.bench.report import markdown_table
+from warploom.command_line import Parser, duration, output_folder, positive, require_gpu
 from warploom.errors import WarploomError
 
 #: Stages of a process, each with its wall time and its CPU time, in seconds. The first includes the
@@ -135,12 +135,15 @@ def table(rows: Mapping[str, Mapping[str, tuple[float, float]]]) -> str:
 
 def main(arguments: Sequence[str]) -> int:
     """Run the command; exit status 0, or 2 if the result from the cache comes after ``--limit``."""
-    parser = argparse.ArgumentParser(prog="warploom bench cold", description=__doc__)
-    parser.add_argument("--size", type=int, default=4096, help="of the matrices (default: 4096)")
-    parser.add_argument("--repeat", type=int, default=3, help="processes a row (default: 3)")
-    parser.add_argument("--limit", type=float, help="seconds of wall time after the imports")
-    parser.add_argument("--out", type=Path, help="folder for cold.json")
+    parser = Parser(prog="warploom bench cold", description=__doc__)
+    parser.add_argument(
+        "--size", type=positive, default=4096, help="of the matrices (default: 4096)"
+    )
+    parser.add_argument("--repeat", type=positive, default=3, help="processes a row (default: 3)")
+    parser.add_argument("--limit", type=duration, help="seconds of wall time after the imports")
+    parser.add_argument("--out", type=output_folder, help="folder for cold.json")
     options = parser.parse_args(arguments)
+    require_gpu("benchmarks measure one")
     rows = measure(options.size, max(1, options.repeat))
     print(table(rows))
     if options.out:

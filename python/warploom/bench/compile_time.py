@@ -6,20 +6,19 @@ load on first use; it is reported apart from the median of the others.
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import statistics
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, fields
-from pathlib import Path
 
 import tvm
 
 from warploom import environ
 from warploom.bench.environment import environment
 from warploom.bench.report import markdown_table
+from warploom.command_line import Parser, duration, output_folder, positive
 from warploom.compiler.lowering import observe
 
 
@@ -85,11 +84,11 @@ def table(runs: Sequence[Stages]) -> str:
 
 def main(arguments: Sequence[str]) -> int:
     """Run the command; exit status 0, or 2 if the median exceeds ``--limit``."""
-    parser = argparse.ArgumentParser(prog="warploom bench compile", description=__doc__)
+    parser = Parser(prog="warploom bench compile", description=__doc__)
     parser.add_argument("--dtype", default="float16", help="(default: %(default)s)")
-    parser.add_argument("--repeat", type=int, default=7, help="compilations (default: 7)")
-    parser.add_argument("--limit", type=float, help="largest acceptable median, in seconds")
-    parser.add_argument("--out", type=Path, help="folder for compile-DTYPE.json")
+    parser.add_argument("--repeat", type=positive, default=7, help="compilations (default: 7)")
+    parser.add_argument("--limit", type=duration, help="largest acceptable median, in seconds")
+    parser.add_argument("--out", type=output_folder, help="folder for compile-DTYPE.json")
     options = parser.parse_args(arguments)
     from warploom.kernels import gemm
     from warploom.target import cuda_target

@@ -13,14 +13,15 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, ClassVar
 
+from warploom.bench.check import Deviation, deviation
+from warploom.bench.compete import compare_products
 from warploom.bench.competitors import OURS
-from warploom.bench.gemm import compare_products
 from warploom.bench.operands import RELATIVE_ERROR, ROTATING_BYTES
 from warploom.bench.options import timing_options
 from warploom.bench.report import Comparison
 from warploom.bench.resnet import ResnetConfig, stage_module
 from warploom.bench.run import run
-from warploom.errors import WarploomError
+from warploom.command_line import Parser, extents, positive
 
 LIBRARY = "cuDNN"
 #: Images of all shapes.
@@ -245,9 +246,9 @@ def _spread(shape: tuple[int, ...]) -> float:
     return (2 / inputs) ** 0.5 if len(shape) > 1 else 0.1
 
 
-def relative_error(operands: Operands, exact: Any) -> float:
-    """Of the last result; NaN if any element was left out."""
-    return float((operands.found.float() - exact).norm() / exact.norm())
+def check(operands: Operands, exact: Any) -> Deviation:
+    """Compare all elements of the last result with a reference."""
+    return deviation(operands.found.float(), exact)
 
 
 def compare(
@@ -283,7 +284,7 @@ def compare(
     exact, wide = wide.found, None
     return compare_products(
         torch, shape, {OURS: ours, LIBRARY: library}, sets,
-        lambda o: relative_error(o, exact), allowed, rounds, burst_only,
+        lambda o: check(o, exact), allowed, rounds, burst_only,
     )  # fmt: skip
 
 
@@ -298,8 +299,7 @@ def _fill_pool(product: Product, sets: Sequence[Operands]) -> None:
 def shapes(options: argparse.Namespace) -> list[ConvolutionShape | StageShape]:
     """What the options ask for."""
     found: list[ConvolutionShape | StageShape] = []
-    layers = [_numbers(text, 5, "SIZE,C,K,TAPS,STRIDE") for text in options.layer or ()]
-    for size, c, k, taps, stride in layers or ([] if options.stages_only else LAYERS):
+    for size, c, k, taps, stride in options.layer or ([] if options.stages_only else LAYERS):
         group = f"{taps} x {taps}"
         found.append(
             ConvolutionShape(group, options.images, size, c, k, taps, stride, options.dtype)
@@ -313,18 +313,12 @@ def shapes(options: argparse.Namespace) -> list[ConvolutionShape | StageShape]:
     return found
 
 
-def _numbers(text: str, count: int, form: str) -> tuple[int, ...]:
-    parts = text.split(",")
-    if len(parts) != count or not all(part.isdecimal() for part in parts):
-        raise WarploomError(f"{text!r} is no layer; write {form}, such as 56,64,64,3,1.")
-    return tuple(map(int, parts))
-
-
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Options of the command."""
-    parser.add_argument("--images", type=int, default=IMAGES, help="default: %(default)s")
+    parser.add_argument("--images", type=positive, default=IMAGES, help="default: %(default)s")
     parser.add_argument(
-        "--layer", action="append", metavar="SIZE,C,K,TAPS,STRIDE",
+        "--layer", type=extents("SIZE,C,K,TAPS,STRIDE"), action="append",
+        metavar="SIZE,C,K,TAPS,STRIDE",
         help="only this convolution; repeatable (default: those of ResNet-50, and two stages)",
     )  # fmt: skip
     parser.add_argument("--stages-only", action="store_true", help="leave out single layers")
@@ -333,7 +327,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def main(arguments: Sequence[str]) -> int:
     """Run the command; the exit status is explained above."""
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="warploom bench convolution",
         description=__doc__,
         parents=[timing_options("convolution.json, .md and .png")],

@@ -14,13 +14,15 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
+from warploom.bench.check import Deviation, deviation
+from warploom.bench.compete import compare_products
 from warploom.bench.competitors import OURS
-from warploom.bench.gemm import compare_products
 from warploom.bench.kernels import Kernel, Kernels
 from warploom.bench.operands import RELATIVE_ERROR, ROTATING_BYTES
 from warploom.bench.options import kernel_options, timing_options
 from warploom.bench.report import Comparison
 from warploom.bench.run import run
+from warploom.command_line import Parser, extents, natural, positive
 from warploom.errors import WarploomError
 
 if TYPE_CHECKING:
@@ -114,11 +116,9 @@ def make_operands(torch: Any, shape: DequantShape, order: str, seed: int) -> lis
     return [Operands(*(one.clone() for one in tensors)) for _ in range(copies)]
 
 
-def relative_error(operands: Operands) -> float:
-    """``|C - X Wᵀ| / |X Wᵀ|`` against float32; NaN if any element was left out."""
-    reference = operands.x.float() @ operands.weights.float().T
-    difference = operands.c.float() - reference
-    return float(difference.norm() / reference.norm())
+def check(operands: Operands) -> Deviation:
+    """Compare all elements of the result with ``X Wᵀ`` in float32."""
+    return deviation(operands.c.float(), operands.x.float() @ operands.weights.float().T)
 
 
 def program(shape: DequantShape, order: str, changes: str = "") -> Executable:
@@ -197,23 +197,24 @@ def compare(
     sets = make_operands(torch, shape, order, seed)
     allowed = RELATIVE_ERROR[shape.dtype]
     return compare_products(
-        torch, shape, products, sets, relative_error, allowed, rounds, burst_only
+        torch, shape, products, sets, check, allowed, rounds, burst_only
     )
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Options of the command."""
     parser.add_argument(
-        "--m", type=int, action="append", help="rows of X; repeatable (default: 1, 16, 32, 64)"
+        "--m", type=positive, action="append", help="rows of X; repeatable (default: 1, 16, 32, 64)"
     )
     parser.add_argument(
         "--layer",
+        type=extents("NxK"),
         action="append",
         metavar="NxK",
         help=f"repeatable (default: {', '.join(f'{n}x{k}' for n, k in LAYERS)})",
     )
     parser.add_argument("--bits", type=int, choices=(4, 8), default=4, help="default: 4")
-    parser.add_argument("--group", type=int, default=128, help="of a scale (default: 128)")
+    parser.add_argument("--group", type=positive, default=128, help="of a scale (default: 128)")
     parser.add_argument("--dtype", choices=sorted(RELATIVE_ERROR), default="float16")
     parser.add_argument("--order", default="fragments", help="of the weights in a row")
     parser.add_argument(
@@ -223,12 +224,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="NAME=VALUE,...",
         help="also measure our program with these arguments; repeatable",
     )
-    parser.add_argument("--seed", type=int, default=0, help="of the random data (default: 0)")
+    parser.add_argument("--seed", type=natural, default=0, help="of the random data (default: 0)")
 
 
 def shapes(options: argparse.Namespace) -> list[DequantShape]:
     """What the options ask for."""
-    layers = [tuple(map(int, text.split("x"))) for text in options.layer or ()] or LAYERS
+    layers = options.layer or LAYERS
     found = []
     for m in options.m or (1, 16, 32, 64):
         for n, k in layers:
@@ -242,7 +243,7 @@ def shapes(options: argparse.Namespace) -> list[DequantShape]:
 
 def main(arguments: Sequence[str]) -> int:
     """Run the command; the exit status is explained above."""
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="warploom bench dequant",
         description=__doc__,
         parents=[timing_options("dequant.json, .md and .png"), kernel_options()],

@@ -26,6 +26,7 @@ from warploom.bench.options import (
     wanted_shapes,
 )
 from warploom.bench.suite import GemmShape
+from warploom.command_line import Parser, duration, input_file, output_file, positive, require_gpu
 from warploom.gemm.knobs import GemmKnobs
 from warploom.meta_schedule import Builder, Runner
 from warploom.target.tvm_target import default_target
@@ -80,24 +81,24 @@ def search(
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Options of the command."""
-    parser.add_argument("--minutes", type=float, default=8.0, help="wall time (default: 8)")
+    parser.add_argument("--minutes", type=duration, default=8.0, help="wall time (default: 8)")
     parser.add_argument(
-        "--seconds", type=float, default=math.inf, help="wall time of a shape at most"
+        "--seconds", type=duration, default=math.inf, help="wall time of a shape at most"
     )
     add_selection(parser)
     parser.add_argument(
-        "--exactly", type=Path, metavar="FILE",
+        "--exactly", type=input_file, metavar="FILE",
         help="these candidates of these shapes and no others: JSON lines with shape and knobs, as "
         "in the output",
     )  # fmt: skip
-    parser.add_argument("--out", type=Path, default=Path("exhaustive.jsonl"),
+    parser.add_argument("--out", type=output_file, default=Path("exhaustive.jsonl"),
                         help="file to append to (default: %(default)s)")  # fmt: skip
 
 
 def add_selection(parser: argparse.ArgumentParser) -> None:
     """Options that say which candidates are measured."""
     parser.add_argument(
-        "--count", type=int, default=64, help="candidates of a shape at most (default: 64)"
+        "--count", type=positive, default=64, help="candidates of a shape at most (default: 64)"
     )
     parser.add_argument(
         "--within", type=float, default=math.inf, metavar="FACTOR",
@@ -121,13 +122,14 @@ def selection_of(options: argparse.Namespace) -> Selection:
 
 def main(arguments: Sequence[str]) -> int:
     """Run the command; the exit status is 0 unless a result was wrong."""
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="warploom bench exhaustive",
         description=__doc__,
         parents=[suite_options("foundation"), product_options(), compiling_options()],
     )
     add_arguments(parser)
     options = parser.parse_args(arguments)
+    require_gpu("benchmarks measure one")
     begin = time.monotonic()
     budget = Budget(begin + 60 * options.minutes, options.seconds)
     exactly = options.exactly and read_wanted(options.exactly)

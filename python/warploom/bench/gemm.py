@@ -8,14 +8,16 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
-import math
-from collections.abc import Callable, Mapping, Sequence
+import statistics
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from warploom.bench import backends, competitors
 from warploom.bench import operands as ops
+from warploom.bench.check import Deviation, worst_of
+from warploom.bench.compete import compare_products
 from warploom.bench.kernels import Kernel, Kernels
 from warploom.bench.options import (
     kernel_options,
@@ -25,18 +27,15 @@ from warploom.bench.options import (
     timing_options,
     wanted_shapes,
 )
-from warploom.bench.report import Comparison, Entry, Shape
+from warploom.bench.report import Comparison, Entry
 from warploom.bench.run import attempt, run
 from warploom.bench.suite import GemmShape, parse_extents, shapes_of
-from warploom.bench.timing import Launch, Statistics, burst, host_cost, measure, sustained
-from warploom.bench.torch_timer import TorchTimer, capture
+from warploom.bench.timing import Statistics
+from warploom.command_line import Parser, natural
 from warploom.errors import WarploomError
 
-_GRAPH_OPERATIONS = backends.GRAPH_OPERATIONS
-#: Least executions in a graph; a multiple of the input sets.
-_GRAPH_EXECUTIONS = 20
-#: Most launches in a row by which the host's cost is found, and about how long they may take.
-_HOST_LAUNCHES, _HOST_SECONDS = 50, 0.02
+#: Between the name of a library and the number of its algorithm.
+_NUMBER = " #"
 
 DEFAULT_BACKENDS = ("default", "cublaslt", "cublaslt-best")
 
@@ -111,130 +110,62 @@ def compare(
     def library(name: str) -> backends.Product | None:
         product = backends.LIBRARIES[name](torch, shape, sets)
         if product is not None:
-            product(sets[0])  # whoever cannot compute it says so at the first call
+            product(sets[0])  # a library that cannot compute it says so at the first call
             torch.cuda.synchronize()
         return product
 
     absent: dict[str, str] = {}
     makers = {name: partial(library, name) for name in names if name in backends.LIBRARIES}
     libraries = attempt(makers, absent)
+    several = {
+        name: partial(backends.SEVERAL[name], torch, shape, sets)
+        for name in names
+        if name in backends.SEVERAL
+    }
+    for name, found in attempt(several, absent).items():
+        libraries |= {f"{name}{_NUMBER}{i}": product for i, product in enumerate(found)}
     if not libraries:
         return None
     # Ours first, then the library that ratios refer to, then all others.
     (first, *more), (reference, *others) = ours.items(), libraries.items()
     ordered = dict([first, reference, *more, *others])
 
-    def error(operands: ops.Operands) -> float:
-        return ops.relative_error(torch, shape, operands)
+    def check(operands: ops.Operands) -> Deviation:
+        return ops.check(torch, shape, operands)
 
     allowed, poison = ops.allowed_error(shape), ops.poison(shape.result_dtype)
     found = compare_products(
-        torch, shape, ordered, sets, error, allowed, rounds, burst_only, poison
+        torch, shape, ordered, sets, check, allowed, rounds, burst_only, poison
     )
-    return dataclasses.replace(found, absent=absent)
+    entries = choose_and_judge(found.entries)
+    return dataclasses.replace(found, entries=entries, absent=absent)
 
 
-def compare_products(
-    torch: Any,
-    shape: Shape,
-    products: Mapping[str, Callable[[Any], object]],
-    sets: Sequence[Any],
-    error: Callable[[Any], float],
-    allowed_error: float,
-    rounds: int,
-    burst_only: bool,
-    poison: float = math.nan,
-) -> Comparison:
-    """Check and time functions of operand sets that write ``operands.c``; ours is the first.
+def choose_and_judge(entries: Sequence[Entry]) -> tuple[Entry, ...]:
+    """Entries with the algorithms of a library joined into one entry of the library's name.
 
-    Parameters
-    ----------
-    sets : sequence
-        Operands of successive launches.
-    error : callable
-        Relative error of the result in a set.
-    poison : float
-        What results are full of before they are computed.
+    The algorithm is chosen by every other sample of the first protocol and judged by the samples
+    between: the least of several noisy times would be too low.
     """
-    errors = {
-        name: _check(torch, product, sets, error, poison) for name, product in products.items()
-    }
-    launches = {name: _launch(product, sets) for name, product in products.items()}
-    times = _time(torch, shape, launches, len(sets), rounds, burst_only)
-    return Comparison(
-        shape,
-        tuple(
-            Entry(
-                name,
-                times[name],
-                errors[name],
-                allowed_error,
-                _host_cost(torch, launches[name], times[name]),
-            )
-            for name in products
-        ),
-    )
+    groups: dict[str, list[Entry]] = {}
+    for entry in entries:
+        groups.setdefault(entry.name.partition(_NUMBER)[0], []).append(entry)
+    return tuple(_best(name, group) for name, group in groups.items())
 
 
-def _host_cost(torch: Any, launch: Launch, times: Mapping[str, Statistics]) -> float:
-    """Seconds of a call, with fewer calls of what takes long."""
-    median = next(iter(times.values())).median
-    launches = max(5, min(_HOST_LAUNCHES, round(_HOST_SECONDS / median)))
-    return host_cost(launch, torch.cuda.synchronize, launches)
+def _best(name: str, group: Sequence[Entry]) -> Entry:
+    if _NUMBER not in group[0].name:
+        return group[0]
+    protocol = next(iter(group[0].times))
+    best = min(group, key=lambda one: statistics.median(one.times[protocol].samples[::2]))
+    times = {key: _judged(of) for key, of in best.times.items()}
+    deviation = worst_of(*(one.deviation for one in group))
+    return dataclasses.replace(best, name=name, times=times, deviation=deviation)
 
 
-def _check(
-    torch: Any,
-    product: Callable[[Any], object],
-    sets: Sequence[Any],
-    error: Callable[[Any], float],
-    poison: float,
-) -> float:
-    """The larger error of the first and the last of several launches in a row.
-
-    They follow each other as they do when they are timed: kernels that start before the one before
-    them has ended must not disturb each other.
-    """
-    product(sets[0])  # compiles and loads what is made at the first call
-    torch.cuda.synchronize()
-    for operands in sets:
-        operands.c.fill_(poison)
-    torch.cuda.synchronize()
-    for operands in sets:
-        product(operands)
-    torch.cuda.synchronize()
-    errors = error(sets[0]), error(sets[-1])
-    return max(errors, key=lambda one: float("inf") if one != one else one)
-
-
-def _launch(product: Callable[[Any], object], sets: Sequence[Any]) -> Launch:
-    return lambda index: product(sets[index])
-
-
-def _time(
-    torch: Any,
-    shape: Shape,
-    launches: Mapping[str, Launch],
-    sets: int,
-    rounds: int,
-    burst_only: bool,
-) -> dict[str, dict[str, Statistics]]:
-    """Statistics of each competitor by protocol."""
-    timer, executions = TorchTimer(torch), 1
-    if shape.operations < _GRAPH_OPERATIONS:
-        executions = -(-_GRAPH_EXECUTIONS // sets) * sets
-        graphs = {n: capture(torch, launch, sets, executions) for n, launch in launches.items()}
-        launches = {name: _replay(replay) for name, replay in graphs.items()}
-    by_protocol = {"burst": measure(launches, timer, burst(rounds), sets, executions)}
-    if not burst_only:
-        slowest = max(times.median for times in by_protocol["burst"].values())
-        sampling = sustained(slowest * executions)
-        by_protocol["sustained"] = measure(launches, timer, sampling, sets, executions)
-    return {n: {key: times[n] for key, times in by_protocol.items()} for n in launches}
-
-
-def _replay(replay) -> Launch:
-    return lambda index: replay()
+def _judged(times: Statistics) -> Statistics:
+    """Samples that did not choose; all of them where there is one."""
+    return dataclasses.replace(times, samples=times.samples[1::2] or times.samples)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -242,7 +173,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--shape", action="append", metavar="MxNxK", help="instead of a suite; repeatable"
     )
-    known = [*backends.OURS, *backends.LIBRARIES]
+    known = [*backends.OURS, *backends.LIBRARIES, *backends.SEVERAL]
     parser.add_argument(
         "--backend", action="append", choices=known, metavar="NAME",
         help=f"{', '.join(known)}; repeatable; the first of ours is compared with the first "
@@ -266,12 +197,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="also measure what TVM compiles of a te function with the model's choice but for "
         "these knobs; repeatable",
     )  # fmt: skip
-    parser.add_argument("--seed", type=int, default=0, help="of the random data (default: 0)")
+    parser.add_argument("--seed", type=natural, default=0, help="of the random data (default: 0)")
 
 
 def main(arguments: Sequence[str]) -> int:
     """Run the command; the exit status is explained above."""
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="warploom bench gemm",
         description=__doc__,
         parents=[
@@ -281,17 +212,18 @@ def main(arguments: Sequence[str]) -> int:
     )  # fmt: skip
     add_arguments(parser)
     options = parser.parse_args(arguments)
-    suite = Path(options.suite).stem
+    suite = Path(options.suite).stem.replace(":", "-")
     if options.shape:
         content, suite = {"shapes": list(map(parse_extents, options.shape))}, "shapes"
         shapes = shapes_of(content, *kinds_of(options))
     else:
         shapes = wanted_shapes(options)
     names = options.backend or DEFAULT_BACKENDS
-    if not set(names) & set(backends.OURS) or not set(names) & set(backends.LIBRARIES):
+    libraries = [*backends.LIBRARIES, *backends.SEVERAL]
+    if not set(names) & set(backends.OURS) or not set(names) & set(libraries):
         raise WarploomError(
             f"Backends {', '.join(names)}: at least one of {', '.join(backends.OURS)} and one of "
-            f"{', '.join(backends.LIBRARIES)} are compared."
+            f"{', '.join(libraries)} are compared."
         )
 
     def wanted(shape: GemmShape) -> dict[str, Kernel]:

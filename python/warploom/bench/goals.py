@@ -21,6 +21,7 @@ from typing import Any
 
 from warploom.bench.claims import ENDED, Row, load, table
 from warploom.bench.report import EXIT_RIGHT, EXIT_WRONG
+from warploom.command_line import Parser, duration, input_file, output_folder
 from warploom.errors import WarploomError
 
 _BEGUN, _TABLE = "begun", "goals.md"
@@ -121,10 +122,12 @@ def _chosen(rows: Sequence[Row], names: Sequence[str]) -> Iterator[Row]:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Options of the command."""
-    parser.add_argument("--goals", type=Path, help="JSON with rows (default: the package's)")
+    parser.add_argument("--goals", type=input_file, help="JSON with rows (default: the package's)")
     parser.add_argument("--row", action="append", default=[], help="only this; repeatable")
-    parser.add_argument("--minutes", type=float, default=9.0, help="(default: %(default)s)")
-    parser.add_argument("--out", type=Path, default=Path("goals"), help="(default: %(default)s)")
+    parser.add_argument("--minutes", type=duration, default=9.0, help="(default: %(default)s)")
+    parser.add_argument(
+        "--out", type=output_folder, default=Path("goals"), help="(default: %(default)s)"
+    )
     parser.add_argument("--kernels", type=Path, help="folder of compiled kernels")
     parser.add_argument("--compile-only", action="store_true", help="fill it, measure nothing")
     parser.add_argument("--table", action="store_true", help="only print what was measured")
@@ -133,7 +136,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def main(arguments: Sequence[str]) -> int:
     """Run the command; the exit status is explained above."""
-    parser = argparse.ArgumentParser(prog="warploom bench goals", description=__doc__)
+    parser = Parser(prog="warploom bench goals", description=__doc__)
     add_arguments(parser)
     options = parser.parse_args(arguments)
     rows, out = list(_chosen(load(options.goals), options.row)), options.out
@@ -156,6 +159,9 @@ def main(arguments: Sequence[str]) -> int:
         return subprocess.Popen(command)
 
     if not options.table:
+        from warploom.bench.run import import_torch
+
+        import_torch()  # rows ask for it too, each after a start of its own
         out.mkdir(parents=True, exist_ok=True)
         run_all(rows, out, options.minutes, start)
     text, status = table(rows, out)

@@ -14,11 +14,13 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
+from warploom.bench.check import Deviation, deviation, worst_of
 from warploom.bench.dequant import parse_changes
 from warploom.bench.operands import RELATIVE_ERROR, ROTATING_BYTES
 from warploom.bench.options import kernel_options, timing_options
 from warploom.bench.programs import Product, add_common, compare, run_program
 from warploom.bench.report import Comparison
+from warploom.command_line import Parser, extents, positive
 
 if TYPE_CHECKING:
     from tvm.runtime import Executable
@@ -103,14 +105,15 @@ def make_operands(torch: Any, shape: GroupedShape, seed: int) -> list[Operands]:
     ]
 
 
-def relative_error(o: Operands) -> float:
-    """``|C - reference| / |reference|``, the reference in float32; NaN if an element is missing."""
-    off, size = 0.0, 0.0
-    for number, (start, end) in enumerate(zip(o.starts, o.starts[1:], strict=False)):
-        reference = o.x[start:end].float() @ o.w[number].float().T
-        off += float((o.found[start:end].float() - reference).norm()) ** 2
-        size += float(reference.norm()) ** 2
-    return (off / size) ** 0.5
+def check(o: Operands) -> Deviation:
+    """Compare all elements of the result with a reference in float32, group by group."""
+    return worst_of(
+        *(
+            deviation(o.found[start:end].float(), o.x[start:end].float() @ o.w[number].float().T)
+            for number, (start, end) in enumerate(zip(o.starts, o.starts[1:], strict=False))
+            if end > start
+        )
+    )
 
 
 def program(shape: GroupedShape, changes: str = "") -> Executable:
@@ -167,27 +170,28 @@ def compare_shape(
     ours = {name: our_product(function) for name, function in functions.items()}
     libraries = library_products(torch)
     allowed = RELATIVE_ERROR[shape.dtype]
-    return compare(torch, shape, ours, libraries, sets, relative_error, allowed, options)
+    return compare(torch, shape, ours, libraries, sets, check, allowed, options)
 
 
 def main(arguments: Sequence[str]) -> int:
     """Run the command; the exit status is explained above."""
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="warploom bench grouped", description=__doc__,
         parents=[timing_options("grouped.json, .md and .png"), kernel_options()],
     )  # fmt: skip
     parser.add_argument(
-        "--m", type=int, action="append",
+        "--m", type=positive, action="append",
         help=f"rows of all groups; repeatable (default: {', '.join(map(str, _ROWS))})",
     )  # fmt: skip
     layers = ", ".join("x".join(map(str, layer)) for layer in LAYERS)
     parser.add_argument(
-        "--layer", action="append", metavar="GROUPSxNxK", help=f"repeatable (default: {layers})"
-    )
+        "--layer", type=extents("GROUPSxNxK"), action="append", metavar="GROUPSxNxK",
+        help=f"repeatable (default: {layers})",
+    )  # fmt: skip
     parser.add_argument("--dtype", choices=("float16", "bfloat16"), default="bfloat16")
     add_common(parser)
     options = parser.parse_args(arguments)
-    chosen = [tuple(map(int, text.split("x"))) for text in options.layer or ()] or LAYERS
+    chosen = options.layer or LAYERS
     shapes = [
         GroupedShape(f"{groups} groups", groups, m, n, k, options.dtype)
         for groups, n, k in chosen for m in options.m or _ROWS

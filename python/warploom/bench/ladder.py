@@ -5,7 +5,6 @@ Exit status: 0 if every result is right, 1 if one is wrong.
 
 from __future__ import annotations
 
-import argparse
 import json
 import re
 import runpy
@@ -14,14 +13,16 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from warploom.bench import gemm
 from warploom.bench import operands as ops
 from warploom.bench.backends import Product, torch_product
+from warploom.bench.check import Deviation
+from warploom.bench.compete import compare_products
 from warploom.bench.environment import environment
 from warploom.bench.report import EXIT_RIGHT, EXIT_WRONG, Comparison, markdown_table
 from warploom.bench.run import import_torch
 from warploom.bench.suite import GemmShape
-from warploom.errors import WarploomError
+from warploom.command_line import Parser, input_file, output_folder, positive
+from warploom.errors import WarploomError, reading
 
 #: What every step is compared with, through PyTorch.
 CUBLAS = "cuBLAS"
@@ -49,8 +50,8 @@ class Measured:
         Median of an execution.
     cublas_seconds : float
         The same for cuBLAS.
-    error, allowed_error : float
-        Relative error of the result, and its bound.
+    error, element_error, allowed_error : float
+        Relative error of the result, that of its worst element, and the bound of the first.
     """
 
     step: str
@@ -60,12 +61,14 @@ class Measured:
     seconds: float
     cublas_seconds: float
     error: float
+    element_error: float
     allowed_error: float
 
     @property
     def is_right(self) -> bool:
-        """False also if the error is NaN: an element was not written."""
-        return self.error <= self.allowed_error
+        """False also if an error is NaN: an element was not written."""
+        found = Deviation(self.error, self.element_error)
+        return found.is_within(self.allowed_error)
 
     @property
     def tflops(self) -> float:
@@ -134,23 +137,23 @@ def _of_shape(
         for seed in range(min(_FEW_SETS, ops.input_sets(shape)))
     ]
 
-    def error(operands: ops.Operands) -> float:
-        return ops.relative_error(torch, shape, operands)
+    def check(operands: ops.Operands) -> Deviation:
+        return ops.check(torch, shape, operands)
 
     libraries = {CUBLAS: torch_product(torch, shape, sets)}
-    comparison = gemm.compare_products(
-        torch, shape, products | libraries, sets, error, ops.allowed_error(shape), rounds, True
+    comparison = compare_products(
+        torch, shape, products | libraries, sets, check, ops.allowed_error(shape), rounds, True
     )
     return _read(comparison, shape, CUBLAS)
 
 
 def _read(comparison: Comparison, shape: GemmShape, library: str) -> list[Measured]:
-    (protocol,) = comparison.protocols
+    protocol = comparison.protocols[0]
     medians = {entry.name: entry.times[protocol].median for entry in comparison.entries}
     return [
         Measured(
-            e.name, shape.m, shape.n, shape.k, medians[e.name], medians[library], e.error,
-            e.allowed_error,
+            e.name, shape.m, shape.n, shape.k, medians[e.name], medians[library],
+            e.deviation.relative, e.deviation.element, e.allowed_error,
         )
         for e in comparison.entries
         if e.name != library
@@ -158,7 +161,8 @@ def _read(comparison: Comparison, shape: GemmShape, library: str) -> list[Measur
 
 
 def _line(result: Measured) -> str:
-    right = "" if result.is_right else f", WRONG: error {result.error:.1e}"
+    found = Deviation(result.error, result.element_error)
+    right = "" if result.is_right else f", WRONG: error {found}"
     return f"{result.step}: {_number(result.tflops)} TFLOP/s, {result.ratio:.3f} of cuBLAS{right}"
 
 
@@ -231,22 +235,23 @@ def paste(data: dict, steps: Iterable[Path]) -> None:
 
 def main(arguments: Sequence[str]) -> int:
     """Run the command; the exit status is explained above."""
-    parser = argparse.ArgumentParser(prog="warploom bench ladder", description=__doc__)
+    parser = Parser(prog="warploom bench ladder", description=__doc__)
     parser.add_argument(
         "--steps", type=Path, default=Path("tutorials/ladder_hopper"),
         help="folder of the steps (default: %(default)s)",
     )  # fmt: skip
-    parser.add_argument("--size", type=int, default=4096, help="M, N and K (default: 4096)")
-    parser.add_argument("--rounds", type=int, default=15, help="samples (default: 15)")
-    parser.add_argument("--out", type=Path, help="folder for ladder.json and ladder.md")
+    parser.add_argument("--size", type=positive, default=4096, help="M, N and K (default: 4096)")
+    parser.add_argument("--rounds", type=positive, default=15, help="samples (default: 15)")
+    parser.add_argument("--out", type=output_folder, help="folder for ladder.json and ladder.md")
     parser.add_argument(
-        "--paste", type=Path, metavar="JSON",
+        "--paste", type=input_file, metavar="JSON",
         help="measure nothing; write the results of an earlier run into the steps",
     )  # fmt: skip
     options = parser.parse_args(arguments)
     steps = find_steps(options.steps)
     if options.paste:
-        paste(json.loads(options.paste.read_text(encoding="utf-8")), steps)
+        with reading(options.paste, "ladder.json of an earlier run"):
+            paste(json.loads(options.paste.read_text(encoding="utf-8")), steps)
         return EXIT_RIGHT
     results = measure(import_torch(), steps, options.size, options.rounds)
     facts = environment(["ladder", *arguments])

@@ -7,10 +7,8 @@ the kernel before it has ended. ``WARPLOOM_LAUNCH_CACHE=0`` shows the same calls
 
 from __future__ import annotations
 
-import argparse
 import json
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import tvm
@@ -22,7 +20,7 @@ from warploom.bench.environment import environment
 from warploom.bench.report import markdown_table
 from warploom.bench.suite import GemmShape
 from warploom.bench.timing import host_cost
-from warploom.errors import WarploomError
+from warploom.command_line import Parser, duration, output_folder, positive, require_gpu
 from warploom.kernels import compile_gemm
 
 _SIZE = 256
@@ -75,13 +73,12 @@ def table(costs: Mapping[str, float]) -> str:
 
 def main(arguments: Sequence[str]) -> int:
     """Run the command; exit status 0, or 2 if ``main(a, b, c)`` exceeds ``--limit``."""
-    parser = argparse.ArgumentParser(prog="warploom bench launch", description=__doc__)
-    parser.add_argument("--rounds", type=int, default=21, help="of 200 calls (default: 21)")
-    parser.add_argument("--limit", type=float, help="largest acceptable cost, in microseconds")
-    parser.add_argument("--out", type=Path, help="folder for launch.json")
+    parser = Parser(prog="warploom bench launch", description=__doc__)
+    parser.add_argument("--rounds", type=positive, default=21, help="of 200 calls (default: 21)")
+    parser.add_argument("--limit", type=duration, help="largest acceptable cost, in microseconds")
+    parser.add_argument("--out", type=output_folder, help="folder for launch.json")
     options = parser.parse_args(arguments)
-    if not tvm.cuda(0).exist:
-        raise WarploomError("A launch is measured on a GPU, and there is none.")
+    require_gpu("benchmarks measure one")
     calls = calls_of_tvm()
     try:
         import torch

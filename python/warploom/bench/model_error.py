@@ -6,9 +6,7 @@ the package brings, which the model's constants are fitted to. Needs no GPU.
 
 from __future__ import annotations
 
-import argparse
 import gzip
-import importlib
 import json
 import math
 from collections.abc import Iterable, Sequence
@@ -20,9 +18,12 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
+from warploom import plotting
 from warploom.bench.report import geometric_mean
 from warploom.bench.suite import GemmShape
 from warploom.bench.workloads import problem_of
+from warploom.command_line import Parser, input_file, output_file
+from warploom.errors import reading
 from warploom.gemm.choose import is_priced
 from warploom.gemm.knobs import GemmKnobs
 from warploom.gemm.model import H200, predict
@@ -77,11 +78,12 @@ def read_candidates(file: Path | None = None) -> list[Candidate]:
     if file is None:
         file = Path(str(resources.files("warploom.bench"))) / "results" / MEASURED
     data = file.read_bytes()
-    text = gzip.decompress(data) if file.suffix == ".gz" else data
-    lines = (json.loads(line) for line in text.decode().splitlines())
-    return [
-        _candidate(line) for line in lines if line.get("us") is not None and not line["error"]
-    ]
+    with reading(file, "output of `bench exhaustive` or `bench tuning`"):
+        text = gzip.decompress(data) if file.suffix == ".gz" else data
+        lines = (json.loads(line) for line in text.decode().splitlines())
+        return [
+            _candidate(line) for line in lines if line.get("us") is not None and not line["error"]
+        ]
 
 
 def _candidate(line: dict[str, Any]) -> Candidate:
@@ -112,18 +114,22 @@ def agreements(candidates: Iterable[Candidate]) -> list[Agreement]:
 
 def main(arguments: Sequence[str]) -> int:
     """Print a table, and draw predicted against measured times."""
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="warploom bench model", description="The analytic model against measured times."
     )
     parser.add_argument(
-        "file", nargs="*", type=Path,
+        "file", nargs="*", type=input_file,
         help="output of warploom bench exhaustive or tuning (default: that of the package)",
     )  # fmt: skip
     parser.add_argument(
         "--fit", action="store_true", help="also fit the model's constants to it, and print them"
     )
-    parser.add_argument("--plot", type=Path, help="a picture of predicted against measured times")
+    parser.add_argument(
+        "--plot", type=output_file, help="a picture of predicted against measured times"
+    )
     options = parser.parse_args(arguments)
+    if options.plot is not None:
+        plotting.pyplot()  # before the candidates are read
     candidates = [
         one for file in options.file or [None] for one in read_candidates(file)
     ]
@@ -156,9 +162,7 @@ def _print(found: Sequence[Agreement]) -> None:
 
 
 def _draw(candidates: Sequence[Candidate], file: Path) -> None:
-    matplotlib = importlib.import_module("matplotlib")
-    matplotlib.use("Agg")
-    pyplot = importlib.import_module("matplotlib.pyplot")
+    pyplot = plotting.pyplot()
     figure, axes = pyplot.subplots(figsize=(6, 6))
     axes.scatter([one.us for one in candidates], [one.predicted for one in candidates], s=4)
     ends = [f(one.us for one in candidates) for f in (min, max)]

@@ -1,10 +1,11 @@
-"""Random operands of a product on the GPU, and the check of what was computed from them."""
+"""Random operands of a GEMM on the GPU, and the check of what was computed from them."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Any
 
+from warploom.bench.check import Deviation, deviation
 from warploom.bench.suite import GemmShape
 from warploom.target.dtypes import is_float8
 
@@ -81,8 +82,8 @@ def make_operands(torch: Any, shape: GemmShape, seed: int) -> Operands:
     return Operands(a, b, *scales, c, bias, residual)
 
 
-def relative_error(torch: Any, shape: GemmShape, operands: Operands) -> float:
-    """``|C - reference| / |reference|``, the reference in float32; NaN if an element was left out.
+def check(torch: Any, shape: GemmShape, operands: Operands) -> Deviation:
+    """Compare all elements of the result with a reference in float32.
 
     float32 (not tf32) products of 16- and 8-bit numbers are exact, and their sums err by far
     less than a 16-bit result. Integers are summed in float64, exactly.
@@ -93,8 +94,7 @@ def relative_error(torch: Any, shape: GemmShape, operands: Operands) -> float:
     if is_float8(shape.dtype):
         reference *= operands.scale_a * operands.scale_b
     reference = epilogue(torch, shape, operands, reference)
-    difference = operands.c.to(wide) - reference
-    return float(difference.norm() / reference.norm())
+    return deviation(operands.c.to(wide), reference)
 
 
 def left(shape: GemmShape, operands: Operands) -> Any:
@@ -122,7 +122,7 @@ def epilogue(torch: Any, shape: GemmShape, operands: Operands, total: Any) -> An
 
 
 def allowed_error(shape: GemmShape) -> float:
-    """Bound of :func:`relative_error`."""
+    """Bound of the relative error that :func:`check` finds."""
     factor = 1.0 if shape.epilogue == "none" else _ROUNDED_TWICE
     return RELATIVE_ERROR[shape.dtype] * factor
 

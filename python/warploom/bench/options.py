@@ -14,20 +14,23 @@ from warploom.bench.suite import (
     load_suite,
     suite_names,
 )
+from warploom.bench.unseen import FORM
+from warploom.command_line import duration, input_file, natural, output_folder, positive
 
 
 def timing_options(files: str) -> argparse.ArgumentParser:
     """How long entries are timed, the folder in which ``files`` are written, and the baseline."""
     parser = argparse.ArgumentParser(add_help=False)
-    parser.add_argument("--rounds", type=int, default=15, help="burst samples (default: 15)")
+    parser.add_argument("--rounds", type=positive, default=15, help="burst samples (default: 15)")
     parser.add_argument("--burst-only", action="store_true", help="leave out sustained load")
     parser.add_argument(
-        "--minutes", type=float, help="begin no shape after so much time (default: all of them)"
+        "--minutes", type=duration, help="begin no shape after so much time (default: all of them)"
     )
-    parser.add_argument("--out", type=Path, help=f"folder for {files}")
+    parser.add_argument("--out", type=output_folder, help=f"folder for {files}")
     parser.add_argument(
-        "--baseline", type=Path, help="JSON of an earlier run, whose ratios must be reached again"
-    )
+        "--baseline", type=input_file,
+        help="JSON of an earlier run, whose ratios must be reached again",
+    )  # fmt: skip
     parser.add_argument(
         "--tolerance", type=float, default=0.03,
         help="how much a ratio may be below the baseline (default: %(default)s)",
@@ -45,7 +48,7 @@ def kernel_options() -> argparse.ArgumentParser:
         "--compile-only", action="store_true",
         help="fill that folder, also for a machine without TVM, and measure nothing",
     )  # fmt: skip
-    parser.add_argument("--workers", type=int, help="compiling processes (default: all CPUs)")
+    parser.add_argument("--workers", type=positive, help="compiling processes (default: all CPUs)")
     return parser
 
 
@@ -54,8 +57,9 @@ def suite_options(suite: str) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(add_help=False)
     known = ", ".join(suite_names())
     parser.add_argument(
-        "--suite", default=suite, help=f"{known}, or a JSON file (default: %(default)s)"
-    )
+        "--suite", default=suite,
+        help=f"{known}, {FORM} (random shapes), or a JSON file (default: %(default)s)",
+    )  # fmt: skip
     parser.add_argument("--group", action="append", default=[], help="only this group; repeatable")
     return parser
 
@@ -88,8 +92,8 @@ def wanted_shapes(options: argparse.Namespace) -> list[GemmShape]:
 def compiling_options() -> argparse.ArgumentParser:
     """What builds candidates, and what runs them."""
     parser = argparse.ArgumentParser(add_help=False)
-    parser.add_argument("--workers", type=int, help="compiling processes (default: all CPUs)")
+    parser.add_argument("--workers", type=positive, help="compiling processes (default: all CPUs)")
     parser.add_argument(
-        "--device", type=int, action="append", default=[], help="GPU; repeatable (default: 0)"
+        "--device", type=natural, action="append", default=[], help="GPU; repeatable (default: 0)"
     )
     return parser

@@ -8,12 +8,14 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
+from warploom.bench.check import Deviation
+from warploom.bench.compete import compare_products
 from warploom.bench.competitors import OURS
 from warploom.bench.dequant import parse_changes
-from warploom.bench.gemm import compare_products
 from warploom.bench.kernels import Kernel, Kernels
 from warploom.bench.report import Comparison, Shape
 from warploom.bench.run import attempt, run
+from warploom.command_line import natural
 
 #: Something that computes the result in a set of operands.
 Product = Callable[[Any], object]
@@ -25,7 +27,7 @@ def add_common(parser: argparse.ArgumentParser) -> None:
         "--variant", action="append", default=[], metavar="NAME=VALUE,...",
         help="also measure our program with these arguments; repeatable",
     )  # fmt: skip
-    parser.add_argument("--seed", type=int, default=0, help="of the random data (default: 0)")
+    parser.add_argument("--seed", type=natural, default=0, help="of the random data (default: 0)")
 
 
 def our_kernels(program: Callable[..., Any], shape: Any, variants: Sequence[str] = ()) -> dict:
@@ -44,7 +46,7 @@ def compare(
     ours: Mapping[str, Product],
     libraries: Mapping[str, Product],
     sets: Sequence[Any],
-    error: Callable[[Any], float],
+    check: Callable[[Any], Deviation],
     allowed: float,
     options: argparse.Namespace,
 ) -> Comparison | None:
@@ -63,7 +65,7 @@ def compare(
     (first, *more), (reference, *others) = ours.items(), found.items()
     ordered = dict([first, reference, *more, *others])
     measured = compare_products(
-        torch, shape, ordered, sets, error, allowed, options.rounds, options.burst_only
+        torch, shape, ordered, sets, check, allowed, options.rounds, options.burst_only
     )
     return dataclasses.replace(measured, absent=absent)
 

@@ -10,13 +10,16 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import ClassVar, Protocol
 
+from warploom.bench.check import ELEMENT_FACTOR, Deviation
 from warploom.bench.timing import Statistics
 
 EXIT_RIGHT, EXIT_WRONG, EXIT_SLOW = 0, 1, 2
 #: Operations a byte below which memory bounds a kernel: an H200 has 989 TFLOP/s and about 4 TB/s.
 _BALANCE = 250
 #: Heads of the columns of a table of shapes.
-_COLUMNS = ("kernel", "median us", "min-max us", "TFLOP/s", "ratio", "error", "host us")
+_COLUMNS = (
+    "kernel", "median us", "min-max us", "TFLOP/s", "ratio", "error", "worst element", "host us"
+)  # fmt: skip
 _MEMORY_COLUMNS = ("GB/s", "of a copy")
 _CONDITION_COLUMNS = ("MHz", "W")
 
@@ -46,22 +49,24 @@ class Entry:
     name : str
     times : dict of str to Statistics
         By protocol.
-    error, allowed_error : float
-        Relative error of the result, and its bound.
+    deviation : Deviation
+        The worst of all checks of its results.
+    allowed_error : float
+        Bound of the relative error.
     host_seconds : float
         What one call costs the host.
     """
 
     name: str
     times: dict[str, Statistics]
-    error: float
+    deviation: Deviation
     allowed_error: float
     host_seconds: float
 
     @property
     def is_right(self) -> bool:
-        """False also if the error is NaN: an element was not written."""
-        return self.error <= self.allowed_error
+        """False also if an element was not written."""
+        return self.deviation.is_within(self.allowed_error)
 
 
 @dataclass(frozen=True)
@@ -145,7 +150,8 @@ def _shape_row(comparison: Comparison, entry: Entry, protocol: str) -> list[str]
         f"{times.min * 1e6:.1f}-{times.max * 1e6:.1f}",
         f"{comparison.shape.operations / times.median / 1e12:.1f}",
         f"{comparison.ratio(entry, protocol):.3f}",
-        f"{entry.error:.1e}" if entry.is_right else f"WRONG {entry.error:.1e}",
+        f"{entry.deviation.relative:.1e}" if entry.is_right else f"WRONG {entry.deviation}",
+        f"{entry.deviation.element:.1e}",
         f"{entry.host_seconds * 1e6:.1f}",
     ]
 
@@ -185,7 +191,7 @@ def markdown(comparisons: Sequence[Comparison], environment: dict) -> str:
     if copy is not None:
         lines.append(f"- a device copy reads and writes {copy / 1e9:.0f} GB/s")
     lines += [f"- {reason}" for reason in absences(comparisons)]
-    for protocol in comparisons[0].protocols:
+    for protocol in dict.fromkeys(name for one in comparisons for name in one.protocols):
         of_protocol = [c for c in comparisons if protocol in c.protocols]
         groups = markdown_table(
             ["group", "geometric mean", "worst", "worst shape", "below target"],
@@ -213,7 +219,7 @@ def absences(comparisons: Iterable[Comparison]) -> list[str]:
 def progress(comparison: Comparison) -> str:
     """A line on the screen for a shape."""
     ours, protocol = comparison.entries[0], comparison.protocols[0]
-    wrong = [f"{e.name} {e.error:.1e}" for e in comparison.entries if not e.is_right]
+    wrong = [f"{e.name} {e.deviation}" for e in comparison.entries if not e.is_right]
     right = f", WRONG: {', '.join(wrong)}" if wrong else ""
     others = ", ".join(
         f"{e.name} {e.times[protocol].median * 1e6:.1f} us" for e in comparison.entries
@@ -242,8 +248,10 @@ def as_json(comparisons: Sequence[Comparison], environment: dict) -> dict:
                 "entries": [
                     {
                         "name": e.name,
-                        "error": e.error,
+                        "error": e.deviation.relative,
+                        "element_error": e.deviation.element,
                         "allowed_error": e.allowed_error,
+                        "allowed_element_error": ELEMENT_FACTOR * e.allowed_error,
                         "host_seconds": e.host_seconds,
                         "seconds": {name: list(t.samples) for name, t in e.times.items()},
                         "mhz": {name: list(t.mhz) for name, t in e.times.items()},

@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
+from warploom import plotting
 from warploom.bench.baseline import regressions
 from warploom.bench.environment import environment
 from warploom.bench.kernels import Kernel, Kernels
@@ -95,6 +96,8 @@ def run(
     if wanted is not None:
         if options.compile_only and not options.kernels:
             raise WarploomError("--compile-only needs --kernels DIR, the folder to fill.")
+        if not options.compile_only:
+            import_torch()  # before minutes of compiling
         kernels = Kernels(options.kernels, options.workers)
         failed = kernels.compile(one for shape in shapes for one in wanted(shape))
         if options.compile_only:
@@ -126,8 +129,8 @@ def run(
     if not comparisons:
         raise WarploomError(f"No shape of {len(shapes)} could be measured.")
     print("\n" + markdown(comparisons, facts))
-    if options.out:
-        plot_ratios(comparisons, options.out / f"{file or name}.png")
+    if options.out and plot_ratios(comparisons, options.out / f"{file or name}.png") is None:
+        print(plotting.MISSING)
     worse = []
     if options.baseline:
         worse = regressions(comparisons, options.baseline, options.tolerance)

@@ -10,7 +10,6 @@ names, and compiling processes are as many as the CPUs that this one may use.
 
 from __future__ import annotations
 
-import argparse
 import json
 import random
 import tempfile
@@ -35,6 +34,7 @@ from warploom.bench.faults import (
     faulty,
     kill,
 )
+from warploom.command_line import Parser, duration, natural, output_file, positive, require_gpu
 from warploom.gemm.choose import ranked
 from warploom.gemm.decisions import annotate
 from warploom.gemm.knobs import GemmKnobs
@@ -228,24 +228,25 @@ def write(done: Searches, head: Mapping[str, Any], path: Path) -> None:
 
 def main(arguments: Sequence[str]) -> int:
     """Run the command."""
-    parser = argparse.ArgumentParser(prog="warploom bench soak", description=__doc__)
-    parser.add_argument("--minutes", type=float, default=30.0)
-    parser.add_argument("--size", type=int, default=1024, help="M, N and K (default: 1024)")
-    parser.add_argument("--timeout", type=float, default=8.0,
+    parser = Parser(prog="warploom bench soak", description=__doc__)
+    parser.add_argument("--minutes", type=duration, default=30.0)
+    parser.add_argument("--size", type=positive, default=1024, help="M, N and K (default: 1024)")
+    parser.add_argument("--timeout", type=duration, default=8.0,
                         help="seconds after which a candidate hangs (default: 8)")  # fmt: skip
-    parser.add_argument("--workers", type=int, help="compiling processes (default: all CPUs)")
-    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--workers", type=positive, help="compiling processes (default: all CPUs)")
+    parser.add_argument("--seed", type=natural, default=0)
     parser.add_argument(
         "--searches", action="store_true",
         help="whole searches with faults between their candidates, and not single trials",
     )  # fmt: skip
-    parser.add_argument("--trials", type=int, default=32,
+    parser.add_argument("--trials", type=positive, default=32,
                         help="of a product in a search (default: 32)")  # fmt: skip
-    parser.add_argument("--one-in", type=int, default=32,
+    parser.add_argument("--one-in", type=positive, default=32,
                         help="candidates of a search for one fault (default: 32)")  # fmt: skip
-    parser.add_argument("--out", type=Path, metavar="FILE",
+    parser.add_argument("--out", type=output_file, metavar="FILE",
                         help="JSON of the searches so far, replaced after each")  # fmt: skip
     options = parser.parse_args(arguments)
+    require_gpu("benchmarks measure one")
     one, seconds = options.size, 60 * options.minutes
     if options.searches:
         sizes = ((one, one, one), (max(16, one // 64), one, one), (one // 2, 2 * one, one))

@@ -2,7 +2,8 @@
 
 A suite of this package lists its shapes one by one, with the ratio that each must reach
 (``suites/foundation.json``). A file that maps group names to lists of ``[M, N, K]`` is read as
-well; it has no dtypes, and the caller says which.
+well; it has no dtypes, and the caller says which. ``unseen:SEED`` draws such lists at random
+(:mod:`warploom.bench.unseen`): no model was fitted to them and no record was measured for them.
 """
 
 from __future__ import annotations
@@ -14,7 +15,8 @@ from importlib import resources
 from pathlib import Path
 from typing import Any, ClassVar
 
-from warploom.errors import WarploomError
+from warploom.bench import unseen
+from warploom.errors import WarploomError, reading
 from warploom.target.dtypes import bits_of
 
 #: TVM dtype of the operands -> of the result.
@@ -147,7 +149,7 @@ def load_suite(
     Parameters
     ----------
     name : str
-        One of :func:`suite_names`, or the path of a file.
+        One of :func:`suite_names`, ``unseen:SEED`` or ``unseen:SEED:COUNT``, or the path of a file.
     dtypes : sequence of str
         For files of ``[M, N, K]`` lists: every shape is measured with each of them.
     groups : iterable of str
@@ -160,11 +162,14 @@ def load_suite(
     WarploomError
         If there is no such suite, group or dtype.
     """
-    content = json.loads(_find(name))
-    if "shapes" in content:
-        shapes = [GemmShape(**entry) for entry in content["shapes"]]
-    else:
-        shapes = shapes_of(content, dtypes, layouts, epilogues)
+    drawn = unseen.parse(name)
+    text = None if drawn else _find(name)
+    with reading(name, "suite of shapes"):
+        content = drawn or json.loads(text)
+        if "shapes" in content:
+            shapes = [GemmShape(**entry) for entry in content["shapes"]]
+        else:
+            shapes = shapes_of(content, dtypes, layouts, epilogues)
     wanted, known = set(groups), {shape.group for shape in shapes}
     if wanted - known:
         raise WarploomError(
@@ -206,7 +211,7 @@ def _find(name: str) -> str:
         return file.read_text(encoding="utf-8")
     if not Path(name).is_file():
         raise WarploomError(
-            f"There is no suite {name!r}; give the path of a JSON file or one of "
+            f"There is no suite {name!r}; give the path of a JSON file, {unseen.FORM}, or one of "
             f"{', '.join(suite_names())}."
         )
     return Path(name).read_text(encoding="utf-8")

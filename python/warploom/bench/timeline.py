@@ -18,12 +18,14 @@ import tvm
 from tvm.tirx import PrimFunc
 
 from warploom.bench import operands as ops
-from warploom.bench.attention import ALLOWED_ERROR, AttentionShape, attention_error
-from warploom.bench.gemm import compare_products
+from warploom.bench.attention import ALLOWED_ERROR, AttentionShape, check_attention
+from warploom.bench.check import Deviation
+from warploom.bench.compete import compare_products
 from warploom.bench.options import timing_options
 from warploom.bench.report import Comparison
 from warploom.bench.run import run
 from warploom.bench.suite import GemmShape
+from warploom.command_line import Parser, positive
 from warploom.profile import Instrumented, Recording, Timeline, instrument
 
 #: Speed that a kernel keeps when it records.
@@ -59,12 +61,12 @@ def compare_gemm(torch: Any, shape: GemmShape, rounds: int, burst_only: bool) ->
 
     sets = [ops.make_operands(torch, shape, seed) for seed in range(ops.input_sets(shape))]
 
-    def error(operands: ops.Operands) -> float:
-        return ops.relative_error(torch, shape, operands)
+    def check(operands: ops.Operands) -> Deviation:
+        return ops.check(torch, shape, operands)
 
     func = gemm(GemmConfig(), shape.n, shape.k, shape.m)
     kernels = _Kernels(func, lambda o: (o.a, o.b, o.c))
-    return kernels.compare(torch, shape, sets, error, ops.allowed_error(shape), rounds, burst_only)
+    return kernels.compare(torch, shape, sets, check, ops.allowed_error(shape), rounds, burst_only)
 
 
 def compare_attention(
@@ -82,15 +84,15 @@ def compare_attention(
 
     sets = [AttentionOperands(*(normal() for _ in range(4))) for _ in range(2)]
 
-    def error(operands: AttentionOperands) -> float:
-        return attention_error(torch, shape, operands.q, operands.k, operands.v, operands.c)
+    def check(operands: AttentionOperands) -> Deviation:
+        return check_attention(torch, shape, operands.q, operands.k, operands.v, operands.c)
 
     func = attention(
         shape.tokens, shape.head_dim, shape.heads, causal=shape.causal, tile=shape.tile
     )
     kernels = _Kernels(func, lambda o: (o.q, o.k, o.v, o.c))
     allowed = ALLOWED_ERROR[shape.dtype]
-    return kernels.compare(torch, shape, sets, error, allowed, rounds, burst_only)
+    return kernels.compare(torch, shape, sets, check, allowed, rounds, burst_only)
 
 
 class _Kernels:
@@ -130,14 +132,16 @@ def _compile(func: PrimFunc) -> Callable[..., object]:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Options of the command."""
     parser.add_argument(
-        "--size", type=int, action="append", help="of products; default: 4096, 8192"
+        "--size", type=positive, action="append", help="of products; default: 4096, 8192"
     )
-    parser.add_argument("--tokens", type=int, default=16384, help="of attention (default: 16384)")
+    parser.add_argument(
+        "--tokens", type=positive, default=16384, help="of attention (default: 16384)"
+    )
 
 
 def main(arguments: Sequence[str]) -> int:
     """Run the command; the exit status is explained above."""
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="warploom bench profile",
         description=__doc__,
         parents=[timing_options("profile.json, .md and .png")],

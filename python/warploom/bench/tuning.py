@@ -35,6 +35,7 @@ from warploom.bench.options import (
 from warploom.bench.report import geometric_mean, markdown_table
 from warploom.bench.suite import GemmShape
 from warploom.bench.workloads import function, problem_of
+from warploom.command_line import Parser, natural, output_folder, positive, require_gpu
 from warploom.errors import WarploomError
 from warploom.gemm.choose import choose
 from warploom.gemm.knobs import GemmKnobs
@@ -296,36 +297,41 @@ def write(
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Options of the command."""
-    parser.add_argument("--trials", type=int, default=32, help="of a search (default: 32)")
+    parser.add_argument("--trials", type=positive, default=32, help="of a search (default: 32)")
     parser.add_argument(
         "--minutes", type=float, default=3.0,
         help="wall time of the exhaustive part (default: 3); 0: a search, and nothing else",
     )  # fmt: skip
     parser.add_argument(
-        "--finalists", type=int, default=4,
+        "--finalists", type=positive, default=4,
         help="fastest candidates that are measured again, side by side (default: 4)",
     )  # fmt: skip
-    parser.add_argument("--rounds", type=int, default=9, help="samples of each (default: 9)")
+    parser.add_argument("--rounds", type=positive, default=9, help="samples of each (default: 9)")
     add_selection(parser)
-    parser.add_argument("--seed", type=int, default=1, help="of the search (default: 1)")
+    parser.add_argument("--seed", type=natural, default=1, help="of the search (default: 1)")
     parser.add_argument(
-        "--faults", type=int, default=0, metavar="N",
+        "--faults", type=natural, default=0, metavar="N",
         help="put a fault in the place of one in N candidates of the search (default: none)",
     )  # fmt: skip
-    parser.add_argument("--work-dir", type=Path, help="keep the search's database and journal here")
-    parser.add_argument("--out", type=Path, default=Path("."), help="folder of the results")
+    parser.add_argument(
+        "--work-dir", type=output_folder, help="keep the search's database and journal here"
+    )
+    parser.add_argument(
+        "--out", type=output_folder, default=Path("."), help="folder of the results"
+    )
     parser.add_argument("--name", default="tuning", help="of the two files (default: tuning)")
 
 
 def main(arguments: Sequence[str]) -> int:
     """Run the command; 1 if some product could not be measured, or a fault was not noticed."""
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="warploom bench tuning",
         description=__doc__,
         parents=[suite_options("public"), product_options(), compiling_options()],
     )
     add_arguments(parser)
     options = parser.parse_args(arguments)
+    require_gpu("benchmarks measure one")
     shapes = products_of(dict.fromkeys(wanted_shapes(options)))
     target, _ = default_target()
     devices = options.device or (0,)

@@ -1,29 +1,27 @@
-"""A directory of compiled kernels that processes and machines can share.
+"""A folder of compiled kernels that processes can share.
 
-An entry is one file: magic, SHA-256 of the rest, length of a JSON header, header, binary. It is
-written under another name and renamed, so that a reader sees a whole entry or none; whatever fails
-the checksum counts as absent, with a warning, and is written anew.
+An entry is one file (:mod:`warploom.compiler.cache_entry`). It is written under another name and
+renamed, so that a reader sees a whole entry or none; whatever is not an entry of that name counts
+as absent, and is written anew. Entries are run as code: which folders are trusted is said in
+:mod:`warploom.compiler.cache_folder`.
 """
 
 from __future__ import annotations
 
-import contextlib
-import hashlib
-import json
+import functools
 import os
-import struct
-import tempfile
-import warnings
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from warploom.compiler import cache_folder
+from warploom.compiler.cache_entry import decode, encode
+from warploom.compiler.cache_folder import CacheFolder, UnsafeFolder
 from warploom.compiler.cache_key import CacheKey
 from warploom.compiler.invoke import Output
-from warploom.errors import WarploomError
+from warploom.errors import CacheWarning, WarploomError
+from warploom.warn import warn
 
-_MAGIC = b"WLCUBIN1"
-_PREFIX = struct.Struct("<8s32sI")  # magic, SHA-256 of what follows it, bytes of the header
 _SUFFIX = ".wlc"
 _DEFAULT_MEBIBYTES = 1024
 
@@ -35,21 +33,34 @@ class CubinCache:
     Attributes
     ----------
     directory : Path
-        Created when first written to. A directory that cannot be written serves what it has.
+        Made with mode 0700 when first written to. It serves what it has if it cannot be written,
+        and nothing if others than its owner can write it; either is said in a
+        :class:`~warploom.errors.CacheWarning`, once in a process.
     max_bytes : int
         When a new entry makes the files exceed this, those unused for longest are deleted until
         a tenth of the room is free.
+    readable : tuple of Path
+        Folders that are searched after ``directory``, and never written. Whoever names them trusts
+        their owners, who alone may be able to write them.
+
+    Examples
+    --------
+    A team shares what a build machine has compiled: that machine runs with
+    ``WARPLOOM_CACHE_DIR=/srv/kernels``, after ``chmod -R go+rX /srv/kernels``; all
+    others run with ``WARPLOOM_CACHE_READ=/srv/kernels``.
     """
 
     directory: Path
     max_bytes: int = _DEFAULT_MEBIBYTES << 20
+    readable: tuple[Path, ...] = ()
 
     @classmethod
     def from_environment(cls, environ: Mapping[str, str] = os.environ) -> CubinCache | None:
         """The cache that the environment asks for, None if ``WARPLOOM_CACHE=0``.
 
         ``WARPLOOM_CACHE_DIR`` names the directory, by default ``warploom`` in the user's cache
-        directory (``XDG_CACHE_HOME``); ``WARPLOOM_CACHE_MB`` bounds it, by default to 1024.
+        directory (``XDG_CACHE_HOME``); ``WARPLOOM_CACHE_MB`` bounds it, by default to 1024;
+        ``WARPLOOM_CACHE_READ`` lists folders to read besides, separated by colons.
 
         Raises
         ------
@@ -59,98 +70,113 @@ class CubinCache:
         if environ.get("WARPLOOM_CACHE", "1") == "0":
             return None
         named = environ.get("WARPLOOM_CACHE_DIR")
-        home = environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
         limit = environ.get("WARPLOOM_CACHE_MB", str(_DEFAULT_MEBIBYTES))
         if not limit.isdecimal() or int(limit) == 0:
             raise WarploomError(
                 f"WARPLOOM_CACHE_MB is {limit!r} but must be a positive whole number of mebibytes."
             )
-        return cls(Path(named) if named else Path(home, "warploom"), int(limit) << 20)
+        others = environ.get("WARPLOOM_CACHE_READ", "").split(os.pathsep)
+        return cls(
+            _absolute(named) if named else cache_folder.default_folder(environ),
+            int(limit) << 20,
+            tuple(_absolute(other) for other in others if other),
+        )
 
     def get(self, key: CacheKey) -> Output | None:
         """The output stored under ``key``, or None.
 
         A key without compiler matches the most recently used entry of any compiler.
         """
-        for path in self._candidates(key):
-            with contextlib.suppress(OSError):
-                output = decode(path.read_bytes())
+        for path in (self.directory, *self.readable):
+            own = path == self.directory
+            try:
+                with cache_folder.opened(path, named_owner=not own) as folder:
+                    output = self._find(folder, key, own)
+            except UnsafeFolder as reason:
+                _say_once(path, f"The cache is not used: {reason}")
+            except OSError as error:
+                if not own:  # the user's own appears with the first entry
+                    _say_once(
+                        path,
+                        f"WARPLOOM_CACHE_READ names {path}, which has no folder "
+                        f"{cache_folder.VERSION} that can be read ({error.strerror or error}).",
+                    )
+            else:
                 if output is not None:
-                    with contextlib.suppress(OSError):  # a read-only directory keeps its times
-                        os.utime(path)
                     return output
-                warnings.warn(
-                    f"{path} is damaged; what it held is compiled again.",
-                    RuntimeWarning,
-                    stacklevel=2,
-                )
         return None
 
     def put(self, key: CacheKey, output: Output) -> bool:
         """Store an output; False if the key has no compiler or the directory refuses."""
         if key.compiler is None:
             return False
+        name = _name(key.content, key.compiler)
         try:
-            self.directory.mkdir(parents=True, exist_ok=True)
-            handle, temporary = tempfile.mkstemp(dir=self.directory, prefix=".writing-")
-            try:
-                with os.fdopen(handle, "wb") as file:
-                    file.write(encode(output))
-                os.replace(temporary, self._path(key.content, key.compiler))
-            except BaseException:
-                os.unlink(temporary)
-                raise
-            self._trim()
-        except OSError:
+            with cache_folder.opened(self.directory, create=True) as folder:
+                folder.write(name, encode(name, output))
+                self._trim(folder)
+        except UnsafeFolder as reason:
+            _say_once(self.directory, f"The cache is not used: {reason}")
+            return False
+        except OSError as error:
+            _say_once(
+                self.directory,
+                f"The cache {self.directory} cannot be written ({error.strerror or error}), so "
+                "that every process compiles anew; set WARPLOOM_CACHE_DIR to a folder that can, "
+                "or WARPLOOM_CACHE=0.",
+            )
             return False
         return True
 
-    def _path(self, content: str, compiler: str) -> Path:
-        return self.directory / f"{content}-{compiler}{_SUFFIX}"
+    def _find(self, folder: CacheFolder, key: CacheKey, own: bool) -> Output | None:
+        for name in _candidates(folder, key):
+            try:
+                entry = folder.read(name, self.max_bytes)
+            except FileNotFoundError:
+                continue
+            output = decode(name, entry) if entry is not None else None
+            if output is not None:
+                if own:
+                    folder.touch(name)
+                return output
+            warn(f"{folder.path / name} is damaged; what it held is compiled again.", CacheWarning)
+        return None
 
-    def _candidates(self, key: CacheKey) -> Iterable[Path]:
-        if key.compiler is not None:
-            return (self._path(key.content, key.compiler),)
-        return sorted(self.directory.glob(f"{key.content}-*{_SUFFIX}"), key=_last_use, reverse=True)
-
-    def _trim(self) -> None:
+    def _trim(self, folder: CacheFolder) -> None:
         """Delete the entries unused for longest; other processes may be doing the same."""
-        sizes = {}
-        for path in self.directory.glob(f"*{_SUFFIX}"):
-            with contextlib.suppress(OSError):
-                sizes[path] = path.stat().st_size
-        total = sum(sizes.values())
+        files = folder.files()
+        total = sum(file.size for file in files)
         if total <= self.max_bytes:
             return
-        for path in sorted(sizes, key=_last_use):
+        for file in sorted(files, key=lambda file: file.used):
             if total <= self.max_bytes * 9 // 10:
                 break
-            with contextlib.suppress(OSError):
-                path.unlink()
-            total -= sizes[path]
+            if not cache_folder.is_unfinished(file.name):
+                folder.remove(file.name)
+                total -= file.size
 
 
-def _last_use(path: Path) -> float:
-    try:
-        return path.stat().st_mtime
-    except OSError:
-        return 0.0
+def _name(content: str, compiler: str) -> str:
+    return f"{content}-{compiler}{_SUFFIX}"
 
 
-def encode(output: Output) -> bytes:
-    """The bytes of an entry."""
-    header = json.dumps({"log": output.log, "seconds": output.seconds}).encode()
-    payload = struct.pack("<I", len(header)) + header + output.binary
-    return _MAGIC + hashlib.sha256(payload).digest() + payload
+def _candidates(folder: CacheFolder, key: CacheKey) -> Iterable[str]:
+    if key.compiler is not None:
+        return (_name(key.content, key.compiler),)
+    found = [
+        file
+        for file in folder.files()
+        if file.name.startswith(f"{key.content}-") and file.name.endswith(_SUFFIX)
+    ]
+    return [file.name for file in sorted(found, key=lambda file: file.used, reverse=True)]
 
 
-def decode(entry: bytes) -> Output | None:
-    """The inverse of :func:`encode`; None for bytes that are damaged or of another format."""
-    if len(entry) < _PREFIX.size:
-        return None
-    magic, digest, length = _PREFIX.unpack_from(entry)
-    checked = entry[len(_MAGIC) + len(digest) :]
-    if magic != _MAGIC or hashlib.sha256(checked).digest() != digest:
-        return None
-    header = json.loads(entry[_PREFIX.size : _PREFIX.size + length])
-    return Output(entry[_PREFIX.size + length :], header["log"], header["seconds"])
+@functools.cache
+def _absolute(named: str) -> Path:
+    """A folder that the user has named, wherever the process goes later."""
+    return Path(os.path.abspath(os.path.expanduser(named)))
+
+
+@functools.cache
+def _say_once(folder: Path, text: str) -> None:
+    warn(text, CacheWarning)

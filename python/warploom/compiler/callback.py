@@ -12,7 +12,9 @@ from dataclasses import dataclass
 from warploom import emulator
 from warploom.compiler.cache import CubinCache
 from warploom.compiler.cache_key import cache_key
+from warploom.compiler.failure import compiler_error
 from warploom.compiler.invoke import Output, Request, compile_request, current_request
+from warploom.compiler.warn_of_code import warn_of_code
 from warploom.emulator import script_lines
 
 
@@ -59,24 +61,44 @@ def cuda_compile(code: str) -> bytes:
 
     Raises
     ------
+    CompilerError
+        If the compiler rejects the source; the message names a file with its log.
     RuntimeError, ValueError
-        By stock TVM: a compiler error, a missing compiler, a missing architecture.
+        By stock TVM: a missing compiler, a missing architecture.
+
+    Warns
+    -----
+    MachineCodeWarning
+        For what the compiler says about spills and serialised products.
     """
     if emulator.is_enabled():
         return _compile_for_emulator(str(code))
-    return compile_cached(current_request(str(code))).output.binary
+    output = compile_cached(current_request(str(code))).output
+    warn_of_code(output.log)
+    return output.binary
 
 
 def _compile_for_emulator(code: str) -> bytes:
     source = script_lines.source_of(code)
-    ptx = compile_cached(current_request(source.text, "ptx")).output.binary
+    request = current_request(source.text, "ptx")
+    ptx = compile_cached(request, places=source.places).output.binary
     return script_lines.append(ptx, source)
 
 
-def compile_cached(request: Request, environ: Mapping[str, str] = os.environ) -> Compilation:
+def compile_cached(
+    request: Request,
+    environ: Mapping[str, str] = os.environ,
+    places: Mapping[int, str] | None = None,
+) -> Compilation:
     """Serve a request from the cache or by compiling, and tell the observers.
 
-    The current target must be the one that the request was made under.
+    The current target must be the one that the request was made under. ``places`` are those of
+    lines of the source in the author's script, for errors.
+
+    Raises
+    ------
+    CompilerError
+        If the compiler rejects the source; the message names a file with its log.
     """
     start = time.perf_counter()
     cache = CubinCache.from_environment(environ)
@@ -84,7 +106,10 @@ def compile_cached(request: Request, environ: Mapping[str, str] = os.environ) ->
     output = cache.get(key) if key is not None else None
     cached = output is not None
     if output is None:
-        output = compile_request(request, environ)
+        try:
+            output = compile_request(request, environ)
+        except RuntimeError as error:
+            raise compiler_error(error, request.source, places) or error from None
         if key is not None:
             cache.put(key, output)
     compilation = Compilation(request, output, time.perf_counter() - start, cached)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -11,6 +12,10 @@ from warploom.errors import WarploomError
 _ELF_MAGIC = b"\x7fELF\x02\x01\x01"
 _MACHINE_CUDA = 190
 _HEADER_BYTES = 64
+#: The options that ptxas notes in a cubin (section ``.note.nv.tkinfo``).
+_OPTION = re.compile(rb"-arch[ =](sm_\d+[af]?)\b")
+#: ABI version from which the second byte of the flags is the architecture, before it the first.
+_SECOND_BYTE_SINCE = 8
 
 
 @dataclass(frozen=True)
@@ -69,6 +74,25 @@ def read_kernels(cubin: bytes) -> tuple[KernelInfo, ...]:
         KernelInfo(**{k: str(v) if k == "name" else int(v) for k, v in kernel.items()})
         for kernel in found
     )
+
+
+def architecture(cubin: bytes) -> str:
+    """What a cubin was compiled for, such as ``"sm_100a"``.
+
+    Without a note of ptxas it is the number in the ELF header, which does not tell ``sm_90`` from
+    ``sm_90a``.
+
+    Raises
+    ------
+    WarploomError
+        If the bytes are not a cubin.
+    """
+    if not cubin.startswith(_ELF_MAGIC) or not _cubin_size(cubin[:_HEADER_BYTES]):
+        raise WarploomError("The bytes are no cubin: they do not begin with its ELF header.")
+    if option := _OPTION.search(cubin):
+        return option[1].decode()
+    (flags,) = struct.unpack_from("<I", cubin, 48)
+    return f"sm_{flags >> 8 & 0xFF if cubin[8] >= _SECOND_BYTE_SINCE else flags & 0xFF}"
 
 
 def find_cubins(data: bytes) -> tuple[bytes, ...]:

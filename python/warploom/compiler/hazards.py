@@ -14,18 +14,23 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+from warploom.compiler.sass_operands import Operand, operands
+
 #: Beginning of a kernel in a listing.
 SECTION = re.compile(r"^\s*\.section\s+\.text\.([^\s,]+)")
 _LABEL = re.compile(r"^(\.\w+):")
 _LINE = re.compile(r"^\s*/\*([0-9a-f]+)\*/\s+\{?\s*(@!?U?P\w+\s+)?([A-Z][A-Za-z0-9_.]*)\s*([^;]*)")
 _SHAPE = re.compile(r"^[HQIB]GMMA\.(?:SP\.)?64x(\d+)x\d+")
-_REGISTER = re.compile(r"(?<![\w])R(\d+)\b")
+#: Groups that may be left under way, in the last operand of a wait.
+_COUNT = re.compile(r"(0x[0-9a-f]+|\d+)$")
 _TARGET = re.compile(r"\((\.\w+)\)")
 
 #: Instructions after which the next line is not reached.
 _LEAVES = ("EXIT", "RET", "BRX", "JMX", "KILL")
 #: Different histories of a block that are told apart; more do not occur in kernels.
 _MOST_STATES = 64
+#: Registers of operand A, where it is in registers: 64 rows of 32 bytes among 128 threads.
+_A_REGISTERS = 4
 
 
 @dataclass(frozen=True)
@@ -147,13 +152,13 @@ def _blocks(lines: list[str]) -> tuple[list[_Block], dict[str, int]]:
         match = _LINE.match(line)
         if not match:
             continue
-        address, predicate, opcode, operands = match.groups()
-        one = _Instruction(int(address, 16), predicate is not None, opcode, operands.strip())
+        address, predicate, opcode, rest = match.groups()
+        one = _Instruction(int(address, 16), predicate is not None, opcode, rest.strip())
         blocks[-1].instructions.append(one)
         base = opcode.split(".")[0]
         leaves = base in _LEAVES
         if base in ("BRA", "BSSY") or leaves:
-            jump = _TARGET.search(operands)
+            jump = _TARGET.search(rest)
             if jump and base == "BRA":
                 blocks[-1].targets.append(jump[1])
             if base != "BSSY":
@@ -170,8 +175,8 @@ def _after(one: _Instruction, state: _State) -> _State:
             groups, open_group
         )  # fmt: skip
     if one.opcode.startswith("WARPGROUP.DEPBAR"):
-        left = int(one.operands.split(",")[-1], 0)
-        return (groups[len(groups) - left :] if left else ()), open_group
+        left = int(_COUNT.search(one.operands)[0], 0)
+        return (groups[-left:] if left else ()), open_group
     return state
 
 
@@ -179,11 +184,17 @@ def _product(one: _Instruction) -> _Product:
     width = int(_SHAPE.match(one.opcode)[1])
     # 64 x N results are shared by 128 threads; two of 16 bits are in a register.
     count = width // 2 if ".F32" in one.opcode or one.opcode.startswith(("I", "B")) else width // 4
-    parts = [part.strip() for part in one.operands.split(",")]
-    first = int(parts[0].removeprefix("R").split(".")[0])
-    a = _REGISTER.match(parts[1])
-    operands = range(int(a[1]), int(a[1]) + 4) if a else ()
-    return _Product(one.address, frozenset(range(first, first + count)), frozenset(operands))
+    result, a = operands(one.opcode, one.operands)[:2]
+    # The listing names the first register of each; results that nobody reads are RZ.
+    return _Product(one.address, _from(result, count), _from(a, _A_REGISTERS))
+
+
+def _from(operand: Operand, count: int) -> frozenset[int]:
+    """So many registers from that which an operand names; none for RZ or a descriptor."""
+    if operand.address or not operand.registers:
+        return frozenset()
+    first = min(operand.registers)
+    return frozenset(range(first, first + count))
 
 
 def _touched(one: _Instruction, state: _State) -> list[_Product]:
@@ -205,26 +216,8 @@ def _registers(one: _Instruction) -> tuple[set[int], set[int]]:
     accessed: set[int] = set()
     written: set[int] = set()
     stores = one.opcode.startswith(("ST", "RED", "BRA", "BAR", "SYNCS", "UTMA"))
-    depth, position = 0, 0
-    for part in re.split(r"([\[\],])", one.operands):
-        if part in "[]":
-            depth += {"[": 1, "]": -1}.get(part, 0)
-        elif part == ",":
-            position += depth == 0
-        for number in _REGISTER.findall(part):
-            count = 1 if depth else _width(one.opcode)
-            some = set(range(int(number), int(number) + count))
-            accessed |= some
-            if position == 0 and not stores and depth == 0:
-                written |= some
+    for number, operand in enumerate(operands(one.opcode, one.operands)):
+        accessed |= operand.registers
+        if number == 0 and not stores and not operand.address:
+            written |= operand.registers
     return accessed, written
-
-
-def _width(opcode: str) -> int:
-    """Registers that a data operand of a load or store has."""
-    base, *suffixes = opcode.split(".")
-    if base in ("STSM", "LDSM"):
-        return int(suffixes[-1]) if suffixes[-1].isdigit() else 1
-    if base.startswith(("LD", "ST")):
-        return 4 if "128" in suffixes else 2 if "64" in suffixes else 1
-    return 1

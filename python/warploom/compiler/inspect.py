@@ -6,6 +6,7 @@ import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
+from warploom.command_line import Parser
 from warploom.compiler import sass
 from warploom.compiler.cubin import find_cubins
 from warploom.compiler.report import report_binary
@@ -31,7 +32,7 @@ def main(arguments: Sequence[str]) -> int:
     WarploomError
         If the file cannot be read or contains no cubin.
     """
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="warploom inspect cubin", description="Report on the kernels of a binary."
     )
     add_arguments(parser)

@@ -19,6 +19,7 @@ class ProblemKind(enum.Enum):
     LOCAL_MEMORY = "local memory"
     WGMMA_SERIALISED = "wgmma serialised"
     SETMAXNREG_IGNORED = "setmaxnreg ignored"
+    PERFORMANCE = "performance lost"
     EARLY_ACCESS = "result of wgmma used too early"
 
 
@@ -49,6 +50,7 @@ _ADVICE_KINDS = {
     "'setmaxnreg' ignored": ProblemKind.SETMAXNREG_IGNORED,
     "instructions are serialized": ProblemKind.WGMMA_SERIALISED,
     "is injected": ProblemKind.WGMMA_SERIALISED,
+    "Potential Performance Loss": ProblemKind.PERFORMANCE,
 }
 
 
@@ -98,12 +100,8 @@ class KernelReport:
     def _slow(self) -> tuple[Problem, ...]:
         spilled = (self.spill_store_bytes or 0) + (self.spill_load_bytes or 0)
         if spilled:
-            text = (
-                f"{self.spill_store_bytes} bytes stored and {self.spill_load_bytes} bytes loaded "
-                f"a thread at {self.info.registers} registers; use smaller tiles, more "
-                "warpgroups, or a larger register limit."
-            )
-            return (Problem(self.name, ProblemKind.SPILL, text),)
+            return (spill(self.name, self.spill_store_bytes, self.spill_load_bytes,
+                          self.info.registers),)  # fmt: skip
         if self.info.stack_bytes:
             text = (
                 f"{self.info.stack_bytes} bytes a thread; index arrays in registers by constants "
@@ -111,6 +109,15 @@ class KernelReport:
             )
             return (Problem(self.name, ProblemKind.LOCAL_MEMORY, text),)
         return ()
+
+
+def spill(kernel: str, stored: int | None, loaded: int | None, registers: int) -> Problem:
+    """The problem that a kernel keeps registers in local memory; bytes of a thread."""
+    text = (
+        f"{stored} bytes stored and {loaded} bytes loaded a thread at {registers} registers; use "
+        "smaller tiles, more warpgroups, or a larger register limit."
+    )
+    return Problem(kernel, ProblemKind.SPILL, text)
 
 
 def report_kernel(

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import contextlib
 import contextvars
+import dataclasses
 import functools
 import hashlib
 import json
 import os
 import tempfile
 import time
-import warnings
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,6 +26,8 @@ from warploom.compiler.cache_key import CacheKey, cache_key
 from warploom.compiler.callback import is_observed, observe_compilations
 from warploom.compiler.invoke import Output
 from warploom.compiler.module_key import module_key
+from warploom.errors import CacheWarning
+from warploom.warn import Notice, deferred, warn
 
 #: Environment variable that turns this cache off, and leaves that of cubins.
 OPT_OUT = "WARPLOOM_MODULE_CACHE"
@@ -76,9 +78,10 @@ def remembering_build(stock: Callable[..., Any]) -> Callable[..., Any]:
 
     @functools.wraps(stock)
     def build(mod: Any, target: Any = None, pipeline: Any = "default") -> Any:
-        return remembered(
-            lambda: _recipe(mod, target, pipeline), lambda: stock(mod, target, pipeline)
-        )
+        with deferred():
+            return remembered(
+                lambda: _recipe(mod, target, pipeline), lambda: stock(mod, target, pipeline)
+            )
 
     return build
 
@@ -136,15 +139,23 @@ def remembered(
     found = cache.get(key)
     if found is not None:
         try:
-            return load(found.binary)
+            module, notices = load(found.binary), _notices(found.log)
         except Exception as error:  # of LLVM or of TVM: whatever it is, the module can be built
-            warnings.warn(
+            warn(
                 f"A module in {cache.directory} does not load ({_first_line(error)}); it is "
                 "compiled again.",
-                RuntimeWarning,
-                stacklevel=2,
+                CacheWarning,
             )
+        else:
+            with deferred() as recorded:  # who compiles it again is warned again
+                recorded.update(notices)
+            return module
     return _build(cache, key, build, environ)
+
+
+def _notices(log: str) -> dict[Notice, None]:
+    """The warnings in the log of an entry."""
+    return dict.fromkeys(Notice(**one) for one in json.loads(log))
 
 
 def _first_line(error: Exception) -> str:
@@ -155,14 +166,16 @@ def _build(
     cache: CubinCache, key: CacheKey, build: Callable[[], Any], environ: Mapping[str, str]
 ) -> Any:
     start = time.perf_counter()
-    with _record() as devices, observe_compilations() as compilations, _warnings() as issued:
+    with _record() as devices, observe_compilations() as compilations, deferred() as notices:
         module = build()
     # Sources that include headers of the user's change without any change of the key.
     portable = all(cache_key(each.request, environ) is not None for each in compilations)
-    if portable and not issued:  # who compiles it again is to be warned again
+    if portable:
         entry = pack(module, devices)
         if entry is not None:
-            cache.put(key, Output(entry, "", time.perf_counter() - start))
+            of_program = (one for one in notices if one.category != CacheWarning.__name__)
+            log = json.dumps([dataclasses.asdict(one) for one in of_program])
+            cache.put(key, Output(entry, log, time.perf_counter() - start))
     return module
 
 
@@ -174,21 +187,6 @@ def _record() -> Iterator[list[DeviceCode]]:
         yield devices
     finally:
         _recorded.reset(token)
-
-
-@contextlib.contextmanager
-def _warnings() -> Iterator[list[warnings.WarningMessage]]:
-    """The warnings of the ``with`` block, which are shown behind it."""
-    issued: list[warnings.WarningMessage] = []
-    try:
-        with warnings.catch_warnings(record=True) as caught:
-            try:
-                yield issued
-            finally:
-                issued += caught
-    finally:
-        for each in issued:
-            warnings.warn_explicit(each.message, each.category, each.filename, each.lineno)
 
 
 def pack(module: Any, devices: list[DeviceCode]) -> bytes | None:

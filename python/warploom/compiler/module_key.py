@@ -26,7 +26,7 @@ from warploom.compiler.cache_key import (
 from warploom.compiler.registered import foreign
 
 #: Part of every key; raise it when entries change their form.
-_FORMAT = 1
+_FORMAT = 2
 
 #: Variables of TVM and warploom that say where things are, or how kernels are run.
 _IRRELEVANT = (

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from warploom.compiler import sass
 from warploom.compiler.callback import Compilation, compile_cached
-from warploom.compiler.cubin import read_kernels
+from warploom.compiler.cubin import architecture, find_cubins, read_kernels
 from warploom.compiler.invoke import current_request
 from warploom.compiler.kernel_report import KernelReport, Problem, advice_problem, report_kernel
 from warploom.compiler.lowering import observe
@@ -19,6 +20,8 @@ from warploom.target import default_target
 if TYPE_CHECKING:
     import tvm
 
+#: The directive of PTX, which modules hold where the device is emulated.
+_PTX_TARGET = re.compile(rb"\n\.target\s+(sm_\w+)")
 
 @dataclass(frozen=True)
 class Stage:
@@ -39,8 +42,8 @@ class CompileReport:
 
     Attributes
     ----------
-    arch : str or None
-        Such as ``"sm_90a"``; None if only a binary was given.
+    arch : str
+        Such as ``"sm_90a"``.
     stages : tuple of Stage
         In order; without the TVM stages if a compiled module was given.
     kernels : tuple of KernelReport
@@ -48,7 +51,7 @@ class CompileReport:
         What a person has to repair; empty for a good module.
     """
 
-    arch: str | None
+    arch: str
     stages: tuple[Stage, ...]
     kernels: tuple[KernelReport, ...]
     problems: tuple[Problem, ...]
@@ -72,7 +75,8 @@ def compile_report(
         CUDA source, which the cache of compilations usually knows.
     target : Target, str or dict, optional
         A CUDA target with an ``arch``, for instance ``{"kind": "cuda", "arch": "sm_90a"}``. By
-        default the current one, else that of this machine's GPU, else an H200's.
+        default that which a compiled module was compiled for; for a program the current one, else
+        that of this machine's GPU, else an H200's.
 
     Returns
     -------
@@ -82,21 +86,24 @@ def compile_report(
     Raises
     ------
     WarploomError
-        If the module has no CUDA kernels, is of another type, or the target has no ``arch``.
+        If the module has no CUDA kernels, is of another type or for another architecture than the
+        target, or the target has no ``arch``.
     RuntimeError
         By TVM, if compilation fails.
     """
     import tvm
 
-    with _cuda_target(target) as current:
-        if isinstance(mod, tvm.IRModule | tvm.tirx.PrimFunc):
+    if isinstance(mod, tvm.IRModule | tvm.tirx.PrimFunc):
+        with _cuda_target(target) as current:
             return _report_program(mod, current)
-        sources = list(_cuda_sources(getattr(mod, "mod", mod)))
-        if not sources:
-            raise WarploomError(
-                f"compile_report: the {type(mod).__name__} has no CUDA kernels; compile it for a "
-                "CUDA target first."
-            )
+    module = getattr(mod, "mod", mod)
+    sources = list(_cuda_sources(module))
+    if not sources:
+        raise WarploomError(
+            f"compile_report: the {type(mod).__name__} has no CUDA kernels; compile it for a "
+            "CUDA target first."
+        )
+    with _target_of(module, target):
         compilations = [compile_cached(current_request(source, "cubin")) for source in sources]
         return _assemble((), compilations, {})
 
@@ -111,7 +118,7 @@ def report_binary(cubin: bytes, disassemble: bool = True) -> CompileReport:
     """
     code = sass.machine_code(cubin) if disassemble else None
     kernels = tuple(report_kernel(info, None, code, {}) for info in read_kernels(cubin))
-    return CompileReport(None, (), kernels, tuple(_problems_of(kernels)))
+    return CompileReport(architecture(cubin), (), kernels, tuple(_problems_of(kernels)))
 
 
 def _cuda_target(target: Any) -> tvm.target.Target:
@@ -127,6 +134,35 @@ def _cuda_target(target: Any) -> tvm.target.Target:
             'target={"kind": "cuda", "arch": "sm_90a"}.'
         )
     return target
+
+
+def _target_of(module: Any, target: Any) -> tvm.target.Target:
+    """The target that a compiled module was compiled for, by its machine code."""
+    import tvm
+
+    own = _architecture_of(module)
+    if own is None:  # compressed by nvcc
+        return _cuda_target(target)
+    if target is None:
+        return tvm.target.Target({"kind": "cuda", "arch": own})
+    target = _cuda_target(target)
+    if str(target.attrs["arch"]) != own:
+        raise WarploomError(
+            f"compile_report: the module was compiled for {own}, and the target is "
+            f"{target.attrs['arch']}; leave the target out, or compile for it."
+        )
+    return target
+
+
+def _architecture_of(module: Any) -> str | None:
+    """The architecture in the cubins, or in the PTX, that a compiled module holds."""
+    import tvm_ffi
+
+    data = tvm_ffi.get_global_func("runtime.ModulePackImportsToTensor")(module).numpy().tobytes()
+    if cubins := find_cubins(data):
+        return architecture(cubins[0])
+    found = _PTX_TARGET.search(data)
+    return found[1].decode() if found else None
 
 
 def _report_program(program: Any, target: tvm.target.Target) -> CompileReport:

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 #: (LDL, STL) is here because it should be absent.
 NOTABLE = (
     "HGMMA", "QGMMA", "IGMMA", "HMMA", "WARPGROUP", "UTMA", "UBLKCP", "SYNCS", "STSM", "LDSM",
-    "LDGSTS", "USETMAXREG", "LDL", "STL",
+    "LDGSTS", "USETMAXREG", "UTC", "LDTM", "STTM", "LDL", "STL",
 )  # fmt: skip
 
 _UNKNOWN = "?"
@@ -21,13 +21,11 @@ _UNKNOWN = "?"
 
 def render(report: CompileReport) -> str:
     """Stages on one line, a table of kernels, their notable instructions, then the problems."""
-    lines = []
-    if report.stages:
-        parts = [
-            f"{stage.name} {stage.seconds:.2f} s{' (cached)' if stage.cached else ''}"
-            for stage in report.stages
-        ]
-        lines.append(f"{report.arch}: {', '.join(parts)}")
+    parts = [
+        f"{stage.name} {stage.seconds:.2f} s{' (cached)' if stage.cached else ''}"
+        for stage in report.stages
+    ]
+    lines = [f"{report.arch}: {', '.join(parts)}" if parts else report.arch]
     header = ("kernel", "registers", "shared", "dynamic", "local", "spills st/ld", "barriers",
               "threads", "instructions")  # fmt: skip
     rows = [header, *(_row(kernel) for kernel in report.kernels)]

@@ -44,6 +44,8 @@ class Axes:
         if idle:
             raise Decline(f"axis {idle[0].var.name} of the result is in neither factor.")
         own = [[a for a in spatial if a.var in mine - other] for mine, other in ((x, y), (y, x))]
+        if not output.indices:
+            raise Decline(f"{output.buffer.name} is a single number; it has no rows.")
         last = output.indices[-1]
         if any(last.same_as(axis.var) for axis in spatial if axis.var in x & y):
             raise Decline(

@@ -47,6 +47,13 @@ def has_chunks(problem: GemmProblem, dtype: str) -> bool:
     return problem.n is not None and problem.n * bits_of(dtype) // 8 % TMA.chunk_bytes == 0
 
 
+def steps_of(problem: GemmProblem, tile_k: int) -> int | None:
+    """Steps of a tile's loop, each ``tile_k`` deep; None if only the launch knows the sum."""
+    if problem.k is None:
+        return None
+    return problem.taps * -(-problem.k // problem.taps // tile_k)
+
+
 def rules(
     knobs: GemmKnobs, problem: GemmProblem, arch: Arch
 ) -> Iterator[tuple[bool, str]]:
@@ -105,6 +112,12 @@ def rules(
         f"of {knobs.tile_m} x {knobs.tile_n}.",
     )
     yield from _sharing_rules(knobs)
+    steps = steps_of(problem, knobs.tile_k)
+    yield (
+        steps is None or knobs.split_k <= steps,
+        f"split_k = {knobs.split_k}: the sum over {problem.k} has {steps} steps of tile_k = "
+        f"{knobs.tile_k}; a part needs one at least.",
+    )
     limit = arch.shared_bytes_of_each(knobs.ctas_per_sm)
     yield (
         knobs.shared_bytes(problem) <= limit,

@@ -27,6 +27,7 @@ from warploom.gemm.problem import GemmProblem
 from warploom.language.hints import PLAYERS
 from warploom.target import (
     GPUS,
+    PRODUCER_REGISTERS,
     SM90A,
     WGMMA_M,
     piece_buffers,
@@ -36,8 +37,6 @@ from warploom.target.arch import Arch
 from warploom.target.dtypes import bits_of
 from warploom.target.swizzle import ATOM_ROWS
 
-#: Registers of a thread of the loading warps.
-_LOADING_REGISTERS = 40
 #: Bytes of the elements of results that are stored by TMA, as stage_stores does.
 _STAGED_BYTES = (2, 4)
 #: Bytes of an element of an accumulator.
@@ -168,9 +167,10 @@ class GemmKnobs:
     def hints(self) -> dict[str, Any]:
         """The choices that passes make, as arguments of ``wl.hints``."""
         found: dict[str, Any] = {
-            "cluster": (self.cluster_m, self.cluster_n), "raster": "grouped", "group": self.group,
-            "consumers": self.consumers,
+            "cluster": (self.cluster_m, self.cluster_n), "consumers": self.consumers,
         }  # fmt: skip
+        if self.persistent:
+            found |= {"raster": "grouped", "group": self.group}
         for name in ("split_k", "ctas_per_sm", "turns"):
             if getattr(self, name) > 1:
                 found[name] = getattr(self, name)
@@ -273,7 +273,7 @@ class GemmKnobs:
 
     def registers(self, arch: Arch) -> int:
         """Registers of a computing thread, once the loading ones have given theirs away."""
-        loading = _LOADING_REGISTERS * arch.warpgroup if self.specialise else 0
+        loading = PRODUCER_REGISTERS * arch.warpgroup if self.specialise else 0
         left = arch.registers_per_sm // self.ctas_per_sm - loading
         share = left // (arch.warpgroup * self.warpgroups * self.turns)
         return min(share // arch.setmaxnreg.step * arch.setmaxnreg.step, arch.registers_per_thread)

@@ -1,14 +1,10 @@
-"""A pass that replaces annotated S-TIR functions by the tile programs that they stand for."""
+"""The tile programs that annotated S-TIR functions stand for, as kernels."""
 
 from __future__ import annotations
 
-import warnings
-
-import tvm
 from tvm.tirx import PrimFunc
 
-from warploom.errors import IllegalCombination, StockScheduleWarning
-from warploom.gemm.decisions import decisions_of, has_decisions
+from warploom.gemm.decisions import decisions_of
 from warploom.gemm.generate import tile_program
 from warploom.gemm.recognition import recognise
 from warploom.transform import ir
@@ -40,39 +36,3 @@ def lower_gemm(func: PrimFunc) -> PrimFunc:
         branch = ir.when(gemm.rows.extent <= limit, [body], [chosen.body])
         chosen = PrimFunc(chosen.params, branch, chosen.ret_type, chosen.attrs)
     return chosen
-
-
-def LowerScheduledGemms() -> tvm.transform.Pass:
-    """A pass that turns annotated functions of a module into kernels.
-
-    Where that is impossible, a warning says why, and the function gets the schedule that TVM's
-    dlight has for it: slower, with the same result.
-    """
-
-    @tvm.transform.module_pass(opt_level=0, name="warploom.LowerScheduledGemms")
-    def run(mod: tvm.IRModule, _: tvm.transform.PassContext) -> tvm.IRModule:
-        changed = {}
-        for variable, function in mod.functions.items():
-            if has_decisions(function):
-                try:
-                    changed[variable] = lower_gemm(function)
-                except (Decline, IllegalCombination) as reason:
-                    warnings.warn(
-                        f"{variable.name_hint} is compiled without tensor-core schedule: {reason}",
-                        StockScheduleWarning,
-                        stacklevel=2,
-                    )
-                    changed[variable] = _stock_schedule(function)
-        return tvm.IRModule({**dict(mod.functions.items()), **changed}, attrs=mod.attrs)
-
-    return run
-
-
-def _stock_schedule(func: PrimFunc) -> PrimFunc:
-    from tvm.s_tir import dlight as dl
-
-    rules = dl.gpu.Matmul(), dl.gpu.GEMV(), dl.gpu.Reduction(), dl.gpu.Fallback()
-    target = (func.attrs or {}).get("target", None) or tvm.target.Target.current()
-    with target:
-        bare = func.without_attr("tirx.is_scheduled")
-        return dl.ApplyDefaultSchedule(*rules)(tvm.IRModule({"main": bare}))["main"]

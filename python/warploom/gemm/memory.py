@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import tvm
 from tvm import tirx
 from tvm.ir.expr import TensorLoad
+from tvm.tirx import Var
 
 from warploom.gemm.equations import loads
 from warploom.gemm.knob_rules import kind_of
-from warploom.gemm.problem import Axis, GemmFunction, Operand
+from warploom.gemm.problem import Axis, GemmFunction, Operand, Product
 from warploom.target import TMA
 from warploom.target.dtypes import bits_of
 from warploom.transform import ir
@@ -55,26 +57,41 @@ def check_strides(load: TensorLoad) -> None:
         )
 
 
-def check_majors(gemm: GemmFunction) -> None:
-    """Only operands of 16 bits may have their rows or columns in the last dimension.
+def operand_faults(gemm: GemmFunction) -> Iterator[tuple[Operand, Decline]]:
+    """The operands that cannot be loaded as they lie in memory, with what is in the way.
 
-    The tensor core reads others along K (PTX ISA, "Strides" of wgmma's matrix descriptors).
-
-    Raises
-    ------
-    Decline
-        If one has; the message says which.
+    Strides must be whole units of TMA, and only operands of 16 bits may have their rows or columns
+    in the last dimension: the tensor core reads others along K (PTX ISA, "Strides" of wgmma's
+    matrix descriptors).
     """
     problem = gemm.problem
     kind = kind_of(problem)
     for product in gemm.products:
         operands = product.a, product.b
         for operand, found, wanted in zip(operands, problem.layout, "NT", strict=True):
-            if operand.load is not None and found != wanted and not kind.transpose:
-                raise Decline(
+            if operand.load is None:
+                continue
+            try:
+                check_strides(operand.load)
+            except Decline as fault:
+                yield operand, Decline(f"{fault}{_of_convolutions(product)}")
+                continue
+            if found != wanted and not kind.transpose:
+                yield operand, Decline(
                     f"{operand.load.source.name} has its summed dimension not last, where the "
                     f"tensor core wants it for {operand.value.ty.dtype}; transpose it."
                 )
+
+
+def _of_convolutions(product: Product) -> str:
+    """What helps a convolution whose channels are not last, as PyTorch exports it."""
+    loads_of = [one.load for one in (product.a, product.b) if one.load is not None]
+    moves = any(not isinstance(i, (Var, tirx.IntImm)) for one in loads_of for i in one.indices)
+    if not moves:
+        return ""
+    return (
+        " A convolution wants its channels last: relax.transform.ConvertLayout to NHWC and OHWI."
+    )
 
 
 def bits_in_memory(operand: Operand, inner: Axis) -> float:

@@ -32,7 +32,7 @@ from warploom.gemm.equations import (
     strip_casts,
 )
 from warploom.gemm.flatten import flatten
-from warploom.gemm.memory import bits_in_memory, check_majors, check_strides, static
+from warploom.gemm.memory import bits_in_memory, operand_faults, static
 from warploom.gemm.pixels import padded_load
 from warploom.gemm.problem import (
     SHAPES,
@@ -65,12 +65,13 @@ def recognise(func: PrimFunc) -> GemmFunction:
         If it computes something else; the message says what is in the way.
     """
     gemm = read_product(func)
-    check_majors(gemm)
+    for _, fault in operand_faults(gemm):
+        raise fault
     return gemm
 
 
 def read_product(func: PrimFunc) -> GemmFunction:
-    """The product that a function computes, whether or not its operands must be transposed.
+    """The product that a function computes, whether or not its operands can be loaded as they lie.
 
     Raises
     ------
@@ -120,15 +121,10 @@ def read_product(func: PrimFunc) -> GemmFunction:
         outputs=(*problem.outputs, *(str(one.buffer.dtype) for one in reductions)),
     )  # fmt: skip
     anchor = next(iter(sums.values())).block.name_hint
-    gemm = flatten(GemmFunction(
+    return flatten(GemmFunction(
         func, anchor, problem, axes.rows, axes.columns, axes.batch, axes.summed, products,
         tuple(outputs), axes.pixels, (), reductions,
     ))  # fmt: skip
-    for product in gemm.products:
-        for operand in (product.a, product.b):
-            if operand.load is not None:
-                check_strides(operand.load)
-    return gemm
 
 
 @dataclass(frozen=True)
@@ -306,6 +302,7 @@ def _layout(product: Product, axes: Axes) -> str:
     k = {axis.var for axis in axes.summed}
 
     def k_major(operand: Operand) -> bool:
-        return any(ir.uses(one.indices[-1]) & k for one in loads(operand.value))
+        # A computed operand is written to its tile along K, however its parameters lie in memory.
+        return operand.load is None or bool(ir.uses(operand.load.indices[-1]) & k)
 
     return ("N" if k_major(product.a) else "T") + ("T" if k_major(product.b) else "N")

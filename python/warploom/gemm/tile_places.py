@@ -130,6 +130,8 @@ class TilePlaces:
 
     def can_copy(self, load: TensorLoad) -> bool:
         """Whether TMA can load the tile: whole units of 16 bytes, in memory and in the tile."""
+        if not load.indices:
+            return False  # a single number
         var, size = self.dimensions(load)[-1]
         width = bits_of(str(load.source.dtype))
         pitch = load.source.shape[-1]
@@ -142,6 +144,8 @@ class TilePlaces:
         TMA loads no less. None if the part is larger, or may be in two of them, or if TMA cannot
         load rows of the parameter at all.
         """
+        if not load.indices:
+            return None
         (var, size), index = self.dimensions(load)[-1], load.indices[-1]
         pitch, unit = load.source.shape[-1], 8 * ALIGN // bits_of(str(load.source.dtype))
         if var is None or not isinstance(pitch, tirx.IntImm) or int(pitch) % unit:

@@ -37,9 +37,9 @@ def wide_integer_table() -> dict:
 def _wide_integer_namespace():
     from tvm.backend.cuda.ptx import PTXNamespace
 
-    from warploom.plugin import register_schedules
+    from warploom.plugin import register_instructions
 
-    register_schedules()  # an author may name an instruction before TVM lowers any
+    register_instructions()  # an author may name an instruction before TVM lowers any
     return PTXNamespace(wide_integer_table())
 
 

@@ -22,6 +22,7 @@ from warploom.kernels.sm90_gemm import sm90_gemm
 from warploom.kernels.sm90_gemm_swap_ab import sm90_gemm_swap_ab
 from warploom.target import default_target
 from warploom.target.dtypes import is_float8
+from warploom.warn import remember_author
 
 __all__ = [
     "GemmConfig",
@@ -126,7 +127,9 @@ def compile_gemm(
     target = target or own_target
 
     def build() -> tvm.runtime.Module:
-        module = tvm.IRModule({"main": gemm(m, n, k, dtype, out_dtype, layout, config)})
+        func = gemm(m, n, k, dtype, out_dtype, layout, config)
+        remember_author(str(func.attrs["global_symbol"]), None)
+        module = tvm.IRModule({"main": func})
         return tvm.compile(module, target=target, tir_pipeline="tirx").mod
 
     # Not even parsed, if it was compiled before.

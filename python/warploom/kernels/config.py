@@ -15,7 +15,16 @@ import tvm
 
 from warploom.errors import IllegalCombination
 from warploom.layout.smem_matrix import SharedMatrix
-from warploom.target import SM90A, TMA, WGMMA_M, Major, Swizzle, WgmmaKind, wgmma_kind
+from warploom.target import (
+    SM90A,
+    TMA,
+    WGMMA_M,
+    Major,
+    RegisterRoles,
+    Swizzle,
+    WgmmaKind,
+    wgmma_kind,
+)
 from warploom.target.dtypes import is_float8
 
 #: Operand layouts by the BLAS name of the product: how A and B lie in global memory.
@@ -27,8 +36,6 @@ OUT_DTYPES = ("float16", "bfloat16")
 
 #: Registers a consumer thread needs beside its accumulators: addresses, phases, the epilogue.
 OVERHEAD_REGISTERS = 40
-#: Registers of a producer thread once it has given the others away. One thread issues TMA copies.
-PRODUCER_REGISTERS = 40
 
 
 def widest_swizzle(row_bytes: int) -> Swizzle:
@@ -192,9 +199,7 @@ class GemmConfig:
         """
         if self.needed_registers <= self.launch_registers:
             return None
-        left = SM90A.registers_per_sm - PRODUCER_REGISTERS * SM90A.warpgroup
-        share = min(left // (SM90A.warpgroup * self.consumers), SM90A.registers_per_thread)
-        return PRODUCER_REGISTERS, share // SM90A.setmaxnreg.step * SM90A.setmaxnreg.step
+        return RegisterRoles(SM90A, self.consumers).split()
 
     def _rules(self) -> Iterator[tuple[bool, str]]:
         """Every rule with the sentence that explains its violation, in order of dependence."""

@@ -14,7 +14,15 @@ from functools import cached_property
 from warploom.errors import IllegalCombination
 from warploom.kernels.barrier_log import BarrierLog
 from warploom.layout.smem_matrix import SharedMatrix
-from warploom.target import SM90A, TMA, WGMMA_M, Major, WgmmaKind, wgmma_kind
+from warploom.target import (
+    SM90A,
+    TMA,
+    WGMMA_M,
+    Major,
+    RegisterRoles,
+    WgmmaKind,
+    wgmma_kind,
+)
 from warploom.target.dtypes import bits_of
 from warploom.target.tensor_map import L2Promotion
 
@@ -38,8 +46,6 @@ _SHORT = {
 }  # fmt: skip
 #: Registers that a multiplying thread needs beside its accumulators.
 OVERHEAD_REGISTERS = 40
-#: Registers of a producer thread, where the budget is left to the configuration.
-PRODUCER_REGISTERS = 40
 
 
 @dataclass(frozen=True)
@@ -152,6 +158,11 @@ class MatmulConfig:
         return SM90A.registers_of_each(self.ctas_per_sm, self.warpgroups * SM90A.warpgroup)
 
     @property
+    def roles(self) -> RegisterRoles:
+        """The warpgroups of a specialised kernel that share registers."""
+        return RegisterRoles(SM90A, self.consumers, self.ctas_per_sm)
+
+    @property
     def needed_registers(self) -> int:
         """Registers of a multiplying thread below which the compiler would spill."""
         sums = self.consumer_rows // WGMMA_M * self.kind.d_registers(self.tile[1])
@@ -164,9 +175,7 @@ class MatmulConfig:
             return self.registers
         if self.needed_registers <= self.launch_registers:
             return None
-        left = self.launch_registers * self.warpgroups - PRODUCER_REGISTERS
-        step, most = SM90A.setmaxnreg.step, SM90A.registers_per_thread
-        return PRODUCER_REGISTERS, min(left // self.consumers, most) // step * step
+        return self.roles.split()
 
     @property
     def kernel_name(self) -> str:
@@ -253,26 +262,11 @@ class MatmulConfig:
         )
 
     def _register_rules(self, producer: int, consumer: int) -> Iterator[tuple[bool, str]]:
-        """What ``setmaxnreg`` wants (PTX ISA, "setmaxnreg"): the pool is that of the launch."""
         yield (
             self.specialised,
             f"registers = {self.registers}: only a specialised kernel has roles to split them.",
         )
-        for count in (producer, consumer):
-            SM90A.setmaxnreg.check(count)
-        launch = self.launch_registers
-        yield (
-            producer <= launch <= consumer,
-            f"registers = {self.registers}: each thread starts with {launch}, a producer gives "
-            "some of them away and a consumer gets some; ctas_per_sm changes that number.",
-        )
-        pool = launch * self.warpgroups
-        yield (
-            producer + self.consumers * consumer <= pool,
-            f"registers = {self.registers}: a producer and {self.consumers} consumers want "
-            f"{producer + self.consumers * consumer} a lane, the launch has {pool}; the "
-            "consumers would wait for them for ever.",
-        )
+        self.roles.check(producer, consumer)  # raises with a sentence of its own
 
     def check_shape(self, m: int | None, n: int, k: int) -> None:
         """Raise unless TMA can load matrices of these extents; others need not divide anything.

@@ -17,6 +17,7 @@ from rich.measure import Measurement
 from rich.table import Table
 from tvm.tirx.layout import Layout
 
+from warploom.command_line import Parser, positive
 from warploom.errors import IllegalCombination
 from warploom.layout.fragment import mma_accumulator, wgmma_accumulator, wgmma_register_a
 from warploom.layout.smem_matrix import ATOM_ROWS, CHUNK_BYTES, SharedMatrix
@@ -230,27 +231,21 @@ def _lane(text: str) -> int:
     return int(text)
 
 
-def _positive(text: str) -> int:
-    if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is no positive number")
-    return int(text)
-
-
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments of the command."""
     what = parser.add_subparsers(dest="what", required=True, metavar="LAYOUT")
     for name, kind in _FRAGMENTS.items():
         sub = what.add_parser(name, help=kind.help)
-        sub.add_argument("--m", type=_positive, default=kind.rows, help="rows (%(default)s)")
+        sub.add_argument("--m", type=positive, default=kind.rows, help="rows (%(default)s)")
         if kind.columns == "n":
-            sub.add_argument("--n", type=_positive, default=8, help="columns (%(default)s)")
+            sub.add_argument("--n", type=positive, default=8, help="columns (%(default)s)")
             sub.add_argument("--dtype", choices=_ACCUMULATORS, default="float32")
         else:
-            sub.add_argument("--k", type=_positive, help="columns (those of one instruction)")
+            sub.add_argument("--k", type=positive, help="columns (those of one instruction)")
             sub.add_argument("--dtype", choices=_OPERANDS, default="float16")
         sub.add_argument("--lane", type=_lane, default=0, help="lane to list (%(default)s)")
         sub.add_argument(
-            "--columns", type=_positive, default=_COLUMNS, help="columns to print (%(default)s)"
+            "--columns", type=positive, default=_COLUMNS, help="columns to print (%(default)s)"
         )
     smem = what.add_parser("smem", help="wgmma operand in shared memory")
     smem.add_argument("--dtype", choices=_OPERANDS, default="float16")
@@ -288,7 +283,7 @@ def render(options: argparse.Namespace) -> Group:
 
 def main(arguments: list[str]) -> int:
     """Print a layout; returns the exit status."""
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="warploom inspect layout", description="Print where the elements of a tile lie."
     )
     add_arguments(parser)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import tempfile
-import warnings
 from concurrent.futures import Future
 from pathlib import Path
 
@@ -32,6 +31,7 @@ from warploom.meta_schedule.reference import (
     runs_on_host,
     updated_of,
 )
+from warploom.warn import silenced
 
 
 @derived_object
@@ -158,14 +158,13 @@ def build_candidate(
 
     Raises
     ------
-    UserWarning
+    StockScheduleWarning
         If the function has decisions that no kernel can have.
     """
     refuse_estimates(target)
     artifact.write_facts(Path(path).parent, facts_of(mod, bare, workload, reference))
     # A search has thousands of candidates, and none is compiled twice.
-    with warnings.catch_warnings(), environ.variable("WARPLOOM_MODULE_CACHE", "0"):
-        warnings.simplefilter("error", StockScheduleWarning)
+    with silenced(StockScheduleWarning), environ.variable("WARPLOOM_MODULE_CACHE", "0"):
         # As TVM's default_build, which also imports all tensor intrinsics: that takes seconds.
         plain = RemoveWeightLayoutRewriteBlock(skip_tensor_rewrite=True)(mod)
         library = tvm.compile(plain, target)

@@ -1,4 +1,4 @@
-"""Databases in TVM's own format: opened, repaired, merged.
+"""Databases in TVM's own format: opened, read, merged.
 
 A database is a folder with the two files of TVM's ``JSONDatabase``. TVM appends to them; here they
 are only ever replaced as a whole.
@@ -7,7 +7,6 @@ are only ever replaced as a whole.
 from __future__ import annotations
 
 import json
-import os
 import tempfile
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -20,25 +19,82 @@ from tvm.target import Target
 from warploom.errors import WarploomError
 from warploom.gemm.knobs import GemmKnobs
 from warploom.meta_schedule.estimates import is_estimate
+from warploom.meta_schedule.files import replace_file
 from warploom.meta_schedule.journal import read_journal
 from warploom.meta_schedule.originals import key_of
 from warploom.meta_schedule.records import FAILED_SECONDS, median, records_of, trace_of
+from warploom.meta_schedule.saved_database import RECORDS, WORKLOADS, SavedDatabase
+from warploom.meta_schedule.tables import (
+    Tables,
+    all_damages,
+    damages,
+    load,
+    read_tables,
+    refuse,
+)
 
-#: File names of ``JSONDatabase(work_dir=...)``.
-WORKLOADS, RECORDS = "database_workload.json", "database_tuning_record.json"
+
+def is_database(folder: str | Path) -> bool:
+    """Whether a folder has a file of a database."""
+    return any(Path(folder, name).exists() for name in (RECORDS, WORKLOADS))
 
 
 def open_database(folder: str | Path) -> Database:
-    """TVM's database of a folder, made if it is absent, without a line that was not finished."""
+    """TVM's database of a folder, to search and to write; made if it is absent.
+
+    The last line of a file that a killed process has not finished is removed.
+
+    Raises
+    ------
+    WarploomError
+        If a line is damaged; the message names it, and `warploom tune db repair` mends it.
+    """
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
+    tables = read_tables(folder)
+    _require_whole(tables)
     for name in (WORKLOADS, RECORDS):
-        repair(folder / name)
-    return JSONDatabase(work_dir=str(folder))
+        drop_unfinished(folder / name)
+        if not (folder / name).exists():
+            (folder / name).touch()
+    try:
+        return SavedDatabase(folder)
+    except Exception as error:
+        raise _unreadable(tables, error) from error
 
 
-def repair(path: Path) -> bool:
-    """Remove the last line of a file if whoever wrote it was killed before its end."""
+def read_database(folder: str | Path) -> Database:
+    """TVM's database of a folder as it is now, in memory; the files are not written.
+
+    A last line that is not finished is left out: another process may be writing it.
+
+    Raises
+    ------
+    WarploomError
+        If a line is damaged; the message names it, and `warploom tune db repair` mends it.
+    """
+    tables = read_tables(folder)
+    _require_whole(tables)
+    try:
+        return load(tables.workloads, tables.records)
+    except Exception as error:
+        raise _unreadable(tables, error) from error
+
+
+def _require_whole(tables: Tables) -> None:
+    found = damages(tables)
+    if found:
+        raise refuse(tables.folder, found)
+
+
+def _unreadable(tables: Tables, error: Exception) -> Exception:
+    """The error for tables that TVM has not read; its own if they are not the reason."""
+    found = all_damages(tables)
+    return refuse(tables.folder, found) if found else error
+
+
+def drop_unfinished(path: Path) -> bool:
+    """Remove the last line of a file if the process that wrote it was killed before its end."""
     if not path.exists():
         return False
     content = path.read_bytes()
@@ -55,24 +111,9 @@ def repair(path: Path) -> bool:
     return True
 
 
-def replace_file(path: Path, content: bytes) -> None:
-    """Write a file so that readers, and whoever comes after a crash, see the old one or the new."""
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}-")
-    os.fchmod(handle, 0o644)  # others may read it, as if it had been opened
-    with os.fdopen(handle, "wb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(name, path)
-
-
 def workloads_of(folder: str | Path) -> list[IRModule]:
     """The functions of a database, also those without a record."""
-    path = Path(folder, WORKLOADS)
-    if not path.exists():
-        return []
-    lines = path.read_text(encoding="utf-8").splitlines()
-    return [Workload.from_json(json.loads(line)).mod for line in lines]
+    return [Workload.from_json(line.value()).mod for line in read_tables(folder).workloads]
 
 
 def merge(sources: Sequence[str | Path], destination: str | Path, best: int = 0) -> int:
@@ -95,8 +136,8 @@ def merge(sources: Sequence[str | Path], destination: str | Path, best: int = 0)
     stock = [
         one
         for folder in folders
-        if (folder / RECORDS).exists()
-        for one in open_database(folder).get_all_tuning_records()
+        if is_database(folder)
+        for one in read_database(folder).get_all_tuning_records()
     ]
     kinds = {is_estimate(one.target) for one in stock if one.target is not None}
     if len(kinds) > 1:
@@ -153,15 +194,18 @@ def recover(work_dir: str | Path, target: Target) -> int:
     added = 0
     for entry in read_journal(work_dir):
         mod = mods.get(entry.workload)
-        if mod is None or entry.us is None or not entry.knobs:
+        if mod is None or not entry.samples or not entry.knobs:
             continue
-        knobs = GemmKnobs.of(entry.knobs)
+        try:
+            knobs = GemmKnobs.of(entry.knobs)
+            trace = trace_of(mod, knobs)
+        except WarploomError:  # no knobs of this version: the journal may be older
+            continue
         if (entry.workload, str(knobs)) in known:
             continue
         known.add((entry.workload, str(knobs)))
         seconds = [one * 1e-6 for one in entry.samples]
         workload = database.commit_workload(mod)
-        trace = trace_of(mod, knobs)
         database.commit_tuning_record(TuningRecord(trace, workload, seconds, target, None))
         added += 1
     return added

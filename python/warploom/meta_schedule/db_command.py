@@ -1,18 +1,19 @@
-"""``warploom tune db inspect|verify|merge|export|import|ship``: databases of tuning records."""
+"""``warploom tune db inspect|verify|repair|merge|export|import|ship``: tuning records."""
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from rich.console import Console
 from rich.table import Table
 
+from warploom.command_line import Parser, natural, output_file, output_folder
 from warploom.errors import WarploomError
 from warploom.gemm.problem import GemmProblem
-from warploom.meta_schedule.database import RECORDS, merge, open_database
+from warploom.meta_schedule.database import RECORDS, is_database, merge, read_database
 from warploom.meta_schedule.imported import import_lines
+from warploom.meta_schedule.mend import DROPPED, mend
 from warploom.meta_schedule.options import why_not
 from warploom.meta_schedule.package_records import read, shipped, write
 from warploom.meta_schedule.progress import short
@@ -52,7 +53,7 @@ def complaints(folder: Path) -> Iterator[str]:
     if folder.is_file():
         yield from read(folder).skipped
         return
-    database = open_database(folder)
+    database = read_database(folder)
     stock = database.get_all_tuning_records()
     if not stock:
         yield f"{folder} has no records."
@@ -71,7 +72,7 @@ def complaints(folder: Path) -> Iterator[str]:
 
 
 def _records(source: Path) -> Sequence[Record]:
-    return read(source).records if source.is_file() else records_of(open_database(source))
+    return read(source).records if source.is_file() else records_of(read_database(source))
 
 
 def _shipped_before(path: Path) -> Sequence[Record]:
@@ -84,7 +85,7 @@ def _shipped_before(path: Path) -> Sequence[Record]:
 
 def main(arguments: Sequence[str]) -> int:
     """Run the command; ``verify`` exits with 1 if something is wrong."""
-    parser = argparse.ArgumentParser(prog="warploom tune db", description=__doc__)
+    parser = Parser(prog="warploom tune db", description=__doc__)
     words = parser.add_subparsers(dest="word", required=True)
     inspect = words.add_parser("inspect", help="list the best of each product")
     inspect.add_argument("folders", nargs="*", type=Path, help="(default: what is shipped)")
@@ -92,24 +93,28 @@ def main(arguments: Sequence[str]) -> int:
     verify.add_argument(
         "folders", nargs="+", type=Path, help="databases, or files that `ship` has written"
     )
+    repair = words.add_parser(
+        "repair", help=f"remove damaged lines, which {DROPPED} in the same folder gets"
+    )
+    repair.add_argument("folders", nargs="+", type=Path)
     for name, text in (
         ("merge", "write all records of several databases into one"),
         ("export", "write only the fastest of each product"),
     ):
         word = words.add_parser(name, help=text)
         word.add_argument("folders", nargs="+", type=Path)
-        word.add_argument("--out", type=Path, required=True)
+        word.add_argument("--out", type=output_folder, required=True)
         word.add_argument(
             "--best",
-            type=int,
+            type=natural,
             default=1 if name == "export" else 0,
             help="records of each product (default: %(default)s, 0: all)",
         )
     lines = words.add_parser("import", help="make records of what `bench exhaustive` has measured")
     lines.add_argument("files", nargs="+", type=Path)
-    lines.add_argument("--out", type=Path, required=True)
+    lines.add_argument("--out", type=output_folder, required=True)
     lines.add_argument("--target", default="h200", help="GPU of the measurements (default: h200)")
-    lines.add_argument("--best", type=int, default=3, help="of each product (default: 3)")
+    lines.add_argument("--best", type=natural, default=3, help="of each product (default: 3)")
     ship = words.add_parser(
         "ship", help="write what the package is to bring: what beats the default, by product"
     )
@@ -117,7 +122,7 @@ def main(arguments: Sequence[str]) -> int:
         "sources", nargs="+", type=Path,
         help="databases, .jsonl[.gz] of `bench exhaustive`, .json of `bench tuning`",
     )  # fmt: skip
-    ship.add_argument("--out", type=Path, required=True, help="such as records/h200.jsonl")
+    ship.add_argument("--out", type=output_file, required=True, help="such as records/h200.jsonl")
     ship.add_argument(
         "--before", type=Path,
         help="what was shipped before, and is kept but for what sources know better; may be --out",
@@ -138,8 +143,14 @@ def main(arguments: Sequence[str]) -> int:
         return 0
     for folder in options.folders:
         is_file = options.word in ("inspect", "verify") and folder.is_file()
-        if not is_file and not (folder / RECORDS).exists():
+        if not is_file and not is_database(folder):
             raise WarploomError(f"{folder} has no {RECORDS}; it is no database.")
+    if options.word == "repair":
+        for folder in options.folders:
+            done = mend(folder)
+            aside = f"; {done.dropped} lines are now in {folder / DROPPED}" if done.dropped else ""
+            print(f"{folder}: {done.records} records of {done.workloads} workloads{aside}")
+        return 0
     if options.word == "inspect":
         found = [one for folder in options.folders for one in _records(folder)]
         Console().print(summary(found if options.folders else shipped().records))

@@ -3,12 +3,17 @@
 What is recorded for a target with the key ``"estimate"`` is an estimate. The builder and runner of
 this module take only such targets, those for real devices only others, so that no database can
 have both for one target.
+
+TVM's databases find records by the function alone, whatever target is asked for. Therefore
+estimates are recorded for functions with an attribute of their own: neither ``query_schedule`` nor
+``MetaScheduleApplyDatabase`` finds them for a function as a model has it.
 """
 
 from __future__ import annotations
 
 from pathlib import Path
 
+from tvm.ir import IRModule
 from tvm.ir.utils import derived_object
 from tvm.s_tir.meta_schedule.builder import BuilderInput, BuilderResult, PyBuilder
 from tvm.s_tir.meta_schedule.runner import (
@@ -19,6 +24,7 @@ from tvm.s_tir.meta_schedule.runner import (
     RunnerResult,
 )
 from tvm.target import Target
+from tvm.tirx import PrimFunc
 
 from warploom.errors import WarploomError
 from warploom.gemm.decisions import knobs_of
@@ -30,6 +36,32 @@ from warploom.transform.decline import Decline
 
 #: The key of a target whose records are estimates.
 KEY = "estimate"
+#: The attribute of functions that estimates are recorded for.
+MARK = "warploom.estimate"
+
+
+def estimate_module(mod: IRModule | PrimFunc) -> IRModule:
+    """A module whose functions estimates are recorded and found for; it computes the same.
+
+    Parameters
+    ----------
+    mod : IRModule or PrimFunc
+        A function becomes a module with the function ``main``.
+
+    Examples
+    --------
+    >>> target = wms.estimate_target(cuda_target("h200"))  # doctest: +SKIP
+    >>> mod = wms.estimate_module(mod)  # doctest: +SKIP
+    >>> database = wms.tune_tir(mod, target, "work_dir", 16)  # doctest: +SKIP
+    >>> database.query_schedule(mod, target, "main")  # doctest: +SKIP
+    """
+    if isinstance(mod, PrimFunc):
+        mod = IRModule({"main": mod})
+    functions = {
+        gv: func.with_attr(MARK, True) if isinstance(func, PrimFunc) else func
+        for gv, func in mod.functions.items()
+    }
+    return IRModule(functions, attrs=mod.attrs)
 
 
 def estimate_target(target: Target) -> Target:
@@ -74,6 +106,11 @@ class EstimateBuilder(PyBuilder):
             if not is_estimate(one.target):
                 raise WarploomError("Estimates need a target from estimate_target().")
             func = one.mod["main"]
+            if MARK not in (func.attrs or {}):
+                raise WarploomError(
+                    "Estimates are recorded for functions of estimate_module(mod), so that nobody "
+                    "finds them for a real device; tune that module."
+                )
             knobs = knobs_of(func)
             if knobs is None:
                 raise WarploomError("Only products can be estimated.")

@@ -1,7 +1,16 @@
 """Measures candidates on other machines, through TVM's own RPC tracker and servers.
 
-Each machine runs ``python -m tvm.exec.rpc_server --tracker HOST:PORT --key KEY``; one of them, or
-this one, runs ``python -m tvm.exec.rpc_tracker``. Servers need this package only to be emulated.
+One machine runs the tracker, and each machine with a GPU a server::
+
+    python -m tvm.exec.rpc_tracker --host TRACKER --port 9190
+    python -m tvm.exec.rpc_server --host ADDRESS --tracker TRACKER:9190 --key KEY
+
+Servers need this package only to be emulated.
+
+**TVM's RPC is for trusted networks.** It has neither passwords nor encryption: whoever reaches the
+port of a server runs code there, and whoever reaches the tracker can be handed one. Both listen at
+the address that ``--host`` names, and by default at all addresses (``0.0.0.0``): name one of a
+network in which every machine is trusted, or ``127.0.0.1`` behind an SSH tunnel.
 """
 
 from __future__ import annotations

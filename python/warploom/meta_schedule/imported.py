@@ -14,6 +14,7 @@ from tvm.target import Target
 
 from warploom.bench.suite import GemmShape
 from warploom.bench.workloads import function
+from warploom.errors import reading
 from warploom.gemm.knobs import GemmKnobs
 from warploom.meta_schedule.database import write_database
 from warploom.meta_schedule.records import trace_of
@@ -49,8 +50,9 @@ def import_lines(
 
 def _lines(files: Iterable[str | Path]) -> Iterator[dict[str, Any]]:
     for file in files:
-        for text in Path(file).read_text(encoding="utf-8").splitlines():
-            line = json.loads(text)
+        with reading(file, "output of `bench exhaustive`"):
+            lines = [json.loads(one) for one in Path(file).read_text("utf-8").splitlines()]
+        for line in lines:
             if line.get("knobs") and line.get("us") is not None:
                 yield line
 

@@ -8,13 +8,16 @@ from __future__ import annotations
 
 import csv
 import json
+import math
+import os
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
+from warploom.errors import NotSaved
 from warploom.meta_schedule.artifact import Facts
 from warploom.meta_schedule.measure import Measurement
 
@@ -75,25 +78,89 @@ class Journal:
             found.clock if found else None,
             error,
         )
-        line = json.dumps(asdict(entry)) + "\n"
-        with self._lock, self.path.open("a", encoding="utf-8") as file:
-            file.write(line)
+        line = json.dumps(asdict(entry)).encode() + b"\n"
+        try:
+            with self._lock, self.path.open("ab+", buffering=0) as file:
+                _append(file, line)
+        except OSError as error:
+            raise NotSaved.of(self.path, error) from error
+
+
+def _append(file: BinaryIO, line: bytes) -> None:
+    """Add a line, behind the end of one that a killed writer has not finished."""
+    end = file.seek(0, os.SEEK_END)
+    if end:
+        file.seek(end - 1)
+        if file.read(1) != b"\n":
+            line = b"\n" + line
+    while line:  # a disk that becomes full takes a part of it, and refuses the next write
+        line = line[file.write(line) :]
 
 
 def read_journal(work_dir: str | Path) -> list[Entry]:
-    """All trials of a work directory; a line that was not finished is left out."""
+    """All trials of a work directory; lines that are no trials are left out."""
     return list(_entries(Path(work_dir, NAME)))
 
 
 def _entries(path: Path) -> Iterator[Entry]:
     if not path.exists():
         return
-    for line in path.read_text(encoding="utf-8").splitlines():
-        try:
-            values: dict[str, Any] = json.loads(line)
-        except ValueError:
-            continue
-        yield Entry(**values)
+    for line in path.read_bytes().split(b"\n"):
+        entry = _entry(line)
+        if entry is not None:
+            yield entry
+
+
+def _entry(line: bytes) -> Entry | None:
+    """The trial of a line; None if a field is absent, unknown or of another type."""
+    try:
+        values = json.loads(line)
+    except (ValueError, RecursionError):  # also bytes that are no UTF-8
+        return None
+    if not isinstance(values, dict) or values.keys() != _FIELDS.keys():
+        return None
+    if not all(_FIELDS[name](value) for name, value in values.items()):
+        return None
+    return Entry(**values)
+
+
+def _is_text(value: Any) -> bool:
+    return isinstance(value, str)
+
+
+def _is_time(value: Any) -> bool:
+    """A number that a clock can show; ``True`` is an ``int`` of Python, and no number here."""
+    return type(value) in (int, float) and math.isfinite(value) and value >= 0
+
+
+def _is_integer(value: Any) -> bool:
+    return type(value) is int
+
+
+def _is_knobs(value: Any) -> bool:
+    return isinstance(value, dict) and all(isinstance(one, int) for one in value.values())
+
+
+def _is_samples(value: Any) -> bool:
+    return isinstance(value, list) and all(map(_is_time, value))
+
+
+def _or_none(check: Callable[[Any], bool]) -> Callable[[Any], bool]:
+    return lambda value: value is None or check(value)
+
+
+#: What each field of a line may be.
+_FIELDS: dict[str, Callable[[Any], bool]] = {
+    "time": _is_time,
+    "workload": _is_text,
+    "problem": _is_text,
+    "knobs": _or_none(_is_knobs),
+    "predicted": _or_none(_is_time),
+    "us": _or_none(_is_time),
+    "samples": _is_samples,
+    "clock": _or_none(_is_integer),
+    "error": _is_text,
+}
 
 
 def write_csv(entries: list[Entry], path: Path) -> None:

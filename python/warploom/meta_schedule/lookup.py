@@ -10,7 +10,7 @@ from typing import Any
 from warploom.gemm.choose import most_stages
 from warploom.gemm.knobs import GemmKnobs
 from warploom.gemm.problem import GemmProblem
-from warploom.meta_schedule.database import RECORDS, open_database
+from warploom.meta_schedule.database import is_database, read_database
 from warploom.meta_schedule.options import LEAST_STAGES
 from warploom.meta_schedule.package_records import shipped
 from warploom.meta_schedule.records import Record, records_of
@@ -78,8 +78,8 @@ class Lookup:
         found = [
             record
             for folder in folders
-            if Path(folder, RECORDS).exists()
-            for record in records_of(open_database(folder))
+            if is_database(folder)
+            for record in records_of(read_database(folder))
         ]
         return cls(found, estimates, after)
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import argparse
-import importlib
+import importlib.util
 import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from warploom import plotting
+from warploom.command_line import Parser
 from warploom.errors import WarploomError
 from warploom.meta_schedule.journal import Entry, read_journal, write_csv
 
@@ -61,7 +62,7 @@ def draw(entries: Sequence[Entry], pyplot: Any) -> Any:
 
 def main(arguments: Sequence[str]) -> int:
     """Write ``tuning.png`` and ``tuning.csv`` into the folder of a search."""
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="warploom tune plot",
         description="Draw best-so-far against trials and predicted against measured times; "
         "without matplotlib, only the table is written.",
@@ -73,13 +74,10 @@ def main(arguments: Sequence[str]) -> int:
         raise WarploomError(f"{options.folder} has no trials of a search that measured.")
     write_csv(entries, options.folder / "tuning.csv")
     print(options.folder / "tuning.csv")
-    try:
-        matplotlib = importlib.import_module("matplotlib")
-    except ImportError:
-        print("matplotlib is not installed: no picture.")
+    if importlib.util.find_spec("matplotlib") is None:
+        print(plotting.MISSING)
         return 0
-    matplotlib.use("Agg")
-    figure = draw(entries, importlib.import_module("matplotlib.pyplot"))
+    figure = draw(entries, plotting.pyplot())
     figure.savefig(options.folder / "tuning.png", dpi=120)
     print(options.folder / "tuning.png")
     return 0

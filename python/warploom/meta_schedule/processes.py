@@ -21,9 +21,14 @@ from typing import Any
 import cloudpickle
 
 from warploom.errors import WarploomError
+from warploom.meta_schedule.own_time import OwnTime
 
 #: Seconds that a process may take to import TVM, on a machine that is busy.
 _START_SECONDS = 120.0
+#: Seconds that a process may take to end once it has closed its socket.
+_END_SECONDS = 10.0
+#: Between two looks at whether a process has had all its time.
+_LEAST_SECONDS = 0.01
 _TAIL = 400
 
 
@@ -70,19 +75,21 @@ class _Process:
         Raises
         ------
         TimeoutError
-            If it sends nothing for so many seconds.
+            If it sends nothing for so many seconds of its own time (:class:`OwnTime`).
         OSError, EOFError
             If it has ended.
         """
-        if not self._connection.poll(timeout):
-            raise TimeoutError(f"it took more than {timeout:g} s")
+        clock = OwnTime(self.pid)
+        while not self._connection.poll(max(timeout - clock.seconds(), _LEAST_SECONDS)):
+            if clock.seconds() >= timeout:
+                raise TimeoutError(f"it took more than {timeout:g} s")
         return cloudpickle.loads(self._connection.recv_bytes())
 
     def last_words(self, ended: bool) -> str:
         """How it ended, and the end of what it has written."""
         if ended:
             with contextlib.suppress(subprocess.TimeoutExpired):  # the socket closes first
-                self._popen.wait(0.5)
+                self._popen.wait(_END_SECONDS)
         status = self._popen.poll()
         self._errors.seek(0)
         said = self._errors.read().decode(errors="replace").strip()[-_TAIL:]
@@ -137,7 +144,8 @@ class Worker:
         WorkerEnded
             If the process ended.
         WorkerLost
-            If the call took more than ``timeout`` seconds.
+            If the call took more than ``timeout`` seconds, without those in which the process
+            waited for a core of a busy machine.
         """
         request = cloudpickle.dumps((function, arguments))
         is_new = self._process is None or not self._process.is_alive()

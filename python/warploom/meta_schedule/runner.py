@@ -18,7 +18,7 @@ from tvm.s_tir.meta_schedule.runner import (
 )
 
 from warploom import emulator
-from warploom.errors import WarploomError
+from warploom.errors import NotSaved, WarploomError
 from warploom.meta_schedule.artifact import Facts, read_facts
 from warploom.meta_schedule.builder import promises
 from warploom.meta_schedule.measure import (
@@ -78,13 +78,11 @@ class PooledRunner(PyRunner):
                 facts = read_facts(path)  # TVM removes them together with the library
             except OSError:
                 facts = Facts("")
-            if self.listener is not None:
-                trial.add_done_callback(lambda done: self.listener(facts, *outcome(done)))
             if built is not None and built.exception() is not None:
-                trial.set_exception(built.exception())
+                self._end(trial, facts, built)
             else:
                 running = self.submit(path, str(one.device_type), taken)
-                running.add_done_callback(lambda done: _copy(done, trial))
+                running.add_done_callback(lambda done: self._end(trial, facts, done))
 
         promised = promises.pop(path, None)
         if promised is None:
@@ -92,6 +90,20 @@ class PooledRunner(PyRunner):
         else:
             promised.add_done_callback(start)
         return trial
+
+    def _end(self, trial: Future[Measurement], facts: Facts, done: Future[Any]) -> None:
+        """Tell the listener what has become of a trial, and then TVM.
+
+        What the listener raises ends the search, since TVM asks for the result of each trial: a
+        future only logs what its own callbacks raise.
+        """
+        try:
+            if self.listener is not None:
+                self.listener(facts, *outcome(done))
+        except Exception as error:
+            trial.set_exception(error)
+        else:
+            _copy(done, trial)
 
     def submit(
         self, artifact: str, device_type: str, taken: tuple[Argument, ...]
@@ -200,6 +212,8 @@ def outcome(future: Future[Measurement]) -> tuple[Measurement | None, str]:
     """The times of a trial that succeeded, or None and why it did not."""
     try:
         found = future.result()
+    except NotSaved:
+        raise
     except WarploomError as error:
         return None, str(error)
     return (None, found.wrong) if found.wrong else (found, "")

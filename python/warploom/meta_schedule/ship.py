@@ -17,11 +17,11 @@ from typing import Any
 
 from warploom.bench.suite import GemmShape
 from warploom.bench.workloads import problem_of
-from warploom.errors import WarploomError
+from warploom.errors import WarploomError, reading
 from warploom.gemm.choose import choose
 from warploom.gemm.knobs import GemmKnobs
 from warploom.gemm.problem import GemmProblem
-from warploom.meta_schedule.database import RECORDS, open_database
+from warploom.meta_schedule.database import is_database, read_database
 from warploom.meta_schedule.lookup import Lookup
 from warploom.meta_schedule.records import Record, records_of
 from warploom.target import SM90A
@@ -104,18 +104,24 @@ def measurements(source: str | Path) -> Iterator[Measured]:
         If it is none of those.
     """
     source = Path(source)
-    if (source / RECORDS).exists():
-        for one in records_of(open_database(source)):
+    if is_database(source):
+        for one in records_of(read_database(source)):
             if not one.estimate and one.arch == SM90A.name:
                 yield Measured(one.problem, one.knobs, one.seconds * 1e6)
     elif source.name.endswith((".jsonl", ".jsonl.gz")):
-        for line in _text(source).splitlines():
-            yield from _of_line(json.loads(line))
+        with reading(source, "output of `bench exhaustive`"):
+            lines = [json.loads(line) for line in _text(source).splitlines()]
+            found = [one for line in lines for one in _of_line(line)]
+        yield from found
     elif source.suffix == ".json":
-        for row in json.loads(_text(source))["rows"]:
-            problem = problem_of(GemmShape(**row["shape"]))
-            for name, us in row["us"].items():
-                yield Measured(problem, GemmKnobs.of(row["knobs"][name]), us)
+        with reading(source, "output of `bench tuning`"):
+            rows = [(GemmShape(**row["shape"]), row) for row in json.loads(_text(source))["rows"]]
+            found = [
+                Measured(problem_of(shape), GemmKnobs.of(row["knobs"][name]), us)
+                for shape, row in rows
+                for name, us in row["us"].items()
+            ]
+        yield from found
     else:
         raise WarploomError(
             f"{source} has no measurements; give the folder of a tuning database, the .jsonl of "

@@ -18,12 +18,19 @@ from warploom.meta_schedule.builder import Builder
 from warploom.meta_schedule.cost_model import CostModel
 from warploom.meta_schedule.database import open_database, recover
 from warploom.meta_schedule.early_stop import EarlyStop
-from warploom.meta_schedule.estimates import EstimateBuilder, EstimateRunner, is_estimate
+from warploom.meta_schedule.estimates import (
+    EstimateBuilder,
+    EstimateRunner,
+    estimate_module,
+    is_estimate,
+)
+from warploom.meta_schedule.files import only_writer
 from warploom.meta_schedule.journal import Journal
 from warploom.meta_schedule.progress import Progress, several
 from warploom.meta_schedule.records import records_of
 from warploom.meta_schedule.runner import PooledRunner, Runner
 from warploom.meta_schedule.space import Space
+from warploom.meta_schedule.unmeasured import Unmeasured
 
 #: The model, and not the size of batches and populations, finds the good candidates; TVM's own
 #: sizes would have the GPU wait for the search.
@@ -52,7 +59,8 @@ def tune_tir(
     mod : IRModule or PrimFunc
         Each of its functions is a task.
     target : Target
-        One of :func:`warploom.meta_schedule.estimate_target` needs no GPU.
+        One of :func:`warploom.meta_schedule.estimate_target` needs no GPU; what is recorded is
+        found for the functions of :func:`warploom.meta_schedule.estimate_module` alone.
     work_dir : path
         For the database, the journal and TVM's logs.
     max_trials_global : int
@@ -81,20 +89,27 @@ def tune_tir(
     Raises
     ------
     WarploomError
-        If the folder has estimates and the target is for measured times, or the reverse.
+        If the folder has estimates and the target is for measured times, or the reverse; if
+        another process tunes in the folder; if the database there is damaged.
+    NotSaved
+        If the folder cannot be written, or the disk becomes full.
     """
-    estimated = is_estimate(target)
-    database = open_database(work_dir)
-    _check_kind(database, estimated)
-    if not estimated:
-        recover(work_dir, target)
+    with ExitStack() as mine:
+        mine.enter_context(only_writer(work_dir))
+        estimated = is_estimate(target)
         database = open_database(work_dir)
-    model = CostModel()
-    model.learn(one for one in records_of(database) if one.estimate == estimated)
-    callbacks = list(ms.measure_callback.MeasureCallback.create("default"))
-    if early_stop:
-        callbacks.append(EarlyStop(model, max_trials_global))
-    with Progress(max_trials_global) as progress, ExitStack() as mine:
+        _check_kind(database, estimated)
+        if estimated:
+            mod = estimate_module(mod)
+        else:
+            recover(work_dir, target)
+            database = open_database(work_dir)
+        model = CostModel()
+        model.learn(one for one in records_of(database) if one.estimate == estimated)
+        callbacks = list(ms.measure_callback.MeasureCallback.create("default"))
+        if early_stop:
+            callbacks.append(EarlyStop(model, max_trials_global))
+        progress = mine.enter_context(Progress(max_trials_global))
         if estimated:
             builder, runner = EstimateBuilder(), EstimateRunner(progress)
         else:
@@ -121,10 +136,12 @@ def tune_tir(
             # waited for, and the GPU waits for the search; that pays only where trials are shared.
             task_scheduler="gradient" if max_trials_per_task is None else "round-robin",
             space=Space(),
-            strategy=ms.search_strategy.EvolutionarySearch(
-                population_size=_POPULATION,
-                init_min_unmeasured=_UNMEASURED,
-                genetic_num_iters=_GENERATIONS,
+            strategy=Unmeasured(
+                ms.search_strategy.EvolutionarySearch(
+                    population_size=_POPULATION,
+                    init_min_unmeasured=_UNMEASURED,
+                    genetic_num_iters=_GENERATIONS,
+                )
             ),
             num_tuning_cores=1,
             seed=seed,

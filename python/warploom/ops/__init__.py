@@ -1,4 +1,4 @@
 """Op schedules: how tile primitives become instructions of the asynchronous tensor cores.
 
-Every module has a table ``SCHEDULES: tuple[Schedule, ...]``; :mod:`warploom.plugin` registers it.
+Modules have tuples ``SCHEDULES``; :mod:`warploom.ops.table` names them all for TVM's dispatcher.
 """

@@ -5,12 +5,10 @@ On the GPU of this machine, or on the emulator where there is none.
 
 from __future__ import annotations
 
-import argparse
 import importlib
 import importlib.util
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import ml_dtypes
 import numpy as np
@@ -18,7 +16,9 @@ import tvm
 from tvm import tirx
 from tvm.tirx import PrimFunc
 
-from warploom import emulator
+from warploom import emulator, plotting
+from warploom.command_line import Parser, duration, load_object, natural, output_file, positive
+from warploom.emulator.libraries import ARCHS
 from warploom.errors import WarploomError
 from warploom.profile.instrument import Instrumented, instrument
 from warploom.profile.recording import Recording
@@ -34,33 +34,35 @@ _EMULATED_CTAS = 256
 def main(arguments: Sequence[str]) -> int:
     """Run the command."""
     defaults = Recording()
-    parser = argparse.ArgumentParser(prog="warploom profile", description=__doc__)
+    parser = Parser(prog="warploom profile", description=__doc__)
     parser.add_argument(
         "program",
         help="gemm, attention, or FILE.py:NAME of a tile program, a kernel with wl.span, or a "
         "function that returns one",
     )
     parser.add_argument(
-        "sizes", nargs="*", type=int,
+        "sizes", nargs="*", type=positive,
         help="gemm: M N K (default 512 each); attention: tokens, head dim, heads (512 64 1); a "
         "function's arguments; of a program, the values of symbolic sizes in the order in which "
         "parameters have them",
     )  # fmt: skip
     parser.add_argument(
-        "--ctas", type=int,
+        "--ctas", type=positive,
         help=f"CTAs to record, spread over the grid (default: {defaults.ctas} on a GPU, "
         f"{_EMULATED_CTAS} on the emulator)",
     )  # fmt: skip
     parser.add_argument(
-        "--capacity", type=int, default=defaults.capacity,
+        "--capacity", type=positive, default=defaults.capacity,
         help="spans to keep of each role of a CTA, the first ones (default: %(default)s)",
     )  # fmt: skip
-    parser.add_argument("--arch", help="of the emulated GPU, if there is no real one")
-    parser.add_argument("--seed", type=int, default=0, help="of the random data (default: 0)")
-    parser.add_argument("--out", type=Path, default=Path("timeline"),
+    parser.add_argument(
+        "--arch", choices=ARCHS, help="of the emulated GPU, if there is no real one"
+    )
+    parser.add_argument("--seed", type=natural, default=0, help="of the random data (default: 0)")
+    parser.add_argument("--out", type=output_file, default=Path("timeline"),
                         help="file name without suffix (default: %(default)s)")  # fmt: skip
-    parser.add_argument("--picture-ctas", type=int, default=2, help="CTAs in the picture")
-    parser.add_argument("--picture-until", type=float, metavar="NS",
+    parser.add_argument("--picture-ctas", type=positive, default=2, help="CTAs in the picture")
+    parser.add_argument("--picture-until", type=duration, metavar="NS",
                         help="where the picture ends; the trace has everything")  # fmt: skip
     options = parser.parse_args(arguments)
     func, sizes = _program(options.program, options.sizes)
@@ -73,7 +75,7 @@ def main(arguments: Sequence[str]) -> int:
     timeline.write(trace)
     print(f"{trace}: open it in Perfetto (ui.perfetto.dev)")
     if importlib.util.find_spec("matplotlib") is None:
-        print("matplotlib is not installed: no picture.")
+        print(plotting.MISSING)
         return 0
     picture = options.out.with_suffix(".png")
     timeline.plot(picture, options.picture_ctas, options.picture_until)
@@ -172,18 +174,10 @@ def _program(place: str, sizes: Sequence[int]) -> tuple[PrimFunc, Sequence[int]]
 
         tokens, head_dim, heads = _with_defaults(place, sizes, (512, 64, 1))
         return attention(tokens, head_dim, heads), ()
-    file, _, name = place.partition(":")
-    if not Path(file).is_file() or not name:
+    if ":" not in place and not Path(place).is_file():
         raise WarploomError(f"{place!r} is no program; allowed are gemm, attention, FILE.py:NAME.")
-    spec = importlib.util.spec_from_file_location("warploom_profiled", file)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    found: Any = getattr(module, name, None)
-    if callable(found) and not isinstance(found, PrimFunc):
-        found, sizes = found(*sizes), ()
-    if not isinstance(found, PrimFunc):
-        raise WarploomError(f"{name} in {file} is {type(found).__name__}; it must be a PrimFunc.")
-    return found, sizes
+    found, called = load_object(place, (PrimFunc,), sizes)
+    return found, () if called else sizes
 
 
 def _with_defaults(name: str, sizes: Sequence[int], defaults: tuple[int, ...]) -> tuple[int, ...]:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import importlib
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from warploom.errors import WarploomError
+from warploom import plotting
 from warploom.profile.span_kinds import CATEGORIES
 
 if TYPE_CHECKING:
@@ -68,15 +67,7 @@ def write_picture(
     WarploomError
         If matplotlib is not installed.
     """
-    try:
-        matplotlib = importlib.import_module("matplotlib")
-    except ImportError as error:
-        raise WarploomError(
-            "Pictures need matplotlib, which is not installed; install it with "
-            "`pip install matplotlib`, or look at the trace."
-        ) from error
-    matplotlib.use("Agg")
-    pyplot = importlib.import_module("matplotlib.pyplot")
+    pyplot = plotting.pyplot()
     figure = draw(timeline, pyplot, ctas, until)
     figure.savefig(path, dpi=120, format="png")
     pyplot.close(figure)

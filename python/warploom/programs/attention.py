@@ -15,6 +15,11 @@ from tvm.script.tirx import tile as Tx
 from tvm.tirx import PrimFunc, Var
 
 from warploom import language as wl
+from warploom.errors import IllegalCombination
+
+#: Elements of a head: a thread then holds 128 of the sums of 64 rows, and no more fit beside the
+#: logits and weights of a step.
+_MOST_ELEMENTS = 256
 
 
 def attention(
@@ -25,7 +30,7 @@ def attention(
     batch: int = 1,
     causal: bool = False,
     dtype: str = "float16",
-    tile: tuple[int, int] = (128, 128),
+    tile: tuple[int, int] | None = None,
     stages: int = 2,
     scale: float | None = None,
     tokens_first: bool = False,
@@ -36,15 +41,17 @@ def attention(
     ----------
     tokens, head_dim, heads, batch : int
         Shapes: Q and O are ``(batch, heads, tokens, head_dim)``. Tokens that only the launch
-        knows, None, need ``tokens_first``.
+        knows, None, need ``tokens_first``. ``head_dim`` is a multiple of 8 (on Blackwell of 16) of
+        at most 256.
     kv_heads : int, optional
         Heads of K and V, each shared by ``heads // kv_heads`` of Q; as many as Q if left out.
     causal : bool
         Whether a query sees only the keys up to its own position.
     dtype : str
         ``"float16"`` or ``"bfloat16"``; sums and the softmax are in float32.
-    tile : (int, int)
-        Queries and keys of one step.
+    tile : (int, int), optional
+        Queries and keys of one step; by default 128 x 128, or 128 x 64 for more than 128
+        elements of a head.
     stages : int
         Blocks of K and V that are loaded ahead.
     scale : float, optional
@@ -56,13 +63,19 @@ def attention(
     -------
     PrimFunc
         ``forward(Q, K, V, O)``.
+
+    Raises
+    ------
+    IllegalCombination
+        If there is no kernel for ``head_dim``, or the heads cannot share those of K and V.
     """
-    bm, bn = tile
     kv_heads = kv_heads or heads
+    _check(head_dim, heads, kv_heads)
+    bm, bn = tile or (128, 128 if head_dim <= 128 else 64)
     share = heads // kv_heads
     # Powers of 2 are cheaper than those of e: the logits are scaled by log2(e) as well.
     scale = math.log2(math.e) * (1 / math.sqrt(head_dim) if scale is None else scale)
-    if tokens is None:
+    if tokens in (None, 1):  # TVM describes no copy of a tile from a dimension of 1
         tokens = Var("tokens", "int32")
     blocks, query_blocks = ((tokens + (size - 1)) // size for size in (bn, bm))
 
@@ -130,3 +143,15 @@ def attention(
         Tx.cta.copy(rows(Out, b, h, bi * bm, bm), out)
 
     return forward
+
+
+def _check(head_dim: int, heads: int, kv_heads: int) -> None:
+    if head_dim % 8 or not 0 < head_dim <= _MOST_ELEMENTS:
+        raise IllegalCombination(
+            f"head_dim is {head_dim}; TMA and the registers of a tile take multiples of 8 up to "
+            f"{_MOST_ELEMENTS}, so pad the heads."
+        )
+    if heads % kv_heads:
+        raise IllegalCombination(
+            f"{heads} heads cannot share {kv_heads} of K and V evenly; kv_heads must divide heads."
+        )

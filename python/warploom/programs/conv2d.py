@@ -46,18 +46,24 @@ def conv2d(
     Raises
     ------
     IllegalCombination
-        If the tile does not divide the channels, or the stride is no element stride of TMA.
+        If the tile does not divide the channels, there is no output or one channel of it, or the
+        stride is no element stride of TMA.
     """
     (r, s), (bh, bw, bn, bk) = taps, tile
-    if c % bk or not 1 <= stride <= TMA.element_stride:
+    if c % bk or k < 2 or not 1 <= stride <= TMA.element_stride:
         raise IllegalCombination(
-            f"{c} channels must be a multiple of {bk}, and a stride of {stride} be within 1 to "
-            f"{TMA.element_stride}."
+            f"{c} channels must be a multiple of {bk}, the output's {k} at least 2, and a stride "
+            f"of {stride} be within 1 to {TMA.element_stride}."
         )
     rows, columns = (
         (x + 2 * padding - dilation * (t - 1) - 1) // stride + 1
         for x, t in zip((h, w), taps, strict=True)
     )
+    if min(rows, columns) < 1:
+        raise IllegalCombination(
+            f"filters of {r} x {s}, {dilation} apart, are larger than images of {h} x {w} with a "
+            f"padding of {padding}; there is no output."
+        )
     down, across, blocks = -(-rows // bh), -(-columns // bw), c // bk
     # A copy of neighbours is one that TVM plans itself.
     every = {} if stride == 1 else {"steps": (1, stride, stride, 1)}

@@ -45,9 +45,10 @@ def gemm(
     rows, dtype, out_dtype = row_count(m), config.dtype, config.out_dtype
     bm, bn, bk = config.tile_m, config.tile_n, config.tile_k
     k_major, scaled = config.layout == "NT", config.scaled
+    order = {"raster": "grouped", "group": config.group}
     wanted = {
-        "cluster": (config.cluster, 1), "raster": "grouped", "group": config.group,
-        "consumers": config.consumers, **hints,
+        "cluster": (config.cluster, 1), "consumers": config.consumers,
+        **(order if hints.get("persistent") is not False else {}), **hints,
     }  # fmt: skip
 
     @T.prim_func

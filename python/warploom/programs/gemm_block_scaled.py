@@ -113,7 +113,8 @@ def gemm_block_scaled(
     # Columns of a tile that never lie in two blocks of N.
     together = math.gcd(bn, BLOCK)
     by_rows = scale_layout == "MK"
-    hints = {"raster": "grouped", **hints}
+    if hints.get("persistent") is not False:
+        hints = {"raster": "grouped", **hints}
 
     def of_a(scale: Any, row: Any, block: Any) -> Any:
         return scale[row, block] if by_rows else scale[block, row]

@@ -15,9 +15,11 @@ from tvm.script.tirx import tile as Tx
 from tvm.tirx import PrimFunc
 
 from warploom import language as wl
+from warploom.errors import IllegalCombination
 from warploom.kernels.signature import row_count
 from warploom.layout.weight_order import WEIGHT_ORDERS
 from warploom.programs.quantised_tiles import quantised_tiles
+from warploom.target import SM90A
 
 
 def gemm_quantised(
@@ -30,6 +32,7 @@ def gemm_quantised(
     order: str = "fragments",
     tile: tuple[int, int, int] | None = None,
     stages: int | None = None,
+    arch: str = SM90A.name,
     **hints: Any,
 ) -> PrimFunc:
     """The tile program of a product with packed weights.
@@ -53,6 +56,8 @@ def gemm_quantised(
         and hints are those of :func:`~warploom.programs.quantised_tiles.quantised_tiles`.
     stages : int, optional
         Steps that are loaded ahead.
+    arch : str
+        What tile, stages and hints are chosen for: ``"sm_90a"`` or ``"sm_100a"``.
     **hints
         Those of :func:`warploom.language.hints`.
 
@@ -61,14 +66,26 @@ def gemm_quantised(
     PrimFunc
         ``matmul(X, W, Scale, C)``: X is ``(m, k)``, W uint32 ``(n, k * bits / 32)``, Scale
         ``(k / group, n)``, C ``(m, n)``.
+
+    Raises
+    ------
+    IllegalCombination
+        If a size, the group or the bits are none of those.
     """
+    if bits not in (4, 8) or order not in WEIGHT_ORDERS:
+        raise IllegalCombination(
+            f"weights of {bits} bits in the order {order!r}: there are kernels for 4 and 8 bits "
+            f"and the orders {', '.join(map(repr, WEIGHT_ORDERS))}."
+        )
     if tile is None:
-        tile, own_stages, own_hints = quantised_tiles(n, k, m, bits)
+        tile, own_stages, own_hints = quantised_tiles(n, k, m, bits, arch)
         stages, hints = stages or own_stages, {**own_hints, **hints}
     rows, (bm, bn, bk) = row_count(m), tile
+    _check(n, k, bk, group)
     packed, groups = bk * bits // 32, max(1, bk // group)
     place = WEIGHT_ORDERS[order]
-    hints = {"raster": "rows", **hints}
+    if hints.get("persistent") is not False:
+        hints = {"raster": "rows", **hints}
 
     @T.prim_func
     def matmul(x: T.handle, w: T.handle, s: T.handle, c: T.handle):
@@ -103,3 +120,16 @@ def gemm_quantised(
         Tx.cta.copy(C[i * bm : i * bm + bm, j * bn : j * bn + bn], out)
 
     return matmul
+
+
+def _check(n: int, k: int, depth: int, group: int) -> None:
+    if n % 8 or k % depth or k % group:
+        raise IllegalCombination(
+            f"n {n} must be a multiple of 8, and k {k} of the {depth} of a step and of the group "
+            f"{group}; pad the weights."
+        )
+    if depth % group and group % depth:
+        raise IllegalCombination(
+            f"group {group} and the {depth} products of a step: one must be a multiple of the "
+            "other, so choose another tile."
+        )

@@ -31,8 +31,9 @@ def band_and_hints(hints: Mapping[str, Any]) -> tuple[int, dict[str, Any]]:
     """Tiles of rows of a band, which the hint ``group`` says, and the hints of the kernel."""
     others = dict(hints)
     band = others.pop("group", BAND)
-    # The tiles are in order already.
-    return band, {**_LAUNCH, **others, "raster": "rows"}
+    if others.get("persistent") is not False:
+        others["raster"] = "rows"  # the tiles are in order already
+    return band, {**_LAUNCH, **others}
 
 
 @T.meta_class

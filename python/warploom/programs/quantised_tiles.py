@@ -35,7 +35,7 @@ _MEETING_US, _SUM_US = 0.7, 0.3
 
 
 def quantised_tiles(
-    n: int, k: int, m: int | None = None, bits: int = 4
+    n: int, k: int, m: int | None = None, bits: int = 4, arch: str = SM90A.name
 ) -> tuple[tuple[int, int, int], int, dict[str, Any]]:
     """What suits a product of ``m`` rows with ``n`` x ``k`` weights.
 
@@ -52,7 +52,10 @@ def quantised_tiles(
     if rows == _ROWS[-1] and tiles > _SMS:
         tile = (rows, 128, 128)
         return tile, _stages(tile, bits, sums=0), {"cluster": (2, 1)}
-    tile = (rows, 64, 256 if k % 256 == 0 and rows < _ROWS[-1] else 128)
+    deep = k % 256 == 0 and rows < _ROWS[-1] and arch == SM90A.name
+    tile = (rows, 64, 256 if deep else 128)
+    if arch != SM90A.name:  # turns, and sums in clusters, are those of wgmma
+        return tile, _stages(tile, bits, sums=0), {}
     hints: dict[str, Any] = {"turns": _TURNS}
     parts = _parts(tiles * -(-(m or rows) // rows), k)
     if parts > 1:

@@ -5,19 +5,31 @@ TVM legalises the operator to two products and a softmax, with all scores in mem
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from typing import Any
+
 import tvm
 import tvm_ffi
 from tvm import relax
 from tvm.ir import Op
 from tvm.target import Target
-from tvm.tirx import IntImm
+from tvm.tirx import IntImm, PrimFunc
 
+from warploom.fallback import attempted, with_original
 from warploom.programs.attention import attention
 from warploom.relax.visiting import visited
 from warploom.target import SM90A
+from warploom.transform import ir
+from warploom.transform.decline import Decline
 
 #: Head dimensions that accumulators and operands in registers leave room for.
 HEAD_DIMS = (64, 128)
+#: Types of operands.
+DTYPES = frozenset({"float16", "bfloat16"})
+#: Attribute of the tile program of an attention: what it computes, in words.
+ATTENTION = "warploom.attention"
+#: The operators that compute an attention; the tile program takes the first.
+_OPERATORS = ("relax.nn.attention", "relax.nn.attention_bias", "relax.nn.attention_var_len")
 #: Queries and keys of a step: wider blocks hide more of the softmax, the diagonal wastes more.
 TILE, CAUSAL_TILE = (128, 160), (128, 96)
 
@@ -44,8 +56,13 @@ def CallAttention() -> tvm.transform.Pass:
 class _Caller(relax.PyExprMutator):
     def visit_call_(self, call: relax.Call) -> relax.Expr:
         call = super().visit_call_(call)
-        if call.op != Op.get("relax.nn.attention") or not _is_supported(call):
+        if call.op != Op.get("relax.nn.attention"):
             return call
+        program = attempted("attention", lambda: self._program(call))
+        return call if program is None else program
+
+    def _program(self, call: relax.Call) -> relax.Call:
+        check_attention(call)
         types = [one.ty for one in call.args]
         batch, tokens, heads, head_dim = types[0].shape.values
         causal = call.attrs.causal_mask is not None
@@ -62,21 +79,107 @@ class _Caller(relax.PyExprMutator):
             scale=None if scale is None else float(scale),
             tokens_first=True,
         )
+        program = program.with_attr(ATTENTION, _in_words(call))
+        if int(types[0].shape.values[2]) == int(types[1].shape.values[2]):
+            program = with_original(program, _legalised(call))
         function = self.builder_.add_func(program, "attention")
         return relax.call_tir(function, relax.Tuple(list(call.args)), call.ty)
 
 
-def _is_supported(call: relax.Call) -> bool:
-    shapes = [getattr(one.ty.shape, "values", None) for one in call.args]
-    if any(shape is None for shape in shapes) or call.attrs.window_size is not None:
-        return False
-    q, k, v = shapes
-    fixed = all(isinstance(one, IntImm) for shape in shapes for one in (shape[0], *shape[2:]))
+def _legalised(call: relax.Call) -> PrimFunc:
+    """The function that TVM makes of an attention whose heads share no keys."""
+    builder = relax.BlockBuilder()
+    made = call.op.get_attr("FLegalize")(builder, call)
+    return builder.get()[made.args[0]]
+
+
+def _in_words(call: relax.Call) -> str:
+    q, k, _ = map(_shape, call.args)
+    causal = call.attrs.causal_mask is not None
+    queries, keys = CAUSAL_TILE if causal else TILE
+    mask = "causal attention" if causal else "attention"
     return (
-        fixed
-        and {str(one.ty.dtype) for one in call.args} <= {"float16", "bfloat16"}
-        and int(q[3]) in HEAD_DIMS
-        and all(tvm_ffi.structural_equal(x, y) for x, y in zip(k, v, strict=True))
-        and all(tvm_ffi.structural_equal(q[i], k[i]) for i in (0, 1, 3))
-        and int(q[2]) % int(k[2]) == 0
+        f"{mask} of {q[0]} x {q[1]} tokens, {q[2]} heads of {q[3]} ({k[2]} of keys), "
+        f"{call.args[0].ty.dtype}\n  tile {queries} queries x {keys} keys"
     )
+
+
+def operands_of(tensors: Iterable[Any]) -> tuple[str, ...]:
+    """Shapes and types of tensors, by which the function of an attention is known again."""
+    found = []
+    for one in tensors:
+        if ir.is_buffer(one):
+            shape = one.shape
+        else:  # a size that is a parameter has no shape, nor has a tensor of unknown rank
+            shape = getattr(getattr(one.ty, "shape", None), "values", ())
+        found.append(f"{one.ty.dtype} {[str(extent) for extent in shape]}")
+    return tuple(found)
+
+
+def declined_attention(mod: tvm.IRModule) -> dict[tuple[str, ...], str]:
+    """Why the attention of a model is left to TVM, by the operands of each call."""
+    found: dict[tuple[str, ...], str] = {}
+
+    def visit(expr: relax.Expr) -> None:
+        if isinstance(expr, relax.Call) and getattr(expr.op, "name", "") in _OPERATORS:
+            try:
+                check_attention(expr)
+            except Decline as reason:
+                found[operands_of(expr.args)] = str(reason)
+
+    for func in mod.functions.values():
+        if isinstance(func, relax.Function):
+            relax.analysis.post_order_visit(func, visit)
+    return found
+
+
+def check_attention(call: relax.Call) -> None:
+    """Raise unless the tile program computes an attention.
+
+    Raises
+    ------
+    Decline
+        The message names what is in the way: mask, dtype, layout, keys, heads or head dimension.
+    """
+    if len(call.args) != 3 or call.attrs.window_size is not None:
+        extra = "a bias" if len(call.args) > 3 else "a sliding window"
+        raise Decline(f"the attention has {extra}; the tile program knows causal masks and none.")
+    if any(getattr(one.ty.shape, "values", None) is None for one in call.args):
+        raise Decline("shapes of the attention are not known.")
+    dtypes = {str(one.ty.dtype) for one in call.args}
+    if len(dtypes) > 1 or not dtypes <= DTYPES:
+        raise Decline(
+            f"operands of the attention are {', '.join(sorted(dtypes))}; all must be "
+            f"{' or '.join(sorted(DTYPES))}."
+        )
+    q, k, v = map(_shape, call.args)
+    for name, shape in zip("qkv", (q, k, v), strict=True):
+        sizes = {"batch": shape[0], "heads": shape[2], "head dimension": shape[3]}
+        for what, extent in sizes.items():
+            if not isinstance(extent, int):
+                raise Decline(
+                    f"{what} of {name} is {extent}; only the number of tokens may be dynamic, in "
+                    "shapes [batch, tokens, heads, head dimension]."
+                )
+    if q[3] not in HEAD_DIMS or not q[3] == k[3] == v[3]:
+        raise Decline(
+            f"head dimensions of q, k and v are {q[3]}, {k[3]} and {v[3]}; all three must be "
+            f"{' or '.join(map(str, HEAD_DIMS))}, so pad them."
+        )
+    if not all(tvm_ffi.structural_equal(one[1], q[1]) for one in (k, v)):
+        raise Decline(
+            f"q, k and v have {q[1]}, {k[1]} and {v[1]} tokens; there must be as many keys as "
+            "queries."
+        )
+    if not q[0] == k[0] == v[0]:
+        raise Decline(f"batches of q, k and v are {q[0]}, {k[0]} and {v[0]}; make them equal.")
+    if k[2] != v[2] or q[2] % k[2]:
+        raise Decline(
+            f"q, k and v have {q[2]}, {k[2]} and {v[2]} heads; those of k and v must be equal, and "
+            "divide those of q."
+        )
+
+
+def _shape(tensor: relax.Expr) -> list[Any]:
+    """Sizes of a tensor, those that are known as Python's integers."""
+    return [int(one) if isinstance(one, IntImm) else one for one in tensor.ty.shape.values]

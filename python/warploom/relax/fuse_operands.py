@@ -6,26 +6,29 @@ would then be written out and read again, many times larger.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import tvm
 from tvm import relax
 from tvm.tirx import IntImm, PrimFunc, Var
 
+from warploom.fallback import attempted
 from warploom.gemm.equations import read_equations
-from warploom.gemm.memory import check_majors
+from warploom.gemm.memory import operand_faults
 from warploom.gemm.problem import GemmFunction, GemmProblem
 from warploom.gemm.recognition import read_product
-from warploom.relax.joining import Joiner, has_program, is_call_tir, joined
+from warploom.relax.joining import Joiner, has_program, is_call_tir, joined, result_types
+from warploom.relax.turn_operands import turned
 from warploom.target.dtypes import bits_of
 from warploom.transform import ir
-from warploom.transform.decline import Decline
 
 
 def FuseOperands() -> tvm.transform.Pass:
     """A pass that puts element-wise functions into the products that alone use their results.
 
-    Only those that make an operand larger than what they read, and transpositions.
+    Only those that make an operand larger than what they read, and transpositions. The results of
+    others change the order of their dimensions where a product can load them in that order only.
 
     To be run after ``relax.transform.FuseTIR``.
     """
@@ -48,8 +51,13 @@ class _Fuser(Joiner):
             made = self.producer(arguments[position])
             merged = None
             if made is not None:
-                merged = _merge(self.function(made), func, position)
+                merged = attempted(
+                    call.args[0].name_hint, partial(_merge, self.function(made), func, position)
+                )
             if merged is None:
+                other = None if made is None else self._turned(made, func, position, call)
+                if other is not None:
+                    (func, arguments[position]), changed = other, True
                 position -= 1
                 continue
             func, changed = merged, True
@@ -58,22 +66,39 @@ class _Fuser(Joiner):
             position += len(made.args[1]) - 1
         return self.call(func, arguments, call) if changed else call
 
+    def _turned(
+        self, made: relax.Call, func: Any, position: int, call: relax.Call
+    ) -> tuple[PrimFunc, relax.Expr] | None:
+        """The function and its argument, if that had better be stored in another order."""
+        producer = self.function(made)
+        if not all(isinstance(one, PrimFunc) for one in (producer, func)):
+            return None
+        if len(result_types(made)) > 1:
+            return None
+        found = attempted(call.args[0].name_hint, partial(turned, producer, func, position))
+        if found is None:
+            return None
+        producer, func, order = found
+        (old,) = result_types(made)
+        wanted = relax.TensorType([old.shape.values[d] for d in order], old.dtype)
+        variable = self.builder_.add_func(producer, f"{made.args[0].name_hint}_along_k")
+        self.functions[variable.name_hint] = producer
+        return func, self.builder_.emit(relax.call_tir(variable, made.args[1], wanted))
+
 
 def _merge(producer: Any, func: Any, position: int) -> PrimFunc | None:
-    """One function for both; None if that is no product with a computed operand."""
+    """One function for both; None, or a Decline, if that is no product with such an operand."""
     if not all(isinstance(one, PrimFunc) for one in (producer, func)):
         return None
     if not all(ir.is_buffer(one) for one in producer.params):
         return None  # numbers of the launch, which the product may know by other variables
-    try:
-        if any(one.reduction for one in read_equations(producer)):
-            return None
-        before = read_product(func)
-        merged = joined(producer, func, position)
-        after = read_product(merged)
-        if _can_be_multiplied(before) and not _can_be_multiplied(after):
-            return None
-    except Decline:
+    if any(one.reduction for one in read_equations(producer)):
+        return None
+    before = read_product(func)
+    merged = joined(producer, func, position)
+    after = read_product(merged)
+    faults = _faults(after)
+    if faults and faults >= _faults(before):
         return None
     if after.problem.computed != before.problem.computed:
         return merged if _reads_less(after.problem) and has_program(after) else None
@@ -81,13 +106,9 @@ def _merge(producer: Any, func: Any, position: int) -> PrimFunc | None:
     return merged if _is_transposed(after, set(inputs)) else None
 
 
-def _can_be_multiplied(gemm: GemmFunction) -> bool:
-    """Whether all operands have their elements in the order that the tensor core wants."""
-    try:
-        check_majors(gemm)
-    except Decline:
-        return False
-    return True
+def _faults(gemm: GemmFunction) -> int:
+    """How many operands the tensor core cannot have as they lie in memory."""
+    return sum(1 for _ in operand_faults(gemm))
 
 
 def _reads_less(problem: GemmProblem) -> bool:

@@ -9,12 +9,14 @@ again: here both sums of such a pair are kept by the thread that needs them.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import tvm
 from tvm import relax
 from tvm.tirx import PrimFunc
 
+from warploom.fallback import attempted
 from warploom.gemm.choose import choose
 from warploom.gemm.equations import read_equations
 from warploom.gemm.model import H200, UNKNOWN_EXTENT, predict, sizes
@@ -50,7 +52,10 @@ class _Fuser(Joiner):
             if made is None:
                 continue
             passed = [*arguments[:position], *made.args[1], *arguments[position + 1 :]]
-            merged = _merge(self.function(made), func, position, passed)
+            merged = attempted(
+                call.args[0].name_hint,
+                partial(_merge, self.function(made), func, position, passed),
+            )
             if merged is not None:
                 return self.call(*merged, call)
         return call
@@ -59,19 +64,19 @@ class _Fuser(Joiner):
 def _merge(
     producer: Any, func: Any, position: int, arguments: list[relax.Expr]
 ) -> tuple[PrimFunc, list[relax.Expr]] | None:
-    """One function for both and its arguments; None if that is no product, or a larger one."""
+    """One function for both and its arguments.
+
+    None, or a Decline, if that is no product, or a larger one.
+    """
     if not all(isinstance(one, PrimFunc) for one in (producer, func)):
         return None
-    try:
-        parts = [recognise(producer).problem]
-        reduces = any(one.reduction for one in read_equations(func))
-        if reduces and _is_product(func):
-            parts.append(recognise(func).problem)
-            reduces = False
-        merged, arguments = with_arguments_once(joined(producer, func, position), arguments)
-        gemm = recognise(merged)
-    except Decline:
-        return None
+    parts = [recognise(producer).problem]
+    reduces = any(one.reduction for one in read_equations(func))
+    if reduces and _is_product(func):
+        parts.append(recognise(func).problem)
+        reduces = False
+    merged, arguments = with_arguments_once(joined(producer, func, position), arguments)
+    gemm = recognise(merged)
     if reduces:  # the product is not even stored
         return (merged, arguments) if gemm.problem.reduced and has_program(gemm) else None
     same_work = _columns(gemm.problem) == sum(map(_columns, parts))

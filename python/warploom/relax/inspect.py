@@ -5,8 +5,6 @@ The functions are those that Relax's legalisation and fusion make; nothing is co
 
 from __future__ import annotations
 
-import argparse
-import importlib.util
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,13 +12,16 @@ from pathlib import Path
 import tvm
 from tvm.tirx import PrimFunc
 
+from warploom.command_line import Parser, load_object
 from warploom.errors import IllegalCombination, WarploomError
 from warploom.gemm.choose import choose_by_rows
 from warploom.gemm.generate import tile_program
 from warploom.gemm.knobs import GemmKnobs
 from warploom.gemm.problem import GemmProblem
 from warploom.gemm.recognition import recognise
+from warploom.meta_schedule.database import RECORDS
 from warploom.meta_schedule.lookup import Lookup
+from warploom.relax.attention import ATTENTION, declined_attention, operands_of
 from warploom.relax.lower_rows import rows_of
 from warploom.relax.pipeline import legalize_passes, stock_passes
 from warploom.relax.tile_programs import is_tirx
@@ -28,6 +29,7 @@ from warploom.rows import RowPlan, row_kernel
 from warploom.rows.generate import plan_of
 from warploom.target.tvm_target import cuda_target
 from warploom.transform.decline import Decline
+from warploom.transform.program import is_tile_program
 
 
 @dataclass(frozen=True)
@@ -43,20 +45,30 @@ class FunctionReport:
         The knobs, by the largest number of rows that they are for.
     rows : RowPlan or None
         How threads share its rows, if it is no product and computed row by row.
+    attention : str
+        What the tile program computes that an attention became; empty for other functions.
     reason : str
-        Why it is no product, and why it is not computed row by row; empty if it is one of them.
+        Why it is left to TVM; empty if it is one of these.
     """
 
     name: str
     problem: GemmProblem | None = None
     decisions: tuple[tuple[int | None, GemmKnobs], ...] = ()
     rows: RowPlan | None = None
+    attention: str = ""
     reason: str = ""
+
+    @property
+    def on_tensor_cores(self) -> bool:
+        """Whether it becomes a kernel with wgmma."""
+        return self.problem is not None or bool(self.attention)
 
     def __str__(self) -> str:
         if self.rows is not None:
             share = f"{self.rows.threads} threads a row, " if self.rows.threads else ""
             return f"{self.name}: row by row: {share}vectors of {self.rows.vector} elements"
+        if self.attention:
+            return f"{self.name}: {self.attention}"
         if self.problem is None:
             return f"{self.name}: left to TVM: {self.reason}"
         lines = [f"{self.name}: {self.problem}"]
@@ -73,7 +85,9 @@ class FunctionReport:
         return "\n".join(lines)
 
 
-def inspect(mod: tvm.IRModule, tf32: bool = False) -> list[FunctionReport]:
+def inspect(
+    mod: tvm.IRModule, tf32: bool = False, lookup: Lookup | None = None
+) -> list[FunctionReport]:
     """What the pipeline does with each function of a Relax module, in the order of their names.
 
     Parameters
@@ -82,8 +96,12 @@ def inspect(mod: tvm.IRModule, tf32: bool = False) -> list[FunctionReport]:
         A model before any pass, as ``nn.Module.export_tvm`` returns it.
     tf32 : bool
         Whether float32 operands may be multiplied as tf32 in all functions.
+    lookup : Lookup, optional
+        Measured knobs, which go before those of the analytic model; by default the package's.
     """
     target = cuda_target("h200")
+    lookup = Lookup.shipped() if lookup is None else lookup
+    declined = declined_attention(mod)
     with target:
         schedules = "ApplyDefaultSchedule", "warploom.LowerRows"
         passes = [
@@ -94,23 +112,32 @@ def inspect(mod: tvm.IRModule, tf32: bool = False) -> list[FunctionReport]:
         mod = tvm.transform.Sequential(passes)(mod)
     functions = {gv.name_hint: one for gv, one in mod.functions.items()}
     return [
-        _report(name, functions[name])
+        _report(name, functions[name], lookup, declined)
         for name in sorted(functions)
         if isinstance(functions[name], PrimFunc)
     ]
 
 
-def _report(name: str, func: PrimFunc) -> FunctionReport:
+def _report(
+    name: str, func: PrimFunc, lookup: Lookup, declined: dict[tuple[str, ...], str]
+) -> FunctionReport:
     if is_tirx(func):
-        return FunctionReport(name, reason="it is written in TIRx and compiled as it is.")
+        attention = str((func.attrs or {}).get(ATTENTION, ""))
+        if attention:
+            return FunctionReport(name, attention=attention)
+        kind = "a tile program" if is_tile_program(func) else "written in TIRx"
+        return FunctionReport(name, reason=f"it is {kind} of the model, and compiled as it is.")
+    reason = declined.get(operands_of(func.params[:-1]))
+    if reason is not None:
+        return FunctionReport(name, reason=reason)
     try:
         gemm = recognise(func)
-        decisions = tuple(choose_by_rows(gemm.problem, known=Lookup.shipped().knobs))
+        decisions = tuple(choose_by_rows(gemm.problem, known=lookup.knobs))
         for _, knobs in decisions:
             tile_program(gemm, knobs)
         return FunctionReport(name, gemm.problem, decisions)
-    except (Decline, IllegalCombination) as reason:
-        return _rows_report(name, func, str(reason))
+    except (Decline, IllegalCombination) as error:
+        return _rows_report(name, func, str(error))
 
 
 def _rows_report(name: str, func: PrimFunc, reason: str) -> FunctionReport:
@@ -131,7 +158,7 @@ def main(arguments: Sequence[str]) -> int:
     int
         0, or 1 if no function becomes a tensor-core kernel.
     """
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="warploom inspect relax", description="Which functions of a Relax model are taken."
     )
     parser.add_argument(
@@ -140,24 +167,47 @@ def main(arguments: Sequence[str]) -> int:
         "a function that returns one",
     )
     parser.add_argument("--tf32", action="store_true", help="float32 products as tf32")
+    parser.add_argument(
+        "--database", action="append", default=[], metavar="FOLDER",
+        help="your tuning records, which go before those of the package; repeatable",
+    )  # fmt: skip
+    parser.add_argument("--no-shipped", action="store_true", help="no records of the package")
+    parser.add_argument(
+        "--estimates", action="store_true", help="also estimates of --database, never compared"
+    )
     options = parser.parse_args(arguments)
-    reports = inspect(_load(options.model), options.tf32)
+    for folder in options.database:
+        if not Path(folder, RECORDS).is_file():
+            raise WarploomError(
+                f"{folder} has no {RECORDS}; name the work_dir of a search, such as that of "
+                "tune_tir."
+            )
+    lookup = Lookup.in_order(options.database, not options.no_shipped, options.estimates)
+    reports = inspect(_load(options.model), options.tf32, lookup)
     for one in reports:
         print(one)
-    return int(not any(one.problem for one in reports))
+    taken = sum(one.on_tensor_cores for one in reports)
+    rows = sum(one.rows is not None for one in reports)
+    print(
+        f"{len(reports)} functions: {taken} on tensor cores, {rows} row by row, "
+        f"{len(reports) - taken - rows} left to TVM"
+    )
+    return int(not taken)
 
 
 def _load(place: str) -> tvm.IRModule:
-    file, _, name = place.partition(":")
-    if not Path(file).is_file():
-        raise WarploomError(f"{file} is no file; pass FILE.json or FILE.py:NAME.")
-    if not name:
-        return tvm.ir.load_json(Path(file).read_text(encoding="utf-8"))
-    spec = importlib.util.spec_from_file_location("warploom_inspected", file)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    found = getattr(module, name, None)
-    found = found() if callable(found) and not isinstance(found, tvm.IRModule) else found
+    if ":" in place or place.endswith(".py"):
+        return load_object(place, (tvm.IRModule,))[0]
+    file = Path(place)
+    if not file.is_file():
+        raise WarploomError(f"There is no file {place}; pass FILE.json or FILE.py:NAME.")
+    try:
+        found = tvm.ir.load_json(file.read_text(encoding="utf-8"))
+    except (UnicodeDecodeError, ValueError, RuntimeError) as error:
+        raise WarploomError(
+            f"{place} is no JSON of a module, as tvm.ir.save_json writes it; pass such a file, or "
+            "FILE.py:NAME."
+        ) from error
     if not isinstance(found, tvm.IRModule):
-        raise WarploomError(f"{name} in {file} is {type(found).__name__}; it must be an IRModule.")
+        raise WarploomError(f"{place} holds {type(found).__name__}; it must be an IRModule.")
     return found

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import tvm
 from tvm import relax
 from tvm.tirx import PrimFunc
 
-from warploom.errors import IllegalCombination
+from warploom.fallback import attempted, with_original
 from warploom.rows.generate import row_kernel
 from warploom.rows.problem import RowFunction, read_rows
 from warploom.transform.decline import Decline
@@ -26,13 +27,16 @@ def LowerRows() -> tvm.transform.Pass:
         changed = {}
         for variable, func in mod.functions.items():
             if not _is_scheduled(func):
-                try:
-                    changed[variable] = row_kernel(rows_of(func))
-                except (Decline, IllegalCombination):
-                    continue
+                made = attempted(variable.name_hint, partial(_kernel, func))
+                if made is not None:
+                    changed[variable] = made
         return tvm.IRModule({**dict(mod.functions.items()), **changed}, attrs=mod.attrs)
 
     return run
+
+
+def _kernel(func: PrimFunc) -> PrimFunc:
+    return with_original(row_kernel(rows_of(func)), func)
 
 
 def rows_of(func: PrimFunc) -> RowFunction:

@@ -15,6 +15,7 @@ from tvm import tirx
 from tvm.ir.expr import TensorLoad
 from tvm.script import tirx as T
 from tvm.tirx import Buffer, PrimFunc, Stmt, Var
+from tvm.tirx.layout import S, TileLayout
 
 from warploom.gemm.equations import simplify
 from warploom.gemm.memory import ALIGN
@@ -262,8 +263,11 @@ def _is_single(axis: Axis) -> bool:
 def _parameter(param: Var) -> Any:
     if not ir.is_buffer(param):
         return param  # a size, which shapes of buffers may be in terms of
+    shape = list(param.shape)
+    # `decl_buffer` gives a tensor without dimensions no layout, which TVM's FlattenBuffer needs.
+    layout = "default" if shape else TileLayout(S[()])
     return tirx.decl_buffer(
-        list(param.shape), str(param.dtype), param.name, scope="global", data_alignment=ALIGN
+        shape, str(param.dtype), param.name, scope="global", data_alignment=ALIGN, layout=layout
     )
 
 

@@ -115,6 +115,8 @@ class _Reader:
 
     def __init__(self, first: Equation, definitions: dict[Buffer, Equation]) -> None:
         name = first.buffer.name
+        if not first.indices:
+            raise Decline(f"{name} is a single number; rows have elements side by side.")
         last = next((one for one in first.spatial if one[0].same_as(first.indices[-1])), None)
         if last is None:
             raise Decline(

@@ -4,6 +4,7 @@ Nothing here imports TVM until :func:`cuda_target` or :func:`target_from_device`
 """
 
 from warploom.target.arch import ARCHS, GPUS, SM90A, SM100A, Arch, Gpu
+from warploom.target.registers import PRODUCER_REGISTERS, RegisterRoles
 from warploom.target.swizzle import (
     Major,
     Swizzle,
@@ -25,6 +26,7 @@ from warploom.target.wgmma import WGMMA_KINDS, WGMMA_M, WgmmaKind, wgmma_kind
 __all__ = [
     "ARCHS",
     "GPUS",
+    "PRODUCER_REGISTERS",
     "SM90A",
     "SM100A",
     "TCGEN05_KINDS",
@@ -34,6 +36,7 @@ __all__ = [
     "Arch",
     "Gpu",
     "Major",
+    "RegisterRoles",
     "Swizzle",
     "Tcgen05Kind",
     "WgmmaKind",

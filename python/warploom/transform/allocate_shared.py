@@ -20,6 +20,8 @@ from warploom.transform.program import TileProgram, allocations, is_shared
 _MBARRIER_BYTES = 8
 #: Attribute with the size of a kernel's dynamic shared memory.
 _SIZE = "tirx.dyn_smem_bytes"
+#: Buffers that a message about too little memory names.
+_SHOWN = 3
 
 
 def allocate_shared(program: TileProgram, capacity: int | None = None) -> TileProgram:
@@ -35,7 +37,7 @@ def allocate_shared(program: TileProgram, capacity: int | None = None) -> TilePr
     Raises
     ------
     Decline
-        If they do not fit; the message is the budget line by line.
+        If they do not fit; the message names the largest.
     """
     capacity = shared_bytes(program) if capacity is None else capacity
     own = own_pool(program)
@@ -65,7 +67,7 @@ def allocate_shared(program: TileProgram, capacity: int | None = None) -> TilePr
     if offset > capacity:
         raise Decline(
             f"The kernel needs {offset} bytes of shared memory and a CTA has {capacity}; use fewer "
-            "stages or smaller tiles:\n" + "\n".join(lines)
+            f"stages or smaller tiles: {_largest(lines, buffers)}."
         )
 
     def drop(one: tirx.AllocBuffer) -> Stmt:
@@ -85,6 +87,17 @@ def allocate_shared(program: TileProgram, capacity: int | None = None) -> TilePr
     return program.replace(body=whole).decided(
         f"shared memory: {offset} of {capacity} bytes", *(line.strip() for line in lines)
     )
+
+
+def _largest(lines: list[str], buffers: list[Buffer]) -> str:
+    """The budget in one line: the largest buffers, and the sum of the others."""
+    own = lines[: len(lines) - len(buffers)]
+    order = sorted(range(len(buffers)), key=lambda i: -tile_bytes(buffers[i]))
+    shown = [line.strip() for line in own]
+    shown += [lines[len(own) + i].strip() for i in order[:_SHOWN]]
+    if rest := order[_SHOWN:]:
+        shown.append(f"others: {sum(tile_bytes(buffers[i]) for i in rest)} bytes")
+    return "; ".join(shown)
 
 
 @dataclass(frozen=True)

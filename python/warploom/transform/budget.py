@@ -13,7 +13,7 @@ from tvm.tirx import Buffer
 from tvm.tirx.tile_primitive import TilePrimitiveCall
 
 from warploom.errors import IllegalCombination
-from warploom.target.arch import ARCHS
+from warploom.target import ARCHS, RegisterRoles
 from warploom.target.dtypes import bits_of
 from warploom.transform.decline import Decline
 from warploom.transform.effects import destination
@@ -50,6 +50,28 @@ def launch_registers(program: TileProgram, threads: int) -> int:
         return ARCHS[program.arch].registers_of_each(count, threads)
     except IllegalCombination as error:
         raise Decline(f"{error} Lower ctas_per_sm.") from error
+
+
+def register_split(
+    program: TileProgram, consumers: int, producer: int | None = None
+) -> tuple[int, int]:
+    """Registers of a thread of a loading and of ``consumers`` computing warpgroups.
+
+    They are those of the hints. ``producer`` is for a program whose hints leave that open.
+
+    Raises
+    ------
+    Decline
+        If ``setmaxnreg`` cannot give each role so many.
+    """
+    roles = RegisterRoles(ARCHS[program.arch], consumers, ctas_per_sm(program))
+    first, others = program.hints.registers or (None, None)
+    try:
+        split = roles.split(producer if first is None else first, others)
+        roles.check(*split)
+    except IllegalCombination as error:
+        raise Decline(str(error)) from error
+    return split
 
 
 def require_accumulators(program: TileProgram, registers: int) -> None:

@@ -17,6 +17,7 @@ from warploom.transform import ir
 from warploom.transform.decline import Decline
 from warploom.transform.effects import effects
 from warploom.transform.infer_layouts import has_layout
+from warploom.transform.nest_forms import plain_nests
 from warploom.transform.program import (
     TILE_SCOPES,
     TileProgram,
@@ -66,15 +67,16 @@ ELEMENTWISE: dict[str, Callable[..., Any]] = {
 
 
 def canonicalize(program: TileProgram) -> TileProgram:
-    """Replace every element-wise primitive of scope ``cta`` by a nest.
+    """Replace every element-wise primitive of scope ``cta`` by a nest, and nests by plain ones.
 
     Raises
     ------
     Decline
-        If a tile has a scope that this architecture, or a program without threads, has no use for.
+        If a tile has a scope that this architecture has no use for, or the number of iterations of
+        a nest is not known.
     """
     places = {tile: _accumulator(tile, program) for tile in allocations(program.body)
-              if tile.scope() in ("tmem", "wgmma.descriptor")}
+              if tile.scope() == "tmem"}
 
     def call(one: TilePrimitiveCall) -> Stmt:
         if one.scope.name != "cta":
@@ -84,7 +86,8 @@ def canonicalize(program: TileProgram) -> TileProgram:
         return _copy(one) if ir.op_name(one) in ("copy", "copy_async") else one
 
     body = tuple(
-        tvm_ffi.structural_map(one, (TilePrimitiveCall, call), order="pre") for one in program.body
+        tvm_ffi.structural_map(one, (TilePrimitiveCall, call), order="pre")
+        for one in plain_nests(program.body)
     )
     body = tuple(_fixed_extents(ir.substitute(one, places)) for one in body)
     return program.replace(body=body)
@@ -108,11 +111,6 @@ def _fixed_extents(statement: Stmt) -> Stmt:
 
 def _accumulator(tile: Buffer, program: TileProgram) -> Buffer:
     """A tile of tensor memory is an accumulator: on Blackwell all of them lie there."""
-    if tile.scope() == "wgmma.descriptor":
-        raise Decline(
-            f"{tile.name} is a matrix descriptor, which threads pass to instructions, and the "
-            "program has no threads; write gemm_async, or define ids of threads."
-        )
     if has_layout(tile):
         raise Decline(
             f"{tile.name} lies in tensor memory with a layout of its own, where passes choose "
@@ -153,7 +151,7 @@ def _nest(call: TilePrimitiveCall) -> Stmt:
         _from(start, counter)
         for (start, _), counter in zip(ranges, counters, strict=True)
     ]
-    body: Stmt = tirx.BufferStore(to.source, ir.as_expr(result, dtype), indices)
+    body: Stmt = tirx.BufferStore(to.source, ir.as_expr(result, dtype), indices, call.span)
     for counter, (_, extent) in reversed(list(zip(counters, ranges, strict=True))):
         body = ir.loop(counter, extent, [body])
     return body
@@ -169,7 +167,32 @@ def _copy(call: TilePrimitiveCall) -> Stmt:
         return _nest(call)
     if is_global(to) and not all(isinstance(extent, tirx.IntImm) for extent in extents):
         return _partial_store(call)
+    if is_global(to) and is_shared(source) and _parts_rows(call.args[1]):
+        return _rows_by_threads(call)
     return call
+
+
+def _parts_rows(region: TensorRegion) -> bool:
+    """Whether a region has several rows of a tile, and parts of them: no TMA stores those."""
+    several = False
+    for extent, size in zip((e for _, e in ir.ranges(region)), region.source.shape, strict=True):
+        if several and int(extent) != int(size):
+            return True
+        several |= int(extent) != 1
+    return False
+
+
+def _rows_by_threads(call: TilePrimitiveCall) -> Stmt:
+    """A store of parts of rows, element by element."""
+    extents = [[int(extent) for _, extent in ir.ranges(region)] for region in call.args[:2]]
+    if extents[0] != extents[1]:
+        raise Decline(
+            f"The copy to {call.args[0].source.name} takes parts of the rows of "
+            f"{call.args[1].source.name}, {extents[1]}, to a region of extents {extents[0]}; "
+            "threads store it where both have the same extents, so write a nest, or copy whole "
+            "rows."
+        )
+    return _nest(call)
 
 
 def _partial_store(call: TilePrimitiveCall) -> Stmt:

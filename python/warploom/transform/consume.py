@@ -190,7 +190,9 @@ class Consumer:
         # Stages that earlier products read are given back while this one runs.
         freed = self.products.wait_all_but(1) if older else []
         under_way = {tile for group in self.products.groups[:-1] for tile in group.writes}
-        written = (found.reads & self.computed) - under_way
+        # The compiler may keep scale-d, an integer, in a register of D that has the same value.
+        words = {tile for tile in found.writes if str(tile.dtype) != "float32"}
+        written = ((found.reads | words) & self.computed) - under_way
         return [*before, *fence(written), self._placed(one), *after, *freed]
 
     def _placed(self, one: Stmt) -> Stmt:
@@ -399,7 +401,7 @@ def place_tiles(statement: Stmt, current: dict[Buffer, tuple[Buffer, Any]]) -> S
         if one.buffer not in current:
             return one
         buffer, stage = current[one.buffer]
-        return tirx.BufferStore(buffer, one.value, [stage, *one.indices])
+        return tirx.BufferStore(buffer, one.value, [stage, *one.indices], one.span)
 
     if isinstance(statement, TilePrimitiveCall):
         args = [

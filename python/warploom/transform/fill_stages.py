@@ -66,7 +66,8 @@ def copies(
         ranges[wide[0]] = (ranges[wide[0]][0] + number * (outer * steps[wide[0]]), outer)
         config["cta_mask"] = peers.mask(rank)
     to = ir.region(ring.tiles[tile], (stage, 1), *destination)
-    return _by_atoms(to, ir.region(source.source, *ranges), wide[-1], shared_matrix(tile), config)
+    made = _by_atoms(to, ir.region(source.source, *ranges), wide[-1], shared_matrix(tile), config)
+    return [ir.written_at(one, load.span) for one in made]
 
 
 def prefetches(load: TilePrimitiveCall, ring: Ring, program: TileProgram) -> list[Stmt]:
@@ -100,7 +101,8 @@ def own_copies(load: TilePrimitiveCall) -> list[Stmt]:
         )
     wide = [d for d, (_, extent) in enumerate(ranges) if not ir.is_constant(extent, 1)]
     along = wide[-1] if wide else len(ranges) - 1
-    return _by_atoms(to, source, along, matrix, dict(load.config))
+    made = _by_atoms(to, source, along, matrix, dict(load.config))
+    return [ir.written_at(one, load.span) for one in made]
 
 
 def _by_atoms(

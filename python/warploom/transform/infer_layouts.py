@@ -40,6 +40,9 @@ from warploom.transform.program import (
 )
 from warploom.transform.transposed import transposed_tiles
 
+#: Bits of the elements of an operand that wgmma reads along M or N (PTX ISA, wgmma, imm-trans).
+MN_MAJOR_BITS = 16
+
 
 @dataclass(frozen=True)
 class Axis:
@@ -80,6 +83,8 @@ def infer_layouts(program: TileProgram, warpgroups: int | None = None) -> TilePr
     kinds = {tile: dataclasses.replace(plain, transposed=tile in turned) for tile in registers}
     axes = vector_axes(program.body)
     operands = operand_uses(program.body)
+    if program.arch == SM90A.name:
+        _require_majors(operands)
     loaded = _loaded(program.body)
     table: dict[Buffer, Buffer] = {}
     for tile in tiles:
@@ -207,6 +212,16 @@ def operand_uses(body: tuple[Stmt, ...]) -> dict[Buffer, tuple[Major, str]]:
     for statement in body:
         tvm_ffi.structural_walk(statement, (TilePrimitiveCall, visit))
     return found
+
+
+def _require_majors(operands: dict[Buffer, tuple[Major, str]]) -> None:
+    """wgmma reads operands whose rows lie along M or N of 16-bit elements alone."""
+    for tile, (major, use) in operands.items():
+        if major is Major.MN and tvm.DataType(str(tile.dtype)).bits != MN_MAJOR_BITS:
+            raise Decline(
+                f"The tile {tile.name}, {use}, is {tile.dtype} and MN-major; {SM90A.name} reads "
+                f"only {MN_MAJOR_BITS}-bit operands MN-major, so store it K-major."
+            )
 
 
 def _loaded(body: tuple[Stmt, ...]) -> set[Buffer]:

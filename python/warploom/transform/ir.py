@@ -9,11 +9,15 @@ import tvm_ffi
 from tvm import tirx
 from tvm.ir import Range, TensorRegion
 from tvm.script import tirx as T
+from tvm.script.ir_builder import IRBuilder
 from tvm.tirx import Buffer, ForKind, Stmt, Var, is_buffer_var
 from tvm.tirx.exec_scope import ExecScope
+from tvm.tirx.script.builder import _ffi_api as _builder
 from tvm.tirx.tile_primitive import TilePrimitiveCall
 
 Body = Iterable[Stmt]
+#: Statements that code is generated of.
+_LEAVES = (TilePrimitiveCall, tirx.BufferStore, tirx.Evaluate)
 
 
 def seq(statements: Body) -> Stmt:
@@ -143,6 +147,22 @@ def whole(buffer: Buffer) -> TensorRegion:
     return buffer[tuple(slice(None) for _ in buffer.shape)]
 
 
+def written_at(statement: Stmt, span: Any) -> Stmt:
+    """A statement that a pass has just made, at a place in the author's script.
+
+    Its parts that have none get it: reports of the emulator name it.
+    """
+
+    def give(leaf: Stmt) -> None:
+        if leaf.span is None:  # TVM gives places to statements that a builder gets
+            with IRBuilder() as builder, builder.with_source_span(span):
+                _builder.AddToParent(leaf)
+
+    if span is not None:
+        tvm_ffi.structural_walk(statement, (_LEAVES, give))
+    return statement
+
+
 def tile_call(
     like: TilePrimitiveCall,
     *args: Any,
@@ -151,7 +171,7 @@ def tile_call(
     **config: Any,
 ) -> TilePrimitiveCall:
     """The primitive of ``like`` on other arguments; ``config`` is added to its options."""
-    return TilePrimitiveCall(
+    call = TilePrimitiveCall(
         *args,
         op=like.op,
         workspace=like.workspace,
@@ -159,6 +179,7 @@ def tile_call(
         dispatch=dispatch if dispatch is not None else like.dispatch,
         scope=ExecScope(scope) if scope is not None else like.scope,
     )
+    return written_at(call, like.span)
 
 
 def primitive(
@@ -212,6 +233,7 @@ def map_nodes(
             *old.args, op=old.op, workspace=workspace, config=config, dispatch=old.dispatch,
             scope=old.scope,
         )  # fmt: skip
+        written_at(new, old.span)
         after = callbacks.get(TilePrimitiveCall)
         return after(new) if after else new
 

@@ -5,18 +5,23 @@ The first passes keep the sequential meaning of the program; from the roles on, 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 
 import tvm
 from tvm.tirx import PrimFunc
 
+from warploom.errors import WarploomError
+from warploom.language.rules import check_program
 from warploom.language.span import drop_spans
+from warploom.messages.blame import with_place
 from warploom.target import SM90A, SM100A
 from warploom.target.arch import GPUS
 from warploom.transform.allocate_shared import allocate_shared
 from warploom.transform.budget import ctas_per_sm
 from warploom.transform.canonicalize import canonicalize
+from warploom.transform.check_hints import check_hints
 from warploom.transform.decline import Decline
 from warploom.transform.exchange_sums import exchange_sums
 from warploom.transform.infer_layouts import infer_layouts
@@ -27,7 +32,7 @@ from warploom.transform.own_barriers import check_own_barriers, own_barriers
 from warploom.transform.pair_ctas import pair_ctas
 from warploom.transform.persistent import DEFAULT_GROUP, persistent_grid
 from warploom.transform.ping_pong import ping_pong
-from warploom.transform.program import TileProgram, is_tile_program, read
+from warploom.transform.program import TileProgram, is_by_hand, is_tile_program, read
 from warploom.transform.resolve_by_hand import resolve_by_hand
 from warploom.transform.resolve_scopes import resolve_scopes
 from warploom.transform.resolve_tensor_memory import resolve_tensor_memory
@@ -40,6 +45,7 @@ from warploom.transform.stage_stores import stage_stores
 from warploom.transform.strip_annotations import strip_annotations
 from warploom.transform.take_turns import take_turns
 from warploom.transform.verify import verify
+from warploom.transform.warn_of_lowering import warn_of_lowering
 from warploom.transform.warpgroups import not_followed
 
 Pass = Callable[[TileProgram], TileProgram]
@@ -65,11 +71,13 @@ def _persistent(program: TileProgram) -> TileProgram:
                 "CTAs that share tiles wait for each other, so all must be on the GPU at a time, "
                 f"and the grid has a CTA for each tile, {why}; leave out split_k and stream_k."
             )
-        lost = [
-            f"{name}: not followed, for the grid is not persistent"
-            for name in ("cluster", "scheduler") if getattr(hints, name)
-        ]  # fmt: skip
-        return program.decided(f"grid: a CTA for each tile, {why}", *lost)
+        program = program.decided(f"grid: a CTA for each tile, {why}")
+        for name in ("cluster", "scheduler", "raster", "group", "ctas"):
+            if getattr(hints, name) not in (None, (1, 1)):
+                program = program.not_followed(
+                    name, f"the grid has a CTA for each tile, {why}; leave out one of them"
+                )
+        return program
     cluster = hints.cluster or (1, 1)
     size = cluster[0] * cluster[1]
     group = {"rows": 1, "columns": None}.get(hints.raster, hints.group or DEFAULT_GROUP)
@@ -82,6 +90,10 @@ def _persistent(program: TileProgram) -> TileProgram:
         if shared:
             raise Decline(
                 "scheduler='clc' hands out whole tiles; leave it out, or split_k and stream_k."
+            )
+        if hints.ctas is not None:
+            program = program.not_followed(
+                "ctas", "with scheduler='clc' the grid has a CTA for each tile; leave out either"
             )
         return persistent_grid(program, None, group, cluster)
     size *= hints.split_k if hints.exchange == "cluster" else 1
@@ -98,6 +110,7 @@ def _persistent(program: TileProgram) -> TileProgram:
 
 
 _FIRST: tuple[tuple[str, Pass], ...] = (
+    ("check hints", check_hints),
     ("canonicalize", canonicalize),
     ("check own barriers", check_own_barriers),
     ("squeeze vectors", squeeze_vectors),
@@ -130,17 +143,17 @@ LOWERINGS: dict[str, tuple[tuple[str, Pass], ...]] = {
     ),
     MULTISTAGE: (*_FIRST, *_WITHOUT_ROLES, ("multistage", multistage), *_LAST),
     TENSOR_MEMORY: (
-        *_FIRST[:2],
+        *_FIRST[:3],
         ("share operands", share_operands),
-        *_FIRST[2:4],
+        *_FIRST[3:5],
         ("pair CTAs", pair_ctas),
-        *_FIRST[4:],
+        *_FIRST[5:],
         *_WITHOUT_ROLES,
         ("resolve tensor memory", resolve_tensor_memory),
         ("specialize warps", specialize_warps_sm100),
         *_LAST,
     ),
-    BY_HAND: (("resolve scopes", resolve_by_hand), *_LAST[1:]),
+    BY_HAND: (("check hints", check_hints), ("resolve scopes", resolve_by_hand), *_LAST[1:]),
 }
 
 
@@ -182,8 +195,11 @@ def lower(
 
     Raises
     ------
+    TileProgramError
+        If the program breaks a rule of the language; :func:`warploom.language.interpret` refuses
+        it with the same sentence.
     Decline
-        If none does; the message says why, one line for each lowering.
+        If no lowering takes it; the message says why, one line for each lowering.
     """
     return _run(func, arch, with_roles=with_roles)[-1].func
 
@@ -212,7 +228,17 @@ def _run(
     func: PrimFunc, arch: str | None, every: bool = False, with_roles: Pass | None = None
 ) -> list[Step]:
     """The last step of the lowering that takes a function; with ``every``, all before it too."""
-    arch = arch or _arch_of(func)
+    try:
+        if not is_by_hand(func):
+            check_program(func)
+        return _first_that_takes(func, arch or _arch_of(func), every, with_roles)
+    except WarploomError as error:
+        raise type(error)(with_place(str(error), func)) from error
+
+
+def _first_that_takes(
+    func: PrimFunc, arch: str, every: bool, with_roles: Pass | None
+) -> list[Step]:
     start = read(func, arch)
     if with_roles is None or not start.by_hand:
         start = read(drop_spans(func), arch)
@@ -232,10 +258,19 @@ def _run(
                 declined = f"{lowering} declines: {reason}"
                 steps.append(Step(name, program.to_func(), (declined,)))
             continue
-        return [*steps, *taken] if every else [Step(name, program.to_func())]
-    if len(set(reasons.values())) == 1:
-        raise Decline(next(iter(reasons.values())))
-    raise Decline("\n".join(f"{name}: {reason}" for name, reason in reasons.items()))
+        if every:
+            return [*steps, *taken]
+        warn_of_lowering(program, lowering, reasons)
+        return [Step(name, program.to_func())]
+    raise Decline(_together(reasons))
+
+
+def _together(reasons: dict[str, str]) -> str:
+    """Why each lowering declined; once, if the reasons differ in nothing but numbers."""
+    first = next(iter(reasons.values()))
+    if len({re.sub(r"\d+", "0", reason) for reason in reasons.values()}) == 1:
+        return first
+    return "\n".join(f"{name}: {reason}" for name, reason in reasons.items())
 
 
 def _passes(lowering: str, with_roles: Pass | None) -> tuple[tuple[str, Pass], ...]:

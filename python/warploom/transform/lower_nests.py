@@ -96,7 +96,8 @@ def _declare(statement: Stmt, flat: dict[Buffer, dict[str, Buffer]]) -> Stmt:
 def _statement(statement: Stmt, context: NestContext) -> Stmt:
     # Element stores in sequence are a nest each, not together.
     if not isinstance(statement, tirx.SeqStmt) and is_nest(statement):
-        return _nest(statement, context)
+        span = next((one.span for one in nest_stores(nest_parts(statement)[1])), None)
+        return ir.written_at(_nest(statement, context), span)
     if isinstance(statement, tirx.For) and ir.is_constant(statement.min, 0):
         context.loops[statement.loop_var] = ir.whole_range(statement.extent)
     return ir.map_children(statement, lambda one: _statement(one, context))
@@ -234,7 +235,14 @@ def _register_of(
             f"A nest over {tile.buffer.name} needs elements of {other.buffer.name} that other "
             "threads hold; give both the same direction, or pass them through shared memory."
         )
-    return _linear(registers[0], tile, at)
+    number = _linear(registers[0], tile, at)
+    if number is None:
+        places = ", ".join(map(str, places))
+        raise Decline(
+            f"A nest over {tile.buffer.name} reads {other.buffer.name}[{places}], in another order "
+            "than the nest counts; pass it through shared memory."
+        )
+    return number
 
 
 #: Operations in an index of a tile in registers.
@@ -261,7 +269,8 @@ def _values(index: Any, counts: dict[Var, np.ndarray]) -> Any:
 
 
 def _linear(registers: np.ndarray, tile: RegisterTile, at: Any) -> Any:
-    """Register numbers, one for each register of ``tile``, as an expression of ``at``."""
+    """Register numbers, one for each register of ``tile``, as an expression of ``at``; None if
+    they are no linear function of its digits."""
     if len(registers) == 1:
         return int(registers[0])
     digits = [d for dim in tile.dims for d in dim if d.axis == "m"]
@@ -274,7 +283,8 @@ def _linear(registers: np.ndarray, tile: RegisterTile, at: Any) -> Any:
             continue
         values = values + offsets // digit.stride % digit.extent * step
         expression = expression + digit.of({"m": at}) * step
-    assert (values == registers).all(), "register numbers are linear in the digits of a fragment"
+    if not (values == registers).all():
+        return None
     return expression if isinstance(expression, int) else Analyzer().simplify(expression)
 
 

@@ -61,15 +61,29 @@ def multistage(program: TileProgram) -> TileProgram:
             "exchange='cluster': without a warp that loads, CTAs of a cluster begin and end each "
             "for itself; leave out the hint, or specialise=False."
         )
+    if program.hints.registers is not None:
+        program = program.not_followed(
+            "registers", "no warps set aside to load could give some away; leave it out"
+        )
     plan = plan_pipeline(program, multicast=False)
     ahead = {use.ring.name: found for use in plan.uses if (found := _ahead(use)) is not None}
     plan = PipelinePlan(
         tuple(use if use.ring.name in ahead else with_stages(use, 1) for use in plan.uses)
     )
+    for use in plan.uses:
+        pipelined = use.loop is not None and PIPELINED in use.loop.annotations
+        if pipelined and use.ring.name not in ahead:
+            program = program.not_followed(
+                f"wl.pipelined of the loop over {use.loop.loop_var.name}",
+                f"{', '.join(tile.name for tile in use.ring.tiles)} cannot be loaded ahead, as "
+                "what is loaded depends on what the loop changes or on a tile; compute the place "
+                "of loads from the loop variable, or write T.serial",
+                use.loop.span,
+            )
     at = positions(plan)
     supply = _ByOneself(program, plan, at, ahead)
     computing = Consumer(program, plan, at, supply).run()
-    waiting, decision = wait_and_warm_l2(program, plan, _is_loading(program))
+    waiting, program = wait_and_warm_l2(program, plan, _is_loading(program))
     role = ThreadRole("compute", consumers(program), one_thread=False)
     inits = [barriers.initialise(ring.full, 1) for ring in plan.rings] + initialisations(program)
     body = [
@@ -93,7 +107,6 @@ def multistage(program: TileProgram) -> TileProgram:
         f"roles: {consumers(program)} computing warpgroups, a thread of which loads",
         *describe(program, threads),
         *plan.describe(),
-        *decision,
         *(f"ring of {name}: loaded where it is used" for name in in_place),
     )
 

@@ -135,9 +135,10 @@ class Element:
         value = self.expression(one.value)
         if one.buffer.scope() == "local":
             registers = self.context.registers(one.buffer)
-            return tirx.BufferStore(registers, value, [self.number(one.buffer, one.indices)])
+            number = self.number(one.buffer, one.indices)
+            return tirx.BufferStore(registers, value, [number], one.span)
         indices = [self.expression(index) for index in one.indices]
-        store = tirx.BufferStore(one.buffer, value, indices)
+        store = tirx.BufferStore(one.buffer, value, indices, one.span)
         return store if is_shared(one.buffer) else ir.when(inside_buffer(one, self), [store])
 
 

@@ -174,7 +174,8 @@ class PieceStore:
             (one.height, one.width), str(value.ty.dtype), "piece", scope="local",
             layout=self.kinds.matrix(one.height, one.width),
         )  # fmt: skip
-        body = ir.loop(j, one.width, [*before, tirx.BufferStore(tile, value, [i, j])])
+        span = nest_parts(maker)[1][-1].span
+        body = ir.loop(j, one.width, [*before, tirx.BufferStore(tile, value, [i, j], span)])
         loads, rest = split_addends(ir.loop(i, one.height, [body]), tile)
         return _Made(tile, loads, ir.seq([tirx.AllocBuffer(tile), rest]))
 

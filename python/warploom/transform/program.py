@@ -14,12 +14,12 @@ from typing import Any
 
 import tvm_ffi
 from tvm import tirx
-from tvm.ir import Call, Op
-from tvm.tirx import Buffer, PrimFunc, Stmt, Var
+from tvm.tirx import Buffer, ForKind, PrimFunc, Stmt, Var
 from tvm.tirx.tile_primitive import TilePrimitiveCall
 
 from warploom.language.hints import DEVICE_ENTRY, PREFIX, Hints, read_hints
 from warploom.language.mbarrier import LOADING, read_operation
+from warploom.language.rules.entries import device_entries
 from warploom.language.span import span_name
 from warploom.target import SM90A
 from warploom.transform import ir
@@ -95,6 +95,8 @@ class TileProgram:
         that of a thread, and the passes only give its tiles and barriers a place.
     roles : tuple of ThreadRole
         Who executes the statements, once a pass has parted and marked them.
+    ignored : tuple of (str, str, Span or None)
+        Hints that no pass follows, why, and where they are if that is known: a warning each.
     """
 
     func: PrimFunc
@@ -110,6 +112,7 @@ class TileProgram:
     by_hand: bool = False
     host: tuple[Stmt, ...] = ()
     roles: tuple[ThreadRole, ...] = ()
+    ignored: tuple[tuple[str, str, Any], ...] = ()
 
     def id(self, kind: str) -> Id | None:
         """The id of that kind, if there is one."""
@@ -128,13 +131,18 @@ class TileProgram:
         """The program with more decisions."""
         return self.replace(decisions=(*self.decisions, *sentences))
 
+    def not_followed(self, hint: str, reason: str, span: Any = None) -> TileProgram:
+        """The program with a note that nobody follows a hint; ``reason`` says why, and the fix."""
+        noted = self.replace(ignored=(*self.ignored, (hint, reason, span)))
+        return noted.decided(f"{hint}: not followed, {reason}")
+
     def to_func(self) -> PrimFunc:
         """The PrimFunc again."""
         body = ir.seq([*(one.statement() for one in self.ids), *self.body])
         hints = self.hints.attributes().items()
         for key, value in reversed([(DEVICE_ENTRY, True), *self.attrs, *hints]):
             body = tirx.AttrStmt(0, key, _attr_value(value), body)
-        (old,) = _entries(self.func)
+        old = _device_entry(self.func)
         whole = _replace(self.func.body, old, ir.seq([*self.host, body]))
         return PrimFunc(
             self.func.params, whole, self.func.ret_type, self.func.attrs, self.func.span
@@ -145,16 +153,15 @@ def _attr_value(value: Any) -> Any:
     return tirx.const(value, "bool") if isinstance(value, bool) else ir.as_expr(value)
 
 
-def _entries(func: PrimFunc) -> list[tirx.AttrStmt]:
-    """The device parts of a function."""
-    found: list[tirx.AttrStmt] = []
-
-    def visit(attr: tirx.AttrStmt) -> None:
-        if attr.attr_key == DEVICE_ENTRY:
-            found.append(attr)
-
-    tvm_ffi.structural_walk(func.body, (tirx.AttrStmt, visit))
-    return found
+def _device_entry(func: PrimFunc) -> tirx.AttrStmt:
+    """The device part of a function that has one."""
+    entries = device_entries(func)
+    if len(entries) != 1:
+        raise Decline(
+            f"The function has {len(entries)} device entries; a tile program has one, so give each "
+            "kernel a function of its own."
+        )
+    return entries[0]
 
 
 def _replace(tree: Stmt, old: Stmt, new: Stmt) -> Stmt:
@@ -166,29 +173,54 @@ def _replace(tree: Stmt, old: Stmt, new: Stmt) -> Stmt:
 
 
 def is_tile_program(func: PrimFunc) -> bool:
-    """Whether a function is written in this dialect: a hint, a pipelined loop or a tile scope.
+    """Whether a function is written in this dialect.
 
-    Spans alone leave a kernel as it is.
+    It has a hint, a pipelined loop or a scope of the dialect; or it has primitives of a CTA, and
+    says nothing of threads, without which TVM lowers none of them. Spans alone leave a kernel as
+    it is.
     """
-    found = False
+    marked = False
 
     def attr(one: tirx.AttrStmt) -> None:
-        nonlocal found
-        found |= one.attr_key.startswith(PREFIX) and span_name(one) is None
+        nonlocal marked
+        marked |= one.attr_key.startswith(PREFIX) and span_name(one) is None
 
     def for_loop(one: tirx.For) -> None:
-        nonlocal found
-        found |= any(key.startswith(PREFIX) for key in one.annotations)
+        nonlocal marked
+        marked |= any(key.startswith(PREFIX) for key in one.annotations)
 
     def alloc(one: tirx.AllocBuffer) -> None:
-        nonlocal found
-        found |= needs_place(one.buffer)
+        nonlocal marked
+        marked |= needs_place(one.buffer)
 
-    for entry in _entries(func):
+    entries = device_entries(func)
+    for part in entries or [func.body]:  # the check of the program says that the entry is missing
         tvm_ffi.structural_walk(
-            entry, [(tirx.AttrStmt, attr), (tirx.For, for_loop), (tirx.AllocBuffer, alloc)]
+            part, [(tirx.AttrStmt, attr), (tirx.For, for_loop), (tirx.AllocBuffer, alloc)]
         )
-    return found
+    return marked or any(map(_is_of_ctas_alone, entries))
+
+
+def _is_of_ctas_alone(entry: Stmt) -> bool:
+    """Whether a kernel has primitives of a CTA, and neither ids of threads nor loops over them."""
+    found = threads = False
+
+    def call(one: TilePrimitiveCall) -> None:
+        nonlocal found
+        found |= one.scope.name == "cta"
+
+    def attr(one: tirx.AttrStmt) -> None:
+        nonlocal threads
+        threads |= one.attr_key == "thread_extent"
+
+    def for_loop(one: tirx.For) -> None:
+        nonlocal threads
+        threads |= one.kind == ForKind.THREAD_BINDING
+
+    tvm_ffi.structural_walk(
+        entry, [(TilePrimitiveCall, call), (tirx.AttrStmt, attr), (tirx.For, for_loop)]
+    )
+    return found and not threads and not _defines_threads(entry)
 
 
 def needs_place(buffer: Buffer) -> bool:
@@ -202,18 +234,9 @@ def read(func: PrimFunc, arch: str = SM90A.name) -> TileProgram:
     Raises
     ------
     Decline
-        If it has no device part, several, no ``T.cta_id``, a while loop, or, without threads, a
-        statement that threads execute together.
+        If it has no device part, several, or no ``T.cta_id``.
     """
-    entries = _entries(func)
-    if not entries:
-        raise Decline("The function has no device entry; write T.device_entry() in it.")
-    if len(entries) > 1:
-        raise Decline(
-            f"The function has {len(entries)} device entries; a tile program has one, so give each "
-            "kernel a function of its own."
-        )
-    (entry,) = entries
+    entry = _device_entry(func)
     by_hand = _defines_threads(entry)
     ids: list[Id] = []
     attrs: list[tuple[str, Any]] = []
@@ -232,14 +255,16 @@ def read(func: PrimFunc, arch: str = SM90A.name) -> TileProgram:
                 body.append(one)
 
     take(entry.body)
-    if not by_hand:
-        tvm_ffi.structural_walk(entry.body, (tirx.While, _decline_while))
-        tvm_ffi.structural_walk(entry.body, (tirx.Evaluate, _decline_meeting))
     if not by_hand and not any(one.kind == "cta" for one in ids):
         raise Decline("The kernel does not say how many CTAs it has; write T.cta_id([...]).")
     return TileProgram(
         func, tuple(ids), read_hints(func), tuple(attrs), tuple(body), arch=arch, by_hand=by_hand
     )
+
+
+def is_by_hand(func: PrimFunc) -> bool:
+    """Whether a kernel defines ids of threads: its author has orchestrated all of it."""
+    return any(map(_defines_threads, device_entries(func)))
 
 
 def _defines_threads(entry: Stmt) -> bool:
@@ -252,35 +277,6 @@ def _defines_threads(entry: Stmt) -> bool:
 
     tvm_ffi.structural_walk(entry, (tirx.ScopeIdDefStmt, visit))
     return found
-
-
-def _decline_while(_: tirx.While) -> None:
-    raise Decline("The program has a while loop; in a tile program, loops are for loops.")
-
-
-#: What each thread of a CTA, a warp or a loop has to take part in, by the name of its op.
-_MEETINGS = {
-    "tirx.break_loop": "break",
-    "tirx.continue_loop": "continue",
-    "tirx.cuda.cta_sync": "cta_sync",
-    "tirx.cuda.warp_sync": "warp_sync",
-    "tirx.cuda.warpgroup_sync": "warpgroup_sync",
-    "tirx.cuda.cluster_sync": "cluster_sync",
-    "tirx.cuda.grid_sync": "grid_sync",
-    "tirx.ptx.setmaxnreg": "setmaxnreg",
-}
-_MEETING_FAMILIES = ("tirx.ptx.bar_", "tirx.ptx.barrier_", "tirx.ptx.wgmma_")
-
-
-def _decline_meeting(one: tirx.Evaluate) -> None:
-    call = one.value
-    name = str(call.op.name) if isinstance(call, Call) and isinstance(call.op, Op) else ""
-    if name in _MEETINGS or name.startswith(_MEETING_FAMILIES):
-        raise Decline(
-            f"The program has the statement {_MEETINGS.get(name, name)}, in which threads take "
-            "part, and no threads; passes write what it needs, so leave it out, or define ids of "
-            "threads."
-        )
 
 
 def _id(definition: tirx.ScopeIdDef) -> Id:

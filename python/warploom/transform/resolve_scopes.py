@@ -232,7 +232,7 @@ def _nest(statement: Stmt, split: _Split) -> Stmt:
         if one.buffer not in split.parts:
             return one
         indices = _local(one.indices, row.loop_var, local)
-        return tirx.BufferStore(split.parts[one.buffer], one.value, indices)
+        return tirx.BufferStore(split.parts[one.buffer], one.value, indices, one.span)
 
     inner = tvm_ffi.structural_map(
         statement, [(TensorLoad, load), (tirx.BufferStore, store)], order="post"

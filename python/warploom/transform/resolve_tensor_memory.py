@@ -30,6 +30,7 @@ from warploom.transform.program import (
     is_gemm,
     is_nest,
     nest_parts,
+    nest_stores,
 )
 
 #: Registers of a thread that hold a piece.
@@ -94,7 +95,8 @@ def _block(statements: list[Stmt], arch: str) -> list[Stmt]:
         if not tiles or isinstance(one, tirx.AllocBuffer) or is_gemm(one):
             result.append(one)
         elif is_nest(one):
-            result += _nest(one, arch)
+            span = nest_stores(nest_parts(one)[1])[0].span
+            result += [ir.written_at(part, span) for part in _nest(one, arch)]
         elif isinstance(one, TilePrimitiveCall):
             result += _reduction(one, arch)
         elif isinstance(one, tirx.IfThenElse):
@@ -214,7 +216,7 @@ def _on_pieces(
         if not is_accumulator(one.buffer):
             return one
         part = _part(one.buffer, one.indices)
-        return tirx.BufferStore(pieces[part], one.value, [uses[part].row, counter])
+        return tirx.BufferStore(pieces[part], one.value, [uses[part].row, counter], one.span)
 
     callbacks = [(TensorLoad, load), (tirx.BufferStore, store)]
     inner = [tvm_ffi.structural_map(one, callbacks, order="post") for one in body]

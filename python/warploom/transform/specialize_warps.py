@@ -22,6 +22,7 @@ from warploom.transform.budget import (
     describe,
     launch_bounds,
     launch_registers,
+    register_split,
     require_accumulators,
 )
 from warploom.transform.consume import (
@@ -32,7 +33,6 @@ from warploom.transform.consume import (
     positions,
     read_by_threads,
 )
-from warploom.transform.decline import Decline
 from warploom.transform.own_barriers import initialisations
 from warploom.transform.plan_pipeline import PipelinePlan, plan_pipeline
 from warploom.transform.produce import Producer
@@ -41,9 +41,6 @@ from warploom.transform.roles import ThreadRole
 from warploom.transform.start_early import let_next_start
 from warploom.transform.take_turns import readers
 from warploom.transform.warm_l2 import wait_and_warm_l2
-
-#: Registers of a producer thread once it has given the others away. One thread issues TMA copies.
-PRODUCER_REGISTERS = 40
 
 
 def specialize_warps(program: TileProgram) -> TileProgram:
@@ -70,8 +67,8 @@ def specialize_warps(program: TileProgram) -> TileProgram:
     )
     threads = (count + 1) * SM90A.warpgroup
     at_launch = launch_registers(program, threads)
-    registers = role_registers(program, count, at_launch)
     moves = program.hints.set_registers is not False
+    registers = register_split(program, count) if moves else (at_launch, at_launch)
     require_accumulators(program, registers[1])
     cluster = program.id("cta_in_cluster") is not None
     inits = [
@@ -79,7 +76,7 @@ def specialize_warps(program: TileProgram) -> TileProgram:
         for ring, users in ((use.ring, readers(use, program)) for use in plan.uses)
         for barrier, arrivals in ((ring.full, 1), (ring.empty, users * ring.shared_by))
     ] + initialisations(program)
-    waiting, decision = wait_and_warm_l2(program, plan, T.And(role == 0, elected))
+    waiting, program = wait_and_warm_l2(program, plan, T.And(role == 0, elected))
     body = [
         *shared,
         let_next_start(),
@@ -108,52 +105,7 @@ def specialize_warps(program: TileProgram) -> TileProgram:
         f"warpgroups with {registers[1]}",
         *describe(program, threads),
         *plan.describe(),
-        *decision,
     )
-
-
-def role_registers(program: TileProgram, count: int, at_launch: int) -> tuple[int, int]:
-    """As :func:`register_split`, or what the hints of a program say.
-
-    Raises
-    ------
-    Decline
-        If a CTA does not have as many as the hints say.
-    """
-    hints = program.hints
-    if hints.set_registers is False:
-        return at_launch, at_launch
-    producer, consumer = hints.registers or (None, None)
-    split = register_split(count, at_launch, producer)
-    registers = split[0] if producer is None else producer, consumer or split[1]
-    require_registers(registers, count, at_launch * (count + 1) * SM90A.warpgroup)
-    return registers
-
-
-def require_registers(registers: tuple[int, int], count: int, available: int) -> None:
-    """Check that a CTA has the registers of a loading and ``count`` computing warpgroups.
-
-    Raises
-    ------
-    Decline
-        If it has not.
-    """
-    needed = SM90A.warpgroup * (registers[0] + count * registers[1])
-    if needed > available:
-        raise Decline(
-            f"Registers {registers} of a loading and {count} computing warpgroups are {needed} in "
-            f"all, and a CTA has {available}; ask for fewer."
-        )
-
-
-def register_split(count: int, at_launch: int, wanted: int | None = None) -> tuple[int, int]:
-    """Registers of a thread of the producer and of ``count`` consumers after ``setmaxnreg``.
-
-    ``at_launch`` is what every thread has before, ``wanted`` what the producer is to have.
-    """
-    producer = min(PRODUCER_REGISTERS if wanted is None else wanted, at_launch)
-    share = min(at_launch + (at_launch - producer) // count, SM90A.registers_per_thread)
-    return producer, share // SM90A.setmaxnreg.step * SM90A.setmaxnreg.step
 
 
 def _set_registers(direction: str, registers: int, moves: bool) -> list[Stmt]:

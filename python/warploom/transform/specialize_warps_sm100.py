@@ -24,6 +24,7 @@ from warploom.transform.budget import (
     describe,
     launch_bounds,
     launch_registers,
+    register_split,
     shared_bytes,
 )
 from warploom.transform.change_places import is_rewritten, starts_afresh
@@ -53,7 +54,6 @@ from warploom.transform.program import (
 from warploom.transform.resolve_tensor_memory import is_accumulator
 from warploom.transform.role_order import leaves, roles_of
 from warploom.transform.roles import ThreadRole
-from warploom.transform.specialize_warps import require_registers
 from warploom.transform.split_roles import RoleSplitter, Streams
 from warploom.transform.start_early import let_next_start
 from warploom.transform.warm_l2 import wait_and_warm_l2
@@ -139,7 +139,7 @@ def specialize_warps_sm100(program: TileProgram) -> TileProgram:
     threads = (consumers + 1) * SM100A.warpgroup
     lower, raise_ = _registers(program, consumers, launch_registers(program, threads))
     is_loading = T.And(T.And(role == 0, warp == _LOADS), elected)
-    waiting, decision = wait_and_warm_l2(program, plan, is_loading)
+    waiting, program = wait_and_warm_l2(program, plan, is_loading)
     # The first CTA of a pair multiplies for both.
     leads = pairs_of(program).leads if memory.ctas > 1 else tirx.const(True, "bool")
     allocates = T.And(role == 0, warp == _ALLOCATES)
@@ -180,7 +180,10 @@ def specialize_warps_sm100(program: TileProgram) -> TileProgram:
     )
     attrs = (*program.attrs, launch_bounds(program))
     roles = (loads, multiplies, *([asks] if asking else []), computes)
-    ignored = ["specialise=False: not followed, the tensor core needs a thread of its own"]
+    if program.hints.specialise is False:
+        program = program.not_followed(
+            "specialise", "the tensor core needs a thread of its own; leave it out"
+        )
     return program.replace(ids=ids, body=tuple(body), attrs=attrs, roles=roles).decided(
         f"roles: a loading warp, a multiplying warp, {consumers} "
         f"warpgroup{'s' * (consumers > 1)} for the rest",
@@ -188,9 +191,7 @@ def specialize_warps_sm100(program: TileProgram) -> TileProgram:
         *memory.describe(),
         *(one.describe() for one in handovers.values()),
         *plan.describe(),
-        *decision,
         *([control.describe()] if control else []),
-        *(ignored if program.hints.specialise is False else []),
     )
 
 
@@ -289,12 +290,7 @@ def _registers(
     enough = not _FIRST_REGISTERS < at_launch < SM100A.registers_per_thread
     if hints.set_registers is False or (enough and hints.registers is None):
         return [], []
-    wanted = hints.registers or (None, None)
-    first = _FIRST_REGISTERS if wanted[0] is None else wanted[0]
-    share = at_launch + (at_launch - first) // consumers
-    share = min(share, SM100A.registers_per_thread)
-    split = first, wanted[1] or share // SM100A.setmaxnreg.step * SM100A.setmaxnreg.step
-    require_registers(split, consumers, at_launch * (consumers + 1) * SM100A.warpgroup)
+    split = register_split(program, consumers, _FIRST_REGISTERS)
     return [_set_registers("dec", split[0])], [_set_registers("inc", split[1])]
 
 

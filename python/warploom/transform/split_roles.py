@@ -107,8 +107,11 @@ class RoleSplitter:
         starts[Role.THREADS].extend(found)
         bodies = self._block(list(self.program.body))
         for tile, one in self.handovers.items():
-            if one.pairs and self.state[tile] == on_the_way_to(Role.THREADS):
-                # The last commit arrives in both CTAs, which have to be there.
+            returning = self.state[tile] == on_the_way_to(Role.THREADS)
+            running = returning or self.state[tile] == held_by(Role.TENSOR_CORE)
+            # No thread reads the last result, yet its tensor memory is freed at the end; and the
+            # last commit of a pair of CTAs arrives in both, which have to be there.
+            if (running and is_accumulator(tile)) or (returning and one.pairs):
                 self._move(tile, held_by(Role.THREADS), bodies)
         return [*starts[0], *bodies[0]], [*starts[1], *bodies[1]]
 

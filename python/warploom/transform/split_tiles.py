@@ -53,6 +53,11 @@ def split_tiles(
     extent = found.loop.extent
     steps = int(extent) if isinstance(extent, tirx.IntImm) else extent
     segment, parts = Segment(), program.hints.split_k
+    if parts is not None and isinstance(steps, int) and parts > steps:
+        raise Decline(
+            f"split_k {parts}: the loop over {found.loop.loop_var.name} has {steps} steps, and a "
+            f"part needs one at least; ask for {steps} parts at most, or smaller steps."
+        )
     cut = stream_k(steps) if parts is None else split_k(steps, parts)
     sharers = parts if program.hints.exchange == "cluster" else 1
     tour = in_segments(segment, cut) if sharers == 1 else in_clusters(segment, cut, sharers)

@@ -49,7 +49,7 @@ def squeeze_vectors(program: TileProgram) -> TileProgram:
         if one.buffer not in vectors:
             return one
         index = one.indices[kept[one.buffer]]
-        return tirx.BufferStore(vectors[one.buffer], one.value, [index])
+        return tirx.BufferStore(vectors[one.buffer], one.value, [index], one.span)
 
     def call(one: TilePrimitiveCall) -> Stmt:
         args = [region(arg) if isinstance(arg, TensorRegion) else arg for arg in one.args]

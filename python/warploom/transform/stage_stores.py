@@ -87,7 +87,14 @@ def stage_stores(program: TileProgram) -> TileProgram:
         # Shared memory must outlive what TMA reads of it; the end of the grid completes the stores.
         drain = ir.when(leader(program), [wait_group(0)])
         body = [*allocated, *body, drain]
-    return program.replace(body=tuple(body)).decided(*staging.decided)
+    program = program.replace(body=tuple(body)).decided(*staging.decided)
+    if not staging.buffers:
+        for hint in ("store_columns", "store_buffers"):
+            if getattr(program.hints, hint) is not None:
+                program = program.not_followed(
+                    hint, "no tile of registers is stored by TMA, in pieces; leave it out"
+                )
+    return program
 
 
 @dataclass(frozen=True)
@@ -133,7 +140,7 @@ def _block(
     own = 0  # pieces that stores of this block have buffers of their own for
     for number, one in enumerate(statements):
         if _is_tile_store(one):
-            result.append(_from_shared(one, program))
+            result.append(ir.written_at(_from_shared(one, program), one.span))
             continue
         if not _is_store(one):
             result.append(_statement(one, program, staging))
@@ -146,7 +153,8 @@ def _block(
             result.pop()
         if cut is None:
             staging.decided.append(f"store into {to.source.name}: straight from registers")
-            result.append(if_stored(_straight(to, source, maker), program))
+            straight = if_stored(_straight(to, source, maker), program)
+            result.append(ir.written_at(straight, one.span))
             continue
         down, across = (" or ".join(map(str, dict.fromkeys(one))) for one in cut)
         staging.decided.append(
@@ -158,7 +166,8 @@ def _block(
         apart = own > 0 and own + count <= (program.hints.store_buffers or 0)
         own += count if apart or not own else 0
         staged = _staged(to, source, cut, program, staging, maker, number if apart else 0)
-        result = [*_before_products(result, staged, maker, program), *staged.statements]
+        stores = [ir.written_at(part, one.span) for part in staged.statements]
+        result = [*_before_products(result, staged, maker, program), *stores]
     return result
 
 

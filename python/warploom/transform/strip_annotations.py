@@ -1,4 +1,8 @@
-"""Drops what passes have told each other: a lowered program is plain TIRx."""
+"""Drops what passes have told each other: a lowered program is plain TIRx.
+
+One attribute of the function stays, ``warploom.lowered``: by it the dispatcher of tile primitives
+knows that our op schedules come first (:mod:`warploom.ops.dispatch`).
+"""
 
 from __future__ import annotations
 
@@ -7,6 +11,7 @@ from tvm import tirx
 from tvm.tirx import Stmt
 
 from warploom.language.hints import PREFIX, Hints
+from warploom.ops.dispatch import LOWERED
 from warploom.transform import ir
 from warploom.transform.program import TileProgram
 
@@ -26,4 +31,5 @@ def strip_annotations(program: TileProgram) -> TileProgram:
     callbacks = [(tirx.For, loop), (tirx.AttrStmt, attr)]
     body = [tvm_ffi.structural_map(one, callbacks, order="post") for one in program.body]
     flat = tuple(one for statement in body for one in ir.flatten(statement))
-    return program.replace(body=flat, hints=Hints())
+    func = program.func.with_attr(LOWERED, True)
+    return program.replace(func=func, body=flat, hints=Hints())

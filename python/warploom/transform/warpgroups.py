@@ -52,11 +52,14 @@ def require_private(
 
 
 def not_followed(hint: str) -> Callable[[TileProgram], TileProgram]:
-    """The pass of a lowering that does without: it says that a hint is not followed."""
+    """The pass of a lowering that does without: it notes that a hint is not followed."""
 
     def say(program: TileProgram) -> TileProgram:
-        if not getattr(program.hints, hint):
+        value = getattr(program.hints, hint)
+        if not value or (value == 1 and value is not True):
             return program
-        return program.decided(f"{hint}: not followed, only specialised warps of Hopper do")
+        return program.not_followed(
+            hint, "only warps of Hopper with roles of their own do; leave it out"
+        )
 
     return say

@@ -6,12 +6,12 @@ Tutorials are Python files in the percent format: a line ``# %%`` begins a cell 
 
 from __future__ import annotations
 
-import argparse
 import importlib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from warploom.command_line import Parser, output_folder
 from warploom.errors import WarploomError
 
 #: What opens the notebooks.
@@ -89,10 +89,10 @@ def export(folder: Path, out: Path) -> list[Path]:
 
 def main(arguments: Sequence[str]) -> int:
     """Run the command."""
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="warploom tutorials export", description="Write the tutorials as Jupyter notebooks."
     )
-    parser.add_argument("out", type=Path, metavar="DIR", help="folder for the notebooks")
+    parser.add_argument("out", type=output_folder, metavar="DIR", help="folder for the notebooks")
     parser.add_argument(
         "--tutorials", type=Path, default=Path("tutorials"),
         help="folder of the tutorials (default: %(default)s)",

@@ -1,0 +1,85 @@
+"""GEMM shapes that nobody chose: drawn at random, in strata, from a seed that is said.
+
+The suite ``public`` is what the analytic model was fitted to and what the shipped records cover, so
+it says little of other shapes. Figures of these suites name their seed; nothing may be fitted to
+the seed that judges.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import random
+from dataclasses import dataclass
+
+from warploom.errors import WarploomError
+
+#: How the command line names such a suite.
+FORM = "unseen:SEED[:COUNT]"
+#: Shapes of a suite that names no count.
+_COUNT = 30
+#: Most operations and bytes of one GEMM.
+_OPERATIONS, _BYTES = 4e12, 6e9
+
+
+@dataclass(frozen=True)
+class Extent:
+    """A range, drawn evenly by its logarithm and rounded to a multiple of ``step``."""
+
+    low: int
+    high: int
+    step: int = 1
+
+    def draw(self, rng: random.Random) -> int:
+        value = math.exp(rng.uniform(math.log(self.low), math.log(self.high)))
+        return max(self.step, round(value / self.step) * self.step)
+
+
+_LAYER = Extent(512, 32768, 128)
+#: Group -> M, N and K. Rows of 16-bit operands are multiples of 16 bytes, as TMA wants.
+STRATA: dict[str, tuple[Extent, Extent, Extent]] = {
+    "decode": (Extent(1, 128), _LAYER, _LAYER),
+    "prefill": (Extent(129, 16384), _LAYER, _LAYER),
+    "small": (Extent(16, 2048, 8), Extent(64, 2048, 8), Extent(64, 2048, 8)),
+    "ragged": (Extent(1, 8192), Extent(72, 8192, 8), Extent(72, 8192, 8)),
+    "deep": (Extent(64, 2048, 8), Extent(64, 2048, 8), Extent(8192, 65536, 64)),
+    "shallow": (Extent(512, 16384, 8), Extent(512, 16384, 8), Extent(32, 512, 8)),
+}
+
+
+def draw(seed: int, count: int = _COUNT) -> dict[str, list[list[int]]]:
+    """``count`` shapes ``[M, N, K]``, group by group in turn.
+
+    Example
+    -------
+    >>> sum(map(len, draw(7, 12).values()))
+    12
+    """
+    rng = random.Random(seed)
+    found: dict[str, list[list[int]]] = {name: [] for name in STRATA}
+    for group in itertools.islice(itertools.cycle(STRATA), count):
+        found[group].append(_shape(rng, STRATA[group]))
+    return {group: shapes for group, shapes in found.items() if shapes}
+
+
+def _shape(rng: random.Random, extents: tuple[Extent, Extent, Extent]) -> list[int]:
+    while True:
+        m, n, k = (extent.draw(rng) for extent in extents)
+        if 2 * m * n * k <= _OPERATIONS and 2 * (m * k + n * k + m * n) <= _BYTES:
+            return [m, n, k]
+
+
+def parse(name: str) -> dict[str, list[list[int]]] | None:
+    """The suite that ``unseen:SEED`` or ``unseen:SEED:COUNT`` names; None for other names.
+
+    Raises
+    ------
+    WarploomError
+        If the seed or the count is no number.
+    """
+    word, *numbers = name.split(":")
+    if word != "unseen":
+        return None
+    if not 1 <= len(numbers) <= 2 or not all(one.isdecimal() for one in numbers):
+        raise WarploomError(f"{name!r} names no suite of random shapes; write {FORM}.")
+    return draw(*map(int, numbers))

@@ -1,0 +1,65 @@
+"""Files of a work directory: replaced as a whole, and written by one process at a time."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+from warploom.errors import NotSaved, WarploomError
+
+#: The file that a process locks while it writes; the system unlocks it when the process ends.
+LOCK = "warploom_tuning.lock"
+
+
+def replace_file(path: Path, content: bytes) -> None:
+    """Write a file so that readers, and whoever comes after a crash, see the old one or the new."""
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}-")
+    try:
+        os.fchmod(handle, 0o644)  # others may read it, as if it had been opened
+        with os.fdopen(handle, "wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(name, path)
+    except OSError:
+        os.unlink(name)
+        raise
+
+
+@contextlib.contextmanager
+def only_writer(folder: str | Path) -> Iterator[None]:
+    """Make sure that no other process tunes in a folder, or mends it.
+
+    Raises
+    ------
+    WarploomError
+        If another process does.
+    NotSaved
+        If nothing can be written to the folder.
+    """
+    path = Path(folder, LOCK)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+    except OSError as error:
+        raise NotSaved.of(path, error) from error
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        owner = os.read(handle, 20).decode(errors="replace").strip()
+        os.close(handle)
+        raise WarploomError(
+            f"Process {owner or 'of another user'} tunes in {folder}; wait for it, or tune in "
+            "another folder and join both by `warploom tune db merge`."
+        ) from None
+    try:
+        with contextlib.suppress(OSError):  # only for the message of others
+            os.ftruncate(handle, 0)
+            os.write(handle, str(os.getpid()).encode())
+        yield
+    finally:
+        os.close(handle)

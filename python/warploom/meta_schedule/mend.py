@@ -1,0 +1,119 @@
+"""Mends a damaged database: what TVM can read stays, the rest goes to a file beside it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from warploom.meta_schedule.files import only_writer, replace_file
+from warploom.meta_schedule.saved_database import RECORDS, WORKLOADS
+from warploom.meta_schedule.tables import (
+    Damage,
+    Line,
+    Tables,
+    damages,
+    load,
+    read_tables,
+    rejected,
+    workload_damages,
+)
+
+#: The file with the lines that were dropped, each with its file, number and reason.
+DROPPED = "warploom_dropped.jsonl"
+
+
+@dataclass(frozen=True)
+class Mended:
+    """How many lines of a database are kept, and how many were dropped."""
+
+    workloads: int
+    records: int
+    dropped: int
+
+
+def mend(folder: str | Path) -> Mended:
+    """Rewrite a database without its damaged lines, which are added to ``warploom_dropped.jsonl``.
+
+    Records of a damaged workload are dropped as well, since nobody knows what they were measured
+    for. Two files that were exchanged are exchanged again. A database without damage is left alone.
+
+    Raises
+    ------
+    WarploomError
+        If a search writes to the folder.
+    """
+    folder = Path(folder)
+    with only_writer(folder):
+        found = read_tables(folder)
+        tables = _unswapped(found)
+        workloads, records, dropped = _sorted_out(tables)
+        if dropped or tables is not found:
+            _append(folder / DROPPED, dropped)
+            replace_file(folder / RECORDS, b"")  # else it would refer to other workloads
+            replace_file(folder / WORKLOADS, _content(workloads))
+            replace_file(folder / RECORDS, _content(records))
+    return Mended(len(workloads), len(records), len(dropped))
+
+
+def _unswapped(tables: Tables) -> Tables:
+    """The tables with their files exchanged, if all lines are right then."""
+    other = replace(
+        tables,
+        workloads=tuple(replace(one, file=WORKLOADS) for one in tables.records),
+        records=tuple(replace(one, file=RECORDS) for one in tables.workloads),
+    )
+    has_lines = bool(tables.workloads or tables.records)
+    return other if has_lines and damages(tables) and not damages(other) else tables
+
+
+def _sorted_out(tables: Tables) -> tuple[list[Line], list[Line], list[Damage]]:
+    """The workloads and records to keep, numbered anew, and what is dropped."""
+    dropped = [Damage(line, "it was not finished") for line in tables.unfinished]
+    bad = {one.line.number: one for one in workload_damages(tables.workloads)}
+    whole = [line for line in tables.workloads if line.number not in bad]
+    bad |= {one.line.number: one for one in rejected(whole, lambda some: load(some, ()))}
+    kept = [line for line in tables.workloads if line.number not in bad]
+    dropped += bad.values()
+
+    places = {line.text: place for place, line in enumerate(kept)}
+    # Of two equal workloads one is kept, for the records of both.
+    numbers = [places.get(line.text) for line in tables.workloads]
+    wrong = {one.line.number: one for one in damages(tables) if one.line.file == RECORDS}
+    records = []
+    for line in tables.records:
+        if line.number in wrong:
+            dropped.append(wrong[line.number])
+            continue
+        before = line.value()[0]
+        place = numbers[before]
+        if place is None:
+            dropped.append(Damage(line, f"line {before + 1} of {WORKLOADS} is damaged"))
+        else:
+            rest = line.text[line.text.index(b",") :]
+            records.append(replace(line, text=b"[%d" % place + rest))
+    unread = rejected(records, lambda some: load(kept, some))
+    texts = {line.number: line for line in tables.records}
+    dropped += [replace(one, line=texts[one.line.number]) for one in unread]
+    without = {one.line.number for one in unread}
+    return kept, [line for line in records if line.number not in without], dropped
+
+
+def _content(lines: Sequence[Line]) -> bytes:
+    return b"".join(line.text + b"\n" for line in lines)
+
+
+def _append(path: Path, dropped: Iterable[Damage]) -> None:
+    rows = [
+        {
+            "file": one.line.file,
+            "line": one.line.number,
+            "reason": one.reason,
+            "text": one.line.text.decode(errors="backslashreplace"),
+        }
+        for one in dropped
+    ]
+    before = path.read_bytes() if path.exists() else b""
+    if rows:
+        replace_file(path, before + "".join(json.dumps(one) + "\n" for one in rows).encode())

@@ -1,0 +1,84 @@
+"""The tensor between two functions changes the order of its dimensions.
+
+A weight that is converted and transposed on its way to a matmul is one function in TVM, whose
+result ``[K, N]`` no TMA loads where N is no whole number of 16 bytes. Nobody else sees that tensor:
+it may as well be ``[N, K]``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from tvm import tirx
+from tvm.ir import TensorRegion
+from tvm.ir.expr import TensorLoad
+from tvm.tirx import BufferStore, PrimFunc
+
+from warploom.gemm.memory import operand_faults
+from warploom.gemm.recognition import read_product
+from warploom.transform import ir
+
+
+def turned(
+    producer: PrimFunc, func: PrimFunc, position: int
+) -> tuple[PrimFunc, PrimFunc, list[int]] | None:
+    """Both functions with the tensor between them along K, and the order of its dimensions.
+
+    None if that makes no operand loadable that was not.
+
+    Parameters
+    ----------
+    producer : PrimFunc
+        Its last parameter is the tensor.
+    func : PrimFunc
+        A matmul.
+    position : int
+        Of the tensor among the parameters of ``func``.
+
+    Raises
+    ------
+    Decline
+        If ``func`` is no matmul.
+    """
+    gemm = read_product(func)
+    param = gemm.func.params[position]  # its indices have 32 bits, those of `func` 64
+    inner = gemm.summed[-1].var
+    faulty = [operand for operand, _ in operand_faults(gemm)]
+    loads = [one.load for one in faulty if gemm.param_of(one.load.source).same_as(param)]
+    if not loads or len(loads[0].indices) != len(param.shape):
+        return None
+    along = [d for d, index in enumerate(loads[0].indices) if index.same_as(inner)]
+    if not along or along[0] == len(param.shape) - 1:
+        return None
+    order = [d for d in range(len(param.shape)) if d != along[0]] + along
+    changed = _permuted(func, position, order)
+    if sum(1 for _ in operand_faults(read_product(changed))) >= len(faulty):
+        return None
+    return _permuted(producer, len(producer.params) - 1, order), changed, order
+
+
+def _permuted(func: PrimFunc, position: int, order: Sequence[int]) -> PrimFunc:
+    """A function one of whose parameters has its dimensions in another order."""
+    old = func.params[position]
+    new = tirx.decl_buffer(
+        [old.shape[d] for d in order], str(old.dtype), old.name, scope=old.scope(), layout=None
+    )
+
+    def moved(parts: Any) -> list[Any]:
+        return [parts[d] for d in order]
+
+    def load(one: TensorLoad) -> Any:
+        return new[tuple(moved(one.indices))] if one.source.same_as(old) else one
+
+    def store(one: BufferStore) -> Any:
+        mine = one.buffer.same_as(old)
+        return BufferStore(new, one.value, moved(one.indices)) if mine else one
+
+    def region(one: TensorRegion) -> Any:
+        return ir.region(new, *moved(ir.ranges(one))) if one.source.same_as(old) else one
+
+    callbacks = {TensorLoad: load, BufferStore: store, TensorRegion: region}
+    body = ir.map_nodes(func.body, callbacks, {})
+    params = [*func.params[:position], new, *func.params[position + 1 :]]
+    return PrimFunc(params, body, func.ret_type, func.attrs)

@@ -1,0 +1,146 @@
+"""Writes nests in the one form that later passes know.
+
+* Loops count from 0 in steps of 1.
+* An ``if`` has no ``else``: what stands there becomes an ``if`` of its own.
+* An index that is read from memory may lie outside of a shared tile, where the language says that
+  reads give 0 and stores are dropped: both are guarded. (Accesses to global memory are guarded
+  where they are lowered, and all other indices are known to lie inside.)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import tvm_ffi
+from tvm import tirx
+from tvm.ir import TensorLoad
+from tvm.script import tirx as T
+from tvm.tirx import Stmt, Var
+
+from warploom.language.rules import Known
+from warploom.language.rules.nests import branches, read_nest
+from warploom.transform import ir
+from warploom.transform.decline import Decline
+from warploom.transform.program import is_shared
+
+
+def plain_nests(body: tuple[Stmt, ...]) -> tuple[Stmt, ...]:
+    """The statements with every nest in plain form.
+
+    Raises
+    ------
+    Decline
+        If the number of iterations of a nest is not known.
+    """
+    known = Known()
+    known.read_scalars(ir.seq(body))
+    return tuple(_statement(one, known) for one in body)
+
+
+def _statement(statement: Stmt, known: Known) -> Stmt:
+    nest = read_nest(statement) if isinstance(statement, tirx.For) else None
+    if nest is None:
+        return _kept(statement, lambda inner: _statement(inner, known))
+    counted = [_from_zero(loop) for loop in nest.loops]
+    places = {
+        loop.loop_var: place
+        for loop, (new, place) in zip(nest.loops, counted, strict=True)
+        if not new.same_as(loop)
+    }
+    inner = [new for one in nest.body for new in _element(one, known)]
+    if not places and _same(inner, nest.body):
+        return statement
+    inner = [ir.substitute(one, places) if places else one for one in inner]
+    for loop, _ in reversed(counted):
+        inner = [ir.with_body(loop, inner)]
+    return inner[0]
+
+
+def _kept(statement: Stmt, change: Callable[[Stmt], Stmt]) -> Stmt:
+    """A statement with its parts changed; itself where none is."""
+    changed = False
+
+    def part(one: Stmt) -> Stmt:
+        nonlocal changed
+        new = change(one)
+        changed |= not new.same_as(one)
+        return new
+
+    result = ir.map_children(statement, part)
+    return result if changed else statement
+
+
+def _same(new: Sequence[Stmt], old: Sequence[Stmt]) -> bool:
+    return len(new) == len(old) and all(a.same_as(b) for a, b in zip(new, old, strict=True))
+
+
+def _from_zero(loop: tirx.For) -> tuple[tirx.For, Any]:
+    """A loop that counts from 0 in steps of 1, and the value of the old variable in it."""
+    if not isinstance(loop.extent, tirx.IntImm):
+        raise Decline(
+            f"The nest over {loop.loop_var.name} has {loop.extent} iterations, which only the "
+            "launch knows; let it count a constant number, and guard elements with "
+            "T.if_then_else or `if`."
+        )
+    step = 1 if loop.step is None else loop.step
+    if ir.is_constant(loop.min, 0) and (loop.step is None or ir.is_constant(loop.step, 1)):
+        return loop, loop.loop_var
+    counter = Var(loop.loop_var.name, loop.loop_var.ty.dtype)
+    extent = -(-int(loop.extent) // int(step))
+    new = tirx.For(
+        counter, 0, extent, loop.kind, loop.body, loop.thread_binding, loop.annotations,
+        None, loop.span,
+    )  # fmt: skip
+    return new, loop.min + counter * step if int(step) != 1 else loop.min + counter
+
+
+def _element(statement: Stmt, known: Known) -> list[Stmt]:
+    """What a statement of a nest becomes."""
+    if isinstance(statement, tirx.IfThenElse):
+        condition = _guarded(statement.condition, known)
+        cases = [[new for one in case for new in _element(one, known)]
+                 for case in branches(statement)]  # fmt: skip
+        same = condition.same_as(statement.condition) and not cases[1]
+        if same and _same(cases[0], branches(statement)[0]):
+            return [statement]
+        conditions = (condition, tirx.Not(condition))
+        return [
+            tirx.IfThenElse(holds, ir.seq(case), None, statement.span)
+            for holds, case in zip(conditions, cases, strict=True) if case
+        ]  # fmt: skip
+    value = _guarded(statement.value, known)
+    if isinstance(statement, tirx.Bind):
+        same = value.same_as(statement.value)
+        return [statement if same else tirx.Bind(statement.var, value, statement.span)]
+    inside = _inside(statement.buffer, statement.indices, known)
+    if inside is None and value.same_as(statement.value):
+        return [statement]
+    store = tirx.BufferStore(statement.buffer, value, statement.indices, statement.span)
+    return [store if inside is None else tirx.IfThenElse(inside, store, None, statement.span)]
+
+
+def _guarded(expression: Any, known: Known) -> Any:
+    """An expression whose reads of shared tiles give 0 outside."""
+
+    def load(one: TensorLoad) -> Any:
+        inside = _inside(one.source, one.indices, known) if ir.is_buffer(one.source) else None
+        if inside is None:
+            return one
+        return T.if_then_else(inside, one, tirx.const(0, str(one.ty.dtype)))
+
+    if not isinstance(expression, tvm_ffi.Object):
+        return expression
+    return tvm_ffi.structural_map(expression, (TensorLoad, load), order="post")
+
+
+def _inside(buffer: Any, indices: Any, known: Known) -> Any:
+    """Whether indices of a shared tile that are read from memory lie inside; None if none is."""
+    if not is_shared(buffer):
+        return None
+    inside = None
+    for index, extent in zip(indices, buffer.shape, strict=True):
+        if known.depends_on_memory(index):
+            here = T.And(index >= 0, index < extent)
+            inside = here if inside is None else T.And(inside, here)
+    return inside
