@@ -1,7 +1,11 @@
-"""What all tests share: the emulator where there is no GPU, markers, and a random generator."""
+"""What all tests share: the emulator where there is no GPU, markers, and a random generator.
+
+``tests/README.md`` says how the tests are run.
+"""
 
 from __future__ import annotations
 
+import fcntl
 import inspect
 import logging
 import math
@@ -9,13 +13,15 @@ import os
 import subprocess
 import sys
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from types import FrameType
 
 import hypothesis
 import numpy as np
 import pytest
 
+import selection
 from warploom import emulator
 
 #: Base of every test's seed; another value gives every test other data.
@@ -26,17 +32,52 @@ _PYTEST = ("_pytest", "pluggy")
 #: Frames of a stack whose text is looked up.
 _WITH_TEXT = 8
 
+#: With several processes, each of them has one thread for each of these.
+_THREADS = (
+    *("WARPLOOM_EMULATOR_THREADS", "TVM_NUM_THREADS"),
+    *("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"),
+)
+
 # Building TVM programs takes longer than hypothesis' deadline for one example.
 hypothesis.settings.register_profile("warploom", deadline=None, print_blob=True)
 hypothesis.settings.load_profile("warploom")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--slow", action="store_true", help="also run the tests marked slow")
+    parser.addoption("--slow", action="store_true", help="run all tests marked slow or long")
+    parser.addoption(
+        "--slow-seed", type=int, metavar="N", help="draws other tests marked slow (the commit)"
+    )
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_cmdline_main(config: pytest.Config) -> None:
+    """All cores test a folder (``-n auto``), one process tests files; ``-n`` says otherwise."""
+    option = config.option
+    if not hasattr(option, "numprocesses") or hasattr(config, "workerinput"):
+        return  # there is no pytest-xdist, or this is one of its processes
+    if option.numprocesses is None and not option.tx:
+        has_folder = any(Path(one).is_dir() for one in config.args)
+        option.numprocesses = "auto" if has_folder and not option.trace else 0
+    if option.numprocesses and option.dist == "no":
+        # Tests of a file stay together until a process has nothing left.
+        option.dist = "worksteal"
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers(config: pytest.Config) -> int | None:
+    """The cores that this process may use; pytest-xdist would count neither all nor only those."""
+    if "PYTEST_XDIST_AUTO_NUM_WORKERS" in os.environ:
+        return None
+    return len(os.sched_getaffinity(0))
 
 
 def pytest_configure(config: pytest.Config) -> None:
     """Where there is no GPU, kernels run on the emulator, which checks them."""
+    config.option.slow_seed = selection.seed_of(config)  # other processes get it from the first
+    if getattr(config.option, "numprocesses", None):
+        for name in _THREADS:  # of the processes that begin after this
+            os.environ.setdefault(name, "1")
     os.environ.setdefault("WARPLOOM_EMULATOR_CHECK", "1")
     # Tests watch TVM compile, and mutants change what compiles: no module may be from before.
     os.environ.setdefault("WARPLOOM_MODULE_CACHE", "0")
@@ -74,11 +115,19 @@ def _why_no_gpu() -> str | None:
     return None
 
 
+def pytest_report_header(config: pytest.Config) -> str:
+    if selection.takes_all(config):
+        return "slow tests: all"
+    seed = config.getoption("slow_seed")
+    return f"slow tests: {selection.DRAWN} of them, drawn with --slow-seed={seed}"
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    if not (config.getoption("--slow") or os.environ.get("WARPLOOM_SLOW_TESTS") == "1"):
-        slow = [item for item in items if item.get_closest_marker("slow")]
-        items[:] = [item for item in items if item not in slow]
-        config.hook.pytest_deselected(items=slow)
+    if not selection.takes_all(config):
+        others = selection.left_out(items, config.getoption("slow_seed"))
+        names = {item.nodeid for item in others}
+        items[:] = [item for item in items if item.nodeid not in names]
+        config.hook.pytest_deselected(items=others)
     on_gpu = [item for item in items if item.get_closest_marker("gpu")]
     reason = _why_no_gpu() if on_gpu else None
     if reason:
@@ -107,6 +156,19 @@ def loggers_of_searches_propagate() -> None:
     for name in list(logging.root.manager.loggerDict):
         if name.startswith("tvm.s_tir.meta_schedule"):
             logging.getLogger(name).propagate = True
+
+
+@pytest.fixture(autouse=True)
+def turn_on_the_gpu(request: pytest.FixtureRequest, tmp_path_factory) -> Iterator[None]:
+    """Tests marked ``hardware`` have the GPU for themselves, those marked ``gpu`` share it."""
+    alone, some = (request.node.get_closest_marker(name) for name in ("hardware", "gpu"))
+    if not (alone or some) or "PYTEST_XDIST_WORKER" not in os.environ or emulator.is_enabled():
+        yield
+        return
+    # The folder above that of a process of pytest-xdist is common to all of them.
+    with open(tmp_path_factory.getbasetemp().parent / "gpu.lock", "a") as file:
+        fcntl.flock(file, fcntl.LOCK_EX if alone else fcntl.LOCK_SH)
+        yield
 
 
 @pytest.fixture
@@ -154,7 +216,7 @@ def run_python(tmp_path) -> Callable[..., subprocess.CompletedProcess]:
         environ = {key: value for key, value in os.environ.items() if key not in changes}
         environ |= {key: value for key, value in changes.items() if value is not None}
         return subprocess.run(
-            [sys.executable, str(script)], env=environ, capture_output=True, text=True, timeout=300
+            [sys.executable, str(script)], env=environ, capture_output=True, text=True, timeout=1800
         )
 
     return run

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,7 +12,7 @@ import tvm
 from tvm import te, tirx
 from tvm.tirx import PrimFunc
 
-from reference import numpy_dtype
+from reference import SUMS, SUMS_FLOAT8, assert_rounded, numpy_dtype
 
 
 @dataclass(frozen=True)
@@ -22,6 +22,15 @@ class Function:
     func: PrimFunc
     expected: Callable[..., list[np.ndarray]]
     outputs: int = 1
+    #: How often values are rounded to the dtype of a result.
+    roundings: int = 1
+    #: What sums may lose, in parts of the largest result.
+    sums: float = SUMS
+
+    def assert_right(self, results: Sequence[np.ndarray], arguments: Sequence[np.ndarray]) -> None:
+        """Every element of the results is right but for rounding."""
+        for found, wanted in zip(results, self.expected(*arguments), strict=True):
+            assert_rounded(found, wanted, self.roundings, self.sums)
 
     def arguments(self, rng: np.random.Generator, **sizes: int) -> list[np.ndarray]:
         """Random inputs, and outputs full of NaN (or of a rare number)."""
@@ -69,7 +78,8 @@ def matmul(
         a, b = _wide(a), _wide(b)
         return [(a if layout[0] == "N" else a.T) @ (b.T if layout[1] == "T" else b)]
 
-    return Function(te.create_prim_func([a, b, c]), expected)
+    sums = SUMS_FLOAT8 if dtype.startswith("float8") else SUMS
+    return Function(te.create_prim_func([a, b, c]), expected, sums=sums)
 
 
 def half_accumulation(m: int = 40, n: int = 72, k: int = 64) -> Function:
@@ -178,7 +188,7 @@ def epilogue(m: int = 70, n: int = 136, k: int = 96) -> Function:
         x = _wide(a) @ _wide(b).T + _wide(bias)
         return [x * (0.5 + 0.5 * np.vectorize(erf)(x * 0.5**0.5)) * rows[:, None] + residual]
 
-    return Function(te.create_prim_func([a, b, bias, rows, residual, c]), expected)
+    return Function(te.create_prim_func([a, b, bias, rows, residual, c]), expected, roundings=2)
 
 
 def swiglu(m: int = 70, half: int = 72, k: int = 96) -> Function:

@@ -85,6 +85,8 @@ QUICK = (
     case(SIMPLE, (60, 40, 80), dtype="float8_e5m2", accumulator="float16", out_dtype="float32",
          tile=(64, 40, 32)),
     case(ROLES, (64, 40, 144), dtype="int8", b_dtype="uint8", tile=(64, 40, 64), stages=2),
+    # One producer and one consumer: the compiler starts all threads with 232 registers.
+    case(ROLES, (64, 40, 80), tile=(64, 40, 16), stages=3, registers=(40, 232)),
     case(SIMPLE, (200, 50, 32), dtype="uint8", tile=(128, 48, 32), consumers=2, stages=4),
     case(ROLES, (128, 136, 64), tile=(128, 136, 32), stages=2, ctas_per_sm=2,
          registers=(40, 208)),

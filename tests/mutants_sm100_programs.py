@@ -189,7 +189,8 @@ def _operand(name: str, edits: tuple[Edit, ...], kind: str, *words: str) -> Muta
 
 OPERAND = (
     _operand("threads do not wait until the product before the last has read its place",
-             (drop(OPERAND_FREE),), TENSOR, TENSOR_STORE, "writes lane", "tcgen05.mma", "reads"),
+             (drop(OPERAND_FREE, 0, 2),),
+             TENSOR, TENSOR_STORE, "writes lane", "tcgen05.mma", "reads"),
     _operand("the product does not wait for its operand",
              (drop(OPERAND_FULL),), UNINITIALISED, "tcgen05.mma", "reads lane"),
     _operand("the operand is given away before its stores are complete",

@@ -18,6 +18,8 @@ from tvm.tirx import PrimFunc
 from tvm.tirx.build import split_host_device_mods, tir_to_runtime
 
 from warploom import emulator
+from warploom.emulator import settings
+from warploom.emulator.settings import Settings
 
 #: The first line of a kernel, unlike that of a declaration.
 _KERNEL = re.compile(r'^extern "C" __global__ [^;\n]*\{$', re.MULTILINE)
@@ -155,18 +157,13 @@ Launch = Callable[[int], None]
 
 def execute(launch: Launch, seed: int, schedule: str = "random") -> Outcome:
     """Launch with the checker on, under a schedule."""
-    emulator.set_checks(True)
-    emulator.set_schedule(schedule)
-    emulator.set_seed(seed)
-    emulator.clear_reports()
     error = ""
-    try:
-        launch(seed)
-    except (AssertionError, RuntimeError) as failure:
-        # A wrong result is an outcome, too. To a launch's error, TVM adds the module's source.
-        error = str(failure).partition("// CUDA Source")[0]
-    finally:
-        emulator.set_schedule("random")
+    with settings.applied(Settings(checks=True, schedule=schedule, seed=seed)):
+        try:
+            launch(seed)
+        except (AssertionError, RuntimeError) as failure:
+            # A wrong result is an outcome, too. To a launch's error, TVM adds the module's source.
+            error = str(failure).partition("// CUDA Source")[0]
     reports = tuple((report["kind"], report["text"]) for report in emulator.reports())
     return Outcome(error, reports)
 

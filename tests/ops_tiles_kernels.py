@@ -183,7 +183,7 @@ def build(kernels: Sequence) -> Batch:
         for name, kernel in zip(names, kernels, strict=True)
     }
     with TARGET:
-        executable = tvm.compile(tvm.IRModule(named), target=TARGET, tir_pipeline="tirx")
+        executable = tvm.compile(tvm.IRModule(named), target=TARGET, tir_pipeline="warploom")
     source = executable.mod.imports[0].inspect_source()
     definitions = [_definition(source, f"{name}_kernel") for name in names]
     return Batch(tuple(executable[name] for name in names), tuple(definitions), source)

@@ -117,3 +117,49 @@ def accumulate(
     if c is not None:
         value, size = value + c.astype("float64"), size + np.abs(c.astype("float64"))
     return Expected(value, fraction * size)
+
+
+#: What float32 sums of a tensor core may lose, in parts of the largest result: order and truncation
+#: cost a few of the last bits.
+SUMS = 4e-6
+#: The same of products of 8-bit floats. Each MMA aligns its 32 products and the sum so far to about
+#: 13 fractional bits and truncates them: a few units of the last bit for the few MMAs of a test.
+SUMS_FLOAT8 = 2.0**-11
+
+
+def rounding_bound(
+    wanted: np.ndarray, dtype: np.dtype, roundings: int = 1, sums: float = SUMS
+) -> np.ndarray:
+    """The error that each element of a result may have which is rounded to ``dtype``.
+
+    Parameters
+    ----------
+    wanted : array of float64
+        The exact result.
+    dtype : numpy.dtype
+        Of the result: floating-point or integer. Integers are exact.
+    roundings : int
+        How often the computation rounds to this type: the last time the element itself, half a
+        unit in the last place; before it values that may be as large as the largest result.
+    sums : float
+        What sums may lose, in parts of the largest result.
+
+    Examples
+    --------
+    >>> rounding_bound(np.array([1.0, 0.0]), np.dtype("float16"))
+    array([4.9228125e-04, 4.0000000e-06])
+    """
+    if dtype.kind in "iub":
+        return np.zeros(wanted.shape)
+    half_unit = float(ml_dtypes.finfo(dtype).eps) / 2
+    size = np.abs(wanted)
+    return half_unit * size + ((roundings - 1) * half_unit + sums) * size.max(initial=0.0)
+
+
+def assert_rounded(
+    found: np.ndarray, wanted: np.ndarray, roundings: int = 1, sums: float = SUMS
+) -> None:
+    """Every element is right but for rounding to its own dtype; see :func:`rounding_bound`."""
+    assert found.shape == wanted.shape, f"the shape is {found.shape}, not {wanted.shape}"
+    worst = Expected(wanted, rounding_bound(wanted, found.dtype, roundings, sums)).worst(found)
+    assert worst <= 1, f"{worst:.3g} of the error that {roundings} roundings may have"

@@ -10,6 +10,7 @@ import pytest
 from bench_on_host import Result, on_host
 from warploom.bench import attention
 from warploom.bench.attention import AttentionShape, Operands
+from warploom.bench.check import deviation
 from warploom.bench.report import EXIT_RIGHT, EXIT_WRONG
 
 
@@ -53,9 +54,9 @@ def host(monkeypatch, rng):
     monkeypatch.setattr(attention, "program", program)
     monkeypatch.setattr(attention, "library_attentions", libraries)
     monkeypatch.setattr(
-        attention, "attention_error",
-        lambda _, shape, q, k, v, found: float(
-            np.abs(found - exact(Operands(q, k, v, None), shape.causal)).max()
+        attention, "check_attention",
+        lambda _, shape, q, k, v, found: deviation(
+            np.asarray(found), exact(Operands(q, k, v, None), shape.causal)
         ),
     )  # fmt: skip
     return factor

@@ -10,6 +10,7 @@ import tvm
 
 from bench_on_host import TORCH, HostKernels, Result, on_host
 from warploom.bench import dequant
+from warploom.bench.check import deviation
 from warploom.bench.dequant import DequantShape, Operands, parse_changes
 from warploom.bench.report import EXIT_RIGHT, EXIT_SLOW, EXIT_WRONG, exit_status
 from warploom.errors import WarploomError
@@ -27,9 +28,8 @@ def make_operands(torch, shape, order, seed):
     return [Operands(x, weights, None, weights, c.copy()) for _ in range(3)]
 
 
-def relative_error(o):
-    exact = o.x @ o.weights.T
-    return float(np.linalg.norm(o.c - exact) / np.linalg.norm(exact))
+def check(o):
+    return deviation(np.asarray(o.c), o.x @ o.weights.T)
 
 
 @pytest.fixture
@@ -48,7 +48,7 @@ def host(monkeypatch):
     on_host(monkeypatch, found.torch)
     monkeypatch.setattr(dequant, "program", program)
     monkeypatch.setattr(dequant, "make_operands", make_operands)
-    monkeypatch.setattr(dequant, "relative_error", relative_error)
+    monkeypatch.setattr(dequant, "check", check)
     return found
 
 
@@ -99,7 +99,7 @@ def test_our_product_is_that_of_the_operands(rng):
         main = dequant.program(shape, "fragments", changes)["main"]
         main(*(tensors[number] for number in (0, 1, 2, 4)))
         got = Operands(x, None, None, weights.astype(float), tensors[-1].numpy().astype(float))
-        assert relative_error(got) < dequant.RELATIVE_ERROR["float16"]
+        assert check(got).is_within(dequant.RELATIVE_ERROR["float16"])
 
 
 def test_shapes_without_options_are_layers_and_one_has_a_target():

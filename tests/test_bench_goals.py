@@ -116,28 +116,28 @@ for name in names:
     if name == "crashes":
         os._exit(7)
     if name == "hangs":
-        time.sleep(60)
+        time.sleep(600)
     (folder / "ended.json").write_text('{"status": 0, "reason": "", "seconds": 1}')
 """
 
 
 def test_a_crash_and_a_hang_cost_one_row_each(tmp_path, monkeypatch):
     monkeypatch.setattr(goals, "_LOOK", 0.02)
-    monkeypatch.setattr(claims_module, "_LEAST_SECONDS", 0.5)
+    monkeypatch.setattr(claims_module, "_LEAST_SECONDS", 2.0)
     rows = [row(name) for name in ("first", "crashes", "hangs", "last")]
     started = []
 
     def start(left, minutes):
         started.append([one.name for one in left])
-        assert 0.8 < minutes <= 1
+        assert 0 < minutes <= 9
         return subprocess.Popen([sys.executable, "-c", _CHILD, str(tmp_path), *started[-1]])
 
-    goals.run_all(rows, tmp_path, 1.0, start)
+    goals.run_all(rows, tmp_path, 9.0, start)
     assert started == [["first", "crashes", "hangs", "last"], ["hangs", "last"], ["last"]]
     reasons = {one.name: one.ended(tmp_path)["reason"] for one in rows}
     assert reasons["first"] == reasons["last"] == ""
     assert reasons["crashes"] == "its process ended with status 7" and "hung" in reasons["hangs"]
-    goals.run_all(rows, tmp_path, 1.0, start)
+    goals.run_all(rows, tmp_path, 9.0, start)
     assert len(started) == 3, "what has ended is not run again"
 
 
@@ -151,7 +151,7 @@ def test_what_is_cut_off_is_run_again(tmp_path, monkeypatch):
 
     begin = time.monotonic()
     goals.run_all(rows, tmp_path, 0.01, start)
-    assert time.monotonic() - begin < 30 and rows[0].ended(tmp_path) is None
+    assert time.monotonic() - begin < 300 and rows[0].ended(tmp_path) is None
 
 
 @pytest.fixture

@@ -10,6 +10,8 @@ import tvm
 
 from bench_on_host import TORCH, replace_run
 from warploom.bench import timeline
+from warploom.bench.check import Deviation, deviation
+from warploom.bench.operands import RELATIVE_ERROR
 from warploom.bench.report import EXIT_RIGHT, EXIT_SLOW, EXIT_WRONG, Comparison, Entry
 from warploom.bench.timing import Statistics
 from warploom.kernels import GemmConfig
@@ -40,11 +42,11 @@ def test_competitors_are_one_program(rng, monkeypatch):
     )
 
     def error(one):
-        return float(np.abs(one.c.numpy() - expected).max())
+        return deviation(one.c.numpy().astype(float), expected)
 
     config = GemmConfig(tile_m=128, tile_n=128, cluster=1, stages=2)
     kernels = timeline._Kernels(gemm(config, SIZE, SIZE, SIZE), lambda o: (o.a, o.b, o.c))
-    measured = kernels.compare(TORCH, "128", [operands], error, 0.1, 1, True)
+    measured = kernels.compare(TORCH, "128", [operands], error, RELATIVE_ERROR["float16"], 1, True)
     names = [entry.name for entry in measured.comparison.entries]
     assert names == [timeline.RECORDS, timeline.PLAIN, timeline.RECORDS_ALL]
     assert all(entry.is_right for entry in measured.comparison.entries)
@@ -60,7 +62,7 @@ def test_competitors_are_one_program(rng, monkeypatch):
 def test_more_than_three_percent_is_too_slow(monkeypatch, capsys, tmp_path, seconds, error, status):
     def measured(torch, shape, rounds, burst_only):
         entries = [
-            Entry(name, {"burst": Statistics((time,))}, error, 0.5, 1e-6)
+            Entry(name, {"burst": Statistics((time,))}, Deviation(error, error), 0.5, 1e-6)
             for name, time in ((timeline.RECORDS, seconds), (timeline.PLAIN, 1.0))
         ]
         return timeline.Measured(

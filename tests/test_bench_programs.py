@@ -11,6 +11,7 @@ import tvm
 from bench_on_host import TORCH, Result, on_host
 from warploom.bench import block_scaled, grouped
 from warploom.bench.block_scaled import BlockScaledShape
+from warploom.bench.check import deviation
 from warploom.bench.grouped import GroupedShape, group_starts
 from warploom.bench.report import EXIT_RIGHT, EXIT_WRONG
 from warploom.errors import WarploomError
@@ -34,13 +35,13 @@ def blocks_of(o):
 
 def block_error(o):
     a, b = blocks_of(o) if o.blocks else (o.a, o.b)
-    return float(np.linalg.norm(o.c - a @ b.T) / np.linalg.norm(a @ b.T))
+    return deviation(np.asarray(o.c), np.asarray(a @ b.T))
 
 
 def group_error(o):
     pairs = list(zip(o.starts, o.starts[1:], strict=False))
     exact = np.concatenate([o.x[a:b] @ o.w[g].T for g, (a, b) in enumerate(pairs)])
-    return float(np.linalg.norm(o.found - exact) / np.linalg.norm(exact))
+    return deviation(np.asarray(o.found), np.asarray(exact))
 
 
 def block_operands(torch, shape, seed):
@@ -107,7 +108,7 @@ def host(monkeypatch):
     ):
         monkeypatch.setattr(module, "program", program)
         monkeypatch.setattr(module, "make_operands", operands)
-        monkeypatch.setattr(module, "relative_error", error)
+        monkeypatch.setattr(module, "check", error)
     return found
 
 
@@ -160,7 +161,7 @@ def test_our_product_of_blocks(rng):
         on_device
     )
     o.c = on_device.c.numpy().astype(float)
-    assert on_device.blocks and block_error(o) < 4e-3
+    assert on_device.blocks and block_error(o).is_within(2.0**-8)
 
 
 @pytest.mark.gpu
@@ -173,4 +174,4 @@ def test_our_product_of_groups(rng):
     on_device = grouped.Operands(x, w, indptr, o.starts, c)
     grouped.our_product(grouped.program(shape, "tile=64x64x64,stages=2")["main"])(on_device)
     o.found, o.x, o.w = (a.astype(float) for a in (on_device.found.numpy(), o.x, o.w))
-    assert group_error(o) < 5e-4
+    assert group_error(o).is_within(5e-4)

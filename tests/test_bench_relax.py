@@ -32,8 +32,8 @@ class _Tensor(np.ndarray):
     def double(self) -> _Tensor:
         return self.astype(np.float64)
 
-    def norm(self) -> float:
-        return float(np.linalg.norm(self))
+    def fill_(self, value: float) -> None:
+        self.fill(value)
 
 
 @pytest.fixture

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from warploom import emulator
 from warploom.bench import __main__ as bench
 from warploom.bench import environment, report
+from warploom.bench.check import Deviation
 from warploom.bench.operands import allowed_error, input_sets
 from warploom.bench.report import Comparison, Entry, geometric_mean, markdown_table
 from warploom.bench.suite import GemmShape, load_suite, suite_names
@@ -27,7 +28,7 @@ ENVIRONMENT = {
 
 def entry(name, seconds, error=1e-4, protocols=("burst", "sustained")):
     times = {p: Statistics((seconds * 0.9, seconds, seconds * 1.2)) for p in protocols}
-    return Entry(name, times, error, 1e-3, host_seconds=5e-6)
+    return Entry(name, times, Deviation(error, error), 1e-3, host_seconds=5e-6)
 
 
 def comparison(ours=1e-3, library=1e-3, error=1e-4, target=None, group="g", m=128):
@@ -124,8 +125,10 @@ def test_report_has_every_figure():
     rows = {tuple(row[:2]): row for row in cells}
     slow = rows["64x256x512 float16", "warploom"]
     flops = 2 * 64 * 256 * 512 / 2e-3 / 1e12
-    assert slow[2:] == ["2000.0", "1800.0-2400.0", f"{flops:.1f}", "0.500", "1.0e-04", "5.0"]
-    assert "WRONG nan" in rows["128x256x512 float16", "warploom"]
+    assert slow[2:5] == ["2000.0", "1800.0-2400.0", f"{flops:.1f}"]
+    assert slow[5:] == ["0.500", "1.0e-04", "1.0e-04", "5.0"]
+    wrong = "WRONG nan, worst element nan at ()"
+    assert wrong in rows["128x256x512 float16", "warploom"]
     assert ["g", f"{math.sqrt(0.5):.3f}", "0.500", "64x256x512 float16", "1"] in cells
     assert ["h", "1.000", "1.000", "128x256x512 float16", "none"] in cells
 
@@ -186,5 +189,6 @@ def test_command_refuses_in_one_line(capsys, monkeypatch):
     assert bench.main(["gemm", "--suite", "nowhere"]) == 3
     assert "no suite 'nowhere'" in capsys.readouterr().err
     assert bench.main(["nothing"]) == 3
-    assert "{goals,gemm,attention," in capsys.readouterr().err
+    error = capsys.readouterr().err
+    assert "unknown benchmark 'nothing'; allowed are goals, headline, gemm, attention," in error
     assert suite_names() == ["foundation", "public"]

@@ -75,7 +75,7 @@ def test_searches_tell_of_each_kind_of_fault():
     assert done.faults == dict.fromkeys((*BAD_KERNELS, KILLED), 0) and done.failed_but_right == 0
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_searches_with_faults_have_only_right_records():
     told = []
     done = soak.search_with_faults(
@@ -85,7 +85,7 @@ def test_searches_with_faults_have_only_right_records():
     assert sum(done.faults.values()) >= 4 and done.failed_but_right == 0
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_run_with_faults_loses_nothing_else():
     run = soak.soak((64, 64, 64), 60.0, 8.0, 1, workers=1)
     assert not run.unexpected and set(run.seen) >= {"right", "hang", "illegal address"}

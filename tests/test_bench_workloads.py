@@ -11,10 +11,10 @@ import pytest
 import tvm
 
 from reference import numpy_dtype
-from warploom.bench import cublaslt
+from warploom.bench import cublaslt, unseen
 from warploom.bench.competitors import by_hand, default
 from warploom.bench.operands import Operands, allowed_error, arguments
-from warploom.bench.suite import EPILOGUES, LAYOUTS, GemmShape
+from warploom.bench.suite import EPILOGUES, LAYOUTS, GemmShape, load_suite
 from warploom.errors import WarploomError
 
 SHAPES = [
@@ -161,3 +161,18 @@ def test_cublaslt_has_no_swiglu():
     shape = GemmShape("g", 24, 40, 32, "float16", epilogue="swiglu")
     with pytest.raises(WarploomError, match="no epilogue 'swiglu'"):
         cublaslt.Matmul(TORCH, shape, None)
+
+
+def test_unseen_shapes_are_those_of_their_seed():
+    shapes = load_suite("unseen:11:24")
+    assert shapes == load_suite("unseen:11:24") != load_suite("unseen:12:24")
+    assert len(shapes) == 24 and {s.group for s in shapes} == set(unseen.STRATA)
+    assert all(s.n % 8 == s.k % 8 == 0 for s in shapes)
+    public = {(s.m, s.n, s.k) for s in load_suite("public")}
+    assert not public & {(s.m, s.n, s.k) for s in shapes}
+
+
+@pytest.mark.parametrize("name", ["unseen", "unseen:", "unseen:x", "unseen:1:2:3", "unseen:-1"])
+def test_suites_of_random_shapes_have_a_seed(name):
+    with pytest.raises(WarploomError, match=r"unseen:SEED\[:COUNT\]"):
+        load_suite(name)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import inspect
+import re
 import sys
 import types
 
@@ -11,6 +12,7 @@ import pytest
 
 import warploom
 from warploom import cli
+from warploom.command_line import INTERRUPTED
 from warploom.errors import IllegalCombination
 
 
@@ -76,13 +78,57 @@ def test_a_mistake_of_the_user_is_one_line_and_status_2(command, capsys):
     )
 
 
-def test_a_mistake_of_ours_keeps_its_traceback(command):
+@pytest.mark.parametrize(
+    ("error", "says"),
+    [
+        (
+            ZeroDivisionError("zero"),
+            r"ZeroDivisionError: zero \(.*test_cli.py:\d+\); TVM_BACK",
+        ),
+        (ZeroDivisionError(), "ZeroDivisionError: no message"),
+        (RuntimeError("first\nsecond"), "RuntimeError: first "),
+        (
+            FileNotFoundError(2, "No such file or directory", "a.json"),
+            "a.json: No such file or dir",
+        ),
+        (PermissionError(13, "Permission denied"), "Permission denied."),
+        (ModuleNotFoundError("No module", name="torch.cuda"), "torch.cuda .* pip install torch$"),
+        (MemoryError(), "not enough memory"),
+    ],
+)
+def test_other_errors_are_one_sentence_too(command, capsys, monkeypatch, error, says):
+    monkeypatch.delenv("TVM_BACKTRACE", raising=False)
+
     def main(arguments):
-        raise ZeroDivisionError
+        raise error
 
     command(main)
-    with pytest.raises(ZeroDivisionError):
+    assert cli.main(["try", "it"]) == 2
+    lines = capsys.readouterr().err.splitlines()
+    assert len(lines) == 1 and re.search(f"^warploom: .*{says}", lines[0])
+    monkeypatch.setenv("TVM_BACKTRACE", "1")
+    with pytest.raises(type(error)):
         cli.main(["try", "it"])
+
+
+def test_interrupting_is_no_error(command, capsys):
+    def main(arguments):
+        raise KeyboardInterrupt
+
+    command(main)
+    assert cli.main(["try", "it"]) == INTERRUPTED
+    assert capsys.readouterr().err == "warploom: interrupted\n"
+
+
+def test_a_pipe_that_is_closed_is_no_error(run_python):
+    code = (
+        "import sys\nfrom warploom.command_line import guarded\n"
+        "def run():\n    print('x' * (1 << 20))\n    return 0\n"
+        "import os\nread, write = os.pipe()\nos.close(read)\nos.dup2(write, 1)\n"
+        "sys.exit(guarded('warploom', run))\n"
+    )
+    result = run_python(code)
+    assert (result.returncode, result.stderr) == (0, "")
 
 
 @pytest.mark.parametrize("words", [["nonsense"], ["inspect"], ["inspect", "nonsense"]])

@@ -16,10 +16,12 @@ from hypothesis import strategies as st
 from compiler_kernels import SHARED, TARGET
 from warploom.compiler import cache_key as keys
 from warploom.compiler import callback
-from warploom.compiler.cache import CubinCache, decode, encode
+from warploom.compiler.cache import CubinCache
+from warploom.compiler.cache_entry import decode, encode
+from warploom.compiler.cache_folder import VERSION
 from warploom.compiler.cache_key import CacheKey, cache_key
 from warploom.compiler.invoke import Output, Request
-from warploom.errors import WarploomError
+from warploom.errors import CacheWarning, WarploomError
 
 pytestmark = pytest.mark.usefixtures("machine_code")
 
@@ -86,29 +88,34 @@ def test_a_wish_for_dumped_files_bypasses_the_cache():
     assert cache_key(REQUEST, {"TVM_KERNEL_DUMP": "somewhere"}) is None
 
 
-@given(_outputs)
-def test_an_entry_survives_at_full_length_only(output):
-    entry = encode(output)
-    assert decode(entry) == output
-    assert all(decode(entry[:length]) is None for length in range(len(entry)))
-    assert decode(entry + b"\0") is None
+@given(_words, _outputs)
+def test_an_entry_survives_at_full_length_only(name, output):
+    entry = encode(name, output)
+    assert decode(name, entry) == output
+    assert all(decode(name, entry[:length]) is None for length in range(len(entry)))
+    assert decode(name, entry + b"\0") is None
 
 
-@given(_outputs, st.data())
-def test_a_flipped_bit_is_noticed(output, data):
-    entry = bytearray(encode(output))
+@given(_words, _outputs, st.data())
+def test_a_flipped_bit_is_noticed(name, output, data):
+    entry = bytearray(encode(name, output))
     bit = data.draw(st.integers(0, 8 * len(entry) - 1))
     entry[bit // 8] ^= 1 << bit % 8
-    assert decode(bytes(entry)) is None
+    assert decode(name, bytes(entry)) is None
+
+
+@given(_words, _words, _outputs)
+def test_an_entry_answers_to_its_own_name_only(name, other, output):
+    assert (decode(other, encode(name, output)) == output) == (name == other)
 
 
 def test_a_damaged_entry_is_ignored_and_rewritten(tmp_path):
     cache = CubinCache(tmp_path)
     output = Output(b"binary", "log", 1.5)
     assert cache.get(KEY) is None and cache.put(KEY, output)
-    (path,) = tmp_path.iterdir()
+    (path,) = tmp_path.joinpath(VERSION).iterdir()
     path.write_bytes(path.read_bytes()[:-1])
-    with pytest.warns(RuntimeWarning, match=r"is damaged; .* compiled again\.$"):
+    with pytest.warns(CacheWarning, match=r"is damaged; .* compiled again\.$"):
         assert cache.get(KEY) is None
     assert cache.put(KEY, output) and cache.get(KEY) == output
 
@@ -125,23 +132,17 @@ def test_a_machine_without_compiler_reads_but_does_not_write(tmp_path):
 
 def test_the_entries_unused_for_longest_go_first(tmp_path):
     output = Output(bytes(1000), "", 0.0)
-    size = len(encode(output))
+    size = len(encode(f"{KEY.content}-{KEY.compiler}.wlc", output))
     cache = CubinCache(tmp_path, max_bytes=10 * size)
     names = [CacheKey(f"{i:064x}", "a" * 16) for i in range(11)]
     for age, key in enumerate(names[:10]):
         cache.put(key, output)
-        os.utime(cache._path(key.content, key.compiler), (age, age))
+        (path,) = tmp_path.joinpath(VERSION).glob(f"{key.content}-*")
+        os.utime(path, (age, age))
     assert cache.get(names[0]) == output  # makes it the most recent
     cache.put(names[10], output)
     assert [cache.get(key) is not None for key in names] == [True, False, False] + [True] * 8
-    assert sum(path.stat().st_size for path in tmp_path.iterdir()) <= cache.max_bytes
-
-
-def test_a_directory_that_cannot_be_made_is_no_error(tmp_path):
-    blocked = tmp_path / "file"
-    blocked.write_text("in the way")
-    cache = CubinCache(blocked / "cache")
-    assert not cache.put(KEY, Output(b"binary", "", 0.0)) and cache.get(KEY) is None
+    assert sum(path.stat().st_size for path in (tmp_path / VERSION).iterdir()) <= cache.max_bytes
 
 
 def test_the_environment_places_bounds_and_disables_the_cache():
@@ -165,7 +166,7 @@ def cache_directory(tmp_path, monkeypatch):
 def test_a_hit_is_quick_and_needs_no_compiler(cache_directory, monkeypatch):
     with TARGET:
         first = callback.cuda_compile(SHARED)
-        assert len(list(cache_directory.iterdir())) == 1
+        assert len(list((cache_directory / VERSION).iterdir())) == 1
 
         def no_compiler(request, environ):
             raise AssertionError("the compiler was called")
@@ -186,11 +187,13 @@ def test_a_hit_is_quick_and_needs_no_compiler(cache_directory, monkeypatch):
 
 def test_observers_see_misses_and_hits(cache_directory):
     with TARGET, callback.observe_compilations() as seen:
-        callback.cuda_compile(SHARED)
-        callback.cuda_compile(SHARED)
-    assert [compilation.cached for compilation in seen] == [False, True]
-    assert seen[0].output == seen[1].output and "ptxas info" in seen[1].output.log
-    assert seen[1].seconds < seen[1].output.seconds
+        for _ in range(6):
+            callback.cuda_compile(SHARED)
+    assert [compilation.cached for compilation in seen] == [False, *[True] * 5]
+    assert all(one.output == seen[0].output for one in seen)
+    assert "ptxas info" in seen[1].output.log
+    # The best of some: this machine may be busy with something else.
+    assert min(one.seconds for one in seen[1:]) < seen[0].output.seconds
 
 
 _WRITER = """
@@ -213,6 +216,6 @@ def test_two_processes_write_the_same_key(tmp_path):
         subprocess.Popen([sys.executable, "-c", _WRITER, str(tmp_path), name], env=environ)
         for name in ("first", "second")
     ]
-    assert [writer.wait(timeout=120) for writer in writers] == [0, 0]
+    assert [writer.wait(timeout=900) for writer in writers] == [0, 0]
     assert CubinCache(tmp_path).get(KEY).seconds == 199.0
-    assert len(list(tmp_path.iterdir())) == 1  # no temporary file is left
+    assert len(list((tmp_path / VERSION).iterdir())) == 1  # no temporary file is left

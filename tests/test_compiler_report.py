@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
+import numpy as np
 import pytest
 import tvm
+import tvm_ffi
 
 from compiler_kernels import LOCAL_ARRAY, SOURCES, SPILLS, TARGET, compile_uncached, doubled
 from warploom.compiler import inspect, sass
-from warploom.compiler.cubin import find_cubins, read_kernels
+from warploom.compiler import report as report_module
+from warploom.compiler.cubin import architecture, find_cubins, read_kernels
 from warploom.compiler.kernel_report import ProblemKind
 from warploom.compiler.report import compile_report, report_binary
 from warploom.errors import ToolchainError, WarploomError
@@ -60,6 +65,45 @@ def test_the_target_may_be_the_current_one_or_a_dict():
 def test_without_a_target_the_default_one_is_meant():
     executable = compiled()
     assert compile_report(executable) == compile_report(executable, default_target()[0])
+
+
+@pytest.mark.parametrize("arch", ["sm_80", "sm_90a", "sm_100a"])
+def test_a_compiled_module_is_reported_on_for_its_own_architecture(arch, monkeypatch):
+    target = tvm.target.Target({"kind": "cuda", "arch": arch})
+    program = tvm.IRModule({"main": doubled("float16")})
+    executable = tvm.compile(program, target, tir_pipeline="tirx")
+    report = compile_report(executable)
+    assert report.arch == arch and str(report).startswith(f"{arch}: ")
+    assert compile_report(executable.mod.imports[0]).arch == arch
+    with TARGET:
+        assert compile_report(executable).arch == arch
+    other = {"kind": "cuda", "arch": "sm_100a" if arch != "sm_100a" else "sm_90a"}
+    with pytest.raises(WarploomError, match=f"was compiled for {arch}, .* leave the target out"):
+        compile_report(executable, other)
+    ptx = f"\n.version 9.0\n.target {arch}\n".encode()
+    packed = SimpleNamespace(numpy=lambda: np.frombuffer(ptx, "uint8"))
+    monkeypatch.setattr(tvm_ffi, "get_global_func", lambda _: lambda _: packed)
+    assert report_module._architecture_of(executable.mod) == arch
+
+
+@pytest.mark.parametrize(("option", "abi", "flags", "arch"), [
+    (b"-v -arch sm_90a -m 64", 8, 0x6005A04, "sm_90a"), (b"-arch=sm_100f ", 8, 0, "sm_100f"),
+    (b"", 8, 0x6006402, "sm_100"), (b"", 7, 0x5A055A, "sm_90"), (b"", 7, 0x500550, "sm_80"),
+])  # fmt: skip
+def test_the_architecture_is_read_from_the_cubin(option, abi, flags, arch):
+    cubin = bytearray(compile_uncached(LOCAL_ARRAY).binary)
+    assert architecture(bytes(cubin)) == TARGET.attrs["arch"]
+    note = b"-arch sm_90a"
+    at = cubin.index(note)
+    cubin[at : at + len(note)] = bytes(len(note))
+    cubin[8] = abi
+    cubin[48:52] = flags.to_bytes(4, "little")
+    assert architecture(bytes(cubin) + option) == arch
+
+
+def test_what_is_no_cubin_has_no_architecture():
+    with pytest.raises(WarploomError, match="no cubin"):
+        architecture(b"-arch sm_90a")
 
 
 @pytest.mark.parametrize("target", ["llvm", "opencl"])

@@ -25,7 +25,7 @@ def compile_call(emit):
         values = T.alloc_buffer((64, 64), "float32", scope="local")
         emit(matrix, tile, values)
 
-    return tvm.compile(tvm.IRModule({"main": kernel}), cuda_target("h200"), tir_pipeline="tirx")
+    return tvm.compile(tvm.IRModule({"main": kernel}), cuda_target("h200"), tir_pipeline="warploom")
 
 
 def test_one_line_a_variant_and_the_call():

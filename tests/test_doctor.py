@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import importlib.metadata
 import itertools
 from pathlib import Path
@@ -35,6 +36,47 @@ def test_work_is_possible_if_the_chosen_compiler_has_what_it_needs(mode, nvrtc, 
     assert doctor.exit_status(rows) == (0 if possible else 1)
 
 
+def test_distributions_that_bring_the_same_count():
+    def version_of(name):
+        if name != "xgboost-cpu":
+            raise importlib.metadata.PackageNotFoundError(name)
+        return "3.1"
+
+    options = {"needed": False, "version_of": version_of, "install": "'warploom[tune]'"}
+    row = doctor.check_distribution("xgboost", others=("xgboost-cpu",), **options)
+    assert (row.name, row.state, row.finding) == ("xgboost", "ok", "3.1 (xgboost-cpu)")
+    row = doctor.check_distribution("xgboost", **options)
+    assert (row.state, row.fix) == ("warn", "Run: pip install 'warploom[tune]'")
+
+
+def test_the_cache_is_shown_with_size_and_rights(tmp_path):
+    folder = tmp_path / "cache"
+    environ = {"WARPLOOM_CACHE_DIR": str(folder)}
+    row = doctor.check_cache(environ)
+    assert (row.state, row.finding) == ("ok", f"{folder}, not there yet")
+    (folder / "inner").mkdir(parents=True, mode=0o700)
+    folder.chmod(0o700)
+    for name in ("a", "inner/b"):
+        (folder / name).write_bytes(b"x" * (1 << 20))
+    row = doctor.check_cache(environ)
+    assert (row.state, row.finding) == ("ok", f"{folder}, 2 files, 2.0 MiB, drwx------")
+    folder.chmod(0o777)
+    row = doctor.check_cache(environ)
+    assert row.state == "warn" and "it is not used" in row.finding
+    assert "has mode 0777" in row.fix and row.fix.endswith(f"chmod go-w {folder}")
+
+
+def test_a_cache_that_cannot_be_used_is_pointed_out(tmp_path):
+    file = tmp_path / "file"
+    file.write_text("")
+    row = doctor.check_cache({"WARPLOOM_CACHE_DIR": str(file / "cache")})
+    assert row.state == "warn" and f"{file} cannot be written" in row.finding
+    assert "WARPLOOM_CACHE_DIR" in row.fix
+    assert "WARPLOOM_CACHE=0" in doctor.check_cache({"WARPLOOM_CACHE": "0"}).finding
+    row = doctor.check_cache({"WARPLOOM_CACHE_MB": "-3"})
+    assert row.state == "warn" and "'-3'" in row.fix
+
+
 def test_unknown_compile_mode_fails():
     row = doctor.check_compiler(_toolchain(mode="hipcc"))
     assert row.state == "fail"
@@ -46,6 +88,11 @@ def test_headers_of_another_major_version_are_pointed_out():
     row = doctor.check_headers(_toolchain(headers=headers))
     assert row.state == "warn"
     assert "NVRTC is 13.5.37" in row.fix
+
+
+def test_headers_without_those_of_wmma_are_pointed_out():
+    row = doctor.check_headers(_toolchain(headers=dataclasses.replace(HEADERS, wmma=False)))
+    assert row.state == "warn" and "nvidia-cuda-crt" in row.fix
 
 
 @pytest.mark.parametrize("name", ["nvcc", "nvdisasm"])

@@ -49,8 +49,7 @@ class Compiled:
 
 
 @functools.cache
-def _compiled(more: bool) -> dict[Case, Compiled]:
-    cases = MORE if more else CHOICES
+def _compiled(cases: tuple[Case, ...]) -> dict[Case, Compiled]:
     module = lower(cases)
     source = module.mod.imports[0].inspect_source()
     ptx = module.mod.imports[0].inspect_source("ptx")
@@ -74,7 +73,8 @@ def case(request) -> Case:
 @pytest.fixture
 def compiled(case) -> Compiled:
     """What the case became."""
-    return _compiled(case in MORE)[case]
+    # A run draws few of the other cases.
+    return _compiled(tuple(CHOICES) if case in CHOICES else (case,))[case]
 
 
 def _body(text: str, function: str) -> str:
@@ -164,7 +164,7 @@ def test_results_are_right(results, group):
 
 
 @pytest.mark.gpu
-@pytest.mark.slow
+@pytest.mark.long
 def test_more_results_are_right():
     """Of larger cases: every eighth of the sample, and the first of every group."""
     first = {case.group: case for case in quick_cases()[::-1]}.values()

@@ -46,7 +46,7 @@ def test_convolutions_are_computed(name: str, rng: np.random.Generator) -> None:
     check(function, found[rng.integers(len(found))], rng, **sizes)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("name", CONVOLUTIONS)
 def test_convolutions_under_many_knobs(name: str, rng: np.random.Generator) -> None:
     one = CONVOLUTIONS[name]

@@ -42,7 +42,9 @@ def compiled() -> SimpleNamespace:
     for limit, knobs in BUCKETS.items():
         annotate(schedule, block, knobs.values(), limit)
     executable = tvm.compile(schedule.mod, target=warploom.cuda_target("h200"))
-    return SimpleNamespace(function=function, executable=executable)
+    # An executable of this process is for the GPU where there is one.
+    program = executable if emulator.is_enabled() else schedule.mod
+    return SimpleNamespace(function=function, program=program)
 
 
 @pytest.mark.gpu
@@ -54,8 +56,6 @@ def test_each_number_of_rows_has_its_kernel(
     rows: int, bucket: int | None, compiled: Any, rng: np.random.Generator
 ) -> None:
     arguments = compiled.function.arguments(rng, m=rows)
-    result = emulator.run(compiled.executable, arguments, kernel="main", report=True)
+    result = emulator.run(compiled.program, arguments, kernel="main", report=True)
     assert [one.counts["kernel"] for one in result.launches] == KERNELS[bucket]
-    (wanted,) = compiled.function.expected(*arguments)
-    error = np.abs(result.outputs[-1].astype(np.float64) - wanted).max()
-    assert error <= 2e-3 * np.abs(wanted).max()
+    compiled.function.assert_right(result.outputs[-1:], arguments)

@@ -37,7 +37,7 @@ def test_result(quick, index, rng):
 
 
 @pytest.mark.gpu
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("first", range(0, len(FULL), BATCH))
 def test_all_results(first, rng):
     cases = FULL[first : first + BATCH]
@@ -139,11 +139,11 @@ def test_a_config_that_exists_fits_the_hardware(data):
         (SIMPLE, {"stages": 30}, "30 stages of 32768 bytes: a CTA has 232448"),
         (SIMPLE, {"registers": (40, 232)}, "only a specialised kernel has roles"),
         (ROLES, {"registers": (20, 232)}, "setmaxnreg: 20 registers are not possible"),
-        (ROLES, {"registers": (40, 232)}, "each thread starts with 256"),
+        (ROLES, {"registers": (240, 232)}, "each thread starts with 232, .* only release some"),
         (
             ROLES,
             {"registers": (40, 240), "consumers": 3, "tile": (192, 64, 64)},
-            "want 760 a lane, the launch has 512",
+            "are 97280 in all, and a CTA has 65536; the computing ones would wait for ever",
         ),
         (SIMPLE, {"tile": (256, 256, 16)}, "needs 552 registers and has 255"),
         (ROLES, {"tiles": (1, 2, 3)}, "no choice 'tiles'; allowed are accumulator, b_dtype"),

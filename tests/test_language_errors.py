@@ -37,7 +37,10 @@ def tiles() -> SimpleNamespace:
         "half_row": ("fragment", "float16", (N,)),
         "acc": ("accumulator",),
     }
-    return SimpleNamespace(**{name: tile(name, *kind) for name, kind in kinds.items()})
+    made = {name: tile(name, *kind) for name, kind in kinds.items()}
+    for one in made.values():
+        Tx.cta.zero(one)
+    return SimpleNamespace(**made)
 
 
 def run(body: Callable) -> None:
@@ -88,10 +91,10 @@ PRIMITIVES = {
         lambda t, G: Tx.cta.gemm_async(t.acc, t.half, t.half_fragment)
     ),
     "A, G, in scope global": lambda t, G: Tx.cta.gemm_async(t.acc, G, t.half),
-    "A, byte, of dtype int8 and B, half, of dtype float16 into acc .* for them are none": (
+    "A, byte, of dtype int8 and B, half, of dtype float16 into acc.* multiplies these; allowed": (
         lambda t, G: Tx.cta.gemm_async(t.acc, t.byte, t.half)
     ),
-    "A, byte, of dtype int8 and B, byte, of dtype int8 into acc of dtype float32.* are int32": (
+    "A, byte, of dtype int8 and B, byte, of dtype int8 into acc of dtype float32.* dtype int32": (
         lambda t, G: Tx.cta.gemm_async(t.acc, t.byte, t.byte)
     ),
     r"A, wide, \[M, K\] = \(16, 32\) and B, half, \[N, K\] = \(16, 16\) does not fit acc": (
@@ -136,24 +139,21 @@ PRIMITIVES = {
     r"fill has the scope warpgroup; write Tx\.cta\.fill": lambda t, G: Tx.wg.fill(t.acc, ONE),
 }
 NESTS = {
-    "nest stores to G in global memory; store to a shared": lambda t, G: store(G, lambda i, j: ONE),
-    r"store to row\[\w+\] in a nest over .* must have each loop variable": (
+    r"\(v = 0, v = 0\) and \(v = 0, v = 1\) of the nest both store row\[v\]; each iteration must": (
         lambda t, G: store(t.row, lambda i, j: ONE, lambda i, j: [i])
     ),
-    "and no function of them": lambda t, G: store(
-        t.shared, lambda i, j: ONE, lambda i, j: [i, j + 1]
+    r"\(v = 0\) and \(v = 2\) of the nest both store row": lambda t, G: store(
+        t.row, lambda i: ONE, lambda i: [i % 2], (N,)
     ),
-    "must have each loop variable as one of its indices": lambda t, G: store(
-        t.shared, lambda i: ONE, lambda i: [i, i], (N,)
-    ),
-    "reads acc at a function of loop variables; each index of a tile in registers must": (
-        lambda t, G: store(t.fragment, lambda i, j: t.acc[i, (j + 1) % N])
-    ),
-    "reads shared at a function of loop variables; .* a tile that the nest stores must": (
+    r"both store G\[v, 0\]": lambda t, G: store(G, lambda i, j: ONE, lambda i, j: [i, 0]),
+    r"iteration \(v = 0, v = 0\) of the nest reads shared\[v, \(v \+ 1\) % 16\], an element that": (
         lambda t, G: store(t.shared, lambda i, j: t.shared[i, (j + 1) % N])
     ),
-    "reads shared at other loop variables than the nest stores it at": (
+    "read from a tile that the nest does not store, or write two nests": (
         lambda t, G: store(t.shared, lambda i, j: t.shared[j, i])
+    ),
+    r"shared\[0, 16\] lies outside of shared": lambda t, G: store(
+        t.shared, lambda i, j: ONE, lambda i, j: [i, j + 1]
     ),
     r"shared\[0, 16\] lies outside of shared, which has scope shared and shape \(16, 16\)": (
         lambda t, G: store(t.fragment, lambda i, j: t.shared[i, j + N])
@@ -181,7 +181,7 @@ def test_two_stores_of_a_tile_at_different_loop_variables():
             T.buffer_store(t.shared, ONE, [i, j])
             T.buffer_store(t.shared, ONE, [j, i])
 
-    with pytest.raises(TileProgramError, match="shared is stored at different loop variables"):
+    with pytest.raises(TileProgramError, match=r"stores shared\[v, v\], an element that"):
         run(body)
 
 
@@ -208,10 +208,12 @@ def test_statements_that_are_no_part_of_the_language():
         with T.While(T.bool(True)):
             T.evaluate(0)
 
-    with pytest.raises(TileProgramError, match="While is no statement of tile programs"):
+    with pytest.raises(TileProgramError, match="loops are for loops, whose bounds all threads"):
         run(forever)
-    with pytest.raises(TileProgramError, match=r"function .* is not defined for tile programs"):
+    with pytest.raises(TileProgramError, match="has the statement cta_sync, in which threads"):
         run(lambda t, G: T.evaluate(T.cuda.cta_sync()))
+    with pytest.raises(TileProgramError, match=r"function tirx.cuda.atomic_add is not defined"):
+        run(lambda t, G: T.evaluate(T.cuda.atomic_add(G.ptr_to([0, 0]), ONE)))
 
 
 @pytest.mark.parametrize(

@@ -116,7 +116,7 @@ def test_what_the_hardware_lacks_is_refused(arguments, message):
         (["wgmma-d", "--lane", "32"], "no lane"),
         (["smem", "--shape", "64"], "no shape"),
         (["wgmma-d", "--dtype", "int8"], "invalid choice"),
-        (["wgmma-d", "--n", "0"], "no positive number"),
+        (["wgmma-d", "--n", "0"], "is no integer from 1"),
         ([], "LAYOUT"),
     ],
 )

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 from tvm import rpc
@@ -48,7 +50,7 @@ def tracker(tmp_path):
     ]  # fmt: skip
     try:
         connection = rpc.connect_tracker("127.0.0.1", made.port)
-        for _ in range(300):
+        for _ in range(3000):
             if connection.summary()["queue_info"].get(KEY, {}).get("free") == 2:
                 break
             time.sleep(0.1)
@@ -60,7 +62,22 @@ def tracker(tmp_path):
         made.terminate()
 
 
+def _listening_addresses(port: int) -> set[str]:
+    """The IPv4 addresses of this machine at which somebody listens on a port."""
+    rows = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
+    places = [row[1].split(":") for row in rows if row[3] == "0A"]
+    return {
+        socket.inet_ntoa(bytes.fromhex(address)[::-1])
+        for address, number in places
+        if int(number, 16) == port
+    }
+
+
 def test_two_servers_measure_side_by_side(tracker):
+    connection = rpc.connect_tracker(*tracker[:2])
+    servers = [server["addr"] for server in connection.summary()["server_info"]]
+    for address, port in [tracker[:2], *servers]:
+        assert _listening_addresses(port) == {address}, "at the address that --host names"
     func = matmul(64, 32, 64)
     mods = []
     for tile_n in (32, 16, 8):

@@ -25,7 +25,13 @@ from warploom.gemm.knobs import GemmKnobs
 from warploom.gemm.recognition import recognise
 from warploom.meta_schedule import db_command, plot
 from warploom.meta_schedule.artifact import Facts
-from warploom.meta_schedule.database import RECORDS, WORKLOADS, open_database, recover, repair
+from warploom.meta_schedule.database import (
+    RECORDS,
+    WORKLOADS,
+    drop_unfinished,
+    open_database,
+    recover,
+)
 from warploom.meta_schedule.journal import NAME, Journal, read_journal
 from warploom.meta_schedule.lookup import Lookup, bucket
 from warploom.meta_schedule.measure import Measurement
@@ -208,12 +214,12 @@ def test_merging_keeps_each_record_once_and_exporting_the_best(folder, tmp_path)
 @pytest.mark.parametrize("name", [RECORDS, WORKLOADS])
 def test_a_line_that_was_not_finished_is_removed(folder, name):
     whole = (folder / name).read_bytes()
-    assert not repair(folder / name) and whole.endswith(b"\n")
+    assert not drop_unfinished(folder / name) and whole.endswith(b"\n")
     (folder / name).write_bytes(whole + whole[: len(whole) // 7])
     assert len(records_of(open_database(folder))) == 3
     assert (folder / name).read_bytes() == whole
     (folder / name).write_bytes(whole[:-1])
-    assert repair(folder / name) and (folder / name).read_bytes() == whole
+    assert drop_unfinished(folder / name) and (folder / name).read_bytes() == whole
 
 
 def test_trials_that_only_the_journal_has_are_recovered(folder):

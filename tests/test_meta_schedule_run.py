@@ -191,11 +191,11 @@ def test_a_candidate_that_hangs_costs_only_itself(built, told):
     try:
         assert runner.submit(path, "cuda", _arguments(func)).result().seconds
         start = time.monotonic()
-        hanging = runner.pool.submit(time.sleep, 60, timeout=0.5)
+        hanging = runner.pool.submit(time.sleep, 600, timeout=0.5)
         after = runner.submit(path, "cuda", _arguments(func))
         with pytest.raises(WorkerLost, match="more than"):
             hanging.result()
-        assert after.result().seconds and time.monotonic() - start < 40
+        assert after.result().seconds and time.monotonic() - start < 500
     finally:
         runner.close()
 

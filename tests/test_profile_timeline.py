@@ -275,8 +275,8 @@ def test_without_a_recording_nothing_is_left():
     "program",
     [
         gemm(GemmConfig(), 4096, 4096, 4096),
-        pytest.param(attention(16384, tile=(128, 160)), marks=pytest.mark.slow),
-        pytest.param(attention(16384, tile=(128, 96), causal=True), marks=pytest.mark.slow),
+        pytest.param(attention(16384, tile=(128, 160)), marks=pytest.mark.long),
+        pytest.param(attention(16384, tile=(128, 96), causal=True), marks=pytest.mark.long),
     ],
 )
 def test_kernels_that_record_have_room_for_it(machine_code, program):

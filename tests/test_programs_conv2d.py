@@ -105,7 +105,7 @@ def test_kernels_are_right_and_free_of_races(number, name, arch, rng):
     check(CASES[name](), rng, arch, **hints)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("name", CASES)
 def test_kernels_under_all_hints(name, rng):
     for arch, hints in itertools.product(ARCHS, (*HINTS, {"specialise": False})):

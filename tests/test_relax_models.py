@@ -19,6 +19,7 @@ from warploom.bench.decoder import DecoderConfig, decoder_module
 from warploom.bench.resnet import ResnetConfig, stage_module
 from warploom.bench.suite import GemmShape
 from warploom.bench.workloads import problem_of
+from warploom.errors import StockScheduleWarning
 from warploom.meta_schedule.reference import normal_input
 from warploom.relax.attention import CallAttention
 from warploom.relax.inspect import FunctionReport, inspect
@@ -39,7 +40,7 @@ def _taken(module: tvm.IRModule) -> list[FunctionReport]:
 def _machine(module: tvm.IRModule, **options: Any) -> relax.VirtualMachine:
     with warnings.catch_warnings():
         # What inspection says is taken, is compiled with our schedule.
-        warnings.simplefilter("error", UserWarning)
+        warnings.simplefilter("error", StockScheduleWarning)
         executable = relax.build(module, _TARGET, **options)
     return relax.VirtualMachine(executable, tvm.cuda(0))
 

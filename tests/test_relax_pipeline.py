@@ -18,6 +18,7 @@ from tvm.script.tirx import tile as Tx
 
 import relax_models as models
 import warploom
+from reference import assert_rounded
 from warploom import cli
 from warploom import language as wl
 from warploom.errors import StockScheduleWarning
@@ -79,7 +80,8 @@ def test_models_run(rows: int | str, chosen: str, rng: np.random.Generator) -> N
     for count in (5,) if rows == 5 else (1, 20, 100):
         arrays = _arrays(rng, count)
         found = _call(executable, "forward", arrays, tvm.cuda(0))
-        np.testing.assert_allclose(found[0], _expected(arrays), rtol=1e-2, atol=1e-2)
+        # bias, gelu, the first product and the residual: at most as large as the result.
+        assert_rounded(found[0], _expected(arrays), roundings=4)
 
 
 def test_the_switch(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -136,7 +138,7 @@ def test_tile_programs_are_called(rng: np.random.Generator) -> None:
     x, w = (rng.standard_normal((64, 64)).astype(np.float16) for _ in range(2))
     found = _call(relax.build(_Calls, _TARGET), "main", [x, w], tvm.cuda(0))
     wanted = 2 * x.astype(np.float64) @ w.astype(np.float64).T
-    np.testing.assert_allclose(found, wanted, rtol=1e-3, atol=1e-3)
+    assert_rounded(found, wanted)
 
 
 class _Quantised(nn.Module):
@@ -191,7 +193,7 @@ def test_quantised_weights_are_decoded_in_the_product(rng: np.random.Generator) 
         found = _call(executable, "forward", [x, *parts], tvm.cuda(0))
         h = x[0].astype(np.float64) @ _weights(*parts[:2]).T
         wanted = h / (1 + np.exp(-h)) @ _weights(*parts[2:]).T + x[0]
-        np.testing.assert_allclose(found[0], wanted, rtol=2e-2, atol=2e-2)
+        assert_rounded(found[0], wanted, roundings=4)
 
 
 def test_operands_that_others_use_too_stay_apart() -> None:
@@ -219,7 +221,7 @@ def test_reports() -> None:
     assert all("tile" in one and "stages" in one for one in taken)
     (called,) = inspect(_Calls)[:1]
     others = {one.name: one for one in inspect(_Calls)}
-    assert "written in TIRx" in str(others["double"])
+    assert "it is a tile program of the model" in str(others["double"])
     assert "row by row: vectors of 4 elements" in str(called)
 
 
@@ -276,7 +278,7 @@ def test_convolutions_are_products(size: int, stride: int, rng: np.random.Genera
         for r in range(size)
         for s in range(size)
     )
-    np.testing.assert_allclose(found, np.maximum(wanted, 0), rtol=1e-3, atol=1e-2)
+    assert_rounded(found, np.maximum(wanted, 0))
 
 
 def test_convolutions_of_groups_stay_with_tvm(recwarn: pytest.WarningsRecorder) -> None:

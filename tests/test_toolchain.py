@@ -10,6 +10,9 @@ import struct
 from pathlib import Path
 
 import pytest
+import tvm
+from tvm import te
+from tvm.s_tir import dlight
 
 from warploom import toolchain
 
@@ -141,6 +144,21 @@ def test_the_toolchain_of_this_environment_can_compile():
     assert found.compiler.path.is_file()
     assert found.headers is not None
     assert found.headers.version.split(".")[0] == found.nvrtc.version.split(".")[0]
+
+
+@pytest.mark.parametrize("arch", ["sm_80", "sm_89", "sm_90"])
+def test_tensor_core_kernels_of_tvm_compile(arch):
+    """They include mma.h, which includes crt/mma.h, which is in a wheel of its own."""
+    assert toolchain.find_headers().wmma
+    x, w = (te.placeholder((1024, 1024), "float16", name) for name in "xw")
+    r = te.reduce_axis((0, 1024), "r")
+    y = te.compute((1024, 1024), lambda i, j: te.sum(x[i, r] * w[j, r], r), "y")
+    target = tvm.target.Target({"kind": "cuda", "arch": arch})
+    with target:
+        mod = tvm.IRModule({"main": te.create_prim_func([x, w, y])})
+        mod = dlight.ApplyDefaultSchedule(dlight.gpu.Matmul())(mod)
+    source = tvm.compile(mod, target).mod.imports[0].inspect_source()
+    assert "#include <mma.h>" in source and "wmma::mma_sync" in source
 
 
 def test_nvrtc_version_is_that_of_the_library():

@@ -10,10 +10,9 @@ import tile_programs
 import warploom
 from lowered_programs import check, hinted
 from warploom.errors import IllegalCombination
-from warploom.target import ARCHS, SM90A
+from warploom.target import ARCHS
 from warploom.transform.decline import Decline
 from warploom.transform.lower import lower
-from warploom.transform.specialize_warps import register_split
 
 
 @given(st.sampled_from(sorted(ARCHS)), st.integers(1, 32), st.integers(1, 4))
@@ -31,19 +30,6 @@ def test_parts_fit_into_an_sm_and_leave_little(name, blocks, warpgroups):
     assert registers % 8 == 0 and registers * blocks * threads <= arch.registers_per_sm
     most = (registers + 8) * blocks * threads > arch.registers_per_sm
     assert most or registers > arch.registers_per_thread
-
-
-@given(st.integers(1, 3), st.integers(1, 8))
-def test_registers_of_roles_are_those_of_the_launch(consumers, ctas):
-    threads = (consumers + 1) * 128
-    if ctas * threads > SM90A.threads_per_sm:
-        return
-    at_launch = SM90A.registers_of_each(ctas, threads)
-    low, high = register_split(consumers, at_launch)
-    # Only a warpgroup with as many registers or more can give some away, and nobody waits for
-    # registers that nobody gives.
-    assert low <= at_launch and 128 * (low + consumers * high) <= at_launch * threads
-    assert low % 8 == 0 and high % 8 == 0 and high >= min(at_launch, 248)
 
 
 @pytest.mark.parametrize("arch", sorted(ARCHS))

@@ -69,7 +69,7 @@ def test_kernels_compile(pipeline):
 def test_the_trace_has_the_places():
     trace = lower_trace(kernels_by_hand.sm90(2, pool=True))
     assert [step.name for step in trace] == [
-        "resolve scopes", "allocate shared memory", "strip annotations", "verify"
+        "check hints", "resolve scopes", "allocate shared memory", "strip annotations", "verify"
     ]  # fmt: skip
     decided = [sentence for step in trace for sentence in step.decisions]
     assert "roles: orchestrated by the author" in decided

@@ -145,10 +145,6 @@ def test_tiles_of_tensor_memory_are_accumulators(rng):
             in_tensor_memory(layout=tmem_datapath_layout("D", 128, 256)), "sm_100a",
             "with a layout of its own",
         ),
-        (
-            in_tensor_memory("wgmma.descriptor", dtype="uint64"), "sm_90a",
-            "matrix descriptor, which threads pass",
-        ),
     ],
 )  # fmt: skip
 def test_places_that_are_declined(program, arch, words):

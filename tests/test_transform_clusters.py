@@ -17,7 +17,7 @@ from lowered_programs import after_passes, check, hinted
 from sampling import sampled
 from tile_programs.case import Case, poisoned, precision, random_values, wide
 from warploom import language as wl
-from warploom.language.interpreter.expressions import Evaluator
+from warploom.language.interpreter.running import Running
 from warploom.transform import ir
 from warploom.transform.canonicalize import canonicalize
 from warploom.transform.clusters import Peers, dependence, is_in, writers
@@ -40,7 +40,7 @@ def value(expression, **variables) -> int:
     if isinstance(expression, int):
         return expression
     table = {v: np.asarray(variables[v.name], str(v.ty.dtype)) for v in ir.uses(expression)}
-    return int(Evaluator(table, {})(expression))
+    return int(Running(table)(expression))
 
 
 @pytest.mark.parametrize("peers", GROUPS, ids=str)

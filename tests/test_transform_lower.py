@@ -15,6 +15,7 @@ import warploom
 from control_programs import CONTROL
 from lowered_programs import check, hinted
 from warploom import language as wl
+from warploom.errors import TileProgramError
 from warploom.transform.decline import Decline
 from warploom.transform.lower import LOWERINGS, MULTISTAGE, WARP_SPECIALISED, lower
 from warploom.transform.program import is_tile_program
@@ -68,10 +69,11 @@ def test_every_reason_is_in_the_error():
 
     with pytest.raises(Decline) as error:
         lower(program)
-    first, second, *budget = str(error.value).splitlines()
+    first, second, place, line = str(error.value).splitlines()
     assert first.startswith("warp specialisation: A scalar is computed from the tile I_s")
     assert second.startswith("multistage: The kernel needs ") and "of shared memory" in second
-    assert any("A_s: 1 x 256 x 256 float32, 262144 bytes" in line for line in budget)
+    assert "A_s: 1 x 256 x 256 float32, 262144 bytes" in second
+    assert place.startswith(f" --> {__file__}:") and "I_s = T.alloc" in line
 
 
 def test_a_while_loop_is_declined():
@@ -88,17 +90,20 @@ def test_a_while_loop_is_declined():
             k = k + 1
         Tx.cta.copy(C, tile)
 
-    with pytest.raises(Decline, match="while loop; in a tile program, loops are for loops"):
+    with pytest.raises(TileProgramError, match="while loop, 'k < 3'; in a tile program, loops"):
         lower(func)
 
 
 def test_one_reason_is_said_once():
     with pytest.raises(Decline) as error:
         lower(tile_programs.gemm(tile=(96, 64, 32)).func)
-    assert str(error.value) == (
+    reason, place, line = str(error.value).splitlines()
+    assert reason == (
         "The tile acc has 96 rows; a warpgroup holds multiples of 64 rows in its registers, so "
         "give it such a number."
     )
+    assert place.startswith(f" --> {tile_programs.gemm.__code__.co_filename}:")
+    assert "acc = T.alloc_buffer" in line
 
 
 def test_the_trace_shows_decisions_and_programs():

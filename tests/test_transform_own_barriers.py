@@ -76,15 +76,18 @@ def load(b, A_s, A):
 
 
 def twice(b, A_s, A):
+    Tx.cta.zero(A_s)
     wl.mbarrier.init(b, 1)
 
 
 def in_a_loop(b, A_s, A):
+    Tx.cta.zero(A_s)
     for _ in T.serial(2):
         wl.mbarrier.init(b, 1)
 
 
 def remote(b, A_s, A):
+    Tx.cta.zero(A_s)
     T.evaluate(T.ptx.mbarrier.arrive.shared__cluster.b64(wl.mbarrier.address(b)))
 
 

@@ -50,7 +50,7 @@ def test_alternate_tiles_are_right_and_free_of_races(name, configuration, grid_o
     check_alternate(name, configuration, grid_of, rng)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_alternate_tiles_in_all_configurations(name, grid_of):
     for number, configuration in enumerate(CONFIGURATIONS):

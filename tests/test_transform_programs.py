@@ -103,7 +103,7 @@ def test_programs_are_right_and_free_of_races(name, configuration, rng):
     check(PROGRAMS[name](stages=stages), rng, specialise=specialise, **structure)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_programs_under_all_hints(name):
     for number, (structure, stages, specialise) in enumerate(CONFIGURATIONS):

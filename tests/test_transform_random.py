@@ -39,7 +39,7 @@ def test_random_programs_are_right_and_free_of_races(seed, specialise):
     run_seed(2 * seed + specialise, specialise)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("specialise", [True, False], ids=["warp_specialised", "multistage"])
 @pytest.mark.parametrize("start", range(0, ALL, ALL // SHARE))
 def test_two_thousand_random_programs(start, specialise):

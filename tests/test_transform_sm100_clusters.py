@@ -145,7 +145,7 @@ def test_random_programs(grid_of, seed):
     check_random(seed)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("start", range(0, ALL, ALL // 20))
 def test_many_random_programs(grid_of, start):
     for seed in range(20_000 + start, 20_000 + start + ALL // 20):

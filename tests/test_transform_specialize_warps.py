@@ -13,10 +13,8 @@ from tvm.script.tirx import tile as Tx
 import tile_programs
 from lowered_programs import hinted
 from warploom import language as wl
-from warploom.target import SM90A
 from warploom.transform.decline import Decline
 from warploom.transform.lower import lower
-from warploom.transform.specialize_warps import PRODUCER_REGISTERS, register_split
 
 
 def roles(func: Any) -> tuple[str, str]:
@@ -45,16 +43,6 @@ def test_both_roles_walk_the_same_tiles():
     producer, consumer = roles(lower(tile_programs.gemm(256, 256, 64).func))
     for line in ("for turn in", "for step in"):
         assert producer.count(line) == consumer.count(line) == 1
-
-
-@pytest.mark.parametrize("count", [1, 2, 3])
-def test_registers_fit_and_leave_the_most_to_those_that_compute(count):
-    low, high = register_split(count, SM90A.registers_of_each(1, (count + 1) * 128))
-    total = SM90A.warpgroup * (low + count * high)
-    assert low == PRODUCER_REGISTERS and total <= SM90A.registers_per_sm
-    assert high % 8 == 0 and high <= 256
-    step = SM90A.warpgroup * count * 8
-    assert high + 8 > SM90A.registers_per_thread or total + step > SM90A.registers_per_sm
 
 
 def test_the_hint_sets_registers():

@@ -74,7 +74,7 @@ def test_turns_are_right_and_free_of_races(name, configuration, grid_of, rng):
     check(PROGRAMS[name](steps, stages), rng, turns=turns, specialise=True, **structure)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_turns_in_all_configurations(name, grid_of):
     for number, (steps, stages, grid, turns, structure) in enumerate(CONFIGURATIONS):

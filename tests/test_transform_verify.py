@@ -15,6 +15,7 @@ import tile_programs
 from lowered_programs import hinted
 from warploom import language as wl
 from warploom.language.hints import Hints
+from warploom.ops.dispatch import LOWERED
 from warploom.transform.decline import Decline
 from warploom.transform.lower import lower
 from warploom.transform.program import DIALECT_SCOPES, read
@@ -38,7 +39,7 @@ def test_nothing_of_the_dialect_survives(name, specialise):
     cluster = (2, 1) if name == "cluster" else None
     func = lower(hinted(PROGRAMS[name]().func, specialise=specialise, cluster=cluster))
     # A search of the text finds what a walk over known nodes may miss.
-    script = func.script()
+    script = func.without_attr(LOWERED).script()
     for word in ("warploom.", "T.cta.", *(f'scope="{scope}"' for scope in DIALECT_SCOPES)):
         assert word not in script
     calls, buffers = [], []
@@ -78,7 +79,7 @@ def test_the_verifier_names_an_annotation():
 def test_stripping_leaves_the_rest():
     program = strip_annotations(annotated())
     assert verify(program) is program
-    script = program.to_func().script()
+    script = program.to_func().without_attr(LOWERED).script()
     assert "warploom" not in script and "for k in range(2)" in script.replace("T.serial", "range")
 
 

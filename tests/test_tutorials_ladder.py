@@ -49,7 +49,7 @@ def test_step_runs(path, capsys):
     check_assembled(names["gemm"](*names["CASES"][-1]), arch)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("path", STEPS, ids=name_of)
 def test_step_is_right_under_every_schedule(path, rng):
     """20 orders of warps and copies, which must not change a bit of the result."""

@@ -38,6 +38,7 @@ def budgets() -> PrimFunc:
             A[128 + t] = 6
         else:
             wl.set_max_nreg(224, True)
+            wl.sync_threads(1, 128)  # PTX wants the warpgroup to meet between two of them
             wl.set_max_nreg(200, 0)
             A[256 + t] = 7
 

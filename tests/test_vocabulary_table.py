@@ -20,8 +20,8 @@ import test_vocabulary_tma as tma
 import warploom
 from vocabulary import ARCHS
 from warploom import language as wl
+from warploom.errors import TileProgramError
 from warploom.target import Swizzle, cuda_target
-from warploom.transform.decline import Decline
 from warploom.transform.lower import lower
 
 TABLE = Path(wl.builtins.__file__).with_name("VOCABULARY.md")
@@ -129,5 +129,6 @@ def test_programs_without_threads_are_declined(name):
             statement()
             Tx.cta.copy(B[:, :], tile)
 
-    with pytest.raises(Decline, match=f"has the statement {MEETINGS[name]}, in which threads"):
+    words = f"has the statement {MEETINGS[name]}, in which threads"
+    with pytest.raises(TileProgramError, match=words):
         lower(main)

@@ -110,6 +110,7 @@ if __name__ == "__main__":
     target, _ = default_target()
     target = wms.estimate_target(target) if emulated else target
     mod = tvm.IRModule({"main": linear().with_attr("global_symbol", "main")})
+    mod = wms.estimate_module(mod) if emulated else mod  # no real device ever finds estimates
     work_dir = tempfile.mkdtemp()
     tune(mod, target, work_dir, emulated)
     check(compile_best(mod, target, work_dir))

@@ -132,6 +132,7 @@ if __name__ == "__main__":
     emulated = emulator.enable_without_gpu()
     target, _ = default_target()
     mod = model(target)
+    mod = wms.estimate_module(mod) if emulated else mod  # no real device ever finds estimates
     work_dir = tempfile.mkdtemp()
     tune(mod, target, work_dir, emulated)
     check(build(mod, target, work_dir))

@@ -99,7 +99,8 @@ def make(fence=True):
 
 
 # %%
-executable = tvm.compile(tvm.IRModule({"main": make()}), cuda_target("h200"), tir_pipeline="tirx")
+module = tvm.IRModule({"main": make()})
+executable = tvm.compile(module, cuda_target("h200"), tir_pipeline="warploom")
 rng = np.random.default_rng(0)
 a, b = (rng.standard_normal(shape, np.float32).astype("float16") for shape in ((M, K), (N, K)))
 c = tvm.runtime.tensor(np.full((M, N), np.nan, np.float32), tvm.cuda(0))

@@ -1,6 +1,8 @@
 """Pytest plugin that records, for every upstream test, its outcome and whether it launched.
 
-Loaded by ``run.py`` with ``-p plugin``; writes one JSON object a test to ``$UPSTREAM_LOG``.
+Loaded by ``run.py`` with ``-p plugin``; writes one JSON object a test to ``$UPSTREAM_LOG``. With
+``UPSTREAM_STOCK=1`` warploom lends TVM its emulated device and the compiler for it, and nothing
+else: what TVM generates, looks up, launches and refuses is stock's.
 
 TVM 0.27.0 and the tests of its main branch differ in names; what the tests import and the release
 does not have is supplied here. Nothing of it touches code generation or execution.
@@ -21,9 +23,15 @@ import pytest
 import tvm
 import tvm.sym
 import tvm_ffi
+from tvm.backend._autoload_backends import _load_builtin_backends
 
 from warploom import emulator, plugin
 
+# ``run.py`` has turned TVM's autoload off, which loads these and then warploom as a whole.
+_load_builtin_backends()
+if os.environ.get("UPSTREAM_STOCK") == "1":
+    plugin._register_language = lambda: None
+    plugin._register_runtime = lambda driver: None
 plugin.register()
 
 # Longest part of a failure that is kept; TVM's messages print whole programs.

@@ -1,0 +1,150 @@
+"""Every program of the package is lowered with its defaults, for every size that it accepts."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import pytest
+
+from warploom import compile_report
+from warploom.errors import IllegalCombination, WarploomWarning
+from warploom.kernels.config import GemmConfig
+from warploom.programs import (
+    attention,
+    conv2d,
+    gemm,
+    gemm_block_scaled,
+    gemm_grouped,
+    gemm_grouped_block_scaled,
+    gemm_quantised,
+)
+from warploom.target import cuda_target
+from warploom.target.dtypes import bits_of
+from warploom.transform.lower import lower
+
+ARCHS = ("sm_90a", "sm_100a")
+HALVES, BYTES = ("float16", "bfloat16"), ("float8_e4m3fn", "float8_e5m2")
+
+
+class Draw:
+    """Random arguments: sizes over four orders of magnitude, of the multiples that TMA wants."""
+
+    def __init__(self, rng: Any, arch: str) -> None:
+        self.rng, self.arch = rng, arch
+
+    def of(self, *choices: Any) -> Any:
+        return choices[self.rng.integers(len(choices))]
+
+    def size(self, step: int = 1) -> int:
+        return max(1, int(2 ** self.rng.uniform(0, 14.3)) // step) * step
+
+    def rows(self) -> int | None:
+        return self.of(None, 1, self.size(), self.size())
+
+    def groups(self) -> int:
+        return self.of(1, 8, 64, self.size() % 300 + 1)
+
+    def gemm(self) -> Any:
+        return gemm(GemmConfig(), self.size(8), self.size(8), self.rows())
+
+    def gemm_block_scaled(self) -> Any:
+        return gemm_block_scaled(
+            self.size(8), self.size(16), self.rows(), self.of(*BYTES), self.of(*HALVES),
+            self.of("MK", "KM"),
+        )  # fmt: skip
+
+    def gemm_grouped(self) -> Any:
+        dtype = self.of(*HALVES, "float8_e4m3fn", "float32")
+        out = self.of(*HALVES) if dtype in BYTES else self.of(None, *HALVES)
+        return gemm_grouped(
+            self.groups(), self.size(8), self.size(128 // bits_of(dtype)), self.rows(), dtype, out,
+            self.of("int32", "int64"),
+        )  # fmt: skip
+
+    def gemm_grouped_block_scaled(self) -> Any:
+        return gemm_grouped_block_scaled(
+            self.groups(), self.size(8), self.size(16), self.rows(),
+            self.of(*BYTES), self.of(*HALVES), self.of("MK", "KM"), self.of("int32", "int64"),
+        )  # fmt: skip
+
+    def gemm_quantised(self) -> Any:
+        group = self.of(32, 64, 128, 256, 512)
+        return gemm_quantised(
+            self.size(8), self.size(max(group, 128)), self.rows(), self.of(4, 8), group,
+            self.of(*HALVES), arch=self.arch,
+        )  # fmt: skip
+
+    def attention(self) -> Any:
+        first, shared = self.of(True, False), self.of(1, 2, 4)
+        step = 8 if self.arch == "sm_90a" else 16
+        return attention(
+            self.of(None, self.size()) if first else self.size(),
+            step * int(self.rng.integers(1, 256 // step + 1)), shared * self.of(1, 2, 4), shared,
+            self.of(1, 3), self.of(True, False), self.of(*HALVES), tokens_first=first,
+        )  # fmt: skip
+
+    def conv2d(self) -> Any:
+        taps = self.of((1, 1), (3, 3), (5, 5), (1, 3))
+        return conv2d(
+            self.of(1, 3, 16), self.size() % 500 + 5, self.size() % 500 + 5, 64 * self.of(1, 3, 16),
+            self.size(8), taps, self.of(1, 2, 3, 8), self.of(0, 1, 2), self.of(*HALVES),
+            relu=self.of(True, False),
+        )  # fmt: skip
+
+
+PROGRAMS = (
+    "gemm", "gemm_block_scaled", "gemm_grouped", "gemm_grouped_block_scaled", "gemm_quantised",
+    "attention", "conv2d",
+)  # fmt: skip
+_MANY = pytest.param(100, marks=pytest.mark.long)
+
+
+@pytest.mark.parametrize("count", [3, _MANY])
+@pytest.mark.parametrize("arch", ARCHS)
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_defaults_have_a_kernel_for_every_size(name, arch, count, rng):
+    """Shared memory, registers and all else fit: the preferred lowering takes the program."""
+    draw = Draw(rng, arch)
+    for _ in range(count):
+        func = getattr(draw, name)()
+        print(func.script()[:600])
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", WarploomWarning)
+            lower(func, arch)
+
+
+#: The largest of what the defaults choose, of an architecture.
+LARGEST = {
+    "grouped block-scaled": lambda _: gemm_grouped_block_scaled(8, 384, 512, 4096),
+    "attention of 256": lambda _: attention(512, 256, 2, causal=True),
+    "convolution": lambda _: conv2d(1, 28, 28, 128, 256),
+    "quantised": lambda arch: gemm_quantised(512, 1024, 64, arch=arch),
+}
+
+
+@pytest.mark.parametrize("arch", ["sm_90a", pytest.param("sm_100a", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("name", LARGEST)
+def test_largest_tiles_do_not_spill(name, arch, machine_code):
+    report = compile_report(LARGEST[name](arch), cuda_target(arch))
+    assert report.arch == arch
+    assert not report.problems, "\n".join(map(str, report.problems))
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: attention(64, 100), "head_dim is 100; .* multiples of 8 up to 256, so pad"),
+        (lambda: attention(64, 512), "head_dim is 512"),
+        (lambda: attention(64, 64, 3, 2), "3 heads cannot share 2"),
+        (lambda: gemm_quantised(64, 200), "k 200 of the 128 of a step and of the group 128; pad"),
+        (lambda: gemm_quantised(60, 256), "n 60 must be a multiple of 8"),
+        (lambda: gemm_quantised(64, 384, group=96), "one must be a multiple of the other"),
+        (lambda: gemm_quantised(64, 256, bits=3), "weights of 3 bits .* 4 and 8 bits"),
+        (lambda: conv2d(1, 8, 8, 64, 1), "the output's 1 at least 2"),
+        (lambda: conv2d(1, 4, 4, 64, 64, (7, 7), padding=0), "there is no output"),
+    ],
+)
+def test_what_has_no_kernel_is_refused(make, message):
+    with pytest.raises(IllegalCombination, match=message):
+        make()

@@ -1,0 +1,155 @@
+"""``warploom inspect relax`` tells what becomes of each function, and what was in the way."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import tvm
+from tvm import relax
+from tvm.s_tir.meta_schedule.database import JSONDatabase, TuningRecord
+
+import warploom
+from warploom import cli
+from warploom.gemm.choose import ranked
+from warploom.meta_schedule.lookup import Lookup
+from warploom.meta_schedule.records import trace_of
+from warploom.meta_schedule.workloads import matmul as workload_of
+from warploom.relax import inspect as inspecting
+from warploom.relax.inspect import FunctionReport, inspect
+
+
+def _module(make: Any, *shapes: tuple[Any, ...], dtype: str = "float16") -> tvm.IRModule:
+    builder = relax.BlockBuilder()
+    params = [
+        relax.Var(f"p{number}", relax.TensorType(list(shape), dtype))
+        for number, shape in enumerate(shapes)
+    ]
+    with builder.function("main", params):
+        with builder.dataflow():
+            out = builder.emit_output(builder.emit(make(*params)))
+        builder.emit_func_output(out)
+    return builder.get()
+
+
+def _attention(
+    q: tuple[Any, ...], k: tuple[Any, ...] | None = None, v: tuple[Any, ...] | None = None,
+    dtype: str = "float16", **options: Any,
+) -> FunctionReport:  # fmt: skip
+    shapes = q, k or q, v or k or q
+    made = _module(lambda *a: relax.op.nn.attention(*a, **options), *shapes, dtype=dtype)
+    (report,) = inspect(made)
+    return report
+
+
+@pytest.mark.parametrize("head_dim", [64, 128])
+@pytest.mark.parametrize("mask", [None, "TopLeft"])
+def test_attention_that_became_tensor_core_code(head_dim: int, mask: str | None) -> None:
+    report = _attention((2, 24, 4, head_dim), causal_mask=mask)
+    assert report.on_tensor_cores and not report.reason
+    kind = "causal attention" if mask else "attention"
+    text = f"attention: {kind} of 2 x 24 tokens, 4 heads of {head_dim} (4 of keys), float16"
+    assert str(report).startswith(text)
+
+
+@pytest.mark.parametrize(
+    ("shapes", "options", "reason"),
+    [
+        ([(1, 8, 2, 80)], {}, "head dimensions of q, k and v are 80, 80 and 80"),
+        ([(1, 8, 2, 64), (1, 8, 2, 64), (1, 8, 2, 32)], {}, "are 64, 64 and 32"),
+        ([(1, 8, 2, 64), (1, 20, 2, 64)], {}, "have 8, 20 and 20 tokens"),
+        ([(1, 8, 2, 64)], {"dtype": "float32"}, "are float32; all must be bfloat16 or float16"),
+    ],
+)
+def test_what_was_in_the_way_of_attention(
+    shapes: list[tuple[int, ...]], options: dict[str, Any], reason: str
+) -> None:
+    report = _attention(*shapes, **options)
+    assert not report.on_tensor_cores and reason in report.reason
+    assert f"{report.name}: left to TVM: " in str(report)
+
+
+def test_attention_with_a_bias_is_named() -> None:
+    made = _module(
+        relax.op.nn.attention, *[(1, 8, 2, 64)] * 3, (1, 2, 8, 8)
+    )
+    (report,) = inspect(made)
+    assert "the attention has a bias" in report.reason
+
+
+def test_the_layout_of_a_convolution_is_named() -> None:
+    made = _module(relax.op.nn.conv2d, (1, 8, 10, 10), (16, 8, 3, 3))
+    (report,) = inspect(made)
+    assert "channels last: relax.transform.ConvertLayout to NHWC and OHWI" in report.reason
+    assert "channels last" not in inspect(_module(relax.op.matmul, (24, 63), (63, 32)))[0].reason
+
+
+_MODEL = '''
+from tvm import relax
+def model():
+    builder = relax.BlockBuilder()
+    x = relax.Var("x", relax.TensorType([256, 512], "float16"))
+    w = relax.Var("w", relax.TensorType([512, 512], "float16"))
+    with builder.function("main", [x, w]):
+        with builder.dataflow():
+            y = builder.emit(relax.op.matmul(x, relax.op.permute_dims(w)))
+            out = builder.emit_output(builder.emit(relax.op.nn.softmax(y, -1)))
+        builder.emit_func_output(out)
+    return builder.get()
+'''
+
+
+def test_the_command_honours_databases_and_counts(
+    tmp_path: Path, capsys: pytest.CaptureFixture
+) -> None:
+    (tmp_path / "model.py").write_text(_MODEL)
+    model = f"{tmp_path / 'model.py'}:model"
+    assert cli.main(["inspect", "relax", model]) == 0
+    before = capsys.readouterr().out
+    assert "2 functions: 1 on tensor cores, 1 row by row, 0 left to TVM" in before
+
+    (matmul,) = (one for one in inspect(inspecting._load(model)) if one.problem)
+    mod = tvm.IRModule({"main": workload_of(256, 512, 512)})
+    wanted = ranked(matmul.problem)[5][1]
+    assert wanted != matmul.decisions[-1][1]
+    folder = tmp_path / "records"
+    folder.mkdir()
+    database = JSONDatabase(work_dir=str(folder))
+    workload = database.commit_workload(mod)
+    target = warploom.cuda_target("h200")
+    record = TuningRecord(trace_of(mod, wanted), workload, [1e-6], target, None)
+    database.commit_tuning_record(record)
+    reports = inspect(inspecting._load(model), lookup=Lookup.in_order([folder]))
+    (found,) = (one for one in reports if one.problem)
+    assert found.decisions == ((None, wanted),)
+    words = ["inspect", "relax", model, "--database", str(folder), "--no-shipped"]
+    assert cli.main(words) == 0 and str(found) in capsys.readouterr().out
+    assert cli.main(["inspect", "relax", model, "--database", str(tmp_path)]) != 0
+    assert "name the work_dir of a search" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("columns", [2, 3, 129, 130, 1000, 30522, 50257])
+@pytest.mark.parametrize("converted", [False, True])
+def test_weights_of_any_number_of_outputs_are_multiplied_by_tensor_cores(
+    columns: int, converted: bool
+) -> None:
+    """The transposition of a weight, or its order in memory, is changed before it is judged."""
+
+    def linear(x: relax.Expr, w: relax.Expr) -> relax.Expr:
+        if converted:
+            x, w = (relax.op.astype(one, "float16") for one in (x, w))
+        return relax.op.matmul(x, relax.op.permute_dims(w))
+
+    dtype = "float32" if converted else "float16"
+    reports = inspect(_module(linear, (24, 64), (columns, 64), dtype=dtype))
+    (taken,) = (one for one in reports if one.problem)
+    assert taken.problem.n == columns and (columns % 8 == 0 or taken.problem.layout == "NT")
+
+
+def test_a_weight_that_stays_too_narrow_is_left_as_it_is() -> None:
+    """Neither order can be loaded: nothing is changed for nothing."""
+    made = _module(
+        lambda x, w: relax.op.matmul(x, relax.op.permute_dims(w)), (24, 63), (33, 63)
+    )
+    assert sorted(one.name for one in inspect(made)) == ["matmul", "transpose"]
