@@ -245,6 +245,13 @@ REFUSED = {
         {"options": (("scale", 2),)},
         ["unknown option 'scale'", "allowed", "wait"],
     ),
+    "a wait for more groups than there are": (
+        {"options": (("wait", 8),)},
+        ["wait is 8", "from 0 to 7"],
+    ),
+    "a wait of -1": ({"options": (("wait", -1),)}, ["wait is -1", "from 0 to 7"]),
+    "a wait that is no number": ({"options": (("wait", "all"),)}, ["wait is 'all'", "0 to 7"]),
+    "a sign that is no bool": ({"options": (("negate_a", 2),)}, ["negate_a is 2", "True or False"]),
     "saturation of floats": (
         {"options": (("satfinite", True),)},
         ["satfinite", "integers", "float16"],

@@ -109,6 +109,12 @@ PRIMITIVES = {
     "gemm_async with scale factors is no part": lambda t, G: Tx.cta.gemm_async(
         t.acc, t.half, t.half, t.half, t.half
     ),
+    "has the option wait=2; it takes transA, transB and accum only": (
+        lambda t, G: Tx.cta.gemm_async(t.acc, t.half, t.half, wait=2)
+    ),
+    "has the option negate_a=True; it takes": (
+        lambda t, G: Tx.cta.gemm_async(t.acc, t.half, t.half, negate_a=True)
+    ),
     r"row of extents \(8,\) does not broadcast to fragment": lambda t, G: Tx.cta.add(
         t.fragment, t.acc, t.row[0:8]
     ),

@@ -33,6 +33,7 @@ from warploom.intrin.wgmma_operands import (
     registers,
 )
 from warploom.intrin.wgmma_product import WgmmaProduct
+from warploom.intrin.wgmma_wait import pending_groups, require_pending
 from warploom.target.swizzle import Major
 from warploom.target.wgmma import WGMMA_M
 
@@ -151,7 +152,9 @@ class WgmmaEmitter(WgmmaProduct):
 
     # --- instructions ---
 
-    def ss(self, d: Any, a: Any, b: Any, accum: Any = True) -> None:
+    def ss(
+        self, d: Any, a: Any, b: Any, accum: Any = True, *, wait: bool | int | None = None
+    ) -> None:
         """Issue the whole product, both operands in shared memory.
 
         Parameters
@@ -162,26 +165,39 @@ class WgmmaEmitter(WgmmaProduct):
             Parts of shared buffers, or their descriptors.
         accum : bool or Expr
             Whether the product is added to what D holds; else D is overwritten.
+        wait : bool, int or None
+            By default only the instructions are issued. With a number, 0 to 7, or with True, which
+            means 0, :meth:`arrive` comes before them, and :meth:`commit` and a :meth:`wait` for
+            that number after them. Operands of the groups that it leaves pending must not be
+            written, and their D not be read, until a later wait.
 
         Raises
         ------
         IllegalCombination
-            If an operand is not what the emitter was made for.
+            If an operand is not what the emitter was made for, or ``wait`` is out of range.
         """
-        self._whole(d, self._shared(a, "A"), b, accum)
+        self._whole(d, self._shared(a, "A"), b, accum, wait)
 
-    def rs(self, d: Any, a: Any, b: Any, accum: Any = True) -> None:
+    def rs(
+        self, d: Any, a: Any, b: Any, accum: Any = True, *, wait: bool | int | None = None
+    ) -> None:
         """As :meth:`ss`, with A in registers: a tile, or a part, with :attr:`a_layout`.
 
         What threads write to A's registers until :meth:`wait` is a race with the tensor core.
         """
-        self._whole(d, self._registers_of_a(a), b, accum)
+        self._whole(d, self._registers_of_a(a), b, accum, wait)
 
-    def _whole(self, d: Any, a: Any, b: Any, accum: Any) -> None:
+    def _whole(self, d: Any, a: Any, b: Any, accum: Any, wait: Any) -> None:
+        pending = pending_groups(wait)
         d, b = self._accumulator(d), self._shared(b, "B")
         words = self._views(d, a)
+        if pending is not None:
+            self.arrive()
         for i, j, k in self.atoms():
             self._atom(d, a, b, i, j, k, accum, *words)
+        if pending is not None:
+            self.commit()
+            self.wait(pending)
 
     def ss_atom(self, d: Any, a: Any, b: Any, i: Any, j: Any, k: Any, accum: Any = True) -> None:
         """Issue one instruction of :meth:`ss`.
@@ -267,8 +283,14 @@ class WgmmaEmitter(WgmmaProduct):
         T.evaluate(T.ptx.wgmma.commit_group.sync.aligned())
 
     def wait(self, groups: int = 0) -> None:
-        """``wgmma.wait_group``: at most ``groups`` of the latest groups are still under way."""
-        T.evaluate(T.ptx.wgmma.wait_group.sync.aligned(groups))
+        """``wgmma.wait_group``: at most ``groups``, 0 to 7, of the latest groups are pending.
+
+        Raises
+        ------
+        IllegalCombination
+            If ``groups`` is no such constant.
+        """
+        T.evaluate(T.ptx.wgmma.wait_group.sync.aligned(require_pending(groups)))
 
     def fence_d(self, d: Any) -> None:
         """No computation on the registers of D is moved across this; it costs no instruction.

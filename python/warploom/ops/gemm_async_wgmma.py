@@ -4,7 +4,8 @@ The call ``Tx.wg.gemm_async(D, A, B, transA=, transB=, accum=)`` becomes the ins
 warpgroup, ``Tx.cta.gemm_async`` those of all active warpgroups, each computing its share of the
 rows. As with upstream's tcgen05 variant only the multiplications are issued: the caller writes
 ``wgmma.fence`` before, ``commit_group`` and ``wait_group`` after, and so decides how many groups
-are in flight. ``wait=True`` adds all three, for kernels that want no overlap.
+are in flight. ``wait=n`` adds all three, and leaves at most ``n`` groups, 0 to 7, pending;
+``wait=True`` means 0, for kernels that want no overlap.
 
 Rules: PTX ISA, "Asynchronous Warpgroup Level Matrix Multiply-Accumulate Instructions".
 """
@@ -16,7 +17,7 @@ from typing import Any
 
 from tvm.script import tirx as T
 from tvm.sym.analyzer import Analyzer
-from tvm.tirx import PrimFunc
+from tvm.tirx import IntImm, PrimFunc
 from tvm.tirx.operator.tile_primitive import DispatchContext, fail
 from tvm.tirx.tile_primitive import TilePrimitiveCall
 
@@ -31,6 +32,7 @@ from warploom.intrin.wgmma_operands import (
     read_register_a,
     read_shared,
 )
+from warploom.intrin.wgmma_wait import pending_groups
 from warploom.ops.schedule import Schedule
 from warploom.target.wgmma import wgmma_kind
 
@@ -48,7 +50,7 @@ class WgmmaPlan:
     a: SharedOperand | RegisterOperand
     b: SharedOperand
     accum: Any
-    wait: bool
+    pending: int | None
 
 
 def full_warpgroups(call: TilePrimitiveCall, context: DispatchContext) -> tuple[bool, str | None]:
@@ -89,11 +91,16 @@ def _span(context: DispatchContext) -> WarpgroupSpan:
     return WarpgroupSpan(extent // 4, first if extent > 4 else 0)
 
 
-def _options(call: TilePrimitiveCall) -> dict[str, bool]:
-    given = {str(name): bool(value) for name, value in call.config.items()}
+def _options(call: TilePrimitiveCall) -> dict[str, Any]:
+    given = {str(name): value for name, value in call.config.items()}
     unknown = sorted(given.keys() - OPTIONS.keys())
     if unknown:
         fail(f"wgmma: unknown option {unknown[0]!r}; allowed are {', '.join(OPTIONS)}.")
+    for name in given.keys() - {"wait"}:
+        # A bool or an IntImm; any other number would be a misunderstanding.
+        if not isinstance(given[name], int | IntImm) or int(given[name]) not in (0, 1):
+            fail(f"wgmma: {name} is {given[name]}; it must be True or False.")
+        given[name] = bool(int(given[name]))
     return OPTIONS | given
 
 
@@ -143,7 +150,7 @@ def _plan(call: TilePrimitiveCall, context: DispatchContext) -> WgmmaPlan:
         (options["negate_a"], options["negate_b"]),
         options["satfinite"],
     )
-    return WgmmaPlan(emitter, span, d, a, b, accum, options["wait"])
+    return WgmmaPlan(emitter, span, d, a, b, accum, pending_groups(options["wait"]))
 
 
 def gemm_async_wgmma(call: TilePrimitiveCall, context: DispatchContext) -> PrimFunc:
@@ -160,13 +167,8 @@ def gemm_async_wgmma(call: TilePrimitiveCall, context: DispatchContext) -> PrimF
         return replace(p.a, mn_start=p.a.mn_start + warpgroup * emitter.m)
 
     def issue() -> None:
-        if p.wait:
-            emitter.arrive()
         form = emitter.rs if isinstance(p.a, RegisterOperand) else emitter.ss
-        form(p.d, rows_of_warpgroup(), p.b, p.accum)
-        if p.wait:
-            emitter.commit()
-            emitter.wait(0)
+        form(p.d, rows_of_warpgroup(), p.b, p.accum, wait=p.pending)
 
     @T.prim_func(check_well_formed=False)
     def impl():

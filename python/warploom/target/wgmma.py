@@ -16,6 +16,8 @@ from warploom.target.swizzle import Major
 WGMMA_M = 64
 #: Bytes of K that one instruction consumes, whatever the dtype.
 WGMMA_K_BYTES = 32
+#: How many groups ``wgmma.wait_group`` may leave pending.
+WGMMA_PENDING = range(8)
 
 _N_FLOAT = tuple(range(8, 257, 8))
 _N_INT = (8, 16, 24, 32, *range(48, 257, 16))

@@ -49,6 +49,13 @@ def require_primitive(call: TilePrimitiveCall) -> str:
         )
     if name == "gemm_async" and len(call.args) != 6:
         raise TileProgramError("gemm_async with scale factors is no part of tile programs.")
+    if name == "gemm_async" and call.config:
+        option, value = next(iter(call.config.items()))
+        raise TileProgramError(
+            f"gemm_async of a tile program has the option {option}={value}; it takes transA, "
+            "transB and accum only: the passes place the waits, and signs and clamps belong to "
+            "the epilogue."
+        )
     return name
 
 
