@@ -113,6 +113,43 @@ def _mixed() -> PrimFunc:
     return te.create_prim_func([a, b, c])
 
 
+def _two_sums(first: tuple[int, ...], second: tuple[int, ...]) -> PrimFunc:
+    """The sum of two products, over axes of these extents."""
+    totals = []
+    for name, extents in zip("BD", (first, second), strict=True):
+        a = te.placeholder((8, *extents), "float16", "A")
+        b = te.placeholder((8, *extents), "float16", name)
+        axes = [te.reduce_axis((0, one), f"r{i}") for i, one in enumerate(extents)]
+        totals.append((a, b, te.compute(
+            (8, 8), lambda i, j: te.sum(a[i, *axes] * b[j, *axes], axes), f"sum_{name}"  # noqa: B023
+        )))  # fmt: skip
+    (a, b, x), (c, d, y) = totals
+    total = te.compute((8, 8), lambda i, j: x[i, j] + y[i, j], "C")
+    return te.create_prim_func([a, b, c, d, total])
+
+
+def _two_results(first: tuple[int, ...], second: tuple[int, ...]) -> PrimFunc:
+    """A product, and results of these shapes that read its elements."""
+    a, b = te.placeholder((8, 8), "float16", "A"), te.placeholder((8, 8), "float16", "B")
+    r = te.reduce_axis((0, 8), "r")
+    total = te.compute((8, 8), lambda i, j: te.sum(a[i, r] * b[j, r], r), "sum")
+    results = [
+        te.compute(shape, lambda *at: total[at[-2], at[-1]] * tirx.const(2, "float16"), name)
+        for name, shape in zip("CD", (first, second), strict=True)
+    ]
+    return te.create_prim_func([a, b, *results])
+
+
+@pytest.mark.parametrize("make", [_two_sums, _two_results])
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [((8, 8), (8, 4)), ((8, 8), (4, 8)), ((4, 8), (8, 8)), ((8, 8), (2, 8, 8)), ((2, 8, 8), (8, 8))],
+)
+def test_sums_and_results_have_the_same_extents(make, first, second) -> None:
+    with pytest.raises(Decline, match="extents .* and another .* must have the same"):
+        recognise(make(first, second))
+
+
 @pytest.mark.parametrize(
     ("make", "reason"),
     [

@@ -9,12 +9,15 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import tvm
+from hypothesis import given
+from hypothesis import strategies as st
 from rich.console import Console
 from tvm import te
 from tvm.s_tir import Schedule
@@ -122,6 +125,50 @@ def test_features_are_finite_and_have_names(rng):
 
 def _results(times) -> list[RunnerResult]:
     return [RunnerResult([us * 1e-6], None) if us else RunnerResult(None, "no") for us in times]
+
+
+class _Scheduler:
+    """A scheduler of tasks; like TVM's, it ends no task twice, and none once all trials are begun."""
+
+    def __init__(self, running: Sequence[int], total: int) -> None:
+        self.total, self.begun, self.ended = total, 0, []
+        self.tasks_ = [
+            SimpleNamespace(
+                ctx=SimpleNamespace(task_name="main"), is_terminated=False,
+                measure_candidates=[None] * one,
+            )
+            for one in running
+        ]  # fmt: skip
+
+    def terminate_task(self, number: int) -> None:
+        assert not self.tasks_[number].is_terminated and self.begun < self.total
+        self.tasks_[number].is_terminated = True
+        self.ended.append(number)
+
+
+@given(
+    batches=st.lists(st.integers(1, 6), min_size=1, max_size=8),
+    running=st.integers(0, 6),
+    total=st.integers(1, 40),
+    already=st.booleans(),
+)
+def test_no_task_ends_that_ends_anyway(batches, running, total, already):
+    """Only a task that TVM will not end itself is ended, and then at once."""
+    model = SimpleNamespace(surprise={"main": 0.0})
+    stop = wms.EarlyStop(model, total, least_trials=4, patience=4)
+    scheduler = _Scheduler([0, running], total)
+    scheduler.tasks_[0].is_terminated = already
+    measured = 0
+    for batch in batches:
+        measured += batch
+        scheduler.begun = measured + running
+        stop._inst.apply(scheduler, 0, [], [], _results([5] * batch))
+        # The first time is an improvement, the others are not.
+        enough = measured >= 5
+        if enough and scheduler.begun < total and not already:
+            assert scheduler.ended == [0]
+            return
+        assert not scheduler.ended
 
 
 @pytest.mark.parametrize(

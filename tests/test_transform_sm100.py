@@ -268,6 +268,70 @@ def test_parts_of_an_accumulator_may_be_changed_that_are_apart(rng):
         lower(moved(32), ARCH)
 
 
+@pytest.mark.parametrize("read", [False, True])
+def test_elements_that_a_branch_does_not_store_keep_their_values(read, rng):
+    """Stores under a condition change those elements of an accumulator, and no other."""
+
+    @T.prim_func
+    def program(A: T.Buffer((128, 64), "float16"), B: T.Buffer((64, 64), "float16"),
+                V: T.Buffer((64,), "float32"), C: T.Buffer((128, 64), "float32")):  # fmt: skip
+        T.device_entry()
+        T.cta_id([1])
+        A_s = T.alloc_buffer((128, 64), "float16", scope="shared")
+        B_s = T.alloc_buffer((64, 64), "float16", scope="shared")
+        acc = T.alloc_buffer((128, 64), "float32", scope="accumulator")
+        for k in wl.pipelined(1, 1):
+            Tx.cta.copy_async(A_s, A[0:128, k * 64 : k * 64 + 64])
+            Tx.cta.copy_async(B_s, B[0:64, k * 64 : k * 64 + 64])
+            Tx.cta.gemm_async(acc, A_s, B_s, accum=k > 0)
+        for y, x in T.grid(128, 64):
+            if (y + x) % 3 == 0:
+                acc[y, x] = (V[x] + acc[y, x]) if read else V[x]
+        Tx.cta.copy(C, acc)
+
+    def arguments(rng):
+        shapes = [((128, 64), "float16"), ((64, 64), "float16"), ((64,), "float32")]
+        return [*(random_values(rng, *one) for one in shapes), poisoned((128, 64), "float32")]
+
+    def expected(args):
+        result, values = wide(args[0]) @ wide(args[1]).T, wide(args[2])
+        y, x = np.indices(result.shape)
+        return {3: np.where((y + x) % 3 == 0, values + read * result, result)}
+
+    check(tile_programs.Case(program, arguments, expected, precision("float32")), rng, arch=ARCH)
+
+
+@T.prim_func
+def views(A: T.Buffer((128, 64), "float16"), B: T.Buffer((64, 64), "float16"),
+          V: T.Buffer((64,), "float32"), C: T.Buffer((128, 64), "float32")):  # fmt: skip
+    """A product whose threads read and write global memory in other shapes."""
+    T.device_entry()
+    T.cta_id([1])
+    A_s = T.alloc_buffer((128, 64), "float16", scope="shared")
+    B_s = T.alloc_buffer((64, 64), "float16", scope="shared")
+    acc = T.alloc_buffer((128, 64), "float32", scope="accumulator")
+    V_view = T.decl_buffer((4, 16), "float32", data=V.data)
+    C_view = T.decl_buffer((64, 2, 64), "float32", data=C.data)
+    for k in wl.pipelined(1, 1):
+        Tx.cta.copy_async(A_s, A[0:128, k * 64 : k * 64 + 64])
+        Tx.cta.copy_async(B_s, B[0:64, k * 64 : k * 64 + 64])
+        Tx.cta.gemm_async(acc, A_s, B_s, accum=k > 0)
+    for y, x in T.grid(128, 64):
+        C_view[y // 2, y % 2, x] = acc[y, x] + V_view[x // 16, x % 16]
+
+
+@pytest.mark.parametrize("arch", ["sm_90a", ARCH])
+def test_threads_use_views_that_the_program_declares(arch, rng):
+    def arguments(rng):
+        shapes = [((128, 64), "float16"), ((64, 64), "float16"), ((64,), "float32")]
+        return [*(random_values(rng, *one) for one in shapes), poisoned((128, 64), "float32")]
+
+    def expected(args):
+        return {3: wide(args[0]) @ wide(args[1]).T + wide(args[2])}
+
+    check(tile_programs.Case(views, arguments, expected, precision("float32")), rng, arch=arch)
+
+
 def test_an_architecture_without_lowering_is_declined():
     with pytest.raises(Decline, match="no lowering of tile programs for sm_80; compile for sm_90a"):
         lower(tile_programs.gemm().func, "sm_80")

@@ -110,6 +110,21 @@ def test_nothing_spills(machine_code):
     assert local_memory(hinted(func, cluster=(2, 1), scheduler=CLC), ARCH) == (0, 0, 0)
 
 
+@pytest.mark.parametrize("name", ["gemm", "gemm, pairs", "attention causal"])
+def test_answers_are_released_after_a_proxy_fence(name):
+    """Each role that reads an answer fences before its arrival lets an engine write the next.
+
+    The manual's example of clusterlaunchcontrol.query_cancel has the fence; no emulator would miss
+    it, since the wait for the arrival already orders the read.
+    """
+    make, cluster = PROGRAMS[name]
+    text = lower(hinted(make(stages=2).func, cluster=cluster, scheduler=CLC), ARCH).script()
+    reads = text.split("first_cta, answer")[1:]
+    assert len(reads) == 4  # of the roles that ask, load, multiply and compute
+    for after in reads:
+        assert 'T.ptx.fence("proxy", "async"' in after[: after.index('"arrive"')]
+
+
 def test_the_record_tells_who_hands_out_tiles():
     func = hinted(tile_programs.gemm().func, scheduler=CLC)
     found = [line for step in lower_trace(func, ARCH) for line in step.decisions]

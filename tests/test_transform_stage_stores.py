@@ -101,26 +101,30 @@ def test_shared_tiles_that_tma_cannot_store_are_declined(n, columns, dtype, rows
         lower(shared_tile(n, columns, dtype))
 
 
-def test_shared_tiles_are_stored(rng):
+@pytest.mark.parametrize(("tiles", "ctas"), [(2, None), (5, 1), (5, 2)])
+def test_shared_tiles_are_stored(tiles, ctas, rng):
+    """Tile after tile, where a CTA has several: none is rewritten before its store has read it."""
+
     def arguments(rng: np.random.Generator) -> list:
-        return [random_values(rng, (36,), "float32"), poisoned((128, 36), "float32")]
+        return [random_values(rng, (36,), "float32"), poisoned((64 * tiles, 36), "float32")]
 
     def expected(args: list) -> dict[int, np.ndarray]:
-        return {1: wide(args[0]) + np.arange(128)[:, None] % 64}
+        return {1: wide(args[0]) + np.arange(64 * tiles)[:, None]}
 
-    check(Case(shared_tile(36, 36, "float32"), arguments, expected, 1e-6), rng)
+    case = Case(shared_tile(36, 36, "float32", tiles), arguments, expected, 1e-6)
+    check(case, rng, ctas=ctas)
 
 
-def shared_tile(n: int, columns: int, dtype: str) -> Any:
+def shared_tile(n: int, columns: int, dtype: str, tiles: int = 2) -> Any:
     """A program whose CTAs compute 64 rows of C in shared memory."""
 
     @T.prim_func
-    def func(V: T.Buffer((columns,), dtype), C: T.Buffer((128, n), dtype)):
+    def func(V: T.Buffer((columns,), dtype), C: T.Buffer((64 * tiles, n), dtype)):
         T.device_entry()
-        i = T.cta_id([2])
+        i = T.cta_id([tiles])
         out = T.alloc_buffer((64, columns), dtype, scope="shared")
         for y, x in T.grid(64, columns):
-            out[y, x] = V[x] + T.cast(y, dtype)
+            out[y, x] = V[x] + T.cast(i * 64 + y, dtype)
         Tx.cta.copy(C[i * 64 : i * 64 + 64, 0:columns], out)
 
     return func
