@@ -128,7 +128,7 @@ def _results(times) -> list[RunnerResult]:
 
 
 class _Scheduler:
-    """A scheduler of tasks; like TVM's, it ends no task twice, and none once all trials are begun."""
+    """Tasks of a search: like TVM's, none ends twice, and none once all trials are begun."""
 
     def __init__(self, running: Sequence[int], total: int) -> None:
         self.total, self.begun, self.ended = total, 0, []
