@@ -99,7 +99,7 @@ warpgroup, ``wgmma.descriptor`` buffers are registers for what :func:`descriptor
 ``tmem`` is allocated, and freed at the end. A layout that is written stays, others follow from
 use. :class:`WgmmaEmitter` issues the products of Hopper, all at once or one by one with work of
 one's own between them. TVM's ``TMABar(wl.mbarrier.Pool(), stages)`` and ``T.SMEMPool`` may be used
-beside them.
+beside them. :func:`alloc_barrier` makes mbarriers with a count each, ready for use.
 
 Single instructions beyond ``T.ptx`` and ``T.cuda`` (bulk copies, waits, shuffles, wide loads and
 more) are ``wl.<name>``, or ``T.warploom.<name>``: :mod:`warploom.language.builtins`.
@@ -120,7 +120,7 @@ from warploom.language import builtins, mbarrier
 from warploom.language.builtins import *  # noqa: F403  (the names are in its __all__)
 from warploom.language.descriptor import descriptor
 from warploom.language.hints import Hints, hints, read_hints
-from warploom.language.mbarrier import loading
+from warploom.language.mbarrier import alloc_barrier, loading
 from warploom.language.pipelined import pipelined
 from warploom.language.span import span
 
@@ -128,6 +128,7 @@ __all__ = [
     *builtins.__all__,
     "Hints",
     "WgmmaEmitter",  # noqa: F405  (as interpret)
+    "alloc_barrier",
     "builtins",
     "descriptor",
     "hints",

@@ -11,6 +11,7 @@ back with :func:`read_operation`.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,12 +20,18 @@ from tvm.script import tirx as T
 from tvm.tirx import Buffer, is_buffer_var
 from tvm.tirx.stmt import Evaluate
 
+from warploom.errors import IllegalCombination
+from warploom.language.builtins.operands import constant
 from warploom.language.hints import PREFIX
 from warploom.language.pipelined import require_positive
 
 SCOPE = "mbarrier"
 #: Attribute of statements that the thread that loads executes, and nobody else.
 LOADING = PREFIX + "loading"
+#: Attribute of the initialisation that :func:`alloc_barrier` writes; passes choose its thread.
+INITIALISED = PREFIX + "alloc_barrier"
+#: Arrivals that an mbarrier can count (PTX ISA, "mbarrier.init").
+MAX_ARRIVALS = (1 << 20) - 1
 
 
 def alloc(count: int = 1) -> Any:
@@ -50,12 +57,97 @@ def address(barriers: Buffer, stage: Any = 0) -> Any:
     return barriers.ptr_to([*[0] * (len(barriers.shape) - 1), stage])
 
 
-def init(barriers: Buffer, arrivals: int) -> None:
-    """Every one of the mbarriers waits for ``arrivals`` arrivals a phase."""
-    require_positive("arrivals", arrivals)
-    for stage in range(int(barriers.shape[-1])):
+def init(barriers: Buffer, arrivals: int | Sequence[int]) -> None:
+    """Initialise mbarriers: how many arrivals complete a phase.
+
+    Parameters
+    ----------
+    barriers : Buffer
+        Of :func:`alloc`, or another buffer of scope ``mbarrier``.
+    arrivals : int or sequence of int
+        1 to 1048575: of each mbarrier, or one number for each of them.
+
+    Raises
+    ------
+    IllegalCombination
+        If a number is out of range, or there are more or fewer numbers than mbarriers.
+
+    Examples
+    --------
+    .. code-block:: python
+
+        barriers = wl.mbarrier.alloc(3)
+        if t == 0:
+            wl.mbarrier.init(barriers, [1, 128, 64])
+    """
+    count = int(barriers.shape[-1])
+    numbers = _arrivals("arrivals", arrivals)
+    if not isinstance(arrivals, Sequence):
+        numbers *= count
+    if len(numbers) != count:
+        raise IllegalCombination(
+            f"arrivals has {len(numbers)} numbers, and {barriers.name} has {count} mbarriers; give "
+            "one number for each of them, or one for all."
+        )
+    _initialise(barriers, numbers)
+
+
+def alloc_barrier(arrive_count: int | Sequence[int]) -> Any:
+    """Mbarriers that are ready for use: allocated, initialised, and known to all threads.
+
+    In a kernel that defines ids of threads, the first thread of the CTA initialises them, and all
+    threads of the CTA, of the cluster where there is one, wait until it has. So all threads must
+    come here, once: outside of loops and branches. In a tile program it is :func:`alloc` and
+    :func:`init`.
+
+    Parameters
+    ----------
+    arrive_count : int or sequence of int
+        Arrivals that complete a phase, 1 to 1048575: a number for each mbarrier. A number alone
+        is one mbarrier.
+
+    Returns
+    -------
+    Buffer
+        ``barriers[i]`` is the mbarrier with ``arrive_count[i]``; ``barriers`` alone is the first.
+
+    Raises
+    ------
+    IllegalCombination
+        If a number is out of range, or there is none.
+
+    Examples
+    --------
+    .. code-block:: python
+
+        barriers = wl.alloc_barrier([128] * 2 + [1])
+        wl.mbarrier_arrive(barriers[1])
+        wl.mbarrier_wait_parity(barriers[1], 0)
+    """
+    numbers = _arrivals("arrive_count", arrive_count)
+    # TVM prints a buffer of shape (1,) as a scalar, so a single mbarrier is the first of two.
+    barriers = T.alloc_buffer((max(2, len(numbers)),), "uint64", scope=SCOPE)
+    with T.attr({INITIALISED: 1}):
+        _initialise(barriers, numbers)
+    return barriers
+
+
+def _arrivals(name: str, given: Any) -> list[int]:
+    """Numbers of arrivals as a list."""
+    allowed = range(1, MAX_ARRIVALS + 1)
+    if not isinstance(given, Sequence):
+        return [constant(name, given, allowed)]
+    if isinstance(given, str) or not len(given):
+        raise IllegalCombination(
+            f"{name} is {given!r}; it must be a number, or a sequence with one for each mbarrier."
+        )
+    return [constant(f"{name}[{i}]", one, allowed) for i, one in enumerate(given)]
+
+
+def _initialise(barriers: Buffer, numbers: list[int]) -> None:
+    for stage, number in enumerate(numbers):
         place = address(barriers, stage)
-        T.evaluate(T.ptx.mbarrier.init.shared.b64(place, T.uint32(arrivals)))
+        T.evaluate(T.ptx.mbarrier.init.shared.b64(place, T.uint32(number)))
 
 
 def arrive(barriers: Buffer, stage: Any = 0) -> None:

@@ -10,7 +10,7 @@ that phases and parities are those of the sequential program.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 import tvm_ffi
 from tvm import tirx
@@ -18,8 +18,14 @@ from tvm.script import tirx as T
 from tvm.tirx import Buffer, Stmt
 from tvm.tirx.tile_primitive import TilePrimitiveCall
 
-from warploom.language.mbarrier import SCOPE, Operation, read_address, read_operation
-from warploom.transform import ir
+from warploom.language.mbarrier import (
+    INITIALISED,
+    SCOPE,
+    Operation,
+    read_address,
+    read_operation,
+)
+from warploom.transform import barriers, ir
 from warploom.transform.decline import Decline
 from warploom.transform.fill_stages import own_copies
 from warploom.transform.program import (
@@ -31,6 +37,7 @@ from warploom.transform.program import (
     is_nest,
     is_own_load,
     is_scalar,
+    parent_and_child,
 )
 
 
@@ -130,6 +137,62 @@ def _check_signal(call: TilePrimitiveCall) -> None:
             f"The load of {call.args[0].source.name} signals something that is no mbarrier; write "
             "mbar=wl.mbarrier.address(...)."
         )
+
+
+def initialised_by_one_thread(body: Sequence[Stmt]) -> list[Stmt]:
+    """The statements of a kernel by hand, with what ``wl.alloc_barrier`` leaves open.
+
+    One thread initialises these mbarriers, and the others meet it behind that: of the cluster, for
+    they arrive at each other's mbarriers.
+
+    Raises
+    ------
+    Decline
+        If it stands in a loop or branch, where not all threads come, or come more than once.
+    """
+    cluster = _has_clusters(body)
+
+    def outside(statements: Iterable[Stmt]) -> list[Stmt]:
+        found: list[Stmt] = []
+        for one in statements:
+            if not isinstance(one, tirx.AttrStmt):
+                _require_no_initialisation(one)
+                found.append(one)
+            elif one.attr_key == INITIALISED:
+                found += [
+                    ir.when(T.cuda.thread_rank() == 0, ir.flatten(one.body)),
+                    *barriers.publish(),
+                    *barriers.meet(cluster),
+                ]
+            else:
+                found.append(ir.with_body(one, outside(ir.flatten(one.body))))
+        return found
+
+    return outside(body)
+
+
+def _has_clusters(body: Sequence[Stmt]) -> bool:
+    found = False
+
+    def visit(one: tirx.ScopeIdDefStmt) -> None:
+        nonlocal found
+        found |= "cluster" in parent_and_child(getattr(one, "def"))
+
+    for statement in body:
+        tvm_ffi.structural_walk(statement, (tirx.ScopeIdDefStmt, visit))
+    return found
+
+
+def _require_no_initialisation(statement: Stmt) -> None:
+    def visit(one: tirx.AttrStmt) -> None:
+        if one.attr_key == INITIALISED:
+            operation = read_operation(ir.flatten(one.body)[0])
+            raise Decline(
+                f"wl.alloc_barrier of {operation.barriers.name} stands in a loop or branch; write "
+                "it outside of them, where all threads come once."
+            )
+
+    tvm_ffi.structural_walk(statement, (tirx.AttrStmt, visit))
 
 
 def by_one_consumer(program: TileProgram, statement: Stmt) -> Stmt:

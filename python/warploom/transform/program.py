@@ -18,7 +18,7 @@ from tvm.tirx import Buffer, ForKind, PrimFunc, Stmt, Var
 from tvm.tirx.tile_primitive import TilePrimitiveCall
 
 from warploom.language.hints import DEVICE_ENTRY, PREFIX, Hints, read_hints
-from warploom.language.mbarrier import LOADING, read_operation
+from warploom.language.mbarrier import INITIALISED, LOADING, read_operation
 from warploom.language.rules.entries import device_entries
 from warploom.language.span import span_name
 from warploom.target import SM90A
@@ -245,7 +245,10 @@ def read(func: PrimFunc, arch: str = SM90A.name) -> TileProgram:
     def take(statement: Stmt) -> None:
         for one in ir.flatten(statement):
             attribute = isinstance(one, tirx.AttrStmt)
-            if attribute and one.attr_key not in (DEVICE_ENTRY, LOADING) and not body:
+            if attribute and one.attr_key == INITIALISED:
+                # Passes that part the roles choose the thread; by hand, there are only threads.
+                body.extend([one] if by_hand else ir.flatten(one.body))
+            elif attribute and one.attr_key not in (DEVICE_ENTRY, LOADING) and not body:
                 if not one.attr_key.startswith(PREFIX):
                     attrs.append((one.attr_key, one.value))
                 take(one.body)

@@ -8,6 +8,8 @@ Nothing but places is decided here; a layout that the author wrote stays.
 * Matrix descriptors are 64-bit registers. Shared tiles that products read get the layout of an
   operand.
 * Mbarriers and shared tiles get their place from :mod:`warploom.transform.allocate_shared`.
+* What ``wl.alloc_barrier`` initialises, the first thread initialises, and all threads wait for it:
+  :mod:`warploom.transform.own_barriers`.
 """
 
 from __future__ import annotations
@@ -32,6 +34,7 @@ from warploom.transform.infer_layouts import (
     operand_uses,
     vector_axes,
 )
+from warploom.transform.own_barriers import initialised_by_one_thread
 from warploom.transform.plan_tensor_memory import (
     TensorMemory,
     TensorTile,
@@ -67,7 +70,7 @@ def resolve_by_hand(program: TileProgram) -> TileProgram:
             table[tile] = _declared(tile, "local", layout)
         elif is_shared(tile) and tile in operands and not has_layout(tile):
             table[tile] = _declared(tile, tile.scope(), operand_layout(tile, *operands[tile]))
-    body = list(program.body)
+    body = initialised_by_one_thread(program.body)
     decided: list[str] = []
     if in_tensor_memory:
         memory = _place(in_tensor_memory)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from numbers import Integral
 from typing import Any
 
 from tvm import DataType
@@ -108,7 +109,7 @@ def constant(name: str, value: Any, allowed: range, unit: str = "") -> int:
 
 def known(value: Any) -> int | None:
     """A value as an int, if it is a constant integer."""
-    if isinstance(value, bool) or not isinstance(value, int | IntImm):
+    if isinstance(value, bool) or not isinstance(value, Integral | IntImm):
         return None
     return int(value)
 
