@@ -61,10 +61,10 @@ class Coverage:
                 self.by_line[module, line].append(judge)
 
     def reaching(self, mutant: SourceMutant) -> list[Judge]:
-        """Tests that execute the statement; where only an import does, those of the module."""
+        """Tests that execute the statement; where only imports do, those of the module."""
         lines = range(mutant.first, mutant.last + 1)
         found = {one: None for n in lines for one in self.by_line.get((mutant.module, n), ())}
-        return list(found or ({} if mutant.function else self.by_module.get(mutant.module, ())))
+        return list(found) or self.by_module.get(mutant.module, [])
 
     def judges(self, mutant: SourceMutant, budget: float = BUDGET) -> list[str]:
         """Names of tests that together take about ``budget`` seconds, in the order to run them."""

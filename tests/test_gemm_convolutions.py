@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
 from dataclasses import replace
@@ -9,14 +10,17 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from tvm import te, tirx
+from tvm.script import tirx as T
 
 from gemm_convolutions import CONVOLUTIONS, Convolution
 from test_gemm_generate import check
 from warploom.gemm import GemmKnobs, recognise
 from warploom.gemm.choose import candidates
+from warploom.gemm.equations import simplify
 from warploom.gemm.generate import tile_program
-from warploom.gemm.pixels import Box
+from warploom.gemm.pixels import Box, padded_load
 from warploom.gemm.problem import Axis
+from warploom.transform import ir
 from warploom.transform.decline import Decline
 
 _SMALL = GemmKnobs(64, 64, 32, 3, consumers=1)
@@ -122,3 +126,31 @@ def _grouped(groups: int) -> tirx.PrimFunc:
 def test_what_is_left_alone(func: object, reason: str) -> None:
     with pytest.raises(Decline, match=reason):
         tile_program(recognise(func()), _SMALL)
+
+
+#: Conditions on ``i``, of which a load at ``i`` of 10 elements may need some.
+_CONDITIONS = (
+    lambda i: i >= 0, lambda i: i < 10, lambda i: i > -1, lambda i: i <= 9,
+    lambda i: i > 0, lambda i: i < 9, lambda i: i >= 1, lambda i: i < 11, lambda i: i >= -2,
+    lambda i: i.equal(3), lambda i: tirx.NE(i, 3), lambda i: T.floormod(i, 2).equal(0),
+    lambda i: T.Or(i > 4, i < 2),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("select", [False, True])
+def test_a_condition_is_dropped_only_if_it_fails_outside(select: bool) -> None:
+    """TMA reads 0 outside of a tensor, and what is there inside: conditions must say the same."""
+    x, i = tirx.decl_buffer((10,), "float16", "X"), tirx.Var("i", "int32")
+    zero = tirx.const(0, "float16")
+    dropped = 0
+    for parts in [(one,) for one in _CONDITIONS] + list(itertools.combinations(_CONDITIONS, 2)):
+        condition = functools.reduce(T.And, [one(i) for one in parts])
+        make = tirx.Select if select else T.if_then_else
+        if padded_load(make(condition, x[i], zero)) is None:
+            continue
+        dropped += 1
+        for place in range(10):
+            holds = simplify(ir.substitute(condition, {i: tirx.IntImm("int32", place)}))
+            assert int(holds) == 1, (condition, place)
+        assert padded_load(make(condition, x[i], tirx.const(1, "float16"))) is None
+    assert dropped >= 4 + 6  # the first four conditions say no more, nor do pairs of them

@@ -14,6 +14,7 @@ from warploom.errors import IllegalCombination
 from warploom.gemm import GemmKnobs, GemmProblem, recognise
 from warploom.gemm.choose import (
     COLUMNS,
+    ROW_LIMITS,
     candidates,
     choose,
     choose_by_rows,
@@ -137,6 +138,33 @@ def test_candidates_are_legal_and_different() -> None:
         found = list(candidates(problem))
         assert found and len(set(found)) == len(found)
         assert all(one.why_not(problem) is None for one in found)
+
+
+def test_sums_are_split_only_where_tiles_are_few_and_sums_long() -> None:
+    """Each part has two steps, and all parts together take the SMs two turns at most."""
+    split = 0
+    for m, n, k in itertools.product((1, 1000), (128, 4096), (64, 512, 4096)):
+        for one in candidates(replace(_LARGE, m=m, n=n, k=k)):
+            if one.split_k > 1:
+                split += 1
+                count = -(-m // one.tile_m) * -(-n // one.tile_n)
+                assert count * one.split_k <= 2 * H200.sms, (m, n, k, one)
+                assert k // one.split_k >= 2 * one.tile_k, (m, n, k, one)
+    assert split > 100
+
+
+def test_measured_knobs_go_before_predictions() -> None:
+    """A number of rows has a kernel of its own if other knobs were measured for it, and no more."""
+    problem = replace(_LARGE, m=None)
+    usual = choose(problem)
+    other = replace(usual, stages=usual.stages - 1)
+    limit = ROW_LIMITS[1]
+    for measured, expected in ((other, [limit, None]), (usual, [None])):
+        known = {one: usual for one in (None, *ROW_LIMITS)} | {limit: measured}
+        found = choose_by_rows(problem, known=lambda one, known=known: known[one.m])
+        # Below the limit the usual knobs are another kernel again.
+        assert [one for one, _ in found if one is None or one >= limit] == expected
+        assert dict(found)[None] == usual and dict(found).get(limit, usual) == measured
 
 
 def test_the_choice_is_the_best_prediction() -> None:

@@ -129,8 +129,9 @@ def test_judges_reach_the_statement_and_come_from_all_files(tmp_path):
     assert {one.partition("::")[0] for one in judges[8:]} == {
         "tests/test_ops.py", "tests/test_other.py"
     }  # fmt: skip
-    elsewhere = next(one for one in mutants_of(SOURCE, "ops/b.py"))
-    assert coverage.judges(elsewhere) == []
+    imported = mutants_of("x = 1\n", "ops/a.py")[0]
+    assert len(coverage.reaching(imported)) == 27
+    assert coverage.judges(mutants_of(SOURCE, "ops/b.py")[0]) == []
 
 
 def test_equivalent_mutants_have_reasons():
