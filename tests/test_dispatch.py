@@ -1,11 +1,14 @@
 """How a tile primitive that no op schedule accepts is refused."""
 
+import importlib
+
 import pytest
 import tvm
 from tvm.script import tirx as T
 from tvm.script.tirx import tile as Tx
 
 from warploom.layout.fragment import wgmma_accumulator
+from warploom.ops.table import load, rows
 from warploom.target import cuda_target
 
 ACC = wgmma_accumulator(64, 64)
@@ -26,6 +29,18 @@ def compile_call(emit):
         emit(matrix, tile, values)
 
     return tvm.compile(tvm.IRModule({"main": kernel}), cuda_target("h200"), tir_pipeline="warploom")
+
+
+def test_the_table_says_what_the_modules_do():
+    """TVM chooses by the table, before it imports a module; none is listed twice or left out."""
+    listed = list(rows())
+    assert len(set(listed)) == len(listed) > 20
+    for module, op, variant, priority in listed:
+        schedule = load(module, op, variant)
+        assert (schedule.op, schedule.variant, schedule.priority) == (op, variant, priority)
+    for module in {one[0] for one in listed}:
+        schedules = importlib.import_module(f"warploom.ops.{module}").SCHEDULES
+        assert len(schedules) == sum(one[0] == module for one in listed)
 
 
 def test_one_line_a_variant_and_the_call():

@@ -8,6 +8,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
+from tensor_memory_order import assert_lifetime_is_fenced
 from warploom import IllegalCombination
 from warploom.compiler.report import compile_report
 from warploom.kernels.sm100_config import Sm100GemmConfig
@@ -28,12 +29,20 @@ KERNELS = {
 
 
 @pytest.mark.parametrize("name", KERNELS)
+def test_tensor_memory_is_fenced_at_both_ends_of_its_life(name):
+    make, config = KERNELS[name]
+    assert_lifetime_is_fenced(make(config, 520, 400).script())
+
+
+@pytest.mark.parametrize("name", KERNELS)
 def test_kernels_assemble_without_spills(name):
     make, config = KERNELS[name]
     report = compile_report(make(config, 520, 400), cuda_target("b200"))
     (kernel,) = report.kernels
     assert report.problems == ()
     assert kernel.info.registers <= 128
+    # A kernel that is not persistent has one mbarrier for its accumulator, not two.
+    assert 0 <= config.shared_bytes - kernel.dynamic_shared_bytes <= 8
 
 
 @pytest.mark.parametrize(

@@ -158,6 +158,8 @@ def started(then):
         (started(lambda b, *_: wl.mbarrier.init(b, 2)), "initialised twice"),
         (started(lambda b, *_: wl.mbarrier.arrive(b, 2)), "lies outside of b"),
         (started(remote), "has no meaning in a tile program"),
+        (started(lambda b, A_s, A: Tx.cta.copy_async(A_s, A, mbar=b.data)),
+         "mbar= of a copy must be wl.mbarrier.address"),
     ],
 )  # fmt: skip
 def test_what_the_interpreter_rejects(body, words):

@@ -16,6 +16,7 @@ import tile_programs
 from control_programs import CONTROL
 from lowered_programs import check, hinted, local_memory
 from sampling import sampled
+from tensor_memory_order import assert_lifetime_is_fenced
 from tile_programs.case import poisoned, precision, random_values, wide
 from warploom import language as wl
 from warploom import programs
@@ -124,6 +125,13 @@ def test_trip_counts_around_the_number_of_stages(rng, grid_of, trips):
 def test_warpgroups_share_128_rows_as_the_hint_says(rng, warpgroups):
     case = tile_programs.gemm(256, 64, 64, (128, 64, 32), stages=2)
     check(case, rng, arch=ARCH, consumers=warpgroups)
+
+
+@pytest.mark.parametrize("cluster", [None, (2, 1), (1, 2)])
+@pytest.mark.parametrize("name", ["gemm 256 rows", "attention, 128 rows"])
+def test_tensor_memory_is_fenced_at_both_ends_of_its_life(name, cluster):
+    program = hinted(PROGRAMS[name](stages=2).func, cluster=cluster)
+    assert_lifetime_is_fenced(lower(program, ARCH).script())
 
 
 def check_random(seed: int) -> None:
