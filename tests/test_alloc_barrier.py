@@ -67,6 +67,48 @@ def test_the_checker_sees_mbarriers_that_nobody_waited_for(rng):
     assert "init race" in report or "never initialised" in report
 
 
+def turns(missing: str = "") -> PrimFunc:
+    """Values pass in phase after phase; parities are conditions, and waits may have a hint."""
+
+    @T.prim_func
+    def main(A: T.Buffer((4, THREADS), "int32"), B: T.Buffer((4, THREADS), "int32")):
+        T.device_entry()
+        T.cta_id([1])
+        t = T.thread_id([THREADS])
+        s = T.alloc_buffer((2, THREADS), "int32", scope="shared")
+        full = wl.alloc_barrier(THREADS)
+        odd: T.bool = False
+        for i in T.serial(4):
+            s[i % 2, t] = A[i, t]
+            wl.mbarrier_arrive(full)
+            if missing == "parity":
+                wl.mbarrier_wait_parity(full, True, ticks=1000 + i)
+            elif i % 2 == 0:
+                wl.mbarrier_wait_parity(full, odd, ticks=1000 + i)
+            else:
+                wl.barrier_wait(full, i % 2 == 1)
+            B[i, t] = s[i % 2, THREADS - 1 - t]
+            odd = not odd
+
+    return main
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("arch", ARCHS)
+def test_parities_are_conditions(arch, rng):
+    kernel = compiled(turns, arch)
+    assert kernel.has("mbarrier.try_wait.parity.acquire.cta.shared::cta.b64")
+    a = rng.integers(-1000, 1000, (4, THREADS)).astype("int32")
+    _, b = kernel.run(a, poisoned((4, THREADS), "int32"))
+    np.testing.assert_array_equal(b, a[:, ::-1])
+
+
+def test_the_checker_sees_a_wait_for_the_other_parity(rng):
+    a = rng.integers(-1000, 1000, (4, THREADS)).astype("int32")
+    report = report_of(turns("parity"), a, poisoned((4, THREADS), "int32"))
+    assert any(one in report for one in ("data race", "uninitialised", "deadlock"))
+
+
 def peers() -> PrimFunc:
     """CTAs of a cluster arrive at each other's mbarriers as soon as these are there."""
 
@@ -119,8 +161,8 @@ def three_loads(ready: bool) -> PrimFunc:
         Tx.cta.copy_async(A_s[32:64, :], A[32:64, :], mbar=wl.mbarrier.address(come, 0))
         wl.mbarrier.expect(come, 1, 64 * 64 * 2)
         Tx.cta.copy_async(B_s, B[:, :], mbar=wl.mbarrier.address(come, 1))
-        wl.mbarrier.wait(come, 0, 0)
-        wl.mbarrier.wait(come, 1, 0)
+        wl.mbarrier.wait(come, 0, False, ticks=2000)
+        wl.mbarrier.wait(come, 1, come.shape[0] == 3)
         Tx.cta.gemm_async(acc, A_s, B_s)
         Tx.cta.copy(C[:, :], acc)
 

@@ -118,6 +118,69 @@ def test_access_ptr(arch, rng):
     np.testing.assert_array_equal(after.view(np.uint32), expected.view(np.uint32))
 
 
+def bases() -> PrimFunc:
+    """Pointers that are bound, into views, and of another dtype."""
+    copy = (
+        "__forceinline__ __device__ void test_copy(float* to, const float* from, int n) "
+        "{ for (int i = 0; i < n; ++i) to[i] = from[i]; }"
+    )
+
+    @T.prim_func
+    def main(A: T.Buffer((4, 8), "float32"), B: T.Buffer((6, 8), "float32")):
+        T.device_entry()
+        T.cta_id([1])
+        t = T.thread_id([32])
+        p: T.let = A.ptr_to([1, 2])
+        q: T.let = wl.access_ptr(B[0, 0], "w")
+        r: T.let = A.data
+        words: T.let = T.reinterpret(T.handle("uint32").ty, A.ptr_to([3, 0]))
+        view = A.view(32)
+        if t == 0:
+            T.cuda.func_call(
+                "test_copy", wl.access_ptr(q, "w", offset=2), wl.access_ptr(p, "r", 3, offset=1),
+                3, source_code=copy,
+            )  # fmt: skip
+            T.cuda.func_call(
+                "test_copy", wl.access_ptr(B[1, 0], "w"), wl.access_ptr(r, offset=1, extent=3),
+                3, source_code=copy,
+            )  # fmt: skip
+            T.cuda.func_call(
+                "test_copy", wl.access_ptr(B[2, 0:3], "w"), wl.access_ptr(view[9:12]),
+                3, source_code=copy,
+            )  # fmt: skip
+            T.cuda.func_call(
+                "test_copy", wl.access_ptr(B[3, 0], "w", 3), wl.access_ptr(A.ptr_to([2, 0]), 1, 3),
+                3, source_code=copy,
+            )  # fmt: skip
+            T.cuda.func_call(
+                "test_copy", wl.access_ptr(B[4, 0], "w", 3),
+                wl.access_ptr(T.reinterpret(T.handle("float32").ty, A.ptr_to([2, 1])), "r", 3),
+                3, source_code=copy,
+            )  # fmt: skip
+        B[5, t % 8] = T.cuda.func_call(
+            "test_word", wl.access_ptr(words, offset=t % 8), return_type="float32",
+            source_code="__forceinline__ __device__ float test_word(const unsigned int* from) "
+            "{ return __uint_as_float(*from); }",
+        )
+
+    return main
+
+
+@pytest.mark.gpu
+def test_access_ptr_of_pointers_and_views(rng):
+    values = rng.standard_normal((4, 8)).astype("float32")
+    before = poisoned((6, 8), "float32")
+    _, after = compiled(bases, "sm_90a").run(values, before)
+    expected = before.copy()
+    expected[0, 2:5] = values[1, 3:6]
+    expected[1, :3] = values[0, 1:4]
+    expected[2, :3] = values[1, 1:4]
+    expected[3, :3] = values[2, :3]
+    expected[4, :3] = values[2, 1:4]
+    expected[5] = values[3]
+    np.testing.assert_array_equal(after.view(np.uint32), expected.view(np.uint32))
+
+
 def test_access_ptr_says_what_is_accessed():
     A = tvm.tirx.decl_buffer((4, 8), "float16", "A")
 

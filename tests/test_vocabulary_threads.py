@@ -54,11 +54,11 @@ def elections() -> PrimFunc:
     """Counts the threads that are elected, and says where they are."""
 
     @T.prim_func
-    def main(B: T.Buffer((4, THREADS), "int32")):
+    def main(B: T.Buffer((7, THREADS), "int32")):
         T.device_entry()
         T.cta_id([1])
         t = T.thread_id([THREADS])
-        for row in T.serial(4):
+        for row in T.serial(7):
             B[row, t] = 0
         if wl.shuffle_elect(0):
             B[0, t] = 1
@@ -68,6 +68,12 @@ def elections() -> PrimFunc:
             B[2, t] = 1
         if wl.shuffle_elect(128):
             B[3, t] = 1
+        if wl.shuffle_elect(16):
+            B[4, t] = 1
+        if wl.shuffle_elect(2):
+            B[5, t] = 1
+        if wl.shuffle_elect(1):
+            B[6, t] = 1
 
     return main
 
@@ -77,8 +83,8 @@ def elections() -> PrimFunc:
 def test_shuffle_elect(arch):
     kernel = compiled(elections, arch)
     assert kernel.has("elect.sync", "shfl.sync.idx.b32")
-    (after,) = kernel.run(poisoned((4, THREADS), "int32"))
-    for row, extent in zip(after, (THREADS, 32, 64, 128), strict=True):
+    (after,) = kernel.run(poisoned((7, THREADS), "int32"))
+    for row, extent in zip(after, (THREADS, 32, 64, 128, 16, 2, 1), strict=True):
         groups = row.reshape(-1, extent)
         # One thread of each group, in its first warp.
         np.testing.assert_array_equal(groups.sum(1), 1)
@@ -185,6 +191,39 @@ def test_sync_threads_and_sync_warp(arch, rng):
 def test_the_checker_sees_a_missing_barrier(missing, rng):
     a = rng.integers(-1000, 1000, 128).astype("int32")
     report = report_of(barriers(missing), a, poisoned((4, 128), "int32"))
+    assert "data race" in report or "uninitialised" in report
+
+
+def halves(missing: str = "") -> PrimFunc:
+    """Each warpgroup meets at a barrier of its own, whose number and count it computes."""
+
+    @T.prim_func
+    def main(A: T.Buffer((THREADS,), "int32"), B: T.Buffer((THREADS,), "int32")):
+        T.device_entry()
+        T.cta_id([1])
+        t = T.thread_id([THREADS])
+        s = T.alloc_buffer((THREADS,), "int32", scope="shared")
+        group: T.let = wl.get_warp_group_idx()
+        s[t] = A[t]
+        if missing != "barrier":
+            wl.sync_threads(group + 1, 96 + 32 * (A[0] * 0 + 1))
+        B[t] = s[t ^ 127]
+        wl.sync_threads(T.Cast("int64", group + 3), 128)
+
+    return main
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("arch", ARCHS)
+def test_barriers_that_are_computed(arch, rng):
+    a = rng.integers(-1000, 1000, THREADS).astype("int32")
+    _, b = compiled(halves, arch).run(a, poisoned(THREADS, "int32"))
+    np.testing.assert_array_equal(b, a[np.arange(THREADS) ^ 127])
+
+
+def test_the_checker_sees_a_missing_computed_barrier(rng):
+    a = rng.integers(-1000, 1000, THREADS).astype("int32")
+    report = report_of(halves("barrier"), a, poisoned(THREADS, "int32"))
     assert "data race" in report or "uninitialised" in report
 
 

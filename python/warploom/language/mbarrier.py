@@ -21,6 +21,7 @@ from tvm.tirx import Buffer, is_buffer_var
 from tvm.tirx.stmt import Evaluate
 
 from warploom.errors import IllegalCombination
+from warploom.language.builtins.mbarriers import WAIT_WITH_HINT, mbarrier_wait_parity
 from warploom.language.builtins.operands import constant
 from warploom.language.hints import PREFIX
 from warploom.language.pipelined import require_positive
@@ -161,9 +162,13 @@ def expect(barriers: Buffer, stage: Any, count: Any) -> None:
     T.evaluate(T.ptx.mbarrier.arrive.expect_tx.shared.b64(place, T.uint32(count)))
 
 
-def wait(barriers: Buffer, stage: Any, parity: Any) -> None:
-    """Wait until the phase of that parity is complete."""
-    T.evaluate(T.cuda.mbarrier_wait(address(barriers, stage), parity))
+def wait(barriers: Buffer, stage: Any, parity: Any, ticks: Any = None) -> None:
+    """Wait until the phase of that parity is complete.
+
+    ``parity`` is 0 or 1, or a condition; ``ticks`` is the suspend-time hint of
+    :func:`warploom.language.mbarrier_wait_parity`.
+    """
+    T.evaluate(mbarrier_wait_parity(address(barriers, stage), parity, ticks))
 
 
 def loading() -> Any:
@@ -202,6 +207,7 @@ _KINDS = {
     "tirx.ptx.mbarrier_arrive": "arrive",
     "tirx.ptx.mbarrier_arrive_expect_tx": "expect",
     "tirx.cuda.mbarrier_wait": "wait",
+    f"warploom_{WAIT_WITH_HINT}": "wait",
 }
 
 
@@ -213,8 +219,10 @@ def read_operation(statement: Any) -> Operation | None:
     for argument in call.args:
         place = read_address(argument)
         if place is not None:
-            name = str(call.op.name)
-            value = call.args[1] if len(call.args) > 1 else None
+            name, arguments = str(call.op.name), list(call.args)
+            if name == "tirx.cuda.func_call":
+                name, *arguments = str(arguments[0].value), *arguments[1:]
+            value = arguments[1] if len(arguments) > 1 else None
             return Operation(_KINDS.get(name, name), place.source, tuple(place.indices), value)
     return None
 

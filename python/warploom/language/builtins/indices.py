@@ -10,13 +10,15 @@ from typing import Any
 from tvm.script import tirx as T
 
 from warploom.errors import IllegalCombination
-from warploom.language.builtins.operands import constant
+from warploom.language.builtins.operands import constant, describe, known
 from warploom.language.builtins.shuffles import from_lane
 
 WARP = 32
 WARPS_OF_GROUP = 4
 #: Threads of a CTA (CUDA Programming Guide, "Technical Specifications").
 MAX_THREADS = 1024
+#: Threads of which one is elected.
+_GROUPS = (1, 2, 4, 8, 16, *range(0, MAX_THREADS + 1, WARP))
 
 
 def get_lane_idx(warp_size: int | None = None) -> Any:
@@ -103,19 +105,28 @@ def shuffle_elect(thread_extent: int) -> Any:
     Parameters
     ----------
     thread_extent : int
-        Threads of a group: a multiple of 32 up to 1024. 0 elects one thread of the CTA.
+        Threads of a group: 1, 2, 4, 8, 16, or a multiple of 32 up to 1024. 0 elects one thread of
+        the CTA.
 
     Returns
     -------
     Expr
-        ``elect.sync`` in the first warp of each group.
+        ``elect.sync`` in the first warp of each group; the first lane of groups that are smaller
+        than a warp.
 
     Raises
     ------
     IllegalCombination
         If it is something else.
     """
-    threads = constant("thread_extent", thread_extent, range(0, MAX_THREADS + 1, WARP))
+    threads = known(thread_extent)
+    if threads not in _GROUPS:
+        raise IllegalCombination(
+            f"thread_extent is {describe(thread_extent)}; it must be a constant: 1, 2, 4, 8, 16, a "
+            f"multiple of {WARP} up to {MAX_THREADS}, or 0 for the CTA."
+        )
+    if 0 < threads < WARP:
+        return get_lane_idx(threads) == 0
     elected = T.cuda.elect_sync() != T.uint32(0)
     if threads == WARP:
         return elected

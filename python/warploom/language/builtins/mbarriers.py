@@ -16,11 +16,13 @@ from tvm.script import tirx as T
 
 from warploom.errors import IllegalCombination
 from warploom.language.builtins.device_code import assembly
-from warploom.language.builtins.operands import dtype_of, is_place, known, place, pointer, word
+from warploom.language.builtins.operands import is_place, known, parity_of, place, pointer, word
 from warploom.target.tma import TMA
 
 #: CTAs that a cluster may have where the kernel asks for it (CUDA Programming Guide, "Clusters").
 _MAX_RANK = 15
+#: The device function of a wait with a suspend-time hint.
+WAIT_WITH_HINT = "mbarrier_wait_with_hint"
 
 
 def barrier_pointer(mbarrier: Any) -> Any:
@@ -41,14 +43,17 @@ def barrier_pointer(mbarrier: Any) -> Any:
     return pointer("mbarrier", mbarrier)
 
 
-def mbarrier_wait_parity(mbarrier: Any, parity: Any) -> Any:
+def mbarrier_wait_parity(mbarrier: Any, parity: Any, ticks: Any = None) -> Any:
     """Wait until the phase of that parity is complete.
 
     Parameters
     ----------
     mbarrier : Buffer, TensorLoad or pointer
-    parity : int or Expr
-        0 or 1. For 1 a fresh mbarrier is complete at once.
+    parity : int, bool or Expr
+        0 or 1, also as False or True or as a condition. For 1 a fresh mbarrier is complete at once.
+    ticks : int or Expr, optional
+        The suspend-time hint: nanoseconds that a thread may sleep before it looks again, at most
+        2^32 - 1. TVM's is 10000000.
 
     Returns
     -------
@@ -58,12 +63,24 @@ def mbarrier_wait_parity(mbarrier: Any, parity: Any) -> Any:
     Raises
     ------
     IllegalCombination
-        If the parity is a constant other than 0 and 1, or ``mbarrier`` is none.
+        If the parity is a constant other than 0 and 1, ``mbarrier`` is none, or ``ticks`` is no
+        such number.
     """
     address = barrier_pointer(mbarrier)
-    if known(parity) not in (0, 1) and (known(parity) is not None or not dtype_of(parity)):
-        raise IllegalCombination(f"parity is {parity!r}; it must be 0 or 1.")
-    return T.cuda.mbarrier_wait(address, parity)
+    phase = parity_of(parity)
+    if ticks is None:
+        return T.cuda.mbarrier_wait(address, phase)
+    code = (
+        "{ .reg .pred done; WAIT: "
+        "mbarrier.try_wait.parity.acquire.cta.shared::cta.b64 done, [%0], %1, %2; "
+        "@done bra.uni DONE; bra.uni WAIT; DONE: }"
+    )
+    parameters = [
+        ("unsigned int", T.cuda.cvta_generic_to_shared(address)),
+        ("unsigned int", phase),
+        ("unsigned int", word("ticks", ticks)),
+    ]
+    return assembly(WAIT_WITH_HINT, code, parameters, [("r", f"v{i}") for i in range(3)])
 
 
 def mbarrier_arrive(mbarrier: Any, cta_id: Any = None) -> Any:
@@ -151,9 +168,9 @@ def mbarrier_expect_tx(mbarrier: Any, tx: Any) -> Any:
     return T.ptx["mbarrier.expect_tx.relaxed.cta.shared::cta.b64"](address, word("tx", tx))
 
 
-def barrier_wait(mbarrier: Any, parity: Any) -> Any:
+def barrier_wait(mbarrier: Any, parity: Any, ticks: Any = None) -> Any:
     """As :func:`mbarrier_wait_parity`."""
-    return mbarrier_wait_parity(mbarrier, parity)
+    return mbarrier_wait_parity(mbarrier, parity, ticks)
 
 
 def barrier_arrive(mbarrier: Any) -> Any:

@@ -173,12 +173,34 @@ def predicate(name: str, value: Any) -> Any:
     value = getattr(value, "scalar", value)
     if isinstance(value, bool):
         return T.bool(value)
+    if known(value) is not None and not dtype_of(value):
+        return T.bool(known(value) != 0)
     kind = dtype_of(value)
     if kind == "bool":
         return value
-    if kind in ("int32", "uint32"):
+    if kind.startswith(("int", "uint")) and "x" not in kind:
         return value != IntImm(kind, 0)
     raise IllegalCombination(f"{name} is {describe(value)}; it must be a condition.")
+
+
+def parity_of(value: Any) -> Any:
+    """The parity of a phase: 0, 1, False, True, a condition or an integer expression.
+
+    Raises
+    ------
+    IllegalCombination
+        If it is another constant, or no number.
+    """
+    value = getattr(value, "scalar", value)
+    if isinstance(value, bool):
+        return int(value)
+    kind = dtype_of(value)
+    if kind == "bool":
+        return T.Cast("int32", value)
+    integer = kind.startswith(("int", "uint")) and "x" not in kind
+    if known(value) in (0, 1) or (known(value) is None and integer):
+        return value
+    raise IllegalCombination(f"parity is {describe(value)}; it must be 0 or 1.")
 
 
 def describe(value: Any) -> str:

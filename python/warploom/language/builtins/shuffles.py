@@ -12,13 +12,16 @@ from tvm.tirx import const
 
 from warploom.errors import IllegalCombination
 from warploom.language.builtins.operands import constant, describe, dtype_of, known, word
+from warploom.language.builtins.values import bits_of, number
 
 ALL_LANES = 0xFFFFFFFF
 _WARP = 32
 #: What CUDA's shuffles take; 64-bit values are two instructions.
-_DTYPES = (
+_NATIVE = (
     "int32", "uint32", "float32", "int64", "uint64", "float64", "float16", "bfloat16",
 )  # fmt: skip
+#: Bits of a vector that a shuffle moves at most: 32 at a time, as :func:`wide_memory.ldg256` loads.
+_MAX_BITS = 256
 
 
 def shfl_xor(value: Any, offset: Any) -> Any:
@@ -26,8 +29,8 @@ def shfl_xor(value: Any, offset: Any) -> Any:
 
     Parameters
     ----------
-    value : Expr
-        Of 16 bits (a float), 32 or 64.
+    value : Expr or number
+        Any dtype of 8 to 256 bits: integers, bool, floats, float8, and vectors of them.
     offset : int or Expr
         0 to 31.
 
@@ -39,7 +42,7 @@ def shfl_xor(value: Any, offset: Any) -> Any:
     Raises
     ------
     IllegalCombination
-        If the dtype cannot be shuffled, or a constant offset is out of range.
+        If the value is no value, or a constant offset is out of range.
     """
     return _shuffle("xor_", value, offset)
 
@@ -69,8 +72,8 @@ def shfl_sync(mask: Any, value: Any, srcLane: Any, width: int | None = None) -> 
     ----------
     mask : int or Expr
         Lanes that execute this together, a bit each.
-    value : Expr
-        Of 16 bits (a float), 32 or 64.
+    value : Expr or number
+        Any dtype of 8 to 256 bits: integers, bool, floats, float8, and vectors of them.
     srcLane : int or Expr
         The lane, modulo ``width``, in the part of the warp that this lane is in.
     width : int, optional
@@ -84,7 +87,7 @@ def shfl_sync(mask: Any, value: Any, srcLane: Any, width: int | None = None) -> 
     Raises
     ------
     IllegalCombination
-        If the dtype cannot be shuffled, no lane executes this, or the width is another.
+        If the value is no value, no lane executes this, or the width is another.
     """
     if known(mask) == 0:
         raise IllegalCombination("mask is 0; at least one lane must execute shfl_sync.")
@@ -92,7 +95,7 @@ def shfl_sync(mask: Any, value: Any, srcLane: Any, width: int | None = None) -> 
     if lanes & (lanes - 1):
         raise IllegalCombination(f"width is {lanes}; it must be a power of two up to {_WARP}.")
     lane = word("srcLane", srcLane, "int32")
-    return _function("")(word("mask", mask), _value(value), lane, const(lanes, "int32"))
+    return _moved("", word("mask", mask), value, lane, const(lanes, "int32"))
 
 
 def from_lane(value: Any, lane: int) -> Any:
@@ -105,18 +108,37 @@ def _shuffle(kind: str, value: Any, offset: Any) -> Any:
     if number is not None and number not in range(_WARP):
         raise IllegalCombination(f"offset is {number}; it must be from 0 to {_WARP - 1}.")
     distance = word("offset", offset, "int32")
-    return _function(kind)(T.uint32(ALL_LANES), _value(value), distance, const(_WARP, "int32"))
+    return _moved(kind, T.uint32(ALL_LANES), value, distance, const(_WARP, "int32"))
 
 
-def _function(kind: str) -> Any:
-    return getattr(T.cuda, f"__shfl_{kind}sync")
+def _moved(kind: str, mask: Any, value: Any, lane: Any, width: Any) -> Any:
+    """CUDA's shuffle of a value of any dtype.
 
-
-def _value(value: Any) -> Any:
-    value = getattr(value, "scalar", value)
-    if dtype_of(value) not in _DTYPES:
+    Integers of less than 32 bits travel as int32. What CUDA has no shuffle for travels as words,
+    through a device function that takes and returns its type, whichever that is.
+    """
+    value = number(getattr(value, "scalar", value))
+    dtype = dtype_of(value)
+    if not dtype or bits_of(dtype) % 8 or bits_of(dtype) > _MAX_BITS:
         raise IllegalCombination(
-            f"the shuffled value is {describe(value)}; its dtype must be one of "
-            f"{', '.join(_DTYPES)}."
+            f"the shuffled value is {describe(value)}; it must be an expression or a number of 8 "
+            f"to {_MAX_BITS} bits."
         )
-    return value
+    if dtype in _NATIVE:
+        return getattr(T.cuda, f"__shfl_{kind}sync")(mask, value, lane, width)
+    if dtype in ("bool", "int8", "uint8", "int16", "uint16"):
+        wide = getattr(T.cuda, f"__shfl_{kind}sync")(mask, T.Cast("int32", value), lane, width)
+        return wide != 0 if dtype == "bool" else T.Cast(dtype, wide)
+    name = f"warploom_shfl_{kind}sync"
+    source = f"""
+template <typename V>
+__forceinline__ __device__ V {name}(unsigned int mask, V value, int lane, int width) {{
+  unsigned int words[(sizeof(V) + 3) / 4] = {{}};
+  memcpy(words, &value, sizeof(V));
+#pragma unroll
+  for (unsigned int& word : words) word = __shfl_{kind}sync(mask, word, lane, width);
+  memcpy(&value, words, sizeof(V));
+  return value;
+}}
+"""
+    return T.cuda.func_call(name, mask, value, lane, width, source_code=source, return_type=dtype)

@@ -11,20 +11,23 @@ from tvm.script import tirx as T
 
 from warploom.errors import IllegalCombination
 from warploom.language.builtins.indices import MAX_THREADS, WARP
-from warploom.language.builtins.operands import constant, known, word
+from warploom.language.builtins.operands import constant, dtype_of, known, word
 
 #: Barriers of a CTA.
 _BARRIERS = range(16)
+#: Threads that meet at one.
+_COUNTS = range(WARP, MAX_THREADS + 1, WARP)
 
 
-def sync_threads(barrier_id: int | None = None, arrive_count: int | None = None) -> Any:
+def sync_threads(barrier_id: Any = None, arrive_count: Any = None) -> Any:
     """Wait for all threads of the CTA, or for some at a barrier of theirs.
 
     Parameters
     ----------
-    barrier_id : int, optional
-        0 to 15; 0, which is the default, is the barrier that everything else of TVM uses.
-    arrive_count : int, optional
+    barrier_id : int or Expr, optional
+        0 to 15; 0, which is the default, is the barrier that everything else of TVM uses. An
+        expression must have one value in a warp.
+    arrive_count : int or Expr, optional
         Threads that meet there: a multiple of 32 up to 1024. By default all of the CTA.
 
     Returns
@@ -35,7 +38,7 @@ def sync_threads(barrier_id: int | None = None, arrive_count: int | None = None)
     Raises
     ------
     IllegalCombination
-        If one of them is something else, or there is a count without a barrier.
+        If a constant is something else, or there is a count without a barrier.
     """
     if barrier_id is None:
         if arrive_count is not None:
@@ -44,11 +47,17 @@ def sync_threads(barrier_id: int | None = None, arrive_count: int | None = None)
                 "needs a barrier of its own, 1 to 15."
             )
         return T.cuda.cta_sync()
-    barrier = T.uint32(constant("barrier_id", barrier_id, _BARRIERS))
+    barrier = _checked("barrier_id", barrier_id, _BARRIERS)
     if arrive_count is None:
         return T.ptx.bar.sync(barrier)
-    count = constant("arrive_count", arrive_count, range(WARP, MAX_THREADS + 1, WARP))
-    return T.ptx.bar.sync(barrier, T.uint32(count))
+    return T.ptx.bar.sync(barrier, _checked("arrive_count", arrive_count, _COUNTS))
+
+
+def _checked(name: str, value: Any, allowed: range) -> Any:
+    """A number as uint32; constants must be allowed."""
+    if not dtype_of(value) or known(value) is not None:
+        constant(name, value, allowed)
+    return word(name, value)
 
 
 def sync_warp(mask: Any = None) -> Any:

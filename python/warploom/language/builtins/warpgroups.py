@@ -20,13 +20,14 @@ from warploom.language.builtins.operands import (
     place,
     pointer,
 )
+from warploom.language.builtins.values import bits_of
 
 #: What may stay in flight at a wait.
 _GROUPS = range(8)
 #: Registers of an accumulator that one thread can hold.
 _MAX_REGISTERS = 256
-#: Dtypes that are fenced -> how many elements share a register.
-_SHARING = {"float32": 1, "int32": 1, "uint32": 1, "float16": 2, "bfloat16": 2}
+#: Bits of an element that shares its register with others, or has one or two of its own.
+_ELEMENT_BITS = (4, 8, 16, 32, 64)
 
 
 def warpgroup_arrive() -> Any:
@@ -98,8 +99,8 @@ def warpgroup_fence_operand(
     num_regs : int, optional
         32-bit registers; by default all from there to the end of the buffer.
     dtype : str, optional
-        Of the elements: float32, int32, uint32, float16 or bfloat16, of which two share a register.
-        A pointer needs it.
+        Of the elements: any of 4 to 64 bits, vectors too. Those of less than 32 bits share a
+        register, those of 64 have two. A pointer needs it.
 
     Returns
     -------
@@ -119,21 +120,29 @@ def warpgroup_fence_operand(
         offset = offset + first
     else:
         base, total = pointer("buffer_or_ptr", buffer_or_ptr), None
-    if dtype not in _SHARING:
+    bits = bits_of(dtype) if dtype else 0
+    if bits not in _ELEMENT_BITS:
         raise IllegalCombination(
-            f"dtype of the fenced registers is {dtype!r}; it must be one of "
-            f"{', '.join(_SHARING)}."
+            f"dtype of the fenced registers is {dtype!r}; its elements must have "
+            f"{', '.join(map(str, _ELEMENT_BITS))} bits."
         )
-    packed = _SHARING[dtype]
+    packed, wide = max(1, 32 // bits), max(1, bits // 32)
     if num_regs is None:
         if total is None or known(offset) is None:
             raise IllegalCombination(
                 f"num_regs is missing, and does not follow from {describe(buffer_or_ptr)} with "
                 f"offset {describe(offset)}; give it."
             )
-        num_regs = (total - known(offset)) // packed
+        if total % packed:
+            raise IllegalCombination(
+                f"{buffer.name} has {total} elements of {dtype} in a thread, of which {packed} "
+                "share a register; the last are no whole register, so make it larger."
+            )
+        num_regs = (total - known(offset)) * wide // packed
     count = constant("num_regs", num_regs, range(1, _MAX_REGISTERS + 1))
-    if total is not None and known(offset) is not None and known(offset) + count * packed > total:
+    if total is not None and known(offset) is not None and (
+        known(offset) + count * packed // wide > total
+    ):
         raise IllegalCombination(
             f"num_regs is {count} from element {known(offset)} on; {buffer.name} has {total} "
             f"elements of {dtype} in a thread."
@@ -151,7 +160,8 @@ def warpgroup_fence_operand(
         f"#pragma unroll\n  for (int i = 0; i < {count}; ++i)\n"
         f"    {claim}\n}}\n"
     )
-    return T.cuda.func_call(name, base, offset // packed, source_code=source)
+    first = offset * wide if wide > 1 else offset // packed
+    return T.cuda.func_call(name, base, first, source_code=source)
 
 
 def _elements(buffer: Any) -> int:

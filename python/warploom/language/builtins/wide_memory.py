@@ -11,13 +11,12 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
-from tvm import DataType
 from tvm.ir import TensorRegion
-from tvm.script import tirx as T
 
 from warploom.errors import IllegalCombination
 from warploom.language.builtins.device_code import assembly
-from warploom.language.builtins.operands import describe, dtype_of, known, place, predicate
+from warploom.language.builtins.operands import known, place, predicate
+from warploom.language.builtins.values import WORDS, bits_of, require_contiguous, words
 
 
 @dataclass(frozen=True)
@@ -27,12 +26,15 @@ class _Form:
     bits: int
     suffix: str
     letter: str
-    kind: str
     parts: tuple[str, ...]
 
     @property
+    def kind(self) -> str:
+        return WORDS[self.bits][0]
+
+    @property
     def dtype(self) -> str:
-        return "uint32" if self.bits == 32 else f"uint32x{self.bits // 32}"
+        return WORDS[self.bits][1]
 
     def needs(self, name: str) -> tuple[int, str] | None:
         if self.bits < 256:
@@ -41,14 +43,13 @@ class _Form:
 
 
 _XYZW = (".x", ".y", ".z", ".w")
-#: TVM's uint32x8 is a ulonglong4 in C.
 _FORMS = {
     form.bits: form
     for form in (
-        _Form(32, "b32", "r", "unsigned int", ("",)),
-        _Form(64, "v2.b32", "r", "uint2", _XYZW[:2]),
-        _Form(128, "v4.b32", "r", "uint4", _XYZW),
-        _Form(256, "v4.b64", "l", "ulonglong4", _XYZW),
+        _Form(32, "b32", "r", ("",)),
+        _Form(64, "v2.b32", "r", _XYZW[:2]),
+        _Form(128, "v4.b32", "r", _XYZW),
+        _Form(256, "v4.b64", "l", _XYZW),
     )
 }
 
@@ -99,8 +100,9 @@ def stg32(dst: Any, value: Any, pred: Any = None) -> Any:
     ----------
     dst : Buffer, TensorLoad or TensorRegion
         As the source of :func:`ldg32`.
-    value : Expr
-        Any dtype of as many bits, vectors too.
+    value : Expr, number, Buffer or TensorRegion
+        Any dtype of as many bits: an expression, a cast, a constant, a vector, or consecutive
+        elements ``x[i:j]`` of a buffer. A number of Python has the dtype of ``dst``.
     pred : bool or Expr, optional
         Where it is false nothing is stored.
 
@@ -159,14 +161,9 @@ def _store(bits: int, dst: Any, value: Any, pred: Any) -> Any:
     form = _FORMS[bits]
     name = f"stg{bits}"
     count = len(form.parts)
-    value = getattr(value, "scalar", value)
-    given = dtype_of(value)
-    if not given or bits_of_expression(given) != bits:
-        raise IllegalCombination(
-            f"the value of {name} is {describe(value)}; it must have {bits} bits."
-        )
-    words = value if given == form.dtype else T.reinterpret(form.dtype, value)
-    parameters = [("void*", _address(name, bits, dst)), (form.kind, words)]
+    dtype = str(place(f"the place of {name}", dst)[0].dtype)
+    moved = words(f"the value of {name}", value, bits, dtype)
+    parameters = [("void*", _address(name, bits, dst)), (form.kind, moved)]
     inputs = [("l", "v0"), *((form.letter, f"v1{part}") for part in form.parts)]
     text = f"st.global.{form.suffix} [%0], {_operand(count, 1)};"
     if pred is not None:
@@ -174,12 +171,6 @@ def _store(bits: int, dst: Any, value: Any, pred: Any) -> Any:
         inputs.append(("r", "(int)v2"))
         name, text = f"{name}_if", _predicated(text, count + 1)
     return assembly(name, text, parameters, inputs, needs=form.needs("stg"))
-
-
-def bits_of_expression(dtype: str) -> int:
-    """Bits of a value, all lanes of a vector together."""
-    parsed = DataType(dtype)
-    return parsed.bits * parsed.lanes
 
 
 def _operand(count: int, first: int) -> str:
@@ -197,8 +188,9 @@ def _address(name: str, bits: int, base: Any) -> Any:
         raise IllegalCombination(
             f"{name} of {buffer.name} in {buffer.scope()} memory; it must be in global memory."
         )
-    width = DataType(str(buffer.dtype)).bits
+    width = bits_of(str(buffer.dtype))
     if isinstance(base, TensorRegion):
+        require_contiguous(f"the place of {name}", base)
         size = known(math.prod(one.extent for one in base.region) * width)
         if size is not None and size != bits:
             raise IllegalCombination(
