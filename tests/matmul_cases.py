@@ -9,6 +9,7 @@ import numpy as np
 import tvm
 
 import reference
+from warploom.kernels.kernel_name import kernel_name
 from warploom.kernels.matmul import matmul_config
 from warploom.kernels.matmul_config import MatmulConfig
 from warploom.kernels.sm90_matmul_multistage import sm90_matmul_multistage
@@ -34,7 +35,8 @@ class Case:
     dynamic: bool = False
 
     def __str__(self) -> str:
-        return f"{self.config.kernel_name}-{self.m}x{self.n}x{self.k}{'-any' * self.dynamic}"
+        name = kernel_name("ws" if self.config.specialised else "ms", {"config": self.config})
+        return f"{name}-{self.m}x{self.n}x{self.k}{'-any' * self.dynamic}"
 
     def function(self):
         build = sm90_matmul_warp_specialised if self.config.specialised else sm90_matmul_multistage

@@ -80,8 +80,8 @@ def gemm(
 
     Examples
     --------
-    >>> gemm(None, 4096, 4096).attrs["global_symbol"]
-    'gemm'
+    >>> gemm(None, 4096, 4096, config=GemmConfig(tile_n=128)).attrs["global_symbol"]
+    'sm90_gemm_n4096_k4096_tilen128'
     """
     out_dtype = out_dtype or default_out_dtype(dtype)
     if config is None:

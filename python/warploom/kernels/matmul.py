@@ -66,8 +66,8 @@ def matmul_multistage(
 
     Examples
     --------
-    >>> matmul_multistage(None, 1000, 520, tile=(128, 256, 64), stages=4).attrs["global_symbol"]
-    'matmul_f16f16f32_128x256x64_s4_ms_nt_c1'
+    >>> matmul_multistage(None, 1000, 520, stages=4).attrs["global_symbol"]
+    'sm90_matmul_multistage_m_any_n1000_k520_specialised0_stages4'
     """
     return sm90_matmul_multistage(matmul_config(False, dtype, **choices), m, n, k)
 
@@ -85,6 +85,6 @@ def matmul_warp_specialised(
     ...     4096, 4096, 4096, tile=(128, 256, 64), consumers=2, registers=(40, 232)
     ... )
     >>> func.attrs["global_symbol"]
-    'matmul_f16f16f32_128x256x64_s3_ws_nt_c2_r40_232'
+    'sm90_matmul_warp_specialised_m4096_n4096_k4096_tile128x256x64_consumers2_registers40x232'
     """
     return sm90_matmul_warp_specialised(matmul_config(True, dtype, **choices), m, n, k)

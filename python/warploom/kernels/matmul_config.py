@@ -39,11 +39,6 @@ RESULTS = {
     "float16": ("float16", "float32"),
     "int32": ("int32",),
 }
-#: How dtypes are written in a kernel's name.
-_SHORT = {
-    "float16": "f16", "bfloat16": "bf16", "float32": "f32", "float8_e4m3fn": "e4m3",
-    "float8_e5m2": "e5m2", "int8": "s8", "uint8": "u8", "int32": "s32",
-}  # fmt: skip
 #: Registers that a multiplying thread needs beside its accumulators.
 OVERHEAD_REGISTERS = 40
 
@@ -176,22 +171,6 @@ class MatmulConfig:
         if self.needed_registers <= self.launch_registers:
             return None
         return self.roles.split()
-
-    @property
-    def kernel_name(self) -> str:
-        """The name of the function, with everything that tells two kernels apart."""
-        types = "".join(_SHORT[x] for x in (self.dtype, self.b_dtype, self.accumulator))
-        parts = [
-            "matmul", types, "x".join(map(str, self.tile)), f"s{self.stages}",
-            "ws" if self.specialised else "ms", self.layout.lower(), f"c{self.consumers}",
-        ]  # fmt: skip
-        if self.out_dtype != self.accumulator:
-            parts.append(f"to_{_SHORT[self.out_dtype]}")
-        if self.registers is not None:
-            parts.append("r{}_{}".format(*self.registers))
-        if self.ctas_per_sm > 1:
-            parts.append(f"x{self.ctas_per_sm}")
-        return "_".join([*parts, *(["log"] if self.log is not None else [])])
 
     def _rules(self) -> Iterator[tuple[bool, str]]:
         """Every rule with the sentence that explains its violation, in order of dependence."""

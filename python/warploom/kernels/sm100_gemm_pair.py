@@ -16,6 +16,7 @@ from tvm.script import tirx as T
 from tvm.script.tirx import tile as Tx
 from tvm.tirx import PrimFunc
 
+from warploom.kernels.kernel_name import named
 from warploom.kernels.load import alloc_ring, load_tile
 from warploom.kernels.raster import grouped_tile
 from warploom.kernels.signature import row_count
@@ -29,6 +30,7 @@ from warploom.target.tcgen05 import PAIR
 BOTH = 0b11
 
 
+@named
 def sm100_gemm_pair(config: Sm100GemmConfig, n: int, k: int, m: int | None = None) -> PrimFunc:
     """Build the kernel for ``n`` columns and ``k`` products, for one ``m`` or for all.
 

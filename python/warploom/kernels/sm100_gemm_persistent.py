@@ -16,6 +16,7 @@ from tvm.script import tirx as T
 from tvm.script.tirx import tile as Tx
 from tvm.tirx import PrimFunc
 
+from warploom.kernels.kernel_name import named
 from warploom.kernels.load import alloc_ring, load_tile
 from warploom.kernels.raster import TileLoop
 from warploom.kernels.signature import row_count
@@ -26,6 +27,7 @@ from warploom.target import SM100A
 from warploom.target.swizzle import Swizzle
 
 
+@named
 def sm100_gemm_persistent(
     config: Sm100GemmConfig, n: int, k: int, m: int | None = None
 ) -> PrimFunc:

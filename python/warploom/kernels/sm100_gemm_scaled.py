@@ -20,6 +20,7 @@ from tvm.script import tirx as T
 from tvm.script.tirx import tile as Tx
 from tvm.tirx import PrimFunc
 
+from warploom.kernels.kernel_name import named
 from warploom.kernels.load import alloc_ring, load_tile
 from warploom.kernels.raster import grouped_tile
 from warploom.kernels.signature import row_count
@@ -62,6 +63,7 @@ def block_scales(scales: np.ndarray) -> np.ndarray:
     return np.ascontiguousarray(ordered).view(np.uint8).reshape(len(blocks), -1, *BLOCK)
 
 
+@named
 def sm100_gemm_scaled(config: Sm100GemmConfig, n: int, k: int, m: int | None = None) -> PrimFunc:
     """Build the kernel for ``n`` columns and ``k`` products, for one ``m`` or for all.
 

@@ -29,6 +29,7 @@ from tvm.tirx import PrimFunc
 from tvm.tirx.layout import S, TileLayout
 
 from warploom.intrin.wgmma_emitter import WgmmaEmitter
+from warploom.kernels.kernel_name import named
 from warploom.kernels.load import load_tile
 from warploom.layout.fragment import row_fragment
 from warploom.target.wgmma import WGMMA_M
@@ -45,6 +46,7 @@ class _Head:
         return self.tensor[(self.head, *index)]
 
 
+@named
 def sm90_attention(
     tokens: int, head_dim: int = 64, heads: int = 1, keys: int = 64, stages: int = 2,
     dtype: str = "float16",

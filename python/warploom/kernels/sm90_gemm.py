@@ -24,6 +24,7 @@ from tvm.tirx import PrimFunc
 
 from warploom.kernels.config import GemmConfig
 from warploom.kernels.epilogue import TileStore
+from warploom.kernels.kernel_name import named
 from warploom.kernels.load import alloc_ring, load_tile
 from warploom.kernels.raster import TileLoop
 from warploom.kernels.signature import drop_unused_scales, row_count
@@ -32,6 +33,7 @@ from warploom.target.swizzle import Swizzle
 from warploom.target.wgmma import WGMMA_M
 
 
+@named
 def sm90_gemm(config: GemmConfig, n: int, k: int, m: int | None = None) -> PrimFunc:
     """Build the kernel for ``n`` columns and ``k`` products, for one ``m`` or for all.
 

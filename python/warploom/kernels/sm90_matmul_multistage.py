@@ -12,6 +12,7 @@ from tvm.script import tirx as T
 from tvm.tirx import PrimFunc
 
 from warploom.kernels.barrier_log import PRODUCER, RoleLog
+from warploom.kernels.kernel_name import named
 from warploom.kernels.load import alloc_ring
 from warploom.kernels.matmul_config import MatmulConfig
 from warploom.kernels.matmul_parts import (
@@ -27,6 +28,7 @@ from warploom.kernels.signature import row_count
 from warploom.layout.fragment import wgmma_accumulator
 
 
+@named
 def sm90_matmul_multistage(config: MatmulConfig, m: int | None, n: int, k: int) -> PrimFunc:
     """Build ``C = A B`` for these extents; see :func:`warploom.kernels.matmul_multistage`."""
     config.check_shape(m, n, k)
@@ -112,4 +114,4 @@ def sm90_matmul_multistage(config: MatmulConfig, m: int | None, n: int, k: int) 
                 wait_products(0)
                 store(config, C, acc, tile_row * tile_m + first, tile_column * tile_n)
 
-    return matmul.with_attr("global_symbol", config.kernel_name)
+    return matmul

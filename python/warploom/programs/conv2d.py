@@ -13,9 +13,11 @@ from tvm.tirx import PrimFunc
 
 from warploom import language as wl
 from warploom.errors import IllegalCombination
+from warploom.kernels.kernel_name import named
 from warploom.target import TMA
 
 
+@named
 def conv2d(
     n: int, h: int, w: int, c: int, k: int, taps: tuple[int, int] = (3, 3), stride: int = 1,
     padding: int = 1, dtype: str = "float16", tile: tuple[int, int, int, int] = (8, 16, 128, 64),

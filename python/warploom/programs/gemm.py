@@ -10,9 +10,11 @@ from tvm.tirx import PrimFunc
 
 from warploom import language as wl
 from warploom.kernels.config import GemmConfig
+from warploom.kernels.kernel_name import named
 from warploom.kernels.signature import drop_unused_scales, row_count
 
 
+@named
 def gemm(
     config: GemmConfig, n: int, k: int, m: int | None = None, **hints: Any
 ) -> PrimFunc:

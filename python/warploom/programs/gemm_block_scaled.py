@@ -18,6 +18,7 @@ from tvm.tirx import PrimFunc
 
 from warploom import language as wl
 from warploom.errors import IllegalCombination
+from warploom.kernels.kernel_name import named
 from warploom.kernels.signature import row_count
 from warploom.ops.copy_strided import CACHE_HINT
 from warploom.programs.block_scaled_tiles import BLOCK, block_scaled_tiles
@@ -29,6 +30,7 @@ _MOST_ROWS = 192
 SCALE_LAYOUTS = ("MK", "KM")
 
 
+@named
 def gemm_block_scaled(
     n: int,
     k: int,

@@ -14,12 +14,14 @@ from tvm.tirx import PrimFunc
 
 from warploom import language as wl
 from warploom.errors import IllegalCombination
+from warploom.kernels.kernel_name import named
 from warploom.kernels.signature import row_count
 from warploom.programs.group_slots import Slot, band_and_hints, check_groups, side_by_side, slots
 from warploom.programs.grouped_tiles import grouped_tiles
 from warploom.target.dtypes import bits_of
 
 
+@named
 def gemm_grouped(
     groups: int,
     n: int,

@@ -14,6 +14,7 @@ from tvm.script.tirx import tile as Tx
 from tvm.tirx import PrimFunc
 
 from warploom import language as wl
+from warploom.kernels.kernel_name import named
 from warploom.kernels.signature import row_count
 from warploom.programs.block_scaled_tiles import BLOCK
 from warploom.programs.gemm_block_scaled import check_block_scaled
@@ -24,6 +25,7 @@ from warploom.programs.group_slots import Slot, band_and_hints, check_groups, si
 _TILES = {64: (128, 8), 128: (128, 6)}
 
 
+@named
 def gemm_grouped_block_scaled(
     groups: int,
     n: int,

@@ -16,12 +16,14 @@ from tvm.tirx import PrimFunc
 
 from warploom import language as wl
 from warploom.errors import IllegalCombination
+from warploom.kernels.kernel_name import named
 from warploom.kernels.signature import row_count
 from warploom.layout.weight_order import WEIGHT_ORDERS
 from warploom.programs.quantised_tiles import quantised_tiles
 from warploom.target import SM90A
 
 
+@named
 def gemm_quantised(
     n: int,
     k: int,
