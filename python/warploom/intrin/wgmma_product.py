@@ -115,8 +115,8 @@ class WgmmaProduct:
         b_dtype: str | None = None,
         a_major: Major | str = Major.K,
         b_major: Major | str = Major.K,
-        a_swizzle: Swizzle | None = None,
-        b_swizzle: Swizzle | None = None,
+        a_swizzle: Swizzle | str | int | None = None,
+        b_swizzle: Swizzle | str | int | None = None,
         a_in_registers: bool = False,
         negate_a: bool = False,
         negate_b: bool = False,
@@ -134,8 +134,9 @@ class WgmmaProduct:
             Of the accumulator; by default int32 for integers and float32 else.
         a_major, b_major : Major or str
             ``"K"``: the buffer is [mn, k]; ``"MN"``: [k, mn], for 16-bit types.
-        a_swizzle, b_swizzle : Swizzle, optional
-            By default the widest whose atoms divide the contiguous dimension.
+        a_swizzle, b_swizzle : Swizzle, str or int, optional
+            ``"none"``, ``"32B"``, ``"64B"``, ``"128B"`` or the bytes; by default the widest whose
+            atoms divide the contiguous dimension.
         a_in_registers : bool
             Whether A never is in shared memory.
         negate_a, negate_b, satfinite : bool
@@ -218,7 +219,7 @@ class WgmmaProduct:
 
 
 def _shared_matrix(
-    dtype: str, major: Major | str, swizzle: Swizzle | None, mn: int, k: int
+    dtype: str, major: Major | str, swizzle: Swizzle | str | int | None, mn: int, k: int
 ) -> SharedMatrix:
     major = Major(major)
     if swizzle is None:

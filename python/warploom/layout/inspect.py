@@ -22,6 +22,7 @@ from warploom.errors import IllegalCombination
 from warploom.layout.fragment import mma_accumulator, wgmma_accumulator, wgmma_register_a
 from warploom.layout.smem_matrix import ATOM_ROWS, CHUNK_BYTES, SharedMatrix
 from warploom.target.dtypes import bits_of
+from warploom.target.spelling import read_swizzle
 from warploom.target.swizzle import Major, Swizzle
 from warploom.target.wgmma import WGMMA_KINDS
 
@@ -251,11 +252,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     smem.add_argument("--dtype", choices=_OPERANDS, default="float16")
     smem.add_argument("--major", choices=[m.value for m in Major], default="K")
     smem.add_argument(
-        "--swizzle", choices=["none", "32", "64", "128"], default="128", help="bytes (%(default)s)"
+        "--swizzle", type=_swizzle, default="128B", help="none, 32B, 64B or 128B (%(default)s)"
     )
     smem.add_argument(
         "--shape", type=_shape, default=(64, 64), help="rows x columns of the buffer (64x64)"
     )
+
+
+def _swizzle(text: str) -> Swizzle:
+    try:
+        return read_swizzle("--swizzle", int(text) if text.isdigit() else text)
+    except IllegalCombination as error:
+        raise argparse.ArgumentTypeError(str(error)) from error
 
 
 def render(options: argparse.Namespace) -> Group:
@@ -267,7 +275,6 @@ def render(options: argparse.Namespace) -> Group:
         If the hardware has no such fragment or operand.
     """
     if options.what == "smem":
-        swizzle = Swizzle.NONE if options.swizzle == "none" else Swizzle(int(options.swizzle))
         major = Major(options.major)
         if not any(kind.a == options.dtype and major in kind.majors for kind in WGMMA_KINDS):
             raise IllegalCombination(
@@ -275,7 +282,7 @@ def render(options: argparse.Namespace) -> Group:
             )
         rows, columns = options.shape
         mn, k = (rows, columns) if major is Major.K else (columns, rows)
-        matrix = SharedMatrix(options.dtype, major, swizzle, mn, k)
+        matrix = SharedMatrix(options.dtype, major, options.swizzle, mn, k)
         return Group(descriptor_table(matrix), chunk_map(matrix))
     fragment = _FRAGMENTS[options.what].make(options)
     return Group(fragment_map(fragment, options.columns), thread_map(fragment, options.lane))

@@ -20,6 +20,7 @@ import tvm_ffi
 from tvm.tirx.layout import Layout
 
 from warploom.errors import IllegalCombination
+from warploom.target.spelling import read_swizzle
 from warploom.target.swizzle import ATOM_ROWS, Major, Swizzle
 from warploom.target.wgmma_descriptor import CHUNK_BYTES, FIELD_BITS, WgmmaDescriptor
 
@@ -38,7 +39,8 @@ class SharedMatrix:
     major : Major
         ``K``: the buffer's last two dimensions are ``[mn, k]``; ``MN``: ``[k, mn]``.
     swizzle : Swizzle
-        Permutation of the buffer's 16-byte chunks.
+        Permutation of the buffer's 16-byte chunks; any spelling of
+        :mod:`warploom.target.spelling`, such as ``"128B"``, becomes a member.
     mn, k : int
         Extents of the buffer's last two dimensions, in elements. Leading dimensions (pipeline
         stages) are contiguous copies and change nothing here.
@@ -56,6 +58,7 @@ class SharedMatrix:
     k: int
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "swizzle", read_swizzle("swizzle", self.swizzle))
         bits = tvm.DataType(self.dtype).bits
         if bits not in (8, 16, 32):
             raise IllegalCombination(

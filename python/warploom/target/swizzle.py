@@ -1,14 +1,14 @@
-"""Shared-memory swizzle modes and how each consumer spells them.
+"""Shared-memory swizzle modes, and the pieces that rows are cut into for them.
 
-One swizzle mode has three names: TVM's layout (``mma_shared_layout``'s mode), the TMA tensor map
-(``CUtensorMapSwizzle``) and the matrix descriptor of wgmma. TVM and the tensor map count up with
-the width, the wgmma descriptor counts down; this table is the only place that knows.
+:mod:`warploom.target.swizzle_codes` has the numbers that interfaces give to the modes.
 """
 
 from __future__ import annotations
 
 import enum
 from collections.abc import Sequence
+
+from warploom.target.swizzle_codes import SWIZZLE_CODES, SwizzleCodes
 
 #: Rows of a swizzle atom and of a core matrix.
 ATOM_ROWS = 8
@@ -58,14 +58,19 @@ class Swizzle(enum.Enum):
         return self.value.bit_length() - 5
 
     @property
+    def codes(self) -> SwizzleCodes:
+        """The numbers that tensor maps and descriptors have for it."""
+        return SWIZZLE_CODES[self.bits]
+
+    @property
     def wgmma_code(self) -> int:
         """Bits 62-63 of the wgmma matrix descriptor (PTX ISA, "Matrix Descriptor Format")."""
-        return (4 - self.bits) % 4
+        return self.codes.wgmma
 
     @property
     def tcgen05_code(self) -> int:
         """Bits 61-63 of the tcgen05 matrix descriptor (PTX ISA, "Shared memory descriptor")."""
-        return {0: 0, 1: 6, 2: 4, 3: 2}[self.bits]
+        return self.codes.tcgen05
 
     @classmethod
     def from_bits(cls, bits: int) -> Swizzle:
@@ -75,6 +80,10 @@ class Swizzle(enum.Enum):
     def apply(self, offset: int) -> int:
         """Where the byte at ``offset`` of an unswizzled, atom-aligned tile really lies."""
         return offset ^ ((offset >> 7 & (1 << self.bits) - 1) << 4)
+
+
+for _mode in Swizzle:
+    assert _mode.codes.row_bytes == _mode.value and _mode.codes.tensor_map == _mode.bits
 
 
 def swizzled_pieces(columns: int, size: int, most: int | None = None) -> list[int]:

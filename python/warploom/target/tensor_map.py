@@ -5,56 +5,32 @@ Sources: CUDA Driver API, ``cuTensorMapEncodeTiled``; PTX ISA, "Tensor-maps", "I
 
 from __future__ import annotations
 
-import enum
 from collections.abc import Iterator
 from dataclasses import dataclass
 from math import prod
 
 from warploom.errors import IllegalCombination
 from warploom.target.dtypes import bits_of
+from warploom.target.spelling import (
+    Interleave,
+    L2Promotion,
+    OobFill,
+    read_interleave,
+    read_l2_promotion,
+    read_oob_fill,
+    read_swizzle,
+)
 from warploom.target.swizzle import Swizzle
 from warploom.target.tma import TMA, box_error, tensor_error
-
-
-class L2Promotion(enum.Enum):
-    """How many bytes of L2 a copy fills at once; the value is ``CUtensorMapL2promotion``'s."""
-
-    NONE = 0
-    B64 = 1
-    B128 = 2
-    B256 = 3
-
-
-class OobFill(enum.Enum):
-    """What is read outside of the tensor; the value is ``CUtensorMapFloatOOBfill``'s.
-
-    ``NAN`` is for floating-point types, and for the bytes of a copy that should never be used.
-    """
-
-    ZERO = 0
-    NAN = 1
-
-
-class Interleave(enum.Enum):
-    """Whether channels come in slices (NC/8HWC8, NC/16HWC16); ``CUtensorMapInterleave``'s value.
-
-    A tensor of channels in slices has no dimension for what is within a slice: an element of the
-    map is a pixel of one slice, 16 or 32 bytes.
-    """
-
-    NONE = 0
-    B16 = 1
-    B32 = 2
-
-    @property
-    def slice_bytes(self) -> int:
-        """Bytes of a slice; 0 without slices."""
-        return 16 * self.value
-
 
 #: Element types of tensor maps that TVM and the driver agree on.
 _FLOATS = ("float16", "float32", "float64", "bfloat16")
 _INTERLEAVED_RANK = 3
+#: Options that have several spellings, and what reads them.
+_SPELLED = {
+    "swizzle": read_swizzle, "l2_promotion": read_l2_promotion, "oob_fill": read_oob_fill,
+    "interleave": read_interleave,
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -71,7 +47,8 @@ class TensorMap:
     box : tuple of int
         Extents of one copy; interleaved, one slice of channels.
     swizzle : Swizzle
-        Permutation of 16-byte chunks in shared memory.
+        Permutation of 16-byte chunks in shared memory. This and the next three may be given in any
+        spelling of :mod:`warploom.target.spelling`, such as ``"128B"``.
     l2_promotion : L2Promotion
         Bytes of L2 that are filled at once.
     oob_fill : OobFill
@@ -100,6 +77,8 @@ class TensorMap:
     element_strides: tuple[int, ...] | None = None
 
     def __post_init__(self) -> None:
+        for name, read in _SPELLED.items():
+            object.__setattr__(self, name, read(name, getattr(self, name)))
         for error in self._errors():
             if error is not None:
                 raise IllegalCombination(error)

@@ -12,6 +12,7 @@ from math import prod
 
 from warploom.errors import IllegalCombination
 from warploom.target.dtypes import bits_of
+from warploom.target.spelling import read_swizzle
 from warploom.target.swizzle import Swizzle
 
 
@@ -79,7 +80,7 @@ def tensor_error(
 def box_error(
     dtype: str,
     box: Sequence[int],
-    swizzle: Swizzle = Swizzle.NONE,
+    swizzle: Swizzle | str | int = Swizzle.NONE,
     element_strides: Sequence[int] | None = None,
 ) -> str | None:
     """Why one TMA operation cannot move a box, or None if it can.
@@ -91,10 +92,12 @@ def box_error(
     box : sequence of int
         Extents in elements, the contiguous dimension last.
     swizzle : Swizzle
-        How the box's 16-byte chunks are permuted in shared memory.
+        How the box's 16-byte chunks are permuted in shared memory, in any spelling of
+        :mod:`warploom.target.spelling`.
     element_strides : sequence of int, optional
         Traversal stride of each dimension; by default every element is taken.
     """
+    swizzle = read_swizzle("swizzle", swizzle)
     rank, inner_bits = len(box), box[-1] * bits_of(dtype) if box else 0
     if not 1 <= rank <= TMA.rank:
         return f"TMA: the box has {rank} dimensions, allowed are 1 to {TMA.rank}."
@@ -144,10 +147,10 @@ def box_bytes(dtype: str, box: Sequence[int]) -> int:
     return size
 
 
-def shared_align(swizzle: Swizzle) -> int:
+def shared_align(swizzle: Swizzle | str | int) -> int:
     """Bytes to which a box's address in shared memory is aligned.
 
     The hardware wants 128. A swizzle XORs bits of the absolute address, so a box starts on a whole
     swizzle atom wherever software computes offsets within it.
     """
-    return max(TMA.shared_align, swizzle.atom_bytes)
+    return max(TMA.shared_align, read_swizzle("swizzle", swizzle).atom_bytes)

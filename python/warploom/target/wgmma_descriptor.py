@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from warploom.errors import IllegalCombination
+from warploom.target.spelling import read_swizzle
 from warploom.target.swizzle import Major, Swizzle
 from warploom.target.wgmma import WGMMA_K_BYTES
 
@@ -31,7 +32,7 @@ class WgmmaDescriptor:
         Which dimension is contiguous in shared memory. The instruction says it, not the
         descriptor, but the distances depend on it.
     swizzle : Swizzle
-        Permutation of 16-byte chunks.
+        Permutation of 16-byte chunks, in any spelling of :mod:`warploom.target.spelling`.
     leading_bytes, stride_bytes : int
         Leading and stride dimension byte offsets (LBO and SBO).
     element_bytes : int
@@ -52,6 +53,7 @@ class WgmmaDescriptor:
     element_bytes: int
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "swizzle", read_swizzle("swizzle", self.swizzle))
         if self.element_bytes not in (1, 2, 4):
             raise IllegalCombination(
                 f"An operand has elements of 1, 2 or 4 bytes, got {self.element_bytes}."

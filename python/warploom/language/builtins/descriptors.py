@@ -22,15 +22,11 @@ from warploom.language.builtins.operands import (
     pointer,
     word,
 )
-from warploom.target.swizzle import Swizzle
+from warploom.target.spelling import read_swizzle_codes
 
 #: Addresses and distances are counted in 16 bytes, and have 14 bits.
 _CHUNK_BYTES = 16
 _FIELD = range(1 << 14)
-#: Swizzle in a wgmma descriptor -> the number of TVM and of the tensor map.
-_WGMMA_SWIZZLES = {one.wgmma_code: one.bits for one in Swizzle}
-#: Swizzles in a tcgen05 descriptor; 1 permutes chunks of 32 bytes in rows of 128.
-_TCGEN05_SWIZZLES = (0, 1, 2, 4, 6)
 #: Bits of a tcgen05 descriptor: its version, and where its fields begin.
 _VERSION = 1 << 46
 _STRIDE, _BASE, _ABSOLUTE, _SWIZZLE, _LEADING = 32, 49, 52, 61, 16
@@ -39,7 +35,7 @@ _STRIDE, _BASE, _ABSOLUTE, _SWIZZLE, _LEADING = 32, 49, 52, 61, 16
 def initialize_wgmma_descriptor(
     descriptor: Any,
     start_address: Any,
-    layout_type_: int = 0,
+    layout_type_: str | int = "none",
     leading_byte_offset: Any = 0,
     stride_byte_offset: Any = 0,
 ) -> Any:
@@ -51,8 +47,9 @@ def initialize_wgmma_descriptor(
         An element of a uint64 buffer, or a scalar ``x: T.uint64``.
     start_address : Buffer, TensorLoad or pointer
         In shared memory, a multiple of 16 bytes.
-    layout_type_ : int
-        The swizzle as the instruction has it: 0 for none, 1, 2, 3 for rows of 128, 64, 32 bytes.
+    layout_type_ : str or int
+        The swizzle: ``"none"``, ``"32B"``, ``"64B"``, ``"128B"``, or the bytes 32, 64, 128. Also
+        the code of the descriptor: 1, 2, 3 for rows of 128, 64, 32 bytes.
     leading_byte_offset, stride_byte_offset : int or Expr
         Distances in units of 16 bytes, 0 to 16383.
 
@@ -67,7 +64,7 @@ def initialize_wgmma_descriptor(
         If an operand is of another kind, or a constant out of range.
     """
     target = element("descriptor", descriptor, "uint64")
-    swizzle = _WGMMA_SWIZZLES[constant("layout_type_", layout_type_, range(4))]
+    swizzle = read_swizzle_codes("layout_type_", layout_type_, "wgmma").tensor_map
     leading = _distance("leading_byte_offset", leading_byte_offset, "int32")
     stride = _distance("stride_byte_offset", stride_byte_offset, "int32")
     return T.cuda.wgmma.encode_matrix_descriptor(
@@ -82,7 +79,7 @@ def initialize_tcgen05_descriptor(
     stride_byte_offset: Any,
     base_offset: int = 0,
     leading_is_absolute: bool = False,
-    swizzle_mode: int = 0,
+    swizzle_mode: str | int = "none",
 ) -> None:
     """Write the descriptor of a tcgen05 operand.
 
@@ -98,9 +95,10 @@ def initialize_tcgen05_descriptor(
         0 to 7: where in a swizzle atom the matrix begins.
     leading_is_absolute : bool
         Whether the leading distance is the address of the next chunk (of sm_103a).
-    swizzle_mode : int
-        As the instruction has it: 0 for none, 2, 4, 6 for rows of 128, 64, 32 bytes, 1 for chunks
-        of 32 bytes in rows of 128.
+    swizzle_mode : str or int
+        ``"none"``, ``"32B"``, ``"64B"``, ``"128B"``, or the bytes 32, 64, 128;
+        ``"128B_ATOM_32B"`` exchanges chunks of 32 bytes in rows of 128. Also the code of the
+        descriptor: 2, 4, 6 for rows of 128, 64, 32 bytes, 1 for ``"128B_ATOM_32B"``.
 
     Raises
     ------
@@ -108,12 +106,7 @@ def initialize_tcgen05_descriptor(
         If an operand is of another kind, or a constant out of range.
     """
     target = element("descriptor", descriptor, "uint64")
-    mode = known(swizzle_mode)
-    if mode not in _TCGEN05_SWIZZLES:
-        raise IllegalCombination(
-            f"swizzle_mode is {describe(swizzle_mode)}; it must be one of "
-            f"{', '.join(map(str, _TCGEN05_SWIZZLES))}."
-        )
+    mode = read_swizzle_codes("swizzle_mode", swizzle_mode, "tcgen05").tcgen05
     base = constant("base_offset", base_offset, range(8))
     absolute = flag("leading_is_absolute", leading_is_absolute)
     upper = _VERSION | base << _BASE | absolute << _ABSOLUTE | mode << _SWIZZLE

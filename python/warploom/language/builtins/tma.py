@@ -10,7 +10,6 @@ Sources: CUDA Driver API, ``cuTensorMapEncodeTiled``; PTX ISA, "cp.async.bulk.te
 from __future__ import annotations
 
 from collections.abc import Sequence
-from enum import Enum
 from typing import Any
 
 from tvm.script import tirx as T
@@ -20,27 +19,20 @@ from warploom.errors import IllegalCombination
 from warploom.intrin.tensor_map import encode
 from warploom.language.builtins.mbarriers import barrier_pointer
 from warploom.language.builtins.operands import constant, describe, known, pointer, word
+from warploom.target.spelling import Interleave, read_interleave, read_swizzle_codes
 from warploom.target.swizzle import Swizzle
-from warploom.target.tensor_map import Interleave, L2Promotion, OobFill, TensorMap
+from warploom.target.tensor_map import TensorMap
 from warploom.target.tma import TMA
-
-#: What the options of a tensor map are called.
-L2_PROMOTIONS = {
-    "none": L2Promotion.NONE, "64B": L2Promotion.B64, "128B": L2Promotion.B128,
-    "256B": L2Promotion.B256,
-}  # fmt: skip
-OOB_FILLS = {"zeros": OobFill.ZERO, "nan": OobFill.NAN}
-INTERLEAVES = {"none": Interleave.NONE, "16B": Interleave.B16, "32B": Interleave.B32}
 
 
 def create_tma_descriptor(
     tensor: Buffer,
     box: Sequence[int],
     *,
-    swizzle: int = 0,
-    l2_promotion: str = "128B",
+    swizzle: str | int = "none",
+    l2_promotion: str | int = "128B",
     oob_fill: str = "zeros",
-    interleave: str = "none",
+    interleave: str | int = "none",
     element_strides: Sequence[int] | None = None,
 ) -> Var:
     """Describe a tensor in global memory for TMA, on the host: before ``T.device_entry()``.
@@ -53,15 +45,17 @@ def create_tma_descriptor(
     box : sequence of int
         Extents of what one copy looks at, 1 to 256 each; it moves all of that, or what
         ``element_strides`` leave.
-    swizzle : int
-        TVM's mode: 0 for none, 1, 2, 3 for rows of 32, 64, 128 bytes.
-    l2_promotion : str
-        Bytes that a miss brings into the L2 cache: one of :data:`L2_PROMOTIONS`.
+    swizzle : str or int
+        Bytes of the rows whose chunks are exchanged: ``"none"``, ``"32B"``, ``"64B"``, ``"128B"``,
+        or 32, 64, 128. Also the code of the tensor map, which is TVM's mode: 1, 2, 3 for rows of
+        32, 64, 128 bytes.
+    l2_promotion : str or int
+        Bytes that a miss brings into the L2 cache: ``"none"``, ``"64B"``, ``"128B"``, ``"256B"``.
     oob_fill : str
         What elements outside of the tensor are read as: ``"zeros"``, or ``"nan"`` for floats.
-    interleave : str
-        One of :data:`INTERLEAVES`: whether channels come in slices of so many bytes. The elements
-        of a slice are the last dimension of the tensor then, and none of the box.
+    interleave : str or int
+        ``"none"``, ``"16B"`` or ``"32B"``: whether channels come in slices of so many bytes. The
+        elements of a slice are the last dimension of the tensor then, and none of the box.
     element_strides : sequence of int, optional
         Take every n-th element of each dimension, 1 to 8.
 
@@ -79,9 +73,8 @@ def create_tma_descriptor(
         raise IllegalCombination(
             f"create_tma_descriptor of {describe(tensor)}; it must be a buffer in global memory."
         )
-    if swizzle not in range(4):
-        raise IllegalCombination(f"swizzle is {swizzle!r}; it must be 0, 1, 2 or 3.")
-    slices = _option("interleave", interleave, INTERLEAVES)
+    mode = read_swizzle_codes("swizzle", swizzle, "tensor_map")
+    slices = read_interleave("interleave", interleave)
     rank = len(tensor.shape) - (slices is not Interleave.NONE)
     strides = [known(one) for one in tensor.strides][:rank]
     if None in strides:
@@ -92,9 +85,9 @@ def create_tma_descriptor(
         str(tensor.dtype),
         tuple(known(extent) for extent in tensor.shape)[:rank],
         tuple(constant("a box extent", one, range(1, TMA.box_extent + 1)) for one in box),
-        Swizzle.from_bits(swizzle),
-        _option("l2_promotion", l2_promotion, L2_PROMOTIONS),
-        _option("oob_fill", oob_fill, OOB_FILLS),
+        Swizzle(mode.row_bytes),
+        l2_promotion,
+        oob_fill,
         slices,
         tuple(strides) or None,
         tuple(element_strides) if element_strides is not None else None,
@@ -192,11 +185,3 @@ def tma_store_wait(count: int = 0, read: bool = True) -> Any:
     """
     groups = constant("count", count, range(64))
     return T.ptx["cp.async.bulk.wait_group" + (".read" if read else "")](groups)
-
-
-def _option(name: str, value: Any, allowed: dict[str, Enum]) -> Any:
-    if value not in allowed:
-        raise IllegalCombination(
-            f"{name} is {value!r}; it must be one of {', '.join(map(repr, allowed))}."
-        )
-    return allowed[value]
