@@ -19,6 +19,7 @@ import test_vocabulary_threads as threads
 import test_vocabulary_tma as tma
 import warploom
 from vocabulary import ARCHS
+from vocabulary_examples import signatures
 from warploom import language as wl
 from warploom.errors import TileProgramError
 from warploom.target import Swizzle, cuda_target
@@ -39,6 +40,11 @@ def quoted(cell: str) -> list[str]:
 
 def test_the_table_is_complete():
     assert set(ROWS) == set(wl.builtins.__all__) and len(ROWS) == 52
+
+
+def test_the_signatures_are_those_of_the_functions():
+    *_, block = TABLE.read_text().split("```text\n")
+    assert block.split("\n```")[0] == signatures()
 
 
 @pytest.mark.parametrize("name", wl.builtins.__all__)

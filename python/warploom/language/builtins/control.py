@@ -14,5 +14,16 @@ def loop_break() -> Any:
     -------
     Call
         ``T.break_loop()``.
+
+    Examples
+    --------
+    .. code-block:: python
+
+        B[t] = T.float32(0)
+        for i in T.serial(128):
+            if i == 3:
+                wl.loop_break()
+            B[t] = A[i]
+        # B == A[2]
     """
     return T.break_loop()

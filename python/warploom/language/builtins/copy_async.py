@@ -28,5 +28,16 @@ def cp_async_barrier_noinc(barrier: Any) -> Any:
     ------
     IllegalCombination
         If ``barrier`` is no mbarrier.
+
+    Examples
+    --------
+    .. code-block:: python
+
+        full = wl.alloc_barrier(128)
+        T.ptx["cp.async.ca.shared.global"](tile.ptr_to([t]), A.ptr_to([t]), 4)
+        wl.cp_async_barrier_noinc(full)
+        wl.mbarrier_wait_parity(full, 0)
+        B[t] = tile[127 - t]
+        # B == A[::-1]
     """
     return T.ptx["cp.async.mbarrier.arrive.noinc.shared::cta.b64"](barrier_pointer(barrier))

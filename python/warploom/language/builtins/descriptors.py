@@ -62,6 +62,15 @@ def initialize_wgmma_descriptor(
     ------
     IllegalCombination
         If an operand is of another kind, or a constant out of range.
+
+    Examples
+    --------
+    .. code-block:: python
+
+        descriptor: T.uint64
+        wl.initialize_wgmma_descriptor(descriptor, tile, 1, 1, 64)
+        B[t] = T.Cast("float32", descriptor >> T.uint64(32) & T.uint64(0x3FFF))
+        # B == 64
     """
     target = element("descriptor", descriptor, "uint64")
     swizzle = read_swizzle_codes("layout_type_", layout_type_, "wgmma").tensor_map
@@ -104,6 +113,15 @@ def initialize_tcgen05_descriptor(
     ------
     IllegalCombination
         If an operand is of another kind, or a constant out of range.
+
+    Examples
+    --------
+    .. code-block:: python
+
+        descriptor: T.uint64
+        wl.initialize_tcgen05_descriptor(descriptor, tile, 1, 64, swizzle_mode=2)
+        B[t] = T.Cast("float32", descriptor >> T.uint64(32) & T.uint64(0x3FFF))
+        # B == 64
     """
     target = element("descriptor", descriptor, "uint64")
     mode = read_swizzle_codes("swizzle_mode", swizzle_mode, "tcgen05").tcgen05
@@ -134,6 +152,15 @@ def increase_descriptor_offset(descriptor: Any, offset: Any) -> None:
     ------
     IllegalCombination
         If an operand is of another kind, or a constant is no multiple of 16.
+
+    Examples
+    --------
+    .. code-block:: python
+
+        descriptor: T.uint64 = T.uint64(8)
+        wl.increase_descriptor_offset(descriptor, 32)  # bytes
+        B[t] = T.Cast("float32", descriptor)
+        # B == 10
     """
     target = element("descriptor", descriptor, "uint64")
     number = known(offset)

@@ -31,6 +31,22 @@ def fence_proxy_async(space: str | None = None) -> Any:
     ------
     IllegalCombination
         If there is no such space.
+
+    Examples
+    --------
+    .. code-block:: python
+
+        target = wl.create_tma_descriptor(B, (128,))  # before T.device_entry()
+        tile[t] = A[t]
+        wl.fence_proxy_async("shared::cta")
+        wl.sync_threads()
+        if t == 0:
+            T.ptx["cp.async.bulk.tensor.1d.global.shared::cta.bulk_group"](
+                T.address_of(target), 0, tile.ptr_to([0])
+            )
+            wl.tma_store_arrive()
+            wl.tma_store_wait()
+        # B == A
     """
     if space is not None and space not in SPACES:
         raise IllegalCombination(

@@ -33,6 +33,13 @@ def get_lane_idx(warp_size: int | None = None) -> Any:
     ------
     IllegalCombination
         If it is something else.
+
+    Examples
+    --------
+    .. code-block:: python
+
+        B[t] = T.Cast("float32", wl.get_lane_idx())
+        # B == t % 32
     """
     return T.truncmod(T.cuda.thread_rank(), _power("warp_size", warp_size, WARP))
 
@@ -49,6 +56,13 @@ def get_warp_idx(warp_size: int | None = None) -> Any:
     ------
     IllegalCombination
         If it is something else.
+
+    Examples
+    --------
+    .. code-block:: python
+
+        B[t] = T.Cast("float32", wl.get_warp_idx())
+        # B == t // 32
     """
     return T.truncdiv(T.cuda.thread_rank(), _power("warp_size", warp_size, WARP))
 
@@ -68,6 +82,13 @@ def get_warp_idx_sync(warp_size: int | None = None) -> Any:
     ------
     IllegalCombination
         If it is something else.
+
+    Examples
+    --------
+    .. code-block:: python
+
+        B[t] = T.Cast("float32", wl.get_warp_idx_sync())
+        # B == t // 32
     """
     if _power("warp_size", warp_size, WARP) < WARP:
         raise IllegalCombination(
@@ -91,6 +112,13 @@ def get_warp_group_idx(warp_size: int | None = None, warps_per_group: int | None
     ------
     IllegalCombination
         If one of them is something else.
+
+    Examples
+    --------
+    .. code-block:: python
+
+        B[t] = T.Cast("float32", wl.get_warp_group_idx(warps_per_group=2))
+        # B == t // 64
     """
     count = WARPS_OF_GROUP if warps_per_group is None else warps_per_group
     warps = constant("warps_per_group", count, range(1, WARP + 1))
@@ -118,6 +146,13 @@ def shuffle_elect(thread_extent: int) -> Any:
     ------
     IllegalCombination
         If it is something else.
+
+    Examples
+    --------
+    .. code-block:: python
+
+        B[t] = T.if_then_else(wl.shuffle_elect(16), A[t], T.float32(0))
+        # B == np.where(t % 16 == 0, A, 0)
     """
     threads = known(thread_extent)
     if threads not in _GROUPS:

@@ -65,6 +65,17 @@ def mbarrier_wait_parity(mbarrier: Any, parity: Any, ticks: Any = None) -> Any:
     IllegalCombination
         If the parity is a constant other than 0 and 1, ``mbarrier`` is none, or ``ticks`` is no
         such number.
+
+    Examples
+    --------
+    .. code-block:: python
+
+        tile[t] = A[t]
+        full = wl.alloc_barrier(128)
+        wl.mbarrier_arrive(full)
+        wl.mbarrier_wait_parity(full, 0, ticks=1000)
+        B[t] = tile[127 - t]
+        # B == A[::-1]
     """
     address = barrier_pointer(mbarrier)
     phase = parity_of(parity)
@@ -102,6 +113,17 @@ def mbarrier_arrive(mbarrier: Any, cta_id: Any = None) -> Any:
     ------
     IllegalCombination
         If ``mbarrier`` is none, or no cluster has the rank.
+
+    Examples
+    --------
+    .. code-block:: python
+
+        tile[t] = A[t]
+        full = wl.alloc_barrier(128)
+        wl.mbarrier_arrive(full)
+        wl.mbarrier_wait_parity(full, 0)
+        B[t] = tile[127 - t]
+        # B == A[::-1]
     """
     if cta_id is not None:
         return ptx_arrive_cluster_barrier(mbarrier, cta_id)
@@ -127,6 +149,18 @@ def ptx_arrive_cluster_barrier(mbarrier: Any, cta_id: Any) -> Any:
     ------
     IllegalCombination
         If ``mbarrier`` is none, or no cluster has the rank.
+
+    Examples
+    --------
+    .. code-block:: python
+
+        # the cluster has one CTA here, of rank 0
+        tile[t] = A[t]
+        full = wl.alloc_barrier(128)
+        wl.ptx_arrive_cluster_barrier(full, 0)
+        wl.mbarrier_wait_parity(full, 0)
+        B[t] = tile[127 - t]
+        # B == A[::-1]
     """
     address = T.cuda.cvta_generic_to_shared(barrier_pointer(mbarrier))
     if known(cta_id) is not None and not 0 <= known(cta_id) <= _MAX_RANK:
@@ -159,6 +193,20 @@ def mbarrier_expect_tx(mbarrier: Any, tx: Any) -> Any:
     ------
     IllegalCombination
         If ``mbarrier`` is none, or a constant number of bytes is out of range.
+
+    Examples
+    --------
+    .. code-block:: python
+
+        source = wl.create_tma_descriptor(A, (128,))  # before T.device_entry()
+        full = wl.alloc_barrier(1)
+        if t == 0:
+            wl.mbarrier_expect_tx(full, 512)
+            wl.tma_load(source, full, tile, 0)
+            wl.mbarrier_arrive(full)
+        wl.mbarrier_wait_parity(full, 0)
+        B[t] = tile[t]
+        # B == A
     """
     address = barrier_pointer(mbarrier)
     if known(tx) is not None and not 0 <= known(tx) <= TMA.transaction_bytes:
@@ -169,10 +217,34 @@ def mbarrier_expect_tx(mbarrier: Any, tx: Any) -> Any:
 
 
 def barrier_wait(mbarrier: Any, parity: Any, ticks: Any = None) -> Any:
-    """As :func:`mbarrier_wait_parity`."""
+    """As :func:`mbarrier_wait_parity`.
+
+    Examples
+    --------
+    .. code-block:: python
+
+        tile[t] = A[t]
+        full = wl.alloc_barrier(128)
+        wl.mbarrier_arrive(full)
+        wl.barrier_wait(full, 0)
+        B[t] = tile[127 - t]
+        # B == A[::-1]
+    """
     return mbarrier_wait_parity(mbarrier, parity, ticks)
 
 
 def barrier_arrive(mbarrier: Any) -> Any:
-    """As :func:`mbarrier_arrive` at the mbarrier of this CTA."""
+    """As :func:`mbarrier_arrive` at the mbarrier of this CTA.
+
+    Examples
+    --------
+    .. code-block:: python
+
+        tile[t] = A[t]
+        full = wl.alloc_barrier(128)
+        wl.barrier_arrive(full)
+        wl.mbarrier_wait_parity(full, 0)
+        B[t] = tile[127 - t]
+        # B == A[::-1]
+    """
     return mbarrier_arrive(mbarrier)

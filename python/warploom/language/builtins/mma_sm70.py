@@ -68,6 +68,21 @@ def ptx_mma_sm70(
     ------
     IllegalCombination
         If one of them is something else.
+
+    Examples
+    --------
+    .. code-block:: python
+
+        halves = T.alloc_buffer((4,), "float16", scope="local")
+        for i in T.unroll(4):
+            halves[i] = T.float16(1)
+        for i in T.unroll(8):
+            registers[i] = A[t]
+        wl.ptx_mma_sm70(
+            "m16n16k4", "row", "col", "fp16", "fp16", "fp32", halves, 0, halves, 0, registers, 0
+        )
+        B[t] = registers[0]
+        # B == A + 4
     """
     if shape != SHAPE:
         raise IllegalCombination(f"shape is {shape!r}; it must be {SHAPE!r}.")

@@ -56,6 +56,16 @@ def access_ptr(
     IllegalCombination
         If the mask is another, ``base`` has no address or no dtype, there are more extents than
         dimensions, or the layout of the buffer leaves no distance of ``offset`` elements.
+
+    Examples
+    --------
+    .. code-block:: python
+
+        T.cuda.func_call(
+            "twice", wl.access_ptr(B[t], "w"), wl.access_ptr(A[t], "r"),
+            source_code="__device__ void twice(float* to, const float* from) { *to = 2 * *from; }",
+        )
+        # B == 2 * A
     """
     mask = MASKS.get(access_type) if isinstance(access_type, str) else known(access_type)
     if mask not in MASKS.values():

@@ -40,6 +40,14 @@ def set_max_nreg(reg_count: int, is_inc: bool) -> Any:
     ------
     IllegalCombination
         If the number is another.
+
+    Examples
+    --------
+    .. code-block:: python
+
+        wl.set_max_nreg(40, False)
+        B[t] = A[t]
+        # B == A
     """
     direction = "inc" if flag("is_inc", is_inc) else "dec"
     count = constant("reg_count", reg_count, _REGISTERS)
@@ -47,12 +55,32 @@ def set_max_nreg(reg_count: int, is_inc: bool) -> Any:
 
 
 def inc_max_nreg(reg_count: int) -> Any:
-    """``set_max_nreg(reg_count, True)``."""
+    """``set_max_nreg(reg_count, True)``.
+
+    Examples
+    --------
+    .. code-block:: python
+
+        wl.dec_max_nreg(40)
+        wl.sync_threads()
+        wl.inc_max_nreg(104)
+        B[t] = A[t]
+        # B == A
+    """
     return set_max_nreg(reg_count, True)
 
 
 def dec_max_nreg(reg_count: int) -> Any:
-    """``set_max_nreg(reg_count, False)``."""
+    """``set_max_nreg(reg_count, False)``.
+
+    Examples
+    --------
+    .. code-block:: python
+
+        wl.dec_max_nreg(40)
+        B[t] = A[t]
+        # B == A
+    """
     return set_max_nreg(reg_count, False)
 
 
@@ -68,12 +96,27 @@ def annotate_producer_reg_dealloc(reg_count: int = 24) -> Any:
     ------
     IllegalCombination
         If the number is another.
+
+    Examples
+    --------
+    .. code-block:: python
+
+        # in a tile program, before its statements
+        wl.annotate_producer_reg_dealloc(40)
     """
     return _hint(PRODUCER_REGISTERS, reg_count)
 
 
 def annotate_consumer_reg_alloc(reg_count: int = 240) -> Any:
-    """As :func:`annotate_producer_reg_dealloc`, of the warpgroups that compute."""
+    """As :func:`annotate_producer_reg_dealloc`, of the warpgroups that compute.
+
+    Examples
+    --------
+    .. code-block:: python
+
+        # in a tile program, before its statements
+        wl.annotate_consumer_reg_alloc(232)
+    """
     return _hint(CONSUMER_REGISTERS, reg_count)
 
 
@@ -82,10 +125,26 @@ def _hint(name: str, reg_count: int) -> Any:
 
 
 def no_set_max_nreg() -> Any:
-    """A hint: warps of all roles keep the registers that they start with."""
+    """A hint: warps of all roles keep the registers that they start with.
+
+    Examples
+    --------
+    .. code-block:: python
+
+        # in a tile program, before its statements
+        wl.no_set_max_nreg()
+    """
     return T.attr({SET_REGISTERS: False})
 
 
 def disable_warp_group_reg_alloc() -> Any:
-    """As :func:`no_set_max_nreg`."""
+    """As :func:`no_set_max_nreg`.
+
+    Examples
+    --------
+    .. code-block:: python
+
+        # in a tile program, before its statements
+        wl.disable_warp_group_reg_alloc()
+    """
     return no_set_max_nreg()

@@ -43,6 +43,13 @@ def shfl_xor(value: Any, offset: Any) -> Any:
     ------
     IllegalCombination
         If the value is no value, or a constant offset is out of range.
+
+    Examples
+    --------
+    .. code-block:: python
+
+        B[t] = wl.shfl_xor(A[t], 1)
+        # B == A[t ^ 1]
     """
     return _shuffle("xor_", value, offset)
 
@@ -52,6 +59,13 @@ def shfl_down(value: Any, offset: Any) -> Any:
 
     Parameters, result and errors are those of :func:`shfl_xor`; the instruction is
     ``shfl.sync.down``.
+
+    Examples
+    --------
+    .. code-block:: python
+
+        B[t] = wl.shfl_down(A[t], 1)
+        # B == A[np.where(t % 32 < 31, t + 1, t)]
     """
     return _shuffle("down_", value, offset)
 
@@ -61,6 +75,13 @@ def shfl_up(value: Any, offset: Any) -> Any:
 
     Parameters, result and errors are those of :func:`shfl_xor`; the instruction is
     ``shfl.sync.up``.
+
+    Examples
+    --------
+    .. code-block:: python
+
+        B[t] = wl.shfl_up(A[t], 1)
+        # B == A[np.where(t % 32 > 0, t - 1, t)]
     """
     return _shuffle("up_", value, offset)
 
@@ -88,6 +109,13 @@ def shfl_sync(mask: Any, value: Any, srcLane: Any, width: int | None = None) -> 
     ------
     IllegalCombination
         If the value is no value, no lane executes this, or the width is another.
+
+    Examples
+    --------
+    .. code-block:: python
+
+        B[t] = wl.shfl_sync(0xFFFFFFFF, A[t], 0)
+        # B == A[t - t % 32]
     """
     if known(mask) == 0:
         raise IllegalCombination("mask is 0; at least one lane must execute shfl_sync.")

@@ -39,6 +39,15 @@ def sync_threads(barrier_id: Any = None, arrive_count: Any = None) -> Any:
     ------
     IllegalCombination
         If a constant is something else, or there is a count without a barrier.
+
+    Examples
+    --------
+    .. code-block:: python
+
+        tile[t] = A[t]
+        wl.sync_threads(1 + t // 64, 64)
+        B[t] = tile[t ^ 63]
+        # B == A[t ^ 63]
     """
     if barrier_id is None:
         if arrive_count is not None:
@@ -77,6 +86,15 @@ def sync_warp(mask: Any = None) -> Any:
     ------
     IllegalCombination
         If the mask is 0 or no mask.
+
+    Examples
+    --------
+    .. code-block:: python
+
+        tile[t] = A[t]
+        wl.sync_warp()
+        B[t] = tile[t ^ 31]
+        # B == A[t ^ 31]
     """
     if mask is None:
         return T.cuda.warp_sync()
@@ -95,6 +113,17 @@ def sync_grid() -> Any:
     -------
     Call
         ``cooperative_groups::this_grid().sync()``.
+
+    Examples
+    --------
+    .. code-block:: python
+
+        B[t] = A[t]
+        wl.sync_grid()
+        tile[t] = B[127 - t]
+        wl.sync_grid()
+        B[t] = tile[t]
+        # B == A[::-1]
     """
     return T.cuda.grid_sync()
 
@@ -110,6 +139,17 @@ def sync_global() -> Any:
     -------
     Call
         An atomic addition with release, and a loop around a load with acquire.
+
+    Examples
+    --------
+    .. code-block:: python
+
+        B[t] = A[t]
+        wl.sync_global()
+        tile[t] = B[127 - t]
+        wl.sync_global()
+        B[t] = tile[t]
+        # B == A[::-1]
     """
     # Each barrier turns the highest bit over: the first CTA adds what makes the sum 2^31.
     source = """

@@ -32,6 +32,16 @@ def tcgen05_mma_arrive(mbar: Any, cta_group: int = 1, cta_mask: Any = None) -> A
     ------
     IllegalCombination
         If ``mbar`` is no mbarrier, or the group or the mask does not exist.
+
+    Examples
+    --------
+    .. code-block:: python
+
+        done = wl.alloc_barrier(1)
+        if t == 0:
+            # tcgen05.mma, one or several
+            wl.tcgen05_mma_arrive(done)
+        wl.mbarrier_wait_parity(done, 0)
     """
     address = barrier_pointer(mbar)
     group = constant("cta_group", cta_group, range(1, 3))

@@ -68,6 +68,20 @@ def create_tma_descriptor(
     ------
     IllegalCombination
         If the hardware has no such tensor map.
+
+    Examples
+    --------
+    .. code-block:: python
+
+        source = wl.create_tma_descriptor(A, (128,))  # before T.device_entry()
+        full = wl.alloc_barrier(1)
+        if t == 0:
+            wl.mbarrier_expect_tx(full, 512)
+            wl.tma_load(source, full, tile, 0)
+            wl.mbarrier_arrive(full)
+        wl.mbarrier_wait_parity(full, 0)
+        B[t] = tile[t]
+        # B == A
     """
     if not is_buffer_var(tensor) or tensor.scope() != "global":
         raise IllegalCombination(
@@ -126,6 +140,20 @@ def tma_load(
     ------
     IllegalCombination
         If the number of coordinates is another, or an operand is of another kind.
+
+    Examples
+    --------
+    .. code-block:: python
+
+        source = wl.create_tma_descriptor(A, (128,))  # before T.device_entry()
+        full = wl.alloc_barrier(1)
+        if t == 0:
+            wl.mbarrier_expect_tx(full, 512)
+            wl.tma_load(source, full, tile, 0)
+            wl.mbarrier_arrive(full)
+        wl.mbarrier_wait_parity(full, 0)
+        B[t] = tile[t]
+        # B == A
     """
     if not isinstance(descriptor, Var) or is_buffer_var(descriptor):
         raise IllegalCombination(
@@ -158,6 +186,22 @@ def tma_store_arrive() -> Any:
     -------
     Call
         ``cp.async.bulk.commit_group``.
+
+    Examples
+    --------
+    .. code-block:: python
+
+        target = wl.create_tma_descriptor(B, (128,))  # before T.device_entry()
+        tile[t] = A[t]
+        wl.fence_proxy_async("shared::cta")
+        wl.sync_threads()
+        if t == 0:
+            T.ptx["cp.async.bulk.tensor.1d.global.shared::cta.bulk_group"](
+                T.address_of(target), 0, tile.ptr_to([0])
+            )
+            wl.tma_store_arrive()
+            wl.tma_store_wait()
+        # B == A
     """
     return T.ptx["cp.async.bulk.commit_group"]()
 
@@ -182,6 +226,22 @@ def tma_store_wait(count: int = 0, read: bool = True) -> Any:
     ------
     IllegalCombination
         If the count is no constant or negative.
+
+    Examples
+    --------
+    .. code-block:: python
+
+        target = wl.create_tma_descriptor(B, (128,))  # before T.device_entry()
+        tile[t] = A[t]
+        wl.fence_proxy_async("shared::cta")
+        wl.sync_threads()
+        if t == 0:
+            T.ptx["cp.async.bulk.tensor.1d.global.shared::cta.bulk_group"](
+                T.address_of(target), 0, tile.ptr_to([0])
+            )
+            wl.tma_store_arrive()
+            wl.tma_store_wait()
+        # B == A
     """
     groups = constant("count", count, range(64))
     return T.ptx["cp.async.bulk.wait_group" + (".read" if read else "")](groups)

@@ -40,6 +40,16 @@ def warpgroup_arrive() -> Any:
     -------
     Call
         ``wgmma.fence.sync.aligned``.
+
+    Examples
+    --------
+    .. code-block:: python
+
+        wl.warpgroup_arrive()
+        # wgmma.mma_async, one or several, such as wl.WgmmaEmitter issues
+        wl.warpgroup_commit_batch()
+        wl.warpgroup_wait(0)
+        wl.warpgroup_fence_operand(registers)
     """
     return T.ptx["wgmma.fence.sync.aligned"]()
 
@@ -51,6 +61,16 @@ def warpgroup_commit_batch() -> Any:
     -------
     Call
         ``wgmma.commit_group.sync.aligned``.
+
+    Examples
+    --------
+    .. code-block:: python
+
+        wl.warpgroup_arrive()
+        # wgmma.mma_async, one or several, such as wl.WgmmaEmitter issues
+        wl.warpgroup_commit_batch()
+        wl.warpgroup_wait(0)
+        wl.warpgroup_fence_operand(registers)
     """
     return T.ptx["wgmma.commit_group.sync.aligned"]()
 
@@ -72,12 +92,33 @@ def warpgroup_wait(num_mma: int) -> Any:
     ------
     IllegalCombination
         If it is no constant, or out of range.
+
+    Examples
+    --------
+    .. code-block:: python
+
+        wl.warpgroup_arrive()
+        # wgmma.mma_async, one or several, such as wl.WgmmaEmitter issues
+        wl.warpgroup_commit_batch()
+        wl.warpgroup_wait(0)
+        wl.warpgroup_fence_operand(registers)
     """
     return T.ptx["wgmma.wait_group.sync.aligned"](constant("num_mma", num_mma, _GROUPS))
 
 
 def wait_wgmma(id: int) -> Any:
-    """As :func:`warpgroup_wait`."""
+    """As :func:`warpgroup_wait`.
+
+    Examples
+    --------
+    .. code-block:: python
+
+        wl.warpgroup_arrive()
+        # wgmma.mma_async, one or several, such as wl.WgmmaEmitter issues
+        wl.warpgroup_commit_batch()
+        wl.wait_wgmma(0)
+        wl.warpgroup_fence_operand(registers)
+    """
     return T.ptx["wgmma.wait_group.sync.aligned"](constant("id", id, _GROUPS))
 
 
@@ -111,6 +152,16 @@ def warpgroup_fence_operand(
     ------
     IllegalCombination
         If the dtype or the number of registers is missing or impossible.
+
+    Examples
+    --------
+    .. code-block:: python
+
+        for i in T.unroll(8):
+            registers[i] = A[t]
+        wl.warpgroup_fence_operand(registers)
+        B[t] = registers[0]
+        # B == A
     """
     if is_place(buffer_or_ptr):
         buffer, indices = place("buffer_or_ptr", buffer_or_ptr)

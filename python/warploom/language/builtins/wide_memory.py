@@ -74,22 +74,56 @@ def ldg32(src: Any, pred: Any = None) -> Any:
     ------
     IllegalCombination
         If ``src`` is not in global memory, or its size or place is another.
+
+    Examples
+    --------
+    .. code-block:: python
+
+        B[t] = T.reinterpret("float32", wl.ldg32(A[t], pred=t < 64))
+        # B == np.where(t < 64, A, 0)
     """
     return _load(32, src, pred)
 
 
 def ldg64(src: Any, pred: Any = None) -> Any:
-    """Load 64 bits as a uint32x2; the rest as for :func:`ldg32`."""
+    """Load 64 bits as a uint32x2; the rest as for :func:`ldg32`.
+
+    Examples
+    --------
+    .. code-block:: python
+
+        if t < 64:
+            wl.stg64(B[t * 2 : t * 2 + 2], wl.ldg64(A[t * 2 : t * 2 + 2]))
+        # B == A
+    """
     return _load(64, src, pred)
 
 
 def ldg128(src: Any, pred: Any = None) -> Any:
-    """Load 128 bits as a uint32x4; the rest as for :func:`ldg32`."""
+    """Load 128 bits as a uint32x4; the rest as for :func:`ldg32`.
+
+    Examples
+    --------
+    .. code-block:: python
+
+        if t < 32:
+            wl.stg128(B[t * 4 : t * 4 + 4], wl.ldg128(A[t * 4 : t * 4 + 4]))
+        # B == A
+    """
     return _load(128, src, pred)
 
 
 def ldg256(src: Any, pred: Any = None) -> Any:
-    """Load 256 bits as a uint32x8; the rest as for :func:`ldg32`. The target must be sm_100a."""
+    """Load 256 bits as a uint32x8; the rest as for :func:`ldg32`. The target must be sm_100a.
+
+    Examples
+    --------
+    .. code-block:: python
+
+        if t < 16:
+            wl.stg256(B[t * 8 : t * 8 + 8], wl.ldg256(A[t * 8 : t * 8 + 8]))
+        # B == A
+    """
     return _load(256, src, pred)
 
 
@@ -114,22 +148,57 @@ def stg32(dst: Any, value: Any, pred: Any = None) -> Any:
     ------
     IllegalCombination
         If ``dst`` is not in global memory, or its size or place, or the value's size, is another.
+
+    Examples
+    --------
+    .. code-block:: python
+
+        wl.stg32(B[t], A[t] + T.float32(1))
+        wl.stg32(B[t], 2.0, pred=t < 64)
+        # B == np.where(t < 64, 2, A + 1)
     """
     return _store(32, dst, value, pred)
 
 
 def stg64(dst: Any, value: Any, pred: Any = None) -> Any:
-    """Store 64 bits; the rest as for :func:`stg32`."""
+    """Store 64 bits; the rest as for :func:`stg32`.
+
+    Examples
+    --------
+    .. code-block:: python
+
+        if t < 64:
+            wl.stg64(B[t * 2 : t * 2 + 2], wl.ldg64(A[t * 2 : t * 2 + 2]))
+        # B == A
+    """
     return _store(64, dst, value, pred)
 
 
 def stg128(dst: Any, value: Any, pred: Any = None) -> Any:
-    """Store 128 bits; the rest as for :func:`stg32`."""
+    """Store 128 bits; the rest as for :func:`stg32`.
+
+    Examples
+    --------
+    .. code-block:: python
+
+        if t < 32:
+            wl.stg128(B[t * 4 : t * 4 + 4], wl.ldg128(A[t * 4 : t * 4 + 4]))
+        # B == A
+    """
     return _store(128, dst, value, pred)
 
 
 def stg256(dst: Any, value: Any, pred: Any = None) -> Any:
-    """Store 256 bits; the rest as for :func:`stg32`. The target must be sm_100a."""
+    """Store 256 bits; the rest as for :func:`stg32`. The target must be sm_100a.
+
+    Examples
+    --------
+    .. code-block:: python
+
+        if t < 16:
+            wl.stg256(B[t * 8 : t * 8 + 8], wl.ldg256(A[t * 8 : t * 8 + 8]))
+        # B == A
+    """
     return _store(256, dst, value, pred)
 
 
