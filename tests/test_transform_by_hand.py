@@ -10,6 +10,7 @@ from tvm.script import tirx as T
 
 import kernels_by_hand
 from lowered_programs import run
+from tensor_memory_order import assert_lifetime_is_fenced
 from warploom import language as wl
 from warploom.target import cuda_target
 from warploom.transform.decline import Decline
@@ -47,8 +48,10 @@ def test_descriptors(rng):
 @pytest.mark.parametrize("scope", ["tmem", "accumulator"])
 @pytest.mark.parametrize("rows", [64, 128])
 def test_tensor_memory(rows, scope, rng):
-    error, size = product(kernels_by_hand.sm100(rows, scope), rng, rows, 64, 64, "sm_100a")
+    func = kernels_by_hand.sm100(rows, scope)
+    error, size = product(func, rng, rows, 64, 64, "sm_100a")
     assert error <= 4e-6 * size
+    assert_lifetime_is_fenced(lower(func, "sm_100a").script())
 
 
 @pytest.mark.parametrize(

@@ -93,6 +93,54 @@ def test_operands_that_threads_compute(rng, grid_of, steps, how, twice):
     np.testing.assert_allclose(result, expected[3], rtol=0, atol=1e-5 * scale)
 
 
+@pytest.mark.parametrize("how", ["all", "half", "fragment"])
+@pytest.mark.parametrize("steps", [1, 4])
+def test_operands_that_threads_copy_from_registers(rng, grid_of, steps, how):
+    """One that is overwritten as a whole has two places; one that is in part, does not.
+
+    A fragment that is an operand itself is copied to tensor memory.
+    """
+    rows, depth = 2 * BM, steps * BK
+    columns = BK // 2 if how == "half" else BK
+
+    @T.prim_func
+    def func(A: T.Buffer((rows, depth), "float16"), B: T.Buffer((BN, depth), "float16"),
+             C: T.Buffer((rows, BN), "float32")):  # fmt: skip
+        T.device_entry()
+        i = T.cta_id([2])
+        B_s = T.alloc_buffer((BN, BK), "float16", scope="shared")
+        A_f = T.alloc_buffer((BM, columns), "float16", scope="fragment")
+        A_c = T.alloc_buffer((BM, BK), "float16", scope="shared")
+        acc = T.alloc_buffer((BM, BN), "float32", scope="accumulator")
+        if columns < BK:
+            for y, x in T.grid(BM, BK):
+                A_c[y, x] = T.cast(y - x, "float16")
+        for k in wl.pipelined(steps, 2):
+            Tx.cta.copy_async(B_s, B[0:BN, k * BK : k * BK + BK])
+            for y, x in T.grid(BM, columns):
+                A_f[y, x] = A[i * BM + y, k * BK + x] * T.float16(2)
+            if how == "fragment":
+                Tx.cta.gemm_async(acc, A_f, B_s, accum=k > 0)
+            else:
+                Tx.cta.copy(A_c[0:BM, 0:columns], A_f)
+                Tx.cta.gemm_async(acc, A_c, B_s, accum=k > 0)
+        Tx.cta.copy(C[i * BM : i * BM + BM, 0:BN], acc)
+
+    grid_of(1)
+    if how == "fragment":
+        lines = [line for step in lower_trace(func, ARCH) for line in step.decisions]
+        assert "tensor memory: A_f in 2 x 1 x 16 columns" in lines
+    else:
+        assert handed_over(func, "A_c").endswith(TWO_PLACES) == (how == "all")
+    a, b = (rng.standard_normal((n, depth)).astype("float16") for n in (rows, BN))
+    arrays = [a, b, np.full((rows, BN), np.nan, "float32")]
+    expected = [array.copy() for array in arrays]
+    wl.interpret(func, expected)
+    result = run(lower(func, ARCH), arrays, ARCH)[2]
+    scale = np.abs(expected[2]).max()
+    np.testing.assert_allclose(result, expected[2], rtol=0, atol=1e-5 * scale)
+
+
 def test_vectors_in_shared_memory_stay(rng):
     """Threads write a shared vector and read it; no product does."""
 
