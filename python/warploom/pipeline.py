@@ -13,11 +13,13 @@ from warploom.fallback import original_of, stock_schedule, tell, without_origina
 from warploom.gemm.decisions import has_decisions
 from warploom.gemm.lower import lower_gemm
 from warploom.language.lints import warn_of_mistakes
+from warploom.language.printing import is_on
 from warploom.language.span import drop_spans
 from warploom.ops.dispatch import our_programs, uses_warploom
 from warploom.rows.generate import MARK
 from warploom.transform.launch_together import LaunchTogether
 from warploom.transform.lower import lower
+from warploom.transform.prints import by_threads, without_prints
 from warploom.transform.program import is_tile_program
 from warploom.transform.share_tensor_maps import ShareTensorMaps
 from warploom.transform.start_early import StartEarly
@@ -49,6 +51,7 @@ def with_our_schedules_first(stock: Factory) -> Factory:
 
         @tvm.transform.module_pass(opt_level=0)
         def route(mod: tvm.IRModule, _: tvm.transform.PassContext) -> tvm.IRModule:
+            mod = _prints_as_code(mod)
             parts: list[dict[Any, Any]] = [{}, {}]
             for variable, function in mod.functions.items():
                 parts[uses_warploom(function)][variable] = function
@@ -81,7 +84,7 @@ def with_tile_programs(stock: Factory) -> Factory:
             if any(has_decisions(function) for function in mod.functions.values()):
                 mod = LowerScheduledGemms()(mod)
             elif not any(map(_needs_us, mod.functions.values())):
-                return others(mod)
+                return others(_prints_as_code(mod))
             parts: list[dict[Any, Any]] = [{}, {}]
             for variable, function in mod.functions.items():
                 parts[_is_tirx(function)][variable] = without_original(function)
@@ -115,6 +118,21 @@ def _is_tirx(function: Any) -> bool:
 
 def _without_spans(function: Any) -> Any:
     return drop_spans(function) if isinstance(function, PrimFunc) else function
+
+
+def _with_prints(function: Any) -> Any:
+    """A function whose print statements are code, or nothing where they are switched off."""
+    if not isinstance(function, PrimFunc):
+        return function
+    return by_threads(function) if is_on() else without_prints(function)
+
+
+def _prints_as_code(mod: tvm.IRModule) -> tvm.IRModule:
+    """The module with the print statements of its functions as code; itself if it has none."""
+    changed = {variable: _with_prints(function) for variable, function in mod.functions.items()}
+    if all(new.same_as(mod[variable]) for variable, new in changed.items()):
+        return mod
+    return tvm.IRModule(changed, attrs=mod.attrs)
 
 
 def _is_program(function: Any) -> bool:
@@ -163,10 +181,10 @@ def LowerTilePrograms() -> tvm.transform.Pass:
                 remember_author(str(symbol), first_span(function))
             if _is_program(function):
                 # First what is refused or declined, which is then the whole message.
-                lowered[variable] = lower(function)
+                lowered[variable] = _with_prints(lower(function))
                 warn_of_mistakes(function)
             else:
-                lowered[variable] = _without_spans(function)
+                lowered[variable] = _with_prints(_without_spans(function))
         return tvm.IRModule(lowered, attrs=mod.attrs)
 
     return run

@@ -141,6 +141,7 @@ def run_in_child(job: Job) -> Result:
             capture_output=True,
             text=True,
         )
+        sys.stdout.write(child.stdout)  # what kernels print
         if not reply.exists():
             raise EmulatorError(f"The process of the emulator ended early: {child.stderr.strip()}")
         outcome = pickle.loads(reply.read_bytes())

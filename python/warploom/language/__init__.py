@@ -82,6 +82,9 @@ silu select``
     it is. What a nest scatters into, it does not read.
 ``for k in wl.pipelined(extent, stages=...)``, ``T.serial``, ``if``
     Control that is the same for all threads of a CTA.
+``wl.print("k {}: {:.3f}", k, acc[0, 0])``
+    Prints a line for each CTA and each time that it comes here (:func:`print`). Values are scalars
+    and elements of any tile or buffer; outside of global memory they are 0.
 
 ``wl.mbarrier.init arrive expect wait``, and ``mbar=wl.mbarrier.address(b, stage)`` of a load
     The author synchronises this load himself: nothing is added to it. Copies with ``mbar=`` and
@@ -122,6 +125,7 @@ from warploom.language.descriptor import descriptor
 from warploom.language.hints import Hints, hints, read_hints
 from warploom.language.mbarrier import alloc_barrier, loading
 from warploom.language.pipelined import pipelined
+from warploom.language.printing import print
 from warploom.language.span import span
 
 __all__ = [
@@ -136,6 +140,7 @@ __all__ = [
     "loading",
     "mbarrier",
     "pipelined",
+    "print",
     "read_hints",
     "span",
 ]

@@ -17,6 +17,7 @@ from tvm.tirx.exec_scope import _SCOPE_BINDING_TO_PARENT_CUR as _BINDINGS
 from tvm.tirx.tile_primitive import TilePrimitiveCall
 
 from warploom.language.hints import DEVICE_ENTRY
+from warploom.language.printing import read_print
 from warploom.transform import ir
 
 #: Primitives whose last argument says whether they add to what they write.
@@ -166,7 +167,7 @@ def _define(definition: Any, found: Statements) -> None:
 def _leaf(one: Stmt, path: tuple[Stmt, ...]) -> Leaf:
     if isinstance(one, tirx.BufferStore):
         return Leaf(one, path, _buffers(one.value, *one.indices), frozenset({one.buffer}))
-    if isinstance(one, tirx.Bind):
+    if isinstance(one, tirx.Bind) or read_print(one) is not None:
         return _reading(one, path, one.value)
     if not isinstance(one, TilePrimitiveCall):
         touched = _buffers(one)

@@ -1,4 +1,7 @@
-"""Writes element-wise tile primitives as nests of stores, which later passes know one form of."""
+"""Writes element-wise tile primitives as nests of stores, which later passes know one form of.
+
+So are the reads of ``wl.print`` from tiles in registers.
+"""
 
 from __future__ import annotations
 
@@ -18,6 +21,7 @@ from warploom.transform.decline import Decline
 from warploom.transform.effects import effects
 from warploom.transform.infer_layouts import has_layout
 from warploom.transform.nest_forms import plain_nests
+from warploom.transform.prints import through_shared
 from warploom.transform.program import (
     TILE_SCOPES,
     TileProgram,
@@ -87,7 +91,7 @@ def canonicalize(program: TileProgram) -> TileProgram:
 
     body = tuple(
         tvm_ffi.structural_map(one, (TilePrimitiveCall, call), order="pre")
-        for one in plain_nests(program.body)
+        for one in plain_nests(through_shared(program.body))
     )
     body = tuple(_fixed_extents(ir.substitute(one, places)) for one in body)
     return program.replace(body=body)

@@ -29,6 +29,7 @@ from warploom.transform.own_barriers import by_one_consumer, own_tiles
 from warploom.transform.pin_registers import pin_one
 from warploom.transform.ping_pong import is_alternate, of_player, stages_of
 from warploom.transform.plan_pipeline import PipelinePlan, RingUse, is_consumer_tile
+from warploom.transform.prints import by_one_thread
 from warploom.transform.program import (
     TileProgram,
     is_for_loading_thread,
@@ -160,7 +161,7 @@ class Consumer:
         mine = warpgroup_barrier(self.program.var("warpgroup"))
         before = self.products.before_computing(found, self.computed, mine)
         written = any(is_shared(buffer) for buffer in found.writes)
-        placed = self._placed(one)
+        placed = by_one_thread(self._placed(one), self.program, self.alone)
         if not written:
             return [*before, placed]
         # Everyone has read the old contents; everyone sees the new ones, the tensor core too.

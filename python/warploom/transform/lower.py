@@ -13,6 +13,7 @@ import tvm
 from tvm.tirx import PrimFunc
 
 from warploom.errors import WarploomError
+from warploom.language.printing import is_on
 from warploom.language.rules import check_program
 from warploom.language.span import drop_spans
 from warploom.messages.blame import with_place
@@ -32,6 +33,7 @@ from warploom.transform.own_barriers import check_own_barriers, own_barriers
 from warploom.transform.pair_ctas import pair_ctas
 from warploom.transform.persistent import DEFAULT_GROUP, persistent_grid
 from warploom.transform.ping_pong import ping_pong
+from warploom.transform.prints import without_prints
 from warploom.transform.program import TileProgram, is_by_hand, is_tile_program, read
 from warploom.transform.resolve_by_hand import resolve_by_hand
 from warploom.transform.resolve_scopes import resolve_scopes
@@ -231,6 +233,7 @@ def _run(
     try:
         if not is_by_hand(func):
             check_program(func)
+        func = func if is_on() else without_prints(func)
         return _first_that_takes(func, arch or _arch_of(func), every, with_roles)
     except WarploomError as error:
         raise type(error)(with_place(str(error), func)) from error

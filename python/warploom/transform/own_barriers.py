@@ -25,9 +25,11 @@ from warploom.language.mbarrier import (
     read_address,
     read_operation,
 )
+from warploom.language.printing import read_print
 from warploom.transform import barriers, ir
 from warploom.transform.decline import Decline
 from warploom.transform.fill_stages import own_copies
+from warploom.transform.prints import by_this_thread
 from warploom.transform.program import (
     MBAR,
     TileProgram,
@@ -213,6 +215,8 @@ def for_loading_thread(statement: Stmt) -> list[Stmt]:
         return own_copies(statement)
     if is_scalar(statement) or read_operation(statement) is not None:
         return [statement]
+    if read_print(statement) is not None:
+        return [by_this_thread(statement)]
     if is_load(statement) or is_gemm(statement) or is_nest(statement) or not ir.children(statement):
         what = (
             f"{ir.op_name(statement)} into {statement.args[0].source.name}"
@@ -221,7 +225,7 @@ def for_loading_thread(statement: Stmt) -> list[Stmt]:
         )
         raise Decline(
             f"wl.loading() contains {what}; the one thread that executes it makes copies with "
-            "mbar=, operates mbarriers and sets scalars, so write other statements outside."
+            "mbar=, operates mbarriers, sets scalars and prints, so write other statements outside."
         )
     if isinstance(statement, tirx.AttrStmt):
         return [s for one in ir.flatten(statement.body) for s in for_loading_thread(one)]

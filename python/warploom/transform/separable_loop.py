@@ -20,6 +20,7 @@ from tvm.tirx.tile_primitive import TilePrimitiveCall
 from warploom.transform import ir
 from warploom.transform.decline import Decline
 from warploom.transform.effects import Effects, accumulates, destination, effects
+from warploom.transform.prints import contains_print
 from warploom.transform.program import (
     TileProgram,
     is_gemm,
@@ -98,6 +99,7 @@ def separated(statements: list[Stmt], at: int, who: str = _CTAS) -> SeparableLoo
         If something but sums goes from iteration to iteration.
     """
     loop = statements[at]
+    _require_no_prints(statements[: at + 1], who)
     allocated = [one for one in statements[at + 1 :] if isinstance(one, tirx.AllocBuffer)]
     before = (*statements[:at], *allocated)
     after = tuple(one for one in statements[at + 1 :] if not isinstance(one, tirx.AllocBuffer))
@@ -115,6 +117,15 @@ def separated(statements: list[Stmt], at: int, who: str = _CTAS) -> SeparableLoo
     )
     _require_local(loop, sums, before, after, who)
     return SeparableLoop(before, loop, after, sums, starts)
+
+
+def _require_no_prints(statements: list[Stmt], who: str) -> None:
+    """What stands before the loop and in it, each of them executes, with sums of its own."""
+    if any(map(contains_print, statements)):
+        raise Decline(
+            f"A wl.print stands before the loop with the products or in it, where {who} each have "
+            "a part of the sums; print behind the loop, or leave out the hint."
+        )
 
 
 def _count_products(statement: Stmt) -> int:

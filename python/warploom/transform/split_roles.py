@@ -38,6 +38,7 @@ from warploom.transform.named_barriers import consumers_sync
 from warploom.transform.own_barriers import by_one_consumer, own_operands
 from warploom.transform.plan_pipeline import PipelinePlan, is_consumer_tile
 from warploom.transform.plan_tensor_memory import TensorMemory, after_sync
+from warploom.transform.prints import by_one_thread
 from warploom.transform.program import (
     TileProgram,
     is_for_loading_thread,
@@ -246,7 +247,7 @@ class RoleSplitter:
 
     def _synchronised(self, one: Stmt) -> list[Stmt]:
         """A statement of the threads; what they write to shared memory for each other is seen."""
-        placed = self._placed(one, Role.THREADS)
+        placed = by_one_thread(self._placed(one, Role.THREADS), self.program)
         sync = consumers_sync(self.warpgroups)
         own = [t for t in effects(one).writes if is_consumer_tile(t, self.plan)]
         if any(tile not in self.handovers for tile in own):

@@ -14,6 +14,7 @@ from tvm.tirx import Var
 from tvm.tirx.tile_primitive import TilePrimitiveCall
 
 from warploom.language.hints import PREFIX
+from warploom.language.printing import read_print
 from warploom.transform import ir
 from warploom.transform.decline import Decline
 from warploom.transform.program import TileProgram, needs_place
@@ -52,8 +53,16 @@ def verify(program: TileProgram) -> TileProgram:
             if key.startswith(PREFIX):
                 raise Decline(f"The annotation {key} is left after the last pass; strip it.")
 
+    def evaluated(one: tirx.Evaluate) -> None:
+        if read_print(one) is not None and not program.by_hand:
+            raise Decline(
+                "A wl.print stands where no pass knows which thread is to execute it; move it "
+                "behind the statement that it stands in."
+            )
+
     callbacks = [
         (Var, variable),
+        (tirx.Evaluate, evaluated),
         (tirx.AllocBuffer, lambda one: variable(one.buffer)),
         (TilePrimitiveCall, call),
         (tirx.For, lambda one: annotations(one.annotations)),

@@ -29,11 +29,13 @@ from warploom.language.hints import DEVICE_ENTRY
 from warploom.language.interpreter.barriers import run_operation
 from warploom.language.interpreter.nests import run_nest
 from warploom.language.interpreter.primitives import run_primitive
+from warploom.language.interpreter.prints import run_print
 from warploom.language.interpreter.running import Running
 from warploom.language.interpreter.storage import Barrier, Storage
 from warploom.language.lints import warn_of_mistakes
 from warploom.language.mbarrier import SCOPE as MBARRIER
 from warploom.language.mbarrier import read_operation
+from warploom.language.printing import is_on, read_print
 from warploom.language.rules import Known, check_program
 from warploom.language.rules.entries import scope_ids, viewed
 from warploom.language.rules.nests import read_nest
@@ -204,8 +206,11 @@ class _Runner:
         run_primitive(self.evaluate, statement)
 
     def expression(self, statement: Evaluate) -> None:
-        operation = read_operation(statement)
-        if operation is not None:
+        operation, printed = read_operation(statement), read_print(statement)
+        if printed is not None:
+            if is_on():
+                run_print(self.evaluate, printed)
+        elif operation is not None:
             run_operation(self.evaluate, operation)
         else:
             self.evaluate(statement.value)

@@ -31,6 +31,7 @@ from tvm.tirx.tile_primitive import TilePrimitiveCall
 from warploom.errors import TileProgramError
 from warploom.language.hints import DEVICE_ENTRY, PREFIX
 from warploom.language.mbarrier import read_operation
+from warploom.language.printing import read_print
 from warploom.language.rules.calls import check_call
 from warploom.language.rules.entries import device_entries, scope_ids, viewed
 from warploom.language.rules.expressions import require_expression
@@ -38,6 +39,7 @@ from warploom.language.rules.known import Known
 from warploom.language.rules.lifetimes import Lifetimes
 from warploom.language.rules.nests import Nest, loads, read_nest, statements_of, text
 from warploom.language.rules.places import at_place
+from warploom.language.rules.prints import check_print
 from warploom.language.rules.rectangles import check_nest
 from warploom.language.rules.scopes import REGISTERS, require_allocation
 from warploom.language.values.dtypes import numpy_dtype
@@ -214,8 +216,12 @@ class _Checker:
         check_call(self.known, self.lifetimes, self.certain, statement)
 
     def expression(self, statement: Evaluate) -> None:
-        operation = read_operation(statement)
-        if operation is None:
+        printed = read_print(statement)
+        if printed is not None:
+            for load in check_print(self.known, printed):
+                scope = str(load.source.scope())
+                self.lifetimes.reads(load.source, self.certain and scope != "local")
+        elif read_operation(statement) is None:
             self._uniform([statement.value])
 
     def _uniform(self, expressions: Sequence[Any]) -> None:

@@ -46,6 +46,11 @@ def require_expression(expression: Any) -> None:
                 "part, and no threads; passes write what it needs, so leave it out, or define ids "
                 "of threads."
             )
+        if name == "tirx.cuda.printf":
+            raise TileProgramError(
+                "threads print with T.cuda.printf, and a tile program has none; write "
+                "wl.print(text, values), which prints once for each CTA."
+            )
         if name.rpartition(".")[2] not in (*_SPECIAL, *FUNCTIONS):
             raise TileProgramError(
                 f"function {name} is not defined for tile programs; allowed are "

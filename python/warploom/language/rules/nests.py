@@ -18,6 +18,7 @@ from tvm.tirx import Var, is_buffer_var
 from tvm.tirx.stmt import Bind, BufferStore, For, ForKind, IfThenElse, SeqStmt, Stmt
 
 from warploom.errors import TileProgramError
+from warploom.language.printing import read_print
 from warploom.language.rules.places import at_place
 from warploom.language.rules.scopes import TILES
 
@@ -97,6 +98,7 @@ def read_nest(loop: For) -> Nest | None:
         statement = statement.body
     nest = Nest(tuple(loops), tuple(statements_of(statement)))
     stores = list(nest.stores())
+    _require_no_prints(nest, stores)
     if not all(map(_elementwise, nest.body)) or all(is_scalar(one.buffer) for one in stores):
         return None
     for one in stores:
@@ -108,6 +110,27 @@ def read_nest(loop: For) -> Nest | None:
                 f"bind {one.buffer.name} with T.let, or reduce with Tx.cta.sum, max or min."
             )
     return nest
+
+
+def _require_no_prints(nest: Nest, stores: list[BufferStore]) -> None:
+    """Iterations of a nest have no order, in which lines could come.
+
+    Raises
+    ------
+    TileProgramError
+        If one of them prints.
+    """
+    other = next((one.buffer.name for one in stores if not is_scalar(one.buffer)), None)
+    found = next((one for one in nest.body if read_print(one) is not None), None)
+    if found is not None and other is not None:
+        raise at_place(
+            TileProgramError(
+                f"wl.print stands in the nest over {nest.names} that stores {other}, whose "
+                f"iterations have no order; print {other} behind the nest, in a loop of its own "
+                "for several elements."
+            ),
+            found,
+        )
 
 
 def loads(expression: Any) -> list[TensorLoad]:
