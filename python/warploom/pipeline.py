@@ -84,7 +84,7 @@ def with_tile_programs(stock: Factory) -> Factory:
             if any(has_decisions(function) for function in mod.functions.values()):
                 mod = LowerScheduledGemms()(mod)
             elif not any(map(_needs_us, mod.functions.values())):
-                return others(_prints_as_code(mod))
+                return others(mod)
             parts: list[dict[Any, Any]] = [{}, {}]
             for variable, function in mod.functions.items():
                 parts[_is_tirx(function)][variable] = without_original(function)

@@ -71,6 +71,8 @@ def multistage(program: TileProgram) -> TileProgram:
         tuple(use if use.ring.name in ahead else with_stages(use, 1) for use in plan.uses)
     )
     for use in plan.uses:
+        if use.ring.name not in ahead:
+            _require_after_loads(use)
         pipelined = use.loop is not None and PIPELINED in use.loop.annotations
         if pipelined and use.ring.name not in ahead:
             program = program.not_followed(
@@ -157,6 +159,18 @@ def _ahead(use: RingUse) -> _Ahead | None:
         return None
     name = f"{use.ring.name}_next"
     return _Ahead(loop, tuple(reversed(kept)), ir.Scalar(name))
+
+
+def _require_after_loads(use: RingUse) -> None:
+    """Threads that load a stage where it is used wait for all of it at once."""
+    last = max(i for i, one in enumerate(use.block) if is_load(one))
+    touched = effects(use.block[use.first]).touched & set(use.ring.tiles)
+    if use.first < last:
+        raise Decline(
+            f"{min(tile.name for tile in touched)} is read between the loads of "
+            f"{', '.join(tile.name for tile in use.ring.tiles)}, for which the threads that load "
+            "them wait together; move the statement behind the last of them."
+        )
 
 
 def _defines(scalar: Stmt) -> Var:

@@ -97,8 +97,15 @@ def _passed(value: Any, kind: Kind, bits: int, unsigned: bool) -> Any:
 
 
 def _argument(number: int, kind: Kind) -> str:
-    # The sign of a NaN differs between processors.
-    return f"v{number} == v{number} ? v{number} : fabs(v{number})" if kind is FLOAT else f"v{number}"
+    """A parameter as printf gets it: a NaN without its sign, which differs between processors."""
+    if kind is not FLOAT:
+        return f"v{number}"
+    # In integers, where no compiler takes one NaN for another.
+    bits = f"__double_as_longlong(v{number})"
+    return (
+        f"({bits} & 0x7fffffffffffffffLL) > 0x7ff0000000000000LL "
+        f"? __longlong_as_double(0x7ff8000000000000LL) : v{number}"
+    )
 
 
 def _literal(text: str) -> str:
