@@ -122,7 +122,9 @@ def _braces(text: str) -> str:
 def _escaped(text: str) -> str:
     """ASCII without line breaks, which TVMScript prints and reads as they are."""
     if "\0" in text:
-        raise IllegalCombination("the text of wl.print has the character \\0, which ends it on GPUs.")
+        raise IllegalCombination(
+            "the text of wl.print has the character \\0, which ends it on GPUs; leave it out."
+        )
     return text.encode("unicode_escape").decode("ascii")
 
 

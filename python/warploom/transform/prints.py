@@ -48,19 +48,12 @@ _TYPES = {
 
 
 def printed(found: Print, guard: Any = None) -> Stmt:
-    """The statement that prints, executed by the threads for which ``guard`` and its predicate hold.
-
-    None as ``guard`` stands for all that come to it.
-    """
-    call = ir.evaluate(_call(found))
-    conditions = [one for one in (guard, None if found.always else found.predicate)
-                  if one is not None]  # fmt: skip
-    if not conditions:
-        return call
+    """What prints, for threads for which ``guard`` holds, if there is one, and the predicate."""
+    result = ir.evaluate(_call(found))
     # One `if` in the other: the predicate may read what only the thread that prints may.
-    for condition in reversed(conditions):
-        call = tirx.IfThenElse(condition, call, None)
-    return call
+    if not found.always:
+        result = tirx.IfThenElse(found.predicate, result, None)
+    return result if guard is None else tirx.IfThenElse(guard, result, None)
 
 
 def _call(found: Print) -> Any:
@@ -110,7 +103,8 @@ def _argument(number: int, kind: Kind) -> str:
 
 def _literal(text: str) -> str:
     """A string literal of C."""
-    plain = (chr(b) if 32 <= b < 127 and chr(b) not in '"\\?' else f"\\{b:03o}" for b in text.encode())
+    plain = (chr(b) if 32 <= b < 127 and chr(b) not in '"\\?' else f"\\{b:03o}"
+             for b in text.encode())  # fmt: skip
     return '"' + "".join(plain) + '"'
 
 
@@ -137,11 +131,11 @@ def by_one_thread(statement: Stmt, program: TileProgram, alone: bool = False) ->
     """
 
     def change(one: Stmt, found: Print) -> Stmt:
-        kinds = ("warp_in_warpgroup", "lane") if alone else ("warpgroup", "warp_in_warpgroup", "lane")
-        guard: Any = None
-        for kind in kinds:
-            first = T.EQ(program.var(kind), 0)
-            guard = first if guard is None else T.And(guard, first)
+        guard: Any = T.And(
+            T.EQ(program.var("warp_in_warpgroup"), 0), T.EQ(program.var("lane"), 0)
+        )
+        if not alone:
+            guard = T.And(T.EQ(program.var("warpgroup"), 0), guard)
         return ir.written_at(printed(found, guard), one.span)
 
     return map_prints(statement, change)
