@@ -1,6 +1,6 @@
 """``wl.WgmmaEmitter``: the instructions of one product on Hopper, all at once or one by one.
 
-The product D = A Bᵀ (+ D) of one warpgroup is a grid of *atoms*, one ``wgmma.mma_async`` each:
+The product D = A Bᵀ (+ D) of a warpgroup is a grid of *atoms*, one ``wgmma.mma_async`` each:
 ``blocks`` of 64 rows, ``widths`` of columns, ``steps`` of 32 bytes of K. ``gemm_async`` issues them
 in the order of :meth:`WgmmaEmitter.atoms`; an author who has work of his own to do between atoms
 issues them himself, and gets the same instructions.
@@ -10,7 +10,8 @@ Sources: PTX ISA, "Asynchronous Warpgroup Level Matrix Multiply-Accumulate Instr
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
+from math import prod
 from typing import Any
 
 from tvm.ir import Expr, TensorRegion
@@ -56,7 +57,64 @@ class WgmmaEmitter(WgmmaProduct):
         product.commit()
         product.wait(0)
         product.fence_d(acc)
+
+    Where several warpgroups share the product, each emits its part with :meth:`at`: operands in
+    shared memory are then those of the whole CTA, and registers those of the warpgroup::
+
+        product = wl.WgmmaEmitter.of(128, 256, 64, "float16", block_row_warps=8)
+        ...
+        acc = T.alloc_buffer((64, 256), "float32", scope="local", layout=product.d_layout)
+        mine = T.meta_var(product.at(warpgroup))
+        mine.ss(acc, A_s[stage, :, :], B_s[stage, :, :], k > 0, wait=0)
+        row, column = mine.origin
     """
+
+    warpgroup: Any = field(default=None, compare=False, repr=False)
+
+    def at(self, warpgroup: Any) -> WgmmaEmitter:
+        """The emitter of one of the warpgroups that share the product.
+
+        Parameters
+        ----------
+        warpgroup : int or Expr
+            Which one, from 0 on, the same in all its threads: its row is that number modulo
+            ``warpgroups[0]``, then come columns, then parts of K.
+
+        Raises
+        ------
+        IllegalCombination
+            If a constant is out of range.
+        """
+        warpgroup, count = _index(_scalar(warpgroup)), prod(self.warpgroups)
+        if isinstance(warpgroup, int) and not 0 <= warpgroup < count:
+            raise IllegalCombination(
+                f"wgmma: warpgroup {warpgroup} is not within 0 to {count - 1}, those that share "
+                "the product."
+            )
+        return replace(self, warpgroup=warpgroup)
+
+    @property
+    def origin(self) -> tuple[Any, Any]:
+        """Row and column of the CTA's product at which D of this warpgroup begins."""
+        row, column, _ = self._place
+        return row * self.m, column * self.n
+
+    @property
+    def _place(self) -> tuple[Any, Any, Any]:
+        """Which part of the rows, of the columns and of K is this warpgroup's."""
+        rows, columns, depth = self.warpgroups
+        if rows * columns * depth == 1:
+            return 0, 0, 0
+        if self.warpgroup is None:
+            raise IllegalCombination(
+                f"wgmma: {rows * columns * depth} warpgroups share this product; say which one "
+                "emits with at(warpgroup)."
+            )
+        return (
+            _digit(self.warpgroup, 1, rows, columns * depth == 1),
+            _digit(self.warpgroup, rows, columns, depth == 1),
+            _digit(self.warpgroup, rows * columns, depth, True),
+        )
 
     # --- operands ---
 
@@ -66,7 +124,8 @@ class WgmmaEmitter(WgmmaProduct):
         Parameters
         ----------
         region : TensorRegion or Buffer
-            ``m x k`` elements of a shared buffer with the layout :attr:`a` (as the buffer has it).
+            ``block[0] x block[2]`` elements, those of all warpgroups, of a shared buffer with the
+            layout :attr:`a` (as the buffer has it).
 
         Raises
         ------
@@ -77,7 +136,7 @@ class WgmmaEmitter(WgmmaProduct):
         return self._described(region, "A")
 
     def b_descriptor(self, region: Any) -> Expr:
-        """The descriptor of B, uint64; as :meth:`a_descriptor`, of ``n x k`` elements."""
+        """The descriptor of B, uint64; as :meth:`a_descriptor`, of N and K of the block."""
         return self._described(region, "B")
 
     def _described(self, region: Any, name: str) -> Expr:
@@ -93,6 +152,7 @@ class WgmmaEmitter(WgmmaProduct):
     def _shared(self, value: Any, name: str) -> SharedOperand | DescribedOperand:
         if isinstance(value, SharedOperand | DescribedOperand):
             return value
+        side = 0 if name == "A" else 1
         matrix, extent = (self.a, self.m) if name == "A" else (self.b, self.n)
         if matrix is None:
             raise IllegalCombination("wgmma: A is only in registers in this product; call rs.")
@@ -116,8 +176,14 @@ class WgmmaEmitter(WgmmaProduct):
                 f"wgmma: {name} lies in {region.source.name} as {operand.matrix}, the emitter was "
                 f"made for {matrix}."
             )
-        self._require_extents(name, (operand.mn, operand.k), (extent, self.k))
-        return operand
+        self._require_extents(
+            name, (operand.mn, operand.k), (self.block[side], self.block[2])
+        )
+        place = self._place
+        return replace(
+            operand, mn=extent, k=self.k, mn_start=operand.mn_start + place[side] * extent,
+            k_start=operand.k_start + place[2] * self.k,
+        )  # fmt: skip
 
     def _registers_of_a(self, value: Any) -> RegisterOperand:
         if isinstance(value, RegisterOperand):
@@ -328,6 +394,16 @@ def _scalar(value: Any) -> Any:
 
 def _index(value: Any) -> Any:
     return int(value) if isinstance(value, int | IntImm) else value
+
+
+def _digit(number: Any, unit: int, base: int, last: bool) -> Any:
+    """``number // unit % base``; of the last digit, there is nothing to take away."""
+    if base == 1:
+        return 0
+    if isinstance(number, int):
+        return number // unit % base
+    number = number if unit == 1 else T.truncdiv(number, unit)
+    return number if last else T.truncmod(number, base)
 
 
 def _simplified(simplify: Any, index: Any) -> Any:

@@ -1,7 +1,8 @@
 """One product of one warpgroup as data: how many instructions, which registers, which layouts.
 
 The product D = A Bᵀ (+ D) is a grid of *atoms*, one ``wgmma.mma_async`` each: ``blocks`` of 64
-rows, ``widths`` of columns, ``steps`` of 32 bytes of K.
+rows, ``widths`` of columns, ``steps`` of 32 bytes of K. Several warpgroups share the product of a
+CTA: each has an equal part of its rows, of its columns, or of K.
 
 Sources: PTX ISA, "Asynchronous Warpgroup Level Matrix Multiply-Accumulate Instructions".
 """
@@ -20,6 +21,9 @@ from warploom.layout.smem_matrix import SharedMatrix
 from warploom.target.swizzle import Major, Swizzle
 from warploom.target.wgmma import WGMMA_M, WgmmaKind, wgmma_kind
 
+#: Warps of a warpgroup.
+WARPS = 4
+
 
 @dataclass(frozen=True)
 class WgmmaProduct:
@@ -30,15 +34,18 @@ class WgmmaProduct:
     kind : WgmmaKind
         Element types.
     m, n, k : int
-        Extents of the product: rows and columns of D, and what is summed over.
+        Extents of the product of one warpgroup: rows and columns of D, and what is summed over.
     b : SharedMatrix
-        The buffer in shared memory of which B is a part: its extents are at least ``n`` and ``k``.
+        The buffer in shared memory of which B is a part: its extents are at least those of
+        :attr:`block`.
     a : SharedMatrix, optional
         The same of A; None if A is only ever in registers.
     negate : (bool, bool)
         Whether A and B enter with the opposite sign (floating point only).
     satfinite : bool
         Whether sums are clamped to the range of int32 (integers only).
+    warpgroups : (int, int, int)
+        Warpgroups that share the rows, the columns and K of the CTA's product.
 
     Raises
     ------
@@ -54,6 +61,7 @@ class WgmmaProduct:
     a: SharedMatrix | None = None
     negate: tuple[bool, bool] = (False, False)
     satfinite: bool = False
+    warpgroups: tuple[int, int, int] = (1, 1, 1)
 
     def __post_init__(self) -> None:
         for holds, sentence in self._rules():
@@ -72,8 +80,8 @@ class WgmmaProduct:
             "instruction; pad K with zeros.",
         )
         for name, operand, dtype, extent in (
-            ("A", self.a, kind.a, self.m),
-            ("B", self.b, kind.b, self.n),
+            ("A", self.a, kind.a, self.block[0]),
+            ("B", self.b, kind.b, self.block[1]),
         ):
             if operand is None:
                 continue
@@ -84,8 +92,8 @@ class WgmmaProduct:
                 "MN-major, store it K-major.",
             )
             yield (
-                operand.mn >= extent and operand.k >= self.k,
-                f"{name} is {extent} x {self.k}, more than its buffer's {operand.mn} x "
+                operand.mn >= extent and operand.k >= self.block[2],
+                f"{name} is {extent} x {self.block[2]}, more than its buffer's {operand.mn} x "
                 f"{operand.k}.",
             )
         if self.a is not None:
@@ -94,6 +102,11 @@ class WgmmaProduct:
                 f"A's swizzle atoms of {self.a.mn_align} rows do not divide {WGMMA_M}.",
             )
         kind.split_n(self.n, self.b.mn_align)  # raises with a sentence of its own
+        yield (
+            self.warpgroups[1] == 1 or self.n % self.b.mn_align == 0,
+            f"{self.n} columns of each warpgroup are no multiple of {self.b.mn_align}, the columns "
+            "of a swizzle atom of B; use a narrower swizzle, or fewer warpgroups along N.",
+        )
         yield (
             kind.negate or not any(self.negate),
             f"negate_a and negate_b exist for floating point only, A is {kind.a}.",
@@ -121,13 +134,18 @@ class WgmmaProduct:
         negate_a: bool = False,
         negate_b: bool = False,
         satfinite: bool = False,
+        a_shape: tuple[int, int] | None = None,
+        b_shape: tuple[int, int] | None = None,
+        block_row_warps: int = WARPS,
+        block_col_warps: int = 1,
+        reduce_k: int = 1,
     ) -> Self:
-        """The product of operands that have shared buffers of their own size.
+        """The product of operands in shared buffers, of one warpgroup or of several.
 
         Parameters
         ----------
         m, n, k : int
-            Extents of the product.
+            Extents of the product, of all warpgroups together.
         dtype, b_dtype : str
             TVM dtypes of A and of B, by default the same; float32 is multiplied as tf32.
         d_dtype : str, optional
@@ -141,17 +159,51 @@ class WgmmaProduct:
             Whether A never is in shared memory.
         negate_a, negate_b, satfinite : bool
             As the attributes.
+        a_shape, b_shape : (int, int), optional
+            The last two dimensions of the shared buffer of which the operand is a part, as the
+            buffer has them (``[k, mn]`` if MN-major); by default those of the operand.
+        block_row_warps : int
+            Warps that share the rows, a multiple of 4: each four are a warpgroup.
+        block_col_warps : int
+            Warpgroups that share the columns.
+        reduce_k : int
+            Warpgroups that share K: each sums its part, and the author adds the sums.
 
         Raises
         ------
         IllegalCombination
-            If the hardware has no such product.
+            If the hardware has no such product, or the warpgroups cannot share it equally.
+
+        Examples
+        --------
+        Four warpgroups of 64 x 128 each, of a B in the left half of its buffer:
+
+        >>> e = WgmmaProduct.of(
+        ...     128, 256, 64, "float16", b_shape=(256, 128), block_row_warps=8, block_col_warps=2
+        ... )
+        >>> (e.m, e.n, e.k), e.block, e.warpgroups
+        ((64, 128, 64), (128, 256, 64), (2, 2, 1))
         """
         b_dtype = b_dtype or dtype
         kind = wgmma_kind(dtype, b_dtype, d_dtype or ("int32" if "int" in dtype else "float32"))
-        a = None if a_in_registers else _shared_matrix(dtype, a_major, a_swizzle, m, k)
-        b = _shared_matrix(b_dtype, b_major, b_swizzle, n, k)
-        return cls(kind, m, n, k, b, a, (negate_a, negate_b), satfinite)
+        warpgroups = _warpgroups(block_row_warps, block_col_warps, reduce_k)
+        own = []
+        for name, extent, count in zip("MNK", (m, n, k), warpgroups, strict=True):
+            if extent % count:
+                raise IllegalCombination(
+                    f"wgmma: {name} = {extent} is no multiple of {count}, the warpgroups that "
+                    "share it."
+                )
+            own.append(extent // count)
+        a = None if a_in_registers else _shared_matrix(dtype, a_major, a_swizzle, m, k, a_shape)
+        b = _shared_matrix(b_dtype, b_major, b_swizzle, n, k, b_shape)
+        return cls(kind, *own, b, a, (negate_a, negate_b), satfinite, warpgroups)
+
+    @property
+    def block(self) -> tuple[int, int, int]:
+        """M, N and K of all warpgroups together."""
+        rows, columns, depth = self.warpgroups
+        return self.m * rows, self.n * columns, self.k * depth
 
     # --- how many ---
 
@@ -218,10 +270,29 @@ class WgmmaProduct:
         return self.b.layout(lead)
 
 
+def _warpgroups(row_warps: int, columns: int, depth: int) -> tuple[int, int, int]:
+    if row_warps < 1 or row_warps % WARPS:
+        raise IllegalCombination(
+            f"wgmma: block_row_warps is {row_warps}; it must be a multiple of {WARPS}, the warps "
+            "of a warpgroup."
+        )
+    for name, count in (("block_col_warps", columns), ("reduce_k", depth)):
+        if count < 1:
+            raise IllegalCombination(f"wgmma: {name} is {count}; it must be at least 1.")
+    return row_warps // WARPS, columns, depth
+
+
 def _shared_matrix(
-    dtype: str, major: Major | str, swizzle: Swizzle | str | int | None, mn: int, k: int
+    dtype: str,
+    major: Major | str,
+    swizzle: Swizzle | str | int | None,
+    mn: int,
+    k: int,
+    shape: tuple[int, int] | None,
 ) -> SharedMatrix:
     major = Major(major)
+    if shape is not None:
+        mn, k = shape if major is Major.K else shape[::-1]
     if swizzle is None:
         return SharedMatrix.widest(dtype, major, mn, k)
     return SharedMatrix(dtype, major, swizzle, mn, k)
