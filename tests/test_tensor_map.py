@@ -160,7 +160,8 @@ def test_what_the_buffer_must_be():
 
 def test_copies_of_tvm_take_its_options():
     description = TensorMap("float16", (16, 64), (8, 16), l2_promotion=L2Promotion.B256)
-    assert description.copy_options == {"tensormap_l2_promotion": 3}
-    for change in ({"element_strides": (2, 1)}, {"oob_fill": OobFill.NAN}):
-        with pytest.raises(IllegalCombination, match="element strides or a fill other than zero"):
-            _ = TensorMap("float16", (16, 64), (8, 16), **change).copy_options
+    assert description.copy_options == {"dispatch": "tma_auto", "tensormap_l2_promotion": 3}
+    filled = TensorMap("float16", (16, 64), (8, 16), oob_fill="nan").copy_options
+    assert (filled["dispatch"], filled["oob"]) == ("tma_explicit", "nan")
+    with pytest.raises(IllegalCombination, match=r"no tensor maps with slices .* element strides"):
+        _ = TensorMap("float16", (16, 64), (8, 16), element_strides=(2, 1)).copy_options

@@ -71,7 +71,6 @@ def load_tile(
         Tx.copy_async(
             shared[stage, first_row : first_row + rows, place : place + width],
             matrix[row_start : row_start + rows, source : source + width],
-            dispatch="tma_auto",
             mbar=barrier,
-            **options,
+            **{"dispatch": "tma_auto", **options},
         )

@@ -20,11 +20,19 @@ from warploom.target import (
     WGMMA_M,
     Major,
     RegisterRoles,
+    Swizzle,
     WgmmaKind,
     wgmma_kind,
 )
 from warploom.target.dtypes import bits_of
-from warploom.target.tensor_map import L2Promotion
+from warploom.target.spelling import (
+    L2Promotion,
+    OobFill,
+    read_l2_promotion,
+    read_oob_fill,
+    read_swizzle,
+)
+from warploom.target.tensor_map import NAN_DTYPES
 
 #: BLAS names of the layouts: how A and B lie in global memory.
 LAYOUTS = {
@@ -39,6 +47,11 @@ RESULTS = {
     "float16": ("float16", "float32"),
     "int32": ("int32",),
 }
+#: Choices that have several spellings, and what reads them.
+_SPELLED = {
+    "a_swizzle": read_swizzle, "b_swizzle": read_swizzle, "l2_promotion": read_l2_promotion,
+    "oob_fill": read_oob_fill,
+}  # fmt: skip
 #: Registers that a multiplying thread needs beside its accumulators.
 OVERHEAD_REGISTERS = 40
 
@@ -73,8 +86,14 @@ class MatmulConfig:
         CTAs that share an SM's registers and shared memory.
     group : int
         Rows of tiles that are computed at about the same time, so that they stay in L2.
+    a_swizzle, b_swizzle : Swizzle or None
+        Of A and B in shared memory; None: the widest that the tile allows. These and the next two
+        are given in any spelling of :mod:`warploom.target.spelling`, such as ``"64B"``.
     l2_promotion : L2Promotion
         Of the tensor maps of A and B.
+    oob_fill : OobFill
+        What A and B are read as outside of the matrices: ``"zeros"``, or ``"nan"``, which shows
+        whether a result depends on it; K must be a multiple of the tile's then.
     log : BarrierLog or None
         Whose barrier events are printed; None compiles to a kernel without any of that.
 
@@ -96,10 +115,17 @@ class MatmulConfig:
     registers: tuple[int, int] | None = None
     ctas_per_sm: int = 1
     group: int = 8
+    a_swizzle: Swizzle | None = None
+    b_swizzle: Swizzle | None = None
     l2_promotion: L2Promotion = L2Promotion.B128
+    oob_fill: OobFill = OobFill.ZERO
     log: BarrierLog | None = None
 
     def __post_init__(self) -> None:
+        for name, read in _SPELLED.items():
+            value = getattr(self, name)
+            if not (value is None and name.endswith("swizzle")):
+                object.__setattr__(self, name, read(name, value))
         # A generator: a rule may rely on those before it.
         for holds, sentence in self._rules():
             if not holds:
@@ -119,13 +145,13 @@ class MatmulConfig:
     def a_tile(self) -> SharedMatrix:
         """One stage of A in shared memory."""
         major = Major.MN if self.layout[0] == "T" else Major.K
-        return SharedMatrix.widest(self.dtype, major, self.tile[0], self.tile[2])
+        return _operand(self.dtype, major, self.a_swizzle, self.tile[0], self.tile[2])
 
     @cached_property
     def b_tile(self) -> SharedMatrix:
         """One stage of B in shared memory."""
         major = Major.MN if self.layout[1] == "N" else Major.K
-        return SharedMatrix.widest(self.b_dtype, major, self.tile[1], self.tile[2])
+        return _operand(self.b_dtype, major, self.b_swizzle, self.tile[1], self.tile[2])
 
     @property
     def consumer_rows(self) -> int:
@@ -189,6 +215,11 @@ class MatmulConfig:
             self.layout == "NT" or self.kind.transpose,
             f"layout {self.layout!r} with {self.dtype}: the tensor core reads only 16-bit "
             "operands MN-major; use layout 'NT'.",
+        )
+        yield (
+            self.oob_fill is OobFill.ZERO or self.dtype in NAN_DTYPES,
+            f"oob_fill 'nan' with {self.dtype}: tensor maps fill with NaN only "
+            f"{', '.join(NAN_DTYPES)}.",
         )
         yield from self._tile_rules()
         yield from self._budget_rules()
@@ -258,6 +289,11 @@ class MatmulConfig:
         for name, extent, least in (("M", m, 1), ("N", n, 2), ("K", k, 2)):
             if extent is not None and extent < least:
                 raise IllegalCombination(f"matmul: {name} = {extent}: it must be at least {least}.")
+        if self.oob_fill is OobFill.NAN and k % self.tile[2]:
+            raise IllegalCombination(
+                f"matmul: K = {k} with oob_fill 'nan': the last stage would add NaN to every sum; "
+                f"use a multiple of {self.tile[2]}, the K of a stage, or oob_fill 'zeros'."
+            )
         pitches = {
             "A": ("M", m) if self.layout[0] == "T" else ("K", k),
             "B": ("N", n) if self.layout[1] == "N" else ("K", k),
@@ -275,3 +311,11 @@ class MatmulConfig:
                     f"a multiple of {TMA.chunk_bytes}, so pad {name} to a multiple of "
                     f"{TMA.chunk_bytes * 8 // bits_of(self.dtype)}."
                 )
+
+
+def _operand(
+    dtype: str, major: Major, swizzle: Swizzle | None, mn: int, k: int
+) -> SharedMatrix:
+    if swizzle is None:
+        return SharedMatrix.widest(dtype, major, mn, k)
+    return SharedMatrix(dtype, major, swizzle, mn, k)

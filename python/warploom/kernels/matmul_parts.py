@@ -56,7 +56,9 @@ def _tensor_map(config: MatmulConfig, tile: Any, matrix: Any) -> TensorMap:
     """The map of one operand: a box is a column of swizzle atoms."""
     shape = tuple(None if isinstance(one, Var) else int(one) for one in matrix.shape)
     box = (tile.shape[0], tile.atom_columns)
-    return TensorMap(tile.dtype, shape, box, tile.swizzle, config.l2_promotion)
+    return TensorMap(
+        tile.dtype, shape, box, tile.swizzle, config.l2_promotion, config.oob_fill
+    )
 
 
 def multiply(

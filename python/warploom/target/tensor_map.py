@@ -23,8 +23,8 @@ from warploom.target.spelling import (
 from warploom.target.swizzle import Swizzle
 from warploom.target.tma import TMA, box_error, tensor_error
 
-#: Element types of tensor maps that TVM and the driver agree on.
-_FLOATS = ("float16", "float32", "float64", "bfloat16")
+#: Element types that a tensor map can fill with NaN.
+NAN_DTYPES = ("float16", "float32", "float64", "bfloat16")
 _INTERLEAVED_RANK = 3
 #: Options that have several spellings, and what reads them.
 _SPELLED = {
@@ -111,20 +111,24 @@ class TensorMap:
 
     @property
     def copy_options(self) -> dict[str, object]:
-        """The options of ``Tx.copy_async(dispatch="tma_auto")`` that ask for such a map.
+        """The options of ``Tx.copy_async`` that ask for such a map.
+
+        ``tma_auto`` of TVM fills with zeros; its ``tma_explicit`` with NaN, too.
 
         Raises
         ------
         IllegalCombination
-                If that copy cannot: it fills with zeros, and has no slices or element strides.
+            If that copy cannot: it has no slices or element strides.
         """
-        plain = self.interleave is Interleave.NONE and self.element_strides is None
-        if not plain or self.oob_fill is not OobFill.ZERO:
+        if self.interleave is not Interleave.NONE or self.element_strides is not None:
             raise IllegalCombination(
-                "TMA: Tx.copy_async makes no tensor maps with slices of channels, element strides "
-                "or a fill other than zero; use warploom.intrin.tensor_map."
+                "TMA: Tx.copy_async makes no tensor maps with slices of channels or element "
+                "strides; use warploom.intrin.tensor_map."
             )
-        return {"tensormap_l2_promotion": self.l2_promotion.value}
+        options = {"dispatch": "tma_auto", "tensormap_l2_promotion": self.l2_promotion.value}
+        if self.oob_fill is OobFill.NAN:
+            options |= {"dispatch": "tma_explicit", "oob": "nan"}
+        return options
 
     def _errors(self) -> Iterator[str | None]:
         """The rules in order; one may rely on those before it."""
@@ -147,8 +151,9 @@ class TensorMap:
         yield tensor_error(dtype, known, strides)
         swizzle = Swizzle.NONE if sliced else self.swizzle  # that of slices is no limit to rows
         yield box_error(self.dtype, self.box, swizzle, self.element_strides)
-        if self.oob_fill is OobFill.NAN and self.dtype not in _FLOATS:
-            yield (f"TMA: {self.dtype} has no NaN to fill with; allowed are {', '.join(_FLOATS)}.")
+        if self.oob_fill is OobFill.NAN and self.dtype not in NAN_DTYPES:
+            allowed = ", ".join(NAN_DTYPES)
+            yield f"TMA: {self.dtype} has no NaN to fill with; allowed are {allowed}."
         if sliced:
             yield from self._interleave_errors()
 
