@@ -54,7 +54,9 @@ class Coverage:
                 self._add(json.loads(row))
 
     def _add(self, row: dict) -> None:
-        judge = Judge(row["test"], row["seconds"])
+        name, bracket, parameters = row["test"].partition("[")
+        # pytest finds no test by name whose parameters have the separator of names.
+        judge = Judge(name if "::" in parameters else name + bracket + parameters, row["seconds"])
         for module, lines in row["lines"].items():
             self.by_module[module].append(judge)
             for line in lines:

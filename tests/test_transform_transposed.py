@@ -210,6 +210,39 @@ def test_tiles_that_are_reduced_are_not_transposed():
         lower(turned("sum"))
 
 
+@pytest.mark.parametrize(
+    ("to", "transposed"), [("global", True), ("shared", False), ("cast", False)]
+)
+def test_only_copies_to_global_memory_leave_a_tile_transposed(to, transposed):
+    """Any other primitive wants its operand as it is, a copy to shared memory too."""
+
+    @T.prim_func
+    def func(A: T.Buffer((128, 64), "float16"), B: T.Buffer((64, 64), "float16"),
+             C: T.Buffer((64, 128), "float32")):  # fmt: skip
+        T.device_entry()
+        T.cta_id([1])
+        A_s = T.alloc_buffer((128, 64), "float16", scope="shared")
+        B_s = T.alloc_buffer((64, 64), "float16", scope="shared")
+        out_s = T.alloc_buffer((64, 128), "float32", scope="shared")
+        acc = T.alloc_buffer((128, 64), "float32", scope="accumulator")
+        out = T.alloc_buffer((64, 128), "float32", scope="fragment")
+        other = T.alloc_buffer((64, 128), "float16", scope="fragment")
+        for k in wl.pipelined(1, 1):
+            Tx.cta.copy_async(A_s, A)
+            Tx.cta.copy_async(B_s, B)
+            Tx.cta.gemm_async(acc, A_s, B_s, accum=k > 0)
+        for y, x in T.grid(64, 128):
+            out[y, x] = acc[x, y]
+        if to == "shared":
+            Tx.cta.copy(out_s, out)
+        if to == "cast":
+            Tx.cta.cast(other, out)
+        Tx.cta.copy(C, out)
+
+    names = {tile.name for tile in transposed_tiles(read(func).body)}
+    assert names == ({"out"} if transposed else set())
+
+
 def test_the_layout_of_a_tile_tells_whether_it_is_transposed():
     for rows, columns, transposed in [(64, 64, False), (64, 64, True), (24, 128, True)]:
         layout = Fragments(transposed=transposed).matrix(rows, columns)

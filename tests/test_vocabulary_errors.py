@@ -158,3 +158,8 @@ def test_scripts_show_the_line(capsys):
             t = T.thread_id([32])
             T.warploom.inc_max_nreg(100)
             B[t] = 0
+
+
+@pytest.mark.parametrize("count", [0, 1, (1 << 20) - 1])
+def test_the_ends_of_what_an_mbarrier_expects_are_legal(count):
+    assert f"T.uint32({count})" in str(wl.mbarrier_expect_tx(BARS, count))

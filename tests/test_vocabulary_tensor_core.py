@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from tvm import tirx
 from tvm.backend.cuda.cpp.descriptors import encode_instr_descriptor_dense_uint32
 from tvm.backend.cuda.tile_primitive.tma_utils import mma_shared_layout
 from tvm.script import tirx as T
@@ -338,3 +339,14 @@ def test_mma_sm70(layouts, result, arch, rng):
     got = kernel.run(a, b, c)[2]
     exact = volta_exact(a, b, c, layouts)
     assert np.abs(got - exact).max() <= (2e-3 if result == "float16" else 1e-6) * 4
+
+
+@pytest.mark.parametrize("group", [1, 2])
+@pytest.mark.parametrize("mask", [None, 1, 3])
+def test_arrivals_of_products_name_their_ctas(group, mask):
+    """A commit of a group of CTAs, to this CTA's mbarrier or to those of a mask."""
+    bars = tirx.decl_buffer((1,), "uint64", "bars", scope="shared")
+    text = str(wl.tcgen05_mma_arrive(bars, group, mask))
+    assert f"cta_group::{group}" in text and '"commit"' in text
+    assert ("multicast::cluster" in text) == (mask is not None)
+    assert (f"T.uint16({mask})" in text) == (mask is not None)
