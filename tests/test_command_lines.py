@@ -36,6 +36,7 @@ NUMBERS = {
     "bench convolution": ("--images",),
     "bench relax": ("--rows",),
     "bench ladder": ("--size", "--rounds"),
+    "bench generated": ("--size", "--rounds"),
     "bench compile": ("--repeat",),
     "bench cold": ("--size", "--repeat"),
     "bench launch": ("--rounds",),
@@ -57,7 +58,7 @@ WORDS = {
     "tune tir 512 512 512 --target": "No target for 'nonsense'; allowed are h100",
     "tune db": "invalid choice: 'nonsense' .*'inspect', 'verify'",
     "inspect layout": "invalid choice: 'nonsense' .*wgmma-d",
-    "inspect layout wgmma-d --dtype": "invalid choice: 'nonsense'",
+    "inspect layout wgmma-d --dtype": "swizzle is 'nonsense'; .*'none', '32B'",
     "inspect layout smem --swizzle": "invalid choice: 'nonsense'",
     "inspect layout smem --shape": "'nonsense' is no shape, write for instance 64x128",
     "bench": "unknown benchmark 'nonsense'; allowed are goals, ",
@@ -102,6 +103,7 @@ OUTPUTS = (
     "bench compile --out",
     "bench launch --out", "bench exhaustive --out", "bench tuning --out", "bench soak --out",
     "bench ladder --out",
+    "bench generated --out",
 )  # fmt: skip
 #: Commands that need a GPU, or PyTorch with one.
 NEED_GPU = ("tune tir 512 512 512", *(

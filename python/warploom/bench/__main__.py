@@ -22,6 +22,7 @@ BENCHMARKS = {
     "convolution": "warploom.bench.convolution",
     "relax": "warploom.bench.relax_block",
     "ladder": "warploom.bench.ladder",
+    "generated": "warploom.bench.generated",
     "compile": "warploom.bench.compile_time",
     "cold": "warploom.bench.cold_start",
     "launch": "warploom.bench.launch",

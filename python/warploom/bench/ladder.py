@@ -112,7 +112,7 @@ def measure(torch: Any, steps: Iterable[Path], size: int, rounds: int) -> list[M
     results = []
     for shape, paths in by_shape.items():
         products = {name: compile_step(path, shape) for name, path in paths.items()}
-        results += _of_shape(torch, shape, products, rounds)
+        results += of_shape(torch, shape, products, rounds)
         print("\n".join(map(_line, results[-len(paths) :])), flush=True)
     return results
 
@@ -129,9 +129,14 @@ def compile_step(path: Path, shape: GemmShape) -> Product:
     return lambda o: product(o.a, o.b, o.c)
 
 
-def _of_shape(
-    torch: Any, shape: GemmShape, products: dict[str, Product], rounds: int
+def of_shape(
+    torch: Any,
+    shape: GemmShape,
+    products: dict[str, Product],
+    rounds: int,
+    library: Product | None = None,
 ) -> list[Measured]:
+    """Check and time kernels of one shape in turns with cuBLAS, by default PyTorch's call of it."""
     sets = [
         ops.make_operands(torch, shape, seed)
         for seed in range(min(_FEW_SETS, ops.input_sets(shape)))
@@ -140,7 +145,7 @@ def _of_shape(
     def check(operands: ops.Operands) -> Deviation:
         return ops.check(torch, shape, operands)
 
-    libraries = {CUBLAS: torch_product(torch, shape, sets)}
+    libraries = {CUBLAS: library or torch_product(torch, shape, sets)}
     comparison = compare_products(
         torch, shape, products | libraries, sets, check, ops.allowed_error(shape), rounds, True
     )

@@ -261,9 +261,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def _swizzle(text: str) -> Swizzle:
     try:
-        return read_swizzle("--swizzle", int(text) if text.isdigit() else text)
+        return read_swizzle("swizzle", int(text) if text.isdigit() else text)
     except IllegalCombination as error:
-        raise argparse.ArgumentTypeError(str(error)) from error
+        raise argparse.ArgumentTypeError(str(error).rstrip(".")) from error
 
 
 def render(options: argparse.Namespace) -> Group:
