@@ -18,6 +18,7 @@ from tvm.tirx.layout import Layout, TileLayout
 from warploom.errors import IllegalCombination
 from warploom.layout.fragment import wgmma_accumulator, wgmma_register_a
 from warploom.layout.smem_matrix import SharedMatrix
+from warploom.target.dtypes import with_dtype_names
 from warploom.target.swizzle import Major, Swizzle
 from warploom.target.wgmma import WGMMA_M, WgmmaKind, wgmma_kind
 
@@ -117,6 +118,7 @@ class WgmmaProduct:
         )
 
     @classmethod
+    @with_dtype_names
     def of(
         cls,
         m: int,

@@ -21,7 +21,7 @@ from warploom.kernels.matmul import matmul_multistage, matmul_warp_specialised
 from warploom.kernels.sm90_gemm import sm90_gemm
 from warploom.kernels.sm90_gemm_swap_ab import sm90_gemm_swap_ab
 from warploom.target import default_target
-from warploom.target.dtypes import is_float8
+from warploom.target.dtypes import is_float8, with_dtype_names
 from warploom.warn import remember_author
 
 __all__ = [
@@ -36,11 +36,13 @@ __all__ = [
 ]
 
 
+@with_dtype_names
 def default_out_dtype(dtype: str) -> str:
     """The dtype of C when none is asked for: that of A and B, or bfloat16 for float8."""
     return "bfloat16" if is_float8(dtype) else dtype
 
 
+@with_dtype_names
 def gemm(
     m: int | None,
     n: int,
@@ -96,6 +98,7 @@ def gemm(
     return build(config, n, k, m)
 
 
+@with_dtype_names
 def compile_gemm(
     m: int | None,
     n: int,

@@ -9,6 +9,7 @@ import tvm
 from warploom.errors import IllegalCombination
 from warploom.kernels.config import DTYPES, GemmConfig
 from warploom.target import SM90A
+from warploom.target.dtypes import with_dtype_names
 
 #: Rows of A up to which B A^T wins: half of the 128 rows of the other kernel's tile is lost then.
 SWAP_AB_ROWS = 64
@@ -16,6 +17,7 @@ SWAP_AB_ROWS = 64
 WIDE_STAGE, DEEP_STAGE = 128, 512
 
 
+@with_dtype_names
 def choose_config(
     m: int | None, n: int, k: int, dtype: str, out_dtype: str, layout: str = "NT", ctas: int = 132
 ) -> GemmConfig:

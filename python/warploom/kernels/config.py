@@ -25,7 +25,7 @@ from warploom.target import (
     WgmmaKind,
     wgmma_kind,
 )
-from warploom.target.dtypes import is_float8
+from warploom.target.dtypes import is_float8, name_dtypes
 
 #: Operand layouts by the BLAS name of the product: how A and B lie in global memory.
 LAYOUTS = {"NT": "A [M, K], B [N, K]", "NN": "A [M, K], B [K, N]"}
@@ -97,6 +97,7 @@ class GemmConfig:
     ctas: int = 132
 
     def __post_init__(self) -> None:
+        name_dtypes(self, "dtype", "out_dtype")
         # A generator: a rule may rely on those before it.
         for holds, sentence in self._rules():
             if not holds:

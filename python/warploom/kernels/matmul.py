@@ -15,8 +15,10 @@ from warploom.errors import IllegalCombination
 from warploom.kernels.matmul_config import MatmulConfig
 from warploom.kernels.sm90_matmul_multistage import sm90_matmul_multistage
 from warploom.kernels.sm90_matmul_warp_specialised import sm90_matmul_warp_specialised
+from warploom.target.dtypes import with_dtype_names
 
 
+@with_dtype_names
 def matmul_config(specialised: bool, dtype: str = "float16", **choices: Any) -> MatmulConfig:
     """A configuration in which what is left out follows from the dtype of A.
 
@@ -37,6 +39,7 @@ def matmul_config(specialised: bool, dtype: str = "float16", **choices: Any) -> 
     return MatmulConfig(specialised=specialised, dtype=dtype, **choices)
 
 
+@with_dtype_names
 def matmul_multistage(
     m: int | None, n: int, k: int, dtype: str = "float16", **choices: Any
 ) -> PrimFunc:
@@ -72,6 +75,7 @@ def matmul_multistage(
     return sm90_matmul_multistage(matmul_config(False, dtype, **choices), m, n, k)
 
 
+@with_dtype_names
 def matmul_warp_specialised(
     m: int | None, n: int, k: int, dtype: str = "float16", **choices: Any
 ) -> PrimFunc:

@@ -24,7 +24,7 @@ from warploom.target import (
     WgmmaKind,
     wgmma_kind,
 )
-from warploom.target.dtypes import bits_of
+from warploom.target.dtypes import bits_of, name_dtypes
 from warploom.target.spelling import (
     L2Promotion,
     OobFill,
@@ -122,6 +122,7 @@ class MatmulConfig:
     log: BarrierLog | None = None
 
     def __post_init__(self) -> None:
+        name_dtypes(self, "dtype", "b_dtype", "accumulator", "out_dtype")
         for name, read in _SPELLED.items():
             value = getattr(self, name)
             if not (value is None and name.endswith("swizzle")):

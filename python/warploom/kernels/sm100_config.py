@@ -16,7 +16,7 @@ from warploom.kernels.config import OUT_DTYPES, widest_swizzle
 from warploom.layout.smem_matrix import SharedMatrix
 from warploom.layout.tensor_memory import TensorMemoryPlan, plan_columns
 from warploom.target import SM100A, TMA, Major, Tcgen05Kind, tcgen05_kinds
-from warploom.target.dtypes import bits_of
+from warploom.target.dtypes import bits_of, name_dtypes
 
 #: Rows of C of one CTA: the lanes of tensor memory, and the threads of the epilogue.
 TILE_M = SM100A.tensor_memory.lanes
@@ -80,6 +80,7 @@ class Sm100GemmConfig:
     ctas: int = 148
 
     def __post_init__(self) -> None:
+        name_dtypes(self, "dtype", "out_dtype")
         # A generator: a rule may rely on those before it.
         for holds, sentence in self._rules():
             if not holds:

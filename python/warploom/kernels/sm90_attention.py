@@ -32,6 +32,7 @@ from warploom.intrin.wgmma_emitter import WgmmaEmitter
 from warploom.kernels.kernel_name import named
 from warploom.kernels.load import load_tile
 from warploom.layout.fragment import row_fragment
+from warploom.target.dtypes import with_dtype_names
 from warploom.target.wgmma import WGMMA_M
 
 
@@ -46,6 +47,7 @@ class _Head:
         return self.tensor[(self.head, *index)]
 
 
+@with_dtype_names
 @named
 def sm90_attention(
     tokens: int, head_dim: int = 64, heads: int = 1, keys: int = 64, stages: int = 2,

@@ -21,6 +21,7 @@ import tvm
 from tvm.tirx.layout import Axis, Iter, TileLayout
 
 from warploom.errors import IllegalCombination
+from warploom.target.dtypes import with_dtype_names
 from warploom.target.wgmma import WGMMA_K_BYTES, WGMMA_M
 
 #: Warps of one warpgroup.
@@ -124,6 +125,7 @@ def wgmma_accumulator(m: int, n: int, warpgroups: int = 1, first_warp: int = 0) 
     return _layout([*warps.row_iters(m, block, 2), *columns], offset=warps.offset)
 
 
+@with_dtype_names
 def wgmma_register_a(dtype: str, k: int, m: int = WGMMA_M) -> TileLayout:
     """Layout of an ``(m, k)`` A operand of one warpgroup that is read from registers.
 

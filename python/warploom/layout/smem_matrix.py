@@ -20,6 +20,7 @@ import tvm_ffi
 from tvm.tirx.layout import Layout
 
 from warploom.errors import IllegalCombination
+from warploom.target.dtypes import name_dtypes
 from warploom.target.spelling import read_swizzle
 from warploom.target.swizzle import ATOM_ROWS, Major, Swizzle
 from warploom.target.wgmma_descriptor import CHUNK_BYTES, FIELD_BITS, WgmmaDescriptor
@@ -58,6 +59,7 @@ class SharedMatrix:
     k: int
 
     def __post_init__(self) -> None:
+        name_dtypes(self, "dtype")
         object.__setattr__(self, "swizzle", read_swizzle("swizzle", self.swizzle))
         bits = tvm.DataType(self.dtype).bits
         if bits not in (8, 16, 32):

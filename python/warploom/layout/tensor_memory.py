@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from warploom.errors import IllegalCombination
 from warploom.target.arch import SM100A
-from warploom.target.dtypes import bits_of
+from warploom.target.dtypes import bits_of, with_dtype_names
 
 _MEMORY = SM100A.tensor_memory
 #: Bits of one cell: one lane of one column.
@@ -88,6 +88,7 @@ class TensorMemoryPlan:
         return next(buffer for buffer in self.buffers if buffer.name == name)
 
 
+@with_dtype_names
 def columns_of(dtype: str, elements: int) -> int:
     """Columns that ``elements`` elements of one lane take, packed into 32-bit cells.
 

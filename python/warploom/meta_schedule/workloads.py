@@ -5,9 +5,10 @@ from __future__ import annotations
 from tvm import te
 from tvm.tirx import PrimFunc
 
-from warploom.target.dtypes import is_float8
+from warploom.target.dtypes import is_float8, with_dtype_names
 
 
+@with_dtype_names
 def matmul(
     m: int, n: int, k: int, dtype: str = "float16", out_dtype: str = "", factor: float = 1.0
 ) -> PrimFunc:

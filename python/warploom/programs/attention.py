@@ -17,12 +17,14 @@ from tvm.tirx import PrimFunc, Var
 from warploom import language as wl
 from warploom.errors import IllegalCombination
 from warploom.kernels.kernel_name import named
+from warploom.target.dtypes import with_dtype_names
 
 #: Elements of a head: a thread then holds 128 of the sums of 64 rows, and no more fit beside the
 #: logits and weights of a step.
 _MOST_ELEMENTS = 256
 
 
+@with_dtype_names
 @named
 def attention(
     tokens: int | None,

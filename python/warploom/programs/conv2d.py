@@ -15,8 +15,10 @@ from warploom import language as wl
 from warploom.errors import IllegalCombination
 from warploom.kernels.kernel_name import named
 from warploom.target import TMA
+from warploom.target.dtypes import with_dtype_names
 
 
+@with_dtype_names
 @named
 def conv2d(
     n: int, h: int, w: int, c: int, k: int, taps: tuple[int, int] = (3, 3), stride: int = 1,

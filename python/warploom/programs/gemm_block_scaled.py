@@ -22,7 +22,7 @@ from warploom.kernels.kernel_name import named
 from warploom.kernels.signature import row_count
 from warploom.ops.copy_strided import CACHE_HINT
 from warploom.programs.block_scaled_tiles import BLOCK, block_scaled_tiles
-from warploom.target.dtypes import is_float8
+from warploom.target.dtypes import is_float8, with_dtype_names
 
 #: Rows of a tile whose product registers hold at once.
 _MOST_ROWS = 192
@@ -30,6 +30,7 @@ _MOST_ROWS = 192
 SCALE_LAYOUTS = ("MK", "KM")
 
 
+@with_dtype_names
 @named
 def gemm_block_scaled(
     n: int,

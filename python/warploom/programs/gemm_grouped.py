@@ -18,9 +18,10 @@ from warploom.kernels.kernel_name import named
 from warploom.kernels.signature import row_count
 from warploom.programs.group_slots import Slot, band_and_hints, check_groups, side_by_side, slots
 from warploom.programs.grouped_tiles import grouped_tiles
-from warploom.target.dtypes import bits_of
+from warploom.target.dtypes import bits_of, with_dtype_names
 
 
+@with_dtype_names
 @named
 def gemm_grouped(
     groups: int,

@@ -19,12 +19,14 @@ from warploom.kernels.signature import row_count
 from warploom.programs.block_scaled_tiles import BLOCK
 from warploom.programs.gemm_block_scaled import check_block_scaled
 from warploom.programs.group_slots import Slot, band_and_hints, check_groups, side_by_side, slots
+from warploom.target.dtypes import with_dtype_names
 
 #: Rows of X of a tile -> rows of W, and stages. With 192 rows of W no registers are left for what
 #: finds the rows of a group: ptxas 13.5 spills 228 bytes a thread.
 _TILES = {64: (128, 8), 128: (128, 6)}
 
 
+@with_dtype_names
 @named
 def gemm_grouped_block_scaled(
     groups: int,

@@ -21,8 +21,10 @@ from warploom.kernels.signature import row_count
 from warploom.layout.weight_order import WEIGHT_ORDERS
 from warploom.programs.quantised_tiles import quantised_tiles
 from warploom.target import SM90A
+from warploom.target.dtypes import with_dtype_names
 
 
+@with_dtype_names
 @named
 def gemm_quantised(
     n: int,

@@ -14,7 +14,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from warploom.errors import IllegalCombination
-from warploom.target.dtypes import bits_of
+from warploom.target.dtypes import bits_of, dtype_name
 from warploom.target.swizzle import Major
 
 #: CTAs of a pair, whose tensor cores compute a product together (``cta_group::2``).
@@ -184,7 +184,7 @@ TCGEN05_KINDS: tuple[Tcgen05Kind, ...] = (
 
 
 def tcgen05_kinds(a: str, b: str, d: str, scale: str | None = None) -> tuple[Tcgen05Kind, ...]:
-    """All kinds that multiply ``a`` by ``b`` into ``d`` (TVM dtype names).
+    """All kinds that multiply ``a`` by ``b`` into ``d``.
 
     Parameters
     ----------
@@ -204,6 +204,8 @@ def tcgen05_kinds(a: str, b: str, d: str, scale: str | None = None) -> tuple[Tcg
     IllegalCombination
         If there is none; the message names what is wrong and what is allowed instead.
     """
+    a, b, d = dtype_name(a, "a"), dtype_name(b, "b"), dtype_name(d, "d")
+    scale = None if scale is None else dtype_name(scale, "scale")
     scaled = [kind for kind in TCGEN05_KINDS if kind.scaled == (scale is not None)]
     pairs = [kind for kind in scaled if a in kind.operands and b in kind.operands]
     what = "block-scaled " if scale else ""

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from math import prod
 
 from warploom.errors import IllegalCombination
-from warploom.target.dtypes import bits_of
+from warploom.target.dtypes import bits_of, name_dtypes
 from warploom.target.spelling import (
     Interleave,
     L2Promotion,
@@ -77,6 +77,7 @@ class TensorMap:
     element_strides: tuple[int, ...] | None = None
 
     def __post_init__(self) -> None:
+        name_dtypes(self, "dtype")
         for name, read in _SPELLED.items():
             object.__setattr__(self, name, read(name, getattr(self, name)))
         for error in self._errors():

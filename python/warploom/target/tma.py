@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from math import prod
 
 from warploom.errors import IllegalCombination
-from warploom.target.dtypes import bits_of
+from warploom.target.dtypes import bits_of, with_dtype_names
 from warploom.target.spelling import read_swizzle
 from warploom.target.swizzle import Swizzle
 
@@ -37,6 +37,7 @@ class TmaLimits:
 TMA = TmaLimits()
 
 
+@with_dtype_names
 def tensor_error(
     dtype: str, shape: Sequence[int], strides: Sequence[int] | None = None, address: int = 0
 ) -> str | None:
@@ -77,6 +78,7 @@ def tensor_error(
     return None
 
 
+@with_dtype_names
 def box_error(
     dtype: str,
     box: Sequence[int],
@@ -127,6 +129,7 @@ def box_error(
     return None
 
 
+@with_dtype_names
 def box_bytes(dtype: str, box: Sequence[int]) -> int:
     """Bytes that a full box adds to the tx-count of its mbarrier, whether in bounds or not.
 

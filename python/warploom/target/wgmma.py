@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from warploom.errors import IllegalCombination
+from warploom.target.dtypes import dtype_name
 from warploom.target.swizzle import Major
 
 #: Rows of D that one instruction, issued by one warpgroup, computes.
@@ -152,7 +153,7 @@ assert len(_BY_DTYPES) == len(WGMMA_KINDS) == 16
 
 
 def wgmma_kind(a: str, b: str, d: str) -> WgmmaKind:
-    """The row for operands of dtype ``a`` and ``b`` accumulated in ``d`` (TVM dtype names).
+    """The row for operands of dtype ``a`` and ``b`` accumulated in ``d``.
 
     Raises
     ------
@@ -160,6 +161,7 @@ def wgmma_kind(a: str, b: str, d: str) -> WgmmaKind:
         If the hardware has no such instruction; the message lists the accumulators or the
         operand pairs that exist.
     """
+    a, b, d = dtype_name(a, "a"), dtype_name(b, "b"), dtype_name(d, "d")
     kind = _BY_DTYPES.get((a, b, d))
     if kind is not None:
         return kind

@@ -12,6 +12,7 @@ from tvm.tirx import is_buffer_var
 
 from warploom.errors import IllegalCombination
 from warploom.language.builtins.operands import describe, word
+from warploom.target.dtypes import dtype_name
 
 SHAPE = "m16n16k4"
 _LAYOUTS = ("row", "col")
@@ -49,9 +50,9 @@ def ptx_mma_sm70(
     A_layout, B_layout : str
         ``"row"`` or ``"col"``.
     A_dtype, B_dtype : str
-        ``"fp16"`` or ``"float16"``.
+        ``"fp16"``, or float16 as any function takes a dtype.
     C_dtype : str
-        That, or ``"fp32"`` or ``"float32"``.
+        That, or ``"fp32"``, or float32.
     multiplicand_a, multiplicand_b : Buffer
         Registers of a thread (scope ``local``), float16: four elements are taken.
     accumulator : Buffer
@@ -112,7 +113,8 @@ def ptx_mma_sm70(
     return T.cuda.func_call(name, *pointers, source_code=source)
 
 
-def _choose(name: str, dtype: str, allowed: dict[str, str]) -> str:
+def _choose(name: str, dtype: Any, allowed: dict[str, str]) -> str:
+    dtype = dtype if isinstance(dtype, str) else dtype_name(dtype, name)
     if dtype not in allowed:
         raise IllegalCombination(
             f"{name} is {dtype!r}; it must be one of {', '.join(map(repr, allowed))}."

@@ -21,6 +21,7 @@ from warploom.language.builtins.operands import (
     pointer,
 )
 from warploom.language.builtins.values import bits_of
+from warploom.target.dtypes import with_dtype_names
 
 #: What may stay in flight at a wait.
 _GROUPS = range(8)
@@ -122,6 +123,7 @@ def wait_wgmma(id: int) -> Any:
     return T.ptx["wgmma.wait_group.sync.aligned"](constant("id", id, _GROUPS))
 
 
+@with_dtype_names
 def warpgroup_fence_operand(
     buffer_or_ptr: Any, offset: Any = 0, num_regs: int | None = None, dtype: str | None = None
 ) -> Any:
