@@ -150,7 +150,7 @@ def test_a_config_that_exists_fits_the_hardware(data):
             "are 97280 in all, and a CTA has 65536; the computing ones would wait for ever",
         ),
         (SIMPLE, {"tile": (256, 256, 16)}, "needs 552 registers and has 255"),
-        (ROLES, {"tiles": (1, 2, 3)}, "no choice 'tiles'; allowed are accumulator, b_dtype"),
+        (ROLES, {"tiles": (1, 2, 3)}, "no choice 'tiles'; allowed are a_swizzle, accumulator"),
     ],
 )
 def test_what_cannot_be_generated(specialised, choices, sentence):
