@@ -36,4 +36,12 @@ EQUIVALENTS: dict[tuple[str, ...], str] = {
         "4097",
         "0",
     ): "a number that was measured on a GPU: nothing but a GPU says that it is another",
+    (
+        "language/interpreter/primitives.py",
+        "_zero",
+        'dst.operand.require_tile("the destination of zero")',
+        'dst.operand.require_tile("the destination of zero")',
+        "pass",
+        "0",
+    ): "the checker of tile programs has asked the same before the interpreter begins",
 }

@@ -90,10 +90,14 @@ class SourceMutant:
         """Whether what changes has to do with the order of threads and of engines."""
         return bool(SYNCHRONISATION.search(self.context) or SYNCHRONISATION.search(self.function))
 
+    def is_of(self, source: str) -> bool:
+        """Whether the text of the module has what is replaced, where it was."""
+        return source.startswith(self.old, self.start)
+
     def apply(self, source: str) -> str:
         """The module with the change."""
+        assert self.is_of(source)
         end = self.start + len(self.old)
-        assert source[self.start : end] == self.old
         return source[: self.start] + self.new + source[end:]
 
     def __str__(self) -> str:

@@ -36,7 +36,7 @@ class Verdict:
     ----------
     state : str
         ``killed``, ``survived``, ``hung`` (which counts as killed), ``no judges``, or ``stale``: a
-        test that should judge is gone.
+        test that should judge is gone, or the module has changed.
     by : str
         The test that failed, if one did.
     output : str
@@ -75,8 +75,10 @@ def judge(
     if not tests:
         return Verdict("no judges")
     with tempfile.TemporaryDirectory() as folder:
-        text = mutant.apply((PACKAGE / mutant.module).read_text())
-        overlay(Path(folder), mutant.module, text)
+        text = (PACKAGE / mutant.module).read_text()
+        if not mutant.is_of(text):
+            return Verdict("stale", output=f"{mutant.module} has changed")
+        overlay(Path(folder), mutant.module, mutant.apply(text))
         path = os.pathsep.join(filter(None, (folder, os.environ.get("PYTHONPATH"))))
         environ = {
             **{name: value for name, value in os.environ.items() if "PYTEST" not in name},
