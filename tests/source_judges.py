@@ -19,8 +19,8 @@ TESTS = Path(__file__).parent
 #: Tests that know what a kernel does: of the compiler, and of the tables that it reads.
 WATCHED = (
     *("dispatch", "fallback", "gemm", "generators", "kernels", "language", "launch", "layout"),
-    *("messages", "meta_schedule", "no_silent", "ops", "programs", "rows", "schedule", "stock"),
-    *("target", "tensor_map", "transform", "vocabulary", "wgmma", "emulator_mutants"),
+    *("messages", "meta_schedule", "no_silent", "ops", "profile", "programs", "rows", "schedule"),
+    *("stock", "target", "tensor_map", "transform", "vocabulary", "wgmma", "emulator_mutants"),
 )
 #: They watch other processes for minutes.
 UNWATCHED = ("fleet", "processes", "watchdog")

@@ -274,6 +274,22 @@ def test_both_refuse(name):
     require_refused(product(emits(body), M, INDEX), words)
 
 
+def _zero_a_row(acc, C, X, Y, out, tile):
+    Tx.cta.zero(tile[X[0] : X[0] + 1, 0:N])
+
+
+def _zero_rows_that_memory_counts(acc, C, X, Y, out, tile):
+    with T.serial(0, X[0]) as row:
+        Tx.cta.zero(tile[row : row + 1, 0:N])
+
+
+@pytest.mark.parametrize("body", [_zero_a_row, _zero_rows_that_memory_counts])
+def test_regions_of_tiles_begin_at_no_index_of_memory(body):
+    """Nor at the variable of a loop whose extent memory holds."""
+    words = "tile, in shared memory, begins at an index read from memory"
+    require_refused(product(emits(body), M, INDEX), words)
+
+
 def test_the_result_of_a_matmul_is_read():
     require_refused(product(lambda acc, C, X, Y: Tx.cta.zero(acc)), "nothing reads acc, the result")
 

@@ -10,8 +10,13 @@ from hypothesis import given
 from hypothesis import settings as limit
 from hypothesis import strategies as st
 from tvm import tirx
+from tvm.script import tirx as T
+from tvm.script.tirx import tile as Tx
 from tvm.tirx import Buffer, Stmt
 
+from lowered_programs import check
+from tile_programs.case import Case, poisoned, random_values, wide
+from warploom import language as wl
 from warploom.compiler import sass
 from warploom.compiler.callback import compile_cached
 from warploom.compiler.invoke import current_request
@@ -99,6 +104,32 @@ def test_actions_are_done_when_their_group_is_complete():
     assert done == [0, 1] and products.held == []
 
 
+@given(st.lists(st.tuples(st.sampled_from(("issue", "wait", "finish")), st.integers(0, 5))))
+def test_an_action_is_done_at_the_first_wait_that_completes_its_group(steps):
+    """Once, neither before its group is complete nor after; ``finish`` waits for one of them."""
+    products = Products()
+    issued: list[Group] = []
+    complete = 0
+    done: list[int] = []
+    for number, (step, count) in enumerate(steps):
+        before = complete
+        if step == "issue":
+            # Equal groups are different products.
+            issued.append(group("a", "bcdef"[number % 5]))
+            products.issue(issued[-1])
+            which = len(issued) - 1
+            products.when_done(issued[-1], which, lambda which=which: done.append(which) or [])
+            found = []
+        elif step == "wait":
+            found = waits(products.wait_all_but(count))
+            complete = max(complete, len(issued) - count)
+        else:
+            found = waits(products.finish(count))
+            complete = max(complete, count + 1 if count < len(issued) else 0)
+        assert found == ([len(issued) - complete] if complete > before else [])
+        assert done == list(range(complete))
+
+
 def test_guarded_actions_have_a_condition():
     products = Products()
     one = group("a", "d")
@@ -139,3 +170,33 @@ def test_no_statement_runs_while_a_conflicting_product_may(steps):
         if is_product:
             under_way.append(Group(found.reads, found.writes))
             products.issue(under_way[-1])
+
+
+@pytest.mark.parametrize("stages", [1, 2])
+@pytest.mark.parametrize("specialise", [True, False])
+def test_a_stage_is_given_back_after_the_last_of_equal_products(stages, specialise, rng):
+    """Two products of the same tiles are two groups, and both read the stage."""
+
+    @T.prim_func
+    def func(A: T.Buffer((64, 256), "float16"), B: T.Buffer((64, 256), "float16"),
+             C: T.Buffer((64, 64), "float32")):  # fmt: skip
+        T.device_entry()
+        T.cta_id([1])
+        A_s = T.alloc_buffer((64, 64), "float16", scope="shared")
+        B_s = T.alloc_buffer((64, 64), "float16", scope="shared")
+        acc = T.alloc_buffer((64, 64), "float32", scope="accumulator")
+        for k in wl.pipelined(4, stages):
+            Tx.cta.copy_async(A_s, A[0:64, k * 64 : k * 64 + 64])
+            Tx.cta.copy_async(B_s, B[0:64, k * 64 : k * 64 + 64])
+            Tx.cta.gemm_async(acc, A_s, B_s, accum=k > 0)
+            Tx.cta.gemm_async(acc, A_s, B_s, accum=True)
+        Tx.cta.copy(C, acc)
+
+    def arguments(rng):
+        return [*(random_values(rng, (64, 256), "float16") for _ in range(2)),
+                poisoned((64, 64), "float32")]  # fmt: skip
+
+    def expected(args):
+        return {2: 2 * wide(args[0]) @ wide(args[1]).T}
+
+    check(Case(func, arguments, expected, 1e-6), rng, specialise=specialise)

@@ -20,9 +20,9 @@ from warploom.transform.effects import Effects
 from warploom.transform.pin_registers import meet_after, pin
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Group:
-    """A product that has been issued: what it reads and writes."""
+    """A product that has been issued: what it reads and writes. Another one may do the same."""
 
     reads: frozenset[Buffer]
     writes: frozenset[Buffer]
