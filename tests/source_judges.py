@@ -18,7 +18,8 @@ from source_mutation import SourceMutant
 TESTS = Path(__file__).parent
 #: Tests that know what a kernel does: of the compiler, and of the tables that it reads.
 WATCHED = (
-    *("dispatch", "fallback", "gemm", "generators", "kernels", "language", "launch", "layout"),
+    *("alloc_barrier", "dispatch", "fallback", "gemm", "generators", "kernels", "language"),
+    *("launch", "layout", "print"),
     *("messages", "meta_schedule", "no_silent", "ops", "profile", "programs", "rows", "schedule"),
     *("stock", "target", "tensor_map", "transform", "vocabulary", "wgmma", "emulator_mutants"),
 )
