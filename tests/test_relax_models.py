@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -19,7 +20,7 @@ from warploom.bench.decoder import DecoderConfig, decoder_module
 from warploom.bench.resnet import ResnetConfig, stage_module
 from warploom.bench.suite import GemmShape
 from warploom.bench.workloads import problem_of
-from warploom.errors import StockScheduleWarning
+from warploom.errors import MachineCodeWarning, StockScheduleWarning
 from warploom.meta_schedule.reference import normal_input
 from warploom.relax.attention import CallAttention
 from warploom.relax.inspect import FunctionReport, inspect
@@ -81,6 +82,20 @@ def test_decoder_blocks(
         x = rng.standard_normal((count, config.hidden)).astype(config.dtype)
         found = _run(machine, x, *parameters.values())
         _close(found, models.decoder(config, x, parameters), _BOUNDS[config.dtype])
+
+
+@pytest.mark.usefixtures("machine_code")
+@pytest.mark.parametrize("hidden", [128, pytest.param(384, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("rows", [17, *(pytest.param(n, marks=pytest.mark.slow) for n in (1, 64))])
+def test_machine_code_of_4_bit_blocks(
+    hidden: int, rows: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Two accumulators that start with equal values, and an only step: products overlap."""
+    monkeypatch.setenv("WARPLOOM_CACHE_DIR", str(tmp_path))
+    config = DecoderConfig(**(models.SMALL | {"hidden": hidden}), **_FOUR_BITS)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", MachineCodeWarning)
+        relax.build(decoder_module(config, rows)[0], _TARGET)
 
 
 def test_products_of_a_model_are_those_that_benchmarks_tune() -> None:

@@ -26,7 +26,7 @@ from warploom.transform.named_barriers import (
     warpgroup_sync,
 )
 from warploom.transform.own_barriers import by_one_consumer, own_tiles
-from warploom.transform.pin_registers import pin_one
+from warploom.transform.pin_registers import pin, pin_one
 from warploom.transform.ping_pong import is_alternate, of_player, stages_of
 from warploom.transform.plan_pipeline import PipelinePlan, RingUse, is_consumer_tile
 from warploom.transform.prints import by_one_thread
@@ -90,6 +90,7 @@ class Consumer:
         #: Tiles in registers that instructions other than products write.
         written = _touched_by_threads(list(program.body)).writes
         self.computed = {tile for tile in written if is_tile(tile) and not is_shared(tile)}
+        self.accumulators = _accumulators(list(program.body))
 
     def run(self) -> list[Stmt]:
         """Its statements."""
@@ -163,7 +164,7 @@ class Consumer:
         written = any(is_shared(buffer) for buffer in found.writes)
         placed = by_one_thread(self._placed(one), self.program, self.alone)
         if not written:
-            return [*before, placed]
+            return [*before, placed, *self._apart(found)]
         # Everyone has read the old contents; everyone sees the new ones, the tensor core too.
         return [
             *before,
@@ -172,6 +173,15 @@ class Consumer:
             ir.evaluate(T.ptx.fence.proxy.async_.shared__cta()),
             self._sync(),
         ]
+
+    def _apart(self, found: Effects) -> list[Stmt]:
+        """After the start of an accumulator beside others: its registers are its own.
+
+        ptxas copies equal values late, to the second accumulator while the product into the first
+        is under way, and then it serialises both (C7517).
+        """
+        started = found.writes & self.accumulators
+        return pin(started) if started and not found.reads and len(self.accumulators) > 1 else []
 
     def _sync(self) -> Stmt:
         """A barrier of those that execute the current statement."""
@@ -381,6 +391,17 @@ def _touched_by_threads(statements: list[Stmt]) -> Effects:
             found = effects(one)
             reads, writes = reads | found.reads, writes | found.writes
     return Effects(reads, writes)
+
+
+def _accumulators(statements: list[Stmt]) -> frozenset[Buffer]:
+    """The tiles that products write."""
+    found: frozenset[Buffer] = frozenset()
+    for one in statements:
+        if is_gemm(one):
+            found |= effects(one).writes
+        elif not is_nest(one):
+            found |= _accumulators([s for body in ir.children(one) for s in ir.flatten(body)])
+    return found
 
 
 def place_tiles(statement: Stmt, current: dict[Buffer, tuple[Buffer, Any]]) -> Stmt:
