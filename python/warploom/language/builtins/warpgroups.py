@@ -22,9 +22,8 @@ from warploom.language.builtins.operands import (
 )
 from warploom.language.builtins.values import bits_of
 from warploom.target.dtypes import with_dtype_names
+from warploom.target.wgmma import WGMMA_PENDING
 
-#: What may stay in flight at a wait.
-_GROUPS = range(8)
 #: Registers of an accumulator that one thread can hold.
 _MAX_REGISTERS = 256
 #: Bits of an element that shares its register with others, or has one or two of its own.
@@ -104,7 +103,7 @@ def warpgroup_wait(num_mma: int) -> Any:
         wl.warpgroup_wait(0)
         wl.warpgroup_fence_operand(registers)
     """
-    return T.ptx["wgmma.wait_group.sync.aligned"](constant("num_mma", num_mma, _GROUPS))
+    return T.ptx["wgmma.wait_group.sync.aligned"](constant("num_mma", num_mma, WGMMA_PENDING))
 
 
 def wait_wgmma(id: int) -> Any:
@@ -120,7 +119,7 @@ def wait_wgmma(id: int) -> Any:
         wl.wait_wgmma(0)
         wl.warpgroup_fence_operand(registers)
     """
-    return T.ptx["wgmma.wait_group.sync.aligned"](constant("id", id, _GROUPS))
+    return T.ptx["wgmma.wait_group.sync.aligned"](constant("id", id, WGMMA_PENDING))
 
 
 @with_dtype_names
