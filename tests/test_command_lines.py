@@ -47,7 +47,7 @@ NUMBERS = {
 }
 #: Command with an option that takes one of several words -> what is said of another.
 WORDS = {
-    "demo --dtype": "'nonsense'.*allowed are float16|invalid choice",
+    "demo --dtype": "'nonsense': allowed are .*'float16'",
     "demo --layout": "'nonsense'|NT",
     "emulate --schedule": "invalid choice: 'nonsense'",
     "emulate --arch": "invalid choice: 'nonsense' .*sm_90a",
@@ -71,7 +71,7 @@ WORDS = {
     "bench grouped --layer": "'nonsense' is no GROUPSxNxK",
     "bench block-scaled --shape": "'nonsense' is no MxNxK",
     "bench convolution --layer": "'nonsense' is no SIZE,C,K,TAPS,STRIDE",
-    "bench compile --dtype": "'nonsense': allowed are float16",
+    "bench compile --dtype": "'nonsense': allowed are .*'float16'",
     "bench soak --minutes": "'nonsense' is no number of at least 0",
 }
 #: Command that reads a file -> what is said where there is none, and where it is of no such kind.

@@ -65,18 +65,19 @@ def test_a_kernel_that_reads_freed_memory_is_told_so(driver):
 
 def test_an_access_beyond_an_allocation_is_no_use_of_what_was_freed_behind_it(driver):
     """Whatever lay there before, the message names the parameter that was left."""
-    blocks = [allocate(driver, 128) for _ in range(20)]
-    source, *others = sorted(blocks, key=lambda pointer: pointer.value)
-    result, *freed = others
-    for pointer in freed:
-        assert driver.warploom_emulator_release(pointer) == 0
-    beyond = ctypes.c_void_p(freed[0].value)
-    distance = beyond.value - result.value
+    blocks = [allocate(driver, 128) for _ in range(200)]
+    inside = sorted(blocks, key=lambda pointer: pointer.value)
+    # Two blocks next to each other: nothing that another test has left lies between.
+    first = min(range(199), key=lambda i: inside[i + 1].value - inside[i].value)
+    result, freed = inside[first : first + 2]
+    source, *others = [one for one in blocks if one not in (result, freed)]
+    assert driver.warploom_emulator_release(freed) == 0
+    distance = freed.value - result.value
     body = f"ld.global.b32 %r1, [%p0+{distance}]; st.global.b32 [%p1], %r1;"
     message = launch(driver, result, source, body)
     assert f"parameter 0, and the access starts at its offset {distance}" in message
     assert "lie in no allocation; the nearest below has 128 bytes" in message
-    for pointer in (source, result):
+    for pointer in (source, result, *others):
         assert driver.warploom_emulator_release(pointer) == 0
 
 

@@ -57,8 +57,8 @@ def dtype_name(value: Any, name: str = "dtype") -> str:
     if found is not None and _LANES.sub("", found) in SCALARS:
         return found
     raise IllegalCombination(
-        f"{name} is {value!r}; it must be a dtype: a name of TVM such as 'float16', 'bfloat16', "
-        "'float8_e4m3fn' or 'int8', or a dtype of TVM, numpy or ml_dtypes."
+        f"{name} is {value!r}: allowed are TVM's names of dtypes, such as 'float16', 'bfloat16', "
+        "'float8_e4m3fn' or 'int8', and dtypes of TVM, numpy and ml_dtypes."
     )
 
 
