@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -56,11 +56,13 @@ def data(rng: np.random.Generator) -> list[np.ndarray]:
     return [rng.integers(-2, 3, (M, K)).astype("float16") for _ in range(2)]
 
 
-def require_alike(func: Any, arguments: list[np.ndarray]) -> np.ndarray:
-    """The last argument by the interpreter, which both kernels get as well."""
+def require_alike(
+    func: Any, arguments: list[np.ndarray], archs: Sequence[str] = ARCHS
+) -> np.ndarray:
+    """The last argument by the interpreter, which the kernels get as well."""
     meant = [np.copy(one) for one in arguments]
     wl.interpret(func, meant)
-    for arch in ARCHS:
+    for arch in archs:
         found = run(lower(func, arch), [np.copy(one) for one in arguments], arch)
         np.testing.assert_array_equal(found[-1], meant[-1], arch)
     return meant[-1]
@@ -272,6 +274,58 @@ REFUSED = {
 def test_both_refuse(name):
     words, body = REFUSED[name]
     require_refused(product(emits(body), M, INDEX), words)
+
+
+#: What a nest reads of the tile that it stores, and whether every run has the same places.
+AT = {
+    "memory": (lambda y, turn, X: X[y], False),
+    "a choice by memory": (lambda y, turn, X: T.if_then_else(X[y] > 0, y, 15 - y), False),
+    "a scalar that changes": (lambda y, turn, X: (y + turn) % 16, False),
+    "itself": (lambda y, turn, X: y, True),
+}
+
+
+@pytest.mark.parametrize("read", AT)
+@pytest.mark.parametrize("store", ("a scalar that changes", "itself"))
+def test_reads_of_places_that_only_the_run_tells(read, store):
+    """They are the iteration's own, in so many words, or both refuse."""
+    (reads, known), (stores, _) = AT[read], AT[store]
+
+    @T.prim_func
+    def func(X: T.Buffer((16,), "int32"), C: T.Buffer((16,), "int32")):
+        T.device_entry()
+        T.cta_id([1])
+        tile = T.alloc_buffer((16,), "int32", scope="shared")
+        turn: T.int32 = 0
+        Tx.cta.fill(tile, 1)
+        for _ in T.serial(0, 3):
+            for y in range(16):
+                tile[stores(y, turn, X)] = tile[reads(y, turn, X)] * 2 + y
+            turn = turn + 1
+        Tx.cta.copy(C, tile)
+
+    if read == store:
+        assert np.ptp(require_alike(func, [np.zeros(16, np.int32)] * 2, ARCHS[:1])) > 0
+    else:
+        assert not (known and AT[store][1])
+        require_refused(func, "places only the run tells; .* read tile into another tile first")
+
+
+def test_what_only_a_middle_turn_does_is_refused_when_it_runs():
+    @T.prim_func
+    def func(C: T.Buffer((16,), "int32")):
+        T.device_entry()
+        T.cta_id([1])
+        tile = T.alloc_buffer((16,), "int32", scope="shared")
+        Tx.cta.fill(tile, 1)
+        for k in T.serial(0, 3):
+            for y in range(16):
+                tile[y] = tile[(y + k * (2 - k)) % 16] + 1
+            Tx.cta.add(tile, tile, 1)
+        Tx.cta.copy(C, tile)
+
+    with pytest.raises(TileProgramError, match=r"reads tile\[.*, an element that iteration"):
+        wl.interpret(func, [np.zeros(16, np.int32)])
 
 
 def _zero_a_row(acc, C, X, Y, out, tile):

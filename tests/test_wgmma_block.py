@@ -11,7 +11,7 @@ from sampling import covering
 from warploom import language as wl
 from warploom.errors import IllegalCombination
 from warploom.target import WGMMA_KINDS
-from wgmma_block_kernels import Case, check, draw, lower
+from wgmma_block_kernels import WARPS, Case, check, draw, lower
 
 _RANDOM = random.Random(5)
 DRAWN = list(dict.fromkeys(draw(_RANDOM) for _ in range(160)))
@@ -56,7 +56,7 @@ def test_warpgroups_and_parts_of_buffers(group, case, rng):
 
 def test_the_sample_has_everything():
     assert {one.kind for one in QUICK} == set(WGMMA_KINDS)
-    assert len({one.warps for one in QUICK}) == 6
+    assert {one.warps for one in QUICK} == set(WARPS)
     assert any(one.rs and one.warps != (4, 1, 1) for one in QUICK)
 
 

@@ -79,6 +79,10 @@ def _buffer(dtype: str, major: Major, swizzle: Swizzle, mn: int, k: int) -> Shar
     return SharedMatrix(dtype, major, swizzle, *extents)
 
 
+#: Warps along rows and columns, and parts of K.
+WARPS = ((4, 1, 1), (8, 1, 1), (4, 2, 1), (4, 1, 2), (8, 2, 1), (12, 1, 1), (4, 2, 2), (8, 2, 2))
+
+
 def draw(rng: random.Random) -> Case:
     """A random legal case."""
     while True:
@@ -87,7 +91,7 @@ def draw(rng: random.Random) -> Case:
         # A in registers comes from global memory, where it is K-major.
         majors = (Major.K if rs else rng.choice(kind.majors), rng.choice(kind.majors))
         swizzles = tuple(rng.choice(list(Swizzle)) for _ in "AB")
-        warps = rng.choice([(4, 1, 1), (8, 1, 1), (4, 2, 1), (4, 1, 2), (8, 2, 1), (12, 1, 1)])
+        warps = rng.choice(WARPS)
         counts = (warps[0] // 4, *warps[1:])
         each = (64 * rng.choice((1, 1, 2)), 8 * rng.randint(1, 10), kind.k * rng.randint(1, 3))
         block = tuple(one * count for one, count in zip(each, counts, strict=True))

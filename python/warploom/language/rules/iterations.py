@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -63,7 +64,7 @@ class NestCheck:
         values = [self.evaluate.variables[v] for v in loops]
         for buffer, stores in self.stores.items():
             reads = self.reads.get(buffer, [])
-            self._refuse_reads_by_memory(buffer, stores, reads)
+            self._refuse_open_reads(buffer, stores, reads)
             if own_elements(loops, values, stores, reads):
                 continue
             # Which iterations store may be up to the data, as long as nobody reads the result.
@@ -122,7 +123,7 @@ class NestCheck:
         happens = np.asarray(True) if active is None else active
         return Access(node, self._places(indices), happens, statement, active is not None)
 
-    def _refuse_reads_by_memory(
+    def _refuse_open_reads(
         self, buffer: Any, stores: list[Access], reads: list[Access]
     ) -> None:
         by_memory = [
@@ -136,6 +137,21 @@ class NestCheck:
                 "T.if_then_else(index == place, value, 0)."
             )
             raise at_place(error, by_memory[0].statement)
+        for read, store in itertools.product(reads, stores):
+            pairs = [
+                (self._inlined(a), self._inlined(b))
+                for a, b in zip(read.node.indices, store.node.indices, strict=True)
+            ]
+            if any(not _same(a, b) and (self._is_open(a) or self._is_open(b)) for a, b in pairs):
+                error = TileProgramError(
+                    f"the nest stores {store.script} and reads {read.script}, whose places only "
+                    "the run tells; whether iterations are independent is then up to the data, so "
+                    f"read {buffer.name} into another tile first."
+                )
+                raise at_place(error, read.statement)
+
+    def _is_open(self, index: Any) -> bool:
+        return isinstance(index, tvm_ffi.Object) and self.known.is_open(index)
 
     def _require_inside(self, buffer: Any, indices: Sequence[Any], active: Active) -> None:
         if str(buffer.scope()) not in TILES or active is None:

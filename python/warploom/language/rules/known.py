@@ -108,6 +108,21 @@ class Known:
             tvm_ffi.structural_walk(expression, (Var, visit))
         return found
 
+    def is_open(self, expression: Any) -> bool:
+        """Whether only the run tells a value: it is up to memory, or to a scalar that changes."""
+        found = self.depends_on_memory(expression)
+
+        def visit(var: Var) -> None:
+            nonlocal found
+            if var in self.scalars:
+                found = found or self.is_open(self.scalars[var])
+            else:
+                found |= is_buffer_var(var) and str(var.scope()) == "local"
+
+        if isinstance(expression, tvm_ffi.Object):
+            tvm_ffi.structural_walk(expression, (Var, visit))
+        return found
+
     def evaluator(self, variables: dict[Var, np.ndarray]) -> Evaluator:
         """Computes expressions of these variables; raises :class:`Unknown` for others."""
         return _Known(variables, scalars=self.scalars)
