@@ -9,6 +9,7 @@ from tvm.tirx import Var, decl_buffer
 
 from warploom import language as wl
 from warploom.errors import IllegalCombination
+from warploom.layout.fragment import wgmma_accumulator
 
 A = decl_buffer((64, 32), "float16", "A")
 BIG = decl_buffer((4096, 4096), "float16", "BIG")
@@ -18,6 +19,7 @@ BARS = decl_buffer((4,), "uint64", "bars", scope="shared")
 DESC = decl_buffer((2,), "uint64", "desc", scope="local")
 FRAGMENT = decl_buffer((8,), "float16", "fragment", scope="local")
 SUMS = decl_buffer((8,), "float32", "sums", scope="local")
+SPREAD = decl_buffer((64, 8), "float32", "spread", scope="local", layout=wgmma_accumulator(64, 8))
 N = Var("n", "int32")
 MAP = Var("map", T.handle("tensormap").ty)
 VOLTA = ["m16n16k4", "row", "col", "fp16", "fp16", "fp32", FRAGMENT, 0, FRAGMENT, 4, SUMS, 0]
@@ -81,6 +83,7 @@ CASES = [
     ("warpgroup_fence_operand", [N], r"buffer_or_ptr is n \(int32\)"),
     ("warpgroup_fence_operand", [SUMS, 0, 9], "num_regs is 9 .*; sums has 8 elements"),
     ("warpgroup_fence_operand", [SUMS, N], "num_regs is missing"),
+    ("warpgroup_fence_operand", [SPREAD[0, 1], 0, 1], "spread is spread over threads, so the"),
     ("warpgroup_fence_operand", [FRAGMENT, 1, 2], "offset is 1; 2 elements of float16 share"),
     ("warpgroup_fence_operand", [DESC, 0, 1, "int2"], "'int2'; its elements must have 4, 8,"),
     ("barrier_wait", [BARS, -1], "parity is -1"),
