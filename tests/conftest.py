@@ -48,6 +48,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--slow-seed", type=int, metavar="N", help="draws other tests marked slow (the commit)"
     )
+    parser.addoption(
+        "--every-case", action="store_true", help="all cases of functions marked some(n)"
+    )
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -123,6 +126,8 @@ def pytest_report_header(config: pytest.Config) -> str:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if not config.getoption("every_case"):
+        selection.mark_cases(items, config.getoption("slow_seed"))
     if not selection.takes_all(config):
         others = selection.left_out(items, config.getoption("slow_seed"))
         names = {item.nodeid for item in others}

@@ -1,4 +1,4 @@
-"""Which of the tests marked ``slow`` a run takes: another part for every commit."""
+"""Which of many similar tests a run takes: another part for every commit."""
 
 from __future__ import annotations
 
@@ -43,6 +43,20 @@ def drawn(names: Sequence[str], seed: int, count: int = DRAWN) -> set[str]:
     """``count`` of the names; the same for the same seed, in whatever order they come."""
     ordered = sorted(names)
     return set(random.Random(seed).sample(ordered, min(count, len(ordered))))
+
+
+def mark_cases(items: Sequence[pytest.Item], seed: int) -> None:
+    """Of functions marked ``some(n)``, mark all cases but ``n`` that are drawn as ``slow``."""
+    functions: dict[str, list[pytest.Item]] = {}
+    for one in items:
+        if one.get_closest_marker("some") and not one.get_closest_marker("slow"):
+            functions.setdefault(one.nodeid.partition("[")[0], []).append(one)
+    for cases in functions.values():
+        (count,) = cases[0].get_closest_marker("some").args
+        taken = drawn([one.nodeid for one in cases], seed, count)
+        for one in cases:
+            if one.nodeid not in taken:
+                one.add_marker(pytest.mark.slow)
 
 
 def left_out(items: Sequence[pytest.Item], seed: int) -> list[pytest.Item]:

@@ -121,7 +121,7 @@ def record(folder: Path, files: Iterable[str], processes: int) -> None:
     path = os.pathsep.join(filter(None, (str(TESTS), os.environ.get("PYTHONPATH"))))
     command = [
         *(sys.executable, "-m", "pytest", "-q", "-p", "no:randomly", "-p", "source_coverage"),
-        *("-m", "not slow and not long", "-n", str(processes), *files),
+        *("-m", "not slow and not long", "--every-case", "-n", str(processes), *files),
     ]
     environ = {**os.environ, FOLDER: str(folder), "PYTHONPATH": path, "WARPLOOM_EMULATOR": "1"}
     subprocess.run(command, cwd=TESTS.parent, env=environ, check=False)

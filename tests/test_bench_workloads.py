@@ -62,6 +62,7 @@ def expected(shape: GemmShape, one: Operands) -> np.ndarray:
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
+@pytest.mark.some(3)
 def test_the_default_computes_what_is_measured(shape, rng):
     host = operands_of(shape, rng)
     device = Operands(*(

@@ -109,6 +109,7 @@ HALVES = decl_buffer((8,), "float16", "halves", scope="local")
 
 
 @pytest.mark.parametrize("name", CALLS)
+@pytest.mark.some(8)
 def test_a_function_takes_all_spellings(name):
     dtype, call = CALLS[name]
     first, *others = [call(one) for one in spellings(dtype)]

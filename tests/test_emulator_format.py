@@ -127,6 +127,7 @@ def test_the_table_agrees_with_numpy(name, rng):
 
 @pytest.mark.parametrize("rounding", ["rn", "rna", "rz"])
 @pytest.mark.parametrize("satfinite", [False, True])
+@pytest.mark.some(3)
 def test_f32_to_tf32(rounding, satfinite, rng):
     values = interesting_floats(rng, "tf32")
     modifiers = "satfinite" if satfinite else ""

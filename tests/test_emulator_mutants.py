@@ -41,6 +41,7 @@ def program(name: str) -> Product | Source:
 
 
 @pytest.mark.parametrize("mutant", sampled(ALL_MUTANTS, 3), ids=str)
+@pytest.mark.some(18)
 def test_mutant_is_reported_with_its_cause(mutant: Mutant):
     launch = program(mutant.program).build(mutant.edits)
     outcomes = []
@@ -61,6 +62,7 @@ def silent(name: str, seeds: Sequence[int]) -> None:
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
+@pytest.mark.some(7)
 def test_correct_programs_are_silent(name: str):
     silent(name, SAMPLE)
 

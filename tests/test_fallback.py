@@ -120,6 +120,7 @@ FAULTS = {
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("fault", FAULTS)
+@pytest.mark.some(3)
 def test_whatever_fails_the_model_is_built(
     fault: str, monkeypatch: pytest.MonkeyPatch, rng: np.random.Generator
 ) -> None:

@@ -128,6 +128,7 @@ def test_accumulators_stay_in_registers(compiled):
     assert sum(report.sass[name] for name in mnemonics) == compiled.ptx.count("mma_async")
 
 
+@pytest.mark.some(4)
 def test_no_block_rank_reaches_the_strides(compiled):
     """In a cluster a block's own shared addresses carry its rank in bits that a stride has."""
     calls = [line for line in compiled.source.splitlines() if "_mma_async_" in line]
@@ -157,6 +158,7 @@ def results(request) -> dict[str, list[run.Outcome]]:
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("group", sorted({case.group for case in quick_cases()}))
+@pytest.mark.some(8)
 def test_results_are_right(results, group):
     """Every element of D, those beside the computed part included, within its error bound."""
     wrong = [f"{o.case}: {o.error}" for o in results[group] if o.error]

@@ -39,6 +39,7 @@ def test_problems(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", CONVOLUTIONS)
+@pytest.mark.some(3)
 def test_convolutions_are_computed(name: str, rng: np.random.Generator) -> None:
     one = CONVOLUTIONS[name]
     function = one.function()

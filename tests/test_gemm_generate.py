@@ -29,6 +29,7 @@ def check(function: Function, knobs: GemmKnobs, rng: np.random.Generator, **size
 
 
 @pytest.mark.parametrize("name", sampled(FUNCTIONS, 2))
+@pytest.mark.some(3)
 def test_functions_are_computed(name: str, rng: np.random.Generator) -> None:
     function = FUNCTIONS[name]()
     problem = recognise(function.func).problem
@@ -50,6 +51,7 @@ def test_functions_are_computed(name: str, rng: np.random.Generator) -> None:
         ("swiglu", GemmKnobs(64, 32, 32, 2, consumers=1, warm_l2=True, specialise=False)),
     ],
 )
+@pytest.mark.some(3)
 def test_ways_to_share_tiles(name: str, knobs: GemmKnobs, rng: np.random.Generator) -> None:
     check(FUNCTIONS[name](), knobs, rng)
 
@@ -86,6 +88,7 @@ def test_the_cache_is_told_to_keep_a(name: str, knobs: GemmKnobs) -> None:
         (16, 8, GemmKnobs(16, 64, 32, 2, consumers=1, swap_ab=True, split_k=3)),
     ],
 )
+@pytest.mark.some(3)
 def test_scales_of_a_step_are_loaded_with_those_around_them(
     group: int, bits: int, knobs: GemmKnobs, rng: np.random.Generator
 ) -> None:

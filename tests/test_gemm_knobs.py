@@ -54,6 +54,7 @@ def test_legal_knobs_are_lowered(name: str, rng: np.random.Generator) -> None:
     ],
     ids=str,
 )
+@pytest.mark.some(4)
 def test_legal_ways_to_share_tiles_are_lowered(name, change, rng) -> None:
     gemm = recognise(FUNCTIONS[name]().func)
     legal = []

@@ -96,6 +96,7 @@ _FUNCTIONS: dict[str, tuple[Callable[[], Function], GemmKnobs]] = {
 
 
 @pytest.mark.parametrize("name", _FUNCTIONS)
+@pytest.mark.some(3)
 def test_reductions_are_computed(name: str, rng: np.random.Generator) -> None:
     make, knobs = _FUNCTIONS[name]
     check(make(), knobs, rng)

@@ -32,6 +32,7 @@ def quick():
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("index", range(len(QUICK)), ids=[str(one) for one in QUICK])
+@pytest.mark.some(4)
 def test_result(quick, index, rng):
     QUICK[index].check(quick[f"matmul_{index}"], rng)
 

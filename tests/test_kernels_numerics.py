@@ -99,6 +99,7 @@ DTYPE_LAYOUTS = [
     ("dtype", "layout", "cluster"),
     sampled(((*kind, cluster) for kind in DTYPE_LAYOUTS for cluster in (1, 2, 4)), 2),
 )
+@pytest.mark.some(3)
 def test_any_rows_and_ragged_edges(rng, dtype, layout, cluster):
     """Edges of every tile: the last column tile has 8 columns, the last K tile 16 elements."""
     kernel = Kernel.build(variant(SMALL, dtype, layout, cluster), 264, 208)
@@ -107,6 +108,7 @@ def test_any_rows_and_ragged_edges(rng, dtype, layout, cluster):
 
 
 @pytest.mark.parametrize(("dtype", "layout"), DTYPE_LAYOUTS)
+@pytest.mark.some(3)
 def test_swap_ab_takes_any_rows_and_columns(rng, dtype, layout):
     n = 267 if layout == "NT" else 264
     kernel = Kernel.build(variant(NARROW, dtype, layout, 1), n, 592)
@@ -123,6 +125,7 @@ def test_swap_ab_tile_widths(rng, tile_m):
 
 @pytest.mark.parametrize("base", [SMALL, NARROW], ids=["sm90_gemm", "swap_ab"])
 @pytest.mark.parametrize("trips", ["1", "stages - 1", "stages", "stages + 1", "3 * stages + 1"])
+@pytest.mark.some(3)
 def test_trip_counts_around_the_number_of_stages(rng, base, trips):
     """Several tiles a CTA with each: the phases of the ring must carry over."""
     config = replace(base, stages=3)
@@ -155,6 +158,7 @@ def test_tile_shapes(rng, name):
 
 @pytest.mark.parametrize("m", [1, 2, 300])
 @pytest.mark.parametrize("base", [SMALL, NARROW], ids=["sm90_gemm", "swap_ab"])
+@pytest.mark.some(3)
 def test_static_rows(rng, base, m):
     Kernel.build(base, 264, 200, m=m).check(rng, m)
 

@@ -96,6 +96,7 @@ KERNELS = {
 
 
 @pytest.mark.parametrize("name", sampled(KERNELS, 2))
+@pytest.mark.some(3)
 def test_any_rows_and_ragged_edges(rng, name):
     """The last column tile has 8 columns, the last K tile 16 elements."""
     make, config = KERNELS[name]
@@ -109,6 +110,7 @@ def test_any_rows_and_ragged_edges(rng, name):
     ("name", "trips"),
     sampled(itertools.product(("pair", "persistent", "scaled"), (1, 2, 3, 4, 7)), 2),
 )
+@pytest.mark.some(3)
 def test_trip_counts_around_the_number_of_stages(rng, name, trips):
     make, config = KERNELS[name]
     """Several tiles a CTA in the persistent kernel: the phases of the ring must carry over."""

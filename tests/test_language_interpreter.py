@@ -198,6 +198,7 @@ def test_bias_and_scale_come_before_the_function(name, rng):
         if (n, d) != ("fdiv", "int32")
     ],
 )
+@pytest.mark.some(4)
 def test_binary_primitives_broadcast(name, dtype, rng):
     integer = dtype == "int32"
     for shapes in [(SHAPES[0], s) for s in SHAPES] + [(s, SHAPES[0]) for s in SHAPES[1:]]:

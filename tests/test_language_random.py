@@ -23,6 +23,7 @@ def program(seed: int) -> tuple[tile_programs.Case, np.random.Generator]:
 
 
 @pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.some(10)
 def test_interpreter_agrees_with_the_model(seed):
     case, rng = program(seed)
     arguments = case.arguments(rng)

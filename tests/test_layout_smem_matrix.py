@@ -78,6 +78,7 @@ def test_the_cases_cover_every_dtype_major_and_swizzle():
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.some(3)
 def test_every_legal_start_gathers_its_elements(dtype):
     for matrix in (m for m in MATRICES if m.dtype == dtype):
         size = matrix.element_bytes

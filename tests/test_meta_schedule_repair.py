@@ -102,6 +102,7 @@ def _decision_of_nothing(line: bytes) -> bytes:
         (b"[" * 100_000, "it is no JSON"),
     ],
 )
+@pytest.mark.some(4)
 def test_a_damaged_line_is_named_and_repaired(whole, tmp_path, capsys, name, line, reason):
     damaged = {**whole, name: _with_line(whole[name], 1, line)}
     _write(tmp_path, damaged)
@@ -234,6 +235,7 @@ def _damage(rng: random.Random, files: dict[str, bytes]) -> dict[str, bytes]:
 
 
 @pytest.mark.parametrize("seed", range(30))
+@pytest.mark.some(8)
 def test_whatever_the_damage_a_repaired_database_loads(whole, tmp_path, seed):
     rng = random.Random(seed)
     files = dict(whole)

@@ -53,6 +53,7 @@ def _arguments(rng: np.random.Generator, func: PrimFunc) -> list[np.ndarray]:
 
 @pytest.mark.parametrize("steps", [(1, 1, 1), (3, 2, 1), (1, 8, 1)])
 @pytest.mark.parametrize("arch", ["sm_90a", "sm_100a"])
+@pytest.mark.some(3)
 def test_every_few_elements(
     steps: tuple[int, ...], arch: str, rng: np.random.Generator
 ) -> None:

@@ -249,6 +249,7 @@ def _random(rng, shape, dtype):
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("case", either(*SHARED), ids=str)
+@pytest.mark.some(8)
 def test_shared_results(shared, case):
     rng = np.random.default_rng(zlib.crc32(str(case).encode()))
     expected = _random(rng, case.shape, case.dtype)
@@ -259,6 +260,7 @@ def test_shared_results(shared, case):
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("case", either(*RAGGED_CASES), ids=str)
+@pytest.mark.some(6)
 def test_ragged_results(ragged, case):
     """Inside the matrix all is copied; outside a store writes nothing and a load gives zero."""
     rng = np.random.default_rng(zlib.crc32(str(case).encode()))

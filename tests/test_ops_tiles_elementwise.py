@@ -173,5 +173,6 @@ def test_casts_to_small_floats_convert_two_at_once(kernels, case):
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("case", either(ALWAYS, OTHERS), ids=str)
+@pytest.mark.some(15)
 def test_results(kernels, case):
     check(case, kernels[case][0])

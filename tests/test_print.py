@@ -86,6 +86,7 @@ def extremes(rng: np.random.Generator, dtype: str, count: int) -> np.ndarray:
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.some(4)
 def test_values_of_each_dtype(dtype, rng, texts):
     """By hand and in a tile program, with and without a form."""
     count = 20
@@ -234,6 +235,7 @@ ROLES, SIMPLE, BLACKWELL = ("sm_90a", {}), ("sm_90a", {"specialise": False}), ("
 
 @pytest.mark.parametrize("way", [ROLES, SIMPLE, BLACKWELL], ids=["roles", "simple", "sm_100a"])
 @pytest.mark.parametrize("extent", [0, 1, 3])
+@pytest.mark.some(3)
 def test_every_position_and_trip_count(way, extent, rng, texts):
     arch, hints = way
     func = print_programs.gemm(ALL, extent=extent)
@@ -253,6 +255,7 @@ def test_every_position_and_trip_count(way, extent, rng, texts):
         ("sm_100a", (128, 128), (128, 64), {"scheduler": "clc"}),
     ],
 )
+@pytest.mark.some(3)
 def test_hints_do_not_change_the_text(arch, shape, tile, hints, rng, texts, grid_of):
     if hints.get("persistent", True) and "scheduler" not in hints:
         grid_of(1)  # several tiles for each CTA

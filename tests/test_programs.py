@@ -150,6 +150,7 @@ def test_attention_over_tokens_that_the_launch_counts(rng, causal):
         (9, {"tile": None, "stages": None, "n": 200, "k": 3072, "symbolic": True}),
     ],
 )
+@pytest.mark.some(3)
 def test_gemm_quantised(rng, rows, options):
     case = tile_programs.packed(rows, **options)
     arguments = case.arguments(rng)
@@ -164,6 +165,7 @@ def test_gemm_quantised(rng, rows, options):
 @pytest.mark.parametrize("bits", [4, 8])
 @pytest.mark.parametrize("m", [None, 1, 17, 500])
 @pytest.mark.parametrize(("n", "k"), [(136, 384), (4096, 4096), (8192, 8192), (28672, 4096)])
+@pytest.mark.some(8)
 def test_tiles_for_small_weights_are_those_of_the_first_lowering(m, n, k, bits):
     tile, stages, hints = quantised_tiles(n, k, m, bits)
     assert k % tile[2] == 0 and stages % hints.get("turns", 1) == 0
@@ -211,6 +213,7 @@ def test_gemm_block_scaled(rng, rows, options):
 
 @pytest.mark.parametrize("m", [None, 1, 128, 4096])
 @pytest.mark.parametrize(("n", "k"), [(136, 400), (2112, 7168), (7168, 16384)])
+@pytest.mark.some(3)
 def test_tiles_for_block_scales_are_those_of_the_first_lowering(m, n, k):
     tile, stages, hints = block_scaled_tiles(n, k, m)
     decided = [d for step in lower_trace(gemm_block_scaled(n, k, m)) for d in step.decisions]
@@ -291,6 +294,7 @@ def test_gemm_grouped(rng, sizes, options):
 @pytest.mark.parametrize("dtype", ["bfloat16", "float8_e4m3fn"])
 @pytest.mark.parametrize("m", [None, 1, 1000, 100000])
 @pytest.mark.parametrize(("groups", "n", "k"), [(1, 8, 16), (8, 28672, 4096), (64, 2000, 7168)])
+@pytest.mark.some(6)
 def test_tiles_for_groups_are_those_of_the_first_lowering(groups, n, k, m, dtype):
     tile, stages = grouped_tiles(groups, n, k, m, dtype, "bfloat16")
     func = gemm_grouped(groups, n, k, m, dtype, "bfloat16")

@@ -98,6 +98,7 @@ def test_the_meaning(name, rng):
 
 @pytest.mark.parametrize("arch", ARCHS)
 @pytest.mark.parametrize(("number", "name"), sampled(enumerate(CASES), 2))
+@pytest.mark.some(4)
 def test_kernels_are_right_and_free_of_races(number, name, arch, rng):
     hints = HINTS[number % len(HINTS)]
     if arch == "sm_90a" and number % 4 == 3:
@@ -114,6 +115,7 @@ def test_kernels_under_all_hints(name, rng):
 
 
 @pytest.mark.parametrize("seed", range(6))
+@pytest.mark.some(3)
 def test_random_convolutions(seed):
     rng = np.random.default_rng(seed)
     stride = int(rng.integers(1, 3))

@@ -103,6 +103,7 @@ _MANY = pytest.param(100, marks=pytest.mark.long)
 @pytest.mark.parametrize("count", [3, _MANY])
 @pytest.mark.parametrize("arch", ARCHS)
 @pytest.mark.parametrize("name", PROGRAMS)
+@pytest.mark.some(4)
 def test_defaults_have_a_kernel_for_every_size(name, arch, count, rng):
     """Shared memory, registers and all else fit: the preferred lowering takes the program."""
     draw = Draw(rng, arch)

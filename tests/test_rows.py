@@ -152,6 +152,7 @@ CASES = [
 @pytest.mark.parametrize(
     ("kind", "dtype", "rows", "columns"), CASES, ids=lambda one: getattr(one, "__name__", str(one))
 )
+@pytest.mark.some(4)
 def test_rows(kind: Any, dtype: str, rows: int | None, columns: int, rng: Any) -> None:
     _check(kind(te.var("m") if rows is None else rows, columns, dtype), rng, rows or 11)
 

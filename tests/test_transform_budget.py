@@ -35,6 +35,7 @@ def test_parts_fit_into_an_sm_and_leave_little(name, blocks, warpgroups):
 @pytest.mark.parametrize("arch", sorted(ARCHS))
 @pytest.mark.parametrize("specialise", [True, False])
 @pytest.mark.parametrize("ctas", [2, 4])
+@pytest.mark.some(3)
 def test_programs_stay_right(rng, arch, specialise, ctas):
     case = tile_programs.gemm(300, 136, 200, (64, 64, 64), out_dtype="float16", stages=2)
     check(case, rng, arch, ctas_per_sm=ctas, specialise=specialise)

@@ -27,6 +27,7 @@ def product(func, rng, m, n, k, arch="sm_90a"):
 
 @pytest.mark.parametrize("pool", [False, True])
 @pytest.mark.parametrize("steps", [1, 2, 3, 5])
+@pytest.mark.some(3)
 def test_a_ring_by_hand(steps, pool, rng):
     func = kernels_by_hand.sm90(steps, pool=pool)
     error, size = product(func, rng, kernels_by_hand.M, kernels_by_hand.N, steps * 64)

@@ -76,6 +76,7 @@ def handed_over(func: tvm.tirx.PrimFunc, name: str) -> str:
     ],
 )
 @pytest.mark.parametrize("steps", [1, 2, 5])
+@pytest.mark.some(4)
 def test_operands_that_threads_compute(rng, grid_of, steps, how, twice):
     grid_of(1)
     func = scaled(steps, how)
@@ -95,6 +96,7 @@ def test_operands_that_threads_compute(rng, grid_of, steps, how, twice):
 
 @pytest.mark.parametrize("how", ["all", "half", "fragment"])
 @pytest.mark.parametrize("steps", [1, 4])
+@pytest.mark.some(3)
 def test_operands_that_threads_copy_from_registers(rng, grid_of, steps, how):
     """One that is overwritten as a whole has two places; one that is in part, does not.
 

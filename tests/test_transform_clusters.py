@@ -151,6 +151,7 @@ def triangular(m: int = 256, n: int = 128, bm: int = 64, bn: int = 64) -> Case:
 
 @pytest.mark.parametrize("cluster", [(2, 1), (1, 2), (2, 2), (4, 2)])
 @pytest.mark.parametrize("arch", ["sm_90a", "sm_100a"])
+@pytest.mark.some(3)
 def test_who_does_not_turn_as_often_shares_nothing(cluster, arch, rng, grid_of):
     case = triangular()
     (ring,) = rings(case, cluster)
@@ -195,6 +196,7 @@ def run(name, cluster, arch, stages, grid, rng, grid_of):
 
 
 @pytest.mark.parametrize("number", sampled(range(len(PAIRS)), 2))
+@pytest.mark.some(3)
 def test_programs_in_clusters_are_right_and_free_of_races(number, rng, grid_of):
     name, arch = PAIRS[number]
     turn = number // 2 + number
@@ -203,6 +205,7 @@ def test_programs_in_clusters_are_right_and_free_of_races(number, rng, grid_of):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("case", CASES, ids=str)
+@pytest.mark.some(4)
 def test_programs_in_all_clusters(case, rng, grid_of):
     run(*case, rng, grid_of)
 
@@ -215,6 +218,7 @@ def test_trip_counts(trips, rng, grid_of):
 
 
 @pytest.mark.parametrize("seed", range(6))
+@pytest.mark.some(3)
 def test_random_programs(seed, grid_of):
     grid_of(GRIDS[seed % 3])
     rng = np.random.default_rng(seed + 100)
@@ -224,6 +228,7 @@ def test_random_programs(seed, grid_of):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(300))
+@pytest.mark.some(3)
 def test_many_random_programs(seed, grid_of):
     grid_of(GRIDS[seed % 3])
     rng = np.random.default_rng(seed + 1000)
@@ -240,6 +245,7 @@ def test_the_record_says_what_is_shared():
 @pytest.mark.parametrize("out_dtype", ["float16", "float32"])
 @pytest.mark.parametrize("arch", ARCHS)
 @pytest.mark.parametrize("symbolic", [False, True])
+@pytest.mark.some(3)
 def test_who_lies_over_the_edge_of_the_grid_stores_nothing(out_dtype, arch, symbolic, rng, grid_of):
     # Tile 3 of 3 would be tile 0 again.
     tiles, bm, bn = 3, 64, 64

@@ -78,6 +78,7 @@ PROGRAMS = {
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
+@pytest.mark.some(3)
 def test_conversions_of_accumulators_come_in_pairs(name):
     make, pairs = PROGRAMS[name]
     text = ptx(make().func)

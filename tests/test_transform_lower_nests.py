@@ -145,6 +145,7 @@ def halves() -> Case:
 @pytest.mark.parametrize("specialise", [True, False])
 @pytest.mark.parametrize("consumers", [1, 2])
 @pytest.mark.parametrize("make", [halves, mixed, over_the_edges, through_shared])
+@pytest.mark.some(4)
 def test_nests_are_right_and_free_of_races(make, consumers, specialise, rng):
     check(make(), rng, consumers=consumers, specialise=specialise)
 

@@ -26,6 +26,7 @@ COMBINATIONS = [
 
 
 @pytest.mark.parametrize(("name", "specialise", "stages"), sampled(COMBINATIONS, 2))
+@pytest.mark.some(4)
 def test_control_flow_is_right_and_free_of_races(name, specialise, stages, rng):
     check(CONTROL[name](stages), rng, specialise=specialise)
 

@@ -166,6 +166,7 @@ def cases() -> list:
 
 
 @pytest.mark.parametrize(("name", "dtype"), cases())
+@pytest.mark.some(5)
 def test_integers_become_exactly_the_floats_they_are(name, dtype, rng):
     stored = STORED[name]
     scale = rng.uniform(-2, 2, (COLUMNS // GROUP, ROWS)).astype(numpy_dtype(dtype))

@@ -44,6 +44,7 @@ def test_programs_print_and_have_a_meaning(name, rng):
 
 @pytest.mark.parametrize(("arch", "specialise"), STRUCTURES)
 @pytest.mark.parametrize(("name", "stages"), sampled(((n, s) for s in (1, 3) for n in PROGRAMS), 2))
+@pytest.mark.some(7)
 def test_programs_are_right_and_free_of_races(name, arch, specialise, stages, rng):
     check(PROGRAMS[name](stages=stages), rng, arch, specialise=specialise)
 

@@ -98,6 +98,7 @@ def sampled() -> list:
 
 
 @pytest.mark.parametrize(("name", "configuration"), sampled())
+@pytest.mark.some(8)
 def test_programs_are_right_and_free_of_races(name, configuration, rng):
     structure, stages, specialise = configuration
     check(PROGRAMS[name](stages=stages), rng, specialise=specialise, **structure)

@@ -98,6 +98,7 @@ def test_an_own_layout_of_a_fragment_is_declined():
 
 @pytest.mark.parametrize("steps", [1, 2, 3, 7])
 @pytest.mark.parametrize("rows, how", [(128, ""), (256, ""), (64, ""), (128, "added to")])
+@pytest.mark.some(4)
 def test_operands_that_threads_compute_are_right(rng, rows, how, steps):
     func = doubled(rows, steps, how)
     arrays = [

@@ -101,6 +101,7 @@ def check_program(rng, name: str, stages: int) -> None:
 
 
 @pytest.mark.parametrize("number, name", sampled(enumerate(PROGRAMS), 2))
+@pytest.mark.some(5)
 def test_programs_are_right_and_free_of_races(rng, grid_of, number, name):
     grid_of(GRIDS[(number + 1) % len(GRIDS)])
     check_program(rng, name, STAGES[number // len(GRIDS) % len(STAGES)])
@@ -129,6 +130,7 @@ def test_warpgroups_share_128_rows_as_the_hint_says(rng, warpgroups):
 
 @pytest.mark.parametrize("cluster", [None, (2, 1), (1, 2)])
 @pytest.mark.parametrize("name", ["gemm 256 rows", "attention, 128 rows"])
+@pytest.mark.some(3)
 def test_tensor_memory_is_fenced_at_both_ends_of_its_life(name, cluster):
     program = hinted(PROGRAMS[name](stages=2).func, cluster=cluster)
     assert_lifetime_is_fenced(lower(program, ARCH).script())
@@ -140,6 +142,7 @@ def check_random(seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", range(SAMPLE))
+@pytest.mark.some(3)
 def test_random_programs(grid_of, seed):
     grid_of(GRIDS[seed % len(GRIDS)])
     check_random(seed)
@@ -355,6 +358,7 @@ DECLINED = {"from_tile": "from the tile", "in_place": "Threads change the tile A
 
 
 @pytest.mark.parametrize("name", [name for name in CONTROL if name not in DECLINED])
+@pytest.mark.some(3)
 def test_control_flow(name, rng):
     check(CONTROL[name](3), rng, arch=ARCH)
 

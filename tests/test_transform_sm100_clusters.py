@@ -83,6 +83,7 @@ def check_pairs(rng, name: str, stages: int, cluster: tuple[int, int]) -> None:
 
 
 @pytest.mark.parametrize("number, name", sampled(enumerate(PAIRED), 2))
+@pytest.mark.some(3)
 def test_pairs_are_right_and_free_of_races(rng, grid_of, number, name):
     grid_of(GRIDS[number % len(GRIDS)])
     cluster = PAIRS[number // 2 % 2] if GRIDS[number % len(GRIDS)] else PAIRS[0]
@@ -93,6 +94,7 @@ def test_pairs_are_right_and_free_of_races(rng, grid_of, number, name):
 @pytest.mark.parametrize(
     "name, stages, grid, cluster", list(itertools.product(PAIRED, STAGES, GRIDS, PAIRS))
 )
+@pytest.mark.some(3)
 def test_pairs_in_every_configuration(rng, grid_of, name, stages, grid, cluster):
     grid_of(grid)
     check_pairs(rng, name, stages, cluster)
@@ -109,6 +111,7 @@ def test_pairs_share_operand_a(rng, grid_of, cluster):
 
 
 @pytest.mark.parametrize("number, name", sampled(enumerate(SHARING), 2))
+@pytest.mark.some(3)
 def test_clusters_share_loads(rng, grid_of, number, name):
     make, cluster = SHARING[name]
     case = make(stages=1 + number % 3)

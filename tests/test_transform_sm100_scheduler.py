@@ -44,6 +44,7 @@ SLOW = ("attention, pairs",)
 
 
 @pytest.mark.parametrize("name", either([n for n in PROGRAMS if n not in SLOW], SLOW))
+@pytest.mark.some(3)
 def test_programs_are_right_and_free_of_races(rng, name):
     make, cluster = PROGRAMS[name]
     stages = 1 + list(PROGRAMS).index(name) % 3
@@ -75,6 +76,7 @@ def some_tiles(count: T.int32, A: T.Buffer((512, 64), "float16"),
 @pytest.mark.parametrize(
     "count, cluster", [*((n, None) for n in range(5)), (0, (2, 1)), (2, (2, 1))]
 )
+@pytest.mark.some(3)
 def test_few_tiles_or_none(rng, count, cluster):
     """The grid has at least one cluster, which may find that there is no tile."""
     a, b = (rng.standard_normal(shape).astype("float16") for shape in ((512, 64), (64, 64)))
@@ -101,6 +103,7 @@ def test_random_programs(seed):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", ALL)
+@pytest.mark.some(3)
 def test_many_random_programs(seed):
     check_random(seed)
 

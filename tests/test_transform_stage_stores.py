@@ -83,6 +83,7 @@ def test_no_buffer_is_written_before_its_store_has_ended(widths, heights, buffer
 
 @pytest.mark.parametrize("columns", [8, 40, 64, 112, 128])
 @pytest.mark.parametrize("dtype", ["float16", "float32"])
+@pytest.mark.some(3)
 def test_stored_tiles_are_right(columns, dtype, rng):
     case = tile_programs.gemm(200, 2 * columns - 8, 64, (128, columns, 32), out_dtype=dtype)
     check(case, rng)

@@ -98,6 +98,7 @@ HOWS = [{"stream_k": True}, {"split_k": 3}]
 
 @pytest.mark.parametrize("how", HOWS, ids=str)
 @pytest.mark.parametrize("name", SIZES)
+@pytest.mark.some(3)
 def test_shapes(rng, name, how):
     size, tile, ctas, options = SIZES[name]
     case = tile_programs.gemm(*size, tile, out_dtype="float16", stages=3, **options)
@@ -110,6 +111,7 @@ def test_shapes(rng, name, how):
 
 @pytest.mark.parametrize("arch", ["multistage", "sm_100a"])
 @pytest.mark.parametrize(("name", "how"), sampled(zip(SIZES, HOWS * 3, strict=True), 2))
+@pytest.mark.some(3)
 def test_other_lowerings(rng, name, how, arch):
     size, tile, ctas, options = SIZES[name]
     case = tile_programs.gemm(*size, tile, out_dtype="float16", stages=3, **options)
@@ -168,6 +170,7 @@ EPILOGUES = {
 
 @pytest.mark.parametrize(("arch", "how"), [("sm_90a", HOWS[0]), ("sm_100a", {"split_k": 2})])
 @pytest.mark.parametrize("name", sampled(EPILOGUES, 2))
+@pytest.mark.some(3)
 def test_programs(rng, name, how, arch):
     check(EPILOGUES[name](), rng, arch, ctas=5, **how)
 

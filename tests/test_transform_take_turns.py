@@ -67,6 +67,7 @@ def configured() -> list:
 
 
 @pytest.mark.parametrize(("name", "configuration"), sampled(configured(), 2))
+@pytest.mark.some(3)
 def test_turns_are_right_and_free_of_races(name, configuration, grid_of, rng):
     steps, stages, grid, turns, structure = configuration
     grid_of(grid)

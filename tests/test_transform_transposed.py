@@ -90,6 +90,7 @@ def test_a_transposed_fragment_is_held_as_its_transpose_is(row_a_thread):
         (300, 200, swapped(80, 128, cluster_m=2), "float16", "32 or 16 x 64"),
     ],
 )  # fmt: skip
+@pytest.mark.some(3)
 def test_swapped_results_leave_in_pieces(m, n, knobs, out, pieces, rng):
     dtype = "bfloat16" if out == "bfloat16" else "float16"
     function = gemm_functions.matmul(m, n, 136, dtype=dtype, out=out)
@@ -99,12 +100,14 @@ def test_swapped_results_leave_in_pieces(m, n, knobs, out, pieces, rng):
 
 @pytest.mark.parametrize("out", ["float16", "float32"])
 @pytest.mark.parametrize("store_buffers", [1, 2, 4])
+@pytest.mark.some(3)
 def test_buffers_serve_tile_after_tile(out, store_buffers, rng):
     function = gemm_functions.matmul(180, 200, 96, out=out)
     compute(function, swapped(56, 128), rng, ctas=2, store_buffers=store_buffers)
 
 
 @pytest.mark.parametrize("name", sampled(FUNCTIONS, 2))
+@pytest.mark.some(3)
 def test_functions_are_computed_as_the_transpose(name, rng):
     function = FUNCTIONS[name]()
     compute(function, swapped(40, 64), rng)
@@ -143,6 +146,7 @@ def test_other_results_go_through_a_whole_tile(function, why, rng):
 @pytest.mark.parametrize(
     ("n", "out"), [(328, "float16"), (328, "float32"), (330, "float16"), (332, "float32")]
 )
+@pytest.mark.some(9)
 def test_knobs_know_the_bytes_that_results_go_through(tile_m, tile_n, n, out):
     function = gemm_functions.matmul(200, n, 96, out=out)
     knobs = swapped(tile_m, tile_n)

@@ -53,6 +53,7 @@ def decisions(func, arch: str = "sm_90a") -> list[str]:
 
 @pytest.mark.parametrize("specialise", [True, False])
 @pytest.mark.parametrize("name", PROGRAMS)
+@pytest.mark.some(3)
 def test_loads_are_prefetched_and_results_are_the_same(name, specialise, rng):
     case, loads = PROGRAMS[name]()
     hints = {"warm_l2": True, "specialise": specialise}
@@ -64,6 +65,7 @@ def test_loads_are_prefetched_and_results_are_the_same(name, specialise, rng):
 
 @pytest.mark.parametrize("specialise", [True, False])
 @pytest.mark.parametrize("name", CONTROL)
+@pytest.mark.some(4)
 def test_any_control_flow(name, specialise, rng):
     """Places of loads may come from scalars that loops change, and from tiles."""
     reason = SPECIALISATION_DECLINES.get(name) if specialise else None
@@ -101,6 +103,7 @@ def some_steps(
 
 @pytest.mark.parametrize("specialise", [True, False])
 @pytest.mark.parametrize("steps", [0, 1, 2, 3, 4, 7])
+@pytest.mark.some(3)
 def test_as_many_steps_as_there_are_at_launch(steps, specialise, rng):
     """Trip counts of 0, below, at and above the number of stages."""
     func = hinted(some_steps, specialise=specialise)

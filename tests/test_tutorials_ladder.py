@@ -31,6 +31,7 @@ def name_of(path: Path) -> str:
 
 
 @pytest.mark.parametrize("path", STEPS, ids=name_of)
+@pytest.mark.some(6)
 def test_step_is_right(path):
     """The kernel of each step, for the largest of its cases."""
     names = runpy.run_path(str(path))

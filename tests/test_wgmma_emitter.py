@@ -76,6 +76,7 @@ def test_atoms_are_the_instructions_of_the_whole(case, form):
 
 
 @pytest.mark.parametrize("case", CASES, ids=str)
+@pytest.mark.some(3)
 def test_counts_are_those_of_the_instructions(case):
     e, body = case.emitter, compiled(False)[1][f"{case}_{WHOLE}"]
     assert len(issued(body)) == e.instructions == len(list(e.atoms()))

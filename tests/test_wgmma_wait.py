@@ -116,6 +116,7 @@ def _instructions(func) -> list[str]:
 
 @pytest.mark.parametrize("form", [GEMM_ASYNC, SS, RS])
 @pytest.mark.parametrize(("wait", "stages"), [(0, 1), (1, 2), (2, 3)])
+@pytest.mark.some(3)
 def test_as_many_stages_as_groups_in_flight_are_clean(rng, form, wait, stages):
     a, b = (rng.integers(-3, 4, (STEPS, rows, K)).astype("float16") for rows in (M, N))
     d = np.full((M, N), np.nan, "float32")
