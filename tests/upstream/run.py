@@ -37,6 +37,8 @@ SELECTED = (
 #: (text, replacement): TVM 0.27.0 does not take an element of a shared buffer as the address of a
 #: tensor memory buffer. The allocations of these tests begin at column 0.
 ADAPTATIONS = (("allocated_addr=tmem_addr[0]", "allocated_addr=T.uint32(0)"),)
+#: How often a test runs again that fails on one side alone.
+REPEATS = 3
 #: (regular expression on the failure, short reason), the first that matches counts.
 REASONS = (
     (r"(the emulator cannot load this PTX: .*)", r"\1"),
@@ -159,9 +161,9 @@ def _run(tree: Path, arch: str, checks: bool, tests: list[str], stock: bool) -> 
     return [json.loads(line) for line in log.read_text(encoding="utf-8").splitlines()]
 
 
-def _run_file(tree: Path, checks: bool, file: str, stock: bool) -> list[dict]:
+def _run_both(tree: Path, checks: bool, tests: list[str], stock: bool) -> list[dict]:
     """The results on sm_100a, and on sm_90a of the tests that ask for it."""
-    results = _run(tree, "sm_100a", checks, [file], stock)
+    results = _run(tree, "sm_100a", checks, tests, stock)
     hopper = [r["id"] for r in results if "compute == 9.0" in r["reason"]]
     if hopper:
         results = [r for r in results if r["id"] not in hopper]
@@ -182,6 +184,25 @@ def regressions(results: list[dict], stock: list[dict]) -> list[str]:
     """The tests that pass with stock TVM, and not with warploom."""
     passed = {r["id"] for r in results if r["outcome"] == "passed"}
     return [r["id"] for r in stock if r["outcome"] == "passed" and r["id"] not in passed]
+
+
+def _repeated(
+    tree: Path, checks: bool, results: list[dict], others: list[dict], stock: bool
+) -> list[dict]:
+    """The results, where tests that only the others pass have been run again.
+
+    Some of TVM's tests read memory that nobody has written: they pass now and then.
+    """
+    for _ in range(REPEATS):
+        lost = regressions(results, others)
+        if not lost:
+            break
+        again = _run_both(tree, checks, lost, stock)
+        better = {r["id"]: r for r in again if r["outcome"] == "passed"}
+        for name in better:
+            print(f"  passes now and then: {name}", file=sys.stderr)
+        results = [better.get(r["id"], r) for r in results]
+    return results
 
 
 def _comparison(results: list[dict], stock: list[dict]) -> list[str]:
@@ -267,8 +288,11 @@ def main() -> int:
         results: list[dict] = []
         stock: list[dict] = []
         for file in _files(tree, arguments.tests or SELECTED):
+            checks = arguments.checks
+            found = [_run_both(tree, checks, [file], is_stock) for is_stock in (False, True)]
             found = [
-                _run_file(tree, arguments.checks, file, is_stock) for is_stock in (False, True)
+                _repeated(tree, checks, found[n], found[1 - n], is_stock)
+                for n, is_stock in enumerate((False, True))
             ]
             results += found[0]
             stock += found[1]
