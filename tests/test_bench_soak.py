@@ -68,6 +68,7 @@ def test_what_is_known_is_written_after_each_search(tmp_path, monkeypatch, capsy
     )
 
 
+@pytest.mark.slow
 def test_searches_tell_of_each_kind_of_fault():
     told = []
     done = soak.search_with_faults([(64, 64, 64)], 4, 0.5, 100, 5, 2, 60.0, told.append)
@@ -91,6 +92,7 @@ def test_a_run_with_faults_loses_nothing_else():
     assert not run.unexpected and set(run.seen) >= {"right", "hang", "illegal address"}
 
 
+@pytest.mark.slow
 def test_faults_are_told_and_right_candidates_measured():
     builder, runner = Builder(1), Runner(timeout_sec=30)
     try:

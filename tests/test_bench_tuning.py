@@ -179,6 +179,7 @@ def test_faults_are_for_plain_products_only(tmp_path):
 
 
 @pytest.mark.gpu
+@pytest.mark.slow
 def test_fused_products_are_tuned_on_two_gpus_shipped_and_found(tmp_path, two_devices, capsys):
     suite, work, out = (tmp_path / name for name in ("suite.json", "work", "out.jsonl"))
     suite.write_text(json.dumps({"tiny": [[64, 96, 136]], "other": [[8, 8, 8]]}))

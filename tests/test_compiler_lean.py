@@ -31,6 +31,7 @@ def generated(dtype: str) -> str:
     "dtype",
     sampled(["float16", "float32", "float8_e5m2", "bfloat16", "float8_e4m3fn", "int8"], 2),
 )
+@pytest.mark.some(1)
 def test_tvm_kernels_get_the_same_machine_code(dtype):
     source = generated(dtype)
     assert "cooperative_groups" in source
@@ -38,6 +39,7 @@ def test_tvm_kernels_get_the_same_machine_code(dtype):
 
 
 @pytest.mark.parametrize("name", sampled(SOURCES, 2))
+@pytest.mark.some(1)
 def test_other_kernels_get_the_same_machine_code(name):
     assert_same_code(lean_only(SOURCES[name]), compile_uncached(SOURCES[name], _STOCK))
 
@@ -81,6 +83,7 @@ extern "C" __global__ void widest(int* out) { *out = cuda::std::numeric_limits<i
 """,
     ],
 )
+@pytest.mark.some(1)
 def test_what_needs_more_is_compiled_as_stock_tvm_does(source):
     with pytest.raises(RuntimeError):
         lean_only(source)

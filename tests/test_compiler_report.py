@@ -68,6 +68,7 @@ def test_without_a_target_the_default_one_is_meant():
 
 
 @pytest.mark.parametrize("arch", ["sm_80", "sm_90a", "sm_100a"])
+@pytest.mark.some(1)
 def test_a_compiled_module_is_reported_on_for_its_own_architecture(arch, monkeypatch):
     target = tvm.target.Target({"kind": "cuda", "arch": arch})
     program = tvm.IRModule({"main": doubled("float16")})

@@ -74,6 +74,7 @@ def _h200():
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float8_e4m3fn"])
+@pytest.mark.some(1)
 def test_on_a_gpu_the_result_is_right(capsys, dtype):
     sizes = ["-m", "200", "-n", "264", "-k", "144"]
     assert demo.main([*sizes, "--dtype", dtype]) == 0

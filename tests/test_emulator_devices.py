@@ -197,6 +197,7 @@ def test_a_graph_replays_what_was_captured(rng):
 
 
 @pytest.mark.parametrize("arch", list(STANDS_FOR))
+@pytest.mark.some(1)
 def test_tvm_compiles_for_each_device(emulated, arch):
     assert cuda_target(arch).attrs["arch"] == arch
     emulated(

@@ -104,6 +104,7 @@ print(warploom.plugin.register().kind)
 
 
 @pytest.mark.parametrize("beside_a_driver", [False, True])
+@pytest.mark.some(1)
 def test_a_script_runs_on_the_emulator(emulate, fake_driver, beside_a_driver):
     code = KERNEL + "import sys\nrun()\nprint(__name__, *sys.argv[1:], tvm.cuda(0).device_name)"
     environ = {"LD_LIBRARY_PATH": fake_driver} if beside_a_driver else {}
@@ -141,6 +142,7 @@ def test_ptx_is_listed_or_refused(tmp_path, capsys):
 
 
 @pytest.mark.parametrize("setting", [None, "0"])
+@pytest.mark.some(1)
 def test_the_demo_uses_it_where_there_is_no_driver(run_python, setting):
     code = (
         "from warploom import plugin, demo\nprint(plugin.register().kind)\ndemo.main(['-m', '64'])"

@@ -135,6 +135,7 @@ def run_wgmma(rng, kind, n, majors, swizzles, a_in_registers=False, modifiers=()
 
 
 @pytest.mark.parametrize("kind", WGMMA_KINDS, ids=ids)
+@pytest.mark.some(4)
 def test_wgmma_of_every_width(kind, rng):
     for n in kind.n:
         swizzle = Swizzle.B128
@@ -145,6 +146,7 @@ def test_wgmma_of_every_width(kind, rng):
 
 
 @pytest.mark.parametrize("kind", WGMMA_KINDS, ids=ids)
+@pytest.mark.some(4)
 def test_wgmma_of_every_layout_in_shared_memory(kind, rng):
     pairs = itertools.product(kind.majors, kind.majors)
     swizzles = itertools.product(Swizzle, Swizzle)

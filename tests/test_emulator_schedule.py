@@ -309,6 +309,7 @@ def test_shared_memory_beyond_32_bits_is_refused():
         ("WARPLOOM_EMULATOR_THREADS", "2x"),
     ],
 )
+@pytest.mark.some(1)
 def test_wrong_variables_of_the_environment_are_named(run_python, name, value):
     code = "from emulator_ptx import kernel, launch\nlaunch(kernel(0, ''), [])"
     result = run_python(code, **{name: value, "PYTHONPATH": os.pathsep.join(sys.path)})

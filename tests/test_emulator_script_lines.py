@@ -97,6 +97,7 @@ def test_only_lines_that_the_ptx_names_are_appended(tmp_path):
 @pytest.mark.parametrize(
     "statement", ["b[thread] = a[thread] + T.float32(1)", "b[0] = a[thread * 4]"]
 )
+@pytest.mark.some(1)
 def test_a_fault_names_the_statement(run_python, statement):
     program = PROGRAM.replace("STATEMENT", statement)
     result = run_python(program, WARPLOOM_EMULATOR="1")

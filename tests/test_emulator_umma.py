@@ -73,6 +73,7 @@ def check(result, context):
 
 
 @pytest.mark.parametrize(("kind", "cta_group", "ws", "m", "all_n"), forms(KINDS), ids=form_id)
+@pytest.mark.some(9)
 def test_every_shape_with_a_in_shared_and_in_tensor_memory(kind, cta_group, ws, m, all_n, rng):
     for n in {all_n[0], all_n[-1], pick(rng, all_n)}:
         for a_in_tensor_memory in (False, True):

@@ -140,6 +140,7 @@ def test_whatever_fails_the_model_is_built(
         pytest.param("softmax", "NVRTC", marks=pytest.mark.slow),
     ],
 )
+@pytest.mark.some(1)
 def test_what_a_later_step_refuses_goes_back_alone(
     kind: str, by: str, monkeypatch: pytest.MonkeyPatch, rng: np.random.Generator
 ) -> None:

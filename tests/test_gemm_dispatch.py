@@ -52,6 +52,7 @@ def compiled() -> SimpleNamespace:
     ("rows", "bucket"),
     [(1, 16), (16, 16), (17, 128), (128, 128), (129, 512), (513, None)],
 )
+@pytest.mark.some(3)
 def test_each_number_of_rows_has_its_kernel(
     rows: int, bucket: int | None, compiled: Any, rng: np.random.Generator
 ) -> None:

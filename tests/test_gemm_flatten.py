@@ -63,6 +63,7 @@ def test_sequences_are_one_matrix(knobs: GemmKnobs, rng: np.random.Generator) ->
 
 
 @pytest.mark.parametrize(("batch", "rows"), [("b", 5), (3, "s"), ("b", "s")])
+@pytest.mark.some(1)
 def test_unknown_numbers(batch: int | str, rows: int | str, rng: np.random.Generator) -> None:
     function = sequences(batch, rows)
     assert recognise(function.func).problem.m is None

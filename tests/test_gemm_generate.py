@@ -109,6 +109,7 @@ def test_scales_whose_rows_no_tma_can_load_are_read_one_by_one(rng: np.random.Ge
     ("sizes", "layout"),
     [(("b", 40, 72), "NN"), (("b", "m", 72), "NT"), ((3, "m", 72), "NN"), (("b", "m", "n"), "NT")],
 )
+@pytest.mark.some(1)
 def test_sizes_of_the_launch_of_several_products(
     sizes: tuple[int | str, ...], layout: str, rng: np.random.Generator
 ) -> None:
@@ -126,6 +127,7 @@ def test_sizes_of_the_launch_of_several_products(
 
 
 @pytest.mark.parametrize("rows", [1, 7, 64, 150])
+@pytest.mark.some(1)
 def test_numbers_of_rows_of_the_launch(rows: int, rng: np.random.Generator) -> None:
     function = gemm_functions.matmul(None)
     for knobs in (

@@ -33,6 +33,7 @@ _LARGE = GemmProblem(4096, 4096, 4096, 1, "float16", "float16", "NT", "float32",
 
 
 @pytest.mark.parametrize("name", ["layout NT", "epilogue", "swiglu", "4-bit words", "float8"])
+@pytest.mark.some(2)
 def test_legal_knobs_are_lowered(name: str, rng: np.random.Generator) -> None:
     gemm = recognise(FUNCTIONS[name]().func)
     found = list(candidates(gemm.problem))

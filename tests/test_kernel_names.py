@@ -121,6 +121,7 @@ CALLS = {
 
 
 @pytest.mark.parametrize("family", CALLS)
+@pytest.mark.some(2)
 def test_generators_name_what_they_were_asked_for(family):
     functions = [call() for call in CALLS[family]]
     names = [str(one.attrs["global_symbol"]) for one in functions]

@@ -150,6 +150,7 @@ SHAPED = {
 
 
 @pytest.mark.parametrize("name", sampled(SHAPED, 2))
+@pytest.mark.some(2)
 def test_tile_shapes(rng, name):
     kernel = Kernel.build(SHAPED[name], 520, 336)
     for m in (1, 130, 700):
@@ -173,6 +174,7 @@ def test_bfloat16_result_of_float16_operands(rng):
 
 
 @pytest.mark.parametrize("config", [GemmConfig(), NARROW], ids=["sm90_gemm", "swap_ab"])
+@pytest.mark.some(1)
 def test_soak(rng, config):
     """Races show up as a different bit or a hang after many launches; few fit on the emulator."""
     kernel = Kernel.build(config, 1032, 520)

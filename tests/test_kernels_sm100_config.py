@@ -35,6 +35,7 @@ def test_tensor_memory_is_fenced_at_both_ends_of_its_life(name):
 
 
 @pytest.mark.parametrize("name", KERNELS)
+@pytest.mark.some(1)
 def test_kernels_assemble_without_spills(name):
     make, config = KERNELS[name]
     report = compile_report(make(config, 520, 400), cuda_target("b200"))

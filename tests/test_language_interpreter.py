@@ -169,6 +169,7 @@ def check(actual: np.ndarray, expected: np.ndarray) -> None:
 
 @pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
 @pytest.mark.parametrize("name", UNARY)
+@pytest.mark.some(5)
 def test_unary_primitives(name, dtype, rng):
     for shape in SHAPES:
         x = values(rng, shape, dtype)

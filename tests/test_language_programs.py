@@ -72,6 +72,7 @@ def worst_errors(case: tile_programs.Case, arguments: list) -> dict[int, float]:
 
 
 @pytest.mark.parametrize("name", CASES)
+@pytest.mark.some(12)
 def test_interpreter_agrees_with_numpy(name, rng):
     case = build(name)
     arguments = case.arguments(rng)
@@ -84,6 +85,7 @@ def test_interpreter_agrees_with_numpy(name, rng):
 
 
 @pytest.mark.parametrize("name", CASES)
+@pytest.mark.some(12)
 def test_program_is_short_and_survives_printing(name):
     func = build(name).func
     script = func.script()

@@ -90,6 +90,7 @@ PRIMITIVES = {
 
 @pytest.mark.parametrize("in_place", [False, True])
 @pytest.mark.parametrize("name", PRIMITIVES)
+@pytest.mark.some(20)
 def test_primitive_survives_printing(name, in_place):
     call = PRIMITIVES[name]
 

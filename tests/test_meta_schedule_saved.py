@@ -62,6 +62,7 @@ except NotSaved as error:
 
 
 @pytest.mark.parametrize("room", [0, 40_000])
+@pytest.mark.some(1)
 def test_a_search_ends_at_once_when_no_more_can_be_written(tmp_path, room):
     work_dir = tmp_path / "work"
     words = [sys.executable, "-c", _FULL, str(work_dir), str(room)]
@@ -103,6 +104,7 @@ def test_a_journal_that_cannot_be_written_ends_the_search(tmp_path, monkeypatch)
 
 
 @pytest.mark.parametrize("failed", [False, True])
+@pytest.mark.some(1)
 def test_a_search_that_goes_on_measures_nothing_again(tmp_path, failed):
     """Sizes with so few candidates that a search meets what it has measured."""
     func, target = matmul(64, 24, 64), wms.estimate_target(H200)

@@ -101,6 +101,7 @@ def test_a_tile_that_has_no_short_form_is_an_error():
 
 
 @pytest.mark.parametrize("size", SIZES, ids=str)
+@pytest.mark.some(2)
 def test_nearly_all_samples_are_legal(size):
     context = context_of(matmul(*size))
     problem = recognise(context.mod["main"]).problem

@@ -163,6 +163,7 @@ def test_tiles_stay_in_registers(kernels, number):
     either(*([c for c in x if c.name.startswith("cast")] for x in (ALWAYS, OTHERS))),
     ids=str,
 )
+@pytest.mark.some(4)
 def test_casts_to_small_floats_convert_two_at_once(kernels, case):
     _, definition = kernels[case]
     packed = case.operands[0].dtype != "int32" and "float" in case.result.dtype

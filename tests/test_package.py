@@ -155,6 +155,7 @@ _WAYS = {
 
 
 @pytest.mark.parametrize("way", [*_WAYS, pytest.param("import tvm", marks=needs_installation)])
+@pytest.mark.some(1)
 def test_every_way_registers_each_schedule_once(run_python, way):
     code, environ = _WAYS.get(way, ("import tvm", {}))
     result = run_python(code + _COUNT_VARIANTS, **environ)

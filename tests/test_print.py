@@ -377,6 +377,7 @@ def ptx_of(func: Any, arch: str) -> str:
 
 
 @pytest.mark.parametrize("arch", ["sm_90a", "sm_100a"])
+@pytest.mark.some(1)
 def test_off_it_is_no_code(arch, monkeypatch, texts):
     plain = ptx_of(_copied(()), arch)
     assert "printf" in ptx_of(_copied(("print",)), arch)

@@ -98,6 +98,7 @@ def test_gemm(name, rng):
         (64, 64, 4, 2, True, (64, 128), "bfloat16"),
     ],
 )
+@pytest.mark.some(1)
 def test_attention(rng, tokens, head_dim, heads, kv_heads, causal, tile, dtype):
     kind = NUMPY[dtype]
     shapes = [(1, count, tokens, head_dim) for count in (heads, kv_heads, kv_heads)]
@@ -119,6 +120,7 @@ def test_attention(rng, tokens, head_dim, heads, kv_heads, causal, tile, dtype):
 
 
 @pytest.mark.parametrize("causal", [True, False])
+@pytest.mark.some(1)
 def test_attention_over_tokens_that_the_launch_counts(rng, causal):
     func = attention(
         None, 64, 4, 2, causal=causal, tile=(64, 128), scale=0.2, tokens_first=True
@@ -200,6 +202,7 @@ def test_few_tiles_of_small_weights_are_cut_so_that_every_part_has_an_sm(n, k, m
               "scale_layout": "KM", "out_dtype": "float16", "dtype": "float8_e5m2"}),
     ],
 )  # fmt: skip
+@pytest.mark.some(1)
 def test_gemm_block_scaled(rng, rows, options):
     case = tile_programs.block_scaled(rows, **options)
     arguments = few_bits(case.arguments(rng))
@@ -280,6 +283,7 @@ def test_impossible_block_scales_are_refused(changes, message):
         ((3, 260, 1), {"n": 256, "tile": (64, 64, 32), "cluster": (2, 2), "symbolic": True}),
     ],
 )  # fmt: skip
+@pytest.mark.some(1)
 def test_gemm_grouped(rng, sizes, options):
     case = tile_programs.grouped(sizes, **options)
     arguments = few_bits(case.arguments(rng))

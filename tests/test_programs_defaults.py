@@ -126,6 +126,7 @@ LARGEST = {
 
 @pytest.mark.parametrize("arch", ["sm_90a", pytest.param("sm_100a", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("name", LARGEST)
+@pytest.mark.some(1)
 def test_largest_tiles_do_not_spill(name, arch, machine_code):
     report = compile_report(LARGEST[name](arch), cuda_target(arch))
     assert report.arch == arch

@@ -67,6 +67,7 @@ def _close(found: np.ndarray, wanted: np.ndarray, bound: float) -> None:
     ],
     ids=["float16", "4-bit weights, 17 rows", "4-bit weights", "attention as products"],
 )
+@pytest.mark.some(1)
 def test_decoder_blocks(
     options: dict[str, Any], size: int | str, rows: tuple[int, ...], rng: np.random.Generator
 ) -> None:
@@ -87,6 +88,7 @@ def test_decoder_blocks(
 @pytest.mark.usefixtures("machine_code")
 @pytest.mark.parametrize("hidden", [128, pytest.param(384, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("rows", [17, *(pytest.param(n, marks=pytest.mark.slow) for n in (1, 64))])
+@pytest.mark.some(1)
 def test_machine_code_of_4_bit_blocks(
     hidden: int, rows: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -130,6 +132,7 @@ def test_products_of_known_sizes_are_taken_in_attention(rng: np.random.Generator
 
 
 @pytest.mark.parametrize("rows", [24, "m"])
+@pytest.mark.some(1)
 def test_products_of_any_sizes_are_taken_in_attention(rows: int | str) -> None:
     config = DecoderConfig(**models.SMALL, fused_attention=False)
     taken = [one.problem for one in _taken(decoder_module(config, rows)[0])]

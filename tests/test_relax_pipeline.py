@@ -74,6 +74,7 @@ def _expected(arrays: list[np.ndarray]) -> np.ndarray:
 
 @pytest.mark.parametrize("chosen", ["default", "warploom"])
 @pytest.mark.parametrize("rows", [5, "m"])
+@pytest.mark.some(1)
 def test_models_run(rows: int | str, chosen: str, rng: np.random.Generator) -> None:
     executable = relax.build(_model(rows), _TARGET, relax_pipeline=chosen)
     assert "wgmma" in _sources(executable)

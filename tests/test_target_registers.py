@@ -117,6 +117,7 @@ def _program(registers, consumers):
         ((40, 152), 3, None), ((40, 160), 3, "would wait for ever"), ((32, 160), 3, None),
     ],
 )  # fmt: skip
+@pytest.mark.some(3)
 def test_generator_and_tile_program_agree(registers, consumers, refused):
     for build in (_generator, _program):
         if refused is None:

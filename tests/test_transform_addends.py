@@ -161,5 +161,6 @@ def test_residuals_are_added_at_every_edge(m, n, tile, dtype, hints, seed):
 
 @pytest.mark.parametrize("other", ["float16", "float32"])
 @pytest.mark.parametrize(("m", "n"), [(64, 128), (130, 136), (3, 24)])
+@pytest.mark.some(3)
 def test_two_addends_are_added(m, n, other, rng):
     check(two_addends(m, n, "float16", other, (64, 64, 32)), rng)

@@ -26,6 +26,7 @@ CASES = {
 
 
 @pytest.mark.parametrize("name", CASES)
+@pytest.mark.some(2)
 def test_shapes(rng, name):
     size, tile, parts, ctas = CASES[name]
     case = tile_programs.gemm(*size, tile, out_dtype="float16", stages=3)
@@ -43,6 +44,7 @@ def test_shapes(rng, name):
     ],
     ids=["residual", "two outputs", "two accumulators", "int4 weights", "int8"],
 )
+@pytest.mark.some(2)
 def test_programs(rng, make):
     check(make(), rng, split_k=2, ctas=4, **CLUSTER)
 

@@ -48,6 +48,7 @@ def program(Count: T.Buffer(({size}, 1), "int32")):
 @pytest.mark.parametrize("group", [None, 1, 2])
 @pytest.mark.parametrize("shape", [(5,), (1,), (3, 4), (5, 1), (2, 3, 4), (3, 2, 1)])
 @pytest.mark.parametrize("ctas", [1, 3, 32])
+@pytest.mark.some(11)
 def test_a_loop_over_tiles_is_the_grid(shape, ctas, group):
     program = persistent_grid(read(counting(*shape)), ctas, group)
     size = int(np.prod(shape))

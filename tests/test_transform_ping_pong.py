@@ -46,6 +46,7 @@ def check_alternate(name: str, configuration, grid_of, rng) -> None:
 
 
 @pytest.mark.parametrize(("name", "configuration"), sampled(configured(), 3))
+@pytest.mark.some(2)
 def test_alternate_tiles_are_right_and_free_of_races(name, configuration, grid_of, rng):
     check_alternate(name, configuration, grid_of, rng)
 
@@ -58,6 +59,7 @@ def test_alternate_tiles_in_all_configurations(name, grid_of):
 
 
 @pytest.mark.parametrize("seed", range(4))
+@pytest.mark.some(1)
 def test_random_programs(seed):
     """Those that warpgroups cannot compute alternately are lowered otherwise."""
     rng = np.random.default_rng(700 + seed)

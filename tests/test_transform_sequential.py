@@ -39,6 +39,7 @@ def interpreted(func: Any, arguments: list[Any]) -> list[Any]:
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
+@pytest.mark.some(7)
 def test_passes_keep_the_sequential_meaning(name, rng):
     source = PROGRAMS[name]
     case = tile_programs.random_program(np.random.default_rng(source)) if isinstance(

@@ -109,12 +109,14 @@ def test_programs_are_right_and_free_of_races(rng, grid_of, number, name):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name, stages, ctas", CONFIGURATIONS)
+@pytest.mark.some(2)
 def test_programs_in_every_configuration(rng, grid_of, name, stages, ctas):
     grid_of(ctas)
     check_program(rng, name, stages)
 
 
 @pytest.mark.parametrize("trips", [1, 2, 3, 4, 7])
+@pytest.mark.some(2)
 def test_trip_counts_around_the_number_of_stages(rng, grid_of, trips):
     """Phases of rings and of accumulators carry over from tile to tile."""
     grid_of(2)
@@ -166,6 +168,7 @@ SPILL_SAMPLE = ("gemm 256 rows", "gemm 256 columns", "block scaled, 128 rows", "
     "name",
     [n if n in SPILL_SAMPLE else pytest.param(n, marks=pytest.mark.slow) for n in PROGRAMS],
 )
+@pytest.mark.some(2)
 def test_nothing_spills(machine_code, name):
     assert local_memory(PROGRAMS[name](stages=2).func, ARCH) == (0, 0, 0)
 

@@ -143,6 +143,7 @@ def check_random(seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", SAMPLE)
+@pytest.mark.some(1)
 def test_random_programs(grid_of, seed):
     grid_of(1 + seed % 3)
     check_random(seed)
@@ -157,6 +158,7 @@ def test_many_random_programs(grid_of, start):
 
 
 @pytest.mark.parametrize("name", ["gemm 256 columns", "attention, 256 rows"])
+@pytest.mark.some(1)
 def test_nothing_spills(machine_code, name):
     func = hinted(PAIRED[name](stages=2).func, cluster=(2, 1))
     assert local_memory(func, ARCH) == (0, 0, 0)

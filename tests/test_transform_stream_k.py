@@ -127,6 +127,7 @@ def test_clusters_share_loads_and_tiles(rng, how, ctas):
 
 
 @pytest.mark.parametrize(("stages", "how"), [(1, HOWS[0]), (3, HOWS[0]), (2, HOWS[1])])
+@pytest.mark.some(1)
 def test_trip_counts_of_the_device(rng, how, stages):
     """A loop whose extent is an argument, over accumulators that are zero before."""
 

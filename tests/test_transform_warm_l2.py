@@ -116,6 +116,7 @@ def test_as_many_steps_as_there_are_at_launch(steps, specialise, rng):
 
 
 @pytest.mark.parametrize("steps", [1, 2, 3, 4, 7])
+@pytest.mark.some(2)
 def test_no_step_is_prefetched_that_is_not_loaded(steps, rng):
     """Numbers of steps that the compiler knows."""
     case = tile_programs.gemm(k=steps * 32, stages=3)

@@ -89,6 +89,7 @@ def kernel(form: str, wait: object, stages: int):
 
 
 @pytest.mark.parametrize(("wait", "groups"), WAITS)
+@pytest.mark.some(3)
 def test_wait_is_the_operand_of_wait_group(wait, groups):
     """The option says what PTX says: no rounding to 0, and nothing at all for ``False``."""
     assert pending_groups(wait) == groups
@@ -101,6 +102,7 @@ def test_wait_is_the_operand_of_wait_group(wait, groups):
 
 @pytest.mark.parametrize("form", [SS, RS])
 @pytest.mark.parametrize("wait", [None, True, 3])
+@pytest.mark.some(3)
 def test_the_emitter_issues_the_same(form, wait):
     assert _instructions(kernel(form, wait, 1)) == _instructions(kernel(GEMM_ASYNC, wait, 1))
 
@@ -127,6 +129,7 @@ def test_as_many_stages_as_groups_in_flight_are_clean(rng, form, wait, stages):
 
 @pytest.mark.parametrize("form", [GEMM_ASYNC, SS, RS])
 @pytest.mark.parametrize(("wait", "stages"), [(1, 1), (2, 2)])
+@pytest.mark.some(3)
 def test_a_stage_that_is_rewritten_under_its_product_is_a_race(rng, form, wait, stages):
     a, b = (rng.integers(-3, 4, (STEPS, rows, K)).astype("float16") for rows in (M, N))
     d = np.full((M, N), np.nan, "float32")
