@@ -65,6 +65,8 @@ class Coverage:
 
     def reaching(self, mutant: SourceMutant) -> list[Judge]:
         """Tests that execute the statement; where only imports do, those of the module."""
+        if not mutant.function:
+            return self.by_module.get(mutant.module, [])  # one test happened to import it first
         lines = range(mutant.first, mutant.last + 1)
         found = {one: None for n in lines for one in self.by_line.get((mutant.module, n), ())}
         return list(found) or self.by_module.get(mutant.module, [])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from dataclasses import replace
 
 import numpy as np
@@ -289,3 +290,16 @@ def test_a_width_is_chosen_that_saves_a_turn() -> None:
     # 32 x 12 tiles of 176 columns are three turns without an idle SM.
     knobs = choose(replace(_LARGE, n=2112, k=7168))
     assert knobs.tile_n in fitted(4096, 2112, knobs.tile_m) - set(COLUMNS)
+
+
+@pytest.mark.parametrize("size", [(128, 4096, 4096), (4096, 128, 4096), (1000, 3000, 512)])
+def test_warpgroups_alternate_where_there_are_more_tiles_than_multiprocessors(size):
+    m, n, k = size
+    problem = replace(_LARGE, m=m, n=n, k=k)
+    for knobs in candidates(problem):
+        tiles = math.ceil(size[0] / knobs.tile_m) * math.ceil(size[1] / knobs.tile_n)
+        assert tiles > H200.sms or not knobs.ping_pong, knobs
+
+
+def test_some_warpgroups_alternate():
+    assert any(one.ping_pong for one in candidates(replace(_LARGE, m=8192, n=8192)))

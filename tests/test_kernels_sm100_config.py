@@ -28,6 +28,17 @@ KERNELS = {
 }
 
 
+@pytest.mark.parametrize("stages", (2, 3))
+@pytest.mark.parametrize("tile_n", (128, 256))
+def test_every_stage_has_columns_for_its_scale_factors(stages, tile_n):
+    """A block of 128 rows has four columns: PTX ISA, "tcgen05.mma scale factor layouts"."""
+    plan = replace(SCALED, tile_n=tile_n, stages=stages).tensor_memory
+    columns = {one.name: one.columns for one in plan.buffers}
+    rows = {"scale_a": 128, "scale_b": tile_n}
+    assert {n: columns[n] for n in rows} == {n: stages * r // 128 * 4 for n, r in rows.items()}
+    assert columns["accumulators"] == tile_n
+
+
 @pytest.mark.parametrize("name", KERNELS)
 def test_tensor_memory_is_fenced_at_both_ends_of_its_life(name):
     make, config = KERNELS[name]

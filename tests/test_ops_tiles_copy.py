@@ -10,7 +10,7 @@ import tvm
 from tvm.backend.cuda.tile_primitive.tma_utils import mma_shared_layout
 from tvm.script import tirx as T
 from tvm.script.tirx import tile as Tx
-from tvm.tirx.layout import S, TileLayout
+from tvm.tirx.layout import Axis, S, TileLayout
 
 from ops_tiles_kernels import Case, Kernels, Operand, modules, move, to_device
 from sampling import covering, either
@@ -281,3 +281,46 @@ def test_ragged_results(ragged, case):
         expected_packed[: inside[0], : inside[1]] = matrix[window]
     for actual, expected in ((on_device, expected_memory), (result, expected_packed)):
         np.testing.assert_array_equal(actual.numpy().view(np.uint8), expected.view(np.uint8))
+
+
+#: Elements of a row -> bytes that one instruction moves; a row of 12 bytes is three of 4.
+ROWS = {("float32", 4): 16, ("float32", 2): 8, ("float32", 3): 4, ("float16", 8): 16,
+        ("float16", 4): 8, ("float16", 2): 4, ("float16", 3): 2, ("int8", 16): 16,
+        ("int8", 32): 16, ("int8", 3): 1}  # fmt: skip
+
+
+def _row_kernel(case):
+    dtype, n = case
+    layout = TileLayout(S[(128, n) : (1 @ Axis.tid_in_wg, 1)])
+
+    @T.prim_func
+    def kernel(A: T.Buffer((128, n), dtype), B: T.Buffer((128, n), dtype)):
+        T.device_entry()
+        T.cta_id([1])
+        T.warpgroup_id([1])
+        T.warp_id_in_wg([4])
+        T.lane_id([32])
+        tile = T.alloc_buffer((128, n), dtype, scope="local", layout=layout)
+        Tx.wg.copy(tile[:, :], A[:, :], dispatch="fragment")
+        Tx.wg.copy(B[:, :], tile[:, :], dispatch="fragment")
+
+    return kernel
+
+
+@pytest.fixture(scope="module")
+def row_kernels():
+    return Kernels(_row_kernel, tuple(ROWS))
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("case", ROWS, ids=str)
+def test_rows_of_threads_move_in_the_widest_words(row_kernels, case, rng):
+    """A thread that holds a row moves it in words of up to 16 bytes, never beyond its end."""
+    function, definition = row_kernels[case]
+    suffix = {16: "v4_u32", 8: "v2_u32", 4: "u32", 2: "u16", 1: "u8"}[ROWS[case]]
+    assert re.search(rf"ptx_ld_(vec_)?global_{suffix}\(", definition), definition
+    expected = rng.integers(0, 256, (128, case[1] * np.dtype(case[0]).itemsize), np.uint8)
+    expected = expected.view(case[0])
+    a, b = to_device(expected, Operand("tile", case[0]).poison(*expected.shape))
+    function(a, b)
+    np.testing.assert_array_equal(b.numpy().view(np.uint8), expected.view(np.uint8))

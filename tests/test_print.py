@@ -133,11 +133,13 @@ def test_numbers_and_strings_of_python(texts):
         wl.print(T.int8(-1), "text", 1.5, np.float32(0.5))
         wl.print("nothing else")
         wl.print("never", predicate=False)
+        wl.print("nor this", predicate=0)
+        wl.print("but this", predicate=1)
 
     text, _ = texts(lambda: emulator.run(func, [np.zeros(4, "float32")]))
     expected = (
         '100% {-3} "é" → \\ ? 1 1099511627776 18446744073709551615 0.10000000000000001    ab|{}'
-        "\tend\nnext 😀\n-1 text 1.5 0.5\nnothing else\n"
+        "\tend\nnext 😀\n-1 text 1.5 0.5\nnothing else\nbut this\n"
     )
     assert text == expected
 

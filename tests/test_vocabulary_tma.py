@@ -92,6 +92,15 @@ def test_tma(arch, rng):
     np.testing.assert_array_equal(b.view(np.uint16), stored.view(np.uint16))
 
 
+def test_a_wait_for_stores_is_for_their_reads_alone_by_default():
+    assert "read" in map(str, _words(wl.tma_store_wait(1)))
+    assert "read" not in map(str, _words(wl.tma_store_wait(1, read=False)))
+
+
+def _words(call) -> list:
+    return [getattr(one, "value", one) for one in call.args]
+
+
 #: What a kernel lacks, and what the checker says then.
 MISSING = {
     "publish": "mbarrier",
