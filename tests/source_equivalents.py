@@ -44,4 +44,12 @@ EQUIVALENTS: dict[tuple[str, ...], str] = {
         "pass",
         "0",
     ): "the checker of tile programs has asked the same before the interpreter begins",
+    (
+        "transform/split_roles.py",
+        "RoleSplitter._release",
+        "mask = ring.released_in(cluster.vars[0] if cluster else 0)",
+        "0",
+        "1",
+        "1",
+    ): "without a cluster no ring has peers, so that no rank of a CTA is looked at",
 }

@@ -9,9 +9,11 @@ import ml_dtypes
 import numpy as np
 import pytest
 from tvm.script import tirx as T
+from tvm.tirx import Var
 
 from warploom import language as wl
 from warploom.errors import TileProgramError
+from warploom.language.values.expressions import Evaluator
 
 SIZE = 64
 
@@ -281,3 +283,11 @@ def test_illegal_expressions(expression, message):
     zeros = np.zeros(SIZE, np.int32)
     with pytest.raises(TileProgramError, match=message):
         evaluate(expression, zeros, zeros, "int32")
+
+
+@pytest.mark.parametrize("value", [np.float32(2), np.arange(2), np.ones(1, bool), True])
+def test_what_is_not_one_integer_for_the_cta(value):
+    variable = Var("v", "int32")
+    assert Evaluator({variable: np.asarray(3)}).integer(variable) == 3
+    with pytest.raises(TileProgramError, match="must be one integer for the whole CTA"):
+        Evaluator({variable: np.asarray(value)}).integer(variable)

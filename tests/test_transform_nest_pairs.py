@@ -278,3 +278,27 @@ def test_every_operation_rounds(dtype, direct, rng):
     pair = {"float16": "f16x2", "bfloat16": "bf16x2"}[dtype]
     assert calls.count(f"mul_{pair}") == 2 * calls.count(f"sub_{pair}") == 64
     assert ml_dtypes.finfo(result.dtype).bits == 16
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_neighbours_in_shared_memory_are_words_as_they_are(dtype, rng):
+    @T.prim_func
+    def program(
+        A: T.Buffer((ROWS, COLUMNS), dtype), B: T.Buffer((ROWS, COLUMNS), dtype),
+        C: T.Buffer((ROWS, COLUMNS), dtype),
+    ):  # fmt: skip
+        T.device_entry()
+        T.cta_id([1])
+        A_s = T.alloc_buffer((ROWS, COLUMNS), dtype, scope="shared")
+        B_s = T.alloc_buffer((ROWS, COLUMNS), dtype, scope="shared")
+        out = T.alloc_buffer((ROWS, COLUMNS), dtype, scope="fragment")
+        Tx.cta.copy_async(A_s, A[0:ROWS, 0:COLUMNS])
+        Tx.cta.copy_async(B_s, B[0:ROWS, 0:COLUMNS])
+        for y, x in T.grid(ROWS, COLUMNS):
+            out[y, x] = A_s[y, x] * B_s[y, x]
+        Tx.cta.copy(C[0:ROWS, 0:COLUMNS], out)
+
+    same_bits(program, [random_values(rng, (ROWS, COLUMNS), dtype) for _ in range(2)])
+    calls = re.findall(r'func_call\("warploom_(\w+)"', lower(program).script())
+    pair = {"float16": "f16x2", "bfloat16": "bf16x2"}[dtype]
+    assert calls.count(f"mul_{pair}") == ROWS * COLUMNS // 128 // 2 and "prmt" not in calls

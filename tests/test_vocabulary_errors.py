@@ -84,6 +84,7 @@ CASES = [
     ("warpgroup_fence_operand", [SUMS, 0, 9], "num_regs is 9 .*; sums has 8 elements"),
     ("warpgroup_fence_operand", [SUMS, N], "num_regs is missing"),
     ("warpgroup_fence_operand", [SPREAD[0, 1], 0, 1], "spread is spread over threads, so the"),
+    ("warpgroup_fence_operand", [DESC, 0, 257, "float32"], "num_regs is 257; .* from 1 to 256"),
     ("warpgroup_fence_operand", [FRAGMENT, 1, 2], "offset is 1; 2 elements of float16 share"),
     ("warpgroup_fence_operand", [DESC, 0, 1, "int2"], "'int2'; its elements must have 4, 8,"),
     ("barrier_wait", [BARS, -1], "parity is -1"),
@@ -166,3 +167,8 @@ def test_scripts_show_the_line(capsys):
 @pytest.mark.parametrize("count", [0, 1, (1 << 20) - 1])
 def test_the_ends_of_what_an_mbarrier_expects_are_legal(count):
     assert f"T.uint32({count})" in str(wl.mbarrier_expect_tx(BARS, count))
+
+
+def test_a_fence_has_all_registers_that_an_accumulator_can_have():
+    sums = decl_buffer((256,), "float32", "sums", scope="local")
+    assert "warploom_fence_float32_256" in str(wl.warpgroup_fence_operand(sums))
