@@ -87,6 +87,24 @@ def test_steps_that_do_not_exist(
 
 
 @pytest.mark.parametrize(
+    ("name", "scope"), [("copy", "fragment"), ("copy", "shared"), ("copy_async", "fragment")]
+)
+def test_only_loads_of_shared_tiles_have_steps(name: str, scope: str) -> None:
+    @T.prim_func
+    def func(A: T.Buffer((64, 16), "float32"), C: T.Buffer((8, 16), "float32")):
+        T.device_entry()
+        T.cta_id([1])
+        tile = T.alloc_buffer((8, 16), "float32", scope=scope)
+        getattr(Tx.cta, name)(tile, A[0:8, 0:16], steps=(2, 1))
+        Tx.cta.copy(C[0:8, 0:16], tile)
+
+    arguments = [np.ones((64, 16), np.float32), np.ones((8, 16), np.float32)]
+    for refuse in (lambda: wl.interpret(func, arguments), lambda: lower(func, "sm_90a")):
+        with pytest.raises(TileProgramError, match=rf"steps = \[2, 1\] of a {name} from global"):
+            refuse()
+
+
+@pytest.mark.parametrize(
     ("steps", "box", "reason"),
     [
         ((2, 2), (4, 16, 64), "one for each"),

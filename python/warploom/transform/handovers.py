@@ -135,7 +135,7 @@ class Handover:
         return role, [*arrive, *at.advance()]
 
 
-def commit(barrier: Buffer, stage: Any, mask: Any = None, paired: bool = False) -> Stmt:
+def commit(barrier: Buffer, stage: Any, mask: Any, paired: bool) -> Stmt:
     """One arrival when all products so far of this thread are complete.
 
     It arrives in the CTAs of a mask, one bit each, or in this one. ``paired`` is for products of a
