@@ -52,4 +52,20 @@ EQUIVALENTS: dict[tuple[str, ...], str] = {
         "1",
         "1",
     ): "without a cluster no ring has peers, so that no rank of a CTA is looked at",
+    (
+        "transform/lower_nests.py",
+        "_register_of",
+        "held = np.full((shape[0], other.size), -1)",
+        "1",
+        "2",
+        "0",
+    ): "any number below 0 says that a thread does not hold an element",
+    (
+        "gemm/axes.py",
+        "",
+        "_UNKNOWN_EXTENT = 4096",
+        "4096",
+        "4095",
+        "0",
+    ): "a guess of sizes that only the launch knows: no rule depends on the very number",
 }
