@@ -18,7 +18,8 @@ from sampling import sampled
 from tile_programs.case import Case, poisoned, precision, random_values, wide
 from warploom import language as wl
 from warploom.language.interpreter.running import Running
-from warploom.transform import ir
+from warploom.target import GPUS
+from warploom.transform import ir, lower
 from warploom.transform.canonicalize import canonicalize
 from warploom.transform.clusters import Peers, dependence, is_in, writers
 from warploom.transform.infer_layouts import infer_layouts
@@ -278,3 +279,18 @@ def test_who_lies_over_the_edge_of_the_grid_stores_nothing(out_dtype, arch, symb
 
     grid_of(2)
     check(Case(product, arguments, expected, precision(out_dtype)), rng, arch, cluster=(2, 2))
+
+
+@pytest.mark.parametrize("cluster", [(2, 1), (1, 2), (4, 1), (1, 4), (4, 2)])
+def test_a_persistent_grid_has_the_ctas_that_a_gpu_holds_at_once(cluster, monkeypatch):
+    """CTAs that share tiles would wait for ever for a cluster that has no place."""
+    asked = []
+
+    def noted(program, ctas, *others):
+        asked.append(ctas)
+        return persistent_grid(program, ctas, *others)
+
+    monkeypatch.setattr(lower, "persistent_grid", noted)
+    func = tile_programs.gemm(1024, 1024, 64, (128, 64, 64)).func
+    lower.lower(hinted(func, cluster=cluster), "sm_90a")
+    assert set(asked) == {GPUS["h200"].resident(math.prod(cluster))}
