@@ -21,6 +21,7 @@ from warploom import language as wl
 from warploom.compiler import sass
 from warploom.compiler.callback import compile_cached
 from warploom.compiler.invoke import current_request
+from warploom.language.builtins.values import numpy_of
 from warploom.layout.weight_order import WEIGHT_ORDERS, pack_weights
 from warploom.target import cuda_target
 from warploom.transform.lower import lower
@@ -145,7 +146,8 @@ def random_bits(rng: np.random.Generator, shape: tuple[int, ...], dtype: str) ->
 
 def same_bits(func: PrimFunc, arguments: list[Any]) -> np.ndarray:
     """The result of the kernel, which is that of the interpreter to the last bit."""
-    arguments.append(np.full((ROWS, COLUMNS), np.nan).astype(arguments[-1].dtype))
+    dtype = numpy_of(str(func.params[-1].ty.dtype))
+    arguments.append(np.full((ROWS, COLUMNS), np.nan).astype(dtype))
     result = run(lower(func), arguments)[-1]
     wl.interpret(func, arguments)
     assert np.array_equal(result.view(np.uint16), arguments[-1].view(np.uint16))
@@ -220,6 +222,9 @@ def test_a_thread_loads_and_computes_whole_words():
         assert "cvt_f16x2" not in found, name
     # Seven bits of a bfloat16 have no room for eight: these pass through float32.
     assert instructions("int8", "bfloat16")["cvt_bf16x2"] == pairs
+    # A whole byte is taken by its number: nothing is shifted.
+    for name in ("int8", "uint8 less 128", "int8 in words"):
+        assert all("insert" not in instructions(name, one) for one in ("float16", "bfloat16"))
     # A product of numbers that have to be rounded first is no conversion of a window.
     assert "add_f16x2" not in instructions("uint16, which rounds")
 
@@ -302,3 +307,20 @@ def test_neighbours_in_shared_memory_are_words_as_they_are(dtype, rng):
     calls = re.findall(r'func_call\("warploom_(\w+)"', lower(program).script())
     pair = {"float16": "f16x2", "bfloat16": "bf16x2"}[dtype]
     assert calls.count(f"mul_{pair}") == ROWS * COLUMNS // 128 // 2 and "prmt" not in calls
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_floats_are_narrowed_two_at_once(dtype, rng):
+    @T.prim_func
+    def program(A: T.Buffer((ROWS, COLUMNS), "float32"), C: T.Buffer((ROWS, COLUMNS), dtype)):
+        T.device_entry()
+        T.cta_id([1])
+        A_s = T.alloc_buffer((ROWS, COLUMNS), "float32", scope="shared")
+        out = T.alloc_buffer((ROWS, COLUMNS), dtype, scope="fragment")
+        Tx.cta.copy_async(A_s, A[0:ROWS, 0:COLUMNS])
+        for y, x in T.grid(ROWS, COLUMNS):
+            out[y, x] = T.cast(A_s[y, x] * T.float32(1.7), dtype)
+        Tx.cta.copy(C[0:ROWS, 0:COLUMNS], out)
+
+    same_bits(program, [random_values(rng, (ROWS, COLUMNS), "float32")])
+    assert "T.ptx.cvt(" in lower(program).script()
