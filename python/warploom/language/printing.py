@@ -17,7 +17,7 @@ from tvm import DataType, tirx
 from tvm.ir import Call, StringImm, TensorRegion
 from tvm.ir.type import PointerType
 from tvm.script import tirx as T
-from tvm.tirx import IntImm, PrimFunc, Stmt, is_buffer_var
+from tvm.tirx import IntImm, Stmt, is_buffer_var
 from tvm.tirx.stmt import Evaluate
 
 from warploom.errors import IllegalCombination
@@ -257,13 +257,13 @@ def map_prints(node: Any, change: Callable[[Stmt, Print], Stmt]) -> Any:
     return tvm_ffi.structural_map(node, (Evaluate, visit), order="post")
 
 
-def has_prints(func: PrimFunc) -> bool:
-    """Whether a function has print statements."""
+def has_prints(node: Any) -> bool:
+    """Whether a statement is a print statement, or has one in it."""
     found = False
 
     def visit(one: Evaluate) -> None:
         nonlocal found
-        found |= read_print(one) is not None
+        found = found or read_print(one) is not None
 
-    tvm_ffi.structural_walk(func.body, (Evaluate, visit))
+    tvm_ffi.structural_walk(node, (Evaluate, visit))
     return found

@@ -64,7 +64,6 @@ class Interleave(enum.Enum):
         return 16 * self.value
 
 
-
 #: Where a swizzle's own code comes from: a column of ``SWIZZLE_CODES``.
 Column = Literal["tensor_map", "wgmma", "tcgen05"]
 _Member = TypeVar("_Member", bound=enum.Enum | SwizzleCodes)

@@ -87,7 +87,8 @@ def map_children(statement: Stmt, change: Callable[[Stmt], Stmt]) -> Stmt:
     if isinstance(statement, tirx.SeqStmt):
         return seq(change(one) for one in statement.seq)
     if isinstance(statement, tirx.IfThenElse):
-        return when(statement.condition, *([change(one)] for one in children(statement)))
+        then, otherwise = (*map(change, children(statement)), None)[:2]
+        return tirx.IfThenElse(statement.condition, then, otherwise, statement.span)
     if isinstance(statement, (tirx.For, tirx.While, tirx.AttrStmt)):
         return with_body(statement, [change(statement.body)])
     return statement

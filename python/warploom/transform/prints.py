@@ -110,7 +110,7 @@ def _literal(text: str) -> str:
 
 def by_threads(func: PrimFunc) -> PrimFunc:
     """A kernel whose author tells threads apart, with code in place of its print statements."""
-    if not has_prints(func):
+    if not has_prints(func.body):
         return func
 
     def change(one: Stmt, found: Print) -> Stmt:
@@ -150,7 +150,7 @@ def by_this_thread(statement: Stmt) -> Stmt:
 
 def without_prints(func: PrimFunc) -> PrimFunc:
     """The function without print statements, and without loops and branches around nothing else."""
-    if not has_prints(func):
+    if not has_prints(func.body):
         return func
     body = ir.seq(_kept(func.body))
     return PrimFunc(func.params, body, func.ret_type, func.attrs, func.span)
@@ -210,13 +210,9 @@ class _Memory:
         found = read_print(statement)
         if found is not None:
             return self._print(statement, found)
-        if not contains_print(statement):
+        if not has_prints(statement):
             return [statement]
-        parts = [ir.seq(self.place(inner)) for inner in ir.children(statement)]
-        if isinstance(statement, tirx.IfThenElse):
-            then, other = (*parts, None)[:2]
-            return [tirx.IfThenElse(statement.condition, then, other, statement.span)]
-        return [ir.with_body(statement, parts)]
+        return [ir.map_children(statement, lambda inner: ir.seq(self.place(inner)))]
 
     def _print(self, statement: Stmt, found: Print) -> list[Stmt]:
         held: dict[str, list[TensorLoad]] = {}
@@ -276,13 +272,6 @@ class _Memory:
         for counter, extent in reversed(list(zip(counters, tile.shape, strict=True))):
             body = ir.loop(counter, extent, [body])
         return body
-
-
-def contains_print(statement: Stmt) -> bool:
-    """Whether a statement is a print, or has one in it."""
-    if read_print(statement) is not None:
-        return True
-    return any(contains_print(one) for body in ir.children(statement) for one in ir.flatten(body))
 
 
 def _inside(load: TensorLoad, value: Any) -> Any:

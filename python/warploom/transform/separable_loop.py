@@ -17,10 +17,10 @@ from tvm.sym.analyzer import Analyzer
 from tvm.tirx import Buffer, Stmt, Var
 from tvm.tirx.tile_primitive import TilePrimitiveCall
 
+from warploom.language.printing import has_prints
 from warploom.transform import ir
 from warploom.transform.decline import Decline
 from warploom.transform.effects import Effects, accumulates, destination, effects
-from warploom.transform.prints import contains_print
 from warploom.transform.program import (
     TileProgram,
     is_gemm,
@@ -121,7 +121,7 @@ def separated(statements: list[Stmt], at: int, who: str = _CTAS) -> SeparableLoo
 
 def _require_no_prints(statements: list[Stmt], who: str) -> None:
     """What stands before the loop and in it, each of them executes, with sums of its own."""
-    if any(map(contains_print, statements)):
+    if any(map(has_prints, statements)):
         raise Decline(
             f"A wl.print stands before the loop with the products or in it, where {who} each have "
             "a part of the sums; print behind the loop, or leave out the hint."

@@ -142,16 +142,13 @@ class NestCheck:
                 (self._inlined(a), self._inlined(b))
                 for a, b in zip(read.node.indices, store.node.indices, strict=True)
             ]
-            if any(not _same(a, b) and (self._is_open(a) or self._is_open(b)) for a, b in pairs):
+            if any(not _same(a, b) and any(map(self.known.is_open, (a, b))) for a, b in pairs):
                 error = TileProgramError(
                     f"the nest stores {store.script} and reads {read.script}, whose places only "
                     "the run tells; whether iterations are independent is then up to the data, so "
                     f"read {buffer.name} into another tile first."
                 )
                 raise at_place(error, read.statement)
-
-    def _is_open(self, index: Any) -> bool:
-        return isinstance(index, tvm_ffi.Object) and self.known.is_open(index)
 
     def _require_inside(self, buffer: Any, indices: Sequence[Any], active: Active) -> None:
         if str(buffer.scope()) not in TILES or active is None:
