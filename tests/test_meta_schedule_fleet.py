@@ -19,6 +19,7 @@ from tvm.s_tir.meta_schedule.runner import RunnerInput
 
 import warploom
 from warploom import meta_schedule as wms
+from warploom.emulator.run_program import child_environment
 from warploom.gemm.decisions import annotate
 from warploom.meta_schedule.workloads import matmul
 
@@ -43,7 +44,7 @@ def tracker(tmp_path):
             [sys.executable, "-m", "tvm.exec.rpc_server", "--host", "127.0.0.1", "--key", KEY,
              "--port", str(port), "--port-end", str(port + 100), "--silent",
              "--tracker", f"127.0.0.1:{made.port}"],
-            env={**os.environ, "WARPLOOM_EMULATOR": "1", "PYTHONPATH": path},
+            env={**child_environment(), "PYTHONPATH": path},
             start_new_session=True,
         )
         for port in (19300, 19400)

@@ -104,12 +104,20 @@ def draw(rng: random.Random) -> Case:
             starts.append((mn, rng.randint(0, 3) * kind.k))
         case = Case(kind, block, warps, majors, swizzles, *starts, rs, described)
         try:
-            emitter = case.emitter
+            fits = _fits_registers(case)
         except IllegalCombination:
             continue
         size = sum(prod(one.shape) * one.element_bytes for one in case.buffers)
-        if emitter.d_registers <= 64 and size <= 96 << 10 and _describable(case):
+        if fits and size <= 96 << 10 and _describable(case):
             return case
+
+
+def _fits_registers(case: Case) -> bool:
+    """Whether ptxas can keep D, an A in registers and addresses in what a thread may have."""
+    emitter = case.emitter
+    of_a = emitter.m * emitter.k * case.kind.bits // (128 * 32) if case.rs else 0
+    most = min(255, 65536 // (128 * prod(emitter.warpgroups)))
+    return emitter.d_registers <= 64 and emitter.d_registers + of_a + 24 <= most
 
 
 def _describable(case: Case) -> bool:

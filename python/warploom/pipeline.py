@@ -99,6 +99,18 @@ def with_tile_programs(stock: Factory) -> Factory:
     return pipeline
 
 
+def pipeline_of(mod: tvm.IRModule) -> dict[str, str]:
+    """The option of ``tvm.compile`` that names a module's pipeline; none stands for TVM's default.
+
+    The default lowers functions of blocks and loops, and tile programs beside them. A module that
+    is TIRx alone needs a pipeline for TIRx.
+    """
+    functions = [one for one in mod.functions.values() if isinstance(one, PrimFunc)]
+    if any(map(_is_s_tir, functions)):
+        return {}
+    return {"tir_pipeline": "warploom" if any(map(is_tile_program, functions)) else "tirx"}
+
+
 def is_ours(function: Any) -> bool:
     """Whether a function is TIRx, or one with decisions that becomes TIRx."""
     return _is_tirx(function) or has_decisions(function)

@@ -80,10 +80,12 @@ def _register_compiler(runtime: driver.CudaRuntime) -> None:
 def _register_language() -> None:
     """What may change how TVM makes CUDA source of a program, or refuses it."""
     import tvm_ffi
+    from tvm.backend.cuda.tile_primitive.copy_async import tma
 
-    from warploom.ops import table
+    from warploom.ops import table, tensor_map_keys
 
     tvm_ffi.register_global_func("tirx.f_op_dispatcher", _dispatch, override=True)
+    tma._buffer_base = tensor_map_keys.with_keys_of_their_own(tma._buffer_base)
     display.install()
     _register_errors()
     _register_script()

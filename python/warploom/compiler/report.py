@@ -168,15 +168,11 @@ def _architecture_of(module: Any) -> str | None:
 def _report_program(program: Any, target: tvm.target.Target) -> CompileReport:
     import tvm
 
-    from warploom.transform.program import is_tile_program
+    from warploom.pipeline import pipeline_of
 
     if isinstance(program, tvm.tirx.PrimFunc):
         program = tvm.IRModule({"main": program})
-    functions = program.functions.values()
-    tirx_only = not any("s_tir" in (f.attrs or {}) for f in functions)
-    tiles = any(isinstance(f, tvm.tirx.PrimFunc) and is_tile_program(f) for f in functions)
-    pipeline = {"tir_pipeline": "warploom" if tiles else "tirx"} if tirx_only else {}
-    lowered = observe(lambda: tvm.compile(program, target, **pipeline))
+    lowered = observe(lambda: tvm.compile(program, target, **pipeline_of(program)))
     compilations = [c for c in lowered.compilations if c.request.format == "cubin"]
     if not compilations:
         # TVM did not compile (no driver), or made fatbins, in which the cubins are compressed.

@@ -120,13 +120,11 @@ def run_module(job: Job) -> Result:
     """Compile and run in this process, whose emulator must be enabled."""
     import tvm
 
+    from warploom.pipeline import pipeline_of
     from warploom.target import cuda_target
-    from warploom.transform.program import is_tile_program
 
     module = tvm.ir.load_json(job.module)
-    is_tile = any(map(is_tile_program, module.functions.values()))
-    pipeline = "warploom" if is_tile else "tirx"
-    executable = tvm.compile(module, cuda_target(job.arch), tir_pipeline=pipeline)
+    executable = tvm.compile(module, cuda_target(job.arch), **pipeline_of(module))
     return run_executable(executable, job.function, job.args, job.arch, job.settings)
 
 

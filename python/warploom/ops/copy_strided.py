@@ -166,12 +166,8 @@ def _swizzle(tile: Buffer) -> int:
 def _tensor_map(
     buffer: Buffer, tile: Buffer, box: list[int], steps: list[int], context: DispatchContext
 ) -> Any:
-    """The tensor map of a kernel, which copies of equal boxes share."""
+    """The tensor map of a copy."""
     swizzle = _swizzle(tile)
-    key = f"warploom.strided:{hash(buffer.data)}:{buffer.shape}:{box}:{steps}:{swizzle}"
-    known = context.cache_get(key)
-    if known is not None:
-        return known
     size = tvm.DataType(str(buffer.dtype)).bits // 8
     extents = list(reversed(buffer.shape))
     strides, stride = [], size
@@ -193,7 +189,6 @@ def _tensor_map(
         T.tvm_kernel_replace_point()
 
     context.add_init_stmt(encode.body, host=True)
-    context.cache_set(key, tensor_map)
     return tensor_map
 
 
