@@ -117,7 +117,7 @@ def _fits_registers(case: Case) -> bool:
     emitter = case.emitter
     of_a = emitter.m * emitter.k * case.kind.bits // (128 * 32) if case.rs else 0
     most = min(255, 65536 // (128 * prod(emitter.warpgroups)))
-    return emitter.d_registers <= 64 and emitter.d_registers + of_a + 24 <= most
+    return emitter.d_registers <= 64 and emitter.d_registers + of_a + 32 <= most
 
 
 def _describable(case: Case) -> bool:
