@@ -1,4 +1,4 @@
-"""Candidates on two emulated devices behind TVM's RPC tracker, all on this machine."""
+"""Candidates on two servers behind TVM's RPC tracker, all on this machine; emulated without a GPU."""
 
 from __future__ import annotations
 
@@ -19,7 +19,6 @@ from tvm.s_tir.meta_schedule.runner import RunnerInput
 
 import warploom
 from warploom import meta_schedule as wms
-from warploom.emulator.run_program import child_environment
 from warploom.gemm.decisions import annotate
 from warploom.meta_schedule.workloads import matmul
 
@@ -30,7 +29,7 @@ KEY = "emulated"
 
 @pytest.fixture
 def tracker(tmp_path):
-    """A tracker with two servers, each a process with an emulated device."""
+    """A tracker with two servers, each a process with this machine's device."""
     pytest.importorskip("tornado", reason="TVM's tracker needs it")
     from tvm.rpc.tracker import Tracker
 
@@ -44,7 +43,7 @@ def tracker(tmp_path):
             [sys.executable, "-m", "tvm.exec.rpc_server", "--host", "127.0.0.1", "--key", KEY,
              "--port", str(port), "--port-end", str(port + 100), "--silent",
              "--tracker", f"127.0.0.1:{made.port}"],
-            env={**child_environment(), "PYTHONPATH": path},
+            env={**os.environ, "PYTHONPATH": path},
             start_new_session=True,
         )
         for port in (19300, 19400)
