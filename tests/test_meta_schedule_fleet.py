@@ -1,4 +1,4 @@
-"""Candidates on two servers behind TVM's RPC tracker, all on this machine; emulated without a GPU."""
+"""Candidates on two servers behind TVM's RPC tracker, on this machine, emulated without a GPU."""
 
 from __future__ import annotations
 
