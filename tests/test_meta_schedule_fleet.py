@@ -19,7 +19,9 @@ from tvm.s_tir.meta_schedule.runner import RunnerInput
 
 import warploom
 from warploom import meta_schedule as wms
+from warploom.errors import WarploomError
 from warploom.gemm.decisions import annotate
+from warploom.meta_schedule import fleet
 from warploom.meta_schedule.workloads import matmul
 
 pytestmark = pytest.mark.gpu
@@ -41,7 +43,7 @@ def tracker(tmp_path):
     servers = [
         subprocess.Popen(
             [sys.executable, "-m", "tvm.exec.rpc_server", "--host", "127.0.0.1", "--key", KEY,
-             "--port", str(port), "--port-end", str(port + 100), "--silent",
+             "--port", str(port), "--port-end", str(port + 100), "--silent", "--no-fork",
              "--tracker", f"127.0.0.1:{made.port}"],
             env={**os.environ, "PYTHONPATH": path},
             start_new_session=True,
@@ -103,3 +105,13 @@ def test_two_servers_measure_side_by_side(tracker):
         builder.close()
         runner.close()
     assert len(trials) == 3
+
+
+def test_a_server_that_forks_is_told_from_a_wrong_candidate(monkeypatch):
+    def fail(*_):
+        raise RuntimeError("CUDA Runtime Error: cudaErrorInitializationError (3): ...")
+
+    monkeypatch.setattr(fleet, "_place", [None])
+    monkeypatch.setattr(fleet, "try_candidate", fail)
+    with pytest.raises(WarploomError, match=r"key 'k' has no GPU .* with --no-fork"):
+        fleet.run_remote("kernel.so", ("127.0.0.1", 9190, "k"), "cuda", 1.0, ())

@@ -3,9 +3,10 @@
 One machine runs the tracker, and each machine with a GPU a server::
 
     python -m tvm.exec.rpc_tracker --host TRACKER --port 9190
-    python -m tvm.exec.rpc_server --host ADDRESS --tracker TRACKER:9190 --key KEY
+    python -m tvm.exec.rpc_server --host ADDRESS --tracker TRACKER:9190 --key KEY --no-fork
 
-Servers need this package only to be emulated.
+Servers need this package only to be emulated. Without ``--no-fork`` they have no GPU: ``import
+tvm`` has opened it, and CUDA does not work in a process that is forked after that.
 
 **TVM's RPC is for trusted networks.** It has neither passwords nor encryption: whoever reaches the
 port of a server runs code there, and whoever reaches the tracker can be handed one. Both listen at
@@ -24,6 +25,7 @@ from tvm import rpc
 from tvm.ir.utils import derived_object
 from tvm.runtime import Tensor
 
+from warploom.errors import WarploomError
 from warploom.meta_schedule.measure import Argument, Listener, Measurement, try_candidate
 from warploom.meta_schedule.processes import Pool
 from warploom.meta_schedule.runner import PooledRunner
@@ -31,6 +33,8 @@ from warploom.meta_schedule.runner import PooledRunner
 #: What TVM's evaluator flushes from the L2 cache before each sample.
 _FLUSHED_BYTES = 2 * 60 * 1000 * 1000
 _SAMPLES, _IDLE_MILLISECONDS = 5, 10
+#: What CUDA says in a process that was forked from one that has opened the GPU.
+_AFTER_FORK = "cudaErrorInitializationError"
 
 #: Host, port and key of a tracker.
 Tracker = tuple[str, int, str]
@@ -93,7 +97,15 @@ def run_remote(
         host, port, key = tracker
         session = rpc.connect_tracker(host, port).request(key, session_timeout=seconds)
         _place.append(RemotePlace(session, device_type))
-    return try_candidate(_place[0], artifact, arguments)
+    try:
+        return try_candidate(_place[0], artifact, arguments)
+    except Exception as error:
+        if _AFTER_FORK not in str(error):
+            raise
+        raise WarploomError(
+            f"A server with the key {tracker[2]!r} has no GPU in the processes that it forks; "
+            "start tvm.exec.rpc_server with --no-fork."
+        ) from None
 
 
 @derived_object
