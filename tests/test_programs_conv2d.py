@@ -59,9 +59,9 @@ CASES = {
     "3 x 3": lambda: convolution(2, 9, 10, 64, 72),
     "3 x 3, stride 2": lambda: convolution(2, 10, 12, 64, 72, stride=2, dtype="bfloat16"),
     "3 x 3, no padding": lambda: convolution(1, 12, 19, 128, 24, padding=0, relu=False),
-    "1 x 1": lambda: convolution(1, 17, 18, 64, 40, (1, 1), padding=0, tile=(8, 16, 64, 64)),
+    "1 x 1": lambda: convolution(1, 17, 18, 192, 40, (1, 1), padding=0, tile=(8, 16, 64, 64)),
     "1 x 1, stride 2": lambda: convolution(
-        1, 20, 18, 64, 40, (1, 1), 2, 0, tile=(8, 16, 64, 32), dtype="bfloat16"
+        1, 20, 18, 96, 40, (1, 1), 2, 0, tile=(8, 16, 64, 32), dtype="bfloat16"
     ),
     "5 x 3": lambda: convolution(1, 17, 18, 32, 40, (5, 3), 1, 2, tile=(4, 16, 64, 32)),
     "3 x 3, stride 2, odd sizes": lambda: convolution(

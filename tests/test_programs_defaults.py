@@ -51,7 +51,7 @@ class Draw:
     def gemm_block_scaled(self) -> Any:
         return gemm_block_scaled(
             self.size(8), self.size(16), self.rows(), self.of(*BYTES), self.of(*HALVES),
-            self.of("MK", "KM"),
+            self.of("MK", "KM"), arch=self.arch,
         )  # fmt: skip
 
     def gemm_grouped(self) -> Any:

@@ -57,7 +57,11 @@ STRUCTURES = (
     {}, {"cluster": (2, 1)}, {"raster": "rows"}, {"persistent": False}, {"split_k": 2},
     {"stream_k": True, "ctas": 3}, {"split_k": 2, "exchange": "cluster"},
 )  # fmt: skip
-CONFIGURATIONS = list(itertools.product(STEPS, STAGES, GRIDS, (2, 3), STRUCTURES))
+CONFIGURATIONS = [
+    (steps, *others, structure)
+    for steps, *others, structure in itertools.product(STEPS, STAGES, GRIDS, (2, 3), STRUCTURES)
+    if structure.get("split_k", 1) <= steps
+]
 
 
 def configured() -> list:

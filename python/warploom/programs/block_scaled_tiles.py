@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from warploom.gemm.choose import STREAMING_ROWS
+from warploom.target import SM90A
 from warploom.target.arch import GPUS
 
 #: K of one scale, and columns of B of one.
@@ -66,9 +67,9 @@ _LARGE = (
 
 
 def block_scaled_tiles(
-    n: int, k: int, m: int | None = None
+    n: int, k: int, m: int | None = None, arch: str = SM90A.name
 ) -> tuple[tuple[int, int, int], int, dict[str, Any]]:
-    """What suits a product of ``m`` rows with ``n`` x ``k`` weights.
+    """What suits a product of ``m`` rows with ``n`` x ``k`` weights on GPUs of an architecture.
 
     Returns
     -------
@@ -82,6 +83,8 @@ def block_scaled_tiles(
     if m > _FEW_ROWS:
         best = min(_LARGE, key=lambda one: one.cycles(n, k, m))
         others = {"cluster": best.cluster, "scales_ahead": True, **best.others}
+        if arch != SM90A.name:  # products in order are those of warpgroups of wgmma
+            others.pop("order_products", None)
         return best.shape, best.stages, others
     tile = min(_TILES, key=lambda one: _cycles(one, n, k, m))
     stages = min(_MOST_STAGES, _STAGE_BYTES // ((tile[0] + tile[1]) * tile[2]))

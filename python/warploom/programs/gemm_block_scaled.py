@@ -22,6 +22,7 @@ from warploom.kernels.kernel_name import named
 from warploom.kernels.signature import row_count
 from warploom.ops.copy_strided import CACHE_HINT
 from warploom.programs.block_scaled_tiles import BLOCK, block_scaled_tiles
+from warploom.target import SM90A
 from warploom.target.dtypes import is_float8, with_dtype_names
 
 #: Rows of a tile whose product registers hold at once.
@@ -43,6 +44,7 @@ def gemm_block_scaled(
     stages: int | None = None,
     scales_ahead: bool | None = None,
     weights_policy: str | None = None,
+    arch: str = SM90A.name,
     **hints: Any,
 ) -> PrimFunc:
     """The tile program of a product whose blocks of K have scales.
@@ -73,6 +75,8 @@ def gemm_block_scaled(
     weights_policy : str, optional
         What the L2 cache does with B, as ``cache_hint=`` of copies says it; by default
         ``"evict_first"`` for few rows, if the tile is left to the program too.
+    arch : str
+        What tile, stages and hints are chosen for: ``"sm_90a"`` or ``"sm_100a"``.
     **hints
         Those of :func:`warploom.language.hints`.
 
@@ -91,7 +95,7 @@ def gemm_block_scaled(
     check_block_scaled(n, k, dtype, out_dtype, scale_layout)
     others: dict[str, Any] = {}
     if tile is None:
-        tile, own_stages, others = block_scaled_tiles(n, k, m)
+        tile, own_stages, others = block_scaled_tiles(n, k, m, arch)
         stages = stages or own_stages
     ahead = others.pop("scales_ahead", False)
     ahead = ahead if scales_ahead is None else scales_ahead
