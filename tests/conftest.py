@@ -21,6 +21,7 @@ import hypothesis
 import numpy as np
 import pytest
 
+import cuda_record
 import selection
 from warploom import emulator
 
@@ -51,6 +52,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--every-case", action="store_true", help="all cases of functions marked some(n)"
     )
+    parser.addoption("--record-cuda", metavar="FOLDER", help="see cuda_record.py")
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -86,6 +88,8 @@ def pytest_configure(config: pytest.Config) -> None:
     os.environ.setdefault("WARPLOOM_MODULE_CACHE", "0")
     emulator.enable_without_gpu()
     inspect.getouterframes = _frames_of_the_test
+    if folder := config.getoption("record_cuda"):
+        cuda_record.install(config, folder)
 
 
 def _frames_of_the_test(frame: FrameType | None, context: int = 1) -> list[inspect.FrameInfo]:
