@@ -21,7 +21,6 @@ import hypothesis
 import numpy as np
 import pytest
 
-import cuda_record
 import selection
 from warploom import emulator
 
@@ -89,6 +88,8 @@ def pytest_configure(config: pytest.Config) -> None:
     emulator.enable_without_gpu()
     inspect.getouterframes = _frames_of_the_test
     if folder := config.getoption("record_cuda"):
+        import cuda_record
+
         cuda_record.install(config, folder)
 
 
