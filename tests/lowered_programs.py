@@ -14,9 +14,9 @@ from warploom import emulator
 from warploom.compiler import ptxas_log
 from warploom.compiler.invoke import compile_request, current_request
 from warploom.target import cuda_target
-from warploom.transform import ir
+from warploom.tile import ir
+from warploom.tile.program import TileProgram, read
 from warploom.transform.lower import LOWERINGS, TENSOR_MEMORY, WARP_SPECIALISED, lower
-from warploom.transform.program import TileProgram, read
 
 PREFERRED = {"sm_90a": WARP_SPECIALISED, "sm_100a": TENSOR_MEMORY}
 

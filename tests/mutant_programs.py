@@ -34,9 +34,9 @@ from warploom.kernels.sm100_gemm_pair import sm100_gemm_pair
 from warploom.kernels.sm100_gemm_persistent import sm100_gemm_persistent
 from warploom.kernels.sm100_gemm_scaled import block_scales, sm100_gemm_scaled
 from warploom.target import cuda_target
+from warploom.tile.program import read
 from warploom.transform.lower import LOWERINGS, TENSOR_MEMORY, WARP_SPECIALISED, lower
 from warploom.transform.persistent import persistent_grid
-from warploom.transform.program import read
 
 #: Rounding of the result, and of the sums before it.
 RTOL = {"float16": 2**-9, "bfloat16": 2**-7, "float32": 2**-12}

@@ -13,8 +13,7 @@ from tvm.tirx import PrimFunc
 from lowered_programs import run
 from vocabulary import ARCHS, compiled, poisoned, report_of
 from warploom import language as wl
-from warploom.errors import IllegalCombination
-from warploom.transform.decline import Decline
+from warploom.errors import Decline, IllegalCombination
 from warploom.transform.lower import lower
 
 THREADS, CLUSTER = 128, 2

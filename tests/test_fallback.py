@@ -16,9 +16,8 @@ from tvm.s_tir import Schedule
 import gemm_functions
 import warploom
 from warploom import fallback, schedule
-from warploom.errors import StockScheduleWarning, WarploomWarning
+from warploom.errors import Decline, StockScheduleWarning, WarploomWarning
 from warploom.gemm.decisions import has_decisions
-from warploom.transform.decline import Decline
 
 _TARGET = warploom.cuda_target("h200")
 

@@ -14,14 +14,14 @@ from tvm.script import tirx as T
 
 from gemm_convolutions import CONVOLUTIONS, Convolution
 from test_gemm_generate import check
+from warploom.errors import Decline
 from warploom.gemm import GemmKnobs, recognise
 from warploom.gemm.choose import candidates
 from warploom.gemm.equations import simplify
 from warploom.gemm.generate import tile_program
 from warploom.gemm.pixels import Box, padded_load
 from warploom.gemm.problem import Axis
-from warploom.transform import ir
-from warploom.transform.decline import Decline
+from warploom.tile import ir
 
 _SMALL = GemmKnobs(64, 64, 32, 3, consumers=1)
 

@@ -10,9 +10,9 @@ from tvm.tirx import PrimFunc
 
 import gemm_functions
 from gemm_functions import FUNCTIONS
+from warploom.errors import Decline
 from warploom.gemm import recognise
 from warploom.gemm.tf32 import allow_tf32
-from warploom.transform.decline import Decline
 
 PROBLEMS = {
     "layout NT": "72 x 136 x 96 NT, float16 x float16 -> float32, out float16",

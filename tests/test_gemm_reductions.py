@@ -14,11 +14,10 @@ from tvm import relax, te, tirx
 import warploom
 from gemm_functions import Function, _wide
 from test_gemm_generate import check
-from warploom.errors import IllegalCombination
+from warploom.errors import Decline, IllegalCombination
 from warploom.gemm import GemmKnobs, recognise
 from warploom.gemm.choose import choose
 from warploom.relax.inspect import inspect
-from warploom.transform.decline import Decline
 
 #: An element of C near the middle of two float16 numbers may round to the other one, and then moves
 #: the reduction by a unit of that element.

@@ -17,8 +17,7 @@ from lowered_programs import exact, run
 from mutate_programs import CHANGES, mutant
 from warploom import emulator
 from warploom import language as wl
-from warploom.errors import TileProgramError
-from warploom.transform.decline import Decline
+from warploom.errors import Decline, TileProgramError
 from warploom.transform.lower import lower
 
 #: Mutants in every run, those of them that are executed, all of them, and those of one process.

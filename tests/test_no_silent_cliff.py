@@ -22,13 +22,13 @@ from warploom import lower_trace
 from warploom.compiler.callback import cuda_compile
 from warploom.compiler.warn_of_code import warn_of_code
 from warploom.errors import (
+    Decline,
     IllegalCombination,
     LoweringWarning,
     MachineCodeWarning,
     WarploomWarning,
 )
 from warploom.programs import gemm_grouped_block_scaled
-from warploom.transform.decline import Decline
 from warploom.transform.lower import lower
 from warploom.warn import deferred, remember_author, silenced
 

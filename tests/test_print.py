@@ -20,12 +20,11 @@ import print_programs
 from lowered_programs import hinted, run
 from warploom import emulator
 from warploom import language as wl
-from warploom.errors import IllegalCombination, LoweringWarning, TileProgramError
+from warploom.errors import Decline, IllegalCombination, LoweringWarning, TileProgramError
 from warploom.language.print_format import Format, formatted, kind_of
 from warploom.language.printing import read_print
 from warploom.language.values.dtypes import DTYPES
 from warploom.target import cuda_target
-from warploom.transform.decline import Decline
 from warploom.transform.lower import lower
 
 pytestmark = pytest.mark.gpu

@@ -14,10 +14,9 @@ from lowered_programs import check, hinted
 from sampling import sampled
 from tile_programs.case import Case, poisoned, precision, random_values, wide
 from warploom import language as wl
-from warploom.errors import IllegalCombination
+from warploom.errors import Decline, IllegalCombination
 from warploom.programs import conv2d
-from warploom.transform import ir
-from warploom.transform.decline import Decline
+from warploom.tile import ir
 from warploom.transform.lower import lower, lower_trace
 from warploom.transform.rows import part_of_rows, row_dimensions
 

@@ -19,11 +19,10 @@ import warploom
 from warploom import emulator
 from warploom.compiler import sass
 from warploom.compiler.cubin import find_cubins
-from warploom.errors import IllegalCombination
+from warploom.errors import Decline, IllegalCombination
 from warploom.rows import RowPlan, read_rows, row_kernel
 from warploom.rows.generate import plan_of
 from warploom.target import SM90A
-from warploom.transform.decline import Decline
 
 _TARGET = warploom.cuda_target("h200")
 _BOUNDS = {"float32": 1e-5, "float16": 2e-3, "bfloat16": 1e-2, "float8_e4m3fn": 0.07}

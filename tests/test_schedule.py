@@ -15,11 +15,10 @@ import gemm_functions
 import warploom
 from gemm_functions import Function
 from warploom import dlight, emulator, schedule
-from warploom.errors import IllegalCombination, StockScheduleWarning
+from warploom.errors import Decline, IllegalCombination, StockScheduleWarning
 from warploom.gemm import GemmKnobs
 from warploom.gemm.decisions import annotate, decisions_of, has_decisions
 from warploom.gemm.lower import lower_gemm
-from warploom.transform.decline import Decline
 
 _TARGET = warploom.cuda_target("h200")
 

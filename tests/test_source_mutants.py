@@ -104,7 +104,7 @@ def test_a_seed_draws_the_same_mutants():
 
 
 def test_the_copy_differs_in_one_module(tmp_path):
-    overlay(tmp_path, "transform/ir.py", "x = 1\n")
+    overlay(tmp_path, "tile/ir.py", "x = 1\n")
     copy = tmp_path / PACKAGE.name
     found = [one for one in PACKAGE.rglob("*.py") if "__pycache__" not in one.parts]
     for one in found:

@@ -13,11 +13,10 @@ from compiler_kernels import compile_uncached
 from lowered_programs import hinted
 from warploom.compiler.cubin import read_kernels
 from warploom.compiler.ptxas_log import parse
-from warploom.errors import IllegalCombination
+from warploom.errors import Decline, IllegalCombination
 from warploom.kernels import matmul_warp_specialised
 from warploom.kernels.matmul_config import MatmulConfig
 from warploom.target import ARCHS, PRODUCER_REGISTERS, SM90A, RegisterRoles
-from warploom.transform.decline import Decline
 from warploom.transform.lower import lower
 
 ROLES = st.builds(

@@ -11,11 +11,11 @@ from tvm import tirx
 
 from lowered_programs import after_passes
 from tile_programs import gemm
+from warploom.errors import Decline
+from warploom.tile.program import TileProgram, allocations
 from warploom.transform.allocate_shared import allocate_shared
 from warploom.transform.barriers import mbarriers
-from warploom.transform.decline import Decline
 from warploom.transform.plan_pipeline import tile_bytes
-from warploom.transform.program import TileProgram, allocations
 
 
 def program_of(buffers: list) -> TileProgram:

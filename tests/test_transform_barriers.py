@@ -9,11 +9,12 @@ from tvm.script import tirx as T
 
 from lowered_programs import run
 from warploom.emulator import EmulatorError
-from warploom.transform import barriers, ir
+from warploom.tile import ir
+from warploom.tile.program import TileProgram, read
+from warploom.transform import barriers
 from warploom.transform.allocate_shared import allocate_shared
 from warploom.transform.barriers import Position, Ring
 from warploom.transform.clusters import Pairs, Peers
-from warploom.transform.program import TileProgram, read
 
 THREADS = 64
 SYNC = [ir.evaluate(T.cuda.cta_sync())]

@@ -9,9 +9,8 @@ from hypothesis import strategies as st
 import tile_programs
 import warploom
 from lowered_programs import check, hinted
-from warploom.errors import IllegalCombination
+from warploom.errors import Decline, IllegalCombination
 from warploom.target import ARCHS
-from warploom.transform.decline import Decline
 from warploom.transform.lower import lower
 
 

@@ -12,8 +12,8 @@ import kernels_by_hand
 from lowered_programs import run
 from tensor_memory_order import assert_lifetime_is_fenced
 from warploom import language as wl
+from warploom.errors import Decline
 from warploom.target import cuda_target
-from warploom.transform.decline import Decline
 from warploom.transform.lower import lower, lower_trace
 
 

@@ -16,11 +16,11 @@ from tvm.tirx.tile_primitive import TilePrimitiveCall
 import tile_programs
 from lowered_programs import run
 from warploom import language as wl
-from warploom.transform import ir
+from warploom.errors import Decline
+from warploom.tile import ir
+from warploom.tile.program import read
 from warploom.transform.canonicalize import ELEMENTWISE, canonicalize
-from warploom.transform.decline import Decline
 from warploom.transform.lower import lower
-from warploom.transform.program import read
 
 ROWS, COLUMNS = 8, 16
 #: Primitive -> how a program writes it; x, y and z are tiles, row and column are broadcast.

@@ -19,7 +19,8 @@ from tile_programs.case import Case, poisoned, precision, random_values, wide
 from warploom import language as wl
 from warploom.language.interpreter.running import Running
 from warploom.target import GPUS
-from warploom.transform import ir, lower
+from warploom.tile import ir
+from warploom.transform import lower
 from warploom.transform.canonicalize import canonicalize
 from warploom.transform.clusters import Peers, dependence, is_in, writers
 from warploom.transform.infer_layouts import infer_layouts

@@ -7,9 +7,9 @@ from tvm.script import tirx as T
 from tvm.script.tirx import tile as Tx
 from tvm.tirx.tile_primitive import TilePrimitiveCall
 
-from warploom.transform.decline import Decline
-from warploom.transform.effects import Completion, accumulates, completion, effects, known
-from warploom.transform.program import is_nest, read
+from warploom.errors import Decline
+from warploom.tile.effects import Completion, accumulates, completion, effects, known
+from warploom.tile.program import is_nest, read
 
 
 @T.prim_func

@@ -10,7 +10,7 @@ import pytest
 import tile_programs
 import warploom
 from lowered_programs import check, hinted, local_memory, run, worst_error
-from warploom.transform.decline import Decline
+from warploom.errors import Decline
 from warploom.transform.lower import lower
 
 CLUSTER = {"exchange": "cluster"}

@@ -15,14 +15,14 @@ from tvm.tirx.layout import Axis, S, TileLayout
 
 import tile_programs
 from lowered_programs import after_passes, hinted, run
+from warploom.errors import Decline
 from warploom.layout.fragment import column_fragment, row_fragment, wgmma_accumulator
 from warploom.layout.smem_matrix import SharedMatrix
 from warploom.target import Major, Swizzle
+from warploom.tile.program import allocations
 from warploom.transform.canonicalize import canonicalize
-from warploom.transform.decline import Decline
 from warploom.transform.infer_layouts import infer_layouts
 from warploom.transform.lower import lower
-from warploom.transform.program import allocations
 from warploom.transform.squeeze_vectors import squeeze_vectors
 
 

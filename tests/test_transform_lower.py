@@ -15,10 +15,9 @@ import warploom
 from control_programs import CONTROL
 from lowered_programs import check, hinted
 from warploom import language as wl
-from warploom.errors import TileProgramError
-from warploom.transform.decline import Decline
+from warploom.errors import Decline, TileProgramError
+from warploom.tile.program import is_tile_program
 from warploom.transform.lower import LOWERINGS, MULTISTAGE, WARP_SPECIALISED, lower
-from warploom.transform.program import is_tile_program
 
 
 def names(steps: list) -> list[str]:

@@ -10,7 +10,7 @@ import tile_programs
 from control_programs import CONTROL
 from lowered_programs import check, hinted
 from sampling import sampled
-from warploom.transform.decline import Decline
+from warploom.errors import Decline
 from warploom.transform.lower import lower, lower_trace
 
 IN_PLACE = "loaded where it is used"

@@ -15,8 +15,7 @@ from lowered_programs import check, hinted
 from sampling import sampled
 from tile_programs.orchestrated import prefetched_residual, resident_operand, ring_by_hand
 from warploom import language as wl
-from warploom.errors import TileProgramError
-from warploom.transform.decline import Decline
+from warploom.errors import Decline, TileProgramError
 from warploom.transform.lower import lower
 
 PROGRAMS = {

@@ -15,10 +15,10 @@ from tvm.script.tirx import tile as Tx
 
 import tile_programs
 from warploom import language as wl
+from warploom.errors import Decline
 from warploom.kernels.raster import grouped_tile
-from warploom.transform.decline import Decline
+from warploom.tile.program import read
 from warploom.transform.persistent import persistent_grid
-from warploom.transform.program import read
 
 
 def counting(*shape: int) -> Any:

@@ -12,13 +12,13 @@ import tile_programs
 from control_programs import CONTROL
 from lowered_programs import after_passes, hinted
 from warploom import language as wl
+from warploom.errors import Decline
+from warploom.tile.program import read
 from warploom.transform.canonicalize import canonicalize
-from warploom.transform.decline import Decline
 from warploom.transform.infer_layouts import infer_layouts
 from warploom.transform.lower import lower
 from warploom.transform.persistent import persistent_grid
 from warploom.transform.plan_pipeline import DEFAULT_STAGES, plan_pipeline, tile_bytes, with_stages
-from warploom.transform.program import read
 
 
 def rings(func: Any, **options: Any) -> list[tuple[list[str], int]]:

@@ -9,7 +9,7 @@ import pytest
 
 import tile_programs
 from lowered_programs import check
-from warploom.transform.decline import Decline
+from warploom.errors import Decline
 
 #: Programs for each lowering in every run, and where asked for; one process of many.
 SAMPLE, ALL, SHARE = 12, 2000, 20

@@ -10,10 +10,10 @@ from tvm.script.tirx import tile as Tx
 
 import tile_programs
 from lowered_programs import after_passes
+from warploom.errors import Decline
+from warploom.tile.program import allocations
 from warploom.transform.canonicalize import canonicalize
-from warploom.transform.decline import Decline
 from warploom.transform.infer_layouts import infer_layouts
-from warploom.transform.program import allocations
 from warploom.transform.resolve_scopes import resolve_scopes
 from warploom.transform.squeeze_vectors import squeeze_vectors
 

@@ -12,13 +12,13 @@ from tvm.script.tirx import tile as Tx
 import tile_programs
 from lowered_programs import check, hinted, run
 from warploom import language as wl
+from warploom.errors import Decline
 from warploom.target import SM100A
-from warploom.transform import ir
+from warploom.tile import ir
+from warploom.tile.program import allocations, read
 from warploom.transform.canonicalize import canonicalize
-from warploom.transform.decline import Decline
 from warploom.transform.fragments import fragments
 from warploom.transform.lower import lower
-from warploom.transform.program import allocations, read
 from warploom.transform.share_operands import share_operands
 
 ARCH = SM100A.name

@@ -20,9 +20,8 @@ from tensor_memory_order import assert_lifetime_is_fenced
 from tile_programs.case import poisoned, precision, random_values, wide
 from warploom import language as wl
 from warploom import programs
-from warploom.errors import TileProgramError
+from warploom.errors import Decline, TileProgramError
 from warploom.target import SM100A, cuda_target
-from warploom.transform.decline import Decline
 from warploom.transform.lower import lower, lower_trace
 
 ARCH = SM100A.name

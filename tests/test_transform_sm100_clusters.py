@@ -19,9 +19,9 @@ from sampling import sampled
 from warploom import language as wl
 from warploom.layout.smem_matrix import SharedMatrix
 from warploom.target import SM100A, Major, Swizzle
-from warploom.transform import ir
+from warploom.tile import ir
+from warploom.tile.program import allocations, read
 from warploom.transform.lower import lower_trace
-from warploom.transform.program import allocations, read
 
 ARCH = SM100A.name
 #: Name -> a program whose products pairs of CTAs compute, for a number of stages.

@@ -13,7 +13,7 @@ from tvm.script.tirx import tile as Tx
 import tile_programs
 from lowered_programs import hinted
 from warploom import language as wl
-from warploom.transform.decline import Decline
+from warploom.errors import Decline
 from warploom.transform.lower import lower
 
 

@@ -10,8 +10,8 @@ from tvm.script.tirx import tile as Tx
 
 from lowered_programs import after_passes, check
 from tile_programs.case import Case, poisoned, random_values, wide
+from warploom.tile.program import allocations, read
 from warploom.transform.canonicalize import canonicalize
-from warploom.transform.program import allocations, read
 from warploom.transform.squeeze_vectors import squeeze_vectors
 
 

@@ -14,12 +14,12 @@ from tvm.script.tirx import tile as Tx
 import tile_programs
 from lowered_programs import after_passes, check, hinted
 from tile_programs.case import Case, poisoned, random_values, wide
+from warploom.errors import Decline
 from warploom.target import piece_buffers
+from warploom.tile.program import allocations
 from warploom.transform.canonicalize import canonicalize
-from warploom.transform.decline import Decline
 from warploom.transform.infer_layouts import infer_layouts
 from warploom.transform.lower import lower
-from warploom.transform.program import allocations
 from warploom.transform.resolve_scopes import resolve_scopes
 from warploom.transform.stage_stores import stage_stores
 from warploom.transform.store_pieces import pieces

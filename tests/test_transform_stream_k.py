@@ -34,11 +34,10 @@ from sampling import sampled
 from tile_programs.case import Case, poisoned, random_values, wide
 from warploom import emulator
 from warploom import language as wl
-from warploom.errors import IllegalCombination, TileProgramError
+from warploom.errors import Decline, IllegalCombination, TileProgramError
+from warploom.tile.program import TileProgram, is_tile_program, read
 from warploom.transform.canonicalize import canonicalize
-from warploom.transform.decline import Decline
 from warploom.transform.lower import lower
-from warploom.transform.program import TileProgram, is_tile_program, read
 from warploom.transform.split_tiles import split_tiles
 from warploom.transform.squeeze_vectors import squeeze_vectors
 

@@ -8,7 +8,7 @@ from tvm.script import tirx as T
 
 from warploom import language as wl
 from warploom.language.hints import PREFIX, Hints
-from warploom.transform.program import read
+from warploom.tile.program import read
 from warploom.transform.strip_annotations import strip_annotations
 
 

@@ -17,8 +17,8 @@ from lowered_programs import after_passes, check, hinted
 from sampling import sampled
 from tile_programs.orchestrated import prefetched_residual
 from warploom import language as wl
+from warploom.errors import Decline
 from warploom.transform.canonicalize import canonicalize
-from warploom.transform.decline import Decline
 from warploom.transform.infer_layouts import infer_layouts
 from warploom.transform.lower import lower, lower_trace
 from warploom.transform.resolve_scopes import resolve_scopes

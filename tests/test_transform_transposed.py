@@ -17,14 +17,14 @@ from lowered_programs import check, hinted, run
 from sampling import sampled
 from tile_programs.case import Case, poisoned, random_values, wide
 from warploom import language as wl
+from warploom.errors import Decline
 from warploom.gemm import GemmKnobs, recognise
 from warploom.gemm.generate import tile_program
 from warploom.layout.fragment import wgmma_accumulator
 from warploom.target import transposed_pieces
-from warploom.transform.decline import Decline
+from warploom.tile.program import allocations, read
 from warploom.transform.fragments import Fragments, fragments_of
 from warploom.transform.lower import lower, lower_trace
-from warploom.transform.program import allocations, read
 from warploom.transform.transposed import transposed_tiles
 
 

@@ -14,11 +14,11 @@ from tvm.tirx.tile_primitive import TilePrimitiveCall
 import tile_programs
 from lowered_programs import hinted
 from warploom import language as wl
+from warploom.errors import Decline
 from warploom.language.hints import Hints
 from warploom.ops.dispatch import LOWERED
-from warploom.transform.decline import Decline
+from warploom.tile.program import DIALECT_SCOPES, read
 from warploom.transform.lower import lower
-from warploom.transform.program import DIALECT_SCOPES, read
 from warploom.transform.strip_annotations import strip_annotations
 from warploom.transform.verify import verify
 

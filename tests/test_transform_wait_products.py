@@ -23,7 +23,7 @@ from warploom.compiler.invoke import current_request
 from warploom.layout.fragment import wgmma_accumulator
 from warploom.programs import attention
 from warploom.target import cuda_target
-from warploom.transform.effects import Effects
+from warploom.tile.effects import Effects
 from warploom.transform.wait_products import Group, Products
 
 TILES = {

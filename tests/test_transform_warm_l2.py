@@ -16,10 +16,9 @@ from control_programs import CONTROL
 from lowered_programs import check, hinted, run, worst_error
 from warploom import language as wl
 from warploom import lower_trace
-from warploom.errors import IllegalCombination
+from warploom.errors import Decline, IllegalCombination
 from warploom.kernels import default_target
 from warploom.target import cuda_target
-from warploom.transform.decline import Decline
 from warploom.transform.lower import lower
 
 WAIT = 'T.ptx.griddepcontrol("wait", "")'

@@ -73,6 +73,13 @@ class TileProgramError(WarploomError):
     """A statement that is no part of the language of tile programs, or breaks one of its rules."""
 
 
+class Decline(WarploomError):
+    """A pass leaves a program alone.
+
+    The message is one sentence that names the operand, the rule, and the fix.
+    """
+
+
 class WarploomWarning(UserWarning):
     """Base class of all warnings: what works, and is likely not what its author wants.
 

@@ -19,13 +19,13 @@ from tvm.target import Target
 from tvm.tirx import PrimFunc
 
 from warploom.errors import (
+    Decline,
     IllegalCombination,
     StockScheduleWarning,
     ToolchainError,
     WarploomWarning,
 )
 from warploom.gemm.decisions import PREFIX, has_decisions
-from warploom.transform.decline import Decline
 from warploom.warn import deferred, silenced, warn
 
 #: Attribute of a TIRx kernel: the S-TIR function that it computes, not scheduled.

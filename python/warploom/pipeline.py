@@ -17,10 +17,10 @@ from warploom.language.printing import is_on
 from warploom.language.span import drop_spans
 from warploom.ops.dispatch import our_programs, uses_warploom
 from warploom.rows.generate import MARK
+from warploom.tile.program import is_tile_program
 from warploom.transform.launch_together import LaunchTogether
 from warploom.transform.lower import lower
 from warploom.transform.prints import by_threads, without_prints
-from warploom.transform.program import is_tile_program
 from warploom.transform.share_tensor_maps import ShareTensorMaps
 from warploom.transform.start_early import StartEarly
 from warploom.transform.warn_of_lowering import first_span

@@ -36,7 +36,7 @@ from warploom.bench.report import geometric_mean, markdown_table
 from warploom.bench.suite import GemmShape
 from warploom.bench.workloads import function, problem_of
 from warploom.command_line import Parser, natural, output_folder, positive, require_gpu
-from warploom.errors import WarploomError
+from warploom.errors import Decline, WarploomError
 from warploom.gemm.choose import choose
 from warploom.gemm.knobs import GemmKnobs
 from warploom.gemm.problem import GemmProblem
@@ -46,7 +46,6 @@ from warploom.meta_schedule.lookup import Lookup
 from warploom.meta_schedule.progress import short
 from warploom.meta_schedule.records import records_of
 from warploom.target.tvm_target import default_target
-from warploom.transform.decline import Decline
 
 #: What is compared: how it is called -> how it was chosen.
 CHOICES = {

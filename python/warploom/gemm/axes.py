@@ -8,12 +8,12 @@ from typing import Any
 
 from tvm.tirx import Var
 
+from warploom.errors import Decline
 from warploom.gemm.equations import settled, simplify
 from warploom.gemm.memory import static
 from warploom.gemm.pixels import find_pixels
 from warploom.gemm.problem import Axis, Output, Product
-from warploom.transform import ir
-from warploom.transform.decline import Decline
+from warploom.tile import ir
 
 #: What a size that is known only at launch counts as where axes compete for the tile's rows.
 _UNKNOWN_EXTENT = 4096

@@ -18,8 +18,8 @@ from tvm.ir.expr import TensorLoad
 from tvm.s_tir import SBlock, SBlockRealize
 from tvm.tirx import Buffer, IterVar, PrimFunc, Stmt, Var
 
-from warploom.transform import ir
-from warploom.transform.decline import Decline
+from warploom.errors import Decline
+from warploom.tile import ir
 
 
 @dataclass(frozen=True)

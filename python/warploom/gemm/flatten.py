@@ -19,7 +19,7 @@ from tvm.tirx import Buffer, Var
 
 from warploom.gemm.equations import loads, simplify
 from warploom.gemm.problem import Axis, GemmFunction, Operand, Output, Product, View
-from warploom.transform import ir
+from warploom.tile import ir
 
 
 def flatten(gemm: GemmFunction) -> GemmFunction:

@@ -28,7 +28,7 @@ from warploom.gemm.results import Sum, reduce, store
 from warploom.gemm.tile_places import TilePlaces
 from warploom.target import TMA
 from warploom.target.swizzle import ATOM_ROWS
-from warploom.transform import ir
+from warploom.tile import ir
 
 
 def tile_program(gemm: GemmFunction, knobs: GemmKnobs) -> PrimFunc:

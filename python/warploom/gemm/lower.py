@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from tvm.tirx import PrimFunc
 
+from warploom.errors import Decline
 from warploom.gemm.decisions import decisions_of
 from warploom.gemm.generate import tile_program
 from warploom.gemm.recognition import recognise
-from warploom.transform import ir
-from warploom.transform.decline import Decline
+from warploom.tile import ir
 from warploom.transform.lower import lower
 
 

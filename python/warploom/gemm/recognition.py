@@ -19,7 +19,7 @@ from tvm import tirx
 from tvm.ir.expr import TensorLoad
 from tvm.tirx import Buffer, PrimFunc, Var
 
-from warploom.errors import IllegalCombination
+from warploom.errors import Decline, IllegalCombination
 from warploom.gemm.axes import Axes
 from warploom.gemm.equations import (
     Equation,
@@ -46,8 +46,7 @@ from warploom.gemm.problem import (
 from warploom.gemm.reductions import Reduced, read_reduction, split_reductions
 from warploom.gemm.tf32 import TF32, allows_tf32
 from warploom.target import wgmma_kind
-from warploom.transform import ir
-from warploom.transform.decline import Decline
+from warploom.tile import ir
 
 
 def recognise(func: PrimFunc) -> GemmFunction:

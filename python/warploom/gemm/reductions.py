@@ -16,11 +16,11 @@ import tvm_ffi
 from tvm import tirx
 from tvm.tirx import Buffer, Var
 
+from warploom.errors import Decline
 from warploom.gemm.equations import Equation, expand, loads, settled, simplify
 from warploom.gemm.memory import static
 from warploom.gemm.problem import Axis, RowReduction
-from warploom.transform import ir
-from warploom.transform.decline import Decline
+from warploom.tile import ir
 
 #: Operator of a block -> the kind of its reduction.
 _KINDS = {tirx.Add: "sum", tirx.Max: "max", tirx.Min: "min"}

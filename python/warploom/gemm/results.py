@@ -14,6 +14,7 @@ from tvm.script.ir_builder import IRBuilder
 from tvm.script.tirx import tile as Tx
 from tvm.tirx import Buffer
 
+from warploom.errors import Decline
 from warploom.gemm.equations import simplify
 from warploom.gemm.memory import ALIGN
 from warploom.gemm.problem import Axis, Output, RowReduction
@@ -21,8 +22,7 @@ from warploom.gemm.reductions import NEUTRAL
 from warploom.gemm.tile_places import TilePlaces
 from warploom.gemm.widen import widened
 from warploom.target.dtypes import bits_of
-from warploom.transform import ir
-from warploom.transform.decline import Decline
+from warploom.tile import ir
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,7 @@ from tvm.script.ir_builder import IRBuilder
 from tvm.script.tirx import tile as Tx
 from tvm.tirx import Buffer, Var
 
+from warploom.errors import Decline
 from warploom.gemm.equations import simplify
 from warploom.gemm.knob_rules import POLICIES
 from warploom.gemm.knobs import GemmKnobs
@@ -22,8 +23,7 @@ from warploom.gemm.pixels import Box, step_of
 from warploom.gemm.problem import Axis, GemmFunction
 from warploom.ops.copy_strided import CACHE_HINT, STEPS
 from warploom.target.dtypes import bits_of
-from warploom.transform import ir
-from warploom.transform.decline import Decline
+from warploom.tile import ir
 
 
 class TilePlaces:

@@ -19,7 +19,7 @@ from tvm.tirx import Buffer, PrimFunc, Stmt, Var
 from warploom.errors import TileProgramWarning
 from warploom.language.pipelined import PIPELINED, STAGES
 from warploom.language.statements import Leaf, Statements, statements_of
-from warploom.transform import ir
+from warploom.tile import ir
 from warploom.warn import warn
 
 #: What is wrong and what helps, and the statement.

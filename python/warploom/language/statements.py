@@ -18,7 +18,7 @@ from tvm.tirx.tile_primitive import TilePrimitiveCall
 
 from warploom.language.hints import DEVICE_ENTRY
 from warploom.language.printing import read_print
-from warploom.transform import ir
+from warploom.tile import ir
 
 #: Primitives whose last argument says whether they add to what they write.
 ACCUMULATING = ("gemm_async", "sum", "max", "min")

@@ -26,13 +26,12 @@ from tvm.s_tir.meta_schedule.runner import (
 from tvm.target import Target
 from tvm.tirx import PrimFunc
 
-from warploom.errors import WarploomError
+from warploom.errors import Decline, WarploomError
 from warploom.gemm.decisions import knobs_of
 from warploom.gemm.model import H200, Machine, predict
 from warploom.gemm.recognition import recognise
 from warploom.meta_schedule import artifact
 from warploom.meta_schedule.measure import Listener, Measurement
-from warploom.transform.decline import Decline
 
 #: The key of a target whose records are estimates.
 KEY = "estimate"

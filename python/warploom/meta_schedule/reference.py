@@ -23,7 +23,7 @@ from tvm.target import Target
 from tvm.tirx import BufferStore, PrimFunc
 
 from warploom.meta_schedule.plain_schedule import scheduled_apart
-from warploom.transform import ir
+from warploom.tile import ir
 
 #: Operations that a CPU executes in about a second, without any schedule.
 _HOST_OPERATIONS = 1e9

@@ -6,10 +6,9 @@ from tvm.ir import IRModule
 from tvm.s_tir.meta_schedule import Mutator, Postproc, TuneContext
 from tvm.s_tir.meta_schedule.space_generator import PostOrderApply
 
-from warploom.errors import WarploomError
+from warploom.errors import Decline, WarploomError
 from warploom.gemm.problem import GemmFunction
 from warploom.gemm.recognition import recognise
-from warploom.transform.decline import Decline
 
 
 def gemm_of(mod: IRModule) -> GemmFunction | None:

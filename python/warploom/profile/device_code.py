@@ -24,7 +24,7 @@ from tvm.script import tirx as T
 from tvm.tirx import Buffer
 
 from warploom.profile.recording import HEADER_ROWS, ROW_BITS, WORD_BYTES, Recording
-from warploom.transform import ir
+from warploom.tile import ir
 
 #: The offset of a thread that records nothing.
 _NOWHERE = 0xFFFFFFFF

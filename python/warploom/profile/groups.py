@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from warploom.transform import ir
+from warploom.tile import ir
 
 #: Most clocks of a group: each stays in a register until the group is recorded.
 MAX_CLOCKS = 7

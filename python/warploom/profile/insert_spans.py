@@ -25,9 +25,9 @@ from warploom.profile import span_kinds as kinds
 from warploom.profile.device_code import Recorder
 from warploom.profile.groups import Group, OpenGroup
 from warploom.profile.recording import WORD_BYTES, Recording
-from warploom.transform import ir
-from warploom.transform.program import TileProgram, parent_and_child
-from warploom.transform.roles import role_name
+from warploom.tile import ir
+from warploom.tile.program import TileProgram, parent_and_child
+from warploom.tile.roles import role_name
 
 #: The parameter that instrumented functions have beside their own.
 PARAMETER = "timeline_records"

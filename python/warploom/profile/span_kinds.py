@@ -15,8 +15,8 @@ from tvm.tirx import Stmt
 from tvm.tirx.tile_primitive import TilePrimitiveCall
 
 from warploom.language.mbarrier import read_address, read_operation
-from warploom.transform import ir
-from warploom.transform.program import (
+from warploom.tile import ir
+from warploom.tile.program import (
     PIPELINED,
     is_gemm,
     is_global,

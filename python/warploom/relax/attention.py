@@ -15,12 +15,12 @@ from tvm.ir import Op
 from tvm.target import Target
 from tvm.tirx import IntImm, PrimFunc
 
+from warploom.errors import Decline
 from warploom.fallback import attempted, with_original
 from warploom.programs.attention import attention
 from warploom.relax.visiting import visited
 from warploom.target import SM90A
-from warploom.transform import ir
-from warploom.transform.decline import Decline
+from warploom.tile import ir
 
 #: Head dimensions that accumulators and operands in registers leave room for.
 HEAD_DIMS = (64, 128)

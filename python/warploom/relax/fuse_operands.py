@@ -21,7 +21,7 @@ from warploom.gemm.recognition import read_product
 from warploom.relax.joining import Joiner, has_program, is_call_tir, joined, result_types
 from warploom.relax.turn_operands import turned
 from warploom.target.dtypes import bits_of
-from warploom.transform import ir
+from warploom.tile import ir
 
 
 def FuseOperands() -> tvm.transform.Pass:

@@ -16,6 +16,7 @@ import tvm
 from tvm import relax
 from tvm.tirx import PrimFunc
 
+from warploom.errors import Decline
 from warploom.fallback import attempted
 from warploom.gemm.choose import choose
 from warploom.gemm.equations import read_equations
@@ -24,7 +25,6 @@ from warploom.gemm.problem import GemmProblem
 from warploom.gemm.recognition import recognise
 from warploom.relax.joining import Joiner, has_program, is_call_tir, joined, with_arguments_once
 from warploom.target.dtypes import bits_of
-from warploom.transform.decline import Decline
 
 
 def FuseProducts() -> tvm.transform.Pass:

@@ -13,7 +13,7 @@ import tvm
 from tvm.tirx import PrimFunc
 
 from warploom.command_line import Parser, load_object
-from warploom.errors import IllegalCombination, WarploomError
+from warploom.errors import Decline, IllegalCombination, WarploomError
 from warploom.gemm.choose import choose_by_rows
 from warploom.gemm.generate import tile_program
 from warploom.gemm.knobs import GemmKnobs
@@ -28,8 +28,7 @@ from warploom.relax.tile_programs import is_tirx
 from warploom.rows import RowPlan, row_kernel
 from warploom.rows.generate import plan_of
 from warploom.target.tvm_target import cuda_target
-from warploom.transform.decline import Decline
-from warploom.transform.program import is_tile_program
+from warploom.tile.program import is_tile_program
 
 
 @dataclass(frozen=True)

@@ -16,12 +16,11 @@ from tvm.ir import GlobalVar, Op
 from tvm.s_tir import SBlock, SBlockRealize, renew_defs
 from tvm.tirx import PrimFunc, Var
 
-from warploom.errors import IllegalCombination
+from warploom.errors import Decline, IllegalCombination
 from warploom.gemm.choose import choose
 from warploom.gemm.generate import tile_program
 from warploom.gemm.problem import GemmFunction
-from warploom.transform import ir
-from warploom.transform.decline import Decline
+from warploom.tile import ir
 
 
 class Joiner(relax.PyExprMutator):

@@ -9,10 +9,10 @@ import tvm
 from tvm import relax
 from tvm.tirx import PrimFunc
 
+from warploom.errors import Decline
 from warploom.fallback import attempted, with_original
 from warploom.rows.generate import row_kernel
 from warploom.rows.problem import RowFunction, read_rows
-from warploom.transform.decline import Decline
 
 
 def LowerRows() -> tvm.transform.Pass:

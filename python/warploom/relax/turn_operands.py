@@ -17,7 +17,7 @@ from tvm.tirx import BufferStore, PrimFunc
 
 from warploom.gemm.memory import operand_faults
 from warploom.gemm.recognition import read_product
-from warploom.transform import ir
+from warploom.tile import ir
 
 
 def turned(

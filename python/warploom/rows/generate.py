@@ -25,7 +25,7 @@ from warploom.rows.plan import VECTOR_BITS, WARP, RowPlan
 from warploom.rows.problem import Reduction, RowFunction
 from warploom.rows.vectors import offset, registers_for, vectors_of
 from warploom.target.dtypes import bits_of
-from warploom.transform import ir
+from warploom.tile import ir
 from warploom.transform.start_early import let_next_start, wait_for_last
 
 #: Attribute of the kernels that are made here, by which pipelines tell them.

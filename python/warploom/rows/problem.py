@@ -14,12 +14,12 @@ from tvm import tirx
 from tvm.ir.expr import TensorLoad
 from tvm.tirx import Buffer, PrimFunc, Var
 
+from warploom.errors import Decline
 from warploom.gemm.equations import Equation, expand, loads, narrow, read_equations, simplify
 from warploom.gemm.memory import static
 from warploom.gemm.problem import Axis, Output
 from warploom.gemm.widen import NARROW, widened
-from warploom.transform import ir
-from warploom.transform.decline import Decline
+from warploom.tile import ir
 
 #: Result of a reduction, by the operation between the old value and the new term.
 _COMBINE = {tirx.Add: "sum", tirx.Max: "max"}

@@ -18,12 +18,12 @@ from tvm.script import tirx as T
 from tvm.sym.analyzer import Analyzer
 from tvm.tirx import Buffer, Var
 
+from warploom.errors import Decline
 from warploom.gemm.equations import loads
 from warploom.rows.plan import VECTOR_BITS, RowPlan
 from warploom.rows.problem import RowFunction
 from warploom.target.dtypes import bits_of
-from warploom.transform import ir
-from warploom.transform.decline import Decline
+from warploom.tile import ir
 
 #: The operator that evaluates one of its arguments only.
 _CHOICE = "prim.if_then_else"

@@ -19,8 +19,8 @@ from tvm.sym.analyzer import Analyzer
 from tvm.tirx import Buffer, Stmt, Var
 
 from warploom.target import TMA
-from warploom.transform import ir
-from warploom.transform.program import is_global, nest_parts
+from warploom.tile import ir
+from warploom.tile.program import is_global, nest_parts
 
 
 def split_addends(nest: Stmt, made: Buffer) -> tuple[list[Stmt], Stmt]:

@@ -10,12 +10,12 @@ import tvm_ffi
 from tvm import tirx
 from tvm.tirx import Buffer, Stmt
 
+from warploom.errors import Decline
 from warploom.target.swizzle import Swizzle
-from warploom.transform import ir
+from warploom.tile import ir
+from warploom.tile.program import TileProgram, allocations, is_shared
 from warploom.transform.budget import shared_bytes
-from warploom.transform.decline import Decline
 from warploom.transform.plan_pipeline import tile_bytes
-from warploom.transform.program import TileProgram, allocations, is_shared
 
 _MBARRIER_BYTES = 8
 #: Attribute with the size of a kernel's dynamic shared memory.

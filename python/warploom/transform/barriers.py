@@ -18,9 +18,9 @@ from tvm.tirx import Buffer, ForKind, Stmt, Var
 from tvm.tirx.tile_primitive import TilePrimitiveCall
 
 from warploom.target.tcgen05 import PAIR
-from warploom.transform import ir
+from warploom.tile import ir
+from warploom.tile.program import TileProgram
 from warploom.transform.clusters import Pairs, Peers, is_in, writers
-from warploom.transform.program import TileProgram
 
 
 def mbarriers(name: str, count: int) -> Buffer:

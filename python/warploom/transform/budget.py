@@ -12,12 +12,11 @@ import tvm_ffi
 from tvm.tirx import Buffer
 from tvm.tirx.tile_primitive import TilePrimitiveCall
 
-from warploom.errors import IllegalCombination
+from warploom.errors import Decline, IllegalCombination
 from warploom.target import ARCHS, RegisterRoles
 from warploom.target.dtypes import bits_of
-from warploom.transform.decline import Decline
-from warploom.transform.effects import destination
-from warploom.transform.program import TileProgram, is_gemm
+from warploom.tile.effects import destination
+from warploom.tile.program import TileProgram, is_gemm
 
 _REGISTER_BITS = 32
 

@@ -15,14 +15,11 @@ from tvm.script import tirx as T
 from tvm.tirx import Buffer, Stmt, Var
 from tvm.tirx.tile_primitive import LambdaExpr, TilePrimitiveCall
 
+from warploom.errors import Decline
 from warploom.target import SM90A
-from warploom.transform import ir
-from warploom.transform.decline import Decline
-from warploom.transform.effects import effects
-from warploom.transform.infer_layouts import has_layout
-from warploom.transform.nest_forms import plain_nests
-from warploom.transform.prints import through_shared
-from warploom.transform.program import (
+from warploom.tile import ir
+from warploom.tile.effects import effects
+from warploom.tile.program import (
     TILE_SCOPES,
     TileProgram,
     allocations,
@@ -30,6 +27,9 @@ from warploom.transform.program import (
     is_nest,
     is_shared,
 )
+from warploom.transform.infer_layouts import has_layout
+from warploom.transform.nest_forms import plain_nests
+from warploom.transform.prints import through_shared
 
 
 def _affine(function: Callable[[Any], Any]) -> Callable[..., Any]:

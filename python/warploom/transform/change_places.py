@@ -16,10 +16,10 @@ from tvm.sym.analyzer import Analyzer
 from tvm.tirx import Buffer, Stmt, Var
 from tvm.tirx.tile_primitive import TilePrimitiveCall
 
-from warploom.transform import ir
-from warploom.transform.effects import accumulates, effects
+from warploom.tile import ir
+from warploom.tile.effects import accumulates, effects
+from warploom.tile.program import is_gemm, is_nest, nest_parts
 from warploom.transform.handovers import Role
-from warploom.transform.program import is_gemm, is_nest, nest_parts
 from warploom.transform.role_order import roles_of
 
 

@@ -9,7 +9,7 @@ from tvm import tirx
 from tvm.tirx import PrimFunc
 
 from warploom.language.hints import HINT_KEYS, PREFIX, hint_statements
-from warploom.transform.program import PIPELINED, STAGES, TileProgram
+from warploom.tile.program import PIPELINED, STAGES, TileProgram
 
 
 def check_hints(program: TileProgram) -> TileProgram:

@@ -22,8 +22,8 @@ from tvm.script import tirx as T
 from tvm.tirx import Stmt, Var
 
 from warploom.target.tcgen05 import PAIR
-from warploom.transform import ir
-from warploom.transform.program import TileProgram, is_nest
+from warploom.tile import ir
+from warploom.tile.program import TileProgram, is_nest
 
 #: Numbers of the dimensions along which the CTAs of a cluster differ.
 Dimensions = frozenset[int]

@@ -17,9 +17,19 @@ from tvm.tirx.tile_primitive import TilePrimitiveCall
 
 from warploom.language.mbarrier import SCOPE as MBARRIER
 from warploom.language.mbarrier import Operation, read_operation
-from warploom.transform import barriers, ir
+from warploom.tile import ir
+from warploom.tile.effects import Effects, effects
+from warploom.tile.program import (
+    TileProgram,
+    is_for_loading_thread,
+    is_gemm,
+    is_load,
+    is_nest,
+    is_shared,
+    is_tile,
+)
+from warploom.transform import barriers
 from warploom.transform.barriers import Position, Ring
-from warploom.transform.effects import Effects, effects
 from warploom.transform.named_barriers import (
     consumers_sync,
     warpgroup_barrier,
@@ -30,15 +40,6 @@ from warploom.transform.pin_registers import pin, pin_one
 from warploom.transform.ping_pong import is_alternate, of_player, stages_of
 from warploom.transform.plan_pipeline import PipelinePlan, RingUse, is_consumer_tile
 from warploom.transform.prints import by_one_thread
-from warploom.transform.program import (
-    TileProgram,
-    is_for_loading_thread,
-    is_gemm,
-    is_load,
-    is_nest,
-    is_shared,
-    is_tile,
-)
 from warploom.transform.stage_stores import is_orchestrated
 from warploom.transform.take_turns import in_turns, is_for_first, is_turn
 from warploom.transform.wait_products import Group, Products, fence

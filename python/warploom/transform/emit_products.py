@@ -14,14 +14,13 @@ from tvm.script import tirx as T
 from tvm.tirx import Stmt
 from tvm.tirx.tile_primitive import TilePrimitiveCall
 
-from warploom.errors import IllegalCombination
+from warploom.errors import Decline, IllegalCombination
 from warploom.language.descriptor import descriptor
 from warploom.layout.smem_matrix import SharedMatrix
 from warploom.target import SM100A, Major, Swizzle
 from warploom.target.tcgen05 import tcgen05_kinds
-from warploom.transform import ir
-from warploom.transform.decline import Decline
-from warploom.transform.program import cta_group, is_shared
+from warploom.tile import ir
+from warploom.tile.program import cta_group, is_shared
 
 #: Words of ``disable-output-lane`` for each CTA; of zeros, no lane is left out.
 _LANE_MASKS = 4

@@ -15,14 +15,15 @@ from tvm.script import tirx as T
 from tvm.tirx import Buffer, Stmt, Var
 from tvm.tirx.tile_primitive import TilePrimitiveCall
 
+from warploom.errors import Decline
 from warploom.target import SM90A
-from warploom.transform import barriers, ir
+from warploom.tile import ir
+from warploom.tile.program import TileProgram, is_nest
+from warploom.transform import barriers
 from warploom.transform.consume import consumers, one_consumer
-from warploom.transform.decline import Decline
 from warploom.transform.fragment_order import EXCHANGED
 from warploom.transform.persistent import TILES
 from warploom.transform.piece_store import leader
-from warploom.transform.program import TileProgram, is_nest
 from warploom.transform.split_tiles import GIVEN, TAKEN
 from warploom.transform.stage_stores import orchestrated
 

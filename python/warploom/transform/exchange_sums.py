@@ -22,13 +22,13 @@ from tvm.tirx import Buffer, Stmt, Var
 from tvm.tirx.tile_primitive import TilePrimitiveCall
 
 from warploom.language.hints import DEVICE_ENTRY
-from warploom.transform import ir
+from warploom.tile import ir
+from warploom.tile.effects import destination
+from warploom.tile.program import Id, TileProgram, is_nest
 from warploom.transform.consume import consumers, one_consumer
-from warploom.transform.effects import destination
 from warploom.transform.exchange_in_clusters import exchange_in_clusters
 from warploom.transform.fragment_order import EXCHANGED
 from warploom.transform.piece_store import leader
-from warploom.transform.program import Id, TileProgram, is_nest
 from warploom.transform.split_tiles import GIVEN, TAKEN
 from warploom.transform.stage_stores import orchestrated
 from warploom.transform.start_early import let_next_start, wait_for_last

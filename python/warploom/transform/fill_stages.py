@@ -10,16 +10,17 @@ from tvm.ir import TensorRegion
 from tvm.tirx import Buffer, ForKind, Stmt, Var
 from tvm.tirx.tile_primitive import TilePrimitiveCall
 
+from warploom.errors import Decline
 from warploom.layout.smem_matrix import SharedMatrix
 from warploom.ops.copy_prefetch import PREFETCHES
 from warploom.ops.copy_strided import CACHE_HINT, STEPS, knows_strides
 from warploom.target import TMA
 from warploom.target.tcgen05 import PAIR
-from warploom.transform import barriers, ir
+from warploom.tile import ir
+from warploom.tile.program import CTA_GROUP, TileProgram
+from warploom.transform import barriers
 from warploom.transform.barriers import Ring
-from warploom.transform.decline import Decline
 from warploom.transform.plan_pipeline import shared_matrix, tile_bytes
-from warploom.transform.program import CTA_GROUP, TileProgram
 
 
 def announce(ring: Ring, stage: Any) -> Stmt:

@@ -17,9 +17,9 @@ from tvm.tirx import Buffer, ForKind, Stmt, Var
 from tvm.tirx.layout import S, TileLayout
 
 from warploom.ops.register_tile import LANES
-from warploom.transform import ir
+from warploom.tile import ir
+from warploom.tile.program import PREFIX, is_global, is_shared
 from warploom.transform.nest_elements import WARPGROUP, NestContext
-from warploom.transform.program import PREFIX, is_global, is_shared
 
 #: Annotation of a nest of two loops between a tile in registers and a buffer that a warpgroup
 #: stores, or adds: any order of elements will do, as long as all use the same.

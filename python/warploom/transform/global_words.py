@@ -19,9 +19,9 @@ from tvm.sym.analyzer import Analyzer
 from tvm.tirx import Buffer, ForKind, Stmt, Var
 
 from warploom.ops.register_tile import RegisterTile
-from warploom.transform import ir
+from warploom.tile import ir
+from warploom.tile.program import is_global
 from warploom.transform.nest_elements import Element, in_pairs, inside_buffer
-from warploom.transform.program import is_global
 
 _WORD, _HALF_BITS = "uint32", 16
 

@@ -22,12 +22,13 @@ from tvm.script import tirx as T
 from tvm.tirx import Buffer, Stmt
 
 from warploom.target.tcgen05 import PAIR
-from warploom.transform import barriers, ir
+from warploom.tile import ir
+from warploom.tile.program import is_shared
+from warploom.transform import barriers
 from warploom.transform.barriers import Position
 from warploom.transform.clusters import Pairs
 from warploom.transform.plan_pipeline import stacked
 from warploom.transform.plan_tensor_memory import after_sync, before_sync
-from warploom.transform.program import is_shared
 
 
 class Role(IntEnum):

@@ -20,15 +20,13 @@ from tvm.ir import TensorLoad
 from tvm.tirx import Buffer, Stmt
 from tvm.tirx.tile_primitive import TilePrimitiveCall
 
-from warploom.errors import IllegalCombination
+from warploom.errors import Decline, IllegalCombination
 from warploom.layout.smem_matrix import SharedMatrix
 from warploom.target import SM90A, Major, Swizzle
 from warploom.target.wgmma import WGMMA_M
-from warploom.transform import ir
-from warploom.transform.decline import Decline
-from warploom.transform.effects import REDUCTIONS
-from warploom.transform.fragments import SM100_ROWS, Fragments, fragments
-from warploom.transform.program import (
+from warploom.tile import ir
+from warploom.tile.effects import REDUCTIONS
+from warploom.tile.program import (
     TILE_SCOPES,
     TileProgram,
     allocations,
@@ -38,6 +36,7 @@ from warploom.transform.program import (
     is_own_load,
     is_shared,
 )
+from warploom.transform.fragments import SM100_ROWS, Fragments, fragments
 from warploom.transform.transposed import transposed_tiles
 
 #: Bits of the elements of an operand that wgmma reads along M or N (PTX ISA, wgmma, imm-trans).

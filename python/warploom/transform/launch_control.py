@@ -20,10 +20,11 @@ from tvm import tirx
 from tvm.script import tirx as T
 from tvm.tirx import Buffer, Stmt
 
-from warploom.transform import barriers, ir
+from warploom.tile import ir
+from warploom.tile.program import TileProgram
+from warploom.transform import barriers
 from warploom.transform.barriers import Position
 from warploom.transform.persistent import DYNAMIC
-from warploom.transform.program import TileProgram
 
 #: Answers that may be on the way: one that is being read, one for who is a tile ahead, one to come.
 ANSWERS = 3

@@ -12,18 +12,18 @@ from dataclasses import dataclass
 import tvm
 from tvm.tirx import PrimFunc
 
-from warploom.errors import WarploomError
+from warploom.errors import Decline, WarploomError
 from warploom.language.printing import is_on
 from warploom.language.rules import check_program
 from warploom.language.span import drop_spans
 from warploom.messages.blame import with_place
 from warploom.target import SM90A, SM100A
 from warploom.target.arch import GPUS
+from warploom.tile.program import TileProgram, is_by_hand, is_tile_program, read
 from warploom.transform.allocate_shared import allocate_shared
 from warploom.transform.budget import ctas_per_sm
 from warploom.transform.canonicalize import canonicalize
 from warploom.transform.check_hints import check_hints
-from warploom.transform.decline import Decline
 from warploom.transform.exchange_sums import exchange_sums
 from warploom.transform.infer_layouts import infer_layouts
 from warploom.transform.lower_nests import lower_nests
@@ -34,7 +34,6 @@ from warploom.transform.pair_ctas import pair_ctas
 from warploom.transform.persistent import DEFAULT_GROUP, persistent_grid
 from warploom.transform.ping_pong import ping_pong
 from warploom.transform.prints import without_prints
-from warploom.transform.program import TileProgram, is_by_hand, is_tile_program, read
 from warploom.transform.resolve_by_hand import resolve_by_hand
 from warploom.transform.resolve_scopes import resolve_scopes
 from warploom.transform.resolve_tensor_memory import resolve_tensor_memory

@@ -19,11 +19,18 @@ from tvm.script import tirx as T
 from tvm.sym.analyzer import Analyzer
 from tvm.tirx import Buffer, ForKind, Stmt, Var
 
-from warploom.errors import IllegalCombination
+from warploom.errors import Decline, IllegalCombination
 from warploom.layout.fragment import wgmma_accumulator
 from warploom.ops.register_tile import LANES, RegisterTile
-from warploom.transform import ir
-from warploom.transform.decline import Decline
+from warploom.tile import ir
+from warploom.tile.program import (
+    TileProgram,
+    is_nest,
+    is_shared,
+    is_tile,
+    nest_parts,
+    nest_stores,
+)
 from warploom.transform.fragment_order import EXCHANGED, in_fragment_order
 from warploom.transform.global_words import word_copy
 from warploom.transform.nest_elements import (
@@ -35,14 +42,6 @@ from warploom.transform.nest_elements import (
     together,
 )
 from warploom.transform.nest_pairs import in_words, paired_store
-from warploom.transform.program import (
-    TileProgram,
-    is_nest,
-    is_shared,
-    is_tile,
-    nest_parts,
-    nest_stores,
-)
 
 #: Threads that a nest runs on.
 _THREADS = 4 * LANES

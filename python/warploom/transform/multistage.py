@@ -20,8 +20,13 @@ from tvm.script import tirx as T
 from tvm.tirx import ForKind, Stmt, Var
 from tvm.tirx.tile_primitive import TilePrimitiveCall
 
+from warploom.errors import Decline
 from warploom.target import SM90A
-from warploom.transform import barriers, ir
+from warploom.tile import ir
+from warploom.tile.effects import effects
+from warploom.tile.program import PIPELINED, TileProgram, is_load, is_scalar, is_tile
+from warploom.tile.roles import ThreadRole
+from warploom.transform import barriers
 from warploom.transform.barriers import Position, Ring
 from warploom.transform.budget import (
     describe,
@@ -36,13 +41,9 @@ from warploom.transform.consume import (
     consumers,
     positions,
 )
-from warploom.transform.decline import Decline
-from warploom.transform.effects import effects
 from warploom.transform.fill_stages import announce, copies
 from warploom.transform.own_barriers import for_loading_thread, initialisations
 from warploom.transform.plan_pipeline import PipelinePlan, RingUse, plan_pipeline, with_stages
-from warploom.transform.program import PIPELINED, TileProgram, is_load, is_scalar, is_tile
-from warploom.transform.roles import ThreadRole
 from warploom.transform.start_early import let_next_start
 from warploom.transform.warm_l2 import wait_and_warm_l2
 

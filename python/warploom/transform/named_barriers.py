@@ -13,7 +13,7 @@ from tvm.script import tirx as T
 from tvm.tirx import Stmt
 
 from warploom.target import SM90A
-from warploom.transform import ir
+from warploom.tile import ir
 
 _FIRST_WARPGROUP, _FIRST_TURN, _EVERY_CONSUMER = 1, 4, 15
 

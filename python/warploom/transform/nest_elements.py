@@ -15,11 +15,11 @@ from tvm.tirx import Buffer, Stmt, Var
 from tvm.tirx.layout import S, TileLayout
 from tvm.tirx.operator.tile_primitive.dispatcher import DispatchFail
 
+from warploom.errors import Decline
 from warploom.ops.elementwise_fragment import PACKED_CASTS
 from warploom.ops.register_tile import LANES, RegisterTile, Threads, read_register_tile
-from warploom.transform import ir
-from warploom.transform.decline import Decline
-from warploom.transform.program import is_global, is_shared, is_tile
+from warploom.tile import ir
+from warploom.tile.program import is_global, is_shared, is_tile
 
 #: The threads that a nest runs on.
 WARPGROUP = Threads("warpgroup", 0, 4)

@@ -18,11 +18,11 @@ from tvm.ir import TensorLoad
 from tvm.script import tirx as T
 from tvm.tirx import Stmt, Var
 
+from warploom.errors import Decline
 from warploom.language.rules import Known
 from warploom.language.rules.nests import branches, read_nest
-from warploom.transform import ir
-from warploom.transform.decline import Decline
-from warploom.transform.program import is_shared
+from warploom.tile import ir
+from warploom.tile.program import is_shared
 
 
 def plain_nests(body: tuple[Stmt, ...]) -> tuple[Stmt, ...]:

@@ -23,8 +23,8 @@ from warploom.errors import IllegalCombination
 from warploom.intrin import half_pairs
 from warploom.layout.smem_matrix import CHUNK_BYTES, SharedMatrix
 from warploom.target import Major
-from warploom.transform import ir
-from warploom.transform.program import is_shared
+from warploom.tile import ir
+from warploom.tile.program import is_shared
 
 _WORD_BYTES = 4
 Offsets = tuple[int, ...]

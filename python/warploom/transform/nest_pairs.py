@@ -22,11 +22,11 @@ from tvm.tirx import Stmt, Var
 
 from warploom.intrin import half_pairs
 from warploom.ops.register_tile import RegisterTile
-from warploom.transform import ir
+from warploom.tile import ir
+from warploom.tile.program import is_shared, is_tile
 from warploom.transform.nest_elements import Element, in_pairs, narrowed
 from warploom.transform.nest_integers import Windows, as_pair, is_integer, permute
 from warploom.transform.nest_loads import Place, SharedWords
-from warploom.transform.program import is_shared, is_tile
 
 _OPERATIONS = {prim.Add: "add", prim.Sub: "sub", prim.Mul: "mul"}
 

@@ -15,11 +15,11 @@ from tvm import tirx
 from tvm.script import tirx as T
 from tvm.tirx import Buffer, Stmt, Var
 
-from warploom.transform import ir
-from warploom.transform.decline import Decline
-from warploom.transform.effects import effects
+from warploom.errors import Decline
+from warploom.tile import ir
+from warploom.tile.effects import effects
+from warploom.tile.program import TileProgram, is_gemm, is_load, is_nest
 from warploom.transform.named_barriers import pass_turn, wait_for_turn
-from warploom.transform.program import TileProgram, is_gemm, is_load, is_nest
 from warploom.transform.stage_stores import is_orchestrated, orchestrated
 
 

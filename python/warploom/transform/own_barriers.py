@@ -18,6 +18,7 @@ from tvm.script import tirx as T
 from tvm.tirx import Buffer, Stmt
 from tvm.tirx.tile_primitive import TilePrimitiveCall
 
+from warploom.errors import Decline
 from warploom.language.mbarrier import (
     INITIALISED,
     SCOPE,
@@ -26,11 +27,8 @@ from warploom.language.mbarrier import (
     read_operation,
 )
 from warploom.language.printing import read_print
-from warploom.transform import barriers, ir
-from warploom.transform.decline import Decline
-from warploom.transform.fill_stages import own_copies
-from warploom.transform.prints import by_this_thread
-from warploom.transform.program import (
+from warploom.tile import ir
+from warploom.tile.program import (
     MBAR,
     TileProgram,
     allocations,
@@ -41,6 +39,9 @@ from warploom.transform.program import (
     is_scalar,
     parent_and_child,
 )
+from warploom.transform import barriers
+from warploom.transform.fill_stages import own_copies
+from warploom.transform.prints import by_this_thread
 
 
 def own_barriers(program: TileProgram) -> list[Buffer]:

@@ -22,13 +22,13 @@ from tvm.tirx.tile_primitive import TilePrimitiveCall
 from warploom.errors import IllegalCombination
 from warploom.target import SM100A, Swizzle
 from warploom.target.tcgen05 import PAIR, tcgen05_kinds
-from warploom.transform import ir
+from warploom.tile import ir
+from warploom.tile.effects import accumulates, effects
+from warploom.tile.program import CTA_GROUP, TileProgram, is_gemm, is_load, is_nest
 from warploom.transform.clusters import cluster_shape, dependence, depends_on
-from warploom.transform.effects import accumulates, effects
 from warploom.transform.fill_stages import wide_dimensions
 from warploom.transform.infer_layouts import has_layout
 from warploom.transform.plan_pipeline import blocks
-from warploom.transform.program import CTA_GROUP, TileProgram, is_gemm, is_load, is_nest
 
 #: The dimension of a cluster along which two CTAs are a pair: ranks count it first.
 _ALONG = 0

@@ -17,10 +17,10 @@ from tvm import tirx
 from tvm.script import tirx as T
 from tvm.tirx import Stmt, Var
 
+from warploom.errors import Decline
 from warploom.kernels.raster import grouped_tile
-from warploom.transform import ir
-from warploom.transform.decline import Decline
-from warploom.transform.program import PREFIX, Id, TileProgram
+from warploom.tile import ir
+from warploom.tile.program import PREFIX, Id, TileProgram
 
 #: Annotation of the loop over the tiles of one CTA.
 TILES = PREFIX + "tiles"

@@ -20,12 +20,12 @@ from tvm.tirx import Buffer, Stmt, Var
 from warploom.ops.copy_strided import knows_strides
 from warploom.ops.register_tile import LANES
 from warploom.target import Swizzle
-from warploom.transform import ir
+from warploom.tile import ir
+from warploom.tile.program import TileProgram, nest_parts
 from warploom.transform.addends import split_addends
 from warploom.transform.fragments import Fragments
 from warploom.transform.named_barriers import warpgroup_sync
 from warploom.transform.nest_elements import WARPGROUP
-from warploom.transform.program import TileProgram, nest_parts
 from warploom.transform.staged_addends import StagedAddend, fetches
 from warploom.transform.store_pieces import Piece
 

@@ -15,7 +15,7 @@ from tvm.tirx import Buffer, ForKind, Stmt, Var
 from tvm.tirx.layout import S, TileLayout
 
 from warploom.intrin.operand_fence import meeting_after, pinned, register_dtype
-from warploom.transform import ir
+from warploom.tile import ir
 
 _WORD_BITS = 32
 #: Registers of a tile that are all waited for.

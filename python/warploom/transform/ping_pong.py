@@ -23,13 +23,13 @@ from tvm.script import tirx as T
 from tvm.tirx import Stmt, Var
 from tvm.tirx.tile_primitive import TilePrimitiveCall
 
+from warploom.errors import Decline
 from warploom.language.hints import PLAYERS
-from warploom.transform import ir
-from warploom.transform.decline import Decline
+from warploom.tile import ir
+from warploom.tile.program import PREFIX, TileProgram, is_load
 from warploom.transform.named_barriers import pass_turn, wait_for_turn
 from warploom.transform.persistent import TILES
 from warploom.transform.plan_pipeline import RingUse
-from warploom.transform.program import PREFIX, TileProgram, is_load
 from warploom.transform.stage_stores import is_orchestrated, orchestrated
 from warploom.transform.warpgroups import require_private, with_warpgroups
 

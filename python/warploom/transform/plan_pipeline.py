@@ -18,17 +18,12 @@ import tvm
 from tvm import tirx
 from tvm.tirx import Buffer, Stmt, Var
 
-from warploom.errors import IllegalCombination
+from warploom.errors import Decline, IllegalCombination
 from warploom.layout.smem_matrix import ATOM_ROWS, SharedMatrix
 from warploom.target import Major
-from warploom.transform import ir
-from warploom.transform.barriers import Ring
-from warploom.transform.clusters import Dimensions, control_of, dependence, pairs_of, peers_of
-from warploom.transform.decline import Decline
-from warploom.transform.effects import effects
-from warploom.transform.infer_layouts import has_layout
-from warploom.transform.persistent import TILES
-from warploom.transform.program import (
+from warploom.tile import ir
+from warploom.tile.effects import effects
+from warploom.tile.program import (
     PIPELINED,
     STAGES,
     TileProgram,
@@ -39,6 +34,10 @@ from warploom.transform.program import (
     is_nest,
     is_shared,
 )
+from warploom.transform.barriers import Ring
+from warploom.transform.clusters import Dimensions, control_of, dependence, pairs_of, peers_of
+from warploom.transform.infer_layouts import has_layout
+from warploom.transform.persistent import TILES
 
 #: Stages of a pipelined loop that does not say how many.
 DEFAULT_STAGES = 4

@@ -16,11 +16,10 @@ from tvm.script import tirx as T
 from tvm.tirx import Buffer, Stmt, Var
 from tvm.tirx.layout import tmem_datapath_layout
 
-from warploom.errors import IllegalCombination
+from warploom.errors import Decline, IllegalCombination
 from warploom.layout.tensor_memory import TensorMemoryPlan, columns_of, plan_columns
 from warploom.target import SM100A
-from warploom.transform import ir
-from warploom.transform.decline import Decline
+from warploom.tile import ir
 
 #: Places of a tile that may change them.
 SETS = 2

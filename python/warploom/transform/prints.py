@@ -18,6 +18,7 @@ from tvm.ir import TensorLoad
 from tvm.script import tirx as T
 from tvm.tirx import Buffer, PrimFunc, Stmt, Var
 
+from warploom.errors import Decline
 from warploom.language.print_format import (
     BOOL,
     FLOAT,
@@ -28,9 +29,8 @@ from warploom.language.print_format import (
     c_format,
 )
 from warploom.language.printing import Print, has_prints, map_prints, read_print
-from warploom.transform import ir
-from warploom.transform.decline import Decline
-from warploom.transform.program import TileProgram, is_global, is_shared, is_tile
+from warploom.tile import ir
+from warploom.tile.program import TileProgram, is_global, is_shared, is_tile
 
 #: Elements of tiles in registers that a statement reads, of one dtype.
 _ELEMENTS = 64

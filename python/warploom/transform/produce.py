@@ -7,14 +7,10 @@ from typing import Any
 from tvm import tirx
 from tvm.tirx import Buffer, Stmt, Var
 
-from warploom.transform import barriers, ir
-from warploom.transform.barriers import Position
-from warploom.transform.decline import Decline
-from warploom.transform.effects import effects
-from warploom.transform.fill_stages import announce, copies
-from warploom.transform.own_barriers import for_loading_thread
-from warploom.transform.plan_pipeline import PipelinePlan
-from warploom.transform.program import (
+from warploom.errors import Decline
+from warploom.tile import ir
+from warploom.tile.effects import effects
+from warploom.tile.program import (
     TileProgram,
     is_for_loading_thread,
     is_load,
@@ -22,6 +18,11 @@ from warploom.transform.program import (
     is_scalar,
     is_tile,
 )
+from warploom.transform import barriers
+from warploom.transform.barriers import Position
+from warploom.transform.fill_stages import announce, copies
+from warploom.transform.own_barriers import for_loading_thread
+from warploom.transform.plan_pipeline import PipelinePlan
 from warploom.transform.stage_stores import is_orchestrated
 
 

@@ -22,11 +22,11 @@ from tvm.script import tirx as T
 from tvm.tirx import Buffer, Stmt, Var
 from tvm.tirx.layout import tmem_datapath_layout
 
-from warploom.errors import IllegalCombination
+from warploom.errors import Decline, IllegalCombination
 from warploom.layout.tensor_memory import columns_of, plan_columns
 from warploom.target import SM90A, SM100A
-from warploom.transform import ir
-from warploom.transform.decline import Decline
+from warploom.tile import ir
+from warploom.tile.program import PIPELINED, TileProgram, allocations, is_shared, needs_place
 from warploom.transform.fragments import SM100_ROWS, fragments
 from warploom.transform.infer_layouts import (
     has_layout,
@@ -40,7 +40,6 @@ from warploom.transform.plan_tensor_memory import (
     TensorTile,
     before_sync,
 )
-from warploom.transform.program import PIPELINED, TileProgram, allocations, is_shared, needs_place
 
 _WARP = SM100A.warpgroup // 4
 

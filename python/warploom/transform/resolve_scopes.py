@@ -21,12 +21,10 @@ from tvm.ir import TensorLoad, TensorRegion
 from tvm.tirx import Buffer, Stmt, Var
 from tvm.tirx.tile_primitive import TilePrimitiveCall
 
+from warploom.errors import Decline
 from warploom.target import SM90A
-from warploom.transform import ir
-from warploom.transform.decline import Decline
-from warploom.transform.fragments import fragments
-from warploom.transform.infer_layouts import register_places, vector_axes
-from warploom.transform.program import (
+from warploom.tile import ir
+from warploom.tile.program import (
     TILE_SCOPES,
     Id,
     TileProgram,
@@ -36,6 +34,8 @@ from warploom.transform.program import (
     is_nest,
     nest_parts,
 )
+from warploom.transform.fragments import fragments
+from warploom.transform.infer_layouts import register_places, vector_axes
 from warploom.transform.rows import part_of_rows, row_dimensions
 from warploom.transform.transposed import transposed_tiles
 

@@ -20,11 +20,10 @@ from tvm.sym.analyzer import Analyzer
 from tvm.tirx import Buffer, Stmt, Var
 from tvm.tirx.tile_primitive import TilePrimitiveCall
 
-from warploom.transform import ir
-from warploom.transform.decline import Decline
-from warploom.transform.effects import REDUCTIONS
-from warploom.transform.fragments import fragments
-from warploom.transform.program import (
+from warploom.errors import Decline
+from warploom.tile import ir
+from warploom.tile.effects import REDUCTIONS
+from warploom.tile.program import (
     TileProgram,
     allocations,
     is_gemm,
@@ -32,6 +31,7 @@ from warploom.transform.program import (
     nest_parts,
     nest_stores,
 )
+from warploom.transform.fragments import fragments
 
 #: Registers of a thread that hold a piece.
 _PIECE_REGISTERS = 16

@@ -7,10 +7,10 @@ from collections.abc import Iterator
 from tvm import tirx
 from tvm.tirx import Buffer, Stmt
 
-from warploom.transform import ir
-from warploom.transform.effects import effects
+from warploom.tile import ir
+from warploom.tile.effects import effects
+from warploom.tile.program import is_for_loading_thread, is_gemm, is_load, is_nest
 from warploom.transform.handovers import Role
-from warploom.transform.program import is_for_loading_thread, is_gemm, is_load, is_nest
 
 
 def leaves(statements: list[Stmt]) -> Iterator[tuple[Role, Stmt]]:

@@ -11,7 +11,7 @@ from typing import Any
 
 from tvm import tirx
 
-from warploom.transform import ir
+from warploom.tile import ir
 
 Ranges = list[tuple[Any, Any]]
 

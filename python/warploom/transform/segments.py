@@ -20,7 +20,7 @@ from typing import Any
 from tvm.script import tirx as T
 from tvm.tirx import Stmt
 
-from warploom.transform import ir
+from warploom.tile import ir
 from warploom.transform.persistent import Grid, Tour, one_by_one
 
 #: Fewest steps of a part that is worth a round trip of its sum through global memory.

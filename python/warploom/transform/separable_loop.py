@@ -17,11 +17,11 @@ from tvm.sym.analyzer import Analyzer
 from tvm.tirx import Buffer, Stmt, Var
 from tvm.tirx.tile_primitive import TilePrimitiveCall
 
+from warploom.errors import Decline
 from warploom.language.printing import has_prints
-from warploom.transform import ir
-from warploom.transform.decline import Decline
-from warploom.transform.effects import Effects, accumulates, destination, effects
-from warploom.transform.program import (
+from warploom.tile import ir
+from warploom.tile.effects import Effects, accumulates, destination, effects
+from warploom.tile.program import (
     TileProgram,
     is_gemm,
     is_global,

@@ -16,15 +16,12 @@ from tvm.ir import TensorRegion
 from tvm.tirx import Buffer
 from tvm.tirx.tile_primitive import TilePrimitiveCall
 
-from warploom.errors import IllegalCombination
+from warploom.errors import Decline, IllegalCombination
 from warploom.layout.tensor_memory import columns_of
 from warploom.target import SM100A
 from warploom.target.dtypes import bits_of
-from warploom.transform import ir
-from warploom.transform.budget import ctas_per_sm
-from warploom.transform.decline import Decline
-from warploom.transform.infer_layouts import has_layout
-from warploom.transform.program import (
+from warploom.tile import ir
+from warploom.tile.program import (
     TileProgram,
     allocations,
     is_gemm,
@@ -32,6 +29,8 @@ from warploom.transform.program import (
     nest_parts,
     nest_stores,
 )
+from warploom.transform.budget import ctas_per_sm
+from warploom.transform.infer_layouts import has_layout
 
 #: Bits of an operand's elements that threads write to tensor memory.
 _BITS = 16

@@ -18,7 +18,7 @@ from tvm import tirx
 from tvm.ir import Call, Op
 from tvm.tirx import PrimFunc, Stmt, Var
 
-from warploom.transform import ir
+from warploom.tile import ir
 from warploom.transform.start_early import is_kernel, is_tensor_map
 
 _ENCODE, _LAUNCH = "tirx.tensormap_encode_tiled", "tirx.call_ffi_kernel"

@@ -16,7 +16,10 @@ from tvm.tirx import Stmt, Var
 from tvm.tirx.tile_primitive import TilePrimitiveCall
 
 from warploom.target import SM90A
-from warploom.transform import barriers, ir
+from warploom.tile import ir
+from warploom.tile.program import Id, TileProgram
+from warploom.tile.roles import ThreadRole
+from warploom.transform import barriers
 from warploom.transform.barriers import Ring
 from warploom.transform.budget import (
     describe,
@@ -36,8 +39,6 @@ from warploom.transform.consume import (
 from warploom.transform.own_barriers import initialisations
 from warploom.transform.plan_pipeline import PipelinePlan, plan_pipeline
 from warploom.transform.produce import Producer
-from warploom.transform.program import Id, TileProgram
-from warploom.transform.roles import ThreadRole
 from warploom.transform.start_early import let_next_start
 from warploom.transform.take_turns import readers
 from warploom.transform.warm_l2 import wait_and_warm_l2

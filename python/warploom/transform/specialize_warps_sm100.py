@@ -16,8 +16,20 @@ from tvm import tirx
 from tvm.script import tirx as T
 from tvm.tirx import Buffer, Stmt, Var
 
+from warploom.errors import Decline
 from warploom.target import SM100A, Swizzle
-from warploom.transform import barriers, ir
+from warploom.tile import ir
+from warploom.tile.effects import effects
+from warploom.tile.program import (
+    Id,
+    TileProgram,
+    allocations,
+    cta_group,
+    is_gemm,
+    is_shared,
+)
+from warploom.tile.roles import ThreadRole
+from warploom.transform import barriers
 from warploom.transform.allocate_shared import own_pool
 from warploom.transform.budget import (
     ctas_per_sm,
@@ -30,8 +42,6 @@ from warploom.transform.budget import (
 from warploom.transform.change_places import is_rewritten, starts_afresh
 from warploom.transform.clusters import pairs_of
 from warploom.transform.consume import consumer_tiles
-from warploom.transform.decline import Decline
-from warploom.transform.effects import effects
 from warploom.transform.handovers import Handover, Role
 from warploom.transform.launch_control import LaunchControl, is_dynamic
 from warploom.transform.own_barriers import initialisations, own_tiles
@@ -43,17 +53,8 @@ from warploom.transform.plan_pipeline import (
 )
 from warploom.transform.plan_tensor_memory import SETS, plan_tensor_memory
 from warploom.transform.produce import Producer
-from warploom.transform.program import (
-    Id,
-    TileProgram,
-    allocations,
-    cta_group,
-    is_gemm,
-    is_shared,
-)
 from warploom.transform.resolve_tensor_memory import is_accumulator
 from warploom.transform.role_order import leaves, roles_of
-from warploom.transform.roles import ThreadRole
 from warploom.transform.split_roles import RoleSplitter, Streams
 from warploom.transform.start_early import let_next_start
 from warploom.transform.warm_l2 import wait_and_warm_l2

@@ -17,13 +17,23 @@ from tvm.script import tirx as T
 from tvm.tirx import Buffer, Stmt
 from tvm.tirx.tile_primitive import TilePrimitiveCall
 
+from warploom.errors import Decline
 from warploom.language.mbarrier import SCOPE as MBARRIER
 from warploom.language.mbarrier import Operation, read_operation
-from warploom.transform import barriers, ir
+from warploom.tile import ir
+from warploom.tile.effects import effects
+from warploom.tile.program import (
+    TileProgram,
+    is_for_loading_thread,
+    is_gemm,
+    is_load,
+    is_nest,
+    is_scalar,
+    is_shared,
+)
+from warploom.transform import barriers
 from warploom.transform.barriers import Position, Ring
 from warploom.transform.consume import place_tiles
-from warploom.transform.decline import Decline
-from warploom.transform.effects import effects
 from warploom.transform.emit_products import emit_product
 from warploom.transform.handovers import (
     STATES,
@@ -39,15 +49,6 @@ from warploom.transform.own_barriers import by_one_consumer, own_operands
 from warploom.transform.plan_pipeline import PipelinePlan, is_consumer_tile
 from warploom.transform.plan_tensor_memory import TensorMemory, after_sync
 from warploom.transform.prints import by_one_thread
-from warploom.transform.program import (
-    TileProgram,
-    is_for_loading_thread,
-    is_gemm,
-    is_load,
-    is_nest,
-    is_scalar,
-    is_shared,
-)
 from warploom.transform.resolve_tensor_memory import is_accumulator, is_wait
 from warploom.transform.role_order import roles_of
 from warploom.transform.stage_stores import is_orchestrated

@@ -14,11 +14,11 @@ from typing import Any
 from tvm import tirx
 from tvm.tirx import Buffer, Stmt, Var
 
+from warploom.errors import Decline
 from warploom.target.dtypes import bits_of
-from warploom.transform import ir
-from warploom.transform.decline import Decline
+from warploom.tile import ir
+from warploom.tile.program import PREFIX, TileProgram
 from warploom.transform.persistent import DEFAULT_GROUP, grid_of, persistent_grid
-from warploom.transform.program import PREFIX, TileProgram
 from warploom.transform.segments import Segment, in_clusters, in_segments, split_k, stream_k
 from warploom.transform.separable_loop import SeparableLoop, separable_loop
 

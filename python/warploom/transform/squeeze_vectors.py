@@ -15,8 +15,8 @@ from tvm.ir import TensorLoad, TensorRegion
 from tvm.tirx import Buffer, Stmt
 from tvm.tirx.tile_primitive import TilePrimitiveCall
 
-from warploom.transform import ir
-from warploom.transform.program import TILE_SCOPES, TileProgram, allocations, is_nest
+from warploom.tile import ir
+from warploom.tile.program import TILE_SCOPES, TileProgram, allocations, is_nest
 
 
 def squeeze_vectors(program: TileProgram) -> TileProgram:

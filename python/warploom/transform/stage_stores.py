@@ -26,7 +26,17 @@ from warploom.language.hints import PLAYERS
 from warploom.layout.smem_matrix import SharedMatrix
 from warploom.ops.register_tile import LANES
 from warploom.target import TMA, Major, Swizzle, tile_pieces
-from warploom.transform import ir
+from warploom.tile import ir
+from warploom.tile.program import (
+    PIPELINED,
+    PREFIX,
+    TileProgram,
+    is_global,
+    is_nest,
+    is_shared,
+    nest_parts,
+    nest_stores,
+)
 from warploom.transform.addends import prefetch_addends
 from warploom.transform.fill_stages import require_tma
 from warploom.transform.fragments import Fragments, fragments_of
@@ -39,16 +49,6 @@ from warploom.transform.piece_store import (
     leader,
     thread_in_warpgroup,
     wait_group,
-)
-from warploom.transform.program import (
-    PIPELINED,
-    PREFIX,
-    TileProgram,
-    is_global,
-    is_nest,
-    is_shared,
-    nest_parts,
-    nest_stores,
 )
 from warploom.transform.rows import part_of_rows, row_dimensions
 from warploom.transform.staged_addends import staged_addend

@@ -18,9 +18,9 @@ from tvm.script import tirx as T
 from tvm.tirx import Buffer, Stmt, Var
 
 from warploom.target import TMA
-from warploom.transform import ir
+from warploom.tile import ir
+from warploom.tile.program import nest_parts
 from warploom.transform.addends import chunk_elements, elements_of, start_of_row
-from warploom.transform.program import nest_parts
 from warploom.transform.store_pieces import Piece
 
 

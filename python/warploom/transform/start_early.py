@@ -20,7 +20,7 @@ from tvm.ir import Call, Op, PointerType
 from tvm.script import tirx as T
 from tvm.tirx import PrimFunc, Stmt
 
-from warploom.transform import ir
+from warploom.tile import ir
 
 #: What the host passes to a kernel: extents of its grid, and tags of the launch.
 _LAUNCH = "tirx.kernel_launch_params"

@@ -12,8 +12,8 @@ from tvm.tirx import Stmt
 
 from warploom.language.hints import PREFIX, Hints
 from warploom.ops.dispatch import LOWERED
-from warploom.transform import ir
-from warploom.transform.program import TileProgram
+from warploom.tile import ir
+from warploom.tile.program import TileProgram
 
 
 def strip_annotations(program: TileProgram) -> TileProgram:

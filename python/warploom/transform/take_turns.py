@@ -22,14 +22,11 @@ from tvm import tirx
 from tvm.script import tirx as T
 from tvm.tirx import Buffer, Stmt, Var
 
+from warploom.errors import Decline
 from warploom.language.mbarrier import read_operation
-from warploom.transform import ir
-from warploom.transform.decline import Decline
-from warploom.transform.effects import effects
-from warploom.transform.named_barriers import consumers_sync
-from warploom.transform.persistent import TILES
-from warploom.transform.plan_pipeline import DEFAULT_STAGES, RingUse
-from warploom.transform.program import (
+from warploom.tile import ir
+from warploom.tile.effects import effects
+from warploom.tile.program import (
     PIPELINED,
     PREFIX,
     STAGES,
@@ -38,6 +35,9 @@ from warploom.transform.program import (
     is_load,
     is_scalar,
 )
+from warploom.transform.named_barriers import consumers_sync
+from warploom.transform.persistent import TILES
+from warploom.transform.plan_pipeline import DEFAULT_STAGES, RingUse
 from warploom.transform.separable_loop import SeparableLoop, separated
 from warploom.transform.stage_stores import is_orchestrated, orchestrated
 from warploom.transform.warpgroups import require_private, with_warpgroups

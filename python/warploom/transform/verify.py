@@ -13,11 +13,11 @@ from tvm import tirx
 from tvm.tirx import Var
 from tvm.tirx.tile_primitive import TilePrimitiveCall
 
+from warploom.errors import Decline
 from warploom.language.hints import PREFIX
 from warploom.language.printing import read_print
-from warploom.transform import ir
-from warploom.transform.decline import Decline
-from warploom.transform.program import TileProgram, needs_place
+from warploom.tile import ir
+from warploom.tile.program import TileProgram, needs_place
 
 
 def verify(program: TileProgram) -> TileProgram:

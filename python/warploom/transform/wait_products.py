@@ -15,8 +15,8 @@ from typing import Any
 from tvm.script import tirx as T
 from tvm.tirx import Buffer, Stmt
 
-from warploom.transform import ir
-from warploom.transform.effects import Effects
+from warploom.tile import ir
+from warploom.tile.effects import Effects
 from warploom.transform.pin_registers import meet_after, pin
 
 

@@ -15,10 +15,8 @@ from tvm import tirx
 from tvm.script import tirx as T
 from tvm.tirx import Stmt, Var
 
-from warploom.transform import ir
-from warploom.transform.fill_stages import prefetches
-from warploom.transform.plan_pipeline import PipelinePlan
-from warploom.transform.program import (
+from warploom.tile import ir
+from warploom.tile.program import (
     PIPELINED,
     TileProgram,
     is_for_loading_thread,
@@ -28,6 +26,8 @@ from warploom.transform.program import (
     is_scalar,
     is_tile,
 )
+from warploom.transform.fill_stages import prefetches
+from warploom.transform.plan_pipeline import PipelinePlan
 from warploom.transform.stage_stores import is_orchestrated
 from warploom.transform.start_early import wait_for_last
 

@@ -11,7 +11,7 @@ from tvm.tirx import PrimFunc
 
 from warploom.errors import LoweringWarning
 from warploom.language.hints import HINT_KEYS, PREFIX
-from warploom.transform.program import TileProgram
+from warploom.tile.program import TileProgram
 from warploom.warn import warn
 
 

@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterable
 
 from tvm.tirx import Stmt
 
-from warploom.transform import ir
-from warploom.transform.decline import Decline
-from warploom.transform.effects import effects
-from warploom.transform.program import Id, TileProgram, is_shared, is_tile
+from warploom.errors import Decline
+from warploom.tile import ir
+from warploom.tile.effects import effects
+from warploom.tile.program import Id, TileProgram, is_shared, is_tile
 
 
 def with_warpgroups(program: TileProgram, count: int) -> tuple[Id, ...]:

@@ -15,9 +15,9 @@ from tvm.ir import TensorRegion
 from tvm.tirx import Buffer, Stmt, Var
 from tvm.tirx.tile_primitive import TilePrimitiveCall
 
-from warploom.transform import ir
-from warploom.transform.decline import Decline
-from warploom.transform.program import is_global, is_shared
+from warploom.errors import Decline
+from warploom.tile import ir
+from warploom.tile.program import is_global, is_shared
 
 
 class Completion(Enum):

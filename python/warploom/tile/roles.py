@@ -14,7 +14,7 @@ from tvm import tirx
 from tvm.tirx import Stmt
 
 from warploom.language.hints import PREFIX
-from warploom.transform import ir
+from warploom.tile import ir
 
 _KEY = PREFIX + "role."
 

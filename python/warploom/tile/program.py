@@ -17,14 +17,14 @@ from tvm import tirx
 from tvm.tirx import Buffer, ForKind, PrimFunc, Stmt, Var
 from tvm.tirx.tile_primitive import TilePrimitiveCall
 
+from warploom.errors import Decline
 from warploom.language.hints import DEVICE_ENTRY, PREFIX, Hints, read_hints
 from warploom.language.mbarrier import INITIALISED, LOADING, read_operation
 from warploom.language.rules.entries import device_entries
 from warploom.language.span import span_name
 from warploom.target import SM90A
-from warploom.transform import ir
-from warploom.transform.decline import Decline
-from warploom.transform.roles import ThreadRole
+from warploom.tile import ir
+from warploom.tile.roles import ThreadRole
 
 #: Annotation of a loop whose loads run ahead; ``stages`` says how many iterations.
 PIPELINED, STAGES = PREFIX + "pipelined", PREFIX + "stages"
