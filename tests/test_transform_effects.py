@@ -9,7 +9,8 @@ from tvm.tirx.tile_primitive import TilePrimitiveCall
 
 from warploom.errors import Decline
 from warploom.tile.effects import Completion, accumulates, completion, effects, known
-from warploom.tile.program import is_nest, read
+from warploom.tile.program import read
+from warploom.tile.statement import is_nest
 
 
 @T.prim_func

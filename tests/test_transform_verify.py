@@ -17,7 +17,8 @@ from warploom import language as wl
 from warploom.errors import Decline
 from warploom.language.hints import Hints
 from warploom.ops.dispatch import LOWERED
-from warploom.tile.program import DIALECT_SCOPES, read
+from warploom.tile.program import read
+from warploom.tile.scopes import DIALECT_SCOPES
 from warploom.transform.lower import lower
 from warploom.transform.strip_annotations import strip_annotations
 from warploom.transform.verify import verify

@@ -16,16 +16,9 @@ from tvm.tirx.tile_primitive import TilePrimitiveCall
 
 from warploom.language.mbarrier import read_address, read_operation
 from warploom.tile import ir
-from warploom.tile.program import (
-    PIPELINED,
-    is_gemm,
-    is_global,
-    is_load,
-    is_nest,
-    is_own_load,
-    is_scalar,
-    is_tile,
-)
+from warploom.tile.kinds import is_gemm, is_load, is_own_load, is_scalar
+from warploom.tile.scopes import is_global, is_tile
+from warploom.tile.statement import PIPELINED, is_nest
 
 WAIT, LOAD, MMA, WORK = "wait", "load", "mma", "work"
 #: What the work of threads on registers is called: within the loop of products, and after it.

@@ -5,6 +5,7 @@ The one table that passes ask; a primitive that is not in it is declined by name
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any
@@ -17,7 +18,7 @@ from tvm.tirx.tile_primitive import TilePrimitiveCall
 
 from warploom.errors import Decline
 from warploom.tile import ir
-from warploom.tile.program import is_global, is_shared
+from warploom.tile.scopes import is_global, is_shared
 
 
 class Completion(Enum):
@@ -158,3 +159,10 @@ def effects(statement: Stmt) -> Effects:
 def variables(statement: Stmt) -> set[Var]:
     """Variables, no buffers, that a statement uses."""
     return {v for v in ir.uses(statement) if not ir.is_buffer(v)}
+
+
+def together(found: Iterable[Effects]) -> Effects:
+    """What several statements read and write."""
+    every = list(found)
+    reads = frozenset().union(*(one.reads for one in every))
+    return Effects(reads, frozenset().union(*(one.writes for one in every)))

@@ -10,6 +10,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import tvm_ffi
@@ -19,22 +20,14 @@ from tvm.tirx.tile_primitive import TilePrimitiveCall
 
 from warploom.errors import Decline
 from warploom.language.hints import DEVICE_ENTRY, PREFIX, Hints, read_hints
-from warploom.language.mbarrier import INITIALISED, LOADING, read_operation
+from warploom.language.mbarrier import INITIALISED, LOADING
 from warploom.language.rules.entries import device_entries
 from warploom.language.span import span_name
 from warploom.target import SM90A
 from warploom.tile import ir
 from warploom.tile.roles import ThreadRole
-
-#: Annotation of a loop whose loads run ahead; ``stages`` says how many iterations.
-PIPELINED, STAGES = PREFIX + "pipelined", PREFIX + "stages"
-#: Option of a copy: the mbarrier that counts its bytes.
-MBAR = "mbar"
-#: Option of products that two CTAs of Blackwell compute together, as TVM calls it.
-CTA_GROUP = "cta_group"
-#: Scopes that no code generator knows: tiles that passes give a place.
-TILE_SCOPES = ("accumulator", "fragment")
-DIALECT_SCOPES = (*TILE_SCOPES, "mbarrier", "tmem", "wgmma.descriptor")
+from warploom.tile.scopes import needs_place
+from warploom.tile.statement import Block, block
 
 #: Kinds of ids that a program defines: (parent, child) as TIRx has them.
 _KINDS = {
@@ -113,6 +106,11 @@ class TileProgram:
     host: tuple[Stmt, ...] = ()
     roles: tuple[ThreadRole, ...] = ()
     ignored: tuple[tuple[str, str, Any], ...] = ()
+
+    @cached_property
+    def block(self) -> Block:
+        """Views of the statements of ``body``."""
+        return block(self.body)
 
     def id(self, kind: str) -> Id | None:
         """The id of that kind, if there is one."""
@@ -223,11 +221,6 @@ def _is_of_ctas_alone(entry: Stmt) -> bool:
     return found and not threads and not _defines_threads(entry)
 
 
-def needs_place(buffer: Buffer) -> bool:
-    """Whether a buffer has a scope of the dialect; TVM knows tensor memory with an address."""
-    return buffer.scope() in DIALECT_SCOPES and not len(buffer.allocated_addr)
-
-
 def read(func: PrimFunc, arch: str = SM90A.name) -> TileProgram:
     """Take a function apart.
 
@@ -303,110 +296,3 @@ def allocations(body: tuple[Stmt, ...]) -> Iterator[Buffer]:
             statement, (tirx.AllocBuffer, lambda one: found.append(one.buffer)), order="pre"
         )
     return iter(found)
-
-
-def is_nest(statement: Stmt) -> bool:
-    """Whether a statement is a nest of loops around stores of single elements.
-
-    They go into tiles, or from tiles to global memory; other stores set scalars.
-    """
-    loops, parts = nest_parts(statement)
-    stores = nest_stores(parts)
-    if not stores or not all(_is_elementwise(one) for one in parts):
-        return False
-    return any(is_tile(one.buffer) or (loops and is_global(one.buffer)) for one in stores)
-
-
-def _is_elementwise(statement: Stmt) -> bool:
-    if isinstance(statement, tirx.IfThenElse):
-        inner = ir.flatten(statement.then_case)
-        return statement.else_case is None and all(_is_elementwise(one) for one in inner)
-    return isinstance(statement, (tirx.BufferStore, tirx.Bind))
-
-
-def nest_stores(statements: list[Stmt]) -> list[tirx.BufferStore]:
-    """The stores of a nest's body, those under a condition too."""
-    found = []
-    for one in statements:
-        if isinstance(one, tirx.IfThenElse):
-            found += nest_stores(ir.flatten(one.then_case))
-        elif isinstance(one, tirx.BufferStore):
-            found.append(one)
-    return found
-
-
-def nest_parts(statement: Stmt) -> tuple[list[tirx.For], list[Stmt]]:
-    """Loops of a nest, the outermost first, and the statements inside."""
-    loops = []
-    while isinstance(statement, tirx.For):
-        loops.append(statement)
-        statement = statement.body
-    return loops, ir.flatten(statement)
-
-
-def is_tile(buffer: Buffer) -> bool:
-    """Whether a buffer is a tile: in shared memory, registers or tensor memory."""
-    layout = buffer.layout
-    return buffer.scope() in (*TILE_SCOPES, "tmem") or buffer.scope().startswith("shared") or (
-        buffer.scope() == "local" and layout is not None and _has_threads(layout)
-    )
-
-
-def _has_threads(layout: Any) -> bool:
-    return any(it.axis.is_thread() for it in getattr(layout, "shard", ()))
-
-
-def is_global(buffer: Buffer) -> bool:
-    """Whether a buffer lies in global memory."""
-    return buffer.scope() in ("", "global")
-
-
-def is_shared(buffer: Buffer) -> bool:
-    """Whether a buffer lies in shared memory."""
-    return buffer.scope().startswith("shared")
-
-
-def is_scalar(statement: Stmt) -> bool:
-    """Whether a statement defines or sets a variable that all threads have alike."""
-    if isinstance(statement, tirx.Bind):
-        return True
-    if isinstance(statement, (tirx.AllocBuffer, tirx.BufferStore)):
-        return not is_tile(statement.buffer) and statement.buffer.scope() == "local"
-    return False
-
-
-def is_load(statement: Stmt) -> bool:
-    """Whether a statement copies from global to shared memory, and passes see to its barriers."""
-    return _loads(statement) and MBAR not in statement.config
-
-
-def is_own_load(statement: Stmt) -> bool:
-    """Whether a statement is a load that signals an mbarrier of the author."""
-    return _loads(statement) and MBAR in statement.config
-
-
-def _loads(statement: Stmt) -> bool:
-    return (
-        isinstance(statement, TilePrimitiveCall)
-        and ir.op_name(statement) in ("copy", "copy_async")
-        and is_shared(statement.args[0].source)
-        and is_global(statement.args[1].source)
-    )
-
-
-def is_for_loading_thread(statement: Stmt) -> bool:
-    """Whether the author leaves a statement to the thread that loads, and sees to its barriers."""
-    if isinstance(statement, tirx.AttrStmt):
-        return statement.attr_key == LOADING
-    operation = read_operation(statement)
-    return is_own_load(statement) or (operation is not None and operation.kind == "expect")
-
-
-def is_gemm(statement: Stmt) -> bool:
-    """Whether a statement is a product of tiles."""
-    return isinstance(statement, TilePrimitiveCall) and ir.op_name(statement) == "gemm_async"
-
-
-def cta_group(product: TilePrimitiveCall) -> int:
-    """CTAs that compute a product together."""
-    return int(product.config.get(CTA_GROUP, 1))

@@ -20,7 +20,8 @@ from tvm.tirx import Buffer, Stmt, Var
 
 from warploom.target import TMA
 from warploom.tile import ir
-from warploom.tile.program import is_global, nest_parts
+from warploom.tile.scopes import is_global
+from warploom.tile.statement import nest_parts
 
 
 def split_addends(nest: Stmt, made: Buffer) -> tuple[list[Stmt], Stmt]:

@@ -13,7 +13,8 @@ from tvm.tirx import Buffer, Stmt
 from warploom.errors import Decline
 from warploom.target.swizzle import Swizzle
 from warploom.tile import ir
-from warploom.tile.program import TileProgram, allocations, is_shared
+from warploom.tile.program import TileProgram, allocations
+from warploom.tile.scopes import is_shared
 from warploom.transform.budget import shared_bytes
 from warploom.transform.plan_pipeline import tile_bytes
 

@@ -16,7 +16,8 @@ from warploom.errors import Decline, IllegalCombination
 from warploom.target import ARCHS, RegisterRoles
 from warploom.target.dtypes import bits_of
 from warploom.tile.effects import destination
-from warploom.tile.program import TileProgram, is_gemm
+from warploom.tile.kinds import is_gemm
+from warploom.tile.program import TileProgram
 
 _REGISTER_BITS = 32
 

@@ -19,14 +19,9 @@ from warploom.errors import Decline
 from warploom.target import SM90A
 from warploom.tile import ir
 from warploom.tile.effects import effects
-from warploom.tile.program import (
-    TILE_SCOPES,
-    TileProgram,
-    allocations,
-    is_global,
-    is_nest,
-    is_shared,
-)
+from warploom.tile.program import TileProgram, allocations
+from warploom.tile.scopes import TILE_SCOPES, is_global, is_shared
+from warploom.tile.statement import is_nest
 from warploom.transform.infer_layouts import has_layout
 from warploom.transform.nest_forms import plain_nests
 from warploom.transform.prints import through_shared

@@ -18,7 +18,8 @@ from tvm.tirx.tile_primitive import TilePrimitiveCall
 
 from warploom.tile import ir
 from warploom.tile.effects import accumulates, effects
-from warploom.tile.program import is_gemm, is_nest, nest_parts
+from warploom.tile.kinds import is_gemm
+from warploom.tile.statement import is_nest, nest_parts
 from warploom.transform.handovers import Role
 from warploom.transform.role_order import roles_of
 

@@ -9,7 +9,8 @@ from tvm import tirx
 from tvm.tirx import PrimFunc
 
 from warploom.language.hints import HINT_KEYS, PREFIX, hint_statements
-from warploom.tile.program import PIPELINED, STAGES, TileProgram
+from warploom.tile.program import TileProgram
+from warploom.tile.statement import PIPELINED, STAGES
 
 
 def check_hints(program: TileProgram) -> TileProgram:

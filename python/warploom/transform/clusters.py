@@ -23,7 +23,8 @@ from tvm.tirx import Stmt, Var
 
 from warploom.target.tcgen05 import PAIR
 from warploom.tile import ir
-from warploom.tile.program import TileProgram, is_nest
+from warploom.tile.program import TileProgram
+from warploom.tile.statement import is_nest
 
 #: Numbers of the dimensions along which the CTAs of a cluster differ.
 Dimensions = frozenset[int]

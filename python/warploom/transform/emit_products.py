@@ -20,7 +20,8 @@ from warploom.layout.smem_matrix import SharedMatrix
 from warploom.target import SM100A, Major, Swizzle
 from warploom.target.tcgen05 import tcgen05_kinds
 from warploom.tile import ir
-from warploom.tile.program import cta_group, is_shared
+from warploom.tile.kinds import cta_group
+from warploom.tile.scopes import is_shared
 
 #: Words of ``disable-output-lane`` for each CTA; of zeros, no lane is left out.
 _LANE_MASKS = 4

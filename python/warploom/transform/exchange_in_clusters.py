@@ -18,7 +18,8 @@ from tvm.tirx.tile_primitive import TilePrimitiveCall
 from warploom.errors import Decline
 from warploom.target import SM90A
 from warploom.tile import ir
-from warploom.tile.program import TileProgram, is_nest
+from warploom.tile.program import TileProgram
+from warploom.tile.statement import is_nest
 from warploom.transform import barriers
 from warploom.transform.consume import consumers, one_consumer
 from warploom.transform.fragment_order import EXCHANGED

@@ -24,7 +24,8 @@ from tvm.tirx.tile_primitive import TilePrimitiveCall
 from warploom.language.hints import DEVICE_ENTRY
 from warploom.tile import ir
 from warploom.tile.effects import destination
-from warploom.tile.program import Id, TileProgram, is_nest
+from warploom.tile.program import Id, TileProgram
+from warploom.tile.statement import is_nest
 from warploom.transform.consume import consumers, one_consumer
 from warploom.transform.exchange_in_clusters import exchange_in_clusters
 from warploom.transform.fragment_order import EXCHANGED

@@ -17,7 +17,8 @@ from warploom.ops.copy_strided import CACHE_HINT, STEPS, knows_strides
 from warploom.target import TMA
 from warploom.target.tcgen05 import PAIR
 from warploom.tile import ir
-from warploom.tile.program import CTA_GROUP, TileProgram
+from warploom.tile.program import TileProgram
+from warploom.tile.statement import CTA_GROUP
 from warploom.transform import barriers
 from warploom.transform.barriers import Ring
 from warploom.transform.plan_pipeline import shared_matrix, tile_bytes

@@ -18,7 +18,8 @@ from tvm.tirx.layout import S, TileLayout
 
 from warploom.ops.register_tile import LANES
 from warploom.tile import ir
-from warploom.tile.program import PREFIX, is_global, is_shared
+from warploom.tile.program import PREFIX
+from warploom.tile.scopes import is_global, is_shared
 from warploom.transform.nest_elements import WARPGROUP, NestContext
 
 #: Annotation of a nest of two loops between a tile in registers and a buffer that a warpgroup

@@ -20,7 +20,7 @@ from tvm.tirx import Buffer, ForKind, Stmt, Var
 
 from warploom.ops.register_tile import RegisterTile
 from warploom.tile import ir
-from warploom.tile.program import is_global
+from warploom.tile.scopes import is_global
 from warploom.transform.nest_elements import Element, in_pairs, inside_buffer
 
 _WORD, _HALF_BITS = "uint32", 16

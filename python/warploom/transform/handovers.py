@@ -23,7 +23,7 @@ from tvm.tirx import Buffer, Stmt
 
 from warploom.target.tcgen05 import PAIR
 from warploom.tile import ir
-from warploom.tile.program import is_shared
+from warploom.tile.scopes import is_shared
 from warploom.transform import barriers
 from warploom.transform.barriers import Position
 from warploom.transform.clusters import Pairs

@@ -26,16 +26,10 @@ from warploom.target import SM90A, Major, Swizzle
 from warploom.target.wgmma import WGMMA_M
 from warploom.tile import ir
 from warploom.tile.effects import REDUCTIONS
-from warploom.tile.program import (
-    TILE_SCOPES,
-    TileProgram,
-    allocations,
-    is_gemm,
-    is_load,
-    is_nest,
-    is_own_load,
-    is_shared,
-)
+from warploom.tile.kinds import is_gemm, is_load, is_own_load
+from warploom.tile.program import TileProgram, allocations
+from warploom.tile.scopes import TILE_SCOPES, is_shared
+from warploom.tile.statement import is_nest
 from warploom.transform.fragments import SM100_ROWS, Fragments, fragments
 from warploom.transform.transposed import transposed_tiles
 

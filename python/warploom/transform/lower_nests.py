@@ -23,14 +23,9 @@ from warploom.errors import Decline, IllegalCombination
 from warploom.layout.fragment import wgmma_accumulator
 from warploom.ops.register_tile import LANES, RegisterTile
 from warploom.tile import ir
-from warploom.tile.program import (
-    TileProgram,
-    is_nest,
-    is_shared,
-    is_tile,
-    nest_parts,
-    nest_stores,
-)
+from warploom.tile.program import TileProgram
+from warploom.tile.scopes import is_shared, is_tile
+from warploom.tile.statement import is_nest, nest_parts, nest_stores
 from warploom.transform.fragment_order import EXCHANGED, in_fragment_order
 from warploom.transform.global_words import word_copy
 from warploom.transform.nest_elements import (

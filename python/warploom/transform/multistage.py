@@ -24,8 +24,11 @@ from warploom.errors import Decline
 from warploom.target import SM90A
 from warploom.tile import ir
 from warploom.tile.effects import effects
-from warploom.tile.program import PIPELINED, TileProgram, is_load, is_scalar, is_tile
+from warploom.tile.kinds import is_load, is_scalar
+from warploom.tile.program import TileProgram
 from warploom.tile.roles import ThreadRole
+from warploom.tile.scopes import is_tile
+from warploom.tile.statement import PIPELINED
 from warploom.transform import barriers
 from warploom.transform.barriers import Position, Ring
 from warploom.transform.budget import (

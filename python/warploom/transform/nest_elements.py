@@ -19,7 +19,7 @@ from warploom.errors import Decline
 from warploom.ops.elementwise_fragment import PACKED_CASTS
 from warploom.ops.register_tile import LANES, RegisterTile, Threads, read_register_tile
 from warploom.tile import ir
-from warploom.tile.program import is_global, is_shared, is_tile
+from warploom.tile.scopes import is_global, is_shared, is_tile
 
 #: The threads that a nest runs on.
 WARPGROUP = Threads("warpgroup", 0, 4)

@@ -22,7 +22,7 @@ from warploom.errors import Decline
 from warploom.language.rules import Known
 from warploom.language.rules.nests import branches, read_nest
 from warploom.tile import ir
-from warploom.tile.program import is_shared
+from warploom.tile.scopes import is_shared
 
 
 def plain_nests(body: tuple[Stmt, ...]) -> tuple[Stmt, ...]:

@@ -24,7 +24,7 @@ from warploom.intrin import half_pairs
 from warploom.layout.smem_matrix import CHUNK_BYTES, SharedMatrix
 from warploom.target import Major
 from warploom.tile import ir
-from warploom.tile.program import is_shared
+from warploom.tile.scopes import is_shared
 
 _WORD_BYTES = 4
 Offsets = tuple[int, ...]

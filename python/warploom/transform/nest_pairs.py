@@ -23,7 +23,7 @@ from tvm.tirx import Stmt, Var
 from warploom.intrin import half_pairs
 from warploom.ops.register_tile import RegisterTile
 from warploom.tile import ir
-from warploom.tile.program import is_shared, is_tile
+from warploom.tile.scopes import is_shared, is_tile
 from warploom.transform.nest_elements import Element, in_pairs, narrowed
 from warploom.transform.nest_integers import Windows, as_pair, is_integer, permute
 from warploom.transform.nest_loads import Place, SharedWords

@@ -18,7 +18,9 @@ from tvm.tirx import Buffer, Stmt, Var
 from warploom.errors import Decline
 from warploom.tile import ir
 from warploom.tile.effects import effects
-from warploom.tile.program import TileProgram, is_gemm, is_load, is_nest
+from warploom.tile.kinds import is_gemm, is_load
+from warploom.tile.program import TileProgram
+from warploom.tile.statement import is_nest
 from warploom.transform.named_barriers import pass_turn, wait_for_turn
 from warploom.transform.stage_stores import is_orchestrated, orchestrated
 

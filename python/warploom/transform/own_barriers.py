@@ -28,17 +28,9 @@ from warploom.language.mbarrier import (
 )
 from warploom.language.printing import read_print
 from warploom.tile import ir
-from warploom.tile.program import (
-    MBAR,
-    TileProgram,
-    allocations,
-    is_gemm,
-    is_load,
-    is_nest,
-    is_own_load,
-    is_scalar,
-    parent_and_child,
-)
+from warploom.tile.kinds import is_gemm, is_load, is_own_load, is_scalar
+from warploom.tile.program import TileProgram, allocations, parent_and_child
+from warploom.tile.statement import MBAR, is_nest
 from warploom.transform import barriers
 from warploom.transform.fill_stages import own_copies
 from warploom.transform.prints import by_this_thread

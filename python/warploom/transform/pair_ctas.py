@@ -24,7 +24,9 @@ from warploom.target import SM100A, Swizzle
 from warploom.target.tcgen05 import PAIR, tcgen05_kinds
 from warploom.tile import ir
 from warploom.tile.effects import accumulates, effects
-from warploom.tile.program import CTA_GROUP, TileProgram, is_gemm, is_load, is_nest
+from warploom.tile.kinds import is_gemm, is_load
+from warploom.tile.program import TileProgram
+from warploom.tile.statement import CTA_GROUP, is_nest
 from warploom.transform.clusters import cluster_shape, dependence, depends_on
 from warploom.transform.fill_stages import wide_dimensions
 from warploom.transform.infer_layouts import has_layout

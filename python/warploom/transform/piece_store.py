@@ -21,7 +21,8 @@ from warploom.ops.copy_strided import knows_strides
 from warploom.ops.register_tile import LANES
 from warploom.target import Swizzle
 from warploom.tile import ir
-from warploom.tile.program import TileProgram, nest_parts
+from warploom.tile.program import TileProgram
+from warploom.tile.statement import nest_parts
 from warploom.transform.addends import split_addends
 from warploom.transform.fragments import Fragments
 from warploom.transform.named_barriers import warpgroup_sync

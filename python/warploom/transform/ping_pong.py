@@ -26,7 +26,8 @@ from tvm.tirx.tile_primitive import TilePrimitiveCall
 from warploom.errors import Decline
 from warploom.language.hints import PLAYERS
 from warploom.tile import ir
-from warploom.tile.program import PREFIX, TileProgram, is_load
+from warploom.tile.kinds import is_load
+from warploom.tile.program import PREFIX, TileProgram
 from warploom.transform.named_barriers import pass_turn, wait_for_turn
 from warploom.transform.persistent import TILES
 from warploom.transform.plan_pipeline import RingUse

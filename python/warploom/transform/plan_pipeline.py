@@ -23,17 +23,10 @@ from warploom.layout.smem_matrix import ATOM_ROWS, SharedMatrix
 from warploom.target import Major
 from warploom.tile import ir
 from warploom.tile.effects import effects
-from warploom.tile.program import (
-    PIPELINED,
-    STAGES,
-    TileProgram,
-    cta_group,
-    is_gemm,
-    is_global,
-    is_load,
-    is_nest,
-    is_shared,
-)
+from warploom.tile.kinds import cta_group, is_gemm, is_load
+from warploom.tile.program import TileProgram
+from warploom.tile.scopes import is_global, is_shared
+from warploom.tile.statement import PIPELINED, STAGES, is_nest
 from warploom.transform.barriers import Ring
 from warploom.transform.clusters import Dimensions, control_of, dependence, pairs_of, peers_of
 from warploom.transform.infer_layouts import has_layout

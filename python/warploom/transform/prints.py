@@ -30,7 +30,8 @@ from warploom.language.print_format import (
 )
 from warploom.language.printing import Print, has_prints, map_prints, read_print
 from warploom.tile import ir
-from warploom.tile.program import TileProgram, is_global, is_shared, is_tile
+from warploom.tile.program import TileProgram
+from warploom.tile.scopes import is_global, is_shared, is_tile
 
 #: Elements of tiles in registers that a statement reads, of one dtype.
 _ELEMENTS = 64

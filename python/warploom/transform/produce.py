@@ -10,14 +10,10 @@ from tvm.tirx import Buffer, Stmt, Var
 from warploom.errors import Decline
 from warploom.tile import ir
 from warploom.tile.effects import effects
-from warploom.tile.program import (
-    TileProgram,
-    is_for_loading_thread,
-    is_load,
-    is_nest,
-    is_scalar,
-    is_tile,
-)
+from warploom.tile.kinds import is_for_loading_thread, is_load, is_scalar
+from warploom.tile.program import TileProgram
+from warploom.tile.scopes import is_tile
+from warploom.tile.statement import is_nest
 from warploom.transform import barriers
 from warploom.transform.barriers import Position
 from warploom.transform.fill_stages import announce, copies

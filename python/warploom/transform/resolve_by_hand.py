@@ -26,7 +26,9 @@ from warploom.errors import Decline, IllegalCombination
 from warploom.layout.tensor_memory import columns_of, plan_columns
 from warploom.target import SM90A, SM100A
 from warploom.tile import ir
-from warploom.tile.program import PIPELINED, TileProgram, allocations, is_shared, needs_place
+from warploom.tile.program import TileProgram, allocations
+from warploom.tile.scopes import is_shared, needs_place
+from warploom.tile.statement import PIPELINED
 from warploom.transform.fragments import SM100_ROWS, fragments
 from warploom.transform.infer_layouts import (
     has_layout,

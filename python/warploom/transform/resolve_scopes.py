@@ -24,16 +24,10 @@ from tvm.tirx.tile_primitive import TilePrimitiveCall
 from warploom.errors import Decline
 from warploom.target import SM90A
 from warploom.tile import ir
-from warploom.tile.program import (
-    TILE_SCOPES,
-    Id,
-    TileProgram,
-    allocations,
-    is_gemm,
-    is_load,
-    is_nest,
-    nest_parts,
-)
+from warploom.tile.kinds import is_gemm, is_load
+from warploom.tile.program import Id, TileProgram, allocations
+from warploom.tile.scopes import TILE_SCOPES
+from warploom.tile.statement import is_nest, nest_parts
 from warploom.transform.fragments import fragments
 from warploom.transform.infer_layouts import register_places, vector_axes
 from warploom.transform.rows import part_of_rows, row_dimensions

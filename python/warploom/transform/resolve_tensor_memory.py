@@ -23,14 +23,9 @@ from tvm.tirx.tile_primitive import TilePrimitiveCall
 from warploom.errors import Decline
 from warploom.tile import ir
 from warploom.tile.effects import REDUCTIONS
-from warploom.tile.program import (
-    TileProgram,
-    allocations,
-    is_gemm,
-    is_nest,
-    nest_parts,
-    nest_stores,
-)
+from warploom.tile.kinds import is_gemm
+from warploom.tile.program import TileProgram, allocations
+from warploom.tile.statement import is_nest, nest_parts, nest_stores
 from warploom.transform.fragments import fragments
 
 #: Registers of a thread that hold a piece.

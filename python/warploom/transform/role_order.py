@@ -9,7 +9,8 @@ from tvm.tirx import Buffer, Stmt
 
 from warploom.tile import ir
 from warploom.tile.effects import effects
-from warploom.tile.program import is_for_loading_thread, is_gemm, is_load, is_nest
+from warploom.tile.kinds import is_for_loading_thread, is_gemm, is_load
+from warploom.tile.statement import is_nest
 from warploom.transform.handovers import Role
 
 

@@ -21,16 +21,10 @@ from warploom.errors import Decline
 from warploom.language.printing import has_prints
 from warploom.tile import ir
 from warploom.tile.effects import Effects, accumulates, destination, effects
-from warploom.tile.program import (
-    TileProgram,
-    is_gemm,
-    is_global,
-    is_load,
-    is_nest,
-    is_tile,
-    nest_parts,
-    nest_stores,
-)
+from warploom.tile.kinds import is_gemm, is_load
+from warploom.tile.program import TileProgram
+from warploom.tile.scopes import is_global, is_tile
+from warploom.tile.statement import is_nest, nest_parts, nest_stores
 
 #: More iterations than any loop has.
 _MANY = 1 << 30

@@ -21,14 +21,9 @@ from warploom.layout.tensor_memory import columns_of
 from warploom.target import SM100A
 from warploom.target.dtypes import bits_of
 from warploom.tile import ir
-from warploom.tile.program import (
-    TileProgram,
-    allocations,
-    is_gemm,
-    is_nest,
-    nest_parts,
-    nest_stores,
-)
+from warploom.tile.kinds import is_gemm
+from warploom.tile.program import TileProgram, allocations
+from warploom.tile.statement import is_nest, nest_parts, nest_stores
 from warploom.transform.budget import ctas_per_sm
 from warploom.transform.infer_layouts import has_layout
 

@@ -20,15 +20,10 @@ from warploom.errors import Decline
 from warploom.target import SM100A, Swizzle
 from warploom.tile import ir
 from warploom.tile.effects import effects
-from warploom.tile.program import (
-    Id,
-    TileProgram,
-    allocations,
-    cta_group,
-    is_gemm,
-    is_shared,
-)
+from warploom.tile.kinds import cta_group, is_gemm
+from warploom.tile.program import Id, TileProgram, allocations
 from warploom.tile.roles import ThreadRole
+from warploom.tile.scopes import is_shared
 from warploom.transform import barriers
 from warploom.transform.allocate_shared import own_pool
 from warploom.transform.budget import (

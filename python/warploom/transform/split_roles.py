@@ -22,15 +22,10 @@ from warploom.language.mbarrier import SCOPE as MBARRIER
 from warploom.language.mbarrier import Operation, read_operation
 from warploom.tile import ir
 from warploom.tile.effects import effects
-from warploom.tile.program import (
-    TileProgram,
-    is_for_loading_thread,
-    is_gemm,
-    is_load,
-    is_nest,
-    is_scalar,
-    is_shared,
-)
+from warploom.tile.kinds import is_for_loading_thread, is_gemm, is_load, is_scalar
+from warploom.tile.program import TileProgram
+from warploom.tile.scopes import is_shared
+from warploom.tile.statement import is_nest
 from warploom.transform import barriers
 from warploom.transform.barriers import Position, Ring
 from warploom.transform.consume import place_tiles

@@ -16,7 +16,9 @@ from tvm.tirx import Buffer, Stmt
 from tvm.tirx.tile_primitive import TilePrimitiveCall
 
 from warploom.tile import ir
-from warploom.tile.program import TILE_SCOPES, TileProgram, allocations, is_nest
+from warploom.tile.program import TileProgram, allocations
+from warploom.tile.scopes import TILE_SCOPES
+from warploom.tile.statement import is_nest
 
 
 def squeeze_vectors(program: TileProgram) -> TileProgram:

@@ -27,16 +27,9 @@ from warploom.layout.smem_matrix import SharedMatrix
 from warploom.ops.register_tile import LANES
 from warploom.target import TMA, Major, Swizzle, tile_pieces
 from warploom.tile import ir
-from warploom.tile.program import (
-    PIPELINED,
-    PREFIX,
-    TileProgram,
-    is_global,
-    is_nest,
-    is_shared,
-    nest_parts,
-    nest_stores,
-)
+from warploom.tile.program import PREFIX, TileProgram
+from warploom.tile.scopes import is_global, is_shared
+from warploom.tile.statement import PIPELINED, is_nest, nest_parts, nest_stores
 from warploom.transform.addends import prefetch_addends
 from warploom.transform.fill_stages import require_tma
 from warploom.transform.fragments import Fragments, fragments_of

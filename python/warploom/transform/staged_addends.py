@@ -19,7 +19,7 @@ from tvm.tirx import Buffer, Stmt, Var
 
 from warploom.target import TMA
 from warploom.tile import ir
-from warploom.tile.program import nest_parts
+from warploom.tile.statement import nest_parts
 from warploom.transform.addends import chunk_elements, elements_of, start_of_row
 from warploom.transform.store_pieces import Piece
 

@@ -26,15 +26,9 @@ from warploom.errors import Decline
 from warploom.language.mbarrier import read_operation
 from warploom.tile import ir
 from warploom.tile.effects import effects
-from warploom.tile.program import (
-    PIPELINED,
-    PREFIX,
-    STAGES,
-    TileProgram,
-    is_gemm,
-    is_load,
-    is_scalar,
-)
+from warploom.tile.kinds import is_gemm, is_load, is_scalar
+from warploom.tile.program import PREFIX, TileProgram
+from warploom.tile.statement import PIPELINED, STAGES
 from warploom.transform.named_barriers import consumers_sync
 from warploom.transform.persistent import TILES
 from warploom.transform.plan_pipeline import DEFAULT_STAGES, RingUse

@@ -16,7 +16,8 @@ from tvm.tirx import Buffer, Stmt
 from tvm.tirx.tile_primitive import TilePrimitiveCall
 
 from warploom.tile import ir
-from warploom.tile.program import TILE_SCOPES, is_global, is_nest
+from warploom.tile.scopes import TILE_SCOPES, is_global
+from warploom.tile.statement import is_nest
 
 
 def transposed_tiles(body: tuple[Stmt, ...]) -> frozenset[Buffer]:

@@ -17,7 +17,8 @@ from warploom.errors import Decline
 from warploom.language.hints import PREFIX
 from warploom.language.printing import read_print
 from warploom.tile import ir
-from warploom.tile.program import TileProgram, needs_place
+from warploom.tile.program import TileProgram
+from warploom.tile.scopes import needs_place
 
 
 def verify(program: TileProgram) -> TileProgram:

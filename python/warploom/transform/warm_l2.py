@@ -16,16 +16,10 @@ from tvm.script import tirx as T
 from tvm.tirx import Stmt, Var
 
 from warploom.tile import ir
-from warploom.tile.program import (
-    PIPELINED,
-    TileProgram,
-    is_for_loading_thread,
-    is_global,
-    is_load,
-    is_nest,
-    is_scalar,
-    is_tile,
-)
+from warploom.tile.kinds import is_for_loading_thread, is_load, is_scalar
+from warploom.tile.program import TileProgram
+from warploom.tile.scopes import is_global, is_tile
+from warploom.tile.statement import PIPELINED, is_nest
 from warploom.transform.fill_stages import prefetches
 from warploom.transform.plan_pipeline import PipelinePlan
 from warploom.transform.stage_stores import is_orchestrated

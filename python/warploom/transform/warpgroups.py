@@ -9,7 +9,8 @@ from tvm.tirx import Stmt
 from warploom.errors import Decline
 from warploom.tile import ir
 from warploom.tile.effects import effects
-from warploom.tile.program import Id, TileProgram, is_shared, is_tile
+from warploom.tile.program import Id, TileProgram
+from warploom.tile.scopes import is_shared, is_tile
 
 
 def with_warpgroups(program: TileProgram, count: int) -> tuple[Id, ...]:

@@ -1,0 +1,417 @@
+"""Typed views of the statements of a tile program.
+
+:func:`view` says what kind a TIRx statement is, in one place and once; the view has its parts as
+fields, its effects, and the statements in it as blocks. Passes ask views with ``match`` and build
+TIRx statements with :mod:`warploom.tile.ir`::
+
+    match statement:
+        case Load(tile=tile):
+            ...
+        case Loop(pipelined=True, body=body):
+            ...
+
+What passes tell each other about a statement stands in the program, as an attribute or a loop's
+annotation, and is a view here too: :class:`Turn`, :class:`First`, :class:`Orchestrated`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, TypeAlias
+
+from tvm import tirx
+from tvm.ir import TensorRegion
+from tvm.tirx import Buffer, Stmt, Var
+from tvm.tirx.tile_primitive import TilePrimitiveCall
+
+from warploom.language.hints import PREFIX
+from warploom.language.mbarrier import LOADING, Operation, read_operation
+from warploom.tile import ir
+from warploom.tile.effects import (
+    REDUCTIONS,
+    Effects,
+    accumulates,
+    effects,
+    together,
+)
+from warploom.tile.scopes import is_global, is_shared, is_tile
+
+#: Annotation of a loop whose loads run ahead; ``stages`` says how many iterations.
+PIPELINED, STAGES = PREFIX + "pipelined", PREFIX + "stages"
+#: Annotations of a loop over the tiles of a CTA: that it is one; that a scheduler hands tiles out
+#: as the kernel runs; that two warpgroups compute alternate tiles (ping-pong).
+TILES, DYNAMIC, ALTERNATE = PREFIX + "tiles", PREFIX + "dynamic", PREFIX + "alternate"
+#: Attribute of statements that one of so many warpgroups executes, in its turn; waiting for the
+#: stages that they read, and releasing them, included.
+TURN = PREFIX + "turn"
+#: Attribute of statements that the first warpgroup executes.
+FIRST = PREFIX + "first"
+#: Attribute of statements that bring their own synchronisation.
+ORCHESTRATED = PREFIX + "orchestrated"
+#: Option of a copy: the mbarrier that counts its bytes.
+MBAR = "mbar"
+#: Option of MMAs that two CTAs of Blackwell execute together, as TVM calls it.
+CTA_GROUP = "cta_group"
+
+
+@dataclass(frozen=True, eq=False)
+class Statement:
+    """A statement of a tile program.
+
+    Attributes
+    ----------
+    raw : Stmt
+        As TVM has it.
+    """
+
+    raw: Stmt
+
+    @cached_property
+    def effects(self) -> Effects:
+        """What the statement, with all that is in it, reads and writes.
+
+        Raises
+        ------
+        Decline
+            If it contains a primitive that no pass knows.
+        """
+        return effects(self.raw)
+
+    @property
+    def blocks(self) -> tuple[Block, ...]:
+        """The blocks of statements that it may execute."""
+        return ()
+
+
+#: Statements that follow each other.
+Block: TypeAlias = tuple[Statement, ...]
+
+
+class _Primitive(Statement):
+    raw: TilePrimitiveCall
+
+
+class Load(_Primitive):
+    """``copy_async`` or ``copy`` from global to shared memory; passes see to its barriers."""
+
+    @property
+    def to(self) -> TensorRegion:
+        """What it fills."""
+        return self.raw.args[0]
+
+    @property
+    def source(self) -> TensorRegion:
+        """What it reads."""
+        return self.raw.args[1]
+
+    @property
+    def tile(self) -> Buffer:
+        """The tile that it fills, or fills a part of."""
+        return self.to.source
+
+
+class Mma(_Primitive):
+    """``gemm_async``: D = A B, or D += A B."""
+
+    @property
+    def d(self) -> Buffer:
+        """The accumulator."""
+        return self.raw.args[0].source
+
+    @property
+    def operands(self) -> tuple[TensorRegion, TensorRegion]:
+        """A and B."""
+        return tuple(self.raw.args[1:3])
+
+    @property
+    def accumulates(self) -> Any:
+        """Whether it adds to D: a bool or an expression."""
+        return accumulates(self.raw)
+
+    @property
+    def ctas(self) -> int:
+        """CTAs that execute it together."""
+        return int(self.raw.config.get(CTA_GROUP, 1))
+
+
+class Copy(_Primitive):
+    """A copy that is no load: between tiles, or to global memory."""
+
+
+class Reduction(_Primitive):
+    """``sum``, ``max`` or ``min`` of the rows of a tile."""
+
+
+class Primitive(_Primitive):
+    """Any other tile primitive; no pass knows its effects."""
+
+
+class ForLoader(Statement):
+    """What the author leaves to the thread that loads, and sees to its barriers.
+
+    The contents of ``wl.loading()``, a load with ``mbar=``, or the announcement of bytes.
+    """
+
+
+@dataclass(frozen=True, eq=False)
+class BarrierOperation(Statement):
+    """An operation on an mbarrier of the author.
+
+    Attributes
+    ----------
+    operation : Operation
+    """
+
+    operation: Operation
+
+
+class Nest(Statement):
+    """Loops around stores of single elements, into tiles or from tiles to global memory."""
+
+
+class Allocation(Statement):
+    """The definition of a tile, or of an mbarrier, or a view of one."""
+
+    raw: tirx.AllocBuffer | tirx.DeclBuffer
+
+    @property
+    def buffer(self) -> Buffer:
+        """What it defines."""
+        return self.raw.buffer
+
+
+class Scalar(Statement):
+    """The definition or assignment of a variable that all threads have alike."""
+
+    raw: tirx.Bind | tirx.AllocBuffer | tirx.BufferStore
+
+    @property
+    def variable(self) -> Var:
+        """What it defines or sets."""
+        return self.raw.var if isinstance(self.raw, tirx.Bind) else self.raw.buffer
+
+    @property
+    def defines(self) -> bool:
+        """Whether the variable does not exist before."""
+        return not isinstance(self.raw, tirx.BufferStore)
+
+
+class Loop(Statement):
+    """A loop that all threads take alike."""
+
+    raw: tirx.For
+
+    @cached_property
+    def body(self) -> Block:
+        """Its statements."""
+        return block(self.raw.body)
+
+    @property
+    def blocks(self) -> tuple[Block, ...]:
+        return (self.body,)
+
+    @property
+    def var(self) -> Var:
+        """The loop variable."""
+        return self.raw.loop_var
+
+    @property
+    def start(self) -> Any:
+        """The first value of the variable."""
+        return self.raw.min
+
+    @property
+    def extent(self) -> Any:
+        """How many iterations there are."""
+        return self.raw.extent
+
+    @property
+    def has_iterations(self) -> bool:
+        """Whether it is known that there is at least one."""
+        return isinstance(self.extent, tirx.IntImm) and int(self.extent) > 0
+
+    @property
+    def pipelined(self) -> bool:
+        """Whether its loads run ahead."""
+        return PIPELINED in self.raw.annotations
+
+    @property
+    def stages(self) -> int | None:
+        """Iterations that its loads run ahead, where the author says so."""
+        found = self.raw.annotations.get(STAGES)
+        return None if found is None else int(found)
+
+    @property
+    def over_tiles(self) -> bool:
+        """Whether its iterations are the tiles of a CTA."""
+        return TILES in self.raw.annotations
+
+    @property
+    def dynamic(self) -> bool:
+        """Whether a scheduler hands out its iterations as the kernel runs."""
+        return DYNAMIC in self.raw.annotations
+
+    @property
+    def alternate(self) -> bool:
+        """Whether two warpgroups execute alternate iterations (ping-pong)."""
+        return ALTERNATE in self.raw.annotations
+
+
+class Branch(Statement):
+    """A branch that all threads take alike."""
+
+    raw: tirx.IfThenElse
+
+    @property
+    def condition(self) -> Any:
+        """What decides."""
+        return self.raw.condition
+
+    @cached_property
+    def blocks(self) -> tuple[Block, ...]:
+        """What is executed if the condition holds, and what is executed otherwise, if anything."""
+        return tuple(block(one) for one in ir.children(self.raw))
+
+
+class Marked(Statement):
+    """Statements with an attribute."""
+
+    raw: tirx.AttrStmt
+
+    @cached_property
+    def body(self) -> Block:
+        """Its statements."""
+        return block(self.raw.body)
+
+    @property
+    def blocks(self) -> tuple[Block, ...]:
+        return (self.body,)
+
+
+class Turn(Marked):
+    """What one of ``count`` warpgroups executes, in its turn."""
+
+    @property
+    def count(self) -> Any:
+        """How many warpgroups take turns."""
+        return self.raw.value
+
+
+class First(Marked):
+    """What the first warpgroup executes."""
+
+
+class Orchestrated(Marked):
+    """What brings its own synchronisation."""
+
+
+class Instruction(Statement):
+    """Any other statement: a call for its effect."""
+
+
+_MARKED = {TURN: Turn, FIRST: First, ORCHESTRATED: Orchestrated}
+_COPIES = ("copy", "copy_async")
+
+
+def view(raw: Stmt) -> Statement:
+    """What kind a statement is."""
+    if isinstance(raw, TilePrimitiveCall):
+        return _view_of_primitive(raw)
+    if isinstance(raw, tirx.AttrStmt):
+        if raw.attr_key == LOADING:
+            return ForLoader(raw)
+        return _MARKED.get(str(raw.attr_key), Marked)(raw)
+    if isinstance(raw, (tirx.AllocBuffer, tirx.DeclBuffer)):
+        local = raw.buffer.scope() == "local" and not is_tile(raw.buffer)
+        return (Scalar if local and isinstance(raw, tirx.AllocBuffer) else Allocation)(raw)
+    if isinstance(raw, tirx.Bind):
+        return Scalar(raw)
+    if is_nest(raw):
+        return Nest(raw)
+    if isinstance(raw, tirx.BufferStore):
+        local = raw.buffer.scope() == "local" and not is_tile(raw.buffer)
+        return (Scalar if local else Instruction)(raw)
+    if isinstance(raw, tirx.For):
+        return Loop(raw)
+    if isinstance(raw, tirx.IfThenElse):
+        return Branch(raw)
+    operation = read_operation(raw)
+    if operation is None:
+        return Instruction(raw)
+    return ForLoader(raw) if operation.kind == "expect" else BarrierOperation(raw, operation)
+
+
+def _view_of_primitive(raw: TilePrimitiveCall) -> Statement:
+    name = ir.op_name(raw)
+    if name == "gemm_async":
+        return Mma(raw)
+    if name in REDUCTIONS:
+        return Reduction(raw)
+    if name not in _COPIES:
+        return Primitive(raw)
+    to, source = raw.args[0].source, raw.args[1].source
+    if not (is_shared(to) and is_global(source)):
+        return Copy(raw)
+    return (ForLoader if MBAR in raw.config else Load)(raw)
+
+
+def block(statements: Stmt | Iterable[Stmt]) -> Block:
+    """The statements of a sequence."""
+    given = [statements] if isinstance(statements, Stmt) else statements
+    return tuple(view(one) for part in given for one in ir.flatten(part))
+
+
+def walk(statements: Block) -> Iterator[Statement]:
+    """All statements, at any depth, each before those in it."""
+    for one in statements:
+        yield one
+        for inner in one.blocks:
+            yield from walk(inner)
+
+
+def raws(statements: Block) -> list[Stmt]:
+    """Statements as TVM has them."""
+    return [one.raw for one in statements]
+
+
+def effects_of(statements: Iterable[Statement]) -> Effects:
+    """What several statements read and write."""
+    return together(one.effects for one in statements)
+
+
+def is_nest(raw: Stmt) -> bool:
+    """Whether a statement is a nest of loops around stores of single elements."""
+    loops, parts = nest_parts(raw)
+    stores = nest_stores(parts)
+    if not stores or not all(map(_is_elementwise, parts)):
+        return False
+    return any(is_tile(one.buffer) or (loops and is_global(one.buffer)) for one in stores)
+
+
+def _is_elementwise(statement: Stmt) -> bool:
+    if isinstance(statement, tirx.IfThenElse):
+        inner = ir.flatten(statement.then_case)
+        return statement.else_case is None and all(map(_is_elementwise, inner))
+    return isinstance(statement, (tirx.BufferStore, tirx.Bind))
+
+
+def nest_parts(raw: Stmt) -> tuple[list[tirx.For], list[Stmt]]:
+    """Loops of a nest, the outermost first, and the statements inside."""
+    loops = []
+    while isinstance(raw, tirx.For):
+        loops.append(raw)
+        raw = raw.body
+    return loops, ir.flatten(raw)
+
+
+def nest_stores(parts: list[Stmt]) -> list[tirx.BufferStore]:
+    """The stores of a nest's body, those under a condition too."""
+    found = []
+    for one in parts:
+        if isinstance(one, tirx.IfThenElse):
+            found += nest_stores(ir.flatten(one.then_case))
+        elif isinstance(one, tirx.BufferStore):
+            found.append(one)
+    return found
