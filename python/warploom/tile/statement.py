@@ -34,7 +34,6 @@ from warploom.tile.effects import (
     Effects,
     accumulates,
     effects,
-    together,
 )
 from warploom.tile.scopes import is_global, is_shared, is_tile
 
@@ -126,6 +125,11 @@ class Mma(_Primitive):
         return tuple(self.raw.args[1:3])
 
     @property
+    def transposed(self) -> tuple[bool, bool]:
+        """Whether A and B are stored with K along their rows."""
+        return bool(self.raw.args[-3]), bool(self.raw.args[-2])
+
+    @property
     def accumulates(self) -> Any:
         """Whether it adds to D: a bool or an expression."""
         return accumulates(self.raw)
@@ -154,6 +158,10 @@ class ForLoader(Statement):
     The contents of ``wl.loading()``, a load with ``mbar=``, or the announcement of bytes.
     """
 
+    @cached_property
+    def blocks(self) -> tuple[Block, ...]:
+        return tuple(block(one) for one in ir.children(self.raw))
+
 
 @dataclass(frozen=True, eq=False)
 class BarrierOperation(Statement):
@@ -180,6 +188,11 @@ class Allocation(Statement):
     def buffer(self) -> Buffer:
         """What it defines."""
         return self.raw.buffer
+
+    @property
+    def allocates(self) -> bool:
+        """Whether it is memory of its own, and no view."""
+        return isinstance(self.raw, tirx.AllocBuffer)
 
 
 class Scalar(Statement):
@@ -275,6 +288,16 @@ class Branch(Statement):
         return tuple(block(one) for one in ir.children(self.raw))
 
 
+class While(Statement):
+    """A loop that ends when a condition does not hold."""
+
+    raw: tirx.While
+
+    @cached_property
+    def blocks(self) -> tuple[Block, ...]:
+        return (block(self.raw.body),)
+
+
 class Marked(Statement):
     """Statements with an attribute."""
 
@@ -337,6 +360,8 @@ def view(raw: Stmt) -> Statement:
         return Loop(raw)
     if isinstance(raw, tirx.IfThenElse):
         return Branch(raw)
+    if isinstance(raw, tirx.While):
+        return While(raw)
     operation = read_operation(raw)
     if operation is None:
         return Instruction(raw)
@@ -374,11 +399,6 @@ def walk(statements: Block) -> Iterator[Statement]:
 def raws(statements: Block) -> list[Stmt]:
     """Statements as TVM has them."""
     return [one.raw for one in statements]
-
-
-def effects_of(statements: Iterable[Statement]) -> Effects:
-    """What several statements read and write."""
-    return together(one.effects for one in statements)
 
 
 def is_nest(raw: Stmt) -> bool:

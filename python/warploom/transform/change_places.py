@@ -9,64 +9,52 @@ overwrites all of it.
 from __future__ import annotations
 
 import math
-from typing import Any
+from collections.abc import Iterator
 
 from tvm import tirx
 from tvm.sym.analyzer import Analyzer
-from tvm.tirx import Buffer, Stmt, Var
+from tvm.tirx import Buffer, Var
 from tvm.tirx.tile_primitive import TilePrimitiveCall
 
 from warploom.tile import ir
-from warploom.tile.effects import accumulates, effects
-from warploom.tile.kinds import is_gemm
-from warploom.tile.statement import is_nest, nest_parts
+from warploom.tile.statement import Block, Loop, Mma, Nest, Statement, nest_parts
 from warploom.transform.handovers import Role
 from warploom.transform.role_order import roles_of
 
 
-def starts_afresh(body: list[Stmt], tile: Buffer) -> bool:
+def starts_afresh(body: Block, tile: Buffer) -> bool:
     """Whether the tensor core overwrites a tile whenever it gets it back from the threads."""
     roles = roles_of(body, tile)
     if not roles or roles[0] is not Role.TENSOR_CORE:
         return False
-    products = _products(body, tile, None)
-    return all(_overwrites(call, loop) for call, loop in products)
+    return all(_overwrites(product, loop) for product, loop in _products(body, tile, None))
 
 
-def _products(statements: list[Stmt], tile: Buffer, loop: Any) -> list[tuple[Any, Any]]:
+def _products(
+    statements: Block, tile: Buffer, loop: Loop | None
+) -> Iterator[tuple[Mma, Loop | None]]:
     """Products into a tile, with the outermost loop around each that only the tensor core is in."""
-    found = []
     for one in statements:
-        if is_gemm(one):
-            if tile in effects(one).writes:
-                found.append((one, loop))
-            continue
-        for part in _inside(one):
-            inner = ir.flatten(part)
-            around = loop
+        if isinstance(one, Mma) and tile in one.effects.writes:
+            yield one, loop
+        for inner in one.blocks:
             read = Role.THREADS in roles_of(inner, tile)
-            if isinstance(one, tirx.For) and loop is None and not read:
-                around = one
-            found += _products(inner, tile, around)
-    return found
+            outermost = isinstance(one, Loop) and loop is None and not read
+            yield from _products(inner, tile, one if outermost else loop)
 
 
-def _inside(one: Stmt) -> list[Stmt]:
-    return [] if is_nest(one) else ir.children(one)
-
-
-def _overwrites(call: Any, loop: Any) -> bool:
+def _overwrites(product: Mma, loop: Loop | None) -> bool:
     """Whether a product, at least the first of a loop, does not add to what was there."""
-    value = accumulates(call)
+    value = product.accumulates
     if value is False:
         return True
     if value is True or loop is None:
         return False
-    first = Analyzer().simplify(ir.substitute(value, {loop.loop_var: loop.min}))
+    first = Analyzer().simplify(ir.substitute(value, {loop.var: loop.start}))
     return isinstance(first, tirx.IntImm) and not int(first)
 
 
-def is_rewritten(body: list[Stmt], tile: Buffer, warpgroup: Var, warpgroups: int) -> bool:
+def is_rewritten(body: Block, tile: Buffer, warpgroup: Var, warpgroups: int) -> bool:
     """Whether threads write all of an operand, always, before the products that read it.
 
     They do if one block has all their statements on the tile, nests that overwrite it or stores of
@@ -76,19 +64,17 @@ def is_rewritten(body: list[Stmt], tile: Buffer, warpgroup: Var, warpgroups: int
         return False
     statements = body
     while True:
-        touching = [one for one in statements if roles_of([one], tile)]
-        direct = [one for one in touching if is_nest(one) or not ir.children(one)]
-        if direct or len(touching) != 1:
+        touching = [one for one in statements if roles_of((one,), tile)]
+        if len(touching) != 1 or not touching[0].blocks:
             break
-        bodies = [ir.flatten(part) for part in ir.children(touching[0])]
-        inside = [part for part in bodies if roles_of(part, tile)]
+        inside = [part for part in touching[0].blocks if roles_of(part, tile)]
         if len(inside) != 1:
             return False
         (statements,) = inside
     columns: set[int] = set()
     whole = set(range(int(tile.shape[1])))
     for one in touching:
-        if Role.THREADS in roles_of([one], tile):
+        if Role.THREADS in roles_of((one,), tile):
             written = _columns(one, tile, warpgroup, warpgroups)
             if written is None or columns == whole != written:
                 return False
@@ -99,12 +85,12 @@ def is_rewritten(body: list[Stmt], tile: Buffer, warpgroup: Var, warpgroups: int
 
 
 def _columns(
-    statement: Stmt, tile: Buffer, warpgroup: Var, warpgroups: int
+    statement: Statement, tile: Buffer, warpgroup: Var, warpgroups: int
 ) -> set[int] | None:
     """Columns of a tile that a statement of the threads overwrites; None if it does more."""
-    if isinstance(statement, TilePrimitiveCall):
-        to = statement.args[0]
-        if ir.op_name(statement) != "copy_async" or to.source != tile:
+    if isinstance(statement.raw, TilePrimitiveCall):
+        to = statement.raw.args[0]
+        if ir.op_name(statement.raw) != "copy_async" or to.source != tile:
             return None
         (row, rows), (start, extent) = ir.ranges(to)
         parts = (row, rows, start, extent)
@@ -116,11 +102,13 @@ def _columns(
     return None
 
 
-def _writes_all(statement: Stmt, tile: Buffer, warpgroup: Var, warpgroups: int) -> bool:
+def _writes_all(
+    statement: Statement, tile: Buffer, warpgroup: Var, warpgroups: int
+) -> bool:
     """Whether a nest stores to every element of a tile, of which each warpgroup may have a part."""
-    if not is_nest(statement) or tile in effects(statement).reads:
+    if not isinstance(statement, Nest) or tile in statement.effects.reads:
         return False
-    loops, stores = nest_parts(statement)
+    loops, stores = nest_parts(statement.raw)
     extents = {one.loop_var: int(one.extent) for one in loops}
     stores = [one for one in stores if isinstance(one, tirx.BufferStore) and one.buffer == tile]
     if len(stores) != 1:

@@ -19,12 +19,12 @@ from typing import Any
 
 from tvm import tirx
 from tvm.script import tirx as T
-from tvm.tirx import Stmt, Var
+from tvm.tirx import Var
 
 from warploom.target.tcgen05 import PAIR
 from warploom.tile import ir
 from warploom.tile.program import TileProgram
-from warploom.tile.statement import is_nest
+from warploom.tile.statement import Branch, Load, Loop, Statement
 
 #: Numbers of the dimensions along which the CTAs of a cluster differ.
 Dimensions = frozenset[int]
@@ -50,24 +50,21 @@ def dependence(program: TileProgram) -> dict[Var, Dimensions]:
     places = {scalar: frozenset([d]) for d, (scalar, _) in enumerate(program.cluster)}
     found |= places
 
-    def visit(one: Stmt, control: Dimensions) -> bool:
+    def visit(one: Statement, control: Dimensions) -> bool:
         """Note what a statement sets; ``control`` decides whether it is executed."""
-        if isinstance(one, (tirx.BufferStore, tirx.Bind)):
-            to = one.buffer if isinstance(one, tirx.BufferStore) else one.var
+        raw = one.raw
+        if isinstance(raw, (tirx.BufferStore, tirx.Bind)):
+            to = raw.buffer if isinstance(raw, tirx.BufferStore) else raw.var
             before = found.get(to, frozenset())
-            now = before | control | depends_on(one.value, found)
+            now = before | control | depends_on(raw.value, found)
             if to in places or now == before:
                 return False
             found[to] = now
             return True
-        if is_nest(one):
-            return False
         inside = control | control_of(one, found)
-        return any([
-            visit(inner, inside) for body in ir.children(one) for inner in ir.flatten(body)
-        ])  # fmt: skip
+        return any([visit(inner, inside) for block in one.blocks for inner in block])
 
-    while any([visit(one, frozenset()) for one in program.body]):
+    while any([visit(one, frozenset()) for one in program.block]):
         pass
     return found
 
@@ -77,12 +74,11 @@ def depends_on(node: Any, known: dict[Var, Dimensions]) -> Dimensions:
     return frozenset().union(*(known.get(var, frozenset()) for var in ir.uses(node)))
 
 
-def control_of(statement: Stmt, known: dict[Var, Dimensions]) -> Dimensions:
+def control_of(statement: Statement, known: dict[Var, Dimensions]) -> Dimensions:
     """The dimensions that decide how often the body of a loop or branch is executed."""
-    if isinstance(statement, tirx.For):
-        return depends_on(statement.extent, known)
-    if isinstance(statement, tirx.IfThenElse):
-        return depends_on(statement.condition, known)
+    match statement:
+        case Loop(extent=decides) | Branch(condition=decides):
+            return depends_on(decides, known)
     return frozenset()
 
 
@@ -193,7 +189,7 @@ def _sum(terms: Iterable[Any]) -> Any:
     return total
 
 
-def peers_of(load: Any, program: TileProgram, differs: Dimensions, rows: int) -> Peers | None:
+def peers_of(load: Load, program: TileProgram, differs: Dimensions, rows: int) -> Peers | None:
     """The CTAs that load the same as this one, each a multiple of ``rows`` rows of the tile.
 
     Parameters
@@ -207,15 +203,15 @@ def peers_of(load: Any, program: TileProgram, differs: Dimensions, rows: int) ->
         As many as the rows of the tile, or of the part that is loaded, divide among; None for one.
     """
     shape = cluster_shape(program)
-    alike = sorted(set(range(len(shape))) - differs - depends_on(load.args[1], dependence(program)))
-    height = int(ir.ranges(load.args[0])[0][1])
+    alike = sorted(set(range(len(shape))) - differs - depends_on(load.source, dependence(program)))
+    height = int(ir.ranges(load.to)[0][1])
     choices = [
         Peers(shape, frozenset(along))
         for count in range(1, len(alike) + 1) for along in itertools.combinations(alike, count)
     ]  # fmt: skip
     # The first dimension of what is loaded is shared out.
     outer = next(
-        (int(extent) for _, extent in ir.ranges(load.args[1]) if not ir.is_constant(extent, 1)), 1
+        (int(extent) for _, extent in ir.ranges(load.source) if not ir.is_constant(extent, 1)), 1
     )
     choices = [one for one in choices if height % (one.count * rows) == outer % one.count == 0]
     return max(choices, key=lambda one: one.count, default=None)

@@ -16,13 +16,28 @@ from tvm.tirx import Buffer, Stmt
 from tvm.tirx.tile_primitive import TilePrimitiveCall
 
 from warploom.language.mbarrier import SCOPE as MBARRIER
-from warploom.language.mbarrier import Operation, read_operation
 from warploom.tile import ir
-from warploom.tile.effects import Effects, effects
-from warploom.tile.kinds import is_for_loading_thread, is_gemm, is_load
+from warploom.tile.effects import Effects, together
 from warploom.tile.program import TileProgram
 from warploom.tile.scopes import is_shared, is_tile
-from warploom.tile.statement import is_nest
+from warploom.tile.statement import (
+    Allocation,
+    BarrierOperation,
+    Block,
+    Branch,
+    First,
+    ForLoader,
+    Load,
+    Loop,
+    Marked,
+    Mma,
+    Orchestrated,
+    Scalar,
+    Statement,
+    Turn,
+    While,
+    walk,
+)
 from warploom.transform import barriers
 from warploom.transform.barriers import Position, Ring
 from warploom.transform.named_barriers import (
@@ -32,11 +47,10 @@ from warploom.transform.named_barriers import (
 )
 from warploom.transform.own_barriers import by_one_consumer, own_tiles
 from warploom.transform.pin_registers import pin, pin_one
-from warploom.transform.ping_pong import is_alternate, of_player, stages_of
+from warploom.transform.ping_pong import of_player, stages_of
 from warploom.transform.plan_pipeline import PipelinePlan, RingUse, is_consumer_tile
 from warploom.transform.prints import by_one_thread
-from warploom.transform.stage_stores import is_orchestrated
-from warploom.transform.take_turns import in_turns, is_for_first, is_turn
+from warploom.transform.take_turns import in_turns
 from warploom.transform.wait_products import Group, Products, fence
 
 
@@ -54,13 +68,13 @@ class Supply(Protocol):
     def start(self) -> list[Stmt]:
         """Statements before all others."""
 
-    def load(self, load: TilePrimitiveCall) -> list[Stmt]:
+    def load(self, load: Load) -> list[Stmt]:
         """Statements in place of a load."""
 
-    def by_hand(self, statement: Stmt) -> list[Stmt]:
+    def by_hand(self, statement: ForLoader) -> list[Stmt]:
         """Statements in place of one that the author left to the thread that loads."""
 
-    def before_loop(self, loop: tirx.For) -> list[Stmt]:
+    def before_loop(self, loop: Loop) -> list[Stmt]:
         """Statements directly before a loop; no product is under way."""
 
     def release(self, ring: Ring, stage: Any) -> list[Stmt]:
@@ -84,21 +98,21 @@ class Consumer:
         self.alone = False
         self.own = own_tiles(program)
         #: Tiles in registers that instructions other than products write.
-        written = _touched_by_threads(list(program.body)).writes
+        written = _touched_by_threads(program.block).writes
         self.computed = {tile for tile in written if is_tile(tile) and not is_shared(tile)}
-        self.accumulators = _accumulators(list(program.body))
+        self.accumulators = {one.d for one in walk(program.block) if isinstance(one, Mma)}
 
     def run(self) -> list[Stmt]:
         """Its statements."""
         start = [s for position in self.positions.values() for s in position.define(0)]
         start += [s for last in self.last.values() for s in last.define(0)]
         start += self.supply.start()
-        body = self._block(list(self.program.body))
+        body = self._block(self.program.block)
         return [*start, *body, *self.products.wait_all_but(0)]
 
     # -- statements ----------------------------------------------------------------------------
 
-    def _block(self, statements: list[Stmt]) -> list[Stmt]:
+    def _block(self, statements: Block) -> list[Stmt]:
         opened = self.plan.of_block(statements)
         result: list[Stmt] = []
         for number, one in enumerate(statements):
@@ -106,55 +120,54 @@ class Consumer:
             for use in opened:
                 if number == use.first and use not in turns:
                     result += self._open(use)
-            result += self._turn(one, turns) if is_turn(one) else self._statement(one)
+            result += self._turn(one, turns) if isinstance(one, Turn) else self._statement(one)
             for use in opened:
                 if number == use.last and use not in turns:
                     result += self._close(use)
         return result
 
-    def _statement(self, one: Stmt) -> list[Stmt]:
-        if is_load(one):
-            ring = self.plan.ring_of(one)
-            filled = Effects(frozenset(), frozenset(ring.tiles))
-            statements = self.supply.load(one)
-            return [*self.products.before(filled), *statements] if statements else []
-        if is_for_loading_thread(one):
-            return self.supply.by_hand(one)
-        if (operation := read_operation(one)) is not None:
-            return self._operation(one, operation)
-        if isinstance(one, tirx.AllocBuffer) and _in_shared_memory(one.buffer):
-            return []
-        if is_orchestrated(one):
-            return [*self.products.before(effects(one)), self._placed(one)]
-        if is_for_first(one):
-            return self._of_first(one)
-        if is_gemm(one):
-            return self._product(one)
-        if is_nest(one) or not ir.children(one):
-            if isinstance(one, (tirx.AllocBuffer, tirx.DeclBuffer)):
-                return [one]
-            return self._plain(one)
-        if is_alternate(one):
-            return self._alternate(one)
-        if isinstance(one, tirx.For):
-            return self._loop(one)
-        if isinstance(one, tirx.IfThenElse):
-            return self._branch(one)
-        return [ir.with_body(one, self._block(ir.flatten(one.body)))]
+    def _statement(self, one: Statement) -> list[Stmt]:
+        match one:
+            case Load():
+                ring = self.plan.ring_of(one)
+                filled = Effects(frozenset(), frozenset(ring.tiles))
+                statements = self.supply.load(one)
+                return [*self.products.before(filled), *statements] if statements else []
+            case ForLoader():
+                return self.supply.by_hand(one)
+            case BarrierOperation():
+                return self._operation(one)
+            case Allocation(buffer=buffer):
+                return [] if _in_shared_memory(buffer) and one.allocates else [one.raw]
+            case Orchestrated():
+                return [*self.products.before(one.effects), self._placed(one)]
+            case First():
+                return self._of_first(one)
+            case Mma():
+                return self._product(one)
+            case Loop(alternate=True):
+                return self._alternate(one)
+            case Loop():
+                return self._loop(one)
+            case Branch():
+                return self._branch(one)
+            case Marked() | While():
+                return [ir.with_body(one.raw, self._block(one.blocks[0]))]
+        return [one.raw] if _defines(one) else self._plain(one)
 
-    def _operation(self, one: Stmt, operation: Operation) -> list[Stmt]:
+    def _operation(self, one: BarrierOperation) -> list[Stmt]:
         """What becomes of an operation on an mbarrier of the author."""
-        if operation.kind == "init":  # before the roles part
+        if one.operation.kind == "init":  # before the roles part
             return []
-        if operation.kind == "wait":
-            return [one]
+        if one.operation.kind == "wait":
+            return [one.raw]
         # The arrival says that all threads have come here, and their products with them.
         released = Effects(frozenset(), frozenset(self.own))
-        arrive = by_one_consumer(self.program, one)
+        arrive = by_one_consumer(self.program, one.raw)
         return [*self.products.before(released), all_consumers(self.program), arrive]
 
-    def _plain(self, one: Stmt) -> list[Stmt]:
-        found = effects(one)
+    def _plain(self, one: Statement) -> list[Stmt]:
+        found = one.effects
         mine = warpgroup_barrier(self.program.var("warpgroup"))
         before = self.products.before_computing(found, self.computed, mine)
         written = any(is_shared(buffer) for buffer in found.writes)
@@ -183,8 +196,8 @@ class Consumer:
         """A barrier of those that execute the current statement."""
         return (one_consumer if self.alone else all_consumers)(self.program)
 
-    def _product(self, one: TilePrimitiveCall) -> list[Stmt]:
-        found = effects(one)
+    def _product(self, one: Mma) -> list[Stmt]:
+        found = one.effects
         own = Effects(found.reads - found.writes, found.writes)
         # A product may follow another into the same accumulator, but not into its operands.
         clash = [g for g in self.products.groups if g.writes & own.reads or g.reads & own.writes]
@@ -202,29 +215,27 @@ class Consumer:
         written = ((found.reads | words) & self.computed) - under_way
         return [*before, *fence(written), self._placed(one), *after, *freed]
 
-    def _placed(self, one: Stmt) -> Stmt:
+    def _placed(self, one: Statement) -> Stmt:
         """A statement with the current stage in place of each tile."""
-        return place_tiles(one, self.current)
+        return place_tiles(one.raw, self.current)
 
-    def _branch(self, one: tirx.IfThenElse) -> list[Stmt]:
+    def _branch(self, one: Branch) -> list[Stmt]:
         if not _needs_order(one):
             *before, placed = self._plain(one)
             # All threads take the same side: it is one jump, and not a choice for each element.
-            tiles = effects(one).writes & self.computed
+            tiles = one.effects.writes & self.computed
             then, *other = ir.children(placed)
             other = [[side] for side in other]
             return [*before, ir.when(placed.condition, [*pin_one(tiles), then], *other)]
         before = self.products.wait_all_but(0)
-        bodies = []
-        for body in ir.children(one):
-            bodies.append([*self._block(ir.flatten(body)), *self.products.wait_all_but(0)])
+        bodies = [[*self._block(inner), *self.products.wait_all_but(0)] for inner in one.blocks]
         return [*before, ir.when(one.condition, *bodies)]
 
-    def _turn(self, one: tirx.AttrStmt, uses: list[RingUse]) -> list[Stmt]:
+    def _turn(self, one: Turn, uses: list[RingUse]) -> list[Stmt]:
         """What one warpgroup does, whose turn the stage tells; the others pass over it."""
         before = self.products.wait_all_but(0)
         body = [s for use in uses for s in self._open(use)]
-        body += self._block(ir.flatten(one.body))
+        body += self._block(one.body)
         body += self.products.wait_all_but(0)
         after: list[Stmt] = []
         for use in uses:
@@ -232,54 +243,52 @@ class Consumer:
             body += self.supply.release(use.ring, at.index)
             after += at.advance()
         stage = self.positions[uses[0].ring.name].index
-        mine = T.EQ(T.truncmod(stage, one.value), self.program.var("warpgroup"))
+        mine = T.EQ(T.truncmod(stage, one.count), self.program.var("warpgroup"))
         return [*before, ir.when(mine, body), *after]
 
-    def _of_first(self, one: tirx.AttrStmt) -> list[Stmt]:
+    def _of_first(self, one: First) -> list[Stmt]:
         """What the first warpgroup does while the others go on."""
         before = self.products.wait_all_but(0)
         self.alone = True
-        body = [*self._block(ir.flatten(one.body)), *self.products.wait_all_but(0)]
+        body = [*self._block(one.body), *self.products.wait_all_but(0)]
         self.alone = False
         return [*before, ir.when(T.EQ(self.program.var("warpgroup"), 0), body)]
 
-    def _alternate(self, one: tirx.For) -> list[Stmt]:
+    def _alternate(self, one: Loop) -> list[Stmt]:
         """The tiles of one warpgroup, which passes over the stages of those of the other."""
         before = self.products.wait_all_but(0)
-        tile = ir.flatten(one.body)
         self.alone = True
-        body = [*self._block(tile), *self.products.wait_all_but(0)]
+        body = [*self._block(one.body), *self.products.wait_all_but(0)]
         self.alone = False
         passes: list[Stmt] = []
         for use in self.plan.uses:
             passes += self.positions[use.ring.name].advance_by(stages_of(use, one))
         return [*before, *of_player(one, self.program.var("warpgroup"), body, passes)]
 
-    def _loop(self, one: tirx.For) -> list[Stmt]:
+    def _loop(self, one: Loop) -> list[Stmt]:
         before = [*self.products.wait_all_but(0), *self.supply.before_loop(one)]
         saved = self.products, dict(self.current)
         self.products = Products()
-        inner = ir.flatten(one.body)
-        self._block(inner)  # only to learn what is under way at its end
-        touched = _touched_by_threads(inner)
+        self._block(one.body)  # only to learn what is under way at its end
+        touched = _touched_by_threads(one.body)
         # ptxas serialises products that threads wait for in the next iteration, unless they are
         # complete where the loop begins anew.
         stays = not any(group.conflicts(touched) for group in self.products.groups)
-        later = one.loop_var > one.min
+        later = one.var > one.start
         self.products = self.products.guarded(later) if stays else Products()
         self.current = saved[1]
-        body = self._block(inner)
+        body = self._block(one.body)
         if not stays:
             body += self.products.wait_all_but(0)
         if not self.supply.refills_after_loops:
             self.products = Products(self.products.groups)
         after: list[Stmt] = []
-        if not (isinstance(one.extent, tirx.IntImm) and int(one.extent) > 0):
+        if not one.has_iterations:
             # Whether there was an iteration is known here only: further on, the extent may be that
             # of another time round a loop outside.
             after = self.products.guarded(one.extent > 0).wait_all_but(0)
             self.products = Products()
-        return [*before, ir.with_body(one, body), *after]
+        return [*before, ir.with_body(one.raw, body), *after]
 
     # -- rings ---------------------------------------------------------------------------------
 
@@ -331,19 +340,12 @@ def all_consumers(program: TileProgram) -> Stmt:
 
 def consumer_tiles(program: TileProgram, plan: PipelinePlan) -> list[Stmt]:
     """Allocations of shared tiles that no ring replaces, and of the author's mbarriers."""
-    found: list[Stmt] = []
-
-    def visit(statements: list[Stmt]) -> None:
-        for one in statements:
-            if isinstance(one, tirx.AllocBuffer):
-                own = one.buffer.scope() == MBARRIER or is_consumer_tile(one.buffer, plan)
-                found.extend([one] if own else [])
-            elif not is_nest(one):
-                for body in ir.children(one):
-                    visit(ir.flatten(body))
-
-    visit(list(program.body))
-    return found
+    return [
+        one.raw
+        for one in walk(program.block)
+        if isinstance(one, Allocation) and one.allocates
+        and (one.buffer.scope() == MBARRIER or is_consumer_tile(one.buffer, plan))
+    ]  # fmt: skip
 
 
 def _in_shared_memory(buffer: Buffer) -> bool:
@@ -354,50 +356,33 @@ def read_by_threads(ring: Ring, plan: PipelinePlan) -> bool:
     """Whether threads read a tile of a ring themselves, beside the tensor core."""
     use = next(use for use in plan.uses if use.ring is ring)
     return any(
-        not is_gemm(one) and not is_load(one) and not isinstance(one, tirx.AllocBuffer)
-        and effects(one).reads & set(ring.tiles)
+        one.effects.reads & set(ring.tiles)
         for one in use.block
-    )  # fmt: skip
+        if not isinstance(one, (Mma, Load, Allocation))
+    )
 
 
-def _needs_order(statement: Stmt) -> bool:
+def _defines(one: Statement) -> bool:
+    """Whether a statement brings a variable into being, and nothing else."""
+    return isinstance(one, Scalar) and isinstance(one.raw, tirx.AllocBuffer)
+
+
+def _needs_order(one: Statement) -> bool:
     """Whether some part of a statement waits for others, or others wait for it."""
-    if is_orchestrated(statement) or is_for_loading_thread(statement):
+    if isinstance(one, (Orchestrated, ForLoader, BarrierOperation, Mma, Load)):
         return True
-    if read_operation(statement) is not None:
-        return True
-    if is_nest(statement) or not ir.children(statement):
-        shared = any(is_shared(buffer) for buffer in effects(statement).writes)
-        return is_gemm(statement) or is_load(statement) or shared
-    return any(_needs_order(one) for body in ir.children(statement) for one in ir.flatten(body))
+    if one.blocks:
+        return any(_needs_order(inner) for block in one.blocks for inner in block)
+    return any(is_shared(buffer) for buffer in one.effects.writes)
 
 
-def _touched_by_threads(statements: list[Stmt]) -> Effects:
+def _touched_by_threads(statements: Block) -> Effects:
     """What statements other than products and loads read and write."""
-    reads: frozenset[Buffer] = frozenset()
-    writes: frozenset[Buffer] = frozenset()
-    for one in statements:
-        if is_for_loading_thread(one):
-            continue
-        inner = [] if is_nest(one) else ir.children(one)
-        for body in inner:
-            found = _touched_by_threads(ir.flatten(body))
-            reads, writes = reads | found.reads, writes | found.writes
-        if not inner and not (is_gemm(one) or is_load(one) or isinstance(one, tirx.AllocBuffer)):
-            found = effects(one)
-            reads, writes = reads | found.reads, writes | found.writes
-    return Effects(reads, writes)
-
-
-def _accumulators(statements: list[Stmt]) -> frozenset[Buffer]:
-    """The tiles that products write."""
-    found: frozenset[Buffer] = frozenset()
-    for one in statements:
-        if is_gemm(one):
-            found |= effects(one).writes
-        elif not is_nest(one):
-            found |= _accumulators([s for body in ir.children(one) for s in ir.flatten(body)])
-    return found
+    return together(
+        _touched_by_threads(sum(one.blocks, ())) if one.blocks else one.effects
+        for one in statements
+        if not isinstance(one, (ForLoader, Mma, Load, Allocation))
+    )
 
 
 def place_tiles(statement: Stmt, current: dict[Buffer, tuple[Buffer, Any]]) -> Stmt:

@@ -18,17 +18,14 @@ from typing import Any
 from tvm import tirx
 from tvm.script import tirx as T
 from tvm.tirx import ForKind, Stmt, Var
-from tvm.tirx.tile_primitive import TilePrimitiveCall
 
 from warploom.errors import Decline
 from warploom.target import SM90A
 from warploom.tile import ir
-from warploom.tile.effects import effects
-from warploom.tile.kinds import is_load, is_scalar
 from warploom.tile.program import TileProgram
 from warploom.tile.roles import ThreadRole
 from warploom.tile.scopes import is_tile
-from warploom.tile.statement import PIPELINED
+from warploom.tile.statement import Block, ForLoader, Load, Loop, Scalar, Statement
 from warploom.transform import barriers
 from warploom.transform.barriers import Position, Ring
 from warploom.transform.budget import (
@@ -77,14 +74,14 @@ def multistage(program: TileProgram) -> TileProgram:
     for use in plan.uses:
         if use.ring.name not in ahead:
             _require_after_loads(use)
-        pipelined = use.loop is not None and PIPELINED in use.loop.annotations
+        pipelined = use.loop is not None and use.loop.pipelined
         if pipelined and use.ring.name not in ahead:
             program = program.not_followed(
-                f"wl.pipelined of the loop over {use.loop.loop_var.name}",
+                f"wl.pipelined of the loop over {use.loop.var.name}",
                 f"{', '.join(tile.name for tile in use.ring.tiles)} cannot be loaded ahead, as "
                 "what is loaded depends on what the loop changes or on a tile; compute the place "
                 "of loads from the loop variable, or write T.serial",
-                use.loop.span,
+                use.loop.raw.span,
             )
     at = positions(plan)
     supply = _ByOneself(program, plan, at, ahead)
@@ -123,40 +120,40 @@ class _Ahead:
 
     Attributes
     ----------
-    loop : For
+    loop : Loop
         The loop.
-    slice : tuple of Stmt
+    slice : tuple of Statement
         The loads, and before each the scalars that it depends on.
     next : Scalar
         How many iterations have been loaded for.
     """
 
-    loop: tirx.For
-    slice: tuple[Stmt, ...]
+    loop: Loop
+    slice: Block
     next: ir.Scalar
 
 
 def _ahead(use: RingUse) -> _Ahead | None:
     """How the loads of a ring can run ahead, or None if their place is known too late."""
     loop = use.loop
-    if loop is None or PIPELINED not in loop.annotations:
+    if loop is None or not loop.pipelined:
         return None
     # From the last load back: what is needed, and how it comes about.
-    kept: list[Stmt] = []
+    kept: list[Statement] = []
     needed: set[Var] = set()
     for one in reversed(use.block):
-        if is_load(one):
-            kept.append(one)
-            needed |= ir.uses(one.args[1])
-        elif is_scalar(one) and _defines(one) in needed:
-            kept.append(one)
-            needed |= ir.uses(one)
-    own = {_defines(one) for one in kept if isinstance(one, (tirx.Bind, tirx.AllocBuffer))}
-    changed = effects(loop).writes
+        match one:
+            case Load(source=source):
+                kept.append(one)
+                needed |= ir.uses(source)
+            case Scalar(variable=variable) if variable in needed:
+                kept.append(one)
+                needed |= ir.uses(one.raw)
+    own = {one.variable for one in kept if isinstance(one, Scalar) and one.defines}
+    changed = loop.effects.writes
     late = any(ir.is_buffer(v) and v in changed and v not in own for v in needed)
     nested = any(
-        not is_scalar(one) and not is_load(one) and effects(one).writes & own
-        for one in use.block
+        not isinstance(one, (Scalar, Load)) and one.effects.writes & own for one in use.block
     )
     tiles = any(ir.is_buffer(v) and is_tile(v) for v in needed)
     if late or nested or tiles:
@@ -167,18 +164,14 @@ def _ahead(use: RingUse) -> _Ahead | None:
 
 def _require_after_loads(use: RingUse) -> None:
     """Threads that load a stage where it is used wait for all of it at once."""
-    last = max(i for i, one in enumerate(use.block) if is_load(one))
-    touched = effects(use.block[use.first]).touched & set(use.ring.tiles)
+    last = max(i for i, one in enumerate(use.block) if isinstance(one, Load))
+    touched = use.block[use.first].effects.touched & set(use.ring.tiles)
     if use.first < last:
         raise Decline(
             f"{min(tile.name for tile in touched)} is read between the loads of "
             f"{', '.join(tile.name for tile in use.ring.tiles)}, for which the threads that load "
             "them wait together; move the statement behind the last of them."
         )
-
-
-def _defines(scalar: Stmt) -> Var:
-    return scalar.var if isinstance(scalar, tirx.Bind) else scalar.buffer
 
 
 class _ByOneself:
@@ -196,27 +189,27 @@ class _ByOneself:
         """Counters of the iterations that have been loaded for."""
         return [s for one in self.ahead.values() for s in one.next.define(0)]
 
-    def load(self, load: TilePrimitiveCall) -> list[Stmt]:
+    def load(self, load: Load) -> list[Stmt]:
         """A copy into the stage that all warpgroups have read; none if it has run ahead."""
         ring = self.plan.ring_of(load)
         if ring.name in self.ahead:
             return []
         stage = self.at[ring.name].index
-        statements = copies(load, ring, stage, self.program)
-        if not load.same_as(ring.loads[0]):
+        statements = copies(load.raw, ring, stage, self.program)
+        if not load.raw.same_as(ring.loads[0]):
             return [self._one_thread(statements)]
         free = all_consumers(self.program)
         return [free, self._one_thread([announce(ring, stage), *statements])]
 
-    def by_hand(self, statement: Stmt) -> list[Stmt]:
+    def by_hand(self, statement: ForLoader) -> list[Stmt]:
         """The elected thread does it."""
-        return [self._one_thread(for_loading_thread(statement))]
+        return [self._one_thread(for_loading_thread(statement.raw))]
 
-    def before_loop(self, loop: tirx.For) -> list[Stmt]:
+    def before_loop(self, loop: Loop) -> list[Stmt]:
         """Fill the stages of the loop's ring."""
         ring = next(
             (r for r in self.plan.rings if r.name in self.ahead
-             and self.ahead[r.name].loop.same_as(loop)), None,
+             and self.ahead[r.name].loop.raw.same_as(loop.raw)), None,
         )  # fmt: skip
         if ring is None:
             return []
@@ -246,8 +239,9 @@ class _ByOneself:
         ahead = self.ahead[ring.name]
         statements = [announce(ring, stage)]
         for one in ahead.slice:
-            statements += copies(one, ring, stage, self.program) if is_load(one) else [one]
-        table = {ahead.loop.loop_var: ahead.loop.min + number}
+            is_load = isinstance(one, Load)
+            statements += copies(one.raw, ring, stage, self.program) if is_load else [one.raw]
+        table = {ahead.loop.var: ahead.loop.start + number}
         return ir.renewed([ir.substitute(one, table) for one in statements])
 
     def _one_thread(self, statements: list[Stmt]) -> Stmt:

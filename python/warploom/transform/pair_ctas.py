@@ -8,7 +8,6 @@ products; later passes let one thread of the first CTA issue them for both.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,17 +15,15 @@ import tvm
 from tvm import tirx
 from tvm.ir import TensorRegion
 from tvm.script import tirx as T
-from tvm.tirx import Buffer, Stmt
+from tvm.tirx import Buffer
 from tvm.tirx.tile_primitive import TilePrimitiveCall
 
 from warploom.errors import IllegalCombination
 from warploom.target import SM100A, Swizzle
 from warploom.target.tcgen05 import PAIR, tcgen05_kinds
 from warploom.tile import ir
-from warploom.tile.effects import accumulates, effects
-from warploom.tile.kinds import is_gemm, is_load
 from warploom.tile.program import TileProgram
-from warploom.tile.statement import CTA_GROUP, is_nest
+from warploom.tile.statement import CTA_GROUP, Allocation, Load, Mma, Statement, view, walk
 from warploom.transform.clusters import cluster_shape, dependence, depends_on
 from warploom.transform.fill_stages import wide_dimensions
 from warploom.transform.infer_layouts import has_layout
@@ -63,18 +60,18 @@ def pair_ctas(program: TileProgram) -> TileProgram:
     if obstacle is not None:
         return program.decided(f"pairs: none, for {obstacle}")
     halves = {
-        call.args[2].source: _half(call.args[2].source, bool(call.args[-2]))
-        for call in _products(program)
+        one.operands[1].source: _half(one.operands[1].source, one.transposed[1])
+        for one in _products(program)
     }
     rank = program.var("cta_in_cluster")
     number = rank if shape == (PAIR,) else T.truncmod(rank, PAIR)
 
     def change(call: TilePrimitiveCall) -> TilePrimitiveCall:
-        if is_gemm(call):
+        if isinstance(view(call), Mma):
             whole = ir.whole(call.args[2].source)
             args = [*call.args[:2], whole, *call.args[3:]]
             return ir.tile_call(call, *args, **{CTA_GROUP: PAIR})
-        half = loaded.get(call.args[0].source) if is_load(call) else None
+        half = loaded.get(call.args[0].source) if isinstance(view(call), Load) else None
         return call if half is None else _load_half(call, half, number)
 
     table = {tile: half.tile for tile, half in halves.items()}
@@ -104,8 +101,8 @@ def _load_half(call: TilePrimitiveCall, half: _Half, number: Any) -> TilePrimiti
     return ir.tile_call(call, ir.whole(half.tile), part, *call.args[2:])
 
 
-def _products(program: TileProgram) -> list[TilePrimitiveCall]:
-    return [one for block in blocks(program) for one in block.statements if is_gemm(one)]
+def _products(program: TileProgram) -> list[Mma]:
+    return [one for place in blocks(program) for one in place.statements if isinstance(one, Mma)]
 
 
 def _obstacle(program: TileProgram) -> str | None:
@@ -116,34 +113,35 @@ def _obstacle(program: TileProgram) -> str | None:
     if not products:
         return "there is no product"
     known = dependence(program)
-    for block in blocks(program):
-        for one in filter(is_gemm, block.statements):
-            into = one.args[0].source.name
-            adds = accumulates(one)
+    for place in blocks(program):
+        for one in place.statements:
+            if not isinstance(one, Mma):
+                continue
+            adds = one.accumulates
             decides = frozenset() if isinstance(adds, bool) else depends_on(adds, known)
-            if _ALONG in block.differs | decides:
-                return f"the CTAs of a cluster differ in whether they compute {into}"
+            if _ALONG in place.differs | decides:
+                return f"the CTAs of a cluster differ in whether they compute {one.d.name}"
             if reason := _shape_obstacle(one, program.hints.consumers):
                 return reason
-    second = {call.args[2].source: bool(call.args[-2]) for call in products}
-    every = [one for block in blocks(program) for one in block.statements if is_load(one)]
+    second = {one.operands[1].source: one.transposed[1] for one in products}
+    every = [one for one in walk(program.block) if isinstance(one, Load)]
     for tile, transposed in second.items():
-        loads = [one for one in every if one.args[0].source.same_as(tile)]
+        loads = [one for one in every if one.tile.same_as(tile)]
         if not loads:
             return f"{tile.name} is computed, not loaded"
-        if not all(_is_whole(one.args[0]) for one in loads):
+        if not all(_is_whole(one.to) for one in loads):
             return f"{tile.name} is loaded in parts"
-        if any(_ALONG in depends_on(one.args[1], known) for one in loads):
+        if any(_ALONG in depends_on(one.source, known) for one in loads):
             return f"the CTAs of a cluster load different {tile.name}"
         if reason := _half_obstacle(tile, transposed):
             return reason
-    first = {call.args[1].source for call in products}
+    first = {one.operands[0].source for one in products}
     return _reader_obstacle(program, set(second), first)
 
 
-def _shape_obstacle(call: TilePrimitiveCall, consumers: int | None) -> str | None:
+def _shape_obstacle(product: Mma, consumers: int | None) -> str | None:
     """Why no instruction of a pair computes a product."""
-    d, a, b = call.args[:3]
+    d, (a, b) = product.raw.args[0], product.operands
     name = d.source.name
     if any(not _is_whole(region) for region in (d, b)):
         return f"the product into {name} takes a part of a tile"
@@ -183,24 +181,18 @@ def _reader_obstacle(
     """Whether threads wait for loads that only the first CTA of a pair hears of."""
     if both := second & first:
         return f"{next(iter(both)).name} is operand A and operand B"
-    for block in blocks(program):
-        loaded = {one.args[0].source for one in block.statements if is_load(one)}
+    for place in blocks(program):
+        loaded = {one.tile for one in place.statements if isinstance(one, Load)}
         if not loaded & (first | second):
             continue
-        read = {tile for one in _others(block.statements) for tile in effects(one).touched} & loaded
+        others = (one for one in walk(place.statements) if _is_for_threads(one))
+        read = {tile for one in others for tile in one.effects.touched} & loaded
         if read:
             name = next(iter(read)).name
             return f"threads read {name}, which is loaded together with an operand"
     return None
 
 
-def _others(statements: list[Stmt]) -> Iterator[Stmt]:
-    """Statements at any depth that are neither loads nor products."""
-    for one in statements:
-        if is_load(one) or is_gemm(one) or isinstance(one, (tirx.AllocBuffer, tirx.DeclBuffer)):
-            continue
-        inner = [] if is_nest(one) else ir.children(one)
-        if not inner:
-            yield one
-        for body in inner:
-            yield from _others(ir.flatten(body))
+def _is_for_threads(one: Statement) -> bool:
+    """Whether threads execute a statement itself, and not only what is in it."""
+    return not (one.blocks or isinstance(one, (Load, Mma, Allocation)))

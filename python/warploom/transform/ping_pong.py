@@ -27,15 +27,13 @@ from warploom.errors import Decline
 from warploom.language.hints import PLAYERS
 from warploom.tile import ir
 from warploom.tile.kinds import is_load
-from warploom.tile.program import PREFIX, TileProgram
+from warploom.tile.program import TileProgram
+from warploom.tile.statement import ALTERNATE, Block, Loop, Marked
 from warploom.transform.named_barriers import pass_turn, wait_for_turn
 from warploom.transform.persistent import TILES
 from warploom.transform.plan_pipeline import RingUse
 from warploom.transform.stage_stores import is_orchestrated, orchestrated
 from warploom.transform.warpgroups import require_private, with_warpgroups
-
-#: Annotation of the loop over the tiles of a CTA that warpgroups compute alternately.
-ALTERNATE = PREFIX + "alternate"
 
 
 def ping_pong(program: TileProgram) -> TileProgram:
@@ -68,24 +66,19 @@ def ping_pong(program: TileProgram) -> TileProgram:
     )
 
 
-def is_alternate(statement: Stmt) -> bool:
-    """Whether a statement is a loop over tiles that warpgroups compute alternately."""
-    return isinstance(statement, tirx.For) and ALTERNATE in statement.annotations
-
-
-def of_player(loop: tirx.For, warpgroup: Var, body: list[Stmt], passes: list[Stmt]) -> list[Stmt]:
+def of_player(loop: Loop, warpgroup: Var, body: list[Stmt], passes: list[Stmt]) -> list[Stmt]:
     """The tiles of one warpgroup: ``body`` for every other turn of ``loop``, its own first.
 
     ``passes`` goes over the stages of a tile of the other.
     """
-    number = Var(loop.loop_var.name, "int32")
-    table = {loop.loop_var: number * PLAYERS + warpgroup}
+    number = Var(loop.var.name, "int32")
+    table = {loop.var: number * PLAYERS + warpgroup}
     count = T.truncdiv(loop.extent + (PLAYERS - 1) - warpgroup, PLAYERS)
     own = [*(ir.substitute(one, table) for one in body), *passes]
     return [ir.when(warpgroup > 0, passes), ir.loop(number, count, own, {TILES: 1})]
 
 
-def stages_of(use: RingUse, loop: tirx.For) -> Any:
+def stages_of(use: RingUse, loop: Loop) -> Any:
     """Stages of a ring that a tile takes.
 
     Raises
@@ -94,12 +87,12 @@ def stages_of(use: RingUse, loop: tirx.For) -> Any:
         If that depends on the tile.
     """
     defined: set[Var] = set()
-    tvm_ffi.structural_walk(loop, [
+    tvm_ffi.structural_walk(loop.raw, [
         (tirx.For, lambda one: defined.add(one.loop_var)),
         (tirx.Bind, lambda one: defined.add(one.var)),
         (tirx.AllocBuffer, lambda one: defined.add(one.buffer)),
     ])  # fmt: skip
-    count = _times(use, ir.flatten(loop.body))
+    count = _times(use, loop.body)
     if count is None or ir.uses(count) & defined:
         tiles = ", ".join(tile.name for tile in use.ring.tiles)
         raise Decline(
@@ -109,17 +102,17 @@ def stages_of(use: RingUse, loop: tirx.For) -> Any:
     return count
 
 
-def _times(use: RingUse, statements: list[Stmt]) -> Any:
+def _times(use: RingUse, statements: Block) -> Any:
     """How often the block of a ring is executed within statements; None if that depends."""
     if use.is_in(statements):
         return ir.as_expr(1)
     for one in statements:
-        for body in ir.children(one):
-            inner = _times(use, ir.flatten(body))
+        for block in one.blocks:
+            inner = _times(use, block)
             if inner is not None:
-                if isinstance(one, tirx.For):
+                if isinstance(one, Loop):
                     return one.extent * inner
-                return inner if isinstance(one, tirx.AttrStmt) else None
+                return inner if isinstance(one, Marked) else None
     return None
 
 

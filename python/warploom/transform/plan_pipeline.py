@@ -12,25 +12,30 @@ import dataclasses
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
 
 import tvm
 from tvm import tirx
-from tvm.tirx import Buffer, Stmt, Var
+from tvm.tirx import Buffer, Var
 
 from warploom.errors import Decline, IllegalCombination
 from warploom.layout.smem_matrix import ATOM_ROWS, SharedMatrix
 from warploom.target import Major
 from warploom.tile import ir
-from warploom.tile.effects import effects
-from warploom.tile.kinds import cta_group, is_gemm, is_load
 from warploom.tile.program import TileProgram
 from warploom.tile.scopes import is_global, is_shared
-from warploom.tile.statement import PIPELINED, STAGES, is_nest
+from warploom.tile.statement import (
+    Allocation,
+    Block,
+    Load,
+    Loop,
+    Mma,
+    Statement,
+    raws,
+    walk,
+)
 from warploom.transform.barriers import Ring
 from warploom.transform.clusters import Dimensions, control_of, dependence, pairs_of, peers_of
 from warploom.transform.infer_layouts import has_layout
-from warploom.transform.persistent import TILES
 
 #: Stages of a pipelined loop that does not say how many.
 DEFAULT_STAGES = 4
@@ -42,24 +47,24 @@ class RingUse:
 
     Attributes
     ----------
-    block : tuple of Stmt
+    block : tuple of Statement
         The statements of the block.
     first, last : int
         The first and the last of them that touch a tile of the ring, loads apart.
-    loop : For or None
+    loop : Loop or None
         The loop whose body the block is.
     """
 
     ring: Ring
-    block: tuple[Stmt, ...]
+    block: Block
     first: int
     last: int
-    loop: tirx.For | None
+    loop: Loop | None
 
-    def is_in(self, statements: list[Stmt]) -> bool:
+    def is_in(self, statements: Block) -> bool:
         """Whether statements are the block."""
         return len(self.block) == len(statements) and all(
-            a.same_as(b) for a, b in zip(self.block, statements, strict=True)
+            a.raw.same_as(b.raw) for a, b in zip(self.block, statements, strict=True)
         )
 
 
@@ -74,13 +79,13 @@ class PipelinePlan:
         """The rings."""
         return [use.ring for use in self.uses]
 
-    def of_block(self, statements: list[Stmt]) -> list[RingUse]:
+    def of_block(self, statements: Block) -> list[RingUse]:
         """The rings whose loads stand in a block."""
         return [use for use in self.uses if use.is_in(statements)]
 
-    def ring_of(self, load: Stmt) -> Ring:
+    def ring_of(self, load: Load) -> Ring:
         """The ring that a load is one of."""
-        return next(r for r in self.rings if any(one.same_as(load) for one in r.loads))
+        return next(r for r in self.rings if any(one.same_as(load.raw) for one in r.loads))
 
     def describe(self) -> list[str]:
         """A sentence for each ring."""
@@ -121,14 +126,12 @@ def plan_pipeline(program: TileProgram, multicast: bool = True) -> PipelinePlan:
     """
     uses: list[RingUse] = []
     for place in blocks(program):
-        block, stages = place.statements, place.stages
-        loads = [one for one in block if is_load(one)]
+        statements, stages = place.statements, place.stages
+        loads = [one for one in statements if isinstance(one, Load)]
         if not loads:
             continue
-        tiles = {load.args[0].source for load in loads}
-        touching = [
-            i for i, one in enumerate(block) if not is_load(one) and _touches(one, tiles)
-        ]
+        tiles = {load.tile for load in loads}
+        touching = [i for i, one in enumerate(statements) if _uses(one, tiles)]
         if not touching:
             names = ", ".join(sorted(tile.name for tile in tiles))
             raise Decline(
@@ -136,27 +139,28 @@ def plan_pipeline(program: TileProgram, multicast: bool = True) -> PipelinePlan:
                 "branch as the statements that use it."
             )
         for tile in tiles:
-            _check_filled(tile, [one for one in loads if one.args[0].source.same_as(tile)])
-        paired = any(_multiplies_in_pairs(block[number]) for number in touching)
+            _check_filled(tile, [load for load in loads if load.tile.same_as(tile)])
+        users = walk(tuple(statements[number] for number in touching))
+        paired = any(isinstance(one, Mma) and one.ctas > 1 for one in users)
         ring = Ring(
-            "_".join(dict.fromkeys(load.args[0].source.name for load in loads)),
-            loads,
-            {load.args[0].source: stacked(load.args[0].source, stages) for load in loads},
+            "_".join(dict.fromkeys(load.tile.name for load in loads)),
+            raws(loads),
+            {load.tile: stacked(load.tile, stages) for load in loads},
             stages,
             [peers_of(load, program, place.differs, ATOM_ROWS) if multicast else None
              for load in loads],
             pairs_of(program) if paired else None,
         )  # fmt: skip
-        uses.append(RingUse(ring, tuple(block), touching[0], touching[-1], place.loop))
+        uses.append(RingUse(ring, statements, touching[0], touching[-1], place.loop))
     _check(program, uses)
     return PipelinePlan(tuple(uses))
 
 
-def _check_filled(tile: Buffer, loads: list[Stmt]) -> None:
+def _check_filled(tile: Buffer, loads: list[Load]) -> None:
     """Loads of a tile fill whole rows of it, each once, in parts that begin at a swizzle atom."""
     parts = []
     for load in loads:
-        (first, rows), *others = ir.ranges(load.args[0])
+        (first, rows), *others = ir.ranges(load.to)
         whole = all(
             ir.is_constant(start, 0) and int(extent) == int(size)
             for (start, extent), size in zip(others, tile.shape[1:], strict=True)
@@ -190,22 +194,15 @@ def with_stages(use: RingUse, stages: int) -> RingUse:
     )
 
 
-def _multiplies_in_pairs(statement: Stmt) -> bool:
-    if is_gemm(statement):
-        return cta_group(statement) > 1
-    inner = [] if is_nest(statement) else ir.children(statement)
-    return any(_multiplies_in_pairs(one) for body in inner for one in ir.flatten(body))
-
-
 @dataclass(frozen=True)
-class Block:
-    """Statements that follow each other.
+class Place:
+    """Where statements that follow each other stand.
 
     Attributes
     ----------
-    statements : list of Stmt
+    statements : tuple of Statement
         They.
-    loop : For or None
+    loop : Loop or None
         The loop whose body they are.
     stages : int
         Stages that loads among them have.
@@ -213,45 +210,39 @@ class Block:
         Dimensions of a cluster along which CTAs may not come to them alike.
     """
 
-    statements: list[Stmt]
-    loop: tirx.For | None
+    statements: Block
+    loop: Loop | None
     stages: int
     differs: Dimensions
 
 
-def blocks(program: TileProgram) -> Iterator[Block]:
+def blocks(program: TileProgram) -> Iterator[Place]:
     """Every block of a program."""
     default = program.hints.stages or DEFAULT_STAGES
-    body = list(program.body)
-    return _blocks(body, None, 1, frozenset(), dependence(program), default)
+    yield from _blocks(program.block, None, 1, frozenset(), dependence(program), default)
 
 
 def _blocks(
-    statements: list[Stmt], loop: Any, stages: int, differs: Dimensions,
+    statements: Block, loop: Loop | None, stages: int, differs: Dimensions,
     known: dict[Var, Dimensions], default: int,
-) -> Iterator[Block]:  # fmt: skip
-    yield Block(statements, loop, stages, differs)
+) -> Iterator[Place]:  # fmt: skip
+    yield Place(statements, loop, stages, differs)
     for one in statements:
-        if is_nest(one):
-            continue
         within = differs | control_of(one, known)
-        inside, count = (one, stages) if isinstance(one, tirx.For) else (None, stages)
-        if isinstance(one, tirx.For) and TILES not in one.annotations:
-            count = _stages(one, default)
-        for body in ir.children(one):
-            yield from _blocks(ir.flatten(body), inside, count, within, known, default)
+        inside, count = None, stages
+        if isinstance(one, Loop):
+            inside = one
+            if not one.over_tiles:
+                count = one.stages or (default if one.pipelined else 1)
+        for inner in one.blocks:
+            yield from _blocks(inner, inside, count, within, known, default)
 
 
-def _stages(loop: tirx.For, default: int) -> int:
-    if STAGES in loop.annotations:
-        return int(loop.annotations[STAGES])
-    return default if PIPELINED in loop.annotations else 1
-
-
-def _touches(statement: Stmt, tiles: set[Buffer]) -> bool:
-    if isinstance(statement, (tirx.AllocBuffer, tirx.DeclBuffer)):
+def _uses(statement: Statement, tiles: set[Buffer]) -> bool:
+    """Whether a statement touches tiles and is neither their load nor their definition."""
+    if isinstance(statement, (Load, Allocation)):
         return False
-    return bool(tiles & effects(statement).touched)
+    return bool(tiles & statement.effects.touched)
 
 
 def stacked(tile: Buffer, stages: int) -> Buffer:
@@ -303,21 +294,20 @@ def _check(program: TileProgram, uses: list[RingUse]) -> None:
     _check_global_memory(program)
     outside: list[Buffer] = []
 
-    def visit(statements: list[Stmt], owned: set[Buffer]) -> None:
+    def visit(statements: Block, owned: set[Buffer]) -> None:
         own = owned | {
             tile for use in uses if use.is_in(statements) for tile in use.ring.tiles
         }
         for one in statements:
-            if is_load(one) or isinstance(one, (tirx.AllocBuffer, tirx.DeclBuffer)):
+            if isinstance(one, (Load, Allocation)):
                 continue
-            if is_nest(one) or not ir.children(one):
-                touched = effects(one).touched
+            if not one.blocks:
+                touched = one.effects.touched
                 outside.extend(t for t in touched if t in seen and t not in own)
-                continue
-            for body in ir.children(one):
-                visit(ir.flatten(body), own)
+            for inner in one.blocks:
+                visit(inner, own)
 
-    visit(list(program.body), set())
+    visit(program.block, set())
     if outside:
         name = outside[0].name
         raise Decline(
@@ -328,27 +318,20 @@ def _check(program: TileProgram, uses: list[RingUse]) -> None:
 
 def _check_global_memory(program: TileProgram) -> None:
     """What a CTA stores it must not read again: loads run ahead, stores complete late."""
-    reads: dict[Buffer, list[Stmt]] = {}
-    writes: dict[Buffer, list[Stmt]] = {}
-
-    def visit(statements: list[Stmt]) -> None:
-        for one in statements:
-            inner = [] if is_nest(one) else ir.children(one)
-            for body in inner:
-                visit(ir.flatten(body))
-            if not inner and not isinstance(one, (tirx.AllocBuffer, tirx.DeclBuffer)):
-                found = effects(one)
-                for table, buffers in ((reads, found.reads), (writes, found.writes)):
-                    for buffer in filter(is_global, buffers):
-                        table.setdefault(buffer, []).append(one)
-
-    visit(list(program.body))
+    reads: dict[Buffer, list[Statement]] = {}
+    writes: dict[Buffer, list[Statement]] = {}
+    for one in walk(program.block):
+        if one.blocks or isinstance(one, Allocation):
+            continue
+        for table, buffers in ((reads, one.effects.reads), (writes, one.effects.writes)):
+            for buffer in filter(is_global, buffers):
+                table.setdefault(buffer, []).append(one)
     # What goes through a workspace has flags of its own.
     workspaces = {one.buffer for one in program.host if isinstance(one, tirx.AllocBuffer)}
     for buffer, stores in writes.items():
         if buffer in workspaces:
             continue
-        others = [one for one in reads.get(buffer, []) if not any(one.same_as(s) for s in stores)]
+        others = [one for one in reads.get(buffer, []) if one not in stores]
         if others:
             raise Decline(
                 f"The buffer {buffer.name} is stored and also read by another statement; keep the "

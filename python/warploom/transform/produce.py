@@ -4,22 +4,28 @@ from __future__ import annotations
 
 from typing import Any
 
-from tvm import tirx
 from tvm.tirx import Buffer, Stmt, Var
 
 from warploom.errors import Decline
 from warploom.tile import ir
-from warploom.tile.effects import effects
-from warploom.tile.kinds import is_for_loading_thread, is_load, is_scalar
 from warploom.tile.program import TileProgram
 from warploom.tile.scopes import is_tile
-from warploom.tile.statement import is_nest
+from warploom.tile.statement import (
+    Block,
+    Branch,
+    ForLoader,
+    Load,
+    Loop,
+    Nest,
+    Orchestrated,
+    Scalar,
+    Statement,
+)
 from warploom.transform import barriers
 from warploom.transform.barriers import Position
 from warploom.transform.fill_stages import announce, copies
 from warploom.transform.own_barriers import for_loading_thread
 from warploom.transform.plan_pipeline import PipelinePlan
-from warploom.transform.stage_stores import is_orchestrated
 
 
 class Producer:
@@ -47,7 +53,7 @@ class Producer:
                 leader = ring.pairs.leader
                 self.full[ring.name], declaration = barriers.remote_view(ring.full, leader)
                 start += declaration
-        return [*start, *self._block(list(self.program.body))]
+        return [*start, *self._block(self.program.block)]
 
     def drain(self) -> list[Stmt]:
         """Wait until the tensor cores of other CTAs have released all that they ever will.
@@ -63,48 +69,52 @@ class Producer:
                 statements.append(ir.loop(stage, ring.stages, [free, *at.advance()]))
         return statements
 
-    def _block(self, statements: list[Stmt]) -> list[Stmt]:
-        result: list[Stmt] = []
-        for one in statements:
-            if is_load(one):
-                result += self._load(one)
-            elif is_for_loading_thread(one):
-                _require_uniform(effects(one).reads, "What wl.loading() does")
-                result += for_loading_thread(one)
-            elif is_scalar(one):
-                _require_uniform(one, "A scalar")
-                result.append(one)
-            elif not is_nest(one) and not is_orchestrated(one):
-                result += self._inside(one)
-        return result
+    def _block(self, statements: Block) -> list[Stmt]:
+        return [made for one in statements for made in self._statement(one)]
 
-    def _inside(self, statement: Stmt) -> list[Stmt]:
-        bodies = [self._block(ir.flatten(body)) for body in ir.children(statement)]
+    def _statement(self, one: Statement) -> list[Stmt]:
+        match one:
+            case Load():
+                return self._load(one)
+            case ForLoader():
+                _require_uniform(one.effects.reads, "What wl.loading() does")
+                return for_loading_thread(one.raw)
+            case Scalar():
+                _require_uniform(one.raw, "A scalar")
+                return [one.raw]
+            case Nest() | Orchestrated():
+                return []
+        return self._inside(one)
+
+    def _inside(self, one: Statement) -> list[Stmt]:
+        """A loop or a branch, if there is something to do in it."""
+        bodies = [self._block(inner) for inner in one.blocks]
         if not any(bodies):
             return []
-        if isinstance(statement, tirx.IfThenElse):
-            _require_uniform(statement.condition, "A condition")
-            return [ir.when(statement.condition, *bodies)]
-        if isinstance(statement, tirx.For):
-            _require_uniform(statement.extent, "The extent of a loop")
-        return [ir.with_body(statement, bodies[0])]
+        match one:
+            case Branch(condition=condition):
+                _require_uniform(condition, "A condition")
+                return [ir.when(condition, *bodies)]
+            case Loop(extent=extent):
+                _require_uniform(extent, "The extent of a loop")
+        return [ir.with_body(one.raw, bodies[0])]
 
-    def _load(self, one: Stmt) -> list[Stmt]:
+    def _load(self, load: Load) -> list[Stmt]:
         """A copy, where the program has it: scalars that it depends on may change between two.
 
         The first of a stage waits until the stage is free, the last goes on to the next.
         """
-        ring = self.plan.ring_of(one)
+        ring = self.plan.ring_of(load)
         at = self.positions[ring.name]
-        for start, _ in ir.ranges(one.args[1]):
-            _require_uniform(start, f"The place that {one.args[0].source.name} is loaded from")
-        statements = copies(one, ring, at.index, self.program, self.full.get(ring.name))
-        if one.same_as(ring.loads[0]):
+        for start, _ in ir.ranges(load.source):
+            _require_uniform(start, f"The place that {load.tile.name} is loaded from")
+        statements = copies(load.raw, ring, at.index, self.program, self.full.get(ring.name))
+        if load.raw.same_as(ring.loads[0]):
             free = barriers.wait(ring.empty, at.index, at.phase.value)
             # The first CTA of a pair counts the loads of both.
             counts = ring.pairs.leads if ring.pairs else True
             statements = [free, ir.when(counts, [announce(ring, at.index)]), *statements]
-        if one.same_as(ring.loads[-1]):
+        if load.raw.same_as(ring.loads[-1]):
             statements += at.advance()
         return statements
 

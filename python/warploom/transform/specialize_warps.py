@@ -13,12 +13,12 @@ from typing import Any
 from tvm import tirx
 from tvm.script import tirx as T
 from tvm.tirx import Stmt, Var
-from tvm.tirx.tile_primitive import TilePrimitiveCall
 
 from warploom.target import SM90A
 from warploom.tile import ir
 from warploom.tile.program import Id, TileProgram
 from warploom.tile.roles import ThreadRole
+from warploom.tile.statement import ForLoader, Load, Loop
 from warploom.transform import barriers
 from warploom.transform.barriers import Ring
 from warploom.transform.budget import (
@@ -129,15 +129,15 @@ class _FromProducer:
         self.peers, statements = barriers.find_peers(self.plan.rings, self.program)
         return statements
 
-    def load(self, load: TilePrimitiveCall) -> list[Stmt]:
+    def load(self, load: Load) -> list[Stmt]:
         """Nothing: the producer does it."""
         return []
 
-    def by_hand(self, statement: Stmt) -> list[Stmt]:
+    def by_hand(self, statement: ForLoader) -> list[Stmt]:
         """Nothing: the producer does that too."""
         return []
 
-    def before_loop(self, loop: tirx.For) -> list[Stmt]:
+    def before_loop(self, loop: Loop) -> list[Stmt]:
         """Nothing: the producer runs ahead by itself."""
         return []
 

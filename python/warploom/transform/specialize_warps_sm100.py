@@ -19,11 +19,10 @@ from tvm.tirx import Buffer, Stmt, Var
 from warploom.errors import Decline
 from warploom.target import SM100A, Swizzle
 from warploom.tile import ir
-from warploom.tile.effects import effects
-from warploom.tile.kinds import cta_group, is_gemm
 from warploom.tile.program import Id, TileProgram, allocations
 from warploom.tile.roles import ThreadRole
 from warploom.tile.scopes import is_shared
+from warploom.tile.statement import Mma, walk
 from warploom.transform import barriers
 from warploom.transform.allocate_shared import own_pool
 from warploom.transform.budget import (
@@ -75,7 +74,7 @@ def specialize_warps_sm100(program: TileProgram) -> TileProgram:
     """
     plan = plan_pipeline(program)
     consumers = int(program.id("warpgroup").extents[0])
-    body = list(program.body)
+    block = program.block
     tiles = [b for b in allocations(program.body) if is_accumulator(b)]
     if not tiles:
         raise Decline("The program has no product; there is nothing to do for the tensor core.")
@@ -85,7 +84,7 @@ def specialize_warps_sm100(program: TileProgram) -> TileProgram:
         if is_consumer_tile(tile, plan) and tile not in own
     ]  # fmt: skip
     moves = {
-        tile: starts_afresh(body, tile) or is_rewritten(body, tile, index, consumers)
+        tile: starts_afresh(block, tile) or is_rewritten(block, tile, index, consumers)
         for tile in tiles
     }
     splitter, (multiplying, consuming) = _split(program, plan, moves)
@@ -197,14 +196,14 @@ def _split(
     """The program of each role; ``moves`` has all tiles, and whether they may change places."""
     consumers = int(program.id("warpgroup").extents[0])
     _require_untouched(program, plan)
-    products = [one for _, one in leaves(list(program.body)) if is_gemm(one)]
-    ctas = max(map(cta_group, products), default=1)
+    products = [one for one in walk(program.block) if isinstance(one, Mma)]
+    ctas = max((one.ctas for one in products), default=1)
     accumulators = {tile: twice for tile, twice in moves.items() if is_accumulator(tile)}
     memory = plan_tensor_memory(accumulators, consumers, ctas, ctas_per_sm(program))
     pairs = pairs_of(program) if ctas > 1 else None
     handovers: dict[Buffer, Handover] = {}
     for tile, twice in moves.items():
-        roles = roles_of(list(program.body), tile)
+        roles = roles_of(program.block, tile)
         if len(set(roles)) < 2:
             continue
         sets = memory.tiles[tile].sets if tile in memory.tiles else SETS if twice else 1
@@ -260,8 +259,8 @@ def _choose(*cases: tuple[Any, list[Stmt]]) -> Stmt:
 
 def _require_untouched(program: TileProgram, plan: PipelinePlan) -> None:
     """Rings hand stages from the engine that loads to who reads, not from one reader to another."""
-    for role, one in leaves(list(program.body)):
-        changed = effects(one).writes & set(plan.tiles()) if role is Role.THREADS else set()
+    for role, one in leaves(program.block):
+        changed = one.effects.writes & set(plan.tiles()) if role is Role.THREADS else set()
         if changed:
             name = next(iter(changed)).name
             raise Decline(

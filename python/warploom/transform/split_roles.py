@@ -19,13 +19,22 @@ from tvm.tirx.tile_primitive import TilePrimitiveCall
 
 from warploom.errors import Decline
 from warploom.language.mbarrier import SCOPE as MBARRIER
-from warploom.language.mbarrier import Operation, read_operation
 from warploom.tile import ir
-from warploom.tile.effects import effects
-from warploom.tile.kinds import is_for_loading_thread, is_gemm, is_load, is_scalar
 from warploom.tile.program import TileProgram
 from warploom.tile.scopes import is_shared
-from warploom.tile.statement import is_nest
+from warploom.tile.statement import (
+    Allocation,
+    BarrierOperation,
+    Block,
+    Branch,
+    ForLoader,
+    Load,
+    Loop,
+    Mma,
+    Orchestrated,
+    Scalar,
+    Statement,
+)
 from warploom.transform import barriers
 from warploom.transform.barriers import Position, Ring
 from warploom.transform.consume import place_tiles
@@ -46,7 +55,6 @@ from warploom.transform.plan_tensor_memory import TensorMemory, after_sync
 from warploom.transform.prints import by_one_thread
 from warploom.transform.resolve_tensor_memory import is_accumulator, is_wait
 from warploom.transform.role_order import roles_of
-from warploom.transform.stage_stores import is_orchestrated
 
 ROLES = (Role.TENSOR_CORE, Role.THREADS)
 Streams = tuple[list[Stmt], list[Stmt]]
@@ -102,7 +110,7 @@ class RoleSplitter:
         rings = [ring for ring in self.plan.rings if Role.THREADS in self.users(ring)]
         self.remote, found = barriers.find_peers(rings, self.program)
         starts[Role.THREADS].extend(found)
-        bodies = self._block(list(self.program.body))
+        bodies = self._block(self.program.block)
         for tile, one in self.handovers.items():
             returning = self.state[tile] == on_the_way_to(Role.THREADS)
             running = returning or self.state[tile] == held_by(Role.TENSOR_CORE)
@@ -115,12 +123,12 @@ class RoleSplitter:
     def users(self, ring: Ring) -> list[Role]:
         """Who reads a ring."""
         use = next(use for use in self.plan.uses if use.ring is ring)
-        found = {role for tile in ring.tiles for role in roles_of(list(use.block), tile)}
+        found = {role for tile in ring.tiles for role in roles_of(use.block, tile)}
         return [role for role in ROLES if role in found]
 
     # -- statements ----------------------------------------------------------------------------
 
-    def _block(self, statements: list[Stmt]) -> Streams:
+    def _block(self, statements: Block) -> Streams:
         spans = [
             (use.ring, role, *self._span(statements, use.ring, role))
             for use in self.plan.of_block(statements)
@@ -140,11 +148,11 @@ class RoleSplitter:
                     out[role].extend(self._release(ring, role))
         return out
 
-    def _span(self, statements: list[Stmt], ring: Ring, role: Role) -> tuple[int, int]:
+    def _span(self, statements: Block, ring: Ring, role: Role) -> tuple[int, int]:
         """The first and the last statement of a block in which a role touches a ring."""
         numbers = [
             i for i, one in enumerate(statements)
-            if any(role in roles_of([one], tile) for tile in ring.tiles)
+            if any(role in roles_of((one,), tile) for tile in ring.tiles)
         ]  # fmt: skip
         return numbers[0], numbers[-1]
 
@@ -158,63 +166,60 @@ class RoleSplitter:
         arrive = threads_arrive(ring.empty, at.index, self.program.var("lane"), remote)
         return [*arrive, *at.advance()]
 
-    def _statement(self, one: Stmt, out: Streams) -> None:
-        if is_load(one) or is_for_loading_thread(one):
-            return
-        if (operation := read_operation(one)) is not None:
-            self._operation(one, operation, out)
-        elif isinstance(one, tirx.DeclBuffer):
-            out[1].append(one)
-        elif isinstance(one, tirx.AllocBuffer):
-            if is_scalar(one):
-                out[0].append(one)
-            elsewhere = is_shared(one.buffer) or one.buffer.scope() == MBARRIER
-            if not elsewhere and not is_accumulator(one.buffer):
-                out[1].append(one)
-        elif is_scalar(one):
-            out[0].append(one)
-            out[1].append(one)
-        elif is_gemm(one):
-            self._touch(one, Role.TENSOR_CORE, out, self._products)
-        elif is_orchestrated(one):
-            for inner in ir.flatten(one.body):
-                self._orchestrated(inner, out)
-        elif is_nest(one) or not ir.children(one):
-            self._touch(one, Role.THREADS, out, self._synchronised)
-        elif isinstance(one, tirx.For):
-            self._loop(one, out)
-        elif isinstance(one, tirx.IfThenElse):
-            self._branch(one, out)
-        else:
-            bodies = self._block(ir.flatten(one.body))
-            for role in ROLES:
-                out[role].extend([ir.with_body(one, bodies[role])] if bodies[role] else [])
+    def _statement(self, one: Statement, out: Streams) -> None:
+        match one:
+            case Load() | ForLoader():
+                return
+            case BarrierOperation():
+                self._operation(one, out)
+            case Scalar():
+                out[0].append(one.raw)
+                out[1].append(one.raw)
+            case Allocation(buffer=buffer, allocates=allocates):
+                elsewhere = is_shared(buffer) or buffer.scope() == MBARRIER
+                if not allocates or not (elsewhere or is_accumulator(buffer)):
+                    out[1].append(one.raw)
+            case Mma():
+                self._touch(one, Role.TENSOR_CORE, out, self._products)
+            case Orchestrated(body=body):
+                for inner in body:
+                    self._orchestrated(inner, out)
+            case Statement(blocks=()):
+                self._touch(one, Role.THREADS, out, self._synchronised)
+            case Loop():
+                self._loop(one, out)
+            case Branch():
+                self._branch(one, out)
+            case _:
+                bodies = self._block(one.blocks[0])
+                for role in ROLES:
+                    out[role].extend([ir.with_body(one.raw, bodies[role])] if bodies[role] else [])
 
-    def _operation(self, one: Stmt, operation: Operation, out: Streams) -> None:
+    def _operation(self, one: BarrierOperation, out: Streams) -> None:
         """An operation on an mbarrier of the author; they are initialised before the roles part."""
-        if operation.kind == "wait":
-            out[Role.THREADS].append(one)
+        if one.operation.kind == "wait":
+            out[Role.THREADS].append(one.raw)
             if self.multiplied:
-                out[Role.TENSOR_CORE].extend([one, after_sync()])
-        elif operation.kind == "arrive":
+                out[Role.TENSOR_CORE].extend([one.raw, after_sync()])
+        elif one.operation.kind == "arrive":
             if self.multiplied:
                 raise Decline(
-                    f"The author's arrival at {operation.barriers.name} may come before the "
+                    f"The author's arrival at {one.operation.barriers.name} may come before the "
                     f"product that reads {', '.join(sorted(t.name for t in self.multiplied))} is "
                     "complete; let a pipelined loop load the tile."
                 )
-            arrive = by_one_consumer(self.program, one)
+            arrive = by_one_consumer(self.program, one.raw)
             out[Role.THREADS].extend([consumers_sync(self.warpgroups), arrive])
 
-    def _orchestrated(self, one: Stmt, out: Streams) -> None:
+    def _orchestrated(self, one: Statement, out: Streams) -> None:
         """A statement of the threads that brings its own synchronisation."""
-        if isinstance(one, tirx.AllocBuffer):
-            out[Role.THREADS].append(one)
+        if isinstance(one.raw, tirx.AllocBuffer):
+            out[Role.THREADS].append(one.raw)
         else:
             self._touch(one, Role.THREADS, out, lambda it: [self._placed(it, Role.THREADS)])
 
     def _touch(
-        self, one: Stmt, role: Role, out: Streams, write: Callable[[Any], list[Stmt]]
+        self, one: Statement, role: Role, out: Streams, write: Callable[[Any], list[Stmt]]
     ) -> None:
         """Add what becomes of a statement to a role, which must hold what is handed over."""
         tiles = self._handed(one)
@@ -225,14 +230,14 @@ class RoleSplitter:
         self.used.update(tiles)
         for tile in tiles:
             self.last[role, tile] = statements[-1]
-        if is_wait(one):
+        if is_wait(one.raw):
             for tile in self.under_way:
                 self.last[role, tile] = statements[-1]
             self.under_way = set()
-        elif isinstance(one, TilePrimitiveCall) and role is Role.THREADS:
+        elif isinstance(one.raw, TilePrimitiveCall) and role is Role.THREADS:
             self.under_way.update(tile for tile in tiles if is_accumulator(tile))
 
-    def _products(self, one: TilePrimitiveCall) -> list[Stmt]:
+    def _products(self, one: Mma) -> list[Stmt]:
         """The product of each consumer warpgroup, into an accumulator of its own."""
         warpgroup = self.program.var("warpgroup")
         parts = [
@@ -241,21 +246,21 @@ class RoleSplitter:
         ]
         return [statement for part in parts for statement in emit_product(part)]
 
-    def _synchronised(self, one: Stmt) -> list[Stmt]:
+    def _synchronised(self, one: Statement) -> list[Stmt]:
         """A statement of the threads; what they write to shared memory for each other is seen."""
         placed = by_one_thread(self._placed(one, Role.THREADS), self.program)
         sync = consumers_sync(self.warpgroups)
-        own = [t for t in effects(one).writes if is_consumer_tile(t, self.plan)]
+        own = [t for t in one.effects.writes if is_consumer_tile(t, self.plan)]
         if any(tile not in self.handovers for tile in own):
             return [sync, placed, ir.evaluate(T.ptx.fence.proxy.async_.shared__cta()), sync]
         # What is handed over is synchronised by that, except between uses of the threads.
         again = any(is_shared(tile) and tile in self.used for tile in self._handed(one))
         return [sync, placed] if again else [placed]
 
-    def _handed(self, one: Stmt) -> list[Buffer]:
-        return [tile for tile in self.handovers if tile in effects(one).touched]
+    def _handed(self, one: Statement) -> list[Buffer]:
+        return [tile for tile in self.handovers if tile in one.effects.touched]
 
-    def _placed(self, one: Stmt, role: Role, number: Any = None) -> Any:
+    def _placed(self, one: Statement, role: Role, number: Any = None) -> Any:
         """A statement with the place of each tile; ``number`` is that of the warpgroup."""
         current = {
             tile: (buffer, self.positions[role, ring.name].index)
@@ -266,7 +271,7 @@ class RoleSplitter:
             tile: (one.stack, one.index(role))
             for tile, one in self.handovers.items() if one.stack is not None
         }  # fmt: skip
-        placed = place_tiles(one, current)
+        placed = place_tiles(one.raw, current)
         if not isinstance(placed, TilePrimitiveCall):
             return placed
         chosen = self.program.var("warpgroup") if number is None else number
@@ -283,8 +288,8 @@ class RoleSplitter:
 
     # -- control flow --------------------------------------------------------------------------
 
-    def _loop(self, one: tirx.For, out: Streams) -> None:
-        body = ir.flatten(one.body)
+    def _loop(self, one: Loop, out: Streams) -> None:
+        body = one.body
         order = {tile: roles_of(body, tile) for tile in self.handovers}
         order = {tile: roles for tile, roles in order.items() if roles}
         heads = {}
@@ -306,7 +311,7 @@ class RoleSplitter:
         self._add(one, [[body] for body in bodies], out)
         self._remember(order, out)
 
-    def _end_of(self, body: list[Stmt], heads: dict[Buffer, int]) -> dict[Buffer, int]:
+    def _end_of(self, body: Block, heads: dict[Buffer, int]) -> dict[Buffer, int]:
         """The states at the end of a loop's body that begins with given ones."""
         saved = dict(self.state), dict(self.last), set(self.used), set(self.passed_on)
         self.state.update(heads)
@@ -315,10 +320,9 @@ class RoleSplitter:
         self.state, self.last, self.used, self.passed_on = saved
         return ends
 
-    def _branch(self, one: tirx.IfThenElse, out: Streams) -> None:
-        parts = [ir.flatten(part) for part in ir.children(one)]
+    def _branch(self, one: Branch, out: Streams) -> None:
         order = {
-            tile: [role for part in parts for role in roles_of(part, tile)]
+            tile: [role for part in one.blocks for role in roles_of(part, tile)]
             for tile in self.handovers
         }
         order = {tile: roles for tile, roles in order.items() if roles}
@@ -327,7 +331,7 @@ class RoleSplitter:
                 self._move(tile, held_by(roles[0]), out)
         before = dict(self.state)
         results = []
-        for part in parts:
+        for part in one.blocks:
             self.state = dict(before)
             bodies = self._block(part)
             for tile, state in before.items():
@@ -336,15 +340,15 @@ class RoleSplitter:
         self._add(one, [[result[role] for result in results] for role in ROLES], out)
         self._remember(order, out)
 
-    def _add(self, one: Stmt, bodies: list[list[list[Stmt]]], out: Streams) -> None:
+    def _add(self, one: Loop | Branch, bodies: list[list[list[Stmt]]], out: Streams) -> None:
         """A loop or branch for each role that has something to do in it."""
         for role in ROLES:
             if not any(bodies[role]):
                 continue
-            if isinstance(one, tirx.IfThenElse):
+            if isinstance(one, Branch):
                 out[role].append(ir.when(one.condition, *bodies[role]))
             else:
-                out[role].append(ir.with_body(one, bodies[role][0]))
+                out[role].append(ir.with_body(one.raw, bodies[role][0]))
 
     def _remember(self, order: dict[Buffer, list[Role]], out: Streams) -> None:
         for tile, roles in order.items():

@@ -17,7 +17,6 @@ import dataclasses
 from itertools import groupby
 from typing import Any
 
-import tvm_ffi
 from tvm import tirx
 from tvm.script import tirx as T
 from tvm.tirx import Buffer, Stmt, Var
@@ -27,20 +26,14 @@ from warploom.language.mbarrier import read_operation
 from warploom.tile import ir
 from warploom.tile.effects import effects
 from warploom.tile.kinds import is_gemm, is_load, is_scalar
-from warploom.tile.program import PREFIX, TileProgram
-from warploom.tile.statement import PIPELINED, STAGES
+from warploom.tile.program import TileProgram
+from warploom.tile.statement import FIRST, PIPELINED, STAGES, TURN, First, Turn, walk
 from warploom.transform.named_barriers import consumers_sync
 from warploom.transform.persistent import TILES
 from warploom.transform.plan_pipeline import DEFAULT_STAGES, RingUse
 from warploom.transform.separable_loop import SeparableLoop, separated
 from warploom.transform.stage_stores import is_orchestrated, orchestrated
 from warploom.transform.warpgroups import require_private, with_warpgroups
-
-#: Attribute of statements that one of so many warpgroups executes, in its turn; waiting for the
-#: stages that they read, and giving them back, included.
-TURN = PREFIX + "turn"
-#: Attribute of statements that the first warpgroup executes.
-FIRST = PREFIX + "first"
 
 
 def take_turns(program: TileProgram) -> TileProgram:
@@ -71,41 +64,21 @@ def take_turns(program: TileProgram) -> TileProgram:
     )
 
 
-def is_turn(statement: Stmt) -> bool:
-    """Whether a statement is for the warpgroup whose turn it is."""
-    return isinstance(statement, tirx.AttrStmt) and statement.attr_key == TURN
-
-
-def is_for_first(statement: Stmt) -> bool:
-    """Whether a statement is for the first warpgroup."""
-    return isinstance(statement, tirx.AttrStmt) and statement.attr_key == FIRST
-
-
 def in_turns(use: RingUse) -> bool:
     """Whether each stage of a ring is used by one warpgroup, in its turn, and by no other."""
-    return is_turn(use.block[use.first])
+    return isinstance(use.block[use.first], Turn)
 
 
 def readers(use: RingUse, program: TileProgram) -> int:
     """Warpgroups that give back each stage of a ring."""
-    found: list[Stmt] = []
-
-    def first(one: tirx.AttrStmt) -> None:
-        if is_for_first(one):
-            found.append(one)
-
-    for one in program.body:
-        tvm_ffi.structural_walk(one, (tirx.AttrStmt, first))
-    alone = any(_contains(one, use.ring.loads[0]) for one in found)
+    alone = any(
+        one.raw.same_as(use.ring.loads[0])
+        for first in walk(program.block) if isinstance(first, First)
+        for one in walk(first.body)
+    )  # fmt: skip
     if alone or in_turns(use) or program.hints.ping_pong:
         return 1
     return int(program.id("warpgroup").extents[0])
-
-
-def _contains(statement: Stmt, load: Stmt) -> bool:
-    if statement.same_as(load):
-        return True
-    return any(_contains(one, load) for body in ir.children(statement) for one in ir.flatten(body))
 
 
 def _look(

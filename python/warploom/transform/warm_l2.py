@@ -16,13 +16,21 @@ from tvm.script import tirx as T
 from tvm.tirx import Stmt, Var
 
 from warploom.tile import ir
-from warploom.tile.kinds import is_for_loading_thread, is_load, is_scalar
 from warploom.tile.program import TileProgram
 from warploom.tile.scopes import is_global, is_tile
-from warploom.tile.statement import PIPELINED, is_nest
+from warploom.tile.statement import (
+    Block,
+    Branch,
+    ForLoader,
+    Load,
+    Loop,
+    Nest,
+    Orchestrated,
+    Scalar,
+    Statement,
+)
 from warploom.transform.fill_stages import prefetches
 from warploom.transform.plan_pipeline import PipelinePlan
-from warploom.transform.stage_stores import is_orchestrated
 from warploom.transform.start_early import wait_for_last
 
 
@@ -41,7 +49,7 @@ def wait_and_warm_l2(
     if not program.hints.warm_l2:
         return [wait_for_last()], program
     walk = _Walk(program, plan)
-    warmed, _ = walk.block(list(program.body))
+    warmed, _ = walk.block(program.block)
     if not walk.prefetched:
         return [wait_for_last()], program.not_followed(
             "warm_l2",
@@ -60,47 +68,53 @@ class _Walk:
         self.unknown: set[Var] = set()
         self.prefetched = False
 
-    def block(self, statements: list[Stmt]) -> tuple[list[Stmt], bool]:
+    def block(self, statements: Block) -> tuple[list[Stmt], bool]:
         """What is left of a block, and whether nothing that follows it may be prefetched."""
         kept: list[Stmt] = []
         for one in statements:
-            if is_scalar(one):
-                if self._known(one):
-                    kept.append(one)
-                else:
-                    self.unknown.add(one.var if isinstance(one, tirx.Bind) else one.buffer)
-            elif is_load(one):
-                if not self._known(one.args[1].region):
+            match one:
+                case Scalar(variable=variable):
+                    if self._known(one.raw):
+                        kept.append(one.raw)
+                    else:
+                        self.unknown.add(variable)
+                case Load(source=source):
+                    if not self._known(source.region):
+                        return kept, True
+                    kept += prefetches(one.raw, self.plan.ring_of(one), self.program)
+                    self.prefetched = True
+                case ForLoader():
                     return kept, True
-                kept += prefetches(one, self.plan.ring_of(one), self.program)
-                self.prefetched = True
-            elif is_for_loading_thread(one):
-                return kept, True
-            elif not is_nest(one) and not is_orchestrated(one):
-                inner, ended = self._inside(one)
-                kept += inner
-                if ended:
-                    return kept, True
+                case Nest() | Orchestrated():
+                    pass
+                case _:
+                    inner, ended = self._inside(one)
+                    kept += inner
+                    if ended:
+                        return kept, True
         return kept, False
 
-    def _inside(self, one: Stmt) -> tuple[list[Stmt], bool]:
-        parts = ir.children(one)
-        if not parts:
+    def _inside(self, one: Statement) -> tuple[list[Stmt], bool]:
+        if not one.blocks:
             return [], False
-        if not isinstance(one, (tirx.For, tirx.IfThenElse)):
+        match one:
+            case Loop():
+                decides = [one.start, one.extent]
+            case Branch():
+                decides = [one.condition]
+            case _:
+                return [], True
+        if not all(map(self._known, decides)):
             return [], True
-        loop = isinstance(one, tirx.For)
-        if not all(map(self._known, [one.min, one.extent] if loop else [one.condition])):
-            return [], True
-        bodies, ends = zip(*(self.block(ir.flatten(part)) for part in parts), strict=True)
-        if not loop:
+        bodies, ends = zip(*map(self.block, one.blocks), strict=True)
+        if isinstance(one, Branch):
             return ([ir.when(one.condition, *bodies)] if any(bodies) else []), any(ends)
         if not bodies[0]:
             return [], ends[0]
-        if PIPELINED in one.annotations and not ends[0]:
+        if one.pipelined and not ends[0]:
             steps = T.min(one.extent, self._stages(one))
-            return [ir.loop(one.loop_var, steps, bodies[0], start=one.min)], True
-        return [ir.when(one.extent > 0, [tirx.Bind(one.loop_var, one.min), *bodies[0]])], True
+            return [ir.loop(one.var, steps, bodies[0], start=one.start)], True
+        return [ir.when(one.extent > 0, [tirx.Bind(one.var, one.start), *bodies[0]])], True
 
     def _known(self, node: Any) -> bool:
         """Whether a value needs neither what the kernel before may write nor what a tile holds."""
@@ -108,11 +122,11 @@ class _Walk:
         held = any(is_global(v) or is_tile(v) for v in used if ir.is_buffer(v))
         return not held and not used & self.unknown
 
-    def _stages(self, loop: tirx.For) -> int:
+    def _stages(self, loop: Loop) -> int:
         """Steps of a pipelined loop that are loaded ahead; 1 if a branch of it loads."""
         stages = [
             use.ring.stages
             for use in self.plan.uses
-            if use.loop is not None and use.loop.same_as(loop)
+            if use.loop is not None and use.loop.raw.same_as(loop.raw)
         ]
         return max(stages, default=1)
