@@ -158,6 +158,11 @@ class ForLoader(Statement):
     The contents of ``wl.loading()``, a load with ``mbar=``, or the announcement of bytes.
     """
 
+    @property
+    def copies(self) -> bool:
+        """Whether it is a load itself."""
+        return isinstance(self.raw, TilePrimitiveCall)
+
     @cached_property
     def blocks(self) -> tuple[Block, ...]:
         return tuple(block(one) for one in ir.children(self.raw))

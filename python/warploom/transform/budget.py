@@ -8,16 +8,11 @@ from __future__ import annotations
 
 from typing import Any
 
-import tvm_ffi
-from tvm.tirx import Buffer
-from tvm.tirx.tile_primitive import TilePrimitiveCall
-
 from warploom.errors import Decline, IllegalCombination
 from warploom.target import ARCHS, RegisterRoles
 from warploom.target.dtypes import bits_of
-from warploom.tile.effects import destination
-from warploom.tile.kinds import is_gemm
 from warploom.tile.program import TileProgram
+from warploom.tile.statement import Mma, walk
 
 _REGISTER_BITS = 32
 
@@ -82,14 +77,7 @@ def require_accumulators(program: TileProgram, registers: int) -> None:
     Decline
         If they alone are more than it has.
     """
-    tiles: set[Buffer] = set()
-
-    def visit(call: TilePrimitiveCall) -> None:
-        if is_gemm(call):
-            tiles.add(destination(call).source)
-
-    for statement in program.body:
-        tvm_ffi.structural_walk(statement, (TilePrimitiveCall, visit))
+    tiles = {one.d for one in walk(program.block) if isinstance(one, Mma)}
     bits = {t.name: int(t.layout.storage().span("m")) * bits_of(str(t.dtype)) for t in tiles}
     needed = sum(bits.values()) // _REGISTER_BITS
     if needed > registers:

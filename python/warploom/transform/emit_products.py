@@ -20,8 +20,8 @@ from warploom.layout.smem_matrix import SharedMatrix
 from warploom.target import SM100A, Major, Swizzle
 from warploom.target.tcgen05 import tcgen05_kinds
 from warploom.tile import ir
-from warploom.tile.kinds import cta_group
 from warploom.tile.scopes import is_shared
+from warploom.tile.statement import Mma
 
 #: Words of ``disable-output-lane`` for each CTA; of zeros, no lane is left out.
 _LANE_MASKS = 4
@@ -41,7 +41,7 @@ def emit_product(call: TilePrimitiveCall) -> list[Stmt]:
     try:
         kind = tcgen05_kinds(*dtypes)[0]
         m, n = (int(extent) for _, extent in ir.ranges(d))
-        ctas = cta_group(call)
+        ctas = Mma(call).ctas
         kind.check_shape(m * ctas, n, ctas)
         if not is_shared(a.source):  # in tensor memory
             return [ir.tile_call(call, *call.args, scope="thread", dispatch="tcgen05")]

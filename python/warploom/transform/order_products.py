@@ -11,18 +11,15 @@ attention.
 
 from __future__ import annotations
 
-from tvm import tirx
 from tvm.script import tirx as T
 from tvm.tirx import Buffer, Stmt, Var
 
 from warploom.errors import Decline
 from warploom.tile import ir
-from warploom.tile.effects import effects
-from warploom.tile.kinds import is_gemm, is_load
 from warploom.tile.program import TileProgram
-from warploom.tile.statement import is_nest
+from warploom.tile.statement import Allocation, Block, Load, Mma, Orchestrated
 from warploom.transform.named_barriers import pass_turn, wait_for_turn
-from warploom.transform.stage_stores import is_orchestrated, orchestrated
+from warploom.transform.stage_stores import orchestrated
 
 
 def order_products(program: TileProgram) -> TileProgram:
@@ -42,7 +39,7 @@ def order_products(program: TileProgram) -> TileProgram:
             "One warpgroup computes, so there is nobody to issue products in turn with; drop the "
             "hint order_products, or let tiles have rows for two consumers."
         )
-    body, runs = _block(list(program.body), warpgroup, count)
+    body, runs = _block(program.block, warpgroup, count)
     if not runs:
         raise Decline("There are no products to order; drop the hint order_products.")
     # The last has had its turn before the first begins; what it passes on at the end is taken.
@@ -53,7 +50,7 @@ def order_products(program: TileProgram) -> TileProgram:
     )
 
 
-def _block(statements: list[Stmt], warpgroup: Var, count: int) -> tuple[list[Stmt], int]:
+def _block(statements: Block, warpgroup: Var, count: int) -> tuple[list[Stmt], int]:
     """A block whose runs of products are turns, and how many there are, in inner blocks too."""
     runs = _runs(statements)
     begins, ends = {run[0] for run in runs}, {run[-1] for run in runs}
@@ -61,26 +58,27 @@ def _block(statements: list[Stmt], warpgroup: Var, count: int) -> tuple[list[Stm
     for number, one in enumerate(statements):
         if number in begins:
             result.append(orchestrated([wait_for_turn(warpgroup)]))
-        if not (is_nest(one) or is_orchestrated(one)) and ir.children(one):
-            inner = [_block(ir.flatten(body), warpgroup, count) for body in ir.children(one)]
+        raw = one.raw
+        if one.blocks and not isinstance(one, Orchestrated):
+            inner = [_block(block, warpgroup, count) for block in one.blocks]
             bodies = iter(body for body, _ in inner)
             found += sum(runs for _, runs in inner)
-            one = ir.map_children(one, lambda _, bodies=bodies: ir.seq(next(bodies)))
-        result.append(one)
+            raw = ir.map_children(raw, lambda _, bodies=bodies: ir.seq(next(bodies)))
+        result.append(raw)
         if number in ends:
             result.append(orchestrated([pass_turn(warpgroup, count)]))
     return result, found
 
 
-def _runs(statements: list[Stmt]) -> list[list[int]]:
+def _runs(statements: Block) -> list[list[int]]:
     """Products of a block, in runs between which no result of theirs is used."""
     runs: list[list[int]] = []
     written: set[Buffer] = set()
     for number, one in enumerate(statements):
-        if isinstance(one, (tirx.AllocBuffer, tirx.DeclBuffer)) or is_load(one):
+        if isinstance(one, (Allocation, Load)):
             continue
-        found = effects(one)
-        if is_gemm(one):
+        found = one.effects
+        if isinstance(one, Mma):
             if not written or (found.reads - found.writes) & written:
                 runs.append([])
                 written.clear()

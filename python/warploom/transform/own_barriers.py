@@ -28,9 +28,8 @@ from warploom.language.mbarrier import (
 )
 from warploom.language.printing import read_print
 from warploom.tile import ir
-from warploom.tile.kinds import is_gemm, is_load, is_own_load, is_scalar
 from warploom.tile.program import TileProgram, allocations, parent_and_child
-from warploom.tile.statement import MBAR, is_nest
+from warploom.tile.statement import MBAR, Block, ForLoader, Mma, Scalar, raws, view, walk
 from warploom.transform import barriers
 from warploom.transform.fill_stages import own_copies
 from warploom.transform.prints import by_this_thread
@@ -43,43 +42,31 @@ def own_barriers(program: TileProgram) -> list[Buffer]:
 
 def own_tiles(program: TileProgram) -> set[Buffer]:
     """Shared tiles that the author's own loads fill."""
-    found: set[Buffer] = set()
-
-    def visit(call: TilePrimitiveCall) -> None:
-        if is_own_load(call):
-            found.add(call.args[0].source)
-
-    for statement in program.body:
-        tvm_ffi.structural_walk(statement, (TilePrimitiveCall, visit))
-    return found
+    return {
+        one.raw.args[0].source
+        for one in walk(program.block) if isinstance(one, ForLoader) and one.copies
+    }  # fmt: skip
 
 
 def own_operands(program: TileProgram) -> set[Buffer]:
     """Those of them that products read."""
-    found: set[Buffer] = set()
-
-    def visit(call: TilePrimitiveCall) -> None:
-        if is_gemm(call):
-            found.update(operand.source for operand in call.args[1:3])
-
-    for statement in program.body:
-        tvm_ffi.structural_walk(statement, (TilePrimitiveCall, visit))
-    return found & own_tiles(program)
+    products = (one for one in walk(program.block) if isinstance(one, Mma))
+    return own_tiles(program) & {operand.source for one in products for operand in one.operands}
 
 
-def operations(statements: list[Stmt], depth: int = 0) -> Iterator[tuple[int, Stmt, Operation]]:
+def operations(statements: Block, depth: int = 0) -> Iterator[tuple[int, Stmt, Operation]]:
     """All operations on the author's mbarriers, with the number of loops and branches around."""
     for one in statements:
-        operation = read_operation(one)
+        operation = read_operation(one.raw)
         if operation is not None:
-            yield depth, one, operation
-        for body in ir.children(one):
-            yield from operations(ir.flatten(body), depth + 1)
+            yield depth, one.raw, operation
+        for inner in one.blocks:
+            yield from operations(inner, depth + 1)
 
 
 def initialisations(program: TileProgram) -> list[Stmt]:
     """The statements that initialise the author's mbarriers."""
-    return [one for _, one, found in operations(list(program.body)) if found.kind == "init"]
+    return [one for _, one, found in operations(program.block) if found.kind == "init"]
 
 
 def check_own_barriers(program: TileProgram) -> TileProgram:
@@ -92,7 +79,7 @@ def check_own_barriers(program: TileProgram) -> TileProgram:
         other than those of the language names one; or if a copy signals something else.
     """
     ready: set[tuple[Buffer, tuple[int, ...]]] = set()
-    for depth, _, one in operations(list(program.body)):
+    for depth, _, one in operations(program.block):
         name = one.barriers.name
         if one.kind not in ("init", "arrive", "expect", "wait"):
             raise Decline(
@@ -122,7 +109,8 @@ def check_own_barriers(program: TileProgram) -> TileProgram:
 def _check_signal(call: TilePrimitiveCall) -> None:
     if MBAR not in call.config:
         return
-    if not is_own_load(call):
+    found = view(call)
+    if not (isinstance(found, ForLoader) and found.copies):
         raise Decline(
             f"The copy into {call.args[0].source.name} signals an mbarrier and is no load into "
             "shared memory; drop mbar=, it completes when it is over."
@@ -204,13 +192,14 @@ def for_loading_thread(statement: Stmt) -> list[Stmt]:
     Decline
         If the statement is one that takes more than a thread.
     """
-    if is_own_load(statement):
+    found = view(statement)
+    if isinstance(found, ForLoader) and found.copies:
         return own_copies(statement)
-    if is_scalar(statement) or read_operation(statement) is not None:
+    if isinstance(found, Scalar) or read_operation(statement) is not None:
         return [statement]
     if read_print(statement) is not None:
         return [by_this_thread(statement)]
-    if is_load(statement) or is_gemm(statement) or is_nest(statement) or not ir.children(statement):
+    if not found.blocks:
         what = (
             f"{ir.op_name(statement)} into {statement.args[0].source.name}"
             if isinstance(statement, TilePrimitiveCall)
@@ -220,8 +209,8 @@ def for_loading_thread(statement: Stmt) -> list[Stmt]:
             f"wl.loading() contains {what}; the one thread that executes it makes copies with "
             "mbar=, operates mbarriers, sets scalars and prints, so write other statements outside."
         )
+    bodies = [[s for one in raws(inner) for s in for_loading_thread(one)] for inner in found.blocks]
     if isinstance(statement, tirx.AttrStmt):
-        return [s for one in ir.flatten(statement.body) for s in for_loading_thread(one)]
-    return [ir.map_children(statement, lambda body: ir.seq(
-        s for one in ir.flatten(body) for s in for_loading_thread(one)
-    ))]  # fmt: skip
+        return bodies[0]
+    parts = iter(bodies)
+    return [ir.map_children(statement, lambda _: ir.seq(next(parts)))]

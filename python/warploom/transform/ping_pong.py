@@ -21,18 +21,26 @@ import tvm_ffi
 from tvm import tirx
 from tvm.script import tirx as T
 from tvm.tirx import Stmt, Var
-from tvm.tirx.tile_primitive import TilePrimitiveCall
 
 from warploom.errors import Decline
 from warploom.language.hints import PLAYERS
 from warploom.tile import ir
-from warploom.tile.kinds import is_load
 from warploom.tile.program import TileProgram
-from warploom.tile.statement import ALTERNATE, Block, Loop, Marked
+from warploom.tile.statement import (
+    ALTERNATE,
+    Block,
+    Load,
+    Loop,
+    Marked,
+    Orchestrated,
+    Statement,
+    raws,
+    walk,
+)
 from warploom.transform.named_barriers import pass_turn, wait_for_turn
 from warploom.transform.persistent import TILES
 from warploom.transform.plan_pipeline import RingUse
-from warploom.transform.stage_stores import is_orchestrated, orchestrated
+from warploom.transform.stage_stores import orchestrated
 from warploom.transform.warpgroups import require_private, with_warpgroups
 
 
@@ -53,14 +61,14 @@ def ping_pong(program: TileProgram) -> TileProgram:
             f"{rows} warpgroups share the rows of tiles, so they cannot compute alternate ones; "
             "drop the hint ping_pong, or ask for consumers=1."
         )
-    loops = [one for one in program.body if isinstance(one, tirx.For) and TILES in one.annotations]
-    if len(loops) != 1 or any(_loads(one) for one in program.body if one not in loops):
+    loops = [one for one in program.block if isinstance(one, Loop) and one.over_tiles]
+    if len(loops) != 1 or any(_loads(one) for one in program.block if one not in loops):
         raise Decline(
             "ping_pong takes a persistent grid, whose CTAs load all operands tile by tile; let the "
             "hint persistent be True, or drop ping_pong."
         )
     tiles = _in_turn(loops[0], warpgroup)
-    body = tuple(tiles if one.same_as(loops[0]) else one for one in program.body)
+    body = tuple(tiles if one is loops[0] else one.raw for one in program.block)
     return program.replace(body=body, ids=with_warpgroups(program, PLAYERS)).decided(
         f"ping-pong: each of {PLAYERS} warpgroups computes every other tile"
     )
@@ -116,17 +124,16 @@ def _times(use: RingUse, statements: Block) -> Any:
     return None
 
 
-def _in_turn(loop: tirx.For, warpgroup: Var) -> tirx.For:
+def _in_turn(loop: Loop, warpgroup: Var) -> tirx.For:
     """The loop, in which a tile's loads wait for those of the tile before."""
-    body = ir.flatten(loop.body)
-    used = [number for number, one in enumerate(body) if _loads(one)]
+    used = [number for number, one in enumerate(loop.body) if _loads(one)]
     if not used:
         raise Decline("The tiles load nothing, so ping_pong hides nothing; drop the hint.")
     require_private(
-        body, _is_apart, "of a tile", "keep it in registers, or drop the hint ping_pong"
+        loop.body, _is_apart, "of a tile", "keep it in registers, or drop the hint ping_pong"
     )
     first, last = used[0], used[-1] + 1
-    turn = loop.loop_var
+    turn, body = loop.var, raws(loop.body)
     inner = [
         *body[:first],
         orchestrated([ir.when(turn > 0, [wait_for_turn(warpgroup)])]),
@@ -134,22 +141,14 @@ def _in_turn(loop: tirx.For, warpgroup: Var) -> tirx.For:
         orchestrated([ir.when(turn + 1 < loop.extent, [pass_turn(warpgroup, PLAYERS)])]),
         *body[last:],
     ]
-    return ir.loop(turn, loop.extent, inner, {**loop.annotations, ALTERNATE: 1})
+    return ir.loop(turn, loop.extent, inner, {**loop.raw.annotations, ALTERNATE: 1})
 
 
-def _loads(statement: Stmt) -> bool:
+def _loads(statement: Statement) -> bool:
     """Whether something of a statement loads a stage."""
-    found = False
-
-    def visit(call: TilePrimitiveCall) -> None:
-        nonlocal found
-        found |= is_load(call)
-
-    tvm_ffi.structural_walk(statement, (TilePrimitiveCall, visit))
-    return found
+    return any(isinstance(one, Load) for one in walk((statement,)))
 
 
-def _is_apart(statement: Stmt) -> bool:
+def _is_apart(one: Statement) -> bool:
     """Whether a statement is the loading thread's, or guards the memory that it writes."""
-    is_allocation = isinstance(statement, tirx.AllocBuffer)
-    return is_load(statement) or is_orchestrated(statement) or is_allocation
+    return isinstance(one, (Load, Orchestrated)) or isinstance(one.raw, tirx.AllocBuffer)

@@ -10,21 +10,30 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-import tvm_ffi
 from tvm import tirx
 from tvm.ir import Range
 from tvm.sym.analyzer import Analyzer
-from tvm.tirx import Buffer, Stmt, Var
+from tvm.tirx import Buffer, Var
 from tvm.tirx.tile_primitive import TilePrimitiveCall
 
 from warploom.errors import Decline
 from warploom.language.printing import has_prints
 from warploom.tile import ir
-from warploom.tile.effects import Effects, accumulates, destination, effects
-from warploom.tile.kinds import is_gemm, is_load
+from warploom.tile.effects import destination
 from warploom.tile.program import TileProgram
 from warploom.tile.scopes import is_global, is_tile
-from warploom.tile.statement import is_nest, nest_parts, nest_stores
+from warploom.tile.statement import (
+    Block,
+    Load,
+    Loop,
+    Mma,
+    Nest,
+    Statement,
+    nest_parts,
+    nest_stores,
+    raws,
+    walk,
+)
 
 #: More iterations than any loop has.
 _MANY = 1 << 30
@@ -36,21 +45,25 @@ class SeparableLoop:
 
     Attributes
     ----------
-    before, after : tuple of Stmt
+    before, after : tuple of Statement
         Statements of the program; all allocations are among the first.
-    loop : For
+    loop : Loop
         The loop.
     sums : tuple of Buffer
         The accumulators.
-    starts : tuple of TilePrimitiveCall
+    starts : tuple of Mma
         Products that overwrite their accumulator in the first iteration.
     """
 
-    before: tuple[Stmt, ...]
-    loop: tirx.For
-    after: tuple[Stmt, ...]
+    before: Block
+    loop: Loop
+    after: Block
     sums: tuple[Buffer, ...]
-    starts: tuple[TilePrimitiveCall, ...]
+    starts: tuple[Mma, ...]
+
+    def is_start(self, one: Statement) -> bool:
+        """Whether a statement overwrites an accumulator in the first iteration."""
+        return any(one.raw.same_as(start.raw) for start in self.starts)
 
 
 #: Who shares a tile, as messages name them.
@@ -66,9 +79,9 @@ def separable_loop(program: TileProgram) -> SeparableLoop:
         If there is none or several, or something but sums goes from iteration to iteration; the
         message names the statement.
     """
-    statements = list(program.body)
+    statements = program.block
     places = [i for i, one in enumerate(statements) if _count_products(one)]
-    if len(places) != 1 or not isinstance(statements[places[0]], tirx.For):
+    if len(places) != 1 or not isinstance(statements[places[0]], Loop):
         where = "no loop of its own" if len(places) == 1 else f"{len(places)} places"
         raise Decline(
             f"The program has products in {where}; CTAs can share a tile where one loop, which is "
@@ -79,7 +92,7 @@ def separable_loop(program: TileProgram) -> SeparableLoop:
     return found
 
 
-def separated(statements: list[Stmt], at: int, who: str = _CTAS) -> SeparableLoop:
+def separated(statements: Block, at: int, who: str = _CTAS) -> SeparableLoop:
     """The loop that is statement ``at`` of a block, if its iterations can be computed apart.
 
     Parameters
@@ -94,16 +107,16 @@ def separated(statements: list[Stmt], at: int, who: str = _CTAS) -> SeparableLoo
     """
     loop = statements[at]
     _require_no_prints(statements[: at + 1], who)
-    allocated = [one for one in statements[at + 1 :] if isinstance(one, tirx.AllocBuffer)]
+    allocated = [one for one in statements[at + 1 :] if _allocates(one)]
     before = (*statements[:at], *allocated)
-    after = tuple(one for one in statements[at + 1 :] if not isinstance(one, tirx.AllocBuffer))
-    products = [one for one in ir.flatten(loop.body) if is_gemm(one)]
+    after = tuple(one for one in statements[at + 1 :] if not _allocates(one))
+    products = [one for one in loop.body if isinstance(one, Mma)]
     if len(products) != _count_products(loop):
         raise Decline(
-            f"A product in the loop over {loop.loop_var.name} stands in another loop or branch; "
+            f"A product in the loop over {loop.var.name} stands in another loop or branch; "
             f"{who} need it in the loop itself."
         )
-    sums = tuple(dict.fromkeys(destination(one).source for one in products))
+    sums = tuple(dict.fromkeys(one.d for one in products))
     _require_no_carry(loop, set(sums), who)
     cleared = _cleared(before, sums)
     starts = tuple(
@@ -113,51 +126,43 @@ def separated(statements: list[Stmt], at: int, who: str = _CTAS) -> SeparableLoo
     return SeparableLoop(before, loop, after, sums, starts)
 
 
-def _require_no_prints(statements: list[Stmt], who: str) -> None:
+def _allocates(one: Statement) -> bool:
+    return isinstance(one.raw, tirx.AllocBuffer)
+
+
+def _require_no_prints(statements: Block, who: str) -> None:
     """What stands before the loop and in it, each of them executes, with sums of its own."""
-    if any(map(has_prints, statements)):
+    if any(map(has_prints, raws(statements))):
         raise Decline(
             f"A wl.print stands before the loop with the products or in it, where {who} each have "
             "a part of the sums; print behind the loop, or leave out the hint."
         )
 
 
-def _count_products(statement: Stmt) -> int:
-    count = 0
-
-    def visit(call: TilePrimitiveCall) -> None:
-        nonlocal count
-        count += is_gemm(call)
-
-    tvm_ffi.structural_walk(statement, (TilePrimitiveCall, visit))
-    return count
+def _count_products(statement: Statement) -> int:
+    return sum(isinstance(one, Mma) for one in walk((statement,)))
 
 
-def _require_uniform(program: TileProgram, loop: tirx.For, before: tuple[Stmt, ...]) -> None:
+def _require_uniform(program: TileProgram, loop: Loop, before: Block) -> None:
     """All tiles have the same number of steps, which is known before any is begun."""
-    own = set(program.id("cta").vars) | {
-        v for one in before for v in _defined(one)
-    }
-    used = {v for part in (loop.min, loop.extent) for v in ir.uses(part)}
+    own = set(program.id("cta").vars)
+    own |= {one.raw.var for one in before if isinstance(one.raw, tirx.Bind)}
+    used = {v for part in (loop.start, loop.extent) for v in ir.uses(part)}
     if found := [v for v in used if v in own or ir.is_buffer(v)]:
         raise Decline(
-            f"The extent of the loop over {loop.loop_var.name} depends on {found[0].name}, so that "
+            f"The extent of the loop over {loop.var.name} depends on {found[0].name}, so that "
             "tiles may have different numbers of steps; CTAs share tiles only where all have the "
             "same, known from the arguments."
         )
 
 
-def _defined(one: Stmt) -> list[Var]:
-    return [one.var] if isinstance(one, tirx.Bind) else []
-
-
-def _cleared(before: tuple[Stmt, ...], sums: tuple[Buffer, ...]) -> set[Buffer]:
+def _cleared(before: Block, sums: tuple[Buffer, ...]) -> set[Buffer]:
     """Accumulators that are zero before the loop."""
     found: set[Buffer] = set()
     for one in before:
-        if isinstance(one, (tirx.AllocBuffer, tirx.DeclBuffer)):
+        if _is_definition(one):
             continue
-        touched = effects(one).touched
+        touched = one.effects.touched
         for tile in sums:
             if tile in touched:
                 if not _clears(one, tile):
@@ -169,10 +174,14 @@ def _cleared(before: tuple[Stmt, ...], sums: tuple[Buffer, ...]) -> set[Buffer]:
     return found
 
 
-def _clears(statement: Stmt, tile: Buffer) -> bool:
-    if not is_nest(statement):
+def _is_definition(one: Statement) -> bool:
+    return isinstance(one.raw, (tirx.AllocBuffer, tirx.DeclBuffer))
+
+
+def _clears(statement: Statement, tile: Buffer) -> bool:
+    if not isinstance(statement, Nest):
         return False
-    loops, body = nest_parts(statement)
+    loops, body = nest_parts(statement.raw)
     extents = {one.loop_var: int(one.extent) for one in loops}
     return (
         len(body) == 1
@@ -184,11 +193,11 @@ def _clears(statement: Stmt, tile: Buffer) -> bool:
 
 
 def _starts(
-    products: list[TilePrimitiveCall], tile: Buffer, loop: tirx.For, cleared: bool
-) -> Iterator[TilePrimitiveCall]:
+    products: list[Mma], tile: Buffer, loop: Loop, cleared: bool
+) -> Iterator[Mma]:
     """The product that overwrites an accumulator in the first iteration, if one does."""
-    for number, one in enumerate(p for p in products if destination(p).source.same_as(tile)):
-        adds = accumulates(one)
+    for number, one in enumerate(p for p in products if p.d.same_as(tile)):
+        adds = one.accumulates
         if adds is True and (number or cleared):
             continue
         if not number and adds is not True and adds is not False and _after_first(adds, loop):
@@ -196,39 +205,38 @@ def _starts(
             continue
         raise Decline(
             f"The product into {tile.name}, {_text(one)}, does not add to what the iterations "
-            f"before have summed; write accum={loop.loop_var.name} > 0, or set {tile.name} to 0 "
+            f"before have summed; write accum={loop.var.name} > 0, or set {tile.name} to 0 "
             "before the loop."
         )
 
 
-def _after_first(value: Any, loop: tirx.For) -> bool:
+def _after_first(value: Any, loop: Loop) -> bool:
     """Whether an expression is false in the first iteration and true in all others."""
     analyzer, later = Analyzer(), Var("later", "int32")
     analyzer.bind(later, Range.from_min_extent(1, _MANY))
-    first = analyzer.simplify(ir.substitute(value, {loop.loop_var: loop.min}))
-    then = ir.substitute(value, {loop.loop_var: loop.min + later})
+    first = analyzer.simplify(ir.substitute(value, {loop.var: loop.start}))
+    then = ir.substitute(value, {loop.var: loop.start + later})
     return isinstance(first, tirx.IntImm) and not int(first) and analyzer.can_prove(then)
 
 
-def _require_no_carry(loop: tirx.For, sums: set[Buffer], who: str) -> None:
+def _require_no_carry(loop: Loop, sums: set[Buffer], who: str) -> None:
     """Apart from sums, what an iteration reads it has written itself."""
-    every = set(effects(loop).writes) - sums
-    changing = {loop.loop_var} | {one for one in every if not is_tile(one)}
+    every = set(loop.effects.writes) - sums
+    changing = {loop.var} | {one for one in every if not is_tile(one)}
     written: set[Buffer] = set()
 
-    def visit(statements: list[Stmt], known: set[Buffer]) -> None:
+    def visit(statements: Block, known: set[Buffer]) -> None:
         for one in statements:
-            if isinstance(one, (tirx.AllocBuffer, tirx.DeclBuffer)):
+            if _is_definition(one):
                 continue
-            inner = [] if is_nest(one) else ir.children(one)
-            for body in inner:
+            for inner in one.blocks:
                 # What a branch or a loop of unknown extent writes may not be written.
-                visit(ir.flatten(body), set(known))
-            if inner:
+                visit(inner, set(known))
+            if one.blocks:
                 continue
-            found = effects(one)
-            _require_order(one, found, every - known, sums, loop, who)
-            if not is_load(one) and _moves(one, changing):
+            found = one.effects
+            _require_order(one, every - known, sums, loop, who)
+            if not isinstance(one, Load) and _moves(one, changing):
                 (name, *_) = sorted(buffer.name for buffer in found.writes)
                 raise Decline(
                     f"{_text(one)} writes a part of {name} that depends on the iteration; "
@@ -236,19 +244,20 @@ def _require_no_carry(loop: tirx.For, sums: set[Buffer], who: str) -> None:
                 )
             known |= found.writes
 
-    visit(ir.flatten(loop.body), written)
+    visit(loop.body, written)
 
 
 def _require_order(
-    one: Stmt, found: Effects, open_: set[Buffer], sums: set[Buffer], loop: tirx.For, who: str
+    one: Statement, open_: set[Buffer], sums: set[Buffer], loop: Loop, who: str
 ) -> None:
+    found = one.effects
     if carried := sorted(b.name for b in found.reads & open_):
         raise Decline(
-            f"{carried[0]} goes from one iteration of the loop over {loop.loop_var.name} to the "
+            f"{carried[0]} goes from one iteration of the loop over {loop.var.name} to the "
             f"next, through {_text(one)}; {who} can only add products."
         )
     used = sorted(b.name for b in found.touched & sums)
-    if used and not is_gemm(one):
+    if used and not isinstance(one, Mma):
         raise Decline(
             f"{_text(one)} uses the accumulator {used[0]} inside the loop; {who} have parts of the "
             "sum there, so use it after the loop."
@@ -259,14 +268,14 @@ def _require_order(
         )
 
 
-def _moves(statement: Stmt, changing: set[Any]) -> bool:
+def _moves(statement: Statement, changing: set[Any]) -> bool:
     """Whether a statement writes other elements in other iterations."""
-    if isinstance(statement, TilePrimitiveCall):
-        places = [part.min for part in destination(statement).region]
+    if isinstance(statement.raw, TilePrimitiveCall):
+        places = [part.min for part in destination(statement.raw).region]
         return any(ir.uses(place) & changing for place in places)
-    if not is_nest(statement):
+    if not isinstance(statement, Nest):
         return False
-    _, body = nest_parts(statement)
+    _, body = nest_parts(statement.raw)
     conditions = [one.condition for one in body if isinstance(one, tirx.IfThenElse)]
     if any(v in changing or ir.is_buffer(v) for c in conditions for v in ir.uses(c)):
         return True
@@ -274,20 +283,19 @@ def _moves(statement: Stmt, changing: set[Any]) -> bool:
 
 
 def _require_local(
-    loop: tirx.For, sums: tuple[Buffer, ...], before: tuple[Stmt, ...], after: tuple[Stmt, ...],
-    who: str,
+    loop: Loop, sums: tuple[Buffer, ...], before: Block, after: Block, who: str
 ) -> None:
     """Nothing but sums flows into the loop or out of it."""
-    own = set(effects(loop).writes) - set(sums)
+    own = set(loop.effects.writes) - set(sums)
     for one, read in [(s, False) for s in before] + [(s, True) for s in after]:
-        if isinstance(one, (tirx.AllocBuffer, tirx.DeclBuffer)):
+        if _is_definition(one):
             continue
-        found = effects(one)
+        found = one.effects
         shared = sorted(b.name for b in own & (found.reads if read else found.writes))
         if shared:
             where = "after" if read else "before"
             raise Decline(
-                f"{shared[0]} is used in the loop over {loop.loop_var.name} and {where} it, in "
+                f"{shared[0]} is used in the loop over {loop.var.name} and {where} it, in "
                 f"{_text(one)}; {who} each know a part of the loop."
             )
         if not read and any(is_global(b) for b in found.writes):
@@ -297,6 +305,6 @@ def _require_local(
             )
 
 
-def _text(statement: Stmt) -> str:
+def _text(statement: Statement) -> str:
     """A statement in one line, for messages."""
-    return str(statement).strip().splitlines()[-1].strip()
+    return str(statement.raw).strip().splitlines()[-1].strip()

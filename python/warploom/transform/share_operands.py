@@ -8,22 +8,17 @@ are.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
-import tvm_ffi
 from tvm import tirx
 from tvm.ir import TensorRegion
 from tvm.tirx import Buffer
-from tvm.tirx.tile_primitive import TilePrimitiveCall
 
 from warploom.errors import Decline, IllegalCombination
 from warploom.layout.tensor_memory import columns_of
 from warploom.target import SM100A
 from warploom.target.dtypes import bits_of
 from warploom.tile import ir
-from warploom.tile.kinds import is_gemm
 from warploom.tile.program import TileProgram, allocations
-from warploom.tile.statement import is_nest, nest_parts, nest_stores
+from warploom.tile.statement import Allocation, Mma, Nest, nest_parts, nest_stores, walk
 from warploom.transform.budget import ctas_per_sm
 from warploom.transform.infer_layouts import has_layout
 
@@ -41,13 +36,12 @@ def share_operands(program: TileProgram) -> TileProgram:
     Decline
         If an accumulator has elements that no column holds, or an operand a layout of its own.
     """
-    products = list(_products(program))
+    products = [one for one in walk(program.block) if isinstance(one, Mma)]
     operands = {
         region.source: None
-        for call in products
-        for region in call.args[1:3]
+        for one in products for region in one.operands
         if isinstance(region, TensorRegion) and region.source.scope() == "fragment"
-    }
+    }  # fmt: skip
     if not operands:
         return program
     table: dict[Buffer, Buffer] = {}
@@ -75,13 +69,6 @@ def share_operands(program: TileProgram) -> TileProgram:
     return program.replace(body=body).decided(*decided)
 
 
-def _products(program: TileProgram) -> Iterator[TilePrimitiveCall]:
-    found: list[TilePrimitiveCall] = []
-    for statement in program.body:
-        tvm_ffi.structural_walk(statement, (TilePrimitiveCall, found.append))
-    return filter(is_gemm, found)
-
-
 def _columns(tile: Buffer) -> int:
     """Columns of tensor memory that a tile takes, of all its warpgroups."""
     rows, columns = (int(extent) for extent in tile.shape)
@@ -92,19 +79,20 @@ def _columns(tile: Buffer) -> int:
 
 
 def _why_shared(
-    program: TileProgram, products: list[TilePrimitiveCall], tile: Buffer
+    program: TileProgram, products: list[Mma], tile: Buffer
 ) -> str | None:
     """Why an operand cannot lie in tensor memory; None if it can."""
     rows, columns = (int(extent) for extent in tile.shape)
-    one = SM100A.warpgroup
-    if rows % one or program.hints.consumers not in (None, rows // one):
-        return f"its threads do not hold whole rows, as they do of {one} for each warpgroup"
+    height = SM100A.warpgroup
+    if rows % height or program.hints.consumers not in (None, rows // height):
+        return f"its threads do not hold whole rows, as they do of {height} for each warpgroup"
     if bits_of(str(tile.dtype)) != _BITS or columns % _COLUMNS:
         return f"only {_BITS}-bit elements in multiples of {_COLUMNS} go there"
-    for call in products:
-        if call.args[2].source.same_as(tile):
+    for one in products:
+        a, b = (region.source for region in one.operands)
+        if b.same_as(tile):
             return "it is operand B"
-        if call.args[1].source.same_as(tile) and bool(call.args[-3]):
+        if a.same_as(tile) and one.transposed[0]:
             return "it is transposed"
     if not _only_stored(program, tile):
         return "not only nests write it and products read it"
@@ -113,23 +101,11 @@ def _why_shared(
 
 def _only_stored(program: TileProgram, tile: Buffer) -> bool:
     """Whether all that is done to a tile are products, and nests that store to all of it."""
-    fine = True
-
-    def visit(statements: list[tirx.Stmt]) -> None:
-        nonlocal fine
-        for one in statements:
-            if isinstance(one, tirx.AllocBuffer) or is_gemm(one):
-                continue
-            if is_nest(one):
-                fine &= tile not in ir.uses(one) or _stores_all(one, tile)
-            elif ir.children(one):
-                for body in ir.children(one):
-                    visit(ir.flatten(body))
-            else:
-                fine &= tile not in ir.uses(one)
-
-    visit(list(program.body))
-    return fine
+    return all(
+        tile not in ir.uses(one.raw) or (isinstance(one, Nest) and _stores_all(one.raw, tile))
+        for one in walk(program.block)
+        if not (one.blocks or isinstance(one, (Allocation, Mma)))
+    )
 
 
 def _stores_all(nest: tirx.Stmt, tile: Buffer) -> bool:

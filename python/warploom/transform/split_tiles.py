@@ -18,6 +18,7 @@ from warploom.errors import Decline
 from warploom.target.dtypes import bits_of
 from warploom.tile import ir
 from warploom.tile.program import PREFIX, TileProgram
+from warploom.tile.statement import Statement, raws
 from warploom.transform.persistent import DEFAULT_GROUP, grid_of, persistent_grid
 from warploom.transform.segments import Segment, in_clusters, in_segments, split_k, stream_k
 from warploom.transform.separable_loop import SeparableLoop, separable_loop
@@ -55,7 +56,7 @@ def split_tiles(
     segment, parts = Segment(), program.hints.split_k
     if parts is not None and isinstance(steps, int) and parts > steps:
         raise Decline(
-            f"split_k {parts}: the loop over {found.loop.loop_var.name} has {steps} steps, and a "
+            f"split_k {parts}: the loop over {found.loop.var.name} has {steps} steps, and a "
             f"part needs one at least; ask for {steps} parts at most, or smaller steps."
         )
     cut = stream_k(steps) if parts is None else split_k(steps, parts)
@@ -86,13 +87,10 @@ def _segmented(
 ) -> list[Stmt]:
     """What a turn does."""
     old = found.loop
-    step, other = Var(old.loop_var.name, "int32"), Var("other", "int32")
-    table = {old.loop_var: old.min + (segment.first.value + step)}
-    body = [
-        ir.substitute(_started(one, found, step), table)
-        for one in ir.flatten(old.body)
-    ]
-    steps = ir.loop(step, segment.steps.value, body, old.annotations)
+    step, other = Var(old.var.name, "int32"), Var("other", "int32")
+    table = {old.var: old.start + (segment.first.value + step)}
+    body = [ir.substitute(_started(one, found, step), table) for one in old.body]
+    steps = ir.loop(step, segment.steps.value, body, old.raw.annotations)
     slot = segment.slot.value
     theirs = slot - (other + 1) * segment.stride.value
     taken = [_taken(tile, place, theirs) for tile, place in workspace.items()]
@@ -100,14 +98,15 @@ def _segmented(
     take = ir.loop(other, segment.others.value, [tirx.AttrStmt(0, TAKEN, theirs, ir.seq(taken))])
     give = tirx.AttrStmt(0, GIVEN, slot, ir.seq(given))
     some = ir.when(segment.steps.value > 0, [give])
-    return [*found.before, steps, ir.when(segment.part.value < 1, [take, *found.after], [some])]
+    after = raws(found.after)
+    return [*raws(found.before), steps, ir.when(segment.part.value < 1, [take, *after], [some])]
 
 
-def _started(one: Stmt, found: SeparableLoop, step: Var) -> Stmt:
+def _started(one: Statement, found: SeparableLoop, step: Var) -> Stmt:
     """A statement of the loop; what overwrites a sum at first does so in each segment."""
-    if not any(one.same_as(start) for start in found.starts):
-        return one
-    return ir.tile_call(one, *one.args[:-1], step > 0)
+    if not found.is_start(one):
+        return one.raw
+    return ir.tile_call(one.raw, *one.raw.args[:-1], step > 0)
 
 
 def _given(tile: Buffer, workspace: Buffer, slot: Any) -> Stmt:

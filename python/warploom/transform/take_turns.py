@@ -24,15 +24,28 @@ from tvm.tirx import Buffer, Stmt, Var
 from warploom.errors import Decline
 from warploom.language.mbarrier import read_operation
 from warploom.tile import ir
-from warploom.tile.effects import effects
-from warploom.tile.kinds import is_gemm, is_load, is_scalar
 from warploom.tile.program import TileProgram
-from warploom.tile.statement import FIRST, PIPELINED, STAGES, TURN, First, Turn, walk
+from warploom.tile.statement import (
+    FIRST,
+    STAGES,
+    TURN,
+    Allocation,
+    Block,
+    First,
+    Load,
+    Loop,
+    Mma,
+    Orchestrated,
+    Scalar,
+    Statement,
+    Turn,
+    raws,
+    walk,
+)
 from warploom.transform.named_barriers import consumers_sync
-from warploom.transform.persistent import TILES
 from warploom.transform.plan_pipeline import DEFAULT_STAGES, RingUse
 from warploom.transform.separable_loop import SeparableLoop, separated
-from warploom.transform.stage_stores import is_orchestrated, orchestrated
+from warploom.transform.stage_stores import orchestrated
 from warploom.transform.warpgroups import require_private, with_warpgroups
 
 
@@ -54,7 +67,7 @@ def take_turns(program: TileProgram) -> TileProgram:
             f"{rows} warpgroups share the rows of tiles, so they cannot take turns; drop the hint "
             "turns, or ask for consumers=1."
         )
-    body = _look(list(program.body), warpgroup, count, program.hints.stages or DEFAULT_STAGES)
+    body = _look(program.block, warpgroup, count, program.hints.stages or DEFAULT_STAGES)
     if body is None:
         raise Decline("No pipelined loop has a product whose steps could be taken in turns.")
     ids = with_warpgroups(program, count)
@@ -82,7 +95,7 @@ def readers(use: RingUse, program: TileProgram) -> int:
 
 
 def _look(
-    statements: list[Stmt], warpgroup: Var, count: int, stages: int
+    statements: Block, warpgroup: Var, count: int, stages: int
 ) -> list[Stmt] | None:
     """A block, with its loop over steps in turns; None if neither it nor one in it has one."""
     loops = [i for i, one in enumerate(statements) if _has_steps(one)]
@@ -92,71 +105,69 @@ def _look(
         found = separated(statements, loops[0], "warpgroups that take turns")
         return _in_turns(found, warpgroup, count, stages)
     for number, one in enumerate(statements):
-        if isinstance(one, tirx.For) and TILES in one.annotations:
-            inner = _look(ir.flatten(one.body), warpgroup, count, stages)
+        if isinstance(one, Loop) and one.over_tiles:
+            inner = _look(one.body, warpgroup, count, stages)
             if inner is not None:
-                return [*statements[:number], ir.with_body(one, inner), *statements[number + 1 :]]
+                before, after = raws(statements[:number]), raws(statements[number + 1 :])
+                return [*before, ir.with_body(one.raw, inner), *after]
     return None
 
 
-def _operates(statements: list[Stmt]) -> bool:
+def _operates(statements: Block) -> bool:
     """Whether the author operates mbarriers."""
     return any(
-        read_operation(one) is not None
-        or any(_operates(ir.flatten(body)) for body in ir.children(one))
+        read_operation(one.raw) is not None or any(map(_operates, one.blocks))
         for one in statements
-        if not is_orchestrated(one)
+        if not isinstance(one, Orchestrated)
     )
 
 
-def _has_steps(statement: Stmt) -> bool:
+def _has_steps(one: Statement) -> bool:
     return (
-        isinstance(statement, tirx.For)
-        and PIPELINED in statement.annotations
-        and any(is_gemm(one) for one in ir.flatten(statement.body))
+        isinstance(one, Loop)
+        and one.pipelined
+        and any(isinstance(inner, Mma) for inner in one.body)
     )
 
 
 def _in_turns(found: SeparableLoop, warpgroup: Var, count: int, stages: int) -> list[Stmt]:
-    loop, body = found.loop, ir.flatten(found.loop.body)
-    if _operates([*found.before, *body, *found.after]):
+    loop = found.loop
+    if _operates((*found.before, *loop.body, *found.after)):
         raise Decline("The program operates mbarriers itself, which warpgroups pass together.")
-    common = [one for one in body if _is_common(one)]
-    own = [one for one in body if not _is_common(one)]
+    common = [one for one in loop.body if _is_common(one)]
+    own = [one for one in loop.body if not _is_common(one)]
     _require_stages(common, own)
     require_private(found.before, _is_common, "before the loop", "keep it in registers")
     require_private(own, _is_common, "of the loop", "keep it in registers")
     turn = [_accumulating(one, found) for one in own]
-    stages = int(loop.annotations.get(STAGES, stages))
-    notes = {**loop.annotations, STAGES: max(count, stages // count * count)}
-    taken = [*common, tirx.AttrStmt(0, TURN, ir.as_expr(count), ir.seq(turn))]
-    steps = ir.loop(loop.loop_var, loop.extent, taken, notes, loop.kind, loop.min, loop.step)
+    stages = loop.stages or stages
+    notes = {**loop.raw.annotations, STAGES: max(count, stages // count * count)}
+    taken = [*raws(common), tirx.AttrStmt(0, TURN, ir.as_expr(count), ir.seq(turn))]
+    steps = ir.loop(
+        loop.var, loop.extent, taken, notes, loop.raw.kind, loop.start, loop.raw.step
+    )
     places = {tile: _place(tile, count) for tile in found.sums}
     return [
         *(tirx.AllocBuffer(place) for place in places.values()),
-        *found.before,
-        *(_zero(one.args[0].source) for one in found.starts),
+        *raws(found.before),
+        *(_zero(one.d) for one in found.starts),
         steps,
         _added(places, warpgroup, count),
         *_of_first(found.after, warpgroup),
     ]
 
 
-def _is_common(statement: Stmt) -> bool:
+def _is_common(one: Statement) -> bool:
     """Whether a statement is for all: a load, which nobody here executes, or a definition."""
-    return (
-        is_load(statement)
-        or is_scalar(statement)
-        or isinstance(statement, (tirx.AllocBuffer, tirx.DeclBuffer))
-    )
+    return isinstance(one, (Load, Scalar, Allocation))
 
 
-def _of_first(statements: tuple[Stmt, ...], warpgroup: Var) -> list[Stmt]:
+def _of_first(statements: Block, warpgroup: Var) -> list[Stmt]:
     """What follows the loop: the first warpgroup finishes the tile."""
     result: list[Stmt] = []
     table = {warpgroup: tirx.const(0, "int32")}
     for common, run in groupby(statements, _is_common):
-        own = list(run)
+        own = [one.raw for one in run]
         if not common:
             mine = ir.seq(ir.substitute(one, table) for one in own)
             own = [tirx.AttrStmt(0, FIRST, ir.as_expr(1), mine)]
@@ -164,19 +175,19 @@ def _of_first(statements: tuple[Stmt, ...], warpgroup: Var) -> list[Stmt]:
     return result
 
 
-def _require_stages(common: list[Stmt], own: list[Stmt]) -> None:
-    tiles = {one.args[0].source for one in common if is_load(one)}
-    if not any(tiles & effects(one).reads for one in own):
+def _require_stages(common: list[Statement], own: list[Statement]) -> None:
+    tiles = {one.tile for one in common if isinstance(one, Load)}
+    if not any(tiles & one.effects.reads for one in own):
         raise Decline("The loop loads nothing, so there are no stages that tell whose turn it is.")
-    if any(is_scalar(one) and tiles & effects(one).reads for one in common):
+    if any(isinstance(one, Scalar) and tiles & one.effects.reads for one in common):
         raise Decline("A scalar of the loop comes from a tile; read it from global memory.")
 
 
-def _accumulating(statement: Stmt, found: SeparableLoop) -> Stmt:
+def _accumulating(one: Statement, found: SeparableLoop) -> Stmt:
     """A product that adds to its accumulator in every step."""
-    if not any(statement.same_as(start) for start in found.starts):
-        return statement
-    return ir.tile_call(statement, *statement.args[:-1], tirx.const(True, "bool"))
+    if not found.is_start(one):
+        return one.raw
+    return ir.tile_call(one.raw, *one.raw.args[:-1], tirx.const(True, "bool"))
 
 
 def _place(tile: Buffer, count: int) -> Buffer:

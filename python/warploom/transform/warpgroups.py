@@ -4,13 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from tvm.tirx import Stmt
-
 from warploom.errors import Decline
-from warploom.tile import ir
-from warploom.tile.effects import effects
 from warploom.tile.program import Id, TileProgram
 from warploom.tile.scopes import is_shared, is_tile
+from warploom.tile.statement import Statement
 
 
 def with_warpgroups(program: TileProgram, count: int) -> tuple[Id, ...]:
@@ -22,7 +19,7 @@ def with_warpgroups(program: TileProgram, count: int) -> tuple[Id, ...]:
 
 
 def require_private(
-    statements: Iterable[Stmt], skip: Callable[[Stmt], bool], where: str, fix: str
+    statements: Iterable[Statement], skip: Callable[[Statement], bool], where: str, fix: str
 ) -> None:
     """Make sure that what a warpgroup computes is its own.
 
@@ -41,10 +38,11 @@ def require_private(
     for one in statements:
         if skip(one):
             continue
-        inner = ir.children(one)
-        for body in inner:
-            require_private(ir.flatten(body), skip, where, fix)
-        written = [] if inner else [b for b in effects(one).writes if is_tile(b) and is_shared(b)]
+        for inner in one.blocks:
+            require_private(inner, skip, where, fix)
+        if one.blocks:
+            continue
+        written = [b for b in one.effects.writes if is_tile(b) and is_shared(b)]
         if written:
             raise Decline(
                 f"A statement {where} writes {min(b.name for b in written)} to memory that "
