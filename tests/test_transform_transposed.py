@@ -204,7 +204,7 @@ def test_vectors_lie_along_either_side_of_transposed_tiles(rng):
         return {4: a @ b.T * v[:, None] + w}
 
     func = turned("")
-    names = {tile.name for tile in transposed_tiles(read(func).body)}
+    names = {tile.name for tile in transposed_tiles(read(func).block)}
     assert names == {"some", "out"}
     check(Case(func, arguments, expected, 1e-3), rng)
 
@@ -243,7 +243,7 @@ def test_only_copies_to_global_memory_leave_a_tile_transposed(to, transposed):
             Tx.cta.cast(other, out)
         Tx.cta.copy(C, out)
 
-    names = {tile.name for tile in transposed_tiles(read(func).body)}
+    names = {tile.name for tile in transposed_tiles(read(func).block)}
     assert names == ({"out"} if transposed else set())
 
 

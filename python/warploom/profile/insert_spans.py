@@ -28,6 +28,7 @@ from warploom.profile.recording import WORD_BYTES, Recording
 from warploom.tile import ir
 from warploom.tile.program import TileProgram, parent_and_child
 from warploom.tile.roles import role_name
+from warploom.tile.statement import Scalar, view
 
 #: The parameter that instrumented functions have beside their own.
 PARAMETER = "timeline_records"
@@ -197,7 +198,7 @@ class _Inserter:
     def _untimed(self, statement: Stmt) -> list[Stmt]:
         """A statement between spans; what has ended is recorded before one that jumps."""
         before = self._record() if kinds.jumps(statement) else []
-        if not kinds.is_scalar(statement):
+        if not isinstance(view(statement), Scalar):
             self.here = None
         return [*before, statement]
 
@@ -297,7 +298,9 @@ def _with_arrivals(statements: list[Stmt], found: list[set[str]], end: int) -> i
     ptxas moves a wait for products down to the first instruction that needs it, past a clock; to
     one that lets others overwrite what the products read, if nobody needs a result.
     """
-    while end < len(statements) and not found[end] and not kinds.is_scalar(statements[end]):
+    while end < len(statements) and not found[end]:
+        if isinstance(view(statements[end]), Scalar):
+            break
         end += 1
     return end
 

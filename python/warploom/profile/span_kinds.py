@@ -16,9 +16,8 @@ from tvm.tirx.tile_primitive import TilePrimitiveCall
 
 from warploom.language.mbarrier import read_address, read_operation
 from warploom.tile import ir
-from warploom.tile.kinds import is_gemm, is_load, is_own_load, is_scalar
 from warploom.tile.scopes import is_global, is_tile
-from warploom.tile.statement import PIPELINED, is_nest
+from warploom.tile.statement import PIPELINED, ForLoader, Load, Mma, Nest, Scalar, view
 
 WAIT, LOAD, MMA, WORK = "wait", "load", "mma", "work"
 #: What the work of threads on registers is called: within the loop of products, and after it.
@@ -53,13 +52,14 @@ def _inside(statement: Stmt) -> Iterator[Stmt]:
 
 def _kind(statement: Stmt) -> str | None:
     """The kind of a statement that is one as a whole."""
-    if is_gemm(statement):
+    found = view(statement)
+    if isinstance(found, Mma):
         return MMA
-    if is_load(statement) or is_own_load(statement):
+    if isinstance(found, Load) or (isinstance(found, ForLoader) and found.copies):
         return LOAD
-    if is_scalar(statement):
+    if isinstance(found, Scalar):
         return None
-    if isinstance(statement, TilePrimitiveCall) or is_nest(statement):
+    if isinstance(statement, TilePrimitiveCall) or isinstance(found, Nest):
         return WORK
     if isinstance(statement, tirx.BufferStore):
         return WORK if is_tile(statement.buffer) or is_global(statement.buffer) else None
@@ -93,7 +93,8 @@ def is_product(statement: Stmt) -> bool:
     """Whether a statement is a product of tiles, or an instruction of one."""
     name = _op_name(statement)
     order = name.removeprefix("tirx.ptx.wgmma").removeprefix("tirx.ptx.tcgen05")
-    return is_gemm(statement) or (name.startswith(_PRODUCT_OPS) and order not in _ORDER_OPS)
+    multiplies = name.startswith(_PRODUCT_OPS) and order not in _ORDER_OPS
+    return multiplies or isinstance(view(statement), Mma)
 
 
 def has_products(statement: Stmt) -> bool:

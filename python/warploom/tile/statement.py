@@ -83,6 +83,11 @@ class Statement:
         """The blocks of statements that it may execute."""
         return ()
 
+    def with_blocks(self, *bodies: Iterable[Stmt]) -> Stmt:
+        """The statement with other statements in its blocks."""
+        parts = iter(bodies)
+        return ir.map_children(self.raw, lambda _: ir.seq(next(parts)))
+
 
 #: Statements that follow each other.
 Block: TypeAlias = tuple[Statement, ...]
@@ -143,6 +148,25 @@ class Mma(_Primitive):
 class Copy(_Primitive):
     """A copy that is no load: between tiles, or to global memory."""
 
+    @property
+    def to(self) -> TensorRegion:
+        """What it fills."""
+        return self.raw.args[0]
+
+    @property
+    def source(self) -> TensorRegion:
+        """What it reads."""
+        return self.raw.args[1]
+
+
+class Store(Copy):
+    """A copy from registers or shared memory to global memory."""
+
+    @property
+    def of_registers(self) -> bool:
+        """Whether registers hold the tile; otherwise shared memory does."""
+        return not is_shared(self.source.source)
+
 
 class Reduction(_Primitive):
     """``sum``, ``max`` or ``min`` of the rows of a tile."""
@@ -182,6 +206,25 @@ class BarrierOperation(Statement):
 
 class Nest(Statement):
     """Loops around stores of single elements, into tiles or from tiles to global memory."""
+
+    @cached_property
+    def _parts(self) -> tuple[list[tirx.For], list[Stmt]]:
+        return nest_parts(self.raw)
+
+    @property
+    def loops(self) -> list[tirx.For]:
+        """Its loops, the outermost first."""
+        return self._parts[0]
+
+    @property
+    def parts(self) -> list[Stmt]:
+        """The statements inside: stores, bindings, and stores under a condition."""
+        return self._parts[1]
+
+    @cached_property
+    def stores(self) -> list[tirx.BufferStore]:
+        """All its stores."""
+        return nest_stores(self.parts)
 
 
 class Allocation(Statement):
@@ -382,9 +425,10 @@ def _view_of_primitive(raw: TilePrimitiveCall) -> Statement:
     if name not in _COPIES:
         return Primitive(raw)
     to, source = raw.args[0].source, raw.args[1].source
-    if not (is_shared(to) and is_global(source)):
-        return Copy(raw)
-    return (ForLoader if MBAR in raw.config else Load)(raw)
+    if is_shared(to) and is_global(source):
+        return (ForLoader if MBAR in raw.config else Load)(raw)
+    held = is_shared(source) or source.scope() in ("local", "accumulator")
+    return (Store if is_global(to) and held else Copy)(raw)
 
 
 def block(statements: Stmt | Iterable[Stmt]) -> Block:

@@ -17,7 +17,7 @@ from tvm.tirx import Buffer, Var
 from tvm.tirx.tile_primitive import TilePrimitiveCall
 
 from warploom.tile import ir
-from warploom.tile.statement import Block, Loop, Mma, Nest, Statement, nest_parts
+from warploom.tile.statement import Block, Loop, Mma, Nest, Statement
 from warploom.transform.handovers import Role
 from warploom.transform.role_order import roles_of
 
@@ -108,9 +108,9 @@ def _writes_all(
     """Whether a nest stores to every element of a tile, of which each warpgroup may have a part."""
     if not isinstance(statement, Nest) or tile in statement.effects.reads:
         return False
-    loops, stores = nest_parts(statement.raw)
-    extents = {one.loop_var: int(one.extent) for one in loops}
-    stores = [one for one in stores if isinstance(one, tirx.BufferStore) and one.buffer == tile]
+    extents = {one.loop_var: int(one.extent) for one in statement.loops}
+    stores = [one for one in statement.parts if isinstance(one, tirx.BufferStore)]
+    stores = [one for one in stores if one.buffer == tile]
     if len(stores) != 1:
         return False
     counted: list[Var] = []

@@ -19,11 +19,10 @@ from warploom.errors import Decline
 from warploom.target import SM90A
 from warploom.tile import ir
 from warploom.tile.program import TileProgram
-from warploom.tile.statement import is_nest
+from warploom.tile.statement import Loop, is_nest
 from warploom.transform import barriers
 from warploom.transform.consume import consumers, one_consumer
 from warploom.transform.fragment_order import EXCHANGED
-from warploom.transform.persistent import TILES
 from warploom.transform.piece_store import leader
 from warploom.transform.split_tiles import GIVEN, TAKEN
 from warploom.transform.stage_stores import orchestrated
@@ -60,8 +59,8 @@ class _Exchange:
         self.taken = barriers.mbarriers("taken", self.warpgroups)
         #: Each warpgroup's part of an accumulator -> where the sums of all are left.
         self.places: dict[Buffer, Buffer] = {}
-        (tiles,) = (one for one in program.body if _is_over_tiles(one))
-        self.parity = T.truncmod(tiles.loop_var, 2)
+        (tiles,) = (one for one in program.block if isinstance(one, Loop) and one.over_tiles)
+        self.parity = T.truncmod(tiles.var, 2)
 
     def start(self) -> list[Stmt]:
         """Allocations, and what initialises the barriers: one arrival each."""
@@ -126,10 +125,6 @@ class _Exchange:
                 scope="shared",
             )  # fmt: skip
         return self.places[tile]
-
-
-def _is_over_tiles(statement: Stmt) -> bool:
-    return isinstance(statement, tirx.For) and TILES in statement.annotations
 
 
 def _takes(statement: Stmt) -> bool:

@@ -26,10 +26,9 @@ from warploom.target import SM90A, Major, Swizzle
 from warploom.target.wgmma import WGMMA_M
 from warploom.tile import ir
 from warploom.tile.effects import REDUCTIONS
-from warploom.tile.kinds import is_gemm, is_load, is_own_load
 from warploom.tile.program import TileProgram, allocations
 from warploom.tile.scopes import TILE_SCOPES, is_shared
-from warploom.tile.statement import is_nest
+from warploom.tile.statement import Block, ForLoader, Load, Mma, Nest, walk
 from warploom.transform.fragments import SM100_ROWS, Fragments, fragments
 from warploom.transform.transposed import transposed_tiles
 
@@ -65,7 +64,7 @@ def infer_layouts(program: TileProgram, warpgroups: int | None = None) -> TilePr
     hints = program.hints
     alone = 1 if hints.turns or hints.ping_pong else None
     wanted = warpgroups or hints.consumers or alone
-    turned = transposed_tiles(program.body)
+    turned = transposed_tiles(program.block)
     shared_out = {tile: int(tile.shape[tile in turned]) for tile in matrices}
     if program.arch == SM90A.name:
         count = _warpgroups(shared_out, wanted)
@@ -74,11 +73,11 @@ def infer_layouts(program: TileProgram, warpgroups: int | None = None) -> TilePr
     rows = sorted({one // count for one in shared_out.values()})
     plain = fragments(program.arch, rows[0] if rows else 0)
     kinds = {tile: dataclasses.replace(plain, transposed=tile in turned) for tile in registers}
-    axes = vector_axes(program.body)
-    operands = operand_uses(program.body)
+    axes = vector_axes(program.block)
+    operands = operand_uses(program.block)
     if program.arch == SM90A.name:
         _require_majors(operands)
-    loaded = _loaded(program.body)
+    loaded = _loaded(program.block)
     table: dict[Buffer, Buffer] = {}
     for tile in tiles:
         if has_layout(tile):
@@ -181,29 +180,25 @@ def _tensor_memory_warpgroups(shared_out: dict[Buffer, int], wanted: int | None)
     return allowed[0]
 
 
-def operand_uses(body: tuple[Stmt, ...]) -> dict[Buffer, tuple[Major, str]]:
+def operand_uses(body: Block) -> dict[Buffer, tuple[Major, str]]:
     """Shared tiles that products read: which dimension is contiguous, and which use says so."""
     found: dict[Buffer, tuple[Major, str]] = {}
 
-    def visit(call: TilePrimitiveCall) -> None:
-        if not is_gemm(call):
-            return
-        _, a, b, *_ = call.args
-        transposed = [bool(flag) for flag in call.args[-3:-1]]
-        for tile, flag, name in ((a, transposed[0], "A"), (b, transposed[1], "B")):
-            if not is_shared(tile.source):
+    for one in walk(body):
+        if not isinstance(one, Mma):
+            continue
+        for operand, flag, name in zip(one.operands, one.transposed, "AB", strict=True):
+            tile = operand.source
+            if not is_shared(tile):
                 continue
             major = Major.MN if flag else Major.K
-            use = f"{name} of the product into {call.args[0].source.name}"
-            before = found.setdefault(tile.source, (major, use))
+            use = f"{name} of the product into {one.d.name}"
+            before = found.setdefault(tile, (major, use))
             if before[0] is not major:
                 raise Decline(
-                    f"The tile {tile.source.name} is {before[1]}, {before[0].name}-major, and also "
+                    f"The tile {tile.name} is {before[1]}, {before[0].name}-major, and also "
                     f"{use}, {major.name}-major; load it twice."
                 )
-
-    for statement in body:
-        tvm_ffi.structural_walk(statement, (TilePrimitiveCall, visit))
     return found
 
 
@@ -217,17 +212,13 @@ def _require_majors(operands: dict[Buffer, tuple[Major, str]]) -> None:
             )
 
 
-def _loaded(body: tuple[Stmt, ...]) -> set[Buffer]:
+def _loaded(body: Block) -> set[Buffer]:
     """Shared tiles that loads fill."""
-    found: set[Buffer] = set()
-
-    def visit(call: TilePrimitiveCall) -> None:
-        if is_load(call) or is_own_load(call):
-            found.add(call.args[0].source)
-
-    for statement in body:
-        tvm_ffi.structural_walk(statement, (TilePrimitiveCall, visit))
-    return found
+    return {
+        one.raw.args[0].source
+        for one in walk(body)
+        if isinstance(one, Load) or (isinstance(one, ForLoader) and one.copies)
+    }
 
 
 def _spread(tile: Buffer) -> Any:
@@ -275,7 +266,7 @@ def _fragment(
     )
 
 
-def vector_axes(body: tuple[Stmt, ...]) -> dict[Buffer, Axis]:
+def vector_axes(body: Block) -> dict[Buffer, Axis]:
     """For every vector in registers, along what of the accumulator it lies.
 
     Raises
@@ -325,15 +316,12 @@ def vector_axes(body: tuple[Stmt, ...]) -> dict[Buffer, Axis]:
     return axes
 
 
-def _for_each(body: tuple[Stmt, ...], nest: Any, call: Any) -> None:
-    for statement in body:
-        if is_nest(statement):
-            nest(statement)
-        elif isinstance(statement, TilePrimitiveCall):
-            call(statement)
-        else:
-            for inner in ir.children(statement):
-                _for_each(tuple(ir.flatten(inner)), nest, call)
+def _for_each(body: Block, nest: Any, call: Any) -> None:
+    for one in walk(body):
+        if isinstance(one, Nest):
+            nest(one.raw)
+        elif isinstance(one.raw, TilePrimitiveCall):
+            call(one.raw)
 
 
 def register_places(statement: Stmt) -> list[tuple[Buffer, list[Any]]]:

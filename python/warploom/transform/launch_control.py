@@ -22,9 +22,9 @@ from tvm.tirx import Buffer, Stmt
 
 from warploom.tile import ir
 from warploom.tile.program import TileProgram
+from warploom.tile.statement import DYNAMIC
 from warploom.transform import barriers
 from warploom.transform.barriers import Position
-from warploom.transform.persistent import DYNAMIC
 
 #: Answers that may be on the way: one that is being read, one for who is a tile ahead, one to come.
 ANSWERS = 3

@@ -25,7 +25,7 @@ from warploom.ops.register_tile import LANES, RegisterTile
 from warploom.tile import ir
 from warploom.tile.program import TileProgram
 from warploom.tile.scopes import is_shared, is_tile
-from warploom.tile.statement import is_nest, nest_parts, nest_stores
+from warploom.tile.statement import Loop, Nest, Statement, nest_stores
 from warploom.transform.fragment_order import EXCHANGED, in_fragment_order
 from warploom.transform.global_words import word_copy
 from warploom.transform.nest_elements import (
@@ -59,7 +59,7 @@ def lower_nests(program: TileProgram) -> TileProgram:
     thread = warp * LANES + lane
     axes = WARPGROUP.axes(lane, warp)
     context = NestContext(warp, lane, axes, thread, {}, {}, loops, bounded)
-    body = [_statement(one, context) for one in program.body]
+    body = [_statement(one, context) for one in program.block]
     if context.flat:
         body = [_declare(one, context.flat) for one in body]
     return program.replace(body=tuple(body))
@@ -87,22 +87,20 @@ def _declare(statement: Stmt, flat: dict[Buffer, dict[str, Buffer]]) -> Stmt:
     return tvm_ffi.structural_map(statement, (tirx.AllocBuffer, alloc), order="post")
 
 
-def _statement(statement: Stmt, context: NestContext) -> Stmt:
-    # Element stores in sequence are a nest each, not together.
-    if not isinstance(statement, tirx.SeqStmt) and is_nest(statement):
-        span = next((one.span for one in nest_stores(nest_parts(statement)[1])), None)
-        return ir.written_at(_nest(statement, context), span)
-    if isinstance(statement, tirx.For) and ir.is_constant(statement.min, 0):
-        context.loops[statement.loop_var] = ir.whole_range(statement.extent)
-    return ir.map_children(statement, lambda one: _statement(one, context))
+def _statement(one: Statement, context: NestContext) -> Stmt:
+    if isinstance(one, Nest):
+        return ir.written_at(_nest(one, context), one.stores[0].span)
+    if isinstance(one, Loop) and ir.is_constant(one.start, 0):
+        context.loops[one.var] = ir.whole_range(one.extent)
+    return one.with_blocks(*([_statement(s, context) for s in block] for block in one.blocks))
 
 
-def _nest(statement: Stmt, context: NestContext) -> Stmt:
-    loops, body = nest_parts(statement)
+def _nest(nest: Nest, context: NestContext) -> Stmt:
+    loops, body = nest.loops, nest.parts
     if EXCHANGED in loops[0].annotations:
         return in_fragment_order(loops, body, context)
     accesses = [
-        (one.buffer, one.indices) for one in nest_stores(body) if one.buffer.scope() == "local"
+        (one.buffer, one.indices) for one in nest.stores if one.buffer.scope() == "local"
     ]
     accesses += [(load.source, load.indices) for load in _register_loads(body)]
     if not accesses:

@@ -58,13 +58,12 @@ def _block(statements: Block, warpgroup: Var, count: int) -> tuple[list[Stmt], i
     for number, one in enumerate(statements):
         if number in begins:
             result.append(orchestrated([wait_for_turn(warpgroup)]))
-        raw = one.raw
         if one.blocks and not isinstance(one, Orchestrated):
             inner = [_block(block, warpgroup, count) for block in one.blocks]
-            bodies = iter(body for body, _ in inner)
             found += sum(runs for _, runs in inner)
-            raw = ir.map_children(raw, lambda _, bodies=bodies: ir.seq(next(bodies)))
-        result.append(raw)
+            result.append(one.with_blocks(*(body for body, _ in inner)))
+        else:
+            result.append(one.raw)
         if number in ends:
             result.append(orchestrated([pass_turn(warpgroup, count)]))
     return result, found

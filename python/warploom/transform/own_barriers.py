@@ -212,5 +212,4 @@ def for_loading_thread(statement: Stmt) -> list[Stmt]:
     bodies = [[s for one in raws(inner) for s in for_loading_thread(one)] for inner in found.blocks]
     if isinstance(statement, tirx.AttrStmt):
         return bodies[0]
-    parts = iter(bodies)
-    return [ir.map_children(statement, lambda _: ir.seq(next(parts)))]
+    return [found.with_blocks(*bodies)]

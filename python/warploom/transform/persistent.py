@@ -20,13 +20,9 @@ from tvm.tirx import Stmt, Var
 from warploom.errors import Decline
 from warploom.kernels.raster import grouped_tile
 from warploom.tile import ir
-from warploom.tile.program import PREFIX, Id, TileProgram
+from warploom.tile.program import Id, TileProgram
+from warploom.tile.statement import DYNAMIC, TILES
 
-#: Annotation of the loop over the tiles of one CTA.
-TILES = PREFIX + "tiles"
-#: Annotation of that loop where clusters share the tiles out among each other as they run: it goes
-#: over all tiles, of which this cluster executes some.
-DYNAMIC = PREFIX + "dynamic"
 #: Rows of tiles that are visited together.
 DEFAULT_GROUP = 8
 

@@ -28,6 +28,7 @@ from warploom.tile import ir
 from warploom.tile.program import TileProgram
 from warploom.tile.statement import (
     ALTERNATE,
+    TILES,
     Block,
     Load,
     Loop,
@@ -38,7 +39,6 @@ from warploom.tile.statement import (
     walk,
 )
 from warploom.transform.named_barriers import pass_turn, wait_for_turn
-from warploom.transform.persistent import TILES
 from warploom.transform.plan_pipeline import RingUse
 from warploom.transform.stage_stores import orchestrated
 from warploom.transform.warpgroups import require_private, with_warpgroups

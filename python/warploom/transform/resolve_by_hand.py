@@ -56,8 +56,8 @@ def resolve_by_hand(program: TileProgram) -> TileProgram:
         the kernel has a hint or a pipelined loop, which need a program without threads.
     """
     _require_no_wishes(program)
-    operands = operand_uses(program.body)
-    axes = vector_axes(program.body)
+    operands = operand_uses(program.block)
+    axes = vector_axes(program.block)
     table: dict[Buffer, Buffer] = {}
     in_tensor_memory: list[Buffer] = []
     for tile in allocations(program.body):

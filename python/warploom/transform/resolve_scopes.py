@@ -24,10 +24,9 @@ from tvm.tirx.tile_primitive import TilePrimitiveCall
 from warploom.errors import Decline
 from warploom.target import SM90A
 from warploom.tile import ir
-from warploom.tile.kinds import is_gemm, is_load
 from warploom.tile.program import Id, TileProgram, allocations
 from warploom.tile.scopes import TILE_SCOPES
-from warploom.tile.statement import is_nest, nest_parts
+from warploom.tile.statement import Load, Mma, Nest, Statement, view
 from warploom.transform.fragments import fragments
 from warploom.transform.infer_layouts import register_places, vector_axes
 from warploom.transform.rows import part_of_rows, row_dimensions
@@ -65,12 +64,12 @@ def resolve_scopes(program: TileProgram) -> TileProgram:
         If a statement takes a part of the rows of a tile.
     """
     count = program.hints.consumers
-    axes = vector_axes(program.body)
+    axes = vector_axes(program.block)
     index = Var("consumer", "int32")
     parts: dict[Buffer, Buffer] = {}
     rows: dict[Buffer, int] = {}
     tiles = [tile for tile in allocations(program.body) if tile.scope() in TILE_SCOPES]
-    turned = transposed_tiles(program.body)
+    turned = transposed_tiles(program.block)
     heights = [int(tile.shape[tile in turned]) // count for tile in tiles if len(tile.shape) == 2]
     kinds = fragments(program.arch, max(heights, default=0))
     for tile in tiles:
@@ -89,7 +88,7 @@ def resolve_scopes(program: TileProgram) -> TileProgram:
             shape, str(tile.dtype), tile.name, scope=_home(tile, program.arch), layout=layout
         )
     split = _Split(parts, rows, turned, count, index)
-    body = tuple(_statement(one, split) for one in program.body)
+    body = tuple(_statement(one, split) for one in program.block)
     ids = (
         *program.ids,
         Id("warpgroup", (index,), (count,)),
@@ -104,15 +103,15 @@ def _home(tile: Buffer, arch: str) -> str:
     return "accumulator" if arch != SM90A.name and tile.scope() == "accumulator" else "local"
 
 
-def _statement(statement: Stmt, split: _Split) -> Stmt:
-    # Element stores in sequence are a nest each, not together.
-    if not isinstance(statement, tirx.SeqStmt) and is_nest(statement):
-        return _nest(statement, split)
-    if isinstance(statement, TilePrimitiveCall) and not is_load(statement):
-        return _call(statement, split)
-    if isinstance(statement, tirx.SeqStmt) or ir.children(statement):
-        return ir.map_children(statement, lambda one: _statement(one, split))
-    return ir.substitute(statement, split.parts)
+def _statement(one: Statement, split: _Split) -> Stmt:
+    match one:
+        case Nest():
+            return _nest(one, split)
+        case Statement(raw=TilePrimitiveCall()) if not isinstance(one, Load):
+            return _call(one.raw, split)
+        case Statement(blocks=()):
+            return ir.substitute(one.raw, split.parts)
+    return one.with_blocks(*([_statement(s, split) for s in block] for block in one.blocks))
 
 
 def _call(call: TilePrimitiveCall, split: _Split) -> Stmt:
@@ -152,7 +151,7 @@ def _region(
         if tile.source in split.rows:
             ranges[split.along(tile.source)] = (0, split.rows[tile.source])
         return ir.region(split.parts[tile.source], *ranges)
-    if is_gemm(call):
+    if isinstance(view(call), Mma):
         if position != 1:
             return tile
         along = len(ranges) - (1 if bool(call.args[-3]) else 2)
@@ -190,14 +189,15 @@ def _rows_of(tile: TensorRegion, rows: int, split: _Split) -> list[tuple[Any, An
     return part
 
 
-def _nest(statement: Stmt, split: _Split) -> Stmt:
+def _nest(nest: Nest, split: _Split) -> Stmt:
     """A nest on the rows of this warpgroup."""
+    statement = nest.raw
     indices = {
         index[split.along(tile)]: tile
         for tile, index in register_places(statement)
         if tile in split.rows
     }
-    loops, _ = nest_parts(statement)
+    loops = nest.loops
     row = next((one for one in loops if one.loop_var in indices), None)
     if indices and row is None:
         (tile, *_) = indices.values()

@@ -23,9 +23,8 @@ from tvm.tirx.tile_primitive import TilePrimitiveCall
 from warploom.errors import Decline
 from warploom.tile import ir
 from warploom.tile.effects import REDUCTIONS
-from warploom.tile.kinds import is_gemm
 from warploom.tile.program import TileProgram, allocations
-from warploom.tile.statement import is_nest, nest_parts, nest_stores
+from warploom.tile.statement import Block, Mma, Nest, nest_parts, walk
 from warploom.transform.fragments import fragments
 
 #: Registers of a thread that hold a piece.
@@ -52,20 +51,12 @@ def resolve_tensor_memory(program: TileProgram) -> TileProgram:
                 f"The accumulator {tile.name} is {tile.dtype}; tensor memory is read in 32-bit "
                 "elements here, so accumulate in float32 or int32."
             )
-    return program.replace(body=tuple(_block(list(program.body), program.arch)))
+    return program.replace(body=tuple(_block(program.block, program.arch)))
 
 
 def _operands(program: TileProgram) -> set[Buffer]:
     """Tiles that products read as operand A."""
-    found: set[Buffer] = set()
-
-    def visit(call: TilePrimitiveCall) -> None:
-        if is_gemm(call):
-            found.add(call.args[1].source)
-
-    for statement in program.body:
-        tvm_ffi.structural_walk(statement, (TilePrimitiveCall, visit))
-    return found
+    return {one.operands[0].source for one in walk(program.block) if isinstance(one, Mma)}
 
 
 def is_accumulator(buffer: Any) -> bool:
@@ -83,22 +74,20 @@ def _wait(what: str) -> Stmt:
     return ir.evaluate(getattr(T.ptx.tcgen05, f"wait__{what}").sync.aligned())
 
 
-def _block(statements: list[Stmt], arch: str) -> list[Stmt]:
+def _block(statements: Block, arch: str) -> list[Stmt]:
     result: list[Stmt] = []
     for one in statements:
-        tiles = [b for b in ir.uses(one) if is_accumulator(b)]
-        if not tiles or isinstance(one, tirx.AllocBuffer) or is_gemm(one):
-            result.append(one)
-        elif is_nest(one):
-            span = nest_stores(nest_parts(one)[1])[0].span
-            result += [ir.written_at(part, span) for part in _nest(one, arch)]
-        elif isinstance(one, TilePrimitiveCall):
-            result += _reduction(one, arch)
-        elif isinstance(one, tirx.IfThenElse):
-            parts = [_block(ir.flatten(part), arch) for part in ir.children(one)]
-            result.append(ir.when(one.condition, *parts))
+        raw = one.raw
+        tiles = [b for b in ir.uses(raw) if is_accumulator(b)]
+        if not tiles or isinstance(raw, tirx.AllocBuffer) or isinstance(one, Mma):
+            result.append(raw)
+        elif isinstance(one, Nest):
+            span = one.stores[0].span
+            result += [ir.written_at(part, span) for part in _nest(raw, arch)]
+        elif isinstance(raw, TilePrimitiveCall):
+            result += _reduction(raw, arch)
         else:
-            result.append(ir.with_body(one, _block(ir.flatten(one.body), arch)))
+            result.append(one.with_blocks(*(_block(block, arch) for block in one.blocks)))
     return result
 
 

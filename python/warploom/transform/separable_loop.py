@@ -29,8 +29,6 @@ from warploom.tile.statement import (
     Mma,
     Nest,
     Statement,
-    nest_parts,
-    nest_stores,
     raws,
     walk,
 )
@@ -181,8 +179,8 @@ def _is_definition(one: Statement) -> bool:
 def _clears(statement: Statement, tile: Buffer) -> bool:
     if not isinstance(statement, Nest):
         return False
-    loops, body = nest_parts(statement.raw)
-    extents = {one.loop_var: int(one.extent) for one in loops}
+    body = statement.parts
+    extents = {one.loop_var: int(one.extent) for one in statement.loops}
     return (
         len(body) == 1
         and isinstance(body[0], tirx.BufferStore)
@@ -275,11 +273,10 @@ def _moves(statement: Statement, changing: set[Any]) -> bool:
         return any(ir.uses(place) & changing for place in places)
     if not isinstance(statement, Nest):
         return False
-    _, body = nest_parts(statement.raw)
-    conditions = [one.condition for one in body if isinstance(one, tirx.IfThenElse)]
+    conditions = [one.condition for one in statement.parts if isinstance(one, tirx.IfThenElse)]
     if any(v in changing or ir.is_buffer(v) for c in conditions for v in ir.uses(c)):
         return True
-    return any(ir.uses(index) & changing for one in nest_stores(body) for index in one.indices)
+    return any(ir.uses(index) & changing for one in statement.stores for index in one.indices)
 
 
 def _require_local(

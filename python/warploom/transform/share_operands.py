@@ -18,7 +18,7 @@ from warploom.target import SM100A
 from warploom.target.dtypes import bits_of
 from warploom.tile import ir
 from warploom.tile.program import TileProgram, allocations
-from warploom.tile.statement import Allocation, Mma, Nest, nest_parts, nest_stores, walk
+from warploom.tile.statement import Allocation, Mma, Nest, walk
 from warploom.transform.budget import ctas_per_sm
 from warploom.transform.infer_layouts import has_layout
 
@@ -102,19 +102,18 @@ def _why_shared(
 def _only_stored(program: TileProgram, tile: Buffer) -> bool:
     """Whether all that is done to a tile are products, and nests that store to all of it."""
     return all(
-        tile not in ir.uses(one.raw) or (isinstance(one, Nest) and _stores_all(one.raw, tile))
+        tile not in ir.uses(one.raw) or (isinstance(one, Nest) and _stores_all(one, tile))
         for one in walk(program.block)
         if not (one.blocks or isinstance(one, (Allocation, Mma)))
     )
 
 
-def _stores_all(nest: tirx.Stmt, tile: Buffer) -> bool:
-    loops, body = nest_parts(nest)
-    stores = [one for one in nest_stores(body) if one.buffer.same_as(tile)]
-    direct = [one for one in body if any(one.same_as(store) for store in stores)]
+def _stores_all(nest: Nest, tile: Buffer) -> bool:
+    stores = [one for one in nest.stores if one.buffer.same_as(tile)]
+    direct = [one for one in nest.parts if any(one.same_as(store) for store in stores)]
     if len(stores) != 1 or len(direct) != 1:
         return False
-    counters = {one.loop_var: int(one.extent) for one in loops}
+    counters = {one.loop_var: int(one.extent) for one in nest.loops}
     extents = [counters.get(index) for index in stores[0].indices]
-    reads = any(tile in ir.uses(one.value) for one in nest_stores(body))
+    reads = any(tile in ir.uses(one.value) for one in nest.stores)
     return not reads and extents == [int(extent) for extent in tile.shape]

@@ -20,16 +20,24 @@ from tvm import tirx
 from tvm.ir import TensorRegion
 from tvm.script import tirx as T
 from tvm.tirx import Buffer, Stmt, Var
-from tvm.tirx.tile_primitive import TilePrimitiveCall
 
 from warploom.language.hints import PLAYERS
 from warploom.layout.smem_matrix import SharedMatrix
 from warploom.ops.register_tile import LANES
 from warploom.target import TMA, Major, Swizzle, tile_pieces
 from warploom.tile import ir
-from warploom.tile.program import PREFIX, TileProgram
-from warploom.tile.scopes import is_global, is_shared
-from warploom.tile.statement import PIPELINED, is_nest, nest_parts, nest_stores
+from warploom.tile.program import TileProgram
+from warploom.tile.scopes import is_global
+from warploom.tile.statement import (
+    ORCHESTRATED,
+    PIPELINED,
+    Block,
+    Nest,
+    Statement,
+    Store,
+    view,
+    walk,
+)
 from warploom.transform.addends import prefetch_addends
 from warploom.transform.fill_stages import require_tma
 from warploom.transform.fragments import Fragments, fragments_of
@@ -51,13 +59,6 @@ from warploom.transform.store_pieces import pieces
 STAGED_BYTES = (2, 4)
 #: Buffers for pieces, without a hint.
 STORE_BUFFERS = 2
-#: Attribute of statements that bring their own synchronisation.
-ORCHESTRATED = PREFIX + "orchestrated"
-
-
-def is_orchestrated(statement: Stmt) -> bool:
-    """Whether a statement brings its own synchronisation."""
-    return isinstance(statement, tirx.AttrStmt) and statement.attr_key == ORCHESTRATED
 
 
 def orchestrated(statements: list[Stmt]) -> Stmt:
@@ -73,8 +74,8 @@ def stage_stores(program: TileProgram) -> TileProgram:
     Decline
         If TMA cannot store a shared tile, for which there is no other way.
     """
-    staging = _Staging({}, [], _count_stores(program.body) == 1)
-    body = _block(list(program.body), program, staging)
+    staging = _Staging({}, [], _count_stores(program.block) == 1)
+    body = _block(program.block, program, staging)
     if any(ORCHESTRATED in _attributes(one) for one in body):
         allocated = [tirx.AllocBuffer(buffer) for buffer in staging.buffers.values()]
         # Shared memory must outlive what TMA reads of it; the end of the grid completes the stores.
@@ -103,12 +104,9 @@ class _Staging:
     alone: bool
 
 
-def _count_stores(statements: tuple[Stmt, ...] | list[Stmt]) -> int:
+def _count_stores(statements: Block) -> int:
     """Copies from registers to global memory, in inner blocks too."""
-    return sum(
-        _is_store(one) or sum(_count_stores(ir.flatten(body)) for body in ir.children(one))
-        for one in statements
-    )
+    return sum(isinstance(one, Store) and one.of_registers for one in walk(statements))
 
 
 def _attributes(statement: Stmt) -> set[str]:
@@ -117,28 +115,25 @@ def _attributes(statement: Stmt) -> set[str]:
     return found
 
 
-def _statement(statement: Stmt, program: TileProgram, staging: _Staging) -> Stmt:
-    if is_nest(statement):
-        stored = {one.buffer for one in nest_stores(nest_parts(statement)[1])}
-        return if_stored(statement, program) if any(map(is_global, stored)) else statement
-    return ir.map_children(
-        statement, lambda one: ir.seq(_block(ir.flatten(one), program, staging))
-    )
+def _statement(one: Statement, program: TileProgram, staging: _Staging) -> Stmt:
+    if isinstance(one, Nest):
+        stored = any(is_global(store.buffer) for store in one.stores)
+        return if_stored(one.raw, program) if stored else one.raw
+    return one.with_blocks(*(_block(block, program, staging) for block in one.blocks))
 
 
-def _block(
-    statements: list[Stmt], program: TileProgram, staging: _Staging
-) -> list[Stmt]:
+def _block(statements: Block, program: TileProgram, staging: _Staging) -> list[Stmt]:
     result: list[Stmt] = []
     own = 0  # pieces that stores of this block have buffers of their own for
     for number, one in enumerate(statements):
-        if _is_tile_store(one):
-            result.append(ir.written_at(_from_shared(one, program), one.span))
-            continue
-        if not _is_store(one):
+        if not isinstance(one, Store):
             result.append(_statement(one, program, staging))
             continue
-        to, source = one.args[:2]
+        span = one.raw.span
+        if not one.of_registers:
+            result.append(ir.written_at(_from_shared(one, program), span))
+            continue
+        to, source = one.to, one.source
         kinds = fragments_of(source.source, program.arch)
         cut = _cut(to, source, kinds, program.hints.store_columns)
         maker = result[-1] if result and _only_makes(result[-1], source, program) else None
@@ -147,7 +142,7 @@ def _block(
         if cut is None:
             staging.decided.append(f"store into {to.source.name}: straight from registers")
             straight = if_stored(_straight(to, source, maker), program)
-            result.append(ir.written_at(straight, one.span))
+            result.append(ir.written_at(straight, span))
             continue
         down, across = (" or ".join(map(str, dict.fromkeys(one))) for one in cut)
         staging.decided.append(
@@ -159,7 +154,7 @@ def _block(
         apart = own > 0 and own + count <= (program.hints.store_buffers or 0)
         own += count if apart or not own else 0
         staged = _staged(to, source, cut, program, staging, maker, number if apart else 0)
-        stores = [ir.written_at(part, one.span) for part in staged.statements]
+        stores = [ir.written_at(part, span) for part in staged.statements]
         result = [*_before_products(result, staged, maker, program), *stores]
     return result
 
@@ -191,29 +186,9 @@ def _is_pipelined(statement: Stmt) -> bool:
     return isinstance(statement, tirx.For) and PIPELINED in statement.annotations
 
 
-def _is_store(statement: Stmt) -> bool:
-    """Whether a statement copies registers to global memory."""
-    return (
-        isinstance(statement, TilePrimitiveCall)
-        and ir.op_name(statement) in ("copy", "copy_async")
-        and is_global(statement.args[0].source)
-        and statement.args[1].source.scope() in ("local", "accumulator")
-    )
-
-
-def _is_tile_store(statement: Stmt) -> bool:
-    """Whether a statement copies a tile of shared memory to global memory."""
-    return (
-        isinstance(statement, TilePrimitiveCall)
-        and ir.op_name(statement) in ("copy", "copy_async")
-        and is_global(statement.args[0].source)
-        and is_shared(statement.args[1].source)
-    )
-
-
-def _from_shared(call: TilePrimitiveCall, program: TileProgram) -> Stmt:
+def _from_shared(copy: Store, program: TileProgram) -> Stmt:
     """One thread stores a tile by TMA; it goes on when the tile may be written again."""
-    to, source = call.args[:2]
+    to, source = copy.to, copy.source
     require_tma(to, f"which {source.source.name} is stored to")
     chosen = T.And(program.var("warpgroup") == 0, leader(program))
     store = [
@@ -226,28 +201,21 @@ def _from_shared(call: TilePrimitiveCall, program: TileProgram) -> Stmt:
 
 def _only_makes(statement: Stmt, source: TensorRegion, program: TileProgram) -> bool:
     """Whether a nest computes a tile, element by element, that nothing but its store uses."""
-    if not is_nest(statement):
+    nest = view(statement)
+    if not isinstance(nest, Nest):
         return False
-    loops, (*before, last) = nest_parts(statement)
+    loops, (*before, last) = nest.loops, nest.parts
     if not all(isinstance(one, tirx.Bind) for one in before) or len(loops) != 2:
         return False
     if not isinstance(last, tirx.BufferStore) or not last.buffer.same_as(source.source):
         return False
     if not all(i.same_as(one.loop_var) for i, one in zip(last.indices, loops, strict=True)):
         return False
-    used = 0
-
-    def count(statements: list[Stmt]) -> None:
-        nonlocal used
-        for one in statements:
-            inner = [] if is_nest(one) else ir.children(one)
-            if inner:
-                for body in inner:
-                    count(ir.flatten(body))
-            elif not isinstance(one, tirx.AllocBuffer):
-                used += source.source in ir.uses(one)
-
-    count(list(program.body))
+    used = sum(
+        source.source in ir.uses(one.raw)
+        for one in walk(program.block)
+        if not one.blocks and not isinstance(one.raw, tirx.AllocBuffer)
+    )
     return used == 2
 
 

@@ -17,17 +17,21 @@ from tvm.tirx.tile_primitive import TilePrimitiveCall
 
 from warploom.tile import ir
 from warploom.tile.scopes import TILE_SCOPES, is_global
-from warploom.tile.statement import is_nest
+from warploom.tile.statement import Block, Copy, Nest, Statement, walk
 
 
-def transposed_tiles(body: tuple[Stmt, ...]) -> frozenset[Buffer]:
+def transposed_tiles(body: Block) -> frozenset[Buffer]:
     """Tiles that nests make of others with rows and columns exchanged, or of such ones as they are.
 
     Those that a primitive uses, other than to copy them to global memory, are none.
     """
     nests: list[list[tuple[Buffer, list[Any]]]] = []
     kept: set[Buffer] = set()
-    _collect(list(body), nests, kept)
+    for one in walk(body):
+        if isinstance(one, Nest):
+            nests += _stores(one.raw)
+        elif isinstance(one.raw, TilePrimitiveCall) and not _leaves(one):
+            kept |= {tile for tile in ir.uses(one.raw) if ir.is_buffer(tile)}
     found: set[Buffer] = set()
     while True:
         more = {
@@ -41,19 +45,9 @@ def transposed_tiles(body: tuple[Stmt, ...]) -> frozenset[Buffer]:
         found |= more
 
 
-def _collect(
-    statements: list[Stmt], nests: list[list[tuple[Buffer, list[Any]]]], kept: set[Buffer]
-) -> None:
-    """Matrices that nests store, each with those that they load; and what primitives use."""
-    for one in statements:
-        if is_nest(one):
-            nests += _stores(one)
-        elif isinstance(one, TilePrimitiveCall):
-            stores = ir.op_name(one) in ("copy", "copy_async") and is_global(one.args[0].source)
-            kept |= set() if stores else {tile for tile in ir.uses(one) if ir.is_buffer(tile)}
-        else:
-            for inner in ir.children(one):
-                _collect(ir.flatten(inner), nests, kept)
+def _leaves(one: Statement) -> bool:
+    """Whether a statement copies a tile to global memory."""
+    return isinstance(one, Copy) and is_global(one.raw.args[0].source)
 
 
 def _stores(nest: Stmt) -> list[list[tuple[Buffer, list[Any]]]]:
