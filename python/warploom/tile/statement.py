@@ -86,6 +86,8 @@ class Statement:
     def with_blocks(self, *bodies: Iterable[Stmt]) -> Stmt:
         """The statement with other statements in its blocks."""
         parts = iter(bodies)
+        if not self.blocks:
+            return self.raw
         return ir.map_children(self.raw, lambda _: ir.seq(next(parts)))
 
 
@@ -131,7 +133,7 @@ class Mma(_Primitive):
 
     @property
     def transposed(self) -> tuple[bool, bool]:
-        """Whether A and B are stored with K along their rows."""
+        """Whether A and B are stored with K as their first dimension."""
         return bool(self.raw.args[-3]), bool(self.raw.args[-2])
 
     @property
