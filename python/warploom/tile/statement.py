@@ -79,15 +79,20 @@ class Statement:
         return effects(self.raw)
 
     @property
+    def allocates(self) -> bool:
+        """Whether it brings a buffer of its own into being, a scalar's too."""
+        return isinstance(self.raw, tirx.AllocBuffer)
+
+    @property
     def blocks(self) -> tuple[Block, ...]:
         """The blocks of statements that it may execute."""
         return ()
 
     def with_blocks(self, *bodies: Iterable[Stmt]) -> Stmt:
         """The statement with other statements in its blocks."""
-        parts = iter(bodies)
         if not self.blocks:
             return self.raw
+        parts = iter(bodies)
         return ir.map_children(self.raw, lambda _: ir.seq(next(parts)))
 
 
@@ -99,9 +104,7 @@ class _Primitive(Statement):
     raw: TilePrimitiveCall
 
 
-class Load(_Primitive):
-    """``copy_async`` or ``copy`` from global to shared memory; passes see to its barriers."""
-
+class _Copying(_Primitive):
     @property
     def to(self) -> TensorRegion:
         """What it fills."""
@@ -111,6 +114,10 @@ class Load(_Primitive):
     def source(self) -> TensorRegion:
         """What it reads."""
         return self.raw.args[1]
+
+
+class Load(_Copying):
+    """``copy_async`` or ``copy`` from global to shared memory; passes see to its barriers."""
 
     @property
     def tile(self) -> Buffer:
@@ -147,18 +154,8 @@ class Mma(_Primitive):
         return int(self.raw.config.get(CTA_GROUP, 1))
 
 
-class Copy(_Primitive):
+class Copy(_Copying):
     """A copy that is no load: between tiles, or to global memory."""
-
-    @property
-    def to(self) -> TensorRegion:
-        """What it fills."""
-        return self.raw.args[0]
-
-    @property
-    def source(self) -> TensorRegion:
-        """What it reads."""
-        return self.raw.args[1]
 
 
 class Store(Copy):
@@ -239,11 +236,6 @@ class Allocation(Statement):
         """What it defines."""
         return self.raw.buffer
 
-    @property
-    def allocates(self) -> bool:
-        """Whether it is memory of its own, and no view."""
-        return isinstance(self.raw, tirx.AllocBuffer)
-
 
 class Scalar(Statement):
     """The definition or assignment of a variable that all threads have alike."""
@@ -261,10 +253,8 @@ class Scalar(Statement):
         return not isinstance(self.raw, tirx.BufferStore)
 
 
-class Loop(Statement):
-    """A loop that all threads take alike."""
-
-    raw: tirx.For
+class _WithBody(Statement):
+    raw: tirx.For | tirx.While | tirx.AttrStmt
 
     @cached_property
     def body(self) -> Block:
@@ -274,6 +264,12 @@ class Loop(Statement):
     @property
     def blocks(self) -> tuple[Block, ...]:
         return (self.body,)
+
+
+class Loop(_WithBody):
+    """A loop that all threads take alike."""
+
+    raw: tirx.For
 
     @property
     def var(self) -> Var:
@@ -338,29 +334,14 @@ class Branch(Statement):
         return tuple(block(one) for one in ir.children(self.raw))
 
 
-class While(Statement):
+class While(_WithBody):
     """A loop that ends when a condition does not hold."""
 
-    raw: tirx.While
 
-    @cached_property
-    def blocks(self) -> tuple[Block, ...]:
-        return (block(self.raw.body),)
-
-
-class Marked(Statement):
+class Marked(_WithBody):
     """Statements with an attribute."""
 
     raw: tirx.AttrStmt
-
-    @cached_property
-    def body(self) -> Block:
-        """Its statements."""
-        return block(self.raw.body)
-
-    @property
-    def blocks(self) -> tuple[Block, ...]:
-        return (self.body,)
 
 
 class Turn(Marked):
@@ -396,16 +377,16 @@ def view(raw: Stmt) -> Statement:
         if raw.attr_key == LOADING:
             return ForLoader(raw)
         return _MARKED.get(str(raw.attr_key), Marked)(raw)
-    if isinstance(raw, (tirx.AllocBuffer, tirx.DeclBuffer)):
-        local = raw.buffer.scope() == "local" and not is_tile(raw.buffer)
-        return (Scalar if local and isinstance(raw, tirx.AllocBuffer) else Allocation)(raw)
+    if isinstance(raw, tirx.DeclBuffer):
+        return Allocation(raw)
+    if isinstance(raw, tirx.AllocBuffer):
+        return (Scalar if _is_scalar(raw.buffer) else Allocation)(raw)
     if isinstance(raw, tirx.Bind):
         return Scalar(raw)
     if is_nest(raw):
         return Nest(raw)
     if isinstance(raw, tirx.BufferStore):
-        local = raw.buffer.scope() == "local" and not is_tile(raw.buffer)
-        return (Scalar if local else Instruction)(raw)
+        return (Scalar if _is_scalar(raw.buffer) else Instruction)(raw)
     if isinstance(raw, tirx.For):
         return Loop(raw)
     if isinstance(raw, tirx.IfThenElse):
@@ -416,6 +397,10 @@ def view(raw: Stmt) -> Statement:
     if operation is None:
         return Instruction(raw)
     return ForLoader(raw) if operation.kind == "expect" else BarrierOperation(raw, operation)
+
+
+def _is_scalar(buffer: Buffer) -> bool:
+    return buffer.scope() == "local" and not is_tile(buffer)
 
 
 def _view_of_primitive(raw: TilePrimitiveCall) -> Statement:

@@ -32,7 +32,6 @@ from warploom.tile.statement import (
     Marked,
     Mma,
     Orchestrated,
-    Scalar,
     Statement,
     Turn,
     While,
@@ -153,7 +152,7 @@ class Consumer:
                 return self._branch(one)
             case Marked() | While():
                 return [ir.with_body(one.raw, self._block(one.blocks[0]))]
-        return [one.raw] if _defines(one) else self._plain(one)
+        return [one.raw] if one.allocates else self._plain(one)
 
     def _operation(self, one: BarrierOperation) -> list[Stmt]:
         """What becomes of an operation on an mbarrier of the author."""
@@ -360,11 +359,6 @@ def read_by_threads(ring: Ring, plan: PipelinePlan) -> bool:
         for one in use.block
         if not isinstance(one, (Mma, Load, Allocation))
     )
-
-
-def _defines(one: Statement) -> bool:
-    """Whether a statement brings a variable into being, and nothing else."""
-    return isinstance(one, Scalar) and isinstance(one.raw, tirx.AllocBuffer)
 
 
 def _needs_order(one: Statement) -> bool:

@@ -151,4 +151,4 @@ def _loads(statement: Statement) -> bool:
 
 def _is_apart(one: Statement) -> bool:
     """Whether a statement is the loading thread's, or guards the memory that it writes."""
-    return isinstance(one, (Load, Orchestrated)) or isinstance(one.raw, tirx.AllocBuffer)
+    return isinstance(one, (Load, Orchestrated)) or one.allocates

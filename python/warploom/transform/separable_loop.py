@@ -105,9 +105,9 @@ def separated(statements: Block, at: int, who: str = _CTAS) -> SeparableLoop:
     """
     loop = statements[at]
     _require_no_prints(statements[: at + 1], who)
-    allocated = [one for one in statements[at + 1 :] if _allocates(one)]
+    allocated = [one for one in statements[at + 1 :] if one.allocates]
     before = (*statements[:at], *allocated)
-    after = tuple(one for one in statements[at + 1 :] if not _allocates(one))
+    after = tuple(one for one in statements[at + 1 :] if not one.allocates)
     products = [one for one in loop.body if isinstance(one, Mma)]
     if len(products) != _count_products(loop):
         raise Decline(
@@ -122,10 +122,6 @@ def separated(statements: Block, at: int, who: str = _CTAS) -> SeparableLoop:
     )
     _require_local(loop, sums, before, after, who)
     return SeparableLoop(before, loop, after, sums, starts)
-
-
-def _allocates(one: Statement) -> bool:
-    return isinstance(one.raw, tirx.AllocBuffer)
 
 
 def _require_no_prints(statements: Block, who: str) -> None:
@@ -158,8 +154,6 @@ def _cleared(before: Block, sums: tuple[Buffer, ...]) -> set[Buffer]:
     """Accumulators that are zero before the loop."""
     found: set[Buffer] = set()
     for one in before:
-        if _is_definition(one):
-            continue
         touched = one.effects.touched
         for tile in sums:
             if tile in touched:
@@ -170,10 +164,6 @@ def _cleared(before: Block, sums: tuple[Buffer, ...]) -> set[Buffer]:
                     )
                 found.add(tile)
     return found
-
-
-def _is_definition(one: Statement) -> bool:
-    return isinstance(one.raw, (tirx.AllocBuffer, tirx.DeclBuffer))
 
 
 def _clears(statement: Statement, tile: Buffer) -> bool:
@@ -225,8 +215,6 @@ def _require_no_carry(loop: Loop, sums: set[Buffer], who: str) -> None:
 
     def visit(statements: Block, known: set[Buffer]) -> None:
         for one in statements:
-            if _is_definition(one):
-                continue
             for inner in one.blocks:
                 # What a branch or a loop of unknown extent writes may not be written.
                 visit(inner, set(known))
@@ -285,8 +273,6 @@ def _require_local(
     """Nothing but sums flows into the loop or out of it."""
     own = set(loop.effects.writes) - set(sums)
     for one, read in [(s, False) for s in before] + [(s, True) for s in after]:
-        if _is_definition(one):
-            continue
         found = one.effects
         shared = sorted(b.name for b in own & (found.reads if read else found.writes))
         if shared:

@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from tvm import tirx
 from tvm.ir import TensorRegion
 from tvm.script import tirx as T
 from tvm.tirx import Buffer, Stmt
@@ -213,7 +212,7 @@ class RoleSplitter:
 
     def _orchestrated(self, one: Statement, out: Streams) -> None:
         """A statement of the threads that brings its own synchronisation."""
-        if isinstance(one.raw, tirx.AllocBuffer):
+        if one.allocates:
             out[Role.THREADS].append(one.raw)
         else:
             self._touch(one, Role.THREADS, out, lambda it: [self._placed(it, Role.THREADS)])

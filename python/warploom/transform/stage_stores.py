@@ -214,7 +214,7 @@ def _only_makes(statement: Stmt, source: TensorRegion, program: TileProgram) -> 
     used = sum(
         source.source in ir.uses(one.raw)
         for one in walk(program.block)
-        if not one.blocks and not isinstance(one.raw, tirx.AllocBuffer)
+        if not one.blocks and not one.allocates
     )
     return used == 2
 
