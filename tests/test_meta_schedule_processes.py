@@ -12,7 +12,7 @@ import time
 import cloudpickle
 import pytest
 
-from warploom.meta_schedule import own_time
+from warploom.meta_schedule import own_time, processes
 from warploom.meta_schedule.artifact import new_folder
 from warploom.meta_schedule.processes import CallFailed, Pool, Worker, WorkerEnded, WorkerLost
 
@@ -106,6 +106,27 @@ def _crash() -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
+@pytest.mark.parametrize("killed", [1, 2])
+def test_a_process_that_is_killed_while_it_starts_is_replaced_once(worker, monkeypatch, killed):
+    """It has called nothing yet, so whatever was to be called is not at fault."""
+    left = [killed]
+
+    class Killed(processes._Process):
+        def __init__(self, environment):
+            super().__init__(environment)
+            if left[0]:
+                left[0] -= 1
+                self._popen.kill()
+
+    monkeypatch.setattr(processes, "_Process", Killed)
+    if killed == 1:
+        assert worker.call(os.getpid, timeout=60) == worker.pid
+    else:
+        with pytest.raises(WorkerEnded, match="it did not start with status -9"):
+            worker.call(os.getpid, timeout=60)
+        assert worker.call(os.getpid, timeout=60) == worker.pid
+
+
 def test_a_pool_goes_on_when_its_processes_are_killed():
     pool = Pool([{"NUMBER": str(number)} for number in range(2)], lose_failed=True)
     try:
@@ -132,7 +153,7 @@ def _fail() -> None:
 def test_processes_end_with_whoever_started_them(run_python):
     code = """
 import os, signal
-from warploom.meta_schedule import own_time
+from warploom.meta_schedule import own_time, processes
 from warploom.meta_schedule.processes import Worker
 worker = Worker()
 print(worker.call(os.getpid, timeout=60), flush=True)

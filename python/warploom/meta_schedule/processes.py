@@ -176,19 +176,26 @@ class Worker:
         self._process = self._spare = None
 
     def _start(self) -> None:
-        """Make the process that is ready the current one."""
-        process, self._spare = self._spare, None
-        if process is None or not process.is_alive():
-            process = _Process(self.environment)
-        self._process = process
-        if self._has_lost:
-            self._spare = _Process(self.environment)
-        try:
-            process.receive(_START_SECONDS)
-        except TimeoutError as late:
-            raise self._lost(str(late), ended=False) from None
-        except (OSError, EOFError):
-            raise self._lost("it did not start") from None
+        """Make the process that is ready the current one.
+
+        A process that ends while it starts has called nothing: another takes its place, once.
+        """
+        for last in (False, True):
+            process, self._spare = self._spare, None
+            if process is None or not process.is_alive():
+                process = _Process(self.environment)
+            self._process = process
+            if self._has_lost:
+                self._spare = _Process(self.environment)
+            try:
+                process.receive(_START_SECONDS)
+                return
+            except TimeoutError as late:
+                raise self._lost(str(late), ended=False) from None
+            except (OSError, EOFError):
+                if last:
+                    raise self._lost("it did not start") from None
+                self._lose()
 
     def _lose(self) -> None:
         """Kill the process, if there is one, and have another one ready."""
