@@ -14,7 +14,7 @@ from warploom import IllegalCombination
 from warploom.compiler.report import compile_report
 from warploom.kernels import GemmConfig, choose_config, gemm
 from warploom.kernels.config import DTYPES, OUT_DTYPES
-from warploom.kernels.raster import grouped_tile
+from warploom.schedulers.raster import grouped_tile
 from warploom.target import cuda_target
 
 H200 = cuda_target("h200")

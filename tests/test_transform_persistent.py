@@ -16,7 +16,7 @@ from tvm.script.tirx import tile as Tx
 import tile_programs
 from warploom import language as wl
 from warploom.errors import Decline
-from warploom.kernels.raster import grouped_tile
+from warploom.schedulers.raster import grouped_tile
 from warploom.tile.program import read
 from warploom.transform.persistent import persistent_grid
 

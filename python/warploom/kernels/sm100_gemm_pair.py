@@ -18,11 +18,11 @@ from tvm.tirx import PrimFunc
 
 from warploom.kernels.kernel_name import named
 from warploom.kernels.load import alloc_ring, load_tile
-from warploom.kernels.raster import grouped_tile
 from warploom.kernels.signature import row_count
 from warploom.kernels.sm100_config import TILE_M, Sm100GemmConfig
 from warploom.kernels.sm100_epilogue import AccumulatorStore
 from warploom.kernels.tensor_memory import TensorMemory
+from warploom.schedulers.raster import grouped_tile
 from warploom.target.swizzle import Swizzle
 from warploom.target.tcgen05 import PAIR
 

@@ -22,7 +22,6 @@ from tvm.tirx import PrimFunc
 
 from warploom.kernels.kernel_name import named
 from warploom.kernels.load import alloc_ring, load_tile
-from warploom.kernels.raster import grouped_tile
 from warploom.kernels.signature import row_count
 from warploom.kernels.sm100_config import (
     SCALE_COLUMNS,
@@ -33,6 +32,7 @@ from warploom.kernels.sm100_config import (
 )
 from warploom.kernels.sm100_epilogue import AccumulatorStore
 from warploom.kernels.tensor_memory import TensorMemory
+from warploom.schedulers.raster import grouped_tile
 from warploom.target import SM100A
 from warploom.target.swizzle import Swizzle
 

@@ -26,9 +26,9 @@ from warploom.kernels.config import GemmConfig
 from warploom.kernels.epilogue import TileStore
 from warploom.kernels.kernel_name import named
 from warploom.kernels.load import alloc_ring, load_tile
-from warploom.kernels.raster import TileLoop
 from warploom.kernels.signature import drop_unused_scales, row_count
 from warploom.layout.fragment import wgmma_accumulator
+from warploom.schedulers.raster import TileLoop
 from warploom.target.swizzle import Swizzle
 from warploom.target.wgmma import WGMMA_M
 

@@ -26,9 +26,9 @@ from warploom.kernels.matmul_parts import (
     store,
     wait_products,
 )
-from warploom.kernels.raster import grouped_tile
 from warploom.kernels.signature import row_count
 from warploom.layout.fragment import wgmma_accumulator
+from warploom.schedulers.raster import grouped_tile
 
 
 @named

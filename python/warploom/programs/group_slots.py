@@ -16,7 +16,7 @@ from tvm.script import tirx as T
 from tvm.script.tirx import tile as Tx
 
 from warploom.errors import IllegalCombination
-from warploom.kernels.raster import grouped_tile
+from warploom.schedulers.raster import grouped_tile
 
 #: Dtypes of the first rows of groups.
 INDICES = ("int32", "int64")

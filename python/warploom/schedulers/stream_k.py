@@ -6,8 +6,8 @@ from typing import Any
 
 from tvm.script import tirx as T
 
-from warploom.kernels.raster import grouped_tile
 from warploom.schedulers.limits import require_positive
+from warploom.schedulers.raster import grouped_tile
 
 
 @T.meta_class

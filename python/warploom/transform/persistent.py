@@ -18,7 +18,7 @@ from tvm.script import tirx as T
 from tvm.tirx import Stmt, Var
 
 from warploom.errors import Decline
-from warploom.kernels.raster import grouped_tile
+from warploom.schedulers.raster import grouped_tile
 from warploom.tile import ir
 from warploom.tile.program import Id, TileProgram
 from warploom.tile.statement import DYNAMIC, TILES
