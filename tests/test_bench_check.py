@@ -11,9 +11,9 @@ from warploom.bench.check import ELEMENT_FACTOR, Deviation, deviation, worst_of
 from warploom.bench.gemm import choose_and_judge
 from warploom.bench.operands import RELATIVE_ERROR
 from warploom.bench.report import Entry
-from warploom.bench.suite import GemmShape
-from warploom.bench.timing import Sampling, Statistics
 from warploom.errors import WarploomError
+from warploom.gemm.shape import GemmShape
+from warploom.meta_schedule.timing import Sampling, Statistics
 
 SHAPE = GemmShape("g", 96, 112, 64, "float16")
 SETS = 3

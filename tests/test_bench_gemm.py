@@ -14,8 +14,8 @@ from warploom.bench.check import deviation
 from warploom.bench.competitors import parse_changes, tile_program, tile_program_variant
 from warploom.bench.operands import Operands, arguments
 from warploom.bench.report import EXIT_RIGHT, EXIT_SLOW, EXIT_WRONG, exit_status
-from warploom.bench.suite import GemmShape
 from warploom.errors import IllegalCombination, WarploomError
+from warploom.gemm.shape import GemmShape
 
 
 def make_operands(torch, shape, seed):

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from warploom.bench.timing import (
+from warploom.meta_schedule.timing import (
     Sampling,
     Statistics,
     burst,

@@ -18,13 +18,14 @@ from warploom.bench.candidates import (
     read_wanted,
     varied,
 )
-from warploom.bench.suite import GemmShape, load_suite
-from warploom.bench.workloads import function, problem_of
+from warploom.bench.suite import load_suite
 from warploom.errors import IllegalCombination, StockScheduleWarning, WarploomError
 from warploom.gemm.choose import candidates, choose, most_stages
 from warploom.gemm.knobs import GemmKnobs
 from warploom.gemm.model import predict
 from warploom.gemm.recognition import recognise
+from warploom.gemm.shape import GemmShape
+from warploom.gemm.workloads import function, problem_of
 from warploom.meta_schedule import db_command, package_records
 from warploom.meta_schedule.lookup import Lookup
 

@@ -16,13 +16,13 @@ from tvm.s_tir.meta_schedule.database import JSONDatabase, TuningRecord
 
 import warploom
 from warploom import meta_schedule as wms
-from warploom.bench.suite import GemmShape
-from warploom.bench.workloads import problem_of
 from warploom.errors import WarploomError
 from warploom.gemm.choose import ranked
 from warploom.gemm.decisions import knobs_of
 from warploom.gemm.knobs import GemmKnobs
 from warploom.gemm.recognition import recognise
+from warploom.gemm.shape import GemmShape
+from warploom.gemm.workloads import problem_of
 from warploom.meta_schedule import db_command, plot
 from warploom.meta_schedule.artifact import Facts
 from warploom.meta_schedule.database import (

@@ -22,9 +22,9 @@ from tvm.script import tirx as T
 import warploom
 from warploom import meta_schedule as wms
 from warploom import schedule
-from warploom.bench.suite import GemmShape
-from warploom.bench.workloads import function
 from warploom.gemm.decisions import PREFIX, annotate
+from warploom.gemm.shape import GemmShape
+from warploom.gemm.workloads import function
 from warploom.meta_schedule import artifact, measure, reference
 from warploom.meta_schedule.builder import _both
 from warploom.meta_schedule.cuda_timer import CudaTimer

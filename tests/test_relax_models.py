@@ -18,9 +18,9 @@ import warploom
 from sampling import sampled
 from warploom.bench.decoder import DecoderConfig, decoder_module
 from warploom.bench.resnet import ResnetConfig, stage_module
-from warploom.bench.suite import GemmShape
-from warploom.bench.workloads import problem_of
 from warploom.errors import MachineCodeWarning, StockScheduleWarning
+from warploom.gemm.shape import GemmShape
+from warploom.gemm.workloads import problem_of
 from warploom.meta_schedule.reference import normal_input
 from warploom.relax.attention import CallAttention
 from warploom.relax.inspect import FunctionReport, inspect

@@ -15,8 +15,6 @@ from typing import Any
 import tvm
 from tvm.s_tir import Schedule
 
-from warploom.bench.suite import GemmShape
-from warploom.bench.workloads import function
 from warploom.errors import WarploomError, reading
 from warploom.gemm.choose import candidates, most_stages
 from warploom.gemm.decisions import annotate
@@ -24,6 +22,8 @@ from warploom.gemm.knobs import GemmKnobs
 from warploom.gemm.model import predict
 from warploom.gemm.problem import GemmProblem
 from warploom.gemm.recognition import recognise
+from warploom.gemm.shape import GemmShape
+from warploom.gemm.workloads import function
 from warploom.meta_schedule import Builder, Runner
 from warploom.meta_schedule.measure import Measurement, arguments_of
 from warploom.meta_schedule.options import why_not

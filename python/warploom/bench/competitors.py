@@ -12,8 +12,8 @@ from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from warploom.bench.suite import GemmShape
 from warploom.errors import WarploomError
+from warploom.gemm.shape import GemmShape
 
 if TYPE_CHECKING:
     from tvm.runtime import Executable
@@ -79,8 +79,8 @@ def tuned(shape: GemmShape, databases: Sequence[Path] = ()) -> Executable | None
 
     None where they have nothing for the shape: it would be the default again.
     """
-    from warploom.bench.workloads import function
     from warploom.gemm.recognition import recognise
+    from warploom.gemm.workloads import function
     from warploom.meta_schedule.lookup import Lookup
 
     lookup = Lookup.of_folders(databases) if databases else Lookup.shipped()
@@ -94,8 +94,8 @@ def _scheduled(shape: GemmShape, lookup: Any) -> Executable:
     from tvm.s_tir import dlight
 
     from warploom import dlight as rules
-    from warploom.bench.workloads import function
     from warploom.gemm.decisions import has_decisions
+    from warploom.gemm.workloads import function
     from warploom.target.tvm_target import default_target
 
     target, _ = default_target()
@@ -122,9 +122,9 @@ def knobs_variant(shape: GemmShape, changes: str) -> Executable:
 
     from warploom import schedule
     from warploom.bench.candidates import wanted_knobs
-    from warploom.bench.workloads import function
     from warploom.gemm.choose import choose
     from warploom.gemm.recognition import recognise
+    from warploom.gemm.workloads import function
     from warploom.target.tvm_target import default_target
 
     func = function(shape)

@@ -15,8 +15,8 @@ from functools import cache
 from typing import Any
 
 from warploom.bench.operands import Operands
-from warploom.bench.suite import GemmShape
 from warploom.errors import WarploomError
+from warploom.gemm.shape import GemmShape
 from warploom.target.dtypes import is_float8
 
 #: cudaDataType_t

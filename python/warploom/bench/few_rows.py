@@ -11,9 +11,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from warploom.bench.timing import Launch, Statistics, burst, measure
 from warploom.bench.torch_timer import TorchTimer, capture
 from warploom.errors import WarploomError
+from warploom.meta_schedule.timing import Launch, Statistics, burst, measure
 
 #: Executions in a graph, at least.
 _EXECUTIONS = 20

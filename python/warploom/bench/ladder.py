@@ -20,9 +20,9 @@ from warploom.bench.compete import compare_products
 from warploom.bench.environment import environment
 from warploom.bench.report import EXIT_RIGHT, EXIT_WRONG, Comparison, markdown_table
 from warploom.bench.run import import_torch
-from warploom.bench.suite import GemmShape
 from warploom.command_line import Parser, input_file, output_folder, positive
 from warploom.errors import WarploomError, reading
+from warploom.gemm.shape import GemmShape
 
 #: What every step is compared with, through PyTorch.
 CUBLAS = "cuBLAS"

@@ -20,14 +20,14 @@ from rich.table import Table
 
 from warploom import plotting
 from warploom.bench.report import geometric_mean
-from warploom.bench.suite import GemmShape
-from warploom.bench.workloads import problem_of
 from warploom.command_line import Parser, input_file, output_file
 from warploom.errors import reading
 from warploom.gemm.choose import is_priced
 from warploom.gemm.knobs import GemmKnobs
 from warploom.gemm.model import H200, predict
 from warploom.gemm.problem import GemmProblem
+from warploom.gemm.shape import GemmShape
+from warploom.gemm.workloads import problem_of
 
 #: What the package brings.
 MEASURED = "2026-11-22-h200-candidates.jsonl.gz"

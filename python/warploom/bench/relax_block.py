@@ -25,10 +25,10 @@ from warploom.bench.kernels import Kernel, Kernels
 from warploom.bench.options import kernel_options, timing_options
 from warploom.bench.report import Comparison, Entry
 from warploom.bench.run import run
-from warploom.bench.timing import burst, host_cost, measure, sustained
 from warploom.bench.torch_timer import TorchTimer, capture
 from warploom.command_line import Parser, positive
 from warploom.errors import WarploomError
+from warploom.meta_schedule.timing import burst, host_cost, measure, sustained
 
 if TYPE_CHECKING:
     from tvm.runtime import Executable

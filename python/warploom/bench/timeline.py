@@ -24,8 +24,8 @@ from warploom.bench.compete import compare_products
 from warploom.bench.options import timing_options
 from warploom.bench.report import Comparison
 from warploom.bench.run import run
-from warploom.bench.suite import GemmShape
 from warploom.command_line import Parser, positive
+from warploom.gemm.shape import GemmShape
 from warploom.profile import Instrumented, Recording, Timeline, instrument
 
 #: Speed that a kernel keeps when it records.

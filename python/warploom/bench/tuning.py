@@ -33,13 +33,13 @@ from warploom.bench.options import (
     wanted_shapes,
 )
 from warploom.bench.report import geometric_mean, markdown_table
-from warploom.bench.suite import GemmShape
-from warploom.bench.workloads import function, problem_of
 from warploom.command_line import Parser, natural, output_folder, positive, require_gpu
 from warploom.errors import Decline, WarploomError
 from warploom.gemm.choose import choose
 from warploom.gemm.knobs import GemmKnobs
 from warploom.gemm.problem import GemmProblem
+from warploom.gemm.shape import GemmShape
+from warploom.gemm.workloads import function, problem_of
 from warploom.meta_schedule import Builder, Runner, tune_tir
 from warploom.meta_schedule.journal import read_journal
 from warploom.meta_schedule.lookup import Lookup

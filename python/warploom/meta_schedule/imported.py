@@ -12,10 +12,10 @@ from tvm.s_tir.meta_schedule.arg_info import ArgInfo
 from tvm.s_tir.meta_schedule.database import TuningRecord, Workload
 from tvm.target import Target
 
-from warploom.bench.suite import GemmShape
-from warploom.bench.workloads import function
 from warploom.errors import reading
 from warploom.gemm.knobs import GemmKnobs
+from warploom.gemm.shape import GemmShape
+from warploom.gemm.workloads import function
 from warploom.meta_schedule.database import write_database
 from warploom.meta_schedule.records import trace_of
 

@@ -19,11 +19,11 @@ import tvm
 from tvm.runtime import Tensor
 from tvm.tirx import PrimFunc
 
-from warploom.bench.timing import Launch, Sampling, measure
 from warploom.errors import WarploomError
 from warploom.meta_schedule.artifact import Facts, read_facts
 from warploom.meta_schedule.cuda_timer import CudaTimer
 from warploom.meta_schedule.reference import exact_input, is_wrong, normal_input
+from warploom.meta_schedule.timing import Launch, Sampling, measure
 from warploom.nvml import sm_clock
 from warploom.target.dtypes import bits_of
 

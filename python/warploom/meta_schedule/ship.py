@@ -15,12 +15,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from warploom.bench.suite import GemmShape
-from warploom.bench.workloads import problem_of
 from warploom.errors import WarploomError, reading
 from warploom.gemm.choose import choose
 from warploom.gemm.knobs import GemmKnobs
 from warploom.gemm.problem import GemmProblem
+from warploom.gemm.shape import GemmShape
+from warploom.gemm.workloads import problem_of
 from warploom.meta_schedule.database import is_database, read_database
 from warploom.meta_schedule.lookup import Lookup
 from warploom.meta_schedule.records import Record, records_of

@@ -10,9 +10,9 @@ from typing import Any
 from tvm import te, tirx
 from tvm.tirx import PrimFunc
 
-from warploom.bench.suite import GemmShape
 from warploom.gemm.problem import GemmProblem
 from warploom.gemm.recognition import recognise
+from warploom.gemm.shape import GemmShape
 from warploom.gemm.tf32 import allow_tf32
 from warploom.target.dtypes import is_float8
 
