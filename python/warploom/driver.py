@@ -21,7 +21,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from warploom import emulator, native, toolchain
+from warploom import native, toolchain
+from warploom.emulator.libraries import OPT_IN, has_system_driver, open_libraries
+from warploom.emulator.state import is_requested
 from warploom.errors import ToolchainError
 
 #: Environment variable that forbids the driver without devices.
@@ -58,8 +60,6 @@ class Driver:
 
 
 def _open_emulator(environ: Mapping[str, str]) -> Driver:
-    from warploom.emulator.libraries import open_libraries
-
     return Driver("emulator", str(open_libraries(environ)))
 
 
@@ -96,7 +96,7 @@ _PROVIDERS: tuple[Callable[[Mapping[str, str]], Driver], ...] = (_open_system, _
 def open_driver(environ: Mapping[str, str] = os.environ) -> Driver:
     """Load the first driver that can be had, with global symbols."""
     # Who asks for the emulator must not get a GPU instead of it.
-    providers = (_open_emulator,) if emulator.is_requested(environ) else _PROVIDERS
+    providers = (_open_emulator,) if is_requested(environ) else _PROVIDERS
     reason = ""
     for provider in providers:
         try:
@@ -138,7 +138,7 @@ class CudaRuntime:
         on_load: Callable[[Driver], None] = lambda driver: None,
     ) -> None:
         self._on_load = on_load
-        self._loaded = emulator.is_requested(environ) or has_system_driver()
+        self._loaded = is_requested(environ) or has_system_driver()
         if self._loaded:
             self._use(load_cuda_runtime(environ))
         else:
@@ -176,19 +176,10 @@ class CudaRuntime:
                 "The emulator cannot be enabled after TVM has compiled a CUDA kernel without it; "
                 "enable it before the first compilation, or set WARPLOOM_EMULATOR=1."
             )
-        driver = load_cuda_runtime({**os.environ, emulator.OPT_IN: "1"})
+        driver = load_cuda_runtime({**os.environ, OPT_IN: "1"})
         if driver.kind != "emulator":
             raise ToolchainError(f"The emulator cannot be enabled: {driver.detail}.")
         self._use(driver)
-
-
-def has_system_driver() -> bool:
-    """Whether TVM finds a CUDA driver by itself; loads it if so."""
-    try:
-        ctypes.CDLL("libcuda.so.1", ctypes.RTLD_GLOBAL)
-    except OSError:
-        return False
-    return True
 
 
 def _find_no_device(environ: Mapping[str, str]) -> Driver:
@@ -209,7 +200,7 @@ def load_cuda_runtime(environ: Mapping[str, str] = os.environ) -> Driver:
     from tvm.base import _LOADED_LIBS
     from tvm_ffi.libinfo import load_lib_ctypes
 
-    if emulator.is_requested(environ) and "tvm_runtime_cuda" in _LOADED_LIBS:
+    if is_requested(environ) and "tvm_runtime_cuda" in _LOADED_LIBS:
         if _emulator_was_preloaded():
             return _open_emulator(environ)
         # Whoever asked for the emulator must not take a GPU's results for its own.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import sys
 from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -33,9 +34,7 @@ def find_library(name: str, package_path: Iterable[str] | None = None) -> Path:
         If it has not been built.
     """
     if package_path is None:
-        import warploom
-
-        package_path = warploom.__path__
+        package_path = sys.modules[__package__].__path__
     candidates = [Path(directory) / "lib" / f"lib{name}.so" for directory in package_path]
     for candidate in candidates:
         if candidate.is_file():

@@ -17,7 +17,7 @@ from warploom.language.printing import is_on
 from warploom.language.span import drop_spans
 from warploom.ops.dispatch import our_programs, uses_warploom
 from warploom.rows.generate import MARK
-from warploom.tile.program import is_tile_program
+from warploom.tile.kinds import is_program, is_tirx
 from warploom.transform.launch_together import LaunchTogether
 from warploom.transform.lower import lower
 from warploom.transform.prints import by_threads, without_prints
@@ -87,7 +87,7 @@ def with_tile_programs(stock: Factory) -> Factory:
                 return others(mod)
             parts: list[dict[Any, Any]] = [{}, {}]
             for variable, function in mod.functions.items():
-                parts[_is_tirx(function)][variable] = without_original(function)
+                parts[is_tirx(function)][variable] = without_original(function)
             rest, mine = (tvm.IRModule(part, attrs=mod.attrs) for part in parts)
             merged = ours(mine)
             if parts[0]:
@@ -99,33 +99,13 @@ def with_tile_programs(stock: Factory) -> Factory:
     return pipeline
 
 
-def pipeline_of(mod: tvm.IRModule) -> dict[str, str]:
-    """The option of ``tvm.compile`` that names a module's pipeline; none stands for TVM's default.
-
-    The default lowers functions of blocks and loops, and tile programs beside them. A module that
-    is TIRx alone needs a pipeline for TIRx.
-    """
-    functions = [one for one in mod.functions.values() if isinstance(one, PrimFunc)]
-    if any(map(_is_s_tir, functions)):
-        return {}
-    return {"tir_pipeline": "warploom" if any(map(is_tile_program, functions)) else "tirx"}
-
-
 def is_ours(function: Any) -> bool:
     """Whether a function is TIRx, or one with decisions that becomes TIRx."""
-    return _is_tirx(function) or has_decisions(function)
+    return is_tirx(function) or has_decisions(function)
 
 
 def _needs_us(function: Any) -> bool:
-    return _is_program(function) or (_is_tirx(function) and MARK in (function.attrs or {}))
-
-
-def _is_s_tir(function: PrimFunc) -> bool:
-    return bool((function.attrs or {}).get("s_tir", False))
-
-
-def _is_tirx(function: Any) -> bool:
-    return isinstance(function, PrimFunc) and not _is_s_tir(function)
+    return is_program(function) or (is_tirx(function) and MARK in (function.attrs or {}))
 
 
 def _without_spans(function: Any) -> Any:
@@ -145,10 +125,6 @@ def _prints_as_code(mod: tvm.IRModule) -> tvm.IRModule:
     if all(new.same_as(mod[variable]) for variable, new in changed.items()):
         return mod
     return tvm.IRModule(changed, attrs=mod.attrs)
-
-
-def _is_program(function: Any) -> bool:
-    return _is_tirx(function) and is_tile_program(function)
 
 
 def LowerScheduledGemms() -> tvm.transform.Pass:
@@ -191,7 +167,7 @@ def LowerTilePrograms() -> tvm.transform.Pass:
             if isinstance(function, PrimFunc):
                 symbol = (function.attrs or {}).get("global_symbol", variable.name_hint)
                 remember_author(str(symbol), first_span(function))
-            if _is_program(function):
+            if is_program(function):
                 # First what is refused or declined, which is then the whole message.
                 lowered[variable] = _with_prints(lower(function))
                 warn_of_mistakes(function)

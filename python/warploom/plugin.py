@@ -14,7 +14,7 @@ import functools
 import importlib
 from typing import Any
 
-from warploom import codegen, driver, emulator, errors, launch, toolchain
+from warploom import codegen, driver, emulator, errors, hooks, launch, toolchain
 from warploom._version import check_requirements
 from warploom.compiler import registered
 from warploom.errors import ToolchainError
@@ -142,7 +142,7 @@ def _register_builds() -> None:
         from warploom.compiler.module_cache import remembering_build
         from warploom.fallback import falling_back
 
-        return remembering_build(falling_back(stock))(mod, target, pipeline)
+        return remembering_build(falling_back(stock), _is_ours)(mod, target, pipeline)
 
     tvm.tirx.build = build
 
@@ -182,6 +182,10 @@ def _register_relax() -> None:
         return warploom_pipeline(**options)
 
     register_pipeline("warploom")(pipeline)
+
+
+def _is_ours(function: Any) -> bool:
+    return _pipelines().is_ours(function)
 
 
 def _pipelines() -> Any:
@@ -261,3 +265,7 @@ def register_instructions() -> None:
 
     with registered.trusted():
         register_table(wide_integer_table())
+
+
+hooks.cuda_runtime.provide(cuda_runtime)
+hooks.register_instructions.provide(register_instructions)

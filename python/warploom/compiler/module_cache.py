@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from warploom import hooks
 from warploom.compiler.cache import CubinCache
 from warploom.compiler.cache_key import CacheKey, cache_key
 from warploom.compiler.callback import is_observed, observe_compilations
@@ -68,8 +69,10 @@ def recording_create(stock: Any) -> Callable[..., Any]:
     return create
 
 
-def remembering_build(stock: Callable[..., Any]) -> Callable[..., Any]:
-    """``tvm.tirx.build`` that keeps modules with TIRx functions or products with decisions.
+def remembering_build(
+    stock: Callable[..., Any], is_ours: Callable[[Any], bool]
+) -> Callable[..., Any]:
+    """``tvm.tirx.build`` that keeps modules with functions that ``is_ours`` takes.
 
     ``tvm.compile`` and ``relax.build`` call it. Modules of other functions, and for targets that
     warploom does not know, are left to TVM alone. So are those of Relax models with symbolic sizes:
@@ -80,18 +83,20 @@ def remembering_build(stock: Callable[..., Any]) -> Callable[..., Any]:
     def build(mod: Any, target: Any = None, pipeline: Any = "default") -> Any:
         with deferred():
             return remembered(
-                lambda: _recipe(mod, target, pipeline), lambda: stock(mod, target, pipeline)
+                lambda: _recipe(mod, target, pipeline, is_ours),
+                lambda: stock(mod, target, pipeline),
             )
 
     return build
 
 
-def _recipe(mod: Any, target: Any, pipeline: Any) -> dict[str, Any] | None:
+def _recipe(
+    mod: Any, target: Any, pipeline: Any, is_ours: Callable[[Any], bool]
+) -> dict[str, Any] | None:
     """What decides a call of ``tvm.tirx.build``; None if it is not ours or cannot be written."""
     import tvm
     from tvm.target import Target
 
-    from warploom.pipeline import is_ours
     from warploom.target.arch import ARCHS
 
     target = Target.current() if target is None else Target(target)
@@ -212,9 +217,7 @@ def load(entry: bytes) -> Any:
     import tvm
     import tvm_ffi
 
-    from warploom import plugin
-
-    plugin.cuda_runtime().ensure_loaded()  # without a device it waits for the first module
+    hooks.cuda_runtime().ensure_loaded()  # without a device it waits for the first module
     text, _, rest = entry.partition(b"\n")
     header, at = json.loads(text), 0
     parts = []

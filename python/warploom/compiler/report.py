@@ -168,7 +168,7 @@ def _architecture_of(module: Any) -> str | None:
 def _report_program(program: Any, target: tvm.target.Target) -> CompileReport:
     import tvm
 
-    from warploom.pipeline import pipeline_of
+    from warploom.tile.kinds import pipeline_of
 
     if isinstance(program, tvm.tirx.PrimFunc):
         program = tvm.IRModule({"main": program})

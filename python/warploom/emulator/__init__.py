@@ -12,19 +12,45 @@ Deadlocks, accesses out of bounds and misaligned accesses are errors of the laun
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import importlib
-import os
-from collections.abc import Mapping
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from warploom.emulator.libraries import OPT_IN
+from warploom.emulator.state import (
+    enable,
+    enable_without_gpu,
+    is_enabled,
+    is_requested,
+)
 from warploom.errors import IllegalCombination, ToolchainError
 
 if TYPE_CHECKING:
     from warploom.emulator.result import LaunchReport
+
+__all__ = [
+    "OPT_IN",
+    "EmulatorError",
+    "LaunchReport",
+    "Result",
+    "clear_launch_reports",
+    "clear_reports",
+    "enable",
+    "enable_without_gpu",
+    "executed_instructions",
+    "explore",
+    "is_enabled",
+    "is_requested",
+    "launch_reports",
+    "reports",
+    "run",
+    "set_checks",
+    "set_instruction_limit",
+    "set_report",
+    "set_schedule",
+    "set_seed",
+]
 
 #: What importing this package need not load -> the module that has it.
 _LAZY = {
@@ -34,64 +60,6 @@ _LAZY = {
     "explore": "warploom.emulator.api",
     "run": "warploom.emulator.api",
 }
-
-
-def is_requested(environ: Mapping[str, str] = os.environ) -> bool:
-    """Whether ``WARPLOOM_EMULATOR=1`` is set."""
-    return environ.get(OPT_IN) == "1"
-
-
-def is_enabled() -> bool:
-    """Whether ``tvm.cuda(0)`` of this process is an emulated device."""
-    from warploom import plugin
-
-    driver = plugin.register()
-    return driver is not None and driver.kind == "emulator"
-
-
-def enable() -> None:
-    """Make ``tvm.cuda(0)`` an emulated device, in this process and those that it starts.
-
-    The same as ``WARPLOOM_EMULATOR=1``, but after ``import tvm``; the second call does nothing.
-
-    Raises
-    ------
-    ToolchainError
-        If TVM has loaded a CUDA driver before, or has compiled a kernel without the emulator.
-
-    Examples
-    --------
-    >>> import tvm, warploom.emulator
-    >>> warploom.emulator.enable()
-    >>> tvm.cuda(0).device_name
-    'warploom emulator (sm_90a)'
-    """
-    from warploom import plugin
-
-    runtime = plugin.cuda_runtime()
-    if runtime is None:
-        raise ToolchainError("The emulator cannot be enabled: TVM has no compiler in it.")
-    runtime.enable_emulator()
-    os.environ[OPT_IN] = "1"
-
-
-def enable_without_gpu() -> bool:
-    """Enable the emulator where the machine has no CUDA driver.
-
-    ``WARPLOOM_EMULATOR`` decides if it is set: 0 forbids it.
-
-    Returns
-    -------
-    bool
-        Whether ``tvm.cuda(0)`` is an emulated device now.
-    """
-    from warploom import plugin
-
-    driver = plugin.register()
-    if OPT_IN not in os.environ and driver is not None and driver.kind == "no-device":
-        with contextlib.suppress(ToolchainError):  # it has not been built
-            enable()
-    return is_enabled()
 
 
 def set_seed(seed: int) -> None:

@@ -10,6 +10,7 @@ from warploom.emulator import arguments, binding, run_program, run_ptx, settings
 from warploom.emulator.binding import EmulatorError, Geometry
 from warploom.emulator.libraries import ARCHS
 from warploom.emulator.result import Result
+from warploom.emulator.state import is_enabled
 
 if TYPE_CHECKING:
     import tvm
@@ -125,10 +126,8 @@ def _run_tvm(
 ) -> Result:
     import tvm
 
-    from warploom import emulator
-
     if isinstance(program, tvm.runtime.Executable):
-        if not emulator.is_enabled():
+        if not is_enabled():
             raise EmulatorError(
                 "An Executable was compiled for a GPU; give the IRModule that it was made from."
             )
@@ -142,7 +141,7 @@ def _run_tvm(
     job = run_program.Job(
         tvm.ir.save_json(module), name, args, arch or _arch_of(module, name), chosen
     )
-    run_one = run_program.run_module if emulator.is_enabled() else run_program.run_in_child
+    run_one = run_program.run_module if is_enabled() else run_program.run_in_child
     return run_one(job)
 
 

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from warploom import native
+from warploom.emulator.state import is_enabled
 from warploom.errors import ToolchainError, WarploomError
 
 _U64, _CHAR_P, _VOID_P = ctypes.c_uint64, ctypes.c_char_p, ctypes.c_void_p
@@ -89,9 +90,7 @@ class Geometry:
 
 def library() -> ctypes.CDLL:
     """The emulated driver: that of the process, or else one that is nobody's ``libcuda.so.1``."""
-    from warploom import emulator
-
-    return _open("warploom_emulator" if emulator.is_enabled() else "warploom_emulator_local")
+    return _open("warploom_emulator" if is_enabled() else "warploom_emulator_local")
 
 
 @functools.cache

@@ -33,6 +33,15 @@ def find_libraries() -> tuple[Path, Path]:
     )
 
 
+def has_system_driver() -> bool:
+    """Whether TVM finds a CUDA driver by itself; loads it if so."""
+    try:
+        ctypes.CDLL("libcuda.so.1", ctypes.RTLD_GLOBAL)
+    except OSError:
+        return False
+    return True
+
+
 def first_arch(environ: Mapping[str, str] = os.environ) -> str:
     """The architecture of ``tvm.cuda(0)`` that the environment asks for.
 

@@ -20,6 +20,7 @@ import numpy as np
 
 from warploom.emulator import arguments, binding, settings
 from warploom.emulator.binding import EmulatorError
+from warploom.emulator.libraries import OPT_IN, find_libraries, has_system_driver
 from warploom.emulator.result import LaunchReport, Result
 
 if TYPE_CHECKING:
@@ -120,8 +121,8 @@ def run_module(job: Job) -> Result:
     """Compile and run in this process, whose emulator must be enabled."""
     import tvm
 
-    from warploom.pipeline import pipeline_of
     from warploom.target import cuda_target
+    from warploom.tile.kinds import pipeline_of
 
     module = tvm.ir.load_json(job.module)
     executable = tvm.compile(module, cuda_target(job.arch), **pipeline_of(module))
@@ -150,9 +151,6 @@ def run_in_child(job: Job) -> Result:
 
 def child_environment(environ: Mapping[str, str] = os.environ) -> dict[str, str]:
     """The environment of a process that has the emulator, also where there is a driver."""
-    from warploom.driver import has_system_driver
-    from warploom.emulator.libraries import OPT_IN, find_libraries
-
     result = {**environ, OPT_IN: "1"}
     if has_system_driver():
         own = [str(path) for path in find_libraries()]

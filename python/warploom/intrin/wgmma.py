@@ -10,6 +10,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 
+from warploom import hooks
 from warploom.target.wgmma import WgmmaKind
 
 _SHAPES = ("m64n240k32", "m64n256k32")
@@ -37,9 +38,7 @@ def wide_integer_table() -> dict:
 def _wide_integer_namespace():
     from tvm.backend.cuda.ptx import PTXNamespace
 
-    from warploom.plugin import register_instructions
-
-    register_instructions()  # an author may name an instruction before TVM lowers any
+    hooks.register_instructions()  # an author may name an instruction before TVM lowers any
     return PTXNamespace(wide_integer_table())
 
 

@@ -127,6 +127,7 @@ from warploom.language.mbarrier import alloc_barrier, loading
 from warploom.language.pipelined import pipelined
 from warploom.language.printing import print
 from warploom.language.span import span
+from warploom.messages import advice
 
 __all__ = [
     *builtins.__all__,
@@ -151,6 +152,9 @@ _LATER = {
     "WgmmaEmitter": "warploom.intrin.wgmma_emitter",
     "interpret": "warploom.language.interpreter",
 }
+
+
+advice.SCRIPT_MODULES.insert(0, __name__)  # whose names its fixes know first
 
 
 def __getattr__(name: str) -> Any:

@@ -43,6 +43,9 @@ _FUNCTIONS = {
     **dict.fromkeys(("str", "repr", "format", "hash", "chr", "bin", "hex"), "no text in a kernel"),
 }
 _JOINED = {ast.And: "T.And(a, b)", ast.Or: "T.Or(a, b)", ast.Not: "T.Not(a)"}
+#: Modules whose functions authors call in a kernel; of two functions of a name the first is meant.
+#: Parts of the package that add to TVMScript put themselves in front.
+SCRIPT_MODULES = ["tvm.tirx.script.tile", "tvm.tirx.script"]
 #: Modules whose functions work on numbers of the host.
 _HOST = ("math", "cmath", "np", "numpy", "torch", "operator", "statistics")
 #: Words of messages that say that a value of the kernel was used as a value of Python.
@@ -155,7 +158,7 @@ def _keyword(message: str, code: str, file: str) -> str:
 
 
 def _function(name: str) -> Any:
-    for module in ("warploom.language", "tvm.tirx.script.tile", "tvm.tirx.script"):
+    for module in SCRIPT_MODULES:
         function = getattr(sys.modules.get(module), name, None)
         if callable(function):
             return getattr(function, "_fn", function)

@@ -43,7 +43,9 @@ def main() -> None:
     """Import what calls need, say so, and serve."""
     socket, parent = (int(text) for text in sys.argv[1:])
     _die_with(parent)
-    import warploom  # noqa: F401  (registers with TVM before anything is unpickled)
+    from warploom import hooks
+
+    hooks.cuda_runtime()  # registers with TVM before anything is unpickled
 
     connection = Connection(socket)
     connection.send_bytes(cloudpickle.dumps(True))

@@ -1,0 +1,55 @@
+"""What lower parts of the package ask of the plugin, which stands above them.
+
+Registering with TVM is the business of :mod:`warploom.plugin` alone. A part that needs it done, or
+what came of it, calls a hook of this module; the plugin provides the hooks when it is imported,
+which ``import warploom`` does.
+
+Examples
+--------
+>>> cuda_runtime().driver.kind
+'emulator'
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Generic, TypeVar
+
+_T = TypeVar("_T")
+
+
+class Hook(Generic[_T]):
+    """A function without arguments that a higher part provides.
+
+    Parameters
+    ----------
+    purpose : str
+        What a call does, for the error where no part has provided it.
+    """
+
+    def __init__(self, purpose: str) -> None:
+        self._purpose = purpose
+        self._function: Callable[[], _T] | None = None
+
+    def provide(self, function: Callable[[], _T]) -> None:
+        """The function that later calls run."""
+        self._function = function
+
+    def __call__(self) -> _T:
+        """Run the function.
+
+        Raises
+        ------
+        RuntimeError
+            If no part has provided it.
+        """
+        if self._function is None:
+            raise RuntimeError(f"To {self._purpose}, import warploom.plugin first.")
+        return self._function()
+
+
+#: Registers warploom with TVM; returns the :class:`warploom.driver.CudaRuntime` of the process, or
+#: None where TVM has no compiler in it. The second call registers nothing.
+cuda_runtime: Hook[Any] = Hook("register with TVM")
+#: Registers the instructions that our op schedules emit; the second call does nothing.
+register_instructions: Hook[None] = Hook("register instructions")
