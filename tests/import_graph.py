@@ -53,6 +53,8 @@ def imports(package: str, sources: Path = SOURCES) -> list[Import]:
 
 def _named(tree: ast.Module, here: str, known: Mapping[str, Path]) -> Iterator[tuple[int, str]]:
     """Lines and dotted names that a module in package `here` asks for."""
+    # A module's own packages have been imported before it.
+    elsewhere = {name for name in known if not f"{here}.".startswith(f"{name}.")}
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             for alias in node.names:
@@ -64,7 +66,7 @@ def _named(tree: ast.Module, here: str, known: Mapping[str, Path]) -> Iterator[t
                 base = ".".join([*parents[: len(parents) - node.level + 1], *filter(None, [base])])
             for alias in node.names:
                 yield node.lineno, f"{base}.{alias.name}"
-        elif isinstance(node, ast.Constant) and "." in str(node.value) and node.value in known:
+        elif isinstance(node, ast.Constant) and node.value in elsewhere:
             yield node.lineno, node.value
 
 

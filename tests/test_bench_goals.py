@@ -11,9 +11,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from warploom.bench import __main__ as bench
 from warploom.bench import claims as claims_module
 from warploom.bench import goals
+from warploom.bench.benchmarks import BENCHMARKS
 from warploom.bench.claims import ENDED, Claim, Row, load, table
 from warploom.bench.report import EXIT_RIGHT, EXIT_SLOW, EXIT_WRONG
 from warploom.errors import WarploomError
@@ -167,7 +167,7 @@ def fake(monkeypatch):
             write(goals.Path(arguments[arguments.index("--out") + 1]), RESULTS)
         return EXIT_RIGHT
 
-    monkeypatch.setitem(bench.BENCHMARKS, "fake", "fake")
+    monkeypatch.setitem(BENCHMARKS, "fake", "fake")
     monkeypatch.setattr(goals, "import_module", lambda name: SimpleNamespace(main=main))
     return seen
 
@@ -202,7 +202,7 @@ def test_rows_of_the_package_are_commands_that_exist():
     assert len({one.name for one in rows}) == len(rows)
     for one in rows:
         what, *arguments = one.command
-        assert what in bench.BENCHMARKS
+        assert what in BENCHMARKS
         for claim in one.claims:
             backends = {name for name in arguments if not name.startswith("-")}
             if what == "gemm":

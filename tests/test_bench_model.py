@@ -12,13 +12,8 @@ import pytest
 
 from warploom.bench import __main__ as bench
 from warploom.bench.fit import FIXED, fit, loss, products
-from warploom.bench.model_error import (
-    Agreement,
-    Candidate,
-    agreements,
-    by_problem,
-    read_candidates,
-)
+from warploom.bench.measured import Candidate, by_problem, read_candidates
+from warploom.bench.model_error import Agreement, agreements
 from warploom.bench.report import geometric_mean
 from warploom.gemm.choose import is_priced
 from warploom.gemm.model import H200, Machine, predict

@@ -12,7 +12,7 @@ import pytest
 import tvm
 
 from warploom import cli, emulator
-from warploom.bench.__main__ import BENCHMARKS
+from warploom.bench.__main__ import COMMANDS
 from warploom.compiler import callback
 
 #: Seconds of this process's CPU; modules that a command imports first are part of them.
@@ -107,7 +107,7 @@ OUTPUTS = (
 )  # fmt: skip
 #: Commands that need a GPU, or PyTorch with one.
 NEED_GPU = ("tune tir 512 512 512", *(
-    f"bench {name}" for name in BENCHMARKS if name not in ("compile", "model", "headline")
+    f"bench {name}" for name in COMMANDS if name not in ("compile", "model", "headline")
 ))  # fmt: skip
 
 

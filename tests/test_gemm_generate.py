@@ -13,9 +13,9 @@ from gemm_functions import FUNCTIONS, Function
 from sampling import sampled
 from warploom import emulator
 from warploom.gemm import GemmKnobs, recognise
+from warploom.gemm.choices import KEEP_A
 from warploom.gemm.choose import candidates
 from warploom.gemm.generate import tile_program
-from warploom.gemm.knob_rules import KEEP_A
 from warploom.transform.lower import lower
 
 

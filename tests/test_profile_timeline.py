@@ -24,7 +24,8 @@ from warploom.kernels.matmul import matmul_warp_specialised
 from warploom.profile.groups import MAX_CLOCKS, Group, GroupedSpan
 from warploom.profile.recording import HEADER_ROWS
 from warploom.profile.span_kinds import CATEGORIES
-from warploom.profile.timeline import decode, outermost
+from warploom.profile.streams import outermost
+from warploom.profile.timeline import decode
 from warploom.profile.trace import trace_events
 from warploom.programs import attention, gemm
 from warploom.target import cuda_target

@@ -16,7 +16,7 @@ from warploom.command_line import Parser, natural, positive
 from warploom.target.dtypes import is_float8
 
 if TYPE_CHECKING:
-    from warploom.compiler.report import CompileReport
+    from warploom.compiler.compile_report import CompileReport
     from warploom.kernels import GemmConfig
 
 #: Largest ||C - AB|| / ||AB|| that rounding of the result explains, by its dtype.

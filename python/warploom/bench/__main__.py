@@ -1,4 +1,4 @@
-"""``python -m warploom.bench WHAT ...``: one of :data:`BENCHMARKS`."""
+"""``python -m warploom.bench WHAT ...``: one of :data:`COMMANDS`."""
 
 from __future__ import annotations
 
@@ -7,30 +7,15 @@ import sys
 from collections.abc import Sequence
 
 from warploom import emulator
+from warploom.bench.benchmarks import BENCHMARKS
 from warploom.command_line import guarded
 from warploom.errors import WarploomError
 
-#: What to measure -> the module with ``main(arguments)``.
-BENCHMARKS = {
+#: What the command runs -> the module with ``main(arguments)``: goals and headline run benchmarks.
+COMMANDS = {
     "goals": "warploom.bench.goals",
     "headline": "warploom.bench.headline",
-    "gemm": "warploom.bench.gemm",
-    "attention": "warploom.bench.attention",
-    "dequant": "warploom.bench.dequant",
-    "block-scaled": "warploom.bench.block_scaled",
-    "grouped": "warploom.bench.grouped",
-    "convolution": "warploom.bench.convolution",
-    "relax": "warploom.bench.relax_block",
-    "ladder": "warploom.bench.ladder",
-    "generated": "warploom.bench.generated",
-    "compile": "warploom.bench.compile_time",
-    "cold": "warploom.bench.cold_start",
-    "launch": "warploom.bench.launch",
-    "exhaustive": "warploom.bench.exhaustive",
-    "tuning": "warploom.bench.tuning",
-    "model": "warploom.bench.model_error",
-    "soak": "warploom.bench.soak",
-    "profile": "warploom.bench.timeline",
+    **BENCHMARKS,
 }
 
 
@@ -38,11 +23,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run one benchmark and return its exit status; 3 if it could not run."""
     arguments = list(sys.argv[1:] if arguments is None else arguments)
     if arguments[:1] in (["-h"], ["--help"]):
-        print(f"usage: warploom bench {{{','.join(BENCHMARKS)}}} [--help] ...", file=sys.stderr)
+        print(f"usage: warploom bench {{{','.join(COMMANDS)}}} [--help] ...", file=sys.stderr)
         return 0
-    if not arguments or arguments[0] not in BENCHMARKS:
+    if not arguments or arguments[0] not in COMMANDS:
         what = f"unknown benchmark {arguments[0]!r}" if arguments else "no benchmark is named"
-        print(f"warploom bench: {what}; allowed are {', '.join(BENCHMARKS)}", file=sys.stderr)
+        print(f"warploom bench: {what}; allowed are {', '.join(COMMANDS)}", file=sys.stderr)
         return 3
 
     def run() -> int:
@@ -51,7 +36,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 "tvm.cuda(0) is an emulated device, whose times mean nothing; unset "
                 "WARPLOOM_EMULATOR to measure a GPU."
             )
-        return importlib.import_module(BENCHMARKS[arguments[0]]).main(arguments[1:])
+        return importlib.import_module(COMMANDS[arguments[0]]).main(arguments[1:])
 
     return guarded("warploom bench", run, failed=3)
 

@@ -12,7 +12,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 
-from warploom.bench.model_error import NEAR, Candidate, by_problem
+from warploom.bench.measured import NEAR, Candidate, by_problem
 from warploom.gemm.choose import is_priced
 from warploom.gemm.knobs import GemmKnobs
 from warploom.gemm.model import Machine, predict

@@ -19,6 +19,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+from warploom.bench.benchmarks import BENCHMARKS
 from warploom.bench.claims import ENDED, Row, load, table
 from warploom.bench.report import EXIT_RIGHT, EXIT_WRONG
 from warploom.command_line import Parser, duration, input_file, output_folder
@@ -39,8 +40,6 @@ def run_row(row: Row, out: Path, more: Sequence[str], minutes: float) -> None:
     RuntimeError
         Or whatever else it raises that says nothing of the machine: CUDA may be of no use then.
     """
-    from warploom.bench.__main__ import BENCHMARKS
-
     folder = out / row.name
     folder.mkdir(parents=True, exist_ok=True)
     (folder / _BEGUN).touch()
@@ -172,8 +171,6 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _compile(rows: Sequence[Row], more: Sequence[str]) -> int:
-    from warploom.bench.__main__ import BENCHMARKS
-
     if not more:
         raise WarploomError("--compile-only needs --kernels DIR, the folder to fill.")
     failed = []

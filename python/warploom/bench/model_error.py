@@ -6,43 +6,22 @@ the package brings, which the model's constants are fitted to. Needs no GPU.
 
 from __future__ import annotations
 
-import gzip
-import json
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from importlib import resources
 from pathlib import Path
-from typing import Any
 
 from rich.console import Console
 from rich.table import Table
 
 from warploom import plotting
+from warploom.bench.fit import described, fit, products
+from warploom.bench.measured import NEAR, Candidate, by_problem, read_candidates
 from warploom.bench.report import geometric_mean
 from warploom.command_line import Parser, input_file, output_file
-from warploom.errors import reading
 from warploom.gemm.choose import is_priced
-from warploom.gemm.knobs import GemmKnobs
 from warploom.gemm.model import H200, predict
 from warploom.gemm.problem import GemmProblem
-from warploom.gemm.shape import GemmShape
-from warploom.gemm.workloads import problem_of
-
-#: What the package brings.
-MEASURED = "2026-11-22-h200-candidates.jsonl.gz"
-#: Candidates that are slower than the best by more do not matter to a choice.
-NEAR = 1.4
-
-
-@dataclass(frozen=True)
-class Candidate:
-    """A configuration of a product, with measured and predicted microseconds."""
-
-    problem: GemmProblem
-    knobs: GemmKnobs
-    us: float
-    predicted: float
 
 
 @dataclass(frozen=True)
@@ -71,32 +50,6 @@ class Agreement:
     def ratio(self) -> float:
         """Time of the best over that of the model's choice: 1 if they are the same."""
         return self.best.us / self.chosen.us
-
-
-def read_candidates(file: Path | None = None) -> list[Candidate]:
-    """Candidates that were measured and right."""
-    if file is None:
-        file = Path(str(resources.files("warploom.bench"))) / "results" / MEASURED
-    data = file.read_bytes()
-    with reading(file, "output of `bench exhaustive` or `bench tuning`"):
-        text = gzip.decompress(data) if file.suffix == ".gz" else data
-        lines = (json.loads(line) for line in text.decode().splitlines())
-        return [
-            _candidate(line) for line in lines if line.get("us") is not None and not line["error"]
-        ]
-
-
-def _candidate(line: dict[str, Any]) -> Candidate:
-    problem, knobs = problem_of(GemmShape(**line["shape"])), GemmKnobs.of(line["knobs"])
-    return Candidate(problem, knobs, line["us"], predict(problem, knobs).total)
-
-
-def by_problem(candidates: Iterable[Candidate]) -> dict[GemmProblem, list[Candidate]]:
-    """The candidates of each product, in the order of their first ones."""
-    groups: dict[GemmProblem, list[Candidate]] = {}
-    for one in candidates:
-        groups.setdefault(one.problem, []).append(one)
-    return groups
 
 
 def agreements(candidates: Iterable[Candidate]) -> list[Agreement]:
@@ -137,8 +90,6 @@ def main(arguments: Sequence[str]) -> int:
     if options.plot is not None:
         _draw(candidates, options.plot)
     if options.fit:
-        from warploom.bench.fit import described, fit, products
-
         machine = fit(products(candidates), H200)
         print(f"fitted:\n{described(machine)}")
         _print(agreements(

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from warploom.compiler import sass
 from warploom.compiler.callback import Compilation, compile_cached
+from warploom.compiler.compile_report import CompileReport, Stage
 from warploom.compiler.cubin import architecture, find_cubins, read_kernels
 from warploom.compiler.invoke import current_request
 from warploom.compiler.kernel_report import KernelReport, Problem, advice_problem, report_kernel
@@ -22,44 +22,6 @@ if TYPE_CHECKING:
 
 #: The directive of PTX, which modules hold where the device is emulated.
 _PTX_TARGET = re.compile(rb"\n\.target\s+(sm_\w+)")
-
-@dataclass(frozen=True)
-class Stage:
-    """A step of the compilation and its wall-clock seconds.
-
-    ``cached`` means that the result came from the cache; ``seconds`` is then what the step took
-    when it really ran.
-    """
-
-    name: str
-    seconds: float
-    cached: bool = False
-
-
-@dataclass(frozen=True)
-class CompileReport:
-    """Everything known about the kernels of a module.
-
-    Attributes
-    ----------
-    arch : str
-        Such as ``"sm_90a"``.
-    stages : tuple of Stage
-        In order; without the TVM stages if a compiled module was given.
-    kernels : tuple of KernelReport
-    problems : tuple of Problem
-        What a person has to repair; empty for a good module.
-    """
-
-    arch: str
-    stages: tuple[Stage, ...]
-    kernels: tuple[KernelReport, ...]
-    problems: tuple[Problem, ...]
-
-    def __str__(self) -> str:
-        from warploom.compiler.report_text import render
-
-        return render(self)
 
 
 def compile_report(

@@ -1,61 +1,32 @@
-"""What choices of :class:`~warploom.gemm.knobs.GemmKnobs` a kernel for a problem can have, and why.
+"""What choices of a kernel for a GEMM go together, and why not.
 
-What single knobs may be is data; what depends on others, on the problem and on the GPU are rules,
-each with the sentence that explains its violation.
+What single choices may be is data (:mod:`~warploom.gemm.choices`); what depends on others, on the
+problem and on the GPU are rules, each with the sentence that explains its violation.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import lru_cache
-from typing import TYPE_CHECKING
 
-from warploom.gemm.problem import GemmProblem
-from warploom.target import TMA, WGMMA_M, WgmmaKind, wgmma_kind
+from warploom.gemm.choices import (
+    KEEP_A,
+    SHARERS,
+    SMS,
+    STORE_BUFFERS,
+    STORE_COLUMNS,
+    KernelChoices,
+)
+from warploom.gemm.problem import GemmProblem, has_chunks, kind_of, steps_of
+from warploom.target import TMA, WGMMA_M
 from warploom.target.arch import Arch
-from warploom.target.dtypes import bits_of
-
-if TYPE_CHECKING:
-    from warploom.gemm.knobs import GemmKnobs
 
 #: Registers that a computing thread needs beside accumulators: addresses, phases, the epilogue; and
 #: where results depend on nothing but the sums.
 _OVERHEAD_REGISTERS, _OVERHEAD_OF_SUMS = 56, 40
-#: Stores by TMA go through so many columns of each computing warpgroup: what swizzled rows of 128,
-#: 64 and 32 bytes hold of 16-bit results.
-STORE_COLUMNS = (64, 32, 16)
-#: SMs that compute: all of an H200, or as many as divide tiles of powers of two evenly.
-SMS = (132, 128)
-#: Buffers that each computing warpgroup has for the widest of these pieces.
-STORE_BUFFERS = (2, 1, 4)
-#: What the L2 cache is told of A and B, by the knob ``keep_a``: nothing, to drop B first, and to
-#: drop A last as well.
-POLICIES = ((None, None), (None, "evict_first"), ("evict_last", "evict_first"))
-KEEP_A = tuple(range(len(POLICIES)))
-#: CTAs that can exchange sums in a cluster.
-SHARERS = (2, 4, 8)
-
-
-@lru_cache
-def kind_of(problem: GemmProblem) -> WgmmaKind:
-    """The instruction that multiplies a problem's operands."""
-    return wgmma_kind(problem.a_dtype, problem.b_dtype, problem.accumulator)
-
-
-def has_chunks(problem: GemmProblem, dtype: str) -> bool:
-    """Whether rows of a result are known to be whole 16 bytes, as TMA stores them."""
-    return problem.n is not None and problem.n * bits_of(dtype) // 8 % TMA.chunk_bytes == 0
-
-
-def steps_of(problem: GemmProblem, tile_k: int) -> int | None:
-    """Steps of a tile's loop, each ``tile_k`` deep; None if only the launch knows the sum."""
-    if problem.k is None:
-        return None
-    return problem.taps * -(-problem.k // problem.taps // tile_k)
 
 
 def rules(
-    knobs: GemmKnobs, problem: GemmProblem, arch: Arch
+    knobs: KernelChoices, problem: GemmProblem, arch: Arch
 ) -> Iterator[tuple[bool, str]]:
     """Every rule, with the sentence that explains its violation."""
     kind = kind_of(problem)
@@ -136,7 +107,7 @@ def rules(
     )
 
 
-def _sharing_rules(knobs: GemmKnobs) -> Iterator[tuple[bool, str]]:
+def _sharing_rules(knobs: KernelChoices) -> Iterator[tuple[bool, str]]:
     """Rules on who computes what."""
     alone = knobs.cluster_m == knobs.cluster_n == 1
     cluster = f"cluster {knobs.cluster_m} x {knobs.cluster_n}"
@@ -194,7 +165,7 @@ def _sharing_rules(knobs: GemmKnobs) -> Iterator[tuple[bool, str]]:
     )
 
 
-def _spans_reduced(knobs: GemmKnobs, problem: GemmProblem) -> bool:
+def _spans_reduced(knobs: KernelChoices, problem: GemmProblem) -> bool:
     """Whether a tile has all columns that are reduced together, and no others of the rows."""
     if problem.reduced == problem.n:
         return knobs.tile_n >= problem.reduced

@@ -12,8 +12,7 @@ from tvm.tirx import Var
 
 from warploom.errors import Decline
 from warploom.gemm.equations import loads
-from warploom.gemm.knob_rules import kind_of
-from warploom.gemm.problem import Axis, GemmFunction, Operand, Product
+from warploom.gemm.problem import Axis, GemmFunction, Operand, Product, kind_of
 from warploom.target import TMA
 from warploom.target.dtypes import bits_of
 from warploom.tile import ir

@@ -13,9 +13,8 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, fields
 
-from warploom.gemm.knob_rules import kind_of
 from warploom.gemm.knobs import GemmKnobs
-from warploom.gemm.problem import GemmProblem
+from warploom.gemm.problem import GemmProblem, kind_of
 from warploom.target import SM90A, WGMMA_M
 from warploom.target.arch import GPUS, Gpu
 from warploom.target.dtypes import bits_of

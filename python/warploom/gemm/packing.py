@@ -11,8 +11,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from warploom.errors import IllegalCombination
+from warploom.gemm.choices import KEEP_A, SMS, STORE_BUFFERS, STORE_COLUMNS
 from warploom.gemm.choose import most_stages
-from warploom.gemm.knob_rules import KEEP_A, SMS, STORE_BUFFERS, STORE_COLUMNS
 from warploom.gemm.knobs import GemmKnobs
 from warploom.gemm.problem import GemmProblem
 

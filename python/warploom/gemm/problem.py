@@ -8,10 +8,14 @@ function, from which a kernel is generated.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 from tvm.ir.expr import TensorLoad
 from tvm.tirx import Buffer, PrimFunc, Var
+
+from warploom.target import TMA, WgmmaKind, wgmma_kind
+from warploom.target.dtypes import bits_of
 
 #: How the tensor core multiplies operands that it cannot multiply as they are.
 _AS = {"float32": "float32 as tf32"}
@@ -99,6 +103,24 @@ def _dtypes(problem: GemmProblem) -> str:
             strict=True,
         )
     )
+
+
+@lru_cache
+def kind_of(problem: GemmProblem) -> WgmmaKind:
+    """The instruction that multiplies a problem's operands."""
+    return wgmma_kind(problem.a_dtype, problem.b_dtype, problem.accumulator)
+
+
+def has_chunks(problem: GemmProblem, dtype: str) -> bool:
+    """Whether rows of a result are known to be whole 16 bytes, as TMA stores them."""
+    return problem.n is not None and problem.n * bits_of(dtype) // 8 % TMA.chunk_bytes == 0
+
+
+def steps_of(problem: GemmProblem, tile_k: int) -> int | None:
+    """Steps of a tile's loop, each ``tile_k`` deep; None if only the launch knows the sum."""
+    if problem.k is None:
+        return None
+    return problem.taps * -(-problem.k // problem.taps // tile_k)
 
 
 @dataclass(frozen=True)

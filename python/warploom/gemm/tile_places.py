@@ -15,8 +15,8 @@ from tvm.script.tirx import tile as Tx
 from tvm.tirx import Buffer, Var
 
 from warploom.errors import Decline
+from warploom.gemm.choices import POLICIES
 from warploom.gemm.equations import simplify
-from warploom.gemm.knob_rules import POLICIES
 from warploom.gemm.knobs import GemmKnobs
 from warploom.gemm.memory import ALIGN
 from warploom.gemm.pixels import Box, step_of

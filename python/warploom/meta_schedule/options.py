@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from warploom.errors import IllegalCombination
+from warploom.gemm.choices import SHARERS
 from warploom.gemm.choose import (
     CLUSTERS,
     LARGE_CLUSTERS,
@@ -22,7 +23,6 @@ from warploom.gemm.choose import (
     streams_weights,
     tiles,
 )
-from warploom.gemm.knob_rules import SHARERS
 from warploom.gemm.knobs import GemmKnobs
 from warploom.gemm.model import H200, UNKNOWN_EXTENT, Machine, predict, sizes
 from warploom.gemm.packing import (

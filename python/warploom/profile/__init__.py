@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from warploom.profile.instrument import Instrumented, instrument
 from warploom.profile.recording import Recording
-from warploom.profile.timeline import Span, Stream, Timeline
+from warploom.profile.streams import Span, Stream
+from warploom.profile.timeline import Timeline
 
 __all__ = ["Instrumented", "Recording", "Span", "Stream", "Timeline", "instrument"]

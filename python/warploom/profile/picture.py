@@ -9,7 +9,7 @@ from warploom import plotting
 from warploom.profile.span_kinds import CATEGORIES
 
 if TYPE_CHECKING:
-    from warploom.profile.timeline import Timeline
+    from warploom.profile.streams import Streams
 
 #: Colours of the categories, told apart by everyone (Okabe and Ito).
 _COLOURS = dict(
@@ -19,12 +19,12 @@ _OTHER = "#cc79a7"
 _INCHES_A_ROW, _WIDTH = 0.35, 14
 
 
-def draw(timeline: Timeline, pyplot: Any, ctas: int = 2, until: float | None = None) -> Any:
+def draw(timeline: Streams, pyplot: Any, ctas: int = 2, until: float | None = None) -> Any:
     """The figure.
 
     Parameters
     ----------
-    timeline : Timeline
+    timeline : Streams
     pyplot : module
         ``matplotlib.pyplot``.
     ctas : int
@@ -58,7 +58,7 @@ def draw(timeline: Timeline, pyplot: Any, ctas: int = 2, until: float | None = N
 
 
 def write_picture(
-    timeline: Timeline, path: Path, ctas: int = 2, until: float | None = None
+    timeline: Streams, path: Path, ctas: int = 2, until: float | None = None
 ) -> None:
     """Write :func:`draw` as PNG.
 

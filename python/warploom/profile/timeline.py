@@ -3,158 +3,31 @@
 from __future__ import annotations
 
 import statistics
-from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
 from warploom.errors import WarploomError
 from warploom.profile.groups import Group
+from warploom.profile.picture import write_picture
 from warploom.profile.recording import HEADER_ROWS, ROW_BITS
+from warploom.profile.streams import Span, Stream, Streams
+from warploom.profile.trace import write_trace
 
 _LOW = 0xFFFFFFFF
 
 
-@dataclass(frozen=True)
-class Span:
-    """One span.
-
-    Attributes
-    ----------
-    name, category : str
-    begin, end : float
-        Nanoseconds since the first begin of any recorded stream; instructions on the emulator.
-    """
-
-    name: str
-    category: str
-    begin: float
-    end: float
-
-    @property
-    def length(self) -> float:
-        """``end - begin``."""
-        return self.end - self.begin
-
-
-@dataclass(frozen=True)
-class Stream:
-    """What one thread of a CTA has recorded.
-
-    Attributes
-    ----------
-    name : str
-        Its role.
-    cta, sm : int
-        The number of its CTA in the grid, and of the multiprocessor that it ran on.
-    begin, end : float
-        As those of a span.
-    spans : tuple of Span
-        In the order of their ends.
-    full : bool
-        Whether there was no room for further spans.
-    """
-
-    name: str
-    cta: int
-    sm: int
-    begin: float
-    end: float
-    spans: tuple[Span, ...]
-    full: bool
-
-    @property
-    def recorded_until(self) -> float:
-        """The time up to which spans are known."""
-        return max((one.end for one in self.spans), default=self.begin) if self.full else self.end
-
-
-@dataclass(frozen=True)
-class Timeline:
-    """All streams of a launch.
-
-    Attributes
-    ----------
-    streams : tuple of Stream
-        By CTA, then in the order of the roles.
-    gigahertz : float
-        Clocks in a nanosecond, as the records tell; 1 on the emulator.
-    emulated : bool
-        Whether times are instructions of the emulator, which counts those of each cluster.
-    """
-
-    streams: tuple[Stream, ...]
-    gigahertz: float
-    emulated: bool = False
-
-    @property
-    def length(self) -> float:
-        """Nanoseconds from the first begin to the last end."""
-        return max(one.end for one in self.streams)
-
-    @property
-    def busy_ctas(self) -> set[int]:
-        """The recorded CTAs that have a span."""
-        return {one.cta for one in self.streams if one.spans}
-
-    def shares(self) -> dict[str, dict[str, float]]:
-        """For each role the part of its recorded time that it spends in spans of each category.
-
-        Spans within others count once; warpgroups of a role count together. CTAs that found
-        nothing to do are left out, and roles (or warps) without a span.
-        """
-        spent: dict[str, dict[str, float]] = defaultdict(lambda: defaultdict(float))
-        total: dict[str, float] = defaultdict(float)
-        busy = self.busy_ctas
-        for stream in self.streams:
-            if stream.cta not in busy:
-                continue
-            role = stream.name if stream.name.startswith("warp ") else stream.name.split()[0]
-            total[role] += stream.recorded_until - stream.begin
-            for span in outermost(stream.spans):
-                spent[role][span.category] += span.length
-        return {
-            role: {kind: time / total[role] for kind, time in spent[role].items()}
-            for role in total if spent[role]
-        }  # fmt: skip
-
-    def summary(self) -> str:
-        """The shares as a table, and what was recorded."""
-        shares = self.shares()
-        names = list(dict.fromkeys(kind for one in shares.values() for kind in one))
-        width = max(map(len, [*shares, "role"]))
-        lines = [f"{'role':{width}}  " + "  ".join(f"{name:>8}" for name in names)]
-        for role, parts in shares.items():
-            cells = [f"{100 * parts.get(name, 0.0):6.1f} %" for name in names]
-            lines.append(f"{role:{width}}  " + "  ".join(cells))
-        spans = sum(len(one.spans) for one in self.streams)
-        full = sum(one.full for one in self.streams)
-        rest = f"; {full} streams have recorded their beginning only" if full else ""
-        lines.append(f"{spans} spans of {len(self.busy_ctas)} CTAs{rest}")
-        return "\n".join(lines)
+class Timeline(Streams):
+    """All streams of a launch; with the attributes of :class:`Streams`, to be written and drawn."""
 
     def write(self, path: str | Path) -> None:
         """Write a trace that Perfetto and chrome://tracing load (:mod:`warploom.profile.trace`)."""
-        from warploom.profile.trace import write_trace
-
         write_trace(self, Path(path))
 
     def plot(self, path: str | Path, ctas: int = 2, until: float | None = None) -> None:
         """Write a picture as PNG; :func:`warploom.profile.picture.write_picture`."""
-        from warploom.profile.picture import write_picture
-
         write_picture(self, Path(path), ctas, until)
-
-
-def outermost(spans: Sequence[Span]) -> list[Span]:
-    """The spans that are in no other one."""
-    found: list[Span] = []
-    for one in sorted(spans, key=lambda one: (one.begin, -one.end)):
-        if not found or one.begin >= found[-1].end:
-            found.append(one)
-    return found
 
 
 def decode(

@@ -12,12 +12,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from warploom.profile.timeline import Timeline
+    from warploom.profile.streams import Streams
 
 _NANOSECONDS = 1000.0
 
 
-def trace_events(timeline: Timeline) -> dict[str, Any]:
+def trace_events(timeline: Streams) -> dict[str, Any]:
     """The trace as JSON has it."""
     scale = 1.0 if timeline.emulated else _NANOSECONDS
     events: list[dict[str, Any]] = []
@@ -40,6 +40,6 @@ def trace_events(timeline: Timeline) -> dict[str, Any]:
     return {"traceEvents": events, "displayTimeUnit": "ns", "otherData": other}
 
 
-def write_trace(timeline: Timeline, path: Path) -> None:
+def write_trace(timeline: Streams, path: Path) -> None:
     """Write :func:`trace_events` to a file."""
     path.write_text(json.dumps(trace_events(timeline)), encoding="utf-8")

@@ -1,13 +1,11 @@
-"""A compile report as plain text."""
+"""What a compile report says, and its plain text."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
 
-if TYPE_CHECKING:
-    from warploom.compiler.kernel_report import KernelReport
-    from warploom.compiler.report import CompileReport
+from warploom.compiler.kernel_report import KernelReport, Problem
 
 #: Prefixes of the opcodes that tell how a tensor-core kernel moves and computes; local memory
 #: (LDL, STL) is here because it should be absent.
@@ -17,6 +15,43 @@ NOTABLE = (
 )  # fmt: skip
 
 _UNKNOWN = "?"
+
+
+@dataclass(frozen=True)
+class Stage:
+    """A step of the compilation and its wall-clock seconds.
+
+    ``cached`` means that the result came from the cache; ``seconds`` is then what the step took
+    when it really ran.
+    """
+
+    name: str
+    seconds: float
+    cached: bool = False
+
+
+@dataclass(frozen=True)
+class CompileReport:
+    """Everything known about the kernels of a module.
+
+    Attributes
+    ----------
+    arch : str
+        Such as ``"sm_90a"``.
+    stages : tuple of Stage
+        In order; without the TVM stages if a compiled module was given.
+    kernels : tuple of KernelReport
+    problems : tuple of Problem
+        What a person has to repair; empty for a good module.
+    """
+
+    arch: str
+    stages: tuple[Stage, ...]
+    kernels: tuple[KernelReport, ...]
+    problems: tuple[Problem, ...]
+
+    def __str__(self) -> str:
+        return render(self)
 
 
 def render(report: CompileReport) -> str:
