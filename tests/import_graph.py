@@ -6,6 +6,7 @@ script it prints the graph of packages.
 """
 
 import ast
+import functools
 import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
@@ -41,33 +42,93 @@ def imports(package: str, sources: Path = SOURCES) -> list[Import]:
     """Each import of a module of `package` by another one, in the order of the sources."""
     known = modules(package, sources)
     found = []
-    for name, path in known.items():
-        tree = ast.parse(path.read_text(), str(path))
-        here = name if path.name == "__init__.py" else name.rpartition(".")[0]
-        for line, dotted in _named(tree, here, known):
-            imported = _module_of(dotted, known)
-            if imported is not None and imported != name:
-                found.append(Import(name, imported, path.relative_to(sources), line))
+    for asked in _asked(package, sources):
+        imported = _module_of(asked.name, known)
+        if imported is not None and imported != asked.importer:
+            found.append(Import(asked.importer, imported, asked.path, asked.line))
     return found
 
 
-def _named(tree: ast.Module, here: str, known: Mapping[str, Path]) -> Iterator[tuple[int, str]]:
-    """Lines and dotted names that a module in package `here` asks for."""
+def missing(package: str, sources: Path = SOURCES) -> list[str]:
+    """A line for each import of a module of `package`, or of a name in one, that does not exist."""
+    known = modules(package, sources)
+    lines = []
+    for asked in _asked(package, sources):
+        if asked.module.partition(".")[0] != package or asked.name in known:
+            continue
+        place = Import(asked.importer, asked.name, asked.path, asked.line)
+        name = asked.name.removeprefix(f"{asked.module}.")
+        if asked.module not in known or not _binds(known[asked.module], name):
+            lines.append(f"{place}, which does not exist")
+    return lines
+
+
+def _binds(path: Path, name: str) -> bool:
+    """Whether a module has a name of its own, or may make it when it is asked."""
+    names = _bound(path)
+    return bool(names & {name, "*", "__getattr__"}) or name == "*"
+
+
+@functools.cache
+def _bound(path: Path) -> frozenset[str]:
+    """What the statements of a module bind, `*` for names of another one."""
+    found = set()
+    inside = list(ast.parse(path.read_text(encoding="utf-8"), str(path)).body)
+    while inside:
+        node = inside.pop()
+        if isinstance(node, ast.FunctionDef | ast.ClassDef):
+            found.add(node.name)
+        elif isinstance(node, ast.Import | ast.ImportFrom):
+            found |= {(alias.asname or alias.name).partition(".")[0] for alias in node.names}
+        elif isinstance(node, ast.Name):
+            found.add(node.id)
+        else:
+            inside += ast.iter_child_nodes(node)
+    return frozenset(found)
+
+
+@dataclass(frozen=True)
+class _Asked:
+    """What line `line` of `importer` asks for: `name`, from a module that is `module` or in it."""
+
+    importer: str
+    path: Path
+    line: int
+    name: str
+    module: str
+
+
+@functools.cache
+def _asked(package: str, sources: Path) -> tuple[_Asked, ...]:
+    known = modules(package, sources)
+    found = []
+    for importer, path in known.items():
+        tree = ast.parse(path.read_text(encoding="utf-8"), str(path))
+        folder = importer if path.name == "__init__.py" else importer.rpartition(".")[0]
+        for line, name, module in _names(tree, folder, known):
+            found.append(_Asked(importer, path.relative_to(sources), line, name, module))
+    return tuple(found)
+
+
+def _names(
+    tree: ast.Module, folder: str, known: Mapping[str, Path]
+) -> Iterator[tuple[int, str, str]]:
+    """Line, dotted name and module of all that a module in package `folder` asks for."""
     # A module's own packages have been imported before it.
-    elsewhere = {name for name in known if not f"{here}.".startswith(f"{name}.")}
+    elsewhere = {name for name in known if not f"{folder}.".startswith(f"{name}.")}
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             for alias in node.names:
-                yield node.lineno, alias.name
+                yield node.lineno, alias.name, alias.name
         elif isinstance(node, ast.ImportFrom):
-            base = node.module or ""
+            module = node.module or ""
             if node.level:
-                parents = here.split(".")
-                base = ".".join([*parents[: len(parents) - node.level + 1], *filter(None, [base])])
+                parents = folder.split(".")[: len(folder.split(".")) - node.level + 1]
+                module = ".".join([*parents, *filter(None, [module])])
             for alias in node.names:
-                yield node.lineno, f"{base}.{alias.name}"
+                yield node.lineno, f"{module}.{alias.name}", module
         elif isinstance(node, ast.Constant) and node.value in elsewhere:
-            yield node.lineno, node.value
+            yield node.lineno, node.value, node.value
 
 
 def _module_of(dotted: str, known: Mapping[str, Path]) -> str | None:

@@ -15,7 +15,7 @@ from tvm.tirx.stmt import For
 
 from warploom import language as wl
 from warploom.errors import IllegalCombination
-from warploom.language.hints import RASTERS
+from warploom.tile.hints import RASTERS
 
 
 def kernel(entry: Callable[[], object], stages: int | None = None):

@@ -265,7 +265,7 @@ def test_a_spilling_tile_program_warns_from_compile_and_may_end_it(cache, monkey
 
 def test_every_hint_is_known_to_the_reader():
     names = {field.name for field in dataclasses.fields(wl.Hints)}
-    from warploom.language.hints import HINT_KEYS
+    from warploom.tile.hints import HINT_KEYS
 
     assert {key.removeprefix("warploom.") for key in HINT_KEYS} >= names
 

@@ -7,7 +7,7 @@ import pytest
 import tile_programs
 from lowered_programs import hinted
 from warploom.errors import IllegalCombination
-from warploom.language.hints import Hints
+from warploom.tile.hints import Hints
 from warploom.transform.lower import lower_trace
 
 

@@ -14,8 +14,8 @@ from lowered_programs import check, hinted, local_memory, run
 from sampling import either
 from warploom import language as wl
 from warploom.errors import Decline, IllegalCombination
-from warploom.language.hints import Hints
 from warploom.target import SM90A, SM100A
+from warploom.tile.hints import Hints
 from warploom.transform.lower import lower, lower_trace
 
 ARCH = SM100A.name

@@ -7,7 +7,7 @@ from tvm import tirx
 from tvm.script import tirx as T
 
 from warploom import language as wl
-from warploom.language.hints import PREFIX, Hints
+from warploom.tile.hints import PREFIX, Hints
 from warploom.tile.program import read
 from warploom.transform.strip_annotations import strip_annotations
 

@@ -15,8 +15,8 @@ import tile_programs
 from lowered_programs import hinted
 from warploom import language as wl
 from warploom.errors import Decline
-from warploom.language.hints import Hints
 from warploom.ops.dispatch import LOWERED
+from warploom.tile.hints import Hints
 from warploom.tile.program import read
 from warploom.tile.scopes import DIALECT_SCOPES
 from warploom.transform.lower import lower

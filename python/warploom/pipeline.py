@@ -14,10 +14,10 @@ from warploom.gemm.decisions import has_decisions
 from warploom.gemm.lower import lower_gemm
 from warploom.language.lints import warn_of_mistakes
 from warploom.language.printing import is_on
-from warploom.language.span import drop_spans
 from warploom.ops.dispatch import our_programs, uses_warploom
 from warploom.rows.generate import MARK
 from warploom.tile.kinds import is_program, is_tirx
+from warploom.tile.spans import drop_spans
 from warploom.transform.launch_together import LaunchTogether
 from warploom.transform.lower import lower
 from warploom.transform.prints import by_threads, without_prints

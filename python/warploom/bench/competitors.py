@@ -178,8 +178,8 @@ def tile_program_variant(shape: GemmShape, changes: str = "") -> Executable | No
     import tvm
 
     from warploom.kernels import choose_config, default_target
-    from warploom.language.hints import EXCHANGES
     from warploom.programs import gemm
+    from warploom.tile.hints import EXCHANGES
 
     target, ctas = default_target()
     config = choose_config(

@@ -13,7 +13,6 @@ from functools import lru_cache
 from warploom.errors import IllegalCombination
 from warploom.gemm.memory import ALIGN
 from warploom.gemm.problem import GemmProblem, has_chunks, kind_of
-from warploom.language.hints import PLAYERS
 from warploom.target import (
     PRODUCER_REGISTERS,
     SM90A,
@@ -24,6 +23,7 @@ from warploom.target import (
 from warploom.target.arch import Arch
 from warploom.target.dtypes import bits_of
 from warploom.target.swizzle import ATOM_ROWS
+from warploom.tile.hints import PLAYERS
 
 #: Stores by TMA go through so many columns of each computing warpgroup: what swizzled rows of 128,
 #: 64 and 32 bytes hold of 16-bit results.

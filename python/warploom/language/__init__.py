@@ -122,12 +122,12 @@ from typing import Any
 from warploom.language import builtins, mbarrier
 from warploom.language.builtins import *  # noqa: F403  (the names are in its __all__)
 from warploom.language.descriptor import descriptor
-from warploom.language.hints import Hints, hints, read_hints
 from warploom.language.mbarrier import alloc_barrier, loading
 from warploom.language.pipelined import pipelined
 from warploom.language.printing import print
 from warploom.language.span import span
 from warploom.messages import advice
+from warploom.tile.hints import Hints, hints, read_hints
 
 __all__ = [
     *builtins.__all__,

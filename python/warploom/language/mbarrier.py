@@ -6,31 +6,23 @@ first phase has parity 0, and ``wait`` for parity 1 passes before it is complete
 
 Each function is one statement, and one instruction of ``T.ptx`` or ``T.cuda`` on a buffer of scope
 ``mbarrier``, which passes give its place in shared memory. They read what they find in a program
-back with :func:`read_operation`.
+back with :func:`warploom.tile.mbarriers.read_operation`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
-from tvm.ir import Call, TensorLoad
 from tvm.script import tirx as T
-from tvm.tirx import Buffer, is_buffer_var
-from tvm.tirx.stmt import Evaluate
+from tvm.tirx import Buffer
 
 from warploom.errors import IllegalCombination
-from warploom.language.builtins.mbarriers import WAIT_WITH_HINT, mbarrier_wait_parity
+from warploom.language.builtins.mbarriers import mbarrier_wait_parity
 from warploom.language.builtins.operands import constant
-from warploom.language.hints import PREFIX
-from warploom.language.pipelined import require_positive
+from warploom.tile.hints import require_positive
+from warploom.tile.mbarriers import INITIALISED, LOADING, SCOPE
 
-SCOPE = "mbarrier"
-#: Attribute of statements that the thread that loads executes, and nobody else.
-LOADING = PREFIX + "loading"
-#: Attribute of the initialisation that :func:`alloc_barrier` writes; passes choose its thread.
-INITIALISED = PREFIX + "alloc_barrier"
 #: Arrivals that an mbarrier can count (PTX ISA, "mbarrier.init").
 MAX_ARRIVALS = (1 << 20) - 1
 
@@ -177,60 +169,3 @@ def loading() -> Any:
     Copies with ``mbar=`` and :func:`expect` are that thread's anyway, other statements are not.
     """
     return T.attr({LOADING: 1})
-
-
-@dataclass(frozen=True)
-class Operation:
-    """A statement on one mbarrier.
-
-    Attributes
-    ----------
-    kind : str
-        ``"init"``, ``"arrive"``, ``"expect"``, ``"wait"``; the name of the instruction for
-        anything else that names an mbarrier.
-    barriers : Buffer
-        The buffer of scope ``mbarrier``.
-    indices : tuple
-        Which of them.
-    value : Expr
-        Arrivals, bytes, or the parity.
-    """
-
-    kind: str
-    barriers: Buffer
-    indices: tuple[Any, ...]
-    value: Any = None
-
-
-_KINDS = {
-    "tirx.ptx.mbarrier_init": "init",
-    "tirx.ptx.mbarrier_arrive": "arrive",
-    "tirx.ptx.mbarrier_arrive_expect_tx": "expect",
-    "tirx.cuda.mbarrier_wait": "wait",
-    f"warploom_{WAIT_WITH_HINT}": "wait",
-}
-
-
-def read_operation(statement: Any) -> Operation | None:
-    """The operation that a statement is; None if it names no mbarrier."""
-    call = statement.value if isinstance(statement, Evaluate) else None
-    if not isinstance(call, Call):
-        return None
-    for argument in call.args:
-        place = read_address(argument)
-        if place is not None:
-            name, arguments = str(call.op.name), list(call.args)
-            if name == "tirx.cuda.func_call":
-                name, *arguments = str(arguments[0].value), *arguments[1:]
-            value = arguments[1] if len(arguments) > 1 else None
-            return Operation(_KINDS.get(name, name), place.source, tuple(place.indices), value)
-    return None
-
-
-def read_address(expression: Any) -> TensorLoad | None:
-    """The element ``b[i]`` of a buffer of mbarriers of which an expression is the address."""
-    while isinstance(expression, Call) and len(expression.args) == 1:
-        (expression,) = expression.args
-    if not isinstance(expression, TensorLoad) or not is_buffer_var(expression.source):
-        return None
-    return expression if expression.source.scope() == SCOPE else None

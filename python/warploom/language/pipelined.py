@@ -6,7 +6,7 @@ from typing import Any
 
 from tvm.script import tirx as T
 
-from warploom.errors import IllegalCombination
+from warploom.tile.hints import require_positive
 
 #: Annotation of a pipelined loop; its value is 1.
 PIPELINED = "warploom.pipelined"
@@ -42,10 +42,3 @@ def pipelined(extent: Any, stages: int | None = None) -> Any:
     if stages is not None:
         annotations[STAGES] = require_positive("stages", stages)
     return T.serial(extent, annotations=annotations)
-
-
-def require_positive(name: str, value: Any) -> int:
-    """``value`` as an int, if it is an integer of at least 1."""
-    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-        raise IllegalCombination(f"{name} is {value!r}; it must be an integer of at least 1.")
-    return value

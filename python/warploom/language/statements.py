@@ -16,9 +16,9 @@ from tvm.tirx import Buffer, PrimFunc, Stmt, Var
 from tvm.tirx.exec_scope import _SCOPE_BINDING_TO_PARENT_CUR as _BINDINGS
 from tvm.tirx.tile_primitive import TilePrimitiveCall
 
-from warploom.language.hints import DEVICE_ENTRY
 from warploom.language.printing import read_print
 from warploom.tile import ir
+from warploom.tile.hints import DEVICE_ENTRY
 
 #: Primitives whose last argument says whether they add to what they write.
 ACCUMULATING = ("gemm_async", "sum", "max", "min")

@@ -20,7 +20,6 @@ from tvm.script import tirx as T
 from tvm.tirx import Buffer, PrimFunc, Stmt
 
 from warploom.errors import IllegalCombination
-from warploom.language.span import span_name
 from warploom.profile import span_kinds as kinds
 from warploom.profile.device_code import Recorder
 from warploom.profile.groups import Group, OpenGroup
@@ -28,6 +27,7 @@ from warploom.profile.recording import WORD_BYTES, Recording
 from warploom.tile import ir
 from warploom.tile.program import TileProgram, parent_and_child
 from warploom.tile.roles import role_name
+from warploom.tile.spans import span_name
 from warploom.tile.statement import Scalar, view
 
 #: The parameter that instrumented functions have beside their own.

@@ -14,8 +14,8 @@ from tvm.ir import Call
 from tvm.tirx import Stmt
 from tvm.tirx.tile_primitive import TilePrimitiveCall
 
-from warploom.language.mbarrier import read_address, read_operation
 from warploom.tile import ir
+from warploom.tile.mbarriers import read_address, read_operation
 from warploom.tile.scopes import is_global, is_tile
 from warploom.tile.statement import PIPELINED, ForLoader, Load, Mma, Nest, Scalar, view
 

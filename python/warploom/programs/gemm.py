@@ -30,7 +30,7 @@ def gemm(
     m : int, optional
         Rows of A and C; without it the kernel takes any number.
     **hints
-        Further ones of :func:`warploom.language.hints`, such as ``stream_k=True`` where the tiles
+        Further ones of :func:`warploom.tile.hints`, such as ``stream_k=True`` where the tiles
         leave CTAs idle.
 
     Returns

@@ -78,7 +78,7 @@ def gemm_block_scaled(
     arch : str
         What tile, stages and hints are chosen for: ``"sm_90a"`` or ``"sm_100a"``.
     **hints
-        Those of :func:`warploom.language.hints`.
+        Those of :func:`warploom.tile.hints`.
 
     Returns
     -------

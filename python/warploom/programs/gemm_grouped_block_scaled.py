@@ -59,7 +59,7 @@ def gemm_grouped_block_scaled(
     stages : int, optional
         Steps that are loaded ahead.
     **hints
-        Those of :func:`warploom.language.hints`; ``group``: tiles of rows of a band, see
+        Those of :func:`warploom.tile.hints`; ``group``: tiles of rows of a band, see
         :mod:`~warploom.programs.group_slots`.
 
     Returns

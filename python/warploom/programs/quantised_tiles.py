@@ -12,9 +12,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from warploom.language.hints import MAX_CLUSTER
 from warploom.target import SM90A
 from warploom.target.arch import GPUS
+from warploom.tile.hints import MAX_CLUSTER
 
 _SMS = GPUS["h200"].sms
 #: Rows of X of a tile.
@@ -45,7 +45,7 @@ def quantised_tiles(
         Rows of X, rows of W, K of one step.
     stages : int
     hints : dict
-        For :func:`warploom.language.hints`.
+        For :func:`warploom.tile.hints`.
     """
     rows = next((r for r in _ROWS if r >= (m or _UNKNOWN_ROWS)), _ROWS[-1])
     tiles = -(-n // 64)

@@ -19,14 +19,14 @@ from tvm.tirx import Buffer, ForKind, PrimFunc, Stmt, Var
 from tvm.tirx.tile_primitive import TilePrimitiveCall
 
 from warploom.errors import Decline
-from warploom.language.hints import DEVICE_ENTRY, PREFIX, Hints, read_hints
-from warploom.language.mbarrier import INITIALISED, LOADING
-from warploom.language.rules.entries import device_entries
-from warploom.language.span import span_name
 from warploom.target import SM90A
 from warploom.tile import ir
+from warploom.tile.entries import device_entries
+from warploom.tile.hints import DEVICE_ENTRY, PREFIX, Hints, read_hints
+from warploom.tile.mbarriers import INITIALISED, LOADING
 from warploom.tile.roles import ThreadRole
 from warploom.tile.scopes import needs_place
+from warploom.tile.spans import span_name
 from warploom.tile.statement import Block, block
 
 #: Kinds of ids that a program defines: (parent, child) as TIRx has them.

@@ -13,8 +13,8 @@ from typing import Any
 from tvm import tirx
 from tvm.tirx import Stmt
 
-from warploom.language.hints import PREFIX
 from warploom.tile import ir
+from warploom.tile.hints import PREFIX
 
 _KEY = PREFIX + "role."
 

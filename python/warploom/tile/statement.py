@@ -26,8 +26,6 @@ from tvm.ir import TensorRegion
 from tvm.tirx import Buffer, Stmt, Var
 from tvm.tirx.tile_primitive import TilePrimitiveCall
 
-from warploom.language.hints import PREFIX
-from warploom.language.mbarrier import LOADING, Operation, read_operation
 from warploom.tile import ir
 from warploom.tile.effects import (
     REDUCTIONS,
@@ -35,6 +33,8 @@ from warploom.tile.effects import (
     accumulates,
     effects,
 )
+from warploom.tile.hints import PREFIX
+from warploom.tile.mbarriers import LOADING, Operation, read_operation
 from warploom.tile.scopes import is_global, is_shared, is_tile
 
 #: Annotation of a loop whose loads run ahead; ``stages`` says how many iterations.

@@ -15,9 +15,9 @@ from tvm.script import tirx as T
 from tvm.tirx import Buffer, Stmt
 from tvm.tirx.tile_primitive import TilePrimitiveCall
 
-from warploom.language.mbarrier import SCOPE as MBARRIER
 from warploom.tile import ir
 from warploom.tile.effects import Effects, together
+from warploom.tile.mbarriers import SCOPE as MBARRIER
 from warploom.tile.program import TileProgram
 from warploom.tile.scopes import is_shared, is_tile
 from warploom.tile.statement import (

@@ -21,9 +21,9 @@ from tvm.script import tirx as T
 from tvm.tirx import Buffer, Stmt, Var
 from tvm.tirx.tile_primitive import TilePrimitiveCall
 
-from warploom.language.hints import DEVICE_ENTRY
 from warploom.tile import ir
 from warploom.tile.effects import destination
+from warploom.tile.hints import DEVICE_ENTRY
 from warploom.tile.program import Id, TileProgram
 from warploom.tile.statement import is_nest
 from warploom.transform.consume import consumers, one_consumer

@@ -15,11 +15,11 @@ from tvm.tirx import PrimFunc
 from warploom.errors import Decline, WarploomError
 from warploom.language.printing import is_on
 from warploom.language.rules import check_program
-from warploom.language.span import drop_spans
 from warploom.messages.blame import with_place
 from warploom.target import SM90A, SM100A
 from warploom.target.arch import GPUS
 from warploom.tile.program import TileProgram, is_by_hand, is_tile_program, read
+from warploom.tile.spans import drop_spans
 from warploom.transform.allocate_shared import allocate_shared
 from warploom.transform.budget import ctas_per_sm
 from warploom.transform.canonicalize import canonicalize

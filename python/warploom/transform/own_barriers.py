@@ -19,15 +19,9 @@ from tvm.tirx import Buffer, Stmt
 from tvm.tirx.tile_primitive import TilePrimitiveCall
 
 from warploom.errors import Decline
-from warploom.language.mbarrier import (
-    INITIALISED,
-    SCOPE,
-    Operation,
-    read_address,
-    read_operation,
-)
 from warploom.language.printing import read_print
 from warploom.tile import ir
+from warploom.tile.mbarriers import INITIALISED, SCOPE, Operation, read_address, read_operation
 from warploom.tile.program import TileProgram, allocations, parent_and_child
 from warploom.tile.statement import MBAR, Block, ForLoader, Mma, Scalar, raws, view, walk
 from warploom.transform import barriers

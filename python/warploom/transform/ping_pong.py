@@ -23,8 +23,8 @@ from tvm.script import tirx as T
 from tvm.tirx import Stmt, Var
 
 from warploom.errors import Decline
-from warploom.language.hints import PLAYERS
 from warploom.tile import ir
+from warploom.tile.hints import PLAYERS
 from warploom.tile.program import TileProgram
 from warploom.tile.statement import (
     ALTERNATE,

@@ -17,8 +17,8 @@ from tvm.tirx import Buffer, Stmt
 from tvm.tirx.tile_primitive import TilePrimitiveCall
 
 from warploom.errors import Decline
-from warploom.language.mbarrier import SCOPE as MBARRIER
 from warploom.tile import ir
+from warploom.tile.mbarriers import SCOPE as MBARRIER
 from warploom.tile.program import TileProgram
 from warploom.tile.scopes import is_shared
 from warploom.tile.statement import (

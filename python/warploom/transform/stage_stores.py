@@ -21,11 +21,11 @@ from tvm.ir import TensorRegion
 from tvm.script import tirx as T
 from tvm.tirx import Buffer, Stmt, Var
 
-from warploom.language.hints import PLAYERS
 from warploom.layout.smem_matrix import SharedMatrix
 from warploom.ops.register_tile import LANES
 from warploom.target import TMA, Major, Swizzle, tile_pieces
 from warploom.tile import ir
+from warploom.tile.hints import PLAYERS
 from warploom.tile.program import TileProgram
 from warploom.tile.scopes import is_global
 from warploom.tile.statement import (

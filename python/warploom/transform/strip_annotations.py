@@ -10,9 +10,9 @@ import tvm_ffi
 from tvm import tirx
 from tvm.tirx import Stmt
 
-from warploom.language.hints import PREFIX, Hints
 from warploom.ops.dispatch import LOWERED
 from warploom.tile import ir
+from warploom.tile.hints import PREFIX, Hints
 from warploom.tile.program import TileProgram
 
 

@@ -22,8 +22,8 @@ from tvm.script import tirx as T
 from tvm.tirx import Buffer, Stmt, Var
 
 from warploom.errors import Decline
-from warploom.language.mbarrier import read_operation
 from warploom.tile import ir
+from warploom.tile.mbarriers import read_operation
 from warploom.tile.program import TileProgram
 from warploom.tile.statement import (
     FIRST,

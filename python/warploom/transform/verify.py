@@ -14,9 +14,9 @@ from tvm.tirx import Var
 from tvm.tirx.tile_primitive import TilePrimitiveCall
 
 from warploom.errors import Decline
-from warploom.language.hints import PREFIX
 from warploom.language.printing import read_print
 from warploom.tile import ir
+from warploom.tile.hints import PREFIX
 from warploom.tile.program import TileProgram
 from warploom.tile.scopes import needs_place
 

@@ -10,7 +10,7 @@ from tvm import tirx
 from tvm.tirx import PrimFunc
 
 from warploom.errors import LoweringWarning
-from warploom.language.hints import HINT_KEYS, PREFIX
+from warploom.tile.hints import HINT_KEYS, PREFIX
 from warploom.tile.program import TileProgram
 from warploom.warn import warn
 

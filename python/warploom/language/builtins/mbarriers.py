@@ -18,11 +18,10 @@ from warploom.errors import IllegalCombination
 from warploom.language.builtins.device_code import assembly
 from warploom.language.builtins.operands import is_place, known, parity_of, place, pointer, word
 from warploom.target.tma import TMA
+from warploom.tile.mbarriers import WAIT_WITH_HINT
 
 #: CTAs that a cluster may have where the kernel asks for it (CUDA Programming Guide, "Clusters").
 _MAX_RANK = 15
-#: The device function of a wait with a suspend-time hint.
-WAIT_WITH_HINT = "mbarrier_wait_with_hint"
 
 
 def barrier_pointer(mbarrier: Any) -> Any:

@@ -13,8 +13,8 @@ from typing import Any
 from tvm.script import tirx as T
 
 from warploom.language.builtins.operands import constant, flag
-from warploom.language.hints import CONSUMER_REGISTERS, PRODUCER_REGISTERS, SET_REGISTERS
 from warploom.target import SM90A
+from warploom.tile.hints import CONSUMER_REGISTERS, PRODUCER_REGISTERS, SET_REGISTERS
 
 _REGISTERS = range(SM90A.setmaxnreg.low, SM90A.setmaxnreg.high + 1, SM90A.setmaxnreg.step)
 

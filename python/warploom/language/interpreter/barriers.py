@@ -11,7 +11,7 @@ from typing import Any
 from warploom.errors import TileProgramError
 from warploom.language.interpreter.running import Running
 from warploom.language.interpreter.storage import Barrier
-from warploom.language.mbarrier import Operation, read_address
+from warploom.tile.mbarriers import Operation, read_address
 
 
 def _barrier(evaluate: Running, buffer: Any, indices: Any) -> tuple[str, Barrier]:

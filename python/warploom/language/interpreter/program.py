@@ -25,7 +25,6 @@ from tvm.tirx.stmt import (
 from tvm.tirx.tile_primitive import TilePrimitiveCall
 
 from warploom.errors import TileProgramError
-from warploom.language.hints import DEVICE_ENTRY
 from warploom.language.interpreter.barriers import run_operation
 from warploom.language.interpreter.nests import run_nest
 from warploom.language.interpreter.primitives import run_primitive
@@ -33,8 +32,6 @@ from warploom.language.interpreter.prints import run_print
 from warploom.language.interpreter.running import Running
 from warploom.language.interpreter.storage import Barrier, Storage
 from warploom.language.lints import warn_of_mistakes
-from warploom.language.mbarrier import SCOPE as MBARRIER
-from warploom.language.mbarrier import read_operation
 from warploom.language.printing import is_on, read_print
 from warploom.language.rules import Known, check_program
 from warploom.language.rules.entries import scope_ids, viewed
@@ -42,6 +39,9 @@ from warploom.language.rules.nests import read_nest
 from warploom.language.rules.places import at_place
 from warploom.language.rules.scopes import require_allocation
 from warploom.language.values.dtypes import convert, numpy_dtype, poisoned
+from warploom.tile.hints import DEVICE_ENTRY
+from warploom.tile.mbarriers import SCOPE as MBARRIER
+from warploom.tile.mbarriers import read_operation
 from warploom.warn import deferred
 
 

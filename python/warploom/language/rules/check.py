@@ -29,11 +29,9 @@ from tvm.tirx.stmt import (
 from tvm.tirx.tile_primitive import TilePrimitiveCall
 
 from warploom.errors import TileProgramError
-from warploom.language.hints import DEVICE_ENTRY, PREFIX
-from warploom.language.mbarrier import read_operation
 from warploom.language.printing import read_print
 from warploom.language.rules.calls import check_call
-from warploom.language.rules.entries import device_entries, scope_ids, viewed
+from warploom.language.rules.entries import scope_ids, viewed
 from warploom.language.rules.expressions import require_expression
 from warploom.language.rules.known import Known
 from warploom.language.rules.lifetimes import Lifetimes
@@ -44,6 +42,9 @@ from warploom.language.rules.rectangles import check_nest
 from warploom.language.rules.scopes import REGISTERS, require_allocation
 from warploom.language.values.dtypes import numpy_dtype
 from warploom.messages.blame import with_place
+from warploom.tile.entries import device_entries
+from warploom.tile.hints import DEVICE_ENTRY, PREFIX
+from warploom.tile.mbarriers import read_operation
 
 
 def check_program(func: PrimFunc) -> Known:

@@ -1,28 +1,15 @@
-"""What a program says before its statements: device parts, ids of CTAs, other shapes of buffers."""
+"""What a program says before its statements: ids of CTAs, other shapes of buffers."""
 
 from __future__ import annotations
 
 from typing import Any
 
 import tvm_ffi
-from tvm.tirx import PrimFunc, Var, is_buffer_var
+from tvm.tirx import Var, is_buffer_var
 from tvm.tirx.stmt import AttrStmt, DeclBuffer, ScopeIdDefStmt, SeqStmt
 
 from warploom.errors import TileProgramError
-from warploom.language.hints import DEVICE_ENTRY
 from warploom.language.rules.nests import text
-
-
-def device_entries(func: PrimFunc) -> list[AttrStmt]:
-    """The device parts of a function."""
-    found: list[AttrStmt] = []
-
-    def visit(attr: AttrStmt) -> None:
-        if attr.attr_key == DEVICE_ENTRY:
-            found.append(attr)
-
-    tvm_ffi.structural_walk(func.body, (AttrStmt, visit))
-    return found
 
 
 def scope_ids(statement: Any) -> list[Any]:

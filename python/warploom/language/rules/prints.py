@@ -7,7 +7,6 @@ from tvm.ir import TensorLoad
 
 from warploom.errors import TileProgramError
 from warploom.language.builtins.operands import known as number
-from warploom.language.mbarrier import SCOPE as MBARRIER
 from warploom.language.print_format import POINTER
 from warploom.language.printing import Print
 from warploom.language.rules.expressions import require_expression
@@ -15,6 +14,7 @@ from warploom.language.rules.known import Known
 from warploom.language.rules.nests import loads, text
 from warploom.language.rules.ranges import outside, require_inside
 from warploom.language.rules.scopes import REGISTERS, TILES
+from warploom.tile.mbarriers import SCOPE as MBARRIER
 
 
 def check_print(known: Known, printed: Print) -> list[TensorLoad]:

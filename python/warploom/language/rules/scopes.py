@@ -6,7 +6,7 @@ import difflib
 from collections.abc import Sequence
 
 from warploom.errors import TileProgramError
-from warploom.language.mbarrier import SCOPE as MBARRIER
+from warploom.tile.mbarriers import SCOPE as MBARRIER
 
 SHARED = ("shared", "shared.dyn")
 REGISTERS = ("accumulator", "fragment", "tmem")

@@ -18,7 +18,6 @@ from tvm.tirx import PrimFunc
 from tvm.tirx.stmt import AttrStmt, ScopeIdDefStmt, SeqStmt
 
 from warploom.errors import IllegalCombination
-from warploom.language.pipelined import require_positive
 
 PREFIX = "warploom."
 DEVICE_ENTRY = "tirx.device_entry"
@@ -334,7 +333,7 @@ def read_hints(func: PrimFunc) -> Hints:
             values[field.name] = found.pop(PREFIX + field.name)
     if found:
         raise IllegalCombination(
-            f"attribute {sorted(found)[0]!r} is no hint; write hints with warploom.language.hints."
+            f"attribute {sorted(found)[0]!r} is no hint; write hints with warploom.tile.hints."
         )
     return Hints(**values)
 
@@ -373,3 +372,10 @@ def _python_value(statement: AttrStmt) -> Any:
     if isinstance(value, StringImm):
         return str(value.value)
     return bool(value.value) if str(value.ty.dtype) == "bool" else int(value.value)
+
+
+def require_positive(name: str, value: Any) -> int:
+    """``value`` as an int, if it is an integer of at least 1."""
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        raise IllegalCombination(f"{name} is {value!r}; it must be an integer of at least 1.")
+    return value
