@@ -6,7 +6,7 @@
 #include <string>
 #include <type_traits>
 
-#include "emulator/exec/fault.h"
+#include "emulator/base/fault.h"
 #include "emulator/format/float16.h"
 
 namespace warploom::emulator {

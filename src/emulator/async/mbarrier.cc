@@ -1,6 +1,6 @@
 #include "emulator/async/mbarrier.h"
 
-#include "emulator/exec/fault.h"
+#include "emulator/base/fault.h"
 
 namespace warploom::emulator {
 namespace {

@@ -1,6 +1,6 @@
 #include "emulator/async/named_barrier.h"
 
-#include "emulator/exec/fault.h"
+#include "emulator/base/fault.h"
 
 namespace warploom::emulator {
 namespace {

@@ -9,7 +9,7 @@
 
 #include "emulator/async/bulk_copy.h"
 #include "emulator/async/tensor_map.h"
-#include "emulator/exec/memory.h"
+#include "emulator/memory/memory.h"
 
 namespace warploom::emulator {
 

@@ -7,7 +7,7 @@
 #include <cstring>
 
 #include "emulator/async/tensor_type.h"
-#include "emulator/exec/fault.h"
+#include "emulator/base/fault.h"
 
 namespace warploom::emulator {
 namespace {

@@ -9,7 +9,7 @@
 
 #include "emulator/async/tensor_map.h"
 #include "emulator/async/tensor_type.h"
-#include "emulator/exec/fault.h"
+#include "emulator/base/fault.h"
 
 namespace warploom::emulator {
 namespace {

@@ -4,7 +4,7 @@
 #include <iterator>
 
 #include "emulator/async/tensor_type.h"
-#include "emulator/exec/fault.h"
+#include "emulator/base/fault.h"
 
 namespace warploom::emulator {
 namespace {

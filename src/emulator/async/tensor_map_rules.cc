@@ -7,8 +7,8 @@
 
 #include "emulator/async/tensor_map.h"
 #include "emulator/async/tensor_type.h"
-#include "emulator/driver/device.h"
-#include "emulator/exec/fault.h"
+#include "emulator/base/device.h"
+#include "emulator/base/fault.h"
 
 namespace warploom::emulator {
 namespace {

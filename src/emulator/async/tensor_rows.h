@@ -9,7 +9,7 @@
 
 #include "emulator/async/tensor_copy.h"
 #include "emulator/async/tensor_map.h"
-#include "emulator/exec/fault.h"
+#include "emulator/base/fault.h"
 #include "emulator/ptx/sizes.h"
 
 namespace warploom::emulator {

@@ -10,8 +10,8 @@
 #include <vector>
 
 #include "emulator/check/checker.h"
-#include "emulator/exec/cluster.h"
-#include "emulator/exec/deadlock.h"
+#include "emulator/exec/machine/cluster.h"
+#include "emulator/exec/schedule/deadlock.h"
 
 namespace warploom::emulator {
 namespace {

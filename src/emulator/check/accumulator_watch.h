@@ -12,7 +12,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "emulator/exec/program.h"
+#include "emulator/exec/machine/program.h"
 
 namespace warploom::emulator {
 

@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "emulator/check/checker.h"
-#include "emulator/exec/cluster.h"
+#include "emulator/exec/machine/cluster.h"
 
 namespace warploom::emulator {
 

@@ -1,7 +1,7 @@
 // Barriers of a CTA and of the cluster as edges of the order.
 
 #include "emulator/check/checker.h"
-#include "emulator/exec/cluster.h"
+#include "emulator/exec/machine/cluster.h"
 
 namespace warploom::emulator {
 

@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "emulator/check/tensor_memory_check.h"
-#include "emulator/exec/cluster.h"
+#include "emulator/exec/machine/cluster.h"
 
 namespace warploom::emulator {
 namespace {

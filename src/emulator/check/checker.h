@@ -28,7 +28,7 @@
 #include "emulator/check/ordering.h"
 #include "emulator/check/shadow.h"
 #include "emulator/check/sync_location.h"
-#include "emulator/exec/program.h"
+#include "emulator/exec/machine/program.h"
 
 namespace warploom::emulator {
 

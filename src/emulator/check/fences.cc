@@ -1,5 +1,5 @@
 #include "emulator/check/checker.h"
-#include "emulator/exec/cluster.h"
+#include "emulator/exec/machine/cluster.h"
 
 namespace warploom::emulator {
 

@@ -1,7 +1,7 @@
 // Accesses of the generic proxy, and what strong ones synchronise.
 
 #include "emulator/check/checker.h"
-#include "emulator/exec/cluster.h"
+#include "emulator/exec/machine/cluster.h"
 
 namespace warploom::emulator {
 namespace {

@@ -11,10 +11,10 @@
 #include <unordered_map>
 
 #include "emulator/check/clock.h"
-#include "emulator/check/memory_footprint.h"
 #include "emulator/check/report.h"
 #include "emulator/check/shadow.h"
 #include "emulator/check/sync_location.h"
+#include "emulator/memory/memory_footprint.h"
 
 namespace warploom::emulator {
 

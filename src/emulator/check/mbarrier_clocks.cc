@@ -12,7 +12,7 @@
 
 #include "emulator/async/mbarrier.h"
 #include "emulator/check/checker.h"
-#include "emulator/exec/cluster.h"
+#include "emulator/exec/machine/cluster.h"
 
 namespace warploom::emulator {
 namespace {

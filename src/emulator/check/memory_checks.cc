@@ -4,9 +4,9 @@
 #include <cinttypes>
 
 #include "emulator/check/checker.h"
-#include "emulator/exec/cluster.h"
-#include "emulator/exec/deadlock.h"
-#include "emulator/exec/global_place.h"
+#include "emulator/exec/machine/cluster.h"
+#include "emulator/exec/machine/global_place.h"
+#include "emulator/exec/schedule/deadlock.h"
 
 namespace warploom::emulator {
 namespace {

@@ -4,8 +4,8 @@
 #include <algorithm>
 
 #include "emulator/check/checker.h"
-#include "emulator/check/memory_footprint.h"
-#include "emulator/exec/cluster.h"
+#include "emulator/exec/machine/cluster.h"
+#include "emulator/memory/memory_footprint.h"
 
 namespace warploom::emulator {
 namespace {

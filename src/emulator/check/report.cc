@@ -4,8 +4,8 @@
 #include <iterator>
 #include <utility>
 
-#include "emulator/exec/fault.h"
-#include "emulator/exec/json.h"
+#include "emulator/base/fault.h"
+#include "emulator/base/json.h"
 
 namespace warploom::emulator {
 namespace {

@@ -10,8 +10,8 @@
 #include <string>
 #include <vector>
 
-#include "emulator/exec/fault.h"
-#include "emulator/exec/program.h"
+#include "emulator/base/fault.h"
+#include "emulator/exec/machine/program.h"
 
 namespace warploom::emulator {
 

@@ -5,8 +5,8 @@
 #include <cstddef>
 
 #include "emulator/check/checker.h"
-#include "emulator/exec/cluster.h"
-#include "emulator/exec/deadlock.h"
+#include "emulator/exec/machine/cluster.h"
+#include "emulator/exec/schedule/deadlock.h"
 
 namespace warploom::emulator {
 namespace {

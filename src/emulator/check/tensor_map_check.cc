@@ -6,7 +6,7 @@
 
 #include "emulator/async/tensor_map.h"
 #include "emulator/check/checker.h"
-#include "emulator/exec/cluster.h"
+#include "emulator/exec/machine/cluster.h"
 
 namespace warploom::emulator {
 namespace {

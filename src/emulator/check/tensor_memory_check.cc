@@ -4,7 +4,7 @@
 #include <cstddef>
 #include <utility>
 
-#include "emulator/exec/cluster.h"
+#include "emulator/exec/machine/cluster.h"
 
 namespace warploom::emulator {
 namespace {

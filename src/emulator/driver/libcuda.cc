@@ -9,12 +9,12 @@
 #include <utility>
 #include <vector>
 
+#include "emulator/base/device.h"
+#include "emulator/base/fault.h"
 #include "emulator/driver/cuda_abi.h"
-#include "emulator/driver/device.h"
 #include "emulator/driver/graph.h"
 #include "emulator/driver/guard.h"
 #include "emulator/driver/session.h"
-#include "emulator/exec/fault.h"
 
 using namespace warploom::emulator;  // NOLINT: everything below belongs to the emulator
 

@@ -6,8 +6,8 @@
 #include <cstdint>
 #include <string>
 
+#include "emulator/base/device.h"
 #include "emulator/driver/cuda_abi.h"
-#include "emulator/driver/device.h"
 #include "emulator/driver/guard.h"
 #include "emulator/driver/session.h"
 
@@ -63,7 +63,7 @@ WARPLOOM_CUDA_API void warploom_emulator_set_instruction_limit(uint64_t limit) {
   change_options([&](LaunchOptions& options) { options.instruction_limit = limit; });
 }
 
-// Success, or an error if there is no strategy of this name (exec/schedule.h).
+// Success, or an error if there is no strategy of this name (exec/schedule/schedule.h).
 WARPLOOM_CUDA_API int warploom_emulator_set_schedule(const char* name) {
   return guarded(abi::kInvalidValue, [&] {
     Strategy strategy;

@@ -4,8 +4,8 @@
 #include <string>
 
 #include "emulator/async/tensor_map_encode.h"
+#include "emulator/base/device.h"
 #include "emulator/driver/cuda_abi.h"
-#include "emulator/driver/device.h"
 #include "emulator/driver/guard.h"
 #include "emulator/driver/session.h"
 

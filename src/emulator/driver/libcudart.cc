@@ -9,8 +9,8 @@
 #include <cstdio>
 #include <new>
 
+#include "emulator/base/device.h"
 #include "emulator/driver/cuda_abi.h"
-#include "emulator/driver/device.h"
 
 using namespace warploom::emulator;  // NOLINT: everything below belongs to the emulator
 

@@ -9,9 +9,9 @@
 #include <exception>
 #include <utility>
 
-#include "emulator/driver/exploration.h"
+#include "emulator/base/fault.h"
 #include "emulator/driver/fork_guard.h"
-#include "emulator/exec/fault.h"
+#include "emulator/exec/launch/exploration.h"
 #include "emulator/ptx/sizes.h"
 
 namespace warploom::emulator {

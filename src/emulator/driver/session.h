@@ -15,12 +15,12 @@
 #include <utility>
 #include <vector>
 
+#include "emulator/base/json.h"
 #include "emulator/check/report.h"
-#include "emulator/driver/decoded_module.h"
-#include "emulator/driver/kernel_run.h"
-#include "emulator/driver/loaded_module.h"
-#include "emulator/driver/options.h"
-#include "emulator/exec/json.h"
+#include "emulator/exec/launch/decoded_module.h"
+#include "emulator/exec/launch/kernel_run.h"
+#include "emulator/exec/launch/loaded_module.h"
+#include "emulator/exec/launch/options.h"
 
 namespace warploom::emulator {
 
@@ -76,12 +76,12 @@ class Session {
   }
   uint64_t instructions() const;  // of all launches
 
-  // The reports of the launches since the last clear, as a JSON list (exec/launch_report.h).
+  // The reports of the launches since the last clear, as a JSON list (exec/launch/launch_report.h).
   std::string launch_reports() const;
   void clear_launch_reports();
 
   // What became of the last launch that was executed under several schedules, as a JSON object
-  // (driver/exploration.h); empty before there is any.
+  // (exec/launch/exploration.h); empty before there is any.
   std::string exploration() const;
 
   // What the checks have found since the last clear, as a JSON list.

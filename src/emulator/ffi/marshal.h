@@ -14,8 +14,8 @@
 #include <string>
 #include <vector>
 
-#include "emulator/exec/fault.h"
-#include "emulator/exec/memory.h"
+#include "emulator/base/fault.h"
+#include "emulator/memory/memory.h"
 #include "emulator/ptx/types.h"
 
 namespace warploom::emulator {

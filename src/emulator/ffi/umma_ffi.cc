@@ -8,7 +8,7 @@
 
 #include "emulator/ffi/marshal.h"
 #include "emulator/matrix/row_product.h"
-#include "emulator/matrix/umma.h"
+#include "emulator/tensor/umma.h"
 
 namespace warploom::emulator {
 namespace {

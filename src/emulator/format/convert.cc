@@ -2,7 +2,7 @@
 
 #include <string>
 
-#include "emulator/exec/fault.h"
+#include "emulator/base/fault.h"
 #include "emulator/format/float16.h"
 #include "emulator/format/float_format.h"
 

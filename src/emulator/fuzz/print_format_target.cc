@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "emulator/exec/print_format.h"
+#include "emulator/exec/isa/control/print_format.h"
 #include "emulator/fuzz/targets.h"
 
 namespace warploom::emulator::fuzz {

@@ -9,7 +9,7 @@
 #include "emulator/async/tensor_map.h"
 #include "emulator/async/tensor_map_encode.h"
 #include "emulator/async/tensor_map_replace.h"
-#include "emulator/exec/fault.h"
+#include "emulator/base/fault.h"
 #include "emulator/fuzz/targets.h"
 
 namespace warploom::emulator::fuzz {

@@ -6,7 +6,7 @@
 
 #include <cstdint>
 
-#include "emulator/exec/memory.h"
+#include "emulator/memory/memory.h"
 
 namespace warploom::emulator {
 

@@ -4,7 +4,7 @@
 #include <cstring>
 #include <string>
 
-#include "emulator/exec/fault.h"
+#include "emulator/base/fault.h"
 #include "emulator/format/float16.h"
 
 namespace warploom::emulator {

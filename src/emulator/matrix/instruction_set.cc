@@ -3,7 +3,7 @@
 #include <cstdlib>
 #include <cstring>
 
-#include "emulator/exec/fault.h"
+#include "emulator/base/fault.h"
 
 namespace warploom::emulator {
 namespace {

@@ -2,7 +2,7 @@
 
 #include <string>
 
-#include "emulator/exec/fault.h"
+#include "emulator/base/fault.h"
 #include "emulator/matrix/element.h"
 
 namespace warploom::emulator {

@@ -3,7 +3,7 @@
 #include <cmath>
 #include <string>
 
-#include "emulator/exec/fault.h"
+#include "emulator/base/fault.h"
 #include "emulator/format/float16.h"
 #include "emulator/matrix/element.h"
 #include "emulator/matrix/exact_sum.h"

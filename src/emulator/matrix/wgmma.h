@@ -6,8 +6,8 @@
 
 #include <cstdint>
 
-#include "emulator/exec/memory.h"
 #include "emulator/matrix/descriptor.h"
+#include "emulator/memory/memory.h"
 #include "emulator/ptx/types.h"
 
 namespace warploom::emulator {

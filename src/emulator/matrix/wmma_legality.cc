@@ -4,7 +4,7 @@
 #include <iterator>
 #include <string>
 
-#include "emulator/exec/fault.h"
+#include "emulator/base/fault.h"
 #include "emulator/matrix/element.h"
 
 namespace warploom::emulator {

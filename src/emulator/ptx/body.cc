@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "emulator/exec/fault.h"
+#include "emulator/base/fault.h"
 #include "emulator/ptx/limits.h"
 #include "emulator/ptx/line_info.h"
 #include "emulator/ptx/scopes.h"

@@ -6,7 +6,7 @@
 #include <cstring>
 #include <string>
 
-#include "emulator/exec/fault.h"
+#include "emulator/base/fault.h"
 #include "emulator/ptx/limits.h"
 
 namespace warploom::emulator::ptx {

@@ -8,7 +8,7 @@
 #include <string_view>
 #include <utility>
 
-#include "emulator/exec/fault.h"
+#include "emulator/base/fault.h"
 #include "emulator/ptx/limits.h"
 #include "emulator/ptx/sizes.h"
 

@@ -3,7 +3,7 @@
 #include <cctype>
 #include <cstddef>
 
-#include "emulator/exec/fault.h"
+#include "emulator/base/fault.h"
 
 namespace warploom::emulator::ptx {
 namespace {

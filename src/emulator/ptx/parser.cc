@@ -8,8 +8,8 @@
 #include <utility>
 #include <vector>
 
-#include "emulator/driver/device.h"
-#include "emulator/exec/fault.h"
+#include "emulator/base/device.h"
+#include "emulator/base/fault.h"
 #include "emulator/ptx/body.h"
 #include "emulator/ptx/cursor.h"
 #include "emulator/ptx/declaration.h"

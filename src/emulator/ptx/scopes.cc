@@ -3,7 +3,7 @@
 #include <charconv>
 #include <cstddef>
 
-#include "emulator/exec/fault.h"
+#include "emulator/base/fault.h"
 #include "emulator/ptx/limits.h"
 
 namespace warploom::emulator::ptx {

@@ -7,9 +7,9 @@
 #include <cstdint>
 #include <string_view>
 
-#include "emulator/exec/memory.h"
-#include "emulator/matrix/umma_descriptor.h"
+#include "emulator/memory/memory.h"
 #include "emulator/tensor/tensor_memory.h"
+#include "emulator/tensor/umma_descriptor.h"
 
 namespace warploom::emulator {
 

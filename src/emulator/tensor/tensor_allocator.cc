@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "emulator/exec/fault.h"
+#include "emulator/base/fault.h"
 
 namespace warploom::emulator {
 

@@ -1,6 +1,6 @@
 #include "emulator/tensor/tensor_fragment.h"
 
-#include "emulator/exec/fault.h"
+#include "emulator/base/fault.h"
 
 namespace warploom::emulator {
 namespace {

@@ -1,6 +1,6 @@
 #include "emulator/tensor/tensor_memory.h"
 
-#include "emulator/exec/fault.h"
+#include "emulator/base/fault.h"
 
 namespace warploom::emulator {
 
