@@ -11,7 +11,7 @@
 
 #include "emulator/check/checker.h"
 #include "emulator/exec/machine/cluster.h"
-#include "emulator/exec/schedule/deadlock.h"
+#include "emulator/exec/machine/describe_op.h"
 
 namespace warploom::emulator {
 namespace {
@@ -130,7 +130,7 @@ Step watch_registers(Warp& warp, const Op& op, uint32_t active) {
   const Program& program = warp.program();
   const WatchedOp& watched =
       *program.accumulators->find(static_cast<uint32_t>(&op - program.ops.data()));
-  if (Checker* checker = warp.cluster().checker()) checker->registers(warp, op, watched);
+  if (Checker* checker = checker_of(warp.cluster())) checker->registers(warp, op, watched);
   return watched.run(warp, op, active);
 }
 

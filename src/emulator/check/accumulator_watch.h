@@ -12,30 +12,9 @@
 #include <cstdint>
 #include <vector>
 
-#include "emulator/exec/machine/program.h"
+#include "emulator/exec/machine/watched_registers.h"
 
 namespace warploom::emulator {
-
-// Which watched registers, by number, an instruction uses.
-struct WatchedOp {
-  enum Kind : uint8_t { kOrdinary, kMove, kMultiply, kTensorLoad };
-  Kind kind = kOrdinary;
-  Run run = nullptr;              // what the instruction does
-  std::vector<uint32_t> reads;    // of kMultiply: A
-  std::vector<uint32_t> writes;   // of kMultiply: D
-};
-
-// All of a program. Instructions that are watched run watch_registers() instead of their own
-// function.
-struct AccumulatorWatch {
-  std::vector<int32_t> index;     // of each op in `ops`, -1: it is not watched
-  std::vector<WatchedOp> ops;
-  uint32_t registers = 0;
-
-  const WatchedOp* find(uint32_t op) const {
-    return index[op] < 0 ? nullptr : &ops[static_cast<std::size_t>(index[op])];
-  }
-};
 
 // Finds them; call it when all instructions are decoded.
 void watch_accumulators(Program& program);

@@ -2,7 +2,7 @@
 // barriers, while a cluster executes.
 //
 // Every instruction that touches memory or synchronises tells the checker of its cluster
-// (`cluster.checker()`, nullptr when checks are off). Generic accesses belong to a warp.
+// (`checker_of(cluster)`, nullptr when checks are off). Generic accesses belong to a warp.
 // Asynchronous operations take a Ticket when they are issued, which holds what their issuer knew
 // then, and show it when they touch memory; their accesses are stamped with what announces their
 // completion, so that they are over for those who have observed that, and for nobody else.
@@ -28,14 +28,11 @@
 #include "emulator/check/ordering.h"
 #include "emulator/check/shadow.h"
 #include "emulator/check/sync_location.h"
-#include "emulator/exec/machine/program.h"
+#include "emulator/exec/machine/cluster.h"
 
 namespace warploom::emulator {
 
-class Cluster;
-class Cta;
 class TensorMemoryCheck;
-class Warp;
 
 // An asynchronous operation, or another bearer of what a warp knew at some time.
 struct Ticket {
@@ -51,10 +48,10 @@ using TicketPtr = std::shared_ptr<Ticket>;
 
 enum class Touch : uint8_t { kRead, kWrite, kReadWrite };
 
-class Checker {
+class Checker : public Observer {
  public:
   Checker(Cluster& cluster, LaunchChecks& checks);
-  ~Checker();
+  ~Checker() override;
   Checker(const Checker&) = delete;
   Checker& operator=(const Checker&) = delete;
 
@@ -140,11 +137,11 @@ class Checker {
 
   // --- Barriers of CTA and cluster (check/barrier_clocks.cc) ---
   void barrier_arrive(Warp& warp, uint32_t barrier, bool waits);
-  void barrier_complete(Cta& cta, uint32_t barrier);
+  void barrier_complete(Cta& cta, uint32_t barrier) override;
   void cluster_arrive(Warp& warp, bool relaxed);
-  void cluster_complete();
+  void cluster_complete() override;
   void cluster_wait(Warp& warp);
-  void exit(Warp& warp);
+  void exit(Warp& warp) override;
 
   // --- For checks of other memories, such as tensor memory ---
   TensorMemoryCheck& tensor_memory() { return *tensor_memory_; }
@@ -363,6 +360,11 @@ class Checker {
   std::unique_ptr<TensorMemoryCheck> tensor_memory_;
   ReportLog log_;
 };
+
+// That of a cluster, whose only observers are checkers; nullptr if checks are off.
+inline Checker* checker_of(const Cluster& cluster) {
+  return static_cast<Checker*>(cluster.observer());
+}
 
 }  // namespace warploom::emulator
 

@@ -54,6 +54,8 @@ struct LaunchChecks {
   SyncLocations locations;
   TensorMapReleases tensor_maps;
   LaunchReports reports;
+  // What the launch before has touched, which may not have ended yet; nullptr if it has.
+  const MemoryFootprint* before = nullptr;
 };
 
 }  // namespace warploom::emulator

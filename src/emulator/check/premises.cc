@@ -40,7 +40,7 @@ void Checker::check_started(const Actor& actor, uint32_t address) {
 
 // A programmatic dependent launch may start before the launch before it has ended.
 void Checker::check_grids(const Actor& actor, uint64_t address, uint64_t bytes, Touch touch) {
-  const MemoryFootprint* before = cluster_.launch().before;
+  const MemoryFootprint* before = checks_.before;
   if (before == nullptr || actor.known->base.knows(grids_over_)) return;
   const bool written = before->writes(address, bytes);
   if (!written && (touch == Touch::kRead || !before->reads(address, bytes))) return;

@@ -6,7 +6,7 @@
 
 #include "emulator/check/checker.h"
 #include "emulator/exec/machine/cluster.h"
-#include "emulator/exec/schedule/deadlock.h"
+#include "emulator/exec/machine/describe_op.h"
 
 namespace warploom::emulator {
 namespace {

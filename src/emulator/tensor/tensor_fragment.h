@@ -8,7 +8,7 @@
 #include <cstdint>
 #include <string_view>
 
-#include "emulator/exec/machine/program.h"
+#include "emulator/base/lanes.h"
 #include "emulator/tensor/tensor_memory.h"
 
 namespace warploom::emulator {

@@ -12,7 +12,7 @@ void complete_bytes(Cluster& cluster, uint32_t mbarrier, uint32_t bytes, const T
   if (ticket == nullptr) return;
   uint64_t after;
   std::memcpy(&after, cluster.shared_at(mbarrier, 8), sizeof(after));
-  cluster.checker()->mbarrier_signal(*ticket, mbarrier, before, after);
+  checker_of(cluster)->mbarrier_signal(*ticket, mbarrier, before, after);
 }
 
 }  // namespace warploom::emulator

@@ -130,41 +130,6 @@ using DecodeFunction = void (*)(Decoder&);
 // modifier, "add.cc" add and "cvt.ue8m0x2" cvt with that modifier anywhere.
 using DecodeTable = std::unordered_map<std::string, DecodeFunction>;
 
-// Each family adds its opcodes.
-void add_integer_ops(DecodeTable& table);
-void add_bit_ops(DecodeTable& table);
-void add_bit_field_ops(DecodeTable& table);
-void add_dot_product_ops(DecodeTable& table);
-void add_float_ops(DecodeTable& table);
-void add_half_ops(DecodeTable& table);
-void add_mixed_ops(DecodeTable& table);
-void add_packed_ops(DecodeTable& table);
-void add_carry_ops(DecodeTable& table);
-void add_compare_ops(DecodeTable& table);
-void add_compare_half_ops(DecodeTable& table);
-void add_move_ops(DecodeTable& table);
-void add_convert_ops(DecodeTable& table);
-void add_convert_scale_ops(DecodeTable& table);
-void add_convert_pack_ops(DecodeTable& table);
-void add_convert_stochastic_ops(DecodeTable& table);
-void add_load_store_ops(DecodeTable& table);
-void add_wide_ops(DecodeTable& table);
-void add_async_store_ops(DecodeTable& table);
-void add_atomic_ops(DecodeTable& table);
-void add_control_ops(DecodeTable& table);
-void add_call_ops(DecodeTable& table);
-void add_launch_control_ops(DecodeTable& table);
-void add_warp_ops(DecodeTable& table);
-void add_barrier_ops(DecodeTable& table);
-void add_mbarrier_ops(DecodeTable& table);
-void add_copy_ops(DecodeTable& table);
-void add_tensor_map_ops(DecodeTable& table);
-void add_matrix_ops(DecodeTable& table);
-void add_mma_ops(DecodeTable& table);
-void add_wmma_ops(DecodeTable& table);
-void add_wgmma_ops(DecodeTable& table);
-void add_tcgen05_ops(DecodeTable& table);
-
 // The type that an instruction computes in.
 Type last_type(const ptx::Instruction& instruction);
 

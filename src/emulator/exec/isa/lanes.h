@@ -9,6 +9,7 @@
 #include <type_traits>
 #include <utility>
 
+#include "emulator/base/lanes.h"
 #include "emulator/exec/isa/decoder.h"
 #include "emulator/exec/machine/warp.h"
 
@@ -70,12 +71,6 @@ template <class F, class R, class... A>
 Step apply(Warp& warp, const Op& op, uint32_t active) {
   apply_lanes<F, R, A...>(warp, op, active, std::index_sequence_for<A...>{});
   return Step::kNext;
-}
-
-// Calls f(lane) for every active lane.
-template <class F>
-inline void for_each_lane(uint32_t active, F f) {
-  for (uint32_t left = active; left != 0; left &= left - 1) f(__builtin_ctz(left));
 }
 
 template <class T>

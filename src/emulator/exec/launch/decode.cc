@@ -1,3 +1,5 @@
+#include "emulator/exec/launch/decode.h"
+
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
@@ -8,8 +10,11 @@
 
 #include "emulator/base/fault.h"
 #include "emulator/check/accumulator_watch.h"
+#include "emulator/exec/isa/arithmetic/families.h"
+#include "emulator/exec/isa/control/families.h"
+#include "emulator/exec/isa/movement/families.h"
+#include "emulator/exec/isa/tensor_core/families.h"
 #include "emulator/exec/isa/decoder.h"
-#include "emulator/exec/launch/reach.h"
 #include "emulator/ptx/effects.h"
 #include "emulator/ptx/flow.h"
 

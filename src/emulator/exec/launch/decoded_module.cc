@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "emulator/base/fault.h"
-#include "emulator/exec/launch/reach.h"
+#include "emulator/exec/launch/decode.h"
 #include "emulator/ptx/limits.h"
 #include "emulator/ptx/parser.h"
 

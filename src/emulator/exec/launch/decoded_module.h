@@ -12,6 +12,7 @@
 #include <string_view>
 #include <unordered_map>
 
+#include "emulator/exec/launch/reach.h"
 #include "emulator/exec/machine/program.h"
 
 namespace warploom::emulator {

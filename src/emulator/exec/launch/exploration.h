@@ -34,8 +34,8 @@ struct Explored {
 Exploration explore(const Explored& launch, const Schedule& base, uint64_t count);
 
 // At most `most` schedules, each with at most `preemptions`, in depth-first order
-// (exec/schedule/exhaustive.h). The schedules of the clusters are searched one cluster after the other,
-// while the others keep to their first schedule: that is all for clusters which do not communicate.
+// (exec/schedule/exhaustive.h). The schedules of the clusters are searched one cluster after
+// another, while the others keep to their first one: that is all if clusters do not communicate.
 Exploration explore_exhaustively(const Explored& launch, uint64_t most, uint32_t preemptions);
 
 }  // namespace warploom::emulator

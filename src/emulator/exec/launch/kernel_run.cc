@@ -8,7 +8,6 @@
 #include <memory>
 #include <utility>
 
-#include "emulator/check/launch_checks.h"
 #include "emulator/exec/launch/interrupt.h"
 #include "emulator/exec/launch/launch_report.h"
 #include "emulator/exec/schedule/grid.h"
@@ -98,13 +97,8 @@ RunResult KernelRun::execute(const SchedulerSource& schedulers, uint32_t threads
                 request_.explicit_cluster,
                 request_.dynamic_shared,
                 parameters_,
-                kernel_.module->global_base(),
-                schedulers,
-                options_.instruction_limit,
-                threads,
-                watch};
+                kernel_.module->global_base()};
   launch.heap = &state_.heap;
-  launch.before = before_.get();
   if (request_.cooperative) launch.workspace = reinterpret_cast<uint64_t>(&state_.workspace);
   std::vector<LaneAccess> counted;
   if (options_.report) {
@@ -112,14 +106,17 @@ RunResult KernelRun::execute(const SchedulerSource& schedulers, uint32_t threads
     launch.counted = &counted;
   }
   std::unique_ptr<LaunchChecks> checks;
-  if (options_.checks) checks = std::make_unique<LaunchChecks>();
-  launch.checks = checks.get();
+  if (options_.checks) {
+    checks = std::make_unique<LaunchChecks>();
+    checks->before = before_.get();
+  }
 
   RunResult result;
   LaunchTotals totals;
   Finding fatal = Finding::kError;
   try {
-    run_grid(launch, totals);
+    run_grid({launch, schedulers, options_.instruction_limit, threads, watch, checks.get()},
+             totals);
   } catch (const Fault& error) {
     fatal = finding_of(error.kind());
     result.problem = error.what();

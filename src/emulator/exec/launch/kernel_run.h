@@ -9,10 +9,11 @@
 #include <string>
 #include <vector>
 
+#include "emulator/check/launch_checks.h"
 #include "emulator/check/report.h"
 #include "emulator/exec/launch/loaded_module.h"
 #include "emulator/exec/launch/options.h"
-#include "emulator/exec/machine/cluster.h"
+#include "emulator/exec/machine/launch.h"
 
 namespace warploom::emulator {
 

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "emulator/base/json.h"
-#include "emulator/exec/schedule/deadlock.h"
+#include "emulator/exec/machine/describe_op.h"
 
 namespace warploom::emulator {
 namespace {

@@ -12,7 +12,7 @@
 
 #include "emulator/base/device.h"
 #include "emulator/exec/launch/decoded_module.h"
-#include "emulator/exec/machine/cluster.h"
+#include "emulator/exec/machine/launch.h"
 #include "emulator/exec/machine/program.h"
 #include "emulator/memory/device_heap.h"
 #include "emulator/memory/memory.h"

@@ -1,5 +1,3 @@
-#include "emulator/exec/machine/call_form.h"
-
 #include <algorithm>
 #include <array>
 #include <cinttypes>
@@ -8,14 +6,14 @@
 #include <string>
 #include <utility>
 
-#include "emulator/exec/isa/control/system_call.h"
-#include "emulator/exec/isa/lanes.h"
+#include "emulator/base/fault.h"
+#include "emulator/base/lanes.h"
+#include "emulator/exec/machine/call_form.h"
+#include "emulator/exec/machine/warp.h"
 #include "emulator/ptx/limits.h"
 
 namespace warploom::emulator {
 namespace {
-
-using ptx::Operand;
 
 uint32_t total_bytes(const std::vector<Passed>& list) {
   uint32_t bytes = 0;
@@ -96,28 +94,6 @@ void restore(const Warp& warp, const std::vector<Ref>& values, const std::vector
   }
 }
 
-// Why a callee does not fit what a call passes; empty if it does.
-std::string mismatch(const char* what, const std::vector<Passed>& passed,
-                     const std::vector<uint32_t>& expected) {
-  if (passed.size() != expected.size()) {
-    return format("it passes %zu %s and the function has %zu", passed.size(), what,
-                  expected.size());
-  }
-  for (std::size_t i = 0; i < passed.size(); ++i) {
-    if (passed[i].bytes != expected[i]) {
-      return format("%s %zu have %u bytes and those of the function %u", what, i + 1,
-                    passed[i].bytes, expected[i]);
-    }
-  }
-  return "";
-}
-
-std::string mismatch(const CallForm& form, const std::vector<uint32_t>& inputs,
-                     const std::vector<uint32_t>& outputs) {
-  std::string why = mismatch("arguments", form.inputs, inputs);
-  return why.empty() ? mismatch("results", form.outputs, outputs) : why;
-}
-
 std::vector<uint32_t> sizes(const std::vector<Passed>& list) {
   std::vector<uint32_t> result;
   for (const Passed& passed : list) result.push_back(passed.bytes);
@@ -143,68 +119,6 @@ int find_callee(const Program& program, const CallForm& form, uint64_t address) 
     return place;
   }
   fault("the call goes to 0x%" PRIx64 ", which is not the address of a function", address);
-}
-
-Passed take_passed(const Decoder& decoder, const Operand& operand) {
-  Passed passed;
-  if (operand.kind == Operand::kVariable) {
-    if (operand.variable->space != ptx::Space::kLocal) {
-      decoder.fail("'" + operand.variable->name + "' is not a .param variable");
-    }
-    passed.in_memory = true;
-    passed.value = decoder.special(operand, false);
-    passed.bytes = static_cast<uint32_t>(operand.variable->bytes);
-  } else {
-    if (operand.kind != Operand::kRegister) decoder.fail("what it passes is not a variable");
-    passed.value = decoder.destination(operand, 0);
-    Type type = decoder.function().registers[static_cast<std::size_t>(operand.index)];
-    passed.bytes = static_cast<uint32_t>(type_bits(type)) / 8;
-    if (passed.bytes == 0 || passed.bytes > 8) {
-      decoder.fail("registers of 8 to 64 bits can be passed");
-    }
-  }
-  return passed;
-}
-
-std::vector<uint32_t> formal_sizes(const std::vector<ptx::Formal>& formals) {
-  std::vector<uint32_t> result;
-  for (const ptx::Formal& formal : formals) {
-    result.push_back(formal.variable != nullptr
-                         ? static_cast<uint32_t>(formal.variable->bytes)
-                         : static_cast<uint32_t>(type_bits(formal.type)) / 8);
-  }
-  return result;
-}
-
-void decode_call(Decoder& decoder) {
-  decoder.modifiers.take("uni");
-  CallForm form;
-  for (const Operand& operand : decoder.operand(1).elements) {
-    form.outputs.push_back(take_passed(decoder, operand));
-  }
-  for (const Operand& operand : decoder.operand(2).elements) {
-    form.inputs.push_back(take_passed(decoder, operand));
-  }
-  const Operand& callee = decoder.operand(0);
-  decoder.op.flow = Flow::kCall;
-  std::string why;
-  if (callee.kind == Operand::kRegister) {
-    decoder.op.s[0] = decoder.source(callee, Type::kU64);
-  } else if (const SystemCall* system = find_system_call(callee.name)) {
-    why = mismatch(form, system->inputs, system->outputs);
-    decoder.op.flow = Flow::kStraight;
-    decoder.op.run = system->run;
-  } else {
-    const Program& program = decoder.program();
-    int index = program.module->find_function(callee.name);
-    if (index < 0) decoder.fail("the function '" + callee.name + "' has no body");
-    form.callee = program.find_function(index);
-    if (form.callee <= 0) decoder.fail("'" + callee.name + "' is an entry, which cannot be called");
-    const ptx::Function& source = *program.functions[static_cast<std::size_t>(form.callee)].source;
-    why = mismatch(form, formal_sizes(source.inputs), formal_sizes(source.outputs));
-  }
-  if (!why.empty()) decoder.fail(why);
-  decoder.form(form);
 }
 
 }  // namespace
@@ -315,7 +229,5 @@ void Warp::return_from(Fragment& fragment, uint32_t lanes) {
   joins_[static_cast<std::size_t>(join)].arrived |= lanes;
   release(join);
 }
-
-void add_call_ops(DecodeTable& table) { table["call"] = decode_call; }
 
 }  // namespace warploom::emulator

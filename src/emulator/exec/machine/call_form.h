@@ -10,6 +10,7 @@
 
 #include <climits>
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include "emulator/exec/machine/program.h"
@@ -38,6 +39,11 @@ struct CallForm {
   std::vector<Passed> inputs;
   std::vector<Passed> outputs;
 };
+
+// Why a function whose arguments and results have these bytes does not fit what a call passes;
+// empty if it does.
+std::string mismatch(const CallForm& form, const std::vector<uint32_t>& inputs,
+                     const std::vector<uint32_t>& outputs);
 
 }  // namespace warploom::emulator
 

@@ -1,4 +1,4 @@
-// CTAs, clusters and the launch that they belong to.
+// CTAs and clusters.
 
 #ifndef WARPLOOM_EMULATOR_EXEC_MACHINE_CLUSTER_H_
 #define WARPLOOM_EMULATOR_EXEC_MACHINE_CLUSTER_H_
@@ -10,66 +10,20 @@
 #include <vector>
 
 #include "emulator/async/named_barrier.h"
-#include "emulator/base/device.h"
 #include "emulator/exec/machine/cluster_source.h"
 #include "emulator/exec/machine/completion.h"
-#include "emulator/exec/machine/output.h"
-#include "emulator/exec/machine/program.h"
+#include "emulator/exec/machine/launch.h"
+#include "emulator/exec/machine/observer.h"
 #include "emulator/exec/machine/register_file.h"
 #include "emulator/exec/machine/warp.h"
 #include "emulator/exec/machine/warpgroup.h"
-#include "emulator/exec/schedule/schedule.h"
-#include "emulator/exec/schedule/watch.h"
-#include "emulator/memory/device_heap.h"
 #include "emulator/memory/memory.h"
 #include "emulator/tensor/tensor_memory.h"
 #include "emulator/tensor/umma_collector.h"
 
 namespace warploom::emulator {
 
-using Dim3 = std::array<uint32_t, 3>;
-
-constexpr uint32_t volume(const Dim3& dim) { return dim[0] * dim[1] * dim[2]; }
-
-class Checker;
 class Counters;
-struct LaneAccess;
-struct LaunchChecks;
-struct MemoryFootprint;
-struct Polled;
-
-// Memory of a cooperative launch; cooperative groups keep the state of the grid's barrier there.
-struct GridWorkspace {
-  alignas(16) uint8_t bytes[64];
-};
-
-// What is equal for all CTAs of a launch. Constant while it runs: clusters may run in threads.
-struct Launch {
-  const Program& program;
-  const Device& device;
-  const GlobalMemory& memory;
-  Dim3 grid;
-  Dim3 block;
-  Dim3 cluster;
-  bool explicit_cluster;         // somebody has asked for it
-  uint32_t dynamic_shared;       // bytes
-  uint8_t* parameters;           // as the PTX lays them out
-  uint64_t global_base;          // address of the module's variables
-  SchedulerSource schedulers;
-  uint64_t instruction_limit;    // of warps, until the launch is given up
-  uint32_t threads;              // of the host, at most
-  Watch& watch;
-  LaunchChecks* checks = nullptr;  // nullptr: nothing is checked
-  const std::vector<LaneAccess>* counted = nullptr;  // lane_accesses_of; nullptr: no report
-  DeviceHeap* heap = nullptr;    // of the device; set if the module allocates
-  uint64_t workspace = 0;        // address of a GridWorkspace; 0: the launch is not cooperative
-  // What the launch before has touched, which may not have ended yet; nullptr if it has.
-  const MemoryFootprint* before = nullptr;
-  mutable Output output{};       // takes text from all threads
-
-  uint32_t shared_bytes() const;   // of a CTA, with the reserved ones
-  uint32_t dynamic_offset() const; // where dynamic shared memory begins
-};
 
 class Cta {
  public:
@@ -118,8 +72,12 @@ class Cluster {
   uint64_t number() const { return number_; }
   uint32_t size() const { return static_cast<uint32_t>(ctas_.size()); }
   Cta& cta(uint32_t rank) const;  // a Fault if there is none
+  // Those of all its CTAs.
+  const std::vector<Warp*>& warps() const { return warps_; }
   CompletionQueue& completions() { return completions_; }
-  Checker* checker() const { return checker_.get(); }  // nullptr if checks are off
+  // nullptr if nobody looks on; it goes with the cluster.
+  Observer* observer() const { return observer_.get(); }
+  void set_observer(std::unique_ptr<Observer> observer);
   Counters* counters() const { return counters_.get(); }  // nullptr if no report is asked for
   std::unique_ptr<Counters> take_counters();
 
@@ -143,25 +101,15 @@ class Cluster {
   // What its threads have printed.
   std::string printed;
 
-  // Runs until every warp has exited and nothing is pending (true), or for some time (false).
-  bool run();
-
-  // Instructions that its warps have executed, up to the last turn.
+  // Instructions that its warps have executed, up to the last turn: what its clock counts.
   uint64_t instructions() const { return instructions_; }
+  void add_instructions(uint64_t count) { instructions_ += count; }
 
-  // Whether none of its warps can make progress by itself (exec/schedule/livelock.h), and what they look at
-  // then. Executes some instructions.
-  bool repeats_itself(std::vector<Polled>& polled);
-  // One line for every warp that is parked.
-  std::string describe_parked() const;
-  // An atomic has changed memory.
+  // How often an atomic has changed memory.
+  uint64_t changes() const { return changes_; }
   void note_change() { ++changes_; }
 
  private:
-  void run_warp(Warp& warp, const Turn& turn);
-  void complete(uint32_t which);
-  bool repeats_itself(Warp& warp, std::vector<Polled>& polled);
-
   const Launch* launch_;
   uint64_t number_;
   Dim3 id_;
@@ -169,11 +117,9 @@ class Cluster {
   std::vector<Warp*> warps_;
   CompletionQueue completions_;
   ClusterSource* source_ = nullptr;
-  std::unique_ptr<Checker> checker_;
+  std::unique_ptr<Observer> observer_;
   std::unique_ptr<Counters> counters_;
   uint64_t barrier_phase_ = 0;
-  std::unique_ptr<Scheduler> scheduler_;
-  std::vector<uint32_t> ready_;  // of one turn
   uint64_t instructions_ = 0;
   uint64_t changes_ = 0;
 };

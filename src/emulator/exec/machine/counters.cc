@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "emulator/exec/isa/lanes.h"
+#include "emulator/base/lanes.h"
 #include "emulator/exec/machine/cluster.h"
 
 namespace warploom::emulator {

@@ -12,17 +12,15 @@
 #include <unordered_map>
 #include <vector>
 
+#include "emulator/base/lanes.h"
 #include "emulator/ptx/module.h"
 
 namespace warploom::emulator {
 
-class CallGraph;
 class Warp;
 struct AccumulatorWatch;
 struct Op;
 
-constexpr int kLanes = 32;
-constexpr uint32_t kAllLanes = 0xffffffffu;
 // No number in every format of floats: registers that a program reads and never writes are
 // undefined in PTX, here they are the same in every run.
 constexpr uint32_t kRegisterPoison = 0x7fffffff;
@@ -141,7 +139,7 @@ struct Program {
   std::vector<int32_t> tables;              // of brx.idx
   std::vector<uint8_t> literals;
   std::vector<Special> specials;
-  // Operands of *.sync instructions whose lanes meet from several places (exec/machine/warp_sync.cc).
+  // Operands of *.sync instructions whose lanes meet from many places (exec/machine/warp_sync.cc).
   MeetingPlace meeting;
   std::vector<std::shared_ptr<const void>> forms;
   std::vector<ProgramFunction> functions;   // the entry first
@@ -162,11 +160,6 @@ struct Program {
     return found != positions.end() ? found->second : -1;
   }
 };
-
-// Decodes an entry function and those it can reach. Throws Fault, naming opcode and line, on
-// whatever is not known. `calls` are those of the module.
-std::unique_ptr<Program> decode(const ptx::Module& module, CallGraph& calls,
-                                const ptx::Function& function);
 
 }  // namespace warploom::emulator
 

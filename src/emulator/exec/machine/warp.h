@@ -4,7 +4,7 @@
 // creates a join at the immediate post-dominator of the branch; fragments that arrive there wait
 // until all lanes of the join have arrived or exited, and go on as one. Fragments of a warp are
 // scheduled independently, so that lanes may wait for each other (PTX ISA, "Independent Thread
-// Scheduling"). A call is a join as well, where lanes arrive by returning (exec/machine/call_form.h).
+// Scheduling"). A call is a join too, where lanes arrive by returning (exec/machine/call_form.h).
 
 #ifndef WARPLOOM_EMULATOR_EXEC_MACHINE_WARP_H_
 #define WARPLOOM_EMULATOR_EXEC_MACHINE_WARP_H_
@@ -16,7 +16,6 @@
 #include <vector>
 
 #include "emulator/exec/machine/program.h"
-#include "emulator/exec/schedule/schedule.h"
 #include "emulator/memory/memory.h"
 
 namespace warploom::emulator {
@@ -69,6 +68,13 @@ struct Call {
   uint64_t stack = 0;            // bytes of a thread below that frame, with saved registers
   uint32_t depth = 0;
   std::vector<uint32_t> saved;   // the caller's values, if the caller is recursive
+};
+
+// Why a warp's turn ended.
+enum class Stop : uint8_t {
+  kElsewhere,  // anything else
+  kSync,       // behind an instruction that synchronises, or at one that waits
+  kYield,      // it polls something, or gives way to others
 };
 
 class Warp {

@@ -9,7 +9,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "emulator/exec/isa/lanes.h"
+#include "emulator/base/lanes.h"
 #include "emulator/exec/machine/cluster.h"
 #include "emulator/exec/machine/warp.h"
 

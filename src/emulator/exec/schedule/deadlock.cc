@@ -9,6 +9,7 @@
 #include "emulator/async/mbarrier.h"
 #include "emulator/check/checker.h"
 #include "emulator/exec/machine/cluster.h"
+#include "emulator/exec/machine/describe_op.h"
 
 namespace warploom::emulator {
 namespace {
@@ -31,7 +32,7 @@ std::string describe_mbarrier(const Warp& warp, const Fragment& fragment, const 
   if (op.s[0].bits == 32) {
     parity = format(" for parity %u", warp.lanes<uint32_t>(op.s[0])[lane] & 1);
   }
-  const Checker* checker = warp.cluster().checker();
+  const Checker* checker = checker_of(warp.cluster());
   std::string history = checker != nullptr ? checker->mbarrier_history(address) : "";
   return format("waits%s of the mbarrier at shared 0x%x (%s%s)", parity.c_str(), address,
                 mbarrier_describe(state).c_str(), history.c_str());
@@ -89,12 +90,6 @@ const Op& waiting_op(const Warp& warp, const Fragment& fragment) {
 }
 
 }  // namespace
-
-std::string describe_op(const Program& program, const Op& op) {
-  std::string origin = ptx::describe_origin(*program.module, *op.source);
-  if (!origin.empty()) origin = " (" + origin + ")";
-  return format("PTX line %d%s: %s", op.source->line, origin.c_str(), op.source->text.c_str());
-}
 
 std::string locate(const std::string& message, const Warp& warp) {
   const Op* op = warp.current_op();

@@ -10,8 +10,6 @@
 
 namespace warploom::emulator {
 
-// "PTX line 12 (kernel.cu:7): mbarrier.try_wait.parity.b64".
-std::string describe_op(const Program& program, const Op& op);
 
 // A message, and after it the kernel, CTA, warp and instruction that it is about.
 std::string locate(const std::string& message, const Warp& warp);

@@ -63,7 +63,7 @@ void check_memory(const Launch& launch) {
         static_cast<unsigned long long>(kMostClusterBytes));
 }
 
-void check_grid(const Launch& launch) {
+void check_grid(const Launch& launch, uint64_t instruction_limit) {
   const ptx::Function& function = *launch.program.function;
   uint64_t size = 1;
   for (uint32_t extent : launch.cluster) size = std::min<uint64_t>(size * extent, UINT32_MAX);
@@ -86,11 +86,11 @@ void check_grid(const Launch& launch) {
   }
   // Every warp executes an instruction at least: what cannot end within the limit need not start.
   uint64_t warps = uint64_t{warps_of(launch)} * launch.grid[0];
-  if (uint64_t{launch.grid[1]} * launch.grid[2] > launch.instruction_limit / warps) {
+  if (uint64_t{launch.grid[1]} * launch.grid[2] > instruction_limit / warps) {
     fault("%s is launched with %u x %u x %u CTAs of %u warps, more warps than the limit of "
           "instructions (%llu) allows",
           function.name.c_str(), launch.grid[0], launch.grid[1], launch.grid[2], warps_of(launch),
-          static_cast<unsigned long long>(launch.instruction_limit));
+          static_cast<unsigned long long>(instruction_limit));
   }
 }
 
@@ -105,22 +105,22 @@ void check_cooperative(const Launch& launch, uint64_t clusters) {
 // Clusters that may wait for each other, in one thread.
 class Residents {
  public:
-  Residents(const Launch& launch, LaunchTotals& totals) : launch_(launch), totals_(totals) {}
+  Residents(const GridRun& run, LaunchTotals& totals) : run_(run), totals_(totals) {}
 
   void run() {
-    GridShape shape(launch_);
-    uint64_t most = resident_clusters(launch_);
+    GridShape shape(run_.launch);
+    uint64_t most = resident_clusters(run_.launch);
     ClusterSource source(shape.count());
     while (!source.empty() || !alive_.empty()) {
       // The newest cluster goes first; those before it wait for something that it may bring.
       std::optional<uint64_t> next;
       if (alive_.size() < most) next = source.take();
       if (next) {
-        alive_.push_front(std::make_unique<Cluster>(launch_, *next, shape.id(*next)));
-        alive_.front()->set_source(&source);
+        alive_.push_front(std::make_unique<ClusterRun>(run_, *next, shape.id(*next)));
+        alive_.front()->cluster().set_source(&source);
       }
       bool ended = run_first();
-      check_instructions(launch_, executed_);
+      check_instructions(run_, executed_);
       if (ended) {
         end_first();
       } else {
@@ -140,22 +140,22 @@ class Residents {
 
  private:
   bool run_first() {
-    Cluster& cluster = *alive_.front();
-    uint64_t before = cluster.instructions();
+    ClusterRun& cluster = *alive_.front();
+    uint64_t before = cluster.cluster().instructions();
     bool ended = cluster.run();
-    executed_ += cluster.instructions() - before;
+    executed_ += cluster.cluster().instructions() - before;
     return ended;
   }
 
   void look_for_livelock() {
-    std::vector<Cluster*> clusters;
+    std::vector<ClusterRun*> clusters;
     uint64_t before = 0, after = 0;
     for (const auto& cluster : alive_) {
       clusters.push_back(cluster.get());
-      before += cluster->instructions();
+      before += cluster->cluster().instructions();
     }
     check_livelock(clusters);
-    for (const auto& cluster : alive_) after += cluster->instructions();
+    for (const auto& cluster : alive_) after += cluster->cluster().instructions();
     executed_ += after - before;
   }
 
@@ -164,26 +164,14 @@ class Residents {
     alive_.pop_front();
   }
 
-  const Launch& launch_;
+  const GridRun& run_;
   LaunchTotals& totals_;
-  std::deque<std::unique_ptr<Cluster>> alive_;
+  std::deque<std::unique_ptr<ClusterRun>> alive_;
   LivelockSchedule livelock_{0};
   uint64_t executed_ = 0;  // instructions of all clusters, alive or not
 };
 
 }  // namespace
-
-GridShape::GridShape(const Launch& launch)
-    : extents_{launch.grid[0] / launch.cluster[0], launch.grid[1] / launch.cluster[1],
-               launch.grid[2] / launch.cluster[2]} {}
-
-uint64_t GridShape::count() const { return uint64_t{extents_[0]} * extents_[1] * extents_[2]; }
-
-Dim3 GridShape::id(uint64_t cluster) const {
-  return {static_cast<uint32_t>(cluster % extents_[0]),
-          static_cast<uint32_t>(cluster / extents_[0] % extents_[1]),
-          static_cast<uint32_t>(cluster / extents_[0] / extents_[1])};
-}
 
 void LaunchTotals::add(LaunchTotals other) {
   instructions += other.instructions;
@@ -194,27 +182,28 @@ void LaunchTotals::add(LaunchTotals other) {
   }
 }
 
-LaunchTotals take_totals(Cluster& cluster) {
-  return {cluster.instructions(), cluster.take_counters()};
+LaunchTotals take_totals(ClusterRun& cluster) {
+  return {cluster.cluster().instructions(), cluster.cluster().take_counters()};
 }
 
-void check_instructions(const Launch& launch, uint64_t executed) {
-  if (executed <= launch.instruction_limit) return;
+void check_instructions(const GridRun& run, uint64_t executed) {
+  if (executed <= run.instruction_limit) return;
   fault_of(FaultKind::kLimit, "the kernel %s did not end within the limit of instructions (%llu)",
-        launch.program.function->name.c_str(),
-        static_cast<unsigned long long>(launch.instruction_limit));
+        run.launch.program.function->name.c_str(),
+        static_cast<unsigned long long>(run.instruction_limit));
 }
 
-void run_grid(const Launch& launch, LaunchTotals& totals) {
+void run_grid(const GridRun& run, LaunchTotals& totals) {
+  const Launch& launch = run.launch;
   check_block(launch);
-  check_grid(launch);
+  check_grid(launch, run.instruction_limit);
   check_memory(launch);
   GridShape shape(launch);
   if (launch.workspace != 0) check_cooperative(launch, shape.count());
   if (launch.program.couples_clusters || launch.workspace != 0) {
-    Residents(launch, totals).run();
+    Residents(run, totals).run();
   } else {
-    run_apart(launch, shape, totals);
+    run_apart(run, shape, totals);
   }
 }
 

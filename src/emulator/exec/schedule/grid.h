@@ -6,8 +6,8 @@
 #include <cstdint>
 #include <memory>
 
-#include "emulator/exec/machine/cluster.h"
 #include "emulator/exec/machine/counters.h"
+#include "emulator/exec/schedule/cluster_run.h"
 
 namespace warploom::emulator {
 
@@ -19,22 +19,10 @@ struct LaunchTotals {
   void add(LaunchTotals other);
 };
 // What a cluster has done; its counters are taken away.
-LaunchTotals take_totals(Cluster& cluster);
-
-// How a grid consists of clusters.
-class GridShape {
- public:
-  explicit GridShape(const Launch& launch);
-
-  uint64_t count() const;
-  Dim3 id(uint64_t cluster) const;
-
- private:
-  Dim3 extents_;  // in clusters
-};
+LaunchTotals take_totals(ClusterRun& cluster);
 
 // A Fault if the launch has executed more than it may.
-void check_instructions(const Launch& launch, uint64_t executed);
+void check_instructions(const GridRun& run, uint64_t executed);
 
 // Executes all clusters. Those that do not communicate run in several threads; results and reports
 // are the same with any number of threads. Of the others as many are alive at a time as fit on the
@@ -42,7 +30,7 @@ void check_instructions(const Launch& launch, uint64_t executed);
 //
 // Throws Fault on whatever the program does wrong, the one of the lowest cluster if there are
 // several; asynchronous operations are lost then.
-void run_grid(const Launch& launch, LaunchTotals& totals);
+void run_grid(const GridRun& run, LaunchTotals& totals);
 
 }  // namespace warploom::emulator
 

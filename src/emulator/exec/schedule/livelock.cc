@@ -5,9 +5,9 @@
 #include <cstring>
 
 #include "emulator/async/mbarrier.h"
-#include "emulator/exec/machine/cluster.h"
 #include "emulator/exec/machine/global_place.h"
-#include "emulator/exec/schedule/deadlock.h"
+#include "emulator/exec/machine/describe_op.h"
+#include "emulator/exec/schedule/cluster_run.h"
 
 namespace warploom::emulator {
 namespace {
@@ -48,17 +48,17 @@ std::string describe_polled(const std::vector<Polled>& polled) {
   return result;
 }
 
-void check_livelock(const std::vector<Cluster*>& clusters) {
+void check_livelock(const std::vector<ClusterRun*>& clusters) {
   std::vector<Polled> polled;
-  for (Cluster* cluster : clusters) {
+  for (ClusterRun* cluster : clusters) {
     if (!cluster->repeats_itself(polled)) return;
   }
   if (polled.empty()) return;
   std::string parked;
-  for (const Cluster* cluster : clusters) parked += cluster->describe_parked();
+  for (const ClusterRun* cluster : clusters) parked += cluster->describe_parked();
   fault("livelock in kernel %s: no warp can make progress, since each that can go on repeats "
         "itself, nothing writes what it reads, and no asynchronous operation is pending.%s%s",
-        clusters.front()->launch().program.function->name.c_str(),
+        clusters.front()->cluster().launch().program.function->name.c_str(),
         describe_polled(polled).c_str(), parked.c_str());
 }
 

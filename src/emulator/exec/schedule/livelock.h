@@ -17,7 +17,7 @@
 
 namespace warploom::emulator {
 
-class Cluster;
+class ClusterRun;
 
 // What a warp that repeats itself looks at.
 struct Polled {
@@ -47,7 +47,7 @@ class LivelockSchedule {
 
 // A Fault if none of these clusters, which are all that can run, will ever make progress. Executes
 // some of their instructions.
-void check_livelock(const std::vector<Cluster*>& clusters);
+void check_livelock(const std::vector<ClusterRun*>& clusters);
 
 // "CTA (0, 0, 0) warp 1 repeats itself; it reads global 0x... at PTX line 12: ...", a line each.
 std::string describe_polled(const std::vector<Polled>& polled);

@@ -21,10 +21,10 @@ struct Outcome {
   std::exception_ptr error;  // if it did not end well
 };
 
-Outcome run_cluster(const Launch& launch, const GridShape& shape, uint64_t number) {
+Outcome run_cluster(const GridRun& run, const GridShape& shape, uint64_t number) {
   Outcome outcome;
   try {
-    Cluster cluster(launch, number, shape.id(number));
+    ClusterRun cluster(run, number, shape.id(number));
     try {
       while (!cluster.run()) check_livelock({&cluster});
     } catch (...) {
@@ -40,11 +40,11 @@ Outcome run_cluster(const Launch& launch, const GridShape& shape, uint64_t numbe
 // Takes outcomes in any order and adds them up in the order of the clusters.
 class Merger {
  public:
-  Merger(const Launch& launch, LaunchTotals& totals) : launch_(launch), totals_(totals) {}
+  Merger(const GridRun& run, LaunchTotals& totals) : run_(run), totals_(totals) {}
 
   void add(uint64_t number, Outcome outcome) {
     std::lock_guard<std::mutex> lock(mutex_);
-    if (outcome.error) launch_.watch.fail(number);
+    if (outcome.error) run_.watch.fail(number);
     early_.emplace(number, std::move(outcome));
     for (auto next = early_.begin(); next != early_.end() && next->first == merged_;
          next = early_.begin()) {
@@ -57,7 +57,7 @@ class Merger {
   void give_up(std::exception_ptr error) {
     std::lock_guard<std::mutex> lock(mutex_);
     if (!error_) error_ = std::move(error);
-    launch_.watch.fail(0);
+    run_.watch.fail(0);
   }
 
   void finish() const {
@@ -76,14 +76,14 @@ class Merger {
 
   void check_limit() {
     try {
-      check_instructions(launch_, totals_.instructions);
+      check_instructions(run_, totals_.instructions);
     } catch (...) {
       error_ = std::current_exception();
-      launch_.watch.fail(merged_);
+      run_.watch.fail(merged_);
     }
   }
 
-  const Launch& launch_;
+  const GridRun& run_;
   LaunchTotals& totals_;
   std::mutex mutex_;
   std::map<uint64_t, Outcome> early_;  // those that wait for lower ones
@@ -93,21 +93,21 @@ class Merger {
 
 }  // namespace
 
-void run_apart(const Launch& launch, const GridShape& shape, LaunchTotals& totals) {
-  Merger merger(launch, totals);
+void run_apart(const GridRun& run, const GridShape& shape, LaunchTotals& totals) {
+  Merger merger(run, totals);
   std::atomic<uint64_t> next{0};
   auto work = [&] {
     try {
       for (uint64_t number = next++; number < shape.count(); number = next++) {
-        if (number > launch.watch.first_failed()) return;
-        merger.add(number, run_cluster(launch, shape, number));
+        if (number > run.watch.first_failed()) return;
+        merger.add(number, run_cluster(run, shape, number));
       }
     } catch (...) {
       merger.give_up(std::current_exception());
     }
   };
   // The checks tell which of two clusters came second; one thread makes that the higher one.
-  uint64_t most = launch.checks != nullptr ? 1 : launch.threads;
+  uint64_t most = run.checks != nullptr ? 1 : run.threads;
   uint64_t threads = std::min(most, shape.count());
   std::vector<std::thread> others;
   try {

@@ -7,9 +7,9 @@
 
 namespace warploom::emulator {
 
-// Executes the clusters one by one in each of launch.threads threads. What they did is put together
+// Executes the clusters one by one in each of run.threads threads. What they did is put together
 // in the order of their numbers, so that nothing depends on which thread was faster.
-void run_apart(const Launch& launch, const GridShape& shape, LaunchTotals& totals);
+void run_apart(const GridRun& run, const GridShape& shape, LaunchTotals& totals);
 
 }  // namespace warploom::emulator
 

@@ -11,6 +11,8 @@
 #include <string>
 #include <vector>
 
+#include "emulator/exec/machine/warp.h"
+
 namespace warploom::emulator {
 
 enum class Strategy : uint8_t {
@@ -41,13 +43,6 @@ struct Turn {
   uint32_t which = 0;         // index among those that can
   uint32_t instructions = 1;  // that the warp may execute
   bool to_sync = false;       // the warp stops behind an instruction that others can notice
-};
-
-// Why a warp's turn ended.
-enum class Stop : uint8_t {
-  kElsewhere,  // anything else
-  kSync,       // behind an instruction that synchronises, or at one that waits
-  kYield,      // it polls something, or gives way to others
 };
 
 // Makes the choices of one cluster.

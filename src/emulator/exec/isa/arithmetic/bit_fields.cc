@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <cstdlib>
 
+#include "emulator/exec/isa/arithmetic/families.h"
 #include "emulator/exec/isa/lanes.h"
 
 namespace warploom::emulator {

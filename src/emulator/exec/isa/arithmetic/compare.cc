@@ -9,6 +9,7 @@
 #include <tuple>
 #include <utility>
 
+#include "emulator/exec/isa/arithmetic/families.h"
 #include "emulator/exec/isa/lanes.h"
 
 namespace warploom::emulator {

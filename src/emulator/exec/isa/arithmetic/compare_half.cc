@@ -3,6 +3,7 @@
 #include <cstdint>
 
 #include "emulator/exec/isa/arithmetic/compare.h"
+#include "emulator/exec/isa/arithmetic/families.h"
 #include "emulator/exec/isa/lanes.h"
 #include "emulator/format/float16.h"
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdint>
 
+#include "emulator/exec/isa/arithmetic/families.h"
 #include "emulator/exec/isa/lanes.h"
 
 namespace warploom::emulator {

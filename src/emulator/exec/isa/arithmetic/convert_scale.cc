@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "emulator/exec/isa/arithmetic/families.h"
 #include "emulator/exec/isa/lanes.h"
 #include "emulator/format/float16.h"
 #include "emulator/format/scale.h"

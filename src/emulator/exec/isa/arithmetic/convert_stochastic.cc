@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <string_view>
 
+#include "emulator/exec/isa/arithmetic/families.h"
 #include "emulator/exec/isa/lanes.h"
 #include "emulator/format/stochastic.h"
 

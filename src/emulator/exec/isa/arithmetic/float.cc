@@ -9,6 +9,7 @@
 #include <type_traits>
 #include <utility>
 
+#include "emulator/exec/isa/arithmetic/families.h"
 #include "emulator/exec/isa/lanes.h"
 #include "emulator/exec/isa/rounding.h"
 #include "emulator/format/float16.h"

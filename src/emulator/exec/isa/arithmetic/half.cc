@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <cstring>
 
+#include "emulator/exec/isa/arithmetic/families.h"
 #include "emulator/exec/isa/lanes.h"
 #include "emulator/format/float16.h"
 

@@ -5,6 +5,7 @@
 #include <limits>
 #include <type_traits>
 
+#include "emulator/exec/isa/arithmetic/families.h"
 #include "emulator/exec/isa/lanes.h"
 
 namespace warploom::emulator {

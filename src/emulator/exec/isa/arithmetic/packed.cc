@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <utility>
 
+#include "emulator/exec/isa/arithmetic/families.h"
 #include "emulator/exec/isa/lanes.h"
 #include "emulator/exec/isa/rounding.h"
 #include "emulator/format/float16.h"

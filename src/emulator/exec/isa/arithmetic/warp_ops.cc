@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "emulator/exec/isa/arithmetic/families.h"
 #include "emulator/exec/isa/lanes.h"
 #include "emulator/format/float16.h"
 

@@ -6,6 +6,7 @@
 #include <cstdint>
 
 #include "emulator/check/checker.h"
+#include "emulator/exec/isa/control/families.h"
 #include "emulator/exec/isa/lanes.h"
 
 namespace warploom::emulator {
@@ -26,7 +27,7 @@ Arrival arrive(Warp& warp, const Op& op, uint32_t active, bool waits) {
     fault_of(FaultKind::kBarrier, "barrier %u is used with 0 threads", barrier);
   Arrival arrival{barrier,
                   cta.barriers().arrive(barrier, kLanes, threads, cta.alive_threads())};
-  if (Checker* checker = warp.cluster().checker()) {
+  if (Checker* checker = checker_of(warp.cluster())) {
     checker->barrier_arrive(warp, barrier, waits);
     if (arrival.complete) checker->barrier_complete(cta, barrier);
   }
@@ -80,7 +81,7 @@ Step barrier_reduce(Warp& warp, const Op& op, uint32_t active) {
 }
 
 Step warp_barrier(Warp& warp, const Op&, uint32_t active) {
-  if (Checker* checker = warp.cluster().checker()) checker->warp_barrier(warp, active);
+  if (Checker* checker = checker_of(warp.cluster())) checker->warp_barrier(warp, active);
   return Step::kNext;
 }
 
@@ -89,7 +90,7 @@ Step cluster_arrive(Warp& warp, const Op& op, uint32_t active) {
   if (warp.cluster_arrived & active)
     fault_of(FaultKind::kBarrier, "a thread arrives twice at the cluster barrier");
   warp.cluster_arrived |= active;
-  if (Checker* checker = warp.cluster().checker()) checker->cluster_arrive(warp, op.flag != 0);
+  if (Checker* checker = checker_of(warp.cluster())) checker->cluster_arrive(warp, op.flag != 0);
   uint64_t phase = warp.cluster().barrier_phase();
   for_each_lane(active,
                 [&](int lane) { warp.cluster_phase[static_cast<std::size_t>(lane)] = phase; });
@@ -100,7 +101,7 @@ Step cluster_arrive(Warp& warp, const Op& op, uint32_t active) {
 Step cluster_wait(Warp& warp, const Op&, uint32_t active) {
   uint64_t arrived = warp.cluster_phase[static_cast<std::size_t>(__builtin_ctz(active))];
   if (warp.cluster().barrier_phase() != arrived) {
-    if (Checker* checker = warp.cluster().checker()) checker->cluster_wait(warp);
+    if (Checker* checker = checker_of(warp.cluster())) checker->cluster_wait(warp);
     return Step::kNext;
   }
   warp.park({Wait::kClusterBarrier, 0});

@@ -1,6 +1,7 @@
 // Control flow, and instructions that need no action here.
 
 #include "emulator/check/checker.h"
+#include "emulator/exec/isa/control/families.h"
 #include "emulator/exec/isa/lanes.h"
 #include "emulator/exec/isa/memory_hints.h"
 #include "emulator/exec/isa/movement/tensor_map_ops.h"
@@ -69,12 +70,12 @@ void decode_pmevent(Decoder& decoder) {
 // checker only.
 template <void (Checker::*kFence)(Warp&)>
 Step fence(Warp& warp, const Op&, uint32_t) {
-  if (Checker* checker = warp.cluster().checker()) (checker->*kFence)(warp);
+  if (Checker* checker = checker_of(warp.cluster())) (checker->*kFence)(warp);
   return Step::kNext;
 }
 
 Step fence_memory(Warp& warp, const Op& op, uint32_t) {
-  if (Checker* checker = warp.cluster().checker()) {
+  if (Checker* checker = checker_of(warp.cluster())) {
     checker->fence_memory(warp, op, *static_cast<const MemoryFence*>(op.form));
   }
   return Step::kNext;

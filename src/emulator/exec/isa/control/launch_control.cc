@@ -15,10 +15,10 @@
 #include "emulator/check/checker.h"
 #include "emulator/exec/isa/access.h"
 #include "emulator/exec/isa/complete_bytes.h"
+#include "emulator/exec/isa/control/families.h"
 #include "emulator/exec/isa/lanes.h"
 #include "emulator/exec/isa/movement/wide.h"
 #include "emulator/exec/machine/cluster.h"
-#include "emulator/exec/schedule/grid.h"
 
 namespace warploom::emulator {
 namespace {
@@ -45,8 +45,8 @@ Response cancel(const Cluster& cluster) {
 void respond(Cluster& cluster, const Response& response, uint32_t address, uint32_t mbarrier,
              const TicketPtr& ticket) {
   if (ticket != nullptr) {
-    cluster.checker()->complete_on(*ticket, mbarrier);
-    cluster.checker()->async_shared(*ticket, address, kBytes, Touch::kWrite);
+    checker_of(cluster)->complete_on(*ticket, mbarrier);
+    checker_of(cluster)->async_shared(*ticket, address, kBytes, Touch::kWrite);
   }
   std::memcpy(cluster.shared_at(address, kBytes), response.data(), kBytes);
   complete_bytes(cluster, mbarrier, kBytes, ticket);
@@ -61,7 +61,7 @@ Step try_cancel(Warp& warp, const Op& op, uint32_t active) {
     if (address % kBytes != 0) {
       fault("lane %d: the address 0x%x is not a multiple of %u", lane, address, kBytes);
     }
-    Checker* checker = cluster.checker();
+    Checker* checker = checker_of(cluster);
     TicketPtr ticket = checker != nullptr ? checker->issue(warp, op, lane) : nullptr;
     bool multicast = form.multicast;
     cluster.completions().add(op, [=, &cluster] {

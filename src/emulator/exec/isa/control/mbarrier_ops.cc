@@ -9,6 +9,7 @@
 
 #include "emulator/check/checker.h"
 #include "emulator/exec/isa/access.h"
+#include "emulator/exec/isa/control/families.h"
 #include "emulator/exec/isa/lanes.h"
 #include "emulator/exec/machine/cluster.h"
 
@@ -34,7 +35,7 @@ uint32_t argument(const Warp& warp, const Op& op, int lane, uint32_t missing) {
 }
 
 void note_arrival(Warp& warp, const Op& op, int lane, uint32_t address, uint64_t before) {
-  Checker* checker = warp.cluster().checker();
+  Checker* checker = checker_of(warp.cluster());
   if (checker == nullptr) return;
   uint64_t after;
   std::memcpy(&after, warp.cluster().shared_at(address, 8), sizeof(after));
@@ -65,7 +66,7 @@ Step initialize(Warp& warp, const Op& op, uint32_t active) {
     uint32_t address = address_of(warp, op, lane);
     uint32_t count = argument(warp, op, lane, 1);
     warp.cluster().update_mbarrier(address, [&](uint64_t) { return mbarrier_init(count); });
-    if (Checker* checker = warp.cluster().checker()) {
+    if (Checker* checker = checker_of(warp.cluster())) {
       checker->mbarrier_init(warp, op, lane, address);
     }
   });
@@ -76,7 +77,7 @@ Step invalidate(Warp& warp, const Op& op, uint32_t active) {
   for_each_lane(active, [&](int lane) {
     uint32_t address = address_of(warp, op, lane);
     warp.cluster().update_mbarrier(address, mbarrier_inval);
-    if (Checker* checker = warp.cluster().checker()) {
+    if (Checker* checker = checker_of(warp.cluster())) {
       checker->mbarrier_inval(warp, op, lane, address);
     }
   });
@@ -86,7 +87,7 @@ Step invalidate(Warp& warp, const Op& op, uint32_t active) {
 // Lanes that wait for one barrier with one result are one event. Returns whether a try_wait should
 // give up, as it may at any time.
 bool note_wait(Warp& warp, const Op& op, uint32_t active, uint32_t done) {
-  Checker* checker = warp.cluster().checker();
+  Checker* checker = checker_of(warp.cluster());
   if (checker == nullptr) return false;
   bool gives_up = false;
   uint32_t address = 0;

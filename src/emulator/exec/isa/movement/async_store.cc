@@ -16,6 +16,7 @@
 #include "emulator/exec/isa/complete_bytes.h"
 #include "emulator/exec/isa/lanes.h"
 #include "emulator/exec/isa/memory_hints.h"
+#include "emulator/exec/isa/movement/families.h"
 #include "emulator/exec/machine/cluster.h"
 #include "emulator/exec/machine/counters.h"
 
@@ -61,15 +62,15 @@ Step store_async(Warp& warp, const Op& op, uint32_t active) {
     }
     count(warp, address, form.bytes, form.reduction != Reduction::kNone);
     TicketPtr ticket;
-    if (Checker* checker = cluster.checker()) {
+    if (Checker* checker = checker_of(cluster)) {
       ticket = checker->issue(warp, op, lane);
       ticket->async_proxy = false;
     }
     cluster.completions().add(op, [=, &cluster, &form] {
       if (ticket != nullptr) {
-        cluster.checker()->complete_on(*ticket, mbarrier);
+        checker_of(cluster)->complete_on(*ticket, mbarrier);
         bool reduces = form.reduction != Reduction::kNone;
-        cluster.checker()->async_shared(*ticket, address, form.bytes,
+        checker_of(cluster)->async_shared(*ticket, address, form.bytes,
                                         reduces ? Touch::kReadWrite : Touch::kWrite);
       }
       uint8_t* to = cluster.shared_at(address, form.bytes);
@@ -95,7 +96,7 @@ struct ReleaseForm {
 // Nothing tells when these have been performed: at once is as good as any other time.
 Step store_release(Warp& warp, const Op& op, uint32_t active) {
   const auto& form = *static_cast<const ReleaseForm*>(op.form);
-  if (Checker* checker = warp.cluster().checker()) {
+  if (Checker* checker = checker_of(warp.cluster())) {
     bool reduces = form.reduction != Reduction::kNone;
     checker->generic(warp, op, active, form.space, form.bytes,
                      reduces ? Touch::kReadWrite : Touch::kWrite, {Order::kRelease, form.scope});
@@ -220,7 +221,7 @@ Step store_bulk(Warp& warp, const Op& op, uint32_t active) {
     uint32_t place = shared_from(space, address);
     if (bytes == 0) return;
     count(warp, place, bytes, false);
-    if (Checker* checker = warp.cluster().checker()) {
+    if (Checker* checker = checker_of(warp.cluster())) {
       checker->generic_lane(warp, op, lane, ptx::Space::kShared, place,
                             static_cast<uint32_t>(bytes), Touch::kWrite);
     }

@@ -11,6 +11,7 @@
 #include "emulator/exec/isa/access.h"
 #include "emulator/exec/isa/lanes.h"
 #include "emulator/exec/isa/memory_hints.h"
+#include "emulator/exec/isa/movement/families.h"
 #include "emulator/exec/machine/cluster.h"
 
 namespace warploom::emulator {
@@ -43,7 +44,7 @@ constexpr VectorRule kVectorRules[] = {{Type::kF32, false, 4},
                                        {Type::kBf16x2, true, 4}};
 
 void note(Warp& warp, const Op& op, uint32_t active, const AtomicForm& form) {
-  Checker* checker = warp.cluster().checker();
+  Checker* checker = checker_of(warp.cluster());
   if (checker == nullptr) return;
   checker->generic(warp, op, active, form.space, form.bytes(), Touch::kReadWrite,
                    form.ordering);

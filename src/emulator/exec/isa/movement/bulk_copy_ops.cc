@@ -24,7 +24,7 @@ void check_bulk_alignment(uint64_t destination, uint64_t source, uint32_t bytes)
 
 void note_bulk(Cluster& cluster, const BulkForm& form, const Ticket& ticket, uint64_t to,
                uint64_t from, uint32_t bytes) {
-  Checker& checker = *cluster.checker();
+  Checker& checker = *checker_of(cluster);
   if (form.from_shared) {
     checker.async_shared(ticket, static_cast<uint32_t>(from), bytes, Touch::kRead);
   } else {
@@ -69,7 +69,7 @@ Step bulk_copy(Warp& warp, const Op& op, uint32_t active) {
     }
     for_each_target(warp, form, lane, [&](uint32_t target, uint32_t mbarrier) {
       cluster.completions().add(op, [=, &cluster] {
-        if (ticket != nullptr) cluster.checker()->complete_on(*ticket, mbarrier);
+        if (ticket != nullptr) checker_of(cluster)->complete_on(*ticket, mbarrier);
         move(target);
         complete_bytes(cluster, mbarrier, bytes, ticket);
       });

@@ -39,7 +39,7 @@ Step copy_async(Warp& warp, const Op& op, uint32_t active) {
         available == 0 ? nullptr
                        : resolve(warp, Space::kGlobal, lane, warp.address(form.source, lane),
                                  available, bytes);
-    Checker* checker = warp.cluster().checker();
+    Checker* checker = checker_of(warp.cluster());
     TicketPtr ticket = checker != nullptr ? checker->issue_copy_async(warp, op, lane) : nullptr;
     uint64_t source = warp.address(form.source, lane);
     auto target = static_cast<uint32_t>(warp.address(form.destination, lane));
@@ -61,7 +61,7 @@ Step copy_async_arrive(Warp& warp, const Op& op, uint32_t active) {
   for_each_lane(active, [&](int lane) {
     warp.cluster().completions().complete_groups(warp, lane + kCpAsyncGroups);
     auto address = static_cast<uint32_t>(warp.address(op, lane));
-    Checker* checker = warp.cluster().checker();
+    Checker* checker = checker_of(warp.cluster());
     TicketPtr ticket = checker != nullptr ? checker->copy_async_done(warp, op, lane) : nullptr;
     uint64_t before = warp.cluster().update_mbarrier(
         address, [&](uint64_t state) {

@@ -24,7 +24,7 @@ void take_direction(Decoder& decoder, BulkForm& form) {
 }  // namespace
 
 TicketPtr issue_copy(Warp& warp, const Op& op, int lane, bool to_mbarrier) {
-  Checker* checker = warp.cluster().checker();
+  Checker* checker = checker_of(warp.cluster());
   if (checker == nullptr) return nullptr;
   return to_mbarrier ? checker->issue(warp, op, lane)
                      : checker->issue_in_bulk_group(warp, op, lane);

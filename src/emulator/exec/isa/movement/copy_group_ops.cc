@@ -33,7 +33,7 @@ Step commit_group(Warp& warp, const Op& op, uint32_t active) {
   for_each_lane(active, [&](int lane) {
     warp.cluster().completions().commit_group(warp, group_key(op, lane));
   });
-  if (Checker* checker = warp.cluster().checker()) note_commit(*checker, warp, op, active);
+  if (Checker* checker = checker_of(warp.cluster())) note_commit(*checker, warp, op, active);
   return Step::kNext;
 }
 
@@ -51,7 +51,7 @@ Step wait_group(Warp& warp, const Op& op, uint32_t active) {
     }
   });
   if (waits < 0) {
-    if (Checker* checker = warp.cluster().checker()) note_wait(*checker, warp, op, active);
+    if (Checker* checker = checker_of(warp.cluster())) note_wait(*checker, warp, op, active);
     return Step::kNext;
   }
   warp.park({Wait::kBulkGroup, static_cast<uint64_t>(waits)});

@@ -1,6 +1,7 @@
 // Which of the asynchronous copies an instruction "cp" is.
 
 #include "emulator/exec/isa/movement/copy_form.h"
+#include "emulator/exec/isa/movement/families.h"
 
 namespace warploom::emulator {
 namespace {

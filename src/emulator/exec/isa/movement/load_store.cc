@@ -14,6 +14,7 @@
 #include "emulator/check/checker.h"
 #include "emulator/exec/isa/lanes.h"
 #include "emulator/exec/isa/memory_hints.h"
+#include "emulator/exec/isa/movement/families.h"
 #include "emulator/exec/machine/cluster.h"
 
 namespace warploom::emulator {
@@ -28,7 +29,7 @@ struct AccessForm {
 };
 
 void note(Warp& warp, const Op& op, uint32_t active, Touch touch) {
-  Checker* checker = warp.cluster().checker();
+  Checker* checker = checker_of(warp.cluster());
   if (checker == nullptr) return;
   const auto& form = *static_cast<const AccessForm*>(op.form);
   checker->generic(warp, op, active, form.space, form.bytes, touch, form.ordering);

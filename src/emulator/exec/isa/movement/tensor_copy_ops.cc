@@ -61,7 +61,7 @@ TensorMap map_of(Warp& warp, const Op& op, const Address& address, int lane) {
           "or a parameter",
           static_cast<unsigned long long>(place_address));
   }
-  if (Checker* checker = warp.cluster().checker()) {
+  if (Checker* checker = checker_of(warp.cluster())) {
     checker->use_tensor_map(warp, op, lane, place_address);
   }
   TensorMap map = tensor_map_at(bytes);
@@ -144,8 +144,8 @@ Step tensor_to_shared(Warp& warp, const Op& op, uint32_t active) {
     for_each_target(warp, form, lane, [&](uint32_t target, uint32_t mbarrier) {
       cluster.completions().add(op, [=, &cluster] {
         if (ticket != nullptr) {
-          cluster.checker()->complete_on(*ticket, mbarrier);
-          note_load(*cluster.checker(), *ticket, map, place, target);
+          checker_of(cluster)->complete_on(*ticket, mbarrier);
+          note_load(*checker_of(cluster), *ticket, map, place, target);
         }
         tensor_load(map, place, cluster.launch().memory,
                     cluster.cta(shared_rank(target)).shared(), shared_offset(target));
@@ -175,7 +175,7 @@ Step tensor_to_global(Warp& warp, const Op& op, uint32_t active) {
     TicketPtr ticket = issue_copy(warp, op, lane, false);
     cluster.completions().add_to_group(warp, lane, op, [=, &cluster] {
       if (ticket != nullptr) {
-        note_store(*cluster.checker(), *ticket, map, place, source, reduction);
+        note_store(*checker_of(cluster), *ticket, map, place, source, reduction);
       }
       tensor_store(map, place, cluster.launch().memory,
                    cluster.cta(shared_rank(source)).shared(), shared_offset(source), reduction);

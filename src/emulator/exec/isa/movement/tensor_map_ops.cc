@@ -9,6 +9,7 @@
 #include "emulator/check/checker.h"
 #include "emulator/exec/isa/access.h"
 #include "emulator/exec/isa/lanes.h"
+#include "emulator/exec/isa/movement/families.h"
 #include "emulator/exec/machine/cluster.h"
 
 namespace warploom::emulator {
@@ -39,7 +40,7 @@ Step replace(Warp& warp, const Op& op, uint32_t active) {
         resolve(warp, form.space, lane, address, kTensorMapBytes, kReplaceAlignment);
     TensorMapFields fields = tensor_map_fields(place);
     replace_field(fields, form.field, form.dimension, warp.value(op.s[0], lane));
-    if (Checker* checker = warp.cluster().checker()) {
+    if (Checker* checker = checker_of(warp.cluster())) {
       checker->generic_lane(warp, op, lane, form.space, address, kTensorMapBytes,
                             Touch::kReadWrite);
     }
@@ -61,7 +62,7 @@ Step copy_and_fence(Warp& warp, const Op& op, uint32_t active) {
   const uint8_t* source =
       resolve(warp, Space::kShared, lane, from, kTensorMapBytes, kCopyAlignment);
   uint8_t* target = resolve(warp, Space::kGlobal, lane, to, kTensorMapBytes, kCopyAlignment);
-  if (Checker* checker = warp.cluster().checker()) {
+  if (Checker* checker = checker_of(warp.cluster())) {
     checker->generic_lane(warp, op, lane, Space::kShared, from, kTensorMapBytes, Touch::kRead);
     checker->generic_lane(warp, op, lane, Space::kGlobal, to, kTensorMapBytes, Touch::kWrite);
     checker->release_tensor_maps(warp);
@@ -71,7 +72,7 @@ Step copy_and_fence(Warp& warp, const Op& op, uint32_t active) {
 }
 
 Step release(Warp& warp, const Op&, uint32_t) {
-  if (Checker* checker = warp.cluster().checker()) checker->release_tensor_maps(warp);
+  if (Checker* checker = checker_of(warp.cluster())) checker->release_tensor_maps(warp);
   return Step::kNext;
 }
 
@@ -79,7 +80,7 @@ Step acquire(Warp& warp, const Op& op, uint32_t active) {
   for_each_lane(active, [&](int lane) {
     const uint64_t address = warp.address(op, lane);
     resolve(warp, Space::kGeneric, lane, address, kTensorMapBytes, kReplaceAlignment);
-    if (Checker* checker = warp.cluster().checker()) {
+    if (Checker* checker = checker_of(warp.cluster())) {
       checker->acquire_tensor_map(warp, op, lane, address);
     }
   });

@@ -8,6 +8,7 @@
 #include "emulator/exec/isa/access.h"
 #include "emulator/exec/isa/lanes.h"
 #include "emulator/exec/isa/memory_hints.h"
+#include "emulator/exec/isa/movement/families.h"
 #include "emulator/exec/machine/cluster.h"
 
 namespace warploom::emulator {
@@ -26,7 +27,7 @@ struct WideForm {
 const WideForm& form_of(const Op& op) { return *static_cast<const WideForm*>(op.form); }
 
 void note(Warp& warp, const Op& op, uint32_t active, Touch touch) {
-  Checker* checker = warp.cluster().checker();
+  Checker* checker = checker_of(warp.cluster());
   if (checker == nullptr) return;
   checker->generic(warp, op, active, form_of(op).space, kBytes, touch, form_of(op).ordering);
 }

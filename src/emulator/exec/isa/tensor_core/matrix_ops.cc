@@ -8,6 +8,7 @@
 #include "emulator/check/checker.h"
 #include "emulator/exec/isa/access.h"
 #include "emulator/exec/isa/lanes.h"
+#include "emulator/exec/isa/tensor_core/families.h"
 #include "emulator/exec/machine/cluster.h"
 #include "emulator/matrix/byte_matrix.h"
 #include "emulator/matrix/ldmatrix.h"
@@ -45,7 +46,7 @@ std::array<uint32_t, kLanes> row_offsets(const Warp& warp, const Op& op) {
 // A row is 16 bytes, at the address of a lane. Of a matrix of 8 by 8 that is not transposed, lanes
 // 4 r to 4 r + 3 have the words of row r.
 void note(Warp& warp, const Op& op, Touch touch) {
-  Checker* checker = warp.cluster().checker();
+  Checker* checker = checker_of(warp.cluster());
   if (checker == nullptr) return;
   const auto& form = *static_cast<const MatrixForm*>(op.form);
   uint32_t lanes = form.rows() == kLanes ? kAllLanes : (1u << form.rows()) - 1;

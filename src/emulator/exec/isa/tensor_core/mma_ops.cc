@@ -7,6 +7,7 @@
 #include <string>
 
 #include "emulator/exec/isa/lanes.h"
+#include "emulator/exec/isa/tensor_core/families.h"
 #include "emulator/matrix/mma.h"
 
 namespace warploom::emulator {

@@ -69,7 +69,7 @@ Step allocate(Warp& warp, const Op& op, uint32_t active) {
     warp.park({Wait::kTensorMemory, 0});
     return Step::kRetry;
   }
-  if (Checker* checker = warp.cluster().checker()) {
+  if (Checker* checker = checker_of(warp.cluster())) {
     checker->generic_lane(warp, op, 0, form.space, destination, 4, Touch::kWrite);
     checker->tensor_memory().allocate(warp, op, *column, request.columns);
   }
@@ -84,7 +84,7 @@ Step free(Warp& warp, const Op& op, uint32_t active) {
   const uint32_t address = warp.lanes<uint32_t>(op.s[1])[0];
   const uint32_t columns = uniform_columns(warp, op);
   warp.cta().tensor_memory().allocator().free(address, columns, cta_group);
-  if (Checker* checker = warp.cluster().checker()) {
+  if (Checker* checker = checker_of(warp.cluster())) {
     checker->tensor_memory().free(warp, op, address, columns);
   }
   wake_group(group);

@@ -52,7 +52,7 @@ void show_shift(Checker& checker, const TicketPtr& ticket, TensorAddress base,
 }
 
 TicketPtr ticket_of(Warp& warp, const Op& op, int lane) {
-  Checker* checker = warp.cluster().checker();
+  Checker* checker = checker_of(warp.cluster());
   return checker != nullptr ? checker->issue_tcgen05(warp, op, lane) : nullptr;
 }
 
@@ -75,7 +75,7 @@ Step copy(Warp& warp, const Op& op, uint32_t active) {
     count(warp, 0, uint64_t{group.count} * shape.rows * shape.copies * shape.chunks * kUmmaChunk);
     issue_tensor_operation(warp, op, [=, &form, &cluster] {
       if (ticket != nullptr) {
-        show_copy(*cluster.checker(), ticket, form, descriptor, base, group);
+        show_copy(*checker_of(cluster), ticket, form, descriptor, base, group);
       }
       for (uint32_t i = 0; i < group.count; ++i) {
         Cta& cta = *group.ctas[i];
@@ -98,7 +98,7 @@ Step shift(Warp& warp, const Op& op, uint32_t active) {
     const TicketPtr ticket = ticket_of(warp, op, lane);
     count(warp, group.count * kShiftBytes, group.count * kShiftBytes);
     issue_tensor_operation(warp, op, [=, &cluster] {
-      if (ticket != nullptr) show_shift(*cluster.checker(), ticket, base, group);
+      if (ticket != nullptr) show_shift(*checker_of(cluster), ticket, base, group);
       for (uint32_t i = 0; i < group.count; ++i) shift_down(group.ctas[i]->tensor_memory(), base);
     });
   });
@@ -110,7 +110,7 @@ void arrive(Cluster& cluster, uint32_t mbarrier, const TicketPtr& ticket) {
   const uint64_t before = cluster.update_mbarrier(
       mbarrier, [](uint64_t state) { return mbarrier_arrive(state, 1); });
   if (ticket == nullptr) return;
-  cluster.checker()->mbarrier_signal(*ticket, mbarrier, before, mbarrier_arrive(before, 1));
+  checker_of(cluster)->mbarrier_signal(*ticket, mbarrier, before, mbarrier_arrive(before, 1));
 }
 
 // Arrives when all that the thread has issued before is complete, in the CTAs of a multicast one by
@@ -121,7 +121,7 @@ Step commit(Warp& warp, const Op& op, uint32_t active) {
   tensor_group(warp, form.cta_group);
   for_each_lane(active, [&](int lane) {
     const uint32_t mbarrier = shared_from(form.space, warp.address(op, lane));
-    Checker* checker = cluster.checker();
+    Checker* checker = checker_of(cluster);
     const TicketPtr ticket = checker != nullptr ? checker->commit_tcgen05(warp, op, lane) : nullptr;
     if (!form.multicast.present()) {
       issue_tensor_operation(warp, op, [=, &cluster] { arrive(cluster, mbarrier, ticket); });

@@ -97,7 +97,7 @@ Step multiply(Warp& warp, const Op& op, uint32_t active) {
     const UmmaOperands operands = operands_of(warp, form, lane);
     const UmmaPlan plan = plan_umma(form.form, operands);
     const CollectedMatrix matrix = collected(form, operands);
-    Checker* checker = cta.cluster().checker();
+    Checker* checker = checker_of(cta.cluster());
     TicketPtr ticket = checker != nullptr ? checker->issue_tcgen05(warp, op, lane) : nullptr;
     issue_tensor_operation(warp, op, [=, &op, &form, &cta] {
       cta.collectors().apply(form.collector, matrix);

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "emulator/check/tensor_memory_check.h"
+#include "emulator/exec/isa/tensor_core/families.h"
 #include "emulator/exec/isa/tensor_core/tcgen05.h"
 
 namespace warploom::emulator {
@@ -16,7 +17,7 @@ namespace {
 template <void (TensorMemoryCheck::*kWait)(Warp&)>
 Step wait(Warp& warp, const Op&, uint32_t active) {
   check_whole_warp(warp, active);
-  if (Checker* checker = warp.cluster().checker()) (checker->tensor_memory().*kWait)(warp);
+  if (Checker* checker = checker_of(warp.cluster())) (checker->tensor_memory().*kWait)(warp);
   return Step::kNext;
 }
 
@@ -29,7 +30,7 @@ void decode_wait(Decoder& decoder) {
 
 template <void (Checker::*kFence)(Warp&)>
 Step fence(Warp& warp, const Op&, uint32_t) {
-  if (Checker* checker = warp.cluster().checker()) (checker->*kFence)(warp);
+  if (Checker* checker = checker_of(warp.cluster())) (checker->*kFence)(warp);
   return Step::kNext;
 }
 

@@ -42,7 +42,7 @@ Step load(Warp& warp, const Op& op, uint32_t active) {
   const TensorAddress base =
       fragment_base(form.fragment, warp.id(), uniform_tensor_address(warp, op));
   const Registers registers = registers_of(warp, form);
-  if (Checker* checker = warp.cluster().checker()) {
+  if (Checker* checker = checker_of(warp.cluster())) {
     TensorMemoryCheck::Accessor accessor = checker->tensor_memory().load(warp, op);
     visit_fragment(form.fragment, base, [&](uint32_t lane, uint32_t column, uint32_t columns) {
       accessor.read(warp.cta().rank(), lane, column, columns);
@@ -61,7 +61,7 @@ Step store(Warp& warp, const Op& op, uint32_t active) {
   const TensorAddress base =
       fragment_base(form.fragment, warp.id(), uniform_tensor_address(warp, op));
   const Registers registers = registers_of(warp, form);
-  if (Checker* checker = warp.cluster().checker()) {
+  if (Checker* checker = checker_of(warp.cluster())) {
     TensorMemoryCheck::Accessor accessor = checker->tensor_memory().store(warp, op);
     visit_fragment(form.fragment, base, [&](uint32_t lane, uint32_t column, uint32_t columns) {
       accessor.write(warp.cta().rank(), lane, column, columns);

@@ -10,6 +10,7 @@
 
 #include "emulator/check/checker.h"
 #include "emulator/exec/isa/lanes.h"
+#include "emulator/exec/isa/tensor_core/families.h"
 #include "emulator/exec/machine/cluster.h"
 #include "emulator/matrix/wgmma.h"
 
@@ -53,7 +54,7 @@ void execute(Cta& cta, uint32_t group, const WgmmaIssue& issue) {
   operands.a_descriptor = issue.a_descriptor;
   operands.b_descriptor = issue.b_descriptor;
   operands.accumulate = issue.accumulate;
-  if (Checker* checker = cta.cluster().checker()) {
+  if (Checker* checker = checker_of(cta.cluster())) {
     note_operands(*checker, cta, group, *issue.op, op.form, operands);
   }
   wgmma(op.form, operands, cta.shared());
@@ -91,7 +92,7 @@ Step multiply(Warp& warp, const Op& op, uint32_t active) {
 Step commit(Warp& warp, const Op&, uint32_t active) {
   check_warpgroup(warp, active);
   warp.cta().warpgroup(warp.id()).commit(warp.id() % 4);
-  if (Checker* checker = warp.cluster().checker()) checker->commit_wgmma(warp);
+  if (Checker* checker = checker_of(warp.cluster())) checker->commit_wgmma(warp);
   return Step::kNext;
 }
 
@@ -102,7 +103,7 @@ Step wait(Warp& warp, const Op& op, uint32_t active) {
   bool done = cta.warpgroup(warp.id()).wait(
       warp.id() % 4, op.count, [&](const WgmmaIssue& next) { execute(cta, group, next); });
   if (done) {
-    if (Checker* checker = warp.cluster().checker()) checker->wait_wgmma(warp, op.count);
+    if (Checker* checker = checker_of(warp.cluster())) checker->wait_wgmma(warp, op.count);
     return Step::kNext;
   }
   warp.park({Wait::kWarpgroup, group});
@@ -111,7 +112,7 @@ Step wait(Warp& warp, const Op& op, uint32_t active) {
 
 Step fence(Warp& warp, const Op&, uint32_t active) {
   check_warpgroup(warp, active);
-  if (Checker* checker = warp.cluster().checker()) checker->fence_wgmma(warp);
+  if (Checker* checker = checker_of(warp.cluster())) checker->fence_wgmma(warp);
   return Step::kNext;
 }
 

@@ -15,6 +15,7 @@
 #include "emulator/exec/isa/access.h"
 #include "emulator/exec/isa/lanes.h"
 #include "emulator/exec/isa/rounding.h"
+#include "emulator/exec/isa/tensor_core/families.h"
 #include "emulator/exec/machine/cluster.h"
 #include "emulator/exec/machine/counters.h"
 #include "emulator/matrix/wmma.h"
@@ -93,7 +94,7 @@ template <class F>
 void for_each_piece(Warp& warp, const Op& op, Touch touch, F f) {
   const auto& form = *static_cast<const TransferOp*>(op.form);
   const Matrix matrix = matrix_of(warp, op);
-  Checker* checker = warp.cluster().checker();
+  Checker* checker = checker_of(warp.cluster());
   for (const WmmaPiece& piece : form.pieces) {
     const uint64_t address = matrix.address + piece.line * matrix.stride + piece.in_line;
     if (checker != nullptr) {
