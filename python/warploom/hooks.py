@@ -13,7 +13,7 @@ Examples
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 _T = TypeVar("_T")
 
@@ -48,8 +48,20 @@ class Hook(Generic[_T]):
         return self._function()
 
 
-#: Registers warploom with TVM; returns the :class:`warploom.driver.CudaRuntime` of the process, or
-#: None where TVM has no compiler in it. The second call registers nothing.
-cuda_runtime: Hook[Any] = Hook("register with TVM")
+class CudaRuntime(Protocol):
+    """What lower parts know of :class:`warploom.driver.CudaRuntime`."""
+
+    driver: Any
+
+    def ensure_loaded(self) -> Any:
+        """Load the CUDA runtime of TVM if that has not been done."""
+
+    def enable_emulator(self) -> None:
+        """Put the emulated devices in the place of the driver."""
+
+
+#: Registers warploom with TVM; returns the CUDA runtime of the process, or None where TVM has no
+#: compiler in it. The second call registers nothing.
+cuda_runtime: Hook[CudaRuntime | None] = Hook("register with TVM")
 #: Registers the instructions that our op schedules emit; the second call does nothing.
 register_instructions: Hook[None] = Hook("register instructions")

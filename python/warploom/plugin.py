@@ -207,11 +207,12 @@ class _Vocabulary:
 
 
 def _register_errors() -> None:
-    """Errors of warploom keep their class when they leave a callback of TVM."""
+    """Errors and warnings of warploom keep their class when they leave a callback of TVM."""
     import tvm_ffi
 
+    ours = (errors.WarploomError, errors.WarploomWarning)
     for name, kind in vars(errors).items():
-        if isinstance(kind, type) and issubclass(kind, errors.WarploomError):
+        if isinstance(kind, type) and issubclass(kind, ours):
             tvm_ffi.register_error(name, kind)
 
 

@@ -18,15 +18,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import tvm_ffi
-
 from warploom import errors
 from warploom.errors import WarploomWarning
-
-# Else one that is raised in a pass would leave TVM as a RuntimeError.
-for _category in WarploomWarning.__subclasses__():
-    tvm_ffi.register_error(_category.__name__, _category)
-
 
 _PACKAGE = f"{Path(__file__).parent}/"
 
