@@ -10,7 +10,7 @@ from tvm.tirx.tile_primitive import TilePrimitiveCall
 from warploom.errors import Decline
 from warploom.tile.effects import Completion, accumulates, completion, effects, known
 from warploom.tile.program import read
-from warploom.tile.statement import is_nest
+from warploom.tile.statement import Nest, view
 
 
 @T.prim_func
@@ -55,7 +55,7 @@ def test_reads_writes_and_completion(number, expected):
 
 def test_accumulation():
     assert [accumulates(STATEMENTS[n]) for n in range(1, 5)] == [False, True, False, True]
-    assert is_nest(STATEMENTS[5]) and not is_nest(STATEMENTS[0])
+    assert isinstance(view(STATEMENTS[5]), Nest) and not isinstance(view(STATEMENTS[0]), Nest)
 
 
 def test_an_unknown_primitive_is_named():

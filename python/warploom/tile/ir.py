@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import tvm_ffi
@@ -50,6 +50,17 @@ def loop(
     """``for var in range(start, start + extent)``."""
     notes = dict(annotations or {})
     return tirx.For(var, start, extent, kind, seq(body), annotations=notes, step=step)
+
+
+def nest(
+    counters: Sequence[Var], extents: Iterable[Any], body: Body,
+    annotations: Mapping[str, Any] | None = None,
+) -> Stmt:  # fmt: skip
+    """Loops from 0 on, the first the outermost and with the annotations."""
+    pairs = list(zip(counters, extents, strict=True))
+    for var, extent in reversed(pairs[1:]):
+        body = [loop(var, extent, body)]
+    return loop(*pairs[0], body, annotations)
 
 
 def when(condition: Any, then: Body, otherwise: Body | None = None) -> Stmt:

@@ -16,7 +16,7 @@ annotation, and is a view here too: :class:`Turn`, :class:`First`, :class:`Orche
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, TypeAlias
@@ -35,6 +35,7 @@ from warploom.tile.effects import (
 )
 from warploom.tile.hints import PREFIX
 from warploom.tile.mbarriers import LOADING, Operation, read_operation
+from warploom.tile.nest import ElementStore, Part, is_plain, loops_of, parts_of, stores_of
 from warploom.tile.scopes import is_global, is_shared, is_tile
 
 #: Annotation of a loop whose loads run ahead; ``stages`` says how many iterations.
@@ -49,6 +50,9 @@ TURN = PREFIX + "turn"
 FIRST = PREFIX + "first"
 #: Attribute of statements that bring their own synchronisation.
 ORCHESTRATED = PREFIX + "orchestrated"
+#: Attributes with a slot, around statements that put sums there for other CTAs, or add those of
+#: others.
+GIVEN, TAKEN = PREFIX + "given", PREFIX + "taken"
 #: Option of a copy: the mbarrier that counts its bytes.
 MBAR = "mbar"
 #: Option of MMAs that two CTAs of Blackwell execute together, as TVM calls it.
@@ -94,6 +98,14 @@ class Statement:
             return self.raw
         parts = iter(bodies)
         return ir.map_children(self.raw, lambda _: ir.seq(next(parts)))
+
+    def with_each(self, change: Callable[[Statement], Stmt]) -> Stmt:
+        """The statement with each statement of its blocks changed; itself where none is."""
+        bodies = [[change(one) for one in inside] for inside in self.blocks]
+        new = (one for body in bodies for one in body)
+        old = (one.raw for inside in self.blocks for one in inside)
+        same = all(a.same_as(b) for a, b in zip(new, old, strict=True))
+        return self.raw if same else self.with_blocks(*bodies)
 
 
 #: Statements that follow each other.
@@ -203,27 +215,25 @@ class BarrierOperation(Statement):
     operation: Operation
 
 
+@dataclass(frozen=True, eq=False)
 class Nest(Statement):
-    """Loops around stores of single elements, into tiles or from tiles to global memory."""
+    """Loops around stores of single elements, into tiles or from tiles to global memory.
+
+    Attributes
+    ----------
+    loops : tuple of For
+        The outermost first.
+    parts : tuple of Part
+        The statements in the innermost: stores, bindings, and stores under a condition.
+    """
+
+    loops: tuple[tirx.For, ...]
+    parts: tuple[Part, ...]
 
     @cached_property
-    def _parts(self) -> tuple[list[tirx.For], list[Stmt]]:
-        return nest_parts(self.raw)
-
-    @property
-    def loops(self) -> list[tirx.For]:
-        """Its loops, the outermost first."""
-        return self._parts[0]
-
-    @property
-    def parts(self) -> list[Stmt]:
-        """The statements inside: stores, bindings, and stores under a condition."""
-        return self._parts[1]
-
-    @cached_property
-    def stores(self) -> list[tirx.BufferStore]:
+    def stores(self) -> list[ElementStore]:
         """All its stores."""
-        return nest_stores(self.parts)
+        return list(stores_of(self.parts))
 
 
 class Allocation(Statement):
@@ -361,11 +371,26 @@ class Orchestrated(Marked):
     """What brings its own synchronisation."""
 
 
+class _OfSlot(Marked):
+    @property
+    def slot(self) -> Any:
+        """The number of the slot."""
+        return self.raw.value
+
+
+class Given(_OfSlot):
+    """Copies of sums to a slot, for another CTA."""
+
+
+class Taken(_OfSlot):
+    """Nests that add the sums of a slot, which another CTA has computed."""
+
+
 class Instruction(Statement):
     """Any other statement: a call for its effect."""
 
 
-_MARKED = {TURN: Turn, FIRST: First, ORCHESTRATED: Orchestrated}
+_MARKED = {TURN: Turn, FIRST: First, ORCHESTRATED: Orchestrated, GIVEN: Given, TAKEN: Taken}
 _COPIES = ("copy", "copy_async")
 
 
@@ -383,8 +408,9 @@ def view(raw: Stmt) -> Statement:
         return (Scalar if _is_scalar(raw.buffer) else Allocation)(raw)
     if isinstance(raw, tirx.Bind):
         return Scalar(raw)
-    if is_nest(raw):
-        return Nest(raw)
+    nest = _nest(raw)
+    if nest is not None:
+        return nest
     if isinstance(raw, tirx.BufferStore):
         return (Scalar if _is_scalar(raw.buffer) else Instruction)(raw)
     if isinstance(raw, tirx.For):
@@ -397,6 +423,17 @@ def view(raw: Stmt) -> Statement:
     if operation is None:
         return Instruction(raw)
     return ForLoader(raw) if operation.kind == "expect" else BarrierOperation(raw, operation)
+
+
+def _nest(raw: Stmt) -> Nest | None:
+    """Loops, or none, around stores of single elements as a nest; None if there are no such."""
+    loops, body = loops_of(raw)
+    parts = parts_of(body)
+    if parts is None or not is_plain(parts):
+        return None
+    nest = Nest(raw, loops, parts)
+    makes = any(is_tile(one.buffer) or (loops and is_global(one.buffer)) for one in nest.stores)
+    return nest if makes else None
 
 
 def _is_scalar(buffer: Buffer) -> bool:
@@ -432,42 +469,6 @@ def walk(statements: Block) -> Iterator[Statement]:
             yield from walk(inner)
 
 
-def raws(statements: Block) -> list[Stmt]:
+def raws(statements: Iterable[Statement | Part]) -> list[Stmt]:
     """Statements as TVM has them."""
     return [one.raw for one in statements]
-
-
-def is_nest(raw: Stmt) -> bool:
-    """Whether a statement is a nest of loops around stores of single elements."""
-    loops, parts = nest_parts(raw)
-    stores = nest_stores(parts)
-    if not stores or not all(map(_is_elementwise, parts)):
-        return False
-    return any(is_tile(one.buffer) or (loops and is_global(one.buffer)) for one in stores)
-
-
-def _is_elementwise(statement: Stmt) -> bool:
-    if isinstance(statement, tirx.IfThenElse):
-        inner = ir.flatten(statement.then_case)
-        return statement.else_case is None and all(map(_is_elementwise, inner))
-    return isinstance(statement, (tirx.BufferStore, tirx.Bind))
-
-
-def nest_parts(raw: Stmt) -> tuple[list[tirx.For], list[Stmt]]:
-    """Loops of a nest, the outermost first, and the statements inside."""
-    loops = []
-    while isinstance(raw, tirx.For):
-        loops.append(raw)
-        raw = raw.body
-    return loops, ir.flatten(raw)
-
-
-def nest_stores(parts: list[Stmt]) -> list[tirx.BufferStore]:
-    """The stores of a nest's body, those under a condition too."""
-    found = []
-    for one in parts:
-        if isinstance(one, tirx.IfThenElse):
-            found += nest_stores(ir.flatten(one.then_case))
-        elif isinstance(one, tirx.BufferStore):
-            found.append(one)
-    return found

@@ -21,15 +21,15 @@ from tvm.tirx import Buffer, Stmt, Var
 from warploom.target import TMA
 from warploom.tile import ir
 from warploom.tile.scopes import is_global
-from warploom.tile.statement import nest_parts
+from warploom.tile.statement import Nest, raws
 
 
-def split_addends(nest: Stmt, made: Buffer) -> tuple[list[Stmt], Stmt]:
+def split_addends(nest: Nest, made: Buffer) -> tuple[list[Stmt], Stmt]:
     """Nests that load what a nest reads of global memory, and the nest without these loads.
 
     Parameters
     ----------
-    nest : Stmt
+    nest : Nest
         It stores one element of ``made`` for each of its iterations, and binds variables before.
     made : Buffer
         A tile in registers: the tiles that are loaded have its layout.
@@ -41,11 +41,11 @@ def split_addends(nest: Stmt, made: Buffer) -> tuple[list[Stmt], Stmt]:
         same element is for a whole row or column, as a bias is, stays where it was.
     rest : Stmt
     """
-    loops, body = nest_parts(nest)
-    counters = [one.loop_var for one in loops]
+    counters = [one.loop_var for one in nest.loops]
+    extents = [int(one.extent) for one in nest.loops]
     statements: list[Stmt] = []
     table: list[tuple[TensorLoad, Any]] = []
-    for load in elements_of(body, counters):
+    for load in elements_of(nest, counters):
         tile = tirx.decl_buffer(
             made.shape, str(load.source.dtype), f"{load.source.name}_piece", scope="local",
             layout=made.layout,
@@ -54,23 +54,16 @@ def split_addends(nest: Stmt, made: Buffer) -> tuple[list[Stmt], Stmt]:
         own = [Var(one.name, "int32") for one in counters]
         value = ir.substitute(load, dict(zip(counters, own, strict=True)))
         filled = tirx.BufferStore(tile, value, own)
-        statements += [tirx.AllocBuffer(tile), _nest(own, loops, [filled])]
+        statements += [tirx.AllocBuffer(tile), ir.nest(own, extents, [filled])]
 
     def loaded(old: TensorLoad) -> Any:
         return next((new for one, new in table if tvm_ffi.structural_equal(one, old)), old)
 
-    rest = [ir.map_nodes(one, {TensorLoad: loaded}, {}) for one in body]
-    return statements, _nest(counters, loops, rest)
+    rest = [ir.map_nodes(one, {TensorLoad: loaded}, {}) for one in raws(nest.parts)]
+    return statements, ir.nest(counters, extents, rest)
 
 
-def _nest(counters: list[Var], loops: list[tirx.For], body: list[Stmt]) -> Stmt:
-    """Loops over the extents of others."""
-    for var, one in zip(reversed(counters), reversed(loops), strict=True):
-        body = [ir.loop(var, int(one.extent), body)]
-    return body[0]
-
-
-def prefetch_addends(nest: Stmt, thread: Any, threads: int) -> list[Stmt]:
+def prefetch_addends(nest: Nest, thread: Any, threads: int) -> list[Stmt]:
     """Statements by which threads bring what a nest reads of global memory into the L2 cache.
 
     A thread asks for a row at a time. What has no rows of whole 16 bytes is left out (PTX ISA,
@@ -78,16 +71,15 @@ def prefetch_addends(nest: Stmt, thread: Any, threads: int) -> list[Stmt]:
 
     Parameters
     ----------
-    nest : Stmt
+    nest : Nest
         As :func:`split_addends` takes it; its loops count rows and columns.
     thread : Expr
         The number of a thread, below ``threads``.
     """
-    loops, body = nest_parts(nest)
-    rows, columns = (int(one.extent) for one in loops)
-    row, column = (one.loop_var for one in loops)
+    rows, columns = (int(one.extent) for one in nest.loops)
+    row, column = (one.loop_var for one in nest.loops)
     statements: list[Stmt] = []
-    for load in elements_of(body, [row, column]):
+    for load in elements_of(nest, [row, column]):
         start, unit = start_of_row(load, row, column), chunk_elements(load.source)
         if start is None or columns % unit:
             continue
@@ -128,7 +120,7 @@ def chunk_elements(buffer: Buffer) -> int:
     return TMA.chunk_bytes * 8 // tvm.DataType(str(buffer.dtype)).bits
 
 
-def elements_of(body: list[Stmt], counters: list[Var]) -> list[TensorLoad]:
+def elements_of(nest: Nest, counters: list[Var]) -> list[TensorLoad]:
     """Loads from global memory that differ from iteration to iteration, each once."""
     found: list[TensorLoad] = []
 
@@ -142,6 +134,6 @@ def elements_of(body: list[Stmt], counters: list[Var]) -> list[TensorLoad]:
         ):
             found.append(load)
 
-    for one in body:
-        tvm_ffi.structural_walk(one, (TensorLoad, visit))
+    for one in nest.parts:
+        tvm_ffi.structural_walk(one.raw, (TensorLoad, visit))
     return found

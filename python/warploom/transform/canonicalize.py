@@ -18,10 +18,9 @@ from tvm.tirx.tile_primitive import LambdaExpr, TilePrimitiveCall
 from warploom.errors import Decline
 from warploom.target import SM90A
 from warploom.tile import ir
-from warploom.tile.effects import effects
 from warploom.tile.program import TileProgram, allocations
 from warploom.tile.scopes import TILE_SCOPES, is_global, is_shared
-from warploom.tile.statement import is_nest
+from warploom.tile.statement import Loop, Statement, block
 from warploom.transform.infer_layouts import has_layout
 from warploom.transform.nest_forms import plain_nests
 from warploom.transform.prints import through_shared
@@ -88,22 +87,18 @@ def canonicalize(program: TileProgram) -> TileProgram:
         tvm_ffi.structural_map(one, (TilePrimitiveCall, call), order="pre")
         for one in plain_nests(through_shared(program.body))
     )
-    body = tuple(_fixed_extents(ir.substitute(one, places)) for one in body)
-    return program.replace(body=body)
+    body = [ir.substitute(one, places) for one in body]
+    return program.replace(body=tuple(map(_fixed_extents, block(body))))
 
 
-def _fixed_extents(statement: Stmt) -> Stmt:
+def _fixed_extents(one: Statement) -> Stmt:
     """Loops whose body changes what their extent is computed from: it is computed before."""
-    if is_nest(statement):
-        return statement
-    one = ir.map_children(
-        statement, lambda inner: ir.seq(map(_fixed_extents, ir.flatten(inner)))
-    )
-    if not isinstance(one, tirx.For) or not ir.uses(one.extent) & effects(one.body).writes:
-        return one
-    extent = ir.Scalar(f"{one.loop_var.name}_extent", str(one.loop_var.ty.dtype))
+    raw = one.with_each(_fixed_extents)
+    if not isinstance(one, Loop) or not ir.uses(one.extent) & one.effects.writes:
+        return raw
+    extent = ir.Scalar(f"{one.var.name}_extent", str(one.var.ty.dtype))
     loop = ir.loop(
-        one.loop_var, extent.value, [one.body], one.annotations, one.kind, one.min, one.step
+        one.var, extent.value, [raw.body], raw.annotations, raw.kind, one.start, raw.step
     )
     return ir.seq([*extent.define(one.extent), loop])
 
@@ -150,10 +145,8 @@ def _nest(call: TilePrimitiveCall) -> Stmt:
         _from(start, counter)
         for (start, _), counter in zip(ranges, counters, strict=True)
     ]
-    body: Stmt = tirx.BufferStore(to.source, ir.as_expr(result, dtype), indices, call.span)
-    for counter, (_, extent) in reversed(list(zip(counters, ranges, strict=True))):
-        body = ir.loop(counter, extent, [body])
-    return body
+    store = tirx.BufferStore(to.source, ir.as_expr(result, dtype), indices, call.span)
+    return ir.nest(counters, [extent for _, extent in ranges], [store])
 
 
 def _copy(call: TilePrimitiveCall) -> Stmt:
@@ -212,10 +205,8 @@ def _partial_store(call: TilePrimitiveCall) -> Stmt:
         if not isinstance(count, tirx.IntImm):
             bound = T.And(counter >= first, counter < first + count)
             inside = bound if inside is True else T.And(inside, bound)
-    body: Stmt = ir.when(inside, [tirx.BufferStore(to.source, tile[tuple(counters)], indices)])
-    for counter, extent in reversed(list(zip(counters, tile.shape, strict=True))):
-        body = ir.loop(counter, int(extent), [body])
-    return body
+    store = tirx.BufferStore(to.source, tile[tuple(counters)], indices)
+    return ir.nest(counters, map(int, tile.shape), [ir.when(inside, [store])])
 
 
 def _from(start: Any, counter: Var) -> Any:

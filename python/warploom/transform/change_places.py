@@ -17,6 +17,7 @@ from tvm.tirx import Buffer, Var
 from tvm.tirx.tile_primitive import TilePrimitiveCall
 
 from warploom.tile import ir
+from warploom.tile.nest import ElementStore
 from warploom.tile.statement import Block, Loop, Mma, Nest, Statement
 from warploom.transform.handovers import Role
 from warploom.transform.role_order import roles_of
@@ -109,7 +110,7 @@ def _writes_all(
     if not isinstance(statement, Nest) or tile in statement.effects.reads:
         return False
     extents = {one.loop_var: int(one.extent) for one in statement.loops}
-    stores = [one for one in statement.parts if isinstance(one, tirx.BufferStore)]
+    stores = [one for one in statement.parts if isinstance(one, ElementStore)]
     stores = [one for one in stores if one.buffer == tile]
     if len(stores) != 1:
         return False

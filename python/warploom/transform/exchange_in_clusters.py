@@ -13,18 +13,16 @@ from typing import Any
 from tvm import tirx
 from tvm.script import tirx as T
 from tvm.tirx import Buffer, Stmt, Var
-from tvm.tirx.tile_primitive import TilePrimitiveCall
 
 from warploom.errors import Decline
 from warploom.target import SM90A
 from warploom.tile import ir
 from warploom.tile.program import TileProgram
-from warploom.tile.statement import Loop, is_nest
+from warploom.tile.statement import Block, Given, Loop, Statement, Taken
 from warploom.transform import barriers
 from warploom.transform.consume import consumers, one_consumer
 from warploom.transform.fragment_order import EXCHANGED
 from warploom.transform.piece_store import leader
-from warploom.transform.split_tiles import GIVEN, TAKEN
 from warploom.transform.stage_stores import orchestrated
 
 
@@ -42,7 +40,7 @@ def exchange_in_clusters(program: TileProgram) -> TileProgram:
             "hint out."
         )
     exchange = _Exchange(program)
-    body = tuple(exchange.statement(one) for one in program.body)
+    body = tuple(exchange.statement(one) for one in program.block)
     return program.replace(body=(*exchange.start(), *body), host=()).decided(
         f"sums: from {exchange.parts - 1} CTAs of a cluster to the last, through "
         f"{', '.join(one.name for one in exchange.places.values())} in shared memory"
@@ -72,22 +70,23 @@ class _Exchange:
                 found.append(ir.evaluate(T.ptx.mbarrier.init.shared.b64(place, T.uint32(1))))
         return found
 
-    def statement(self, one: Stmt) -> Stmt:
+    def statement(self, one: Statement) -> Stmt:
         """A statement of the program."""
-        if isinstance(one, tirx.AttrStmt) and one.attr_key == GIVEN:
-            return self._give(ir.flatten(one.body))
-        if isinstance(one, tirx.For) and _takes(one.body):
-            return ir.with_body(one, [self._take(one.loop_var, ir.flatten(one.body.body))])
-        return one if is_nest(one) else ir.map_children(one, self.statement)
+        match one:
+            case Given(body=copies):
+                return self._give(copies)
+            case Loop(var=other, body=(Taken(body=nests),)):
+                return one.with_blocks([self._take(other, nests)])
+        return one.with_each(self.statement)
 
-    def _give(self, copies: list[TilePrimitiveCall]) -> Stmt:
+    def _give(self, copies: Block) -> Stmt:
         program, own = self.program, self.program.var("warpgroup")
         rank = program.var("cta_in_cluster")
         theirs, declared = barriers.remote_view(self.given, self.parts - 1)
         number = (self.parts - 2 - rank) * self.warpgroups + own
         moves = []
         for copy in copies:
-            tile = copy.args[1].source
+            tile = copy.source.source
             moves.append(_nest(tile, lambda y, x, tile=tile: tirx.BufferStore(
                 self._place(tile), tile[y, x], [own, y, x]
             )))  # fmt: skip
@@ -99,13 +98,13 @@ class _Exchange:
             ir.when(leader(program), [*declared, _arrive(theirs, number)]),
         ])
 
-    def _take(self, other: Var, nests: list[Stmt]) -> Stmt:
+    def _take(self, other: Var, nests: Block) -> Stmt:
         program, own = self.program, self.program.var("warpgroup")
         rank = self.parts - 2 - other
         theirs, declared = barriers.remote_view(self.taken, rank)
         moves: list[Stmt] = []
         for one in nests:
-            tile = _stored(one)
+            tile = one.stores[0].buffer
             view, found = barriers.remote_view(self._place(tile), rank)
             moves += [*found, _nest(tile, lambda y, x, tile=tile, view=view: tirx.BufferStore(
                 tile, tile[y, x] + view[own, y, x], [y, x]
@@ -127,20 +126,9 @@ class _Exchange:
         return self.places[tile]
 
 
-def _takes(statement: Stmt) -> bool:
-    return isinstance(statement, tirx.AttrStmt) and statement.attr_key == TAKEN
-
-
-def _stored(nest: Stmt) -> Buffer:
-    while isinstance(nest, tirx.For):
-        nest = nest.body
-    return nest.buffer
-
-
 def _nest(tile: Buffer, store: Any) -> Stmt:
     y, x = (Var(name, "int32") for name in ("y", "x"))
-    inner = ir.loop(x, int(tile.shape[1]), [store(y, x)])
-    return ir.loop(y, int(tile.shape[0]), [inner], {EXCHANGED: 1})
+    return ir.nest([y, x], map(int, tile.shape), [store(y, x)], {EXCHANGED: 1})
 
 
 def _arrive(view: Buffer, number: Any) -> Stmt:

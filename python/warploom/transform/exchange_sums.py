@@ -15,22 +15,18 @@ from __future__ import annotations
 
 from typing import Any
 
-import tvm_ffi
 from tvm import tirx
 from tvm.script import tirx as T
 from tvm.tirx import Buffer, Stmt, Var
-from tvm.tirx.tile_primitive import TilePrimitiveCall
 
 from warploom.tile import ir
-from warploom.tile.effects import destination
 from warploom.tile.hints import DEVICE_ENTRY
 from warploom.tile.program import Id, TileProgram
-from warploom.tile.statement import is_nest
+from warploom.tile.statement import Copy, Given, Nest, Statement, Taken, walk
 from warploom.transform.consume import consumers, one_consumer
 from warploom.transform.exchange_in_clusters import exchange_in_clusters
 from warploom.transform.fragment_order import EXCHANGED
 from warploom.transform.piece_store import leader
-from warploom.transform.split_tiles import GIVEN, TAKEN
 from warploom.transform.stage_stores import orchestrated
 from warploom.transform.start_early import let_next_start, wait_for_last
 
@@ -40,14 +36,15 @@ _CLEARING_THREADS = 128
 
 def exchange_sums(program: TileProgram) -> TileProgram:
     """Give the exchanges of a program whose tiles are registers of warpgroups their flags."""
-    slots = _slots(program)
-    if slots is None:
+    given = next((one for one in walk(program.block) if isinstance(one, Given)), None)
+    if given is None:
         return program
     if program.hints.exchange == "cluster":
         return exchange_in_clusters(program)
+    slots = given.body[0].to.source.shape[0]
     shape = (slots, consumers(program))
     flags = tirx.decl_buffer(shape, "uint32", "sums_given", scope="global")
-    body = tuple(_statement(one, flags, program) for one in program.body)
+    body = tuple(_statement(one, flags, program) for one in program.block)
     host = (*program.host, tirx.AllocBuffer(flags), _clear(flags))
     return program.replace(body=body, host=host).decided(
         f"flags: {shape[0]} x {shape[1]}, one for each warpgroup and slot, cleared by a kernel "
@@ -55,42 +52,30 @@ def exchange_sums(program: TileProgram) -> TileProgram:
     )
 
 
-def _slots(program: TileProgram) -> Any:
-    """Slots of the workspace; None if the program shares no tiles."""
-    found: list[Any] = []
-
-    def visit(one: tirx.AttrStmt) -> None:
-        if one.attr_key == GIVEN:
-            first = ir.flatten(one.body)[0]
-            found.append(destination(first).source.shape[0])
-
-    for statement in program.body:
-        tvm_ffi.structural_walk(statement, (tirx.AttrStmt, visit))
-    return found[0] if found else None
+def _statement(one: Statement, flags: Buffer, program: TileProgram) -> Stmt:
+    match one:
+        case Given(body=copies):
+            flag = ir.address(flags, one.slot, program.var("warpgroup"))
+            return ir.seq([*map(_given, copies), orchestrated(_release(flag, program))])
+        case Taken(body=nests):
+            flag = ir.address(flags, one.slot, program.var("warpgroup"))
+            return ir.seq([orchestrated(_acquire(flag, program)), *map(_taken, nests)])
+    return one.with_each(lambda inner: _statement(inner, flags, program))
 
 
-def _statement(statement: Stmt, flags: Buffer, program: TileProgram) -> Stmt:
-    if isinstance(statement, tirx.AttrStmt) and statement.attr_key in (GIVEN, TAKEN):
-        moves = [_exchanged(one) for one in ir.flatten(statement.body)]
-        flag = ir.address(flags, statement.value, program.var("warpgroup"))
-        if statement.attr_key == GIVEN:
-            return ir.seq([*moves, orchestrated(_release(flag, program))])
-        return ir.seq([orchestrated(_acquire(flag, program)), *moves])
-    if is_nest(statement):
-        return statement
-    return ir.map_children(statement, lambda one: _statement(one, flags, program))
+def _given(copy: Copy) -> Stmt:
+    """A nest from registers to the workspace, of which the order of elements is free."""
+    (slot, (row, _), (column, _)) = ir.ranges(copy.to)
+    y, x = (Var(name, "int32") for name in ("y", "x"))
+    tile = copy.source.source
+    store = tirx.BufferStore(copy.to.source, tile[y, x], [slot[0], row + y, column + x])
+    return ir.nest([y, x], map(int, tile.shape), [store], {EXCHANGED: 1})
 
 
-def _exchanged(one: Stmt) -> Stmt:
-    """A nest between registers and the workspace, of which the order of elements is free."""
-    if isinstance(one, TilePrimitiveCall):
-        to, source = one.args[:2]
-        (slot, (row, _), (column, _)) = ir.ranges(to)
-        y, x = (Var(name, "int32") for name in ("y", "x"))
-        tile = source.source
-        store = tirx.BufferStore(to.source, tile[y, x], [slot[0], row + y, column + x])
-        one = ir.loop(y, int(tile.shape[0]), [ir.loop(x, int(tile.shape[1]), [store])])
-    return ir.loop(one.loop_var, one.extent, [one.body], {EXCHANGED: 1})
+def _taken(nest: Nest) -> Stmt:
+    """A nest from the workspace to registers, of which the order of elements is free."""
+    outer = nest.loops[0]
+    return ir.loop(outer.loop_var, outer.extent, [outer.body], {EXCHANGED: 1})
 
 
 def _release(flag: Any, program: TileProgram) -> list[Stmt]:

@@ -18,8 +18,10 @@ from tvm.tirx.layout import S, TileLayout
 
 from warploom.ops.register_tile import LANES
 from warploom.tile import ir
+from warploom.tile.nest import ElementStore
 from warploom.tile.program import PREFIX
 from warploom.tile.scopes import is_global, is_shared
+from warploom.tile.statement import Nest
 from warploom.transform.nest_elements import WARPGROUP, NestContext
 
 #: Annotation of a nest of two loops between a tile in registers and a buffer that a warpgroup
@@ -31,9 +33,9 @@ _THREADS = WARPGROUP.warps * LANES
 _TYPES = {"float32": "f32", "int32": "s32"}
 
 
-def in_fragment_order(loops: list[tirx.For], body: list[Stmt], context: NestContext) -> Stmt:
+def in_fragment_order(nest: Nest, context: NestContext) -> Stmt:
     """A nest of one statement, ``memory[...] = tile[y, x]`` or ``tile[y, x] += memory[...]``."""
-    (store,) = body
+    (store,) = nest.parts
     adds = store.buffer.scope() == "local"
     memory, indices = _memory(store) if adds else (store.buffer, store.indices)
     space = "global" if is_global(memory) else "shared::cluster" if adds else "shared"
@@ -42,10 +44,10 @@ def in_fragment_order(loops: list[tirx.For], body: list[Stmt], context: NestCont
     width = next(w for w in (4, 2, 1) if held % w == 0)
     registers = context.registers(tile)
     # The part of this warpgroup and of these columns, all of it one after the other.
-    start = {one.loop_var: one.min for one in loops}
+    start = {one.loop_var: one.min for one in nest.loops}
     *slot, row, column = (ir.substitute(index, start) for index in indices)
     group = Var("r", "int32")
-    place = column * int(loops[0].extent) + (group * _THREADS + context.thread) * width
+    place = column * int(nest.loops[0].extent) + (group * _THREADS + context.thread) * width
     where = ir.address(memory, *slot, row, place)
     mine = [registers[group * width + i] for i in range(width)]
     kind = (f"v{width}." if width > 1 else "") + _TYPES[str(tile.dtype)]
@@ -67,7 +69,7 @@ def in_fragment_order(loops: list[tirx.For], body: list[Stmt], context: NestCont
     return ir.loop(group, held // width, moved, kind=ForKind.UNROLLED)
 
 
-def _memory(store: tirx.BufferStore) -> tuple[Buffer, Any]:
+def _memory(store: ElementStore) -> tuple[Buffer, Any]:
     """The buffer that a store adds from, and where."""
     found: list[TensorLoad] = []
     tvm_ffi.structural_walk(store.value, (TensorLoad, found.append))

@@ -20,7 +20,9 @@ from tvm.tirx import Buffer, ForKind, Stmt, Var
 
 from warploom.ops.register_tile import RegisterTile
 from warploom.tile import ir
+from warploom.tile.nest import ElementStore, Guard
 from warploom.tile.scopes import is_global
+from warploom.tile.statement import Nest
 from warploom.transform.nest_elements import Element, in_pairs, inside_buffer
 
 _WORD, _HALF_BITS = "uint32", 16
@@ -72,18 +74,16 @@ class WordCopy:
         return ir.seq([tirx.DeclBuffer(view, data=memory.data), loop])
 
 
-def word_copy(
-    loops: list[tirx.For], body: list[Stmt], buffer: Buffer, tile: RegisterTile
-) -> WordCopy | None:
+def word_copy(nest: Nest, buffer: Buffer, tile: RegisterTile) -> WordCopy | None:
     """What a nest over all of a tile copies in words; None if it does something else."""
-    conditions = []
-    while len(body) == 1 and isinstance(body[0], tirx.IfThenElse) and body[0].else_case is None:
-        conditions.append(body[0].condition)
-        body = ir.flatten(body[0].then_case)
-    if len(body) != 1 or not isinstance(body[0], tirx.BufferStore):
+    conditions, (one, *others) = [], nest.parts
+    while isinstance(one, Guard) and not others:
+        conditions.append(one.condition)
+        one, *others = one.parts
+    if others or not isinstance(one, ElementStore):
         return None
-    copied = _copy(body[0], buffer, tuple(conditions))
-    variables = [one.loop_var for one in loops]
+    copied = _copy(one, buffer, tuple(conditions))
+    variables = [loop.loop_var for loop in nest.loops]
     if copied is None or not _has_words(copied.memory) or not _neighbours(tile):
         return None
     if not all(a.same_as(b) for a, b in zip(copied.registers, variables, strict=True)):
@@ -98,9 +98,7 @@ def word_copy(
     return copied if even and column not in ir.uses(start) else None
 
 
-def _copy(
-    store: tirx.BufferStore, tile: Buffer, conditions: tuple[Any, ...]
-) -> WordCopy | None:
+def _copy(store: ElementStore, tile: Buffer, conditions: tuple[Any, ...]) -> WordCopy | None:
     """A statement as a copy between a tile and global memory, if it is one."""
     to, value = store.buffer, store.value
     if not isinstance(value, TensorLoad) or not ir.is_buffer(value.source):

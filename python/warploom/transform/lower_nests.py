@@ -8,6 +8,7 @@ holds the element they are indexed with.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -25,7 +26,7 @@ from warploom.ops.register_tile import LANES, RegisterTile
 from warploom.tile import ir
 from warploom.tile.program import TileProgram
 from warploom.tile.scopes import is_shared, is_tile
-from warploom.tile.statement import Loop, Nest, Statement, nest_stores
+from warploom.tile.statement import Loop, Nest, Statement
 from warploom.transform.fragment_order import EXCHANGED, in_fragment_order
 from warploom.transform.global_words import word_copy
 from warploom.transform.nest_elements import (
@@ -89,29 +90,28 @@ def _declare(statement: Stmt, flat: dict[Buffer, dict[str, Buffer]]) -> Stmt:
 
 def _statement(one: Statement, context: NestContext) -> Stmt:
     if isinstance(one, Nest):
-        return ir.written_at(_nest(one, context), one.stores[0].span)
+        return ir.written_at(_nest(one, context), one.stores[0].raw.span)
     if isinstance(one, Loop) and ir.is_constant(one.start, 0):
         context.loops[one.var] = ir.whole_range(one.extent)
-    return one.with_blocks(*([_statement(s, context) for s in block] for block in one.blocks))
+    return one.with_each(lambda inner: _statement(inner, context))
 
 
 def _nest(nest: Nest, context: NestContext) -> Stmt:
-    loops, body = nest.loops, nest.parts
-    if EXCHANGED in loops[0].annotations:
-        return in_fragment_order(loops, body, context)
+    if EXCHANGED in nest.loops[0].annotations:
+        return in_fragment_order(nest, context)
     accesses = [
         (one.buffer, one.indices) for one in nest.stores if one.buffer.scope() == "local"
     ]
-    accesses += [(load.source, load.indices) for load in _register_loads(body)]
+    accesses += [(load.source, load.indices) for load in _register_loads(nest)]
     if not accesses:
-        return _over_threads(loops, body, context)
+        return _over_threads(nest, context)
     # A tile that the nest covers tells which thread does what.
-    covered = [one for one in accesses if _covers(loops, *one)]
-    buffer, indices = [*covered, *_accumulator_of(loops), *accesses][0]
-    return _over_registers(buffer, indices, loops, body, context)
+    covered = [one for one in accesses if _covers(nest.loops, *one)]
+    buffer, indices = [*covered, *_accumulator_of(nest.loops), *accesses][0]
+    return _over_registers(buffer, indices, nest, context)
 
 
-def _covers(loops: list[tirx.For], buffer: Buffer, indices: Any) -> bool:
+def _covers(loops: Sequence[tirx.For], buffer: Buffer, indices: Any) -> bool:
     """Whether the loops of a nest count all elements of a buffer, each once."""
     extents = {one.loop_var: int(one.extent) for one in loops}
     return len(extents) == len(indices) and all(
@@ -120,7 +120,7 @@ def _covers(loops: list[tirx.For], buffer: Buffer, indices: Any) -> bool:
     )
 
 
-def _accumulator_of(loops: list[tirx.For]) -> list[tuple[Buffer, list[Var]]]:
+def _accumulator_of(loops: Sequence[tirx.For]) -> list[tuple[Buffer, list[Var]]]:
     """An accumulator of the extents of a nest, as parts of larger ones are; none for others.
 
     Threads share it as they do the larger one; nothing is stored in it.
@@ -136,24 +136,22 @@ def _accumulator_of(loops: list[tirx.For]) -> list[tuple[Buffer, list[Var]]]:
     return [(made, [one.loop_var for one in loops])]
 
 
-def _register_loads(body: list[Stmt]) -> list[TensorLoad]:
+def _register_loads(nest: Nest) -> list[TensorLoad]:
     found: list[TensorLoad] = []
 
     def visit(load: TensorLoad) -> None:
         if ir.is_buffer(load.source) and is_tile(load.source) and not is_shared(load.source):
             found.append(load)
 
-    for one in body:
-        tvm_ffi.structural_walk(one, (TensorLoad, visit))
+    for one in nest.parts:
+        tvm_ffi.structural_walk(one.raw, (TensorLoad, visit))
     return sorted(found, key=lambda load: -len(load.indices))
 
 
-def _over_registers(
-    buffer: Buffer, indices: Any, loops: list[tirx.For], body: list[Stmt], context: NestContext
-) -> Stmt:
+def _over_registers(buffer: Buffer, indices: Any, nest: Nest, context: NestContext) -> Stmt:
     """One iteration for each register that a thread holds of ``buffer``."""
     tile = context.tile(buffer)
-    extents = {one.loop_var: int(one.extent) for one in loops}
+    extents = {one.loop_var: int(one.extent) for one in nest.loops}
     for index, extent in zip(indices, tile.shape, strict=True):
         if extents.get(index) != extent:
             raise Decline(
@@ -178,22 +176,22 @@ def _over_registers(
         return Element(table, number, context, analyzer)
 
     register = Var("r", "int32")
-    store = paired_store(body, tile)
+    store = paired_store(nest.parts, tile)
     if store is not None:
         analyzer = context.analyzer(register, 1)
         return ir.seq(in_words(store, [element(at) for at in range(tile.registers)], analyzer))
-    words = word_copy(loops, body, buffer, tile)
+    words = word_copy(nest, buffer, tile)
     if words is not None:
         word = Var("word", "int32")
         analyzer = context.analyzer(word, tile.registers // 2)
         return words.lowered(word, tile.registers // 2, element(word * 2))
-    step = 2 if in_pairs(tile) and any(narrows(one) for one in body) else 1
+    step = 2 if in_pairs(tile) and any(narrows(one.raw) for one in nest.parts) else 1
     analyzer = context.analyzer(register, tile.registers // step)
     if tile.registers == 1:
         only = element(0)
-        return ir.seq(only.statement(one) for one in body)
+        return ir.seq(map(only.statement, nest.parts))
     elements = [element(register * step + part if step > 1 else register) for part in range(step)]
-    lowered = [s for one in body for s in together(one, elements)]
+    lowered = [s for one in nest.parts for s in together(one, elements)]
     return ir.loop(register, tile.registers // step, lowered, kind=ForKind.UNROLLED)
 
 
@@ -280,9 +278,9 @@ def _linear(registers: np.ndarray, tile: RegisterTile, at: Any) -> Any:
     return expression if isinstance(expression, int) else Analyzer().simplify(expression)
 
 
-def _over_threads(loops: list[tirx.For], body: list[Stmt], context: NestContext) -> Stmt:
+def _over_threads(nest: Nest, context: NestContext) -> Stmt:
     """A nest without tiles in registers: 16 bytes of a row for each thread at a time."""
-    store = nest_stores(body)[0]
+    loops, store = nest.loops, nest.stores[0]
     bits = tvm.DataType(str(store.buffer.dtype)).bits
     extents = [int(one.extent) for one in loops]
     vector = max(1, min(_VECTOR_BYTES * 8 // bits, extents[-1]))
@@ -307,7 +305,7 @@ def _over_threads(loops: list[tirx.For], body: list[Stmt], context: NestContext)
     analyzer = context.analyzer(part, vector)
     analyzer.bind(turn, ir.whole_range(turns))
     element = Element(table, no_registers, context, analyzer)
-    lowered = [element.statement(one) for one in body]
+    lowered = map(element.statement, nest.parts)
     vectorised = ir.loop(part, vector, lowered, kind=ForKind.UNROLLED)
     if total % _THREADS:
         vectorised = ir.when(chunk < total, [vectorised])

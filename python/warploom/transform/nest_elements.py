@@ -19,6 +19,7 @@ from warploom.errors import Decline
 from warploom.ops.elementwise_fragment import PACKED_CASTS
 from warploom.ops.register_tile import LANES, RegisterTile, Threads, read_register_tile
 from warploom.tile import ir
+from warploom.tile.nest import Binding, ElementStore, Guard, Part, parts_of
 from warploom.tile.scopes import is_global, is_shared, is_tile
 
 #: The threads that a nest runs on.
@@ -124,21 +125,21 @@ class Element:
         placed = ir.substitute(placed, self.table)
         return tvm_ffi.structural_map(placed, (TensorLoad, simple), order="post")
 
-    def statement(self, one: Stmt) -> Stmt:
+    def statement(self, one: Part) -> Stmt:
         """A statement of the nest."""
-        if isinstance(one, tirx.IfThenElse):
-            inner = [self.statement(part) for part in ir.flatten(one.then_case)]
-            return ir.when(self.expression(one.condition), inner)
-        if isinstance(one, tirx.Bind):
-            self.table[one.var] = self.expression(one.value)
-            return tirx.Evaluate(0)
-        value = self.expression(one.value)
+        match one:
+            case Guard():
+                return ir.when(self.expression(one.condition), map(self.statement, one.parts))
+            case Binding():
+                self.table[one.variable] = self.expression(one.value)
+                return tirx.Evaluate(0)
+        value, span = self.expression(one.value), one.raw.span
         if one.buffer.scope() == "local":
             registers = self.context.registers(one.buffer)
             number = self.number(one.buffer, one.indices)
-            return tirx.BufferStore(registers, value, [number], one.span)
+            return tirx.BufferStore(registers, value, [number], span)
         indices = [self.expression(index) for index in one.indices]
-        store = tirx.BufferStore(one.buffer, value, indices, one.span)
+        store = tirx.BufferStore(one.buffer, value, indices, span)
         return store if is_shared(one.buffer) else ir.when(inside_buffer(one, self), [store])
 
 
@@ -170,23 +171,24 @@ def in_pairs(tile: RegisterTile) -> bool:
     return tile.registers % 2 == 0 and tile.offsets == tuple(range(tile.registers))
 
 
-def together(one: Stmt, elements: list[Element]) -> list[Stmt]:
+def together(one: Part, elements: list[Element]) -> list[Stmt]:
     """A statement for one register, or for two neighbours, whose conversions are one instruction.
 
     That is also safer: of two conversions that ptxas 13.0 fuses itself, into different places or
     the same, it was seen to move the result before the wait for the product that it reads.
     """
-    if len(elements) == 1 or (isinstance(one, tirx.IfThenElse) and _reads_shared(one)):
+    if len(elements) == 1 or (isinstance(one, Guard) and _reads_shared(one.raw)):
         # Before a branch, the elements that it is there to leave out must not be read.
         return [element.statement(one) for element in elements]
-    if isinstance(one, tirx.BufferStore) and one.buffer.scope() == "local":
+    if isinstance(one, ElementStore) and one.buffer.scope() == "local":
         packed = _narrowing(one.value)
         if packed is not None and str(one.value.ty.dtype) == str(one.buffer.dtype):
             before, value = narrowed(one.value.value, elements)
             words = elements[0].context.registers(one.buffer, packed[1])
             place = words[T.truncdiv(elements[0].number(one.buffer, one.indices), 2)]
             return [*before, _convert(packed[0], place, value, elements)]
-    before, one = narrowed(one, elements)
+    before, narrow = narrowed(one.raw, elements)
+    (one,) = parts_of(narrow)
     return [*before, *(element.statement(one) for element in elements)]
 
 

@@ -8,6 +8,7 @@ conversions of one element (:mod:`warploom.transform.nest_integers`).
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,6 +24,7 @@ from tvm.tirx import Stmt, Var
 from warploom.intrin import half_pairs
 from warploom.ops.register_tile import RegisterTile
 from warploom.tile import ir
+from warploom.tile.nest import Binding, ElementStore, Part
 from warploom.tile.scopes import is_shared, is_tile
 from warploom.transform.nest_elements import Element, in_pairs, narrowed
 from warploom.transform.nest_integers import Windows, as_pair, is_integer, permute
@@ -31,9 +33,9 @@ from warploom.transform.nest_loads import Place, SharedWords
 _OPERATIONS = {prim.Add: "add", prim.Sub: "sub", prim.Mul: "mul"}
 
 
-def paired_store(body: list[Stmt], tile: RegisterTile) -> tirx.BufferStore | None:
+def paired_store(parts: Sequence[Part], tile: RegisterTile) -> ElementStore | None:
     """The store that a nest consists of, if pairs of its elements are computed together."""
-    store = inlined(body)
+    store = inlined(parts)
     if store is None or store.buffer.scope() != "local" or not in_pairs(tile):
         return None
     value, dtype = store.value, str(store.buffer.dtype)
@@ -43,25 +45,25 @@ def paired_store(body: list[Stmt], tile: RegisterTile) -> tirx.BufferStore | Non
     return store if arithmetic or _is_conversion(value) else None
 
 
-def inlined(body: list[Stmt]) -> tirx.BufferStore | None:
+def inlined(parts: Sequence[Part]) -> ElementStore | None:
     """The one store of a nest, with the values of variables in their place."""
     table: dict[Var, Any] = {}
-    *bindings, last = body
+    *bindings, last = parts
     for one in bindings:
-        if not isinstance(one, tirx.Bind):
+        if not isinstance(one, Binding):
             return None
-        table[one.var] = ir.substitute(one.value, table)
-    return ir.substitute(last, table) if isinstance(last, tirx.BufferStore) else None
+        table[one.variable] = ir.substitute(one.value, table)
+    if not isinstance(last, ElementStore):
+        return None
+    return ElementStore(ir.substitute(last.raw, table))
 
 
-def in_words(
-    store: tirx.BufferStore, elements: list[Element], analyzer: Analyzer
-) -> list[Stmt]:
+def in_words(store: ElementStore, elements: list[Element], analyzer: Analyzer) -> list[Stmt]:
     """A nest on all registers of a thread: its loads, then its arithmetic.
 
     Parameters
     ----------
-    store : BufferStore
+    store : ElementStore
         What :func:`paired_store` has given.
     elements : list of Element
         One for each register, in order.

@@ -22,7 +22,7 @@ from warploom.ops.register_tile import LANES
 from warploom.target import Swizzle
 from warploom.tile import ir
 from warploom.tile.program import TileProgram
-from warploom.tile.statement import nest_parts
+from warploom.tile.statement import Nest, raws, view
 from warploom.transform.addends import split_addends
 from warploom.transform.fragments import Fragments
 from warploom.transform.named_barriers import warpgroup_sync
@@ -57,11 +57,10 @@ def wait_group(count: int) -> Stmt:
     return ir.evaluate(T.ptx.cp.async_.bulk.wait_group.read(count))
 
 
-def computed(maker: Stmt, places: list[Any]) -> tuple[list[Stmt], Any]:
+def computed(maker: Nest, places: list[Any]) -> tuple[list[Stmt], Any]:
     """What a nest computes for the element at some place: bindings, and the value."""
-    loops, body = nest_parts(maker)
-    table = dict(zip((one.loop_var for one in loops), places, strict=True))
-    *before, store = ir.renewed(ir.substitute(one, table) for one in body)
+    table = dict(zip((one.loop_var for one in maker.loops), places, strict=True))
+    *before, store = ir.renewed(ir.substitute(one, table) for one in raws(maker.parts))
     return before, store.value
 
 
@@ -111,7 +110,7 @@ class PieceStore:
     def _sync(self) -> Stmt:
         return warpgroup_sync(self.program.var("warpgroup"))
 
-    def plainly(self, maker: Stmt | None, apart: bool) -> tuple[list[Stmt], list[Stmt]]:
+    def plainly(self, maker: Nest | None, apart: bool) -> tuple[list[Stmt], list[Stmt]]:
         """The pieces of the tile, or of what ``maker`` computes.
 
         What a piece adds is loaded into registers while the piece before it is stored; for the
@@ -140,7 +139,7 @@ class PieceStore:
             stores = []
         return made[0].loads if made else [], statements
 
-    def with_addend(self, maker: Stmt, addend: StagedAddend) -> tuple[list[Stmt], list[Stmt]]:
+    def with_addend(self, maker: Nest, addend: StagedAddend) -> tuple[list[Stmt], list[Stmt]]:
         """The pieces of what ``maker`` computes of an addend that comes through their buffers.
 
         Returns
@@ -168,16 +167,16 @@ class PieceStore:
                 statements += [*self._left(under_way), *self._fetched(addend, other)]
         return ahead, statements
 
-    def _made(self, maker: Stmt, one: Piece) -> _Made:
+    def _made(self, maker: Nest, one: Piece) -> _Made:
         i, j = Var("i", "int32"), Var("j", "int32")
         before, value = computed(maker, [i + one.row, j + one.column])
         tile = tirx.decl_buffer(
             (one.height, one.width), str(value.ty.dtype), "piece", scope="local",
             layout=self.kinds.matrix(one.height, one.width),
         )  # fmt: skip
-        span = nest_parts(maker)[1][-1].span
-        body = ir.loop(j, one.width, [*before, tirx.BufferStore(tile, value, [i, j], span)])
-        loads, rest = split_addends(ir.loop(i, one.height, [body]), tile)
+        store = tirx.BufferStore(tile, value, [i, j], maker.parts[-1].raw.span)
+        nest = view(ir.nest([i, j], [one.height, one.width], [*before, store]))
+        loads, rest = split_addends(nest, tile)
         return _Made(tile, loads, ir.seq([tirx.AllocBuffer(tile), rest]))
 
     def _slot(self, one: Piece) -> tuple[Any, int]:

@@ -24,7 +24,7 @@ from warploom.errors import Decline
 from warploom.tile import ir
 from warploom.tile.effects import REDUCTIONS
 from warploom.tile.program import TileProgram, allocations
-from warploom.tile.statement import Block, Mma, Nest, nest_parts, walk
+from warploom.tile.statement import Block, Mma, Nest, raws, walk
 from warploom.transform.fragments import fragments
 
 #: Registers of a thread that hold a piece.
@@ -79,11 +79,11 @@ def _block(statements: Block, arch: str) -> list[Stmt]:
     for one in statements:
         raw = one.raw
         tiles = [b for b in ir.uses(raw) if is_accumulator(b)]
-        if not tiles or isinstance(raw, tirx.AllocBuffer) or isinstance(one, Mma):
+        if not tiles or one.allocates or isinstance(one, Mma):
             result.append(raw)
         elif isinstance(one, Nest):
-            span = one.stores[0].span
-            result += [ir.written_at(part, span) for part in _nest(raw, arch)]
+            span = one.stores[0].raw.span
+            result += [ir.written_at(part, span) for part in _nest(one, arch)]
         elif isinstance(raw, TilePrimitiveCall):
             result += _reduction(raw, arch)
         else:
@@ -143,8 +143,8 @@ def _store(piece: Buffer, tile: Buffer, start: int) -> Stmt:
     return ir.primitive("copy_async", part, ir.whole(piece), scope="warpgroup")
 
 
-def _nest(statement: Stmt, arch: str) -> list[Stmt]:
-    uses = _uses(statement)
+def _nest(nest: Nest, arch: str) -> list[Stmt]:
+    uses = _uses(nest)
     columns = {use.column for use in uses.values()}
     if len(columns) != 1:
         names = ", ".join(tile.name for tile, _ in uses)
@@ -152,8 +152,7 @@ def _nest(statement: Stmt, arch: str) -> list[Stmt]:
             f"A nest counts the columns of {names} by different loops; use a nest for each."
         )
     (column,) = columns
-    loops, body = nest_parts(statement)
-    extent = next(int(one.extent) for one in loops if one.loop_var.same_as(column))
+    extent = next(int(one.extent) for one in nest.loops if one.loop_var.same_as(column))
     _require_apart(uses, extent)
     width = min(_width(int(tile.shape[0]), extent, arch, tile.name) for tile, _ in uses)
     changed = [part for part, use in uses.items() if use.stored]
@@ -165,7 +164,7 @@ def _nest(statement: Stmt, arch: str) -> list[Stmt]:
             result += load if use.loaded else load[:1]
         if any(use.loaded for use in uses.values()):
             result.append(_wait("ld"))
-        result += ir.renewed([_on_pieces(loops, body, column, start, width, uses, pieces)])
+        result += ir.renewed([_on_pieces(nest, column, start, width, uses, pieces)])
         result += [_store(pieces[part], part[0], part[1] + start) for part in changed]
     # Stores of one piece are under way while the next is computed.
     return [*result, _wait("st")] if changed else result
@@ -184,8 +183,8 @@ def _require_apart(uses: dict[_Part, _Use], extent: int) -> None:
 
 
 def _on_pieces(
-    loops: list[tirx.For], body: list[Stmt], column: Var, start: int, width: int,
-    uses: dict[_Part, _Use], pieces: dict[_Part, Buffer],
+    nest: Nest, column: Var, start: int, width: int, uses: dict[_Part, _Use],
+    pieces: dict[_Part, Buffer],
 ) -> Stmt:  # fmt: skip
     """The nest on the columns from ``start`` on; pieces take the place of accumulators."""
     counter = Var(column.name, "int32")
@@ -203,9 +202,10 @@ def _on_pieces(
         return tirx.BufferStore(pieces[part], one.value, [uses[part].row, counter], one.span)
 
     callbacks = [(TensorLoad, load), (tirx.BufferStore, store)]
-    inner = [tvm_ffi.structural_map(one, callbacks, order="post") for one in body]
+    parts = raws(nest.parts)
+    inner = [tvm_ffi.structural_map(one, callbacks, order="post") for one in parts]
     inner = [ir.substitute(one, {column: counter + start}) for one in inner]
-    for one in reversed(loops):
+    for one in reversed(nest.loops):
         if one.loop_var.same_as(column):
             inner = [ir.loop(counter, width, inner, one.annotations)]
         else:
@@ -213,10 +213,9 @@ def _on_pieces(
     return inner[0]
 
 
-def _uses(statement: Stmt) -> dict[_Part, _Use]:
+def _uses(nest: Nest) -> dict[_Part, _Use]:
     """The parts of accumulators in a nest, with the loops that count their rows and columns."""
-    loops, _ = nest_parts(statement)
-    extents = {one.loop_var: int(one.extent) for one in loops}
+    extents = {one.loop_var: int(one.extent) for one in nest.loops}
     found: dict[_Part, _Use] = {}
 
     def add(one: Any) -> None:
@@ -240,16 +239,11 @@ def _uses(statement: Stmt) -> dict[_Part, _Use]:
         use.stored |= isinstance(one, tirx.BufferStore)
         use.loaded |= not isinstance(one, tirx.BufferStore)
 
-    def keep(one: tirx.BufferStore) -> None:
+    tvm_ffi.structural_walk(nest.raw, [((tirx.BufferStore, TensorLoad), add)])
+    for one in nest.stores:
         # What is not stored everywhere keeps its value elsewhere.
-        if is_accumulator(one.buffer):
+        if is_accumulator(one.buffer) and one not in nest.parts:
             found[_part(one.buffer, one.indices)].loaded = True
-
-    def branch(one: tirx.IfThenElse) -> None:
-        tvm_ffi.structural_walk(one, (tirx.BufferStore, keep))
-
-    tvm_ffi.structural_walk(statement, [((tirx.BufferStore, TensorLoad), add)])
-    tvm_ffi.structural_walk(statement, (tirx.IfThenElse, branch))
     return found
 
 

@@ -20,6 +20,7 @@ from warploom.errors import Decline
 from warploom.language.printing import has_prints
 from warploom.tile import ir
 from warploom.tile.effects import destination
+from warploom.tile.nest import ElementStore, Guard
 from warploom.tile.program import TileProgram
 from warploom.tile.scopes import is_global, is_tile
 from warploom.tile.statement import (
@@ -28,6 +29,7 @@ from warploom.tile.statement import (
     Loop,
     Mma,
     Nest,
+    Scalar,
     Statement,
     raws,
     walk,
@@ -140,7 +142,7 @@ def _count_products(statement: Statement) -> int:
 def _require_uniform(program: TileProgram, loop: Loop, before: Block) -> None:
     """All tiles have the same number of steps, which is known before any is begun."""
     own = set(program.id("cta").vars)
-    own |= {one.raw.var for one in before if isinstance(one.raw, tirx.Bind)}
+    own |= {one.variable for one in before if isinstance(one, Scalar)}
     used = {v for part in (loop.start, loop.extent) for v in ir.uses(part)}
     if found := [v for v in used if v in own or ir.is_buffer(v)]:
         raise Decline(
@@ -169,14 +171,14 @@ def _cleared(before: Block, sums: tuple[Buffer, ...]) -> set[Buffer]:
 def _clears(statement: Statement, tile: Buffer) -> bool:
     if not isinstance(statement, Nest):
         return False
-    body = statement.parts
     extents = {one.loop_var: int(one.extent) for one in statement.loops}
+    one, *others = statement.parts
     return (
-        len(body) == 1
-        and isinstance(body[0], tirx.BufferStore)
-        and isinstance(body[0].value, (tirx.IntImm, tirx.FloatImm))
-        and float(body[0].value.value) == 0
-        and [extents.get(index) for index in body[0].indices] == [int(e) for e in tile.shape]
+        not others
+        and isinstance(one, ElementStore)
+        and isinstance(one.value, (tirx.IntImm, tirx.FloatImm))
+        and float(one.value.value) == 0
+        and [extents.get(index) for index in one.indices] == [int(e) for e in tile.shape]
     )
 
 
@@ -261,7 +263,7 @@ def _moves(statement: Statement, changing: set[Any]) -> bool:
         return any(ir.uses(place) & changing for place in places)
     if not isinstance(statement, Nest):
         return False
-    conditions = [one.condition for one in statement.parts if isinstance(one, tirx.IfThenElse)]
+    conditions = [one.condition for one in statement.parts if isinstance(one, Guard)]
     if any(v in changing or ir.is_buffer(v) for c in conditions for v in ir.uses(c)):
         return True
     return any(ir.uses(index) & changing for one in statement.stores for index in one.indices)

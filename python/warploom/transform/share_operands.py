@@ -110,8 +110,7 @@ def _only_stored(program: TileProgram, tile: Buffer) -> bool:
 
 def _stores_all(nest: Nest, tile: Buffer) -> bool:
     stores = [one for one in nest.stores if one.buffer.same_as(tile)]
-    direct = [one for one in nest.parts if any(one.same_as(store) for store in stores)]
-    if len(stores) != 1 or len(direct) != 1:
+    if len(stores) != 1 or stores[0] not in nest.parts:
         return False
     counters = {one.loop_var: int(one.extent) for one in nest.loops}
     extents = [counters.get(index) for index in stores[0].indices]

@@ -17,14 +17,12 @@ from tvm.tirx import Buffer, Stmt, Var
 from warploom.errors import Decline
 from warploom.target.dtypes import bits_of
 from warploom.tile import ir
-from warploom.tile.program import PREFIX, TileProgram
-from warploom.tile.statement import Statement, raws
+from warploom.tile.program import TileProgram
+from warploom.tile.statement import GIVEN, TAKEN, Statement, raws
 from warploom.transform.persistent import DEFAULT_GROUP, grid_of, persistent_grid
 from warploom.transform.segments import Segment, in_clusters, in_segments, split_k, stream_k
 from warploom.transform.separable_loop import SeparableLoop, separable_loop
 
-#: Attributes with a slot, around statements that put sums there for others, or add those of others.
-GIVEN, TAKEN = PREFIX + "given", PREFIX + "taken"
 #: What the workspace holds: a thread moves words.
 _WORD_BITS = 32
 
@@ -120,4 +118,4 @@ def _taken(tile: Buffer, workspace: Buffer, slot: Any) -> Stmt:
     """A nest that adds the sum of a slot."""
     y, x = (Var(name, "int32") for name in ("y", "x"))
     store = tirx.BufferStore(tile, tile[y, x] + workspace[slot, y, x], [y, x])
-    return ir.loop(y, int(tile.shape[0]), [ir.loop(x, int(tile.shape[1]), [store])])
+    return ir.nest([y, x], map(int, tile.shape), [store])

@@ -18,7 +18,7 @@ from tvm.tirx.tile_primitive import TilePrimitiveCall
 from warploom.tile import ir
 from warploom.tile.program import TileProgram, allocations
 from warploom.tile.scopes import TILE_SCOPES
-from warploom.tile.statement import is_nest
+from warploom.tile.statement import Nest, view
 
 
 def squeeze_vectors(program: TileProgram) -> TileProgram:
@@ -58,7 +58,7 @@ def squeeze_vectors(program: TileProgram) -> TileProgram:
         return ir.tile_call(one, *args)
 
     def loop(one: tirx.For) -> Stmt:
-        if ir.is_constant(one.extent, 1) and is_nest(one):
+        if ir.is_constant(one.extent, 1) and isinstance(view(one), Nest):
             return ir.substitute(one.body, {one.loop_var: one.min})
         return one
 

@@ -26,12 +26,13 @@ from warploom.ops.register_tile import LANES
 from warploom.target import TMA, Major, Swizzle, tile_pieces
 from warploom.tile import ir
 from warploom.tile.hints import PLAYERS
+from warploom.tile.nest import Binding, ElementStore
 from warploom.tile.program import TileProgram
 from warploom.tile.scopes import is_global
 from warploom.tile.statement import (
     ORCHESTRATED,
-    PIPELINED,
     Block,
+    Loop,
     Nest,
     Statement,
     Store,
@@ -136,7 +137,7 @@ def _block(statements: Block, program: TileProgram, staging: _Staging) -> list[S
         to, source = one.to, one.source
         kinds = fragments_of(source.source, program.arch)
         cut = _cut(to, source, kinds, program.hints.store_columns)
-        maker = result[-1] if result and _only_makes(result[-1], source, program) else None
+        maker = _maker(result[-1], source, program) if result else None
         if maker is not None:
             result.pop()
         if cut is None:
@@ -168,10 +169,11 @@ class _Staged:
 
 
 def _before_products(
-    statements: list[Stmt], staged: _Staged, maker: Stmt | None, program: TileProgram
+    statements: list[Stmt], staged: _Staged, maker: Nest | None, program: TileProgram
 ) -> list[Stmt]:
     """Statements with what a store begins, and its nest asks for, before their pipelined loop."""
-    loops = [i for i, one in enumerate(statements) if _is_pipelined(one)]
+    views = enumerate(map(view, statements))
+    loops = [i for i, one in views if isinstance(one, Loop) and one.pipelined]
     first = loops[0] if loops else len(statements)
     asked = []
     # What is loaded ahead into buffers is not asked for as well: products with a residual took 0.1
@@ -180,10 +182,6 @@ def _before_products(
         ahead = prefetch_addends(maker, thread_in_warpgroup(program), WARPGROUP.warps * LANES)
         asked = [orchestrated(ahead)] if ahead else []
     return [*statements[:first], *staged.ahead, *asked, *statements[first:]]
-
-
-def _is_pipelined(statement: Stmt) -> bool:
-    return isinstance(statement, tirx.For) and PIPELINED in statement.annotations
 
 
 def _from_shared(copy: Store, program: TileProgram) -> Stmt:
@@ -199,24 +197,24 @@ def _from_shared(copy: Store, program: TileProgram) -> Stmt:
     return orchestrated([ir.when(chosen, store)])
 
 
-def _only_makes(statement: Stmt, source: TensorRegion, program: TileProgram) -> bool:
-    """Whether a nest computes a tile, element by element, that nothing but its store uses."""
+def _maker(statement: Stmt, source: TensorRegion, program: TileProgram) -> Nest | None:
+    """A nest that computes a tile, element by element, that nothing but its store uses."""
     nest = view(statement)
     if not isinstance(nest, Nest):
-        return False
+        return None
     loops, (*before, last) = nest.loops, nest.parts
-    if not all(isinstance(one, tirx.Bind) for one in before) or len(loops) != 2:
-        return False
-    if not isinstance(last, tirx.BufferStore) or not last.buffer.same_as(source.source):
-        return False
+    if not all(isinstance(one, Binding) for one in before) or len(loops) != 2:
+        return None
+    if not isinstance(last, ElementStore) or not last.buffer.same_as(source.source):
+        return None
     if not all(i.same_as(one.loop_var) for i, one in zip(last.indices, loops, strict=True)):
-        return False
+        return None
     used = sum(
         source.source in ir.uses(one.raw)
         for one in walk(program.block)
         if not one.blocks and not one.allocates
     )
-    return used == 2
+    return nest if used == 2 else None
 
 
 #: Rows of the pieces of a column, and columns of those of a row.
@@ -259,7 +257,7 @@ def _piece_of(
     return dimensions and part_of_rows(ranges, dimensions, first // height, height)
 
 
-def _straight(to: TensorRegion, source: TensorRegion, maker: Stmt | None) -> Stmt:
+def _straight(to: TensorRegion, source: TensorRegion, maker: Nest | None) -> Stmt:
     """A nest that stores element by element; with ``maker``, what that nest computes."""
     tile = source.source
     counters = [Var(name, "int32") for name in ("i", "j")[: len(tile.shape)]]
@@ -270,10 +268,8 @@ def _straight(to: TensorRegion, source: TensorRegion, maker: Stmt | None) -> Stm
     value, before = tile[tuple(counters)], []
     if maker is not None:
         before, value = computed(maker, counters)
-    body = ir.seq([*before, tirx.BufferStore(to.source, value, indices)])
-    for var, extent in zip(reversed(counters), reversed(tile.shape), strict=True):
-        body = ir.loop(var, int(extent), [body])
-    return body
+    store = tirx.BufferStore(to.source, value, indices)
+    return ir.nest(counters, map(int, tile.shape), [*before, store])
 
 
 def _places(ranges: list[tuple[Any, Any]], rows: list[int], counters: list[Var]) -> list[Any]:
@@ -293,7 +289,7 @@ def _staged(
     cut: _Cut,
     program: TileProgram,
     staging: _Staging,
-    maker: Stmt | None,
+    maker: Nest | None,
     apart: int,
 ) -> _Staged:
     """Store piece by piece; with ``maker``, each piece is computed just before it is stored.
@@ -326,11 +322,11 @@ def _staged(
     return _Staged([], [*first, orchestrated(stored)])
 
 
-def _copied(tile: Buffer) -> Stmt:
+def _copied(tile: Buffer) -> Nest:
     """A nest that makes a tile of itself: what it takes to read an accumulator in pieces."""
     i, j = Var("i", "int32"), Var("j", "int32")
     store = tirx.BufferStore(tile, tile[i, j], [i, j])
-    return ir.loop(i, int(tile.shape[0]), [ir.loop(j, int(tile.shape[1]), [store])])
+    return view(ir.nest([i, j], map(int, tile.shape), [store]))
 
 
 def _buffer(dtype: str, rows: int, width: int, buffers: int, program: TileProgram) -> Buffer:

@@ -19,7 +19,7 @@ from tvm.tirx import Buffer, Stmt, Var
 
 from warploom.target import TMA
 from warploom.tile import ir
-from warploom.tile.statement import nest_parts
+from warploom.tile.statement import Nest
 from warploom.transform.addends import chunk_elements, elements_of, start_of_row
 from warploom.transform.store_pieces import Piece
 
@@ -73,17 +73,16 @@ class StagedAddend:
         return [*statements, ir.evaluate(T.ptx.cp.async_.commit_group())]
 
 
-def staged_addend(maker: Stmt, made: Buffer) -> StagedAddend | None:
+def staged_addend(maker: Nest, made: Buffer) -> StagedAddend | None:
     """The only thing that a nest reads element by element, if buffers of its result hold it.
 
     Parameters
     ----------
-    maker : Stmt
-        A nest whose two loops count the rows and columns of ``made``.
+    maker : Nest
+        Its two loops count the rows and columns of ``made``.
     """
-    loops, body = nest_parts(maker)
-    row, column = (one.loop_var for one in loops)
-    found = elements_of(body, [row, column])
+    row, column = (one.loop_var for one in maker.loops)
+    found = elements_of(maker, [row, column])
     if len(found) != 1 or str(found[0].source.dtype) != str(made.dtype):
         return None
     (load,) = found

@@ -1,0 +1,130 @@
+"""Typed views of what an element-wise nest consists of: loops, and the statements in the innermost.
+
+The statements say what happens to one element: :class:`ElementStore`, :class:`Binding` and
+:class:`Guard`. Their values, indices and conditions are expressions of TIRx.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from tvm import tirx
+from tvm.tirx import Buffer, Stmt, Var
+
+from warploom.tile import ir
+
+
+@dataclass(frozen=True, eq=False)
+class Part:
+    """A statement in a nest.
+
+    Attributes
+    ----------
+    raw : Stmt
+        As TVM has it.
+    """
+
+    raw: Stmt
+
+
+class ElementStore(Part):
+    """``buffer[indices] = value``."""
+
+    raw: tirx.BufferStore
+
+    @property
+    def buffer(self) -> Buffer:
+        """What it stores to."""
+        return self.raw.buffer
+
+    @property
+    def indices(self) -> Any:
+        """Where the element is."""
+        return self.raw.indices
+
+    @property
+    def value(self) -> Any:
+        """What the element becomes."""
+        return self.raw.value
+
+
+class Binding(Part):
+    """A variable of one iteration."""
+
+    raw: tirx.Bind
+
+    @property
+    def variable(self) -> Var:
+        """What it defines."""
+        return self.raw.var
+
+    @property
+    def value(self) -> Any:
+        """What the variable stands for."""
+        return self.raw.value
+
+
+@dataclass(frozen=True, eq=False)
+class Guard(Part):
+    """Statements of the iterations in which a condition holds.
+
+    Attributes
+    ----------
+    parts : tuple of Part
+        Those statements.
+    otherwise : tuple of Part
+        Statements of the other iterations; none in a nest of plain form
+        (:mod:`warploom.transform.nest_forms`).
+    """
+
+    parts: tuple[Part, ...]
+    otherwise: tuple[Part, ...]
+
+    @property
+    def condition(self) -> Any:
+        """What decides."""
+        return self.raw.condition
+
+
+def loops_of(raw: Stmt) -> tuple[tuple[tirx.For, ...], Stmt]:
+    """Loops that contain nothing but each other, the outermost first, and the innermost body."""
+    loops = []
+    while isinstance(raw, tirx.For):
+        loops.append(raw)
+        raw = raw.body
+    return tuple(loops), raw
+
+
+def parts_of(statement: Stmt | None) -> tuple[Part, ...] | None:
+    """A sequence of statements as those of a nest; None if one of them is something else."""
+    found: list[Part] = []
+    for raw in () if statement is None else ir.flatten(statement):
+        if isinstance(raw, tirx.BufferStore):
+            found.append(ElementStore(raw))
+        elif isinstance(raw, tirx.Bind):
+            found.append(Binding(raw))
+        elif isinstance(raw, tirx.IfThenElse):
+            cases = parts_of(raw.then_case), parts_of(raw.else_case)
+            if None in cases:
+                return None
+            found.append(Guard(raw, *cases))
+        else:
+            return None
+    return tuple(found)
+
+
+def stores_of(parts: Iterable[Part]) -> Iterator[ElementStore]:
+    """All stores, those under conditions too."""
+    for one in parts:
+        if isinstance(one, Guard):
+            yield from stores_of((*one.parts, *one.otherwise))
+        elif isinstance(one, ElementStore):
+            yield one
+
+
+def is_plain(parts: Iterable[Part]) -> bool:
+    """Whether no condition has another case."""
+    guards = [one for one in parts if isinstance(one, Guard)]
+    return all(not one.otherwise and is_plain(one.parts) for one in guards)
