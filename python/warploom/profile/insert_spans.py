@@ -28,7 +28,7 @@ from warploom.tile import ir
 from warploom.tile.program import TileProgram, parent_and_child
 from warploom.tile.roles import role_name
 from warploom.tile.spans import span_name
-from warploom.tile.statement import Scalar, view
+from warploom.tile.statement import Allocation, Block, Scalar, Statement, raws, walk
 
 #: The parameter that instrumented functions have beside their own.
 PARAMETER = "timeline_records"
@@ -129,20 +129,20 @@ class _Inserter:
     def whole(self) -> tuple[Stmt, ...]:
         """The body of the kernel."""
         if not self.program.by_hand:
-            return tuple(map(self._roles, self.program.body))
+            return tuple(map(self._roles, self.program.block))
         rank = T.Cast("int32", T.cuda.thread_rank())
-        body = list(self.program.body)
-        ids = [one for one in body if isinstance(one, tirx.ScopeIdDefStmt)]
-        rest = [one for one in body if not isinstance(one, tirx.ScopeIdDefStmt)]
+        body = self.program.block
+        ids = [one.raw for one in body if isinstance(one.raw, tirx.ScopeIdDefStmt)]
+        rest = tuple(one for one in body if not isinstance(one.raw, tirx.ScopeIdDefStmt))
         named = any(map(_has_spans, rest))
         inner = [*self._named(rest), *self._record()] if named else self._block(rest, False)
         chosen = T.EQ(T.truncmod(rank, _LANES), 0)
         return (*ids, *self._stream(inner, T.truncdiv(rank, _LANES), chosen))
 
-    def _roles(self, statement: Stmt) -> Stmt:
-        name = role_name(statement)
+    def _roles(self, one: Statement) -> Stmt:
+        name = role_name(one.raw)
         if name is None:
-            return ir.map_children(statement, self._roles)
+            return one.with_each(self._roles)
         first = 0
         for role in self.program.roles:
             if role.name == name:
@@ -153,8 +153,8 @@ class _Inserter:
             warp, lane = self.program.var("warp_in_warpgroup"), self.program.var("lane")
             chosen = T.And(warp == 0, lane == 0)
         self.next = ir.Scalar("timeline_next", "uint32")
-        inner = self._block(ir.flatten(statement.body), False)
-        return ir.with_body(statement, self._stream(inner, first + statement.value, chosen))
+        inner = self._block(one.body, False)
+        return one.with_blocks(self._stream(inner, first + one.raw.value, chosen))
 
     def _stream(self, inner: list[Stmt], number: Any, chosen: Any) -> list[Stmt]:
         start = self.next.define(self.recorder.open(number, chosen))
@@ -195,31 +195,32 @@ class _Inserter:
         number = self.inserted.number(group.closed)
         return [self.next.set(self.recorder.record(self.next.value, number, clocks))]
 
-    def _untimed(self, statement: Stmt) -> list[Stmt]:
+    def _untimed(self, one: Statement) -> list[Stmt]:
         """A statement between spans; what has ended is recorded before one that jumps."""
-        before = self._record() if kinds.jumps(statement) else []
-        if not isinstance(view(statement), Scalar):
+        before = self._record() if kinds.jumps(one) else []
+        if not isinstance(one, Scalar):
             self.here = None
-        return [*before, statement]
+        return [*before, one.raw]
 
-    def _named(self, statements: list[Stmt]) -> list[Stmt]:
+    def _named(self, statements: Block) -> list[Stmt]:
         """Statements with the spans that the author has named."""
         result: list[Stmt] = []
         for one in statements:
-            name = span_name(one)
+            name = span_name(one.raw)
             if name is not None:
-                inner = partial(self._named, ir.flatten(one.body))
+                inner = partial(self._named, one.body)
                 result += self._span(inner, name, _category(name))
             elif _has_spans(one):
-                result += [*self._record(), ir.map_children(one, self._named_body)]
+                result += self._record()
+                result.append(one.with_blocks(*map(self._named_body, one.blocks)))
             else:
                 result += self._untimed(one)
         return result
 
-    def _named_body(self, body: Stmt) -> Stmt:
-        return ir.seq([*self._named(ir.flatten(body)), *self._record()])
+    def _named_body(self, body: Block) -> list[Stmt]:
+        return [*self._named(body), *self._record()]
 
-    def _block(self, statements: list[Stmt], in_loop: bool) -> list[Stmt]:
+    def _block(self, statements: Block, in_loop: bool) -> list[Stmt]:
         """Statements of a role with spans around those that take time.
 
         ``in_loop``: in the loop of products, where work on registers is no epilogue.
@@ -251,15 +252,13 @@ class _Inserter:
             if any(map(kinds.jumps, run)):
                 result += self._record()
             product = _result(run) if kind == kinds.MMA else None
-            result += self._span(partial(list, run), name, category, product)
+            result += self._span(partial(raws, run), name, category, product)
             at = end
         return [*result, *self._record()]
 
-    def _inside(self, statement: Stmt, in_loop: bool) -> Stmt:
-        in_loop |= kinds.is_loop_of_products(statement)
-        return ir.map_children(
-            statement, lambda body: ir.seq(self._block(ir.flatten(body), in_loop))
-        )
+    def _inside(self, one: Statement, in_loop: bool) -> Stmt:
+        in_loop |= kinds.is_loop_of_products(one)
+        return one.with_blocks(*(self._block(body, in_loop) for body in one.blocks))
 
 
 def _end_of_run(found: list[set[str]], start: int, kind: str) -> int:
@@ -273,13 +272,13 @@ def _end_of_run(found: list[set[str]], start: int, kind: str) -> int:
     return end
 
 
-def _result(run: list[Stmt]) -> Any:
+def _result(run: Block) -> Any:
     """A register of a product that the statements have waited for last, if that is complete."""
     waits = [i for i, one in enumerate(run) if kinds.is_wait_for_products(one)]
-    after = run[waits[-1] :] if waits else []
+    after = run[waits[-1] :] if waits else ()
     if any(map(kinds.has_products, after)):
         return None
-    views = [one.buffer for one in after if isinstance(one, tirx.DeclBuffer)]
+    views = [one.buffer for one in after if isinstance(one, Allocation) and not one.allocates]
     words = [view for view in views if _is_words(view)]
     return words[-1][0] if words else None
 
@@ -292,20 +291,20 @@ def _is_words(view: Buffer) -> bool:
     )  # fmt: skip
 
 
-def _with_arrivals(statements: list[Stmt], found: list[set[str]], end: int) -> int:
+def _with_arrivals(statements: Block, found: list[set[str]], end: int) -> int:
     """The end of a run with the arrivals that follow it.
 
     ptxas moves a wait for products down to the first instruction that needs it, past a clock; to
     one that lets others overwrite what the products read, if nobody needs a result.
     """
     while end < len(statements) and not found[end]:
-        if isinstance(view(statements[end]), Scalar):
+        if isinstance(statements[end], Scalar):
             break
         end += 1
     return end
 
 
-def _named_after(run: list[Stmt], kind: str) -> str:
+def _named_after(run: Block, kind: str) -> str:
     subjects = dict.fromkeys(name for one in run for name in kinds.subjects(one, kind))
     if kind == kinds.MMA and not any(map(kinds.has_products, run)):
         return "mma: wait for results"
@@ -318,12 +317,5 @@ def _category(name: str) -> str:
     return word if word in kinds.CATEGORIES else kinds.COMPUTE
 
 
-def _has_spans(statement: Stmt) -> bool:
-    found = False
-
-    def visit(one: tirx.AttrStmt) -> None:
-        nonlocal found
-        found |= span_name(one) is not None
-
-    tvm_ffi.structural_walk(statement, (tirx.AttrStmt, visit))
-    return found
+def _has_spans(statement: Statement) -> bool:
+    return any(span_name(one.raw) is not None for one in walk((statement,)))

@@ -8,16 +8,25 @@ threads) is part of a span only between two statements of it.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import chain
 
 from tvm import tirx
 from tvm.ir import Call
-from tvm.tirx import Stmt
 from tvm.tirx.tile_primitive import TilePrimitiveCall
 
-from warploom.tile import ir
 from warploom.tile.mbarriers import read_address, read_operation
-from warploom.tile.scopes import is_global, is_tile
-from warploom.tile.statement import PIPELINED, ForLoader, Load, Mma, Nest, Scalar, view
+from warploom.tile.scopes import is_global
+from warploom.tile.statement import (
+    ForLoader,
+    Instruction,
+    Load,
+    Loop,
+    Mma,
+    Nest,
+    Scalar,
+    Statement,
+    While,
+)
 
 WAIT, LOAD, MMA, WORK = "wait", "load", "mma", "work"
 #: What the work of threads on registers is called: within the loop of products, and after it.
@@ -33,108 +42,101 @@ _ORDER_OPS = ("_fence", "_commit_group", "_wait_group", "_commit", "_commit_mult
 _JUMP_OPS = ("tirx.break_loop", "tirx.continue_loop", "tirx.thread_return")
 _PRODUCT_WAIT_OP = "tirx.ptx.wgmma_wait_group"
 _WAIT_OP = "tirx.cuda.mbarrier_wait"
-_LOOPS = (tirx.For, tirx.While)
 _JUMPS = (tirx.Break, tirx.Continue, tirx.Return)
 
 
-def kinds(statement: Stmt) -> set[str]:
+def kinds(one: Statement) -> set[str]:
     """The kinds of all parts of a statement: of ``WAIT``, ``LOAD``, ``MMA`` and ``WORK``."""
-    own = _kind(statement)
+    own = _kind(one)
     if own is not None:
         return {own}
-    return {kind for inner in _inside(statement) for kind in kinds(inner)}
+    return {kind for inner in _inside(one) for kind in kinds(inner)}
 
 
-def _inside(statement: Stmt) -> Iterator[Stmt]:
-    for body in ir.children(statement):
-        yield from ir.flatten(body)
+def _inside(one: Statement) -> Iterator[Statement]:
+    return chain.from_iterable(one.blocks)
 
 
-def _kind(statement: Stmt) -> str | None:
+def _kind(one: Statement) -> str | None:
     """The kind of a statement that is one as a whole."""
-    found = view(statement)
-    if isinstance(found, Mma):
-        return MMA
-    if isinstance(found, Load) or (isinstance(found, ForLoader) and found.copies):
-        return LOAD
-    if isinstance(found, Scalar):
-        return None
-    if isinstance(statement, TilePrimitiveCall) or isinstance(found, Nest):
-        return WORK
-    if isinstance(statement, tirx.BufferStore):
-        return WORK if is_tile(statement.buffer) or is_global(statement.buffer) else None
-    operation = read_operation(statement)
+    match one:
+        case Mma():
+            return MMA
+        case Load() | ForLoader(copies=True):
+            return LOAD
+        case Scalar():
+            return None
+        case Nest() | Statement(raw=TilePrimitiveCall()):
+            return WORK
+        case Instruction(raw=tirx.BufferStore(buffer=buffer)):
+            return WORK if is_global(buffer) else None
+    operation = read_operation(one.raw)
     if operation is not None and operation.kind in ("wait", "expect"):
         return WAIT if operation.kind == "wait" else LOAD
-    name = _op_name(statement)
+    name = _op_name(one)
     if name == _WAIT_OP:
         return WAIT
     return MMA if name.startswith(_PRODUCT_OPS) else None
 
 
-def _op_name(statement: Stmt) -> str:
+def _op_name(one: Statement) -> str:
     """The name of the op that a statement calls for its effect; empty if it does not."""
-    call = statement.value if isinstance(statement, tirx.Evaluate) else None
+    call = one.raw.value if isinstance(one.raw, tirx.Evaluate) else None
     return str(getattr(call.op, "name", "")) if isinstance(call, Call) else ""
 
 
-def jumps(statement: Stmt) -> bool:
+def jumps(one: Statement) -> bool:
     """Whether a statement, or a part of it, leaves a loop, its trip or the kernel."""
-    own = isinstance(statement, _JUMPS) or _op_name(statement) in _JUMP_OPS
-    return own or any(map(jumps, _inside(statement)))
+    own = isinstance(one.raw, _JUMPS) or _op_name(one) in _JUMP_OPS
+    return own or any(map(jumps, _inside(one)))
 
 
-def is_wait_for_products(statement: Stmt) -> bool:
+def is_wait_for_products(one: Statement) -> bool:
     """Whether a statement waits until products of this warpgroup are complete."""
-    return _op_name(statement) == _PRODUCT_WAIT_OP
+    return _op_name(one) == _PRODUCT_WAIT_OP
 
 
-def is_product(statement: Stmt) -> bool:
+def is_product(one: Statement) -> bool:
     """Whether a statement is a product of tiles, or an instruction of one."""
-    name = _op_name(statement)
+    name = _op_name(one)
     order = name.removeprefix("tirx.ptx.wgmma").removeprefix("tirx.ptx.tcgen05")
     multiplies = name.startswith(_PRODUCT_OPS) and order not in _ORDER_OPS
-    return multiplies or isinstance(view(statement), Mma)
+    return multiplies or isinstance(one, Mma)
 
 
-def has_products(statement: Stmt) -> bool:
+def has_products(one: Statement) -> bool:
     """Whether a statement multiplies, or is a loop that stands for that in another role."""
-    return _is_pipelined(statement) or is_product(statement) or any(
-        map(has_products, _inside(statement))
-    )
+    return _is_pipelined(one) or is_product(one) or any(map(has_products, _inside(one)))
 
 
-def is_loop_of_products(statement: Stmt) -> bool:
+def is_loop_of_products(one: Statement) -> bool:
     """Whether a statement is a loop that multiplies itself, not only a loop within it does."""
 
-    def multiplies(one: Stmt) -> bool:
-        inner = not isinstance(one, _LOOPS) or _is_unrolled(one)
-        return is_product(one) or (inner and any(map(multiplies, _inside(one))))
+    def multiplies(part: Statement) -> bool:
+        return is_product(part) or (not _is_loop(part) and any(map(multiplies, _inside(part))))
 
-    loop = isinstance(statement, _LOOPS) and not _is_unrolled(statement)
-    return loop and (_is_pipelined(statement) or any(map(multiplies, _inside(statement))))
+    return _is_loop(one) and (_is_pipelined(one) or any(map(multiplies, _inside(one))))
 
 
-def _is_pipelined(statement: Stmt) -> bool:
-    return isinstance(statement, tirx.For) and PIPELINED in statement.annotations
+def _is_pipelined(one: Statement) -> bool:
+    return isinstance(one, Loop) and one.pipelined
 
 
-def _is_unrolled(statement: Stmt) -> bool:
-    """Whether a loop is the author's way to write the same statement several times."""
-    return isinstance(statement, tirx.For) and statement.kind == tirx.ForKind.UNROLLED
+def _is_loop(one: Statement) -> bool:
+    """Whether a statement is a loop, other than the author's way to write one several times."""
+    unrolled = isinstance(one, Loop) and one.raw.kind == tirx.ForKind.UNROLLED
+    return isinstance(one, (Loop, While)) and not unrolled
 
 
-def subjects(statement: Stmt, kind: str) -> list[str]:
+def subjects(one: Statement, kind: str) -> list[str]:
     """Names of the barriers, loaded tiles or accumulators of a statement's parts of a kind."""
     if kind == WAIT:
-        operation = read_operation(statement)
+        operation = read_operation(one.raw)
         if operation is not None:
             return [operation.barriers.name]
-        if isinstance(statement, tirx.Evaluate) and isinstance(statement.value, Call):
-            places = map(read_address, statement.value.args)
+        if isinstance(one.raw, tirx.Evaluate) and isinstance(one.raw.value, Call):
+            places = map(read_address, one.raw.value.args)
             return [place.source.name for place in places if place is not None]
-    elif isinstance(statement, TilePrimitiveCall):
-        return [statement.args[0].source.name] if _kind(statement) == kind else []
-    return [name for inner in _inside(statement) for name in subjects(inner, kind)]
-
-
+    elif isinstance(one.raw, TilePrimitiveCall):
+        return [one.raw.args[0].source.name] if _kind(one) == kind else []
+    return [name for inner in _inside(one) for name in subjects(inner, kind)]
