@@ -11,8 +11,10 @@ from tvm.script.tirx import tile as Tx
 
 import tile_programs
 from warploom import language as wl
+from warploom.tile import ir
 from warploom.tile import statement as tile
 from warploom.tile.effects import effects
+from warploom.tile.nest import Binding, ElementStore, Guard, loops_of, parts_of, stores_of
 from warploom.tile.program import read
 from warploom.tile.statement import block, raws, view, walk
 from warploom.transform.lower import lower_trace
@@ -97,6 +99,79 @@ def test_views_go_back_to_their_statements_after_every_pass(name, arch):
 
 #: Passes whose programs tell no threads apart, from the first on that leaves no other primitives.
 _WITHOUT_THREADS = ("canonicalize", "check own barriers", "squeeze vectors", "persistent grid")
+
+
+@T.prim_func
+def with_nest(A: T.Buffer((8, 16), "float32"), B: T.Buffer((8, 16), "float32")):
+    T.device_entry()
+    T.cta_id([1])
+    for i, j in T.grid(8, 16):
+        value: T.let[T.float32] = A[i, j] + T.float32(1)
+        if value > T.float32(0):
+            B[i, j] = value
+        B[i, j] = B[i, j] * value
+
+
+def test_what_a_nest_consists_of():
+    (nest,) = (one for one in read(with_nest).block if isinstance(one, tile.Nest))
+    assert [one.loop_var.name for one in nest.loops] == ["i", "j"]
+    binding, guard, store = nest.parts
+    assert [type(one) for one in nest.parts] == [Binding, Guard, ElementStore]
+    assert binding.variable in ir.uses(guard.condition) and binding.value.same_as(binding.raw.value)
+    (inner,) = guard.parts
+    assert nest.stores == [inner, store] and not guard.otherwise
+    assert inner.value.same_as(binding.variable) and inner.buffer.same_as(store.buffer)
+    assert [str(index) for index in store.indices] == ["i", "j"]
+
+
+def _stored(statements: list[tirx.Stmt], other: tirx.Stmt | None = None) -> tirx.Stmt:
+    """Statements in a loop, or under a condition with another case in one."""
+    i = tirx.Var("i", "int32")
+    body = tirx.SeqStmt(statements) if len(statements) > 1 else statements[0]
+    if other is not None:
+        body = tirx.IfThenElse(i < 2, body, other)
+    return ir.loop(i, 4, [body])
+
+
+def test_what_is_no_nest():
+    scalar = tirx.decl_buffer((1,), "int32", "scalar", scope="local")
+    out = tirx.decl_buffer((4,), "int32", "out", scope="global")
+    store = tirx.BufferStore(out, tirx.const(1, "int32"), [0])
+    assign = tirx.BufferStore(scalar, tirx.const(1, "int32"), [0])
+    assert isinstance(view(_stored([store])), tile.Nest)
+    for other in (
+        _stored([store, tirx.Evaluate(tirx.call_extern("int32", "f"))]),  # does more
+        _stored([assign]),  # stores to no tile and not to global memory
+        _stored([store], store),  # no plain form
+    ):
+        assert isinstance(view(other), tile.Loop)
+    assert isinstance(view(store), tile.Instruction)  # in no loop
+    parts = parts_of(_stored([store], store).body)
+    assert [len(stores) for stores in (list(stores_of(parts)), parts[0].otherwise)] == [2, 1]
+
+
+@pytest.mark.parametrize("name", ["gemm", "attention"])
+def test_a_statement_of_which_nothing_is_changed_stays(name):
+    def same(one: tile.Statement) -> tirx.Stmt:
+        return one.with_each(same)
+
+    def dropped(one: tile.Statement) -> tirx.Stmt:
+        return tirx.Evaluate(0) if isinstance(one, tile.Load) else one.with_each(dropped)
+
+    for one in read(PROGRAMS[name]().func).block:
+        assert same(one).same_as(one.raw)
+        loads = sum(isinstance(part, tile.Load) for part in walk((one,)))
+        assert dropped(one).same_as(one.raw) == (loads == 0)
+        assert not any(isinstance(part, tile.Load) for part in walk(block(dropped(one))))
+
+
+def test_loops_around_statements():
+    i, j = (tirx.Var(name, "int32") for name in "ij")
+    nest = ir.nest([i, j], [2, 3], [tirx.Evaluate(1), tirx.Evaluate(2)], {"note": 1})
+    loops, body = loops_of(nest)
+    assert [(one.loop_var, int(one.extent)) for one in loops] == [(i, 2), (j, 3)]
+    assert [dict(one.annotations) for one in loops] == [{"note": 1}, {}]
+    assert [int(one.value) for one in ir.flatten(body)] == [1, 2]
 
 
 def test_a_block_is_flat():

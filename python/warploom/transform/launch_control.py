@@ -15,14 +15,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-import tvm_ffi
 from tvm import tirx
 from tvm.script import tirx as T
 from tvm.tirx import Buffer, Stmt
 
 from warploom.tile import ir
 from warploom.tile.program import TileProgram
-from warploom.tile.statement import DYNAMIC
+from warploom.tile.statement import Loop, Statement, block
 from warploom.transform import barriers
 from warploom.transform.barriers import Position
 
@@ -45,7 +44,7 @@ class LaunchControl:
     ----------
     program : TileProgram
         The program.
-    tiles : For
+    tiles : Loop
         Its loop over tiles.
     readers : int
         Threads, and warps of consumers, that read an answer in each CTA, the thread that
@@ -55,7 +54,7 @@ class LaunchControl:
     """
 
     program: TileProgram
-    tiles: tirx.For
+    tiles: Loop
     readers: int
     group: int
     answers: Buffer = field(init=False)
@@ -98,15 +97,13 @@ class LaunchControl:
         """
         reader = _Reader(self, name, warp)
 
-        def loop(one: tirx.For) -> Stmt:
+        def followed(one: Statement) -> Stmt:
             if not is_dynamic(one):
-                return one
-            body = ir.substitute(one.body, {one.loop_var: reader.tile.value})
+                return one.with_each(followed)
+            body = ir.substitute(one.raw.body, {one.var: reader.tile.value})
             return reader.while_there_are(one.extent, [body])
 
-        walk = (tirx.For, loop)
-        found = [tvm_ffi.structural_map(one, walk, order="post") for one in statements]
-        return [*reader.start(), *found]
+        return [*reader.start(), *map(followed, block(statements))]
 
     def ask(self) -> list[Stmt]:
         """The program of the thread that asks, in every CTA: the first one's asks for all."""
@@ -124,9 +121,9 @@ class LaunchControl:
         return [*reader.start(), reader.while_there_are(self.tiles.extent, body)]
 
 
-def is_dynamic(statement: Stmt) -> bool:
+def is_dynamic(one: Statement) -> bool:
     """Whether a statement is the loop over tiles that are handed out as the kernel runs."""
-    return isinstance(statement, tirx.For) and DYNAMIC in statement.annotations
+    return isinstance(one, Loop) and one.dynamic
 
 
 class _Reader:

@@ -203,7 +203,7 @@ class _ByOneself:
 
     def by_hand(self, statement: ForLoader) -> list[Stmt]:
         """The elected thread does it."""
-        return [self._one_thread(for_loading_thread(statement.raw))]
+        return [self._one_thread(for_loading_thread(statement))]
 
     def before_loop(self, loop: Loop) -> list[Stmt]:
         """Fill the stages of the loop's ring."""

@@ -9,7 +9,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import tvm_ffi
@@ -20,9 +20,11 @@ from tvm.tirx import Stmt, Var
 
 from warploom.errors import Decline
 from warploom.language.rules import Known
-from warploom.language.rules.nests import branches, read_nest
+from warploom.language.rules.nests import read_nest
 from warploom.tile import ir
+from warploom.tile.nest import Binding, Guard, Part, parts_of
 from warploom.tile.scopes import is_shared
+from warploom.tile.statement import Statement, block
 
 
 def plain_nests(body: tuple[Stmt, ...]) -> tuple[Stmt, ...]:
@@ -35,44 +37,31 @@ def plain_nests(body: tuple[Stmt, ...]) -> tuple[Stmt, ...]:
     """
     known = Known()
     known.read_scalars(ir.seq(body))
-    return tuple(_statement(one, known) for one in body)
+    return tuple(_statement(one, known) for one in block(body))
 
 
-def _statement(statement: Stmt, known: Known) -> Stmt:
-    nest = read_nest(statement) if isinstance(statement, tirx.For) else None
+def _statement(one: Statement, known: Known) -> Stmt:
+    nest = read_nest(one.raw) if isinstance(one.raw, tirx.For) else None
     if nest is None:
-        return _kept(statement, lambda inner: _statement(inner, known))
+        return one.with_each(lambda inner: _statement(inner, known))
     counted = [_from_zero(loop) for loop in nest.loops]
     places = {
         loop.loop_var: place
         for loop, (new, place) in zip(nest.loops, counted, strict=True)
         if not new.same_as(loop)
     }
-    inner = [new for one in nest.body for new in _element(one, known)]
-    if not places and _same(inner, nest.body):
-        return statement
-    inner = [ir.substitute(one, places) if places else one for one in inner]
+    parts = parts_of(nest.loops[-1].body)
+    inner = _elements(parts, known)
+    if not places and _same(inner, parts):
+        return one.raw
+    inner = [ir.substitute(new, places) if places else new for new in inner]
     for loop, _ in reversed(counted):
         inner = [ir.with_body(loop, inner)]
     return inner[0]
 
 
-def _kept(statement: Stmt, change: Callable[[Stmt], Stmt]) -> Stmt:
-    """A statement with its parts changed; itself where none is."""
-    changed = False
-
-    def part(one: Stmt) -> Stmt:
-        nonlocal changed
-        new = change(one)
-        changed |= not new.same_as(one)
-        return new
-
-    result = ir.map_children(statement, part)
-    return result if changed else statement
-
-
-def _same(new: Sequence[Stmt], old: Sequence[Stmt]) -> bool:
-    return len(new) == len(old) and all(a.same_as(b) for a, b in zip(new, old, strict=True))
+def _same(new: Sequence[Stmt], old: Sequence[Part]) -> bool:
+    return len(new) == len(old) and all(a.same_as(b.raw) for a, b in zip(new, old, strict=True))
 
 
 def _from_zero(loop: tirx.For) -> tuple[tirx.For, Any]:
@@ -95,29 +84,32 @@ def _from_zero(loop: tirx.For) -> tuple[tirx.For, Any]:
     return new, loop.min + counter * step if int(step) != 1 else loop.min + counter
 
 
-def _element(statement: Stmt, known: Known) -> list[Stmt]:
-    """What a statement of a nest becomes."""
-    if isinstance(statement, tirx.IfThenElse):
-        condition = _guarded(statement.condition, known)
-        cases = [[new for one in case for new in _element(one, known)]
-                 for case in branches(statement)]  # fmt: skip
-        same = condition.same_as(statement.condition) and not cases[1]
-        if same and _same(cases[0], branches(statement)[0]):
-            return [statement]
+def _elements(parts: Sequence[Part], known: Known) -> list[Stmt]:
+    """What statements of a nest become."""
+    return [new for one in parts for new in _element(one, known)]
+
+
+def _element(one: Part, known: Known) -> list[Stmt]:
+    raw, span = one.raw, one.raw.span
+    if isinstance(one, Guard):
+        condition = _guarded(one.condition, known)
+        cases = [_elements(case, known) for case in (one.parts, one.otherwise)]
+        same = condition.same_as(one.condition) and not one.otherwise
+        if same and _same(cases[0], one.parts):
+            return [raw]
         conditions = (condition, tirx.Not(condition))
         return [
-            tirx.IfThenElse(holds, ir.seq(case), None, statement.span)
+            tirx.IfThenElse(holds, ir.seq(case), None, span)
             for holds, case in zip(conditions, cases, strict=True) if case
         ]  # fmt: skip
-    value = _guarded(statement.value, known)
-    if isinstance(statement, tirx.Bind):
-        same = value.same_as(statement.value)
-        return [statement if same else tirx.Bind(statement.var, value, statement.span)]
-    inside = _inside(statement.buffer, statement.indices, known)
-    if inside is None and value.same_as(statement.value):
-        return [statement]
-    store = tirx.BufferStore(statement.buffer, value, statement.indices, statement.span)
-    return [store if inside is None else tirx.IfThenElse(inside, store, None, statement.span)]
+    value = _guarded(one.value, known)
+    if isinstance(one, Binding):
+        return [raw if value.same_as(one.value) else tirx.Bind(one.variable, value, span)]
+    inside = _inside(one.buffer, one.indices, known)
+    if inside is None and value.same_as(one.value):
+        return [raw]
+    store = tirx.BufferStore(one.buffer, value, one.indices, span)
+    return [store if inside is None else tirx.IfThenElse(inside, store, None, span)]
 
 
 def _guarded(expression: Any, known: Known) -> Any:

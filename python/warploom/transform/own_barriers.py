@@ -23,7 +23,17 @@ from warploom.language.printing import read_print
 from warploom.tile import ir
 from warploom.tile.mbarriers import INITIALISED, SCOPE, Operation, read_address, read_operation
 from warploom.tile.program import TileProgram, allocations, parent_and_child
-from warploom.tile.statement import MBAR, Block, ForLoader, Mma, Scalar, raws, view, walk
+from warploom.tile.statement import (
+    MBAR,
+    Block,
+    ForLoader,
+    Marked,
+    Mma,
+    Scalar,
+    Statement,
+    view,
+    walk,
+)
 from warploom.transform import barriers
 from warploom.transform.fill_stages import own_copies
 from warploom.transform.prints import by_this_thread
@@ -178,7 +188,7 @@ def by_one_consumer(program: TileProgram, statement: Stmt) -> Stmt:
     return ir.when(T.And(T.And(ids[0] == 0, ids[1] == 0), ids[2] == 0), [statement])
 
 
-def for_loading_thread(statement: Stmt) -> list[Stmt]:
+def for_loading_thread(one: Statement) -> list[Stmt]:
     """What the thread that loads makes of a statement that the author left to it.
 
     Raises
@@ -186,24 +196,22 @@ def for_loading_thread(statement: Stmt) -> list[Stmt]:
     Decline
         If the statement is one that takes more than a thread.
     """
-    found = view(statement)
-    if isinstance(found, ForLoader) and found.copies:
-        return own_copies(statement)
-    if isinstance(found, Scalar) or read_operation(statement) is not None:
-        return [statement]
-    if read_print(statement) is not None:
-        return [by_this_thread(statement)]
-    if not found.blocks:
+    raw = one.raw
+    if isinstance(one, ForLoader) and one.copies:
+        return own_copies(raw)
+    if isinstance(one, Scalar) or read_operation(raw) is not None:
+        return [raw]
+    if read_print(raw) is not None:
+        return [by_this_thread(raw)]
+    if not one.blocks:
         what = (
-            f"{ir.op_name(statement)} into {statement.args[0].source.name}"
-            if isinstance(statement, TilePrimitiveCall)
-            else type(statement).__name__
+            f"{ir.op_name(raw)} into {raw.args[0].source.name}"
+            if isinstance(raw, TilePrimitiveCall)
+            else type(raw).__name__
         )
         raise Decline(
             f"wl.loading() contains {what}; the one thread that executes it makes copies with "
             "mbar=, operates mbarriers, sets scalars and prints, so write other statements outside."
         )
-    bodies = [[s for one in raws(inner) for s in for_loading_thread(one)] for inner in found.blocks]
-    if isinstance(statement, tirx.AttrStmt):
-        return bodies[0]
-    return [found.with_blocks(*bodies)]
+    bodies = [[s for inner in block for s in for_loading_thread(inner)] for block in one.blocks]
+    return bodies[0] if isinstance(one, (ForLoader, Marked)) else [one.with_blocks(*bodies)]

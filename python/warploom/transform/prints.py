@@ -32,6 +32,7 @@ from warploom.language.printing import Print, has_prints, map_prints, read_print
 from warploom.tile import ir
 from warploom.tile.program import TileProgram
 from warploom.tile.scopes import is_global, is_shared, is_tile
+from warploom.tile.statement import Block, block
 
 #: Elements of tiles in registers that a statement reads, of one dtype.
 _ELEMENTS = 64
@@ -190,7 +191,7 @@ def through_shared(statements: Iterable[Stmt]) -> tuple[Stmt, ...]:
     What a print reads outside of a buffer is 0, as the language has it.
     """
     memory = _Memory()
-    body = [one for statement in statements for one in memory.place(statement)]
+    body = memory.place(block(statements))
     return (*memory.allocations(), *body)
 
 
@@ -204,16 +205,18 @@ class _Memory:
         """Of the rows."""
         return [tirx.AllocBuffer(row) for row in self.rows.values()]
 
-    def place(self, statement: Stmt) -> list[Stmt]:
-        """A statement with the nests that its prints take."""
-        if isinstance(statement, tirx.SeqStmt):
-            return [one for part in statement.seq for one in self.place(part)]
-        found = read_print(statement)
-        if found is not None:
-            return self._print(statement, found)
-        if not has_prints(statement):
-            return [statement]
-        return [ir.map_children(statement, lambda inner: ir.seq(self.place(inner)))]
+    def place(self, statements: Block) -> list[Stmt]:
+        """Statements with the nests that their prints take."""
+        result: list[Stmt] = []
+        for one in statements:
+            found = read_print(one.raw)
+            if found is not None:
+                result += self._print(one.raw, found)
+            elif has_prints(one.raw):
+                result.append(one.with_blocks(*map(self.place, one.blocks)))
+            else:
+                result.append(one.raw)
+        return result
 
     def _print(self, statement: Stmt, found: Print) -> list[Stmt]:
         held: dict[str, list[TensorLoad]] = {}
@@ -269,10 +272,7 @@ class _Memory:
             chosen = here if chosen is None else T.And(chosen, here)
         row = self.rows[str(tile.dtype)]
         store = tirx.BufferStore(row, tile[tuple(counters)], [0, number])
-        body: Stmt = tirx.IfThenElse(chosen, store, None)
-        for counter, extent in reversed(list(zip(counters, tile.shape, strict=True))):
-            body = ir.loop(counter, extent, [body])
-        return body
+        return ir.nest(counters, tile.shape, [tirx.IfThenElse(chosen, store, None)])
 
 
 def _inside(load: TensorLoad, value: Any) -> Any:

@@ -78,7 +78,7 @@ class Producer:
                 return self._load(one)
             case ForLoader():
                 _require_uniform(one.effects.reads, "What wl.loading() does")
-                return for_loading_thread(one.raw)
+                return for_loading_thread(one)
             case Scalar():
                 _require_uniform(one.raw, "A scalar")
                 return [one.raw]

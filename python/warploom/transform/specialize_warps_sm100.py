@@ -244,7 +244,7 @@ def _launch_control(
 
     Its readers are the threads that ask, load and multiply, and the warps of the consumers.
     """
-    tiles = next((one for one in program.body if is_dynamic(one)), None)
+    tiles = next((one for one in program.block if is_dynamic(one)), None)
     if tiles is None:
         return None
     readers = 2 + consumers * _WARPS
