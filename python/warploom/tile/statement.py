@@ -34,7 +34,7 @@ from warploom.tile.effects import (
     effects,
 )
 from warploom.tile.hints import PREFIX
-from warploom.tile.mbarriers import LOADING, Operation, read_operation
+from warploom.tile.mbarriers import INITIALISED, LOADING, Operation, read_operation
 from warploom.tile.nest import ElementStore, Part, is_plain, loops_of, parts_of, stores_of
 from warploom.tile.scopes import is_global, is_shared, is_tile
 
@@ -371,6 +371,10 @@ class Orchestrated(Marked):
     """What brings its own synchronisation."""
 
 
+class Initialised(Marked):
+    """What initialises mbarriers that ``wl.alloc_barrier`` has made."""
+
+
 class _OfSlot(Marked):
     @property
     def slot(self) -> Any:
@@ -390,7 +394,10 @@ class Instruction(Statement):
     """Any other statement: a call for its effect."""
 
 
-_MARKED = {TURN: Turn, FIRST: First, ORCHESTRATED: Orchestrated, GIVEN: Given, TAKEN: Taken}
+_MARKED = {
+    TURN: Turn, FIRST: First, ORCHESTRATED: Orchestrated, INITIALISED: Initialised,
+    GIVEN: Given, TAKEN: Taken,
+}  # fmt: skip
 _COPIES = ("copy", "copy_async")
 
 

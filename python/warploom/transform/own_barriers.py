@@ -10,9 +10,8 @@ that phases and parities are those of the sequential program.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator
 
-import tvm_ffi
 from tvm import tirx
 from tvm.script import tirx as T
 from tvm.tirx import Buffer, Stmt
@@ -21,17 +20,18 @@ from tvm.tirx.tile_primitive import TilePrimitiveCall
 from warploom.errors import Decline
 from warploom.language.printing import read_print
 from warploom.tile import ir
-from warploom.tile.mbarriers import INITIALISED, SCOPE, Operation, read_address, read_operation
+from warploom.tile.mbarriers import SCOPE, Operation, read_address, read_operation
 from warploom.tile.program import TileProgram, allocations, parent_and_child
 from warploom.tile.statement import (
     MBAR,
     Block,
     ForLoader,
+    Initialised,
     Marked,
     Mma,
     Scalar,
     Statement,
-    view,
+    raws,
     walk,
 )
 from warploom.transform import barriers
@@ -105,16 +105,15 @@ def check_own_barriers(program: TileProgram) -> TileProgram:
                 f"The mbarrier {name} is used before wl.mbarrier.init has initialised it; do that "
                 "first."
             )
-    for statement in program.body:
-        tvm_ffi.structural_walk(statement, (TilePrimitiveCall, _check_signal))
+    for one in walk(program.block):
+        if isinstance(one.raw, TilePrimitiveCall) and MBAR in one.raw.config:
+            _check_signal(one)
     return program
 
 
-def _check_signal(call: TilePrimitiveCall) -> None:
-    if MBAR not in call.config:
-        return
-    found = view(call)
-    if not (isinstance(found, ForLoader) and found.copies):
+def _check_signal(one: Statement) -> None:
+    call = one.raw
+    if not isinstance(one, ForLoader):
         raise Decline(
             f"The copy into {call.args[0].source.name} signals an mbarrier and is no load into "
             "shared memory; drop mbar=, it completes when it is over."
@@ -126,7 +125,7 @@ def _check_signal(call: TilePrimitiveCall) -> None:
         )
 
 
-def initialised_by_one_thread(body: Sequence[Stmt]) -> list[Stmt]:
+def initialised_by_one_thread(body: Block) -> list[Stmt]:
     """The statements of a kernel by hand, with what ``wl.alloc_barrier`` leaves open.
 
     One thread initialises these mbarriers, and the others meet it behind that: of the cluster, for
@@ -139,47 +138,38 @@ def initialised_by_one_thread(body: Sequence[Stmt]) -> list[Stmt]:
     """
     cluster = _has_clusters(body)
 
-    def outside(statements: Iterable[Stmt]) -> list[Stmt]:
+    def outside(statements: Block) -> list[Stmt]:
         found: list[Stmt] = []
         for one in statements:
-            if not isinstance(one, tirx.AttrStmt):
-                _require_no_initialisation(one)
-                found.append(one)
-            elif one.attr_key == INITIALISED:
-                found += [
-                    ir.when(T.cuda.thread_rank() == 0, ir.flatten(one.body)),
-                    *barriers.publish(),
-                    *barriers.meet(cluster),
-                ]
-            else:
-                found.append(ir.with_body(one, outside(ir.flatten(one.body))))
+            match one:
+                case Initialised(body=inner):
+                    found += [
+                        ir.when(T.cuda.thread_rank() == 0, raws(inner)),
+                        *barriers.publish(),
+                        *barriers.meet(cluster),
+                    ]
+                case Marked(body=inner) | ForLoader(blocks=(inner,)):
+                    found.append(one.with_blocks(outside(inner)))
+                case _:
+                    _require_no_initialisation(one)
+                    found.append(one.raw)
         return found
 
     return outside(body)
 
 
-def _has_clusters(body: Sequence[Stmt]) -> bool:
-    found = False
-
-    def visit(one: tirx.ScopeIdDefStmt) -> None:
-        nonlocal found
-        found |= "cluster" in parent_and_child(getattr(one, "def"))
-
-    for statement in body:
-        tvm_ffi.structural_walk(statement, (tirx.ScopeIdDefStmt, visit))
-    return found
+def _has_clusters(body: Block) -> bool:
+    definitions = (one.raw for one in walk(body) if isinstance(one.raw, tirx.ScopeIdDefStmt))
+    return any("cluster" in parent_and_child(getattr(one, "def")) for one in definitions)
 
 
-def _require_no_initialisation(statement: Stmt) -> None:
-    def visit(one: tirx.AttrStmt) -> None:
-        if one.attr_key == INITIALISED:
-            operation = read_operation(ir.flatten(one.body)[0])
+def _require_no_initialisation(statement: Statement) -> None:
+    for one in walk((statement,)):
+        if isinstance(one, Initialised):
             raise Decline(
-                f"wl.alloc_barrier of {operation.barriers.name} stands in a loop or branch; write "
-                "it outside of them, where all threads come once."
+                f"wl.alloc_barrier of {one.body[0].operation.barriers.name} stands in a loop or "
+                "branch; write it outside of them, where all threads come once."
             )
-
-    tvm_ffi.structural_walk(statement, (tirx.AttrStmt, visit))
 
 
 def by_one_consumer(program: TileProgram, statement: Stmt) -> Stmt:
