@@ -5,71 +5,17 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <initializer_list>
-#include <map>
 #include <memory>
 #include <string>
-#include <string_view>
 #include <unordered_map>
 #include <utility>
 #include <vector>
 
+#include "emulator/exec/isa/modifiers.h"
+#include "emulator/exec/isa/values.h"
 #include "emulator/exec/machine/program.h"
 
 namespace warploom::emulator {
-
-// The modifiers of an instruction, each to be taken once. Those that are left over are unknown.
-class Modifiers {
- public:
-  explicit Modifiers(const ptx::Instruction& instruction);
-
-  bool take(std::string_view name);
-  // Position of the one that is there, -1 if none is.
-  int take_one(std::initializer_list<std::string_view> names);
-  // Those that change nothing here, such as scopes of memory ordering.
-  void take_all(std::initializer_list<std::string_view> names);
-  // The first modifier left that names a type; kNone if there is none.
-  Type take_type();
-  // The first modifier left, whatever it is; empty if there is none.
-  std::string take_first();
-  // A Fault if any is left.
-  void finish() const;
-
- private:
-  const ptx::Instruction& instruction_;
-  std::vector<std::string> left_;
-};
-
-// Registers, literals and special values of the program that is being made.
-class Values {
- public:
-  explicit Values(Program& program) : program_(program) {}
-
-  // Registers are from now on those of this function.
-  void enter(ProgramFunction& function);
-
-  Ref register_ref(int index);
-  Ref literal(uint64_t bits, int width);  // width 1: predicate, all lanes
-  Ref special(const std::string& name, const ptx::Variable* variable, bool generic,
-              int width);
-  // Where the results go that a program throws away.
-  Ref sink(int width);
-  // The carry flags of the threads, a predicate.
-  Ref carry();
-  Passed formal(const ptx::Formal& formal);
-  MeetingPlace meeting_place();
-
- private:
-  Ref allocate(int width, uint32_t poison = kRegisterPoison);
-
-  Program& program_;
-  ProgramFunction* function_ = nullptr;
-  std::vector<Ref> registers_;
-  std::map<std::pair<uint64_t, int>, Ref> literals_;
-  std::map<std::pair<std::string, int>, Ref> specials_;
-  Ref carry_;
-  std::map<int, Ref> sinks_;
-};
 
 class Decoder {
  public:
@@ -129,9 +75,6 @@ using DecodeFunction = void (*)(Decoder&);
 // f32 and such, "add:f32x2" and "mov:b128" of these types; "st.async" is st with async as its first
 // modifier, "add.cc" add and "cvt.ue8m0x2" cvt with that modifier anywhere.
 using DecodeTable = std::unordered_map<std::string, DecodeFunction>;
-
-// The type that an instruction computes in.
-Type last_type(const ptx::Instruction& instruction);
 
 }  // namespace warploom::emulator
 
