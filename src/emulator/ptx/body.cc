@@ -11,6 +11,7 @@
 #include "emulator/base/fault.h"
 #include "emulator/ptx/limits.h"
 #include "emulator/ptx/line_info.h"
+#include "emulator/ptx/operand.h"
 #include "emulator/ptx/scopes.h"
 
 namespace warploom::emulator::ptx {
@@ -20,7 +21,11 @@ class Body {
  public:
   Body(Cursor& cursor, const Names& globals, const Names& formals, Module& module,
        Function& function)
-      : cursor_(cursor), module_(module), function_(function), scopes_(globals, formals) {
+      : cursor_(cursor),
+        module_(module),
+        function_(function),
+        scopes_(globals, formals),
+        operands_(cursor, scopes_, function) {
     for (const auto* list : {&function.inputs, &function.outputs}) {
       for (const Formal& formal : *list) {
         if (formal.register_index < 0) continue;
@@ -171,7 +176,7 @@ class Body {
       call(result);
     } else if (!cursor_.peek().is(';')) {
       do {
-        result.operands.push_back(operand());
+        result.operands.push_back(operands_.parse());
       } while (cursor_.accept(','));
     }
     cursor_.expect(';');
@@ -189,7 +194,7 @@ class Body {
       outputs = list();
       cursor_.expect(',');
     }
-    result.operands.push_back(operand());
+    result.operands.push_back(operands_.parse());
     if (cursor_.accept(',')) {
       if (cursor_.peek().is('(')) {
         inputs = list();
@@ -207,7 +212,7 @@ class Body {
     Operand result;
     cursor_.expect('(');
     while (!cursor_.accept(')')) {
-      result.elements.push_back(operand());
+      result.elements.push_back(operands_.parse());
       cursor_.accept(',');
     }
     return result;
@@ -222,88 +227,6 @@ class Body {
       instruction.modifiers.emplace_back(text.substr(dot + 1, end - dot - 1));
       dot = end;
     }
-  }
-
-  // Vectors and addresses nest at most in each other.
-  Operand operand(int depth = 0) {
-    Operand result;
-    const Token& token = cursor_.peek();
-    if (depth > kMostOperandNesting) cursor_.fail("a shorter operand");
-    if (cursor_.accept('{')) {
-      result.kind = Operand::kVector;
-      do {
-        result.elements.push_back(operand(depth + 1));
-      } while (cursor_.accept(','));
-      cursor_.expect('}');
-    } else if (cursor_.accept('[')) {
-      result = address(depth + 1);
-    } else if (cursor_.accept('!')) {
-      result = operand(depth + 1);
-      result.negated = true;
-    } else if (token.is('-') && cursor_.peek(1).kind == Token::kWord) {
-      cursor_.next();
-      result = operand(depth + 1);
-      result.negated = true;
-    } else if (token.is('-') || token.kind == Token::kNumber) {
-      result = cursor_.literal();
-    } else {
-      result = name();
-      if (cursor_.accept('|')) {
-        Operand second = name();
-        result.second = second.index;
-      }
-      if (cursor_.peek().is('+') && result.kind == Operand::kVariable) result.bits = offset();
-    }
-    return result;
-  }
-
-  // Offsets of addresses have 32 bits with a sign (PTX ISA, "Addresses as Operands").
-  int64_t offset() {
-    bool plus = cursor_.accept('+');
-    if (!plus && !cursor_.peek().is('-')) return 0;
-    int line = cursor_.line();
-    Operand value = cursor_.literal();
-    if (value.kind != Operand::kInteger) cursor_.fail("an integer before this");
-    if (value.bits != static_cast<int32_t>(value.bits)) {
-      fault("line %d: the offset %lld of an address is not within -2^31 to 2^31 - 1", line,
-            static_cast<long long>(value.bits));
-    }
-    return value.bits;
-  }
-
-  // [base + offset, more, ...]; "[tensor, {x, y}]".
-  Operand address(int depth) {
-    Operand result;
-    result.kind = Operand::kAddress;
-    Operand base = operand(depth);
-    result.bits = offset();
-    result.elements.push_back(std::move(base));
-    while (cursor_.accept(',')) result.elements.push_back(operand(depth));
-    cursor_.expect(']');
-    return result;
-  }
-
-  Operand name() {
-    Operand result;
-    std::string_view word = cursor_.word();
-    if (word == "_") return result;
-    result.index = scopes_.find_register(word);
-    if (result.index >= 0) {
-      result.kind = Operand::kRegister;
-      return result;
-    }
-    result.name = std::string(word);
-    result.variable = scopes_.find_variable(result.name);
-    if (result.variable != nullptr) {
-      result.kind = Operand::kVariable;
-      if (result.variable->space == Space::kShared && result.variable->is_dynamic()) {
-        function_.dynamic_alignment =
-            std::max(function_.dynamic_alignment, result.variable->alignment);
-      }
-      return result;
-    }
-    result.kind = word[0] == '%' || word == "WARP_SZ" ? Operand::kSpecial : Operand::kName;
-    return result;
   }
 
   void resolve_targets() {
@@ -341,12 +264,11 @@ class Body {
     int scope;
   };
 
-  static constexpr int kMostOperandNesting = 4;
-
   Cursor& cursor_;
   Module& module_;
   Function& function_;
   Scopes scopes_;
+  OperandParser operands_;
   std::vector<Jump> jumps_;
   LineInfo lines_;
 };
