@@ -102,7 +102,7 @@ class Checker : public Observer {
   TicketPtr execute_wgmma(Cta& cta, uint32_t warpgroup, const Op& op);
   void commit_wgmma(Warp& warp);
   void wait_wgmma(Warp& warp, uint32_t allowed);
-  // Registers of wgmma and tcgen05.ld (check/accumulator_watch.cc).
+  // Registers of wgmma and tcgen05.ld (check/register_checks.cc).
   void fence_wgmma(Warp& warp);
   void wait_tensor_loads(Warp& warp);
   void registers(Warp& warp, const Op& op, const WatchedOp& watched);
