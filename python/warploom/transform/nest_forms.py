@@ -22,7 +22,7 @@ from warploom.errors import Decline
 from warploom.language.rules import Known
 from warploom.language.rules.nests import read_nest
 from warploom.tile import ir
-from warploom.tile.nest import Binding, Guard, Part, parts_of
+from warploom.tile.nest import Binding, Guard, Part
 from warploom.tile.scopes import is_shared
 from warploom.tile.statement import Statement, block
 
@@ -50,9 +50,8 @@ def _statement(one: Statement, known: Known) -> Stmt:
         for loop, (new, place) in zip(nest.loops, counted, strict=True)
         if not new.same_as(loop)
     }
-    parts = parts_of(nest.loops[-1].body)
-    inner = _elements(parts, known)
-    if not places and _same(inner, parts):
+    inner = _elements(nest.parts, known)
+    if not places and _same(inner, nest.parts):
         return one.raw
     inner = [ir.substitute(new, places) if places else new for new in inner]
     for loop, _ in reversed(counted):

@@ -11,13 +11,14 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-from tvm.tirx.stmt import Bind, BufferStore, IfThenElse
+from tvm.tirx.stmt import BufferStore
 
 from warploom.errors import TileProgramError
 from warploom.language.interpreter.running import Running
 from warploom.language.rules.iterations import own_elements
-from warploom.language.rules.nests import Access, Nest, branches, require_independent
+from warploom.language.rules.nests import Access, Nest, require_independent
 from warploom.language.rules.places import at_place
+from warploom.tile.nest import Binding, ElementStore, Guard, Part
 
 
 def run_nest(evaluate: Running, nest: Nest) -> None:
@@ -33,7 +34,7 @@ def run_nest(evaluate: Running, nest: Nest) -> None:
         return
     stores: dict[Any, list[Access]] = {store.buffer: [] for store in nest.stores()}
     inner = replace(inner, watched={buffer: [] for buffer in stores})
-    _run(inner, nest.body, stores)
+    _run(inner, nest.parts, stores)
     values = [inner.variables[v] for v in inner.loops]
     for buffer, found in stores.items():
         reads = inner.watched[buffer]
@@ -59,20 +60,21 @@ def _with_loops(evaluate: Running, nest: Nest) -> Running | None:
     return replace(evaluate, variables=variables, loops=loops)
 
 
-def _run(evaluate: Running, statements: Sequence[Any], stores: dict[Any, list[Access]]) -> None:
-    for one in statements:
-        evaluate = replace(evaluate, statement=one)
+def _run(evaluate: Running, parts: Sequence[Part], stores: dict[Any, list[Access]]) -> None:
+    for one in parts:
+        evaluate = replace(evaluate, statement=one.raw)
         try:
-            if isinstance(one, Bind):
-                evaluate.variables[one.var] = evaluate(one.value)
-            elif isinstance(one, IfThenElse):
-                holds = evaluate(one.condition).astype(bool)
-                for case, mask in zip(branches(one), (holds, ~holds), strict=True):
-                    _run(evaluate.where(mask), case, stores)
-            else:
-                _store(evaluate, one, stores[one.buffer])
+            match one:
+                case Binding():
+                    evaluate.variables[one.variable] = evaluate(one.value)
+                case Guard():
+                    holds = evaluate(one.condition).astype(bool)
+                    _run(evaluate.where(holds), one.parts, stores)
+                    _run(evaluate.where(~holds), one.otherwise, stores)
+                case ElementStore():
+                    _store(evaluate, one.raw, stores[one.buffer])
         except TileProgramError as error:
-            raise at_place(error, one) from None
+            raise at_place(error, one.raw) from None
 
 
 def _store(evaluate: Running, store: BufferStore, stores: list[Access]) -> None:

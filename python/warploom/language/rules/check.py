@@ -35,13 +35,14 @@ from warploom.language.rules.entries import scope_ids, viewed
 from warploom.language.rules.expressions import require_expression
 from warploom.language.rules.known import Known
 from warploom.language.rules.lifetimes import Lifetimes
-from warploom.language.rules.nests import Nest, loads, read_nest, statements_of, text
+from warploom.language.rules.nests import Nest, loads, read_nest, text
 from warploom.language.rules.places import at_place
 from warploom.language.rules.prints import check_print
 from warploom.language.rules.rectangles import check_nest
 from warploom.language.rules.scopes import REGISTERS, require_allocation
 from warploom.language.values.dtypes import numpy_dtype
 from warploom.messages.blame import with_place
+from warploom.tile import ir
 from warploom.tile.entries import device_entries
 from warploom.tile.hints import DEVICE_ENTRY, PREFIX
 from warploom.tile.mbarriers import read_operation
@@ -106,7 +107,7 @@ class _Checker:
             raise at_place(error, statement) from None
 
     def sequence(self, statement: SeqStmt) -> None:
-        parts = statements_of(statement)
+        parts = ir.flatten(statement)
         for number, one in enumerate(parts):
             if isinstance(one, AllocBuffer):
                 self.known.define(one, parts[number + 1 : number + 2])

@@ -11,14 +11,13 @@ import numpy as np
 import tvm_ffi
 from tvm.ir import Call, TensorLoad, Var
 from tvm.ir.prim import expr as prim
-from tvm.tirx.stmt import Bind, BufferStore, IfThenElse
+from tvm.tirx.stmt import BufferStore
 
 from warploom.errors import TileProgramError
 from warploom.language.rules.known import Known, Unknown
 from warploom.language.rules.nests import (
     Access,
     Nest,
-    branches,
     loads,
     require_guard,
     require_independent,
@@ -27,6 +26,7 @@ from warploom.language.rules.places import at_place
 from warploom.language.rules.ranges import outside, require_inside
 from warploom.language.rules.scopes import TILES
 from warploom.language.values.expressions import Evaluator
+from warploom.tile.nest import Binding, ElementStore, Guard, Part
 
 #: Iterations in which something happens for certain; None where only the run tells.
 Active = np.ndarray | None
@@ -59,7 +59,7 @@ class NestCheck:
 
     def run(self) -> None:
         """Check every statement, and that iterations are independent."""
-        self._statements(self.nest.body, np.asarray(True))
+        self._statements(self.nest.parts, np.asarray(True))
         loops = tuple(loop.loop_var for loop in self.nest.loops)
         values = [self.evaluate.variables[v] for v in loops]
         for buffer, stores in self.stores.items():
@@ -72,29 +72,30 @@ class NestCheck:
             if certain:
                 require_independent(loops, values, certain, reads)
 
-    def _statements(self, statements: Sequence[Any], active: Active) -> None:
-        for one in statements:
+    def _statements(self, parts: Sequence[Part], active: Active) -> None:
+        for one in parts:
             try:
                 self._statement(one, active)
             except TileProgramError as error:
-                raise at_place(error, one) from None
+                raise at_place(error, one.raw) from None
 
-    def _statement(self, one: Any, active: Active) -> None:
-        if isinstance(one, Bind):
-            self._values([one.value], active, one)
-            self.bound[one.var] = self._inlined(one.value)
-            value = self._try(one.value)
-            if value is not None:
-                self.evaluate.variables[one.var] = value
-        elif isinstance(one, IfThenElse):
-            require_guard(self._inlined(one.condition))
-            self._values([one.condition], active, one)
-            taken, other = _split(active, self._try(one.condition))
-            for case, mask in zip(branches(one), (taken, other), strict=True):
-                self._statements(case, mask)
-        else:
-            self._values([one.value, *one.indices], active, one)
-            self._store(one, active)
+    def _statement(self, one: Part, active: Active) -> None:
+        match one:
+            case Binding():
+                self._values([one.value], active, one.raw)
+                self.bound[one.variable] = self._inlined(one.value)
+                value = self._try(one.value)
+                if value is not None:
+                    self.evaluate.variables[one.variable] = value
+            case Guard():
+                require_guard(self._inlined(one.condition))
+                self._values([one.condition], active, one.raw)
+                taken, other = _split(active, self._try(one.condition))
+                self._statements(one.parts, taken)
+                self._statements(one.otherwise, other)
+            case ElementStore():
+                self._values([one.value, *one.indices], active, one.raw)
+                self._store(one.raw, active)
 
     def _store(self, store: BufferStore, active: Active) -> None:
         buffer = store.buffer

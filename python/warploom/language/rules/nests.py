@@ -15,60 +15,26 @@ import numpy as np
 import tvm_ffi
 from tvm.ir import TensorLoad
 from tvm.tirx import Var, is_buffer_var
-from tvm.tirx.stmt import Bind, BufferStore, For, ForKind, IfThenElse, SeqStmt, Stmt
+from tvm.tirx.stmt import BufferStore, For, ForKind, Stmt
 
 from warploom.errors import TileProgramError
 from warploom.language.printing import read_print
 from warploom.language.rules.places import at_place
 from warploom.language.rules.scopes import TILES
+from warploom.tile import ir
+from warploom.tile.nest import ElementStore, Part, loops_of, parts_of, stores_of
 
 
 @dataclass(frozen=True)
 class Nest:
-    """Loops from the outermost to the innermost, and the statements in the innermost.
-
-    Statements are bindings, stores of single elements, and ``if`` around those.
-    """
+    """Loops from the outermost to the innermost, and the statements in the innermost."""
 
     loops: tuple[For, ...]
-    body: tuple[Stmt, ...]
+    parts: tuple[Part, ...]
 
-    @property
-    def names(self) -> str:
-        """Names of the loop variables, for messages."""
-        return ", ".join(loop.loop_var.name for loop in self.loops)
-
-    def stores(self) -> Iterator[BufferStore]:
+    def stores(self) -> Iterator[ElementStore]:
         """All stores, those under conditions too."""
-        return _stores(self.body)
-
-
-def statements_of(statement: Stmt) -> list[Stmt]:
-    """What a statement is a sequence of."""
-    if isinstance(statement, SeqStmt):
-        return [one for part in statement.seq for one in statements_of(part)]
-    return [statement]
-
-
-def branches(statement: IfThenElse) -> list[list[Stmt]]:
-    """Statements of the two cases of a branch."""
-    other = [] if statement.else_case is None else statements_of(statement.else_case)
-    return [statements_of(statement.then_case), other]
-
-
-def _stores(statements: Sequence[Stmt]) -> Iterator[BufferStore]:
-    for one in statements:
-        if isinstance(one, IfThenElse):
-            for case in branches(one):
-                yield from _stores(case)
-        elif isinstance(one, BufferStore):
-            yield one
-
-
-def _elementwise(statement: Stmt) -> bool:
-    if isinstance(statement, IfThenElse):
-        return all(_elementwise(one) for case in branches(statement) for one in case)
-    return isinstance(statement, (Bind, BufferStore))
+        return stores_of(self.parts)
 
 
 def is_scalar(buffer: Any) -> bool:
@@ -87,32 +53,36 @@ def read_nest(loop: For) -> Nest | None:
     TileProgramError
         If it is bound to threads, or assigns scalars beside its stores.
     """
-    loops: list[For] = []
-    statement: Any = loop
-    while isinstance(statement, For):
-        if statement.kind == ForKind.THREAD_BINDING:
+    loops, body = loops_of(loop)
+    for one in loops:
+        if one.kind == ForKind.THREAD_BINDING:
             raise TileProgramError(
-                f"loop {statement.loop_var.name} is bound to threads; a tile program has none."
+                f"loop {one.loop_var.name} is bound to threads; a tile program has none."
             )
-        loops.append(statement)
-        statement = statement.body
-    nest = Nest(tuple(loops), tuple(statements_of(statement)))
+    _require_no_prints(loops, body)
+    parts = parts_of(body)
+    if parts is None:
+        return None
+    nest = Nest(loops, parts)
     stores = list(nest.stores())
-    _require_no_prints(nest, stores)
-    if not all(map(_elementwise, nest.body)) or all(is_scalar(one.buffer) for one in stores):
+    if all(is_scalar(one.buffer) for one in stores):
         return None
     for one in stores:
         if is_scalar(one.buffer):
             other = next(s.buffer.name for s in stores if not is_scalar(s.buffer))
             raise TileProgramError(
-                f"the nest over {nest.names} assigns the scalar {one.buffer.name} and stores "
+                f"the nest over {_names(loops)} assigns the scalar {one.buffer.name} and stores "
                 f"{other}: its iterations are independent and carry nothing from one to the next; "
                 f"bind {one.buffer.name} with T.let, or reduce with Tx.cta.sum, max or min."
             )
     return nest
 
 
-def _require_no_prints(nest: Nest, stores: list[BufferStore]) -> None:
+def _names(loops: Sequence[For]) -> str:
+    return ", ".join(loop.loop_var.name for loop in loops)
+
+
+def _require_no_prints(loops: Sequence[For], body: Stmt) -> None:
     """Iterations of a nest have no order, in which lines could come.
 
     Raises
@@ -120,12 +90,16 @@ def _require_no_prints(nest: Nest, stores: list[BufferStore]) -> None:
     TileProgramError
         If one of them prints.
     """
+    statements = ir.flatten(body)
+    found = next((one for one in statements if read_print(one) is not None), None)
+    if found is None:
+        return
+    stores = (store for one in statements for store in stores_of(parts_of(one) or ()))
     other = next((one.buffer.name for one in stores if not is_scalar(one.buffer)), None)
-    found = next((one for one in nest.body if read_print(one) is not None), None)
-    if found is not None and other is not None:
+    if other is not None:
         raise at_place(
             TileProgramError(
-                f"wl.print stands in the nest over {nest.names} that stores {other}, whose "
+                f"wl.print stands in the nest over {_names(loops)} that stores {other}, whose "
                 f"iterations have no order; print {other} behind the nest, in a loop of its own "
                 "for several elements."
             ),

@@ -9,14 +9,14 @@ from typing import Any
 import numpy as np
 import tvm_ffi
 from tvm.tirx import Var
-from tvm.tirx.stmt import IfThenElse
 
 from warploom.errors import TileProgramError
 from warploom.language.rules.expressions import require_expression
 from warploom.language.rules.iterations import NestCheck
 from warploom.language.rules.known import Known, Unknown
-from warploom.language.rules.nests import Nest, branches, loads, text
+from warploom.language.rules.nests import Nest, loads, text
 from warploom.language.rules.scopes import TILES
+from warploom.tile.nest import Guard, Part
 
 #: Combinations of first and last values around a nest that are tried.
 _WORLDS = 16
@@ -39,7 +39,7 @@ def check_nest(known: Known, nest: Nest, touched: Callable[[Any, bool, Any], Non
     bounds = [e for loop in nest.loops for e in (loop.min, loop.extent, loop.step)]
     for expression in bounds:
         _require_free(expression, variables)
-    parts = _expressions(nest.body)
+    parts = _expressions(nest.parts)
     for one in parts:
         require_expression(one)
     stored = {one.buffer for one in nest.stores()}
@@ -59,14 +59,12 @@ def _nobody(*_: Any) -> None:
     """Who is told of further iterations."""
 
 
-def _expressions(statements: Sequence[Any]) -> list[Any]:
+def _expressions(parts: Sequence[Part]) -> list[Any]:
     """Values, indices and conditions of the statements of a nest."""
     found: list[Any] = []
-    for one in statements:
-        if isinstance(one, IfThenElse):
-            found.append(one.condition)
-            for case in branches(one):
-                found += _expressions(case)
+    for one in parts:
+        if isinstance(one, Guard):
+            found += [one.condition, *_expressions((*one.parts, *one.otherwise))]
         else:
             found += [one.value, *getattr(one, "indices", ())]
     return found
