@@ -25,6 +25,7 @@ DecodeTable make_table() {
   DecodeTable table;
   add_integer_ops(table);
   add_bit_ops(table);
+  add_logic_ops(table);
   add_bit_field_ops(table);
   add_dot_product_ops(table);
   add_float_ops(table);

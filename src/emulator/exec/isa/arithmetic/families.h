@@ -9,6 +9,7 @@ namespace warploom::emulator {
 
 void add_integer_ops(DecodeTable& table);
 void add_bit_ops(DecodeTable& table);
+void add_logic_ops(DecodeTable& table);
 void add_bit_field_ops(DecodeTable& table);
 void add_dot_product_ops(DecodeTable& table);
 void add_float_ops(DecodeTable& table);
