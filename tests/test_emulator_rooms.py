@@ -148,7 +148,8 @@ def test_rooms_are_of_a_size_to_walk_through():
     counts = defaultdict(int)
     for name in sources():
         counts[room(name)] += 1
-    assert max(counts.values()) <= 40, dict(counts)
+    crowded = {name: count for name, count in counts.items() if count > 45}
+    assert not crowded, "these rooms have more than 45 files: part them by what their files do"
 
 
 @pytest.mark.parametrize(
