@@ -1,12 +1,13 @@
 """The program of a warpgroup that computes: everything but loads.
 
 It waits for the stages of rings before their first use, gives them back after their last, and puts
-the waits for products and the barriers around shared tiles that warpgroups write themselves.
+barriers around shared tiles that warpgroups write themselves. Where it waits for MMAs an analysis
+has said before (:mod:`warploom.transform.mma_waits`); each statement is visited once.
 """
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from typing import Any
 
 import tvm_ffi
 from tvm import tirx
@@ -16,10 +17,10 @@ from tvm.tirx import Buffer, Stmt
 from tvm.tirx.tile_primitive import TilePrimitiveCall
 
 from warploom.tile import ir
-from warploom.tile.effects import Effects, together
+from warploom.tile.effects import Effects
 from warploom.tile.mbarriers import SCOPE as MBARRIER
 from warploom.tile.program import TileProgram
-from warploom.tile.scopes import is_shared, is_tile
+from warploom.tile.scopes import is_shared
 from warploom.tile.statement import (
     Allocation,
     BarrierOperation,
@@ -39,45 +40,19 @@ from warploom.tile.statement import (
 )
 from warploom.transform import barriers
 from warploom.transform.barriers import Position, Ring
+from warploom.transform.mma_groups import Event, Meet, Release, Wait
+from warploom.transform.mma_waits import Waits, computed_tiles, needs_order, plan_waits, steps
 from warploom.transform.named_barriers import (
     consumers_sync,
     warpgroup_barrier,
     warpgroup_sync,
 )
-from warploom.transform.own_barriers import by_one_consumer, own_tiles
-from warploom.transform.pin_registers import pin, pin_one
+from warploom.transform.own_barriers import by_one_consumer
+from warploom.transform.pin_registers import meet_after, pin, pin_one
 from warploom.transform.ping_pong import of_player, stages_of
 from warploom.transform.plan_pipeline import PipelinePlan, RingUse, is_consumer_tile
 from warploom.transform.prints import by_one_thread
-from warploom.transform.take_turns import in_turns
-from warploom.transform.wait_products import Group, Products, fence
-
-
-class Supply(Protocol):
-    """Who fills the stages of rings, and how: what differs between lowerings.
-
-    Attributes
-    ----------
-    refills_after_loops : bool
-        Whether a stage that was read in a loop must be given back when the loop is over too.
-    """
-
-    refills_after_loops: bool
-
-    def start(self) -> list[Stmt]:
-        """Statements before all others."""
-
-    def load(self, load: Load) -> list[Stmt]:
-        """Statements in place of a load."""
-
-    def by_hand(self, statement: ForLoader) -> list[Stmt]:
-        """Statements in place of one that the author left to the thread that loads."""
-
-    def before_loop(self, loop: Loop) -> list[Stmt]:
-        """Statements directly before a loop; no product is under way."""
-
-    def release(self, ring: Ring, stage: Any) -> list[Stmt]:
-        """Statements of a warpgroup that has read a stage for the last time."""
+from warploom.transform.supply import Supply
 
 
 class Consumer:
@@ -89,16 +64,14 @@ class Consumer:
     ) -> None:  # fmt: skip
         self.program, self.plan = program, plan
         self.positions, self.supply = positions, supply
-        self.products = Products()
-        #: Ring -> the stage that products under way still read.
+        self.waits = plan_waits(program, plan, supply)
+        self.rings = {ring.name: ring for ring in plan.rings}
+        #: Ring -> the stage that MMAs in flight still read.
         self.last = {ring.name: ir.Scalar(f"{ring.name}_last") for ring in plan.rings}
         self.current: dict[Buffer, tuple[Buffer, Any]] = {}
         #: Whether one warpgroup executes the current statement, without the others.
         self.alone = False
-        self.own = own_tiles(program)
-        #: Tiles in registers that instructions other than products write.
-        written = _touched_by_threads(program.block).writes
-        self.computed = {tile for tile in written if is_tile(tile) and not is_shared(tile)}
+        self.computed = computed_tiles(program)
         self.accumulators = {one.d for one in walk(program.block) if isinstance(one, Mma)}
 
     def run(self) -> list[Stmt]:
@@ -107,31 +80,30 @@ class Consumer:
         start += [s for last in self.last.values() for s in last.define(0)]
         start += self.supply.start()
         body = self._block(self.program.block)
-        return [*start, *body, *self.products.wait_all_but(0)]
+        return [*start, *body, *self._wait(self.waits.end)]
 
     # -- statements ----------------------------------------------------------------------------
 
     def _block(self, statements: Block) -> list[Stmt]:
-        opened = self.plan.of_block(statements)
         result: list[Stmt] = []
-        for number, one in enumerate(statements):
-            turns = [use for use in opened if number == use.first and in_turns(use)]
-            for use in opened:
-                if number == use.first and use not in turns:
-                    result += self._open(use)
-            result += self._turn(one, turns) if isinstance(one, Turn) else self._statement(one)
-            for use in opened:
-                if number == use.last and use not in turns:
-                    result += self._close(use)
+        for step in steps(self.plan, statements):
+            one = step.statement
+            for use in step.opens:
+                result += self._open(use)
+            waits = self.waits.of[one]
+            result += self._wait(waits.before)
+            turns = isinstance(one, Turn)
+            result += self._turn(one, step.turns) if turns else self._statement(one, waits)
+            result += self._wait(waits.after)
+            for use in step.closes:
+                result += self._close(use)
         return result
 
-    def _statement(self, one: Statement) -> list[Stmt]:
+    def _statement(self, one: Statement, waits: Waits) -> list[Stmt]:
+        """A statement without the waits before and after it."""
         match one:
             case Load():
-                ring = self.plan.ring_of(one)
-                filled = Effects(frozenset(), frozenset(ring.tiles))
-                statements = self.supply.load(one)
-                return [*self.products.before(filled), *statements] if statements else []
+                return self.supply.load(one) if self.supply.loads_in_place(one) else []
             case ForLoader():
                 return self.supply.by_hand(one)
             case BarrierOperation():
@@ -139,20 +111,26 @@ class Consumer:
             case Allocation(buffer=buffer):
                 return [] if _in_shared_memory(buffer) and one.allocates else [one.raw]
             case Orchestrated():
-                return [*self.products.before(one.effects), self._placed(one)]
+                return [self._placed(one)]
             case First():
                 return self._of_first(one)
             case Mma():
-                return self._product(one)
+                return self._mma(one, waits)
             case Loop(alternate=True):
                 return self._alternate(one)
-            case Loop():
-                return self._loop(one)
+            case Loop() | While():
+                before = self.supply.before_loop(one) if isinstance(one, Loop) else []
+                return [*before, ir.with_body(one.raw, self._bodies(one)[0])]
             case Branch():
                 return self._branch(one)
-            case Marked() | While():
-                return [ir.with_body(one.raw, self._block(one.blocks[0]))]
+            case Marked():
+                return [ir.with_body(one.raw, self._block(one.body))]
         return [one.raw] if one.allocates else self._plain(one)
+
+    def _bodies(self, one: Statement) -> list[list[Stmt]]:
+        """The blocks of a statement, each with the waits at its end."""
+        pairs = zip(one.blocks, self.waits.of[one].ends, strict=True)
+        return [[*self._block(inner), *self._wait(end)] for inner, end in pairs]
 
     def _operation(self, one: BarrierOperation) -> list[Stmt]:
         """What becomes of an operation on an mbarrier of the author."""
@@ -160,33 +138,23 @@ class Consumer:
             return []
         if one.operation.kind == "wait":
             return [one.raw]
-        # The arrival says that all threads have come here, and their products with them.
-        released = Effects(frozenset(), frozenset(self.own))
-        arrive = by_one_consumer(self.program, one.raw)
-        return [*self.products.before(released), all_consumers(self.program), arrive]
+        return [all_consumers(self.program), by_one_consumer(self.program, one.raw)]
 
     def _plain(self, one: Statement) -> list[Stmt]:
         found = one.effects
-        mine = warpgroup_barrier(self.program.var("warpgroup"))
-        before = self.products.before_computing(found, self.computed, mine)
         written = any(is_shared(buffer) for buffer in found.writes)
         placed = by_one_thread(self._placed(one), self.program, self.alone)
         if not written:
-            return [*before, placed, *self._apart(found)]
+            return [placed, *self._apart(found)]
         # Everyone has read the old contents; everyone sees the new ones, the tensor core too.
-        return [
-            *before,
-            self._sync(),
-            placed,
-            ir.evaluate(T.ptx.fence.proxy.async_.shared__cta()),
-            self._sync(),
-        ]
+        fence = ir.evaluate(T.ptx.fence.proxy.async_.shared__cta())
+        return [self._sync(), placed, fence, self._sync()]
 
     def _apart(self, found: Effects) -> list[Stmt]:
         """After the start of an accumulator beside others: its registers are its own.
 
-        ptxas copies equal values late, to the second accumulator while the product into the first
-        is under way, and then it serialises both (C7517).
+        ptxas copies equal values late, to the second accumulator while the MMA into the first is in
+        flight, and then it serialises both (C7517).
         """
         started = found.writes & self.accumulators
         return pin(started) if started and not found.reads and len(self.accumulators) > 1 else []
@@ -195,47 +163,30 @@ class Consumer:
         """A barrier of those that execute the current statement."""
         return (one_consumer if self.alone else all_consumers)(self.program)
 
-    def _product(self, one: Mma) -> list[Stmt]:
-        found = one.effects
-        own = Effects(found.reads - found.writes, found.writes)
-        # A product may follow another into the same accumulator, but not into its operands.
-        clash = [g for g in self.products.groups if g.writes & own.reads or g.reads & own.writes]
-        before: list[Stmt] = []
-        if clash:
-            index = self.products.groups.index(clash[-1])
-            before = self.products.wait_all_but(len(self.products.groups) - 1 - index)
-        older = bool(self.products.held)
-        after = self.products.issue(Group(own.reads, own.writes))
-        # Stages that earlier products read are given back while this one runs.
-        freed = self.products.wait_all_but(1) if older else []
-        under_way = {tile for group in self.products.groups[:-1] for tile in group.writes}
-        # The compiler may keep scale-d, an integer, in a register of D that has the same value.
-        words = {tile for tile in found.writes if str(tile.dtype) != "float32"}
-        written = ((found.reads | words) & self.computed) - under_way
-        return [*before, *fence(written), self._placed(one), *after, *freed]
+    def _mma(self, one: Mma, waits: Waits) -> list[Stmt]:
+        """An MMA, after what threads wrote to its registers, as a group of its own."""
+        fence = ir.evaluate(T.ptx.wgmma.fence.sync.aligned())
+        commit = ir.evaluate(T.ptx.wgmma.commit_group.sync.aligned())
+        return [*pin(waits.operands), fence, self._placed(one), commit]
 
     def _placed(self, one: Statement) -> Stmt:
         """A statement with the current stage in place of each tile."""
         return place_tiles(one.raw, self.current)
 
     def _branch(self, one: Branch) -> list[Stmt]:
-        if not _needs_order(one):
-            *before, placed = self._plain(one)
-            # All threads take the same side: it is one jump, and not a choice for each element.
-            tiles = one.effects.writes & self.computed
-            then, *other = ir.children(placed)
-            other = [[side] for side in other]
-            return [*before, ir.when(placed.condition, [*pin_one(tiles), then], *other)]
-        before = self.products.wait_all_but(0)
-        bodies = [[*self._block(inner), *self.products.wait_all_but(0)] for inner in one.blocks]
-        return [*before, ir.when(one.condition, *bodies)]
+        if needs_order(one):
+            return [ir.when(one.condition, *self._bodies(one))]
+        placed = by_one_thread(self._placed(one), self.program, self.alone)
+        # All threads take the same side: it is one jump, and not a choice for each element.
+        tiles = one.effects.writes & self.computed
+        then, *other = ir.children(placed)
+        branch = ir.when(placed.condition, [*pin_one(tiles), then], *([side] for side in other))
+        return [branch, *self._apart(one.effects)]
 
     def _turn(self, one: Turn, uses: list[RingUse]) -> list[Stmt]:
         """What one warpgroup does, whose turn the stage tells; the others pass over it."""
-        before = self.products.wait_all_but(0)
         body = [s for use in uses for s in self._open(use)]
-        body += self._block(one.body)
-        body += self.products.wait_all_but(0)
+        body += self._bodies(one)[0]
         after: list[Stmt] = []
         for use in uses:
             at = self.positions[use.ring.name]
@@ -243,51 +194,49 @@ class Consumer:
             after += at.advance()
         stage = self.positions[uses[0].ring.name].index
         mine = T.EQ(T.truncmod(stage, one.count), self.program.var("warpgroup"))
-        return [*before, ir.when(mine, body), *after]
+        return [ir.when(mine, body), *after]
 
     def _of_first(self, one: First) -> list[Stmt]:
         """What the first warpgroup does while the others go on."""
-        before = self.products.wait_all_but(0)
-        self.alone = True
-        body = [*self._block(one.body), *self.products.wait_all_but(0)]
-        self.alone = False
-        return [*before, ir.when(T.EQ(self.program.var("warpgroup"), 0), body)]
+        body = self._of_one_warpgroup(one)
+        return [ir.when(T.EQ(self.program.var("warpgroup"), 0), body)]
 
     def _alternate(self, one: Loop) -> list[Stmt]:
         """The tiles of one warpgroup, which passes over the stages of those of the other."""
-        before = self.products.wait_all_but(0)
-        self.alone = True
-        body = [*self._block(one.body), *self.products.wait_all_but(0)]
-        self.alone = False
+        body = self._of_one_warpgroup(one)
         passes: list[Stmt] = []
         for use in self.plan.uses:
             passes += self.positions[use.ring.name].advance_by(stages_of(use, one))
-        return [*before, *of_player(one, self.program.var("warpgroup"), body, passes)]
+        return of_player(one, self.program.var("warpgroup"), body, passes)
 
-    def _loop(self, one: Loop) -> list[Stmt]:
-        before = [*self.products.wait_all_but(0), *self.supply.before_loop(one)]
-        saved = self.products, dict(self.current)
-        self.products = Products()
-        self._block(one.body)  # only to learn what is under way at its end
-        touched = _touched_by_threads(one.body)
-        # ptxas serialises products that threads wait for in the next iteration, unless they are
-        # complete where the loop begins anew.
-        stays = not any(group.conflicts(touched) for group in self.products.groups)
-        later = one.var > one.start
-        self.products = self.products.guarded(later) if stays else Products()
-        self.current = saved[1]
-        body = self._block(one.body)
-        if not stays:
-            body += self.products.wait_all_but(0)
-        if not self.supply.refills_after_loops:
-            self.products = Products(self.products.groups)
-        after: list[Stmt] = []
-        if not one.has_iterations:
-            # Whether there was an iteration is known here only: further on, the extent may be that
-            # of another time round a loop outside.
-            after = self.products.guarded(one.extent > 0).wait_all_but(0)
-            self.products = Products()
-        return [*before, ir.with_body(one.raw, body), *after]
+    def _of_one_warpgroup(self, one: First | Loop) -> list[Stmt]:
+        """The body of a statement that one warpgroup executes without the others."""
+        self.alone = True
+        (body,) = self._bodies(one)
+        self.alone = False
+        return body
+
+    # -- waits ---------------------------------------------------------------------------------
+
+    def _wait(self, events: list[Event]) -> list[Stmt]:
+        """Carry out waits that the analysis has planned."""
+        result: list[Stmt] = []
+        for event in events:
+            match event:
+                case Meet(tile=tile):
+                    result += meet_after(tile, warpgroup_barrier(self.program.var("warpgroup")))
+                case Wait(pending=pending, results=results, releases=releases):
+                    result.append(ir.evaluate(T.ptx.wgmma.wait_group.sync.aligned(pending)))
+                    result += pin(results)
+                    result += [s for release in releases for s in self._release(release)]
+        return result
+
+    def _release(self, release: Release) -> list[Stmt]:
+        """Give back the stage that MMAs of a ring have read, if there is such a stage."""
+        statements = self.supply.release(self.rings[release.ring], self.last[release.ring].value)
+        for guard in reversed(release.guards):
+            statements = [ir.when(guard.condition, statements)]
+        return statements
 
     # -- rings ---------------------------------------------------------------------------------
 
@@ -299,20 +248,14 @@ class Consumer:
         return [barriers.wait(use.ring.full, at.index, at.phase.value)]
 
     def _close(self, use: RingUse) -> list[Stmt]:
-        """After the last use: give the stage back, now or when its products are complete."""
+        """After the last use: give the stage back, or remember it until its MMAs are complete."""
         ring, at = use.ring, self.positions[use.ring.name]
-        reader = self.products.reader_of(ring.tiles)
-        if reader is None:
-            return [*self.supply.release(ring, at.index), *at.advance()]
-        if ring.stages == 1:
-            # The next load needs the stage that this product reads.
-            index = self.products.groups.index(reader)
-            before = self.products.wait_all_but(len(self.products.groups) - 1 - index)
-            return [*before, *self.supply.release(ring, at.index), *at.advance()]
-        last = self.last[ring.name]
-        before = self.products.finish(last)
-        self.products.when_done(reader, last, lambda: self.supply.release(ring, last.value))
-        return [*before, last.set(at.index), *at.advance()]
+        close = self.waits.closes[ring.name]
+        keep = (
+            self.supply.release(ring, at.index) if close.at_once
+            else [self.last[ring.name].set(at.index)]
+        )  # fmt: skip
+        return [*self._wait(close.before), *keep, *at.advance()]
 
 
 def consumers(program: TileProgram) -> int:
@@ -358,24 +301,6 @@ def read_by_threads(ring: Ring, plan: PipelinePlan) -> bool:
         one.effects.reads & set(ring.tiles)
         for one in use.block
         if not isinstance(one, (Mma, Load, Allocation))
-    )
-
-
-def _needs_order(one: Statement) -> bool:
-    """Whether some part of a statement waits for others, or others wait for it."""
-    if isinstance(one, (Orchestrated, ForLoader, BarrierOperation, Mma, Load)):
-        return True
-    if one.blocks:
-        return any(_needs_order(inner) for block in one.blocks for inner in block)
-    return any(is_shared(buffer) for buffer in one.effects.writes)
-
-
-def _touched_by_threads(statements: Block) -> Effects:
-    """What statements other than products and loads read and write."""
-    return together(
-        _touched_by_threads(sum(one.blocks, ())) if one.blocks else one.effects
-        for one in statements
-        if not isinstance(one, (ForLoader, Mma, Load, Allocation))
     )
 
 

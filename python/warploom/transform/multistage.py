@@ -189,11 +189,13 @@ class _ByOneself:
         """Counters of the iterations that have been loaded for."""
         return [s for one in self.ahead.values() for s in one.next.define(0)]
 
+    def loads_in_place(self, load: Load) -> bool:
+        """Those that do not run ahead."""
+        return self.plan.ring_of(load).name not in self.ahead
+
     def load(self, load: Load) -> list[Stmt]:
-        """A copy into the stage that all warpgroups have read; none if it has run ahead."""
+        """A copy into the stage that all warpgroups have read."""
         ring = self.plan.ring_of(load)
-        if ring.name in self.ahead:
-            return []
         stage = self.at[ring.name].index
         statements = copies(load.raw, ring, stage, self.program)
         if not load.raw.same_as(ring.loads[0]):

@@ -10,19 +10,27 @@ from warploom.tile.statement import Allocation, Block, ForLoader, Load, Mma, Sta
 from warploom.transform.handovers import Role
 
 
+def role_of(one: Statement) -> Role | None:
+    """Who executes a statement; None for loads, allocations and control flow."""
+    match one:
+        case Load() | ForLoader() | Allocation():
+            return None
+        case Mma():
+            return Role.TENSOR_CORE
+        case Statement(blocks=()):
+            return Role.THREADS
+    return None
+
+
 def leaves(statements: Block) -> Iterator[tuple[Role, Statement]]:
     """All statements with a role, in the order of the program; control flow is looked into."""
     for one in statements:
-        match one:
-            case Load() | ForLoader() | Allocation():
-                pass
-            case Mma():
-                yield Role.TENSOR_CORE, one
-            case Statement(blocks=()):
-                yield Role.THREADS, one
-            case _:
-                for inner in one.blocks:
-                    yield from leaves(inner)
+        role = role_of(one)
+        if role is not None:
+            yield role, one
+        elif not isinstance(one, ForLoader):
+            for inner in one.blocks:
+                yield from leaves(inner)
 
 
 def roles_of(statements: Block, tile: Buffer) -> list[Role]:

@@ -129,8 +129,12 @@ class _FromProducer:
         self.peers, statements = barriers.find_peers(self.plan.rings, self.program)
         return statements
 
+    def loads_in_place(self, load: Load) -> bool:
+        """No load: the producer does it."""
+        return False
+
     def load(self, load: Load) -> list[Stmt]:
-        """Nothing: the producer does it."""
+        """Nothing."""
         return []
 
     def by_hand(self, statement: ForLoader) -> list[Stmt]:

@@ -47,6 +47,7 @@ from warploom.transform.handovers import (
     on_the_way_to,
     threads_arrive,
 )
+from warploom.transform.loop_heads import LoopHeads
 from warploom.transform.named_barriers import consumers_sync
 from warploom.transform.own_barriers import by_one_consumer, own_operands
 from warploom.transform.plan_pipeline import PipelinePlan, is_consumer_tile
@@ -81,6 +82,7 @@ class RoleSplitter:
         self.memory = memory
         self.warpgroups = int(program.id("warpgroup").extents[0])
         self.state = {tile: on_the_way_to(one.first) for tile, one in handovers.items()}
+        self.heads = LoopHeads(handovers)
         self.positions = {
             (role, ring.name): Position.named(f"{ring.name}_{role.name.lower()}", ring.stages)
             for ring in plan.rings
@@ -288,17 +290,7 @@ class RoleSplitter:
     # -- control flow --------------------------------------------------------------------------
 
     def _loop(self, one: Loop, out: Streams) -> None:
-        body = one.body
-        order = {tile: roles_of(body, tile) for tile in self.handovers}
-        order = {tile: roles for tile, roles in order.items() if roles}
-        heads = {}
-        for tile, roles in order.items():
-            alone = len(set(roles)) == 1
-            heads[tile] = held_by(roles[0]) if alone else on_the_way_to(roles[0])
-        if any(len(set(roles)) > 1 for roles in order.values()):
-            # A tile that ends with the role that begins stays with it.
-            ends = self._end_of(body, heads)
-            heads |= {t: ends[t] for t, roles in order.items() if ends[t] == held_by(roles[0])}
+        body, heads = one.body, self.heads.of(one)
         for tile, head in heads.items():
             self._move(tile, head, out)
             if head == held_by(Role.THREADS):
@@ -308,26 +300,11 @@ class RoleSplitter:
         for tile, head in heads.items():
             self._move(tile, head, bodies)
         self._add(one, [[body] for body in bodies], out)
-        self._remember(order, out)
-
-    def _end_of(self, body: Block, heads: dict[Buffer, int]) -> dict[Buffer, int]:
-        """The states at the end of a loop's body that begins with given ones."""
-        saved = dict(self.state), dict(self.last), set(self.used), set(self.passed_on)
-        self.state.update(heads)
-        self._block(body)
-        ends = self.state
-        self.state, self.last, self.used, self.passed_on = saved
-        return ends
+        self._remember(one, out)
 
     def _branch(self, one: Branch, out: Streams) -> None:
-        order = {
-            tile: [role for part in one.blocks for role in roles_of(part, tile)]
-            for tile in self.handovers
-        }
-        order = {tile: roles for tile, roles in order.items() if roles}
-        for tile, roles in order.items():
-            if len(set(roles)) == 1:
-                self._move(tile, held_by(roles[0]), out)
+        for tile, state in self.heads.around(one).items():
+            self._move(tile, state, out)
         before = dict(self.state)
         results = []
         for part in one.blocks:
@@ -337,7 +314,7 @@ class RoleSplitter:
                 self._move(tile, state, bodies)
             results.append(bodies)
         self._add(one, [[result[role] for result in results] for role in ROLES], out)
-        self._remember(order, out)
+        self._remember(one, out)
 
     def _add(self, one: Loop | Branch, bodies: list[list[list[Stmt]]], out: Streams) -> None:
         """A loop or branch for each role that has something to do in it."""
@@ -349,9 +326,9 @@ class RoleSplitter:
             else:
                 out[role].append(ir.with_body(one.raw, bodies[role][0]))
 
-    def _remember(self, order: dict[Buffer, list[Role]], out: Streams) -> None:
-        for tile, roles in order.items():
-            for role in set(roles):
+    def _remember(self, one: Loop | Branch, out: Streams) -> None:
+        for tile, roles in self.heads.roles(one).items():
+            for role in roles:
                 self.last[role, tile] = out[role][-1]
 
     # -- handing over --------------------------------------------------------------------------
