@@ -10,6 +10,7 @@ first multiplies for both.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 from tvm import tirx
@@ -63,6 +64,53 @@ _BARRIER_BYTES = 2048
 _LOADS, _MULTIPLIES, _ALLOCATES, _ASKS = range(4)
 
 
+@dataclass(frozen=True)
+class _Streams:
+    """The statements of each role."""
+
+    loading: list[Stmt]
+    multiplying: list[Stmt]
+    asking: list[Stmt]
+    computing: list[Stmt]
+
+
+@dataclass(frozen=True)
+class _Threads:
+    """Which threads have which role.
+
+    Attributes
+    ----------
+    role : Var
+        The number of a thread's warpgroup among all, those of the consumers from 1 on.
+    warp : Expr
+        The number of its warp in that.
+    leads : Expr
+        Whether its CTA multiplies: the first of a pair does for both.
+    """
+
+    role: Var
+    warp: Any
+    leads: Any
+
+    def one_of(self, warp: int) -> Any:
+        """One thread of a warp, for threads of the first warpgroup."""
+        is_warp = self.warp == warp
+        if warp == _MULTIPLIES:
+            is_warp = T.And(self.leads, is_warp)
+        return T.And(is_warp, T.cuda.elect_sync() != T.uint32(0))
+
+    @property
+    def loading(self) -> Any:
+        """The thread that loads."""
+        first = T.And(self.role == 0, self.warp == _LOADS)
+        return T.And(first, T.cuda.elect_sync() != T.uint32(0))
+
+    @property
+    def allocating(self) -> Any:
+        """The warp that allocates tensor memory, and frees it."""
+        return T.And(self.role == 0, self.warp == _ALLOCATES)
+
+
 def specialize_warps_sm100(program: TileProgram) -> TileProgram:
     """Plan the rings of a program; carry them out with warps that load and multiply, and consumers.
 
@@ -73,120 +121,154 @@ def specialize_warps_sm100(program: TileProgram) -> TileProgram:
         do not fit.
     """
     plan = plan_pipeline(program)
-    consumers = int(program.id("warpgroup").extents[0])
-    block = program.block
-    tiles = [b for b in allocations(program.body) if is_accumulator(b)]
-    if not tiles:
-        raise Decline("The program has no product; there is nothing to do for the tensor core.")
-    own, index = own_tiles(program), program.var("warpgroup")
-    tiles += [
-        tile for tile in allocations(program.body)
-        if is_consumer_tile(tile, plan) and tile not in own
-    ]  # fmt: skip
-    moves = {
-        tile: starts_afresh(block, tile) or is_rewritten(block, tile, index, consumers)
-        for tile in tiles
-    }
-    splitter, (multiplying, consuming) = _split(program, plan, moves)
-    # What returns untouched from the other role must still be where it was.
-    stay = {tile for tile in splitter.passed_on if moves.get(tile)}
-    if _shared_bytes(program, plan, splitter) > shared_bytes(program):
-        stay |= {tile for tile, one in splitter.handovers.items() if one.stack is not None}
-    if stay:
-        splitter, (multiplying, consuming) = _split(
-            program, plan, moves | dict.fromkeys(stay, False)
-        )
-    memory, handovers = splitter.memory, splitter.handovers
-    producer = Producer(program, plan)
-    producing = ir.renewed([*producer.run(), *producer.drain()])
-    multiplying = ir.renewed(multiplying)
-    asking: list[Stmt] = []
+    splitter, streams = _part(program, plan)
+    memory, consumers = splitter.memory, splitter.warpgroups
     control = _launch_control(program, consumers, memory.ctas)
-    if control is not None:
-        producing = control.follow(producing, "loading")
-        multiplying = control.follow(multiplying, "multiplying")
-        consuming = control.follow(consuming, "computing", warp=True)
-        asking = control.ask()
-
-    role, warp = Var("wg", "int32"), program.var("warp_in_warpgroup")
-    allocated = _shared_tiles(program, plan, splitter)
-    allocated += [tirx.AllocBuffer(b) for ring in plan.rings for b in (ring.full, ring.empty)]
-    allocated += [
-        tirx.AllocBuffer(barrier)
-        for one in handovers.values()
-        for barrier in (one.to_threads, one.to_tensor_core)
-    ]
-    allocated.append(tirx.AllocBuffer(memory.address))
-    allocated += control.allocate() if control else []
-    inits: list[Stmt] = control.initialise() if control else []
-    for ring in plan.rings:
-        arrivals = {Role.TENSOR_CORE: 1, Role.THREADS: consumers * _WARPS}
-        inits.append(barriers.initialise(ring.full, 1))
-        count = sum(arrivals[user] for user in splitter.users(ring))
-        inits.append(barriers.initialise(ring.empty, count * ring.shared_by))
-    for one in handovers.values():
-        inits += one.initialise()
-    inits += initialisations(program)
-    cluster = program.id("cta_in_cluster") is not None
-    # No CTA starts before the barriers of the others are there, or leaves while one may use its.
-    sync = ir.evaluate(T.cuda.cluster_sync() if cluster else T.cuda.cta_sync())
-    elected = T.cuda.elect_sync() != T.uint32(0)
-    threads = (consumers + 1) * SM100A.warpgroup
-    lower, raise_ = _registers(program, consumers, launch_registers(program, threads))
-    is_loading = T.And(T.And(role == 0, warp == _LOADS), elected)
-    waiting, program = wait_and_warm_l2(program, plan, is_loading)
-    # The first CTA of a pair multiplies for both.
+    found = _streams(program, plan, streams, control)
     leads = pairs_of(program).leads if memory.ctas > 1 else tirx.const(True, "bool")
-    allocates = T.And(role == 0, warp == _ALLOCATES)
-    loads, multiplies, asks = ThreadRole("load"), ThreadRole("multiply"), ThreadRole("schedule")
-    computes = ThreadRole("compute", consumers, one_thread=False)
+    threads = _Threads(Var("wg", "int32"), program.var("warp_in_warpgroup"), leads)
+    allocated = _allocations(program, plan, splitter, control)
+    inits = _initialisations(program, plan, splitter, control)
+    count = (consumers + 1) * SM100A.warpgroup
+    chosen, roles = _choose_role(program, threads, found, consumers, count)
+    waiting, program = wait_and_warm_l2(program, plan, threads.loading)
+    # No CTA starts before the barriers of the others are there, or leaves while one may use its.
+    cluster = program.id("cta_in_cluster") is not None
+    sync = ir.evaluate(T.cuda.cluster_sync() if cluster else T.cuda.cta_sync())
     body = [
         *allocated,
         let_next_start(),
         ir.when(T.cuda.thread_rank() == 0, inits),
         *barriers.publish(),
-        ir.when(allocates, memory.allocate()),
+        ir.when(threads.allocating, memory.allocate()),
         sync,
         *waiting,
         *memory.open(),
-        ir.when(
-            role == 0,
-            [
-                *lower,
-                _choose(
-                    (T.And(warp == _LOADS, elected), loads.mark(producing)),
-                    (
-                        T.And(T.And(leads, warp == _MULTIPLIES), elected),
-                        multiplies.mark(multiplying),
-                    ),
-                    (T.And(warp == _ASKS, elected), asks.mark(asking)),
-                ),
-            ],
-            [*raise_, *computes.mark(consuming, program.var("warpgroup")), _before_end()],
-        ),
+        chosen,
         sync,
-        ir.when(allocates, memory.free()),
+        ir.when(threads.allocating, memory.free()),
     ]
-    consumer = role - 1 if consumers > 1 else tirx.const(0, "int32")
-    body = [ir.substitute(one, {program.var("warpgroup"): consumer}) for one in body]
-    ids = tuple(
-        Id("warpgroup", (role,), (consumers + 1,)) if one.kind == "warpgroup" else one
-        for one in program.ids
-    )
-    attrs = (*program.attrs, launch_bounds(program))
-    roles = (loads, multiplies, *([asks] if asking else []), computes)
     if program.hints.specialise is False:
         program = program.not_followed(
             "specialise", "the tensor core needs a thread of its own; leave it out"
         )
-    return program.replace(ids=ids, body=tuple(body), attrs=attrs, roles=roles).decided(
+    return _with_roles(program, threads.role, body, consumers, roles).decided(
         f"roles: a loading warp, a multiplying warp, {consumers} "
         f"warpgroup{'s' * (consumers > 1)} for the rest",
-        *describe(program, threads),
+        *describe(program, count),
         *memory.describe(),
-        *(one.describe() for one in handovers.values()),
+        *(one.describe() for one in splitter.handovers.values()),
         *plan.describe(),
         *([control.describe()] if control else []),
+    )
+
+
+def _part(program: TileProgram, plan: PipelinePlan) -> tuple[RoleSplitter, Streams]:
+    """The programs of the tensor core's thread and of the consumers."""
+    moves = _may_move(program, plan)
+    splitter, streams = _split(program, plan, moves)
+    # What returns untouched from the other role must still be where it was.
+    stay = {tile for tile in splitter.passed_on if moves.get(tile)}
+    if _shared_bytes(program, plan, splitter) > shared_bytes(program):
+        stay |= {tile for tile, one in splitter.handovers.items() if one.stack is not None}
+    if not stay:
+        return splitter, streams
+    return _split(program, plan, moves | dict.fromkeys(stay, False))
+
+
+def _may_move(program: TileProgram, plan: PipelinePlan) -> dict[Buffer, bool]:
+    """The tiles that both roles may touch, and whether each may have two places, used by turns."""
+    block, index = program.block, program.var("warpgroup")
+    consumers = int(program.id("warpgroup").extents[0])
+    allocated = list(allocations(program.body))
+    tiles = [tile for tile in allocated if is_accumulator(tile)]
+    if not tiles:
+        raise Decline("The program has no product; there is nothing to do for the tensor core.")
+    own = own_tiles(program)
+    tiles += [tile for tile in allocated if is_consumer_tile(tile, plan) and tile not in own]
+    return {
+        tile: starts_afresh(block, tile) or is_rewritten(block, tile, index, consumers)
+        for tile in tiles
+    }
+
+
+def _streams(
+    program: TileProgram, plan: PipelinePlan, streams: Streams, control: LaunchControl | None
+) -> _Streams:
+    """The statements of all roles, which follow the tiles that are handed out, if they are."""
+    producer = Producer(program, plan)
+    loading = ir.renewed([*producer.run(), *producer.drain()])
+    multiplying, computing = ir.renewed(streams[0]), streams[1]
+    if control is None:
+        return _Streams(loading, multiplying, [], computing)
+    loading = control.follow(loading, "loading")
+    multiplying = control.follow(multiplying, "multiplying")
+    computing = control.follow(computing, "computing", warp=True)
+    return _Streams(loading, multiplying, control.ask(), computing)
+
+
+def _allocations(
+    program: TileProgram, plan: PipelinePlan, splitter: RoleSplitter, control: LaunchControl | None
+) -> list[Stmt]:
+    """Shared memory: tiles, barriers, the address of tensor memory, answers of the scheduler."""
+    found = [one for ring in plan.rings for one in (ring.full, ring.empty)]
+    for handover in splitter.handovers.values():
+        found += [handover.to_threads, handover.to_tensor_core]
+    return [
+        *_shared_tiles(program, plan, splitter),
+        *map(tirx.AllocBuffer, [*found, splitter.memory.address]),
+        *(control.allocate() if control else []),
+    ]
+
+
+def _initialisations(
+    program: TileProgram, plan: PipelinePlan, splitter: RoleSplitter, control: LaunchControl | None
+) -> list[Stmt]:
+    """What one thread does to all mbarriers before they are used."""
+    inits: list[Stmt] = control.initialise() if control else []
+    arrivals = {Role.TENSOR_CORE: 1, Role.THREADS: splitter.warpgroups * _WARPS}
+    for ring in plan.rings:
+        inits.append(barriers.initialise(ring.full, 1))
+        count = sum(arrivals[user] for user in splitter.users(ring))
+        inits.append(barriers.initialise(ring.empty, count * ring.shared_by))
+    for one in splitter.handovers.values():
+        inits += one.initialise()
+    return inits + initialisations(program)
+
+
+def _choose_role(
+    program: TileProgram, threads: _Threads, streams: _Streams, consumers: int, count: int
+) -> tuple[Stmt, tuple[ThreadRole, ...]]:
+    """What each of ``count`` threads executes, and the roles that there are."""
+    loads, multiplies, asks = ThreadRole("load"), ThreadRole("multiply"), ThreadRole("schedule")
+    computes = ThreadRole("compute", consumers, one_thread=False)
+    lower, raise_ = _registers(program, consumers, launch_registers(program, count))
+    first = _choose(
+        (threads.one_of(_LOADS), loads.mark(streams.loading)),
+        (threads.one_of(_MULTIPLIES), multiplies.mark(streams.multiplying)),
+        (threads.one_of(_ASKS), asks.mark(streams.asking)),
+    )
+    computing = computes.mark(streams.computing, program.var("warpgroup"))
+    chosen = ir.when(threads.role == 0, [*lower, *first], [*raise_, *computing, _before_end()])
+    return chosen, (loads, multiplies, *([asks] if streams.asking else []), computes)
+
+
+def _with_roles(
+    program: TileProgram, role: Var, body: list[Stmt], consumers: int,
+    roles: tuple[ThreadRole, ...],
+) -> TileProgram:  # fmt: skip
+    """The program with another body and one more warpgroup."""
+    consumer = role - 1 if consumers > 1 else tirx.const(0, "int32")
+    table = {program.var("warpgroup"): consumer}
+    ids = tuple(
+        Id("warpgroup", (role,), (consumers + 1,)) if one.kind == "warpgroup" else one
+        for one in program.ids
+    )
+    return program.replace(
+        ids=ids,
+        body=tuple(ir.substitute(one, table) for one in body),
+        attrs=(*program.attrs, launch_bounds(program)),
+        roles=roles,
     )
 
 
@@ -251,10 +333,11 @@ def _launch_control(
     return LaunchControl(program, tiles, readers, ctas)
 
 
-def _choose(*cases: tuple[Any, list[Stmt]]) -> Stmt:
-    """The statements of the first condition that holds."""
-    (condition, statements), *others = [case for case in cases if case[1]]
-    return ir.when(condition, statements, [_choose(*others)] if others else None)
+def _choose(*cases: tuple[Any, list[Stmt]]) -> list[Stmt]:
+    """The statements of the first condition that holds; cases without statements do not count."""
+    (condition, statements), *others = cases
+    rest = _choose(*others) if others else []
+    return [ir.when(condition, statements, rest or None)] if statements else rest
 
 
 def _require_untouched(program: TileProgram, plan: PipelinePlan) -> None:
