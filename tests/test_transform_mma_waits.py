@@ -8,11 +8,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tvm.script import tirx as T
+from tvm.script.tirx import tile as Tx
 from tvm.sym.analyzer import Analyzer
 from tvm.tirx import Var
 
 from lowered_programs import hinted, run
-from tile_programs.nested import arguments, nest_of_depth, nested_program
+from tile_programs.nested import arguments, nest_of_depth, nested_program, without_mmas
 from warploom import language as wl
 from warploom.tile import ir
 from warploom.tile.program import TileProgram, read
@@ -233,3 +235,40 @@ def test_nests_compute_what_the_program_says(seed, arch, rng):
         wl.interpret(func, expected)
         got = run(lower(hinted(func, specialise=specialise), arch), given, arch)
         np.testing.assert_array_equal(got[2:4], expected[2:4])
+
+
+@pytest.mark.parametrize("arch", ["sm_90a", "sm_100a"])
+def test_accumulators_need_no_mma(arch, rng):
+    given = arguments(rng, 0)
+    expected = [np.copy(one) for one in given]
+    wl.interpret(without_mmas(), expected)
+    got = run(lower(without_mmas(), arch), given, arch)
+    np.testing.assert_array_equal(got[2:4], expected[2:4])
+
+
+def test_one_of_several_accumulators_is_started_in_a_branch(rng):
+    """Its registers are its own after the branch, whichever way threads go."""
+
+    @T.prim_func
+    def func(A: T.Buffer((64, 64), "float16"), C: T.Buffer((64, 64), "float32"),
+             D: T.Buffer((64, 64), "float32")):  # fmt: skip
+        T.device_entry()
+        T.cta_id([1])
+        A_s = T.alloc_buffer((64, 64), "float16", scope="shared")
+        one = T.alloc_buffer((64, 64), "float32", scope="accumulator")
+        two = T.alloc_buffer((64, 64), "float32", scope="accumulator")
+        for k in wl.pipelined(4, 2):
+            Tx.cta.copy_async(A_s, A)
+            if k == 0:
+                for i, j in T.grid(64, 64):
+                    one[i, j] = T.float32(0)
+            Tx.cta.gemm_async(one, A_s, A_s, accum=True)
+            Tx.cta.gemm_async(two, A_s, A_s, accum=k > 0)
+        Tx.cta.copy(C, one)
+        Tx.cta.copy(D, two)
+
+    a = rng.integers(-1, 2, (64, 64)).astype("float16")
+    given = [a, *(np.full((64, 64), np.nan, np.float32) for _ in range(2))]
+    got = run(lower(func, "sm_90a"), given)
+    expected = 4 * a.astype(np.float64) @ a.astype(np.float64).T
+    np.testing.assert_array_equal(got[1:], [expected, expected])

@@ -56,6 +56,11 @@ def nest_of_depth(depth: int) -> PrimFunc:
     return _program(draft, list(level(0)))
 
 
+def without_mmas() -> PrimFunc:
+    """Threads use accumulators, the tensor core does not."""
+    return _program(_Draft(np.random.default_rng(0), 0), _work("acc0"))
+
+
 def arguments(rng: np.random.Generator, steps: int) -> list[object]:
     """Small whole numbers, with which all sums are exact; outputs are poisoned."""
     operands = [

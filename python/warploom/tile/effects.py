@@ -1,13 +1,14 @@
-"""What every statement of a tile program reads and writes, and how it completes.
+"""What every statement of a tile program reads and writes.
 
-The one table that passes ask; a primitive that is not in it is declined by name.
+The one table that passes ask; a primitive that is not in it is declined by name. When the effects
+have happened is the matter of those who wait: :mod:`warploom.transform.mma_waits` for wgmma,
+:mod:`warploom.transform.handovers` for tcgen05, :mod:`warploom.transform.barriers` for TMA loads.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from enum import Enum
 from typing import Any
 
 import tvm_ffi
@@ -18,16 +19,6 @@ from tvm.tirx.tile_primitive import TilePrimitiveCall
 
 from warploom.errors import Decline
 from warploom.tile import ir
-from warploom.tile.scopes import is_global, is_shared
-
-
-class Completion(Enum):
-    """When the effects of a statement have happened."""
-
-    AT_ONCE = "when the statement is over"
-    MBARRIER = "when an mbarrier has counted its bytes"  # TMA loads
-    PRODUCT = "when its group of products has been waited for"  # wgmma, tcgen05.mma
-    BULK_GROUP = "when its bulk group has been waited for"  # TMA stores
 
 
 @dataclass(frozen=True)
@@ -36,7 +27,6 @@ class Effects:
 
     reads: frozenset[Buffer]
     writes: frozenset[Buffer]
-    completion: Completion = Completion.AT_ONCE
 
     @property
     def touched(self) -> frozenset[Buffer]:
@@ -78,19 +68,6 @@ def accumulates(call: TilePrimitiveCall) -> Any:
     return bool(value.value) if isinstance(value, tirx.IntImm) else value
 
 
-def completion(call: TilePrimitiveCall) -> Completion:
-    """How a primitive completes."""
-    if ir.op_name(call) == "gemm_async":
-        return Completion.PRODUCT
-    if ir.op_name(call) in ("copy", "copy_async"):
-        to, source = destination(call).source, sources(call)[0].source
-        if is_shared(to) and is_global(source):
-            return Completion.MBARRIER
-        if is_global(to) and is_shared(source):
-            return Completion.BULK_GROUP
-    return Completion.AT_ONCE
-
-
 def effects(statement: Stmt) -> Effects:
     """What one statement, with all that is in it, reads and writes.
 
@@ -101,10 +78,8 @@ def effects(statement: Stmt) -> Effects:
     """
     reads: set[Buffer] = set()
     writes: set[Buffer] = set()
-    how = Completion.AT_ONCE
 
     def primitive(call: TilePrimitiveCall) -> None:
-        nonlocal how
         if not known(call):
             raise Decline(
                 f"No pass knows the primitive {ir.op_name(call)}; a tile program has "
@@ -114,7 +89,6 @@ def effects(statement: Stmt) -> Effects:
         reads.update(source.source for source in sources(call))
         if accumulates(call) is not False:
             reads.add(destination(call).source)
-        how = completion(call)
 
     def load(expression: Any) -> None:
         reads.update(v for v in ir.uses(expression) if ir.is_buffer(v))
@@ -153,7 +127,7 @@ def effects(statement: Stmt) -> Effects:
             visit(node.body)
 
     visit(statement)
-    return Effects(frozenset(reads), frozenset(writes), how)
+    return Effects(frozenset(reads), frozenset(writes))
 
 
 def variables(statement: Stmt) -> set[Var]:

@@ -89,4 +89,3 @@ class LoopHeads:
                 case _:
                     states = self._after(one.blocks[0], states)
         return states
-
