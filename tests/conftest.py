@@ -190,14 +190,14 @@ def machine_code(monkeypatch) -> None:
 @pytest.fixture
 def grid_of(monkeypatch) -> Callable[[int | None], None]:
     """``grid_of(n)`` lets tile programs have n clusters, so that each computes several tiles."""
-    from warploom.transform import lower
+    from warploom.transform import choose_grid
     from warploom.transform.persistent import persistent_grid
 
     def few(clusters: int | None) -> None:
         def small(program, _, group, cluster):
             return persistent_grid(program, clusters * math.prod(cluster), group, cluster)
 
-        monkeypatch.setattr(lower, "persistent_grid", small if clusters else persistent_grid)
+        monkeypatch.setattr(choose_grid, "persistent_grid", small if clusters else persistent_grid)
 
     return few
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 import tvm
+from tvm.ir.transform import Pass
 from tvm.tirx import PrimFunc
 
 from tile_programs import Case
@@ -17,6 +19,7 @@ from warploom.target import cuda_target
 from warploom.tile import ir
 from warploom.tile.program import TileProgram, read
 from warploom.transform.lower import LOWERINGS, TENSOR_MEMORY, WARP_SPECIALISED, lower
+from warploom.transform.passes import CheckProgram, tile_pass
 
 PREFERRED = {"sm_90a": WARP_SPECIALISED, "sm_100a": TENSOR_MEMORY}
 
@@ -55,15 +58,28 @@ def last_cta_first(func: PrimFunc, arch: str = "sm_90a", lowering: str | None = 
 
     The emulator starts CTAs in the order of their numbers. Those that share a tile then wait.
     """
-    program = read(func, arch)
-    for name, run_pass in LOWERINGS[lowering or PREFERRED[arch]]:
-        program = run_pass(program)
-        if name == "persistent grid":
-            (count,) = program.id("cta").extents
-            opposite = {program.var("cta"): count - 1 - program.var("cta")}
-            body = tuple(ir.substitute(one, opposite) for one in program.body)
-            program = program.replace(body=body)
-    return program.to_func()
+
+    def opposite(program: TileProgram) -> TileProgram:
+        (count,) = program.id("cta").extents
+        table = {program.var("cta"): count - 1 - program.var("cta")}
+        return program.replace(body=tuple(ir.substitute(one, table) for one in program.body))
+
+    added = {"ChooseGrid": tile_pass("OppositeNumbers", opposite)}
+    return lower_by(lowering or PREFERRED[arch], func, arch, added=added)
+
+
+def lower_by(
+    lowering: str, func: PrimFunc, arch: str,
+    replaced: Mapping[str, Pass] | None = None, added: Mapping[str, Pass] | None = None,
+) -> PrimFunc:  # fmt: skip
+    """The kernel by one lowering, with other passes in place of its own, or behind them."""
+    mod = CheckProgram(arch)(tvm.IRModule({"main": func}))
+    for factory in LOWERINGS[lowering]:
+        name = factory.__name__
+        mod = (replaced or {}).get(name, factory())(mod)
+        if added and name in added:
+            mod = added[name](mod)
+    return mod["main"]
 
 
 def worst_error(case: Case, before: list[Any], after: list[Any]) -> float:

@@ -19,7 +19,7 @@ import gemm_functions
 import mutation
 import tile_programs
 from blackwell import random_scales, scaled
-from lowered_programs import hinted, last_cta_first
+from lowered_programs import hinted, last_cta_first, lower_by
 from mutation import Edit, Launch, Lowered
 from reference import numpy_dtype
 from tile_programs.orchestrated import ring_by_hand
@@ -34,8 +34,9 @@ from warploom.kernels.sm100_gemm_pair import sm100_gemm_pair
 from warploom.kernels.sm100_gemm_persistent import sm100_gemm_persistent
 from warploom.kernels.sm100_gemm_scaled import block_scales, sm100_gemm_scaled
 from warploom.target import cuda_target
-from warploom.tile.program import read
-from warploom.transform.lower import LOWERINGS, TENSOR_MEMORY, WARP_SPECIALISED, lower
+from warploom.tile.program import TileProgram
+from warploom.transform.lower import TENSOR_MEMORY, WARP_SPECIALISED, lower
+from warploom.transform.passes import tile_pass
 from warploom.transform.persistent import persistent_grid
 
 #: Rounding of the result, and of the sums before it.
@@ -176,15 +177,14 @@ def with_clusters(clusters: int | None, func: PrimFunc, arch: str, lowering: str
 
     There are few, or, without a number, they take over tiles of each other.
     """
-    program = read(func, arch)
-    for name, run in LOWERINGS[lowering]:
-        if name == "persistent grid":
-            cluster = program.hints.cluster or (1, 1)
-            ctas = clusters and clusters * math.prod(cluster)
-            program = persistent_grid(program, ctas, cluster=cluster)
-        else:
-            program = run(program)
-    return program.to_func()
+
+    def few(program: TileProgram) -> TileProgram:
+        cluster = program.hints.cluster or (1, 1)
+        ctas = clusters and clusters * math.prod(cluster)
+        return persistent_grid(program, ctas, cluster=cluster)
+
+    replaced = {"ChooseGrid": tile_pass("FewClusters", few)}
+    return lower_by(lowering, func, arch, replaced)
 
 
 def tile_program(columns: int, clusters: int | None, **hints: Any) -> Product:

@@ -35,7 +35,8 @@ from warploom.programs.group_slots import Slot, slots
 from warploom.programs.grouped_tiles import grouped_tiles, row_tiles
 from warploom.programs.quantised_tiles import quantised_tiles
 from warploom.target import cuda_target
-from warploom.transform.lower import lower, lower_trace
+from warploom.transform.lower import lower
+from warploom.transform.trace import lower_trace
 
 pytestmark = pytest.mark.gpu
 

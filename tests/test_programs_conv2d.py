@@ -17,8 +17,9 @@ from warploom import language as wl
 from warploom.errors import Decline, IllegalCombination
 from warploom.programs import conv2d
 from warploom.tile import ir
-from warploom.transform.lower import lower, lower_trace
+from warploom.transform.lower import lower
 from warploom.transform.rows import part_of_rows, row_dimensions
+from warploom.transform.trace import lower_trace
 
 
 def exact(x, f, bias, stride: int, padding: int, relu: bool, dilation: int = 1) -> np.ndarray:

@@ -17,7 +17,7 @@ from warploom.tile.effects import effects
 from warploom.tile.nest import Binding, ElementStore, Guard, loops_of, parts_of, stores_of
 from warploom.tile.program import read
 from warploom.tile.statement import block, raws, view, walk
-from warploom.transform.lower import lower_trace
+from warploom.transform.trace import lower_trace
 
 
 @T.prim_func
@@ -98,7 +98,7 @@ def test_views_go_back_to_their_statements_after_every_pass(name, arch):
 
 
 #: Passes whose programs tell no threads apart, from the first on that leaves no other primitives.
-_WITHOUT_THREADS = ("canonicalize", "check own barriers", "squeeze vectors", "persistent grid")
+_WITHOUT_THREADS = ("Canonicalize", "CheckBarriers", "SqueezeVectors", "ChooseGrid")
 
 
 @T.prim_func

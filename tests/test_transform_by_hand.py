@@ -14,7 +14,8 @@ from tensor_memory_order import assert_lifetime_is_fenced
 from warploom import language as wl
 from warploom.errors import Decline
 from warploom.target import cuda_target
-from warploom.transform.lower import lower, lower_trace
+from warploom.transform.lower import lower
+from warploom.transform.trace import lower_trace
 
 
 def product(func, rng, m, n, k, arch="sm_90a"):
@@ -73,7 +74,7 @@ def test_kernels_compile(pipeline):
 def test_the_trace_has_the_places():
     trace = lower_trace(kernels_by_hand.sm90(2, pool=True))
     assert [step.name for step in trace] == [
-        "check hints", "resolve scopes", "allocate shared memory", "strip annotations", "verify"
+        "CheckProgram", "ResolveByHand", "AllocateShared", "StripAnnotations", "Verify"
     ]  # fmt: skip
     decided = [sentence for step in trace for sentence in step.decisions]
     assert "roles: orchestrated by the author" in decided

@@ -12,7 +12,8 @@ import tile_programs
 from lowered_programs import run
 from warploom import language as wl
 from warploom.target import SM100A
-from warploom.transform.lower import lower, lower_trace
+from warploom.transform.lower import lower
+from warploom.transform.trace import lower_trace
 
 ARCH = SM100A.name
 #: Rows of a tile, its columns, and K of one step.

@@ -20,13 +20,14 @@ from warploom import language as wl
 from warploom.language.interpreter.running import Running
 from warploom.target import GPUS
 from warploom.tile import ir
-from warploom.transform import lower
+from warploom.transform import choose_grid
 from warploom.transform.canonicalize import canonicalize
 from warploom.transform.clusters import Peers, dependence, is_in, writers
 from warploom.transform.infer_layouts import infer_layouts
-from warploom.transform.lower import lower_trace
+from warploom.transform.lower import lower
 from warploom.transform.persistent import persistent_grid
 from warploom.transform.plan_pipeline import plan_pipeline
+from warploom.transform.trace import lower_trace
 
 SHAPES = [(2,), (4,), (2, 2), (4, 2), (2, 4), (2, 2, 2)]
 GROUPS = [
@@ -291,7 +292,7 @@ def test_a_persistent_grid_has_the_ctas_that_a_gpu_holds_at_once(cluster, monkey
         asked.append(ctas)
         return persistent_grid(program, ctas, *others)
 
-    monkeypatch.setattr(lower, "persistent_grid", noted)
+    monkeypatch.setattr(choose_grid, "persistent_grid", noted)
     func = tile_programs.gemm(1024, 1024, 64, (128, 64, 64)).func
-    lower.lower(hinted(func, cluster=cluster), "sm_90a")
+    lower(hinted(func, cluster=cluster), "sm_90a")
     assert set(asked) == {GPUS["h200"].resident(math.prod(cluster))}

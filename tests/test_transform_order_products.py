@@ -8,7 +8,7 @@ import tile_programs
 from lowered_programs import hinted
 from warploom.errors import IllegalCombination
 from warploom.tile.hints import Hints
-from warploom.transform.lower import lower_trace
+from warploom.transform.trace import lower_trace
 
 
 def decisions(func, arch="sm_90a"):
@@ -21,7 +21,7 @@ def decisions(func, arch="sm_90a"):
 )
 def test_products_without_use_of_a_result_between_them_are_one_turn(tile, places):
     steps = lower_trace(hinted(tile_programs.block_scaled(tile=tile).func, order_products=True))
-    (ordered,) = (step for step in steps if step.name == "order products")
+    (ordered,) = (step for step in steps if step.name == "OrderProducts")
     assert ordered.decisions == (f"products: 2 warpgroups issue them in turn, in {places} places",)
     # As many turns are passed on as are waited for, one of each outside the loop.
     script = ordered.func.script()

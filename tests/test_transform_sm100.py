@@ -22,7 +22,8 @@ from warploom import language as wl
 from warploom import programs
 from warploom.errors import Decline, TileProgramError
 from warploom.target import SM100A, cuda_target
-from warploom.transform.lower import lower, lower_trace
+from warploom.transform.lower import lower
+from warploom.transform.trace import lower_trace
 
 ARCH = SM100A.name
 #: Name -> the program for a number of stages: tiles of 64, 128 and 256 rows.
@@ -181,7 +182,7 @@ def decisions(func: tvm.tirx.PrimFunc, name: str) -> list[str]:
 
 
 def test_accumulators_have_two_sets_where_nothing_flows_back():
-    found = decisions(tile_programs.attention(tile=(128, 64)).func, "specialize warps")
+    found = decisions(tile_programs.attention(tile=(128, 64)).func, "SpecializeWarps")
     assert "tensor memory: S in 2 x 1 x 64 columns" in found
     assert "tensor memory: acc in 1 x 1 x 64 columns" in found
     assert "tensor memory: 256 columns allocated" in found
@@ -191,8 +192,8 @@ def test_accumulators_have_two_sets_where_nothing_flows_back():
 def test_an_accumulator_has_one_set_where_two_do_not_fit():
     narrow = tile_programs.swiglu(tile=(128, 128, 32)).func
     wide = tile_programs.swiglu(tile=(128, 256, 32), stages=2).func
-    assert "tensor memory: up in 2 x 1 x 128 columns" in decisions(narrow, "specialize warps")
-    assert "tensor memory: up in 1 x 1 x 256 columns" in decisions(wide, "specialize warps")
+    assert "tensor memory: up in 2 x 1 x 128 columns" in decisions(narrow, "SpecializeWarps")
+    assert "tensor memory: up in 1 x 1 x 256 columns" in decisions(wide, "SpecializeWarps")
 
 
 def test_an_accumulator_is_given_back_before_its_tile_is_stored():
@@ -352,7 +353,7 @@ def test_an_architecture_without_lowering_is_declined():
 
 def test_a_hint_that_blackwell_does_not_follow_is_in_the_record():
     func = hinted(tile_programs.gemm().func, specialise=False)
-    assert any("specialise: not followed" in line for line in decisions(func, "specialize warps"))
+    assert any("specialise: not followed" in line for line in decisions(func, "SpecializeWarps"))
 
 
 #: Programs that have no lowering, and why.

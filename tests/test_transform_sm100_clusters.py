@@ -21,7 +21,7 @@ from warploom.layout.smem_matrix import SharedMatrix
 from warploom.target import SM100A, Major, Swizzle
 from warploom.tile import ir
 from warploom.tile.program import allocations, read
-from warploom.transform.lower import lower_trace
+from warploom.transform.trace import lower_trace
 
 ARCH = SM100A.name
 #: Name -> a program whose products pairs of CTAs compute, for a number of stages.

@@ -16,7 +16,8 @@ from warploom import language as wl
 from warploom.errors import Decline, IllegalCombination
 from warploom.target import SM90A, SM100A
 from warploom.tile.hints import Hints
-from warploom.transform.lower import lower, lower_trace
+from warploom.transform.lower import lower
+from warploom.transform.trace import lower_trace
 
 ARCH = SM100A.name
 CLC = "clc"

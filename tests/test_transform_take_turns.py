@@ -20,10 +20,11 @@ from warploom import language as wl
 from warploom.errors import Decline
 from warploom.transform.canonicalize import canonicalize
 from warploom.transform.infer_layouts import infer_layouts
-from warploom.transform.lower import lower, lower_trace
+from warploom.transform.lower import lower
 from warploom.transform.resolve_scopes import resolve_scopes
 from warploom.transform.stage_stores import stage_stores
 from warploom.transform.take_turns import TURN, take_turns
+from warploom.transform.trace import lower_trace
 
 TILE = (64, 64, 32)
 #: Name -> the program for a number of steps and of stages.

@@ -24,7 +24,8 @@ from warploom.layout.fragment import wgmma_accumulator
 from warploom.target import transposed_pieces
 from warploom.tile.program import allocations, read
 from warploom.transform.fragments import Fragments, fragments_of
-from warploom.transform.lower import lower, lower_trace
+from warploom.transform.lower import lower
+from warploom.transform.trace import lower_trace
 from warploom.transform.transposed import transposed_tiles
 
 

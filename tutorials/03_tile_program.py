@@ -154,7 +154,7 @@ assert np.abs(tensors[-1].numpy().astype(float) - arrays[3]).max() < 0.1
 # %%
 steps = warploom.lower_trace(linear, "sm_100a")
 for step in steps:
-    if step.name in ("pair CTAs", "specialize warps"):
+    if step.name in ("PairCTAs", "SpecializeWarps"):
         print(f"after {step.name}, on Blackwell:", *step.decisions, sep="\n    ")
 if emulated:
     blackwell = steps[-1].func.with_attr("global_symbol", "main")

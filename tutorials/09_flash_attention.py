@@ -110,7 +110,7 @@ assert np.abs(meant[-1] - expected).max() < 2e-3
 for arch in ("sm_90a", "sm_100a"):
     steps = warploom.lower_trace(forward, arch)
     for step in steps:
-        if step.name in ("specialize warps", "infer layouts"):
+        if step.name in ("SpecializeWarps", "InferLayouts"):
             for decision in step.decisions:
                 print(f"{arch}, {step.name}: {decision}")
     result = emulator.run(steps[-1].func, arrays, arch=arch).outputs[-1]

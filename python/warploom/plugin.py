@@ -14,7 +14,7 @@ import functools
 import importlib
 from typing import Any
 
-from warploom import codegen, driver, emulator, errors, hooks, launch, toolchain
+from warploom import codegen, driver, emulator, errors, hooks, launch, native, toolchain
 from warploom._version import check_requirements
 from warploom.compiler import registered
 from warploom.errors import ToolchainError
@@ -89,6 +89,7 @@ def _register_language() -> None:
     display.install()
     _register_errors()
     _register_script()
+    _register_options()
     _register_builds()
     with registered.trusted(all_before=True):
         table.register()
@@ -214,6 +215,19 @@ def _register_errors() -> None:
     for name, kind in vars(errors).items():
         if isinstance(kind, type) and issubclass(kind, ours):
             tvm_ffi.register_error(name, kind)
+
+
+def _register_options() -> None:
+    """Options of ``PassContext`` that the passes follow."""
+    from tvm.base import _LOADED_LIBS
+
+    from warploom.transform.options import OPTIONS, legal
+
+    with contextlib.suppress(ToolchainError):  # `warploom doctor` says what is missing
+        register = native.library()["register_pass_option"]
+        compiler = str(_LOADED_LIBS["tvm_compiler"]._name)
+        for name, kind in OPTIONS.items():
+            register(compiler, name, kind, functools.partial(legal, name))
 
 
 def _register_script() -> None:

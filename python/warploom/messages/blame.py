@@ -39,6 +39,11 @@ def with_place(message: str, func: tirx.PrimFunc) -> str:
     return message if line is None else "\n".join([message, *line.quoted()])
 
 
+def without_place(message: str) -> str:
+    """A message of :func:`with_place` as it was before."""
+    return message.split(f"\n{ARROW}", 1)[0]
+
+
 def find_line(message: str, func: tirx.PrimFunc) -> Line | None:
     """The line of the statement with the first name of a message, and most of the others.
 

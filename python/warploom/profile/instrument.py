@@ -14,7 +14,8 @@ from warploom.profile.groups import Group
 from warploom.profile.insert_spans import Inserted, insert_spans
 from warploom.profile.recording import Recording
 from warploom.profile.timeline import Timeline, decode
-from warploom.transform.lower import lower
+from warploom.transform.lower import PARTED, lower
+from warploom.transform.passes import tile_pass
 
 
 @dataclass(frozen=True)
@@ -106,5 +107,6 @@ def instrument(
     """
     recording = Recording() if recording is None else recording
     inserted = Inserted()
-    lowered = lower(func, arch, insert_spans(recording, inserted))
+    record = tile_pass("InsertSpans", insert_spans(recording, inserted))
+    lowered = lower(func, arch, dict.fromkeys(PARTED, record))
     return Instrumented(lowered, recording, tuple(inserted.streams), tuple(inserted.groups))

@@ -7,13 +7,15 @@ from typing import Any
 
 import tvm_ffi
 from tvm import tirx
-from tvm.ir import Range, TensorRegion
+from tvm.ir import Range, TensorLoad, TensorRegion
 from tvm.script import tirx as T
 from tvm.script.ir_builder import IRBuilder
 from tvm.tirx import Buffer, ForKind, Stmt, Var, is_buffer_var
 from tvm.tirx.exec_scope import ExecScope
 from tvm.tirx.script.builder import _ffi_api as _builder
 from tvm.tirx.tile_primitive import TilePrimitiveCall
+
+from warploom.tile.assumption import read_assumption
 
 Body = Iterable[Stmt]
 #: Statements that code is generated of.
@@ -133,6 +135,19 @@ class Scalar:
 def as_expr(value: Any, dtype: str = "int32") -> Any:
     """A Python number as an expression."""
     return tirx.const(value, dtype) if isinstance(value, (bool, int, float)) else value
+
+
+def below(value: Any, extent: Any) -> Stmt:
+    """The fact that ``0 <= value < extent``, for passes: it does nothing."""
+    return evaluate(T.assume(T.And(value >= 0, value < extent)))
+
+
+def bound_of(statement: Stmt) -> tuple[Buffer, Any] | None:
+    """The scalar and the extent of :func:`below`; None for any other statement."""
+    match read_assumption(statement):
+        case tirx.And(a=tirx.GE(a=TensorLoad() as scalar), b=tirx.LT(a=value, b=extent)):
+            return (scalar.source, extent) if value.same_as(scalar) else None
+    return None
 
 
 def region(buffer: Buffer, *parts: Any) -> TensorRegion:

@@ -25,9 +25,10 @@ from warploom.tile.entries import device_entries
 from warploom.tile.hints import DEVICE_ENTRY, PREFIX, Hints, read_hints
 from warploom.tile.mbarriers import INITIALISED, LOADING
 from warploom.tile.roles import ThreadRole
-from warploom.tile.scopes import needs_place
+from warploom.tile.scopes import is_global, needs_place
 from warploom.tile.spans import span_name
-from warploom.tile.statement import Block, block
+from warploom.tile.state import STATE, read_state, state_of
+from warploom.tile.statement import Block, Loop, Tiles, block, walk
 
 #: Kinds of ids that a program defines: (parent, child) as TIRx has them.
 _KINDS = {
@@ -71,18 +72,11 @@ class TileProgram:
     body : tuple of Stmt
         What a CTA does.
     host : tuple of Stmt
-        Statements before the kernel: workspaces, and kernels that prepare them.
-    bounds : tuple of (Buffer, Expr)
-        Scalars that are known to be at least 0 and less than a value.
+        Statements to add before the kernel: workspaces, and kernels that prepare them.
     decisions : tuple of str
         What passes have chosen so far, and why: one sentence each.
     arch : str
         The architecture it is lowered for.
-    cluster : tuple of (Buffer, int)
-        For each dimension of the grid along which the CTAs of a cluster differ: the scalar that
-        holds the place there, and how many CTAs. Ranks in the cluster count the first fastest.
-    stores : Expr or None
-        Whether this CTA stores what it computes; None if it always does.
     by_hand : bool
         Whether it defines ids of threads: then the author has orchestrated all of it, its body is
         that of a thread, and the passes only give its tiles and barriers a place.
@@ -90,6 +84,9 @@ class TileProgram:
         Who executes the statements, once a pass has parted and marked them.
     ignored : tuple of (str, str, Span or None)
         Hints that no pass follows, why, and where they are if that is known: a warning each.
+    passes : bool
+        Whether passes have begun to lower it: then the function says what they have to tell each
+        other (:mod:`warploom.tile.state`), until the last pass leaves a plain function.
     """
 
     func: PrimFunc
@@ -97,20 +94,43 @@ class TileProgram:
     hints: Hints
     attrs: tuple[tuple[str, Any], ...]
     body: tuple[Stmt, ...]
-    bounds: tuple[tuple[Buffer, Any], ...] = ()
     decisions: tuple[str, ...] = ()
     arch: str = SM90A.name
-    cluster: tuple[tuple[Buffer, int], ...] = ()
-    stores: Any = None
     by_hand: bool = False
     host: tuple[Stmt, ...] = ()
     roles: tuple[ThreadRole, ...] = ()
     ignored: tuple[tuple[str, str, Any], ...] = ()
+    passes: bool = False
 
     @cached_property
     def block(self) -> Block:
         """Views of the statements of ``body``."""
         return block(self.body)
+
+    @cached_property
+    def _tiles(self) -> Tiles | None:
+        loops = (one for one in walk(self.block) if isinstance(one, Loop) and one.over_tiles)
+        return next((loop.tiles for loop in loops), None)
+
+    @property
+    def cluster(self) -> tuple[tuple[Buffer, int], ...]:
+        """How the CTAs of a cluster share out tiles, before the roles part.
+
+        For each dimension of the grid along which they differ: the scalar that holds the place
+        there, and how many CTAs. Ranks in the cluster count the first fastest.
+        """
+        return () if self._tiles is None else self._tiles.cluster
+
+    @property
+    def stores(self) -> Any:
+        """Whether this CTA stores what it computes; None if it always does."""
+        return None if self._tiles is None else self._tiles.stores
+
+    @cached_property
+    def workspaces(self) -> frozenset[Buffer]:
+        """Buffers that the function allocates outside of the kernel."""
+        before = (self.func.body, *self.host)
+        return frozenset(filter(is_global, allocations(before)))
 
     def id(self, kind: str) -> Id | None:
         """The id of that kind, if there is one."""
@@ -142,8 +162,13 @@ class TileProgram:
             body = tirx.AttrStmt(0, key, _attr_value(value), body)
         old = _device_entry(self.func)
         whole = _replace(self.func.body, old, ir.seq([*self.host, body]))
-        return PrimFunc(
+        func = PrimFunc(
             self.func.params, whole, self.func.ret_type, self.func.attrs, self.func.span
+        )
+        if not self.passes:
+            return func.without_attr(STATE) if STATE in (func.attrs or {}) else func
+        return func.with_attr(
+            STATE, state_of(self.arch, self.by_hand, self.decisions, self.ignored, self.roles)
         )
 
 
@@ -222,7 +247,12 @@ def _is_of_ctas_alone(entry: Stmt) -> bool:
 
 
 def read(func: PrimFunc, arch: str = SM90A.name) -> TileProgram:
-    """Take a function apart.
+    """Take a function apart, also between two passes.
+
+    Parameters
+    ----------
+    arch : str
+        The architecture to lower it for, if no pass has begun to.
 
     Raises
     ------
@@ -230,7 +260,8 @@ def read(func: PrimFunc, arch: str = SM90A.name) -> TileProgram:
         If it has no device part, several, or no ``T.cta_id``.
     """
     entry = _device_entry(func)
-    by_hand = _defines_threads(entry)
+    state = read_state(func) or {"arch": arch, "by_hand": _defines_threads(entry)}
+    by_hand = state["by_hand"]
     ids: list[Id] = []
     attrs: list[tuple[str, Any]] = []
     body: list[Stmt] = []
@@ -242,7 +273,7 @@ def read(func: PrimFunc, arch: str = SM90A.name) -> TileProgram:
                 # Passes that part the roles choose the thread; by hand, there are only threads.
                 body.extend([one] if by_hand else ir.flatten(one.body))
             elif attribute and one.attr_key not in (DEVICE_ENTRY, LOADING) and not body:
-                if not one.attr_key.startswith(PREFIX):
+                if not str(one.attr_key).startswith(PREFIX):
                     attrs.append((one.attr_key, one.value))
                 take(one.body)
             elif isinstance(one, tirx.ScopeIdDefStmt) and not by_hand:
@@ -253,9 +284,7 @@ def read(func: PrimFunc, arch: str = SM90A.name) -> TileProgram:
     take(entry.body)
     if not by_hand and not any(one.kind == "cta" for one in ids):
         raise Decline("The kernel does not say how many CTAs it has; write T.cta_id([...]).")
-    return TileProgram(
-        func, tuple(ids), read_hints(func), tuple(attrs), tuple(body), arch=arch, by_hand=by_hand
-    )
+    return TileProgram(func, tuple(ids), read_hints(func), tuple(attrs), tuple(body), **state)
 
 
 def is_by_hand(func: PrimFunc) -> bool:

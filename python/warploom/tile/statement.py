@@ -317,6 +317,20 @@ class Loop(_WithBody):
         """Whether its iterations are the tiles of a CTA."""
         return TILES in self.raw.annotations
 
+    @cached_property
+    def tiles(self) -> Tiles | None:
+        """How a CTA finds its tiles, if they are the iterations; None if they are not."""
+        if not self.over_tiles:
+            return None
+        found = self.raw.annotations[TILES]
+        scalars = {
+            one.variable.name: one.variable
+            for one in reversed(self.body) if isinstance(one, Scalar) and one.allocates
+        }  # fmt: skip
+        cluster = tuple((scalars[str(name)], int(ctas)) for name, ctas in found["cluster"].items())
+        stores = str(found["stores"])
+        return Tiles(cluster, scalars[stores][0] if stores else None)
+
     @property
     def dynamic(self) -> bool:
         """Whether a scheduler hands out its iterations as the kernel runs."""
@@ -326,6 +340,30 @@ class Loop(_WithBody):
     def alternate(self) -> bool:
         """Whether two warpgroups execute alternate iterations (ping-pong)."""
         return ALTERNATE in self.raw.annotations
+
+
+@dataclass(frozen=True)
+class Tiles:
+    """What the loop over the tiles of a CTA says of them.
+
+    Attributes
+    ----------
+    cluster : tuple of (Buffer, int)
+        For each dimension of the grid along which the CTAs of a cluster differ: the scalar that
+        holds the place there, and how many CTAs.
+    stores : Expr or None
+        Whether this CTA stores what it computes; None if it always does.
+    """
+
+    cluster: tuple[tuple[Buffer, int], ...] = ()
+    stores: Any = None
+
+    def annotation(self) -> dict[str, Any]:
+        """As the loop has it: its body defines the scalars, which the annotation names."""
+        return {
+            "cluster": {scalar.name: ctas for scalar, ctas in self.cluster},
+            "stores": "" if self.stores is None else self.stores.source.name,
+        }
 
 
 class Branch(Statement):

@@ -24,9 +24,10 @@ from warploom.errors import Decline, IllegalCombination
 from warploom.layout.fragment import wgmma_accumulator
 from warploom.ops.register_tile import LANES, RegisterTile
 from warploom.tile import ir
+from warploom.tile.assumption import read_assumption
 from warploom.tile.program import TileProgram
 from warploom.tile.scopes import is_shared, is_tile
-from warploom.tile.statement import Loop, Nest, Statement
+from warploom.tile.statement import Block, Loop, Nest, Statement
 from warploom.transform.fragment_order import EXCHANGED, in_fragment_order
 from warploom.transform.global_words import word_copy
 from warploom.transform.nest_elements import (
@@ -54,13 +55,11 @@ def lower_nests(program: TileProgram) -> TileProgram:
         If an element that a thread needs lies with another thread.
     """
     warp, lane = program.var("warp_in_warpgroup"), program.var("lane")
-    bounded = {scalar: Var(scalar.name, "int32") for scalar, _ in program.bounds}
-    loops = {bounded[scalar]: ir.whole_range(extent) for scalar, extent in program.bounds}
-    loops |= _id_ranges(program)
+    loops = _id_ranges(program)
     thread = warp * LANES + lane
     axes = WARPGROUP.axes(lane, warp)
-    context = NestContext(warp, lane, axes, thread, {}, {}, loops, bounded)
-    body = [_statement(one, context) for one in program.block]
+    context = NestContext(warp, lane, axes, thread, {}, {}, loops, {})
+    body = _block(program.block, context)
     if context.flat:
         body = [_declare(one, context.flat) for one in body]
     return program.replace(body=tuple(body))
@@ -88,12 +87,25 @@ def _declare(statement: Stmt, flat: dict[Buffer, dict[str, Buffer]]) -> Stmt:
     return tvm_ffi.structural_map(statement, (tirx.AllocBuffer, alloc), order="post")
 
 
+def _block(statements: Block, context: NestContext) -> list[Stmt]:
+    """The statements of a block; what is assumed is used here, and not after this pass."""
+    lowered: list[Stmt] = []
+    for one in statements:
+        if read_assumption(one.raw) is None:
+            lowered.append(_statement(one, context))
+        elif (fact := ir.bound_of(one.raw)) is not None:
+            scalar, extent = fact
+            context.bounded[scalar] = Var(scalar.name, "int32")
+            context.loops[context.bounded[scalar]] = ir.whole_range(extent)
+    return lowered
+
+
 def _statement(one: Statement, context: NestContext) -> Stmt:
     if isinstance(one, Nest):
         return ir.written_at(_nest(one, context), one.stores[0].raw.span)
     if isinstance(one, Loop) and ir.is_constant(one.start, 0):
         context.loops[one.var] = ir.whole_range(one.extent)
-    return one.with_each(lambda inner: _statement(inner, context))
+    return one.with_blocks(*(_block(inner, context) for inner in one.blocks))
 
 
 def _nest(nest: Nest, context: NestContext) -> Stmt:

@@ -15,13 +15,13 @@ from typing import Any
 
 from tvm import tirx
 from tvm.script import tirx as T
-from tvm.tirx import Stmt, Var
+from tvm.tirx import PrimFunc, Stmt, Var
 
 from warploom.errors import Decline
 from warploom.schedulers.raster import grouped_tile
 from warploom.tile import ir
 from warploom.tile.program import Id, TileProgram
-from warploom.tile.statement import DYNAMIC, TILES
+from warploom.tile.statement import DYNAMIC, TILES, Tiles
 
 #: Rows of tiles that are visited together.
 DEFAULT_GROUP = 8
@@ -167,7 +167,8 @@ def persistent_grid(
         ids.insert(0, Id("cta_in_cluster", (grid.rank,), (size,)))
     turn = Var("turn", "int32")
     index = ir.Scalar("tile")
-    places = [ir.Scalar(var.name) for var in old.vars]
+    names = fresh_names(program.func, *(var.name for var in old.vars), "inside")
+    places = [ir.Scalar(name) for name in names[:-1]]
     positions = _positions(index.value, counts, group)
     way = tour(grid)
     statements, number = way.turn(turn)
@@ -185,29 +186,38 @@ def persistent_grid(
         statements += place.define(number)
     stores = None
     if conditions:
-        flag = ir.Scalar("inside", "bool")
+        flag = ir.Scalar(names[-1], "bool")
         statements += flag.define(functools.reduce(T.And, conditions))
         stores = flag.value
+    statements += [ir.below(place.value, extent)
+                   for place, extent in zip(places, old.extents, strict=True)]  # fmt: skip
     table = {var: place.value for var, place in zip(old.vars, places, strict=True)}
     body = [ir.substitute(statement, table) for statement in program.body]
-    notes = {TILES: 1, DYNAMIC: 1} if ctas is None else {TILES: 1}
+    differ = tuple(
+        (place.buffer, along) for place, along in zip(places, shape, strict=True) if along > 1
+    )
+    notes = {TILES: Tiles(differ, stores).annotation()} | ({DYNAMIC: 1} if ctas is None else {})
     tiles = ir.loop(turn, way.turns, [*statements, *body], notes)
     others = tuple(one for one in program.ids if one.kind != "cta")
     order = "column after column" if group is None else f"in groups of {group} rows"
     together = ' x '.join(map(str, shape)) if sharers == 1 else f"{sharers} CTAs a tile"
     parts = f"clusters of {together}" if size > 1 else "no clusters"
-    bounds = tuple(
-        (place.buffer, extent) for place, extent in zip(places, old.extents, strict=True)
-    )
-    differ = tuple(
-        (place.buffer, along) for place, along in zip(places, shape, strict=True) if along > 1
-    )
-    changed = program.replace(
-        ids=(*ids, *others), body=(*way.start, tiles), bounds=bounds, cluster=differ,
-        stores=stores,
-    )
+    changed = program.replace(ids=(*ids, *others), body=(*way.start, tiles))
     many = f"{ctas} persistent CTAs" if ctas else "CTAs that take over tiles of others"
     return changed.decided(f"grid: {many}, {parts}, tiles {order}")
+
+
+def fresh_names(func: PrimFunc, *names: str) -> list[str]:
+    """The names, each with a number behind it where a parameter of the function has it.
+
+    Annotations tell variables by name, and so must not depend on how the printer tells them apart.
+    """
+    taken = {var.name for var in func.params}
+    return [
+        next(one for one in (name, *(f"{name}_{i}" for i in range(1, len(taken) + 1)))
+             if one not in taken)
+        for name in names
+    ]  # fmt: skip
 
 
 def _positions(index: Any, counts: list[Any], group: int | None) -> list[Any]:

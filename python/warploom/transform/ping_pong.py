@@ -83,7 +83,8 @@ def of_player(loop: Loop, warpgroup: Var, body: list[Stmt], passes: list[Stmt]) 
     table = {loop.var: number * PLAYERS + warpgroup}
     count = T.truncdiv(loop.extent + (PLAYERS - 1) - warpgroup, PLAYERS)
     own = [*(ir.substitute(one, table) for one in body), *passes]
-    return [ir.when(warpgroup > 0, passes), ir.loop(number, count, own, {TILES: 1})]
+    notes = {TILES: loop.raw.annotations[TILES]}
+    return [ir.when(warpgroup > 0, passes), ir.loop(number, count, own, notes)]
 
 
 def stages_of(use: RingUse, loop: Loop) -> Any:

@@ -327,9 +327,8 @@ def _check_global_memory(program: TileProgram) -> None:
             for buffer in filter(is_global, buffers):
                 table.setdefault(buffer, []).append(one)
     # What goes through a workspace has flags of its own.
-    workspaces = {one.buffer for one in program.host if isinstance(one, tirx.AllocBuffer)}
     for buffer, stores in writes.items():
-        if buffer in workspaces:
+        if buffer in program.workspaces:
             continue
         others = [one for one in reads.get(buffer, []) if one not in stores]
         if others:

@@ -32,4 +32,4 @@ def strip_annotations(program: TileProgram) -> TileProgram:
     body = [tvm_ffi.structural_map(one, callbacks, order="post") for one in program.body]
     flat = tuple(one for statement in body for one in ir.flatten(statement))
     func = program.func.with_attr(LOWERED, True)
-    return program.replace(func=func, body=flat, hints=Hints())
+    return program.replace(func=func, body=flat, hints=Hints(), passes=False)

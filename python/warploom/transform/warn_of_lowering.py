@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import tvm_ffi
@@ -11,17 +11,23 @@ from tvm.tirx import PrimFunc
 
 from warploom.errors import LoweringWarning
 from warploom.tile.hints import HINT_KEYS, PREFIX
-from warploom.tile.program import TileProgram
 from warploom.warn import warn
 
 
-def warn_of_lowering(program: TileProgram, lowering: str, declined: Mapping[str, str]) -> None:
+def warn_of_lowering(
+    func: PrimFunc,
+    ignored: Iterable[tuple[str, str, Any]],
+    lowering: str,
+    declined: Mapping[str, str],
+) -> None:
     """Issue a warning for each lowering that declined, and for each hint that is not followed.
 
     Parameters
     ----------
-    program : TileProgram
-        After the last pass.
+    func : PrimFunc
+        The program, as its author has written it.
+    ignored : iterable of (str, str, Span or None)
+        Hints that no pass follows, why, and where they are if that is known.
     lowering : str
         The one that took it.
     declined : mapping
@@ -29,22 +35,22 @@ def warn_of_lowering(program: TileProgram, lowering: str, declined: Mapping[str,
     """
     for other, reason in declined.items():
         warn(
-            f"{_name(program)} is lowered by {lowering}, for {other} declines: "
+            f"{_name(func)} is lowered by {lowering}, for {other} declines: "
             f"{reason.splitlines()[0].rstrip('.:')}. "
             "If that is meant, write wl.hints(specialise=False).",
             LoweringWarning,
-            first_span(program.func),
+            first_span(func),
         )
-    for hint, reason, span in program.ignored:
-        where = _span(program, hint) if span is None else span
+    for hint, reason, span in ignored:
+        where = _span(func, hint) if span is None else span
         warn(f"The hint {hint} is not followed: {reason}.", LoweringWarning, where)
 
 
-def _name(program: TileProgram) -> str:
-    return str((program.func.attrs or {}).get("global_symbol", "The program"))
+def _name(func: PrimFunc) -> str:
+    return str((func.attrs or {}).get("global_symbol", "The program"))
 
 
-def _span(program: TileProgram, hint: str) -> Any:
+def _span(func: PrimFunc, hint: str) -> Any:
     """The author's line of a hint; of the program, for a hint that a pass has set."""
     found: list[Any] = []
     keys = {f"{PREFIX}{hint}{which}" for which in ("", "_0", "_1")} & HINT_KEYS
@@ -53,8 +59,8 @@ def _span(program: TileProgram, hint: str) -> Any:
         if str(one.attr_key) in keys and one.span is not None:
             found.append(one.span)
 
-    tvm_ffi.structural_walk(program.func.body, (tirx.AttrStmt, visit))
-    return found[0] if found else first_span(program.func)
+    tvm_ffi.structural_walk(func.body, (tirx.AttrStmt, visit))
+    return found[0] if found else first_span(func)
 
 
 def first_span(func: PrimFunc) -> Any:

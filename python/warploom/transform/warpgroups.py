@@ -50,15 +50,15 @@ def require_private(
             )
 
 
-def not_followed(hint: str) -> Callable[[TileProgram], TileProgram]:
-    """The pass of a lowering that does without: it notes that a hint is not followed."""
+def ignore_role_hints(program: TileProgram) -> TileProgram:
+    """Note the hints that take a thread that loads for several warpgroups of Hopper.
 
-    def say(program: TileProgram) -> TileProgram:
+    Lowerings without such a thread do not follow them.
+    """
+    for hint in ("order_products", "turns", "ping_pong"):
         value = getattr(program.hints, hint)
-        if not value or (value == 1 and value is not True):
-            return program
-        return program.not_followed(
-            hint, "only warps of Hopper with roles of their own do; leave it out"
-        )
-
-    return say
+        if value and (value != 1 or value is True):
+            program = program.not_followed(
+                hint, "only warps of Hopper with roles of their own do; leave it out"
+            )
+    return program

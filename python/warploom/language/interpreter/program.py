@@ -35,10 +35,11 @@ from warploom.language.lints import warn_of_mistakes
 from warploom.language.printing import is_on, read_print
 from warploom.language.rules import Known, check_program
 from warploom.language.rules.entries import scope_ids, viewed
-from warploom.language.rules.nests import read_nest
+from warploom.language.rules.nests import read_nest, text
 from warploom.language.rules.places import at_place
 from warploom.language.rules.scopes import require_allocation
 from warploom.language.values.dtypes import convert, numpy_dtype, poisoned
+from warploom.tile.assumption import read_assumption
 from warploom.tile.hints import DEVICE_ENTRY
 from warploom.tile.mbarriers import SCOPE as MBARRIER
 from warploom.tile.mbarriers import read_operation
@@ -212,8 +213,13 @@ class _Runner:
                 run_print(self.evaluate, printed)
         elif operation is not None:
             run_operation(self.evaluate, operation)
-        else:
+        elif (assumed := read_assumption(statement)) is None:
             self.evaluate(statement.value)
+        elif not self.evaluate(assumed):
+            raise TileProgramError(
+                f"the program assumes {text(assumed)}, which does not hold; correct the condition, "
+                "or leave it out."
+            )
 
     def scope_id(self, statement: ScopeIdDefStmt) -> None:
         """The ids of this CTA have been bound by :meth:`attribute`."""

@@ -43,6 +43,7 @@ from warploom.language.rules.scopes import REGISTERS, require_allocation
 from warploom.language.values.dtypes import numpy_dtype
 from warploom.messages.blame import with_place
 from warploom.tile import ir
+from warploom.tile.assumption import read_assumption
 from warploom.tile.entries import device_entries
 from warploom.tile.hints import DEVICE_ENTRY, PREFIX
 from warploom.tile.mbarriers import read_operation
@@ -224,7 +225,8 @@ class _Checker:
                 scope = str(load.source.scope())
                 self.lifetimes.reads(load.source, self.certain and scope != "local")
         elif read_operation(statement) is None:
-            self._uniform([statement.value])
+            assumed = read_assumption(statement)
+            self._uniform([statement.value if assumed is None else assumed])
 
     def _uniform(self, expressions: Sequence[Any]) -> None:
         """Expressions whose value the whole CTA has: they read no tile in registers."""

@@ -1,0 +1,79 @@
+"""What passes tell each other about a tile program, as an attribute of its function.
+
+The attribute ``warploom.state`` is a map of strings and numbers, so that a program that passes have
+begun to lower is printed and parsed like any other, and a pass finds there what the passes before
+it have left:
+
+- ``arch``: the architecture it is lowered for;
+- ``by_hand``: whether its author has orchestrated all of it;
+- ``decisions``: what passes have chosen, a sentence each;
+- ``ignored``: hints that nobody follows, each ``[hint, reason, file, line]``; line 0 if not known;
+- ``roles``: who executes the statements, each ``[name, count, one_thread]``.
+
+Two facts stand in the body itself, as they are about its variables: how large a scalar can be
+(``T.assume``), and what a loop over tiles does (its annotation ``warploom.tiles``).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tvm.ir import SourceName, Span
+from tvm.tirx import PrimFunc
+
+from warploom.tile.hints import PREFIX
+from warploom.tile.roles import ThreadRole
+
+STATE = PREFIX + "state"
+
+
+def state_of(
+    arch: str, by_hand: bool, decisions: tuple[str, ...],
+    ignored: tuple[tuple[str, str, Any], ...], roles: tuple[ThreadRole, ...],
+) -> dict[str, Any]:  # fmt: skip
+    """The value of the attribute."""
+    return {
+        "arch": arch,
+        "by_hand": by_hand,
+        "decisions": [_printable(one) for one in decisions],
+        "ignored": [[hint, _printable(why), *_place(span)] for hint, why, span in ignored],
+        "roles": [[one.name, one.count, one.one_thread] for one in roles],
+    }
+
+
+def read_state(func: PrimFunc) -> dict[str, Any] | None:
+    """The parts of a program that the attribute has, by name; None before the first pass."""
+    found = (func.attrs or {}).get(STATE)
+    if found is None:
+        return None
+    return {
+        "passes": True,
+        "arch": str(found["arch"]),
+        "by_hand": bool(found["by_hand"]),
+        "decisions": tuple(_text(one) for one in found["decisions"]),
+        "ignored": tuple(
+            (str(hint), _text(why), _span(str(file), int(line)))
+            for hint, why, file, line in found["ignored"]
+        ),
+        "roles": tuple(
+            ThreadRole(str(name), int(count), bool(one_thread))
+            for name, count, one_thread in found["roles"]
+        ),
+    }
+
+
+def _printable(text: str) -> str:
+    """A text that TVM's printer writes as one literal: it does so for a line of ASCII alone."""
+    return text.encode("unicode_escape").decode("ascii")
+
+
+def _text(printable: Any) -> str:
+    return str(printable).encode("ascii").decode("unicode_escape")
+
+
+def _place(span: Any) -> tuple[str, int]:
+    return ("", 0) if span is None else (_printable(str(span.source_name.name)), int(span.line))
+
+
+def _span(file: str, line: int) -> Any:
+    return Span(SourceName(_text(file)), line, line, 0, 0) if line else None
