@@ -235,6 +235,7 @@ def _register_script() -> None:
 
     Tile primitives look their function up at each call, so that every name they go by follows.
     """
+    from tvm.runtime.script_printer import Scriptable
     from tvm.tirx.script import tile
     from tvm.tirx.script.builder import ir as script_builder
     from tvm.tirx.script.builder import tirx as builder
@@ -243,6 +244,7 @@ def _register_script() -> None:
 
     script_builder.register_script_namespace("warploom", _Vocabulary())
 
+    Scriptable.script = printed_forms.keep_scopes(Scriptable.script)
     builder.gemm_async._fn = printed_forms.accept_flags(builder.gemm_async._fn)
     for names, accept in (
         (printed_forms.IN_PLACE, printed_forms.accept_in_place),

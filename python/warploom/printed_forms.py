@@ -1,6 +1,6 @@
-"""Lets the builder's tile primitives read back what TVM's printer writes.
+"""Lets TVM read back what its own printer writes.
 
-Three forms do not parse back in TVM 0.27:
+Four forms do not parse back in TVM 0.27:
 
 - The node of a GEMM without scale factors has the arguments ``(C, A, B, transA, transB, accum)``,
   and the printer writes them in that order; the builder has ``SFA, SFB`` after ``B``, and takes
@@ -8,6 +8,8 @@ Three forms do not parse back in TVM 0.27:
 - A call whose source is its destination is printed without the source; ``silu``, ``cast`` and
   copies require it.
 - An operand ``T.int32(3)`` is printed as ``3``, and parsed as a number that is no expression.
+- A buffer of one element is printed as a variable, ``full: T.uint64``, whatever its scope, which is
+  lost. Without syntactic sugar it is not.
 """
 
 from __future__ import annotations
@@ -16,8 +18,9 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
-from tvm.ir import TensorRegion
-from tvm.tirx import const, is_buffer_var
+import tvm_ffi
+from tvm.ir import IRModule, TensorRegion
+from tvm.tirx import AllocBuffer, PrimFunc, const, is_buffer_var
 
 #: Primitives that are printed without the source when they work in place, and require it.
 IN_PLACE = ("cast", "copy", "copy_async", "silu")
@@ -62,6 +65,32 @@ def accept_integers(build: Callable) -> Callable:
         return build(*(_expression(operand, operands[0]) for operand in operands), **options)
 
     return primitive
+
+
+def keep_scopes(script: Callable[..., str]) -> Callable[..., str]:
+    """``script``, the method, without sugar where that would lose the scope of a buffer."""
+
+    @functools.wraps(script)
+    def printed(self: Any, *, syntax_sugar: bool = True, **options: Any) -> str:
+        sugar = syntax_sugar and not _has_scoped_scalar(self)
+        return script(self, syntax_sugar=sugar, **options)
+
+    return printed
+
+
+def _has_scoped_scalar(node: Any) -> bool:
+    """Whether a function, or one of a module, allocates one element elsewhere than in registers."""
+    if isinstance(node, IRModule):
+        return any(map(_has_scoped_scalar, node.functions.values()))
+    found = False
+
+    def visit(one: AllocBuffer) -> None:
+        nonlocal found
+        found |= one.buffer.is_scalar() and one.buffer.scope() != "local"
+
+    if isinstance(node, PrimFunc):
+        tvm_ffi.structural_walk(node.body, (AllocBuffer, visit))
+    return found
 
 
 def _expression(argument: Any, dst: Any) -> Any:

@@ -5,13 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
+import tvm
 import tvm_ffi
 from tvm import tirx
 from tvm.ir import Range, TensorLoad, TensorRegion
 from tvm.script import tirx as T
 from tvm.script.ir_builder import IRBuilder
+from tvm.sym.analyzer import Analyzer
 from tvm.tirx import Buffer, ForKind, Stmt, Var, is_buffer_var
 from tvm.tirx.exec_scope import ExecScope
+from tvm.tirx.layout import S, TileLayout
 from tvm.tirx.script.builder import _ffi_api as _builder
 from tvm.tirx.tile_primitive import TilePrimitiveCall
 
@@ -235,6 +238,34 @@ def uses(node: Any) -> set[Var]:
     found: set[Var] = set()
     tvm_ffi.structural_walk(node, (Var, found.add))
     return found
+
+
+def words_view(count: int, dtype: str, name: str, **options: Any) -> Buffer:
+    """A view of registers as ``count`` elements, to be declared.
+
+    A view of one element has the alignment of that element: with another TVM's printer takes it
+    for a scalar variable, which the parser does not read back.
+    """
+    if count == 1:
+        options["data_alignment"] = tvm.DataType(dtype).bits // 8
+    return tirx.decl_buffer(
+        (count,), dtype, name, scope="local", layout=TileLayout(S[(count,)]), **options
+    )
+
+
+def with_plain_extents(statement: Stmt) -> Stmt:
+    """The statement with the extents of loops as the parser of scripts has them: simplified."""
+    analyzer = Analyzer()
+
+    def visit(one: tirx.For) -> Stmt:
+        if isinstance(one.extent, tirx.IntImm):
+            return one
+        extent = analyzer.simplify(one.extent)
+        if tvm_ffi.structural_equal(extent, one.extent):
+            return one
+        return loop(one.loop_var, extent, [one.body], one.annotations, one.kind, one.min, one.step)
+
+    return tvm_ffi.structural_map(statement, (tirx.For, visit), order="post")
 
 
 def substitute(node: Any, table: Mapping[Var, Any]) -> Any:

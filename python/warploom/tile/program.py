@@ -157,6 +157,7 @@ class TileProgram:
     def to_func(self) -> PrimFunc:
         """The PrimFunc again."""
         body = ir.seq([*(one.statement() for one in self.ids), *self.body])
+        body = ir.with_plain_extents(body)
         hints = self.hints.attributes().items()
         for key, value in reversed([(DEVICE_ENTRY, True), *self.attrs, *hints]):
             body = tirx.AttrStmt(0, key, _attr_value(value), body)

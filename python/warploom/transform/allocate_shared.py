@@ -8,6 +8,8 @@ from typing import Any
 
 import tvm_ffi
 from tvm import tirx
+from tvm.ir import Call, Op
+from tvm.script import tirx as T
 from tvm.tirx import Buffer, Stmt
 
 from warploom.errors import Decline
@@ -19,6 +21,7 @@ from warploom.transform.budget import shared_bytes
 from warploom.transform.plan_pipeline import tile_bytes
 
 _MBARRIER_BYTES = 8
+_ADDRESS_OF = Op.get("tirx.address_of")
 #: Attribute with the size of a kernel's dynamic shared memory.
 _SIZE = "tirx.dyn_smem_bytes"
 #: Buffers that a message about too little memory names.
@@ -77,7 +80,7 @@ def allocate_shared(program: TileProgram, capacity: int | None = None) -> TilePr
     body = [
         tvm_ffi.structural_map(one, (tirx.AllocBuffer, drop), order="pre") for one in program.body
     ]
-    body = [ir.substitute(one, table) for one in body]
+    body = [ir.map_nodes(one, {Call: _typed_address}, table) for one in body]
     if own is not None:
         body = [_without_size(one, own) for one in body]
     declared: list[Any] = [tirx.AllocBuffer(pool)]
@@ -88,6 +91,11 @@ def allocate_shared(program: TileProgram, capacity: int | None = None) -> TilePr
     return program.replace(body=whole).decided(
         f"shared memory: {offset} of {capacity} bytes", *(line.strip() for line in lines)
     )
+
+
+def _typed_address(call: Call) -> Any:
+    """A call, whose type has the scope of its buffer if it takes an address."""
+    return T.address_of(*call.args) if call.op.same_as(_ADDRESS_OF) else call
 
 
 def _largest(lines: list[str], buffers: list[Buffer]) -> str:

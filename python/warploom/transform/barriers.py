@@ -25,7 +25,7 @@ from warploom.transform.clusters import Pairs, Peers, is_in, writers
 
 def mbarriers(name: str, count: int) -> Buffer:
     """``count`` mbarriers; :mod:`allocate_shared` gives them a place."""
-    return tirx.decl_buffer((count,), "uint64", name, scope="mbarrier")
+    return tirx.decl_buffer((count,), "uint64", name, scope="mbarrier", data_alignment=8)
 
 
 def initialise(barrier: Buffer, arrivals: int) -> Stmt:
@@ -87,8 +87,9 @@ def remote_view(barrier: Buffer, cta: Any) -> tuple[Buffer, list[Stmt]]:
     pointer_type = PointerType(PrimType(dtype), "shared")
     pointer = Var(f"{barrier.name}_remote", pointer_type)
     view = tirx.decl_buffer(
-        barrier.shape, dtype, f"{barrier.name}_of_peer", scope="shared", data=pointer
-    )
+        barrier.shape, dtype, f"{barrier.name}_of_peer", scope="shared", data=pointer,
+        data_alignment=barrier.data_alignment,
+    )  # fmt: skip
     declaration = [
         tirx.AllocBuffer(place.buffer),
         ir.evaluate(where),

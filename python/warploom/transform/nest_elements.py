@@ -60,10 +60,7 @@ class NestContext:
         if dtype not in views:
             bits = int(buffer.layout.storage().span("m")) * tvm.DataType(own).bits
             count = bits // tvm.DataType(dtype).bits
-            views[dtype] = tirx.decl_buffer(
-                (count,), dtype, f"{buffer.name}_r", scope="local",
-                layout=TileLayout(S[(count,)]),
-            )  # fmt: skip
+            views[dtype] = ir.words_view(count, dtype, f"{buffer.name}_r")
         return views[dtype]
 
     def for_proof(self, value: Any) -> Any:
@@ -207,9 +204,7 @@ def narrowed(node: Any, elements: list[Element]) -> tuple[list[Stmt], Any]:
         both = tirx.decl_buffer(
             (2,), str(one.ty.dtype), "narrow", scope="local", layout=TileLayout(S[(2,)])
         )
-        view = tirx.decl_buffer(
-            (1,), word, "narrow_word", scope="local", data=both.data, layout=TileLayout(S[(1,)])
-        )
+        view = ir.words_view(1, word, "narrow_word", data=both.data)
         before.extend([
             tirx.AllocBuffer(both),
             tirx.DeclBuffer(view, data=both.data),

@@ -12,7 +12,6 @@ import tvm
 from tvm import tirx
 from tvm.script import tirx as T
 from tvm.tirx import Buffer, ForKind, Stmt, Var
-from tvm.tirx.layout import S, TileLayout
 
 from warploom.intrin.operand_fence import meeting_after, pinned, register_dtype
 from warploom.tile import ir
@@ -68,7 +67,4 @@ def _words(tile: Buffer) -> Buffer:
     """The registers of a tile as words."""
     own = str(tile.dtype)
     count = int(tile.layout.storage().span("m")) * tvm.DataType(own).bits // _WORD_BITS
-    return tirx.decl_buffer(
-        (count,), register_dtype(own), f"{tile.name}_pinned", scope="local",
-        layout=TileLayout(S[(count,)]),
-    )  # fmt: skip
+    return ir.words_view(count, register_dtype(own), f"{tile.name}_pinned")

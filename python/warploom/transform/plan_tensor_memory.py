@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tvm import tirx
-from tvm.ir import PointerType, PrimType, TensorRegion
+from tvm.ir import Call, Op, PointerType, PrimType, TensorRegion
 from tvm.script import tirx as T
 from tvm.tirx import Buffer, Stmt, Var
 from tvm.tirx.layout import tmem_datapath_layout
@@ -20,6 +20,8 @@ from warploom.errors import Decline, IllegalCombination
 from warploom.layout.tensor_memory import TensorMemoryPlan, columns_of, plan_columns
 from warploom.target import SM100A
 from warploom.tile import ir
+
+_REINTERPRET = Op.get("tirx.reinterpret")
 
 #: Places of a tile that may change them.
 SETS = 2
@@ -105,7 +107,8 @@ class TensorMemory:
 def _declare(buffer: Buffer) -> Stmt:
     (address,) = buffer.allocated_addr
     kind = PointerType(PrimType(str(buffer.dtype)), "tmem")
-    return tirx.DeclBuffer(buffer, data=T.reinterpret(kind, T.Cast("uint64", address)))
+    # As TVM's builder has it: the scripts of programs have the address alone.
+    return tirx.DeclBuffer(buffer, data=Call(_REINTERPRET, [address], ret_ty=kind))
 
 
 def before_sync() -> Stmt:
@@ -153,7 +156,9 @@ def plan_tensor_memory(
     except IllegalCombination as error:
         raise Decline(f"{error} Use smaller tiles.") from error
     base = Var("tensor_memory", "uint32")
-    address = tirx.decl_buffer((1,), "uint32", "tensor_memory_at", scope="shared")
+    address = tirx.decl_buffer(
+        (1,), "uint32", "tensor_memory_at", scope="shared", data_alignment=4
+    )
     placed = {}
     for tile in tiles:
         rows, columns = int(tile.shape[0]), int(tile.shape[1]) * warpgroups * sets[tile]
