@@ -12,6 +12,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import importlib
+import sys
 from typing import Any
 
 from warploom import codegen, driver, emulator, errors, hooks, launch, native, toolchain
@@ -235,6 +236,7 @@ def _register_script() -> None:
 
     Tile primitives look their function up at each call, so that every name they go by follows.
     """
+    import tvm.script.tirx
     from tvm.runtime.script_printer import Scriptable
     from tvm.tirx.script import tile
     from tvm.tirx.script.builder import ir as script_builder
@@ -244,6 +246,10 @@ def _register_script() -> None:
 
     script_builder.register_script_namespace("warploom", _Vocabulary())
 
+    stock, uint64 = tvm.script.tirx.uint64, printed_forms.accept_large(tvm.script.tirx.uint64)
+    for name, module in list(sys.modules.items()):
+        if name.startswith("tvm.") and vars(module).get("uint64") is stock:
+            module.uint64 = uint64
     Scriptable.script = printed_forms.keep_scopes(Scriptable.script)
     builder.gemm_async._fn = printed_forms.accept_flags(builder.gemm_async._fn)
     for names, accept in (

@@ -1,6 +1,6 @@
 """Lets TVM read back what its own printer writes.
 
-Four forms do not parse back in TVM 0.27:
+Five forms do not parse back in TVM 0.27:
 
 - The node of a GEMM without scale factors has the arguments ``(C, A, B, transA, transB, accum)``,
   and the printer writes them in that order; the builder has ``SFA, SFB`` after ``B``, and takes
@@ -8,6 +8,7 @@ Four forms do not parse back in TVM 0.27:
 - A call whose source is its destination is printed without the source; ``silu``, ``cast`` and
   copies require it.
 - An operand ``T.int32(3)`` is printed as ``3``, and parsed as a number that is no expression.
+- ``T.uint64(2**63)`` is printed, and the builder takes no such integer.
 - A buffer of one element is printed as a variable, ``full: T.uint64``, whatever its scope, which is
   lost. Without syntactic sugar it is not.
 """
@@ -65,6 +66,18 @@ def accept_integers(build: Callable) -> Callable:
         return build(*(_expression(operand, operands[0]) for operand in operands), **options)
 
     return primitive
+
+
+def accept_large(build: Callable) -> Callable:
+    """``build``, the builder's ``uint64``, which takes all integers of 64 bits."""
+
+    @functools.wraps(build)
+    def uint64(expr: Any = None, *others: Any, **options: Any) -> Any:
+        if isinstance(expr, int) and expr >= 1 << 63:
+            return const(expr, "uint64")
+        return build(expr, *others, **options)
+
+    return uint64
 
 
 def keep_scopes(script: Callable[..., str]) -> Callable[..., str]:

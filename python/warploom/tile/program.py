@@ -180,6 +180,8 @@ def _attr_value(value: Any) -> Any:
 def _device_entry(func: PrimFunc) -> tirx.AttrStmt:
     """The device part of a function that has one."""
     entries = device_entries(func)
+    if STATE in (func.attrs or {}):  # kernels that prepare a workspace come before
+        entries = entries[-1:]
     if len(entries) != 1:
         raise Decline(
             f"The function has {len(entries)} device entries; a tile program has one, so give each "

@@ -149,19 +149,21 @@ class _Reader:
     def _next(self, none: Any) -> list[Stmt]:
         """Read the next answer; the tile is ``none`` if there is no other cluster."""
         control, at = self.control, self.at
-        answer, there = ir.Scalar("answer", "uint128"), ir.Scalar("there", "uint32")
+        there = ir.Scalar("there", "uint32")
+        # Scripts have no scalar variables of 128 bits: an array of one, by its alignment.
+        answer = tirx.decl_buffer((1,), "uint128", "answer", scope="local", data_alignment=16)
         cta = ir.Scalar("first_cta", "uint32")
         query = T.ptx.clusterlaunchcontrol.query_cancel
         place = ir.address(control.answers, at.index, 0)
-        first = query.get_first_ctaid__x.b32.b128(cta.value, answer.value, pred=there.value)
+        first = query.get_first_ctaid__x.b32.b128(cta.value, answer[0], pred=there.value)
         tile = T.truncdiv(T.Cast("int32", cta.value), control.size)
         return [
             barriers.wait(control.full, at.index, at.phase.value),
-            tirx.AllocBuffer(answer.buffer),
+            tirx.AllocBuffer(answer),
             tirx.AllocBuffer(there.buffer),
             *cta.define(T.uint32(_NONE)),
-            ir.evaluate(T.ptx["ld.shared.b128"](answer.value, place)),
-            ir.evaluate(query.is_canceled.pred.b128(there.value, answer.value)),
+            ir.evaluate(T.ptx["ld.shared.b128"](answer[0], place)),
+            ir.evaluate(query.is_canceled.pred.b128(there.value, answer[0])),
             ir.evaluate(first),
             self.tile.set(T.Select(cta.value == T.uint32(_NONE), none, tile)),
             # An engine writes the next answer: as the manual's example of query_cancel has it.

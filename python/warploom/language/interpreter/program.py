@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 from tvm.tirx import PrimFunc, Var, is_buffer_var
+from tvm.tirx.exec_scope import _SCOPE_BINDING_TO_PARENT_CUR as BINDINGS
 from tvm.tirx.stmt import (
     AllocBuffer,
     AttrStmt,
@@ -146,13 +147,16 @@ class _Runner:
 
     def grid(self, body: Any) -> Iterator[dict[Var, np.ndarray]]:
         """The ids of every CTA of a device function."""
-        (definition,) = scope_ids(body)
+        found = scope_ids(body)
+        clusters = [one for one in found if BINDINGS[one.scope] == ("cluster", "cta")]
+        (definition,) = (one for one in found if one not in clusters)
         extents = [self.evaluate.integer(extent) for extent in definition.extents]
         for place in itertools.product(*map(range, extents)):
-            yield {
-                v: np.asarray(p, str(v.ty.dtype))
-                for v, p in zip(definition.def_ids, place, strict=True)
-            }
+            ids = dict(zip(definition.def_ids, place, strict=True))
+            # Passes that make clusters number the CTAs of the grid in one dimension.
+            for one in clusters:
+                ids[one.def_ids[0]] = place[0] % self.evaluate.integer(one.extents[0])
+            yield {v: np.asarray(p, str(v.ty.dtype)) for v, p in ids.items()}
 
     def allocate(self, statement: AllocBuffer) -> None:
         buffer = statement.buffer

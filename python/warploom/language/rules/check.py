@@ -47,6 +47,7 @@ from warploom.tile.assumption import read_assumption
 from warploom.tile.entries import device_entries
 from warploom.tile.hints import DEVICE_ENTRY, PREFIX
 from warploom.tile.mbarriers import read_operation
+from warploom.tile.state import STATE
 
 
 def check_program(func: PrimFunc) -> Known:
@@ -63,7 +64,7 @@ def check_program(func: PrimFunc) -> Known:
         If a statement is no part of the language or breaks one of its rules, as far as that can be
         told before the program runs. Behind its sentence, the message has the author's line.
     """
-    checker = _Checker()
+    checker = _Checker(lowering=STATE in (func.attrs or {}))
     try:
         checker.program(func)
     except TileProgramError as error:
@@ -73,11 +74,16 @@ def check_program(func: PrimFunc) -> Known:
 
 @dataclass
 class _Checker:
-    """Walks statements; ``certain`` is false where only the run tells whether they happen."""
+    """Walks statements.
+
+    ``certain`` is false where only the run tells whether they happen; ``lowering`` is true once
+    passes have begun, which tell CTAs of a cluster apart.
+    """
 
     known: Known = field(default_factory=Known)
     lifetimes: Lifetimes = field(default_factory=Lifetimes)
     certain: bool = True
+    lowering: bool = False
 
     def program(self, func: PrimFunc) -> None:
         for parameter in func.params:
@@ -125,7 +131,11 @@ class _Checker:
     def _ids(self, body: Any) -> None:
         definitions = scope_ids(body)
         for one in definitions:
-            if one.extents is None or _BINDINGS[one.scope] != ("kernel", "cta"):
+            if self.lowering and _BINDINGS[one.scope] == ("cluster", "cta"):
+                (rank,) = one.def_ids
+                self.known.ranges[rank] = (0, one.extents[0], None)
+                definitions = [other for other in definitions if other is not one]
+            elif one.extents is None or _BINDINGS[one.scope] != ("kernel", "cta"):
                 raise TileProgramError(
                     f"{', '.join(v.name for v in one.def_ids)} is no T.cta_id with extents; a tile "
                     "program has no other ids, for it says nothing of threads."
