@@ -17,6 +17,7 @@ from lowered_programs import check, hinted
 from warploom import language as wl
 from warploom.errors import Decline, TileProgramError
 from warploom.tile.program import is_tile_program
+from warploom.tile.state import STATE
 from warploom.transform.lower import LOWERINGS, MULTISTAGE, WARP_SPECIALISED, lower
 
 
@@ -132,7 +133,8 @@ def test_the_trace_shows_decisions_and_programs():
     assert decisions["AllocateShared"][0].startswith("shared memory: 1")
     for step in steps:
         text = str(step)
-        assert text.startswith(f"# after {step.name}\n") and text.endswith(step.func.script())
+        script = step.func.without_attr(STATE).script()
+        assert text.startswith(f"# after {step.name}\n") and text.endswith(script)
         assert all(f"#   {one}\n" in text for one in step.decisions)
     assert tvm_ffi.structural_equal(steps[-1].func, lower(func), map_free_vars=True)
 

@@ -72,7 +72,7 @@ class TileProgram:
     body : tuple of Stmt
         What a CTA does.
     host : tuple of Stmt
-        Statements to add before the kernel: workspaces, and kernels that prepare them.
+        Statements of passes before the kernel: workspaces, and kernels that prepare them.
     decisions : tuple of str
         What passes have chosen so far, and why: one sentence each.
     arch : str
@@ -262,6 +262,7 @@ def read(func: PrimFunc, arch: str = SM90A.name) -> TileProgram:
     Decline
         If it has no device part, several, or no ``T.cta_id``.
     """
+    func, host = _parted(func)
     entry = _device_entry(func)
     state = read_state(func) or {"arch": arch, "by_hand": _defines_threads(entry)}
     by_hand = state["by_hand"]
@@ -287,7 +288,19 @@ def read(func: PrimFunc, arch: str = SM90A.name) -> TileProgram:
     take(entry.body)
     if not by_hand and not any(one.kind == "cta" for one in ids):
         raise Decline("The kernel does not say how many CTAs it has; write T.cta_id([...]).")
-    return TileProgram(func, tuple(ids), read_hints(func), tuple(attrs), tuple(body), **state)
+    parts = (tuple(ids), read_hints(func), tuple(attrs), tuple(body))
+    return TileProgram(func, *parts, host=host, **state)
+
+
+def _parted(func: PrimFunc) -> tuple[PrimFunc, tuple[Stmt, ...]]:
+    """A function that passes have begun to lower without what precedes its kernel, and that."""
+    if STATE not in (func.attrs or {}):
+        return func, ()
+    entry, statements = _device_entry(func), ir.flatten(func.body)
+    number = next((i for i, one in enumerate(statements) if one.same_as(entry)), 0)
+    body = ir.seq(statements[number:])
+    kernel = PrimFunc(func.params, body, func.ret_type, func.attrs, func.span)
+    return kernel, tuple(statements[:number])
 
 
 def is_by_hand(func: PrimFunc) -> bool:

@@ -80,7 +80,7 @@ def lower(
     """
     added = dict(added or {})
     try:
-        start = _apply(CheckProgram(arch, keep_spans=bool(added)), func)
+        start = _apply(CheckProgram(arch, keep_spans=bool(added), every=True), func)
         reasons: dict[str, str] = {}
         for lowering in _candidates(read(start)):
             try:

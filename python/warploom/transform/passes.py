@@ -100,18 +100,23 @@ def _pass(
     return transform
 
 
-def CheckProgram(arch: str | None = None, keep_spans: bool = False) -> tvm.transform.Pass:
+def CheckProgram(
+    arch: str | None = None, keep_spans: bool = False, every: bool = False
+) -> tvm.transform.Pass:
     """The first pass: a program that breaks a rule of the language is refused.
 
     Hints of the author are completed by options of the ``PassContext``, statements that print are
-    dropped where ``wl.print`` is off, and so is ``wl.span``, unless ``keep_spans``: then any kernel
-    by hand is taken, too.
+    dropped where ``wl.print`` is off, and so is ``wl.span``.
 
     Parameters
     ----------
     arch : str, optional
         ``"sm_90a"`` or ``"sm_100a"``; without it that of the function's target, or of the target
         in whose scope this is called, or sm_90a.
+    keep_spans : bool
+        Whether kernels by hand keep their ``wl.span``.
+    every : bool
+        Whether it takes every function of the module, and not tile programs alone.
 
     Raises
     ------
@@ -132,7 +137,7 @@ def CheckProgram(arch: str | None = None, keep_spans: bool = False) -> tvm.trans
             program = program.replace(hints=with_options(program.hints))
         return program.replace(passes=True).to_func()
 
-    return _pass("warploom.CheckProgram", apply, every=keep_spans)
+    return _pass("warploom.CheckProgram", apply, every)
 
 
 def _arch_of(func: PrimFunc) -> str:
