@@ -81,6 +81,8 @@ def lower(
     added = dict(added or {})
     try:
         start = _apply(CheckProgram(arch, keep_spans=bool(added), every=True), func)
+        for one in added_passes("CheckProgram"):
+            start = _apply(one, start)
         reasons: dict[str, str] = {}
         for lowering in _candidates(read(start)):
             try:
