@@ -82,6 +82,16 @@ def lower_by(
     return mod["main"]
 
 
+def program_before(name: str, func: PrimFunc, arch: str) -> TileProgram:
+    """A program as the pass of that name finds it."""
+    mod = CheckProgram(arch)(tvm.IRModule({"main": func}))
+    for factory in LOWERINGS[PREFERRED[arch]]:
+        if factory.__name__ == name:
+            return read(mod["main"])
+        mod = factory()(mod)
+    raise AssertionError(f"no pass {name}")
+
+
 def worst_error(case: Case, before: list[Any], after: list[Any]) -> float:
     """The largest error of any output, as a fraction of what is allowed."""
     worst = 0.0

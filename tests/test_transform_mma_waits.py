@@ -13,15 +13,15 @@ from tvm.script.tirx import tile as Tx
 from tvm.sym.analyzer import Analyzer
 from tvm.tirx import Var
 
-from lowered_programs import hinted, run
+from lowered_programs import hinted, program_before, run
 from tile_programs.nested import arguments, nest_of_depth, nested_program, without_mmas
 from warploom import language as wl
 from warploom.tile import ir
-from warploom.tile.program import TileProgram, read
+from warploom.tile.program import TileProgram
 from warploom.tile.statement import Block, Branch, Load, Loop, Mma, Statement
 from warploom.transform import mma_waits
 from warploom.transform.consume import Consumer
-from warploom.transform.lower import LOWERINGS, WARP_SPECIALISED, lower
+from warploom.transform.lower import lower
 from warploom.transform.mma_groups import Event, Group, Guard, InFlight, Release, Wait
 from warploom.transform.mma_waits import WaitPlan, needs_order, plan_waits, steps
 from warploom.transform.plan_pipeline import PipelinePlan, plan_pipeline
@@ -44,12 +44,8 @@ class Elsewhere:
 
 def before_roles(seed: int) -> TileProgram:
     """A random nest of loops after all passes before the roles part."""
-    program = read(nested_program(np.random.default_rng(seed)), "sm_90a")
-    for name, run_pass in LOWERINGS[WARP_SPECIALISED]:
-        if name == "specialize warps":
-            break
-        program = run_pass(program)
-    return program
+    func = nested_program(np.random.default_rng(seed))
+    return program_before("SpecializeWarps", func, "sm_90a")
 
 
 class Execution:

@@ -18,11 +18,12 @@ from warploom.transform.canonicalize import canonicalize
 from warploom.transform.infer_layouts import infer_layouts
 from warploom.transform.lower import lower
 from warploom.transform.persistent import persistent_grid
-from warploom.transform.plan_pipeline import DEFAULT_STAGES, plan_pipeline, tile_bytes, with_stages
+from warploom.transform.plan_pipeline import plan_pipeline, tile_bytes, with_stages
+from warploom.transform.plan_stages import DEFAULT_STAGES, plan_stages
 
 
 def rings(func: Any, **options: Any) -> list[tuple[list[str], int]]:
-    program = after_passes(func, canonicalize, infer_layouts)
+    program = after_passes(func, canonicalize, infer_layouts, plan_stages)
     plan = plan_pipeline(program, **options)
     return [([tile.name for tile in ring.tiles], ring.stages) for ring in plan.rings]
 
@@ -49,7 +50,7 @@ def test_stages_come_from_the_loop_the_hint_or_the_default(wanted):
 
 def test_a_ring_has_copies_of_its_tiles():
     func = tile_programs.gemm(stages=3).func
-    (use,) = plan_pipeline(after_passes(func, canonicalize, infer_layouts)).uses
+    (use,) = plan_pipeline(after_passes(func, canonicalize, infer_layouts, plan_stages)).uses
     for stages, each in ((3, use), (1, with_stages(use, 1)), (5, with_stages(use, 5))):
         for tile, buffer in each.ring.tiles.items():
             assert [int(e) for e in buffer.shape] == [stages, *(int(e) for e in tile.shape)]

@@ -24,6 +24,7 @@ from warploom.transform.warn_of_lowering import warn_of_lowering
 _BEFORE_GRID: tuple[Factory, ...] = (transform.Canonicalize, transform.CheckBarriers)
 _BEFORE_ROLES: tuple[Factory, ...] = (
     transform.InferLayouts, transform.ResolveScopes, transform.ExchangeSums, transform.StageStores,
+    transform.PlanPipeline,
 )  # fmt: skip
 _LAST: tuple[Factory, ...] = (
     transform.LowerNests, transform.AllocateShared, transform.StripAnnotations, transform.Verify,

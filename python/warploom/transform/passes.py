@@ -39,6 +39,7 @@ from warploom.transform.order_products import order_products
 from warploom.transform.own_barriers import check_own_barriers
 from warploom.transform.pair_ctas import pair_ctas
 from warploom.transform.ping_pong import ping_pong
+from warploom.transform.plan_stages import plan_stages
 from warploom.transform.prints import without_prints
 from warploom.transform.resolve_by_hand import resolve_by_hand
 from warploom.transform.resolve_scopes import resolve_scopes
@@ -170,6 +171,7 @@ InferLayouts = _factory("InferLayouts", infer_layouts)
 ResolveScopes = _factory("ResolveScopes", resolve_scopes)
 ExchangeSums = _factory("ExchangeSums", exchange_sums)
 StageStores = _factory("StageStores", stage_stores)
+PlanPipeline = _factory("PlanPipeline", plan_stages)
 OrderProducts = _factory("OrderProducts", order_products)
 TakeTurns = _factory("TakeTurns", take_turns)
 PingPong = _factory("PingPong", ping_pong)

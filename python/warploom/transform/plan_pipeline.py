@@ -37,9 +37,6 @@ from warploom.transform.barriers import Ring
 from warploom.transform.clusters import Dimensions, control_of, dependence, pairs_of, peers_of
 from warploom.transform.infer_layouts import has_layout
 
-#: Stages of a pipelined loop that does not say how many.
-DEFAULT_STAGES = 4
-
 
 @dataclass(frozen=True)
 class RingUse:
@@ -218,13 +215,12 @@ class Place:
 
 def blocks(program: TileProgram) -> Iterator[Place]:
     """Every block of a program."""
-    default = program.hints.stages or DEFAULT_STAGES
-    yield from _blocks(program.block, None, 1, frozenset(), dependence(program), default)
+    yield from _blocks(program.block, None, 1, frozenset(), dependence(program))
 
 
 def _blocks(
     statements: Block, loop: Loop | None, stages: int, differs: Dimensions,
-    known: dict[Var, Dimensions], default: int,
+    known: dict[Var, Dimensions],
 ) -> Iterator[Place]:  # fmt: skip
     yield Place(statements, loop, stages, differs)
     for one in statements:
@@ -233,9 +229,9 @@ def _blocks(
         if isinstance(one, Loop):
             inside = one
             if not one.over_tiles:
-                count = one.stages or (default if one.pipelined else 1)
+                count = one.stages or 1
         for inner in one.blocks:
-            yield from _blocks(inner, inside, count, within, known, default)
+            yield from _blocks(inner, inside, count, within, known)
 
 
 def _uses(statement: Statement, tiles: set[Buffer]) -> bool:

@@ -43,7 +43,7 @@ from warploom.tile.statement import (
     walk,
 )
 from warploom.transform.named_barriers import consumers_sync
-from warploom.transform.plan_pipeline import DEFAULT_STAGES, RingUse
+from warploom.transform.plan_pipeline import RingUse
 from warploom.transform.separable_loop import SeparableLoop, separated
 from warploom.transform.stage_stores import orchestrated
 from warploom.transform.warpgroups import require_private, with_warpgroups
@@ -67,7 +67,7 @@ def take_turns(program: TileProgram) -> TileProgram:
             f"{rows} warpgroups share the rows of tiles, so they cannot take turns; drop the hint "
             "turns, or ask for consumers=1."
         )
-    body = _look(program.block, warpgroup, count, program.hints.stages or DEFAULT_STAGES)
+    body = _look(program.block, warpgroup, count)
     if body is None:
         raise Decline("No pipelined loop has a product whose steps could be taken in turns.")
     ids = with_warpgroups(program, count)
@@ -94,19 +94,17 @@ def readers(use: RingUse, program: TileProgram) -> int:
     return int(program.id("warpgroup").extents[0])
 
 
-def _look(
-    statements: Block, warpgroup: Var, count: int, stages: int
-) -> list[Stmt] | None:
+def _look(statements: Block, warpgroup: Var, count: int) -> list[Stmt] | None:
     """A block, with its loop over steps in turns; None if neither it nor one in it has one."""
     loops = [i for i, one in enumerate(statements) if _has_steps(one)]
     if len(loops) > 1:
         raise Decline("Several loops have products; warpgroups take turns in one.")
     if loops:
         found = separated(statements, loops[0], "warpgroups that take turns")
-        return _in_turns(found, warpgroup, count, stages)
+        return _in_turns(found, warpgroup, count)
     for number, one in enumerate(statements):
         if isinstance(one, Loop) and one.over_tiles:
-            inner = _look(one.body, warpgroup, count, stages)
+            inner = _look(one.body, warpgroup, count)
             if inner is not None:
                 before, after = raws(statements[:number]), raws(statements[number + 1 :])
                 return [*before, ir.with_body(one.raw, inner), *after]
@@ -130,7 +128,7 @@ def _has_steps(one: Statement) -> bool:
     )
 
 
-def _in_turns(found: SeparableLoop, warpgroup: Var, count: int, stages: int) -> list[Stmt]:
+def _in_turns(found: SeparableLoop, warpgroup: Var, count: int) -> list[Stmt]:
     loop = found.loop
     if _operates((*found.before, *loop.body, *found.after)):
         raise Decline("The program operates mbarriers itself, which warpgroups pass together.")
@@ -140,8 +138,7 @@ def _in_turns(found: SeparableLoop, warpgroup: Var, count: int, stages: int) -> 
     require_private(found.before, _is_common, "before the loop", "keep it in registers")
     require_private(own, _is_common, "of the loop", "keep it in registers")
     turn = [_accumulating(one, found) for one in own]
-    stages = loop.stages or stages
-    notes = {**loop.raw.annotations, STAGES: max(count, stages // count * count)}
+    notes = {**loop.raw.annotations, STAGES: max(count, (loop.stages or 1) // count * count)}
     taken = [*raws(common), tirx.AttrStmt(0, TURN, ir.as_expr(count), ir.seq(turn))]
     steps = ir.loop(
         loop.var, loop.extent, taken, notes, loop.raw.kind, loop.start, loop.raw.step

@@ -1,0 +1,34 @@
+"""Gives every pipelined loop its number of stages: how many iterations its loads run ahead."""
+
+from __future__ import annotations
+
+import tvm_ffi
+from tvm import tirx
+from tvm.tirx import Stmt
+
+from warploom.tile import ir
+from warploom.tile.program import TileProgram
+from warploom.tile.statement import PIPELINED, STAGES
+
+#: Stages of a pipelined loop that says nothing.
+DEFAULT_STAGES = 4
+
+
+def plan_stages(program: TileProgram) -> TileProgram:
+    """Annotate the pipelined loops whose author has not said how many stages they have.
+
+    The hint ``stages`` says it for all of them; later passes read the annotation of a loop alone.
+    """
+    stages = program.hints.stages or DEFAULT_STAGES
+    why = "by default" if program.hints.stages is None else "as the hint says"
+    sentences: list[str] = []
+
+    def annotate(one: tirx.For) -> Stmt:
+        if PIPELINED not in one.annotations or STAGES in one.annotations:
+            return one
+        sentences.append(f"loop over {one.loop_var.name}: {stages} stages, {why}")
+        notes = {**one.annotations, STAGES: stages}
+        return ir.loop(one.loop_var, one.extent, [one.body], notes, one.kind, one.min, one.step)
+
+    body = [tvm_ffi.structural_map(one, (tirx.For, annotate), order="post") for one in program.body]
+    return program.replace(body=tuple(body)).decided(*sentences)
