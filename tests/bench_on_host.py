@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from warploom.bench import compete, run
-from warploom.meta_schedule.timing import sustained
+from warploom.timing import sustained
 
 TORCH = SimpleNamespace(
     cuda=SimpleNamespace(synchronize=lambda: None, empty_cache=lambda: None),

@@ -12,8 +12,8 @@ from warploom.bench.gemm import choose_and_judge
 from warploom.bench.operands import RELATIVE_ERROR
 from warploom.bench.report import Entry
 from warploom.errors import WarploomError
-from warploom.gemm.shape import GemmShape
-from warploom.meta_schedule.timing import Sampling, Statistics
+from warploom.gemm_shape import GemmShape
+from warploom.timing import Sampling, Statistics
 
 SHAPE = GemmShape("g", 96, 112, 64, "float16")
 SETS = 3

@@ -15,7 +15,7 @@ from warploom.bench.competitors import parse_changes, tile_program, tile_program
 from warploom.bench.operands import Operands, arguments
 from warploom.bench.report import EXIT_RIGHT, EXIT_SLOW, EXIT_WRONG, exit_status
 from warploom.errors import IllegalCombination, WarploomError
-from warploom.gemm.shape import GemmShape
+from warploom.gemm_shape import GemmShape
 
 
 def make_operands(torch, shape, seed):

@@ -16,7 +16,7 @@ from warploom.bench.competitors import by_hand, tile_program
 from warploom.bench.kernels import RUNTIME, Kernel, Kernels
 from warploom.emulator.libraries import find_libraries
 from warploom.errors import WarploomError
-from warploom.gemm.shape import GemmShape
+from warploom.gemm_shape import GemmShape
 
 # Processes that compile cannot import this file.
 cloudpickle.register_pickle_by_value(sys.modules[__name__])
@@ -39,7 +39,7 @@ importlib.util.find_spec = lambda name, *a: None if name.split(".")[0] == "tvm" 
 sys.meta_path.insert(0, NoTvm())
 from warploom.bench import __main__, attention, competitors, dequant, gemm
 from warploom.bench.kernels import Kernel, Kernels
-from warploom.gemm.shape import GemmShape
+from warploom.gemm_shape import GemmShape
 import numpy as np
 
 folder, *emulator = sys.argv[1:]

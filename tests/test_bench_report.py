@@ -16,8 +16,8 @@ from warploom.bench.operands import allowed_error, input_sets
 from warploom.bench.report import Comparison, Entry, geometric_mean, markdown_table
 from warploom.bench.suite import load_suite, suite_names
 from warploom.errors import WarploomError
-from warploom.gemm.shape import GemmShape
-from warploom.meta_schedule.timing import Statistics
+from warploom.gemm_shape import GemmShape
+from warploom.timing import Statistics
 
 ENVIRONMENT = {
     "date": "2001-02-03 04:05:06",

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from warploom.meta_schedule.timing import (
+from warploom.timing import (
     Sampling,
     Statistics,
     burst,

@@ -24,8 +24,8 @@ from warploom.gemm.choose import candidates, choose, most_stages
 from warploom.gemm.knobs import GemmKnobs
 from warploom.gemm.model import predict
 from warploom.gemm.recognition import recognise
-from warploom.gemm.shape import GemmShape
 from warploom.gemm.workloads import function, problem_of
+from warploom.gemm_shape import GemmShape
 from warploom.meta_schedule import db_command, package_records
 from warploom.meta_schedule.lookup import Lookup
 

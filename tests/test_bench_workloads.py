@@ -16,7 +16,7 @@ from warploom.bench.competitors import by_hand, default
 from warploom.bench.operands import Operands, allowed_error, arguments
 from warploom.bench.suite import load_suite
 from warploom.errors import WarploomError
-from warploom.gemm.shape import EPILOGUES, LAYOUTS, GemmShape
+from warploom.gemm_shape import EPILOGUES, LAYOUTS, GemmShape
 
 SHAPES = [
     *(GemmShape("g", 72, 136, 96, "float16", layout=one) for one in LAYOUTS),

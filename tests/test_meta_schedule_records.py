@@ -21,8 +21,8 @@ from warploom.gemm.choose import ranked
 from warploom.gemm.decisions import knobs_of
 from warploom.gemm.knobs import GemmKnobs
 from warploom.gemm.recognition import recognise
-from warploom.gemm.shape import GemmShape
 from warploom.gemm.workloads import problem_of
+from warploom.gemm_shape import GemmShape
 from warploom.meta_schedule import db_command, plot
 from warploom.meta_schedule.artifact import Facts
 from warploom.meta_schedule.database import (

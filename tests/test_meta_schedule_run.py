@@ -23,8 +23,8 @@ import warploom
 from warploom import meta_schedule as wms
 from warploom import schedule
 from warploom.gemm.decisions import PREFIX, annotate
-from warploom.gemm.shape import GemmShape
 from warploom.gemm.workloads import function
+from warploom.gemm_shape import GemmShape
 from warploom.meta_schedule import artifact, measure, reference
 from warploom.meta_schedule.builder import _both
 from warploom.meta_schedule.cuda_timer import CudaTimer

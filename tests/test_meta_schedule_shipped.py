@@ -18,8 +18,8 @@ from warploom.gemm.choose import choose, ranked
 from warploom.gemm.decisions import knobs_of
 from warploom.gemm.knobs import GemmKnobs
 from warploom.gemm.recognition import recognise
-from warploom.gemm.shape import GemmShape
 from warploom.gemm.workloads import problem_of
+from warploom.gemm_shape import GemmShape
 from warploom.meta_schedule import db_command, lookup, package_records
 from warploom.meta_schedule.lookup import Lookup
 from warploom.meta_schedule.records import Record, trace_of

@@ -19,8 +19,8 @@ from sampling import sampled
 from warploom.bench.decoder import DecoderConfig, decoder_module
 from warploom.bench.resnet import ResnetConfig, stage_module
 from warploom.errors import MachineCodeWarning, StockScheduleWarning
-from warploom.gemm.shape import GemmShape
 from warploom.gemm.workloads import problem_of
+from warploom.gemm_shape import GemmShape
 from warploom.meta_schedule.reference import normal_input
 from warploom.relax.attention import CallAttention
 from warploom.relax.inspect import FunctionReport, inspect

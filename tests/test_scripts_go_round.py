@@ -82,14 +82,14 @@ def require_rounds(case: Case, rng: np.random.Generator, arch: str, hints: dict)
 
 
 @pytest.mark.parametrize(("name", "hints", "arch"), CASES, ids=str)
-@pytest.mark.some(12)
+@pytest.mark.some(8)
 def test_programs_go_round(name, hints, arch, rng):
     require_rounds(PROGRAMS[name](), rng, arch, hints)
 
 
 @pytest.mark.parametrize("arch", ARCHS)
 @pytest.mark.parametrize("seed", range(6))
-@pytest.mark.some(3)
+@pytest.mark.some(2)
 def test_random_programs_go_round(seed, arch):
     rng = np.random.default_rng(900 + seed)
     require_rounds(tile_programs.random_program(rng), rng, arch, {})

@@ -129,7 +129,7 @@ class Execution:
 
 @pytest.mark.parametrize("in_place", [False, True])
 @pytest.mark.parametrize("seed", SEEDS)
-@pytest.mark.some(16)
+@pytest.mark.some(6)
 def test_what_is_in_flight_at_a_back_edge_is_a_fixpoint(seed, in_place):
     program = before_roles(seed)
     plan = plan_pipeline(program)
@@ -145,7 +145,7 @@ def test_what_is_in_flight_at_a_back_edge_is_a_fixpoint(seed, in_place):
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-@pytest.mark.some(16)
+@pytest.mark.some(6)
 def test_no_mma_is_in_the_way_and_each_stage_is_given_back_once(seed):
     """For any numbers of iterations, none among them."""
     program = before_roles(seed)
@@ -221,7 +221,7 @@ def test_walks_are_linear_in_the_depth_of_loops(monkeypatch, walker, arch):
 
 @pytest.mark.parametrize("arch", ["sm_90a", "sm_100a"])
 @pytest.mark.parametrize("seed", SEEDS)
-@pytest.mark.some(5)
+@pytest.mark.some(3)
 def test_nests_compute_what_the_program_says(seed, arch, rng):
     func = nested_program(np.random.default_rng(seed), depth=2)
     specialise = None if arch == "sm_100a" else bool(seed % 2)

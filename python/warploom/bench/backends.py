@@ -17,7 +17,7 @@ from warploom.bench import competitors, cublaslt
 from warploom.bench import operands as ops
 from warploom.bench.compete import GRAPH_OPERATIONS
 from warploom.errors import WarploomError
-from warploom.gemm.shape import GemmShape
+from warploom.gemm_shape import GemmShape
 from warploom.target.dtypes import bits_of, is_float8
 
 #: Computes ``operands.c`` from the other operands.

@@ -22,8 +22,8 @@ from warploom.gemm.knobs import GemmKnobs
 from warploom.gemm.model import predict
 from warploom.gemm.problem import GemmProblem
 from warploom.gemm.recognition import recognise
-from warploom.gemm.shape import GemmShape
 from warploom.gemm.workloads import function
+from warploom.gemm_shape import GemmShape
 from warploom.meta_schedule import Builder, Runner
 from warploom.meta_schedule.measure import Measurement, arguments_of
 from warploom.meta_schedule.options import why_not

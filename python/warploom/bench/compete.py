@@ -10,7 +10,7 @@ from warploom.bench.check import Deviation, worst_of
 from warploom.bench.few_rows import FILLERS, behind
 from warploom.bench.report import Comparison, Entry, Shape
 from warploom.bench.torch_timer import TorchTimer, capture
-from warploom.meta_schedule.timing import Launch, Statistics, burst, host_cost, measure, sustained
+from warploom.timing import Launch, Statistics, burst, host_cost, measure, sustained
 
 #: Computations of fewer operations are replayed from a CUDA graph: they run for less than about a
 #: millisecond, and the host's hiccups would show if they were launched one by one.

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from warploom.errors import WarploomError
-from warploom.gemm.shape import GemmShape
+from warploom.gemm_shape import GemmShape
 
 if TYPE_CHECKING:
     from tvm.runtime import Executable

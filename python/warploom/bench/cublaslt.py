@@ -16,7 +16,7 @@ from typing import Any
 
 from warploom.bench.operands import Operands
 from warploom.errors import WarploomError
-from warploom.gemm.shape import GemmShape
+from warploom.gemm_shape import GemmShape
 from warploom.target.dtypes import is_float8
 
 #: cudaDataType_t

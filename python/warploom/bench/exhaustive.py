@@ -27,7 +27,7 @@ from warploom.bench.options import (
 )
 from warploom.command_line import Parser, duration, input_file, output_file, positive, require_gpu
 from warploom.gemm.knobs import GemmKnobs
-from warploom.gemm.shape import GemmShape
+from warploom.gemm_shape import GemmShape
 from warploom.meta_schedule import Builder, Runner
 from warploom.target.tvm_target import default_target
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from warploom.bench.torch_timer import TorchTimer, capture
 from warploom.errors import WarploomError
-from warploom.meta_schedule.timing import Launch, Statistics, burst, measure
+from warploom.timing import Launch, Statistics, burst, measure
 
 #: Executions in a graph, at least.
 _EXECUTIONS = 20

@@ -32,8 +32,8 @@ from warploom.bench.run import attempt, run
 from warploom.bench.suite import parse_extents, shapes_of
 from warploom.command_line import Parser, natural
 from warploom.errors import WarploomError
-from warploom.gemm.shape import GemmShape
-from warploom.meta_schedule.timing import Statistics
+from warploom.gemm_shape import GemmShape
+from warploom.timing import Statistics
 
 #: Between the name of a library and the number of its algorithm.
 _NUMBER = " #"

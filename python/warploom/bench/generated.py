@@ -17,7 +17,7 @@ from warploom.bench.environment import environment
 from warploom.bench.report import EXIT_RIGHT, EXIT_WRONG
 from warploom.bench.run import import_torch
 from warploom.command_line import Parser, output_folder, positive
-from warploom.gemm.shape import GemmShape
+from warploom.gemm_shape import GemmShape
 
 #: Tile, stages and result of every row.
 CHOICES = {"tile": (128, 128, 64), "stages": 3, "out_dtype": "float32"}

@@ -22,7 +22,7 @@ from warploom.bench.report import EXIT_RIGHT, EXIT_WRONG, Comparison, markdown_t
 from warploom.bench.run import import_torch
 from warploom.command_line import Parser, input_file, output_folder, positive
 from warploom.errors import WarploomError, reading
-from warploom.gemm.shape import GemmShape
+from warploom.gemm_shape import GemmShape
 
 #: What every step is compared with, through PyTorch.
 CUBLAS = "cuBLAS"

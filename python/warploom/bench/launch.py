@@ -19,9 +19,9 @@ from warploom.bench import competitors
 from warploom.bench.environment import environment
 from warploom.bench.report import markdown_table
 from warploom.command_line import Parser, duration, output_folder, positive, require_gpu
-from warploom.gemm.shape import GemmShape
+from warploom.gemm_shape import GemmShape
 from warploom.kernels import compile_gemm
-from warploom.meta_schedule.timing import host_cost
+from warploom.timing import host_cost
 
 _SIZE = 256
 #: The call that has a limit.
@@ -58,7 +58,7 @@ def calls_of_torch(torch: Any, size: int = _SIZE) -> dict[str, Callable[[], obje
 def measure(
     calls: Mapping[str, Callable[[], object]], wait: Callable[[], object], rounds: int
 ) -> dict[str, float]:
-    """Seconds of the host for each call; see :func:`warploom.meta_schedule.timing.host_cost`."""
+    """Seconds of the host for each call; see :func:`warploom.timing.host_cost`."""
     costs = {}
     for name, call in calls.items():
         call()  # loads modules and encodes tensor maps

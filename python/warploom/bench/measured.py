@@ -18,8 +18,8 @@ from warploom.errors import reading
 from warploom.gemm.knobs import GemmKnobs
 from warploom.gemm.model import predict
 from warploom.gemm.problem import GemmProblem
-from warploom.gemm.shape import GemmShape
 from warploom.gemm.workloads import problem_of
+from warploom.gemm_shape import GemmShape
 
 #: What the package brings.
 MEASURED = "2026-11-22-h200-candidates.jsonl.gz"

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from warploom.bench.check import Deviation, deviation
-from warploom.gemm.shape import GemmShape
+from warploom.gemm_shape import GemmShape
 from warploom.target.dtypes import is_float8
 
 #: Input sets together exceed this many bytes: twice the largest L2 cache (60 MB on GH100).

@@ -9,7 +9,7 @@ from pathlib import Path
 from warploom.bench.suite import load_suite, suite_names
 from warploom.bench.unseen import FORM
 from warploom.command_line import duration, input_file, natural, output_folder, positive
-from warploom.gemm.shape import EPILOGUES, LAYOUTS, RESULT_DTYPE, GemmShape
+from warploom.gemm_shape import EPILOGUES, LAYOUTS, RESULT_DTYPE, GemmShape
 
 
 def timing_options(files: str) -> argparse.ArgumentParser:

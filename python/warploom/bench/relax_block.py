@@ -28,7 +28,7 @@ from warploom.bench.run import run
 from warploom.bench.torch_timer import TorchTimer, capture
 from warploom.command_line import Parser, positive
 from warploom.errors import WarploomError
-from warploom.meta_schedule.timing import burst, host_cost, measure, sustained
+from warploom.timing import burst, host_cost, measure, sustained
 
 if TYPE_CHECKING:
     from tvm.runtime import Executable

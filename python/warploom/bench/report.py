@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import ClassVar, Protocol
 
 from warploom.bench.check import ELEMENT_FACTOR, Deviation
-from warploom.meta_schedule.timing import Statistics
+from warploom.timing import Statistics
 
 EXIT_RIGHT, EXIT_WRONG, EXIT_SLOW = 0, 1, 2
 #: Operations a byte below which memory bounds a kernel: an H200 has 989 TFLOP/s and about 4 TB/s.

@@ -16,7 +16,7 @@ from typing import Any
 
 from warploom.bench import unseen
 from warploom.errors import WarploomError, reading
-from warploom.gemm.shape import GemmShape
+from warploom.gemm_shape import GemmShape
 
 
 def suite_names() -> list[str]:

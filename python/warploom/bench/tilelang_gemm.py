@@ -15,7 +15,7 @@ from typing import Any
 
 from warploom.bench.operands import Operands
 from warploom.errors import WarploomError
-from warploom.gemm.shape import GemmShape
+from warploom.gemm_shape import GemmShape
 
 #: (tile of M, N, K, stages)
 _TILES = ((128, 256, 64, 4), (128, 128, 64, 4), (64, 128, 64, 6))

@@ -25,7 +25,7 @@ from warploom.bench.options import timing_options
 from warploom.bench.report import Comparison
 from warploom.bench.run import run
 from warploom.command_line import Parser, positive
-from warploom.gemm.shape import GemmShape
+from warploom.gemm_shape import GemmShape
 from warploom.profile import Instrumented, Recording, Timeline, instrument
 
 #: Speed that a kernel keeps when it records.

@@ -11,11 +11,11 @@ from collections.abc import Callable
 from typing import Any
 
 from warploom import nvml
-from warploom.meta_schedule.timing import Launch
+from warploom.timing import Launch
 
 
 class TorchTimer:
-    """A :class:`warploom.meta_schedule.timing.Timer` for the current CUDA device of PyTorch."""
+    """A :class:`warploom.timing.Timer` for the current CUDA device of PyTorch."""
 
     def __init__(self, torch: Any):
         self._torch = torch

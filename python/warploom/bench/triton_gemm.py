@@ -14,7 +14,7 @@ import triton.language as tl
 from triton.tools.tensor_descriptor import TensorDescriptor
 
 from warploom.bench import operands as ops
-from warploom.gemm.shape import GemmShape
+from warploom.gemm_shape import GemmShape
 from warploom.target.dtypes import bits_of, is_float8
 
 #: (tile of M, of N, stages, warps); all have 128 bytes of K in a stage.

@@ -38,8 +38,8 @@ from warploom.errors import Decline, WarploomError
 from warploom.gemm.choose import choose
 from warploom.gemm.knobs import GemmKnobs
 from warploom.gemm.problem import GemmProblem
-from warploom.gemm.shape import GemmShape
 from warploom.gemm.workloads import function, problem_of
+from warploom.gemm_shape import GemmShape
 from warploom.meta_schedule import Builder, Runner, tune_tir
 from warploom.meta_schedule.journal import read_journal
 from warploom.meta_schedule.lookup import Lookup

@@ -12,8 +12,8 @@ from tvm.tirx import PrimFunc
 
 from warploom.gemm.problem import GemmProblem
 from warploom.gemm.recognition import recognise
-from warploom.gemm.shape import GemmShape
 from warploom.gemm.tf32 import allow_tf32
+from warploom.gemm_shape import GemmShape
 from warploom.target.dtypes import is_float8
 
 

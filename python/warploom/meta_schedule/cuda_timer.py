@@ -10,7 +10,7 @@ from typing import Any
 import tvm_ffi
 
 from warploom.errors import ToolchainError
-from warploom.meta_schedule.timing import Launch
+from warploom.timing import Launch
 
 _LIBRARY = "libcudart.so.13"
 #: cudaStreamCaptureModeRelaxed: a kernel's host code may allocate a workspace meanwhile.
@@ -40,7 +40,7 @@ class _Runtime:
 
 
 class CudaTimer:
-    """A :class:`warploom.meta_schedule.timing.Timer` for a stream of its own on a device of TVM.
+    """A :class:`warploom.timing.Timer` for a stream of its own on a device of TVM.
 
     Kernels run on that stream inside of :meth:`on_stream`.
 

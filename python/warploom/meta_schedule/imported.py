@@ -14,8 +14,8 @@ from tvm.target import Target
 
 from warploom.errors import reading
 from warploom.gemm.knobs import GemmKnobs
-from warploom.gemm.shape import GemmShape
 from warploom.gemm.workloads import function
+from warploom.gemm_shape import GemmShape
 from warploom.meta_schedule.database import write_database
 from warploom.meta_schedule.records import trace_of
 

@@ -23,9 +23,9 @@ from warploom.errors import WarploomError
 from warploom.meta_schedule.artifact import Facts, read_facts
 from warploom.meta_schedule.cuda_timer import CudaTimer
 from warploom.meta_schedule.reference import exact_input, is_wrong, normal_input
-from warploom.meta_schedule.timing import Launch, Sampling, measure
 from warploom.nvml import sm_clock
 from warploom.target.dtypes import bits_of
+from warploom.timing import Launch, Sampling, measure
 
 #: Input sets together exceed this many bytes: twice the largest L2 cache (60 MB on GH100).
 _ROTATING_BYTES = 2 * 60 * 1000 * 1000

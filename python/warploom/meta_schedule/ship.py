@@ -19,8 +19,8 @@ from warploom.errors import WarploomError, reading
 from warploom.gemm.choose import choose
 from warploom.gemm.knobs import GemmKnobs
 from warploom.gemm.problem import GemmProblem
-from warploom.gemm.shape import GemmShape
 from warploom.gemm.workloads import problem_of
+from warploom.gemm_shape import GemmShape
 from warploom.meta_schedule.database import is_database, read_database
 from warploom.meta_schedule.lookup import Lookup
 from warploom.meta_schedule.records import Record, records_of
