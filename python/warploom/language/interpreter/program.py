@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 from tvm.tirx import PrimFunc, Var, is_buffer_var
-from tvm.tirx.exec_scope import _SCOPE_BINDING_TO_PARENT_CUR as BINDINGS
 from tvm.tirx.stmt import (
     AllocBuffer,
     AttrStmt,
@@ -44,6 +43,7 @@ from warploom.tile.assumption import read_assumption
 from warploom.tile.hints import DEVICE_ENTRY
 from warploom.tile.mbarriers import SCOPE as MBARRIER
 from warploom.tile.mbarriers import read_operation
+from warploom.tile.program import parent_and_child
 from warploom.warn import deferred
 
 
@@ -148,7 +148,7 @@ class _Runner:
     def grid(self, body: Any) -> Iterator[dict[Var, np.ndarray]]:
         """The ids of every CTA of a device function."""
         found = scope_ids(body)
-        clusters = [one for one in found if BINDINGS[one.scope] == ("cluster", "cta")]
+        clusters = [one for one in found if parent_and_child(one) == ("cluster", "cta")]
         (definition,) = (one for one in found if one not in clusters)
         extents = [self.evaluate.integer(extent) for extent in definition.extents]
         for place in itertools.product(*map(range, extents)):

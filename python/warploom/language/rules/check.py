@@ -12,7 +12,6 @@ from typing import Any
 
 from tvm.ir import TensorRegion
 from tvm.tirx import PrimFunc, is_buffer_var
-from tvm.tirx.exec_scope import _SCOPE_BINDING_TO_PARENT_CUR as _BINDINGS
 from tvm.tirx.stmt import (
     AllocBuffer,
     AttrStmt,
@@ -47,6 +46,7 @@ from warploom.tile.assumption import read_assumption
 from warploom.tile.entries import device_entries
 from warploom.tile.hints import DEVICE_ENTRY, PREFIX
 from warploom.tile.mbarriers import read_operation
+from warploom.tile.program import parent_and_child
 from warploom.tile.state import STATE
 
 
@@ -131,11 +131,11 @@ class _Checker:
     def _ids(self, body: Any) -> None:
         definitions = scope_ids(body)
         for one in definitions:
-            if self.lowering and _BINDINGS[one.scope] == ("cluster", "cta"):
+            if self.lowering and parent_and_child(one) == ("cluster", "cta"):
                 (rank,) = one.def_ids
                 self.known.ranges[rank] = (0, one.extents[0], None)
                 definitions = [other for other in definitions if other is not one]
-            elif one.extents is None or _BINDINGS[one.scope] != ("kernel", "cta"):
+            elif one.extents is None or parent_and_child(one) != ("kernel", "cta"):
                 raise TileProgramError(
                     f"{', '.join(v.name for v in one.def_ids)} is no T.cta_id with extents; a tile "
                     "program has no other ids, for it says nothing of threads."
