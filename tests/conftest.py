@@ -190,8 +190,8 @@ def machine_code(monkeypatch) -> None:
 @pytest.fixture
 def grid_of(monkeypatch) -> Callable[[int | None], None]:
     """``grid_of(n)`` lets tile programs have n clusters, so that each computes several tiles."""
-    from warploom.transform import choose_grid
-    from warploom.transform.persistent import persistent_grid
+    from warploom.lower.grid.persistent import persistent_grid
+    from warploom.lower.passes import choose_grid
 
     def few(clusters: int | None) -> None:
         def small(program, _, group, cluster):

@@ -15,11 +15,11 @@ from tile_programs import Case
 from warploom import emulator
 from warploom.compiler import ptxas_log
 from warploom.compiler.invoke import compile_request, current_request
+from warploom.lower.lowerings import LOWERINGS, TENSOR_MEMORY, WARP_SPECIALISED, lower
+from warploom.lower.tvm_passes import CheckProgram, tile_pass
 from warploom.target import cuda_target
 from warploom.tile import ir
 from warploom.tile.program import TileProgram, read
-from warploom.transform.lower import LOWERINGS, TENSOR_MEMORY, WARP_SPECIALISED, lower
-from warploom.transform.passes import CheckProgram, tile_pass
 
 PREFERRED = {"sm_90a": WARP_SPECIALISED, "sm_100a": TENSOR_MEMORY}
 

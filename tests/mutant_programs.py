@@ -33,11 +33,11 @@ from warploom.kernels.sm100_config import Sm100GemmConfig
 from warploom.kernels.sm100_gemm_pair import sm100_gemm_pair
 from warploom.kernels.sm100_gemm_persistent import sm100_gemm_persistent
 from warploom.kernels.sm100_gemm_scaled import block_scales, sm100_gemm_scaled
+from warploom.lower.grid.persistent import persistent_grid
+from warploom.lower.lowerings import TENSOR_MEMORY, WARP_SPECIALISED, lower
+from warploom.lower.tvm_passes import tile_pass
 from warploom.target import cuda_target
 from warploom.tile.program import TileProgram
-from warploom.transform.lower import TENSOR_MEMORY, WARP_SPECIALISED, lower
-from warploom.transform.passes import tile_pass
-from warploom.transform.persistent import persistent_grid
 
 #: Rounding of the result, and of the sums before it.
 RTOL = {"float16": 2**-9, "bfloat16": 2**-7, "float32": 2**-12}

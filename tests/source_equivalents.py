@@ -5,7 +5,7 @@ from __future__ import annotations
 #: ``SourceMutant.key`` -> reason.
 EQUIVALENTS: dict[tuple[str, ...], str] = {
     (
-        "transform/split_roles.py",
+        "lower/blackwell/split_roles.py",
         "RoleSplitter._touch",
         "self.under_way.update(tile for tile in tiles if is_accumulator(tile))",
         "is_accumulator(tile)",
@@ -45,7 +45,7 @@ EQUIVALENTS: dict[tuple[str, ...], str] = {
         "0",
     ): "the checker of tile programs has asked the same before the interpreter begins",
     (
-        "transform/split_roles.py",
+        "lower/blackwell/split_roles.py",
         "RoleSplitter._release",
         "mask = ring.released_in(cluster.vars[0] if cluster else 0)",
         "0",
@@ -53,7 +53,7 @@ EQUIVALENTS: dict[tuple[str, ...], str] = {
         "1",
     ): "without a cluster no ring has peers, so that no rank of a CTA is looked at",
     (
-        "transform/lower_nests.py",
+        "lower/passes/lower_nests.py",
         "_register_of",
         "held = np.full((shape[0], other.size), -1)",
         "1",

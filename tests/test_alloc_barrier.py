@@ -14,7 +14,7 @@ from lowered_programs import run
 from vocabulary import ARCHS, compiled, poisoned, report_of
 from warploom import language as wl
 from warploom.errors import Decline, IllegalCombination
-from warploom.transform.lower import lower
+from warploom.lower.lowerings import lower
 
 THREADS, CLUSTER = 128, 2
 

@@ -16,7 +16,7 @@ from warploom.gemm import GemmKnobs, recognise
 from warploom.gemm.choices import KEEP_A
 from warploom.gemm.choose import candidates
 from warploom.gemm.generate import tile_program
-from warploom.transform.lower import lower
+from warploom.lower.lowerings import lower
 
 
 def check(function: Function, knobs: GemmKnobs, rng: np.random.Generator, **sizes: int) -> None:

@@ -26,9 +26,9 @@ from warploom.gemm.choose import (
 from warploom.gemm.generate import tile_program
 from warploom.gemm.model import H200, predict
 from warploom.gemm.packing import GRID, WARMS_L2
+from warploom.lower.lowerings import WARP_SPECIALISED, lower
+from warploom.lower.trace import lower_trace
 from warploom.meta_schedule.options import options
-from warploom.transform.lower import WARP_SPECIALISED, lower
-from warploom.transform.trace import lower_trace
 
 _LARGE = GemmProblem(4096, 4096, 4096, 1, "float16", "float16", "NT", "float32", 1, 16, 16, (),
                      ("float16",))  # fmt: skip

@@ -6,6 +6,7 @@ The table of `tutorials/guide/architecture.md` is the one list of layers, from t
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,7 @@ _GUIDE = Path(__file__).parents[1] / "tutorials" / "guide" / "architecture.md"
 #: The row of a table whose first column names folders or modules of the package.
 _ROW = re.compile(r"^\| (?P<units>`python/warploom/[^|]*)\|", re.M)
 _UNIT = re.compile(r"`(?:python/warploom/)?(\w+)(?:/|\.py)`")
+_LOWER = Path(__file__).parents[1] / "python" / "warploom" / "lower"
 
 
 def read_layers(text: str) -> list[str]:
@@ -26,19 +28,29 @@ def read_layers(text: str) -> list[str]:
     return ["warploom" if name == "__init__" else name for name in names]
 
 
-def upward(found: list[Import], layers: list[str]) -> list[str]:
+def upward(
+    found: list[Import],
+    layers: list[str],
+    layer: Callable[[str], str] = unit,
+    table: str = _GUIDE.name,
+) -> list[str]:
     """A line for each import that goes up, with the rule."""
     rank = {name: place for place, name in enumerate(layers)}
     lines = []
     for each in found:
-        lower, upper = unit(each.importer), unit(each.imported)
+        lower, upper = layer(each.importer), layer(each.imported)
         if rank[lower] > rank[upper]:
             lines.append(
-                f"{each}, but `{lower}` stands below `{upper}` in {_GUIDE.name}, whose arrows go "
+                f"{each}, but `{lower}` stands below `{upper}` in {table}, whose arrows go "
                 "down: move what is needed down, or let the upper part pass it (an argument, "
                 "a table, warploom/hooks.py)"
             )
     return lines
+
+
+def room(module: str) -> str:
+    """The room of a module of `warploom.lower`: `warploom.lower.hopper.consume` -> `hopper`."""
+    return unit(module.partition(".")[2])
 
 
 def circles(found: list[Import]) -> list[str]:
@@ -68,6 +80,22 @@ def test_the_table_names_each_package_and_module_once(layers):
 
 def test_imports_go_down_the_table(found, layers):
     wrong = upward(found, layers)
+    assert not wrong, "\n".join(wrong)
+
+
+def test_imports_go_down_the_rooms_of_lower(found):
+    text = (_LOWER / "README.md").read_text(encoding="utf-8")
+    table = text.partition("## Rooms")[2].partition("\n## ")[0]
+    rows = re.findall(r"^\| (`[^|]*)\|", table, re.M)
+    names = [name for row in rows for name in _UNIT.findall(row)]
+    inside = [
+        one for one in found
+        if one.importer.startswith("warploom.lower.") and one.imported.startswith("warploom.lower.")
+    ]  # fmt: skip
+    packages = {path.parent.name for path in _LOWER.glob("*/__init__.py")}
+    rooms = packages | {path.stem for path in _LOWER.glob("*.py")}
+    assert sorted(names) == sorted(rooms - {"__init__"})
+    wrong = upward(inside, names, room, "lower/README.md")
     assert not wrong, "\n".join(wrong)
 
 

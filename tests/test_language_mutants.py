@@ -18,7 +18,7 @@ from mutate_programs import CHANGES, mutant
 from warploom import emulator
 from warploom import language as wl
 from warploom.errors import Decline, TileProgramError
-from warploom.transform.lower import lower
+from warploom.lower.lowerings import lower
 
 #: Mutants in every run, those of them that are executed, all of them, and those of one process.
 SAMPLE, EXECUTED, ALL, SHARE = 60, 2, 2000, 40

@@ -14,8 +14,8 @@ from tvm.script.tirx import tile as Tx
 from lowered_programs import run
 from warploom import language as wl
 from warploom.errors import Decline, TileProgramError
+from warploom.lower.lowerings import lower
 from warploom.tile.program import is_tile_program
-from warploom.transform.lower import lower
 
 ARCHS = ("sm_90a", "sm_100a")
 M, N, K = 64, 64, 64

@@ -28,8 +28,8 @@ from warploom.errors import (
     MachineCodeWarning,
     WarploomWarning,
 )
+from warploom.lower.lowerings import lower
 from warploom.programs import gemm_grouped_block_scaled
-from warploom.transform.lower import lower
 from warploom.warn import deferred, remember_author, silenced
 
 CASE = tile_programs.gemm(256, 256, 256, (128, 64, 64), out_dtype="float16", stages=2)

@@ -14,8 +14,8 @@ from tvm.tirx import PrimFunc
 from lowered_programs import run
 from warploom import language as wl
 from warploom.errors import TileProgramError
+from warploom.lower.lowerings import lower
 from warploom.ops.copy_strided import knows_strides
-from warploom.transform.lower import lower
 
 
 def _copy(steps: tuple[int, ...], box: tuple[int, int, int] = (4, 16, 64)) -> PrimFunc:

@@ -24,8 +24,8 @@ from warploom.errors import Decline, IllegalCombination, LoweringWarning, TilePr
 from warploom.language.print_format import Format, formatted, kind_of
 from warploom.language.printing import read_print
 from warploom.language.values.dtypes import DTYPES
+from warploom.lower.lowerings import lower
 from warploom.target import cuda_target
-from warploom.transform.lower import lower
 
 pytestmark = pytest.mark.gpu
 ALL = print_programs.POSITIONS[:4]

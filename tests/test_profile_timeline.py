@@ -21,6 +21,7 @@ from warploom.compiler.invoke import compile_request, current_request
 from warploom.errors import IllegalCombination, WarploomError
 from warploom.kernels import GemmConfig
 from warploom.kernels.matmul import matmul_warp_specialised
+from warploom.lower.lowerings import lower
 from warploom.profile.groups import MAX_CLOCKS, Group, GroupedSpan
 from warploom.profile.recording import HEADER_ROWS
 from warploom.profile.span_kinds import CATEGORIES
@@ -29,7 +30,6 @@ from warploom.profile.timeline import decode
 from warploom.profile.trace import trace_events
 from warploom.programs import attention, gemm
 from warploom.target import cuda_target
-from warploom.transform.lower import lower
 
 STEPS, TILES, CTAS = 5, 6, 4
 

@@ -22,6 +22,8 @@ from warploom import language as wl
 from warploom.errors import IllegalCombination
 from warploom.kernels import default_target
 from warploom.kernels.config import GemmConfig
+from warploom.lower.lowerings import lower
+from warploom.lower.trace import lower_trace
 from warploom.programs import (
     attention,
     gemm,
@@ -35,8 +37,6 @@ from warploom.programs.group_slots import Slot, slots
 from warploom.programs.grouped_tiles import grouped_tiles, row_tiles
 from warploom.programs.quantised_tiles import quantised_tiles
 from warploom.target import cuda_target
-from warploom.transform.lower import lower
-from warploom.transform.trace import lower_trace
 
 pytestmark = pytest.mark.gpu
 

@@ -15,11 +15,11 @@ from sampling import sampled
 from tile_programs.case import Case, poisoned, precision, random_values, wide
 from warploom import language as wl
 from warploom.errors import Decline, IllegalCombination
+from warploom.lower.analysis.rows import part_of_rows, row_dimensions
+from warploom.lower.lowerings import lower
+from warploom.lower.trace import lower_trace
 from warploom.programs import conv2d
 from warploom.tile import ir
-from warploom.transform.lower import lower
-from warploom.transform.rows import part_of_rows, row_dimensions
-from warploom.transform.trace import lower_trace
 
 
 def exact(x, f, bias, stride: int, padding: int, relu: bool, dilation: int = 1) -> np.ndarray:

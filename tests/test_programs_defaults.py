@@ -10,6 +10,7 @@ import pytest
 from warploom import compile_report
 from warploom.errors import IllegalCombination, WarploomWarning
 from warploom.kernels.config import GemmConfig
+from warploom.lower.lowerings import lower
 from warploom.programs import (
     attention,
     conv2d,
@@ -21,7 +22,6 @@ from warploom.programs import (
 )
 from warploom.target import cuda_target
 from warploom.target.dtypes import bits_of
-from warploom.transform.lower import lower
 
 ARCHS = ("sm_90a", "sm_100a")
 HALVES, BYTES = ("float16", "bfloat16"), ("float8_e4m3fn", "float8_e5m2")

@@ -16,7 +16,7 @@ from control_programs import CONTROL
 from lowered_programs import exact, hinted, run, worst_error
 from tile_programs import Case
 from warploom import language as wl
-from warploom.transform.trace import lower_trace
+from warploom.lower.trace import lower_trace
 
 ARCHS = ("sm_90a", "sm_100a")
 #: The first passes behind which a program is no longer what the language defines: places in

@@ -87,7 +87,7 @@ def test_a_mutant_is_known_by_its_text():
     }
 
 
-@pytest.mark.parametrize("module", ["transform/barriers.py", "ops/reduce_fragment.py"])
+@pytest.mark.parametrize("module", ["lower/emit/barriers.py", "ops/reduce_fragment.py"])
 def test_mutants_of_modules_are_modules(module):
     text = (PACKAGE / module).read_text()
     found = mutants(PACKAGE, module)

@@ -16,8 +16,8 @@ from warploom.compiler.ptxas_log import parse
 from warploom.errors import Decline, IllegalCombination
 from warploom.kernels import matmul_warp_specialised
 from warploom.kernels.matmul_config import MatmulConfig
+from warploom.lower.lowerings import lower
 from warploom.target import ARCHS, PRODUCER_REGISTERS, SM90A, RegisterRoles
-from warploom.transform.lower import lower
 
 ROLES = st.builds(
     RegisterRoles, st.sampled_from(sorted(ARCHS.values(), key=str)), st.integers(1, 3),

@@ -11,13 +11,13 @@ from tvm.script.tirx import tile as Tx
 
 import tile_programs
 from warploom import language as wl
+from warploom.lower.trace import lower_trace
 from warploom.tile import ir
 from warploom.tile import statement as tile
 from warploom.tile.effects import effects
 from warploom.tile.nest import Binding, ElementStore, Guard, loops_of, parts_of, stores_of
 from warploom.tile.program import read
 from warploom.tile.statement import block, raws, view, walk
-from warploom.transform.trace import lower_trace
 
 
 @T.prim_func

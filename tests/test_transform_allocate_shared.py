@@ -12,10 +12,10 @@ from tvm import tirx
 from lowered_programs import after_passes
 from tile_programs import gemm
 from warploom.errors import Decline
+from warploom.lower.analysis.rings import mbarriers
+from warploom.lower.analysis.shared_tiles import tile_bytes
+from warploom.lower.passes.allocate_shared import allocate_shared
 from warploom.tile.program import TileProgram, allocations
-from warploom.transform.allocate_shared import allocate_shared
-from warploom.transform.barriers import mbarriers
-from warploom.transform.plan_pipeline import tile_bytes
 
 
 def program_of(buffers: list) -> TileProgram:

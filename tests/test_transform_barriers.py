@@ -9,12 +9,13 @@ from tvm.script import tirx as T
 
 from lowered_programs import run
 from warploom.emulator import EmulatorError
+from warploom.lower.analysis.clusters import Pairs, Peers
+from warploom.lower.analysis.rings import Ring
+from warploom.lower.emit import barriers
+from warploom.lower.emit.barriers import Position
+from warploom.lower.passes.allocate_shared import allocate_shared
 from warploom.tile import ir
 from warploom.tile.program import TileProgram, read
-from warploom.transform import barriers
-from warploom.transform.allocate_shared import allocate_shared
-from warploom.transform.barriers import Position, Ring
-from warploom.transform.clusters import Pairs, Peers
 
 THREADS = 64
 SYNC = [ir.evaluate(T.cuda.cta_sync())]

@@ -10,8 +10,8 @@ import tile_programs
 import warploom
 from lowered_programs import check, hinted
 from warploom.errors import Decline, IllegalCombination
+from warploom.lower.lowerings import lower
 from warploom.target import ARCHS
-from warploom.transform.lower import lower
 
 
 @given(st.sampled_from(sorted(ARCHS)), st.integers(1, 32), st.integers(1, 4))

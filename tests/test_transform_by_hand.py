@@ -13,9 +13,9 @@ from lowered_programs import run
 from tensor_memory_order import assert_lifetime_is_fenced
 from warploom import language as wl
 from warploom.errors import Decline
+from warploom.lower.lowerings import lower
+from warploom.lower.trace import lower_trace
 from warploom.target import cuda_target
-from warploom.transform.lower import lower
-from warploom.transform.trace import lower_trace
 
 
 def product(func, rng, m, n, k, arch="sm_90a"):

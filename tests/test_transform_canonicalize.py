@@ -17,10 +17,10 @@ import tile_programs
 from lowered_programs import run
 from warploom import language as wl
 from warploom.errors import Decline
+from warploom.lower.lowerings import lower
+from warploom.lower.passes.canonicalize import ELEMENTWISE, canonicalize
 from warploom.tile import ir
 from warploom.tile.program import read
-from warploom.transform.canonicalize import ELEMENTWISE, canonicalize
-from warploom.transform.lower import lower
 
 ROWS, COLUMNS = 8, 16
 #: Primitive -> how a program writes it; x, y and z are tiles, row and column are broadcast.

@@ -11,9 +11,9 @@ from tvm.script.tirx import tile as Tx
 import tile_programs
 from lowered_programs import run
 from warploom import language as wl
+from warploom.lower.lowerings import lower
+from warploom.lower.trace import lower_trace
 from warploom.target import SM100A
-from warploom.transform.lower import lower
-from warploom.transform.trace import lower_trace
 
 ARCH = SM100A.name
 #: Rows of a tile, its columns, and K of one step.

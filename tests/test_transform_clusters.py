@@ -18,16 +18,16 @@ from sampling import sampled
 from tile_programs.case import Case, poisoned, precision, random_values, wide
 from warploom import language as wl
 from warploom.language.interpreter.running import Running
+from warploom.lower.analysis.clusters import Peers, dependence, is_in, writers
+from warploom.lower.analysis.plan_pipeline import plan_pipeline
+from warploom.lower.grid.persistent import persistent_grid
+from warploom.lower.lowerings import lower
+from warploom.lower.passes import choose_grid
+from warploom.lower.passes.canonicalize import canonicalize
+from warploom.lower.passes.infer_layouts import infer_layouts
+from warploom.lower.trace import lower_trace
 from warploom.target import GPUS
 from warploom.tile import ir
-from warploom.transform import choose_grid
-from warploom.transform.canonicalize import canonicalize
-from warploom.transform.clusters import Peers, dependence, is_in, writers
-from warploom.transform.infer_layouts import infer_layouts
-from warploom.transform.lower import lower
-from warploom.transform.persistent import persistent_grid
-from warploom.transform.plan_pipeline import plan_pipeline
-from warploom.transform.trace import lower_trace
 
 SHAPES = [(2,), (4,), (2, 2), (4, 2), (2, 4), (2, 2, 2)]
 GROUPS = [

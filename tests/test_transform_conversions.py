@@ -15,8 +15,8 @@ import tile_programs
 from lowered_programs import check
 from tile_programs import Case
 from warploom.compiler.invoke import compile_request, current_request
+from warploom.lower.lowerings import lower
 from warploom.target import cuda_target
-from warploom.transform.lower import lower
 
 
 def ptx(func: PrimFunc) -> str:

@@ -11,7 +11,7 @@ import tile_programs
 import warploom
 from lowered_programs import check, hinted, local_memory, run, worst_error
 from warploom.errors import Decline
-from warploom.transform.lower import lower
+from warploom.lower.lowerings import lower
 
 CLUSTER = {"exchange": "cluster"}
 #: Seeds of random programs whose loops have fewer steps than CTAs are drawn: how many they have.

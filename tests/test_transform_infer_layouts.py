@@ -18,12 +18,12 @@ from lowered_programs import after_passes, hinted, run
 from warploom.errors import Decline
 from warploom.layout.fragment import column_fragment, row_fragment, wgmma_accumulator
 from warploom.layout.smem_matrix import SharedMatrix
+from warploom.lower.lowerings import lower
+from warploom.lower.passes.canonicalize import canonicalize
+from warploom.lower.passes.infer_layouts import infer_layouts
+from warploom.lower.passes.squeeze_vectors import squeeze_vectors
 from warploom.target import Major, Swizzle
 from warploom.tile.program import allocations
-from warploom.transform.canonicalize import canonicalize
-from warploom.transform.infer_layouts import infer_layouts
-from warploom.transform.lower import lower
-from warploom.transform.squeeze_vectors import squeeze_vectors
 
 
 def layouts(func: Any, warpgroups: int | None = None) -> dict[str, Any]:

@@ -16,9 +16,9 @@ from control_programs import CONTROL
 from lowered_programs import check, hinted
 from warploom import language as wl
 from warploom.errors import Decline, TileProgramError
+from warploom.lower.lowerings import LOWERINGS, MULTISTAGE, WARP_SPECIALISED, lower
 from warploom.tile.program import is_tile_program
 from warploom.tile.state import STATE
-from warploom.transform.lower import LOWERINGS, MULTISTAGE, WARP_SPECIALISED, lower
 
 
 def names(steps: list) -> list[str]:

@@ -12,7 +12,7 @@ from tvm.script.tirx import tile as Tx
 from lowered_programs import check
 from tile_programs.case import Case, poisoned, random_values, wide
 from warploom.errors import Decline
-from warploom.transform.lower import lower
+from warploom.lower.lowerings import lower
 
 ROWS, COLUMNS = 128, 32
 

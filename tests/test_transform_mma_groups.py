@@ -21,11 +21,11 @@ from warploom.compiler import sass
 from warploom.compiler.callback import compile_cached
 from warploom.compiler.invoke import current_request
 from warploom.layout.fragment import wgmma_accumulator
+from warploom.lower.hopper.mma_groups import Event, Group, Guard, InFlight, Meet, Release, Wait
 from warploom.programs import attention
 from warploom.target import cuda_target
 from warploom.tile.effects import Effects
 from warploom.tile.statement import view
-from warploom.transform.mma_groups import Event, Group, Guard, InFlight, Meet, Release, Wait
 
 TILES = {
     name: tirx.decl_buffer(

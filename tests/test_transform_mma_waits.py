@@ -16,16 +16,17 @@ from tvm.tirx import Var
 from lowered_programs import hinted, program_before, run
 from tile_programs.nested import arguments, nest_of_depth, nested_program, without_mmas
 from warploom import language as wl
+from warploom.lower.analysis.plan_pipeline import plan_pipeline
+from warploom.lower.analysis.rings import PipelinePlan
+from warploom.lower.blackwell.split_roles import RoleSplitter
+from warploom.lower.hopper import mma_waits
+from warploom.lower.hopper.consume import Consumer
+from warploom.lower.hopper.mma_groups import Event, Group, Guard, InFlight, Release, Wait
+from warploom.lower.hopper.mma_waits import WaitPlan, needs_order, plan_waits, steps
+from warploom.lower.lowerings import lower
 from warploom.tile import ir
 from warploom.tile.program import TileProgram
 from warploom.tile.statement import Block, Branch, Load, Loop, Mma, Statement
-from warploom.transform import mma_waits
-from warploom.transform.consume import Consumer
-from warploom.transform.lower import lower
-from warploom.transform.mma_groups import Event, Group, Guard, InFlight, Release, Wait
-from warploom.transform.mma_waits import WaitPlan, needs_order, plan_waits, steps
-from warploom.transform.plan_pipeline import PipelinePlan, plan_pipeline
-from warploom.transform.split_roles import RoleSplitter
 
 SEEDS = range(40)
 

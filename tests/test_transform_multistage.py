@@ -11,8 +11,8 @@ from control_programs import CONTROL
 from lowered_programs import check, hinted
 from sampling import sampled
 from warploom.errors import Decline
-from warploom.transform.lower import lower
-from warploom.transform.trace import lower_trace
+from warploom.lower.lowerings import lower
+from warploom.lower.trace import lower_trace
 
 IN_PLACE = "loaded where it is used"
 

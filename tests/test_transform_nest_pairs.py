@@ -23,8 +23,8 @@ from warploom.compiler.callback import compile_cached
 from warploom.compiler.invoke import current_request
 from warploom.language.builtins.values import numpy_of
 from warploom.layout.weight_order import WEIGHT_ORDERS, pack_weights
+from warploom.lower.lowerings import lower
 from warploom.target import cuda_target
-from warploom.transform.lower import lower
 
 ROWS, COLUMNS, GROUP = 64, 128, 32
 

@@ -7,8 +7,8 @@ import pytest
 import tile_programs
 from lowered_programs import hinted
 from warploom.errors import IllegalCombination
+from warploom.lower.trace import lower_trace
 from warploom.tile.hints import Hints
-from warploom.transform.trace import lower_trace
 
 
 def decisions(func, arch="sm_90a"):

@@ -16,7 +16,7 @@ from sampling import sampled
 from tile_programs.orchestrated import prefetched_residual, resident_operand, ring_by_hand
 from warploom import language as wl
 from warploom.errors import Decline, TileProgramError
-from warploom.transform.lower import lower
+from warploom.lower.lowerings import lower
 
 PROGRAMS = {
     "residual": prefetched_residual,

@@ -15,15 +15,15 @@ import warploom
 from lowered_programs import hinted
 from warploom import language as wl
 from warploom.errors import IllegalCombination, TileProgramError, WarploomError
+from warploom.lower import tvm_passes as passes
+from warploom.lower.lowerings import LOWERINGS, WARP_SPECIALISED, lower
+from warploom.lower.options import ADDED, OPTIONS
+from warploom.lower.trace import LoweringTrace
+from warploom.lower.tvm_passes import tile_pass
 from warploom.target import cuda_target
 from warploom.tile.hints import Hints
 from warploom.tile.program import read
 from warploom.tile.state import STATE
-from warploom.transform import passes
-from warploom.transform.lower import LOWERINGS, WARP_SPECIALISED, lower
-from warploom.transform.options import ADDED, OPTIONS
-from warploom.transform.passes import tile_pass
-from warploom.transform.trace import LoweringTrace
 
 FUNC = tile_programs.gemm(130, 136, 160, (64, 64, 32), out_dtype="float16", stages=2).func
 

@@ -16,9 +16,9 @@ from tvm.script.tirx import tile as Tx
 import tile_programs
 from warploom import language as wl
 from warploom.errors import Decline
+from warploom.lower.grid.persistent import persistent_grid
 from warploom.schedulers.raster import grouped_tile
 from warploom.tile.program import read
-from warploom.transform.persistent import persistent_grid
 
 
 def counting(*shape: int) -> Any:

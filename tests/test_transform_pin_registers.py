@@ -11,8 +11,8 @@ from tvm import tirx
 import tile_programs
 from lowered_programs import check, hinted
 from warploom.layout.fragment import wgmma_accumulator
-from warploom.transform.lower import lower
-from warploom.transform.pin_registers import pin
+from warploom.lower.hopper.pin_registers import pin
+from warploom.lower.lowerings import lower
 
 
 @pytest.mark.parametrize("specialise", [True, False])

@@ -19,8 +19,8 @@ from test_transform_take_turns import PROGRAMS as ALL_PROGRAMS
 from tile_programs.orchestrated import prefetched_residual
 from warploom import language as wl
 from warploom.errors import Decline, IllegalCombination
-from warploom.transform.lower import lower
-from warploom.transform.trace import lower_trace
+from warploom.lower.lowerings import lower
+from warploom.lower.trace import lower_trace
 
 #: Those that write through a tile that warpgroups share.
 SHARED = ("dequantised",)

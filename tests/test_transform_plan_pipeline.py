@@ -13,13 +13,15 @@ from control_programs import CONTROL
 from lowered_programs import after_passes, hinted
 from warploom import language as wl
 from warploom.errors import Decline
+from warploom.lower.analysis.plan_pipeline import plan_pipeline
+from warploom.lower.analysis.rings import with_stages
+from warploom.lower.analysis.shared_tiles import tile_bytes
+from warploom.lower.grid.persistent import persistent_grid
+from warploom.lower.lowerings import lower
+from warploom.lower.passes.canonicalize import canonicalize
+from warploom.lower.passes.infer_layouts import infer_layouts
+from warploom.lower.passes.plan_stages import DEFAULT_STAGES, plan_stages
 from warploom.tile.program import read
-from warploom.transform.canonicalize import canonicalize
-from warploom.transform.infer_layouts import infer_layouts
-from warploom.transform.lower import lower
-from warploom.transform.persistent import persistent_grid
-from warploom.transform.plan_pipeline import plan_pipeline, tile_bytes, with_stages
-from warploom.transform.plan_stages import DEFAULT_STAGES, plan_stages
 
 
 def rings(func: Any, **options: Any) -> list[tuple[list[str], int]]:

@@ -11,11 +11,11 @@ from tvm.script.tirx import tile as Tx
 import tile_programs
 from lowered_programs import after_passes
 from warploom.errors import Decline
+from warploom.lower.passes.canonicalize import canonicalize
+from warploom.lower.passes.infer_layouts import infer_layouts
+from warploom.lower.passes.resolve_scopes import resolve_scopes
+from warploom.lower.passes.squeeze_vectors import squeeze_vectors
 from warploom.tile.program import allocations
-from warploom.transform.canonicalize import canonicalize
-from warploom.transform.infer_layouts import infer_layouts
-from warploom.transform.resolve_scopes import resolve_scopes
-from warploom.transform.squeeze_vectors import squeeze_vectors
 
 PASSES = (canonicalize, squeeze_vectors, infer_layouts, resolve_scopes)
 

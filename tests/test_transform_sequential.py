@@ -11,11 +11,11 @@ import pytest
 import tile_programs
 from control_programs import CONTROL
 from warploom import language as wl
+from warploom.lower.grid.persistent import persistent_grid
+from warploom.lower.passes.canonicalize import canonicalize
+from warploom.lower.passes.infer_layouts import infer_layouts
+from warploom.lower.passes.squeeze_vectors import squeeze_vectors
 from warploom.tile.program import read
-from warploom.transform.canonicalize import canonicalize
-from warploom.transform.infer_layouts import infer_layouts
-from warploom.transform.persistent import persistent_grid
-from warploom.transform.squeeze_vectors import squeeze_vectors
 
 #: Without stores of unknown extent: their guarded nests are no part of the language.
 PROGRAMS = {

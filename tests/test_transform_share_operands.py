@@ -13,13 +13,13 @@ import tile_programs
 from lowered_programs import check, hinted, run
 from warploom import language as wl
 from warploom.errors import Decline
+from warploom.lower.analysis.fragments import fragments
+from warploom.lower.blackwell.share_operands import share_operands
+from warploom.lower.lowerings import lower
+from warploom.lower.passes.canonicalize import canonicalize
 from warploom.target import SM100A
 from warploom.tile import ir
 from warploom.tile.program import allocations, read
-from warploom.transform.canonicalize import canonicalize
-from warploom.transform.fragments import fragments
-from warploom.transform.lower import lower
-from warploom.transform.share_operands import share_operands
 
 ARCH = SM100A.name
 BN, BK = 32, 32

@@ -21,9 +21,9 @@ from tile_programs.case import poisoned, precision, random_values, wide
 from warploom import language as wl
 from warploom import programs
 from warploom.errors import Decline, TileProgramError
+from warploom.lower.lowerings import lower
+from warploom.lower.trace import lower_trace
 from warploom.target import SM100A, cuda_target
-from warploom.transform.lower import lower
-from warploom.transform.trace import lower_trace
 
 ARCH = SM100A.name
 #: Name -> the program for a number of stages: tiles of 64, 128 and 256 rows.

@@ -18,10 +18,10 @@ from lowered_programs import check, hinted, local_memory
 from sampling import sampled
 from warploom import language as wl
 from warploom.layout.smem_matrix import SharedMatrix
+from warploom.lower.trace import lower_trace
 from warploom.target import SM100A, Major, Swizzle
 from warploom.tile import ir
 from warploom.tile.program import allocations, read
-from warploom.transform.trace import lower_trace
 
 ARCH = SM100A.name
 #: Name -> a program whose products pairs of CTAs compute, for a number of stages.

@@ -14,10 +14,10 @@ from lowered_programs import check, hinted, local_memory, run
 from sampling import either
 from warploom import language as wl
 from warploom.errors import Decline, IllegalCombination
+from warploom.lower.lowerings import lower
+from warploom.lower.trace import lower_trace
 from warploom.target import SM90A, SM100A
 from warploom.tile.hints import Hints
-from warploom.transform.lower import lower
-from warploom.transform.trace import lower_trace
 
 ARCH = SM100A.name
 CLC = "clc"

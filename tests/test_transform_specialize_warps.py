@@ -14,7 +14,7 @@ import tile_programs
 from lowered_programs import hinted
 from warploom import language as wl
 from warploom.errors import Decline
-from warploom.transform.lower import lower
+from warploom.lower.lowerings import lower
 
 
 def roles(func: Any) -> tuple[str, str]:

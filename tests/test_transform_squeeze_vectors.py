@@ -10,9 +10,9 @@ from tvm.script.tirx import tile as Tx
 
 from lowered_programs import after_passes, check
 from tile_programs.case import Case, poisoned, random_values, wide
+from warploom.lower.passes.canonicalize import canonicalize
+from warploom.lower.passes.squeeze_vectors import squeeze_vectors
 from warploom.tile.program import allocations, read
-from warploom.transform.canonicalize import canonicalize
-from warploom.transform.squeeze_vectors import squeeze_vectors
 
 
 def scaled(rows: int = 64, columns: int = 32) -> Case:

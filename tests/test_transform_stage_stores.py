@@ -15,14 +15,14 @@ import tile_programs
 from lowered_programs import after_passes, check, hinted
 from tile_programs.case import Case, poisoned, random_values, wide
 from warploom.errors import Decline
+from warploom.lower.lowerings import lower
+from warploom.lower.passes.canonicalize import canonicalize
+from warploom.lower.passes.infer_layouts import infer_layouts
+from warploom.lower.passes.resolve_scopes import resolve_scopes
+from warploom.lower.passes.stage_stores import stage_stores
+from warploom.lower.stores.pieces import pieces
 from warploom.target import piece_buffers
 from warploom.tile.program import allocations
-from warploom.transform.canonicalize import canonicalize
-from warploom.transform.infer_layouts import infer_layouts
-from warploom.transform.lower import lower
-from warploom.transform.resolve_scopes import resolve_scopes
-from warploom.transform.stage_stores import stage_stores
-from warploom.transform.store_pieces import pieces
 
 PASSES = (canonicalize, infer_layouts, resolve_scopes, stage_stores)
 

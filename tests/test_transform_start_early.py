@@ -12,8 +12,8 @@ from tvm.script import tirx as T
 import tile_programs
 from lowered_programs import hinted, worst_error
 from warploom.kernels import default_target
+from warploom.lower.lowerings import lower
 from warploom.target import cuda_target
-from warploom.transform.lower import lower
 
 LAUNCH = "tirx.kernel_launch_params"
 EARLY = "tirx.use_programtic_dependent_launch"

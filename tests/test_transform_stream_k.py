@@ -35,11 +35,11 @@ from tile_programs.case import Case, poisoned, random_values, wide
 from warploom import emulator
 from warploom import language as wl
 from warploom.errors import Decline, IllegalCombination, TileProgramError
+from warploom.lower.grid.split_tiles import split_tiles
+from warploom.lower.lowerings import lower
+from warploom.lower.passes.canonicalize import canonicalize
+from warploom.lower.passes.squeeze_vectors import squeeze_vectors
 from warploom.tile.program import TileProgram, is_tile_program, read
-from warploom.transform.canonicalize import canonicalize
-from warploom.transform.lower import lower
-from warploom.transform.split_tiles import split_tiles
-from warploom.transform.squeeze_vectors import squeeze_vectors
 
 #: Programs of the random tests in every run, and where asked for; one process of many.
 SAMPLE, ALL, SHARE = 3, 1000, 10

@@ -7,9 +7,9 @@ from tvm import tirx
 from tvm.script import tirx as T
 
 from warploom import language as wl
+from warploom.lower.passes.strip_annotations import strip_annotations
 from warploom.tile.hints import PREFIX, Hints
 from warploom.tile.program import read
-from warploom.transform.strip_annotations import strip_annotations
 
 
 def annotated():

@@ -18,13 +18,13 @@ from sampling import sampled
 from tile_programs.orchestrated import prefetched_residual
 from warploom import language as wl
 from warploom.errors import Decline
-from warploom.transform.canonicalize import canonicalize
-from warploom.transform.infer_layouts import infer_layouts
-from warploom.transform.lower import lower
-from warploom.transform.resolve_scopes import resolve_scopes
-from warploom.transform.stage_stores import stage_stores
-from warploom.transform.take_turns import TURN, take_turns
-from warploom.transform.trace import lower_trace
+from warploom.lower.hopper.take_turns import TURN, take_turns
+from warploom.lower.lowerings import lower
+from warploom.lower.passes.canonicalize import canonicalize
+from warploom.lower.passes.infer_layouts import infer_layouts
+from warploom.lower.passes.resolve_scopes import resolve_scopes
+from warploom.lower.passes.stage_stores import stage_stores
+from warploom.lower.trace import lower_trace
 
 TILE = (64, 64, 32)
 #: Name -> the program for a number of steps and of stages.

@@ -21,12 +21,12 @@ from warploom.errors import Decline
 from warploom.gemm import GemmKnobs, recognise
 from warploom.gemm.generate import tile_program
 from warploom.layout.fragment import wgmma_accumulator
+from warploom.lower.analysis.fragments import Fragments, fragments_of
+from warploom.lower.analysis.transposed import transposed_tiles
+from warploom.lower.lowerings import lower
+from warploom.lower.trace import lower_trace
 from warploom.target import transposed_pieces
 from warploom.tile.program import allocations, read
-from warploom.transform.fragments import Fragments, fragments_of
-from warploom.transform.lower import lower
-from warploom.transform.trace import lower_trace
-from warploom.transform.transposed import transposed_tiles
 
 
 def swapped(tile_m: int, tile_n: int, **more: Any) -> GemmKnobs:

@@ -15,13 +15,13 @@ import tile_programs
 from lowered_programs import hinted
 from warploom import language as wl
 from warploom.errors import Decline
+from warploom.lower.lowerings import lower
+from warploom.lower.passes.strip_annotations import strip_annotations
+from warploom.lower.passes.verify import verify
 from warploom.ops.dispatch import LOWERED
 from warploom.tile.hints import Hints
 from warploom.tile.program import read
 from warploom.tile.scopes import DIALECT_SCOPES
-from warploom.transform.lower import lower
-from warploom.transform.strip_annotations import strip_annotations
-from warploom.transform.verify import verify
 
 PROGRAMS = {
     "gemm": tile_programs.gemm,

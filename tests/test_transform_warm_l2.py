@@ -18,8 +18,8 @@ from warploom import language as wl
 from warploom import lower_trace
 from warploom.errors import Decline, IllegalCombination
 from warploom.kernels import default_target
+from warploom.lower.lowerings import lower
 from warploom.target import cuda_target
-from warploom.transform.lower import lower
 
 WAIT = 'T.ptx.griddepcontrol("wait", "")'
 #: Each with how many of its loads are prefetched before it waits.

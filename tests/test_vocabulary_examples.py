@@ -10,8 +10,8 @@ import tvm
 
 from vocabulary_examples import BLACKWELL, TILE_PROGRAMS, examples
 from warploom import emulator
+from warploom.lower.lowerings import lower
 from warploom.target import cuda_target
-from warploom.transform.lower import lower
 
 EXAMPLES = examples()
 #: NVRTC takes seconds for the headers of cooperative groups, which other kernels do without.

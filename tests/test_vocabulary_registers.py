@@ -16,8 +16,8 @@ import warploom
 from vocabulary import compiled, poisoned
 from warploom import language as wl
 from warploom.errors import IllegalCombination
+from warploom.lower.lowerings import lower
 from warploom.target import cuda_target
-from warploom.transform.lower import lower
 
 
 def budgets() -> PrimFunc:

@@ -22,8 +22,8 @@ from vocabulary import ARCHS
 from vocabulary_examples import signatures
 from warploom import language as wl
 from warploom.errors import TileProgramError
+from warploom.lower.lowerings import lower
 from warploom.target import Swizzle, cuda_target
-from warploom.transform.lower import lower
 
 TABLE = Path(wl.builtins.__file__).with_name("VOCABULARY.md")
 TESTS = Path(__file__).parent

@@ -17,8 +17,8 @@ from vocabulary import ARCHS, compiled, poisoned, report_of
 from warploom import language as wl
 from warploom.layout.fragment import wgmma_accumulator
 from warploom.layout.smem_matrix import SharedMatrix
+from warploom.lower.lowerings import lower
 from warploom.target import Major, Swizzle, cuda_target
-from warploom.transform.lower import lower
 
 DTYPE = "float16"
 K = 64

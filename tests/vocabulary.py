@@ -16,8 +16,8 @@ import blackwell
 from warploom import emulator
 from warploom.compiler.callback import compile_cached, observe_compilations
 from warploom.compiler.invoke import current_request
+from warploom.lower.lowerings import lower
 from warploom.target import cuda_target
-from warploom.transform.lower import lower
 
 ARCHS = ("sm_90a", "sm_100a")
 #: What no kernel of these tests writes.

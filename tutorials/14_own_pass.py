@@ -19,7 +19,7 @@ from tvm.script.tirx import tile as Tx
 import warploom
 from warploom import emulator
 from warploom import language as wl
-from warploom.transform.trace import LoweringTrace
+from warploom.lower.trace import LoweringTrace
 
 M, N, K = 256, 256, 128
 BM, BN, BK = 64, 64, 64

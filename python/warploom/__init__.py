@@ -30,7 +30,7 @@ if [Path(argument).name for argument in sys.argv[:1]] != ["warploom"] and find_s
 _LAZY = {
     "compile_report": "warploom.compiler.report",
     "cuda_target": "warploom.target.tvm_target",
-    "lower_trace": "warploom.transform.trace",
+    "lower_trace": "warploom.lower.trace",
     "target_from_device": "warploom.target.tvm_target",
 }
 

@@ -14,16 +14,16 @@ from warploom.gemm.decisions import has_decisions
 from warploom.gemm.lower import lower_gemm
 from warploom.language.lints import warn_of_mistakes
 from warploom.language.printing import is_on
+from warploom.lower.emit.prints import by_threads, without_prints
+from warploom.lower.host.launch_together import LaunchTogether
+from warploom.lower.host.share_tensor_maps import ShareTensorMaps
+from warploom.lower.host.start_early import StartEarly
+from warploom.lower.lowerings import lower
+from warploom.lower.warn_of_lowering import first_span
 from warploom.ops.dispatch import our_programs, uses_warploom
 from warploom.rows.generate import MARK
 from warploom.tile.kinds import is_program, is_tirx
 from warploom.tile.spans import drop_spans
-from warploom.transform.launch_together import LaunchTogether
-from warploom.transform.lower import lower
-from warploom.transform.prints import by_threads, without_prints
-from warploom.transform.share_tensor_maps import ShareTensorMaps
-from warploom.transform.start_early import StartEarly
-from warploom.transform.warn_of_lowering import first_span
 from warploom.warn import remember_author
 
 #: What TVM asks a pipeline for: the passes, and those for host and device code at the end.

@@ -222,7 +222,7 @@ def _register_options() -> None:
     """Options of ``PassContext`` that the passes follow."""
     from tvm.base import _LOADED_LIBS
 
-    from warploom.transform.options import OPTIONS, legal
+    from warploom.lower.options import OPTIONS, legal
 
     with contextlib.suppress(ToolchainError):  # `warploom doctor` says what is missing
         register = native.library()["register_pass_option"]

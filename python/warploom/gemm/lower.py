@@ -8,8 +8,8 @@ from warploom.errors import Decline
 from warploom.gemm.decisions import decisions_of
 from warploom.gemm.generate import tile_program
 from warploom.gemm.recognition import recognise
+from warploom.lower.lowerings import lower
 from warploom.tile import ir
-from warploom.transform.lower import lower
 
 
 def lower_gemm(func: PrimFunc) -> PrimFunc:

@@ -22,9 +22,9 @@ from tvm.tirx import Var
 from warploom.gemm.equations import simplify, strip_casts
 from warploom.gemm.memory import static
 from warploom.gemm.problem import Axis
+from warploom.lower.analysis.rows import part_of_rows, row_dimensions
 from warploom.target import TMA, WGMMA_M
 from warploom.tile import ir
-from warploom.transform.rows import part_of_rows, row_dimensions
 
 #: Extents that a box is chosen for where only the launch knows one: few images, or many.
 _UNKNOWN = (1, 32)

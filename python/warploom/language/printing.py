@@ -1,7 +1,7 @@
 """``wl.print``: prints values of a kernel, on GPUs, on the emulator and where it is interpreted.
 
 A statement is a call of :data:`MARK`, which passes read back with :func:`read_print` and make code
-of where they know which thread has the values (:mod:`warploom.transform.prints`).
+of where they know which thread has the values (:mod:`warploom.lower.emit.prints`).
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ only while the copy is lowered. Memory is used again, so now and then the key of
 another: of another buffer with the same name and shape, or of another kernel, whose map does not
 exist where this kernel is launched alone (an H200 says "illegal instruction").
 
-The keys made here are never found. :mod:`warploom.transform.share_tensor_maps` shares maps when
+The keys made here are never found. :mod:`warploom.lower.host.share_tensor_maps` shares maps when
 host and kernels are apart, where it can be seen which maps are the same.
 """
 

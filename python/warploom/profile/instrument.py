@@ -10,12 +10,12 @@ import numpy as np
 from tvm.tirx import PrimFunc
 
 from warploom import emulator
+from warploom.lower.lowerings import PARTED, lower
+from warploom.lower.tvm_passes import tile_pass
 from warploom.profile.groups import Group
 from warploom.profile.insert_spans import Inserted, insert_spans
 from warploom.profile.recording import Recording
 from warploom.profile.timeline import Timeline, decode
-from warploom.transform.lower import PARTED, lower
-from warploom.transform.passes import tile_pass
 
 
 @dataclass(frozen=True)
@@ -87,7 +87,7 @@ def instrument(
     recording : Recording, optional
         How much is recorded; see there for what is without it.
     arch : str, optional
-        As for :func:`warploom.transform.lower.lower`.
+        As for :func:`warploom.lower.lowerings.lower`.
 
     Returns
     -------

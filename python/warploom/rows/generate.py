@@ -20,13 +20,13 @@ from tvm.tirx.layout import S, TileLayout
 from warploom.gemm.equations import simplify
 from warploom.gemm.memory import ALIGN
 from warploom.gemm.problem import Axis
+from warploom.lower.emit.next_kernel import let_next_start, wait_for_last
 from warploom.rows.plan import VECTOR_BITS, WARP, RowPlan
 from warploom.rows.problem import Reduction, RowFunction
 from warploom.rows.vectors import offset, registers_for, vectors_of
 from warploom.target.dtypes import bits_of
 from warploom.tile import ir
 from warploom.tile.hints import DEVICE_ENTRY
-from warploom.transform.start_early import let_next_start, wait_for_last
 
 #: Attribute of the kernels that are made here, by which pipelines tell them.
 MARK = "warploom.rows"

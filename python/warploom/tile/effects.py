@@ -1,8 +1,9 @@
 """What every statement of a tile program reads and writes.
 
 The one table that passes ask; a primitive that is not in it is declined by name. When the effects
-have happened is the matter of those who wait: :mod:`warploom.transform.mma_waits` for wgmma,
-:mod:`warploom.transform.handovers` for tcgen05, :mod:`warploom.transform.barriers` for TMA loads.
+have happened is the matter of those who wait: :mod:`warploom.lower.hopper.mma_waits` for wgmma,
+:mod:`warploom.lower.blackwell.handovers` for tcgen05, :mod:`warploom.lower.emit.barriers` for
+TMA loads.
 """
 
 from __future__ import annotations

@@ -76,7 +76,7 @@ class Guard(Part):
         Those statements.
     otherwise : tuple of Part
         Statements of the other iterations; none in a nest of plain form
-        (:mod:`warploom.transform.nest_forms`).
+        (:mod:`warploom.lower.nests.forms`).
     """
 
     parts: tuple[Part, ...]

@@ -1,0 +1,1 @@
+"""What passes ask of a program; nothing here changes it."""

@@ -1,0 +1,148 @@
+"""What uses of a tile say about its layout: operands of products, vectors, places in registers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import tvm
+import tvm_ffi
+from tvm import tirx
+from tvm.ir import TensorLoad
+from tvm.tirx import Buffer, Stmt
+from tvm.tirx.tile_primitive import TilePrimitiveCall
+
+from warploom.errors import Decline, IllegalCombination
+from warploom.layout.smem_matrix import SharedMatrix
+from warploom.lower.analysis.transposed import transposed_tiles
+from warploom.target import Major, Swizzle
+from warploom.tile import ir
+from warploom.tile.effects import REDUCTIONS
+from warploom.tile.scopes import TILE_SCOPES, is_shared
+from warploom.tile.statement import Block, Mma, Nest, walk
+
+
+@dataclass(frozen=True)
+class Axis:
+    """Along what of the accumulator a vector lies: ``"row"`` or ``"column"``, and why."""
+
+    along: str
+    why: str
+
+
+def has_layout(tile: Buffer) -> bool:
+    """Whether the author gave the tile a layout, other than the row-major one of TVM."""
+    plain = tirx.decl_buffer(tile.shape, str(tile.dtype), scope=tile.scope())
+    return tile.layout is not None and not tvm_ffi.structural_equal(tile.layout, plain.layout)
+
+
+def operand_uses(body: Block) -> dict[Buffer, tuple[Major, str]]:
+    """Shared tiles that products read: which dimension is contiguous, and which use says so."""
+    found: dict[Buffer, tuple[Major, str]] = {}
+
+    for one in walk(body):
+        if not isinstance(one, Mma):
+            continue
+        for operand, flag, name in zip(one.operands, one.transposed, "AB", strict=True):
+            tile = operand.source
+            if not is_shared(tile):
+                continue
+            major = Major.MN if flag else Major.K
+            use = f"{name} of the product into {one.d.name}"
+            before = found.setdefault(tile, (major, use))
+            if before[0] is not major:
+                raise Decline(
+                    f"The tile {tile.name} is {before[1]}, {before[0].name}-major, and also "
+                    f"{use}, {major.name}-major; load it twice."
+                )
+    return found
+
+
+def operand_layout(tile: Buffer, major: Major, use: str) -> Any:
+    rows, columns = (int(extent) for extent in tile.shape[-2:])
+    mn, k = (rows, columns) if major is Major.K else (columns, rows)
+    width = columns * tvm.DataType(str(tile.dtype)).bits // 8
+    fitting = [s for s in Swizzle if width % s.row_bytes == 0]
+    try:
+        swizzle = max(fitting, key=lambda s: s.row_bytes, default=Swizzle.NONE)
+        matrix = SharedMatrix(str(tile.dtype), major, swizzle, mn, k)
+        return matrix.layout([int(extent) for extent in tile.shape[:-2]])
+    except IllegalCombination as error:
+        raise Decline(f"The tile {tile.name}, {use}: {error}") from error
+
+
+def vector_axes(body: Block) -> dict[Buffer, Axis]:
+    """For every vector in registers, along what of the accumulator it lies.
+
+    Raises
+    ------
+    Decline
+        If two uses want different directions.
+    """
+    axes: dict[Buffer, Axis] = {}
+    turned = transposed_tiles(body)
+    equal: list[tuple[Buffer, Buffer, str]] = []
+
+    def want(vector: Buffer, axis: Axis) -> None:
+        before = axes.setdefault(vector, axis)
+        if before.along != axis.along:
+            raise Decline(
+                f"The vector {vector.name} lies along the {before.along}s in {before.why} and "
+                f"along the {axis.along}s in {axis.why}; use two vectors."
+            )
+
+    def nest(statement: Stmt) -> None:
+        places = register_places(statement)
+        why = f"the nest that stores {', '.join(sorted({t.name for t in _stored(statement)}))}"
+        rows = {i[tile in turned] for tile, i in places if len(tile.shape) == 2}
+        columns = {i[tile not in turned] for tile, i in places if len(tile.shape) == 2}
+        vectors = [(tile, i[0]) for tile, i in places if len(tile.shape) == 1]
+        for vector, index in vectors:
+            if index in rows:
+                want(vector, Axis("row", why))
+            elif index in columns:
+                want(vector, Axis("column", why))
+        equal.extend((a, b, why) for a, i in vectors for b, j in vectors if i is j or i == j)
+
+    def reduction(call: TilePrimitiveCall) -> None:
+        if ir.op_name(call) not in REDUCTIONS:
+            return
+        to, source = call.args[0].source, call.args[1].source
+        if len(to.shape) == 1 and len(source.shape) == 2:
+            (reduced,) = {int(axis) % 2 for axis in call.args[2]}
+            why = f"the reduction of {source.name}"
+            want(to, Axis("row" if reduced == 1 else "column", why))
+
+    _for_each(body, nest, reduction)
+    for _ in equal:  # every round settles at least one more vector
+        for a, b, why in equal:
+            if a in axes:
+                want(b, Axis(axes[a].along, why))
+    return axes
+
+
+def _for_each(body: Block, nest: Any, call: Any) -> None:
+    for one in walk(body):
+        if isinstance(one, Nest):
+            nest(one.raw)
+        elif isinstance(one.raw, TilePrimitiveCall):
+            call(one.raw)
+
+
+def register_places(statement: Stmt) -> list[tuple[Buffer, list[Any]]]:
+    """Register tiles that a nest loads or stores, with the indices."""
+    found: list[tuple[Buffer, list[Any]]] = []
+
+    def add(one: Any) -> None:
+        tile = one.buffer if isinstance(one, tirx.BufferStore) else one.source
+        if ir.is_buffer(tile) and tile.scope() in TILE_SCOPES:
+            found.append((tile, list(one.indices)))
+
+    tvm_ffi.structural_walk(statement, [((tirx.BufferStore, TensorLoad), add)])
+    return found
+
+
+def _stored(statement: Stmt) -> list[Buffer]:
+    found: list[Buffer] = []
+    tvm_ffi.structural_walk(statement, (tirx.BufferStore, lambda one: found.append(one.buffer)))
+    return found

@@ -1,0 +1,285 @@
+"""Finds the loop of a program whose iterations can be computed apart and added.
+
+That is one which loads tiles, makes operands of them and accumulates products, where only the
+results of the products outlive an iteration.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from tvm import tirx
+from tvm.ir import Range
+from tvm.sym.analyzer import Analyzer
+from tvm.tirx import Buffer, Var
+from tvm.tirx.tile_primitive import TilePrimitiveCall
+
+from warploom.errors import Decline
+from warploom.language.printing import has_prints
+from warploom.tile import ir
+from warploom.tile.effects import destination
+from warploom.tile.nest import ElementStore, Guard
+from warploom.tile.program import TileProgram
+from warploom.tile.scopes import is_global, is_tile
+from warploom.tile.statement import Block, Load, Loop, Mma, Nest, Scalar, Statement, raws, walk
+
+#: More iterations than any loop has.
+_MANY = 1 << 30
+
+
+@dataclass(frozen=True)
+class SeparableLoop:
+    """A loop whose iterations only add to accumulators, and what is around it.
+
+    Attributes
+    ----------
+    before, after : tuple of Statement
+        Statements of the program; all allocations are among the first.
+    loop : Loop
+        The loop.
+    sums : tuple of Buffer
+        The accumulators.
+    starts : tuple of Mma
+        Products that overwrite their accumulator in the first iteration.
+    """
+
+    before: Block
+    loop: Loop
+    after: Block
+    sums: tuple[Buffer, ...]
+    starts: tuple[Mma, ...]
+
+    def is_start(self, one: Statement) -> bool:
+        """Whether a statement overwrites an accumulator in the first iteration."""
+        return any(one.raw.same_as(start.raw) for start in self.starts)
+
+
+#: Who shares a tile, as messages name them.
+_CTAS = "CTAs that share a tile"
+
+
+def separable_loop(program: TileProgram) -> SeparableLoop:
+    """The loop of a program that accumulates products.
+
+    Raises
+    ------
+    Decline
+        If there is none or several, or something but sums goes from iteration to iteration; the
+        message names the statement.
+    """
+    statements = program.block
+    places = [i for i, one in enumerate(statements) if _count_products(one)]
+    if len(places) != 1 or not isinstance(statements[places[0]], Loop):
+        where = "no loop of its own" if len(places) == 1 else f"{len(places)} places"
+        raise Decline(
+            f"The program has products in {where}; CTAs can share a tile where one loop, which is "
+            "in no other loop or branch, has all products, so leave out split_k and stream_k."
+        )
+    found = separated(statements, places[0])
+    _require_uniform(program, found.loop, found.before)
+    return found
+
+
+def separated(statements: Block, at: int, who: str = _CTAS) -> SeparableLoop:
+    """The loop that is statement ``at`` of a block, if its iterations can be computed apart.
+
+    Parameters
+    ----------
+    who : str
+        Who is to compute them, for messages.
+
+    Raises
+    ------
+    Decline
+        If something but sums goes from iteration to iteration.
+    """
+    loop = statements[at]
+    _require_no_prints(statements[: at + 1], who)
+    allocated = [one for one in statements[at + 1 :] if one.allocates]
+    before = (*statements[:at], *allocated)
+    after = tuple(one for one in statements[at + 1 :] if not one.allocates)
+    products = [one for one in loop.body if isinstance(one, Mma)]
+    if len(products) != _count_products(loop):
+        raise Decline(
+            f"A product in the loop over {loop.var.name} stands in another loop or branch; "
+            f"{who} need it in the loop itself."
+        )
+    sums = tuple(dict.fromkeys(one.d for one in products))
+    _require_no_carry(loop, set(sums), who)
+    cleared = _cleared(before, sums)
+    starts = tuple(
+        one for tile in sums for one in _starts(products, tile, loop, tile in cleared)
+    )
+    _require_local(loop, sums, before, after, who)
+    return SeparableLoop(before, loop, after, sums, starts)
+
+
+def _require_no_prints(statements: Block, who: str) -> None:
+    """What stands before the loop and in it, each of them executes, with sums of its own."""
+    if any(map(has_prints, raws(statements))):
+        raise Decline(
+            f"A wl.print stands before the loop with the products or in it, where {who} each have "
+            "a part of the sums; print behind the loop, or leave out the hint."
+        )
+
+
+def _count_products(statement: Statement) -> int:
+    return sum(isinstance(one, Mma) for one in walk((statement,)))
+
+
+def _require_uniform(program: TileProgram, loop: Loop, before: Block) -> None:
+    """All tiles have the same number of steps, which is known before any is begun."""
+    own = set(program.id("cta").vars)
+    own |= {one.variable for one in before if isinstance(one, Scalar)}
+    used = {v for part in (loop.start, loop.extent) for v in ir.uses(part)}
+    if found := [v for v in used if v in own or ir.is_buffer(v)]:
+        raise Decline(
+            f"The extent of the loop over {loop.var.name} depends on {found[0].name}, so that "
+            "tiles may have different numbers of steps; CTAs share tiles only where all have the "
+            "same, known from the arguments."
+        )
+
+
+def _cleared(before: Block, sums: tuple[Buffer, ...]) -> set[Buffer]:
+    """Accumulators that are zero before the loop."""
+    found: set[Buffer] = set()
+    for one in before:
+        touched = one.effects.touched
+        for tile in sums:
+            if tile in touched:
+                if not _clears(one, tile):
+                    raise Decline(
+                        f"A statement before the loop uses {tile.name}, and does not only set it "
+                        f"to 0: {_text(one)}; whoever has a part of the loop starts from 0."
+                    )
+                found.add(tile)
+    return found
+
+
+def _clears(statement: Statement, tile: Buffer) -> bool:
+    if not isinstance(statement, Nest):
+        return False
+    extents = {one.loop_var: int(one.extent) for one in statement.loops}
+    one, *others = statement.parts
+    return (
+        not others
+        and isinstance(one, ElementStore)
+        and isinstance(one.value, (tirx.IntImm, tirx.FloatImm))
+        and float(one.value.value) == 0
+        and [extents.get(index) for index in one.indices] == [int(e) for e in tile.shape]
+    )
+
+
+def _starts(
+    products: list[Mma], tile: Buffer, loop: Loop, cleared: bool
+) -> Iterator[Mma]:
+    """The product that overwrites an accumulator in the first iteration, if one does."""
+    for number, one in enumerate(p for p in products if p.d.same_as(tile)):
+        adds = one.accumulates
+        if adds is True and (number or cleared):
+            continue
+        if not number and adds is not True and adds is not False and _after_first(adds, loop):
+            yield one
+            continue
+        raise Decline(
+            f"The product into {tile.name}, {_text(one)}, does not add to what the iterations "
+            f"before have summed; write accum={loop.var.name} > 0, or set {tile.name} to 0 "
+            "before the loop."
+        )
+
+
+def _after_first(value: Any, loop: Loop) -> bool:
+    """Whether an expression is false in the first iteration and true in all others."""
+    analyzer, later = Analyzer(), Var("later", "int32")
+    analyzer.bind(later, Range.from_min_extent(1, _MANY))
+    first = analyzer.simplify(ir.substitute(value, {loop.var: loop.start}))
+    then = ir.substitute(value, {loop.var: loop.start + later})
+    return isinstance(first, tirx.IntImm) and not int(first) and analyzer.can_prove(then)
+
+
+def _require_no_carry(loop: Loop, sums: set[Buffer], who: str) -> None:
+    """Apart from sums, what an iteration reads it has written itself."""
+    every = set(loop.effects.writes) - sums
+    changing = {loop.var} | {one for one in every if not is_tile(one)}
+    written: set[Buffer] = set()
+
+    def visit(statements: Block, known: set[Buffer]) -> None:
+        for one in statements:
+            for inner in one.blocks:
+                # What a branch or a loop of unknown extent writes may not be written.
+                visit(inner, set(known))
+            if one.blocks:
+                continue
+            found = one.effects
+            _require_order(one, every - known, sums, loop, who)
+            if not isinstance(one, Load) and _moves(one, changing):
+                (name, *_) = sorted(buffer.name for buffer in found.writes)
+                raise Decline(
+                    f"{_text(one)} writes a part of {name} that depends on the iteration; "
+                    f"{who} compute other iterations, so keep nothing between them."
+                )
+            known |= found.writes
+
+    visit(loop.body, written)
+
+
+def _require_order(
+    one: Statement, open_: set[Buffer], sums: set[Buffer], loop: Loop, who: str
+) -> None:
+    found = one.effects
+    if carried := sorted(b.name for b in found.reads & open_):
+        raise Decline(
+            f"{carried[0]} goes from one iteration of the loop over {loop.var.name} to the "
+            f"next, through {_text(one)}; {who} can only add products."
+        )
+    used = sorted(b.name for b in found.touched & sums)
+    if used and not isinstance(one, Mma):
+        raise Decline(
+            f"{_text(one)} uses the accumulator {used[0]} inside the loop; {who} have parts of the "
+            "sum there, so use it after the loop."
+        )
+    if stored := sorted(b.name for b in found.writes if is_global(b)):
+        raise Decline(
+            f"{_text(one)} stores into {stored[0]} inside the loop; {who} do that after it only."
+        )
+
+
+def _moves(statement: Statement, changing: set[Any]) -> bool:
+    """Whether a statement writes other elements in other iterations."""
+    if isinstance(statement.raw, TilePrimitiveCall):
+        places = [part.min for part in destination(statement.raw).region]
+        return any(ir.uses(place) & changing for place in places)
+    if not isinstance(statement, Nest):
+        return False
+    conditions = [one.condition for one in statement.parts if isinstance(one, Guard)]
+    if any(v in changing or ir.is_buffer(v) for c in conditions for v in ir.uses(c)):
+        return True
+    return any(ir.uses(index) & changing for one in statement.stores for index in one.indices)
+
+
+def _require_local(
+    loop: Loop, sums: tuple[Buffer, ...], before: Block, after: Block, who: str
+) -> None:
+    """Nothing but sums flows into the loop or out of it."""
+    own = set(loop.effects.writes) - set(sums)
+    for one, read in [(s, False) for s in before] + [(s, True) for s in after]:
+        found = one.effects
+        shared = sorted(b.name for b in own & (found.reads if read else found.writes))
+        if shared:
+            where = "after" if read else "before"
+            raise Decline(
+                f"{shared[0]} is used in the loop over {loop.var.name} and {where} it, in "
+                f"{_text(one)}; {who} each know a part of the loop."
+            )
+        if not read and any(is_global(b) for b in found.writes):
+            raise Decline(
+                f"{_text(one)} stores to global memory before the loop, which all {who} would do; "
+                "put it after the loop."
+            )
+
+
+def _text(statement: Statement) -> str:
+    """A statement in one line, for messages."""
+    return str(statement.raw).strip().splitlines()[-1].strip()

@@ -1,0 +1,1 @@
+"""Roles on Blackwell: a thread that loads, one that multiplies, warpgroups; tensor memory."""

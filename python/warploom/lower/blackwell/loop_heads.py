@@ -1,0 +1,91 @@
+"""Which role holds a tile where a loop begins anew, on Blackwell.
+
+A tile that one role alone touches in a loop is held by it throughout. A tile that both touch is on
+the way to the first of them, unless the body ends with the role that it begins with: then it stays
+there. A loop touches only tiles that it moves to these states first, so they do not depend on where
+it stands. They are computed once for each loop, from the inside out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from tvm.tirx import Buffer
+
+from warploom.lower.blackwell.handovers import Role, held_by, on_the_way_to
+from warploom.lower.blackwell.role_order import role_of
+from warploom.tile.statement import Block, Branch, ForLoader, Loop, Scalar, Statement
+
+#: Tile -> its state; states are those of :mod:`warploom.lower.blackwell.handovers`.
+States = dict[Buffer, int]
+
+
+class LoopHeads:
+    """The states of tiles at the heads of the loops of a program.
+
+    Parameters
+    ----------
+    tiles : iterable of Buffer
+        Tiles that are handed over, in an order in which they are moved.
+    """
+
+    def __init__(self, tiles: Iterable[Buffer]) -> None:
+        self._tiles = tuple(tiles)
+        self._heads: dict[Loop, States] = {}
+        self._roles: dict[Statement, dict[Buffer, list[Role]]] = {}
+
+    def of(self, loop: Loop) -> States:
+        """The states at the head of a loop, for the tiles that it touches."""
+        if loop not in self._heads:
+            self._heads[loop] = self._find(loop)
+        return self._heads[loop]
+
+    def around(self, branch: Branch) -> States:
+        """The states before and after a branch, for tiles that one role alone touches in it."""
+        roles = self.roles(branch)
+        return {tile: held_by(order[0]) for tile, order in roles.items() if len(order) == 1}
+
+    def roles(self, one: Statement) -> dict[Buffer, list[Role]]:
+        """For the tiles that a statement touches, the roles that do: first who touches it first."""
+        if one not in self._roles:
+            self._roles[one] = self._find_roles(one)
+        return self._roles[one]
+
+    def _find_roles(self, one: Statement) -> dict[Buffer, list[Role]]:
+        if (role := role_of(one)) is not None:
+            return {tile: [role] for tile in self._tiles if tile in one.effects.touched}
+        if isinstance(one, ForLoader):
+            return {}
+        parts = [self.roles(part) for block in one.blocks for part in block]
+        order = {
+            tile: [role for part in parts for role in part.get(tile, [])] for tile in self._tiles
+        }
+        return {tile: list(dict.fromkeys(found)) for tile, found in order.items() if found}
+
+    def _find(self, loop: Loop) -> States:
+        roles = self.roles(loop)
+        heads = {
+            tile: held_by(order[0]) if len(order) == 1 else on_the_way_to(order[0])
+            for tile, order in roles.items()
+        }
+        if all(len(order) == 1 for order in roles.values()):
+            return heads
+        ends = self._after(loop.body, heads)
+        # A tile that ends with the role that begins stays with it.
+        return heads | {t: ends[t] for t, order in roles.items() if ends[t] == held_by(order[0])}
+
+    def _after(self, statements: Block, states: States) -> States:
+        """The states after a block that begins with some."""
+        for one in statements:
+            match one:
+                case Loop():
+                    states = states | self.of(one)
+                case Branch():
+                    states = states | self.around(one)
+                case Scalar():  # both roles have it
+                    pass
+                case Statement(blocks=()):
+                    states = states | {t: held_by(r[0]) for t, r in self.roles(one).items()}
+                case _:
+                    states = self._after(one.blocks[0], states)
+        return states

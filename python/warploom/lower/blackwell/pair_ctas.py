@@ -1,0 +1,198 @@
+"""Lets the two CTAs of a cluster compute their products together, as pairs of Blackwell do.
+
+The tensor cores of two CTAs multiply the rows of both with one instruction (``cta_group::2``), and
+each reads half of B from the shared memory of the other. A CTA of a pair then loads half of B only.
+This pass decides whether a program allows that, halves the tiles that are operand B and marks the
+products; later passes let one thread of the first CTA issue them for both.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import tvm
+from tvm import tirx
+from tvm.ir import TensorRegion
+from tvm.script import tirx as T
+from tvm.tirx import Buffer
+from tvm.tirx.tile_primitive import TilePrimitiveCall
+
+from warploom.errors import IllegalCombination
+from warploom.lower.analysis.clusters import cluster_shape, dependence, depends_on
+from warploom.lower.analysis.layouts import has_layout
+from warploom.lower.analysis.plan_pipeline import blocks
+from warploom.lower.emit.fill_stages import wide_dimensions
+from warploom.target import SM100A, Swizzle
+from warploom.target.tcgen05 import PAIR, tcgen05_kinds
+from warploom.tile import ir
+from warploom.tile.program import TileProgram
+from warploom.tile.statement import CTA_GROUP, Allocation, Load, Mma, Statement, view, walk
+
+#: The dimension of a cluster along which two CTAs are a pair: ranks count it first.
+_ALONG = 0
+
+
+@dataclass(frozen=True)
+class _Half:
+    """What a CTA of a pair loads of operand B: its part along one dimension."""
+
+    along: int
+    tile: Buffer
+
+    @property
+    def extent(self) -> int:
+        """Rows, or columns, of this half."""
+        return int(self.tile.shape[self.along])
+
+
+def pair_ctas(program: TileProgram) -> TileProgram:
+    """Make pairs of the CTAs of clusters (2, n), where all products of a program allow it.
+
+    Otherwise the program stays as it is, each CTA multiplies for itself, and the record of
+    decisions says why.
+    """
+    shape, wanted = cluster_shape(program), program.hints.cluster
+    # Clusters may also come from other hints, and have dimensions of 1 left out.
+    if not shape or wanted is None or not shape[_ALONG] == wanted[_ALONG] == PAIR:
+        return program
+    obstacle = _obstacle(program)
+    if obstacle is not None:
+        return program.decided(f"pairs: none, for {obstacle}")
+    halves = {
+        one.operands[1].source: _half(one.operands[1].source, one.transposed[1])
+        for one in _products(program)
+    }
+    rank = program.var("cta_in_cluster")
+    number = rank if shape == (PAIR,) else T.truncmod(rank, PAIR)
+
+    def change(call: TilePrimitiveCall) -> TilePrimitiveCall:
+        if isinstance(view(call), Mma):
+            whole = ir.whole(call.args[2].source)
+            args = [*call.args[:2], whole, *call.args[3:]]
+            return ir.tile_call(call, *args, **{CTA_GROUP: PAIR})
+        half = loaded.get(call.args[0].source) if isinstance(view(call), Load) else None
+        return call if half is None else _load_half(call, half, number)
+
+    table = {tile: half.tile for tile, half in halves.items()}
+    loaded = {half.tile: half for half in halves.values()}
+    body = tuple(
+        ir.map_nodes(one, {TilePrimitiveCall: change}, table) for one in program.body
+    )
+    names = ", ".join(tile.name for tile in halves)
+    return program.replace(body=body).decided(
+        f"pairs: two CTAs multiply together, each loads half of {names}"
+    )
+
+
+def _half(tile: Buffer, transposed: bool) -> _Half:
+    along = 1 if transposed else 0
+    shape = [int(extent) for extent in tile.shape]
+    shape[along] //= PAIR
+    return _Half(along, tirx.decl_buffer(shape, str(tile.dtype), tile.name, scope=tile.scope()))
+
+
+def _load_half(call: TilePrimitiveCall, half: _Half, number: Any) -> TilePrimitiveCall:
+    source = call.args[1]
+    ranges = ir.ranges(source)
+    wide = wide_dimensions(ranges, len(half.tile.shape))[half.along]
+    ranges[wide] = (ranges[wide][0] + number * half.extent, half.extent)
+    part = ir.region(source.source, *ranges)
+    return ir.tile_call(call, ir.whole(half.tile), part, *call.args[2:])
+
+
+def _products(program: TileProgram) -> list[Mma]:
+    return [one for place in blocks(program) for one in place.statements if isinstance(one, Mma)]
+
+
+def _obstacle(program: TileProgram) -> str | None:
+    """Why the CTAs of a cluster cannot multiply together; None if they can."""
+    if program.arch != SM100A.name:
+        return f"{program.arch} has no products of two CTAs"
+    products = _products(program)
+    if not products:
+        return "there is no product"
+    known = dependence(program)
+    for place in blocks(program):
+        for one in place.statements:
+            if not isinstance(one, Mma):
+                continue
+            adds = one.accumulates
+            decides = frozenset() if isinstance(adds, bool) else depends_on(adds, known)
+            if _ALONG in place.differs | decides:
+                return f"the CTAs of a cluster differ in whether they compute {one.d.name}"
+            if reason := _shape_obstacle(one, program.hints.consumers):
+                return reason
+    second = {one.operands[1].source: one.transposed[1] for one in products}
+    every = [one for one in walk(program.block) if isinstance(one, Load)]
+    for tile, transposed in second.items():
+        loads = [one for one in every if one.tile.same_as(tile)]
+        if not loads:
+            return f"{tile.name} is computed, not loaded"
+        if not all(_is_whole(one.to) for one in loads):
+            return f"{tile.name} is loaded in parts"
+        if any(_ALONG in depends_on(one.source, known) for one in loads):
+            return f"the CTAs of a cluster load different {tile.name}"
+        if reason := _half_obstacle(tile, transposed):
+            return reason
+    first = {one.operands[0].source for one in products}
+    return _reader_obstacle(program, set(second), first)
+
+
+def _shape_obstacle(product: Mma, consumers: int | None) -> str | None:
+    """Why no instruction of a pair computes a product."""
+    d, (a, b) = product.raw.args[0], product.operands
+    name = d.source.name
+    if any(not _is_whole(region) for region in (d, b)):
+        return f"the product into {name} takes a part of a tile"
+    rows, columns = (int(extent) for extent in d.source.shape)
+    one = SM100A.warpgroup
+    if rows % one or consumers not in (None, rows // one):
+        return f"{name} does not have {one} rows for each consumer warpgroup"
+    dtypes = [str(region.source.dtype) for region in (a, b, d)]
+    try:
+        tcgen05_kinds(*dtypes)[0].check_shape(PAIR * one, columns, PAIR)
+    except IllegalCombination as error:
+        return f"the product into {name} has no instruction: {str(error).rstrip('.')}"
+    return None
+
+
+def _is_whole(region: TensorRegion) -> bool:
+    return len(region.source.shape) == 2 and all(
+        ir.is_constant(start, 0) and ir.is_constant(extent, int(whole))
+        for (start, extent), whole in zip(ir.ranges(region), region.source.shape, strict=True)
+    )
+
+
+def _half_obstacle(tile: Buffer, transposed: bool) -> str | None:
+    """Why half of a tile cannot be loaded: TMA copies whole atoms of swizzles."""
+    if has_layout(tile):
+        return f"{tile.name} has a layout of its own"
+    columns = int(tile.shape[1]) // (PAIR if transposed else 1)
+    size = columns * tvm.DataType(str(tile.dtype)).bits // 8
+    if transposed and size % Swizzle.B32.row_bytes:
+        return f"half of {tile.name} has rows of {size} bytes"
+    return None
+
+
+def _reader_obstacle(
+    program: TileProgram, second: set[Buffer], first: set[Buffer]
+) -> str | None:
+    """Whether threads wait for loads that only the first CTA of a pair hears of."""
+    if both := second & first:
+        return f"{next(iter(both)).name} is operand A and operand B"
+    for place in blocks(program):
+        loaded = {one.tile for one in place.statements if isinstance(one, Load)}
+        if not loaded & (first | second):
+            continue
+        others = (one for one in walk(place.statements) if _is_for_threads(one))
+        read = {tile for one in others for tile in one.effects.touched} & loaded
+        if read:
+            name = next(iter(read)).name
+            return f"threads read {name}, which is loaded together with an operand"
+    return None
+
+
+def _is_for_threads(one: Statement) -> bool:
+    """Whether threads execute a statement itself, and not only what is in it."""
+    return not (one.blocks or isinstance(one, (Load, Mma, Allocation)))

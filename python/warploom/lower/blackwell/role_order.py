@@ -1,0 +1,38 @@
+"""Who does which statement of a program for Blackwell: the tensor core's thread, or the threads."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from tvm.tirx import Buffer
+
+from warploom.lower.blackwell.handovers import Role
+from warploom.tile.statement import Allocation, Block, ForLoader, Load, Mma, Statement
+
+
+def role_of(one: Statement) -> Role | None:
+    """Who executes a statement; None for loads, allocations and control flow."""
+    match one:
+        case Load() | ForLoader() | Allocation():
+            return None
+        case Mma():
+            return Role.TENSOR_CORE
+        case Statement(blocks=()):
+            return Role.THREADS
+    return None
+
+
+def leaves(statements: Block) -> Iterator[tuple[Role, Statement]]:
+    """All statements with a role, in the order of the program; control flow is looked into."""
+    for one in statements:
+        role = role_of(one)
+        if role is not None:
+            yield role, one
+        elif not isinstance(one, ForLoader):
+            for inner in one.blocks:
+                yield from leaves(inner)
+
+
+def roles_of(statements: Block, tile: Buffer) -> list[Role]:
+    """Who touches a tile, in the order of the program."""
+    return [role for role, one in leaves(statements) if tile in one.effects.touched]

@@ -1,0 +1,353 @@
+"""Splits a program into that of the tensor core's thread and that of the consumer warpgroups.
+
+Both get the control flow and the scalars; products go to one, everything else but loads to the
+other. Each waits for the rings of loads that it reads and gives their stages back, and the tiles
+that both touch are handed over (:mod:`warploom.lower.blackwell.handovers`). A tile is given away
+right after the last statement that touches it and waited for right before the first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from tvm.ir import TensorRegion
+from tvm.script import tirx as T
+from tvm.tirx import Buffer, Stmt
+from tvm.tirx.tile_primitive import TilePrimitiveCall
+
+from warploom.errors import Decline
+from warploom.lower.analysis.own_barriers import own_operands
+from warploom.lower.analysis.rings import PipelinePlan, Ring, is_consumer_tile
+from warploom.lower.blackwell.emit_products import emit_product
+from warploom.lower.blackwell.handovers import (
+    STATES,
+    Handover,
+    Role,
+    commit,
+    held_by,
+    on_the_way_to,
+    threads_arrive,
+)
+from warploom.lower.blackwell.loop_heads import LoopHeads
+from warploom.lower.blackwell.plan_tensor_memory import TensorMemory, after_sync
+from warploom.lower.blackwell.resolve_tensor_memory import is_accumulator, is_wait
+from warploom.lower.blackwell.role_order import roles_of
+from warploom.lower.emit import barriers
+from warploom.lower.emit.barriers import Position
+from warploom.lower.emit.named_barriers import consumers_sync
+from warploom.lower.emit.own_barriers import by_one_consumer
+from warploom.lower.emit.place_tiles import place_tiles
+from warploom.lower.emit.prints import by_one_thread
+from warploom.tile import ir
+from warploom.tile.mbarriers import SCOPE as MBARRIER
+from warploom.tile.program import TileProgram
+from warploom.tile.scopes import is_shared
+from warploom.tile.statement import (
+    Allocation,
+    BarrierOperation,
+    Block,
+    Branch,
+    ForLoader,
+    Load,
+    Loop,
+    Mma,
+    Orchestrated,
+    Scalar,
+    Statement,
+)
+
+ROLES = (Role.TENSOR_CORE, Role.THREADS)
+Streams = tuple[list[Stmt], list[Stmt]]
+
+
+class RoleSplitter:
+    """The split of one program.
+
+    Parameters
+    ----------
+    handovers : dict
+        Tile -> its barriers.
+    memory : TensorMemory
+        Where accumulators are.
+    """
+
+    def __init__(
+        self,
+        program: TileProgram,
+        plan: PipelinePlan,
+        handovers: dict[Buffer, Handover],
+        memory: TensorMemory,
+    ) -> None:
+        self.program, self.plan, self.handovers = program, plan, handovers
+        self.memory = memory
+        self.warpgroups = int(program.id("warpgroup").extents[0])
+        self.state = {tile: on_the_way_to(one.first) for tile, one in handovers.items()}
+        self.heads = LoopHeads(handovers)
+        self.positions = {
+            (role, ring.name): Position.named(f"{ring.name}_{role.name.lower()}", ring.stages)
+            for ring in plan.rings
+            for role in ROLES
+        }
+        self.multiplied = own_operands(program)
+        #: The barriers ``empty`` of other CTAs that this one releases stages of.
+        self.remote: dict[str, barriers.Remote] = {}
+        #: What each role last added that touches a tile.
+        self.last: dict[tuple[Role, Buffer], Stmt] = {}
+        #: Tiles whose loads or stores by threads have not been waited for.
+        self.under_way: set[Buffer] = set()
+        #: Tiles that their holder has touched since it waited for them, and those that it gave
+        #: away without: their contents must still be there when they come back.
+        self.used: set[Buffer] = set()
+        self.passed_on: set[Buffer] = set()
+
+    def run(self) -> Streams:
+        """The two programs."""
+        starts: Streams = ([], [])
+        for role in ROLES:
+            for (owner, _), position in self.positions.items():
+                starts[role].extend(position.define(0) if owner is role else [])
+            for one in self.handovers.values():
+                starts[role].extend(one.define(role))
+        rings = [ring for ring in self.plan.rings if Role.THREADS in self.users(ring)]
+        self.remote, found = barriers.find_peers(rings, self.program)
+        starts[Role.THREADS].extend(found)
+        bodies = self._block(self.program.block)
+        for tile, one in self.handovers.items():
+            returning = self.state[tile] == on_the_way_to(Role.THREADS)
+            running = returning or self.state[tile] == held_by(Role.TENSOR_CORE)
+            # No thread reads the last result, yet its tensor memory is freed at the end; and the
+            # last commit of a pair of CTAs arrives in both, which have to be there.
+            if (running and is_accumulator(tile)) or (returning and one.pairs):
+                self._move(tile, held_by(Role.THREADS), bodies)
+        return [*starts[0], *bodies[0]], [*starts[1], *bodies[1]]
+
+    def users(self, ring: Ring) -> list[Role]:
+        """Who reads a ring."""
+        use = next(use for use in self.plan.uses if use.ring is ring)
+        found = {role for tile in ring.tiles for role in roles_of(use.block, tile)}
+        return [role for role in ROLES if role in found]
+
+    # -- statements ----------------------------------------------------------------------------
+
+    def _block(self, statements: Block) -> Streams:
+        spans = [
+            (use.ring, role, *self._span(statements, use.ring, role))
+            for use in self.plan.of_block(statements)
+            for role in self.users(use.ring)
+        ]
+        out: Streams = ([], [])
+        for number, one in enumerate(statements):
+            for ring, role, first, _ in spans:
+                if number == first:
+                    at = self.positions[role, ring.name]
+                    out[role].append(barriers.wait(ring.full, at.index, at.phase.value))
+                    if role is Role.TENSOR_CORE:
+                        out[role].append(after_sync())
+            self._statement(one, out)
+            for ring, role, _, last in spans:
+                if number == last:
+                    out[role].extend(self._release(ring, role))
+        return out
+
+    def _span(self, statements: Block, ring: Ring, role: Role) -> tuple[int, int]:
+        """The first and the last statement of a block in which a role touches a ring."""
+        numbers = [
+            i for i, one in enumerate(statements)
+            if any(role in roles_of((one,), tile) for tile in ring.tiles)
+        ]  # fmt: skip
+        return numbers[0], numbers[-1]
+
+    def _release(self, ring: Ring, role: Role) -> list[Stmt]:
+        at = self.positions[role, ring.name]
+        if role is Role.TENSOR_CORE:
+            cluster = self.program.id("cta_in_cluster")
+            mask = ring.released_in(cluster.vars[0] if cluster else 0)
+            return [commit(ring.empty, at.index, mask, bool(ring.pairs)), *at.advance()]
+        remote = self.remote.get(ring.name)
+        arrive = threads_arrive(ring.empty, at.index, self.program.var("lane"), remote)
+        return [*arrive, *at.advance()]
+
+    def _statement(self, one: Statement, out: Streams) -> None:
+        match one:
+            case Load() | ForLoader():
+                return
+            case BarrierOperation():
+                self._operation(one, out)
+            case Scalar():
+                out[0].append(one.raw)
+                out[1].append(one.raw)
+            case Allocation(buffer=buffer, allocates=allocates):
+                elsewhere = is_shared(buffer) or buffer.scope() == MBARRIER
+                if not allocates or not (elsewhere or is_accumulator(buffer)):
+                    out[1].append(one.raw)
+            case Mma():
+                self._touch(one, Role.TENSOR_CORE, out, self._products)
+            case Orchestrated(body=body):
+                for inner in body:
+                    self._orchestrated(inner, out)
+            case Statement(blocks=()):
+                self._touch(one, Role.THREADS, out, self._synchronised)
+            case Loop():
+                self._loop(one, out)
+            case Branch():
+                self._branch(one, out)
+            case _:
+                bodies = self._block(one.blocks[0])
+                for role in ROLES:
+                    out[role].extend([ir.with_body(one.raw, bodies[role])] if bodies[role] else [])
+
+    def _operation(self, one: BarrierOperation, out: Streams) -> None:
+        """An operation on an mbarrier of the author; they are initialised before the roles part."""
+        if one.operation.kind == "wait":
+            out[Role.THREADS].append(one.raw)
+            if self.multiplied:
+                out[Role.TENSOR_CORE].extend([one.raw, after_sync()])
+        elif one.operation.kind == "arrive":
+            if self.multiplied:
+                raise Decline(
+                    f"The author's arrival at {one.operation.barriers.name} may come before the "
+                    f"product that reads {', '.join(sorted(t.name for t in self.multiplied))} is "
+                    "complete; let a pipelined loop load the tile."
+                )
+            arrive = by_one_consumer(self.program, one.raw)
+            out[Role.THREADS].extend([consumers_sync(self.warpgroups), arrive])
+
+    def _orchestrated(self, one: Statement, out: Streams) -> None:
+        """A statement of the threads that brings its own synchronisation."""
+        if one.allocates:
+            out[Role.THREADS].append(one.raw)
+        else:
+            self._touch(one, Role.THREADS, out, lambda it: [self._placed(it, Role.THREADS)])
+
+    def _touch(
+        self, one: Statement, role: Role, out: Streams, write: Callable[[Any], list[Stmt]]
+    ) -> None:
+        """Add what becomes of a statement to a role, which must hold what is handed over."""
+        tiles = self._handed(one)
+        for tile in tiles:
+            self._move(tile, held_by(role), out)
+        statements = write(one)
+        out[role].extend(statements)
+        self.used.update(tiles)
+        for tile in tiles:
+            self.last[role, tile] = statements[-1]
+        if is_wait(one.raw):
+            for tile in self.under_way:
+                self.last[role, tile] = statements[-1]
+            self.under_way = set()
+        elif isinstance(one.raw, TilePrimitiveCall) and role is Role.THREADS:
+            self.under_way.update(tile for tile in tiles if is_accumulator(tile))
+
+    def _products(self, one: Mma) -> list[Stmt]:
+        """The product of each consumer warpgroup, into an accumulator of its own."""
+        warpgroup = self.program.var("warpgroup")
+        parts = [
+            ir.substitute(self._placed(one, Role.TENSOR_CORE, number), {warpgroup: number})
+            for number in map(ir.as_expr, range(self.warpgroups))
+        ]
+        return [statement for part in parts for statement in emit_product(part)]
+
+    def _synchronised(self, one: Statement) -> list[Stmt]:
+        """A statement of the threads; what they write to shared memory for each other is seen."""
+        placed = by_one_thread(self._placed(one, Role.THREADS), self.program)
+        sync = consumers_sync(self.warpgroups)
+        own = [t for t in one.effects.writes if is_consumer_tile(t, self.plan)]
+        if any(tile not in self.handovers for tile in own):
+            return [sync, placed, ir.evaluate(T.ptx.fence.proxy.async_.shared__cta()), sync]
+        # What is handed over is synchronised by that, except between uses of the threads.
+        again = any(is_shared(tile) and tile in self.used for tile in self._handed(one))
+        return [sync, placed] if again else [placed]
+
+    def _handed(self, one: Statement) -> list[Buffer]:
+        return [tile for tile in self.handovers if tile in one.effects.touched]
+
+    def _placed(self, one: Statement, role: Role, number: Any = None) -> Any:
+        """A statement with the place of each tile; ``number`` is that of the warpgroup."""
+        current = {
+            tile: (buffer, self.positions[role, ring.name].index)
+            for ring in self.plan.rings
+            for tile, buffer in ring.tiles.items()
+        }
+        current |= {
+            tile: (one.stack, one.index(role))
+            for tile, one in self.handovers.items() if one.stack is not None
+        }  # fmt: skip
+        placed = place_tiles(one.raw, current)
+        if not isinstance(placed, TilePrimitiveCall):
+            return placed
+        chosen = self.program.var("warpgroup") if number is None else number
+        if self.warpgroups == 1:
+            chosen = 0
+        args = [self._in_tensor_memory(arg, role, chosen) for arg in placed.args]
+        return ir.tile_call(placed, *args)
+
+    def _in_tensor_memory(self, arg: Any, role: Role, warpgroup: Any) -> Any:
+        if not isinstance(arg, TensorRegion) or arg.source not in self.memory.tiles:
+            return arg
+        chosen = self.handovers[arg.source].index(role) if arg.source in self.handovers else 0
+        return self.memory.tiles[arg.source].place(arg, chosen, warpgroup)
+
+    # -- control flow --------------------------------------------------------------------------
+
+    def _loop(self, one: Loop, out: Streams) -> None:
+        body, heads = one.body, self.heads.of(one)
+        for tile, head in heads.items():
+            self._move(tile, head, out)
+            if head == held_by(Role.THREADS):
+                # By the iteration before.
+                self.used.add(tile)
+        bodies = self._block(body)
+        for tile, head in heads.items():
+            self._move(tile, head, bodies)
+        self._add(one, [[body] for body in bodies], out)
+        self._remember(one, out)
+
+    def _branch(self, one: Branch, out: Streams) -> None:
+        for tile, state in self.heads.around(one).items():
+            self._move(tile, state, out)
+        before = dict(self.state)
+        results = []
+        for part in one.blocks:
+            self.state = dict(before)
+            bodies = self._block(part)
+            for tile, state in before.items():
+                self._move(tile, state, bodies)
+            results.append(bodies)
+        self._add(one, [[result[role] for result in results] for role in ROLES], out)
+        self._remember(one, out)
+
+    def _add(self, one: Loop | Branch, bodies: list[list[list[Stmt]]], out: Streams) -> None:
+        """A loop or branch for each role that has something to do in it."""
+        for role in ROLES:
+            if not any(bodies[role]):
+                continue
+            if isinstance(one, Branch):
+                out[role].append(ir.when(one.condition, *bodies[role]))
+            else:
+                out[role].append(ir.with_body(one.raw, bodies[role][0]))
+
+    def _remember(self, one: Loop | Branch, out: Streams) -> None:
+        for tile, roles in self.heads.roles(one).items():
+            for role in roles:
+                self.last[role, tile] = out[role][-1]
+
+    # -- handing over --------------------------------------------------------------------------
+
+    def _move(self, tile: Buffer, wanted: int, out: Streams) -> None:
+        """Move a tile on until it is in a state."""
+        lane = self.program.var("lane")
+        while self.state[tile] != wanted:
+            state = self.state[tile]
+            role, statements = self.handovers[tile].step(state, lane)
+            place = len(out[role])
+            if state == held_by(role):
+                last = self.last.get((role, tile))
+                place = next((i + 1 for i, s in enumerate(out[role]) if s is last), place)
+                if tile not in self.used:
+                    self.passed_on.add(tile)
+            else:
+                self.last[role, tile] = statements[-1]
+                self.used.discard(tile)
+            out[role][place:place] = statements
+            self.state[tile] = (state + 1) % STATES

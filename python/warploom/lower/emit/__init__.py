@@ -1,0 +1,1 @@
+"""Statements that several passes write: mbarriers, loads of stages, named barriers, prints."""

@@ -1,0 +1,178 @@
+"""The TMA copies that bring the tiles of one stage of a ring."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tvm
+from tvm import tirx
+from tvm.ir import TensorRegion
+from tvm.tirx import Buffer, ForKind, Stmt, Var
+from tvm.tirx.tile_primitive import TilePrimitiveCall
+
+from warploom.errors import Decline
+from warploom.layout.smem_matrix import SharedMatrix
+from warploom.lower.analysis.rings import Ring
+from warploom.lower.analysis.shared_tiles import shared_matrix, tile_bytes
+from warploom.lower.emit import barriers
+from warploom.ops.copy_prefetch import PREFETCHES
+from warploom.ops.copy_strided import CACHE_HINT, STEPS, knows_strides
+from warploom.target import TMA
+from warploom.target.tcgen05 import PAIR
+from warploom.tile import ir
+from warploom.tile.program import TileProgram
+from warploom.tile.statement import CTA_GROUP
+
+
+def announce(ring: Ring, stage: Any) -> Stmt:
+    """Tell the stage's ``full`` barrier how many bytes will come, to both CTAs of a pair."""
+    size = sum(tile_bytes(tile) for tile in ring.tiles)
+    return barriers.expect(ring.full, stage, size * (PAIR if ring.pairs else 1))
+
+
+def copies(
+    load: TilePrimitiveCall, ring: Ring, stage: Any, program: TileProgram,
+    full: Buffer | None = None,
+) -> list[Stmt]:  # fmt: skip
+    """Copies of one load into a stage, one swizzle atom of columns at a time.
+
+    They complete at the barriers ``full``, those of the ring in this CTA unless told otherwise.
+
+    Raises
+    ------
+    Decline
+        If TMA cannot describe its source.
+    """
+    tile = load.args[0].source
+    source = load.args[1]
+    destination = ir.ranges(load.args[0])
+    require_tma(source, f"which {tile.name} is loaded from")
+    ranges = ir.ranges(source)
+    wide = wide_dimensions(ranges, len(tile.shape))
+    config: dict[str, Any] = {"mbar": ir.address(ring.full if full is None else full, stage)}
+    if ring.pairs:
+        config[CTA_GROUP] = PAIR
+    if CACHE_HINT in load.config:
+        config[CACHE_HINT] = load.config[CACHE_HINT]
+    steps = [1] * len(ranges)
+    if STEPS in load.config:
+        config[STEPS] = load.config[STEPS]
+        steps = [int(step) for step in config[STEPS]]
+    peers = ring.peers_of(load)
+    if peers is not None:
+        rank = program.var("cta_in_cluster")
+        number = peers.number(rank)
+        first, height = destination[0]
+        rows, outer = (int(e) // peers.count for e in (height, ranges[wide[0]][1]))
+        destination[0] = (first + number * rows, rows)
+        ranges[wide[0]] = (ranges[wide[0]][0] + number * (outer * steps[wide[0]]), outer)
+        config["cta_mask"] = peers.mask(rank)
+    to = ir.region(ring.tiles[tile], (stage, 1), *destination)
+    made = _by_atoms(to, ir.region(source.source, *ranges), wide[-1], shared_matrix(tile), config)
+    return [ir.written_at(one, load.span) for one in made]
+
+
+def prefetches(load: TilePrimitiveCall, ring: Ring, program: TileProgram) -> list[Stmt]:
+    """As :func:`copies`, but into the L2 cache alone."""
+
+    def into_l2(copy: TilePrimitiveCall) -> TilePrimitiveCall:
+        return ir.tile_call(copy, *copy.args, dispatch=PREFETCHES[copy.dispatch])
+
+    return [
+        ir.map_nodes(one, {TilePrimitiveCall: into_l2}, {})
+        for one in copies(load, ring, 0, program)
+    ]
+
+
+def own_copies(load: TilePrimitiveCall) -> list[Stmt]:
+    """Copies of a load whose mbarrier, and whatever else it says, is the author's.
+
+    Raises
+    ------
+    Decline
+        If TMA cannot describe its source, or it fills a part of the columns of a swizzled tile.
+    """
+    to, source = load.args[:2]
+    require_tma(source, f"which {to.source.name} is loaded from")
+    ranges = ir.ranges(source)
+    matrix = shared_matrix(to.source)
+    if matrix is not None and not ir.is_constant(ir.ranges(to)[-1][1], matrix.shape[1]):
+        raise Decline(
+            f"A load fills a part of the columns of {to.source.name}, which is swizzled; load all "
+            "of them, or give it a layout without swizzle."
+        )
+    wide = [d for d, (_, extent) in enumerate(ranges) if not ir.is_constant(extent, 1)]
+    along = wide[-1] if wide else len(ranges) - 1
+    made = _by_atoms(to, source, along, matrix, dict(load.config))
+    return [ir.written_at(one, load.span) for one in made]
+
+
+def _by_atoms(
+    to: TensorRegion,
+    source: TensorRegion,
+    along: int,
+    matrix: SharedMatrix | None,
+    config: dict[str, Any],
+) -> list[Stmt]:
+    """Copies by TMA, one swizzle atom of columns at a time; ``along`` are columns of the source."""
+    destination, ranges = ir.ranges(to), ir.ranges(source)
+    columns = int(destination[-1][1])
+    width = columns if matrix is None else matrix.atom_columns
+
+    def copy() -> Stmt:
+        regions = ir.region(to.source, *destination), ir.region(source.source, *ranges)
+        own = STEPS in config or not knows_strides(source.source)
+        dispatch = "tma_strided" if own else "tma_auto"
+        return ir.primitive("copy_async", *regions, dispatch=dispatch, **config)
+
+    if columns == width:
+        return [copy()]
+    atom = Var("atom", "int32")
+    destination[-1] = (destination[-1][0] + atom * width, width)
+    ranges[along] = (ranges[along][0] + atom * width, width)
+    return [ir.loop(atom, columns // width, [copy()], kind=ForKind.UNROLLED)]
+
+
+def require_tma(region: TensorRegion, use: str) -> None:
+    """Whether TMA can describe a region of global memory.
+
+    TMA steps over rows by multiples of 16 bytes; TVM knows no step of a single row.
+
+    Parameters
+    ----------
+    region : TensorRegion
+    use : str
+        Of its buffer, such as ``"which A_s is loaded from"``.
+
+    Raises
+    ------
+    Decline
+        If it cannot.
+    """
+    buffer = region.source
+    bits = tvm.DataType(str(buffer.dtype)).bits
+    pitch = buffer.shape[-1] if len(buffer.shape) > 1 else 0
+    for part, extent in (("", pitch), ("the part of ", ir.ranges(region)[-1][1])):
+        if isinstance(extent, int | tirx.IntImm) and int(extent) * bits % (8 * TMA.chunk_bytes):
+            raise Decline(
+                f"Rows of {part}{buffer.name}, {use}, have {int(extent) * bits // 8} bytes; TMA "
+                f"wants multiples of {TMA.chunk_bytes}, so pad them."
+            )
+    for extent, (_, part) in zip(buffer.shape[:-1], ir.ranges(region)[:-1], strict=True):
+        if ir.is_constant(extent, 1) and not ir.is_constant(part, 1):
+            raise Decline(
+                f"{buffer.name}, {use}, has an extent of 1 where the tile has {part}; TVM "
+                "describes no such copy, so give the buffer a symbolic extent."
+            )
+
+
+def wide_dimensions(ranges: list[tuple[Any, Any]], rank: int) -> list[int]:
+    """Dimensions of a region that are those of a tile: all but enough of extent 1."""
+    drop = len(ranges) - rank
+    result = []
+    for dimension, (_, extent) in enumerate(ranges):
+        if drop and ir.is_constant(extent, 1):
+            drop -= 1
+        else:
+            result.append(dimension)
+    return result

@@ -1,0 +1,281 @@
+"""What becomes of ``wl.print``: a call of printf by the thread that has the values.
+
+Tiles in registers are spread over threads, so an element of one goes through shared memory: a nest
+before the statement, in which whoever holds the element stores it, and the statement reads it
+there. All else follows from how passes treat nests and reads of shared tiles: who waits for what,
+and which role does it. One thread of the computing warpgroups prints.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable
+from typing import Any
+
+import tvm_ffi
+from tvm import tirx
+from tvm.ir import TensorLoad
+from tvm.script import tirx as T
+from tvm.tirx import Buffer, PrimFunc, Stmt, Var
+
+from warploom.errors import Decline
+from warploom.language.print_format import BOOL, FLOAT, POINTER, SIGNED, UNSIGNED, Kind, c_format
+from warploom.language.printing import Print, has_prints, map_prints, read_print
+from warploom.tile import ir
+from warploom.tile.program import TileProgram
+from warploom.tile.scopes import is_global, is_shared, is_tile
+from warploom.tile.statement import Block, block
+
+#: Elements of tiles in registers that a statement reads, of one dtype.
+_ELEMENTS = 64
+#: Kind of a value -> its type in C, with up to 32 bits and with 64.
+_TYPES = {
+    BOOL: ("int", "int"),
+    SIGNED: ("int", "long long"),
+    UNSIGNED: ("unsigned int", "unsigned long long"),
+    FLOAT: ("double", "double"),
+    POINTER: ("const void*", "const void*"),
+}
+
+
+# -- code ------------------------------------------------------------------------------------------
+
+
+def printed(found: Print, guard: Any = None) -> Stmt:
+    """What prints, for threads for which ``guard`` holds, if there is one, and the predicate."""
+    result = ir.evaluate(_call(found))
+    # One `if` in the other: the predicate may read what only the thread that prints may.
+    if not found.always:
+        result = tirx.IfThenElse(found.predicate, result, None)
+    return result if guard is None else tirx.IfThenElse(guard, result, None)
+
+
+def _call(found: Print) -> Any:
+    """A call of a device function of its own, with the format in its text."""
+    form, kinds, values = found.format, [], []
+    for (kind, bits), place, value in zip(found.kinds, form.places, found.values, strict=True):
+        unsigned = kind is SIGNED and place.letter_of(kind) in ("x", "X")
+        values.append(_passed(value, kind, bits, unsigned))
+        kinds.append((UNSIGNED if unsigned else kind, bits))
+    declared = ", ".join(
+        f"{_TYPES[kind][bits > 32]} v{number}" for number, (kind, bits) in enumerate(kinds)
+    )
+    text = _literal(c_format(form, kinds) + "\n")
+    passed = "".join(f", {_argument(number, kind)}" for number, (kind, _) in enumerate(kinds))
+    body = f"({declared}) {{\n    printf({text}{passed});\n}}\n"
+    name = f"warploom_print_{hashlib.sha256(body.encode()).hexdigest()[:16]}"
+    source = f"__noinline__ __device__ void {name}{body}"
+    return T.cuda.func_call(name, *values, source_code=source)
+
+
+def _passed(value: Any, kind: Kind, bits: int, unsigned: bool) -> Any:
+    """A value in a dtype that CUDA passes to printf."""
+    if kind is POINTER:
+        return value
+    if kind is FLOAT:
+        return T.Cast("float64", value if bits >= 32 else T.Cast("float32", value))
+    if kind is BOOL:
+        return T.Cast("int32", value)
+    if unsigned:
+        value = T.Cast(f"uint{bits}", value)
+        kind = UNSIGNED
+    wide = f"{'int' if kind is SIGNED else 'uint'}{64 if bits > 32 else 32}"
+    return value if str(value.ty.dtype) == wide else T.Cast(wide, value)
+
+
+def _argument(number: int, kind: Kind) -> str:
+    """A parameter as printf gets it: a NaN without its sign, which differs between processors."""
+    if kind is not FLOAT:
+        return f"v{number}"
+    # In integers, where no compiler takes one NaN for another.
+    bits = f"__double_as_longlong(v{number})"
+    return (
+        f"({bits} & 0x7fffffffffffffffLL) > 0x7ff0000000000000LL "
+        f"? __longlong_as_double(0x7ff8000000000000LL) : v{number}"
+    )
+
+
+def _literal(text: str) -> str:
+    """A string literal of C."""
+    plain = (chr(b) if 32 <= b < 127 and chr(b) not in '"\\?' else f"\\{b:03o}"
+             for b in text.encode())  # fmt: skip
+    return '"' + "".join(plain) + '"'
+
+
+def by_threads(func: PrimFunc) -> PrimFunc:
+    """A kernel whose author tells threads apart, with code in place of its print statements."""
+    if not has_prints(func.body):
+        return func
+
+    def change(one: Stmt, found: Print) -> Stmt:
+        guard = None if found.thread is None else T.EQ(T.cuda.thread_rank(), found.thread)
+        return ir.written_at(printed(found, guard), one.span)
+
+    body = map_prints(func.body, change)
+    return PrimFunc(func.params, body, func.ret_type, func.attrs, func.span)
+
+
+def by_one_thread(statement: Stmt, program: TileProgram, alone: bool = False) -> Stmt:
+    """A statement of the computing warpgroups; of its prints, code for the first of their threads.
+
+    Parameters
+    ----------
+    alone : bool
+        Whether one warpgroup comes here, whichever it is.
+    """
+
+    def change(one: Stmt, found: Print) -> Stmt:
+        guard: Any = T.And(
+            T.EQ(program.var("warp_in_warpgroup"), 0), T.EQ(program.var("lane"), 0)
+        )
+        if not alone:
+            guard = T.And(T.EQ(program.var("warpgroup"), 0), guard)
+        return ir.written_at(printed(found, guard), one.span)
+
+    return map_prints(statement, change)
+
+
+def by_this_thread(statement: Stmt) -> Stmt:
+    """A statement that one thread executes; of its prints, the code of that thread."""
+    return map_prints(
+        statement, lambda one, found: ir.written_at(printed(found), one.span)
+    )
+
+
+def without_prints(func: PrimFunc) -> PrimFunc:
+    """The function without print statements, and without loops and branches around nothing else."""
+    if not has_prints(func.body):
+        return func
+    body = ir.seq(_kept(func.body))
+    return PrimFunc(func.params, body, func.ret_type, func.attrs, func.span)
+
+
+def _kept(statement: Stmt) -> list[Stmt]:
+    """What is left of a statement."""
+    if isinstance(statement, tirx.SeqStmt):
+        return [one for part in statement.seq for one in _kept(part)]
+    if read_print(statement) is not None:
+        return []
+    inner = ir.children(statement)
+    parts = [_kept(one) for one in inner]
+    same = all(
+        len(new) == len(old) and all(a.same_as(b) for a, b in zip(new, old, strict=True))
+        for new, old in zip(parts, map(ir.flatten, inner), strict=True)
+    )
+    if same:
+        return [statement]
+    if isinstance(statement, tirx.AttrStmt):
+        return [ir.with_body(statement, parts[0])]
+    if not any(parts):
+        return []
+    if isinstance(statement, tirx.IfThenElse):
+        then, other = ir.seq(parts[0]), ir.seq(parts[1]) if parts[1:] and parts[1] else None
+        return [tirx.IfThenElse(statement.condition, then, other, statement.span)]
+    return [ir.with_body(statement, parts[0])]
+
+
+# -- places ----------------------------------------------------------------------------------------
+
+
+def through_shared(statements: Iterable[Stmt]) -> tuple[Stmt, ...]:
+    """The statements of a tile program, whose prints read no tile in registers.
+
+    What a print reads outside of a buffer is 0, as the language has it.
+    """
+    memory = _Memory()
+    body = memory.place(block(statements))
+    return (*memory.allocations(), *body)
+
+
+class _Memory:
+    """Shared memory for elements of tiles in registers, a row for each dtype."""
+
+    def __init__(self) -> None:
+        self.rows: dict[str, Buffer] = {}
+
+    def allocations(self) -> list[Stmt]:
+        """Of the rows."""
+        return [tirx.AllocBuffer(row) for row in self.rows.values()]
+
+    def place(self, statements: Block) -> list[Stmt]:
+        """Statements with the nests that their prints take."""
+        result: list[Stmt] = []
+        for one in statements:
+            found = read_print(one.raw)
+            if found is not None:
+                result += self._print(one.raw, found)
+            elif has_prints(one.raw):
+                result.append(one.with_blocks(*map(self.place, one.blocks)))
+            else:
+                result.append(one.raw)
+        return result
+
+    def _print(self, statement: Stmt, found: Print) -> list[Stmt]:
+        held: dict[str, list[TensorLoad]] = {}
+
+        def read(one: TensorLoad) -> Any:
+            if not ir.is_buffer(one.source) or not (is_tile(one.source) or is_global(one.source)):
+                return one
+            value = one
+            if is_tile(one.source) and not is_shared(one.source):
+                value = self._element(one, held)
+            return _inside(one, value)
+
+        values = [
+            tvm_ffi.structural_map(one, (TensorLoad, read), order="post")
+            for one in (found.predicate, *found.values)
+        ]
+        name, text, thread, *_ = found.call.args
+        call = T.call_extern("int32", name, text, thread, *values)
+        nests = [
+            ir.written_at(self._nest(load, number), statement.span)
+            for loads in held.values()
+            for number, load in enumerate(loads)
+        ]
+        return [*nests, tirx.Evaluate(call, statement.span)]
+
+    def _element(self, load: TensorLoad, held: dict[str, list[TensorLoad]]) -> Any:
+        """Where the element of a tile in registers will be."""
+        dtype = str(load.source.dtype)
+        if dtype not in self.rows:
+            self.rows[dtype] = tirx.decl_buffer(
+                (1, _ELEMENTS), dtype, f"printed_{dtype}", scope="shared"
+            )
+        loads = held.setdefault(dtype, [])
+        number = next(
+            (i for i, one in enumerate(loads) if tvm_ffi.structural_equal(one, load)), len(loads)
+        )
+        if number == len(loads):
+            loads.append(load)
+        if number == _ELEMENTS:
+            raise Decline(
+                f"A wl.print reads more than {_ELEMENTS} elements of tiles in registers, such as "
+                f"{load.source.name}; use two statements."
+            )
+        return self.rows[dtype][0, number]
+
+    def _nest(self, load: TensorLoad, number: int) -> Stmt:
+        """The nest in which the element is stored."""
+        tile = load.source
+        counters = [Var(name, "int32") for name, _ in zip("ij", tile.shape, strict=False)]
+        chosen: Any = None
+        for counter, index in zip(counters, load.indices, strict=True):
+            here = counter == index
+            chosen = here if chosen is None else T.And(chosen, here)
+        row = self.rows[str(tile.dtype)]
+        store = tirx.BufferStore(row, tile[tuple(counters)], [0, number])
+        return ir.nest(counters, tile.shape, [tirx.IfThenElse(chosen, store, None)])
+
+
+def _inside(load: TensorLoad, value: Any) -> Any:
+    """The value, where the indices of a load lie in its buffer, and 0 elsewhere."""
+    inside: Any = None
+    for index, extent in zip(load.indices, load.source.shape, strict=True):
+        constants = [one for one in (index, extent) if isinstance(one, tirx.IntImm)]
+        if len(constants) == 2 and 0 <= int(index) < int(extent):
+            continue
+        here = T.And(index >= 0, index < extent)
+        inside = here if inside is None else T.And(inside, here)
+    if inside is None:
+        return value
+    return T.if_then_else(inside, value, tirx.const(0, str(load.ty.dtype)))

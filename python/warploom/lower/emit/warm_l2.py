@@ -1,0 +1,132 @@
+"""Brings a CTA's first tiles into the L2 cache while the kernel before still runs.
+
+A kernel that is launched early waits for the one before it to end (``start_early``), then its
+first loads wait for memory. Their prefetches need not wait: they change nothing, and the L2 cache
+is where all writes of the GPU meet, so what the kernel before writes later is what loads find.
+Memory has work where one kernel ends and the next begins, which counts for products of few rows:
+they take as long as their weights take to arrive.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tvm import tirx
+from tvm.script import tirx as T
+from tvm.tirx import Stmt, Var
+
+from warploom.lower.analysis.rings import PipelinePlan
+from warploom.lower.emit.fill_stages import prefetches
+from warploom.lower.emit.next_kernel import wait_for_last
+from warploom.tile import ir
+from warploom.tile.program import TileProgram
+from warploom.tile.scopes import is_global, is_tile
+from warploom.tile.statement import (
+    Block,
+    Branch,
+    ForLoader,
+    Load,
+    Loop,
+    Nest,
+    Orchestrated,
+    Scalar,
+    Statement,
+)
+
+
+def wait_and_warm_l2(
+    program: TileProgram, plan: PipelinePlan, loads: Any
+) -> tuple[list[Stmt], TileProgram]:
+    """Statements that wait for the kernel before this one, and the program with the decision.
+
+    None if the hints say that this kernel is launched when that one has ended. With the hint
+    ``warm_l2``, the thread for which ``loads`` holds first prefetches as many steps as there are
+    stages: of the first tile, up to the end of the first pipelined loop, or to what depends on a
+    tile, or on a value in global memory, which is known when the kernel before has ended.
+    """
+    if program.hints.early_launch is False:
+        return [], program
+    if not program.hints.warm_l2:
+        return [wait_for_last()], program
+    walk = _Walk(program, plan)
+    warmed, _ = walk.block(program.block)
+    if not walk.prefetched:
+        return [wait_for_last()], program.not_followed(
+            "warm_l2",
+            "what is loaded first depends on global memory or a tile, or is behind what the "
+            "author orchestrates; leave it out",
+        )
+    return [ir.when(loads, ir.renewed(warmed)), wait_for_last()], program.decided(
+        "warm_l2: the loads of the first stages are prefetched before the kernel before has ended"
+    )
+
+
+class _Walk:
+    def __init__(self, program: TileProgram, plan: PipelinePlan) -> None:
+        self.program, self.plan = program, plan
+        #: Scalars that come from global memory or from a tile.
+        self.unknown: set[Var] = set()
+        self.prefetched = False
+
+    def block(self, statements: Block) -> tuple[list[Stmt], bool]:
+        """What is left of a block, and whether nothing that follows it may be prefetched."""
+        kept: list[Stmt] = []
+        for one in statements:
+            match one:
+                case Scalar(variable=variable):
+                    if self._known(one.raw):
+                        kept.append(one.raw)
+                    else:
+                        self.unknown.add(variable)
+                case Load(source=source):
+                    if not self._known(source.region):
+                        return kept, True
+                    kept += prefetches(one.raw, self.plan.ring_of(one), self.program)
+                    self.prefetched = True
+                case ForLoader():
+                    return kept, True
+                case Nest() | Orchestrated():
+                    pass
+                case _:
+                    inner, ended = self._inside(one)
+                    kept += inner
+                    if ended:
+                        return kept, True
+        return kept, False
+
+    def _inside(self, one: Statement) -> tuple[list[Stmt], bool]:
+        if not one.blocks:
+            return [], False
+        match one:
+            case Loop():
+                decides = [one.start, one.extent]
+            case Branch():
+                decides = [one.condition]
+            case _:
+                return [], True
+        if not all(map(self._known, decides)):
+            return [], True
+        bodies, ends = zip(*map(self.block, one.blocks), strict=True)
+        if isinstance(one, Branch):
+            return ([ir.when(one.condition, *bodies)] if any(bodies) else []), any(ends)
+        if not bodies[0]:
+            return [], ends[0]
+        if one.pipelined and not ends[0]:
+            steps = T.min(one.extent, self._stages(one))
+            return [ir.loop(one.var, steps, bodies[0], start=one.start)], True
+        return [ir.when(one.extent > 0, [tirx.Bind(one.var, one.start), *bodies[0]])], True
+
+    def _known(self, node: Any) -> bool:
+        """Whether a value needs neither what the kernel before may write nor what a tile holds."""
+        used = ir.uses(node)
+        held = any(is_global(v) or is_tile(v) for v in used if ir.is_buffer(v))
+        return not held and not used & self.unknown
+
+    def _stages(self, loop: Loop) -> int:
+        """Steps of a pipelined loop that are loaded ahead; 1 if a branch of it loads."""
+        stages = [
+            use.ring.stages
+            for use in self.plan.uses
+            if use.loop is not None and use.loop.raw.same_as(loop.raw)
+        ]
+        return max(stages, default=1)

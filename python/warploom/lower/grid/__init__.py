@@ -1,0 +1,1 @@
+"""Which CTA computes which tiles, and which steps of them."""

@@ -1,0 +1,218 @@
+"""Which steps of which tiles a cluster computes, where several clusters share a tile.
+
+A tile has as many steps as its loop over K has iterations. Some tiles are cut into units, of a
+step each or of more; the units of all of these tiles stand in a row, of which every cluster gets
+an equal part. What it has of one tile is a segment. The CTA with the first step of a tile is its
+owner: it adds what the others have computed, and finishes the tile.
+
+Parts are dealt out from the last cluster to the first. So a CTA comes to the one tile that it owns
+a part of last, when the others have long had their turn at it, and those are CTAs of lower number.
+GPUs start CTAs in the order of their numbers: whoever is waited for is under way, even where
+another kernel holds a part of the GPU.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from tvm.script import tirx as T
+from tvm.tirx import Stmt
+
+from warploom.lower.grid.persistent import Grid, Tour, one_by_one
+from warploom.tile import ir
+
+#: Fewest steps of a part that is worth a round trip of its sum through global memory.
+LEAST_STEPS = 4
+
+
+@dataclass(frozen=True)
+class Segment:
+    """Scalars that say what a turn computes.
+
+    Attributes
+    ----------
+    first, steps : Scalar
+        The first step, and how many.
+    part : Scalar
+        0 for the owner of the tile.
+    others : Scalar
+        For the owner of a tile: how many others have segments of it.
+    slot, stride : Scalar
+        Where in the workspace this CTA puts its sum; the sums of the others are ``stride``,
+        ``2 * stride``, ... before that.
+    """
+
+    first: ir.Scalar = field(default_factory=lambda: ir.Scalar("first"))
+    steps: ir.Scalar = field(default_factory=lambda: ir.Scalar("steps"))
+    part: ir.Scalar = field(default_factory=lambda: ir.Scalar("part"))
+    others: ir.Scalar = field(default_factory=lambda: ir.Scalar("others"))
+    slot: ir.Scalar = field(default_factory=lambda: ir.Scalar("slot"))
+    stride: ir.Scalar = field(default_factory=lambda: ir.Scalar("stride"))
+
+    def define(self, **values: Any) -> list[Stmt]:
+        """Statements that set them."""
+        return [s for name, value in values.items() for s in getattr(self, name).define(value)]
+
+
+@dataclass(frozen=True)
+class Cut:
+    """How tiles are cut.
+
+    Attributes
+    ----------
+    steps : int or Expr
+        Steps of a tile.
+    units : int or Expr
+        Units of a tile, at least 1.
+    shared : callable
+        From tiles and clusters to how many of the tiles are cut.
+    least : int
+        Fewest units that a cluster gets, if there are more than tiles.
+    """
+
+    steps: Any
+    units: Any
+    shared: Callable[[Any, int], Any]
+    least: int
+
+    def start(self, unit: Any) -> Any:
+        """The first step of a unit."""
+        if self.units is self.steps:
+            return unit
+        quotient = T.truncdiv(ir.as_expr(self.steps), self.units)
+        return _start(unit, quotient, T.truncmod(ir.as_expr(self.steps), self.units))
+
+
+def split_k(steps: Any, parts: int) -> Cut:
+    """All tiles, each in as many parts, or in single steps if it has fewer."""
+    units = T.min(ir.as_expr(parts), T.max(ir.as_expr(steps), 1))
+    return Cut(steps, units, lambda tiles, clusters: ir.as_expr(tiles), 1)
+
+
+def stream_k(steps: Any) -> Cut:
+    """The tiles that would not keep all clusters busy, in single steps.
+
+    Where the tiles are no multiple of the clusters, the last round of whole tiles would leave
+    clusters idle. Those tiles are cut, and those of one full round, so that each cluster gets
+    between one and two tiles' worth, and a tile is cut about once. What is left are full rounds of
+    whole tiles, which need no exchange and keep their order in L2.
+    """
+
+    def shared(tiles: Any, clusters: int) -> Any:
+        rest = T.truncmod(ir.as_expr(tiles), clusters)
+        return T.Select(T.EQ(rest, 0), ir.as_expr(0), T.min(tiles, rest + clusters))
+
+    units = steps if isinstance(steps, int) and steps > 0 else T.max(ir.as_expr(steps), 1)
+    return Cut(steps, units, shared, LEAST_STEPS)
+
+
+def _start(number: Any, quotient: Any, remainder: Any) -> Any:
+    """Where part ``number`` begins, if the first ``remainder`` parts have one more than others."""
+    return number * quotient + T.min(number, remainder)
+
+
+def in_segments(segment: Segment, cut: Cut) -> Callable[[Grid], Tour]:
+    """A tour that sets the scalars of a segment in every turn.
+
+    Tiles that are not cut come last: then owners wait when others still have work.
+    """
+    return lambda grid: _Deal(segment, cut, grid).tour()
+
+
+def in_clusters(segment: Segment, cut: Cut, parts: int) -> Callable[[Grid], Tour]:
+    """A tour where the ``parts`` CTAs of a cluster share each tile, the last of them owns it."""
+
+    def tour(grid: Grid) -> Tour:
+        part = segment.part.value
+        scalars = segment.define(
+            part=parts - 1 - grid.place,
+            first=cut.start(T.min(part, cut.units)),
+            steps=cut.start(T.min(part + 1, cut.units)) - segment.first.value,
+            others=cut.units - 1,
+            slot=grid.cta,
+            stride=1,
+        )
+        whole = one_by_one(grid)
+        return Tour([], whole.turns, lambda turn: (scalars, whole.turn(turn)[1]), 1)
+
+    return tour
+
+
+class _Deal:
+    """What one cluster gets."""
+
+    def __init__(self, segment: Segment, cut: Cut, grid: Grid) -> None:
+        self.segment, self.cut, self.grid = segment, cut, grid
+        names = ("shared", "sharers", "quotient", "remainder", "begin", "end", "segments")
+        self.scalars = {name: ir.Scalar(name) for name in names}
+
+    def value(self, name: str) -> Any:
+        """One of the scalars that are set before the first turn."""
+        return self.scalars[name].value
+
+    @property
+    def mine(self) -> Any:
+        """Number of this cluster, counted from the last one."""
+        return self.grid.clusters - 1 - self.grid.cluster
+
+    def tour(self) -> Tour:
+        """The tour."""
+        grid, units = self.grid, self.cut.units
+        shared, sharers = self.value("shared"), self.value("sharers")
+        quotient, remainder = self.value("quotient"), self.value("remainder")
+        begin, end = self.value("begin"), self.value("end")
+        total = shared * units
+        wanted = T.max(T.min(shared, grid.clusters), T.truncdiv(total, self.cut.least))
+        touched = T.truncdiv(end - 1, units) - T.truncdiv(begin, units) + 1
+        values = {
+            "shared": self.cut.shared(grid.tiles, grid.clusters),
+            "sharers": T.max(1, T.min(grid.clusters, wanted)),
+            "quotient": T.truncdiv(total, sharers),
+            "remainder": T.truncmod(total, sharers),
+            "begin": T.min(_start(self.mine, quotient, remainder), total),
+            "end": T.min(_start(self.mine + 1, quotient, remainder), total),
+            "segments": T.Select(begin < end, touched, ir.as_expr(0)),
+        }
+        start = [s for name, value in values.items() for s in self.scalars[name].define(value)]
+        turns = self.value("segments") + T.truncdiv(grid.tiles - shared, grid.clusters)
+        # Of the tiles of a cluster, only the first can be owned by another.
+        return Tour(start, turns, self._turn, grid.clusters * grid.size)
+
+    def _turn(self, number: Any) -> tuple[list[Stmt], Any]:
+        grid, units, begin = self.grid, self.cut.units, self.value("begin")
+        partial = number < self.value("segments")
+        tile, low, high = (ir.Scalar(name) for name in ("number", "low", "high"))
+        after = number - self.value("segments")
+        whole = self.value("shared") + grid.cluster + after * grid.clusters
+        at = tile.value * units
+        scalars = [
+            *tile.define(T.Select(partial, T.truncdiv(begin, units) + number, whole)),
+            *low.define(T.Select(partial, T.max(begin - at, 0), ir.as_expr(0))),
+            *high.define(
+                T.Select(partial, T.min(self.value("end") - at, units), ir.as_expr(units))
+            ),
+            *self.segment.define(
+                part=low.value,
+                first=self.cut.start(low.value),
+                steps=T.min(self.cut.start(high.value), self.cut.steps) - self.segment.first.value,
+                others=T.Select(
+                    T.And(partial, high.value < units),
+                    self._holder(at + (units - 1)) - self.mine, ir.as_expr(0),
+                ),
+                slot=grid.cta,
+                stride=grid.size,
+            ),
+        ]  # fmt: skip
+        return scalars, tile.value
+
+    def _holder(self, unit: Any) -> Any:
+        """The cluster, counted from the last one, that has a unit."""
+        quotient, remainder = self.value("quotient"), self.value("remainder")
+        longer = remainder * (quotient + 1)
+        return T.Select(
+            unit < longer,
+            T.truncdiv(unit, quotient + 1),
+            remainder + T.truncdiv(unit - longer, T.max(quotient, 1)),
+        )

@@ -1,0 +1,121 @@
+"""Several CTAs share a tile: each sums some steps of its loop, one adds the sums and finishes it.
+
+Few tiles of a long loop leave SMs idle: ``split_k`` cuts each loop into equal parts. A number of
+tiles that is no multiple of the CTAs leaves them idle at the end: ``stream_k`` shares those tiles
+out step by step. Both become a loop over segments, whose body is that of the program with the
+segment's steps in place of all; a workspace in global memory takes the sums of those that do not
+own the tile. The program stays sequential: CTA after CTA, what is read has been written.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tvm import tirx
+from tvm.tirx import Buffer, Stmt, Var
+
+from warploom.errors import Decline
+from warploom.lower.analysis.separable_loop import SeparableLoop, separable_loop
+from warploom.lower.grid.persistent import DEFAULT_GROUP, grid_of, persistent_grid
+from warploom.lower.grid.segments import Segment, in_clusters, in_segments, split_k, stream_k
+from warploom.target.dtypes import bits_of
+from warploom.tile import ir
+from warploom.tile.program import TileProgram
+from warploom.tile.statement import GIVEN, TAKEN, Statement, raws
+
+#: What the workspace holds: a thread moves words.
+_WORD_BITS = 32
+
+
+def split_tiles(
+    program: TileProgram,
+    ctas: int,
+    group: int | None = DEFAULT_GROUP,
+    cluster: tuple[int, ...] = (1, 1),
+) -> TileProgram:
+    """Replace the grid by a loop over segments, as the hints ``split_k`` and ``stream_k`` say.
+
+    Parameters are those of :func:`~warploom.lower.grid.persistent.persistent_grid`.
+
+    Raises
+    ------
+    Decline
+        If the loop does more than accumulate products, so that its steps cannot be separated.
+    """
+    found = separable_loop(program)
+    for tile in found.sums:
+        if bits_of(str(tile.dtype)) != _WORD_BITS:
+            raise Decline(
+                f"The accumulator {tile.name} is {tile.dtype}; CTAs that share a tile exchange "
+                f"sums of {_WORD_BITS} bits, so accumulate in float32 or int32."
+            )
+    extent = found.loop.extent
+    steps = int(extent) if isinstance(extent, tirx.IntImm) else extent
+    segment, parts = Segment(), program.hints.split_k
+    if parts is not None and isinstance(steps, int) and parts > steps:
+        raise Decline(
+            f"split_k {parts}: the loop over {found.loop.var.name} has {steps} steps, and a "
+            f"part needs one at least; ask for {steps} parts at most, or smaller steps."
+        )
+    cut = stream_k(steps) if parts is None else split_k(steps, parts)
+    sharers = parts if program.hints.exchange == "cluster" else 1
+    tour = in_segments(segment, cut) if sharers == 1 else in_clusters(segment, cut, sharers)
+    slots = tour(grid_of(program, ctas, cluster, sharers)).slots
+    workspace = {
+        tile: tirx.decl_buffer(
+            (slots, *tile.shape), str(tile.dtype), f"{tile.name}_of_others", scope="global"
+        )
+        for tile in found.sums
+    }
+    body = _segmented(found, segment, workspace)
+    program = program.replace(body=tuple(body))
+    changed = persistent_grid(program, ctas, group, cluster, tour, sharers)
+    how = f"each in {parts} parts" if parts is not None else "those of the last rounds step by step"
+    where = "their cluster" if sharers > 1 else f"{slots} slots of a workspace"
+    return changed.replace(
+        host=(*changed.host, *(tirx.AllocBuffer(one) for one in workspace.values()))
+    ).decided(
+        f"split: tiles shared by CTAs, {how}; sums of {', '.join(t.name for t in workspace)} pass "
+        f"through {where}"
+    )
+
+
+def _segmented(
+    found: SeparableLoop, segment: Segment, workspace: dict[Buffer, Buffer]
+) -> list[Stmt]:
+    """What a turn does."""
+    old = found.loop
+    step, other = Var(old.var.name, "int32"), Var("other", "int32")
+    table = {old.var: old.start + (segment.first.value + step)}
+    body = [ir.substitute(_started(one, found, step), table) for one in old.body]
+    steps = ir.loop(step, segment.steps.value, body, old.raw.annotations)
+    slot = segment.slot.value
+    theirs = slot - (other + 1) * segment.stride.value
+    taken = [_taken(tile, place, theirs) for tile, place in workspace.items()]
+    given = [_given(tile, place, slot) for tile, place in workspace.items()]
+    take = ir.loop(other, segment.others.value, [tirx.AttrStmt(0, TAKEN, theirs, ir.seq(taken))])
+    give = tirx.AttrStmt(0, GIVEN, slot, ir.seq(given))
+    some = ir.when(segment.steps.value > 0, [give])
+    after = raws(found.after)
+    return [*raws(found.before), steps, ir.when(segment.part.value < 1, [take, *after], [some])]
+
+
+def _started(one: Statement, found: SeparableLoop, step: Var) -> Stmt:
+    """A statement of the loop; what overwrites a sum at first does so in each segment."""
+    if not found.is_start(one):
+        return one.raw
+    return ir.tile_call(one.raw, *one.raw.args[:-1], step > 0)
+
+
+def _given(tile: Buffer, workspace: Buffer, slot: Any) -> Stmt:
+    """A copy of a sum into a slot."""
+    parts = [(0, int(extent)) for extent in tile.shape]
+    place = ir.region(workspace, (slot, 1), *parts)
+    return ir.primitive("copy", place, ir.whole(tile), scope="cta")
+
+
+def _taken(tile: Buffer, workspace: Buffer, slot: Any) -> Stmt:
+    """A nest that adds the sum of a slot."""
+    y, x = (Var(name, "int32") for name in ("y", "x"))
+    store = tirx.BufferStore(tile, tile[y, x] + workspace[slot, y, x], [y, x])
+    return ir.nest([y, x], map(int, tile.shape), [store])

@@ -1,0 +1,1 @@
+"""Roles on Hopper: a thread that loads, warpgroups that multiply and compute."""

@@ -1,0 +1,257 @@
+"""The program of a warpgroup that computes: everything but loads.
+
+It waits for the stages of rings before their first use, gives them back after their last, and puts
+barriers around shared tiles that warpgroups write themselves. Where it waits for MMAs an analysis
+has said before (:mod:`warploom.lower.hopper.mma_waits`); each statement is visited once.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tvm.script import tirx as T
+from tvm.tirx import Buffer, Stmt
+
+from warploom.lower.analysis.rings import PipelinePlan, RingUse
+from warploom.lower.emit import barriers
+from warploom.lower.emit.barriers import Position
+from warploom.lower.emit.named_barriers import all_consumers, one_consumer, warpgroup_barrier
+from warploom.lower.emit.own_barriers import by_one_consumer
+from warploom.lower.emit.place_tiles import place_tiles
+from warploom.lower.emit.prints import by_one_thread
+from warploom.lower.hopper.mma_groups import Event, Meet, Release, Wait
+from warploom.lower.hopper.mma_waits import Waits, computed_tiles, needs_order, plan_waits, steps
+from warploom.lower.hopper.pin_registers import meet_after, pin, pin_one
+from warploom.lower.hopper.ping_pong import of_player, stages_of
+from warploom.lower.hopper.supply import Supply
+from warploom.tile import ir
+from warploom.tile.effects import Effects
+from warploom.tile.mbarriers import SCOPE as MBARRIER
+from warploom.tile.program import TileProgram
+from warploom.tile.scopes import is_shared
+from warploom.tile.statement import (
+    Allocation,
+    BarrierOperation,
+    Block,
+    Branch,
+    First,
+    ForLoader,
+    Load,
+    Loop,
+    Marked,
+    Mma,
+    Orchestrated,
+    Statement,
+    Turn,
+    While,
+    walk,
+)
+
+
+class Consumer:
+    """Walks a program and makes it that of a warpgroup that computes."""
+
+    def __init__(
+        self, program: TileProgram, plan: PipelinePlan, positions: dict[str, Position],
+        supply: Supply,
+    ) -> None:  # fmt: skip
+        self.program, self.plan = program, plan
+        self.positions, self.supply = positions, supply
+        self.waits = plan_waits(program, plan, supply)
+        self.rings = {ring.name: ring for ring in plan.rings}
+        #: Ring -> the stage that MMAs in flight still read.
+        self.last = {ring.name: ir.Scalar(f"{ring.name}_last") for ring in plan.rings}
+        self.current: dict[Buffer, tuple[Buffer, Any]] = {}
+        #: Whether one warpgroup executes the current statement, without the others.
+        self.alone = False
+        self.computed = computed_tiles(program)
+        self.accumulators = {one.d for one in walk(program.block) if isinstance(one, Mma)}
+
+    def run(self) -> list[Stmt]:
+        """Its statements."""
+        start = [s for position in self.positions.values() for s in position.define(0)]
+        start += [s for last in self.last.values() for s in last.define(0)]
+        start += self.supply.start()
+        body = self._block(self.program.block)
+        return [*start, *body, *self._wait(self.waits.end)]
+
+    # -- statements ----------------------------------------------------------------------------
+
+    def _block(self, statements: Block) -> list[Stmt]:
+        result: list[Stmt] = []
+        for step in steps(self.plan, statements):
+            one = step.statement
+            for use in step.opens:
+                result += self._open(use)
+            waits = self.waits.of[one]
+            result += self._wait(waits.before)
+            turns = isinstance(one, Turn)
+            result += self._turn(one, step.turns) if turns else self._statement(one, waits)
+            result += self._wait(waits.after)
+            for use in step.closes:
+                result += self._close(use)
+        return result
+
+    def _statement(self, one: Statement, waits: Waits) -> list[Stmt]:
+        """A statement without the waits before and after it."""
+        match one:
+            case Load():
+                return self.supply.load(one) if self.supply.loads_in_place(one) else []
+            case ForLoader():
+                return self.supply.by_hand(one)
+            case BarrierOperation():
+                return self._operation(one)
+            case Allocation(buffer=buffer):
+                return [] if _in_shared_memory(buffer) and one.allocates else [one.raw]
+            case Orchestrated():
+                return [self._placed(one)]
+            case First():
+                return self._of_first(one)
+            case Mma():
+                return self._mma(one, waits)
+            case Loop(alternate=True):
+                return self._alternate(one)
+            case Loop() | While():
+                before = self.supply.before_loop(one) if isinstance(one, Loop) else []
+                return [*before, ir.with_body(one.raw, self._bodies(one)[0])]
+            case Branch():
+                return self._branch(one)
+            case Marked():
+                return [ir.with_body(one.raw, self._block(one.body))]
+        return [one.raw] if one.allocates else self._plain(one)
+
+    def _bodies(self, one: Statement) -> list[list[Stmt]]:
+        """The blocks of a statement, each with the waits at its end."""
+        pairs = zip(one.blocks, self.waits.of[one].ends, strict=True)
+        return [[*self._block(inner), *self._wait(end)] for inner, end in pairs]
+
+    def _operation(self, one: BarrierOperation) -> list[Stmt]:
+        """What becomes of an operation on an mbarrier of the author."""
+        if one.operation.kind == "init":  # before the roles part
+            return []
+        if one.operation.kind == "wait":
+            return [one.raw]
+        return [all_consumers(self.program), by_one_consumer(self.program, one.raw)]
+
+    def _plain(self, one: Statement) -> list[Stmt]:
+        found = one.effects
+        written = any(is_shared(buffer) for buffer in found.writes)
+        placed = by_one_thread(self._placed(one), self.program, self.alone)
+        if not written:
+            return [placed, *self._apart(found)]
+        # Everyone has read the old contents; everyone sees the new ones, the tensor core too.
+        fence = ir.evaluate(T.ptx.fence.proxy.async_.shared__cta())
+        return [self._sync(), placed, fence, self._sync()]
+
+    def _apart(self, found: Effects) -> list[Stmt]:
+        """After the start of an accumulator beside others: its registers are its own.
+
+        ptxas copies equal values late, to the second accumulator while the MMA into the first is in
+        flight, and then it serialises both (C7517).
+        """
+        started = found.writes & self.accumulators
+        return pin(started) if started and not found.reads and len(self.accumulators) > 1 else []
+
+    def _sync(self) -> Stmt:
+        """A barrier of those that execute the current statement."""
+        return (one_consumer if self.alone else all_consumers)(self.program)
+
+    def _mma(self, one: Mma, waits: Waits) -> list[Stmt]:
+        """An MMA, after what threads wrote to its registers, as a group of its own."""
+        fence = ir.evaluate(T.ptx.wgmma.fence.sync.aligned())
+        commit = ir.evaluate(T.ptx.wgmma.commit_group.sync.aligned())
+        return [*pin(waits.operands), fence, self._placed(one), commit]
+
+    def _placed(self, one: Statement) -> Stmt:
+        """A statement with the current stage in place of each tile."""
+        return place_tiles(one.raw, self.current)
+
+    def _branch(self, one: Branch) -> list[Stmt]:
+        if needs_order(one):
+            return [ir.when(one.condition, *self._bodies(one))]
+        placed = by_one_thread(self._placed(one), self.program, self.alone)
+        # All threads take the same side: it is one jump, and not a choice for each element.
+        tiles = one.effects.writes & self.computed
+        then, *other = ir.children(placed)
+        branch = ir.when(placed.condition, [*pin_one(tiles), then], *([side] for side in other))
+        return [branch, *self._apart(one.effects)]
+
+    def _turn(self, one: Turn, uses: list[RingUse]) -> list[Stmt]:
+        """What one warpgroup does, whose turn the stage tells; the others pass over it."""
+        body = [s for use in uses for s in self._open(use)]
+        body += self._bodies(one)[0]
+        after: list[Stmt] = []
+        for use in uses:
+            at = self.positions[use.ring.name]
+            body += self.supply.release(use.ring, at.index)
+            after += at.advance()
+        stage = self.positions[uses[0].ring.name].index
+        mine = T.EQ(T.truncmod(stage, one.count), self.program.var("warpgroup"))
+        return [ir.when(mine, body), *after]
+
+    def _of_first(self, one: First) -> list[Stmt]:
+        """What the first warpgroup does while the others go on."""
+        body = self._of_one_warpgroup(one)
+        return [ir.when(T.EQ(self.program.var("warpgroup"), 0), body)]
+
+    def _alternate(self, one: Loop) -> list[Stmt]:
+        """The tiles of one warpgroup, which passes over the stages of those of the other."""
+        body = self._of_one_warpgroup(one)
+        passes: list[Stmt] = []
+        for use in self.plan.uses:
+            passes += self.positions[use.ring.name].advance_by(stages_of(use, one))
+        return of_player(one, self.program.var("warpgroup"), body, passes)
+
+    def _of_one_warpgroup(self, one: First | Loop) -> list[Stmt]:
+        """The body of a statement that one warpgroup executes without the others."""
+        self.alone = True
+        (body,) = self._bodies(one)
+        self.alone = False
+        return body
+
+    # -- waits ---------------------------------------------------------------------------------
+
+    def _wait(self, events: list[Event]) -> list[Stmt]:
+        """Carry out waits that the analysis has planned."""
+        result: list[Stmt] = []
+        for event in events:
+            match event:
+                case Meet(tile=tile):
+                    result += meet_after(tile, warpgroup_barrier(self.program.var("warpgroup")))
+                case Wait(pending=pending, results=results, releases=releases):
+                    result.append(ir.evaluate(T.ptx.wgmma.wait_group.sync.aligned(pending)))
+                    result += pin(results)
+                    result += [s for release in releases for s in self._release(release)]
+        return result
+
+    def _release(self, release: Release) -> list[Stmt]:
+        """Give back the stage that MMAs of a ring have read, if there is such a stage."""
+        statements = self.supply.release(self.rings[release.ring], self.last[release.ring].value)
+        for guard in reversed(release.guards):
+            statements = [ir.when(guard.condition, statements)]
+        return statements
+
+    # -- rings ---------------------------------------------------------------------------------
+
+    def _open(self, use: RingUse) -> list[Stmt]:
+        """Wait for the stage; from here on its tiles are those of the stage."""
+        at = self.positions[use.ring.name]
+        for tile, buffer in use.ring.tiles.items():
+            self.current[tile] = (buffer, at.index)
+        return [barriers.wait(use.ring.full, at.index, at.phase.value)]
+
+    def _close(self, use: RingUse) -> list[Stmt]:
+        """After the last use: give the stage back, or remember it until its MMAs are complete."""
+        ring, at = use.ring, self.positions[use.ring.name]
+        close = self.waits.closes[ring.name]
+        keep = (
+            self.supply.release(ring, at.index) if close.at_once
+            else [self.last[ring.name].set(at.index)]
+        )  # fmt: skip
+        return [*self._wait(close.before), *keep, *at.advance()]
+
+
+def _in_shared_memory(buffer: Buffer) -> bool:
+    return is_shared(buffer) or buffer.scope() == MBARRIER
+
+

@@ -1,0 +1,311 @@
+"""Where warpgroups wait for wgmma: an analysis of the whole program, before anything is emitted.
+
+Threads execute a program in its order, and MMAs run beside them. The analysis follows
+:class:`~warploom.lower.hopper.mma_groups.InFlight` from statement to statement and notes, for each,
+the waits around it. The emission then visits every statement once and asks for its waits.
+
+What is in flight where a loop begins anew is a fixpoint. Before a loop nothing is, so the state at
+the head of its body is that at the end of the body (the back edge), with stages to give back in
+later iterations only. The states of a loop form a chain:
+
+    nothing in flight  <  what one iteration leaves  <  what two leave  < ...  <  drained
+
+``drained`` waits for all groups at the end of the body, which makes "nothing in flight" right. The
+analysis goes up until the body leaves the state that it began with. It ends: all iterations issue
+the same MMAs and groups that newer groups repeat are dropped, so there are finitely many states,
+and after :data:`ROUNDS` of them it drains. It drains at once if threads touch what is in flight at
+the back edge: ptxas serialises MMAs that threads wait for in the next iteration.
+
+Since nothing is in flight before a loop, what it leaves behind does not depend on where it stands.
+That is computed once for each loop: the work is linear in the depth of nests.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from tvm.tirx import Buffer
+
+from warploom.lower.analysis.own_barriers import own_tiles
+from warploom.lower.analysis.rings import PipelinePlan, RingUse
+from warploom.lower.hopper.mma_groups import Event, Group, Guard, InFlight
+from warploom.lower.hopper.supply import Supply
+from warploom.lower.hopper.take_turns import in_turns
+from warploom.tile.effects import Effects, together
+from warploom.tile.program import TileProgram
+from warploom.tile.scopes import is_shared, is_tile
+from warploom.tile.statement import (
+    Allocation,
+    BarrierOperation,
+    Block,
+    Branch,
+    First,
+    ForLoader,
+    Load,
+    Loop,
+    Marked,
+    Mma,
+    Orchestrated,
+    Statement,
+    Turn,
+    While,
+)
+
+#: Iterations of a loop that are looked at before it is drained. All programs known need two.
+ROUNDS = 4
+
+
+@dataclass
+class Waits:
+    """The waits around a statement.
+
+    Attributes
+    ----------
+    before, after : list of Event
+        Directly before and after it.
+    ends : list of list of Event
+        At the end of each of its blocks.
+    operands : frozenset of Buffer
+        Of an MMA: tiles of registers that threads have written and it uses.
+    """
+
+    before: list[Event] = field(default_factory=list)
+    after: list[Event] = field(default_factory=list)
+    ends: list[list[Event]] = field(default_factory=list)
+    operands: frozenset[Buffer] = frozenset()
+
+
+@dataclass(frozen=True)
+class Close:
+    """What happens when a stage has been read for the last time.
+
+    Attributes
+    ----------
+    before : list of Event
+        Waits before.
+    at_once : bool
+        Whether the stage is given back here; otherwise a later :class:`Wait` says where.
+    """
+
+    before: list[Event]
+    at_once: bool
+
+
+@dataclass
+class WaitPlan:
+    """All waits of a program.
+
+    Attributes
+    ----------
+    of : dict of Statement to Waits
+    closes : dict of str to Close
+        For each ring by name, where its use ends.
+    end : list of Event
+        After the last statement.
+    heads : dict of Loop to InFlight
+        What is in flight where a loop begins anew.
+    """
+
+    of: dict[Statement, Waits] = field(default_factory=dict)
+    closes: dict[str, Close] = field(default_factory=dict)
+    end: list[Event] = field(default_factory=list)
+    heads: dict[Loop, InFlight] = field(default_factory=dict)
+
+
+def plan_waits(program: TileProgram, plan: PipelinePlan, supply: Supply) -> WaitPlan:
+    """Where warpgroups wait for the MMAs of a program.
+
+    Parameters
+    ----------
+    program : TileProgram
+    plan : PipelinePlan
+        Its rings of loads.
+    supply : Supply
+        Who loads.
+    """
+    analysis = _Analysis(program, plan, supply)
+    end = analysis.block(program.block, InFlight())
+    analysis.found.end = end.wait_all_but(0)
+    return analysis.found
+
+
+class _Analysis:
+    """The walk: :attr:`now` is what may be in flight before the statement it comes to."""
+
+    def __init__(self, program: TileProgram, plan: PipelinePlan, supply: Supply) -> None:
+        self.plan, self.supply = plan, supply
+        self.own = frozenset(own_tiles(program))
+        self.computed = computed_tiles(program)
+        self.now = InFlight()
+        self.found = WaitPlan()
+        #: Loop -> what is in flight behind it.
+        self.behind: dict[Loop, InFlight] = {}
+
+    def block(self, statements: Block, head: InFlight) -> InFlight:
+        """What is in flight at the end of a block that begins with a state."""
+        self.now = head.copy()
+        self._block(statements)
+        return self.now
+
+    def _block(self, statements: Block) -> None:
+        for step in steps(self.plan, statements):
+            one = step.statement
+            self._statement(one, self.found.of.setdefault(one, Waits()))
+            for use in step.closes:
+                self.found.closes[use.ring.name] = self._close(use)
+
+    def _statement(self, one: Statement, waits: Waits) -> None:
+        match one:
+            case ForLoader() | Allocation():
+                pass
+            case Load():
+                if self.supply.loads_in_place(one):
+                    tiles = frozenset(self.plan.ring_of(one).tiles)
+                    waits.before = self.now.before(Effects(frozenset(), tiles))
+            case BarrierOperation():
+                if one.operation.kind not in ("init", "wait"):
+                    # The arrival says that all threads have come here, and their MMAs with them.
+                    waits.before = self.now.before(Effects(frozenset(), self.own))
+            case Orchestrated():
+                waits.before = self.now.before(one.effects)
+            case Mma():
+                self._mma(one, waits)
+            case Turn() | First() | Loop(alternate=True) | While():
+                self._apart(one, waits)
+            case Branch() if needs_order(one):
+                self._apart(one, waits)
+            case Loop():
+                self._loop(one, waits)
+            case Marked():
+                self._block(one.body)
+            case _ if not one.allocates:
+                waits.before = self.now.before_computing(one.effects, self.computed)
+
+    def _apart(self, one: Statement, waits: Waits) -> None:
+        """What not all threads execute, or not once, begins and ends with nothing in flight."""
+        waits.before = self.now.wait_all_but(0)
+        waits.ends = []
+        for inner in one.blocks:
+            self._block(inner)
+            waits.ends.append(self.now.wait_all_but(0))
+
+    def _mma(self, one: Mma, waits: Waits) -> None:
+        found, now = one.effects, self.now
+        own = Effects(found.reads - found.writes, found.writes)
+        waits.before = now.before_mma(own)
+        older = bool(now.held)
+        now.issue(Group(own.reads, own.writes))
+        # Stages that earlier MMAs read are given back while this one runs.
+        waits.after = now.wait_all_but(1) if older else []
+        under_way = {tile for group in now.groups[:-1] for tile in group.writes}
+        # The compiler may keep scale-d, an integer, in a register of D that has the same value.
+        words = {tile for tile in found.writes if str(tile.dtype) != "float32"}
+        waits.operands = frozenset(((found.reads | words) & self.computed) - under_way)
+
+    def _close(self, use: RingUse) -> Close:
+        """A stage is given back now, or when the MMAs that read it are complete."""
+        ring = use.ring
+        reader = self.now.reader_of(ring.tiles)
+        if reader is None:
+            return Close([], True)
+        if ring.stages == 1:
+            # The next load needs the stage that this MMA reads.
+            return Close(self.now.read_no_more(ring.tiles), True)
+        before = self.now.finish(ring.name)
+        self.now.hold(reader, ring.name)
+        return Close(before, False)
+
+    # -- loops ---------------------------------------------------------------------------------
+
+    def _loop(self, one: Loop, waits: Waits) -> None:
+        waits.before = self.now.wait_all_but(0)
+        if one not in self.behind:
+            self.behind[one] = self._behind(one, waits)
+        self.now = self.behind[one].copy()
+
+    def _behind(self, one: Loop, waits: Waits) -> InFlight:
+        """What is in flight behind a loop; notes the waits at the end of its body and after it."""
+        end, waits.ends = self._fixpoint(one)
+        if not self.supply.refills_after_loops:
+            end = InFlight(end.groups)
+        if one.has_iterations:
+            return end
+        # Whether there was an iteration is known here only: further on, the extent may be that of
+        # another time round a loop outside.
+        waits.after = end.guarded(Guard(one, later=False)).wait_all_but(0)
+        return InFlight()
+
+    def _fixpoint(self, one: Loop) -> tuple[InFlight, list[list[Event]]]:
+        """What is in flight at the end of the last iteration, and the waits at that of each."""
+        touched = touched_by_threads(one.body)
+        head = InFlight()
+        for _ in range(ROUNDS):
+            end = self.block(one.body, head)
+            back = end.without_repeated().guarded(Guard(one, later=True))
+            if any(group.conflicts(touched) for group in end.groups):
+                break
+            if back.same_as(head):
+                self.found.heads[one] = head
+                return end, [[]]
+            head = back
+        self.found.heads[one] = InFlight()
+        if head.groups:
+            end = self.block(one.body, InFlight())
+        return end, [end.wait_all_but(0)]
+
+
+@dataclass(frozen=True)
+class Step:
+    """A statement of a block, and the rings whose use begins or ends with it.
+
+    Attributes
+    ----------
+    opens, closes : list of RingUse
+        Stages that are waited for before it, and read for the last time in it.
+    turns : list of RingUse
+        Stages that one warpgroup uses, in its turn.
+    """
+
+    statement: Statement
+    opens: list[RingUse]
+    turns: list[RingUse]
+    closes: list[RingUse]
+
+
+def steps(plan: PipelinePlan, statements: Block) -> Iterator[Step]:
+    """The statements of a block, with the rings of a plan."""
+    uses = plan.of_block(statements)
+    turns = [use for use in uses if in_turns(use)]
+    others = [use for use in uses if not in_turns(use)]
+    for number, one in enumerate(statements):
+        yield Step(
+            one,
+            [use for use in others if use.first == number],
+            [use for use in turns if use.first == number],
+            [use for use in others if use.last == number],
+        )
+
+
+def computed_tiles(program: TileProgram) -> frozenset[Buffer]:
+    """Tiles in registers that instructions other than MMAs write."""
+    written = touched_by_threads(program.block).writes
+    return frozenset(tile for tile in written if is_tile(tile) and not is_shared(tile))
+
+
+def touched_by_threads(statements: Block) -> Effects:
+    """What statements other than MMAs and loads read and write."""
+    return together(
+        touched_by_threads(sum(one.blocks, ())) if one.blocks else one.effects
+        for one in statements
+        if not isinstance(one, (ForLoader, Mma, Load, Allocation))
+    )
+
+
+def needs_order(one: Statement) -> bool:
+    """Whether some part of a statement waits for others, or others wait for it."""
+    if isinstance(one, (Orchestrated, ForLoader, BarrierOperation, Mma, Load)):
+        return True
+    if one.blocks:
+        return any(needs_order(inner) for block in one.blocks for inner in block)
+    return any(is_shared(buffer) for buffer in one.effects.writes)

@@ -1,0 +1,254 @@
+"""One role: the warpgroups that compute also load, ahead of themselves.
+
+One elected thread issues the TMA copies. Before a pipelined loop it fills all stages of the loop's
+ring. In the loop, when all warpgroups have read a stage for the last time, a barrier among them
+takes the place of the ``empty`` mbarriers, and the thread fills the stage again: for the iteration
+that is ``stages`` later, or ``stages - 1`` after the product is known to be complete. Loads
+elsewhere, and loads whose place an iteration learns from the one before, are issued where the
+program has them.
+
+No warp is set aside, so tiles may tell where to load. CTAs of a cluster load each for itself.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from tvm import tirx
+from tvm.script import tirx as T
+from tvm.tirx import ForKind, Stmt, Var
+
+from warploom.errors import Decline
+from warploom.lower.analysis.budget import (
+    describe,
+    launch_bounds,
+    launch_registers,
+    require_accumulators,
+)
+from warploom.lower.analysis.consumers import consumer_tiles, consumers
+from warploom.lower.analysis.own_barriers import initialisations
+from warploom.lower.analysis.plan_pipeline import plan_pipeline
+from warploom.lower.analysis.rings import PipelinePlan, Ring, RingUse, with_stages
+from warploom.lower.emit import barriers
+from warploom.lower.emit.barriers import Position, positions
+from warploom.lower.emit.fill_stages import announce, copies
+from warploom.lower.emit.named_barriers import all_consumers
+from warploom.lower.emit.next_kernel import let_next_start
+from warploom.lower.emit.own_barriers import for_loading_thread
+from warploom.lower.emit.warm_l2 import wait_and_warm_l2
+from warploom.lower.hopper.consume import Consumer
+from warploom.target import SM90A
+from warploom.tile import ir
+from warploom.tile.program import TileProgram
+from warploom.tile.roles import ThreadRole
+from warploom.tile.scopes import is_tile
+from warploom.tile.statement import Block, ForLoader, Load, Loop, Scalar, Statement
+
+
+def multistage(program: TileProgram) -> TileProgram:
+    """Plan the rings of a program; carry them out with computing warpgroups alone.
+
+    Raises
+    ------
+    Decline
+        If a tile has no place in a ring, loads do not fill one, or CTAs of a cluster exchange
+        sums.
+    """
+    if program.hints.exchange == "cluster":
+        raise Decline(
+            "exchange='cluster': without a warp that loads, CTAs of a cluster begin and end each "
+            "for itself; leave out the hint, or specialise=False."
+        )
+    if program.hints.registers is not None:
+        program = program.not_followed(
+            "registers", "no warps set aside to load could give some away; leave it out"
+        )
+    plan = plan_pipeline(program, multicast=False)
+    ahead = {use.ring.name: found for use in plan.uses if (found := _ahead(use)) is not None}
+    plan = PipelinePlan(
+        tuple(use if use.ring.name in ahead else with_stages(use, 1) for use in plan.uses)
+    )
+    for use in plan.uses:
+        if use.ring.name not in ahead:
+            _require_after_loads(use)
+        pipelined = use.loop is not None and use.loop.pipelined
+        if pipelined and use.ring.name not in ahead:
+            program = program.not_followed(
+                f"wl.pipelined of the loop over {use.loop.var.name}",
+                f"{', '.join(tile.name for tile in use.ring.tiles)} cannot be loaded ahead, as "
+                "what is loaded depends on what the loop changes or on a tile; compute the place "
+                "of loads from the loop variable, or write T.serial",
+                use.loop.raw.span,
+            )
+    at = positions(plan)
+    supply = _ByOneself(program, plan, at, ahead)
+    computing = Consumer(program, plan, at, supply).run()
+    waiting, program = wait_and_warm_l2(program, plan, _is_loading(program))
+    role = ThreadRole("compute", consumers(program), one_thread=False)
+    inits = [barriers.initialise(ring.full, 1) for ring in plan.rings] + initialisations(program)
+    body = [
+        *(tirx.AllocBuffer(buffer) for ring in plan.rings for buffer in ring.tiles.values()),
+        *(tirx.AllocBuffer(ring.full) for ring in plan.rings),
+        *consumer_tiles(program, plan),
+        let_next_start(),
+        ir.when(T.cuda.thread_rank() == 0, inits),
+        *barriers.publish(),
+        ir.evaluate(T.cuda.cta_sync()),
+        *waiting,
+        *role.mark(computing, program.var("warpgroup")),
+    ]
+    if consumers(program) == 1:
+        body = [ir.substitute(one, {program.var("warpgroup"): tirx.const(0)}) for one in body]
+    attrs = (*program.attrs, launch_bounds(program))
+    threads = consumers(program) * SM90A.warpgroup
+    require_accumulators(program, launch_registers(program, threads))
+    in_place = [ring.name for ring in plan.rings if ring.name not in ahead]
+    return program.replace(body=tuple(body), attrs=attrs, roles=(role,)).decided(
+        f"roles: {consumers(program)} computing warpgroups, a thread of which loads",
+        *describe(program, threads),
+        *plan.describe(),
+        *(f"ring of {name}: loaded where it is used" for name in in_place),
+    )
+
+
+@dataclass(frozen=True)
+class _Ahead:
+    """What an iteration needs to load for a later one.
+
+    Attributes
+    ----------
+    loop : Loop
+        The loop.
+    slice : tuple of Statement
+        The loads, and before each the scalars that it depends on.
+    next : Scalar
+        How many iterations have been loaded for.
+    """
+
+    loop: Loop
+    slice: Block
+    next: ir.Scalar
+
+
+def _ahead(use: RingUse) -> _Ahead | None:
+    """How the loads of a ring can run ahead, or None if their place is known too late."""
+    loop = use.loop
+    if loop is None or not loop.pipelined:
+        return None
+    # From the last load back: what is needed, and how it comes about.
+    kept: list[Statement] = []
+    needed: set[Var] = set()
+    for one in reversed(use.block):
+        match one:
+            case Load(source=source):
+                kept.append(one)
+                needed |= ir.uses(source)
+            case Scalar(variable=variable) if variable in needed:
+                kept.append(one)
+                needed |= ir.uses(one.raw)
+    own = {one.variable for one in kept if isinstance(one, Scalar) and one.defines}
+    changed = loop.effects.writes
+    late = any(ir.is_buffer(v) and v in changed and v not in own for v in needed)
+    nested = any(
+        not isinstance(one, (Scalar, Load)) and one.effects.writes & own for one in use.block
+    )
+    tiles = any(ir.is_buffer(v) and is_tile(v) for v in needed)
+    if late or nested or tiles:
+        return None
+    name = f"{use.ring.name}_next"
+    return _Ahead(loop, tuple(reversed(kept)), ir.Scalar(name))
+
+
+def _require_after_loads(use: RingUse) -> None:
+    """Threads that load a stage where it is used wait for all of it at once."""
+    last = max(i for i, one in enumerate(use.block) if isinstance(one, Load))
+    touched = use.block[use.first].effects.touched & set(use.ring.tiles)
+    if use.first < last:
+        raise Decline(
+            f"{min(tile.name for tile in touched)} is read between the loads of "
+            f"{', '.join(tile.name for tile in use.ring.tiles)}, for which the threads that load "
+            "them wait together; move the statement behind the last of them."
+        )
+
+
+class _ByOneself:
+    """Computing warpgroups fill stages themselves."""
+
+    refills_after_loops = False
+
+    def __init__(
+        self, program: TileProgram, plan: PipelinePlan, at: dict[str, Position],
+        ahead: dict[str, _Ahead],
+    ) -> None:  # fmt: skip
+        self.program, self.plan, self.at, self.ahead = program, plan, at, ahead
+
+    def start(self) -> list[Stmt]:
+        """Counters of the iterations that have been loaded for."""
+        return [s for one in self.ahead.values() for s in one.next.define(0)]
+
+    def loads_in_place(self, load: Load) -> bool:
+        """Those that do not run ahead."""
+        return self.plan.ring_of(load).name not in self.ahead
+
+    def load(self, load: Load) -> list[Stmt]:
+        """A copy into the stage that all warpgroups have read."""
+        ring = self.plan.ring_of(load)
+        stage = self.at[ring.name].index
+        statements = copies(load.raw, ring, stage, self.program)
+        if not load.raw.same_as(ring.loads[0]):
+            return [self._one_thread(statements)]
+        free = all_consumers(self.program)
+        return [free, self._one_thread([announce(ring, stage), *statements])]
+
+    def by_hand(self, statement: ForLoader) -> list[Stmt]:
+        """The elected thread does it."""
+        return [self._one_thread(for_loading_thread(statement))]
+
+    def before_loop(self, loop: Loop) -> list[Stmt]:
+        """Fill the stages of the loop's ring."""
+        ring = next(
+            (r for r in self.plan.rings if r.name in self.ahead
+             and self.ahead[r.name].loop.raw.same_as(loop.raw)), None,
+        )  # fmt: skip
+        if ring is None:
+            return []
+        ahead, at = self.ahead[ring.name], self.at[ring.name]
+        number = Var("ahead", "int32")
+        stage = 0 if ring.stages == 1 else T.truncmod(at.index + number, ring.stages)
+        fill = ir.when(number < loop.extent, self._fill(ring, stage, number))
+        fills = ir.loop(number, ring.stages, [fill], kind=ForKind.SERIAL)
+        return [
+            all_consumers(self.program),
+            self._one_thread([fills]),
+            ahead.next.set(ring.stages),
+        ]
+
+    def release(self, ring: Ring, stage: Any) -> list[Stmt]:
+        """When all warpgroups have read a stage, fill it for a later iteration."""
+        if ring.name not in self.ahead:
+            return []
+        ahead = self.ahead[ring.name]
+        number = ahead.next.value
+        fill = self._one_thread(self._fill(ring, stage, number))
+        more = ir.when(number < ahead.loop.extent, [all_consumers(self.program), fill])
+        return [more, ahead.next.set(number + 1)]
+
+    def _fill(self, ring: Ring, stage: Any, number: Any) -> list[Stmt]:
+        """Announce and copy what iteration ``number`` of the loop loads."""
+        ahead = self.ahead[ring.name]
+        statements = [announce(ring, stage)]
+        for one in ahead.slice:
+            is_load = isinstance(one, Load)
+            statements += copies(one.raw, ring, stage, self.program) if is_load else [one.raw]
+        table = {ahead.loop.var: ahead.loop.start + number}
+        return ir.renewed([ir.substitute(one, table) for one in statements])
+
+    def _one_thread(self, statements: list[Stmt]) -> Stmt:
+        return ir.when(_is_loading(self.program), statements)
+
+
+def _is_loading(program: TileProgram) -> Any:
+    """Whether a thread is the one that loads."""
+    first = T.And(program.var("warpgroup") == 0, program.var("warp_in_warpgroup") == 0)
+    return T.And(first, T.cuda.elect_sync() != T.uint32(0))

@@ -1,0 +1,88 @@
+"""Warpgroups that issue their products in turn, so that one computes while another multiplies.
+
+Warpgroups that share the rows of a tile do the same at the same time: all have the tensor cores
+multiply, then all compute with the results, and the tensor cores have nothing to do. Here each
+issues the products of a step when the warpgroup before it has issued its own. The tensor cores
+work on those first that were issued first, so results come to one warpgroup after the other.
+
+For programs whose threads use the result of a product in the step that has it: block scales,
+attention.
+"""
+
+from __future__ import annotations
+
+from tvm.script import tirx as T
+from tvm.tirx import Buffer, Stmt, Var
+
+from warploom.errors import Decline
+from warploom.lower.emit.named_barriers import pass_turn, wait_for_turn
+from warploom.lower.emit.threads import orchestrated
+from warploom.tile import ir
+from warploom.tile.program import TileProgram
+from warploom.tile.statement import Allocation, Block, Load, Mma, Orchestrated
+
+
+def order_products(program: TileProgram) -> TileProgram:
+    """Follow the hint ``order_products``.
+
+    Raises
+    ------
+    Decline
+        If one warpgroup computes, or there is no product.
+    """
+    if not program.hints.order_products:
+        return program
+    (warpgroup,) = program.id("warpgroup").vars
+    count = int(program.id("warpgroup").extents[0])
+    if count == 1:
+        raise Decline(
+            "One warpgroup computes, so there is nobody to issue products in turn with; drop the "
+            "hint order_products, or let tiles have rows for two consumers."
+        )
+    body, runs = _block(program.block, warpgroup, count)
+    if not runs:
+        raise Decline("There are no products to order; drop the hint order_products.")
+    # The last has had its turn before the first begins; what it passes on at the end is taken.
+    first = ir.when(T.EQ(warpgroup, count - 1), [pass_turn(warpgroup, count)])
+    taken = ir.when(T.EQ(warpgroup, 0), [wait_for_turn(warpgroup)])
+    return program.replace(body=(orchestrated([first]), *body, orchestrated([taken]))).decided(
+        f"products: {count} warpgroups issue them in turn, in {runs} places"
+    )
+
+
+def _block(statements: Block, warpgroup: Var, count: int) -> tuple[list[Stmt], int]:
+    """A block whose runs of products are turns, and how many there are, in inner blocks too."""
+    runs = _runs(statements)
+    begins, ends = {run[0] for run in runs}, {run[-1] for run in runs}
+    found, result = len(runs), []
+    for number, one in enumerate(statements):
+        if number in begins:
+            result.append(orchestrated([wait_for_turn(warpgroup)]))
+        if one.blocks and not isinstance(one, Orchestrated):
+            inner = [_block(block, warpgroup, count) for block in one.blocks]
+            found += sum(runs for _, runs in inner)
+            result.append(one.with_blocks(*(body for body, _ in inner)))
+        else:
+            result.append(one.raw)
+        if number in ends:
+            result.append(orchestrated([pass_turn(warpgroup, count)]))
+    return result, found
+
+
+def _runs(statements: Block) -> list[list[int]]:
+    """Products of a block, in runs between which no result of theirs is used."""
+    runs: list[list[int]] = []
+    written: set[Buffer] = set()
+    for number, one in enumerate(statements):
+        if isinstance(one, (Allocation, Load)):
+            continue
+        found = one.effects
+        if isinstance(one, Mma):
+            if not written or (found.reads - found.writes) & written:
+                runs.append([])
+                written.clear()
+            runs[-1].append(number)
+            written |= found.writes
+        elif found.touched & written:
+            written.clear()
+    return runs

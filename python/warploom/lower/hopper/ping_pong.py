@@ -1,0 +1,155 @@
+"""Two warpgroups that compute alternate tiles, so that one's results hide behind the other's
+products.
+
+Warpgroups that share the rows of a tile end it together: while they convert and store its results,
+the tensor cores have nothing to do. Here each computes every other tile of its CTA, all rows of it.
+The thread that loads fills stages tile after tile as ever; each stage is used, and given back, by
+the warpgroup whose tile it belongs to, which passes over those of the other.
+
+A warpgroup begins the products of its tile when the other has waited for the last stage of the tile
+before. That keeps the tensor cores at one tile at a time, and is what makes waiting for the parity
+of a phase right: no stage is more than one phase ahead of what a warpgroup waits for.
+
+What CUTLASS calls the ping-pong schedule.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tvm_ffi
+from tvm import tirx
+from tvm.script import tirx as T
+from tvm.tirx import Stmt, Var
+
+from warploom.errors import Decline
+from warploom.lower.analysis.rings import RingUse
+from warploom.lower.emit.named_barriers import pass_turn, wait_for_turn
+from warploom.lower.emit.threads import orchestrated
+from warploom.lower.hopper.warpgroups import require_private, with_warpgroups
+from warploom.tile import ir
+from warploom.tile.hints import PLAYERS
+from warploom.tile.program import TileProgram
+from warploom.tile.statement import (
+    ALTERNATE,
+    TILES,
+    Block,
+    Load,
+    Loop,
+    Marked,
+    Orchestrated,
+    Statement,
+    raws,
+    walk,
+)
+
+
+def ping_pong(program: TileProgram) -> TileProgram:
+    """Follow the hint ``ping_pong``.
+
+    Raises
+    ------
+    Decline
+        If warpgroups share rows already, or the program is not one loop over tiles that loads
+        operands and keeps all else in registers.
+    """
+    if not program.hints.ping_pong:
+        return program
+    (warpgroup,) = program.id("warpgroup").vars
+    if (rows := int(program.id("warpgroup").extents[0])) > 1:
+        raise Decline(
+            f"{rows} warpgroups share the rows of tiles, so they cannot compute alternate ones; "
+            "drop the hint ping_pong, or ask for consumers=1."
+        )
+    loops = [one for one in program.block if isinstance(one, Loop) and one.over_tiles]
+    if len(loops) != 1 or any(_loads(one) for one in program.block if one not in loops):
+        raise Decline(
+            "ping_pong takes a persistent grid, whose CTAs load all operands tile by tile; let the "
+            "hint persistent be True, or drop ping_pong."
+        )
+    tiles = _in_turn(loops[0], warpgroup)
+    body = tuple(tiles if one is loops[0] else one.raw for one in program.block)
+    return program.replace(body=body, ids=with_warpgroups(program, PLAYERS)).decided(
+        f"ping-pong: each of {PLAYERS} warpgroups computes every other tile"
+    )
+
+
+def of_player(loop: Loop, warpgroup: Var, body: list[Stmt], passes: list[Stmt]) -> list[Stmt]:
+    """The tiles of one warpgroup: ``body`` for every other turn of ``loop``, its own first.
+
+    ``passes`` goes over the stages of a tile of the other.
+    """
+    number = Var(loop.var.name, "int32")
+    table = {loop.var: number * PLAYERS + warpgroup}
+    count = T.truncdiv(loop.extent + (PLAYERS - 1) - warpgroup, PLAYERS)
+    own = [*(ir.substitute(one, table) for one in body), *passes]
+    notes = {TILES: loop.raw.annotations[TILES]}
+    return [ir.when(warpgroup > 0, passes), ir.loop(number, count, own, notes)]
+
+
+def stages_of(use: RingUse, loop: Loop) -> Any:
+    """Stages of a ring that a tile takes.
+
+    Raises
+    ------
+    Decline
+        If that depends on the tile.
+    """
+    defined: set[Var] = set()
+    tvm_ffi.structural_walk(loop.raw, [
+        (tirx.For, lambda one: defined.add(one.loop_var)),
+        (tirx.Bind, lambda one: defined.add(one.var)),
+        (tirx.AllocBuffer, lambda one: defined.add(one.buffer)),
+    ])  # fmt: skip
+    count = _times(use, loop.body)
+    if count is None or ir.uses(count) & defined:
+        tiles = ", ".join(tile.name for tile in use.ring.tiles)
+        raise Decline(
+            f"How often a tile loads {tiles} depends on the tile, so the warpgroup of the next one "
+            "does not know its stages; drop the hint ping_pong."
+        )
+    return count
+
+
+def _times(use: RingUse, statements: Block) -> Any:
+    """How often the block of a ring is executed within statements; None if that depends."""
+    if use.is_in(statements):
+        return ir.as_expr(1)
+    for one in statements:
+        for block in one.blocks:
+            inner = _times(use, block)
+            if inner is not None:
+                if isinstance(one, Loop):
+                    return one.extent * inner
+                return inner if isinstance(one, Marked) else None
+    return None
+
+
+def _in_turn(loop: Loop, warpgroup: Var) -> tirx.For:
+    """The loop, in which a tile's loads wait for those of the tile before."""
+    used = [number for number, one in enumerate(loop.body) if _loads(one)]
+    if not used:
+        raise Decline("The tiles load nothing, so ping_pong hides nothing; drop the hint.")
+    require_private(
+        loop.body, _is_apart, "of a tile", "keep it in registers, or drop the hint ping_pong"
+    )
+    first, last = used[0], used[-1] + 1
+    turn, body = loop.var, raws(loop.body)
+    inner = [
+        *body[:first],
+        orchestrated([ir.when(turn > 0, [wait_for_turn(warpgroup)])]),
+        *body[first:last],
+        orchestrated([ir.when(turn + 1 < loop.extent, [pass_turn(warpgroup, PLAYERS)])]),
+        *body[last:],
+    ]
+    return ir.loop(turn, loop.extent, inner, {**loop.raw.annotations, ALTERNATE: 1})
+
+
+def _loads(statement: Statement) -> bool:
+    """Whether something of a statement loads a stage."""
+    return any(isinstance(one, Load) for one in walk((statement,)))
+
+
+def _is_apart(one: Statement) -> bool:
+    """Whether a statement is the loading thread's, or guards the memory that it writes."""
+    return isinstance(one, (Load, Orchestrated)) or one.allocates

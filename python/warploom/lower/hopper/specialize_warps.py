@@ -1,0 +1,153 @@
+"""Splits a program into roles: one thread loads ahead, warpgroups compute.
+
+The producer executes the program with only its loads left; consumers execute it with everything
+else. They meet at the rings of the plan: the producer waits until a stage is free and announces
+its bytes, consumers wait until it is full and give it back. Control flow and scalars are common to
+both. Where CTAs of a cluster load the same tile, each loads a part of it for all.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tvm import tirx
+from tvm.script import tirx as T
+from tvm.tirx import Stmt, Var
+
+from warploom.lower.analysis.budget import (
+    describe,
+    launch_bounds,
+    launch_registers,
+    register_split,
+    require_accumulators,
+)
+from warploom.lower.analysis.consumers import consumer_tiles, consumers, read_by_threads
+from warploom.lower.analysis.own_barriers import initialisations
+from warploom.lower.analysis.plan_pipeline import plan_pipeline
+from warploom.lower.analysis.rings import PipelinePlan, Ring
+from warploom.lower.emit import barriers
+from warploom.lower.emit.barriers import positions
+from warploom.lower.emit.named_barriers import one_consumer
+from warploom.lower.emit.next_kernel import let_next_start
+from warploom.lower.emit.produce import Producer
+from warploom.lower.emit.warm_l2 import wait_and_warm_l2
+from warploom.lower.hopper.consume import Consumer
+from warploom.lower.hopper.take_turns import readers
+from warploom.target import SM90A
+from warploom.tile import ir
+from warploom.tile.program import Id, TileProgram
+from warploom.tile.roles import ThreadRole
+from warploom.tile.statement import ForLoader, Load, Loop
+
+
+def specialize_warps(program: TileProgram) -> TileProgram:
+    """Plan the rings of a program; carry them out with a producer warp and consumer warpgroups.
+
+    Raises
+    ------
+    Decline
+        If a tile has no place in a ring, or a load depends on what consumers compute.
+    """
+    plan = plan_pipeline(program)
+    count = consumers(program)
+    role = Var("wg", "int32")
+    consumer = role - 1 if count > 1 else tirx.const(0, "int32")
+    shared = [
+        tirx.AllocBuffer(buffer) for ring in plan.rings for buffer in ring.tiles.values()
+    ] + [tirx.AllocBuffer(b) for ring in plan.rings for b in (ring.full, ring.empty)]
+    shared += consumer_tiles(program, plan)
+    producing = ir.renewed(Producer(program, plan).run())
+    consuming = Consumer(program, plan, positions(plan), _FromProducer(program, plan)).run()
+    loads, computes = ThreadRole("load"), ThreadRole("compute", count, one_thread=False)
+    elected = T.And(
+        program.var("warp_in_warpgroup") == 0, T.cuda.elect_sync() != T.uint32(0)
+    )
+    threads = (count + 1) * SM90A.warpgroup
+    at_launch = launch_registers(program, threads)
+    moves = program.hints.set_registers is not False
+    registers = register_split(program, count) if moves else (at_launch, at_launch)
+    require_accumulators(program, registers[1])
+    cluster = program.id("cta_in_cluster") is not None
+    inits = [
+        barriers.initialise(barrier, arrivals)
+        for ring, users in ((use.ring, readers(use, program)) for use in plan.uses)
+        for barrier, arrivals in ((ring.full, 1), (ring.empty, users * ring.shared_by))
+    ] + initialisations(program)
+    waiting, program = wait_and_warm_l2(program, plan, T.And(role == 0, elected))
+    body = [
+        *shared,
+        let_next_start(),
+        ir.when(T.cuda.thread_rank() == 0, inits),
+        *barriers.publish(),
+        *barriers.meet(cluster),
+        *waiting,
+        ir.when(
+            role == 0,
+            [*_set_registers("dec", registers[0], moves), ir.when(elected, loads.mark(producing))],
+            [*_set_registers("inc", registers[1], moves), *computes.mark(consuming, consumer)],
+        ),
+    ]
+    if cluster:
+        # No CTA leaves while another may still write to its memory or its barriers.
+        body += barriers.meet(cluster)
+    body = [ir.substitute(one, {program.var("warpgroup"): consumer}) for one in body]
+    ids = tuple(
+        Id("warpgroup", (role,), (count + 1,)) if one.kind == "warpgroup" else one
+        for one in program.ids
+    )
+    attrs = (*program.attrs, launch_bounds(program))
+    roles = (loads, computes)
+    return program.replace(ids=ids, body=tuple(body), attrs=attrs, roles=roles).decided(
+        f"roles: one loading warp with {registers[0]} registers a thread, {count} computing "
+        f"warpgroups with {registers[1]}",
+        *describe(program, threads),
+        *plan.describe(),
+    )
+
+
+def _set_registers(direction: str, registers: int, moves: bool) -> list[Stmt]:
+    if not moves:
+        return []
+    return [ir.evaluate(T.ptx[f"setmaxnreg.{direction}.sync.aligned.u32"](registers))]
+
+
+class _FromProducer:
+    """Consumers leave loads to the producer, and tell it which stages are free."""
+
+    refills_after_loops = True
+
+    def __init__(self, program: TileProgram, plan: PipelinePlan) -> None:
+        self.program, self.plan = program, plan
+        self.peers: dict[str, barriers.Remote] = {}
+
+    def start(self) -> list[Stmt]:
+        """Find the barriers of the other CTAs that fill stages of this one."""
+        self.peers, statements = barriers.find_peers(self.plan.rings, self.program)
+        return statements
+
+    def loads_in_place(self, load: Load) -> bool:
+        """No load: the producer does it."""
+        return False
+
+    def load(self, load: Load) -> list[Stmt]:
+        """Nothing."""
+        return []
+
+    def by_hand(self, statement: ForLoader) -> list[Stmt]:
+        """Nothing: the producer does that too."""
+        return []
+
+    def before_loop(self, loop: Loop) -> list[Stmt]:
+        """Nothing: the producer runs ahead by itself."""
+        return []
+
+    def release(self, ring: Ring, stage: Any) -> list[Stmt]:
+        """One arrival of this warpgroup at the ``empty`` barrier of each CTA that writes to it."""
+        warp, lane = self.program.var("warp_in_warpgroup"), self.program.var("lane")
+        sync = [one_consumer(self.program)] if read_by_threads(ring, self.plan) else []
+        if ring.shared_by > 1:
+            peers = self.peers[ring.name]
+            chosen = T.And(warp == 0, peers.chosen)
+            return [*sync, ir.when(chosen, [barriers.arrive_remote(peers.view, stage)])]
+        chosen = T.And(warp == 0, lane == 0)
+        return [*sync, ir.when(chosen, [barriers.arrive(ring.empty, stage)])]

@@ -1,0 +1,235 @@
+"""Warpgroups that take turns with the steps of a loop, where a tile has no rows to share.
+
+A tile of 64 rows occupies one warpgroup, one warp on each scheduler of an SM: whenever it waits,
+for a stage, for shared memory, for its product, nothing else computes. With turns, each of n
+warpgroups computes every nth step of the loop, all rows of the tile, into accumulators of its own.
+After the loop the sums meet in shared memory, and the first warpgroup finishes the tile while the
+others are at the next one.
+
+Whose turn it is the stage tells: each is used, and given back, by one warpgroup alone, which has
+seen every phase of the stage's barrier, as waiting for the parity of a phase takes. Stages are a
+multiple of n, so that all warpgroups have as many.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from itertools import groupby
+from typing import Any
+
+from tvm import tirx
+from tvm.script import tirx as T
+from tvm.tirx import Buffer, Stmt, Var
+
+from warploom.errors import Decline
+from warploom.lower.analysis.rings import RingUse
+from warploom.lower.analysis.separable_loop import SeparableLoop, separated
+from warploom.lower.emit.named_barriers import consumers_sync
+from warploom.lower.emit.threads import orchestrated
+from warploom.lower.hopper.warpgroups import require_private, with_warpgroups
+from warploom.tile import ir
+from warploom.tile.mbarriers import read_operation
+from warploom.tile.program import TileProgram
+from warploom.tile.statement import (
+    FIRST,
+    STAGES,
+    TURN,
+    Allocation,
+    Block,
+    First,
+    Load,
+    Loop,
+    Mma,
+    Orchestrated,
+    Scalar,
+    Statement,
+    Turn,
+    raws,
+    walk,
+)
+
+
+def take_turns(program: TileProgram) -> TileProgram:
+    """Follow the hint ``turns``.
+
+    Raises
+    ------
+    Decline
+        If warpgroups share rows already, or the steps of the loop depend on each other.
+    """
+    count = program.hints.turns
+    if count is None or count == 1:
+        return program
+    (warpgroup,) = program.id("warpgroup").vars
+    rows = int(program.id("warpgroup").extents[0])
+    if rows > 1:
+        raise Decline(
+            f"{rows} warpgroups share the rows of tiles, so they cannot take turns; drop the hint "
+            "turns, or ask for consumers=1."
+        )
+    body = _look(program.block, warpgroup, count)
+    if body is None:
+        raise Decline("No pipelined loop has a product whose steps could be taken in turns.")
+    ids = with_warpgroups(program, count)
+    hints = dataclasses.replace(program.hints, consumers=count)
+    return program.replace(body=tuple(body), ids=ids, hints=hints).decided(
+        f"turns: each of {count} warpgroups computes one step of {count}, the first adds the sums"
+    )
+
+
+def in_turns(use: RingUse) -> bool:
+    """Whether each stage of a ring is used by one warpgroup, in its turn, and by no other."""
+    return isinstance(use.block[use.first], Turn)
+
+
+def readers(use: RingUse, program: TileProgram) -> int:
+    """Warpgroups that give back each stage of a ring."""
+    alone = any(
+        one.raw.same_as(use.ring.loads[0])
+        for first in walk(program.block) if isinstance(first, First)
+        for one in walk(first.body)
+    )  # fmt: skip
+    if alone or in_turns(use) or program.hints.ping_pong:
+        return 1
+    return int(program.id("warpgroup").extents[0])
+
+
+def _look(statements: Block, warpgroup: Var, count: int) -> list[Stmt] | None:
+    """A block, with its loop over steps in turns; None if neither it nor one in it has one."""
+    loops = [i for i, one in enumerate(statements) if _has_steps(one)]
+    if len(loops) > 1:
+        raise Decline("Several loops have products; warpgroups take turns in one.")
+    if loops:
+        found = separated(statements, loops[0], "warpgroups that take turns")
+        return _in_turns(found, warpgroup, count)
+    for number, one in enumerate(statements):
+        if isinstance(one, Loop) and one.over_tiles:
+            inner = _look(one.body, warpgroup, count)
+            if inner is not None:
+                before, after = raws(statements[:number]), raws(statements[number + 1 :])
+                return [*before, ir.with_body(one.raw, inner), *after]
+    return None
+
+
+def _operates(statements: Block) -> bool:
+    """Whether the author operates mbarriers."""
+    return any(
+        read_operation(one.raw) is not None or any(map(_operates, one.blocks))
+        for one in statements
+        if not isinstance(one, Orchestrated)
+    )
+
+
+def _has_steps(one: Statement) -> bool:
+    return (
+        isinstance(one, Loop)
+        and one.pipelined
+        and any(isinstance(inner, Mma) for inner in one.body)
+    )
+
+
+def _in_turns(found: SeparableLoop, warpgroup: Var, count: int) -> list[Stmt]:
+    loop = found.loop
+    if _operates((*found.before, *loop.body, *found.after)):
+        raise Decline("The program operates mbarriers itself, which warpgroups pass together.")
+    common = [one for one in loop.body if _is_common(one)]
+    own = [one for one in loop.body if not _is_common(one)]
+    _require_stages(common, own)
+    require_private(found.before, _is_common, "before the loop", "keep it in registers")
+    require_private(own, _is_common, "of the loop", "keep it in registers")
+    turn = [_accumulating(one, found) for one in own]
+    notes = {**loop.raw.annotations, STAGES: max(count, (loop.stages or 1) // count * count)}
+    taken = [*raws(common), tirx.AttrStmt(0, TURN, ir.as_expr(count), ir.seq(turn))]
+    steps = ir.loop(
+        loop.var, loop.extent, taken, notes, loop.raw.kind, loop.start, loop.raw.step
+    )
+    places = {tile: _place(tile, count) for tile in found.sums}
+    return [
+        *(tirx.AllocBuffer(place) for place in places.values()),
+        *raws(found.before),
+        *(_zero(one.d) for one in found.starts),
+        steps,
+        _added(places, warpgroup, count),
+        *_of_first(found.after, warpgroup),
+    ]
+
+
+def _is_common(one: Statement) -> bool:
+    """Whether a statement is for all: a load, which nobody here executes, or a definition."""
+    return isinstance(one, (Load, Scalar, Allocation))
+
+
+def _of_first(statements: Block, warpgroup: Var) -> list[Stmt]:
+    """What follows the loop: the first warpgroup finishes the tile."""
+    result: list[Stmt] = []
+    table = {warpgroup: tirx.const(0, "int32")}
+    for common, run in groupby(statements, _is_common):
+        own = [one.raw for one in run]
+        if not common:
+            mine = ir.seq(ir.substitute(one, table) for one in own)
+            own = [tirx.AttrStmt(0, FIRST, ir.as_expr(1), mine)]
+        result += own
+    return result
+
+
+def _require_stages(common: list[Statement], own: list[Statement]) -> None:
+    tiles = {one.tile for one in common if isinstance(one, Load)}
+    if not any(tiles & one.effects.reads for one in own):
+        raise Decline("The loop loads nothing, so there are no stages that tell whose turn it is.")
+    if any(isinstance(one, Scalar) and tiles & one.effects.reads for one in common):
+        raise Decline("A scalar of the loop comes from a tile; read it from global memory.")
+
+
+def _accumulating(one: Statement, found: SeparableLoop) -> Stmt:
+    """A product that adds to its accumulator in every step."""
+    if not found.is_start(one):
+        return one.raw
+    return ir.tile_call(one.raw, *one.raw.args[:-1], tirx.const(True, "bool"))
+
+
+def _place(tile: Buffer, count: int) -> Buffer:
+    """Shared memory for the sums of all warpgroups but the first."""
+    shape = (count - 1, *tile.shape)
+    return tirx.decl_buffer(shape, str(tile.dtype), f"{tile.name}_sums", scope="shared")
+
+
+def _added(places: dict[Buffer, Buffer], warpgroup: Var, count: int) -> Stmt:
+    """All leave their sums, the first adds them: those of the last tile it has added by then."""
+    leave = [_leave(tile, place, warpgroup) for tile, place in places.items()]
+    add = [_add(tile, place, count) for tile, place in places.items()]
+    return orchestrated([
+        consumers_sync(count),
+        ir.when(warpgroup > 0, leave),
+        consumers_sync(count),
+        ir.when(T.EQ(warpgroup, 0), add),
+    ])  # fmt: skip
+
+
+def _nest(tile: Buffer, value: Any) -> Stmt:
+    """``value(i, j)``, a store, for all elements of a tile."""
+    indices = [Var(name, "int32") for name in "ij"]
+    body = value(*indices)
+    for index, extent in reversed(list(zip(indices, tile.shape, strict=True))):
+        body = ir.loop(index, int(extent), [body])
+    return body
+
+
+def _zero(tile: Buffer) -> Stmt:
+    zero = tirx.const(0, str(tile.dtype))
+    return _nest(tile, lambda i, j: tirx.BufferStore(tile, zero, [i, j]))
+
+
+def _leave(tile: Buffer, place: Buffer, warpgroup: Var) -> Stmt:
+    return _nest(
+        tile, lambda i, j: tirx.BufferStore(place, tile[i, j], [warpgroup - 1, i, j])
+    )
+
+
+def _add(tile: Buffer, place: Buffer, count: int) -> Stmt:
+    def total(i: Var, j: Var) -> Stmt:
+        value = tile[i, j]
+        for other in range(count - 1):
+            value = value + place[other, i, j]
+        return tirx.BufferStore(tile, value, [i, j])
+
+    return _nest(tile, total)

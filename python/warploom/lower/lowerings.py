@@ -1,0 +1,143 @@
+"""From a tile program to an orchestrated kernel: the passes of each lowering, in order.
+
+The first passes keep the sequential meaning of the program; from the roles on, barriers carry it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+import tvm
+from tvm.tirx import PrimFunc
+
+from warploom.errors import Decline, WarploomError
+from warploom.lower import tvm_passes as transform
+from warploom.lower.options import added_passes
+from warploom.lower.tvm_passes import CheckProgram, Factory
+from warploom.lower.warn_of_lowering import warn_of_lowering
+from warploom.messages.blame import with_place, without_place
+from warploom.target import SM90A, SM100A
+from warploom.tile.program import TileProgram, read
+from warploom.tile.state import read_state
+
+_BEFORE_GRID: tuple[Factory, ...] = (transform.Canonicalize, transform.CheckBarriers)
+_BEFORE_ROLES: tuple[Factory, ...] = (
+    transform.InferLayouts, transform.ResolveScopes, transform.ExchangeSums, transform.StageStores,
+    transform.PlanPipeline,
+)  # fmt: skip
+_LAST: tuple[Factory, ...] = (
+    transform.LowerNests, transform.AllocateShared, transform.StripAnnotations, transform.Verify,
+)  # fmt: skip
+WARP_SPECIALISED, MULTISTAGE = "warp specialisation", "multistage"
+TENSOR_MEMORY, BY_HAND = "tensor memory", "orchestrated by hand"
+#: The lowerings: their passes, all of them behind ``CheckProgram``.
+LOWERINGS: dict[str, tuple[Factory, ...]] = {
+    WARP_SPECIALISED: (
+        *_BEFORE_GRID, transform.SqueezeVectors, transform.ChooseGrid, *_BEFORE_ROLES,
+        transform.OrderProducts, transform.TakeTurns, transform.PingPong,
+        transform.SpecializeWarps, *_LAST,
+    ),
+    MULTISTAGE: (
+        *_BEFORE_GRID, transform.SqueezeVectors, transform.ChooseGrid, *_BEFORE_ROLES,
+        transform.IgnoreRoleHints, transform.Multistage, *_LAST,
+    ),
+    TENSOR_MEMORY: (
+        *_BEFORE_GRID, transform.ShareOperands, transform.SqueezeVectors, transform.ChooseGrid,
+        transform.PairCTAs, *_BEFORE_ROLES, transform.IgnoreRoleHints,
+        transform.ResolveTensorMemory, transform.SpecializeWarps, *_LAST,
+    ),
+    BY_HAND: (transform.ResolveByHand, *_LAST[1:]),
+}  # fmt: skip
+#: The passes after which roles have parted, and tiles have no place in registers yet.
+PARTED = ("SpecializeWarps", "Multistage", "ResolveByHand")
+
+
+def lower(
+    func: PrimFunc,
+    arch: str | None = None,
+    added: Mapping[str, tvm.transform.Pass] | None = None,
+    quiet: bool = False,
+) -> PrimFunc:
+    """The kernel of a tile program, by the first lowering that takes it.
+
+    Parameters
+    ----------
+    arch : str, optional
+        ``"sm_90a"`` or ``"sm_100a"``; without it that of the function's target, or of the target
+        in whose scope this is called, or sm_90a.
+    added : mapping, optional
+        Name of a pass -> a pass to run after it; with any, ``wl.span`` stays until the end.
+    quiet : bool
+        Whether there are no warnings of hints that nobody follows.
+
+    Raises
+    ------
+    TileProgramError
+        If the program breaks a rule of the language; :func:`warploom.language.interpret` refuses
+        it with the same sentence.
+    Decline
+        If no lowering takes it; the message says why, one line for each lowering.
+    """
+    added = dict(added or {})
+    try:
+        start = _apply(CheckProgram(arch, keep_spans=bool(added), every=True), func)
+        for one in added_passes("CheckProgram"):
+            start = _apply(one, start)
+        reasons: dict[str, str] = {}
+        for lowering in _candidates(read(start)):
+            try:
+                lowered, state = _lower_by(lowering, start, added)
+            except Decline as reason:
+                reasons[lowering] = without_place(str(reason))
+                note = f"{lowering} declines: {reasons[lowering]}"
+                start = read(start).decided(note).to_func()
+                continue
+            if not quiet:
+                warn_of_lowering(func, state["ignored"], lowering, reasons)
+            return lowered
+        raise Decline(_together(reasons))
+    except WarploomError as error:
+        raise type(error)(with_place(str(error), func)) from error
+
+
+def _lower_by(
+    lowering: str, func: PrimFunc, added: Mapping[str, tvm.transform.Pass]
+) -> tuple[PrimFunc, dict]:
+    """The kernel by one lowering, and the state that the passes had left at last."""
+    state = read_state(func)
+    for factory in LOWERINGS[lowering]:
+        name = factory.__name__
+        for one in (factory(), *added_passes(name), *filter(None, [added.get(name)])):
+            func = _apply(one, func)
+        state = read_state(func) or state
+    return func, state
+
+
+def _apply(one: tvm.transform.Pass, func: PrimFunc) -> PrimFunc:
+    return one(tvm.IRModule({"main": func}))["main"]
+
+
+def _together(reasons: dict[str, str]) -> str:
+    """Why each lowering declined; once, if the reasons differ in nothing but numbers."""
+    first = next(iter(reasons.values()))
+    if len({re.sub(r"\d+", "0", reason) for reason in reasons.values()}) == 1:
+        return first
+    return "\n".join(f"{name}: {reason}" for name, reason in reasons.items())
+
+
+def _candidates(program: TileProgram) -> list[str]:
+    """The lowerings to try for an architecture, the preferred one first."""
+    if program.by_hand:
+        return [BY_HAND]
+    if program.arch == SM100A.name:
+        return [TENSOR_MEMORY]
+    if program.arch != SM90A.name:
+        raise Decline(
+            f"There is no lowering of tile programs for {program.arch}; compile for {SM90A.name} "
+            f"or {SM100A.name}."
+        )
+    wanted = program.hints.specialise
+    if wanted is None:
+        return [WARP_SPECIALISED, MULTISTAGE]
+    return [WARP_SPECIALISED if wanted else MULTISTAGE]

@@ -1,0 +1,1 @@
+"""Element-wise code of a program, as code of a thread on its registers."""

@@ -1,0 +1,1 @@
+"""The passes that know no architecture, a file each."""

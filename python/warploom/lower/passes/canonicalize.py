@@ -1,0 +1,214 @@
+"""Writes element-wise tile primitives as nests of stores, which later passes know one form of.
+
+So are the reads of ``wl.print`` from tiles in registers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import tvm_ffi
+from tvm import tirx
+from tvm.ir import TensorRegion
+from tvm.script import tirx as T
+from tvm.tirx import Buffer, Stmt, Var
+from tvm.tirx.tile_primitive import LambdaExpr, TilePrimitiveCall
+
+from warploom.errors import Decline
+from warploom.lower.analysis.layouts import has_layout
+from warploom.lower.emit.prints import through_shared
+from warploom.lower.nests.forms import plain_nests
+from warploom.target import SM90A
+from warploom.tile import ir
+from warploom.tile.program import TileProgram, allocations
+from warploom.tile.scopes import TILE_SCOPES, is_global, is_shared
+from warploom.tile.statement import Loop, Statement, block
+
+
+def _affine(function: Callable[[Any], Any]) -> Callable[..., Any]:
+    """``function(x * scale + bias)``, with TVM's order of operands: bias before scale."""
+
+    def compute(x: Any, bias: Any = None, scale: Any = None) -> Any:
+        if scale is not None:
+            x = x * scale
+        return function(x if bias is None else x + bias)
+
+    return compute
+
+
+def _silu(x: Any) -> Any:
+    return x / (1.0 + T.exp(-x))
+
+
+#: Primitive -> its value from the values of its sources.
+ELEMENTWISE: dict[str, Callable[..., Any]] = {
+    "fill": lambda value: value,
+    "memset": lambda value: value,
+    "zero": lambda *_: 0,
+    "cast": lambda x: x,
+    "add": lambda a, b: a + b,
+    "sub": lambda a, b: a - b,
+    "mul": lambda a, b: a * b,
+    "fdiv": lambda a, b: a / b,
+    "maximum": T.max,
+    "minimum": T.min,
+    "fma": lambda a, b, c: a * b + c,
+    "select": lambda a, b, chosen: T.Select(chosen, a, b),
+    "sqrt": _affine(T.sqrt),
+    "exp": _affine(T.exp),
+    "exp2": _affine(T.exp2),
+    "log2": _affine(T.log2),
+    "reciprocal": lambda x: 1.0 / x,
+    "silu": _silu,
+}
+
+
+def canonicalize(program: TileProgram) -> TileProgram:
+    """Replace every element-wise primitive of scope ``cta`` by a nest, and nests by plain ones.
+
+    Raises
+    ------
+    Decline
+        If a tile has a scope that this architecture has no use for, or the number of iterations of
+        a nest is not known.
+    """
+    places = {tile: _accumulator(tile, program) for tile in allocations(program.body)
+              if tile.scope() == "tmem"}
+
+    def call(one: TilePrimitiveCall) -> Stmt:
+        if one.scope.name != "cta":
+            return one
+        if ir.op_name(one) in ELEMENTWISE:
+            return _nest(one)
+        return _copy(one) if ir.op_name(one) in ("copy", "copy_async") else one
+
+    body = tuple(
+        tvm_ffi.structural_map(one, (TilePrimitiveCall, call), order="pre")
+        for one in plain_nests(through_shared(program.body))
+    )
+    body = [ir.substitute(one, places) for one in body]
+    return program.replace(body=tuple(map(_fixed_extents, block(body))))
+
+
+def _fixed_extents(one: Statement) -> Stmt:
+    """Loops whose body changes what their extent is computed from: it is computed before."""
+    raw = one.with_each(_fixed_extents)
+    if not isinstance(one, Loop) or not ir.uses(one.extent) & one.effects.writes:
+        return raw
+    extent = ir.Scalar(f"{one.var.name}_extent", str(one.var.ty.dtype))
+    loop = ir.loop(
+        one.var, extent.value, [raw.body], raw.annotations, raw.kind, one.start, raw.step
+    )
+    return ir.seq([*extent.define(one.extent), loop])
+
+
+def _accumulator(tile: Buffer, program: TileProgram) -> Buffer:
+    """A tile of tensor memory is an accumulator: on Blackwell all of them lie there."""
+    if has_layout(tile):
+        raise Decline(
+            f"{tile.name} lies in tensor memory with a layout of its own, where passes choose "
+            "columns for each warpgroup; leave layout= out, or define ids of threads."
+        )
+    if program.arch == SM90A.name:
+        raise Decline(
+            f"{tile.name} lies in tensor memory, which {SM90A.name} does not have; give it the "
+            "scope accumulator."
+        )
+    return tirx.decl_buffer(tile.shape, str(tile.dtype), tile.name, scope="accumulator")
+
+
+def _nest(call: TilePrimitiveCall) -> Stmt:
+    to, *rest = call.args
+    ranges = ir.ranges(to)
+    counters = [Var(name, "int32") for name, _ in zip("ijkl", ranges, strict=False)]
+    dtype = str(to.source.dtype)
+
+    def value(operand: Any) -> Any:
+        if isinstance(operand, LambdaExpr):
+            return ir.substitute(operand.pred, dict(zip(operand.vars, counters, strict=True)))
+        if not isinstance(operand, TensorRegion):
+            return operand
+        own = ir.ranges(operand)
+        lead = len(counters) - len(own)
+        indices = [
+            start if ir.is_constant(extent, 1) else _from(start, counter)
+            for (start, extent), counter in zip(own, counters[lead:], strict=True)
+        ]
+        return operand.source[tuple(indices)]
+
+    operands = [value(one) for one in rest if one is not None]
+    result = ELEMENTWISE.get(ir.op_name(call), lambda x: x)(*operands)
+    if not isinstance(result, (int, float)) and str(result.ty.dtype) != dtype:
+        result = T.Cast(dtype, result)
+    indices = [
+        _from(start, counter)
+        for (start, _), counter in zip(ranges, counters, strict=True)
+    ]
+    store = tirx.BufferStore(to.source, ir.as_expr(result, dtype), indices, call.span)
+    return ir.nest(counters, [extent for _, extent in ranges], [store])
+
+
+def _copy(call: TilePrimitiveCall) -> Stmt:
+    """Copies that no engine does: between registers and shared memory, or of unknown extents."""
+    to, source = (region.source for region in call.args[:2])
+    extents = [extent for region in call.args[:2] for _, extent in ir.ranges(region)]
+    if to.scope() in TILE_SCOPES and not is_global(source):
+        return _nest(call)
+    if is_shared(to) and source.scope() in TILE_SCOPES:
+        return _nest(call)
+    if is_global(to) and not all(isinstance(extent, tirx.IntImm) for extent in extents):
+        return _partial_store(call)
+    if is_global(to) and is_shared(source) and _parts_rows(call.args[1]):
+        return _rows_by_threads(call)
+    return call
+
+
+def _parts_rows(region: TensorRegion) -> bool:
+    """Whether a region has several rows of a tile, and parts of them: no TMA stores those."""
+    several = False
+    for extent, size in zip((e for _, e in ir.ranges(region)), region.source.shape, strict=True):
+        if several and int(extent) != int(size):
+            return True
+        several |= int(extent) != 1
+    return False
+
+
+def _rows_by_threads(call: TilePrimitiveCall) -> Stmt:
+    """A store of parts of rows, element by element."""
+    extents = [[int(extent) for _, extent in ir.ranges(region)] for region in call.args[:2]]
+    if extents[0] != extents[1]:
+        raise Decline(
+            f"The copy to {call.args[0].source.name} takes parts of the rows of "
+            f"{call.args[1].source.name}, {extents[1]}, to a region of extents {extents[0]}; "
+            "threads store it where both have the same extents, so write a nest, or copy whole "
+            "rows."
+        )
+    return _nest(call)
+
+
+def _partial_store(call: TilePrimitiveCall) -> Stmt:
+    """A store of a part of a tile whose extents only the device knows: all of it, guarded."""
+    to, source = call.args[:2]
+    tile = source.source
+    counters = [Var(name, "int32") for name, _ in zip("ijkl", tile.shape, strict=False)]
+    drop = len(ir.ranges(to)) - len(counters)
+    inside: Any = True
+    indices, free = [], list(zip(counters, ir.ranges(source), strict=True))
+    for start, extent in ir.ranges(to):
+        if drop and ir.is_constant(extent, 1):
+            drop -= 1
+            indices.append(start)
+            continue
+        counter, (first, count) = free.pop(0)
+        indices.append(start + counter - first)
+        if not isinstance(count, tirx.IntImm):
+            bound = T.And(counter >= first, counter < first + count)
+            inside = bound if inside is True else T.And(inside, bound)
+    store = tirx.BufferStore(to.source, tile[tuple(counters)], indices)
+    return ir.nest(counters, map(int, tile.shape), [ir.when(inside, [store])])
+
+
+def _from(start: Any, counter: Var) -> Any:
+    """An index; the bare counter where that is all, for passes look for it."""
+    return counter if ir.is_constant(start, 0) else start + counter

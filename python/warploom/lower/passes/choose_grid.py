@@ -1,0 +1,87 @@
+"""The grid of a kernel, as hints have it: persistent, a CTA for each tile, or shared tiles."""
+
+from __future__ import annotations
+
+from warploom.errors import Decline
+from warploom.lower.analysis.budget import ctas_per_sm
+from warploom.lower.analysis.own_barriers import own_barriers
+from warploom.lower.grid.persistent import DEFAULT_GROUP, persistent_grid
+from warploom.lower.grid.split_tiles import split_tiles
+from warploom.target import SM90A, SM100A
+from warploom.target.arch import GPUS
+from warploom.tile.program import TileProgram
+
+#: The GPU that a persistent grid is sized for.
+_GPU = {SM90A.name: "h200", SM100A.name: "b200"}
+
+
+def choose_grid(program: TileProgram) -> TileProgram:
+    """Make the grid persistent, unless a hint or an mbarrier of the author forbids it.
+
+    Raises
+    ------
+    Decline
+        If hints contradict each other, the architecture or the program.
+    """
+    hints = program.hints
+    shared = bool(hints.stream_k or (hints.split_k or 1) > 1)
+    own = own_barriers(program)
+    if own and hints.persistent:
+        raise Decline(
+            f"A persistent CTA would initialise the mbarrier {own[0].name} anew for each tile, "
+            "while phases go on; leave the hint out."
+        )
+    if own or hints.persistent is False:
+        why = "as the program initialises mbarriers" if own else "as the hint says"
+        return _one_for_each_tile(program, why, shared)
+    cluster = hints.cluster or (1, 1)
+    group = {"rows": 1, "columns": None}.get(hints.raster, hints.group or DEFAULT_GROUP)
+    if hints.scheduler == "clc":
+        return _handed_out(program, group, cluster, shared)
+    size = cluster[0] * cluster[1] * (hints.split_k if hints.exchange == "cluster" else 1)
+    resident = GPUS[_GPU[program.arch]].resident(size, ctas_per_sm(program))
+    ctas = hints.ctas or resident
+    if not shared:
+        return persistent_grid(program, ctas, group, cluster)
+    if ctas > resident:
+        raise Decline(
+            f"{ctas} CTAs that share tiles wait for each other, and the GPU holds {resident} at a "
+            "time; ask for fewer, or leave out split_k and stream_k."
+        )
+    return split_tiles(program, ctas, group, cluster)
+
+
+def _one_for_each_tile(program: TileProgram, why: str, shared: bool) -> TileProgram:
+    """The program as it is; hints that only a persistent grid can follow are noted."""
+    if shared:
+        raise Decline(
+            "CTAs that share tiles wait for each other, so all must be on the GPU at a time, "
+            f"and the grid has a CTA for each tile, {why}; leave out split_k and stream_k."
+        )
+    program = program.decided(f"grid: a CTA for each tile, {why}")
+    for name in ("cluster", "scheduler", "raster", "group", "ctas"):
+        if getattr(program.hints, name) not in (None, (1, 1)):
+            program = program.not_followed(
+                name, f"the grid has a CTA for each tile, {why}; leave out one of them"
+            )
+    return program
+
+
+def _handed_out(
+    program: TileProgram, group: int | None, cluster: tuple[int, int], shared: bool
+) -> TileProgram:
+    """A grid whose tiles cluster launch control hands out as the kernel runs."""
+    if program.arch != SM100A.name:
+        raise Decline(
+            f"scheduler='clc': {program.arch} has no cluster launch control; leave the hint "
+            f"out, or compile for {SM100A.name}."
+        )
+    if shared:
+        raise Decline(
+            "scheduler='clc' hands out whole tiles; leave it out, or split_k and stream_k."
+        )
+    if program.hints.ctas is not None:
+        program = program.not_followed(
+            "ctas", "with scheduler='clc' the grid has a CTA for each tile; leave out either"
+        )
+    return persistent_grid(program, None, group, cluster)

@@ -1,0 +1,150 @@
+"""Makes the CTAs of a cluster, which share each tile, exchange their sums through shared memory.
+
+Each CTA leaves its sums in its own shared memory, where the owner of the tile reads them. Two
+mbarriers for each warpgroup carry that: ``given``, of the owner, one for each other CTA; and
+``taken``, of the other CTA, which then may leave the next sums. Nothing goes through global
+memory, no other kernel is needed, and a cluster is on the GPU as a whole.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tvm import tirx
+from tvm.script import tirx as T
+from tvm.tirx import Buffer, Stmt, Var
+
+from warploom.errors import Decline
+from warploom.lower.analysis.consumers import consumers
+from warploom.lower.emit import barriers
+from warploom.lower.emit.named_barriers import one_consumer
+from warploom.lower.emit.threads import leader, orchestrated
+from warploom.lower.nests.fragment_order import EXCHANGED
+from warploom.target import SM90A
+from warploom.tile import ir
+from warploom.tile.program import TileProgram
+from warploom.tile.statement import Block, Given, Loop, Statement, Taken
+
+
+def exchange_in_clusters(program: TileProgram) -> TileProgram:
+    """Give the exchanges of a program whose tiles are registers of warpgroups their barriers.
+
+    Raises
+    ------
+    Decline
+        If accumulators are not in registers.
+    """
+    if program.arch != SM90A.name:
+        raise Decline(
+            f"exchange='cluster': on {program.arch} sums go through the workspace only; leave the "
+            "hint out."
+        )
+    exchange = _Exchange(program)
+    body = tuple(exchange.statement(one) for one in program.block)
+    return program.replace(body=(*exchange.start(), *body), host=()).decided(
+        f"sums: from {exchange.parts - 1} CTAs of a cluster to the last, through "
+        f"{', '.join(one.name for one in exchange.places.values())} in shared memory"
+    )
+
+
+class _Exchange:
+    """The tiles and barriers of one program."""
+
+    def __init__(self, program: TileProgram) -> None:
+        self.program = program
+        self.parts, self.warpgroups = program.hints.split_k, consumers(program)
+        self.given = barriers.mbarriers("given", (self.parts - 1) * self.warpgroups)
+        self.taken = barriers.mbarriers("taken", self.warpgroups)
+        #: Each warpgroup's part of an accumulator -> where the sums of all are left.
+        self.places: dict[Buffer, Buffer] = {}
+        (tiles,) = (one for one in program.block if isinstance(one, Loop) and one.over_tiles)
+        self.parity = T.truncmod(tiles.var, 2)
+
+    def start(self) -> list[Stmt]:
+        """Allocations, and what initialises the barriers: one arrival each."""
+        found: list[Stmt] = [tirx.AllocBuffer(one) for one in self.places.values()]
+        for barrier in (self.given, self.taken):
+            found.append(tirx.AllocBuffer(barrier))
+            for number in range(int(barrier.shape[0])):
+                place = ir.address(barrier, number)
+                found.append(ir.evaluate(T.ptx.mbarrier.init.shared.b64(place, T.uint32(1))))
+        return found
+
+    def statement(self, one: Statement) -> Stmt:
+        """A statement of the program."""
+        match one:
+            case Given(body=copies):
+                return self._give(copies)
+            case Loop(var=other, body=(Taken(body=nests),)):
+                return one.with_blocks([self._take(other, nests)])
+        return one.with_each(self.statement)
+
+    def _give(self, copies: Block) -> Stmt:
+        program, own = self.program, self.program.var("warpgroup")
+        rank = program.var("cta_in_cluster")
+        theirs, declared = barriers.remote_view(self.given, self.parts - 1)
+        number = (self.parts - 2 - rank) * self.warpgroups + own
+        moves = []
+        for copy in copies:
+            tile = copy.source.source
+            moves.append(_nest(tile, lambda y, x, tile=tile: tirx.BufferStore(
+                self._place(tile), tile[y, x], [own, y, x]
+            )))  # fmt: skip
+        return orchestrated([
+            # The sums of the last tile have been read.
+            *_wait(self.taken, own, T.bitwise_xor(self.parity, 1)),
+            *moves,
+            one_consumer(program),
+            ir.when(leader(program), [*declared, _arrive(theirs, number)]),
+        ])
+
+    def _take(self, other: Var, nests: Block) -> Stmt:
+        program, own = self.program, self.program.var("warpgroup")
+        rank = self.parts - 2 - other
+        theirs, declared = barriers.remote_view(self.taken, rank)
+        moves: list[Stmt] = []
+        for one in nests:
+            tile = one.stores[0].buffer
+            view, found = barriers.remote_view(self._place(tile), rank)
+            moves += [*found, _nest(tile, lambda y, x, tile=tile, view=view: tirx.BufferStore(
+                tile, tile[y, x] + view[own, y, x], [y, x]
+            ))]  # fmt: skip
+        return orchestrated([
+            *_wait(self.given, other * self.warpgroups + own, self.parity),
+            *moves,
+            one_consumer(program),
+            ir.when(leader(program), [*declared, _arrive(theirs, own)]),
+        ])
+
+    def _place(self, tile: Buffer) -> Buffer:
+        """Where a CTA leaves its sums of an accumulator."""
+        if tile not in self.places:
+            self.places[tile] = tirx.decl_buffer(
+                (self.warpgroups, *tile.shape), str(tile.dtype), f"{tile.name}_sums",
+                scope="shared",
+            )  # fmt: skip
+        return self.places[tile]
+
+
+def _nest(tile: Buffer, store: Any) -> Stmt:
+    y, x = (Var(name, "int32") for name in ("y", "x"))
+    return ir.nest([y, x], map(int, tile.shape), [store(y, x)], {EXCHANGED: 1})
+
+
+def _arrive(view: Buffer, number: Any) -> Stmt:
+    """One arrival in another CTA, which then sees what the threads of this warpgroup have done."""
+    where = ir.address(view, number)
+    return ir.evaluate(T.ptx.mbarrier.arrive.release.cluster.shared__cluster.b64(where))
+
+
+def _wait(barrier: Buffer, number: Any, parity: Any) -> list[Stmt]:
+    """Wait for a phase, and see what whoever has arrived in it has done.
+
+    The waits of rings see what CTAs have done for copies; these order loads and stores.
+    """
+    complete = ir.Scalar("complete", "uint32")
+    try_wait = T.ptx.mbarrier.try_wait.parity.acquire.cluster.shared__cta.b64(
+        complete.value, ir.address(barrier, number), T.Cast("uint32", parity)
+    )
+    poll = tirx.While(T.EQ(complete.value, T.uint32(0)), ir.evaluate(try_wait))
+    return [*complete.define(0), poll]

@@ -1,0 +1,106 @@
+"""Makes CTAs that share a tile wait for each other's sums.
+
+Each warpgroup exchanges the rows that it computes, with the same warpgroup of the other CTA: its
+threads store, meet at their named barrier, and one of them sets a flag with release semantics; on
+the other side one thread waits for the flag with acquire semantics, and the barrier tells the
+others. So neither CTA stops as a whole, and the warp that loads goes on with the next segment.
+
+Flags must be 0 before anyone uses them, and a workspace holds anything. A small kernel before this
+one clears them; both start early (:mod:`warploom.lower.emit.next_kernel`).
+Flags that are cleared by their readers, in memory that outlives the launch, would save it; but
+then two launches on different streams would use the same flags.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tvm import tirx
+from tvm.script import tirx as T
+from tvm.tirx import Buffer, Stmt, Var
+
+from warploom.lower.analysis.consumers import consumers
+from warploom.lower.emit.named_barriers import one_consumer
+from warploom.lower.emit.next_kernel import let_next_start, wait_for_last
+from warploom.lower.emit.threads import leader, orchestrated
+from warploom.lower.nests.fragment_order import EXCHANGED
+from warploom.lower.passes.exchange_in_clusters import exchange_in_clusters
+from warploom.tile import ir
+from warploom.tile.hints import DEVICE_ENTRY
+from warploom.tile.program import Id, TileProgram
+from warploom.tile.statement import Copy, Given, Nest, Statement, Taken, walk
+
+#: Threads of the kernel that clears flags.
+_CLEARING_THREADS = 128
+
+
+def exchange_sums(program: TileProgram) -> TileProgram:
+    """Give the exchanges of a program whose tiles are registers of warpgroups their flags."""
+    given = next((one for one in walk(program.block) if isinstance(one, Given)), None)
+    if given is None:
+        return program
+    if program.hints.exchange == "cluster":
+        return exchange_in_clusters(program)
+    slots = given.body[0].to.source.shape[0]
+    shape = (slots, consumers(program))
+    flags = tirx.decl_buffer(shape, "uint32", "sums_given", scope="global")
+    body = tuple(_statement(one, flags, program) for one in program.block)
+    host = (*program.host, tirx.AllocBuffer(flags), _clear(flags))
+    return program.replace(body=body, host=host).decided(
+        f"flags: {shape[0]} x {shape[1]}, one for each warpgroup and slot, cleared by a kernel "
+        "before this one"
+    )
+
+
+def _statement(one: Statement, flags: Buffer, program: TileProgram) -> Stmt:
+    match one:
+        case Given(body=copies):
+            flag = ir.address(flags, one.slot, program.var("warpgroup"))
+            return ir.seq([*map(_given, copies), orchestrated(_release(flag, program))])
+        case Taken(body=nests):
+            flag = ir.address(flags, one.slot, program.var("warpgroup"))
+            return ir.seq([orchestrated(_acquire(flag, program)), *map(_taken, nests)])
+    return one.with_each(lambda inner: _statement(inner, flags, program))
+
+
+def _given(copy: Copy) -> Stmt:
+    """A nest from registers to the workspace, of which the order of elements is free."""
+    (slot, (row, _), (column, _)) = ir.ranges(copy.to)
+    y, x = (Var(name, "int32") for name in ("y", "x"))
+    tile = copy.source.source
+    store = tirx.BufferStore(copy.to.source, tile[y, x], [slot[0], row + y, column + x])
+    return ir.nest([y, x], map(int, tile.shape), [store], {EXCHANGED: 1})
+
+
+def _taken(nest: Nest) -> Stmt:
+    """A nest from the workspace to registers, of which the order of elements is free."""
+    outer = nest.loops[0]
+    return ir.loop(outer.loop_var, outer.extent, [outer.body], {EXCHANGED: 1})
+
+
+def _release(flag: Any, program: TileProgram) -> list[Stmt]:
+    """What the threads of this warpgroup have stored is there for whoever sees the flag."""
+    publish = ir.evaluate(T.ptx.st.release.gpu.global_.u32(flag, T.uint32(1)))
+    return [one_consumer(program), ir.when(leader(program), [publish])]
+
+
+def _acquire(flag: Any, program: TileProgram) -> list[Stmt]:
+    """Wait for the flag; then the threads of this warpgroup see what it is for."""
+    seen = ir.Scalar("seen", "uint32")
+    poll = ir.evaluate(T.ptx.ld.acquire.gpu.global_.u32(seen.value, flag))
+    wait = [*seen.define(0), tirx.While(T.EQ(seen.value, T.uint32(0)), poll)]
+    return [ir.when(leader(program), wait), one_consumer(program)]
+
+
+def _clear(flags: Buffer) -> Stmt:
+    """A kernel of one CTA that sets all flags to 0."""
+    cta, thread, turn = (Var(name, "int32") for name in ("clearing_cta", "clearing_thread", "i"))
+    count = flags.shape[0] * flags.shape[1]
+    number = turn * _CLEARING_THREADS + thread
+    place = [T.truncdiv(number, flags.shape[1]), T.truncmod(number, flags.shape[1])]
+    clear = ir.when(number < count, [tirx.BufferStore(flags, T.uint32(0), place)])
+    turns = T.truncdiv(count + (_CLEARING_THREADS - 1), _CLEARING_THREADS)
+    threads = tirx.ScopeIdDef([thread], [ir.as_expr(_CLEARING_THREADS)], "cta", "thread")
+    ids = [Id("cta", (cta,), (1,)).statement(), tirx.ScopeIdDefStmt(threads)]
+    body = [let_next_start(), wait_for_last(), ir.loop(turn, turns, [clear])]
+    return tirx.AttrStmt(0, DEVICE_ENTRY, tirx.const(True, "bool"), ir.seq([*ids, *body]))

@@ -1,0 +1,223 @@
+"""Gives every tile a layout, from how it is used; a layout that the author wrote stays.
+
+* Shared tiles that a product reads get the widest swizzle that their contiguous dimension fills;
+  other shared tiles stay row-major.
+* Tiles in registers get the fragment of the accumulator: 64 rows for each warpgroup and block.
+  Vectors along its rows or columns get the matching vector of it; which of the two, the nests and
+  reductions tell that use them. Transposed tiles (:mod:`warploom.lower.analysis.transposed`) get
+  the transpose of it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import tvm
+import tvm_ffi
+from tvm import tirx
+from tvm.tirx import Buffer
+
+from warploom.errors import Decline, IllegalCombination
+from warploom.layout.smem_matrix import SharedMatrix
+from warploom.lower.analysis.fragments import SM100_ROWS, Fragments, fragments
+from warploom.lower.analysis.layouts import (
+    Axis,
+    has_layout,
+    operand_layout,
+    operand_uses,
+    vector_axes,
+)
+from warploom.lower.analysis.transposed import transposed_tiles
+from warploom.target import SM90A, Major, Swizzle
+from warploom.target.wgmma import WGMMA_M
+from warploom.tile import ir
+from warploom.tile.program import TileProgram, allocations
+from warploom.tile.scopes import TILE_SCOPES, is_shared
+from warploom.tile.statement import Block, ForLoader, Load, walk
+
+#: Bits of the elements of an operand that wgmma reads along M or N (PTX ISA, wgmma, imm-trans).
+MN_MAJOR_BITS = 16
+
+
+def infer_layouts(program: TileProgram, warpgroups: int | None = None) -> TileProgram:
+    """Allocate every tile with a layout.
+
+    Parameters
+    ----------
+    warpgroups : int, optional
+        Warpgroups that share each tile by rows; without it as many as its rows allow, up to three.
+
+    Raises
+    ------
+    Decline
+        If uses of a tile want different layouts, or a shape has none.
+    """
+    tiles = list(allocations(program.body))
+    registers = [tile for tile in tiles if tile.scope() in TILE_SCOPES]
+    matrices = [tile for tile in registers if len(tile.shape) == 2]
+    # Those that take turns have all rows each.
+    hints = program.hints
+    alone = 1 if hints.turns or hints.ping_pong else None
+    wanted = warpgroups or hints.consumers or alone
+    turned = transposed_tiles(program.block)
+    shared_out = {tile: int(tile.shape[tile in turned]) for tile in matrices}
+    if program.arch == SM90A.name:
+        count = _warpgroups(shared_out, wanted)
+    else:
+        count = _tensor_memory_warpgroups(shared_out, wanted)
+    rows = sorted({one // count for one in shared_out.values()})
+    plain = fragments(program.arch, rows[0] if rows else 0)
+    kinds = {tile: dataclasses.replace(plain, transposed=tile in turned) for tile in registers}
+    axes = vector_axes(program.block)
+    operands = operand_uses(program.block)
+    if program.arch == SM90A.name:
+        _require_majors(operands)
+    loaded = _loaded(program.block)
+    table: dict[Buffer, Buffer] = {}
+    for tile in tiles:
+        if has_layout(tile):
+            wanted_layout = None
+            if tile.scope() in TILE_SCOPES:
+                wanted_layout = _fragment(tile, count, axes, kinds[tile])
+            _check_explicit(tile, wanted_layout, operands.get(tile), count)
+            continue
+        if tile.scope() in TILE_SCOPES:
+            layout = _fragment(tile, count, axes, kinds[tile])
+        elif is_shared(tile) and tile in operands:
+            layout = operand_layout(tile, *operands[tile])
+        elif is_shared(tile) and tile in loaded and (layout := _spread(tile)) is not None:
+            pass
+        else:
+            continue
+        table[tile] = tirx.decl_buffer(
+            tile.shape, str(tile.dtype), tile.name, scope=tile.scope(), layout=layout
+        )
+    body = tuple(ir.substitute(statement, table) for statement in program.body)
+    changed = program.replace(
+        body=body, hints=dataclasses.replace(program.hints, consumers=count)
+    )
+    return changed.decided(
+        f"consumers: {count} warpgroups, each {' or '.join(map(str, rows)) or 'no'} rows of a tile",
+        *(
+            f"operand {tile.name}: {operands[tile][0].name}-major, as {operands[tile][1]} wants"
+            for tile in table if tile in operands
+        ),
+    )  # fmt: skip
+
+
+def _check_explicit(
+    tile: Buffer, wanted: Any, operand: tuple[Major, str] | None, count: int
+) -> None:
+    """A layout that the author wrote stays, unless what uses the tile cannot do with it."""
+    if wanted is not None and not tvm_ffi.structural_equal(
+        tile.layout.canonicalize(), wanted.canonicalize()
+    ):
+        raise Decline(
+            f"The tile {tile.name} has a layout of its own; {count} consumer warpgroups hold it as "
+            "products leave it, so leave layout= out, or define ids of threads and orchestrate "
+            "the whole kernel."
+        )
+    if operand is not None:
+        try:
+            SharedMatrix.from_buffer(tile, operand[0])
+        except IllegalCombination as error:
+            raise Decline(f"The tile {tile.name}, {operand[1]}: {error}") from error
+
+
+def _warpgroups(shared_out: dict[Buffer, int], wanted: int | None) -> int:
+    """Warpgroups that share tiles by rows, of which each has so many."""
+    rows = set(shared_out.values())
+    if not rows:
+        return wanted or 1
+    allowed = [count for count in (1, 2, 3) if all(r % (WGMMA_M * count) == 0 for r in rows)]
+    if not allowed:
+        tile = next(t for t, count in shared_out.items() if count % WGMMA_M)
+        raise Decline(
+            f"The tile {tile.name} has {shared_out[tile]} rows; a warpgroup holds multiples of "
+            f"{WGMMA_M} rows in its registers, so give it such a number."
+        )
+    if wanted is not None:
+        if wanted not in allowed:
+            raise Decline(
+                f"{wanted} consumer warpgroups cannot share tiles of {sorted(rows)} rows, each "
+                f"needs multiples of {WGMMA_M}; allowed are {allowed}."
+            )
+        return int(wanted)
+    return allowed[-1]
+
+
+def _tensor_memory_warpgroups(shared_out: dict[Buffer, int], wanted: int | None) -> int:
+    """As :func:`_warpgroups` where accumulators lie in tensor memory.
+
+    A warpgroup reads an accumulator of its own, of as many rows as one instruction computes.
+    """
+    rows = sorted(set(shared_out.values()))
+    if not rows:
+        return wanted or 1
+    allowed = [
+        count for count in (1, 2) if len(rows) == 1 and rows[0] in [r * count for r in SM100_ROWS]
+    ]
+    if wanted is not None and wanted in allowed:
+        return int(wanted)
+    if not allowed:
+        names = ", ".join(f"{tile.name} {count}" for tile, count in shared_out.items())
+        raise Decline(
+            f"Rows of the tiles in registers and accumulators are {names}; tensor memory holds "
+            f"{' or '.join(map(str, SM100_ROWS))} for each of at most 2 consumer warpgroups, the "
+            "same for all tiles, so choose such numbers."
+        )
+    return allowed[0]
+
+
+def _require_majors(operands: dict[Buffer, tuple[Major, str]]) -> None:
+    """wgmma reads operands whose rows lie along M or N of 16-bit elements alone."""
+    for tile, (major, use) in operands.items():
+        if major is Major.MN and tvm.DataType(str(tile.dtype)).bits != MN_MAJOR_BITS:
+            raise Decline(
+                f"The tile {tile.name}, {use}, is {tile.dtype} and MN-major; {SM90A.name} reads "
+                f"only {MN_MAJOR_BITS}-bit operands MN-major, so store it K-major."
+            )
+
+
+def _loaded(body: Block) -> set[Buffer]:
+    """Shared tiles that loads fill."""
+    return {
+        one.raw.args[0].source
+        for one in walk(body)
+        if isinstance(one, Load) or (isinstance(one, ForLoader) and one.copies)
+    }
+
+
+def _spread(tile: Buffer) -> Any:
+    """A swizzle for a tile that threads read: they hold other rows, whose banks would collide."""
+    if len(tile.shape) != 2:
+        return None
+    rows, columns = (int(extent) for extent in tile.shape)
+    width = columns * tvm.DataType(str(tile.dtype)).bits // 8
+    fitting = [s for s in Swizzle if s is not Swizzle.NONE and width % s.row_bytes == 0]
+    try:
+        swizzle = max(fitting, key=lambda s: s.row_bytes)
+        return SharedMatrix(str(tile.dtype), Major.K, swizzle, rows, columns).layout()
+    except (IllegalCombination, ValueError):
+        return None
+
+
+def _fragment(
+    tile: Buffer, warpgroups: int, axes: dict[Buffer, Axis], kinds: Fragments
+) -> Any:
+    shape = [int(extent) for extent in tile.shape]
+    try:
+        if len(shape) == 2:
+            return kinds.matrix(*shape, warpgroups=warpgroups)
+        if len(shape) == 1:
+            along = axes[tile].along if tile in axes else "row"
+            make = kinds.along_rows if along == "row" else kinds.along_columns
+            return make(shape[0], warpgroups=warpgroups)
+    except IllegalCombination as error:
+        raise Decline(f"The tile {tile.name}: {error}") from error
+    raise Decline(
+        f"The tile {tile.name} has {len(shape)} dimensions; a tile in registers has one or two."
+    )
+
+

@@ -1,0 +1,325 @@
+"""Turns nests of element-wise stores into loops over each thread's own registers.
+
+A nest says what happens to element (i, j) of a tile; the layout of the tile says which thread
+holds it in which register. Here the loops over (i, j) become one loop over registers, in which i
+and j are expressions of warp, lane and register, and other tiles are read from the register that
+holds the element they are indexed with.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import tvm
+import tvm_ffi
+from tvm import tirx
+from tvm.ir import Range, TensorLoad
+from tvm.script import tirx as T
+from tvm.sym.analyzer import Analyzer
+from tvm.tirx import Buffer, ForKind, Stmt, Var
+
+from warploom.errors import Decline, IllegalCombination
+from warploom.layout.fragment import wgmma_accumulator
+from warploom.lower.nests.elements import (
+    WARPGROUP,
+    Element,
+    NestContext,
+    in_pairs,
+    narrows,
+    together,
+)
+from warploom.lower.nests.fragment_order import EXCHANGED, in_fragment_order
+from warploom.lower.nests.global_words import word_copy
+from warploom.lower.nests.pairs import in_words, paired_store
+from warploom.ops.register_tile import LANES, RegisterTile
+from warploom.tile import ir
+from warploom.tile.assumption import read_assumption
+from warploom.tile.program import TileProgram
+from warploom.tile.scopes import is_shared, is_tile
+from warploom.tile.statement import Block, Loop, Nest, Statement
+
+#: Threads that a nest runs on.
+_THREADS = 4 * LANES
+#: Bytes that one thread writes to shared memory at a time.
+_VECTOR_BYTES = 16
+
+
+def lower_nests(program: TileProgram) -> TileProgram:
+    """Lower every nest of a program whose tiles have layouts.
+
+    Raises
+    ------
+    Decline
+        If an element that a thread needs lies with another thread.
+    """
+    warp, lane = program.var("warp_in_warpgroup"), program.var("lane")
+    loops = _id_ranges(program)
+    thread = warp * LANES + lane
+    axes = WARPGROUP.axes(lane, warp)
+    context = NestContext(warp, lane, axes, thread, {}, {}, loops, {})
+    body = _block(program.block, context)
+    if context.flat:
+        body = [_declare(one, context.flat) for one in body]
+    return program.replace(body=tuple(body))
+
+
+def _id_ranges(program: TileProgram) -> dict[Var, Range]:
+    """Values of the ids in nests; of the warpgroups, the last are those that compute."""
+    ranges: dict[Var, Range] = {}
+    for one in program.ids:
+        if one.kind in ("cta", "cta_in_cluster"):
+            for var, extent in zip(one.vars, one.extents, strict=True):
+                ranges[var] = ir.whole_range(extent)
+        elif one.kind == "warpgroup" and program.hints.consumers is not None:
+            consumers = program.hints.consumers
+            first = int(one.extents[0]) - consumers
+            ranges[one.vars[0]] = Range.from_min_extent(first, consumers)
+    return ranges
+
+
+def _declare(statement: Stmt, flat: dict[Buffer, dict[str, Buffer]]) -> Stmt:
+    def alloc(one: tirx.AllocBuffer) -> Stmt:
+        views = flat.get(one.buffer, {}).values()
+        return ir.seq([one, *(tirx.DeclBuffer(view, data=one.buffer.data) for view in views)])
+
+    return tvm_ffi.structural_map(statement, (tirx.AllocBuffer, alloc), order="post")
+
+
+def _block(statements: Block, context: NestContext) -> list[Stmt]:
+    """The statements of a block; what is assumed is used here, and not after this pass."""
+    lowered: list[Stmt] = []
+    for one in statements:
+        if read_assumption(one.raw) is None:
+            lowered.append(_statement(one, context))
+        elif (fact := ir.bound_of(one.raw)) is not None:
+            scalar, extent = fact
+            context.bounded[scalar] = Var(scalar.name, "int32")
+            context.loops[context.bounded[scalar]] = ir.whole_range(extent)
+    return lowered
+
+
+def _statement(one: Statement, context: NestContext) -> Stmt:
+    if isinstance(one, Nest):
+        return ir.written_at(_nest(one, context), one.stores[0].raw.span)
+    if isinstance(one, Loop) and ir.is_constant(one.start, 0):
+        context.loops[one.var] = ir.whole_range(one.extent)
+    return one.with_blocks(*(_block(inner, context) for inner in one.blocks))
+
+
+def _nest(nest: Nest, context: NestContext) -> Stmt:
+    if EXCHANGED in nest.loops[0].annotations:
+        return in_fragment_order(nest, context)
+    accesses = [
+        (one.buffer, one.indices) for one in nest.stores if one.buffer.scope() == "local"
+    ]
+    accesses += [(load.source, load.indices) for load in _register_loads(nest)]
+    if not accesses:
+        return _over_threads(nest, context)
+    # A tile that the nest covers tells which thread does what.
+    covered = [one for one in accesses if _covers(nest.loops, *one)]
+    buffer, indices = [*covered, *_accumulator_of(nest.loops), *accesses][0]
+    return _over_registers(buffer, indices, nest, context)
+
+
+def _covers(loops: Sequence[tirx.For], buffer: Buffer, indices: Any) -> bool:
+    """Whether the loops of a nest count all elements of a buffer, each once."""
+    extents = {one.loop_var: int(one.extent) for one in loops}
+    return len(extents) == len(indices) and all(
+        extents.get(index) == int(extent)
+        for index, extent in zip(indices, buffer.shape, strict=True)
+    )
+
+
+def _accumulator_of(loops: Sequence[tirx.For]) -> list[tuple[Buffer, list[Var]]]:
+    """An accumulator of the extents of a nest, as parts of larger ones are; none for others.
+
+    Threads share it as they do the larger one; nothing is stored in it.
+    """
+    extents = [int(one.extent) for one in loops]
+    try:
+        layout = wgmma_accumulator(*extents) if len(extents) == 2 else None
+    except IllegalCombination:
+        layout = None
+    if layout is None:
+        return []
+    made = tirx.decl_buffer(extents, "float32", "part", scope="local", layout=layout)
+    return [(made, [one.loop_var for one in loops])]
+
+
+def _register_loads(nest: Nest) -> list[TensorLoad]:
+    found: list[TensorLoad] = []
+
+    def visit(load: TensorLoad) -> None:
+        if ir.is_buffer(load.source) and is_tile(load.source) and not is_shared(load.source):
+            found.append(load)
+
+    for one in nest.parts:
+        tvm_ffi.structural_walk(one.raw, (TensorLoad, visit))
+    return sorted(found, key=lambda load: -len(load.indices))
+
+
+def _over_registers(buffer: Buffer, indices: Any, nest: Nest, context: NestContext) -> Stmt:
+    """One iteration for each register that a thread holds of ``buffer``."""
+    tile = context.tile(buffer)
+    extents = {one.loop_var: int(one.extent) for one in nest.loops}
+    for index, extent in zip(indices, tile.shape, strict=True):
+        if extents.get(index) != extent:
+            raise Decline(
+                f"A nest indexes {buffer.name} by {index} where it has {extent} elements; use a "
+                f"loop variable that counts all of them."
+            )
+    if len(extents) != len(tile.shape):
+        raise Decline(
+            f"A nest of {len(extents)} loops stores {buffer.name}, which has {len(tile.shape)} "
+            "dimensions; use a loop for each."
+        )
+    numbers = np.unravel_index(tile.table, tile.shape)
+    counts = dict(zip(indices, numbers, strict=True))
+
+    def element(at: Any) -> Element:
+        places = tile.coordinates(context.axes, at)
+        table = {i: analyzer.simplify(place) for i, place in zip(indices, places, strict=True)}
+
+        def number(other: Buffer, indices: Any) -> Any:
+            return _register_of(context.tile(other), indices, counts, tile, at)
+
+        return Element(table, number, context, analyzer)
+
+    register = Var("r", "int32")
+    store = paired_store(nest.parts, tile)
+    if store is not None:
+        analyzer = context.analyzer(register, 1)
+        return ir.seq(in_words(store, [element(at) for at in range(tile.registers)], analyzer))
+    words = word_copy(nest, buffer, tile)
+    if words is not None:
+        word = Var("word", "int32")
+        analyzer = context.analyzer(word, tile.registers // 2)
+        return words.lowered(word, tile.registers // 2, element(word * 2))
+    step = 2 if in_pairs(tile) and any(narrows(one.raw) for one in nest.parts) else 1
+    analyzer = context.analyzer(register, tile.registers // step)
+    if tile.registers == 1:
+        only = element(0)
+        return ir.seq(map(only.statement, nest.parts))
+    elements = [element(register * step + part if step > 1 else register) for part in range(step)]
+    lowered = [s for one in nest.parts for s in together(one, elements)]
+    return ir.loop(register, tile.registers // step, lowered, kind=ForKind.UNROLLED)
+
+
+def _register_of(
+    other: RegisterTile, places: Any, counts: dict[Var, np.ndarray], tile: RegisterTile, at: Any
+) -> Any:
+    """The register of ``other`` that holds, in every thread, the element at ``places``."""
+    shape = tile.table.shape
+    position = []
+    for place, extent in zip(places, other.shape, strict=True):
+        value = _values(place, counts)
+        if value is None:
+            raise Decline(
+                f"A nest indexes {other.buffer.name} by {place}; tiles in registers are indexed by "
+                f"expressions of the nest's loop variables and constants."
+            )
+        position.append(np.broadcast_to(value, shape))
+        if position[-1].max() >= extent or position[-1].min() < 0:
+            raise Decline(
+                f"A nest reads element {position[-1].max()} of {other.buffer.name}, which has "
+                f"{extent} there."
+            )
+    elements = np.ravel_multi_index(position, other.shape)
+    held = np.full((shape[0], other.size), -1)
+    np.put_along_axis(
+        held, other.table, np.broadcast_to(np.array(other.offsets), other.table.shape), axis=1
+    )
+    registers = np.take_along_axis(held, elements, axis=1)
+    if (registers < 0).any() or (registers != registers[0]).any():
+        raise Decline(
+            f"A nest over {tile.buffer.name} needs elements of {other.buffer.name} that other "
+            "threads hold; give both the same direction, or pass them through shared memory."
+        )
+    number = _linear(registers[0], tile, at)
+    if number is None:
+        places = ", ".join(map(str, places))
+        raise Decline(
+            f"A nest over {tile.buffer.name} reads {other.buffer.name}[{places}], in another order "
+            "than the nest counts; pass it through shared memory."
+        )
+    return number
+
+
+#: Operations in an index of a tile in registers.
+_INDEX_OPERATIONS = {
+    tirx.Add: np.add,
+    tirx.Sub: np.subtract,
+    tirx.Mul: np.multiply,
+    tirx.FloorDiv: np.floor_divide,
+    tirx.FloorMod: np.mod,
+}
+
+
+def _values(index: Any, counts: dict[Var, np.ndarray]) -> Any:
+    """The value of an index in every thread and register; None if it depends on more."""
+    if isinstance(index, tirx.IntImm):
+        return int(index)
+    if isinstance(index, Var):
+        return counts.get(index)
+    operation = _INDEX_OPERATIONS.get(type(index))
+    if operation is None:
+        return None
+    a, b = _values(index.a, counts), _values(index.b, counts)
+    return None if a is None or b is None else operation(a, b)
+
+
+def _linear(registers: np.ndarray, tile: RegisterTile, at: Any) -> Any:
+    """Register numbers, one for each register of ``tile``, as an expression of ``at``; None if
+    they are no linear function of its digits."""
+    if len(registers) == 1:
+        return int(registers[0])
+    digits = [d for dim in tile.dims for d in dim if d.axis == "m"]
+    offsets = np.array(tile.offsets)
+    expression: Any = int(registers[0])
+    values = np.full(len(registers), registers[0])
+    for digit in sorted(digits, key=lambda d: -d.stride):
+        step = int(registers[list(tile.offsets).index(digit.stride)] - registers[0])
+        if step == 0:
+            continue
+        values = values + offsets // digit.stride % digit.extent * step
+        expression = expression + digit.of({"m": at}) * step
+    if not (values == registers).all():
+        return None
+    return expression if isinstance(expression, int) else Analyzer().simplify(expression)
+
+
+def _over_threads(nest: Nest, context: NestContext) -> Stmt:
+    """A nest without tiles in registers: 16 bytes of a row for each thread at a time."""
+    loops, store = nest.loops, nest.stores[0]
+    bits = tvm.DataType(str(store.buffer.dtype)).bits
+    extents = [int(one.extent) for one in loops]
+    vector = max(1, min(_VECTOR_BYTES * 8 // bits, extents[-1]))
+    while extents[-1] % vector:
+        vector //= 2
+    total = int(np.prod(extents)) // vector
+    turn, part = Var("turn", "int32"), Var("v", "int32")
+    chunk = turn * _THREADS + context.thread
+    table: dict[Var, Any] = {}
+    rest = chunk
+    inner = extents[-1] // vector
+    table[loops[-1].loop_var] = T.truncmod(rest, inner) * vector + part
+    rest = T.truncdiv(rest, inner)
+    for one, extent in zip(reversed(loops[:-1]), reversed(extents[:-1]), strict=True):
+        table[one.loop_var] = T.truncmod(rest, extent)
+        rest = T.truncdiv(rest, extent)
+
+    def no_registers(buffer: Buffer, places: Any) -> Any:
+        raise Decline(f"A nest stores both {buffer.name} and shared memory; use two nests.")
+
+    turns = -(-total // _THREADS)
+    analyzer = context.analyzer(part, vector)
+    analyzer.bind(turn, ir.whole_range(turns))
+    element = Element(table, no_registers, context, analyzer)
+    lowered = map(element.statement, nest.parts)
+    vectorised = ir.loop(part, vector, lowered, kind=ForKind.UNROLLED)
+    if total % _THREADS:
+        vectorised = ir.when(chunk < total, [vectorised])
+    kind = ForKind.UNROLLED if turns <= 8 else ForKind.SERIAL
+    return ir.loop(turn, turns, [vectorised], kind=kind)

@@ -1,0 +1,246 @@
+"""Gives tiles of the dialect's scopes a home: registers of consumer warpgroups.
+
+On Blackwell, accumulators stay accumulators, in tensor memory; but each consumer warpgroup has its
+own, and the layout says what its threads hold when they have read it.
+
+What one CTA computes, its consumer warpgroups share by rows: warpgroup w of W takes rows
+``[w r, (w + 1) r)`` of every tile, ``r = rows / W``, or such columns of transposed ones. Each then
+runs the same program on tiles of r rows. Loads into shared memory stay whole: they belong to nobody
+yet.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from typing import Any
+
+import tvm_ffi
+from tvm import tirx
+from tvm.ir import TensorLoad, TensorRegion
+from tvm.tirx import Buffer, Stmt, Var
+from tvm.tirx.tile_primitive import TilePrimitiveCall
+
+from warploom.errors import Decline
+from warploom.lower.analysis.fragments import fragments
+from warploom.lower.analysis.layouts import register_places, vector_axes
+from warploom.lower.analysis.rows import part_of_rows, row_dimensions
+from warploom.lower.analysis.transposed import transposed_tiles
+from warploom.target import SM90A
+from warploom.tile import ir
+from warploom.tile.program import Id, TileProgram, allocations
+from warploom.tile.scopes import TILE_SCOPES
+from warploom.tile.statement import Load, Mma, Nest, Statement, view
+
+
+@dataclass(frozen=True)
+class _Split:
+    """How tiles are shared: tile -> part of a warpgroup; ``rows`` of the parts that are split.
+
+    Of those that are ``transposed``, these are columns.
+    """
+
+    parts: dict[Buffer, Buffer]
+    rows: dict[Buffer, int]
+    transposed: frozenset[Buffer]
+    count: int
+    index: Var
+
+    def along(self, tile: Buffer) -> int:
+        """The dimension of a tile that is shared out."""
+        return int(tile in self.transposed)
+
+    def start(self, rows: int) -> Any:
+        """First row of this warpgroup among those of a tile."""
+        return 0 if self.count == 1 else self.index * rows
+
+
+def resolve_scopes(program: TileProgram) -> TileProgram:
+    """Make tiles registers of warpgroups, and statements those of one warpgroup.
+
+    Raises
+    ------
+    Decline
+        If a statement takes a part of the rows of a tile.
+    """
+    count = program.hints.consumers
+    axes = vector_axes(program.block)
+    index = Var("consumer", "int32")
+    parts: dict[Buffer, Buffer] = {}
+    rows: dict[Buffer, int] = {}
+    tiles = [tile for tile in allocations(program.body) if tile.scope() in TILE_SCOPES]
+    turned = transposed_tiles(program.block)
+    heights = [int(tile.shape[tile in turned]) // count for tile in tiles if len(tile.shape) == 2]
+    kinds = fragments(program.arch, max(heights, default=0))
+    for tile in tiles:
+        shape = [int(extent) for extent in tile.shape]
+        if len(shape) == 2:
+            along = int(tile in turned)
+            shape[along] //= count
+            own = dataclasses.replace(kinds, transposed=tile in turned)
+            rows[tile], layout = shape[along], own.matrix(*shape)
+        elif tile in axes and axes[tile].along == "column":
+            layout = kinds.along_columns(shape[0])
+        else:
+            shape[0] //= count
+            rows[tile], layout = shape[0], kinds.along_rows(shape[0])
+        parts[tile] = tirx.decl_buffer(
+            shape, str(tile.dtype), tile.name, scope=_home(tile, program.arch), layout=layout
+        )
+    split = _Split(parts, rows, turned, count, index)
+    body = tuple(_statement(one, split) for one in program.block)
+    ids = (
+        *program.ids,
+        Id("warpgroup", (index,), (count,)),
+        Id("warp_in_warpgroup", (Var("warp", "int32"),), (4,)),
+        Id("lane", (Var("lane", "int32"),), (32,)),
+    )
+    return program.replace(ids=ids, body=body)
+
+
+def _home(tile: Buffer, arch: str) -> str:
+    """Where a tile lies: in registers, or in tensor memory, where the tensor core writes."""
+    return "accumulator" if arch != SM90A.name and tile.scope() == "accumulator" else "local"
+
+
+def _statement(one: Statement, split: _Split) -> Stmt:
+    match one:
+        case Nest():
+            return _nest(one, split)
+        case Statement(raw=TilePrimitiveCall()) if not isinstance(one, Load):
+            return _call(one.raw, split)
+        case Statement(blocks=()):
+            return ir.substitute(one.raw, split.parts)
+    return one.with_blocks(*([_statement(s, split) for s in block] for block in one.blocks))
+
+
+def _call(call: TilePrimitiveCall, split: _Split) -> Stmt:
+    regions = [arg for arg in call.args if isinstance(arg, TensorRegion)]
+    tiles = [one for one in regions if one.source in split.rows]
+    if not tiles:
+        return call
+    for tile in tiles:
+        along = split.along(tile.source)
+        first = tile.region[along]
+        if not _covers(first, tile.source.shape[along]):
+            what = "columns" if along else "rows"
+            raise Decline(
+                f"{ir.op_name(call)} takes {what} {first.min} to {first.min + first.extent} of "
+                f"{tile.source.name}; warpgroups share a tile by {what}, so take all of them."
+            )
+    first = tiles[0].source
+    args = [
+        _region(arg, call, position, split, first) if isinstance(arg, TensorRegion) else arg
+        for position, arg in enumerate(call.args)
+    ]
+    return ir.tile_call(call, *args, scope="warpgroup")
+
+
+def _covers(part: Any, extent: Any) -> bool:
+    return all(isinstance(e, tirx.IntImm) for e in (part.min, part.extent)) and (
+        int(part.min) == 0 and int(part.extent) == int(extent)
+    )
+
+
+def _region(
+    tile: TensorRegion, call: TilePrimitiveCall, position: int, split: _Split, first: Buffer
+) -> TensorRegion:
+    """An operand, narrowed to the rows of this warpgroup, as the first tile in registers is."""
+    ranges, rows = ir.ranges(tile), split.rows[first]
+    if tile.source in split.parts:
+        if tile.source in split.rows:
+            ranges[split.along(tile.source)] = (0, split.rows[tile.source])
+        return ir.region(split.parts[tile.source], *ranges)
+    if isinstance(view(call), Mma):
+        if position != 1:
+            return tile
+        along = len(ranges) - (1 if bool(call.args[-3]) else 2)
+    elif first in split.transposed:
+        along = len(ranges) - 1
+    else:
+        return ir.region(tile.source, *_rows_of(tile, rows, split))
+    start, extent = ranges[along]
+    ranges[along] = (start + split.start(rows), rows)
+    if int(extent) != rows * split.count:
+        what = "columns" if first in split.transposed else "rows"
+        raise Decline(
+            f"{tile.source.name} has {extent} {what} where the tile has {rows * split.count}; "
+            "give both the same shape."
+        )
+    return ir.region(tile.source, *ranges)
+
+
+def _rows_of(tile: TensorRegion, rows: int, split: _Split) -> list[tuple[Any, Any]]:
+    """The part of a region that has the rows of this warpgroup."""
+    ranges = ir.ranges(tile)
+    extents = [int(extent) for _, extent in ranges]
+    dimensions = row_dimensions(ranges, rows * split.count)
+    if dimensions is None:
+        raise Decline(
+            f"The part of {tile.source.name} has extents {extents}; its first dimensions that are "
+            f"not 1 must have the {rows * split.count} rows of the tile."
+        )
+    part = part_of_rows(ranges, dimensions, 0 if split.count == 1 else split.index, rows)
+    if part is None:
+        raise Decline(
+            f"The {extents[dimensions[0]]} rows of the rectangle of {tile.source.name} do not "
+            f"divide among {split.count} warpgroups; choose another rectangle, or fewer consumers."
+        )
+    return part
+
+
+def _nest(nest: Nest, split: _Split) -> Stmt:
+    """A nest on the rows of this warpgroup."""
+    statement = nest.raw
+    indices = {
+        index[split.along(tile)]: tile
+        for tile, index in register_places(statement)
+        if tile in split.rows
+    }
+    loops = nest.loops
+    row = next((one for one in loops if one.loop_var in indices), None)
+    if indices and row is None:
+        (tile, *_) = indices.values()
+        raise Decline(
+            f"A nest indexes the rows of {tile.name} by an expression; use a loop variable."
+        )
+    if row is None:
+        shared_only = not any(tile in split.parts for tile, _ in register_places(statement))
+        if not shared_only or split.count == 1:
+            return ir.substitute(statement, split.parts)
+        row = loops[0]
+        if int(row.extent) % split.count:
+            raise Decline(
+                f"The nest over {row.loop_var.name} has {row.extent} iterations, which "
+                f"{split.count} warpgroups cannot share; use a multiple."
+            )
+    rows = int(row.extent) // split.count
+    local = Var(row.loop_var.name, "int32")
+
+    def load(one: TensorLoad) -> Any:
+        if one.source not in split.parts:
+            return one
+        return split.parts[one.source][tuple(_local(one.indices, row.loop_var, local))]
+
+    def store(one: tirx.BufferStore) -> Any:
+        if one.buffer not in split.parts:
+            return one
+        indices = _local(one.indices, row.loop_var, local)
+        return tirx.BufferStore(split.parts[one.buffer], one.value, indices, one.span)
+
+    inner = tvm_ffi.structural_map(
+        statement, [(TensorLoad, load), (tirx.BufferStore, store)], order="post"
+    )
+    return _replace_loop(inner, row.loop_var, local, rows, split.start(rows))
+
+
+def _local(indices: Any, row: Var, local: Var) -> list[Any]:
+    return [local if index.same_as(row) else index for index in indices]
+
+
+def _replace_loop(statement: Stmt, old: Var, new: Var, extent: int, start: Any) -> Stmt:
+    if statement.loop_var.same_as(old):
+        body = ir.substitute(statement.body, {old: new + start})
+        return tirx.For(new, 0, extent, statement.kind, body, annotations=statement.annotations)
+    inner = _replace_loop(statement.body, old, new, extent, start)
+    return ir.with_body(statement, [inner])

@@ -1,0 +1,319 @@
+"""Stores of register tiles to global memory: through shared memory, by TMA.
+
+The tile leaves in pieces of one swizzle atom of columns, the widest that are left of a row, and of
+as many rows as a warpgroup handles at a time; of transposed tiles, of the columns that a warpgroup
+handles at a time, and a few rows. While TMA drains one piece, the warpgroup writes the
+next; the last stores are still under way when the next tile begins. What TMA cannot store (rows
+that are no multiple of 16 bytes), and elements of other than 2 or 4 bytes, go straight from
+registers, guarded at the edges. What a result adds of global memory, such as a residual, comes
+through the same buffers (``staged_addends``), or into registers ahead (``addends``).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import tvm
+import tvm_ffi
+from tvm import tirx
+from tvm.ir import TensorRegion
+from tvm.script import tirx as T
+from tvm.tirx import Buffer, Stmt, Var
+
+from warploom.layout.smem_matrix import SharedMatrix
+from warploom.lower.analysis.fragments import Fragments, fragments_of
+from warploom.lower.analysis.rows import part_of_rows, row_dimensions
+from warploom.lower.emit.fill_stages import require_tma
+from warploom.lower.emit.threads import leader, orchestrated, thread_in_warpgroup
+from warploom.lower.nests.elements import WARPGROUP
+from warploom.lower.stores.addends import prefetch_addends
+from warploom.lower.stores.piece_store import PieceStore, by_tma, computed, if_stored, wait_group
+from warploom.lower.stores.pieces import pieces
+from warploom.lower.stores.staged_addends import staged_addend
+from warploom.ops.register_tile import LANES
+from warploom.target import TMA, Major, Swizzle, tile_pieces
+from warploom.tile import ir
+from warploom.tile.hints import PLAYERS
+from warploom.tile.nest import Binding, ElementStore
+from warploom.tile.program import TileProgram
+from warploom.tile.scopes import is_global
+from warploom.tile.statement import ORCHESTRATED, Block, Loop, Nest, Statement, Store, view, walk
+
+#: Bytes of the elements that go through shared memory.
+STAGED_BYTES = (2, 4)
+#: Buffers for pieces, without a hint.
+STORE_BUFFERS = 2
+
+
+def stage_stores(program: TileProgram) -> TileProgram:
+    """Lower every copy from registers or shared tiles to global memory.
+
+    Raises
+    ------
+    Decline
+        If TMA cannot store a shared tile, for which there is no other way.
+    """
+    staging = _Staging({}, [], _count_stores(program.block) == 1)
+    body = _block(program.block, program, staging)
+    if any(ORCHESTRATED in _attributes(one) for one in body):
+        allocated = [tirx.AllocBuffer(buffer) for buffer in staging.buffers.values()]
+        # Shared memory must outlive what TMA reads of it; the end of the grid completes the stores.
+        drain = ir.when(leader(program), [wait_group(0)])
+        body = [*allocated, *body, drain]
+    program = program.replace(body=tuple(body)).decided(*staging.decided)
+    if not staging.buffers:
+        for hint in ("store_columns", "store_buffers"):
+            if getattr(program.hints, hint) is not None:
+                program = program.not_followed(
+                    hint, "no tile of registers is stored by TMA, in pieces; leave it out"
+                )
+    return program
+
+
+@dataclass(frozen=True)
+class _Staging:
+    """Buffers that pieces go through, what was decided, and whether there is but one store.
+
+    Their keys are dtype, rows, columns, number, and which store of a block they belong to, if to
+    one.
+    """
+
+    buffers: dict[tuple[str, int, int, int, int], Buffer]
+    decided: list[str]
+    alone: bool
+
+
+def _count_stores(statements: Block) -> int:
+    """Copies from registers to global memory, in inner blocks too."""
+    return sum(isinstance(one, Store) and one.of_registers for one in walk(statements))
+
+
+def _attributes(statement: Stmt) -> set[str]:
+    found: set[str] = set()
+    tvm_ffi.structural_walk(statement, (tirx.AttrStmt, lambda one: found.add(one.attr_key)))
+    return found
+
+
+def _statement(one: Statement, program: TileProgram, staging: _Staging) -> Stmt:
+    if isinstance(one, Nest):
+        stored = any(is_global(store.buffer) for store in one.stores)
+        return if_stored(one.raw, program) if stored else one.raw
+    return one.with_blocks(*(_block(block, program, staging) for block in one.blocks))
+
+
+def _block(statements: Block, program: TileProgram, staging: _Staging) -> list[Stmt]:
+    result: list[Stmt] = []
+    own = 0  # pieces that stores of this block have buffers of their own for
+    for number, one in enumerate(statements):
+        if not isinstance(one, Store):
+            result.append(_statement(one, program, staging))
+            continue
+        span = one.raw.span
+        if not one.of_registers:
+            result.append(ir.written_at(_from_shared(one, program), span))
+            continue
+        to, source = one.to, one.source
+        kinds = fragments_of(source.source, program.arch)
+        cut = _cut(to, source, kinds, program.hints.store_columns)
+        maker = _maker(result[-1], source, program) if result else None
+        if maker is not None:
+            result.pop()
+        if cut is None:
+            staging.decided.append(f"store into {to.source.name}: straight from registers")
+            straight = if_stored(_straight(to, source, maker), program)
+            result.append(ir.written_at(straight, span))
+            continue
+        down, across = (" or ".join(map(str, dict.fromkeys(one))) for one in cut)
+        staging.decided.append(
+            f"store into {to.source.name}: by TMA, in pieces of {down} x {across} elements"
+        )
+        if maker is None and source.source.scope() == "accumulator":
+            maker = _copied(source.source)
+        count = len(cut[0]) * len(cut[1])
+        apart = own > 0 and own + count <= (program.hints.store_buffers or 0)
+        own += count if apart or not own else 0
+        staged = _staged(to, source, cut, program, staging, maker, number if apart else 0)
+        stores = [ir.written_at(part, span) for part in staged.statements]
+        result = [*_before_products(result, staged, maker, program), *stores]
+    return result
+
+
+@dataclass(frozen=True)
+class _Staged:
+    """What a store becomes: statements for before the tile's products, and in its own place."""
+
+    ahead: list[Stmt]
+    statements: list[Stmt]
+
+
+def _before_products(
+    statements: list[Stmt], staged: _Staged, maker: Nest | None, program: TileProgram
+) -> list[Stmt]:
+    """Statements with what a store begins, and its nest asks for, before their pipelined loop."""
+    views = enumerate(map(view, statements))
+    loops = [i for i, one in views if isinstance(one, Loop) and one.pipelined]
+    first = loops[0] if loops else len(statements)
+    asked = []
+    # What is loaded ahead into buffers is not asked for as well: products with a residual took 0.1
+    # to 1.3 % longer so (H200, 2026-11-22).
+    if maker is not None and not staged.ahead and program.stores is None and loops:
+        ahead = prefetch_addends(maker, thread_in_warpgroup(program), WARPGROUP.warps * LANES)
+        asked = [orchestrated(ahead)] if ahead else []
+    return [*statements[:first], *staged.ahead, *asked, *statements[first:]]
+
+
+def _from_shared(copy: Store, program: TileProgram) -> Stmt:
+    """One thread stores a tile by TMA; it goes on when the tile may be written again."""
+    to, source = copy.to, copy.source
+    require_tma(to, f"which {source.source.name} is stored to")
+    chosen = T.And(program.var("warpgroup") == 0, leader(program))
+    store = [
+        if_stored(by_tma(to, source), program),
+        ir.evaluate(T.ptx.cp.async_.bulk.commit_group()),
+        wait_group(0),
+    ]
+    return orchestrated([ir.when(chosen, store)])
+
+
+def _maker(statement: Stmt, source: TensorRegion, program: TileProgram) -> Nest | None:
+    """A nest that computes a tile, element by element, that nothing but its store uses."""
+    nest = view(statement)
+    if not isinstance(nest, Nest):
+        return None
+    loops, (*before, last) = nest.loops, nest.parts
+    if not all(isinstance(one, Binding) for one in before) or len(loops) != 2:
+        return None
+    if not isinstance(last, ElementStore) or not last.buffer.same_as(source.source):
+        return None
+    if not all(i.same_as(one.loop_var) for i, one in zip(last.indices, loops, strict=True)):
+        return None
+    used = sum(
+        source.source in ir.uses(one.raw)
+        for one in walk(program.block)
+        if not one.blocks and not one.allocates
+    )
+    return nest if used == 2 else None
+
+
+#: Rows of the pieces of a column, and columns of those of a row.
+_Cut = tuple[list[int], list[int]]
+
+
+def _cut(
+    to: TensorRegion, source: TensorRegion, kinds: Fragments, most: int | None
+) -> _Cut | None:
+    """The pieces, of at most so many columns each; None if TMA cannot store the tile."""
+    tile = source.source
+    size = tvm.DataType(str(tile.dtype)).bits // 8
+    # A thread of a fragment has two neighbours; of single bytes they are too few to write.
+    if len(tile.shape) != 2 or size not in STAGED_BYTES:
+        return None
+    pitch = to.source.shape[-1]
+    if not isinstance(pitch, tirx.IntImm) or int(pitch) * size % TMA.chunk_bytes:
+        return None
+    wide = [d for d, (_, extent) in enumerate(ir.ranges(to)) if not ir.is_constant(extent, 1)]
+    if wide and wide[-1] != len(to.region) - 1:
+        return None
+    if any(ir.is_constant(to.source.shape[d], 1) for d in wide):  # TVM describes no such copy
+        return None
+    rows, columns = (int(extent) for extent in tile.shape)
+    cut = tile_pieces(rows, columns, size, kinds.rows, kinds.transposed, most)
+    first = 0
+    for height in cut[0] if cut is not None else ():
+        if _piece_of(to, rows, first, height) is None:
+            return None
+        first += height
+    return cut
+
+
+def _piece_of(
+    to: TensorRegion, rows: int, first: int, height: int
+) -> list[tuple[Any, Any]] | None:
+    """So many rows of a region, from a multiple of them on; None if they are no box."""
+    ranges = ir.ranges(to)
+    dimensions = row_dimensions(ranges, rows)
+    return dimensions and part_of_rows(ranges, dimensions, first // height, height)
+
+
+def _straight(to: TensorRegion, source: TensorRegion, maker: Nest | None) -> Stmt:
+    """A nest that stores element by element; with ``maker``, what that nest computes."""
+    tile = source.source
+    counters = [Var(name, "int32") for name in ("i", "j")[: len(tile.shape)]]
+    rows = row_dimensions(ir.ranges(to), int(tile.shape[0])) or []
+    indices, free = [], [*_places(ir.ranges(to), rows, counters), *counters[bool(rows) :]]
+    for start, extent in ir.ranges(to):
+        indices.append(start if ir.is_constant(extent, 1) else start + free.pop(0))
+    value, before = tile[tuple(counters)], []
+    if maker is not None:
+        before, value = computed(maker, counters)
+    store = tirx.BufferStore(to.source, value, indices)
+    return ir.nest(counters, map(int, tile.shape), [*before, store])
+
+
+def _places(ranges: list[tuple[Any, Any]], rows: list[int], counters: list[Var]) -> list[Any]:
+    """Where a row of a tile lies along each of the dimensions that are its rows."""
+    found, inner = [], 1
+    for dimension in reversed(rows):
+        extent = int(ranges[dimension][1])
+        place = T.truncdiv(counters[0], inner) if inner > 1 else counters[0]
+        found.append(place if dimension == rows[0] else T.truncmod(place, extent))
+        inner *= extent
+    return found[::-1]
+
+
+def _staged(
+    to: TensorRegion,
+    source: TensorRegion,
+    cut: _Cut,
+    program: TileProgram,
+    staging: _Staging,
+    maker: Nest | None,
+    apart: int,
+) -> _Staged:
+    """Store piece by piece; with ``maker``, each piece is computed just before it is stored.
+
+    A number ``apart`` means buffers that no other store has, after one in the same block which has
+    waited for all stores before it.
+    """
+    tile = source.source
+    rows, dtype = int(tile.shape[0]), str(tile.dtype)
+    heights, widths = cut
+    kinds = fragments_of(tile, program.arch)
+    parts = pieces(heights, widths, program.hints.store_buffers or STORE_BUFFERS)
+    buffers: dict[int, Buffer] = {}
+    for width in dict.fromkeys(widths):
+        count = 1 + max(one.slot for one in parts if one.width == width)
+        key = dtype, max(heights), width, count
+        buffer = _buffer(*key, program)
+        buffers[width] = staging.buffers.setdefault((*key, apart), buffer)
+    targets = [_piece_of(to, rows, one.row, one.height) for one in parts]
+    store = PieceStore(to.source, tile, tuple(parts), tuple(targets), buffers, kinds, program)
+    # Of warpgroups that take turns, all begin a tile, and the first alone ends it.
+    together = (program.hints.turns or 1) == 1 and program.stores is None
+    fits = maker is not None and staging.alone and store.has_matrices and together
+    addend = staged_addend(maker, tile) if fits else None
+    if addend is not None:
+        staging.decided.append(f"{addend.load.source.name}: comes through the buffers of pieces")
+        ahead, stored = store.with_addend(maker, addend)
+        return _Staged([orchestrated(ahead)], [orchestrated(stored)])
+    first, stored = store.plainly(maker, apart > 0)
+    return _Staged([], [*first, orchestrated(stored)])
+
+
+def _copied(tile: Buffer) -> Nest:
+    """A nest that makes a tile of itself: what it takes to read an accumulator in pieces."""
+    i, j = Var("i", "int32"), Var("j", "int32")
+    store = tirx.BufferStore(tile, tile[i, j], [i, j])
+    return view(ir.nest([i, j], map(int, tile.shape), [store]))
+
+
+def _buffer(dtype: str, rows: int, width: int, buffers: int, program: TileProgram) -> Buffer:
+    consumers = PLAYERS if program.hints.ping_pong else int(program.id("warpgroup").extents[0])
+    size = tvm.DataType(dtype).bits // 8
+    swizzle = Swizzle(min(size * width, Swizzle.B128.row_bytes))
+    matrix = SharedMatrix(dtype, Major.K, swizzle, rows, width)
+    return tirx.decl_buffer(
+        (consumers, buffers, rows, width), dtype, "staging", scope="shared",
+        layout=matrix.layout((consumers, buffers)),
+    )  # fmt: skip

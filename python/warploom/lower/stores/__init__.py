@@ -1,0 +1,1 @@
+"""Tiles of registers on their way to global memory."""

@@ -1,0 +1,134 @@
+"""An addend of a result, loaded into the buffers that the result leaves through.
+
+A residual has the shape of the result. Its rows come 16 bytes at a time into the buffer of a piece,
+from where ``ldmatrix`` takes what ``stmatrix`` will replace: threads that read their own elements
+of global memory ask for a few bytes of many rows each. Pieces that have buffers of their own are
+under way while the tile's products are computed; the others follow as stores leave buffers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from tvm import tirx
+from tvm.ir import TensorLoad
+from tvm.script import tirx as T
+from tvm.tirx import Buffer, Stmt, Var
+
+from warploom.lower.stores.addends import chunk_elements, elements_of, start_of_row
+from warploom.lower.stores.pieces import Piece
+from warploom.target import TMA
+from warploom.tile import ir
+from warploom.tile.statement import Nest
+
+
+@dataclass(frozen=True)
+class StagedAddend:
+    """What is added to a result.
+
+    Attributes
+    ----------
+    load : TensorLoad
+        An element, in terms of the row and the column of the result's.
+    row, column : Var
+    """
+
+    load: TensorLoad
+    row: Var
+    column: Var
+
+    def fetch(
+        self, buffer: Buffer, slot: tuple[Any, ...], one: Piece, thread: Any, threads: int
+    ) -> list[Stmt]:
+        """Statements by which threads load one piece, as a group of their own (``cp.async``).
+
+        Parameters
+        ----------
+        buffer : Buffer
+            Its last two dimensions are rows and columns of a piece.
+        slot : tuple of Expr
+            The indices before these.
+        thread : Expr
+            A thread's number, below ``threads``.
+        """
+        source, unit = self.load.source, chunk_elements(self.load.source)
+        across = one.width // unit
+        statements: list[Stmt] = []
+        for first in range(0, one.height * across, threads):
+            chunk = thread + first
+            row, column = T.truncdiv(chunk, across), T.truncmod(chunk, across) * unit
+            places = {self.row: row + one.row, self.column: column + one.column}
+            indices = [ir.substitute(index, places) for index in self.load.indices]
+            inside = tirx.all(
+                *(index < extent for index, extent in zip(indices, source.shape, strict=True))
+            )
+            size = T.if_then_else(inside, T.uint32(TMA.chunk_bytes), T.uint32(0))
+            to, what = ir.address(buffer, *slot, row, column), ir.address(source, *indices)
+            copy = T.ptx.cp.async_.cg.shared__cta.global_(to, what, TMA.chunk_bytes, size)
+            body = [ir.evaluate(copy)]
+            last = first + threads > one.height * across
+            statements.append(ir.when(chunk < one.height * across, body) if last else body[0])
+        return [*statements, ir.evaluate(T.ptx.cp.async_.commit_group())]
+
+
+def staged_addend(maker: Nest, made: Buffer) -> StagedAddend | None:
+    """The only thing that a nest reads element by element, if buffers of its result hold it.
+
+    Parameters
+    ----------
+    maker : Nest
+        Its two loops count the rows and columns of ``made``.
+    """
+    row, column = (one.loop_var for one in maker.loops)
+    found = elements_of(maker, [row, column])
+    if len(found) != 1 or str(found[0].source.dtype) != str(made.dtype):
+        return None
+    (load,) = found
+    plain = not len(load.source.strides) and ir.is_constant(load.source.elem_offset, 0)
+    fits = plain and start_of_row(load, row, column) is not None
+    return StagedAddend(load, row, column) if fits else None
+
+
+@dataclass(frozen=True)
+class Fetches:
+    """When pieces are loaded.
+
+    Attributes
+    ----------
+    ahead : tuple of int
+        Pieces that are loaded before the first is computed.
+    after : mapping from int to tuple of (int, int)
+        For the number of a store: pieces that are loaded when it has been issued, and how many
+        stores may still be under way then.
+    """
+
+    ahead: tuple[int, ...]
+    after: Mapping[int, tuple[tuple[int, int], ...]]
+
+    def pending(self, piece: int) -> int:
+        """How many loads are issued after that of a piece, before it is computed."""
+        issued = [*self.ahead]
+        for store in range(piece):
+            issued += [one for one, _ in self.after.get(store, ())]
+        return len(issued) - 1 - issued.index(piece)
+
+
+def fetches(parts: list[Piece]) -> Fetches:
+    """The pieces of a tile in the order in which they are loaded: as soon as one is waited for."""
+    before: dict[int, int] = {}
+    last: dict[tuple[int, int], int] = {}
+    for number, one in enumerate(parts):
+        place = one.width, one.slot
+        if place in last:
+            before[number] = last[place]
+        last[place] = number
+    ahead = tuple(number for number in range(len(parts)) if number not in before)
+    known, after = set(ahead), {}
+    for store in range(len(parts) - 1):
+        if store + 1 not in known:
+            free = [n for n, other in before.items() if n not in known and other <= store]
+            after[store] = tuple((n, store - before[n]) for n in free)
+            known.update(free)
+    return Fetches(ahead, after)
