@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import fcntl
 import inspect
+import linecache
 import logging
 import math
 import os
@@ -29,8 +30,6 @@ BASE_SEED = int(os.environ.get("WARPLOOM_TEST_SEED", "0"))
 
 #: Packages whose frames are below every test.
 _PYTEST = ("_pytest", "pluggy")
-#: Frames of a stack whose text is looked up.
-_WITH_TEXT = 8
 
 #: With several processes, each of them has one thread for each of these.
 _THREADS = (
@@ -94,18 +93,19 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def _frames_of_the_test(frame: FrameType | None, context: int = 1) -> list[inspect.FrameInfo]:
-    """``inspect.getouterframes`` up to the frames of pytest, with the text of the innermost.
+    """``inspect.getouterframes`` up to the frames of pytest.
 
-    TVM's decorators take the whole stack, of which they read the text of two or three frames. For
-    many of the others ``inspect`` goes through all modules, which takes up to half the time of a
-    test that writes small kernels.
+    TVM's decorators ask for the whole stack. For the text of many frames ``inspect`` goes through
+    all modules, which takes up to half the time of a test that writes small kernels.
     """
     found = []
     while frame and frame.f_globals.get("__name__", "").partition(".")[0] not in _PYTEST:
         code = frame.f_code
-        short = code.co_filename, frame.f_lineno, code.co_name, None, None
-        info = inspect.getframeinfo(frame, context) if len(found) < _WITH_TEXT else short
-        found.append(inspect.FrameInfo(frame, *info))
+        line = linecache.getline(code.co_filename, frame.f_lineno, frame.f_globals)
+        text = ([line], 0) if line else (None, None)
+        found.append(
+            inspect.FrameInfo(frame, code.co_filename, frame.f_lineno, code.co_name, *text)
+        )
         frame = frame.f_back
     return found
 

@@ -2,7 +2,7 @@
 
     python tests/source_mutants.py --record                # once: which test executes which line
     python tests/source_mutants.py --count 40 --seed 1     # a table of 40 mutants
-    python tests/source_mutants.py --count 40 --seed 1 --synchronisation transform ops
+    python tests/source_mutants.py --count 40 --seed 1 --synchronisation lower ops
 
 ``README.md`` says what the table means.
 """
@@ -27,7 +27,7 @@ from source_trial import LIMIT, PACKAGE, ROOT, judge
 #: Where ``--record`` writes.
 RECORDED = ROOT / "build" / "source_coverage"
 #: Parts of the package that write kernels.
-DEFAULT = ("transform", "ops", "gemm", "language", "intrin", "schedulers", "kernels")
+DEFAULT = ("lower", "ops", "gemm", "language", "intrin", "schedulers", "kernels")
 
 
 def draw(

@@ -10,7 +10,7 @@ from tvm.script import tirx as T
 from lowered_programs import run
 from warploom.emulator import EmulatorError
 from warploom.lower.analysis.clusters import Pairs, Peers
-from warploom.lower.analysis.rings import Ring
+from warploom.lower.analysis.rings import Ring, mbarriers
 from warploom.lower.emit import barriers
 from warploom.lower.emit.barriers import Position
 from warploom.lower.passes.allocate_shared import allocate_shared
@@ -72,7 +72,7 @@ def handshake(program: TileProgram, arrivals: int, expected: int) -> list[tirx.S
     """Threads store, some arrive, all wait; then thread 0 adds up what the others stored."""
     (out,) = program.func.params
     thread = variable(program, 2)
-    b = barriers.mbarriers("b", 2)
+    b = mbarriers("b", 2)
     values = tirx.decl_buffer((arrivals,), "int32", "values", scope="shared")
     total = ir.Scalar("total")
     i = tirx.Var("i", "int32")
@@ -112,7 +112,7 @@ def test_other_ctas_arrive_here(ctas):
     program = kernel(ctas, ctas)
     (out,) = program.func.params
     rank, thread = variable(program, 0), variable(program, 2)
-    b = barriers.mbarriers("b", 1)
+    b = mbarriers("b", 1)
     view, declaration = barriers.remote_view(b, T.truncmod(thread, ctas))
     store = tirx.BufferStore(out, rank + 7, [rank])
     found = execute(

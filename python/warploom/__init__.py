@@ -34,6 +34,9 @@ _LAZY = {
     "target_from_device": "warploom.target.tvm_target",
 }
 
+#: Modules that are imported when first used.
+_LAZY_MODULES = ("transform",)
+
 __all__ = [
     "IllegalCombination",
     "TileProgramError",
@@ -44,14 +47,17 @@ __all__ = [
     "cuda_target",
     "lower_trace",
     "target_from_device",
+    "transform",
 ]
 
 
 def __getattr__(name: str) -> Any:
+    if name in _LAZY_MODULES:
+        return importlib.import_module(f"{__name__}.{name}")
     if name not in _LAZY:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(importlib.import_module(_LAZY[name]), name)
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *_LAZY})
+    return sorted({*globals(), *_LAZY, *_LAZY_MODULES})

@@ -22,6 +22,7 @@ from tvm.script import tirx as T
 from tvm.tirx import Buffer, Stmt
 
 from warploom.lower.analysis.clusters import Pairs
+from warploom.lower.analysis.rings import mbarriers
 from warploom.lower.analysis.shared_tiles import stacked
 from warploom.lower.blackwell.plan_tensor_memory import after_sync, before_sync
 from warploom.lower.emit import barriers
@@ -85,8 +86,8 @@ class Handover:
     stack: Buffer | None = field(init=False)
 
     def __post_init__(self) -> None:
-        self.to_threads = barriers.mbarriers(f"{self.name}_done", self.sets)
-        self.to_tensor_core = barriers.mbarriers(f"{self.name}_free", self.sets)
+        self.to_threads = mbarriers(f"{self.name}_done", self.sets)
+        self.to_tensor_core = mbarriers(f"{self.name}_free", self.sets)
         self.positions = (
             Position.named(f"{self.name}_of_tensor_core", self.sets),
             Position.named(f"{self.name}_of_threads", self.sets),

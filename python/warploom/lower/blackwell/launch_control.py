@@ -19,6 +19,7 @@ from tvm import tirx
 from tvm.script import tirx as T
 from tvm.tirx import Buffer, Stmt
 
+from warploom.lower.analysis.rings import mbarriers
 from warploom.lower.emit import barriers
 from warploom.lower.emit.barriers import Position
 from warploom.tile import ir
@@ -63,8 +64,8 @@ class LaunchControl:
 
     def __post_init__(self) -> None:
         self.answers = tirx.decl_buffer((ANSWERS, _WORDS), "uint32", "answers", scope="shared")
-        self.full = barriers.mbarriers("answers_full", ANSWERS)
-        self.empty = barriers.mbarriers("answers_empty", ANSWERS)
+        self.full = mbarriers("answers_full", ANSWERS)
+        self.empty = mbarriers("answers_empty", ANSWERS)
 
     @property
     def size(self) -> int:

@@ -5,7 +5,7 @@ So are the reads of ``wl.print`` from tiles in registers.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from typing import Any
 
 import tvm_ffi
@@ -19,8 +19,17 @@ from warploom.errors import Decline
 from warploom.lower.analysis.layouts import has_layout
 from warploom.lower.emit.prints import through_shared
 from warploom.lower.nests.forms import plain_nests
+from warploom.lower.passes.parts_of_tiles import (
+    inside,
+    is_whole,
+    or_zero,
+    place,
+    reduction_of_part,
+    store_of_part,
+)
 from warploom.target import SM90A
 from warploom.tile import ir
+from warploom.tile.effects import REDUCTIONS
 from warploom.tile.program import TileProgram, allocations
 from warploom.tile.scopes import TILE_SCOPES, is_global, is_shared
 from warploom.tile.statement import Loop, Statement, block
@@ -64,6 +73,10 @@ ELEMENTWISE: dict[str, Callable[..., Any]] = {
 }
 
 
+#: Primitives that read zeros beyond the end of a tensor.
+COPIES = ("copy", "copy_async")
+
+
 def canonicalize(program: TileProgram) -> TileProgram:
     """Replace every element-wise primitive of scope ``cta`` by a nest, and nests by plain ones.
 
@@ -76,12 +89,17 @@ def canonicalize(program: TileProgram) -> TileProgram:
     places = {tile: _accumulator(tile, program) for tile in allocations(program.body)
               if tile.scope() == "tmem"}
 
+    # Tensor memory is written by whole columns, so that no guard may stand around a store.
+    held = TILE_SCOPES if program.arch == SM90A.name else ("fragment",)
+
     def call(one: TilePrimitiveCall) -> Stmt:
         if one.scope.name != "cta":
             return one
         if ir.op_name(one) in ELEMENTWISE:
-            return _nest(one)
-        return _copy(one) if ir.op_name(one) in ("copy", "copy_async") else one
+            return _nest(one, held)
+        if ir.op_name(one) in REDUCTIONS:
+            return reduction_of_part(one)
+        return _copy(one, held) if ir.op_name(one) in COPIES else one
 
     body = tuple(
         tvm_ffi.structural_map(one, (TilePrimitiveCall, call), order="pre")
@@ -118,47 +136,64 @@ def _accumulator(tile: Buffer, program: TileProgram) -> Buffer:
     return tirx.decl_buffer(tile.shape, str(tile.dtype), tile.name, scope="accumulator")
 
 
-def _nest(call: TilePrimitiveCall) -> Stmt:
+def _nest(call: TilePrimitiveCall, held: Container[str] = ()) -> Stmt:
+    """A nest over the destination; where that is a part of a tile, over all of it with a guard.
+
+    So it is for tiles of the scopes ``held``, which threads hold in registers.
+    """
     to, *rest = call.args
     ranges = ir.ranges(to)
     counters = [Var(name, "int32") for name, _ in zip("ijkl", ranges, strict=False)]
     dtype = str(to.source.dtype)
+    guarded = to.source.scope() in held and not is_whole(to)
+    firsts = [first if guarded else 0 for first, _ in ranges]
+    single = [ir.is_constant(extent, 1) for _, extent in ranges]
 
     def value(operand: Any) -> Any:
         if isinstance(operand, LambdaExpr):
-            return ir.substitute(operand.pred, dict(zip(operand.vars, counters, strict=True)))
+            own = [place(0, *pair) for pair in zip(counters, firsts, strict=True)]
+            return ir.substitute(operand.pred, dict(zip(operand.vars, own, strict=True)))
         if not isinstance(operand, TensorRegion):
             return operand
         own = ir.ranges(operand)
         lead = len(counters) - len(own)
         indices = [
-            start if ir.is_constant(extent, 1) else _from(start, counter)
-            for (start, extent), counter in zip(own, counters[lead:], strict=True)
+            start if ir.is_constant(extent, 1) and not one else place(start, counter, first)
+            for (start, extent), counter, first, one in zip(
+                own, counters[lead:], firsts[lead:], single[lead:], strict=True
+            )
         ]
-        return operand.source[tuple(indices)]
+        element = operand.source[tuple(indices)]
+        is_load = is_global(operand.source) and ir.op_name(call) in COPIES
+        return or_zero(element) if is_load else element
 
     operands = [value(one) for one in rest if one is not None]
     result = ELEMENTWISE.get(ir.op_name(call), lambda x: x)(*operands)
     if not isinstance(result, (int, float)) and str(result.ty.dtype) != dtype:
         result = T.Cast(dtype, result)
     indices = [
-        _from(start, counter)
-        for (start, _), counter in zip(ranges, counters, strict=True)
+        place(start, counter, first)
+        for (start, _), counter, first in zip(ranges, counters, firsts, strict=True)
     ]
-    store = tirx.BufferStore(to.source, ir.as_expr(result, dtype), indices, call.span)
-    return ir.nest(counters, [extent for _, extent in ranges], [store])
+    store: Stmt = tirx.BufferStore(to.source, ir.as_expr(result, dtype), indices, call.span)
+    if not guarded:
+        return ir.nest(counters, [extent for _, extent in ranges], [store])
+    guard = inside(to, counters)
+    return ir.nest(counters, map(int, to.source.shape), [ir.when(guard, [store])])
 
 
-def _copy(call: TilePrimitiveCall) -> Stmt:
+def _copy(call: TilePrimitiveCall, held: Container[str]) -> Stmt:
     """Copies that no engine does: between registers and shared memory, or of unknown extents."""
     to, source = (region.source for region in call.args[:2])
     extents = [extent for region in call.args[:2] for _, extent in ir.ranges(region)]
-    if to.scope() in TILE_SCOPES and not is_global(source):
-        return _nest(call)
+    if to.scope() in TILE_SCOPES and not (is_global(source) and is_whole(call.args[0])):
+        return _nest(call, held)
     if is_shared(to) and source.scope() in TILE_SCOPES:
-        return _nest(call)
+        return _nest(call, held)
     if is_global(to) and not all(isinstance(extent, tirx.IntImm) for extent in extents):
-        return _partial_store(call)
+        return store_of_part(call)
+    if is_global(to) and source.scope() in TILE_SCOPES and not is_whole(call.args[1]):
+        return store_of_part(call)
     if is_global(to) and is_shared(source) and _parts_rows(call.args[1]):
         return _rows_by_threads(call)
     return call
@@ -185,30 +220,3 @@ def _rows_by_threads(call: TilePrimitiveCall) -> Stmt:
             "rows."
         )
     return _nest(call)
-
-
-def _partial_store(call: TilePrimitiveCall) -> Stmt:
-    """A store of a part of a tile whose extents only the device knows: all of it, guarded."""
-    to, source = call.args[:2]
-    tile = source.source
-    counters = [Var(name, "int32") for name, _ in zip("ijkl", tile.shape, strict=False)]
-    drop = len(ir.ranges(to)) - len(counters)
-    inside: Any = True
-    indices, free = [], list(zip(counters, ir.ranges(source), strict=True))
-    for start, extent in ir.ranges(to):
-        if drop and ir.is_constant(extent, 1):
-            drop -= 1
-            indices.append(start)
-            continue
-        counter, (first, count) = free.pop(0)
-        indices.append(start + counter - first)
-        if not isinstance(count, tirx.IntImm):
-            bound = T.And(counter >= first, counter < first + count)
-            inside = bound if inside is True else T.And(inside, bound)
-    store = tirx.BufferStore(to.source, tile[tuple(counters)], indices)
-    return ir.nest(counters, map(int, tile.shape), [ir.when(inside, [store])])
-
-
-def _from(start: Any, counter: Var) -> Any:
-    """An index; the bare counter where that is all, for passes look for it."""
-    return counter if ir.is_constant(start, 0) else start + counter

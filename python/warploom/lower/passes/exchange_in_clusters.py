@@ -16,6 +16,7 @@ from tvm.tirx import Buffer, Stmt, Var
 
 from warploom.errors import Decline
 from warploom.lower.analysis.consumers import consumers
+from warploom.lower.analysis.rings import mbarriers
 from warploom.lower.emit import barriers
 from warploom.lower.emit.named_barriers import one_consumer
 from warploom.lower.emit.threads import leader, orchestrated
@@ -53,8 +54,8 @@ class _Exchange:
     def __init__(self, program: TileProgram) -> None:
         self.program = program
         self.parts, self.warpgroups = program.hints.split_k, consumers(program)
-        self.given = barriers.mbarriers("given", (self.parts - 1) * self.warpgroups)
-        self.taken = barriers.mbarriers("taken", self.warpgroups)
+        self.given = mbarriers("given", (self.parts - 1) * self.warpgroups)
+        self.taken = mbarriers("taken", self.warpgroups)
         #: Each warpgroup's part of an accumulator -> where the sums of all are left.
         self.places: dict[Buffer, Buffer] = {}
         (tiles,) = (one for one in program.block if isinstance(one, Loop) and one.over_tiles)

@@ -1,0 +1,117 @@
+"""Statements on a part of a tile in registers, as nests over all of it with a guard.
+
+Threads hold a tile by its own rows and columns, which loops over a part of it do not count.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable
+from typing import Any
+
+import tvm_ffi
+from tvm import tirx
+from tvm.ir import TensorLoad, TensorRegion
+from tvm.script import tirx as T
+from tvm.tirx import Stmt, Var
+from tvm.tirx.tile_primitive import TilePrimitiveCall
+
+from warploom.tile import ir
+from warploom.tile.scopes import TILE_SCOPES
+
+#: Reduction -> the value of a dtype that does not change its result.
+NEUTRAL: dict[str, Callable[[str], Any]] = {
+    "sum": lambda dtype: 0,
+    "max": lambda dtype: -math.inf if "float" in dtype else int(tirx.min_value(dtype)),
+    "min": lambda dtype: math.inf if "float" in dtype else int(tirx.max_value(dtype)),
+}
+#: A reduction takes multiples of so many columns of a fragment, from a multiple on.
+REDUCED_COLUMNS = 8
+
+
+def is_whole(region: TensorRegion) -> bool:
+    """Whether a region is all of its tile."""
+    places = zip(ir.ranges(region), region.source.shape, strict=True)
+    return all(_spans(start, extent, size) for (start, extent), size in places)
+
+
+def _spans(start: Any, extent: Any, size: Any) -> bool:
+    return ir.is_constant(start, 0) and ir.is_constant(extent, int(size))
+
+
+def inside(region: TensorRegion, counters: list[Var]) -> Any:
+    """Whether an element of a tile is in a region of it."""
+    bounds = [
+        T.And(counter >= first, counter < first + extent)
+        for counter, (first, extent), size in zip(
+            counters, ir.ranges(region), region.source.shape, strict=True
+        )
+        if not _spans(first, extent, size)
+    ]
+    return functools.reduce(T.And, bounds) if bounds else True
+
+
+def place(start: Any, counter: Var, first: Any) -> Any:
+    """An index, where ``counter`` begins at ``first``; passes look for the bare counter."""
+    if tvm_ffi.structural_equal(ir.as_expr(start, "int32"), ir.as_expr(first, "int32")):
+        return counter
+    return start + counter if ir.is_constant(first, 0) else start + (counter - first)
+
+
+def or_zero(element: TensorLoad) -> Any:
+    """An element of a tensor, or 0 beyond its end, where copies read zeros."""
+    there = [
+        T.And(index >= 0, index < size)
+        for index, size in zip(element.indices, element.source.shape, strict=True)
+    ]
+    return T.if_then_else(
+        functools.reduce(T.And, there), element, tirx.const(0, str(element.ty.dtype))
+    )
+
+
+def store_of_part(call: TilePrimitiveCall) -> Stmt:
+    """A store of a part of a tile: each element in turn is stored if it is in that part."""
+    to, source = call.args[:2]
+    tile = source.source
+    counters = [Var(name, "int32") for name, _ in zip("ijkl", tile.shape, strict=False)]
+    drop = len(ir.ranges(to)) - len(counters)
+    indices, free = [], list(zip(counters, ir.ranges(source), strict=True))
+    for start, extent in ir.ranges(to):
+        if drop and ir.is_constant(extent, 1):
+            drop -= 1
+            indices.append(start)
+            continue
+        counter, (first, _) = free.pop(0)
+        indices.append(start + counter - first)
+    guard = inside(source, counters)
+    store = tirx.BufferStore(to.source, tile[tuple(counters)], indices)
+    return ir.nest(counters, map(int, tile.shape), [ir.when(guard, [store])])
+
+
+def reduction_of_part(call: TilePrimitiveCall) -> Stmt:
+    """A reduction; of columns that no instruction brings together, with a neutral rest of them."""
+    region = call.args[1]
+    tile = region.source
+    aligned = all(
+        _spans(first, extent, size) or (_is_multiple(first) and _is_multiple(extent))
+        for (first, extent), size in zip(ir.ranges(region)[1:], tile.shape[1:], strict=True)
+    )
+    if tile.scope() not in TILE_SCOPES or aligned:
+        return call
+    counters = [Var(name, "int32") for name, _ in zip("ij", tile.shape, strict=False)]
+    dtype = str(tile.dtype)
+    rest = tirx.const(NEUTRAL[ir.op_name(call)](dtype), dtype)
+    value = T.Select(inside(region, counters), tile[tuple(counters)], rest)
+    whole = tirx.decl_buffer(tile.shape, dtype, f"{tile.name}_part", scope="fragment")
+    store = tirx.BufferStore(whole, value, counters, call.span)
+    to, _, *more = call.args
+    return ir.seq([
+        tirx.AllocBuffer(whole),
+        ir.nest(counters, map(int, tile.shape), [store]),
+        ir.tile_call(call, to, ir.whole(whole), *more),
+    ])  # fmt: skip
+
+
+def _is_multiple(value: Any) -> bool:
+    return isinstance(value, tirx.IntImm) and int(value) % REDUCED_COLUMNS == 0
