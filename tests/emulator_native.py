@@ -15,7 +15,7 @@ SHARED_START = 1024
 @functools.cache
 def emulator_function(name: str) -> Callable:
     """``warploom.emulator.<name>`` of the native library."""
-    from warploom import native
+    from warploom.runtime import native
 
     native.library()
     return tvm_ffi.get_global_func(f"warploom.emulator.{name}")

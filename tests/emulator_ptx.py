@@ -11,7 +11,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from ptx_driver import CLUSTER_DIMENSION, LaunchAttribute, LaunchConfig
-from warploom.emulator.libraries import find_libraries
+from warploom.runtime.emulator_libraries import find_libraries
 
 HEADER = ".version 9.0\n.target {arch}\n.address_size 64\n"
 #: Numbers of the emulated devices.

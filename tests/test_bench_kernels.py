@@ -14,9 +14,9 @@ from warploom import emulator
 from warploom.bench import kernels as module
 from warploom.bench.competitors import by_hand, tile_program
 from warploom.bench.kernels import RUNTIME, Kernel, Kernels
-from warploom.emulator.libraries import find_libraries
 from warploom.errors import WarploomError
 from warploom.gemm_shape import GemmShape
+from warploom.runtime.emulator_libraries import find_libraries
 
 # Processes that compile cannot import this file.
 cloudpickle.register_pickle_by_value(sys.modules[__name__])

@@ -6,8 +6,8 @@ import pytest
 import tvm
 from tvm.script import tirx as T
 
-from warploom.codegen import make_build_cuda
-from warploom.driver import Driver
+from warploom.compiler.codegen import make_build_cuda
+from warploom.runtime.driver import Driver
 
 
 @T.prim_func

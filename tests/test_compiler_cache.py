@@ -18,10 +18,10 @@ from warploom.compiler import cache_key as keys
 from warploom.compiler import callback
 from warploom.compiler.cache import CubinCache
 from warploom.compiler.cache_entry import decode, encode
-from warploom.compiler.cache_folder import VERSION
 from warploom.compiler.cache_key import CacheKey, cache_key
 from warploom.compiler.invoke import Output, Request
 from warploom.errors import CacheWarning, WarploomError
+from warploom.runtime.cache_folder import VERSION
 
 pytestmark = pytest.mark.usefixtures("machine_code")
 

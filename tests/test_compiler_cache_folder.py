@@ -13,12 +13,12 @@ from pathlib import Path
 import pytest
 
 from warploom.compiler import cache as caches
-from warploom.compiler import cache_folder
 from warploom.compiler.cache import CubinCache
-from warploom.compiler.cache_folder import VERSION, default_folder
 from warploom.compiler.cache_key import CacheKey
 from warploom.compiler.invoke import Output
 from warploom.errors import CacheWarning
+from warploom.runtime import cache_folder
+from warploom.runtime.cache_folder import VERSION, default_folder
 
 KEY = CacheKey("0" * 64, "a" * 16)
 OTHER = CacheKey("1" * 64, "a" * 16)
@@ -189,7 +189,7 @@ def test_the_cache_may_be_a_link_and_its_folder_may_not(cache, folder, tmp_path,
 _KILLED = """
 import os, signal, sys
 from pathlib import Path
-from warploom.compiler import cache_folder
+from warploom.runtime import cache_folder
 def stop(*_, **__):
     os.kill(os.getpid(), signal.SIGKILL)
 os.replace = stop

@@ -11,7 +11,7 @@ from warploom.compiler.cubin import read_kernels
 from warploom.compiler.invoke import current_request
 from warploom.compiler.kernel_report import ProblemKind, advice_problem, report_kernel
 from warploom.compiler.ptxas_log import Advice, parse
-from warploom.toolchain import find_executable
+from warploom.runtime.toolchain import find_executable
 
 pytestmark = pytest.mark.usefixtures("machine_code")
 

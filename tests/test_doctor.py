@@ -12,9 +12,9 @@ import pytest
 from warploom import doctor
 from warploom._version import PIP_FIX
 from warploom.doctor import Device, Row
-from warploom.driver import Driver
 from warploom.errors import ToolchainError
-from warploom.toolchain import Headers, Tool, Toolchain
+from warploom.runtime.driver import Driver
+from warploom.runtime.toolchain import Headers, Tool, Toolchain
 
 NVRTC = Tool("nvrtc", Path("/x/libnvrtc.so.13"), "13.5.37")
 NVCC = Tool("nvcc", Path("/x/bin/nvcc"), "13.0.88")

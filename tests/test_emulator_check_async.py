@@ -10,7 +10,7 @@ import pytest
 from emulator_checks import changed, checks, reports
 from emulator_ptx import DEFAULT_LIMIT, DEVICES, HEADER, limited
 from ptx_driver import Driver, DriverError, Im2colMap, TensorMap, emulator
-from warploom.emulator.libraries import find_libraries
+from warploom.runtime.emulator_libraries import find_libraries
 
 THREADS, ROWS, COLUMNS = 64, 24, 32
 #: The tensor that maps describe: rows of 32 words, of which a box has 16.

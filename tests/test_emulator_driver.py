@@ -6,10 +6,10 @@ import pytest
 import tvm
 
 from warploom import doctor
-from warploom.driver import Driver, load_cuda_runtime
 from warploom.emulator import OPT_IN
-from warploom.emulator.libraries import find_libraries
 from warploom.errors import ToolchainError
+from warploom.runtime.driver import Driver, load_cuda_runtime
+from warploom.runtime.emulator_libraries import find_libraries
 
 try:
     find_libraries()
@@ -214,7 +214,7 @@ else:
 def test_a_driver_that_came_first_is_reported_aloud(monkeypatch):
     """Whoever asked for the emulator is told that kernels would run on the machine's GPU."""
     monkeypatch.setitem(tvm.base._LOADED_LIBS, "tvm_runtime_cuda", object())
-    monkeypatch.setattr("warploom.driver._emulator_was_preloaded", lambda: False)
+    monkeypatch.setattr("warploom.runtime.driver._emulator_was_preloaded", lambda: False)
     with pytest.warns(RuntimeWarning, match="LD_PRELOAD"):
         loaded = load_cuda_runtime({OPT_IN: "1"})
     assert loaded.kind == "none" and "LD_PRELOAD" in loaded.detail

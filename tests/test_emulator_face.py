@@ -9,9 +9,9 @@ import sys
 
 import pytest
 
-from warploom import native
-from warploom.emulator import libraries
 from warploom.errors import ToolchainError
+from warploom.runtime import emulator_libraries as libraries
+from warploom.runtime import native
 
 try:
     libraries.find_libraries()

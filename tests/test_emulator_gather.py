@@ -7,7 +7,7 @@ import pytest
 
 from emulator_ptx import EmulatorError, kernel, load
 from ptx_driver import DriverError, TensorMap, emulator
-from warploom.emulator.libraries import find_libraries
+from warploom.runtime.emulator_libraries import find_libraries
 
 ROWS, COLUMNS, WIDTH = 40, 96, 32
 GATHER = "cp.async.bulk.tensor.2d.shared::cta.global.tile::gather4.mbarrier::complete_tx::bytes"

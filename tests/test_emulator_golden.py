@@ -17,7 +17,7 @@ from emulator_options import restore_checks
 from golden import corpus, recording
 from golden.case import Case
 from ptx_driver import Driver
-from warploom.emulator.libraries import find_libraries
+from warploom.runtime.emulator_libraries import find_libraries
 
 #: Cases of which the default run takes one in so many; --slow takes all.
 SAMPLE = {"wgmma": 8, "wgmma_sparse": 4, "convert": 2, "compare": 2}

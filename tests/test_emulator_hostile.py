@@ -22,7 +22,7 @@ import pytest
 from emulator_ptx import HEADER, EmulatorError, kernel, launch, library, limited, load
 from ptx_driver import CLUSTER_DIMENSION, LaunchAttribute, LaunchConfig, TensorMap
 from ptx_driver import emulator as driver
-from warploom.emulator.libraries import find_libraries
+from warploom.runtime.emulator_libraries import find_libraries
 
 CORPUS = Path(__file__).parent / "corpus" / "emulator"
 #: Of the buffer that pointers of a kernel get.

@@ -21,7 +21,7 @@ import hashlib, sys
 from emulator_native import emulator_function
 from golden import corpus, recording
 from ptx_driver import Driver
-from warploom.emulator.libraries import find_libraries
+from warploom.runtime.emulator_libraries import find_libraries
 
 print(*emulator_function("product_kernels")(), *emulator_function("row_kernels")())
 driver = Driver(str(find_libraries()[0]))

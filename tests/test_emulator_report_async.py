@@ -15,7 +15,7 @@ from test_emulator_async_store import FINISH, SHARED, START
 from test_emulator_umma import random_mma
 from test_emulator_umma_ptx import execute_with
 from umma_model import run as run_umma
-from warploom.emulator.libraries import find_libraries
+from warploom.runtime.emulator_libraries import find_libraries
 
 PAIR = {"grid": (2, 1, 1), "cluster": (2, 1, 1)}
 

@@ -9,7 +9,7 @@ from emulator_checks import changed, checks, reports, run_checked
 from golden import tensor_replace
 from golden.case import Case
 from ptx_driver import Driver, DriverError, emulator
-from warploom.emulator.libraries import find_libraries
+from warploom.runtime.emulator_libraries import find_libraries
 
 ACQUIRE = "fence.proxy.tensormap::generic.acquire.gpu [%d7], 128;"
 RELEASE = "fence.proxy.tensormap::generic.release.gpu;"

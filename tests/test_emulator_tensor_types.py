@@ -9,7 +9,7 @@ from emulator_native import SHARED_START, emulator_function
 from emulator_ptx import DEVICES, HEADER
 from ptx_driver import Driver, DriverError, Im2colWideMap, emulator
 from test_emulator_tma import MEMORY_BYTES, Tensor, encode
-from warploom.emulator.libraries import find_libraries
+from warploom.runtime.emulator_libraries import find_libraries
 
 #: CUtensorMapSwizzle: bytes of an atom, and whether every other line swaps halves of 16 bytes.
 ATOMS = {3: (16, False), 4: (32, False), 5: (32, True), 6: (64, False)}

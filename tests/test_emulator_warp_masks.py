@@ -12,7 +12,7 @@ from golden import corpus, recording, warp_masks
 from golden.case import POISON, Case
 from golden.values import Bits
 from ptx_driver import emulator
-from warploom.emulator.libraries import find_libraries
+from warploom.runtime.emulator_libraries import find_libraries
 
 LANES = warp_masks.LANES
 INSTRUCTIONS = {each.name: each for each in warp_masks.INSTRUCTIONS}

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from warploom import driver, hooks, plugin
+from warploom import hooks, plugin
+from warploom.runtime import driver
 
 
 def test_a_hook_that_nobody_provides_says_what_to_import():

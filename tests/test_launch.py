@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from tvm.script import tirx as T
 
 from reference import assert_rounded
-from warploom import launch
 from warploom.bench.launch import measure, table
 from warploom.kernels import compile_gemm
+from warploom.runtime import launch
 
 pytestmark = pytest.mark.gpu
 

@@ -17,12 +17,12 @@ from warploom import emulator
 from warploom.bench import cold_start
 from warploom.compiler import module_key as keys
 from warploom.compiler.cache_entry import decode, encode
-from warploom.compiler.cache_folder import VERSION
 from warploom.compiler.callback import observe_compilations
 from warploom.compiler.invoke import Output
 from warploom.compiler.registered import foreign
 from warploom.errors import CacheWarning
 from warploom.kernels import compile_gemm
+from warploom.runtime.cache_folder import VERSION
 from warploom.target import cuda_target
 
 pytestmark = pytest.mark.gpu

@@ -16,7 +16,7 @@ import warploom
 from sampling import sampled
 from warploom import emulator
 from warploom.bench.decoder import DecoderConfig, decoder_module
-from warploom.emulator.libraries import find_libraries
+from warploom.runtime.emulator_libraries import find_libraries
 
 _TARGET = warploom.cuda_target("h200")
 _CONFIG = DecoderConfig(**models.SMALL)

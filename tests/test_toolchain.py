@@ -14,7 +14,7 @@ import tvm
 from tvm import te
 from tvm.s_tir import dlight
 
-from warploom import toolchain
+from warploom.runtime import toolchain
 
 OPTIONS = "TVM_CUDA_NVRTC_EXTRA_OPTS"
 

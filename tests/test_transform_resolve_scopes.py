@@ -58,9 +58,9 @@ def faulty(fault: str) -> Any:
         else:
             Tx.cta.zero(out)
         if fault == "rows":
-            Tx.cta.copy(C[0:64, 0:64], out[0:64, 0:64])
-        else:
-            Tx.cta.copy(C[0:128, 0:64], out)
+            total = T.alloc_buffer((128,), "float32", scope="fragment")
+            Tx.cta.sum(total[0:64], out[0:64, 0:64], axes=[-1])
+        Tx.cta.copy(C[0:128, 0:64], out)
 
     return program
 
@@ -68,7 +68,7 @@ def faulty(fault: str) -> Any:
 @pytest.mark.parametrize(
     ("fault", "message"),
     [
-        ("rows", "copy takes rows 0 to 64 of out; warpgroups share a tile by rows, so take all"),
+        ("rows", "sum takes rows 0 to 64 of total; warpgroups share a tile by rows, so take all"),
         ("index", "A nest indexes the rows of (acc|out) by an expression; use a loop variable"),
     ],
 )

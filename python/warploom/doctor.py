@@ -20,10 +20,10 @@ from typing import TYPE_CHECKING
 from warploom._version import PIP_FIX, REQUIREMENTS, __version__, check_requirements
 from warploom.command_line import Parser
 from warploom.errors import ToolchainError, WarploomError
-from warploom.toolchain import Toolchain, find_toolchain, prepare_environment
+from warploom.runtime.toolchain import Toolchain, find_toolchain, prepare_environment
 
 if TYPE_CHECKING:
-    from warploom.driver import Driver
+    from warploom.runtime.driver import Driver
 
 STATES = ("ok", "warn", "fail")
 
@@ -111,7 +111,7 @@ def check_tvm(version_of: Callable[[str], str] = importlib.metadata.version) -> 
 def check_cache(environ: Mapping[str, str]) -> Row:
     """The folder of compiled kernels and modules: where it is, its size, who may write to it."""
     from warploom.compiler.cache import CubinCache
-    from warploom.compiler.cache_folder import refusal
+    from warploom.runtime.cache_folder import refusal
 
     try:
         cache = CubinCache.from_environment(environ)
@@ -264,7 +264,7 @@ def check_emulator(
     find_libraries: Callable[[], object],
 ) -> Row:
     """The emulated devices: whether they are built, and whether TVM runs kernels on them."""
-    from warploom.emulator.libraries import ARCHS, first_arch
+    from warploom.runtime.emulator_libraries import ARCHS, first_arch
 
     try:
         find_libraries()
@@ -308,8 +308,9 @@ def _start_tvm() -> tuple[Driver | None, Device | None]:
 
 def examine(environ: Mapping[str, str] = os.environ) -> list[Row]:
     """All checks, on this machine."""
-    from warploom import emulator, native
-    from warploom.emulator.libraries import find_libraries
+    from warploom import emulator
+    from warploom.runtime import native
+    from warploom.runtime.emulator_libraries import find_libraries
 
     driver = None
     tvm = check_tvm()

@@ -49,7 +49,7 @@ class Hook(Generic[_T]):
 
 
 class CudaRuntime(Protocol):
-    """What lower parts know of :class:`warploom.driver.CudaRuntime`."""
+    """What lower parts know of :class:`warploom.runtime.driver.CudaRuntime`."""
 
     driver: Any
 

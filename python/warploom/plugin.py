@@ -15,11 +15,12 @@ import importlib
 import sys
 from typing import Any
 
-from warploom import codegen, driver, emulator, errors, hooks, launch, native, toolchain
+from warploom import emulator, errors, hooks
 from warploom._version import check_requirements
-from warploom.compiler import registered
+from warploom.compiler import codegen, registered
 from warploom.errors import ToolchainError
 from warploom.messages import display
+from warploom.runtime import driver, launch, native, toolchain
 
 
 def autoload() -> None:

@@ -10,7 +10,7 @@ import subprocess
 import time
 from collections.abc import Callable, Sequence
 
-from warploom.toolchain import find_nvrtc
+from warploom.runtime.toolchain import find_nvrtc
 
 #: Properties that nvidia-smi reports.
 _GPU_PROPERTIES = (

@@ -14,13 +14,13 @@ from typing import Any
 import tvm
 import tvm_ffi
 
-from warploom import launch
 from warploom.bench import competitors
 from warploom.bench.environment import environment
 from warploom.bench.report import markdown_table
 from warploom.command_line import Parser, duration, output_folder, positive, require_gpu
 from warploom.gemm_shape import GemmShape
 from warploom.kernels import compile_gemm
+from warploom.runtime import launch
 from warploom.timing import host_cost
 
 _SIZE = 256

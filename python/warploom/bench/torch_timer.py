@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from warploom import nvml
+from warploom.runtime import nvml
 from warploom.timing import Launch
 
 

@@ -3,7 +3,7 @@
 An entry is one file (:mod:`warploom.compiler.cache_entry`). It is written under another name and
 renamed, so that a reader sees a whole entry or none; whatever is not an entry of that name counts
 as absent, and is written anew. Entries are run as code: which folders are trusted is said in
-:mod:`warploom.compiler.cache_folder`.
+:mod:`warploom.runtime.cache_folder`.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from warploom.compiler import cache_folder
 from warploom.compiler.cache_entry import decode, encode
-from warploom.compiler.cache_folder import CacheFolder, UnsafeFolder
 from warploom.compiler.cache_key import CacheKey
 from warploom.compiler.invoke import Output
 from warploom.errors import CacheWarning, WarploomError
+from warploom.runtime import cache_folder
+from warploom.runtime.cache_folder import CacheFolder, UnsafeFolder
 from warploom.warn import warn
 
 _SUFFIX = ".wlc"

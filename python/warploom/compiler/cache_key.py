@@ -18,7 +18,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from warploom.compiler.invoke import LEAN_INCLUDE, Request, lean_enabled
-from warploom.toolchain import compiler_fingerprint
+from warploom.runtime.toolchain import compiler_fingerprint
 
 #: Part of every key; raise it when the same request may give another binary.
 _FORMAT = 2

@@ -62,7 +62,7 @@ def read_kernels(cubin: bytes) -> tuple[KernelInfo, ...]:
     """
     import tvm_ffi
 
-    from warploom.native import library
+    from warploom.runtime.native import library
 
     library()
     kernels = tvm_ffi.get_global_func("warploom.cubin.kernels")

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from warploom.toolchain import compile_mode
+from warploom.runtime.toolchain import compile_mode
 
 #: Headers that replace slow ones of CUDA, see README.md there.
 LEAN_INCLUDE = Path(__file__).parent / "include"

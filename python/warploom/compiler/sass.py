@@ -13,7 +13,7 @@ from pathlib import Path
 
 from warploom.compiler.hazards import SECTION, Hazard, early_accesses
 from warploom.errors import ToolchainError
-from warploom.toolchain import Tool, find_executable
+from warploom.runtime.toolchain import Tool, find_executable
 
 _INSTRUCTION = re.compile(r"^\s*/\*[0-9a-f]+\*/\s+\{?\s*(?:@!?U?P\w+\s+)?([A-Z][A-Z0-9_.]*)")
 

@@ -17,14 +17,9 @@ import importlib
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from warploom.emulator.libraries import OPT_IN
-from warploom.emulator.state import (
-    enable,
-    enable_without_gpu,
-    is_enabled,
-    is_requested,
-)
 from warploom.errors import IllegalCombination, ToolchainError
+from warploom.runtime.emulator_libraries import OPT_IN
+from warploom.runtime.emulator_state import enable, enable_without_gpu, is_enabled, is_requested
 
 if TYPE_CHECKING:
     from warploom.emulator.result import LaunchReport

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 from warploom.emulator import arguments, binding, run_program, run_ptx, settings
 from warploom.emulator.binding import EmulatorError, Geometry
-from warploom.emulator.libraries import ARCHS
 from warploom.emulator.result import Result
-from warploom.emulator.state import is_enabled
+from warploom.runtime.emulator_libraries import ARCHS
+from warploom.runtime.emulator_state import is_enabled
 
 if TYPE_CHECKING:
     import tvm

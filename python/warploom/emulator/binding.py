@@ -12,9 +12,9 @@ from typing import Any
 
 import numpy as np
 
-from warploom import native
-from warploom.emulator.state import is_enabled
 from warploom.errors import ToolchainError, WarploomError
+from warploom.runtime import native
+from warploom.runtime.emulator_state import is_enabled
 
 _U64, _CHAR_P, _VOID_P = ctypes.c_uint64, ctypes.c_char_p, ctypes.c_void_p
 #: Function -> result and arguments, for whatever differs from ``int f(void)``.

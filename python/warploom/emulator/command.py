@@ -17,10 +17,10 @@ from pathlib import Path
 
 from warploom.command_line import Parser, natural
 from warploom.emulator import binding, run_ptx
-from warploom.emulator.libraries import ARCHS, FIRST_ARCH
 from warploom.emulator.run_program import child_environment
 from warploom.emulator.settings import SCHEDULES, Settings
 from warploom.errors import WarploomError, reading
+from warploom.runtime.emulator_libraries import ARCHS, FIRST_ARCH
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -20,8 +20,8 @@ import numpy as np
 
 from warploom.emulator import arguments, binding, settings
 from warploom.emulator.binding import EmulatorError
-from warploom.emulator.libraries import OPT_IN, find_libraries, has_system_driver
 from warploom.emulator.result import LaunchReport, Result
+from warploom.runtime.emulator_libraries import OPT_IN, find_libraries, has_system_driver
 
 if TYPE_CHECKING:
     import tvm

@@ -23,7 +23,7 @@ from warploom.errors import WarploomError
 from warploom.meta_schedule.artifact import Facts, read_facts
 from warploom.meta_schedule.cuda_timer import CudaTimer
 from warploom.meta_schedule.reference import exact_input, is_wrong, normal_input
-from warploom.nvml import sm_clock
+from warploom.runtime.nvml import sm_clock
 from warploom.target.dtypes import bits_of
 from warploom.timing import Launch, Sampling, measure
 

@@ -18,11 +18,11 @@ from tvm.tirx import PrimFunc
 
 from warploom import emulator, plotting
 from warploom.command_line import Parser, duration, load_object, natural, output_file, positive
-from warploom.emulator.libraries import ARCHS
 from warploom.errors import WarploomError
 from warploom.profile.instrument import Instrumented, instrument
 from warploom.profile.recording import Recording
 from warploom.profile.timeline import Timeline
+from warploom.runtime.emulator_libraries import ARCHS
 from warploom.target import default_target
 
 #: Launches before the one that is shown: clocks and caches are then those of a busy GPU.

@@ -15,11 +15,19 @@ namespace {
 // Reports stay readable.
 constexpr std::size_t kMostLines = 40;
 
-// Shared memory if the address cannot be one of the host; mbarriers lie nowhere else.
+// Whether an address of 32 bits lies in the shared memory of a cluster. Heaps of the host may have
+// such addresses too, which are larger than what a CTA has.
+bool is_shared(const Cluster& cluster, uint64_t address) {
+  if ((address & kWindowMask) == kSharedWindow) return true;
+  if (address >> 32 != 0) return false;
+  auto place = static_cast<uint32_t>(address);
+  if (shared_rank(place) >= cluster.size()) return false;
+  return shared_offset(place) < cluster.cta(shared_rank(place)).shared().bytes;
+}
+
 std::string describe_place(const Polled& polled) {
   const Cluster& cluster = polled.warp->cluster();
-  bool shared = (polled.address & kWindowMask) == kSharedWindow || polled.address >> 32 == 0;
-  if (!shared) {
+  if (!is_shared(cluster, polled.address)) {
     return format("global 0x%" PRIx64 "%s", polled.address,
                   describe_global(cluster.launch(), polled.address).c_str());
   }

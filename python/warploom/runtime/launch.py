@@ -54,7 +54,7 @@ def remembering(name: str, stock: Any) -> Any | None:
     """
     import tvm_ffi
 
-    from warploom import native
+    from warploom.runtime import native
 
     native.library()
     make = tvm_ffi.get_global_func(REMEMBERING[name], allow_missing=True)

@@ -21,10 +21,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from warploom import native, toolchain
-from warploom.emulator.libraries import OPT_IN, has_system_driver, open_libraries
-from warploom.emulator.state import is_requested
 from warploom.errors import ToolchainError
+from warploom.runtime import native, toolchain
+from warploom.runtime.emulator_libraries import OPT_IN, has_system_driver, open_libraries
+from warploom.runtime.emulator_state import is_requested
 
 #: Environment variable that forbids the driver without devices.
 OPT_OUT = "WARPLOOM_NO_DRIVER_STUB"

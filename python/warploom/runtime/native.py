@@ -34,7 +34,7 @@ def find_library(name: str, package_path: Iterable[str] | None = None) -> Path:
         If it has not been built.
     """
     if package_path is None:
-        package_path = sys.modules[__package__].__path__
+        package_path = sys.modules["warploom"].__path__
     candidates = [Path(directory) / "lib" / f"lib{name}.so" for directory in package_path]
     for candidate in candidates:
         if candidate.is_file():

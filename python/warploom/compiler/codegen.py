@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import Any
 
 from warploom import environ
-from warploom.driver import Driver
+from warploom.runtime.driver import Driver
 
 #: TVM keeps CUDA source, as it does where there is no driver, while this variable is set.
 _KEEP_SOURCE = "TVM_COMPILE_FORCE_FALLBACK"

@@ -7,8 +7,8 @@ import os
 from collections.abc import Mapping
 
 from warploom import hooks
-from warploom.emulator.libraries import OPT_IN
 from warploom.errors import ToolchainError
+from warploom.runtime.emulator_libraries import OPT_IN
 
 
 def is_requested(environ: Mapping[str, str] = os.environ) -> bool:

@@ -8,8 +8,8 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-from warploom import native
 from warploom.errors import ToolchainError
+from warploom.runtime import native
 
 #: Environment variable that puts the emulator in the place of the CUDA driver.
 OPT_IN = "WARPLOOM_EMULATOR"
