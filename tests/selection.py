@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-#: So many tests are drawn: together they take about a minute of one core.
-DRAWN = 60
+#: So many tests are drawn: together they take about three quarters of a minute of one core.
+DRAWN = 45
 
 
 def commit_seed(folder: Path) -> int:
@@ -46,7 +46,11 @@ def drawn(names: Sequence[str], seed: int, count: int = DRAWN) -> set[str]:
 
 
 def mark_cases(items: Sequence[pytest.Item], seed: int) -> None:
-    """Of functions marked ``some(n)``, mark all cases but ``n`` that are drawn as ``slow``."""
+    """Mark as ``slow`` what the seed does not choose of ``some(n)`` and ``in_turn(n)``.
+
+    Of the cases of a function marked ``some(n)`` it chooses ``n``; of tests marked ``in_turn(n)``
+    one in ``n``.
+    """
     functions: dict[str, list[pytest.Item]] = {}
     for one in items:
         if one.get_closest_marker("some") and not one.get_closest_marker("slow"):
@@ -57,6 +61,10 @@ def mark_cases(items: Sequence[pytest.Item], seed: int) -> None:
         for one in cases:
             if one.nodeid not in taken:
                 one.add_marker(pytest.mark.slow)
+    for one in items:
+        turn = one.get_closest_marker("in_turn")
+        if turn and random.Random(f"{seed} {one.nodeid}").randrange(*turn.args):
+            one.add_marker(pytest.mark.slow)
 
 
 def left_out(items: Sequence[pytest.Item], seed: int) -> list[pytest.Item]:

@@ -42,6 +42,7 @@ def make_operands(torch, shape, seed):
     return Operands(a, b, None, None, Array(empty, shape.result_dtype))
 
 
+@pytest.mark.in_turn(3)
 def test_its_own_case_compiles_without_spills():
     functions = {f"f{i}": make(4096, 4096, 4096).with_attr("global_symbol", f"f{i}")
                  for i, make in enumerate(generated.kernels().values())}  # fmt: skip

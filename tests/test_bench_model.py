@@ -43,6 +43,7 @@ def _far_off(constants: list[str], rng: np.random.Generator) -> Machine:
     return replace(H200, **{name: getattr(H200, name) * by for name, by in factors})
 
 
+@pytest.mark.in_turn(3)
 def test_the_model_predicts_products_that_it_was_not_fitted_to(rng: np.random.Generator) -> None:
     """Cross-validation by product; each fit starts with constants that are far off."""
     candidates = read_candidates()

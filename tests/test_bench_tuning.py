@@ -47,6 +47,7 @@ def test_a_selection_has_the_candidates_near_the_best_prediction(within, legal):
     assert found[0][0] == best and len({one for _, one in found}) == len(found)
 
 
+@pytest.mark.in_turn(3)
 def test_everything_is_legal_and_has_all_ways_to_share_tiles():
     problem = Product(GemmShape("few tiles", 128, 512, 4096, "float16")).problem
     found = list(everything(problem))

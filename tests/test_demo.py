@@ -53,6 +53,7 @@ def test_sampled_error_measures_the_error(rng, layout):
     assert not error <= 1
 
 
+@pytest.mark.in_turn(3)
 def test_a_wrong_result_fails_the_demo(monkeypatch, capsys):
     class Device:
         exist = True

@@ -103,6 +103,7 @@ run(tvm.runtime.load_module({str(path)!r})["add_one"])
     emulated(f"run(tvm.runtime.load_module({str(path)!r})['add_one'])")
 
 
+@pytest.mark.in_turn(3)
 def test_nvrtc_makes_cubins_beside_the_emulator(emulated):
     """NVRTC uses the driver of the process, whatever it is, when it makes machine code."""
     emulated(

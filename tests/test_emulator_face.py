@@ -121,6 +121,7 @@ def test_options_of_the_command(emulate):
     assert result.stdout == "warploom emulator (sm_100a) 7\n"
 
 
+@pytest.mark.in_turn(3)
 def test_the_exit_status_is_that_of_the_script(emulate):
     assert emulate("import sys; sys.exit(3)").returncode == 3
     assert emulate("raise ValueError('no')").returncode == 1

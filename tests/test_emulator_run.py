@@ -228,6 +228,7 @@ def test_tile_programs_are_lowered(rng, arch):
     assert "tensor" in str(result.report)
 
 
+@pytest.mark.in_turn(3)
 def test_a_process_without_the_emulator_runs_programs(run_python):
     """As one with a GPU would: the process itself stays without the emulated device."""
     result = run_python(

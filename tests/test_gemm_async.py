@@ -83,6 +83,7 @@ def _body(text: str, function: str) -> str:
     return text[start : text.index("\n}\n", start)]
 
 
+@pytest.mark.in_turn(3)
 def test_emits_the_fewest_instructions(case, compiled):
     """In the PTX: one instruction for each 64-row block, each K step and each part of N."""
     issued = collections.Counter(re.findall(r"wgmma\.mma_async[\w.]*", compiled.ptx))

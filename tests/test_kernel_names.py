@@ -130,6 +130,7 @@ def test_generators_name_what_they_were_asked_for(family):
     tvm.IRModule(dict(zip(names, functions, strict=True)))
 
 
+@pytest.mark.in_turn(3)
 @pytest.mark.gpu
 def test_several_kernels_in_one_module(rng):
     """Shapes and options side by side: generated kernels and tile programs, under their names."""

@@ -183,6 +183,7 @@ def test_raster_visits_every_tile_once(rows, columns, group):
     assert [row // group for row, _ in places] == sorted(row // group for row, _ in places)
 
 
+@pytest.mark.in_turn(3)
 @pytest.mark.parametrize("examples", either([2], [12]))
 def test_accepted_configs_compile_without_problems(examples):
     settings(max_examples=examples, derandomize=True)(given(fields())(_compiles))()

@@ -292,6 +292,7 @@ def test_typical_mistakes_are_shown_in_five_lines(run_python, tmp_path):
     assert not wrong, "\n\n".join(f"{name}: {text}" for name, text in wrong.items())
 
 
+@pytest.mark.in_turn(3)
 def test_warploom_emulate_shows_the_same(run_python, tmp_path):
     file = tmp_path / "mistake.py"
     file.write_text(PROGRAM.replace("gemm_async", "gem_async"))

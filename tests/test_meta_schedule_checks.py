@@ -98,6 +98,7 @@ def test_candidates_of_tvms_rules_are_marked_with_their_origin():
     assert not has_decisions(mod["main"]) and originals.original_of(found) is None
 
 
+@pytest.mark.in_turn(3)
 @pytest.mark.gpu
 def test_wrong_candidates_of_tvms_rules_are_refused():
     functions = (_softmax(), _append(2.0), _gather())

@@ -75,6 +75,7 @@ def _listening_addresses(port: int) -> set[str]:
     }
 
 
+@pytest.mark.in_turn(3)
 def test_two_servers_measure_side_by_side(tracker):
     connection = rpc.connect_tracker(*tracker[:2])
     servers = [server["addr"] for server in connection.summary()["server_info"]]

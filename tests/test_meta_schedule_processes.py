@@ -50,6 +50,7 @@ def test_nobody_else_can_reach_a_worker_or_what_it_is_given(worker, tmp_path):
     assert folder.stat().st_mode & 0o777 == 0o700
 
 
+@pytest.mark.in_turn(3)
 def test_a_process_calls_functions_until_one_is_lost(worker):
     def twice(value):
         return 2 * value, os.environ["WARPLOOM_TEST_MARK"], os.getpid()
@@ -71,6 +72,7 @@ def test_a_process_calls_functions_until_one_is_lost(worker):
     assert worker.call(twice, 2, timeout=10)[0] == 4, "nothing that the call did"
 
 
+@pytest.mark.in_turn(3)
 def test_seconds_without_a_core_do_not_count(worker, monkeypatch):
     """A call outlives its limit by what its process has waited for, and not by more."""
     worker.call(os.getpid, timeout=10)
@@ -170,6 +172,7 @@ os.kill(os.getpid(), signal.SIGKILL)
     pytest.fail("the worker outlived its parent")
 
 
+@pytest.mark.in_turn(3)
 def test_a_call_that_is_made_once_is_not_repeated(worker, tmp_path):
     marks = tmp_path / "marks"
 
@@ -188,6 +191,7 @@ def test_a_call_that_is_made_once_is_not_repeated(worker, tmp_path):
     assert marks.read_text() == "xxx", "it may have been killed by something else, once"
 
 
+@pytest.mark.in_turn(3)
 def test_another_process_is_ready_once_one_was_lost(worker):
     assert worker.call(os.getpid, timeout=10) and worker._spare is None
     for _ in range(2):

@@ -266,6 +266,7 @@ wms.tune_tir(matmul(256, 512, 256), target, sys.argv[1], 4000, early_stop=False,
 """
 
 
+@pytest.mark.in_turn(3)
 def test_a_search_that_is_killed_or_watched_leaves_whole_lines(tmp_path):
     """One process tunes; this one reads, may not tune beside it, and kills it."""
     work_dir = tmp_path / "work"

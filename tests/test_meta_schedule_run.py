@@ -103,6 +103,7 @@ def test_what_is_built_says_what_it_is(built):
     assert artifact.read_facts(str(built[3].artifact_path)).knobs is None
 
 
+@pytest.mark.in_turn(3)
 def test_right_candidates_are_timed_and_bad_ones_are_told(built, builder, runner, told):
     func = matmul(*SIZE)
     right, split, _, stock = (str(one.artifact_path) for one in built)
@@ -154,6 +155,7 @@ def _as_if(builder, like: str, mod: tvm.IRModule | None) -> str:
     return str(path)
 
 
+@pytest.mark.in_turn(3)
 def test_candidates_are_measured_while_others_are_compiled():
     func, told = matmul(*SIZE), []
     builder = wms.Builder(1, ahead=True)
@@ -185,6 +187,7 @@ def test_a_candidate_is_there_once_its_reference_is_too():
     other.set_result(None)
 
 
+@pytest.mark.in_turn(3)
 def test_a_candidate_that_hangs_costs_only_itself(built, told):
     func, path = matmul(*SIZE), str(built[0].artifact_path)
     runner = wms.Runner(timeout_sec=20)
@@ -241,6 +244,7 @@ def test_short_kernels_are_timed_in_graphs(built, monkeypatch):
     assert captured == [(3, 6)] and len(found.seconds) >= 3 and not found.wrong
 
 
+@pytest.mark.in_turn(3)
 @pytest.mark.parametrize(("part", "kept"), [(0.4, 2), (0.0, 1)])
 def test_tasks_are_kept_while_their_tensors_take_little_memory(built, part, kept, monkeypatch):
     monkeypatch.setattr(measure, "_KEPT_PART", part)

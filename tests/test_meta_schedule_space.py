@@ -184,6 +184,7 @@ def _values(trace) -> dict[str, int]:
     return found
 
 
+@pytest.mark.in_turn(3)
 @pytest.mark.parametrize(
     "values",
     [{}, {"tile_m": 7}, {"nonsense": 1}, {"tile": 0}, {"tile": 210163204, "fewer_stages": 99},

@@ -205,6 +205,7 @@ def test_a_task_ends_once_measurements_only_confirm_the_model(surprise, batches,
     assert found == ends[: len(found)] and len(found) == len(ends)
 
 
+@pytest.mark.in_turn(3)
 def test_a_search_on_estimates_finds_what_the_model_likes_best(tmp_path):
     func = matmul(1024, 1024, 1024)
     target = wms.estimate_target(warploom.cuda_target("h200"))
@@ -282,6 +283,7 @@ def test_a_run_that_is_killed_loses_the_trial_in_flight_at_most(tmp_path):
     json.loads((work_dir / RECORDS).read_text().splitlines()[-1])
 
 
+@pytest.mark.in_turn(3)
 @pytest.mark.gpu
 def test_products_and_other_functions_are_tuned_in_the_same_run(tmp_path):
     a = te.placeholder((64, 32), "float32", name="A")

@@ -196,6 +196,7 @@ def test_a_damaged_entry_is_compiled_again_with_a_warning(cache, damage, rng):
     _compile()  # without a warning
 
 
+@pytest.mark.in_turn(3)
 def test_a_new_process_without_compiler_has_its_first_result_at_once(monkeypatch):
     """0.3 s of CPU after the imports, of which the emulator's reading of the PTX is a part."""
     if emulator.is_enabled():

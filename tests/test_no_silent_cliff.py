@@ -172,6 +172,7 @@ HINTS = st.fixed_dictionaries({}, optional={
 })  # fmt: skip
 
 
+@pytest.mark.in_turn(3)
 @settings(max_examples=25)
 @given(HINTS, st.sampled_from(["sm_90a", "sm_100a"]))
 def test_warnings_and_the_record_of_decisions_agree(hints, arch):
@@ -243,6 +244,7 @@ def test_spills_of_tvms_own_schedules_are_no_warning(recwarn):
         warn_of_code(log)
 
 
+@pytest.mark.in_turn(3)
 @pytest.mark.usefixtures("machine_code")
 def test_a_spilling_tile_program_warns_from_compile_and_may_end_it(cache, monkeypatch):
     monkeypatch.setattr("warploom.emulator.is_enabled", lambda: False)

@@ -91,6 +91,7 @@ def test_a_process_with_tvms_runtime_alone_runs_a_model(
     assert error <= 4e-3 * np.abs(wanted).max()
 
 
+@pytest.mark.in_turn(3)
 @pytest.mark.gpu
 def test_cuda_graphs_hold_our_kernels(rng: np.random.Generator) -> None:
     module, shapes = decoder_module(_CONFIG, rows=8)

@@ -118,6 +118,7 @@ def test_padding_of_a_single_row_is_not_taken_into_a_product() -> None:
     assert not any(any(p.computed) for p in problems)
 
 
+@pytest.mark.in_turn(3)
 @pytest.mark.gpu
 def test_products_of_known_sizes_are_taken_in_attention(rng: np.random.Generator) -> None:
     config = DecoderConfig(**models.SMALL, dtype="bfloat16", fused_attention=False)
@@ -196,6 +197,7 @@ def test_decoder_blocks_of_real_sizes(options: dict[str, Any], rng: np.random.Ge
     _close(found, models.decoder(config, x, parameters), _BOUNDS[config.dtype])
 
 
+@pytest.mark.in_turn(3)
 @pytest.mark.gpu
 @pytest.mark.parametrize(
     ("hidden", "wide", "all_rows"),
@@ -225,6 +227,7 @@ def test_mlp_of_float8(
     _close(np.concatenate(outputs), wanted, 2e-2)
 
 
+@pytest.mark.in_turn(3)
 @pytest.mark.gpu
 @pytest.mark.parametrize(("images", "dtype"), sampled([("n", "bfloat16"), (2, "float16")], 2))
 def test_stage_of_resnet(images: int | str, dtype: str, rng: np.random.Generator) -> None:

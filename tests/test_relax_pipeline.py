@@ -176,6 +176,7 @@ def _weights(words: np.ndarray, scales: np.ndarray) -> np.ndarray:
     return (fields.reshape(len(words), -1) - 7) * np.repeat(scales.astype(np.float64), 32, 1)
 
 
+@pytest.mark.in_turn(3)
 def test_quantised_weights_are_decoded_in_the_product(rng: np.random.Generator) -> None:
     spec = {"forward": {"x": nn.spec.Tensor([1, "m", 256], "float16")}}
     executable = relax.build(_QuantisedBlock().export_tvm(spec)[0], _TARGET)
@@ -214,6 +215,7 @@ def test_operands_that_others_use_too_stay_apart() -> None:
     assert all(not any(one.problem.computed) for one in reports if one.problem)
 
 
+@pytest.mark.in_turn(3)
 def test_reports() -> None:
     spec = {"forward": {"x": nn.spec.Tensor([1, "m", 256], "float16")}}
     reports = {one.name: one for one in inspect(_QuantisedBlock().export_tvm(spec)[0])}

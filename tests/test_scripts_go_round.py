@@ -82,7 +82,7 @@ def require_rounds(case: Case, rng: np.random.Generator, arch: str, hints: dict)
 
 
 @pytest.mark.parametrize(("name", "hints", "arch"), CASES, ids=str)
-@pytest.mark.some(8)
+@pytest.mark.some(5)
 def test_programs_go_round(name, hints, arch, rng):
     require_rounds(PROGRAMS[name](), rng, arch, hints)
 

@@ -28,6 +28,11 @@ def test_slow(number):
 def test_some(number):
     pass
 
+@pytest.mark.parametrize("number", range(90))
+@pytest.mark.in_turn(3)
+def test_in_turn(number):
+    pass
+
 @pytest.mark.long
 def test_long():
     pass
@@ -92,25 +97,27 @@ def tests(tmp_path):
     return run
 
 
+@pytest.mark.in_turn(3)
 def test_slow_tests_are_drawn_and_the_seed_repeats_them(tests):
     words = ("-v", "-n", "0", "-p", "no:randomly")
     text = tests(*words, "--slow-seed", "1")
-    assert "slow tests: 60 of them, drawn with --slow-seed=1\n" in text
-    assert "68 passed, 165 deselected" in text and "test_long" not in text
+    assert "slow tests: 45 of them, drawn with --slow-seed=1\n" in text
+    assert "85 passed, 238 deselected" in text and "test_long" not in text
     chosen = {line.split()[0] for line in text.splitlines() if "PASSED" in line}
     text = tests("--collect-only", "-q", WARPLOOM_SLOW_SEED="1")
     assert chosen == {line for line in text.splitlines() if "::" in line}
-    assert "233 passed" in tests(*words, "--slow")
-    assert "91 passed" in tests(*words, "--every-case")
-    assert "224 passed" in tests(*words, "--slow", "-m", "slow"), "what a run may leave out"
+    assert "323 passed" in tests(*words, "--slow")
+    assert "166 passed" in tests(*words, "--every-case")
+    assert "282 passed" in tests(*words, "--slow", "-m", "slow"), "what a run may leave out"
     assert "1 passed" in tests("tests/test_it.py::test_long"), "a test that is named always runs"
 
 
+@pytest.mark.in_turn(3)
 def test_folders_are_tested_in_several_processes_that_draw_alike(tests):
     text = tests("--randomly-seed", "7", PYTEST_XDIST_AUTO_NUM_WORKERS="2")
     assert "created: 2/2 workers" in text and "--randomly-seed=7" in text
-    assert "68 passed" in text
-    assert "68 passed" in tests("-p", "no:xdist")
+    assert "85 passed" in text
+    assert "85 passed" in tests("-p", "no:xdist")
 
 
 def test_the_order_does_not_change_the_data_of_a_test(tests):

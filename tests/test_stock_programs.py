@@ -52,6 +52,7 @@ def _compare(seed: int, share: float) -> None:
         assert refused and all("no variant named" in ours[n] for n in refused if "no_such" in n)
 
 
+@pytest.mark.in_turn(3)
 def test_sources_and_errors_are_those_of_stock():
     _compare(BASE_SEED, 0.2)
 

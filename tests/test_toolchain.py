@@ -146,6 +146,7 @@ def test_the_toolchain_of_this_environment_can_compile():
     assert found.headers.version.split(".")[0] == found.nvrtc.version.split(".")[0]
 
 
+@pytest.mark.in_turn(3)
 @pytest.mark.parametrize("arch", ["sm_80", "sm_89", "sm_90"])
 def test_tensor_core_kernels_of_tvm_compile(arch):
     """They include mma.h, which includes crt/mma.h, which is in a wheel of its own."""

@@ -142,6 +142,7 @@ def test_two_elements_are_one_load(dtype):
     assert not re.search(r"[^\w]E\[", text.replace("address_of(E[", ""))
 
 
+@pytest.mark.in_turn(3)
 @settings(max_examples=12, deadline=None)
 @given(
     m=st.integers(2, 200),

@@ -184,6 +184,7 @@ def test_owners_wait_for_others_that_come_later(rng):
         assert worst_error(case, arguments, after) <= 1
 
 
+@pytest.mark.in_turn(3)
 def test_results_do_not_depend_on_who_is_first(rng):
     case = tile_programs.gemm(64, 64, 1024, (64, 64, 64), out_dtype="float32", stages=2)
     arguments = case.arguments(rng)

@@ -117,6 +117,7 @@ def test_functions_are_computed_as_the_transpose(name, rng):
         compute(function, parts, rng)
 
 
+@pytest.mark.in_turn(3)
 def test_a_residual_comes_through_the_buffers_of_pieces(rng):
     function = gemm_functions.epilogue(150, 136)
     for knobs in (swapped(72, 128), swapped(136, 64)):

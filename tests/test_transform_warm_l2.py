@@ -200,6 +200,7 @@ def test_a_kernel_that_is_not_launched_early_need_not_wait(specialise, rng):
     check(case, rng, **hints)
 
 
+@pytest.mark.in_turn(3)
 @pytest.mark.gpu
 def test_a_product_of_what_the_kernel_before_has_computed(rng):
     """The second product prefetches what the first is still writing."""

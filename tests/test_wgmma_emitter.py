@@ -95,6 +95,7 @@ def test_counts_are_those_of_the_instructions(case):
     ]  # fmt: skip
 
 
+@pytest.mark.in_turn(3)
 @pytest.mark.gpu
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_result_is_right(rng, case: Case):
