@@ -22,8 +22,8 @@ from warploom.errors import Decline
 from warploom.target import SM90A
 from warploom.tile import ir
 from warploom.tile.entries import device_entries
-from warploom.tile.hints import DEVICE_ENTRY, PREFIX, Hints, read_hints
-from warploom.tile.mbarriers import INITIALISED, LOADING
+from warploom.tile.hints import DEVICE_ENTRY, HINT_KEYS, PREFIX, Hints, read_hints
+from warploom.tile.mbarriers import INITIALISED
 from warploom.tile.roles import ThreadRole
 from warploom.tile.scopes import is_global, needs_place
 from warploom.tile.spans import span_name
@@ -272,12 +272,13 @@ def read(func: PrimFunc, arch: str = SM90A.name) -> TileProgram:
 
     def take(statement: Stmt) -> None:
         for one in ir.flatten(statement):
-            attribute = isinstance(one, tirx.AttrStmt)
-            if attribute and one.attr_key == INITIALISED:
+            key = str(one.attr_key) if isinstance(one, tirx.AttrStmt) else ""
+            is_hint, is_ours = key in HINT_KEYS, key.startswith(PREFIX)
+            if key == INITIALISED:
                 # Passes that part the roles choose the thread; by hand, there are only threads.
                 body.extend([one] if by_hand else ir.flatten(one.body))
-            elif attribute and one.attr_key not in (DEVICE_ENTRY, LOADING) and not body:
-                if not str(one.attr_key).startswith(PREFIX):
+            elif key and key != DEVICE_ENTRY and not body and (is_hint or not is_ours):
+                if not is_ours:
                     attrs.append((one.attr_key, one.value))
                 take(one.body)
             elif isinstance(one, tirx.ScopeIdDefStmt) and not by_hand:

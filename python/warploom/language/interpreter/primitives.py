@@ -72,8 +72,12 @@ class Region:
 
 
 def run_primitive(evaluate: Running, call: TilePrimitiveCall) -> None:
-    """Execute one call."""
-    name = require_primitive(call)
+    """Execute one call of the whole CTA."""
+    execute_primitive(evaluate, call, require_primitive(call))
+
+
+def execute_primitive(evaluate: Running, call: TilePrimitiveCall, name: str) -> None:
+    """Execute one call, whoever does it."""
     with np.errstate(all="ignore"):
         if "steps" in call.config:
             _strided_copy(evaluate, call)

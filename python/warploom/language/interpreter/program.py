@@ -1,49 +1,21 @@
-"""Statements of a tile program, and the grid of CTAs that executes them."""
+"""Runs a tile program on arguments."""
 
 from __future__ import annotations
 
-import itertools
-import math
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 from tvm.tirx import PrimFunc, Var, is_buffer_var
-from tvm.tirx.stmt import (
-    AllocBuffer,
-    AttrStmt,
-    Bind,
-    BufferStore,
-    DeclBuffer,
-    Evaluate,
-    For,
-    IfThenElse,
-    ScopeIdDefStmt,
-    SeqStmt,
-)
-from tvm.tirx.tile_primitive import TilePrimitiveCall
 
 from warploom.errors import TileProgramError
-from warploom.language.interpreter.barriers import run_operation
-from warploom.language.interpreter.nests import run_nest
-from warploom.language.interpreter.primitives import run_primitive
-from warploom.language.interpreter.prints import run_print
 from warploom.language.interpreter.running import Running
-from warploom.language.interpreter.storage import Barrier, Storage
+from warploom.language.interpreter.statements import Runner
+from warploom.language.interpreter.storage import Storage
+from warploom.language.interpreter.warpgroups import has_warpgroups, run_in_step
 from warploom.language.lints import warn_of_mistakes
-from warploom.language.printing import is_on, read_print
 from warploom.language.rules import Known, check_program
-from warploom.language.rules.entries import scope_ids, viewed
-from warploom.language.rules.nests import read_nest, text
-from warploom.language.rules.places import at_place
-from warploom.language.rules.scopes import require_allocation
-from warploom.language.values.dtypes import convert, numpy_dtype, poisoned
-from warploom.tile.assumption import read_assumption
-from warploom.tile.hints import DEVICE_ENTRY
-from warploom.tile.mbarriers import SCOPE as MBARRIER
-from warploom.tile.mbarriers import read_operation
-from warploom.tile.program import parent_and_child
+from warploom.language.values.dtypes import convert, numpy_dtype
 from warploom.warn import deferred
 
 
@@ -51,7 +23,8 @@ def interpret(func: PrimFunc, args: Sequence[Any], *, poison: bool = True) -> No
     """Execute a tile program on the CPU: one CTA after the other, one statement after the other.
 
     This is what a tile program means; kernels that the passes make of it give the same results,
-    but for the order in which sums are rounded.
+    but for the order in which sums are rounded. What a pass leaves is executed too, until roles
+    part: then warpgroups go statement by statement.
 
     Parameters
     ----------
@@ -76,10 +49,13 @@ def interpret(func: PrimFunc, args: Sequence[Any], *, poison: bool = True) -> No
     TileProgramWarning
         For a statement that is legal and probably a mistake: :mod:`warploom.language.lints`.
     """
+    if has_warpgroups(func):
+        run_in_step(func, bind_parameters(func, args, Known()), poison)
+        return
     known = check_program(func)
     with deferred():
         warn_of_mistakes(func)
-    _Runner(bind_parameters(func, args, known), poison).run(func.body)
+    Runner(bind_parameters(func, args, known), poison).run(func.body)
 
 
 def bind_parameters(func: PrimFunc, args: Sequence[Any], known: Known) -> Running:
@@ -117,128 +93,3 @@ def bind_parameters(func: PrimFunc, args: Sequence[Any], known: Known) -> Runnin
                 f"argument {parameter.name} has shape {storage.array.shape}; it must be {shape}."
             )
     return evaluate
-
-
-@dataclass
-class _Runner:
-    """Executes statements; ``evaluate`` holds what is in scope."""
-
-    evaluate: Running
-    poison: bool
-
-    def run(self, statement: Any) -> None:
-        try:
-            _STATEMENTS[type(statement)](self, statement)
-        except TileProgramError as error:
-            raise at_place(error, statement) from None
-
-    def sequence(self, statement: SeqStmt) -> None:
-        for child in statement.seq:
-            self.run(child)
-
-    def attribute(self, statement: AttrStmt) -> None:
-        if str(statement.attr_key) != DEVICE_ENTRY:
-            self.run(statement.body)
-            return
-        for ids in self.grid(statement.body):
-            variables = {**self.evaluate.variables, **ids}
-            cta = replace(self.evaluate, variables=variables, buffers=dict(self.evaluate.buffers))
-            _Runner(cta, self.poison).run(statement.body)
-
-    def grid(self, body: Any) -> Iterator[dict[Var, np.ndarray]]:
-        """The ids of every CTA of a device function."""
-        found = scope_ids(body)
-        clusters = [one for one in found if parent_and_child(one) == ("cluster", "cta")]
-        (definition,) = (one for one in found if one not in clusters)
-        extents = [self.evaluate.integer(extent) for extent in definition.extents]
-        for place in itertools.product(*map(range, extents)):
-            ids = dict(zip(definition.def_ids, place, strict=True))
-            # Passes that make clusters number the CTAs of the grid in one dimension.
-            for one in clusters:
-                ids[one.def_ids[0]] = place[0] % self.evaluate.integer(one.extents[0])
-            yield {v: np.asarray(p, str(v.ty.dtype)) for v, p in ids.items()}
-
-    def allocate(self, statement: AllocBuffer) -> None:
-        buffer = statement.buffer
-        name, scope = buffer.name, str(buffer.scope())
-        dtype = numpy_dtype(str(buffer.ty.dtype))
-        shape = tuple(self.evaluate.integer(extent) for extent in buffer.ty.shape)
-        require_allocation(name, scope, dtype.name, shape)
-        if scope == MBARRIER:
-            barriers = np.empty(shape, object)
-            barriers.flat = [Barrier() for _ in range(barriers.size)]
-            self.evaluate.buffers[buffer] = Storage(name, scope, barriers)
-            return
-        array = poisoned(shape, dtype) if self.poison else np.zeros(shape, dtype)
-        self.evaluate.buffers[buffer] = Storage(name, scope, array)
-
-    def declare(self, statement: DeclBuffer) -> None:
-        source, buffer = self.evaluate.storage(viewed(statement)), statement.buffer
-        shape = tuple(self.evaluate.integer(extent) for extent in buffer.ty.shape)
-        if math.prod(shape) > source.array.size or not source.array.flags.c_contiguous:
-            raise TileProgramError(
-                f"{buffer.name} has shape {shape}, and {source.name}, which it is declared over, "
-                f"has shape {source.array.shape}; it must have as many elements, one after another."
-            )
-        array = source.array.reshape(-1)[: math.prod(shape)].reshape(shape)
-        self.evaluate.buffers[buffer] = Storage(buffer.name, "global", array)
-
-    def bind(self, statement: Bind) -> None:
-        self.evaluate.variables[statement.var] = self.evaluate(statement.value)
-
-    def store(self, statement: BufferStore) -> None:
-        self.evaluate.storage(statement.buffer).array[...] = self.evaluate(statement.value)
-
-    def loop(self, statement: For) -> None:
-        nest = read_nest(statement)
-        if nest is not None:
-            run_nest(self.evaluate, nest)
-            return
-        start, extent = (self.evaluate.integer(e) for e in (statement.min, statement.extent))
-        step = 1 if statement.step is None else self.evaluate.integer(statement.step)
-        dtype = str(statement.loop_var.ty.dtype)
-        for value in range(start, start + extent, step):
-            self.evaluate.variables[statement.loop_var] = np.asarray(value, dtype)
-            self.run(statement.body)
-
-    def branch(self, statement: IfThenElse) -> None:
-        if self.evaluate(statement.condition):
-            self.run(statement.then_case)
-        elif statement.else_case is not None:
-            self.run(statement.else_case)
-
-    def primitive(self, statement: TilePrimitiveCall) -> None:
-        run_primitive(self.evaluate, statement)
-
-    def expression(self, statement: Evaluate) -> None:
-        operation, printed = read_operation(statement), read_print(statement)
-        if printed is not None:
-            if is_on():
-                run_print(self.evaluate, printed)
-        elif operation is not None:
-            run_operation(self.evaluate, operation)
-        elif (assumed := read_assumption(statement)) is None:
-            self.evaluate(statement.value)
-        elif not self.evaluate(assumed):
-            raise TileProgramError(
-                f"the program assumes {text(assumed)}, which does not hold; correct the condition, "
-                "or leave it out."
-            )
-
-    def scope_id(self, statement: ScopeIdDefStmt) -> None:
-        """The ids of this CTA have been bound by :meth:`attribute`."""
-
-
-_STATEMENTS: dict[type, Callable[[_Runner, Any], None]] = {
-    AllocBuffer: _Runner.allocate,
-    AttrStmt: _Runner.attribute,
-    Bind: _Runner.bind,
-    BufferStore: _Runner.store,
-    DeclBuffer: _Runner.declare,
-    Evaluate: _Runner.expression,
-    For: _Runner.loop,
-    IfThenElse: _Runner.branch,
-    ScopeIdDefStmt: _Runner.scope_id,
-    SeqStmt: _Runner.sequence,
-    TilePrimitiveCall: _Runner.primitive,
-}
