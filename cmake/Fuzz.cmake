@@ -6,7 +6,7 @@
 # With WARPLOOM_SANITIZE they find errors of memory, undefined behaviour and data races. To fuzz:
 #   cmake -B build -DCMAKE_CXX_COMPILER=clang++ -DWARPLOOM_SANITIZE=address -DWARPLOOM_FUZZ=ON
 #   cmake --build build --target warploom_fuzz
-#   build/warploom_fuzz -dict=tests/corpus/emulator.dict new_inputs tests/corpus/emulator
+#   build/warploom_fuzz -dict=tests/emulator/corpus.dict new_inputs tests/emulator/corpus
 
 option(WARPLOOM_FUZZ "Build the programs that fuzz the emulator" OFF)
 if(NOT WARPLOOM_FUZZ)

@@ -22,7 +22,7 @@ import hypothesis
 import numpy as np
 import pytest
 
-import selection
+from tests.shared import selection
 from warploom import emulator
 
 #: Base of every test's seed; another value gives every test other data.
@@ -87,7 +87,7 @@ def pytest_configure(config: pytest.Config) -> None:
     emulator.enable_without_gpu()
     inspect.getouterframes = _frames_of_the_test
     if folder := config.getoption("record_cuda"):
-        import cuda_record
+        from tests.shared import cuda_record
 
         cuda_record.install(config, folder)
 

@@ -1,4 +1,4 @@
-// How the tensor core of an H200 forms a sum, as its recorded results show (tests/golden).
+// How the tensor core of an H200 forms a sum, as its recorded results show (tests/emulator/golden).
 //
 // With the largest exponent e of all terms that are not zero, products and accumulator alike, every
 // term is truncated to a multiple of 2^(e - kept), and their exact sum is truncated to

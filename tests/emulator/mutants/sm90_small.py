@@ -1,0 +1,217 @@
+"""Synchronisation bugs planted in small Hopper kernels: for few rows, the first tutorial, turns."""
+
+from __future__ import annotations
+
+from tests.emulator.mutants.mutation import Edit, asm, drop, instead, repeat, replace
+from tests.emulator.mutants.sm90 import (
+    AT_EMPTY_WAIT,
+    AT_FULL_WAIT,
+    EMPTY_WAIT,
+    ERROR,
+    EXPECT,
+    FENCE,
+    FULL_WAIT,
+    INIT_RACE,
+    OVERWRITTEN,
+    PROXY_FENCE,
+    RACE,
+    REGISTERS,
+    TMA_LOAD,
+    UNFINISHED,
+    UNINITIALISED,
+    WAIT_ALL,
+    WGMMA,
+    Mutant,
+)
+
+CTA_SYNC = "tvm_builtin_cuda_cta_sync();"
+ARRIVE = "mbarrier_arrive_arrive_shared_b64"
+LOAD = "cp_async_bulk_tensor_g2s"
+COMMIT = "wgmma_commit_group"
+
+# --- sm90_gemm_swap_ab: the tile is transposed, two consumers, no cluster, no staging ---
+
+FIRST_FULL, FIRST_EMPTY = "pool_buf_ptr)[6912]))), (uint)", "pool_buf_ptr)[6915]))), (uint)"
+LEADER = "leader_ptr[0] = ("
+
+
+def _swap(name: str, edits: tuple[Edit, ...], kind: str, *words: str) -> Mutant:
+    return Mutant("sm90_gemm_swap_ab", name, edits, kind, words)
+
+
+SWAP = (
+    _swap("a stage is released before its products are done",
+          (drop(WAIT_ALL), instead("ring_stage_ptr_1[0] = (ring_stage_ptr_1[0] + 1)",
+                                   asm("wgmma.wait_group.sync.aligned 0") + " @")),
+          RACE, *OVERWRITTEN),
+    _swap("the products are not waited for", (drop(WAIT_ALL),), RACE, *OVERWRITTEN),
+    _swap("no wgmma.fence between the stores of a tile and the products of the next",
+          (drop("wgmma_fence_fence"),), REGISTERS, WGMMA, "no wgmma.fence"),
+    _swap("the products are not committed to the group that is waited for",
+          (drop(COMMIT),), RACE, *OVERWRITTEN),
+    _swap("an empty barrier expects one consumer only",
+          (replace(FIRST_EMPTY, "(uint)2", "(uint)1"),), RACE, *OVERWRITTEN),
+    _swap("an empty barrier expects the producer, too",
+          (replace(FIRST_EMPTY, "(uint)2", "(uint)3"),),
+          ERROR, "deadlock", AT_EMPTY_WAIT, "1 of 3 arrivals"),
+    _swap("all warps of a consumer release a stage",
+          (replace(LEADER, "(warp_id_in_cta % 4) == 0", "true"),), RACE, *OVERWRITTEN),
+    _swap("the first consumer releases stages for both",
+          (replace(ARRIVE, "(uint)1", "(uint)(warp_id_in_cta < 4 ? 2 : 0)"),
+           instead("if (leader_ptr[0])", "if (leader_ptr[0] && warp_id_in_cta < 4) {")),
+          RACE, *OVERWRITTEN),
+    _swap("the second consumer never releases a stage",
+          (instead("if (leader_ptr[0])", "if (leader_ptr[0] && warp_id_in_cta < 4) {"),),
+          ERROR, "deadlock", AT_EMPTY_WAIT, "1 of 2 arrivals"),
+    _swap("the consumers do not wait for the stage to be full",
+          (drop(FULL_WAIT),), UNINITIALISED, *UNFINISHED),
+    _swap("the producer does not wait for the stage to be empty",
+          (drop(EMPTY_WAIT),), ERROR, "mbarrier.arrive", "0 of 1 arrivals are pending"),
+    _swap("the bytes of A are not announced",
+          (replace(EXPECT, "18432", "16384"),), RACE, *UNFINISHED, TMA_LOAD),
+    _swap("bytes of a row more are announced",
+          (replace(EXPECT, "18432", "18560"),),
+          ERROR, "deadlock", "0 of 1 arrivals and 128 bytes pending", AT_FULL_WAIT),
+    _swap("B is loaded into the stage after the one that is announced",
+          (replace(LOAD, "ring_stage_ptr[0] * 8192", "((ring_stage_ptr[0] + 1) % 3) * 8192",
+                   0, 2),),
+          RACE, *UNFINISHED, TMA_LOAD),
+    _swap("barriers are initialised without a fence",
+          (drop(PROXY_FENCE),), INIT_RACE, TMA_LOAD, "initialised by"),
+    _swap("no thread waits for the barriers to be initialised",
+          (drop(CTA_SYNC),), ERROR, "never initialised"),
+)  # fmt: skip
+
+# --- tutorials/01_first_kernel.py: one stage, one warpgroup, a barrier of the CTA in each round ---
+
+AT_WAIT = "full.wait(0, k % 2)"
+
+
+def _tutorial(name: str, edits: tuple[Edit, ...], kind: str, *words: str) -> Mutant:
+    return Mutant("tutorial", name, edits, kind, words)
+
+
+TUTORIAL = (
+    _tutorial("the products do not wait for the tiles",
+              (drop("tvm_builtin_cuda_mbarrier_wait"),), RACE, *UNFINISHED, TMA_LOAD),
+    _tutorial("only the first warp waits for the tiles",
+              (instead("tvm_builtin_cuda_mbarrier_wait", "if (warp_id_in_cta == 0) @"),),
+              RACE, *UNFINISHED, TMA_LOAD),
+    _tutorial("the wait is always for the first phase",
+              (replace("tvm_builtin_cuda_mbarrier_wait", "((k & 1) ^ 0)", "0"),),
+              RACE, *UNFINISHED, TMA_LOAD),
+    _tutorial("the wait is for the other phase",
+              (replace("tvm_builtin_cuda_mbarrier_wait", "((k & 1) ^ 0)", "((k & 1) ^ 1)"),),
+              ERROR, "deadlock", "waits for parity 1", AT_WAIT, "1 of 1 arrivals"),
+    _tutorial("the bytes of A are not announced",
+              (replace(EXPECT, "24576", "16384"),), RACE, *UNFINISHED, TMA_LOAD),
+    _tutorial("the bytes are announced twice",
+              (repeat(EXPECT),), ERROR, "mbarrier.arrive", "0 of 1 arrivals are pending"),
+    _tutorial("the products of a round are not waited for",
+              (drop(WAIT_ALL),), RACE, *OVERWRITTEN),
+    _tutorial("the products of a round are not committed to the group that is waited for",
+              (drop(COMMIT),), RACE, *OVERWRITTEN),
+    _tutorial("no wgmma.fence before the products", (drop("wgmma_fence_fence"),),
+              REGISTERS, WGMMA, "no wgmma.fence"),
+    _tutorial("the barrier is initialised without a fence",
+              (drop(PROXY_FENCE),), INIT_RACE, TMA_LOAD, "initialised by"),
+    _tutorial("no thread waits for the barrier to be initialised",
+              (drop(CTA_SYNC, 0, 2),), ERROR, "never initialised"),
+)  # fmt: skip
+
+# --- turns: a lowered tile program, two warpgroups compute every other step each ---
+
+STAGE_FREE = "shared_memory_ptr)[7172]))), (uint)"
+MY_TURN, SUMS_BARRIER = "_stage_ptr_1[0] % 2)", "bar_sync_count_sync((uint)15"
+SUMS = ("st.shared", "ld.shared", "nothing orders the two")
+
+
+def _turns(name: str, edits: tuple[Edit, ...], kind: str, *words: str) -> Mutant:
+    return Mutant("turns", name, edits, kind, words)
+
+
+TURNS = (
+    _turns("an empty barrier expects both warpgroups",
+           (replace(STAGE_FREE, "(uint)1", "(uint)2"),), ERROR, "deadlock", "1 of 2 arrivals"),
+    _turns("both warpgroups take every turn",
+           (instead(MY_TURN, "if (true) {"),), RACE, *OVERWRITTEN),
+    _turns("a stage is given back before its products are done",
+           (drop(WAIT_ALL),), RACE, *OVERWRITTEN),
+    _turns("sums are left before those of the last tile are added",
+           (drop(SUMS_BARRIER, 0, 2),), RACE, *SUMS),
+    _turns("sums are added before they are left",
+           (drop(SUMS_BARRIER, 1, 2),), UNINITIALISED, "ld.shared", "reads shared"),
+)  # fmt: skip
+
+# --- ping-pong: a lowered tile program, two warpgroups compute every other tile each ---
+
+WAIT_FOR_TURN, PASS_TURN = "bar_sync_count_sync(((uint)", "bar_arrive_arrive"
+
+
+def _ping_pong(name: str, edits: tuple[Edit, ...], kind: str, *words: str) -> Mutant:
+    return Mutant("ping_pong", name, edits, kind, words)
+
+
+PING_PONG = (
+    _ping_pong("a warpgroup begins its tile before its turn",
+               (drop(WAIT_FOR_TURN), drop(PASS_TURN)), ERROR),
+    _ping_pong("the turn is not passed on",
+               (drop(PASS_TURN),), ERROR, "deadlock"),
+    _ping_pong("a warpgroup does not pass over the stages of the other",
+               (drop("ptr_1[0] + 3) / 4)", 0, 2), drop("ptr_1[0] + 3) % 4)", 0, 2)), ERROR),
+    _ping_pong("an empty barrier expects both warpgroups",
+               (replace("shared_memory_ptr)[6148]))), (uint)", "(uint)1", "(uint)2"),),
+               ERROR, "deadlock"),
+)  # fmt: skip
+
+# --- order_products: two warpgroups issue their products in turn ---
+
+
+def _order(name: str, edits: tuple[Edit, ...], kind: str, *words: str) -> Mutant:
+    return Mutant("order_products", name, edits, kind, words)
+
+
+ORDER = (
+    _order("nobody has the first turn", (drop(PASS_TURN, 0, 2),), ERROR, "deadlock"),
+    _order("the turn is not passed on", (drop(PASS_TURN, 1, 2),), ERROR, "deadlock"),
+)  # fmt: skip
+
+# --- staged_addend: a residual comes through the buffers that results leave through ---
+
+ARRIVED, LEFT = "cp_async_wait_group_async_wait_group_0", "bulk_wait_group_read_0"
+MET = "warpgroup_sync(1)"
+
+
+def _addend(name: str, edits: tuple[Edit, ...], kind: str, *words: str) -> Mutant:
+    return Mutant("staged_addend", name, edits, kind, words)
+
+
+ADDEND = (
+    _addend("what comes is not waited for", (drop(ARRIVED, 0, 2),), ERROR),
+    _addend("threads do not meet when it has come", (drop(MET, 1, 6),), RACE, "ldmatrix"),
+    _addend("it comes before the last tile has left", (drop(LEFT, 0, 3),), RACE),
+    _addend("it comes before the last piece has left", (drop(LEFT, 1, 3),), RACE),
+    _addend("threads do not know that the buffer is free", (drop(MET, 3, 6),), RACE),
+)  # fmt: skip
+
+# --- transposed_pieces: two buffers of two warpgroups, three pieces of three tiles ---
+
+PIECE_LEFT, PIECE_MET, PIECE_STORED = "bulk_wait_group_read_", "warpgroup_sync((", "bulk_commit_gro"
+PIECE_FENCE = "fence_proxy_proxy_async_shared"
+
+
+def _pieces(name: str, edits: tuple[Edit, ...], kind: str, *words: str) -> Mutant:
+    return Mutant("transposed_pieces", name, edits, kind, words)
+
+
+PIECES = (
+    _pieces("a piece is written before the last tile has left", (drop(PIECE_LEFT, 0, 4),), RACE),
+    _pieces("a piece is written before the one before the last has left",
+            (drop(PIECE_LEFT, 2, 4),), RACE),
+    _pieces("the stores of a piece are no group of their own", (drop(PIECE_STORED, 0, 3),), RACE),
+    _pieces("threads do not know that the buffer is free", (drop(PIECE_MET, 4, 6),), RACE),
+    _pieces("a piece is stored before all threads have written it", (drop(PIECE_MET, 1, 6),), RACE),
+    _pieces("no proxy fence before a piece is stored", (drop(PIECE_FENCE, 1, 4),), FENCE),
+)  # fmt: skip
+
+SM90_SMALL_MUTANTS = (*SWAP, *TUTORIAL, *TURNS, *PING_PONG, *ORDER, *ADDEND, *PIECES)

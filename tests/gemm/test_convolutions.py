@@ -1,0 +1,157 @@
+"""Convolutions as products: recognised, and computed on the emulator, for many knobs."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from tvm import te, tirx
+from tvm.script import tirx as T
+
+from tests.gemm.convolutions import CONVOLUTIONS, Convolution
+from tests.gemm.test_generate import check
+from warploom.errors import Decline
+from warploom.gemm import GemmKnobs, recognise
+from warploom.gemm.choose import candidates
+from warploom.gemm.equations import simplify
+from warploom.gemm.generate import tile_program
+from warploom.gemm.pixels import Box, padded_load
+from warploom.gemm.problem import Axis
+from warploom.tile import ir
+
+_SMALL = GemmKnobs(64, 64, 32, 3, consumers=1)
+
+
+@pytest.mark.parametrize("name", CONVOLUTIONS)
+def test_problems(name: str) -> None:
+    one = CONVOLUTIONS[name]
+    gemm = recognise(one.function().func)
+    pixels = None if one.n is None else one.n * math.prod(one.size)
+    problem = gemm.problem
+    assert (problem.m, problem.n, problem.k) == (pixels, one.k, math.prod(one.taps) * one.c)
+    assert problem.computed == (False, False) and problem.batch == 1
+    assert problem.layout == ("NT" if one.weights == "OHWI" else "NN")
+    assert problem.taps == math.prod(one.taps)
+
+
+@pytest.mark.parametrize("name", CONVOLUTIONS)
+@pytest.mark.some(3)
+def test_convolutions_are_computed(name: str, rng: np.random.Generator) -> None:
+    one = CONVOLUTIONS[name]
+    function = one.function()
+    found = [
+        knobs for knobs in candidates(recognise(replace(one, n=one.n or 3).function().func).problem)
+        if knobs.ctas_per_sm == 1
+    ]  # fmt: skip
+    sizes = {} if one.n else {"n": int(rng.integers(1, 5))}
+    check(function, found[rng.integers(len(found))], rng, **sizes)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", CONVOLUTIONS)
+def test_convolutions_under_many_knobs(name: str, rng: np.random.Generator) -> None:
+    one = CONVOLUTIONS[name]
+    function = one.function()
+    found = list(candidates(recognise(function.func).problem))
+    for number in rng.choice(len(found), 12, replace=False):
+        check(function, found[number], rng, **({} if one.n else {"n": 3}))
+
+
+@pytest.mark.parametrize(
+    "knobs",
+    [
+        replace(_SMALL, tile_m=128, consumers=2, cluster_n=2, tile_n=32),
+        replace(_SMALL, tile_m=192, consumers=3, cluster_m=2),
+        replace(_SMALL, tile_m=40, swap_ab=True, split_k=2),
+        replace(_SMALL, tile_m=128, cluster_n=2, split_k=3),
+    ],
+)
+def test_shares_of_a_tile(knobs: GemmKnobs, rng: np.random.Generator) -> None:
+    check(Convolution(h=16, w=17, stride=(2, 2), epilogue=True).function(), knobs, rng)
+
+
+def test_boxes() -> None:
+    for shape, steps, rows, parts, peers in itertools.product(
+        ((32, 56, 56), (32, 7, 7), (1, 12, 20), (4, 300), (None, 14, 14)), ((1, 1), (2, 2), (3, 1)),
+        (8, 64, 128, 192, 256), (1, 2, 3), (1, 2),
+    ):  # fmt: skip
+        axes = [Axis(tirx.Var("x", "int32"), tirx.Var("e", "int32") if e is None else
+                     tirx.IntImm("int32", e)) for e in shape]  # fmt: skip
+        every = ((1,) * 3 + steps)[-len(shape) :]
+        if rows % (64 * parts) and parts > 1:
+            continue
+        box = Box.of(axes, every, rows, parts, peers)
+        if box is None:
+            assert max(every) * rows > 256 or rows % (parts * peers), (shape, every, rows)
+            continue
+        assert math.prod(box.extents) == rows
+        assert all(e * s <= 256 for e, s in zip(box.extents, every, strict=True))
+        wide = [e for e in box.extents if e > 1]
+        assert wide[0] % peers == 0
+        assert parts == 1 or (rows // parts) % math.prod(wide[1:]) == 0
+    whole = Box.of([Axis(tirx.Var("x", "int32"), tirx.IntImm("int32", e)) for e in (32, 56, 56)],
+                   (1, 1, 1), 128, 1, 1)  # fmt: skip
+    counts = [-(-e // b) for e, b in zip((32, 56, 56), whole.extents, strict=True)]
+    assert 128 * math.prod(counts) == 32 * 56 * 56
+
+
+def _grouped(groups: int) -> tirx.PrimFunc:
+    x = te.placeholder((1, 8, 8, 64), "float16", "X")
+    f = te.placeholder((64, 3, 3, 64 // groups), "float16", "F")
+    each = 64 // groups
+    u, v, q = (te.reduce_axis((0, e), name) for e, name in ((3, "u"), (3, "v"), (each, "q")))
+    y = te.compute(
+        (1, 6, 6, 64),
+        lambda i, y, z, o: te.sum(
+            x[i, y + u, z + v, o // each * each + q] * f[o, u, v, q], [u, v, q]
+        ),
+        "Y",
+    )
+    return te.create_prim_func([x, f, y])
+
+
+@pytest.mark.parametrize(
+    ("func", "reason"),
+    [
+        (lambda: _grouped(4), "tells products apart, as groups of a convolution do"),
+        (lambda: _grouped(64), "tells products apart, as groups of a convolution do"),
+        (lambda: Convolution(c=12).function().func, "rows of X have 12 elements"),
+        (lambda: Convolution(stride=(9, 9), h=40, w=40).function().func, "X is read at"),
+    ],
+    ids=["groups", "depthwise", "channels", "large stride"],
+)
+def test_what_is_left_alone(func: object, reason: str) -> None:
+    with pytest.raises(Decline, match=reason):
+        tile_program(recognise(func()), _SMALL)
+
+
+#: Conditions on ``i``, of which a load at ``i`` of 10 elements may need some.
+_CONDITIONS = (
+    lambda i: i >= 0, lambda i: i < 10, lambda i: i > -1, lambda i: i <= 9,
+    lambda i: i > 0, lambda i: i < 9, lambda i: i >= 1, lambda i: i < 11, lambda i: i >= -2,
+    lambda i: i.equal(3), lambda i: tirx.NE(i, 3), lambda i: T.floormod(i, 2).equal(0),
+    lambda i: T.Or(i > 4, i < 2),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("select", [False, True])
+def test_a_condition_is_dropped_only_if_it_fails_outside(select: bool) -> None:
+    """TMA reads 0 outside of a tensor, and what is there inside: conditions must say the same."""
+    x, i = tirx.decl_buffer((10,), "float16", "X"), tirx.Var("i", "int32")
+    zero = tirx.const(0, "float16")
+    dropped = 0
+    for parts in [(one,) for one in _CONDITIONS] + list(itertools.combinations(_CONDITIONS, 2)):
+        condition = functools.reduce(T.And, [one(i) for one in parts])
+        make = tirx.Select if select else T.if_then_else
+        if padded_load(make(condition, x[i], zero)) is None:
+            continue
+        dropped += 1
+        for place in range(10):
+            holds = simplify(ir.substitute(condition, {i: tirx.IntImm("int32", place)}))
+            assert int(holds) == 1, (condition, place)
+        assert padded_load(make(condition, x[i], tirx.const(1, "float16"))) is None
+    assert dropped >= 4 + 6  # the first four conditions say no more, nor do pairs of them

@@ -1,0 +1,208 @@
+"""Layouts from uses; explicit ones stay; conflicts name both uses."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import tvm
+import tvm_ffi
+from tvm.backend.cuda.tile_primitive.tma_utils import mma_shared_layout
+from tvm.script import tirx as T
+from tvm.script.tirx import tile as Tx
+from tvm.tirx.layout import Axis, S, TileLayout
+
+from tests.shared import tile_programs
+from tests.shared.lowered_programs import after_passes, hinted, run
+from warploom.errors import Decline
+from warploom.layout.fragment import column_fragment, row_fragment, wgmma_accumulator
+from warploom.layout.smem_matrix import SharedMatrix
+from warploom.lower.lowerings import lower
+from warploom.lower.passes.canonicalize import canonicalize
+from warploom.lower.passes.infer_layouts import infer_layouts
+from warploom.lower.passes.squeeze_vectors import squeeze_vectors
+from warploom.target import Major, Swizzle
+from warploom.tile.program import allocations
+
+
+def layouts(func: Any, warpgroups: int | None = None) -> dict[str, Any]:
+    program = after_passes(func, canonicalize, squeeze_vectors)
+    program = infer_layouts(program, warpgroups)
+    return {tile.name: tile.layout for tile in allocations(program.body)}
+
+
+def same(a: Any, b: Any) -> bool:
+    return tvm_ffi.structural_equal(a, b)
+
+
+@pytest.mark.parametrize("layout", ["NT", "NN", "TN", "TT"])
+@pytest.mark.parametrize(("dtype", "bk"), [("float16", 64), ("float16", 32), ("float16", 16)])
+def test_operands_have_the_widest_swizzle_that_fits(layout, dtype, bk):
+    bm, bn = 128, 64
+    found = layouts(tile_programs.gemm(128, 64, bk, (bm, bn, bk), dtype, layout=layout).func)
+    for name, rows, transposed in (("A_s", bm, layout[0] == "T"), ("B_s", bn, layout[1] == "N")):
+        major = Major.MN if transposed else Major.K
+        width = (rows if transposed else bk) * tvm.DataType(dtype).bits // 8
+        swizzle = max((s for s in Swizzle if width % s.row_bytes == 0), key=lambda s: s.row_bytes)
+        assert same(found[name], SharedMatrix(dtype, major, swizzle, rows, bk).layout(()))
+
+
+@pytest.mark.parametrize(("rows", "expected"), [(64, 1), (128, 2), (192, 3), (256, 2)])
+def test_consumers_share_rows(rows, expected):
+    found = layouts(tile_programs.gemm(rows, 64, 64, (rows, 64, 64)).func)
+    assert same(found["acc"], wgmma_accumulator(rows, 64, warpgroups=expected))
+
+
+def test_the_number_of_consumers_can_be_chosen():
+    func = tile_programs.gemm(128, 64, 64, (128, 64, 64)).func
+    assert same(layouts(func, 1)["acc"], wgmma_accumulator(128, 64, warpgroups=1))
+    assert same(layouts(hinted(func, consumers=1))["acc"], wgmma_accumulator(128, 64))
+    with pytest.raises(Decline, match=r"3 consumer warpgroups cannot share tiles of \[128\] rows"):
+        layouts(func, 3)
+
+
+def test_vectors_lie_along_what_uses_them():
+    found = layouts(tile_programs.attention().func)
+    assert all(same(found[n], row_fragment(64)) for n in ("largest", "before", "total"))
+
+    @T.prim_func
+    def program(C: T.Buffer((64, 32), "float32"), Row: T.Buffer((32,), "float32")):
+        T.device_entry()
+        T.cta_id([1])
+        tile = T.alloc_buffer((64, 32), "float32", scope="fragment")
+        row = T.alloc_buffer((32,), "float32", scope="fragment")
+        again = T.alloc_buffer((32,), "float32", scope="fragment")
+        for j in T.serial(32):
+            row[j] = Row[j]
+        for j in T.serial(32):
+            again[j] = row[j] * T.float32(2)
+        for i, j in T.grid(64, 32):
+            tile[i, j] = again[j]
+        Tx.cta.copy(C[0:64, 0:32], tile)
+
+    found = layouts(program)
+    assert same(found["row"], column_fragment(32)) and same(found["again"], column_fragment(32))
+
+
+def test_an_explicit_layout_stays():
+    chosen = mma_shared_layout("float16", 1, (64, 64))
+    other = tile_programs.gemm(64, 64, 64, (64, 64, 64)).func
+
+    @T.prim_func
+    def program(A: T.Buffer((64, 64), "float16"), C: T.Buffer((64, 64), "float32")):
+        T.device_entry()
+        T.cta_id([1])
+        A_s = T.alloc_buffer((64, 64), "float16", scope="shared", layout=chosen)
+        acc = T.alloc_buffer((64, 64), "float32", scope="accumulator")
+        Tx.cta.copy_async(A_s, A[0:64, 0:64])
+        Tx.cta.gemm_async(acc, A_s, A_s)
+        Tx.cta.copy(C[0:64, 0:64], acc)
+
+    assert same(layouts(program)["A_s"], chosen)
+    assert not same(layouts(other)["A_s"], chosen)
+
+
+def faulty(fault: str) -> Any:
+    """A program with a use that has no layout."""
+    rows = 96 if fault == "rows" else 64
+    wide = (2, 64, 64) if fault == "rank" else (64, 12) if fault == "columns" else (64, 64)
+
+    @T.prim_func
+    def program(A: T.Buffer((64, 64), "float16"), C: T.Buffer((96, 64), "float32")):
+        T.device_entry()
+        T.cta_id([1])
+        A_s = T.alloc_buffer((64, 64), "float16", scope="shared")
+        acc = T.alloc_buffer((rows, 64), "float32", scope="accumulator")
+        other = T.alloc_buffer(wide, "float32", scope="fragment")
+        vector = T.alloc_buffer((64,), "float32", scope="fragment")
+        Tx.cta.copy_async(A_s, A[0:64, 0:64])
+        Tx.cta.zero(other)
+        Tx.cta.gemm_async(acc, A_s, A_s)
+        if fault == "majors":
+            Tx.cta.gemm_async(acc, A_s, A_s, transA=True)
+        if fault == "vector":
+            for i, j in T.grid(64, 64):
+                acc[i, j] = acc[i, j] + vector[j]
+            Tx.cta.sum(vector, acc, axes=(1,))
+        Tx.cta.copy(C[0:rows, 0:64], acc)
+
+    return program
+
+
+@pytest.mark.parametrize(
+    ("fault", "message"),
+    [
+        ("rows", "The tile acc has 96 rows; a warpgroup holds multiples of 64"),
+        ("rank", "The tile other has 3 dimensions; a tile in registers has one or two"),
+        ("columns", "The tile other: The columns of an accumulator must be a positive multiple"),
+        (
+            "majors",
+            "The tile A_s is A of the product into acc, K-major, and also A of the product into "
+            "acc, MN-major; load it twice",
+        ),
+        (
+            "vector",
+            "The vector vector lies along the columns in the nest that stores acc and along the "
+            "rows in the reduction of acc; use two vectors",
+        ),
+    ],
+)
+def test_declines(fault, message):
+    with pytest.raises(Decline, match=message):
+        layouts(faulty(fault))
+
+
+@pytest.mark.parametrize(
+    ("scope", "layout", "words"),
+    [
+        ("accumulator", wgmma_accumulator(64, 64), None),
+        ("fragment", wgmma_accumulator(64, 64), None),
+        ("accumulator", TileLayout(S[(64, 64) : (1 @ Axis.laneid, 1)]), "1 consumer warpgroups"),
+        ("shared", mma_shared_layout("float16", 2, (64, 64)), None),
+        ("shared", TileLayout(S[(64, 64) : (72, 1)]), "A of the product into acc: .* cannot read"),
+        ("loaded", TileLayout(S[(64, 64) : (72, 1)]), "a layout that is no operand's"),
+    ],
+)
+def test_explicit_layouts_win_or_are_declined(scope, layout, words, rng):
+    """What an author wrote is never replaced without a word."""
+    given = {scope: layout}
+
+    @T.prim_func
+    def program(A: T.Buffer((64, 64), "float16"), C: T.Buffer((64, 64), "float32")):
+        T.device_entry()
+        T.cta_id([1])
+        A_s = T.alloc_buffer(
+            (64, 64), "float16", scope="shared", layout=given.get("shared", "default")
+        )
+        R_s = T.alloc_buffer(
+            (64, 64), "float16", scope="shared", layout=given.get("loaded", "default")
+        )
+        acc = T.alloc_buffer(
+            (64, 64), "float32", scope="accumulator", layout=given.get("accumulator", "default")
+        )
+        out = T.alloc_buffer(
+            (64, 64), "float32", scope="fragment", layout=given.get("fragment", "default")
+        )
+        Tx.cta.copy_async(A_s, A[0:64, 0:64])
+        Tx.cta.gemm_async(acc, A_s, A_s)
+        Tx.cta.copy_async(R_s, A[0:64, 0:64])
+        for i, j in T.grid(64, 64):
+            out[i, j] = acc[i, j] + T.cast(R_s[i, j], "float32")
+        Tx.cta.copy(C[0:64, 0:64], out)
+
+    if words:
+        with pytest.raises(Decline, match=words):
+            lower(program)
+        return
+    a = rng.standard_normal((64, 64)).astype("float16")
+    (_, c) = run(lower(program), [a, np.full((64, 64), np.nan, np.float32)])
+    exact = a.astype(float) @ a.T.astype(float) + a
+    assert np.abs(c - exact).max() <= 1e-5 * np.abs(exact).max()
+
+
+@pytest.mark.parametrize("dtype", ["int8", "float8_e4m3fn", "float32"])
+def test_wgmma_reads_only_16_bits_along_n(dtype):
+    func = tile_programs.gemm(64, 64, 128, (64, 64, 64), dtype=dtype, layout="NN").func
+    with pytest.raises(Decline, match=f"B_s, B of .*, is {dtype} and MN-major; sm_90a reads only"):
+        lower(func, "sm_90a")

@@ -1,0 +1,30 @@
+"""Tile programs for the tests of the language and of the passes, with what they compute in numpy.
+
+Each builder takes sizes, tiles, dtypes and stages, and returns a :class:`Case`. A program captures
+the variables of its builder, for TVMScript reads those of the enclosing function.
+"""
+
+from tests.shared.tile_programs.attention import attention
+from tests.shared.tile_programs.case import Case
+from tests.shared.tile_programs.epilogue import EPILOGUES, epilogue, row_sums, two_outputs
+from tests.shared.tile_programs.gemm import gemm
+from tests.shared.tile_programs.generated import random_program
+from tests.shared.tile_programs.quantised import block_scaled, dequantised, packed
+from tests.shared.tile_programs.several import grouped, side_by_side, swiglu
+
+__all__ = [
+    "EPILOGUES",
+    "Case",
+    "attention",
+    "block_scaled",
+    "dequantised",
+    "epilogue",
+    "gemm",
+    "grouped",
+    "packed",
+    "random_program",
+    "row_sums",
+    "side_by_side",
+    "swiglu",
+    "two_outputs",
+]

@@ -1,0 +1,327 @@
+"""Random tile programs, and independently of them what they compute in numpy.
+
+A program is a loop of loads, an optional transformation of an operand, one or two products, and a
+chain of elementwise steps and reductions. Each decision appends TVMScript to the program and a
+function of whole matrices to the model, which works on operands padded with zeros to full tiles:
+just what regions over the edge of a buffer read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import tvm
+from tvm.script import tirx as T
+from tvm.script.tirx import tile as Tx
+
+from tests.shared.tile_programs.case import Case, poisoned, precision, random_values, wide
+from warploom import language as wl
+
+Model = dict[str, Any]
+
+
+@dataclass
+class Draft:
+    """A program in the making; every size and dtype is drawn from ``rng`` first."""
+
+    rng: np.random.Generator
+    parameters: dict[str, str] = field(default_factory=dict)
+    values: dict[str, Callable[[np.random.Generator], Any]] = field(default_factory=dict)
+    tiles: list[str] = field(default_factory=list)
+    lines: list[str] = field(default_factory=list)
+    model: list[Callable[[Model], None]] = field(default_factory=list)
+    outputs: dict[str, Callable[[Model], np.ndarray]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        pick = self.pick
+        self.dtype = pick("float16", "bfloat16", "float8_e4m3fn", "int8")
+        self.byte = self.dtype in ("float8_e4m3fn", "int8")
+        self.integer = self.dtype == "int8"
+        self.acc = "int32" if self.integer else "float32"
+        self.bm, self.bn = pick(64, 128), pick(16, 32, 48, 64, 96)
+        self.bk = pick(32, 64, 128) if self.byte else pick(16, 32, 64)
+        self.trans_a, self.trans_b = (not self.byte and pick(False, True) for _ in range(2))
+        self.stages = pick(None, 1, 2, 3, 4)
+        depth = self.stages or 3
+        self.trips = pick(0, 1, depth - 1, depth, depth + 1, 2 * depth + 1)
+        self.dynamic = self.trips == 0 or pick(False, True)
+        self.rows, self.columns = pick(1, 2), pick(1, 2)
+        self.m = self._ragged(self.rows, self.bm, 8 if self.trans_a else 1)
+        self.n = self._ragged(self.columns, self.bn, 16)
+        trips = max(self.trips, 1)
+        self.k = trips * self.bk if self.dynamic else self._ragged(trips, self.bk, 16)
+        self.symbolic = not self.trans_a and pick(False, True)
+
+    def pick(self, *choices: Any) -> Any:
+        return choices[self.rng.integers(len(choices))]
+
+    def _ragged(self, tiles: int, tile: int, step: int) -> int:
+        """A size of so many tiles, the last of them not always full; TMA wants 16-byte rows."""
+        sizes = [s for s in range((tiles - 1) * tile + 1, tiles * tile + 1) if s % step == 0]
+        return self.pick(sizes[-1], self.pick(*sizes))
+
+    def buffer(self, name: str, shape: tuple[int, ...], dtype: str, output: bool = False) -> None:
+        extents = [
+            "'m'" if self.symbolic and e == self.m and d == "m" else str(e)
+            for e, d in zip(shape, self._dimensions(name), strict=True)
+        ]
+        self.parameters[name] = f"T.Buffer(({', '.join(extents)},), {dtype!r})"
+        make = poisoned if output else None
+        self.values[name] = lambda rng: (
+            make(shape, dtype) if make else random_values(rng, shape, dtype)
+        )
+
+    def _dimensions(self, name: str) -> str:
+        return {"A": "km" if self.trans_a else "mk", "C": "mn", "R": "mn", "Column": "m"}.get(
+            name, "  "
+        )[: 1 if name in ("Row", "Column") else 2]
+
+    def tile(self, name: str, shape: tuple[int, ...], dtype: str, scope: str) -> None:
+        self.tiles.append(f"{name} = T.alloc_buffer({shape}, {dtype!r}, scope={scope!r})")
+
+    def add(self, *lines: str, indent: int = 0) -> None:
+        self.lines += [" " * 4 * indent + line for line in lines]
+
+    def nest(self, store: str, extents: tuple[int, int] | None = None, indent: int = 0) -> None:
+        extents = extents or (self.bm, self.bn)
+        self.add(f"for i, j in T.grid{extents}:", f"    {store}", indent=indent)
+
+
+def random_program(rng: np.random.Generator) -> Case:
+    """A random program; the same generator state gives the same program."""
+    draft = Draft(rng)
+    draft.buffer("A", (draft.k, draft.m) if draft.trans_a else (draft.m, draft.k), draft.dtype)
+    _main_loop(draft)
+    for step in rng.permutation(list(_INTEGER_STEPS if draft.integer else _STEPS))[:3]:
+        _STEPS[step](draft)
+    if draft.pick(False, True):
+        _reduction(draft)
+    _output(draft)
+    if draft.dynamic:
+        draft.parameters["steps"] = "T.int32"
+        draft.values["steps"] = lambda _: draft.trips
+    func = tvm.script.from_source(_source(draft), {"T": T, "Tx": Tx, "wl": wl, "tvm": tvm})
+    names = list(draft.parameters)
+
+    def expected(args: list[Any]) -> dict[int, np.ndarray]:
+        state: Model = dict(zip(names, args, strict=True))
+        for step in draft.model:
+            step(state)
+        return {names.index(name): result(state) for name, result in draft.outputs.items()}
+
+    def arguments(rng: np.random.Generator) -> list[Any]:
+        return [draft.values[name](rng) for name in names]
+
+    # float32 sums of different order, in terms of the largest result.
+    tolerance = precision(draft.out) + (0 if draft.integer else 2e-5)
+    return Case(func, arguments, expected, tolerance)
+
+
+def _padded(array: np.ndarray, *tiles: int) -> np.ndarray:
+    widths = [(0, -size % tile) for size, tile in zip(array.shape, tiles, strict=True)]
+    return np.pad(wide(array), widths)
+
+
+def _main_loop(draft: Draft) -> None:
+    d, loop = draft, 1
+    stored = "int8" if not d.byte and d.pick(False, False, True) else d.dtype
+    converted = stored != d.dtype
+    products = d.pick(1, 1, 2)
+    partial = not d.integer and products == 1 and d.pick(False, False, True)
+    clipped = not d.byte and d.pick(False, False, True)
+    scope = d.pick("shared", "fragment") if clipped and not d.trans_a else "shared"
+    a_tile = (d.bk, d.bm) if d.trans_a else (d.bm, d.bk)
+    b_tile = (d.bk, d.bn) if d.trans_b else (d.bn, d.bk)
+    d.tile("A_s", a_tile, d.dtype, "shared")
+    d.tile(
+        "acc", (d.bm, d.bn), d.acc, d.pick("fragment", "accumulator") if partial else "accumulator"
+    )
+    zeroed = d.dynamic or partial or d.pick(False, True)
+    if zeroed:
+        d.add("Tx.cta.zero(acc)", *(["Tx.cta.zero(acc2)"] if products == 2 else []))
+    if partial:
+        d.tile("part", (d.bm, d.bn), d.acc, "accumulator")
+        d.tile("best", (d.bm,), d.acc, "fragment")
+        d.add("Tx.cta.zero(best)")
+    extent = "steps" if d.dynamic else str(-(-d.k // d.bk))
+    d.add(f"for k in wl.pipelined({extent}, {d.stages}):")
+    at = {
+        "m": f"bi * {d.bm} : bi * {d.bm} + {d.bm}",
+        "n": f"bj * {d.bn} : bj * {d.bn} + {d.bn}",
+        "k": f"k * {d.bk} : k * {d.bk} + {d.bk}",
+    }
+    a_at = f"{at['k']}, {at['m']}" if d.trans_a else f"{at['m']}, {at['k']}"
+    b_at = f"{at['k']}, {at['n']}" if d.trans_b else f"{at['n']}, {at['k']}"
+    d.add(f"Tx.cta.copy_async(A_s, A[{a_at}])", indent=loop)
+    a = "A_s"
+    if clipped:
+        a = "A_c"
+        d.tile(a, a_tile, d.dtype, scope)
+        d.nest(f"A_c[i, j] = T.max(A_s[i, j], T.{d.dtype}(0))", a_tile, loop)
+    for number in range(1, products + 1):
+        suffix = "" if number == 1 else str(number)
+        d.buffer(f"B{suffix}", (d.k, d.n) if d.trans_b else (d.n, d.k), stored)
+        d.tile(f"B{suffix}_s", b_tile, stored, "shared")
+        d.add(f"Tx.cta.copy_async(B{suffix}_s, B{suffix}[{b_at}])", indent=loop)
+        b = f"B{suffix}_s"
+        if converted:
+            b = f"B{suffix}_c"
+            d.tile(b, b_tile, d.dtype, "shared")
+            value = f"T.cast(B{suffix}_s[i, j], 'float32') * T.float32(0.0625)"
+            d.nest(f"{b}[i, j] = T.cast({value}, {d.dtype!r})", b_tile, loop)
+        if number == 2:
+            d.tile("acc2", (d.bm, d.bn), d.acc, "accumulator")
+        target = "part" if partial else f"acc{suffix}"
+        accum = "False" if partial else "True" if zeroed else "k > 0"
+        flags = f"transA={d.trans_a}, transB={d.trans_b}, accum={accum}"
+        d.add(f"Tx.cta.gemm_async({target}, {a}, {b}, {flags})", indent=loop)
+    if partial:
+        d.add("Tx.cta.max(best, part, axes=(1,), accum=True)", indent=loop)
+        d.nest("acc[i, j] += part[i, j] * T.cast(k + 1, 'float32')", indent=loop)
+        d.buffer("Best", (d.columns, d.m), d.acc, output=True)
+        d.add(f"Tx.cta.copy(Best[bj, bi * {d.bm} : bi * {d.bm} + {d.bm}], best)")
+        d.outputs["Best"] = lambda s: s["best"][:, : d.m]
+
+    def model(s: Model) -> None:
+        left = _padded(s["A"].T if d.trans_a else s["A"], d.bm, d.bk)
+        left = np.maximum(left, 0) if clipped else left
+        s["best"] = np.zeros((d.columns, len(left)))
+        for name, acc in (("B", "acc"), ("B2", "acc2"))[:products]:
+            right = s[name].T if d.trans_b else s[name]
+            right = _padded(right, d.bn, d.bk) * (0.0625 if converted else 1)
+            s[acc] = np.zeros((len(left), len(right)))
+            for step in range(d.trips):
+                part = left[:, step * d.bk :][:, : d.bk] @ right[:, step * d.bk :][:, : d.bk].T
+                s[acc] += part * (step + 1 if partial else 1)
+                blocks = part.reshape(len(left), -1, d.bn).max(2).T
+                s["best"] = np.maximum(s["best"], blocks)
+
+    d.model.append(model)
+    if products == 2:
+        _join(d)
+
+
+def _join(d: Draft) -> None:
+    _either(d, "Tx.cta.add(acc, acc, acc2)", "acc[i, j] + acc2[i, j]")
+    d.model.append(lambda s: s.update(acc=s["acc"] + s["acc2"]))
+
+
+def _either(d: Draft, primitive: str, expression: str) -> None:
+    """One elementwise step, as a primitive or as a nest."""
+    if d.pick(False, True):
+        d.add(primitive)
+    else:
+        d.nest(f"acc[i, j] = {expression}")
+
+
+def _row(d: Draft) -> None:
+    d.buffer("Row", (d.n,), d.acc)
+    d.nest(f"acc[i, j] = acc[i, j] + Row[bj * {d.bn} + j]")
+    d.model.append(lambda s: s.update(acc=s["acc"] + _padded(s["Row"], d.bn)))
+
+
+def _column(d: Draft) -> None:
+    d.buffer("Column", (d.m,), d.acc)
+    d.tile("column", (d.bm, 1), d.acc, "fragment")
+    d.add(f"Tx.cta.copy(column, Column[bi * {d.bm} : bi * {d.bm} + {d.bm}])")
+    _either(d, "Tx.cta.add(acc, acc, column)", "acc[i, j] + column[i, 0]")
+    d.model.append(lambda s: s.update(acc=s["acc"] + _padded(s["Column"], d.bm)[:, None]))
+
+
+def _relu(d: Draft) -> None:
+    zero = f"T.{d.acc}(0)"
+    _either(d, f"Tx.cta.maximum(acc, acc, {zero})", f"T.max(acc[i, j], {zero})")
+    d.model.append(lambda s: s.update(acc=np.maximum(s["acc"], 0)))
+
+
+def _some_rows(d: Draft) -> None:
+    """A step that only CTAs of even rows take."""
+    d.add("if bi % 2 == 0:", f"    Tx.cta.mul(acc, acc, T.{d.acc}(3))")
+
+    def model(s: Model) -> None:
+        even = np.arange(len(s["acc"])) // d.bm % 2 == 0
+        s["acc"] = np.where(even[:, None], 3 * s["acc"], s["acc"])
+
+    d.model.append(model)
+
+
+def _scale(d: Draft) -> None:
+    d.parameters["alpha"] = "T.float32"
+    d.values["alpha"] = lambda rng: float(np.float32(rng.uniform(0.1, 2)))
+    _either(d, "Tx.cta.mul(acc, acc, alpha)", "acc[i, j] * alpha")
+    d.model.append(lambda s: s.update(acc=s["acc"] * s["alpha"]))
+
+
+def _tanh(d: Draft) -> None:
+    d.nest("acc[i, j] = T.tanh(acc[i, j] * T.float32(0.125))")
+    d.model.append(lambda s: s.update(acc=np.tanh(s["acc"] * 0.125)))
+
+
+def _silu(d: Draft) -> None:
+    d.add("Tx.cta.silu(acc, acc)")
+    d.model.append(lambda s: s.update(acc=s["acc"] / (1 + np.exp(-s["acc"]))))
+
+
+def _residual(d: Draft) -> None:
+    d.buffer("R", (d.m, d.n), "float16")
+    d.tile("R_s", (d.bm, d.bn), "float16", "shared")
+    rows, columns = (f"{b} * {s} : {b} * {s} + {s}" for b, s in (("bi", d.bm), ("bj", d.bn)))
+    d.add(f"Tx.cta.copy_async(R_s, R[{rows}, {columns}])")
+    d.nest("acc[i, j] = acc[i, j] + T.cast(R_s[i, j], 'float32')")
+    d.model.append(lambda s: s.update(acc=s["acc"] + _padded(s["R"], d.bm, d.bn)))
+
+
+_INTEGER_STEPS = {"row": _row, "column": _column, "relu": _relu, "some rows": _some_rows}
+_STEPS = _INTEGER_STEPS | {
+    "scale": _scale,
+    "tanh": _tanh,
+    "silu": _silu,
+    "residual": _residual,
+}
+
+
+def _reduction(d: Draft) -> None:
+    name = d.pick("sum", "max", "min")
+    d.buffer("Reduced", (d.columns, d.m), d.acc, output=True)
+    d.tile("reduced", (d.bm,), d.acc, "fragment")
+    d.add(f"Tx.cta.{name}(reduced, acc, axes=(1,))")
+    d.add(f"Tx.cta.copy(Reduced[bj, bi * {d.bm} : bi * {d.bm} + {d.bm}], reduced)")
+
+    def result(s: Model) -> np.ndarray:
+        blocks = s["acc"].reshape(len(s["acc"]), -1, d.bn)
+        return getattr(np, name)(blocks, axis=2).T[:, : d.m]
+
+    d.outputs["Reduced"] = result
+
+
+def _output(d: Draft) -> None:
+    d.out = "int32" if d.integer else d.pick("float16", "bfloat16", "float32")
+    d.buffer("C", (d.m, d.n), d.out, output=True)
+    d.tile("out", (d.bm, d.bn), d.out, d.pick("fragment", "shared"))
+    if d.pick(False, True):
+        d.add("Tx.cta.cast(out, acc)")
+    else:
+        d.nest(f"out[i, j] = T.cast(acc[i, j], {d.out!r})")
+    rows, columns = (f"{b} * {s} : {b} * {s} + {s}" for b, s in (("bi", d.bm), ("bj", d.bn)))
+    d.add(f"Tx.cta.copy(C[{rows}, {columns}], out)")
+    d.outputs["C"] = lambda s: s["acc"][: d.m, : d.n]
+
+
+def _source(d: Draft) -> str:
+    parameters = ", ".join(f"{name}: {kind}" for name, kind in d.parameters.items())
+    entry = ["m = T.int32()"] if d.symbolic else []
+    entry.append("T.device_entry()")
+    hints = {"persistent": d.pick(True, False), "consumers": d.bm // 64, "stages": d.stages}
+    chosen = [f"{k}={v}" for k, v in hints.items() if v is not None and d.pick(False, True)]
+    entry += [f"wl.hints({', '.join(chosen)})"] if chosen else []
+    rows = f"(m + {d.bm - 1}) // {d.bm}" if d.symbolic else str(d.rows)
+    if d.symbolic or d.pick(False, True):
+        entry.append(f"bi, bj = T.cta_id([{rows}, {d.columns}])")
+    else:
+        entry.append(f"t = T.cta_id([{d.rows * d.columns}])")
+        entry += [f"bi: T.int32 = t // {d.columns}", f"bj: T.int32 = t % {d.columns}"]
+    body = "\n".join("    " + line for line in (*entry, *d.tiles, *d.lines))
+    return f"@T.prim_func\ndef program({parameters}):\n{body}\n"

@@ -1,0 +1,66 @@
+"""The tests have the rooms of the package, and ``tests/README.md`` names all of them."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.shared.paths import ROOT, TESTS
+
+#: A row of the table of rooms: its first column names one folder of ``tests`` or several.
+_ROW = re.compile(r"^\| (?P<rooms>`[^|]*/`[^|]*)\|", re.MULTILINE)
+#: Rooms of what is no package of warploom.
+OF_NO_PACKAGE = {"shared", "source_mutants", "top", "upstream", "whole", "emulator/mutants"}
+#: Folders of a room that hold no tests: inputs and what was recorded.
+_DATA = re.compile(r"(^|/)(__pycache__|corpus|data|golden|results|tile_programs)(/|$)")
+
+
+def read_rooms(text: str) -> list[str]:
+    """The rooms that the table of a README names, in its order."""
+    rows = [match["rooms"] for match in _ROW.finditer(text)]
+    return [room for row in rows for room in re.findall(r"`([\w/]+)/`", row)]
+
+
+def misplaced(files: list[Path], rooms: set[str]) -> list[str]:
+    """A sentence for each file of tests that lies outside the rooms, by paths from ``tests``."""
+    return [
+        f"tests/{file} lies in no room that tests/README.md names: move it to the room that is "
+        "called like the package it tests, or name its room there"
+        for file in files
+        if file.parent.as_posix() not in rooms
+    ]
+
+
+ROOMS = read_rooms((TESTS / "README.md").read_text())
+
+
+def test_every_file_lies_in_a_room():
+    assert not misplaced([path.relative_to(TESTS) for path in TESTS.rglob("test_*.py")], {*ROOMS})
+    assert sorted(path.name for path in TESTS.glob("*.py")) == ["__init__.py", "conftest.py"]
+
+
+def test_every_room_is_a_folder_and_every_folder_a_room():
+    folders = {path.relative_to(TESTS).as_posix() for path in TESTS.rglob("*") if path.is_dir()}
+    assert len({*ROOMS}) == len(ROOMS)
+    assert {one for one in folders if not _DATA.search(one)} == {*ROOMS}
+
+
+@pytest.mark.parametrize("room", sorted({*ROOMS} - OF_NO_PACKAGE))
+def test_a_room_is_called_like_its_package(room):
+    assert any((ROOT / "python" / "warploom" / room).glob("*.py"))
+
+
+@pytest.mark.parametrize("room", sorted({*ROOMS} - {"upstream"}))
+def test_a_room_is_a_package_so_that_files_of_two_rooms_may_have_one_name(room):
+    assert (TESTS / room / "__init__.py").read_text() == ""
+
+
+def test_a_file_outside_the_rooms_is_named_with_the_rule():
+    table = "| room | tests |\n| `layout/` | a |\n| `lower/`, `lower/grid/` | b, `data/` |\n"
+    assert read_rooms(table) == ["layout", "lower", "lower/grid"]
+    files = [Path("layout/test_a.py"), Path("lower/grid/test_a.py"), Path("lower/nests/test_a.py")]
+    (line,) = misplaced(files, {*read_rooms(table)})
+    assert line.startswith("tests/lower/nests/test_a.py lies in no room")
+    assert misplaced([Path("test_a.py")], {"layout"})
