@@ -44,7 +44,7 @@ def run_checked(
     seed: int = 1,
     **geometry,
 ) -> tuple[list[np.ndarray] | None, list[dict[str, str]], str]:
-    """Run a kernel of :func:`emulator_ptx.kernel`: results, reports and error message."""
+    """Run a kernel of :func:`run_ptx.kernel`: results, reports and error message."""
     with checks():
         try:
             results = launch(kernel(len(arrays), body, declarations), arrays, seed=seed, **geometry)

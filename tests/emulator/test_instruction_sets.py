@@ -57,7 +57,9 @@ def test_kernels_give_the_bits_of_the_h200_on_every_instruction_set(widest):
 
 
 def test_a_name_that_is_none_is_refused():
-    script = "from emulator_native import emulator_function\nemulator_function('row_kernels')()"
+    script = (
+        "from tests.emulator.native import emulator_function\nemulator_function('row_kernels')()"
+    )
     done = run("sse9", script)
     assert done.returncode != 0
     assert "WARPLOOM_EMULATOR_ISA is 'sse9'; allowed are any, avx2 and avx512" in done.stderr

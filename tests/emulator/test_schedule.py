@@ -311,8 +311,8 @@ def test_shared_memory_beyond_32_bits_is_refused():
 )
 @pytest.mark.some(1)
 def test_wrong_variables_of_the_environment_are_named(run_python, name, value):
-    code = "from emulator_ptx import kernel, launch\nlaunch(kernel(0, ''), [])"
-    result = run_python(code, **{name: value, "PYTHONPATH": os.pathsep.join(sys.path)})
+    code = "from tests.emulator.run_ptx import kernel, launch\nlaunch(kernel(0, ''), [])"
+    result = run_python(code, **{name: value, "PYTHONPATH": python_path()})
     assert result.returncode != 0 and f"{name} is '{value}'" in result.stderr
 
 

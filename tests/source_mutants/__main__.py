@@ -4,7 +4,7 @@
     python -m tests.source_mutants --count 40 --seed 1     # a table of 40 mutants
     python -m tests.source_mutants --count 40 --seed 1 --synchronisation lower ops
 
-``README.md`` says what the table means.
+``tests/README.md`` says what the table means.
 """
 
 from __future__ import annotations
@@ -18,11 +18,12 @@ from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
+from tests.shared.paths import ROOT
 from tests.source_mutants import recordings
 from tests.source_mutants.equivalents import EQUIVALENTS
 from tests.source_mutants.judges import Coverage, record, watched
 from tests.source_mutants.mutation import SourceMutant, modules, mutants
-from tests.source_mutants.trial import LIMIT, PACKAGE, ROOT, judge
+from tests.source_mutants.trial import LIMIT, PACKAGE, judge
 
 #: Where ``--record`` writes.
 RECORDED = ROOT / "build" / "source_coverage"
@@ -90,7 +91,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser("python -m tests.source_mutants", description=__doc__)
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.add_argument("under", nargs="*", default=DEFAULT, help="folders or modules")
     parser.add_argument("--count", type=int, default=20, help="mutants to draw (20)")

@@ -7,6 +7,7 @@ import random
 
 import pytest
 
+from tests.shared.paths import ROOT
 from tests.shared.selection import commit_seed
 from tests.source_mutants import recordings
 from tests.source_mutants.__main__ import DEFAULT, draw
@@ -14,7 +15,7 @@ from tests.source_mutants.equivalents import EQUIVALENTS
 from tests.source_mutants.judges import Coverage, Judge
 from tests.source_mutants.mutation import flat, modules, mutants, mutants_of
 from tests.source_mutants.recordings import Recorded
-from tests.source_mutants.trial import PACKAGE, ROOT, Verdict, judge, overlay
+from tests.source_mutants.trial import PACKAGE, Verdict, judge, overlay
 
 #: Mutants that a run judges, each in about 10 seconds.
 DRAWN = 3

@@ -1,6 +1,6 @@
 """Synchronisation bugs planted in the Hopper GEMM and in kernels of generic loads and stores.
 
-Each has the report that names its cause. Those of Blackwell are in mutants_sm100.py.
+Each has the report that names its cause. Those of Blackwell are in ``sm100.py``.
 """
 
 from __future__ import annotations
