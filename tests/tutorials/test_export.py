@@ -12,12 +12,12 @@ from warploom import cli
 from warploom.errors import WarploomError
 from warploom.tutorials import export
 
-TUTORIALS = ROOT / "tutorials"
-TUTORIALS = export.find_tutorials(TUTORIALS)
+FOLDER = ROOT / "tutorials"
+TUTORIALS = export.find_tutorials(FOLDER)
 
 
 def test_every_file_is_found():
-    assert set(TUTORIALS) == set(TUTORIALS.rglob("*.py")) and len(TUTORIALS) > 22
+    assert set(TUTORIALS) == set(FOLDER.rglob("*.py")) and len(TUTORIALS) > 22
 
 
 def test_notebooks_are_valid_and_have_the_code_of_their_files(tmp_path, monkeypatch, capsys):
@@ -36,7 +36,7 @@ def test_notebooks_are_valid_and_have_the_code_of_their_files(tmp_path, monkeypa
 
 
 def test_the_index_names_every_tutorial_once():
-    index = (TUTORIALS / "README.md").read_text()
+    index = (FOLDER / "README.md").read_text()
     for path in TUTORIALS:
         assert index.count(f"| `{path.name}` |") == 1, path.name
 
