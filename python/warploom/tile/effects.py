@@ -116,6 +116,9 @@ def effects(statement: Stmt) -> Effects:
             load(node.min)
             load(node.extent)
             visit(node.body)
+        elif isinstance(node, tirx.While):
+            load(node.condition)
+            visit(node.body)
         elif isinstance(node, tirx.IfThenElse):
             load(node.condition)
             visit(node.then_case)
