@@ -28,8 +28,8 @@ LOW_HALVES = 0x5410
 def _function(name: str, operands: str, instruction: str, immediate: str) -> str:
     """Source of a device function of that name; ``operands`` are constraints of 32-bit values."""
     kinds = {"r": "unsigned int", "f": "float"}
-    parameters = ", ".join(f"{kinds[one]} v{i}" for i, one in enumerate(operands))
-    inputs = ", ".join(f'"{one}"(v{i})' for i, one in enumerate(operands))
+    parameters = ", ".join(f"{kinds[operand]} v{i}" for i, operand in enumerate(operands))
+    inputs = ", ".join(f'"{operand}"(v{i})' for i, operand in enumerate(operands))
     places = ", ".join(f"%{i}" for i in range(len(operands) + 1)) + immediate
     return (
         f"__forceinline__ __device__ unsigned int {name}({parameters}) "
@@ -57,7 +57,9 @@ def convert(dtype: str, low: Any, high: Any) -> Any:
 
 def permute(first: Any, second: Any, selector: Any) -> Any:
     """Bytes of two words: nibble i of the selector chooses byte i, 0 to 3 from the first."""
-    words = [T.uint32(one) if isinstance(one, int) else one for one in (first, second, selector)]
+    words = [
+        T.uint32(word) if isinstance(word, int) else word for word in (first, second, selector)
+    ]
     return _call("warploom_prmt", "rrr", "prmt.b32", *words)
 
 

@@ -81,7 +81,7 @@ def _shape_of(description: TensorMap, tensor: Buffer) -> list[Any]:
     if len(shape) != len(wanted) or not all(map(_fits, shape, wanted)):
         raise IllegalCombination(
             f"TMA: {tensor.name} has shape ({', '.join(map(str, shape))}), the map is made for "
-            f"({', '.join('any' if one is None else str(one) for one in wanted)})."
+            f"({', '.join('any' if extent is None else str(extent) for extent in wanted)})."
         )
     return shape[: description.rank]
 

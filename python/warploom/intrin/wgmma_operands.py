@@ -145,19 +145,19 @@ def _matrix_extents(region: TensorRegion, name: str, analyzer: Analyzer) -> tupl
     return rows, columns
 
 
-def _constant(value: Any, what: str, analyzer: Analyzer) -> int:
+def _constant(value: Any, noun: str, analyzer: Analyzer) -> int:
     value = analyzer.simplify(value)
     if not isinstance(value, IntImm):
         raise IllegalCombination(
-            f"wgmma: {what} must be a constant, since registers cannot be indexed; got {value}."
+            f"wgmma: {noun} must be a constant, since registers cannot be indexed; got {value}."
         )
     return int(value)
 
 
-def _require_multiple(value: Any, of: int, what: str, why: str, analyzer: Analyzer) -> None:
+def _require_multiple(value: Any, of: int, noun: str, why: str, analyzer: Analyzer) -> None:
     if of > 1 and not analyzer.can_prove_equal(tvm.tirx.floormod(value, of), 0):
         raise IllegalCombination(
-            f"wgmma: {what} = {value} is not provably a multiple of {of}, {why}."
+            f"wgmma: {noun} = {value} is not provably a multiple of {of}, {why}."
         )
 
 

@@ -36,10 +36,10 @@ def warn_of_mistakes(func: PrimFunc) -> None:
     Kernels that are orchestrated by hand, and the package's own programs, are not looked at.
     """
     try:
-        found = findings(func)
+        mistakes = findings(func)
     except Exception:  # a program that breaks a rule is refused by what executes or lowers it
         return
-    for text, statement in found:
+    for text, statement in mistakes:
         span = getattr(statement, "span", None)
         if span is None or not str(span.source_name.name).startswith(_PACKAGE):
             warn(text, TileProgramWarning, span)
@@ -116,10 +116,10 @@ def _rests_of(
                 continue
             rest, step = _rest(program.expanded(count), size, whole), int(size)
             if rest is not None:
-                who = f"steps of the loop over {var.name}" if loop else "CTAs"
+                units = f"steps of the loop over {var.name}" if loop else "CTAs"
                 yield (
-                    f"{part.source.name} is {verb} in {_text(count)} {who}, {step} elements each, "
-                    f"along a dimension of {_text(whole)}: the last {rest} are not; write "
+                    f"{part.source.name} is {verb} in {_text(count)} {units}, {step} elements "
+                    f"each, along a dimension of {_text(whole)}: the last {rest} are not; write "
                     f"T.ceildiv({_text(whole)}, {step}), as copies read zeros and write nothing "
                     "beyond the end.",
                     leaf.statement,
@@ -242,7 +242,7 @@ def _same_places(program: Statements) -> Iterator[Finding]:
 
 
 def _only_writer(program: Statements, leaf: Leaf, tile: Buffer) -> bool:
-    return all(one.statement.same_as(leaf.statement) for one in program.writers(tile))
+    return all(writer.statement.same_as(leaf.statement) for writer in program.writers(tile))
 
 
 def _depends(program: Statements, part: TensorRegion, changed: set[Any]) -> bool:

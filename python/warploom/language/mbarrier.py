@@ -134,7 +134,7 @@ def _arrivals(name: str, given: Any) -> list[int]:
         raise IllegalCombination(
             f"{name} is {given!r}; it must be a number, or a sequence with one for each mbarrier."
         )
-    return [constant(f"{name}[{i}]", one, allowed) for i, one in enumerate(given)]
+    return [constant(f"{name}[{i}]", value, allowed) for i, value in enumerate(given)]
 
 
 def _initialise(barriers: Buffer, numbers: list[int]) -> None:

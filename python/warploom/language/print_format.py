@@ -163,7 +163,7 @@ class Format:
         IllegalCombination
             If printf has nothing for one.
         """
-        return [Place.parse(one) for one in self.sources]
+        return [Place.parse(source) for source in self.sources]
 
     @classmethod
     def parse(cls, text: str) -> Format:

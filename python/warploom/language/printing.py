@@ -86,9 +86,9 @@ def print(*values: Any, predicate: Any = None, thread: Any = 0) -> Any:
             "use two statements."
         )
     form = Format.parse(text)
-    expressions = [_value(number, one) for number, one in enumerate(rest)]
-    for number, (place, one) in enumerate(zip(form.places, expressions, strict=True)):
-        place.check(number, _kind(number, one)[0])
+    expressions = [_value(number, value) for number, value in enumerate(rest)]
+    for number, (place, expression) in enumerate(zip(form.places, expressions, strict=True)):
+        place.check(number, _kind(number, expression)[0])
     condition = _condition(predicate)
     if isinstance(condition, IntImm) and not int(condition):
         return T.int32(0)
@@ -144,9 +144,9 @@ def _value(number: int, value: Any) -> Any:
     if isinstance(value, float):
         return T.float64(value)
     if is_buffer_var(value) or isinstance(value, TensorRegion):
-        what = "a region" if isinstance(value, TensorRegion) else f"the whole buffer {value.name}"
+        noun = "a region" if isinstance(value, TensorRegion) else f"the whole buffer {value.name}"
         raise IllegalCombination(
-            f"value {number} of wl.print is {what}; print elements, such as A[i, j], in a loop if "
+            f"value {number} of wl.print is {noun}; print elements, such as A[i, j], in a loop if "
             "there are several."
         )
     _kind(number, value)
@@ -216,7 +216,7 @@ class Print:
     @property
     def kinds(self) -> list[tuple[Kind, int]]:
         """Kind and bits of each value."""
-        return [_kind(number, one) for number, one in enumerate(self.values)]
+        return [_kind(number, value) for number, value in enumerate(self.values)]
 
     @property
     def always(self) -> bool:
@@ -250,9 +250,9 @@ def is_on(environ: Mapping[str, str] = os.environ) -> bool:
 def map_prints(node: Any, change: Callable[[Stmt, Print], Stmt]) -> Any:
     """A statement with another one in place of each print statement in it."""
 
-    def visit(one: Evaluate) -> Stmt:
-        found = read_print(one)
-        return one if found is None else change(one, found)
+    def visit(evaluation: Evaluate) -> Stmt:
+        found = read_print(evaluation)
+        return evaluation if found is None else change(evaluation, found)
 
     return tvm_ffi.structural_map(node, (Evaluate, visit), order="post")
 
@@ -261,9 +261,9 @@ def has_prints(node: Any) -> bool:
     """Whether a statement is a print statement, or has one in it."""
     found = False
 
-    def visit(one: Evaluate) -> None:
+    def visit(evaluation: Evaluate) -> None:
         nonlocal found
-        found = found or read_print(one) is not None
+        found = found or read_print(evaluation) is not None
 
     tvm_ffi.structural_walk(node, (Evaluate, visit))
     return found

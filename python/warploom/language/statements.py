@@ -45,22 +45,22 @@ class Leaf:
     @property
     def name(self) -> str:
         """Of a tile primitive; empty for another statement."""
-        one = self.statement
-        return ir.op_name(one) if isinstance(one, TilePrimitiveCall) else ""
+        call = self.statement
+        return ir.op_name(call) if isinstance(call, TilePrimitiveCall) else ""
 
     @property
     def loops(self) -> list[tirx.For]:
         """The loops around it, the outermost first."""
-        return [one for one in self.path if isinstance(one, tirx.For)]
+        return [loop for loop in self.path if isinstance(loop, tirx.For)]
 
     def is_in(self, outer: Stmt) -> bool:
         """Whether a loop or branch is around it."""
-        return any(one.same_as(outer) for one in self.path)
+        return any(statement.same_as(outer) for statement in self.path)
 
     def is_guarded_in(self, loop: tirx.For) -> bool:
         """Whether there is a branch between a loop and the statement."""
-        at = next(i for i, one in enumerate(self.path) if one.same_as(loop))
-        return any(isinstance(one, tirx.IfThenElse) for one in self.path[at:])
+        at = next(i for i, statement in enumerate(self.path) if statement.same_as(loop))
+        return any(isinstance(statement, tirx.IfThenElse) for statement in self.path[at:])
 
     @property
     def accumulate(self) -> Any:
@@ -116,81 +116,89 @@ class Statements:
         changed = {loop.loop_var}
         for leaf in self.leaves:
             if leaf.is_in(loop):
-                changed |= leaf.writes | {one.loop_var for one in leaf.loops
-                                          if leaf.path.index(one) > leaf.path.index(loop)}
+                changed |= leaf.writes | {
+                    inner.loop_var
+                    for inner in leaf.loops
+                    if leaf.path.index(inner) > leaf.path.index(loop)
+                }
         return changed
 
 
 def statements_of(func: PrimFunc) -> Statements:
     """Take the device part of a function apart."""
-    found = Statements()
+    statements = Statements()
 
-    def entry(one: tirx.AttrStmt) -> None:
-        if one.attr_key == DEVICE_ENTRY:
-            _collect(one.body, (), found)
+    def entry(attribute: tirx.AttrStmt) -> None:
+        if attribute.attr_key == DEVICE_ENTRY:
+            _collect(attribute.body, (), statements)
 
     tvm_ffi.structural_walk(func.body, (tirx.AttrStmt, entry))
-    return found
+    return statements
 
 
-def _collect(statement: Stmt, path: tuple[Stmt, ...], found: Statements) -> None:
-    for one in ir.flatten(statement):
-        if isinstance(one, tirx.ScopeIdDefStmt):
-            _define(getattr(one, "def"), found)
-        elif isinstance(one, tirx.AllocBuffer):
-            found.tiles[one.buffer] = one
-        elif isinstance(one, tirx.Bind):
-            found.values[one.var] = one.value
-            found.leaves.append(_leaf(one, path))
-        elif isinstance(one, tirx.For):
-            found.loops.append(one)
-            found.leaves.append(_reading(one, path, one.min, one.extent))
-            _collect(one.body, (*path, one), found)
-        elif isinstance(one, tirx.IfThenElse):
-            found.leaves.append(_reading(one, path, one.condition))
-            for body in ir.children(one):
-                _collect(body, (*path, one), found)
-        elif isinstance(one, (tirx.AttrStmt, tirx.While)):
-            found.leaves.append(_reading(one, path, getattr(one, "value", None)))
-            _collect(one.body, path, found)
+def _collect(statement: Stmt, path: tuple[Stmt, ...], statements: Statements) -> None:
+    for node in ir.flatten(statement):
+        if isinstance(node, tirx.ScopeIdDefStmt):
+            _define(getattr(node, "def"), statements)
+        elif isinstance(node, tirx.AllocBuffer):
+            statements.tiles[node.buffer] = node
+        elif isinstance(node, tirx.Bind):
+            statements.values[node.var] = node.value
+            statements.leaves.append(_leaf(node, path))
+        elif isinstance(node, tirx.For):
+            statements.loops.append(node)
+            statements.leaves.append(_reading(node, path, node.min, node.extent))
+            _collect(node.body, (*path, node), statements)
+        elif isinstance(node, tirx.IfThenElse):
+            statements.leaves.append(_reading(node, path, node.condition))
+            for body in ir.children(node):
+                _collect(body, (*path, node), statements)
+        elif isinstance(node, (tirx.AttrStmt, tirx.While)):
+            statements.leaves.append(_reading(node, path, getattr(node, "value", None)))
+            _collect(node.body, path, statements)
         else:
-            found.leaves.append(_leaf(one, path))
+            statements.leaves.append(_leaf(node, path))
 
 
-def _define(definition: Any, found: Statements) -> None:
+def _define(definition: Any, statements: Statements) -> None:
     if _BINDINGS[int(definition.scope)] != ("kernel", "cta"):
-        found.by_hand = True
+        statements.by_hand = True
         return
-    found.grid |= dict(zip(definition.def_ids, definition.extents or (), strict=False))
+    statements.grid |= dict(zip(definition.def_ids, definition.extents or (), strict=False))
 
 
-def _leaf(one: Stmt, path: tuple[Stmt, ...]) -> Leaf:
-    if isinstance(one, tirx.BufferStore):
-        return Leaf(one, path, _buffers(one.value, *one.indices), frozenset({one.buffer}))
-    if isinstance(one, tirx.Bind) or read_print(one) is not None:
-        return _reading(one, path, one.value)
-    if not isinstance(one, TilePrimitiveCall):
-        touched = _buffers(one)
-        return Leaf(one, path, touched, touched)
-    first, *rest = one.args
-    reads = _buffers(*rest, *one.config.values())
+def _leaf(statement: Stmt, path: tuple[Stmt, ...]) -> Leaf:
+    if isinstance(statement, tirx.BufferStore):
+        return Leaf(
+            statement,
+            path,
+            _buffers(statement.value, *statement.indices),
+            frozenset({statement.buffer}),
+        )
+    if isinstance(statement, tirx.Bind) or read_print(statement) is not None:
+        return _reading(statement, path, statement.value)
+    if not isinstance(statement, TilePrimitiveCall):
+        touched = _buffers(statement)
+        return Leaf(statement, path, touched, touched)
+    first, *rest = statement.args
+    reads = _buffers(*rest, *statement.config.values())
     writes: frozenset[Buffer] = frozenset()
     if isinstance(first, TensorRegion):
         reads |= _buffers(*(part.min for part in first.region))
         writes = frozenset({first.source})
-    return Leaf(one, path, reads, writes)
+    return Leaf(statement, path, reads, writes)
 
 
-def _reading(one: Stmt, path: tuple[Stmt, ...], *expressions: Any) -> Leaf:
-    return Leaf(one, path, _buffers(*expressions), frozenset())
+def _reading(statement: Stmt, path: tuple[Stmt, ...], *expressions: Any) -> Leaf:
+    return Leaf(statement, path, _buffers(*expressions), frozenset())
 
 
 def _buffers(*nodes: Any) -> frozenset[Buffer]:
-    found: set[Any] = set()
+    buffers: set[Any] = set()
     for node in nodes:
         if isinstance(node, TensorRegion):
-            found.add(node.source)
-            found |= _buffers(*(part.min for part in node.region))
+            buffers.add(node.source)
+            buffers |= _buffers(*(part.min for part in node.region))
         elif isinstance(node, tvm_ffi.Object):
-            found |= {one for one in ir.uses(node) if ir.is_buffer(one)}
-    return frozenset(found)
+            buffers |= {use for use in ir.uses(node) if ir.is_buffer(use)}
+    return frozenset(buffers)

@@ -75,10 +75,10 @@ class _Warps:
         ]
 
 
-def _require_multiple(value: int, of: int, what: str, why: str) -> None:
+def _require_multiple(value: int, of: int, noun: str, why: str) -> None:
     if value <= 0 or value % of:
         raise IllegalCombination(
-            f"{what} must be a positive multiple of {of} ({why}), got {value}."
+            f"{noun} must be a positive multiple of {of} ({why}), got {value}."
         )
 
 
@@ -238,8 +238,8 @@ def matrix_fragment(rows: int, columns: int, transposed: bool = False) -> TileLa
     IllegalCombination
         If an extent is no multiple of 8.
     """
-    for extent, what in ((rows, "rows"), (columns, "columns")):
-        _require_multiple(extent, 8, f"The {what} of an ldmatrix tile", "one 8 x 8 matrix")
+    for extent, noun in ((rows, "rows"), (columns, "columns")):
+        _require_multiple(extent, 8, f"The {noun} of an ldmatrix tile", "one 8 x 8 matrix")
     group = [Iter(8, 4, Axis.laneid)]
     pairs = [Iter(4, 1, Axis.laneid), Iter(2, 1, "m")]
     down, across = (pairs, group) if transposed else (group, pairs)

@@ -82,8 +82,8 @@ def lower(
     added = dict(added or {})
     try:
         start = _apply(CheckProgram(arch, keep_spans=bool(added), every=True), func)
-        for one in added_passes("CheckProgram"):
-            start = _apply(one, start)
+        for lowering_pass in added_passes("CheckProgram"):
+            start = _apply(lowering_pass, start)
         reasons: dict[str, str] = {}
         for lowering in _candidates(read(start)):
             try:
@@ -108,14 +108,14 @@ def _lower_by(
     state = read_state(func)
     for factory in LOWERINGS[lowering]:
         name = factory.__name__
-        for one in (factory(), *added_passes(name), *filter(None, [added.get(name)])):
-            func = _apply(one, func)
+        for lowering_pass in (factory(), *added_passes(name), *filter(None, [added.get(name)])):
+            func = _apply(lowering_pass, func)
         state = read_state(func) or state
     return func, state
 
 
-def _apply(one: tvm.transform.Pass, func: PrimFunc) -> PrimFunc:
-    return one(tvm.IRModule({"main": func}))["main"]
+def _apply(lowering_pass: tvm.transform.Pass, func: PrimFunc) -> PrimFunc:
+    return lowering_pass(tvm.IRModule({"main": func}))["main"]
 
 
 def _together(reasons: dict[str, str]) -> str:

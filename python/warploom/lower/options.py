@@ -68,7 +68,7 @@ def with_options(hints: Hints) -> Hints:
 def added_passes(name: str) -> list[tvm.transform.Pass]:
     """Passes that the current ``PassContext`` adds behind the one of that name."""
     config = tvm.transform.PassContext.current().config
-    return [one for after, one in config.get(ADDED, ()) if str(after) == name]
+    return [added_pass for after, added_pass in config.get(ADDED, ()) if str(after) == name]
 
 
 def _hints(values: Mapping[str, Any]) -> Hints:
@@ -87,10 +87,10 @@ def _python(value: Any) -> Any:
 
 
 def _require_passes(value: Any) -> Any:
-    pairs = [tuple(one) for one in value] if hasattr(value, "__iter__") else [()]
+    pairs = [tuple(pair) for pair in value] if hasattr(value, "__iter__") else [()]
     good = all(
-        len(one) == 2 and isinstance(one[0], str) and isinstance(one[1], tvm.transform.Pass)
-        for one in pairs
+        len(pair) == 2 and isinstance(pair[0], str) and isinstance(pair[1], tvm.transform.Pass)
+        for pair in pairs
     )
     if not good:
         raise WarploomError(

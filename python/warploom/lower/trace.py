@@ -35,7 +35,7 @@ class Step:
     decisions: tuple[str, ...] = ()
 
     def __str__(self) -> str:
-        chosen = "".join(f"\n#   {one}" for one in self.decisions)
+        chosen = "".join(f"\n#   {decision}" for decision in self.decisions)
         return f"# after {self.name}{chosen}\n{self.func.without_attr(STATE).script()}"
 
 

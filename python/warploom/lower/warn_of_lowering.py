@@ -52,25 +52,25 @@ def _name(func: PrimFunc) -> str:
 
 def _span(func: PrimFunc, hint: str) -> Any:
     """The author's line of a hint; of the program, for a hint that a pass has set."""
-    found: list[Any] = []
+    spans: list[Any] = []
     keys = {f"{PREFIX}{hint}{which}" for which in ("", "_0", "_1")} & HINT_KEYS
 
-    def visit(one: tirx.AttrStmt) -> None:
-        if str(one.attr_key) in keys and one.span is not None:
-            found.append(one.span)
+    def visit(attribute: tirx.AttrStmt) -> None:
+        if str(attribute.attr_key) in keys and attribute.span is not None:
+            spans.append(attribute.span)
 
     tvm_ffi.structural_walk(func.body, (tirx.AttrStmt, visit))
-    return found[0] if found else first_span(func)
+    return spans[0] if spans else first_span(func)
 
 
 def first_span(func: PrimFunc) -> Any:
     """The line of the first statement of a function that has one; None if none has."""
-    found: list[Any] = []
+    spans: list[Any] = []
 
-    def note(one: Any) -> None:
-        if one.span is not None:
-            found.append(one.span)
+    def note(node: Any) -> None:
+        if node.span is not None:
+            spans.append(node.span)
 
     kinds = (tirx.AttrStmt, tirx.AllocBuffer, tirx.For, tirx.Evaluate)
     tvm_ffi.structural_walk(func.body, [(kind, note) for kind in kinds], order="pre")
-    return found[0] if found else None
+    return spans[0] if spans else None

@@ -40,10 +40,12 @@ def _into_l2(load: Implementation) -> Implementation:
 def _prefetch(call: Call) -> Any:
     if not (isinstance(call.op, Op) and call.op.name.startswith(_LOAD)):
         return call
-    words = [str(one.value) for one in call.args if isinstance(one, StringImm)]
+    words = [str(option.value) for option in call.args if isinstance(option, StringImm)]
     rank = next(int(word[0]) for word in words if word in ("1d", "2d", "3d", "4d", "5d"))
-    _, tensor_map, *others = call.args
-    return T.ptx[f"cp.async.bulk.prefetch.tensor.{rank}d.L2.global"](tensor_map, *others[:rank])
+    _, tensor_map, *coordinates = call.args
+    return T.ptx[f"cp.async.bulk.prefetch.tensor.{rank}d.L2.global"](
+        tensor_map, *coordinates[:rank]
+    )
 
 
 def _named(call: TilePrimitiveCall, _: DispatchContext) -> tuple[bool, str]:

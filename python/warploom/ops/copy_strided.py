@@ -77,8 +77,8 @@ def _store(call: TilePrimitiveCall, context: DispatchContext) -> PrimFunc:
     box = _box(source, to, steps)
     tensor_map = _tensor_map(to.source, source.source, box, steps, context)
     chain = f"cp.async.bulk.tensor.{len(box)}d.global.shared::cta.tile.bulk_group"
-    coordinates = [T.cast(one.min, "int32") for one in reversed(to.region)]
-    start = [one.min for one in source.region]
+    coordinates = [T.cast(dimension.min, "int32") for dimension in reversed(to.region)]
+    start = [dimension.min for dimension in source.region]
 
     @T.prim_func(check_well_formed=False)
     def impl():
@@ -107,8 +107,8 @@ def _load(call: TilePrimitiveCall, context: DispatchContext) -> PrimFunc:
         f"{f'.cta_group::{pair}' if blackwell else ''}"
         f"{'.L2::cache_hint' if has_policy else ''}"
     )
-    coordinates = [T.cast(one.min, "int32") for one in reversed(source.region)]
-    start = [one.min for one in to.region]
+    coordinates = [T.cast(dimension.min, "int32") for dimension in reversed(source.region)]
+    start = [dimension.min for dimension in to.region]
     last = [] if mask is None else [T.cast(mask, "uint16")]
     last += [policy] if has_policy else []
     mbar = call.config["mbar"]
@@ -129,7 +129,7 @@ def _load(call: TilePrimitiveCall, context: DispatchContext) -> PrimFunc:
 def _box(to: TensorRegion, source: TensorRegion, steps: list[int]) -> list[int]:
     """Elements of the tensor that the box spans along each dimension; ``to`` is the tile."""
     buffer = source.source
-    extents = [one.extent for one in source.region]
+    extents = [dimension.extent for dimension in source.region]
     if not all(isinstance(extent, tirx.IntImm) for extent in extents):
         fail(f"the extents {extents} of the region of {buffer.name} must be known.")
     if len(steps) != len(extents) or steps[-1] != 1:
@@ -141,7 +141,7 @@ def _box(to: TensorRegion, source: TensorRegion, steps: list[int]) -> list[int]:
     if buffer.layout is not None and not tvm_ffi.structural_equal(buffer.layout, plain.layout):
         fail(f"{buffer.name} has a layout of its own; it must be row-major.")
     rows, columns = prod(map(int, extents[:-1])), int(extents[-1])
-    wide = [int(one.extent) for one in to.region if int(one.extent) != 1]
+    wide = [int(dimension.extent) for dimension in to.region if int(dimension.extent) != 1]
     if prod(wide) != rows * columns or (wide and wide[-1] not in (columns, rows * columns)):
         fail(f"the tile has extents {wide}, the region {rows} rows of {columns} elements.")
     box = [int(extent) * step for extent, step in zip(extents, steps, strict=True)]

@@ -71,7 +71,7 @@ def uses_warploom(function: Any) -> bool:
 
 def _is_our_helper(call: Call) -> bool:
     """Whether a call is one of a device function of ours, such as ``WgmmaEmitter`` emits."""
-    return any(isinstance(one, StringImm) and one.value.startswith(_HELPERS) for one in call.args)
+    return any(isinstance(arg, StringImm) and arg.value.startswith(_HELPERS) for arg in call.args)
 
 
 def _only_ours(call: TilePrimitiveCall) -> bool:

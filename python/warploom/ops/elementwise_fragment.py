@@ -127,13 +127,13 @@ def match_registers(dst: RegisterTile, src: RegisterTile, name: str) -> tuple[in
     wanted = np.ravel_multi_index(partner, src.shape)
     holder = np.full((len(wanted), src.size), -1, np.int32)
     np.put_along_axis(holder, src.table, np.arange(src.registers, dtype=np.int32)[None, :], axis=1)
-    found = np.take_along_axis(holder, wanted, axis=1)
-    if (found != found[0]).any() or (found < 0).any():
+    registers = np.take_along_axis(holder, wanted, axis=1)
+    if (registers != registers[0]).any() or (registers < 0).any():
         fail(
             f"{name} is distributed over threads otherwise than the destination; allocate it with "
             "the layout of the destination, row_fragment (rows, 1) or column_fragment (columns,)."
         )
-    return tuple(src.offsets[r] for r in found[0])
+    return tuple(src.offsets[r] for r in registers[0])
 
 
 def _read_plan(name: str, call: TilePrimitiveCall, context: DispatchContext) -> Plan:

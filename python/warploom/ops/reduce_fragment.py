@@ -141,8 +141,8 @@ def _emit(plan: Plan, dst: Any, src: Any, partial_results: Any) -> None:
             T.buffer_store(partial_results, total, [0])
         for mask in plan.masks:
             own = partial_results[0]
-            other = T.tvm_warp_shuffle_xor(tvm.tirx.const(_FULL_WARP, "uint32"), own, mask, 32, 32)
-            T.buffer_store(partial_results, plan.combine(own, other), [0])
+            theirs = T.tvm_warp_shuffle_xor(tvm.tirx.const(_FULL_WARP, "uint32"), own, mask, 32, 32)
+            T.buffer_store(partial_results, plan.combine(own, theirs), [0])
         at = plan.dst.start + register
         result = partial_results[0]
         result = plan.combine(dst[at], result) if plan.accumulate else result

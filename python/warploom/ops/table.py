@@ -68,8 +68,8 @@ def register() -> None:
 @functools.cache
 def load(module: str, op: str, variant: str) -> Schedule:
     """The op schedule of a row, from its module."""
-    found = importlib.import_module(f"warploom.ops.{module}").SCHEDULES
-    return next(each for each in found if (each.op, each.variant) == (op, variant))
+    schedules = importlib.import_module(f"warploom.ops.{module}").SCHEDULES
+    return next(each for each in schedules if (each.op, each.variant) == (op, variant))
 
 
 def _run(module: str, op: str, variant: str, call: Any, context: Any) -> Any:

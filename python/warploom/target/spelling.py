@@ -76,7 +76,7 @@ L2_PROMOTIONS = {
 OOB_FILLS = {"zeros": OobFill.ZERO, "nan": OobFill.NAN}
 INTERLEAVES = {"none": Interleave.NONE, "16B": Interleave.B16, "32B": Interleave.B32}
 #: Names of the swizzles that every interface has.
-SWIZZLES = {one.codes.name: one for one in Swizzle}
+SWIZZLES = {swizzle.codes.name: swizzle for swizzle in Swizzle}
 
 
 def read_swizzle(name: str, value: Any) -> Swizzle:
@@ -128,12 +128,12 @@ def read_swizzle_codes(name: str, value: Any, column: Column) -> SwizzleCodes:
     >>> [read_swizzle_codes("swizzle", one, "wgmma").name for one in (128, "128B", 1)]
     ['128B', '128B', '128B']
     """
-    modes = {one.name: one for one in SWIZZLE_CODES if getattr(one, column) is not None}
+    modes = {mode.name: mode for mode in SWIZZLE_CODES if getattr(mode, column) is not None}
     if column == "tensor_map":  # those of this package lack the modes that wgmma lacks
-        modes = {one.name: one for one in modes.values() if one.wgmma is not None}
+        modes = {mode.name: mode for mode in modes.values() if mode.wgmma is not None}
     if isinstance(value, Swizzle):
         return value.codes
-    own = {getattr(one, column): one for one in modes.values()}
+    own = {getattr(mode, column): mode for mode in modes.values()}
     number = _number(value)
     if number in own:
         return own[number]
@@ -147,21 +147,21 @@ _PLACES = {
 
 
 def _read(name: str, value: Any, members: dict[str, _Member], more: str = "") -> _Member:
-    by_bytes = {int(key[:-1]): one for key, one in members.items() if key[:-1].isdigit()}
+    by_bytes = {int(key[:-1]): member for key, member in members.items() if key[:-1].isdigit()}
     if by_bytes:
         by_bytes[0] = members["none"]
-    found = members.get("none") if value is None else None
+    mode = members.get("none") if value is None else None
     if isinstance(value, str):
-        found = members.get(value)
+        mode = members.get(value)
     elif isinstance(value, enum.Enum):
-        found = value if value in members.values() else None
-    elif found is None:
-        found = by_bytes.get(_number(value))
-    if found is None:
+        mode = value if value in members.values() else None
+    elif mode is None:
+        mode = by_bytes.get(_number(value))
+    if mode is None:
         names = ", ".join(map(repr, members))
         sizes = f", or bytes: {', '.join(map(str, sorted(by_bytes)))}" if by_bytes else ""
         raise IllegalCombination(f"{name} is {value!r}; it must be one of {names}{sizes}{more}.")
-    return found
+    return mode
 
 
 def _number(value: Any) -> int | None:

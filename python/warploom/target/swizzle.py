@@ -105,13 +105,13 @@ def swizzled_pieces(columns: int, size: int, most: int | None = None) -> list[in
     >>> swizzled_pieces(176, 2)
     [64, 64, 32, 16]
     """
-    found: list[int] = []
+    widths: list[int] = []
     for swizzle in reversed(Swizzle):
         width = swizzle.row_bytes // size
         if most is None or width <= most:
-            found += [width] * (columns // width)
+            widths += [width] * (columns // width)
             columns %= width
-    return [] if columns else found
+    return [] if columns else widths
 
 
 def transposed_pieces(rows: int, columns: int, size: int) -> list[int]:
@@ -135,13 +135,13 @@ def transposed_pieces(rows: int, columns: int, size: int) -> list[int]:
     >>> transposed_pieces(88, 64, 2)
     [32, 32, 16, 8]
     """
-    found: list[int] = []
+    widths: list[int] = []
     height = _PIECE_BYTES // (columns * size)
     while height >= ATOM_ROWS:
-        found += [height] * (rows // height)
+        widths += [height] * (rows // height)
         rows %= height
         height //= 2
-    return [] if rows else found
+    return [] if rows else widths
 
 
 def tile_pieces(
@@ -191,10 +191,10 @@ def piece_buffers(widths: Sequence[int], buffers: int) -> dict[int, int]:
     >>> piece_buffers([64, 64, 32, 16], 2)
     {64: 1, 32: 1, 16: 1}
     """
-    found = dict.fromkeys(sorted(widths, reverse=True), 1)
-    left = buffers * max(widths) - sum(found)
-    for width in found:
+    counts = dict.fromkeys(sorted(widths, reverse=True), 1)
+    left = buffers * max(widths) - sum(counts)
+    for width in counts:
         more = max(0, min(widths.count(width), buffers, 1 + left // width) - 1)
-        found[width] += more
+        counts[width] += more
         left -= more * width
-    return found
+    return counts

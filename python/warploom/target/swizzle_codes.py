@@ -50,7 +50,7 @@ SWIZZLE_CODES = (
 )
 
 for _column in ("name", "tensor_map", "wgmma", "tcgen05"):
-    _values = [getattr(one, _column) for one in SWIZZLE_CODES]
+    _values = [getattr(codes, _column) for codes in SWIZZLE_CODES]
     assert len(set(_values)) == len(_values), f"two modes have the same {_column}"
 for _one in SWIZZLE_CODES:
     assert _one.row_bytes % _one.chunk_bytes == 0

@@ -223,13 +223,13 @@ def tcgen05_kinds(a: str, b: str, d: str, scale: str | None = None) -> tuple[Tcg
         )
     if scale is None:
         return tuple(into)
-    found = [kind for kind in into if scale in {s.dtype for s in kind.scales}]
-    if not found:
+    kinds = [kind for kind in into if scale in {s.dtype for s in kind.scales}]
+    if not kinds:
         allowed = dict.fromkeys(s.dtype for kind in into for s in kind.scales)
         raise IllegalCombination(
             f"tcgen05: {a} x {b} cannot be scaled by {scale}; allowed: {_listed(allowed)}."
         )
-    return tuple(sorted(found, key=lambda kind: -kind.k))
+    return tuple(sorted(kinds, key=lambda kind: -kind.k))
 
 
 def _listed(names: Iterable[str]) -> str:

@@ -94,24 +94,24 @@ def effects(statement: Stmt) -> Effects:
     def load(expression: Any) -> None:
         reads.update(v for v in ir.uses(expression) if ir.is_buffer(v))
 
-    def store(one: tirx.BufferStore) -> None:
-        writes.add(one.buffer)
-        for part in (one.value, *one.indices):
+    def store(node: tirx.BufferStore) -> None:
+        writes.add(node.buffer)
+        for part in (node.value, *node.indices):
             load(part)
 
     def visit(node: Any) -> None:
         if isinstance(node, TilePrimitiveCall):
             primitive(node)
             for part in (*node.args, *node.config.values()):
-                for one in getattr(part, "region", ()):
-                    load(one.min)
+                for dimension in getattr(part, "region", ()):
+                    load(dimension.min)
                 if not isinstance(part, TensorRegion) and isinstance(part, tvm_ffi.Object):
                     load(part)
         elif isinstance(node, tirx.BufferStore):
             store(node)
         elif isinstance(node, tirx.SeqStmt):
-            for one in node.seq:
-                visit(one)
+            for statement in node.seq:
+                visit(statement)
         elif isinstance(node, tirx.For):
             load(node.min)
             load(node.extent)
@@ -139,8 +139,8 @@ def variables(statement: Stmt) -> set[Var]:
     return {v for v in ir.uses(statement) if not ir.is_buffer(v)}
 
 
-def together(found: Iterable[Effects]) -> Effects:
+def together(parts: Iterable[Effects]) -> Effects:
     """What several statements read and write."""
-    every = list(found)
-    reads = frozenset().union(*(one.reads for one in every))
-    return Effects(reads, frozenset().union(*(one.writes for one in every)))
+    every = list(parts)
+    reads = frozenset().union(*(effects.reads for effects in every))
+    return Effects(reads, frozenset().union(*(effects.writes for effects in every)))

@@ -11,11 +11,11 @@ from warploom.tile.hints import DEVICE_ENTRY
 
 def device_entries(func: PrimFunc) -> list[AttrStmt]:
     """The device parts of a function."""
-    found: list[AttrStmt] = []
+    entries: list[AttrStmt] = []
 
     def visit(attr: AttrStmt) -> None:
         if attr.attr_key == DEVICE_ENTRY:
-            found.append(attr)
+            entries.append(attr)
 
     tvm_ffi.structural_walk(func.body, (AttrStmt, visit))
-    return found
+    return entries

@@ -189,7 +189,7 @@ class Hints:
         if self.registers is not None:
             _check_pair("registers", self.registers, optional=True)
             low, high = REGISTER_RANGE
-            given = [one for one in self.registers if one is not None]
+            given = [register for register in self.registers if register is not None]
             if not given or any(r % 8 or not low <= r <= high for r in given):
                 raise IllegalCombination(
                     f"registers {self.registers} must be multiples of 8 from {low} to {high}."
@@ -213,9 +213,9 @@ class Hints:
             )
 
     def _check_ping_pong(self) -> None:
-        others = {"consumers": (None, 1), "turns": (None, 1), "split_k": (None, 1),
+        requirements = {"consumers": (None, 1), "turns": (None, 1), "split_k": (None, 1),
                   "stream_k": (None, False), "persistent": (None, True)}  # fmt: skip
-        for name, allowed in others.items():
+        for name, allowed in requirements.items():
             if (value := getattr(self, name)) not in allowed:
                 raise IllegalCombination(
                     f"ping_pong with {name} {value!r}: each of two warpgroups computes whole tiles "
@@ -224,16 +224,16 @@ class Hints:
 
     def attributes(self) -> dict[str, Any]:
         """The hints that are set, as values for ``T.attr``."""
-        found: dict[str, Any] = {}
+        table: dict[str, Any] = {}
         for field in fields(self):
             value = getattr(self, field.name)
             if isinstance(value, tuple):
                 keys = (_pair_key(field.name, i) for i in range(2))
-                found |= {k: v for k, v in zip(keys, value, strict=True) if v is not None}
+                table |= {k: v for k, v in zip(keys, value, strict=True) if v is not None}
             elif value is not None:
                 key = PREFIX + field.name
-                found[key] = StringImm(value) if isinstance(value, str) else value
-        return found
+                table[key] = StringImm(value) if isinstance(value, str) else value
+        return table
 
 
 def _check_pair(name: str, value: Any, optional: bool = False) -> None:
@@ -314,26 +314,26 @@ def read_hints(func: PrimFunc) -> Hints:
     IllegalCombination
         If an attribute ``warploom.*`` around the body is no hint, or its value is out of range.
     """
-    found: dict[str, Any] = {}
+    hints: dict[str, Any] = {}
     for statement in hint_statements(func):
         key, value = str(statement.attr_key), _python_value(statement)
-        if found.setdefault(key, value) != value:
+        if hints.setdefault(key, value) != value:
             raise IllegalCombination(
-                f"the hint {key} is there twice, as {found[key]} and as {value}; leave out one of "
+                f"the hint {key} is there twice, as {hints[key]} and as {value}; leave out one of "
                 "them."
             )
     values: dict[str, Any] = {}
     for field in fields(Hints):
         keys = [_pair_key(field.name, i) for i in range(2)]
-        if field.name == "cluster" and all(key in found for key in keys):
-            values[field.name] = tuple(found.pop(key) for key in keys)
-        elif field.name == "registers" and any(key in found for key in keys):
-            values[field.name] = tuple(found.pop(key, None) for key in keys)
-        elif PREFIX + field.name in found:
-            values[field.name] = found.pop(PREFIX + field.name)
-    if found:
+        if field.name == "cluster" and all(key in hints for key in keys):
+            values[field.name] = tuple(hints.pop(key) for key in keys)
+        elif field.name == "registers" and any(key in hints for key in keys):
+            values[field.name] = tuple(hints.pop(key, None) for key in keys)
+        elif PREFIX + field.name in hints:
+            values[field.name] = hints.pop(PREFIX + field.name)
+    if hints:
         raise IllegalCombination(
-            f"attribute {sorted(found)[0]!r} is no hint; write hints with warploom.tile.hints."
+            f"attribute {sorted(hints)[0]!r} is no hint; write hints with warploom.tile.hints."
         )
     return Hints(**values)
 
@@ -343,14 +343,14 @@ def hint_statements(func: PrimFunc) -> list[AttrStmt]:
 
     Definitions of ids may precede them.
     """
-    found: list[AttrStmt] = []
+    statements: list[AttrStmt] = []
     statement, entered, defined = func.body, False, False
     while True:
         if isinstance(statement, SeqStmt):  # host statements may precede the device's
-            parts = [one for one in statement.seq if not isinstance(one, ScopeIdDefStmt)]
+            parts = [part for part in statement.seq if not isinstance(part, ScopeIdDefStmt)]
             defined |= entered and len(parts) < len(statement.seq)
             if not entered:
-                parts = [one for one in parts if isinstance(one, AttrStmt)]
+                parts = [attribute for attribute in parts if isinstance(attribute, AttrStmt)]
             if not parts:
                 break
             statement = parts[0]
@@ -360,11 +360,11 @@ def hint_statements(func: PrimFunc) -> list[AttrStmt]:
         entered |= key == DEVICE_ENTRY
         # Behind ids, names for timelines may begin.
         if key in HINT_KEYS or (key.startswith(PREFIX) and not defined):
-            found.append(statement)
+            statements.append(statement)
         elif not key.startswith("tirx."):
             break
         statement = statement.body
-    return found
+    return statements
 
 
 def _python_value(statement: AttrStmt) -> Any:

@@ -27,14 +27,14 @@ _LEAVES = (TilePrimitiveCall, tirx.BufferStore, tirx.Evaluate)
 
 def seq(statements: Body) -> Stmt:
     """The statements one after the other, without nesting."""
-    flat = [one for statement in statements for one in flatten(statement)]
+    flat = [leaf for statement in statements for leaf in flatten(statement)]
     return flat[0] if len(flat) == 1 else tirx.SeqStmt(flat) if flat else tirx.Evaluate(0)
 
 
 def flatten(statement: Stmt) -> list[Stmt]:
     """What a statement is a sequence of; a statement that is none is a sequence of itself."""
     if isinstance(statement, tirx.SeqStmt):
-        return [one for part in statement.seq for one in flatten(part)]
+        return [leaf for part in statement.seq for leaf in flatten(part)]
     return [statement]
 
 
@@ -94,14 +94,16 @@ def children(statement: Stmt) -> list[Stmt]:
     if isinstance(statement, (tirx.For, tirx.While, tirx.AttrStmt)):
         return [statement.body]
     if isinstance(statement, tirx.IfThenElse):
-        return [one for one in (statement.then_case, statement.else_case) if one is not None]
+        return [
+            branch for branch in (statement.then_case, statement.else_case) if branch is not None
+        ]
     return []
 
 
 def map_children(statement: Stmt, change: Callable[[Stmt], Stmt]) -> Stmt:
     """A sequence, loop, attribute or branch with its parts changed; any other as it is."""
     if isinstance(statement, tirx.SeqStmt):
-        return seq(change(one) for one in statement.seq)
+        return seq(change(part) for part in statement.seq)
     if isinstance(statement, tirx.IfThenElse):
         then, otherwise = (*map(change, children(statement)), None)[:2]
         return tirx.IfThenElse(statement.condition, then, otherwise, statement.span)
@@ -158,8 +160,10 @@ def region(buffer: Buffer, *parts: Any) -> TensorRegion:
     slices = [
         slice(part[0], part[0] + part[1]) if isinstance(part, tuple) else part for part in parts
     ]
-    return buffer[tuple(slices)] if any(isinstance(s, slice) for s in slices) else _point(
-        buffer, slices
+    return (
+        buffer[tuple(slices)]
+        if any(isinstance(s, slice) for s in slices)
+        else _point(buffer, slices)
     )
 
 
@@ -169,7 +173,7 @@ def _point(buffer: Buffer, indices: list[Any]) -> TensorRegion:
 
 def ranges(tile: TensorRegion) -> list[tuple[Any, Any]]:
     """(start, extent) of each dimension of a region."""
-    return [(one.min, one.extent) for one in tile.region]
+    return [(dimension.min, dimension.extent) for dimension in tile.region]
 
 
 def whole(buffer: Buffer) -> TensorRegion:
@@ -235,9 +239,9 @@ def op_name(call: TilePrimitiveCall) -> str:
 
 def uses(node: Any) -> set[Var]:
     """All variables and buffers that occur in a statement or expression."""
-    found: set[Var] = set()
-    tvm_ffi.structural_walk(node, (Var, found.add))
-    return found
+    variables: set[Var] = set()
+    tvm_ffi.structural_walk(node, (Var, variables.add))
+    return variables
 
 
 def words_view(count: int, dtype: str, name: str, **options: Any) -> Buffer:
@@ -257,13 +261,15 @@ def with_plain_extents(statement: Stmt) -> Stmt:
     """The statement with the extents of loops as the parser of scripts has them: simplified."""
     analyzer = Analyzer()
 
-    def visit(one: tirx.For) -> Stmt:
-        if isinstance(one.extent, tirx.IntImm):
-            return one
-        extent = analyzer.simplify(one.extent)
-        if tvm_ffi.structural_equal(extent, one.extent):
-            return one
-        return loop(one.loop_var, extent, [one.body], one.annotations, one.kind, one.min, one.step)
+    def visit(node: tirx.For) -> Stmt:
+        if isinstance(node.extent, tirx.IntImm):
+            return node
+        extent = analyzer.simplify(node.extent)
+        if tvm_ffi.structural_equal(extent, node.extent):
+            return node
+        return loop(
+            node.loop_var, extent, [node.body], node.annotations, node.kind, node.min, node.step
+        )
 
     return tvm_ffi.structural_map(statement, (tirx.For, visit), order="post")
 
@@ -323,19 +329,19 @@ def renewed(statements: Body) -> list[Stmt]:
     statements = list(statements)
     table: dict[Var, Any] = {}
 
-    def loop_var(one: tirx.For) -> None:
-        table[one.loop_var] = Var(one.loop_var.name, one.loop_var.ty.dtype)
+    def loop_var(loop: tirx.For) -> None:
+        table[loop.loop_var] = Var(loop.loop_var.name, loop.loop_var.ty.dtype)
 
-    def bind(one: tirx.Bind) -> None:
-        table[one.var] = Var(one.var.name, one.var.ty)
+    def bind(binding: tirx.Bind) -> None:
+        table[binding.var] = Var(binding.var.name, binding.var.ty)
 
-    def alloc(one: tirx.AllocBuffer) -> None:
-        old = one.buffer
+    def alloc(allocation: tirx.AllocBuffer) -> None:
+        old = allocation.buffer
         table[old] = tirx.decl_buffer(
             old.shape, str(old.dtype), old.name, scope=old.scope(), layout=old.layout
         )
 
     callbacks = [(tirx.For, loop_var), (tirx.Bind, bind), (tirx.AllocBuffer, alloc)]
-    for one in statements:
-        tvm_ffi.structural_walk(one, callbacks)
-    return [substitute(one, table) for one in statements]
+    for statement in statements:
+        tvm_ffi.structural_walk(statement, callbacks)
+    return [substitute(part, table) for part in statements]

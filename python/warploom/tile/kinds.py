@@ -31,7 +31,7 @@ def pipeline_of(mod: tvm.IRModule) -> dict[str, str]:
     The default lowers functions of blocks and loops, and tile programs beside them. A module that
     is TIRx alone needs a pipeline for TIRx.
     """
-    functions = [one for one in mod.functions.values() if isinstance(one, PrimFunc)]
+    functions = [func for func in mod.functions.values() if isinstance(func, PrimFunc)]
     if any(map(is_s_tir, functions)):
         return {}
     return {"tir_pipeline": "warploom" if any(map(is_tile_program, functions)) else "tirx"}

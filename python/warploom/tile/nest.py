@@ -99,32 +99,32 @@ def loops_of(raw: Stmt) -> tuple[tuple[tirx.For, ...], Stmt]:
 
 def parts_of(statement: Stmt | None) -> tuple[Part, ...] | None:
     """A sequence of statements as those of a nest; None if one of them is something else."""
-    found: list[Part] = []
+    parts: list[Part] = []
     for raw in () if statement is None else ir.flatten(statement):
         if isinstance(raw, tirx.BufferStore):
-            found.append(ElementStore(raw))
+            parts.append(ElementStore(raw))
         elif isinstance(raw, tirx.Bind):
-            found.append(Binding(raw))
+            parts.append(Binding(raw))
         elif isinstance(raw, tirx.IfThenElse):
             cases = parts_of(raw.then_case), parts_of(raw.else_case)
             if None in cases:
                 return None
-            found.append(Guard(raw, *cases))
+            parts.append(Guard(raw, *cases))
         else:
             return None
-    return tuple(found)
+    return tuple(parts)
 
 
 def stores_of(parts: Iterable[Part]) -> Iterator[ElementStore]:
     """All stores, those under conditions too."""
-    for one in parts:
-        if isinstance(one, Guard):
-            yield from stores_of((*one.parts, *one.otherwise))
-        elif isinstance(one, ElementStore):
-            yield one
+    for part in parts:
+        if isinstance(part, Guard):
+            yield from stores_of((*part.parts, *part.otherwise))
+        elif isinstance(part, ElementStore):
+            yield part
 
 
 def is_plain(parts: Iterable[Part]) -> bool:
     """Whether no condition has another case."""
-    guards = [one for one in parts if isinstance(one, Guard)]
-    return all(not one.otherwise and is_plain(one.parts) for one in guards)
+    guards = [guard for guard in parts if isinstance(guard, Guard)]
+    return all(not guard.otherwise and is_plain(guard.parts) for guard in guards)

@@ -109,7 +109,7 @@ class TileProgram:
 
     @cached_property
     def _tiles(self) -> Tiles | None:
-        loops = (one for one in walk(self.block) if isinstance(one, Loop) and one.over_tiles)
+        loops = (loop for loop in walk(self.block) if isinstance(loop, Loop) and loop.over_tiles)
         return next((loop.tiles for loop in loops), None)
 
     @property
@@ -134,7 +134,7 @@ class TileProgram:
 
     def id(self, kind: str) -> Id | None:
         """The id of that kind, if there is one."""
-        return next((one for one in self.ids if one.kind == kind), None)
+        return next((scope_id for scope_id in self.ids if scope_id.kind == kind), None)
 
     def var(self, kind: str) -> Var:
         """The variable of an id of one dimension."""
@@ -156,7 +156,7 @@ class TileProgram:
 
     def to_func(self) -> PrimFunc:
         """The PrimFunc again."""
-        body = ir.seq([*(one.statement() for one in self.ids), *self.body])
+        body = ir.seq([*(scope_id.statement() for scope_id in self.ids), *self.body])
         body = ir.with_plain_extents(body)
         hints = self.hints.attributes().items()
         for key, value in reversed([(DEVICE_ENTRY, True), *self.attrs, *hints]):
@@ -194,7 +194,9 @@ def _replace(tree: Stmt, old: Stmt, new: Stmt) -> Stmt:
     if tree.same_as(old):
         return new
     return tvm_ffi.structural_map(
-        tree, (tirx.AttrStmt, lambda one: new if one.same_as(old) else one), order="pre"
+        tree,
+        (tirx.AttrStmt, lambda attribute: new if attribute.same_as(old) else attribute),
+        order="pre",
     )
 
 
@@ -207,17 +209,17 @@ def is_tile_program(func: PrimFunc) -> bool:
     """
     marked = False
 
-    def attr(one: tirx.AttrStmt) -> None:
+    def attr(attribute: tirx.AttrStmt) -> None:
         nonlocal marked
-        marked |= one.attr_key.startswith(PREFIX) and span_name(one) is None
+        marked |= attribute.attr_key.startswith(PREFIX) and span_name(attribute) is None
 
-    def for_loop(one: tirx.For) -> None:
+    def for_loop(loop: tirx.For) -> None:
         nonlocal marked
-        marked |= any(key.startswith(PREFIX) for key in one.annotations)
+        marked |= any(key.startswith(PREFIX) for key in loop.annotations)
 
-    def alloc(one: tirx.AllocBuffer) -> None:
+    def alloc(allocation: tirx.AllocBuffer) -> None:
         nonlocal marked
-        marked |= needs_place(one.buffer)
+        marked |= needs_place(allocation.buffer)
 
     entries = device_entries(func)
     for part in entries or [func.body]:  # the check of the program says that the entry is missing
@@ -231,17 +233,17 @@ def _is_of_ctas_alone(entry: Stmt) -> bool:
     """Whether a kernel has primitives of a CTA, and neither ids of threads nor loops over them."""
     found = threads = False
 
-    def call(one: TilePrimitiveCall) -> None:
+    def call(primitive: TilePrimitiveCall) -> None:
         nonlocal found
-        found |= one.scope.name == "cta"
+        found |= primitive.scope.name == "cta"
 
-    def attr(one: tirx.AttrStmt) -> None:
+    def attr(attribute: tirx.AttrStmt) -> None:
         nonlocal threads
-        threads |= one.attr_key == "thread_extent"
+        threads |= attribute.attr_key == "thread_extent"
 
-    def for_loop(one: tirx.For) -> None:
+    def for_loop(loop: tirx.For) -> None:
         nonlocal threads
-        threads |= one.kind == ForKind.THREAD_BINDING
+        threads |= loop.kind == ForKind.THREAD_BINDING
 
     tvm_ffi.structural_walk(
         entry, [(TilePrimitiveCall, call), (tirx.AttrStmt, attr), (tirx.For, for_loop)]
@@ -271,23 +273,23 @@ def read(func: PrimFunc, arch: str = SM90A.name) -> TileProgram:
     body: list[Stmt] = []
 
     def take(statement: Stmt) -> None:
-        for one in ir.flatten(statement):
-            key = str(one.attr_key) if isinstance(one, tirx.AttrStmt) else ""
+        for node in ir.flatten(statement):
+            key = str(node.attr_key) if isinstance(node, tirx.AttrStmt) else ""
             is_hint, is_ours = key in HINT_KEYS, key.startswith(PREFIX)
             if key == INITIALISED:
                 # Passes that part the roles choose the thread; by hand, there are only threads.
-                body.extend([one] if by_hand else ir.flatten(one.body))
+                body.extend([node] if by_hand else ir.flatten(node.body))
             elif key and key != DEVICE_ENTRY and not body and (is_hint or not is_ours):
                 if not is_ours:
-                    attrs.append((one.attr_key, one.value))
-                take(one.body)
-            elif isinstance(one, tirx.ScopeIdDefStmt) and not by_hand:
-                ids.append(_id(getattr(one, "def")))
+                    attrs.append((node.attr_key, node.value))
+                take(node.body)
+            elif isinstance(node, tirx.ScopeIdDefStmt) and not by_hand:
+                ids.append(_id(getattr(node, "def")))
             else:
-                body.append(one)
+                body.append(node)
 
     take(entry.body)
-    if not by_hand and not any(one.kind == "cta" for one in ids):
+    if not by_hand and not any(scope_id.kind == "cta" for scope_id in ids):
         raise Decline("The kernel does not say how many CTAs it has; write T.cta_id([...]).")
     parts = (tuple(ids), read_hints(func), tuple(attrs), tuple(body))
     return TileProgram(func, *parts, host=host, **state)
@@ -298,7 +300,7 @@ def _parted(func: PrimFunc) -> tuple[PrimFunc, tuple[Stmt, ...]]:
     if STATE not in (func.attrs or {}):
         return func, ()
     entry, statements = _device_entry(func), ir.flatten(func.body)
-    number = next((i for i, one in enumerate(statements) if one.same_as(entry)), 0)
+    number = next((i for i, statement in enumerate(statements) if statement.same_as(entry)), 0)
     body = ir.seq(statements[number:])
     kernel = PrimFunc(func.params, body, func.ret_type, func.attrs, func.span)
     return kernel, tuple(statements[:number])
@@ -313,9 +315,9 @@ def _defines_threads(entry: Stmt) -> bool:
     """Whether a kernel tells more apart than CTAs."""
     found = False
 
-    def visit(one: tirx.ScopeIdDefStmt) -> None:
+    def visit(definition: tirx.ScopeIdDefStmt) -> None:
         nonlocal found
-        found |= parent_and_child(getattr(one, "def")) != _KINDS["cta"]
+        found |= parent_and_child(getattr(definition, "def")) != _KINDS["cta"]
 
     tvm_ffi.structural_walk(entry, (tirx.ScopeIdDefStmt, visit))
     return found
@@ -339,6 +341,8 @@ def allocations(body: tuple[Stmt, ...]) -> Iterator[Buffer]:
     found: list[Buffer] = []
     for statement in body:
         tvm_ffi.structural_walk(
-            statement, (tirx.AllocBuffer, lambda one: found.append(one.buffer)), order="pre"
+            statement,
+            (tirx.AllocBuffer, lambda allocation: found.append(allocation.buffer)),
+            order="pre",
         )
     return iter(found)

@@ -23,12 +23,12 @@ def drop_spans(func: PrimFunc) -> PrimFunc:
     """The function without ``wl.span``; itself if it has none."""
     found = False
 
-    def drop(one: AttrStmt) -> Stmt:
+    def drop(attribute: AttrStmt) -> Stmt:
         nonlocal found
-        if span_name(one) is None:
-            return one
+        if span_name(attribute) is None:
+            return attribute
         found = True
-        return one.body
+        return attribute.body
 
     body = tvm_ffi.structural_map(func.body, (AttrStmt, drop), order="post")
     if not found:

@@ -35,29 +35,29 @@ def state_of(
     return {
         "arch": arch,
         "by_hand": by_hand,
-        "decisions": [_printable(one) for one in decisions],
+        "decisions": [_printable(decision) for decision in decisions],
         "ignored": [[hint, _printable(why), *_place(span)] for hint, why, span in ignored],
-        "roles": [[one.name, one.count, one.one_thread] for one in roles],
+        "roles": [[role.name, role.count, role.one_thread] for role in roles],
     }
 
 
 def read_state(func: PrimFunc) -> dict[str, Any] | None:
     """The parts of a program that the attribute has, by name; None before the first pass."""
-    found = (func.attrs or {}).get(STATE)
-    if found is None:
+    state = (func.attrs or {}).get(STATE)
+    if state is None:
         return None
     return {
         "passes": True,
-        "arch": str(found["arch"]),
-        "by_hand": bool(found["by_hand"]),
-        "decisions": tuple(_text(one) for one in found["decisions"]),
+        "arch": str(state["arch"]),
+        "by_hand": bool(state["by_hand"]),
+        "decisions": tuple(_text(decision) for decision in state["decisions"]),
         "ignored": tuple(
             (str(hint), _text(why), _span(str(file), int(line)))
-            for hint, why, file, line in found["ignored"]
+            for hint, why, file, line in state["ignored"]
         ),
         "roles": tuple(
             ThreadRole(str(name), int(count), bool(one_thread))
-            for name, count, one_thread in found["roles"]
+            for name, count, one_thread in state["roles"]
         ),
     }
 

@@ -101,9 +101,9 @@ class Statement:
 
     def with_each(self, change: Callable[[Statement], Stmt]) -> Stmt:
         """The statement with each statement of its blocks changed; itself where none is."""
-        bodies = [[change(one) for one in inside] for inside in self.blocks]
-        new = (one for body in bodies for one in body)
-        old = (one.raw for inside in self.blocks for one in inside)
+        bodies = [[change(statement) for statement in inside] for inside in self.blocks]
+        new = (statement for body in bodies for statement in body)
+        old = (statement.raw for inside in self.blocks for statement in inside)
         same = all(a.same_as(b) for a, b in zip(new, old, strict=True))
         return self.raw if same else self.with_blocks(*bodies)
 
@@ -200,7 +200,7 @@ class ForLoader(Statement):
 
     @cached_property
     def blocks(self) -> tuple[Block, ...]:
-        return tuple(block(one) for one in ir.children(self.raw))
+        return tuple(block(body) for body in ir.children(self.raw))
 
 
 @dataclass(frozen=True, eq=False)
@@ -309,8 +309,8 @@ class Loop(_WithBody):
     @property
     def stages(self) -> int | None:
         """Iterations that its loads run ahead, where the author says so."""
-        found = self.raw.annotations.get(STAGES)
-        return None if found is None else int(found)
+        annotation = self.raw.annotations.get(STAGES)
+        return None if annotation is None else int(annotation)
 
     @property
     def over_tiles(self) -> bool:
@@ -322,13 +322,15 @@ class Loop(_WithBody):
         """How a CTA finds its tiles, if they are the iterations; None if they are not."""
         if not self.over_tiles:
             return None
-        found = self.raw.annotations[TILES]
+        annotation = self.raw.annotations[TILES]
         scalars = {
-            one.variable.name: one.variable
-            for one in reversed(self.body) if isinstance(one, Scalar) and one.allocates
+            scalar.variable.name: scalar.variable
+            for scalar in reversed(self.body) if isinstance(scalar, Scalar) and scalar.allocates
         }  # fmt: skip
-        cluster = tuple((scalars[str(name)], int(ctas)) for name, ctas in found["cluster"].items())
-        stores = str(found["stores"])
+        cluster = tuple(
+            (scalars[str(name)], int(ctas)) for name, ctas in annotation["cluster"].items()
+        )
+        stores = str(annotation["stores"])
         return Tiles(cluster, scalars[stores][0] if stores else None)
 
     @property
@@ -379,7 +381,7 @@ class Branch(Statement):
     @cached_property
     def blocks(self) -> tuple[Block, ...]:
         """What is executed if the condition holds, and what is executed otherwise, if anything."""
-        return tuple(block(one) for one in ir.children(self.raw))
+        return tuple(block(body) for body in ir.children(self.raw))
 
 
 class While(_WithBody):
@@ -477,7 +479,9 @@ def _nest(raw: Stmt) -> Nest | None:
     if parts is None or not is_plain(parts):
         return None
     nest = Nest(raw, loops, parts)
-    makes = any(is_tile(one.buffer) or (loops and is_global(one.buffer)) for one in nest.stores)
+    makes = any(
+        is_tile(store.buffer) or (loops and is_global(store.buffer)) for store in nest.stores
+    )
     return nest if makes else None
 
 
@@ -503,17 +507,17 @@ def _view_of_primitive(raw: TilePrimitiveCall) -> Statement:
 def block(statements: Stmt | Iterable[Stmt]) -> Block:
     """The statements of a sequence."""
     given = [statements] if isinstance(statements, Stmt) else statements
-    return tuple(view(one) for part in given for one in ir.flatten(part))
+    return tuple(view(statement) for part in given for statement in ir.flatten(part))
 
 
 def walk(statements: Block) -> Iterator[Statement]:
     """All statements, at any depth, each before those in it."""
-    for one in statements:
-        yield one
-        for inner in one.blocks:
+    for statement in statements:
+        yield statement
+        for inner in statement.blocks:
             yield from walk(inner)
 
 
 def raws(statements: Iterable[Statement | Part]) -> list[Stmt]:
     """Statements as TVM has them."""
-    return [one.raw for one in statements]
+    return [statement.raw for statement in statements]

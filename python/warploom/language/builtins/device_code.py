@@ -41,7 +41,8 @@ def assembly(
     """
     declared = ", ".join(f"{kind} v{i}" for i, (kind, _) in enumerate(parameters))
     read, written = (
-        ", ".join(f'"{letter}"({text})' for letter, text in one) for one in (inputs, outputs)
+        ", ".join(f'"{letter}"({text})' for letter, text in operands)
+        for operands in (inputs, outputs)
     )
     kind, initial = returns
     text = f'asm volatile("{instructions}" : {written} : {read} : "memory");'

@@ -35,7 +35,7 @@ def place(name: str, base: Any) -> tuple[Buffer, list[Any]]:
     if isinstance(base, TensorLoad) and is_buffer_var(base.source):
         return base.source, list(base.indices)
     if isinstance(base, TensorRegion) and is_buffer_var(base.source):
-        return base.source, [one.min for one in base.region]
+        return base.source, [dimension.min for dimension in base.region]
     raise IllegalCombination(
         f"{name} is {describe(base)}; it must be a buffer, an element A[i] or a region A[i:j]."
     )

@@ -125,5 +125,5 @@ def _extent(base: Any, buffer: Any) -> Any:
     if base is buffer:
         return math.prod(buffer.shape)
     if isinstance(base, TensorRegion):
-        return math.prod(one.extent for one in base.region)
+        return math.prod(dimension.extent for dimension in base.region)
     return 1

@@ -90,7 +90,7 @@ def create_tma_descriptor(
     mode = read_swizzle_codes("swizzle", swizzle, "tensor_map")
     slices = read_interleave("interleave", interleave)
     rank = len(tensor.shape) - (slices is not Interleave.NONE)
-    strides = [known(one) for one in tensor.strides][:rank]
+    strides = [known(stride) for stride in tensor.strides][:rank]
     if None in strides:
         raise IllegalCombination(
             f"{tensor.name} has strides that are variables; describe a tensor of constant ones."
@@ -98,7 +98,7 @@ def create_tma_descriptor(
     description = TensorMap(
         str(tensor.dtype),
         tuple(known(extent) for extent in tensor.shape)[:rank],
-        tuple(constant("a box extent", one, range(1, TMA.box_extent + 1)) for one in box),
+        tuple(constant("a box extent", extent, range(1, TMA.box_extent + 1)) for extent in box),
         Swizzle(mode.row_bytes),
         l2_promotion,
         oob_fill,
@@ -169,7 +169,7 @@ def tma_load(
     operands = [
         pointer("destination", destination),
         T.address_of(descriptor),
-        *(word("a coordinate", one, "int32") for one in reversed(coordinates)),
+        *(word("a coordinate", coordinate, "int32") for coordinate in reversed(coordinates)),
         barrier_pointer(mbarrier),
     ]
     if cta_mask is None:

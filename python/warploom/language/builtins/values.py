@@ -107,8 +107,8 @@ def numpy_of(dtype: str) -> np.dtype:
 def constant_bytes(value: Any) -> bytes | None:
     """What a constant is in memory; None for everything else, and for parts of bytes."""
     if isinstance(value, Broadcast):
-        one = constant_bytes(value.value)
-        return None if one is None else one * int(value.lanes)
+        lane = constant_bytes(value.value)
+        return None if lane is None else lane * int(value.lanes)
     if not isinstance(value, IntImm | FloatImm) or DataType(dtype_of(value)).bits % 8:
         return None
     return np.asarray(value.value).astype(numpy_of(dtype_of(value))).tobytes()
@@ -123,8 +123,8 @@ def require_contiguous(name: str, region: TensorRegion) -> None:
         If an extent behind one of several elements is not the whole dimension.
     """
     several = False
-    for one, extent in zip(region.region, region.source.shape, strict=True):
-        length, whole = known(one.extent), known(extent)
+    for dimension, extent in zip(region.region, region.source.shape, strict=True):
+        length, whole = known(dimension.extent), known(extent)
         if several and (length is None or length != whole):
             raise IllegalCombination(
                 f"{name} is a region of {region.source.name} with gaps; its elements must follow "
@@ -140,14 +140,14 @@ def _constant(stored: bytes, bits: int) -> Any:
         return IntImm("uint32", int(numbers[0]))
     letter = "unsigned long long" if bits == 256 else "unsigned int"
     names = ("x", "y", "z", "w")[: len(numbers)]
-    assigned = " ".join(f"words.{one} = {one};" for one in names)
-    parameters = ", ".join(f"{letter} {one}" for one in names)
+    assigned = " ".join(f"words.{name} = {name};" for name in names)
+    parameters = ", ".join(f"{letter} {name}" for name in names)
     source = (
         f"__forceinline__ __device__ {kind} warploom_constant{bits}({parameters}) "
         f"{{ {kind} words; {assigned} return words; }}\n"
     )
     # TVMScript cannot read integers of more than 63 bits, so words of 64 bits come as halves.
-    values = [_word64(one) if bits == 256 else T.uint32(int(one)) for one in numbers]
+    values = [_word64(word) if bits == 256 else T.uint32(int(word)) for word in numbers]
     return T.cuda.func_call(
         f"warploom_constant{bits}", *values, source_code=source, return_type=result
     )
@@ -169,8 +169,8 @@ def _stored(name: str, base: Any, bits: int) -> Any:
     region = isinstance(base, TensorRegion)
     if region:
         require_contiguous(name, base)
-    extents = [one.extent for one in base.region] if region else buffer.shape
-    sizes = [known(one) for one in extents]
+    extents = [dimension.extent for dimension in base.region] if region else buffer.shape
+    sizes = [known(extent) for extent in extents]
     size = None if None in sizes else math.prod(sizes) * bits_of(str(buffer.dtype))
     if size != bits:
         raise IllegalCombination(

@@ -260,7 +260,7 @@ def _address(name: str, bits: int, base: Any) -> Any:
     width = bits_of(str(buffer.dtype))
     if isinstance(base, TensorRegion):
         require_contiguous(f"the place of {name}", base)
-        size = known(math.prod(one.extent for one in base.region) * width)
+        size = known(math.prod(dimension.extent for dimension in base.region) * width)
         if size is not None and size != bits:
             raise IllegalCombination(
                 f"{name} of a region of {size} bits of {buffer.name}; it must have {bits}."

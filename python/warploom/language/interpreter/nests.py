@@ -36,10 +36,10 @@ def run_nest(evaluate: Running, nest: Nest) -> None:
     inner = replace(inner, watched={buffer: [] for buffer in stores})
     _run(inner, nest.parts, stores)
     values = [inner.variables[v] for v in inner.loops]
-    for buffer, found in stores.items():
+    for buffer, writes in stores.items():
         reads = inner.watched[buffer]
-        if found and not own_elements(inner.loops, values, found, reads):
-            require_independent(inner.loops, values, found, reads)
+        if writes and not own_elements(inner.loops, values, writes, reads):
+            require_independent(inner.loops, values, writes, reads)
 
 
 def _with_loops(evaluate: Running, nest: Nest) -> Running | None:
@@ -61,20 +61,20 @@ def _with_loops(evaluate: Running, nest: Nest) -> Running | None:
 
 
 def _run(evaluate: Running, parts: Sequence[Part], stores: dict[Any, list[Access]]) -> None:
-    for one in parts:
-        evaluate = replace(evaluate, statement=one.raw)
+    for part in parts:
+        evaluate = replace(evaluate, statement=part.raw)
         try:
-            match one:
+            match part:
                 case Binding():
-                    evaluate.variables[one.variable] = evaluate(one.value)
+                    evaluate.variables[part.variable] = evaluate(part.value)
                 case Guard():
-                    holds = evaluate(one.condition).astype(bool)
-                    _run(evaluate.where(holds), one.parts, stores)
-                    _run(evaluate.where(~holds), one.otherwise, stores)
+                    holds = evaluate(part.condition).astype(bool)
+                    _run(evaluate.where(holds), part.parts, stores)
+                    _run(evaluate.where(~holds), part.otherwise, stores)
                 case ElementStore():
-                    _store(evaluate, one.raw, stores[one.buffer])
+                    _store(evaluate, part.raw, stores[part.buffer])
         except TileProgramError as error:
-            raise at_place(error, one.raw) from None
+            raise at_place(error, part.raw) from None
 
 
 def _store(evaluate: Running, store: BufferStore, stores: list[Access]) -> None:

@@ -120,12 +120,12 @@ def _gemm_async(evaluate: Running, args: list[Any]) -> None:
 def _elementwise(function: Callable, wide: bool, evaluate: Running, args: list[Any]) -> None:
     dst = Region.of(evaluate, args[0])
     sources = [_source(evaluate, argument) for argument in args[1:] if argument is not None]
-    tiles = [one for one in sources if isinstance(one, Region)]
-    require_elementwise(dst.operand, [one.operand for one in tiles])
-    dtype = np.dtype(np.float64) if wide else next((one.dtype for one in tiles), dst.dtype)
+    tiles = [region for region in sources if isinstance(region, Region)]
+    require_elementwise(dst.operand, [tile.operand for tile in tiles])
+    dtype = np.dtype(np.float64) if wide else next((tile.dtype for tile in tiles), dst.dtype)
     values = [
-        np.broadcast_to(one.read(), dst.extent) if isinstance(one, Region) else one
-        for one in sources
+        np.broadcast_to(source.read(), dst.extent) if isinstance(source, Region) else source
+        for source in sources
     ]
     result = function(*(convert(v, dtype) for v in values))
     dst.write(np.broadcast_to(result, dst.extent))

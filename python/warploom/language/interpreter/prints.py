@@ -9,12 +9,12 @@ from warploom.language.print_format import FLOAT, formatted
 from warploom.language.printing import Print
 
 
-def run_print(evaluate: Running, found: Print) -> None:
+def run_print(evaluate: Running, call: Print) -> None:
     """Execute a print statement."""
-    if not evaluate(found.predicate):
+    if not evaluate(call.predicate):
         return
     values = []
-    for (kind, bits), expression in zip(found.kinds, found.values, strict=True):
+    for (kind, bits), expression in zip(call.kinds, call.values, strict=True):
         value = evaluate(expression)
         values.append((kind, bits, float(value) if kind is FLOAT else int(value)))
-    sys.stdout.write(formatted(found.format, values) + "\n")
+    sys.stdout.write(formatted(call.format, values) + "\n")

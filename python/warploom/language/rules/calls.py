@@ -68,8 +68,8 @@ def check_call(known: Known, lifetimes: Lifetimes, certain: bool, call: TilePrim
         If it breaks a rule for certain.
     """
     name = require_primitive(call)
-    regions = [one for one in call.args if isinstance(one, TensorRegion)]
-    operands = [_operand(known, one) for one in regions]
+    regions = [region for region in call.args if isinstance(region, TensorRegion)]
+    operands = [_operand(known, region) for region in regions]
     if name in COPIES:
         if "steps" in call.config:
             require_steps(name, *operands, tuple(map(int, call.config["steps"])))
@@ -102,7 +102,7 @@ def _constant_flag(name: str, value: Any) -> bool:
 
 def _operand(known: Known, region: TensorRegion) -> Operand:
     buffer = region.source
-    extent = tuple(known.constant(one.extent) for one in region.region)
+    extent = tuple(known.constant(dimension.extent) for dimension in region.region)
     if len(extent) != len(buffer.ty.shape):
         raise TileProgramError(
             f"a region of {buffer.name} has {len(extent)} dimensions; {buffer.name} has "
@@ -116,8 +116,8 @@ def _require_inside(known: Known, region: TensorRegion) -> None:
     scope = str(buffer.scope())
     if scope not in TILES:
         return
-    starts = [one.min for one in region.region]
-    extents = [one.extent for one in region.region]
+    starts = [dimension.min for dimension in region.region]
+    extents = [dimension.extent for dimension in region.region]
     shape = [known.constant(extent) for extent in buffer.ty.shape]
     for start in starts:
         if known.depends_on_memory(start):
@@ -134,13 +134,13 @@ def _require_inside(known: Known, region: TensorRegion) -> None:
 
 
 def _integers(evaluate: Callable, expressions: Sequence[Any]) -> list[int | None]:
-    found: list[int | None] = []
-    for one in expressions:
+    integers: list[int | None] = []
+    for expression in expressions:
         try:
-            found.append(int(evaluate.integer(one)))
+            integers.append(int(evaluate.integer(expression)))
         except (Unknown, TileProgramError):
-            found.append(None)
-    return found
+            integers.append(None)
+    return integers
 
 
 def _live(
@@ -159,6 +159,6 @@ def _live(
 
 
 def _buffers(call: TilePrimitiveCall) -> Iterator[Any]:
-    for one in call.args:
-        if isinstance(one, TensorRegion):
-            yield one.source
+    for arg in call.args:
+        if isinstance(arg, TensorRegion):
+            yield arg.source

@@ -115,10 +115,10 @@ class _Checker:
 
     def sequence(self, statement: SeqStmt) -> None:
         parts = ir.flatten(statement)
-        for number, one in enumerate(parts):
-            if isinstance(one, AllocBuffer):
-                self.known.define(one, parts[number + 1 : number + 2])
-            self.visit(one)
+        for number, part in enumerate(parts):
+            if isinstance(part, AllocBuffer):
+                self.known.define(part, parts[number + 1 : number + 2])
+            self.visit(part)
 
     def attribute(self, statement: AttrStmt) -> None:
         key = str(statement.attr_key)
@@ -130,15 +130,15 @@ class _Checker:
 
     def _ids(self, body: Any) -> None:
         definitions = scope_ids(body)
-        for one in definitions:
-            if self.lowering and parent_and_child(one) == ("cluster", "cta"):
-                (rank,) = one.def_ids
-                self.known.ranges[rank] = (0, one.extents[0], None)
-                definitions = [other for other in definitions if other is not one]
-            elif one.extents is None or parent_and_child(one) != ("kernel", "cta"):
+        for definition in definitions:
+            if self.lowering and parent_and_child(definition) == ("cluster", "cta"):
+                (rank,) = definition.def_ids
+                self.known.ranges[rank] = (0, definition.extents[0], None)
+                definitions = [other for other in definitions if other is not definition]
+            elif definition.extents is None or parent_and_child(definition) != ("kernel", "cta"):
                 raise TileProgramError(
-                    f"{', '.join(v.name for v in one.def_ids)} is no T.cta_id with extents; a tile "
-                    "program has no other ids, for it says nothing of threads."
+                    f"{', '.join(v.name for v in definition.def_ids)} is no T.cta_id with extents; "
+                    "a tile program has no other ids, for it says nothing of threads."
                 )
         if len(definitions) != 1:
             raise TileProgramError(
@@ -159,7 +159,7 @@ class _Checker:
 
     def declare(self, statement: DeclBuffer) -> None:
         source, buffer = viewed(statement), statement.buffer
-        kinds = [(str(one.scope()), str(one.ty.dtype)) for one in (source, buffer)]
+        kinds = [(str(tile.scope()), str(tile.ty.dtype)) for tile in (source, buffer)]
         if kinds[0] != kinds[1] or kinds[0][0] != "global":
             raise TileProgramError(
                 f"{buffer.name}, of dtype {kinds[1][1]} in {kinds[1][0]} memory, is declared over "
@@ -198,8 +198,8 @@ class _Checker:
         for expression in check_nest(self.known, nest, self._touch):
             for load in loads(expression):
                 self.lifetimes.reads(load.source, False)
-        for one in nest.stores():
-            self.lifetimes.writes(one.buffer)
+        for store in nest.stores():
+            self.lifetimes.writes(store.buffer)
 
     def _touch(self, buffer: Any, writes: bool, statement: Any) -> None:
         try:

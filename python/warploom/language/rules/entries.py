@@ -17,7 +17,7 @@ def scope_ids(statement: Any) -> list[Any]:
     if isinstance(statement, AttrStmt):
         return scope_ids(statement.body)
     if isinstance(statement, SeqStmt):
-        return [one for child in statement.seq for one in scope_ids(child)]
+        return [scope_id for child in statement.seq for scope_id in scope_ids(child)]
     return [getattr(statement, "def")] if isinstance(statement, ScopeIdDefStmt) else []
 
 
@@ -29,13 +29,15 @@ def viewed(declaration: DeclBuffer) -> Any:
     TileProgramError
         If it is none of a buffer.
     """
-    found: list[Var] = []
+    variables: list[Var] = []
     if declaration.data is not None:
-        tvm_ffi.structural_walk(declaration.data, (Var, found.append))
-    found = [one for one in found if is_buffer_var(one)]  # without symbolic sizes of the buffer
-    if len(found) != 1:
+        tvm_ffi.structural_walk(declaration.data, (Var, variables.append))
+    variables = [
+        var for var in variables if is_buffer_var(var)
+    ]  # without symbolic sizes of the buffer
+    if len(variables) != 1:
         raise TileProgramError(
             f"{declaration.buffer.name} is declared over {text(declaration.data)}; write "
             "T.decl_buffer(shape, dtype, data=buffer.data), or allocate it."
         )
-    return found[0]
+    return variables[0]

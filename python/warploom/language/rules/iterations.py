@@ -73,29 +73,29 @@ class NestCheck:
                 require_independent(loops, values, certain, reads)
 
     def _statements(self, parts: Sequence[Part], active: Active) -> None:
-        for one in parts:
+        for part in parts:
             try:
-                self._statement(one, active)
+                self._statement(part, active)
             except TileProgramError as error:
-                raise at_place(error, one.raw) from None
+                raise at_place(error, part.raw) from None
 
-    def _statement(self, one: Part, active: Active) -> None:
-        match one:
+    def _statement(self, part: Part, active: Active) -> None:
+        match part:
             case Binding():
-                self._values([one.value], active, one.raw)
-                self.bound[one.variable] = self._inlined(one.value)
-                value = self._try(one.value)
+                self._values([part.value], active, part.raw)
+                self.bound[part.variable] = self._inlined(part.value)
+                value = self._try(part.value)
                 if value is not None:
-                    self.evaluate.variables[one.variable] = value
+                    self.evaluate.variables[part.variable] = value
             case Guard():
-                require_guard(self._inlined(one.condition))
-                self._values([one.condition], active, one.raw)
-                taken, other = _split(active, self._try(one.condition))
-                self._statements(one.parts, taken)
-                self._statements(one.otherwise, other)
+                require_guard(self._inlined(part.condition))
+                self._values([part.condition], active, part.raw)
+                taken, otherwise = _split(active, self._try(part.condition))
+                self._statements(part.parts, taken)
+                self._statements(part.otherwise, otherwise)
             case ElementStore():
-                self._values([one.value, *one.indices], active, one.raw)
-                self._store(one.raw, active)
+                self._values([part.value, *part.indices], active, part.raw)
+                self._store(part.raw, active)
 
     def _store(self, store: BufferStore, active: Active) -> None:
         buffer = store.buffer
@@ -124,11 +124,9 @@ class NestCheck:
         happens = np.asarray(True) if active is None else active
         return Access(node, self._places(indices), happens, statement, active is not None)
 
-    def _refuse_open_reads(
-        self, buffer: Any, stores: list[Access], reads: list[Access]
-    ) -> None:
+    def _refuse_open_reads(self, buffer: Any, stores: list[Access], reads: list[Access]) -> None:
         by_memory = [
-            one for one in stores if any(map(self.known.depends_on_memory, one.node.indices))
+            store for store in stores if any(map(self.known.depends_on_memory, store.node.indices))
         ]
         if by_memory and reads:
             error = TileProgramError(
@@ -161,8 +159,8 @@ class NestCheck:
                 continue
             wrong = outside([value], [extent]) & active
             if wrong.any():
-                others = [self._try(one) for one in indices]
-                places = [np.asarray(0) if one is None else one for one in others]
+                others = [self._try(index) for index in indices]
+                places = [np.asarray(0) if index is None else index for index in others]
                 places[dimension] = value
                 require_inside(buffer.name, str(buffer.scope()), shape, places, wrong)
 
@@ -205,12 +203,12 @@ def own_elements(
     indices, and each loop variable is one of them, alone or beside what the nest does not change.
     """
     first = stores[0].node.indices
-    for one in (*stores[1:], *reads):
-        if not all(_same(a, b) for a, b in zip(first, one.node.indices, strict=True)):
+    for access in (*stores[1:], *reads):
+        if not all(_same(a, b) for a, b in zip(first, access.node.indices, strict=True)):
             return False
     alone = [_own_variable(index, loops) for index in first]
     return all(
-        array.size == 1 or any(one is not None and var.same_as(one) for one in alone)
+        array.size == 1 or any(index is not None and var.same_as(index) for index in alone)
         for var, array in zip(loops, values, strict=True)
     )
 
@@ -275,9 +273,9 @@ def _conditional_loads(
         return
     for name in ("args", "a", "b", "value", "body"):
         part = getattr(node, name, ())
-        for one in part if name == "args" else [part]:
-            if isinstance(one, tvm_ffi.Object):
-                yield from _conditional_loads(one, check, active)
+        for child in part if name == "args" else [part]:
+            if isinstance(child, tvm_ffi.Object):
+                yield from _conditional_loads(child, check, active)
 
 
 def _is_choice(node: Any) -> bool:

@@ -66,16 +66,16 @@ class Known:
         stores: dict[Var, list[BufferStore]] = {}
         values: dict[Var, list[Any]] = {}
 
-        def store(one: BufferStore) -> None:
-            if str(one.buffer.scope()) == "local":
-                stores.setdefault(one.buffer, []).append(one)
-                values.setdefault(one.buffer, []).append(one.value)
+        def store(node: BufferStore) -> None:
+            if str(node.buffer.scope()) == "local":
+                stores.setdefault(node.buffer, []).append(node)
+                values.setdefault(node.buffer, []).append(node.value)
 
-        def bind(one: Bind) -> None:
-            values.setdefault(one.var, []).append(one.value)
+        def bind(binding: Bind) -> None:
+            values.setdefault(binding.var, []).append(binding.value)
 
-        def loop(one: For) -> None:
-            values.setdefault(one.loop_var, []).extend((one.min, one.extent))
+        def loop(node: For) -> None:
+            values.setdefault(node.loop_var, []).extend((node.min, node.extent))
 
         tvm_ffi.structural_walk(body, [(BufferStore, store), (Bind, bind), (For, loop)])
         self._once = {b: found[0] for b, found in stores.items() if len(found) == 1}
@@ -90,7 +90,7 @@ class Known:
     def define(self, allocation: AllocBuffer, following: Iterable[Any]) -> None:
         """A scalar that is set right after its allocation, and never again, has that value."""
         store = self._once.get(allocation.buffer)
-        if store is not None and any(one.same_as(store) for one in following):
+        if store is not None and any(statement.same_as(store) for statement in following):
             self.scalars[allocation.buffer] = store.value
 
     def depends_on_memory(self, expression: Any) -> bool:

@@ -54,10 +54,10 @@ def read_nest(loop: For) -> Nest | None:
         If it is bound to threads, or assigns scalars beside its stores.
     """
     loops, body = loops_of(loop)
-    for one in loops:
-        if one.kind == ForKind.THREAD_BINDING:
+    for node in loops:
+        if node.kind == ForKind.THREAD_BINDING:
             raise TileProgramError(
-                f"loop {one.loop_var.name} is bound to threads; a tile program has none."
+                f"loop {node.loop_var.name} is bound to threads; a tile program has none."
             )
     _require_no_prints(loops, body)
     parts = parts_of(body)
@@ -65,15 +65,15 @@ def read_nest(loop: For) -> Nest | None:
         return None
     nest = Nest(loops, parts)
     stores = list(nest.stores())
-    if all(is_scalar(one.buffer) for one in stores):
+    if all(is_scalar(store.buffer) for store in stores):
         return None
-    for one in stores:
-        if is_scalar(one.buffer):
-            other = next(s.buffer.name for s in stores if not is_scalar(s.buffer))
+    for node in stores:
+        if is_scalar(node.buffer):
+            buffer = next(s.buffer.name for s in stores if not is_scalar(s.buffer))
             raise TileProgramError(
-                f"the nest over {_names(loops)} assigns the scalar {one.buffer.name} and stores "
-                f"{other}: its iterations are independent and carry nothing from one to the next; "
-                f"bind {one.buffer.name} with T.let, or reduce with Tx.cta.sum, max or min."
+                f"the nest over {_names(loops)} assigns the scalar {node.buffer.name} and stores "
+                f"{buffer}: its iterations are independent and carry nothing from one to the next; "
+                f"bind {node.buffer.name} with T.let, or reduce with Tx.cta.sum, max or min."
             )
     return nest
 
@@ -91,19 +91,19 @@ def _require_no_prints(loops: Sequence[For], body: Stmt) -> None:
         If one of them prints.
     """
     statements = ir.flatten(body)
-    found = next((one for one in statements if read_print(one) is not None), None)
-    if found is None:
+    call = next((statement for statement in statements if read_print(statement) is not None), None)
+    if call is None:
         return
-    stores = (store for one in statements for store in stores_of(parts_of(one) or ()))
-    other = next((one.buffer.name for one in stores if not is_scalar(one.buffer)), None)
-    if other is not None:
+    stores = (store for statement in statements for store in stores_of(parts_of(statement) or ()))
+    buffer = next((store.buffer.name for store in stores if not is_scalar(store.buffer)), None)
+    if buffer is not None:
         raise at_place(
             TileProgramError(
-                f"wl.print stands in the nest over {_names(loops)} that stores {other}, whose "
-                f"iterations have no order; print {other} behind the nest, in a loop of its own "
+                f"wl.print stands in the nest over {_names(loops)} that stores {buffer}, whose "
+                f"iterations have no order; print {buffer} behind the nest, in a loop of its own "
                 "for several elements."
             ),
-            found,
+            call,
         )
 
 
@@ -191,9 +191,11 @@ def require_independent(
     TileProgramError
         If two iterations store one element, or one reads what another stores.
     """
-    shape = tuple(one.size for one in values)
-    places = [[np.broadcast_to(i, shape).ravel() for i in one.indices] for one in (*stores, *reads)]
-    active = [np.broadcast_to(one.active, shape).ravel() for one in (*stores, *reads)]
+    shape = tuple(value.size for value in values)
+    places = [
+        [np.broadcast_to(i, shape).ravel() for i in access.indices] for access in (*stores, *reads)
+    ]
+    active = [np.broadcast_to(access.active, shape).ravel() for access in (*stores, *reads)]
     keys = _keys(places)
     number = np.arange(keys[0].size)
     owners = np.empty(0, keys[0].dtype), np.empty(0, number.dtype), np.empty(0, number.dtype)
@@ -225,11 +227,13 @@ def require_independent(
 
 def _keys(places: list[list[np.ndarray]]) -> list[np.ndarray]:
     """One number for the element of each access in each iteration."""
-    keys = [np.zeros(one[0].size, np.int64) for one in places]
+    keys = [np.zeros(indices[0].size, np.int64) for indices in places]
     for dimension in range(len(places[0])):
-        low = min(one[dimension].min(initial=0) for one in places)
-        span = max(one[dimension].max(initial=0) for one in places) - low + 1
-        keys = [key * span + one[dimension] - low for key, one in zip(keys, places, strict=True)]
+        low = min(indices[dimension].min(initial=0) for indices in places)
+        span = max(indices[dimension].max(initial=0) for indices in places) - low + 1
+        keys = [
+            key * span + indices[dimension] - low for key, indices in zip(keys, places, strict=True)
+        ]
     return keys
 
 
@@ -243,9 +247,9 @@ def _require_own(
     wrong = np.flatnonzero((owners[0][at] == keys) & (owners[1][at] != iterations))
     if not wrong.size:
         return
-    mine, other = iterations[wrong[0]], owners[1][at[wrong[0]]]
+    mine, theirs = iterations[wrong[0]], owners[1][at[wrong[0]]]
     store = stores[int(owners[2][at[wrong[0]]])]
-    where = _iteration(loops, values, mine), _iteration(loops, values, other)
+    where = _iteration(loops, values, mine), _iteration(loops, values, theirs)
     fix = "let each store elements of its own."
     if verb == "read":
         fix = "read from a tile that the nest does not store, or write two nests."
@@ -258,6 +262,6 @@ def _require_own(
 
 def _iteration(loops: Sequence[Var], values: Sequence[np.ndarray], number: int) -> str:
     """``(i = 3, j = 0)``."""
-    place = np.unravel_index(int(number), tuple(one.size for one in values))
+    place = np.unravel_index(int(number), tuple(value.size for value in values))
     pairs = zip(loops, values, place, strict=True)
     return "(" + ", ".join(f"{v.name} = {int(a.ravel()[p])}" for v, a, p in pairs) + ")"

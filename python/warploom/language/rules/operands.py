@@ -50,21 +50,21 @@ class Operand:
     dtype: str
     extent: Extents
 
-    def require_tile(self, what: str) -> None:
+    def require_tile(self, noun: str) -> None:
         """``what`` it is must be a tile."""
         if self.scope not in TILES:
             raise TileProgramError(
-                f"{what}, {self.name}, is in {self.scope} memory; it must be a shared, fragment or "
+                f"{noun}, {self.name}, is in {self.scope} memory; it must be a shared, fragment or "
                 "accumulator tile."
             )
 
-    def matrix(self, what: str) -> Extents:
+    def matrix(self, noun: str) -> Extents:
         """Its two extents, without leading ones of 1."""
-        self.require_tile(what)
+        self.require_tile(noun)
         lead = len(self.extent) - 2
         if lead < 0 or any(e not in (1, None) for e in self.extent[:lead]):
             raise TileProgramError(
-                f"{what}, {self.name}, has a region of extents {shape_text(self.extent)}; it must "
+                f"{noun}, {self.name}, has a region of extents {shape_text(self.extent)}; it must "
                 "have two dimensions, after leading ones of extent 1."
             )
         return self.extent[lead:]
@@ -169,27 +169,27 @@ def require_select(dst: Operand, parameters: int) -> None:
 
 def require_reduction(dst: Operand, src: Operand, axes: Sequence[int]) -> set[int]:
     """A reduction of tiles of one dtype; gives its axes as numbers from 0."""
-    for operand, what in ((dst, "the destination"), (src, "the source")):
-        operand.require_tile(f"{what} of a reduction")
+    for operand, noun in ((dst, "the destination"), (src, "the source")):
+        operand.require_tile(f"{noun} of a reduction")
     if dst.dtype != src.dtype:
         raise TileProgramError(
             f"reduction of {src.name} of dtype {src.dtype} into {dst.name} of dtype {dst.dtype}; "
             "they must have one dtype."
         )
     rank = len(src.extent)
-    found = {axis + rank if axis < 0 else axis for axis in axes}
-    if not found or not all(0 <= axis < rank for axis in found):
+    dimensions = {axis + rank if axis < 0 else axis for axis in axes}
+    if not dimensions or not all(0 <= axis < rank for axis in dimensions):
         raise TileProgramError(
-            f"axes {sorted(found)} of a reduction are not dimensions of {src.name}, which has "
+            f"axes {sorted(dimensions)} of a reduction are not dimensions of {src.name}, which has "
             f"{rank}."
         )
-    kept = tuple(extent for d, extent in enumerate(src.extent) if d not in found)
+    kept = tuple(extent for d, extent in enumerate(src.extent) if d not in dimensions)
     if not _equal(_squeezed(dst.extent), _squeezed(kept)):
         raise TileProgramError(
             f"{dst.name} has a region of extents {shape_text(dst.extent)}; reducing "
-            f"{shape_text(src.extent)} over axes {sorted(found)} gives {shape_text(kept)}."
+            f"{shape_text(src.extent)} over axes {sorted(dimensions)} gives {shape_text(kept)}."
         )
-    return found
+    return dimensions
 
 
 def _squeezed(extent: Extents) -> Extents | None:

@@ -43,13 +43,13 @@ def check_print(known: Known, printed: Print) -> list[TensorLoad]:
                 f"wl.print prints the address {text(expression)}, which a tile program has no use "
                 "for; print an element, or define ids of threads."
             )
-    found = []
+    elements = []
     for expression in expressions:
         require_expression(expression)
-        found += loads(expression)
-    for load in found:
+        elements += loads(expression)
+    for load in elements:
         _require_place(known, load)
-    return found
+    return elements
 
 
 def _require_place(known: Known, load: TensorLoad) -> None:

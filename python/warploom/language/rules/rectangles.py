@@ -40,11 +40,11 @@ def check_nest(known: Known, nest: Nest, touched: Callable[[Any, bool, Any], Non
     for expression in bounds:
         _require_free(expression, variables)
     parts = _expressions(nest.parts)
-    for one in parts:
-        require_expression(one)
-    stored = {one.buffer for one in nest.stores()}
-    asked = [one for one in parts if _asks(one, stored)]
-    asked += [index for one in nest.stores() for index in one.indices]
+    for part in parts:
+        require_expression(part)
+    stored = {store.buffer for store in nest.stores()}
+    asked = [part for part in parts if _asks(part, stored)]
+    asked += [index for store in nest.stores() for index in store.indices]
     worlds = itertools.islice(known.worlds([*bounds, *asked]), _WORLDS)
     for number, world in enumerate(worlds):
         evaluate = known.evaluator(dict(world))
@@ -61,13 +61,13 @@ def _nobody(*_: Any) -> None:
 
 def _expressions(parts: Sequence[Part]) -> list[Any]:
     """Values, indices and conditions of the statements of a nest."""
-    found: list[Any] = []
-    for one in parts:
-        if isinstance(one, Guard):
-            found += [one.condition, *_expressions((*one.parts, *one.otherwise))]
+    expressions: list[Any] = []
+    for part in parts:
+        if isinstance(part, Guard):
+            expressions += [part.condition, *_expressions((*part.parts, *part.otherwise))]
         else:
-            found += [one.value, *getattr(one, "indices", ())]
-    return found
+            expressions += [part.value, *getattr(part, "indices", ())]
+    return expressions
 
 
 def _asks(expression: Any, stored: set[Any]) -> bool:

@@ -60,9 +60,9 @@ def register_split(
         If ``setmaxnreg`` cannot give each role so many.
     """
     roles = RegisterRoles(ARCHS[program.arch], consumers, ctas_per_sm(program))
-    first, others = program.hints.registers or (None, None)
+    first, consumer_registers = program.hints.registers or (None, None)
     try:
-        split = roles.split(producer if first is None else first, others)
+        split = roles.split(producer if first is None else first, consumer_registers)
         roles.check(*split)
     except IllegalCombination as error:
         raise Decline(str(error)) from error
@@ -77,7 +77,7 @@ def require_accumulators(program: TileProgram, registers: int) -> None:
     Decline
         If they alone are more than it has.
     """
-    tiles = {one.d for one in walk(program.block) if isinstance(one, Mma)}
+    tiles = {mma.d for mma in walk(program.block) if isinstance(mma, Mma)}
     bits = {t.name: int(t.layout.storage().span("m")) * bits_of(str(t.dtype)) for t in tiles}
     needed = sum(bits.values()) // _REGISTER_BITS
     if needed > registers:

@@ -46,27 +46,27 @@ def dependence(program: TileProgram) -> dict[Var, Dimensions]:
     if not shape:
         return {}
     every = frozenset(range(len(shape)))
-    found: dict[Var, Dimensions] = dict.fromkeys(program.id("cta_in_cluster").vars, every)
+    dimensions: dict[Var, Dimensions] = dict.fromkeys(program.id("cta_in_cluster").vars, every)
     places = {scalar: frozenset([d]) for d, (scalar, _) in enumerate(program.cluster)}
-    found |= places
+    dimensions |= places
 
-    def visit(one: Statement, control: Dimensions) -> bool:
+    def visit(statement: Statement, control: Dimensions) -> bool:
         """Note what a statement sets; ``control`` decides whether it is executed."""
-        raw = one.raw
+        raw = statement.raw
         if isinstance(raw, (tirx.BufferStore, tirx.Bind)):
             to = raw.buffer if isinstance(raw, tirx.BufferStore) else raw.var
-            before = found.get(to, frozenset())
-            now = before | control | depends_on(raw.value, found)
+            before = dimensions.get(to, frozenset())
+            now = before | control | depends_on(raw.value, dimensions)
             if to in places or now == before:
                 return False
-            found[to] = now
+            dimensions[to] = now
             return True
-        inside = control | control_of(one, found)
-        return any([visit(inner, inside) for block in one.blocks for inner in block])
+        inside = control | control_of(statement, dimensions)
+        return any([visit(inner, inside) for block in statement.blocks for inner in block])
 
-    while any([visit(one, frozenset()) for one in program.block]):
+    while any([visit(statement, frozenset()) for statement in program.block]):
         pass
-    return found
+    return dimensions
 
 
 def depends_on(node: Any, known: dict[Var, Dimensions]) -> Dimensions:
@@ -146,18 +146,18 @@ class Peers:
         """The ranks of the peers of a CTA."""
         own = self._places(rank)
         return {
-            other for other in range(math.prod(self.shape))
+            rank for rank in range(math.prod(self.shape))
             if all(d in self.along or a == b
-                   for d, (a, b) in enumerate(zip(own, self._places(other), strict=True)))
+                   for d, (a, b) in enumerate(zip(own, self._places(rank), strict=True)))
         }  # fmt: skip
 
     def mask(self, rank: Any) -> Any:
         """A bit for each peer: an int if all CTAs of the cluster have the same."""
-        pattern = sum(1 << other for other in self.ranks())
-        others = [d for d in range(len(self.shape)) if d not in self.along]
-        if not others:
+        pattern = sum(1 << rank for rank in self.ranks())
+        across = [d for d in range(len(self.shape)) if d not in self.along]
+        if not across:
             return pattern
-        first = _sum(self._place(rank, d) * self._stride(d) for d in others)
+        first = _sum(self._place(rank, d) * self._stride(d) for d in across)
         return T.shift_left(T.uint32(pattern), T.Cast("uint32", first))
 
     def number(self, rank: Any) -> Any:
@@ -213,8 +213,10 @@ def peers_of(load: Load, program: TileProgram, differs: Dimensions, rows: int) -
     outer = next(
         (int(extent) for _, extent in ir.ranges(load.source) if not ir.is_constant(extent, 1)), 1
     )
-    choices = [one for one in choices if height % (one.count * rows) == outer % one.count == 0]
-    return max(choices, key=lambda one: one.count, default=None)
+    choices = [
+        choice for choice in choices if height % (choice.count * rows) == outer % choice.count == 0
+    ]
+    return max(choices, key=lambda choice: choice.count, default=None)
 
 
 def writers(groups: Iterable[Peers], rank: Any) -> tuple[int, Any]:
@@ -223,12 +225,12 @@ def writers(groups: Iterable[Peers], rank: Any) -> tuple[int, Any]:
     The mask is an int if all CTAs of the cluster write, an expression of this CTA's rank otherwise.
     """
     groups = list(groups)
-    ranks = set().union(*(one.ranks() for one in groups))
+    ranks = set().union(*(group.ranks() for group in groups))
     if groups and len(ranks) == math.prod(groups[0].shape):
         return len(ranks), (1 << len(ranks)) - 1
     mask = None
-    for one in groups:
-        part = one.mask(rank)
+    for group in groups:
+        part = group.mask(rank)
         mask = part if mask is None else T.bitwise_or(mask, part)
     return max(1, len(ranks)), mask
 

@@ -18,10 +18,10 @@ def consumers(program: TileProgram) -> int:
 def consumer_tiles(program: TileProgram, plan: PipelinePlan) -> list[Stmt]:
     """Allocations of shared tiles that no ring replaces, and of the author's mbarriers."""
     return [
-        one.raw
-        for one in walk(program.block)
-        if isinstance(one, Allocation) and one.allocates
-        and (one.buffer.scope() == MBARRIER or is_consumer_tile(one.buffer, plan))
+        allocation.raw
+        for allocation in walk(program.block)
+        if isinstance(allocation, Allocation) and allocation.allocates
+        and (allocation.buffer.scope() == MBARRIER or is_consumer_tile(allocation.buffer, plan))
     ]  # fmt: skip
 
 
@@ -29,7 +29,7 @@ def read_by_threads(ring: Ring, plan: PipelinePlan) -> bool:
     """Whether threads read a tile of a ring themselves, beside the tensor core."""
     use = next(use for use in plan.uses if use.ring is ring)
     return any(
-        one.effects.reads & set(ring.tiles)
-        for one in use.block
-        if not isinstance(one, (Mma, Load, Allocation))
+        statement.effects.reads & set(ring.tiles)
+        for statement in use.block
+        if not isinstance(statement, (Mma, Load, Allocation))
     )

@@ -38,24 +38,24 @@ def has_layout(tile: Buffer) -> bool:
 
 def operand_uses(body: Block) -> dict[Buffer, tuple[Major, str]]:
     """Shared tiles that products read: which dimension is contiguous, and which use says so."""
-    found: dict[Buffer, tuple[Major, str]] = {}
+    uses: dict[Buffer, tuple[Major, str]] = {}
 
-    for one in walk(body):
-        if not isinstance(one, Mma):
+    for statement in walk(body):
+        if not isinstance(statement, Mma):
             continue
-        for operand, flag, name in zip(one.operands, one.transposed, "AB", strict=True):
+        for operand, flag, name in zip(statement.operands, statement.transposed, "AB", strict=True):
             tile = operand.source
             if not is_shared(tile):
                 continue
             major = Major.MN if flag else Major.K
-            use = f"{name} of the product into {one.d.name}"
-            before = found.setdefault(tile, (major, use))
+            use = f"{name} of the product into {statement.d.name}"
+            before = uses.setdefault(tile, (major, use))
             if before[0] is not major:
                 raise Decline(
                     f"The tile {tile.name} is {before[1]}, {before[0].name}-major, and also "
                     f"{use}, {major.name}-major; load it twice."
                 )
-    return found
+    return uses
 
 
 def operand_layout(tile: Buffer, major: Major, use: str) -> Any:
@@ -122,27 +122,29 @@ def vector_axes(body: Block) -> dict[Buffer, Axis]:
 
 
 def _for_each(body: Block, nest: Any, call: Any) -> None:
-    for one in walk(body):
-        if isinstance(one, Nest):
-            nest(one.raw)
-        elif isinstance(one.raw, TilePrimitiveCall):
-            call(one.raw)
+    for statement in walk(body):
+        if isinstance(statement, Nest):
+            nest(statement.raw)
+        elif isinstance(statement.raw, TilePrimitiveCall):
+            call(statement.raw)
 
 
 def register_places(statement: Stmt) -> list[tuple[Buffer, list[Any]]]:
     """Register tiles that a nest loads or stores, with the indices."""
-    found: list[tuple[Buffer, list[Any]]] = []
+    places: list[tuple[Buffer, list[Any]]] = []
 
-    def add(one: Any) -> None:
-        tile = one.buffer if isinstance(one, tirx.BufferStore) else one.source
+    def add(node: Any) -> None:
+        tile = node.buffer if isinstance(node, tirx.BufferStore) else node.source
         if ir.is_buffer(tile) and tile.scope() in TILE_SCOPES:
-            found.append((tile, list(one.indices)))
+            places.append((tile, list(node.indices)))
 
     tvm_ffi.structural_walk(statement, [((tirx.BufferStore, TensorLoad), add)])
-    return found
+    return places
 
 
 def _stored(statement: Stmt) -> list[Buffer]:
-    found: list[Buffer] = []
-    tvm_ffi.structural_walk(statement, (tirx.BufferStore, lambda one: found.append(one.buffer)))
-    return found
+    buffers: list[Buffer] = []
+    tvm_ffi.structural_walk(
+        statement, (tirx.BufferStore, lambda store: buffers.append(store.buffer))
+    )
+    return buffers

@@ -19,27 +19,31 @@ def own_barriers(program: TileProgram) -> list[Buffer]:
 def own_tiles(program: TileProgram) -> set[Buffer]:
     """Shared tiles that the author's own loads fill."""
     return {
-        one.raw.args[0].source
-        for one in walk(program.block) if isinstance(one, ForLoader) and one.copies
+        copy.raw.args[0].source
+        for copy in walk(program.block) if isinstance(copy, ForLoader) and copy.copies
     }  # fmt: skip
 
 
 def own_operands(program: TileProgram) -> set[Buffer]:
     """Those of them that products read."""
-    products = (one for one in walk(program.block) if isinstance(one, Mma))
-    return own_tiles(program) & {operand.source for one in products for operand in one.operands}
+    products = (mma for mma in walk(program.block) if isinstance(mma, Mma))
+    return own_tiles(program) & {operand.source for mma in products for operand in mma.operands}
 
 
 def operations(statements: Block, depth: int = 0) -> Iterator[tuple[int, Stmt, Operation]]:
     """All operations on the author's mbarriers, with the number of loops and branches around."""
-    for one in statements:
-        operation = read_operation(one.raw)
+    for statement in statements:
+        operation = read_operation(statement.raw)
         if operation is not None:
-            yield depth, one.raw, operation
-        for inner in one.blocks:
+            yield depth, statement.raw, operation
+        for inner in statement.blocks:
             yield from operations(inner, depth + 1)
 
 
 def initialisations(program: TileProgram) -> list[Stmt]:
     """The statements that initialise the author's mbarriers."""
-    return [one for _, one, found in operations(program.block) if found.kind == "init"]
+    return [
+        statement
+        for _, statement, operation in operations(program.block)
+        if operation.kind == "init"
+    ]

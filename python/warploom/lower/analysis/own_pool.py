@@ -33,19 +33,19 @@ def own_pool(program: TileProgram) -> OwnPool | None:
     """
     sizes: list[int] = []
 
-    def visit(one: tirx.AttrStmt) -> None:
-        if one.attr_key == DYNAMIC_BYTES:
-            sizes.append(int(one.value))
+    def visit(attribute: tirx.AttrStmt) -> None:
+        if attribute.attr_key == DYNAMIC_BYTES:
+            sizes.append(int(attribute.value))
 
-    for one in program.body:
-        tvm_ffi.structural_walk(one, (tirx.AttrStmt, visit))
-    found = [b for b in allocations(program.body) if b.scope() == "shared.dyn"]
+    for statement in program.body:
+        tvm_ffi.structural_walk(statement, (tirx.AttrStmt, visit))
+    buffers = [b for b in allocations(program.body) if b.scope() == "shared.dyn"]
     if not sizes:
         return None
-    if len(sizes) > 1 or len(found) != 1:
+    if len(sizes) > 1 or len(buffers) != 1:
         raise Decline(
-            f"The kernel has {len(found)} dynamic allocations of shared memory and says "
+            f"The kernel has {len(buffers)} dynamic allocations of shared memory and says "
             f"{len(sizes)} times how large they are; use one T.SMEMPool, or buffers of scope "
             "shared."
         )
-    return OwnPool(found[0], sizes[0])
+    return OwnPool(buffers[0], sizes[0])

@@ -41,11 +41,11 @@ def plan_pipeline(program: TileProgram, multicast: bool = True) -> PipelinePlan:
     uses: list[RingUse] = []
     for place in blocks(program):
         statements, stages = place.statements, place.stages
-        loads = [one for one in statements if isinstance(one, Load)]
+        loads = [load for load in statements if isinstance(load, Load)]
         if not loads:
             continue
         tiles = {load.tile for load in loads}
-        touching = [i for i, one in enumerate(statements) if _uses(one, tiles)]
+        touching = [i for i, statement in enumerate(statements) if _uses(statement, tiles)]
         if not touching:
             names = ", ".join(sorted(tile.name for tile in tiles))
             raise Decline(
@@ -55,7 +55,7 @@ def plan_pipeline(program: TileProgram, multicast: bool = True) -> PipelinePlan:
         for tile in tiles:
             _check_filled(tile, [load for load in loads if load.tile.same_as(tile)])
         users = walk(tuple(statements[number] for number in touching))
-        paired = any(isinstance(one, Mma) and one.ctas > 1 for one in users)
+        paired = any(isinstance(user, Mma) and user.ctas > 1 for user in users)
         ring = Ring(
             "_".join(dict.fromkeys(load.tile.name for load in loads)),
             raws(loads),
@@ -131,14 +131,14 @@ def _blocks(
     known: dict[Var, Dimensions],
 ) -> Iterator[Place]:  # fmt: skip
     yield Place(statements, loop, stages, differs)
-    for one in statements:
-        within = differs | control_of(one, known)
+    for statement in statements:
+        within = differs | control_of(statement, known)
         inside, count = None, stages
-        if isinstance(one, Loop):
-            inside = one
-            if not one.over_tiles:
-                count = one.stages or 1
-        for inner in one.blocks:
+        if isinstance(statement, Loop):
+            inside = statement
+            if not statement.over_tiles:
+                count = statement.stages or 1
+        for inner in statement.blocks:
             yield from _blocks(inner, inside, count, within, known)
 
 
@@ -162,16 +162,14 @@ def _check(program: TileProgram, uses: list[RingUse]) -> None:
     outside: list[Buffer] = []
 
     def visit(statements: Block, owned: set[Buffer]) -> None:
-        own = owned | {
-            tile for use in uses if use.is_in(statements) for tile in use.ring.tiles
-        }
-        for one in statements:
-            if isinstance(one, (Load, Allocation)):
+        own = owned | {tile for use in uses if use.is_in(statements) for tile in use.ring.tiles}
+        for statement in statements:
+            if isinstance(statement, (Load, Allocation)):
                 continue
-            if not one.blocks:
-                touched = one.effects.touched
+            if not statement.blocks:
+                touched = statement.effects.touched
                 outside.extend(t for t in touched if t in seen and t not in own)
-            for inner in one.blocks:
+            for inner in statement.blocks:
                 visit(inner, own)
 
     visit(program.block, set())
@@ -187,21 +185,22 @@ def _check_global_memory(program: TileProgram) -> None:
     """What a CTA stores it must not read again: loads run ahead, stores complete late."""
     reads: dict[Buffer, list[Statement]] = {}
     writes: dict[Buffer, list[Statement]] = {}
-    for one in walk(program.block):
-        if one.blocks or isinstance(one, Allocation):
+    for statement in walk(program.block):
+        if statement.blocks or isinstance(statement, Allocation):
             continue
-        for table, buffers in ((reads, one.effects.reads), (writes, one.effects.writes)):
+        for table, buffers in (
+            (reads, statement.effects.reads),
+            (writes, statement.effects.writes),
+        ):
             for buffer in filter(is_global, buffers):
-                table.setdefault(buffer, []).append(one)
+                table.setdefault(buffer, []).append(statement)
     # What goes through a workspace has flags of its own.
     for buffer, stores in writes.items():
         if buffer in program.workspaces:
             continue
-        others = [one for one in reads.get(buffer, []) if one not in stores]
-        if others:
+        readers = [reader for reader in reads.get(buffer, []) if reader not in stores]
+        if readers:
             raise Decline(
                 f"The buffer {buffer.name} is stored and also read by another statement; keep the "
                 "value in a tile, or use a second kernel."
             )
-
-

@@ -70,7 +70,7 @@ class Ring:
     def peers_of(self, load: TilePrimitiveCall) -> Peers | None:
         """The CTAs that share one of the loads."""
         return next(
-            peers for one, peers in zip(self.loads, self.peers, strict=True) if one.same_as(load)
+            peers for own, peers in zip(self.loads, self.peers, strict=True) if own.same_as(load)
         )
 
 
@@ -118,11 +118,11 @@ class PipelinePlan:
 
     def ring_of(self, load: Load) -> Ring:
         """The ring that a load is one of."""
-        return next(r for r in self.rings if any(one.same_as(load.raw) for one in r.loads))
+        return next(r for r in self.rings if any(own.same_as(load.raw) for own in r.loads))
 
     def describe(self) -> list[str]:
         """A sentence for each ring."""
-        found = []
+        lines = []
         for ring in self.rings:
             size = sum(tile_bytes(tile) for tile in ring.tiles)
             text = (
@@ -135,8 +135,8 @@ class PipelinePlan:
                 f", {load.args[0].source.name} multicast to {peers.count} CTAs"
                 for load, peers in zip(ring.loads, ring.peers, strict=True) if peers
             )  # fmt: skip
-            found.append(text)
-        return found
+            lines.append(text)
+        return lines
 
     def tiles(self) -> dict[Buffer, Ring]:
         """Logical tile -> its ring."""

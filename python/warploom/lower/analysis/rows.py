@@ -21,16 +21,16 @@ def row_dimensions(ranges: Ranges, rows: int) -> list[int] | None:
 
     None if there are none: they must be its first ones, apart from those of extent 1.
     """
-    found: list[int] = []
+    dimensions: list[int] = []
     for dimension, (_, extent) in enumerate(ranges):
         if ir.is_constant(extent, 1):
             continue
         if not isinstance(extent, tirx.IntImm):
             return None
-        found.append(dimension)
-        if math.prod(int(ranges[d][1]) for d in found) >= rows:
+        dimensions.append(dimension)
+        if math.prod(int(ranges[d][1]) for d in dimensions) >= rows:
             break
-    return found if math.prod(int(ranges[d][1]) for d in found) == rows else None
+    return dimensions if math.prod(int(ranges[d][1]) for d in dimensions) == rows else None
 
 
 def part_of_rows(ranges: Ranges, dimensions: list[int], part: Any, rows: int) -> Ranges | None:

@@ -51,9 +51,9 @@ class SeparableLoop:
     sums: tuple[Buffer, ...]
     starts: tuple[Mma, ...]
 
-    def is_start(self, one: Statement) -> bool:
+    def is_start(self, statement: Statement) -> bool:
         """Whether a statement overwrites an accumulator in the first iteration."""
-        return any(one.raw.same_as(start.raw) for start in self.starts)
+        return any(statement.raw.same_as(start.raw) for start in self.starts)
 
 
 #: Who shares a tile, as messages name them.
@@ -70,19 +70,19 @@ def separable_loop(program: TileProgram) -> SeparableLoop:
         message names the statement.
     """
     statements = program.block
-    places = [i for i, one in enumerate(statements) if _count_products(one)]
+    places = [i for i, statement in enumerate(statements) if _count_products(statement)]
     if len(places) != 1 or not isinstance(statements[places[0]], Loop):
         where = "no loop of its own" if len(places) == 1 else f"{len(places)} places"
         raise Decline(
             f"The program has products in {where}; CTAs can share a tile where one loop, which is "
             "in no other loop or branch, has all products, so leave out split_k and stream_k."
         )
-    found = separated(statements, places[0])
-    _require_uniform(program, found.loop, found.before)
-    return found
+    loop = separated(statements, places[0])
+    _require_uniform(program, loop.loop, loop.before)
+    return loop
 
 
-def separated(statements: Block, at: int, who: str = _CTAS) -> SeparableLoop:
+def separated(statements: Block, at: int, units: str = _CTAS) -> SeparableLoop:
     """The loop that is statement ``at`` of a block, if its iterations can be computed apart.
 
     Parameters
@@ -96,47 +96,47 @@ def separated(statements: Block, at: int, who: str = _CTAS) -> SeparableLoop:
         If something but sums goes from iteration to iteration.
     """
     loop = statements[at]
-    _require_no_prints(statements[: at + 1], who)
-    allocated = [one for one in statements[at + 1 :] if one.allocates]
+    _require_no_prints(statements[: at + 1], units)
+    allocated = [statement for statement in statements[at + 1 :] if statement.allocates]
     before = (*statements[:at], *allocated)
-    after = tuple(one for one in statements[at + 1 :] if not one.allocates)
-    products = [one for one in loop.body if isinstance(one, Mma)]
+    after = tuple(statement for statement in statements[at + 1 :] if not statement.allocates)
+    products = [mma for mma in loop.body if isinstance(mma, Mma)]
     if len(products) != _count_products(loop):
         raise Decline(
             f"A product in the loop over {loop.var.name} stands in another loop or branch; "
-            f"{who} need it in the loop itself."
+            f"{units} need it in the loop itself."
         )
-    sums = tuple(dict.fromkeys(one.d for one in products))
-    _require_no_carry(loop, set(sums), who)
+    sums = tuple(dict.fromkeys(mma.d for mma in products))
+    _require_no_carry(loop, set(sums), units)
     cleared = _cleared(before, sums)
     starts = tuple(
-        one for tile in sums for one in _starts(products, tile, loop, tile in cleared)
+        start for tile in sums for start in _starts(products, tile, loop, tile in cleared)
     )
-    _require_local(loop, sums, before, after, who)
+    _require_local(loop, sums, before, after, units)
     return SeparableLoop(before, loop, after, sums, starts)
 
 
-def _require_no_prints(statements: Block, who: str) -> None:
+def _require_no_prints(statements: Block, units: str) -> None:
     """What stands before the loop and in it, each of them executes, with sums of its own."""
     if any(map(has_prints, raws(statements))):
         raise Decline(
-            f"A wl.print stands before the loop with the products or in it, where {who} each have "
-            "a part of the sums; print behind the loop, or leave out the hint."
+            f"A wl.print stands before the loop with the products or in it, where {units} each "
+            "have a part of the sums; print behind the loop, or leave out the hint."
         )
 
 
 def _count_products(statement: Statement) -> int:
-    return sum(isinstance(one, Mma) for one in walk((statement,)))
+    return sum(isinstance(node, Mma) for node in walk((statement,)))
 
 
 def _require_uniform(program: TileProgram, loop: Loop, before: Block) -> None:
     """All tiles have the same number of steps, which is known before any is begun."""
     own = set(program.id("cta").vars)
-    own |= {one.variable for one in before if isinstance(one, Scalar)}
+    own |= {scalar.variable for scalar in before if isinstance(scalar, Scalar)}
     used = {v for part in (loop.start, loop.extent) for v in ir.uses(part)}
-    if found := [v for v in used if v in own or ir.is_buffer(v)]:
+    if variables := [v for v in used if v in own or ir.is_buffer(v)]:
         raise Decline(
-            f"The extent of the loop over {loop.var.name} depends on {found[0].name}, so that "
+            f"The extent of the loop over {loop.var.name} depends on {variables[0].name}, so that "
             "tiles may have different numbers of steps; CTAs share tiles only where all have the "
             "same, known from the arguments."
         )
@@ -144,47 +144,45 @@ def _require_uniform(program: TileProgram, loop: Loop, before: Block) -> None:
 
 def _cleared(before: Block, sums: tuple[Buffer, ...]) -> set[Buffer]:
     """Accumulators that are zero before the loop."""
-    found: set[Buffer] = set()
-    for one in before:
-        touched = one.effects.touched
+    tiles: set[Buffer] = set()
+    for statement in before:
+        touched = statement.effects.touched
         for tile in sums:
             if tile in touched:
-                if not _clears(one, tile):
+                if not _clears(statement, tile):
                     raise Decline(
                         f"A statement before the loop uses {tile.name}, and does not only set it "
-                        f"to 0: {_text(one)}; whoever has a part of the loop starts from 0."
+                        f"to 0: {_text(statement)}; whoever has a part of the loop starts from 0."
                     )
-                found.add(tile)
-    return found
+                tiles.add(tile)
+    return tiles
 
 
 def _clears(statement: Statement, tile: Buffer) -> bool:
     if not isinstance(statement, Nest):
         return False
-    extents = {one.loop_var: int(one.extent) for one in statement.loops}
-    one, *others = statement.parts
+    extents = {loop.loop_var: int(loop.extent) for loop in statement.loops}
+    part, *others = statement.parts
     return (
         not others
-        and isinstance(one, ElementStore)
-        and isinstance(one.value, (tirx.IntImm, tirx.FloatImm))
-        and float(one.value.value) == 0
-        and [extents.get(index) for index in one.indices] == [int(e) for e in tile.shape]
+        and isinstance(part, ElementStore)
+        and isinstance(part.value, (tirx.IntImm, tirx.FloatImm))
+        and float(part.value.value) == 0
+        and [extents.get(index) for index in part.indices] == [int(e) for e in tile.shape]
     )
 
 
-def _starts(
-    products: list[Mma], tile: Buffer, loop: Loop, cleared: bool
-) -> Iterator[Mma]:
+def _starts(products: list[Mma], tile: Buffer, loop: Loop, cleared: bool) -> Iterator[Mma]:
     """The product that overwrites an accumulator in the first iteration, if one does."""
-    for number, one in enumerate(p for p in products if p.d.same_as(tile)):
-        adds = one.accumulates
+    for number, mma in enumerate(p for p in products if p.d.same_as(tile)):
+        adds = mma.accumulates
         if adds is True and (number or cleared):
             continue
         if not number and adds is not True and adds is not False and _after_first(adds, loop):
-            yield one
+            yield mma
             continue
         raise Decline(
-            f"The product into {tile.name}, {_text(one)}, does not add to what the iterations "
+            f"The product into {tile.name}, {_text(mma)}, does not add to what the iterations "
             f"before have summed; write accum={loop.var.name} > 0, or set {tile.name} to 0 "
             "before the loop."
         )
@@ -199,50 +197,51 @@ def _after_first(value: Any, loop: Loop) -> bool:
     return isinstance(first, tirx.IntImm) and not int(first) and analyzer.can_prove(then)
 
 
-def _require_no_carry(loop: Loop, sums: set[Buffer], who: str) -> None:
+def _require_no_carry(loop: Loop, sums: set[Buffer], units: str) -> None:
     """Apart from sums, what an iteration reads it has written itself."""
     every = set(loop.effects.writes) - sums
-    changing = {loop.var} | {one for one in every if not is_tile(one)}
+    changing = {loop.var} | {buffer for buffer in every if not is_tile(buffer)}
     written: set[Buffer] = set()
 
     def visit(statements: Block, known: set[Buffer]) -> None:
-        for one in statements:
-            for inner in one.blocks:
+        for statement in statements:
+            for inner in statement.blocks:
                 # What a branch or a loop of unknown extent writes may not be written.
                 visit(inner, set(known))
-            if one.blocks:
+            if statement.blocks:
                 continue
-            found = one.effects
-            _require_order(one, every - known, sums, loop, who)
-            if not isinstance(one, Load) and _moves(one, changing):
-                (name, *_) = sorted(buffer.name for buffer in found.writes)
+            effects = statement.effects
+            _require_order(statement, every - known, sums, loop, units)
+            if not isinstance(statement, Load) and _moves(statement, changing):
+                (name, *_) = sorted(buffer.name for buffer in effects.writes)
                 raise Decline(
-                    f"{_text(one)} writes a part of {name} that depends on the iteration; "
-                    f"{who} compute other iterations, so keep nothing between them."
+                    f"{_text(statement)} writes a part of {name} that depends on the iteration; "
+                    f"{units} compute other iterations, so keep nothing between them."
                 )
-            known |= found.writes
+            known |= effects.writes
 
     visit(loop.body, written)
 
 
 def _require_order(
-    one: Statement, open_: set[Buffer], sums: set[Buffer], loop: Loop, who: str
+    statement: Statement, open_: set[Buffer], sums: set[Buffer], loop: Loop, units: str
 ) -> None:
-    found = one.effects
-    if carried := sorted(b.name for b in found.reads & open_):
+    effects = statement.effects
+    if carried := sorted(b.name for b in effects.reads & open_):
         raise Decline(
             f"{carried[0]} goes from one iteration of the loop over {loop.var.name} to the "
-            f"next, through {_text(one)}; {who} can only add products."
+            f"next, through {_text(statement)}; {units} can only add products."
         )
-    used = sorted(b.name for b in found.touched & sums)
-    if used and not isinstance(one, Mma):
+    used = sorted(b.name for b in effects.touched & sums)
+    if used and not isinstance(statement, Mma):
         raise Decline(
-            f"{_text(one)} uses the accumulator {used[0]} inside the loop; {who} have parts of the "
-            "sum there, so use it after the loop."
+            f"{_text(statement)} uses the accumulator {used[0]} inside the loop; {units} have "
+            "parts of the sum there, so use it after the loop."
         )
-    if stored := sorted(b.name for b in found.writes if is_global(b)):
+    if stored := sorted(b.name for b in effects.writes if is_global(b)):
         raise Decline(
-            f"{_text(one)} stores into {stored[0]} inside the loop; {who} do that after it only."
+            f"{_text(statement)} stores into {stored[0]} inside the loop; {units} do "
+            "that after it only."
         )
 
 
@@ -253,30 +252,30 @@ def _moves(statement: Statement, changing: set[Any]) -> bool:
         return any(ir.uses(place) & changing for place in places)
     if not isinstance(statement, Nest):
         return False
-    conditions = [one.condition for one in statement.parts if isinstance(one, Guard)]
+    conditions = [guard.condition for guard in statement.parts if isinstance(guard, Guard)]
     if any(v in changing or ir.is_buffer(v) for c in conditions for v in ir.uses(c)):
         return True
-    return any(ir.uses(index) & changing for one in statement.stores for index in one.indices)
+    return any(ir.uses(index) & changing for store in statement.stores for index in store.indices)
 
 
 def _require_local(
-    loop: Loop, sums: tuple[Buffer, ...], before: Block, after: Block, who: str
+    loop: Loop, sums: tuple[Buffer, ...], before: Block, after: Block, units: str
 ) -> None:
     """Nothing but sums flows into the loop or out of it."""
     own = set(loop.effects.writes) - set(sums)
-    for one, read in [(s, False) for s in before] + [(s, True) for s in after]:
-        found = one.effects
-        shared = sorted(b.name for b in own & (found.reads if read else found.writes))
+    for statement, read in [(s, False) for s in before] + [(s, True) for s in after]:
+        effects = statement.effects
+        shared = sorted(b.name for b in own & (effects.reads if read else effects.writes))
         if shared:
             where = "after" if read else "before"
             raise Decline(
                 f"{shared[0]} is used in the loop over {loop.var.name} and {where} it, in "
-                f"{_text(one)}; {who} each know a part of the loop."
+                f"{_text(statement)}; {units} each know a part of the loop."
             )
-        if not read and any(is_global(b) for b in found.writes):
+        if not read and any(is_global(b) for b in effects.writes):
             raise Decline(
-                f"{_text(one)} stores to global memory before the loop, which all {who} would do; "
-                "put it after the loop."
+                f"{_text(statement)} stores to global memory before the loop, which all {units} "
+                "would do; put it after the loop."
             )
 
 

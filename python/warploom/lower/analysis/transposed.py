@@ -27,27 +27,27 @@ def transposed_tiles(body: Block) -> frozenset[Buffer]:
     """
     nests: list[list[tuple[Buffer, list[Any]]]] = []
     kept: set[Buffer] = set()
-    for one in walk(body):
-        if isinstance(one, Nest):
-            nests += _stores(one.raw)
-        elif isinstance(one.raw, TilePrimitiveCall) and not _leaves(one):
-            kept |= {tile for tile in ir.uses(one.raw) if ir.is_buffer(tile)}
-    found: set[Buffer] = set()
+    for statement in walk(body):
+        if isinstance(statement, Nest):
+            nests += _stores(statement.raw)
+        elif isinstance(statement.raw, TilePrimitiveCall) and not _leaves(statement):
+            kept |= {tile for tile in ir.uses(statement.raw) if ir.is_buffer(tile)}
+    tiles: set[Buffer] = set()
     while True:
         more = {
             tile
             for (tile, at), *loads in nests
             if tile not in kept
-            and any(at[1].same_as(other[1 if one in found else 0]) for one, other in loads)
+            and any(at[1].same_as(other[1 if target in tiles else 0]) for target, other in loads)
         }
-        if more <= found:
-            return frozenset(found)
-        found |= more
+        if more <= tiles:
+            return frozenset(tiles)
+        tiles |= more
 
 
-def _leaves(one: Statement) -> bool:
+def _leaves(statement: Statement) -> bool:
     """Whether a statement copies a tile to global memory."""
-    return isinstance(one, Copy) and is_global(one.raw.args[0].source)
+    return isinstance(statement, Copy) and is_global(statement.raw.args[0].source)
 
 
 def _stores(nest: Stmt) -> list[list[tuple[Buffer, list[Any]]]]:
@@ -55,11 +55,11 @@ def _stores(nest: Stmt) -> list[list[tuple[Buffer, list[Any]]]]:
     stores: list[tuple[Buffer, list[Any]]] = []
     loads: list[tuple[Buffer, list[Any]]] = []
 
-    def add(one: Any) -> None:
-        stored = isinstance(one, tirx.BufferStore)
-        tile = one.buffer if stored else one.source
+    def add(node: Any) -> None:
+        stored = isinstance(node, tirx.BufferStore)
+        tile = node.buffer if stored else node.source
         if ir.is_buffer(tile) and tile.scope() in TILE_SCOPES and len(tile.shape) == 2:
-            (stores if stored else loads).append((tile, list(one.indices)))
+            (stores if stored else loads).append((tile, list(node.indices)))
 
     tvm_ffi.structural_walk(nest, [((tirx.BufferStore, TensorLoad), add)])
     return [[store, *loads] for store in stores]

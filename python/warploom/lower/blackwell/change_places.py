@@ -35,13 +35,13 @@ def _products(
     statements: Block, tile: Buffer, loop: Loop | None
 ) -> Iterator[tuple[Mma, Loop | None]]:
     """Products into a tile, with the outermost loop around each that only the tensor core is in."""
-    for one in statements:
-        if isinstance(one, Mma) and tile in one.effects.writes:
-            yield one, loop
-        for inner in one.blocks:
+    for statement in statements:
+        if isinstance(statement, Mma) and tile in statement.effects.writes:
+            yield statement, loop
+        for inner in statement.blocks:
             read = Role.THREADS in roles_of(inner, tile)
-            outermost = isinstance(one, Loop) and loop is None and not read
-            yield from _products(inner, tile, one if outermost else loop)
+            outermost = isinstance(statement, Loop) and loop is None and not read
+            yield from _products(inner, tile, statement if outermost else loop)
 
 
 def _overwrites(product: Mma, loop: Loop | None) -> bool:
@@ -65,7 +65,7 @@ def is_rewritten(body: Block, tile: Buffer, warpgroup: Var, warpgroups: int) -> 
         return False
     statements = body
     while True:
-        touching = [one for one in statements if roles_of((one,), tile)]
+        touching = [statement for statement in statements if roles_of((statement,), tile)]
         if len(touching) != 1 or not touching[0].blocks:
             break
         inside = [part for part in touching[0].blocks if roles_of(part, tile)]
@@ -74,9 +74,9 @@ def is_rewritten(body: Block, tile: Buffer, warpgroup: Var, warpgroups: int) -> 
         (statements,) = inside
     columns: set[int] = set()
     whole = set(range(int(tile.shape[1])))
-    for one in touching:
-        if Role.THREADS in roles_of((one,), tile):
-            written = _columns(one, tile, warpgroup, warpgroups)
+    for statement in touching:
+        if Role.THREADS in roles_of((statement,), tile):
+            written = _columns(statement, tile, warpgroup, warpgroups)
             if written is None or columns == whole != written:
                 return False
             columns |= written
@@ -103,15 +103,13 @@ def _columns(
     return None
 
 
-def _writes_all(
-    statement: Statement, tile: Buffer, warpgroup: Var, warpgroups: int
-) -> bool:
+def _writes_all(statement: Statement, tile: Buffer, warpgroup: Var, warpgroups: int) -> bool:
     """Whether a nest stores to every element of a tile, of which each warpgroup may have a part."""
     if not isinstance(statement, Nest) or tile in statement.effects.reads:
         return False
-    extents = {one.loop_var: int(one.extent) for one in statement.loops}
-    stores = [one for one in statement.parts if isinstance(one, ElementStore)]
-    stores = [one for one in stores if one.buffer == tile]
+    extents = {loop.loop_var: int(loop.extent) for loop in statement.loops}
+    stores = [store for store in statement.parts if isinstance(store, ElementStore)]
+    stores = [store for store in stores if store.buffer == tile]
     if len(stores) != 1:
         return False
     counted: list[Var] = []

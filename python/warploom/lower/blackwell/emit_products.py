@@ -61,8 +61,8 @@ def emit_product(call: TilePrimitiveCall) -> list[Stmt]:
     for k in range(0, int(extent), kind.k):
         operands = [_descriptor(a, left, k), _descriptor(b, right, k)]
         adds = T.ptx.pred(1 if k else T.Cast("bool", ir.as_expr(accum, "bool")))
-        one = mma(base + columns, *operands, T.uint32(instruction), *all_lanes, adds)
-        statements.append(ir.written_at(ir.evaluate(one), call.span))
+        statement = mma(base + columns, *operands, T.uint32(instruction), *all_lanes, adds)
+        statements.append(ir.written_at(ir.evaluate(statement), call.span))
     return statements
 
 

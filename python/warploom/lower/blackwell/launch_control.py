@@ -79,7 +79,7 @@ class LaunchControl:
 
     def allocate(self) -> list[Stmt]:
         """Allocations of all that is in shared memory."""
-        return [tirx.AllocBuffer(one) for one in (self.answers, self.full, self.empty)]
+        return [tirx.AllocBuffer(buffer) for buffer in (self.answers, self.full, self.empty)]
 
     def initialise(self) -> list[Stmt]:
         """Statements that initialise the barriers."""
@@ -98,11 +98,11 @@ class LaunchControl:
         """
         reader = _Reader(self, name, warp)
 
-        def followed(one: Statement) -> Stmt:
-            if not is_dynamic(one):
-                return one.with_each(followed)
-            body = ir.substitute(one.raw.body, {one.var: reader.tile.value})
-            return reader.while_there_are(one.extent, [body])
+        def followed(statement: Statement) -> Stmt:
+            if not is_dynamic(statement):
+                return statement.with_each(followed)
+            body = ir.substitute(statement.raw.body, {statement.var: reader.tile.value})
+            return reader.while_there_are(statement.extent, [body])
 
         return [*reader.start(), *map(followed, block(statements))]
 
@@ -122,9 +122,9 @@ class LaunchControl:
         return [*reader.start(), reader.while_there_are(self.tiles.extent, body)]
 
 
-def is_dynamic(one: Statement) -> bool:
+def is_dynamic(statement: Statement) -> bool:
     """Whether a statement is the loop over tiles that are handed out as the kernel runs."""
-    return isinstance(one, Loop) and one.dynamic
+    return isinstance(statement, Loop) and statement.dynamic
 
 
 class _Reader:

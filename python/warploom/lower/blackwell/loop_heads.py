@@ -45,22 +45,22 @@ class LoopHeads:
         roles = self.roles(branch)
         return {tile: held_by(order[0]) for tile, order in roles.items() if len(order) == 1}
 
-    def roles(self, one: Statement) -> dict[Buffer, list[Role]]:
+    def roles(self, statement: Statement) -> dict[Buffer, list[Role]]:
         """For the tiles that a statement touches, the roles that do: first who touches it first."""
-        if one not in self._roles:
-            self._roles[one] = self._find_roles(one)
-        return self._roles[one]
+        if statement not in self._roles:
+            self._roles[statement] = self._find_roles(statement)
+        return self._roles[statement]
 
-    def _find_roles(self, one: Statement) -> dict[Buffer, list[Role]]:
-        if (role := role_of(one)) is not None:
-            return {tile: [role] for tile in self._tiles if tile in one.effects.touched}
-        if isinstance(one, ForLoader):
+    def _find_roles(self, statement: Statement) -> dict[Buffer, list[Role]]:
+        if (role := role_of(statement)) is not None:
+            return {tile: [role] for tile in self._tiles if tile in statement.effects.touched}
+        if isinstance(statement, ForLoader):
             return {}
-        parts = [self.roles(part) for block in one.blocks for part in block]
+        parts = [self.roles(part) for block in statement.blocks for part in block]
         order = {
             tile: [role for part in parts for role in part.get(tile, [])] for tile in self._tiles
         }
-        return {tile: list(dict.fromkeys(found)) for tile, found in order.items() if found}
+        return {tile: list(dict.fromkeys(roles)) for tile, roles in order.items() if roles}
 
     def _find(self, loop: Loop) -> States:
         roles = self.roles(loop)
@@ -76,16 +76,16 @@ class LoopHeads:
 
     def _after(self, statements: Block, states: States) -> States:
         """The states after a block that begins with some."""
-        for one in statements:
-            match one:
+        for statement in statements:
+            match statement:
                 case Loop():
-                    states = states | self.of(one)
+                    states = states | self.of(statement)
                 case Branch():
-                    states = states | self.around(one)
+                    states = states | self.around(statement)
                 case Scalar():  # both roles have it
                     pass
                 case Statement(blocks=()):
-                    states = states | {t: held_by(r[0]) for t, r in self.roles(one).items()}
+                    states = states | {t: held_by(r[0]) for t, r in self.roles(statement).items()}
                 case _:
-                    states = self._after(one.blocks[0], states)
+                    states = self._after(statement.blocks[0], states)
         return states

@@ -60,8 +60,8 @@ def pair_ctas(program: TileProgram) -> TileProgram:
     if obstacle is not None:
         return program.decided(f"pairs: none, for {obstacle}")
     halves = {
-        one.operands[1].source: _half(one.operands[1].source, one.transposed[1])
-        for one in _products(program)
+        mma.operands[1].source: _half(mma.operands[1].source, mma.transposed[1])
+        for mma in _products(program)
     }
     rank = program.var("cta_in_cluster")
     number = rank if shape == (PAIR,) else T.truncmod(rank, PAIR)
@@ -77,7 +77,7 @@ def pair_ctas(program: TileProgram) -> TileProgram:
     table = {tile: half.tile for tile, half in halves.items()}
     loaded = {half.tile: half for half in halves.values()}
     body = tuple(
-        ir.map_nodes(one, {TilePrimitiveCall: change}, table) for one in program.body
+        ir.map_nodes(statement, {TilePrimitiveCall: change}, table) for statement in program.body
     )
     names = ", ".join(tile.name for tile in halves)
     return program.replace(body=body).decided(
@@ -102,7 +102,7 @@ def _load_half(call: TilePrimitiveCall, half: _Half, number: Any) -> TilePrimiti
 
 
 def _products(program: TileProgram) -> list[Mma]:
-    return [one for place in blocks(program) for one in place.statements if isinstance(one, Mma)]
+    return [mma for place in blocks(program) for mma in place.statements if isinstance(mma, Mma)]
 
 
 def _obstacle(program: TileProgram) -> str | None:
@@ -114,28 +114,28 @@ def _obstacle(program: TileProgram) -> str | None:
         return "there is no product"
     known = dependence(program)
     for place in blocks(program):
-        for one in place.statements:
-            if not isinstance(one, Mma):
+        for statement in place.statements:
+            if not isinstance(statement, Mma):
                 continue
-            adds = one.accumulates
+            adds = statement.accumulates
             decides = frozenset() if isinstance(adds, bool) else depends_on(adds, known)
             if _ALONG in place.differs | decides:
-                return f"the CTAs of a cluster differ in whether they compute {one.d.name}"
-            if reason := _shape_obstacle(one, program.hints.consumers):
+                return f"the CTAs of a cluster differ in whether they compute {statement.d.name}"
+            if reason := _shape_obstacle(statement, program.hints.consumers):
                 return reason
-    second = {one.operands[1].source: one.transposed[1] for one in products}
-    every = [one for one in walk(program.block) if isinstance(one, Load)]
+    second = {mma.operands[1].source: mma.transposed[1] for mma in products}
+    every = [load for load in walk(program.block) if isinstance(load, Load)]
     for tile, transposed in second.items():
-        loads = [one for one in every if one.tile.same_as(tile)]
+        loads = [load for load in every if load.tile.same_as(tile)]
         if not loads:
             return f"{tile.name} is computed, not loaded"
-        if not all(_is_whole(one.to) for one in loads):
+        if not all(_is_whole(load.to) for load in loads):
             return f"{tile.name} is loaded in parts"
-        if any(_ALONG in depends_on(one.source, known) for one in loads):
+        if any(_ALONG in depends_on(load.source, known) for load in loads):
             return f"the CTAs of a cluster load different {tile.name}"
         if reason := _half_obstacle(tile, transposed):
             return reason
-    first = {one.operands[0].source for one in products}
+    first = {mma.operands[0].source for mma in products}
     return _reader_obstacle(program, set(second), first)
 
 
@@ -146,12 +146,12 @@ def _shape_obstacle(product: Mma, consumers: int | None) -> str | None:
     if any(not _is_whole(region) for region in (d, b)):
         return f"the product into {name} takes a part of a tile"
     rows, columns = (int(extent) for extent in d.source.shape)
-    one = SM100A.warpgroup
-    if rows % one or consumers not in (None, rows // one):
-        return f"{name} does not have {one} rows for each consumer warpgroup"
+    shape = SM100A.warpgroup
+    if rows % shape or consumers not in (None, rows // shape):
+        return f"{name} does not have {shape} rows for each consumer warpgroup"
     dtypes = [str(region.source.dtype) for region in (a, b, d)]
     try:
-        tcgen05_kinds(*dtypes)[0].check_shape(PAIR * one, columns, PAIR)
+        tcgen05_kinds(*dtypes)[0].check_shape(PAIR * shape, columns, PAIR)
     except IllegalCombination as error:
         return f"the product into {name} has no instruction: {str(error).rstrip('.')}"
     return None
@@ -175,24 +175,22 @@ def _half_obstacle(tile: Buffer, transposed: bool) -> str | None:
     return None
 
 
-def _reader_obstacle(
-    program: TileProgram, second: set[Buffer], first: set[Buffer]
-) -> str | None:
+def _reader_obstacle(program: TileProgram, second: set[Buffer], first: set[Buffer]) -> str | None:
     """Whether threads wait for loads that only the first CTA of a pair hears of."""
     if both := second & first:
         return f"{next(iter(both)).name} is operand A and operand B"
     for place in blocks(program):
-        loaded = {one.tile for one in place.statements if isinstance(one, Load)}
+        loaded = {load.tile for load in place.statements if isinstance(load, Load)}
         if not loaded & (first | second):
             continue
-        others = (one for one in walk(place.statements) if _is_for_threads(one))
-        read = {tile for one in others for tile in one.effects.touched} & loaded
+        readers = (statement for statement in walk(place.statements) if _is_for_threads(statement))
+        read = {tile for statement in readers for tile in statement.effects.touched} & loaded
         if read:
             name = next(iter(read)).name
             return f"threads read {name}, which is loaded together with an operand"
     return None
 
 
-def _is_for_threads(one: Statement) -> bool:
+def _is_for_threads(statement: Statement) -> bool:
     """Whether threads execute a statement itself, and not only what is in it."""
-    return not (one.blocks or isinstance(one, (Load, Mma, Allocation)))
+    return not (statement.blocks or isinstance(statement, (Load, Mma, Allocation)))

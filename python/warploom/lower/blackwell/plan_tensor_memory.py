@@ -145,20 +145,21 @@ def plan_tensor_memory(
     """
     # An allocation is a power of two.
     capacity = 1 << ((SM100A.tensor_memory.columns // per_sm).bit_length() - 1)
-    one = {t: columns_of(str(t.dtype), int(t.shape[1])) * warpgroups for t in tiles}
+    widths = {t: columns_of(str(t.dtype), int(t.shape[1])) * warpgroups for t in tiles}
     sets = dict.fromkeys(tiles, 1)
     for tile, moves in tiles.items():
-        if moves and sum(one[t] * sets[t] for t in tiles) + one[tile] * (SETS - 1) <= capacity:
+        if (
+            moves
+            and sum(widths[t] * sets[t] for t in tiles) + widths[tile] * (SETS - 1) <= capacity
+        ):
             sets[tile] = SETS
     names = {tile: f"{tile.name}_{number}" for number, tile in enumerate(tiles)}
     try:
-        plan = plan_columns(per_sm, **{names[t]: one[t] * sets[t] for t in tiles})
+        plan = plan_columns(per_sm, **{names[t]: widths[t] * sets[t] for t in tiles})
     except IllegalCombination as error:
         raise Decline(f"{error} Use smaller tiles.") from error
     base = Var("tensor_memory", "uint32")
-    address = tirx.decl_buffer(
-        (1,), "uint32", "tensor_memory_at", scope="shared", data_alignment=4
-    )
+    address = tirx.decl_buffer((1,), "uint32", "tensor_memory_at", scope="shared", data_alignment=4)
     placed = {}
     for tile in tiles:
         rows, columns = int(tile.shape[0]), int(tile.shape[1]) * warpgroups * sets[tile]

@@ -56,7 +56,7 @@ def resolve_tensor_memory(program: TileProgram) -> TileProgram:
 
 def _operands(program: TileProgram) -> set[Buffer]:
     """Tiles that products read as operand A."""
-    return {one.operands[0].source for one in walk(program.block) if isinstance(one, Mma)}
+    return {mma.operands[0].source for mma in walk(program.block) if isinstance(mma, Mma)}
 
 
 def is_accumulator(buffer: Any) -> bool:
@@ -70,24 +70,26 @@ def is_wait(statement: Stmt) -> bool:
     return isinstance(call, Call) and call.op.same_as(_WAIT)
 
 
-def _wait(what: str) -> Stmt:
-    return ir.evaluate(getattr(T.ptx.tcgen05, f"wait__{what}").sync.aligned())
+def _wait(direction: str) -> Stmt:
+    return ir.evaluate(getattr(T.ptx.tcgen05, f"wait__{direction}").sync.aligned())
 
 
 def _block(statements: Block, arch: str) -> list[Stmt]:
     result: list[Stmt] = []
-    for one in statements:
-        raw = one.raw
+    for statement in statements:
+        raw = statement.raw
         tiles = [b for b in ir.uses(raw) if is_accumulator(b)]
-        if not tiles or one.allocates or isinstance(one, Mma):
+        if not tiles or statement.allocates or isinstance(statement, Mma):
             result.append(raw)
-        elif isinstance(one, Nest):
-            span = one.stores[0].raw.span
-            result += [ir.written_at(part, span) for part in _nest(one, arch)]
+        elif isinstance(statement, Nest):
+            span = statement.stores[0].raw.span
+            result += [ir.written_at(part, span) for part in _nest(statement, arch)]
         elif isinstance(raw, TilePrimitiveCall):
             result += _reduction(raw, arch)
         else:
-            result.append(one.with_blocks(*(_block(block, arch) for block in one.blocks)))
+            result.append(
+                statement.with_blocks(*(_block(block, arch) for block in statement.blocks))
+            )
     return result
 
 
@@ -152,7 +154,7 @@ def _nest(nest: Nest, arch: str) -> list[Stmt]:
             f"A nest counts the columns of {names} by different loops; use a nest for each."
         )
     (column,) = columns
-    extent = next(int(one.extent) for one in nest.loops if one.loop_var.same_as(column))
+    extent = next(int(loop.extent) for loop in nest.loops if loop.loop_var.same_as(column))
     _require_apart(uses, extent)
     width = min(_width(int(tile.shape[0]), extent, arch, tile.name) for tile, _ in uses)
     changed = [part for part, use in uses.items() if use.stored]
@@ -174,11 +176,11 @@ def _require_apart(uses: dict[_Part, _Use], extent: int) -> None:
     """What a nest changes is no other part that it reads: pieces of both are loaded at once."""
     for changed in {tile for (tile, _), use in uses.items() if use.stored}:
         starts = sorted(first for tile, first in uses if tile.same_as(changed))
-        for one, other in pairwise(starts):
-            if other - one < extent:
+        for start, end in pairwise(starts):
+            if end - start < extent:
                 raise Decline(
                     f"A nest changes the accumulator {changed.name} and uses {extent} columns of "
-                    f"it from {one} and from {other} on; copy them to a fragment before."
+                    f"it from {start} and from {end} on; copy them to a fragment before."
                 )
 
 
@@ -189,40 +191,40 @@ def _on_pieces(
     """The nest on the columns from ``start`` on; pieces take the place of accumulators."""
     counter = Var(column.name, "int32")
 
-    def load(one: TensorLoad) -> Any:
-        if not is_accumulator(one.source):
-            return one
-        part = _part(one.source, one.indices)
+    def load(node: TensorLoad) -> Any:
+        if not is_accumulator(node.source):
+            return node
+        part = _part(node.source, node.indices)
         return pieces[part][uses[part].row, counter]
 
-    def store(one: tirx.BufferStore) -> Any:
-        if not is_accumulator(one.buffer):
-            return one
-        part = _part(one.buffer, one.indices)
-        return tirx.BufferStore(pieces[part], one.value, [uses[part].row, counter], one.span)
+    def store(node: tirx.BufferStore) -> Any:
+        if not is_accumulator(node.buffer):
+            return node
+        part = _part(node.buffer, node.indices)
+        return tirx.BufferStore(pieces[part], node.value, [uses[part].row, counter], node.span)
 
     callbacks = [(TensorLoad, load), (tirx.BufferStore, store)]
     parts = raws(nest.parts)
-    inner = [tvm_ffi.structural_map(one, callbacks, order="post") for one in parts]
-    inner = [ir.substitute(one, {column: counter + start}) for one in inner]
-    for one in reversed(nest.loops):
-        if one.loop_var.same_as(column):
-            inner = [ir.loop(counter, width, inner, one.annotations)]
+    inner = [tvm_ffi.structural_map(part, callbacks, order="post") for part in parts]
+    inner = [ir.substitute(statement, {column: counter + start}) for statement in inner]
+    for loop in reversed(nest.loops):
+        if loop.loop_var.same_as(column):
+            inner = [ir.loop(counter, width, inner, loop.annotations)]
         else:
-            inner = [ir.with_body(one, inner)]
+            inner = [ir.with_body(loop, inner)]
     return inner[0]
 
 
 def _uses(nest: Nest) -> dict[_Part, _Use]:
     """The parts of accumulators in a nest, with the loops that count their rows and columns."""
-    extents = {one.loop_var: int(one.extent) for one in nest.loops}
-    found: dict[_Part, _Use] = {}
+    extents = {loop.loop_var: int(loop.extent) for loop in nest.loops}
+    uses: dict[_Part, _Use] = {}
 
-    def add(one: Any) -> None:
-        tile = one.buffer if isinstance(one, tirx.BufferStore) else one.source
+    def add(node: Any) -> None:
+        tile = node.buffer if isinstance(node, tirx.BufferStore) else node.source
         if not is_accumulator(tile):
             return
-        row, place = one.indices
+        row, place = node.indices
         column, _ = _split(place)
         if extents.get(row) != int(tile.shape[0]) or column not in extents:
             raise Decline(
@@ -230,21 +232,21 @@ def _uses(nest: Nest) -> dict[_Part, _Use]:
                 "tensor memory by whole rows, so index it by a loop over all rows and a loop over "
                 "columns."
             )
-        use = found.setdefault(_part(tile, one.indices), _Use(row, column))
+        use = uses.setdefault(_part(tile, node.indices), _Use(row, column))
         if not use.row.same_as(row):
             raise Decline(
                 f"A nest uses rows {use.row} and {row} of the accumulator {tile.name} at once; "
                 "copy one of them to a fragment before."
             )
-        use.stored |= isinstance(one, tirx.BufferStore)
-        use.loaded |= not isinstance(one, tirx.BufferStore)
+        use.stored |= isinstance(node, tirx.BufferStore)
+        use.loaded |= not isinstance(node, tirx.BufferStore)
 
     tvm_ffi.structural_walk(nest.raw, [((tirx.BufferStore, TensorLoad), add)])
-    for one in nest.stores:
+    for store in nest.stores:
         # What is not stored everywhere keeps its value elsewhere.
-        if is_accumulator(one.buffer) and one not in nest.parts:
-            found[_part(one.buffer, one.indices)].loaded = True
-    return found
+        if is_accumulator(store.buffer) and store not in nest.parts:
+            uses[_part(store.buffer, store.indices)].loaded = True
+    return uses
 
 
 def _part(tile: Buffer, indices: Any) -> _Part:

@@ -10,9 +10,9 @@ from warploom.lower.blackwell.handovers import Role
 from warploom.tile.statement import Allocation, Block, ForLoader, Load, Mma, Statement
 
 
-def role_of(one: Statement) -> Role | None:
+def role_of(statement: Statement) -> Role | None:
     """Who executes a statement; None for loads, allocations and control flow."""
-    match one:
+    match statement:
         case Load() | ForLoader() | Allocation():
             return None
         case Mma():
@@ -24,15 +24,15 @@ def role_of(one: Statement) -> Role | None:
 
 def leaves(statements: Block) -> Iterator[tuple[Role, Statement]]:
     """All statements with a role, in the order of the program; control flow is looked into."""
-    for one in statements:
-        role = role_of(one)
+    for statement in statements:
+        role = role_of(statement)
         if role is not None:
-            yield role, one
-        elif not isinstance(one, ForLoader):
-            for inner in one.blocks:
+            yield role, statement
+        elif not isinstance(statement, ForLoader):
+            for inner in statement.blocks:
                 yield from leaves(inner)
 
 
 def roles_of(statements: Block, tile: Buffer) -> list[Role]:
     """Who touches a tile, in the order of the program."""
-    return [role for role, one in leaves(statements) if tile in one.effects.touched]
+    return [role for role, leaf in leaves(statements) if tile in leaf.effects.touched]

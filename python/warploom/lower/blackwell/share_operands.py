@@ -36,10 +36,10 @@ def share_operands(program: TileProgram) -> TileProgram:
     Decline
         If an accumulator has elements that no column holds, or an operand a layout of its own.
     """
-    products = [one for one in walk(program.block) if isinstance(one, Mma)]
+    products = [mma for mma in walk(program.block) if isinstance(mma, Mma)]
     operands = {
         region.source: None
-        for one in products for region in one.operands
+        for mma in products for region in mma.operands
         if isinstance(region, TensorRegion) and region.source.scope() == "fragment"
     }  # fmt: skip
     if not operands:
@@ -65,7 +65,7 @@ def share_operands(program: TileProgram) -> TileProgram:
         table[tile] = tirx.decl_buffer(tile.shape, str(tile.dtype), tile.name, scope=scope)
         place = f"shared memory, for {why}" if why else "tensor memory"
         decided.append(f"operand {tile.name}: through {place}")
-    body = tuple(ir.substitute(one, table) for one in program.body)
+    body = tuple(ir.substitute(statement, table) for statement in program.body)
     return program.replace(body=body).decided(*decided)
 
 
@@ -78,9 +78,7 @@ def _columns(tile: Buffer) -> int:
         raise Decline(f"The tile {tile.name}: {error}") from error
 
 
-def _why_shared(
-    program: TileProgram, products: list[Mma], tile: Buffer
-) -> str | None:
+def _why_shared(program: TileProgram, products: list[Mma], tile: Buffer) -> str | None:
     """Why an operand cannot lie in tensor memory; None if it can."""
     rows, columns = (int(extent) for extent in tile.shape)
     height = SM100A.warpgroup
@@ -88,11 +86,11 @@ def _why_shared(
         return f"its threads do not hold whole rows, as they do of {height} for each warpgroup"
     if bits_of(str(tile.dtype)) != _BITS or columns % _COLUMNS:
         return f"only {_BITS}-bit elements in multiples of {_COLUMNS} go there"
-    for one in products:
-        a, b = (region.source for region in one.operands)
+    for mma in products:
+        a, b = (region.source for region in mma.operands)
         if b.same_as(tile):
             return "it is operand B"
-        if a.same_as(tile) and one.transposed[0]:
+        if a.same_as(tile) and mma.transposed[0]:
             return "it is transposed"
     if not _only_stored(program, tile):
         return "not only nests write it and products read it"
@@ -102,17 +100,18 @@ def _why_shared(
 def _only_stored(program: TileProgram, tile: Buffer) -> bool:
     """Whether all that is done to a tile are products, and nests that store to all of it."""
     return all(
-        tile not in ir.uses(one.raw) or (isinstance(one, Nest) and _stores_all(one, tile))
-        for one in walk(program.block)
-        if not (one.blocks or isinstance(one, (Allocation, Mma)))
+        tile not in ir.uses(statement.raw)
+        or (isinstance(statement, Nest) and _stores_all(statement, tile))
+        for statement in walk(program.block)
+        if not (statement.blocks or isinstance(statement, (Allocation, Mma)))
     )
 
 
 def _stores_all(nest: Nest, tile: Buffer) -> bool:
-    stores = [one for one in nest.stores if one.buffer.same_as(tile)]
+    stores = [store for store in nest.stores if store.buffer.same_as(tile)]
     if len(stores) != 1 or stores[0] not in nest.parts:
         return False
-    counters = {one.loop_var: int(one.extent) for one in nest.loops}
+    counters = {loop.loop_var: int(loop.extent) for loop in nest.loops}
     extents = [counters.get(index) for index in stores[0].indices]
-    reads = any(tile in ir.uses(one.value) for one in nest.stores)
+    reads = any(tile in ir.uses(store.value) for store in nest.stores)
     return not reads and extents == [int(extent) for extent in tile.shape]

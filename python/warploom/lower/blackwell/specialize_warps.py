@@ -121,13 +121,13 @@ def specialize_warps_sm100(program: TileProgram) -> TileProgram:
     splitter, streams = _part(program, plan)
     memory, consumers = splitter.memory, splitter.warpgroups
     control = _launch_control(program, consumers, memory.ctas)
-    found = _streams(program, plan, streams, control)
+    starts = _streams(program, plan, streams, control)
     leads = pairs_of(program).leads if memory.ctas > 1 else tirx.const(True, "bool")
     threads = _Threads(Var("wg", "int32"), program.var("warp_in_warpgroup"), leads)
     allocated = _allocations(program, plan, splitter, control)
     inits = _initialisations(program, plan, splitter, control)
     count = (consumers + 1) * SM100A.warpgroup
-    chosen, roles = _choose_role(program, threads, found, consumers, count)
+    chosen, roles = _choose_role(program, threads, starts, consumers, count)
     waiting, program = wait_and_warm_l2(program, plan, threads.loading)
     # No CTA starts before the barriers of the others are there, or leaves while one may use its.
     cluster = program.id("cta_in_cluster") is not None
@@ -154,7 +154,7 @@ def specialize_warps_sm100(program: TileProgram) -> TileProgram:
         f"warpgroup{'s' * (consumers > 1)} for the rest",
         *describe(program, count),
         *memory.describe(),
-        *(one.describe() for one in splitter.handovers.values()),
+        *(handover.describe() for handover in splitter.handovers.values()),
         *plan.describe(),
         *([control.describe()] if control else []),
     )
@@ -167,7 +167,9 @@ def _part(program: TileProgram, plan: PipelinePlan) -> tuple[RoleSplitter, Strea
     # What returns untouched from the other role must still be where it was.
     stay = {tile for tile in splitter.passed_on if moves.get(tile)}
     if _shared_bytes(program, plan, splitter) > shared_bytes(program):
-        stay |= {tile for tile, one in splitter.handovers.items() if one.stack is not None}
+        stay |= {
+            tile for tile, handover in splitter.handovers.items() if handover.stack is not None
+        }
     if not stay:
         return splitter, streams
     return _split(program, plan, moves | dict.fromkeys(stay, False))
@@ -208,12 +210,12 @@ def _allocations(
     program: TileProgram, plan: PipelinePlan, splitter: RoleSplitter, control: LaunchControl | None
 ) -> list[Stmt]:
     """Shared memory: tiles, barriers, the address of tensor memory, answers of the scheduler."""
-    found = [one for ring in plan.rings for one in (ring.full, ring.empty)]
+    buffers = [barrier for ring in plan.rings for barrier in (ring.full, ring.empty)]
     for handover in splitter.handovers.values():
-        found += [handover.to_threads, handover.to_tensor_core]
+        buffers += [handover.to_threads, handover.to_tensor_core]
     return [
         *_shared_tiles(program, plan, splitter),
-        *map(tirx.AllocBuffer, [*found, splitter.memory.address]),
+        *map(tirx.AllocBuffer, [*buffers, splitter.memory.address]),
         *(control.allocate() if control else []),
     ]
 
@@ -228,8 +230,8 @@ def _initialisations(
         inits.append(barriers.initialise(ring.full, 1))
         count = sum(arrivals[user] for user in splitter.users(ring))
         inits.append(barriers.initialise(ring.empty, count * ring.shared_by))
-    for one in splitter.handovers.values():
-        inits += one.initialise()
+    for handover in splitter.handovers.values():
+        inits += handover.initialise()
     return inits + initialisations(program)
 
 
@@ -258,12 +260,12 @@ def _with_roles(
     consumer = role - 1 if consumers > 1 else tirx.const(0, "int32")
     table = {program.var("warpgroup"): consumer}
     ids = tuple(
-        Id("warpgroup", (role,), (consumers + 1,)) if one.kind == "warpgroup" else one
-        for one in program.ids
+        Id("warpgroup", (role,), (consumers + 1,)) if scope_id.kind == "warpgroup" else scope_id
+        for scope_id in program.ids
     )
     return program.replace(
         ids=ids,
-        body=tuple(ir.substitute(one, table) for one in body),
+        body=tuple(ir.substitute(statement, table) for statement in body),
         attrs=(*program.attrs, launch_bounds(program)),
         roles=roles,
     )
@@ -275,8 +277,8 @@ def _split(
     """The program of each role; ``moves`` has all tiles, and whether they may change places."""
     consumers = int(program.id("warpgroup").extents[0])
     _require_untouched(program, plan)
-    products = [one for one in walk(program.block) if isinstance(one, Mma)]
-    ctas = max((one.ctas for one in products), default=1)
+    products = [mma for mma in walk(program.block) if isinstance(mma, Mma)]
+    ctas = max((mma.ctas for mma in products), default=1)
     accumulators = {tile: twice for tile, twice in moves.items() if is_accumulator(tile)}
     memory = plan_tensor_memory(accumulators, consumers, ctas, ctas_per_sm(program))
     pairs = pairs_of(program) if ctas > 1 else None
@@ -286,7 +288,7 @@ def _split(
         if len(set(roles)) < 2:
             continue
         sets = memory.tiles[tile].sets if tile in memory.tiles else SETS if twice else 1
-        taken = {one.name for one in handovers.values()}
+        taken = {handover.name for handover in handovers.values()}
         name = f"{tile.name}_{len(handovers)}" if tile.name in taken else tile.name
         handovers[tile] = Handover(tile, name, roles[0], sets, consumers * _WARPS, pairs)
     splitter = RoleSplitter(program, plan, handovers, memory)
@@ -297,33 +299,35 @@ def _shared_tiles(
     program: TileProgram, plan: PipelinePlan, splitter: RoleSplitter
 ) -> list[tirx.AllocBuffer]:
     """Allocations of the tiles in shared memory."""
-    stacks = {tile: one.stack for tile, one in splitter.handovers.items() if one.stack is not None}
+    stacks = {
+        tile: handover.stack
+        for tile, handover in splitter.handovers.items()
+        if handover.stack is not None
+    }
     rings = [tirx.AllocBuffer(b) for ring in plan.rings for b in ring.tiles.values()]
-    others = [
-        tirx.AllocBuffer(stacks[one.buffer]) if one.buffer in stacks else one
-        for one in consumer_tiles(program, plan)
+    tiles = [
+        tirx.AllocBuffer(stacks[allocation.buffer]) if allocation.buffer in stacks else allocation
+        for allocation in consumer_tiles(program, plan)
     ]
-    return [*rings, *others]
+    return [*rings, *tiles]
 
 
 def _shared_bytes(program: TileProgram, plan: PipelinePlan, splitter: RoleSplitter) -> int:
     """Bytes of shared memory that the tiles take, each aligned, and all else at most."""
     align = Swizzle.B128.atom_bytes
-    buffers = [one.buffer for one in _shared_tiles(program, plan, splitter)]
+    buffers = [allocation.buffer for allocation in _shared_tiles(program, plan, splitter)]
     buffers = [buffer for buffer in buffers if is_shared(buffer)]
     pool = own_pool(program)
-    others = _BARRIER_BYTES + (0 if pool is None else pool.size)
-    return sum(-(-tile_bytes(one) // align) * align for one in buffers) + others
+    other_bytes = _BARRIER_BYTES + (0 if pool is None else pool.size)
+    return sum(-(-tile_bytes(buffer) // align) * align for buffer in buffers) + other_bytes
 
 
-def _launch_control(
-    program: TileProgram, consumers: int, ctas: int
-) -> LaunchControl | None:
+def _launch_control(program: TileProgram, consumers: int, ctas: int) -> LaunchControl | None:
     """Who hands out tiles as the kernel runs; None where every CTA knows its tiles.
 
     Its readers are the threads that ask, load and multiply, and the warps of the consumers.
     """
-    tiles = next((one for one in program.block if is_dynamic(one)), None)
+    tiles = next((statement for statement in program.block if is_dynamic(statement)), None)
     if tiles is None:
         return None
     readers = 2 + consumers * _WARPS
@@ -339,8 +343,8 @@ def _choose(*cases: tuple[Any, list[Stmt]]) -> list[Stmt]:
 
 def _require_untouched(program: TileProgram, plan: PipelinePlan) -> None:
     """Rings hand stages from the engine that loads to who reads, not from one reader to another."""
-    for role, one in leaves(program.block):
-        changed = one.effects.writes & set(plan.tiles()) if role is Role.THREADS else set()
+    for role, statement in leaves(program.block):
+        changed = statement.effects.writes & set(plan.tiles()) if role is Role.THREADS else set()
         if changed:
             name = next(iter(changed)).name
             raise Decline(

@@ -82,7 +82,7 @@ class RoleSplitter:
         self.program, self.plan, self.handovers = program, plan, handovers
         self.memory = memory
         self.warpgroups = int(program.id("warpgroup").extents[0])
-        self.state = {tile: on_the_way_to(one.first) for tile, one in handovers.items()}
+        self.state = {tile: on_the_way_to(handover.first) for tile, handover in handovers.items()}
         self.heads = LoopHeads(handovers)
         self.positions = {
             (role, ring.name): Position.named(f"{ring.name}_{role.name.lower()}", ring.stages)
@@ -107,26 +107,26 @@ class RoleSplitter:
         for role in ROLES:
             for (owner, _), position in self.positions.items():
                 starts[role].extend(position.define(0) if owner is role else [])
-            for one in self.handovers.values():
-                starts[role].extend(one.define(role))
+            for handover in self.handovers.values():
+                starts[role].extend(handover.define(role))
         rings = [ring for ring in self.plan.rings if Role.THREADS in self.users(ring)]
-        self.remote, found = barriers.find_peers(rings, self.program)
-        starts[Role.THREADS].extend(found)
+        self.remote, peers = barriers.find_peers(rings, self.program)
+        starts[Role.THREADS].extend(peers)
         bodies = self._block(self.program.block)
-        for tile, one in self.handovers.items():
+        for tile, handover in self.handovers.items():
             returning = self.state[tile] == on_the_way_to(Role.THREADS)
             running = returning or self.state[tile] == held_by(Role.TENSOR_CORE)
             # No thread reads the last result, yet its tensor memory is freed at the end; and the
             # last commit of a pair of CTAs arrives in both, which have to be there.
-            if (running and is_accumulator(tile)) or (returning and one.pairs):
+            if (running and is_accumulator(tile)) or (returning and handover.pairs):
                 self._move(tile, held_by(Role.THREADS), bodies)
         return [*starts[0], *bodies[0]], [*starts[1], *bodies[1]]
 
     def users(self, ring: Ring) -> list[Role]:
         """Who reads a ring."""
         use = next(use for use in self.plan.uses if use.ring is ring)
-        found = {role for tile in ring.tiles for role in roles_of(use.block, tile)}
-        return [role for role in ROLES if role in found]
+        roles = {role for tile in ring.tiles for role in roles_of(use.block, tile)}
+        return [role for role in ROLES if role in roles]
 
     # -- statements ----------------------------------------------------------------------------
 
@@ -137,14 +137,14 @@ class RoleSplitter:
             for role in self.users(use.ring)
         ]
         out: Streams = ([], [])
-        for number, one in enumerate(statements):
+        for number, statement in enumerate(statements):
             for ring, role, first, _ in spans:
                 if number == first:
                     at = self.positions[role, ring.name]
                     out[role].append(barriers.wait(ring.full, at.index, at.phase.value))
                     if role is Role.TENSOR_CORE:
                         out[role].append(after_sync())
-            self._statement(one, out)
+            self._statement(statement, out)
             for ring, role, _, last in spans:
                 if number == last:
                     out[role].extend(self._release(ring, role))
@@ -153,8 +153,8 @@ class RoleSplitter:
     def _span(self, statements: Block, ring: Ring, role: Role) -> tuple[int, int]:
         """The first and the last statement of a block in which a role touches a ring."""
         numbers = [
-            i for i, one in enumerate(statements)
-            if any(role in roles_of((one,), tile) for tile in ring.tiles)
+            i for i, statement in enumerate(statements)
+            if any(role in roles_of((statement,), tile) for tile in ring.tiles)
         ]  # fmt: skip
         return numbers[0], numbers[-1]
 
@@ -168,101 +168,104 @@ class RoleSplitter:
         arrive = threads_arrive(ring.empty, at.index, self.program.var("lane"), remote)
         return [*arrive, *at.advance()]
 
-    def _statement(self, one: Statement, out: Streams) -> None:
-        match one:
+    def _statement(self, statement: Statement, out: Streams) -> None:
+        match statement:
             case Load() | ForLoader():
                 return
             case BarrierOperation():
-                self._operation(one, out)
+                self._operation(statement, out)
             case Scalar():
-                out[0].append(one.raw)
-                out[1].append(one.raw)
+                out[0].append(statement.raw)
+                out[1].append(statement.raw)
             case Allocation(buffer=buffer, allocates=allocates):
                 elsewhere = is_shared(buffer) or buffer.scope() == MBARRIER
                 if not allocates or not (elsewhere or is_accumulator(buffer)):
-                    out[1].append(one.raw)
+                    out[1].append(statement.raw)
             case Mma():
-                self._touch(one, Role.TENSOR_CORE, out, self._products)
+                self._touch(statement, Role.TENSOR_CORE, out, self._products)
             case Orchestrated(body=body):
                 for inner in body:
                     self._orchestrated(inner, out)
             case Statement(blocks=()):
-                self._touch(one, Role.THREADS, out, self._synchronised)
+                self._touch(statement, Role.THREADS, out, self._synchronised)
             case Loop():
-                self._loop(one, out)
+                self._loop(statement, out)
             case Branch():
-                self._branch(one, out)
+                self._branch(statement, out)
             case _:
-                bodies = self._block(one.blocks[0])
+                bodies = self._block(statement.blocks[0])
                 for role in ROLES:
-                    out[role].extend([ir.with_body(one.raw, bodies[role])] if bodies[role] else [])
+                    out[role].extend(
+                        [ir.with_body(statement.raw, bodies[role])] if bodies[role] else []
+                    )
 
-    def _operation(self, one: BarrierOperation, out: Streams) -> None:
+    def _operation(self, operation: BarrierOperation, out: Streams) -> None:
         """An operation on an mbarrier of the author; they are initialised before the roles part."""
-        if one.operation.kind == "wait":
-            out[Role.THREADS].append(one.raw)
+        if operation.operation.kind == "wait":
+            out[Role.THREADS].append(operation.raw)
             if self.multiplied:
-                out[Role.TENSOR_CORE].extend([one.raw, after_sync()])
-        elif one.operation.kind == "arrive":
+                out[Role.TENSOR_CORE].extend([operation.raw, after_sync()])
+        elif operation.operation.kind == "arrive":
             if self.multiplied:
+                tiles = ", ".join(sorted(tile.name for tile in self.multiplied))
                 raise Decline(
-                    f"The author's arrival at {one.operation.barriers.name} may come before the "
-                    f"product that reads {', '.join(sorted(t.name for t in self.multiplied))} is "
-                    "complete; let a pipelined loop load the tile."
+                    f"The author's arrival at {operation.operation.barriers.name} may come before "
+                    f"the product that reads {tiles} is complete; "
+                    " let a pipelined loop load the tile."
                 )
-            arrive = by_one_consumer(self.program, one.raw)
+            arrive = by_one_consumer(self.program, operation.raw)
             out[Role.THREADS].extend([consumers_sync(self.warpgroups), arrive])
 
-    def _orchestrated(self, one: Statement, out: Streams) -> None:
+    def _orchestrated(self, statement: Statement, out: Streams) -> None:
         """A statement of the threads that brings its own synchronisation."""
-        if one.allocates:
-            out[Role.THREADS].append(one.raw)
+        if statement.allocates:
+            out[Role.THREADS].append(statement.raw)
         else:
-            self._touch(one, Role.THREADS, out, lambda it: [self._placed(it, Role.THREADS)])
+            self._touch(statement, Role.THREADS, out, lambda it: [self._placed(it, Role.THREADS)])
 
     def _touch(
-        self, one: Statement, role: Role, out: Streams, write: Callable[[Any], list[Stmt]]
+        self, statement: Statement, role: Role, out: Streams, write: Callable[[Any], list[Stmt]]
     ) -> None:
         """Add what becomes of a statement to a role, which must hold what is handed over."""
-        tiles = self._handed(one)
+        tiles = self._handed(statement)
         for tile in tiles:
             self._move(tile, held_by(role), out)
-        statements = write(one)
+        statements = write(statement)
         out[role].extend(statements)
         self.used.update(tiles)
         for tile in tiles:
             self.last[role, tile] = statements[-1]
-        if is_wait(one.raw):
+        if is_wait(statement.raw):
             for tile in self.under_way:
                 self.last[role, tile] = statements[-1]
             self.under_way = set()
-        elif isinstance(one.raw, TilePrimitiveCall) and role is Role.THREADS:
+        elif isinstance(statement.raw, TilePrimitiveCall) and role is Role.THREADS:
             self.under_way.update(tile for tile in tiles if is_accumulator(tile))
 
-    def _products(self, one: Mma) -> list[Stmt]:
+    def _products(self, mma: Mma) -> list[Stmt]:
         """The product of each consumer warpgroup, into an accumulator of its own."""
         warpgroup = self.program.var("warpgroup")
         parts = [
-            ir.substitute(self._placed(one, Role.TENSOR_CORE, number), {warpgroup: number})
+            ir.substitute(self._placed(mma, Role.TENSOR_CORE, number), {warpgroup: number})
             for number in map(ir.as_expr, range(self.warpgroups))
         ]
         return [statement for part in parts for statement in emit_product(part)]
 
-    def _synchronised(self, one: Statement) -> list[Stmt]:
+    def _synchronised(self, statement: Statement) -> list[Stmt]:
         """A statement of the threads; what they write to shared memory for each other is seen."""
-        placed = by_one_thread(self._placed(one, Role.THREADS), self.program)
+        placed = by_one_thread(self._placed(statement, Role.THREADS), self.program)
         sync = consumers_sync(self.warpgroups)
-        own = [t for t in one.effects.writes if is_consumer_tile(t, self.plan)]
+        own = [t for t in statement.effects.writes if is_consumer_tile(t, self.plan)]
         if any(tile not in self.handovers for tile in own):
             return [sync, placed, ir.evaluate(T.ptx.fence.proxy.async_.shared__cta()), sync]
         # What is handed over is synchronised by that, except between uses of the threads.
-        again = any(is_shared(tile) and tile in self.used for tile in self._handed(one))
+        again = any(is_shared(tile) and tile in self.used for tile in self._handed(statement))
         return [sync, placed] if again else [placed]
 
-    def _handed(self, one: Statement) -> list[Buffer]:
-        return [tile for tile in self.handovers if tile in one.effects.touched]
+    def _handed(self, statement: Statement) -> list[Buffer]:
+        return [tile for tile in self.handovers if tile in statement.effects.touched]
 
-    def _placed(self, one: Statement, role: Role, number: Any = None) -> Any:
+    def _placed(self, statement: Statement, role: Role, number: Any = None) -> Any:
         """A statement with the place of each tile; ``number`` is that of the warpgroup."""
         current = {
             tile: (buffer, self.positions[role, ring.name].index)
@@ -270,10 +273,10 @@ class RoleSplitter:
             for tile, buffer in ring.tiles.items()
         }
         current |= {
-            tile: (one.stack, one.index(role))
-            for tile, one in self.handovers.items() if one.stack is not None
+            tile: (handover.stack, handover.index(role))
+            for tile, handover in self.handovers.items() if handover.stack is not None
         }  # fmt: skip
-        placed = place_tiles(one.raw, current)
+        placed = place_tiles(statement.raw, current)
         if not isinstance(placed, TilePrimitiveCall):
             return placed
         chosen = self.program.var("warpgroup") if number is None else number
@@ -290,8 +293,8 @@ class RoleSplitter:
 
     # -- control flow --------------------------------------------------------------------------
 
-    def _loop(self, one: Loop, out: Streams) -> None:
-        body, heads = one.body, self.heads.of(one)
+    def _loop(self, loop: Loop, out: Streams) -> None:
+        body, heads = loop.body, self.heads.of(loop)
         for tile, head in heads.items():
             self._move(tile, head, out)
             if head == held_by(Role.THREADS):
@@ -300,35 +303,35 @@ class RoleSplitter:
         bodies = self._block(body)
         for tile, head in heads.items():
             self._move(tile, head, bodies)
-        self._add(one, [[body] for body in bodies], out)
-        self._remember(one, out)
+        self._add(loop, [[body] for body in bodies], out)
+        self._remember(loop, out)
 
-    def _branch(self, one: Branch, out: Streams) -> None:
-        for tile, state in self.heads.around(one).items():
+    def _branch(self, branch: Branch, out: Streams) -> None:
+        for tile, state in self.heads.around(branch).items():
             self._move(tile, state, out)
         before = dict(self.state)
         results = []
-        for part in one.blocks:
+        for part in branch.blocks:
             self.state = dict(before)
             bodies = self._block(part)
             for tile, state in before.items():
                 self._move(tile, state, bodies)
             results.append(bodies)
-        self._add(one, [[result[role] for result in results] for role in ROLES], out)
-        self._remember(one, out)
+        self._add(branch, [[result[role] for result in results] for role in ROLES], out)
+        self._remember(branch, out)
 
-    def _add(self, one: Loop | Branch, bodies: list[list[list[Stmt]]], out: Streams) -> None:
+    def _add(self, owner: Loop | Branch, bodies: list[list[list[Stmt]]], out: Streams) -> None:
         """A loop or branch for each role that has something to do in it."""
         for role in ROLES:
             if not any(bodies[role]):
                 continue
-            if isinstance(one, Branch):
-                out[role].append(ir.when(one.condition, *bodies[role]))
+            if isinstance(owner, Branch):
+                out[role].append(ir.when(owner.condition, *bodies[role]))
             else:
-                out[role].append(ir.with_body(one.raw, bodies[role][0]))
+                out[role].append(ir.with_body(owner.raw, bodies[role][0]))
 
-    def _remember(self, one: Loop | Branch, out: Streams) -> None:
-        for tile, roles in self.heads.roles(one).items():
+    def _remember(self, owner: Loop | Branch, out: Streams) -> None:
+        for tile, roles in self.heads.roles(owner).items():
             for role in roles:
                 self.last[role, tile] = out[role][-1]
 

@@ -111,7 +111,7 @@ class Remote:
 
 def find_peers(rings: list[Ring], program: TileProgram) -> tuple[dict[str, Remote], list[Stmt]]:
     """For rings that CTAs share the ``empty`` barriers of those CTAs, and what declares them."""
-    found: dict[str, Remote] = {}
+    peers: dict[str, Remote] = {}
     statements: list[Stmt] = []
     for ring in rings:
         if ring.shared_by == 1:
@@ -125,8 +125,8 @@ def find_peers(rings: list[Ring], program: TileProgram) -> tuple[dict[str, Remot
             scalar = ir.Scalar(f"{ring.name}_peers", "uint32")
             statements += scalar.define(mask)
             mask = scalar.value
-        found[ring.name] = Remote(view, is_in(lane, mask))
-    return found, statements
+        peers[ring.name] = Remote(view, is_in(lane, mask))
+    return peers, statements
 
 
 @dataclass

@@ -69,7 +69,7 @@ def copies(
         config["cta_mask"] = peers.mask(rank)
     to = ir.region(ring.tiles[tile], (stage, 1), *destination)
     made = _by_atoms(to, ir.region(source.source, *ranges), wide[-1], shared_matrix(tile), config)
-    return [ir.written_at(one, load.span) for one in made]
+    return [ir.written_at(statement, load.span) for statement in made]
 
 
 def prefetches(load: TilePrimitiveCall, ring: Ring, program: TileProgram) -> list[Stmt]:
@@ -79,8 +79,8 @@ def prefetches(load: TilePrimitiveCall, ring: Ring, program: TileProgram) -> lis
         return ir.tile_call(copy, *copy.args, dispatch=PREFETCHES[copy.dispatch])
 
     return [
-        ir.map_nodes(one, {TilePrimitiveCall: into_l2}, {})
-        for one in copies(load, ring, 0, program)
+        ir.map_nodes(copy, {TilePrimitiveCall: into_l2}, {})
+        for copy in copies(load, ring, 0, program)
     ]
 
 
@@ -104,7 +104,7 @@ def own_copies(load: TilePrimitiveCall) -> list[Stmt]:
     wide = [d for d, (_, extent) in enumerate(ranges) if not ir.is_constant(extent, 1)]
     along = wide[-1] if wide else len(ranges) - 1
     made = _by_atoms(to, source, along, matrix, dict(load.config))
-    return [ir.written_at(one, load.span) for one in made]
+    return [ir.written_at(statement, load.span) for statement in made]
 
 
 def _by_atoms(

@@ -49,35 +49,39 @@ def initialised_by_one_thread(body: Block) -> list[Stmt]:
     cluster = _has_clusters(body)
 
     def outside(statements: Block) -> list[Stmt]:
-        found: list[Stmt] = []
-        for one in statements:
-            match one:
+        kept: list[Stmt] = []
+        for statement in statements:
+            match statement:
                 case Initialised(body=inner):
-                    found += [
+                    kept += [
                         ir.when(T.cuda.thread_rank() == 0, raws(inner)),
                         *barriers.publish(),
                         *barriers.meet(cluster),
                     ]
                 case Marked(body=inner) | ForLoader(blocks=(inner,)):
-                    found.append(one.with_blocks(outside(inner)))
+                    kept.append(statement.with_blocks(outside(inner)))
                 case _:
-                    _require_no_initialisation(one)
-                    found.append(one.raw)
-        return found
+                    _require_no_initialisation(statement)
+                    kept.append(statement.raw)
+        return kept
 
     return outside(body)
 
 
 def _has_clusters(body: Block) -> bool:
-    definitions = (one.raw for one in walk(body) if isinstance(one.raw, tirx.ScopeIdDefStmt))
-    return any("cluster" in parent_and_child(getattr(one, "def")) for one in definitions)
+    definitions = (
+        statement.raw for statement in walk(body) if isinstance(statement.raw, tirx.ScopeIdDefStmt)
+    )
+    return any(
+        "cluster" in parent_and_child(getattr(definition, "def")) for definition in definitions
+    )
 
 
 def _require_no_initialisation(statement: Statement) -> None:
-    for one in walk((statement,)):
-        if isinstance(one, Initialised):
+    for inner in walk((statement,)):
+        if isinstance(inner, Initialised):
             raise Decline(
-                f"wl.alloc_barrier of {one.body[0].operation.barriers.name} stands in a loop or "
+                f"wl.alloc_barrier of {inner.body[0].operation.barriers.name} stands in a loop or "
                 "branch; write it outside of them, where all threads come once."
             )
 
@@ -88,7 +92,7 @@ def by_one_consumer(program: TileProgram, statement: Stmt) -> Stmt:
     return ir.when(T.And(T.And(ids[0] == 0, ids[1] == 0), ids[2] == 0), [statement])
 
 
-def for_loading_thread(one: Statement) -> list[Stmt]:
+def for_loading_thread(statement: Statement) -> list[Stmt]:
     """What the thread that loads makes of a statement that the author left to it.
 
     Raises
@@ -96,22 +100,28 @@ def for_loading_thread(one: Statement) -> list[Stmt]:
     Decline
         If the statement is one that takes more than a thread.
     """
-    raw = one.raw
-    if isinstance(one, ForLoader) and one.copies:
+    raw = statement.raw
+    if isinstance(statement, ForLoader) and statement.copies:
         return own_copies(raw)
-    if isinstance(one, Scalar) or read_operation(raw) is not None:
+    if isinstance(statement, Scalar) or read_operation(raw) is not None:
         return [raw]
     if read_print(raw) is not None:
         return [by_this_thread(raw)]
-    if not one.blocks:
-        what = (
+    if not statement.blocks:
+        refusal = (
             f"{ir.op_name(raw)} into {raw.args[0].source.name}"
             if isinstance(raw, TilePrimitiveCall)
             else type(raw).__name__
         )
         raise Decline(
-            f"wl.loading() contains {what}; the one thread that executes it makes copies with "
+            f"wl.loading() contains {refusal}; the one thread that executes it makes copies with "
             "mbar=, operates mbarriers, sets scalars and prints, so write other statements outside."
         )
-    bodies = [[s for inner in block for s in for_loading_thread(inner)] for block in one.blocks]
-    return bodies[0] if isinstance(one, (ForLoader, Marked)) else [one.with_blocks(*bodies)]
+    bodies = [
+        [s for inner in block for s in for_loading_thread(inner)] for block in statement.blocks
+    ]
+    return (
+        bodies[0]
+        if isinstance(statement, (ForLoader, Marked))
+        else [statement.with_blocks(*bodies)]
+    )

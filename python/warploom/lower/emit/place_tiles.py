@@ -16,23 +16,23 @@ from warploom.tile import ir
 def place_tiles(statement: Stmt, current: dict[Buffer, tuple[Buffer, Any]]) -> Stmt:
     """A statement on stages of rings in place of tiles."""
 
-    def tile_region(one: TensorRegion) -> Any:
-        if one.source not in current:
-            return one
-        buffer, stage = current[one.source]
-        return ir.region(buffer, (stage, 1), *ir.ranges(one))
+    def tile_region(region: TensorRegion) -> Any:
+        if region.source not in current:
+            return region
+        buffer, stage = current[region.source]
+        return ir.region(buffer, (stage, 1), *ir.ranges(region))
 
-    def load(one: TensorLoad) -> Any:
-        if one.source not in current:
-            return one
-        buffer, stage = current[one.source]
-        return buffer[(stage, *one.indices)]
+    def load(node: TensorLoad) -> Any:
+        if node.source not in current:
+            return node
+        buffer, stage = current[node.source]
+        return buffer[(stage, *node.indices)]
 
-    def store(one: tirx.BufferStore) -> Stmt:
-        if one.buffer not in current:
-            return one
-        buffer, stage = current[one.buffer]
-        return tirx.BufferStore(buffer, one.value, [stage, *one.indices], one.span)
+    def store(node: tirx.BufferStore) -> Stmt:
+        if node.buffer not in current:
+            return node
+        buffer, stage = current[node.buffer]
+        return tirx.BufferStore(buffer, node.value, [stage, *node.indices], node.span)
 
     if isinstance(statement, TilePrimitiveCall):
         args = [

@@ -41,19 +41,19 @@ _TYPES = {
 # -- code ------------------------------------------------------------------------------------------
 
 
-def printed(found: Print, guard: Any = None) -> Stmt:
+def printed(call: Print, guard: Any = None) -> Stmt:
     """What prints, for threads for which ``guard`` holds, if there is one, and the predicate."""
-    result = ir.evaluate(_call(found))
+    result = ir.evaluate(_call(call))
     # One `if` in the other: the predicate may read what only the thread that prints may.
-    if not found.always:
-        result = tirx.IfThenElse(found.predicate, result, None)
+    if not call.always:
+        result = tirx.IfThenElse(call.predicate, result, None)
     return result if guard is None else tirx.IfThenElse(guard, result, None)
 
 
-def _call(found: Print) -> Any:
+def _call(call: Print) -> Any:
     """A call of a device function of its own, with the format in its text."""
-    form, kinds, values = found.format, [], []
-    for (kind, bits), place, value in zip(found.kinds, form.places, found.values, strict=True):
+    form, kinds, values = call.format, [], []
+    for (kind, bits), place, value in zip(call.kinds, form.places, call.values, strict=True):
         unsigned = kind is SIGNED and place.letter_of(kind) in ("x", "X")
         values.append(_passed(value, kind, bits, unsigned))
         kinds.append((UNSIGNED if unsigned else kind, bits))
@@ -107,9 +107,9 @@ def by_threads(func: PrimFunc) -> PrimFunc:
     if not has_prints(func.body):
         return func
 
-    def change(one: Stmt, found: Print) -> Stmt:
-        guard = None if found.thread is None else T.EQ(T.cuda.thread_rank(), found.thread)
-        return ir.written_at(printed(found, guard), one.span)
+    def change(statement: Stmt, call: Print) -> Stmt:
+        guard = None if call.thread is None else T.EQ(T.cuda.thread_rank(), call.thread)
+        return ir.written_at(printed(call, guard), statement.span)
 
     body = map_prints(func.body, change)
     return PrimFunc(func.params, body, func.ret_type, func.attrs, func.span)
@@ -124,22 +124,18 @@ def by_one_thread(statement: Stmt, program: TileProgram, alone: bool = False) ->
         Whether one warpgroup comes here, whichever it is.
     """
 
-    def change(one: Stmt, found: Print) -> Stmt:
-        guard: Any = T.And(
-            T.EQ(program.var("warp_in_warpgroup"), 0), T.EQ(program.var("lane"), 0)
-        )
+    def change(statement: Stmt, call: Print) -> Stmt:
+        guard: Any = T.And(T.EQ(program.var("warp_in_warpgroup"), 0), T.EQ(program.var("lane"), 0))
         if not alone:
             guard = T.And(T.EQ(program.var("warpgroup"), 0), guard)
-        return ir.written_at(printed(found, guard), one.span)
+        return ir.written_at(printed(call, guard), statement.span)
 
     return map_prints(statement, change)
 
 
 def by_this_thread(statement: Stmt) -> Stmt:
     """A statement that one thread executes; of its prints, the code of that thread."""
-    return map_prints(
-        statement, lambda one, found: ir.written_at(printed(found), one.span)
-    )
+    return map_prints(statement, lambda part, call: ir.written_at(printed(call), part.span))
 
 
 def without_prints(func: PrimFunc) -> PrimFunc:
@@ -153,11 +149,11 @@ def without_prints(func: PrimFunc) -> PrimFunc:
 def _kept(statement: Stmt) -> list[Stmt]:
     """What is left of a statement."""
     if isinstance(statement, tirx.SeqStmt):
-        return [one for part in statement.seq for one in _kept(part)]
+        return [kept for part in statement.seq for kept in _kept(part)]
     if read_print(statement) is not None:
         return []
     inner = ir.children(statement)
-    parts = [_kept(one) for one in inner]
+    parts = [_kept(part) for part in inner]
     same = all(
         len(new) == len(old) and all(a.same_as(b) for a, b in zip(new, old, strict=True))
         for new, old in zip(parts, map(ir.flatten, inner), strict=True)
@@ -169,8 +165,8 @@ def _kept(statement: Stmt) -> list[Stmt]:
     if not any(parts):
         return []
     if isinstance(statement, tirx.IfThenElse):
-        then, other = ir.seq(parts[0]), ir.seq(parts[1]) if parts[1:] and parts[1] else None
-        return [tirx.IfThenElse(statement.condition, then, other, statement.span)]
+        then, otherwise = ir.seq(parts[0]), ir.seq(parts[1]) if parts[1:] and parts[1] else None
+        return [tirx.IfThenElse(statement.condition, then, otherwise, statement.span)]
     return [ir.with_body(statement, parts[0])]
 
 
@@ -200,30 +196,32 @@ class _Memory:
     def place(self, statements: Block) -> list[Stmt]:
         """Statements with the nests that their prints take."""
         result: list[Stmt] = []
-        for one in statements:
-            found = read_print(one.raw)
-            if found is not None:
-                result += self._print(one.raw, found)
-            elif has_prints(one.raw):
-                result.append(one.with_blocks(*map(self.place, one.blocks)))
+        for statement in statements:
+            call = read_print(statement.raw)
+            if call is not None:
+                result += self._print(statement.raw, call)
+            elif has_prints(statement.raw):
+                result.append(statement.with_blocks(*map(self.place, statement.blocks)))
             else:
-                result.append(one.raw)
+                result.append(statement.raw)
         return result
 
     def _print(self, statement: Stmt, found: Print) -> list[Stmt]:
         held: dict[str, list[TensorLoad]] = {}
 
-        def read(one: TensorLoad) -> Any:
-            if not ir.is_buffer(one.source) or not (is_tile(one.source) or is_global(one.source)):
-                return one
-            value = one
-            if is_tile(one.source) and not is_shared(one.source):
-                value = self._element(one, held)
-            return _inside(one, value)
+        def read(load: TensorLoad) -> Any:
+            if not ir.is_buffer(load.source) or not (
+                is_tile(load.source) or is_global(load.source)
+            ):
+                return load
+            value = load
+            if is_tile(load.source) and not is_shared(load.source):
+                value = self._element(load, held)
+            return _inside(load, value)
 
         values = [
-            tvm_ffi.structural_map(one, (TensorLoad, read), order="post")
-            for one in (found.predicate, *found.values)
+            tvm_ffi.structural_map(value, (TensorLoad, read), order="post")
+            for value in (found.predicate, *found.values)
         ]
         name, text, thread, *_ = found.call.args
         call = T.call_extern("int32", name, text, thread, *values)
@@ -243,7 +241,8 @@ class _Memory:
             )
         loads = held.setdefault(dtype, [])
         number = next(
-            (i for i, one in enumerate(loads) if tvm_ffi.structural_equal(one, load)), len(loads)
+            (i for i, known in enumerate(loads) if tvm_ffi.structural_equal(known, load)),
+            len(loads),
         )
         if number == len(loads):
             loads.append(load)
@@ -271,7 +270,7 @@ def _inside(load: TensorLoad, value: Any) -> Any:
     """The value, where the indices of a load lie in its buffer, and 0 elsewhere."""
     inside: Any = None
     for index, extent in zip(load.indices, load.source.shape, strict=True):
-        constants = [one for one in (index, extent) if isinstance(one, tirx.IntImm)]
+        constants = [number for number in (index, extent) if isinstance(number, tirx.IntImm)]
         if len(constants) == 2 and 0 <= int(index) < int(extent):
             continue
         here = T.And(index >= 0, index < extent)

@@ -70,34 +70,34 @@ class Producer:
         return statements
 
     def _block(self, statements: Block) -> list[Stmt]:
-        return [made for one in statements for made in self._statement(one)]
+        return [made for statement in statements for made in self._statement(statement)]
 
-    def _statement(self, one: Statement) -> list[Stmt]:
-        match one:
+    def _statement(self, statement: Statement) -> list[Stmt]:
+        match statement:
             case Load():
-                return self._load(one)
+                return self._load(statement)
             case ForLoader():
-                _require_uniform(one.effects.reads, "What wl.loading() does")
-                return for_loading_thread(one)
+                _require_uniform(statement.effects.reads, "What wl.loading() does")
+                return for_loading_thread(statement)
             case Scalar():
-                _require_uniform(one.raw, "A scalar")
-                return [one.raw]
+                _require_uniform(statement.raw, "A scalar")
+                return [statement.raw]
             case Nest() | Orchestrated():
                 return []
-        return self._inside(one)
+        return self._inside(statement)
 
-    def _inside(self, one: Statement) -> list[Stmt]:
+    def _inside(self, statement: Statement) -> list[Stmt]:
         """A loop or a branch, if there is something to do in it."""
-        bodies = [self._block(inner) for inner in one.blocks]
+        bodies = [self._block(inner) for inner in statement.blocks]
         if not any(bodies):
             return []
-        match one:
+        match statement:
             case Branch(condition=condition):
                 _require_uniform(condition, "A condition")
                 return [ir.when(condition, *bodies)]
             case Loop(extent=extent):
                 _require_uniform(extent, "The extent of a loop")
-        return [ir.with_body(one.raw, bodies[0])]
+        return [ir.with_body(statement.raw, bodies[0])]
 
     def _load(self, load: Load) -> list[Stmt]:
         """A copy, where the program has it: scalars that it depends on may change between two.
@@ -119,11 +119,11 @@ class Producer:
         return statements
 
 
-def _require_uniform(node: Any, what: str) -> None:
+def _require_uniform(node: Any, noun: str) -> None:
     used = node if isinstance(node, frozenset) else ir.uses(node)
     tiles = [b for b in used if ir.is_buffer(b) and is_tile(b)]
     if tiles:
         raise Decline(
-            f"{what} is computed from the tile {tiles[0].name}, which the thread that loads does "
+            f"{noun} is computed from the tile {tiles[0].name}, which the thread that loads does "
             "not have; read it from global memory."
         )

@@ -71,50 +71,52 @@ class _Walk:
     def block(self, statements: Block) -> tuple[list[Stmt], bool]:
         """What is left of a block, and whether nothing that follows it may be prefetched."""
         kept: list[Stmt] = []
-        for one in statements:
-            match one:
+        for statement in statements:
+            match statement:
                 case Scalar(variable=variable):
-                    if self._known(one.raw):
-                        kept.append(one.raw)
+                    if self._known(statement.raw):
+                        kept.append(statement.raw)
                     else:
                         self.unknown.add(variable)
                 case Load(source=source):
                     if not self._known(source.region):
                         return kept, True
-                    kept += prefetches(one.raw, self.plan.ring_of(one), self.program)
+                    kept += prefetches(statement.raw, self.plan.ring_of(statement), self.program)
                     self.prefetched = True
                 case ForLoader():
                     return kept, True
                 case Nest() | Orchestrated():
                     pass
                 case _:
-                    inner, ended = self._inside(one)
+                    inner, ended = self._inside(statement)
                     kept += inner
                     if ended:
                         return kept, True
         return kept, False
 
-    def _inside(self, one: Statement) -> tuple[list[Stmt], bool]:
-        if not one.blocks:
+    def _inside(self, statement: Statement) -> tuple[list[Stmt], bool]:
+        if not statement.blocks:
             return [], False
-        match one:
+        match statement:
             case Loop():
-                decides = [one.start, one.extent]
+                decides = [statement.start, statement.extent]
             case Branch():
-                decides = [one.condition]
+                decides = [statement.condition]
             case _:
                 return [], True
         if not all(map(self._known, decides)):
             return [], True
-        bodies, ends = zip(*map(self.block, one.blocks), strict=True)
-        if isinstance(one, Branch):
-            return ([ir.when(one.condition, *bodies)] if any(bodies) else []), any(ends)
+        bodies, ends = zip(*map(self.block, statement.blocks), strict=True)
+        if isinstance(statement, Branch):
+            return ([ir.when(statement.condition, *bodies)] if any(bodies) else []), any(ends)
         if not bodies[0]:
             return [], ends[0]
-        if one.pipelined and not ends[0]:
-            steps = T.min(one.extent, self._stages(one))
-            return [ir.loop(one.var, steps, bodies[0], start=one.start)], True
-        return [ir.when(one.extent > 0, [tirx.Bind(one.var, one.start), *bodies[0]])], True
+        if statement.pipelined and not ends[0]:
+            steps = T.min(statement.extent, self._stages(statement))
+            return [ir.loop(statement.var, steps, bodies[0], start=statement.start)], True
+        return [
+            ir.when(statement.extent > 0, [tirx.Bind(statement.var, statement.start), *bodies[0]])
+        ], True
 
     def _known(self, node: Any) -> bool:
         """Whether a value needs neither what the kernel before may write nor what a tile holds."""

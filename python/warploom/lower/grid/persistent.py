@@ -198,11 +198,11 @@ def persistent_grid(
     )
     notes = {TILES: Tiles(differ, stores).annotation()} | ({DYNAMIC: 1} if ctas is None else {})
     tiles = ir.loop(turn, way.turns, [*statements, *body], notes)
-    others = tuple(one for one in program.ids if one.kind != "cta")
+    other_ids = tuple(scope_id for scope_id in program.ids if scope_id.kind != "cta")
     order = "column after column" if group is None else f"in groups of {group} rows"
-    together = ' x '.join(map(str, shape)) if sharers == 1 else f"{sharers} CTAs a tile"
+    together = " x ".join(map(str, shape)) if sharers == 1 else f"{sharers} CTAs a tile"
     parts = f"clusters of {together}" if size > 1 else "no clusters"
-    changed = program.replace(ids=(*ids, *others), body=(*way.start, tiles))
+    changed = program.replace(ids=(*ids, *other_ids), body=(*way.start, tiles))
     many = f"{ctas} persistent CTAs" if ctas else "CTAs that take over tiles of others"
     return changed.decided(f"grid: {many}, {parts}, tiles {order}")
 
@@ -214,8 +214,8 @@ def fresh_names(func: PrimFunc, *names: str) -> list[str]:
     """
     taken = {var.name for var in func.params}
     return [
-        next(one for one in (name, *(f"{name}_{i}" for i in range(1, len(taken) + 1)))
-             if one not in taken)
+        next(candidate for candidate in (name, *(f"{name}_{i}" for i in range(1, len(taken) + 1)))
+             if candidate not in taken)
         for name in names
     ]  # fmt: skip
 

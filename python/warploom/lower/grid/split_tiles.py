@@ -42,19 +42,19 @@ def split_tiles(
     Decline
         If the loop does more than accumulate products, so that its steps cannot be separated.
     """
-    found = separable_loop(program)
-    for tile in found.sums:
+    loop = separable_loop(program)
+    for tile in loop.sums:
         if bits_of(str(tile.dtype)) != _WORD_BITS:
             raise Decline(
                 f"The accumulator {tile.name} is {tile.dtype}; CTAs that share a tile exchange "
                 f"sums of {_WORD_BITS} bits, so accumulate in float32 or int32."
             )
-    extent = found.loop.extent
+    extent = loop.loop.extent
     steps = int(extent) if isinstance(extent, tirx.IntImm) else extent
     segment, parts = Segment(), program.hints.split_k
     if parts is not None and isinstance(steps, int) and parts > steps:
         raise Decline(
-            f"split_k {parts}: the loop over {found.loop.var.name} has {steps} steps, and a "
+            f"split_k {parts}: the loop over {loop.loop.var.name} has {steps} steps, and a "
             f"part needs one at least; ask for {steps} parts at most, or smaller steps."
         )
     cut = stream_k(steps) if parts is None else split_k(steps, parts)
@@ -65,15 +65,15 @@ def split_tiles(
         tile: tirx.decl_buffer(
             (slots, *tile.shape), str(tile.dtype), f"{tile.name}_of_others", scope="global"
         )
-        for tile in found.sums
+        for tile in loop.sums
     }
-    body = _segmented(found, segment, workspace)
+    body = _segmented(loop, segment, workspace)
     program = program.replace(body=tuple(body))
     changed = persistent_grid(program, ctas, group, cluster, tour, sharers)
     how = f"each in {parts} parts" if parts is not None else "those of the last rounds step by step"
     where = "their cluster" if sharers > 1 else f"{slots} slots of a workspace"
     return changed.replace(
-        host=(*changed.host, *(tirx.AllocBuffer(one) for one in workspace.values()))
+        host=(*changed.host, *(tirx.AllocBuffer(buffer) for buffer in workspace.values()))
     ).decided(
         f"split: tiles shared by CTAs, {how}; sums of {', '.join(t.name for t in workspace)} pass "
         f"through {where}"
@@ -81,30 +81,30 @@ def split_tiles(
 
 
 def _segmented(
-    found: SeparableLoop, segment: Segment, workspace: dict[Buffer, Buffer]
+    loop: SeparableLoop, segment: Segment, workspace: dict[Buffer, Buffer]
 ) -> list[Stmt]:
     """What a turn does."""
-    old = found.loop
-    step, other = Var(old.var.name, "int32"), Var("other", "int32")
+    old = loop.loop
+    step, peer = Var(old.var.name, "int32"), Var("other", "int32")
     table = {old.var: old.start + (segment.first.value + step)}
-    body = [ir.substitute(_started(one, found, step), table) for one in old.body]
+    body = [ir.substitute(_started(statement, loop, step), table) for statement in old.body]
     steps = ir.loop(step, segment.steps.value, body, old.raw.annotations)
     slot = segment.slot.value
-    theirs = slot - (other + 1) * segment.stride.value
+    theirs = slot - (peer + 1) * segment.stride.value
     taken = [_taken(tile, place, theirs) for tile, place in workspace.items()]
     given = [_given(tile, place, slot) for tile, place in workspace.items()]
-    take = ir.loop(other, segment.others.value, [tirx.AttrStmt(0, TAKEN, theirs, ir.seq(taken))])
+    take = ir.loop(peer, segment.others.value, [tirx.AttrStmt(0, TAKEN, theirs, ir.seq(taken))])
     give = tirx.AttrStmt(0, GIVEN, slot, ir.seq(given))
     some = ir.when(segment.steps.value > 0, [give])
-    after = raws(found.after)
-    return [*raws(found.before), steps, ir.when(segment.part.value < 1, [take, *after], [some])]
+    after = raws(loop.after)
+    return [*raws(loop.before), steps, ir.when(segment.part.value < 1, [take, *after], [some])]
 
 
-def _started(one: Statement, found: SeparableLoop, step: Var) -> Stmt:
+def _started(statement: Statement, loop: SeparableLoop, step: Var) -> Stmt:
     """A statement of the loop; what overwrites a sum at first does so in each segment."""
-    if not found.is_start(one):
-        return one.raw
-    return ir.tile_call(one.raw, *one.raw.args[:-1], step > 0)
+    if not loop.is_start(statement):
+        return statement.raw
+    return ir.tile_call(statement.raw, *statement.raw.args[:-1], step > 0)
 
 
 def _given(tile: Buffer, workspace: Buffer, slot: Any) -> Stmt:

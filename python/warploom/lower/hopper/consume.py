@@ -65,7 +65,7 @@ class Consumer:
         #: Whether one warpgroup executes the current statement, without the others.
         self.alone = False
         self.computed = computed_tiles(program)
-        self.accumulators = {one.d for one in walk(program.block) if isinstance(one, Mma)}
+        self.accumulators = {mma.d for mma in walk(program.block) if isinstance(mma, Mma)}
 
     def run(self) -> list[Stmt]:
         """Its statements."""
@@ -80,132 +80,134 @@ class Consumer:
     def _block(self, statements: Block) -> list[Stmt]:
         result: list[Stmt] = []
         for step in steps(self.plan, statements):
-            one = step.statement
+            statement = step.statement
             for use in step.opens:
                 result += self._open(use)
-            waits = self.waits.of[one]
+            waits = self.waits.of[statement]
             result += self._wait(waits.before)
-            turns = isinstance(one, Turn)
-            result += self._turn(one, step.turns) if turns else self._statement(one, waits)
+            turns = isinstance(statement, Turn)
+            result += (
+                self._turn(statement, step.turns) if turns else self._statement(statement, waits)
+            )
             result += self._wait(waits.after)
             for use in step.closes:
                 result += self._close(use)
         return result
 
-    def _statement(self, one: Statement, waits: Waits) -> list[Stmt]:
+    def _statement(self, statement: Statement, waits: Waits) -> list[Stmt]:
         """A statement without the waits before and after it."""
-        match one:
+        match statement:
             case Load():
-                return self.supply.load(one) if self.supply.loads_in_place(one) else []
+                return self.supply.load(statement) if self.supply.loads_in_place(statement) else []
             case ForLoader():
-                return self.supply.by_hand(one)
+                return self.supply.by_hand(statement)
             case BarrierOperation():
-                return self._operation(one)
+                return self._operation(statement)
             case Allocation(buffer=buffer):
-                return [] if _in_shared_memory(buffer) and one.allocates else [one.raw]
+                return [] if _in_shared_memory(buffer) and statement.allocates else [statement.raw]
             case Orchestrated():
-                return [self._placed(one)]
+                return [self._placed(statement)]
             case First():
-                return self._of_first(one)
+                return self._of_first(statement)
             case Mma():
-                return self._mma(one, waits)
+                return self._mma(statement, waits)
             case Loop(alternate=True):
-                return self._alternate(one)
+                return self._alternate(statement)
             case Loop() | While():
-                before = self.supply.before_loop(one) if isinstance(one, Loop) else []
-                return [*before, ir.with_body(one.raw, self._bodies(one)[0])]
+                before = self.supply.before_loop(statement) if isinstance(statement, Loop) else []
+                return [*before, ir.with_body(statement.raw, self._bodies(statement)[0])]
             case Branch():
-                return self._branch(one)
+                return self._branch(statement)
             case Marked():
-                return [ir.with_body(one.raw, self._block(one.body))]
-        return [one.raw] if one.allocates else self._plain(one)
+                return [ir.with_body(statement.raw, self._block(statement.body))]
+        return [statement.raw] if statement.allocates else self._plain(statement)
 
-    def _bodies(self, one: Statement) -> list[list[Stmt]]:
+    def _bodies(self, statement: Statement) -> list[list[Stmt]]:
         """The blocks of a statement, each with the waits at its end."""
-        pairs = zip(one.blocks, self.waits.of[one].ends, strict=True)
+        pairs = zip(statement.blocks, self.waits.of[statement].ends, strict=True)
         return [[*self._block(inner), *self._wait(end)] for inner, end in pairs]
 
-    def _operation(self, one: BarrierOperation) -> list[Stmt]:
+    def _operation(self, operation: BarrierOperation) -> list[Stmt]:
         """What becomes of an operation on an mbarrier of the author."""
-        if one.operation.kind == "init":  # before the roles part
+        if operation.operation.kind == "init":  # before the roles part
             return []
-        if one.operation.kind == "wait":
-            return [one.raw]
-        return [all_consumers(self.program), by_one_consumer(self.program, one.raw)]
+        if operation.operation.kind == "wait":
+            return [operation.raw]
+        return [all_consumers(self.program), by_one_consumer(self.program, operation.raw)]
 
-    def _plain(self, one: Statement) -> list[Stmt]:
-        found = one.effects
-        written = any(is_shared(buffer) for buffer in found.writes)
-        placed = by_one_thread(self._placed(one), self.program, self.alone)
+    def _plain(self, statement: Statement) -> list[Stmt]:
+        effects = statement.effects
+        written = any(is_shared(buffer) for buffer in effects.writes)
+        placed = by_one_thread(self._placed(statement), self.program, self.alone)
         if not written:
-            return [placed, *self._apart(found)]
+            return [placed, *self._apart(effects)]
         # Everyone has read the old contents; everyone sees the new ones, the tensor core too.
         fence = ir.evaluate(T.ptx.fence.proxy.async_.shared__cta())
         return [self._sync(), placed, fence, self._sync()]
 
-    def _apart(self, found: Effects) -> list[Stmt]:
+    def _apart(self, effects: Effects) -> list[Stmt]:
         """After the start of an accumulator beside others: its registers are its own.
 
         ptxas copies equal values late, to the second accumulator while the MMA into the first is in
         flight, and then it serialises both (C7517).
         """
-        started = found.writes & self.accumulators
-        return pin(started) if started and not found.reads and len(self.accumulators) > 1 else []
+        started = effects.writes & self.accumulators
+        return pin(started) if started and not effects.reads and len(self.accumulators) > 1 else []
 
     def _sync(self) -> Stmt:
         """A barrier of those that execute the current statement."""
         return (one_consumer if self.alone else all_consumers)(self.program)
 
-    def _mma(self, one: Mma, waits: Waits) -> list[Stmt]:
+    def _mma(self, mma: Mma, waits: Waits) -> list[Stmt]:
         """An MMA, after what threads wrote to its registers, as a group of its own."""
         fence = ir.evaluate(T.ptx.wgmma.fence.sync.aligned())
         commit = ir.evaluate(T.ptx.wgmma.commit_group.sync.aligned())
-        return [*pin(waits.operands), fence, self._placed(one), commit]
+        return [*pin(waits.operands), fence, self._placed(mma), commit]
 
-    def _placed(self, one: Statement) -> Stmt:
+    def _placed(self, statement: Statement) -> Stmt:
         """A statement with the current stage in place of each tile."""
-        return place_tiles(one.raw, self.current)
+        return place_tiles(statement.raw, self.current)
 
-    def _branch(self, one: Branch) -> list[Stmt]:
-        if needs_order(one):
-            return [ir.when(one.condition, *self._bodies(one))]
-        placed = by_one_thread(self._placed(one), self.program, self.alone)
+    def _branch(self, statement: Branch) -> list[Stmt]:
+        if needs_order(statement):
+            return [ir.when(statement.condition, *self._bodies(statement))]
+        placed = by_one_thread(self._placed(statement), self.program, self.alone)
         # All threads take the same side: it is one jump, and not a choice for each element.
-        tiles = one.effects.writes & self.computed
-        then, *other = ir.children(placed)
-        branch = ir.when(placed.condition, [*pin_one(tiles), then], *([side] for side in other))
-        return [branch, *self._apart(one.effects)]
+        tiles = statement.effects.writes & self.computed
+        then, *otherwise = ir.children(placed)
+        branch = ir.when(placed.condition, [*pin_one(tiles), then], *([side] for side in otherwise))
+        return [branch, *self._apart(statement.effects)]
 
-    def _turn(self, one: Turn, uses: list[RingUse]) -> list[Stmt]:
+    def _turn(self, turn: Turn, uses: list[RingUse]) -> list[Stmt]:
         """What one warpgroup does, whose turn the stage tells; the others pass over it."""
         body = [s for use in uses for s in self._open(use)]
-        body += self._bodies(one)[0]
+        body += self._bodies(turn)[0]
         after: list[Stmt] = []
         for use in uses:
             at = self.positions[use.ring.name]
             body += self.supply.release(use.ring, at.index)
             after += at.advance()
         stage = self.positions[uses[0].ring.name].index
-        mine = T.EQ(T.truncmod(stage, one.count), self.program.var("warpgroup"))
+        mine = T.EQ(T.truncmod(stage, turn.count), self.program.var("warpgroup"))
         return [ir.when(mine, body), *after]
 
-    def _of_first(self, one: First) -> list[Stmt]:
+    def _of_first(self, first: First) -> list[Stmt]:
         """What the first warpgroup does while the others go on."""
-        body = self._of_one_warpgroup(one)
+        body = self._of_one_warpgroup(first)
         return [ir.when(T.EQ(self.program.var("warpgroup"), 0), body)]
 
-    def _alternate(self, one: Loop) -> list[Stmt]:
+    def _alternate(self, loop: Loop) -> list[Stmt]:
         """The tiles of one warpgroup, which passes over the stages of those of the other."""
-        body = self._of_one_warpgroup(one)
+        body = self._of_one_warpgroup(loop)
         passes: list[Stmt] = []
         for use in self.plan.uses:
-            passes += self.positions[use.ring.name].advance_by(stages_of(use, one))
-        return of_player(one, self.program.var("warpgroup"), body, passes)
+            passes += self.positions[use.ring.name].advance_by(stages_of(use, loop))
+        return of_player(loop, self.program.var("warpgroup"), body, passes)
 
-    def _of_one_warpgroup(self, one: First | Loop) -> list[Stmt]:
+    def _of_one_warpgroup(self, part: First | Loop) -> list[Stmt]:
         """The body of a statement that one warpgroup executes without the others."""
         self.alone = True
-        (body,) = self._bodies(one)
+        (body,) = self._bodies(part)
         self.alone = False
         return body
 
@@ -253,5 +255,3 @@ class Consumer:
 
 def _in_shared_memory(buffer: Buffer) -> bool:
     return is_shared(buffer) or buffer.scope() == MBARRIER
-
-

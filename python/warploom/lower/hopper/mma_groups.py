@@ -150,9 +150,9 @@ class InFlight:
         self.groups = self.groups[len(self.groups) - count :]
         written = {tile for group in done for tile in group.writes}
         under_way = {tile for group in self.groups for tile in group.writes}
-        ready = [one for one in self.held if one.group in done]
-        self.held = [one for one in self.held if one not in ready]
-        releases = tuple(one.release for one in ready)
+        ready = [held for held in self.held if held.group in done]
+        self.held = [held for held in self.held if held not in ready]
+        releases = tuple(held.release for held in ready)
         return [Wait(count, frozenset(written - under_way), releases)]
 
     def _wait_for(self, group: Group) -> list[Event]:
@@ -182,7 +182,7 @@ class InFlight:
             Tiles of registers that threads compute.
         """
         waits, computed = self.before(effects), self.hidden
-        own = (one for one in effects.writes & tiles if str(one.dtype) == "float32")
+        own = (tile for tile in effects.writes & tiles if str(tile.dtype) == "float32")
         self.hidden = next(own, self.hidden) if self.groups else None
         return [Meet(computed), *waits] if waits and computed is not None else waits
 
@@ -202,17 +202,17 @@ class InFlight:
 
     def finish(self, ring: str) -> list[Event]:
         """The wait after which no stage of a ring is left to give back."""
-        one = next((held for held in self.held if held.release.ring == ring), None)
-        return [] if one is None else self._wait_for(one.group)
+        first = next((held for held in self.held if held.release.ring == ring), None)
+        return [] if first is None else self._wait_for(first.group)
 
     def guarded(self, guard: Guard) -> InFlight:
         """The same at another place, where only some iterations have left something to do."""
 
-        def guarded(one: Held) -> Held:
-            release = Release(one.release.ring, (guard, *one.release.guards))
-            return Held(one.group, release)
+        def guarded(held: Held) -> Held:
+            release = Release(held.release.ring, (guard, *held.release.guards))
+            return Held(held.group, release)
 
-        return InFlight(list(self.groups), [guarded(one) for one in self.held])
+        return InFlight(list(self.groups), [guarded(held) for held in self.held])
 
     def without_repeated(self) -> InFlight:
         """The same without the oldest groups that newer groups repeat.
@@ -220,10 +220,10 @@ class InFlight:
         Waits count from the newest group and find the newest conflict, so they stay the same. It
         bounds the number of groups: a loop repeats those of the iteration before.
         """
-        start, held = 0, {one.group for one in self.held}
+        start, kept = 0, {held.group for held in self.held}
         for number, oldest in enumerate(self.groups):
             newer = self.groups[number + 1 :]
-            if oldest in held or not any(oldest.repeats(one) for one in newer):
+            if oldest in kept or not any(oldest.repeats(group) for group in newer):
                 break
             start = number + 1
         return InFlight(self.groups[start:], list(self.held), self.hidden)

@@ -150,49 +150,49 @@ class _Analysis:
 
     def _block(self, statements: Block) -> None:
         for step in steps(self.plan, statements):
-            one = step.statement
-            self._statement(one, self.found.of.setdefault(one, Waits()))
+            statement = step.statement
+            self._statement(statement, self.found.of.setdefault(statement, Waits()))
             for use in step.closes:
                 self.found.closes[use.ring.name] = self._close(use)
 
-    def _statement(self, one: Statement, waits: Waits) -> None:
-        match one:
+    def _statement(self, statement: Statement, waits: Waits) -> None:
+        match statement:
             case ForLoader() | Allocation():
                 pass
             case Load():
-                if self.supply.loads_in_place(one):
-                    tiles = frozenset(self.plan.ring_of(one).tiles)
+                if self.supply.loads_in_place(statement):
+                    tiles = frozenset(self.plan.ring_of(statement).tiles)
                     waits.before = self.now.before(Effects(frozenset(), tiles))
             case BarrierOperation():
-                if one.operation.kind not in ("init", "wait"):
+                if statement.operation.kind not in ("init", "wait"):
                     # The arrival says that all threads have come here, and their MMAs with them.
                     waits.before = self.now.before(Effects(frozenset(), self.own))
             case Orchestrated():
-                waits.before = self.now.before(one.effects)
+                waits.before = self.now.before(statement.effects)
             case Mma():
-                self._mma(one, waits)
+                self._mma(statement, waits)
             case Turn() | First() | Loop(alternate=True) | While():
-                self._apart(one, waits)
-            case Branch() if needs_order(one):
-                self._apart(one, waits)
+                self._apart(statement, waits)
+            case Branch() if needs_order(statement):
+                self._apart(statement, waits)
             case Loop():
-                self._loop(one, waits)
+                self._loop(statement, waits)
             case Marked():
-                self._block(one.body)
-            case _ if not one.allocates:
-                waits.before = self.now.before_computing(one.effects, self.computed)
+                self._block(statement.body)
+            case _ if not statement.allocates:
+                waits.before = self.now.before_computing(statement.effects, self.computed)
 
-    def _apart(self, one: Statement, waits: Waits) -> None:
+    def _apart(self, statement: Statement, waits: Waits) -> None:
         """What not all threads execute, or not once, begins and ends with nothing in flight."""
         waits.before = self.now.wait_all_but(0)
         waits.ends = []
-        for inner in one.blocks:
+        for inner in statement.blocks:
             self._block(inner)
             waits.ends.append(self.now.wait_all_but(0))
 
-    def _mma(self, one: Mma, waits: Waits) -> None:
-        found, now = one.effects, self.now
-        own = Effects(found.reads - found.writes, found.writes)
+    def _mma(self, mma: Mma, waits: Waits) -> None:
+        effects, now = mma.effects, self.now
+        own = Effects(effects.reads - effects.writes, effects.writes)
         waits.before = now.before_mma(own)
         older = bool(now.held)
         now.issue(Group(own.reads, own.writes))
@@ -200,8 +200,8 @@ class _Analysis:
         waits.after = now.wait_all_but(1) if older else []
         under_way = {tile for group in now.groups[:-1] for tile in group.writes}
         # The compiler may keep scale-d, an integer, in a register of D that has the same value.
-        words = {tile for tile in found.writes if str(tile.dtype) != "float32"}
-        waits.operands = frozenset(((found.reads | words) & self.computed) - under_way)
+        words = {tile for tile in effects.writes if str(tile.dtype) != "float32"}
+        waits.operands = frozenset(((effects.reads | words) & self.computed) - under_way)
 
     def _close(self, use: RingUse) -> Close:
         """A stage is given back now, or when the MMAs that read it are complete."""
@@ -218,40 +218,40 @@ class _Analysis:
 
     # -- loops ---------------------------------------------------------------------------------
 
-    def _loop(self, one: Loop, waits: Waits) -> None:
+    def _loop(self, loop: Loop, waits: Waits) -> None:
         waits.before = self.now.wait_all_but(0)
-        if one not in self.behind:
-            self.behind[one] = self._behind(one, waits)
-        self.now = self.behind[one].copy()
+        if loop not in self.behind:
+            self.behind[loop] = self._behind(loop, waits)
+        self.now = self.behind[loop].copy()
 
-    def _behind(self, one: Loop, waits: Waits) -> InFlight:
+    def _behind(self, loop: Loop, waits: Waits) -> InFlight:
         """What is in flight behind a loop; notes the waits at the end of its body and after it."""
-        end, waits.ends = self._fixpoint(one)
+        end, waits.ends = self._fixpoint(loop)
         if not self.supply.refills_after_loops:
             end = InFlight(end.groups)
-        if one.has_iterations:
+        if loop.has_iterations:
             return end
         # Whether there was an iteration is known here only: further on, the extent may be that of
         # another time round a loop outside.
-        waits.after = end.guarded(Guard(one, later=False)).wait_all_but(0)
+        waits.after = end.guarded(Guard(loop, later=False)).wait_all_but(0)
         return InFlight()
 
-    def _fixpoint(self, one: Loop) -> tuple[InFlight, list[list[Event]]]:
+    def _fixpoint(self, loop: Loop) -> tuple[InFlight, list[list[Event]]]:
         """What is in flight at the end of the last iteration, and the waits at that of each."""
-        touched = touched_by_threads(one.body)
+        touched = touched_by_threads(loop.body)
         head = InFlight()
         for _ in range(ROUNDS):
-            end = self.block(one.body, head)
-            back = end.without_repeated().guarded(Guard(one, later=True))
+            end = self.block(loop.body, head)
+            back = end.without_repeated().guarded(Guard(loop, later=True))
             if any(group.conflicts(touched) for group in end.groups):
                 break
             if back.same_as(head):
-                self.found.heads[one] = head
+                self.found.heads[loop] = head
                 return end, [[]]
             head = back
-        self.found.heads[one] = InFlight()
+        self.found.heads[loop] = InFlight()
         if head.groups:
-            end = self.block(one.body, InFlight())
+            end = self.block(loop.body, InFlight())
         return end, [end.wait_all_but(0)]
 
 
@@ -277,13 +277,13 @@ def steps(plan: PipelinePlan, statements: Block) -> Iterator[Step]:
     """The statements of a block, with the rings of a plan."""
     uses = plan.of_block(statements)
     turns = [use for use in uses if in_turns(use)]
-    others = [use for use in uses if not in_turns(use)]
-    for number, one in enumerate(statements):
+    own = [use for use in uses if not in_turns(use)]
+    for number, statement in enumerate(statements):
         yield Step(
-            one,
-            [use for use in others if use.first == number],
+            statement,
+            [use for use in own if use.first == number],
             [use for use in turns if use.first == number],
-            [use for use in others if use.last == number],
+            [use for use in own if use.last == number],
         )
 
 
@@ -296,16 +296,16 @@ def computed_tiles(program: TileProgram) -> frozenset[Buffer]:
 def touched_by_threads(statements: Block) -> Effects:
     """What statements other than MMAs and loads read and write."""
     return together(
-        touched_by_threads(sum(one.blocks, ())) if one.blocks else one.effects
-        for one in statements
-        if not isinstance(one, (ForLoader, Mma, Load, Allocation))
+        touched_by_threads(sum(statement.blocks, ())) if statement.blocks else statement.effects
+        for statement in statements
+        if not isinstance(statement, (ForLoader, Mma, Load, Allocation))
     )
 
 
-def needs_order(one: Statement) -> bool:
+def needs_order(statement: Statement) -> bool:
     """Whether some part of a statement waits for others, or others wait for it."""
-    if isinstance(one, (Orchestrated, ForLoader, BarrierOperation, Mma, Load)):
+    if isinstance(statement, (Orchestrated, ForLoader, BarrierOperation, Mma, Load)):
         return True
-    if one.blocks:
-        return any(needs_order(inner) for block in one.blocks for inner in block)
-    return any(is_shared(buffer) for buffer in one.effects.writes)
+    if statement.blocks:
+        return any(needs_order(inner) for block in statement.blocks for inner in block)
+    return any(is_shared(buffer) for buffer in statement.effects.writes)

@@ -65,7 +65,7 @@ def multistage(program: TileProgram) -> TileProgram:
             "registers", "no warps set aside to load could give some away; leave it out"
         )
     plan = plan_pipeline(program, multicast=False)
-    ahead = {use.ring.name: found for use in plan.uses if (found := _ahead(use)) is not None}
+    ahead = {use.ring.name: prefetch for use in plan.uses if (prefetch := _ahead(use)) is not None}
     plan = PipelinePlan(
         tuple(use if use.ring.name in ahead else with_stages(use, 1) for use in plan.uses)
     )
@@ -99,7 +99,10 @@ def multistage(program: TileProgram) -> TileProgram:
         *role.mark(computing, program.var("warpgroup")),
     ]
     if consumers(program) == 1:
-        body = [ir.substitute(one, {program.var("warpgroup"): tirx.const(0)}) for one in body]
+        body = [
+            ir.substitute(statement, {program.var("warpgroup"): tirx.const(0)})
+            for statement in body
+        ]
     attrs = (*program.attrs, launch_bounds(program))
     threads = consumers(program) * SM90A.warpgroup
     require_accumulators(program, launch_registers(program, threads))
@@ -139,19 +142,19 @@ def _ahead(use: RingUse) -> _Ahead | None:
     # From the last load back: what is needed, and how it comes about.
     kept: list[Statement] = []
     needed: set[Var] = set()
-    for one in reversed(use.block):
-        match one:
+    for statement in reversed(use.block):
+        match statement:
             case Load(source=source):
-                kept.append(one)
+                kept.append(statement)
                 needed |= ir.uses(source)
             case Scalar(variable=variable) if variable in needed:
-                kept.append(one)
-                needed |= ir.uses(one.raw)
-    own = {one.variable for one in kept if isinstance(one, Scalar) and one.defines}
+                kept.append(statement)
+                needed |= ir.uses(statement.raw)
+    own = {scalar.variable for scalar in kept if isinstance(scalar, Scalar) and scalar.defines}
     changed = loop.effects.writes
     late = any(ir.is_buffer(v) and v in changed and v not in own for v in needed)
     nested = any(
-        not isinstance(one, (Scalar, Load)) and one.effects.writes & own for one in use.block
+        not isinstance(part, (Scalar, Load)) and part.effects.writes & own for part in use.block
     )
     tiles = any(ir.is_buffer(v) and is_tile(v) for v in needed)
     if late or nested or tiles:
@@ -162,7 +165,7 @@ def _ahead(use: RingUse) -> _Ahead | None:
 
 def _require_after_loads(use: RingUse) -> None:
     """Threads that load a stage where it is used wait for all of it at once."""
-    last = max(i for i, one in enumerate(use.block) if isinstance(one, Load))
+    last = max(i for i, statement in enumerate(use.block) if isinstance(statement, Load))
     touched = use.block[use.first].effects.touched & set(use.ring.tiles)
     if use.first < last:
         raise Decline(
@@ -185,7 +188,7 @@ class _ByOneself:
 
     def start(self) -> list[Stmt]:
         """Counters of the iterations that have been loaded for."""
-        return [s for one in self.ahead.values() for s in one.next.define(0)]
+        return [s for prefetch in self.ahead.values() for s in prefetch.next.define(0)]
 
     def loads_in_place(self, load: Load) -> bool:
         """Those that do not run ahead."""
@@ -238,11 +241,11 @@ class _ByOneself:
         """Announce and copy what iteration ``number`` of the loop loads."""
         ahead = self.ahead[ring.name]
         statements = [announce(ring, stage)]
-        for one in ahead.slice:
-            is_load = isinstance(one, Load)
-            statements += copies(one.raw, ring, stage, self.program) if is_load else [one.raw]
+        for part in ahead.slice:
+            is_load = isinstance(part, Load)
+            statements += copies(part.raw, ring, stage, self.program) if is_load else [part.raw]
         table = {ahead.loop.var: ahead.loop.start + number}
-        return ir.renewed([ir.substitute(one, table) for one in statements])
+        return ir.renewed([ir.substitute(statement, table) for statement in statements])
 
     def _one_thread(self, statements: list[Stmt]) -> Stmt:
         return ir.when(_is_loading(self.program), statements)

@@ -54,35 +54,35 @@ def _block(statements: Block, warpgroup: Var, count: int) -> tuple[list[Stmt], i
     """A block whose runs of products are turns, and how many there are, in inner blocks too."""
     runs = _runs(statements)
     begins, ends = {run[0] for run in runs}, {run[-1] for run in runs}
-    found, result = len(runs), []
-    for number, one in enumerate(statements):
+    number_of_runs, result = len(runs), []
+    for number, statement in enumerate(statements):
         if number in begins:
             result.append(orchestrated([wait_for_turn(warpgroup)]))
-        if one.blocks and not isinstance(one, Orchestrated):
-            inner = [_block(block, warpgroup, count) for block in one.blocks]
-            found += sum(runs for _, runs in inner)
-            result.append(one.with_blocks(*(body for body, _ in inner)))
+        if statement.blocks and not isinstance(statement, Orchestrated):
+            inner = [_block(block, warpgroup, count) for block in statement.blocks]
+            number_of_runs += sum(runs for _, runs in inner)
+            result.append(statement.with_blocks(*(body for body, _ in inner)))
         else:
-            result.append(one.raw)
+            result.append(statement.raw)
         if number in ends:
             result.append(orchestrated([pass_turn(warpgroup, count)]))
-    return result, found
+    return result, number_of_runs
 
 
 def _runs(statements: Block) -> list[list[int]]:
     """Products of a block, in runs between which no result of theirs is used."""
     runs: list[list[int]] = []
     written: set[Buffer] = set()
-    for number, one in enumerate(statements):
-        if isinstance(one, (Allocation, Load)):
+    for number, statement in enumerate(statements):
+        if isinstance(statement, (Allocation, Load)):
             continue
-        found = one.effects
-        if isinstance(one, Mma):
-            if not written or (found.reads - found.writes) & written:
+        effects = statement.effects
+        if isinstance(statement, Mma):
+            if not written or (effects.reads - effects.writes) & written:
                 runs.append([])
                 written.clear()
             runs[-1].append(number)
-            written |= found.writes
-        elif found.touched & written:
+            written |= effects.writes
+        elif effects.touched & written:
             written.clear()
     return runs

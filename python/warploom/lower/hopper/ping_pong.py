@@ -61,14 +61,16 @@ def ping_pong(program: TileProgram) -> TileProgram:
             f"{rows} warpgroups share the rows of tiles, so they cannot compute alternate ones; "
             "drop the hint ping_pong, or ask for consumers=1."
         )
-    loops = [one for one in program.block if isinstance(one, Loop) and one.over_tiles]
-    if len(loops) != 1 or any(_loads(one) for one in program.block if one not in loops):
+    loops = [loop for loop in program.block if isinstance(loop, Loop) and loop.over_tiles]
+    if len(loops) != 1 or any(
+        _loads(statement) for statement in program.block if statement not in loops
+    ):
         raise Decline(
             "ping_pong takes a persistent grid, whose CTAs load all operands tile by tile; let the "
             "hint persistent be True, or drop ping_pong."
         )
     tiles = _in_turn(loops[0], warpgroup)
-    body = tuple(tiles if one is loops[0] else one.raw for one in program.block)
+    body = tuple(tiles if statement is loops[0] else statement.raw for statement in program.block)
     return program.replace(body=body, ids=with_warpgroups(program, PLAYERS)).decided(
         f"ping-pong: each of {PLAYERS} warpgroups computes every other tile"
     )
@@ -82,7 +84,7 @@ def of_player(loop: Loop, warpgroup: Var, body: list[Stmt], passes: list[Stmt]) 
     number = Var(loop.var.name, "int32")
     table = {loop.var: number * PLAYERS + warpgroup}
     count = T.truncdiv(loop.extent + (PLAYERS - 1) - warpgroup, PLAYERS)
-    own = [*(ir.substitute(one, table) for one in body), *passes]
+    own = [*(ir.substitute(statement, table) for statement in body), *passes]
     notes = {TILES: loop.raw.annotations[TILES]}
     return [ir.when(warpgroup > 0, passes), ir.loop(number, count, own, notes)]
 
@@ -97,9 +99,9 @@ def stages_of(use: RingUse, loop: Loop) -> Any:
     """
     defined: set[Var] = set()
     tvm_ffi.structural_walk(loop.raw, [
-        (tirx.For, lambda one: defined.add(one.loop_var)),
-        (tirx.Bind, lambda one: defined.add(one.var)),
-        (tirx.AllocBuffer, lambda one: defined.add(one.buffer)),
+        (tirx.For, lambda loop: defined.add(loop.loop_var)),
+        (tirx.Bind, lambda binding: defined.add(binding.var)),
+        (tirx.AllocBuffer, lambda allocation: defined.add(allocation.buffer)),
     ])  # fmt: skip
     count = _times(use, loop.body)
     if count is None or ir.uses(count) & defined:
@@ -115,19 +117,19 @@ def _times(use: RingUse, statements: Block) -> Any:
     """How often the block of a ring is executed within statements; None if that depends."""
     if use.is_in(statements):
         return ir.as_expr(1)
-    for one in statements:
-        for block in one.blocks:
+    for statement in statements:
+        for block in statement.blocks:
             inner = _times(use, block)
             if inner is not None:
-                if isinstance(one, Loop):
-                    return one.extent * inner
-                return inner if isinstance(one, Marked) else None
+                if isinstance(statement, Loop):
+                    return statement.extent * inner
+                return inner if isinstance(statement, Marked) else None
     return None
 
 
 def _in_turn(loop: Loop, warpgroup: Var) -> tirx.For:
     """The loop, in which a tile's loads wait for those of the tile before."""
-    used = [number for number, one in enumerate(loop.body) if _loads(one)]
+    used = [number for number, statement in enumerate(loop.body) if _loads(statement)]
     if not used:
         raise Decline("The tiles load nothing, so ping_pong hides nothing; drop the hint.")
     require_private(
@@ -147,9 +149,9 @@ def _in_turn(loop: Loop, warpgroup: Var) -> tirx.For:
 
 def _loads(statement: Statement) -> bool:
     """Whether something of a statement loads a stage."""
-    return any(isinstance(one, Load) for one in walk((statement,)))
+    return any(isinstance(node, Load) for node in walk((statement,)))
 
 
-def _is_apart(one: Statement) -> bool:
+def _is_apart(statement: Statement) -> bool:
     """Whether a statement is the loading thread's, or guards the memory that it writes."""
-    return isinstance(one, (Load, Orchestrated)) or one.allocates
+    return isinstance(statement, (Load, Orchestrated)) or statement.allocates

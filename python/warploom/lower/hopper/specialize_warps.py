@@ -52,16 +52,14 @@ def specialize_warps(program: TileProgram) -> TileProgram:
     count = consumers(program)
     role = Var("wg", "int32")
     consumer = role - 1 if count > 1 else tirx.const(0, "int32")
-    shared = [
-        tirx.AllocBuffer(buffer) for ring in plan.rings for buffer in ring.tiles.values()
-    ] + [tirx.AllocBuffer(b) for ring in plan.rings for b in (ring.full, ring.empty)]
+    shared = [tirx.AllocBuffer(buffer) for ring in plan.rings for buffer in ring.tiles.values()] + [
+        tirx.AllocBuffer(b) for ring in plan.rings for b in (ring.full, ring.empty)
+    ]
     shared += consumer_tiles(program, plan)
     producing = ir.renewed(Producer(program, plan).run())
     consuming = Consumer(program, plan, positions(plan), _FromProducer(program, plan)).run()
     loads, computes = ThreadRole("load"), ThreadRole("compute", count, one_thread=False)
-    elected = T.And(
-        program.var("warp_in_warpgroup") == 0, T.cuda.elect_sync() != T.uint32(0)
-    )
+    elected = T.And(program.var("warp_in_warpgroup") == 0, T.cuda.elect_sync() != T.uint32(0))
     threads = (count + 1) * SM90A.warpgroup
     at_launch = launch_registers(program, threads)
     moves = program.hints.set_registers is not False
@@ -90,10 +88,10 @@ def specialize_warps(program: TileProgram) -> TileProgram:
     if cluster:
         # No CTA leaves while another may still write to its memory or its barriers.
         body += barriers.meet(cluster)
-    body = [ir.substitute(one, {program.var("warpgroup"): consumer}) for one in body]
+    body = [ir.substitute(statement, {program.var("warpgroup"): consumer}) for statement in body]
     ids = tuple(
-        Id("warpgroup", (role,), (count + 1,)) if one.kind == "warpgroup" else one
-        for one in program.ids
+        Id("warpgroup", (role,), (count + 1,)) if scope_id.kind == "warpgroup" else scope_id
+        for scope_id in program.ids
     )
     attrs = (*program.attrs, launch_bounds(program))
     roles = (loads, computes)

@@ -85,9 +85,9 @@ def in_turns(use: RingUse) -> bool:
 def readers(use: RingUse, program: TileProgram) -> int:
     """Warpgroups that give back each stage of a ring."""
     alone = any(
-        one.raw.same_as(use.ring.loads[0])
+        statement.raw.same_as(use.ring.loads[0])
         for first in walk(program.block) if isinstance(first, First)
-        for one in walk(first.body)
+        for statement in walk(first.body)
     )  # fmt: skip
     if alone or in_turns(use) or program.hints.ping_pong:
         return 1
@@ -96,67 +96,65 @@ def readers(use: RingUse, program: TileProgram) -> int:
 
 def _look(statements: Block, warpgroup: Var, count: int) -> list[Stmt] | None:
     """A block, with its loop over steps in turns; None if neither it nor one in it has one."""
-    loops = [i for i, one in enumerate(statements) if _has_steps(one)]
+    loops = [i for i, statement in enumerate(statements) if _has_steps(statement)]
     if len(loops) > 1:
         raise Decline("Several loops have products; warpgroups take turns in one.")
     if loops:
-        found = separated(statements, loops[0], "warpgroups that take turns")
-        return _in_turns(found, warpgroup, count)
-    for number, one in enumerate(statements):
-        if isinstance(one, Loop) and one.over_tiles:
-            inner = _look(one.body, warpgroup, count)
+        loop = separated(statements, loops[0], "warpgroups that take turns")
+        return _in_turns(loop, warpgroup, count)
+    for number, outer in enumerate(statements):
+        if isinstance(outer, Loop) and outer.over_tiles:
+            inner = _look(outer.body, warpgroup, count)
             if inner is not None:
                 before, after = raws(statements[:number]), raws(statements[number + 1 :])
-                return [*before, ir.with_body(one.raw, inner), *after]
+                return [*before, ir.with_body(outer.raw, inner), *after]
     return None
 
 
 def _operates(statements: Block) -> bool:
     """Whether the author operates mbarriers."""
     return any(
-        read_operation(one.raw) is not None or any(map(_operates, one.blocks))
-        for one in statements
-        if not isinstance(one, Orchestrated)
+        read_operation(statement.raw) is not None or any(map(_operates, statement.blocks))
+        for statement in statements
+        if not isinstance(statement, Orchestrated)
     )
 
 
-def _has_steps(one: Statement) -> bool:
+def _has_steps(statement: Statement) -> bool:
     return (
-        isinstance(one, Loop)
-        and one.pipelined
-        and any(isinstance(inner, Mma) for inner in one.body)
+        isinstance(statement, Loop)
+        and statement.pipelined
+        and any(isinstance(inner, Mma) for inner in statement.body)
     )
 
 
-def _in_turns(found: SeparableLoop, warpgroup: Var, count: int) -> list[Stmt]:
-    loop = found.loop
-    if _operates((*found.before, *loop.body, *found.after)):
+def _in_turns(split: SeparableLoop, warpgroup: Var, count: int) -> list[Stmt]:
+    loop = split.loop
+    if _operates((*split.before, *loop.body, *split.after)):
         raise Decline("The program operates mbarriers itself, which warpgroups pass together.")
-    common = [one for one in loop.body if _is_common(one)]
-    own = [one for one in loop.body if not _is_common(one)]
+    common = [statement for statement in loop.body if _is_common(statement)]
+    own = [statement for statement in loop.body if not _is_common(statement)]
     _require_stages(common, own)
-    require_private(found.before, _is_common, "before the loop", "keep it in registers")
+    require_private(split.before, _is_common, "before the loop", "keep it in registers")
     require_private(own, _is_common, "of the loop", "keep it in registers")
-    turn = [_accumulating(one, found) for one in own]
+    turn = [_accumulating(statement, split) for statement in own]
     notes = {**loop.raw.annotations, STAGES: max(count, (loop.stages or 1) // count * count)}
     taken = [*raws(common), tirx.AttrStmt(0, TURN, ir.as_expr(count), ir.seq(turn))]
-    steps = ir.loop(
-        loop.var, loop.extent, taken, notes, loop.raw.kind, loop.start, loop.raw.step
-    )
-    places = {tile: _place(tile, count) for tile in found.sums}
+    steps = ir.loop(loop.var, loop.extent, taken, notes, loop.raw.kind, loop.start, loop.raw.step)
+    places = {tile: _place(tile, count) for tile in split.sums}
     return [
         *(tirx.AllocBuffer(place) for place in places.values()),
-        *raws(found.before),
-        *(_zero(one.d) for one in found.starts),
+        *raws(split.before),
+        *(_zero(start.d) for start in split.starts),
         steps,
         _added(places, warpgroup, count),
-        *_of_first(found.after, warpgroup),
+        *_of_first(split.after, warpgroup),
     ]
 
 
-def _is_common(one: Statement) -> bool:
+def _is_common(statement: Statement) -> bool:
     """Whether a statement is for all: a load, which nobody here executes, or a definition."""
-    return isinstance(one, (Load, Scalar, Allocation))
+    return isinstance(statement, (Load, Scalar, Allocation))
 
 
 def _of_first(statements: Block, warpgroup: Var) -> list[Stmt]:
@@ -164,27 +162,29 @@ def _of_first(statements: Block, warpgroup: Var) -> list[Stmt]:
     result: list[Stmt] = []
     table = {warpgroup: tirx.const(0, "int32")}
     for common, run in groupby(statements, _is_common):
-        own = [one.raw for one in run]
+        own = [statement.raw for statement in run]
         if not common:
-            mine = ir.seq(ir.substitute(one, table) for one in own)
+            mine = ir.seq(ir.substitute(statement, table) for statement in own)
             own = [tirx.AttrStmt(0, FIRST, ir.as_expr(1), mine)]
         result += own
     return result
 
 
 def _require_stages(common: list[Statement], own: list[Statement]) -> None:
-    tiles = {one.tile for one in common if isinstance(one, Load)}
-    if not any(tiles & one.effects.reads for one in own):
+    tiles = {load.tile for load in common if isinstance(load, Load)}
+    if not any(tiles & statement.effects.reads for statement in own):
         raise Decline("The loop loads nothing, so there are no stages that tell whose turn it is.")
-    if any(isinstance(one, Scalar) and tiles & one.effects.reads for one in common):
+    if any(
+        isinstance(statement, Scalar) and tiles & statement.effects.reads for statement in common
+    ):
         raise Decline("A scalar of the loop comes from a tile; read it from global memory.")
 
 
-def _accumulating(one: Statement, found: SeparableLoop) -> Stmt:
+def _accumulating(statement: Statement, loop: SeparableLoop) -> Stmt:
     """A product that adds to its accumulator in every step."""
-    if not found.is_start(one):
-        return one.raw
-    return ir.tile_call(one.raw, *one.raw.args[:-1], tirx.const(True, "bool"))
+    if not loop.is_start(statement):
+        return statement.raw
+    return ir.tile_call(statement.raw, *statement.raw.args[:-1], tirx.const(True, "bool"))
 
 
 def _place(tile: Buffer, count: int) -> Buffer:
@@ -220,16 +220,14 @@ def _zero(tile: Buffer) -> Stmt:
 
 
 def _leave(tile: Buffer, place: Buffer, warpgroup: Var) -> Stmt:
-    return _nest(
-        tile, lambda i, j: tirx.BufferStore(place, tile[i, j], [warpgroup - 1, i, j])
-    )
+    return _nest(tile, lambda i, j: tirx.BufferStore(place, tile[i, j], [warpgroup - 1, i, j]))
 
 
 def _add(tile: Buffer, place: Buffer, count: int) -> Stmt:
     def total(i: Var, j: Var) -> Stmt:
         value = tile[i, j]
-        for other in range(count - 1):
-            value = value + place[other, i, j]
+        for warpgroup in range(count - 1):
+            value = value + place[warpgroup, i, j]
         return tirx.BufferStore(tile, value, [i, j])
 
     return _nest(tile, total)

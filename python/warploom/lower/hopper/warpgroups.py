@@ -13,8 +13,8 @@ from warploom.tile.statement import Statement
 def with_warpgroups(program: TileProgram, count: int) -> tuple[Id, ...]:
     """The ids of a program, with so many warpgroups that compute."""
     return tuple(
-        Id("warpgroup", one.vars, (count,)) if one.kind == "warpgroup" else one
-        for one in program.ids
+        Id("warpgroup", scope_id.vars, (count,)) if scope_id.kind == "warpgroup" else scope_id
+        for scope_id in program.ids
     )
 
 
@@ -35,14 +35,14 @@ def require_private(
     Decline
         If a statement writes a tile that warpgroups share.
     """
-    for one in statements:
-        if skip(one):
+    for statement in statements:
+        if skip(statement):
             continue
-        for inner in one.blocks:
+        for inner in statement.blocks:
             require_private(inner, skip, where, fix)
-        if one.blocks:
+        if statement.blocks:
             continue
-        written = [b for b in one.effects.writes if is_tile(b) and is_shared(b)]
+        written = [b for b in statement.effects.writes if is_tile(b) and is_shared(b)]
         if written:
             raise Decline(
                 f"A statement {where} writes {min(b.name for b in written)} to memory that "

@@ -15,9 +15,9 @@ _SHARED_BYTES = "tirx.use_dyn_shared_memory"
 
 def tagged(kernel: PrimFunc, tag: str) -> PrimFunc:
     """A kernel that is launched with one more tag of TVM's runtime."""
-    tags = [str(one) for one in kernel.attrs[_LAUNCH]]
-    last = [one for one in tags if one == _SHARED_BYTES]
-    first = [one for one in tags if one != _SHARED_BYTES]
+    tags = [str(tag) for tag in kernel.attrs[_LAUNCH]]
+    last = [tag for tag in tags if tag == _SHARED_BYTES]
+    first = [tag for tag in tags if tag != _SHARED_BYTES]
     return kernel.with_attr(_LAUNCH, [*first, tag, *last])
 
 

@@ -54,14 +54,14 @@ def ShareTensorMaps() -> tvm.transform.Pass:
 
 
 def _calls(body: Stmt, op: str) -> list[Call]:
-    found: list[Call] = []
+    calls: list[Call] = []
 
     def visit(call: Call) -> None:
         if _is(call, op):
-            found.append(call)
+            calls.append(call)
 
     tvm_ffi.structural_walk(body, (Call, visit))
-    return found
+    return calls
 
 
 def _is(node: Any, op: str) -> bool:
@@ -74,25 +74,25 @@ def _shared(body: Stmt) -> Stmt:
 
     def sequence(old: tirx.SeqStmt) -> Stmt:
         encoded: list[Call] = []
-        for one in ir.flatten(old):
-            if not (isinstance(one, tirx.Evaluate) and _is(one.value, _ENCODE)):
+        for statement in ir.flatten(old):
+            if not (isinstance(statement, tirx.Evaluate) and _is(statement.value, _ENCODE)):
                 continue
-            same = next((other for other in encoded if _alike(one.value, other)), None)
+            same = next((earlier for earlier in encoded if _alike(statement.value, earlier)), None)
             if same is None:
-                encoded.append(one.value)
+                encoded.append(statement.value)
             else:
-                table[one.value.args[0]] = same.args[0]
-        return ir.seq(one for one in ir.flatten(old) if not _defines(one, table))
+                table[statement.value.args[0]] = same.args[0]
+        return ir.seq(node for node in ir.flatten(old) if not _defines(node, table))
 
     changed = tvm_ffi.structural_map(body, (tirx.SeqStmt, sequence), order="post")
     return ir.substitute(changed, table) if table else body
 
 
-def _alike(one: Call, other: Call) -> bool:
+def _alike(call: Call, earlier: Call) -> bool:
     """Whether two maps are of the same memory, in the same way."""
-    return tvm_ffi.structural_equal(one.attrs, other.attrs) and all(
+    return tvm_ffi.structural_equal(call.attrs, earlier.attrs) and all(
         tvm_ffi.structural_equal(a, b)
-        for a, b in zip(list(one.args)[1:], list(other.args)[1:], strict=True)
+        for a, b in zip(list(call.args)[1:], list(earlier.args)[1:], strict=True)
     )
 
 
@@ -115,8 +115,8 @@ def _firsts(arguments: list[Any]) -> list[int]:
     """For each argument its place, or that of the first one which is the same map."""
     maps: dict[Var, int] = {}
     return [
-        maps.setdefault(one, place) if is_tensor_map(one) else place
-        for place, one in enumerate(arguments)
+        maps.setdefault(argument, place) if is_tensor_map(argument) else place
+        for place, argument in enumerate(arguments)
     ]
 
 
@@ -126,7 +126,7 @@ def _with_fewer_arguments(host: PrimFunc, firsts: Mapping[str, list[int]]) -> Pr
         if places is None:
             return call
         name, *arguments = call.args
-        kept = [one for place, one in enumerate(arguments) if places[place] == place]
+        kept = [argument for place, argument in enumerate(arguments) if places[place] == place]
         return Call(call.op, [name, *kept], call.attrs, call.ty_args, call.span, call.ty)
 
     return host.with_body(tvm_ffi.structural_map(host.body, (Call, launch), order="post"))

@@ -44,9 +44,9 @@ def StartEarly() -> tvm.transform.Pass:
 def _with_fetches(kernel: PrimFunc) -> PrimFunc:
     """A kernel that fetches all its tensor maps where it lets the next kernel start."""
     fetches = [
-        ir.evaluate(T.ptx.prefetch.tensormap(T.address_of(one)))
-        for one in kernel.params
-        if is_tensor_map(one)
+        ir.evaluate(T.ptx.prefetch.tensormap(T.address_of(param)))
+        for param in kernel.params
+        if is_tensor_map(param)
     ]
 
     def visit(statement: Stmt) -> Stmt:
@@ -57,11 +57,11 @@ def _with_fetches(kernel: PrimFunc) -> PrimFunc:
     return kernel.with_body(visit(kernel.body)) if fetches else kernel
 
 
-def _controls(node: object, what: str) -> bool:
+def _controls(node: object, instruction: str) -> bool:
     """Whether a node is a call of ``griddepcontrol`` with that operation."""
     if not (isinstance(node, Call) and isinstance(node.op, Op) and node.op.name == _GRIDDEPCONTROL):
         return False
-    return str(getattr(node.args[0], "value", node.args[0])) == what
+    return str(getattr(node.args[0], "value", node.args[0])) == instruction
 
 
 def _waits(function: object) -> bool:

@@ -114,46 +114,46 @@ class Element:
                 return old
             return self.context.registers(source)[self.number(source, old.indices)]
 
-        def simple(one: TensorLoad) -> Any:
+        def simple(load: TensorLoad) -> Any:
             # The compiler then sees that many elements have, say, one scale.
-            return one.source[tuple(self.analyzer.simplify(index) for index in one.indices)]
+            return load.source[tuple(self.analyzer.simplify(index) for index in load.indices)]
 
         placed = tvm_ffi.structural_map(value, (TensorLoad, load), order="post")
         placed = ir.substitute(placed, self.table)
         return tvm_ffi.structural_map(placed, (TensorLoad, simple), order="post")
 
-    def statement(self, one: Part) -> Stmt:
+    def statement(self, part: Part) -> Stmt:
         """A statement of the nest."""
-        match one:
+        match part:
             case Guard():
-                return ir.when(self.expression(one.condition), map(self.statement, one.parts))
+                return ir.when(self.expression(part.condition), map(self.statement, part.parts))
             case Binding():
-                self.table[one.variable] = self.expression(one.value)
+                self.table[part.variable] = self.expression(part.value)
                 return tirx.Evaluate(0)
-        value, span = self.expression(one.value), one.raw.span
-        if one.buffer.scope() == "local":
-            registers = self.context.registers(one.buffer)
-            number = self.number(one.buffer, one.indices)
+        value, span = self.expression(part.value), part.raw.span
+        if part.buffer.scope() == "local":
+            registers = self.context.registers(part.buffer)
+            number = self.number(part.buffer, part.indices)
             return tirx.BufferStore(registers, value, [number], span)
-        indices = [self.expression(index) for index in one.indices]
-        store = tirx.BufferStore(one.buffer, value, indices, span)
-        return store if is_shared(one.buffer) else ir.when(inside_buffer(one, self), [store])
+        indices = [self.expression(index) for index in part.indices]
+        store = tirx.BufferStore(part.buffer, value, indices, span)
+        return store if is_shared(part.buffer) else ir.when(inside_buffer(part, self), [store])
 
 
 def narrows(node: Any) -> bool:
     """Whether a statement converts float32 to a type that has an instruction for two at once."""
     found = False
 
-    def cast(one: tirx.Cast) -> None:
+    def cast(node: tirx.Cast) -> None:
         nonlocal found
-        found |= _narrowing(one) is not None
+        found |= _narrowing(node) is not None
 
     tvm_ffi.structural_walk(node, (tirx.Cast, cast))
     return found
 
 
 def _reads_shared(node: Any) -> bool:
-    return any(ir.is_buffer(one) and is_shared(one) for one in ir.uses(node))
+    return any(ir.is_buffer(buffer) and is_shared(buffer) for buffer in ir.uses(node))
 
 
 def _narrowing(value: Any) -> tuple[str, str] | None:
@@ -168,25 +168,25 @@ def in_pairs(tile: RegisterTile) -> bool:
     return tile.registers % 2 == 0 and tile.offsets == tuple(range(tile.registers))
 
 
-def together(one: Part, elements: list[Element]) -> list[Stmt]:
+def together(part: Part, elements: list[Element]) -> list[Stmt]:
     """A statement for one register, or for two neighbours, whose conversions are one instruction.
 
     That is also safer: of two conversions that ptxas 13.0 fuses itself, into different places or
     the same, it was seen to move the result before the wait for the product that it reads.
     """
-    if len(elements) == 1 or (isinstance(one, Guard) and _reads_shared(one.raw)):
+    if len(elements) == 1 or (isinstance(part, Guard) and _reads_shared(part.raw)):
         # Before a branch, the elements that it is there to leave out must not be read.
-        return [element.statement(one) for element in elements]
-    if isinstance(one, ElementStore) and one.buffer.scope() == "local":
-        packed = _narrowing(one.value)
-        if packed is not None and str(one.value.ty.dtype) == str(one.buffer.dtype):
-            before, value = narrowed(one.value.value, elements)
-            words = elements[0].context.registers(one.buffer, packed[1])
-            place = words[T.truncdiv(elements[0].number(one.buffer, one.indices), 2)]
+        return [element.statement(part) for element in elements]
+    if isinstance(part, ElementStore) and part.buffer.scope() == "local":
+        packed = _narrowing(part.value)
+        if packed is not None and str(part.value.ty.dtype) == str(part.buffer.dtype):
+            before, value = narrowed(part.value.value, elements)
+            words = elements[0].context.registers(part.buffer, packed[1])
+            place = words[T.truncdiv(elements[0].number(part.buffer, part.indices), 2)]
             return [*before, _convert(packed[0], place, value, elements)]
-    before, narrow = narrowed(one.raw, elements)
-    (one,) = parts_of(narrow)
-    return [*before, *(element.statement(one) for element in elements)]
+    before, narrow = narrowed(part.raw, elements)
+    (part,) = parts_of(narrow)
+    return [*before, *(element.statement(part) for element in elements)]
 
 
 def narrowed(node: Any, elements: list[Element]) -> tuple[list[Stmt], Any]:
@@ -196,21 +196,21 @@ def narrowed(node: Any, elements: list[Element]) -> tuple[list[Stmt], Any]:
     """
     before: list[Stmt] = []
 
-    def cast(one: tirx.Cast) -> Any:
-        packed = _narrowing(one)
+    def cast(node: tirx.Cast) -> Any:
+        packed = _narrowing(node)
         if packed is None:
-            return one
+            return node
         instruction, word = packed
         both = tirx.decl_buffer(
-            (2,), str(one.ty.dtype), "narrow", scope="local", layout=TileLayout(S[(2,)])
+            (2,), str(node.ty.dtype), "narrow", scope="local", layout=TileLayout(S[(2,)])
         )
         view = ir.words_view(1, word, "narrow_word", data=both.data)
         before.extend([
             tirx.AllocBuffer(both),
             tirx.DeclBuffer(view, data=both.data),
-            _convert(instruction, view[0], one.value, elements),
+            _convert(instruction, view[0], node.value, elements),
         ])  # fmt: skip
-        result = Var("narrow", str(one.ty.dtype))
+        result = Var("narrow", str(node.ty.dtype))
         for number, element in enumerate(elements):
             element.table[result] = both[number]
         return result

@@ -37,13 +37,13 @@ def plain_nests(body: tuple[Stmt, ...]) -> tuple[Stmt, ...]:
     """
     known = Known()
     known.read_scalars(ir.seq(body))
-    return tuple(_statement(one, known) for one in block(body))
+    return tuple(_statement(statement, known) for statement in block(body))
 
 
-def _statement(one: Statement, known: Known) -> Stmt:
-    nest = read_nest(one.raw) if isinstance(one.raw, tirx.For) else None
+def _statement(statement: Statement, known: Known) -> Stmt:
+    nest = read_nest(statement.raw) if isinstance(statement.raw, tirx.For) else None
     if nest is None:
-        return one.with_each(lambda inner: _statement(inner, known))
+        return statement.with_each(lambda inner: _statement(inner, known))
     counted = [_from_zero(loop) for loop in nest.loops]
     places = {
         loop.loop_var: place
@@ -52,7 +52,7 @@ def _statement(one: Statement, known: Known) -> Stmt:
     }
     inner = _elements(nest.parts, known)
     if not places and _same(inner, nest.parts):
-        return one.raw
+        return statement.raw
     inner = [ir.substitute(new, places) if places else new for new in inner]
     for loop, _ in reversed(counted):
         inner = [ir.with_body(loop, inner)]
@@ -85,40 +85,40 @@ def _from_zero(loop: tirx.For) -> tuple[tirx.For, Any]:
 
 def _elements(parts: Sequence[Part], known: Known) -> list[Stmt]:
     """What statements of a nest become."""
-    return [new for one in parts for new in _element(one, known)]
+    return [new for part in parts for new in _element(part, known)]
 
 
-def _element(one: Part, known: Known) -> list[Stmt]:
-    raw, span = one.raw, one.raw.span
-    if isinstance(one, Guard):
-        condition = _guarded(one.condition, known)
-        cases = [_elements(case, known) for case in (one.parts, one.otherwise)]
-        same = condition.same_as(one.condition) and not one.otherwise
-        if same and _same(cases[0], one.parts):
+def _element(part: Part, known: Known) -> list[Stmt]:
+    raw, span = part.raw, part.raw.span
+    if isinstance(part, Guard):
+        condition = _guarded(part.condition, known)
+        cases = [_elements(case, known) for case in (part.parts, part.otherwise)]
+        same = condition.same_as(part.condition) and not part.otherwise
+        if same and _same(cases[0], part.parts):
             return [raw]
         conditions = (condition, tirx.Not(condition))
         return [
             tirx.IfThenElse(holds, ir.seq(case), None, span)
             for holds, case in zip(conditions, cases, strict=True) if case
         ]  # fmt: skip
-    value = _guarded(one.value, known)
-    if isinstance(one, Binding):
-        return [raw if value.same_as(one.value) else tirx.Bind(one.variable, value, span)]
-    inside = _inside(one.buffer, one.indices, known)
-    if inside is None and value.same_as(one.value):
+    value = _guarded(part.value, known)
+    if isinstance(part, Binding):
+        return [raw if value.same_as(part.value) else tirx.Bind(part.variable, value, span)]
+    inside = _inside(part.buffer, part.indices, known)
+    if inside is None and value.same_as(part.value):
         return [raw]
-    store = tirx.BufferStore(one.buffer, value, one.indices, span)
+    store = tirx.BufferStore(part.buffer, value, part.indices, span)
     return [store if inside is None else tirx.IfThenElse(inside, store, None, span)]
 
 
 def _guarded(expression: Any, known: Known) -> Any:
     """An expression whose reads of shared tiles give 0 outside."""
 
-    def load(one: TensorLoad) -> Any:
-        inside = _inside(one.source, one.indices, known) if ir.is_buffer(one.source) else None
+    def load(node: TensorLoad) -> Any:
+        inside = _inside(node.source, node.indices, known) if ir.is_buffer(node.source) else None
         if inside is None:
-            return one
-        return T.if_then_else(inside, one, tirx.const(0, str(one.ty.dtype)))
+            return node
+        return T.if_then_else(inside, node, tirx.const(0, str(node.ty.dtype)))
 
     if not isinstance(expression, tvm_ffi.Object):
         return expression

@@ -44,7 +44,7 @@ def in_fragment_order(nest: Nest, context: NestContext) -> Stmt:
     width = next(w for w in (4, 2, 1) if held % w == 0)
     registers = context.registers(tile)
     # The part of this warpgroup and of these columns, all of it one after the other.
-    start = {one.loop_var: one.min for one in nest.loops}
+    start = {loop.loop_var: loop.min for loop in nest.loops}
     *slot, row, column = (ir.substitute(index, start) for index in indices)
     group = Var("r", "int32")
     place = column * int(nest.loops[0].extent) + (group * _THREADS + context.thread) * width
@@ -71,7 +71,7 @@ def in_fragment_order(nest: Nest, context: NestContext) -> Stmt:
 
 def _memory(store: ElementStore) -> tuple[Buffer, Any]:
     """The buffer that a store adds from, and where."""
-    found: list[TensorLoad] = []
-    tvm_ffi.structural_walk(store.value, (TensorLoad, found.append))
-    (load,) = (one for one in found if is_global(one.source) or is_shared(one.source))
+    loads: list[TensorLoad] = []
+    tvm_ffi.structural_walk(store.value, (TensorLoad, loads.append))
+    (load,) = (load for load in loads if is_global(load.source) or is_shared(load.source))
     return load.source, load.indices

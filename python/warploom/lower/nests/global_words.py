@@ -76,13 +76,13 @@ class WordCopy:
 
 def word_copy(nest: Nest, buffer: Buffer, tile: RegisterTile) -> WordCopy | None:
     """What a nest over all of a tile copies in words; None if it does something else."""
-    conditions, (one, *others) = [], nest.parts
-    while isinstance(one, Guard) and not others:
-        conditions.append(one.condition)
-        one, *others = one.parts
-    if others or not isinstance(one, ElementStore):
+    conditions, (part, *others) = [], nest.parts
+    while isinstance(part, Guard) and not others:
+        conditions.append(part.condition)
+        part, *others = part.parts
+    if others or not isinstance(part, ElementStore):
         return None
-    copied = _copy(one, buffer, tuple(conditions))
+    copied = _copy(part, buffer, tuple(conditions))
     variables = [loop.loop_var for loop in nest.loops]
     if copied is None or not _has_words(copied.memory) or not _neighbours(tile):
         return None
@@ -90,7 +90,7 @@ def word_copy(nest: Nest, buffer: Buffer, tile: RegisterTile) -> WordCopy | None
         return None
     column = variables[-1]
     *before, last = copied.place
-    if any(column in ir.uses(one) for one in (*before, *conditions)):
+    if any(column in ir.uses(value) for value in (*before, *conditions)):
         return None
     analyzer = Analyzer()
     start = analyzer.simplify(last - column)
@@ -129,5 +129,5 @@ def _neighbours(tile: RegisterTile) -> bool:
         return False
     *before, columns = np.unravel_index(tile.table, tile.shape)
     first, second = columns[:, ::2], columns[:, 1::2]
-    same = all((one[:, ::2] == one[:, 1::2]).all() for one in before)
+    same = all((indices[:, ::2] == indices[:, 1::2]).all() for indices in before)
     return bool(same and (first % 2 == 0).all() and (second == first + 1).all())

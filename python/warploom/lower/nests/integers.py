@@ -124,9 +124,9 @@ class Windows:
 
     def simple(self, value: Any) -> Any:
         """An expression, or the int that it is."""
-        found = value if isinstance(value, int) else self.analyzer.simplify(value)
-        number = _integer(found)
-        return found if number is None else number
+        result = value if isinstance(value, int) else self.analyzer.simplify(value)
+        number = _integer(result)
+        return result if number is None else number
 
 
 @dataclass(frozen=True)
@@ -217,14 +217,14 @@ def as_pair(low: Window, high: Window, constant: int, dtype: str, simple: Any) -
     if None not in bytes_ and apart != _HALF and tvm_ffi.structural_equal(low.word, high.word):
         # 2**bits has a byte of zeros in each half for them.
         selector = bytes_[0] + bytes_[1] * 256 + (_SECOND + 1 << 4 | _SECOND + 1 << 12)
-        found = Integers(low.word, (0, 0), low.width)
+        pair = Integers(low.word, (0, 0), low.width)
         number = permute(low.word, magic, selector)
     else:
-        found = side_by_side(low, high, bits - low.width, simple)
-        number = half_pairs.insert(found.word, found.mask, magic)
-    scales = [2.0**-left for left in found.left]
+        pair = side_by_side(low, high, bits - low.width, simple)
+        number = half_pairs.insert(pair.word, pair.mask, magic)
+    scales = [2.0**-left for left in pair.left]
     offsets = half_pairs.both(dtype, *(constant - 2.0**bits * scale for scale in scales))
-    if found.left == (0, 0):
+    if pair.left == (0, 0):
         return half_pairs.arithmetic("add", dtype, number, offsets)
     factors = half_pairs.kept(half_pairs.both(dtype, *scales))
     return half_pairs.arithmetic("fma", dtype, number, factors, offsets)

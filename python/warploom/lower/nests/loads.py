@@ -70,8 +70,8 @@ class SharedWords:
             return
         placed = [[element.expression(site) for element in elements] for site in sites]
         first = placed[0][0]
-        offsets = [[self._distance(first, one) for one in row] for row in placed]
-        if any(one is None for row in offsets for one in row):
+        offsets = [[self._distance(first, load) for load in row] for row in placed]
+        if any(offset is None for row in offsets for offset in row):
             return
         needed = {o: load for row, at in zip(placed, offsets, strict=True)
                   for load, o in zip(row, at, strict=True)}  # fmt: skip
@@ -89,9 +89,7 @@ class SharedWords:
             load = needed[vector[0]]
             own = [words[start + i] for i in range(count)]
             address = ir.address(buffer, *load.indices)
-            self.statements.append(
-                ir.evaluate(half_pairs.load(own, address, len(vector) * size))
-            )
+            self.statements.append(ir.evaluate(half_pairs.load(own, address, len(vector) * size)))
             for number, offset in enumerate(vector):
                 word, byte = divmod(number * size, _WORD_BYTES)
                 where[offset] = Place(words[start + word], byte * 8)
@@ -100,15 +98,15 @@ class SharedWords:
             (site, [where[o] for o in row]) for site, row in zip(sites, offsets, strict=True)
         ]
 
-    def _distance(self, first: TensorLoad, other: TensorLoad) -> Offsets | None:
+    def _distance(self, first: TensorLoad, second: TensorLoad) -> Offsets | None:
         """Indices of a load less those of the first, if these are numbers."""
-        found = []
-        for a, b in zip(other.indices, first.indices, strict=True):
+        distances = []
+        for a, b in zip(second.indices, first.indices, strict=True):
             distance = 0 if a.same_as(b) else self._analyzer.simplify(a - b)
             if not isinstance(distance, (int, tirx.IntImm)):
                 return None
-            found.append(int(distance))
-        return tuple(found)
+            distances.append(int(distance))
+        return tuple(distances)
 
     def _vectors(self, first: TensorLoad, needed: list[Offsets]) -> Iterator[list[Offsets]]:
         """The elements, in groups that one instruction loads; the widest groups first."""
@@ -118,13 +116,13 @@ class SharedWords:
         while length > 1:
             for start in needed:
                 group = [(*start[:-1], start[-1] + i) for i in range(length)]
-                if all(one in left for one in group) and self._aligned(first, start, length):
-                    for one in group:
-                        del left[one]
+                if all(load in left for load in group) and self._aligned(first, start, length):
+                    for load in group:
+                        del left[load]
                     yield group
             length //= 2
-        for one in left:
-            yield [one]
+        for load in left:
+            yield [load]
 
     def _aligned(self, first: TensorLoad, start: Offsets, length: int) -> bool:
         column = first.indices[-1] + start[-1]
@@ -133,18 +131,18 @@ class SharedWords:
 
 def _shared_loads(value: Any) -> Iterator[TensorLoad]:
     """Loads from shared tiles, each once."""
-    found: list[TensorLoad] = []
+    loads: list[TensorLoad] = []
 
     def visit(load: TensorLoad) -> None:
         if (
             ir.is_buffer(load.source)
             and is_shared(load.source)
-            and not any(tvm_ffi.structural_equal(load, one) for one in found)
+            and not any(tvm_ffi.structural_equal(load, known) for known in loads)
         ):
-            found.append(load)
+            loads.append(load)
 
     tvm_ffi.structural_walk(value, (TensorLoad, visit))
-    return iter(found)
+    return iter(loads)
 
 
 def _has_chunks(buffer: Buffer) -> bool:

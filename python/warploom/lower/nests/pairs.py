@@ -49,10 +49,10 @@ def inlined(parts: Sequence[Part]) -> ElementStore | None:
     """The one store of a nest, with the values of variables in their place."""
     table: dict[Var, Any] = {}
     *bindings, last = parts
-    for one in bindings:
-        if not isinstance(one, Binding):
+    for binding in bindings:
+        if not isinstance(binding, Binding):
             return None
-        table[one.variable] = ir.substitute(one.value, table)
+        table[binding.variable] = ir.substitute(binding.value, table)
     if not isinstance(last, ElementStore):
         return None
     return ElementStore(ir.substitute(last.raw, table))
@@ -122,7 +122,7 @@ class _Pair:
     def _one_by_one(self, value: Any) -> Any:
         before, value = narrowed(value, [self.low, self.high])
         self.statements.extend(before)
-        halves = [_bits(one.expression(value)) for one in (self.low, self.high)]
+        halves = [_bits(half.expression(value)) for half in (self.low, self.high)]
         return permute(*halves, half_pairs.LOW_HALVES)
 
     def _load(self, load: TensorLoad) -> Any:
@@ -139,7 +139,7 @@ class _Pair:
 
     def _register(self, load: TensorLoad) -> Any:
         source = load.source
-        first, second = (one.number(source, load.indices) for one in (self.low, self.high))
+        first, second = (half.number(source, load.indices) for half in (self.low, self.high))
         if first % 2 or second != first + 1:
             return self._one_by_one(load)
         return self.low.context.registers(source, "uint32")[first // 2]
@@ -161,8 +161,8 @@ class _Pair:
             offset += int(value.b) * (1 if isinstance(value, prim.Add) else -1)
             value = value.a
         found = [
-            Windows(lambda load, at=at: self._place(load, at), one.expression, self.analyzer)
-            for at, one in enumerate((self.low, self.high))
+            Windows(lambda load, at=at: self._place(load, at), half.expression, self.analyzer)
+            for at, half in enumerate((self.low, self.high))
         ]
         low, high = (windows.of(value) for windows in found)
         if low is None or high is None:

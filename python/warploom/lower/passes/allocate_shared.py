@@ -72,20 +72,21 @@ def allocate_shared(program: TileProgram, capacity: int | None = None) -> TilePr
             f"stages or smaller tiles: {_largest(lines, buffers)}."
         )
 
-    def drop(one: tirx.AllocBuffer) -> Stmt:
-        return tirx.Evaluate(0) if one.buffer in table else one
+    def drop(allocation: tirx.AllocBuffer) -> Stmt:
+        return tirx.Evaluate(0) if allocation.buffer in table else allocation
 
     body = [
-        tvm_ffi.structural_map(one, (tirx.AllocBuffer, drop), order="pre") for one in program.body
+        tvm_ffi.structural_map(statement, (tirx.AllocBuffer, drop), order="pre")
+        for statement in program.body
     ]
-    body = [ir.map_nodes(one, {Call: _typed_address}, table) for one in body]
+    body = [ir.map_nodes(statement, {Call: _typed_address}, table) for statement in body]
     if own is not None:
-        body = [_without_size(one, own) for one in body]
+        body = [_without_size(statement, own) for statement in body]
     declared: list[Any] = [tirx.AllocBuffer(pool)]
     declared += [tirx.DeclBuffer(new, data=pool.data) for new in table.values()]
     size = tirx.IntImm("int64", offset)
     declared.append(tirx.AttrStmt(0, DYNAMIC_BYTES, size, tirx.Evaluate(0)))
-    whole = tuple(one for one in [*declared, *body] if not _is_nothing(one))
+    whole = tuple(statement for statement in [*declared, *body] if not _is_nothing(statement))
     return program.replace(body=whole).decided(
         f"shared memory: {offset} of {capacity} bytes", *(line.strip() for line in lines)
     )
@@ -110,11 +111,11 @@ def _largest(lines: list[str], buffers: list[Buffer]) -> str:
 def _without_size(statement: Stmt, pool: OwnPool) -> Stmt:
     """A statement without the allocation of the author's pool and the size that it had."""
 
-    def attr(one: tirx.AttrStmt) -> Stmt:
-        return one.body if one.attr_key == DYNAMIC_BYTES else one
+    def attr(attribute: tirx.AttrStmt) -> Stmt:
+        return attribute.body if attribute.attr_key == DYNAMIC_BYTES else attribute
 
-    def alloc(one: tirx.AllocBuffer) -> Stmt:
-        return tirx.Evaluate(0) if one.buffer.same_as(pool.buffer) else one
+    def alloc(allocation: tirx.AllocBuffer) -> Stmt:
+        return tirx.Evaluate(0) if allocation.buffer.same_as(pool.buffer) else allocation
 
     callbacks = [(tirx.AttrStmt, attr), (tirx.AllocBuffer, alloc)]
     return tvm_ffi.structural_map(statement, callbacks, order="post")

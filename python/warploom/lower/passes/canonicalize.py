@@ -86,39 +86,48 @@ def canonicalize(program: TileProgram) -> TileProgram:
         If a tile has a scope that this architecture has no use for, or the number of iterations of
         a nest is not known.
     """
-    places = {tile: _accumulator(tile, program) for tile in allocations(program.body)
-              if tile.scope() == "tmem"}
+    places = {
+        tile: _accumulator(tile, program)
+        for tile in allocations(program.body)
+        if tile.scope() == "tmem"
+    }
 
     # Tensor memory is written by whole columns, so that no guard may stand around a store.
     held = TILE_SCOPES if program.arch == SM90A.name else ("fragment",)
 
-    def call(one: TilePrimitiveCall) -> Stmt:
-        if one.scope.name != "cta":
-            return one
-        if ir.op_name(one) in ELEMENTWISE:
-            return _nest(one, held)
-        if ir.op_name(one) in REDUCTIONS:
-            return reduction_of_part(one)
-        return _copy(one, held) if ir.op_name(one) in COPIES else one
+    def call(primitive: TilePrimitiveCall) -> Stmt:
+        if primitive.scope.name != "cta":
+            return primitive
+        if ir.op_name(primitive) in ELEMENTWISE:
+            return _nest(primitive, held)
+        if ir.op_name(primitive) in REDUCTIONS:
+            return reduction_of_part(primitive)
+        return _copy(primitive, held) if ir.op_name(primitive) in COPIES else primitive
 
     body = tuple(
-        tvm_ffi.structural_map(one, (TilePrimitiveCall, call), order="pre")
-        for one in plain_nests(through_shared(program.body))
+        tvm_ffi.structural_map(plain_nest, (TilePrimitiveCall, call), order="pre")
+        for plain_nest in plain_nests(through_shared(program.body))
     )
-    body = [ir.substitute(one, places) for one in body]
+    body = [ir.substitute(statement, places) for statement in body]
     return program.replace(body=tuple(map(_fixed_extents, block(body))))
 
 
-def _fixed_extents(one: Statement) -> Stmt:
+def _fixed_extents(statement: Statement) -> Stmt:
     """Loops whose body changes what their extent is computed from: it is computed before."""
-    raw = one.with_each(_fixed_extents)
-    if not isinstance(one, Loop) or not ir.uses(one.extent) & one.effects.writes:
+    raw = statement.with_each(_fixed_extents)
+    if not isinstance(statement, Loop) or not ir.uses(statement.extent) & statement.effects.writes:
         return raw
-    extent = ir.Scalar(f"{one.var.name}_extent", str(one.var.ty.dtype))
+    extent = ir.Scalar(f"{statement.var.name}_extent", str(statement.var.ty.dtype))
     loop = ir.loop(
-        one.var, extent.value, [raw.body], raw.annotations, raw.kind, one.start, raw.step
+        statement.var,
+        extent.value,
+        [raw.body],
+        raw.annotations,
+        raw.kind,
+        statement.start,
+        raw.step,
     )
-    return ir.seq([*extent.define(one.extent), loop])
+    return ir.seq([*extent.define(statement.extent), loop])
 
 
 def _accumulator(tile: Buffer, program: TileProgram) -> Buffer:
@@ -158,8 +167,8 @@ def _nest(call: TilePrimitiveCall, held: Container[str] = ()) -> Stmt:
         own = ir.ranges(operand)
         lead = len(counters) - len(own)
         indices = [
-            start if ir.is_constant(extent, 1) and not one else place(start, counter, first)
-            for (start, extent), counter, first, one in zip(
+            start if ir.is_constant(extent, 1) and not squeezed else place(start, counter, first)
+            for (start, extent), counter, first, squeezed in zip(
                 own, counters[lead:], firsts[lead:], single[lead:], strict=True
             )
         ]
@@ -167,7 +176,7 @@ def _nest(call: TilePrimitiveCall, held: Container[str] = ()) -> Stmt:
         is_load = is_global(operand.source) and ir.op_name(call) in COPIES
         return or_zero(element) if is_load else element
 
-    operands = [value(one) for one in rest if one is not None]
+    operands = [value(operand) for operand in rest if operand is not None]
     result = ELEMENTWISE.get(ir.op_name(call), lambda x: x)(*operands)
     if not isinstance(result, (int, float)) and str(result.ty.dtype) != dtype:
         result = T.Cast(dtype, result)

@@ -23,37 +23,37 @@ def check_own_barriers(program: TileProgram) -> TileProgram:
         other than those of the language names one; or if a copy signals something else.
     """
     ready: set[tuple[Buffer, tuple[int, ...]]] = set()
-    for depth, _, one in operations(program.block):
-        name = one.barriers.name
-        if one.kind not in ("init", "arrive", "expect", "wait"):
+    for depth, _, statement in operations(program.block):
+        name = statement.barriers.name
+        if statement.kind not in ("init", "arrive", "expect", "wait"):
             raise Decline(
-                f"{one.kind} names the mbarrier {name}, and no pass knows which thread is to "
+                f"{statement.kind} names the mbarrier {name}, and no pass knows which thread is to "
                 "execute it; write wl.mbarrier.init, arrive, expect or wait, or define ids of "
                 "threads and orchestrate the whole kernel."
             )
-        places = [int(i) for i in one.indices if isinstance(i, tirx.IntImm)]
-        if one.kind == "init":
-            key = one.barriers, tuple(places)
-            if depth or len(places) != len(one.indices) or key in ready:
+        places = [int(i) for i in statement.indices if isinstance(i, tirx.IntImm)]
+        if statement.kind == "init":
+            key = statement.barriers, tuple(places)
+            if depth or len(places) != len(statement.indices) or key in ready:
                 raise Decline(
                     f"The mbarrier {name} is initialised in a loop or branch, or twice; do it "
                     "once, outside of them: the roles have not yet parted there."
                 )
             ready.add(key)
-        elif not any(buffer.same_as(one.barriers) for buffer, _ in ready):
+        elif not any(buffer.same_as(statement.barriers) for buffer, _ in ready):
             raise Decline(
                 f"The mbarrier {name} is used before wl.mbarrier.init has initialised it; do that "
                 "first."
             )
-    for one in walk(program.block):
-        if isinstance(one.raw, TilePrimitiveCall) and MBAR in one.raw.config:
-            _check_signal(one)
+    for statement in walk(program.block):
+        if isinstance(statement.raw, TilePrimitiveCall) and MBAR in statement.raw.config:
+            _check_signal(statement)
     return program
 
 
-def _check_signal(one: Statement) -> None:
-    call = one.raw
-    if not isinstance(one, ForLoader):
+def _check_signal(statement: Statement) -> None:
+    call = statement.raw
+    if not isinstance(statement, ForLoader):
         raise Decline(
             f"The copy into {call.args[0].source.name} signals an mbarrier and is no load into "
             "shared memory; drop mbar=, it completes when it is over."

@@ -37,24 +37,24 @@ def _unfollowed(program: TileProgram) -> Iterator[tuple[str, str]]:
 def misplaced(func: PrimFunc) -> list[str]:
     """Hints that stand where :func:`~warploom.tile.hints.read_hints` does not look."""
     read = hint_statements(func)
-    found: list[str] = []
+    hints: list[str] = []
 
-    def visit(one: tirx.AttrStmt) -> None:
-        key = str(one.attr_key)
-        if key in HINT_KEYS and not any(one.same_as(known) for known in read):
-            found.append(key.removeprefix(PREFIX).removesuffix("_0").removesuffix("_1"))
+    def visit(attribute: tirx.AttrStmt) -> None:
+        key = str(attribute.attr_key)
+        if key in HINT_KEYS and not any(attribute.same_as(known) for known in read):
+            hints.append(key.removeprefix(PREFIX).removesuffix("_0").removesuffix("_1"))
 
     tvm_ffi.structural_walk(func.body, (tirx.AttrStmt, visit))
-    return found
+    return hints
 
 
 def _pipelined(program: TileProgram) -> list[tirx.For]:
-    found: list[tirx.For] = []
+    loops: list[tirx.For] = []
 
     def visit(loop: tirx.For) -> None:
         if PIPELINED in loop.annotations:
-            found.append(loop)
+            loops.append(loop)
 
     for statement in program.body:
         tvm_ffi.structural_walk(statement, (tirx.For, visit))
-    return found
+    return loops

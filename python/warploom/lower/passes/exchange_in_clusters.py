@@ -41,10 +41,10 @@ def exchange_in_clusters(program: TileProgram) -> TileProgram:
             "hint out."
         )
     exchange = _Exchange(program)
-    body = tuple(exchange.statement(one) for one in program.block)
+    body = tuple(exchange.statement(statement) for statement in program.block)
     return program.replace(body=(*exchange.start(), *body), host=()).decided(
         f"sums: from {exchange.parts - 1} CTAs of a cluster to the last, through "
-        f"{', '.join(one.name for one in exchange.places.values())} in shared memory"
+        f"{', '.join(place.name for place in exchange.places.values())} in shared memory"
     )
 
 
@@ -58,27 +58,27 @@ class _Exchange:
         self.taken = mbarriers("taken", self.warpgroups)
         #: Each warpgroup's part of an accumulator -> where the sums of all are left.
         self.places: dict[Buffer, Buffer] = {}
-        (tiles,) = (one for one in program.block if isinstance(one, Loop) and one.over_tiles)
+        (tiles,) = (loop for loop in program.block if isinstance(loop, Loop) and loop.over_tiles)
         self.parity = T.truncmod(tiles.var, 2)
 
     def start(self) -> list[Stmt]:
         """Allocations, and what initialises the barriers: one arrival each."""
-        found: list[Stmt] = [tirx.AllocBuffer(one) for one in self.places.values()]
+        statements: list[Stmt] = [tirx.AllocBuffer(place) for place in self.places.values()]
         for barrier in (self.given, self.taken):
-            found.append(tirx.AllocBuffer(barrier))
+            statements.append(tirx.AllocBuffer(barrier))
             for number in range(int(barrier.shape[0])):
                 place = ir.address(barrier, number)
-                found.append(ir.evaluate(T.ptx.mbarrier.init.shared.b64(place, T.uint32(1))))
-        return found
+                statements.append(ir.evaluate(T.ptx.mbarrier.init.shared.b64(place, T.uint32(1))))
+        return statements
 
-    def statement(self, one: Statement) -> Stmt:
+    def statement(self, node: Statement) -> Stmt:
         """A statement of the program."""
-        match one:
+        match node:
             case Given(body=copies):
                 return self._give(copies)
-            case Loop(var=other, body=(Taken(body=nests),)):
-                return one.with_blocks([self._take(other, nests)])
-        return one.with_each(self.statement)
+            case Loop(var=loop_var, body=(Taken(body=nests),)):
+                return node.with_blocks([self._take(loop_var, nests)])
+        return node.with_each(self.statement)
 
     def _give(self, copies: Block) -> Stmt:
         program, own = self.program, self.program.var("warpgroup")
@@ -91,31 +91,35 @@ class _Exchange:
             moves.append(_nest(tile, lambda y, x, tile=tile: tirx.BufferStore(
                 self._place(tile), tile[y, x], [own, y, x]
             )))  # fmt: skip
-        return orchestrated([
-            # The sums of the last tile have been read.
-            *_wait(self.taken, own, T.bitwise_xor(self.parity, 1)),
-            *moves,
-            one_consumer(program),
-            ir.when(leader(program), [*declared, _arrive(theirs, number)]),
-        ])
+        return orchestrated(
+            [
+                # The sums of the last tile have been read.
+                *_wait(self.taken, own, T.bitwise_xor(self.parity, 1)),
+                *moves,
+                one_consumer(program),
+                ir.when(leader(program), [*declared, _arrive(theirs, number)]),
+            ]
+        )
 
-    def _take(self, other: Var, nests: Block) -> Stmt:
+    def _take(self, loop_var: Var, nests: Block) -> Stmt:
         program, own = self.program, self.program.var("warpgroup")
-        rank = self.parts - 2 - other
+        rank = self.parts - 2 - loop_var
         theirs, declared = barriers.remote_view(self.taken, rank)
         moves: list[Stmt] = []
-        for one in nests:
-            tile = one.stores[0].buffer
-            view, found = barriers.remote_view(self._place(tile), rank)
-            moves += [*found, _nest(tile, lambda y, x, tile=tile, view=view: tirx.BufferStore(
+        for nest in nests:
+            tile = nest.stores[0].buffer
+            view, declaration = barriers.remote_view(self._place(tile), rank)
+            moves += [*declaration, _nest(tile, lambda y, x, tile=tile, view=view: tirx.BufferStore(
                 tile, tile[y, x] + view[own, y, x], [y, x]
             ))]  # fmt: skip
-        return orchestrated([
-            *_wait(self.given, other * self.warpgroups + own, self.parity),
-            *moves,
-            one_consumer(program),
-            ir.when(leader(program), [*declared, _arrive(theirs, own)]),
-        ])
+        return orchestrated(
+            [
+                *_wait(self.given, loop_var * self.warpgroups + own, self.parity),
+                *moves,
+                one_consumer(program),
+                ir.when(leader(program), [*declared, _arrive(theirs, own)]),
+            ]
+        )
 
     def _place(self, tile: Buffer) -> Buffer:
         """Where a CTA leaves its sums of an accumulator."""

@@ -36,7 +36,7 @@ _CLEARING_THREADS = 128
 
 def exchange_sums(program: TileProgram) -> TileProgram:
     """Give the exchanges of a program whose tiles are registers of warpgroups their flags."""
-    given = next((one for one in walk(program.block) if isinstance(one, Given)), None)
+    given = next((given for given in walk(program.block) if isinstance(given, Given)), None)
     if given is None:
         return program
     if program.hints.exchange == "cluster":
@@ -44,7 +44,7 @@ def exchange_sums(program: TileProgram) -> TileProgram:
     slots = given.body[0].to.source.shape[0]
     shape = (slots, consumers(program))
     flags = tirx.decl_buffer(shape, "uint32", "sums_given", scope="global")
-    body = tuple(_statement(one, flags, program) for one in program.block)
+    body = tuple(_statement(statement, flags, program) for statement in program.block)
     host = (*program.host, tirx.AllocBuffer(flags), _clear(flags))
     return program.replace(body=body, host=host).decided(
         f"flags: {shape[0]} x {shape[1]}, one for each warpgroup and slot, cleared by a kernel "
@@ -52,15 +52,15 @@ def exchange_sums(program: TileProgram) -> TileProgram:
     )
 
 
-def _statement(one: Statement, flags: Buffer, program: TileProgram) -> Stmt:
-    match one:
+def _statement(statement: Statement, flags: Buffer, program: TileProgram) -> Stmt:
+    match statement:
         case Given(body=copies):
-            flag = ir.address(flags, one.slot, program.var("warpgroup"))
+            flag = ir.address(flags, statement.slot, program.var("warpgroup"))
             return ir.seq([*map(_given, copies), orchestrated(_release(flag, program))])
         case Taken(body=nests):
-            flag = ir.address(flags, one.slot, program.var("warpgroup"))
+            flag = ir.address(flags, statement.slot, program.var("warpgroup"))
             return ir.seq([orchestrated(_acquire(flag, program)), *map(_taken, nests)])
-    return one.with_each(lambda inner: _statement(inner, flags, program))
+    return statement.with_each(lambda inner: _statement(inner, flags, program))
 
 
 def _given(copy: Copy) -> Stmt:

@@ -66,7 +66,7 @@ def infer_layouts(program: TileProgram, warpgroups: int | None = None) -> TilePr
         count = _warpgroups(shared_out, wanted)
     else:
         count = _tensor_memory_warpgroups(shared_out, wanted)
-    rows = sorted({one // count for one in shared_out.values()})
+    rows = sorted({bits // count for bits in shared_out.values()})
     plain = fragments(program.arch, rows[0] if rows else 0)
     kinds = {tile: dataclasses.replace(plain, transposed=tile in turned) for tile in registers}
     axes = vector_axes(program.block)
@@ -94,9 +94,7 @@ def infer_layouts(program: TileProgram, warpgroups: int | None = None) -> TilePr
             tile.shape, str(tile.dtype), tile.name, scope=tile.scope(), layout=layout
         )
     body = tuple(ir.substitute(statement, table) for statement in program.body)
-    changed = program.replace(
-        body=body, hints=dataclasses.replace(program.hints, consumers=count)
-    )
+    changed = program.replace(body=body, hints=dataclasses.replace(program.hints, consumers=count))
     return changed.decided(
         f"consumers: {count} warpgroups, each {' or '.join(map(str, rows)) or 'no'} rows of a tile",
         *(
@@ -183,9 +181,9 @@ def _require_majors(operands: dict[Buffer, tuple[Major, str]]) -> None:
 def _loaded(body: Block) -> set[Buffer]:
     """Shared tiles that loads fill."""
     return {
-        one.raw.args[0].source
-        for one in walk(body)
-        if isinstance(one, Load) or (isinstance(one, ForLoader) and one.copies)
+        statement.raw.args[0].source
+        for statement in walk(body)
+        if isinstance(statement, Load) or (isinstance(statement, ForLoader) and statement.copies)
     }
 
 
@@ -203,9 +201,7 @@ def _spread(tile: Buffer) -> Any:
         return None
 
 
-def _fragment(
-    tile: Buffer, warpgroups: int, axes: dict[Buffer, Axis], kinds: Fragments
-) -> Any:
+def _fragment(tile: Buffer, warpgroups: int, axes: dict[Buffer, Axis], kinds: Fragments) -> Any:
     shape = [int(extent) for extent in tile.shape]
     try:
         if len(shape) == 2:
@@ -219,5 +215,3 @@ def _fragment(
     raise Decline(
         f"The tile {tile.name} has {len(shape)} dimensions; a tile in registers has one or two."
     )
-
-

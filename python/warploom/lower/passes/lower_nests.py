@@ -61,28 +61,30 @@ def lower_nests(program: TileProgram) -> TileProgram:
     context = NestContext(warp, lane, axes, thread, {}, {}, loops, {})
     body = _block(program.block, context)
     if context.flat:
-        body = [_declare(one, context.flat) for one in body]
+        body = [_declare(statement, context.flat) for statement in body]
     return program.replace(body=tuple(body))
 
 
 def _id_ranges(program: TileProgram) -> dict[Var, Range]:
     """Values of the ids in nests; of the warpgroups, the last are those that compute."""
     ranges: dict[Var, Range] = {}
-    for one in program.ids:
-        if one.kind in ("cta", "cta_in_cluster"):
-            for var, extent in zip(one.vars, one.extents, strict=True):
+    for scope_id in program.ids:
+        if scope_id.kind in ("cta", "cta_in_cluster"):
+            for var, extent in zip(scope_id.vars, scope_id.extents, strict=True):
                 ranges[var] = ir.whole_range(extent)
-        elif one.kind == "warpgroup" and program.hints.consumers is not None:
+        elif scope_id.kind == "warpgroup" and program.hints.consumers is not None:
             consumers = program.hints.consumers
-            first = int(one.extents[0]) - consumers
-            ranges[one.vars[0]] = Range.from_min_extent(first, consumers)
+            first = int(scope_id.extents[0]) - consumers
+            ranges[scope_id.vars[0]] = Range.from_min_extent(first, consumers)
     return ranges
 
 
 def _declare(statement: Stmt, flat: dict[Buffer, dict[str, Buffer]]) -> Stmt:
-    def alloc(one: tirx.AllocBuffer) -> Stmt:
-        views = flat.get(one.buffer, {}).values()
-        return ir.seq([one, *(tirx.DeclBuffer(view, data=one.buffer.data) for view in views)])
+    def alloc(allocation: tirx.AllocBuffer) -> Stmt:
+        views = flat.get(allocation.buffer, {}).values()
+        return ir.seq(
+            [allocation, *(tirx.DeclBuffer(view, data=allocation.buffer.data) for view in views)]
+        )
 
     return tvm_ffi.structural_map(statement, (tirx.AllocBuffer, alloc), order="post")
 
@@ -90,42 +92,42 @@ def _declare(statement: Stmt, flat: dict[Buffer, dict[str, Buffer]]) -> Stmt:
 def _block(statements: Block, context: NestContext) -> list[Stmt]:
     """The statements of a block; what is assumed is used here, and not after this pass."""
     lowered: list[Stmt] = []
-    for one in statements:
-        if read_assumption(one.raw) is None:
-            lowered.append(_statement(one, context))
-        elif (fact := ir.bound_of(one.raw)) is not None:
+    for statement in statements:
+        if read_assumption(statement.raw) is None:
+            lowered.append(_statement(statement, context))
+        elif (fact := ir.bound_of(statement.raw)) is not None:
             scalar, extent = fact
             context.bounded[scalar] = Var(scalar.name, "int32")
             context.loops[context.bounded[scalar]] = ir.whole_range(extent)
     return lowered
 
 
-def _statement(one: Statement, context: NestContext) -> Stmt:
-    if isinstance(one, Nest):
-        return ir.written_at(_nest(one, context), one.stores[0].raw.span)
-    if isinstance(one, Loop) and ir.is_constant(one.start, 0):
-        context.loops[one.var] = ir.whole_range(one.extent)
-    return one.with_blocks(*(_block(inner, context) for inner in one.blocks))
+def _statement(statement: Statement, context: NestContext) -> Stmt:
+    if isinstance(statement, Nest):
+        return ir.written_at(_nest(statement, context), statement.stores[0].raw.span)
+    if isinstance(statement, Loop) and ir.is_constant(statement.start, 0):
+        context.loops[statement.var] = ir.whole_range(statement.extent)
+    return statement.with_blocks(*(_block(inner, context) for inner in statement.blocks))
 
 
 def _nest(nest: Nest, context: NestContext) -> Stmt:
     if EXCHANGED in nest.loops[0].annotations:
         return in_fragment_order(nest, context)
     accesses = [
-        (one.buffer, one.indices) for one in nest.stores if one.buffer.scope() == "local"
+        (store.buffer, store.indices) for store in nest.stores if store.buffer.scope() == "local"
     ]
     accesses += [(load.source, load.indices) for load in _register_loads(nest)]
     if not accesses:
         return _over_threads(nest, context)
     # A tile that the nest covers tells which thread does what.
-    covered = [one for one in accesses if _covers(nest.loops, *one)]
+    covered = [access for access in accesses if _covers(nest.loops, *access)]
     buffer, indices = [*covered, *_accumulator_of(nest.loops), *accesses][0]
     return _over_registers(buffer, indices, nest, context)
 
 
 def _covers(loops: Sequence[tirx.For], buffer: Buffer, indices: Any) -> bool:
     """Whether the loops of a nest count all elements of a buffer, each once."""
-    extents = {one.loop_var: int(one.extent) for one in loops}
+    extents = {loop.loop_var: int(loop.extent) for loop in loops}
     return len(extents) == len(indices) and all(
         extents.get(index) == int(extent)
         for index, extent in zip(indices, buffer.shape, strict=True)
@@ -137,7 +139,7 @@ def _accumulator_of(loops: Sequence[tirx.For]) -> list[tuple[Buffer, list[Var]]]
 
     Threads share it as they do the larger one; nothing is stored in it.
     """
-    extents = [int(one.extent) for one in loops]
+    extents = [int(access.extent) for access in loops]
     try:
         layout = wgmma_accumulator(*extents) if len(extents) == 2 else None
     except IllegalCombination:
@@ -145,25 +147,25 @@ def _accumulator_of(loops: Sequence[tirx.For]) -> list[tuple[Buffer, list[Var]]]
     if layout is None:
         return []
     made = tirx.decl_buffer(extents, "float32", "part", scope="local", layout=layout)
-    return [(made, [one.loop_var for one in loops])]
+    return [(made, [loop.loop_var for loop in loops])]
 
 
 def _register_loads(nest: Nest) -> list[TensorLoad]:
-    found: list[TensorLoad] = []
+    loads: list[TensorLoad] = []
 
     def visit(load: TensorLoad) -> None:
         if ir.is_buffer(load.source) and is_tile(load.source) and not is_shared(load.source):
-            found.append(load)
+            loads.append(load)
 
-    for one in nest.parts:
-        tvm_ffi.structural_walk(one.raw, (TensorLoad, visit))
-    return sorted(found, key=lambda load: -len(load.indices))
+    for part in nest.parts:
+        tvm_ffi.structural_walk(part.raw, (TensorLoad, visit))
+    return sorted(loads, key=lambda load: -len(load.indices))
 
 
 def _over_registers(buffer: Buffer, indices: Any, nest: Nest, context: NestContext) -> Stmt:
     """One iteration for each register that a thread holds of ``buffer``."""
     tile = context.tile(buffer)
-    extents = {one.loop_var: int(one.extent) for one in nest.loops}
+    extents = {loop.loop_var: int(loop.extent) for loop in nest.loops}
     for index, extent in zip(indices, tile.shape, strict=True):
         if extents.get(index) != extent:
             raise Decline(
@@ -182,8 +184,8 @@ def _over_registers(buffer: Buffer, indices: Any, nest: Nest, context: NestConte
         places = tile.coordinates(context.axes, at)
         table = {i: analyzer.simplify(place) for i, place in zip(indices, places, strict=True)}
 
-        def number(other: Buffer, indices: Any) -> Any:
-            return _register_of(context.tile(other), indices, counts, tile, at)
+        def number(buffer: Buffer, indices: Any) -> Any:
+            return _register_of(context.tile(buffer), indices, counts, tile, at)
 
         return Element(table, number, context, analyzer)
 
@@ -197,52 +199,59 @@ def _over_registers(buffer: Buffer, indices: Any, nest: Nest, context: NestConte
         word = Var("word", "int32")
         analyzer = context.analyzer(word, tile.registers // 2)
         return words.lowered(word, tile.registers // 2, element(word * 2))
-    step = 2 if in_pairs(tile) and any(narrows(one.raw) for one in nest.parts) else 1
+    step = 2 if in_pairs(tile) and any(narrows(part.raw) for part in nest.parts) else 1
     analyzer = context.analyzer(register, tile.registers // step)
     if tile.registers == 1:
         only = element(0)
         return ir.seq(map(only.statement, nest.parts))
     elements = [element(register * step + part if step > 1 else register) for part in range(step)]
-    lowered = [s for one in nest.parts for s in together(one, elements)]
+    lowered = [s for part in nest.parts for s in together(part, elements)]
     return ir.loop(register, tile.registers // step, lowered, kind=ForKind.UNROLLED)
 
 
 def _register_of(
-    other: RegisterTile, places: Any, counts: dict[Var, np.ndarray], tile: RegisterTile, at: Any
+    register_tile: RegisterTile,
+    places: Any,
+    counts: dict[Var, np.ndarray],
+    tile: RegisterTile,
+    at: Any,
 ) -> Any:
     """The register of ``other`` that holds, in every thread, the element at ``places``."""
     shape = tile.table.shape
     position = []
-    for place, extent in zip(places, other.shape, strict=True):
+    for place, extent in zip(places, register_tile.shape, strict=True):
         value = _values(place, counts)
         if value is None:
             raise Decline(
-                f"A nest indexes {other.buffer.name} by {place}; tiles in registers are indexed by "
-                f"expressions of the nest's loop variables and constants."
+                f"A nest indexes {register_tile.buffer.name} by {place}; tiles in registers are "
+                "indexed by expressions of the nest's loop variables and constants."
             )
         position.append(np.broadcast_to(value, shape))
         if position[-1].max() >= extent or position[-1].min() < 0:
             raise Decline(
-                f"A nest reads element {position[-1].max()} of {other.buffer.name}, which has "
-                f"{extent} there."
+                f"A nest reads element {position[-1].max()} of {register_tile.buffer.name}, which "
+                f"has {extent} there."
             )
-    elements = np.ravel_multi_index(position, other.shape)
-    held = np.full((shape[0], other.size), -1)
+    elements = np.ravel_multi_index(position, register_tile.shape)
+    held = np.full((shape[0], register_tile.size), -1)
     np.put_along_axis(
-        held, other.table, np.broadcast_to(np.array(other.offsets), other.table.shape), axis=1
+        held,
+        register_tile.table,
+        np.broadcast_to(np.array(register_tile.offsets), register_tile.table.shape),
+        axis=1,
     )
     registers = np.take_along_axis(held, elements, axis=1)
     if (registers < 0).any() or (registers != registers[0]).any():
         raise Decline(
-            f"A nest over {tile.buffer.name} needs elements of {other.buffer.name} that other "
-            "threads hold; give both the same direction, or pass them through shared memory."
+            f"A nest over {tile.buffer.name} needs elements of {register_tile.buffer.name} that "
+            "other threads hold; give both the same direction, or pass them through shared memory."
         )
     number = _linear(registers[0], tile, at)
     if number is None:
         places = ", ".join(map(str, places))
         raise Decline(
-            f"A nest over {tile.buffer.name} reads {other.buffer.name}[{places}], in another order "
-            "than the nest counts; pass it through shared memory."
+            f"A nest over {tile.buffer.name} reads {register_tile.buffer.name}[{places}], in "
+            "another order than the nest counts; pass it through shared memory."
         )
     return number
 
@@ -294,7 +303,7 @@ def _over_threads(nest: Nest, context: NestContext) -> Stmt:
     """A nest without tiles in registers: 16 bytes of a row for each thread at a time."""
     loops, store = nest.loops, nest.stores[0]
     bits = tvm.DataType(str(store.buffer.dtype)).bits
-    extents = [int(one.extent) for one in loops]
+    extents = [int(loop.extent) for loop in loops]
     vector = max(1, min(_VECTOR_BYTES * 8 // bits, extents[-1]))
     while extents[-1] % vector:
         vector //= 2
@@ -306,8 +315,8 @@ def _over_threads(nest: Nest, context: NestContext) -> Stmt:
     inner = extents[-1] // vector
     table[loops[-1].loop_var] = T.truncmod(rest, inner) * vector + part
     rest = T.truncdiv(rest, inner)
-    for one, extent in zip(reversed(loops[:-1]), reversed(extents[:-1]), strict=True):
-        table[one.loop_var] = T.truncmod(rest, extent)
+    for node, extent in zip(reversed(loops[:-1]), reversed(extents[:-1]), strict=True):
+        table[node.loop_var] = T.truncmod(rest, extent)
         rest = T.truncdiv(rest, extent)
 
     def no_registers(buffer: Buffer, places: Any) -> Any:

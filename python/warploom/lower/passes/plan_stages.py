@@ -23,12 +23,17 @@ def plan_stages(program: TileProgram) -> TileProgram:
     why = "by default" if program.hints.stages is None else "as the hint says"
     sentences: list[str] = []
 
-    def annotate(one: tirx.For) -> Stmt:
-        if PIPELINED not in one.annotations or STAGES in one.annotations:
-            return one
-        sentences.append(f"loop over {one.loop_var.name}: {stages} stages, {why}")
-        notes = {**one.annotations, STAGES: stages}
-        return ir.loop(one.loop_var, one.extent, [one.body], notes, one.kind, one.min, one.step)
+    def annotate(loop: tirx.For) -> Stmt:
+        if PIPELINED not in loop.annotations or STAGES in loop.annotations:
+            return loop
+        sentences.append(f"loop over {loop.loop_var.name}: {stages} stages, {why}")
+        notes = {**loop.annotations, STAGES: stages}
+        return ir.loop(
+            loop.loop_var, loop.extent, [loop.body], notes, loop.kind, loop.min, loop.step
+        )
 
-    body = [tvm_ffi.structural_map(one, (tirx.For, annotate), order="post") for one in program.body]
+    body = [
+        tvm_ffi.structural_map(statement, (tirx.For, annotate), order="post")
+        for statement in program.body
+    ]
     return program.replace(body=tuple(body)).decided(*sentences)

@@ -69,16 +69,16 @@ def resolve_by_hand(program: TileProgram) -> TileProgram:
         table |= {tile: placed.buffer for tile, placed in memory.tiles.items()}
         body = _allocated(body, memory)
         decided = memory.describe()
-    changed = program.replace(body=tuple(ir.substitute(one, table) for one in body))
+    changed = program.replace(body=tuple(ir.substitute(statement, table) for statement in body))
     return changed.decided("roles: orchestrated by the author", *decided)
 
 
 def _require_no_wishes(program: TileProgram) -> None:
     loops: list[Var] = []
 
-    def visit(one: tirx.For) -> None:
-        if PIPELINED in one.annotations:
-            loops.append(one.loop_var)
+    def visit(loop: tirx.For) -> None:
+        if PIPELINED in loop.annotations:
+            loops.append(loop.loop_var)
 
     for statement in program.body:
         tvm_ffi.structural_walk(statement, (tirx.For, visit))
@@ -171,8 +171,8 @@ def _datapath(tile: Buffer) -> Any:
 def _allocated(body: list[Stmt], memory: TensorMemory) -> list[Stmt]:
     """The body with the allocation where the first tile is allocated, and freed at the end."""
     tiles = set(memory.tiles)
-    at = [i for i, one in enumerate(body) if isinstance(one, tirx.AllocBuffer)
-          and one.buffer in tiles]  # fmt: skip
+    at = [i for i, statement in enumerate(body) if isinstance(statement, tirx.AllocBuffer)
+          and statement.buffer in tiles]  # fmt: skip
     if len(at) != len(tiles):
         raise Decline(
             f"Tensor memory is allocated in a loop or branch ({next(iter(tiles)).name} or another "
@@ -186,5 +186,5 @@ def _allocated(body: list[Stmt], memory: TensorMemory) -> list[Stmt]:
         sync,
         *memory.open(),
     ]
-    rest = [one for i, one in enumerate(body) if i > at[0] and i not in at]
+    rest = [statement for i, statement in enumerate(body) if i > at[0] and i not in at]
     return [*body[: at[0]], *start, *rest, before_sync(), sync, ir.when(chosen, memory.free())]

@@ -88,7 +88,7 @@ def resolve_scopes(program: TileProgram) -> TileProgram:
             shape, str(tile.dtype), tile.name, scope=_home(tile, program.arch), layout=layout
         )
     split = _Split(parts, rows, turned, count, index)
-    body = tuple(_statement(one, split) for one in program.block)
+    body = tuple(_statement(statement, split) for statement in program.block)
     ids = (
         *program.ids,
         Id("warpgroup", (index,), (count,)),
@@ -103,30 +103,33 @@ def _home(tile: Buffer, arch: str) -> str:
     return "accumulator" if arch != SM90A.name and tile.scope() == "accumulator" else "local"
 
 
-def _statement(one: Statement, split: _Split) -> Stmt:
-    match one:
+def _statement(statement: Statement, split: _Split) -> Stmt:
+    match statement:
         case Nest():
-            return _nest(one, split)
-        case Statement(raw=TilePrimitiveCall()) if not isinstance(one, Load):
-            return _call(one.raw, split)
+            return _nest(statement, split)
+        case Statement(raw=TilePrimitiveCall()) if not isinstance(statement, Load):
+            return _call(statement.raw, split)
         case Statement(blocks=()):
-            return ir.substitute(one.raw, split.parts)
-    return one.with_blocks(*([_statement(s, split) for s in block] for block in one.blocks))
+            return ir.substitute(statement.raw, split.parts)
+    return statement.with_blocks(
+        *([_statement(s, split) for s in block] for block in statement.blocks)
+    )
 
 
 def _call(call: TilePrimitiveCall, split: _Split) -> Stmt:
     regions = [arg for arg in call.args if isinstance(arg, TensorRegion)]
-    tiles = [one for one in regions if one.source in split.rows]
+    tiles = [region for region in regions if region.source in split.rows]
     if not tiles:
         return call
     for tile in tiles:
         along = split.along(tile.source)
         first = tile.region[along]
         if not _covers(first, tile.source.shape[along]):
-            what = "columns" if along else "rows"
+            dimension = "columns" if along else "rows"
             raise Decline(
-                f"{ir.op_name(call)} takes {what} {first.min} to {first.min + first.extent} of "
-                f"{tile.source.name}; warpgroups share a tile by {what}, so take all of them."
+                f"{ir.op_name(call)} takes {dimension} {first.min} to "
+                f"{first.min + first.extent} of {tile.source.name}; warpgroups share a tile by "
+                f"{dimension}, so take all of them."
             )
     first = tiles[0].source
     args = [
@@ -162,9 +165,9 @@ def _region(
     start, extent = ranges[along]
     ranges[along] = (start + split.start(rows), rows)
     if int(extent) != rows * split.count:
-        what = "columns" if first in split.transposed else "rows"
+        dimension = "columns" if first in split.transposed else "rows"
         raise Decline(
-            f"{tile.source.name} has {extent} {what} where the tile has {rows * split.count}; "
+            f"{tile.source.name} has {extent} {dimension} where the tile has {rows * split.count}; "
             "give both the same shape."
         )
     return ir.region(tile.source, *ranges)
@@ -198,7 +201,7 @@ def _nest(nest: Nest, split: _Split) -> Stmt:
         if tile in split.rows
     }
     loops = nest.loops
-    row = next((one for one in loops if one.loop_var in indices), None)
+    row = next((loop for loop in loops if loop.loop_var in indices), None)
     if indices and row is None:
         (tile, *_) = indices.values()
         raise Decline(
@@ -217,16 +220,16 @@ def _nest(nest: Nest, split: _Split) -> Stmt:
     rows = int(row.extent) // split.count
     local = Var(row.loop_var.name, "int32")
 
-    def load(one: TensorLoad) -> Any:
-        if one.source not in split.parts:
-            return one
-        return split.parts[one.source][tuple(_local(one.indices, row.loop_var, local))]
+    def load(node: TensorLoad) -> Any:
+        if node.source not in split.parts:
+            return node
+        return split.parts[node.source][tuple(_local(node.indices, row.loop_var, local))]
 
-    def store(one: tirx.BufferStore) -> Any:
-        if one.buffer not in split.parts:
-            return one
-        indices = _local(one.indices, row.loop_var, local)
-        return tirx.BufferStore(split.parts[one.buffer], one.value, indices, one.span)
+    def store(node: tirx.BufferStore) -> Any:
+        if node.buffer not in split.parts:
+            return node
+        indices = _local(node.indices, row.loop_var, local)
+        return tirx.BufferStore(split.parts[node.buffer], node.value, indices, node.span)
 
     inner = tvm_ffi.structural_map(
         statement, [(TensorLoad, load), (tirx.BufferStore, store)], order="post"

@@ -31,39 +31,40 @@ def squeeze_vectors(program: TileProgram) -> TileProgram:
             continue
         (kept[tile],) = wide
         extent = int(tile.shape[wide[0]])
-        vectors[tile] = tirx.decl_buffer(
-            (extent,), str(tile.dtype), tile.name, scope=tile.scope()
-        )
+        vectors[tile] = tirx.decl_buffer((extent,), str(tile.dtype), tile.name, scope=tile.scope())
     if not vectors:
         return program
 
-    def region(one: TensorRegion) -> Any:
-        if one.source not in vectors:
-            return one
-        return ir.region(vectors[one.source], ir.ranges(one)[kept[one.source]])
+    def region(node: TensorRegion) -> Any:
+        if node.source not in vectors:
+            return node
+        return ir.region(vectors[node.source], ir.ranges(node)[kept[node.source]])
 
-    def load(one: TensorLoad) -> Any:
-        if one.source not in vectors:
-            return one
-        return vectors[one.source][one.indices[kept[one.source]]]
+    def load(node: TensorLoad) -> Any:
+        if node.source not in vectors:
+            return node
+        return vectors[node.source][node.indices[kept[node.source]]]
 
-    def store(one: tirx.BufferStore) -> Stmt:
-        if one.buffer not in vectors:
-            return one
-        index = one.indices[kept[one.buffer]]
-        return tirx.BufferStore(vectors[one.buffer], one.value, [index], one.span)
+    def store(node: tirx.BufferStore) -> Stmt:
+        if node.buffer not in vectors:
+            return node
+        index = node.indices[kept[node.buffer]]
+        return tirx.BufferStore(vectors[node.buffer], node.value, [index], node.span)
 
-    def call(one: TilePrimitiveCall) -> Stmt:
-        args = [region(arg) if isinstance(arg, TensorRegion) else arg for arg in one.args]
-        return ir.tile_call(one, *args)
+    def call(primitive: TilePrimitiveCall) -> Stmt:
+        args = [region(arg) if isinstance(arg, TensorRegion) else arg for arg in primitive.args]
+        return ir.tile_call(primitive, *args)
 
-    def loop(one: tirx.For) -> Stmt:
-        if ir.is_constant(one.extent, 1) and isinstance(view(one), Nest):
-            return ir.substitute(one.body, {one.loop_var: one.min})
-        return one
+    def loop(node: tirx.For) -> Stmt:
+        if ir.is_constant(node.extent, 1) and isinstance(view(node), Nest):
+            return ir.substitute(node.body, {node.loop_var: node.min})
+        return node
 
     # Loops first: a nest is told by the tiles that it stores, and indexed by what is left of it.
     callbacks = [(TensorLoad, load), (tirx.BufferStore, store), (TilePrimitiveCall, call)]
-    body = [tvm_ffi.structural_map(one, (tirx.For, loop), order="post") for one in program.body]
-    body = [tvm_ffi.structural_map(one, callbacks, order="post") for one in body]
-    return program.replace(body=tuple(ir.substitute(one, vectors) for one in body))
+    body = [
+        tvm_ffi.structural_map(statement, (tirx.For, loop), order="post")
+        for statement in program.body
+    ]
+    body = [tvm_ffi.structural_map(statement, callbacks, order="post") for statement in body]
+    return program.replace(body=tuple(ir.substitute(statement, vectors) for statement in body))

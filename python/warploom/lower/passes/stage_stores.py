@@ -56,7 +56,7 @@ def stage_stores(program: TileProgram) -> TileProgram:
     """
     staging = _Staging({}, [], _count_stores(program.block) == 1)
     body = _block(program.block, program, staging)
-    if any(ORCHESTRATED in _attributes(one) for one in body):
+    if any(ORCHESTRATED in _attributes(statement) for statement in body):
         allocated = [tirx.AllocBuffer(buffer) for buffer in staging.buffers.values()]
         # Shared memory must outlive what TMA reads of it; the end of the grid completes the stores.
         drain = ir.when(leader(program), [wait_group(0)])
@@ -86,34 +86,38 @@ class _Staging:
 
 def _count_stores(statements: Block) -> int:
     """Copies from registers to global memory, in inner blocks too."""
-    return sum(isinstance(one, Store) and one.of_registers for one in walk(statements))
+    return sum(
+        isinstance(statement, Store) and statement.of_registers for statement in walk(statements)
+    )
 
 
 def _attributes(statement: Stmt) -> set[str]:
-    found: set[str] = set()
-    tvm_ffi.structural_walk(statement, (tirx.AttrStmt, lambda one: found.add(one.attr_key)))
-    return found
+    keys: set[str] = set()
+    tvm_ffi.structural_walk(
+        statement, (tirx.AttrStmt, lambda attribute: keys.add(attribute.attr_key))
+    )
+    return keys
 
 
-def _statement(one: Statement, program: TileProgram, staging: _Staging) -> Stmt:
-    if isinstance(one, Nest):
-        stored = any(is_global(store.buffer) for store in one.stores)
-        return if_stored(one.raw, program) if stored else one.raw
-    return one.with_blocks(*(_block(block, program, staging) for block in one.blocks))
+def _statement(statement: Statement, program: TileProgram, staging: _Staging) -> Stmt:
+    if isinstance(statement, Nest):
+        stored = any(is_global(store.buffer) for store in statement.stores)
+        return if_stored(statement.raw, program) if stored else statement.raw
+    return statement.with_blocks(*(_block(block, program, staging) for block in statement.blocks))
 
 
 def _block(statements: Block, program: TileProgram, staging: _Staging) -> list[Stmt]:
     result: list[Stmt] = []
     own = 0  # pieces that stores of this block have buffers of their own for
-    for number, one in enumerate(statements):
-        if not isinstance(one, Store):
-            result.append(_statement(one, program, staging))
+    for number, statement in enumerate(statements):
+        if not isinstance(statement, Store):
+            result.append(_statement(statement, program, staging))
             continue
-        span = one.raw.span
-        if not one.of_registers:
-            result.append(ir.written_at(_from_shared(one, program), span))
+        span = statement.raw.span
+        if not statement.of_registers:
+            result.append(ir.written_at(_from_shared(statement, program), span))
             continue
-        to, source = one.to, one.source
+        to, source = statement.to, statement.source
         kinds = fragments_of(source.source, program.arch)
         cut = _cut(to, source, kinds, program.hints.store_columns)
         maker = _maker(result[-1], source, program) if result else None
@@ -124,7 +128,7 @@ def _block(statements: Block, program: TileProgram, staging: _Staging) -> list[S
             straight = if_stored(_straight(to, source, maker), program)
             result.append(ir.written_at(straight, span))
             continue
-        down, across = (" or ".join(map(str, dict.fromkeys(one))) for one in cut)
+        down, across = (" or ".join(map(str, dict.fromkeys(choices))) for choices in cut)
         staging.decided.append(
             f"store into {to.source.name}: by TMA, in pieces of {down} x {across} elements"
         )
@@ -152,7 +156,7 @@ def _before_products(
 ) -> list[Stmt]:
     """Statements with what a store begins, and its nest asks for, before their pipelined loop."""
     views = enumerate(map(view, statements))
-    loops = [i for i, one in views if isinstance(one, Loop) and one.pipelined]
+    loops = [i for i, view in views if isinstance(view, Loop) and view.pipelined]
     first = loops[0] if loops else len(statements)
     asked = []
     # What is loaded ahead into buffers is not asked for as well: products with a residual took 0.1
@@ -182,16 +186,16 @@ def _maker(statement: Stmt, source: TensorRegion, program: TileProgram) -> Nest 
     if not isinstance(nest, Nest):
         return None
     loops, (*before, last) = nest.loops, nest.parts
-    if not all(isinstance(one, Binding) for one in before) or len(loops) != 2:
+    if not all(isinstance(part, Binding) for part in before) or len(loops) != 2:
         return None
     if not isinstance(last, ElementStore) or not last.buffer.same_as(source.source):
         return None
-    if not all(i.same_as(one.loop_var) for i, one in zip(last.indices, loops, strict=True)):
+    if not all(i.same_as(loop.loop_var) for i, loop in zip(last.indices, loops, strict=True)):
         return None
     used = sum(
-        source.source in ir.uses(one.raw)
-        for one in walk(program.block)
-        if not one.blocks and not one.allocates
+        source.source in ir.uses(statement.raw)
+        for statement in walk(program.block)
+        if not statement.blocks and not statement.allocates
     )
     return nest if used == 2 else None
 
@@ -200,9 +204,7 @@ def _maker(statement: Stmt, source: TensorRegion, program: TileProgram) -> Nest 
 _Cut = tuple[list[int], list[int]]
 
 
-def _cut(
-    to: TensorRegion, source: TensorRegion, kinds: Fragments, most: int | None
-) -> _Cut | None:
+def _cut(to: TensorRegion, source: TensorRegion, kinds: Fragments, most: int | None) -> _Cut | None:
     """The pieces, of at most so many columns each; None if TMA cannot store the tile."""
     tile = source.source
     size = tvm.DataType(str(tile.dtype)).bits // 8
@@ -227,9 +229,7 @@ def _cut(
     return cut
 
 
-def _piece_of(
-    to: TensorRegion, rows: int, first: int, height: int
-) -> list[tuple[Any, Any]] | None:
+def _piece_of(to: TensorRegion, rows: int, first: int, height: int) -> list[tuple[Any, Any]] | None:
     """So many rows of a region, from a multiple of them on; None if they are no box."""
     ranges = ir.ranges(to)
     dimensions = row_dimensions(ranges, rows)
@@ -253,13 +253,13 @@ def _straight(to: TensorRegion, source: TensorRegion, maker: Nest | None) -> Stm
 
 def _places(ranges: list[tuple[Any, Any]], rows: list[int], counters: list[Var]) -> list[Any]:
     """Where a row of a tile lies along each of the dimensions that are its rows."""
-    found, inner = [], 1
+    places, inner = [], 1
     for dimension in reversed(rows):
         extent = int(ranges[dimension][1])
         place = T.truncdiv(counters[0], inner) if inner > 1 else counters[0]
-        found.append(place if dimension == rows[0] else T.truncmod(place, extent))
+        places.append(place if dimension == rows[0] else T.truncmod(place, extent))
         inner *= extent
-    return found[::-1]
+    return places[::-1]
 
 
 def _staged(
@@ -283,11 +283,11 @@ def _staged(
     parts = pieces(heights, widths, program.hints.store_buffers or STORE_BUFFERS)
     buffers: dict[int, Buffer] = {}
     for width in dict.fromkeys(widths):
-        count = 1 + max(one.slot for one in parts if one.width == width)
+        count = 1 + max(part.slot for part in parts if part.width == width)
         key = dtype, max(heights), width, count
         buffer = _buffer(*key, program)
         buffers[width] = staging.buffers.setdefault((*key, apart), buffer)
-    targets = [_piece_of(to, rows, one.row, one.height) for one in parts]
+    targets = [_piece_of(to, rows, part.row, part.height) for part in parts]
     store = PieceStore(to.source, tile, tuple(parts), tuple(targets), buffers, kinds, program)
     # Of warpgroups that take turns, all begin a tile, and the first alone ends it.
     together = (program.hints.turns or 1) == 1 and program.stores is None

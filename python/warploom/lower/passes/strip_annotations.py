@@ -19,17 +19,21 @@ from warploom.tile.program import TileProgram
 def strip_annotations(program: TileProgram) -> TileProgram:
     """Remove hints, and all annotations and attributes of the dialect."""
 
-    def loop(one: tirx.For) -> Stmt:
-        kept = {k: v for k, v in one.annotations.items() if not k.startswith(PREFIX)}
-        if len(kept) == len(one.annotations):
-            return one
-        return ir.loop(one.loop_var, one.extent, [one.body], kept, one.kind, one.min, one.step)
+    def loop(node: tirx.For) -> Stmt:
+        kept = {k: v for k, v in node.annotations.items() if not k.startswith(PREFIX)}
+        if len(kept) == len(node.annotations):
+            return node
+        return ir.loop(
+            node.loop_var, node.extent, [node.body], kept, node.kind, node.min, node.step
+        )
 
-    def attr(one: tirx.AttrStmt) -> Stmt:
-        return one.body if one.attr_key.startswith(PREFIX) else one
+    def attr(attribute: tirx.AttrStmt) -> Stmt:
+        return attribute.body if attribute.attr_key.startswith(PREFIX) else attribute
 
     callbacks = [(tirx.For, loop), (tirx.AttrStmt, attr)]
-    body = [tvm_ffi.structural_map(one, callbacks, order="post") for one in program.body]
-    flat = tuple(one for statement in body for one in ir.flatten(statement))
+    body = [
+        tvm_ffi.structural_map(statement, callbacks, order="post") for statement in program.body
+    ]
+    flat = tuple(leaf for statement in body for leaf in ir.flatten(statement))
     func = program.func.with_attr(LOWERED, True)
     return program.replace(func=func, body=flat, hints=Hints(), passes=False)

@@ -29,23 +29,23 @@ def verify(program: TileProgram) -> TileProgram:
     Decline
         If a scope of the dialect, a primitive of a whole CTA or an annotation of passes is left.
     """
-    if found := program.hints.attributes():
-        raise Decline(f"The hint {next(iter(found))} is left after the last pass; strip it.")
+    if attributes := program.hints.attributes():
+        raise Decline(f"The hint {next(iter(attributes))} is left after the last pass; strip it.")
 
-    def variable(one: Var) -> None:
-        if ir.is_buffer(one) and needs_place(one):
+    def variable(var: Var) -> None:
+        if ir.is_buffer(var) and needs_place(var):
             raise Decline(
-                f"The tile {one.name} still has the scope {one.scope()}, which no code generator "
+                f"The tile {var.name} still has the scope {var.scope()}, which no code generator "
                 "knows; no pass gives it a place, so use it as the language describes."
             )
 
-    def call(one: TilePrimitiveCall) -> None:
-        if one.scope.name == "cta" and not program.by_hand:
+    def call(primitive: TilePrimitiveCall) -> None:
+        if primitive.scope.name == "cta" and not program.by_hand:
             raise Decline(
-                f"The primitive {ir.op_name(one)} into {one.args[0].source.name} is still that of "
-                "a CTA; no pass gives it to threads, so write it as a nest of stores."
+                f"The primitive {ir.op_name(primitive)} into {primitive.args[0].source.name} is "
+                "still that of a CTA; no pass gives it to threads, so write it as a nest of stores."
             )
-        for arg in one.args:
+        for arg in primitive.args:
             for used in ir.uses(arg) if isinstance(arg, tvm_ffi.Object) else ():
                 variable(used)
 
@@ -54,8 +54,8 @@ def verify(program: TileProgram) -> TileProgram:
             if key.startswith(PREFIX):
                 raise Decline(f"The annotation {key} is left after the last pass; strip it.")
 
-    def evaluated(one: tirx.Evaluate) -> None:
-        if read_print(one) is not None and not program.by_hand:
+    def evaluated(evaluation: tirx.Evaluate) -> None:
+        if read_print(evaluation) is not None and not program.by_hand:
             raise Decline(
                 "A wl.print stands where no pass knows which thread is to execute it; move it "
                 "behind the statement that it stands in."
@@ -64,11 +64,11 @@ def verify(program: TileProgram) -> TileProgram:
     callbacks = [
         (Var, variable),
         (tirx.Evaluate, evaluated),
-        (tirx.AllocBuffer, lambda one: variable(one.buffer)),
+        (tirx.AllocBuffer, lambda allocation: variable(allocation.buffer)),
         (TilePrimitiveCall, call),
-        (tirx.For, lambda one: annotations(one.annotations)),
-        (tirx.AttrStmt, lambda one: annotations([one.attr_key])),
+        (tirx.For, lambda loop: annotations(loop.annotations)),
+        (tirx.AttrStmt, lambda attribute: annotations([attribute.attr_key])),
     ]
-    for one in program.body:
-        tvm_ffi.structural_walk(one, callbacks)
+    for statement in program.body:
+        tvm_ffi.structural_walk(statement, callbacks)
     return program

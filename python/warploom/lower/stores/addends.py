@@ -41,8 +41,8 @@ def split_addends(nest: Nest, made: Buffer) -> tuple[list[Stmt], Stmt]:
         same element is for a whole row or column, as a bias is, stays where it was.
     rest : Stmt
     """
-    counters = [one.loop_var for one in nest.loops]
-    extents = [int(one.extent) for one in nest.loops]
+    counters = [loop.loop_var for loop in nest.loops]
+    extents = [int(loop.extent) for loop in nest.loops]
     statements: list[Stmt] = []
     table: list[tuple[TensorLoad, Any]] = []
     for load in elements_of(nest, counters):
@@ -51,15 +51,15 @@ def split_addends(nest: Nest, made: Buffer) -> tuple[list[Stmt], Stmt]:
             layout=made.layout,
         )  # fmt: skip
         table.append((load, tile[tuple(counters)]))
-        own = [Var(one.name, "int32") for one in counters]
+        own = [Var(counter.name, "int32") for counter in counters]
         value = ir.substitute(load, dict(zip(counters, own, strict=True)))
         filled = tirx.BufferStore(tile, value, own)
         statements += [tirx.AllocBuffer(tile), ir.nest(own, extents, [filled])]
 
     def loaded(old: TensorLoad) -> Any:
-        return next((new for one, new in table if tvm_ffi.structural_equal(one, old)), old)
+        return next((new for known, new in table if tvm_ffi.structural_equal(known, old)), old)
 
-    rest = [ir.map_nodes(one, {TensorLoad: loaded}, {}) for one in raws(nest.parts)]
+    rest = [ir.map_nodes(part, {TensorLoad: loaded}, {}) for part in raws(nest.parts)]
     return statements, ir.nest(counters, extents, rest)
 
 
@@ -76,8 +76,8 @@ def prefetch_addends(nest: Nest, thread: Any, threads: int) -> list[Stmt]:
     thread : Expr
         The number of a thread, below ``threads``.
     """
-    rows, columns = (int(one.extent) for one in nest.loops)
-    row, column = (one.loop_var for one in nest.loops)
+    rows, columns = (int(loop.extent) for loop in nest.loops)
+    row, column = (loop.loop_var for loop in nest.loops)
     statements: list[Stmt] = []
     for load in elements_of(nest, [row, column]):
         start, unit = start_of_row(load, row, column), chunk_elements(load.source)
@@ -111,7 +111,7 @@ def start_of_row(load: TensorLoad, row: Var, column: Var) -> Any | None:
     analyzer = Analyzer()
     start = analyzer.simplify(last - column)
     aligned = analyzer.can_prove(T.EQ(tirx.floormod(start, unit), 0))
-    moved = any(column in ir.uses(one) for one in outer) or {row, column} & ir.uses(start)
+    moved = any(column in ir.uses(value) for value in outer) or {row, column} & ir.uses(start)
     return start if aligned and not moved else None
 
 
@@ -122,7 +122,7 @@ def chunk_elements(buffer: Buffer) -> int:
 
 def elements_of(nest: Nest, counters: list[Var]) -> list[TensorLoad]:
     """Loads from global memory that differ from iteration to iteration, each once."""
-    found: list[TensorLoad] = []
+    loads: list[TensorLoad] = []
 
     def visit(load: TensorLoad) -> None:
         used = {var for index in load.indices for var in ir.uses(index)}
@@ -130,10 +130,10 @@ def elements_of(nest: Nest, counters: list[Var]) -> list[TensorLoad]:
             ir.is_buffer(load.source)
             and is_global(load.source)
             and all(counter in used for counter in counters)
-            and not any(tvm_ffi.structural_equal(load, one) for one in found)
+            and not any(tvm_ffi.structural_equal(load, known) for known in loads)
         ):
-            found.append(load)
+            loads.append(load)
 
-    for one in nest.parts:
-        tvm_ffi.structural_walk(one.raw, (TensorLoad, visit))
-    return found
+    for part in nest.parts:
+        tvm_ffi.structural_walk(part.raw, (TensorLoad, visit))
+    return loads

@@ -50,8 +50,8 @@ def wait_group(count: int) -> Stmt:
 
 def computed(maker: Nest, places: list[Any]) -> tuple[list[Stmt], Any]:
     """What a nest computes for the element at some place: bindings, and the value."""
-    table = dict(zip((one.loop_var for one in maker.loops), places, strict=True))
-    *before, store = ir.renewed(ir.substitute(one, table) for one in raws(maker.parts))
+    table = dict(zip((loop.loop_var for loop in maker.loops), places, strict=True))
+    *before, store = ir.renewed(ir.substitute(part, table) for part in raws(maker.parts))
     return before, store.value
 
 
@@ -108,21 +108,21 @@ class PieceStore:
         first, before the products are waited for: the statements that are given first. ``apart``
         means that no buffer was used since stores were waited for.
         """
-        made = [] if maker is None else [self._made(maker, one) for one in self.parts]
+        made = [] if maker is None else [self._made(maker, piece) for piece in self.parts]
         # Threads meet once for pieces that all have buffers of their own, else for each of them.
-        together = all(one.first for one in self.parts)
+        together = all(piece.first for piece in self.parts)
         statements: list[Stmt] = []
         stores: list[Stmt] = []
-        for number, one in enumerate(self.parts):
-            part = ir.region(self.tile, (one.row, one.height), (one.column, one.width))
+        for number, piece in enumerate(self.parts):
+            part = ir.region(self.tile, (piece.row, piece.height), (piece.column, piece.width))
             if made:
                 part = ir.whole(made[number].tile)
                 statements.append(made[number].compute)
                 if number + 1 < len(made):
                     statements += made[number + 1].loads
             if not (together and (number or apart)):
-                statements += self._left(one.pending)
-            statements.append(self._copy(self._place(one), part))
+                statements += self._left(piece.pending)
+            statements.append(self._copy(self._place(piece), part))
             stores += self._issued(number)
             if together and number < len(self.parts) - 1:
                 continue
@@ -144,40 +144,40 @@ class PieceStore:
         for number in order.ahead:
             ahead += self._fetched(addend, number)
         statements: list[Stmt] = []
-        for number, one in enumerate(self.parts):
-            made = self._made(maker, one)
+        for number, piece in enumerate(self.parts):
+            made = self._made(maker, piece)
             (allocated, _) = made.loads
             arrived = T.ptx.cp.async_.wait_group(order.pending(number))
             statements += [
                 ir.evaluate(arrived), self._sync, allocated,
-                self._copy(ir.whole(allocated.buffer), self._place(one)), made.compute,
-                self._copy(self._place(one), ir.whole(made.tile)),
+                self._copy(ir.whole(allocated.buffer), self._place(piece)), made.compute,
+                self._copy(self._place(piece), ir.whole(made.tile)),
                 *self._published(self._issued(number)),
             ]  # fmt: skip
-            for other, under_way in order.after.get(number, ()):
-                statements += [*self._left(under_way), *self._fetched(addend, other)]
+            for load, under_way in order.after.get(number, ()):
+                statements += [*self._left(under_way), *self._fetched(addend, load)]
         return ahead, statements
 
-    def _made(self, maker: Nest, one: Piece) -> _Made:
+    def _made(self, maker: Nest, piece: Piece) -> _Made:
         i, j = Var("i", "int32"), Var("j", "int32")
-        before, value = computed(maker, [i + one.row, j + one.column])
+        before, value = computed(maker, [i + piece.row, j + piece.column])
         tile = tirx.decl_buffer(
-            (one.height, one.width), str(value.ty.dtype), "piece", scope="local",
-            layout=self.kinds.matrix(one.height, one.width),
+            (piece.height, piece.width), str(value.ty.dtype), "piece", scope="local",
+            layout=self.kinds.matrix(piece.height, piece.width),
         )  # fmt: skip
         store = tirx.BufferStore(tile, value, [i, j], maker.parts[-1].raw.span)
-        nest = view(ir.nest([i, j], [one.height, one.width], [*before, store]))
+        nest = view(ir.nest([i, j], [piece.height, piece.width], [*before, store]))
         loads, rest = split_addends(nest, tile)
         return _Made(tile, loads, ir.seq([tirx.AllocBuffer(tile), rest]))
 
-    def _slot(self, one: Piece) -> tuple[Any, int]:
-        return self.program.var("warpgroup"), one.slot
+    def _slot(self, piece: Piece) -> tuple[Any, int]:
+        return self.program.var("warpgroup"), piece.slot
 
-    def _place(self, one: Piece, first: int = 0, width: int | None = None) -> TensorRegion:
+    def _place(self, piece: Piece, first: int = 0, width: int | None = None) -> TensorRegion:
         """Where a piece is in shared memory, or so many of its columns."""
-        slot = [(index, 1) for index in self._slot(one)]
-        columns = first, width or one.width
-        return ir.region(self.buffers[one.width], *slot, (0, one.height), columns)
+        slot = [(index, 1) for index in self._slot(piece)]
+        columns = first, width or piece.width
+        return ir.region(self.buffers[piece.width], *slot, (0, piece.height), columns)
 
     def _copy(self, to: TensorRegion, source: TensorRegion) -> Stmt:
         dispatch = "ldstmatrix" if self.has_matrices else None
@@ -188,19 +188,19 @@ class PieceStore:
         return [ir.when(leader(self.program), [wait_group(under_way)]), self._sync]
 
     def _fetched(self, addend: StagedAddend, number: int) -> list[Stmt]:
-        one, threads = self.parts[number], WARPGROUP.warps * LANES
-        thread, buffer = thread_in_warpgroup(self.program), self.buffers[one.width]
-        return addend.fetch(buffer, self._slot(one), one, thread, threads)
+        piece, threads = self.parts[number], WARPGROUP.warps * LANES
+        thread, buffer = thread_in_warpgroup(self.program), self.buffers[piece.width]
+        return addend.fetch(buffer, self._slot(piece), piece, thread, threads)
 
     def _issued(self, number: int) -> list[Stmt]:
         """The store of a piece, a swizzled row at a time, as a group of its own."""
-        one, (*rows, (column, _)) = self.parts[number], self.targets[number]
+        piece, (*rows, (column, _)) = self.parts[number], self.targets[number]
         bits = tvm.DataType(str(self.tile.dtype)).bits
-        width = min(one.width, 8 * Swizzle.B128.row_bytes // bits)
+        width = min(piece.width, 8 * Swizzle.B128.row_bytes // bits)
         stores = []
-        for first in range(0, one.width, width):
-            target = ir.region(self.to, *rows, (column + one.column + first, width))
-            stores.append(if_stored(by_tma(target, self._place(one, first, width)), self.program))
+        for first in range(0, piece.width, width):
+            target = ir.region(self.to, *rows, (column + piece.column + first, width))
+            stores.append(if_stored(by_tma(target, self._place(piece, first, width)), self.program))
         return [*stores, ir.evaluate(T.ptx.cp.async_.bulk.commit_group())]
 
     def _published(self, stores: list[Stmt]) -> list[Stmt]:

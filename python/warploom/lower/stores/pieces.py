@@ -45,18 +45,18 @@ def pieces(heights: list[int], widths: list[int], buffers: int) -> list[Piece]:
         As :func:`warploom.target.piece_buffers` takes them.
     """
     slots = piece_buffers(widths * len(heights), buffers)
-    found: list[Piece] = []
+    parts: list[Piece] = []
     row = 0
     for height in heights:
         column = 0
         for width in widths:
-            same = [number for number, one in enumerate(found) if one.width == width]
+            same = [number for number, part in enumerate(parts) if part.width == width]
             count = slots[width]
             # Stores end in order. Of those before this tile nothing is known: all have ended.
             last = same[-count] if len(same) >= count else None
-            pending = len(found) if last is None else len(found) - 1 - last
+            pending = len(parts) if last is None else len(parts) - 1 - last
             slot = len(same) % count
-            found.append(Piece(row, column, height, width, slot, pending, last is None))
+            parts.append(Piece(row, column, height, width, slot, pending, last is None))
             column += width
         row += height
-    return found
+    return parts

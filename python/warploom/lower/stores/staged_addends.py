@@ -40,7 +40,7 @@ class StagedAddend:
     column: Var
 
     def fetch(
-        self, buffer: Buffer, slot: tuple[Any, ...], one: Piece, thread: Any, threads: int
+        self, buffer: Buffer, slot: tuple[Any, ...], piece: Piece, thread: Any, threads: int
     ) -> list[Stmt]:
         """Statements by which threads load one piece, as a group of their own (``cp.async``).
 
@@ -54,22 +54,22 @@ class StagedAddend:
             A thread's number, below ``threads``.
         """
         source, unit = self.load.source, chunk_elements(self.load.source)
-        across = one.width // unit
+        across = piece.width // unit
         statements: list[Stmt] = []
-        for first in range(0, one.height * across, threads):
+        for first in range(0, piece.height * across, threads):
             chunk = thread + first
             row, column = T.truncdiv(chunk, across), T.truncmod(chunk, across) * unit
-            places = {self.row: row + one.row, self.column: column + one.column}
+            places = {self.row: row + piece.row, self.column: column + piece.column}
             indices = [ir.substitute(index, places) for index in self.load.indices]
             inside = tirx.all(
                 *(index < extent for index, extent in zip(indices, source.shape, strict=True))
             )
             size = T.if_then_else(inside, T.uint32(TMA.chunk_bytes), T.uint32(0))
-            to, what = ir.address(buffer, *slot, row, column), ir.address(source, *indices)
-            copy = T.ptx.cp.async_.cg.shared__cta.global_(to, what, TMA.chunk_bytes, size)
+            to, value = ir.address(buffer, *slot, row, column), ir.address(source, *indices)
+            copy = T.ptx.cp.async_.cg.shared__cta.global_(to, value, TMA.chunk_bytes, size)
             body = [ir.evaluate(copy)]
-            last = first + threads > one.height * across
-            statements.append(ir.when(chunk < one.height * across, body) if last else body[0])
+            last = first + threads > piece.height * across
+            statements.append(ir.when(chunk < piece.height * across, body) if last else body[0])
         return [*statements, ir.evaluate(T.ptx.cp.async_.commit_group())]
 
 
@@ -81,11 +81,11 @@ def staged_addend(maker: Nest, made: Buffer) -> StagedAddend | None:
     maker : Nest
         Its two loops count the rows and columns of ``made``.
     """
-    row, column = (one.loop_var for one in maker.loops)
-    found = elements_of(maker, [row, column])
-    if len(found) != 1 or str(found[0].source.dtype) != str(made.dtype):
+    row, column = (loop.loop_var for loop in maker.loops)
+    elements = elements_of(maker, [row, column])
+    if len(elements) != 1 or str(elements[0].source.dtype) != str(made.dtype):
         return None
-    (load,) = found
+    (load,) = elements
     plain = not len(load.source.strides) and ir.is_constant(load.source.elem_offset, 0)
     fits = plain and start_of_row(load, row, column) is not None
     return StagedAddend(load, row, column) if fits else None
@@ -111,7 +111,7 @@ class Fetches:
         """How many loads are issued after that of a piece, before it is computed."""
         issued = [*self.ahead]
         for store in range(piece):
-            issued += [one for one, _ in self.after.get(store, ())]
+            issued += [load for load, _ in self.after.get(store, ())]
         return len(issued) - 1 - issued.index(piece)
 
 
@@ -119,8 +119,8 @@ def fetches(parts: list[Piece]) -> Fetches:
     """The pieces of a tile in the order in which they are loaded: as soon as one is waited for."""
     before: dict[int, int] = {}
     last: dict[tuple[int, int], int] = {}
-    for number, one in enumerate(parts):
-        place = one.width, one.slot
+    for number, piece in enumerate(parts):
+        place = piece.width, piece.slot
         if place in last:
             before[number] = last[place]
         last[place] = number
@@ -128,7 +128,7 @@ def fetches(parts: list[Piece]) -> Fetches:
     known, after = set(ahead), {}
     for store in range(len(parts) - 1):
         if store + 1 not in known:
-            free = [n for n, other in before.items() if n not in known and other <= store]
+            free = [n for n, stores in before.items() if n not in known and stores <= store]
             after[store] = tuple((n, store - before[n]) for n in free)
             known.update(free)
     return Fetches(ahead, after)
