@@ -41,7 +41,7 @@ def check_requirements(version_of: Callable[[str], str] = importlib.metadata.ver
         except importlib.metadata.PackageNotFoundError:
             version = None
         if version is None or version not in SpecifierSet(bounds, prereleases=True):
-            found = f"{name} {version} is installed" if version else f"{name} is not installed"
+            installed = f"{name} {version} is installed" if version else f"{name} is not installed"
             raise ToolchainError(
-                f"{found}, but warploom {__version__} needs {name}{bounds}; run: {PIP_FIX}"
+                f"{installed}, but warploom {__version__} needs {name}{bounds}; run: {PIP_FIX}"
             )

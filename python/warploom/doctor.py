@@ -86,9 +86,13 @@ def check_distribution(
     install : str
         What pip installs, by default the distribution itself.
     """
-    for one in (name, *others):
+    for distribution in (name, *others):
         with contextlib.suppress(importlib.metadata.PackageNotFoundError):
-            return Row(name, "ok", version_of(one) + (f" ({one})" if one != name else ""))
+            return Row(
+                name,
+                "ok",
+                version_of(distribution) + (f" ({distribution})" if distribution != name else ""),
+            )
     state = "fail" if needed else "warn"
     return Row(name, state, "not installed", f"Run: pip install {install or name}")
 
@@ -120,10 +124,10 @@ def check_cache(environ: Mapping[str, str]) -> Row:
     if cache is None:
         return Row("cache", "ok", "off (WARPLOOM_CACHE=0): every kernel is compiled each time")
     folder = Path(cache.directory).absolute()
-    there = next(one for one in (folder, *folder.parents) if one.exists())
+    there = next(parent for parent in (folder, *folder.parents) if parent.exists())
     finding = f"{folder}, not there yet"
     if there == folder and there.is_dir():
-        files = [one.stat().st_size for one in folder.rglob("*") if one.is_file()]
+        files = [file.stat().st_size for file in folder.rglob("*") if file.is_file()]
         rights = stat.filemode(folder.stat().st_mode)
         finding = f"{folder}, {len(files)} files, {sum(files) / 2**20:.1f} MiB, {rights}"
     if not there.is_dir() or not os.access(there, os.W_OK | os.X_OK):

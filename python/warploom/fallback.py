@@ -64,11 +64,11 @@ def original_of(func: Any) -> PrimFunc | None:
         return PrimFunc(
             func.params, _without_decisions(func.body), func.ret_type, func.attrs
         ).without_attr("tirx.is_scheduled")
-    found = attrs.get(ORIGINAL)
-    for key in _LATER if found is not None else ():
+    original = attrs.get(ORIGINAL)
+    for key in _LATER if original is not None else ():
         if key in attrs:
-            found = found.with_attr(key, attrs[key])
-    return found
+            original = original.with_attr(key, attrs[key])
+    return original
 
 
 def _without_decisions(body: Any) -> Any:

@@ -76,7 +76,7 @@ def with_tile_programs(stock: Factory) -> Factory:
     """
 
     def pipeline(**options: Any) -> tuple[Any, Any, Any]:
-        others, host, device = stock(**options)
+        passes, host, device = stock(**options)
         ours, _, _ = warploom_pipeline()
 
         @tvm.transform.module_pass(opt_level=0)
@@ -84,14 +84,14 @@ def with_tile_programs(stock: Factory) -> Factory:
             if any(has_decisions(function) for function in mod.functions.values()):
                 mod = LowerScheduledGemms()(mod)
             elif not any(map(_needs_us, mod.functions.values())):
-                return others(mod)
+                return passes(mod)
             parts: list[dict[Any, Any]] = [{}, {}]
             for variable, function in mod.functions.items():
                 parts[is_tirx(function)][variable] = without_original(function)
             rest, mine = (tvm.IRModule(part, attrs=mod.attrs) for part in parts)
             merged = ours(mine)
             if parts[0]:
-                merged.update(others(rest))
+                merged.update(passes(rest))
             return merged
 
         return route, host, device

@@ -97,9 +97,9 @@ def _has_scoped_scalar(node: Any) -> bool:
         return any(map(_has_scoped_scalar, node.functions.values()))
     found = False
 
-    def visit(one: AllocBuffer) -> None:
+    def visit(allocation: AllocBuffer) -> None:
         nonlocal found
-        found |= one.buffer.is_scalar() and one.buffer.scope() != "local"
+        found |= allocation.buffer.is_scalar() and allocation.buffer.scope() != "local"
 
     if isinstance(node, PrimFunc):
         tvm_ffi.structural_walk(node.body, (AllocBuffer, visit))

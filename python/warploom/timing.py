@@ -152,7 +152,7 @@ def measure(
     return {
         name: Statistics(
             tuple(samples[name]),
-            *(tuple(one for one in each if one is not None)
+            *(tuple(value for value in each if value is not None)
               for each in zip(*conditions[name], strict=True)),
         )
         for name in names

@@ -114,7 +114,7 @@ def deferred() -> Iterator[dict[Notice, None]]:
         # Who mends a program that is refused reads one message, not the lints as well.
         refused = isinstance(error, errors.WarploomError)
         lint = errors.TileProgramWarning.__name__
-        left = [one for one in recorded if not refused or one.category != lint]
+        left = [warning for warning in recorded if not refused or warning.category != lint]
         # The error matters more than a warning that a filter makes an error.
         with contextlib.suppress(WarploomWarning):
             _pass_on(dict.fromkeys(left), outer)

@@ -75,11 +75,11 @@ class CubinCache:
             raise WarploomError(
                 f"WARPLOOM_CACHE_MB is {limit!r} but must be a positive whole number of mebibytes."
             )
-        others = environ.get("WARPLOOM_CACHE_READ", "").split(os.pathsep)
+        folders = environ.get("WARPLOOM_CACHE_READ", "").split(os.pathsep)
         return cls(
             _absolute(named) if named else cache_folder.default_folder(environ),
             int(limit) << 20,
-            tuple(_absolute(other) for other in others if other),
+            tuple(_absolute(folder) for folder in folders if folder),
         )
 
     def get(self, key: CacheKey) -> Output | None:

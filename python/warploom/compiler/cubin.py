@@ -67,12 +67,12 @@ def read_kernels(cubin: bytes) -> tuple[KernelInfo, ...]:
     library()
     kernels = tvm_ffi.get_global_func("warploom.cubin.kernels")
     try:
-        found = kernels(cubin)
+        entries = kernels(cubin)
     except ValueError as error:
         raise WarploomError(str(error)) from None
     return tuple(
         KernelInfo(**{k: str(v) if k == "name" else int(v) for k, v in kernel.items()})
-        for kernel in found
+        for kernel in entries
     )
 
 

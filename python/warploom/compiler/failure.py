@@ -42,13 +42,13 @@ def compiler_error(
         Numbers of lines of the source -> ``"path:line"`` in the author's script.
     """
     log = str(error).strip()
-    found = list(_ERROR.finditer(log))
-    if not found:
+    errors = list(_ERROR.finditer(log))
+    if not errors:
         return None
     file = _folder() / f"{next(_numbers) % KEPT}.log"
     file.write_text(f"{log}\n\n{source}\n")
-    heading, first = log.splitlines()[0].rstrip(":"), found[0]
-    count = f" ({len(found)} errors)" if len(found) > 1 else ""
+    heading, first = log.splitlines()[0].rstrip(":"), errors[0]
+    count = f" ({len(errors)} errors)" if len(errors) > 1 else ""
     message = (
         f"{heading}: {first['where'] or ''}error: {first['text'].strip()}{count}; log and source: "
         f"{file}"

@@ -102,7 +102,7 @@ def early_accesses(sass: str) -> list[Hazard]:
     sass : str
         Text of :func:`warploom.compiler.sass.listing`.
     """
-    return [one for name, lines in _kernels(sass) for one in _check(name, lines)]
+    return [hazard for name, lines in _kernels(sass) for hazard in _check(name, lines)]
 
 
 def _kernels(sass: str) -> Iterator[tuple[str, list[str]]]:
@@ -120,7 +120,7 @@ def _kernels(sass: str) -> Iterator[tuple[str, list[str]]]:
 
 def _check(name: str, lines: list[str]) -> list[Hazard]:
     blocks, labels = _blocks(lines)
-    found: dict[int, Hazard] = {}
+    hazards: dict[int, Hazard] = {}
     seen: dict[int, set[_State]] = {}
     work: list[tuple[int, _State]] = [(0, ((), frozenset()))] if blocks else []
     while work:
@@ -130,15 +130,18 @@ def _check(name: str, lines: list[str]) -> list[Hazard]:
             continue
         known.add(state)
         block = blocks[index]
-        for one in block.instructions:
-            for product in _touched(one, state):
-                found.setdefault(one.address, Hazard(name, one.address, one.text, product.address))
-            state = _after(one, state)
+        for instruction in block.instructions:
+            for product in _touched(instruction, state):
+                hazards.setdefault(
+                    instruction.address,
+                    Hazard(name, instruction.address, instruction.text, product.address),
+                )
+            state = _after(instruction, state)
         following = [labels[target] for target in block.targets if target in labels]
         if block.falls_through and index + 1 < len(blocks):
             following.append(index + 1)
         work += [(next_index, state) for next_index in following]
-    return [found[address] for address in sorted(found)]
+    return [hazards[address] for address in sorted(hazards)]
 
 
 def _blocks(lines: list[str]) -> tuple[list[_Block], dict[str, int]]:
@@ -153,8 +156,8 @@ def _blocks(lines: list[str]) -> tuple[list[_Block], dict[str, int]]:
         if not match:
             continue
         address, predicate, opcode, rest = match.groups()
-        one = _Instruction(int(address, 16), predicate is not None, opcode, rest.strip())
-        blocks[-1].instructions.append(one)
+        instruction = _Instruction(int(address, 16), predicate is not None, opcode, rest.strip())
+        blocks[-1].instructions.append(instruction)
         base = opcode.split(".")[0]
         leaves = base in _LEAVES
         if base in ("BRA", "BSSY") or leaves:
@@ -162,31 +165,35 @@ def _blocks(lines: list[str]) -> tuple[list[_Block], dict[str, int]]:
             if jump and base == "BRA":
                 blocks[-1].targets.append(jump[1])
             if base != "BSSY":
-                blocks[-1].falls_through = one.predicated or not (leaves or base == "BRA")
+                blocks[-1].falls_through = instruction.predicated or not (leaves or base == "BRA")
                 blocks.append(_Block())
     return blocks, labels
 
 
-def _after(one: _Instruction, state: _State) -> _State:
+def _after(instruction: _Instruction, state: _State) -> _State:
     groups, open_group = state
-    if _SHAPE.match(one.opcode):
-        open_group = open_group | {_product(one)}
-        return ((*groups, open_group), frozenset()) if "gsb0" in one.operands else (
+    if _SHAPE.match(instruction.opcode):
+        open_group = open_group | {_product(instruction)}
+        return ((*groups, open_group), frozenset()) if "gsb0" in instruction.operands else (
             groups, open_group
         )  # fmt: skip
-    if one.opcode.startswith("WARPGROUP.DEPBAR"):
-        left = int(_COUNT.search(one.operands)[0], 0)
+    if instruction.opcode.startswith("WARPGROUP.DEPBAR"):
+        left = int(_COUNT.search(instruction.operands)[0], 0)
         return (groups[-left:] if left else ()), open_group
     return state
 
 
-def _product(one: _Instruction) -> _Product:
-    width = int(_SHAPE.match(one.opcode)[1])
+def _product(instruction: _Instruction) -> _Product:
+    width = int(_SHAPE.match(instruction.opcode)[1])
     # 64 x N results are shared by 128 threads; two of 16 bits are in a register.
-    count = width // 2 if ".F32" in one.opcode or one.opcode.startswith(("I", "B")) else width // 4
-    result, a = operands(one.opcode, one.operands)[:2]
+    count = (
+        width // 2
+        if ".F32" in instruction.opcode or instruction.opcode.startswith(("I", "B"))
+        else width // 4
+    )
+    result, a = operands(instruction.opcode, instruction.operands)[:2]
     # The listing names the first register of each; results that nobody reads are RZ.
-    return _Product(one.address, _from(result, count), _from(a, _A_REGISTERS))
+    return _Product(instruction.address, _from(result, count), _from(a, _A_REGISTERS))
 
 
 def _from(operand: Operand, count: int) -> frozenset[int]:
@@ -197,26 +204,24 @@ def _from(operand: Operand, count: int) -> frozenset[int]:
     return frozenset(range(first, first + count))
 
 
-def _touched(one: _Instruction, state: _State) -> list[_Product]:
-    if _SHAPE.match(one.opcode) or one.opcode.startswith("WARPGROUP"):
+def _touched(instruction: _Instruction, state: _State) -> list[_Product]:
+    if _SHAPE.match(instruction.opcode) or instruction.opcode.startswith("WARPGROUP"):
         return []
     products = [product for group in (*state[0], state[1]) for product in group]
     if not products:
         return []
-    accessed, written = _registers(one)
+    accessed, written = _registers(instruction)
     return [
-        product
-        for product in products
-        if accessed & product.results or written & product.operands
+        product for product in products if accessed & product.results or written & product.operands
     ]
 
 
-def _registers(one: _Instruction) -> tuple[set[int], set[int]]:
+def _registers(instruction: _Instruction) -> tuple[set[int], set[int]]:
     """Registers that an instruction reads or writes, and those that it writes."""
     accessed: set[int] = set()
     written: set[int] = set()
-    stores = one.opcode.startswith(("ST", "RED", "BRA", "BAR", "SYNCS", "UTMA"))
-    for number, operand in enumerate(operands(one.opcode, one.operands)):
+    stores = instruction.opcode.startswith(("ST", "RED", "BRA", "BAR", "SYNCS", "UTMA"))
+    for number, operand in enumerate(operands(instruction.opcode, instruction.operands)):
         accessed |= operand.registers
         if number == 0 and not stores and not operand.address:
             written |= operand.registers

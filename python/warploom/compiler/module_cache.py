@@ -141,10 +141,10 @@ def remembered(
     key = module_key(ingredients, environ) if ingredients is not None else None
     if key is None:
         return build()
-    found = cache.get(key)
-    if found is not None:
+    kept = cache.get(key)
+    if kept is not None:
         try:
-            module, notices = load(found.binary), _notices(found.log)
+            module, notices = load(kept.binary), _notices(kept.log)
         except Exception as error:  # of LLVM or of TVM: whatever it is, the module can be built
             warn(
                 f"A module in {cache.directory} does not load ({_first_line(error)}); it is "
@@ -160,7 +160,7 @@ def remembered(
 
 def _notices(log: str) -> dict[Notice, None]:
     """The warnings in the log of an entry."""
-    return dict.fromkeys(Notice(**one) for one in json.loads(log))
+    return dict.fromkeys(Notice(**fields) for fields in json.loads(log))
 
 
 def _first_line(error: Exception) -> str:
@@ -178,8 +178,8 @@ def _build(
     if portable:
         entry = pack(module, devices)
         if entry is not None:
-            of_program = (one for one in notices if one.category != CacheWarning.__name__)
-            log = json.dumps([dataclasses.asdict(one) for one in of_program])
+            of_program = (notice for notice in notices if notice.category != CacheWarning.__name__)
+            log = json.dumps([dataclasses.asdict(notice) for notice in of_program])
             cache.put(key, Output(entry, log, time.perf_counter() - start))
     return module
 

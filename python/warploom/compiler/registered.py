@@ -18,9 +18,11 @@ _trusted: dict[int, Any] = {}
 @contextlib.contextmanager
 def trusted(all_before: bool = False) -> Iterator[None]:
     """Trust what the ``with`` block registers; with ``all_before``, also what was there."""
-    before = set() if all_before else {id(one) for _, one in _registered()}
+    before = set() if all_before else {id(function) for _, function in _registered()}
     yield
-    _trusted.update({id(one): one for _, one in _registered() if id(one) not in before})
+    _trusted.update(
+        {id(function): function for _, function in _registered() if id(function) not in before}
+    )
 
 
 def foreign() -> str | None:
@@ -30,7 +32,7 @@ def foreign() -> str | None:
     rewrite = "tvm_callback_cuda_postproc"  # of the CUDA source
     if tvm_ffi.get_global_func(rewrite, allow_missing=True) is not None:
         return rewrite
-    return next((name for name, one in _registered() if id(one) not in _trusted), None)
+    return next((name for name, function in _registered() if id(function) not in _trusted), None)
 
 
 def _registered() -> Iterator[tuple[str, Any]]:

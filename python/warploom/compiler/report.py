@@ -123,8 +123,8 @@ def _architecture_of(module: Any) -> str | None:
     data = tvm_ffi.get_global_func("runtime.ModulePackImportsToTensor")(module).numpy().tobytes()
     if cubins := find_cubins(data):
         return architecture(cubins[0])
-    found = _PTX_TARGET.search(data)
-    return found[1].decode() if found else None
+    target = _PTX_TARGET.search(data)
+    return target[1].decode() if target else None
 
 
 def _report_program(program: Any, target: tvm.target.Target) -> CompileReport:

@@ -66,10 +66,10 @@ def _operand(opcode: str, number: int, text: str) -> Operand:
     address = "[" in text
     registers: set[int] = set()
     if "`" not in text:  # a name, which may look like anything
-        for found in _REGISTER.finditer(text):
-            suffixes = found[2].split(".")
+        for register in _REGISTER.finditer(text):
+            suffixes = register[2].split(".")
             count = 2 if "64" in suffixes else 1 if address else _width(opcode, number)
-            registers |= set(range(int(found[1]), int(found[1]) + count))
+            registers |= set(range(int(register[1]), int(register[1]) + count))
     return Operand(frozenset(registers), address)
 
 
@@ -79,5 +79,5 @@ def _width(opcode: str, number: int) -> int:
     if base in ("STSM", "LDSM"):
         return int(suffixes[-1]) if suffixes and suffixes[-1].isdigit() else 1
     if base.startswith(("LD", "ST")):
-        return max((_WIDTHS.get(one, 1) for one in suffixes), default=1)
+        return max((_WIDTHS.get(suffix, 1) for suffix in suffixes), default=1)
     return 2 if "WIDE" in suffixes and number in _WIDE_POSITIONS else 1

@@ -62,9 +62,9 @@ def _rows(counts: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]
         label = f"{prefix}{name.replace('_', ' ')}"
         if isinstance(value, dict):
             yield from _rows(value, f"{label}: ")
-        elif isinstance(value, list) and any(isinstance(one, dict) for one in value):
-            for one in value:
-                yield label, ", ".join(f"{k} {_number(v)}" for k, v in one.items())
+        elif isinstance(value, list) and any(isinstance(row, dict) for row in value):
+            for row in value:
+                yield label, ", ".join(f"{k} {_number(v)}" for k, v in row.items())
         elif isinstance(value, list) and value:
             yield label, (" x " if name in _SHAPES else ", ").join(map(_number, value))
         elif value not in ("", []):

@@ -81,10 +81,10 @@ def run_executable(
             arguments.check_argument(f"Argument {index} of {function}", value)
     device = tvm.cuda(binding.call("find_arch", arch.encode()))
     tensors = [
-        tvm.runtime.tensor(np.ascontiguousarray(one), device)
-        if isinstance(one, np.ndarray)
-        else one
-        for one in args
+        tvm.runtime.tensor(np.ascontiguousarray(arg), device)
+        if isinstance(arg, np.ndarray)
+        else arg
+        for arg in args
     ]
     with settings.applied(chosen):
         try:
@@ -92,7 +92,8 @@ def run_executable(
         except Exception as error:
             raise EmulatorError(message_of(error)) from error
         return collect(
-            chosen, tuple(one.numpy() for one in tensors if isinstance(one, tvm.runtime.Tensor))
+            chosen,
+            tuple(tensor.numpy() for tensor in tensors if isinstance(tensor, tvm.runtime.Tensor)),
         )
 
 

@@ -198,11 +198,11 @@ def _shorten(line: str) -> str:
 def _place(span: Any) -> str | None:
     """``"path:line"`` of the outermost place that is no part of TVM or of an op schedule."""
     spans = list(_flatten(span))
-    own = [one for one in spans if not _is_library(str(one.source_name.name))]
-    for one in own or spans:
-        path = str(one.source_name.name)
-        if one.line > 0 and '"' not in path and "\\" not in path:
-            return f"{path}:{one.line}"
+    own = [span for span in spans if not _is_library(str(span.source_name.name))]
+    for outermost in own or spans:
+        path = str(outermost.source_name.name)
+        if outermost.line > 0 and '"' not in path and "\\" not in path:
+            return f"{path}:{outermost.line}"
     return None
 
 
@@ -210,8 +210,8 @@ def _flatten(span: Any) -> Iterator[Any]:
     if span is None:
         return
     if hasattr(span, "spans"):
-        for one in span.spans:
-            yield from _flatten(one)
+        for part in span.spans:
+            yield from _flatten(part)
     else:
         yield span
 

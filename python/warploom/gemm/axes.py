@@ -34,7 +34,7 @@ class Axes:
     def of(
         cls, output: Output, spatial: list[Axis], summed: list[Axis], factors: tuple[Any, Any]
     ) -> Axes:
-        x, y = (ir.uses(one) for one in factors)
+        x, y = (ir.uses(factor) for factor in factors)
         for axis in summed:
             if _is_long(axis) and (axis.var not in x or axis.var not in y):
                 raise Decline(f"axis {axis.var.name} is summed over, but in one factor only.")
@@ -78,16 +78,18 @@ class Axes:
         """The axes, all that only operand A has taken together if their elements are pixels."""
         a, b = products[0].a, products[0].b
         own = ir.uses(a.value) - ir.uses(b.value)
-        axes = [one for one in (*self.batch, self.rows) if one.var in own]
+        axes = [axis for axis in (*self.batch, self.rows) if axis.var in own]
         if a.load is None or not axes:
             return self
         inner = self.summed[-1]
-        found = {find_pixels(axes, self.columns, inner, one.indices, a.load) for one in outputs}
+        found = {
+            find_pixels(axes, self.columns, inner, output.indices, a.load) for output in outputs
+        }
         if len(found) > 1 or not (pixels := found.pop()):
             return self
-        count = functools.reduce(lambda x, y: x * y, (one.extent for one in pixels))
+        count = functools.reduce(lambda x, y: x * y, (pixel.extent for pixel in pixels))
         rows = Axis(Var("pixel", "int32"), simplify(count))
-        batch = tuple(one for one in self.batch if one not in pixels)
+        batch = tuple(axis for axis in self.batch if axis not in pixels)
         return replace(self, rows=rows, batch=batch, pixels=pixels)
 
     @property
@@ -101,7 +103,7 @@ class Axes:
     def settle(self, output: Output) -> Output:
         """A result without the axes of extent 1."""
         zeros = self._zeros()
-        indices = tuple(settled(one, zeros) for one in output.indices)
+        indices = tuple(settled(index, zeros) for index in output.indices)
         return Output(output.buffer, indices, settled(output.value, zeros))
 
     def settle_value(self, value: Any) -> Any:
@@ -110,7 +112,7 @@ class Axes:
 
     def ordered(self, factors: tuple[Any, Any]) -> tuple[Any, Any]:
         """The factors of a product without the axes of extent 1, the one with rows first."""
-        a, b = (settled(one, self._zeros()) for one in factors)
+        a, b = (settled(factor, self._zeros()) for factor in factors)
         if self.columns.var in ir.uses(a) or self.rows.var in ir.uses(b):
             a, b = b, a
         if self.columns.var in ir.uses(a) or self.rows.var in ir.uses(b):

@@ -164,7 +164,7 @@ class KernelChoices:
     def stage_bytes(self, problem: GemmProblem) -> int:
         """Bytes of operands that one step loads."""
         rows = zip((problem.a_bits, problem.b_bits), problem.computed, strict=True)
-        a_row, b_row = (self._row_bytes(*one) for one in rows)
+        a_row, b_row = (self._row_bytes(*row) for row in rows)
         return math.ceil(self.tile_m * a_row + self.tile_n * problem.products * b_row)
 
     def _row_bytes(self, bits: float, computed: bool) -> float:
@@ -207,8 +207,8 @@ class KernelChoices:
 
     def most_stages(self, problem: GemmProblem, arch: Arch = SM90A) -> int:
         """Stages that fit into the shared memory of a CTA."""
-        one = replace(self, stages=1).shared_bytes(problem)
-        left = arch.shared_bytes_of_each(self.ctas_per_sm) - one
+        bytes_ = replace(self, stages=1).shared_bytes(problem)
+        left = arch.shared_bytes_of_each(self.ctas_per_sm) - bytes_
         return left // self.stage_bytes(problem) + 1
 
     def registers(self, arch: Arch) -> int:

@@ -77,12 +77,12 @@ def fitted(m: int, n: int, rows: int, step: int = _FITTED_STEP) -> frozenset[int
         if across:
             width = -(-n // across)
             widths.add(-(-width // step) * step)
-    return frozenset(one for one in widths if _LEAST_FITTED <= one <= COLUMNS[-1])
+    return frozenset(width for width in widths if _LEAST_FITTED <= width <= COLUMNS[-1])
 
 
 def tiles(problem: GemmProblem) -> Iterator[GemmKnobs]:
     """All tiles, consumers and orientations that are legal and not absurd for the sizes."""
-    m, n, _, _ = (one or UNKNOWN_EXTENT for one in sizes(problem))
+    m, n, _, _ = (extent or UNKNOWN_EXTENT for extent in sizes(problem))
     size = bits_of(problem.a_dtype) // 8
     fit = {False: (m, n, _FITTED_STEP)}
     if min(m, n) < _MANY or any(problem.computed):
@@ -107,19 +107,19 @@ def tiles(problem: GemmProblem) -> Iterator[GemmKnobs]:
         if area < _SMALL_TILE and m * n > 4 * _SMALL_TILE * H200.sms and min(m, n) > 64:
             continue
         for consumers in (1, 2, 3):
-            one = GemmKnobs(
+            config = GemmKnobs(
                 tile_m, tile_n, depth // size, stages=2, consumers=consumers, swap_ab=swap_ab
             )
-            if rows // 64 % consumers == 0 and one.why_not(problem) is None:
-                yield one
-                alternate = replace(one, ping_pong=True)
+            if rows // 64 % consumers == 0 and config.why_not(problem) is None:
+                yield config
+                alternate = replace(config, ping_pong=True)
                 if _may_alternate(problem, alternate) and alternate.why_not(problem) is None:
                     yield alternate
 
 
 def _may_alternate(problem: GemmProblem, knobs: GemmKnobs) -> bool:
     """Whether a CTA has several tiles of which warpgroups could compute every other one."""
-    m, n, _, batch = (one or UNKNOWN_EXTENT for one in sizes(problem))
+    m, n, _, batch = (extent or UNKNOWN_EXTENT for extent in sizes(problem))
     count = -(-m // knobs.tile_m) * -(-n // knobs.tile_n) * batch
     plain = not any(problem.computed) and not problem.reduced
     return plain and not knobs.swap_ab and knobs.consumers == 1 and count > H200.sms
@@ -134,20 +134,20 @@ def candidates(problem: GemmProblem) -> Iterator[GemmKnobs]:
             CLUSTERS, _splits(problem, tile), _ctas(tile), computed if tile.consumers == 1 else (1,)
         )
         for (cluster_m, cluster_n), split, ctas, turns in shares:
-            one = replace(
+            config = replace(
                 tile, cluster_m=cluster_m, cluster_n=cluster_n, split_k=split, ctas_per_sm=ctas,
                 turns=turns,
             )  # fmt: skip
-            if not has_neighbours(problem, one):
+            if not has_neighbours(problem, config):
                 continue
-            one = replace(
-                one, keep_a=int(prefers_a and cluster_m == cluster_n == 1), warm_l2=streams
+            config = replace(
+                config, keep_a=int(prefers_a and cluster_m == cluster_n == 1), warm_l2=streams
             )
-            stages = most_stages(one, problem) // turns * turns
+            stages = most_stages(config, problem) // turns * turns
             if stages >= 2:
-                one = replace(one, stages=stages)
-                if one.why_not(problem) is None:
-                    yield one
+                config = replace(config, stages=stages)
+                if config.why_not(problem) is None:
+                    yield config
 
 
 def _prefers_a(problem: GemmProblem) -> bool:
@@ -191,7 +191,7 @@ def fits_at_once(problem: GemmProblem, knobs: GemmKnobs) -> bool:
 
 def _splits(problem: GemmProblem, tile: GemmKnobs) -> list[int]:
     """Parts of the sum: several only where there are too few tiles for the SMs."""
-    m, n, k, batch = (one or UNKNOWN_EXTENT for one in sizes(problem))
+    m, n, k, batch = (extent or UNKNOWN_EXTENT for extent in sizes(problem))
     count = -(-m // tile.tile_m) * -(-n // tile.tile_n) * batch
     return [
         split
@@ -207,7 +207,7 @@ def _ctas(tile: GemmKnobs) -> tuple[int, ...]:
 
 def has_neighbours(problem: GemmProblem, knobs: GemmKnobs) -> bool:
     """Whether more than half of a cluster has tiles, along each of its dimensions."""
-    m, n, _, _ = (one or UNKNOWN_EXTENT for one in sizes(problem))
+    m, n, _, _ = (extent or UNKNOWN_EXTENT for extent in sizes(problem))
     return (knobs.cluster_m == 1 or m > knobs.tile_m * (knobs.cluster_m // 2)) and (
         knobs.cluster_n == 1 or n > knobs.tile_n * (knobs.cluster_n // 2)
     )
@@ -223,7 +223,7 @@ def ranked(
     problem: GemmProblem, count: int = 64, machine: Machine = H200
 ) -> tuple[tuple[float, GemmKnobs], ...]:
     """The best candidates, with the predicted microseconds, the fastest first."""
-    rated = [(predict(problem, one, machine).total, one) for one in candidates(problem)]
+    rated = [(predict(problem, config, machine).total, config) for config in candidates(problem)]
     # Of equal ones the first: fewer parts, no cluster, the smaller tile.
     return tuple(sorted(rated, key=lambda pair: pair[0])[:count])
 
@@ -241,8 +241,8 @@ def choose(problem: GemmProblem, machine: Machine = H200) -> GemmKnobs:
         raise IllegalCombination(f"There are no legal knobs for {problem}.")
     least, best = rated[0]
     if best.swap_ab and (problem.m or UNKNOWN_EXTENT) > _FEW:
-        near = (one for time, one in rated if time < least * _WORTH_TRANSPOSING)
-        return next((one for one in near if not one.swap_ab), best)
+        near = (config for time, config in rated if time < least * _WORTH_TRANSPOSING)
+        return next((config for config in near if not config.swap_ab), best)
     return best
 
 
@@ -269,7 +269,7 @@ def choose_by_rows(
     """
     known = known or (lambda _: None)
     current = known(problem) or choose(problem, machine)
-    found: list[tuple[int | None, GemmKnobs]] = [(None, current)]
+    configs: list[tuple[int | None, GemmKnobs]] = [(None, current)]
     for limit in reversed(ROW_LIMITS) if problem.m is None else ():
         fixed = replace(problem, m=limit)
         measured = known(fixed)
@@ -277,5 +277,5 @@ def choose_by_rows(
         gain = predict(fixed, current, machine).total / predict(fixed, best, machine).total
         if measured != current if measured else gain > _WORTH_A_KERNEL:
             current = best
-            found.insert(0, (limit, best))
-    return found
+            configs.insert(0, (limit, best))
+    return configs

@@ -64,21 +64,21 @@ def decisions_of(
     IllegalCombination
         If an annotation is no knob, a value is out of range, or none is for any number of rows.
     """
-    found: dict[int | None, dict[str, int]] = {}
+    decisions: dict[int | None, dict[str, int]] = {}
     for key, value in annotations_of(func).items():
         limit, _, name = key.rpartition(".")
         number = int(limit.removeprefix(_LIMIT)) if limit else None
-        found.setdefault(number, {})[name] = value
-    if found and None not in found:
+        decisions.setdefault(number, {})[name] = value
+    if decisions and None not in decisions:
         raise IllegalCombination(
-            f"There are decisions for up to {max(found)} rows, and none for more of them."
+            f"There are decisions for up to {max(decisions)} rows, and none for more of them."
         )
-    ordered = sorted(found, key=lambda one: (one is None, one))
+    ordered = sorted(decisions, key=lambda rows: (rows is None, rows))
 
     def recognised() -> GemmProblem:
         return problem or recognise(func).problem
 
-    return [(limit, unpack(found[limit], recognised)) for limit in ordered]
+    return [(limit, unpack(decisions[limit], recognised)) for limit in ordered]
 
 
 def knobs_of(func: PrimFunc, problem: GemmProblem | None = None) -> GemmKnobs | None:
@@ -95,15 +95,15 @@ def knobs_of(func: PrimFunc, problem: GemmProblem | None = None) -> GemmKnobs | 
 
 def annotations_of(func: PrimFunc) -> dict[str, int]:
     """What a function is annotated with, as it was written; empty if there are no decisions."""
-    found: dict[str, int] = {}
+    annotations: dict[str, int] = {}
 
     def visit(block: SBlock) -> None:
         for key, value in block.annotations.items():
             if key.startswith(PREFIX):
-                found[key.removeprefix(PREFIX)] = _integer(value)
+                annotations[key.removeprefix(PREFIX)] = _integer(value)
 
     tvm_ffi.structural_walk(func.body, (SBlock, visit))
-    return found
+    return annotations
 
 
 def has_decisions(func: Any) -> bool:

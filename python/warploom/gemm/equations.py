@@ -107,7 +107,7 @@ def read_equations(func: PrimFunc) -> list[Equation]:
     root = func.body
     if not isinstance(root, SBlockRealize) or root.block.iter_vars:
         raise Decline("the function has no root block; it is no S-TIR function as te makes them.")
-    return [_equation(one) for one in ir.flatten(root.block.body)]
+    return [_equation(statement) for statement in ir.flatten(root.block.body)]
 
 
 def _equation(statement: Stmt) -> Equation:
@@ -161,11 +161,11 @@ def _covers(var: IterVar, value: Any, loops: Mapping[Var, Any]) -> bool:
 def expand(expression: Any, definitions: Mapping[Buffer, Equation]) -> Any:
     """An expression in which no buffer occurs that one of the equations defines."""
 
-    def load(one: TensorLoad) -> Any:
-        known = definitions.get(one.source)
+    def load(node: TensorLoad) -> Any:
+        known = definitions.get(node.source)
         if known is None:
-            return one
-        return expand(known.at(tuple(one.indices)), definitions)
+            return node
+        return expand(known.at(tuple(node.indices)), definitions)
 
     return ir.map_nodes(expression, {TensorLoad: load}, {})
 

@@ -30,17 +30,17 @@ def flatten(gemm: GemmFunction) -> GemmFunction:
     if not all(flat.takes(buffer, indices) for buffer, indices in _accesses(gemm)):
         return gemm
     products = tuple(
-        Product(flat.operand(one.a), flat.operand(one.b), one.accumulator)
-        for one in gemm.products
+        Product(flat.operand(product.a), flat.operand(product.b), product.accumulator)
+        for product in gemm.products
     )
     outputs = tuple(
-        Output(*flat.place(one.buffer, one.indices), flat.value(one.value))
-        for one in gemm.outputs
+        Output(*flat.place(output.buffer, output.indices), flat.value(output.value))
+        for output in gemm.outputs
     )
     reductions = tuple(
-        replace(one, **dict(zip(("buffer", "indices"), flat.place(one.buffer, one.indices),
-                                strict=True)), value=flat.value(one.value))
-        for one in gemm.reductions
+        replace(result, **dict(zip(("buffer", "indices"), flat.place(result.buffer, result.indices),
+                                strict=True)), value=flat.value(result.value))
+        for result in gemm.reductions
     )  # fmt: skip
     views = tuple(View(param, view) for param, view in flat.views.items())
     return replace(
@@ -51,13 +51,13 @@ def flatten(gemm: GemmFunction) -> GemmFunction:
 
 def _accesses(gemm: GemmFunction) -> Iterator[tuple[Buffer, Sequence[Any]]]:
     """Everything that is read or stored, and where."""
-    for one in (*gemm.outputs, *gemm.reductions):
-        yield one.buffer, one.indices
-    values = [one.value for one in (*gemm.outputs, *gemm.reductions)]
-    values += [operand.value for one in gemm.products for operand in (one.a, one.b)]
+    for result in (*gemm.outputs, *gemm.reductions):
+        yield result.buffer, result.indices
+    values = [result.value for result in (*gemm.outputs, *gemm.reductions)]
+    values += [operand.value for product in gemm.products for operand in (product.a, product.b)]
     for value in values:
-        for one in loads(value):
-            yield one.source, one.indices
+        for result in loads(value):
+            yield result.source, result.indices
 
 
 class _Flat:
@@ -100,8 +100,8 @@ class _Flat:
     def value(self, value: Any) -> Any:
         """An expression in which all loads are from views."""
 
-        def load(one: TensorLoad) -> Any:
-            buffer, indices = self.place(one.source, one.indices)
+        def load(node: TensorLoad) -> Any:
+            buffer, indices = self.place(node.source, node.indices)
             return buffer[indices]
 
         return ir.map_nodes(value, {TensorLoad: load}, {})

@@ -78,14 +78,16 @@ def _parameter(param: Var, gemm: GemmFunction) -> Any:
 
 def _row_dimensions(param: Var, gemm: GemmFunction) -> set[int]:
     """Dimensions of a parameter that the rows of the product index."""
-    values = [one.value for one in (*gemm.outputs, *gemm.reductions)]
-    values += [operand.value for one in gemm.products for operand in (one.a, one.b)]
-    found = [one.indices for value in values for one in loads(value) if one.source.same_as(param)]
+    values = [result.value for result in (*gemm.outputs, *gemm.reductions)]
+    values += [operand.value for product in gemm.products for operand in (product.a, product.b)]
+    places = [
+        load.indices for value in values for load in loads(value) if load.source.same_as(param)
+    ]
     stored = (*gemm.outputs, *gemm.reductions)
-    found += [one.indices for one in stored if one.buffer.same_as(param)]
+    places += [place.indices for place in stored if place.buffer.same_as(param)]
     return {
         dimension
-        for indices in found
+        for indices in places
         for dimension, index in enumerate(indices)
         if gemm.rows.var in ir.uses(index)
     }
@@ -121,7 +123,7 @@ class _Kernel:
         self.where.open_grid()
         joined = self._are_side_by_side()
         sums = self._sums(joined)
-        self._main_loop([one.buffer for one in (sums[:1] if joined else sums)], joined)
+        self._main_loop([total.buffer for total in (sums[:1] if joined else sums)], joined)
         for number, output in enumerate(gemm.outputs):
             store(self.where, output, sums, number)
         for reduction in gemm.reductions:
@@ -139,16 +141,17 @@ class _Kernel:
             return False
         order = [gemm.columns.var, gemm.summed[-1].var]
         return wide <= TMA.box_extent and all(
-            one.b.load is not None
-            and [var for var, _ in self.where.dimensions(one.b.load) if var is not None] == order
-            for one in gemm.products
+            product.b.load is not None
+            and [var for var, _ in self.where.dimensions(product.b.load) if var is not None]
+            == order
+            for product in gemm.products
         )
 
     def _sums(self, joined: bool) -> list[Sum]:
         """Where each product is summed."""
         accumulators = [product.accumulator for product in self.gemm.products]
         if not joined:
-            return [Sum(self._accumulator(one)) for one in accumulators]
+            return [Sum(self._accumulator(accumulator)) for accumulator in accumulators]
         made = self._accumulator(accumulators[0], len(accumulators))
         return [Sum(made, part * self.knobs.tile_n) for part in range(len(accumulators))]
 
@@ -166,7 +169,7 @@ class _Kernel:
         total = steps
         for axis in outer:
             total = total * axis.extent
-        operands = [gemm.products[0].a, *(one.b for one in gemm.products)]
+        operands = [gemm.products[0].a, *(product.b for product in gemm.products)]
         sides = [gemm.rows.var] + [gemm.columns.var] * len(gemm.products)
         tiles = [
             self._tile(operand, side, number)
@@ -184,8 +187,8 @@ class _Kernel:
                 self.where.table[axis.var] = T.truncmod(rest, axis.extent)
                 rest = T.truncdiv(rest, axis.extent)
             for tile in tiles:
-                for one in tile.loads:
-                    self.where.load(one.shared, one.source, one.piece)
+                for load in tile.loads:
+                    self.where.load(load.shared, load.source, load.piece)
             for tile, operand, side in zip(tiles, operands, sides, strict=not joined):
                 if operand.load is None:
                     self._compute(tile, operand.value, side)
@@ -202,11 +205,11 @@ class _Kernel:
         made = T.alloc_buffer(shape, str(operand.value.ty.dtype), scope="fragment")
         copied: list[_Load] = []
         for load in loads(operand.value):
-            if any(tvm_ffi.structural_equal(load, one.source) for one in copied):
+            if any(tvm_ffi.structural_equal(load, copy.source) for copy in copied):
                 continue
             piece = None if self.where.can_copy(load) else self.where.piece(load)
             # A stage has room for one of them (GemmKnobs.stage_bytes).
-            is_first = all(one.piece is None for one in copied)
+            is_first = all(copy.piece is None for copy in copied)
             if self.where.can_copy(load) or (piece is not None and is_first):
                 copied.append(_Load(load, self.where.shared(load, number, piece), piece))
         return _Tile(IRBuilder.name(f"operand{number or ''}", made), tuple(copied))
@@ -228,19 +231,21 @@ class _Kernel:
             IRBuilder.name("z", z)
             places = {side: self.where.starts[side] + y, inner: self.where.starts[inner] + z}
 
-            def load(one: TensorLoad) -> Any:
+            def load(node: TensorLoad) -> Any:
                 known = next(
-                    (a for a in tile.loads if tvm_ffi.structural_equal(a.source, one)), None
+                    (a for a in tile.loads if tvm_ffi.structural_equal(a.source, node)), None
                 )
                 if known is None:
-                    return self.where.at(one, places)
+                    return self.where.at(node, places)
                 inside = [
                     simplify(self.where.at(index, places) - self.where.at(index, self.where.starts))
-                    for index, (var, _) in zip(one.indices, self.where.dimensions(one), strict=True)
+                    for index, (var, _) in zip(
+                        node.indices, self.where.dimensions(node), strict=True
+                    )
                     if var is not None
                 ]
                 if known.piece is not None:
-                    start = self.where.at(one.indices[-1], self.where.starts)
+                    start = self.where.at(node.indices[-1], self.where.starts)
                     inside[-1] += simplify(T.floormod(start, known.piece))
                 return known.shared[tuple(inside)]
 

@@ -53,26 +53,26 @@ class GemmKnobs(KernelChoices):
 
     def hints(self) -> dict[str, Any]:
         """The choices that passes make, as arguments of ``wl.hints``."""
-        found: dict[str, Any] = {
+        values: dict[str, Any] = {
             "cluster": (self.cluster_m, self.cluster_n), "consumers": self.consumers,
         }  # fmt: skip
         if self.persistent:
-            found |= {"raster": "grouped", "group": self.group}
+            values |= {"raster": "grouped", "group": self.group}
         for name in ("split_k", "ctas_per_sm", "turns"):
             if getattr(self, name) > 1:
-                found[name] = getattr(self, name)
+                values[name] = getattr(self, name)
         if self.sms != SMS[0]:
             size = self.cluster_m * self.cluster_n * (self.split_k if self.in_cluster else 1)
             wanted = self.sms * self.ctas_per_sm // size * size
-            found["ctas"] = min(wanted, GPUS["h200"].resident(size, self.ctas_per_sm))
+            values["ctas"] = min(wanted, GPUS["h200"].resident(size, self.ctas_per_sm))
         if self.in_cluster:
-            found["exchange"] = "cluster"
+            values["exchange"] = "cluster"
         flags = ("stream_k", "ping_pong", "warm_l2")
-        found |= {name: True for name in flags if getattr(self, name)}
+        values |= {name: True for name in flags if getattr(self, name)}
         stores = {"store_columns": STORE_COLUMNS[0], "store_buffers": STORE_BUFFERS[0]}
-        found |= {k: getattr(self, k) for k, usual in stores.items() if getattr(self, k) != usual}
-        found |= {name: False for name in ("specialise", "persistent") if not getattr(self, name)}
-        return found
+        values |= {k: getattr(self, k) for k, usual in stores.items() if getattr(self, k) != usual}
+        values |= {name: False for name in ("specialise", "persistent") if not getattr(self, name)}
+        return values
 
     def check(self, problem: GemmProblem, arch: Arch = SM90A) -> None:
         """Raise :class:`IllegalCombination` with :meth:`why_not`, if there is a reason."""

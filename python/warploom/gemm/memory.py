@@ -67,7 +67,7 @@ def operand_faults(gemm: GemmFunction) -> Iterator[tuple[Operand, Decline]]:
     kind = kind_of(problem)
     for product in gemm.products:
         operands = product.a, product.b
-        for operand, found, wanted in zip(operands, problem.layout, "NT", strict=True):
+        for operand, layout, wanted in zip(operands, problem.layout, "NT", strict=True):
             if operand.load is None:
                 continue
             try:
@@ -75,22 +75,23 @@ def operand_faults(gemm: GemmFunction) -> Iterator[tuple[Operand, Decline]]:
             except Decline as fault:
                 yield operand, Decline(f"{fault}{_of_convolutions(product)}")
                 continue
-            if found != wanted and not kind.transpose:
-                yield operand, Decline(
-                    f"{operand.load.source.name} has its summed dimension not last, where the "
-                    f"tensor core wants it for {operand.value.ty.dtype}; transpose it."
+            if layout != wanted and not kind.transpose:
+                yield (
+                    operand,
+                    Decline(
+                        f"{operand.load.source.name} has its summed dimension not last, where the "
+                        f"tensor core wants it for {operand.value.ty.dtype}; transpose it."
+                    ),
                 )
 
 
 def _of_convolutions(product: Product) -> str:
     """What helps a convolution whose channels are not last, as PyTorch exports it."""
-    loads_of = [one.load for one in (product.a, product.b) if one.load is not None]
-    moves = any(not isinstance(i, (Var, tirx.IntImm)) for one in loads_of for i in one.indices)
+    loads_of = [operand.load for operand in (product.a, product.b) if operand.load is not None]
+    moves = any(not isinstance(i, (Var, tirx.IntImm)) for load in loads_of for i in load.indices)
     if not moves:
         return ""
-    return (
-        " A convolution wants its channels last: relax.transform.ConvertLayout to NHWC and OHWI."
-    )
+    return " A convolution wants its channels last: relax.transform.ConvertLayout to NHWC and OHWI."
 
 
 def bits_in_memory(operand: Operand, inner: Axis) -> float:
@@ -116,12 +117,12 @@ def bits_in_memory(operand: Operand, inner: Axis) -> float:
     if not found:
         raise Decline("a factor of the product reads no parameter.")
     total = 0.0
-    for one in found:
-        along = [i for i, index in enumerate(one.indices) if inner.var in ir.uses(index)]
+    for load in found:
+        along = [i for i, index in enumerate(load.indices) if inner.var in ir.uses(index)]
         stored, extent = (
-            (static(one.source.shape[along[-1]]), static(inner.extent)) if along else (0, 1)
+            (static(load.source.shape[along[-1]]), static(inner.extent)) if along else (0, 1)
         )
         if stored is None or extent is None:
-            raise Decline(f"{one.source.name} is unpacked along an extent that is not known.")
-        total += bits_of(str(one.source.dtype)) * stored / extent
+            raise Decline(f"{load.source.name} is unpacked along an extent that is not known.")
+        total += bits_of(str(load.source.dtype)) * stored / extent
     return total

@@ -163,7 +163,7 @@ def predict(problem: GemmProblem, knobs: GemmKnobs, machine: Machine = H200) -> 
     machine : Machine
         The GPU.
     """
-    m, n, k, batch = (one or UNKNOWN_EXTENT for one in sizes(problem))
+    m, n, k, batch = (extent or UNKNOWN_EXTENT for extent in sizes(problem))
     run = k / problem.taps
     size = bits_of(problem.a_dtype) / 8
     products = problem.products
@@ -235,7 +235,7 @@ def predict(problem: GemmProblem, knobs: GemmKnobs, machine: Machine = H200) -> 
 
 def _joined(order: float, *times: float) -> float:
     """The time of things that run at once and disturb each other."""
-    return sum(one**order for one in times) ** (1 / order)
+    return sum(time**order for time in times) ** (1 / order)
 
 
 def sizes(problem: GemmProblem) -> tuple[int | None, ...]:
@@ -245,7 +245,7 @@ def sizes(problem: GemmProblem) -> tuple[int | None, ...]:
 
 def tiles_of(problem: GemmProblem, knobs: GemmKnobs) -> int:
     """How many tiles there are, those included that fill the last cluster of a row or column."""
-    m, n, _, batch = (one or UNKNOWN_EXTENT for one in sizes(problem))
+    m, n, _, batch = (extent or UNKNOWN_EXTENT for extent in sizes(problem))
     tiles_m = _rounded(math.ceil(m / knobs.tile_m), knobs.cluster_m)
     tiles_n = _rounded(math.ceil(n / knobs.tile_n), knobs.cluster_n)
     return tiles_m * tiles_n * batch
@@ -253,7 +253,7 @@ def tiles_of(problem: GemmProblem, knobs: GemmKnobs) -> int:
 
 def operand_bytes(problem: GemmProblem) -> tuple[float, float]:
     """Bytes of A and of B in memory; taps of a convolution read the same image."""
-    m, n, k, batch = (one or UNKNOWN_EXTENT for one in sizes(problem))
+    m, n, k, batch = (extent or UNKNOWN_EXTENT for extent in sizes(problem))
     a = m * k / problem.taps * problem.a_bits / 8
     return a * batch, n * problem.products * k * problem.b_bits / 8 * batch
 
@@ -270,10 +270,10 @@ def _step_cycles(problem: GemmProblem, knobs: GemmKnobs, machine: Machine) -> fl
     rate = machine.tensor_bytes / size  # products a cycle
     total = 0.0
     for width in kind.split_n(columns):
-        one = WGMMA_M * width * kind.k / rate
+        cycles = WGMMA_M * width * kind.k / rate
         # Both operands come from shared memory, 128 bytes a cycle: A once for each instruction.
         operands = (WGMMA_M + width) * kind.k * size / 128
-        total += max(one, operands)
+        total += max(cycles, operands)
     return total * rows / WGMMA_M * knobs.tile_k / kind.k
 
 
@@ -288,11 +288,9 @@ def _compute_cycles(problem: GemmProblem, knobs: GemmKnobs, machine: Machine) ->
     return elements * machine.element_cycles
 
 
-def _dram_bytes(
-    problem: GemmProblem, knobs: GemmKnobs, machine: Machine, running: int
-) -> float:
+def _dram_bytes(problem: GemmProblem, knobs: GemmKnobs, machine: Machine, running: int) -> float:
     """Bytes between memory and the L2 cache."""
-    m, n, k, batch = (one or UNKNOWN_EXTENT for one in sizes(problem))
+    m, n, k, batch = (extent or UNKNOWN_EXTENT for extent in sizes(problem))
     a_size, b_size = problem.a_bits / 8, problem.b_bits / 8
     a_bytes, b_bytes = operand_bytes(problem)
     out = sum(bits_of(dtype) / 8 for dtype in problem.outputs)

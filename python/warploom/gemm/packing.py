@@ -68,16 +68,16 @@ def _exact(value: int, unit: int) -> int:
 
 
 def _unpack_tile(packed: int) -> dict[str, int]:
-    found = {}
+    parts = {}
     for name, base, unit in (
         ("tile_k", 100, _DEPTH), ("tile_n", 100, _SIDE), ("tile_m", 100, _SIDE),
         ("kind", 10, 1), ("ctas_per_sm", 10, 1),
     ):  # fmt: skip
         packed, digit = divmod(packed, base)
-        found[name] = digit * unit
-    found["ping_pong"], found["swap_ab"] = divmod(found.pop("kind"), _PING_PONG)
+        parts[name] = digit * unit
+    parts["ping_pong"], parts["swap_ab"] = divmod(parts.pop("kind"), _PING_PONG)
     turns, consumers = divmod(packed - 1, _MOST_CONSUMERS)
-    return {**found, "turns": turns + 1, "consumers": consumers + 1}
+    return {**parts, "turns": turns + 1, "consumers": consumers + 1}
 
 
 def pack_cluster(knobs: GemmKnobs) -> int:
@@ -112,7 +112,7 @@ def _unpack_grid(plain: dict[str, int], grid: int, sharing: int) -> None:
     stores, kind = divmod(rest, NARROW_STORES)
     counts = (2, len(KEEP_A), len(SMS), len(STORE_BUFFERS), len(STORE_COLUMNS), 2 * LOAD_ONESELF)
     digits = (warm, keep, sms, buffers, stores, kind)
-    if any(one >= most for one, most in zip(digits, counts, strict=True)):
+    if any(digit >= most for digit, most in zip(digits, counts, strict=True)):
         raise IllegalCombination(f"{GRID} = {grid} stands for no knobs.")
     if plain.get("ping_pong"):
         kind, sharing = 0, 1

@@ -49,7 +49,7 @@ def padded_load(value: Any) -> TensorLoad | None:
     zero = isinstance(outside, (tirx.IntImm, tirx.FloatImm)) and outside.value == 0
     if not zero or not isinstance(load, TensorLoad):
         return None
-    return load if all(_is_bound(one, load) for one in _parts(condition)) else None
+    return load if all(_is_bound(part, load) for part in _parts(condition)) else None
 
 
 def _parts(condition: Any) -> Iterator[Any]:
@@ -123,13 +123,13 @@ def find_pixels(
         return ()
     ordered = tuple(sorted(axes, key=lambda axis: where[axis.var]))
     used = [[a for a in ordered if a.var in ir.uses(index)] for index in load.indices]
-    along = [one[0] for one in used if one]
-    if along != list(ordered) or any(len(one) > 1 for one in used) or used[-1]:
+    along = [terms[0] for terms in used if terms]
+    if along != list(ordered) or any(len(terms) > 1 for terms in used) or used[-1]:
         return ()
-    places = [(load.indices[d], one[0].var) for d, one in enumerate(used) if one]
+    places = [(load.indices[d], terms[0].var) for d, terms in enumerate(used) if terms]
     if not all(1 <= (step_of(*place) or 0) <= TMA.element_stride for place in places):
         return ()
-    last = max(d for d, one in enumerate(used) if one)
+    last = max(d for d, terms in enumerate(used) if terms)
     if any(inner.var in ir.uses(index) for index in load.indices[:last]):
         return ()
     plain = all(index.same_as(var) for index, var in places)
@@ -166,22 +166,22 @@ class Box:
             None if no box has so many.
         """
         found = [
-            one for one in _factorisations(rows, len(axes))
-            if all(e * s <= TMA.box_extent for e, s in zip(one, steps, strict=True))
-            and _divides(one, rows, parts, peers)
+            box for box in _factorisations(rows, len(axes))
+            if all(e * s <= TMA.box_extent for e, s in zip(box, steps, strict=True))
+            and _divides(box, rows, parts, peers)
         ]  # fmt: skip
         if not found:
             return None
         sizes = [static(axis.extent) for axis in axes]
 
-        def cost(one: tuple[int, ...]) -> tuple[float, tuple[int, ...]]:
+        def cost(box: tuple[int, ...]) -> tuple[float, tuple[int, ...]]:
             tiles = 0.0
             for unknown in _UNKNOWN if None in sizes else _UNKNOWN[:1]:
                 known = [size or unknown for size in sizes]
-                count = math.prod(-(-s // e) for s, e in zip(known, one, strict=True))
+                count = math.prod(-(-s // e) for s, e in zip(known, box, strict=True))
                 tiles += count * rows / math.prod(known)
             # Of equal ones that with the longest rows, whose pixels are neighbours in memory.
-            return tiles, tuple(-extent for extent in reversed(one))
+            return tiles, tuple(-extent for extent in reversed(box))
 
         return cls(min(found, key=cost))
 

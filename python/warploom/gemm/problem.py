@@ -78,7 +78,9 @@ class GemmProblem:
     reduced: int = 0
 
     def __str__(self) -> str:
-        sizes = " x ".join("?" if one is None else str(one) for one in (self.m, self.n, self.k))
+        sizes = " x ".join(
+            "?" if extent is None else str(extent) for extent in (self.m, self.n, self.k)
+        )
         parts = [f"{sizes} {self.layout}", f"{_dtypes(self)} -> {self.accumulator}"]
         if self.batch != 1:
             parts.append(f"batch {'?' if self.batch is None else self.batch}")
@@ -89,7 +91,7 @@ class GemmProblem:
         if self.products > 1:
             parts.append(f"{self.products} products")
         if self.inputs:
-            parts.append("epilogue reads " + ", ".join(" ".join(one) for one in self.inputs))
+            parts.append("epilogue reads " + ", ".join(" ".join(words) for words in self.inputs))
         return ", ".join([*parts, f"out {', '.join(self.outputs)}"])
 
 

@@ -79,26 +79,26 @@ def read_product(func: PrimFunc) -> GemmFunction:
     """
     func = narrow(func)
     equations = read_equations(func)
-    definitions = {one.buffer: one for one in equations if not one.reduction}
-    sums = {one.buffer: one for one in equations if one.reduction}
+    definitions = {equation.buffer: equation for equation in equations if not equation.reduction}
+    sums = {equation.buffer: equation for equation in equations if equation.reduction}
     if not sums:
         raise Decline("nothing is summed; a product of matrices has a reduction axis.")
     sums, later = split_reductions(sums, definitions)
-    results = [one for one in equations if one.buffer in set(func.params)]
+    results = [equation for equation in equations if equation.buffer in set(func.params)]
     reader = _Reader(sums, definitions)
     # The axes are those of the first result; where rows are reduced only, those of the product.
-    stored = [one for one in results if one not in later]
-    outputs = [reader.output(one) for one in stored or [next(iter(sums.values()))]]
-    reduced = [reader.reduction(one) for one in later if one in results]
+    stored = [result for result in results if result not in later]
+    outputs = [reader.output(equation) for equation in stored or [next(iter(sums.values()))]]
+    reduced = [reader.reduction(equation) for equation in later if equation in results]
     if len(reduced) < len(later):
         raise Decline(f"block {later[-1].block.name_hint} reduces a product within the function.")
-    unused = sums.keys() - {one.buffer for one in reader.taps}
+    unused = sums.keys() - {tap.buffer for tap in reader.taps}
     if unused:
         raise Decline(f"block {sums[unused.pop()].block.name_hint} sums what no result reads.")
     axes = Axes.of(outputs[0], reader.spatial, reader.summed, reader.taps[0].factors)
-    outputs = [axes.settle(one) for one in outputs]
+    outputs = [axes.settle(output) for output in outputs]
     products = tuple(
-        Product(*(_operand(one) for one in axes.ordered(tap.factors)), tap.accumulator)
+        Product(*(_operand(axis) for axis in axes.ordered(tap.factors)), tap.accumulator)
         for tap in reader.taps
     )
     for product in products[1:]:
@@ -106,18 +106,18 @@ def read_product(func: PrimFunc) -> GemmFunction:
             raise Decline("the products of the function have no factor in common.")
     axes = axes.with_pixels(outputs, products)
     reductions = tuple(
-        one.finish(axes.settle_value(value), tuple(map(axes.settle_value, one.indices)),
+        reduction.finish(axes.settle_value(value), tuple(map(axes.settle_value, reduction.indices)),
                    axes.columns)
-        for one, value in reduced
+        for reduction, value in reduced
     )  # fmt: skip
-    widths = {one.width for one in reductions}
+    widths = {reduction.width for reduction in reductions}
     if len(widths) > 1:
         raise Decline(f"rows are reduced over parts of {sorted(widths)} columns; make them equal.")
     outputs = outputs if stored else []
     problem = _problem(axes, products, outputs, allows_tf32(func))
     problem = replace(
         problem, reduced=max(widths, default=0),
-        outputs=(*problem.outputs, *(str(one.buffer.dtype) for one in reductions)),
+        outputs=(*problem.outputs, *(str(reduction.buffer.dtype) for reduction in reductions)),
     )  # fmt: skip
     anchor = next(iter(sums.values())).block.name_hint
     return flatten(GemmFunction(
@@ -139,9 +139,7 @@ class _Tap:
 class _Reader:
     """Collects the sums that results read, all in the axes of the first result."""
 
-    def __init__(
-        self, sums: dict[Buffer, Equation], definitions: dict[Buffer, Equation]
-    ) -> None:
+    def __init__(self, sums: dict[Buffer, Equation], definitions: dict[Buffer, Equation]) -> None:
         self.sums, self.definitions = sums, definitions
         self.spatial: list[Axis] = []
         self.summed: list[Axis] = []
@@ -150,7 +148,7 @@ class _Reader:
     def output(self, equation: Equation) -> Output:
         """A result, its sums replaced by accumulators."""
         table = _same_axes(equation.block.name_hint, equation.spatial, self.spatial)
-        indices = tuple(settled(one, table) for one in equation.indices)
+        indices = tuple(settled(index, table) for index in equation.indices)
         before = len(self.taps)
         if equation.reduction:
             value = self._tap(equation, indices)
@@ -171,9 +169,9 @@ class _Reader:
             raise Decline(f"block {equation.block.name_hint} reduces what no result has as it is.")
         return made, value
 
-    def _load(self, one: TensorLoad) -> Any:
-        known = self.sums.get(one.source)
-        return one if known is None else self._tap(known, tuple(map(simplify, one.indices)))
+    def _load(self, load: TensorLoad) -> Any:
+        known = self.sums.get(load.source)
+        return load if known is None else self._tap(known, tuple(map(simplify, load.indices)))
 
     def _tap(self, equation: Equation, indices: tuple[Any, ...]) -> Any:
         """The value of a sum at those indices, as the results see it."""
@@ -206,8 +204,8 @@ class _Reader:
         product = strip_casts(rest)
         if not isinstance(product, tirx.Mul):
             raise Decline(f"block {name} sums {rest}, which is no product of two factors.")
-        factors = (expand(one, self.definitions) for one in (product.a, product.b))
-        return tuple(settled(one, table) for one in factors)
+        factors = (expand(operand, self.definitions) for operand in (product.a, product.b))
+        return tuple(settled(factor, table) for factor in factors)
 
 
 def _same_axes(name: str, mine: Sequence[tuple[Var, Any]], axes: list[Axis]) -> dict[Var, Any]:
@@ -263,7 +261,7 @@ def _problem(
     axes: Axes, products: tuple[Product, ...], outputs: list[Output], tf32: bool
 ) -> GemmProblem:
     first = products[0]
-    dtypes = [_dtype(one) for one in (first.a, first.b)]
+    dtypes = [_dtype(operand) for operand in (first.a, first.b)]
     accumulator = str(first.accumulator.ty.dtype)
     if "float32" in dtypes and not tf32:
         raise Decline(
@@ -276,9 +274,9 @@ def _problem(
         raise Decline(str(reason)) from None
     rows, columns = axes.row_vars, axes.columns.var
     inputs = {
-        (str(one.source.dtype), SHAPES[bool(rows & ir.uses(one)), columns in ir.uses(one)]): None
+        (str(load.source.dtype), SHAPES[bool(rows & ir.uses(load)), columns in ir.uses(load)]): None
         for output in outputs
-        for one in loads(output.value)
+        for load in loads(output.value)
     }
     return GemmProblem(
         static(axes.rows.extent),
@@ -289,9 +287,9 @@ def _problem(
         _layout(first, axes),
         accumulator,
         len(products),
-        *(bits_in_memory(one, axes.summed[-1]) for one in (first.a, first.b)),
+        *(bits_in_memory(operand, axes.summed[-1]) for operand in (first.a, first.b)),
         tuple(inputs),
-        tuple(str(one.buffer.dtype) for one in outputs),
+        tuple(str(output.buffer.dtype) for output in outputs),
         (first.a.load is None, first.b.load is None),
         (_count(axes.summed[:-1]) or 1) if axes.pixels else 1,
     )

@@ -48,12 +48,12 @@ def split_reductions(
         The first ones, and those that reduce results of theirs.
     """
     later = []
-    for one in equations.values():
-        found = {load.source for load in loads(expand(one.value, definitions))}
-        if (found & equations.keys()) - {one.buffer}:
-            later.append(one)
-    after = {one.buffer for one in later}
-    return {b: one for b, one in equations.items() if b not in after}, later
+    for equation in equations.values():
+        sources = {load.source for load in loads(expand(equation.value, definitions))}
+        if (sources & equations.keys()) - {equation.buffer}:
+            later.append(equation)
+    after = {equation.buffer for equation in later}
+    return {b: equation for b, equation in equations.items() if b not in after}, later
 
 
 @dataclass(frozen=True)
@@ -131,7 +131,7 @@ def read_reduction(
         raise Decline(f"block {name} starts its {kind} with {equation.init}.")
     ((column, width),) = equation.reduction
     expanded = expand(term, definitions)
-    read = next((one for one in loads(expanded) if one.source in places), None)
+    read = next((load for load in loads(expanded) if load.source in places), None)
     if read is None:
         raise Decline(f"block {name} reduces a sum that no result has as it is.")
     part = Var("part", "int32")
@@ -159,7 +159,7 @@ def read_reduction(
     missing = [var.name for var, _ in equation.spatial if var not in table]
     if missing:
         raise Decline(f"block {name}: axis {missing[0]} is no axis of the product.")
-    indices = tuple(settled(one, table) for one in equation.indices)
+    indices = tuple(settled(index, table) for index in equation.indices)
     value = settled(expanded, table)
     return Reduced(equation.buffer, indices, value, kind, along, part, int(width))
 

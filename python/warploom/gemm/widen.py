@@ -45,10 +45,10 @@ def widened(value: Any) -> Any:
 def _calls_functions(value: Any) -> bool:
     found = False
 
-    def visit(one: Any) -> None:
+    def visit(node: Any) -> None:
         nonlocal found
-        narrow = str(one.ty.dtype) in NARROW
-        found |= narrow and (isinstance(one, prim.Div) or _is_function(one))
+        narrow = str(node.ty.dtype) in NARROW
+        found |= narrow and (isinstance(node, prim.Div) or _is_function(node))
 
     tvm_ffi.structural_walk(value, [(Call, visit), (prim.Div, visit)])
     return found

@@ -122,8 +122,8 @@ def advice(message: str, code: str, file: str = "") -> str:
 
 def closest(word: str, known: Iterable[str]) -> str:
     """``"did you mean ...?"``, with at most three known words; empty if none is close."""
-    found = difflib.get_close_matches(word, sorted(set(known)), n=3, cutoff=0.6)
-    return f"did you mean {' or '.join(found)}?" if found else ""
+    matches = difflib.get_close_matches(word, sorted(set(known)), n=3, cutoff=0.6)
+    return f"did you mean {' or '.join(matches)}?" if matches else ""
 
 
 def closest_dtype(word: str) -> str:

@@ -55,15 +55,17 @@ def find_line(message: str, func: tirx.PrimFunc) -> Line | None:
     for name in named:
         using = [(line, names) for line, names in statements if name in names]
         if using:
-            return max(using, key=lambda one: len(one[1].intersection(named)))[0]
+            return max(using, key=lambda entry: len(entry[1].intersection(named)))[0]
         if name == (func.attrs or {}).get("global_symbol"):
-            return line_of(next((one.span for one in func.params if one.span is not None), None))
+            return line_of(
+                next((param.span for param in func.params if param.span is not None), None)
+            )
     return None
 
 
 def _statements(func: tirx.PrimFunc) -> list[tuple[Line, set[str]]]:
     """Every statement with a line of the author's, and the names in its head, in order."""
-    found: list[tuple[Line, set[str]]] = []
+    lines: list[tuple[Line, set[str]]] = []
 
     def visit(statement: tirx.Stmt) -> None:
         line = line_of(statement.span)
@@ -72,18 +74,18 @@ def _statements(func: tirx.PrimFunc) -> list[tuple[Line, set[str]]]:
         names = set(_names(statement))
         if isinstance(statement, tirx.AttrStmt):  # its span is that of all that it is about
             last = getattr(statement.span, "end_line", line.number)
-            found.extend((_line_of_hint(name, line, last), {name}) for name in names)
+            lines.extend((_line_of_hint(name, line, last), {name}) for name in names)
         else:
-            found.append((line, names))
+            lines.append((line, names))
 
     tvm_ffi.structural_walk(func.body, (tirx.Stmt, visit), order="pre")
-    return found
+    return lines
 
 
 def _line_of_hint(name: str, first: Line, last: int) -> Line:
     """The line between two that sets a hint; the first if none does."""
     lines = (Line(first.path, number) for number in range(first.number, int(last) + 1))
-    return next((one for one in lines if re.search(rf"\b{name}\s*=", one.text)), first)
+    return next((line for line in lines if re.search(rf"\b{name}\s*=", line.text)), first)
 
 
 def _names(statement: tirx.Stmt) -> Iterator[str]:

@@ -64,7 +64,7 @@ class Builder(PyBuilder):
         self.references: dict[str, Future[None]] = {}
 
     def build(self, build_inputs: list[BuilderInput]) -> list[BuilderResult]:
-        begun = [self._begin(one.mod, one.target) for one in build_inputs]
+        begun = [self._begin(build_input.mod, build_input.target) for build_input in build_inputs]
         if self.ahead:
             promises.update(begun)
             return [BuilderResult(path, None) for path, _ in begun]
@@ -99,9 +99,9 @@ class Builder(PyBuilder):
 promises: dict[str, Future[str]] = {}
 
 
-def _both(built: Future[str], other: Future[None] | None) -> Future[str]:
+def _both(built: Future[str], checked: Future[None] | None) -> Future[str]:
     """The result of the first, once the second is there or has failed as well."""
-    if other is None:
+    if checked is None:
         return built
     both: Future[str] = Future()
 
@@ -114,7 +114,7 @@ def _both(built: Future[str], other: Future[None] | None) -> Future[str]:
         else:
             both.set_exception(error)
 
-    built.add_done_callback(lambda _: other.add_done_callback(settle))
+    built.add_done_callback(lambda _: checked.add_done_callback(settle))
     both.add_done_callback(lambda done: done.cancelled() and built.cancel())
     return both
 
@@ -129,12 +129,12 @@ def _result(future: Future[str]) -> BuilderResult:
 def unscheduled(mod: IRModule) -> IRModule:
     """The module as it was before a search scheduled it; the same object if that is not known."""
     func = mod["main"]
-    found = annotations_of(func)
-    if not found:
+    annotations = annotations_of(func)
+    if not annotations:
         return original_of(mod) or mod
     sch = Schedule(mod)
     block = sch.get_sblock(recognise(func).anchor, "main")
-    for name in found:
+    for name in annotations:
         sch.unannotate(block, PREFIX + name)
     return sch.mod
 

@@ -107,9 +107,9 @@ def _require_devices(devices: Sequence[int], target: Target) -> None:
         device = tvm.cuda(number)
         if not device.exist:
             raise WarploomError(f"There is no GPU {number}; leave --device out to use GPU 0.")
-        found = str(target_from_device(device).attrs["arch"])
-        if found != wanted:
+        arch = str(target_from_device(device).attrs["arch"])
+        if arch != wanted:
             raise WarploomError(
-                f"GPU {number} is {found} and the target {wanted}; leave --target out, or add "
+                f"GPU {number} is {arch} and the target {wanted}; leave --target out, or add "
                 "--estimate."
             )

@@ -89,8 +89,8 @@ class CostModel(PyCostModel):
         rows, predicted = self._describe(problem, candidates)
         times = np.exp(predicted + self._correction(rows))
         first = None if is_estimate(context.target) else self.known.knobs(problem)
-        for number, one in enumerate(candidates):
-            if first is not None and knobs_of(one.sch.mod["main"], problem) == first:
+        for number, candidate in enumerate(candidates):
+            if first is not None and knobs_of(candidate.sch.mod["main"], problem) == first:
                 times[number] = times.min()
         return (times.min() / times).astype("float64")
 
@@ -108,20 +108,22 @@ class CostModel(PyCostModel):
         if not timed:
             return
         rows, predicted = self._describe(problem, [candidate for candidate, _ in timed])
-        seconds = [np.median([float(one) for one in result.run_secs]) for _, result in timed]
+        seconds = [
+            np.median([float(seconds) for seconds in result.run_secs]) for _, result in timed
+        ]
         errors = np.log(np.array(seconds) * 1e6) - predicted
         wrong = np.abs(errors - self._correction(rows))
         self.surprise[str(context.task_name)] = float(np.median(wrong))
         self._rows.extend(rows)
-        self._errors.extend(float(one) for one in errors)
+        self._errors.extend(float(error) for error in errors)
         self._train()
 
     def learn(self, records: Iterable[Record]) -> None:
         """Learn from what has been recorded, of any product on the same GPU."""
-        for one in records:
-            row, prediction = features(one.problem, one.knobs, self.machine)
+        for record in records:
+            row, prediction = features(record.problem, record.knobs, self.machine)
             self._rows.append(row)
-            self._errors.append(float(np.log(one.seconds * 1e6 / prediction.total)))
+            self._errors.append(float(np.log(record.seconds * 1e6 / prediction.total)))
         self._train()
 
     def save(self, path: str) -> None:
@@ -131,9 +133,9 @@ class CostModel(PyCostModel):
 
     def load(self, path: str) -> None:
         """Read what :meth:`save` wrote."""
-        found = json.loads(Path(path).read_text())
-        self._rows = [np.array(row, "float32") for row in found["rows"]]
-        self._errors = list(found["errors"])
+        state = json.loads(Path(path).read_text())
+        self._rows = [np.array(row, "float32") for row in state["rows"]]
+        self._errors = list(state["errors"])
         self._train()
 
     def _other(self) -> Any:
@@ -152,11 +154,11 @@ class CostModel(PyCostModel):
         self, problem: GemmProblem, candidates: list[MeasureCandidate]
     ) -> tuple[list[NDArray[np.float32]], NDArray[np.float64]]:
         """Features, and the logarithms of the analytic model's microseconds."""
-        found = [
-            features(problem, knobs_of(one.sch.mod["main"], problem), self.machine)
-            for one in candidates
+        parts = [
+            features(problem, knobs_of(candidate.sch.mod["main"], problem), self.machine)
+            for candidate in candidates
         ]
-        return [row for row, _ in found], np.log([prediction.total for _, prediction in found])
+        return [row for row, _ in parts], np.log([prediction.total for _, prediction in parts])
 
     def _correction(self, rows: list[NDArray[np.float32]]) -> NDArray[np.float64]:
         """The logarithm of what predictions are to be multiplied by."""

@@ -132,19 +132,19 @@ def merge(sources: Sequence[str | Path], destination: str | Path, best: int = 0)
     WarploomError
         If measured times and estimates would come together.
     """
-    folders = [*dict.fromkeys(Path(one) for one in (destination, *sources))]
+    folders = [*dict.fromkeys(Path(folder) for folder in (destination, *sources))]
     stock = [
-        one
+        record
         for folder in folders
         if is_database(folder)
-        for one in read_database(folder).get_all_tuning_records()
+        for record in read_database(folder).get_all_tuning_records()
     ]
-    kinds = {is_estimate(one.target) for one in stock if one.target is not None}
+    kinds = {is_estimate(record.target) for record in stock if record.target is not None}
     if len(kinds) > 1:
         raise WarploomError(
             "Estimates and measured times cannot be in one database; merge them separately."
         )
-    unique = {json.dumps(one.as_json(), default=str): one for one in stock}
+    unique = {json.dumps(record.as_json(), default=str): record for record in stock}
     kept = _fastest(unique.values(), best) if best else list(unique.values())
     write_database(kept, destination)
     return len(kept)
@@ -152,14 +152,14 @@ def merge(sources: Sequence[str | Path], destination: str | Path, best: int = 0)
 
 def _fastest(stock: Iterable[TuningRecord], best: int) -> list[TuningRecord]:
     groups: dict[tuple[int, str], list[TuningRecord]] = {}
-    for one in stock:
-        key = (tvm_ffi.structural_hash(one.workload.mod), str(one.target))
-        groups.setdefault(key, []).append(one)
+    for record in stock:
+        key = (tvm_ffi.structural_hash(record.workload.mod), str(record.target))
+        groups.setdefault(key, []).append(record)
     return [
-        one
+        record
         for group in groups.values()
-        for one in sorted(group, key=median)[:best]
-        if median(one) < FAILED_SECONDS
+        for record in sorted(group, key=median)[:best]
+        if median(record) < FAILED_SECONDS
     ]
 
 
@@ -169,10 +169,12 @@ def write_database(stock: Sequence[TuningRecord], destination: str | Path) -> No
     destination.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=destination.parent) as folder:
         made = JSONDatabase(work_dir=folder)
-        for one in stock:
-            workload = made.commit_workload(one.workload.mod)
+        for record in stock:
+            workload = made.commit_workload(record.workload.mod)
             made.commit_tuning_record(
-                TuningRecord(one.trace, workload, one.run_secs, one.target, one.args_info)
+                TuningRecord(
+                    record.trace, workload, record.run_secs, record.target, record.args_info
+                )
             )
         new = {name: Path(folder, name) for name in (WORKLOADS, RECORDS)}
         contents = {name: p.read_bytes() if p.exists() else b"" for name, p in new.items()}
@@ -204,7 +206,7 @@ def recover(work_dir: str | Path, target: Target) -> int:
         if (entry.workload, str(knobs)) in known:
             continue
         known.add((entry.workload, str(knobs)))
-        seconds = [one * 1e-6 for one in entry.samples]
+        seconds = [microseconds * 1e-6 for microseconds in entry.samples]
         workload = database.commit_workload(mod)
         database.commit_tuning_record(TuningRecord(trace, workload, seconds, target, None))
         added += 1

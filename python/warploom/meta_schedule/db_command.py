@@ -25,13 +25,13 @@ from warploom.target.tvm_target import cuda_target
 def summary(records: Sequence[Record]) -> Table:
     """A row for each product, architecture and kind of time."""
     groups: dict[tuple[str, str, bool], list[Record]] = {}
-    for one in records:
-        groups.setdefault((str(one.problem), one.arch, one.estimate), []).append(one)
+    for record in records:
+        groups.setdefault((str(record.problem), record.arch, record.estimate), []).append(record)
     table = Table()
     for name in ("product", "arch", "time", "records", "best us", "TFLOP/s", "best knobs"):
         table.add_column(name, overflow="fold")
     for (problem, arch, estimate), mine in sorted(groups.items()):
-        best = min(mine, key=lambda one: one.seconds)
+        best = min(mine, key=lambda record: record.seconds)
         rate = operations(best.problem) / best.seconds / 1e12
         table.add_row(
             problem, arch, "estimated" if estimate else "measured", str(len(mine)),
@@ -58,16 +58,16 @@ def complaints(folder: Path) -> Iterator[str]:
     if not stock:
         yield f"{folder} has no records."
     good = records_of(database)
-    succeeded = sum(median(one) < FAILED_SECONDS for one in stock)
+    succeeded = sum(median(record) < FAILED_SECONDS for record in stock)
     if succeeded > len(good):
         yield f"{succeeded - len(good)} records are of no product, or choose no legal knobs."
-    for one in good:
-        if one.seconds <= 0:
-            yield f"{one.problem}: {one.knobs} takes {one.seconds} seconds."
-        reason = why_not(one.problem, one.knobs)
+    for measurement in good:
+        if measurement.seconds <= 0:
+            yield f"{measurement.problem}: {measurement.knobs} takes {measurement.seconds} seconds."
+        reason = why_not(measurement.problem, measurement.knobs)
         if reason is not None:
-            yield f"{one.problem}: {one.knobs} is not possible. {reason}"
-    if len({one.estimate for one in good}) > 1:
+            yield f"{measurement.problem}: {measurement.knobs} is not possible. {reason}"
+    if len({record.estimate for record in good}) > 1:
         yield "There are estimates and measured times."
 
 
@@ -77,10 +77,10 @@ def _records(source: Path) -> Sequence[Record]:
 
 def _shipped_before(path: Path) -> Sequence[Record]:
     """The records of a file, each of which must be right."""
-    found = read(path)
-    if found.skipped:
-        raise WarploomError(f"Records would be lost. {found.skipped[0]}")
-    return found.records
+    lines = read(path)
+    if lines.skipped:
+        raise WarploomError(f"Records would be lost. {lines.skipped[0]}")
+    return lines.records
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -132,9 +132,11 @@ def main(arguments: Sequence[str]) -> int:
                       help="least part of the default's time (default: %(default)s)")  # fmt: skip
     options = parser.parse_args(arguments)
     if options.word == "ship":
-        found = [one for source in options.sources for one in measurements(source)]
+        measured = [
+            measurement for source in options.sources for measurement in measurements(source)
+        ]
         before = _shipped_before(options.before) if options.before else ()
-        count = write(worth_shipping(found, options.gain, before), options.out, options.gpu)
+        count = write(worth_shipping(measured, options.gain, before), options.out, options.gpu)
         print(f"{options.out}: {count} records")
         return 0
     if options.word == "import":
@@ -152,8 +154,8 @@ def main(arguments: Sequence[str]) -> int:
             print(f"{folder}: {done.records} records of {done.workloads} workloads{aside}")
         return 0
     if options.word == "inspect":
-        found = [one for folder in options.folders for one in _records(folder)]
-        Console().print(summary(found if options.folders else shipped().records))
+        measured = [record for folder in options.folders for record in _records(folder)]
+        Console().print(summary(measured if options.folders else shipped().records))
         return 0
     if options.word == "verify":
         wrong = [text for folder in options.folders for text in complaints(folder)]

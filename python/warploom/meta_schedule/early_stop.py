@@ -70,18 +70,18 @@ class EarlyStop(PyMeasureCallback):
         task = task_scheduler.tasks_[task_id]
         progress = self.tasks.setdefault(task_id, _Progress())
         for result in runner_results:
-            seconds = [float(one) for one in result.run_secs or ()]
+            seconds = [float(seconds) for seconds in result.run_secs or ()]
             progress.trials += 1
             progress.since_best += 1
             if seconds and sorted(seconds)[len(seconds) // 2] < progress.best * (1 - self.gain):
                 progress.best = sorted(seconds)[len(seconds) // 2]
                 progress.since_best = 0
         running = sum(
-            len(one.measure_candidates or ())
-            for number, one in enumerate(task_scheduler.tasks_)
+            len(task.measure_candidates or ())
+            for number, task in enumerate(task_scheduler.tasks_)
             if number != task_id
         )
-        begun = running + sum(one.trials for one in self.tasks.values())
+        begun = running + sum(task.trials for task in self.tasks.values())
         ends_anyway = task.is_terminated or begun >= self.max_trials_global
         if not ends_anyway and self.is_enough(progress, str(task.ctx.task_name)):
             task_scheduler.terminate_task(task_id)

@@ -98,13 +98,13 @@ class EstimateBuilder(PyBuilder):
         self.machine = machine
 
     def build(self, build_inputs: list[BuilderInput]) -> list[BuilderResult]:
-        return [self._build(one) for one in build_inputs]
+        return [self._build(build_input) for build_input in build_inputs]
 
-    def _build(self, one: BuilderInput) -> BuilderResult:
+    def _build(self, builder_input: BuilderInput) -> BuilderResult:
         try:
-            if not is_estimate(one.target):
+            if not is_estimate(builder_input.target):
                 raise WarploomError("Estimates need a target from estimate_target().")
-            func = one.mod["main"]
+            func = builder_input.mod["main"]
             if MARK not in (func.attrs or {}):
                 raise WarploomError(
                     "Estimates are recorded for functions of estimate_module(mod), so that nobody "
@@ -139,7 +139,10 @@ class EstimateRunner(PyRunner):
         self.listener = listener
 
     def run(self, runner_inputs: list[RunnerInput]) -> list[RunnerFuture]:
-        return [_Known(self._result(Path(str(one.artifact_path)))) for one in runner_inputs]
+        return [
+            _Known(self._result(Path(str(runner_input.artifact_path))))
+            for runner_input in runner_inputs
+        ]
 
     def _result(self, path: Path) -> RunnerResult:
         if path.name != artifact.ESTIMATE:

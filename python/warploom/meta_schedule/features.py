@@ -33,22 +33,22 @@ def features(
         Sizes and times as logarithms of base 2, the model's terms as shares of the total.
     Prediction
     """
-    m, n, k, batch = (one or UNKNOWN_EXTENT for one in sizes(problem))
-    found = predict(problem, knobs, machine)
-    total = found.total
+    m, n, k, batch = (extent or UNKNOWN_EXTENT for extent in sizes(problem))
+    prediction = predict(problem, knobs, machine)
+    total = prediction.total
     tiles = math.ceil(m / knobs.tile_m) * math.ceil(n / knobs.tile_n) * batch
     slots = machine.sms * knobs.ctas_per_sm
     units = tiles * knobs.split_k
     values = (
-        *(math.log2(one) for one in (m, n, k, batch)),
+        *(math.log2(extent) for extent in (m, n, k, batch)),
         problem.a_bits, problem.b_bits, problem.products, len(problem.outputs),
-        *(math.log2(1 + one) for one in knobs.values().values()),
-        *(getattr(found, name.removeprefix("share_")) / total for name in names()
+        *(math.log2(1 + value) for value in knobs.values().values()),
+        *(getattr(prediction, name.removeprefix("share_")) / total for name in names()
           if name.startswith("share_")),
-        found.turns,
-        units / (found.turns * slots),
+        prediction.turns,
+        units / (prediction.turns * slots),
         m * n * batch / (tiles * knobs.tile_m * knobs.tile_n),
         math.log2(knobs.stage_bytes(problem)),
         math.log2(total),
     )  # fmt: skip
-    return np.array(values, "float32"), found
+    return np.array(values, "float32"), prediction

@@ -82,7 +82,7 @@ class RemotePlace:
             cooldown_interval_ms=_IDLE_MILLISECONDS,
             cache_flush_bytes=_FLUSHED_BYTES,
         )
-        return tuple(float(one) for one in evaluator(*sets[0]).results), None
+        return tuple(float(seconds) for seconds in evaluator(*sets[0]).results), None
 
 
 _place: list[RemotePlace] = []

@@ -36,13 +36,13 @@ def import_lines(
     best : int
         Candidates of each product.
     """
-    found: dict[GemmShape, list[dict[str, Any]]] = {}
+    lines_of: dict[GemmShape, list[dict[str, Any]]] = {}
     for line in _lines(files):
-        found.setdefault(GemmShape(**line["shape"]), []).append(line)
+        lines_of.setdefault(GemmShape(**line["shape"]), []).append(line)
     records = [
         record
-        for shape, lines in found.items()
-        for record in _records(shape, sorted(lines, key=lambda one: one["us"])[:best], target)
+        for shape, lines in lines_of.items()
+        for record in _records(shape, sorted(lines, key=lambda line: line["us"])[:best], target)
     ]
     write_database(records, destination)
     return len(records)
@@ -51,7 +51,7 @@ def import_lines(
 def _lines(files: Iterable[str | Path]) -> Iterator[dict[str, Any]]:
     for file in files:
         with reading(file, "output of `bench exhaustive`"):
-            lines = [json.loads(one) for one in Path(file).read_text("utf-8").splitlines()]
+            lines = [json.loads(line) for line in Path(file).read_text("utf-8").splitlines()]
         for line in lines:
             if line.get("knobs") and line.get("us") is not None:
                 yield line

@@ -46,11 +46,11 @@ def _short_stacks() -> Iterator[None]:
 
 
 def _innermost(frame: Any) -> list[inspect.FrameInfo]:
-    found: list[inspect.FrameInfo] = []
-    while frame is not None and len(found) < _FRAMES:
+    frames: list[inspect.FrameInfo] = []
+    while frame is not None and len(frames) < _FRAMES:
         code = frame.f_code
-        found.append(
+        frames.append(
             inspect.FrameInfo(frame, code.co_filename, frame.f_lineno, code.co_name, None, None)
         )
         frame = frame.f_back
-    return found
+    return frames

@@ -65,8 +65,8 @@ class Journal:
         self.path.parent.mkdir(parents=True, exist_ok=True)
         self._lock = threading.Lock()
 
-    def __call__(self, facts: Facts, found: Measurement | None, error: str) -> None:
-        samples = [second * 1e6 for second in found.seconds] if found else []
+    def __call__(self, facts: Facts, measurement: Measurement | None, error: str) -> None:
+        samples = [second * 1e6 for second in measurement.seconds] if measurement else []
         entry = Entry(
             time.time(),
             facts.workload,
@@ -75,7 +75,7 @@ class Journal:
             facts.predicted,
             sorted(samples)[len(samples) // 2] if samples else None,
             samples,
-            found.clock if found else None,
+            measurement.clock if measurement else None,
             error,
         )
         line = json.dumps(asdict(entry)).encode() + b"\n"
@@ -138,7 +138,7 @@ def _is_integer(value: Any) -> bool:
 
 
 def _is_knobs(value: Any) -> bool:
-    return isinstance(value, dict) and all(isinstance(one, int) for one in value.values())
+    return isinstance(value, dict) and all(isinstance(number, int) for number in value.values())
 
 
 def _is_samples(value: Any) -> bool:
@@ -173,5 +173,5 @@ def write_csv(entries: list[Entry], path: Path) -> None:
         for entry in entries:
             mine = entry.knobs or {}
             writer.writerow(
-                [*(getattr(entry, name) for name in plain), *(mine.get(one, "") for one in knobs)]
+                [*(getattr(entry, name) for name in plain), *(mine.get(name, "") for name in knobs)]
             )

@@ -65,10 +65,10 @@ class Lookup:
         self.after = after
         self._exact: dict[tuple[str, GemmProblem], Record] = {}
         self._alike: dict[tuple[str, GemmProblem], list[Record]] = {}
-        for one in sorted(records, key=lambda record: record.seconds):
-            if one.estimate == estimates:
-                self._exact.setdefault((one.arch, one.problem), one)
-                self._alike.setdefault((one.arch, family(one.problem)), []).append(one)
+        for record in sorted(records, key=lambda record: record.seconds):
+            if record.estimate == estimates:
+                self._exact.setdefault((record.arch, record.problem), record)
+                self._alike.setdefault((record.arch, family(record.problem)), []).append(record)
 
     @classmethod
     def of_folders(
@@ -113,16 +113,16 @@ class Lookup:
             return Found(exact.knobs, exact, True)
         alike = self._alike.get((arch, family(problem)), ())
         # Times of different products cannot be compared: the nearest one's fastest wins.
-        for one in sorted(alike, key=lambda record: distance(record.problem, problem)):
-            knobs = adapted(one.knobs, problem, one.problem.products)
+        for nearest in sorted(alike, key=lambda record: distance(record.problem, problem)):
+            knobs = adapted(nearest.knobs, problem, nearest.problem.products)
             if knobs is not None:
-                return Found(knobs, one, False)
+                return Found(knobs, nearest, False)
         return None if self.after is None else self.after.best(problem, arch)
 
     def knobs(self, problem: GemmProblem) -> GemmKnobs | None:
         """Those of :meth:`best`."""
-        found = self.best(problem)
-        return None if found is None else found.knobs
+        record = self.best(problem)
+        return None if record is None else record.knobs
 
 
 def family(problem: GemmProblem) -> GemmProblem:
@@ -133,13 +133,13 @@ def family(problem: GemmProblem) -> GemmProblem:
     return replace(problem, m=bucket(problem.m), n=n, products=1, inputs=(), outputs=(), **same)
 
 
-def distance(one: GemmProblem, other: GemmProblem) -> tuple[int, int]:
+def distance(first: GemmProblem, second: GemmProblem) -> tuple[int, int]:
     """How many rows two of a family differ by, and in how many ways their epilogues do.
 
     What costs a kernel is counted: products, tiles that it reads, and what it stores.
     """
-    traits = zip(_epilogue(one), _epilogue(other), strict=True)
-    return abs((one.m or 0) - (other.m or 0)), sum(mine != theirs for mine, theirs in traits)
+    traits = zip(_epilogue(first), _epilogue(second), strict=True)
+    return abs((first.m or 0) - (second.m or 0)), sum(mine != theirs for mine, theirs in traits)
 
 
 def _epilogue(problem: GemmProblem) -> tuple[Any, ...]:

@@ -48,7 +48,7 @@ Argument = tuple[tuple[int, ...], str]
 def arguments_of(func: PrimFunc) -> tuple[Argument, ...]:
     """Of the parameters of a function whose extents are known."""
     return tuple(
-        (tuple(int(extent) for extent in one.shape), str(one.dtype)) for one in func.params
+        (tuple(int(extent) for extent in param.shape), str(param.dtype)) for param in func.params
     )
 
 
@@ -93,7 +93,9 @@ class _Task:
     def nbytes(self) -> int:
         """Bytes on the device."""
         sets = (self.checked, self.before.values(), *self.timed)
-        return sum(math.prod(t.shape) * bits_of(str(t.dtype)) // 8 for one in sets for t in one)
+        return sum(
+            math.prod(t.shape) * bits_of(str(t.dtype)) // 8 for tensors in sets for t in tensors
+        )
 
 
 class Place(Protocol):
@@ -131,8 +133,8 @@ class LocalPlace:
 
     def time(self, kernel: Any, sets: list[list[Tensor]]) -> tuple[tuple[float, ...], int | None]:
         """By the burst protocol; short kernels in CUDA graphs."""
-        (found,), clock = self.compare([kernel], sets)
-        return found, clock
+        (times,), clock = self.compare([kernel], sets)
+        return times, clock
 
     def compare(
         self, kernels: Sequence[Any], sets: list[list[Tensor]], rounds: int | None = None
@@ -164,8 +166,8 @@ class LocalPlace:
         count = rounds or (_LONG_ROUNDS if max(estimates) > _LONG else _ROUNDS)
         sampling = Sampling("burst", count, _IDLE_SECONDS, launches=1, warm_launches=1)
         named = {str(number): launch for number, launch in enumerate(launches)}
-        found = measure(named, self.timer, sampling, len(sets), executions)
-        return [found[name].samples for name in named], sm_clock()
+        times = measure(named, self.timer, sampling, len(sets), executions)
+        return [times[name].samples for name in named], sm_clock()
 
     def _estimate(self, launch: Launch, sets: int) -> float:
         return self.timer.elapsed(lambda: launch(0), lambda: launch(1 % sets))
@@ -244,7 +246,7 @@ def compare_candidates(
         In the same order.
     """
     place = _place(device_type, device_id)
-    kernels = [place.load(one) for one in artifacts]
+    kernels = [place.load(artifact) for artifact in artifacts]
     with place.launching():
         wrong, right, task = [], [], None
         for number, (kernel, path) in enumerate(zip(kernels, artifacts, strict=True)):
@@ -256,9 +258,9 @@ def compare_candidates(
         if task is None:
             return [Measurement((), None, text) for text in wrong]
         times, clock = place.compare([kernels[number] for number in right], task.timed, rounds)
-    found = dict(zip(right, times, strict=True))
+    seconds = dict(zip(right, times, strict=True))
     return [
-        Measurement((), None, text) if text else Measurement(found[number], clock)
+        Measurement((), None, text) if text else Measurement(seconds[number], clock)
         for number, text in enumerate(wrong)
     ]
 
@@ -288,11 +290,11 @@ def _task(facts: Facts, place: Place, arguments: tuple[Argument, ...]) -> _Task:
         _tasks.move_to_end(facts.workload)
         return _tasks[facts.workload]
     most = _KEPT_PART * (place.device.total_global_memory or 0)
-    while sum(one.nbytes for one in _tasks.values()) > most:
+    while sum(task.nbytes for task in _tasks.values()) > most:
         _tasks.popitem(last=False)
     rng = np.random.default_rng(int(facts.workload or "0", 16) % 2**32)
-    inputs = [exact_input(*one, rng, not facts.exact) for one in arguments]
-    task = _Task(facts.workload, [tvm.runtime.tensor(one, place.device) for one in inputs])
+    inputs = [exact_input(*argument, rng, not facts.exact) for argument in arguments]
+    task = _Task(facts.workload, [tvm.runtime.tensor(array, place.device) for array in inputs])
     for number in facts.outputs:
         first = inputs[number] if number in facts.updated else poison(inputs[number])
         task.before[number] = tvm.runtime.tensor(first, place.device)
@@ -307,10 +309,10 @@ def _task(facts: Facts, place: Place, arguments: tuple[Argument, ...]) -> _Task:
 def _right(facts: Facts, place: Place, inputs: list[np.ndarray]) -> dict[int, np.ndarray]:
     """What the parameters that are written should hold, by their positions."""
     if facts.on_host:
-        tensors = [tvm.runtime.tensor(one) for one in inputs]
+        tensors = [tvm.runtime.tensor(array) for array in inputs]
         tvm.runtime.load_module(facts.reference)["main"](*tensors)
     else:
-        tensors = [tvm.runtime.tensor(one, place.device) for one in inputs]
+        tensors = [tvm.runtime.tensor(array, place.device) for array in inputs]
         place.load(facts.reference)(*tensors)
         place.wait()
     return {number: tensors[number].numpy() for number in facts.outputs}
@@ -339,12 +341,12 @@ def poison(like: np.ndarray) -> np.ndarray:
 def _input_sets(facts: Facts, place: Place, arguments: tuple[Argument, ...]) -> list[list[Tensor]]:
     """Sets of arguments that together do not fit into the L2 cache."""
     rng = np.random.default_rng(1)
-    inputs = [normal_input(*one, rng, not facts.exact) for one in arguments]
-    read = sum(one.nbytes for number, one in enumerate(inputs) if number not in facts.outputs)
+    inputs = [normal_input(*argument, rng, not facts.exact) for argument in arguments]
+    read = sum(array.nbytes for number, array in enumerate(inputs) if number not in facts.outputs)
     count = min(_MOST_SETS, max(2, math.ceil(_ROTATING_BYTES / max(1, read))))
-    first = [tvm.runtime.tensor(one, place.device) for one in inputs]
-    return [first, *([_copy(one) for one in first] for _ in range(count - 1))]
+    first = [tvm.runtime.tensor(array, place.device) for array in inputs]
+    return [first, *([_copy(tensor) for tensor in first] for _ in range(count - 1))]
 
 
-def _copy(one: Tensor) -> Tensor:
-    return tvm.runtime.empty(one.shape, one.dtype, one.device).copyfrom(one)
+def _copy(tensor: Tensor) -> Tensor:
+    return tvm.runtime.empty(tensor.shape, tensor.dtype, tensor.device).copyfrom(tensor)

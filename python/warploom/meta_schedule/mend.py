@@ -61,8 +61,8 @@ def _unswapped(tables: Tables) -> Tables:
     """The tables with their files exchanged, if all lines are right then."""
     other = replace(
         tables,
-        workloads=tuple(replace(one, file=WORKLOADS) for one in tables.records),
-        records=tuple(replace(one, file=RECORDS) for one in tables.workloads),
+        workloads=tuple(replace(record, file=WORKLOADS) for record in tables.records),
+        records=tuple(replace(workload, file=RECORDS) for workload in tables.workloads),
     )
     has_lines = bool(tables.workloads or tables.records)
     return other if has_lines and damages(tables) and not damages(other) else tables
@@ -71,16 +71,18 @@ def _unswapped(tables: Tables) -> Tables:
 def _sorted_out(tables: Tables) -> tuple[list[Line], list[Line], list[Damage]]:
     """The workloads and records to keep, numbered anew, and what is dropped."""
     dropped = [Damage(line, "it was not finished") for line in tables.unfinished]
-    bad = {one.line.number: one for one in workload_damages(tables.workloads)}
+    bad = {damage.line.number: damage for damage in workload_damages(tables.workloads)}
     whole = [line for line in tables.workloads if line.number not in bad]
-    bad |= {one.line.number: one for one in rejected(whole, lambda some: load(some, ()))}
+    bad |= {damage.line.number: damage for damage in rejected(whole, lambda some: load(some, ()))}
     kept = [line for line in tables.workloads if line.number not in bad]
     dropped += bad.values()
 
     places = {line.text: place for place, line in enumerate(kept)}
     # Of two equal workloads one is kept, for the records of both.
     numbers = [places.get(line.text) for line in tables.workloads]
-    wrong = {one.line.number: one for one in damages(tables) if one.line.file == RECORDS}
+    wrong = {
+        damage.line.number: damage for damage in damages(tables) if damage.line.file == RECORDS
+    }
     records = []
     for line in tables.records:
         if line.number in wrong:
@@ -95,8 +97,8 @@ def _sorted_out(tables: Tables) -> tuple[list[Line], list[Line], list[Damage]]:
             records.append(replace(line, text=b"[%d" % place + rest))
     unread = rejected(records, lambda some: load(kept, some))
     texts = {line.number: line for line in tables.records}
-    dropped += [replace(one, line=texts[one.line.number]) for one in unread]
-    without = {one.line.number for one in unread}
+    dropped += [replace(damage, line=texts[damage.line.number]) for damage in unread]
+    without = {damage.line.number for damage in unread}
     return kept, [line for line in records if line.number not in without], dropped
 
 
@@ -107,13 +109,13 @@ def _content(lines: Sequence[Line]) -> bytes:
 def _append(path: Path, dropped: Iterable[Damage]) -> None:
     rows = [
         {
-            "file": one.line.file,
-            "line": one.line.number,
-            "reason": one.reason,
-            "text": one.line.text.decode(errors="backslashreplace"),
+            "file": damage.line.file,
+            "line": damage.line.number,
+            "reason": damage.reason,
+            "text": damage.line.text.decode(errors="backslashreplace"),
         }
-        for one in dropped
+        for damage in dropped
     ]
     before = path.read_bytes() if path.exists() else b""
     if rows:
-        replace_file(path, before + "".join(json.dumps(one) + "\n" for one in rows).encode())
+        replace_file(path, before + "".join(json.dumps(row) + "\n" for row in rows).encode())

@@ -36,7 +36,7 @@ class MutateKnob(PyMutator):
         mine = _sampled_knobs(trace)
         if mine is None:
             return self._stock(trace)
-        open_ones = [one for one in mine if len(one.attrs[0]) > 1]
+        open_ones = [instruction for instruction in mine if len(instruction.attrs[0]) > 1]
         if not open_ones:
             return None
         chosen = self.random.choice(open_ones)
@@ -46,12 +46,12 @@ class MutateKnob(PyMutator):
     def _another(self, current: int, instruction: Instruction) -> int:
         count = len(instruction.attrs[0])
         if self.random.random() < _REDRAW:
-            weights = [float(one) for one in instruction.attrs[1]]
+            weights = [float(probability) for probability in instruction.attrs[1]]
             weights[current] = 0.0
             if sum(weights) > 0:
                 return self.random.choices(range(count), weights)[0]
         near = range(max(0, current - _CLOSE), min(count, current + _CLOSE + 1))
-        return self.random.choice([one for one in near if one != current])
+        return self.random.choice([option for option in near if option != current])
 
     def _stock(self, trace: Trace) -> Trace | None:
         if not self.stock:
@@ -66,8 +66,11 @@ class MutateKnob(PyMutator):
 def _sampled_knobs(trace: Trace) -> list[Instruction] | None:
     """The samples of a trace of ours; None for other traces."""
     annotated = any(
-        one.kind.name == "Annotate" and str(one.attrs[0]).startswith(PREFIX) for one in trace.insts
+        instruction.kind.name == "Annotate" and str(instruction.attrs[0]).startswith(PREFIX)
+        for instruction in trace.insts
     )
     if not annotated:
         return None
-    return [one for one in trace.insts if one.kind.name == "SampleCategorical"]
+    return [
+        instruction for instruction in trace.insts if instruction.kind.name == "SampleCategorical"
+    ]

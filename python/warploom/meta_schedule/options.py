@@ -100,7 +100,8 @@ class Options:
             kept = values.index(packed[name])
             share = _KEEP if len(values) > 1 else 0.0
             weights[name] = tuple(
-                (1 - share) * one + share * (number == kept) for number, one in enumerate(rest)
+                (1 - share) * probability + share * (number == kept)
+                for number, probability in enumerate(rest)
             )
         return replace(self, weights=weights)
 
@@ -117,16 +118,16 @@ def options(problem: GemmProblem, machine: Machine = H200) -> Options:
     IllegalCombination
         If no tile is legal.
     """
-    found: dict[str, dict[int, float]] = {
+    groups: dict[str, dict[int, float]] = {
         TILE: _tiles(problem, machine),
         CLUSTER: _clusters(problem),
         FEWER_STAGES: dict(_FEWER_STAGES),
         SHARING: _sharing(problem),
         GRID: _grids(problem),
-        "group": {one: 1.0 for one in _GROUPS},
+        "group": {group: 1.0 for group in _GROUPS},
     }
-    values = {name: tuple(weighted) for name, weighted in found.items()}
-    weights = {name: _normalised(tuple(weighted.values())) for name, weighted in found.items()}
+    values = {name: tuple(weighted) for name, weighted in groups.items()}
+    weights = {name: _normalised(tuple(weighted.values())) for name, weighted in groups.items()}
     return Options(values, weights)
 
 
@@ -139,7 +140,7 @@ def seeds(
     that are known to be good go before all others.
     """
     allowed, found = options(problem, machine), {}
-    likely = [one for _, one in ranked(problem, machine=machine)]
+    likely = [config for _, config in ranked(problem, machine=machine)]
     for knobs in likely if known is None else (known, *likely):
         try:
             packed = pack(knobs, problem)
@@ -171,13 +172,13 @@ def _tiles(problem: GemmProblem, machine: Machine) -> dict[int, float]:
     times: dict[int, float] = {}
     for tile in tiles(problem):
         for ctas in (1, 2):
-            one = replace(tile, ctas_per_sm=ctas)
-            stages = most_stages(one, problem)
+            config = replace(tile, ctas_per_sm=ctas)
+            stages = most_stages(config, problem)
             if stages < LEAST_STAGES:
                 continue
-            one = replace(one, stages=stages)
-            if one.why_not(problem) is None:
-                times[pack_tile(one)] = predict(problem, one, machine).total
+            config = replace(config, stages=stages)
+            if config.why_not(problem) is None:
+                times[pack_tile(config)] = predict(problem, config, machine).total
     if not times:
         raise IllegalCombination(f"There are no legal tiles for {problem}.")
     ordered = sorted(times.values())
@@ -198,24 +199,24 @@ def _grids(problem: GemmProblem) -> dict[int, float]:
 
 def _clusters(problem: GemmProblem) -> dict[int, float]:
     """Clusters, for tiles along which there are several others; large ones for few tiles."""
-    m, n, _, batch = (one or UNKNOWN_EXTENT for one in sizes(problem))
-    found = dict.fromkeys(CLUSTERS, 1.0)
+    m, n, _, batch = (extent or UNKNOWN_EXTENT for extent in sizes(problem))
+    clusters = dict.fromkeys(CLUSTERS, 1.0)
     if m * n * batch <= _LARGEST_TILE * H200.sms:
-        found |= dict.fromkeys(LARGE_CLUSTERS, _LARGE_CLUSTER)
+        clusters |= dict.fromkeys(LARGE_CLUSTERS, _LARGE_CLUSTER)
     return {
         pack_cluster(GemmKnobs(cluster_m=down, cluster_n=across)): weight
-        for (down, across), weight in found.items()
+        for (down, across), weight in clusters.items()
         if (down == 1 or m > _FEW_ROWS) and (across == 1 or n > _FEW_ROWS)
     }
 
 
 def _sharing(problem: GemmProblem) -> dict[int, float]:
     """Who computes parts of a sum."""
-    found = {one: 1.0 / one for one in SPLITS if _can_split(problem, one)}
-    found |= {IN_CLUSTER + one: 1.0 / one for one in SHARERS if one in found}
-    if len(found) > 1:
-        found[STREAM_K] = _STREAM_K
-    return found
+    weights = {parts: 1.0 / parts for parts in SPLITS if _can_split(problem, parts)}
+    weights |= {IN_CLUSTER + parts: 1.0 / parts for parts in SHARERS if parts in weights}
+    if len(weights) > 1:
+        weights[STREAM_K] = _STREAM_K
+    return weights
 
 
 def _can_split(problem: GemmProblem, parts: int) -> bool:
@@ -226,4 +227,4 @@ def _can_split(problem: GemmProblem, parts: int) -> bool:
 
 def _normalised(weights: Sequence[float]) -> tuple[float, ...]:
     total = sum(weights)
-    return tuple(one / total for one in weights)
+    return tuple(weight / total for weight in weights)

@@ -39,12 +39,12 @@ def mark(sch: Schedule, key: str) -> None:
 
 def original_of(mod: IRModule) -> IRModule | None:
     """The function that a candidate was made of; None if no design space of ours has marked it."""
-    found: list[str] = []
+    names: list[str] = []
 
     def visit(block: SBlock) -> None:
         value: Any = block.annotations.get(KEY)
         if value is not None:
-            found.append(str(getattr(value, "value", value)))
+            names.append(str(getattr(value, "value", value)))
 
     tvm_ffi.structural_walk(mod["main"].body, (SBlock, visit))
-    return _known.get(found[0]) if found else None
+    return _known.get(names[0]) if names else None

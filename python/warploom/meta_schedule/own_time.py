@@ -21,11 +21,11 @@ def waited(pid: int, proc: Path = _PROC) -> float:
     Linux counts them in ``/proc/<pid>/task/<tid>/schedstat``, in nanoseconds: the second number
     (Linux, ``Documentation/scheduler/sched-stats.rst``). 0.0 where the kernel does not count.
     """
-    found = 0
+    seconds = 0
     for file in (proc / str(pid) / "task").glob("*/schedstat"):
         with contextlib.suppress(OSError, IndexError, ValueError):  # the thread may have ended
-            found = max(found, int(file.read_text().split()[1]))
-    return found * 1e-9
+            seconds = max(seconds, int(file.read_text().split()[1]))
+    return seconds * 1e-9
 
 
 class OwnTime:

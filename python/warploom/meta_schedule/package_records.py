@@ -65,10 +65,10 @@ def shipped() -> Shipped:
 
 @functools.cache
 def _shipped() -> Shipped:
-    found = [read(path) for path in shipped_files()]
+    files = [read(path) for path in shipped_files()]
     return Shipped(
-        tuple(record for one in found for record in one.records),
-        tuple(text for one in found for text in one.skipped),
+        tuple(record for file in files for record in file.records),
+        tuple(text for file in files for text in file.skipped),
     )
 
 
@@ -122,20 +122,20 @@ def write(records: Iterable[Record], path: str | Path, gpu: str) -> int:
     gpu : str
         What they were measured on.
     """
-    found = sorted(records, key=lambda one: str(one.problem))
+    ordered = sorted(records, key=lambda record: str(record.problem))
     header = {"format": _FORMAT, **versions(), "gpu": gpu, "arch": SM90A.name}
-    lines = [header, *(_line(one) for one in found)]
-    text = "".join(json.dumps(one, separators=(",", ":")) + "\n" for one in lines)
+    lines = [header, *(_line(record) for record in ordered)]
+    text = "".join(json.dumps(fields, separators=(",", ":")) + "\n" for fields in lines)
     Path(path).write_text(text, encoding="utf-8")
-    return len(found)
+    return len(ordered)
 
 
-def _line(one: Record) -> dict[str, Any]:
-    problem = {name: _plain(value) for name, value in asdict(one.problem).items()
+def _line(record: Record) -> dict[str, Any]:
+    problem = {name: _plain(value) for name, value in asdict(record.problem).items()
                if value != _USUAL[name]}  # fmt: skip
     default = GemmKnobs().values()
-    knobs = {name: value for name, value in one.knobs.values().items() if value != default[name]}
-    return {**problem, "knobs": knobs, "us": round(one.seconds * 1e6, 2)}
+    knobs = {name: value for name, value in record.knobs.values().items() if value != default[name]}
+    return {**problem, "knobs": knobs, "us": round(record.seconds * 1e6, 2)}
 
 
 def _plain(value: Any) -> Any:
@@ -147,7 +147,8 @@ def _checked_header(line: Mapping[str, Any]) -> str:
     wanted = {"format": _FORMAT, **versions()}
     if made != wanted:
         was, now = (
-            ", ".join(f"{name} {value}" for name, value in one.items()) for one in (made, wanted)
+            ", ".join(f"{name} {value}" for name, value in values.items())
+            for values in (made, wanted)
         )
         raise ValueError(f"the file was made for {was}; this is {now}")
     if line["arch"] != SM90A.name:
@@ -183,8 +184,8 @@ def _problem(values: Mapping[str, Any]) -> GemmProblem:
 
 def _mistakes(values: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     for name in ("m", "n", "k", "batch"):
-        one = values[name]
-        if one is not None and not (type(one) is int and one > 0):
+        value = values[name]
+        if value is not None and not (type(value) is int and value > 0):
             yield name, "an extent must be a positive integer or null"
     if values["layout"] not in _LAYOUTS:
         yield "layout", f"allowed are {', '.join(_LAYOUTS)}"
@@ -197,4 +198,4 @@ def _mistakes(values: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
 
 
 def _frozen(value: Any) -> Any:
-    return tuple(_frozen(one) for one in value) if isinstance(value, list | tuple) else value
+    return tuple(_frozen(part) for part in value) if isinstance(value, list | tuple) else value

@@ -29,13 +29,13 @@ def scheduled_apart(mod: tvm.IRModule) -> tvm.IRModule | None:
     blocks = normalize_prim_func(sch)
     if blocks is None:
         return None
-    for one in try_inline(sch, blocks):
-        loops = list(zip(sch.get_loops(one.block_rv), one.dom_kind(), strict=True))
+    for block in try_inline(sch, blocks):
+        loops = list(zip(sch.get_loops(block.block_rv), block.dom_kind(), strict=True))
         spatial = [loop for loop, kind in loops if kind == "S"]
         summed = [loop for loop, kind in loops if kind == "R"]
         if len(spatial) + len(summed) < len(loops):
             return None
-        _schedule(sch, one.block_rv, spatial, summed)
+        _schedule(sch, block.block_rv, spatial, summed)
     return sch.mod
 
 

@@ -16,11 +16,11 @@ from warploom.meta_schedule.journal import Entry, read_journal, write_csv
 
 def best_so_far(entries: Sequence[Entry]) -> list[float]:
     """The least microseconds of the trials up to each; infinity before the first success."""
-    best, found = math.inf, []
+    best, times = math.inf, []
     for entry in entries:
         best = min(best, entry.us if entry.us is not None else math.inf)
-        found.append(best)
-    return found
+        times.append(best)
+    return times
 
 
 def by_problem(entries: Sequence[Entry]) -> dict[str, list[Entry]]:
@@ -48,8 +48,8 @@ def draw(entries: Sequence[Entry], pyplot: Any) -> Any:
     for name, mine in by_problem(entries).items():
         best = best_so_far(mine)
         last = best[-1]
-        left.plot(range(1, len(best) + 1), [last / one for one in best], label=name)
-        pairs = [(one.us, one.predicted) for one in mine if one.us and one.predicted]
+        left.plot(range(1, len(best) + 1), [last / time for time in best], label=name)
+        pairs = [(entry.us, entry.predicted) for entry in mine if entry.us and entry.predicted]
         right.scatter([us for us, _ in pairs], [said for _, said in pairs], s=8, label=name)
     left.set(xlabel="trials", ylabel="best found / best so far", ylim=(0, 1.05))
     right.set(xlabel="measured us", ylabel="predicted us", xscale="log", yscale="log")

@@ -49,7 +49,7 @@ class VerifyKnobs(PyPostproc):
             return False
 
     def _apply_stock(self, sch: Schedule) -> bool:
-        if not all(one.apply(sch) for one in self.stock):
+        if not all(step.apply(sch) for step in self.stock):
             return False
         originals.mark(sch, self.original)
         return True

@@ -170,9 +170,9 @@ class Worker:
 
     def close(self) -> None:
         """Kill the process."""
-        for one in (self._process, self._spare):
-            if one is not None:
-                one.kill()
+        for process in (self._process, self._spare):
+            if process is not None:
+                process.kill()
         self._process = self._spare = None
 
     def _start(self) -> None:
@@ -226,7 +226,7 @@ class Pool:
     def __init__(
         self, environments: Sequence[Mapping[str, str]], lose_failed: bool = False
     ) -> None:
-        self.workers = [Worker(one, lose_failed) for one in environments]
+        self.workers = [Worker(environment, lose_failed) for environment in environments]
         self._free: queue.SimpleQueue[Worker] = queue.SimpleQueue()
         for worker in self.workers:
             self._free.put(worker)

@@ -63,14 +63,14 @@ class Progress:
         if not self._live.console.is_terminal:
             self._live.console.line()
 
-    def __call__(self, facts: Facts, found: Measurement | None, error: str) -> None:
+    def __call__(self, facts: Facts, measurement: Measurement | None, error: str) -> None:
         with self._lock:
             task = self._tasks.setdefault(facts.problem or facts.workload, _Task())
             task.trials += 1
-            if found is None:
+            if measurement is None:
                 task.failed += 1
                 return
-            us = sorted(found.seconds)[len(found.seconds) // 2] * 1e6
+            us = sorted(measurement.seconds)[len(measurement.seconds) // 2] * 1e6
             if task.best is None or us < task.best:
                 task.best, task.predicted = us, facts.predicted
                 task.knobs = short(GemmKnobs.of(facts.knobs)) if facts.knobs else ""
@@ -126,8 +126,8 @@ def short(knobs: GemmKnobs) -> str:
 def several(*listeners: Listener) -> Listener:
     """One listener that tells all of them."""
 
-    def tell(facts: Facts, found: Measurement | None, error: str) -> None:
+    def tell(facts: Facts, measurement: Measurement | None, error: str) -> None:
         for listener in listeners:
-            listener(facts, found, error)
+            listener(facts, measurement, error)
 
     return tell

@@ -55,30 +55,30 @@ class Record:
 def records_of(database: Database) -> list[Record]:
     """The successful records of products; all others are left out."""
     problems: dict[int, GemmProblem | None] = {}
-    found = []
-    for one in database.get_all_tuning_records():
-        key = tvm_ffi.structural_hash(one.workload.mod)
+    records = []
+    for tuned in database.get_all_tuning_records():
+        key = tvm_ffi.structural_hash(tuned.workload.mod)
         if key not in problems:
-            gemm = gemm_of(one.workload.mod)
+            gemm = gemm_of(tuned.workload.mod)
             problems[key] = gemm.problem if gemm is not None else None
-        record = _record(one, problems[key])
+        record = _record(tuned, problems[key])
         if record is not None:
-            found.append(record)
-    return found
+            records.append(record)
+    return records
 
 
-def _record(one: TuningRecord, problem: GemmProblem | None) -> Record | None:
-    seconds = median(one)
-    if problem is None or seconds >= FAILED_SECONDS or one.target is None:
+def _record(tuned: TuningRecord, problem: GemmProblem | None) -> Record | None:
+    seconds = median(tuned)
+    if problem is None or seconds >= FAILED_SECONDS or tuned.target is None:
         return None
     try:
-        knobs = knobs_of_trace(one.trace, problem)
+        knobs = knobs_of_trace(tuned.trace, problem)
     except WarploomError:
         return None
     if knobs is None:
         return None
-    arch = str(one.target.attrs.get("arch", ""))
-    return Record(problem, knobs, seconds, arch, is_estimate(one.target), one)
+    arch = str(tuned.target.attrs.get("arch", ""))
+    return Record(problem, knobs, seconds, arch, is_estimate(tuned.target), tuned)
 
 
 def knobs_of_trace(trace: Trace, problem: GemmProblem) -> GemmKnobs | None:
@@ -136,6 +136,6 @@ def _has(allowed: Options, knobs: GemmKnobs, problem: GemmProblem) -> bool:
         return False
 
 
-def median(one: TuningRecord) -> float:
+def median(record: TuningRecord) -> float:
     """Seconds of a record; a failed one has :data:`FAILED_SECONDS` or more."""
-    return statistics.median([float(value) for value in one.run_secs or ()] or [FAILED_SECONDS])
+    return statistics.median([float(value) for value in record.run_secs or ()] or [FAILED_SECONDS])

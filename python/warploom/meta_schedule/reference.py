@@ -45,7 +45,7 @@ _AT_ONCE = 1 << 22
 def outputs_of(func: PrimFunc) -> tuple[int, ...]:
     """The positions of the tensor parameters that a function stores to."""
     stored: set[Any] = set()
-    tvm_ffi.structural_walk(func.body, (BufferStore, lambda one: stored.add(one.buffer)))
+    tvm_ffi.structural_walk(func.body, (BufferStore, lambda store: stored.add(store.buffer)))
     tensors = [param for param in func.params if ir.is_buffer(param)]
     return tuple(number for number, param in enumerate(tensors) if param in stored)
 
@@ -60,8 +60,8 @@ def updated_of(func: PrimFunc) -> tuple[int, ...]:
     def visit(block: SBlock) -> None:
         own: set[Any] = set()
         if block.init is not None:
-            tvm_ffi.structural_walk(block.init, (BufferStore, lambda one: own.add(one.buffer)))
-        read.update(one.source for one in block.reads if one.source not in own)
+            tvm_ffi.structural_walk(block.init, (BufferStore, lambda store: own.add(store.buffer)))
+        read.update(region.source for region in block.reads if region.source not in own)
 
     tvm_ffi.structural_walk(func.body, (SBlock, visit))
     tensors = [param for param in func.params if ir.is_buffer(param)]
@@ -142,7 +142,7 @@ def _numpy_dtype(dtype: str) -> Any:
     return np.dtype(getattr(ml_dtypes, dtype, dtype))
 
 
-def is_wrong(found: np.ndarray, right: np.ndarray, exact: bool = True) -> str | None:
+def is_wrong(result: np.ndarray, right: np.ndarray, exact: bool = True) -> str | None:
     """How a result differs from the reference; None if it does not by more than rounding.
 
     Parameters
@@ -157,15 +157,15 @@ def is_wrong(found: np.ndarray, right: np.ndarray, exact: bool = True) -> str | 
     -----
     What is infinite counts as the largest number: which of the two is stored is up to rounding.
     """
-    if _same_bits(found, right):
+    if _same_bits(result, right):
         return None
-    places = np.flatnonzero(_words(found) != _words(right))
-    flat = found.reshape(-1), right.reshape(-1)
+    places = np.flatnonzero(_words(result) != _words(right))
+    flat = result.reshape(-1), right.reshape(-1)
     difference = np.empty(len(places))
     is_near = True
     for begin in range(0, len(places), _AT_ONCE):
         part = slice(begin, begin + _AT_ONCE)
-        difference[part], near = _differences(*(one[places[part]] for one in flat), exact)
+        difference[part], near = _differences(*(values[places[part]] for values in flat), exact)
         is_near = is_near and near
     if is_near:
         return None
@@ -177,17 +177,17 @@ def is_wrong(found: np.ndarray, right: np.ndarray, exact: bool = True) -> str | 
     worst = int(places[difference.argmax()])
     place = divmod(worst, right.shape[-1] if right.ndim else 1)
     return (
-        f"{wrong} of {found.size} elements differ; the worst, at {place}, is "
+        f"{wrong} of {result.size} elements differ; the worst, at {place}, is "
         f"{float(flat[0][worst]):g} and should be {float(flat[1][worst]):g}"
     )
 
 
-def _differences(found: np.ndarray, right: np.ndarray, exact: bool) -> tuple[np.ndarray, bool]:
+def _differences(result: np.ndarray, right: np.ndarray, exact: bool) -> tuple[np.ndarray, bool]:
     """How much elements differ by, and whether all of them by what their own size allows.
 
     The largest of all results allows no less, and is not looked for if that is enough.
     """
-    mine, other = _finite(found), _finite(right)
+    mine, other = _finite(result), _finite(right)
     difference = np.abs(mine - other)
     difference = np.where(np.isnan(difference), np.inf, difference)
     if not exact:
@@ -195,13 +195,13 @@ def _differences(found: np.ndarray, right: np.ndarray, exact: bool) -> tuple[np.
     return difference, bool(np.all(difference <= _allowed(np.abs(other), right.dtype, exact)))
 
 
-def _same_bits(found: np.ndarray, right: np.ndarray) -> bool:
+def _same_bits(result: np.ndarray, right: np.ndarray) -> bool:
     """Whether all bytes are equal; in words, which takes a small part of the time."""
-    bytes_of = [one.reshape(-1).view("uint8") for one in (found, right)]
-    whole = found.nbytes // 8 * 8
-    words = (one[:whole].view("uint64") for one in bytes_of)
-    ends = (one[whole:] for one in bytes_of)
-    return found.nbytes == right.nbytes and np.array_equal(*words) and np.array_equal(*ends)
+    bytes_of = [array.reshape(-1).view("uint8") for array in (result, right)]
+    whole = result.nbytes // 8 * 8
+    words = (array[:whole].view("uint64") for array in bytes_of)
+    ends = (array[whole:] for array in bytes_of)
+    return result.nbytes == right.nbytes and np.array_equal(*words) and np.array_equal(*ends)
 
 
 def _allowed(size: Any, dtype: Any, exact: bool) -> Any:

@@ -42,10 +42,10 @@ _ATTEMPTS = 3
 def _visible(devices: Sequence[int]) -> list[str]:
     """What to set the variable to, for devices by the numbers that this process knows them by."""
     mine = os.environ.get(_VISIBLE, "")
-    names = [one for one in mine.split(",") if one]
+    names = [name for name in mine.split(",") if name]
     if names and max(devices) >= len(names):
         raise WarploomError(f"There is no GPU {max(devices)}: {_VISIBLE} is {mine!r}.")
-    return [names[one] if names else str(one) for one in devices]
+    return [names[device] if names else str(device) for device in devices]
 
 
 class PooledRunner(PyRunner):
@@ -67,10 +67,10 @@ class PooledRunner(PyRunner):
         self.pool, self.timeout_sec, self.listener = pool, timeout_sec, listener
 
     def run(self, runner_inputs: list[RunnerInput]) -> list[RunnerFuture]:
-        return [_Trial(self._begin(one)) for one in runner_inputs]
+        return [_Trial(self._begin(runner_input)) for runner_input in runner_inputs]
 
-    def _begin(self, one: RunnerInput) -> Future[Measurement]:
-        path, taken = str(one.artifact_path), arguments(one)
+    def _begin(self, runner_input: RunnerInput) -> Future[Measurement]:
+        path, taken = str(runner_input.artifact_path), arguments(runner_input)
         trial: Future[Measurement] = Future()
 
         def start(built: Future[str] | None) -> None:
@@ -81,7 +81,7 @@ class PooledRunner(PyRunner):
             if built is not None and built.exception() is not None:
                 self._end(trial, facts, built)
             else:
-                running = self.submit(path, str(one.device_type), taken)
+                running = self.submit(path, str(runner_input.device_type), taken)
                 running.add_done_callback(lambda done: self._end(trial, facts, done))
 
         promised = promises.pop(path, None)
@@ -144,7 +144,7 @@ class Runner(PooledRunner):
         least_sec: float = 2.0,
         listener: Listener | None = None,
     ) -> None:
-        pool = Pool([{_VISIBLE: one} for one in _visible(devices)], lose_failed=True)
+        pool = Pool([{_VISIBLE: device} for device in _visible(devices)], lose_failed=True)
         super().__init__(pool, timeout_sec, listener)
         self.least_sec = timeout_sec if emulator.is_enabled() else min(least_sec, timeout_sec)
         self._slowest: dict[tuple[Argument, ...], float] = {}
@@ -164,15 +164,17 @@ class Runner(PooledRunner):
                 # Each process sees one GPU, as its first.
                 worker.call(prepare, *call, timeout=self.timeout_sec)
                 begin = time.monotonic()
-                found = worker.call(run_candidate, *call, timeout=self._limit(task), once=True)
+                measurement = worker.call(
+                    run_candidate, *call, timeout=self._limit(task), once=True
+                )
                 break
             except WorkerEnded:
                 if attempt == _ATTEMPTS - 1:
                     raise
-        if not found.wrong:
+        if not measurement.wrong:
             took = time.monotonic() - begin
             self._slowest[task] = max(took, self._slowest.get(task, 0.0))
-        return found
+        return measurement
 
     def _limit(self, task: tuple[Argument, ...]) -> float:
         """Seconds that a candidate may take, by the tensors that its task has."""
@@ -194,10 +196,11 @@ class Runner(PooledRunner):
         )  # fmt: skip
 
 
-def arguments(one: RunnerInput) -> tuple[Argument, ...]:
+def arguments(runner_input: RunnerInput) -> tuple[Argument, ...]:
     """Shapes and dtypes of the tensors that a candidate takes."""
     return tuple(
-        (tuple(int(extent) for extent in info.shape), str(info.dtype)) for info in one.args_info
+        (tuple(int(extent) for extent in info.shape), str(info.dtype))
+        for info in runner_input.args_info
     )
 
 
@@ -211,12 +214,12 @@ def _copy(done: Future[Measurement], to: Future[Measurement]) -> None:
 def outcome(future: Future[Measurement]) -> tuple[Measurement | None, str]:
     """The times of a trial that succeeded, or None and why it did not."""
     try:
-        found = future.result()
+        measurement = future.result()
     except NotSaved:
         raise
     except WarploomError as error:
         return None, str(error)
-    return (None, found.wrong) if found.wrong else (found, "")
+    return (None, measurement.wrong) if measurement.wrong else (measurement, "")
 
 
 @derived_object
@@ -229,5 +232,5 @@ class _Trial(PyRunnerFuture):
         return self.future.done()
 
     def result(self) -> RunnerResult:
-        found, error = outcome(self.future)
-        return RunnerResult(list(found.seconds) if found else None, error or None)
+        measurement, error = outcome(self.future)
+        return RunnerResult(list(measurement.seconds) if measurement else None, error or None)

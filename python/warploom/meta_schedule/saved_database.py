@@ -95,11 +95,11 @@ class SavedDatabase(PyDatabase):
     def _append(self, name: str, commit: Callable[[], Any]) -> Any:
         """What ``commit`` returns, once the file has one line more."""
         path = self.folder / name
-        for one, size in self.sizes.items():
-            if self._size(one) != size:
+        for file, size in self.sizes.items():
+            if self._size(file) != size:
                 raise NotSaved(
-                    f"{self.folder / one} was changed by another process while this one tunes; let "
-                    "each tune in its own folder, and join the folders by `warploom tune db merge`."
+                    f"{self.folder / file} was changed by another process while this one tunes; "
+                    "let each tune in its own folder, and join the folders by `warploom tune db merge`."
                 )
         try:
             with path.open("ab"):  # the system's own reason, which TVM does not tell

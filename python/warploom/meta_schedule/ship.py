@@ -40,7 +40,7 @@ class Measured:
 
 
 def worth_shipping(
-    found: Iterable[Measured], gain: float = GAIN, before: Iterable[Record] = ()
+    measured: Iterable[Measured], gain: float = GAIN, before: Iterable[Record] = ()
 ) -> list[Record]:
     """The best of each product, unless what it gets without a record is nearly as fast.
 
@@ -57,34 +57,34 @@ def worth_shipping(
         What was shipped before. Their times count where the same was not measured again.
     """
     products: dict[GemmProblem, dict[GemmKnobs, float]] = {}
-    for one in found:
-        mine = products.setdefault(one.problem, {})
-        mine[one.knobs] = min(one.us, mine.get(one.knobs, one.us))
-    for one in before:
-        products.setdefault(one.problem, {}).setdefault(one.knobs, one.seconds * 1e6)
+    for measurement in measured:
+        mine = products.setdefault(measurement.problem, {})
+        mine[measurement.knobs] = min(measurement.us, mine.get(measurement.knobs, measurement.us))
+    for record in before:
+        products.setdefault(record.problem, {}).setdefault(record.knobs, record.seconds * 1e6)
     kept: dict[GemmProblem, Record] = {}
     # Others take what is kept of plain products, so these come first. What one without a record
     # gets may be a record that is kept later: then its own is needed after all.
-    ordered = sorted(products.items(), key=lambda one: _epilogue(one[0]))
+    ordered = sorted(products.items(), key=lambda item: _epilogue(item[0]))
     count = -1
     while count < len(kept):
         count = len(kept)
         for problem, times in ordered:
-            one = None if problem in kept else _worth(problem, times, gain, kept.values())
-            if one is not None:
-                kept[problem] = one
+            record = None if problem in kept else _worth(problem, times, gain, kept.values())
+            if record is not None:
+                kept[problem] = record
     return list(kept.values())
 
 
 def _worth(
-    problem: GemmProblem, times: Mapping[GemmKnobs, float], gain: float, others: Iterable[Record]
+    problem: GemmProblem, times: Mapping[GemmKnobs, float], gain: float, before: Iterable[Record]
 ) -> Record | None:
     """The best of a product, if it is worth it beside records of others."""
     legal = [knobs for knobs in times if knobs.why_not(problem) is None]
     if not legal:
         return None
     best = min(legal, key=lambda knobs: times[knobs])
-    default = Lookup(others).knobs(problem) or choose(problem)
+    default = Lookup(before).knobs(problem) or choose(problem)
     if times[best] >= (1 - gain) * times.get(default, math.inf):
         return None
     return Record(problem, best, times[best] * 1e-6, SM90A.name, False, None)
@@ -105,13 +105,13 @@ def measurements(source: str | Path) -> Iterator[Measured]:
     """
     source = Path(source)
     if is_database(source):
-        for one in records_of(read_database(source)):
-            if not one.estimate and one.arch == SM90A.name:
-                yield Measured(one.problem, one.knobs, one.seconds * 1e6)
+        for record in records_of(read_database(source)):
+            if not record.estimate and record.arch == SM90A.name:
+                yield Measured(record.problem, record.knobs, record.seconds * 1e6)
     elif source.name.endswith((".jsonl", ".jsonl.gz")):
         with reading(source, "output of `bench exhaustive`"):
             lines = [json.loads(line) for line in _text(source).splitlines()]
-            found = [one for line in lines for one in _of_line(line)]
+            found = [measurement for line in lines for measurement in _of_line(line)]
         yield from found
     elif source.suffix == ".json":
         with reading(source, "output of `bench tuning`"):

@@ -64,10 +64,10 @@ class Space(PySpaceGenerator):
         try:
             open_to_all = options(gemm.problem)
             starts = seeds(gemm.problem, _SEEDS, known=self.known.knobs(gemm.problem))
-            likely = [open_to_all.around(one) for one in starts]
+            likely = [open_to_all.around(choice) for choice in starts]
         except WarploomError:
             return list(self.stock.generate_design_space(mod))
-        return [_schedule(mod, gemm, one) for one in (*likely, open_to_all)]
+        return [_schedule(mod, gemm, choice) for choice in (*likely, open_to_all)]
 
     def clone(self) -> SpaceGenerator:
         return Space(self.known)

@@ -139,7 +139,7 @@ def _why_no_workload(line: Line) -> str:
     value, reason = _value(line)
     if reason:
         return reason
-    if not _is_list(value, 2) or not all(isinstance(one, str) for one in value):
+    if not _is_list(value, 2) or not all(isinstance(text, str) for text in value):
         return "a workload is a hash and a module"
     return ""
 
@@ -155,7 +155,7 @@ def _why_no_record(line: Line, workloads: int) -> str:
     trace, seconds, _, arguments = value[1]
     if not _is_trace(trace):
         return "its trace is none"
-    if not all(type(one) in (int, float) for one in _list_of(seconds)):
+    if not all(type(value) in (int, float) for value in _list_of(seconds)):
         return "its times are no numbers"
     if _has_null(_list_of(arguments)):
         return "an argument has no dtype or no shape"
@@ -172,17 +172,23 @@ def _is_trace(value: Any) -> bool:
     if not _is_list(value, 2) or not all(map(_is_list, value)):
         return False
     instructions, decisions = value
-    for one in instructions:
-        if not _is_list(one, 4) or not isinstance(one[0], str) or not all(map(_is_list, one[1:])):
+    for instruction in instructions:
+        if (
+            not _is_list(instruction, 4)
+            or not isinstance(instruction[0], str)
+            or not all(map(_is_list, instruction[1:]))
+        ):
             return False
-        if _has_null(one[3]) or (one[0] not in _WITH_NULL and _has_null(one[2])):
+        if _has_null(instruction[3]) or (
+            instruction[0] not in _WITH_NULL and _has_null(instruction[2])
+        ):
             return False
     return all(
-        _is_list(one, 2)
-        and type(one[0]) is int
-        and 0 <= one[0] < len(instructions)
-        and not _has_null(one[1])
-        for one in decisions
+        _is_list(decision, 2)
+        and type(decision[0]) is int
+        and 0 <= decision[0] < len(instructions)
+        and not _has_null(decision[1])
+        for decision in decisions
     )
 
 
@@ -238,12 +244,12 @@ def all_damages(tables: Tables) -> list[Damage]:
     )
 
 
-def refuse(folder: Path, found: Sequence[Damage]) -> WarploomError:
+def refuse(folder: Path, damages: Sequence[Damage]) -> WarploomError:
     """The error for a damaged database: file, line, what is there, and what mends it."""
-    first = found[0]
+    first = damages[0]
     text = first.line.text.decode(errors="backslashreplace")
     shown = text if len(text) <= _SHOWN else text[:_SHOWN] + "..."
-    others = f" ({len(found)} lines are damaged)" if len(found) > 1 else ""
+    others = f" ({len(damages)} lines are damaged)" if len(damages) > 1 else ""
     return WarploomError(
         f"{folder / first.line.file}, line {first.line.number}, is damaged: {first.reason}: "
         f"{shown!r}{others}; run `warploom tune db repair {folder}`."

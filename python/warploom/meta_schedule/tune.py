@@ -105,7 +105,7 @@ def tune_tir(
             recover(work_dir, target)
             database = open_database(work_dir)
         model = CostModel()
-        model.learn(one for one in records_of(database) if one.estimate == estimated)
+        model.learn(record for record in records_of(database) if record.estimate == estimated)
         callbacks = list(ms.measure_callback.MeasureCallback.create("default"))
         if early_stop:
             callbacks.append(EarlyStop(model, max_trials_global))
@@ -149,7 +149,9 @@ def tune_tir(
 
 
 def _check_kind(database: Database, estimated: bool) -> None:
-    kinds = {is_estimate(one.target) for one in database.get_all_tuning_records() if one.target}
+    kinds = {
+        is_estimate(record.target) for record in database.get_all_tuning_records() if record.target
+    }
     if kinds - {estimated}:
         raise WarploomError(
             "The work directory has "

@@ -78,10 +78,14 @@ class Unmeasured(PySearchStrategy):
         """A full batch, unless fewer trials are left or the other strategy has no more."""
         wanted = min(self.batch, self.left)
         while len(self.waiting) < wanted:
-            found = self.strategy.generate_measure_candidates()
-            if found is None:  # which TVM's strategies do once they find nothing new
+            candidates = self.strategy.generate_measure_candidates()
+            if candidates is None:  # which TVM's strategies do once they find nothing new
                 break
-            self.waiting += [one for one in found if self._key(one.sch.mod) not in self.known]
+            self.waiting += [
+                candidate
+                for candidate in candidates
+                if self._key(candidate.sch.mod) not in self.known
+            ]
         chosen, self.waiting = self.waiting[:wanted], self.waiting[wanted:]
         self.left -= len(chosen)
         return chosen or None
@@ -98,11 +102,11 @@ class Unmeasured(PySearchStrategy):
         """The candidates of this task that a database has."""
         wanted = tvm_ffi.structural_hash(self.context.mod)
         return {
-            self._key_of_record(one)
-            for one in database.get_all_tuning_records()
-            if one.target is not None
-            and _same_device(one.target, self.context.target)
-            and tvm_ffi.structural_hash(one.workload.mod) == wanted
+            self._key_of_record(record)
+            for record in database.get_all_tuning_records()
+            if record.target is not None
+            and _same_device(record.target, self.context.target)
+            and tvm_ffi.structural_hash(record.workload.mod) == wanted
         }
 
     def _key(self, mod: IRModule) -> str:
@@ -124,10 +128,10 @@ class Unmeasured(PySearchStrategy):
         return self._key(record.as_measure_candidate().sch.mod)
 
 
-def _same_device(one: Target, other: Target) -> bool:
+def _same_device(first: Target, second: Target) -> bool:
     """Whether times for two targets are comparable; the host that calls a kernel does not count."""
     mine, theirs = (
         {name: str(value) for name, value in dict(target.export()).items() if name != "host"}
-        for target in (one, other)
+        for target in (first, second)
     )
     return mine == theirs

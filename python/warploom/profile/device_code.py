@@ -144,7 +144,7 @@ class Recorder:
 
     def open(self, number: Any, chosen: Any) -> Any:
         """Where the stream of that number of this CTA begins, if the thread is chosen for it."""
-        values = [T.Cast("uint32", ir.as_expr(one)) for one in (number, chosen)]
+        values = [T.Cast("uint32", ir.as_expr(value)) for value in (number, chosen)]
         sizes = (T.uint32(self.per_cta), T.uint32(self.recording.ctas))
         return _call("warploom_open_stream", _OPEN, self._place, *values, *sizes)
 

@@ -55,9 +55,7 @@ class Inserted:
         return self.groups.index(group)
 
 
-def insert_spans(
-    recording: Recording, inserted: Inserted
-) -> Callable[[TileProgram], TileProgram]:
+def insert_spans(recording: Recording, inserted: Inserted) -> Callable[[TileProgram], TileProgram]:
     """The pass; it writes names of streams and groups into ``inserted``."""
 
     def run(program: TileProgram) -> TileProgram:
@@ -101,8 +99,8 @@ def _warps(program: TileProgram) -> int:
     found: list[int] = []
     factors = {("cta", "warpgroup"): 4.0, ("cta", "warp"): 1.0, ("cta", "thread"): 1 / _LANES}
 
-    def visit(one: tirx.ScopeIdDefStmt) -> None:
-        definition = getattr(one, "def")
+    def visit(node: tirx.ScopeIdDefStmt) -> None:
+        definition = getattr(node, "def")
         factor = factors.get(tuple(parent_and_child(definition)))
         if factor and definition.extents:
             count = factor
@@ -132,17 +130,21 @@ class _Inserter:
             return tuple(map(self._roles, self.program.block))
         rank = T.Cast("int32", T.cuda.thread_rank())
         body = self.program.block
-        ids = [one.raw for one in body if isinstance(one.raw, tirx.ScopeIdDefStmt)]
-        rest = tuple(one for one in body if not isinstance(one.raw, tirx.ScopeIdDefStmt))
+        ids = [
+            statement.raw for statement in body if isinstance(statement.raw, tirx.ScopeIdDefStmt)
+        ]
+        rest = tuple(
+            statement for statement in body if not isinstance(statement.raw, tirx.ScopeIdDefStmt)
+        )
         named = any(map(_has_spans, rest))
         inner = [*self._named(rest), *self._record()] if named else self._block(rest, False)
         chosen = T.EQ(T.truncmod(rank, _LANES), 0)
         return (*ids, *self._stream(inner, T.truncdiv(rank, _LANES), chosen))
 
-    def _roles(self, one: Statement) -> Stmt:
-        name = role_name(one.raw)
+    def _roles(self, statement: Statement) -> Stmt:
+        name = role_name(statement.raw)
         if name is None:
-            return one.with_each(self._roles)
+            return statement.with_each(self._roles)
         first = 0
         for role in self.program.roles:
             if role.name == name:
@@ -153,8 +155,8 @@ class _Inserter:
             warp, lane = self.program.var("warp_in_warpgroup"), self.program.var("lane")
             chosen = T.And(warp == 0, lane == 0)
         self.next = ir.Scalar("timeline_next", "uint32")
-        inner = self._block(one.body, False)
-        return one.with_blocks(self._stream(inner, first + one.raw.value, chosen))
+        inner = self._block(statement.body, False)
+        return statement.with_blocks(self._stream(inner, first + statement.raw.value, chosen))
 
     def _stream(self, inner: list[Stmt], number: Any, chosen: Any) -> list[Stmt]:
         start = self.next.define(self.recorder.open(number, chosen))
@@ -191,30 +193,30 @@ class _Inserter:
         group, self.group, self.here = self.group, OpenGroup(), None
         if not group.spans:
             return []
-        clocks = [one.value for one in group.clocks]
+        clocks = [clock.value for clock in group.clocks]
         number = self.inserted.number(group.closed)
         return [self.next.set(self.recorder.record(self.next.value, number, clocks))]
 
-    def _untimed(self, one: Statement) -> list[Stmt]:
+    def _untimed(self, statement: Statement) -> list[Stmt]:
         """A statement between spans; what has ended is recorded before one that jumps."""
-        before = self._record() if kinds.jumps(one) else []
-        if not isinstance(one, Scalar):
+        before = self._record() if kinds.jumps(statement) else []
+        if not isinstance(statement, Scalar):
             self.here = None
-        return [*before, one.raw]
+        return [*before, statement.raw]
 
     def _named(self, statements: Block) -> list[Stmt]:
         """Statements with the spans that the author has named."""
         result: list[Stmt] = []
-        for one in statements:
-            name = span_name(one.raw)
+        for statement in statements:
+            name = span_name(statement.raw)
             if name is not None:
-                inner = partial(self._named, one.body)
+                inner = partial(self._named, statement.body)
                 result += self._span(inner, name, _category(name))
-            elif _has_spans(one):
+            elif _has_spans(statement):
                 result += self._record()
-                result.append(one.with_blocks(*map(self._named_body, one.blocks)))
+                result.append(statement.with_blocks(*map(self._named_body, statement.blocks)))
             else:
-                result += self._untimed(one)
+                result += self._untimed(statement)
         return result
 
     def _named_body(self, body: Block) -> list[Stmt]:
@@ -225,8 +227,11 @@ class _Inserter:
 
         ``in_loop``: in the loop of products, where work on registers is no epilogue.
         """
-        found = [kinds.kinds(one) for one in statements]
-        last = max((i for i, one in enumerate(statements) if kinds.has_products(one)), default=-1)
+        found = [kinds.kinds(statement) for statement in statements]
+        last = max(
+            (i for i, statement in enumerate(statements) if kinds.has_products(statement)),
+            default=-1,
+        )
         result: list[Stmt] = []
         at = 0
         while at < len(statements):
@@ -244,9 +249,7 @@ class _Inserter:
                 end = _with_arrivals(statements, found, end)
             run = statements[at:end]
             if kind == kinds.WORK:
-                name = category = (
-                    kinds.COMPUTE if in_loop or at < last else kinds.EPILOGUE
-                )
+                name = category = kinds.COMPUTE if in_loop or at < last else kinds.EPILOGUE
             else:
                 name, category = _named_after(run, kind), kind
             if any(map(kinds.jumps, run)):
@@ -256,9 +259,9 @@ class _Inserter:
             at = end
         return [*result, *self._record()]
 
-    def _inside(self, one: Statement, in_loop: bool) -> Stmt:
-        in_loop |= kinds.is_loop_of_products(one)
-        return one.with_blocks(*(self._block(body, in_loop) for body in one.blocks))
+    def _inside(self, statement: Statement, in_loop: bool) -> Stmt:
+        in_loop |= kinds.is_loop_of_products(statement)
+        return statement.with_blocks(*(self._block(body, in_loop) for body in statement.blocks))
 
 
 def _end_of_run(found: list[set[str]], start: int, kind: str) -> int:
@@ -274,11 +277,15 @@ def _end_of_run(found: list[set[str]], start: int, kind: str) -> int:
 
 def _result(run: Block) -> Any:
     """A register of a product that the statements have waited for last, if that is complete."""
-    waits = [i for i, one in enumerate(run) if kinds.is_wait_for_products(one)]
+    waits = [i for i, statement in enumerate(run) if kinds.is_wait_for_products(statement)]
     after = run[waits[-1] :] if waits else ()
     if any(map(kinds.has_products, after)):
         return None
-    views = [one.buffer for one in after if isinstance(one, Allocation) and not one.allocates]
+    views = [
+        allocation.buffer
+        for allocation in after
+        if isinstance(allocation, Allocation) and not allocation.allocates
+    ]
     words = [view for view in views if _is_words(view)]
     return words[-1][0] if words else None
 
@@ -305,7 +312,7 @@ def _with_arrivals(statements: Block, found: list[set[str]], end: int) -> int:
 
 
 def _named_after(run: Block, kind: str) -> str:
-    subjects = dict.fromkeys(name for one in run for name in kinds.subjects(one, kind))
+    subjects = dict.fromkeys(name for statement in run for name in kinds.subjects(statement, kind))
     if kind == kinds.MMA and not any(map(kinds.has_products, run)):
         return "mma: wait for results"
     return f"{kind} {', '.join(subjects)}".strip()
@@ -318,4 +325,4 @@ def _category(name: str) -> str:
 
 
 def _has_spans(statement: Statement) -> bool:
-    return any(span_name(one.raw) is not None for one in walk((statement,)))
+    return any(span_name(inner.raw) is not None for inner in walk((statement,)))

@@ -36,8 +36,8 @@ def draw(timeline: Streams, pyplot: Any, ctas: int = 2, until: float | None = No
     -------
     matplotlib.figure.Figure
     """
-    shown = sorted(timeline.busy_ctas or {one.cta for one in timeline.streams})[:ctas]
-    rows = [one for one in timeline.streams if one.cta in shown]
+    shown = sorted(timeline.busy_ctas or {stream.cta for stream in timeline.streams})[:ctas]
+    rows = [stream for stream in timeline.streams if stream.cta in shown]
     figure, axes = pyplot.subplots(figsize=(_WIDTH, 1.2 + _INCHES_A_ROW * len(rows)))
     seen: dict[str, Any] = {}
     for number, stream in enumerate(rows):
@@ -47,19 +47,17 @@ def draw(timeline: Streams, pyplot: Any, ctas: int = 2, until: float | None = No
             seen[category] = axes.broken_barh(bars, (number - 0.4, 0.8), facecolors=colour)
     ends = [span.end for row in rows for span in row.spans]
     axes.set_xlim(0, until if until is not None else max(ends, default=1.0))
-    axes.set_yticks(range(len(rows)), [f"CTA {one.cta}: {one.name}" for one in rows])
+    axes.set_yticks(range(len(rows)), [f"CTA {row.cta}: {row.name}" for row in rows])
     axes.invert_yaxis()
     axes.set_xlabel("instructions of the emulator" if timeline.emulated else "ns")
-    names = list(dict.fromkeys(one for one in (*CATEGORIES, *seen) if one in seen))
+    names = list(dict.fromkeys(category for category in (*CATEGORIES, *seen) if category in seen))
     place = {"loc": "lower right", "bbox_to_anchor": (1, 1), "ncols": max(1, len(names))}
-    axes.legend([seen[one] for one in names], names, **place)
+    axes.legend([seen[name] for name in names], names, **place)
     figure.tight_layout()
     return figure
 
 
-def write_picture(
-    timeline: Streams, path: Path, ctas: int = 2, until: float | None = None
-) -> None:
+def write_picture(timeline: Streams, path: Path, ctas: int = 2, until: float | None = None) -> None:
     """Write :func:`draw` as PNG.
 
     Raises

@@ -45,21 +45,21 @@ _WAIT_OP = "tirx.cuda.mbarrier_wait"
 _JUMPS = (tirx.Break, tirx.Continue, tirx.Return)
 
 
-def kinds(one: Statement) -> set[str]:
+def kinds(statement: Statement) -> set[str]:
     """The kinds of all parts of a statement: of ``WAIT``, ``LOAD``, ``MMA`` and ``WORK``."""
-    own = _kind(one)
+    own = _kind(statement)
     if own is not None:
         return {own}
-    return {kind for inner in _inside(one) for kind in kinds(inner)}
+    return {kind for inner in _inside(statement) for kind in kinds(inner)}
 
 
-def _inside(one: Statement) -> Iterator[Statement]:
-    return chain.from_iterable(one.blocks)
+def _inside(statement: Statement) -> Iterator[Statement]:
+    return chain.from_iterable(statement.blocks)
 
 
-def _kind(one: Statement) -> str | None:
+def _kind(statement: Statement) -> str | None:
     """The kind of a statement that is one as a whole."""
-    match one:
+    match statement:
         case Mma():
             return MMA
         case Load() | ForLoader(copies=True):
@@ -70,73 +70,79 @@ def _kind(one: Statement) -> str | None:
             return WORK
         case Instruction(raw=tirx.BufferStore(buffer=buffer)):
             return WORK if is_global(buffer) else None
-    operation = read_operation(one.raw)
+    operation = read_operation(statement.raw)
     if operation is not None and operation.kind in ("wait", "expect"):
         return WAIT if operation.kind == "wait" else LOAD
-    name = _op_name(one)
+    name = _op_name(statement)
     if name == _WAIT_OP:
         return WAIT
     return MMA if name.startswith(_PRODUCT_OPS) else None
 
 
-def _op_name(one: Statement) -> str:
+def _op_name(statement: Statement) -> str:
     """The name of the op that a statement calls for its effect; empty if it does not."""
-    call = one.raw.value if isinstance(one.raw, tirx.Evaluate) else None
+    call = statement.raw.value if isinstance(statement.raw, tirx.Evaluate) else None
     return str(getattr(call.op, "name", "")) if isinstance(call, Call) else ""
 
 
-def jumps(one: Statement) -> bool:
+def jumps(statement: Statement) -> bool:
     """Whether a statement, or a part of it, leaves a loop, its trip or the kernel."""
-    own = isinstance(one.raw, _JUMPS) or _op_name(one) in _JUMP_OPS
-    return own or any(map(jumps, _inside(one)))
+    own = isinstance(statement.raw, _JUMPS) or _op_name(statement) in _JUMP_OPS
+    return own or any(map(jumps, _inside(statement)))
 
 
-def is_wait_for_products(one: Statement) -> bool:
+def is_wait_for_products(statement: Statement) -> bool:
     """Whether a statement waits until products of this warpgroup are complete."""
-    return _op_name(one) == _PRODUCT_WAIT_OP
+    return _op_name(statement) == _PRODUCT_WAIT_OP
 
 
-def is_product(one: Statement) -> bool:
+def is_product(statement: Statement) -> bool:
     """Whether a statement is a product of tiles, or an instruction of one."""
-    name = _op_name(one)
+    name = _op_name(statement)
     order = name.removeprefix("tirx.ptx.wgmma").removeprefix("tirx.ptx.tcgen05")
     multiplies = name.startswith(_PRODUCT_OPS) and order not in _ORDER_OPS
-    return multiplies or isinstance(one, Mma)
+    return multiplies or isinstance(statement, Mma)
 
 
-def has_products(one: Statement) -> bool:
+def has_products(statement: Statement) -> bool:
     """Whether a statement multiplies, or is a loop that stands for that in another role."""
-    return _is_pipelined(one) or is_product(one) or any(map(has_products, _inside(one)))
+    return (
+        _is_pipelined(statement)
+        or is_product(statement)
+        or any(map(has_products, _inside(statement)))
+    )
 
 
-def is_loop_of_products(one: Statement) -> bool:
+def is_loop_of_products(statement: Statement) -> bool:
     """Whether a statement is a loop that multiplies itself, not only a loop within it does."""
 
     def multiplies(part: Statement) -> bool:
         return is_product(part) or (not _is_loop(part) and any(map(multiplies, _inside(part))))
 
-    return _is_loop(one) and (_is_pipelined(one) or any(map(multiplies, _inside(one))))
+    return _is_loop(statement) and (
+        _is_pipelined(statement) or any(map(multiplies, _inside(statement)))
+    )
 
 
-def _is_pipelined(one: Statement) -> bool:
-    return isinstance(one, Loop) and one.pipelined
+def _is_pipelined(statement: Statement) -> bool:
+    return isinstance(statement, Loop) and statement.pipelined
 
 
-def _is_loop(one: Statement) -> bool:
+def _is_loop(statement: Statement) -> bool:
     """Whether a statement is a loop, other than the author's way to write one several times."""
-    unrolled = isinstance(one, Loop) and one.raw.kind == tirx.ForKind.UNROLLED
-    return isinstance(one, (Loop, While)) and not unrolled
+    unrolled = isinstance(statement, Loop) and statement.raw.kind == tirx.ForKind.UNROLLED
+    return isinstance(statement, (Loop, While)) and not unrolled
 
 
-def subjects(one: Statement, kind: str) -> list[str]:
+def subjects(statement: Statement, kind: str) -> list[str]:
     """Names of the barriers, loaded tiles or accumulators of a statement's parts of a kind."""
     if kind == WAIT:
-        operation = read_operation(one.raw)
+        operation = read_operation(statement.raw)
         if operation is not None:
             return [operation.barriers.name]
-        if isinstance(one.raw, tirx.Evaluate) and isinstance(one.raw.value, Call):
-            places = map(read_address, one.raw.value.args)
+        if isinstance(statement.raw, tirx.Evaluate) and isinstance(statement.raw.value, Call):
+            places = map(read_address, statement.raw.value.args)
             return [place.source.name for place in places if place is not None]
-    elif isinstance(one.raw, TilePrimitiveCall):
-        return [one.raw.args[0].source.name] if _kind(one) == kind else []
-    return [name for inner in _inside(one) for name in subjects(inner, kind)]
+    elif isinstance(statement.raw, TilePrimitiveCall):
+        return [statement.raw.args[0].source.name] if _kind(statement) == kind else []
+    return [name for inner in _inside(statement) for name in subjects(inner, kind)]

@@ -58,7 +58,7 @@ class Stream:
     @property
     def recorded_until(self) -> float:
         """The time up to which spans are known."""
-        return max((one.end for one in self.spans), default=self.begin) if self.full else self.end
+        return max((span.end for span in self.spans), default=self.begin) if self.full else self.end
 
 
 @dataclass(frozen=True)
@@ -82,12 +82,12 @@ class Streams:
     @property
     def length(self) -> float:
         """Nanoseconds from the first begin to the last end."""
-        return max(one.end for one in self.streams)
+        return max(stream.end for stream in self.streams)
 
     @property
     def busy_ctas(self) -> set[int]:
         """The recorded CTAs that have a span."""
-        return {one.cta for one in self.streams if one.spans}
+        return {stream.cta for stream in self.streams if stream.spans}
 
     def shares(self) -> dict[str, dict[str, float]]:
         """For each role the part of its recorded time that it spends in spans of each category.
@@ -113,14 +113,14 @@ class Streams:
     def summary(self) -> str:
         """The shares as a table, and what was recorded."""
         shares = self.shares()
-        names = list(dict.fromkeys(kind for one in shares.values() for kind in one))
+        names = list(dict.fromkeys(kind for share in shares.values() for kind in share))
         width = max(map(len, [*shares, "role"]))
         lines = [f"{'role':{width}}  " + "  ".join(f"{name:>8}" for name in names)]
         for role, parts in shares.items():
             cells = [f"{100 * parts.get(name, 0.0):6.1f} %" for name in names]
             lines.append(f"{role:{width}}  " + "  ".join(cells))
-        spans = sum(len(one.spans) for one in self.streams)
-        full = sum(one.full for one in self.streams)
+        spans = sum(len(stream.spans) for stream in self.streams)
+        full = sum(stream.full for stream in self.streams)
         rest = f"; {full} streams have recorded their beginning only" if full else ""
         lines.append(f"{spans} spans of {len(self.busy_ctas)} CTAs{rest}")
         return "\n".join(lines)
@@ -129,7 +129,7 @@ class Streams:
 def outermost(spans: Sequence[Span]) -> list[Span]:
     """The spans that are in no other one."""
     found: list[Span] = []
-    for one in sorted(spans, key=lambda one: (one.begin, -one.end)):
-        if not found or one.begin >= found[-1].end:
-            found.append(one)
+    for span in sorted(spans, key=lambda span: (span.begin, -span.end)):
+        if not found or span.begin >= found[-1].end:
+            found.append(span)
     return found

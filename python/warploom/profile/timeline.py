@@ -69,9 +69,9 @@ def decode(
             return begin + (clock - start) % (1 << 32) / gigahertz
 
         spans = tuple(
-            Span(one.name, one.category, at(clocks_of_it[one.begin]), at(clocks_of_it[one.end]))
+            Span(span.name, span.category, at(clocks_of_it[span.begin]), at(clocks_of_it[span.end]))
             for group, clocks_of_it in _split(recorded, groups)
-            for one in group.spans
+            for span in group.spans
         )
         found.append(
             Stream(

@@ -31,13 +31,13 @@ def trace_events(timeline: Streams) -> dict[str, Any]:
         for kind, value in (("thread_name", {"name": stream.name}),
                             ("thread_sort_index", {"sort_index": thread})):  # fmt: skip
             events.append({"ph": "M", "name": kind, **where, "args": value})
-        for span in sorted(stream.spans, key=lambda one: (one.begin, -one.end)):
+        for span in sorted(stream.spans, key=lambda span: (span.begin, -span.end)):
             times = {"ts": span.begin / scale, "dur": span.length / scale}
-            what = {"name": span.name, "cat": span.category}
-            events.append({"ph": "X", **what, **where, **times})
+            fields = {"name": span.name, "cat": span.category}
+            events.append({"ph": "X", **fields, **where, **times})
     unit = "instructions of the emulator, shown as us" if timeline.emulated else "us"
-    other = {"unit": unit, "gigahertz": timeline.gigahertz}
-    return {"traceEvents": events, "displayTimeUnit": "ns", "otherData": other}
+    metadata = {"unit": unit, "gigahertz": timeline.gigahertz}
+    return {"traceEvents": events, "displayTimeUnit": "ns", "otherData": metadata}
 
 
 def write_trace(timeline: Streams, path: Path) -> None:

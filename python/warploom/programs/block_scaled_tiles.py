@@ -81,12 +81,12 @@ def block_scaled_tiles(
     """
     m = _UNKNOWN_ROWS if m is None else m
     if m > _FEW_ROWS:
-        best = min(_LARGE, key=lambda one: one.cycles(n, k, m))
+        best = min(_LARGE, key=lambda tile: tile.cycles(n, k, m))
         others = {"cluster": best.cluster, "scales_ahead": True, **best.others}
         if arch != SM90A.name:  # products in order are those of warpgroups of wgmma
             others.pop("order_products", None)
         return best.shape, best.stages, others
-    tile = min(_TILES, key=lambda one: _cycles(one, n, k, m))
+    tile = min(_TILES, key=lambda tile: _cycles(tile, n, k, m))
     stages = min(_MOST_STAGES, _STAGE_BYTES // ((tile[0] + tile[1]) * tile[2]))
     others = {"cluster": (_sharers(tile, m), 1)}
     return tile, stages, others | (_STREAMING if m <= STREAMING_ROWS else {})

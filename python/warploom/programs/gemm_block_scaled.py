@@ -135,7 +135,7 @@ def gemm_block_scaled(
     ) -> list[Any]:
         """One for each of two pieces of a step, which may be the same."""
         names = [name, f"next_{name}"][:count]
-        made = [IRBuilder.name(one, T.alloc_buffer(shape, of, scope=scope)) for one in names]
+        made = [IRBuilder.name(name, T.alloc_buffer(shape, of, scope=scope)) for name in names]
         return [made[0], made[-1]]
 
     @T.prim_func

@@ -60,8 +60,8 @@ def grouped_tiles(
         knobs = replace(knobs, stages=max(2, stages))
         if stages >= 2 and knobs.why_not(problem) is None:
             weights = groups * n * k * bits_of(dtype) / 8 / H200.dram_bytes
-            found = predict(problem, knobs)
-            time = replace(found, dram=max(found.dram, weights)).total
+            prediction = predict(problem, knobs)
+            time = replace(prediction, dram=max(prediction.dram, weights)).total
             rated[knobs] = time * (_WORTH if rated else 1.0)
     if not rated:
         return (*_TILES[0], depth), _STAGES

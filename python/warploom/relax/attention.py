@@ -63,7 +63,7 @@ class _Caller(relax.PyExprMutator):
 
     def _program(self, call: relax.Call) -> relax.Call:
         check_attention(call)
-        types = [one.ty for one in call.args]
+        types = [arg.ty for arg in call.args]
         batch, tokens, heads, head_dim = types[0].shape.values
         causal = call.attrs.causal_mask is not None
         scale = call.attrs.scale
@@ -106,31 +106,31 @@ def _in_words(call: relax.Call) -> str:
 
 def operands_of(tensors: Iterable[Any]) -> tuple[str, ...]:
     """Shapes and types of tensors, by which the function of an attention is known again."""
-    found = []
-    for one in tensors:
-        if ir.is_buffer(one):
-            shape = one.shape
+    operands = []
+    for tensor in tensors:
+        if ir.is_buffer(tensor):
+            shape = tensor.shape
         else:  # a size that is a parameter has no shape, nor has a tensor of unknown rank
-            shape = getattr(getattr(one.ty, "shape", None), "values", ())
-        found.append(f"{one.ty.dtype} {[str(extent) for extent in shape]}")
-    return tuple(found)
+            shape = getattr(getattr(tensor.ty, "shape", None), "values", ())
+        operands.append(f"{tensor.ty.dtype} {[str(extent) for extent in shape]}")
+    return tuple(operands)
 
 
 def declined_attention(mod: tvm.IRModule) -> dict[tuple[str, ...], str]:
     """Why the attention of a model is left to TVM, by the operands of each call."""
-    found: dict[tuple[str, ...], str] = {}
+    reasons: dict[tuple[str, ...], str] = {}
 
     def visit(expr: relax.Expr) -> None:
         if isinstance(expr, relax.Call) and getattr(expr.op, "name", "") in _OPERATORS:
             try:
                 check_attention(expr)
             except Decline as reason:
-                found[operands_of(expr.args)] = str(reason)
+                reasons[operands_of(expr.args)] = str(reason)
 
     for func in mod.functions.values():
         if isinstance(func, relax.Function):
             relax.analysis.post_order_visit(func, visit)
-    return found
+    return reasons
 
 
 def check_attention(call: relax.Call) -> None:
@@ -144,9 +144,9 @@ def check_attention(call: relax.Call) -> None:
     if len(call.args) != 3 or call.attrs.window_size is not None:
         extra = "a bias" if len(call.args) > 3 else "a sliding window"
         raise Decline(f"the attention has {extra}; the tile program knows causal masks and none.")
-    if any(getattr(one.ty.shape, "values", None) is None for one in call.args):
+    if any(getattr(arg.ty.shape, "values", None) is None for arg in call.args):
         raise Decline("shapes of the attention are not known.")
-    dtypes = {str(one.ty.dtype) for one in call.args}
+    dtypes = {str(arg.ty.dtype) for arg in call.args}
     if len(dtypes) > 1 or not dtypes <= DTYPES:
         raise Decline(
             f"operands of the attention are {', '.join(sorted(dtypes))}; all must be "
@@ -166,7 +166,7 @@ def check_attention(call: relax.Call) -> None:
             f"head dimensions of q, k and v are {q[3]}, {k[3]} and {v[3]}; all three must be "
             f"{' or '.join(map(str, HEAD_DIMS))}, so pad them."
         )
-    if not all(tvm_ffi.structural_equal(one[1], q[1]) for one in (k, v)):
+    if not all(tvm_ffi.structural_equal(tensor[1], q[1]) for tensor in (k, v)):
         raise Decline(
             f"q, k and v have {q[1]}, {k[1]} and {v[1]} tokens; there must be as many keys as "
             "queries."
@@ -182,4 +182,6 @@ def check_attention(call: relax.Call) -> None:
 
 def _shape(tensor: relax.Expr) -> list[Any]:
     """Sizes of a tensor, those that are known as Python's integers."""
-    return [int(one) if isinstance(one, IntImm) else one for one in tensor.ty.shape.values]
+    return [
+        int(extent) if isinstance(extent, IntImm) else extent for extent in tensor.ty.shape.values
+    ]

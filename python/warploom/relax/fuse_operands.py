@@ -55,9 +55,9 @@ class _Fuser(Joiner):
                     call.args[0].name_hint, partial(_merge, self.function(made), func, position)
                 )
             if merged is None:
-                other = None if made is None else self._turned(made, func, position, call)
-                if other is not None:
-                    (func, arguments[position]), changed = other, True
+                turned_func = None if made is None else self._turned(made, func, position, call)
+                if turned_func is not None:
+                    (func, arguments[position]), changed = turned_func, True
                 position -= 1
                 continue
             func, changed = merged, True
@@ -71,14 +71,14 @@ class _Fuser(Joiner):
     ) -> tuple[PrimFunc, relax.Expr] | None:
         """The function and its argument, if that had better be stored in another order."""
         producer = self.function(made)
-        if not all(isinstance(one, PrimFunc) for one in (producer, func)):
+        if not all(isinstance(function, PrimFunc) for function in (producer, func)):
             return None
         if len(result_types(made)) > 1:
             return None
-        found = attempted(call.args[0].name_hint, partial(turned, producer, func, position))
-        if found is None:
+        result = attempted(call.args[0].name_hint, partial(turned, producer, func, position))
+        if result is None:
             return None
-        producer, func, order = found
+        producer, func, order = result
         (old,) = result_types(made)
         wanted = relax.TensorType([old.shape.values[d] for d in order], old.dtype)
         variable = self.builder_.add_func(producer, f"{made.args[0].name_hint}_along_k")
@@ -88,11 +88,11 @@ class _Fuser(Joiner):
 
 def _merge(producer: Any, func: Any, position: int) -> PrimFunc | None:
     """One function for both; None, or a Decline, if that is no product with such an operand."""
-    if not all(isinstance(one, PrimFunc) for one in (producer, func)):
+    if not all(isinstance(function, PrimFunc) for function in (producer, func)):
         return None
-    if not all(ir.is_buffer(one) for one in producer.params):
+    if not all(ir.is_buffer(param) for param in producer.params):
         return None  # numbers of the launch, which the product may know by other variables
-    if any(one.reduction for one in read_equations(producer)):
+    if any(equation.reduction for equation in read_equations(producer)):
         return None
     before = read_product(func)
     merged = joined(producer, func, position)
@@ -131,10 +131,10 @@ def _is_transposed(gemm: GemmFunction, inputs: set[Var]) -> bool:
 
     What an epilogue reads is as well computed where it is.
     """
-    loads = [one.load for product in gemm.products for one in (product.a, product.b)]
+    loads = [operand.load for product in gemm.products for operand in (product.a, product.b)]
     return any(
         load is not None
         and gemm.param_of(load.source) in inputs
-        and all(isinstance(one, (Var, IntImm)) for one in load.indices)
+        and all(isinstance(index, (Var, IntImm)) for index in load.indices)
         for load in loads
     )

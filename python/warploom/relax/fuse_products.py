@@ -68,10 +68,10 @@ def _merge(
 
     None, or a Decline, if that is no product, or a larger one.
     """
-    if not all(isinstance(one, PrimFunc) for one in (producer, func)):
+    if not all(isinstance(function, PrimFunc) for function in (producer, func)):
         return None
     parts = [recognise(producer).problem]
-    reduces = any(one.reduction for one in read_equations(func))
+    reduces = any(equation.reduction for equation in read_equations(func))
     if reduces and _is_product(func):
         parts.append(recognise(func).problem)
         reduces = False
@@ -104,8 +104,8 @@ def _saves_time(parts: list[GemmProblem], merged: GemmProblem) -> bool:
     Two accumulators leave a tile half as many rows, which costs more than it saves where each
     tile computes an operand anew.
     """
-    apart = sum(predict(one, choose(one)).total for one in parts)
-    m, n, _, batch = (one or UNKNOWN_EXTENT for one in sizes(merged))
+    apart = sum(predict(problem, choose(problem)).total for problem in parts)
+    m, n, _, batch = (extent or UNKNOWN_EXTENT for extent in sizes(merged))
     moved = m * n * batch * (merged.products + 1) * bits_of(merged.outputs[0]) / 8
     apart += H200.launch + moved / H200.dram_bytes
     return predict(merged, choose(merged)).total <= apart

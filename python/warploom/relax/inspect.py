@@ -104,12 +104,12 @@ def inspect(
     with target:
         schedules = "ApplyDefaultSchedule", "warploom.LowerRows"
         passes = [
-            one
-            for one in legalize_passes(stock_passes()(target), tf32)
-            if one.info.name not in schedules
+            step
+            for step in legalize_passes(stock_passes()(target), tf32)
+            if step.info.name not in schedules
         ]
         mod = tvm.transform.Sequential(passes)(mod)
-    functions = {gv.name_hint: one for gv, one in mod.functions.items()}
+    functions = {gv.name_hint: function for gv, function in mod.functions.items()}
     return [
         _report(name, functions[name], lookup, declined)
         for name in sorted(functions)
@@ -183,10 +183,10 @@ def main(arguments: Sequence[str]) -> int:
             )
     lookup = Lookup.in_order(options.database, not options.no_shipped, options.estimates)
     reports = inspect(_load(options.model), options.tf32, lookup)
-    for one in reports:
-        print(one)
-    taken = sum(one.on_tensor_cores for one in reports)
-    rows = sum(one.rows is not None for one in reports)
+    for report in reports:
+        print(report)
+    taken = sum(report.on_tensor_cores for report in reports)
+    rows = sum(report.rows is not None for report in reports)
     print(
         f"{len(reports)} functions: {taken} on tensor cores, {rows} row by row, "
         f"{len(reports) - taken - rows} left to TVM"
@@ -201,12 +201,12 @@ def _load(place: str) -> tvm.IRModule:
     if not file.is_file():
         raise WarploomError(f"There is no file {place}; pass FILE.json or FILE.py:NAME.")
     try:
-        found = tvm.ir.load_json(file.read_text(encoding="utf-8"))
+        module = tvm.ir.load_json(file.read_text(encoding="utf-8"))
     except (UnicodeDecodeError, ValueError, RuntimeError) as error:
         raise WarploomError(
             f"{place} is no JSON of a module, as tvm.ir.save_json writes it; pass such a file, or "
             "FILE.py:NAME."
         ) from error
-    if not isinstance(found, tvm.IRModule):
-        raise WarploomError(f"{place} holds {type(found).__name__}; it must be an IRModule.")
-    return found
+    if not isinstance(module, tvm.IRModule):
+        raise WarploomError(f"{place} holds {type(module).__name__}; it must be an IRModule.")
+    return module

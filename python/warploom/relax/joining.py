@@ -75,8 +75,8 @@ def _count_uses(func: relax.Function) -> dict[relax.Var, int]:
             for argument in _flat(expr.args):
                 uses[argument] = uses.get(argument, 0) + 1
         elif isinstance(expr, (relax.Tuple, relax.SeqExpr)):
-            for one in expr.fields if isinstance(expr, relax.Tuple) else [expr.body]:
-                uses[one] = uses.get(one, 0) + 1
+            for part in expr.fields if isinstance(expr, relax.Tuple) else [expr.body]:
+                uses[part] = uses.get(part, 0) + 1
 
     relax.analysis.post_order_visit(func, visit)
     return uses
@@ -84,7 +84,7 @@ def _count_uses(func: relax.Function) -> dict[relax.Var, int]:
 
 def _flat(arguments: Any) -> list[relax.Expr]:
     """Arguments of a call; tuples are visited by themselves."""
-    return [one for one in arguments if not isinstance(one, relax.Tuple)]
+    return [argument for argument in arguments if not isinstance(argument, relax.Tuple)]
 
 
 def is_call_tir(call: relax.Call) -> bool:
@@ -114,7 +114,7 @@ def joined(producer: PrimFunc, func: PrimFunc, position: int) -> PrimFunc:
     table = _same_sizes(result, operand)
     table[result] = operand
     first = ir.substitute(producer.body, table).block
-    inputs = [ir.substitute(one, table) for one in inputs]
+    inputs = [ir.substitute(param, table) for param in inputs]
     second = func.body.block
     first = _named_apart(first, _block_names(second))
     root = SBlock(
@@ -127,7 +127,7 @@ def joined(producer: PrimFunc, func: PrimFunc, position: int) -> PrimFunc:
 
 def _block_names(block: SBlock) -> set[str]:
     names: set[str] = set()
-    tvm_ffi.structural_walk(block, (SBlock, lambda one: names.add(one.name_hint)))
+    tvm_ffi.structural_walk(block, (SBlock, lambda inner: names.add(inner.name_hint)))
     return names
 
 
@@ -139,7 +139,7 @@ def _named_apart(root: SBlock, taken: set[str]) -> SBlock:
         if block.name_hint not in taken or block.name_hint == "root":
             return block
         names = (f"{block.name_hint}_{number}" for number in count(1))
-        name = next(one for one in names if one not in free)
+        name = next(name for name in names if name not in free)
         free.add(name)
         return SBlock(
             block.iter_vars, block.reads, block.writes, name, block.body, block.init,
@@ -166,7 +166,7 @@ def with_arguments_once(
     if not table:
         return func, list(arguments)
     results = func.params[len(arguments) :]
-    params, body = ([ir.substitute(one, table) for one in (*params, *results)],
+    params, body = ([ir.substitute(value, table) for value in (*params, *results)],
                     ir.substitute(func.body, table))  # fmt: skip
     return _fused(params, body, func), kept
 
@@ -174,7 +174,7 @@ def with_arguments_once(
 def _same_sizes(mine: Var, wanted: Var) -> dict[Var, Any]:
     """Sizes of a parameter that only the launch knows, in terms of another one's."""
     pairs = zip(mine.shape, wanted.shape, strict=True)
-    return {one: other for one, other in pairs if isinstance(one, Var)}
+    return {old: new for old, new in pairs if isinstance(old, Var)}
 
 
 def _fused(params: list[Any], body: Any, old: PrimFunc) -> PrimFunc:

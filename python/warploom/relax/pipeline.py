@@ -44,11 +44,11 @@ def legalize_passes(
     """
     rule = Matmul(lookup=Lookup.shipped() if lookup is None else lookup)
     passes: list[tvm.transform.Pass] = []
-    for one in stock:
-        if one.info.name == "ApplyDefaultSchedule":
+    for step in stock:
+        if step.info.name == "ApplyDefaultSchedule":
             passes += [SpreadTf32(tf32), FuseOperands(), FuseProducts()]
             passes += [dlight.ApplyDefaultSchedule(rule), LowerRows(), CallTilePrograms()]
-        passes.append(one)
+        passes.append(step)
     return [SquarePowers(), CallAttention(), CallTilePrograms(), *passes]
 
 
@@ -66,12 +66,12 @@ def with_our_schedules(stock: Passes) -> Passes:
     """
 
     def passes(target: Target) -> list[tvm.transform.Pass]:
-        found = stock(target)
+        steps = stock(target)
         if os.environ.get(SWITCH) == "0":
-            return found
+            return steps
         if str(target.attrs.get("arch", "")) == SM90A.name:
-            return legalize_passes(found)
-        return [CallTilePrograms(), *found]
+            return legalize_passes(steps)
+        return [CallTilePrograms(), *steps]
 
     return passes
 

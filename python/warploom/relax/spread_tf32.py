@@ -40,11 +40,11 @@ def SpreadTf32(everywhere: bool = False) -> tvm.transform.Pass:
 
 
 def _called(func: relax.Function) -> set[GlobalVar]:
-    found: set[GlobalVar] = set()
+    called: set[GlobalVar] = set()
 
     def visit(expr: relax.Expr) -> None:
         if isinstance(expr, GlobalVar):
-            found.add(expr)
+            called.add(expr)
 
     relax.analysis.post_order_visit(func, visit)
-    return found
+    return called

@@ -45,7 +45,8 @@ def turned(
     param = gemm.func.params[position]  # its indices have 32 bits, those of `func` 64
     inner = gemm.summed[-1].var
     faulty = [operand for operand, _ in operand_faults(gemm)]
-    loads = [one.load for one in faulty if gemm.param_of(one.load.source).same_as(param)]
+    own = (operand.load for operand in faulty)
+    loads = [load for load in own if gemm.param_of(load.source).same_as(param)]
     if not loads or len(loads[0].indices) != len(param.shape):
         return None
     along = [d for d, index in enumerate(loads[0].indices) if index.same_as(inner)]
@@ -68,15 +69,15 @@ def _permuted(func: PrimFunc, position: int, order: Sequence[int]) -> PrimFunc:
     def moved(parts: Any) -> list[Any]:
         return [parts[d] for d in order]
 
-    def load(one: TensorLoad) -> Any:
-        return new[tuple(moved(one.indices))] if one.source.same_as(old) else one
+    def load(node: TensorLoad) -> Any:
+        return new[tuple(moved(node.indices))] if node.source.same_as(old) else node
 
-    def store(one: BufferStore) -> Any:
-        mine = one.buffer.same_as(old)
-        return BufferStore(new, one.value, moved(one.indices)) if mine else one
+    def store(node: BufferStore) -> Any:
+        mine = node.buffer.same_as(old)
+        return BufferStore(new, node.value, moved(node.indices)) if mine else node
 
-    def region(one: TensorRegion) -> Any:
-        return ir.region(new, *moved(ir.ranges(one))) if one.source.same_as(old) else one
+    def region(node: TensorRegion) -> Any:
+        return ir.region(new, *moved(ir.ranges(node))) if node.source.same_as(old) else node
 
     callbacks = {TensorLoad: load, BufferStore: store, TensorRegion: region}
     body = ir.map_nodes(func.body, callbacks, {})

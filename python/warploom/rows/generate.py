@@ -74,7 +74,7 @@ def plan_of(function: RowFunction) -> RowPlan:
         for load in function.loads
         if any(column in ir.uses(index) for index in load.indices)
     ]
-    stored = [bits_of(str(one.buffer.dtype)) for one in function.outputs]
+    stored = [bits_of(str(output.buffer.dtype)) for output in function.outputs]
     smallest = min(*loaded, *stored, 32)
     each = VECTOR_BITS // smallest * (sum(loaded) + max(stored))
     turns = max(1, min(8, _REGISTER_BITS // each))
@@ -86,9 +86,7 @@ class _Kernel:
 
     def __init__(self, function: RowFunction, plan: RowPlan) -> None:
         self.function, self.plan = function, plan
-        self.table: dict[Var, Any] = {
-            param: _parameter(param) for param in function.func.params
-        }
+        self.table: dict[Var, Any] = {param: _parameter(param) for param in function.func.params}
         self.cta, self.thread = Var("cta", "int32"), Var("thread", "int32")
         self.vector = Var("vector", "int32")
         self.vectors = list(vectors_of(function, plan, self.vector))
@@ -111,8 +109,8 @@ class _Kernel:
             tirx.ScopeIdDefStmt(tirx.ScopeIdDef([self.thread], [plan.block], "cta", "thread")),
         ]
         body = [*ids, let_next_start(), wait_for_last(), *self._places(), *self._load()]
-        for one in function.reductions:
-            body += self._reduce(one)
+        for reduction in function.reductions:
+            body += self._reduce(reduction)
         body += self._store()
         entry = tirx.AttrStmt(0, DEVICE_ENTRY, tirx.const(True, "bool"), ir.seq(body))
         params = [self.table[param] for param in function.func.params]
@@ -163,15 +161,15 @@ class _Kernel:
         """All vectors of a thread into registers."""
         plan = self.plan
         moves: list[list[Stmt]] = [[] for _ in self.turns]
-        for one in self.vectors:
-            source = self.table[one.load.source]
-            yield tirx.AllocBuffer(one.registers)
-            view, inside = (_words(one, plan) for one in (source, one.registers))
-            yield from (_declared(view, source), _declared(inside, one.registers))
+        for part in self.vectors:
+            source = self.table[part.load.source]
+            yield tirx.AllocBuffer(part.registers)
+            view, inside = (_words(buffer, plan) for buffer in (source, part.registers))
+            yield from (_declared(view, source), _declared(inside, part.registers))
             pieces = int(inside.shape[0]) // plan.turns
             width = plan.vector // pieces
             for turn, vector in enumerate(self.turns):
-                start = ir.substitute(one.start, {**self.table, self.vector: vector})
+                start = ir.substitute(part.start, {**self.table, self.vector: vector})
                 start = T.truncdiv(start, width)
                 for piece in range(pieces):
                     value = view[simplify(start + piece)]
@@ -183,47 +181,47 @@ class _Kernel:
     def _element(self, value: Any, turn: int, lane: int) -> Any:
         """A value of one element that a thread has."""
 
-        def load(one: TensorLoad) -> Any:
+        def load(node: TensorLoad) -> Any:
             for vector in self.vectors:
-                if tvm_ffi.structural_equal(vector.load, one):
+                if tvm_ffi.structural_equal(vector.load, node):
                     return vector.registers[turn * self.plan.vector + lane]
-            return one
+            return node
 
         place = self.turns[turn] * self.plan.vector + lane
         changed = ir.map_nodes(value, {TensorLoad: load}, {})
-        return simplify(
-            ir.substitute(changed, {**self.table, self.function.columns.var: place})
-        )
+        return simplify(ir.substitute(changed, {**self.table, self.function.columns.var: place}))
 
-    def _reduce(self, one: Reduction) -> Iterator[Stmt]:
+    def _reduce(self, reduction: Reduction) -> Iterator[Stmt]:
         """A reduction of a row: of a thread, of a warp, and of all that share the row."""
-        plan, combine = self.plan, _COMBINE[one.combine]
-        dtype = str(one.result.ty.dtype)
-        own = tirx.decl_buffer((1,), dtype, f"{one.result.name}_own", scope="local")
+        plan, combine = self.plan, _COMBINE[reduction.combine]
+        dtype = str(reduction.result.ty.dtype)
+        own = tirx.decl_buffer((1,), dtype, f"{reduction.result.name}_own", scope="local")
         yield tirx.AllocBuffer(own)
-        yield tirx.BufferStore(own, one.start, [0])
+        yield tirx.BufferStore(own, reduction.start, [0])
         for turn in range(plan.turns):
-            terms = [self._element(one.term, turn, lane) for lane in range(plan.vector)]
+            terms = [self._element(reduction.term, turn, lane) for lane in range(plan.vector)]
             yield self._guarded(
                 turn, [tirx.BufferStore(own, combine(own[0], term), [0]) for term in terms]
             )
         mask = tirx.const(_EVERYONE, "uint32")
         distance = WARP // 2
         while distance:
-            other = T.tvm_warp_shuffle_xor(mask, own[0], distance, WARP, WARP)
-            yield tirx.BufferStore(own, combine(own[0], other), [0])
+            theirs = T.tvm_warp_shuffle_xor(mask, own[0], distance, WARP, WARP)
+            yield tirx.BufferStore(own, combine(own[0], theirs), [0])
             distance //= 2
         warps = plan.threads // WARP
         total = own[0]
         if warps > 1:
-            shared = tirx.decl_buffer((warps,), dtype, f"{one.result.name}_all", scope="shared")
+            shared = tirx.decl_buffer(
+                (warps,), dtype, f"{reduction.result.name}_all", scope="shared"
+            )
             yield tirx.AllocBuffer(shared)
             first = T.truncmod(self.thread, WARP) == 0
             warp = T.truncdiv(self.thread, WARP)
             yield ir.when(first, [tirx.BufferStore(shared, own[0], [warp])])
             yield ir.evaluate(T.cuda.cta_sync())
             total = reduce(combine, (shared[number] for number in range(warps)))
-        yield tirx.Bind(one.result, total)
+        yield tirx.Bind(reduction.result, total)
 
     def _store(self) -> Iterator[Stmt]:
         """All results, in vectors."""
@@ -233,7 +231,7 @@ class _Kernel:
             column = self.function.columns.var
             registers = registers_for(f"{output.buffer.name}_out", str(output.buffer.dtype), plan)
             target = self.table[output.buffer]
-            view, inside = (_words(one, plan) for one in (target, registers))
+            view, inside = (_words(buffer, plan) for buffer in (target, registers))
             yield tirx.AllocBuffer(registers)
             yield from (_declared(view, target), _declared(inside, registers))
             pieces = int(inside.shape[0]) // plan.turns
@@ -248,9 +246,7 @@ class _Kernel:
                     for lane in range(plan.vector)
                 ]  # fmt: skip
                 statements += [
-                    tirx.BufferStore(
-                        view, inside[turn * pieces + piece], [simplify(start + piece)]
-                    )
+                    tirx.BufferStore(view, inside[turn * pieces + piece], [simplify(start + piece)])
                     for piece in range(pieces)
                 ]
                 yield self._guarded(turn, statements)

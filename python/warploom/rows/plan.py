@@ -98,7 +98,7 @@ class RowPlan:
             If rows have no whole vectors of 4 bytes or more, or too many for the threads of a CTA.
         """
         widths = (VECTOR_BITS // bits, VECTOR_BITS // bits // 2, VECTOR_BITS // bits // 4)
-        vector = next((one for one in widths if one and columns % one == 0), None)
+        vector = next((width for width in widths if width and columns % width == 0), None)
         if vector is None:
             raise IllegalCombination(
                 f"Rows of {columns} elements of {bits} bits are no whole number of "

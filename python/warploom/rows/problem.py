@@ -74,14 +74,17 @@ class RowFunction:
     @property
     def values(self) -> tuple[Any, ...]:
         """All that is computed of an element."""
-        return (*(one.term for one in self.reductions), *(one.value for one in self.outputs))
+        return (
+            *(reduction.term for reduction in self.reductions),
+            *(output.value for output in self.outputs),
+        )
 
     @property
     def loads(self) -> list[TensorLoad]:
         """What is loaded, each element of a parameter once."""
         found: list[TensorLoad] = []
         for load in (load for value in self.values for load in loads(value)):
-            if not any(tvm_ffi.structural_equal(load, one) for one in found):
+            if not any(tvm_ffi.structural_equal(load, known) for known in found):
                 found.append(load)
         return found
 
@@ -102,11 +105,11 @@ def read_rows(func: PrimFunc) -> RowFunction:
     func = narrow(func)
     equations = read_equations(func)
     params = set(func.params)
-    results = [one for one in equations if one.buffer in params]
+    results = [equation for equation in equations if equation.buffer in params]
     if not results:
         raise Decline("the function stores no result.")
-    reader = _Reader(results[0], {one.buffer: one for one in equations})
-    outputs = tuple(reader.output(one) for one in results)
+    reader = _Reader(results[0], {equation.buffer: equation for equation in equations})
+    outputs = tuple(reader.output(result) for result in results)
     return RowFunction(func, reader.rows, reader.columns, tuple(reader.reductions), outputs)
 
 
@@ -117,7 +120,7 @@ class _Reader:
         name = first.buffer.name
         if not first.indices:
             raise Decline(f"{name} is a single number; rows have elements side by side.")
-        last = next((one for one in first.spatial if one[0].same_as(first.indices[-1])), None)
+        last = next((axis for axis in first.spatial if axis[0].same_as(first.indices[-1])), None)
         if last is None:
             raise Decline(
                 f"the last dimension of {name} is indexed by {first.indices[-1]}; rows are stored "
@@ -126,10 +129,16 @@ class _Reader:
         if static(last[1]) is None:
             raise Decline(f"rows of {name} have {last[1]} elements, which only the launch knows.")
         self.columns = Axis(*last)
-        self.rows = tuple(Axis(*one) for one in first.spatial if one is not last)
-        self.axes = [Axis(*one) for one in first.spatial]
-        self.sums = {buffer: one for buffer, one in definitions.items() if one.reduction}
-        self.maps = {buffer: one for buffer, one in definitions.items() if not one.reduction}
+        self.rows = tuple(Axis(*axis) for axis in first.spatial if axis is not last)
+        self.axes = [Axis(*axis) for axis in first.spatial]
+        self.sums = {
+            buffer: definition for buffer, definition in definitions.items() if definition.reduction
+        }
+        self.maps = {
+            buffer: definition
+            for buffer, definition in definitions.items()
+            if not definition.reduction
+        }
         self.reductions: list[Reduction] = []
         self.known: list[tuple[TensorLoad, Var]] = []
 
@@ -148,9 +157,9 @@ class _Reader:
                 f"first result {[axis.extent for axis in self.axes]}; all must have the same."
             )
         table = {var: axis.var for (var, _), axis in zip(equation.spatial, self.axes, strict=True)}
-        indices = tuple(simplify(ir.substitute(one, table)) for one in equation.indices)
+        indices = tuple(simplify(ir.substitute(index, table)) for index in equation.indices)
         if not indices[-1].same_as(self.columns.var) or any(
-            self.columns.var in ir.uses(one) for one in indices[:-1]
+            self.columns.var in ir.uses(index) for index in indices[:-1]
         ):
             raise Decline(f"{equation.buffer.name} is not stored along the rows of the first.")
         return Output(equation.buffer, indices, widened(self._read(equation.value, table)))
@@ -164,8 +173,8 @@ class _Reader:
         equation = self.sums.get(load.source)
         if equation is None:
             return load
-        for one, result in self.known:
-            if tvm_ffi.structural_equal(one, load):
+        for known, result in self.known:
+            if tvm_ffi.structural_equal(known, load):
                 return result
         result = self._reduce(equation, load)
         self.known.append((load, result))
@@ -175,7 +184,7 @@ class _Reader:
         name = equation.block.name_hint
         if any(self.columns.var in ir.uses(index) for index in load.indices):
             raise Decline(f"block {name} sums along rows that are read from the columns.")
-        long = [one for one in equation.reduction if not ir.is_constant(one[1], 1)]
+        long = [axis for axis in equation.reduction if not ir.is_constant(axis[1], 1)]
         if len(long) != 1 or not tvm_ffi.structural_equal(long[0][1], self.columns.extent):
             raise Decline(
                 f"block {name} sums over {[extent for _, extent in equation.reduction]}; rows have "

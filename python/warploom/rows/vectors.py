@@ -79,7 +79,7 @@ def vectors_of(function: RowFunction, plan: RowPlan, vector: Var) -> Iterator[Ve
         moved = analyzer.simplify(_apart(moved, lane, plan.vector, analyzer))
         if lane not in ir.uses(moved):
             continue
-        if any(tvm_ffi.structural_equal(load, one) for one in sometimes):
+        if any(tvm_ffi.structural_equal(load, known) for known in sometimes):
             continue
         bits = bits_of(str(load.source.dtype))
         width = min(plan.vector * bits, VECTOR_BITS) // bits
@@ -109,13 +109,13 @@ def registers_for(name: str, dtype: str, plan: RowPlan) -> Buffer:
 def _apart(value: Any, lane: Var, width: int, analyzer: Analyzer) -> Any:
     """A sum with the lane, less than ``width``, taken out of divisions that it does not change."""
 
-    def division(one: Any) -> Any:
-        rest = analyzer.simplify(one.a - lane)
-        exact = all(_divides(width, part, analyzer) for part in (rest, one.b))
+    def division(node: Any) -> Any:
+        rest = analyzer.simplify(node.a - lane)
+        exact = all(_divides(width, part, analyzer) for part in (rest, node.b))
         if not exact or lane in ir.uses(rest):
-            return one
-        inside = type(one)(rest, one.b)
-        return inside + lane if isinstance(one, tirx.FloorMod) else inside
+            return node
+        inside = type(node)(rest, node.b)
+        return inside + lane if isinstance(node, tirx.FloorMod) else inside
 
     return ir.map_nodes(value, {tirx.FloorMod: division, tirx.FloorDiv: division}, {})
 
@@ -130,7 +130,7 @@ def _loaded_sometimes(function: RowFunction) -> list[TensorLoad]:
 
     def visit(call: Call) -> None:
         if isinstance(call.op, Op) and call.op.name == _CHOICE:
-            found.extend(load for one in call.args[1:] for load in loads(one))
+            found.extend(load for arg in call.args[1:] for load in loads(arg))
 
     for value in function.values:
         tvm_ffi.structural_walk(value, (Call, visit))

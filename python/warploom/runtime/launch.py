@@ -72,11 +72,11 @@ def remembering_lookup(stock: Callable[[Any, str], Any]) -> Callable[[Any, str],
 
     def lookup(executable: Any, name: str) -> Any:
         known = vars(executable).setdefault("_warploom_functions", {})
-        found = known.get(name)
-        if found is None or found[0] is not _module_of(executable):
+        kernel = known.get(name)
+        if kernel is None or kernel[0] is not _module_of(executable):
             function = stock(executable, name)  # may compile what is not runnable yet
-            found = known[name] = (_module_of(executable), function)
-        return found[1]
+            kernel = known[name] = (_module_of(executable), function)
+        return kernel[1]
 
     return lookup
 

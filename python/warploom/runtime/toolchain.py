@@ -113,25 +113,23 @@ def _tvm_root(environ: Mapping[str, str]) -> Path | None:
 
 def _tvm_includes(root: Path | None, environ: Mapping[str, str]) -> list[Path]:
     """Include directories that TVM's NVRTC path passes, the user's own among them."""
-    found = []
+    folders = []
     if root is not None:
         machine = platform.machine()
         triples = ["sbsa-linux"] if machine in ("aarch64", "arm64") else []
         targets = [root / "targets" / triple for triple in (*triples, f"{machine}-linux")]
-        found = [root / "include"]
+        folders = [root / "include"]
         for target in targets:
-            found += [target / "include", target / "include" / "cccl"]
+            folders += [target / "include", target / "include" / "cccl"]
     options = shlex.split(environ.get(_OPTIONS, ""))
-    return found + [Path(option[2:]) for option in options if option.startswith("-I")]
+    return folders + [Path(option[2:]) for option in options if option.startswith("-I")]
 
 
 def _directory_of(header: str, directories: Iterable[Path]) -> Path | None:
     return next((d for d in directories if (d / header).is_file()), None)
 
 
-def environment_additions(
-    environ: Mapping[str, str], wheels: Path | None = None
-) -> dict[str, str]:
+def environment_additions(environ: Mapping[str, str], wheels: Path | None = None) -> dict[str, str]:
     """Environment variables that TVM's NVRTC path needs and ``environ`` lacks.
 
     A toolkit that TVM finds by itself and that is complete wins; so does a ``CUDA_PATH`` that the
@@ -227,17 +225,17 @@ def find_executable(name: str, environ: Mapping[str, str] = os.environ) -> Tool 
     """
     homes = [environ.get("CUDA_PATH"), wheel_root(), _DEFAULT_ROOT]
     folders = [environ.get("PATH", ""), *(str(Path(home) / "bin") for home in homes if home)]
-    found = shutil.which(name, path=os.pathsep.join(folders))
-    if found is None:
+    path = shutil.which(name, path=os.pathsep.join(folders))
+    if path is None:
         return None
     try:
         text = subprocess.run(
-            [found, "--version"], capture_output=True, text=True, timeout=30, check=True
+            [path, "--version"], capture_output=True, text=True, timeout=30, check=True
         ).stdout
     except (OSError, subprocess.SubprocessError):
         return None
     version = re.search(r"\bV(\d+(?:\.\d+)+)", text)
-    return Tool(name, Path(found), version.group(1) if version else "unknown")
+    return Tool(name, Path(path), version.group(1) if version else "unknown")
 
 
 def compile_mode(environ: Mapping[str, str] = os.environ) -> str:
