@@ -99,7 +99,8 @@ class SavedDatabase(PyDatabase):
             if self._size(file) != size:
                 raise NotSaved(
                     f"{self.folder / file} was changed by another process while this one tunes; "
-                    "let each tune in its own folder, and join the folders by `warploom tune db merge`."
+                    "let each tune in its own folder, and join the folders by "
+                    "`warploom tune db merge`."
                 )
         try:
             with path.open("ab"):  # the system's own reason, which TVM does not tell
