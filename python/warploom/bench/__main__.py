@@ -26,8 +26,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"usage: warploom bench {{{','.join(COMMANDS)}}} [--help] ...", file=sys.stderr)
         return 0
     if not arguments or arguments[0] not in COMMANDS:
-        what = f"unknown benchmark {arguments[0]!r}" if arguments else "no benchmark is named"
-        print(f"warploom bench: {what}; allowed are {', '.join(COMMANDS)}", file=sys.stderr)
+        mistake = f"unknown benchmark {arguments[0]!r}" if arguments else "no benchmark is named"
+        print(f"warploom bench: {mistake}; allowed are {', '.join(COMMANDS)}", file=sys.stderr)
         return 3
 
     def run() -> int:

@@ -128,9 +128,7 @@ def our_attention(function: Callable[..., object]) -> Callable[[Operands], None]
     return run
 
 
-def library_attentions(
-    torch: Any, shape: AttentionShape
-) -> dict[str, Callable[[Operands], None]]:
+def library_attentions(torch: Any, shape: AttentionShape) -> dict[str, Callable[[Operands], None]]:
     """PyTorch's implementations, each of which may turn out not to take the shape."""
     from torch.nn import attention, functional
 
@@ -207,7 +205,7 @@ def check_attention(
 ) -> Deviation:
     """Compare all elements of a result with float32, a head and some queries at a time."""
     step = max(1, min(shape.tokens, _LOGITS_AT_ONCE // shape.tokens))
-    found = []
+    deviations = []
     for head in range(shape.heads):
         keys, values = k[:, head].float(), v[:, head].float()
         for begin in range(0, shape.tokens, step):
@@ -217,8 +215,8 @@ def check_attention(
                 seen = torch.ones_like(logits, dtype=torch.bool).tril_(begin)
                 logits = logits.masked_fill(~seen, float("-inf"))
             exact = logits.softmax(dim=2) @ values
-            found.append(deviation(got[:, head, rows].float(), exact))
-    return worst_of(*found)
+            deviations.append(deviation(got[:, head, rows].float(), exact))
+    return worst_of(*deviations)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

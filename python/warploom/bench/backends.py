@@ -30,9 +30,7 @@ _TRIAL_EXECUTIONS, _MOST_EXECUTIONS, _TRIALS = 4, 40, 3
 _FINALISTS = 3
 
 
-def cublaslt_product(
-    torch: Any, shape: GemmShape, sets: Sequence[Any]
-) -> Product | None:
+def cublaslt_product(torch: Any, shape: GemmShape, sets: Sequence[Any]) -> Product | None:
     """The first choice of cuBLASLt's heuristic, with the library's own epilogue where it has one.
 
     After a product with swiglu, which it has not, one kernel of torch.compile.
@@ -42,9 +40,9 @@ def cublaslt_product(
 
 def cublaslt_algorithms(torch: Any, shape: GemmShape, sets: Sequence[Any]) -> list[Product]:
     """The fastest few of the eight best choices of cuBLASLt's heuristic, by a quick comparison."""
-    found = _library_products(torch, shape, sets, most=8)
-    seconds = {product: _seconds(torch, shape, product, sets) for product in found}
-    able = [product for product in found if math.isfinite(seconds[product])]
+    algorithms = _library_products(torch, shape, sets, most=8)
+    seconds = {product: _seconds(torch, shape, product, sets) for product in algorithms}
+    able = [product for product in algorithms if math.isfinite(seconds[product])]
     return sorted(able, key=seconds.__getitem__)[:_FINALISTS]
 
 
@@ -118,9 +116,7 @@ def _seconds(torch: Any, shape: GemmShape, product: Product, sets: Sequence[Any]
     return min(found)
 
 
-def torch_product(
-    torch: Any, shape: GemmShape, sets: Sequence[Any]
-) -> Product | None:
+def torch_product(torch: Any, shape: GemmShape, sets: Sequence[Any]) -> Product | None:
     """PyTorch, kernel by kernel."""
     if shape.dtype == "int8":
         a, b = ops.left, ops.right
@@ -148,9 +144,7 @@ def torch_product(
     return run
 
 
-def torch_compile_product(
-    torch: Any, shape: GemmShape, sets: Sequence[Any]
-) -> Product | None:
+def torch_compile_product(torch: Any, shape: GemmShape, sets: Sequence[Any]) -> Product | None:
     """torch.compile of product and epilogue, which chooses among its templates and cuBLAS."""
     if is_float8(shape.dtype) or shape.dtype == "int8":
         return None

@@ -29,17 +29,18 @@ def regressions(comparisons: Sequence[Comparison], file: Path, tolerance: float)
     """
     with reading(file, "result of a benchmark"):
         before = {
-            _key(one["shape"]): _ratio(one) for one in json.loads(file.read_text())["comparisons"]
+            _key(comparison["shape"]): _ratio(comparison)
+            for comparison in json.loads(file.read_text())["comparisons"]
         }
-    found = []
-    for one in comparisons:
-        earlier = before.get(_key(vars(one.shape)))
-        ratio = one.ratio(one.entries[0], one.protocols[0])
+    lines = []
+    for comparison in comparisons:
+        earlier = before.get(_key(vars(comparison.shape)))
+        ratio = comparison.ratio(comparison.entries[0], comparison.protocols[0])
         if earlier is not None and ratio < earlier * (1 - tolerance):
-            found.append(
-                f"{one.shape}: {ratio:.3f} of {one.entries[1].name}, and {earlier:.3f} before"
+            lines.append(
+                f"{comparison.shape}: {ratio:.3f} of {comparison.entries[1].name}, and {earlier:.3f} before"
             )
-    return found
+    return lines
 
 
 def _key(shape: dict) -> str:
@@ -51,6 +52,7 @@ def _key(shape: dict) -> str:
 def _ratio(comparison: dict) -> float:
     """Ours and the library's are the first two, and the first protocol counts."""
     ours, library = (
-        statistics.median(next(iter(one["seconds"].values()))) for one in comparison["entries"][:2]
+        statistics.median(next(iter(entry["seconds"].values())))
+        for entry in comparison["entries"][:2]
     )
     return library / ours

@@ -104,7 +104,7 @@ def make_operands(torch: Any, shape: BlockScaledShape, seed: int) -> list[Operan
         torch.ones((1,), device="cuda"),
     )  # fmt: skip
     copies = max(2, -(-ROTATING_BYTES // ((shape.m + shape.n) * shape.k)))
-    return [Operands(*(one.clone() for one in tensors)) for _ in range(copies)]
+    return [Operands(*(tensor.clone() for tensor in tensors)) for _ in range(copies)]
 
 
 def check(o: Operands) -> Deviation:

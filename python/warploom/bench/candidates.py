@@ -97,8 +97,10 @@ class Selection:
         accepted = sorted(
             (
                 (predicted, number)
-                for number, (predicted, one) in enumerate(legal)
-                if all(getattr(one, name) == value for name, value in (self.accept or {}).items())
+                for number, (predicted, config) in enumerate(legal)
+                if all(
+                    getattr(config, name) == value for name, value in (self.accept or {}).items()
+                )
             ),
         )
         limit = self.within * accepted[0][0] if accepted else 0.0
@@ -128,11 +130,15 @@ class Product:
     def select(self, selection: Selection) -> None:
         """Decide which candidates are measured."""
         if selection.exactly is not None:
-            wanted = [wanted_knobs(one, self.problem) for one in selection.exactly[self.shape]]
-            legal = [one for one in wanted if one.why_not(self.problem) is None]
-            self.chosen = [(predict(self.problem, one).total, one) for one in legal]
+            wanted = [
+                wanted_knobs(values, self.problem) for values in selection.exactly[self.shape]
+            ]
+            legal = [config for config in wanted if config.why_not(self.problem) is None]
+            self.chosen = [(predict(self.problem, config).total, config) for config in legal]
             return
-        legal = [(predict(self.problem, one).total, one) for one in everything(self.problem)]
+        legal = [
+            (predict(self.problem, config).total, config) for config in everything(self.problem)
+        ]
         self.chosen = selection.of(legal)
 
     def submit(self, knobs: GemmKnobs, builder: Builder, target: Any) -> Future[str]:
@@ -162,25 +168,29 @@ class Product:
                 yield self._line(number, None, str(error))
             while len(running) > len(runner.pool.workers):  # one more than are being measured
                 yield self._finish(*running.pop(0))
-        for one in running:
-            yield self._finish(*one)
+        for trial in running:
+            yield self._finish(*trial)
 
     def _finish(self, number: int, future: Future[Measurement]) -> Line:
         return self._line(number, *outcome(future))
 
-    def _line(self, number: int, found: Measurement | None, error: str) -> Line:
+    def _line(self, number: int, measurement: Measurement | None, error: str) -> Line:
         predicted, knobs = self.chosen[number]
         shape = {**vars(self.shape)}
-        samples = [second * 1e6 for second in found.seconds] if found else []
+        samples = [second * 1e6 for second in measurement.seconds] if measurement else []
         median = sorted(samples)[len(samples) // 2] if samples else None
-        clock = found.clock if found else None
+        clock = measurement.clock if measurement else None
         return Line(shape, knobs.values(), predicted, median, samples, clock, error)
 
 
 def wanted_knobs(values: Mapping[str, int], problem: GemmProblem) -> GemmKnobs:
     """Knobs by name for a problem; with as many stages as fit, if it does not say."""
-    one = GemmKnobs.of({"stages": 1, **values})
-    return one if "stages" in values else replace(one, stages=max(1, most_stages(one, problem)))
+    config = GemmKnobs.of({"stages": 1, **values})
+    return (
+        config
+        if "stages" in values
+        else replace(config, stages=max(1, most_stages(config, problem)))
+    )
 
 
 def read_wanted(file: Path) -> dict[GemmShape, list[dict[str, int]]]:
@@ -206,20 +216,24 @@ def read_wanted(file: Path) -> dict[GemmShape, list[dict[str, int]]]:
                 {"group": file.stem, "m": m, "n": n, "k": k, "dtype": line["dtype"]}
                 for m, n, k in line["shapes"]
             ]  # fmt: skip
-            values = [one if isinstance(one, list) else [one] for one in line["knobs"].values()]
-            knobs = [dict(zip(line["knobs"], one, strict=True)) for one in product(*values)]
+            values = [
+                value if isinstance(value, list) else [value] for value in line["knobs"].values()
+            ]
+            knobs = [
+                dict(zip(line["knobs"], values_of, strict=True)) for values_of in product(*values)
+            ]
             for shape in shapes:
                 mine = found.setdefault(GemmShape(**shape), [])
-                mine += [one for one in knobs if one not in mine]
+                mine += [name for name in knobs if name not in mine]
     return found
 
 
 def everything(problem: GemmProblem) -> Iterator[GemmKnobs]:
     """What the model chooses from, and the same with tiles shared or stored in another way."""
-    for one in candidates(problem):
-        yield one
+    for candidate in candidates(problem):
+        yield candidate
         for change in _OTHER:
-            other = replace(one, **change, stages=1)
+            other = replace(candidate, **change, stages=1)
             other = replace(other, stages=max(1, most_stages(other, problem)))
             if why_not(problem, other) is None:
                 yield other
@@ -228,11 +242,11 @@ def everything(problem: GemmProblem) -> Iterator[GemmKnobs]:
 def varied(ordered: Sequence[tuple[float, GemmKnobs]]) -> Iterator[tuple[float, GemmKnobs]]:
     """The same candidates, in turns the best and the best of a tile that has not been seen."""
     first: dict[tuple[int, int, bool], tuple[float, GemmKnobs]] = {}
-    for one in ordered:
-        first.setdefault((one[1].tile_m, one[1].tile_n, one[1].swap_ab), one)
+    for choice in ordered:
+        first.setdefault((choice[1].tile_m, choice[1].tile_n, choice[1].swap_ab), choice)
     seen = set()
     for pair in zip_longest(ordered, first.values()):
-        for one in pair:
-            if one is not None and one[1] not in seen:
-                seen.add(one[1])
-                yield one
+        for choice in pair:
+            if choice is not None and choice[1] not in seen:
+                seen.add(choice[1])
+                yield choice

@@ -46,7 +46,7 @@ class Deviation:
         return f"{self.relative:.1e}, worst element {self.element:.1e} at {self.place}"
 
 
-def deviation(found: Any, reference: Any) -> Deviation:
+def deviation(result: Any, reference: Any) -> Deviation:
     """Compare all elements of a result with a reference in higher precision.
 
     Parameters
@@ -59,7 +59,7 @@ def deviation(found: Any, reference: Any) -> Deviation:
     >>> deviation(np.array([[3.0, 4.5]]), np.array([[3.0, 4.0]])).place
     (0, 1)
     """
-    difference = abs(found - reference)
+    difference = abs(result - reference)
     row = ((reference * reference).mean(-1) ** 0.5)[..., None]
     ratio = difference / (abs(reference) + row + _TINY)
     worst = int(ratio.argmax())  # of NaN, too
@@ -68,9 +68,12 @@ def deviation(found: Any, reference: Any) -> Deviation:
     return Deviation(relative, float(ratio.reshape(-1)[worst]), place)
 
 
-def worst_of(*found: Deviation) -> Deviation:
+def worst_of(*deviations: Deviation) -> Deviation:
     """The deviation with the largest worst element; one that is NaN is larger than all others."""
-    return max(found, key=lambda one: math.inf if math.isnan(one.element) else one.element)
+    return max(
+        deviations,
+        key=lambda deviation: math.inf if math.isnan(deviation.element) else deviation.element,
+    )
 
 
 def _norm(tensor: Any) -> float:

@@ -55,10 +55,10 @@ class Claim:
             seconds = _times(results).get(self.take)
             return None if seconds is None else (seconds * 1e6, "us")
         values: list[tuple[float, str]] = []
-        for one in results["comparisons"]:
-            value = self._value(one, results["environment"])
-            if value is not None and self._is_meant(one["shape"]):
-                values.append((value, one["text"]))
+        for comparison in results["comparisons"]:
+            value = self._value(comparison, results["environment"])
+            if value is not None and self._is_meant(comparison["shape"]):
+                values.append((value, comparison["text"]))
         if not values:
             return None
         worst, where = min(values)

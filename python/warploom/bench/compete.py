@@ -130,7 +130,7 @@ def _time(
     timer = TorchTimer(torch)
     times = {"burst": measure(launches, timer, burst(rounds), sets, executions)}
     if not burst_only:
-        slowest = max(one.median for one in times["burst"].values())
+        slowest = max(times_of.median for times_of in times["burst"].values())
         sampling = sustained(slowest * executions)
         times["sustained"] = measure(launches, timer, sampling, sets, executions)
     return times

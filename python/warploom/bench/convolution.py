@@ -138,9 +138,7 @@ def convolution_function(shape: ConvolutionShape) -> Any:
 
     x = te.placeholder((shape.n, shape.size, shape.size, shape.c), shape.dtype, "X")
     f = te.placeholder((shape.k, shape.taps, shape.taps, shape.c), shape.dtype, "F")
-    y = topi.nn.conv(
-        x, f, shape.stride, shape.padding, 1, 1, "NHWC", "OHWI", out_dtype="float32"
-    )
+    y = topi.nn.conv(x, f, shape.stride, shape.padding, 1, 1, "NHWC", "OHWI", out_dtype="float32")
     return te.create_prim_func([x, f, topi.cast(y, shape.dtype)])
 
 
@@ -187,7 +185,7 @@ def library_convolution(torch: Any, stride: int, padding: int) -> Product:
     """The same in PyTorch, without bias."""
 
     def run(o: Operands) -> None:
-        x, w = (one.permute(0, 3, 1, 2) for one in (o.x, o.parameters["weight"]))
+        x, w = (tensor.permute(0, 3, 1, 2) for tensor in (o.x, o.parameters["weight"]))
         y = torch.nn.functional.conv2d(x, w, stride=stride, padding=padding)
         o.found = y.permute(0, 2, 3, 1)
 
@@ -278,7 +276,9 @@ def compare(
         ours, dtype, allowed = our_convolution(shape), shape.dtype, RELATIVE_ERROR[shape.dtype]
     first = sets[0]
     wide = Operands(
-        first.x.float(), {name: one.float() for name, one in first.parameters.items()}, None
+        first.x.float(),
+        {name: parameter.float() for name, parameter in first.parameters.items()},
+        None,
     )
     library(wide)
     exact, wide = wide.found, None

@@ -139,9 +139,7 @@ class Decoder(nn.Module):
             mixed = nn.op.permute_dims(mixed, [2, 0, 1, 3])
         return nn.op.reshape(mixed, [rows, config.heads * config.head_dim])
 
-    def _heads(
-        self, qkv: nn.Tensor, first: int, count: int, rows: Any, rotated: bool
-    ) -> nn.Tensor:
+    def _heads(self, qkv: nn.Tensor, first: int, count: int, rows: Any, rotated: bool) -> nn.Tensor:
         """Heads from ``first`` on as ``(1, rows, count, head_dim)``, zeros beyond the last row."""
         half, depth = self.config.head_dim // 2, self.config.head_dim
         padded = not tvm_ffi.structural_equal(rows, qkv.shape[0])
@@ -204,7 +202,7 @@ def decoder_module(
     spec = {"forward": {"x": nn.spec.Tensor([rows, config.hidden], config.dtype)}}
     module, parameters = Decoder(config).export_tvm(spec)
     shapes = {
-        name: (tuple(int(one) for one in parameter.shape), parameter.dtype)
+        name: (tuple(int(extent) for extent in parameter.shape), parameter.dtype)
         for name, parameter in parameters
     }
     return module, shapes

@@ -99,8 +99,8 @@ def make_operands(torch: Any, shape: DequantShape, order: str, seed: int) -> lis
     rows = min(shape.n, _PACKED_ROWS)
     integers = generator.integers(-half, half, (rows, shape.k), np.int8)
     packed, integers = (
-        torch.from_numpy(one).cuda().repeat(-(-shape.n // rows), 1)[: shape.n]
-        for one in (pack_weights(integers, shape.bits, order).view(np.int32), integers)
+        torch.from_numpy(array).cuda().repeat(-(-shape.n // rows), 1)[: shape.n]
+        for array in (pack_weights(integers, shape.bits, order).view(np.int32), integers)
     )
     words = packed.contiguous()
     dtype = getattr(torch, shape.dtype)
@@ -113,7 +113,7 @@ def make_operands(torch: Any, shape: DequantShape, order: str, seed: int) -> lis
     c = torch.full((shape.m, shape.n), float("nan"), dtype=dtype, device="cuda")
     tensors = (x, words.view(torch.uint32), scale, weights, c)
     copies = max(2, -(-ROTATING_BYTES // shape.weight_bytes))
-    return [Operands(*(one.clone() for one in tensors)) for _ in range(copies)]
+    return [Operands(*(tensor.clone() for tensor in tensors)) for _ in range(copies)]
 
 
 def check(operands: Operands) -> Deviation:
@@ -141,11 +141,11 @@ def our_kernels(
 ) -> dict[str, Kernel]:
     """What is compiled for a shape, by the name of the competitor."""
     plain = replace(shape, group="", target=None)
-    found = {OURS: Kernel(program, (plain, order))}
+    kernels_of = {OURS: Kernel(program, (plain, order))}
     for text in variants:
         parse_changes(text)
-        found[f"{OURS} {text}"] = Kernel(program, (plain, order, text))
-    return found
+        kernels_of[f"{OURS} {text}"] = Kernel(program, (plain, order, text))
+    return kernels_of
 
 
 def parse_changes(text: str) -> dict[str, Any]:
@@ -185,7 +185,7 @@ def compare(
     burst_only: bool = False,
 ) -> Comparison:
     """Check and time all competitors on one shape; parameters as in ``bench gemm``."""
-    functions = {name: kernels.function(one) for name, one in wanted.items()}
+    functions = {name: kernels.function(kernel) for name, kernel in wanted.items()}
     ours = {
         name: (lambda o, call=call: call(o.x, o.words, o.scale, o.c))
         for name, call in functions.items()
@@ -196,9 +196,7 @@ def compare(
     torch.backends.cuda.matmul.allow_tf32 = False
     sets = make_operands(torch, shape, order, seed)
     allowed = RELATIVE_ERROR[shape.dtype]
-    return compare_products(
-        torch, shape, products, sets, check, allowed, rounds, burst_only
-    )
+    return compare_products(torch, shape, products, sets, check, allowed, rounds, burst_only)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

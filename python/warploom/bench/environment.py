@@ -51,14 +51,14 @@ def versions() -> dict[str, str]:
     Two releases of NVRTC made kernels of one source whose times differ by 12 %
     (``results/2026-11-22-h200-block-scaled.md``).
     """
-    found = {"python": platform.python_version()}
+    versions_of = {"python": platform.python_version()}
     for name in _DISTRIBUTIONS:
         try:
-            found[name] = importlib.metadata.version(name)
+            versions_of[name] = importlib.metadata.version(name)
         except importlib.metadata.PackageNotFoundError:
             continue
     compiler = find_nvrtc()
-    return found if compiler is None else {**found, "nvrtc": compiler.version}
+    return versions_of if compiler is None else {**versions_of, "nvrtc": compiler.version}
 
 
 def environment(arguments: Sequence[str]) -> dict:

@@ -115,7 +115,7 @@ def add_selection(parser: argparse.ArgumentParser) -> None:
 
 def selection_of(options: argparse.Namespace) -> Selection:
     """The selection that options ask for."""
-    words = (one.partition("=") for one in options.only)
+    words = (condition.partition("=") for condition in options.only)
     accept = {name: int(value) for name, _, value in words}
     return Selection(options.count, options.within, accept)
 

@@ -134,9 +134,9 @@ class FaultyBuilder(PyBuilder):
 
     def build(self, build_inputs: list[BuilderInput]) -> list[BuilderResult]:
         built = list(self.builder.build(build_inputs))
-        for one in built:
+        for result in built:
             if self.random.randrange(self.one_in) == 0:
-                path = str(one.artifact_path)
+                path = str(result.artifact_path)
                 kind = self.random.choice([*self.bad, KILLED])
                 promises[path] = self._spoilt(promises[path], path, kind)
         return built
@@ -164,8 +164,8 @@ class FaultyBuilder(PyBuilder):
     def close(self) -> None:
         """End the processes, and remove what was built."""
         self.builder.close()
-        for one in {path.parent for path in self.bad.values()}:
-            shutil.rmtree(one)
+        for folder in {path.parent for path in self.bad.values()}:
+            shutil.rmtree(folder)
 
     def forget(self) -> None:
         """Keep of the faults of one search how many there were, before the next begins."""
@@ -174,8 +174,8 @@ class FaultyBuilder(PyBuilder):
 
     def counts(self) -> Counter[str]:
         """How many faults there were, by kind; 0 of a kind that did not occur."""
-        found = Counter(one.kind for one in self.injected)
-        return Counter({kind: self._before[kind] + found[kind] for kind in (*BAD_KERNELS, KILLED)})
+        kinds = Counter(fault.kind for fault in self.injected)
+        return Counter({kind: self._before[kind] + kinds[kind] for kind in (*BAD_KERNELS, KILLED)})
 
 
 def complaints(injected: Iterable[Injected], entries: Iterable[Entry]) -> Iterator[str]:
@@ -186,28 +186,28 @@ def complaints(injected: Iterable[Injected], entries: Iterable[Entry]) -> Iterat
     """
     injected, entries = list(injected), list(entries)
     bad = _spoilt(injected)
-    for one in failed_but_right(injected, entries):
-        yield f"{one.problem}, nothing wrong: {one.error}"
-    for one in entries:
-        if _key(one) in bad and one.us is not None:
-            yield f"{one.problem}, {bad[_key(one)]}: measured, {one.us:.2f} us"
-    for key in bad.keys() - {_key(one) for one in entries}:
+    for entry in failed_but_right(injected, entries):
+        yield f"{entry.problem}, nothing wrong: {entry.error}"
+    for entry in entries:
+        if _key(entry) in bad and entry.us is not None:
+            yield f"{entry.problem}, {bad[_key(entry)]}: measured, {entry.us:.2f} us"
+    for key in bad.keys() - {_key(entry) for entry in entries}:
         yield f"a trial with the fault '{bad[key]}' is lost"
 
 
 def failed_but_right(injected: Iterable[Injected], entries: Iterable[Entry]) -> list[Entry]:
     """The trials that have failed although nothing was wrong with their candidates."""
     bad = _spoilt(injected)
-    return [one for one in entries if one.us is None and _key(one) not in bad]
+    return [entry for entry in entries if entry.us is None and _key(entry) not in bad]
 
 
 def _spoilt(injected: Iterable[Injected]) -> dict[tuple[str, str], str]:
     """What was wrong with candidates."""
-    return {_key(one): one.kind for one in injected if one.kind != KILLED}
+    return {_key(fault): fault.kind for fault in injected if fault.kind != KILLED}
 
 
-def _key(one: Injected | Entry) -> tuple[str, str]:
-    return one.workload, str(sorted((one.knobs or {}).items()))
+def _key(trial: Injected | Entry) -> tuple[str, str]:
+    return trial.workload, str(sorted((trial.knobs or {}).items()))
 
 
 def kill(pool: Pool) -> None:

@@ -39,9 +39,11 @@ def products(candidates: Sequence[Candidate]) -> list[Product]:
     """Candidates by product."""
     found = []
     for problem, mine in by_problem(candidates).items():
-        timed = tuple((one.knobs, one.us) for one in mine if is_priced(one.knobs))
+        timed = tuple(
+            (candidate.knobs, candidate.us) for candidate in mine if is_priced(candidate.knobs)
+        )
         if timed:
-            found.append(Product(problem, min(one.us for one in mine), timed))
+            found.append(Product(problem, min(candidate.us for candidate in mine), timed))
     return found
 
 
@@ -50,14 +52,13 @@ def loss(measured: Sequence[Product], machine: Machine) -> float:
     total = 0.0
     for product in measured:
         rated = [
-            (predict(product.problem, knobs, machine).total, us)
-            for knobs, us in product.candidates
+            (predict(product.problem, knobs, machine).total, us) for knobs, us in product.candidates
         ]
         # Much slower ones matter only if they are chosen.
         near = [pair for pair in rated if pair[1] <= NEAR * product.best]
         errors = [math.log(predicted / us) for predicted, us in near]
         mean = sum(errors) / len(errors)
-        spread = math.sqrt(sum((one - mean) ** 2 for one in errors) / len(errors))
+        spread = math.sqrt(sum((error - mean) ** 2 for error in errors) / len(errors))
         chosen = min(rated)[1]
         total += _CHOICE * math.log(chosen / product.best) + _SPREAD * spread + _OFFSET * abs(mean)
     return total / len(measured)
@@ -74,7 +75,7 @@ def fit(measured: Sequence[Product], start: Machine, rounds: int = 12) -> Machin
     rounds : int
         Passes over all constants at most.
     """
-    names = [one.name for one in fields(Machine) if one.name not in FIXED]
+    names = [field.name for field in fields(Machine) if field.name not in FIXED]
     best, least, step = start, loss(measured, start), _FIRST_STEP
     for _ in range(rounds):
         before = least
@@ -94,9 +95,7 @@ def fit(measured: Sequence[Product], start: Machine, rounds: int = 12) -> Machin
 
 def described(machine: Machine) -> str:
     """The constants as the source of :class:`Machine` has them."""
-    values = ((one.name, getattr(machine, one.name)) for one in fields(Machine))
+    values = ((field.name, getattr(machine, field.name)) for field in fields(Machine))
     return "\n".join(
-        f"{name}: float = {float(f'{value:.3g}'):g}"
-        for name, value in values
-        if name not in FIXED
+        f"{name}: float = {float(f'{value:.3g}'):g}" for name, value in values if name not in FIXED
     )

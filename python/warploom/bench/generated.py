@@ -80,4 +80,4 @@ def main(arguments: Sequence[str]) -> int:
     print(ladder.table(results))
     if options.out:
         ladder.write(results, environment(["generated", *arguments]), options.out)
-    return EXIT_RIGHT if all(one.is_right for one in results) else EXIT_WRONG
+    return EXIT_RIGHT if all(result.is_right for result in results) else EXIT_WRONG

@@ -109,22 +109,22 @@ def collect(folder: Path) -> dict[str, Any]:
 
 
 def _medians(results: Mapping[str, Any]) -> dict[str, Any]:
-    def entry(one: Mapping[str, Any]) -> dict[str, Any]:
+    def entry(result: Mapping[str, Any]) -> dict[str, Any]:
         seconds = {
             name: [float(f"{statistics.median(samples):.5g}")]
-            for name, samples in one["seconds"].items()
+            for name, samples in result["seconds"].items()
         }
-        return {"name": one["name"], "seconds": seconds}
+        return {"name": result["name"], "seconds": seconds}
 
     copy = results["environment"].get("copy_bytes_per_second")
     return {
         "environment": {"copy_bytes_per_second": copy},
         "comparisons": [
             {
-                **{key: one[key] for key in ("shape", "text", "operations", "bytes")},
-                "entries": list(map(entry, one["entries"])),
+                **{key: result[key] for key in ("shape", "text", "operations", "bytes")},
+                "entries": list(map(entry, result["entries"])),
             }
-            for one in results["comparisons"]
+            for result in results["comparisons"]
         ],
     }
 
@@ -139,7 +139,9 @@ def read(file: Path | None = None) -> dict[str, Any]:
     """
     if file is None:
         folder = resources.files("warploom.bench").joinpath("results")
-        names = sorted(one.name for one in folder.iterdir() if one.name.endswith("-headline.json"))
+        names = sorted(
+            file.name for file in folder.iterdir() if file.name.endswith("-headline.json")
+        )
         if not names:
             raise WarploomError("The package has no headline run; name a file with --run.")
         return json.loads(folder.joinpath(names[-1]).read_text(encoding="utf-8"))
@@ -182,14 +184,14 @@ _ROW, _LABELS, _UNIT, _WIDTH = 26, 430, 150, 860
 
 def chart(run: Mapping[str, Any]) -> str:
     """The ratios as horizontal bars, in SVG: the line is the library, the tick the worst shape."""
-    found = [(line, cells) for line in LINES if (cells := line.cells(run["results"])) is not None]
-    height = _ROW * (len(found) + 2)
+    rows = [(line, cells) for line in LINES if (cells := line.cells(run["results"])) is not None]
+    height = _ROW * (len(rows) + 2)
     lines = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_WIDTH} {height}" '
         f'width="{_WIDTH}" height="{height}" font-family="sans-serif" font-size="13" '
         'fill="#767676">',
     ]
-    for number, (line, (_, mean, worst)) in enumerate(found):
+    for number, (line, (_, mean, worst)) in enumerate(rows):
         top = _ROW * (number + 1)
         long, tick = min(mean, 2.6) * _UNIT, _LABELS + worst * _UNIT
         color = "#2f81f7" if mean >= 1 else "#db6d28"
@@ -201,10 +203,11 @@ def chart(run: Mapping[str, Any]) -> str:
             'stroke="#767676" stroke-width="2"/>',
             f'<text x="{_LABELS + long + 6:.1f}" y="{top + 17}">{mean:.2f}</text>',
         ]
-    one = _LABELS + _UNIT
+    scale = _LABELS + _UNIT
     lines += [
-        f'<line x1="{one}" x2="{one}" y1="{_ROW - 4}" y2="{height - _ROW + 4}" stroke="#767676"/>',
-        f'<text x="{one}" y="{_ROW - 9}" text-anchor="middle">the library = 1</text>',
+        f'<line x1="{scale}" x2="{scale}" y1="{_ROW - 4}" y2="{height - _ROW + 4}" '
+        'stroke="#767676"/>',
+        f'<text x="{scale}" y="{_ROW - 9}" text-anchor="middle">the library = 1</text>',
         f'<text x="{_LABELS}" y="{height - 8}">speed relative to the library; '
         "the tick is the worst shape</text>",
         "</svg>",

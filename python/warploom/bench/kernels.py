@@ -78,7 +78,7 @@ class Kernels:
 
     def compile(self, wanted: Iterable[Kernel]) -> int:
         """Compile what the folder lacks, and wait until all of it is there; how many failed."""
-        missing = {one.key: one for one in wanted if one.key not in self._index}
+        missing = {kernel.key: kernel for kernel in wanted if kernel.key not in self._index}
         if not missing:
             return 0
         if not _has_compiler():
@@ -97,9 +97,9 @@ class Kernels:
         try:
             futures = {
                 key: pool.submit(
-                    build, one.maker, one.arguments, str(self._path(key)), timeout=_TIMEOUT
+                    build, kernel.maker, kernel.arguments, str(self._path(key)), timeout=_TIMEOUT
                 )
-                for key, one in missing.items()
+                for key, kernel in missing.items()
             }
             for number, (key, future) in enumerate(futures.items()):
                 self._index[key] = _outcome(future)
@@ -124,10 +124,10 @@ class Kernels:
             If it could not be compiled.
         """
         self.compile([wanted])
-        found = self._index[wanted.key]
-        if isinstance(found, str):
-            raise WarploomError(f"{wanted.key} was not compiled: {found}")
-        if not found:
+        path = self._index[wanted.key]
+        if isinstance(path, str):
+            raise WarploomError(f"{wanted.key} was not compiled: {path}")
+        if not path:
             return None
         import tvm_ffi  # loads the library that those of TVM need
 

@@ -67,8 +67,8 @@ class Measured:
     @property
     def is_right(self) -> bool:
         """False also if an error is NaN: an element was not written."""
-        found = Deviation(self.error, self.element_error)
-        return found.is_within(self.allowed_error)
+        deviation = Deviation(self.error, self.element_error)
+        return deviation.is_within(self.allowed_error)
 
     @property
     def tflops(self) -> float:
@@ -166,8 +166,8 @@ def _read(comparison: Comparison, shape: GemmShape, library: str) -> list[Measur
 
 
 def _line(result: Measured) -> str:
-    found = Deviation(result.error, result.element_error)
-    right = "" if result.is_right else f", WRONG: error {found}"
+    deviation = Deviation(result.error, result.element_error)
+    right = "" if result.is_right else f", WRONG: error {deviation}"
     return f"{result.step}: {_number(result.tflops)} TFLOP/s, {result.ratio:.3f} of cuBLAS{right}"
 
 
@@ -220,7 +220,7 @@ def paste(data: dict, steps: Iterable[Path]) -> None:
     facts = data["environment"]
     name = facts["gpu"].get("name", "").removeprefix("NVIDIA ")
     gpu = f"an {name}" if name else "a GPU"
-    by_step = {one["step"]: Measured(**one) for one in data["steps"]}
+    by_step = {step["step"]: Measured(**step) for step in data["steps"]}
     for path in steps:
         result = by_step.get(path.stem)
         if result is None:

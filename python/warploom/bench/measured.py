@@ -58,6 +58,6 @@ def _candidate(line: dict[str, Any]) -> Candidate:
 def by_problem(candidates: Iterable[Candidate]) -> dict[GemmProblem, list[Candidate]]:
     """The candidates of each product, in the order of their first ones."""
     groups: dict[GemmProblem, list[Candidate]] = {}
-    for one in candidates:
-        groups.setdefault(one.problem, []).append(one)
+    for candidate in candidates:
+        groups.setdefault(candidate.problem, []).append(candidate)
     return groups

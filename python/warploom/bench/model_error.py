@@ -54,15 +54,19 @@ class Agreement:
 
 def agreements(candidates: Iterable[Candidate]) -> list[Agreement]:
     """One for each product, in the order of their first candidates."""
-    found = []
+    agreements_of = []
     for problem, mine in by_problem(candidates).items():
-        best = min(mine, key=lambda one: one.us)
-        near = [math.log(one.predicted / one.us) for one in mine if one.us <= NEAR * best.us]
+        best = min(mine, key=lambda candidate: candidate.us)
+        near = [
+            math.log(candidate.predicted / candidate.us)
+            for candidate in mine
+            if candidate.us <= NEAR * best.us
+        ]
         error = math.sqrt(sum(x * x for x in near) / len(near))
-        priced = [one for one in mine if is_priced(one.knobs)] or mine
-        chosen = min(priced, key=lambda one: one.predicted)
-        found.append(Agreement(problem, len(mine), best, chosen, error))
-    return found
+        priced = [candidate for candidate in mine if is_priced(candidate.knobs)] or mine
+        chosen = min(priced, key=lambda candidate: candidate.predicted)
+        agreements_of.append(Agreement(problem, len(mine), best, chosen, error))
+    return agreements_of
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -84,7 +88,7 @@ def main(arguments: Sequence[str]) -> int:
     if options.plot is not None:
         plotting.pyplot()  # before the candidates are read
     candidates = [
-        one for file in options.file or [None] for one in read_candidates(file)
+        candidate for file in options.file or [None] for candidate in read_candidates(file)
     ]
     _print(agreements(candidates))
     if options.plot is not None:
@@ -93,30 +97,34 @@ def main(arguments: Sequence[str]) -> int:
         machine = fit(products(candidates), H200)
         print(f"fitted:\n{described(machine)}")
         _print(agreements(
-            replace(one, predicted=predict(one.problem, one.knobs, machine).total)
-            for one in candidates
+            replace(candidate, predicted=predict(candidate.problem, candidate.knobs, machine).total)
+            for candidate in candidates
         ))  # fmt: skip
     return 0
 
 
 def _print(found: Sequence[Agreement]) -> None:
     table = Table("product", "candidates", "best us", "chosen us", "ratio", "error", box=None)
-    for one in found:
+    for agreement in found:
         table.add_row(
-            f"{one.problem.m} x {one.problem.n} x {one.problem.k}", str(one.count),
-            f"{one.best.us:.1f}", f"{one.chosen.us:.1f}", f"{one.ratio:.3f}", f"{one.error:.0%}",
+            f"{agreement.problem.m} x {agreement.problem.n} x {agreement.problem.k}", str(agreement.count),
+            f"{agreement.best.us:.1f}", f"{agreement.chosen.us:.1f}", f"{agreement.ratio:.3f}", f"{agreement.error:.0%}",
         )  # fmt: skip
     Console().print(table)
-    ratio = geometric_mean([one.ratio for one in found])
-    error = math.sqrt(sum(one.error**2 for one in found) / len(found))
+    ratio = geometric_mean([agreement.ratio for agreement in found])
+    error = math.sqrt(sum(agreement.error**2 for agreement in found) / len(found))
     print(f"geometric mean of the ratios {ratio:.3f}, error near the best {error:.0%}")
 
 
 def _draw(candidates: Sequence[Candidate], file: Path) -> None:
     pyplot = plotting.pyplot()
     figure, axes = pyplot.subplots(figsize=(6, 6))
-    axes.scatter([one.us for one in candidates], [one.predicted for one in candidates], s=4)
-    ends = [f(one.us for one in candidates) for f in (min, max)]
+    axes.scatter(
+        [candidate.us for candidate in candidates],
+        [candidate.predicted for candidate in candidates],
+        s=4,
+    )
+    ends = [f(candidate.us for candidate in candidates) for f in (min, max)]
     axes.plot(ends, ends, color="grey", linewidth=0.8)
     axes.set(xlabel="measured us", ylabel="predicted us", xscale="log", yscale="log")
     figure.savefig(file, dpi=120)

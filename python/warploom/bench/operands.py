@@ -130,5 +130,5 @@ def allowed_error(shape: GemmShape) -> float:
 def arguments(shape: GemmShape, operands: Operands) -> tuple[Any, ...]:
     """What kernels of this package are called with."""
     scales = (operands.scale_a, operands.scale_b) if is_float8(shape.dtype) else ()
-    extra = (one for one in (operands.bias, operands.residual) if one is not None)
+    extra = (operand for operand in (operands.bias, operands.residual) if operand is not None)
     return (operands.a, operands.b, *scales, *extra, operands.c)

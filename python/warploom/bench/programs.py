@@ -59,7 +59,7 @@ def compare(
 
     torch.backends.cuda.matmul.allow_tf32 = False
     absent: dict[str, str] = {}
-    found = attempt({name: partial(tried, one) for name, one in libraries.items()}, absent)
+    found = attempt({name: partial(tried, library) for name, library in libraries.items()}, absent)
     if not found:
         return None
     (first, *more), (reference, *others) = ours.items(), found.items()
@@ -84,7 +84,7 @@ def run_program(
         return our_kernels(program, shape, options.variant)
 
     def compare_one(torch: Any, shape: Shape, kernels: Kernels) -> Comparison | None:
-        functions = {key: kernels.function(one) for key, one in wanted(shape).items()}
+        functions = {key: kernels.function(kernel) for key, kernel in wanted(shape).items()}
         return compare_shape(torch, shape, functions)
 
     return run(name, arguments, options, shapes, compare_one, lambda s: wanted(s).values())

@@ -142,7 +142,9 @@ def torch_block(torch: Any, config: DecoderConfig) -> Block:
 
     def rotated(heads: Any, rotations: Any) -> Any:
         """Heads ``(m, count, head_dim)``."""
-        cos, sin = (torch.cat((one, one), 1)[: len(heads), None] for one in rotations)
+        cos, sin = (
+            torch.cat((rotation, rotation), 1)[: len(heads), None] for rotation in rotations
+        )
         low, high = heads.chunk(2, 2)
         return (heads * cos + torch.cat((-high, low), 2) * sin).to(heads.dtype)
 
@@ -152,7 +154,7 @@ def torch_block(torch: Any, config: DecoderConfig) -> Block:
         q, k, v = heads.split([config.heads, config.kv_heads, config.kv_heads], 1)
         q, k = rotated(q, w["rotations"]), rotated(k, w["rotations"])
         mixed = functional.scaled_dot_product_attention(
-            *(one.transpose(0, 1)[None] for one in (q, k, v)), is_causal=True, enable_gqa=True
+            *(tensor.transpose(0, 1)[None] for tensor in (q, k, v)), is_causal=True, enable_gqa=True
         )
         h = functional.linear(mixed[0].transpose(0, 1).reshape(len(x), -1), w["out.weight"]) + x
         gate, up = functional.linear(norm(h, w["mlp_norm"]), w["gate_up.weight"]).chunk(2, 1)
@@ -168,13 +170,13 @@ def make_parameters(torch: Any, config: DecoderConfig, generator: Any) -> dict[s
     """
     _, shapes = decoder_module(config)
     dtype = getattr(torch, config.dtype)
-    found = {}
+    parameters = {}
     for name, (shape, _) in shapes.items():
         if name == "rotations":
             continue
         if name.endswith(".words"):
             bounds = torch.iinfo(torch.int32)
-            found[name] = torch.randint(
+            parameters[name] = torch.randint(
                 bounds.min, bounds.max, shape, device="cuda", generator=generator,
                 dtype=torch.int32,
             ).view(torch.uint32)  # fmt: skip
@@ -185,16 +187,16 @@ def make_parameters(torch: Any, config: DecoderConfig, generator: Any) -> dict[s
             made = (shape[1] * GROUP * 21.5) ** -0.5 * (1 + 0.1 * normal)
         else:
             made = normal * shape[1] ** -0.5 if len(shape) == 2 else 1 + 0.1 * normal
-        found[name] = made.to(dtype)
+        parameters[name] = made.to(dtype)
     if config.quantised:
         for name in config.layers:
-            words, scales = (found[f"{name}.{part}"] for part in ("words", "scales"))
-            found[f"{name}.weight"] = _unpacked(torch, words, scales)
+            words, scales = (parameters[f"{name}.{part}"] for part in ("words", "scales"))
+            parameters[f"{name}.weight"] = _unpacked(torch, words, scales)
     half = config.head_dim // 2
     speed = 500000.0 ** (-torch.arange(half, device="cuda").double() / half)
     angles = torch.arange(config.positions, device="cuda").double()[:, None] * speed
-    found["rotations"] = torch.stack((angles.cos(), angles.sin())).float()
-    return found
+    parameters["rotations"] = torch.stack((angles.cos(), angles.sin())).float()
+    return parameters
 
 
 def _unpacked(torch: Any, words: Any, scales: Any) -> Any:
@@ -232,7 +234,9 @@ def blocks(
             return libraries[name]()
         return relax_block(config, kernels.module(compiled[name]))
 
-    wanted = [one for one in libraries if one.partition(",")[0] in names or one in names]
+    wanted = [
+        library for library in libraries if library.partition(",")[0] in names or library in names
+    ]
     return _each([*(name for name in names if name in compiled), *wanted], make)
 
 
@@ -279,8 +283,10 @@ def compare(
     generator = torch.Generator(device="cuda").manual_seed(shape.rows)
     x = torch.randn((shape.rows, config.hidden), device="cuda", generator=generator)
     x = x.to(getattr(torch, config.dtype))
-    numbers = {name: one for name, one in parameters.items() if not name.endswith(".words")}
-    wide = {name: one.double() for name, one in numbers.items()}
+    numbers = {
+        name: parameter for name, parameter in parameters.items() if not name.endswith(".words")
+    }
+    wide = {name: number.double() for name, number in numbers.items()}
     exact = torch_block(torch, config)(x.double(), wide)
     del wide
 
@@ -373,9 +379,7 @@ def main(arguments: Sequence[str]) -> int:
             generator = torch.Generator(device="cuda").manual_seed(0)
             competitors = blocks(torch, config, names, kernels)
             made.append((competitors, make_parameters(torch, config, generator)))
-        return compare(
-            torch, shape, *made[0], options.rounds, options.burst_only, options.graphs
-        )
+        return compare(torch, shape, *made[0], options.rounds, options.burst_only, options.graphs)
 
     return run(
         "relax", arguments, options, shapes, compare_rows,

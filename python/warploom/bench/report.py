@@ -135,8 +135,8 @@ def _shape_table(comparisons: Sequence[Comparison], protocol: str, copy: float |
                 row += _memory_cells(comparison.shape, entry.times[protocol].median, copy)
             if conditions:
                 times = entry.times[protocol]
-                row += [f"{statistics.median(one):.0f}" if one else ""
-                        for one in (times.mhz, times.watts)]  # fmt: skip
+                row += [f"{statistics.median(readings):.0f}" if readings else ""
+                        for readings in (times.mhz, times.watts)]  # fmt: skip
             rows.append(row)
     return markdown_table(header, rows)
 
@@ -191,7 +191,9 @@ def markdown(comparisons: Sequence[Comparison], environment: dict) -> str:
     if copy is not None:
         lines.append(f"- a device copy reads and writes {copy / 1e9:.0f} GB/s")
     lines += [f"- {reason}" for reason in absences(comparisons)]
-    for protocol in dict.fromkeys(name for one in comparisons for name in one.protocols):
+    for protocol in dict.fromkeys(
+        name for comparison in comparisons for name in comparison.protocols
+    ):
         of_protocol = [c for c in comparisons if protocol in c.protocols]
         groups = markdown_table(
             ["group", "geometric mean", "worst", "worst shape", "below target"],
@@ -204,15 +206,15 @@ def markdown(comparisons: Sequence[Comparison], environment: dict) -> str:
 
 def absences(comparisons: Iterable[Comparison]) -> list[str]:
     """A line for each competitor that was left out for a reason, with the shapes."""
-    found: dict[tuple[str, str], list[str]] = {}
-    for one in comparisons:
-        for name, reason in one.absent.items():
-            found.setdefault((name, reason), []).append(str(one.shape))
+    reasons: dict[tuple[str, str], list[str]] = {}
+    for comparison in comparisons:
+        for name, reason in comparison.absent.items():
+            reasons.setdefault((name, reason), []).append(str(comparison.shape))
     return [
         f"{name} is left out ({shapes[0]}"
         + (f" and {len(shapes) - 1} others" if len(shapes) > 1 else "")
         + f"): {reason}"
-        for (name, reason), shapes in found.items()
+        for (name, reason), shapes in reasons.items()
     ]
 
 

@@ -131,5 +131,5 @@ def stage_module(
     shape = [config.images if images is None else images, config.size, config.size, config.channels]
     spec = {"forward": {"x": nn.spec.Tensor(shape, config.dtype)}}
     module, parameters = Stage(config).export_tvm(spec)
-    shapes = {name: tuple(int(e) for e in one.shape) for name, one in parameters}
+    shapes = {name: tuple(int(e) for e in parameter.shape) for name, parameter in parameters}
     return module, shapes

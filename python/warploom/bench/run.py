@@ -99,7 +99,7 @@ def run(
         if not options.compile_only:
             import_torch()  # before minutes of compiling
         kernels = Kernels(options.kernels, options.workers)
-        failed = kernels.compile(one for shape in shapes for one in wanted(shape))
+        failed = kernels.compile(kernel for shape in shapes for kernel in wanted(shape))
         if options.compile_only:
             kernels.add_runtime()
             return EXIT_WRONG if failed else EXIT_RIGHT
@@ -139,14 +139,12 @@ def run(
     return EXIT_SLOW if worse and status == EXIT_RIGHT else status
 
 
-def attempt(
-    makers: Mapping[str, Callable[[], _T]], absent: dict[str, str]
-) -> dict[str, _T]:
+def attempt(makers: Mapping[str, Callable[[], _T]], absent: dict[str, str]) -> dict[str, _T]:
     """What each maker returns, without None; ``absent`` receives the reasons of those that raise.
 
     For libraries, which fail in ways of their own, and must not end a run.
     """
-    found = {}
+    results = {}
     for name, make in makers.items():
         try:
             made = make()
@@ -154,8 +152,8 @@ def attempt(
             absent[name] = first_line(error)
             continue
         if made is not None:
-            found[name] = made
-    return found
+            results[name] = made
+    return results
 
 
 def first_line(error: Exception) -> str:

@@ -87,11 +87,11 @@ class _Soak:
         if kind == "killed":
             time.sleep(rng.random() * 0.3)
             kill(self.runner.pool)
-        found, error = outcome(future)
+        measurement, error = outcome(future)
         self.seen[kind] += 1
         # A process that is killed at its first call takes the trial with it.
-        if kind != "killed" and (found is None) == (kind == "right"):
-            self.unexpected.append(f"{kind}: {error or found}")
+        if kind != "killed" and (measurement is None) == (kind == "right"):
+            self.unexpected.append(f"{kind}: {error or measurement}")
 
 
 def _right_candidates(func: Any, builder: Builder, target: Target, count: int = 6) -> list[str]:
@@ -213,10 +213,10 @@ def search_with_faults(
 
 def _records_without_a_trial(database: Any, entries: Sequence[Entry]) -> Iterator[str]:
     """Records of knobs that no trial has measured."""
-    measured = {(one.problem, str(GemmKnobs.of(one.knobs))) for one in entries if one.us}
-    for one in records_of(database):
-        if (str(one.problem), str(one.knobs)) not in measured:
-            yield f"{one.problem}: a record of {one.knobs}, which was not measured"
+    measured = {(entry.problem, str(GemmKnobs.of(entry.knobs))) for entry in entries if entry.us}
+    for record in records_of(database):
+        if (str(record.problem), str(record.knobs)) not in measured:
+            yield f"{record.problem}: a record of {record.knobs}, which was not measured"
 
 
 def write(done: Searches, head: Mapping[str, Any], path: Path) -> None:
@@ -247,9 +247,9 @@ def main(arguments: Sequence[str]) -> int:
                         help="JSON of the searches so far, replaced after each")  # fmt: skip
     options = parser.parse_args(arguments)
     require_gpu("benchmarks measure one")
-    one, seconds = options.size, 60 * options.minutes
+    size, seconds = options.size, 60 * options.minutes
     if options.searches:
-        sizes = ((one, one, one), (max(16, one // 64), one, one), (one // 2, 2 * one, one))
+        sizes = ((size, size, size), (max(16, size // 64), size, size), (size // 2, 2 * size, size))
         head = environment(["soak", *arguments])
 
         def tell(done: Searches) -> None:
@@ -261,7 +261,7 @@ def main(arguments: Sequence[str]) -> int:
                                   options.workers, options.timeout, tell)  # fmt: skip
         print("\n".join(done.complaints[:20]))
         return 1 if done.complaints else 0
-    run = soak((one,) * 3, seconds, options.timeout, options.seed, options.workers)
+    run = soak((size,) * 3, seconds, options.timeout, options.seed, options.workers)
     trials = ", ".join(f"{count} {kind}" for kind, count in sorted(run.seen.items()))
     print(f"{sum(run.seen.values())} trials: {trials}; {len(run.unexpected)} unexpected")
     print("\n".join(run.unexpected[:20]))

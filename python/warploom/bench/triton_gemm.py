@@ -89,8 +89,10 @@ def product(
     }
     # Made once for each set, as a program that calls it often would: their making is slow.
     described = {
-        id(one): [TensorDescriptor.from_tensor(x, [1, 1]) for x in (one.a, one.b, one.c)]
-        for one in sets
+        id(operands): [
+            TensorDescriptor.from_tensor(x, [1, 1]) for x in (operands.a, operands.b, operands.c)
+        ]
+        for operands in sets
     }
 
     def run(operands: ops.Operands) -> None:

@@ -113,14 +113,14 @@ class Row:
 
 def products_of(shapes: Iterable[GemmShape]) -> list[GemmShape]:
     """Those that there is a kernel for; says of the others why there is none."""
-    found = []
-    for one in shapes:
+    products = []
+    for shape in shapes:
         try:
-            problem_of(one)
-            found.append(one)
+            problem_of(shape)
+            products.append(shape)
         except Decline as reason:
-            print(f"{one} is left out: {reason}")
-    return found
+            print(f"{shape} is left out: {reason}")
+    return products
 
 
 def tune_all(
@@ -134,11 +134,11 @@ def tune_all(
     WarploomError
         If there should be faults in other products than those that faults are made for.
     """
-    if one_in and any((one.dtype, one.epilogue) != ("float16", "none") for one in shapes):
+    if one_in and any((shape.dtype, shape.epilogue) != ("float16", "none") for shape in shapes):
         raise WarploomError("Faults are made for float16 products without an epilogue only.")
-    names = {one: f"gemm {one}".replace(" ", "_") for one in shapes}
+    names = {shape: f"gemm {shape}".replace(" ", "_") for shape in shapes}
     mod = tvm.IRModule(
-        {name: function(one).with_attr("global_symbol", name) for one, name in names.items()}
+        {name: function(shape).with_attr("global_symbol", name) for shape, name in names.items()}
     )
     target_trials = trials * len(mod.functions)
     begin = time.monotonic()
@@ -156,9 +156,9 @@ def tune_all(
         journal = read_journal(work_dir)
         wrong = tuple(complaints(builder.injected, journal)) if one_in else ()
     knobs: dict[GemmProblem, list[GemmKnobs]] = {}
-    for record in sorted(records_of(database), key=lambda one: one.seconds):
+    for record in sorted(records_of(database), key=lambda record: record.seconds):
         knobs.setdefault(record.problem, []).append(record.knobs)
-    failed = sum(one.us is None for one in journal)
+    failed = sum(line.us is None for line in journal)
     return Searched(knobs, len(journal), failed, seconds, wrong)
 
 
@@ -166,10 +166,10 @@ def chosen(problem: GemmProblem, searched: Searched, lookup: Lookup) -> dict[str
     """The knobs of each of :data:`CHOICES` that there are."""
     model = choose(problem)
     known = lookup.best(problem)
-    found = {"model": model, "default": known.knobs if known is not None else model}
+    chosen_configs = {"model": model, "default": known.knobs if known is not None else model}
     if problem in searched.knobs:
-        found["tuned"] = searched.knobs[problem][0]
-    return found
+        chosen_configs["tuned"] = searched.knobs[problem][0]
+    return chosen_configs
 
 
 def compared(
@@ -200,33 +200,35 @@ def compared(
     WarploomError
         If none of them can be measured.
     """
-    timed = sorted((one for one in lines if one.us is not None), key=lambda one: one.us)
-    best = [GemmKnobs.of(one.knobs) for one in timed[:finalists]]
+    timed = sorted((line for line in lines if line.us is not None), key=lambda line: line.us)
+    best = [GemmKnobs.of(line.knobs) for line in timed[:finalists]]
     entered = entrants(choices, [*searched[:finalists], *best])
     built: dict[GemmKnobs, str] = {}
-    for one, future in [(one, product.submit(one, builder, target)) for one in entered]:
+    for config, future in [(config, product.submit(config, builder, target)) for config in entered]:
         try:
-            built[one] = future.result()
+            built[config] = future.result()
         except WarploomError as error:
-            print(f"{product.shape}: {short(one)} was not built: {error}")
+            print(f"{product.shape}: {short(config)} was not built: {error}")
     found = runner.compare(list(built.values()), "cuda", product.arguments, rounds).result()
     times = {
-        one: [second * 1e6 for second in each.seconds]
-        for one, each in zip(built, found, strict=True)
+        config: [second * 1e6 for second in each.seconds]
+        for config, each in zip(built, found, strict=True)
         if each.seconds
     }
-    medians = {one: statistics.median(samples) for one, samples in times.items()}
+    medians = {config: statistics.median(samples) for config, samples in times.items()}
     if not medians:
         raise WarploomError(f"{product.shape}: {found[0].wrong}")
-    winner = min(medians, key=lambda one: medians[one])
-    named = {name: one for name, one in choices.items() if one in medians} | {"best": winner}
-    measured = {GemmKnobs.of(one.knobs) for one in timed} | {*choices.values(), *searched}
+    winner = min(medians, key=lambda config: medians[config])
+    named = {name: config for name, config in choices.items() if config in medians} | {
+        "best": winner
+    }
+    measured = {GemmKnobs.of(line.knobs) for line in timed} | {*choices.values(), *searched}
     return Row(
         {**vars(product.shape)},
         len(measured),
-        {name: medians[one] for name, one in named.items()},
-        {name: one.values() for name, one in named.items()},
-        {name: times[one] for name, one in named.items()},
+        {name: medians[config] for name, config in named.items()},
+        {name: config.values() for name, config in named.items()},
+        {name: times[config] for name, config in named.items()},
     )
 
 
@@ -237,10 +239,10 @@ def entrants(choices: Mapping[str, GemmKnobs], others: Sequence[GemmKnobs]) -> l
 
 def means(rows: Sequence[Row]) -> dict[str, float]:
     """Geometric means of the ratios, by choice."""
-    found = {name: [one.ratio(name) for one in rows] for name in CHOICES}
+    means_of = {name: [row.ratio(name) for row in rows] for name in CHOICES}
     return {
-        name: geometric_mean([one for one in ratios if one is not None])
-        for name, ratios in found.items()
+        name: geometric_mean([ratio for ratio in ratios if ratio is not None])
+        for name, ratios in means_of.items()
         if any(ratios)
     }
 
@@ -288,7 +290,7 @@ def write(
         "search": {"trials": searched.trials, "failed": searched.failed,
                    "seconds": searched.seconds, "trials_per_second": searched.rate},
         "geometric_means": means(rows),
-        "rows": [asdict(one) for one in rows],
+        "rows": [asdict(row) for row in rows],
     }  # fmt: skip
     path.with_suffix(".json").write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
     path.with_suffix(".md").write_text(report(rows, searched, trials, head), encoding="utf-8")
@@ -387,10 +389,10 @@ def _begun(
     builder: Builder, target: Any,
 ) -> Iterator[tuple[Product, Iterator[Line]]]:  # fmt: skip
     """Each product without more candidates; what is measured of all of them is compiled ahead."""
-    products = [Product(one) for one in shapes]
-    for one in products:
-        best = searched.knobs.get(one.problem, ())[:finalists]
-        for knobs in entrants(chosen(one.problem, searched, lookup), best):
-            one.submit(knobs, builder, target)
-    for one in products:
-        yield one, iter(())
+    products = [Product(shape) for shape in shapes]
+    for product in products:
+        best = searched.knobs.get(product.problem, ())[:finalists]
+        for knobs in entrants(chosen(product.problem, searched, lookup), best):
+            product.submit(knobs, builder, target)
+    for product in products:
+        yield product, iter(())

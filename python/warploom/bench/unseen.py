@@ -80,6 +80,6 @@ def parse(name: str) -> dict[str, list[list[int]]] | None:
     word, *numbers = name.split(":")
     if word != "unseen":
         return None
-    if not 1 <= len(numbers) <= 2 or not all(one.isdecimal() for one in numbers):
+    if not 1 <= len(numbers) <= 2 or not all(number.isdecimal() for number in numbers):
         raise WarploomError(f"{name!r} names no suite of random shapes; write {FORM}.")
     return draw(*map(int, numbers))
