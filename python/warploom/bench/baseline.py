@@ -38,7 +38,8 @@ def regressions(comparisons: Sequence[Comparison], file: Path, tolerance: float)
         ratio = comparison.ratio(comparison.entries[0], comparison.protocols[0])
         if earlier is not None and ratio < earlier * (1 - tolerance):
             lines.append(
-                f"{comparison.shape}: {ratio:.3f} of {comparison.entries[1].name}, and {earlier:.3f} before"
+                f"{comparison.shape}: {ratio:.3f} of {comparison.entries[1].name}, "
+                f"and {earlier:.3f} before"
             )
     return lines
 

@@ -106,10 +106,15 @@ def main(arguments: Sequence[str]) -> int:
 def _print(found: Sequence[Agreement]) -> None:
     table = Table("product", "candidates", "best us", "chosen us", "ratio", "error", box=None)
     for agreement in found:
+        problem = agreement.problem
         table.add_row(
-            f"{agreement.problem.m} x {agreement.problem.n} x {agreement.problem.k}", str(agreement.count),
-            f"{agreement.best.us:.1f}", f"{agreement.chosen.us:.1f}", f"{agreement.ratio:.3f}", f"{agreement.error:.0%}",
-        )  # fmt: skip
+            f"{problem.m} x {problem.n} x {problem.k}",
+            str(agreement.count),
+            f"{agreement.best.us:.1f}",
+            f"{agreement.chosen.us:.1f}",
+            f"{agreement.ratio:.3f}",
+            f"{agreement.error:.0%}",
+        )
     Console().print(table)
     ratio = geometric_mean([agreement.ratio for agreement in found])
     error = math.sqrt(sum(agreement.error**2 for agreement in found) / len(found))
