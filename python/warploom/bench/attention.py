@@ -114,7 +114,7 @@ def program(shape: AttentionShape) -> Executable:
 
 
 def our_kernel(shape: AttentionShape) -> Kernel:
-    """What is compiled for a shape."""
+    """Kernels to compile for a shape."""
     return Kernel(program, (replace(shape, group="", target=None),))
 
 
@@ -148,7 +148,7 @@ def library_attentions(torch: Any, shape: AttentionShape) -> dict[str, Callable[
 
 
 def attention_backends() -> dict[str, Any]:
-    """Those of PyTorch's implementations of attention that this PyTorch has, by name."""
+    """PyTorch's implementations of attention that this PyTorch has, by name."""
     from torch.nn.attention import SDPBackend as known
 
     names = {"cuDNN": "CUDNN_ATTENTION", "FlashAttention 2": "FLASH_ATTENTION"}

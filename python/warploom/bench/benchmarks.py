@@ -1,4 +1,4 @@
-"""What there is to measure."""
+"""The benchmarks, by name."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ _TINY = 1e-30
 
 @dataclass(frozen=True)
 class Deviation:
-    """What a check of all elements of a result has found.
+    """The deviation of all elements of a result.
 
     Attributes
     ----------

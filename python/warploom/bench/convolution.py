@@ -297,7 +297,7 @@ def _fill_pool(product: Product, sets: Sequence[Operands]) -> None:
 
 
 def shapes(options: argparse.Namespace) -> list[ConvolutionShape | StageShape]:
-    """What the options ask for."""
+    """Shapes that the options ask for."""
     found: list[ConvolutionShape | StageShape] = []
     for size, c, k, taps, stride in options.layer or ([] if options.stages_only else LAYERS):
         group = f"{taps} x {taps}"

@@ -139,7 +139,7 @@ def program(shape: DequantShape, order: str, changes: str = "") -> Executable:
 def our_kernels(
     shape: DequantShape, order: str = "fragments", variants: Sequence[str] = ()
 ) -> dict[str, Kernel]:
-    """What is compiled for a shape, by the name of the competitor."""
+    """Kernels to compile for a shape, by the name of the competitor."""
     plain = replace(shape, group="", target=None)
     kernels_of = {OURS: Kernel(program, (plain, order))}
     for text in variants:
@@ -226,7 +226,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def shapes(options: argparse.Namespace) -> list[DequantShape]:
-    """What the options ask for."""
+    """Shapes that the options ask for."""
     layers = options.layer or LAYERS
     found = []
     for m in options.m or (1, 16, 32, 64):

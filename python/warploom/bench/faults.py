@@ -202,7 +202,7 @@ def failed_but_right(injected: Iterable[Injected], entries: Iterable[Entry]) -> 
 
 
 def _spoilt(injected: Iterable[Injected]) -> dict[tuple[str, str], str]:
-    """What was wrong with candidates."""
+    """The faults of candidates."""
     return {_key(fault): fault.kind for fault in injected if fault.kind != KILLED}
 
 

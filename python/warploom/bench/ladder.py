@@ -39,7 +39,7 @@ _PARAGRAPH = re.compile(r"# \*\*Measured\*\*(?:[^\n]*\n)(?:# [^\n]+\n)*#\n")
 
 @dataclass(frozen=True)
 class Measured:
-    """What became of one step.
+    """The result of one step.
 
     Attributes
     ----------

@@ -108,7 +108,7 @@ def right(shape: GemmShape, operands: Operands) -> Any:
 
 
 def epilogue(torch: Any, shape: GemmShape, operands: Operands, total: Any) -> Any:
-    """What follows the product, in PyTorch and in the dtype of ``total``."""
+    """The epilogue, in PyTorch and in the dtype of ``total``."""
     if shape.epilogue.startswith("bias"):
         total = total + operands.bias.to(total.dtype)
     if shape.epilogue == "bias_gelu":
@@ -128,7 +128,7 @@ def allowed_error(shape: GemmShape) -> float:
 
 
 def arguments(shape: GemmShape, operands: Operands) -> tuple[Any, ...]:
-    """What kernels of this package are called with."""
+    """Arguments of this package's kernels."""
     scales = (operands.scale_a, operands.scale_b) if is_float8(shape.dtype) else ()
     extra = (operand for operand in (operands.bias, operands.residual) if operand is not None)
     return (operands.a, operands.b, *scales, *extra, operands.c)

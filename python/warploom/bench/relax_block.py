@@ -208,7 +208,7 @@ def _unpacked(torch: Any, words: Any, scales: Any) -> Any:
 
 
 def our_kernels(config: DecoderConfig, names: Iterable[str]) -> dict[str, Kernel]:
-    """What TVM compiles, by the name of the competitor."""
+    """Modules that TVM compiles, by the name of the competitor."""
     # TVM's legalisation of its attention operator takes no heads that share keys and values.
     products = replace(config, fused_attention=False)
     found = {

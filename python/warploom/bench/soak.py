@@ -79,7 +79,7 @@ class _Soak:
         return str(path)
 
     def step(self, rng: random.Random) -> None:
-        """One trial."""
+        """Run one trial, and judge its result."""
         kinds = [*self.bad, "killed"]
         kind = rng.choice(kinds) if rng.randrange(_ONE_IN) == 0 else "right"
         path = self.bad.get(kind) or rng.choice(self.right)

@@ -61,7 +61,7 @@ def _set_blocks(arguments: dict[str, Any]) -> None:
 
 
 def configs(dtype: str) -> list[triton.Config]:
-    """What is tried for operands of a type."""
+    """Configurations to try for operands of a type."""
     bk = _ROW_BYTES * 8 // bits_of(dtype)
     return [
         triton.Config(

@@ -112,7 +112,7 @@ class Row:
 
 
 def products_of(shapes: Iterable[GemmShape]) -> list[GemmShape]:
-    """Those that there is a kernel for; says of the others why there is none."""
+    """Products that there is a kernel for; prints why the others have none."""
     products = []
     for shape in shapes:
         try:
@@ -233,7 +233,7 @@ def compared(
 
 
 def entrants(choices: Mapping[str, GemmKnobs], others: Sequence[GemmKnobs]) -> list[GemmKnobs]:
-    """What is measured side by side, each once."""
+    """Configurations to measure side by side, each once."""
     return list(dict.fromkeys([*choices.values(), *others]))
 
 

@@ -83,7 +83,7 @@ def cache_key(request: Request, environ: Mapping[str, str] = os.environ) -> Cach
 
 
 def compiler_part(environ: Mapping[str, str] = os.environ) -> str | None:
-    """What :class:`CacheKey` says of the compiler."""
+    """The compiler as :class:`CacheKey` names it."""
     return _compiler(tuple((name, environ.get(name)) for name in _TOOLCHAIN_VARIABLES))
 
 

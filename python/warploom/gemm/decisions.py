@@ -94,7 +94,7 @@ def knobs_of(func: PrimFunc, problem: GemmProblem | None = None) -> GemmKnobs | 
 
 
 def annotations_of(func: PrimFunc) -> dict[str, int]:
-    """What a function is annotated with, as it was written; empty if there are no decisions."""
+    """The annotations of a function, as written; empty if there are no decisions."""
     annotations: dict[str, int] = {}
 
     def visit(block: SBlock) -> None:

@@ -178,7 +178,7 @@ def loads(expression: Any) -> list[TensorLoad]:
 
 
 def strip_casts(expression: Any) -> Any:
-    """What is under conversions of type."""
+    """The expression under conversions of type."""
     while isinstance(expression, tirx.Cast):
         expression = expression.value
     return expression

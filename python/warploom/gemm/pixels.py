@@ -53,7 +53,7 @@ def padded_load(value: Any) -> TensorLoad | None:
 
 
 def _parts(condition: Any) -> Iterator[Any]:
-    """What a condition is the conjunction of."""
+    """The parts that a condition is the conjunction of."""
     if isinstance(condition, tirx.And):
         yield from _parts(condition.a)
         yield from _parts(condition.b)

@@ -186,7 +186,7 @@ class TilePlaces:
         more: Mapping[Var, Any] | None = None,
         piece: int | None = None,
     ) -> Any:
-        """What the tile has of a parameter; ``more`` are values of other variables."""
+        """The region of a parameter that a tile has; ``more`` are values of other variables."""
         parts = []
         for index, (var, size) in zip(load.indices, self.dimensions(load), strict=True):
             own = {} if var is None else {var: self.starts[var]}
@@ -202,7 +202,7 @@ class TilePlaces:
         return simplify(ir.substitute(expression, {**self.table, **more}))
 
     def row_places(self, row: Any) -> dict[Var, Any]:
-        """What the axes of the rows are in a row of the tile."""
+        """Values of the row axes in a row of the tile."""
         axes, found = self.gemm.row_axes, {}
         for axis in axes[:0:-1]:
             extent = self.extents[axis.var]

@@ -46,7 +46,7 @@ def function(shape: GemmShape) -> PrimFunc:
 
 
 def problem_of(shape: GemmShape) -> GemmProblem:
-    """What records of a shape are found by."""
+    """The key by which records of a shape are found."""
     return _problem_of(replace(shape, group="", target=None))
 
 

@@ -46,7 +46,7 @@ def warn_of_mistakes(func: PrimFunc) -> None:
 
 
 def findings(func: PrimFunc) -> list[Finding]:
-    """What the rules find in a function."""
+    """The findings of the rules in a function."""
     program = statements_of(func)
     if program.by_hand:
         return []

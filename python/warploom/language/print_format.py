@@ -88,7 +88,7 @@ class Place:
 
     @classmethod
     def parse(cls, spec: str) -> Place:
-        """What stands behind the colon.
+        """The format behind the colon.
 
         Raises
         ------
@@ -211,7 +211,7 @@ def c_format(form: Format, kinds: Sequence[tuple[Kind, int]]) -> str:
 
 
 def formatted(form: Format, values: Sequence[tuple[Kind, int, Any]]) -> str:
-    """What printf makes of values; each has its kind, its bits, and a number of Python."""
+    """The text that printf makes of values; each has its kind, its bits, and a number of Python."""
     result = form.texts[0]
     for place, (kind, bits, value), text in zip(form.places, values, form.texts[1:], strict=True):
         result += _converted(place, kind, bits, value) + text

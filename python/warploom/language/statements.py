@@ -71,7 +71,7 @@ class Leaf:
 
 @dataclass
 class Statements:
-    """What a program consists of.
+    """The parts of a program.
 
     Attributes
     ----------

@@ -18,7 +18,7 @@ _PREFIX = "warploom."
 
 @dataclass(frozen=True)
 class Step:
-    """What one pass made of a function.
+    """The function that one pass made, and its decisions.
 
     Attributes
     ----------

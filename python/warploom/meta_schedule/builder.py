@@ -173,7 +173,7 @@ def build_candidate(
 
 
 def facts_of(mod: IRModule, bare: IRModule, workload: str, reference: str | None) -> Facts:
-    """What is known of a candidate before it is compiled."""
+    """The facts about a candidate before it is compiled."""
     knobs = knobs_of(mod["main"])
     if knobs is None and bare is mod:
         return Facts(workload)

@@ -13,7 +13,7 @@ from warploom.gemm.problem import GemmProblem
 
 
 def names() -> tuple[str, ...]:
-    """What the elements of :func:`features` are."""
+    """Names of the elements of :func:`features`."""
     terms = ("tensor", "l2", "dram", "fill", "drain", "launch", "reduce")
     return (
         "m", "n", "k", "batch", "a_bits", "b_bits", "products", "outputs",

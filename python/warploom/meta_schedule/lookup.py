@@ -24,7 +24,7 @@ _LEAST_ROWS = 8
 
 @dataclass(frozen=True)
 class Found:
-    """What a look-up has found.
+    """The record that a look-up has found.
 
     Attributes
     ----------
@@ -120,7 +120,7 @@ class Lookup:
         return None if self.after is None else self.after.best(problem, arch)
 
     def knobs(self, problem: GemmProblem) -> GemmKnobs | None:
-        """Those of :meth:`best`."""
+        """The knobs of :meth:`best`, adapted to the problem."""
         record = self.best(problem)
         return None if record is None else record.knobs
 

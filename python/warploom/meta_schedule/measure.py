@@ -54,7 +54,7 @@ def arguments_of(func: PrimFunc) -> tuple[Argument, ...]:
 
 @dataclass(frozen=True)
 class Measurement:
-    """What is known of a candidate that ran.
+    """The measurement of a candidate that ran.
 
     Attributes
     ----------
@@ -307,7 +307,7 @@ def _task(facts: Facts, place: Place, arguments: tuple[Argument, ...]) -> _Task:
 
 
 def _right(facts: Facts, place: Place, inputs: list[np.ndarray]) -> dict[int, np.ndarray]:
-    """What the parameters that are written should hold, by their positions."""
+    """The right contents of parameters that are written, by their positions."""
     if facts.on_host:
         tensors = [tvm.runtime.tensor(array) for array in inputs]
         tvm.runtime.load_module(facts.reference)["main"](*tensors)

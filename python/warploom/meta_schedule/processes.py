@@ -70,7 +70,7 @@ class _Process:
         self._connection.send_bytes(request)
 
     def receive(self, timeout: float) -> Any:
-        """What it sends.
+        """The value that the process sends.
 
         Raises
         ------

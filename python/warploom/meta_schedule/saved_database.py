@@ -93,7 +93,7 @@ class SavedDatabase(PyDatabase):
         return len(self.stock)
 
     def _append(self, name: str, commit: Callable[[], Any]) -> Any:
-        """What ``commit`` returns, once the file has one line more."""
+        """The result of ``commit``, once the file has another line."""
         path = self.folder / name
         for file, size in self.sizes.items():
             if self._size(file) != size:

@@ -123,7 +123,7 @@ def damages(tables: Tables) -> list[Damage]:
 
 
 def workload_damages(lines: Sequence[Line]) -> list[Damage]:
-    """Those of the lines that are no workloads, or are there twice: TVM would count them once."""
+    """Lines that are no workloads, or are there twice: TVM would count them once."""
     found, first = [], dict[bytes, int]()
     for line in lines:
         reason = _why_no_workload(line)

@@ -40,7 +40,7 @@ _in_our_program: contextvars.ContextVar[bool] = contextvars.ContextVar(
 
 @contextlib.contextmanager
 def our_programs() -> Iterator[None]:
-    """What is lowered in this block is a program of warploom."""
+    """Programs that are lowered in this block are warploom's."""
     token = _in_our_program.set(True)
     try:
         yield

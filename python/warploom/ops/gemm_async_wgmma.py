@@ -42,7 +42,7 @@ OPTIONS = {"wait": False, "negate_a": False, "negate_b": False, "satfinite": Fal
 
 @dataclass(frozen=True)
 class WgmmaPlan:
-    """What is issued, and on which operands."""
+    """The instructions to issue, and their operands."""
 
     emitter: WgmmaEmitter
     span: WarpgroupSpan

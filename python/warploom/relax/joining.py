@@ -55,7 +55,7 @@ class Joiner(relax.PyExprMutator):
         return bound if isinstance(bound, relax.Call) and is_call_tir(bound) else None
 
     def function(self, call: relax.Call) -> Any:
-        """What a ``call_tir`` calls."""
+        """The function that a ``call_tir`` calls."""
         return self.functions[call.args[0].name_hint]
 
     def call(

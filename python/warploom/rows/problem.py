@@ -81,7 +81,7 @@ class RowFunction:
 
     @property
     def loads(self) -> list[TensorLoad]:
-        """What is loaded, each element of a parameter once."""
+        """The loads of the function, each element of a parameter once."""
         found: list[TensorLoad] = []
         for load in (load for value in self.values for load in loads(value)):
             if not any(tvm_ffi.structural_equal(load, known) for known in found):
@@ -214,7 +214,7 @@ class _Reader:
 
 
 def _term(equation: Equation) -> Any | None:
-    """What is added to the buffer's own element, or compared with it."""
+    """The term that is added to the buffer's own element, or compared with it."""
     value = equation.value
     if not isinstance(value, tuple(_COMBINE)):
         return None

@@ -130,7 +130,7 @@ class CacheFolder:
             os.unlink(name, dir_fd=self.descriptor)
 
     def names(self) -> list[str]:
-        """What is in the folder."""
+        """Names of all entries of the folder."""
         return os.listdir(self.descriptor)
 
     def files(self) -> list[File]:

@@ -38,7 +38,7 @@ _TOO_LATE = (
 
 @dataclass(frozen=True)
 class Driver:
-    """What stands in the place of ``libcuda.so.1`` in this process.
+    """The library that stands in the place of ``libcuda.so.1`` in this process.
 
     Attributes
     ----------

@@ -107,7 +107,7 @@ class TileCounterScheduler:
                 more = 0
 
     def worker(self) -> _Worker:
-        """What a role reads tiles with."""
+        """The reader of tiles of a role."""
         return _Worker(self)
 
 

@@ -31,7 +31,7 @@ class Effects:
 
     @property
     def touched(self) -> frozenset[Buffer]:
-        """What it reads or writes."""
+        """Buffers that a statement reads or writes."""
         return self.reads | self.writes
 
 
@@ -54,7 +54,7 @@ def known(call: TilePrimitiveCall) -> bool:
 
 
 def destination(call: TilePrimitiveCall) -> TensorRegion:
-    """What a primitive writes."""
+    """Buffers that a primitive writes."""
     return call.args[_OPERANDS[ir.op_name(call)][0]]
 
 
@@ -140,7 +140,7 @@ def variables(statement: Stmt) -> set[Var]:
 
 
 def together(parts: Iterable[Effects]) -> Effects:
-    """What several statements read and write."""
+    """Buffers that several statements read and write together."""
     every = list(parts)
     reads = frozenset().union(*(effects.reads for effects in every))
     return Effects(reads, frozenset().union(*(effects.writes for effects in every)))

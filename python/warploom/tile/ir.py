@@ -32,7 +32,7 @@ def seq(statements: Body) -> Stmt:
 
 
 def flatten(statement: Stmt) -> list[Stmt]:
-    """What a statement is a sequence of; a statement that is none is a sequence of itself."""
+    """The statements of a sequence; any other statement is a sequence of itself."""
     if isinstance(statement, tirx.SeqStmt):
         return [leaf for part in statement.seq for leaf in flatten(part)]
     return [statement]
@@ -125,7 +125,7 @@ class Scalar:
 
     @property
     def value(self) -> Any:
-        """What it holds."""
+        """The value that the scalar holds."""
         return self.buffer[0]
 
     def define(self, value: Any) -> list[Stmt]:

@@ -36,7 +36,7 @@ class ElementStore(Part):
 
     @property
     def buffer(self) -> Buffer:
-        """What it stores to."""
+        """The buffer that the statement stores to."""
         return self.raw.buffer
 
     @property
@@ -46,7 +46,7 @@ class ElementStore(Part):
 
     @property
     def value(self) -> Any:
-        """What the element becomes."""
+        """The new value of the element."""
         return self.raw.value
 
 
@@ -57,12 +57,12 @@ class Binding(Part):
 
     @property
     def variable(self) -> Var:
-        """What it defines."""
+        """The variable that the binding defines."""
         return self.raw.var
 
     @property
     def value(self) -> Any:
-        """What the variable stands for."""
+        """The expression that the variable stands for."""
         return self.raw.value
 
 
@@ -84,7 +84,7 @@ class Guard(Part):
 
     @property
     def condition(self) -> Any:
-        """What decides."""
+        """The condition that decides."""
         return self.raw.condition
 
 

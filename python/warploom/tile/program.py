@@ -330,7 +330,7 @@ def _id(definition: tirx.ScopeIdDef) -> Id:
 
 
 def parent_and_child(definition: tirx.ScopeIdDef) -> tuple[str, str]:
-    """What an id counts the parts of, and the parts: ``("cta", "warpgroup")``."""
+    """Scopes of an id: the parent, and the parts of it that the id counts."""
     from tvm.tirx import exec_scope
 
     return exec_scope._SCOPE_BINDING_TO_PARENT_CUR[int(definition.scope)]

@@ -119,12 +119,12 @@ class _Primitive(Statement):
 class _Copying(_Primitive):
     @property
     def to(self) -> TensorRegion:
-        """What it fills."""
+        """The shared tile that the load fills."""
         return self.raw.args[0]
 
     @property
     def source(self) -> TensorRegion:
-        """What it reads."""
+        """The region of global memory that the load reads."""
         return self.raw.args[1]
 
 
@@ -243,7 +243,7 @@ class Allocation(Statement):
 
     @property
     def buffer(self) -> Buffer:
-        """What it defines."""
+        """The variable that the statement defines."""
         return self.raw.buffer
 
 
@@ -254,7 +254,7 @@ class Scalar(Statement):
 
     @property
     def variable(self) -> Var:
-        """What it defines or sets."""
+        """The variable that the statement defines or sets."""
         return self.raw.var if isinstance(self.raw, tirx.Bind) else self.raw.buffer
 
     @property
@@ -375,12 +375,12 @@ class Branch(Statement):
 
     @property
     def condition(self) -> Any:
-        """What decides."""
+        """The condition that decides."""
         return self.raw.condition
 
     @cached_property
     def blocks(self) -> tuple[Block, ...]:
-        """What is executed if the condition holds, and what is executed otherwise, if anything."""
+        """Statements for when the condition holds, and for when it does not, if there are any."""
         return tuple(block(body) for body in ir.children(self.raw))
 
 
@@ -395,7 +395,7 @@ class Marked(_WithBody):
 
 
 class Turn(Marked):
-    """What one of ``count`` warpgroups executes, in its turn."""
+    """Statements that one of ``count`` warpgroups executes, in its turn."""
 
     @property
     def count(self) -> Any:
@@ -404,15 +404,15 @@ class Turn(Marked):
 
 
 class First(Marked):
-    """What the first warpgroup executes."""
+    """Statements that the first warpgroup executes."""
 
 
 class Orchestrated(Marked):
-    """What brings its own synchronisation."""
+    """Statements that bring their own synchronisation."""
 
 
 class Initialised(Marked):
-    """What initialises mbarriers that ``wl.alloc_barrier`` has made."""
+    """Statements that initialise the mbarriers of ``wl.alloc_barrier``."""
 
 
 class _OfSlot(Marked):
@@ -442,7 +442,7 @@ _COPIES = ("copy", "copy_async")
 
 
 def view(raw: Stmt) -> Statement:
-    """What kind a statement is."""
+    """The view of a statement, which tells its kind."""
     if isinstance(raw, TilePrimitiveCall):
         return _view_of_primitive(raw)
     if isinstance(raw, tirx.AttrStmt):

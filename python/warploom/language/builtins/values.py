@@ -105,7 +105,7 @@ def numpy_of(dtype: str) -> np.dtype:
 
 
 def constant_bytes(value: Any) -> bytes | None:
-    """What a constant is in memory; None for everything else, and for parts of bytes."""
+    """Bytes of a constant in memory; None for other values, and for parts of bytes."""
     if isinstance(value, Broadcast):
         lane = constant_bytes(value.value)
         return None if lane is None else lane * int(value.lanes)

@@ -45,7 +45,7 @@ class Region:
 
     @property
     def operand(self) -> Operand:
-        """What rules ask of it."""
+        """The operand as the rules see it."""
         storage = self.storage
         return Operand(storage.name, storage.scope, storage.array.dtype.name, self.extent)
 

@@ -93,7 +93,7 @@ def by_one_consumer(program: TileProgram, statement: Stmt) -> Stmt:
 
 
 def for_loading_thread(statement: Statement) -> list[Stmt]:
-    """What the thread that loads makes of a statement that the author left to it.
+    """Statements of the loading thread for a statement of the author's ``wl.loading()``.
 
     Raises
     ------

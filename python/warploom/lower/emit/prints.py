@@ -42,7 +42,7 @@ _TYPES = {
 
 
 def printed(call: Print, guard: Any = None) -> Stmt:
-    """What prints, for threads for which ``guard`` holds, if there is one, and the predicate."""
+    """The call that prints, under the predicate and, if there is one, under ``guard``."""
     result = ir.evaluate(_call(call))
     # One `if` in the other: the predicate may read what only the thread that prints may.
     if not call.always:
@@ -147,7 +147,7 @@ def without_prints(func: PrimFunc) -> PrimFunc:
 
 
 def _kept(statement: Stmt) -> list[Stmt]:
-    """What is left of a statement."""
+    """The statements that remain of a statement."""
     if isinstance(statement, tirx.SeqStmt):
         return [kept for part in statement.seq for kept in _kept(part)]
     if read_print(statement) is not None:

@@ -69,7 +69,7 @@ class _Walk:
         self.prefetched = False
 
     def block(self, statements: Block) -> tuple[list[Stmt], bool]:
-        """What is left of a block, and whether nothing that follows it may be prefetched."""
+        """The prefetches of a block, and whether no load behind the block may be prefetched."""
         kept: list[Stmt] = []
         for statement in statements:
             match statement:

@@ -141,7 +141,7 @@ def in_clusters(segment: Segment, cut: Cut, parts: int) -> Callable[[Grid], Tour
 
 
 class _Deal:
-    """What one cluster gets."""
+    """The share of one cluster."""
 
     def __init__(self, segment: Segment, cut: Cut, grid: Grid) -> None:
         self.segment, self.cut, self.grid = segment, cut, grid

@@ -83,7 +83,7 @@ def split_tiles(
 def _segmented(
     loop: SeparableLoop, segment: Segment, workspace: dict[Buffer, Buffer]
 ) -> list[Stmt]:
-    """What a turn does."""
+    """The statements of one segment of a tile."""
     old = loop.loop
     step, peer = Var(old.var.name, "int32"), Var("other", "int32")
     table = {old.var: old.start + (segment.first.value + step)}

@@ -78,7 +78,7 @@ class Waits:
 
 @dataclass(frozen=True)
 class Close:
-    """What happens when a stage has been read for the last time.
+    """The event that a stage has been read for the last time.
 
     Attributes
     ----------
@@ -143,7 +143,7 @@ class _Analysis:
         self.behind: dict[Loop, InFlight] = {}
 
     def block(self, statements: Block, head: InFlight) -> InFlight:
-        """What is in flight at the end of a block that begins with a state."""
+        """The MMA groups in flight at the end of a block that begins with a state."""
         self.now = head.copy()
         self._block(statements)
         return self.now
@@ -183,7 +183,7 @@ class _Analysis:
                 waits.before = self.now.before_computing(statement.effects, self.computed)
 
     def _apart(self, statement: Statement, waits: Waits) -> None:
-        """What not all threads execute, or not once, begins and ends with nothing in flight."""
+        """A body that not all threads execute, or not once, has no MMA in flight at its ends."""
         waits.before = self.now.wait_all_but(0)
         waits.ends = []
         for inner in statement.blocks:

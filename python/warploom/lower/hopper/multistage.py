@@ -117,7 +117,7 @@ def multistage(program: TileProgram) -> TileProgram:
 
 @dataclass(frozen=True)
 class _Ahead:
-    """What an iteration needs to load for a later one.
+    """The loads that an iteration issues for a later iteration.
 
     Attributes
     ----------
@@ -191,7 +191,7 @@ class _ByOneself:
         return [s for prefetch in self.ahead.values() for s in prefetch.next.define(0)]
 
     def loads_in_place(self, load: Load) -> bool:
-        """Those that do not run ahead."""
+        """The loads that do not run ahead."""
         return self.plan.ring_of(load).name not in self.ahead
 
     def load(self, load: Load) -> list[Stmt]:

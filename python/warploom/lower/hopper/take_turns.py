@@ -158,7 +158,7 @@ def _is_common(statement: Statement) -> bool:
 
 
 def _of_first(statements: Block, warpgroup: Var) -> list[Stmt]:
-    """What follows the loop: the first warpgroup finishes the tile."""
+    """The statements behind the loop: the first warpgroup finishes the tile."""
     result: list[Stmt] = []
     table = {warpgroup: tirx.const(0, "int32")}
     for common, run in groupby(statements, _is_common):

@@ -84,7 +84,7 @@ def _from_zero(loop: tirx.For) -> tuple[tirx.For, Any]:
 
 
 def _elements(parts: Sequence[Part], known: Known) -> list[Stmt]:
-    """What statements of a nest become."""
+    """The rewritten statements of a nest."""
     return [new for part in parts for new in _element(part, known)]
 
 

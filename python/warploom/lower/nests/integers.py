@@ -35,7 +35,7 @@ _FLOAT32_BITS, _FLOAT32 = 0x4B000000, 2.0**23
 
 
 class Above(Enum):
-    """What is above the bits of a window in the integer that it stands for."""
+    """The bits above a window in the integer that the window stands for."""
 
     ZEROS = "zeros"
     SIGN = "copies of the highest bit"

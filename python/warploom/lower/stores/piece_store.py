@@ -49,7 +49,7 @@ def wait_group(count: int) -> Stmt:
 
 
 def computed(maker: Nest, places: list[Any]) -> tuple[list[Stmt], Any]:
-    """What a nest computes for the element at some place: bindings, and the value."""
+    """Statements and value that a nest computes for the element at a place."""
     table = dict(zip((loop.loop_var for loop in maker.loops), places, strict=True))
     *before, store = ir.renewed(ir.substitute(part, table) for part in raws(maker.parts))
     return before, store.value
