@@ -127,7 +127,8 @@ from warploom.language.pipelined import pipelined
 from warploom.language.printing import print
 from warploom.language.span import span
 from warploom.messages import advice
-from warploom.tile.hints import Hints, hints, read_hints
+from warploom.tile.hint_attributes import read_hints
+from warploom.tile.hints import Hints, hints
 
 __all__ = [
     *builtins.__all__,

@@ -1,9 +1,9 @@
 """``wl.hints``: what the author of a tile program wants the passes to choose.
 
 A hint has no meaning for the result. Hints are attributes ``warploom.<name>`` around the body of
-the device function; :func:`read_hints` gives them back as a :class:`Hints`. TVM prints attributes
-of several values in a form that it cannot parse, so ``cluster`` and ``registers`` are two
-attributes each.
+the device function; :func:`~warploom.tile.hint_attributes.read_hints` gives them back as a
+:class:`Hints`. TVM prints attributes of several values in a form that it cannot parse, so
+``cluster`` and ``registers`` are two attributes each.
 """
 
 from __future__ import annotations
@@ -14,8 +14,6 @@ from typing import Any
 
 from tvm.ir import StringImm
 from tvm.script import tirx as T
-from tvm.tirx import PrimFunc
-from tvm.tirx.stmt import AttrStmt, ScopeIdDefStmt, SeqStmt
 
 from warploom.errors import IllegalCombination
 
@@ -34,9 +32,21 @@ PLAYERS = 2
 MAX_CLUSTER = 8
 #: What ``setmaxnreg`` takes: multiples of 8 in this range.
 REGISTER_RANGE = (24, 256)
-#: Attributes that hints of registers are, for who sets one of them alone.
+#: Attributes of the two hints of registers, for statements that set one of them alone.
 PRODUCER_REGISTERS, CONSUMER_REGISTERS = (f"{PREFIX}registers_{role}" for role in range(2))
 SET_REGISTERS = PREFIX + "set_registers"
+
+
+#: Hints that are bools, that are counts from 1 on, and that are one of several words.
+_FLAGS = (
+    "persistent", "specialise", "stream_k", "set_registers", "ping_pong", "order_products",
+    "early_launch", "warm_l2",
+)  # fmt: skip
+_COUNTS = (
+    "group", "consumers", "stages", "ctas", "ctas_per_sm", "turns", "split_k", "store_columns",
+    "store_buffers",
+)  # fmt: skip
+_WORDS = {"raster": RASTERS, "scheduler": SCHEDULERS, "exchange": EXCHANGES}
 
 
 @dataclass(frozen=True)
@@ -131,74 +141,81 @@ class Hints:
     warm_l2: bool | None = None
 
     def __post_init__(self) -> None:
-        if self.cluster is not None:
-            _check_pair("cluster", self.cluster)
-            if self.cluster[0] * self.cluster[1] > MAX_CLUSTER:
-                raise IllegalCombination(
-                    f"cluster {self.cluster} has {self.cluster[0] * self.cluster[1]} CTAs; at most "
-                    f"{MAX_CLUSTER} are allowed."
-                )
-        flags = ("persistent", "specialise", "stream_k", "set_registers", "ping_pong",
-                 "order_products", "early_launch", "warm_l2")  # fmt: skip
-        for name in flags:
+        self._check_kinds()
+        self._check_grid()
+        self._check_warpgroups()
+        self._check_sharing()
+        self._check_launch()
+
+    def _check_kinds(self) -> None:
+        """Flags are bools, counts positive, words of their lists; clusters and registers pairs."""
+        for name in _FLAGS:
             value = getattr(self, name)
             if value is not None and not isinstance(value, bool):
                 raise IllegalCombination(f"{name} is {value!r}; it must be a bool.")
-        if self.raster is not None and self.raster not in RASTERS:
+        for name, allowed in _WORDS.items():
+            value = getattr(self, name)
+            if value is not None and value not in allowed:
+                words = ", ".join(map(repr, allowed))
+                raise IllegalCombination(f"{name} is {value!r}; it must be one of {words}.")
+        for name in _COUNTS:
+            if getattr(self, name) is not None:
+                require_positive(name, getattr(self, name))
+        if self.cluster is not None:
+            _check_pair("cluster", self.cluster)
+        if self.registers is not None:
+            _check_pair("registers", self.registers, optional=True)
+
+    def _check_grid(self) -> None:
+        if self.cluster is not None and self.cluster[0] * self.cluster[1] > MAX_CLUSTER:
             raise IllegalCombination(
-                f"raster is {self.raster!r}; it must be one of {', '.join(map(repr, RASTERS))}."
-            )
-        if self.scheduler is not None and self.scheduler not in SCHEDULERS:
-            raise IllegalCombination(
-                f"scheduler is {self.scheduler!r}; it must be one of "
-                f"{', '.join(map(repr, SCHEDULERS))}."
+                f"cluster {self.cluster} has {self.cluster[0] * self.cluster[1]} CTAs; at most "
+                f"{MAX_CLUSTER} are allowed."
             )
         if self.scheduler is not None and self.persistent is False:
             raise IllegalCombination("scheduler needs a persistent grid, and persistent is False.")
-        counts = ("group", "consumers", "stages", "ctas", "ctas_per_sm", "turns", "split_k",
-                  "store_columns", "store_buffers")  # fmt: skip
-        for name in counts:
-            if getattr(self, name) is not None:
-                require_positive(name, getattr(self, name))
         if self.group is not None and self.raster != "grouped":
             raise IllegalCombination(f"group {self.group} needs raster='grouped'.")
+
+    def _check_warpgroups(self) -> None:
         for name in ("consumers", "turns"):
             if (getattr(self, name) or 0) > 3:
                 raise IllegalCombination(
                     f"{name} is {getattr(self, name)}; a CTA has room for 1 to 3 computing "
                     "warpgroups."
                 )
-        if self.exchange is not None and self.exchange not in EXCHANGES:
-            raise IllegalCombination(
-                f"exchange is {self.exchange!r}; it must be one of "
-                f"{', '.join(map(repr, EXCHANGES))}."
-            )
+        if self.ping_pong:
+            self._check_ping_pong()
+        if self.registers is not None:
+            self._check_registers()
+
+    def _check_sharing(self) -> None:
         if self.exchange == "cluster":
             self._check_exchange()
         if self.split_k is not None and self.stream_k:
             raise IllegalCombination(
                 f"split_k {self.split_k} with stream_k: both say how CTAs share tiles; choose one."
             )
-        if self.ping_pong:
-            self._check_ping_pong()
+
+    def _check_launch(self) -> None:
         if self.warm_l2 and self.early_launch is False:
             raise IllegalCombination(
                 "warm_l2 with early_launch False: a kernel that starts when the one before has "
                 "ended has no time to warm the cache; leave one of them out."
             )
-        if self.registers is not None:
-            _check_pair("registers", self.registers, optional=True)
-            low, high = REGISTER_RANGE
-            given = [register for register in self.registers if register is not None]
-            if not given or any(r % 8 or not low <= r <= high for r in given):
-                raise IllegalCombination(
-                    f"registers {self.registers} must be multiples of 8 from {low} to {high}."
-                )
-            if self.set_registers is False:
-                raise IllegalCombination(
-                    f"registers {self.registers} with set_registers False, with which warps keep "
-                    "those they start with; leave one of them out."
-                )
+
+    def _check_registers(self) -> None:
+        low, high = REGISTER_RANGE
+        given = [count for count in self.registers if count is not None]
+        if not given or any(r % 8 or not low <= r <= high for r in given):
+            raise IllegalCombination(
+                f"registers {self.registers} must be multiples of 8 from {low} to {high}."
+            )
+        if self.set_registers is False:
+            raise IllegalCombination(
+                f"registers {self.registers} with set_registers False, with which warps keep "
+                "those they start with; leave one of them out."
+            )
 
     def _check_exchange(self) -> None:
         if self.split_k is None or self.split_k > MAX_CLUSTER or self.split_k & (self.split_k - 1):
@@ -228,7 +245,7 @@ class Hints:
         for field in fields(self):
             value = getattr(self, field.name)
             if isinstance(value, tuple):
-                keys = (_pair_key(field.name, i) for i in range(2))
+                keys = (pair_key(field.name, i) for i in range(2))
                 table |= {k: v for k, v in zip(keys, value, strict=True) if v is not None}
             elif value is not None:
                 key = PREFIX + field.name
@@ -244,13 +261,14 @@ def _check_pair(name: str, value: Any, optional: bool = False) -> None:
             require_positive(f"{name}[{index}]", value[index])
 
 
-def _pair_key(name: str, index: int) -> str:
+def pair_key(name: str, index: int) -> str:
+    """The attribute of an element of a hint that is a pair."""
     return f"{PREFIX}{name}_{index}"
 
 
 #: Keys of the attributes that are hints.
 HINT_KEYS = frozenset(PREFIX + field.name for field in fields(Hints)) | frozenset(
-    _pair_key(name, index) for name in ("cluster", "registers") for index in range(2)
+    pair_key(name, index) for name in ("cluster", "registers") for index in range(2)
 )
 
 
@@ -279,7 +297,7 @@ def hints(
     early_launch: bool | None = None,
     warm_l2: bool | None = None,
 ) -> Any:
-    """Wishes of the author, as a statement directly after ``T.device_entry()``.
+    """Hints of the author, as a statement directly after ``T.device_entry()``.
 
     The parameters are the attributes of :class:`Hints`; all are optional, and the passes choose
     what is left out.
@@ -304,74 +322,6 @@ def hints(
         names = ", ".join(field.name for field in fields(Hints))
         raise IllegalCombination(f"hints() got no hint; it takes at least one of {names}.")
     return T.attr(attributes)
-
-
-def read_hints(func: PrimFunc) -> Hints:
-    """The hints of a tile program.
-
-    Raises
-    ------
-    IllegalCombination
-        If an attribute ``warploom.*`` around the body is no hint, or its value is out of range.
-    """
-    hints: dict[str, Any] = {}
-    for statement in hint_statements(func):
-        key, value = str(statement.attr_key), _python_value(statement)
-        if hints.setdefault(key, value) != value:
-            raise IllegalCombination(
-                f"the hint {key} is there twice, as {hints[key]} and as {value}; leave out one of "
-                "them."
-            )
-    values: dict[str, Any] = {}
-    for field in fields(Hints):
-        keys = [_pair_key(field.name, i) for i in range(2)]
-        if field.name == "cluster" and all(key in hints for key in keys):
-            values[field.name] = tuple(hints.pop(key) for key in keys)
-        elif field.name == "registers" and any(key in hints for key in keys):
-            values[field.name] = tuple(hints.pop(key, None) for key in keys)
-        elif PREFIX + field.name in hints:
-            values[field.name] = hints.pop(PREFIX + field.name)
-    if hints:
-        raise IllegalCombination(
-            f"attribute {sorted(hints)[0]!r} is no hint; write hints with warploom.tile.hints."
-        )
-    return Hints(**values)
-
-
-def hint_statements(func: PrimFunc) -> list[AttrStmt]:
-    """The attributes of a function that are read as hints: those before all other statements.
-
-    Definitions of ids may precede them.
-    """
-    statements: list[AttrStmt] = []
-    statement, entered, defined = func.body, False, False
-    while True:
-        if isinstance(statement, SeqStmt):  # host statements may precede the device's
-            parts = [part for part in statement.seq if not isinstance(part, ScopeIdDefStmt)]
-            defined |= entered and len(parts) < len(statement.seq)
-            if not entered:
-                parts = [attribute for attribute in parts if isinstance(attribute, AttrStmt)]
-            if not parts:
-                break
-            statement = parts[0]
-        if not isinstance(statement, AttrStmt):
-            break
-        key = str(statement.attr_key)
-        entered |= key == DEVICE_ENTRY
-        # Behind ids, names for timelines may begin.
-        if key in HINT_KEYS or (key.startswith(PREFIX) and not defined):
-            statements.append(statement)
-        elif not key.startswith("tirx."):
-            break
-        statement = statement.body
-    return statements
-
-
-def _python_value(statement: AttrStmt) -> Any:
-    value = statement.value
-    if isinstance(value, StringImm):
-        return str(value.value)
-    return bool(value.value) if str(value.ty.dtype) == "bool" else int(value.value)
 
 
 def require_positive(name: str, value: Any) -> int:

@@ -22,7 +22,8 @@ from warploom.errors import Decline
 from warploom.target import SM90A
 from warploom.tile import ir
 from warploom.tile.entries import device_entries
-from warploom.tile.hints import DEVICE_ENTRY, HINT_KEYS, PREFIX, Hints, read_hints
+from warploom.tile.hint_attributes import read_hints
+from warploom.tile.hints import DEVICE_ENTRY, HINT_KEYS, PREFIX, Hints
 from warploom.tile.mbarriers import INITIALISED
 from warploom.tile.roles import ThreadRole
 from warploom.tile.scopes import is_global, needs_place

@@ -8,7 +8,8 @@ import tvm_ffi
 from tvm import tirx
 from tvm.tirx import PrimFunc
 
-from warploom.tile.hints import HINT_KEYS, PREFIX, hint_statements
+from warploom.tile.hint_attributes import hint_statements
+from warploom.tile.hints import HINT_KEYS, PREFIX
 from warploom.tile.program import TileProgram
 from warploom.tile.statement import PIPELINED, STAGES
 
@@ -35,7 +36,7 @@ def _unfollowed(program: TileProgram) -> Iterator[tuple[str, str]]:
 
 
 def misplaced(func: PrimFunc) -> list[str]:
-    """Hints that stand where :func:`~warploom.tile.hints.read_hints` does not look."""
+    """Hints that stand where :func:`~warploom.tile.hint_attributes.read_hints` does not look."""
     read = hint_statements(func)
     hints: list[str] = []
 
