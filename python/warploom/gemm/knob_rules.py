@@ -29,6 +29,14 @@ def rules(
     knobs: KernelChoices, problem: GemmProblem, arch: Arch
 ) -> Iterator[tuple[bool, str]]:
     """Every rule, with the sentence that explains its violation."""
+    yield from _tile_rules(knobs, problem)
+    yield from _cluster_rules(knobs, arch)
+    yield from _sharing_rules(knobs)
+    yield from _resource_rules(knobs, problem, arch)
+
+
+def _tile_rules(knobs: KernelChoices, problem: GemmProblem) -> Iterator[tuple[bool, str]]:
+    """Rules on the shape of a tile, and on who computes its rows."""
     kind = kind_of(problem)
     rows, columns = knobs.accumulator
     computed = problem.computed
@@ -76,34 +84,15 @@ def rules(
         f"tile_m = {knobs.tile_m} with swap_ab and rows of {problem.n} columns, which TMA cannot"
         f" store: {knobs.consumers} consumers need a multiple.",
     )
+
+
+def _cluster_rules(knobs: KernelChoices, arch: Arch) -> Iterator[tuple[bool, str]]:
+    """Rules on the CTAs of a cluster, which load parts of a tile for each other."""
     arch.check_cluster(knobs.cluster_m * knobs.cluster_n)
     yield (
         knobs.tile_n % knobs.cluster_m == 0 and knobs.tile_m % knobs.cluster_n == 0,
         f"cluster {knobs.cluster_m} x {knobs.cluster_n}: each CTA loads an equal part of a tile "
         f"of {knobs.tile_m} x {knobs.tile_n}.",
-    )
-    yield from _sharing_rules(knobs)
-    steps = steps_of(problem, knobs.tile_k)
-    yield (
-        steps is None or knobs.split_k <= steps,
-        f"split_k = {knobs.split_k}: the sum over {problem.k} has {steps} steps of tile_k = "
-        f"{knobs.tile_k}; a part needs one at least.",
-    )
-    limit = arch.shared_bytes_of_each(knobs.ctas_per_sm)
-    yield (
-        knobs.shared_bytes(problem) <= limit,
-        f"{knobs.stages} stages of a {knobs.tile_m} x {knobs.tile_n} x {knobs.tile_k} tile need "
-        f"{knobs.shared_bytes(problem)} bytes of shared memory, a CTA has {limit}; use fewer "
-        "stages or smaller tiles.",
-    )
-    more = bool(problem.inputs or problem.reduced or any(problem.computed))
-    needed = knobs.tile_registers(problem)
-    needed += _OVERHEAD_REGISTERS if more else _OVERHEAD_OF_SUMS
-    given = knobs.registers(arch)
-    yield (
-        needed <= given,
-        f"A computing thread needs {needed} registers and has {given}: use a smaller tile than "
-        f"{knobs.tile_m} x {knobs.tile_n} or other than {knobs.consumers} consumers.",
     )
 
 
@@ -170,3 +159,31 @@ def _spans_reduced(knobs: KernelChoices, problem: GemmProblem) -> bool:
     if problem.reduced == problem.n:
         return knobs.tile_n >= problem.reduced
     return knobs.tile_n == problem.reduced
+
+
+def _resource_rules(
+    knobs: KernelChoices, problem: GemmProblem, arch: Arch
+) -> Iterator[tuple[bool, str]]:
+    """Rules on steps of the sum, shared memory and registers."""
+    steps = steps_of(problem, knobs.tile_k)
+    yield (
+        steps is None or knobs.split_k <= steps,
+        f"split_k = {knobs.split_k}: the sum over {problem.k} has {steps} steps of tile_k = "
+        f"{knobs.tile_k}; a part needs one at least.",
+    )
+    limit = arch.shared_bytes_of_each(knobs.ctas_per_sm)
+    yield (
+        knobs.shared_bytes(problem) <= limit,
+        f"{knobs.stages} stages of a {knobs.tile_m} x {knobs.tile_n} x {knobs.tile_k} tile need "
+        f"{knobs.shared_bytes(problem)} bytes of shared memory, a CTA has {limit}; use fewer "
+        "stages or smaller tiles.",
+    )
+    more = bool(problem.inputs or problem.reduced or any(problem.computed))
+    needed = knobs.tile_registers(problem)
+    needed += _OVERHEAD_REGISTERS if more else _OVERHEAD_OF_SUMS
+    given = knobs.registers(arch)
+    yield (
+        needed <= given,
+        f"A computing thread needs {needed} registers and has {given}: use a smaller tile than "
+        f"{knobs.tile_m} x {knobs.tile_n} or other than {knobs.consumers} consumers.",
+    )

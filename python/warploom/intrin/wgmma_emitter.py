@@ -10,40 +10,32 @@ Sources: PTX ISA, "Asynchronous Warpgroup Level Matrix Multiply-Accumulate Instr
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
-from math import prod
+from dataclasses import dataclass
 from typing import Any
 
-from tvm.ir import Expr, TensorRegion
+from tvm.ir import TensorRegion
 from tvm.script import tirx as T
 from tvm.sym.analyzer import Analyzer
-from tvm.tirx import IntImm, is_buffer_var
 
 from warploom.errors import IllegalCombination
 from warploom.intrin.operand_fence import pinned, register_dtype
 from warploom.intrin.wgmma import instruction
 from warploom.intrin.wgmma_operands import (
     Accumulator,
-    DescribedOperand,
     RegisterOperand,
-    SharedOperand,
-    WarpgroupSpan,
     read_accumulator,
     read_register_a,
-    read_shared,
     registers,
 )
-from warploom.intrin.wgmma_product import WgmmaProduct
+from warploom.intrin.wgmma_part import ONE_WARPGROUP, WgmmaPart, as_region, index_of
 from warploom.intrin.wgmma_wait import pending_groups, require_pending
 from warploom.target.swizzle import Major
 from warploom.target.wgmma import WGMMA_M
 
-_ONE_WARPGROUP = WarpgroupSpan(1, 0)
-
 
 @dataclass(frozen=True)
-class WgmmaEmitter(WgmmaProduct):
-    """What :class:`WgmmaProduct` describes, as instructions.
+class WgmmaEmitter(WgmmaPart):
+    """The instructions of a :class:`~warploom.intrin.wgmma_product.WgmmaProduct`.
 
     :meth:`of` makes one from dtypes; then, within a kernel::
 
@@ -69,155 +61,6 @@ class WgmmaEmitter(WgmmaProduct):
         row, column = mine.origin
     """
 
-    warpgroup: Any = field(default=None, compare=False, repr=False)
-
-    def at(self, warpgroup: Any) -> WgmmaEmitter:
-        """The emitter of one of the warpgroups that share the product.
-
-        Parameters
-        ----------
-        warpgroup : int or Expr
-            Which one, from 0 on, the same in all its threads: its row is that number modulo
-            ``warpgroups[0]``, then come columns, then parts of K.
-
-        Raises
-        ------
-        IllegalCombination
-            If a constant is out of range.
-        """
-        warpgroup, count = _index(_scalar(warpgroup)), prod(self.warpgroups)
-        if isinstance(warpgroup, int) and not 0 <= warpgroup < count:
-            raise IllegalCombination(
-                f"wgmma: warpgroup {warpgroup} is not within 0 to {count - 1}, those that share "
-                "the product."
-            )
-        return replace(self, warpgroup=warpgroup)
-
-    @property
-    def origin(self) -> tuple[Any, Any]:
-        """Row and column of the CTA's product at which D of this warpgroup begins."""
-        row, column, _ = self._place
-        return row * self.m, column * self.n
-
-    @property
-    def _place(self) -> tuple[Any, Any, Any]:
-        """Which part of the rows, of the columns and of K is this warpgroup's."""
-        rows, columns, depth = self.warpgroups
-        if rows * columns * depth == 1:
-            return 0, 0, 0
-        if self.warpgroup is None:
-            raise IllegalCombination(
-                f"wgmma: {rows * columns * depth} warpgroups share this product; say which one "
-                "emits with at(warpgroup)."
-            )
-        return (
-            _digit(self.warpgroup, 1, rows, columns * depth == 1),
-            _digit(self.warpgroup, rows, columns, depth == 1),
-            _digit(self.warpgroup, rows * columns, depth, True),
-        )
-
-    # --- operands ---
-
-    def a_descriptor(self, region: Any) -> Expr:
-        """The descriptor of A, uint64, for :meth:`ss` and :meth:`ss_atom`.
-
-        Parameters
-        ----------
-        region : TensorRegion or Buffer
-            ``block[0] x block[2]`` elements, those of all warpgroups, of a shared buffer with the
-            layout :attr:`a` (as the buffer has it).
-
-        Raises
-        ------
-        IllegalCombination
-            If the region is no such operand, or starts within a swizzle atom and ends in another:
-            pass regions to :meth:`ss_atom` then.
-        """
-        return self._described(region, "A")
-
-    def b_descriptor(self, region: Any) -> Expr:
-        """The descriptor of B, uint64; as :meth:`a_descriptor`, of N and K of the block."""
-        return self._described(region, "B")
-
-    def _described(self, region: Any, name: str) -> Expr:
-        operand = self._shared(region, name)
-        if isinstance(operand, SharedOperand) and not operand.fits_atoms:
-            raise IllegalCombination(
-                f"wgmma: {name} does not provably start at a multiple of "
-                f"{operand.matrix.atom_columns} elements, a swizzle atom; one descriptor cannot "
-                "serve all of it, pass the region itself."
-            )
-        return operand.descriptor(0, 0)
-
-    def _shared(self, value: Any, name: str) -> SharedOperand | DescribedOperand:
-        if isinstance(value, SharedOperand | DescribedOperand):
-            return value
-        side = 0 if name == "A" else 1
-        matrix, extent = (self.a, self.m) if name == "A" else (self.b, self.n)
-        if matrix is None:
-            raise IllegalCombination("wgmma: A is only in registers in this product; call rs.")
-        region = _as_region(value)
-        if region is None:
-            value = _scalar(value)
-            if not isinstance(value, Expr) or str(value.ty.dtype) != "uint64":
-                raise IllegalCombination(
-                    f"wgmma: {name} must be a part of a shared buffer or its descriptor (uint64), "
-                    f"got {value}."
-                )
-            return DescribedOperand(value, matrix)
-        if not region.source.scope().startswith("shared"):
-            raise IllegalCombination(
-                f"wgmma: {name} must be in shared memory, got scope '{region.source.scope()}'."
-            )
-        transposed = matrix.major is Major.MN
-        operand = read_shared(region, transposed, name, self.kind, Analyzer())
-        if operand.matrix != matrix:
-            raise IllegalCombination(
-                f"wgmma: {name} lies in {region.source.name} as {operand.matrix}, the emitter was "
-                f"made for {matrix}."
-            )
-        self._require_extents(
-            name, (operand.mn, operand.k), (self.block[side], self.block[2])
-        )
-        place = self._place
-        return replace(
-            operand, mn=extent, k=self.k, mn_start=operand.mn_start + place[side] * extent,
-            k_start=operand.k_start + place[2] * self.k,
-        )  # fmt: skip
-
-    def _registers_of_a(self, value: Any) -> RegisterOperand:
-        if isinstance(value, RegisterOperand):
-            return value
-        region = _as_region(value)
-        if region is None or region.source.scope() != "local":
-            raise IllegalCombination("wgmma: A must be a part of a register tile (scope 'local').")
-        operand = read_register_a(region, False, self.kind, _ONE_WARPGROUP, Analyzer())
-        self._require_extents("A", (operand.mn, operand.k), (self.m, self.k))
-        return operand
-
-    def _accumulator(self, value: Any) -> Accumulator:
-        if isinstance(value, Accumulator):
-            return value
-        region = _as_region(value)
-        if region is None:
-            raise IllegalCombination("wgmma: D must be a part of a register tile (scope 'local').")
-        operand = read_accumulator(region, _ONE_WARPGROUP, Analyzer())
-        if str(operand.buffer.dtype) != self.kind.d:
-            raise IllegalCombination(
-                f"wgmma: D has elements of {operand.buffer.dtype}, not {self.kind.d}."
-            )
-        self._require_extents("D", (operand.m, operand.n), (self.m, self.n))
-        return operand
-
-    def _require_extents(self, name: str, got: tuple[int, int], wanted: tuple[int, int]) -> None:
-        if got != wanted:
-            raise IllegalCombination(
-                f"wgmma: {name} is {got[0]} x {got[1]}, this product needs {wanted[0]} x "
-                f"{wanted[1]}."
-            )
-
-    # --- instructions ---
-
     def ss(
         self, d: Any, a: Any, b: Any, accum: Any = True, *, wait: bool | int | None = None
     ) -> None:
@@ -242,7 +85,7 @@ class WgmmaEmitter(WgmmaProduct):
         IllegalCombination
             If an operand is not what the emitter was made for, or ``wait`` is out of range.
         """
-        self._whole(d, self._shared(a, "A"), b, accum, wait)
+        self._whole(d, self.shared_operand(a, "A"), b, accum, wait)
 
     def rs(
         self, d: Any, a: Any, b: Any, accum: Any = True, *, wait: bool | int | None = None
@@ -251,11 +94,11 @@ class WgmmaEmitter(WgmmaProduct):
 
         What threads write to A's registers until :meth:`wait` is a race with the tensor core.
         """
-        self._whole(d, self._registers_of_a(a), b, accum, wait)
+        self._whole(d, self.registers_of_a(a), b, accum, wait)
 
     def _whole(self, d: Any, a: Any, b: Any, accum: Any, wait: Any) -> None:
         pending = pending_groups(wait)
-        d, b = self._accumulator(d), self._shared(b, "B")
+        d, b = self.accumulator(d), self.shared_operand(b, "B")
         words = self._views(d, a)
         if pending is not None:
             self.arrive()
@@ -283,14 +126,14 @@ class WgmmaEmitter(WgmmaProduct):
         IllegalCombination
             As :meth:`ss`, or if an index is out of bounds.
         """
-        self._one(d, self._shared(a, "A"), b, i, j, k, accum)
+        self._one(d, self.shared_operand(a, "A"), b, i, j, k, accum)
 
     def rs_atom(self, d: Any, a: Any, b: Any, i: Any, j: Any, k: Any, accum: Any = True) -> None:
         """Issue one instruction of :meth:`rs`; parameters as for :meth:`ss_atom`."""
-        self._one(d, self._registers_of_a(a), b, i, j, k, accum)
+        self._one(d, self.registers_of_a(a), b, i, j, k, accum)
 
     def _one(self, d: Any, a: Any, b: Any, i: Any, j: Any, k: Any, accum: Any) -> None:
-        i, j, k = map(_index, (i, j, k))
+        i, j, k = map(index_of, (i, j, k))
         limits = (("i", i, self.blocks), ("j", j, len(self.widths)), ("k", k, self.steps))
         for name, index, count in limits:
             if isinstance(index, int) and not 0 <= index < count:
@@ -302,7 +145,7 @@ class WgmmaEmitter(WgmmaProduct):
                 f"wgmma: atom index j = {j} must be a number, since instructions have different "
                 f"widths: {', '.join(map(str, self.widths))}."
             )
-        d, b = self._accumulator(d), self._shared(b, "B")
+        d, b = self.accumulator(d), self.shared_operand(b, "B")
         self._atom(d, a, b, i, j, k, accum, *self._views(d, a))
 
     def _views(self, d: Accumulator, a: Any) -> tuple[Any, Any]:
@@ -364,7 +207,7 @@ class WgmmaEmitter(WgmmaProduct):
         After :meth:`wait`, before D is used, and before :meth:`arrive`, after it was. ``d`` may be
         any part of a register tile that a product can write.
         """
-        tile = read_accumulator(_register_region(d), _ONE_WARPGROUP, Analyzer())
+        tile = read_accumulator(_register_region(d), ONE_WARPGROUP, Analyzer())
         dtype = register_dtype(str(tile.buffer.dtype))
         words, count = registers(tile.buffer, dtype), self.kind.d_registers(tile.n)
         for block in range(tile.m // WGMMA_M):
@@ -372,38 +215,10 @@ class WgmmaEmitter(WgmmaProduct):
 
     def fence_a(self, a: Any) -> None:
         """The same for A in registers, or a part of it."""
-        tile = read_register_a(_register_region(a), False, self.kind, _ONE_WARPGROUP, Analyzer())
+        tile = read_register_a(_register_region(a), False, self.kind, ONE_WARPGROUP, Analyzer())
         words, count = registers(tile.buffer), tile.k // self.kind.k * self.kind.a_registers
         for block in range(tile.mn // WGMMA_M):
             _pin(words, "uint32", tile.first_register(self.kind, block, 0), count)
-
-
-def _as_region(value: Any) -> TensorRegion | None:
-    """A whole buffer, or a part of one, as a region; None for anything else."""
-    if isinstance(value, TensorRegion):
-        return value
-    if is_buffer_var(value):
-        return value[tuple(slice(0, extent) for extent in value.shape)]
-    return None
-
-
-def _scalar(value: Any) -> Any:
-    """The value of a variable that was declared as ``x: T.uint64``."""
-    return value.scalar if isinstance(value, T.scalar_wrapper) else value
-
-
-def _index(value: Any) -> Any:
-    return int(value) if isinstance(value, int | IntImm) else value
-
-
-def _digit(number: Any, unit: int, base: int, last: bool) -> Any:
-    """``number // unit % base``; of the last digit, there is nothing to take away."""
-    if base == 1:
-        return 0
-    if isinstance(number, int):
-        return number // unit % base
-    number = number if unit == 1 else T.truncdiv(number, unit)
-    return number if last else T.truncmod(number, base)
 
 
 def _simplified(simplify: Any, index: Any) -> Any:
@@ -418,7 +233,7 @@ def _predicate(accum: Any, k: Any) -> Any:
 
 
 def _register_region(value: Any) -> TensorRegion:
-    region = _as_region(value)
+    region = as_region(value)
     if region is None or region.source.scope() != "local":
         raise IllegalCombination("wgmma: only register tiles (scope 'local') have operand fences.")
     return region

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import argparse
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from rich.console import Console
@@ -83,8 +84,7 @@ def _shipped_before(path: Path) -> Sequence[Record]:
     return lines.records
 
 
-def main(arguments: Sequence[str]) -> int:
-    """Run the command; ``verify`` exits with 1 if something is wrong."""
+def _parser() -> Parser:
     parser = Parser(prog="warploom tune db", description=__doc__)
     words = parser.add_subparsers(dest="word", required=True)
     inspect = words.add_parser("inspect", help="list the best of each product")
@@ -130,37 +130,67 @@ def main(arguments: Sequence[str]) -> int:
     ship.add_argument("--gpu", default="h200", help="of the measurements (default: h200)")
     ship.add_argument("--gain", type=float, default=GAIN,
                       help="least part of the default's time (default: %(default)s)")  # fmt: skip
-    options = parser.parse_args(arguments)
-    if options.word == "ship":
-        measured = [
-            measurement for source in options.sources for measurement in measurements(source)
-        ]
-        before = _shipped_before(options.before) if options.before else ()
-        count = write(worth_shipping(measured, options.gain, before), options.out, options.gpu)
-        print(f"{options.out}: {count} records")
-        return 0
-    if options.word == "import":
-        count = import_lines(options.files, options.out, cuda_target(options.target), options.best)
-        print(f"{options.out}: {count} records")
-        return 0
+    return parser
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run the command; ``verify`` exits with 1 if something is wrong."""
+    options = _parser().parse_args(arguments)
+    if options.word not in ("ship", "import"):
+        _require_databases(options)
+    return _ACTIONS[options.word](options)
+
+
+def _require_databases(options: argparse.Namespace) -> None:
     for folder in options.folders:
         is_file = options.word in ("inspect", "verify") and folder.is_file()
         if not is_file and not is_database(folder):
             raise WarploomError(f"{folder} has no {RECORDS}; it is no database.")
-    if options.word == "repair":
-        for folder in options.folders:
-            done = mend(folder)
-            aside = f"; {done.dropped} lines are now in {folder / DROPPED}" if done.dropped else ""
-            print(f"{folder}: {done.records} records of {done.workloads} workloads{aside}")
-        return 0
-    if options.word == "inspect":
-        measured = [record for folder in options.folders for record in _records(folder)]
-        Console().print(summary(measured if options.folders else shipped().records))
-        return 0
-    if options.word == "verify":
-        wrong = [text for folder in options.folders for text in complaints(folder)]
-        print("\n".join(wrong) or "Nothing is wrong.")
-        return 1 if wrong else 0
+
+
+def _ship(options: argparse.Namespace) -> int:
+    measured = [
+        measurement for source in options.sources for measurement in measurements(source)
+    ]
+    before = _shipped_before(options.before) if options.before else ()
+    count = write(worth_shipping(measured, options.gain, before), options.out, options.gpu)
+    print(f"{options.out}: {count} records")
+    return 0
+
+
+def _import(options: argparse.Namespace) -> int:
+    count = import_lines(options.files, options.out, cuda_target(options.target), options.best)
+    print(f"{options.out}: {count} records")
+    return 0
+
+
+def _repair(options: argparse.Namespace) -> int:
+    for folder in options.folders:
+        done = mend(folder)
+        aside = f"; {done.dropped} lines are now in {folder / DROPPED}" if done.dropped else ""
+        print(f"{folder}: {done.records} records of {done.workloads} workloads{aside}")
+    return 0
+
+
+def _inspect(options: argparse.Namespace) -> int:
+    measured = [record for folder in options.folders for record in _records(folder)]
+    Console().print(summary(measured if options.folders else shipped().records))
+    return 0
+
+
+def _verify(options: argparse.Namespace) -> int:
+    wrong = [text for folder in options.folders for text in complaints(folder)]
+    print("\n".join(wrong) or "Nothing is wrong.")
+    return 1 if wrong else 0
+
+
+def _merge(options: argparse.Namespace) -> int:
     count = merge(options.folders, options.out, options.best)
     print(f"{options.out}: {count} records")
     return 0
+
+
+_ACTIONS: dict[str, Callable[[argparse.Namespace], int]] = {
+    "ship": _ship, "import": _import, "repair": _repair, "inspect": _inspect, "verify": _verify,
+    "merge": _merge, "export": _merge,
+}  # fmt: skip

@@ -16,26 +16,36 @@ annotation, and is a view here too: :class:`Turn`, :class:`First`, :class:`Orche
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, TypeAlias
+from typing import Any
 
 from tvm import tirx
-from tvm.ir import TensorRegion
 from tvm.tirx import Buffer, Stmt, Var
 from tvm.tirx.tile_primitive import TilePrimitiveCall
 
 from warploom.tile import ir
 from warploom.tile.effects import (
     REDUCTIONS,
-    Effects,
-    accumulates,
-    effects,
 )
 from warploom.tile.hints import PREFIX
-from warploom.tile.mbarriers import INITIALISED, LOADING, Operation, read_operation
-from warploom.tile.nest import ElementStore, Part, is_plain, loops_of, parts_of, stores_of
+from warploom.tile.leaves import (
+    Allocation,
+    BarrierOperation,
+    Block,
+    Copy,
+    Load,
+    Mma,
+    Nest,
+    Primitive,
+    Reduction,
+    Scalar,
+    Statement,
+    Store,
+)
+from warploom.tile.mbarriers import INITIALISED, LOADING, read_operation
+from warploom.tile.nest import Part, is_plain, loops_of, parts_of
 from warploom.tile.scopes import is_global, is_shared, is_tile
 
 #: Annotation of a loop whose loads run ahead; ``stages`` says how many iterations.
@@ -55,136 +65,6 @@ ORCHESTRATED = PREFIX + "orchestrated"
 GIVEN, TAKEN = PREFIX + "given", PREFIX + "taken"
 #: Option of a copy: the mbarrier that counts its bytes.
 MBAR = "mbar"
-#: Option of MMAs that two CTAs of Blackwell execute together, as TVM calls it.
-CTA_GROUP = "cta_group"
-
-
-@dataclass(frozen=True, eq=False)
-class Statement:
-    """A statement of a tile program.
-
-    Attributes
-    ----------
-    raw : Stmt
-        As TVM has it.
-    """
-
-    raw: Stmt
-
-    @cached_property
-    def effects(self) -> Effects:
-        """What the statement, with all that is in it, reads and writes.
-
-        Raises
-        ------
-        Decline
-            If it contains a primitive that no pass knows.
-        """
-        return effects(self.raw)
-
-    @property
-    def allocates(self) -> bool:
-        """Whether it brings a buffer of its own into being, a scalar's too."""
-        return isinstance(self.raw, tirx.AllocBuffer)
-
-    @property
-    def blocks(self) -> tuple[Block, ...]:
-        """The blocks of statements that it may execute."""
-        return ()
-
-    def with_blocks(self, *bodies: Iterable[Stmt]) -> Stmt:
-        """The statement with other statements in its blocks."""
-        if not self.blocks:
-            return self.raw
-        parts = iter(bodies)
-        return ir.map_children(self.raw, lambda _: ir.seq(next(parts)))
-
-    def with_each(self, change: Callable[[Statement], Stmt]) -> Stmt:
-        """The statement with each statement of its blocks changed; itself where none is."""
-        bodies = [[change(statement) for statement in inside] for inside in self.blocks]
-        new = (statement for body in bodies for statement in body)
-        old = (statement.raw for inside in self.blocks for statement in inside)
-        same = all(a.same_as(b) for a, b in zip(new, old, strict=True))
-        return self.raw if same else self.with_blocks(*bodies)
-
-
-#: Statements that follow each other.
-Block: TypeAlias = tuple[Statement, ...]
-
-
-class _Primitive(Statement):
-    raw: TilePrimitiveCall
-
-
-class _Copying(_Primitive):
-    @property
-    def to(self) -> TensorRegion:
-        """The shared tile that the load fills."""
-        return self.raw.args[0]
-
-    @property
-    def source(self) -> TensorRegion:
-        """The region of global memory that the load reads."""
-        return self.raw.args[1]
-
-
-class Load(_Copying):
-    """``copy_async`` or ``copy`` from global to shared memory; passes see to its barriers."""
-
-    @property
-    def tile(self) -> Buffer:
-        """The tile that it fills, or fills a part of."""
-        return self.to.source
-
-
-class Mma(_Primitive):
-    """``gemm_async``: D = A B, or D += A B."""
-
-    @property
-    def d(self) -> Buffer:
-        """The accumulator."""
-        return self.raw.args[0].source
-
-    @property
-    def operands(self) -> tuple[TensorRegion, TensorRegion]:
-        """A and B."""
-        return tuple(self.raw.args[1:3])
-
-    @property
-    def transposed(self) -> tuple[bool, bool]:
-        """Whether A and B are stored with K as their first dimension."""
-        return bool(self.raw.args[-3]), bool(self.raw.args[-2])
-
-    @property
-    def accumulates(self) -> Any:
-        """Whether it adds to D: a bool or an expression."""
-        return accumulates(self.raw)
-
-    @property
-    def ctas(self) -> int:
-        """CTAs that execute it together."""
-        return int(self.raw.config.get(CTA_GROUP, 1))
-
-
-class Copy(_Copying):
-    """A copy that is no load: between tiles, or to global memory."""
-
-
-class Store(Copy):
-    """A copy from registers or shared memory to global memory."""
-
-    @property
-    def of_registers(self) -> bool:
-        """Whether registers hold the tile; otherwise shared memory does."""
-        return not is_shared(self.source.source)
-
-
-class Reduction(_Primitive):
-    """``sum``, ``max`` or ``min`` of the rows of a tile."""
-
-
-class Primitive(_Primitive):
-    """Any other tile primitive; no pass knows its effects."""
 
 
 class ForLoader(Statement):
@@ -201,66 +81,6 @@ class ForLoader(Statement):
     @cached_property
     def blocks(self) -> tuple[Block, ...]:
         return tuple(block(body) for body in ir.children(self.raw))
-
-
-@dataclass(frozen=True, eq=False)
-class BarrierOperation(Statement):
-    """An operation on an mbarrier of the author.
-
-    Attributes
-    ----------
-    operation : Operation
-    """
-
-    operation: Operation
-
-
-@dataclass(frozen=True, eq=False)
-class Nest(Statement):
-    """Loops around stores of single elements, into tiles or from tiles to global memory.
-
-    Attributes
-    ----------
-    loops : tuple of For
-        The outermost first.
-    parts : tuple of Part
-        The statements in the innermost: stores, bindings, and stores under a condition.
-    """
-
-    loops: tuple[tirx.For, ...]
-    parts: tuple[Part, ...]
-
-    @cached_property
-    def stores(self) -> list[ElementStore]:
-        """All its stores."""
-        return list(stores_of(self.parts))
-
-
-class Allocation(Statement):
-    """The definition of a tile, or of an mbarrier, or a view of one."""
-
-    raw: tirx.AllocBuffer | tirx.DeclBuffer
-
-    @property
-    def buffer(self) -> Buffer:
-        """The variable that the statement defines."""
-        return self.raw.buffer
-
-
-class Scalar(Statement):
-    """The definition or assignment of a variable that all threads have alike."""
-
-    raw: tirx.Bind | tirx.AllocBuffer | tirx.BufferStore
-
-    @property
-    def variable(self) -> Var:
-        """The variable that the statement defines or sets."""
-        return self.raw.var if isinstance(self.raw, tirx.Bind) else self.raw.buffer
-
-    @property
-    def defines(self) -> bool:
-        """Whether the variable does not exist before."""
-        return not isinstance(self.raw, tirx.BufferStore)
 
 
 class _WithBody(Statement):

@@ -26,8 +26,9 @@ from warploom.lower.emit.fill_stages import wide_dimensions
 from warploom.target import SM100A, Swizzle
 from warploom.target.tcgen05 import PAIR, tcgen05_kinds
 from warploom.tile import ir
+from warploom.tile.leaves import CTA_GROUP
 from warploom.tile.program import TileProgram
-from warploom.tile.statement import CTA_GROUP, Allocation, Load, Mma, Statement, view, walk
+from warploom.tile.statement import Allocation, Load, Mma, Statement, view, walk
 
 #: The dimension of a cluster along which two CTAs are a pair: ranks count it first.
 _ALONG = 0

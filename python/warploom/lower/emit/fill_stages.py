@@ -20,8 +20,8 @@ from warploom.ops.copy_strided import CACHE_HINT, STEPS, knows_strides
 from warploom.target import TMA
 from warploom.target.tcgen05 import PAIR
 from warploom.tile import ir
+from warploom.tile.leaves import CTA_GROUP
 from warploom.tile.program import TileProgram
-from warploom.tile.statement import CTA_GROUP
 
 
 def announce(ring: Ring, stage: Any) -> Stmt:
