@@ -18,7 +18,7 @@ from tvm.script.tirx import tile as Tx
 import warploom
 from warploom import emulator
 from warploom import language as wl
-from warploom.kernels import default_target
+from warploom.target import default_target
 
 N, K = 512, 320
 BM, BN, BK = 128, 128, 64

@@ -126,5 +126,5 @@ except emulator.EmulatorError as report:
     assert "wgmma register race" in str(report) and "no wgmma.fence" in str(report)
 
 # %% [markdown]
-# `python/warploom/kernels/sm90_attention.py` does the same with a softmax between two products;
+# `15_attention_by_hand.py` does the same with a softmax between two products;
 # its machine code has exponentials between the instructions of the second one.

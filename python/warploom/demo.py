@@ -17,7 +17,7 @@ from warploom.target.dtypes import is_float8
 
 if TYPE_CHECKING:
     from warploom.compiler.compile_report import CompileReport
-    from warploom.kernels import GemmConfig
+    from warploom.programs import GemmConfig
 
 #: Largest ||C - AB|| / ||AB|| that rounding of the result explains, by its dtype.
 TOLERANCE = {"float16": 5e-4, "bfloat16": 4e-3}
@@ -89,7 +89,7 @@ def describe(config: GemmConfig, report: CompileReport, seconds: float) -> list[
     spilled = (kernel.spill_store_bytes or 0) + (kernel.spill_load_bytes or 0)
     rows = [
         ("kernel", f"{kind}, tile {tile}, {config.stages} stages, cluster {config.cluster}"),
-        ("warpgroups", f"1 producer, {config.consumers} consumers; {config.ctas} CTAs"),
+        ("warpgroups", f"1 producer, {config.consumers} consumers"),
         ("registers", f"{kernel.info.registers} a thread, {spilled} bytes spilled"),
         ("shared memory", f"{config.shared_bytes} bytes"),
         ("compile time", f"{seconds:.2f} s, for {report.arch}"),
@@ -168,7 +168,8 @@ def main(arguments: list[str]) -> int:
 
     from warploom import emulator
     from warploom.compiler.report import compile_report
-    from warploom.kernels import choose_config, compile_gemm, default_out_dtype, default_target
+    from warploom.programs import choose_config, compile_gemm, default_out_dtype
+    from warploom.target import default_target
 
     emulated = emulator.enable_without_gpu()
     size = EMULATED_SIZE if emulated else GPU_SIZE

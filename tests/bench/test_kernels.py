@@ -12,7 +12,7 @@ import tvm
 
 from warploom import emulator
 from warploom.bench import kernels as module
-from warploom.bench.competitors import by_hand, tile_program
+from warploom.bench.competitors import default, tile_program
 from warploom.bench.kernels import RUNTIME, Kernel, Kernels
 from warploom.errors import WarploomError
 from warploom.gemm_shape import GemmShape
@@ -47,7 +47,7 @@ for driver in emulator:  # in the place of the driver
     ctypes.CDLL(driver, ctypes.RTLD_GLOBAL)
 shape = GemmShape("", 64, 72, 64, "float16")
 kernels = Kernels(Path(folder))
-run = kernels.function(Kernel(competitors.by_hand, (shape, ())))
+run = kernels.function(Kernel(competitors.default, (shape, ())))
 import tvm_ffi
 rng = np.random.default_rng(3)
 a, b = (rng.standard_normal((rows, 64)).astype("float16") for rows in (64, 72))
@@ -83,7 +83,7 @@ def broken():
 
 @pytest.mark.gpu
 def test_kernels_are_compiled_once_and_run_without_tvm(tmp_path, rng, run_python, capsys):
-    wanted = [Kernel(by_hand, (SHAPE, ())), Kernel(nothing), Kernel(broken)]
+    wanted = [Kernel(default, (SHAPE, ())), Kernel(nothing), Kernel(broken)]
     made = Kernels(tmp_path, workers=1)
     assert made.compile(wanted) == 1
     made.add_runtime()
@@ -111,10 +111,10 @@ def test_kernels_are_compiled_once_and_run_without_tvm(tmp_path, rng, run_python
 
 def test_keys_tell_kernels_apart_and_can_be_read():
     shapes = [SHAPE, GemmShape("", 64, 72, 64, "float16", layout="NN")]
-    kernels = [Kernel(maker, (one, ())) for maker in (by_hand, tile_program) for one in shapes]
-    kernels += [Kernel(by_hand, (SHAPE, ("folder",))), Kernel(nothing)]
+    kernels = [Kernel(maker, (one, ())) for maker in (default, tile_program) for one in shapes]
+    kernels += [Kernel(default, (SHAPE, ("folder",))), Kernel(nothing)]
     assert len({one.key for one in kernels}) == len(kernels)
-    assert kernels[0].key.startswith("by-hand-64x72x64-float16-")
+    assert kernels[0].key.startswith("default-64x72x64-float16-")
 
 
 def test_kernels_of_other_sources_are_not_measured(tmp_path, monkeypatch):

@@ -13,8 +13,7 @@ from warploom.bench import timeline
 from warploom.bench.check import Deviation, deviation
 from warploom.bench.operands import RELATIVE_ERROR
 from warploom.bench.report import EXIT_RIGHT, EXIT_SLOW, EXIT_WRONG, Comparison, Entry
-from warploom.kernels import GemmConfig
-from warploom.programs import gemm
+from warploom.programs import GemmConfig, gemm
 from warploom.timing import Statistics
 
 SIZE = 128

@@ -21,7 +21,7 @@ from warploom.compiler.callback import observe_compilations
 from warploom.compiler.invoke import Output
 from warploom.compiler.registered import foreign
 from warploom.errors import CacheWarning
-from warploom.kernels import compile_gemm
+from warploom.programs import compile_gemm
 from warploom.runtime.cache_folder import VERSION
 from warploom.target import cuda_target
 
@@ -213,7 +213,8 @@ def test_a_new_process_without_compiler_has_its_first_result_at_once(monkeypatch
 def test_one_cannot_take_a_gemm_for_another(cache, no_lowering, monkeypatch):
     compile_gemm(None, 64, 64)
     no_lowering()
-    monkeypatch.setattr("warploom.kernels.gemm", tvm.tirx.get_tir_pipeline)  # fails, too
+    # The program is not even written.
+    monkeypatch.setattr("warploom.programs.compiled_gemm.gemm", tvm.tirx.get_tir_pipeline)
     compile_gemm(None, 64, 64)
     others = [(64, 64, 64), (None, 72, 64), (None, 64, 72), (None, 64, 64, "bfloat16")]
     others += [(None, 64, 64, "float16", "bfloat16"), (None, 64, 64, "float16", None, "NN")]

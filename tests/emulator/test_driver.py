@@ -155,7 +155,7 @@ def test_gemm_is_right_under_every_seed(emulated):
     emulated(
         """
 from warploom import emulator
-from warploom.kernels import compile_gemm
+from warploom.programs import compile_gemm
 
 m, n, k = 200, 264, 320
 gemm = compile_gemm(m, n, k)

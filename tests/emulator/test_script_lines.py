@@ -113,7 +113,7 @@ def test_the_same_code_is_compiled_with_and_without_markers(run_python):
 import tvm, warploom
 from warploom.compiler import callback
 from warploom.emulator import script_lines
-from warploom.kernels import compile_gemm
+from warploom.programs import compile_gemm
 
 sources = []
 source_of = script_lines.source_of
@@ -126,10 +126,10 @@ script_lines.source_of = listen
 first = compile_gemm(None, 256, 256)
 script_lines.add_markers = lambda module: module
 compile_gemm(None, 256, 256)
-assert "warploom" not in first.mod.imports[0].inspect_source()
+assert "// warploom:" not in first.mod.imports[0].inspect_source()
 assert sources[0].text == sources[1].text
 places = {place.rpartition("/")[2].split(":")[0] for place in sources[0].places.values()}
-assert "sm90_gemm.py" in places and not places & {"tma.py", "gemm_async_wgmma.py"}, places
+assert "gemm.py" in places and not places & {"tma.py", "gemm_async_wgmma.py"}, places
 assert len(sources[0].places) > 50 and not sources[1].places
 """
     result = run_python(program, WARPLOOM_EMULATOR="1")

@@ -14,7 +14,7 @@ pytestmark = pytest.mark.skipif(not emulator.is_enabled(), reason="the emulator 
 MEASURE = """
 import json, time
 import numpy as np, tvm
-from warploom.kernels import compile_gemm
+from warploom.programs import compile_gemm
 from warploom.emulator import settings
 
 def launch_seconds(gemm, size, repeats, checks):

@@ -13,15 +13,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from warploom import programs
-from warploom.kernels import GemmConfig, gemm, matmul_multistage, matmul_warp_specialised
+from warploom.kernels import matmul_multistage, matmul_warp_specialised
 from warploom.kernels.barrier_log import BarrierLog
 from warploom.kernels.kernel_name import kernel_name
 from warploom.kernels.matmul_config import MatmulConfig
-from warploom.kernels.sm90_attention import sm90_attention
-from warploom.kernels.sm100_config import Sm100GemmConfig
-from warploom.kernels.sm100_gemm import sm100_gemm
-from warploom.kernels.sm100_gemm_pair import sm100_gemm_pair
-from warploom.kernels.sm100_gemm_persistent import sm100_gemm_persistent
+from warploom.programs import GemmConfig
 from warploom.target import cuda_target
 from warploom.target.tensor_map import L2Promotion
 
@@ -74,13 +70,17 @@ def test_what_the_default_is_says_nothing():
         assert kernel_name("f", {"x": one}) != kernel_name("f", {"x": other})
 
 
-BLACKWELL = Sm100GemmConfig()
 #: Generator -> calls that must not collide; the first two differ in a size only.
 CALLS = {
     "gemm": (
-        partial(gemm, None, 512, 256), partial(gemm, None, 512, 512), partial(gemm, 300, 512, 256),
-        partial(gemm, None, 512, 256, "bfloat16"), partial(gemm, None, 512, 256, layout="NN"),
-        partial(gemm, 8, 512, 256),
+        partial(programs.gemm, GemmConfig(), 512, 256),
+        partial(programs.gemm, GemmConfig(), 512, 512),
+        partial(programs.gemm, GemmConfig(), 512, 256, 300),
+        partial(programs.gemm, GemmConfig(dtype="bfloat16"), 512, 256),
+        partial(programs.gemm, GemmConfig(layout="NN"), 512, 256),
+        partial(programs.gemm, GemmConfig(swap_ab=True, cluster=1, tile_m=8), 512, 256),
+        partial(programs.gemm, GemmConfig(), 512, 256, stream_k=True),
+        partial(programs.gemm, GemmConfig(), 512, 256, cluster=(1, 1)),
     ),
     "matmul_multistage": (
         partial(matmul_multistage, 64, 64, 64), partial(matmul_multistage, 128, 64, 64),
@@ -93,22 +93,13 @@ CALLS = {
         partial(matmul_warp_specialised, 64, 64, 64, registers=(40, 224)),
     ),
     "attention": (
-        partial(sm90_attention, 128, 64), partial(sm90_attention, 256, 64),
-        partial(sm90_attention, 128, 128), partial(programs.attention, 128, 64),
+        partial(programs.attention, 128, 64), partial(programs.attention, 256, 64),
+        partial(programs.attention, 128, 128),
         partial(programs.attention, 128, 64, causal=True),
         partial(programs.attention, 128, 64, scale=0.5),
         partial(programs.attention, 128, 64, scale=0.25),
     ),
-    "sm100": (
-        partial(sm100_gemm, BLACKWELL, 512, 256), partial(sm100_gemm, BLACKWELL, 256, 256),
-        partial(sm100_gemm_persistent, BLACKWELL, 512, 256),
-        partial(sm100_gemm_pair, Sm100GemmConfig(cta_group=2), 512, 256),
-    ),
     "programs": (
-        partial(programs.gemm, GemmConfig(), 512, 256),
-        partial(programs.gemm, GemmConfig(), 256, 256),
-        partial(programs.gemm, GemmConfig(), 512, 256, stream_k=True),
-        partial(programs.gemm, GemmConfig(), 512, 256, cluster=(1, 1)),
         partial(programs.gemm_grouped, 4, 512, 256), partial(programs.gemm_grouped, 8, 512, 256),
         partial(programs.gemm_quantised, 512, 256), partial(programs.gemm_quantised, 512, 512),
         partial(programs.gemm_block_scaled, 512, 256),
@@ -134,7 +125,7 @@ def test_generators_name_what_they_were_asked_for(family):
 @pytest.mark.gpu
 def test_several_kernels_in_one_module(rng):
     """Shapes and options side by side: generated kernels and tile programs, under their names."""
-    config = GemmConfig(tile_m=64, tile_n=64, consumers=1, cluster=1, stages=2, store_buffers=1)
+    config = GemmConfig(tile_m=64, tile_n=64, consumers=1, cluster=1, stages=2)
     shapes = [(64, 64, 64), (70, 64, 64), (64, 128, 64), (64, 64, 128)]
     small = {"tile": (64, 64, 64), "out_dtype": "float16"}
     kernels = [(matmul_multistage(*shape, **small), shape) for shape in shapes]
@@ -143,7 +134,6 @@ def test_several_kernels_in_one_module(rng):
         for stages in (1, 2)
     ]
     kernels += [(programs.gemm(config, n, k, m), (m, n, k)) for m, n, k in shapes[:3]]
-    kernels += [(gemm(m, n, k, config=config), (m, n, k)) for m, n, k in shapes[:2]]
     module = tvm.IRModule({str(one.attrs["global_symbol"]): one for one, _ in kernels})
     assert len(module.functions) == len(kernels)
     executable = tvm.compile(module, cuda_target("h200"), tir_pipeline="warploom")

@@ -14,10 +14,10 @@ from tvm.script.tirx import tile as Tx
 from tests.shared import tile_programs
 from warploom import language as wl
 from warploom.errors import TileProgramWarning, WarploomWarning
-from warploom.kernels.config import GemmConfig
 from warploom.language.lints import findings, warn_of_mistakes
 from warploom.language.statements import statements_of
 from warploom.programs import (
+    GemmConfig,
     attention,
     conv2d,
     gemm,

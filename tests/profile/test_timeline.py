@@ -19,7 +19,6 @@ from warploom.compiler import ptxas_log, sass
 from warploom.compiler.hazards import early_accesses
 from warploom.compiler.invoke import compile_request, current_request
 from warploom.errors import IllegalCombination, WarploomError
-from warploom.kernels import GemmConfig
 from warploom.kernels.matmul import matmul_warp_specialised
 from warploom.lower.lowerings import lower
 from warploom.profile.groups import MAX_CLOCKS, Group, GroupedSpan
@@ -28,7 +27,7 @@ from warploom.profile.span_kinds import CATEGORIES
 from warploom.profile.streams import outermost
 from warploom.profile.timeline import decode
 from warploom.profile.trace import trace_events
-from warploom.programs import attention, gemm
+from warploom.programs import GemmConfig, attention, gemm
 from warploom.target import cuda_target
 
 STEPS, TILES, CTAS = 5, 6, 4

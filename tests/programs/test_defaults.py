@@ -9,9 +9,9 @@ import pytest
 
 from warploom import compile_report
 from warploom.errors import IllegalCombination, WarploomWarning
-from warploom.kernels.config import GemmConfig
 from warploom.lower.lowerings import lower
 from warploom.programs import (
+    GemmConfig,
     attention,
     conv2d,
     gemm,

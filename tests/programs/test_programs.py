@@ -20,11 +20,10 @@ from tests.shared.lowered_programs import exact as few_bits
 from warploom import compile_report, emulator
 from warploom import language as wl
 from warploom.errors import IllegalCombination
-from warploom.kernels import default_target
-from warploom.kernels.config import GemmConfig
 from warploom.lower.lowerings import lower
 from warploom.lower.trace import lower_trace
 from warploom.programs import (
+    GemmConfig,
     attention,
     gemm,
     gemm_block_scaled,
@@ -36,7 +35,7 @@ from warploom.programs.block_scaled_tiles import block_scaled_tiles
 from warploom.programs.group_slots import Slot, slots
 from warploom.programs.grouped_tiles import grouped_tiles, row_tiles
 from warploom.programs.quantised_tiles import quantised_tiles
-from warploom.target import cuda_target
+from warploom.target import cuda_target, default_target
 
 pytestmark = pytest.mark.gpu
 
@@ -65,7 +64,7 @@ CONFIGS = {
     "float8": (
         GemmConfig(
             dtype="float8_e4m3fn", out_dtype="bfloat16", tile_m=64, tile_n=64, tile_k=128,
-            consumers=1, stages=2, store_buffers=1,
+            consumers=1, stages=2,
         ),
         (70, 144, 272),
     ),

@@ -15,7 +15,7 @@ from tvm.script import tirx as T
 
 from tests.shared.reference import assert_rounded
 from warploom.bench.launch import measure, table
-from warploom.kernels import compile_gemm
+from warploom.programs import compile_gemm
 from warploom.runtime import launch
 
 pytestmark = pytest.mark.gpu

@@ -58,7 +58,8 @@ def test_a_wrong_result_fails_the_demo(monkeypatch, capsys):
     class Device:
         exist = True
 
-    monkeypatch.setattr("warploom.kernels.default_target", lambda: (_h200(), 132))
+    for place in ("warploom.target", "warploom.programs.compiled_gemm"):
+        monkeypatch.setattr(f"{place}.default_target", lambda: (_h200(), 132))
     monkeypatch.setattr(tvm, "cuda", lambda index=0: Device())
     for error, status, word in ((1e-4, 0, "correct"), (0.5, 1, "WRONG"), (np.nan, 1, "WRONG")):
         run = demo.Run("a GPU", 1e-3, error, 64)

@@ -102,8 +102,8 @@ def program(shape: AttentionShape) -> Executable:
     """The tile program of this package, compiled."""
     import tvm
 
-    from warploom.kernels import default_target
     from warploom.programs import attention
+    from warploom.target import default_target
 
     func = attention(
         shape.tokens, shape.head_dim, shape.heads, causal=shape.causal, dtype=shape.dtype,

@@ -178,7 +178,6 @@ def tilelang_product(torch: Any, shape: GemmShape, sets: Sequence[Any]) -> Produ
 OURS: dict[str, Callable[..., Any]] = {
     "default": competitors.default,
     "tuned": competitors.tuned,
-    "by-hand": competitors.by_hand,
     "tile-program": competitors.tile_program,
 }
 #: Ratios refer to the first of those that compete.

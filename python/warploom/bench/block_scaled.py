@@ -125,9 +125,9 @@ def program(shape: BlockScaledShape, changes: str = "") -> Executable:
     """
     import tvm
 
-    from warploom.kernels import default_target
     from warploom.programs import gemm_block_scaled
     from warploom.programs.block_scaled_tiles import block_scaled_tiles
+    from warploom.target import default_target
 
     tile, stages, hints = block_scaled_tiles(shape.n, shape.k, shape.m)
     chosen = {"tile": tile, "stages": stages, **hints}

@@ -36,7 +36,7 @@ if cold:
     sys.modules["cuda.bindings.nvrtc"] = None
 import numpy as np
 import tvm
-from warploom.kernels import compile_gemm
+from warploom.programs import compile_gemm
 if cold:
     def fail(*_): raise AssertionError("nothing is lowered")
     tvm.tirx.get_tir_pipeline = fail

@@ -1,4 +1,4 @@
-"""Kernels of this package: as it chooses them, and configured by hand on a command line.
+"""Kernels of this package: as it chooses them, and as a command line configures them.
 
 Each function compiles one, for :mod:`warploom.bench.kernels`; the kernel is called with
 :func:`warploom.bench.operands.arguments`. Nothing here imports TVM before it compiles.
@@ -19,9 +19,6 @@ if TYPE_CHECKING:
     from tvm.runtime import Executable
 
 OURS = "warploom"
-#: Bytes of K in a stage of a tile of few rows: one swizzled row.
-_ROW_BYTES = 128
-
 
 #: Hints of tile programs that a variant may name beside the fields of a configuration.
 HINTS = ("ctas_per_sm", "exchange", "ping_pong", "split_k", "stream_k")
@@ -37,9 +34,9 @@ def parse_changes(text: str, others: Sequence[str] = ()) -> dict[str, int]:
     WarploomError
         If a part is not ``NAME=INTEGER`` or names no field of ``GemmConfig``.
     """
-    from warploom.kernels import GemmConfig
+    from warploom.programs import GemmConfig
 
-    known = [*(f.name for f in fields(GemmConfig) if isinstance(f.default, int)), *others]
+    known = [*(f.name for f in fields(GemmConfig) if not isinstance(f.default, str)), *others]
     return _integers(text, known)
 
 
@@ -137,13 +134,8 @@ def knobs_variant(shape: GemmShape, changes: str) -> Executable:
     return tvm.compile(sch.mod, default_target()[0])
 
 
-def by_hand(shape: GemmShape, databases: Sequence[Path] = ()) -> Executable | None:
-    """The kernel of ``warploom.kernels``: float16, bfloat16 and float8, NT, no epilogue."""
-    return by_hand_variant(shape) if _plain(shape) else None
-
-
 def tile_program(shape: GemmShape, databases: Sequence[Path] = ()) -> Executable | None:
-    """The program of ``warploom.programs`` with the tiles of that kernel."""
+    """:func:`warploom.programs.gemm`: float16, bfloat16 and float8, NT, no epilogue."""
     return tile_program_variant(shape) if _plain(shape) else None
 
 
@@ -152,46 +144,26 @@ def _plain(shape: GemmShape) -> bool:
     return shape.dtype in dtypes and (shape.layout, shape.epilogue) == ("NT", "none")
 
 
-def by_hand_variant(shape: GemmShape, changes: str = "") -> Executable:
-    """The kernel by hand, as chosen for the shape, or with changes to that.
+def tile_program_variant(shape: GemmShape, changes: str = "") -> Executable:
+    """The tile program with the tiles that are chosen for the shape, or with changes to that.
+
+    ``changes`` are those of :func:`parse_changes`, and :data:`HINTS`.
 
     Raises
     ------
     IllegalCombination
         If there is no such kernel.
     """
-    from warploom.kernels import choose_config, compile_gemm, default_target
-
-    problem = (shape.m, shape.n, shape.k, shape.dtype)
-    config = choose_config(*problem, shape.result_dtype, ctas=default_target()[1])
-    config = dataclasses.replace(config, **(parse_changes(changes) if changes else {}))
-    return compile_gemm(*problem, out_dtype=shape.result_dtype, config=config)
-
-
-def tile_program_variant(shape: GemmShape, changes: str = "") -> Executable | None:
-    """The tile program with the tiles of that kernel, compiled through the passes.
-
-    ``changes`` are those of :func:`by_hand_variant`, and :data:`HINTS`. Without them, None for
-    kernels that exchange A and B: the program of the package does not. Changes then start from a
-    tile of 64 rows.
-    """
     import tvm
 
-    from warploom.kernels import choose_config, default_target
-    from warploom.programs import gemm
+    from warploom.programs import choose_config, gemm
+    from warploom.target import default_target
     from warploom.tile.hints import EXCHANGES
 
     target, ctas = default_target()
     config = choose_config(
         shape.m, shape.n, shape.k, shape.dtype, shape.result_dtype, ctas=ctas
     )
-    if config.swap_ab:
-        if not changes:
-            return None
-        config = dataclasses.replace(
-            config, swap_ab=False, tile_m=64, tile_n=128,
-            tile_k=_ROW_BYTES // config.element_bytes, consumers=1, stages=8,
-        )  # fmt: skip
     values: dict[str, Any] = dict(parse_changes(changes, HINTS) if changes else {})
     hints = {name: values.pop(name) for name in HINTS if name in values}
     for name in ("ping_pong", "stream_k"):
@@ -199,5 +171,7 @@ def tile_program_variant(shape: GemmShape, changes: str = "") -> Executable | No
             hints[name] = bool(hints[name])
     if "exchange" in hints:  # by number: 0 for the first way, 1 for the second
         hints["exchange"] = EXCHANGES[hints["exchange"]]
+    if "swap_ab" in values:
+        values["swap_ab"] = bool(values["swap_ab"])
     func = gemm(dataclasses.replace(config, **values), shape.n, shape.k, None, **hints)
     return tvm.compile(tvm.IRModule({"main": func}), target, tir_pipeline="warploom")

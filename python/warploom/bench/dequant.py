@@ -125,8 +125,8 @@ def program(shape: DequantShape, order: str, changes: str = "") -> Executable:
     """The tile program of this package, compiled; ``changes`` as in :func:`parse_changes`."""
     import tvm
 
-    from warploom.kernels import default_target
     from warploom.programs import gemm_quantised
+    from warploom.target import default_target
 
     func = gemm_quantised(
         shape.n, shape.k, shape.m, shape.bits, shape.scale_group, shape.dtype, order,

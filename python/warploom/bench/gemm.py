@@ -45,7 +45,6 @@ def our_kernels(
     shape: GemmShape,
     names: Sequence[str],
     databases: Sequence[Path] = (),
-    variants: Sequence[str] = (),
     tile_variants: Sequence[str] = (),
     knobs: Sequence[str] = (),
 ) -> dict[str, Kernel]:
@@ -56,9 +55,6 @@ def our_kernels(
         for name in names
         if name in backends.OURS
     }
-    for text in variants:
-        competitors.parse_changes(text)
-        found[f"by-hand {text}"] = Kernel(competitors.by_hand_variant, (plain, text))
     for text in tile_variants:
         competitors.parse_changes(text, competitors.HINTS)
         found[f"tile-program {text}"] = Kernel(competitors.tile_program_variant, (plain, text))
@@ -185,10 +181,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="folder of a tuning database, for the backend tuned; repeatable (default: shipped)",
     )  # fmt: skip
     parser.add_argument(
-        "--variant", action="append", default=[], metavar="NAME=INTEGER,...",
-        help="also measure the kernel by hand with these changes to its GemmConfig; repeatable",
-    )  # fmt: skip
-    parser.add_argument(
         "--tile-variant", action="append", default=[], metavar="NAME=INTEGER,...",
         help="also measure the tile program with these changes to its GemmConfig and hints "
         f"({', '.join(competitors.HINTS)}); repeatable",
@@ -229,7 +221,7 @@ def main(arguments: Sequence[str]) -> int:
 
     def wanted(shape: GemmShape) -> dict[str, Kernel]:
         return our_kernels(
-            shape, names, options.database, options.variant, options.tile_variant, options.knobs
+            shape, names, options.database, options.tile_variant, options.knobs
         )
 
     return run(

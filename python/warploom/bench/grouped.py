@@ -123,8 +123,8 @@ def program(shape: GroupedShape, changes: str = "") -> Executable:
     """
     import tvm
 
-    from warploom.kernels import default_target
     from warploom.programs import gemm_grouped
+    from warploom.target import default_target
 
     func = gemm_grouped(
         shape.groups, shape.n, shape.k, shape.m, shape.dtype,

@@ -1,7 +1,7 @@
 """``python -m warploom.bench launch``: what the host pays for one call of a kernel, part by part.
 
 Kernels are GEMMs with three tensor maps, on matrices so small that the GPU is never behind: the
-package's kernel by hand, and what TVM compiles of a ``te`` function, which may be launched before
+package's tile program, and what TVM compiles of a ``te`` function, which may be launched before
 the kernel before it has ended. ``WARPLOOM_LAUNCH_CACHE=0`` shows the same calls as TVM makes them.
 """
 
@@ -19,7 +19,7 @@ from warploom.bench.environment import environment
 from warploom.bench.report import markdown_table
 from warploom.command_line import Parser, duration, output_folder, positive, require_gpu
 from warploom.gemm_shape import GemmShape
-from warploom.kernels import compile_gemm
+from warploom.programs import compile_gemm
 from warploom.runtime import launch
 from warploom.timing import host_cost
 

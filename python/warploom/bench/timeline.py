@@ -56,8 +56,7 @@ class AttentionOperands:
 
 def compare_gemm(torch: Any, shape: GemmShape, rounds: int, burst_only: bool) -> Measured:
     """A product."""
-    from warploom.kernels import GemmConfig
-    from warploom.programs import gemm
+    from warploom.programs import GemmConfig, gemm
 
     sets = [ops.make_operands(torch, shape, seed) for seed in range(ops.input_sets(shape))]
 
@@ -123,7 +122,7 @@ class _Kernels:
 
 
 def _compile(func: PrimFunc) -> Callable[..., object]:
-    from warploom.kernels import default_target
+    from warploom.target import default_target
 
     target, _ = default_target()
     return tvm.compile(tvm.IRModule({"main": func}), target, tir_pipeline="warploom")["main"]

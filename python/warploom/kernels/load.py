@@ -24,9 +24,6 @@ def load_tile(
     matrix: Any,
     start: tuple[Any, Any],
     barrier: Any,
-    part: tuple[Any, int] | None = None,
-    cluster_mask: int = 0,
-    cta_group: int = 1,
     **copy_options: Any,
 ) -> None:
     """Emit the copies of one operand tile into one stage of its ring.
@@ -44,33 +41,21 @@ def load_tile(
         First row (M or N) and first K of the tile in the matrix.
     barrier : Expr
         Address of the mbarrier that counts the bytes.
-    part : (Expr, int), optional
-        First row and number of rows (M or N) of the tile that this CTA loads; default all.
-    cluster_mask : int
-        CTAs of the cluster that receive the data and its bytes; 0: only this one.
-    cta_group : int
-        2 where ``barrier`` may be the one of the partner in a pair of CTAs (Blackwell).
     **copy_options
         Further options of ``Tx.copy_async``, such as those of ``TensorMap.copy_options``.
     """
     mn_start, k_start = start
-    mn_first, mn_count = part if part is not None else (0, tile.mn)
-    options = copy_options | ({"cta_mask": cluster_mask} if cluster_mask else {})
-    if cta_group != 1:
-        options["cta_group"] = cta_group
     if tile.major is Major.K:
-        rows, columns, first_row, first_column = mn_count, tile.k, mn_first, 0
-        row_start, column_start = mn_start + mn_first, k_start
+        rows, columns, row_start, column_start = tile.mn, tile.k, mn_start, k_start
     else:
-        rows, columns, first_row, first_column = tile.k, mn_count, 0, mn_first
-        row_start, column_start = k_start, mn_start + mn_first
+        rows, columns, row_start, column_start = tile.k, tile.mn, k_start, mn_start
     width = tile.atom_columns
     # A loop in the program, not here: every copy_async call encodes a tensor map of its own.
     with T.unroll(columns // width) as atom:
-        place, source = first_column + atom * width, column_start + atom * width
+        place, source = atom * width, column_start + atom * width
         Tx.copy_async(
-            shared[stage, first_row : first_row + rows, place : place + width],
+            shared[stage, 0:rows, place : place + width],
             matrix[row_start : row_start + rows, source : source + width],
             mbar=barrier,
-            **{"dispatch": "tma_auto", **options},
+            **{"dispatch": "tma_auto", **copy_options},
         )

@@ -2,7 +2,8 @@
 
 Both compute C = A B with any operand types of the tensor core, ragged edges, any legal tile, any
 number of stages. They are plain on purpose, one tile of C a CTA, to be read, changed and compared;
-:func:`warploom.kernels.gemm` is the fast one.
+:func:`warploom.programs.gemm` is the fast one. They are no tile programs, because they show what
+passes decide there: the emitter's instructions, and a log of who waits for which mbarrier.
 """
 
 from __future__ import annotations

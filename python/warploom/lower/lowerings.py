@@ -13,6 +13,7 @@ from tvm.tirx import PrimFunc
 
 from warploom.errors import Decline, WarploomError
 from warploom.lower import tvm_passes as transform
+from warploom.lower.grid.skip_empty import skip_empty
 from warploom.lower.options import added_passes
 from warploom.lower.tvm_passes import CheckProgram, Factory
 from warploom.lower.warn_of_lowering import warn_of_lowering
@@ -95,7 +96,7 @@ def lower(
                 continue
             if not quiet:
                 warn_of_lowering(func, state["ignored"], lowering, reasons)
-            return lowered
+            return skip_empty(lowered, read(start))
         raise Decline(_together(reasons))
     except WarploomError as error:
         raise type(error)(with_place(str(error), func)) from error

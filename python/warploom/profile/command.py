@@ -164,8 +164,7 @@ def _random(rng: np.random.Generator, shape: Sequence[int], dtype: str) -> np.nd
 def _program(place: str, sizes: Sequence[int]) -> tuple[PrimFunc, Sequence[int]]:
     """The program that a user means, and the sizes that are left."""
     if place == "gemm":
-        from warploom.kernels import GemmConfig
-        from warploom.programs import gemm
+        from warploom.programs import GemmConfig, gemm
 
         m, n, k = _with_defaults(place, sizes, (512, 512, 512))
         return gemm(GemmConfig(), n, k, m), ()

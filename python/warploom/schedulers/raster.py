@@ -1,4 +1,4 @@
-"""The order in which a persistent grid visits the tiles of C."""
+"""The order in which a grid visits the tiles of C."""
 
 from __future__ import annotations
 
@@ -32,46 +32,3 @@ def grouped_tile(index: Any, rows: Any, columns: int, group: int) -> tuple[Any, 
     whole = known is not None and known % group == 0
     height = group if whole else T.min(group, rows - first)
     return first + T.truncmod(within, height), T.truncdiv(within, height)
-
-
-@T.meta_class
-class TileLoop:
-    """Walks over the tiles of one cluster: ``first``, ``first + step``, ...
-
-    Attributes
-    ----------
-    row, column : int32 scalars
-        The current tile, valid after :meth:`locate`.
-    """
-
-    def __init__(self, rows: Any, columns: int, group: int, first: Any, step: int):
-        self.rows, self.columns, self.group = rows, columns, group
-        self.step = step
-        self.index = T.local_scalar("int32")
-        self.row = T.local_scalar("int32")
-        self.column = T.local_scalar("int32")
-        # Plain emission, not T.inline: parsing an inline costs tens of milliseconds.
-        for scalar, value in ((self.index, first), (self.row, 0), (self.column, 0)):
-            _set(scalar, value)
-
-    def valid(self) -> Any:
-        """Whether the current tile exists."""
-        return self.index < self.rows * self.columns
-
-    def locate(self) -> None:
-        """Compute :attr:`row` and :attr:`column` of the current tile."""
-        row, column = grouped_tile(self.index, self.rows, self.columns, self.group)
-        _set(self.row, row)
-        _set(self.column, column)
-
-    def advance(self) -> None:
-        """Go to this cluster's next tile."""
-        _set(self.index, self.index + self.step)
-
-
-def _set(scalar: Any, value: Any) -> None:
-    T.buffer_store(_load(scalar).source, value, [0])
-
-
-def _load(scalar: Any) -> Any:
-    return scalar.scalar if isinstance(scalar, T.scalar_wrapper) else scalar

@@ -24,11 +24,11 @@ MBARRIER_WAIT = "tvm_builtin_cuda_mbarrier_wait("
 NO_FENCE = ("has used since the last wgmma.fence",)
 CTA_SYNC = "tvm_builtin_cuda_cta_sync();"
 
-# --- sm90_attention: scores of two atoms, then two atoms of the weights, each with a fence ---
+# --- tutorials/15_attention_by_hand.py: scores of two atoms, then two of the weights, fenced ---
 
 
 def _attention(name: str, edits: tuple[Edit, ...], kind: str, *words: str) -> Mutant:
-    return Mutant("sm90_attention", name, edits, kind, words)
+    return Mutant("attention_by_hand", name, edits, kind, words)
 
 
 ATTENTION = (

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import math
-import runpy
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -18,22 +17,18 @@ from tests.emulator.mutants.mutation import Edit, Launch, Lowered
 from tests.shared import gemm_functions, tile_programs
 from tests.shared.blackwell import random_scales, scaled
 from tests.shared.lowered_programs import hinted, last_cta_first, lower_by
-from tests.shared.paths import ROOT
 from tests.shared.reference import numpy_dtype
 from tests.shared.tile_programs.orchestrated import ring_by_hand
+from tests.shared.tutorial_names import tutorial_names
 from warploom.compiler.callback import compile_cached
 from warploom.compiler.invoke import current_request
 from warploom.gemm import GemmKnobs, recognise
 from warploom.gemm.generate import tile_program as generated
-from warploom.kernels import GemmConfig, gemm, matmul_multistage, matmul_warp_specialised
-from warploom.kernels.sm90_attention import sm90_attention
-from warploom.kernels.sm100_config import Sm100GemmConfig
-from warploom.kernels.sm100_gemm_pair import sm100_gemm_pair
-from warploom.kernels.sm100_gemm_persistent import sm100_gemm_persistent
-from warploom.kernels.sm100_gemm_scaled import block_scales, sm100_gemm_scaled
+from warploom.kernels import matmul_multistage, matmul_warp_specialised
 from warploom.lower.grid.persistent import persistent_grid
 from warploom.lower.lowerings import TENSOR_MEMORY, WARP_SPECIALISED, lower
 from warploom.lower.tvm_passes import tile_pass
+from warploom.programs import GemmConfig, gemm
 from warploom.target import cuda_target
 from warploom.tile.program import TileProgram
 
@@ -85,13 +80,15 @@ class Product:
 
 @dataclass(frozen=True)
 class ScaledProduct(Product):
-    """One whose operands have block scales."""
+    """One whose operands have block scales, which ``order`` brings into the kernel's order."""
+
+    order: Callable[[np.ndarray], np.ndarray] = np.asarray
 
     def inputs(self, rng: np.random.Generator) -> tuple[list[np.ndarray], np.ndarray]:
         (a, b), _ = super().inputs(rng)
         scales = [random_scales(rng, rows, self.k) for rows in (self.m, self.n)]
         wide = [scaled(x, scale) for x, scale in zip((a, b), scales, strict=True)]
-        return [a, b, *map(block_scales, scales)], wide[0] @ wide[1].T
+        return [a, b, *map(self.order, scales)], wide[0] @ wide[1].T
 
 
 @dataclass(frozen=True)
@@ -138,35 +135,35 @@ class Source:
         return launch
 
 
-def sm90_gemm() -> Product:
-    config = GemmConfig(
-        tile_m=128, tile_n=64, tile_k=32, stages=3, cluster=2, consumers=2, store_n=32,
-        store_buffers=2, ctas=4,
-    )  # fmt: skip
-    return Product(lambda: gemm(300, 136, 168, config=config), "sm_90a", 300, 136, 168)
+#: Tiles of 64 bytes of K, three stages: the ring turns, and begins every tile at another stage.
+SMALL_STEP = {
+    "BM": 128, "BN": 64, "BK": 32, "STAGES": 3, "HALF": 32, "PIECE": 32, "SWIZZLE_128B": 2,
+}  # fmt: skip
 
 
-#: Three stages for five tiles of K: the ring turns, and begins every tile at another stage.
-SM100 = Sm100GemmConfig(tile_n=64, store_n=32, stages=3)
+def ladder(step: str, ctas: int, tile_bytes: int, size: tuple[int, int, int]) -> Product:
+    """A step of the ladder, with small tiles."""
+    constants = SMALL_STEP | {"TILE_BYTES": tile_bytes}
+    file = f"ladder_{step}.py"
+    own = tutorial_names(file)
+    names = tutorial_names(file, **{name: constants[name] for name in constants if name in own})
+    arch = "sm_90a" if step.startswith("hopper") else "sm_100a"
+    return Product(lambda: names["gemm"](*size, ctas=ctas), arch, *size)
 
 
-def sm100_product(make: Callable, config: Sm100GemmConfig) -> Product:
-    return Product(lambda: make(config, 72, 272, 300), "sm_100a", 300, 72, 272)
-
-
-def sm90_gemm_swap_ab() -> Product:
+def swap_ab() -> Product:
+    """A tile program for few rows: three CTAs with two warpgroups each compute six tiles."""
     config = GemmConfig(
         swap_ab=True, tile_m=16, tile_n=128, tile_k=64, stages=3, cluster=1, consumers=2, ctas=3
     )
-    return Product(lambda: gemm(40, 200, 168, config=config), "sm_90a", 40, 200, 168)
+    return Product(lambda: lower(gemm(config, 200, 168, 40)), "sm_90a", 40, 200, 168)
 
 
-def sm100_scaled() -> Product:
-    config = Sm100GemmConfig(dtype="float8_e4m3fn", out_dtype="bfloat16", tile_k=128, stages=3)
-    size = (130, 136, 592)
+def block_scales_by_hand() -> ScaledProduct:
+    names, size = tutorial_names("16_block_scales_by_hand.py", STAGES=3), (130, 136, 592)
     return ScaledProduct(
-        lambda: sm100_gemm_scaled(config, *size[1:], size[0]), "sm_100a", *size,
-        config.dtype, config.out_dtype,
+        lambda: names["gemm"](*size), "sm_100a", *size, "float8_e4m3fn", "bfloat16",
+        names["block_scales"],
     )  # fmt: skip
 
 
@@ -325,7 +322,8 @@ class Attention:
 
 def attention_by_hand() -> Attention:
     heads, tokens, head_dim = shape = (1, 150, 32)
-    return Attention(sm90_attention(tokens, head_dim, heads, keys=32, stages=2), shape)
+    names = tutorial_names("15_attention_by_hand.py")
+    return Attention(names["attention"](tokens, head_dim, heads, keys=32, stages=2), shape)
 
 
 def generated_matmul(build: Callable, **choices: Any) -> Product:
@@ -337,18 +335,16 @@ def generated_matmul(build: Callable, **choices: Any) -> Product:
 
 
 def tutorial() -> Product:
-    names = runpy.run_path(str(ROOT / "tutorials" / "01_first_kernel.py"))
+    names = tutorial_names("01_first_kernel.py")
     size = (names["M"], names["N"], names["K"])
     return Product(lambda: names["matmul"], "sm_90a", *size, out_dtype="float32")
 
 
 PROGRAMS: dict[str, Callable[[], Product | Attention | Source]] = {
-    "sm90_gemm": sm90_gemm,
-    "sm100_gemm_persistent": lambda: sm100_product(
-        sm100_gemm_persistent, replace(SM100, accumulators=2, ctas=2)
-    ),
-    "sm100_gemm_pair": lambda: sm100_product(sm100_gemm_pair, replace(SM100, cta_group=2)),
-    "sm100_gemm_scaled": sm100_scaled,
+    "hopper_step_10": lambda: ladder("hopper/v10_two_consumers", 4, 12288, (512, 128, 160)),
+    "blackwell_step_8": lambda: ladder("blackwell/v08_four_stages", 2, 12288, (384, 128, 160)),
+    "blackwell_step_9": lambda: ladder("blackwell/v09_cluster", 2, 10240, (512, 128, 160)),
+    "block_scales_by_hand": block_scales_by_hand,
     "tile_program_pair": lambda: tile_program(32, 1, cluster=(2, 1)),
     "tile_program_pairs": lambda: tile_program(32, 1, cluster=(2, 2)),
     "tile_program_multicast": lambda: tile_program(48, 1, cluster=(2, 1)),
@@ -357,7 +353,7 @@ PROGRAMS: dict[str, Callable[[], Product | Attention | Source]] = {
     "tile_program_tensor_operand": dequantised_in_tensor_memory,
     "tile_program_2x2": two_by_two,
     "tile_program_own_barriers": own_barriers,
-    "sm90_gemm_swap_ab": sm90_gemm_swap_ab,
+    "swap_ab": swap_ab,
     "stream_k": stream_k,
     "exchange_in_clusters": exchange_in_clusters,
     "turns": turns,
@@ -366,7 +362,7 @@ PROGRAMS: dict[str, Callable[[], Product | Attention | Source]] = {
     "staged_addend": staged_addend,
     "transposed_pieces": transposed_pieces,
     "tutorial": tutorial,
-    "sm90_attention": attention_by_hand,
+    "attention_by_hand": attention_by_hand,
     "matmul_warp_specialised": lambda: generated_matmul(matmul_warp_specialised, stages=2),
     "matmul_one_stage": lambda: generated_matmul(matmul_warp_specialised, stages=1),
     "matmul_multistage": lambda: generated_matmul(matmul_multistage, stages=2),

@@ -21,7 +21,7 @@ from tests.emulator.mutants.sm90 import (
     Mutant,
 )
 
-#: Lines of the generated source that both kernels have.
+#: Lines of the generated sources.
 CTA_SYNC = "tvm_builtin_cuda_cta_sync();"
 MMA = "tvm_builtin_ptx_tcgen05_mma"
 ALLOC, DEALLOC = "tcgen05_alloc_alloc", "tcgen05_dealloc_dealloc"
@@ -31,13 +31,13 @@ BEFORE, AFTER = "tcgen05_fence_fence__before", "tcgen05_fence_fence__after"
 
 TENSOR = "tensor memory"
 
-# --- sm100_gemm_persistent: two accumulators, the epilogue overlaps with the next tile ---
+# --- step 8 of the ladder: two accumulators, the epilogue overlaps with the next tile ---
 
 COMMIT = "tvm_builtin_ptx_tcgen05_commit_commit_cta_group__1"
 DRAINED_WAIT = "(slot_phase_ptr[0] ^ 0));"
 DONE_WAIT = "(slot_phase_ptr_1[0] ^ 0));"
 DRAINED = "mbarrier_arrive_arrive_shared_b64"
-FIRST_DRAINED = "pool_buf_ptr)[11272]))), (uint)"
+FIRST_DRAINED = "pool_buf_ptr)[5640]))), (uint)"
 
 
 ARRIVE = ("tvm_builtin_ptx_mbarrier_arrive_arrive_shared_b64", 1)
@@ -52,30 +52,30 @@ def _arrive(barrier: str, how: tuple[str, int] = ARRIVE) -> str:
 
 
 def _persistent(name: str, edits: tuple[Edit, ...], kind: str, *words: str) -> Mutant:
-    return Mutant("sm100_gemm_persistent", name, edits, kind, words)
+    return Mutant("blackwell_step_8", name, edits, kind, words)
 
 
 PERSISTENT = (
     _persistent("a stage is released by an arrival instead of a commit",
-                (instead(COMMIT, _arrive("ring_stage_ptr_1[0] + 11267"), 0, 2),),
+                (instead(COMMIT, _arrive("ring_stage_ptr_1[0] + 5635"), 0, 2),),
                 RACE, TMA_LOAD, "writes shared", "tcgen05.mma"),
     _persistent("the products of a stage are not committed",
                 (drop(COMMIT, 0, 2),), ERROR, "deadlock", AT_EMPTY_WAIT, "1 of 1 arrivals"),
     _persistent("the products of a tile are not committed",
                 (drop(COMMIT, 1, 2),), ERROR, "deadlock", "done.wait(", "1 of 1 arrivals"),
     _persistent("the commit of a tile goes to the barrier of the other accumulator",
-                (replace(COMMIT, "slot_stage_ptr[0] + 11270", "(slot_stage_ptr[0] ^ 1) + 11270",
+                (replace(COMMIT, "slot_stage_ptr[0] + 5638", "(slot_stage_ptr[0] ^ 1) + 5638",
                          1, 2),),
                 ERROR, "deadlock", "done.wait(", "1 of 1 arrivals"),
     _persistent("the tile is declared done by an arrival instead of a commit",
-                (instead(COMMIT, _arrive("slot_stage_ptr[0] + 11270"), 1, 2),),
+                (instead(COMMIT, _arrive("slot_stage_ptr[0] + 5638"), 1, 2),),
                 TENSOR, LOAD, "reads lane", "tcgen05.mma"),
     _persistent("the products do not wait for the stage to be full",
                 (drop(FULL_WAIT),), RACE, "tcgen05.mma", "reads shared", TMA_LOAD),
     _persistent("the producer does not wait for the stage to be empty",
                 (drop(EMPTY_WAIT),), ERROR, "mbarrier.arrive", "0 of 1 arrivals are pending"),
     _persistent("too few bytes are announced",
-                (replace(EXPECT, "24576", "16384"),),
+                (replace(EXPECT, "12288", "8192"),),
                 RACE, "tcgen05.mma", "reads shared", TMA_LOAD),
     _persistent("the accumulator is not waited for until it is drained",
                 (drop(DRAINED_WAIT),), TENSOR, "tcgen05.mma", "writes lane", LOAD, "reads"),
@@ -136,26 +136,26 @@ PERSISTENT = (
                 ERROR, "32 columns from column 256", "not all allocated", "tcgen05.ld"),
 )  # fmt: skip
 
-# --- sm100_gemm_pair: two CTAs compute a tile, the first one issues the products ---
+# --- step 9 of the ladder: two CTAs compute a tile, the first one issues the products ---
 
 FIRST_ONLY = "if (tvm_builtin_cluster_ctaid_x() == 0) @"
 BOTH_COMMIT = "tvm_builtin_ptx_tcgen05_commit_multicast"
 
 
 def _pair(name: str, edits: tuple[Edit, ...], kind: str, *words: str) -> Mutant:
-    return Mutant("sm100_gemm_pair", name, edits, kind, words)
+    return Mutant("blackwell_step_9", name, edits, kind, words)
 
 
 PAIR = (
     _pair("stages are released in the first CTA only",
           (replace(BOTH_COMMIT, "(ushort)3", "(ushort)1", 0, 2),),
-          ERROR, "deadlock", AT_FULL_WAIT, "0 of 1 arrivals and 20480 bytes pending"),
+          ERROR, "deadlock", AT_FULL_WAIT, "0 of 1 arrivals and 10240 bytes pending"),
     _pair("the second CTA is never told that the tile is done",
           (replace(BOTH_COMMIT, "(ushort)3", "(ushort)1", 1, 2),), ERROR, "deadlock", "done.wait("),
     _pair("only the bytes of one CTA are announced",
-          (replace(EXPECT, "40960", "20480"),), RACE, "tcgen05.mma", "reads shared", TMA_LOAD),
+          (replace(EXPECT, "20480", "10240"),), RACE, "tcgen05.mma", "reads shared", TMA_LOAD),
     _pair("each CTA's loads signal its own barrier",
-          (replace("mapa_u64(", "(uint)0", "(uint)tvm_builtin_cluster_ctaid_x()"),),
+          (replace("mapa_u64(", "(uint)0", "(uint)tvm_builtin_cluster_ctaid_x()", 0, 2),),
           ERROR, "deadlock", AT_FULL_WAIT, "bytes pending"),
     _pair("the second CTA's barriers may not be initialised yet",
           (instead(CLUSTER_SYNC, "__syncthreads();", 0, 2),), INIT_RACE, "initialised by"),
@@ -166,10 +166,10 @@ PAIR = (
           (instead(ALLOC, FIRST_ONLY),),
           ERROR, "deadlock", "waits for columns of tensor memory in both CTAs"),
     _pair("only the first CTA gives tensor memory back",
-          (instead(DEALLOC, FIRST_ONLY),), ERROR, "exits and holds columns 0 to 63"),
+          (instead(DEALLOC, FIRST_ONLY),), ERROR, "exits and holds columns 0 to 127"),
 )  # fmt: skip
 
-# --- sm100_gemm_scaled: scales travel through shared memory and tcgen05.cp to tensor memory ---
+# --- tutorials/16_block_scales_by_hand.py: scales travel through tcgen05.cp to tensor memory ---
 
 COPY = "tvm_builtin_ptx_tcgen05_cp"
 SCALE_LOAD = "async_bulk_tensor_3d"
@@ -177,7 +177,7 @@ SCALE_COPY, SCALE_TMA = "tcgen05.cp", "cp.async.bulk.tensor.3d"
 
 
 def _scaled(name: str, edits: tuple[Edit, ...], kind: str, *words: str) -> Mutant:
-    return Mutant("sm100_gemm_scaled", name, edits, kind, words)
+    return Mutant("block_scales_by_hand", name, edits, kind, words)
 
 
 SCALED = (
@@ -196,10 +196,10 @@ SCALED = (
                      0, 2),),
             UNINITIALISED, "tcgen05.mma", "reads lane", "tcgen05.alloc"),
     _scaled("a stage is released by an arrival instead of a commit",
-            (instead(COMMIT, _arrive("ring_stage_ptr_1[0] + 16771", EXPECT_NOTHING), 0, 2),),
+            (instead(COMMIT, _arrive("ring_stage_ptr_1[0] + 14723", EXPECT_NOTHING), 0, 2),),
             RACE, SCALE_TMA, "writes shared", SCALE_COPY),
     _scaled("the tile is declared done by an arrival instead of a commit",
-            (instead(COMMIT, _arrive("16774", EXPECT_NOTHING), 1, 2),),
+            (instead(COMMIT, _arrive("14726", EXPECT_NOTHING), 1, 2),),
             TENSOR, LOAD, "reads lane", "tcgen05.mma"),
     _scaled("the products of a tile are not committed",
             (drop(COMMIT, 1, 2),), ERROR, "deadlock", "done.wait(", "1 of 1 arrivals"),

@@ -44,7 +44,7 @@ class Mutant:
         return f"{self.program}: {self.name}"
 
 
-# --- sm90_gemm: warp-specialised, clusters of two, multicast, two consumers ---
+# --- Step 10 of the ladder for Hopper: warp-specialised, clusters of two, two consumers ---
 
 #: Lines of its generated source.
 EMPTY_WAIT = "(ring_phase_ptr[0] ^ 0));"
@@ -64,7 +64,7 @@ FIRST_FULL, FIRST_EMPTY = "pool_buf_ptr)[6656]))), (uint)", "pool_buf_ptr)[6659]
 
 #: Lines of the program, as reports quote them.
 AT_FULL_WAIT, AT_EMPTY_WAIT = "full.wait(ring.stage, ring.phase)", "empty.wait(ring.stage, ring."
-AT_LOAD, AT_STORE = "load_tile(", "output.store("
+AT_STORE = "Tx.copy_async("
 WGMMA, TMA_LOAD, TMA_STORE = "wgmma.mma_async", "cp.async.bulk.tensor.2d.shared", "2d.global.shared"
 #: The slot is filled again while it is being read; it is read while it is being filled.
 OVERWRITTEN = (TMA_LOAD, "writes shared", WGMMA, "reads, and nothing orders the two")
@@ -73,7 +73,7 @@ STAGING = ("stmatrix", "writes shared", TMA_STORE, "reads")
 
 
 def _hopper(name: str, edits: tuple[Edit, ...], kind: str, *words: str) -> Mutant:
-    return Mutant("sm90_gemm", name, edits, kind, words)
+    return Mutant("hopper_step_10", name, edits, kind, words)
 
 
 HOPPER = (

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from tests.emulator.mutants.mutation import Edit, asm, drop, instead, repeat, replace
 from tests.emulator.mutants.sm90 import (
-    AT_EMPTY_WAIT,
-    AT_FULL_WAIT,
-    EMPTY_WAIT,
+    EARLY_EXIT,
     ERROR,
     EXPECT,
     FENCE,
-    FULL_WAIT,
+    INIT_FENCE,
     INIT_RACE,
     OVERWRITTEN,
     PROXY_FENCE,
@@ -20,6 +18,7 @@ from tests.emulator.mutants.sm90 import (
     UNFINISHED,
     UNINITIALISED,
     WAIT_ALL,
+    WAIT_ONE,
     WGMMA,
     Mutant,
 )
@@ -29,22 +28,29 @@ ARRIVE = "mbarrier_arrive_arrive_shared_b64"
 LOAD = "cp_async_bulk_tensor_g2s"
 COMMIT = "wgmma_commit_group"
 
-# --- sm90_gemm_swap_ab: the tile is transposed, two consumers, no cluster, no staging ---
+# --- swap_ab: a lowered tile program, the tile is transposed, two consumers, no cluster ---
 
-FIRST_FULL, FIRST_EMPTY = "pool_buf_ptr)[6912]))), (uint)", "pool_buf_ptr)[6915]))), (uint)"
-LEADER = "leader_ptr[0] = ("
+#: Its lines: where the loading thread and the computing ones wait, and where these release a stage.
+STAGE_EMPTY, STAGE_FULL = "A_s_B_s_phase_ptr[0]);", "A_s_B_s_phase_ptr_1[0]);"
+FIRST_EMPTY = "shared_memory_ptr)[7427]))), (uint)"
+SPEAKER = "if (((warp_id_in_cta % 4) == 0)"
+PIECE_LEFT, PIECE_MET = "bulk_wait_group_read_0", "warpgroup_sync(("
+PIECE_FENCE = "fence_proxy_proxy_async_shared"
+FIRST_ONLY = replace(SPEAKER, "if (", "if ((warp_id_in_cta < 8) && ", 0, 5)
 
 
 def _swap(name: str, edits: tuple[Edit, ...], kind: str, *words: str) -> Mutant:
-    return Mutant("sm90_gemm_swap_ab", name, edits, kind, words)
+    return Mutant("swap_ab", name, edits, kind, words)
 
 
 SWAP = (
     _swap("a stage is released before its products are done",
-          (drop(WAIT_ALL), instead("ring_stage_ptr_1[0] = (ring_stage_ptr_1[0] + 1)",
-                                   asm("wgmma.wait_group.sync.aligned 0") + " @")),
+          (drop(WAIT_ONE), instead("last_ptr[0] = A_s_B_s_stage_ptr_1[0];",
+                                   "@ " + asm("wgmma.wait_group.sync.aligned 1"))),
           RACE, *OVERWRITTEN),
-    _swap("the products are not waited for", (drop(WAIT_ALL),), RACE, *OVERWRITTEN),
+    _swap("the products are not waited for", (drop(WAIT_ONE),), RACE, *OVERWRITTEN),
+    _swap("the accumulators of a tile are stored before its products are done",
+          (drop(WAIT_ALL),), REGISTERS, WGMMA),
     _swap("no wgmma.fence between the stores of a tile and the products of the next",
           (drop("wgmma_fence_fence"),), REGISTERS, WGMMA, "no wgmma.fence"),
     _swap("the products are not committed to the group that is waited for",
@@ -52,32 +58,37 @@ SWAP = (
     _swap("an empty barrier expects one consumer only",
           (replace(FIRST_EMPTY, "(uint)2", "(uint)1"),), RACE, *OVERWRITTEN),
     _swap("an empty barrier expects the producer, too",
-          (replace(FIRST_EMPTY, "(uint)2", "(uint)3"),),
-          ERROR, "deadlock", AT_EMPTY_WAIT, "1 of 3 arrivals"),
+          (replace(FIRST_EMPTY, "(uint)2", "(uint)3"),), ERROR, "deadlock", "1 of 3 arrivals"),
     _swap("all warps of a consumer release a stage",
-          (replace(LEADER, "(warp_id_in_cta % 4) == 0", "true"),), RACE, *OVERWRITTEN),
+          (replace(SPEAKER, "(warp_id_in_cta % 4) == 0", "true", 0, 5),), RACE, *OVERWRITTEN),
     _swap("the first consumer releases stages for both",
-          (replace(ARRIVE, "(uint)1", "(uint)(warp_id_in_cta < 4 ? 2 : 0)"),
-           instead("if (leader_ptr[0])", "if (leader_ptr[0] && warp_id_in_cta < 4) {")),
-          RACE, *OVERWRITTEN),
-    _swap("the second consumer never releases a stage",
-          (instead("if (leader_ptr[0])", "if (leader_ptr[0] && warp_id_in_cta < 4) {"),),
-          ERROR, "deadlock", AT_EMPTY_WAIT, "1 of 2 arrivals"),
+          (replace(ARRIVE, "(uint)1", "(uint)2", 0, 2), FIRST_ONLY), RACE, *OVERWRITTEN),
+    _swap("the second consumer releases the last stage of a tile only",
+          (FIRST_ONLY,), ERROR, "deadlock", "1 of 2 arrivals"),
     _swap("the consumers do not wait for the stage to be full",
-          (drop(FULL_WAIT),), UNINITIALISED, *UNFINISHED),
+          (drop(STAGE_FULL),), UNINITIALISED, *UNFINISHED),
     _swap("the producer does not wait for the stage to be empty",
-          (drop(EMPTY_WAIT),), ERROR, "mbarrier.arrive", "0 of 1 arrivals are pending"),
+          (drop(STAGE_EMPTY),), ERROR, "mbarrier.arrive", "0 of 1 arrivals are pending"),
     _swap("the bytes of A are not announced",
           (replace(EXPECT, "18432", "16384"),), RACE, *UNFINISHED, TMA_LOAD),
     _swap("bytes of a row more are announced",
           (replace(EXPECT, "18432", "18560"),),
-          ERROR, "deadlock", "0 of 1 arrivals and 128 bytes pending", AT_FULL_WAIT),
+          ERROR, "deadlock", "0 of 1 arrivals and 128 bytes pending"),
     _swap("B is loaded into the stage after the one that is announced",
-          (replace(LOAD, "ring_stage_ptr[0] * 8192", "((ring_stage_ptr[0] + 1) % 3) * 8192",
-                   0, 2),),
+          (replace(LOAD, "A_s_B_s_stage_ptr[0] * 8192",
+                   "((A_s_B_s_stage_ptr[0] + 1) % 3) * 8192", 1, 2),),
           RACE, *UNFINISHED, TMA_LOAD),
+    _swap("a piece is written before the last one has left",
+          (drop(PIECE_LEFT, 0, 2),), RACE, "stmatrix"),
+    _swap("threads do not know that the buffer is free",
+          (drop(PIECE_MET, 0, 2),), RACE, "stmatrix"),
+    _swap("a piece is stored before all threads have written it",
+          (drop(PIECE_MET, 1, 2),), RACE, "stmatrix"),
+    _swap("no proxy fence before a piece is stored", (drop(PIECE_FENCE, 1, 2),), FENCE, "stmatrix"),
+    _swap("the last pieces are not waited for",
+          (drop(PIECE_LEFT, 1, 2),), EARLY_EXIT, "cp.async.bulk"),
     _swap("barriers are initialised without a fence",
-          (drop(PROXY_FENCE),), INIT_RACE, TMA_LOAD, "initialised by"),
+          (drop(PROXY_FENCE, 0, 2), drop(INIT_FENCE)), INIT_RACE, TMA_LOAD, "initialised by"),
     _swap("no thread waits for the barriers to be initialised",
           (drop(CTA_SYNC),), ERROR, "never initialised"),
 )  # fmt: skip
@@ -196,8 +207,7 @@ ADDEND = (
 
 # --- transposed_pieces: two buffers of two warpgroups, three pieces of three tiles ---
 
-PIECE_LEFT, PIECE_MET, PIECE_STORED = "bulk_wait_group_read_", "warpgroup_sync((", "bulk_commit_gro"
-PIECE_FENCE = "fence_proxy_proxy_async_shared"
+READ_LEFT, PIECE_STORED = "bulk_wait_group_read_", "bulk_commit_gro"
 
 
 def _pieces(name: str, edits: tuple[Edit, ...], kind: str, *words: str) -> Mutant:
@@ -205,9 +215,9 @@ def _pieces(name: str, edits: tuple[Edit, ...], kind: str, *words: str) -> Mutan
 
 
 PIECES = (
-    _pieces("a piece is written before the last tile has left", (drop(PIECE_LEFT, 0, 4),), RACE),
+    _pieces("a piece is written before the last tile has left", (drop(READ_LEFT, 0, 4),), RACE),
     _pieces("a piece is written before the one before the last has left",
-            (drop(PIECE_LEFT, 2, 4),), RACE),
+            (drop(READ_LEFT, 2, 4),), RACE),
     _pieces("the stores of a piece are no group of their own", (drop(PIECE_STORED, 0, 3),), RACE),
     _pieces("threads do not know that the buffer is free", (drop(PIECE_MET, 4, 6),), RACE),
     _pieces("a piece is stored before all threads have written it", (drop(PIECE_MET, 1, 6),), RACE),

@@ -17,9 +17,8 @@ from tests.shared.lowered_programs import check, hinted, run, worst_error
 from warploom import language as wl
 from warploom import lower_trace
 from warploom.errors import Decline, IllegalCombination
-from warploom.kernels import default_target
 from warploom.lower.lowerings import lower
-from warploom.target import cuda_target
+from warploom.target import cuda_target, default_target
 
 WAIT = 'T.ptx.griddepcontrol("wait", "")'
 #: Each with how many of its loads are prefetched before it waits.

@@ -11,9 +11,8 @@ from tvm.script import tirx as T
 
 from tests.shared import tile_programs
 from tests.shared.lowered_programs import hinted, worst_error
-from warploom.kernels import default_target
 from warploom.lower.lowerings import lower
-from warploom.target import cuda_target
+from warploom.target import cuda_target, default_target
 
 LAUNCH = "tirx.kernel_launch_params"
 EARLY = "tirx.use_programtic_dependent_launch"

@@ -7,11 +7,11 @@ from dataclasses import replace
 import tvm
 
 from warploom.errors import IllegalCombination
-from warploom.kernels.config import DTYPES, GemmConfig
+from warploom.programs.gemm_config import DTYPES, GemmConfig
 from warploom.target import SM90A
 from warploom.target.dtypes import with_dtype_names
 
-#: Rows of A up to which B A^T wins: half of the 128 rows of the other kernel's tile is lost then.
+#: Rows of A up to which B A^T wins: half of the 128 rows of the other tile is lost then.
 SWAP_AB_ROWS = 64
 #: Bytes of K in a stage: one swizzled row of 128 bytes, or four where only B's stream matters.
 WIDE_STAGE, DEEP_STAGE = 128, 512
@@ -21,7 +21,7 @@ WIDE_STAGE, DEEP_STAGE = 128, 512
 def choose_config(
     m: int | None, n: int, k: int, dtype: str, out_dtype: str, layout: str = "NT", ctas: int = 132
 ) -> GemmConfig:
-    """The configuration that :func:`warploom.kernels.gemm` uses when none is given.
+    """The configuration that :func:`warploom.programs.compile_gemm` uses when none is given.
 
     Parameters
     ----------
@@ -35,7 +35,7 @@ def choose_config(
     if dtype not in DTYPES:
         raise IllegalCombination(f"dtype {dtype!r}: allowed are {', '.join(DTYPES)}.")
     size = tvm.DataType(dtype).bits // 8
-    common = {"dtype": dtype, "out_dtype": out_dtype, "layout": layout, "ctas": ctas}
+    common = {"dtype": dtype, "out_dtype": out_dtype, "layout": layout}
     if m is not None and m <= SWAP_AB_ROWS:
         tile_m = next(t for t in (8, 16, 32, 64) if t >= m)
         # Few long stages: each is one round trip of the producer.

@@ -1,43 +1,50 @@
-"""Attention by hand, one warpgroup a CTA: a softmax between the instructions of two products.
+# %% [markdown]
+# # Attention by hand: a softmax between the instructions of two products
+#
+# A tile program (`09_flash_attention.py`) leaves to the passes what runs beside what. Here the
+# author says it, with `wl.WgmmaEmitter`, in one warpgroup a CTA: the weights of 16 keys are
+# computed and rounded while the tensor core multiplies those of the 16 keys before, and their sum
+# is formed while it multiplies the last.
+#
+# Three rules of `wgmma` show (PTX ISA, asynchronous warpgroup instructions):
+#
+# * a `wgmma.fence` (`arrive`) between what threads write to A's registers and the instruction that
+#   reads them, so one before each atom;
+# * a `wait_group` (`wait`) between a product and what uses its result, or writes what it reads: the
+#   scores before the softmax, the output before it is rescaled, the weights and a stage of K and V
+#   before they are overwritten;
+# * an operand fence beside each of them (`fence_d`, `fence_a`), since the two above name no
+#   register, and the compiler may move arithmetic across them.
 
-A tile program (:mod:`warploom.programs.attention`) leaves to the passes what runs beside what.
-Here the author says it, with :class:`warploom.language.WgmmaEmitter`: the weights of 16 keys are
-computed and rounded while the tensor core multiplies those of the 16 keys before, and their sum is
-formed while it multiplies the last.
-
-Three rules of ``wgmma`` show:
-
-* a ``wgmma.fence`` (``arrive``) between what threads write to A's registers and the instruction
-  that reads them, so one before each atom;
-* a ``wait_group`` (``wait``) between a product and what uses its result, or writes what it reads:
-  the scores before the softmax, the output before it is rescaled, the weights and a stage of K
-  and V before they are overwritten;
-* an operand fence beside each of them (``fence_d``, ``fence_a``), since the two above name no
-  register, and the compiler may move arithmetic across them.
-"""
-
-from __future__ import annotations
-
+# %%
 import math
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+import tvm
 from tvm.backend.cuda.lang.pipeline import PipelineState, TMABar
 from tvm.script import tirx as T
 from tvm.script.tirx import tile as Tx
-from tvm.tirx import PrimFunc
 from tvm.tirx.layout import S, TileLayout
 
-from warploom.intrin.wgmma_emitter import WgmmaEmitter
-from warploom.kernels.kernel_name import named
+from warploom import emulator
+from warploom import language as wl
 from warploom.kernels.load import load_tile
 from warploom.layout.fragment import row_fragment
-from warploom.target.dtypes import with_dtype_names
-from warploom.target.wgmma import WGMMA_M
+from warploom.target import cuda_target
+
+# %% [markdown]
+# ## The kernel
+#
+# `O = softmax(Q K^T / sqrt(head_dim)) V` for each head. All tensors are
+# `(heads, tokens, head_dim)`, for any number of tokens above 1. `keys` are those of one step;
+# `stages` blocks of K and V are in shared memory.
 
 
+# %%
 @dataclass(frozen=True)
-class _Head:
+class Head:
     """One head of a tensor ``(heads, tokens, head_dim)``, as a matrix."""
 
     tensor: Any
@@ -47,39 +54,10 @@ class _Head:
         return self.tensor[(self.head, *index)]
 
 
-@with_dtype_names
-@named
-def sm90_attention(
-    tokens: int, head_dim: int = 64, heads: int = 1, keys: int = 64, stages: int = 2,
-    dtype: str = "float16",
-) -> PrimFunc:  # fmt: skip
-    """O = softmax(Q Kᵀ / sqrt(head_dim)) V for each head.
-
-    Parameters
-    ----------
-    tokens, head_dim, heads : int
-        All tensors are ``(heads, tokens, head_dim)``: any number of tokens above 1, heads of a
-        multiple of 16 elements up to 256.
-    keys : int
-        Keys of one step, a multiple of 16 up to 256.
-    stages : int
-        Blocks of K and V in shared memory.
-    dtype : str
-        ``"float16"`` or ``"bfloat16"``; sums and the softmax are in float32.
-
-    Returns
-    -------
-    PrimFunc
-        ``attention(Q, K, V, O)``.
-
-    Raises
-    ------
-    IllegalCombination
-        If the tensor core has no such products.
-    """
-    rows = WGMMA_M
-    logits = WgmmaEmitter.of(rows, keys, head_dim, dtype)
-    mix = WgmmaEmitter.of(rows, head_dim, keys, dtype, a_in_registers=True, b_major="MN")
+def attention(tokens, head_dim=64, heads=1, keys=64, stages=2, dtype="float16"):
+    rows = 64  # of one wgmma
+    logits = wl.WgmmaEmitter.of(rows, keys, head_dim, dtype)
+    mix = wl.WgmmaEmitter.of(rows, head_dim, keys, dtype, a_in_registers=True, b_major="MN")
     blocks = -(-tokens // keys)
     block_bytes = 2 * keys * head_dim * logits.b.element_bytes
     q_bytes = rows * head_dim * logits.b.element_bytes
@@ -106,7 +84,7 @@ def sm90_attention(
             mix.rs_atom(out, weights, values, 0, 0, step)
 
     @T.prim_func
-    def attention(q: T.handle, k: T.handle, v: T.handle, o: T.handle):
+    def kernel(q: T.handle, k: T.handle, v: T.handle, o: T.handle):
         Q = T.match_buffer(q, (heads, tokens, head_dim), dtype, align=16)
         K = T.match_buffer(k, (heads, tokens, head_dim), dtype, align=16)
         V = T.match_buffer(v, (heads, tokens, head_dim), dtype, align=16)
@@ -135,12 +113,12 @@ def sm90_attention(
         def load(step, stage):
             bar = T.meta_var(full.ptr_to([stage]))
             full.arrive(stage, block_bytes)
-            load_tile(K_s, logits.b, stage, _Head(K, head), (step * keys, 0), bar)
-            load_tile(V_s, mix.b, stage, _Head(V, head), (0, step * keys), bar)
+            load_tile(K_s, logits.b, stage, Head(K, head), (step * keys, 0), bar)
+            load_tile(V_s, mix.b, stage, Head(V, head), (0, step * keys), bar)
 
         if thread == 0:
             q_full.arrive(0, q_bytes)
-            load_tile(Q_s, logits.a, 0, _Head(Q, head), (block * rows, 0), q_full.ptr_to([0]))
+            load_tile(Q_s, logits.a, 0, Head(Q, head), (block * rows, 0), q_full.ptr_to([0]))
             for first in T.unroll(min(stages, blocks)):
                 load(first, first)
 
@@ -190,4 +168,41 @@ def sm90_attention(
         Tx.wg.cast(rounded, out)
         Tx.wg.copy(Out[head, block * rows : block * rows + rows, :], rounded)
 
-    return attention
+    return kernel
+
+
+# %% [markdown]
+# ## Run and check
+#
+# Without a GPU the emulator runs it, and reports every register that is read too early.
+
+# %%
+HEADS, TOKENS, HEAD_DIM = 2, 150, 64
+
+
+def check():
+    executable = tvm.compile(
+        tvm.IRModule({"main": attention(TOKENS, HEAD_DIM, HEADS)}),
+        cuda_target("h200"), tir_pipeline="tirx",
+    )  # fmt: skip
+    rng = np.random.default_rng(1)
+    shape = (HEADS, TOKENS, HEAD_DIM)
+    q, k, v = (rng.standard_normal(shape, np.float32).astype(np.float16) for _ in "qkv")
+    arrays = (q, k, v, np.full(shape, np.nan, np.float16))
+    tensors = [tvm.runtime.tensor(one, tvm.cuda(0)) for one in arrays]
+    executable["main"](*tensors)
+    q, k, v = (one.astype(np.float64) for one in (q, k, v))
+    weights = np.exp(q @ k.transpose(0, 2, 1) / math.sqrt(HEAD_DIM))
+    expected = weights / weights.sum(-1, keepdims=True) @ v
+    error = np.abs(tensors[-1].numpy() - expected).max()
+    print(f"largest error {error:.1e}")
+    assert error < 2**-8
+
+
+if __name__ == "__main__":
+    emulator.enable_without_gpu()
+    check()
+
+# %% [markdown]
+# Its machine code has exponentials between the instructions of the second product
+# (`warploom.compile_report(executable)` counts instructions where the CUDA toolkit is installed).

@@ -1,4 +1,4 @@
-"""Attention by hand, with instructions of two products among its own arithmetic, against numpy."""
+"""Attention by hand, a tutorial: instructions of two products among its own arithmetic."""
 
 from __future__ import annotations
 
@@ -9,15 +9,16 @@ import pytest
 import tvm
 
 from tests.shared.reference import numpy_dtype
+from tests.shared.tutorial_names import tutorial_names
 from warploom.compiler.callback import compile_cached
 from warploom.compiler.invoke import current_request
 from warploom.compiler.report import compile_report
 from warploom.compiler.sass import listing
 from warploom.errors import IllegalCombination
-from warploom.kernels.sm90_attention import sm90_attention
 from warploom.target import cuda_target
 
 TARGET = cuda_target("h200")
+attention = tutorial_names("15_attention_by_hand.py")["attention"]
 
 
 def softmax_product(q: np.ndarray, k: np.ndarray, v: np.ndarray) -> np.ndarray:
@@ -38,7 +39,7 @@ def softmax_product(q: np.ndarray, k: np.ndarray, v: np.ndarray) -> np.ndarray:
     ],
 )
 def test_attention_by_hand(tokens, head_dim, heads, keys, stages, dtype, rng):
-    kernel = sm90_attention(tokens, head_dim, heads, keys, stages, dtype)
+    kernel = attention(tokens, head_dim, heads, keys, stages, dtype)
     executable = tvm.compile(tvm.IRModule({"main": kernel}), TARGET, tir_pipeline="tirx")
     shape, own = (heads, tokens, head_dim), numpy_dtype(dtype)
     q, k, v = (rng.standard_normal(shape, np.float32).astype(own) for _ in range(3))
@@ -51,7 +52,7 @@ def test_attention_by_hand(tokens, head_dim, heads, keys, stages, dtype, rng):
 
 
 def test_registers_are_not_spilled_and_no_product_is_serialised():
-    kernel = sm90_attention(256, 64, keys=32)
+    kernel = attention(256, 64, keys=32)
     executable = tvm.compile(tvm.IRModule({"main": kernel}), TARGET, tir_pipeline="tirx")
     report = compile_report(executable, TARGET)
     (found,) = report.kernels
@@ -69,4 +70,4 @@ def test_registers_are_not_spilled_and_no_product_is_serialised():
 
 def test_a_head_that_no_product_has_is_refused():
     with pytest.raises(IllegalCombination, match="K = 40 is not a positive multiple of 16"):
-        sm90_attention(64, head_dim=40)
+        attention(64, head_dim=40)

@@ -1,4 +1,4 @@
-"""What one GEMM kernel is built for: a frozen set of choices that proves itself legal.
+"""What a GEMM program is built for: a frozen set of choices that proves itself legal.
 
 A :class:`GemmConfig` that exists can be compiled and launched: its tiles are legal wgmma shapes,
 its TMA boxes and its shared memory fit, its accumulators fit in registers. It does not depend on
@@ -7,6 +7,7 @@ the sizes of the matrices; :meth:`GemmConfig.check_shape` tells whether a size c
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
@@ -31,7 +32,7 @@ from warploom.target.dtypes import is_float8, name_dtypes
 LAYOUTS = {"NT": "A [M, K], B [N, K]", "NN": "A [M, K], B [K, N]"}
 #: Operand dtypes; float8 ones are multiplied by a scale for each tensor.
 DTYPES = ("float16", "bfloat16", "float8_e4m3fn", "float8_e5m2")
-#: Result dtypes: stmatrix, which the epilogue stores with, moves 16-bit elements.
+#: Result dtypes.
 OUT_DTYPES = ("float16", "bfloat16")
 
 #: Registers a consumer thread needs beside its accumulators: addresses, phases, the epilogue.
@@ -43,8 +44,9 @@ def widest_swizzle(row_bytes: int) -> Swizzle:
     return max((s for s in Swizzle if row_bytes % s.row_bytes == 0), key=lambda s: s.row_bytes)
 
 
-_COUNTS = ("tile_m", "tile_n", "tile_k", "stages", "cluster", "consumers", "group", "store_n",
-           "store_buffers", "ctas")  # fmt: skip
+_COUNTS = ("tile_m", "tile_n", "tile_k", "stages", "cluster", "consumers", "group", "ctas")
+#: Buffers of each computing warpgroup, of 64 rows by 64 columns, through which C is stored.
+_STORE_BUFFERS, _STORE_COLUMNS = 2, 64
 
 
 @dataclass(frozen=True)
@@ -67,13 +69,11 @@ class GemmConfig:
         Warpgroups that multiply, each an equal share of the rows of the wgmma tile.
     group : int
         Rows of cluster tiles that are visited together, so that A and B tiles stay in L2.
-    store_n, store_buffers : int
-        Columns of C that a consumer stages for one TMA store, and how many it stages ahead.
     swap_ab : bool
         Compute C^T = B A^T: rows of B are the 64-row side of wgmma and rows of A its N. For few
-        rows of A. The tile goes straight from registers to memory, without store buffers.
-    ctas : int
-        CTAs of the persistent grid: the SMs of the device.
+        rows of A.
+    ctas : int, optional
+        CTAs of the persistent grid; without it the SMs of the GPU that the target names.
 
     Raises
     ------
@@ -91,10 +91,8 @@ class GemmConfig:
     cluster: int = 2
     consumers: int = 2
     group: int = 8
-    store_n: int = 64
-    store_buffers: int = 2
     swap_ab: bool = False
-    ctas: int = 132
+    ctas: int | None = None
 
     def __post_init__(self) -> None:
         name_dtypes(self, "dtype", "out_dtype")
@@ -165,10 +163,11 @@ class GemmConfig:
             (f"A, {self.stages} x {self.tile_m} x {self.tile_k}", ring * self.tile_m),
             (f"B, {self.stages} x {self.tile_n} x {self.tile_k}", ring * self.tile_n),
         ]
-        if not self.swap_ab:
-            shape = (self.consumers, self.store_buffers, WGMMA_M, self.store_n)
-            count = self.consumers * self.store_buffers * WGMMA_M * self.store_n
-            rows.append((f"C, {' x '.join(map(str, shape))}", 2 * count))
+        if self.swap_ab:
+            rows.append((f"C, {self.tile_m} x {self.tile_n}", 2 * self.tile_m * self.tile_n))
+        else:
+            shape = (self.consumers, _STORE_BUFFERS, WGMMA_M, min(self.tile_n, _STORE_COLUMNS))
+            rows.append((f"C, {' x '.join(map(str, shape))}", 2 * math.prod(shape)))
         return (*rows, (f"mbarriers, 2 x {self.stages}", 16 * self.stages))
 
     @property
@@ -184,7 +183,7 @@ class GemmConfig:
     @property
     def needed_registers(self) -> int:
         """Registers of a consumer thread below which the compiler would spill."""
-        staged = 0 if self.swap_ab else WGMMA_M * self.store_n // SM90A.warpgroup // 2
+        staged = 0 if self.swap_ab else WGMMA_M * _STORE_COLUMNS // SM90A.warpgroup // 2
         return self.accumulator_registers + staged + OVERHEAD_REGISTERS
 
     @property
@@ -218,15 +217,13 @@ class GemmConfig:
         )
         for name in _COUNTS:
             value = getattr(self, name)
-            yield value >= 1, f"{name} = {value}: it must be at least 1."
+            yield value is None or value >= 1, f"{name} = {value}: it must be at least 1."
         yield (
             self.stages >= 2,
             "stages = 1: a stage is released while the next one is multiplied, so there must be 2.",
         )
         yield from self._tile_rules()
         yield from self._cluster_rules()
-        if not self.swap_ab:
-            yield from self._store_rules()
         yield from self._budget_rules()
 
     def _tile_rules(self) -> Iterator[tuple[bool, str]]:
@@ -253,7 +250,7 @@ class GemmConfig:
     def _cluster_rules(self) -> Iterator[tuple[bool, str]]:
         SM90A.check_cluster(self.cluster)
         yield (
-            self.ctas % self.cluster == 0,
+            self.ctas is None or self.ctas % self.cluster == 0,
             f"cluster = {self.cluster}: it must divide ctas = {self.ctas}.",
         )
         yield (
@@ -266,20 +263,6 @@ class GemmConfig:
             self.tile_n % (self.cluster * align) == 0,
             f"tile_n = {self.tile_n}: each of {self.cluster} CTAs loads an equal part of B in "
             f"units of {align} columns, allowed are multiples of {self.cluster * align}.",
-        )
-
-    def _store_rules(self) -> Iterator[tuple[bool, str]]:
-        yield (
-            self.store_n in (16, 32, 64) and self.tile_n % self.store_n == 0,
-            f"store_n = {self.store_n}: allowed are 16, 32 and 64 (one swizzled row of 16-bit "
-            f"elements) if they divide tile_n = {self.tile_n}.",
-        )
-        pieces = self.consumer_rows // WGMMA_M * self.tile_n // self.store_n
-        yield (
-            pieces % self.store_buffers == 0,
-            f"store_buffers = {self.store_buffers}: it must divide the {pieces} pieces of "
-            f"{WGMMA_M} x {self.store_n} in a consumer's {self.consumer_rows} x {self.tile_n}, so "
-            "that the next tile starts with the oldest buffer.",
         )
 
     def _budget_rules(self) -> Iterator[tuple[bool, str]]:
@@ -313,7 +296,7 @@ class GemmConfig:
                 raise IllegalCombination(f"{name} = {extent} is not a positive extent.")
         if n == 1:
             raise IllegalCombination(
-                "N = 1 is a matrix-vector product, which these kernels do not compute; pass at "
+                "N = 1 is a matrix-vector product, which this program does not compute; pass at "
                 "least 2 columns."
             )
         b_pitch = k if self.layout == "NT" else n

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from tests.shared.sampling import either
 from warploom import IllegalCombination
 from warploom.compiler.report import compile_report
-from warploom.kernels import GemmConfig, choose_config, gemm
-from warploom.kernels.config import DTYPES, OUT_DTYPES
+from warploom.programs import GemmConfig, choose_config, compile_gemm, gemm
+from warploom.programs.gemm_config import DTYPES, OUT_DTYPES
 from warploom.schedulers.raster import grouped_tile
 from warploom.target import cuda_target
 
@@ -26,7 +26,7 @@ BASES = (
     {"layout": "NN", "tile_n": 128, "stages": 3},
     {"dtype": "float8_e4m3fn", "out_dtype": "bfloat16", "tile_k": 128, "cluster": 1},
     {"tile_m": 256, "tile_n": 128, "stages": 3},
-    {"tile_m": 64, "tile_n": 96, "store_n": 32, "store_buffers": 3, "consumers": 1},
+    {"tile_m": 64, "tile_n": 96, "consumers": 1},
     {"swap_ab": True, "cluster": 1, "tile_m": 16, "tile_n": 128, "tile_k": 256, "stages": 2},
 )
 
@@ -41,10 +41,8 @@ CHANGES = {
     "cluster": st.sampled_from([1, 2, 3, 4]),
     "consumers": st.integers(1, 3),
     "group": st.sampled_from([1, 8]),
-    "store_n": st.sampled_from([8, 16, 32, 64]),
-    "store_buffers": st.integers(1, 4),
     "swap_ab": st.booleans(),
-    "ctas": st.sampled_from([1, 2, 132]),
+    "ctas": st.sampled_from([None, 1, 2, 132]),
 }
 
 
@@ -72,13 +70,15 @@ def test_accepted_configs_respect_the_hardware(values):
     assume(config is not None)
     size = BYTES[config.dtype]
     tiles = config.stages * config.tile_k * (config.tile_m + config.tile_n) * size
-    staging = config.consumers * config.store_buffers * 64 * config.store_n * 2
-    assert tiles + staging * (not config.swap_ab) + 16 * config.stages <= 227 * 1024
+    staging = config.consumers * 2 * 64 * min(config.tile_n, 64) * 2
+    staging = config.tile_m * config.tile_n * 2 if config.swap_ab else staging
+    assert tiles + staging + 16 * config.stages <= 227 * 1024
     rows, columns = config.wgmma_tile
     assert rows % (64 * config.consumers) == 0 and columns % 8 == 0
     assert config.tile_k * size % 32 == 0
     assert config.layout == "NT" or size == 2
-    assert config.stages >= 2 and config.ctas % config.cluster == 0 and config.cluster in (1, 2, 4)
+    assert config.stages >= 2 and (config.ctas or 132) % config.cluster == 0
+    assert config.cluster in (1, 2, 4)
     assert config.tile_m <= 256 and config.tile_n // config.cluster <= 256
     accumulators = rows // config.consumers * columns // 128
     producer, consumer = config.register_split or (config.launch_registers,) * 2
@@ -153,7 +153,7 @@ def test_empty_extents_are_refused(bad):
 )
 def test_gemm_refuses_what_it_has_no_kernel_for(arguments, words):
     with pytest.raises(IllegalCombination, match=words):
-        gemm(None, 256, 256, **arguments)
+        compile_gemm(None, 256, 256, **arguments)
 
 
 @settings(max_examples=300)
@@ -167,7 +167,7 @@ def test_gemm_refuses_what_it_has_no_kernel_for(arguments, words):
 def test_a_default_config_exists_for_every_product(m, n, k, dtype, ctas):
     config = choose_config(m, 8 * n, 16 * k, dtype, "bfloat16", "NT", ctas)
     config.check_shape(8 * n, 16 * k, m)
-    assert (config.dtype, config.ctas) == (dtype, ctas)
+    assert (config.dtype, config.ctas) == (dtype, None)
     assert config.swap_ab == (m is not None and m <= 64)
 
 
@@ -192,15 +192,13 @@ def test_accepted_configs_compile_without_problems(examples):
 def _compiles(values):
     config = config_or_none(values)
     assume(config is not None)
-    report = compile_report(
-        gemm(None, 520, 528, config.dtype, config.out_dtype, config.layout, config), H200
-    )
+    report = compile_report(gemm(config, 520, 528), H200)
     assert report.problems == ()
 
 
 def test_large_kernel_keeps_its_accumulators_in_registers():
     """168 registers at launch are what 384 threads can have; one k tile is 4 x m64n256k16."""
-    report = compile_report(gemm(None, 4096, 4096), H200)
+    report = compile_report(gemm(GemmConfig(), 4096, 4096), H200)
     (kernel,) = report.kernels
     assert report.problems == ()
     assert kernel.info.registers == 168 and kernel.info.stack_bytes == 0
