@@ -91,7 +91,7 @@ def describe(config: GemmConfig, report: CompileReport, seconds: float) -> list[
         ("kernel", f"{kind}, tile {tile}, {config.stages} stages, cluster {config.cluster}"),
         ("warpgroups", f"1 producer, {config.consumers} consumers"),
         ("registers", f"{kernel.info.registers} a thread, {spilled} bytes spilled"),
-        ("shared memory", f"{config.shared_bytes} bytes"),
+        ("shared memory", f"{kernel.dynamic_shared_bytes} bytes"),
         ("compile time", f"{seconds:.2f} s, for {report.arch}"),
     ]
     if kernel.sass is not None:

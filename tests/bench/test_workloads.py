@@ -12,7 +12,7 @@ import tvm
 
 from tests.shared.reference import numpy_dtype
 from warploom.bench import cublaslt, unseen
-from warploom.bench.competitors import by_hand, default
+from warploom.bench.competitors import default, tile_program
 from warploom.bench.operands import Operands, allowed_error, arguments
 from warploom.bench.suite import load_suite
 from warploom.errors import WarploomError
@@ -76,9 +76,9 @@ def test_the_default_computes_what_is_measured(shape, rng):
     assert error <= allowed_error(shape)
 
 
-def test_what_is_by_hand_declines_the_rest():
+def test_the_tile_program_declines_the_rest():
     taken = [one for one in SHAPES if one.dtype in ("int8", "tfloat32") or one.epilogue != "none"]
-    assert all(by_hand(one) is None for one in taken)
+    assert all(tile_program(one) is None for one in taken)
 
 
 @pytest.mark.parametrize(

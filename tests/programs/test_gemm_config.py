@@ -194,6 +194,7 @@ def _compiles(values):
     assume(config is not None)
     report = compile_report(gemm(config, 520, 528), H200)
     assert report.problems == ()
+    assert report.kernels[0].dynamic_shared_bytes <= config.shared_bytes
 
 
 def test_large_kernel_keeps_its_accumulators_in_registers():
