@@ -55,7 +55,7 @@ EQUIVALENTS: dict[tuple[str, ...], str] = {
     (
         "lower/passes/lower_nests.py",
         "_register_of",
-        "held = np.full((shape[0], other.size), -1)",
+        "held = np.full((shape[0], register_tile.size), -1)",
         "1",
         "2",
         "0",
