@@ -163,74 +163,138 @@ def predict(problem: GemmProblem, knobs: GemmKnobs, machine: Machine = H200) -> 
     machine : Machine
         The GPU.
     """
-    m, n, k, batch = (extent or UNKNOWN_EXTENT for extent in sizes(problem))
-    run = k / problem.taps
-    size = bits_of(problem.a_dtype) / 8
-    products = problem.products
+    work = _work_of(problem, knobs, machine)
+    step = _cycles_of_a_step(problem, knobs, machine, work)
+    between = drain = _cycles_between_tiles(problem, knobs, machine)
+    if knobs.ping_pong:  # results hide behind the products of the next tile
+        between = max(0.0, (between - work.steps * step) / 2)
+    in_turn = (
+        work.turns * work.steps
+        if not knobs.stream_k
+        else max(work.steps, math.ceil(work.units * work.steps / work.slots))
+    )
+    cycles = in_turn * step + (work.turns - 1) * between / work.busy
+    load = min(1.0, work.units / work.slots)
+    clock = machine.idle_clock - load * (machine.idle_clock - machine.clock)
+    ctas = min(work.slots, work.units)
+    return Prediction(
+        tensor=cycles / clock / 1e3,
+        l2=_l2_time(problem, knobs, machine, work),
+        dram=_dram_bytes(problem, knobs, machine, ctas) / machine.dram_bytes,
+        fill=machine.first_load,
+        drain=drain / clock / 1e3,
+        launch=machine.launch + (machine.cluster if work.cluster > 1 else 0.0),
+        reduce=_split_time(problem, knobs, machine, work),
+        turns=work.turns,
+        disturbance=machine.disturbance,
+    )
+
+
+@dataclass(frozen=True)
+class _Work:
+    """How a GPU divides the work of a launch.
+
+    Attributes
+    ----------
+    cluster : int
+        CTAs of a cluster.
+    slots : int
+        CTAs that run at a time.
+    steps : int
+        Steps of a tile's sum, or of a part of it.
+    units : int
+        Tiles, or parts of them.
+    turns : int
+        Units that a CTA computes one after the other, at most.
+    busy : int
+        CTAs of an SM that have work.
+    """
+
+    cluster: int
+    slots: int
+    steps: int
+    units: int
+    turns: int
+    busy: int
+
+
+def _work_of(problem: GemmProblem, knobs: GemmKnobs, machine: Machine) -> _Work:
+    k = sizes(problem)[2] or UNKNOWN_EXTENT
     cluster = knobs.cluster_m * knobs.cluster_n * (knobs.split_k if knobs.in_cluster else 1)
-    tiles = tiles_of(problem, knobs)
     slots = min(
         machine.gpu.resident(cluster, knobs.ctas_per_sm),
         knobs.sms * knobs.ctas_per_sm // cluster * cluster,
     )
-    steps = math.ceil(problem.taps * math.ceil(run / knobs.tile_k) / knobs.split_k)
-    units = tiles * knobs.split_k
-    turns = math.ceil(units / slots)
+    steps = problem.taps * math.ceil(k / problem.taps / knobs.tile_k)
+    units = tiles_of(problem, knobs) * knobs.split_k
+    return _Work(
+        cluster, slots, math.ceil(steps / knobs.split_k), units, math.ceil(units / slots),
+        min(knobs.ctas_per_sm, math.ceil(units / machine.sms)),
+    )  # fmt: skip
 
-    multiply = products * _step_cycles(problem, knobs, machine)
+
+def _cycles_of_a_step(
+    problem: GemmProblem, knobs: GemmKnobs, machine: Machine, work: _Work
+) -> float:
+    """Cycles of an SM for one step of the sum, of each of its CTAs."""
+    multiply = problem.products * _step_cycles(problem, knobs, machine)
     if not any(problem.computed):  # such an operand comes from registers
         multiply *= 1 + machine.narrow * (1 - knobs.accumulator[1] / _WIDEST)
     compute = _compute_cycles(problem, knobs, machine)
     # CTAs of one SM take turns on its tensor cores, and hide each other's waits.
-    busy = min(knobs.ctas_per_sm, math.ceil(units / machine.sms))
     own = compute + multiply + machine.step_cycles / knobs.warpgroups
     # Warps that compute an operand share the schedulers of the SM.
     issue = knobs.consumers * (compute + machine.step_cycles) if compute else 0.0
-    alone = _joined(machine.disturbance, busy * issue, own / knobs.turns)
-    step = max(busy * multiply, alone)
+    alone = _joined(machine.disturbance, work.busy * issue, own / knobs.turns)
+    step = max(work.busy * multiply, alone)
     # A stage is multiplied, given back one step later, and loaded anew.
     step = max(step, (max(own, step) + step + machine.latency_cycles) / knobs.stages)
+    if work.cluster > 1:
+        step *= 1 + machine.coupling
+    if not knobs.specialise:  # nobody loads ahead while warpgroups wait
+        step += machine.step_cycles
+    return step
+
+
+def _cycles_between_tiles(problem: GemmProblem, knobs: GemmKnobs, machine: Machine) -> float:
+    """Cycles of the epilogue of a tile, and of the first loads of the next."""
     out_bytes = sum(bits_of(dtype) / 8 for dtype in problem.outputs)
     read = sum(bits_of(dtype) / 8 for dtype, shape in problem.inputs if shape == "tile")
     tile_bytes = knobs.tile_m * knobs.tile_n * (out_bytes + read)
     between = machine.tile_cycles + tile_bytes / machine.store_bytes
-    if cluster > 1:
-        step *= 1 + machine.coupling
-    if not knobs.specialise:  # nobody loads ahead while warpgroups wait
-        step += machine.step_cycles
     if not knobs.persistent:  # the first tiles of the next CTA are not loaded ahead
         between += machine.latency_cycles
-    drain = between
-    if knobs.ping_pong:  # results hide behind the products of the next tile
-        between = max(0.0, (between - steps * step) / 2)
-    in_turn = turns * steps if not knobs.stream_k else max(steps, math.ceil(units * steps / slots))
-    cycles = in_turn * step + (turns - 1) * between / busy
-    clock = machine.idle_clock - min(1.0, units / slots) * (machine.idle_clock - machine.clock)
-    tensor = cycles / clock / 1e3
+    return between
 
+
+def _l2_time(problem: GemmProblem, knobs: GemmKnobs, machine: Machine, work: _Work) -> float:
+    """The time in which L2 delivers what all CTAs load."""
+    m, n, k, _ = (extent or UNKNOWN_EXTENT for extent in sizes(problem))
     of_a, of_b = knobs.sharers(problem)
     a_part = knobs.tile_m / of_a
-    b_part = products * knobs.tile_n / of_b
-    depth = units * steps * knobs.tile_k
+    b_part = problem.products * knobs.tile_n / of_b
+    depth = work.units * work.steps * knobs.tile_k
     loaded = depth * (a_part * problem.a_bits + b_part * problem.b_bits) / 8
     # SMs that have nothing to do load nothing: the last turn counts as a whole one.
-    l2 = loaded * (turns * slots / units if units > slots else 1.0) / machine.l2_bytes
-    l2 *= max(1.0, machine.sms / min(units, machine.sms) * 0.35)
+    whole = work.turns * work.slots / work.units if work.units > work.slots else 1.0
+    l2 = loaded * whole / machine.l2_bytes
+    l2 *= max(1.0, machine.sms / min(work.units, machine.sms) * 0.35)
+    run, size = k / problem.taps, bits_of(problem.a_dtype) / 8
     pitches = (run if problem.layout[0] == "N" else m, run if problem.layout[1] == "T" else n)
     if any(pitch * size % _LINE_BYTES for pitch in pitches):
         l2 *= machine.ragged
-    dram = _dram_bytes(problem, knobs, machine, min(slots, units)) / machine.dram_bytes
-    split = 0.0
-    if knobs.split_k > 1 or knobs.stream_k:
-        shared = m * n * batch if not knobs.stream_k else slots * knobs.tile_m * knobs.tile_n
-        parts = max(1, knobs.split_k - 1) * shared * 4 * 2 * products
-        fixed = machine.exchange if knobs.in_cluster else machine.reduce
-        split = fixed + parts / machine.l2_bytes
-    launch = machine.launch + (machine.cluster if cluster > 1 else 0.0)
-    return Prediction(
-        tensor, l2, dram, machine.first_load, drain / clock / 1e3, launch, split, turns,
-        machine.disturbance,
-    )  # fmt: skip
+    return l2
+
+
+def _split_time(problem: GemmProblem, knobs: GemmKnobs, machine: Machine, work: _Work) -> float:
+    """The time that CTAs need to add the sums of a tile that they share."""
+    if knobs.split_k <= 1 and not knobs.stream_k:
+        return 0.0
+    m, n, _, batch = (extent or UNKNOWN_EXTENT for extent in sizes(problem))
+    shared = m * n * batch if not knobs.stream_k else work.slots * knobs.tile_m * knobs.tile_n
+    parts = max(1, knobs.split_k - 1) * shared * 4 * 2 * problem.products
+    fixed = machine.exchange if knobs.in_cluster else machine.reduce
+    return fixed + parts / machine.l2_bytes
 
 
 def _joined(order: float, *times: float) -> float:
