@@ -9,7 +9,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from warploom.bench import competitors, exhaustive, tuning
+from warploom.bench import competitors, exhaustive, tuning, tuning_report
 from warploom.bench.candidates import (
     Line,
     Product,
@@ -152,15 +152,15 @@ def test_the_report_has_means_of_what_did_not_fail(tmp_path):
     knobs = GemmKnobs().values()
     shape = {**vars(SHAPE)}
     rows = [
-        tuning.Row(shape, 8, {"model": 8.0, "default": 5.0, "tuned": 4.0, "best": 4.0},
+        tuning_report.Row(shape, 8, {"model": 8.0, "default": 5.0, "tuned": 4.0, "best": 4.0},
                    dict.fromkeys(("model", "default", "tuned", "best"), knobs)),
-        tuning.Row(shape, 8, {"model": 2.0, "default": 1.0, "best": 1.0},
+        tuning_report.Row(shape, 8, {"model": 2.0, "default": 1.0, "best": 1.0},
                    dict.fromkeys(("model", "default", "best"), knobs)),
     ]  # fmt: skip
-    found = tuning.means(rows)
+    found = tuning_report.means(rows)
     assert found == pytest.approx({"model": 0.5, "default": math.sqrt(0.8), "tuned": 1.0})
-    searched = tuning.Searched({}, 64, 3, 8.0)
-    tuning.write(rows, searched, 32, HEAD, tmp_path / "made" / "result")
+    searched = tuning_report.Searched({}, 64, 3, 8.0)
+    tuning_report.write(rows, searched, 32, HEAD, tmp_path / "made" / "result")
     text = (tmp_path / "made" / "result.md").read_text()
     assert "8.0 trials a second" in text and "geometric mean 0.5000" in text
     assert "failed" in text.splitlines()[-1] and "128x256x64" in text
