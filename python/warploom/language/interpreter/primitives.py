@@ -108,12 +108,12 @@ def _gemm_async(evaluate: Running, args: list[Any]) -> None:
     acc, a, b = (Region.of(evaluate, argument) for argument in args[:3])
     trans_a, trans_b, accumulate = (bool(evaluate(argument)) for argument in args[3:])
     require_gemm(acc.operand, a.operand, b.operand, trans_a, trans_b)
-    c, left, right = acc.matrix().astype(np.float64), a.matrix(), b.matrix()
+    left, right = a.matrix(), b.matrix()
     left, right = (left.T if trans_a else left), (right.T if trans_b else right)
     # Sums of 8-bit products are exact in float64 too. einsum does without BLAS, whose threads cost
     # more than they gain on tiles.
     result = np.einsum("mk,nk->mn", left.astype(np.float64), right.astype(np.float64))
-    result = c + result if accumulate else result
+    result = acc.matrix().astype(np.float64) + result if accumulate else result
     acc.write(result.astype(np.int64) if acc.dtype.kind == "i" else result)
 
 

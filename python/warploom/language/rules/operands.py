@@ -183,6 +183,11 @@ def require_reduction(dst: Operand, src: Operand, axes: Sequence[int]) -> set[in
             f"axes {sorted(dimensions)} of a reduction are not dimensions of {src.name}, which has "
             f"{rank}."
         )
+    if any(src.extent[axis] == 0 for axis in dimensions):
+        raise TileProgramError(
+            f"the reduction of {src.name} is over a region of extents {shape_text(src.extent)}, "
+            "which has no elements; reduce at least one."
+        )
     kept = tuple(extent for d, extent in enumerate(src.extent) if d not in dimensions)
     if not _equal(_squeezed(dst.extent), _squeezed(kept)):
         raise TileProgramError(

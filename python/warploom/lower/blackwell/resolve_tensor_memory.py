@@ -7,6 +7,7 @@ they have changed. Few, since a thread that holds a row cannot hold all of it.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
@@ -156,20 +157,31 @@ def _nest(nest: Nest, arch: str) -> list[Stmt]:
     (column,) = columns
     extent = next(int(loop.extent) for loop in nest.loops if loop.loop_var.same_as(column))
     _require_apart(uses, extent)
-    width = min(_width(int(tile.shape[0]), extent, arch, tile.name) for tile, _ in uses)
+    width = min(
+        _width(int(tile.shape[0]), math.gcd(extent, _columns(tile, first)), arch, tile.name)
+        for tile, first in uses
+    )
     changed = [part for part, use in uses.items() if use.stored]
     result: list[Stmt] = []
     for start in range(0, extent, width):
         pieces = {(tile, first): _piece(tile, width, arch) for tile, first in uses}
         for (tile, first), use in uses.items():
             load = _load(pieces[tile, first], tile, first + start)
-            result += load if use.loaded else load[:1]
+            result += load if use.loaded and start < _columns(tile, first) else load[:1]
         if any(use.loaded for use in uses.values()):
             result.append(_wait("ld"))
         result += ir.renewed([_on_pieces(nest, column, start, width, uses, pieces)])
-        result += [_store(pieces[part], part[0], part[1] + start) for part in changed]
+        result += [
+            _store(pieces[part], part[0], part[1] + start)
+            for part in changed if start < _columns(*part)
+        ]  # fmt: skip
     # Stores of one piece are under way while the next is computed.
     return [*result, _wait("st")] if changed else result
+
+
+def _columns(tile: Buffer, first: int) -> int:
+    """Columns of a tile from one of them on; a nest that counts more has a guard around its use."""
+    return int(tile.shape[1]) - first
 
 
 def _require_apart(uses: dict[_Part, _Use], extent: int) -> None:

@@ -73,6 +73,8 @@ ELEMENTWISE: dict[str, Callable[..., Any]] = {
 }
 
 
+#: Primitives that compute in the dtype of their tiles; the others compute in floats.
+_OF_TILE = ("add", "sub", "mul", "maximum", "minimum")
 #: Primitives that read zeros beyond the end of a tensor.
 COPIES = ("copy", "copy_async")
 
@@ -156,25 +158,23 @@ def _nest(call: TilePrimitiveCall, held: Container[str] = ()) -> Stmt:
     dtype = str(to.source.dtype)
     guarded = to.source.scope() in held and not is_whole(to)
     firsts = [first if guarded else 0 for first, _ in ranges]
-    single = [ir.is_constant(extent, 1) for _, extent in ranges]
+    is_copy = ir.op_name(call) in COPIES
+    narrow = _integers(call)
 
     def value(operand: Any) -> Any:
         if isinstance(operand, LambdaExpr):
             own = [place(0, *pair) for pair in zip(counters, firsts, strict=True)]
             return ir.substitute(operand.pred, dict(zip(operand.vars, own, strict=True)))
         if not isinstance(operand, TensorRegion):
-            return operand
-        own = ir.ranges(operand)
-        lead = len(counters) - len(own)
+            is_float = "float" in str(ir.as_expr(operand, "float32").ty.dtype)
+            return T.Cast(narrow, operand) if narrow and is_float else operand
+        axes = _matching(ir.ranges(operand), ranges, is_copy)
         indices = [
-            start if ir.is_constant(extent, 1) and not squeezed else place(start, counter, first)
-            for (start, extent), counter, first, squeezed in zip(
-                own, counters[lead:], firsts[lead:], single[lead:], strict=True
-            )
+            start if axis is None else place(start, counters[axis], firsts[axis])
+            for (start, _), axis in zip(ir.ranges(operand), axes, strict=True)
         ]
         element = operand.source[tuple(indices)]
-        is_load = is_global(operand.source) and ir.op_name(call) in COPIES
-        return or_zero(element) if is_load else element
+        return or_zero(element) if is_copy and is_global(operand.source) else element
 
     operands = [value(operand) for operand in rest if operand is not None]
     result = ELEMENTWISE.get(ir.op_name(call), lambda x: x)(*operands)
@@ -189,6 +189,29 @@ def _nest(call: TilePrimitiveCall, held: Container[str] = ()) -> Stmt:
         return ir.nest(counters, [extent for _, extent in ranges], [store])
     guard = inside(to, counters)
     return ir.nest(counters, map(int, to.source.shape), [ir.when(guard, [store])])
+
+
+def _integers(call: TilePrimitiveCall) -> str | None:
+    """The dtype of tiles of integers, which numbers beside them are rounded to."""
+    tiles = [operand.source for operand in call.args if isinstance(operand, TensorRegion)]
+    dtype = str(tiles[1 if len(tiles) > 1 else 0].dtype)
+    return dtype if ir.op_name(call) in _OF_TILE and "int" in dtype else None
+
+
+def _matching(own: list[Any], to: list[Any], is_copy: bool) -> list[int | None]:
+    """For each dimension of an operand the one of the destination that it goes with, if any.
+
+    A copy passes over dimensions of one element; other operands are broadcast from the left.
+    """
+    single = [[ir.is_constant(extent, 1) for _, extent in ranges] for ranges in (own, to)]
+    if is_copy and single[0] != single[1]:
+        free = [axis for axis, one in enumerate(single[1]) if not one]
+        return [None if one else free.pop(0) for one in single[0]]
+    lead = len(to) - len(own)
+    return [
+        None if one and not single[1][axis + lead] else axis + lead
+        for axis, one in enumerate(single[0])
+    ]
 
 
 def _copy(call: TilePrimitiveCall, held: Container[str]) -> Stmt:

@@ -208,6 +208,13 @@ def _fragment(tile: Buffer, warpgroups: int, axes: dict[Buffer, Axis], kinds: Fr
             return kinds.matrix(*shape, warpgroups=warpgroups)
         if len(shape) == 1:
             along = axes[tile].along if tile in axes else "row"
+            rows = kinds.rows * warpgroups
+            if along == "row" and shape[0] % rows:
+                raise Decline(
+                    f"The vector {tile.name} has {shape[0]} elements along the rows of tiles, and "
+                    f"{warpgroups} warpgroups hold multiples of {rows} rows; give it as many as "
+                    "the tiles have."
+                )
             make = kinds.along_rows if along == "row" else kinds.along_columns
             return make(shape[0], warpgroups=warpgroups)
     except IllegalCombination as error:

@@ -229,8 +229,9 @@ def _register_of(
         position.append(np.broadcast_to(value, shape))
         if position[-1].max() >= extent or position[-1].min() < 0:
             raise Decline(
-                f"A nest reads element {position[-1].max()} of {register_tile.buffer.name}, which "
-                f"has {extent} there."
+                f"A nest over {tile.buffer.name} reads {register_tile.buffer.name}, which has "
+                f"{extent} elements where {tile.buffer.name} has more; give both tiles the same "
+                "extents."
             )
     elements = np.ravel_multi_index(position, register_tile.shape)
     held = np.full((shape[0], register_tile.size), -1)
