@@ -23,7 +23,7 @@ from warploom.target import (
 from warploom.target.arch import Arch
 from warploom.target.dtypes import bits_of
 from warploom.target.swizzle import ATOM_ROWS
-from warploom.tile.hints import PLAYERS
+from warploom.tile.hints import PING_PONG_WARPGROUPS
 
 #: Stores by TMA go through so many columns of each computing warpgroup: what swizzled rows of 128,
 #: 64 and 32 bytes hold of 16-bit results.
@@ -138,7 +138,7 @@ class KernelChoices:
     @property
     def warpgroups(self) -> int:
         """Warpgroups that compute, of which each stores tiles, or its rows of them."""
-        return PLAYERS if self.ping_pong else self.consumers
+        return PING_PONG_WARPGROUPS if self.ping_pong else self.consumers
 
     def sharers(self, problem: GemmProblem) -> tuple[int, int]:
         """CTAs that load a tile of A together, and of B: of a cluster, if parts are whole atoms.

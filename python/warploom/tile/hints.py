@@ -27,7 +27,7 @@ SCHEDULERS = ("static", "clc")
 #: Where CTAs that share a tile leave their sums.
 EXCHANGES = ("workspace", "cluster")
 #: Warpgroups that compute alternate tiles with ``ping_pong``.
-PLAYERS = 2
+PING_PONG_WARPGROUPS = 2
 #: CTAs of a cluster that every GPU can launch.
 MAX_CLUSTER = 8
 #: What ``setmaxnreg`` takes: multiples of 8 in this range.

@@ -67,7 +67,7 @@ class TileProgram:
     ids : tuple of Id
         What tells CTAs, and in later passes warps and threads, apart.
     hints : Hints
-        Wishes of the author, and what passes have chosen where there is none.
+        Hints of the author, and what passes have chosen where there is none.
     attrs : tuple of (str, Any)
         Other attributes of the kernel, such as ``tirx.launch_bounds_min_blocks_per_sm``.
     body : tuple of Stmt

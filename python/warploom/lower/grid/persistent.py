@@ -59,7 +59,7 @@ class Grid:
 
 
 @dataclass(frozen=True)
-class Tour:
+class TileSchedule:
     """How a cluster goes through tiles.
 
     Attributes
@@ -80,15 +80,15 @@ class Tour:
     slots: int = 0
 
 
-def one_by_one(grid: Grid) -> Tour:
+def static_schedule(grid: Grid) -> TileSchedule:
     """Every cluster takes every so many-th tile, all of it."""
     turns = T.truncdiv(grid.tiles - grid.cluster + (grid.clusters - 1), grid.clusters)
-    return Tour([], turns, lambda turn: ([], grid.cluster + turn * grid.clusters))
+    return TileSchedule([], turns, lambda turn: ([], grid.cluster + turn * grid.clusters))
 
 
-def as_they_come(grid: Grid) -> Tour:
+def dynamic_schedule(grid: Grid) -> TileSchedule:
     """All tiles, of which this cluster executes those that it is handed out."""
-    return Tour([], grid.tiles, lambda turn: ([], turn))
+    return TileSchedule([], grid.tiles, lambda turn: ([], turn))
 
 
 def grid_of(
@@ -131,7 +131,7 @@ def persistent_grid(
     ctas: int | None,
     group: int | None = DEFAULT_GROUP,
     cluster: tuple[int, ...] = (1, 1),
-    tour: Callable[[Grid], Tour] = one_by_one,
+    schedule: Callable[[Grid], TileSchedule] = static_schedule,
     sharers: int = 1,
 ) -> TileProgram:
     """Replace the grid by a loop over tiles.
@@ -147,7 +147,7 @@ def persistent_grid(
     cluster : tuple of int
         CTAs of a cluster along the dimensions of the grid; those over the edge of the grid compute
         a tile at the edge once more, and store nothing.
-    tour : callable
+    schedule : callable
         Which tiles a cluster computes, in which order.
     sharers : int
         CTAs of a cluster that share each tile; ``cluster`` is then (1, 1).
@@ -157,7 +157,7 @@ def persistent_grid(
     Decline
         If ``ctas`` is no multiple of the cluster's size.
     """
-    tour = as_they_come if ctas is None else tour
+    schedule = dynamic_schedule if ctas is None else schedule
     old, grid = program.id("cta"), grid_of(program, ctas, cluster, sharers)
     shape, counts, size = _shape(program, cluster), _counts(program, cluster), grid.size
     # A grid without CTAs cannot be launched.
@@ -170,7 +170,7 @@ def persistent_grid(
     names = fresh_names(program.func, *(var.name for var in old.vars), "inside")
     places = [ir.Scalar(name) for name in names[:-1]]
     positions = _positions(index.value, counts, group)
-    way = tour(grid)
+    way = schedule(grid)
     statements, number = way.turn(turn)
     statements = [*statements, *index.define(number)]
     remaining, conditions = grid.rank, []

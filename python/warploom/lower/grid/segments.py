@@ -20,7 +20,7 @@ from typing import Any
 from tvm.script import tirx as T
 from tvm.tirx import Stmt
 
-from warploom.lower.grid.persistent import Grid, Tour, one_by_one
+from warploom.lower.grid.persistent import Grid, TileSchedule, static_schedule
 from warploom.tile import ir
 
 #: Fewest steps of a part that is worth a round trip of its sum through global memory.
@@ -113,18 +113,18 @@ def _start(number: Any, quotient: Any, remainder: Any) -> Any:
     return number * quotient + T.min(number, remainder)
 
 
-def in_segments(segment: Segment, cut: Cut) -> Callable[[Grid], Tour]:
-    """A tour that sets the scalars of a segment in every turn.
+def in_segments(segment: Segment, cut: Cut) -> Callable[[Grid], TileSchedule]:
+    """A schedule that sets the scalars of a segment in every turn.
 
     Tiles that are not cut come last: then owners wait when others still have work.
     """
-    return lambda grid: _Deal(segment, cut, grid).tour()
+    return lambda grid: _SegmentSchedule(segment, cut, grid).schedule()
 
 
-def in_clusters(segment: Segment, cut: Cut, parts: int) -> Callable[[Grid], Tour]:
-    """A tour where the ``parts`` CTAs of a cluster share each tile, the last of them owns it."""
+def in_clusters(segment: Segment, cut: Cut, parts: int) -> Callable[[Grid], TileSchedule]:
+    """A schedule where the ``parts`` CTAs of a cluster share each tile, which the last owns."""
 
-    def tour(grid: Grid) -> Tour:
+    def schedule(grid: Grid) -> TileSchedule:
         part = segment.part.value
         scalars = segment.define(
             part=parts - 1 - grid.place,
@@ -134,13 +134,13 @@ def in_clusters(segment: Segment, cut: Cut, parts: int) -> Callable[[Grid], Tour
             slot=grid.cta,
             stride=1,
         )
-        whole = one_by_one(grid)
-        return Tour([], whole.turns, lambda turn: (scalars, whole.turn(turn)[1]), 1)
+        whole = static_schedule(grid)
+        return TileSchedule([], whole.turns, lambda turn: (scalars, whole.turn(turn)[1]), 1)
 
-    return tour
+    return schedule
 
 
-class _Deal:
+class _SegmentSchedule:
     """The share of one cluster."""
 
     def __init__(self, segment: Segment, cut: Cut, grid: Grid) -> None:
@@ -157,8 +157,8 @@ class _Deal:
         """Number of this cluster, counted from the last one."""
         return self.grid.clusters - 1 - self.grid.cluster
 
-    def tour(self) -> Tour:
-        """The tour."""
+    def schedule(self) -> TileSchedule:
+        """The schedule of the cluster, with the scalars that it needs."""
         grid, units = self.grid, self.cut.units
         shared, sharers = self.value("shared"), self.value("sharers")
         quotient, remainder = self.value("quotient"), self.value("remainder")
@@ -178,7 +178,7 @@ class _Deal:
         start = [s for name, value in values.items() for s in self.scalars[name].define(value)]
         turns = self.value("segments") + T.truncdiv(grid.tiles - shared, grid.clusters)
         # Of the tiles of a cluster, only the first can be owned by another.
-        return Tour(start, turns, self._turn, grid.clusters * grid.size)
+        return TileSchedule(start, turns, self._turn, grid.clusters * grid.size)
 
     def _turn(self, number: Any) -> tuple[list[Stmt], Any]:
         grid, units, begin = self.grid, self.cut.units, self.value("begin")

@@ -59,8 +59,8 @@ def split_tiles(
         )
     cut = stream_k(steps) if parts is None else split_k(steps, parts)
     sharers = parts if program.hints.exchange == "cluster" else 1
-    tour = in_segments(segment, cut) if sharers == 1 else in_clusters(segment, cut, sharers)
-    slots = tour(grid_of(program, ctas, cluster, sharers)).slots
+    schedule = in_segments(segment, cut) if sharers == 1 else in_clusters(segment, cut, sharers)
+    slots = schedule(grid_of(program, ctas, cluster, sharers)).slots
     workspace = {
         tile: tirx.decl_buffer(
             (slots, *tile.shape), str(tile.dtype), f"{tile.name}_of_others", scope="global"
@@ -69,7 +69,7 @@ def split_tiles(
     }
     body = _segmented(loop, segment, workspace)
     program = program.replace(body=tuple(body))
-    changed = persistent_grid(program, ctas, group, cluster, tour, sharers)
+    changed = persistent_grid(program, ctas, group, cluster, schedule, sharers)
     how = f"each in {parts} parts" if parts is not None else "those of the last rounds step by step"
     where = "their cluster" if sharers > 1 else f"{slots} slots of a workspace"
     return changed.replace(

@@ -22,7 +22,7 @@ from warploom.lower.emit.prints import by_one_thread
 from warploom.lower.hopper.mma_groups import Event, Meet, Release, Wait
 from warploom.lower.hopper.mma_waits import Waits, computed_tiles, needs_order, plan_waits, steps
 from warploom.lower.hopper.pin_registers import meet_after, pin, pin_one
-from warploom.lower.hopper.ping_pong import of_player, stages_of
+from warploom.lower.hopper.ping_pong import of_ping_pong_warpgroup, stages_of
 from warploom.lower.hopper.supply import Supply
 from warploom.tile import ir
 from warploom.tile.effects import Effects
@@ -202,7 +202,7 @@ class Consumer:
         passes: list[Stmt] = []
         for use in self.plan.uses:
             passes += self.positions[use.ring.name].advance_by(stages_of(use, loop))
-        return of_player(loop, self.program.var("warpgroup"), body, passes)
+        return of_ping_pong_warpgroup(loop, self.program.var("warpgroup"), body, passes)
 
     def _of_one_warpgroup(self, part: First | Loop) -> list[Stmt]:
         """The body of a statement that one warpgroup executes without the others."""

@@ -28,7 +28,7 @@ from warploom.lower.emit.named_barriers import pass_turn, wait_for_turn
 from warploom.lower.emit.threads import orchestrated
 from warploom.lower.hopper.warpgroups import require_private, with_warpgroups
 from warploom.tile import ir
-from warploom.tile.hints import PLAYERS
+from warploom.tile.hints import PING_PONG_WARPGROUPS
 from warploom.tile.program import TileProgram
 from warploom.tile.statement import (
     ALTERNATE,
@@ -71,19 +71,21 @@ def ping_pong(program: TileProgram) -> TileProgram:
         )
     tiles = _in_turn(loops[0], warpgroup)
     body = tuple(tiles if statement is loops[0] else statement.raw for statement in program.block)
-    return program.replace(body=body, ids=with_warpgroups(program, PLAYERS)).decided(
-        f"ping-pong: each of {PLAYERS} warpgroups computes every other tile"
+    return program.replace(body=body, ids=with_warpgroups(program, PING_PONG_WARPGROUPS)).decided(
+        f"ping-pong: each of {PING_PONG_WARPGROUPS} warpgroups computes every other tile"
     )
 
 
-def of_player(loop: Loop, warpgroup: Var, body: list[Stmt], passes: list[Stmt]) -> list[Stmt]:
+def of_ping_pong_warpgroup(
+    loop: Loop, warpgroup: Var, body: list[Stmt], passes: list[Stmt]
+) -> list[Stmt]:
     """The tiles of one warpgroup: ``body`` for every other turn of ``loop``, its own first.
 
     ``passes`` goes over the stages of a tile of the other.
     """
     number = Var(loop.var.name, "int32")
-    table = {loop.var: number * PLAYERS + warpgroup}
-    count = T.truncdiv(loop.extent + (PLAYERS - 1) - warpgroup, PLAYERS)
+    table = {loop.var: number * PING_PONG_WARPGROUPS + warpgroup}
+    count = T.truncdiv(loop.extent + (PING_PONG_WARPGROUPS - 1) - warpgroup, PING_PONG_WARPGROUPS)
     own = [*(ir.substitute(statement, table) for statement in body), *passes]
     notes = {TILES: loop.raw.annotations[TILES]}
     return [ir.when(warpgroup > 0, passes), ir.loop(number, count, own, notes)]
@@ -137,11 +139,12 @@ def _in_turn(loop: Loop, warpgroup: Var) -> tirx.For:
     )
     first, last = used[0], used[-1] + 1
     turn, body = loop.var, raws(loop.body)
+    passed = pass_turn(warpgroup, PING_PONG_WARPGROUPS)
     inner = [
         *body[:first],
         orchestrated([ir.when(turn > 0, [wait_for_turn(warpgroup)])]),
         *body[first:last],
-        orchestrated([ir.when(turn + 1 < loop.extent, [pass_turn(warpgroup, PLAYERS)])]),
+        orchestrated([ir.when(turn + 1 < loop.extent, [passed])]),
         *body[last:],
     ]
     return ir.loop(turn, loop.extent, inner, {**loop.raw.annotations, ALTERNATE: 1})

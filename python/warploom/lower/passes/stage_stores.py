@@ -34,7 +34,7 @@ from warploom.lower.stores.staged_addends import staged_addend
 from warploom.ops.register_tile import LANES
 from warploom.target import TMA, Major, Swizzle, tile_pieces
 from warploom.tile import ir
-from warploom.tile.hints import PLAYERS
+from warploom.tile.hints import PING_PONG_WARPGROUPS
 from warploom.tile.nest import Binding, ElementStore
 from warploom.tile.program import TileProgram
 from warploom.tile.scopes import is_global
@@ -309,7 +309,8 @@ def _copied(tile: Buffer) -> Nest:
 
 
 def _buffer(dtype: str, rows: int, width: int, buffers: int, program: TileProgram) -> Buffer:
-    consumers = PLAYERS if program.hints.ping_pong else int(program.id("warpgroup").extents[0])
+    warpgroups = int(program.id("warpgroup").extents[0])
+    consumers = PING_PONG_WARPGROUPS if program.hints.ping_pong else warpgroups
     size = tvm.DataType(dtype).bits // 8
     swizzle = Swizzle(min(size * width, Swizzle.B128.row_bytes))
     matrix = SharedMatrix(dtype, Major.K, swizzle, rows, width)
