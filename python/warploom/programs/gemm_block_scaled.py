@@ -9,6 +9,7 @@ bits of such products.
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from typing import Any
 
 from tvm.script import tirx as T
@@ -93,35 +94,82 @@ def gemm_block_scaled(
         If a dtype, a size, the layout or K of a step is none of those.
     """
     check_block_scaled(n, k, dtype, out_dtype, scale_layout)
-    others: dict[str, Any] = {}
+    own: dict[str, Any] = {}
     if tile is None:
-        tile, own_stages, others = block_scaled_tiles(n, k, m, arch)
+        tile, own_stages, own = block_scaled_tiles(n, k, m, arch)
         stages = stages or own_stages
-    ahead = others.pop("scales_ahead", False)
-    ahead = ahead if scales_ahead is None else scales_ahead
-    policy = others.pop("weights_policy", None) if weights_policy is None else weights_policy
-    of_weights = {CACHE_HINT: policy} if policy else {}
-    hints = {**others, **hints}
-    rows, (bm, bn, bk) = row_count(m), tile
-    if bk not in (BLOCK, 2 * BLOCK):
-        raise IllegalCombination(
-            f"tile {tile} has steps of {bk} along K; they are one or two blocks, {BLOCK} or "
-            f"{2 * BLOCK}."
-        )
-    each, blocks = bk // BLOCK, -(-k // BLOCK)
-    # A warpgroup has registers for the product of 64 rows: of more, one half after the other.
-    bands = 2 if bm > _MOST_ROWS else 1
-    if bands * each > 2 or bm % (64 * bands):
-        raise IllegalCombination(
-            f"tile {tile}: of more than {_MOST_ROWS} rows there must be a multiple of 128, in "
-            f"steps of {BLOCK}."
-        )
+    chosen = {"scales_ahead": scales_ahead, "weights_policy": weights_policy}
+    own |= {name: value for name, value in chosen.items() if value is not None}
+    ahead, policy = own.pop("scales_ahead", False), own.pop("weights_policy", None)
+    hints = {**own, **hints}
+    if hints.get("persistent") is not False:
+        hints = {"raster": "grouped", **hints}
+    step = _Step.of_tile(tile)
+    return _program(n, k, m, dtype, out_dtype, scale_layout, step, stages, ahead, policy, hints)
+
+
+@dataclass(frozen=True)
+class _Step:
+    """What one step of K does: pieces, each a band of rows of the tile and a block of K.
+
+    Attributes
+    ----------
+    tile : (int, int, int)
+        Rows of A and of B, and K.
+    each, bands : int
+        Blocks of K, and bands of rows; one of them is 1.
+    """
+
+    tile: tuple[int, int, int]
+    each: int
+    bands: int
+
+    @classmethod
+    def of_tile(cls, tile: tuple[int, int, int]) -> _Step:
+        """The step of a tile.
+
+        Raises
+        ------
+        IllegalCombination
+            If registers cannot hold the products of such a step.
+        """
+        bm, _, bk = tile
+        if bk not in (BLOCK, 2 * BLOCK):
+            raise IllegalCombination(
+                f"tile {tile} has steps of {bk} along K; they are one or two blocks, {BLOCK} or "
+                f"{2 * BLOCK}."
+            )
+        # A warpgroup has registers for the product of 64 rows: of more, one half after the other.
+        each, bands = bk // BLOCK, 2 if bm > _MOST_ROWS else 1
+        if bands * each > 2 or bm % (64 * bands):
+            raise IllegalCombination(
+                f"tile {tile}: of more than {_MOST_ROWS} rows there must be a multiple of 128, in "
+                f"steps of {BLOCK}."
+            )
+        return cls(tile, each, bands)
+
+
+def _pieces(
+    name: str, count: int, shape: tuple[int, ...], scope: str, dtype: str = "float32"
+) -> list[Any]:
+    """A tile for each of two pieces of a step, which may be the same tile."""
+    names = [name, f"next_{name}"][:count]
+    made = [IRBuilder.name(each, T.alloc_buffer(shape, dtype, scope=scope)) for each in names]
+    return [made[0], made[-1]]
+
+
+def _program(
+    n: int, k: int, m: int | None, dtype: str, out_dtype: str, scale_layout: str,
+    shape: _Step, stages: int | None, ahead: bool, policy: str | None, hints: dict[str, Any],
+) -> PrimFunc:  # fmt: skip
+    """The program, of choices that are made."""
+    rows, (bm, bn, bk) = row_count(m), shape.tile
+    each, bands, blocks = shape.each, shape.bands, -(-k // BLOCK)
     band, pieces = bm // bands, bands * each
+    of_weights = {CACHE_HINT: policy} if policy else {}
     # Columns of a tile that never lie in two blocks of N.
     together = math.gcd(bn, BLOCK)
     by_rows = scale_layout == "MK"
-    if hints.get("persistent") is not False:
-        hints = {"raster": "grouped", **hints}
 
     def of_a(scale: Any, row: Any, block: Any) -> Any:
         return scale[row, block] if by_rows else scale[block, row]
@@ -129,14 +177,6 @@ def gemm_block_scaled(
     def of_b(scale: Any, column: Any, block: Any) -> Any:
         # The minimum spares a guard of every element.
         return scale[T.min(T.truncdiv(column, BLOCK), -(-n // BLOCK) - 1), block]
-
-    def tiles(
-        name: str, count: int, shape: tuple[int, ...], scope: str, of: str = "float32"
-    ) -> list[Any]:
-        """One for each of two pieces of a step, which may be the same."""
-        names = [name, f"next_{name}"][:count]
-        made = [IRBuilder.name(name, T.alloc_buffer(shape, of, scope=scope)) for name in names]
-        return [made[0], made[-1]]
 
     @T.prim_func
     def matmul(a: T.handle, b: T.handle, sa: T.handle, sb: T.handle, c: T.handle):
@@ -150,14 +190,14 @@ def gemm_block_scaled(
         i, j = T.cta_id([T.truncdiv(rows + (bm - 1), bm), -(-n // bn)])
         A_s = T.alloc_buffer((bm, bk), dtype, scope="shared")
         B_s = T.alloc_buffer((bn, bk), dtype, scope="shared")
-        part = T.meta_var(tiles("part", each, (band, bn), "accumulator"))
-        total = T.meta_var(tiles("total", bands, (band, bn), "fragment"))
-        out = T.meta_var(tiles("out", bands, (band, bn), "fragment", out_dtype))
-        of_rows = T.meta_var(tiles("of_rows", pieces, (band,), "fragment"))
-        of_columns = T.meta_var(tiles("of_columns", each, (bn,), "fragment"))
+        part = T.meta_var(_pieces("part", each, (band, bn), "accumulator"))
+        total = T.meta_var(_pieces("total", bands, (band, bn), "fragment"))
+        out = T.meta_var(_pieces("out", bands, (band, bn), "fragment", out_dtype))
+        of_rows = T.meta_var(_pieces("of_rows", pieces, (band,), "fragment"))
+        of_columns = T.meta_var(_pieces("of_columns", each, (bn,), "fragment"))
         if ahead:
-            next_of_rows = T.meta_var(tiles("rows_ahead", pieces, (band,), "fragment"))
-            next_of_columns = T.meta_var(tiles("columns_ahead", each, (bn,), "fragment"))
+            next_of_rows = T.meta_var(_pieces("rows_ahead", pieces, (band,), "fragment"))
+            next_of_columns = T.meta_var(_pieces("columns_ahead", each, (bn,), "fragment"))
 
         @T.inline
         def multiply(piece):
