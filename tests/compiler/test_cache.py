@@ -181,7 +181,8 @@ def test_a_hit_is_quick_and_needs_no_compiler(cache_directory, monkeypatch):
         assert min(seconds) < 0.002
 
         monkeypatch.setattr(keys, "compiler_fingerprint", lambda environ: "no nvrtc")
-        monkeypatch.setenv("PATH", "/nowhere")  # another toolchain: the fingerprint is read again
+        # Another toolchain than that of any test before: the fingerprint is read again.
+        monkeypatch.setenv("PATH", str(cache_directory / "nowhere"))
         assert callback.cuda_compile(SHARED) == first
 
 

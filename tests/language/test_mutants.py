@@ -31,7 +31,9 @@ ARCHS = ("sm_90a", "sm_100a")
 #: Bytes of integers that nobody wrote, of either sign.
 POISONS = (0xA5, 0x5A)
 #: Half a unit in the last place of 1, for sums that may be rounded in each step.
-LOST = {"float16": 2.0**-11, "bfloat16": 2.0**-8}
+LOST = {
+    "float16": 2.0**-11, "bfloat16": 2.0**-8, "float8_e4m3fn": 2.0**-4, "float8_e5m2": 2.0**-3,
+}  # fmt: skip
 
 
 class Interpreted:
@@ -88,9 +90,13 @@ def after(func: Any, arguments: list[Any], poison: bool) -> list[Any]:
 
 
 def rounding(func: Any) -> float:
-    """What sums lose, relative to the largest result, in accumulators of fewer than 32 bits."""
-    sums = {str(one.dtype) for one in allocations((func.body,)) if one.scope() == "accumulator"}
-    return 4 * max((LOST[dtype] for dtype in sums & LOST.keys()), default=0.0)
+    """What sums lose, relative to the largest result, in registers of fewer than 32 bits."""
+    tiles = [(str(tile.dtype), tile.scope()) for tile in allocations((func.body,))]
+    lost = [
+        LOST.get(dtype, 0.0) for dtype, scope in tiles
+        if scope == "accumulator" or (scope == "fragment" and "float8" in dtype)
+    ]  # fmt: skip
+    return 4 * max(lost, default=0.0)
 
 
 def outcome(seed: int, execute: bool) -> tuple[str, str]:
