@@ -158,7 +158,7 @@ def _nest(nest: Nest, arch: str) -> list[Stmt]:
     extent = next(int(loop.extent) for loop in nest.loops if loop.loop_var.same_as(column))
     _require_apart(uses, extent)
     width = min(
-        _width(int(tile.shape[0]), math.gcd(extent, _columns(tile, first)), arch, tile.name)
+        _width(int(tile.shape[0]), _common(extent, _columns(tile, first)), arch, tile.name)
         for tile, first in uses
     )
     changed = [part for part, use in uses.items() if use.stored]
@@ -177,6 +177,11 @@ def _nest(nest: Nest, arch: str) -> list[Stmt]:
         ]  # fmt: skip
     # Stores of one piece are under way while the next is computed.
     return [*result, _wait("st")] if changed else result
+
+
+def _common(extent: int, columns: int) -> int:
+    """Columns that pieces of a nest have to divide: its own, and those of a tile that has fewer."""
+    return math.gcd(extent, columns) if columns < extent else extent
 
 
 def _columns(tile: Buffer, first: int) -> int:
