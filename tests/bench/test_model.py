@@ -16,7 +16,8 @@ from warploom.bench.measured import Candidate, by_problem, read_candidates
 from warploom.bench.model_error import Agreement, agreements
 from warploom.bench.report import geometric_mean
 from warploom.gemm.choose import is_priced
-from warploom.gemm.model import H200, Machine, predict
+from warploom.gemm.machine import H200, Machine
+from warploom.gemm.model import predict
 
 #: Parts in which the measured products are, of which each is predicted from the others.
 FOLDS = 2

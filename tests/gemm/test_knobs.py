@@ -24,7 +24,8 @@ from warploom.gemm.choose import (
     ranked,
 )
 from warploom.gemm.generate import tile_program
-from warploom.gemm.model import H200, predict
+from warploom.gemm.machine import H200
+from warploom.gemm.model import predict
 from warploom.gemm.packing import GRID, WARMS_L2
 from warploom.lower.lowerings import WARP_SPECIALISED, lower
 from warploom.lower.trace import lower_trace

@@ -30,7 +30,8 @@ from tests.meta_schedule.tuning import context_of
 from warploom import meta_schedule as wms
 from warploom.gemm.choose import candidates, ranked
 from warploom.gemm.decisions import annotate, knobs_of
-from warploom.gemm.model import H200, predict
+from warploom.gemm.machine import H200
+from warploom.gemm.model import predict
 from warploom.gemm.packing import pack, unpack
 from warploom.gemm.recognition import recognise
 from warploom.meta_schedule import command

@@ -15,7 +15,8 @@ from dataclasses import dataclass, fields, replace
 from warploom.bench.measured import NEAR, Candidate, by_problem
 from warploom.gemm.choose import is_priced
 from warploom.gemm.knobs import GemmKnobs
-from warploom.gemm.model import Machine, predict
+from warploom.gemm.machine import Machine
+from warploom.gemm.model import predict
 from warploom.gemm.problem import GemmProblem
 
 #: What is counted, not fitted.

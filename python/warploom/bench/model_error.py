@@ -20,7 +20,8 @@ from warploom.bench.measured import NEAR, Candidate, by_problem, read_candidates
 from warploom.bench.report import geometric_mean
 from warploom.command_line import Parser, input_file, output_file
 from warploom.gemm.choose import is_priced
-from warploom.gemm.model import H200, predict
+from warploom.gemm.machine import H200
+from warploom.gemm.model import predict
 from warploom.gemm.problem import GemmProblem
 
 

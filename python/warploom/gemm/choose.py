@@ -9,15 +9,8 @@ from itertools import product
 
 from warploom.errors import IllegalCombination
 from warploom.gemm.knobs import GemmKnobs
-from warploom.gemm.model import (
-    H200,
-    UNKNOWN_EXTENT,
-    Machine,
-    operand_bytes,
-    predict,
-    sizes,
-    tiles_of,
-)
+from warploom.gemm.machine import H200, Machine
+from warploom.gemm.model import UNKNOWN_EXTENT, operand_bytes, predict, sizes, tiles_of
 from warploom.gemm.problem import GemmProblem
 from warploom.target.dtypes import bits_of
 

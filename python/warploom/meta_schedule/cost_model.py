@@ -23,7 +23,7 @@ from tvm.s_tir.meta_schedule.search_strategy import MeasureCandidate
 
 from warploom.errors import WarploomError
 from warploom.gemm.decisions import knobs_of
-from warploom.gemm.model import H200, Machine
+from warploom.gemm.machine import H200, Machine
 from warploom.gemm.problem import GemmProblem
 from warploom.meta_schedule.estimates import is_estimate
 from warploom.meta_schedule.features import features

@@ -28,7 +28,8 @@ from tvm.tirx import PrimFunc
 
 from warploom.errors import Decline, WarploomError
 from warploom.gemm.decisions import knobs_of
-from warploom.gemm.model import H200, Machine, predict
+from warploom.gemm.machine import H200, Machine
+from warploom.gemm.model import predict
 from warploom.gemm.recognition import recognise
 from warploom.meta_schedule import artifact
 from warploom.meta_schedule.measure import Listener, Measurement

@@ -8,7 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from warploom.gemm.knobs import GemmKnobs
-from warploom.gemm.model import H200, UNKNOWN_EXTENT, Machine, Prediction, predict, sizes
+from warploom.gemm.machine import H200, Machine
+from warploom.gemm.model import UNKNOWN_EXTENT, Prediction, predict, sizes
 from warploom.gemm.problem import GemmProblem
 
 

@@ -24,7 +24,8 @@ from warploom.gemm.choose import (
     tiles,
 )
 from warploom.gemm.knobs import GemmKnobs
-from warploom.gemm.model import H200, UNKNOWN_EXTENT, Machine, predict, sizes
+from warploom.gemm.machine import H200, Machine
+from warploom.gemm.model import UNKNOWN_EXTENT, predict, sizes
 from warploom.gemm.packing import (
     CLUSTER,
     FEWER_SMS,

@@ -25,7 +25,8 @@ from warploom.profile.device_code import Recorder
 from warploom.profile.groups import Group, OpenGroup
 from warploom.profile.recording import WORD_BYTES, Recording
 from warploom.tile import ir
-from warploom.tile.program import TileProgram, parent_and_child
+from warploom.tile.ids import parent_and_child
+from warploom.tile.program import TileProgram
 from warploom.tile.roles import role_name
 from warploom.tile.spans import span_name
 from warploom.tile.statement import Allocation, Block, Scalar, Statement, raws, walk

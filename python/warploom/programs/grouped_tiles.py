@@ -13,7 +13,8 @@ from dataclasses import replace
 
 from warploom.gemm.choose import most_stages
 from warploom.gemm.knobs import GemmKnobs
-from warploom.gemm.model import H200, predict
+from warploom.gemm.machine import H200
+from warploom.gemm.model import predict
 from warploom.gemm.problem import GemmProblem
 from warploom.target.dtypes import bits_of
 

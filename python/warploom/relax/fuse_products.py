@@ -20,7 +20,8 @@ from warploom.errors import Decline
 from warploom.fallback import attempted
 from warploom.gemm.choose import choose
 from warploom.gemm.equations import read_equations
-from warploom.gemm.model import H200, UNKNOWN_EXTENT, predict, sizes
+from warploom.gemm.machine import H200
+from warploom.gemm.model import UNKNOWN_EXTENT, predict, sizes
 from warploom.gemm.problem import GemmProblem
 from warploom.gemm.recognition import recognise
 from warploom.relax.joining import Joiner, has_program, is_call_tir, joined, with_arguments_once

@@ -24,36 +24,13 @@ from warploom.tile import ir
 from warploom.tile.entries import device_entries
 from warploom.tile.hint_attributes import read_hints
 from warploom.tile.hints import DEVICE_ENTRY, HINT_KEYS, PREFIX, Hints
+from warploom.tile.ids import KINDS, Id, id_of, parent_and_child
 from warploom.tile.mbarriers import INITIALISED
 from warploom.tile.roles import ThreadRole
 from warploom.tile.scopes import is_global, needs_place
 from warploom.tile.spans import span_name
 from warploom.tile.state import STATE, read_state, state_of
 from warploom.tile.statement import Block, Loop, Tiles, block, walk
-
-#: Kinds of ids that a program defines: (parent, child) as TIRx has them.
-_KINDS = {
-    "cta": ("kernel", "cta"),
-    "cta_in_cluster": ("cluster", "cta"),
-    "warpgroup": ("cta", "warpgroup"),
-    "warp_in_warpgroup": ("warpgroup", "warp"),
-    "lane": ("warp", "thread"),
-}
-
-
-@dataclass(frozen=True)
-class Id:
-    """Variables that tell CTAs, warps or threads apart, and how many there are."""
-
-    kind: str
-    vars: tuple[Var, ...]
-    extents: tuple[Any, ...]
-
-    def statement(self) -> Stmt:
-        """Its definition."""
-        parent, child = _KINDS[self.kind]
-        extents = [ir.as_expr(extent) for extent in self.extents]
-        return tirx.ScopeIdDefStmt(tirx.ScopeIdDef(list(self.vars), extents, parent, child))
 
 
 @dataclass(frozen=True)
@@ -285,7 +262,7 @@ def read(func: PrimFunc, arch: str = SM90A.name) -> TileProgram:
                     attrs.append((node.attr_key, node.value))
                 take(node.body)
             elif isinstance(node, tirx.ScopeIdDefStmt) and not by_hand:
-                ids.append(_id(getattr(node, "def")))
+                ids.append(id_of(getattr(node, "def")))
             else:
                 body.append(node)
 
@@ -318,23 +295,10 @@ def _defines_threads(entry: Stmt) -> bool:
 
     def visit(definition: tirx.ScopeIdDefStmt) -> None:
         nonlocal found
-        found |= parent_and_child(getattr(definition, "def")) != _KINDS["cta"]
+        found |= parent_and_child(getattr(definition, "def")) != KINDS["cta"]
 
     tvm_ffi.structural_walk(entry, (tirx.ScopeIdDefStmt, visit))
     return found
-
-
-def _id(definition: tirx.ScopeIdDef) -> Id:
-    kinds = {tuple(pair): kind for kind, pair in _KINDS.items()}
-    kind = kinds[parent_and_child(definition)]
-    return Id(kind, tuple(definition.def_ids), tuple(definition.extents or ()))
-
-
-def parent_and_child(definition: tirx.ScopeIdDef) -> tuple[str, str]:
-    """Scopes of an id: the parent, and the parts of it that the id counts."""
-    from tvm.tirx import exec_scope
-
-    return exec_scope._SCOPE_BINDING_TO_PARENT_CUR[int(definition.scope)]
 
 
 def allocations(body: tuple[Stmt, ...]) -> Iterator[Buffer]:

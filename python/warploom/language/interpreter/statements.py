@@ -39,9 +39,9 @@ from warploom.language.rules.scopes import require_allocation
 from warploom.language.values.dtypes import numpy_dtype, poisoned
 from warploom.tile.assumption import read_assumption
 from warploom.tile.hints import DEVICE_ENTRY
+from warploom.tile.ids import parent_and_child
 from warploom.tile.mbarriers import SCOPE as MBARRIER
 from warploom.tile.mbarriers import read_operation
-from warploom.tile.program import parent_and_child
 
 
 @dataclass

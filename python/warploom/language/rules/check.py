@@ -45,8 +45,8 @@ from warploom.tile import ir
 from warploom.tile.assumption import read_assumption
 from warploom.tile.entries import device_entries
 from warploom.tile.hints import DEVICE_ENTRY, PREFIX
+from warploom.tile.ids import parent_and_child
 from warploom.tile.mbarriers import read_operation
-from warploom.tile.program import parent_and_child
 from warploom.tile.state import STATE
 
 

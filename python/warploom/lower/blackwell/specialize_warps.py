@@ -33,7 +33,8 @@ from warploom.lower.emit.produce import Producer
 from warploom.lower.emit.warm_l2 import wait_and_warm_l2
 from warploom.target import SM100A
 from warploom.tile import ir
-from warploom.tile.program import Id, TileProgram
+from warploom.tile.ids import Id
+from warploom.tile.program import TileProgram
 from warploom.tile.roles import ThreadRole
 
 

@@ -21,8 +21,9 @@ from warploom.lower.emit import barriers
 from warploom.lower.emit.fill_stages import own_copies
 from warploom.lower.emit.prints import by_this_thread
 from warploom.tile import ir
+from warploom.tile.ids import parent_and_child
 from warploom.tile.mbarriers import read_operation
-from warploom.tile.program import TileProgram, parent_and_child
+from warploom.tile.program import TileProgram
 from warploom.tile.statement import (
     Block,
     ForLoader,

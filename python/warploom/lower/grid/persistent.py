@@ -20,7 +20,8 @@ from tvm.tirx import PrimFunc, Stmt, Var
 from warploom.errors import Decline
 from warploom.schedulers.raster import grouped_tile
 from warploom.tile import ir
-from warploom.tile.program import Id, TileProgram
+from warploom.tile.ids import Id
+from warploom.tile.program import TileProgram
 from warploom.tile.statement import DYNAMIC, TILES, Tiles
 
 #: Rows of tiles that are visited together.

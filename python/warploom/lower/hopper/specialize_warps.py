@@ -35,7 +35,8 @@ from warploom.lower.hopper.consume import Consumer
 from warploom.lower.hopper.take_turns import readers
 from warploom.target import SM90A
 from warploom.tile import ir
-from warploom.tile.program import Id, TileProgram
+from warploom.tile.ids import Id
+from warploom.tile.program import TileProgram
 from warploom.tile.roles import ThreadRole
 from warploom.tile.statement import ForLoader, Load, Loop
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from warploom.errors import Decline
-from warploom.tile.program import Id, TileProgram
+from warploom.tile.ids import Id
+from warploom.tile.program import TileProgram
 from warploom.tile.scopes import is_shared, is_tile
 from warploom.tile.statement import Statement
 

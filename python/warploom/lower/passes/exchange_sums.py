@@ -27,7 +27,8 @@ from warploom.lower.nests.fragment_order import EXCHANGED
 from warploom.lower.passes.exchange_in_clusters import exchange_in_clusters
 from warploom.tile import ir
 from warploom.tile.hints import DEVICE_ENTRY
-from warploom.tile.program import Id, TileProgram
+from warploom.tile.ids import Id
+from warploom.tile.program import TileProgram
 from warploom.tile.statement import Copy, Given, Nest, Statement, Taken, walk
 
 #: Threads of the kernel that clears flags.

@@ -28,7 +28,8 @@ from warploom.lower.analysis.rows import part_of_rows, row_dimensions
 from warploom.lower.analysis.transposed import transposed_tiles
 from warploom.target import SM90A
 from warploom.tile import ir
-from warploom.tile.program import Id, TileProgram, allocations
+from warploom.tile.ids import Id
+from warploom.tile.program import TileProgram, allocations
 from warploom.tile.scopes import TILE_SCOPES
 from warploom.tile.statement import Load, Mma, Nest, Statement, view
 
