@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from warploom import doctor
+from warploom import doctor, doctor_checks
 from warploom._version import PIP_FIX
-from warploom.doctor import Device, Row
+from warploom.doctor_checks import Device, Row
 from warploom.errors import ToolchainError
 from warploom.runtime.driver import Driver
 from warploom.runtime.toolchain import Headers, Tool, Toolchain
@@ -31,7 +31,7 @@ def _toolchain(mode="nvrtc", nvrtc=NVRTC, nvcc=NVCC, headers=HEADERS) -> Toolcha
 )
 def test_work_is_possible_if_the_chosen_compiler_has_what_it_needs(mode, nvrtc, nvcc, headers):
     toolchain = _toolchain(mode, nvrtc, nvcc, headers)
-    rows = [doctor.check_compiler(toolchain), doctor.check_headers(toolchain)]
+    rows = [doctor_checks.check_compiler(toolchain), doctor_checks.check_headers(toolchain)]
     possible = nvcc is not None if mode == "nvcc" else nvrtc is not None and headers is not None
     assert doctor.exit_status(rows) == (0 if possible else 1)
 
@@ -43,25 +43,25 @@ def test_distributions_that_bring_the_same_count():
         return "3.1"
 
     options = {"needed": False, "version_of": version_of, "install": "'warploom[tune]'"}
-    row = doctor.check_distribution("xgboost", others=("xgboost-cpu",), **options)
+    row = doctor_checks.check_distribution("xgboost", others=("xgboost-cpu",), **options)
     assert (row.name, row.state, row.finding) == ("xgboost", "ok", "3.1 (xgboost-cpu)")
-    row = doctor.check_distribution("xgboost", **options)
+    row = doctor_checks.check_distribution("xgboost", **options)
     assert (row.state, row.fix) == ("warn", "Run: pip install 'warploom[tune]'")
 
 
 def test_the_cache_is_shown_with_size_and_rights(tmp_path):
     folder = tmp_path / "cache"
     environ = {"WARPLOOM_CACHE_DIR": str(folder)}
-    row = doctor.check_cache(environ)
+    row = doctor_checks.check_cache(environ)
     assert (row.state, row.finding) == ("ok", f"{folder}, not there yet")
     (folder / "inner").mkdir(parents=True, mode=0o700)
     folder.chmod(0o700)
     for name in ("a", "inner/b"):
         (folder / name).write_bytes(b"x" * (1 << 20))
-    row = doctor.check_cache(environ)
+    row = doctor_checks.check_cache(environ)
     assert (row.state, row.finding) == ("ok", f"{folder}, 2 files, 2.0 MiB, drwx------")
     folder.chmod(0o777)
-    row = doctor.check_cache(environ)
+    row = doctor_checks.check_cache(environ)
     assert row.state == "warn" and "it is not used" in row.finding
     assert "has mode 0777" in row.fix and row.fix.endswith(f"chmod go-w {folder}")
 
@@ -69,29 +69,29 @@ def test_the_cache_is_shown_with_size_and_rights(tmp_path):
 def test_a_cache_that_cannot_be_used_is_pointed_out(tmp_path):
     file = tmp_path / "file"
     file.write_text("")
-    row = doctor.check_cache({"WARPLOOM_CACHE_DIR": str(file / "cache")})
+    row = doctor_checks.check_cache({"WARPLOOM_CACHE_DIR": str(file / "cache")})
     assert row.state == "warn" and f"{file} cannot be written" in row.finding
     assert "WARPLOOM_CACHE_DIR" in row.fix
-    assert "WARPLOOM_CACHE=0" in doctor.check_cache({"WARPLOOM_CACHE": "0"}).finding
-    row = doctor.check_cache({"WARPLOOM_CACHE_MB": "-3"})
+    assert "WARPLOOM_CACHE=0" in doctor_checks.check_cache({"WARPLOOM_CACHE": "0"}).finding
+    row = doctor_checks.check_cache({"WARPLOOM_CACHE_MB": "-3"})
     assert row.state == "warn" and "'-3'" in row.fix
 
 
 def test_unknown_compile_mode_fails():
-    row = doctor.check_compiler(_toolchain(mode="hipcc"))
+    row = doctor_checks.check_compiler(_toolchain(mode="hipcc"))
     assert row.state == "fail"
     assert "nvrtc or nvcc" in row.fix
 
 
 def test_headers_of_another_major_version_are_pointed_out():
     headers = Headers(Path("/x/include"), Path("/x/include"), "12.4", "2.3.0")
-    row = doctor.check_headers(_toolchain(headers=headers))
+    row = doctor_checks.check_headers(_toolchain(headers=headers))
     assert row.state == "warn"
     assert "NVRTC is 13.5.37" in row.fix
 
 
 def test_headers_without_those_of_wmma_are_pointed_out():
-    row = doctor.check_headers(_toolchain(headers=dataclasses.replace(HEADERS, wmma=False)))
+    row = doctor_checks.check_headers(_toolchain(headers=dataclasses.replace(HEADERS, wmma=False)))
     assert row.state == "warn" and "nvidia-cuda-crt" in row.fix
 
 
@@ -100,7 +100,7 @@ def test_headers_without_those_of_wmma_are_pointed_out():
 def test_optional_tools_never_fail(name, present):
     tools = {"nvcc": None, "nvdisasm": None} | ({name: NVCC} if present else {})
     toolchain = Toolchain("nvrtc", NVRTC, ptxas=None, headers=HEADERS, **tools)
-    row = doctor.check_optional_tool(toolchain, name, "Not needed.")
+    row = doctor_checks.check_optional_tool(toolchain, name, "Not needed.")
     assert row.state == ("ok" if present else "warn")
 
 
@@ -116,11 +116,12 @@ def test_optional_tools_never_fail(name, present):
     ],
 )
 def test_driver(driver, state):
-    assert doctor.check_driver(driver).state == state
+    assert doctor_checks.check_driver(driver).state == state
 
 
 def test_reason_of_a_missing_driver_is_shown():
-    assert "the very reason" in doctor.check_driver(Driver("none", "the very reason")).finding
+    row = doctor_checks.check_driver(Driver("none", "the very reason"))
+    assert "the very reason" in row.finding
 
 
 @pytest.mark.parametrize(
@@ -128,13 +129,13 @@ def test_reason_of_a_missing_driver_is_shown():
     [(Device("H200", "9.0"), "ok"), (Device("A100", "8.0"), "warn"), (None, "warn")],
 )
 def test_device(device, state):
-    row = doctor.check_device(device)
+    row = doctor_checks.check_device(device)
     assert row.state == state
     assert device is None or device.name in row.finding
 
 
 def test_arch_of_a_hopper_is_sm_90a():
-    assert "sm_90a" in doctor.check_device(Device("H100", "9.0")).finding
+    assert "sm_90a" in doctor_checks.check_device(Device("H100", "9.0")).finding
 
 
 @pytest.mark.parametrize(
@@ -152,7 +153,7 @@ def test_tvm(versions, state):
             raise importlib.metadata.PackageNotFoundError(name)
         return versions[name]
 
-    row = doctor.check_tvm(version_of)
+    row = doctor_checks.check_tvm(version_of)
     assert row.state == state
     assert all(version in row.finding for version in versions.values())
     assert (PIP_FIX in row.fix) == (state == "fail")
@@ -163,7 +164,7 @@ def test_missing_distribution(needed, state):
     def version_of(name):
         raise importlib.metadata.PackageNotFoundError(name)
 
-    row = doctor.check_distribution("numpy", needed, version_of)
+    row = doctor_checks.check_distribution("numpy", needed, version_of)
     assert (row.state, row.fix) == (state, "Run: pip install numpy")
 
 
@@ -171,12 +172,12 @@ def test_native_library_that_does_not_load():
     def load():
         raise ToolchainError("libwarploom.so is of version 0; run pip")
 
-    row = doctor.check_native(load)
+    row = doctor_checks.check_native(load)
     assert row.state == "fail"
     assert "of version 0" in row.fix
 
 
-@pytest.mark.parametrize("states", list(itertools.product(doctor.STATES, repeat=3)))
+@pytest.mark.parametrize("states", list(itertools.product(doctor_checks.STATES, repeat=3)))
 def test_exit_status_is_one_if_anything_failed(states):
     rows = [Row("x", state, "y", "" if state == "ok" else "z") for state in states]
     assert doctor.exit_status(rows) == int("fail" in states)
