@@ -14,7 +14,7 @@ import tvm_ffi
 
 from tests.bench.on_host import TORCH, HostTimer, replace_run
 from tests.shared import relax_models as models
-from warploom.bench import relax_block
+from warploom.bench import decoder_blocks, relax_block
 from warploom.bench.decoder import DecoderConfig, decoder_module
 from warploom.bench.relax_block import COMPILED, EAGER, OURS, STOCK, STOCK_SM90
 from warploom.bench.report import EXIT_RIGHT, EXIT_WRONG
@@ -106,7 +106,7 @@ def test_weights_of_4_bits_are_unpacked_for_pytorch(rng):
         arange=lambda *at, device, dtype: np.arange(*at, dtype=dtype), int32=np.int32
     )
     wanted = models.dequantise(found["gate_up.words"], scales)
-    made = relax_block._unpacked(torch, words, scales)
+    made = decoder_blocks._unpacked(torch, words, scales)
     assert made.dtype == np.float16
     np.testing.assert_allclose(made.astype(np.float64), wanted, rtol=2.0**-11)
 
