@@ -148,8 +148,8 @@ def test_both_of_tvm_compute_the_block(rng, tmp_path):
     for switch in (None, "0"):
         config = replace(CONFIG, fused_attention=switch is None)
         path = str(tmp_path / f"{switch}.so")
-        relax_block.relax_executable(config, switch).export_library(path)
-        run = relax_block.relax_block(config, tvm_ffi.load_module(path))
+        decoder_blocks.relax_executable(config, switch).export_library(path)
+        run = decoder_blocks.relax_block(config, tvm_ffi.load_module(path))
         found = run(tensors[0], by_name).numpy()
         assert np.abs(found - exact).max() <= 5e-3 * np.abs(exact).max()
 
