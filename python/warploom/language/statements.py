@@ -13,15 +13,13 @@ import tvm_ffi
 from tvm import tirx
 from tvm.ir import TensorRegion
 from tvm.tirx import Buffer, PrimFunc, Stmt, Var
-from tvm.tirx.exec_scope import _SCOPE_BINDING_TO_PARENT_CUR as _BINDINGS
 from tvm.tirx.tile_primitive import TilePrimitiveCall
 
 from warploom.language.printing import read_print
 from warploom.tile import ir
+from warploom.tile.effects import accumulates
 from warploom.tile.hints import DEVICE_ENTRY
-
-#: Primitives whose last argument says whether they add to what they write.
-ACCUMULATING = ("gemm_async", "sum", "max", "min")
+from warploom.tile.ids import KINDS, parent_and_child
 
 
 @dataclass(frozen=True)
@@ -65,8 +63,8 @@ class Leaf:
     @property
     def accumulate(self) -> Any:
         """Whether a product adds to what it writes: a bool or an expression."""
-        value = self.statement.args[-1] if self.name in ACCUMULATING else False
-        return bool(value.value) if isinstance(value, tirx.IntImm) else value
+        call = self.statement
+        return accumulates(call) if isinstance(call, TilePrimitiveCall) else False
 
 
 @dataclass
@@ -161,7 +159,7 @@ def _collect(statement: Stmt, path: tuple[Stmt, ...], statements: Statements) ->
 
 
 def _define(definition: Any, statements: Statements) -> None:
-    if _BINDINGS[int(definition.scope)] != ("kernel", "cta"):
+    if parent_and_child(definition) != KINDS["cta"]:
         statements.by_hand = True
         return
     statements.grid |= dict(zip(definition.def_ids, definition.extents or (), strict=False))

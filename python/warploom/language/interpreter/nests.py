@@ -44,11 +44,7 @@ def run_nest(evaluate: Running, nest: Nest) -> None:
 
 def _with_loops(evaluate: Running, nest: Nest) -> Running | None:
     """The evaluator inside of the nest; None if there is no iteration."""
-    ranges = []
-    for loop in nest.loops:
-        start, extent = evaluate.integer(loop.min), evaluate.integer(loop.extent)
-        step = 1 if loop.step is None else evaluate.integer(loop.step)
-        ranges.append(np.arange(start, start + max(extent, 0), step))
+    ranges = [np.array(evaluate.iterations(loop), np.int64) for loop in nest.loops]
     if not all(r.size for r in ranges):
         return None
     variables = dict(evaluate.variables)

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 from tvm.ir import TensorLoad, Var
+from tvm.tirx import For
 
 from warploom.errors import TileProgramError
 from warploom.language.interpreter.storage import Storage
@@ -35,6 +36,12 @@ class Running(Evaluator):
     known: Known = field(default_factory=Known)
     watched: dict[Var, list[Access]] = field(default_factory=dict)
     statement: Any = None
+
+    def iterations(self, loop: For) -> range:
+        """The values of a loop's variable, in order."""
+        start, extent = self.integer(loop.min), self.integer(loop.extent)
+        step = 1 if loop.step is None else self.integer(loop.step)
+        return range(start, start + max(extent, 0), step)
 
     def storage(self, buffer: Any) -> Storage:
         """The storage of a buffer that is in scope."""

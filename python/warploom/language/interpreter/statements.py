@@ -39,7 +39,7 @@ from warploom.language.rules.scopes import require_allocation
 from warploom.language.values.dtypes import numpy_dtype, poisoned
 from warploom.tile.assumption import read_assumption
 from warploom.tile.hints import DEVICE_ENTRY
-from warploom.tile.ids import parent_and_child
+from warploom.tile.ids import KINDS, parent_and_child
 from warploom.tile.mbarriers import SCOPE as MBARRIER
 from warploom.tile.mbarriers import read_operation
 
@@ -73,8 +73,8 @@ class Runner:
     def grid(self, body: Any) -> Iterator[dict[Var, np.ndarray]]:
         """The ids of every CTA of a device function."""
         found = scope_ids(body)
-        clusters = [one for one in found if parent_and_child(one) == ("cluster", "cta")]
-        (definition,) = (one for one in found if parent_and_child(one) == ("kernel", "cta"))
+        clusters = [one for one in found if parent_and_child(one) == KINDS["cta_in_cluster"]]
+        (definition,) = (one for one in found if parent_and_child(one) == KINDS["cta"])
         extents = [self.evaluate.integer(extent) for extent in definition.extents]
         for place in itertools.product(*map(range, extents)):
             ids = dict(zip(definition.def_ids, place, strict=True))
@@ -119,10 +119,8 @@ class Runner:
         if nest is not None:
             run_nest(self.evaluate, nest)
             return
-        start, extent = (self.evaluate.integer(e) for e in (statement.min, statement.extent))
-        step = 1 if statement.step is None else self.evaluate.integer(statement.step)
         dtype = str(statement.loop_var.ty.dtype)
-        for value in range(start, start + extent, step):
+        for value in self.evaluate.iterations(statement):
             self.evaluate.variables[statement.loop_var] = np.asarray(value, dtype)
             self.run(statement.body)
 

@@ -29,7 +29,7 @@ from warploom.language.rules.nests import read_nest
 from warploom.language.rules.places import at_place
 from warploom.tile import ir
 from warploom.tile.hints import DEVICE_ENTRY
-from warploom.tile.ids import parent_and_child
+from warploom.tile.ids import KINDS, parent_and_child
 from warploom.tile.mbarriers import SCOPE as MBARRIER
 from warploom.tile.mbarriers import read_operation
 from warploom.tile.scopes import is_shared, is_tile
@@ -38,7 +38,6 @@ from warploom.tile.statement import ALTERNATE, FIRST, PIPELINED, TURN
 
 #: Intrinsics that order threads and engines, and compute nothing.
 _ORDERING = ("tirx.ptx.", "tirx.cuda.")
-_WARPGROUP = ("cta", "warpgroup")
 #: Scopes whose parts are fewer threads than a warpgroup.
 _THREADS = ("warpgroup", "warp")
 
@@ -64,7 +63,7 @@ def has_warpgroups(func: PrimFunc) -> bool:
 
 
 def _is_warpgroup(definition: tirx.ScopeIdDef) -> bool:
-    return parent_and_child(definition) == _WARPGROUP
+    return parent_and_child(definition) == KINDS["warpgroup"]
 
 
 def run_in_step(func: PrimFunc, evaluate: Running, poison: bool) -> None:
@@ -204,11 +203,8 @@ class _InStep:
         if read_nest(statement) is not None:
             self._each(statement)
             return
-        first = self.parts[0]
-        start, extent = (first.integer(e) for e in (statement.min, statement.extent))
-        distance = 1 if statement.step is None else first.integer(statement.step)
         dtype = str(statement.loop_var.ty.dtype)
-        for number, value in enumerate(range(start, start + extent, distance)):
+        for number, value in enumerate(self.parts[0].iterations(statement)):
             for part in self.parts:
                 part.variables[statement.loop_var] = np.asarray(value, dtype)
             whose = self.parts

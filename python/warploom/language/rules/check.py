@@ -45,7 +45,7 @@ from warploom.tile import ir
 from warploom.tile.assumption import read_assumption
 from warploom.tile.entries import device_entries
 from warploom.tile.hints import DEVICE_ENTRY, PREFIX
-from warploom.tile.ids import parent_and_child
+from warploom.tile.ids import KINDS, parent_and_child
 from warploom.tile.mbarriers import read_operation
 from warploom.tile.state import STATE
 
@@ -131,11 +131,11 @@ class _Checker:
     def _ids(self, body: Any) -> None:
         definitions = scope_ids(body)
         for definition in definitions:
-            if self.lowering and parent_and_child(definition) == ("cluster", "cta"):
+            if self.lowering and parent_and_child(definition) == KINDS["cta_in_cluster"]:
                 (rank,) = definition.def_ids
                 self.known.ranges[rank] = (0, definition.extents[0], None)
                 definitions = [other for other in definitions if other is not definition]
-            elif definition.extents is None or parent_and_child(definition) != ("kernel", "cta"):
+            elif definition.extents is None or parent_and_child(definition) != KINDS["cta"]:
                 raise TileProgramError(
                     f"{', '.join(v.name for v in definition.def_ids)} is no T.cta_id with extents; "
                     "a tile program has no other ids, for it says nothing of threads."
