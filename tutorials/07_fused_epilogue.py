@@ -85,7 +85,7 @@ assert np.abs(meant[-1] - expected).max() < 0.05
 
 # %% [markdown]
 # The kernel, on the emulator (`tvm.compile(..., tir_pipeline="warploom")` is for a GPU). Its
-# epilogue works on pieces of C: what a thread needs beside the accumulator is a few registers.
+# epilogue works on chunks of C: what a thread needs beside the accumulator is a few registers.
 
 # %%
 steps = warploom.lower_trace(block)

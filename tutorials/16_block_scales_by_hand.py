@@ -25,7 +25,7 @@ from warploom.tutorials import check_assembled
 
 BM, BN, BK = 128, 128, 128
 STAGES = 4
-PIECE = 64
+CHUNK = 64
 SWIZZLE_128B = 3
 EPILOGUE_BARRIER = 1
 
@@ -67,8 +67,8 @@ def gemm(m, n, k):
     k_tiles, n_tiles, m_tiles = -(-k // BK), -(-n // BN), -(-m // BM)
     a_layout = mma_shared_layout("float8_e4m3fn", SWIZZLE_128B, (STAGES, BM, BK))
     b_layout = mma_shared_layout("float8_e4m3fn", SWIZZLE_128B, (STAGES, BN, BK))
-    c_layout = mma_shared_layout("bfloat16", SWIZZLE_128B, (BM, PIECE))
-    rows = tcgen05_atom_layout("32x32b", (BM, PIECE), "float32")
+    c_layout = mma_shared_layout("bfloat16", SWIZZLE_128B, (BM, CHUNK))
+    rows = tcgen05_atom_layout("32x32b", (BM, CHUNK), "float32")
     plan = plan_columns(
         acc=BN, scale_a=STAGES * SCALE_COLUMNS, scale_b=STAGES * SCALE_COLUMNS
     )
@@ -102,7 +102,7 @@ def gemm(m, n, k):
         pool = T.SMEMPool()
         A_s = pool.alloc((STAGES, BM, BK), "float8_e4m3fn", align=1024, layout=a_layout)
         B_s = pool.alloc((STAGES, BN, BK), "float8_e4m3fn", align=1024, layout=b_layout)
-        C_s = pool.alloc((BM, PIECE), "bfloat16", align=1024, layout=c_layout)
+        C_s = pool.alloc((BM, CHUNK), "bfloat16", align=1024, layout=c_layout)
         a_copied, a_factors = T.meta_var(alloc_scales(pool))
         b_copied, b_factors = T.meta_var(alloc_scales(pool))
         full = TMABar(pool, STAGES)
@@ -165,17 +165,17 @@ def gemm(m, n, k):
                 done.arrive(0)
         else:
             leader: T.bool = T.And(warp == 0, lane == 0)
-            sums = T.alloc_buffer((BM, PIECE), "float32", scope="local", layout=rows)
-            out = T.alloc_buffer((BM, PIECE), "bfloat16", scope="local", layout=rows)
+            sums = T.alloc_buffer((BM, CHUNK), "float32", scope="local", layout=rows)
+            out = T.alloc_buffer((BM, CHUNK), "bfloat16", scope="local", layout=rows)
             done.wait(0, 0)
             T.ptx.tcgen05.fence__after_thread_sync()
-            for p in T.unroll(BN // PIECE):
-                begin = T.meta_var(p * PIECE)
-                Tx.wg.copy_async(sums[:, :], acc[:, begin : begin + PIECE])
+            for p in T.unroll(BN // CHUNK):
+                begin = T.meta_var(p * CHUNK)
+                Tx.wg.copy_async(sums[:, :], acc[:, begin : begin + CHUNK])
                 T.ptx.tcgen05.wait__ld.sync.aligned()
                 Tx.wg.cast(out[:, :], sums[:, :])
                 if leader:
-                    # The store of the last piece has read C_s.
+                    # The store of the last chunk has read C_s.
                     T.ptx.cp.async_.bulk.wait_group.read(0)
                 T.cuda.warpgroup_sync(EPILOGUE_BARRIER)
                 Tx.wg.copy(C_s[:, :], out[:, :])
@@ -183,7 +183,7 @@ def gemm(m, n, k):
                 T.cuda.warpgroup_sync(EPILOGUE_BARRIER)
                 if leader:
                     Tx.copy_async(
-                        C[row : row + BM, col + begin : col + begin + PIECE],
+                        C[row : row + BM, col + begin : col + begin + CHUNK],
                         C_s[:, :], dispatch="tma_auto",
                     )  # fmt: skip
                     T.ptx.cp.async_.bulk.commit_group()

@@ -15,9 +15,9 @@ from warploom.gemm.lower import lower_gemm
 from warploom.language.lints import warn_of_mistakes
 from warploom.language.printing import is_on
 from warploom.lower.emit.prints import by_threads, without_prints
-from warploom.lower.host.launch_together import LaunchTogether
+from warploom.lower.host.cooperative_launch import LaunchTogether
+from warploom.lower.host.programmatic_launch import StartEarly
 from warploom.lower.host.share_tensor_maps import ShareTensorMaps
-from warploom.lower.host.start_early import StartEarly
 from warploom.lower.lowerings import lower
 from warploom.lower.warn_of_lowering import first_span
 from warploom.ops.dispatch import our_programs, uses_warploom

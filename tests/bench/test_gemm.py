@@ -247,7 +247,7 @@ def test_impossible_variants_are_refused(text):
 
 @pytest.mark.gpu
 @pytest.mark.parametrize(
-    "changes", ["keep_a=1,tile_m=64,consumers=1,swap_ab=0", "swap_ab=1,tile_n=64,stages=2"]
+    "changes", ["l2_policy=1,tile_m=64,consumers=1,swap_ab=0", "swap_ab=1,tile_n=64,stages=2"]
 )
 def test_knobs_of_a_te_function_are_right(rng, changes):
     shape = GemmShape("g", 72, 264, 136, "float16", epilogue="residual")
@@ -265,8 +265,8 @@ def test_knobs_of_a_te_function_are_right(rng, changes):
 
 def test_illegal_knobs_are_refused():
     shape = GemmShape("g", 72, 264, 136, "float16")
-    with pytest.raises(IllegalCombination, match="keep_a = 7: allowed are 0, 1, 2"):
-        competitors.knobs_variant(shape, "keep_a=7")
+    with pytest.raises(IllegalCombination, match="l2_policy = 7: allowed are 0, 1, 2"):
+        competitors.knobs_variant(shape, "l2_policy=7")
 
 
 def test_missing_pytorch_is_explained(monkeypatch):

@@ -19,7 +19,7 @@ SHARED = ".shared .align 16 .b8 buf[1024];\n"
 WARP = "shr.u32 %r30, %t, 5;\nsetp.eq.u32 %q7, %r30, 0;\n"
 
 #: Two warps hand numbers over through an mbarrier, eight times; each CTA has its own output.
-HANDOVER = f"""
+TILE_BARRIERS = f"""
 {WARP}
 mov.u32 %r10, buf;
 setp.eq.u32 %q0, %t, 0;
@@ -61,11 +61,11 @@ st.global.u32 [%d20], %r9;
 """
 
 
-def handover(ctas: int, **keywords) -> np.ndarray:
-    """Check the result of :data:`HANDOVER` and return it."""
+def pair(ctas: int, **keywords) -> np.ndarray:
+    """Check the result of :data:`TILE_BARRIERS` and return it."""
     output = np.full((ctas, 2, 32), 0xDEAD, np.uint32)
     (result,) = launch(
-        kernel(1, HANDOVER, SHARED), [output], grid=(ctas, 1, 1), block=(64, 1, 1), **keywords
+        kernel(1, TILE_BARRIERS, SHARED), [output], grid=(ctas, 1, 1), block=(64, 1, 1), **keywords
     )
     lanes = np.arange(32) * 8 + 28
     assert (result[:, 0] == 0).all()
@@ -77,14 +77,14 @@ def handover(ctas: int, **keywords) -> np.ndarray:
 def test_every_strategy_gives_the_same_result(schedule):
     with options(schedule=schedule, threads=2):
         for seed in range(1, 6):
-            handover(3, seed=seed)
+            pair(3, seed=seed)
 
 
 def test_results_and_reports_do_not_depend_on_threads():
     reports = []
     for threads in (1, 2, 5):
         with options(threads=threads, report=True):
-            handover(24, seed=7)
+            pair(24, seed=7)
             reports += launch_reports()
     assert reports[0] == reports[1] == reports[2]
     assert reports[0]["instructions"]["total"] > 24 * 8
@@ -94,7 +94,7 @@ def test_seeds_lead_to_different_schedules():
     waits = set()
     for seed in range(1, 20):
         with options(report=True):
-            handover(1, seed=seed)
+            pair(1, seed=seed)
             waits.add(launch_reports()[0]["waits"]["mbarrier"]["unready"])
     assert len(waits) > 1
 
@@ -160,7 +160,7 @@ def test_the_search_reports_it_too():
 @pytest.mark.parametrize("schedules", [2, 20])
 def test_exploration_of_a_correct_kernel_leaves_its_result(schedules):
     with options(explore=schedules):
-        handover(2)
+        pair(2)
     found = exploration()
     assert found["schedules"] == schedules and found["problem"] == "" and not found["complete"]
 
@@ -231,7 +231,7 @@ def test_the_search_finds_a_rare_deadlock():
 def test_the_search_ends_and_says_whether_it_was_complete(preemptions):
     with options(exhaustive=20_000, preemptions=preemptions):
         output = np.full((1, 2, 32), 0xDEAD, np.uint32)
-        short = HANDOVER.replace("%r1, 8;", "%r1, 1;")
+        short = TILE_BARRIERS.replace("%r1, 8;", "%r1, 1;")
         launch(kernel(1, short, SHARED), [output], block=(64, 1, 1))
     found = exploration()
     assert found["complete"] and found["bounded"] and found["preemptions"] == preemptions
@@ -242,7 +242,7 @@ def test_more_preemptions_give_more_schedules():
     counts = []
     for preemptions in range(4):
         with options(exhaustive=20_000, preemptions=preemptions):
-            launch(kernel(1, HANDOVER.replace("%r1, 8;", "%r1, 1;"), SHARED),
+            launch(kernel(1, TILE_BARRIERS.replace("%r1, 8;", "%r1, 1;"), SHARED),
                    [np.zeros((1, 2, 32), np.uint32)], block=(64, 1, 1))  # fmt: skip
         counts.append(exploration()["schedules"])
     assert counts == sorted(set(counts))
@@ -250,7 +250,7 @@ def test_more_preemptions_give_more_schedules():
 
 def test_a_search_that_is_cut_short_says_so():
     with options(exhaustive=5, preemptions=3):
-        handover(1)
+        pair(1)
     found = exploration()
     assert found["schedules"] == 5 and not found["complete"]
 

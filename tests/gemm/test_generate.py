@@ -13,7 +13,7 @@ from tests.shared.gemm_functions import FUNCTIONS, Function
 from tests.shared.sampling import sampled
 from warploom import emulator
 from warploom.gemm import GemmKnobs, recognise
-from warploom.gemm.choices import KEEP_A
+from warploom.gemm.choices import L2_POLICIES
 from warploom.gemm.choose import candidates
 from warploom.gemm.generate import tile_program
 from warploom.lower.lowerings import lower
@@ -46,9 +46,9 @@ def test_functions_are_computed(name: str, rng: np.random.Generator) -> None:
         ("4-bit words", GemmKnobs(16, 64, 64, 2, consumers=1, swap_ab=True, specialise=False)),
         ("layout NT", GemmKnobs(64, 32, 32, 2, consumers=1, specialise=False, persistent=False)),
         ("epilogue", GemmKnobs(128, 64, 32, 2, persistent=False, store_columns=16)),
-        ("epilogue", GemmKnobs(64, 32, 32, 2, consumers=1, keep_a=2, cluster_m=2)),
-        ("epilogue", GemmKnobs(64, 32, 32, 3, consumers=1, warm_l2=True, cluster_m=2)),
-        ("swiglu", GemmKnobs(64, 32, 32, 2, consumers=1, warm_l2=True, specialise=False)),
+        ("epilogue", GemmKnobs(64, 32, 32, 2, consumers=1, l2_policy=2, cluster_m=2)),
+        ("epilogue", GemmKnobs(64, 32, 32, 3, consumers=1, prefetch_l2=True, cluster_m=2)),
+        ("swiglu", GemmKnobs(64, 32, 32, 2, consumers=1, prefetch_l2=True, specialise=False)),
     ],
 )
 @pytest.mark.some(3)
@@ -66,8 +66,8 @@ def test_ways_to_share_tiles(name: str, knobs: GemmKnobs, rng: np.random.Generat
 )
 def test_the_cache_is_told_to_keep_a(name: str, knobs: GemmKnobs) -> None:
     gemm = recognise(FUNCTIONS[name]().func)
-    for keep in KEEP_A:
-        text = str(lower(tile_program(gemm, replace(knobs, keep_a=keep))))
+    for keep in L2_POLICIES:
+        text = str(lower(tile_program(gemm, replace(knobs, l2_policy=keep))))
         loads = [line for line in text.splitlines() if "copy_async(" in line and "mbar=" in line]
         assert len(loads) > 1
         for line in loads:

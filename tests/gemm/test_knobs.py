@@ -24,9 +24,10 @@ from warploom.gemm.choose import (
     ranked,
 )
 from warploom.gemm.generate import tile_program
+from warploom.gemm.knobs import with_new_names
 from warploom.gemm.machine import H200
 from warploom.gemm.model import predict
-from warploom.gemm.packing import GRID, WARMS_L2
+from warploom.gemm.packing import GRID, PREFETCHES_L2
 from warploom.lower.lowerings import WARP_SPECIALISED, lower
 from warploom.lower.trace import lower_trace
 from warploom.meta_schedule.options import options
@@ -209,11 +210,11 @@ def test_a_large_cluster_takes_as_many_turns_as_there_are_places() -> None:
 
 def test_what_ctas_share_are_whole_atoms() -> None:
     narrow = GemmKnobs(136, 192, consumers=3, swap_ab=True, cluster_n=2)
-    assert narrow.sharers(_LARGE) == (1, 1)
-    assert replace(narrow, cluster_n=1, cluster_m=2).sharers(_LARGE) == (1, 2)
-    assert replace(narrow, tile_m=144, cluster_m=2).sharers(_LARGE) == (2, 2)
+    assert narrow.multicast(_LARGE) == (1, 1)
+    assert replace(narrow, cluster_n=1, cluster_m=2).multicast(_LARGE) == (1, 2)
+    assert replace(narrow, tile_m=144, cluster_m=2).multicast(_LARGE) == (2, 2)
     # Rows of what is loaded of a transposed A are steps of K.
-    assert narrow.sharers(replace(_LARGE, layout="TT")) == (2, 1)
+    assert narrow.multicast(replace(_LARGE, layout="TT")) == (2, 1)
     ragged = replace(_LARGE, m=3001, k=4104)
     shared, alone = (predict(ragged, replace(narrow, tile_m=m)).l2 for m in (144, 136))
     assert alone > 1.2 * shared
@@ -224,7 +225,7 @@ def test_large_products_are_not_transposed_and_keep_a() -> None:
         (8192, 10240, 8192): 1, (4096, 4096, 4096): 0, (3001, 5000, 4104): 0
     }.items():  # fmt: skip
         best = choose(replace(_LARGE, m=m, n=n, k=k))
-        assert (best.swap_ab, best.keep_a) == (False, keep)
+        assert (best.swap_ab, best.l2_policy) == (False, keep)
     best = choose(replace(_LARGE, m=777, n=4104, k=2056))
     assert best.swap_ab and -(-777 // best.tile_m) * best.tile_m < 820
 
@@ -232,10 +233,10 @@ def test_large_products_are_not_transposed_and_keep_a() -> None:
 @pytest.mark.parametrize("m", [1, 16, 128, 129, 4096])
 def test_products_that_stream_weights_warm_the_cache(m: int) -> None:
     few = replace(_LARGE, m=m, n=4096, k=4096)
-    assert choose(few).warm_l2 == (m <= 128)
+    assert choose(few).prefetch_l2 == (m <= 128)
     small = {"a_dtype": "float8_e4m3fn", "b_dtype": "float8_e4m3fn", "a_bits": 8, "b_bits": 8}
-    assert not choose(replace(few, **small)).warm_l2
-    warm = [one // WARMS_L2 for one in options(few).values[GRID]]
+    assert not choose(replace(few, **small)).prefetch_l2
+    warm = [one // PREFETCHES_L2 for one in options(few).values[GRID]]
     assert set(warm) == ({0, 1} if m <= 128 else {0})
 
 
@@ -305,3 +306,11 @@ def test_warpgroups_alternate_where_there_are_more_tiles_than_multiprocessors(si
 
 def test_some_warpgroups_alternate():
     assert any(one.ping_pong for one in candidates(replace(_LARGE, m=8192, n=8192)))
+
+
+def test_databases_of_earlier_versions_are_read():
+    old = {"tile_m": 128, "tile_n": 128, "keep_a": 2, "warm_l2": 1}
+    knobs = GemmKnobs.of(with_new_names(old))
+    assert (knobs.l2_policy, knobs.prefetch_l2, knobs.tile_m) == (2, True, 128)
+    with pytest.raises(IllegalCombination, match="'keep_a' is no knob"):
+        GemmKnobs.of(old)

@@ -134,7 +134,7 @@ def test_the_cluster_waits_for_its_mbarriers(arch):
 
 
 def three_loads(ready: bool) -> PrimFunc:
-    """A tile program: A comes by hand in halves, each announced on its own, and B in one piece."""
+    """A tile program: A comes by hand in halves, each announced on its own, and B in one chunk."""
 
     def allocate():
         if ready:

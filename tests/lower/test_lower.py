@@ -83,7 +83,7 @@ def test_every_reason_is_in_the_error():
 
 
 def test_a_while_loop_is_declined():
-    """Passes place waits and handovers by the extents of loops; a condition has none."""
+    """Passes place waits and tile_barriers by the extents of loops; a condition has none."""
 
     @T.prim_func
     def func(C: T.Buffer((64, 64), "float32")):
@@ -125,7 +125,7 @@ def test_the_trace_shows_decisions_and_programs():
         "operand A_s: K-major, as A of the product into acc wants",
         "operand B_s: K-major, as B of the product into acc wants",
     )
-    assert decisions["StageStores"] == ("store into C: by TMA, in pieces of 64 x 64 elements",)
+    assert decisions["StageStores"] == ("store into C: by TMA, in chunks of 64 x 64 elements",)
     assert decisions["SpecializeWarps"] == (
         "roles: one loading warp with 40 registers a thread, 2 computing warpgroups with 232",
         "ring of A_s, B_s: 3 stages of 32768 bytes, B_s multicast to 2 CTAs",

@@ -23,7 +23,7 @@ def run_seed(seed: int, specialise: bool) -> str | None:
     rng = np.random.default_rng(seed)
     case = tile_programs.random_program(rng)
     try:
-        check(case, rng, specialise=specialise, warm_l2=seed % 3 == 0 or None)
+        check(case, rng, specialise=specialise, prefetch_l2=seed % 3 == 0 or None)
     except Decline as reason:
         allowed = next((one for one in ALLOWED_DECLINES if one in str(reason)), None)
         if allowed is None:

@@ -43,7 +43,7 @@ HINTS = {
         {"persistent": False}, {"specialise": False}, {"ping_pong": True},
         {"split_k": 2, "exchange": "cluster"}, {"scheduler": "clc"},
     ),
-    "attention": ({"consumers": 2, "order_products": True},),
+    "attention": ({"consumers": 2, "order_mmas": True},),
 }  # fmt: skip
 CASES = [
     (name, hints, arch)
@@ -70,7 +70,7 @@ def require_rounds(case: Case, rng: np.random.Generator, arch: str, hints: dict)
     for step in trace:
         parsed = require_round(step.func)
         means_the_same &= step.name not in PARTING
-        means_the_same &= step.name != "ExchangeSums" or not hints.keys() & {"split_k", "stream_k"}
+        means_the_same &= step.name != "ReduceSplits" or not hints.keys() & {"split_k", "stream_k"}
         # CTAs of a cluster wait for each other's sums, which the interpreter's do not.
         means_the_same &= step.name != "ChooseGrid" or "exchange" not in hints
         # An operand in tensor memory is no part of the language.
@@ -112,7 +112,7 @@ def test_a_pass_that_errs_is_noticed(rng):
         # The second warpgroup's sums are not added.
         "TakeTurns": ("acc_sums[0, ", "0.0 * acc_sums[0, "),
         # What is stored is not the result.
-        "StageStores": ("piece[i_1, j_1] = ", "piece[i_1, j_1] = T.float16(1) + "),
+        "StageStores": ("chunk[i_1, j_1] = ", "chunk[i_1, j_1] = T.float16(1) + "),
     }
     for name, (old, new) in wrong.items():
         text = steps[name].script()

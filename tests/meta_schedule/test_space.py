@@ -72,7 +72,7 @@ def test_turns_of_warpgroups_are_packed_with_consumers(consumers, turns):
         {"persistent": False}, {"specialise": False, "split_k": 2},
         {"specialise": False, "persistent": False},
         {"store_columns": 16, "persistent": False, "store_buffers": 4}, {"sms": 128},
-        {"warm_l2": True, "keep_a": 1, "sms": 128},
+        {"prefetch_l2": True, "l2_policy": 1, "sms": 128},
     ],
     ids=str,
 )  # fmt: skip

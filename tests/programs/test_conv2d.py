@@ -135,7 +135,7 @@ def test_random_convolutions(seed):
 def test_output_leaves_by_tma():
     steps = lower_trace(CASES["3 x 3"]().func)
     decided = [one for step in steps for one in step.decisions]
-    assert "store into Y: by TMA, in pieces of 64 x 64 elements" in decided
+    assert "store into Y: by TMA, in chunks of 64 x 64 elements" in decided
 
 
 def test_what_does_not_fit():

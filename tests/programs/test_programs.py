@@ -195,9 +195,9 @@ def test_few_tiles_of_small_weights_are_cut_so_that_every_part_has_an_sm(n, k, m
     [
         (70, {"tile": None}),
         (130, {"n": 200, "k": 336, "tile": (128, 192, 128), "cluster": (2, 1), "stages": 2,
-               "order_products": True}),
+               "order_mmas": True}),
         (300, {"k": 336, "tile": (256, 64, 128), "cluster": (1, 2), "stages": 2,
-               "scales_ahead": True, "order_products": True, "store_buffers": 2, "ctas": 2}),
+               "scales_ahead": True, "order_mmas": True, "store_buffers": 2, "ctas": 2}),
         (66, {"k": 336, "tile": (64, 64, 256), "stages": 2, "symbolic": True, "scales_ahead": True,
               "scale_layout": "KM", "out_dtype": "float16", "dtype": "float8_e5m2"}),
     ],

@@ -17,7 +17,7 @@ from pathlib import Path
 #: What a statement says that emits or counts synchronisation.
 SYNCHRONISATION = re.compile(
     r"fence|barrier|mbar|wait|arriv|parity|phase|sync|commit|expect|meet|publish|release|acquire"
-    r"|pending|in_flight|under_way|turn_of|handover|advance|\bfull\b|\bempty\b"
+    r"|pending|in_flight|under_way|turn_of|pair|advance|\bfull\b|\bempty\b"
 )
 _COMPARISONS: dict[type[ast.cmpop], tuple[str, str]] = {
     ast.Lt: ("<", "<="), ast.LtE: ("<=", "<"), ast.Gt: (">", ">="), ast.GtE: (">=", ">"),

@@ -60,7 +60,7 @@ def test_a_fall_back_says_why_and_what_to_write():
 IGNORED = (
     ({"registers": (64, 240)}, "sm_90a", ["lowered by multistage", "The hint registers"]),
     ({"specialise": False, "registers": (40, 200)}, "sm_90a", ["The hint registers is not"]),
-    ({"specialise": False, "order_products": True}, "sm_90a", ["The hint order_products is not"]),
+    ({"specialise": False, "order_mmas": True}, "sm_90a", ["The hint order_mmas is not"]),
     ({"specialise": False, "turns": 2, "consumers": 1}, "sm_90a", ["The hint turns is not"]),
     ({"specialise": False}, "sm_100a", ["The hint specialise is not followed: the tensor core"]),
     ({"ping_pong": True}, "sm_100a", ["The hint ping_pong is not followed: only warps of Hopper"]),
@@ -167,7 +167,7 @@ HINTS = st.fixed_dictionaries({}, optional={
     "ctas_per_sm": st.integers(1, 2), "turns": st.integers(1, 2), "split_k": st.integers(1, 2),
     "set_registers": st.booleans(), "store_columns": st.sampled_from([16, 32]),
     "store_buffers": st.integers(1, 2), "ping_pong": st.booleans(),
-    "order_products": st.booleans(), "early_launch": st.booleans(), "warm_l2": st.booleans(),
+    "order_mmas": st.booleans(), "early_launch": st.booleans(), "prefetch_l2": st.booleans(),
 })  # fmt: skip
 
 

@@ -24,7 +24,7 @@ BM, BN, BK = 128, 128, 64
 STAGES = 4
 SLOTS = 2
 TILE_BYTES = (BM + BN) * BK * 2
-PIECE = 64
+CHUNK = 64
 SWIZZLE_128B = 3
 GROUP = 8
 EPILOGUE_BARRIER = 1
@@ -34,8 +34,8 @@ def gemm(m, n, k, ctas=148):
     assert m % BM == 0 and n % BN == 0 and k % BK == 0
     a_layout = mma_shared_layout("float16", SWIZZLE_128B, (STAGES, BM, BK))
     b_layout = mma_shared_layout("float16", SWIZZLE_128B, (STAGES, BN, BK))
-    c_layout = mma_shared_layout("float16", SWIZZLE_128B, (BM, PIECE))
-    rows = tcgen05_atom_layout("32x32b", (BM, PIECE), "float32")
+    c_layout = mma_shared_layout("float16", SWIZZLE_128B, (BM, CHUNK))
+    rows = tcgen05_atom_layout("32x32b", (BM, CHUNK), "float32")
     plan = plan_columns(acc=SLOTS * BN)
 
     @T.prim_func
@@ -52,7 +52,7 @@ def gemm(m, n, k, ctas=148):
         pool = T.SMEMPool()
         A_s = pool.alloc((STAGES, BM, BK), "float16", align=1024, layout=a_layout)
         B_s = pool.alloc((STAGES, BN, BK), "float16", align=1024, layout=b_layout)
-        C_s = pool.alloc((BM, PIECE), "float16", align=1024, layout=c_layout)
+        C_s = pool.alloc((BM, CHUNK), "float16", align=1024, layout=c_layout)
         full = TMABar(pool, STAGES)
         empty = TCGen05Bar(pool, STAGES)
         done = TCGen05Bar(pool, SLOTS)
@@ -112,24 +112,24 @@ def gemm(m, n, k, ctas=148):
                     tiles.next_tile()
         else:
             leader: T.bool = T.And(warp == 0, lane == 0)
-            sums = T.alloc_buffer((BM, PIECE), "float32", scope="local", layout=rows)
-            out = T.alloc_buffer((BM, PIECE), "float16", scope="local", layout=rows)
+            sums = T.alloc_buffer((BM, CHUNK), "float32", scope="local", layout=rows)
+            out = T.alloc_buffer((BM, CHUNK), "float16", scope="local", layout=rows)
             slot = PipelineState(SLOTS, 0)
             while tiles.valid():
                 done.wait(slot.stage, slot.phase)
                 T.ptx.tcgen05.fence__after_thread_sync()
-                for i in T.unroll(BN // PIECE):
-                    begin = T.meta_var(i * PIECE)
+                for i in T.unroll(BN // CHUNK):
+                    begin = T.meta_var(i * CHUNK)
                     cell = T.meta_var(slot.stage * BN + begin)
-                    Tx.wg.copy_async(sums[:, :], acc[:, cell : cell + PIECE])
+                    Tx.wg.copy_async(sums[:, :], acc[:, cell : cell + CHUNK])
                     T.ptx.tcgen05.wait__ld.sync.aligned()
-                    if i == BN // PIECE - 1:
+                    if i == BN // CHUNK - 1:
                         # The products of the next tile may overwrite the accumulators.
                         T.ptx.tcgen05.fence__before_thread_sync()
                         drained.arrive(slot.stage)
                     Tx.wg.cast(out[:, :], sums[:, :])
                     if leader:
-                        # The store of the last piece has read C_s.
+                        # The store of the last chunk has read C_s.
                         T.ptx.cp.async_.bulk.wait_group.read(0)
                     T.cuda.warpgroup_sync(EPILOGUE_BARRIER)
                     Tx.wg.copy(C_s[:, :], out[:, :])
@@ -137,7 +137,7 @@ def gemm(m, n, k, ctas=148):
                     T.cuda.warpgroup_sync(EPILOGUE_BARRIER)
                     if leader:
                         Tx.copy_async(
-                            C[row : row + BM, col + begin : col + begin + PIECE],
+                            C[row : row + BM, col + begin : col + begin + CHUNK],
                             C_s[:, :], dispatch="tma_auto",
                         )  # fmt: skip
                         T.ptx.cp.async_.bulk.commit_group()

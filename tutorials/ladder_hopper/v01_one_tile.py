@@ -14,7 +14,7 @@
 # 4. every thread stores the part of C that it holds.
 #
 # Two layouts matter. Shared tiles are *swizzled*: 64 float16 are a row of 128 bytes, whose 16-byte
-# pieces are permuted from row to row, so that the tensor core reads eight rows without a bank
+# chunks are permuted from row to row, so that the tensor core reads eight rows without a bank
 # conflict (mode 3 of `mma_shared_layout`). And the accumulator is spread over the registers of
 # the warpgroup in the way that wgmma defines (`wgmma_accumulator`); here 128 x 128 float32 over
 # 128 threads, 128 registers each.

@@ -108,7 +108,7 @@ def gemm(m, n, k, ctas=132):
             while tiles.valid():
                 for kt in T.serial(k // BK):
                     full.wait(ring.stage, ring.phase)
-                    # What `wait=True` did before, now piece by piece.
+                    # What `wait=True` did before, now chunk by chunk.
                     T.ptx.wgmma.fence.sync.aligned()
                     Tx.wg.gemm_async(
                         acc[:, :], A_s[ring.stage, :, :], B_s[ring.stage, :, :], accum=(kt != 0)

@@ -8,7 +8,7 @@
 # * While one consumer stores, the other multiplies.
 # * Registers go where they are needed: `setmaxnreg` takes them from the producer (40 are enough)
 #   and gives them to the consumers (232), of which 128 hold the accumulators.
-# * C leaves in pieces of 64 columns through two buffers in turn: while TMA stores one piece, the
+# * C leaves in chunks of 64 columns through two buffers in turn: while TMA stores one chunk, the
 #   warpgroup writes the next.
 #
 # `empty` now expects four arrivals: of two consumers in two CTAs.
@@ -32,13 +32,13 @@ BOTH = 0b11
 HALF = BN // CLUSTER
 GROUP = 8
 TILE_BYTES = (BM + BN) * BK * 2
-PIECE, BUFFERS = 64, 2
+CHUNK, BUFFERS = 64, 2
 SWIZZLE_128B = 3
 
 
 def gemm(m, n, k, ctas=132):
     assert m % (CLUSTER * BM) == 0 and n % BN == 0 and k % BK == 0 and ctas % CLUSTER == 0
-    c_ring = (CONSUMERS, BUFFERS, ROWS, PIECE)
+    c_ring = (CONSUMERS, BUFFERS, ROWS, CHUNK)
     a_layout = mma_shared_layout("float16", SWIZZLE_128B, (STAGES, BM, BK))
     b_layout = mma_shared_layout("float16", SWIZZLE_128B, (STAGES, BN, BK))
     c_layout = mma_shared_layout("float16", SWIZZLE_128B, c_ring)
@@ -105,7 +105,7 @@ def gemm(m, n, k, ctas=132):
                 (ROWS, BN), "float32", scope="local", layout=wgmma_accumulator(ROWS, BN)
             )
             out = T.alloc_buffer(
-                (ROWS, PIECE), "float16", scope="local", layout=wgmma_accumulator(ROWS, PIECE)
+                (ROWS, CHUNK), "float16", scope="local", layout=wgmma_accumulator(ROWS, CHUNK)
             )
             ring = PipelineState(STAGES, 0)
             last: T.int32 = 0
@@ -127,14 +127,14 @@ def gemm(m, n, k, ctas=132):
                 if releases:
                     freed.arrive(last)
 
-                for i in T.unroll(BN // PIECE):
-                    begin = T.meta_var(i * PIECE)
-                    Tx.wg.cast(out[:, :], acc[:, begin : begin + PIECE])
+                for i in T.unroll(BN // CHUNK):
+                    begin = T.meta_var(i * CHUNK)
+                    Tx.wg.cast(out[:, :], acc[:, begin : begin + CHUNK])
                     if leader:
                         # Of the stores, one may still be reading: that from the other buffer.
                         T.ptx.cp.async_.bulk.wait_group.read(BUFFERS - 1)
                     T.cuda.warpgroup_sync(wg)
-                    buffer = T.meta_var(C_s[consumer, i % BUFFERS, 0:ROWS, 0:PIECE])
+                    buffer = T.meta_var(C_s[consumer, i % BUFFERS, 0:ROWS, 0:CHUNK])
                     Tx.wg.copy(buffer, out[:, :], dispatch="ldstmatrix")
                     T.ptx.fence.proxy.async_.shared__cta()
                     T.cuda.warpgroup_sync(wg)
@@ -142,7 +142,7 @@ def gemm(m, n, k, ctas=132):
                         Tx.copy_async(
                             C[
                                 row + first : row + first + ROWS,
-                                col + begin : col + begin + PIECE,
+                                col + begin : col + begin + CHUNK,
                             ],
                             buffer, dispatch="tma_auto",
                         )  # fmt: skip

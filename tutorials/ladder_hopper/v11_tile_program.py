@@ -4,7 +4,7 @@
 # A *tile program* says what one CTA computes, in order, as if nothing ran at the same time. The
 # passes of warploom make of it what steps 4 to 10 built by hand: swizzled rings of stages and
 # their barriers, a producer and two consumers, a cluster that shares B, a persistent grid in
-# groups of eight rows, pieces of C on their way while the next tile begins.
+# groups of eight rows, chunks of C on their way while the next tile begins.
 #
 # `wl.hints` says what cannot be known from the program; `wl.pipelined` is a serial loop whose loads
 # may run ahead.

@@ -3,7 +3,7 @@
 Against cuBLASLt's products with the same scales (1 x 128 of A, 128 x 128 of B), which PyTorch's
 ``_scaled_mm`` gives where the library has them. One with a single scale for each operand and fast
 accumulation is measured beside, as what the tensor core can do: it computes something else, and is
-checked against that. A variant, such as tile=256x128x128,stages=4,cluster=1x2,order_products=true,
+checked against that. A variant, such as tile=256x128x128,stages=4,cluster=1x2,order_mmas=true,
 has what the program chooses for the shape, tile, stages and cluster, but for what it names. Exit
 status: 0 if every result is right, 1 if one is wrong.
 """

@@ -31,7 +31,7 @@ from warploom.meta_schedule.runner import outcome
 
 #: Ways to share and to store tiles that the model is not fitted to, and so does not choose.
 _OTHER = (
-    {"in_cluster": True}, {"stream_k": True}, {"store_buffers": 4}, {"sms": 128}, {"keep_a": 2}
+    {"in_cluster": True}, {"stream_k": True}, {"store_buffers": 4}, {"sms": 128}, {"l2_policy": 2}
 )  # fmt: skip
 
 

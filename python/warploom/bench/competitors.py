@@ -41,7 +41,7 @@ def parse_changes(text: str, others: Sequence[str] = ()) -> dict[str, int]:
 
 
 def parse_knobs(text: str) -> dict[str, int]:
-    """``"group=16,keep_a=1"`` as knobs by name; flags are 0 or 1.
+    """``"group=16,l2_policy=1"`` as knobs by name; flags are 0 or 1.
 
     Raises
     ------

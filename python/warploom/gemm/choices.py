@@ -17,8 +17,8 @@ from warploom.target import (
     PRODUCER_REGISTERS,
     SM90A,
     WGMMA_M,
-    piece_buffers,
-    tile_pieces,
+    chunk_buffers,
+    tile_chunks,
 )
 from warploom.target.arch import Arch
 from warploom.target.dtypes import bits_of
@@ -30,23 +30,23 @@ from warploom.tile.hints import PING_PONG_WARPGROUPS
 STORE_COLUMNS = (64, 32, 16)
 #: SMs that compute: all of an H200, or as many as divide tiles of powers of two evenly.
 SMS = (132, 128)
-#: Buffers that each computing warpgroup has for the widest of these pieces.
+#: Buffers that each computing warpgroup has for the widest of these chunks.
 STORE_BUFFERS = (2, 1, 4)
-#: What the L2 cache is told of A and B, by the knob ``keep_a``: nothing, to drop B first, and to
+#: What the L2 cache is told of A and B, by the knob ``l2_policy``: nothing, to drop B first, and to
 #: drop A last as well.
 POLICIES = ((None, None), (None, "evict_first"), ("evict_last", "evict_first"))
-KEEP_A = tuple(range(len(POLICIES)))
+L2_POLICIES = tuple(range(len(POLICIES)))
 #: CTAs that can exchange sums in a cluster.
-SHARERS = (2, 4, 8)
+CLUSTER_SPLITS = (2, 4, 8)
 #: Bytes of the elements of results that are stored by TMA, as stage_stores does.
 _STAGED_BYTES = (2, 4)
 #: Bytes of an element of an accumulator.
 _SUM_BYTES = 4
 #: Knobs that are true or false.
 SWITCHES = ("swap_ab", "in_cluster", "stream_k", "specialise", "persistent", "ping_pong",
-             "warm_l2")  # fmt: skip
+             "prefetch_l2")  # fmt: skip
 #: Knobs that may be 0, beside these.
-_FROM_ZERO = (*SWITCHES, "keep_a")
+_FROM_ZERO = (*SWITCHES, "l2_policy")
 #: Bytes kept for mbarriers and alignment.
 _BARRIER_BYTES = 1024
 
@@ -86,18 +86,18 @@ class KernelChoices:
     persistent : bool
         Whether a CTA computes tile after tile, and not one only.
     store_columns : int
-        Columns, at most, of the pieces in which a tile leaves, one of :data:`STORE_COLUMNS`.
+        Columns, at most, of the chunks in which a tile leaves, one of :data:`STORE_COLUMNS`.
     store_buffers : int
-        Pieces that a warpgroup has buffers for, one of :data:`STORE_BUFFERS`.
+        Chunks that a warpgroup has buffers for, one of :data:`STORE_BUFFERS`.
     sms : int
         SMs that compute, one of :data:`SMS`: where fewer take as many turns, power and the L2 cache
         are left to these.
     ping_pong : bool
         Whether two warpgroups compute alternate tiles, each all rows of its own.
-    keep_a : int
+    l2_policy : int
         How much longer the L2 cache keeps what is loaded of A, which tiles of a group share, than
-        of B: one of :data:`KEEP_A`.
-    warm_l2 : bool
+        of B: one of :data:`L2_POLICIES`.
+    prefetch_l2 : bool
         Whether what the first steps load is brought into the L2 cache while the kernel before still
         runs.
     """
@@ -122,8 +122,8 @@ class KernelChoices:
     store_buffers: int = 2
     sms: int = 132
     ping_pong: bool = False
-    keep_a: int = 0
-    warm_l2: bool = False
+    l2_policy: int = 0
+    prefetch_l2: bool = False
 
     def __post_init__(self) -> None:
         for name, value in vars(self).items():
@@ -140,7 +140,7 @@ class KernelChoices:
         """Warpgroups that compute, of which each stores tiles, or its rows of them."""
         return PING_PONG_WARPGROUPS if self.ping_pong else self.consumers
 
-    def sharers(self, problem: GemmProblem) -> tuple[int, int]:
+    def multicast(self, problem: GemmProblem) -> tuple[int, int]:
         """CTAs that load a tile of A together, and of B: of a cluster, if parts are whole atoms.
 
         Parts are of the rows of the tile in memory, which are steps of K where those of A are
@@ -172,12 +172,12 @@ class KernelChoices:
         size = self.tile_k * bits / 8
         return math.ceil(size / ALIGN) * ALIGN if computed else size
 
-    def stores_pieces(self, problem: GemmProblem, dtype: str) -> bool:
-        """Whether results of a dtype leave by TMA in pieces.
+    def stores_in_chunks(self, problem: GemmProblem, dtype: str) -> bool:
+        """Whether results of a dtype leave by TMA in chunks.
 
         Of those that are computed as the transpose, the others go through a whole tile: bytes, of
         which a thread has too few neighbours; rows of other than whole 16 bytes, which TMA cannot
-        store; and pixels of several taps, which pieces of 8 rows may be no box of.
+        store; and pixels of several taps, which chunks of 8 rows may be no box of.
         """
         size = bits_of(dtype) // 8
         if not self.swap_ab:
@@ -186,7 +186,7 @@ class KernelChoices:
 
     def _store_bytes(self, problem: GemmProblem, dtype: str) -> int:
         size = bits_of(dtype) // 8
-        if not self.stores_pieces(problem, dtype):
+        if not self.stores_in_chunks(problem, dtype):
             return self.tile_m * self.tile_n * size if self.swap_ab else 0
         rows, columns = self.accumulator
         return self.warpgroups * _buffer_bytes(
@@ -223,11 +223,11 @@ class KernelChoices:
 def _buffer_bytes(
     rows: int, columns: int, size: int, transposed: bool, most_columns: int, most_buffers: int
 ) -> int:
-    """Bytes of a warpgroup's buffers, by which so many rows of an accumulator leave in pieces."""
+    """Bytes of a warpgroup's buffers, by which so many rows of an accumulator leave in chunks."""
     tile = (columns, rows) if transposed else (rows, columns)
-    cut = tile_pieces(*tile, size, WGMMA_M, transposed, most_columns)
+    cut = tile_chunks(*tile, size, WGMMA_M, transposed, most_columns)
     if cut is None:
         return 0
     heights, widths = cut
-    buffers = piece_buffers(widths * len(heights), most_buffers)
+    buffers = chunk_buffers(widths * len(heights), most_buffers)
     return max(heights) * sum(width * count for width, count in buffers.items()) * size

@@ -25,7 +25,7 @@ DEPTH_BYTES = (128, 256, 512)
 #: which a stage needs no second row.
 _SMALL_TILE, _LARGE_TILE = 8192, 16384
 #: Turns of tiles for which a width is sought that leaves no SM idle in the last, the least of such
-#: widths, as loads of narrow tiles are slow, and their step: stores are slow in pieces of fewer
+#: widths, as loads of narrow tiles are slow, and their step: stores are slow in chunks of fewer
 #: columns, but of fewer rows, as tiles are stored that are computed as the transpose, they are not.
 _FITTED_TURNS, _LEAST_FITTED = (1, 2, 3, 4), 64
 _FITTED_STEP, _FITTED_ROWS = 16, 8
@@ -134,7 +134,9 @@ def candidates(problem: GemmProblem) -> Iterator[GemmKnobs]:
             if not has_neighbours(problem, config):
                 continue
             config = replace(
-                config, keep_a=int(prefers_a and cluster_m == cluster_n == 1), warm_l2=streams
+                config,
+                l2_policy=int(prefers_a and cluster_m == cluster_n == 1),
+                prefetch_l2=streams,
             )
             stages = most_stages(config, problem) // turns * turns
             if stages >= 2:

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from warploom.gemm.choices import (
-    KEEP_A,
-    SHARERS,
+    CLUSTER_SPLITS,
+    L2_POLICIES,
     SMS,
     STORE_BUFFERS,
     STORE_COLUMNS,
@@ -101,16 +101,16 @@ def _sharing_rules(knobs: KernelChoices) -> Iterator[tuple[bool, str]]:
     alone = knobs.cluster_m == knobs.cluster_n == 1
     cluster = f"cluster {knobs.cluster_m} x {knobs.cluster_n}"
     yield (
-        not knobs.in_cluster or (knobs.split_k in SHARERS and alone and knobs.specialise),
+        not knobs.in_cluster or (knobs.split_k in CLUSTER_SPLITS and alone and knobs.specialise),
         f"in_cluster with split_k = {knobs.split_k}, {cluster}, specialise = "
-        f"{knobs.specialise}: {' or '.join(map(str, SHARERS))} CTAs of a tile are the cluster, "
-        "in which warps of their own load.",
+        f"{knobs.specialise}: {' or '.join(map(str, CLUSTER_SPLITS))} CTAs of a tile are the "
+        "cluster, in which warps of their own load.",
     )
     yield (
         knobs.store_columns in (STORE_COLUMNS[:1] if knobs.swap_ab else STORE_COLUMNS),
         f"store_columns = {knobs.store_columns}: allowed are "
         f"{', '.join(map(str, STORE_COLUMNS))}, and {STORE_COLUMNS[0]} with swap_ab, which "
-        "stores pieces of other shapes.",
+        "stores chunks of other shapes.",
     )
     yield (
         knobs.sms in (SMS if knobs.persistent else SMS[:1]),
@@ -122,11 +122,11 @@ def _sharing_rules(knobs: KernelChoices) -> Iterator[tuple[bool, str]]:
         knobs.store_buffers in allowed,
         f"store_buffers = {knobs.store_buffers}: allowed are "
         f"{', '.join(map(str, STORE_BUFFERS))}, and {STORE_BUFFERS[0]} with swap_ab, which "
-        "stores pieces of other shapes.",
+        "stores chunks of other shapes.",
     )
     yield (
-        knobs.keep_a in KEEP_A,
-        f"keep_a = {knobs.keep_a}: allowed are {', '.join(map(str, KEEP_A))}.",
+        knobs.l2_policy in L2_POLICIES,
+        f"l2_policy = {knobs.l2_policy}: allowed are {', '.join(map(str, L2_POLICIES))}.",
     )
     yield (
         not knobs.stream_k or knobs.split_k == 1,
@@ -140,7 +140,7 @@ def _sharing_rules(knobs: KernelChoices) -> Iterator[tuple[bool, str]]:
         f"ping_pong with consumers = {knobs.consumers}, turns = {knobs.turns}, split_k = "
         f"{knobs.split_k}, swap_ab = {knobs.swap_ab}, stream_k = {knobs.stream_k}, specialise = "
         f"{knobs.specialise}, persistent = {knobs.persistent}: each of two warpgroups computes "
-        "whole tiles of a persistent CTA, and stores them piece by piece.",
+        "whole tiles of a persistent CTA, and stores them chunk by chunk.",
     )  # fmt: skip
     yield (
         knobs.persistent or (knobs.split_k == 1 and not knobs.stream_k and alone),

@@ -18,6 +18,14 @@ from warploom.gemm.problem import GemmProblem
 from warploom.target import GPUS, SM90A
 from warploom.target.arch import Arch
 
+#: Names that knobs had in databases of earlier versions, with those they have now.
+_OLD_NAMES = {"keep_a": "l2_policy", "warm_l2": "prefetch_l2"}
+
+
+def with_new_names(values: Mapping[str, int]) -> dict[str, int]:
+    """Knobs as a database of any version holds them, by the names of this version."""
+    return {_OLD_NAMES.get(name, name): value for name, value in values.items()}
+
 
 @dataclass(frozen=True)
 class GemmKnobs(KernelChoices):
@@ -67,7 +75,7 @@ class GemmKnobs(KernelChoices):
             values["ctas"] = min(wanted, GPUS["h200"].resident(size, self.ctas_per_sm))
         if self.in_cluster:
             values["exchange"] = "cluster"
-        flags = ("stream_k", "ping_pong", "warm_l2")
+        flags = ("stream_k", "ping_pong", "prefetch_l2")
         values |= {name: True for name in flags if getattr(self, name)}
         stores = {"store_columns": STORE_COLUMNS[0], "store_buffers": STORE_BUFFERS[0]}
         values |= {k: getattr(self, k) for k, usual in stores.items() if getattr(self, k) != usual}

@@ -187,7 +187,7 @@ def _cycles_between_tiles(problem: GemmProblem, knobs: GemmKnobs, machine: Machi
 def _l2_time(problem: GemmProblem, knobs: GemmKnobs, machine: Machine, work: _Work) -> float:
     """The time in which L2 delivers what all CTAs load."""
     m, n, k, _ = (extent or UNKNOWN_EXTENT for extent in sizes(problem))
-    of_a, of_b = knobs.sharers(problem)
+    of_a, of_b = knobs.multicast(problem)
     a_part = knobs.tile_m / of_a
     b_part = problem.products * knobs.tile_n / of_b
     depth = work.units * work.steps * knobs.tile_k

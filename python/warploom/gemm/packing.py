@@ -11,9 +11,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from warploom.errors import IllegalCombination
-from warploom.gemm.choices import KEEP_A, SMS, STORE_BUFFERS, STORE_COLUMNS
+from warploom.gemm.choices import L2_POLICIES, SMS, STORE_BUFFERS, STORE_COLUMNS
 from warploom.gemm.choose import most_stages
-from warploom.gemm.knobs import GemmKnobs
+from warploom.gemm.knobs import GemmKnobs, with_new_names
 from warploom.gemm.problem import GemmProblem
 
 #: What :func:`pack` makes of several knobs; everything else goes by the knob's own name.
@@ -26,7 +26,7 @@ STREAM_K, IN_CLUSTER = 20, 10
 #: :data:`STORE_BUFFERS`, a thousand times that of the SMs in :data:`SMS`, ten thousand times what
 #: the L2 cache is told, and a hundred thousand if it is warmed.
 PLAIN_GRID, LOAD_ONESELF, NARROW_STORES, OTHER_BUFFERS, FEWER_SMS = 1, 2, 10, 100, 1000
-KEEPS_A, WARMS_L2 = 10000, 100000
+L2_POLICY, PREFETCHES_L2 = 10000, 100000
 #: Rows and columns of tiles are multiples of the first, their depth of the second.
 _SIDE, _DEPTH = 8, 16
 _MOST_CONSUMERS = 3
@@ -94,8 +94,8 @@ def pack_grid(knobs: GemmKnobs) -> int:
     """1 if the grid is not persistent, 2 more if no warps only load; more for what else it says."""
     stores = STORE_COLUMNS.index(knobs.store_columns) * NARROW_STORES
     stores += STORE_BUFFERS.index(knobs.store_buffers) * OTHER_BUFFERS
-    stores += SMS.index(knobs.sms) * FEWER_SMS + knobs.keep_a * KEEPS_A
-    stores += knobs.warm_l2 * WARMS_L2
+    stores += SMS.index(knobs.sms) * FEWER_SMS + knobs.l2_policy * L2_POLICY
+    stores += knobs.prefetch_l2 * PREFETCHES_L2
     return stores + PLAIN_GRID * (not knobs.persistent) + LOAD_ONESELF * (not knobs.specialise)
 
 
@@ -105,19 +105,20 @@ def _unpack_grid(plain: dict[str, int], grid: int, sharing: int) -> None:
     What excludes each other is decided in this order: the tile, the grid, who shares tiles, the
     cluster. So every combination of values that a search draws is one of knobs.
     """
-    warm, rest = divmod(grid, WARMS_L2)
-    keep, rest = divmod(rest, KEEPS_A)
+    warm, rest = divmod(grid, PREFETCHES_L2)
+    keep, rest = divmod(rest, L2_POLICY)
     sms, rest = divmod(rest, FEWER_SMS)
     buffers, rest = divmod(rest, OTHER_BUFFERS)
     stores, kind = divmod(rest, NARROW_STORES)
-    counts = (2, len(KEEP_A), len(SMS), len(STORE_BUFFERS), len(STORE_COLUMNS), 2 * LOAD_ONESELF)
+    lists = (L2_POLICIES, SMS, STORE_BUFFERS, STORE_COLUMNS)
+    counts = (2, *map(len, lists), 2 * LOAD_ONESELF)
     digits = (warm, keep, sms, buffers, stores, kind)
     if any(digit >= most for digit, most in zip(digits, counts, strict=True)):
         raise IllegalCombination(f"{GRID} = {grid} stands for no knobs.")
     if plain.get("ping_pong"):
         kind, sharing = 0, 1
     grid = kind
-    plain["warm_l2"], plain["keep_a"] = bool(warm), keep
+    plain["prefetch_l2"], plain["l2_policy"] = bool(warm), keep
     plain["sms"] = SMS[0 if grid & PLAIN_GRID else sms]
     plain["store_columns"] = STORE_COLUMNS[0 if plain.get("swap_ab") else stores]
     plain["store_buffers"] = STORE_BUFFERS[0 if plain.get("swap_ab") else buffers]
@@ -164,7 +165,7 @@ def unpack(values: Mapping[str, int], problem: Callable[[], GemmProblem]) -> Gem
     IllegalCombination
         If there is no knob of a name, or a value is out of range.
     """
-    plain = dict(values)
+    plain = with_new_names(values)
     if (tile := plain.pop(TILE, None)) is not None:
         plain |= _unpack_tile(tile)
     if (cluster := plain.pop(CLUSTER, None)) is not None:

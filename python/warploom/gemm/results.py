@@ -58,7 +58,7 @@ def store(where: TilePlaces, output: Output, sums: list[Sum], number: int) -> No
                 f"{output.buffer.name} has {extent} elements where the product has "
                 f"{axis.extent}; a tile over the edge would overwrite the others."
             )
-    whole = knobs.swap_ab and not knobs.stores_pieces(gemm.problem, str(output.buffer.dtype))
+    whole = knobs.swap_ab and not knobs.stores_in_chunks(gemm.problem, str(output.buffer.dtype))
     scope = "shared" if whole else "fragment"
     out = T.alloc_buffer((m, n), str(output.buffer.dtype), scope=scope)
     IRBuilder.name(f"out{number or ''}", out)

@@ -122,7 +122,7 @@ class TilePlaces:
             if any(step != 1 for step in steps):
                 options[STEPS] = steps
         of_b = any(self.gemm.columns.var.same_as(var) for var, _ in self.dimensions(load))
-        policy = POLICIES[self.knobs.keep_a][of_b]
+        policy = POLICIES[self.knobs.l2_policy][of_b]
         if policy is not None:
             options[CACHE_HINT] = policy
         to = shared if isinstance(shared, TensorRegion) else ir.whole(shared)

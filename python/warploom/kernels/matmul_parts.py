@@ -17,7 +17,7 @@ from warploom.target.tensor_map import TensorMap
 from warploom.target.wgmma import WGMMA_M
 
 #: Columns of C that are rounded at a time: few registers beside the sums.
-_PIECE_COLUMNS = 64
+_CHUNK_COLUMNS = 64
 
 
 def shapes(
@@ -80,7 +80,7 @@ def multiply(
     T.evaluate(T.ptx.wgmma.commit_group.sync.aligned())
 
 
-def wait_products(groups: int) -> None:
+def wait_mmas(groups: int) -> None:
     """Emit the wait until at most so many groups are under way."""
     T.evaluate(T.ptx.wgmma.wait_group.sync.aligned(groups))
 
@@ -89,18 +89,18 @@ def store(config: MatmulConfig, c: Any, acc: Any, row: Any, column: Any) -> None
     """Emit the store of one warpgroup's sums, rounded; what lies outside of C is left out."""
     rows, columns = config.consumer_rows, config.tile[1]
     for m in range(0, rows, WGMMA_M):
-        for n in range(0, columns, _PIECE_COLUMNS):
-            width = min(_PIECE_COLUMNS, columns - n)
-            piece = acc[m : m + WGMMA_M, n : n + width]
+        for n in range(0, columns, _CHUNK_COLUMNS):
+            width = min(_CHUNK_COLUMNS, columns - n)
+            chunk = acc[m : m + WGMMA_M, n : n + width]
             if config.out_dtype != config.accumulator:
                 layout = wgmma_accumulator(WGMMA_M, width)
                 rounded = T.alloc_buffer(
                     (WGMMA_M, width), config.out_dtype, scope="local", layout=layout
                 )
-                Tx.wg.cast(rounded[:, :], piece)
-                piece = rounded[:, :]
+                Tx.wg.cast(rounded[:, :], chunk)
+                chunk = rounded[:, :]
             target = c[row + m : row + m + WGMMA_M, column + n : column + n + width]
-            Tx.wg.copy(target, piece)
+            Tx.wg.copy(target, chunk)
 
 
 def consumer_log(

@@ -21,7 +21,7 @@ from warploom.kernels.matmul_parts import (
     multiply,
     shapes,
     store,
-    wait_products,
+    wait_mmas,
 )
 from warploom.kernels.signature import row_count
 from warploom.layout.fragment import wgmma_accumulator
@@ -105,13 +105,13 @@ def sm90_matmul_multistage(config: MatmulConfig, m: int | None, n: int, k: int) 
                     multiply(config, acc, (As, Bs), stage, first, kt)
                     log(kt, "full[%d] products issued", stage)
                     # The products of the stage before are done; those of a single one have to be.
-                    wait_products(1 if several else 0)
+                    wait_mmas(1 if several else 0)
                     meet()
                     if loads and kt >= (1 if several else 0) and kt + ahead < k_tiles:
                         load(kt + ahead, last if several else 0)
                     last = stage
                     ring.advance()
-                wait_products(0)
+                wait_mmas(0)
                 store(config, C, acc, tile_row * tile_m + first, tile_column * tile_n)
 
     return matmul

@@ -24,7 +24,7 @@ from warploom.kernels.matmul_parts import (
     multiply,
     shapes,
     store,
-    wait_products,
+    wait_mmas,
 )
 from warploom.kernels.signature import row_count
 from warploom.layout.fragment import wgmma_accumulator
@@ -48,7 +48,7 @@ def sm90_matmul_warp_specialised(config: MatmulConfig, m: int | None, n: int, k:
 
     def release(log: Any, step: Any, empty: Any, here: Any, stage: Any, last: Any) -> None:
         """Tell the producer which stage nobody reads any more."""
-        wait_products(1 if several else 0)
+        wait_mmas(1 if several else 0)
         freed = last if several else 0
         with T.If(T.And(here, step > 0) if several else here), T.Then():
             empty.arrive(freed)
@@ -122,7 +122,7 @@ def sm90_matmul_warp_specialised(config: MatmulConfig, m: int | None, n: int, k:
                         log(kt, "full[%d] products issued", stage)
                         release(log, kt, empty, leader, stage, last)
                         ring.advance()
-                    wait_products(0)
+                    wait_mmas(0)
                     store(config, C, acc, tile_row * tile_m + first, tile_column * tile_n)
 
     return matmul

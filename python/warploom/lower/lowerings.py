@@ -24,7 +24,7 @@ from warploom.tile.state import read_state
 
 _BEFORE_GRID: tuple[Factory, ...] = (transform.Canonicalize, transform.CheckBarriers)
 _BEFORE_ROLES: tuple[Factory, ...] = (
-    transform.InferLayouts, transform.ResolveScopes, transform.ExchangeSums, transform.StageStores,
+    transform.InferLayouts, transform.ResolveScopes, transform.ReduceSplits, transform.StageStores,
     transform.PlanPipeline,
 )  # fmt: skip
 _LAST: tuple[Factory, ...] = (
@@ -36,7 +36,7 @@ TENSOR_MEMORY, BY_HAND = "tensor memory", "orchestrated by hand"
 LOWERINGS: dict[str, tuple[Factory, ...]] = {
     WARP_SPECIALISED: (
         *_BEFORE_GRID, transform.SqueezeVectors, transform.ChooseGrid, *_BEFORE_ROLES,
-        transform.OrderProducts, transform.TakeTurns, transform.PingPong,
+        transform.OrderMmas, transform.TakeTurns, transform.PingPong,
         transform.SpecializeWarps, *_LAST,
     ),
     MULTISTAGE: (

@@ -27,7 +27,7 @@ from warploom.lower.blackwell.share_operands import share_operands
 from warploom.lower.blackwell.specialize_warps import specialize_warps_sm100
 from warploom.lower.emit.prints import without_prints
 from warploom.lower.hopper.multistage import multistage
-from warploom.lower.hopper.order_products import order_products
+from warploom.lower.hopper.order_mmas import order_mmas
 from warploom.lower.hopper.ping_pong import ping_pong
 from warploom.lower.hopper.specialize_warps import specialize_warps
 from warploom.lower.hopper.take_turns import take_turns
@@ -38,10 +38,10 @@ from warploom.lower.passes.canonicalize import canonicalize
 from warploom.lower.passes.check_barriers import check_own_barriers
 from warploom.lower.passes.check_hints import check_hints
 from warploom.lower.passes.choose_grid import choose_grid
-from warploom.lower.passes.exchange_sums import exchange_sums
 from warploom.lower.passes.infer_layouts import infer_layouts
 from warploom.lower.passes.lower_nests import lower_nests
 from warploom.lower.passes.plan_stages import plan_stages
+from warploom.lower.passes.reduce_splits import reduce_splits
 from warploom.lower.passes.resolve_by_hand import resolve_by_hand
 from warploom.lower.passes.resolve_scopes import resolve_scopes
 from warploom.lower.passes.squeeze_vectors import squeeze_vectors
@@ -169,10 +169,10 @@ ChooseGrid = _factory("ChooseGrid", choose_grid)
 PairCTAs = _factory("PairCTAs", pair_ctas)
 InferLayouts = _factory("InferLayouts", infer_layouts)
 ResolveScopes = _factory("ResolveScopes", resolve_scopes)
-ExchangeSums = _factory("ExchangeSums", exchange_sums)
+ReduceSplits = _factory("ReduceSplits", reduce_splits)
 StageStores = _factory("StageStores", stage_stores)
 PlanPipeline = _factory("PlanPipeline", plan_stages)
-OrderProducts = _factory("OrderProducts", order_products)
+OrderMmas = _factory("OrderMmas", order_mmas)
 TakeTurns = _factory("TakeTurns", take_turns)
 PingPong = _factory("PingPong", ping_pong)
 IgnoreRoleHints = _factory("IgnoreRoleHints", ignore_role_hints)

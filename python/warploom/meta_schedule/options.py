@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from warploom.errors import IllegalCombination
-from warploom.gemm.choices import SHARERS
+from warploom.gemm.choices import CLUSTER_SPLITS
 from warploom.gemm.choose import (
     CLUSTERS,
     LARGE_CLUSTERS,
@@ -32,15 +32,15 @@ from warploom.gemm.packing import (
     FEWER_STAGES,
     GRID,
     IN_CLUSTER,
-    KEEPS_A,
+    L2_POLICY,
     LOAD_ONESELF,
     NARROW_STORES,
     OTHER_BUFFERS,
     PLAIN_GRID,
+    PREFETCHES_L2,
     SHARING,
     STREAM_K,
     TILE,
-    WARMS_L2,
     pack,
     pack_cluster,
     pack_tile,
@@ -56,7 +56,7 @@ _GROUPS = (1, 4, 8, 16)
 _GRIDS = {0: 0.8, PLAIN_GRID: 0.06, LOAD_ONESELF: 0.03, PLAIN_GRID + LOAD_ONESELF: 0.03,
           NARROW_STORES: 0.06, 2 * NARROW_STORES: 0.02, 2 * OTHER_BUFFERS: 0.1,
           FEWER_SMS: 0.1, FEWER_SMS + 2 * OTHER_BUFFERS: 0.05,
-          KEEPS_A: 0.1, 2 * KEEPS_A: 0.1}  # fmt: skip
+          L2_POLICY: 0.1, 2 * L2_POLICY: 0.1}  # fmt: skip
 #: Tiles that CTAs share step by step, compared with whole ones.
 _STREAM_K = 0.15
 #: Clusters that few tiles suit, compared with others.
@@ -195,7 +195,7 @@ def _grids(problem: GemmProblem) -> dict[int, float]:
     """Grids, half of them with a warm L2 cache where that may help."""
     if not streams_weights(problem):
         return dict(_GRIDS)
-    return {grid + warm: weight for warm in (0, WARMS_L2) for grid, weight in _GRIDS.items()}
+    return {grid + warm: weight for warm in (0, PREFETCHES_L2) for grid, weight in _GRIDS.items()}
 
 
 def _clusters(problem: GemmProblem) -> dict[int, float]:
@@ -214,7 +214,7 @@ def _clusters(problem: GemmProblem) -> dict[int, float]:
 def _sharing(problem: GemmProblem) -> dict[int, float]:
     """Who computes parts of a sum."""
     weights = {parts: 1.0 / parts for parts in SPLITS if _can_split(problem, parts)}
-    weights |= {IN_CLUSTER + parts: 1.0 / parts for parts in SHARERS if parts in weights}
+    weights |= {IN_CLUSTER + parts: 1.0 / parts for parts in CLUSTER_SPLITS if parts in weights}
     if len(weights) > 1:
         weights[STREAM_K] = _STREAM_K
     return weights

@@ -21,7 +21,7 @@ from typing import Any
 
 from warploom._version import __version__
 from warploom.errors import IllegalCombination
-from warploom.gemm.knobs import GemmKnobs
+from warploom.gemm.knobs import GemmKnobs, with_new_names
 from warploom.gemm.problem import GemmProblem
 from warploom.meta_schedule.records import Record
 from warploom.target import SM90A
@@ -158,7 +158,7 @@ def _checked_header(line: Mapping[str, Any]) -> str:
 
 def _record(line: Mapping[str, Any], arch: str) -> Record:
     values = {**_USUAL, **line}
-    knobs, us = GemmKnobs.of(values.pop("knobs")), values.pop("us")
+    knobs, us = GemmKnobs.of(with_new_names(values.pop("knobs"))), values.pop("us")
     if not (isinstance(us, int | float) and math.isfinite(us) and us > 0):
         raise ValueError(f"us = {us}: a time must be positive")
     problem = _problem(values)

@@ -230,7 +230,7 @@ class _Inserter:
         """
         found = [kinds.kinds(statement) for statement in statements]
         last = max(
-            (i for i, statement in enumerate(statements) if kinds.has_products(statement)),
+            (i for i, statement in enumerate(statements) if kinds.has_mmas(statement)),
             default=-1,
         )
         result: list[Stmt] = []
@@ -261,7 +261,7 @@ class _Inserter:
         return [*result, *self._record()]
 
     def _inside(self, statement: Statement, in_loop: bool) -> Stmt:
-        in_loop |= kinds.is_loop_of_products(statement)
+        in_loop |= kinds.is_mma_loop(statement)
         return statement.with_blocks(*(self._block(body, in_loop) for body in statement.blocks))
 
 
@@ -278,9 +278,9 @@ def _end_of_run(found: list[set[str]], start: int, kind: str) -> int:
 
 def _result(run: Block) -> Any:
     """A register of a product that the statements have waited for last, if that is complete."""
-    waits = [i for i, statement in enumerate(run) if kinds.is_wait_for_products(statement)]
+    waits = [i for i, statement in enumerate(run) if kinds.is_wait_for_mmas(statement)]
     after = run[waits[-1] :] if waits else ()
-    if any(map(kinds.has_products, after)):
+    if any(map(kinds.has_mmas, after)):
         return None
     views = [
         allocation.buffer
@@ -314,7 +314,7 @@ def _with_arrivals(statements: Block, found: list[set[str]], end: int) -> int:
 
 def _named_after(run: Block, kind: str) -> str:
     subjects = dict.fromkeys(name for statement in run for name in kinds.subjects(statement, kind))
-    if kind == kinds.MMA and not any(map(kinds.has_products, run)):
+    if kind == kinds.MMA and not any(map(kinds.has_mmas, run)):
         return "mma: wait for results"
     return f"{kind} {', '.join(subjects)}".strip()
 

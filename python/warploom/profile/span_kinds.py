@@ -91,7 +91,7 @@ def jumps(statement: Statement) -> bool:
     return own or any(map(jumps, _inside(statement)))
 
 
-def is_wait_for_products(statement: Statement) -> bool:
+def is_wait_for_mmas(statement: Statement) -> bool:
     """Whether a statement waits until products of this warpgroup are complete."""
     return _op_name(statement) == _PRODUCT_WAIT_OP
 
@@ -104,16 +104,16 @@ def is_product(statement: Statement) -> bool:
     return multiplies or isinstance(statement, Mma)
 
 
-def has_products(statement: Statement) -> bool:
+def has_mmas(statement: Statement) -> bool:
     """Whether a statement multiplies, or is a loop that stands for that in another role."""
     return (
         _is_pipelined(statement)
         or is_product(statement)
-        or any(map(has_products, _inside(statement)))
+        or any(map(has_mmas, _inside(statement)))
     )
 
 
-def is_loop_of_products(statement: Statement) -> bool:
+def is_mma_loop(statement: Statement) -> bool:
     """Whether a statement is a loop that multiplies itself, not only a loop within it does."""
 
     def multiplies(part: Statement) -> bool:

@@ -27,7 +27,7 @@ _TILES, _FEW_ROWS = ((128, 128, 256), (128, 192, 128), (64, 128, 256), (64, 64, 
 _STREAMING = {"weights_policy": "evict_first"}
 #: Rows of A that are made for if a call decides.
 _UNKNOWN_ROWS = 4096
-#: Bytes of shared memory for stages; pieces of results, two of two warpgroups, need the rest.
+#: Bytes of shared memory for stages; chunks of results, two of two warpgroups, need the rest.
 _STAGE_BYTES = 194 * 1024
 _MOST_STAGES = 8
 #: Products of 8-bit floats of an SM in a cycle, and bytes that L2 delivers to one.
@@ -62,7 +62,7 @@ class _Large:
 
 _LARGE = (
     _Large((128, 192, 128), 4, (2, 1), 1200, 820, {"store_buffers": 3}),
-    _Large((256, 128, 128), 4, (1, 2), 1650, 1640, {"order_products": True}),
+    _Large((256, 128, 128), 4, (1, 2), 1650, 1640, {"order_mmas": True}),
 )
 
 
@@ -84,26 +84,26 @@ def block_scaled_tiles(
         best = min(_LARGE, key=lambda tile: tile.cycles(n, k, m))
         others = {"cluster": best.cluster, "scales_ahead": True, **best.others}
         if arch != SM90A.name:  # products in order are those of warpgroups of wgmma
-            others.pop("order_products", None)
+            others.pop("order_mmas", None)
         return best.shape, best.stages, others
     tile = min(_TILES, key=lambda tile: _cycles(tile, n, k, m))
     stages = min(_MOST_STAGES, _STAGE_BYTES // ((tile[0] + tile[1]) * tile[2]))
-    others = {"cluster": (_sharers(tile, m), 1)}
+    others = {"cluster": (_multicast(tile, m), 1)}
     return tile, stages, others | (_STREAMING if m <= STREAMING_ROWS else {})
 
 
-def _sharers(tile: tuple[int, int, int], m: int) -> int:
+def _multicast(tile: tuple[int, int, int], m: int) -> int:
     """CTAs of a cluster, which share the rows of B."""
     return 2 if m > tile[0] else 1
 
 
 def _cycles(tile: tuple[int, int, int], n: int, k: int, m: int) -> float:
     rows, columns, _ = tile
-    sharers = _sharers(tile, m)
+    multicast = _multicast(tile, m)
     multiply = rows * columns * BLOCK / _PRODUCTS
-    load = (rows + columns / sharers) * BLOCK / _L2_BYTES
+    load = (rows + columns / multicast) * BLOCK / _L2_BYTES
     blocks = -(-k // BLOCK) * max(multiply, load)
-    return _rounds(tile, (sharers, 1), n, m) * (blocks + _TILE_CYCLES)
+    return _rounds(tile, (multicast, 1), n, m) * (blocks + _TILE_CYCLES)
 
 
 def _rounds(tile: tuple[int, int, int], cluster: tuple[int, int], n: int, m: int) -> int:

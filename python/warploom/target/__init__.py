@@ -8,10 +8,10 @@ from warploom.target.registers import PRODUCER_REGISTERS, RegisterRoles
 from warploom.target.swizzle import (
     Major,
     Swizzle,
-    piece_buffers,
-    swizzled_pieces,
-    tile_pieces,
-    transposed_pieces,
+    chunk_buffers,
+    swizzle_chunks,
+    tile_chunks,
+    transposed_chunks,
 )
 from warploom.target.tcgen05 import TCGEN05_KINDS, Tcgen05Kind, tcgen05_kinds
 from warploom.target.tma import TMA, box_bytes, box_error, shared_align, tensor_error
@@ -43,15 +43,15 @@ __all__ = [
     "arch_of",
     "box_bytes",
     "box_error",
+    "chunk_buffers",
     "cuda_target",
     "default_target",
-    "piece_buffers",
     "shared_align",
-    "swizzled_pieces",
+    "swizzle_chunks",
     "target_from_device",
     "tcgen05_kinds",
     "tensor_error",
-    "tile_pieces",
-    "transposed_pieces",
+    "tile_chunks",
+    "transposed_chunks",
     "wgmma_kind",
 ]

@@ -1,4 +1,4 @@
-"""Shared-memory swizzle modes, and the pieces that rows are cut into for them.
+"""Shared-memory swizzle modes, and the chunks that rows are cut into for them.
 
 :mod:`warploom.target.swizzle_codes` has the numbers that interfaces give to the modes.
 """
@@ -12,8 +12,8 @@ from warploom.target.swizzle_codes import SWIZZLE_CODES, SwizzleCodes
 
 #: Rows of a swizzle atom and of a core matrix.
 ATOM_ROWS = 8
-#: Bytes of the pieces of transposed tiles.
-_PIECE_BYTES = 4096
+#: Bytes of the chunks of transposed tiles.
+_CHUNK_BYTES = 4096
 
 
 class Major(enum.Enum):
@@ -86,8 +86,8 @@ for _mode in Swizzle:
     assert _mode.codes.row_bytes == _mode.value and _mode.codes.tensor_map == _mode.bits
 
 
-def swizzled_pieces(columns: int, size: int, most: int | None = None) -> list[int]:
-    """The widths, in columns, of the pieces that a row is cut into: each a swizzled row of TMA's.
+def swizzle_chunks(columns: int, size: int, most: int | None = None) -> list[int]:
+    """The widths, in columns, of the chunks that a row is cut into: each a swizzled row of TMA's.
 
     The widest come first; there are none if the row has no multiple of 16 bytes.
 
@@ -98,11 +98,11 @@ def swizzled_pieces(columns: int, size: int, most: int | None = None) -> list[in
     size : int
         Bytes of an element.
     most : int, optional
-        The widest piece that is allowed.
+        The widest chunk that is allowed.
 
     Examples
     --------
-    >>> swizzled_pieces(176, 2)
+    >>> swizzle_chunks(176, 2)
     [64, 64, 32, 16]
     """
     widths: list[int] = []
@@ -114,8 +114,8 @@ def swizzled_pieces(columns: int, size: int, most: int | None = None) -> list[in
     return [] if columns else widths
 
 
-def transposed_pieces(rows: int, columns: int, size: int) -> list[int]:
-    """The rows of the pieces that a tile is cut into whose threads hold columns.
+def transposed_chunks(rows: int, columns: int, size: int) -> list[int]:
+    """The rows of the chunks that a tile is cut into whose threads hold columns.
 
     Powers of two, the largest first, and 4 KiB at most, so that two buffers of two warpgroups leave
     room for five stages of 200 x 128 16-bit operands. There are none if ``rows`` is no multiple of
@@ -126,17 +126,17 @@ def transposed_pieces(rows: int, columns: int, size: int) -> list[int]:
     rows : int
         Of the tile.
     columns : int
-        Of a piece: those that a warpgroup holds at a time.
+        Of a chunk: those that a warpgroup holds at a time.
     size : int
         Bytes of an element.
 
     Examples
     --------
-    >>> transposed_pieces(88, 64, 2)
+    >>> transposed_chunks(88, 64, 2)
     [32, 32, 16, 8]
     """
     widths: list[int] = []
-    height = _PIECE_BYTES // (columns * size)
+    height = _CHUNK_BYTES // (columns * size)
     while height >= ATOM_ROWS:
         widths += [height] * (rows // height)
         rows %= height
@@ -144,10 +144,10 @@ def transposed_pieces(rows: int, columns: int, size: int) -> list[int]:
     return [] if rows else widths
 
 
-def tile_pieces(
+def tile_chunks(
     rows: int, columns: int, size: int, held: int, transposed: bool, most: int | None = None
 ) -> tuple[list[int], list[int]] | None:
-    """The rows of the pieces of a column of a tile, and the columns of those of a row.
+    """The rows of the chunks of a column of a tile, and the columns of those of a row.
 
     Parameters
     ----------
@@ -160,22 +160,22 @@ def tile_pieces(
     transposed : bool
         Whether threads hold columns.
     most : int, optional
-        Columns of a piece at most, unless the tile is transposed.
+        Columns of a chunk at most, unless the tile is transposed.
 
     Returns
     -------
     tuple or None
-        None if there are no such pieces.
+        None if there are no such chunks.
     """
     if transposed:
-        heights, widths = transposed_pieces(rows, held, size), [held] * (columns // held)
+        heights, widths = transposed_chunks(rows, held, size), [held] * (columns // held)
     else:
-        heights, widths = [held] * (rows // held), swizzled_pieces(columns, size, most)
+        heights, widths = [held] * (rows // held), swizzle_chunks(columns, size, most)
     return (heights, widths) if heights and widths else None
 
 
-def piece_buffers(widths: Sequence[int], buffers: int) -> dict[int, int]:
-    """How many buffers there are for pieces of each width.
+def chunk_buffers(widths: Sequence[int], buffers: int) -> dict[int, int]:
+    """How many buffers there are for chunks of each width.
 
     At most ``buffers`` of each, and together no more than so many of the widest need, so that tiles
     of any width leave the same place to operands; but one of each.
@@ -183,12 +183,12 @@ def piece_buffers(widths: Sequence[int], buffers: int) -> dict[int, int]:
     Parameters
     ----------
     widths : sequence of int
-        Of all pieces of a tile.
+        Of all chunks of a tile.
     buffers : int
 
     Examples
     --------
-    >>> piece_buffers([64, 64, 32, 16], 2)
+    >>> chunk_buffers([64, 64, 32, 16], 2)
     {64: 1, 32: 1, 16: 1}
     """
     counts = dict.fromkeys(sorted(widths, reverse=True), 1)

@@ -2,7 +2,7 @@
 
 The one table that passes ask; a primitive that is not in it is declined by name. When the effects
 have happened is the matter of those who wait: :mod:`warploom.lower.hopper.mma_waits` for wgmma,
-:mod:`warploom.lower.blackwell.handovers` for tcgen05, :mod:`warploom.lower.emit.barriers` for
+:mod:`warploom.lower.blackwell.tile_barriers` for tcgen05, :mod:`warploom.lower.emit.barriers` for
 TMA loads.
 """
 

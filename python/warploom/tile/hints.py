@@ -39,8 +39,8 @@ SET_REGISTERS = PREFIX + "set_registers"
 
 #: Hints that are bools, that are counts from 1 on, and that are one of several words.
 _FLAGS = (
-    "persistent", "specialise", "stream_k", "set_registers", "ping_pong", "order_products",
-    "early_launch", "warm_l2",
+    "persistent", "specialise", "stream_k", "set_registers", "ping_pong", "order_mmas",
+    "early_launch", "prefetch_l2",
 )  # fmt: skip
 _COUNTS = (
     "group", "consumers", "stages", "ctas", "ctas_per_sm", "turns", "split_k", "store_columns",
@@ -97,22 +97,22 @@ class Hints:
         Whether CTAs share the tiles that would not keep all of them busy (True), cut wherever
         equal parts of the work end.
     store_columns : int
-        Columns, at most, of the pieces in which TMA stores tiles of registers; without it as many
+        Columns, at most, of the chunks in which TMA stores tiles of registers; without it as many
         as a swizzled row of shared memory holds. Fewer need less shared memory.
     store_buffers : int
-        Pieces of the widest kind that each warpgroup has buffers for. With as many as its tile
+        Chunks of the widest kind that each warpgroup has buffers for. With as many as its tile
         has, it waits for none of them, but for those of the tile before.
     ping_pong : bool
         Whether two warpgroups compute alternate tiles of a persistent CTA (True), each all rows of
         its own: one's results hide behind the other's products. For tiles of one consumer.
-    order_products : bool
+    order_mmas : bool
         Whether computing warpgroups issue their products in turn (True): while those of one run,
         the others compute with their results. For loops that use results in the step that has
         them.
     early_launch : bool
         Whether the kernel may be launched while the one before it in its stream still runs, for
         the end of which it then waits itself (True, and without the hint).
-    warm_l2 : bool
+    prefetch_l2 : bool
         Whether a kernel that is launched early brings what its first steps load into the L2 cache
         before it waits (True). For products whose time is that of loading weights.
     """
@@ -136,9 +136,9 @@ class Hints:
     store_columns: int | None = None
     store_buffers: int | None = None
     ping_pong: bool | None = None
-    order_products: bool | None = None
+    order_mmas: bool | None = None
     early_launch: bool | None = None
-    warm_l2: bool | None = None
+    prefetch_l2: bool | None = None
 
     def __post_init__(self) -> None:
         self._check_kinds()
@@ -198,9 +198,9 @@ class Hints:
             )
 
     def _check_launch(self) -> None:
-        if self.warm_l2 and self.early_launch is False:
+        if self.prefetch_l2 and self.early_launch is False:
             raise IllegalCombination(
-                "warm_l2 with early_launch False: a kernel that starts when the one before has "
+                "prefetch_l2 with early_launch False: a kernel that starts when the one before has "
                 "ended has no time to warm the cache; leave one of them out."
             )
 
@@ -293,9 +293,9 @@ def hints(
     store_columns: int | None = None,
     store_buffers: int | None = None,
     ping_pong: bool | None = None,
-    order_products: bool | None = None,
+    order_mmas: bool | None = None,
     early_launch: bool | None = None,
-    warm_l2: bool | None = None,
+    prefetch_l2: bool | None = None,
 ) -> Any:
     """Hints of the author, as a statement directly after ``T.device_entry()``.
 
@@ -315,7 +315,7 @@ def hints(
     wanted = Hints(
         pairs[0], persistent, raster, group, consumers, pairs[1], stages, specialise, ctas,
         ctas_per_sm, scheduler, turns, split_k, stream_k, exchange, set_registers, store_columns,
-        store_buffers, ping_pong, order_products, early_launch, warm_l2,
+        store_buffers, ping_pong, order_mmas, early_launch, prefetch_l2,
     )  # fmt: skip
     attributes = wanted.attributes()
     if not attributes:

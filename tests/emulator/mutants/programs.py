@@ -137,7 +137,7 @@ class Source:
 
 #: Tiles of 64 bytes of K, three stages: the ring turns, and begins every tile at another stage.
 SMALL_STEP = {
-    "BM": 128, "BN": 64, "BK": 32, "STAGES": 3, "HALF": 32, "PIECE": 32, "SWIZZLE_128B": 2,
+    "BM": 128, "BN": 64, "BK": 32, "STAGES": 3, "HALF": 32, "CHUNK": 32, "SWIZZLE_128B": 2,
 }  # fmt: skip
 
 
@@ -228,8 +228,8 @@ def ping_pong() -> Product:
     )
 
 
-def staged_addend() -> CaseProduct:
-    """A residual that comes through the one buffer of two pieces of three tiles."""
+def staged_input() -> CaseProduct:
+    """A residual that comes through the one buffer of two chunks of three tiles."""
     case = tile_programs.epilogue("residual", 150, 128, 64, (64, 128, 32))
     func = hinted(case.func, store_buffers=1)
     return CaseProduct(
@@ -238,8 +238,8 @@ def staged_addend() -> CaseProduct:
     )  # fmt: skip
 
 
-def transposed_pieces() -> CaseProduct:
-    """The transpose of three tiles, of two warpgroups; two stores for each of three pieces."""
+def transposed_chunks() -> CaseProduct:
+    """The transpose of three tiles, of two warpgroups; two stores for each of three chunks."""
     function = gemm_functions.matmul(100, 104, 88, out="float32")
     knobs = GemmKnobs(40, 128, 64, 2, swap_ab=True)
     func = generated(recognise(function.func), knobs)
@@ -252,9 +252,9 @@ def transposed_pieces() -> CaseProduct:
     )  # fmt: skip
 
 
-def order_products() -> CaseProduct:
+def order_mmas() -> CaseProduct:
     """Two warpgroups that issue their products in turn, with block scales; three tiles."""
-    case = tile_programs.block_scaled(130, 64, tile=(128, 64, 128), stages=2, order_products=True)
+    case = tile_programs.block_scaled(130, 64, tile=(128, 64, 128), stages=2, order_mmas=True)
     return CaseProduct(
         lambda: with_clusters(1, case.func, "sm_90a", WARP_SPECIALISED), "sm_90a", 130, 64, 256,
         out_dtype="bfloat16", case=case,
@@ -283,7 +283,7 @@ def stream_k() -> Product:
     return Product(lambda: last_cta_first(func), "sm_90a", 150, 56, 320)
 
 
-def exchange_in_clusters() -> Product:
+def reduce_in_clusters() -> Product:
     """Three tiles of five steps for two CTAs of a cluster, which share each."""
     case = tile_programs.gemm(150, 56, 320, (64, 64, 64), stages=3, out_dtype="float16")
     func = hinted(case.func, split_k=2, exchange="cluster", ctas=2)
@@ -355,12 +355,12 @@ PROGRAMS: dict[str, Callable[[], Product | Attention | Source]] = {
     "tile_program_own_barriers": own_barriers,
     "swap_ab": swap_ab,
     "stream_k": stream_k,
-    "exchange_in_clusters": exchange_in_clusters,
+    "reduce_in_clusters": reduce_in_clusters,
     "turns": turns,
     "ping_pong": ping_pong,
-    "order_products": order_products,
-    "staged_addend": staged_addend,
-    "transposed_pieces": transposed_pieces,
+    "order_mmas": order_mmas,
+    "staged_input": staged_input,
+    "transposed_chunks": transposed_chunks,
     "tutorial": tutorial,
     "attention_by_hand": attention_by_hand,
     "matmul_warp_specialised": lambda: generated_matmul(matmul_warp_specialised, stages=2),

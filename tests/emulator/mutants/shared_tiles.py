@@ -44,7 +44,7 @@ STREAM_K = (
             (replace(POLL, "- stride_ptr_1[0])])", "- 0)])"),), ERROR, "livelock"),
 )  # fmt: skip
 
-# --- exchange_in_clusters: two CTAs of a cluster share three tiles ---
+# --- reduce_in_clusters: two CTAs of a cluster share three tiles ---
 
 GIVEN_WAIT, TAKEN_WAIT = "if (!((complete_ptr[0] ==", "if (!((complete_ptr_1[0] =="
 TO_TAKEN, TO_GIVEN = "mapa_u64(taken_at_ptr[0]", "mapa_u64(given_at_ptr[0]"
@@ -52,7 +52,7 @@ IN_SHARED = ("ld.shared::cluster.v4.f32", "st.shared.v4.f32", "nothing orders th
 
 
 def _cluster(name: str, edits: tuple[Edit, ...], kind: str, *words: str) -> Mutant:
-    return Mutant("exchange_in_clusters", name, edits, kind, words)
+    return Mutant("reduce_in_clusters", name, edits, kind, words)
 
 
 IN_CLUSTERS = (

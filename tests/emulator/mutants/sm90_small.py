@@ -34,8 +34,8 @@ COMMIT = "wgmma_commit_group"
 STAGE_EMPTY, STAGE_FULL = "A_s_B_s_phase_ptr[0]);", "A_s_B_s_phase_ptr_1[0]);"
 FIRST_EMPTY = "shared_memory_ptr)[7427]))), (uint)"
 SPEAKER = "if (((warp_id_in_cta % 4) == 0)"
-PIECE_LEFT, PIECE_MET = "bulk_wait_group_read_0", "warpgroup_sync(("
-PIECE_FENCE = "fence_proxy_proxy_async_shared"
+CHUNK_LEFT, CHUNK_MET = "bulk_wait_group_read_0", "warpgroup_sync(("
+CHUNK_FENCE = "fence_proxy_proxy_async_shared"
 FIRST_ONLY = replace(SPEAKER, "if (", "if ((warp_id_in_cta < 8) && ", 0, 5)
 
 
@@ -78,15 +78,15 @@ SWAP = (
           (replace(LOAD, "A_s_B_s_stage_ptr[0] * 8192",
                    "((A_s_B_s_stage_ptr[0] + 1) % 3) * 8192", 1, 2),),
           RACE, *UNFINISHED, TMA_LOAD),
-    _swap("a piece is written before the last one has left",
-          (drop(PIECE_LEFT, 0, 2),), RACE, "stmatrix"),
+    _swap("a chunk is written before the last one has left",
+          (drop(CHUNK_LEFT, 0, 2),), RACE, "stmatrix"),
     _swap("threads do not know that the buffer is free",
-          (drop(PIECE_MET, 0, 2),), RACE, "stmatrix"),
-    _swap("a piece is stored before all threads have written it",
-          (drop(PIECE_MET, 1, 2),), RACE, "stmatrix"),
-    _swap("no proxy fence before a piece is stored", (drop(PIECE_FENCE, 1, 2),), FENCE, "stmatrix"),
-    _swap("the last pieces are not waited for",
-          (drop(PIECE_LEFT, 1, 2),), EARLY_EXIT, "cp.async.bulk"),
+          (drop(CHUNK_MET, 0, 2),), RACE, "stmatrix"),
+    _swap("a chunk is stored before all threads have written it",
+          (drop(CHUNK_MET, 1, 2),), RACE, "stmatrix"),
+    _swap("no proxy fence before a chunk is stored", (drop(CHUNK_FENCE, 1, 2),), FENCE, "stmatrix"),
+    _swap("the last chunks are not waited for",
+          (drop(CHUNK_LEFT, 1, 2),), EARLY_EXIT, "cp.async.bulk"),
     _swap("barriers are initialised without a fence",
           (drop(PROXY_FENCE, 0, 2), drop(INIT_FENCE)), INIT_RACE, TMA_LOAD, "initialised by"),
     _swap("no thread waits for the barriers to be initialised",
@@ -175,11 +175,11 @@ PING_PONG = (
                ERROR, "deadlock"),
 )  # fmt: skip
 
-# --- order_products: two warpgroups issue their products in turn ---
+# --- order_mmas: two warpgroups issue their products in turn ---
 
 
 def _order(name: str, edits: tuple[Edit, ...], kind: str, *words: str) -> Mutant:
-    return Mutant("order_products", name, edits, kind, words)
+    return Mutant("order_mmas", name, edits, kind, words)
 
 
 ORDER = (
@@ -187,41 +187,41 @@ ORDER = (
     _order("the turn is not passed on", (drop(PASS_TURN, 1, 2),), ERROR, "deadlock"),
 )  # fmt: skip
 
-# --- staged_addend: a residual comes through the buffers that results leave through ---
+# --- staged_input: a residual comes through the buffers that results leave through ---
 
 ARRIVED, LEFT = "cp_async_wait_group_async_wait_group_0", "bulk_wait_group_read_0"
 MET = "warpgroup_sync(1)"
 
 
-def _addend(name: str, edits: tuple[Edit, ...], kind: str, *words: str) -> Mutant:
-    return Mutant("staged_addend", name, edits, kind, words)
+def _input(name: str, edits: tuple[Edit, ...], kind: str, *words: str) -> Mutant:
+    return Mutant("staged_input", name, edits, kind, words)
 
 
-ADDEND = (
-    _addend("what comes is not waited for", (drop(ARRIVED, 0, 2),), ERROR),
-    _addend("threads do not meet when it has come", (drop(MET, 1, 6),), RACE, "ldmatrix"),
-    _addend("it comes before the last tile has left", (drop(LEFT, 0, 3),), RACE),
-    _addend("it comes before the last piece has left", (drop(LEFT, 1, 3),), RACE),
-    _addend("threads do not know that the buffer is free", (drop(MET, 3, 6),), RACE),
+EPILOGUE_INPUT = (
+    _input("what comes is not waited for", (drop(ARRIVED, 0, 2),), ERROR),
+    _input("threads do not meet when it has come", (drop(MET, 1, 6),), RACE, "ldmatrix"),
+    _input("it comes before the last tile has left", (drop(LEFT, 0, 3),), RACE),
+    _input("it comes before the last chunk has left", (drop(LEFT, 1, 3),), RACE),
+    _input("threads do not know that the buffer is free", (drop(MET, 3, 6),), RACE),
 )  # fmt: skip
 
-# --- transposed_pieces: two buffers of two warpgroups, three pieces of three tiles ---
+# --- transposed_chunks: two buffers of two warpgroups, three chunks of three tiles ---
 
-READ_LEFT, PIECE_STORED = "bulk_wait_group_read_", "bulk_commit_gro"
-
-
-def _pieces(name: str, edits: tuple[Edit, ...], kind: str, *words: str) -> Mutant:
-    return Mutant("transposed_pieces", name, edits, kind, words)
+READ_LEFT, CHUNK_STORED = "bulk_wait_group_read_", "bulk_commit_gro"
 
 
-PIECES = (
-    _pieces("a piece is written before the last tile has left", (drop(READ_LEFT, 0, 4),), RACE),
-    _pieces("a piece is written before the one before the last has left",
+def _chunks(name: str, edits: tuple[Edit, ...], kind: str, *words: str) -> Mutant:
+    return Mutant("transposed_chunks", name, edits, kind, words)
+
+
+CHUNK = (
+    _chunks("a chunk is written before the last tile has left", (drop(READ_LEFT, 0, 4),), RACE),
+    _chunks("a chunk is written before the one before the last has left",
             (drop(READ_LEFT, 2, 4),), RACE),
-    _pieces("the stores of a piece are no group of their own", (drop(PIECE_STORED, 0, 3),), RACE),
-    _pieces("threads do not know that the buffer is free", (drop(PIECE_MET, 4, 6),), RACE),
-    _pieces("a piece is stored before all threads have written it", (drop(PIECE_MET, 1, 6),), RACE),
-    _pieces("no proxy fence before a piece is stored", (drop(PIECE_FENCE, 1, 4),), FENCE),
+    _chunks("the stores of a chunk are no group of their own", (drop(CHUNK_STORED, 0, 3),), RACE),
+    _chunks("threads do not know that the buffer is free", (drop(CHUNK_MET, 4, 6),), RACE),
+    _chunks("a chunk is stored before all threads have written it", (drop(CHUNK_MET, 1, 6),), RACE),
+    _chunks("no proxy fence before a chunk is stored", (drop(CHUNK_FENCE, 1, 4),), FENCE),
 )  # fmt: skip
 
-SM90_SMALL_MUTANTS = (*SWAP, *TUTORIAL, *TURNS, *PING_PONG, *ORDER, *ADDEND, *PIECES)
+SM90_SMALL_MUTANTS = (*SWAP, *TUTORIAL, *TURNS, *PING_PONG, *ORDER, *EPILOGUE_INPUT, *CHUNK)

@@ -24,7 +24,7 @@ from warploom.lower.analysis.fragments import Fragments, fragments_of
 from warploom.lower.analysis.transposed import transposed_tiles
 from warploom.lower.lowerings import lower
 from warploom.lower.trace import lower_trace
-from warploom.target import transposed_pieces
+from warploom.target import transposed_chunks
 from warploom.tile.program import allocations, read
 
 
@@ -50,16 +50,16 @@ def compute(function: Function, knobs: GemmKnobs, rng: np.random.Generator, **hi
 
 @pytest.mark.parametrize("rows", range(8, 264, 8))
 @pytest.mark.parametrize(("columns", "size"), [(64, 2), (64, 4), (128, 2)])
-def test_pieces_cover_all_rows_and_begin_at_multiples_of_their_own(rows, columns, size):
-    heights = transposed_pieces(rows, columns, size)
+def test_chunks_cover_all_rows_and_begin_at_multiples_of_their_own(rows, columns, size):
+    heights = transposed_chunks(rows, columns, size)
     assert sum(heights) == rows and all(one % 8 == 0 for one in heights)
     first = np.cumsum([0, *heights[:-1]])
     assert not any(start % height for start, height in zip(first, heights, strict=True))
     assert max(heights) * columns * size <= 4096
 
 
-def test_other_rows_have_no_pieces():
-    assert transposed_pieces(20, 64, 2) == []
+def test_other_rows_have_no_chunks():
+    assert transposed_chunks(20, 64, 2) == []
 
 
 @pytest.mark.parametrize("row_a_thread", [False, True])
@@ -73,7 +73,7 @@ def test_a_transposed_fragment_is_held_as_its_transpose_is(row_a_thread):
 
 
 @pytest.mark.parametrize(
-    ("m", "n", "knobs", "out", "pieces"),
+    ("m", "n", "knobs", "out", "chunks"),
     [
         (1, 72, swapped(8, 64), "float16", "8 x 64"),
         (7, 200, swapped(8, 128), "bfloat16", "8 x 64"),
@@ -91,10 +91,10 @@ def test_a_transposed_fragment_is_held_as_its_transpose_is(row_a_thread):
     ],
 )  # fmt: skip
 @pytest.mark.some(3)
-def test_swapped_results_leave_in_pieces(m, n, knobs, out, pieces, rng):
+def test_swapped_results_leave_in_chunks(m, n, knobs, out, chunks, rng):
     dtype = "bfloat16" if out == "bfloat16" else "float16"
     function = gemm_functions.matmul(m, n, 136, dtype=dtype, out=out)
-    assert f"store into C: by TMA, in pieces of {pieces} elements" in decisions(function, knobs)
+    assert f"store into C: by TMA, in chunks of {chunks} elements" in decisions(function, knobs)
     compute(function, knobs, rng)
 
 
@@ -117,10 +117,10 @@ def test_functions_are_computed_as_the_transpose(name, rng):
 
 
 @pytest.mark.in_turn(3)
-def test_a_residual_comes_through_the_buffers_of_pieces(rng):
+def test_a_residual_comes_through_the_buffers_of_chunks(rng):
     function = gemm_functions.epilogue(150, 136)
     for knobs in (swapped(72, 128), swapped(136, 64)):
-        assert "residual: comes through the buffers of pieces" in decisions(function, knobs)
+        assert "residual: comes through the buffers of chunks" in decisions(function, knobs)
         compute(function, knobs, rng, ctas=2)
 
 
@@ -135,7 +135,7 @@ def test_other_results_go_through_a_whole_tile(function, why, rng):
     function = function()
     knobs = swapped(40, 64)
     gemm = recognise(function.func)
-    assert not knobs.stores_pieces(gemm.problem, gemm.problem.outputs[0]), why
+    assert not knobs.stores_in_chunks(gemm.problem, gemm.problem.outputs[0]), why
     program = tile_program(gemm, knobs)
     assert [b.scope() for b in allocations(read(program).body) if b.name == "out"] == ["shared"]
     if "float8" not in gemm.problem.outputs[0]:

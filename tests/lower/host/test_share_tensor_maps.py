@@ -39,7 +39,7 @@ def maps(executable: Any) -> set[str]:
         (GemmKnobs(72, 128, 64, 3, swap_ab=True), "float32", {"A", "B", "C", "C_1"}),
     ],
 )
-def test_pieces_of_a_shape_share_a_map(knobs, out, names, rng):
+def test_chunks_of_a_shape_share_a_map(knobs, out, names, rng):
     function = gemm_functions.matmul(150, 264, 136, out=out)
     found = compiled(function, knobs)
     assert maps(found) == {re.sub(r"^(.)", r"\1_tensormap", name) for name in names}

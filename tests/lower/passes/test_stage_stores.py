@@ -20,8 +20,8 @@ from warploom.lower.passes.canonicalize import canonicalize
 from warploom.lower.passes.infer_layouts import infer_layouts
 from warploom.lower.passes.resolve_scopes import resolve_scopes
 from warploom.lower.passes.stage_stores import stage_stores
-from warploom.lower.stores.pieces import pieces
-from warploom.target import piece_buffers
+from warploom.lower.stores.store_chunks import store_chunks
+from warploom.target import chunk_buffers
 from warploom.tile.program import allocations
 
 PASSES = (canonicalize, infer_layouts, resolve_scopes, stage_stores)
@@ -35,11 +35,11 @@ def decisions(func: Any) -> tuple[str, ...]:
 @pytest.mark.parametrize(
     ("n", "tile", "dtype", "expected"),
     [
-        (256, 128, "float16", "by TMA, in pieces of 64 x 64 elements"),
-        (256, 32, "bfloat16", "by TMA, in pieces of 64 x 32 elements"),
-        (96, 48, "float16", "by TMA, in pieces of 64 x 32 or 16 elements"),
-        (48, 24, "float16", "by TMA, in pieces of 64 x 16 or 8 elements"),
-        (256, 128, "float32", "by TMA, in pieces of 64 x 32 elements"),
+        (256, 128, "float16", "by TMA, in chunks of 64 x 64 elements"),
+        (256, 32, "bfloat16", "by TMA, in chunks of 64 x 32 elements"),
+        (96, 48, "float16", "by TMA, in chunks of 64 x 32 or 16 elements"),
+        (48, 24, "float16", "by TMA, in chunks of 64 x 16 or 8 elements"),
+        (256, 128, "float32", "by TMA, in chunks of 64 x 32 elements"),
         # Of 8 bits a thread has too few neighbours, 50 elements are no multiple of 16 bytes.
         (256, 128, "float8_e4m3fn", "straight from registers"),
         (50, 64, "float16", "straight from registers"),
@@ -54,13 +54,13 @@ def test_tma_stores_what_it_can(n, tile, dtype, expected):
 @pytest.mark.parametrize(
     ("columns", "widths"), [(16, [16]), (128, [64, 64]), (176, [64, 64, 32, 16])]
 )
-def test_pieces_of_a_width_have_buffers_of_their_own(columns, widths, store_buffers):
+def test_chunks_of_a_width_have_buffers_of_their_own(columns, widths, store_buffers):
     case = tile_programs.gemm(128, 2 * columns, 64, (128, columns, 64), out_dtype="float16")
     program = after_passes(hinted(case.func, store_buffers=store_buffers), *PASSES)
     found = [
         [int(e) for e in b.shape] for b in allocations(program.body) if b.name == "staging"
     ]
-    slots = piece_buffers(widths, store_buffers or 2)
+    slots = chunk_buffers(widths, store_buffers or 2)
     assert found == [[2, slots[one], 64, one] for one in dict.fromkeys(widths)]
     assert sum(one * count for one, count in slots.items()) <= max(128, 64 * (store_buffers or 2))
 
@@ -71,7 +71,7 @@ def test_pieces_of_a_width_have_buffers_of_their_own(columns, widths, store_buff
     buffers=st.integers(1, 4),
 )
 def test_no_buffer_is_written_before_its_store_has_ended(widths, heights, buffers):
-    tile = pieces(heights, widths, buffers)
+    tile = store_chunks(heights, widths, buffers)
     assert sum(one.width * one.height for one in tile) == sum(heights) * sum(widths)
     under_way: list[tuple[int, int]] = []
     for one in [*tile, *tile]:  # two tiles in a row

@@ -12,11 +12,11 @@ from collections.abc import Iterable
 
 from tvm.tirx import Buffer
 
-from warploom.lower.blackwell.handovers import Role, held_by, on_the_way_to
 from warploom.lower.blackwell.role_order import role_of
+from warploom.lower.blackwell.tile_barriers import Role, held_by, on_the_way_to
 from warploom.tile.statement import Block, Branch, ForLoader, Loop, Scalar, Statement
 
-#: Tile -> its state; states are those of :mod:`warploom.lower.blackwell.handovers`.
+#: Tile -> its state; states are those of :mod:`warploom.lower.blackwell.tile_barriers`.
 States = dict[Buffer, int]
 
 

@@ -1,4 +1,4 @@
-"""Threads meet accumulators in registers: loads and stores of tensor memory, piece by piece.
+"""Threads meet accumulators in registers: loads and stores of tensor memory, chunk by chunk.
 
 Only ``tcgen05.ld`` and ``tcgen05.st`` reach tensor memory. A nest or a reduction on an accumulator
 becomes, for every few columns: load them into registers, compute there, and store them back if
@@ -28,8 +28,8 @@ from warploom.tile.effects import REDUCTIONS
 from warploom.tile.program import TileProgram, allocations
 from warploom.tile.statement import Block, Mma, Nest, raws, walk
 
-#: Registers of a thread that hold a piece.
-_PIECE_REGISTERS = 16
+#: Registers of a thread that hold a chunk.
+_CHUNK_REGISTERS = 16
 #: Columns that a load of 64 rows comes in multiples of; a row a thread comes in any power of 2.
 _STEP_64 = 8
 _WAIT = Op.get("tirx.ptx.tcgen05_wait")
@@ -109,10 +109,10 @@ class _Use:
 
 
 def _width(rows: int, columns: int, arch: str, name: str) -> int:
-    """Columns of a piece: a power of two, as many as fit into the registers meant for it."""
+    """Columns of a chunk: a power of two, as many as fit into the registers meant for it."""
     kinds = fragments(arch, rows)
     step = 1 if kinds.row_a_thread else _STEP_64
-    width = _PIECE_REGISTERS * kinds.rows // rows if kinds.row_a_thread else 2 * _PIECE_REGISTERS
+    width = _CHUNK_REGISTERS * kinds.rows // rows if kinds.row_a_thread else 2 * _CHUNK_REGISTERS
     while width >= step and columns % width:
         width //= 2
     if width < step:
@@ -123,27 +123,27 @@ def _width(rows: int, columns: int, arch: str, name: str) -> int:
     return width
 
 
-def _piece(tile: Buffer, width: int, arch: str) -> Buffer:
+def _chunk(tile: Buffer, width: int, arch: str) -> Buffer:
     rows = int(tile.shape[0])
     layout = fragments(arch, rows).matrix(rows, width)
     return tirx.decl_buffer(
-        (rows, width), str(tile.dtype), f"{tile.name}_piece", scope="local", layout=layout
+        (rows, width), str(tile.dtype), f"{tile.name}_chunk", scope="local", layout=layout
     )
 
 
-def _load(piece: Buffer, tile: Buffer, start: int) -> list[Stmt]:
-    rows, width = (int(extent) for extent in piece.shape)
+def _load(chunk: Buffer, tile: Buffer, start: int) -> list[Stmt]:
+    rows, width = (int(extent) for extent in chunk.shape)
     part = ir.region(tile, (0, rows), (start, width))
     return [
-        tirx.AllocBuffer(piece),
-        ir.primitive("copy_async", ir.whole(piece), part, scope="warpgroup"),
+        tirx.AllocBuffer(chunk),
+        ir.primitive("copy_async", ir.whole(chunk), part, scope="warpgroup"),
     ]
 
 
-def _store(piece: Buffer, tile: Buffer, start: int) -> Stmt:
-    rows, width = (int(extent) for extent in piece.shape)
+def _store(chunk: Buffer, tile: Buffer, start: int) -> Stmt:
+    rows, width = (int(extent) for extent in chunk.shape)
     part = ir.region(tile, (0, rows), (start, width))
-    return ir.primitive("copy_async", part, ir.whole(piece), scope="warpgroup")
+    return ir.primitive("copy_async", part, ir.whole(chunk), scope="warpgroup")
 
 
 def _nest(nest: Nest, arch: str) -> list[Stmt]:
@@ -164,23 +164,23 @@ def _nest(nest: Nest, arch: str) -> list[Stmt]:
     changed = [part for part, use in uses.items() if use.stored]
     result: list[Stmt] = []
     for start in range(0, extent, width):
-        pieces = {(tile, first): _piece(tile, width, arch) for tile, first in uses}
+        chunks = {(tile, first): _chunk(tile, width, arch) for tile, first in uses}
         for (tile, first), use in uses.items():
-            load = _load(pieces[tile, first], tile, first + start)
+            load = _load(chunks[tile, first], tile, first + start)
             result += load if use.loaded and start < _columns(tile, first) else load[:1]
         if any(use.loaded for use in uses.values()):
             result.append(_wait("ld"))
-        result += ir.renewed([_on_pieces(nest, column, start, width, uses, pieces)])
+        result += ir.renewed([_on_chunks(nest, column, start, width, uses, chunks)])
         result += [
-            _store(pieces[part], part[0], part[1] + start)
+            _store(chunks[part], part[0], part[1] + start)
             for part in changed if start < _columns(*part)
         ]  # fmt: skip
-    # Stores of one piece are under way while the next is computed.
+    # Stores of one chunk are under way while the next is computed.
     return [*result, _wait("st")] if changed else result
 
 
 def _common(extent: int, columns: int) -> int:
-    """Columns that pieces of a nest have to divide: its own, and those of a tile that has fewer."""
+    """Columns that chunks of a nest have to divide: its own, and those of a tile that has fewer."""
     return math.gcd(extent, columns) if columns < extent else extent
 
 
@@ -190,7 +190,7 @@ def _columns(tile: Buffer, first: int) -> int:
 
 
 def _require_apart(uses: dict[_Part, _Use], extent: int) -> None:
-    """What a nest changes is no other part that it reads: pieces of both are loaded at once."""
+    """What a nest changes is no other part that it reads: chunks of both are loaded at once."""
     for changed in {tile for (tile, _), use in uses.items() if use.stored}:
         starts = sorted(first for tile, first in uses if tile.same_as(changed))
         for start, end in pairwise(starts):
@@ -201,24 +201,24 @@ def _require_apart(uses: dict[_Part, _Use], extent: int) -> None:
                 )
 
 
-def _on_pieces(
+def _on_chunks(
     nest: Nest, column: Var, start: int, width: int, uses: dict[_Part, _Use],
-    pieces: dict[_Part, Buffer],
+    chunks: dict[_Part, Buffer],
 ) -> Stmt:  # fmt: skip
-    """The nest on the columns from ``start`` on; pieces take the place of accumulators."""
+    """The nest on the columns from ``start`` on; chunks take the place of accumulators."""
     counter = Var(column.name, "int32")
 
     def load(node: TensorLoad) -> Any:
         if not is_accumulator(node.source):
             return node
         part = _part(node.source, node.indices)
-        return pieces[part][uses[part].row, counter]
+        return chunks[part][uses[part].row, counter]
 
     def store(node: tirx.BufferStore) -> Any:
         if not is_accumulator(node.buffer):
             return node
         part = _part(node.buffer, node.indices)
-        return tirx.BufferStore(pieces[part], node.value, [uses[part].row, counter], node.span)
+        return tirx.BufferStore(chunks[part], node.value, [uses[part].row, counter], node.span)
 
     callbacks = [(TensorLoad, load), (tirx.BufferStore, store)]
     parts = raws(nest.parts)
@@ -280,7 +280,7 @@ def _split(place: Any) -> tuple[Any, int]:
 
 
 def _reduction(call: TilePrimitiveCall, arch: str) -> list[Stmt]:
-    """A reduction along rows, one piece after the other."""
+    """A reduction along rows, one chunk after the other."""
     to, source = call.args[:2]
     tile = source.source
     if ir.op_name(call) not in REDUCTIONS or not isinstance(source, TensorRegion):
@@ -297,10 +297,10 @@ def _reduction(call: TilePrimitiveCall, arch: str) -> list[Stmt]:
     width = _width(int(tile.shape[0]), int(extent), arch, tile.name)
     result: list[Stmt] = []
     for start in range(0, int(extent), width):
-        piece = _piece(tile, width, arch)
-        args = [to, ir.whole(piece), *call.args[2:-1]]
+        chunk = _chunk(tile, width, arch)
+        args = [to, ir.whole(chunk), *call.args[2:-1]]
         accumulate = call.args[-1] if start == 0 else True
-        result += _load(piece, tile, int(first) + start)
+        result += _load(chunk, tile, int(first) + start)
         result.append(_wait("ld"))
         result.append(ir.tile_call(call, *args, accumulate))
     return result

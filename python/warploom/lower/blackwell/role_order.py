@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from tvm.tirx import Buffer
 
-from warploom.lower.blackwell.handovers import Role
+from warploom.lower.blackwell.tile_barriers import Role
 from warploom.tile.statement import Allocation, Block, ForLoader, Load, Mma, Statement
 
 

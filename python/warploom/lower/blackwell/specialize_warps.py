@@ -22,15 +22,15 @@ from warploom.lower.analysis.clusters import pairs_of
 from warploom.lower.analysis.own_barriers import initialisations
 from warploom.lower.analysis.plan_pipeline import plan_pipeline
 from warploom.lower.analysis.rings import PipelinePlan
-from warploom.lower.blackwell.handovers import Role
 from warploom.lower.blackwell.launch_control import LaunchControl, is_dynamic
 from warploom.lower.blackwell.role_threads import WARPS, RoleStreams, RoleThreads, choose_role
 from warploom.lower.blackwell.split_roles import RoleSplitter, Streams
+from warploom.lower.blackwell.tile_barriers import Role
 from warploom.lower.blackwell.tile_places import shared_tiles, split_program
 from warploom.lower.emit import barriers
 from warploom.lower.emit.next_kernel import let_next_start
+from warploom.lower.emit.prefetch_l2 import wait_and_prefetch_l2
 from warploom.lower.emit.produce import Producer
-from warploom.lower.emit.warm_l2 import wait_and_warm_l2
 from warploom.target import SM100A
 from warploom.tile import ir
 from warploom.tile.ids import Id
@@ -58,7 +58,7 @@ def specialize_warps_sm100(program: TileProgram) -> TileProgram:
     inits = _initialisations(program, plan, splitter, control)
     count = (consumers + 1) * SM100A.warpgroup
     chosen, roles = choose_role(program, threads, starts, consumers, count)
-    waiting, program = wait_and_warm_l2(program, plan, threads.loading)
+    waiting, program = wait_and_prefetch_l2(program, plan, threads.loading)
     # No CTA starts before the barriers of the others are there, or leaves while one may use its.
     cluster = program.id("cta_in_cluster") is not None
     sync = ir.evaluate(T.cuda.cluster_sync() if cluster else T.cuda.cta_sync())
@@ -84,7 +84,7 @@ def specialize_warps_sm100(program: TileProgram) -> TileProgram:
         f"warpgroup{'s' * (consumers > 1)} for the rest",
         *describe(program, count),
         *memory.describe(),
-        *(handover.describe() for handover in splitter.handovers.values()),
+        *(pair.describe() for pair in splitter.tile_barriers.values()),
         *plan.describe(),
         *([control.describe()] if control else []),
     )
@@ -110,8 +110,8 @@ def _allocations(
 ) -> list[Stmt]:
     """Shared memory: tiles, barriers, the address of tensor memory, answers of the scheduler."""
     buffers = [barrier for ring in plan.rings for barrier in (ring.full, ring.empty)]
-    for handover in splitter.handovers.values():
-        buffers += [handover.to_threads, handover.to_tensor_core]
+    for pair in splitter.tile_barriers.values():
+        buffers += [pair.to_threads, pair.to_tensor_core]
     return [
         *shared_tiles(program, plan, splitter),
         *map(tirx.AllocBuffer, [*buffers, splitter.memory.address]),
@@ -129,8 +129,8 @@ def _initialisations(
         inits.append(barriers.initialise(ring.full, 1))
         count = sum(arrivals[user] for user in splitter.users(ring))
         inits.append(barriers.initialise(ring.empty, count * ring.shared_by))
-    for handover in splitter.handovers.values():
-        inits += handover.initialise()
+    for pair in splitter.tile_barriers.values():
+        inits += pair.initialise()
     return inits + initialisations(program)
 
 

@@ -2,7 +2,7 @@
 
 Both get the control flow and the scalars; products go to one, everything else but loads to the
 other. Each waits for the rings of loads that it reads and gives their stages back, and the tiles
-that both touch are handed over (:mod:`warploom.lower.blackwell.handovers`). A tile is given away
+that both touch go to and fro (:mod:`warploom.lower.blackwell.tile_barriers`). A tile is released
 right after the last statement that touches it and waited for right before the first.
 """
 
@@ -19,20 +19,20 @@ from tvm.tirx.tile_primitive import TilePrimitiveCall
 from warploom.errors import Decline
 from warploom.lower.analysis.own_barriers import own_operands
 from warploom.lower.analysis.rings import PipelinePlan, Ring, is_consumer_tile
-from warploom.lower.blackwell.emit_products import emit_product
-from warploom.lower.blackwell.handovers import (
+from warploom.lower.blackwell.emit_mmas import emit_product
+from warploom.lower.blackwell.loop_heads import LoopHeads
+from warploom.lower.blackwell.plan_tensor_memory import TensorMemory, after_sync
+from warploom.lower.blackwell.resolve_tensor_memory import is_accumulator, is_wait
+from warploom.lower.blackwell.role_order import roles_of
+from warploom.lower.blackwell.tile_barriers import (
     STATES,
-    Handover,
     Role,
+    TileBarriers,
     commit,
     held_by,
     on_the_way_to,
     threads_arrive,
 )
-from warploom.lower.blackwell.loop_heads import LoopHeads
-from warploom.lower.blackwell.plan_tensor_memory import TensorMemory, after_sync
-from warploom.lower.blackwell.resolve_tensor_memory import is_accumulator, is_wait
-from warploom.lower.blackwell.role_order import roles_of
 from warploom.lower.emit import barriers
 from warploom.lower.emit.barriers import Position
 from warploom.lower.emit.named_barriers import consumers_sync
@@ -66,7 +66,7 @@ class RoleSplitter:
 
     Parameters
     ----------
-    handovers : dict
+    tile_barriers : dict
         Tile -> its barriers.
     memory : TensorMemory
         Where accumulators are.
@@ -76,14 +76,14 @@ class RoleSplitter:
         self,
         program: TileProgram,
         plan: PipelinePlan,
-        handovers: dict[Buffer, Handover],
+        tile_barriers: dict[Buffer, TileBarriers],
         memory: TensorMemory,
     ) -> None:
-        self.program, self.plan, self.handovers = program, plan, handovers
+        self.program, self.plan, self.tile_barriers = program, plan, tile_barriers
         self.memory = memory
         self.warpgroups = int(program.id("warpgroup").extents[0])
-        self.state = {tile: on_the_way_to(handover.first) for tile, handover in handovers.items()}
-        self.heads = LoopHeads(handovers)
+        self.state = {tile: on_the_way_to(pair.first) for tile, pair in tile_barriers.items()}
+        self.heads = LoopHeads(tile_barriers)
         self.positions = {
             (role, ring.name): Position.named(f"{ring.name}_{role.name.lower()}", ring.stages)
             for ring in plan.rings
@@ -107,18 +107,18 @@ class RoleSplitter:
         for role in ROLES:
             for (owner, _), position in self.positions.items():
                 starts[role].extend(position.define(0) if owner is role else [])
-            for handover in self.handovers.values():
-                starts[role].extend(handover.define(role))
+            for pair in self.tile_barriers.values():
+                starts[role].extend(pair.define(role))
         rings = [ring for ring in self.plan.rings if Role.THREADS in self.users(ring)]
         self.remote, peers = barriers.find_peers(rings, self.program)
         starts[Role.THREADS].extend(peers)
         bodies = self._block(self.program.block)
-        for tile, handover in self.handovers.items():
+        for tile, pair in self.tile_barriers.items():
             returning = self.state[tile] == on_the_way_to(Role.THREADS)
             running = returning or self.state[tile] == held_by(Role.TENSOR_CORE)
             # No thread reads the last result, yet its tensor memory is freed at the end; and the
             # last commit of a pair of CTAs arrives in both, which have to be there.
-            if (running and is_accumulator(tile)) or (returning and handover.pairs):
+            if (running and is_accumulator(tile)) or (returning and pair.pairs):
                 self._move(tile, held_by(Role.THREADS), bodies)
         return [*starts[0], *bodies[0]], [*starts[1], *bodies[1]]
 
@@ -256,14 +256,14 @@ class RoleSplitter:
         placed = by_one_thread(self._placed(statement, Role.THREADS), self.program)
         sync = consumers_sync(self.warpgroups)
         own = [t for t in statement.effects.writes if is_consumer_tile(t, self.plan)]
-        if any(tile not in self.handovers for tile in own):
+        if any(tile not in self.tile_barriers for tile in own):
             return [sync, placed, ir.evaluate(T.ptx.fence.proxy.async_.shared__cta()), sync]
         # What is handed over is synchronised by that, except between uses of the threads.
         again = any(is_shared(tile) and tile in self.used for tile in self._handed(statement))
         return [sync, placed] if again else [placed]
 
     def _handed(self, statement: Statement) -> list[Buffer]:
-        return [tile for tile in self.handovers if tile in statement.effects.touched]
+        return [tile for tile in self.tile_barriers if tile in statement.effects.touched]
 
     def _placed(self, statement: Statement, role: Role, number: Any = None) -> Any:
         """A statement with the place of each tile; ``number`` is that of the warpgroup."""
@@ -273,8 +273,8 @@ class RoleSplitter:
             for tile, buffer in ring.tiles.items()
         }
         current |= {
-            tile: (handover.stack, handover.index(role))
-            for tile, handover in self.handovers.items() if handover.stack is not None
+            tile: (pair.stack, pair.index(role))
+            for tile, pair in self.tile_barriers.items() if pair.stack is not None
         }  # fmt: skip
         placed = place_tiles(statement.raw, current)
         if not isinstance(placed, TilePrimitiveCall):
@@ -288,7 +288,8 @@ class RoleSplitter:
     def _in_tensor_memory(self, arg: Any, role: Role, warpgroup: Any) -> Any:
         if not isinstance(arg, TensorRegion) or arg.source not in self.memory.tiles:
             return arg
-        chosen = self.handovers[arg.source].index(role) if arg.source in self.handovers else 0
+        pair = self.tile_barriers.get(arg.source)
+        chosen = pair.index(role) if pair is not None else 0
         return self.memory.tiles[arg.source].place(arg, chosen, warpgroup)
 
     # -- control flow --------------------------------------------------------------------------
@@ -342,7 +343,7 @@ class RoleSplitter:
         lane = self.program.var("lane")
         while self.state[tile] != wanted:
             state = self.state[tile]
-            role, statements = self.handovers[tile].step(state, lane)
+            role, statements = self.tile_barriers[tile].step(state, lane)
             place = len(out[role])
             if state == held_by(role):
                 last = self.last.get((role, tile))

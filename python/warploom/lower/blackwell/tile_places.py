@@ -16,13 +16,13 @@ from warploom.lower.analysis.own_barriers import own_tiles
 from warploom.lower.analysis.own_pool import own_pool
 from warploom.lower.analysis.rings import PipelinePlan, is_consumer_tile
 from warploom.lower.analysis.shared_tiles import tile_bytes
-from warploom.lower.blackwell.change_places import is_rewritten, starts_afresh
-from warploom.lower.blackwell.handovers import Handover, Role
+from warploom.lower.blackwell.double_buffer import is_rewritten, starts_afresh
 from warploom.lower.blackwell.plan_tensor_memory import SETS, plan_tensor_memory
 from warploom.lower.blackwell.resolve_tensor_memory import is_accumulator
 from warploom.lower.blackwell.role_order import leaves, roles_of
 from warploom.lower.blackwell.role_threads import WARPS
 from warploom.lower.blackwell.split_roles import RoleSplitter, Streams
+from warploom.lower.blackwell.tile_barriers import Role, TileBarriers
 from warploom.target import Swizzle
 from warploom.tile.program import TileProgram, allocations
 from warploom.tile.scopes import is_shared
@@ -40,7 +40,7 @@ def split_program(program: TileProgram, plan: PipelinePlan) -> tuple[RoleSplitte
     stay = {tile for tile in splitter.passed_on if moves.get(tile)}
     if _shared_bytes(program, plan, splitter) > shared_bytes(program):
         stay |= {
-            tile for tile, handover in splitter.handovers.items() if handover.stack is not None
+            tile for tile, pair in splitter.tile_barriers.items() if pair.stack is not None
         }
     if not stay:
         return splitter, streams
@@ -86,16 +86,16 @@ def _split(
     accumulators = {tile: twice for tile, twice in moves.items() if is_accumulator(tile)}
     memory = plan_tensor_memory(accumulators, consumers, ctas, ctas_per_sm(program))
     pairs = pairs_of(program) if ctas > 1 else None
-    handovers: dict[Buffer, Handover] = {}
+    tile_barriers: dict[Buffer, TileBarriers] = {}
     for tile, twice in moves.items():
         roles = roles_of(program.block, tile)
         if len(set(roles)) < 2:
             continue
         sets = memory.tiles[tile].sets if tile in memory.tiles else SETS if twice else 1
-        taken = {handover.name for handover in handovers.values()}
-        name = f"{tile.name}_{len(handovers)}" if tile.name in taken else tile.name
-        handovers[tile] = Handover(tile, name, roles[0], sets, consumers * WARPS, pairs)
-    splitter = RoleSplitter(program, plan, handovers, memory)
+        taken = {pair.name for pair in tile_barriers.values()}
+        name = f"{tile.name}_{len(tile_barriers)}" if tile.name in taken else tile.name
+        tile_barriers[tile] = TileBarriers(tile, name, roles[0], sets, consumers * WARPS, pairs)
+    splitter = RoleSplitter(program, plan, tile_barriers, memory)
     return splitter, splitter.run()
 
 
@@ -104,9 +104,9 @@ def shared_tiles(
 ) -> list[tirx.AllocBuffer]:
     """Allocations of the tiles in shared memory."""
     stacks = {
-        tile: handover.stack
-        for tile, handover in splitter.handovers.items()
-        if handover.stack is not None
+        tile: pair.stack
+        for tile, pair in splitter.tile_barriers.items()
+        if pair.stack is not None
     }
     rings = [tirx.AllocBuffer(b) for ring in plan.rings for b in ring.tiles.values()]
     tiles = [

@@ -93,7 +93,7 @@ def dynamic_schedule(grid: Grid) -> TileSchedule:
 
 
 def grid_of(
-    program: TileProgram, ctas: int | None, cluster: tuple[int, ...], sharers: int = 1
+    program: TileProgram, ctas: int | None, cluster: tuple[int, ...], ctas_a_tile: int = 1
 ) -> Grid:
     """The grid of so many CTAs, or of a cluster for each tile, in place of that of a program.
 
@@ -102,7 +102,7 @@ def grid_of(
     Decline
         If ``ctas`` is no multiple of the cluster's size.
     """
-    size = math.prod(_shape(program, cluster)) * sharers
+    size = math.prod(_shape(program, cluster)) * ctas_a_tile
     if ctas is not None and ctas % size:
         raise Decline(
             f"{ctas} CTAs are no multiple of the {size} of a cluster; choose another number."
@@ -133,7 +133,7 @@ def persistent_grid(
     group: int | None = DEFAULT_GROUP,
     cluster: tuple[int, ...] = (1, 1),
     schedule: Callable[[Grid], TileSchedule] = static_schedule,
-    sharers: int = 1,
+    ctas_a_tile: int = 1,
 ) -> TileProgram:
     """Replace the grid by a loop over tiles.
 
@@ -150,7 +150,7 @@ def persistent_grid(
         a tile at the edge once more, and store nothing.
     schedule : callable
         Which tiles a cluster computes, in which order.
-    sharers : int
+    ctas_a_tile : int
         CTAs of a cluster that share each tile; ``cluster`` is then (1, 1).
 
     Raises
@@ -159,7 +159,7 @@ def persistent_grid(
         If ``ctas`` is no multiple of the cluster's size.
     """
     schedule = dynamic_schedule if ctas is None else schedule
-    old, grid = program.id("cta"), grid_of(program, ctas, cluster, sharers)
+    old, grid = program.id("cta"), grid_of(program, ctas, cluster, ctas_a_tile)
     shape, counts, size = _shape(program, cluster), _counts(program, cluster), grid.size
     # A grid without CTAs cannot be launched.
     launched = T.max(grid.tiles, 1) * size if ctas is None else ctas
@@ -201,7 +201,7 @@ def persistent_grid(
     tiles = ir.loop(turn, way.turns, [*statements, *body], notes)
     other_ids = tuple(scope_id for scope_id in program.ids if scope_id.kind != "cta")
     order = "column after column" if group is None else f"in groups of {group} rows"
-    together = " x ".join(map(str, shape)) if sharers == 1 else f"{sharers} CTAs a tile"
+    together = " x ".join(map(str, shape)) if ctas_a_tile == 1 else f"{ctas_a_tile} CTAs a tile"
     parts = f"clusters of {together}" if size > 1 else "no clusters"
     changed = program.replace(ids=(*ids, *other_ids), body=(*way.start, tiles))
     many = f"{ctas} persistent CTAs" if ctas else "CTAs that take over tiles of others"

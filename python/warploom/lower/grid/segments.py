@@ -145,7 +145,7 @@ class _SegmentSchedule:
 
     def __init__(self, segment: Segment, cut: Cut, grid: Grid) -> None:
         self.segment, self.cut, self.grid = segment, cut, grid
-        names = ("shared", "sharers", "quotient", "remainder", "begin", "end", "segments")
+        names = ("shared", "workers", "quotient", "remainder", "begin", "end", "segments")
         self.scalars = {name: ir.Scalar(name) for name in names}
 
     def value(self, name: str) -> Any:
@@ -160,7 +160,7 @@ class _SegmentSchedule:
     def schedule(self) -> TileSchedule:
         """The schedule of the cluster, with the scalars that it needs."""
         grid, units = self.grid, self.cut.units
-        shared, sharers = self.value("shared"), self.value("sharers")
+        shared, workers = self.value("shared"), self.value("workers")
         quotient, remainder = self.value("quotient"), self.value("remainder")
         begin, end = self.value("begin"), self.value("end")
         total = shared * units
@@ -168,9 +168,9 @@ class _SegmentSchedule:
         touched = T.truncdiv(end - 1, units) - T.truncdiv(begin, units) + 1
         values = {
             "shared": self.cut.shared(grid.tiles, grid.clusters),
-            "sharers": T.max(1, T.min(grid.clusters, wanted)),
-            "quotient": T.truncdiv(total, sharers),
-            "remainder": T.truncmod(total, sharers),
+            "workers": T.max(1, T.min(grid.clusters, wanted)),
+            "quotient": T.truncdiv(total, workers),
+            "remainder": T.truncmod(total, workers),
             "begin": T.min(_start(self.mine, quotient, remainder), total),
             "end": T.min(_start(self.mine + 1, quotient, remainder), total),
             "segments": T.Select(begin < end, touched, ir.as_expr(0)),

@@ -58,9 +58,9 @@ def split_tiles(
             f"part needs one at least; ask for {steps} parts at most, or smaller steps."
         )
     cut = stream_k(steps) if parts is None else split_k(steps, parts)
-    sharers = parts if program.hints.exchange == "cluster" else 1
-    schedule = in_segments(segment, cut) if sharers == 1 else in_clusters(segment, cut, sharers)
-    slots = schedule(grid_of(program, ctas, cluster, sharers)).slots
+    shared = parts if program.hints.exchange == "cluster" else 1
+    schedule = in_segments(segment, cut) if shared == 1 else in_clusters(segment, cut, shared)
+    slots = schedule(grid_of(program, ctas, cluster, shared)).slots
     workspace = {
         tile: tirx.decl_buffer(
             (slots, *tile.shape), str(tile.dtype), f"{tile.name}_of_others", scope="global"
@@ -69,9 +69,9 @@ def split_tiles(
     }
     body = _segmented(loop, segment, workspace)
     program = program.replace(body=tuple(body))
-    changed = persistent_grid(program, ctas, group, cluster, schedule, sharers)
+    changed = persistent_grid(program, ctas, group, cluster, schedule, shared)
     how = f"each in {parts} parts" if parts is not None else "those of the last rounds step by step"
-    where = "their cluster" if sharers > 1 else f"{slots} slots of a workspace"
+    where = "their cluster" if shared > 1 else f"{slots} slots of a workspace"
     return changed.replace(
         host=(*changed.host, *(tirx.AllocBuffer(buffer) for buffer in workspace.values()))
     ).decided(

@@ -36,7 +36,7 @@ from warploom.lower.emit.fill_stages import announce, copies
 from warploom.lower.emit.named_barriers import all_consumers
 from warploom.lower.emit.next_kernel import let_next_start
 from warploom.lower.emit.own_barriers import for_loading_thread
-from warploom.lower.emit.warm_l2 import wait_and_warm_l2
+from warploom.lower.emit.prefetch_l2 import wait_and_prefetch_l2
 from warploom.lower.hopper.consume import Consumer
 from warploom.target import SM90A
 from warploom.tile import ir
@@ -84,7 +84,7 @@ def multistage(program: TileProgram) -> TileProgram:
     at = positions(plan)
     supply = _ByOneself(program, plan, at, ahead)
     computing = Consumer(program, plan, at, supply).run()
-    waiting, program = wait_and_warm_l2(program, plan, _is_loading(program))
+    waiting, program = wait_and_prefetch_l2(program, plan, _is_loading(program))
     role = ThreadRole("compute", consumers(program), one_thread=False)
     inits = [barriers.initialise(ring.full, 1) for ring in plan.rings] + initialisations(program)
     body = [

@@ -29,8 +29,8 @@ from warploom.lower.emit import barriers
 from warploom.lower.emit.barriers import positions
 from warploom.lower.emit.named_barriers import one_consumer
 from warploom.lower.emit.next_kernel import let_next_start
+from warploom.lower.emit.prefetch_l2 import wait_and_prefetch_l2
 from warploom.lower.emit.produce import Producer
-from warploom.lower.emit.warm_l2 import wait_and_warm_l2
 from warploom.lower.hopper.consume import Consumer
 from warploom.lower.hopper.take_turns import readers
 from warploom.target import SM90A
@@ -72,7 +72,7 @@ def specialize_warps(program: TileProgram) -> TileProgram:
         for ring, users in ((use.ring, readers(use, program)) for use in plan.uses)
         for barrier, arrivals in ((ring.full, 1), (ring.empty, users * ring.shared_by))
     ] + initialisations(program)
-    waiting, program = wait_and_warm_l2(program, plan, T.And(role == 0, elected))
+    waiting, program = wait_and_prefetch_l2(program, plan, T.And(role == 0, elected))
     body = [
         *shared,
         let_next_start(),

@@ -1,7 +1,7 @@
 """One tensor map for all copies that need the same.
 
 TVM makes a map for every place in the code that copies by TMA
-(:mod:`warploom.ops.tensor_map_keys`). A result that leaves in many pieces then costs the host an
+(:mod:`warploom.ops.tensor_map_keys`). A result that leaves in many chunks then costs the host an
 encoding for each of them in every launch, and the kernel a parameter of 128 bytes and a fetch. TVM
 has split host and device here: maps are variables of the host, and parameters of the kernel.
 """

@@ -1,12 +1,12 @@
 """Stores of register tiles to global memory: through shared memory, by TMA.
 
-The tile leaves in pieces of one swizzle atom of columns, the widest that are left of a row, and of
+The tile leaves in chunks of one swizzle atom of columns, the widest that are left of a row, and of
 as many rows as a warpgroup handles at a time; of transposed tiles, of the columns that a warpgroup
-handles at a time, and a few rows. While TMA drains one piece, the warpgroup writes the
+handles at a time, and a few rows. While TMA drains one chunk, the warpgroup writes the
 next; the last stores are still under way when the next tile begins. What TMA cannot store (rows
 that are no multiple of 16 bytes), and elements of other than 2 or 4 bytes, go straight from
 registers, guarded at the edges. What a result adds of global memory, such as a residual, comes
-through the same buffers (``staged_addends``), or into registers ahead (``addends``).
+through the same buffers (``staged_inputs``), or into registers ahead (``epilogue_inputs``).
 """
 
 from __future__ import annotations
@@ -27,12 +27,18 @@ from warploom.lower.analysis.rows import part_of_rows, row_dimensions
 from warploom.lower.emit.fill_stages import require_tma
 from warploom.lower.emit.threads import leader, orchestrated, thread_in_warpgroup
 from warploom.lower.nests.elements import WARPGROUP
-from warploom.lower.stores.addends import prefetch_addends
-from warploom.lower.stores.piece_store import PieceStore, by_tma, computed, if_stored, wait_group
-from warploom.lower.stores.pieces import pieces
-from warploom.lower.stores.staged_addends import staged_addend
+from warploom.lower.stores.chunked_store import (
+    ChunkedStore,
+    by_tma,
+    computed,
+    if_stored,
+    wait_group,
+)
+from warploom.lower.stores.epilogue_inputs import prefetch_inputs
+from warploom.lower.stores.staged_inputs import staged_input
+from warploom.lower.stores.store_chunks import store_chunks
 from warploom.ops.register_tile import LANES
-from warploom.target import TMA, Major, Swizzle, tile_pieces
+from warploom.target import TMA, Major, Swizzle, tile_chunks
 from warploom.tile import ir
 from warploom.tile.hints import PING_PONG_WARPGROUPS
 from warploom.tile.nest import Binding, ElementStore
@@ -42,7 +48,7 @@ from warploom.tile.statement import ORCHESTRATED, Block, Loop, Nest, Statement, 
 
 #: Bytes of the elements that go through shared memory.
 STAGED_BYTES = (2, 4)
-#: Buffers for pieces, without a hint.
+#: Buffers for chunks, without a hint.
 STORE_BUFFERS = 2
 
 
@@ -66,14 +72,14 @@ def stage_stores(program: TileProgram) -> TileProgram:
         for hint in ("store_columns", "store_buffers"):
             if getattr(program.hints, hint) is not None:
                 program = program.not_followed(
-                    hint, "no tile of registers is stored by TMA, in pieces; leave it out"
+                    hint, "no tile of registers is stored by TMA, in chunks; leave it out"
                 )
     return program
 
 
 @dataclass(frozen=True)
 class _Staging:
-    """Buffers that pieces go through, what was decided, and whether there is but one store.
+    """Buffers that chunks go through, what was decided, and whether there is but one store.
 
     Their keys are dtype, rows, columns, number, and which store of a block they belong to, if to
     one.
@@ -108,7 +114,7 @@ def _statement(statement: Statement, program: TileProgram, staging: _Staging) ->
 
 def _block(statements: Block, program: TileProgram, staging: _Staging) -> list[Stmt]:
     result: list[Stmt] = []
-    own = 0  # pieces that stores of this block have buffers of their own for
+    own = 0  # chunks that stores of this block have buffers of their own for
     for number, statement in enumerate(statements):
         if not isinstance(statement, Store):
             result.append(_statement(statement, program, staging))
@@ -130,7 +136,7 @@ def _block(statements: Block, program: TileProgram, staging: _Staging) -> list[S
             continue
         down, across = (" or ".join(map(str, dict.fromkeys(choices))) for choices in cut)
         staging.decided.append(
-            f"store into {to.source.name}: by TMA, in pieces of {down} x {across} elements"
+            f"store into {to.source.name}: by TMA, in chunks of {down} x {across} elements"
         )
         if maker is None and source.source.scope() == "accumulator":
             maker = _copied(source.source)
@@ -139,7 +145,7 @@ def _block(statements: Block, program: TileProgram, staging: _Staging) -> list[S
         own += count if apart or not own else 0
         staged = _staged(to, source, cut, program, staging, maker, number if apart else 0)
         stores = [ir.written_at(part, span) for part in staged.statements]
-        result = [*_before_products(result, staged, maker, program), *stores]
+        result = [*_before_mmas(result, staged, maker, program), *stores]
     return result
 
 
@@ -151,7 +157,7 @@ class _Staged:
     statements: list[Stmt]
 
 
-def _before_products(
+def _before_mmas(
     statements: list[Stmt], staged: _Staged, maker: Nest | None, program: TileProgram
 ) -> list[Stmt]:
     """Statements with what a store begins, and its nest asks for, before their pipelined loop."""
@@ -162,7 +168,7 @@ def _before_products(
     # What is loaded ahead into buffers is not asked for as well: products with a residual took 0.1
     # to 1.3 % longer so (H200, 2026-11-22).
     if maker is not None and not staged.ahead and program.stores is None and loops:
-        ahead = prefetch_addends(maker, thread_in_warpgroup(program), WARPGROUP.warps * LANES)
+        ahead = prefetch_inputs(maker, thread_in_warpgroup(program), WARPGROUP.warps * LANES)
         asked = [orchestrated(ahead)] if ahead else []
     return [*statements[:first], *staged.ahead, *asked, *statements[first:]]
 
@@ -200,12 +206,12 @@ def _maker(statement: Stmt, source: TensorRegion, program: TileProgram) -> Nest 
     return nest if used == 2 else None
 
 
-#: Rows of the pieces of a column, and columns of those of a row.
+#: Rows of the chunks of a column, and columns of those of a row.
 _Cut = tuple[list[int], list[int]]
 
 
 def _cut(to: TensorRegion, source: TensorRegion, kinds: Fragments, most: int | None) -> _Cut | None:
-    """The pieces, of at most so many columns each; None if TMA cannot store the tile."""
+    """The chunks, of at most so many columns each; None if TMA cannot store the tile."""
     tile = source.source
     size = tvm.DataType(str(tile.dtype)).bits // 8
     # A thread of a fragment has two neighbours; of single bytes they are too few to write.
@@ -220,16 +226,16 @@ def _cut(to: TensorRegion, source: TensorRegion, kinds: Fragments, most: int | N
     if any(ir.is_constant(to.source.shape[d], 1) for d in wide):  # TVM describes no such copy
         return None
     rows, columns = (int(extent) for extent in tile.shape)
-    cut = tile_pieces(rows, columns, size, kinds.rows, kinds.transposed, most)
+    cut = tile_chunks(rows, columns, size, kinds.rows, kinds.transposed, most)
     first = 0
     for height in cut[0] if cut is not None else ():
-        if _piece_of(to, rows, first, height) is None:
+        if _chunk_of(to, rows, first, height) is None:
             return None
         first += height
     return cut
 
 
-def _piece_of(to: TensorRegion, rows: int, first: int, height: int) -> list[tuple[Any, Any]] | None:
+def _chunk_of(to: TensorRegion, rows: int, first: int, height: int) -> list[tuple[Any, Any]] | None:
     """So many rows of a region, from a multiple of them on; None if they are no box."""
     ranges = ir.ranges(to)
     dimensions = row_dimensions(ranges, rows)
@@ -271,7 +277,7 @@ def _staged(
     maker: Nest | None,
     apart: int,
 ) -> _Staged:
-    """Store piece by piece; with ``maker``, each piece is computed just before it is stored.
+    """Store chunk by chunk; with ``maker``, each chunk is computed just before it is stored.
 
     A number ``apart`` means buffers that no other store has, after one in the same block which has
     waited for all stores before it.
@@ -280,29 +286,29 @@ def _staged(
     rows, dtype = int(tile.shape[0]), str(tile.dtype)
     heights, widths = cut
     kinds = fragments_of(tile, program.arch)
-    parts = pieces(heights, widths, program.hints.store_buffers or STORE_BUFFERS)
+    parts = store_chunks(heights, widths, program.hints.store_buffers or STORE_BUFFERS)
     buffers: dict[int, Buffer] = {}
     for width in dict.fromkeys(widths):
         count = 1 + max(part.slot for part in parts if part.width == width)
         key = dtype, max(heights), width, count
         buffer = _buffer(*key, program)
         buffers[width] = staging.buffers.setdefault((*key, apart), buffer)
-    targets = [_piece_of(to, rows, part.row, part.height) for part in parts]
-    store = PieceStore(to.source, tile, tuple(parts), tuple(targets), buffers, kinds, program)
+    targets = [_chunk_of(to, rows, part.row, part.height) for part in parts]
+    store = ChunkedStore(to.source, tile, tuple(parts), tuple(targets), buffers, kinds, program)
     # Of warpgroups that take turns, all begin a tile, and the first alone ends it.
     together = (program.hints.turns or 1) == 1 and program.stores is None
     fits = maker is not None and staging.alone and store.has_matrices and together
-    addend = staged_addend(maker, tile) if fits else None
-    if addend is not None:
-        staging.decided.append(f"{addend.load.source.name}: comes through the buffers of pieces")
-        ahead, stored = store.with_addend(maker, addend)
+    staged = staged_input(maker, tile) if fits else None
+    if staged is not None:
+        staging.decided.append(f"{staged.load.source.name}: comes through the buffers of chunks")
+        ahead, stored = store.with_input(maker, staged)
         return _Staged([orchestrated(ahead)], [orchestrated(stored)])
     first, stored = store.plainly(maker, apart > 0)
     return _Staged([], [*first, orchestrated(stored)])
 
 
 def _copied(tile: Buffer) -> Nest:
-    """A nest that makes a tile of itself: what it takes to read an accumulator in pieces."""
+    """A nest that makes a tile of itself: what it takes to read an accumulator in chunks."""
     i, j = Var("i", "int32"), Var("j", "int32")
     store = tirx.BufferStore(tile, tile[i, j], [i, j])
     return view(ir.nest([i, j], map(int, tile.shape), [store]))

@@ -34,30 +34,30 @@ from warploom.tile.statement import (
 )
 
 
-def wait_and_warm_l2(
+def wait_and_prefetch_l2(
     program: TileProgram, plan: PipelinePlan, loads: Any
 ) -> tuple[list[Stmt], TileProgram]:
     """Statements that wait for the kernel before this one, and the program with the decision.
 
     None if the hints say that this kernel is launched when that one has ended. With the hint
-    ``warm_l2``, the thread for which ``loads`` holds first prefetches as many steps as there are
-    stages: of the first tile, up to the end of the first pipelined loop, or to what depends on a
-    tile, or on a value in global memory, which is known when the kernel before has ended.
+    ``prefetch_l2``, the thread for which ``loads`` holds first prefetches as many steps as there
+    are stages: of the first tile, up to the end of the first pipelined loop, or to what depends on
+    a tile, or on a value in global memory, which is known when the kernel before has ended.
     """
     if program.hints.early_launch is False:
         return [], program
-    if not program.hints.warm_l2:
+    if not program.hints.prefetch_l2:
         return [wait_for_last()], program
     walk = _Walk(program, plan)
     warmed, _ = walk.block(program.block)
     if not walk.prefetched:
         return [wait_for_last()], program.not_followed(
-            "warm_l2",
+            "prefetch_l2",
             "what is loaded first depends on global memory or a tile, or is behind what the "
             "author orchestrates; leave it out",
         )
     return [ir.when(loads, ir.renewed(warmed)), wait_for_last()], program.decided(
-        "warm_l2: the loads of the first stages are prefetched before the kernel before has ended"
+        "prefetch_l2: the loads of the first stages begin before the kernel before has ended"
     )
 
 

@@ -22,26 +22,26 @@ from warploom.tile.program import TileProgram
 from warploom.tile.statement import Allocation, Block, Load, Mma, Orchestrated
 
 
-def order_products(program: TileProgram) -> TileProgram:
-    """Follow the hint ``order_products``.
+def order_mmas(program: TileProgram) -> TileProgram:
+    """Follow the hint ``order_mmas``.
 
     Raises
     ------
     Decline
         If one warpgroup computes, or there is no product.
     """
-    if not program.hints.order_products:
+    if not program.hints.order_mmas:
         return program
     (warpgroup,) = program.id("warpgroup").vars
     count = int(program.id("warpgroup").extents[0])
     if count == 1:
         raise Decline(
             "One warpgroup computes, so there is nobody to issue products in turn with; drop the "
-            "hint order_products, or let tiles have rows for two consumers."
+            "hint order_mmas, or let tiles have rows for two consumers."
         )
     body, runs = _block(program.block, warpgroup, count)
     if not runs:
-        raise Decline("There are no products to order; drop the hint order_products.")
+        raise Decline("There are no products to order; drop the hint order_mmas.")
     # The last has had its turn before the first begins; what it passes on at the end is taken.
     first = ir.when(T.EQ(warpgroup, count - 1), [pass_turn(warpgroup, count)])
     taken = ir.when(T.EQ(warpgroup, 0), [wait_for_turn(warpgroup)])

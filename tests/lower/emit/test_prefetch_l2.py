@@ -46,7 +46,7 @@ def parts(func, arch: str = "sm_90a") -> tuple[str, str]:
 
 
 def decisions(func, arch: str = "sm_90a") -> list[str]:
-    return [d for step in lower_trace(func, arch) for d in step.decisions if "warm_l2" in d]
+    return [d for step in lower_trace(func, arch) for d in step.decisions if "prefetch_l2" in d]
 
 
 @pytest.mark.parametrize("specialise", [True, False])
@@ -54,7 +54,7 @@ def decisions(func, arch: str = "sm_90a") -> list[str]:
 @pytest.mark.some(3)
 def test_loads_are_prefetched_and_results_are_the_same(name, specialise, rng):
     case, loads = PROGRAMS[name]()
-    hints = {"warm_l2": True, "specialise": specialise}
+    hints = {"prefetch_l2": True, "specialise": specialise}
     start, rest = parts(hinted(case.func, **hints))
     assert len(re.findall(r'dispatch="l2_\w+"', start)) == loads
     assert 'dispatch="tma_' not in start and 'dispatch="l2_' not in rest
@@ -68,15 +68,15 @@ def test_any_control_flow(name, specialise, rng):
     """Places of loads may come from scalars that loops change, and from tiles."""
     reason = SPECIALISATION_DECLINES.get(name) if specialise else None
     with pytest.raises(Decline, match=reason) if reason else contextlib.nullcontext():
-        check(CONTROL[name](3), rng, specialise=specialise, warm_l2=True)
+        check(CONTROL[name](3), rng, specialise=specialise, prefetch_l2=True)
 
 
 @pytest.mark.parametrize("cluster", [(1, 1), (2, 1)])
 def test_on_blackwell(cluster, rng):
     case = tile_programs.gemm(256, 256, 160, (128, 128, 32), stages=2)
-    start, _ = parts(hinted(case.func, warm_l2=True, cluster=cluster), "sm_100a")
+    start, _ = parts(hinted(case.func, prefetch_l2=True, cluster=cluster), "sm_100a")
     assert start.count('dispatch="l2_auto"') == 2
-    check(case, rng, "sm_100a", warm_l2=True, cluster=cluster)
+    check(case, rng, "sm_100a", prefetch_l2=True, cluster=cluster)
 
 
 @T.prim_func
@@ -86,7 +86,7 @@ def some_steps(
 ):  # fmt: skip
     """A product of the first steps, whose number only the launch knows."""
     T.device_entry()
-    wl.hints(warm_l2=True)
+    wl.hints(prefetch_l2=True)
     T.cta_id([1])
     A_s = T.alloc_buffer((64, 32), "float16", scope="shared")
     B_s = T.alloc_buffer((64, 32), "float16", scope="shared")
@@ -118,19 +118,20 @@ def test_as_many_steps_as_there_are_at_launch(steps, specialise, rng):
 def test_no_step_is_prefetched_that_is_not_loaded(steps, rng):
     """Numbers of steps that the compiler knows."""
     case = tile_programs.gemm(k=steps * 32, stages=3)
-    start, _ = parts(hinted(case.func, warm_l2=True))
+    start, _ = parts(hinted(case.func, prefetch_l2=True))
     assert f"for step in range({min(steps, 3)})" in start
-    check(case, rng, warm_l2=True)
+    check(case, rng, prefetch_l2=True)
 
 
 def test_what_the_kernel_before_may_write_is_not_read():
     """Groups of rows have sizes in global memory: tiles of them are known after the wait."""
     case = tile_programs.grouped(early_launch=True)
-    func = hinted(case.func, warm_l2=True)
+    func = hinted(case.func, prefetch_l2=True)
     start, _ = parts(func)
     assert "l2_auto" not in start and "Indptr[" not in start.split("griddepcontrol")[-1]
     (why,) = decisions(func)
-    assert why.startswith("warm_l2: not followed, what is loaded first depends on global memory")
+    sentence = "prefetch_l2: not followed, what is loaded first depends on global memory"
+    assert why.startswith(sentence)
 
 
 def test_a_value_that_loads_do_not_need_is_left_to_after_the_wait(rng):
@@ -140,7 +141,7 @@ def test_a_value_that_loads_do_not_need_is_left_to_after_the_wait(rng):
         scale: T.Buffer((1,), "float32"), C: T.Buffer((64, 64), "float32"),
     ):  # fmt: skip
         T.device_entry()
-        wl.hints(warm_l2=True)
+        wl.hints(prefetch_l2=True)
         T.cta_id([1])
         factor: T.let = scale[0]
         A_s = T.alloc_buffer((64, 32), "float16", scope="shared")
@@ -161,7 +162,7 @@ def test_a_value_that_loads_do_not_need_is_left_to_after_the_wait(rng):
 
 
 def test_the_instruction_is_a_prefetch_by_the_tensor_map_of_the_load():
-    func = hinted(tile_programs.gemm(stages=2, out_dtype="float16").func, warm_l2=True)
+    func = hinted(tile_programs.gemm(stages=2, out_dtype="float16").func, prefetch_l2=True)
     module = tvm.IRModule({"main": func})
     built = tvm.compile(module, cuda_target("h200"), tir_pipeline="warploom")
     source = built.mod.imports[0].inspect_source()
@@ -184,10 +185,10 @@ def test_only_who_asks_for_a_prefetch_by_name_gets_one():
 
 
 def test_hints_that_exclude_each_other():
-    with pytest.raises(IllegalCombination, match="warm_l2 with early_launch False"):
-        wl.hints(warm_l2=True, early_launch=False)
-    with pytest.raises(IllegalCombination, match="warm_l2 is 2; it must be a bool"):
-        wl.hints(warm_l2=2)
+    with pytest.raises(IllegalCombination, match="prefetch_l2 with early_launch False"):
+        wl.hints(prefetch_l2=True, early_launch=False)
+    with pytest.raises(IllegalCombination, match="prefetch_l2 is 2; it must be a bool"):
+        wl.hints(prefetch_l2=2)
 
 
 @pytest.mark.parametrize("specialise", [True, False])
@@ -204,7 +205,7 @@ def test_a_kernel_that_is_not_launched_early_need_not_wait(specialise, rng):
 def test_a_product_of_what_the_kernel_before_has_computed(rng):
     """The second product prefetches what the first is still writing."""
     case = tile_programs.gemm(512, 512, 512, (64, 128, 64), stages=4, out_dtype="float16")
-    func = hinted(case.func, warm_l2=True)
+    func = hinted(case.func, prefetch_l2=True)
     run = tvm.compile(tvm.IRModule({"main": func}), default_target()[0], tir_pipeline="warploom")
     a, b, c = (tvm.runtime.tensor(one, tvm.cuda(0)) for one in case.arguments(rng))
     unit = tvm.runtime.tensor(np.eye(512, dtype=np.float16), tvm.cuda(0))

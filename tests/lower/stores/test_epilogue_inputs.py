@@ -20,8 +20,8 @@ from warploom.lower.passes.canonicalize import canonicalize
 from warploom.lower.passes.infer_layouts import infer_layouts
 from warploom.lower.passes.resolve_scopes import resolve_scopes
 from warploom.lower.passes.stage_stores import stage_stores
-from warploom.lower.stores.pieces import pieces
-from warploom.lower.stores.staged_addends import fetches
+from warploom.lower.stores.staged_inputs import fetches
+from warploom.lower.stores.store_chunks import store_chunks
 
 PASSES = (canonicalize, infer_layouts, resolve_scopes, stage_stores)
 
@@ -29,11 +29,11 @@ PASSES = (canonicalize, infer_layouts, resolve_scopes, stage_stores)
 def test_the_trace_says_what_comes_through_buffers():
     for func, said in (
         (tile_programs.epilogue("residual").func, True),
-        (two_addends(64, 128, "float16", "float16", (64, 64, 32)).func, False),
+        (two_inputs(64, 128, "float16", "float16", (64, 64, 32)).func, False),
         (hinted(tile_programs.epilogue("residual").func, turns=2), False),
     ):
         sentences = after_passes(func, *PASSES).decisions
-        assert ("E: comes through the buffers of pieces" in sentences) == said
+        assert ("E: comes through the buffers of chunks" in sentences) == said
 
 
 def staged(kind: str, **sizes: int) -> str:
@@ -45,20 +45,20 @@ def staged(kind: str, **sizes: int) -> str:
 def test_a_residual_comes_through_the_buffers_of_results():
     text = staged("residual", m=64, n=128)
     product, copies = text.index("gemm_async"), [m.start() for m in re.finditer('"cg"', text)]
-    assert len(copies) == 2 * 4  # two pieces of 64 rows of 8 times 16 bytes, 128 threads
-    assert max(copies) < product < text.index("E_piece")
+    assert len(copies) == 2 * 4  # two chunks of 64 rows of 8 times 16 bytes, 128 threads
+    assert max(copies) < product < text.index("E_chunk")
     assert text.count('"ldstmatrix"') == 4
 
 
 def test_rows_that_registers_take_are_asked_for_before_the_products():
-    func = two_addends(100, 136, "float16", "float16", (64, 128, 32)).func
+    func = two_inputs(100, 136, "float16", "float16", (64, 128, 32)).func
     text = str(after_passes(func, *PASSES).to_func())
     assert text.index('"prefetch"') < text.index("gemm_async")
     assert '"prefetch"' not in staged("residual", m=100, n=136)
 
 
-def two_addends(m: int, n: int, dtype: str, other: str, tile: tuple[int, int, int]) -> Case:
-    """C = A Bᵀ + E + F: buffers of a result hold one addend, so threads load both."""
+def two_inputs(m: int, n: int, dtype: str, other: str, tile: tuple[int, int, int]) -> Case:
+    """C = A Bᵀ + E + F: buffers of a result hold one, so threads load both."""
     k, (bm, bn, bk) = 72, tile
 
     @T.prim_func
@@ -93,10 +93,10 @@ def two_addends(m: int, n: int, dtype: str, other: str, tile: tuple[int, int, in
     return Case(program, arguments, expected, precision(dtype))
 
 
-def test_a_piece_is_loaded_while_the_one_before_it_is_stored():
-    func = two_addends(64, 128, "float16", "float32", (64, 128, 32)).func
+def test_a_chunk_is_loaded_while_the_one_before_it_is_stored():
+    func = two_inputs(64, 128, "float16", "float32", (64, 128, 32)).func
     text = str(after_passes(func, *PASSES).to_func())
-    places = [one.start() for one in re.finditer(r"[EF]_piece\w* = T.alloc_local", text)]
+    places = [one.start() for one in re.finditer(r"[EF]_chunk\w* = T.alloc_local", text)]
     stores = [one.start() for one in re.finditer(r"copy_async\(C\[", text)]
     assert len(places) == 2 * len(stores) == 4
     product = text.index("gemm_async")
@@ -109,8 +109,8 @@ def test_a_piece_is_loaded_while_the_one_before_it_is_stored():
     blocks=st.integers(1, 3),
     buffers=st.integers(1, 4),
 )
-def test_every_piece_comes_once_into_a_free_buffer(widths, blocks, buffers):
-    parts = pieces([64] * blocks, widths, buffers)
+def test_every_chunk_comes_once_into_a_free_buffer(widths, blocks, buffers):
+    parts = store_chunks([64] * blocks, widths, buffers)
     order = fetches(parts)
     issued, held, stores = [], {}, []
     for number in order.ahead:
@@ -132,13 +132,13 @@ def test_every_piece_comes_once_into_a_free_buffer(widths, blocks, buffers):
 @pytest.mark.parametrize("kind", ["bias row", "bias column", "scale"])
 def test_what_serves_many_elements_stays_in_the_arithmetic(kind):
     text = staged(kind)
-    assert "E_piece" not in text and "prefetch" not in text
+    assert "E_chunk" not in text and "prefetch" not in text
 
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
 def test_two_elements_are_one_load(dtype):
-    text = str(lower(two_addends(100, 136, dtype, dtype, (64, 64, 32)).func))
-    assert re.search(r"E_piece\w* = .*E_words\[|E_piece\w*\[.*\] = .*E_words\[", text)
+    text = str(lower(two_inputs(100, 136, dtype, dtype, (64, 64, 32)).func))
+    assert re.search(r"E_chunk\w* = .*E_words\[|E_chunk\w*\[.*\] = .*E_words\[", text)
     assert not re.search(r"[^\w]E\[", text.replace("address_of(E[", ""))
 
 
@@ -163,5 +163,5 @@ def test_residuals_are_added_at_every_edge(m, n, tile, dtype, hints, seed):
 @pytest.mark.parametrize("other", ["float16", "float32"])
 @pytest.mark.parametrize(("m", "n"), [(64, 128), (130, 136), (3, 24)])
 @pytest.mark.some(3)
-def test_two_addends_are_added(m, n, other, rng):
-    check(two_addends(m, n, "float16", other, (64, 64, 32)), rng)
+def test_two_inputs_are_added(m, n, other, rng):
+    check(two_inputs(m, n, "float16", other, (64, 64, 32)), rng)

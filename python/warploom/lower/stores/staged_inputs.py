@@ -1,8 +1,8 @@
-"""An addend of a result, loaded into the buffers that the result leaves through.
+"""An input of the epilogue, loaded into the buffers that the result leaves through.
 
-A residual has the shape of the result. Its rows come 16 bytes at a time into the buffer of a piece,
+A residual has the shape of the result. Its rows come 16 bytes at a time into the buffer of a chunk,
 from where ``ldmatrix`` takes what ``stmatrix`` will replace: threads that read their own elements
-of global memory ask for a few bytes of many rows each. Pieces that have buffers of their own are
+of global memory ask for a few bytes of many rows each. Chunks that have buffers of their own are
 under way while the tile's products are computed; the others follow as stores leave buffers.
 """
 
@@ -17,15 +17,15 @@ from tvm.ir import TensorLoad
 from tvm.script import tirx as T
 from tvm.tirx import Buffer, Stmt, Var
 
-from warploom.lower.stores.addends import chunk_elements, elements_of, start_of_row
-from warploom.lower.stores.pieces import Piece
+from warploom.lower.stores.epilogue_inputs import chunk_elements, elements_of, start_of_row
+from warploom.lower.stores.store_chunks import StoreChunk
 from warploom.target import TMA
 from warploom.tile import ir
 from warploom.tile.statement import Nest
 
 
 @dataclass(frozen=True)
-class StagedAddend:
+class StagedInput:
     """What is added to a result.
 
     Attributes
@@ -40,26 +40,26 @@ class StagedAddend:
     column: Var
 
     def fetch(
-        self, buffer: Buffer, slot: tuple[Any, ...], piece: Piece, thread: Any, threads: int
+        self, buffer: Buffer, slot: tuple[Any, ...], chunk: StoreChunk, thread: Any, threads: int
     ) -> list[Stmt]:
-        """Statements by which threads load one piece, as a group of their own (``cp.async``).
+        """Statements by which threads load one chunk, as a group of their own (``cp.async``).
 
         Parameters
         ----------
         buffer : Buffer
-            Its last two dimensions are rows and columns of a piece.
+            Its last two dimensions are rows and columns of a chunk.
         slot : tuple of Expr
             The indices before these.
         thread : Expr
             A thread's number, below ``threads``.
         """
         source, unit = self.load.source, chunk_elements(self.load.source)
-        across = piece.width // unit
+        across = chunk.width // unit
         statements: list[Stmt] = []
-        for first in range(0, piece.height * across, threads):
-            chunk = thread + first
-            row, column = T.truncdiv(chunk, across), T.truncmod(chunk, across) * unit
-            places = {self.row: row + piece.row, self.column: column + piece.column}
+        for first in range(0, chunk.height * across, threads):
+            word = thread + first
+            row, column = T.truncdiv(word, across), T.truncmod(word, across) * unit
+            places = {self.row: row + chunk.row, self.column: column + chunk.column}
             indices = [ir.substitute(index, places) for index in self.load.indices]
             inside = tirx.all(
                 *(index < extent for index, extent in zip(indices, source.shape, strict=True))
@@ -68,12 +68,12 @@ class StagedAddend:
             to, value = ir.address(buffer, *slot, row, column), ir.address(source, *indices)
             copy = T.ptx.cp.async_.cg.shared__cta.global_(to, value, TMA.chunk_bytes, size)
             body = [ir.evaluate(copy)]
-            last = first + threads > piece.height * across
-            statements.append(ir.when(chunk < piece.height * across, body) if last else body[0])
+            last = first + threads > chunk.height * across
+            statements.append(ir.when(word < chunk.height * across, body) if last else body[0])
         return [*statements, ir.evaluate(T.ptx.cp.async_.commit_group())]
 
 
-def staged_addend(maker: Nest, made: Buffer) -> StagedAddend | None:
+def staged_input(maker: Nest, made: Buffer) -> StagedInput | None:
     """The only thing that a nest reads element by element, if buffers of its result hold it.
 
     Parameters
@@ -88,39 +88,39 @@ def staged_addend(maker: Nest, made: Buffer) -> StagedAddend | None:
     (load,) = elements
     plain = not len(load.source.strides) and ir.is_constant(load.source.elem_offset, 0)
     fits = plain and start_of_row(load, row, column) is not None
-    return StagedAddend(load, row, column) if fits else None
+    return StagedInput(load, row, column) if fits else None
 
 
 @dataclass(frozen=True)
 class Fetches:
-    """When pieces are loaded.
+    """When chunks are loaded.
 
     Attributes
     ----------
     ahead : tuple of int
-        Pieces that are loaded before the first is computed.
+        Chunks that are loaded before the first is computed.
     after : mapping from int to tuple of (int, int)
-        For the number of a store: pieces that are loaded when it has been issued, and how many
+        For the number of a store: chunks that are loaded when it has been issued, and how many
         stores may still be under way then.
     """
 
     ahead: tuple[int, ...]
     after: Mapping[int, tuple[tuple[int, int], ...]]
 
-    def pending(self, piece: int) -> int:
-        """How many loads are issued after that of a piece, before it is computed."""
+    def pending(self, chunk: int) -> int:
+        """How many loads are issued after that of a chunk, before it is computed."""
         issued = [*self.ahead]
-        for store in range(piece):
+        for store in range(chunk):
             issued += [load for load, _ in self.after.get(store, ())]
-        return len(issued) - 1 - issued.index(piece)
+        return len(issued) - 1 - issued.index(chunk)
 
 
-def fetches(parts: list[Piece]) -> Fetches:
-    """The pieces of a tile in the order in which they are loaded: as soon as one is waited for."""
+def fetches(parts: list[StoreChunk]) -> Fetches:
+    """The chunks of a tile in the order in which they are loaded: as soon as one is waited for."""
     before: dict[int, int] = {}
     last: dict[tuple[int, int], int] = {}
-    for number, piece in enumerate(parts):
-        place = piece.width, piece.slot
+    for number, chunk in enumerate(parts):
+        place = chunk.width, chunk.slot
         if place in last:
             before[number] = last[place]
         last[place] = number

@@ -16,8 +16,8 @@ from tvm.sym.analyzer import Analyzer
 from tvm.tirx import Buffer, Var
 from tvm.tirx.tile_primitive import TilePrimitiveCall
 
-from warploom.lower.blackwell.handovers import Role
 from warploom.lower.blackwell.role_order import roles_of
+from warploom.lower.blackwell.tile_barriers import Role
 from warploom.tile import ir
 from warploom.tile.nest import ElementStore
 from warploom.tile.statement import Block, Loop, Mma, Nest, Statement
@@ -59,7 +59,7 @@ def is_rewritten(body: Block, tile: Buffer, warpgroup: Var, warpgroups: int) -> 
     """Whether threads write all of an operand, always, before the products that read it.
 
     They do if one block has all their statements on the tile, nests that overwrite it or stores of
-    pieces that together do, and the products come in that block after them.
+    chunks that together do, and the products come in that block after them.
     """
     if len(tile.shape) != 2:
         return False

@@ -24,7 +24,7 @@ from warploom.tile.scopes import is_global
 from warploom.tile.statement import Nest, raws
 
 
-def split_addends(nest: Nest, made: Buffer) -> tuple[list[Stmt], Stmt]:
+def split_inputs(nest: Nest, made: Buffer) -> tuple[list[Stmt], Stmt]:
     """Nests that load what a nest reads of global memory, and the nest without these loads.
 
     Parameters
@@ -47,7 +47,7 @@ def split_addends(nest: Nest, made: Buffer) -> tuple[list[Stmt], Stmt]:
     table: list[tuple[TensorLoad, Any]] = []
     for load in elements_of(nest, counters):
         tile = tirx.decl_buffer(
-            made.shape, str(load.source.dtype), f"{load.source.name}_piece", scope="local",
+            made.shape, str(load.source.dtype), f"{load.source.name}_chunk", scope="local",
             layout=made.layout,
         )  # fmt: skip
         table.append((load, tile[tuple(counters)]))
@@ -63,7 +63,7 @@ def split_addends(nest: Nest, made: Buffer) -> tuple[list[Stmt], Stmt]:
     return statements, ir.nest(counters, extents, rest)
 
 
-def prefetch_addends(nest: Nest, thread: Any, threads: int) -> list[Stmt]:
+def prefetch_inputs(nest: Nest, thread: Any, threads: int) -> list[Stmt]:
     """Statements by which threads bring what a nest reads of global memory into the L2 cache.
 
     A thread asks for a row at a time. What has no rows of whole 16 bytes is left out (PTX ISA,
@@ -72,7 +72,7 @@ def prefetch_addends(nest: Nest, thread: Any, threads: int) -> list[Stmt]:
     Parameters
     ----------
     nest : Nest
-        As :func:`split_addends` takes it; its loops count rows and columns.
+        As :func:`split_inputs` takes it; its loops count rows and columns.
     thread : Expr
         The number of a thread, below ``threads``.
     """

@@ -1,7 +1,7 @@
-"""A tile of registers on its way to global memory: piece by piece through shared memory, by TMA.
+"""A tile of registers on its way to global memory: chunk by chunk through shared memory, by TMA.
 
-While TMA drains one piece, the warpgroup writes the next; the last stores are still under way when
-the next tile begins. A piece is computed just before it is stored, so that registers hold no more
+While TMA drains one chunk, the warpgroup writes the next; the last stores are still under way when
+the next tile begins. A chunk is computed just before it is stored, so that registers hold no more
 than one; what it adds of global memory comes the same way, or ahead of its arithmetic.
 """
 
@@ -21,9 +21,9 @@ from warploom.lower.analysis.fragments import Fragments
 from warploom.lower.emit.named_barriers import warpgroup_sync
 from warploom.lower.emit.threads import leader, thread_in_warpgroup
 from warploom.lower.nests.elements import WARPGROUP
-from warploom.lower.stores.addends import split_addends
-from warploom.lower.stores.pieces import Piece
-from warploom.lower.stores.staged_addends import StagedAddend, fetches
+from warploom.lower.stores.epilogue_inputs import split_inputs
+from warploom.lower.stores.staged_inputs import StagedInput, fetches
+from warploom.lower.stores.store_chunks import StoreChunk
 from warploom.ops.copy_strided import knows_strides
 from warploom.ops.register_tile import LANES
 from warploom.target import Swizzle
@@ -57,7 +57,7 @@ def computed(maker: Nest, places: list[Any]) -> tuple[list[Stmt], Any]:
 
 @dataclass(frozen=True)
 class _Made:
-    """The part of a nest that computes one piece, whose registers are the piece."""
+    """The part of a nest that computes one chunk, whose registers are the chunk."""
 
     tile: Buffer
     loads: list[Stmt]
@@ -65,8 +65,8 @@ class _Made:
 
 
 @dataclass(frozen=True)
-class PieceStore:
-    """A store and the pieces that it consists of.
+class ChunkedStore:
+    """A store and the chunks that it consists of.
 
     Attributes
     ----------
@@ -74,19 +74,19 @@ class PieceStore:
         Global memory.
     tile : Buffer
         In registers.
-    parts : tuple of Piece
+    parts : tuple of StoreChunk
     targets : tuple of list of (Expr, Expr)
-        For each piece, the region of its rows in ``to``.
+        For each chunk, the region of its rows in ``to``.
     buffers : mapping from int to Buffer
-        By columns of a piece: shared memory ``(warpgroups, slots, rows, columns)``.
+        By columns of a chunk: shared memory ``(warpgroups, slots, rows, columns)``.
     kinds : Fragments
-        How registers hold the tile, and a piece.
+        How registers hold the tile, and a chunk.
     program : TileProgram
     """
 
     to: Buffer
     tile: Buffer
-    parts: tuple[Piece, ...]
+    parts: tuple[StoreChunk, ...]
     targets: tuple[list[tuple[Any, Any]], ...]
     buffers: Mapping[int, Buffer]
     kinds: Fragments
@@ -94,7 +94,7 @@ class PieceStore:
 
     @property
     def has_matrices(self) -> bool:
-        """Whether ``stmatrix`` writes pieces; else a thread writes pairs of elements, or a row."""
+        """Whether ``stmatrix`` writes chunks; else a thread writes pairs of elements, or a row."""
         return tvm.DataType(str(self.tile.dtype)).bits == 16 and not self.kinds.row_a_thread
 
     @property
@@ -102,27 +102,27 @@ class PieceStore:
         return warpgroup_sync(self.program.var("warpgroup"))
 
     def plainly(self, maker: Nest | None, apart: bool) -> tuple[list[Stmt], list[Stmt]]:
-        """The pieces of the tile, or of what ``maker`` computes.
+        """The chunks of the tile, or of what ``maker`` computes.
 
-        What a piece adds is loaded into registers while the piece before it is stored; for the
+        What a chunk adds is loaded into registers while the chunk before it is stored; for the
         first, before the products are waited for: the statements that are given first. ``apart``
         means that no buffer was used since stores were waited for.
         """
-        made = [] if maker is None else [self._made(maker, piece) for piece in self.parts]
-        # Threads meet once for pieces that all have buffers of their own, else for each of them.
-        together = all(piece.first for piece in self.parts)
+        made = [] if maker is None else [self._made(maker, chunk) for chunk in self.parts]
+        # Threads meet once for chunks that all have buffers of their own, else for each of them.
+        together = all(chunk.first for chunk in self.parts)
         statements: list[Stmt] = []
         stores: list[Stmt] = []
-        for number, piece in enumerate(self.parts):
-            part = ir.region(self.tile, (piece.row, piece.height), (piece.column, piece.width))
+        for number, chunk in enumerate(self.parts):
+            part = ir.region(self.tile, (chunk.row, chunk.height), (chunk.column, chunk.width))
             if made:
                 part = ir.whole(made[number].tile)
                 statements.append(made[number].compute)
                 if number + 1 < len(made):
                     statements += made[number + 1].loads
             if not (together and (number or apart)):
-                statements += self._left(piece.pending)
-            statements.append(self._copy(self._place(piece), part))
+                statements += self._left(chunk.pending)
+            statements.append(self._copy(self._place(chunk), part))
             stores += self._issued(number)
             if together and number < len(self.parts) - 1:
                 continue
@@ -130,8 +130,8 @@ class PieceStore:
             stores = []
         return made[0].loads if made else [], statements
 
-    def with_addend(self, maker: Nest, addend: StagedAddend) -> tuple[list[Stmt], list[Stmt]]:
-        """The pieces of what ``maker`` computes of an addend that comes through their buffers.
+    def with_input(self, maker: Nest, staged: StagedInput) -> tuple[list[Stmt], list[Stmt]]:
+        """The chunks of what ``maker`` computes of an epilogue input that their buffers bring.
 
         Returns
         -------
@@ -142,42 +142,42 @@ class PieceStore:
         order = fetches(list(self.parts))
         ahead = self._left(0)
         for number in order.ahead:
-            ahead += self._fetched(addend, number)
+            ahead += self._fetched(staged, number)
         statements: list[Stmt] = []
-        for number, piece in enumerate(self.parts):
-            made = self._made(maker, piece)
+        for number, chunk in enumerate(self.parts):
+            made = self._made(maker, chunk)
             (allocated, _) = made.loads
             arrived = T.ptx.cp.async_.wait_group(order.pending(number))
             statements += [
                 ir.evaluate(arrived), self._sync, allocated,
-                self._copy(ir.whole(allocated.buffer), self._place(piece)), made.compute,
-                self._copy(self._place(piece), ir.whole(made.tile)),
+                self._copy(ir.whole(allocated.buffer), self._place(chunk)), made.compute,
+                self._copy(self._place(chunk), ir.whole(made.tile)),
                 *self._published(self._issued(number)),
             ]  # fmt: skip
             for load, under_way in order.after.get(number, ()):
-                statements += [*self._left(under_way), *self._fetched(addend, load)]
+                statements += [*self._left(under_way), *self._fetched(staged, load)]
         return ahead, statements
 
-    def _made(self, maker: Nest, piece: Piece) -> _Made:
+    def _made(self, maker: Nest, chunk: StoreChunk) -> _Made:
         i, j = Var("i", "int32"), Var("j", "int32")
-        before, value = computed(maker, [i + piece.row, j + piece.column])
+        before, value = computed(maker, [i + chunk.row, j + chunk.column])
         tile = tirx.decl_buffer(
-            (piece.height, piece.width), str(value.ty.dtype), "piece", scope="local",
-            layout=self.kinds.matrix(piece.height, piece.width),
+            (chunk.height, chunk.width), str(value.ty.dtype), "chunk", scope="local",
+            layout=self.kinds.matrix(chunk.height, chunk.width),
         )  # fmt: skip
         store = tirx.BufferStore(tile, value, [i, j], maker.parts[-1].raw.span)
-        nest = view(ir.nest([i, j], [piece.height, piece.width], [*before, store]))
-        loads, rest = split_addends(nest, tile)
+        nest = view(ir.nest([i, j], [chunk.height, chunk.width], [*before, store]))
+        loads, rest = split_inputs(nest, tile)
         return _Made(tile, loads, ir.seq([tirx.AllocBuffer(tile), rest]))
 
-    def _slot(self, piece: Piece) -> tuple[Any, int]:
-        return self.program.var("warpgroup"), piece.slot
+    def _slot(self, chunk: StoreChunk) -> tuple[Any, int]:
+        return self.program.var("warpgroup"), chunk.slot
 
-    def _place(self, piece: Piece, first: int = 0, width: int | None = None) -> TensorRegion:
-        """Where a piece is in shared memory, or so many of its columns."""
-        slot = [(index, 1) for index in self._slot(piece)]
-        columns = first, width or piece.width
-        return ir.region(self.buffers[piece.width], *slot, (0, piece.height), columns)
+    def _place(self, chunk: StoreChunk, first: int = 0, width: int | None = None) -> TensorRegion:
+        """Where a chunk is in shared memory, or so many of its columns."""
+        slot = [(index, 1) for index in self._slot(chunk)]
+        columns = first, width or chunk.width
+        return ir.region(self.buffers[chunk.width], *slot, (0, chunk.height), columns)
 
     def _copy(self, to: TensorRegion, source: TensorRegion) -> Stmt:
         dispatch = "ldstmatrix" if self.has_matrices else None
@@ -187,20 +187,20 @@ class PieceStore:
         """Threads meet when all but so many stores have left their buffers."""
         return [ir.when(leader(self.program), [wait_group(under_way)]), self._sync]
 
-    def _fetched(self, addend: StagedAddend, number: int) -> list[Stmt]:
-        piece, threads = self.parts[number], WARPGROUP.warps * LANES
-        thread, buffer = thread_in_warpgroup(self.program), self.buffers[piece.width]
-        return addend.fetch(buffer, self._slot(piece), piece, thread, threads)
+    def _fetched(self, staged: StagedInput, number: int) -> list[Stmt]:
+        chunk, threads = self.parts[number], WARPGROUP.warps * LANES
+        thread, buffer = thread_in_warpgroup(self.program), self.buffers[chunk.width]
+        return staged.fetch(buffer, self._slot(chunk), chunk, thread, threads)
 
     def _issued(self, number: int) -> list[Stmt]:
-        """The store of a piece, a swizzled row at a time, as a group of its own."""
-        piece, (*rows, (column, _)) = self.parts[number], self.targets[number]
+        """The store of a chunk, a swizzled row at a time, as a group of its own."""
+        chunk, (*rows, (column, _)) = self.parts[number], self.targets[number]
         bits = tvm.DataType(str(self.tile.dtype)).bits
-        width = min(piece.width, 8 * Swizzle.B128.row_bytes // bits)
+        width = min(chunk.width, 8 * Swizzle.B128.row_bytes // bits)
         stores = []
-        for first in range(0, piece.width, width):
-            target = ir.region(self.to, *rows, (column + piece.column + first, width))
-            stores.append(if_stored(by_tma(target, self._place(piece, first, width)), self.program))
+        for first in range(0, chunk.width, width):
+            target = ir.region(self.to, *rows, (column + chunk.column + first, width))
+            stores.append(if_stored(by_tma(target, self._place(chunk, first, width)), self.program))
         return [*stores, ir.evaluate(T.ptx.cp.async_.bulk.commit_group())]
 
     def _published(self, stores: list[Stmt]) -> list[Stmt]:

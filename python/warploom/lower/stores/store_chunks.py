@@ -1,15 +1,15 @@
-"""The pieces in which a tile of registers is stored, and the buffers that they go through."""
+"""The chunks in which a tile of registers is stored, and the buffers that they go through."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from warploom.target import piece_buffers
+from warploom.target import chunk_buffers
 
 
 @dataclass(frozen=True)
-class Piece:
-    """A piece of a tile.
+class StoreChunk:
+    """A chunk of a tile.
 
     Attributes
     ----------
@@ -20,7 +20,7 @@ class Piece:
     pending : int
         Stores that may still be under way when it is written to that buffer.
     first : bool
-        Whether no piece of the tile goes through that buffer before it.
+        Whether no chunk of the tile goes through that buffer before it.
     """
 
     row: int
@@ -32,20 +32,20 @@ class Piece:
     first: bool
 
 
-def pieces(heights: list[int], widths: list[int], buffers: int) -> list[Piece]:
-    """The pieces of a tile, in the order in which they are stored.
+def store_chunks(heights: list[int], widths: list[int], buffers: int) -> list[StoreChunk]:
+    """The chunks of a tile, in the order in which they are stored.
 
     Parameters
     ----------
     heights : list of int
-        Rows of the pieces that a column is cut into; a buffer holds the most of these.
+        Rows of the chunks that a column is cut into; a buffer holds the most of these.
     widths : list of int
-        Columns of the pieces that a row is cut into.
+        Columns of the chunks that a row is cut into.
     buffers : int
-        As :func:`warploom.target.piece_buffers` takes them.
+        As :func:`warploom.target.chunk_buffers` takes them.
     """
-    slots = piece_buffers(widths * len(heights), buffers)
-    parts: list[Piece] = []
+    slots = chunk_buffers(widths * len(heights), buffers)
+    parts: list[StoreChunk] = []
     row = 0
     for height in heights:
         column = 0
@@ -56,7 +56,7 @@ def pieces(heights: list[int], widths: list[int], buffers: int) -> list[Piece]:
             last = same[-count] if len(same) >= count else None
             pending = len(parts) if last is None else len(parts) - 1 - last
             slot = len(same) % count
-            parts.append(Piece(row, column, height, width, slot, pending, last is None))
+            parts.append(StoreChunk(row, column, height, width, slot, pending, last is None))
             column += width
         row += height
     return parts

@@ -27,7 +27,7 @@ from warploom.tile.program import TileProgram
 from warploom.tile.statement import Block, Given, Loop, Statement, Taken
 
 
-def exchange_in_clusters(program: TileProgram) -> TileProgram:
+def reduce_in_clusters(program: TileProgram) -> TileProgram:
     """Give the exchanges of a program whose tiles are registers of warpgroups their barriers.
 
     Raises

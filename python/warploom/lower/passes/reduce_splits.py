@@ -24,7 +24,7 @@ from warploom.lower.emit.named_barriers import one_consumer
 from warploom.lower.emit.next_kernel import let_next_start, wait_for_last
 from warploom.lower.emit.threads import leader, orchestrated
 from warploom.lower.nests.fragment_order import EXCHANGED
-from warploom.lower.passes.exchange_in_clusters import exchange_in_clusters
+from warploom.lower.passes.reduce_in_clusters import reduce_in_clusters
 from warploom.tile import ir
 from warploom.tile.hints import DEVICE_ENTRY
 from warploom.tile.ids import Id
@@ -35,13 +35,13 @@ from warploom.tile.statement import Copy, Given, Nest, Statement, Taken, walk
 _CLEARING_THREADS = 128
 
 
-def exchange_sums(program: TileProgram) -> TileProgram:
+def reduce_splits(program: TileProgram) -> TileProgram:
     """Give the exchanges of a program whose tiles are registers of warpgroups their flags."""
     given = next((given for given in walk(program.block) if isinstance(given, Given)), None)
     if given is None:
         return program
     if program.hints.exchange == "cluster":
-        return exchange_in_clusters(program)
+        return reduce_in_clusters(program)
     slots = given.body[0].to.source.shape[0]
     shape = (slots, consumers(program))
     flags = tirx.decl_buffer(shape, "uint32", "sums_given", scope="global")

@@ -55,7 +55,7 @@ def held_by(role: Role) -> int:
 
 
 @dataclass
-class Handover:
+class TileBarriers:
     """The barriers of one tile.
 
     Attributes

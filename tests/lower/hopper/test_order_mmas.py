@@ -1,4 +1,4 @@
-"""The hint ``order_products``: who follows it, and who says why not."""
+"""The hint ``order_mmas``: who follows it, and who says why not."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ def decisions(func, arch="sm_90a"):
     ("tile", "places"), [((128, 64, 128), 1), ((128, 64, 256), 1), ((256, 64, 128), 2)]
 )
 def test_products_without_use_of_a_result_between_them_are_one_turn(tile, places):
-    steps = lower_trace(hinted(tile_programs.block_scaled(tile=tile).func, order_products=True))
-    (ordered,) = (step for step in steps if step.name == "OrderProducts")
+    steps = lower_trace(hinted(tile_programs.block_scaled(tile=tile).func, order_mmas=True))
+    (ordered,) = (step for step in steps if step.name == "OrderMmas")
     assert ordered.decisions == (f"products: 2 warpgroups issue them in turn, in {places} places",)
     # As many turns are passed on as are waited for, one of each outside the loop.
     script = ordered.func.script()
@@ -32,15 +32,15 @@ def test_products_without_use_of_a_result_between_them_are_one_turn(tile, places
     ("options", "arch", "sentence"),
     [
         ({}, "sm_90a", "One warpgroup computes, so there is nobody to issue products in turn with"),
-        ({"specialise": False}, "sm_90a", "order_products: not followed"),
-        ({"tile": (128, 64, 128)}, "sm_100a", "order_products: not followed"),
+        ({"specialise": False}, "sm_90a", "order_mmas: not followed"),
+        ({"tile": (128, 64, 128)}, "sm_100a", "order_mmas: not followed"),
     ],
 )
-def test_who_cannot_order_products_says_why(options, arch, sentence):
-    func = tile_programs.block_scaled(order_products=True, **options).func
+def test_who_cannot_order_mmas_says_why(options, arch, sentence):
+    func = tile_programs.block_scaled(order_mmas=True, **options).func
     assert any(sentence in one for one in decisions(func, arch))
 
 
 def test_the_hint_is_a_bool():
-    with pytest.raises(IllegalCombination, match="order_products is 1; it must be a bool"):
-        Hints(order_products=1)
+    with pytest.raises(IllegalCombination, match="order_mmas is 1; it must be a bool"):
+        Hints(order_mmas=1)
