@@ -1,4 +1,4 @@
-"""What all subcommands share: a parser that complains in one line, types of arguments, one handler.
+"""The common parts of all subcommands: parser, types of arguments, handler of errors.
 
 A mistake of the user is one sentence on standard error and an exit status, before anything is
 compiled; ``TVM_BACKTRACE=1`` shows the traceback of it as well.
@@ -183,7 +183,7 @@ def require_gpu(instead: str = "") -> None:
 def load_object(
     place: str, kinds: tuple[type, ...], arguments: Sequence[Any] = ()
 ) -> tuple[Any, bool]:
-    """What ``FILE.py:NAME`` names, or what it returns if it is a function of the host.
+    """Return the object that ``FILE.py:NAME`` names, or the result of a host function of that name.
 
     Parameters
     ----------

@@ -31,7 +31,7 @@ CHECKED_ROWS = 64
 
 @dataclass(frozen=True)
 class Run:
-    """What an execution gave: seconds of one launch, and ||C - AB|| / ||AB|| of ``rows`` rows.
+    """The result of an execution: seconds of one launch, and ||C - AB|| / ||AB|| of ``rows`` rows.
 
     ``emulated`` says that the seconds are those of a CPU.
     """

@@ -1,4 +1,4 @@
-"""What ``warploom doctor`` looks at: a function for each row, which neither prints nor raises."""
+"""The checks of ``warploom doctor``: a function for each row, which neither prints nor raises."""
 
 from __future__ import annotations
 

@@ -51,7 +51,7 @@ class CompilerError(WarploomError, RuntimeError):
 
 
 class NotSaved(WarploomError):
-    """What a search has measured cannot be written; the search ends at once.
+    """The measurements of a search cannot be written; the search ends at once.
 
     Examples
     --------

@@ -112,7 +112,7 @@ def _reason(error: Exception) -> str:
 
 
 def attempted(name: str, make: Callable[[], Made]) -> Made | None:
-    """What ``make`` returns; None if it declines, or fails, of which a warning tells.
+    """Return ``make()``; None if it declines, or if it fails (then with a warning).
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""What lower parts of the package ask of the plugin, which stands above them.
+"""Functions of the plugin for lower parts of the package, which may not import it.
 
 Registering with TVM is the business of :mod:`warploom.plugin` alone. A part that needs it done, or
 what came of it, calls a hook of this module; the plugin provides the hooks when it is imported,
@@ -49,7 +49,7 @@ class Hook(Generic[_T]):
 
 
 class CudaRuntime(Protocol):
-    """What lower parts know of :class:`warploom.runtime.driver.CudaRuntime`."""
+    """The part of :class:`warploom.runtime.driver.CudaRuntime` that lower packages use."""
 
     driver: Any
 

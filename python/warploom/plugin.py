@@ -80,7 +80,7 @@ def _register_compiler(runtime: driver.CudaRuntime) -> None:
 
 
 def _register_language() -> None:
-    """What may change how TVM makes CUDA source of a program, or refuses it."""
+    """Register the functions that change how TVM makes CUDA source of a program, or refuse it."""
     import tvm_ffi
     from tvm.backend.cuda.tile_primitive.copy_async import tma
 
@@ -100,7 +100,7 @@ def _register_language() -> None:
 
 
 def _register_runtime(loaded: driver.Driver) -> None:
-    """What stands in front of functions of TVM's CUDA runtime, once that is loaded."""
+    """Register the wrappers of functions of TVM's CUDA runtime, once that is loaded."""
     import tvm_ffi
 
     stock = tvm_ffi.get_global_func("ffi.Module.create.cuda")

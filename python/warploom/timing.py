@@ -19,7 +19,7 @@ Launch = Callable[[int], object]
 
 
 class Timer(Protocol):
-    """What a device offers to be measured with."""
+    """The interface of a device for measurements."""
 
     def idle(self, seconds: float) -> None:
         """Wait until the device has nothing to do, then leave it alone for ``seconds``."""
@@ -93,7 +93,7 @@ class Sampling:
 
 
 def burst(rounds: int = 15) -> Sampling:
-    """One execution at full clock: 50 ms idle and one warm launch before each sample."""
+    """Return the sampling at full clock: 50 ms idle and one warm launch before each sample."""
     return Sampling("burst", rounds, idle_seconds=0.05, launches=1, warm_launches=1)
 
 

@@ -46,7 +46,7 @@ class Notice:
 
 @dataclass
 class _Record:
-    """What a block of :func:`deferred` has seen."""
+    """The notices in a block of :func:`deferred`."""
 
     notices: dict[Notice, None] = field(default_factory=dict)
     authors: dict[str, Any] = field(default_factory=dict)

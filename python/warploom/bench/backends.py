@@ -1,4 +1,4 @@
-"""Who computes a product in ``bench gemm``: this package in several ways, and the libraries.
+"""The competitors of ``bench gemm``: several ways of this package, and the libraries.
 
 Ours are functions that compile a kernel (:mod:`warploom.bench.competitors`). A library makes a
 function of :class:`Operands` for a shape, which writes ``operands.c`` on PyTorch's current stream;
@@ -82,7 +82,7 @@ def _library_products(
 def fastest(
     torch: Any, shape: GemmShape, products: Sequence[Product], sets: Sequence[Any]
 ) -> Product:
-    """The one that takes the least time, measured as it will be: short ones as CUDA graphs.
+    """Return the fastest GEMM, timed as the benchmark times it: short GEMMs as CUDA graphs.
 
     Those that fail are left out; the first of all if every one does.
     """

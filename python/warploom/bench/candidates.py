@@ -194,7 +194,7 @@ def wanted_knobs(values: Mapping[str, int], problem: GemmProblem) -> GemmKnobs:
 
 
 def read_wanted(file: Path) -> dict[GemmShape, list[dict[str, int]]]:
-    """What a file of JSON lines asks to be measured.
+    """Read the candidates that a file of JSON lines asks for, by shape.
 
     A line has ``shape`` and ``knobs`` as :class:`Line` has, so that the output of an earlier run
     can be measured again; or ``shapes``, a list of ``[M, N, K]``, with a ``dtype``, and ``knobs``
@@ -229,7 +229,7 @@ def read_wanted(file: Path) -> dict[GemmShape, list[dict[str, int]]]:
 
 
 def everything(problem: GemmProblem) -> Iterator[GemmKnobs]:
-    """What the model chooses from, and the same with tiles shared or stored in another way."""
+    """Yield the configs that the model chooses from, then each with other sharing or storing."""
     for candidate in candidates(problem):
         yield candidate
         for change in _OTHER:

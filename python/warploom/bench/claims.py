@@ -1,4 +1,4 @@
-"""What is claimed of the results of benchmarks, as data: rows of runs and their goals."""
+"""Claims about the results of benchmarks, as data: rows of runs and their goals."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _PATIENCE, _LEAST_SECONDS = 3.0, 90.0
 
 @dataclass(frozen=True)
 class Claim:
-    """What the results of a run should show.
+    """A claim about the results of a run, with its goal.
 
     Attributes
     ----------
@@ -142,7 +142,7 @@ class Row:
         return max(_LEAST_SECONDS, _PATIENCE * 60 * self.minutes)
 
     def results(self, out: Path) -> dict[str, Any]:
-        """What it has written, which may be a part; empty if there is nothing."""
+        """Return the results that the run has written, perhaps partial; empty if there are none."""
         files = [f for f in sorted((out / self.name).glob("*.json")) if f.name != ENDED]
         return json.loads(files[0].read_text()) if files else {}
 
@@ -160,7 +160,7 @@ def load(file: Path | None = None) -> list[Row]:
 
 
 def table(rows: Sequence[Row], out: Path) -> tuple[str, int]:
-    """What | goal | measured | met, and the exit status."""
+    """Return a table (claim, goal, measured value, met) and the exit status."""
     lines, status = [], EXIT_RIGHT
     for row in rows:
         results, ended = row.results(out), row.ended(out)

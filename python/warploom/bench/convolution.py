@@ -109,7 +109,7 @@ class StageShape:
 
 @dataclass
 class Operands:
-    """One input set.
+    """An input set.
 
     Attributes
     ----------

@@ -1,4 +1,4 @@
-"""What a measurement depends on: the machine, its clocks, and the versions of the software."""
+"""The environment of a measurement: the machine, its clocks, and the versions of the software."""
 
 from __future__ import annotations
 

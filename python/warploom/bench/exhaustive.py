@@ -157,7 +157,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def summary(product: Product, lines: Sequence[Line]) -> str:
-    """What was found for one product, in a line."""
+    """Return the results for one GEMM, in a line."""
     timed = [line for line in lines if line.us is not None]
     head = f"{product.shape}: {len(timed)} timed, {len(lines) - len(timed)} failed"
     if not timed:

@@ -179,7 +179,7 @@ class FaultyBuilder(PyBuilder):
 
 
 def complaints(injected: Iterable[Injected], entries: Iterable[Entry]) -> Iterator[str]:
-    """What a search should have done otherwise, by its journal.
+    """Yield the mistakes of a search that its journal shows.
 
     A fault that was measured as if it were none; a candidate that has failed although nothing was
     wrong with it; a trial that is missing.

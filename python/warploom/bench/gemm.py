@@ -48,7 +48,7 @@ def our_kernels(
     tile_variants: Sequence[str] = (),
     knobs: Sequence[str] = (),
 ) -> dict[str, Kernel]:
-    """What is compiled for a shape, by the name of the competitor; see :func:`compare`."""
+    """Return the kernels to compile for a shape, by competitor; see :func:`compare`."""
     plain = dataclasses.replace(shape, group="", target=None)
     found = {
         name: Kernel(backends.OURS[name], (plain, tuple(databases)))

@@ -37,7 +37,7 @@ _SAY_SECONDS = 20.0
 
 @dataclass(frozen=True)
 class Kernel:
-    """What is compiled: the executable that ``maker(*arguments)`` returns, or None for nothing.
+    """A kernel to compile: the executable that ``maker(*arguments)`` returns, or None.
 
     Attributes
     ----------

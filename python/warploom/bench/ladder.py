@@ -98,7 +98,7 @@ def find_steps(folder: Path) -> list[Path]:
 
 
 def shape_of(step: str, size: int) -> GemmShape:
-    """What a step is measured on: the first two compute one tile of C, the others all of it."""
+    """Return the GEMM of a step: the first two steps compute one tile of C, the others all of C."""
     number = int(step[1:3])
     m, n, k = (TILE, TILE, TILE_K if number == 1 else size) if number <= 2 else (size,) * 3
     return GemmShape("ladder", m, n, k, "float16")

@@ -54,7 +54,7 @@ class Agreement:
 
 
 def agreements(candidates: Iterable[Candidate]) -> list[Agreement]:
-    """One for each product, in the order of their first candidates."""
+    """Return an agreement for each GEMM, in the order of their first candidates."""
     agreements_of = []
     for problem, mine in by_problem(candidates).items():
         best = min(mine, key=lambda candidate: candidate.us)

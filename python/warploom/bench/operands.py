@@ -23,7 +23,7 @@ _ROUNDED_TWICE = 2.0
 
 @dataclass(frozen=True)
 class Operands:
-    """One input set, and a result of its own.
+    """An input set, with a result buffer of its own.
 
     Attributes
     ----------

@@ -59,7 +59,7 @@ def suite_options(suite: str) -> argparse.ArgumentParser:
 
 
 def product_options() -> argparse.ArgumentParser:
-    """What a JSON file of ``[M, N, K]`` lists does not say of its products."""
+    """Return the options that hold for all GEMMs of a JSON file of ``[M, N, K]`` lists."""
     parser = argparse.ArgumentParser(add_help=False)
     for name, allowed, usual in (
         ("dtype", sorted(RESULT_DTYPE), "float16"), ("layout", LAYOUTS, "NT"),
@@ -84,7 +84,7 @@ def wanted_shapes(options: argparse.Namespace) -> list[GemmShape]:
 
 
 def compiling_options() -> argparse.ArgumentParser:
-    """What builds candidates, and what runs them."""
+    """Return the options for building and running candidates: processes and devices."""
     parser = argparse.ArgumentParser(add_help=False)
     parser.add_argument("--workers", type=positive, help="compiling processes (default: all CPUs)")
     parser.add_argument(

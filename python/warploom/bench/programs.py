@@ -31,7 +31,7 @@ def add_common(parser: argparse.ArgumentParser) -> None:
 
 
 def our_kernels(program: Callable[..., Any], shape: Any, variants: Sequence[str] = ()) -> dict:
-    """What is compiled for a shape, by the name of the competitor: ``program(shape, changes)``."""
+    """Return the kernels to compile, by the name of the competitor: ``program(shape, changes)``."""
     plain = dataclasses.replace(shape, group="", target=None)
     found = {OURS: Kernel(program, (plain,))}
     for text in variants:

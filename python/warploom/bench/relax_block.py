@@ -129,7 +129,7 @@ def _compiled(torch: Any, eager: Block, backend: Any) -> Block:
 
 
 def _each(names: Iterable[str], make: Callable[[str], Any]) -> dict[str, Any]:
-    """What ``make`` returns for each name; competitors that fail are left out, and said to be.
+    """Return ``make(name)`` for each name; report competitors that fail, and leave them out.
 
     TVM's kernels for wmma need headers that the wheels of CUDA lack, torch.compile a C compiler.
     """

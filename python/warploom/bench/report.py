@@ -25,7 +25,7 @@ _CONDITION_COLUMNS = ("MHz", "W")
 
 
 class Shape(Protocol):
-    """What is measured; ``str()`` is its cell in a table.
+    """A measured shape; ``str()`` is its cell in a table.
 
     It may have ``bytes``: how many are read and written at least.
     """
@@ -42,7 +42,7 @@ class Shape(Protocol):
 
 @dataclass(frozen=True)
 class Entry:
-    """One competitor on one shape.
+    """A competitor on one shape.
 
     Attributes
     ----------

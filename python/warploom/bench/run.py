@@ -1,4 +1,4 @@
-"""What all benchmarks of kernels do: compile everything, measure shape by shape, and report.
+"""The frame of all benchmarks of kernels: compile everything, measure each shape, and report.
 
 Files are written after each shape: a run that is cut off loses only the one it was at.
 """
@@ -140,7 +140,7 @@ def run(
 
 
 def attempt(makers: Mapping[str, Callable[[], _T]], absent: dict[str, str]) -> dict[str, _T]:
-    """What each maker returns, without None; ``absent`` receives the reasons of those that raise.
+    """Return the non-None results of the makers; ``absent`` receives the errors of failing makers.
 
     For libraries, which fail in ways of their own, and must not end a run.
     """

@@ -95,7 +95,7 @@ def compare_attention(
 
 
 class _Kernels:
-    """One program, compiled to record and not to."""
+    """A program, compiled with and without recording."""
 
     def __init__(self, func: PrimFunc, arguments: Callable[[Any], tuple[Any, ...]]) -> None:
         self.arguments = arguments

@@ -53,7 +53,7 @@ class Searched:
 
 @dataclass(frozen=True)
 class Row:
-    """What was measured side by side for one product; times in microseconds.
+    """The measurements of one GEMM, side by side; times in microseconds.
 
     Attributes
     ----------

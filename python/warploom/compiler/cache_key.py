@@ -1,4 +1,4 @@
-"""What a cached binary is filed under: everything that decides it, nothing of this machine.
+"""The key of a cached binary: everything that decides it, nothing of this machine.
 
 A key has two parts. The *content* is a hash of the source, the architecture, the options and the
 version of TVM; the *compiler* names the compiler and its headers by version. A machine with a

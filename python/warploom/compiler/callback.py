@@ -20,7 +20,7 @@ from warploom.emulator import script_lines
 
 @dataclass(frozen=True)
 class Compilation:
-    """One request, its result, and how it was served.
+    """A request, its result, and how it was served.
 
     Attributes
     ----------

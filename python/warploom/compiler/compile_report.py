@@ -1,4 +1,4 @@
-"""What a compile report says, and its plain text."""
+"""The contents of a compile report, and its plain text."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ _SECOND_BYTE_SINCE = 8
 
 @dataclass(frozen=True)
 class KernelInfo:
-    """What a cubin says about one kernel (``src/cubin/kernel_info.h``).
+    """The resources of one kernel, as its cubin gives them (``src/cubin/kernel_info.h``).
 
     Attributes
     ----------
@@ -77,7 +77,7 @@ def read_kernels(cubin: bytes) -> tuple[KernelInfo, ...]:
 
 
 def architecture(cubin: bytes) -> str:
-    """What a cubin was compiled for, such as ``"sm_100a"``.
+    """Return the architecture that a cubin was compiled for, such as ``"sm_100a"``.
 
     Without a note of ptxas it is the number in the ELF header, which does not tell ``sm_90`` from
     ``sm_90a``.

@@ -1,4 +1,4 @@
-"""What is said when the CUDA compiler rejects a source: its first error, and where its log is."""
+"""The message when the CUDA compiler rejects a source: its first error, and where its log is."""
 
 from __future__ import annotations
 

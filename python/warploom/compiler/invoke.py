@@ -34,7 +34,7 @@ _LOCK = threading.RLock()
 
 @dataclass(frozen=True)
 class Request:
-    """What decides the binary, apart from the environment and the compiler's version.
+    """The inputs that decide the binary, apart from the environment and the compiler's version.
 
     Attributes
     ----------

@@ -86,7 +86,7 @@ class KernelReport:
         return self.info.name
 
     def problems(self) -> tuple[Problem, ...]:
-        """What this kernel's own numbers and instructions show."""
+        """Return the problems that this kernel's own numbers and instructions show."""
         early = tuple(
             Problem(
                 self.name, ProblemKind.EARLY_ACCESS,

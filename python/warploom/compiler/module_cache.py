@@ -36,7 +36,7 @@ OPT_OUT = "WARPLOOM_MODULE_CACHE"
 
 @dataclass(frozen=True)
 class DeviceCode:
-    """What a CUDA module is made of: binary, ``"cubin"`` or ``"ptx"``, and what TVM knows of it."""
+    """A CUDA module: binary, its format (``"cubin"`` or ``"ptx"``), and TVM's metadata of it."""
 
     binary: bytes
     format: str
@@ -93,7 +93,7 @@ def remembering_build(
 def _recipe(
     mod: Any, target: Any, pipeline: Any, is_ours: Callable[[Any], bool]
 ) -> dict[str, Any] | None:
-    """What decides a call of ``tvm.tirx.build``; None if it is not ours or cannot be written."""
+    """Return the inputs that decide a call of ``tvm.tirx.build``; None if it is not cached."""
     import tvm
     from tvm.target import Target
 

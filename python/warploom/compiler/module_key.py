@@ -1,4 +1,4 @@
-"""What a cached module is filed under: everything that decides how a program is compiled.
+"""The key of a cached module: everything that decides how a program is compiled.
 
 That is the program, the target and the pipeline; TVM's options and environment variables; the
 versions of TVM, and the very files of this package, which are the compiler. What users register
@@ -77,7 +77,7 @@ def module_key(
 
 
 def _pass_options() -> dict[str, Any] | None:
-    """What the current PassContext asks for; None if it observes, adds passes or dumps files."""
+    """Return the options of the PassContext; None if it observes, adds passes or dumps files."""
     import tvm
 
     context = tvm.transform.PassContext.current()

@@ -27,7 +27,7 @@ _NUMBERS = {
 
 @dataclass(frozen=True)
 class KernelResources:
-    """What ptxas says about one kernel; sizes in bytes a thread, shared memory a CTA.
+    """The report of ptxas about one kernel; sizes in bytes a thread, shared memory a CTA.
 
     ``shared_bytes`` is static shared memory. ``stack_bytes`` and ``barriers`` are 0 where ptxas
     does not mention them.

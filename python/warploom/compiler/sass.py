@@ -61,7 +61,7 @@ def listing(cubin: bytes) -> str:
 
 @dataclass(frozen=True)
 class MachineCode:
-    """What the instructions of a cubin's kernels say.
+    """The instructions of a cubin's kernels, counted, and the hazards among them.
 
     Attributes
     ----------

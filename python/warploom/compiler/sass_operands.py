@@ -22,7 +22,7 @@ _WIDE_POSITIONS = (0, 3)
 
 @dataclass(frozen=True)
 class Operand:
-    """One operand.
+    """An operand.
 
     Attributes
     ----------

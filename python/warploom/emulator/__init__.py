@@ -92,7 +92,7 @@ def set_report(on: bool) -> None:
 
 
 def reports() -> list[dict[str, Any]]:
-    """What the checks have found since the last :func:`clear_reports`, and what ended launches.
+    """Return the reports of checks and of failed launches since the last :func:`clear_reports`.
 
     Each is a dictionary with its ``kind`` and ``text``; what ends a launch is its last report.
     """
@@ -100,7 +100,7 @@ def reports() -> list[dict[str, Any]]:
 
 
 def launch_reports() -> list[LaunchReport]:
-    """What the launches did since :func:`clear_launch_reports`, after ``set_report(True)``."""
+    """Return a report of each launch since :func:`clear_launch_reports`; see ``set_report``."""
     from warploom.emulator.result import LaunchReport
 
     return [LaunchReport(counts) for counts in _binding().call_json("launch_reports")]

@@ -1,4 +1,4 @@
-"""What a caller of the emulator may pass: every value is checked before it becomes bytes.
+"""The arguments of the emulator: every value is checked before it becomes bytes.
 
 A wrong value is one :class:`EmulatorError` that names the argument, the value and what is allowed.
 """

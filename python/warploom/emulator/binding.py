@@ -48,7 +48,7 @@ _COOPERATIVE, _CLUSTER_DIMENSION = 2, 4
 
 
 class EmulatorError(WarploomError):
-    """What is wrong with a program, as the emulator found out."""
+    """An error in a program, found by the emulator."""
 
 
 class _LaunchAttribute(ctypes.Structure):

@@ -1,4 +1,4 @@
-"""What a run on the emulator gives back."""
+"""The result of a run on the emulator."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy as np
 
 @dataclass(frozen=True)
 class LaunchReport:
-    """What one launch did, as counted by the emulator.
+    """The counts of one launch on the emulator.
 
     ``counts`` nests groups (instructions, bytes, bank conflicts, waits, tensor-core work, ...);
     ``str()`` is a table of them.

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Job:
-    """What a child process is asked to do.
+    """A request to a child process.
 
     Attributes
     ----------
@@ -98,7 +98,7 @@ def run_executable(
 
 
 def message_of(error: Exception) -> str:
-    """What the emulator said, without the CUDA source that TVM adds to a failed launch."""
+    """Return the emulator's message, without the CUDA source that TVM adds to a failed launch."""
     text = str(error)
     begin = text.find("warploom emulator: ")
     if begin < 0:

@@ -19,7 +19,7 @@ SCHEDULES = ("random", "round-robin", "late", "early", "far-ahead")
 
 @dataclass(frozen=True)
 class Settings:
-    """What holds for the launches of one run.
+    """The settings of the launches of one run.
 
     Attributes
     ----------
@@ -68,7 +68,7 @@ _PREEMPTIONS = 2
 
 
 def from_environment(environ: Mapping[str, str] = os.environ) -> Settings:
-    """What a process starts with: ``WARPLOOM_EMULATOR_SEED`` and ``WARPLOOM_EMULATOR_CHECK``."""
+    """Return the settings of ``WARPLOOM_EMULATOR_SEED`` and ``WARPLOOM_EMULATOR_CHECK``."""
     return Settings(
         checks=environ.get("WARPLOOM_EMULATOR_CHECK") == "1",
         seed=int(environ.get("WARPLOOM_EMULATOR_SEED", "1"), 0),

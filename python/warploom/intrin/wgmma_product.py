@@ -1,4 +1,4 @@
-"""One product of one warpgroup as data: how many instructions, which registers, which layouts.
+"""An MMA of one warpgroup as data: how many instructions, which registers, which layouts.
 
 The product D = A Bᵀ (+ D) is a grid of *atoms*, one ``wgmma.mma_async`` each: ``blocks`` of 64
 rows, ``widths`` of columns, ``steps`` of 32 bytes of K. Several warpgroups share the product of a

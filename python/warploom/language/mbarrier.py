@@ -38,7 +38,7 @@ def alloc(count: int = 1) -> Any:
 
 
 class Pool:
-    """What TVM's barrier classes allocate from: ``TMABar(wl.mbarrier.Pool(), stages)``."""
+    """The pool that TVM's barrier classes allocate from: ``TMABar(wl.mbarrier.Pool(), stages)``."""
 
     def alloc(self, shape: tuple[int, ...], dtype: str = "uint64", **_: Any) -> Any:
         """Mbarriers of that shape; a single one is the first of two, that it may be printed."""
@@ -144,12 +144,12 @@ def _initialise(barriers: Buffer, numbers: list[int]) -> None:
 
 
 def arrive(barriers: Buffer, stage: Any = 0) -> None:
-    """One arrival."""
+    """Arrive once."""
     T.evaluate(T.ptx.mbarrier.arrive.shared.b64(address(barriers, stage), T.uint32(1)))
 
 
 def expect(barriers: Buffer, stage: Any, count: Any) -> None:
-    """One arrival that announces ``count`` bytes of copies with ``mbar=`` this mbarrier."""
+    """Arrive once, and announce ``count`` bytes of copies with ``mbar=`` this mbarrier."""
     place = address(barriers, stage)
     T.evaluate(T.ptx.mbarrier.arrive.expect_tx.shared.b64(place, T.uint32(count)))
 

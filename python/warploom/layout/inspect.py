@@ -267,7 +267,7 @@ def _swizzle(text: str) -> Swizzle:
 
 
 def render(options: argparse.Namespace) -> Group:
-    """What the command prints for parsed arguments.
+    """Return the text that the command prints for parsed arguments.
 
     Raises
     ------

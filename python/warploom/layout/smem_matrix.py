@@ -31,7 +31,7 @@ STEP_BYTES = 32
 
 @dataclass(frozen=True)
 class SharedMatrix:
-    """One shared-memory operand of the tensor core.
+    """A shared-memory operand of the tensor core.
 
     Attributes
     ----------
@@ -155,7 +155,7 @@ class SharedMatrix:
 
     @property
     def wgmma(self) -> WgmmaDescriptor:
-        """What wgmma's descriptor of this operand says."""
+        """The fields of wgmma's descriptor of this operand."""
         return WgmmaDescriptor(
             self.major, self.swizzle, self.leading_bytes, self.stride_bytes, self.element_bytes
         )

@@ -1,4 +1,4 @@
-"""What to write instead, for mistakes that TVM's parser and its functions find.
+"""Advice for mistakes that TVM's parser and its functions find: code to write instead.
 
 The parser's message stays as it is. The fix is put behind the carets that underline the mistake,
 and is found from the message and from the expression that the carets underline.
@@ -98,7 +98,7 @@ def with_advice(diagnostic: str) -> str:
 
 
 def advice(message: str, code: str, file: str = "") -> str:
-    """What to write instead, as a short sentence without a full stop; empty if nothing is known.
+    """Return the fix as a short sentence without a full stop; empty if none is known.
 
     Parameters
     ----------

@@ -93,7 +93,7 @@ def _condensed(message: str) -> str:
 
 
 def _of_emulator(error: BaseException) -> str | None:
-    """What the emulator has found, of an error of TVM's launch that has all CUDA source in it."""
+    """Return the emulator's report of an error of TVM's launch, which has all CUDA source in it."""
     _, begin, report = str(error).partition("CUDALaunch Error: warploom emulator: ")
     return f"EmulatorError: {report.partition(_LAUNCH)[0]}" if begin else None
 

@@ -1,4 +1,4 @@
-"""What a builder hands to a runner: a folder with a library and the facts about it."""
+"""The artifact of a builder for a runner: a folder with a library and the facts about it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _FACTS = "facts.json"
 
 @dataclass(frozen=True)
 class Facts:
-    """What is known of a built candidate.
+    """The facts about a built candidate.
 
     Attributes
     ----------

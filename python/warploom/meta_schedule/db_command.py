@@ -50,7 +50,7 @@ def operations(problem: GemmProblem) -> int:
 
 
 def complaints(folder: Path) -> Iterator[str]:
-    """What is wrong with a database, or a file that is shipped, in sentences."""
+    """Yield the faults of a database, or of a shipped file, in sentences."""
     if folder.is_file():
         yield from read(folder).skipped
         return

@@ -24,7 +24,7 @@ class _Progress:
 
 @derived_object
 class EarlyStop(PyMeasureCallback):
-    """One of the ``measure_callbacks``, behind those that record and that update the model.
+    """A measure callback that ends tasks early; it follows recorder and model update.
 
     Parameters
     ----------

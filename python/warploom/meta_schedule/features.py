@@ -1,4 +1,4 @@
-"""What the cost model sees of a candidate: sizes, knobs, and the terms of the analytic model."""
+"""Features of a candidate for the cost model: sizes, knobs, terms of the analytic model."""
 
 from __future__ import annotations
 

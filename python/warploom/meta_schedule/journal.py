@@ -27,7 +27,7 @@ NAME = "warploom_trials.jsonl"
 
 @dataclass(frozen=True)
 class Entry:
-    """One trial; times in microseconds.
+    """A trial; times in microseconds.
 
     Attributes
     ----------

@@ -92,7 +92,7 @@ class Lookup:
     def in_order(
         cls, folders: Sequence[str | Path] = (), use_shipped: bool = True, estimates: bool = False
     ) -> Lookup:
-        """What a model is compiled with: one's own measurements before those of the package.
+        """Return the records to compile a model with: the user's measurements before the package's.
 
         Parameters
         ----------
@@ -126,7 +126,7 @@ class Lookup:
 
 
 def family(problem: GemmProblem) -> GemmProblem:
-    """What a problem has in common with those that share its records."""
+    """Return the common part of the problems that share records."""
     kinds = {name: _ALIKE.get(getattr(problem, name)) for name in ("a_dtype", "b_dtype")}
     same = {name: kind for name, kind in kinds.items() if kind is not None}
     n = None if problem.n is None else problem.n * problem.products

@@ -1,4 +1,4 @@
-"""What a worker process does with a built candidate: check its result, then time it.
+"""The work of a worker process on a built candidate: check its result, then time it.
 
 A process keeps inputs and right results of the tasks that it measured last, since their next
 candidates will follow.
@@ -195,7 +195,7 @@ def run_candidate(
 def prepare(
     artifact: str, device_type: str, device_id: int, arguments: tuple[Argument, ...]
 ) -> None:
-    """What the first candidate of a task has to wait for: inputs, and the right result."""
+    """Prepare a task before its first candidate: inputs, and the right result."""
     place, facts = _place(device_type, device_id), read_facts(artifact)
     with place.launching():
         task = _task(facts, place, arguments)

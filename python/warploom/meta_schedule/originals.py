@@ -1,4 +1,4 @@
-"""What a scheduled function was before TVM's own rules scheduled it.
+"""The original of a scheduled function, from before TVM's own rules scheduled it.
 
 A builder gets functions that are scheduled. Products can be freed of what a search has decided, and
 what is left computes the right result; what TVM's rules have made of another function cannot be
@@ -21,7 +21,7 @@ _known: dict[str, IRModule] = {}
 
 
 def key_of(mod: IRModule) -> str:
-    """What all candidates of a task have in common, as hexadecimal digits."""
+    """Return the structural hash that all candidates of a task share, as hexadecimal digits."""
     return f"{tvm_ffi.structural_hash(mod) % 2**64:016x}"
 
 

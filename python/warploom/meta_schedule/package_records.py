@@ -42,7 +42,7 @@ _USUAL = asdict(
 
 @dataclass(frozen=True)
 class Shipped:
-    """What files with records hold.
+    """The contents of files with records.
 
     Attributes
     ----------

@@ -41,7 +41,7 @@ class WorkerEnded(WorkerLost):
 
 
 class CallFailed(WarploomError):
-    """What a process was asked to call raised an exception."""
+    """A function that a process was asked to call raised an exception."""
 
 
 class _Process:
@@ -103,7 +103,7 @@ class _Process:
 
 
 class Worker:
-    """One process, started when it is first needed and again after it was lost.
+    """A process, started when it is first needed and again after it was lost.
 
     Once one was lost, another one is kept ready to take the place of the next.
 

@@ -1,4 +1,4 @@
-"""What a person sees while a search runs: tasks, trials a second, the best so far, what is left."""
+"""The progress of a search, for its user: tasks, trials a second, best times, time left."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from warploom.meta_schedule.measure import Listener, Measurement
 
 @dataclass
 class _Task:
-    """What is known of one task; times in microseconds."""
+    """The progress of one task; times in microseconds."""
 
     trials: int = 0
     failed: int = 0
@@ -124,7 +124,7 @@ def short(knobs: GemmKnobs) -> str:
 
 
 def several(*listeners: Listener) -> Listener:
-    """One listener that tells all of them."""
+    """Return a listener that tells all of these listeners."""
 
     def tell(facts: Facts, measurement: Measurement | None, error: str) -> None:
         for listener in listeners:

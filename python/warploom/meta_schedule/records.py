@@ -1,4 +1,4 @@
-"""What tuning records say about products, in both directions: knobs from traces and back."""
+"""Tuning records of GEMMs, in both directions: knobs from traces and back."""
 
 from __future__ import annotations
 

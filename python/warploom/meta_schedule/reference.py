@@ -1,4 +1,4 @@
-"""What a function computes, by another way than the one that is measured.
+"""The reference result of a function, computed in another way than the measured kernel.
 
 Small functions run on the CPU as they are; large ones run on the same device with schedules that
 use no tensor cores: those of TVM's dlight, or one of our own. Inputs for checks are small multiples
@@ -205,7 +205,7 @@ def _same_bits(result: np.ndarray, right: np.ndarray) -> bool:
 
 
 def _allowed(size: Any, dtype: Any, exact: bool) -> Any:
-    """What may be lost of results of a size."""
+    """Return the allowed error of results of a size."""
     epsilon = _epsilon(dtype)
     if exact or epsilon == 0:
         return _UNITS * epsilon * np.maximum(1.0, size)

@@ -40,7 +40,7 @@ _ATTEMPTS = 3
 
 
 def _visible(devices: Sequence[int]) -> list[str]:
-    """What to set the variable to, for devices by the numbers that this process knows them by."""
+    """Return the value of the variable, for devices by the numbers that this process knows."""
     mine = os.environ.get(_VISIBLE, "")
     names = [name for name in mine.split(",") if name]
     if names and max(devices) >= len(names):
@@ -157,7 +157,7 @@ class Runner(PooledRunner):
         )
 
     def _trial(self, worker: Worker, call: tuple[Any, ...]) -> Measurement:
-        """One candidate, again if its process was killed, by whatever, and not for its time."""
+        """Measure a candidate; again if its process was killed, but not for its time."""
         task = call[-1]
         for attempt in range(_ATTEMPTS):
             try:

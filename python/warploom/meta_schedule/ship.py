@@ -1,4 +1,4 @@
-"""What is worth shipping of measurements: products for which something beats the default.
+"""The measurements that are worth shipping: GEMMs for which a config beats the default.
 
 Sources are databases of TVM, what ``warploom bench exhaustive`` has written, and what ``warploom
 bench tuning`` has, which is best: there the default ran side by side with the others. What was
@@ -96,7 +96,7 @@ def _epilogue(problem: GemmProblem) -> tuple[int, int]:
 
 
 def measurements(source: str | Path) -> Iterator[Measured]:
-    """What a database or a file of a benchmark has.
+    """Yield the measurements of a database or of a benchmark's file.
 
     Raises
     ------

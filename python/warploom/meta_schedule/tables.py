@@ -111,7 +111,7 @@ def _is_unfinished(line: Line) -> bool:
 
 
 def damages(tables: Tables) -> list[Damage]:
-    """What TVM's reader would crash on, and what it would take for something else."""
+    """Return the lines that TVM's reader would crash on or misread."""
     found = [*workload_damages(tables.workloads)]
     numbers = len(tables.workloads)
     lost = not numbers and not (tables.folder / WORKLOADS).exists()

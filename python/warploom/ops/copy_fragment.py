@@ -40,7 +40,7 @@ _WIDTHS = {
 
 @dataclass(frozen=True)
 class Plan:
-    """One copy, reduced to what emission needs.
+    """A copy, reduced to the constants of its emission.
 
     Attributes
     ----------

@@ -100,7 +100,7 @@ class TileOperand:
 
 @dataclass(frozen=True)
 class Plan:
-    """One call, reduced to constants: ``dst[q] = function(operands at q)`` for every ``q``."""
+    """A call, reduced to constants: ``dst[q] = function(operands at q)`` for every ``q``."""
 
     operation: Operation
     dst: RegisterTile

@@ -35,7 +35,7 @@ _FULL_WARP = 0xFFFFFFFF
 
 @dataclass(frozen=True)
 class Plan:
-    """One reduction, reduced to constants.
+    """A reduction, reduced to constants.
 
     Attributes
     ----------

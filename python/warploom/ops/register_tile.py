@@ -89,7 +89,7 @@ class Threads:
 
 @dataclass(frozen=True)
 class Digit:
-    """One iterator of a layout: ``extent`` steps of ``stride`` along ``axis``."""
+    """An iterator of a layout: ``extent`` steps of ``stride`` along ``axis``."""
 
     extent: int
     stride: int

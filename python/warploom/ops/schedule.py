@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Schedule:
-    """One way to lower one tile primitive on the CUDA target.
+    """A way to lower one tile primitive on the CUDA target.
 
     Attributes
     ----------

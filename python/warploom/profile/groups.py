@@ -36,7 +36,7 @@ class GroupedSpan:
 
 @dataclass(frozen=True)
 class Group:
-    """What a record of the group means.
+    """The meaning of a record of a group.
 
     Attributes
     ----------

@@ -44,7 +44,7 @@ _MAX_WARPS = 32
 
 @dataclass
 class Inserted:
-    """What the pass has found out: the streams of a CTA, and groups of spans by number."""
+    """The result of the pass: the streams of a CTA, and groups of spans by number."""
 
     streams: list[str] = field(default_factory=list)
     groups: list[Group] = field(default_factory=list)

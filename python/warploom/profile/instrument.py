@@ -45,7 +45,7 @@ class Instrumented:
         return np.zeros(shape, np.uint64)
 
     def timeline(self, records: Any, emulated: bool | None = None) -> Timeline:
-        """What the records of a launch say.
+        """Return the timeline that the records of a launch contain.
 
         Parameters
         ----------

@@ -1,4 +1,4 @@
-"""What a timeline records, and where its records lie in memory.
+"""The records of a timeline, and where they lie in memory.
 
 The records of a kernel are a matrix of 64-bit words, ``uint64[rows, streams]``. A stream is what
 one thread of one CTA records: its column. The first rows say when and where, the others are

@@ -1,4 +1,4 @@
-"""What the threads of a launch have recorded, and how they spent their time."""
+"""The streams of a launch: the records of its threads, and how they spent their time."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Span:
-    """One span.
+    """A span.
 
     Attributes
     ----------
@@ -31,7 +31,7 @@ class Span:
 
 @dataclass(frozen=True)
 class Stream:
-    """What one thread of a CTA has recorded.
+    """The records of one thread of a CTA.
 
     Attributes
     ----------

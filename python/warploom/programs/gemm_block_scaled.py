@@ -110,7 +110,7 @@ def gemm_block_scaled(
 
 @dataclass(frozen=True)
 class _Step:
-    """What one step of K does: pieces, each a band of rows of the tile and a block of K.
+    """A step of K, in MMA blocks: each a band of rows of the tile and a block of K.
 
     Attributes
     ----------

@@ -87,7 +87,7 @@ class _Fuser(Joiner):
 
 
 def _merge(producer: Any, func: Any, position: int) -> PrimFunc | None:
-    """One function for both; None, or a Decline, if that is no product with such an operand."""
+    """Return a function for both; None or a Decline if that is no GEMM with such an operand."""
     if not all(isinstance(function, PrimFunc) for function in (producer, func)):
         return None
     if not all(ir.is_buffer(param) for param in producer.params):

@@ -65,7 +65,7 @@ class _Fuser(Joiner):
 def _merge(
     producer: Any, func: Any, position: int, arguments: list[relax.Expr]
 ) -> tuple[PrimFunc, list[relax.Expr]] | None:
-    """One function for both and its arguments.
+    """Return a function for both, and its arguments.
 
     None, or a Decline, if that is no product, or a larger one.
     """

@@ -33,7 +33,7 @@ from warploom.tile.program import is_tile_program
 
 @dataclass(frozen=True)
 class FunctionReport:
-    """One function of a model.
+    """The report about one function of a model.
 
     Attributes
     ----------
@@ -87,7 +87,7 @@ class FunctionReport:
 def inspect(
     mod: tvm.IRModule, tf32: bool = False, lookup: Lookup | None = None
 ) -> list[FunctionReport]:
-    """What the pipeline does with each function of a Relax module, in the order of their names.
+    """Return a report for each function of a Relax module, in the order of their names.
 
     Parameters
     ----------

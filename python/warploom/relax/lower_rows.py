@@ -1,4 +1,4 @@
-"""What is left between products gets kernels of whole vectors, before dlight sees it."""
+"""Functions that are no GEMMs get kernels of whole vectors, before dlight sees them."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def _kernel(func: PrimFunc) -> PrimFunc:
 
 
 def rows_of(func: PrimFunc) -> RowFunction:
-    """What a function that Relax has fused computes row by row.
+    """Return the row function that a fused function of Relax computes.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""What passes that rewrite calls of Relax functions have in common."""
+"""Common parts of passes that rewrite calls of Relax functions."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""What a process needs to compile and launch: libraries, toolchain, driver, folders of caches."""
+"""The runtime of a process that compiles and launches: libraries, toolchain, driver, caches."""

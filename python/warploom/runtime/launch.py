@@ -1,4 +1,4 @@
-"""What a call of a compiled function costs the host beside the launch itself, and how it is saved.
+"""The host's cost of a call of a compiled function beside the launch, and how it is saved.
 
 TVM's host code makes the device current and encodes every tensor map of a kernel at each call
 (about half a microsecond a map), and ``executable["main"]`` looks the function up in the compiled
@@ -33,7 +33,7 @@ REMEMBERING = {
 
 
 def remembering(name: str, stock: Any) -> Any | None:
-    """One of :data:`REMEMBERING` that does no work twice in a thread (``src/launch``).
+    """Return a function of :data:`REMEMBERING` that does no work twice in a thread.
 
     Parameters
     ----------
@@ -82,7 +82,7 @@ def remembering_lookup(stock: Callable[[Any, str], Any]) -> Callable[[Any, str],
 
 
 def _module_of(executable: Any) -> Any:
-    """What functions are taken from; another one after ``jit(force_recompile=True)``."""
+    """Return the module that has the functions; ``jit(force_recompile=True)`` replaces it."""
     jitted = executable._jitted_mod
     return executable.mod if jitted is None else jitted
 

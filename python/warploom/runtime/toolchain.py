@@ -66,7 +66,7 @@ class Headers:
 
 @dataclass(frozen=True)
 class Toolchain:
-    """What compiles and inspects CUDA code in this process.
+    """The tools that compile and inspect CUDA code in this process.
 
     Attributes
     ----------

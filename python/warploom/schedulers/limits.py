@@ -1,4 +1,4 @@
-"""What all schedulers ask of their sizes."""
+"""Checks of sizes that all schedulers share."""
 
 from __future__ import annotations
 

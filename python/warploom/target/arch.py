@@ -14,7 +14,7 @@ from warploom.errors import IllegalCombination
 
 @dataclass(frozen=True)
 class RegisterRange:
-    """What ``setmaxnreg`` takes (PTX ISA, "setmaxnreg"): multiples of ``step`` in a range."""
+    """The operands of ``setmaxnreg`` (PTX ISA, "setmaxnreg"): multiples of ``step`` in a range."""
 
     low: int
     high: int
@@ -55,7 +55,7 @@ class TensorMemory:
 
 @dataclass(frozen=True)
 class Arch:
-    """One architecture, as TVM's ``arch`` attribute and ``nvcc -arch`` name it.
+    """An architecture, as TVM's ``arch`` attribute and ``nvcc -arch`` name it.
 
     Attributes
     ----------

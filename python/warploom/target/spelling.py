@@ -38,7 +38,7 @@ class L2Promotion(enum.Enum):
 
 
 class OobFill(enum.Enum):
-    """What is read outside of the tensor; the value is ``CUtensorMapFloatOOBfill``'s.
+    """The fill value of reads outside of the tensor; values of ``CUtensorMapFloatOOBfill``.
 
     ``NAN`` is for floating-point types, and for the bytes of a copy that should never be used.
     """

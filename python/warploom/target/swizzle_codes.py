@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class SwizzleCodes:
-    """One swizzle mode.
+    """A swizzle mode.
 
     Attributes
     ----------

@@ -76,7 +76,7 @@ class Shapes:
 
 @dataclass(frozen=True)
 class Tcgen05Kind:
-    """One legal combination of element types.
+    """A legal combination of element types.
 
     Every kind reads A from shared or from tensor memory (there always K-major) and B from shared
     memory.

@@ -35,7 +35,7 @@ _SPELLED = {
 
 @dataclass(frozen=True)
 class TensorMap:
-    """One tensor map: a tensor in global memory, and the box of it that one copy moves.
+    """A tensor map: a tensor in global memory, and the box of it that one copy moves.
 
     Attributes
     ----------

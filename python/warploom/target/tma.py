@@ -1,4 +1,4 @@
-"""What a tensor map of the tensor memory accelerator can describe.
+"""Tensor maps that the tensor memory accelerator can describe.
 
 Sources: CUDA Driver API, ``cuTensorMapEncodeTiled``; PTX ISA, "Tensor-maps" and "Swizzling modes".
 Dimensions are in TVM's order, the contiguous one last; the tensor map itself counts from it.

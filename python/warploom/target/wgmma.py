@@ -39,7 +39,7 @@ _ACCUMULATOR = {"float32": "f32", "float16": "f16", "int32": "s32"}
 
 @dataclass(frozen=True)
 class WgmmaKind:
-    """One legal combination of element types.
+    """A legal combination of element types.
 
     Attributes
     ----------

@@ -24,7 +24,7 @@ ADDRESS_MASK = CHUNK_BYTES * (1 << FIELD_BITS) - 1
 
 @dataclass(frozen=True)
 class WgmmaDescriptor:
-    """What the descriptor of an operand says beside its address.
+    """The fields of an operand's descriptor beside its address.
 
     Attributes
     ----------

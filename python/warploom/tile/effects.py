@@ -1,4 +1,4 @@
-"""What every statement of a tile program reads and writes.
+"""The reads and writes of every statement of a tile program.
 
 The one table that passes ask; a primitive that is not in it is declined by name. When the effects
 have happened is the matter of those who wait: :mod:`warploom.lower.hopper.mma_waits` for wgmma,
@@ -70,7 +70,7 @@ def accumulates(call: TilePrimitiveCall) -> Any:
 
 
 def effects(statement: Stmt) -> Effects:
-    """What one statement, with all that is in it, reads and writes.
+    """Return the reads and writes of a statement, with all statements in it.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""What kind a function of a module is, which decides the pipeline that compiles it."""
+"""The kind of a function of a module, which decides the pipeline that compiles it."""
 
 from __future__ import annotations
 

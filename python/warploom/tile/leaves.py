@@ -40,7 +40,7 @@ class Statement:
 
     @cached_property
     def effects(self) -> Effects:
-        """What the statement, with all that is in it, reads and writes.
+        """Return the reads and writes of the statement, with all statements in it.
 
         Raises
         ------

@@ -1,4 +1,4 @@
-"""What passes tell each other about a tile program, as an attribute of its function.
+"""The state of a tile program between passes, as an attribute of its function.
 
 The attribute ``warploom.state`` is a map of strings and numbers, so that a program that passes have
 begun to lower is printed and parsed like any other, and a pass finds there what the passes before

@@ -68,7 +68,7 @@ MBAR = "mbar"
 
 
 class ForLoader(Statement):
-    """What the author leaves to the thread that loads, and sees to its barriers.
+    """Statements for the thread that loads; the author handles their barriers.
 
     The contents of ``wl.loading()``, a load with ``mbar=``, or the announcement of bytes.
     """
@@ -166,7 +166,7 @@ class Loop(_WithBody):
 
 @dataclass(frozen=True)
 class Tiles:
-    """What the loop over the tiles of a CTA says of them.
+    """The facts that the loop over the tiles of a CTA states about them.
 
     Attributes
     ----------

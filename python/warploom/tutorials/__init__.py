@@ -1,4 +1,4 @@
-"""What tutorials share: running their kernels, and making notebooks of them."""
+"""Common parts of tutorials: they run kernels, and they become notebooks."""
 
 from warploom.tutorials.check import check_assembled, check_product
 

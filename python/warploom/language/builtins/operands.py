@@ -1,4 +1,4 @@
-"""What builtins take: places in memory, constants of an instruction, and how they are checked."""
+"""Operands of builtins: places in memory, constants of an instruction, and their checks."""
 
 from __future__ import annotations
 

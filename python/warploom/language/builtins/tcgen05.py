@@ -1,4 +1,4 @@
-"""What completes products of Blackwell's tensor core."""
+"""Builtins that complete MMAs of Blackwell's tensor core."""
 
 from __future__ import annotations
 

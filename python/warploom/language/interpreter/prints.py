@@ -1,4 +1,4 @@
-"""What ``wl.print`` prints where a tile program is interpreted: the text that a GPU prints."""
+"""``wl.print`` where a tile program is interpreted: the text that a GPU prints."""
 
 from __future__ import annotations
 

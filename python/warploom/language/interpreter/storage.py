@@ -13,7 +13,7 @@ from warploom.language.rules.scopes import TILES
 
 @dataclass
 class Barrier:
-    """One mbarrier.
+    """An mbarrier.
 
     Attributes
     ----------
@@ -40,7 +40,7 @@ class Barrier:
 
 @dataclass(frozen=True)
 class Storage:
-    """One buffer.
+    """A buffer.
 
     Attributes
     ----------

@@ -1,4 +1,4 @@
-"""What a program says before its statements: ids of CTAs, other shapes of buffers."""
+"""Rules of the statements at the head of a program: ids of CTAs, other shapes of buffers."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ Active = np.ndarray | None
 
 @dataclass
 class NestCheck:
-    """One nest in one world: values of what is around it.
+    """A nest in one world: values of the variables around it.
 
     Attributes
     ----------

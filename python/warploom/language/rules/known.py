@@ -1,4 +1,4 @@
-"""What is known of integers before anything runs: ids, counters of loops, scalars set once.
+"""Facts about integers before anything runs: ids, loop counters, scalars that are set once.
 
 Each of them takes its values in a range. Expressions are computed where it begins and where it
 ends: a rule that fails there fails when the program runs, so that no legal program is refused.

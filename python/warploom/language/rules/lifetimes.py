@@ -11,7 +11,7 @@ from warploom.language.rules.scopes import REGISTERS, TILES
 
 @dataclass
 class Lifetimes:
-    """What has happened to each tile so far, in the order of the program.
+    """The accesses to each tile so far, in the order of the program.
 
     Attributes
     ----------

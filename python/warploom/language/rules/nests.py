@@ -226,7 +226,7 @@ def require_independent(
 
 
 def _keys(places: list[list[np.ndarray]]) -> list[np.ndarray]:
-    """One number for the element of each access in each iteration."""
+    """Return a number for the element of each access in each iteration."""
     keys = [np.zeros(indices[0].size, np.int64) for indices in places]
     for dimension in range(len(places[0])):
         low = min(indices[dimension].min(initial=0) for indices in places)

@@ -1,4 +1,4 @@
-"""What the operands of tile primitives have to be: scopes, dtypes and extents.
+"""Rules of the operands of tile primitives: scopes, dtypes and extents.
 
 The same rules serve the check before anything runs, which does not know every extent, and the
 interpreter, which does.

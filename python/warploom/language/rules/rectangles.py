@@ -51,12 +51,12 @@ def check_nest(known: Known, nest: Nest, touched: Callable[[Any, bool, Any], Non
         if (values := _loop_values(nest, evaluate)) is None:
             continue
         evaluate.variables.update(values)
-        NestCheck(known, nest, evaluate, touched if number == 0 else _nobody).run()
+        NestCheck(known, nest, evaluate, touched if number == 0 else _ignore).run()
     return parts
 
 
-def _nobody(*_: Any) -> None:
-    """Who is told of further iterations."""
+def _ignore(*_: Any) -> None:
+    """Ignore further iterations: the default listener."""
 
 
 def _expressions(parts: Sequence[Part]) -> list[Any]:

@@ -1,1 +1,1 @@
-"""What passes ask of a program; nothing here changes it."""
+"""Analyses of a program for passes; nothing here changes it."""

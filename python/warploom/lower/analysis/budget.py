@@ -1,4 +1,4 @@
-"""What a CTA may use of its SM: all of it, or an equal part where a hint wants several CTAs on it.
+"""The resources of a CTA: all of an SM, or an equal part where a hint wants several CTAs on it.
 
 The compiler must know, else it gives each thread registers that only one CTA has room for; and no
 more than a part may be asked for, else the second CTA waits until the first has ended.

@@ -1,4 +1,4 @@
-"""What the CTAs of a cluster have in common: who loads the same, who writes into whose stages.
+"""Common loads of the CTAs of a cluster: which CTAs load the same, and whose stages they write.
 
 The CTAs of a cluster differ in their tile along some dimensions of the grid. What a statement loads
 may depend on some of these; CTAs that differ only in the others load the same. They are peers:

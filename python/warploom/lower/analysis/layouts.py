@@ -1,4 +1,4 @@
-"""What uses of a tile say about its layout: operands of products, vectors, places in registers."""
+"""The layout of a tile, by its uses: operands of MMAs, vectors, places in registers."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ def own_tiles(program: TileProgram) -> set[Buffer]:
 
 
 def own_operands(program: TileProgram) -> set[Buffer]:
-    """Those of them that products read."""
+    """Return the tiles with barriers of their author that MMAs read."""
     products = (mma for mma in walk(program.block) if isinstance(mma, Mma))
     return own_tiles(program) & {operand.source for mma in products for operand in mma.operands}
 

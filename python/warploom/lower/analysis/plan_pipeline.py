@@ -182,7 +182,7 @@ def _check(program: TileProgram, uses: list[RingUse]) -> None:
 
 
 def _check_global_memory(program: TileProgram) -> None:
-    """What a CTA stores it must not read again: loads run ahead, stores complete late."""
+    """Decline reads of memory that the CTA stores: loads run ahead, stores complete late."""
     reads: dict[Buffer, list[Statement]] = {}
     writes: dict[Buffer, list[Statement]] = {}
     for statement in walk(program.block):

@@ -117,7 +117,7 @@ def separated(statements: Block, at: int, units: str = _CTAS) -> SeparableLoop:
 
 
 def _require_no_prints(statements: Block, units: str) -> None:
-    """What stands before the loop and in it, each of them executes, with sums of its own."""
+    """Decline prints before or in the loop: each of the units executes them, with partial sums."""
     if any(map(has_prints, raws(statements))):
         raise Decline(
             f"A wl.print stands before the loop with the products or in it, where {units} each "

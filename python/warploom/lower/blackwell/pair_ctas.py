@@ -36,7 +36,7 @@ _ALONG = 0
 
 @dataclass(frozen=True)
 class _Half:
-    """What a CTA of a pair loads of operand B: its part along one dimension."""
+    """The part of operand B that a CTA of a pair loads: a part along one dimension."""
 
     along: int
     tile: Buffer

@@ -190,7 +190,7 @@ def _columns(tile: Buffer, first: int) -> int:
 
 
 def _require_apart(uses: dict[_Part, _Use], extent: int) -> None:
-    """What a nest changes is no other part that it reads: chunks of both are loaded at once."""
+    """Decline a nest that changes one part of a tile and uses the next: chunks hold both."""
     for changed in {tile for (tile, _), use in uses.items() if use.stored}:
         starts = sorted(first for tile, first in uses if tile.same_as(changed))
         for start, end in pairwise(starts):

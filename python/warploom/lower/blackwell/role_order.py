@@ -1,4 +1,4 @@
-"""Who does which statement of a program for Blackwell: the tensor core's thread, or the threads."""
+"""The role of each statement of a program for Blackwell: tensor core's thread, or threads."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from warploom.tile.statement import Allocation, Block, ForLoader, Load, Mma, Sta
 
 
 def role_of(statement: Statement) -> Role | None:
-    """Who executes a statement; None for loads, allocations and control flow."""
+    """Return the role that executes a statement; None for loads, allocations and control flow."""
     match statement:
         case Load() | ForLoader() | Allocation():
             return None
@@ -34,5 +34,5 @@ def leaves(statements: Block) -> Iterator[tuple[Role, Statement]]:
 
 
 def roles_of(statements: Block, tile: Buffer) -> list[Role]:
-    """Who touches a tile, in the order of the program."""
+    """Return the roles of the statements that touch a tile, in the order of the program."""
     return [role for role, leaf in leaves(statements) if tile in leaf.effects.touched]

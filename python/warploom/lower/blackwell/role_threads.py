@@ -54,7 +54,7 @@ class RoleThreads:
     leads: Any
 
     def one_of(self, warp: int) -> Any:
-        """One thread of a warp, for threads of the first warpgroup."""
+        """Return the condition for one thread of a warp, for threads of the first warpgroup."""
         is_warp = self.warp == warp
         if warp == _MULTIPLIES:
             is_warp = T.And(self.leads, is_warp)
@@ -75,7 +75,7 @@ class RoleThreads:
 def choose_role(
     program: TileProgram, threads: RoleThreads, streams: RoleStreams, consumers: int, count: int
 ) -> tuple[Stmt, tuple[ThreadRole, ...]]:
-    """What each of ``count`` threads executes, and the roles that there are."""
+    """Return the code of ``count`` threads, by role, and the roles."""
     loads, multiplies, asks = ThreadRole("load"), ThreadRole("multiply"), ThreadRole("schedule")
     computes = ThreadRole("compute", consumers, one_thread=False)
     lower, raise_ = _registers(program, consumers, launch_registers(program, count))

@@ -122,7 +122,7 @@ def _allocations(
 def _initialisations(
     program: TileProgram, plan: PipelinePlan, splitter: RoleSplitter, control: LaunchControl | None
 ) -> list[Stmt]:
-    """What one thread does to all mbarriers before they are used."""
+    """Return the initialisation of all mbarriers, which one thread executes."""
     inits: list[Stmt] = control.initialise() if control else []
     arrivals = {Role.TENSOR_CORE: 1, Role.THREADS: splitter.warpgroups * WARPS}
     for ring in plan.rings:
@@ -154,7 +154,7 @@ def _with_roles(
 
 
 def _launch_control(program: TileProgram, consumers: int, ctas: int) -> LaunchControl | None:
-    """Who hands out tiles as the kernel runs; None where every CTA knows its tiles.
+    """Return the control of the dynamic tile scheduler; None where every CTA knows its tiles.
 
     Its readers are the threads that ask, load and multiply, and the warps of the consumers.
     """

@@ -123,7 +123,7 @@ class RoleSplitter:
         return [*starts[0], *bodies[0]], [*starts[1], *bodies[1]]
 
     def users(self, ring: Ring) -> list[Role]:
-        """Who reads a ring."""
+        """Return the roles that read a ring."""
         use = next(use for use in self.plan.uses if use.ring is ring)
         roles = {role for tile in ring.tiles for role in roles_of(use.block, tile)}
         return [role for role in ROLES if role in roles]

@@ -33,7 +33,7 @@ from warploom.tile.scopes import is_shared
 
 
 class Role(IntEnum):
-    """Who executes statements: the thread that multiplies, or the consumer warpgroups."""
+    """Roles that execute statements: the thread that issues MMAs, or the consumer warpgroups."""
 
     TENSOR_CORE = 0
     THREADS = 1
@@ -138,7 +138,7 @@ class TileBarriers:
 
 
 def commit(barrier: Buffer, stage: Any, mask: Any, paired: bool) -> Stmt:
-    """One arrival when all products so far of this thread are complete.
+    """Arrive once, when all MMAs so far of this thread are complete.
 
     It arrives in the CTAs of a mask, one bit each, or in this one. ``paired`` is for products of a
     pair.
@@ -154,7 +154,7 @@ def threads_arrive(
     barrier: Buffer, stage: Any, lane: Any, remote: barriers.Remote | None = None,
     written: bool = False,
 ) -> list[Stmt]:  # fmt: skip
-    """One arrival of each warp, after all that its threads have done to shared or tensor memory.
+    """Arrive once per warp, after all accesses of its threads to shared or tensor memory.
 
     With ``remote``, lanes arrive in the CTAs that it shows them.
     With ``written``, the tensor core sees what they wrote to shared memory.

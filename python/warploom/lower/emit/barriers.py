@@ -57,17 +57,17 @@ def wait(barrier: Buffer, stage: Any, parity: Any) -> Stmt:
 
 
 def arrive(barrier: Buffer, stage: Any) -> Stmt:
-    """One arrival at an mbarrier of this CTA."""
+    """Arrive once at an mbarrier of this CTA."""
     return ir.evaluate(T.ptx.mbarrier.arrive.shared.b64(ir.address(barrier, stage), T.uint32(1)))
 
 
 def arrive_remote(view: Buffer, stage: Any) -> Stmt:
-    """One arrival at an mbarrier of the CTA that ``view`` is in."""
+    """Arrive once at an mbarrier of the CTA that ``view`` is in."""
     return ir.evaluate(T.ptx.mbarrier.arrive.shared__cluster.b64(ir.address(view, stage)))
 
 
 def expect(barrier: Buffer, stage: Any, count: int) -> Stmt:
-    """One arrival that announces ``count`` bytes."""
+    """Arrive once, and announce ``count`` bytes."""
     call = T.ptx.mbarrier.arrive.expect_tx.shared.b64(ir.address(barrier, stage), T.uint32(count))
     return ir.evaluate(call)
 

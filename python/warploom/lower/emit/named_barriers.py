@@ -1,4 +1,4 @@
-"""Who has which of the 16 named barriers of a CTA: the one place that hands them out.
+"""The use of the 16 named barriers of a CTA: all are assigned here.
 
 0 is that of the whole CTA, which ``T.cuda.cta_sync`` uses; 1 to 3 are those of the consumer
 warpgroups, one each; 4 to 6 tell each of them that its turn has come; 15 is that of all of them.

@@ -1,4 +1,4 @@
-"""What becomes of ``wl.print``: a call of printf by the thread that has the values.
+"""Lower ``wl.print`` to a call of printf by the thread that has the values.
 
 Tiles in registers are spread over threads, so an element of one goes through shared memory: a nest
 before the statement, in which whoever holds the element stores it, and the statement reads it

@@ -15,7 +15,7 @@ from warploom.tile.statement import ORCHESTRATED
 
 
 def leader(program: TileProgram) -> Any:
-    """The one thread of a warpgroup that issues stores."""
+    """Return the condition of the thread of a warpgroup that issues stores."""
     return T.And(program.var("warp_in_warpgroup") == 0, program.var("lane") == 0)
 
 

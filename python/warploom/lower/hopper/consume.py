@@ -128,7 +128,7 @@ class Consumer:
         return [[*self._block(inner), *self._wait(end)] for inner, end in pairs]
 
     def _operation(self, operation: BarrierOperation) -> list[Stmt]:
-        """What becomes of an operation on an mbarrier of the author."""
+        """Return the code of an operation on an mbarrier of the author."""
         if operation.operation.kind == "init":  # before the roles part
             return []
         if operation.operation.kind == "wait":
@@ -179,7 +179,7 @@ class Consumer:
         return [branch, *self._apart(statement.effects)]
 
     def _turn(self, turn: Turn, uses: list[RingUse]) -> list[Stmt]:
-        """What one warpgroup does, whose turn the stage tells; the others pass over it."""
+        """Return the code of one warpgroup, chosen by the stage; the others pass over it."""
         body = [s for use in uses for s in self._open(use)]
         body += self._bodies(turn)[0]
         after: list[Stmt] = []
@@ -192,7 +192,7 @@ class Consumer:
         return [ir.when(mine, body), *after]
 
     def _of_first(self, first: First) -> list[Stmt]:
-        """What the first warpgroup does while the others go on."""
+        """Return the code of the first warpgroup while the other warpgroups go on."""
         body = self._of_one_warpgroup(first)
         return [ir.when(T.EQ(self.program.var("warpgroup"), 0), body)]
 

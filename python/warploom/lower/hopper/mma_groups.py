@@ -160,17 +160,17 @@ class InFlight:
         return self.wait_all_but(len(self.groups) - 1 - self.groups.index(group))
 
     def before(self, effects: Effects) -> list[Event]:
-        """What must come before a statement with these effects."""
+        """Return the events that must come before a statement with these effects."""
         last = next((g for g in reversed(self.groups) if g.conflicts(effects)), None)
         return [] if last is None else self._wait_for(last)
 
     def before_mma(self, effects: Effects) -> list[Event]:
-        """What must come before another MMA; it reads its operands."""
+        """Return the events that must come before another MMA, which reads its operands."""
         last = next((g for g in reversed(self.groups) if g.conflicts_with_mma(effects)), None)
         return [] if last is None else self._wait_for(last)
 
     def before_computing(self, effects: Effects, tiles: Set[Buffer]) -> list[Event]:
-        """What must come before a statement of threads, after what they computed before it.
+        """Return the events before a statement of threads; earlier computations come before them.
 
         To ptxas computations and waits are independent: it was seen to wait first, and to compute
         the softmax of attention after the MMA that should hide it.

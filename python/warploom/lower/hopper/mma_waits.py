@@ -225,7 +225,7 @@ class _Analysis:
         self.now = self.behind[loop].copy()
 
     def _behind(self, loop: Loop, waits: Waits) -> InFlight:
-        """What is in flight behind a loop; notes the waits at the end of its body and after it."""
+        """Return the MMAs in flight behind a loop; note the waits in its body and behind it."""
         end, waits.ends = self._fixpoint(loop)
         if not self.supply.refills_after_loops:
             end = InFlight(end.groups)
@@ -237,7 +237,7 @@ class _Analysis:
         return InFlight()
 
     def _fixpoint(self, loop: Loop) -> tuple[InFlight, list[list[Event]]]:
-        """What is in flight at the end of the last iteration, and the waits at that of each."""
+        """Return the MMAs in flight at the end of the last iteration, and the waits of each end."""
         touched = touched_by_threads(loop.body)
         head = InFlight()
         for _ in range(ROUNDS):
@@ -294,7 +294,7 @@ def computed_tiles(program: TileProgram) -> frozenset[Buffer]:
 
 
 def touched_by_threads(statements: Block) -> Effects:
-    """What statements other than MMAs and loads read and write."""
+    """Return the reads and writes of all statements but MMAs and loads."""
     return together(
         touched_by_threads(sum(statement.blocks, ())) if statement.blocks else statement.effects
         for statement in statements

@@ -1,4 +1,4 @@
-"""One role: the warpgroups that compute also load, ahead of themselves.
+"""Multistage pipeline with a single role: the computing warpgroups also load ahead.
 
 One elected thread issues the TMA copies. Before a pipelined loop it fills all stages of the loop's
 ring. In the loop, when all warpgroups have read a stage for the last time, a barrier among them

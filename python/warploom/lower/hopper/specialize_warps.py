@@ -141,7 +141,7 @@ class _FromProducer:
         return []
 
     def release(self, ring: Ring, stage: Any) -> list[Stmt]:
-        """One arrival of this warpgroup at the ``empty`` barrier of each CTA that writes to it."""
+        """Release a stage: arrive once at the ``empty`` barrier of each CTA that writes to it."""
         warp, lane = self.program.var("warp_in_warpgroup"), self.program.var("lane")
         sync = [one_consumer(self.program)] if read_by_threads(ring, self.plan) else []
         if ring.shared_by > 1:

@@ -1,4 +1,4 @@
-"""What differs between lowerings with wgmma: who fills the stages of rings, and how."""
+"""The supply of stages, which differs between lowerings with wgmma: by which role, and how."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from warploom.tile.statement import ForLoader, Load, Loop
 
 
 class Supply(Protocol):
-    """Who fills the stages of rings.
+    """The role that fills the stages of rings.
 
     Attributes
     ----------

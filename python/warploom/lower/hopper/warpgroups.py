@@ -1,4 +1,4 @@
-"""What passes that give warpgroups work of their own have in common."""
+"""Common parts of passes that give each warpgroup work of its own."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the statements of a nest become for one element, in one register of a thread."""
+"""The statements of a nest for one element, in one register of a thread."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ WARPGROUP = Threads("warpgroup", 0, 4)
 
 @dataclass
 class NestContext:
-    """What all nests of a program share."""
+    """The context that all nests of a program share."""
 
     warp: Var
     lane: Var
@@ -72,7 +72,7 @@ class NestContext:
         return tvm_ffi.structural_map(value, (TensorLoad, scalar), order="post")
 
     def analyzer(self, register: Var, registers: int) -> Analyzer:
-        """What is known of warp, lane, register and the loops around a nest."""
+        """Return an analyzer with the ranges of warp, lane, register and the loops around."""
         analyzer = Analyzer()
         known = {self.warp: 4, self.lane: LANES, register: registers}
         for var, extent in known.items():
@@ -84,7 +84,7 @@ class NestContext:
 
 @dataclass
 class Element:
-    """One element of a nest, in one register of a thread: what its statements become.
+    """An element of a nest, in one register of a thread: the code of its statements.
 
     Attributes
     ----------
@@ -219,7 +219,7 @@ def narrowed(node: Any, elements: list[Element]) -> tuple[list[Stmt], Any]:
 
 
 def _convert(instruction: str, place: Any, value: Any, elements: list[Element]) -> Stmt:
-    """One instruction for a value of both elements."""
+    """Return the instruction that converts a value of both elements."""
     low, high = (element.expression(value) for element in elements)
     return ir.evaluate(T.ptx[instruction](place, high, low))
 

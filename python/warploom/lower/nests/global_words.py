@@ -76,7 +76,7 @@ class WordCopy:
 
 
 def word_copy(nest: Nest, buffer: Buffer, tile: RegisterTile) -> WordCopy | None:
-    """What a nest over all of a tile copies in words; None if it does something else."""
+    """Return the copy in words that a nest over all of a tile does; None for other nests."""
     conditions, (part, *others) = [], nest.parts
     while isinstance(part, Guard) and not others:
         conditions.append(part.condition)

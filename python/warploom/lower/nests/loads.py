@@ -1,4 +1,4 @@
-"""What a thread reads of shared tiles in a nest, as words, loaded 16 bytes at a time.
+"""Loads of shared tiles in a nest: each thread loads words, 16 bytes at a time.
 
 A nest reads element after element. A thread needs each only once, and where it needs neighbours,
 one instruction brings them: 4 words instead of one byte. All loads of a nest come before its

@@ -46,7 +46,7 @@ def paired_store(parts: Sequence[Part], tile: RegisterTile) -> ElementStore | No
 
 
 def inlined(parts: Sequence[Part]) -> ElementStore | None:
-    """The one store of a nest, with the values of variables in their place."""
+    """Return the only store of a nest, with the values of variables in their place."""
     table: dict[Var, Any] = {}
     *bindings, last = parts
     for binding in bindings:

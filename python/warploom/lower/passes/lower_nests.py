@@ -163,7 +163,7 @@ def _register_loads(nest: Nest) -> list[TensorLoad]:
 
 
 def _over_registers(buffer: Buffer, indices: Any, nest: Nest, context: NestContext) -> Stmt:
-    """One iteration for each register that a thread holds of ``buffer``."""
+    """Return a loop with an iteration for each register that a thread holds of ``buffer``."""
     tile = context.tile(buffer)
     extents = {loop.loop_var: int(loop.extent) for loop in nest.loops}
     for index, extent in zip(indices, tile.shape, strict=True):

@@ -137,7 +137,7 @@ def _nest(tile: Buffer, store: Any) -> Stmt:
 
 
 def _arrive(view: Buffer, number: Any) -> Stmt:
-    """One arrival in another CTA, which then sees what the threads of this warpgroup have done."""
+    """Arrive once in another CTA, which then sees the writes of this warpgroup's threads."""
     where = ir.address(view, number)
     return ir.evaluate(T.ptx.mbarrier.arrive.release.cluster.shared__cluster.b64(where))
 

@@ -80,7 +80,7 @@ def _taken(nest: Nest) -> Stmt:
 
 
 def _release(flag: Any, program: TileProgram) -> list[Stmt]:
-    """What the threads of this warpgroup have stored is there for whoever sees the flag."""
+    """Set the flag; a CTA that sees it also sees the stores of this warpgroup's threads."""
     publish = ir.evaluate(T.ptx.st.release.gpu.global_.u32(flag, T.uint32(1)))
     return [one_consumer(program), ir.when(leader(program), [publish])]
 

@@ -151,7 +151,7 @@ def _block(statements: Block, program: TileProgram, staging: _Staging) -> list[S
 
 @dataclass(frozen=True)
 class _Staged:
-    """What a store becomes: statements for before the tile's products, and in its own place."""
+    """The code of a store: statements before the tile's MMAs, and statements in its own place."""
 
     ahead: list[Stmt]
     statements: list[Stmt]
@@ -174,7 +174,7 @@ def _before_mmas(
 
 
 def _from_shared(copy: Store, program: TileProgram) -> Stmt:
-    """One thread stores a tile by TMA; it goes on when the tile may be written again."""
+    """Store a tile by TMA with one thread; wait until the tile may be written again."""
     to, source = copy.to, copy.source
     require_tma(to, f"which {source.source.name} is stored to")
     chosen = T.And(program.var("warpgroup") == 0, leader(program))

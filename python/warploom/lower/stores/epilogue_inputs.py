@@ -1,4 +1,4 @@
-"""What a nest reads of global memory, element by element, in registers before its arithmetic.
+"""Epilogue inputs: load elements of global memory into registers before the nest's arithmetic.
 
 A residual is added to a result where the result is: each thread reads the elements that it holds.
 Between arithmetic and conversions such loads wait one after another; in a nest of their own they

@@ -26,7 +26,7 @@ from warploom.tile.statement import Nest
 
 @dataclass(frozen=True)
 class StagedInput:
-    """What is added to a result.
+    """An epilogue input: a bias, a residual or a scale.
 
     Attributes
     ----------
