@@ -14,7 +14,8 @@ from tests.bench.on_host import TORCH, Result, on_host
 from tests.shared import relax_models as models
 from tests.shared.reference import assert_rounded
 from warploom.bench import convolution
-from warploom.bench.convolution import ConvolutionShape, Operands, StageShape
+from warploom.bench.convolution import Operands
+from warploom.bench.convolution_shapes import ConvolutionShape, StageShape
 from warploom.bench.report import EXIT_RIGHT, EXIT_WRONG
 from warploom.bench.resnet import ResnetConfig
 

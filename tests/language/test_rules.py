@@ -15,7 +15,7 @@ from tests.shared.lowered_programs import run
 from warploom import language as wl
 from warploom.errors import Decline, TileProgramError
 from warploom.lower.lowerings import lower
-from warploom.tile.program import is_tile_program
+from warploom.tile.read import is_tile_program
 
 ARCHS = ("sm_90a", "sm_100a")
 M, N, K = 64, 64, 64

@@ -17,7 +17,7 @@ from tests.shared.lowered_programs import check, hinted
 from warploom import language as wl
 from warploom.errors import Decline, TileProgramError
 from warploom.lower.lowerings import LOWERINGS, MULTISTAGE, WARP_SPECIALISED, lower
-from warploom.tile.program import is_tile_program
+from warploom.tile.read import is_tile_program
 from warploom.tile.state import STATE
 
 

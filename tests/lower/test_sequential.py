@@ -15,7 +15,7 @@ from warploom.lower.grid.persistent import persistent_grid
 from warploom.lower.passes.canonicalize import canonicalize
 from warploom.lower.passes.infer_layouts import infer_layouts
 from warploom.lower.passes.squeeze_vectors import squeeze_vectors
-from warploom.tile.program import read
+from warploom.tile.read import read
 
 #: Without stores of unknown extent: their guarded nests are no part of the language.
 PROGRAMS = {

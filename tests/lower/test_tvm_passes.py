@@ -22,7 +22,7 @@ from warploom.lower.trace import LoweringTrace
 from warploom.lower.tvm_passes import tile_pass
 from warploom.target import cuda_target
 from warploom.tile.hints import Hints
-from warploom.tile.program import read
+from warploom.tile.read import read
 from warploom.tile.state import STATE
 
 FUNC = tile_programs.gemm(130, 136, 160, (64, 64, 32), out_dtype="float16", stages=2).func

@@ -25,7 +25,7 @@ from warploom import schedule
 from warploom.gemm.decisions import PREFIX, annotate
 from warploom.gemm.workloads import function
 from warploom.gemm_shape import GemmShape
-from warploom.meta_schedule import artifact, measure, reference
+from warploom.meta_schedule import artifact, measure, place, reference
 from warploom.meta_schedule.builder import _both
 from warploom.meta_schedule.cuda_timer import CudaTimer
 from warploom.meta_schedule.plain_schedule import scheduled_apart
@@ -236,9 +236,9 @@ def test_short_kernels_are_timed_in_graphs(built, monkeypatch):
         return capture(self, launch, sets, executions)
 
     monkeypatch.setattr(CudaTimer, "capture", observed)
-    monkeypatch.setattr(measure, "_GRAPH_SECONDS", math.inf)
+    monkeypatch.setattr(place, "_GRAPH_SECONDS", math.inf)
     monkeypatch.setattr(measure, "_MOST_SETS", 3)
-    monkeypatch.setattr(measure, "_GRAPH_EXECUTIONS", 4)
+    monkeypatch.setattr(place, "_GRAPH_EXECUTIONS", 4)
     path = str(built[0].artifact_path)
     found = measure.run_candidate(path, "cuda", 0, _arguments(matmul(*SIZE)))
     assert captured == [(3, 6)] and len(found.seconds) >= 3 and not found.wrong
@@ -281,9 +281,9 @@ def test_what_is_infinite_may_be_the_largest_number_and_nothing_else():
     right = np.array([[1e4, 65504, np.inf, -np.inf, np.inf]], "float16")
     near = np.array([[1e4, np.inf, 65504, -np.inf, np.inf]], "float16")
     assert is_wrong(near, right) is None and is_wrong(near, right, exact=False) is None
-    for place, other in ((0, np.inf), (2, -np.inf), (3, 6e4), (4, np.nan)):
+    for column, other in ((0, np.inf), (2, -np.inf), (3, 6e4), (4, np.nan)):
         changed = near.copy()
-        changed[0, place] = other
+        changed[0, column] = other
         assert "1 of 5 elements differ" in is_wrong(changed, right)
 
 

@@ -19,7 +19,8 @@ from warploom.lower.lowerings import LOWERINGS, TENSOR_MEMORY, WARP_SPECIALISED,
 from warploom.lower.tvm_passes import CheckProgram, tile_pass
 from warploom.target import cuda_target
 from warploom.tile import ir
-from warploom.tile.program import TileProgram, read
+from warploom.tile.program import TileProgram
+from warploom.tile.read import read
 
 PREFERRED = {"sm_90a": WARP_SPECIALISED, "sm_100a": TENSOR_MEMORY}
 

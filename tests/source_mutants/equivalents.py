@@ -53,8 +53,8 @@ EQUIVALENTS: dict[tuple[str, ...], str] = {
         "1",
     ): "without a cluster no ring has peers, so that no rank of a CTA is looked at",
     (
-        "lower/passes/lower_nests.py",
-        "_register_of",
+        "lower/nests/register_numbers.py",
+        "register_of",
         "held = np.full((shape[0], register_tile.size), -1)",
         "1",
         "2",

@@ -9,7 +9,7 @@ from tvm.tirx.tile_primitive import TilePrimitiveCall
 
 from warploom.errors import Decline
 from warploom.tile.effects import accumulates, effects, known
-from warploom.tile.program import read
+from warploom.tile.read import read
 from warploom.tile.statement import Nest, view
 
 

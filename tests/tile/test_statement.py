@@ -16,7 +16,7 @@ from warploom.tile import ir
 from warploom.tile import statement as tile
 from warploom.tile.effects import effects
 from warploom.tile.nest import Binding, ElementStore, Guard, loops_of, parts_of, stores_of
-from warploom.tile.program import read
+from warploom.tile.read import read
 from warploom.tile.statement import block, raws, view, walk
 
 

@@ -11,39 +11,22 @@ then needs no inverse: it only changes how those axes index the operands.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import tvm_ffi
 from tvm import tirx
-from tvm.ir.expr import TensorLoad
-from tvm.tirx import Buffer, PrimFunc, Var
+from tvm.tirx import PrimFunc
 
 from warploom.errors import Decline, IllegalCombination
 from warploom.gemm.axes import Axes
-from warploom.gemm.equations import (
-    Equation,
-    expand,
-    loads,
-    narrow,
-    read_equations,
-    settled,
-    simplify,
-    strip_casts,
-)
+from warploom.gemm.equations import loads, narrow, read_equations
 from warploom.gemm.flatten import flatten
 from warploom.gemm.memory import bits_in_memory, operand_faults, static
 from warploom.gemm.pixels import padded_load
-from warploom.gemm.problem import (
-    SHAPES,
-    Axis,
-    GemmFunction,
-    GemmProblem,
-    Operand,
-    Output,
-    Product,
-)
-from warploom.gemm.reductions import Reduced, read_reduction, split_reductions
+from warploom.gemm.problem import SHAPES, Axis, GemmFunction, GemmProblem, Operand, Output, Product
+from warploom.gemm.reductions import split_reductions
+from warploom.gemm.sums import SumReader
 from warploom.gemm.tf32 import TF32, allows_tf32
 from warploom.target import wgmma_kind
 from warploom.tile import ir
@@ -85,7 +68,7 @@ def read_product(func: PrimFunc) -> GemmFunction:
         raise Decline("nothing is summed; a product of matrices has a reduction axis.")
     sums, later = split_reductions(sums, definitions)
     results = [equation for equation in equations if equation.buffer in set(func.params)]
-    reader = _Reader(sums, definitions)
+    reader = SumReader(sums, definitions)
     # The axes are those of the first result; where rows are reduced only, those of the product.
     stored = [result for result in results if result not in later]
     outputs = [reader.output(equation) for equation in stored or [next(iter(sums.values()))]]
@@ -124,112 +107,6 @@ def read_product(func: PrimFunc) -> GemmFunction:
         func, anchor, problem, axes.rows, axes.columns, axes.batch, axes.summed, products,
         tuple(outputs), axes.pixels, (), reductions,
     ))  # fmt: skip
-
-
-@dataclass(frozen=True)
-class _Tap:
-    """A sum at certain indices: what one accumulator holds."""
-
-    buffer: Buffer
-    indices: tuple[Any, ...]
-    factors: tuple[Any, Any]
-    accumulator: Var
-
-
-class _Reader:
-    """Collects the sums that results read, all in the axes of the first result."""
-
-    def __init__(self, sums: dict[Buffer, Equation], definitions: dict[Buffer, Equation]) -> None:
-        self.sums, self.definitions = sums, definitions
-        self.spatial: list[Axis] = []
-        self.summed: list[Axis] = []
-        self.taps: list[_Tap] = []
-
-    def output(self, equation: Equation) -> Output:
-        """A result, its sums replaced by accumulators."""
-        table = _same_axes(equation.block.name_hint, equation.spatial, self.spatial)
-        indices = tuple(settled(index, table) for index in equation.indices)
-        before = len(self.taps)
-        if equation.reduction:
-            value = self._tap(equation, indices)
-        else:
-            expanded = settled(expand(equation.value, self.definitions), table)
-            value = ir.map_nodes(expanded, {TensorLoad: self._load}, {})
-        if not self.taps or (len(self.taps) == before and not _holds(value, self.taps)):
-            raise Decline(f"block {equation.block.name_hint} does not depend on a sum.")
-        return Output(equation.buffer, indices, value)
-
-    def reduction(self, equation: Equation) -> tuple[Reduced, Any]:
-        """A reduction of rows, and what it reduces, sums replaced by accumulators."""
-        places = {tap.buffer: tap.indices for tap in reversed(self.taps)}
-        made = read_reduction(equation, self.definitions, places)
-        before = len(self.taps)
-        value = ir.map_nodes(made.value, {TensorLoad: self._load}, {})
-        if len(self.taps) > before:
-            raise Decline(f"block {equation.block.name_hint} reduces what no result has as it is.")
-        return made, value
-
-    def _load(self, load: TensorLoad) -> Any:
-        known = self.sums.get(load.source)
-        return load if known is None else self._tap(known, tuple(map(simplify, load.indices)))
-
-    def _tap(self, equation: Equation, indices: tuple[Any, ...]) -> Any:
-        """The value of a sum at those indices, as the results see it."""
-        for tap in self.taps:
-            if tap.buffer.same_as(equation.buffer) and all(
-                tvm_ffi.structural_equal(x, y) for x, y in zip(tap.indices, indices, strict=True)
-            ):
-                break
-        else:
-            factors = self._factors(equation, indices)
-            dtype = "int32" if str(equation.buffer.dtype).startswith("int") else "float32"
-            accumulator = Var(f"sum{len(self.taps)}", dtype)
-            tap = _Tap(equation.buffer, indices, factors, accumulator)
-            self.taps.append(tap)
-        return tirx.Cast(str(equation.buffer.dtype), tap.accumulator)
-
-    def _factors(self, equation: Equation, indices: tuple[Any, ...]) -> tuple[Any, Any]:
-        name = equation.block.name_hint
-        if not _is_zero(equation.init):
-            raise Decline(f"block {name} starts its sum with {equation.init}; it must be 0.")
-        table = _same_axes(name, equation.reduction, self.summed)
-        for mine, wanted in zip(equation.indices, indices, strict=True):
-            table[mine] = wanted
-        value, rest = equation.value, None
-        if isinstance(value, tirx.Add):
-            parts = [(value.a, value.b), (value.b, value.a)]
-            rest = next((p for own, p in parts if equation.is_own(own)), None)
-        if rest is None:
-            raise Decline(f"block {name} is no sum of one term each; found {value}.")
-        product = strip_casts(rest)
-        if not isinstance(product, tirx.Mul):
-            raise Decline(f"block {name} sums {rest}, which is no product of two factors.")
-        factors = (expand(operand, self.definitions) for operand in (product.a, product.b))
-        return tuple(settled(factor, table) for factor in factors)
-
-
-def _same_axes(name: str, mine: Sequence[tuple[Var, Any]], axes: list[Axis]) -> dict[Var, Any]:
-    """The variables of an equation in terms of the axes; the first equation defines them."""
-    if not axes:
-        axes += [Axis(var, extent) for var, extent in mine]
-    same = len(axes) == len(mine) and all(
-        tvm_ffi.structural_equal(axis.extent, extent)
-        for axis, (_, extent) in zip(axes, mine, strict=True)
-    )
-    if not same:
-        raise Decline(
-            f"block {name} has extents {[e for _, e in mine]} and another "
-            f"{[a.extent for a in axes]}; all results, and all sums, must have the same."
-        )
-    return {var: axis.var for axis, (var, _) in zip(axes, mine, strict=True)}
-
-
-def _is_zero(value: Any) -> bool:
-    return isinstance(value, (tirx.IntImm, tirx.FloatImm)) and value.value == 0
-
-
-def _holds(value: Any, taps: list[_Tap]) -> bool:
-    return bool(ir.uses(value) & {tap.accumulator for tap in taps})
 
 
 def _operand(value: Any) -> Operand:

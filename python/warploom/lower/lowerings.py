@@ -19,7 +19,8 @@ from warploom.lower.tvm_passes import CheckProgram, Factory
 from warploom.lower.warn_of_lowering import warn_of_lowering
 from warploom.messages.blame import with_place, without_place
 from warploom.target import SM90A, SM100A
-from warploom.tile.program import TileProgram, read
+from warploom.tile.program import TileProgram
+from warploom.tile.read import read
 from warploom.tile.state import read_state
 
 _BEFORE_GRID: tuple[Factory, ...] = (transform.Canonicalize, transform.CheckBarriers)

@@ -10,7 +10,7 @@ from tvm.ir.instrument import pass_instrument
 from tvm.tirx import PrimFunc
 
 from warploom.lower.lowerings import lower
-from warploom.tile.program import is_tile_program
+from warploom.tile.read import is_tile_program
 from warploom.tile.state import STATE, read_state
 
 _PREFIX = "warploom."

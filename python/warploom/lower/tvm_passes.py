@@ -50,7 +50,8 @@ from warploom.lower.passes.strip_annotations import strip_annotations
 from warploom.lower.passes.verify import verify
 from warploom.messages.blame import with_place
 from warploom.target import SM90A, SM100A
-from warploom.tile.program import TileProgram, is_by_hand, is_tile_program, read
+from warploom.tile.program import TileProgram
+from warploom.tile.read import is_by_hand, is_tile_program, read
 from warploom.tile.spans import drop_spans
 from warploom.tile.state import STATE
 

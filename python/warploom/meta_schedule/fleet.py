@@ -41,7 +41,7 @@ Tracker = tuple[str, int, str]
 
 
 class RemotePlace:
-    """A device of a server: see :class:`warploom.meta_schedule.measure.Place`.
+    """A device of a server: see :class:`warploom.meta_schedule.place.Place`.
 
     Parameters
     ----------

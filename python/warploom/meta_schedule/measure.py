@@ -9,10 +9,9 @@ from __future__ import annotations
 import math
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import tvm
@@ -21,11 +20,9 @@ from tvm.tirx import PrimFunc
 
 from warploom.errors import WarploomError
 from warploom.meta_schedule.artifact import Facts, read_facts
-from warploom.meta_schedule.cuda_timer import CudaTimer
+from warploom.meta_schedule.place import LocalPlace, Place
 from warploom.meta_schedule.reference import exact_input, is_wrong, normal_input
-from warploom.runtime.nvml import sm_clock
 from warploom.target.dtypes import bits_of
-from warploom.timing import Launch, Sampling, measure
 
 #: Input sets together exceed this many bytes: twice the largest L2 cache (60 MB on GH100).
 _ROTATING_BYTES = 2 * 60 * 1000 * 1000
@@ -33,13 +30,6 @@ _MOST_SETS = 32
 #: Part of a device's memory for the tensors of tasks that a process keeps, apart from those of the
 #: task in hand. Tasks have their turns in a search, and each that is lost is prepared again.
 _KEPT_PART = 0.4
-#: Kernels that run for less are replayed from a graph: launching them would be measured else.
-_GRAPH_SECONDS = 200e-6
-#: Kernel executions in a graph, at least.
-_GRAPH_EXECUTIONS = 20
-#: Samples of a candidate, and of one that runs for longer than the second number of seconds.
-_ROUNDS, _LONG_ROUNDS, _LONG = 5, 3, 5e-3
-_IDLE_SECONDS = 0.01
 
 #: Shape and dtype of a parameter.
 Argument = tuple[tuple[int, ...], str]
@@ -96,89 +86,6 @@ class _Task:
         return sum(
             math.prod(t.shape) * bits_of(str(t.dtype)) // 8 for tensors in sets for t in tensors
         )
-
-
-class Place(Protocol):
-    """A device that candidates run on, here or elsewhere."""
-
-    device: Any
-
-    def load(self, library: str) -> Callable[..., Any]:
-        """The function ``main`` of a library."""
-
-    def launching(self) -> AbstractContextManager:
-        """A context for launches."""
-
-    def wait(self) -> None:
-        """Until the device has nothing to do."""
-
-    def time(self, kernel: Any, sets: list[list[Tensor]]) -> tuple[tuple[float, ...], int | None]:
-        """Seconds of one execution in each sample, and the clock in MHz if it is known."""
-
-
-class LocalPlace:
-    """A device of this process."""
-
-    def __init__(self, device: Any) -> None:
-        self.device, self.timer = device, CudaTimer(device)
-
-    def load(self, library: str) -> Any:
-        return tvm.runtime.load_module(library)["main"]
-
-    def launching(self) -> AbstractContextManager:
-        return self.timer.on_stream()
-
-    def wait(self) -> None:
-        self.timer.idle(0.0)
-
-    def time(self, kernel: Any, sets: list[list[Tensor]]) -> tuple[tuple[float, ...], int | None]:
-        """By the burst protocol; short kernels in CUDA graphs."""
-        (times,), clock = self.compare([kernel], sets)
-        return times, clock
-
-    def compare(
-        self, kernels: Sequence[Any], sets: list[list[Tensor]], rounds: int | None = None
-    ) -> tuple[list[tuple[float, ...]], int | None]:
-        """As :meth:`time` for several kernels, each of which has its turn in each round.
-
-        Parameters
-        ----------
-        kernels : sequence
-            Functions of a loaded library; all do the same.
-        sets : list of list of Tensor
-            Their arguments, of which successive launches get successive ones.
-        rounds : int, optional
-            Samples of each; by default fewer for kernels that take long.
-
-        Returns
-        -------
-        list of tuple of float
-            Seconds of one execution, by kernel.
-        int or None
-            MHz of the multiprocessors at the end.
-        """
-        launches = [_launcher(kernel, sets) for kernel in kernels]
-        estimates = [self._estimate(launch, len(sets)) for launch in launches]
-        executions = 1
-        if min(estimates) < _GRAPH_SECONDS:
-            executions = math.ceil(_GRAPH_EXECUTIONS / len(sets)) * len(sets)
-            launches = [self._in_graph(launch, len(sets), executions) for launch in launches]
-        count = rounds or (_LONG_ROUNDS if max(estimates) > _LONG else _ROUNDS)
-        sampling = Sampling("burst", count, _IDLE_SECONDS, launches=1, warm_launches=1)
-        named = {str(number): launch for number, launch in enumerate(launches)}
-        times = measure(named, self.timer, sampling, len(sets), executions)
-        return [times[name].samples for name in named], sm_clock()
-
-    def _estimate(self, launch: Launch, sets: int) -> float:
-        return self.timer.elapsed(lambda: launch(0), lambda: launch(1 % sets))
-
-    def _in_graph(self, launch: Launch, sets: int, executions: int) -> Launch:
-        replay = self.timer.capture(launch, sets, executions)
-        return lambda _: replay()
-
-
-def _launcher(kernel: Any, sets: list[list[Tensor]]) -> Launch:
-    return lambda index: kernel(*sets[index])
 
 
 _tasks: OrderedDict[str, _Task] = OrderedDict()

@@ -13,7 +13,6 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-import tvm
 import tvm_ffi
 from tvm import tirx
 from tvm.script import tirx as T
@@ -24,18 +23,17 @@ from warploom.profile import span_kinds as kinds
 from warploom.profile.device_code import Recorder
 from warploom.profile.groups import Group, OpenGroup
 from warploom.profile.recording import WORD_BYTES, Recording
+from warploom.profile.runs import category_of, end_of_run, named_after, result_of, with_arrivals
 from warploom.tile import ir
 from warploom.tile.ids import parent_and_child
 from warploom.tile.program import TileProgram
 from warploom.tile.roles import role_name
 from warploom.tile.spans import span_name
-from warploom.tile.statement import Allocation, Block, Scalar, Statement, raws, walk
+from warploom.tile.statement import Block, Scalar, Statement, raws, walk
 
 #: The parameter that instrumented functions have beside their own.
 PARAMETER = "timeline_records"
 _LANES = 32
-#: Bits of a register.
-_WORD_BITS = 32
 #: Most bytes of records: their place is an offset of 32 bits.
 _MAX_BYTES = 1 << 30
 #: Most warps of a CTA.
@@ -212,7 +210,7 @@ class _Inserter:
             name = span_name(statement.raw)
             if name is not None:
                 inner = partial(self._named, statement.body)
-                result += self._span(inner, name, _category(name))
+                result += self._span(inner, name, category_of(name))
             elif _has_spans(statement):
                 result += self._record()
                 result.append(statement.with_blocks(*map(self._named_body, statement.blocks)))
@@ -245,17 +243,17 @@ class _Inserter:
                 at += 1
                 continue
             (kind,) = found[at]
-            end = _end_of_run(found, at, kind)
-            if kind == kinds.MMA and _result(statements[at:end]) is None:
-                end = _with_arrivals(statements, found, end)
+            end = end_of_run(found, at, kind)
+            if kind == kinds.MMA and result_of(statements[at:end]) is None:
+                end = with_arrivals(statements, found, end)
             run = statements[at:end]
             if kind == kinds.WORK:
                 name = category = kinds.COMPUTE if in_loop or at < last else kinds.EPILOGUE
             else:
-                name, category = _named_after(run, kind), kind
+                name, category = named_after(run, kind), kind
             if any(map(kinds.jumps, run)):
                 result += self._record()
-            product = _result(run) if kind == kinds.MMA else None
+            product = result_of(run) if kind == kinds.MMA else None
             result += self._span(partial(raws, run), name, category, product)
             at = end
         return [*result, *self._record()]
@@ -263,66 +261,6 @@ class _Inserter:
     def _inside(self, statement: Statement, in_loop: bool) -> Stmt:
         in_loop |= kinds.is_mma_loop(statement)
         return statement.with_blocks(*(self._block(body, in_loop) for body in statement.blocks))
-
-
-def _end_of_run(found: list[set[str]], start: int, kind: str) -> int:
-    """The end of the statements from ``start`` on that are of a kind, or of none in between."""
-    end = start + 1
-    for number in range(start + 1, len(found)):
-        if found[number] == {kind}:
-            end = number + 1
-        elif found[number]:
-            break
-    return end
-
-
-def _result(run: Block) -> Any:
-    """A register of a product that the statements have waited for last, if that is complete."""
-    waits = [i for i, statement in enumerate(run) if kinds.is_wait_for_mmas(statement)]
-    after = run[waits[-1] :] if waits else ()
-    if any(map(kinds.has_mmas, after)):
-        return None
-    views = [
-        allocation.buffer
-        for allocation in after
-        if isinstance(allocation, Allocation) and not allocation.allocates
-    ]
-    words = [view for view in views if _is_words(view)]
-    return words[-1][0] if words else None
-
-
-def _is_words(view: Buffer) -> bool:
-    """Whether a buffer is the registers of a tile, each of 32 bits."""
-    return (
-        view.scope() == "local" and len(view.shape) == 1
-        and tvm.DataType(str(view.dtype)).bits == _WORD_BITS
-    )  # fmt: skip
-
-
-def _with_arrivals(statements: Block, found: list[set[str]], end: int) -> int:
-    """The end of a run with the arrivals that follow it.
-
-    ptxas moves a wait for products down to the first instruction that needs it, past a clock; to
-    one that lets others overwrite what the products read, if nobody needs a result.
-    """
-    while end < len(statements) and not found[end]:
-        if isinstance(statements[end], Scalar):
-            break
-        end += 1
-    return end
-
-
-def _named_after(run: Block, kind: str) -> str:
-    subjects = dict.fromkeys(name for statement in run for name in kinds.subjects(statement, kind))
-    if kind == kinds.MMA and not any(map(kinds.has_mmas, run)):
-        return "mma: wait for results"
-    return f"{kind} {', '.join(subjects)}".strip()
-
-
-def _category(name: str) -> str:
-    """The category of a span that an author named: its first word, if that is one."""
-    word = name.split()[0].rstrip(":") if name.split() else ""
-    return word if word in kinds.CATEGORIES else kinds.COMPUTE
 
 
 def _has_spans(statement: Statement) -> bool:

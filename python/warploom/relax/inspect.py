@@ -28,7 +28,7 @@ from warploom.relax.tile_programs import is_tirx
 from warploom.rows import RowPlan, row_kernel
 from warploom.rows.generate import plan_of
 from warploom.target.tvm_target import cuda_target
-from warploom.tile.program import is_tile_program
+from warploom.tile.read import is_tile_program
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from typing import Any
 import tvm
 from tvm.tirx import PrimFunc
 
-from warploom.tile.program import is_tile_program
+from warploom.tile.read import is_tile_program
 
 
 def is_s_tir(function: PrimFunc) -> bool:

@@ -14,6 +14,7 @@ from tvm import tirx
 from tvm.tirx import Buffer, Stmt, Var
 
 from warploom.tile import ir
+from warploom.tile.scopes import is_global, is_tile
 
 
 @dataclass(frozen=True, eq=False)
@@ -128,3 +129,15 @@ def is_plain(parts: Iterable[Part]) -> bool:
     """Whether no condition has another case."""
     guards = [guard for guard in parts if isinstance(guard, Guard)]
     return all(not guard.otherwise and is_plain(guard.parts) for guard in guards)
+
+
+def read_nest(raw: Stmt) -> tuple[tuple[tirx.For, ...], tuple[Part, ...]] | None:
+    """Loops, or none, and the stores of single elements in them; None if it is no nest."""
+    loops, body = loops_of(raw)
+    parts = parts_of(body)
+    if parts is None or not is_plain(parts):
+        return None
+    makes = any(
+        is_tile(store.buffer) or (loops and is_global(store.buffer)) for store in stores_of(parts)
+    )
+    return (loops, parts) if makes else None

@@ -17,7 +17,6 @@ annotation, and is a view here too: :class:`Turn`, :class:`First`, :class:`Orche
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
@@ -26,10 +25,21 @@ from tvm.tirx import Buffer, Stmt, Var
 from tvm.tirx.tile_primitive import TilePrimitiveCall
 
 from warploom.tile import ir
-from warploom.tile.effects import (
-    REDUCTIONS,
+from warploom.tile.annotations import (
+    ALTERNATE,
+    DYNAMIC,
+    FIRST,
+    GIVEN,
+    MBAR,
+    ORCHESTRATED,
+    PIPELINED,
+    STAGES,
+    TAKEN,
+    TILES,
+    TURN,
+    Tiles,
 )
-from warploom.tile.hints import PREFIX
+from warploom.tile.effects import REDUCTIONS
 from warploom.tile.leaves import (
     Allocation,
     BarrierOperation,
@@ -45,26 +55,8 @@ from warploom.tile.leaves import (
     Store,
 )
 from warploom.tile.mbarriers import INITIALISED, LOADING, read_operation
-from warploom.tile.nest import Part, is_plain, loops_of, parts_of
+from warploom.tile.nest import Part, read_nest
 from warploom.tile.scopes import is_global, is_shared, is_tile
-
-#: Annotation of a loop whose loads run ahead; ``stages`` says how many iterations.
-PIPELINED, STAGES = PREFIX + "pipelined", PREFIX + "stages"
-#: Annotations of a loop over the tiles of a CTA: that it is one; that a scheduler hands tiles out
-#: as the kernel runs; that two warpgroups compute alternate tiles (ping-pong).
-TILES, DYNAMIC, ALTERNATE = PREFIX + "tiles", PREFIX + "dynamic", PREFIX + "alternate"
-#: Attribute of statements that one of so many warpgroups executes, in its turn; waiting for the
-#: stages that they read, and releasing them, included.
-TURN = PREFIX + "turn"
-#: Attribute of statements that the first warpgroup executes.
-FIRST = PREFIX + "first"
-#: Attribute of statements that bring their own synchronisation.
-ORCHESTRATED = PREFIX + "orchestrated"
-#: Attributes with a slot, around statements that put sums there for other CTAs, or add those of
-#: others.
-GIVEN, TAKEN = PREFIX + "given", PREFIX + "taken"
-#: Option of a copy: the mbarrier that counts its bytes.
-MBAR = "mbar"
 
 
 class ForLoader(Statement):
@@ -164,30 +156,6 @@ class Loop(_WithBody):
         return ALTERNATE in self.raw.annotations
 
 
-@dataclass(frozen=True)
-class Tiles:
-    """The facts that the loop over the tiles of a CTA states about them.
-
-    Attributes
-    ----------
-    cluster : tuple of (Buffer, int)
-        For each dimension of the grid along which the CTAs of a cluster differ: the scalar that
-        holds the place there, and how many CTAs.
-    stores : Expr or None
-        Whether this CTA stores what it computes; None if it always does.
-    """
-
-    cluster: tuple[tuple[Buffer, int], ...] = ()
-    stores: Any = None
-
-    def annotation(self) -> dict[str, Any]:
-        """As the loop has it: its body defines the scalars, which the annotation names."""
-        return {
-            "cluster": {scalar.name: ctas for scalar, ctas in self.cluster},
-            "stores": "" if self.stores is None else self.stores.source.name,
-        }
-
-
 class Branch(Statement):
     """A branch that all threads take alike."""
 
@@ -275,9 +243,9 @@ def view(raw: Stmt) -> Statement:
         return (Scalar if _is_scalar(raw.buffer) else Allocation)(raw)
     if isinstance(raw, tirx.Bind):
         return Scalar(raw)
-    nest = _nest(raw)
+    nest = read_nest(raw)
     if nest is not None:
-        return nest
+        return Nest(raw, *nest)
     if isinstance(raw, tirx.BufferStore):
         return (Scalar if _is_scalar(raw.buffer) else Instruction)(raw)
     if isinstance(raw, tirx.For):
@@ -290,19 +258,6 @@ def view(raw: Stmt) -> Statement:
     if operation is None:
         return Instruction(raw)
     return ForLoader(raw) if operation.kind == "expect" else BarrierOperation(raw, operation)
-
-
-def _nest(raw: Stmt) -> Nest | None:
-    """Loops, or none, around stores of single elements as a nest; None if there are no such."""
-    loops, body = loops_of(raw)
-    parts = parts_of(body)
-    if parts is None or not is_plain(parts):
-        return None
-    nest = Nest(raw, loops, parts)
-    makes = any(
-        is_tile(store.buffer) or (loops and is_global(store.buffer)) for store in nest.stores
-    )
-    return nest if makes else None
 
 
 def _is_scalar(buffer: Buffer) -> bool:

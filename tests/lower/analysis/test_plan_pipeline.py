@@ -21,7 +21,7 @@ from warploom.lower.lowerings import lower
 from warploom.lower.passes.canonicalize import canonicalize
 from warploom.lower.passes.infer_layouts import infer_layouts
 from warploom.lower.passes.plan_stages import DEFAULT_STAGES, plan_stages
-from warploom.tile.program import read
+from warploom.tile.read import read
 
 
 def rings(func: Any, **options: Any) -> list[tuple[list[str], int]]:

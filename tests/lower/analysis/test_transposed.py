@@ -25,7 +25,8 @@ from warploom.lower.analysis.transposed import transposed_tiles
 from warploom.lower.lowerings import lower
 from warploom.lower.trace import lower_trace
 from warploom.target import transposed_chunks
-from warploom.tile.program import allocations, read
+from warploom.tile.program import allocations
+from warploom.tile.read import read
 
 
 def swapped(tile_m: int, tile_n: int, **more: Any) -> GemmKnobs:

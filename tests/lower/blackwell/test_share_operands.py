@@ -19,7 +19,8 @@ from warploom.lower.lowerings import lower
 from warploom.lower.passes.canonicalize import canonicalize
 from warploom.target import SM100A
 from warploom.tile import ir
-from warploom.tile.program import allocations, read
+from warploom.tile.program import allocations
+from warploom.tile.read import read
 
 ARCH = SM100A.name
 BN, BK = 32, 32

@@ -21,7 +21,8 @@ from warploom.layout.smem_matrix import SharedMatrix
 from warploom.lower.trace import lower_trace
 from warploom.target import SM100A, Major, Swizzle
 from warploom.tile import ir
-from warploom.tile.program import allocations, read
+from warploom.tile.program import allocations
+from warploom.tile.read import read
 
 ARCH = SM100A.name
 #: Name -> a program whose products pairs of CTAs compute, for a number of stages.

@@ -15,7 +15,8 @@ from warploom.lower.emit import barriers
 from warploom.lower.emit.barriers import Position
 from warploom.lower.passes.allocate_shared import allocate_shared
 from warploom.tile import ir
-from warploom.tile.program import TileProgram, read
+from warploom.tile.program import TileProgram
+from warploom.tile.read import read
 
 THREADS = 64
 SYNC = [ir.evaluate(T.cuda.cta_sync())]

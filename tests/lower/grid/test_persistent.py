@@ -18,7 +18,7 @@ from warploom import language as wl
 from warploom.errors import Decline
 from warploom.lower.grid.persistent import persistent_grid
 from warploom.schedulers.raster import grouped_tile
-from warploom.tile.program import read
+from warploom.tile.read import read
 
 
 def counting(*shape: int) -> Any:

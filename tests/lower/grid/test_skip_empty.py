@@ -15,7 +15,7 @@ from warploom import dlight as rules
 from warploom.lower.grid.skip_empty import skip_empty
 from warploom.lower.lowerings import lower
 from warploom.target import cuda_target
-from warploom.tile.program import read
+from warploom.tile.read import read
 
 H200 = cuda_target("h200")
 N, K = 72, 64

@@ -39,7 +39,8 @@ from warploom.lower.grid.split_tiles import split_tiles
 from warploom.lower.lowerings import lower
 from warploom.lower.passes.canonicalize import canonicalize
 from warploom.lower.passes.squeeze_vectors import squeeze_vectors
-from warploom.tile.program import TileProgram, is_tile_program, read
+from warploom.tile.program import TileProgram
+from warploom.tile.read import is_tile_program, read
 
 #: Programs of the random tests in every run, and where asked for; one process of many.
 SAMPLE, ALL, SHARE = 3, 1000, 10

@@ -22,7 +22,8 @@ from warploom.lower.blackwell.split_roles import RoleSplitter
 from warploom.lower.hopper import mma_waits
 from warploom.lower.hopper.consume import Consumer
 from warploom.lower.hopper.mma_groups import Event, Group, Guard, InFlight, Release, Wait
-from warploom.lower.hopper.mma_waits import WaitPlan, needs_order, plan_waits, steps
+from warploom.lower.hopper.mma_waits import needs_order, plan_waits, steps
+from warploom.lower.hopper.wait_plan import WaitPlan
 from warploom.lower.lowerings import lower
 from warploom.tile import ir
 from warploom.tile.program import TileProgram

@@ -20,7 +20,7 @@ from warploom.errors import Decline
 from warploom.lower.lowerings import lower
 from warploom.lower.passes.canonicalize import ELEMENTWISE, canonicalize
 from warploom.tile import ir
-from warploom.tile.program import read
+from warploom.tile.read import read
 
 ROWS, COLUMNS = 8, 16
 #: Primitive -> how a program writes it; x, y and z are tiles, row and column are broadcast.

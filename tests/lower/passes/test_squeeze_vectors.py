@@ -12,7 +12,8 @@ from tests.shared.lowered_programs import after_passes, check
 from tests.shared.tile_programs.case import Case, poisoned, random_values, wide
 from warploom.lower.passes.canonicalize import canonicalize
 from warploom.lower.passes.squeeze_vectors import squeeze_vectors
-from warploom.tile.program import allocations, read
+from warploom.tile.program import allocations
+from warploom.tile.read import read
 
 
 def scaled(rows: int = 64, columns: int = 32) -> Case:

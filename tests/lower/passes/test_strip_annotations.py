@@ -9,7 +9,7 @@ from tvm.script import tirx as T
 from warploom import language as wl
 from warploom.lower.passes.strip_annotations import strip_annotations
 from warploom.tile.hints import PREFIX, Hints
-from warploom.tile.program import read
+from warploom.tile.read import read
 
 
 def annotated():

@@ -20,7 +20,7 @@ from warploom.lower.passes.strip_annotations import strip_annotations
 from warploom.lower.passes.verify import verify
 from warploom.ops.dispatch import LOWERED
 from warploom.tile.hints import Hints
-from warploom.tile.program import read
+from warploom.tile.read import read
 from warploom.tile.scopes import DIALECT_SCOPES
 
 PROGRAMS = {

@@ -28,13 +28,13 @@ from warploom.language.rules.entries import scope_ids
 from warploom.language.rules.nests import read_nest
 from warploom.language.rules.places import at_place
 from warploom.tile import ir
+from warploom.tile.annotations import ALTERNATE, FIRST, PIPELINED, TURN
 from warploom.tile.hints import DEVICE_ENTRY
 from warploom.tile.ids import KINDS, parent_and_child
 from warploom.tile.mbarriers import SCOPE as MBARRIER
 from warploom.tile.mbarriers import read_operation
 from warploom.tile.scopes import is_shared, is_tile
 from warploom.tile.state import read_state
-from warploom.tile.statement import ALTERNATE, FIRST, PIPELINED, TURN
 
 #: Intrinsics that order threads and engines, and compute nothing.
 _ORDERING = ("tirx.ptx.", "tirx.cuda.")

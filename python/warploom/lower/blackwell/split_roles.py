@@ -22,8 +22,8 @@ from warploom.lower.analysis.rings import PipelinePlan, Ring, is_consumer_tile
 from warploom.lower.blackwell.emit_mmas import emit_product
 from warploom.lower.blackwell.loop_heads import LoopHeads
 from warploom.lower.blackwell.plan_tensor_memory import TensorMemory, after_sync
-from warploom.lower.blackwell.resolve_tensor_memory import is_accumulator, is_wait
 from warploom.lower.blackwell.role_order import roles_of
+from warploom.lower.blackwell.tensor_memory_chunks import is_accumulator, is_wait
 from warploom.lower.blackwell.tile_barriers import (
     STATES,
     Role,

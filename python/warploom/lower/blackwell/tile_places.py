@@ -18,10 +18,10 @@ from warploom.lower.analysis.rings import PipelinePlan, is_consumer_tile
 from warploom.lower.analysis.shared_tiles import tile_bytes
 from warploom.lower.blackwell.double_buffer import is_rewritten, starts_afresh
 from warploom.lower.blackwell.plan_tensor_memory import SETS, plan_tensor_memory
-from warploom.lower.blackwell.resolve_tensor_memory import is_accumulator
 from warploom.lower.blackwell.role_order import leaves, roles_of
 from warploom.lower.blackwell.role_threads import WARPS
 from warploom.lower.blackwell.split_roles import RoleSplitter, Streams
+from warploom.lower.blackwell.tensor_memory_chunks import is_accumulator
 from warploom.lower.blackwell.tile_barriers import Role, TileBarriers
 from warploom.target import Swizzle
 from warploom.tile.program import TileProgram, allocations

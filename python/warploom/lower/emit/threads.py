@@ -10,8 +10,8 @@ from tvm.tirx import Stmt
 
 from warploom.ops.register_tile import LANES
 from warploom.tile import ir
+from warploom.tile.annotations import ORCHESTRATED
 from warploom.tile.program import TileProgram
-from warploom.tile.statement import ORCHESTRATED
 
 
 def leader(program: TileProgram) -> Any:

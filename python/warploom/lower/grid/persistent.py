@@ -20,9 +20,9 @@ from tvm.tirx import PrimFunc, Stmt, Var
 from warploom.errors import Decline
 from warploom.schedulers.raster import grouped_tile
 from warploom.tile import ir
+from warploom.tile.annotations import DYNAMIC, TILES, Tiles
 from warploom.tile.ids import Id
 from warploom.tile.program import TileProgram
-from warploom.tile.statement import DYNAMIC, TILES, Tiles
 
 #: Rows of tiles that are visited together.
 DEFAULT_GROUP = 8

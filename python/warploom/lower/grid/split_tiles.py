@@ -20,8 +20,9 @@ from warploom.lower.grid.persistent import DEFAULT_GROUP, grid_of, persistent_gr
 from warploom.lower.grid.segments import Segment, in_clusters, in_segments, split_k, stream_k
 from warploom.target.dtypes import bits_of
 from warploom.tile import ir
+from warploom.tile.annotations import GIVEN, TAKEN
 from warploom.tile.program import TileProgram
-from warploom.tile.statement import GIVEN, TAKEN, Statement, raws
+from warploom.tile.statement import Statement, raws
 
 #: What the workspace holds: a thread moves words.
 _WORD_BITS = 32

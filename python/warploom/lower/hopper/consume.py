@@ -20,10 +20,11 @@ from warploom.lower.emit.own_barriers import by_one_consumer
 from warploom.lower.emit.place_tiles import place_tiles
 from warploom.lower.emit.prints import by_one_thread
 from warploom.lower.hopper.mma_groups import Event, Meet, Release, Wait
-from warploom.lower.hopper.mma_waits import Waits, computed_tiles, needs_order, plan_waits, steps
+from warploom.lower.hopper.mma_waits import computed_tiles, needs_order, plan_waits, steps
 from warploom.lower.hopper.pin_registers import meet_after, pin, pin_one
 from warploom.lower.hopper.ping_pong import of_ping_pong_warpgroup, stages_of
 from warploom.lower.hopper.supply import Supply
+from warploom.lower.hopper.wait_plan import Waits
 from warploom.tile import ir
 from warploom.tile.effects import Effects
 from warploom.tile.mbarriers import SCOPE as MBARRIER

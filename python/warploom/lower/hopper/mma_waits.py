@@ -23,7 +23,7 @@ That is computed once for each loop: the work is linear in the depth of nests.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from tvm.tirx import Buffer
 
@@ -32,6 +32,7 @@ from warploom.lower.analysis.rings import PipelinePlan, RingUse
 from warploom.lower.hopper.mma_groups import Event, Group, Guard, InFlight
 from warploom.lower.hopper.supply import Supply
 from warploom.lower.hopper.take_turns import in_turns
+from warploom.lower.hopper.wait_plan import Close, WaitPlan, Waits
 from warploom.tile.effects import Effects, together
 from warploom.tile.program import TileProgram
 from warploom.tile.scopes import is_shared, is_tile
@@ -54,63 +55,6 @@ from warploom.tile.statement import (
 
 #: Iterations of a loop that are looked at before it is drained. All programs known need two.
 ROUNDS = 4
-
-
-@dataclass
-class Waits:
-    """The waits around a statement.
-
-    Attributes
-    ----------
-    before, after : list of Event
-        Directly before and after it.
-    ends : list of list of Event
-        At the end of each of its blocks.
-    operands : frozenset of Buffer
-        Of an MMA: tiles of registers that threads have written and it uses.
-    """
-
-    before: list[Event] = field(default_factory=list)
-    after: list[Event] = field(default_factory=list)
-    ends: list[list[Event]] = field(default_factory=list)
-    operands: frozenset[Buffer] = frozenset()
-
-
-@dataclass(frozen=True)
-class Close:
-    """The event that a stage has been read for the last time.
-
-    Attributes
-    ----------
-    before : list of Event
-        Waits before.
-    at_once : bool
-        Whether the stage is given back here; otherwise a later :class:`Wait` says where.
-    """
-
-    before: list[Event]
-    at_once: bool
-
-
-@dataclass
-class WaitPlan:
-    """All waits of a program.
-
-    Attributes
-    ----------
-    of : dict of Statement to Waits
-    closes : dict of str to Close
-        For each ring by name, where its use ends.
-    end : list of Event
-        After the last statement.
-    heads : dict of Loop to InFlight
-        What is in flight where a loop begins anew.
-    """
-
-    of: dict[Statement, Waits] = field(default_factory=dict)
-    closes: dict[str, Close] = field(default_factory=dict)
-    end: list[Event] = field(default_factory=list)
-    heads: dict[Loop, InFlight] = field(default_factory=dict)
 
 
 def plan_waits(program: TileProgram, plan: PipelinePlan, supply: Supply) -> WaitPlan:

@@ -28,20 +28,10 @@ from warploom.lower.emit.named_barriers import pass_turn, wait_for_turn
 from warploom.lower.emit.threads import orchestrated
 from warploom.lower.hopper.warpgroups import require_private, with_warpgroups
 from warploom.tile import ir
+from warploom.tile.annotations import ALTERNATE, TILES
 from warploom.tile.hints import PING_PONG_WARPGROUPS
 from warploom.tile.program import TileProgram
-from warploom.tile.statement import (
-    ALTERNATE,
-    TILES,
-    Block,
-    Load,
-    Loop,
-    Marked,
-    Orchestrated,
-    Statement,
-    raws,
-    walk,
-)
+from warploom.tile.statement import Block, Load, Loop, Marked, Orchestrated, Statement, raws, walk
 
 
 def ping_pong(program: TileProgram) -> TileProgram:

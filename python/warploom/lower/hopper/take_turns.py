@@ -28,12 +28,10 @@ from warploom.lower.emit.named_barriers import consumers_sync
 from warploom.lower.emit.threads import orchestrated
 from warploom.lower.hopper.warpgroups import require_private, with_warpgroups
 from warploom.tile import ir
+from warploom.tile.annotations import FIRST, STAGES, TURN
 from warploom.tile.mbarriers import read_operation
 from warploom.tile.program import TileProgram
 from warploom.tile.statement import (
-    FIRST,
-    STAGES,
-    TURN,
     Allocation,
     Block,
     First,

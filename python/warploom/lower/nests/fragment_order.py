@@ -19,8 +19,8 @@ from tvm.tirx.layout import S, TileLayout
 from warploom.lower.nests.elements import WARPGROUP, NestContext
 from warploom.ops.register_tile import LANES
 from warploom.tile import ir
+from warploom.tile.hints import PREFIX
 from warploom.tile.nest import ElementStore
-from warploom.tile.program import PREFIX
 from warploom.tile.scopes import is_global, is_shared
 from warploom.tile.statement import Nest
 

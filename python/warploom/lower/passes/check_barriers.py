@@ -8,9 +8,10 @@ from tvm.tirx.tile_primitive import TilePrimitiveCall
 
 from warploom.errors import Decline
 from warploom.lower.analysis.own_barriers import operations
+from warploom.tile.annotations import MBAR
 from warploom.tile.mbarriers import read_address
 from warploom.tile.program import TileProgram
-from warploom.tile.statement import MBAR, ForLoader, Statement, walk
+from warploom.tile.statement import ForLoader, Statement, walk
 
 
 def check_own_barriers(program: TileProgram) -> TileProgram:

@@ -8,10 +8,10 @@ import tvm_ffi
 from tvm import tirx
 from tvm.tirx import PrimFunc
 
+from warploom.tile.annotations import PIPELINED, STAGES
 from warploom.tile.hint_attributes import hint_statements
 from warploom.tile.hints import HINT_KEYS, PREFIX
 from warploom.tile.program import TileProgram
-from warploom.tile.statement import PIPELINED, STAGES
 
 
 def check_hints(program: TileProgram) -> TileProgram:

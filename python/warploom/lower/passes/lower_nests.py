@@ -17,7 +17,6 @@ import tvm_ffi
 from tvm import tirx
 from tvm.ir import Range, TensorLoad
 from tvm.script import tirx as T
-from tvm.sym.analyzer import Analyzer
 from tvm.tirx import Buffer, ForKind, Stmt, Var
 
 from warploom.errors import Decline, IllegalCombination
@@ -33,7 +32,8 @@ from warploom.lower.nests.elements import (
 from warploom.lower.nests.fragment_order import EXCHANGED, in_fragment_order
 from warploom.lower.nests.global_words import word_copy
 from warploom.lower.nests.pairs import in_words, paired_store
-from warploom.ops.register_tile import LANES, RegisterTile
+from warploom.lower.nests.register_numbers import register_of
+from warploom.ops.register_tile import LANES
 from warploom.tile import ir
 from warploom.tile.assumption import read_assumption
 from warploom.tile.program import TileProgram
@@ -185,7 +185,7 @@ def _over_registers(buffer: Buffer, indices: Any, nest: Nest, context: NestConte
         table = {i: analyzer.simplify(place) for i, place in zip(indices, places, strict=True)}
 
         def number(buffer: Buffer, indices: Any) -> Any:
-            return _register_of(context.tile(buffer), indices, counts, tile, at)
+            return register_of(context.tile(buffer), indices, counts, tile, at)
 
         return Element(table, number, context, analyzer)
 
@@ -207,97 +207,6 @@ def _over_registers(buffer: Buffer, indices: Any, nest: Nest, context: NestConte
     elements = [element(register * step + part if step > 1 else register) for part in range(step)]
     lowered = [s for part in nest.parts for s in together(part, elements)]
     return ir.loop(register, tile.registers // step, lowered, kind=ForKind.UNROLLED)
-
-
-def _register_of(
-    register_tile: RegisterTile,
-    places: Any,
-    counts: dict[Var, np.ndarray],
-    tile: RegisterTile,
-    at: Any,
-) -> Any:
-    """The register of ``other`` that holds, in every thread, the element at ``places``."""
-    shape = tile.table.shape
-    position = []
-    for place, extent in zip(places, register_tile.shape, strict=True):
-        value = _values(place, counts)
-        if value is None:
-            raise Decline(
-                f"A nest indexes {register_tile.buffer.name} by {place}; tiles in registers are "
-                "indexed by expressions of the nest's loop variables and constants."
-            )
-        position.append(np.broadcast_to(value, shape))
-        if position[-1].max() >= extent or position[-1].min() < 0:
-            raise Decline(
-                f"A nest over {tile.buffer.name} reads {register_tile.buffer.name}, which has "
-                f"{extent} elements where {tile.buffer.name} has more; give both tiles the same "
-                "extents."
-            )
-    elements = np.ravel_multi_index(position, register_tile.shape)
-    held = np.full((shape[0], register_tile.size), -1)
-    np.put_along_axis(
-        held,
-        register_tile.table,
-        np.broadcast_to(np.array(register_tile.offsets), register_tile.table.shape),
-        axis=1,
-    )
-    registers = np.take_along_axis(held, elements, axis=1)
-    if (registers < 0).any() or (registers != registers[0]).any():
-        raise Decline(
-            f"A nest over {tile.buffer.name} needs elements of {register_tile.buffer.name} that "
-            "other threads hold; give both the same direction, or pass them through shared memory."
-        )
-    number = _linear(registers[0], tile, at)
-    if number is None:
-        places = ", ".join(map(str, places))
-        raise Decline(
-            f"A nest over {tile.buffer.name} reads {register_tile.buffer.name}[{places}], in "
-            "another order than the nest counts; pass it through shared memory."
-        )
-    return number
-
-
-#: Operations in an index of a tile in registers.
-_INDEX_OPERATIONS = {
-    tirx.Add: np.add,
-    tirx.Sub: np.subtract,
-    tirx.Mul: np.multiply,
-    tirx.FloorDiv: np.floor_divide,
-    tirx.FloorMod: np.mod,
-}
-
-
-def _values(index: Any, counts: dict[Var, np.ndarray]) -> Any:
-    """The value of an index in every thread and register; None if it depends on more."""
-    if isinstance(index, tirx.IntImm):
-        return int(index)
-    if isinstance(index, Var):
-        return counts.get(index)
-    operation = _INDEX_OPERATIONS.get(type(index))
-    if operation is None:
-        return None
-    a, b = _values(index.a, counts), _values(index.b, counts)
-    return None if a is None or b is None else operation(a, b)
-
-
-def _linear(registers: np.ndarray, tile: RegisterTile, at: Any) -> Any:
-    """Register numbers, one for each register of ``tile``, as an expression of ``at``; None if
-    they are no linear function of its digits."""
-    if len(registers) == 1:
-        return int(registers[0])
-    digits = [d for dim in tile.dims for d in dim if d.axis == "m"]
-    offsets = np.array(tile.offsets)
-    expression: Any = int(registers[0])
-    values = np.full(len(registers), registers[0])
-    for digit in sorted(digits, key=lambda d: -d.stride):
-        step = int(registers[list(tile.offsets).index(digit.stride)] - registers[0])
-        if step == 0:
-            continue
-        values = values + offsets // digit.stride % digit.extent * step
-        expression = expression + digit.of({"m": at}) * step
-    if not (values == registers).all():
-        return None
-    return expression if isinstance(expression, int) else Analyzer().simplify(expression)
 
 
 def _over_threads(nest: Nest, context: NestContext) -> Stmt:

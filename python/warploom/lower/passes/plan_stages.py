@@ -7,8 +7,8 @@ from tvm import tirx
 from tvm.tirx import Stmt
 
 from warploom.tile import ir
+from warploom.tile.annotations import PIPELINED, STAGES
 from warploom.tile.program import TileProgram
-from warploom.tile.statement import PIPELINED, STAGES
 
 #: Stages of a pipelined loop that says nothing.
 DEFAULT_STAGES = 4

@@ -30,9 +30,9 @@ from warploom.lower.blackwell.plan_tensor_memory import TensorMemory, TensorTile
 from warploom.lower.emit.own_barriers import initialised_by_one_thread
 from warploom.target import SM90A, SM100A
 from warploom.tile import ir
+from warploom.tile.annotations import PIPELINED
 from warploom.tile.program import TileProgram, allocations
 from warploom.tile.scopes import is_shared, needs_place
-from warploom.tile.statement import PIPELINED
 
 _WARP = SM100A.warpgroup // 4
 

@@ -22,8 +22,8 @@ from tvm.script import tirx as T
 from tvm.tirx import Buffer, Stmt, Var
 
 from warploom.layout.smem_matrix import SharedMatrix
-from warploom.lower.analysis.fragments import Fragments, fragments_of
-from warploom.lower.analysis.rows import part_of_rows, row_dimensions
+from warploom.lower.analysis.fragments import fragments_of
+from warploom.lower.analysis.rows import row_dimensions
 from warploom.lower.emit.fill_stages import require_tma
 from warploom.lower.emit.threads import leader, orchestrated, thread_in_warpgroup
 from warploom.lower.nests.elements import WARPGROUP
@@ -34,20 +34,20 @@ from warploom.lower.stores.chunked_store import (
     if_stored,
     wait_group,
 )
+from warploom.lower.stores.cut_tiles import Cut, chunk_of, cut_tile
 from warploom.lower.stores.epilogue_inputs import prefetch_inputs
 from warploom.lower.stores.staged_inputs import staged_input
 from warploom.lower.stores.store_chunks import store_chunks
 from warploom.ops.register_tile import LANES
-from warploom.target import TMA, Major, Swizzle, tile_chunks
+from warploom.target import Major, Swizzle
 from warploom.tile import ir
+from warploom.tile.annotations import ORCHESTRATED
 from warploom.tile.hints import PING_PONG_WARPGROUPS
 from warploom.tile.nest import Binding, ElementStore
 from warploom.tile.program import TileProgram
 from warploom.tile.scopes import is_global
-from warploom.tile.statement import ORCHESTRATED, Block, Loop, Nest, Statement, Store, view, walk
+from warploom.tile.statement import Block, Loop, Nest, Statement, Store, view, walk
 
-#: Bytes of the elements that go through shared memory.
-STAGED_BYTES = (2, 4)
 #: Buffers for chunks, without a hint.
 STORE_BUFFERS = 2
 
@@ -125,7 +125,7 @@ def _block(statements: Block, program: TileProgram, staging: _Staging) -> list[S
             continue
         to, source = statement.to, statement.source
         kinds = fragments_of(source.source, program.arch)
-        cut = _cut(to, source, kinds, program.hints.store_columns)
+        cut = cut_tile(to, source, kinds, program.hints.store_columns)
         maker = _maker(result[-1], source, program) if result else None
         if maker is not None:
             result.pop()
@@ -206,42 +206,6 @@ def _maker(statement: Stmt, source: TensorRegion, program: TileProgram) -> Nest 
     return nest if used == 2 else None
 
 
-#: Rows of the chunks of a column, and columns of those of a row.
-_Cut = tuple[list[int], list[int]]
-
-
-def _cut(to: TensorRegion, source: TensorRegion, kinds: Fragments, most: int | None) -> _Cut | None:
-    """The chunks, of at most so many columns each; None if TMA cannot store the tile."""
-    tile = source.source
-    size = tvm.DataType(str(tile.dtype)).bits // 8
-    # A thread of a fragment has two neighbours; of single bytes they are too few to write.
-    if len(tile.shape) != 2 or size not in STAGED_BYTES:
-        return None
-    pitch = to.source.shape[-1]
-    if not isinstance(pitch, tirx.IntImm) or int(pitch) * size % TMA.chunk_bytes:
-        return None
-    wide = [d for d, (_, extent) in enumerate(ir.ranges(to)) if not ir.is_constant(extent, 1)]
-    if wide and wide[-1] != len(to.region) - 1:
-        return None
-    if any(ir.is_constant(to.source.shape[d], 1) for d in wide):  # TVM describes no such copy
-        return None
-    rows, columns = (int(extent) for extent in tile.shape)
-    cut = tile_chunks(rows, columns, size, kinds.rows, kinds.transposed, most)
-    first = 0
-    for height in cut[0] if cut is not None else ():
-        if _chunk_of(to, rows, first, height) is None:
-            return None
-        first += height
-    return cut
-
-
-def _chunk_of(to: TensorRegion, rows: int, first: int, height: int) -> list[tuple[Any, Any]] | None:
-    """So many rows of a region, from a multiple of them on; None if they are no box."""
-    ranges = ir.ranges(to)
-    dimensions = row_dimensions(ranges, rows)
-    return dimensions and part_of_rows(ranges, dimensions, first // height, height)
-
-
 def _straight(to: TensorRegion, source: TensorRegion, maker: Nest | None) -> Stmt:
     """A nest that stores element by element; with ``maker``, what that nest computes."""
     tile = source.source
@@ -271,7 +235,7 @@ def _places(ranges: list[tuple[Any, Any]], rows: list[int], counters: list[Var])
 def _staged(
     to: TensorRegion,
     source: TensorRegion,
-    cut: _Cut,
+    cut: Cut,
     program: TileProgram,
     staging: _Staging,
     maker: Nest | None,
@@ -293,7 +257,7 @@ def _staged(
         key = dtype, max(heights), width, count
         buffer = _buffer(*key, program)
         buffers[width] = staging.buffers.setdefault((*key, apart), buffer)
-    targets = [_chunk_of(to, rows, part.row, part.height) for part in parts]
+    targets = [chunk_of(to, rows, part.row, part.height) for part in parts]
     store = ChunkedStore(to.source, tile, tuple(parts), tuple(targets), buffers, kinds, program)
     # Of warpgroups that take turns, all begin a tile, and the first alone ends it.
     together = (program.hints.turns or 1) == 1 and program.stores is None
