@@ -24,7 +24,7 @@ from warploom.target import (
     WgmmaKind,
     wgmma_kind,
 )
-from warploom.target.dtypes import bits_of, name_dtypes
+from warploom.target.dtypes import name_dtypes
 from warploom.target.spelling import (
     L2Promotion,
     OobFill,
@@ -278,40 +278,6 @@ class MatmulConfig:
             f"registers = {self.registers}: only a specialised kernel has roles to split them.",
         )
         self.roles.check(producer, consumer)  # raises with a sentence of its own
-
-    def check_shape(self, m: int | None, n: int, k: int) -> None:
-        """Raise unless TMA can load matrices of these extents; others need not divide anything.
-
-        Raises
-        ------
-        IllegalCombination
-            If an extent is too small, or a row pitch is no multiple of 16 bytes.
-        """
-        for name, extent, least in (("M", m, 1), ("N", n, 2), ("K", k, 2)):
-            if extent is not None and extent < least:
-                raise IllegalCombination(f"matmul: {name} = {extent}: it must be at least {least}.")
-        if self.oob_fill is OobFill.NAN and k % self.tile[2]:
-            raise IllegalCombination(
-                f"matmul: K = {k} with oob_fill 'nan': the last stage would add NaN to every sum; "
-                f"use a multiple of {self.tile[2]}, the K of a stage, or oob_fill 'zeros'."
-            )
-        pitches = {
-            "A": ("M", m) if self.layout[0] == "T" else ("K", k),
-            "B": ("N", n) if self.layout[1] == "N" else ("K", k),
-        }
-        for matrix, (name, extent) in pitches.items():
-            if extent is None:
-                raise IllegalCombination(
-                    f"matmul: {name} must be known with layout {self.layout!r}, where it is the "
-                    f"row pitch of {matrix}."
-                )
-            size = extent * bits_of(self.dtype) // 8
-            if size % TMA.chunk_bytes:
-                raise IllegalCombination(
-                    f"matmul: {matrix} has rows of {extent} {self.dtype}, {size} bytes; TMA needs "
-                    f"a multiple of {TMA.chunk_bytes}, so pad {name} to a multiple of "
-                    f"{TMA.chunk_bytes * 8 // bits_of(self.dtype)}."
-                )
 
 
 def _operand(

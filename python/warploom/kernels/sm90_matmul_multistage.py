@@ -23,6 +23,7 @@ from warploom.kernels.matmul_parts import (
     store,
     wait_mmas,
 )
+from warploom.kernels.matmul_shape import check_shape
 from warploom.kernels.signature import row_count
 from warploom.layout.fragment import wgmma_accumulator
 from warploom.schedulers.raster import grouped_tile
@@ -31,7 +32,7 @@ from warploom.schedulers.raster import grouped_tile
 @named
 def sm90_matmul_multistage(config: MatmulConfig, m: int | None, n: int, k: int) -> PrimFunc:
     """Build ``C = A B`` for these extents; see :func:`warploom.kernels.matmul_multistage`."""
-    config.check_shape(m, n, k)
+    check_shape(config, m, n, k)
     rows = row_count(m)
     a_shape, b_shape = shapes(config, rows, n, k)
     tile_m, tile_n, tile_k = config.tile

@@ -20,6 +20,7 @@ from warploom.tile import ir
 from warploom.tile.effects import accumulates
 from warploom.tile.hints import DEVICE_ENTRY
 from warploom.tile.ids import KINDS, parent_and_child
+from warploom.tile.primitives import op_name
 
 
 @dataclass(frozen=True)
@@ -44,7 +45,7 @@ class Leaf:
     def name(self) -> str:
         """Of a tile primitive; empty for another statement."""
         call = self.statement
-        return ir.op_name(call) if isinstance(call, TilePrimitiveCall) else ""
+        return op_name(call) if isinstance(call, TilePrimitiveCall) else ""
 
     @property
     def loops(self) -> list[tirx.For]:

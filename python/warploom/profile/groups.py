@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from warploom.tile import ir
+from warploom.tile.scalar import ThreadScalar
 
 #: Most clocks of a group: each stays in a register until the group is recorded.
 MAX_CLOCKS = 7
@@ -64,18 +64,18 @@ def rows_of(clocks: int) -> int:
 class OpenGroup:
     """The spans since the last record."""
 
-    clocks: list[ir.Scalar] = field(default_factory=list)
+    clocks: list[ThreadScalar] = field(default_factory=list)
     spans: list[GroupedSpan] = field(default_factory=list)
 
-    def has_room(self, begin: ir.Scalar) -> bool:
+    def has_room(self, begin: ThreadScalar) -> bool:
         """Whether a span with that begin, and an end of its own, can be added."""
         return len(self.clocks) + (begin not in self.clocks) < MAX_CLOCKS
 
-    def add(self, name: str, category: str, begin: ir.Scalar, end: ir.Scalar) -> None:
+    def add(self, name: str, category: str, begin: ThreadScalar, end: ThreadScalar) -> None:
         """Add a span."""
         self.spans.append(GroupedSpan(name, category, self._number(begin), self._number(end)))
 
-    def _number(self, clock: ir.Scalar) -> int:
+    def _number(self, clock: ThreadScalar) -> int:
         if clock not in self.clocks:
             self.clocks.append(clock)
         return self.clocks.index(clock)

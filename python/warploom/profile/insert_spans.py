@@ -28,6 +28,7 @@ from warploom.tile import ir
 from warploom.tile.ids import parent_and_child
 from warploom.tile.program import TileProgram
 from warploom.tile.roles import role_name
+from warploom.tile.scalar import ThreadScalar
 from warploom.tile.spans import span_name
 from warploom.tile.statement import Block, Scalar, Statement, raws, walk
 
@@ -118,10 +119,10 @@ class _Inserter:
     def __init__(self, program: TileProgram, recorder: Recorder, inserted: Inserted) -> None:
         self.program, self.recorder, self.inserted = program, recorder, inserted
         #: Where the next record of the current stream goes.
-        self.next = ir.Scalar("timeline_next", "uint32")
+        self.next = ThreadScalar("timeline_next", "uint32")
         self.group = OpenGroup()
         #: The end of the span that ends here, if nothing has come since that takes time.
-        self.here: ir.Scalar | None = None
+        self.here: ThreadScalar | None = None
 
     def whole(self) -> tuple[Stmt, ...]:
         """The body of the kernel."""
@@ -153,7 +154,7 @@ class _Inserter:
         if not role.one_thread:
             warp, lane = self.program.var("warp_in_warpgroup"), self.program.var("lane")
             chosen = T.And(warp == 0, lane == 0)
-        self.next = ir.Scalar("timeline_next", "uint32")
+        self.next = ThreadScalar("timeline_next", "uint32")
         inner = self._block(statement.body, False)
         return statement.with_blocks(self._stream(inner, first + statement.raw.value, chosen))
 
@@ -172,7 +173,7 @@ class _Inserter:
         inner = statements()
         if not self.group.has_room(begin):
             inner += self._record()
-        end = ir.Scalar("timeline_clock", "uint32")
+        end = ThreadScalar("timeline_clock", "uint32")
         clock = self.recorder.clock()
         if result is not None:
             clock = self.recorder.clock_of_result(begin.value, result)
@@ -184,7 +185,7 @@ class _Inserter:
         """Statements after which ``self.here`` is the clock, if it is not yet."""
         if self.here is not None and self.group.has_room(self.here):
             return []
-        self.here = ir.Scalar("timeline_clock", "uint32")
+        self.here = ThreadScalar("timeline_clock", "uint32")
         return self.here.define(self.recorder.clock())
 
     def _record(self) -> list[Stmt]:

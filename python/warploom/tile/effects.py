@@ -20,6 +20,7 @@ from tvm.tirx.tile_primitive import TilePrimitiveCall
 
 from warploom.errors import Decline
 from warploom.tile import ir
+from warploom.tile.primitives import op_name
 
 
 @dataclass(frozen=True)
@@ -50,22 +51,22 @@ REDUCTIONS = ("sum", "max", "min")
 
 def known(call: TilePrimitiveCall) -> bool:
     """Whether the primitive is in the table."""
-    return ir.op_name(call) in _OPERANDS
+    return op_name(call) in _OPERANDS
 
 
 def destination(call: TilePrimitiveCall) -> TensorRegion:
     """Buffers that a primitive writes."""
-    return call.args[_OPERANDS[ir.op_name(call)][0]]
+    return call.args[_OPERANDS[op_name(call)][0]]
 
 
 def sources(call: TilePrimitiveCall) -> list[TensorRegion]:
     """The tiles that a primitive reads."""
-    return [call.args[index] for index in _OPERANDS[ir.op_name(call)][1]]
+    return [call.args[index] for index in _OPERANDS[op_name(call)][1]]
 
 
 def accumulates(call: TilePrimitiveCall) -> Any:
     """Whether a product or a reduction adds to its destination: a bool or an expression."""
-    value = call.args[-1] if ir.op_name(call) in ("gemm_async", *REDUCTIONS) else False
+    value = call.args[-1] if op_name(call) in ("gemm_async", *REDUCTIONS) else False
     return bool(value.value) if isinstance(value, tirx.IntImm) else value
 
 
@@ -83,7 +84,7 @@ def effects(statement: Stmt) -> Effects:
     def primitive(call: TilePrimitiveCall) -> None:
         if not known(call):
             raise Decline(
-                f"No pass knows the primitive {ir.op_name(call)}; a tile program has "
+                f"No pass knows the primitive {op_name(call)}; a tile program has "
                 f"{', '.join(sorted(_OPERANDS))}, and nests of element-wise stores."
             )
         writes.add(destination(call).source)

@@ -8,17 +8,14 @@ from typing import Any
 import tvm
 import tvm_ffi
 from tvm import tirx
-from tvm.ir import Range, TensorLoad, TensorRegion
+from tvm.ir import Range, TensorRegion
 from tvm.script import tirx as T
 from tvm.script.ir_builder import IRBuilder
 from tvm.sym.analyzer import Analyzer
 from tvm.tirx import Buffer, ForKind, Stmt, Var, is_buffer_var
-from tvm.tirx.exec_scope import ExecScope
 from tvm.tirx.layout import S, TileLayout
 from tvm.tirx.script.builder import _ffi_api as _builder
 from tvm.tirx.tile_primitive import TilePrimitiveCall
-
-from warploom.tile.assumption import read_assumption
 
 Body = Iterable[Stmt]
 #: Statements that code is generated of.
@@ -117,42 +114,9 @@ def is_constant(value: Any, number: int) -> bool:
     return isinstance(value, tirx.IntImm) and int(value) == number
 
 
-class Scalar:
-    """A variable of each thread, which statements assign to."""
-
-    def __init__(self, name: str, dtype: str = "int32") -> None:
-        self.buffer = tirx.decl_buffer((1,), dtype, name, scope="local")
-
-    @property
-    def value(self) -> Any:
-        """The value that the scalar holds."""
-        return self.buffer[0]
-
-    def define(self, value: Any) -> list[Stmt]:
-        """Statements that bring it into being."""
-        return [tirx.AllocBuffer(self.buffer), self.set(value)]
-
-    def set(self, value: Any) -> Stmt:
-        """``self = value``."""
-        return tirx.BufferStore(self.buffer, as_expr(value, str(self.buffer.dtype)), [0])
-
-
 def as_expr(value: Any, dtype: str = "int32") -> Any:
     """A Python number as an expression."""
     return tirx.const(value, dtype) if isinstance(value, (bool, int, float)) else value
-
-
-def below(value: Any, extent: Any) -> Stmt:
-    """The fact that ``0 <= value < extent``, for passes: it does nothing."""
-    return evaluate(T.assume(T.And(value >= 0, value < extent)))
-
-
-def bound_of(statement: Stmt) -> tuple[Buffer, Any] | None:
-    """The scalar and the extent of :func:`below`; None for any other statement."""
-    match read_assumption(statement):
-        case tirx.And(a=tirx.GE(a=TensorLoad() as scalar), b=tirx.LT(a=value, b=extent)):
-            return (scalar.source, extent) if value.same_as(scalar) else None
-    return None
 
 
 def region(buffer: Buffer, *parts: Any) -> TensorRegion:
@@ -195,46 +159,6 @@ def written_at(statement: Stmt, span: Any) -> Stmt:
     if span is not None:
         tvm_ffi.structural_walk(statement, (_LEAVES, give))
     return statement
-
-
-def tile_call(
-    like: TilePrimitiveCall,
-    *args: Any,
-    scope: str | None = None,
-    dispatch: str | None = None,
-    **config: Any,
-) -> TilePrimitiveCall:
-    """The primitive of ``like`` on other arguments; ``config`` is added to its options."""
-    call = TilePrimitiveCall(
-        *args,
-        op=like.op,
-        workspace=like.workspace,
-        config={**like.config, **config},
-        dispatch=dispatch if dispatch is not None else like.dispatch,
-        scope=ExecScope(scope) if scope is not None else like.scope,
-    )
-    return written_at(call, like.span)
-
-
-def primitive(
-    name: str, *args: Any, scope: str = "thread", dispatch: str | None = None, **config: Any
-) -> TilePrimitiveCall:
-    """A call of the tile primitive ``name``."""
-    return TilePrimitiveCall(
-        *args, op=tvm_ffi_op(name), config=config, dispatch=dispatch, scope=ExecScope(scope)
-    )
-
-
-def tvm_ffi_op(name: str) -> Any:
-    """The operator of a tile primitive."""
-    from tvm.ir import Op
-
-    return Op.get(f"tirx.tile.{name}")
-
-
-def op_name(call: TilePrimitiveCall) -> str:
-    """Name of a tile primitive, such as ``"gemm_async"``."""
-    return call.op.name.removeprefix("tirx.tile.")
 
 
 def uses(node: Any) -> set[Var]:

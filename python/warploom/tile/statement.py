@@ -56,6 +56,7 @@ from warploom.tile.leaves import (
 )
 from warploom.tile.mbarriers import INITIALISED, LOADING, read_operation
 from warploom.tile.nest import Part, read_nest
+from warploom.tile.primitives import op_name
 from warploom.tile.scopes import is_global, is_shared, is_tile
 
 
@@ -265,7 +266,7 @@ def _is_scalar(buffer: Buffer) -> bool:
 
 
 def _view_of_primitive(raw: TilePrimitiveCall) -> Statement:
-    name = ir.op_name(raw)
+    name = op_name(raw)
     if name == "gemm_async":
         return Mma(raw)
     if name in REDUCTIONS:

@@ -15,8 +15,10 @@ from warploom.lower.emit import barriers
 from warploom.lower.emit.barriers import Position
 from warploom.lower.passes.allocate_shared import allocate_shared
 from warploom.tile import ir
+from warploom.tile.primitives import primitive
 from warploom.tile.program import TileProgram
 from warploom.tile.read import read
+from warploom.tile.scalar import ThreadScalar
 
 THREADS = 64
 SYNC = [ir.evaluate(T.cuda.cta_sync())]
@@ -75,7 +77,7 @@ def handshake(program: TileProgram, arrivals: int, expected: int) -> list[tirx.S
     thread = variable(program, 2)
     b = mbarriers("b", 2)
     values = tirx.decl_buffer((arrivals,), "int32", "values", scope="shared")
-    total = ir.Scalar("total")
+    total = ThreadScalar("total")
     i = tirx.Var("i", "int32")
     return [
         tirx.AllocBuffer(b),
@@ -134,7 +136,7 @@ def test_other_ctas_arrive_here(ctas):
 def ring(*peers: Peers | None, pairs: Pairs | None = None) -> Ring:
     tiles = [tirx.decl_buffer((64, 64), "float16", f"t{i}", scope="shared") for i in range(2)]
     source = tirx.decl_buffer((64, 64), "float16", "A")
-    loads = [ir.primitive("copy_async", ir.whole(tile), ir.whole(source)) for tile in tiles]
+    loads = [primitive("copy_async", ir.whole(tile), ir.whole(source)) for tile in tiles]
     return Ring("r", loads, dict.fromkeys(tiles), 3, list(peers), pairs)
 
 

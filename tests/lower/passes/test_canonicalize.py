@@ -19,7 +19,7 @@ from warploom import language as wl
 from warploom.errors import Decline
 from warploom.lower.lowerings import lower
 from warploom.lower.passes.canonicalize import ELEMENTWISE, canonicalize
-from warploom.tile import ir
+from warploom.tile.primitives import op_name
 from warploom.tile.read import read
 
 ROWS, COLUMNS = 8, 16
@@ -74,7 +74,7 @@ def program_of(call: Any) -> Any:
 def primitives_of(program: Any) -> list[str]:
     found: list[str] = []
     for one in program.body:
-        tvm_ffi.structural_walk(one, (TilePrimitiveCall, lambda c: found.append(ir.op_name(c))))
+        tvm_ffi.structural_walk(one, (TilePrimitiveCall, lambda c: found.append(op_name(c))))
     return found
 
 

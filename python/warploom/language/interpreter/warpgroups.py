@@ -33,6 +33,7 @@ from warploom.tile.hints import DEVICE_ENTRY
 from warploom.tile.ids import KINDS, parent_and_child
 from warploom.tile.mbarriers import SCOPE as MBARRIER
 from warploom.tile.mbarriers import read_operation
+from warploom.tile.primitives import op_name
 from warploom.tile.scopes import is_shared, is_tile
 from warploom.tile.state import read_state
 
@@ -79,7 +80,7 @@ def _with_scopes(body: tirx.Stmt) -> tirx.Stmt:
     tiles: list[Buffer] = []
 
     def note_product(call: TilePrimitiveCall) -> None:
-        if ir.op_name(call) == "gemm_async":
+        if op_name(call) == "gemm_async":
             products.add(call.args[0].source)
 
     def note_tile(allocation: tirx.AllocBuffer) -> None:
@@ -223,7 +224,7 @@ class _InStep:
 
     def primitive(self, statement: TilePrimitiveCall) -> None:
         for part in self._who(statement):
-            execute_primitive(part, statement, ir.op_name(statement))
+            execute_primitive(part, statement, op_name(statement))
 
     def expression(self, statement: tirx.Evaluate) -> None:
         call = statement.value

@@ -18,6 +18,7 @@ from warploom.lower.analysis.transposed import transposed_tiles
 from warploom.target import Major, Swizzle
 from warploom.tile import ir
 from warploom.tile.effects import REDUCTIONS
+from warploom.tile.primitives import op_name
 from warploom.tile.scopes import TILE_SCOPES, is_shared
 from warploom.tile.statement import Block, Mma, Nest, walk
 
@@ -105,7 +106,7 @@ def vector_axes(body: Block) -> dict[Buffer, Axis]:
         equal.extend((a, b, why) for a, i in vectors for b, j in vectors if i is j or i == j)
 
     def reduction(call: TilePrimitiveCall) -> None:
-        if ir.op_name(call) not in REDUCTIONS:
+        if op_name(call) not in REDUCTIONS:
             return
         to, source = call.args[0].source, call.args[1].source
         if len(to.shape) == 1 and len(source.shape) == 2:

@@ -20,6 +20,7 @@ from warploom.lower.blackwell.role_order import roles_of
 from warploom.lower.blackwell.tile_barriers import Role
 from warploom.tile import ir
 from warploom.tile.nest import ElementStore
+from warploom.tile.primitives import op_name
 from warploom.tile.statement import Block, Loop, Mma, Nest, Statement
 
 
@@ -91,7 +92,7 @@ def _columns(
     """Columns of a tile that a statement of the threads overwrites; None if it does more."""
     if isinstance(statement.raw, TilePrimitiveCall):
         to = statement.raw.args[0]
-        if ir.op_name(statement.raw) != "copy_async" or to.source != tile:
+        if op_name(statement.raw) != "copy_async" or to.source != tile:
             return None
         (row, rows), (start, extent) = ir.ranges(to)
         parts = (row, rows, start, extent)

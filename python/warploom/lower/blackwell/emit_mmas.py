@@ -20,6 +20,7 @@ from warploom.layout.smem_matrix import SharedMatrix
 from warploom.target import SM100A, Major, Swizzle
 from warploom.target.tcgen05 import tcgen05_kinds
 from warploom.tile import ir
+from warploom.tile.primitives import tile_call
 from warploom.tile.scopes import is_shared
 from warploom.tile.statement import Mma
 
@@ -44,13 +45,13 @@ def emit_product(call: TilePrimitiveCall) -> list[Stmt]:
         ctas = Mma(call).ctas
         kind.check_shape(m * ctas, n, ctas)
         if not is_shared(a.source):  # in tensor memory
-            return [ir.tile_call(call, *call.args, scope="thread", dispatch="tcgen05")]
+            return [tile_call(call, *call.args, scope="thread", dispatch="tcgen05")]
         left = SharedMatrix.from_buffer(a.source, Major.MN if bool(trans_a) else Major.K)
         right = SharedMatrix.from_buffer(b.source, Major.MN if bool(trans_b) else Major.K)
     except IllegalCombination as error:
         raise Decline(f"The product into {d.source.name}: {error}") from error
     if dtypes[2] == "float32" and Swizzle.NONE not in (left.swizzle, right.swizzle):
-        return [ir.tile_call(call, *call.args, scope="thread", dispatch="tcgen05")]
+        return [tile_call(call, *call.args, scope="thread", dispatch="tcgen05")]
     instruction = _instruction_descriptor((m, n, kind.k), ctas, dtypes, left, right)
     mma = T.ptx[f"tcgen05.mma.cta_group::{ctas}.kind::{kind.kind}"]
     (base,) = d.source.allocated_addr

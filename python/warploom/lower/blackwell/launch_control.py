@@ -24,6 +24,7 @@ from warploom.lower.emit import barriers
 from warploom.lower.emit.barriers import Position
 from warploom.tile import ir
 from warploom.tile.program import TileProgram
+from warploom.tile.scalar import ThreadScalar
 from warploom.tile.statement import Loop, Statement, block
 
 #: Answers that may be on the way: one that is being read, one for who is a tile ahead, one to come.
@@ -132,7 +133,7 @@ class _Reader:
 
     def __init__(self, control: LaunchControl, name: str, warp: bool) -> None:
         self.control, self.warp = control, warp
-        self.tile = ir.Scalar(f"{name}_tile")
+        self.tile = ThreadScalar(f"{name}_tile")
         self.at = Position.named(f"{name}_answer", ANSWERS)
         self.remote = barriers.remote_view(control.empty, 0) if control.size > 1 else None
 
@@ -150,10 +151,10 @@ class _Reader:
     def _next(self, none: Any) -> list[Stmt]:
         """Read the next answer; the tile is ``none`` if there is no other cluster."""
         control, at = self.control, self.at
-        there = ir.Scalar("there", "uint32")
+        there = ThreadScalar("there", "uint32")
         # Scripts have no scalar variables of 128 bits: an array of one, by its alignment.
         answer = tirx.decl_buffer((1,), "uint128", "answer", scope="local", data_alignment=16)
-        cta = ir.Scalar("first_cta", "uint32")
+        cta = ThreadScalar("first_cta", "uint32")
         query = T.ptx.clusterlaunchcontrol.query_cancel
         place = ir.address(control.answers, at.index, 0)
         first = query.get_first_ctaid__x.b32.b128(cta.value, answer[0], pred=there.value)

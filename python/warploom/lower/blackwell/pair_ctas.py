@@ -27,6 +27,7 @@ from warploom.target import SM100A, Swizzle
 from warploom.target.tcgen05 import PAIR, tcgen05_kinds
 from warploom.tile import ir
 from warploom.tile.leaves import CTA_GROUP
+from warploom.tile.primitives import tile_call
 from warploom.tile.program import TileProgram
 from warploom.tile.statement import Allocation, Load, Mma, Statement, view, walk
 
@@ -71,7 +72,7 @@ def pair_ctas(program: TileProgram) -> TileProgram:
         if isinstance(view(call), Mma):
             whole = ir.whole(call.args[2].source)
             args = [*call.args[:2], whole, *call.args[3:]]
-            return ir.tile_call(call, *args, **{CTA_GROUP: PAIR})
+            return tile_call(call, *args, **{CTA_GROUP: PAIR})
         half = loaded.get(call.args[0].source) if isinstance(view(call), Load) else None
         return call if half is None else _load_half(call, half, number)
 
@@ -99,7 +100,7 @@ def _load_half(call: TilePrimitiveCall, half: _Half, number: Any) -> TilePrimiti
     wide = wide_dimensions(ranges, len(half.tile.shape))[half.along]
     ranges[wide] = (ranges[wide][0] + number * half.extent, half.extent)
     part = ir.region(source.source, *ranges)
-    return ir.tile_call(call, ir.whole(half.tile), part, *call.args[2:])
+    return tile_call(call, ir.whole(half.tile), part, *call.args[2:])
 
 
 def _products(program: TileProgram) -> list[Mma]:

@@ -23,6 +23,7 @@ from warploom.lower.blackwell.tensor_memory_chunks import (
 from warploom.lower.blackwell.tensor_memory_nests import nest_by_chunks
 from warploom.tile import ir
 from warploom.tile.effects import REDUCTIONS
+from warploom.tile.primitives import op_name, tile_call
 from warploom.tile.program import TileProgram, allocations
 from warploom.tile.statement import Block, Mma, Nest, walk
 
@@ -75,14 +76,14 @@ def _reduction(call: TilePrimitiveCall, arch: str) -> list[Stmt]:
     """A reduction along rows, one chunk after the other."""
     to, source = call.args[:2]
     tile = source.source
-    if ir.op_name(call) not in REDUCTIONS or not isinstance(source, TensorRegion):
+    if op_name(call) not in REDUCTIONS or not isinstance(source, TensorRegion):
         raise Decline(
-            f"{ir.op_name(call)} does not read the accumulator {tile.name} from tensor memory; "
+            f"{op_name(call)} does not read the accumulator {tile.name} from tensor memory; "
             "copy it to a fragment before."
         )
     if is_accumulator(to.source) or [int(axis) % 2 for axis in call.args[2]] != [1]:
         raise Decline(
-            f"{ir.op_name(call)} of the accumulator {tile.name} must reduce its columns into a "
+            f"{op_name(call)} of the accumulator {tile.name} must reduce its columns into a "
             "fragment; copy it to a fragment before."
         )
     (_, (first, extent)) = ir.ranges(source)
@@ -94,5 +95,5 @@ def _reduction(call: TilePrimitiveCall, arch: str) -> list[Stmt]:
         accumulate = call.args[-1] if start == 0 else True
         result += load_chunk(chunk, tile, int(first) + start)
         result.append(wait_for("ld"))
-        result.append(ir.tile_call(call, *args, accumulate))
+        result.append(tile_call(call, *args, accumulate))
     return result

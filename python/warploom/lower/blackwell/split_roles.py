@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from tvm.ir import TensorRegion
 from tvm.script import tirx as T
 from tvm.tirx import Buffer, Stmt
 from tvm.tirx.tile_primitive import TilePrimitiveCall
@@ -20,12 +19,13 @@ from warploom.errors import Decline
 from warploom.lower.analysis.own_barriers import own_operands
 from warploom.lower.analysis.rings import PipelinePlan, Ring, is_consumer_tile
 from warploom.lower.blackwell.emit_mmas import emit_product
+from warploom.lower.blackwell.hand_over import HandOver, Streams
 from warploom.lower.blackwell.loop_heads import LoopHeads
+from warploom.lower.blackwell.operand_places import OperandPlaces
 from warploom.lower.blackwell.plan_tensor_memory import TensorMemory, after_sync
 from warploom.lower.blackwell.role_order import roles_of
 from warploom.lower.blackwell.tensor_memory_chunks import is_accumulator, is_wait
 from warploom.lower.blackwell.tile_barriers import (
-    STATES,
     Role,
     TileBarriers,
     commit,
@@ -37,7 +37,6 @@ from warploom.lower.emit import barriers
 from warploom.lower.emit.barriers import Position
 from warploom.lower.emit.named_barriers import consumers_sync
 from warploom.lower.emit.own_barriers import by_one_consumer
-from warploom.lower.emit.place_tiles import place_tiles
 from warploom.lower.emit.prints import by_one_thread
 from warploom.tile import ir
 from warploom.tile.mbarriers import SCOPE as MBARRIER
@@ -58,7 +57,6 @@ from warploom.tile.statement import (
 )
 
 ROLES = (Role.TENSOR_CORE, Role.THREADS)
-Streams = tuple[list[Stmt], list[Stmt]]
 
 
 class RoleSplitter:
@@ -82,24 +80,21 @@ class RoleSplitter:
         self.program, self.plan, self.tile_barriers = program, plan, tile_barriers
         self.memory = memory
         self.warpgroups = int(program.id("warpgroup").extents[0])
-        self.state = {tile: on_the_way_to(pair.first) for tile, pair in tile_barriers.items()}
+        self.handover = HandOver(program, tile_barriers)
         self.heads = LoopHeads(tile_barriers)
         self.positions = {
             (role, ring.name): Position.named(f"{ring.name}_{role.name.lower()}", ring.stages)
             for ring in plan.rings
             for role in ROLES
         }
+        self.places = OperandPlaces(
+            program, plan, self.positions, tile_barriers, memory, self.warpgroups
+        )
         self.multiplied = own_operands(program)
         #: The barriers ``empty`` of other CTAs that this one releases stages of.
         self.remote: dict[str, barriers.Remote] = {}
-        #: What each role last added that touches a tile.
-        self.last: dict[tuple[Role, Buffer], Stmt] = {}
         #: Tiles whose loads or stores by threads have not been waited for.
         self.under_way: set[Buffer] = set()
-        #: Tiles that their holder has touched since it waited for them, and those that it gave
-        #: away without: their contents must still be there when they come back.
-        self.used: set[Buffer] = set()
-        self.passed_on: set[Buffer] = set()
 
     def run(self) -> Streams:
         """The two programs."""
@@ -114,12 +109,12 @@ class RoleSplitter:
         starts[Role.THREADS].extend(peers)
         bodies = self._block(self.program.block)
         for tile, pair in self.tile_barriers.items():
-            returning = self.state[tile] == on_the_way_to(Role.THREADS)
-            running = returning or self.state[tile] == held_by(Role.TENSOR_CORE)
+            returning = self.handover.state[tile] == on_the_way_to(Role.THREADS)
+            running = returning or self.handover.state[tile] == held_by(Role.TENSOR_CORE)
             # No thread reads the last result, yet its tensor memory is freed at the end; and the
             # last commit of a pair of CTAs arrives in both, which have to be there.
             if (running and is_accumulator(tile)) or (returning and pair.pairs):
-                self._move(tile, held_by(Role.THREADS), bodies)
+                self.handover.move(tile, held_by(Role.THREADS), bodies)
         return [*starts[0], *bodies[0]], [*starts[1], *bodies[1]]
 
     def users(self, ring: Ring) -> list[Role]:
@@ -221,23 +216,24 @@ class RoleSplitter:
         if statement.allocates:
             out[Role.THREADS].append(statement.raw)
         else:
-            self._touch(statement, Role.THREADS, out, lambda it: [self._placed(it, Role.THREADS)])
+            self._touch(statement, Role.THREADS, out, self._placed)
+
+    def _placed(self, statement: Statement) -> list[Stmt]:
+        return [self.places.placed(statement, Role.THREADS)]
 
     def _touch(
         self, statement: Statement, role: Role, out: Streams, write: Callable[[Any], list[Stmt]]
     ) -> None:
         """Add what becomes of a statement to a role, which must hold what is handed over."""
-        tiles = self._handed(statement)
+        tiles = self.handover.tiles_of(statement)
         for tile in tiles:
-            self._move(tile, held_by(role), out)
+            self.handover.move(tile, held_by(role), out)
         statements = write(statement)
         out[role].extend(statements)
-        self.used.update(tiles)
-        for tile in tiles:
-            self.last[role, tile] = statements[-1]
+        self.handover.touched(tiles, role, statements[-1])
         if is_wait(statement.raw):
             for tile in self.under_way:
-                self.last[role, tile] = statements[-1]
+                self.handover.last[role, tile] = statements[-1]
             self.under_way = set()
         elif isinstance(statement.raw, TilePrimitiveCall) and role is Role.THREADS:
             self.under_way.update(tile for tile in tiles if is_accumulator(tile))
@@ -246,80 +242,51 @@ class RoleSplitter:
         """The product of each consumer warpgroup, into an accumulator of its own."""
         warpgroup = self.program.var("warpgroup")
         parts = [
-            ir.substitute(self._placed(mma, Role.TENSOR_CORE, number), {warpgroup: number})
+            ir.substitute(self.places.placed(mma, Role.TENSOR_CORE, number), {warpgroup: number})
             for number in map(ir.as_expr, range(self.warpgroups))
         ]
         return [statement for part in parts for statement in emit_product(part)]
 
     def _synchronised(self, statement: Statement) -> list[Stmt]:
         """A statement of the threads; what they write to shared memory for each other is seen."""
-        placed = by_one_thread(self._placed(statement, Role.THREADS), self.program)
+        placed = by_one_thread(self.places.placed(statement, Role.THREADS), self.program)
         sync = consumers_sync(self.warpgroups)
         own = [t for t in statement.effects.writes if is_consumer_tile(t, self.plan)]
         if any(tile not in self.tile_barriers for tile in own):
             return [sync, placed, ir.evaluate(T.ptx.fence.proxy.async_.shared__cta()), sync]
         # What is handed over is synchronised by that, except between uses of the threads.
-        again = any(is_shared(tile) and tile in self.used for tile in self._handed(statement))
+        touched = self.handover.tiles_of(statement)
+        again = any(is_shared(tile) and tile in self.handover.used for tile in touched)
         return [sync, placed] if again else [placed]
-
-    def _handed(self, statement: Statement) -> list[Buffer]:
-        return [tile for tile in self.tile_barriers if tile in statement.effects.touched]
-
-    def _placed(self, statement: Statement, role: Role, number: Any = None) -> Any:
-        """A statement with the place of each tile; ``number`` is that of the warpgroup."""
-        current = {
-            tile: (buffer, self.positions[role, ring.name].index)
-            for ring in self.plan.rings
-            for tile, buffer in ring.tiles.items()
-        }
-        current |= {
-            tile: (pair.stack, pair.index(role))
-            for tile, pair in self.tile_barriers.items() if pair.stack is not None
-        }  # fmt: skip
-        placed = place_tiles(statement.raw, current)
-        if not isinstance(placed, TilePrimitiveCall):
-            return placed
-        chosen = self.program.var("warpgroup") if number is None else number
-        if self.warpgroups == 1:
-            chosen = 0
-        args = [self._in_tensor_memory(arg, role, chosen) for arg in placed.args]
-        return ir.tile_call(placed, *args)
-
-    def _in_tensor_memory(self, arg: Any, role: Role, warpgroup: Any) -> Any:
-        if not isinstance(arg, TensorRegion) or arg.source not in self.memory.tiles:
-            return arg
-        pair = self.tile_barriers.get(arg.source)
-        chosen = pair.index(role) if pair is not None else 0
-        return self.memory.tiles[arg.source].place(arg, chosen, warpgroup)
 
     # -- control flow --------------------------------------------------------------------------
 
     def _loop(self, loop: Loop, out: Streams) -> None:
         body, heads = loop.body, self.heads.of(loop)
         for tile, head in heads.items():
-            self._move(tile, head, out)
+            self.handover.move(tile, head, out)
             if head == held_by(Role.THREADS):
                 # By the iteration before.
-                self.used.add(tile)
+                self.handover.used.add(tile)
         bodies = self._block(body)
         for tile, head in heads.items():
-            self._move(tile, head, bodies)
+            self.handover.move(tile, head, bodies)
         self._add(loop, [[body] for body in bodies], out)
-        self._remember(loop, out)
+        self.handover.remember(self.heads.roles(loop), out)
 
     def _branch(self, branch: Branch, out: Streams) -> None:
         for tile, state in self.heads.around(branch).items():
-            self._move(tile, state, out)
-        before = dict(self.state)
+            self.handover.move(tile, state, out)
+        before = dict(self.handover.state)
         results = []
         for part in branch.blocks:
-            self.state = dict(before)
+            self.handover.state = dict(before)
             bodies = self._block(part)
             for tile, state in before.items():
-                self._move(tile, state, bodies)
+                self.handover.move(tile, state, bodies)
             results.append(bodies)
         self._add(branch, [[result[role] for result in results] for role in ROLES], out)
-        self._remember(branch, out)
+        self.handover.remember(self.heads.roles(branch), out)
 
     def _add(self, owner: Loop | Branch, bodies: list[list[list[Stmt]]], out: Streams) -> None:
         """A loop or branch for each role that has something to do in it."""
@@ -330,28 +297,3 @@ class RoleSplitter:
                 out[role].append(ir.when(owner.condition, *bodies[role]))
             else:
                 out[role].append(ir.with_body(owner.raw, bodies[role][0]))
-
-    def _remember(self, owner: Loop | Branch, out: Streams) -> None:
-        for tile, roles in self.heads.roles(owner).items():
-            for role in roles:
-                self.last[role, tile] = out[role][-1]
-
-    # -- handing over --------------------------------------------------------------------------
-
-    def _move(self, tile: Buffer, wanted: int, out: Streams) -> None:
-        """Move a tile on until it is in a state."""
-        lane = self.program.var("lane")
-        while self.state[tile] != wanted:
-            state = self.state[tile]
-            role, statements = self.tile_barriers[tile].step(state, lane)
-            place = len(out[role])
-            if state == held_by(role):
-                last = self.last.get((role, tile))
-                place = next((i + 1 for i, s in enumerate(out[role]) if s is last), place)
-                if tile not in self.used:
-                    self.passed_on.add(tile)
-            else:
-                self.last[role, tile] = statements[-1]
-                self.used.discard(tile)
-            out[role][place:place] = statements
-            self.state[tile] = (state + 1) % STATES

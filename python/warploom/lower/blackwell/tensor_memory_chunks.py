@@ -12,6 +12,7 @@ from tvm.tirx import Buffer, Stmt
 from warploom.errors import Decline
 from warploom.lower.analysis.fragments import fragments
 from warploom.tile import ir
+from warploom.tile.primitives import primitive
 
 #: Registers of a thread that hold a chunk.
 _CHUNK_REGISTERS = 16
@@ -66,7 +67,7 @@ def load_chunk(chunk: Buffer, tile: Buffer, start: int) -> list[Stmt]:
     part = ir.region(tile, (0, rows), (start, width))
     return [
         tirx.AllocBuffer(chunk),
-        ir.primitive("copy_async", ir.whole(chunk), part, scope="warpgroup"),
+        primitive("copy_async", ir.whole(chunk), part, scope="warpgroup"),
     ]
 
 
@@ -74,4 +75,4 @@ def store_chunk(chunk: Buffer, tile: Buffer, start: int) -> Stmt:
     """Stores a chunk from a column of the accumulator on."""
     rows, width = (int(extent) for extent in chunk.shape)
     part = ir.region(tile, (0, rows), (start, width))
-    return ir.primitive("copy_async", part, ir.whole(chunk), scope="warpgroup")
+    return primitive("copy_async", part, ir.whole(chunk), scope="warpgroup")

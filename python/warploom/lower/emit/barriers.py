@@ -20,6 +20,7 @@ from warploom.lower.analysis.clusters import is_in
 from warploom.lower.analysis.rings import PipelinePlan, Ring
 from warploom.tile import ir
 from warploom.tile.program import TileProgram
+from warploom.tile.scalar import ThreadScalar
 
 
 def initialise(barrier: Buffer, arrivals: int) -> Stmt:
@@ -75,7 +76,7 @@ def expect(barrier: Buffer, stage: Any, count: int) -> Stmt:
 def remote_view(barrier: Buffer, cta: Any) -> tuple[Buffer, list[Stmt]]:
     """The same mbarriers, or the same tile, of another CTA, and what declares them."""
     dtype = str(barrier.dtype)
-    place = ir.Scalar(f"{barrier.name}_at", "uint64")
+    place = ThreadScalar(f"{barrier.name}_at", "uint64")
     start = ir.address(barrier, *[0] * len(barrier.shape))
     where = T.ptx.mapa.u64(place.value, start, T.Cast("uint32", cta))
     pointer_type = PointerType(PrimType(dtype), "shared")
@@ -122,7 +123,7 @@ def find_peers(rings: list[Ring], program: TileProgram) -> tuple[dict[str, Remot
         statements += declaration
         mask = ring.released_in(program.var("cta_in_cluster"))
         if not isinstance(mask, int):
-            scalar = ir.Scalar(f"{ring.name}_peers", "uint32")
+            scalar = ThreadScalar(f"{ring.name}_peers", "uint32")
             statements += scalar.define(mask)
             mask = scalar.value
         peers[ring.name] = Remote(view, is_in(lane, mask))
@@ -134,13 +135,13 @@ class Position:
     """Where one role is in a ring."""
 
     stages: int
-    stage: ir.Scalar
-    phase: ir.Scalar
+    stage: ThreadScalar
+    phase: ThreadScalar
 
     @classmethod
     def named(cls, name: str, stages: int) -> Position:
         """A position with variables of its own."""
-        return cls(stages, ir.Scalar(f"{name}_stage"), ir.Scalar(f"{name}_phase"))
+        return cls(stages, ThreadScalar(f"{name}_stage"), ThreadScalar(f"{name}_phase"))
 
     def define(self, phase: int) -> list[Stmt]:
         """At stage 0, before the phase of that parity has completed."""

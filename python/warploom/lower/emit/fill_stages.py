@@ -21,6 +21,7 @@ from warploom.target import TMA
 from warploom.target.tcgen05 import PAIR
 from warploom.tile import ir
 from warploom.tile.leaves import CTA_GROUP
+from warploom.tile.primitives import primitive, tile_call
 from warploom.tile.program import TileProgram
 
 
@@ -76,7 +77,7 @@ def prefetches(load: TilePrimitiveCall, ring: Ring, program: TileProgram) -> lis
     """As :func:`copies`, but into the L2 cache alone."""
 
     def into_l2(copy: TilePrimitiveCall) -> TilePrimitiveCall:
-        return ir.tile_call(copy, *copy.args, dispatch=PREFETCHES[copy.dispatch])
+        return tile_call(copy, *copy.args, dispatch=PREFETCHES[copy.dispatch])
 
     return [
         ir.map_nodes(copy, {TilePrimitiveCall: into_l2}, {})
@@ -123,7 +124,7 @@ def _by_atoms(
         regions = ir.region(to.source, *destination), ir.region(source.source, *ranges)
         own = STEPS in config or not knows_strides(source.source)
         dispatch = "tma_strided" if own else "tma_auto"
-        return ir.primitive("copy_async", *regions, dispatch=dispatch, **config)
+        return primitive("copy_async", *regions, dispatch=dispatch, **config)
 
     if columns == width:
         return [copy()]

@@ -23,6 +23,7 @@ from warploom.lower.emit.prints import by_this_thread
 from warploom.tile import ir
 from warploom.tile.ids import parent_and_child
 from warploom.tile.mbarriers import read_operation
+from warploom.tile.primitives import op_name
 from warploom.tile.program import TileProgram
 from warploom.tile.statement import (
     Block,
@@ -110,7 +111,7 @@ def for_loading_thread(statement: Statement) -> list[Stmt]:
         return [by_this_thread(raw)]
     if not statement.blocks:
         refusal = (
-            f"{ir.op_name(raw)} into {raw.args[0].source.name}"
+            f"{op_name(raw)} into {raw.args[0].source.name}"
             if isinstance(raw, TilePrimitiveCall)
             else type(raw).__name__
         )

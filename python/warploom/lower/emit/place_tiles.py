@@ -11,6 +11,7 @@ from tvm.tirx import Buffer, Stmt
 from tvm.tirx.tile_primitive import TilePrimitiveCall
 
 from warploom.tile import ir
+from warploom.tile.primitives import tile_call
 
 
 def place_tiles(statement: Stmt, current: dict[Buffer, tuple[Buffer, Any]]) -> Stmt:
@@ -38,6 +39,6 @@ def place_tiles(statement: Stmt, current: dict[Buffer, tuple[Buffer, Any]]) -> S
         args = [
             tile_region(arg) if isinstance(arg, TensorRegion) else arg for arg in statement.args
         ]
-        return ir.tile_call(statement, *args)
+        return tile_call(statement, *args)
     callbacks = [(TensorRegion, tile_region), (TensorLoad, load), (tirx.BufferStore, store)]
     return tvm_ffi.structural_map(statement, callbacks, order="post")

@@ -23,6 +23,7 @@ from warploom.tile import ir
 from warploom.tile.annotations import DYNAMIC, TILES, Tiles
 from warploom.tile.ids import Id
 from warploom.tile.program import TileProgram
+from warploom.tile.scalar import ThreadScalar, below
 
 #: Rows of tiles that are visited together.
 DEFAULT_GROUP = 8
@@ -167,9 +168,9 @@ def persistent_grid(
     if size > 1:
         ids.insert(0, Id("cta_in_cluster", (grid.rank,), (size,)))
     turn = Var("turn", "int32")
-    index = ir.Scalar("tile")
+    index = ThreadScalar("tile")
     names = fresh_names(program.func, *(var.name for var in old.vars), "inside")
-    places = [ir.Scalar(name) for name in names[:-1]]
+    places = [ThreadScalar(name) for name in names[:-1]]
     positions = _positions(index.value, counts, group)
     way = schedule(grid)
     statements, number = way.turn(turn)
@@ -187,10 +188,10 @@ def persistent_grid(
         statements += place.define(number)
     stores = None
     if conditions:
-        flag = ir.Scalar(names[-1], "bool")
+        flag = ThreadScalar(names[-1], "bool")
         statements += flag.define(functools.reduce(T.And, conditions))
         stores = flag.value
-    statements += [ir.below(place.value, extent)
+    statements += [below(place.value, extent)
                    for place, extent in zip(places, old.extents, strict=True)]  # fmt: skip
     table = {var: place.value for var, place in zip(old.vars, places, strict=True)}
     body = [ir.substitute(statement, table) for statement in program.body]

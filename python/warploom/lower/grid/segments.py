@@ -22,6 +22,7 @@ from tvm.tirx import Stmt
 
 from warploom.lower.grid.persistent import Grid, TileSchedule, static_schedule
 from warploom.tile import ir
+from warploom.tile.scalar import ThreadScalar
 
 #: Fewest steps of a part that is worth a round trip of its sum through global memory.
 LEAST_STEPS = 4
@@ -44,12 +45,12 @@ class Segment:
         ``2 * stride``, ... before that.
     """
 
-    first: ir.Scalar = field(default_factory=lambda: ir.Scalar("first"))
-    steps: ir.Scalar = field(default_factory=lambda: ir.Scalar("steps"))
-    part: ir.Scalar = field(default_factory=lambda: ir.Scalar("part"))
-    others: ir.Scalar = field(default_factory=lambda: ir.Scalar("others"))
-    slot: ir.Scalar = field(default_factory=lambda: ir.Scalar("slot"))
-    stride: ir.Scalar = field(default_factory=lambda: ir.Scalar("stride"))
+    first: ThreadScalar = field(default_factory=lambda: ThreadScalar("first"))
+    steps: ThreadScalar = field(default_factory=lambda: ThreadScalar("steps"))
+    part: ThreadScalar = field(default_factory=lambda: ThreadScalar("part"))
+    others: ThreadScalar = field(default_factory=lambda: ThreadScalar("others"))
+    slot: ThreadScalar = field(default_factory=lambda: ThreadScalar("slot"))
+    stride: ThreadScalar = field(default_factory=lambda: ThreadScalar("stride"))
 
     def define(self, **values: Any) -> list[Stmt]:
         """Statements that set them."""
@@ -146,7 +147,7 @@ class _SegmentSchedule:
     def __init__(self, segment: Segment, cut: Cut, grid: Grid) -> None:
         self.segment, self.cut, self.grid = segment, cut, grid
         names = ("shared", "workers", "quotient", "remainder", "begin", "end", "segments")
-        self.scalars = {name: ir.Scalar(name) for name in names}
+        self.scalars = {name: ThreadScalar(name) for name in names}
 
     def value(self, name: str) -> Any:
         """One of the scalars that are set before the first turn."""
@@ -183,7 +184,7 @@ class _SegmentSchedule:
     def _turn(self, number: Any) -> tuple[list[Stmt], Any]:
         grid, units, begin = self.grid, self.cut.units, self.value("begin")
         partial = number < self.value("segments")
-        tile, low, high = (ir.Scalar(name) for name in ("number", "low", "high"))
+        tile, low, high = (ThreadScalar(name) for name in ("number", "low", "high"))
         after = number - self.value("segments")
         whole = self.value("shared") + grid.cluster + after * grid.clusters
         at = tile.value * units

@@ -21,6 +21,7 @@ from warploom.lower.grid.segments import Segment, in_clusters, in_segments, spli
 from warploom.target.dtypes import bits_of
 from warploom.tile import ir
 from warploom.tile.annotations import GIVEN, TAKEN
+from warploom.tile.primitives import primitive, tile_call
 from warploom.tile.program import TileProgram
 from warploom.tile.statement import Statement, raws
 
@@ -105,14 +106,14 @@ def _started(statement: Statement, loop: SeparableLoop, step: Var) -> Stmt:
     """A statement of the loop; what overwrites a sum at first does so in each segment."""
     if not loop.is_start(statement):
         return statement.raw
-    return ir.tile_call(statement.raw, *statement.raw.args[:-1], step > 0)
+    return tile_call(statement.raw, *statement.raw.args[:-1], step > 0)
 
 
 def _given(tile: Buffer, workspace: Buffer, slot: Any) -> Stmt:
     """A copy of a sum into a slot."""
     parts = [(0, int(extent)) for extent in tile.shape]
     place = ir.region(workspace, (slot, 1), *parts)
-    return ir.primitive("copy", place, ir.whole(tile), scope="cta")
+    return primitive("copy", place, ir.whole(tile), scope="cta")
 
 
 def _taken(tile: Buffer, workspace: Buffer, slot: Any) -> Stmt:

@@ -29,6 +29,7 @@ from warploom.tile import ir
 from warploom.tile.effects import Effects
 from warploom.tile.mbarriers import SCOPE as MBARRIER
 from warploom.tile.program import TileProgram
+from warploom.tile.scalar import ThreadScalar
 from warploom.tile.scopes import is_shared
 from warploom.tile.statement import (
     Allocation,
@@ -61,7 +62,7 @@ class Consumer:
         self.waits = plan_waits(program, plan, supply)
         self.rings = {ring.name: ring for ring in plan.rings}
         #: Ring -> the stage that MMAs in flight still read.
-        self.last = {ring.name: ir.Scalar(f"{ring.name}_last") for ring in plan.rings}
+        self.last = {ring.name: ThreadScalar(f"{ring.name}_last") for ring in plan.rings}
         self.current: dict[Buffer, tuple[Buffer, Any]] = {}
         #: Whether one warpgroup executes the current statement, without the others.
         self.alone = False

@@ -42,6 +42,7 @@ from warploom.target import SM90A
 from warploom.tile import ir
 from warploom.tile.program import TileProgram
 from warploom.tile.roles import ThreadRole
+from warploom.tile.scalar import ThreadScalar
 from warploom.tile.scopes import is_tile
 from warploom.tile.statement import Block, ForLoader, Load, Loop, Scalar, Statement
 
@@ -131,7 +132,7 @@ class _Ahead:
 
     loop: Loop
     slice: Block
-    next: ir.Scalar
+    next: ThreadScalar
 
 
 def _ahead(use: RingUse) -> _Ahead | None:
@@ -160,7 +161,7 @@ def _ahead(use: RingUse) -> _Ahead | None:
     if late or nested or tiles:
         return None
     name = f"{use.ring.name}_next"
-    return _Ahead(loop, tuple(reversed(kept)), ir.Scalar(name))
+    return _Ahead(loop, tuple(reversed(kept)), ThreadScalar(name))
 
 
 def _require_after_loads(use: RingUse) -> None:

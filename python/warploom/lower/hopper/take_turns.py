@@ -30,6 +30,7 @@ from warploom.lower.hopper.warpgroups import require_private, with_warpgroups
 from warploom.tile import ir
 from warploom.tile.annotations import FIRST, STAGES, TURN
 from warploom.tile.mbarriers import read_operation
+from warploom.tile.primitives import tile_call
 from warploom.tile.program import TileProgram
 from warploom.tile.statement import (
     Allocation,
@@ -182,7 +183,7 @@ def _accumulating(statement: Statement, loop: SeparableLoop) -> Stmt:
     """A product that adds to its accumulator in every step."""
     if not loop.is_start(statement):
         return statement.raw
-    return ir.tile_call(statement.raw, *statement.raw.args[:-1], tirx.const(True, "bool"))
+    return tile_call(statement.raw, *statement.raw.args[:-1], tirx.const(True, "bool"))
 
 
 def _place(tile: Buffer, count: int) -> Buffer:

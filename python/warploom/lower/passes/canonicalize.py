@@ -30,7 +30,9 @@ from warploom.lower.passes.parts_of_tiles import (
 from warploom.target import SM90A
 from warploom.tile import ir
 from warploom.tile.effects import REDUCTIONS
+from warploom.tile.primitives import op_name
 from warploom.tile.program import TileProgram, allocations
+from warploom.tile.scalar import ThreadScalar
 from warploom.tile.scopes import TILE_SCOPES, is_global, is_shared
 from warploom.tile.statement import Loop, Statement, block
 
@@ -100,11 +102,11 @@ def canonicalize(program: TileProgram) -> TileProgram:
     def call(primitive: TilePrimitiveCall) -> Stmt:
         if primitive.scope.name != "cta":
             return primitive
-        if ir.op_name(primitive) in ELEMENTWISE:
+        if op_name(primitive) in ELEMENTWISE:
             return _nest(primitive, held)
-        if ir.op_name(primitive) in REDUCTIONS:
+        if op_name(primitive) in REDUCTIONS:
             return reduction_of_part(primitive)
-        return _copy(primitive, held) if ir.op_name(primitive) in COPIES else primitive
+        return _copy(primitive, held) if op_name(primitive) in COPIES else primitive
 
     body = tuple(
         tvm_ffi.structural_map(plain_nest, (TilePrimitiveCall, call), order="pre")
@@ -119,7 +121,7 @@ def _fixed_extents(statement: Statement) -> Stmt:
     raw = statement.with_each(_fixed_extents)
     if not isinstance(statement, Loop) or not ir.uses(statement.extent) & statement.effects.writes:
         return raw
-    extent = ir.Scalar(f"{statement.var.name}_extent", str(statement.var.ty.dtype))
+    extent = ThreadScalar(f"{statement.var.name}_extent", str(statement.var.ty.dtype))
     loop = ir.loop(
         statement.var,
         extent.value,
@@ -158,7 +160,7 @@ def _nest(call: TilePrimitiveCall, held: Container[str] = ()) -> Stmt:
     dtype = str(to.source.dtype)
     guarded = to.source.scope() in held and not is_whole(to)
     firsts = [first if guarded else 0 for first, _ in ranges]
-    is_copy = ir.op_name(call) in COPIES
+    is_copy = op_name(call) in COPIES
     narrow = _integers(call)
 
     def value(operand: Any) -> Any:
@@ -177,7 +179,7 @@ def _nest(call: TilePrimitiveCall, held: Container[str] = ()) -> Stmt:
         return or_zero(element) if is_copy and is_global(operand.source) else element
 
     operands = [value(operand) for operand in rest if operand is not None]
-    result = ELEMENTWISE.get(ir.op_name(call), lambda x: x)(*operands)
+    result = ELEMENTWISE.get(op_name(call), lambda x: x)(*operands)
     if not isinstance(result, (int, float)) and str(result.ty.dtype) != dtype:
         result = T.Cast(dtype, result)
     indices = [
@@ -195,7 +197,7 @@ def _integers(call: TilePrimitiveCall) -> str | None:
     """The dtype of tiles of integers, which numbers beside them are rounded to."""
     tiles = [operand.source for operand in call.args if isinstance(operand, TensorRegion)]
     dtype = str(tiles[1 if len(tiles) > 1 else 0].dtype)
-    return dtype if ir.op_name(call) in _OF_TILE and "int" in dtype else None
+    return dtype if op_name(call) in _OF_TILE and "int" in dtype else None
 
 
 def _matching(own: list[Any], to: list[Any], is_copy: bool) -> list[int | None]:

@@ -37,6 +37,7 @@ from warploom.ops.register_tile import LANES
 from warploom.tile import ir
 from warploom.tile.assumption import read_assumption
 from warploom.tile.program import TileProgram
+from warploom.tile.scalar import bound_of
 from warploom.tile.scopes import is_shared, is_tile
 from warploom.tile.statement import Block, Loop, Nest, Statement
 
@@ -95,7 +96,7 @@ def _block(statements: Block, context: NestContext) -> list[Stmt]:
     for statement in statements:
         if read_assumption(statement.raw) is None:
             lowered.append(_statement(statement, context))
-        elif (fact := ir.bound_of(statement.raw)) is not None:
+        elif (fact := bound_of(statement.raw)) is not None:
             scalar, extent = fact
             context.bounded[scalar] = Var(scalar.name, "int32")
             context.loops[context.bounded[scalar]] = ir.whole_range(extent)

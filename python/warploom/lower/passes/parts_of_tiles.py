@@ -18,6 +18,7 @@ from tvm.tirx import Stmt, Var
 from tvm.tirx.tile_primitive import TilePrimitiveCall
 
 from warploom.tile import ir
+from warploom.tile.primitives import op_name, tile_call
 from warploom.tile.scopes import TILE_SCOPES
 
 #: Reduction -> the value of a dtype that does not change its result.
@@ -101,7 +102,7 @@ def reduction_of_part(call: TilePrimitiveCall) -> Stmt:
         return call
     counters = [Var(name, "int32") for name, _ in zip("ij", tile.shape, strict=False)]
     dtype = str(tile.dtype)
-    rest = tirx.const(NEUTRAL[ir.op_name(call)](dtype), dtype)
+    rest = tirx.const(NEUTRAL[op_name(call)](dtype), dtype)
     value = T.Select(inside(region, counters), tile[tuple(counters)], rest)
     whole = tirx.decl_buffer(tile.shape, dtype, f"{tile.name}_part", scope="fragment")
     store = tirx.BufferStore(whole, value, counters, call.span)
@@ -109,7 +110,7 @@ def reduction_of_part(call: TilePrimitiveCall) -> Stmt:
     return ir.seq([
         tirx.AllocBuffer(whole),
         ir.nest(counters, map(int, tile.shape), [store]),
-        ir.tile_call(call, to, ir.whole(whole), *more),
+        tile_call(call, to, ir.whole(whole), *more),
     ])  # fmt: skip
 
 

@@ -24,6 +24,7 @@ from warploom.lower.nests.fragment_order import EXCHANGED
 from warploom.target import SM90A
 from warploom.tile import ir
 from warploom.tile.program import TileProgram
+from warploom.tile.scalar import ThreadScalar
 from warploom.tile.statement import Block, Given, Loop, Statement, Taken
 
 
@@ -147,7 +148,7 @@ def _wait(barrier: Buffer, number: Any, parity: Any) -> list[Stmt]:
 
     The waits of rings see what CTAs have done for copies; these order loads and stores.
     """
-    complete = ir.Scalar("complete", "uint32")
+    complete = ThreadScalar("complete", "uint32")
     try_wait = T.ptx.mbarrier.try_wait.parity.acquire.cluster.shared__cta.b64(
         complete.value, ir.address(barrier, number), T.Cast("uint32", parity)
     )

@@ -29,6 +29,7 @@ from warploom.tile import ir
 from warploom.tile.hints import DEVICE_ENTRY
 from warploom.tile.ids import Id
 from warploom.tile.program import TileProgram
+from warploom.tile.scalar import ThreadScalar
 from warploom.tile.statement import Copy, Given, Nest, Statement, Taken, walk
 
 #: Threads of the kernel that clears flags.
@@ -87,7 +88,7 @@ def _release(flag: Any, program: TileProgram) -> list[Stmt]:
 
 def _acquire(flag: Any, program: TileProgram) -> list[Stmt]:
     """Wait for the flag; then the threads of this warpgroup see what it is for."""
-    seen = ir.Scalar("seen", "uint32")
+    seen = ThreadScalar("seen", "uint32")
     poll = ir.evaluate(T.ptx.ld.acquire.gpu.global_.u32(seen.value, flag))
     wait = [*seen.define(0), tirx.While(T.EQ(seen.value, T.uint32(0)), poll)]
     return [ir.when(leader(program), wait), one_consumer(program)]

@@ -29,6 +29,7 @@ from warploom.lower.analysis.transposed import transposed_tiles
 from warploom.target import SM90A
 from warploom.tile import ir
 from warploom.tile.ids import Id
+from warploom.tile.primitives import op_name, tile_call
 from warploom.tile.program import TileProgram, allocations
 from warploom.tile.scopes import TILE_SCOPES
 from warploom.tile.statement import Load, Mma, Nest, Statement, view
@@ -128,7 +129,7 @@ def _call(call: TilePrimitiveCall, split: _Split) -> Stmt:
         if not _covers(first, tile.source.shape[along]):
             dimension = "columns" if along else "rows"
             raise Decline(
-                f"{ir.op_name(call)} takes {dimension} {first.min} to "
+                f"{op_name(call)} takes {dimension} {first.min} to "
                 f"{first.min + first.extent} of {tile.source.name}; warpgroups share a tile by "
                 f"{dimension}, so take all of them."
             )
@@ -137,7 +138,7 @@ def _call(call: TilePrimitiveCall, split: _Split) -> Stmt:
         _region(arg, call, position, split, first) if isinstance(arg, TensorRegion) else arg
         for position, arg in enumerate(call.args)
     ]
-    return ir.tile_call(call, *args, scope="warpgroup")
+    return tile_call(call, *args, scope="warpgroup")
 
 
 def _covers(part: Any, extent: Any) -> bool:

@@ -16,6 +16,7 @@ from tvm.tirx import Buffer, Stmt
 from tvm.tirx.tile_primitive import TilePrimitiveCall
 
 from warploom.tile import ir
+from warploom.tile.primitives import tile_call
 from warploom.tile.program import TileProgram, allocations
 from warploom.tile.scopes import TILE_SCOPES
 from warploom.tile.statement import Nest, view
@@ -53,7 +54,7 @@ def squeeze_vectors(program: TileProgram) -> TileProgram:
 
     def call(primitive: TilePrimitiveCall) -> Stmt:
         args = [region(arg) if isinstance(arg, TensorRegion) else arg for arg in primitive.args]
-        return ir.tile_call(primitive, *args)
+        return tile_call(primitive, *args)
 
     def loop(node: tirx.For) -> Stmt:
         if ir.is_constant(node.extent, 1) and isinstance(view(node), Nest):

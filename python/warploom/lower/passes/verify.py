@@ -17,6 +17,7 @@ from warploom.errors import Decline
 from warploom.language.printing import read_print
 from warploom.tile import ir
 from warploom.tile.hints import PREFIX
+from warploom.tile.primitives import op_name
 from warploom.tile.program import TileProgram
 from warploom.tile.scopes import needs_place
 
@@ -42,7 +43,7 @@ def verify(program: TileProgram) -> TileProgram:
     def call(primitive: TilePrimitiveCall) -> None:
         if primitive.scope.name == "cta" and not program.by_hand:
             raise Decline(
-                f"The primitive {ir.op_name(primitive)} into {primitive.args[0].source.name} is "
+                f"The primitive {op_name(primitive)} into {primitive.args[0].source.name} is "
                 "still that of a CTA; no pass gives it to threads, so write it as a nest of stores."
             )
         for arg in primitive.args:

@@ -28,6 +28,7 @@ from warploom.ops.copy_strided import knows_strides
 from warploom.ops.register_tile import LANES
 from warploom.target import Swizzle
 from warploom.tile import ir
+from warploom.tile.primitives import primitive
 from warploom.tile.program import TileProgram
 from warploom.tile.statement import Nest, raws, view
 
@@ -40,7 +41,7 @@ def if_stored(statement: Stmt, program: TileProgram) -> Stmt:
 def by_tma(to: TensorRegion, place: TensorRegion) -> Stmt:
     """The store of a tile of shared memory, which one thread issues."""
     dispatch = "tma_auto" if knows_strides(to.source) else "tma_strided"
-    return ir.primitive("copy_async", to, place, dispatch=dispatch)
+    return primitive("copy_async", to, place, dispatch=dispatch)
 
 
 def wait_group(count: int) -> Stmt:
@@ -181,7 +182,7 @@ class ChunkedStore:
 
     def _copy(self, to: TensorRegion, source: TensorRegion) -> Stmt:
         dispatch = "ldstmatrix" if self.has_matrices else None
-        return ir.primitive("copy", to, source, scope="warpgroup", dispatch=dispatch)
+        return primitive("copy", to, source, scope="warpgroup", dispatch=dispatch)
 
     def _left(self, under_way: int) -> list[Stmt]:
         """Threads meet when all but so many stores have left their buffers."""
