@@ -57,7 +57,7 @@ def chunk_of(tile: Buffer, width: int, arch: str) -> Buffer:
     rows = int(tile.shape[0])
     layout = fragments(arch, rows).matrix(rows, width)
     return tirx.decl_buffer(
-        (rows, width), str(tile.dtype), f"{tile.name}chunk_of", scope="local", layout=layout
+        (rows, width), str(tile.dtype), f"{tile.name}_chunk", scope="local", layout=layout
     )
 
 
