@@ -1,0 +1,200 @@
+"""Grouped GEMMs, also with block scales, and the tiles that their groups have."""
+
+from __future__ import annotations
+
+import itertools
+
+import ml_dtypes
+import numpy as np
+import pytest
+import tvm
+from hypothesis import given
+from hypothesis import strategies as st
+from tvm import relax
+from tvm.script import tirx as T
+
+from tests.programs.test_programs import run
+from tests.shared import tile_programs
+from tests.shared.lowered_programs import exact as few_bits
+from warploom import emulator
+from warploom import language as wl
+from warploom.errors import IllegalCombination
+from warploom.lower.trace import lower_trace
+from warploom.programs import (
+    gemm_grouped,
+    gemm_grouped_block_scaled,
+)
+from warploom.programs.group_slots import Slot, slots
+from warploom.programs.grouped_tiles import grouped_tiles, row_tiles
+from warploom.target import default_target
+
+pytestmark = pytest.mark.gpu
+
+
+@pytest.mark.parametrize(
+    ("sizes", "options"),
+    [
+        ((0, 0, 5, 0, 127, 1, 128, 64, 0), {
+            "n": 200, "tile": (64, 128, 64), "dtype": "bfloat16", "indptr_dtype": "int64",
+            "cluster": (1, 2),
+        }),
+        ((33,), {"dtype": "float8_e4m3fn", "out_dtype": "bfloat16", "tile": None}),
+        ((330, 0, 65, 200, 0), {"n": 136, "tile": (64, 64, 32), "group": 2, "ctas": 5}),
+        ((3, 260, 1), {"n": 256, "tile": (64, 64, 32), "cluster": (2, 2), "symbolic": True}),
+    ],
+)  # fmt: skip
+@pytest.mark.some(1)
+def test_gemm_grouped(rng, sizes, options):
+    case = tile_programs.grouped(sizes, **options)
+    arguments = few_bits(case.arguments(rng))
+    (exact,) = case.expected(arguments).values()
+    by_kernel = run(case.func, arguments)[-1].astype(float)
+    wl.interpret(case.func, arguments)
+    bound = np.abs(exact).max() * case.tolerance
+    assert np.abs(arguments[-1].astype(float) - exact).max() <= bound
+    assert np.abs(by_kernel - exact).max() <= bound
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float8_e4m3fn"])
+@pytest.mark.parametrize("m", [None, 1, 1000, 100000])
+@pytest.mark.parametrize(("groups", "n", "k"), [(1, 8, 16), (8, 28672, 4096), (64, 2000, 7168)])
+@pytest.mark.some(6)
+def test_tiles_for_groups_are_those_of_the_first_lowering(groups, n, k, m, dtype):
+    tile, stages = grouped_tiles(groups, n, k, m, dtype, "bfloat16")
+    func = gemm_grouped(groups, n, k, m, dtype, "bfloat16")
+    decided = [d for step in lower_trace(func) for d in step.decisions]
+    assert not any("declines" in sentence for sentence in decided)
+    assert any(f": {stages} stages" in sentence for sentence in decided)
+    assert any(f"{min(2, tile[0] // 64)} computing" in sentence for sentence in decided)
+
+
+@pytest.mark.parametrize("mean", [3, 64, 128, 1000])
+@pytest.mark.parametrize("rows", [64, 128, 256])
+def test_groups_have_about_as_many_tiles_as_expected(rng, mean, rows):
+    groups = 1000
+    sizes = rng.multinomial(groups * mean, rng.dirichlet(np.ones(groups)))
+    needed = int((-(-sizes // rows)).sum())
+    # Groups without a row have no tile; the estimate gives every group one.
+    empty = int((sizes == 0).sum())
+    assert row_tiles(groups, groups * mean, rows) == pytest.approx(needed + empty, rel=0.05)
+
+
+@pytest.mark.parametrize(("scale_layout", "tile"), [("MK", None), ("KM", (128, 192))])
+def test_gemm_grouped_block_scaled(rng, scale_layout, tile):
+    sizes, n, k = (40, 0, 1, 130), 200, 272
+    m, blocks = sum(sizes), 3
+    func = gemm_grouped_block_scaled(
+        len(sizes), n, k, m, scale_layout=scale_layout, tile=tile, stages=2
+    )
+    x, w = (rng.integers(-4, 5, shape) / 2 for shape in ((m, k), (len(sizes), n, k)))
+    sx, sw = (rng.uniform(0.5, 2, shape) for shape in ((m, blocks), (len(sizes), 2, blocks)))
+    indptr = np.cumsum((0, *sizes))
+    exact = np.concatenate([
+        (x[first:end] * np.repeat(sx[first:end], 128, 1)[:, :k])
+        @ (w[g] * np.repeat(np.repeat(sw[g], 128, 0), 128, 1)[:n, :k]).T
+        for g, (first, end) in enumerate(itertools.pairwise(indptr))
+    ])  # fmt: skip
+    scales = sx if scale_layout == "MK" else sx.T
+    arguments = [
+        *(one.astype(ml_dtypes.float8_e4m3fn) for one in (x, w)),
+        *(np.ascontiguousarray(one, np.float32) for one in (scales, sw)),
+        indptr.astype(np.int32), np.full((m, n), np.nan, np.float32).astype(ml_dtypes.bfloat16),
+    ]  # fmt: skip
+    got = run(func, arguments)[-1].astype(float)
+    assert np.abs(got - exact).max() <= np.abs(exact).max() * 2**-8
+
+
+def test_sizes_of_groups_are_known_on_the_device_alone(rng):
+    """One kernel, called from Relax, for any sizes; rows of no group keep what they had."""
+    groups, n, k = 5, 72, 64
+    rows = tvm.tirx.Var("rows", "int64")
+    args = [
+        relax.Var(name, relax.TensorType(shape, dtype))
+        for name, shape, dtype in (
+            ("x", (rows, k), "float16"), ("w", (groups, n, k), "float16"),
+            ("indptr", (groups + 1,), "int32"), ("c", (rows, n), "float16"),
+        )
+    ]  # fmt: skip
+    builder = relax.BlockBuilder()
+    with builder.function("main", args):
+        func = gemm_grouped(groups, n, k, tile=(128, 64, 64), stages=2)
+        experts = builder.add_func(func, "experts")
+        shape = relax.TensorType((rows, n), "float16")
+        call = relax.op.call_tir_inplace(experts, args, 3, shape)
+        with builder.dataflow():
+            out = builder.emit_output(builder.emit(call))
+        builder.emit_func_output(out)
+    machine = relax.VirtualMachine(
+        relax.build(builder.finalize(), default_target()[0]), tvm.cuda(0)
+    )
+    for sizes, behind in (((70, 0, 64, 129, 0), 3), ((0,) * groups, 1), ((1, 1, 1, 1, 128), 0)):
+        case = tile_programs.grouped(sizes, n, k, behind=behind, symbolic=True)
+        arguments = case.arguments(rng)
+        (exact,) = case.expected(arguments).values()
+        got = machine["main"](*[tvm.runtime.tensor(one, tvm.cuda(0)) for one in arguments])
+        bound = np.abs(exact).max() * case.tolerance
+        assert np.abs(got.numpy().astype(float) - exact).max() <= bound
+
+
+@given(st.lists(st.integers(0, 400), min_size=1, max_size=20), st.sampled_from([64, 128]))
+def test_groups_have_slots_for_all_of_their_tiles(sizes, rows):
+    needed = sum(-(-size // rows) for size in sizes)
+    assert needed <= int(slots(sum(sizes), len(sizes), rows))
+
+
+def found_tiles(groups: int, rows: int, columns: int, band: int, numbers: int) -> tvm.tirx.PrimFunc:
+    """Writes the tile of each number: group, first row, rows and column."""
+
+    @T.prim_func
+    def kernel(
+        indptr: T.Buffer((groups + 1,), "int32"), out: T.Buffer((numbers, 4), "int32")
+    ):
+        T.device_entry()
+        number = T.cta_id([numbers])
+        thread = T.thread_id([32])
+        tile = Slot(indptr, groups, rows, columns, band)
+        tile.find(number)
+        if thread == 0:
+            out[number, 0] = tile.group
+            out[number, 1] = tile.row
+            out[number, 2] = tile.count
+            out[number, 3] = tile.column
+
+    return kernel
+
+
+@pytest.mark.parametrize(("rows", "columns", "band"), [(16, 3, 2), (24, 1, 4), (16, 2, 100)])
+def test_tiles_of_groups_are_in_order_and_without_gaps(rng, rows, columns, band):
+    groups, total = 6, 200
+    numbers = int(slots(total, groups, rows)) * columns + 3
+    kernel = found_tiles(groups, rows, columns, band, numbers)
+    random = [rng.integers(0, total + 1, groups - 1) for _ in range(3)]
+    for cuts in ([0, 0, 33, 33, 34], [total] * (groups - 1), *random):
+        indptr = np.array([0, *np.sort(cuts), total], np.int32)
+        print("indptr", indptr)
+        expected = []
+        for group, (first, end) in enumerate(itertools.pairwise(indptr.tolist())):
+            starts = range(first, end, rows)
+            for top in range(0, len(starts), band):
+                expected += [
+                    [group, start, min(end - start, rows), column]
+                    for column in range(columns) for start in starts[top : top + band]
+                ]  # fmt: skip
+        poisoned = np.full((numbers, 4), -7, np.int32)
+        found = emulator.run(kernel, [indptr, poisoned], arch="sm_90a").outputs[1]
+        assert found[: len(expected)].tolist() == expected
+        assert (found[len(expected) :, 2] == 0).all()
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"groups": 0}, "groups is 0; there must be at least one"),
+        ({"k": 100}, "k 100 of float16 are rows of 200 bytes; TMA wants multiples of 16"),
+        ({"n": 4}, "n 4 of float16"),
+        ({"indptr_dtype": "uint8"}, "must be one of 'int32', 'int64'"),
+    ],
+)
+def test_impossible_groups_are_refused(changes, message):
+    with pytest.raises(IllegalCombination, match=message):
+        gemm_grouped(**{"groups": 2, "n": 64, "k": 64, **changes})
