@@ -138,9 +138,40 @@ def test_candidates_are_timed_side_by_side(built, builder, monkeypatch):
     found = measure.compare_candidates([right, wrong, split], "cuda", 0, taken, 4)
     assert [len(one.seconds) for one in found] == [4, 0, 4]
     assert "elements differ" in found[1].wrong and min(found[0].seconds + found[2].seconds) > 0
-    assert len(turns) == 2 + 4 * 2, "an estimate of each, then each in each round"
+    estimates = len(turns) - 4 * 2
+    assert 2 <= estimates <= 10, "one to five estimates of each, then each in each round"
     (alone,) = measure.compare_candidates([wrong], "cuda", 0, taken, 4)
     assert not alone.seconds and "elements differ" in alone.wrong
+
+
+class _Interrupted:
+    """A timer of a kernel of 10 us, on a host that is interrupted now and then for 1 ms."""
+
+    def __init__(self, interrupted: set[int]) -> None:
+        self.interrupted, self.count, self.captured = interrupted, 0, 0
+
+    def idle(self, seconds):
+        pass
+
+    def elapsed(self, warm, timed):
+        self.count += 1
+        warm(), timed()
+        return 1e-3 if self.count in self.interrupted else 10e-6
+
+    def conditions(self):
+        return None, None
+
+    def capture(self, launch, sets, executions):
+        self.captured += 1
+        return lambda: None
+
+
+@pytest.mark.parametrize("interrupted", [set(), {1}, {1, 2, 3}, {1, 2, 3, 4}])
+def test_a_short_kernel_is_replayed_from_a_graph_whatever_the_host_does(interrupted):
+    local = place.LocalPlace.__new__(place.LocalPlace)
+    local.device, local.timer = None, _Interrupted(interrupted)
+    local.compare([lambda *_: None], [[], []])
+    assert local.timer.captured == 1
 
 
 def _as_if(builder, like: str, mod: tvm.IRModule | None) -> str:
