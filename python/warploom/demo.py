@@ -25,7 +25,7 @@ TOLERANCE = {"float16": 5e-4, "bfloat16": 4e-3}
 FLOAT8_TOLERANCE = 2e-2
 #: Rows and columns of the matrices unless others are asked for.
 GPU_SIZE, EMULATED_SIZE = 4096, 512
-#: Rows of C that are compared: a product in float64 takes the CPU a second for every few hundred.
+#: Rows of C that are compared: a matmul in float64 takes the CPU a second for every few hundred.
 CHECKED_ROWS = 64
 
 

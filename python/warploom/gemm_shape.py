@@ -22,7 +22,7 @@ RESULT_DTYPE = {
 #: Which operands are transposed, in the terms of BLAS: A is ``[m, k]`` if N and ``[k, m]`` if T,
 #: B is ``[k, n]`` if N and ``[n, k]`` if T.
 LAYOUTS = ("NT", "NN", "TN", "TT")
-#: What follows the product: ``bias`` is a row of n elements; ``gelu`` its approximation by tanh;
+#: What follows the GEMM: ``bias`` is a row of n elements; ``gelu`` its approximation by tanh;
 #: ``swiglu`` multiplies silu of the first half of the columns by the second half.
 EPILOGUES = ("none", "bias", "bias_gelu", "residual", "swiglu")
 

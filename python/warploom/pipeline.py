@@ -16,7 +16,7 @@ from warploom.language.lints import warn_of_mistakes
 from warploom.language.printing import is_on
 from warploom.lower.emit.prints import by_threads, without_prints
 from warploom.lower.host.cooperative_launch import LaunchTogether
-from warploom.lower.host.programmatic_launch import StartEarly
+from warploom.lower.host.programmatic_launch import ProgrammaticLaunch
 from warploom.lower.host.share_tensor_maps import ShareTensorMaps
 from warploom.lower.lowerings import lower
 from warploom.lower.warn_of_lowering import first_span
@@ -39,7 +39,7 @@ def warploom_pipeline() -> tuple[Any, Any, Any]:
         with our_programs():
             return passes(mod)
 
-    ours = [LowerTilePrograms(), with_our_schedules, ShareTensorMaps(), StartEarly()]
+    ours = [LowerTilePrograms(), with_our_schedules, ShareTensorMaps(), ProgrammaticLaunch()]
     return tvm.transform.Sequential([*ours, LaunchTogether()]), host, device
 
 
@@ -70,7 +70,7 @@ def with_our_schedules_first(stock: Factory) -> Factory:
 
 
 def with_tile_programs(stock: Factory) -> Factory:
-    """TVM's default pipeline, which now also takes tile programs and products with decisions.
+    """TVM's default pipeline, which now also takes tile programs and GEMMs with decisions.
 
     Modules without any go through ``stock`` alone, untouched.
     """

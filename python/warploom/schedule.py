@@ -33,7 +33,7 @@ def gemm_async(
     func_name: str = "main",
     **knobs: Any,
 ) -> None:
-    """Compute a product with the asynchronous tensor core.
+    """Compute a GEMM with the asynchronous tensor core.
 
     Parameters
     ----------
@@ -58,7 +58,7 @@ def gemm_async(
         If there is no knob of a name, the block is not the one with the sum, or all values are
         known and no kernel can have them.
     Decline
-        If the function is no product.
+        If the function is no GEMM.
     """
     gemm = recognise(sch.mod[func_name])
     if isinstance(block, str):

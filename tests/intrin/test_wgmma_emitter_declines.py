@@ -47,8 +47,8 @@ A_REGION, B_REGION = A[0, 0:64, 0:64], B[1, 0:128, 0:64]
             lambda: PRODUCT.ss(D, B[0, 0:64, 0:64], B_REGION),
             "A lies in B as .* the emitter was made for",
         ),
-        (lambda: FROM_REGISTERS.ss(SUMS, B8, B8), "A is only in registers in this product"),
-        (lambda: FROM_REGISTERS.a_shared_layout(), "A is only in registers in this product"),
+        (lambda: FROM_REGISTERS.ss(SUMS, B8, B8), "A is only in registers in this matmul"),
+        (lambda: FROM_REGISTERS.a_shared_layout(), "A is only in registers in this matmul"),
         (
             lambda: PRODUCT.ss_atom(D, A_REGION, B_REGION, 1, 0, 0),
             "index i = 1 is not within 0 to 0",

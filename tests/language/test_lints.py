@@ -83,7 +83,7 @@ def product(
 
 #: What is wrong -> (changes, parts of each sentence).
 WRONG = {
-    "accum omitted": ({"accum": "False"}, ["The product into acc starts anew .* accum=step > 0"]),
+    "accum omitted": ({"accum": "False"}, ["The MMA into acc starts anew .* accum=step > 0"]),
     "accum from the second step on": ({"accum": "k > 1"}, ["only the last|starts anew"]),
     "a rest of K": (
         {"k": 200, "steps": 3},

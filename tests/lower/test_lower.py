@@ -122,8 +122,8 @@ def test_the_trace_shows_decisions_and_programs():
     )
     assert decisions["InferLayouts"] == (
         "consumers: 2 warpgroups, each 64 rows of a tile",
-        "operand A_s: K-major, as A of the product into acc wants",
-        "operand B_s: K-major, as B of the product into acc wants",
+        "operand A_s: K-major, as A of the MMA into acc wants",
+        "operand B_s: K-major, as B of the MMA into acc wants",
     )
     assert decisions["StageStores"] == ("store into C: by TMA, in chunks of 64 x 64 elements",)
     assert decisions["SpecializeWarps"] == (

@@ -165,7 +165,7 @@ def call(arguments: str, says: str) -> Mistake:
 
 MISTAKES = {
     "forgotten_accum": Mistake(", accum=k > 0", "", "gemm_async(acc",
-        r"TileProgramWarning: The product into acc starts anew .*; write accum=k > 0"),
+        r"TileProgramWarning: The MMA into acc starts anew .*; write accum=k > 0"),
     "rest_of_k": Mistake(", 128, 64, 64, 64\n", ", 200, 64, 64, 64\n", "copy_async(A_s",
         r"TileProgramWarning: A is loaded in 3 steps .* the last 8 are not; write T.ceildiv\(200",
         also=('executable["main"](a, b, c)', "")),

@@ -80,7 +80,7 @@ def test_a_file_holds_what_was_written_in_short(file):
         ({"a_dtype": "float17"}, "float17"),
         ({"outputs": []}, "there must be one"),
         ({"products": 0}, "products = 0: it must be"),
-        ({"sparsity": 2}, "a product has no 'sparsity'"),
+        ({"sparsity": 2}, "a GEMM has no 'sparsity'"),
         ({"knobs": {"tile_m": 100}}, "need a multiple of"),
         ({"knobs": {"tile_x": 64}}, "'tile_x' is no knob"),
         ({"knobs": {"stages": 99}}, "bytes of shared memory"),

@@ -61,7 +61,7 @@ class AttentionShape:
 
     @property
     def operations(self) -> int:
-        """Multiplications and additions of both products; half of them where causal."""
+        """Multiplications and additions of both GEMMs; half of them where causal."""
         return 4 * self.tokens**2 * self.head_dim * self.heads // (2 if self.causal else 1)
 
     @property

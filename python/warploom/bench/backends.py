@@ -33,7 +33,7 @@ _FINALISTS = 3
 def cublaslt_product(torch: Any, shape: GemmShape, sets: Sequence[Any]) -> Product | None:
     """The first choice of cuBLASLt's heuristic, with the library's own epilogue where it has one.
 
-    After a product with swiglu, which it has not, one kernel of torch.compile.
+    After a GEMM with swiglu, which it has not, one kernel of torch.compile.
     """
     return _library_products(torch, shape, sets, most=1)[0]
 
@@ -145,7 +145,7 @@ def torch_product(torch: Any, shape: GemmShape, sets: Sequence[Any]) -> Product 
 
 
 def torch_compile_product(torch: Any, shape: GemmShape, sets: Sequence[Any]) -> Product | None:
-    """torch.compile of product and epilogue, which chooses among its templates and cuBLAS."""
+    """torch.compile of GEMM and epilogue, which chooses among its templates and cuBLAS."""
     if is_float8(shape.dtype) or shape.dtype == "int8":
         return None
 

@@ -1,6 +1,6 @@
 """``python -m warploom.bench block-scaled``: 8-bit floats with a scale for blocks of 128.
 
-Against cuBLASLt's products with the same scales (1 x 128 of A, 128 x 128 of B), which PyTorch's
+Against cuBLASLt's GEMMs with the same scales (1 x 128 of A, 128 x 128 of B), which PyTorch's
 ``_scaled_mm`` gives where the library has them. One with a single scale for each operand and fast
 accumulation is measured beside, as what the tensor core can do: it computes something else, and is
 checked against that. A variant, such as tile=256x128x128,stages=4,cluster=1x2,order_mmas=true,

@@ -1,4 +1,4 @@
-"""Configurations of one product: which, in what order, and how long each of them takes."""
+"""Configurations of one GEMM: which, in what order, and how long each of them takes."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class Line:
 
 @dataclass(frozen=True)
 class Selection:
-    """Which candidates of a product are measured.
+    """Which candidates of a GEMM are measured.
 
     Attributes
     ----------
@@ -75,7 +75,7 @@ class Selection:
     accept : mapping from str to int
         Only those with these knobs.
     exactly : mapping from GemmShape to sequence of dict
-        Knobs by name of each product: the legal ones of these and no others, whatever the model
+        Knobs by name of each GEMM: the legal ones of these and no others, whatever the model
         thinks of them; without ``stages``, with as many as fit.
     """
 

@@ -1,7 +1,7 @@
 """cuBLASLt, called directly: its heuristic's first choice, and the best of the choices it offers.
 
 PyTorch's ``matmul`` decides for itself when to call cuBLAS and when cuBLASLt, and offers no
-epilogues. This module asks ``cublasLtMatmulAlgoGetHeuristic`` for algorithms of a product and runs
+epilogues. This module asks ``cublasLtMatmulAlgoGetHeuristic`` for algorithms of a GEMM and runs
 one of them. The library is the one that PyTorch has loaded. Numbers of enumerations are those of
 ``cublasLt.h`` and ``library_types.h`` of CUDA 13.
 """
@@ -84,7 +84,7 @@ def _library() -> _Library:
 
 @dataclass
 class Matmul:
-    """A product as cuBLASLt knows it, and the algorithms that its heuristic offers, best first.
+    """A GEMM as cuBLASLt knows it, and the algorithms that its heuristic offers, best first.
 
     cuBLASLt's matrices are column-major: it computes ``C^T = B^T A^T``, so its first operand is
     our B.
@@ -102,7 +102,7 @@ class Matmul:
     Raises
     ------
     WarploomError
-        If the library has no algorithm for the product.
+        If the library has no algorithm for the GEMM.
     """
 
     torch: Any

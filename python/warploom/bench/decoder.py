@@ -38,7 +38,7 @@ class DecoderConfig:
     quantised : bool
         Whether weights have 4 bits, and a scale of ``dtype`` for each ``GROUP`` of them.
     fused_attention : bool
-        Whether attention is Relax's operator, or else two products and a softmax.
+        Whether attention is Relax's operator, or else two GEMMs and a softmax.
     epsilon : float
         Of RMSNorm.
     """

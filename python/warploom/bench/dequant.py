@@ -1,7 +1,7 @@
-"""``python -m warploom.bench dequant``: products with small weights against the 16-bit product.
+"""``python -m warploom.bench dequant``: GEMMs with small weights against the 16-bit GEMM.
 
 Decoding reads every weight once a token, so that weights of 4 or 8 bits, dequantised on their way
-into the product, can beat a product of 16-bit weights that were dequantised before: that is the
+into the GEMM, can beat a GEMM of 16-bit weights that were dequantised before: that is the
 library. Exit status: 0 if every result is right, 1 if one is wrong, 2 if a target is missed.
 """
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 #: (N, K) of layers of Llama models of 8 and 70 billion parameters, and a square.
 LAYERS = ((4096, 4096), (6144, 4096), (28672, 4096), (4096, 14336), (8192, 8192))
-#: Speed over the 16-bit product that few rows must reach on a square layer.
+#: Speed over the 16-bit GEMM that few rows must reach on a square layer.
 _TARGET, _TARGET_LAYER, _TARGET_ROWS = 1.5, (8192, 8192), 16
 #: Different rows of weights; a multiple of what any order of theirs mixes.
 _PACKED_ROWS = 1024

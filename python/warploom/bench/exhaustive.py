@@ -1,4 +1,4 @@
-"""``python -m warploom.bench exhaustive``: many configurations of each product, measured.
+"""``python -m warploom.bench exhaustive``: many configurations of each GEMM, measured.
 
 What the analytic model is fitted to, and what its choice is compared with. Candidates are compiled
 side by side, ahead of the GPU, the most promising first; each one's result is checked. Every line
@@ -39,16 +39,16 @@ class Budget:
     Attributes
     ----------
     end : float
-        A moment of ``time.monotonic``; what is left is shared evenly by the products to come.
+        A moment of ``time.monotonic``; what is left is shared evenly by the GEMMs to come.
     seconds : float
-        Of one product, at most.
+        Of one GEMM, at most.
     """
 
     end: float
     seconds: float = math.inf
 
     def until(self, products: int) -> float:
-        """When the first of so many products that are to come has had its share."""
+        """When the first of so many GEMMs that are to come has had its share."""
         now = time.monotonic()
         return now + min(self.seconds, (self.end - now) / products)
 
@@ -57,9 +57,9 @@ def search(
     shapes: Sequence[GemmShape], selection: Selection, budget: Budget, builder: Builder,
     runner: Runner, target: Any,
 ) -> Iterator[tuple[Product, Iterator[Line]]]:  # fmt: skip
-    """Each product, with its candidates as they are measured.
+    """Each GEMM, with its candidates as they are measured.
 
-    The candidates of one product are compiled while those of the one before are measured, so that
+    The candidates of one GEMM are compiled while those of the previous GEMM are measured, so that
     the GPU does not wait.
     """
 

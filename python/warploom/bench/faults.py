@@ -59,7 +59,7 @@ KILLED = "killed"
 
 
 def bad_kernel(name: str, source: str) -> Any:
-    """A kernel with the parameters of a float16 product of any size.
+    """A kernel with the parameters of a float16 GEMM of any size.
 
     It calls a device function, and stores one element.
     """
@@ -109,7 +109,7 @@ class Injected:
 
 @derived_object
 class FaultyBuilder(PyBuilder):
-    """A builder for searches for float16 products, with faults between its candidates.
+    """A builder for searches for float16 GEMMs, with faults between its candidates.
 
     Parameters
     ----------

@@ -2,7 +2,7 @@
 
 In a row of its like, a kernel with programmatic dependent launch may prefetch its weights while its
 predecessor runs. In a model its predecessor is another kernel, or none. So short kernels are also
-timed behind a filler, in CUDA graphs that take turns: (filler, kernel) and the filler alone. The
+timed behind a filler, in interleaved CUDA graphs: (filler, kernel) and the filler alone. The
 difference is the time that the kernel adds.
 """
 

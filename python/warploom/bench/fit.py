@@ -3,7 +3,7 @@
 A search by coordinates: each constant in turn is tried a little larger and a little smaller, and
 the step shrinks when nothing helps any more. What is minimised is what matters to a choice: how
 much slower the model's choice is than the best, and how differently it errs for the candidates of
-one product; how far it is off for all of them counts less.
+one GEMM; how far it is off for all of them counts less.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from warploom.gemm.problem import GemmProblem
 FIXED = ("gpu",)
 #: Factors of the first and the last step.
 _FIRST_STEP, _LAST_STEP = 1.3, 1.01
-#: Weights of a choice's loss, of the spread within a product, and of the error of all together.
+#: Weights of a choice's loss, of the spread within a GEMM, and of the error of all together.
 _CHOICE, _SPREAD, _OFFSET = 1.0, 0.7, 0.15
 
 
 @dataclass(frozen=True)
 class Product:
-    """Candidates of a product that the model prices, with microseconds; those of the best."""
+    """Candidates of a GEMM that the model prices, with microseconds; those of the best."""
 
     problem: GemmProblem
     best: float
@@ -37,7 +37,7 @@ class Product:
 
 
 def products(candidates: Sequence[Candidate]) -> list[Product]:
-    """Candidates by product."""
+    """Candidates by GEMM."""
     found = []
     for problem, mine in by_problem(candidates).items():
         timed = tuple(

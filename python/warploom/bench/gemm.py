@@ -1,4 +1,4 @@
-"""``python -m warploom.bench gemm``: matrix products against the libraries, checked and timed.
+"""``python -m warploom.bench gemm``: GEMMs against the libraries, checked and timed.
 
 Exit status: 0 if every result is right and every target and baseline is reached, 1 if a result is
 wrong or a kernel fails, 2 if a target or a baseline is missed.

@@ -1,7 +1,7 @@
-"""``python -m warploom.bench grouped``: the products of a mixture of experts.
+"""``python -m warploom.bench grouped``: the GEMMs of a mixture of experts.
 
 Rows of experts follow each other, of random numbers that only the device knows when our kernel is
-launched, and so does PyTorch's ``_grouped_mm``; a loop of cuBLAS products knows them on the host.
+launched, and so does PyTorch's ``_grouped_mm``; a loop of cuBLAS GEMMs knows them on the host.
 Exit status: 0 if every result is right, 1 if one is wrong.
 """
 
@@ -145,7 +145,7 @@ def our_product(function: Callable[..., object]) -> Product:
 
 
 def library_products(torch: Any) -> dict[str, Product]:
-    """PyTorch's product of groups, and one product of cuBLAS after the other."""
+    """PyTorch's GEMM of groups, and one GEMM of cuBLAS after the other."""
 
     def grouped_mm(o: Operands) -> None:
         o.found = torch._grouped_mm(o.x, o.w.transpose(1, 2), offs=o.indptr[1:])

@@ -30,7 +30,7 @@ CUBLAS = "cuBLAS"
 TILE = 128
 #: K of the only tile of the first step.
 TILE_K = 64
-#: Input sets of products that are smaller than the caches, which no number of sets keeps out.
+#: Input sets of GEMMs that are smaller than the caches, which no number of sets keeps out.
 _FEW_SETS = 8
 #: The paragraph that :func:`paste` writes, and the heading behind which it stands.
 _HEADING = "# ## Result\n#\n"
@@ -105,7 +105,7 @@ def shape_of(step: str, size: int) -> GemmShape:
 
 
 def measure(torch: Any, steps: Iterable[Path], size: int, rounds: int) -> list[Measured]:
-    """Compile, check and time the steps; those of one shape take turns."""
+    """Compile, check and time the steps; those of one shape are interleaved."""
     by_shape: dict[GemmShape, dict[str, Path]] = {}
     for path in steps:
         by_shape.setdefault(shape_of(path.stem, size), {})[path.stem] = path
@@ -136,7 +136,7 @@ def of_shape(
     rounds: int,
     library: Product | None = None,
 ) -> list[Measured]:
-    """Check and time kernels of one shape in turns with cuBLAS, by default PyTorch's call of it."""
+    """Check and time kernels of one shape, interleaved with cuBLAS (by default PyTorch's call)."""
     sets = [
         ops.make_operands(torch, shape, seed)
         for seed in range(min(_FEW_SETS, ops.input_sets(shape)))

@@ -46,7 +46,7 @@ def calls_of_tvm(size: int = _SIZE) -> dict[str, Callable[[], object]]:
 
 
 def calls_of_torch(torch: Any, size: int = _SIZE) -> dict[str, Callable[[], object]]:
-    """The same product with PyTorch's tensors, by us and by PyTorch."""
+    """The same GEMM with PyTorch's tensors, by us and by PyTorch."""
     a, b, c = (torch.zeros(size, size, dtype=torch.float16, device="cuda") for _ in range(3))
     transposed, main = b.T, compile_gemm(None, size, size)["main"]
     return {

@@ -29,7 +29,7 @@ NEAR = 1.4
 
 @dataclass(frozen=True)
 class Candidate:
-    """A configuration of a product, with measured and predicted microseconds."""
+    """A configuration of a GEMM, with measured and predicted microseconds."""
 
     problem: GemmProblem
     knobs: GemmKnobs
@@ -56,7 +56,7 @@ def _candidate(line: dict[str, Any]) -> Candidate:
 
 
 def by_problem(candidates: Iterable[Candidate]) -> dict[GemmProblem, list[Candidate]]:
-    """The candidates of each product, in the order of their first ones."""
+    """The candidates of each GEMM, in the order of their first ones."""
     groups: dict[GemmProblem, list[Candidate]] = {}
     for candidate in candidates:
         groups.setdefault(candidate.problem, []).append(candidate)

@@ -27,7 +27,7 @@ from warploom.gemm.problem import GemmProblem
 
 @dataclass(frozen=True)
 class Agreement:
-    """How good the model is for one product.
+    """How good the model is for one GEMM.
 
     Attributes
     ----------
@@ -105,7 +105,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _print(found: Sequence[Agreement]) -> None:
-    table = Table("product", "candidates", "best us", "chosen us", "ratio", "error", box=None)
+    table = Table("GEMM", "candidates", "best us", "chosen us", "ratio", "error", box=None)
     for agreement in found:
         problem = agreement.problem
         table.add_row(

@@ -47,7 +47,7 @@ def kernel_options() -> argparse.ArgumentParser:
 
 
 def suite_options(suite: str) -> argparse.ArgumentParser:
-    """Which products are measured; by default all of ``suite``."""
+    """Which GEMMs are measured; by default all of ``suite``."""
     parser = argparse.ArgumentParser(add_help=False)
     known = ", ".join(suite_names())
     parser.add_argument(
@@ -78,7 +78,7 @@ def kinds_of(options: argparse.Namespace) -> tuple[Sequence[str], Sequence[str],
 
 
 def wanted_shapes(options: argparse.Namespace) -> list[GemmShape]:
-    """The products that :func:`suite_options` and :func:`product_options` ask for."""
+    """The GEMMs that :func:`suite_options` and :func:`product_options` ask for."""
     dtypes, layouts, epilogues = kinds_of(options)
     return load_suite(options.suite, dtypes, options.group, layouts, epilogues)
 

@@ -1,4 +1,4 @@
-"""A tile program of the package against products of a library that may lack them."""
+"""A tile program of the package against GEMMs of a library that may lack them."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def compare(
     allowed: float,
     options: argparse.Namespace,
 ) -> Comparison | None:
-    """Check and time all; None if the library has none of its products for the operands."""
+    """Check and time all; None if the library has none of its GEMMs for the operands."""
 
     def tried(product: Product) -> Product:
         product(sets[0])  # whoever cannot compute it says so at the first call

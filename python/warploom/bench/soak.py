@@ -156,7 +156,7 @@ def search_with_faults(
     sizes: Sequence[tuple[int, int, int]], trials: int, seconds: float, one_in: int, seed: int,
     workers: int | None, timeout_sec: float, tell: Callable[[Searches], None] = print,
 ) -> Searches:  # fmt: skip
-    """Search for the products of some sizes, again and again, with a fault now and then.
+    """Search for the GEMMs of some sizes, again and again, with a fault now and then.
 
     Parameters
     ----------
@@ -240,7 +240,7 @@ def main(arguments: Sequence[str]) -> int:
         help="whole searches with faults between their candidates, and not single trials",
     )  # fmt: skip
     parser.add_argument("--trials", type=positive, default=32,
-                        help="of a product in a search (default: 32)")  # fmt: skip
+                        help="of a GEMM in a search (default: 32)")  # fmt: skip
     parser.add_argument("--one-in", type=positive, default=32,
                         help="candidates of a search for one fault (default: 32)")  # fmt: skip
     parser.add_argument("--out", type=output_file, metavar="FILE",

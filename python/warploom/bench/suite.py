@@ -1,4 +1,4 @@
-"""Which products are measured: suites of shapes, as JSON.
+"""Which GEMMs are measured: suites of shapes, as JSON.
 
 A suite of this package lists its shapes one by one, with the ratio that each must reach
 (``suites/foundation.json``). A file that maps group names to lists of ``[M, N, K]`` is read as

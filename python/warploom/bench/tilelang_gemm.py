@@ -1,4 +1,4 @@
-"""A matrix product in TileLang, compiled in processes of their own and called here."""
+"""A GEMM in TileLang, compiled in processes of their own and called here."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _TIMEOUT = 180.0
 
 
 def products(torch: Any, shape: GemmShape) -> list[Callable[[Operands], object]]:
-    """The product of a shape with each tile that TileLang compiles.
+    """The GEMM of a shape with each tile that TileLang compiles.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""A matrix product in TileLang, compiled to a library of C functions: ``script.py JSON``.
+"""A GEMM in TileLang, compiled to a library of C functions: ``script.py JSON``.
 
 It is executed as a script, in a process of its own: TileLang brings a TVM that cannot share one
 with stock TVM. JSON has ``m``, ``n``, ``k``, ``dtype``, ``tile`` (M, N, K), ``stages`` and ``out``,

@@ -1,6 +1,6 @@
 """``python -m warploom.bench profile``: what recording a timeline costs.
 
-Kernels that record compete with the same kernels that do not, interleaved in one run: a product of
+Kernels that record compete with the same kernels that do not, interleaved in one run: a GEMM of
 4096 x 4096 x 4096, one of 8192 x 8192 x 8192, and attention. Ratios are speeds relative to the
 kernel that does not record. Exit status: 0 if every result is right and the default recording
 slows no kernel down by more than 3 %, 1 if a result is wrong, 2 if one is slower.
@@ -55,7 +55,7 @@ class AttentionOperands:
 
 
 def compare_gemm(torch: Any, shape: GemmShape, rounds: int, burst_only: bool) -> Measured:
-    """A product."""
+    """A GEMM."""
     from warploom.programs import GemmConfig, gemm
 
     sets = [ops.make_operands(torch, shape, seed) for seed in range(ops.input_sets(shape))]
@@ -131,7 +131,7 @@ def _compile(func: PrimFunc) -> Callable[..., object]:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Options of the command."""
     parser.add_argument(
-        "--size", type=positive, action="append", help="of products; default: 4096, 8192"
+        "--size", type=positive, action="append", help="of GEMMs; default: 4096, 8192"
     )
     parser.add_argument(
         "--tokens", type=positive, default=16384, help="of attention (default: 16384)"

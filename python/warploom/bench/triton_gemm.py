@@ -1,4 +1,4 @@
-"""A matrix product in Triton, autotuned: what its users would write for Hopper.
+"""A GEMM in Triton, autotuned: what its users would write for Hopper.
 
 A persistent grid, operands through TMA descriptors, tiles in an order that shares B in the L2. It
 is imported where somebody asks for it: Triton is no dependency of this package.
@@ -75,7 +75,7 @@ def configs(dtype: str) -> list[triton.Config]:
 def product(
     torch: Any, shape: GemmShape, sets: Sequence[ops.Operands]
 ) -> Callable[[ops.Operands], object]:
-    """The product of a shape without epilogue, tuned at its first call."""
+    """The GEMM of a shape without epilogue, tuned at its first call."""
     tuned = triton.autotune(configs(shape.storage_dtype), key=["m", "n", "k"])(matmul)
     ctas = torch.cuda.get_device_properties(0).multi_processor_count
     constants = {

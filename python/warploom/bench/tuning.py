@@ -1,10 +1,10 @@
 """``python -m warploom.bench tuning``: how far defaults and short searches are from the best.
 
-For each product of a suite, in one run: a search of so many trials (all products together, as
+For each GEMM of a suite, in one run: a search of so many trials (all GEMMs together, as
 ``tune_tir`` does it), then as many candidates as the time allows, then the fastest of all those
 side by side with what is chosen without any trial. The best of all of them is what ratios refer to.
 With ``--minutes 0`` there are no candidates but those of the search: all the time goes to tuning.
-Products are those of ``bench gemm``, with its epilogues and dtypes. No PyTorch is needed.
+GEMMs are those of ``bench gemm``, with its epilogues and dtypes. No PyTorch is needed.
 """
 
 from __future__ import annotations
@@ -62,15 +62,15 @@ def tune_all(
     shapes: Sequence[GemmShape], target: Any, trials: int, work_dir: Path, workers: int | None,
     devices: Sequence[int], seed: int | None, one_in: int = 0,
 ) -> Searched:  # fmt: skip
-    """One search, in which each product is a task of so many trials, with one fault in so many.
+    """One search, in which each GEMM is a task of so many trials, with one fault in so many.
 
     Raises
     ------
     WarploomError
-        If there should be faults in other products than those that faults are made for.
+        If there should be faults in other GEMMs than those that faults are made for.
     """
     if one_in and any((shape.dtype, shape.epilogue) != ("float16", "none") for shape in shapes):
-        raise WarploomError("Faults are made for float16 products without an epilogue only.")
+        raise WarploomError("Faults are made for float16 GEMMs without an epilogue only.")
     names = {shape: f"gemm {shape}".replace(" ", "_") for shape in shapes}
     mod = tvm.IRModule(
         {name: function(shape).with_attr("global_symbol", name) for shape, name in names.items()}
@@ -200,7 +200,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run the command; 1 if some product could not be measured, or a fault was not noticed."""
+    """Run the command; 1 if some GEMM could not be measured, or a fault was not noticed."""
     parser = Parser(
         prog="warploom bench tuning",
         description=__doc__,
@@ -264,7 +264,7 @@ def _begun(
     shapes: Sequence[GemmShape], searched: Searched, lookup: Lookup, finalists: int,
     builder: Builder, target: Any,
 ) -> Iterator[tuple[Product, Iterator[Line]]]:  # fmt: skip
-    """Each product without more candidates; what is measured of all of them is compiled ahead."""
+    """Each GEMM without more candidates; what is measured of all of them is compiled ahead."""
     products = [Product(shape) for shape in shapes]
     for product in products:
         best = searched.knobs.get(product.problem, ())[:finalists]

@@ -24,7 +24,7 @@ CHOICES = {
 
 @dataclass(frozen=True)
 class Searched:
-    """A search for all products together.
+    """A search for all GEMMs together.
 
     Attributes
     ----------
@@ -111,9 +111,9 @@ def report(rows: Sequence[Row], searched: Searched, trials: int, head: Mapping[s
         f"- command: `{head['command']}`",
         f"- GPU: {', '.join(f'{key} {value}' for key, value in head['gpu'].items()) or 'unknown'}",
         f"- versions: {', '.join(f'{key} {value}' for key, value in head['versions'].items())}",
-        f"- the search: {searched.trials} trials ({trials} a product), {searched.failed} of them "
+        f"- the search: {searched.trials} trials ({trials} a GEMM), {searched.failed} of them "
         f"failed, {searched.seconds:.0f} s, {searched.rate:.1f} trials a second",
-        "- ratios: the time of the best in parts of that of each choice; burst, in turns",
+        "- ratios: the time of the best in parts of that of each choice; burst, interleaved",
         *(f"- {name}: {text}; geometric mean {means(rows).get(name, float('nan')):.4f}"
           for name, text in CHOICES.items()),
     ]  # fmt: skip

@@ -1,4 +1,4 @@
-"""Machine code that touches the registers of a product of ``wgmma`` while it is under way.
+"""Machine code that touches the registers of a ``wgmma`` MMA while it is under way.
 
 The hardware does not check: such an instruction sees old values, or changes an operand that is
 still being read. ``wgmma.wait_group`` names no register, and ptxas 13.0 was seen to move a
@@ -45,7 +45,7 @@ class Hazard:
     text : str
         The instruction.
     product : int
-        Address of the product that it does not wait for.
+        Address of the MMA that it does not wait for.
     """
 
     kernel: str
@@ -55,21 +55,21 @@ class Hazard:
 
     def __str__(self) -> str:
         return (
-            f"{self.text} at 0x{self.address:x} uses registers of the product at "
+            f"{self.text} at 0x{self.address:x} uses registers of the MMA at "
             f"0x{self.product:x}, which may be under way"
         )
 
 
 @dataclass(frozen=True)
 class _Product:
-    """Registers of a product that is under way."""
+    """Registers of an MMA that is under way."""
 
     address: int
     results: frozenset[int]
     operands: frozenset[int]
 
 
-#: Committed groups of products, the oldest first, and those that no group has yet.
+#: Committed groups of MMAs, the oldest first, and those that no group has yet.
 _State = tuple[tuple[frozenset[_Product], ...], frozenset[_Product]]
 
 
@@ -95,7 +95,7 @@ class _Block:
 
 
 def early_accesses(sass: str) -> list[Hazard]:
-    """All instructions of a listing that touch a product's registers before its wait.
+    """All instructions of a listing that touch an MMA's registers before its wait.
 
     Parameters
     ----------

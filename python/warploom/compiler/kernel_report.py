@@ -70,7 +70,7 @@ class KernelReport:
     sass : mapping of str to int, or None
         Occurrences of each opcode; None without nvdisasm.
     hazards : tuple of Hazard
-        Accesses to registers of products that may be under way; empty without nvdisasm.
+        Accesses to registers of MMAs that may be under way; empty without nvdisasm.
     """
 
     info: KernelInfo

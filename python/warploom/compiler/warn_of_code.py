@@ -1,4 +1,4 @@
-"""Python warnings of what ptxas says about a kernel: spills, and products or registers it changed.
+"""Python warnings of what ptxas says about a kernel: spills, and MMAs or registers it changed.
 
 They are read from the compiler's log, which the cache of cubins keeps beside each binary, so that
 a cached kernel gives the same warnings as a new one.

@@ -1,7 +1,7 @@
 """An empty instruction that keeps computations on a register where the program has them.
 
 ``wgmma.fence`` and ``wgmma.wait_group`` name no register. To the compiler, arithmetic on the result
-of a product depends on the product alone, so it may move it before the wait: it was seen to. An
+of an MMA depends on the MMA alone, so it may move it before the wait: it was seen to. An
 empty instruction that claims to change a register cannot be moved across a wait, and neither can
 what uses that register after it. It becomes no instruction of the GPU.
 """
@@ -38,7 +38,7 @@ def claimed(word: str, dtype: str) -> tuple[str, str]:
 def meeting_after(barrier: Any, register: Any) -> Any:
     """A statement's expression: the 128 threads of a named barrier meet once a register is known.
 
-    ptxas moves a wait for products, and a barrier before it, above computations that need neither.
+    ptxas moves a wait for MMAs, and a barrier before it, above computations that need neither.
     Here the number of the barrier depends on the float32 ``register``, in a way that only
     arithmetic could tell is none: nothing is greater than infinity.
     """

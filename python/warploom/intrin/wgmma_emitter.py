@@ -1,6 +1,6 @@
-"""``wl.WgmmaEmitter``: the instructions of one product on Hopper, all at once or one by one.
+"""``wl.WgmmaEmitter``: the instructions of one matmul on Hopper, all at once or one by one.
 
-The product D = A Bᵀ (+ D) of a warpgroup is a grid of *atoms*, one ``wgmma.mma_async`` each:
+The matmul D = A Bᵀ (+ D) of a warpgroup is a grid of *atoms*, one ``wgmma.mma_async`` each:
 ``blocks`` of 64 rows, ``widths`` of columns, ``steps`` of 32 bytes of K. ``gemm_async`` issues them
 in the order of :meth:`WgmmaEmitter.atoms`; an author who has work of his own to do between atoms
 issues them himself, and gets the same instructions.
@@ -50,7 +50,7 @@ class WgmmaEmitter(WgmmaPart):
         product.wait(0)
         product.fence_d(acc)
 
-    Where several warpgroups share the product, each emits its part with :meth:`at`: operands in
+    Where several warpgroups share the matmul, each emits its part with :meth:`at`: operands in
     shared memory are then those of the whole CTA, and registers those of the warpgroup::
 
         product = wl.WgmmaEmitter.of(128, 256, 64, "float16", block_row_warps=8)
@@ -64,7 +64,7 @@ class WgmmaEmitter(WgmmaPart):
     def ss(
         self, d: Any, a: Any, b: Any, accum: Any = True, *, wait: bool | int | None = None
     ) -> None:
-        """Issue the whole product, both operands in shared memory.
+        """Issue the whole matmul, both operands in shared memory.
 
         Parameters
         ----------
@@ -118,7 +118,7 @@ class WgmmaEmitter(WgmmaPart):
             :attr:`steps`. Variables have to be those of unrolled loops; ``j`` must be a number
             where widths differ.
         accum : bool or Expr
-            Of the whole product: an atom with ``k > 0`` adds to those before it in any case, so
+            Of the whole matmul: an atom with ``k > 0`` adds to those before it in any case, so
             those with ``k == 0`` come first.
 
         Raises
@@ -205,7 +205,7 @@ class WgmmaEmitter(WgmmaPart):
         """No computation on the registers of D is moved across this; it costs no instruction.
 
         After :meth:`wait`, before D is used, and before :meth:`arrive`, after it was. ``d`` may be
-        any part of a register tile that a product can write.
+        any part of a register tile that a matmul can write.
         """
         tile = read_accumulator(_register_region(d), ONE_WARPGROUP, Analyzer())
         dtype = register_dtype(str(tile.buffer.dtype))

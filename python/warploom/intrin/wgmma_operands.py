@@ -1,4 +1,4 @@
-"""Reads the three operands of a product as wgmma sees them.
+"""Reads the three operands of a matmul as wgmma sees them.
 
 Each ``read_*`` function takes a TVM buffer region and returns a small frozen description, or raises
 :class:`IllegalCombination` with one sentence that names the operand, the rule and what to change.

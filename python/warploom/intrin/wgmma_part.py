@@ -1,4 +1,4 @@
-"""The part of a product on Hopper that is one warpgroup's: its place, and its operands.
+"""The part of a matmul on Hopper that is one warpgroup's: its place, and its operands.
 
 Sources: PTX ISA, "Asynchronous Warpgroup Level Matrix Multiply-Accumulate Instructions".
 """
@@ -34,12 +34,12 @@ ONE_WARPGROUP = WarpgroupSpan(1, 0)
 
 @dataclass(frozen=True)
 class WgmmaPart(WgmmaProduct):
-    """A product, of which ``warpgroup`` computes a part if several warpgroups share it."""
+    """A matmul, of which ``warpgroup`` computes a part if several warpgroups share it."""
 
     warpgroup: Any = field(default=None, compare=False, repr=False)
 
     def at(self, warpgroup: Any) -> Self:
-        """The emitter of one of the warpgroups that share the product.
+        """The emitter of one of the warpgroups that share the matmul.
 
         Parameters
         ----------
@@ -56,13 +56,13 @@ class WgmmaPart(WgmmaProduct):
         if isinstance(warpgroup, int) and not 0 <= warpgroup < count:
             raise IllegalCombination(
                 f"wgmma: warpgroup {warpgroup} is not within 0 to {count - 1}, those that share "
-                "the product."
+                "the matmul."
             )
         return replace(self, warpgroup=warpgroup)
 
     @property
     def origin(self) -> tuple[Any, Any]:
-        """Row and column of the CTA's product at which D of this warpgroup begins."""
+        """Row and column of the CTA's matmul at which D of this warpgroup begins."""
         row, column, _ = self._place
         return row * self.m, column * self.n
 
@@ -74,7 +74,7 @@ class WgmmaPart(WgmmaProduct):
             return 0, 0, 0
         if self.warpgroup is None:
             raise IllegalCombination(
-                f"wgmma: {rows * columns * depth} warpgroups share this product; say which one "
+                f"wgmma: {rows * columns * depth} warpgroups share this matmul; say which one "
                 "emits with at(warpgroup)."
             )
         return (
@@ -121,7 +121,7 @@ class WgmmaPart(WgmmaProduct):
         side = 0 if name == "A" else 1
         matrix, extent = (self.a, self.m) if name == "A" else (self.b, self.n)
         if matrix is None:
-            raise IllegalCombination("wgmma: A is only in registers in this product; call rs.")
+            raise IllegalCombination("wgmma: A is only in registers in this matmul; call rs.")
         region = as_region(value)
         if region is None:
             value = scalar(value)
@@ -180,7 +180,7 @@ class WgmmaPart(WgmmaProduct):
     def _require_extents(self, name: str, got: tuple[int, int], wanted: tuple[int, int]) -> None:
         if got != wanted:
             raise IllegalCombination(
-                f"wgmma: {name} is {got[0]} x {got[1]}, this product needs {wanted[0]} x "
+                f"wgmma: {name} is {got[0]} x {got[1]}, this matmul needs {wanted[0]} x "
                 f"{wanted[1]}."
             )
 

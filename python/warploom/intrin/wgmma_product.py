@@ -1,7 +1,7 @@
 """An MMA of one warpgroup as data: how many instructions, which registers, which layouts.
 
-The product D = A Bᵀ (+ D) is a grid of *atoms*, one ``wgmma.mma_async`` each: ``blocks`` of 64
-rows, ``widths`` of columns, ``steps`` of 32 bytes of K. Several warpgroups share the product of a
+The matmul D = A Bᵀ (+ D) is a grid of *atoms*, one ``wgmma.mma_async`` each: ``blocks`` of 64
+rows, ``widths`` of columns, ``steps`` of 32 bytes of K. Several warpgroups share the matmul of a
 CTA: each has an equal part of its rows, of its columns, or of K.
 
 Sources: PTX ISA, "Asynchronous Warpgroup Level Matrix Multiply-Accumulate Instructions".
@@ -28,14 +28,14 @@ WARPS = 4
 
 @dataclass(frozen=True)
 class WgmmaProduct:
-    """Shape and types of one product, and how its operands lie.
+    """Shape and types of one matmul, and how its operands lie.
 
     Attributes
     ----------
     kind : WgmmaKind
         Element types.
     m, n, k : int
-        Extents of the product of one warpgroup: rows and columns of D, and what is summed over.
+        Extents of the matmul of one warpgroup: rows and columns of D, and what is summed over.
     b : SharedMatrix
         The buffer in shared memory of which B is a part: its extents are at least those of
         :attr:`block`.
@@ -46,12 +46,12 @@ class WgmmaProduct:
     satfinite : bool
         Whether sums are clamped to the range of int32 (integers only).
     warpgroups : (int, int, int)
-        Warpgroups that share the rows, the columns and K of the CTA's product.
+        Warpgroups that share the rows, the columns and K of the CTA's matmul.
 
     Raises
     ------
     IllegalCombination
-        If the hardware has no such product; the message names the operand, the rule and the fix.
+        If the hardware has no such matmul; the message names the operand, the rule and the fix.
     """
 
     kind: WgmmaKind
@@ -142,12 +142,12 @@ class WgmmaProduct:
         block_col_warps: int = 1,
         reduce_k: int = 1,
     ) -> Self:
-        """The product of operands in shared buffers, of one warpgroup or of several.
+        """The matmul of operands in shared buffers, of one warpgroup or of several.
 
         Parameters
         ----------
         m, n, k : int
-            Extents of the product, of all warpgroups together.
+            Extents of the matmul, of all warpgroups together.
         dtype, b_dtype : str
             TVM dtypes of A and of B, by default the same; float32 is multiplied as tf32.
         d_dtype : str, optional
@@ -174,7 +174,7 @@ class WgmmaProduct:
         Raises
         ------
         IllegalCombination
-            If the hardware has no such product, or the warpgroups cannot share it equally.
+            If the hardware has no such matmul, or the warpgroups cannot share it equally.
 
         Examples
         --------
@@ -226,7 +226,7 @@ class WgmmaProduct:
 
     @property
     def instructions(self) -> int:
-        """Instructions of the whole product."""
+        """Instructions of the whole matmul."""
         return self.blocks * len(self.widths) * self.steps
 
     @property
@@ -264,7 +264,7 @@ class WgmmaProduct:
     def a_shared_layout(self, *lead: int) -> Layout:
         """Layout of A's buffer in shared memory, with ``lead`` dimensions in front (stages)."""
         if self.a is None:
-            raise IllegalCombination("wgmma: A is only in registers in this product.")
+            raise IllegalCombination("wgmma: A is only in registers in this matmul.")
         return self.a.layout(lead)
 
     def b_shared_layout(self, *lead: int) -> Layout:

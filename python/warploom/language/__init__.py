@@ -100,7 +100,7 @@ it says, each thread executes. The passes resolve its scopes and do no more: ``m
 ``shared`` buffers get a place in shared memory, ``accumulator`` and ``fragment`` are tiles of one
 warpgroup, ``wgmma.descriptor`` buffers are registers for what :func:`descriptor` computes, and
 ``tmem`` is allocated, and freed at the end. A layout that is written stays, others follow from
-use. :class:`WgmmaEmitter` issues the products of Hopper, all at once or one by one with work of
+use. :class:`WgmmaEmitter` issues the matmuls of Hopper, all at once or one by one with work of
 one's own between them. TVM's ``TMABar(wl.mbarrier.Pool(), stages)`` and ``T.SMEMPool`` may be used
 beside them. :func:`alloc_barrier` makes mbarriers with a count each, ready for use.
 

@@ -54,7 +54,7 @@ def findings(func: PrimFunc) -> list[Finding]:
 
 
 def _lost_sums(program: Statements) -> Iterator[Finding]:
-    """A product that starts anew in each step of a loop, in which nobody reads it."""
+    """An MMA that starts anew in each step of a loop, in which nobody reads it."""
     for leaf in program.leaves:
         if leaf.name != "gemm_async":
             continue
@@ -70,7 +70,7 @@ def _lost_sums(program: Statements) -> Iterator[Finding]:
             if _is_false(program, leaf.accumulate, second):
                 name = loop.loop_var.name
                 yield (
-                    f"The product into {to.source.name} starts anew in each step of the loop over "
+                    f"The MMA into {to.source.name} starts anew in each step of the loop over "
                     f"{name}, in which nothing reads it, so only the last step counts; write "
                     f"accum={name} > {loop.min}.",
                     leaf.statement,
@@ -79,7 +79,7 @@ def _lost_sums(program: Statements) -> Iterator[Finding]:
 
 
 def _read_within(program: Statements, loop: tirx.For, tile: Buffer) -> bool:
-    """Whether a statement of a loop reads a tile, apart from products that add to it."""
+    """Whether a statement of a loop reads a tile, apart from MMAs that add to it."""
     return any(leaf.is_in(loop) for leaf in program.readers(tile))
 
 

@@ -63,7 +63,7 @@ class Leaf:
 
     @property
     def accumulate(self) -> Any:
-        """Whether a product adds to what it writes: a bool or an expression."""
+        """Whether a matmul adds to what it writes: a bool or an expression."""
         call = self.statement
         return accumulates(call) if isinstance(call, TilePrimitiveCall) else False
 

@@ -170,7 +170,7 @@ def row_fragment(m: int, warpgroups: int = 1, first_warp: int = 0) -> TileLayout
     """Layout of an ``(m,)`` vector with one value for each row of :func:`wgmma_accumulator`.
 
     The four lanes that share a row all hold its value, so ``acc[i, j] * scale[i]`` and row
-    reductions need no further exchange. A thread holds ``m / 32 / warpgroups`` elements: rows
+    reductions need no further shuffle. A thread holds ``m / 32 / warpgroups`` elements: rows
     ``g`` and ``g + 8`` of its warp, block after block.
 
     Raises

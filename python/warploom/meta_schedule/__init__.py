@@ -1,4 +1,4 @@
-"""MetaSchedule for products: design space, builder, runner, cost model, databases.
+"""MetaSchedule for GEMMs: design space, builder, runner, cost model, databases.
 
 Names and forms are those of ``tvm.s_tir.meta_schedule``, whose tuning functions take them::
 

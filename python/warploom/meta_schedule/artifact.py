@@ -26,9 +26,9 @@ class Facts:
     workload : str
         Structural hash of the function without decisions: candidates of one task share it.
     problem : str
-        The product in words; empty for functions that are none.
+        The GEMM in words; empty for functions that are none.
     knobs : dict, optional
-        Decisions by name; None for functions that are no products.
+        Decisions by name; None for functions that are no GEMMs.
     predicted : float, optional
         Microseconds by the analytic model.
     outputs : tuple of int

@@ -1,4 +1,4 @@
-"""``warploom tune tir M N K``: tune one matrix product."""
+"""``warploom tune tir M N K``: tune one GEMM."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _problem(func: PrimFunc) -> GemmProblem:
-    """The product to tune.
+    """The GEMM to tune.
 
     Raises
     ------
@@ -95,7 +95,7 @@ def _problem(func: PrimFunc) -> GemmProblem:
         problem = recognise(func).problem
         options_of(problem)
     except WarploomError as reason:
-        raise WarploomError(f"No kernel of warploom computes this product: {reason}") from reason
+        raise WarploomError(f"No kernel of warploom computes this GEMM: {reason}") from reason
     return problem
 
 

@@ -1,7 +1,7 @@
 """A cost model that knows the analytic one and learns how far reality is from it.
 
 What gradient boosting learns is the logarithm of measured over predicted time. Without data that is
-zero, so that the analytic model decides alone; and what was learnt from one product holds for
+zero, so that the analytic model decides alone; and what was learnt from one GEMM holds for
 others, since it is about shares and not about microseconds.
 """
 
@@ -119,7 +119,7 @@ class CostModel(PyCostModel):
         self._train()
 
     def learn(self, records: Iterable[Record]) -> None:
-        """Learn from what has been recorded, of any product on the same GPU."""
+        """Learn from what has been recorded, of any GEMM on the same GPU."""
         for record in records:
             row, prediction = features(record.problem, record.knobs, self.machine)
             self._rows.append(row)

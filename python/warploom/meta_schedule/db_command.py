@@ -24,12 +24,12 @@ from warploom.target.tvm_target import cuda_target
 
 
 def summary(records: Sequence[Record]) -> Table:
-    """A row for each product, architecture and kind of time."""
+    """A row for each GEMM, architecture and kind of time."""
     groups: dict[tuple[str, str, bool], list[Record]] = {}
     for record in records:
         groups.setdefault((str(record.problem), record.arch, record.estimate), []).append(record)
     table = Table()
-    for name in ("product", "arch", "time", "records", "best us", "TFLOP/s", "best knobs"):
+    for name in ("GEMM", "arch", "time", "records", "best us", "TFLOP/s", "best knobs"):
         table.add_column(name, overflow="fold")
     for (problem, arch, estimate), mine in sorted(groups.items()):
         best = min(mine, key=lambda record: record.seconds)
@@ -61,7 +61,7 @@ def complaints(folder: Path) -> Iterator[str]:
     good = records_of(database)
     succeeded = sum(median(record) < FAILED_SECONDS for record in stock)
     if succeeded > len(good):
-        yield f"{succeeded - len(good)} records are of no product, or choose no legal knobs."
+        yield f"{succeeded - len(good)} records are of no GEMM, or choose no legal knobs."
     for measurement in good:
         if measurement.seconds <= 0:
             yield f"{measurement.problem}: {measurement.knobs} takes {measurement.seconds} seconds."
@@ -87,7 +87,7 @@ def _shipped_before(path: Path) -> Sequence[Record]:
 def _parser() -> Parser:
     parser = Parser(prog="warploom tune db", description=__doc__)
     words = parser.add_subparsers(dest="word", required=True)
-    inspect = words.add_parser("inspect", help="list the best of each product")
+    inspect = words.add_parser("inspect", help="list the best of each GEMM")
     inspect.add_argument("folders", nargs="*", type=Path, help="(default: what is shipped)")
     verify = words.add_parser("verify", help="check every record")
     verify.add_argument(
@@ -99,7 +99,7 @@ def _parser() -> Parser:
     repair.add_argument("folders", nargs="+", type=Path)
     for name, text in (
         ("merge", "write all records of several databases into one"),
-        ("export", "write only the fastest of each product"),
+        ("export", "write only the fastest of each GEMM"),
     ):
         word = words.add_parser(name, help=text)
         word.add_argument("folders", nargs="+", type=Path)
@@ -108,15 +108,15 @@ def _parser() -> Parser:
             "--best",
             type=natural,
             default=1 if name == "export" else 0,
-            help="records of each product (default: %(default)s, 0: all)",
+            help="records of each GEMM (default: %(default)s, 0: all)",
         )
     lines = words.add_parser("import", help="make records of what `bench exhaustive` has measured")
     lines.add_argument("files", nargs="+", type=Path)
     lines.add_argument("--out", type=output_folder, required=True)
     lines.add_argument("--target", default="h200", help="GPU of the measurements (default: h200)")
-    lines.add_argument("--best", type=natural, default=3, help="of each product (default: 3)")
+    lines.add_argument("--best", type=natural, default=3, help="of each GEMM (default: 3)")
     ship = words.add_parser(
-        "ship", help="write what the package is to bring: what beats the default, by product"
+        "ship", help="write what the package is to bring: what beats the default, by GEMM"
     )
     ship.add_argument(
         "sources", nargs="+", type=Path,

@@ -113,7 +113,7 @@ class EstimateBuilder(PyBuilder):
                 )
             knobs = knobs_of(func)
             if knobs is None:
-                raise WarploomError("Only products can be estimated.")
+                raise WarploomError("Only GEMMs can be estimated.")
             problem = recognise(func).problem
             microseconds = predict(problem, knobs, self.machine).total
         except (Decline, WarploomError) as error:

@@ -23,7 +23,7 @@ from warploom.meta_schedule.records import trace_of
 def import_lines(
     files: Iterable[str | Path], destination: str | Path, target: Target, best: int
 ) -> int:
-    """Write a database of the fastest candidates of each product; returns how many.
+    """Write a database of the fastest candidates of each GEMM; returns how many.
 
     Parameters
     ----------
@@ -34,7 +34,7 @@ def import_lines(
     target : Target
         Of the GPU that measured.
     best : int
-        Candidates of each product.
+        Candidates of each GEMM.
     """
     lines_of: dict[GemmShape, list[dict[str, Any]]] = {}
     for line in _lines(files):

@@ -1,4 +1,4 @@
-"""The best known knobs for a product, from measurements of it or of products like it."""
+"""The best known knobs for a GEMM, from measurements of it or of GEMMs like it."""
 
 from __future__ import annotations
 
@@ -42,11 +42,11 @@ class Found:
 
 
 class Lookup:
-    """Records by product, for the compilation of models.
+    """Records by GEMM, for the compilation of models.
 
-    A record also serves products that differ from its own in the epilogue, in the kind of 16-bit
+    A record also serves GEMMs that differ from its own in the epilogue, in the kind of 16-bit
     floats, or in the number of rows within a factor of two: what is fast for one is fast for the
-    other. Several products of n columns, such as the two of SwiGLU, are then one of all columns: a
+    other. Several GEMMs of n columns, such as the two of SwiGLU, are then one of all columns: a
     tile of it has as many of each. Of several records, the nearest number of rows goes first, and
     then the most similar epilogue.
 
@@ -112,7 +112,7 @@ class Lookup:
         if exact is not None and exact.knobs.why_not(problem) is None:
             return Found(exact.knobs, exact, True)
         alike = self._alike.get((arch, family(problem)), ())
-        # Times of different products cannot be compared: the nearest one's fastest wins.
+        # Times of different GEMMs cannot be compared: the nearest one's fastest wins.
         for nearest in sorted(alike, key=lambda record: distance(record.problem, problem)):
             knobs = adapted(nearest.knobs, problem, nearest.problem.products)
             if knobs is not None:
@@ -136,7 +136,7 @@ def family(problem: GemmProblem) -> GemmProblem:
 def distance(first: GemmProblem, second: GemmProblem) -> tuple[int, int]:
     """How many rows two of a family differ by, and in how many ways their epilogues do.
 
-    What costs a kernel is counted: products, tiles that it reads, and what it stores.
+    What costs a kernel is counted: GEMMs, tiles that it reads, and what it stores.
     """
     traits = zip(_epilogue(first), _epilogue(second), strict=True)
     return abs((first.m or 0) - (second.m or 0)), sum(mine != theirs for mine, theirs in traits)
@@ -162,7 +162,7 @@ def adapted(knobs: GemmKnobs, problem: GemmProblem, products: int = 1) -> GemmKn
         Legal for another problem of the same family.
     problem : GemmProblem
     products : int
-        Of that other problem. A tile of several products has as many columns of each of them as
+        Of that other problem. A tile of several GEMMs has as many columns of each of them as
         make the same number together.
 
     Examples

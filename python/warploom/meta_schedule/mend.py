@@ -37,7 +37,7 @@ def mend(folder: str | Path) -> Mended:
     """Rewrite a database without its damaged lines, which are added to ``warploom_dropped.jsonl``.
 
     Records of a damaged workload are dropped as well, since nobody knows what they were measured
-    for. Two files that were exchanged are exchanged again. A database without damage is left alone.
+    for. Two files that were swapped are swapped again. A database without damage is left alone.
 
     Raises
     ------
@@ -58,7 +58,7 @@ def mend(folder: str | Path) -> Mended:
 
 
 def _unswapped(tables: Tables) -> Tables:
-    """The tables with their files exchanged, if all lines are right then."""
+    """The tables with their files swapped, if all lines are right then."""
     other = replace(
         tables,
         workloads=tuple(replace(record, file=WORKLOADS) for record in tables.records),

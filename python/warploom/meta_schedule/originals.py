@@ -1,6 +1,6 @@
 """The original of a scheduled function, from before TVM's own rules scheduled it.
 
-A builder gets functions that are scheduled. Products can be freed of what a search has decided, and
+A builder gets functions that are scheduled. GEMMs can be freed of what a search has decided, and
 what is left computes the right result; what TVM's rules have made of another function cannot be
 undone. So the design space, which sees both, leaves a key in the scheduled function, and the
 builder finds the original by it.
@@ -14,7 +14,7 @@ import tvm_ffi
 from tvm.ir import IRModule
 from tvm.s_tir import SBlock, Schedule
 
-#: The annotation of a function's outermost block. It is none of a product's knobs.
+#: The annotation of a function's outermost block. It is none of a GEMM's knobs.
 KEY = "warploom_original"
 #: Functions by their keys, in the process with the search.
 _known: dict[str, IRModule] = {}

@@ -1,6 +1,6 @@
-"""The database that comes with the package: the fastest knobs of products that were measured.
+"""The database that comes with the package: the fastest knobs of GEMMs that were measured.
 
-``records/GPU.jsonl`` has a header and a line for each product: what differs from a usual problem,
+``records/GPU.jsonl`` has a header and a line for each GEMM: what differs from a usual problem,
 what differs from the default knobs, and microseconds. The kernel that knobs stand for is another
 one in another version of warploom or TVM, so that a file serves the versions that it was made with;
 and every line is verified when it is read. ``warploom tune db ship`` makes it.
@@ -117,7 +117,7 @@ def write(records: Iterable[Record], path: str | Path, gpu: str) -> int:
     Parameters
     ----------
     records : iterable of Record
-        Measured ones, one for each product.
+        Measured ones, one for each GEMM.
     path : path
     gpu : str
         What they were measured on.
@@ -171,7 +171,7 @@ def _record(line: Mapping[str, Any], arch: str) -> Record:
 def _problem(values: Mapping[str, Any]) -> GemmProblem:
     unknown = set(values) - {field.name for field in fields(GemmProblem)}
     if unknown:
-        raise ValueError(f"a product has no {min(unknown)!r}")
+        raise ValueError(f"a GEMM has no {min(unknown)!r}")
     for name, text in _mistakes(values):
         raise ValueError(f"{name} = {values[name]!r}: {text}")
     try:

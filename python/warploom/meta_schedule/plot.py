@@ -24,7 +24,7 @@ def best_so_far(entries: Sequence[Entry]) -> list[float]:
 
 
 def by_problem(entries: Sequence[Entry]) -> dict[str, list[Entry]]:
-    """Trials of each product, in order."""
+    """Trials of each GEMM, in order."""
     found: dict[str, list[Entry]] = {}
     for entry in entries:
         found.setdefault(entry.problem or entry.workload, []).append(entry)

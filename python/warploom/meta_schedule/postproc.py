@@ -26,7 +26,7 @@ from warploom.meta_schedule.stock import gemm_of, stock_rules
 class VerifyKnobs(PyPostproc):
     """Whether a kernel can have what a trace has chosen.
 
-    It must not raise: TVM would end the whole run. Functions that are no products it marks with
+    It must not raise: TVM would end the whole run. Functions that are no GEMMs it marks with
     what they were made of, so that results of candidates can be checked.
     """
 

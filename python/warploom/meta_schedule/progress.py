@@ -95,7 +95,7 @@ class Progress:
         left = self.seconds_left
         eta = "" if left is None else f", {left:.0f} s left at most"
         table = Table(title=f"{self.trials} of {self.total} trials, {self.rate:.1f} a second{eta}")
-        table.add_column("product", overflow="fold")
+        table.add_column("GEMM", overflow="fold")
         for name in ("trials", "failed", "best us", "model says"):
             table.add_column(name, justify="right")
         table.add_column("best knobs", overflow="fold")

@@ -28,7 +28,7 @@ FAILED_SECONDS = 1e9
 
 @dataclass(frozen=True)
 class Record:
-    """A tuning record of a product.
+    """A tuning record of a GEMM.
 
     Attributes
     ----------
@@ -53,7 +53,7 @@ class Record:
 
 
 def records_of(database: Database) -> list[Record]:
-    """The successful records of products; all others are left out."""
+    """The successful records of GEMMs; all others are left out."""
     problems: dict[int, GemmProblem | None] = {}
     records = []
     for tuned in database.get_all_tuning_records():
@@ -103,7 +103,7 @@ def trace_of(mod: IRModule, knobs: GemmKnobs, short: bool = False) -> Trace:
     Parameters
     ----------
     mod : IRModule
-        With a product as its function ``main``.
+        With a GEMM as its function ``main``.
     knobs : GemmKnobs
     short : bool
         Name the knobs only, and not what a search might choose instead, as it is done with knobs
@@ -112,7 +112,7 @@ def trace_of(mod: IRModule, knobs: GemmKnobs, short: bool = False) -> Trace:
     Raises
     ------
     Decline
-        If the function is no product.
+        If the function is no GEMM.
     """
     gemm = recognise(mod["main"])
     sch = Schedule(mod)

@@ -3,7 +3,7 @@
 Small functions run on the CPU as they are; large ones run on the same device with schedules that
 use no tensor cores: those of TVM's dlight, or one of our own. Inputs for checks are small multiples
 of 1/2, whose sums of products are exact in any order, so that any step of a sum left out shows.
-Functions that are no products may compute anything of them, and differ by what roundings in another
+Functions that are no GEMMs may compute anything of them, and differ by what roundings in another
 order make of it.
 """
 
@@ -97,7 +97,7 @@ def _scheduled(mod: tvm.IRModule, target: Target) -> tvm.IRModule:
     try:
         with target:
             return dl.ApplyDefaultSchedule(*rules)(mod)
-    except (AssertionError, RuntimeError):  # the rule for products fails where one is read twice
+    except (AssertionError, RuntimeError):  # the rule for GEMMs fails where one is read twice
         made = scheduled_apart(mod)
         if made is None:
             raise

@@ -187,7 +187,7 @@ class Runner(PooledRunner):
     ) -> Future[list[Measurement]]:
         """Begin to measure libraries of one function side by side, on one device.
 
-        Each has its turn in each of ``rounds`` rounds, so that clock and temperature are the same
+        Each runs once in each of ``rounds`` rounds, so that clock and temperature are the same
         for all; the watchdog waits for as long as it would for all of them one after another.
         """
         return self.pool.submit(

@@ -2,7 +2,7 @@
 
 Sources are databases of TVM, what ``warploom bench exhaustive`` has written, and what ``warploom
 bench tuning`` has, which is best: there the default ran side by side with the others. What was
-shipped before is kept, unless its product was measured again and something else was better.
+shipped before is kept, unless its GEMM was measured again and something else was better.
 """
 
 from __future__ import annotations
@@ -42,10 +42,10 @@ class Measured:
 def worth_shipping(
     measured: Iterable[Measured], gain: float = GAIN, before: Iterable[Record] = ()
 ) -> list[Record]:
-    """The best of each product, unless what it gets without a record is nearly as fast.
+    """The best of each GEMM, unless what it gets without a record is nearly as fast.
 
-    That is what a record of another product says that is shipped too, such as one of the same
-    product without an epilogue, and else the model's choice.
+    That is what a record of another GEMM says that is shipped too, such as one of the same
+    GEMM without an epilogue, and else the model's choice.
 
     Parameters
     ----------
@@ -63,7 +63,7 @@ def worth_shipping(
     for record in before:
         products.setdefault(record.problem, {}).setdefault(record.knobs, record.seconds * 1e6)
     kept: dict[GemmProblem, Record] = {}
-    # Others take what is kept of plain products, so these come first. What one without a record
+    # Others take what is kept of plain GEMMs, so these come first. What one without a record
     # gets may be a record that is kept later: then its own is needed after all.
     ordered = sorted(products.items(), key=lambda item: _epilogue(item[0]))
     count = -1
@@ -79,7 +79,7 @@ def worth_shipping(
 def _worth(
     problem: GemmProblem, times: Mapping[GemmKnobs, float], gain: float, before: Iterable[Record]
 ) -> Record | None:
-    """The best of a product, if it is worth it beside records of others."""
+    """The best of a GEMM, if it is worth it beside records of others."""
     legal = [knobs for knobs in times if knobs.why_not(problem) is None]
     if not legal:
         return None
@@ -91,7 +91,7 @@ def _worth(
 
 
 def _epilogue(problem: GemmProblem) -> tuple[int, int]:
-    """0 and 0 of a plain product."""
+    """0 and 0 of a plain GEMM."""
     return problem.products - 1, len(problem.inputs)
 
 

@@ -1,4 +1,4 @@
-"""The design space of MetaSchedule: knobs for products, TVM's own rules for everything else.
+"""The design space of MetaSchedule: knobs for GEMMs, TVM's own rules for everything else.
 
 A trace of ours is one ``sample_categorical`` and one ``annotate`` for each packed knob
 (:mod:`warploom.gemm.packing`). All traces of a problem have the same values to choose from and

@@ -12,7 +12,7 @@ from warploom.gemm.recognition import recognise
 
 
 def gemm_of(mod: IRModule) -> GemmFunction | None:
-    """The product that the function ``main`` of a task is; None if it is another one."""
+    """The GEMM that the function ``main`` of a task is; None if it is another one."""
     try:
         return recognise(mod["main"])
     except (Decline, WarploomError):
@@ -22,7 +22,7 @@ def gemm_of(mod: IRModule) -> GemmFunction | None:
 def stock_rules(context: TuneContext) -> tuple[list[Postproc], dict[Mutator, float]]:
     """Post-processors, and mutators with their probabilities, that TVM has for a task.
 
-    None for products, which do not need them: TVM takes seconds to import them.
+    None for GEMMs, which do not need them: TVM takes seconds to import them.
     """
     if gemm_of(context.mod) is not None:
         return [], {}

@@ -66,7 +66,7 @@ def tune_tir(
     max_trials_global : int
         Of all tasks together.
     max_trials_per_task : int, optional
-        Of each task, which then have their turns; by default a task may have all of them, and TVM
+        Of each task, round-robin; by default a task may have all of them, and TVM
         gives them to those that gain most.
     devices : sequence of int
         GPUs that measure side by side.

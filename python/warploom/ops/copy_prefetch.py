@@ -1,7 +1,7 @@
 """``copy_async`` into the L2 cache alone: the loads of TMA, without the tile that they fill.
 
-A prefetch changes no memory and nothing waits for it, so a kernel may issue it while the one before
-still writes what will be read (PTX ISA, "cp.async.bulk.prefetch.tensor"). Each variant does what
+A prefetch changes no memory and nothing waits for it, so a kernel may issue it while its
+predecessor still writes the data (PTX ISA, "cp.async.bulk.prefetch.tensor"). Each variant does what
 the load of its name does, by the same tensor map.
 """
 

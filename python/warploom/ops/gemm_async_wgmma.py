@@ -107,7 +107,7 @@ def _options(call: TilePrimitiveCall) -> dict[str, Any]:
 def plan(call: TilePrimitiveCall, context: DispatchContext) -> WgmmaPlan:
     """Check the call and collect what its emission needs; declines through ``fail``."""
     if len(call.args) != 6:
-        fail("wgmma: Hopper has no block-scaled product; drop SFA and SFB and scale D instead.")
+        fail("wgmma: Hopper has no block-scaled MMA; drop SFA and SFB and scale D instead.")
     try:
         return _plan(call, context)
     except IllegalCombination as error:

@@ -2,7 +2,7 @@
 
 ``Tx.wg.sum(row, acc)`` and its like on a wgmma accumulator reduce over registers of a thread and
 over the lanes that share a row. Stock TVM declines a destination that several lanes hold copies
-of; here that is the point: after the exchange all of them have the result, ready to be broadcast.
+of; here that is the point: after the shuffles all of them have the result, ready to be broadcast.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class Plan:
     groups : tuple of tuple of int
         For each register of ``dst``, the registers of ``src`` that a thread combines.
     masks : tuple of int
-        Lanes ``l`` and ``l ^ mask`` then exchange their results, for each mask in turn.
+        Lanes ``l`` and ``l ^ mask`` then shuffle their results, one mask after the other.
     accumulate : bool
         Whether the old value of ``dst`` takes part.
     """
@@ -81,7 +81,7 @@ def _destination_index(src: RegisterTile, dst: RegisterTile, axes: set[int]) -> 
     return np.ravel_multi_index([position[d] for d in kept], [src.shape[d] for d in kept])
 
 
-def _exchange_masks(dst: RegisterTile) -> tuple[int, ...]:
+def _shuffle_masks(dst: RegisterTile) -> tuple[int, ...]:
     """XOR masks that reach exactly the lanes that hold the same results, or a decline."""
     results = dst.table.reshape(-1, LANES, dst.registers)
     first, last = (np.full(dst.size, value) for value in (len(results), -1))
@@ -122,7 +122,7 @@ def _read_plan(name: str, call: TilePrimitiveCall, context: DispatchContext) -> 
             "allocate it with row_fragment, each thread holding the results of its own elements."
         )
     groups = tuple(tuple(src.offsets[r] for r in np.flatnonzero(row)) for row in contributes[0])
-    masks = _exchange_masks(dst)
+    masks = _shuffle_masks(dst)
     return Plan(REDUCTIONS[name], src, dst, groups, masks, bool(call.args[3]))
 
 

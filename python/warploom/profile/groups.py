@@ -1,6 +1,6 @@
 """Groups of spans: what one record holds.
 
-Recording costs the instructions on the way from one product to the next. So spans of statements
+Recording costs the instructions on the way from one MMA to the next. So spans of statements
 that follow each other without a loop or a branch with spans between them are recorded together,
 once: their clocks stay in registers until then, and one that ends where the next begins is read
 once for both. Which clocks are the begin and the end of which span is known when the kernel is

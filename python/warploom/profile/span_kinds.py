@@ -1,7 +1,7 @@
 """Which span of a timeline a statement of a role belongs to.
 
 Statements are told apart as passes have written them, tiles still whole: waits for mbarriers,
-loads, products, and work on registers. What is none of these (scalars, arrivals, barriers of
+loads, MMAs, and work on registers. What is none of these (scalars, arrivals, barriers of
 threads) is part of a span only between two statements of it.
 """
 
@@ -29,14 +29,14 @@ from warploom.tile.statement import (
 )
 
 WAIT, LOAD, MMA, WORK = "wait", "load", "mma", "work"
-#: What the work of threads on registers is called: within the loop of products, and after it.
+#: What the work of threads on registers is called: within the loop of MMAs, and after it.
 COMPUTE, EPILOGUE = "compute", "epilogue"
 #: Categories of spans in the order that legends have.
 CATEGORIES = (WAIT, LOAD, MMA, COMPUTE, EPILOGUE)
 
-#: How the names of instructions begin that belong to products.
+#: How the names of instructions begin that belong to MMAs.
 _PRODUCT_OPS = ("tirx.ptx.wgmma_", "tirx.ptx.tcgen05_commit", "tirx.ptx.tcgen05_mma")
-#: Those of them that order products, and are none.
+#: Those of them that order MMAs, and are none.
 _ORDER_OPS = ("_fence", "_commit_group", "_wait_group", "_commit", "_commit_multicast")
 #: Calls after which the statements that follow are not executed.
 _JUMP_OPS = ("tirx.break_loop", "tirx.continue_loop", "tirx.thread_return")
@@ -92,12 +92,12 @@ def jumps(statement: Statement) -> bool:
 
 
 def is_wait_for_mmas(statement: Statement) -> bool:
-    """Whether a statement waits until products of this warpgroup are complete."""
+    """Whether a statement waits until MMAs of this warpgroup are complete."""
     return _op_name(statement) == _PRODUCT_WAIT_OP
 
 
 def is_product(statement: Statement) -> bool:
-    """Whether a statement is a product of tiles, or an instruction of one."""
+    """Whether a statement is an MMA of tiles, or an instruction of one."""
     name = _op_name(statement)
     order = name.removeprefix("tirx.ptx.wgmma").removeprefix("tirx.ptx.tcgen05")
     multiplies = name.startswith(_PRODUCT_OPS) and order not in _ORDER_OPS

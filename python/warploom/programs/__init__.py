@@ -2,7 +2,7 @@
 
 Each module has a function that takes sizes, dtypes and tiles and returns a PrimFunc in the
 language of :mod:`warploom.language`. They are examples to start from as much as a library.
-:func:`compile_gemm` makes something to call of a product.
+:func:`compile_gemm` makes something to call of a GEMM.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Attention, forward, as a tile program: a softmax hides behind the product of another block.
+"""Attention, forward, as a tile program: a softmax hides behind the MMA of another block.
 
 Step s multiplies Q by block s of K, and the weights of block s - 1 by block s - 1 of V; the softmax
-of block s needs only the first product, so the second runs under it. Step 0 has no weights yet
+of block s needs only the first MMA, so the second runs under it. Step 0 has no weights yet
 (they are zero, and V above its first row reads as zero), the last step no keys (they are masked).
 """
 

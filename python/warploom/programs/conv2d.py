@@ -1,4 +1,4 @@
-"""Convolution as a product of matrices, without the matrix: boxes of the image come by TMA.
+"""Convolution as a GEMM, without the matrix: boxes of the image come by TMA.
 
 The rows of operand A are the pixels of a rectangle of the output; for each tap of the filter and
 each block of channels, one copy brings the pixels of the input that they see. Outside of the image

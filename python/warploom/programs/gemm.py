@@ -22,7 +22,7 @@ _TMA_BITS = 128
 def gemm(
     config: GemmConfig, n: int, k: int, m: int | None = None, **hints: Any
 ) -> PrimFunc:
-    """The tile program of a product, with the tiles of a configuration.
+    """The tile program of a GEMM, with the tiles of a configuration.
 
     Parameters
     ----------
@@ -30,7 +30,7 @@ def gemm(
         Dtypes, operand layout, tiles, stages, cluster, order; with ``swap_ab`` the tensor core
         computes the transpose, for few rows.
     n, k : int
-        Columns of C, and products of each of its elements; edges may be ragged.
+        Columns of C, and the extent of K; edges may be ragged.
     m : int, optional
         Rows of A and C; without it the kernel takes any number, 0 included.
     **hints

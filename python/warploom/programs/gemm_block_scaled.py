@@ -1,9 +1,9 @@
 """C = A Bᵀ of 8-bit floats with a scale for each block of 128 along K, as DeepSeek's models have.
 
 The tensor core multiplies one block of K into an accumulator of its own; threads add it to their
-sums in float32, times the scales, while the product of the next block, or of the other warpgroup,
+sums in float32, times the scales, while the MMA of the next block, or of the other warpgroup,
 runs. Sums are therefore more precise than those of the tensor core, which keeps some 13 fractional
-bits of such products.
+bits of a sum.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from warploom.programs.block_scaled_tiles import BLOCK, block_scaled_tiles
 from warploom.target import SM90A
 from warploom.target.dtypes import is_float8, with_dtype_names
 
-#: Rows of a tile whose product registers hold at once.
+#: Rows of a tile whose accumulator fits in registers.
 _MOST_ROWS = 192
 #: Orders of the dimensions of A's scales.
 SCALE_LAYOUTS = ("MK", "KM")
@@ -48,12 +48,12 @@ def gemm_block_scaled(
     arch: str = SM90A.name,
     **hints: Any,
 ) -> PrimFunc:
-    """The tile program of a product whose blocks of K have scales.
+    """The tile program of a GEMM whose blocks of K have scales.
 
     Parameters
     ----------
     n, k : int
-        Columns of C, a multiple of 8, and products of each of its elements, one of 16. The last
+        Columns of C, a multiple of 8, and the extent of K, a multiple of 16. The last
         blocks may be incomplete.
     m : int, optional
         Rows of A and C; without it the kernel takes any number, and is made for many.
@@ -65,8 +65,8 @@ def gemm_block_scaled(
         ``"MK"`` for ScaleA of ``(m, ceil(k / 128))``, ``"KM"`` for its transpose, which is what
         ``cutlass.groupwise_scaled_gemm_e4m3fn_e4m3fn`` of TVM takes.
     tile : (int, int, int), optional
-        Rows of A and of B, and K of one step: 128, or 256 for two accumulators in turn. Without it
-        tile, stages and hints are those of
+        Rows of A and of B, and K of one step: 128, or 256 for two accumulators, used alternately.
+        By default tile, stages and hints are those of
         :func:`~warploom.programs.block_scaled_tiles.block_scaled_tiles`.
     stages : int, optional
         Steps that are loaded ahead.
@@ -86,7 +86,7 @@ def gemm_block_scaled(
     PrimFunc
         ``matmul(A, B, ScaleA, ScaleB, C)``: A ``(m, k)``, B ``(n, k)``, C ``(m, n)``; scales are
         float32, ScaleB is ``(ceil(n / 128), ceil(k / 128))``. Element (i, j) of C is the sum over
-        blocks b of K of ``ScaleA[i, b] * ScaleB[j // 128, b]`` times the product of the blocks.
+        blocks b of K of ``ScaleA[i, b] * ScaleB[j // 128, b]`` times the matmul of the blocks.
 
     Raises
     ------
@@ -131,7 +131,7 @@ class _Step:
         Raises
         ------
         IllegalCombination
-            If registers cannot hold the products of such a step.
+            If registers cannot hold the accumulators of such a step.
         """
         bm, _, bk = tile
         if bk not in (BLOCK, 2 * BLOCK):
@@ -139,7 +139,7 @@ class _Step:
                 f"tile {tile} has steps of {bk} along K; they are one or two blocks, {BLOCK} or "
                 f"{2 * BLOCK}."
             )
-        # A warpgroup has registers for the product of 64 rows: of more, one half after the other.
+        # A warpgroup has registers for accumulators of 64 rows: of more, one half after the other.
         each, bands = bk // BLOCK, 2 if bm > _MOST_ROWS else 1
         if bands * each > 2 or bm % (64 * bands):
             raise IllegalCombination(
@@ -149,10 +149,10 @@ class _Step:
         return cls(tile, each, bands)
 
 
-def _pieces(
+def _tiles(
     name: str, count: int, shape: tuple[int, ...], scope: str, dtype: str = "float32"
 ) -> list[Any]:
-    """A tile for each of two pieces of a step, which may be the same tile."""
+    """A tile for each of two blocks of a step, which may be the same tile."""
     names = [name, f"next_{name}"][:count]
     made = [IRBuilder.name(each, T.alloc_buffer(shape, dtype, scope=scope)) for each in names]
     return [made[0], made[-1]]
@@ -165,7 +165,7 @@ def _program(
     """The program, of choices that are made."""
     rows, (bm, bn, bk) = row_count(m), shape.tile
     each, bands, blocks = shape.each, shape.bands, -(-k // BLOCK)
-    band, pieces = bm // bands, bands * each
+    band, mma_blocks = bm // bands, bands * each
     of_weights = {CACHE_HINT: policy} if policy else {}
     # Columns of a tile that never lie in two blocks of N.
     together = math.gcd(bn, BLOCK)
@@ -190,51 +190,51 @@ def _program(
         i, j = T.cta_id([T.truncdiv(rows + (bm - 1), bm), -(-n // bn)])
         A_s = T.alloc_buffer((bm, bk), dtype, scope="shared")
         B_s = T.alloc_buffer((bn, bk), dtype, scope="shared")
-        part = T.meta_var(_pieces("part", each, (band, bn), "accumulator"))
-        total = T.meta_var(_pieces("total", bands, (band, bn), "fragment"))
-        out = T.meta_var(_pieces("out", bands, (band, bn), "fragment", out_dtype))
-        of_rows = T.meta_var(_pieces("of_rows", pieces, (band,), "fragment"))
-        of_columns = T.meta_var(_pieces("of_columns", each, (bn,), "fragment"))
+        part = T.meta_var(_tiles("part", each, (band, bn), "accumulator"))
+        total = T.meta_var(_tiles("total", bands, (band, bn), "fragment"))
+        out = T.meta_var(_tiles("out", bands, (band, bn), "fragment", out_dtype))
+        of_rows = T.meta_var(_tiles("of_rows", mma_blocks, (band,), "fragment"))
+        of_columns = T.meta_var(_tiles("of_columns", each, (bn,), "fragment"))
         if ahead:
-            next_of_rows = T.meta_var(_pieces("rows_ahead", pieces, (band,), "fragment"))
-            next_of_columns = T.meta_var(_pieces("columns_ahead", each, (bn,), "fragment"))
+            next_of_rows = T.meta_var(_tiles("rows_ahead", mma_blocks, (band,), "fragment"))
+            next_of_columns = T.meta_var(_tiles("columns_ahead", each, (bn,), "fragment"))
 
         @T.inline
-        def multiply(piece):
-            row, column = T.meta_var((piece * band % bm, piece * BLOCK % bk))
+        def multiply(number):
+            row, column = T.meta_var((number * band % bm, number * BLOCK % bk))
             Tx.cta.gemm_async(
-                part[piece],
+                part[number],
                 A_s[row : row + band, column : column + BLOCK],
                 B_s[0:bn, column : column + BLOCK],
             )
 
         @T.inline
-        def load_scales(to_rows, to_columns, piece, step):
+        def load_scales(to_rows, to_columns, number, step):
             # Behind the last block, operands are zero and any scale will do.
-            block = T.meta_var(T.min(step * each + piece * (each - 1), blocks - 1))
+            block = T.meta_var(T.min(step * each + number * (each - 1), blocks - 1))
             for y in T.serial(band):
-                to_rows[piece][y] = of_a(ScaleA, i * bm + piece * band % bm + y, block)
+                to_rows[number][y] = of_a(ScaleA, i * bm + number * band % bm + y, block)
             for x in T.serial(bn):
-                to_columns[piece][x] = of_b(ScaleB, j * bn + x // together * together, block)
+                to_columns[number][x] = of_b(ScaleB, j * bn + x // together * together, block)
 
         @T.inline
-        def take_scales(piece):
+        def take_scales(number):
             for y in T.serial(band):
-                of_rows[piece][y] = next_of_rows[piece][y]
+                of_rows[number][y] = next_of_rows[number][y]
             for x in T.serial(bn):
-                of_columns[piece][x] = next_of_columns[piece][x]
+                of_columns[number][x] = next_of_columns[number][x]
 
         @T.inline
-        def add(piece):
+        def add(b):
             for y, x in T.grid(band, bn):
-                total[piece][y, x] += part[piece][y, x] * (of_rows[piece][y] * of_columns[piece][x])
+                total[b][y, x] += part[b][y, x] * (of_rows[b][y] * of_columns[b][x])
 
         Tx.cta.zero(total[0])
         if bands > 1:
             Tx.cta.zero(total[1])
         if ahead:
             load_scales(of_rows, of_columns, 0, 0)
-            if pieces > 1:
+            if mma_blocks > 1:
                 load_scales(of_rows, of_columns, 1, 0)
         for step in wl.pipelined(-(-k // bk), stages):
             Tx.cta.copy_async(A_s, A[i * bm : i * bm + bm, step * bk : step * bk + bk])
@@ -243,23 +243,23 @@ def _program(
             )
             if ahead:
                 load_scales(next_of_rows, next_of_columns, 0, step + 1)
-                if pieces > 1:
+                if mma_blocks > 1:
                     load_scales(next_of_rows, next_of_columns, 1, step + 1)
             multiply(0)
             if not ahead:
                 load_scales(of_rows, of_columns, 0, step)
             if each > 1:
                 multiply(1)
-            if pieces > 1 and not ahead:
+            if mma_blocks > 1 and not ahead:
                 load_scales(of_rows, of_columns, 1, step)
             add(0)
             if bands > 1:
                 multiply(1)
-            if pieces > 1:
+            if mma_blocks > 1:
                 add(1)
             if ahead:
                 take_scales(0)
-                if pieces > 1:
+                if mma_blocks > 1:
                     take_scales(1)
         Tx.cta.cast(out[0], total[0])
         Tx.cta.copy(C[i * bm : i * bm + band, j * bn : j * bn + bn], out[0])

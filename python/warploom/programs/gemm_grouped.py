@@ -35,7 +35,7 @@ def gemm_grouped(
     stages: int | None = None,
     **hints: Any,
 ) -> PrimFunc:
-    """The tile program of a product with other weights for each group of rows.
+    """The tile program of a GEMM with other weights for each group of rows.
 
     Parameters
     ----------

@@ -41,7 +41,7 @@ def gemm_grouped_block_scaled(
     stages: int | None = None,
     **hints: Any,
 ) -> PrimFunc:
-    """The tile program of a product with other weights for each group of rows, and block scales.
+    """The tile program of a GEMM with other weights for each group of rows, and block scales.
 
     Parameters
     ----------

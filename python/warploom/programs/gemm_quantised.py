@@ -1,4 +1,4 @@
-"""C = X Wᵀ with weights of 4 or 8 bits: dequantised in registers, on their way into the product.
+"""C = X Wᵀ with weights of 4 or 8 bits: dequantised in registers, on their way into the GEMM.
 
 The weights are operand A, which the tensor core reads from registers, so that C is computed as the
 transpose of W Xᵀ: that suits few rows of X, where reading the weights takes the time. Weights are
@@ -39,12 +39,12 @@ def gemm_quantised(
     arch: str = SM90A.name,
     **hints: Any,
 ) -> PrimFunc:
-    """The tile program of a product with packed weights.
+    """The tile program of a GEMM with packed weights.
 
     Parameters
     ----------
     n, k : int
-        Columns of C, a multiple of 8, and products of each of its elements, one of ``tile[2]``.
+        Columns of C, a multiple of 8, and the extent of K, a multiple of ``tile[2]``.
     m : int, optional
         Rows of X and C; without it the kernel takes any number, and is made for up to 16.
     bits : int
@@ -52,7 +52,7 @@ def gemm_quantised(
     group : int
         Weights along K that share a scale; ``tile[2]`` is a multiple of it, or it of ``tile[2]``.
     dtype : str
-        Of X, the scales and C, and of the weights in the product: ``"float16"``, ``"bfloat16"``.
+        Of X, the scales and C, and of the weights in the GEMM: ``"float16"``, ``"bfloat16"``.
     order : str
         Of the weights in a row, a key of :data:`~warploom.layout.weight_order.WEIGHT_ORDERS`.
     tile : (int, int, int), optional
@@ -134,6 +134,6 @@ def _check(n: int, k: int, depth: int, group: int) -> None:
         )
     if depth % group and group % depth:
         raise IllegalCombination(
-            f"group {group} and the {depth} products of a step: one must be a multiple of the "
-            "other, so choose another tile."
+            f"group {group} and tile[2] {depth}: one must be a multiple of the other, so "
+            "choose another tile."
         )

@@ -2,7 +2,7 @@
 
 Tiles of rows begin where a group does. All tiles of all groups stand in a row: group after group,
 in each columns of tiles one after the other, and in a column the tiles of all rows, or of as many
-as a band has. So CTAs that take them in turn get as many, and those that run at a time share
+as a band has. So CTAs that take them round-robin get as many, and those that run at a time share
 columns of the weights, which then come from memory once. A walk over the groups finds the tile of a
 number, with no table that the host, or another kernel, would have to make.
 """

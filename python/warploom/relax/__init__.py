@@ -1,4 +1,4 @@
-"""Relax models with tensor-core products."""
+"""Relax models with tensor-core GEMMs."""
 
 from warploom.relax.pipeline import legalize_passes, warploom_pipeline
 

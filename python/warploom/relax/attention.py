@@ -1,6 +1,6 @@
 """``R.nn.attention`` becomes the tile program of :mod:`warploom.programs.attention`.
 
-TVM legalises the operator to two products and a softmax, with all scores in memory between them.
+TVM legalises the operator to two GEMMs and a softmax, with all scores in memory between them.
 """
 
 from __future__ import annotations

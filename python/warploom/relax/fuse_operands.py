@@ -1,6 +1,6 @@
-"""Operands of products: transposed and dequantised ones become part of the product's function.
+"""Operands of GEMMs: transposed and dequantised ones become part of the GEMM's function.
 
-TVM fuses what follows a product, not what comes before it. A weight that is stored with few bits
+TVM fuses what follows a GEMM, not what comes before it. A weight that is stored with few bits
 would then be written out and read again, many times larger.
 """
 
@@ -25,10 +25,10 @@ from warploom.tile import ir
 
 
 def FuseOperands() -> tvm.transform.Pass:
-    """A pass that puts element-wise functions into the products that alone use their results.
+    """A pass that puts element-wise functions into the GEMMs that alone use their results.
 
     Only those that make an operand larger than what they read, and transpositions. The results of
-    others change the order of their dimensions where a product can load them in that order only.
+    others change the order of their dimensions where a GEMM can load them in that order only.
 
     To be run after ``relax.transform.FuseTIR``.
     """
@@ -91,7 +91,7 @@ def _merge(producer: Any, func: Any, position: int) -> PrimFunc | None:
     if not all(isinstance(function, PrimFunc) for function in (producer, func)):
         return None
     if not all(ir.is_buffer(param) for param in producer.params):
-        return None  # numbers of the launch, which the product may know by other variables
+        return None  # numbers of the launch, which the GEMM may know by other variables
     if any(equation.reduction for equation in read_equations(producer)):
         return None
     before = read_product(func)
@@ -112,7 +112,7 @@ def _faults(gemm: GemmFunction) -> int:
 
 
 def _reads_less(problem: GemmProblem) -> bool:
-    """Whether computed operands are smaller in memory than what they are computed to.
+    """Whether dequantised operands are smaller in memory than what they are computed to.
 
     A tile is computed again for each tile of the result that it is multiplied for. That pays where
     it saves memory traffic, which activations and rotations do not.

@@ -2,8 +2,8 @@
 
 And with what reduces their rows, such as a maximum, where a tile has whole rows.
 
-TVM fuses what works on single elements of a product. Where an element of the result takes two, of
-two halves of the columns or of two products of the same rows, both would be written out and read
+TVM fuses what works on single elements of a GEMM. Where an element of the result takes two, of
+two halves of the columns or of two GEMMs of the same rows, both would be written out and read
 again: here both sums of such a pair are kept by the thread that needs them.
 """
 
@@ -29,9 +29,9 @@ from warploom.target.dtypes import bits_of
 
 
 def FuseProducts() -> tvm.transform.Pass:
-    """A pass that puts products into the only function that uses their results.
+    """A pass that puts GEMMs into the only function that uses their results.
 
-    Only where all are products of the same rows afterwards, and nothing is computed twice. To be
+    Only where all are GEMMs of the same rows afterwards, and nothing is computed twice. To be
     run after :func:`warploom.relax.fuse_operands.FuseOperands`.
     """
 
@@ -67,7 +67,7 @@ def _merge(
 ) -> tuple[PrimFunc, list[relax.Expr]] | None:
     """Return a function for both, and its arguments.
 
-    None, or a Decline, if that is no product, or a larger one.
+    None, or a Decline, if that is no GEMM, or a larger one.
     """
     if not all(isinstance(function, PrimFunc) for function in (producer, func)):
         return None
@@ -78,7 +78,7 @@ def _merge(
         reduces = False
     merged, arguments = with_arguments_once(joined(producer, func, position), arguments)
     gemm = recognise(merged)
-    if reduces:  # the product is not even stored
+    if reduces:  # the GEMM is not even stored
         return (merged, arguments) if gemm.problem.reduced and has_program(gemm) else None
     same_work = _columns(gemm.problem) == sum(map(_columns, parts))
     if not same_work or not has_program(gemm) or not _saves_time(parts, gemm.problem):
@@ -95,12 +95,12 @@ def _is_product(func: PrimFunc) -> bool:
 
 
 def _columns(problem: GemmProblem) -> int:
-    """Columns of all products together; -1 where they are not known."""
+    """Columns of all GEMMs together; -1 where they are not known."""
     return -1 if problem.n is None else problem.n * problem.products
 
 
 def _saves_time(parts: list[GemmProblem], merged: GemmProblem) -> bool:
-    """Whether one kernel is predicted to take less than products and memory traffic apart.
+    """Whether one kernel is predicted to take less than GEMMs and memory traffic apart.
 
     Two accumulators leave a tile half as many rows, which costs more than it saves where each
     tile computes an operand anew.

@@ -18,7 +18,7 @@ from warploom.rows.problem import RowFunction, read_rows
 def LowerRows() -> tvm.transform.Pass:
     """A pass that replaces functions of rows by their kernels; others it leaves as they are.
 
-    To be run after ``relax.transform.FuseTIR`` and the rules for products. What only reshapes is
+    To be run after ``relax.transform.FuseTIR`` and the rules for GEMMs. What only reshapes is
     left, too: Relax finds that nothing need be moved for it.
     """
 

@@ -30,7 +30,7 @@ Passes = Callable[[Target], list[tvm.transform.Pass]]
 def legalize_passes(
     stock: list[tvm.transform.Pass], tf32: bool = False, lookup: Lookup | None = None
 ) -> list[tvm.transform.Pass]:
-    """TVM's legalisation passes, with products of matrices scheduled before dlight sees them.
+    """TVM's legalisation passes, with GEMMs scheduled before dlight sees them.
 
     Parameters
     ----------

@@ -11,7 +11,7 @@ from warploom.gemm.tf32 import allow_tf32, allows_tf32
 
 
 def SpreadTf32(everywhere: bool = False) -> tvm.transform.Pass:
-    """A pass that marks functions whose products may take tf32.
+    """A pass that marks functions whose GEMMs may take tf32.
 
     Those are the PrimFuncs that only Relax functions with the attribute ``warploom.tf32`` call.
     To be run after ``relax.transform.FuseTIR``, which makes functions without attributes.

@@ -1,8 +1,8 @@
 """Kernels for what is bound by memory: element-wise functions, and sums along rows.
 
-Between products a model normalises, rotates, weighs: each element is read once and little is
+Between GEMMs a model normalises, rotates, weighs: each element is read once and little is
 computed. What counts is that loads are wide, rows stay in registers between two passes over them,
-and a kernel starts while the one before it ends.
+and a kernel starts while its predecessor ends (PDL).
 """
 
 from warploom.rows.generate import row_kernel

@@ -1,7 +1,8 @@
 """The kernel of a function of rows.
 
 A thread loads its part of a row in vectors into registers, takes part in the sums, and computes
-and stores the same part of the results. The kernel starts before the one before it ends.
+and stores the same part of the results. The kernel starts before its predecessor ends
+(PDL).
 """
 
 from __future__ import annotations
@@ -77,8 +78,8 @@ def plan_of(function: RowFunction) -> RowPlan:
     stored = [bits_of(str(output.buffer.dtype)) for output in function.outputs]
     smallest = min(*loaded, *stored, 32)
     each = VECTOR_BITS // smallest * (sum(loaded) + max(stored))
-    turns = max(1, min(8, _REGISTER_BITS // each))
-    return RowPlan.of(int(function.columns.extent), smallest, bool(function.reductions), turns)
+    per_thread = max(1, min(8, _REGISTER_BITS // each))
+    return RowPlan.of(int(function.columns.extent), smallest, bool(function.reductions), per_thread)
 
 
 class _Kernel:
@@ -90,8 +91,8 @@ class _Kernel:
         self.cta, self.thread = Var("cta", "int32"), Var("thread", "int32")
         self.vector = Var("vector", "int32")
         self.vectors = list(vectors_of(function, plan, self.vector))
-        #: The vector of each turn of a thread.
-        self.turns = [Var(f"vector{turn}", "int32") for turn in range(plan.turns)]
+        #: The numbers of a thread's vectors.
+        self.numbers = [Var(f"vector{index}", "int32") for index in range(plan.per_thread)]
         singles = [axis.var for axis in function.rows if _is_single(axis)]
         self.table |= {var: tirx.const(0, "int32") for var in singles}
         self.count = reduce(lambda x, y: x * y, (axis.extent for axis in function.rows), 1)
@@ -129,7 +130,7 @@ class _Kernel:
             flat = Var("flat", "int32")
             yield tirx.Bind(flat, self.cta * plan.block + self.thread)
             self.inside = flat < self.count * plan.vectors
-            yield tirx.Bind(self.turns[0], T.truncmod(flat, plan.vectors))
+            yield tirx.Bind(self.numbers[0], T.truncmod(flat, plan.vectors))
             row = T.truncdiv(flat, plan.vectors)
         else:
             mine: Any = self.thread
@@ -137,8 +138,8 @@ class _Kernel:
                 row = self.cta * plan.rows + T.truncdiv(self.thread, WARP)
                 mine = T.truncmod(self.thread, WARP)
             self.inside = row < self.count
-            for number, turn in enumerate(self.turns):
-                yield tirx.Bind(turn, mine + number * plan.threads)
+            for index, number in enumerate(self.numbers):
+                yield tirx.Bind(number, mine + index * plan.threads)
         rest = Var("row", "int32")
         yield tirx.Bind(rest, row)
         first, *others = [axis for axis in self.function.rows if not _is_single(axis)] or [None]
@@ -150,44 +151,44 @@ class _Kernel:
         if first is not None:
             yield tirx.Bind(first.var, rest)
 
-    def _guarded(self, turn: int, statements: list[Stmt]) -> Stmt:
-        """Statements of a turn, where a thread has one."""
+    def _guarded(self, index: int, statements: list[Stmt]) -> Stmt:
+        """Statements for a vector, where the thread has that vector."""
         condition = self.inside
         if self.plan.threads and not self.plan.is_even:
-            condition = T.And(condition, self.turns[turn] < self.plan.vectors)
+            condition = T.And(condition, self.numbers[index] < self.plan.vectors)
         return ir.when(condition, statements)
 
     def _load(self) -> Iterator[Stmt]:
         """All vectors of a thread into registers."""
         plan = self.plan
-        moves: list[list[Stmt]] = [[] for _ in self.turns]
+        moves: list[list[Stmt]] = [[] for _ in self.numbers]
         for part in self.vectors:
             source = self.table[part.load.source]
             yield tirx.AllocBuffer(part.registers)
             view, inside = (_words(buffer, plan) for buffer in (source, part.registers))
             yield from (_declared(view, source), _declared(inside, part.registers))
-            pieces = int(inside.shape[0]) // plan.turns
-            width = plan.vector // pieces
-            for turn, vector in enumerate(self.turns):
+            words = int(inside.shape[0]) // plan.per_thread
+            width = plan.vector // words
+            for index, vector in enumerate(self.numbers):
                 start = ir.substitute(part.start, {**self.table, self.vector: vector})
                 start = T.truncdiv(start, width)
-                for piece in range(pieces):
-                    value = view[simplify(start + piece)]
-                    moves[turn].append(tirx.BufferStore(inside, value, [turn * pieces + piece]))
-        for turn, statements in enumerate(moves):
+                for word in range(words):
+                    value = view[simplify(start + word)]
+                    moves[index].append(tirx.BufferStore(inside, value, [index * words + word]))
+        for index, statements in enumerate(moves):
             if statements:
-                yield self._guarded(turn, statements)
+                yield self._guarded(index, statements)
 
-    def _element(self, value: Any, turn: int, lane: int) -> Any:
+    def _element(self, value: Any, index: int, lane: int) -> Any:
         """A value of one element that a thread has."""
 
         def load(node: TensorLoad) -> Any:
             for vector in self.vectors:
                 if tvm_ffi.structural_equal(vector.load, node):
-                    return vector.registers[turn * self.plan.vector + lane]
+                    return vector.registers[index * self.plan.vector + lane]
             return node
 
-        place = self.turns[turn] * self.plan.vector + lane
+        place = self.numbers[index] * self.plan.vector + lane
         changed = ir.map_nodes(value, {TensorLoad: load}, {})
         return simplify(ir.substitute(changed, {**self.table, self.function.columns.var: place}))
 
@@ -198,10 +199,10 @@ class _Kernel:
         own = tirx.decl_buffer((1,), dtype, f"{reduction.result.name}_own", scope="local")
         yield tirx.AllocBuffer(own)
         yield tirx.BufferStore(own, reduction.start, [0])
-        for turn in range(plan.turns):
-            terms = [self._element(reduction.term, turn, lane) for lane in range(plan.vector)]
+        for index in range(plan.per_thread):
+            terms = [self._element(reduction.term, index, lane) for lane in range(plan.vector)]
             yield self._guarded(
-                turn, [tirx.BufferStore(own, combine(own[0], term), [0]) for term in terms]
+                index, [tirx.BufferStore(own, combine(own[0], term), [0]) for term in terms]
             )
         mask = tirx.const(_EVERYONE, "uint32")
         distance = WARP // 2
@@ -234,22 +235,22 @@ class _Kernel:
             view, inside = (_words(buffer, plan) for buffer in (target, registers))
             yield tirx.AllocBuffer(registers)
             yield from (_declared(view, target), _declared(inside, registers))
-            pieces = int(inside.shape[0]) // plan.turns
-            for turn, vector in enumerate(self.turns):
+            words = int(inside.shape[0]) // plan.per_thread
+            for index, vector in enumerate(self.numbers):
                 place = {**self.table, column: vector * plan.vector}
-                start = T.truncdiv(offset(element, place), plan.vector // pieces)
+                start = T.truncdiv(offset(element, place), plan.vector // words)
                 statements = [
                     tirx.BufferStore(
-                        registers, self._element(output.value, turn, lane),
-                        [turn * plan.vector + lane],
+                        registers, self._element(output.value, index, lane),
+                        [index * plan.vector + lane],
                     )
                     for lane in range(plan.vector)
                 ]  # fmt: skip
                 statements += [
-                    tirx.BufferStore(view, inside[turn * pieces + piece], [simplify(start + piece)])
-                    for piece in range(pieces)
+                    tirx.BufferStore(view, inside[index * words + word], [simplify(start + word)])
+                    for word in range(words)
                 ]
-                yield self._guarded(turn, statements)
+                yield self._guarded(index, statements)
 
 
 def _is_single(axis: Axis) -> bool:

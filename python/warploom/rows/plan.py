@@ -30,7 +30,7 @@ class RowPlan:
         Elements of a row that a thread loads and stores together.
     columns : int
         Elements of a row.
-    turns : int
+    per_thread : int
         Vectors of a row that a thread has.
     threads : int
         Threads that share a row; 0 where rows are not summed and threads take vectors of any.
@@ -40,7 +40,7 @@ class RowPlan:
 
     vector: int
     columns: int
-    turns: int = 1
+    per_thread: int = 1
     threads: int = 0
     rows: int = 1
 
@@ -54,10 +54,10 @@ class RowPlan:
                 f"threads = {self.threads}: a row is shared by whole warps, of at most "
                 f"{SM90A.threads_per_block} threads."
             )
-        if self.threads and self.threads * self.turns * self.vector < self.columns:
+        if self.threads and self.threads * self.per_thread * self.vector < self.columns:
             raise IllegalCombination(
-                f"{self.threads} threads with {self.turns} vectors of {self.vector} elements do "
-                f"not reach over rows of {self.columns}."
+                f"{self.threads} threads with {self.per_thread} vectors of {self.vector} elements "
+                f"do not reach over rows of {self.columns}."
             )
         if self.rows > 1 and self.threads != WARP:
             raise IllegalCombination(f"rows = {self.rows}: only warps have a row each.")
@@ -75,10 +75,10 @@ class RowPlan:
     @property
     def is_even(self) -> bool:
         """Whether all threads of a row have the same number of vectors."""
-        return self.threads * self.turns == self.vectors
+        return self.threads * self.per_thread == self.vectors
 
     @classmethod
-    def of(cls, columns: int, bits: int, summed: bool, turns: int = 8) -> RowPlan:
+    def of(cls, columns: int, bits: int, summed: bool, per_thread: int = 8) -> RowPlan:
         """The plan for rows of a length.
 
         Parameters
@@ -89,7 +89,7 @@ class RowPlan:
             Size of the smallest elements that are loaded or stored along it.
         summed : bool
             Whether something is summed along rows.
-        turns : int
+        per_thread : int
             Vectors that a thread has registers for.
 
         Raises
@@ -107,12 +107,12 @@ class RowPlan:
         if not summed:
             return cls(vector, columns)
         vectors = columns // vector
-        for count in range(1, turns + 1):
+        for count in range(1, per_thread + 1):
             threads = -(-vectors // count // WARP) * WARP
             if threads <= _MOST_THREADS:
                 rows = ROW_WARPS if threads == WARP else 1
                 return cls(vector, columns, count, threads, rows)
         raise IllegalCombination(
             f"Rows of {columns} elements do not stay in the registers of {_MOST_THREADS} threads "
-            f"with {turns} vectors of {vector} each."
+            f"with {per_thread} vectors of {vector} each."
         )

@@ -102,7 +102,7 @@ def offset(load: TensorLoad, table: dict[Var, Any]) -> Any:
 
 def registers_for(name: str, dtype: str, plan: RowPlan) -> Buffer:
     """Registers of a thread for its elements of a row of a buffer."""
-    shape = (plan.turns * plan.vector,)
+    shape = (plan.per_thread * plan.vector,)
     return tirx.decl_buffer(shape, dtype, f"{name}_r", scope="local")
 
 

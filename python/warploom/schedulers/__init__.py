@@ -5,8 +5,8 @@ TVM's own are re-exported where they serve, ours add what they lack; all follow 
 kernel has a scheduler of its own and walks through the same tiles.
 
 ================================  =================================================================
-``ClusterPersistentScheduler2D``  a fixed grid takes turns, in groups of rows for the L2 cache (TVM)
-``GroupedScheduler``              several products of different M, whose sizes a buffer has
+``ClusterPersistentScheduler2D``  a fixed grid walks over groups of rows for the L2 cache (TVM)
+``GroupedScheduler``              several GEMMs of different M, whose sizes a buffer has
 ``StreamKScheduler``              tiles left over at the end are cut along K and shared by all CTAs
 ``TileCounterScheduler``          tiles are handed out as the kernel runs, from a counter in memory
 ``ClusterLaunchControlScheduler`` the same by cancelling CTAs that have not started (TVM, Blackwell)
@@ -14,7 +14,7 @@ kernel has a scheduler of its own and walks through the same tiles.
 ``MBarrier``                      barrier that threads arrive at; ``remote_view`` is the one of
                                   another CTA of the cluster (TVM)
 ``TMABar``, ``TCGen05Bar``        the same for bytes that TMA brings, and for commits of Blackwell's
-                                  products (TVM)
+                                  GEMMs (TVM)
 ================================  =================================================================
 """
 

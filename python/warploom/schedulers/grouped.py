@@ -1,4 +1,4 @@
-"""Tiles of several products that differ in their number of rows: a grouped GEMM."""
+"""Tiles of several GEMMs that differ in their number of rows: a grouped GEMM."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from warploom.schedulers.limits import require_positive
 
 @T.meta_class
 class GroupedScheduler:
-    """Walks over the tiles of all groups, each a product with rows of its own and the same N.
+    """Walks over the tiles of all groups, each a GEMM with rows of its own and the same N.
 
     The rows of the groups lie one after another in A and C, and no tile reaches from one group
     into the next. Sizes are read as the kernel runs; a group may be empty. Within a group the

@@ -17,7 +17,7 @@ from warploom.errors import IllegalCombination
 from warploom.target.dtypes import bits_of, dtype_name
 from warploom.target.swizzle import Major
 
-#: CTAs of a pair, whose tensor cores compute a product together (``cta_group::2``).
+#: CTAs of a pair, whose tensor cores compute an MMA together (``cta_group::2``).
 PAIR = 2
 #: Bytes of K that one instruction consumes, whatever the dtype.
 TCGEN05_K_BYTES = 32
@@ -191,7 +191,7 @@ def tcgen05_kinds(a: str, b: str, d: str, scale: str | None = None) -> tuple[Tcg
     a, b, d : str
         Dtypes of the operands and of the accumulator.
     scale : str, optional
-        Dtype of the scale factors of a block-scaled product.
+        Dtype of the scale factors of a block-scaled MMA.
 
     Returns
     -------

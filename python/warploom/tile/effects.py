@@ -65,7 +65,7 @@ def sources(call: TilePrimitiveCall) -> list[TensorRegion]:
 
 
 def accumulates(call: TilePrimitiveCall) -> Any:
-    """Whether a product or a reduction adds to its destination: a bool or an expression."""
+    """Whether an MMA or a reduction adds to its destination: a bool or an expression."""
     value = call.args[-1] if op_name(call) in ("gemm_async", *REDUCTIONS) else False
     return bool(value.value) if isinstance(value, tirx.IntImm) else value
 

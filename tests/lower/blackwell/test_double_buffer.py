@@ -18,7 +18,7 @@ from warploom.target import SM100A
 ARCH = SM100A.name
 #: Rows of a tile, its columns, and K of one step.
 BM, BN, BK = 128, 32, 32
-TWO_PLACES = "in two places by turns"
+TWO_PLACES = "in two places"
 
 
 def scaled(steps: int, how: str, stages: int = 3, tiles: int = 2) -> tvm.tirx.PrimFunc:
@@ -62,7 +62,7 @@ def scaled(steps: int, how: str, stages: int = 3, tiles: int = 2) -> tvm.tirx.Pr
 def handed_over(func: tvm.tirx.PrimFunc, name: str) -> str:
     """What the passes say about a tile that goes to and fro."""
     lines = [line for step in lower_trace(func, ARCH) for line in step.decisions]
-    (line,) = (line for line in lines if line.startswith(f"handed over: {name} "))
+    (line,) = (line for line in lines if line.startswith(f"tile barriers: {name} "))
     return line
 
 

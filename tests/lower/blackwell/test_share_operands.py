@@ -70,7 +70,7 @@ def decided(func: tvm.tirx.PrimFunc) -> str:
         (doubled(256, 2), "A_f: through tensor memory"),
         (hinted(doubled(128, 2), consumers=2), "threads do not hold whole rows"),
         (doubled(64, 2), "threads do not hold whole rows"),
-        (doubled(128, 2, "added to"), "not only nests write it and products read it"),
+        (doubled(128, 2, "added to"), "not only nests write it and MMAs read it"),
         (doubled(128, 2, dtype="float8_e4m3fn"), "only 16-bit elements"),
         (doubled(128, 2, bk=24), "in multiples of 16"),
         (

@@ -186,7 +186,7 @@ def test_accumulators_have_two_sets_where_nothing_flows_back():
     assert "tensor memory: S in 2 x 1 x 64 columns" in found
     assert "tensor memory: acc in 1 x 1 x 64 columns" in found
     assert "tensor memory: 256 columns allocated" in found
-    assert "handed over: P from the threads to the tensor core and back" in found
+    assert "tile barriers: P from the threads to the tensor core and back" in found
 
 
 def test_an_accumulator_has_one_set_where_two_do_not_fit():

@@ -322,7 +322,7 @@ def program(A: T.Buffer((128, 320), "float16"), B: T.Buffer((64, 320), "float16"
          "writes a part of best that depends on the iteration"),
         ("k != 1", "accum", "acc is read before anything is written to it"),
         ("True", "accum", "acc is read before anything is written to it"),
-        ("k > 1", "accum", "The product into acc, .*, does not add to what"),
+        ("k > 1", "accum", "The MMA into acc, .*, does not add to what"),
         ("5 + i", "extent", "The extent of the loop over k depends on i, so that tiles may have"),
         ("Count[0, 0]", "extent", "The extent of the loop over k depends on Count"),
         ("Tx.cta.zero(best)\n    Tx.cta.copy(C[i * 64 : i * 64 + 64, 0:64], best)", "before",
@@ -351,5 +351,5 @@ def test_sums_of_other_kinds_are_declined(make):
 
 
 def test_loops_inside_others_are_declined():
-    with pytest.raises(Decline, match="products in no loop of its own; CTAs can share a tile"):
+    with pytest.raises(Decline, match="MMAs in no loop of its own; CTAs can share a tile"):
         lower(hinted(tile_programs.grouped().func, split_k=2))

@@ -15,14 +15,14 @@ def decisions(func, arch="sm_90a"):
     return [sentence for step in lower_trace(func, arch) for sentence in step.decisions]
 
 
-# Both products of a step of two blocks are one turn: no result is used before both are issued.
+# Both MMAs of a step of two blocks are one run: no result is used before both are issued.
 @pytest.mark.parametrize(
     ("tile", "places"), [((128, 64, 128), 1), ((128, 64, 256), 1), ((256, 64, 128), 2)]
 )
 def test_products_without_use_of_a_result_between_them_are_one_turn(tile, places):
     steps = lower_trace(hinted(tile_programs.block_scaled(tile=tile).func, order_mmas=True))
     (ordered,) = (step for step in steps if step.name == "OrderMmas")
-    assert ordered.decisions == (f"products: 2 warpgroups issue them in turn, in {places} places",)
+    assert ordered.decisions == (f"MMA ordering barrier: 2 warpgroups issue MMAs in order, in {places} places",)
     # As many turns are passed on as are waited for, one of each outside the loop.
     script = ordered.func.script()
     assert script.count('"arrive"') == script.count('"sync"') == places + 1
@@ -31,7 +31,7 @@ def test_products_without_use_of_a_result_between_them_are_one_turn(tile, places
 @pytest.mark.parametrize(
     ("options", "arch", "sentence"),
     [
-        ({}, "sm_90a", "One warpgroup computes, so there is nobody to issue products in turn with"),
+        ({}, "sm_90a", "One warpgroup computes, so there is no other warpgroup to order MMAs with"),
         ({"specialise": False}, "sm_90a", "order_mmas: not followed"),
         ({"tile": (128, 64, 128)}, "sm_100a", "order_mmas: not followed"),
     ],

@@ -138,7 +138,7 @@ def faulty(fault: str) -> Any:
         ("columns", "The tile other: The columns of an accumulator must be a positive multiple"),
         (
             "majors",
-            "The tile A_s is A of the product into acc, K-major, and also A of the product into "
+            "The tile A_s is A of the MMA into acc, K-major, and also A of the MMA into "
             "acc, MN-major; load it twice",
         ),
         (
@@ -160,7 +160,7 @@ def test_declines(fault, message):
         ("fragment", wgmma_accumulator(64, 64), None),
         ("accumulator", TileLayout(S[(64, 64) : (1 @ Axis.laneid, 1)]), "1 consumer warpgroups"),
         ("shared", mma_shared_layout("float16", 2, (64, 64)), None),
-        ("shared", TileLayout(S[(64, 64) : (72, 1)]), "A of the product into acc: .* cannot read"),
+        ("shared", TileLayout(S[(64, 64) : (72, 1)]), "A of the MMA into acc: .* cannot read"),
         ("loaded", TileLayout(S[(64, 64) : (72, 1)]), "a layout that is no operand's"),
     ],
 )

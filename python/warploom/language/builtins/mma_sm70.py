@@ -1,4 +1,4 @@
-"""The product of Volta's tensor core, which later GPUs execute as ordinary arithmetic.
+"""The MMA of Volta's tensor core, which later GPUs execute as ordinary arithmetic.
 
 Source: PTX ISA, "Matrix Fragments for mma.m8n8k4 with .f16 floating point type".
 """
@@ -38,10 +38,10 @@ def ptx_mma_sm70(
     accumulator: Any,
     c_index: Any,
 ) -> Any:
-    """Add a product of 16 x 4 and 4 x 16 elements, computed by the warp, to an accumulator.
+    """Add a matmul of 16 x 4 and 4 x 16 elements, computed by the warp, to an accumulator.
 
     It is one ``mma.sync.m8n8k4``: each of the four groups of eight lanes (0 to 3 with 16 to 19,
-    and so on) has a product of 8 x 8 x 4, and the four are the quarters of the larger one.
+    and so on) has a matmul of 8 x 8 x 4, and the four are the quarters of the larger one.
 
     Parameters
     ----------

@@ -38,7 +38,7 @@ def has_layout(tile: Buffer) -> bool:
 
 
 def operand_uses(body: Block) -> dict[Buffer, tuple[Major, str]]:
-    """Shared tiles that products read: which dimension is contiguous, and which use says so."""
+    """Shared tiles that MMAs read: which dimension is contiguous, and which use says so."""
     uses: dict[Buffer, tuple[Major, str]] = {}
 
     for statement in walk(body):
@@ -49,7 +49,7 @@ def operand_uses(body: Block) -> dict[Buffer, tuple[Major, str]]:
             if not is_shared(tile):
                 continue
             major = Major.MN if flag else Major.K
-            use = f"{name} of the product into {statement.d.name}"
+            use = f"{name} of the MMA into {statement.d.name}"
             before = uses.setdefault(tile, (major, use))
             if before[0] is not major:
                 raise Decline(

@@ -37,7 +37,7 @@ class Ring:
     peers : list of Peers or None
         For each load the CTAs of the cluster that share it, each loading a part for all.
     pairs : Pairs or None
-        The pairs of CTAs whose products read this ring: the barrier ``full`` of the first CTA of a
+        The pairs of CTAs whose MMAs read this ring: the barrier ``full`` of the first CTA of a
         pair then counts the loads of both.
     """
 

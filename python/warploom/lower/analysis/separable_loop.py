@@ -1,7 +1,7 @@
 """Finds the loop of a program whose iterations can be computed apart and added.
 
-That is one which loads tiles, makes operands of them and accumulates products, where only the
-results of the products outlive an iteration.
+That is one which loads tiles, makes operands of them and accumulates matmuls, where only the
+results of the MMAs outlive an iteration.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class SeparableLoop:
     sums : tuple of Buffer
         The accumulators.
     starts : tuple of Mma
-        Products that overwrite their accumulator in the first iteration.
+        MMAs that overwrite their accumulator in the first iteration.
     """
 
     before: Block
@@ -61,7 +61,7 @@ _CTAS = "CTAs that share a tile"
 
 
 def separable_loop(program: TileProgram) -> SeparableLoop:
-    """The loop of a program that accumulates products.
+    """The loop of a program that accumulates matmuls.
 
     Raises
     ------
@@ -74,8 +74,8 @@ def separable_loop(program: TileProgram) -> SeparableLoop:
     if len(places) != 1 or not isinstance(statements[places[0]], Loop):
         where = "no loop of its own" if len(places) == 1 else f"{len(places)} places"
         raise Decline(
-            f"The program has products in {where}; CTAs can share a tile where one loop, which is "
-            "in no other loop or branch, has all products, so leave out split_k and stream_k."
+            f"The program has MMAs in {where}; CTAs can share a tile where one loop, which is "
+            "in no other loop or branch, has all MMAs, so leave out split_k and stream_k."
         )
     loop = separated(statements, places[0])
     _require_uniform(program, loop.loop, loop.before)
@@ -103,7 +103,7 @@ def separated(statements: Block, at: int, units: str = _CTAS) -> SeparableLoop:
     products = [mma for mma in loop.body if isinstance(mma, Mma)]
     if len(products) != _count_products(loop):
         raise Decline(
-            f"A product in the loop over {loop.var.name} stands in another loop or branch; "
+            f"An MMA in the loop over {loop.var.name} stands in another loop or branch; "
             f"{units} need it in the loop itself."
         )
     sums = tuple(dict.fromkeys(mma.d for mma in products))
@@ -120,7 +120,7 @@ def _require_no_prints(statements: Block, units: str) -> None:
     """Decline prints before or in the loop: each of the units executes them, with partial sums."""
     if any(map(has_prints, raws(statements))):
         raise Decline(
-            f"A wl.print stands before the loop with the products or in it, where {units} each "
+            f"A wl.print stands before the loop with the MMAs or in it, where {units} each "
             "have a part of the sums; print behind the loop, or leave out the hint."
         )
 
@@ -173,7 +173,7 @@ def _clears(statement: Statement, tile: Buffer) -> bool:
 
 
 def _starts(products: list[Mma], tile: Buffer, loop: Loop, cleared: bool) -> Iterator[Mma]:
-    """The product that overwrites an accumulator in the first iteration, if one does."""
+    """The MMA that overwrites an accumulator in the first iteration, if one does."""
     for number, mma in enumerate(p for p in products if p.d.same_as(tile)):
         adds = mma.accumulates
         if adds is True and (number or cleared):
@@ -182,7 +182,7 @@ def _starts(products: list[Mma], tile: Buffer, loop: Loop, cleared: bool) -> Ite
             yield mma
             continue
         raise Decline(
-            f"The product into {tile.name}, {_text(mma)}, does not add to what the iterations "
+            f"The MMA into {tile.name}, {_text(mma)}, does not add to what the iterations "
             f"before have summed; write accum={loop.var.name} > 0, or set {tile.name} to 0 "
             "before the loop."
         )
@@ -230,7 +230,7 @@ def _require_order(
     if carried := sorted(b.name for b in effects.reads & open_):
         raise Decline(
             f"{carried[0]} goes from one iteration of the loop over {loop.var.name} to the "
-            f"next, through {_text(statement)}; {units} can only add products."
+            f"next, through {_text(statement)}; {units} can only add MMAs."
         )
     used = sorted(b.name for b in effects.touched & sums)
     if used and not isinstance(statement, Mma):

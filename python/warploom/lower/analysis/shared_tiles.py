@@ -39,7 +39,7 @@ def stacked(tile: Buffer, stages: int) -> Buffer:
 
 
 def shared_matrix(tile: Buffer) -> SharedMatrix | None:
-    """The operand of a product that a shared tile is, if its layout is one."""
+    """The operand of an MMA that a shared tile is, if its layout is one."""
     for major in Major:
         with contextlib.suppress(IllegalCombination):
             return SharedMatrix.from_buffer(tile, major)

@@ -2,8 +2,8 @@
 
 With two places, one role fills the tile anew while the other still has the old contents: the
 tensor core multiplies into one set of columns while threads read the other, threads dequantise an
-operand while the tensor core reads the one before. That is right where whoever gets the tile back
-overwrites all of it.
+operand while the tensor core reads the previous one. That is right where the role that gets the
+tile back overwrites all of it.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def _products(
 
 
 def _overwrites(product: Mma, loop: Loop | None) -> bool:
-    """Whether a product, at least the first of a loop, does not add to what was there."""
+    """Whether an MMA, at least the first of a loop, does not add to what was there."""
     value = product.accumulates
     if value is False:
         return True
@@ -57,10 +57,10 @@ def _overwrites(product: Mma, loop: Loop | None) -> bool:
 
 
 def is_rewritten(body: Block, tile: Buffer, warpgroup: Var, warpgroups: int) -> bool:
-    """Whether threads write all of an operand, always, before the products that read it.
+    """Whether threads write all of an operand, always, before the MMAs that read it.
 
     They do if one block has all their statements on the tile, nests that overwrite it or stores of
-    chunks that together do, and the products come in that block after them.
+    chunks that together do, and the MMAs come in that block after them.
     """
     if len(tile.shape) != 2:
         return False

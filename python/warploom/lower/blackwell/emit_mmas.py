@@ -1,6 +1,6 @@
 """Products of Blackwell's tensor core, as ``tcgen05.mma`` instructions.
 
-TVM's op schedule writes the instructions of products that accumulate in float32, and descriptors of
+TVM's op schedule writes the instructions of MMAs that accumulate in float32, and descriptors of
 swizzled operands. The others, those of integers and of operands without swizzle (MN-major ones of
 rows that are no multiple of 32 bytes), are written here, one instruction for each 32 bytes of K.
 """
@@ -29,7 +29,7 @@ _LANE_MASKS = 4
 
 
 def emit_product(call: TilePrimitiveCall) -> list[Stmt]:
-    """A product whose result lies in tensor memory; operand A does, too, or in shared memory.
+    """An MMA whose result lies in tensor memory; operand A does, too, or in shared memory.
 
     Raises
     ------
@@ -49,7 +49,7 @@ def emit_product(call: TilePrimitiveCall) -> list[Stmt]:
         left = SharedMatrix.from_buffer(a.source, Major.MN if bool(trans_a) else Major.K)
         right = SharedMatrix.from_buffer(b.source, Major.MN if bool(trans_b) else Major.K)
     except IllegalCombination as error:
-        raise Decline(f"The product into {d.source.name}: {error}") from error
+        raise Decline(f"The MMA into {d.source.name}: {error}") from error
     if dtypes[2] == "float32" and Swizzle.NONE not in (left.swizzle, right.swizzle):
         return [tile_call(call, *call.args, scope="thread", dispatch="tcgen05")]
     instruction = _instruction_descriptor((m, n, kind.k), ctas, dtypes, left, right)
@@ -68,7 +68,7 @@ def emit_product(call: TilePrimitiveCall) -> list[Stmt]:
 
 
 def _descriptor(region: TensorRegion, matrix: SharedMatrix, k: int) -> Any:
-    """The matrix descriptor of an operand from the ``k``-th of its products on."""
+    """The matrix descriptor of an operand from the ``k``-th of its MMAs on."""
     *lead, first, second = (start for start, _ in ir.ranges(region))
     mn, start = (first, second) if matrix.major is Major.K else (second, first)
     return descriptor(
@@ -79,7 +79,7 @@ def _descriptor(region: TensorRegion, matrix: SharedMatrix, k: int) -> Any:
 def _instruction_descriptor(
     shape: tuple[int, int, int], ctas: int, dtypes: list[str], a: SharedMatrix, b: SharedMatrix
 ) -> int:
-    """Of a product of ``ctas`` CTAs, each of which has ``shape``: M, N, K."""
+    """Of an MMA of ``ctas`` CTAs, each of which has ``shape``: M, N, K."""
     # Imported late: the module pulls in all of TVM's CUDA code generation.
     from tvm.backend.cuda.cpp.descriptors import encode_instr_descriptor_dense_uint32
 

@@ -26,7 +26,7 @@ class LoopHeads:
     Parameters
     ----------
     tiles : iterable of Buffer
-        Tiles that are handed over, in an order in which they are moved.
+        Tiles that pass between the roles, in an order in which they are moved.
     """
 
     def __init__(self, tiles: Iterable[Buffer]) -> None:

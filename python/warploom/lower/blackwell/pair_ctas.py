@@ -1,9 +1,9 @@
-"""Lets the two CTAs of a cluster compute their products together, as pairs of Blackwell do.
+"""Lets the two CTAs of a cluster compute their MMAs together, as pairs of Blackwell do.
 
 The tensor cores of two CTAs multiply the rows of both with one instruction (``cta_group::2``), and
 each reads half of B from the shared memory of the other. A CTA of a pair then loads half of B only.
 This pass decides whether a program allows that, halves the tiles that are operand B and marks the
-products; later passes let one thread of the first CTA issue them for both.
+MMAs; later passes let one thread of the first CTA issue them for both.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class _Half:
 
 
 def pair_ctas(program: TileProgram) -> TileProgram:
-    """Make pairs of the CTAs of clusters (2, n), where all products of a program allow it.
+    """Make pairs of the CTAs of clusters (2, n), where all MMAs of a program allow it.
 
     Otherwise the program stays as it is, each CTA multiplies for itself, and the record of
     decisions says why.
@@ -110,10 +110,10 @@ def _products(program: TileProgram) -> list[Mma]:
 def _obstacle(program: TileProgram) -> str | None:
     """Why the CTAs of a cluster cannot multiply together; None if they can."""
     if program.arch != SM100A.name:
-        return f"{program.arch} has no products of two CTAs"
+        return f"{program.arch} has no MMAs of two CTAs"
     products = _products(program)
     if not products:
-        return "there is no product"
+        return "there is no MMA"
     known = dependence(program)
     for place in blocks(program):
         for statement in place.statements:
@@ -142,11 +142,11 @@ def _obstacle(program: TileProgram) -> str | None:
 
 
 def _shape_obstacle(product: Mma, consumers: int | None) -> str | None:
-    """Why no instruction of a pair computes a product."""
+    """Why no instruction of a pair computes an MMA."""
     d, (a, b) = product.raw.args[0], product.operands
     name = d.source.name
     if any(not _is_whole(region) for region in (d, b)):
-        return f"the product into {name} takes a part of a tile"
+        return f"the MMA into {name} takes a part of a tile"
     rows, columns = (int(extent) for extent in d.source.shape)
     shape = SM100A.warpgroup
     if rows % shape or consumers not in (None, rows // shape):
@@ -155,7 +155,7 @@ def _shape_obstacle(product: Mma, consumers: int | None) -> str | None:
     try:
         tcgen05_kinds(*dtypes)[0].check_shape(PAIR * shape, columns, PAIR)
     except IllegalCombination as error:
-        return f"the product into {name} has no instruction: {str(error).rstrip('.')}"
+        return f"the MMA into {name} has no instruction: {str(error).rstrip('.')}"
     return None
 
 

@@ -129,12 +129,12 @@ def plan_tensor_memory(
     Parameters
     ----------
     tiles : dict
-        Each warpgroup's part of each accumulator, and whether it may change places: its contents
+        Each warpgroup's part of each accumulator, and whether it may have two places: its contents
         never flow from threads back to the tensor core.
     warpgroups : int
         Consumer warpgroups.
     ctas : int
-        CTAs that compute products together.
+        CTAs that compute MMAs together.
     per_sm : int
         CTAs that share an SM's tensor memory.
 

@@ -24,12 +24,12 @@ from warploom.tile.statement import Allocation, Mma, Nest, walk
 
 #: Bits of an operand's elements that threads write to tensor memory.
 _BITS = 16
-#: Columns of an operand that one product takes at least, as its K.
+#: Columns of an operand that one MMA takes at least, as its K.
 _COLUMNS = 16
 
 
 def share_operands(program: TileProgram) -> TileProgram:
-    """Move the fragments that products read to tensor memory or shared memory.
+    """Move the fragments that MMAs read to tensor memory or shared memory.
 
     Raises
     ------
@@ -93,12 +93,12 @@ def _why_shared(program: TileProgram, products: list[Mma], tile: Buffer) -> str 
         if a.same_as(tile) and mma.transposed[0]:
             return "it is transposed"
     if not _only_stored(program, tile):
-        return "not only nests write it and products read it"
+        return "not only nests write it and MMAs read it"
     return None
 
 
 def _only_stored(program: TileProgram, tile: Buffer) -> bool:
-    """Whether all that is done to a tile are products, and nests that store to all of it."""
+    """Whether all that is done to a tile are MMAs, and nests that store to all of it."""
     return all(
         tile not in ir.uses(statement.raw)
         or (isinstance(statement, Nest) and _stores_all(statement, tile))

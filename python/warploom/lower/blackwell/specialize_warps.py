@@ -3,9 +3,9 @@
 The first warpgroup has the single-threaded roles: its warp 0 loads by TMA, warp 1 multiplies into
 tensor memory, warp 2 allocates that memory, warp 3 asks for tiles where they are handed out as the
 kernel runs. Four kinds of mbarriers connect the roles: ``full`` and ``empty`` of the rings of
-loads, and those of the tiles that threads and the tensor core hand over. Where an accumulator has
-two sets of columns, threads read one while the other is filled. Of a pair of CTAs, warp 1 of the
-first multiplies for both.
+loads, and the barriers of tiles that pass between threads and the tensor core. Where an accumulator
+has two sets of columns, threads read one set while the other is filled. Of a pair of CTAs, warp 1
+of the first multiplies for both.
 """
 
 from __future__ import annotations

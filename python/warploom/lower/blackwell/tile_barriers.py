@@ -1,6 +1,6 @@
 """Tiles that go to and fro between the tensor core and the threads of Blackwell.
 
-An accumulator goes from the tensor core to the threads, and back for the next product; an operand
+An accumulator goes from the tensor core to the threads, and back for the next MMA; an operand
 that threads compute goes the other way round. Each such tile has two mbarriers, one a direction,
 and is in one of four states, which follow each other in a circle:
 
@@ -63,9 +63,9 @@ class TileBarriers:
     tile : Buffer
         The tile.
     first : Role
-        Who touches it first.
+        The role that touches it first.
     sets : int
-        Places that it has, used in turn; those in shared memory are :attr:`stack`.
+        Places that it has, used one after the other; places in shared memory are :attr:`stack`.
     warps : int
         Warps of the consumers of a CTA; each arrives once when they give the tile away.
     pairs : Pairs or None
@@ -110,8 +110,8 @@ class TileBarriers:
     def describe(self) -> str:
         """A sentence for the record of decisions."""
         first, second = ("tensor core", "threads")[:: 1 if self.first is Role.TENSOR_CORE else -1]
-        twice = ", in two places by turns" if self.stack is not None else ""
-        return f"handed over: {self.tile.name} from the {first} to the {second} and back{twice}"
+        twice = ", in two places" if self.stack is not None else ""
+        return f"tile barriers: {self.tile.name} from the {first} to the {second} and back{twice}"
 
     def define(self, role: Role) -> list[Stmt]:
         """Variables of a role: where it is. The first one starts a phase ahead."""
@@ -140,7 +140,7 @@ class TileBarriers:
 def commit(barrier: Buffer, stage: Any, mask: Any, paired: bool) -> Stmt:
     """Arrive once, when all MMAs so far of this thread are complete.
 
-    It arrives in the CTAs of a mask, one bit each, or in this one. ``paired`` is for products of a
+    It arrives in the CTAs of a mask, one bit each, or in this one. ``paired`` is for MMAs of a
     pair.
     """
     name = f"tcgen05.commit.cta_group::{PAIR if paired else 1}.mbarrier::arrive::one"

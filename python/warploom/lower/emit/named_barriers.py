@@ -1,8 +1,8 @@
 """The use of the 16 named barriers of a CTA: all are assigned here.
 
 0 is that of the whole CTA, which ``T.cuda.cta_sync`` uses; 1 to 3 are those of the consumer
-warpgroups, one each; 4 to 6 tell each of them that its turn has come; 15 is that of all of them.
-The others are free.
+warpgroups, one each; 4 to 6 are their MMA ordering barriers; 15 is that of all consumer warpgroups.
+The other barriers are free.
 """
 
 from __future__ import annotations

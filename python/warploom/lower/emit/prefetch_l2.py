@@ -1,9 +1,9 @@
 """Brings a CTA's first tiles into the L2 cache while the kernel before still runs.
 
-A kernel that is launched early waits for the one before it to end (``start_early``), then its
+With programmatic dependent launch (PDL) a kernel waits for its predecessor to end, then its
 first loads wait for memory. Their prefetches need not wait: they change nothing, and the L2 cache
 is where all writes of the GPU meet, so what the kernel before writes later is what loads find.
-Memory has work where one kernel ends and the next begins, which counts for products of few rows:
+Memory has work where one kernel ends and the next begins, which counts for GEMMs of few rows:
 they take as long as their weights take to arrive.
 """
 

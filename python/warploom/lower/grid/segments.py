@@ -6,7 +6,7 @@ an equal part. What it has of one tile is a segment. The CTA with the first step
 owner: it adds what the others have computed, and finishes the tile.
 
 Parts are dealt out from the last cluster to the first. So a CTA comes to the one tile that it owns
-a part of last, when the others have long had their turn at it, and those are CTAs of lower number.
+a part of last, when the other CTAs, which have lower numbers, have long done their parts.
 GPUs start CTAs in the order of their numbers: whoever is waited for is under way, even where
 another kernel holds a part of the GPU.
 """
@@ -30,7 +30,7 @@ LEAST_STEPS = 4
 
 @dataclass(frozen=True)
 class Segment:
-    """Scalars that say what a turn computes.
+    """Scalars of one iteration: the segment that it computes.
 
     Attributes
     ----------
@@ -98,7 +98,7 @@ def stream_k(steps: Any) -> Cut:
     Where the tiles are no multiple of the clusters, the last round of whole tiles would leave
     clusters idle. Those tiles are cut, and those of one full round, so that each cluster gets
     between one and two tiles' worth, and a tile is cut about once. What is left are full rounds of
-    whole tiles, which need no exchange and keep their order in L2.
+    whole tiles, which need no reduction and keep their order in L2.
     """
 
     def shared(tiles: Any, clusters: int) -> Any:
@@ -115,7 +115,7 @@ def _start(number: Any, quotient: Any, remainder: Any) -> Any:
 
 
 def in_segments(segment: Segment, cut: Cut) -> Callable[[Grid], TileSchedule]:
-    """A schedule that sets the scalars of a segment in every turn.
+    """A schedule that sets the scalars of a segment in every iteration.
 
     Tiles that are not cut come last: then owners wait when others still have work.
     """
@@ -150,7 +150,7 @@ class _SegmentSchedule:
         self.scalars = {name: ThreadScalar(name) for name in names}
 
     def value(self, name: str) -> Any:
-        """One of the scalars that are set before the first turn."""
+        """Return a scalar that is set before the first iteration."""
         return self.scalars[name].value
 
     @property

@@ -71,7 +71,7 @@ class Guard:
 
 @dataclass(frozen=True)
 class Release:
-    """A stage of a ring that is given back.
+    """The release of a stage of a ring.
 
     Attributes
     ----------
@@ -87,7 +87,7 @@ class Release:
 
 @dataclass(frozen=True)
 class Held:
-    """A stage that is given back as soon as a group is complete: at most one for each ring."""
+    """A stage that is released as soon as a group is complete: at most one for each ring."""
 
     group: Group
     release: Release
@@ -104,7 +104,7 @@ class Wait:
     results : frozenset of Buffer
         Accumulators of the complete groups that no group in flight writes.
     releases : tuple of Release
-        Stages to give back after it.
+        Stages to release after it.
     """
 
     pending: int
@@ -201,7 +201,7 @@ class InFlight:
         self.held.append(Held(group, Release(ring)))
 
     def finish(self, ring: str) -> list[Event]:
-        """The wait after which no stage of a ring is left to give back."""
+        """The wait after which no stage of a ring is left to release."""
         first = next((held for held in self.held if held.release.ring == ring), None)
         return [] if first is None else self._wait_for(first.group)
 

@@ -3,7 +3,7 @@
 One elected thread issues the TMA copies. Before a pipelined loop it fills all stages of the loop's
 ring. In the loop, when all warpgroups have read a stage for the last time, a barrier among them
 takes the place of the ``empty`` mbarriers, and the thread fills the stage again: for the iteration
-that is ``stages`` later, or ``stages - 1`` after the product is known to be complete. Loads
+that is ``stages`` later, or ``stages - 1`` after the MMA is known to be complete. Loads
 elsewhere, and loads whose place an iteration learns from the one before, are issued where the
 program has them.
 
@@ -53,7 +53,7 @@ def multistage(program: TileProgram) -> TileProgram:
     Raises
     ------
     Decline
-        If a tile has no place in a ring, loads do not fill one, or CTAs of a cluster exchange
+        If a tile has no place in a ring, loads do not fill one, or CTAs of a cluster reduce
         sums.
     """
     if program.hints.exchange == "cluster":

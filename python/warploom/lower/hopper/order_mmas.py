@@ -1,11 +1,11 @@
-"""Warpgroups that issue their products in turn, so that one computes while another multiplies.
+"""Warpgroups that issue their MMAs in order, so that one computes while another multiplies.
 
 Warpgroups that share the rows of a tile do the same at the same time: all have the tensor cores
 multiply, then all compute with the results, and the tensor cores have nothing to do. Here each
-issues the products of a step when the warpgroup before it has issued its own. The tensor cores
+issues the MMAs of a step when the warpgroup before it has issued its own. The tensor cores
 work on those first that were issued first, so results come to one warpgroup after the other.
 
-For programs whose threads use the result of a product in the step that has it: block scales,
+For programs whose threads use the result of an MMA in the step that has it: block scales,
 attention.
 """
 
@@ -28,7 +28,7 @@ def order_mmas(program: TileProgram) -> TileProgram:
     Raises
     ------
     Decline
-        If one warpgroup computes, or there is no product.
+        If one warpgroup computes, or there is no MMA.
     """
     if not program.hints.order_mmas:
         return program
@@ -36,22 +36,22 @@ def order_mmas(program: TileProgram) -> TileProgram:
     count = int(program.id("warpgroup").extents[0])
     if count == 1:
         raise Decline(
-            "One warpgroup computes, so there is nobody to issue products in turn with; drop the "
+            "One warpgroup computes, so there is no other warpgroup to order MMAs with; drop the "
             "hint order_mmas, or let tiles have rows for two consumers."
         )
     body, runs = _block(program.block, warpgroup, count)
     if not runs:
-        raise Decline("There are no products to order; drop the hint order_mmas.")
-    # The last has had its turn before the first begins; what it passes on at the end is taken.
+        raise Decline("There are no MMAs to order; drop the hint order_mmas.")
+    # The last warpgroup lets the first begin; the first takes the last arrival at the end.
     first = ir.when(T.EQ(warpgroup, count - 1), [pass_turn(warpgroup, count)])
     taken = ir.when(T.EQ(warpgroup, 0), [wait_for_turn(warpgroup)])
     return program.replace(body=(orchestrated([first]), *body, orchestrated([taken]))).decided(
-        f"products: {count} warpgroups issue them in turn, in {runs} places"
+        f"MMA ordering barrier: {count} warpgroups issue MMAs in order, in {runs} places"
     )
 
 
 def _block(statements: Block, warpgroup: Var, count: int) -> tuple[list[Stmt], int]:
-    """A block whose runs of products are turns, and how many there are, in inner blocks too."""
+    """A block whose runs of MMAs are ordered, and how many there are, in inner blocks too."""
     runs = _runs(statements)
     begins, ends = {run[0] for run in runs}, {run[-1] for run in runs}
     number_of_runs, result = len(runs), []
@@ -70,7 +70,7 @@ def _block(statements: Block, warpgroup: Var, count: int) -> tuple[list[Stmt], i
 
 
 def _runs(statements: Block) -> list[list[int]]:
-    """Products of a block, in runs between which no result of theirs is used."""
+    """The MMAs of a block, in runs; no statement in a run uses a result of the run."""
     runs: list[list[int]] = []
     written: set[Buffer] = set()
     for number, statement in enumerate(statements):

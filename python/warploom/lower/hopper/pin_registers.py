@@ -1,4 +1,4 @@
-"""Keeps computations on the registers of products where the program has them.
+"""Keeps computations on the registers of MMAs where the program has them.
 
 Why that is needed says :mod:`warploom.intrin.operand_fence`.
 """

@@ -16,7 +16,7 @@ class Supply(Protocol):
     Attributes
     ----------
     refills_after_loops : bool
-        Whether a stage that was read in a loop must be given back when the loop is over too.
+        Whether a stage that was read in a loop must be released when the loop is over too.
     """
 
     refills_after_loops: bool

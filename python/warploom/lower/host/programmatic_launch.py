@@ -1,4 +1,4 @@
-"""Lets a kernel start while the one before it in its stream still runs.
+"""Programmatic dependent launch (PDL): a kernel starts while its predecessor still runs.
 
 Launches of one stream follow each other with a gap of microseconds. A kernel that executes
 ``griddepcontrol.wait`` before it touches memory that the kernel before may use can be launched
@@ -27,10 +27,10 @@ _EARLY = "tirx.use_programtic_dependent_launch"
 _GRIDDEPCONTROL = "tirx.ptx.griddepcontrol"
 
 
-def StartEarly() -> tvm.transform.Pass:
+def ProgrammaticLaunch() -> tvm.transform.Pass:
     """A pass that marks the kernels which wait for the kernel before them themselves."""
 
-    @tvm.transform.module_pass(opt_level=0, name="warploom.StartEarly")
+    @tvm.transform.module_pass(opt_level=0, name="warploom.ProgrammaticLaunch")
     def run(mod: tvm.IRModule, _: tvm.transform.PassContext) -> tvm.IRModule:
         marked = {
             variable: _with_fetches(tagged(function, _EARLY)) if _waits(function) else function

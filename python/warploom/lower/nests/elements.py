@@ -172,7 +172,7 @@ def together(part: Part, elements: list[Element]) -> list[Stmt]:
     """A statement for one register, or for two neighbours, whose conversions are one instruction.
 
     That is also safer: of two conversions that ptxas 13.0 fuses itself, into different places or
-    the same, it was seen to move the result before the wait for the product that it reads.
+    the same, it was seen to move the result before the wait for the MMA that it reads.
     """
     if len(elements) == 1 or (isinstance(part, Guard) and _reads_shared(part.raw)):
         # Before a branch, the elements that it is there to leave out must not be read.

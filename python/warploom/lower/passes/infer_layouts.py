@@ -1,6 +1,6 @@
 """Gives every tile a layout, from how it is used; a layout that the author wrote stays.
 
-* Shared tiles that a product reads get the widest swizzle that their contiguous dimension fills;
+* Shared tiles that an MMA reads get the widest swizzle that their contiguous dimension fills;
   other shared tiles stay row-major.
 * Tiles in registers get the fragment of the accumulator: 64 rows for each warpgroup and block.
   Vectors along its rows or columns get the matching vector of it; which of the two, the nests and
@@ -113,7 +113,7 @@ def _check_explicit(
     ):
         raise Decline(
             f"The tile {tile.name} has a layout of its own; {count} consumer warpgroups hold it as "
-            "products leave it, so leave layout= out, or define ids of threads and orchestrate "
+            "MMAs leave it, so leave layout= out, or define ids of threads and orchestrate "
             "the whole kernel."
         )
     if operand is not None:

@@ -1,6 +1,7 @@
-"""Makes the CTAs of a cluster, which share each tile, exchange their sums through shared memory.
+"""Split-K reduction in a cluster, through distributed shared memory.
 
-Each CTA leaves its sums in its own shared memory, where the owner of the tile reads them. Two
+The CTAs of a cluster share each tile. Each CTA leaves its sums in its own shared memory, where the
+owner of the tile reads them. Two
 mbarriers for each warpgroup carry that: ``given``, of the owner, one for each other CTA; and
 ``taken``, of the other CTA, which then may leave the next sums. Nothing goes through global
 memory, no other kernel is needed, and a cluster is on the GPU as a whole.
@@ -29,7 +30,7 @@ from warploom.tile.statement import Block, Given, Loop, Statement, Taken
 
 
 def reduce_in_clusters(program: TileProgram) -> TileProgram:
-    """Give the exchanges of a program whose tiles are registers of warpgroups their barriers.
+    """Give the reductions of a program whose tiles are registers of warpgroups their barriers.
 
     Raises
     ------
@@ -41,15 +42,15 @@ def reduce_in_clusters(program: TileProgram) -> TileProgram:
             f"exchange='cluster': on {program.arch} sums go through the workspace only; leave the "
             "hint out."
         )
-    exchange = _Exchange(program)
-    body = tuple(exchange.statement(statement) for statement in program.block)
-    return program.replace(body=(*exchange.start(), *body), host=()).decided(
-        f"sums: from {exchange.parts - 1} CTAs of a cluster to the last, through "
-        f"{', '.join(place.name for place in exchange.places.values())} in shared memory"
+    reduction = _Reduction(program)
+    body = tuple(reduction.statement(statement) for statement in program.block)
+    return program.replace(body=(*reduction.start(), *body), host=()).decided(
+        f"sums: from {reduction.parts - 1} CTAs of a cluster to the last, through "
+        f"{', '.join(place.name for place in reduction.places.values())} in shared memory"
     )
 
 
-class _Exchange:
+class _Reduction:
     """The tiles and barriers of one program."""
 
     def __init__(self, program: TileProgram) -> None:

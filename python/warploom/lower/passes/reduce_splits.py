@@ -1,12 +1,12 @@
-"""Makes CTAs that share a tile wait for each other's sums.
+"""Split-K and stream-K reduction through a workspace: CTAs wait for each other's sums.
 
-Each warpgroup exchanges the rows that it computes, with the same warpgroup of the other CTA: its
+Each warpgroup reduces the rows that it computes with the same warpgroup of the other CTA: its
 threads store, meet at their named barrier, and one of them sets a flag with release semantics; on
 the other side one thread waits for the flag with acquire semantics, and the barrier tells the
 others. So neither CTA stops as a whole, and the warp that loads goes on with the next segment.
 
 Flags must be 0 before anyone uses them, and a workspace holds anything. A small kernel before this
-one clears them; both start early (:mod:`warploom.lower.emit.next_kernel`).
+one clears them; both use PDL (:mod:`warploom.lower.emit.next_kernel`).
 Flags that are cleared by their readers, in memory that outlives the launch, would save it; but
 then two launches on different streams would use the same flags.
 """
@@ -37,7 +37,7 @@ _CLEARING_THREADS = 128
 
 
 def reduce_splits(program: TileProgram) -> TileProgram:
-    """Give the exchanges of a program whose tiles are registers of warpgroups their flags."""
+    """Give the reductions of a program whose tiles are registers of warpgroups their flags."""
     given = next((given for given in walk(program.block) if isinstance(given, Given)), None)
     if given is None:
         return program
@@ -96,13 +96,13 @@ def _acquire(flag: Any, program: TileProgram) -> list[Stmt]:
 
 def _clear(flags: Buffer) -> Stmt:
     """A kernel of one CTA that sets all flags to 0."""
-    cta, thread, turn = (Var(name, "int32") for name in ("clearing_cta", "clearing_thread", "i"))
+    cta, thread, step = (Var(name, "int32") for name in ("clearing_cta", "clearing_thread", "i"))
     count = flags.shape[0] * flags.shape[1]
-    number = turn * _CLEARING_THREADS + thread
+    number = step * _CLEARING_THREADS + thread
     place = [T.truncdiv(number, flags.shape[1]), T.truncmod(number, flags.shape[1])]
     clear = ir.when(number < count, [tirx.BufferStore(flags, T.uint32(0), place)])
-    turns = T.truncdiv(count + (_CLEARING_THREADS - 1), _CLEARING_THREADS)
+    steps = T.truncdiv(count + (_CLEARING_THREADS - 1), _CLEARING_THREADS)
     threads = tirx.ScopeIdDef([thread], [ir.as_expr(_CLEARING_THREADS)], "cta", "thread")
     ids = [Id("cta", (cta,), (1,)).statement(), tirx.ScopeIdDefStmt(threads)]
-    body = [let_next_start(), wait_for_last(), ir.loop(turn, turns, [clear])]
+    body = [let_next_start(), wait_for_last(), ir.loop(step, steps, [clear])]
     return tirx.AttrStmt(0, DEVICE_ENTRY, tirx.const(True, "bool"), ir.seq([*ids, *body]))

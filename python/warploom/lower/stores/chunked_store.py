@@ -106,7 +106,7 @@ class ChunkedStore:
         """The chunks of the tile, or of what ``maker`` computes.
 
         What a chunk adds is loaded into registers while the chunk before it is stored; for the
-        first, before the products are waited for: the statements that are given first. ``apart``
+        first, before the MMAs are waited for: the statements that are given first. ``apart``
         means that no buffer was used since stores were waited for.
         """
         made = [] if maker is None else [self._made(maker, chunk) for chunk in self.parts]
@@ -137,7 +137,7 @@ class ChunkedStore:
         Returns
         -------
         ahead : list of Stmt
-            Loads that begin before the tile's products.
+            Loads that begin before the tile's MMAs.
         statements : list of Stmt
         """
         order = fetches(list(self.parts))

@@ -3,7 +3,7 @@
 A residual is added to a result where the result is: each thread reads the elements that it holds.
 Between arithmetic and conversions such loads wait one after another; in a nest of their own they
 are under way together, two elements an instruction, and can begin while something else is done.
-Before that, while the products are computed, the rows of a tile are brought into the L2 cache.
+Before that, while the MMAs are computed, the rows of a tile are brought into the L2 cache.
 """
 
 from __future__ import annotations
