@@ -59,7 +59,7 @@ def scaled(steps: int, how: str, stages: int = 3, tiles: int = 2) -> tvm.tirx.Pr
     return func
 
 
-def handed_over(func: tvm.tirx.PrimFunc, name: str) -> str:
+def barriers_of(func: tvm.tirx.PrimFunc, name: str) -> str:
     """What the passes say about a tile that goes to and fro."""
     lines = [line for step in lower_trace(func, ARCH) for line in step.decisions]
     (line,) = (line for line in lines if line.startswith(f"tile barriers: {name} "))
@@ -81,7 +81,7 @@ def handed_over(func: tvm.tirx.PrimFunc, name: str) -> str:
 def test_operands_that_threads_compute(rng, grid_of, steps, how, twice):
     grid_of(1)
     func = scaled(steps, how)
-    assert handed_over(func, "B_c").endswith(TWO_PLACES) == twice
+    assert barriers_of(func, "B_c").endswith(TWO_PLACES) == twice
     arrays = [
         rng.standard_normal((2 * BM, steps * BK)).astype("float16"),
         rng.standard_normal((BN, steps * BK)).astype("float16"),
@@ -134,7 +134,7 @@ def test_operands_that_threads_copy_from_registers(rng, grid_of, steps, how):
         lines = [line for step in lower_trace(func, ARCH) for line in step.decisions]
         assert "tensor memory: A_f in 2 x 1 x 16 columns" in lines
     else:
-        assert handed_over(func, "A_c").endswith(TWO_PLACES) == (how == "all")
+        assert barriers_of(func, "A_c").endswith(TWO_PLACES) == (how == "all")
     a, b = (rng.standard_normal((n, depth)).astype("float16") for n in (rows, BN))
     arrays = [a, b, np.full((rows, BN), np.nan, "float32")]
     expected = [array.copy() for array in arrays]
@@ -182,6 +182,6 @@ def test_one_place_where_shared_memory_has_no_room_for_two():
         tile_programs.dequantised(8, 256, 512, 256, tile=tile, stages=stages).func
         for stages in (3, 4)
     )
-    assert handed_over(few, "W_f").endswith(TWO_PLACES)
-    assert not handed_over(many, "W_f").endswith(TWO_PLACES)
+    assert barriers_of(few, "W_f").endswith(TWO_PLACES)
+    assert not barriers_of(many, "W_f").endswith(TWO_PLACES)
     assert lower(many, ARCH) is not None

@@ -22,7 +22,8 @@ def decisions(func, arch="sm_90a"):
 def test_products_without_use_of_a_result_between_them_are_one_turn(tile, places):
     steps = lower_trace(hinted(tile_programs.block_scaled(tile=tile).func, order_mmas=True))
     (ordered,) = (step for step in steps if step.name == "OrderMmas")
-    assert ordered.decisions == (f"MMA ordering barrier: 2 warpgroups issue MMAs in order, in {places} places",)
+    decision = f"MMA ordering barrier: 2 warpgroups issue MMAs in order, in {places} places"
+    assert ordered.decisions == (decision,)
     # As many turns are passed on as are waited for, one of each outside the loop.
     script = ordered.func.script()
     assert script.count('"arrive"') == script.count('"sync"') == places + 1
