@@ -220,10 +220,10 @@ def load_object(
             f"{file} has no {name}; it must be {wanted}"
             + (f", such as {', '.join(there)}." if there else ".")
         )
-    found = getattr(module, name)
-    called = callable(found) and not isinstance(found, kinds)
+    loaded = getattr(module, name)
+    called = callable(loaded) and not isinstance(loaded, kinds)
     if called:
-        found = found(*arguments)
-    if not isinstance(found, kinds):
-        raise WarploomError(f"{name} in {file} is {type(found).__name__}; it must be {wanted}.")
-    return found, called
+        loaded = loaded(*arguments)
+    if not isinstance(loaded, kinds):
+        raise WarploomError(f"{name} in {file} is {type(loaded).__name__}; it must be {wanted}.")
+    return loaded, called

@@ -45,11 +45,11 @@ class Run:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options of the command."""
-    for letter, what in (("m", "rows of A and C"), ("n", "columns of C"), ("k", "columns of A")):
+    for letter, meaning in (("m", "rows of A and C"), ("n", "columns of C"), ("k", "columns of A")):
         parser.add_argument(
             f"-{letter}",
             type=positive,
-            help=f"{what} ({GPU_SIZE}, on the emulator {EMULATED_SIZE})",
+            help=f"{meaning} ({GPU_SIZE}, on the emulator {EMULATED_SIZE})",
         )
     parser.add_argument("--dtype", default="float16", help="of A and B (float16)")
     parser.add_argument("--out-dtype", default=None, help="of C (that of A, bfloat16 for float8)")
@@ -173,7 +173,7 @@ def main(arguments: list[str]) -> int:
 
     emulated = emulator.enable_without_gpu()
     size = EMULATED_SIZE if emulated else GPU_SIZE
-    shape = tuple(size if one is None else one for one in (options.m, options.n, options.k))
+    shape = tuple(size if given is None else given for given in (options.m, options.n, options.k))
     out_dtype = options.out_dtype or default_out_dtype(options.dtype)
     kind = (options.dtype, out_dtype, options.layout)
     target, ctas = default_target()

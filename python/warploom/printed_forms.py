@@ -95,15 +95,15 @@ def _has_scoped_scalar(node: Any) -> bool:
     """Whether a function, or one of a module, allocates one element elsewhere than in registers."""
     if isinstance(node, IRModule):
         return any(map(_has_scoped_scalar, node.functions.values()))
-    found = False
+    scoped = False
 
     def visit(allocation: AllocBuffer) -> None:
-        nonlocal found
-        found |= allocation.buffer.is_scalar() and allocation.buffer.scope() != "local"
+        nonlocal scoped
+        scoped |= allocation.buffer.is_scalar() and allocation.buffer.scope() != "local"
 
     if isinstance(node, PrimFunc):
         tvm_ffi.structural_walk(node.body, (AllocBuffer, visit))
-    return found
+    return scoped
 
 
 def _expression(argument: Any, dst: Any) -> Any:

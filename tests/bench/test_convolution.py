@@ -50,14 +50,14 @@ def host(monkeypatch: pytest.MonkeyPatch, rng: np.random.Generator) -> SimpleNam
     def stage(config: ResnetConfig, name: str) -> Any:
         def run(o: Operands) -> None:
             made = models.resnet_stage(config, o.x, o.parameters)
-            o.found = (made * (1.1 if name in found.wrong else 1)).view(_Tensor)
+            o.result = (made * (1.1 if name in found.wrong else 1)).view(_Tensor)
 
         return run
 
     def single(stride: int, padding: int, name: str) -> Any:
         def run(o: Operands) -> None:
             made = models.convolution(o.x, o.parameters["weight"], stride, padding)
-            o.found = (made * (1.1 if name in found.wrong else 1)).view(_Tensor)
+            o.result = (made * (1.1 if name in found.wrong else 1)).view(_Tensor)
 
         return run
 
@@ -122,4 +122,4 @@ def test_our_convolution_is_that_of_the_operands(taps, stride, rng):
     operands = Operands(x_t, {"weight": w_t}, c_t)
     convolution.our_convolution(shape)(operands)
     wanted = models.convolution(x, weight, stride, shape.padding)
-    assert_rounded(operands.found.numpy(), wanted)
+    assert_rounded(operands.result.numpy(), wanted)

@@ -174,7 +174,7 @@ def fake(monkeypatch):
 
 def test_rows_are_run_in_one_process_and_reported(fake, tmp_path, capsys):
     file, out = tmp_path / "goals.json", tmp_path / "out"
-    claims = [{"what": "speed", "goal": 0.9, "over": ["first"]}]
+    claims = [{"label": "speed", "goal": 0.9, "over": ["first"]}]
     rows = [
         {"name": name, "minutes": 1, "command": ["fake", *more], "claims": claims}
         for name, more in (("a", ["--x"]), ("b", ["--fail"]))

@@ -60,14 +60,14 @@ def test_page_and_chart_are_made_of_the_run(goals, tmp_path, capsys):
     assert text.endswith(f"{END}\nafter\n") and "old" not in text
     rows = [line for line in text.splitlines() if line.startswith("| ")][1:]
     assert len(rows) == len(LINES) <= 12 and table(headline.read(kept)) in capsys.readouterr().out
-    means = {line.what: line.cells(headline.read(kept)["results"]) for line in LINES}
+    means = {line.label: line.cells(headline.read(kept)["results"]) for line in LINES}
     shapes, mean, worst = means["bfloat16, public suite, shipped records"]
     assert (shapes, worst) == (6, pytest.approx(0.5))
     assert mean == pytest.approx((1.25 * 1.25 * 0.5) ** (1 / 3))
     assert means["float16, public suite, default config"][1] == pytest.approx(mean / 1.1)
     drawn = ElementTree.fromstring(picture.read_text())
     names = [one.text for one in drawn.iter("{http://www.w3.org/2000/svg}text")]
-    assert {line.what for line in LINES} <= set(names)
+    assert {line.label for line in LINES} <= set(names)
 
 
 def test_the_first_page_shows_the_run_that_is_committed():

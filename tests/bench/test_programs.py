@@ -41,7 +41,7 @@ def block_error(o):
 def group_error(o):
     pairs = list(zip(o.starts, o.starts[1:], strict=False))
     exact = np.concatenate([o.x[a:b] @ o.w[g].T for g, (a, b) in enumerate(pairs)])
-    return deviation(np.asarray(o.found), np.asarray(exact))
+    return deviation(np.asarray(o.result), np.asarray(exact))
 
 
 def block_operands(torch, shape, seed):
@@ -173,5 +173,5 @@ def test_our_product_of_groups(rng):
     x, w, indptr, c = (tvm.runtime.tensor(one, tvm.cuda(0)) for one in (o.x, o.w, o.indptr, c))
     on_device = grouped.Operands(x, w, indptr, o.starts, c)
     grouped.our_product(grouped.program(shape, "tile=64x64x64,stages=2")["main"])(on_device)
-    o.found, o.x, o.w = (a.astype(float) for a in (on_device.found.numpy(), o.x, o.w))
+    o.result, o.x, o.w = (a.astype(float) for a in (on_device.result.numpy(), o.x, o.w))
     assert group_error(o).is_within(5e-4)

@@ -193,17 +193,17 @@ def test_what_is_declined(function: PrimFunc, reason: str) -> None:
 def test_all_plans_are_legal_and_reach_over_their_rows() -> None:
     for bits in (8, 16, 32):
         for columns in [*range(2, 300), 896, 1000, 4096, 7168, 8192, 14336, 16384, 30001]:
-            for turns in (1, 4, 8):
+            for most in (1, 4, 8):
                 try:
-                    plan = RowPlan.of(columns, bits, True, turns)
+                    plan = RowPlan.of(columns, bits, True, most)
                 except IllegalCombination as reason:
-                    assert columns * bits % 32 or columns > 512 * turns * 32 // bits, reason
+                    assert columns * bits % 32 or columns > 512 * most * 32 // bits, reason
                     continue
-                assert plan.threads * plan.turns * plan.vector >= columns
-                assert plan.turns <= turns and plan.block <= SM90A.threads_per_block
+                assert plan.threads * plan.per_thread * plan.vector >= columns
+                assert plan.per_thread <= most and plan.block <= SM90A.threads_per_block
                 assert plan.vector * bits in (32, 64, 128) and columns % plan.vector == 0
-                # No turn is without work for all threads, and no two warps too many.
-                assert plan.threads * (plan.turns - 1) < plan.vectors
+                # No vector is without work for all threads, and no two warps too many.
+                assert plan.threads * (plan.per_thread - 1) < plan.vectors
     with pytest.raises(IllegalCombination, match="do not reach"):
         RowPlan(8, 4096, 1, 256)
     with pytest.raises(IllegalCombination, match="whole warps"):

@@ -62,7 +62,7 @@ def test_each_statement_has_its_kind():
 def test_parts():
     loop = next(one for one in walk(read(program).block) if isinstance(one, tile.Loop))
     assert loop.pipelined and loop.stages == 2 and loop.has_iterations
-    assert not (loop.over_tiles or loop.dynamic or loop.alternate)
+    assert not (loop.over_tiles or loop.dynamic or loop.ping_pong)
     load, mma, scalar = loop.body
     assert load.tile.name == "A_s" and load.source.source.name == "A"
     assert mma.d.name == "acc" and mma.transposed == (False, False) and mma.ctas == 1

@@ -95,7 +95,7 @@ class Operands:
     k: Any
     v: Any
     c: Any
-    found: Any = None
+    result: Any = None
 
 
 def program(shape: AttentionShape) -> Executable:
@@ -123,7 +123,7 @@ def our_attention(function: Callable[..., object]) -> Callable[[Operands], None]
 
     def run(o: Operands) -> None:
         function(o.q, o.k, o.v, o.c)
-        o.found = o.c
+        o.result = o.c
 
     return run
 
@@ -135,7 +135,7 @@ def library_attentions(torch: Any, shape: AttentionShape) -> dict[str, Callable[
     def implementation(backend: Any) -> Callable[[Operands], None]:
         def run(o: Operands) -> None:
             with attention.sdpa_kernel(backend):
-                o.found = functional.scaled_dot_product_attention(
+                o.result = functional.scaled_dot_product_attention(
                     o.q, o.k, o.v, is_causal=shape.causal
                 )
 
@@ -189,15 +189,15 @@ def compare(
     ours = our_attention(kernels.function(our_kernel(shape)))
 
     def check(o: Operands) -> Deviation:
-        return check_attention(torch, shape, o.q, o.k, o.v, o.found)
+        return check_attention(torch, shape, o.q, o.k, o.v, o.result)
 
-    found = compare_products(
+    comparison = compare_products(
         torch, shape, {OURS: ours} | libraries, sets, check, ALLOWED_ERROR[shape.dtype], rounds,
         burst_only,
     )  # fmt: skip
-    protocol = found.protocols[0]
-    fastest = sorted(found.entries[1:], key=lambda entry: entry.times[protocol].median)
-    return Comparison(shape, (found.entries[0], *fastest), absent)
+    protocol = comparison.protocols[0]
+    fastest = sorted(comparison.entries[1:], key=lambda entry: entry.times[protocol].median)
+    return Comparison(shape, (comparison.entries[0], *fastest), absent)
 
 
 def check_attention(

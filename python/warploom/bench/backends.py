@@ -98,7 +98,7 @@ def _seconds(torch: Any, shape: GemmShape, product: Product, sets: Sequence[Any]
         product(sets[0])
     except WarploomError:  # an algorithm of cuBLASLt's heuristic may decline when it is called
         return math.inf
-    timer, found = TorchTimer(torch), []
+    timer, seconds = TorchTimer(torch), []
     executions = max(_TRIAL_EXECUTIONS, min(len(sets), _MOST_EXECUTIONS))
 
     def launch(number: int) -> None:
@@ -112,8 +112,8 @@ def _seconds(torch: Any, shape: GemmShape, product: Product, sets: Sequence[Any]
         run = capture(torch, launch, executions, executions)
     for _ in range(_TRIALS):
         timer.idle(0.0)
-        found.append(timer.elapsed(run, run))
-    return min(found)
+        seconds.append(timer.elapsed(run, run))
+    return min(seconds)
 
 
 def torch_product(torch: Any, shape: GemmShape, sets: Sequence[Any]) -> Product | None:

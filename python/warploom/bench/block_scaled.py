@@ -83,7 +83,7 @@ class Operands:
     scale_a: Any
     scale_b: Any
     c: Any
-    one: Any
+    unit_scale: Any
     blocks: bool = True
 
 
@@ -160,7 +160,8 @@ def library_products(torch: Any) -> dict[str, Product]:
     def of_tensors(o: Operands) -> None:
         o.blocks = False
         torch._scaled_mm(
-            o.a, o.b.T, o.one, o.one, out_dtype=o.c.dtype, use_fast_accum=True, out=o.c
+            o.a, o.b.T, o.unit_scale, o.unit_scale, out_dtype=o.c.dtype, use_fast_accum=True,
+            out=o.c,
         )
 
     return {"cuBLASLt, the same scales": of_blocks, "cuBLASLt, no scales": of_tensors}

@@ -205,7 +205,7 @@ def read_wanted(file: Path) -> dict[GemmShape, list[dict[str, int]]]:
     WarploomError
         If a line names a shape or knobs that there are none of.
     """
-    found: dict[GemmShape, list[dict[str, int]]] = {}
+    wanted: dict[GemmShape, list[dict[str, int]]] = {}
     with reading(file, "list of candidates"):
         for text in file.read_text(encoding="utf-8").splitlines():
             line = json.loads(text)
@@ -223,9 +223,9 @@ def read_wanted(file: Path) -> dict[GemmShape, list[dict[str, int]]]:
                 dict(zip(line["knobs"], values_of, strict=True)) for values_of in product(*values)
             ]
             for shape in shapes:
-                mine = found.setdefault(GemmShape(**shape), [])
+                mine = wanted.setdefault(GemmShape(**shape), [])
                 mine += [name for name in knobs if name not in mine]
-    return found
+    return wanted
 
 
 def everything(problem: GemmProblem) -> Iterator[GemmKnobs]:

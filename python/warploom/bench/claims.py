@@ -25,7 +25,7 @@ class Claim:
 
     Attributes
     ----------
-    what : str
+    label : str
     goal : float
         At least so much, or at most if ``take`` is a time.
     ours : tuple of str
@@ -41,7 +41,7 @@ class Claim:
         Only shapes with these values, or with one of those in a list.
     """
 
-    what: str
+    label: str
     goal: float
     ours: tuple[str, ...] = ()
     over: tuple[str, ...] = ()
@@ -167,11 +167,11 @@ def table(rows: Sequence[Row], out: Path) -> tuple[str, int]:
         if ended and ended["status"] not in (EXIT_RIGHT, EXIT_SLOW):
             status = EXIT_WRONG
         for claim in row.claims:
-            found = claim.measured(results) if results else None
-            if found is None or not claim.is_met(found[0]):
+            measured = claim.measured(results) if results else None
+            if measured is None or not claim.is_met(measured[0]):
                 status = status or EXIT_SLOW
-            lines.append([claim.what, _goal(claim), *_cells(claim, found, ended)])
-    return markdown_table(["what", "goal", "measured", "met", "of"], lines), status
+            lines.append([claim.label, _goal(claim), *_cells(claim, measured, ended)])
+    return markdown_table(["claim", "goal", "measured", "met", "of"], lines), status
 
 
 def _goal(claim: Claim) -> str:
@@ -179,12 +179,12 @@ def _goal(claim: Claim) -> str:
 
 
 def _cells(
-    claim: Claim, found: tuple[float, str] | None, ended: Mapping[str, Any] | None
+    claim: Claim, measured: tuple[float, str] | None, ended: Mapping[str, Any] | None
 ) -> list[str]:
     reason = "" if ended is None else ended["reason"]
-    if found is None:
+    if measured is None:
         return ["-", "FAILED" if reason else "not measured", reason]
-    value, detail = found
+    value, detail = measured
     part = "" if ended else "a part of the run: "
     met = "yes" if claim.is_met(value) else "NO"
     return [f"{value:.3f}", met, f"{part}{detail}" + (f"; {reason}" if reason else "")]

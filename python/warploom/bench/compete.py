@@ -49,7 +49,7 @@ def compare_products(
     poison : float
         What results are full of before they are computed.
     """
-    found = {
+    deviations = {
         name: _check(torch, lambda run=run: _all(run, sets), sets, check, poison)
         for name, run in products.items()
     }
@@ -60,7 +60,8 @@ def compare_products(
         timed = {}
         for name, launch in launches.items():
             replay = capture(torch, launch, len(sets), executions)
-            found[name] = worst_of(found[name], _check(torch, replay, sets, check, poison))
+            deviation = _check(torch, replay, sets, check, poison)
+            deviations[name] = worst_of(deviations[name], deviation)
             timed[name] = _replay(replay)
     times = _time(torch, timed, len(sets), executions, rounds, burst_only)
     if getattr(shape, "m", math.inf) <= FEW_ROWS and executions > 1:
@@ -69,7 +70,7 @@ def compare_products(
     return Comparison(
         shape,
         tuple(
-            Entry(name, by_name[name], found[name], allowed_error,
+            Entry(name, by_name[name], deviations[name], allowed_error,
                   _host_cost(torch, launches[name], by_name[name]))
             for name in products
         ),
@@ -102,8 +103,8 @@ def _check(
 
 
 def _result(operands: Any) -> Any:
-    found = getattr(operands, "found", None)
-    return operands.c if found is None else found
+    result = getattr(operands, "result", None)
+    return operands.c if result is None else result
 
 
 def _fill(tensor: Any, value: float) -> None:

@@ -50,7 +50,7 @@ def parse_knobs(text: str) -> dict[str, int]:
     """
     from warploom.gemm.knobs import GemmKnobs
 
-    return _integers(text, [one.name for one in fields(GemmKnobs)])
+    return _integers(text, [field.name for field in fields(GemmKnobs)])
 
 
 def _integers(text: str, known: Sequence[str]) -> dict[str, int]:

@@ -41,14 +41,14 @@ class Operands:
         By name.
     c : torch.Tensor
         What results are written to by whoever does not allocate them.
-    found : torch.Tensor
+    result : torch.Tensor
         The last result, NHWC.
     """
 
     x: Any
     parameters: Mapping[str, Any]
     c: Any
-    found: Any = None
+    result: Any = None
 
 
 Product = Callable[[Operands], object]
@@ -80,7 +80,7 @@ def our_convolution(shape: ConvolutionShape) -> Product:
 
     def product(o: Operands) -> None:
         run(o.x, o.parameters["weight"], o.c)
-        o.found = o.c
+        o.result = o.c
 
     return product
 
@@ -98,7 +98,7 @@ def our_stage(torch: Any, config: ResnetConfig) -> Product:
 
     def run(o: Operands) -> None:
         tensors = (o.x, *(o.parameters[name] for name in shapes))
-        o.found = torch.from_dlpack(forward(*map(tvm.runtime.from_dlpack, tensors)))
+        o.result = torch.from_dlpack(forward(*map(tvm.runtime.from_dlpack, tensors)))
 
     return run
 
@@ -109,7 +109,7 @@ def library_convolution(torch: Any, stride: int, padding: int) -> Product:
     def run(o: Operands) -> None:
         x, w = (tensor.permute(0, 3, 1, 2) for tensor in (o.x, o.parameters["weight"]))
         y = torch.nn.functional.conv2d(x, w, stride=stride, padding=padding)
-        o.found = y.permute(0, 2, 3, 1)
+        o.result = y.permute(0, 2, 3, 1)
 
     return run
 
@@ -133,7 +133,7 @@ def library_stage(torch: Any, config: ResnetConfig) -> Product:
             if block + "project" in config.layers:
                 x = layer(x, block + "project")
             x = functional.relu_(layer(h, block + "expand").add_(x))
-        o.found = x.permute(0, 2, 3, 1)
+        o.result = x.permute(0, 2, 3, 1)
 
     return run
 
@@ -168,7 +168,7 @@ def _spread(shape: tuple[int, ...]) -> float:
 
 def check(operands: Operands, exact: Any) -> Deviation:
     """Compare all elements of the last result with a reference."""
-    return deviation(operands.found.float(), exact)
+    return deviation(operands.result.float(), exact)
 
 
 def compare(
@@ -203,7 +203,7 @@ def compare(
         None,
     )
     library(wide)
-    exact, wide = wide.found, None
+    exact, wide = wide.result, None
     return compare_products(
         torch, shape, {OURS: ours, LIBRARY: library}, sets,
         lambda o: check(o, exact), allowed, rounds, burst_only,
@@ -215,15 +215,15 @@ def _fill_pool(product: Product, sets: Sequence[Operands]) -> None:
     held = []
     for operands in (*sets, *sets):
         product(operands)
-        held.append(operands.found)
+        held.append(operands.result)
 
 
 def shapes(options: argparse.Namespace) -> list[ConvolutionShape | StageShape]:
     """Shapes that the options ask for."""
-    found: list[ConvolutionShape | StageShape] = []
+    result: list[ConvolutionShape | StageShape] = []
     for size, c, k, taps, stride in options.layer or ([] if options.stages_only else LAYERS):
         group = f"{taps} x {taps}"
-        found.append(
+        result.append(
             ConvolutionShape(group, options.images, size, c, k, taps, stride, options.dtype)
         )
     if not options.layer:
@@ -231,8 +231,8 @@ def shapes(options: argparse.Namespace) -> list[ConvolutionShape | StageShape]:
             config = ResnetConfig(
                 options.images, size, channels, width, blocks, stride, options.dtype
             )
-            found.append(StageShape("stages", asdict(config)))
-    return found
+            result.append(StageShape("stages", asdict(config)))
+    return result
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

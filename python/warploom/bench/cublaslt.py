@@ -174,13 +174,13 @@ class Matmul:
             "MatmulPreferenceSetAttribute", preference, c_int32(_MOST_WORKSPACE), byref(most),
             c_size_t(ctypes.sizeof(most)),
         )  # fmt: skip
-        found = (_Found * self.most)()
+        results = (_Found * self.most)()
         library.call(
             "MatmulAlgoGetHeuristic", library.handle, self._description, self._b, self._a,
-            self._c, self._c, preference, c_int32(self.most), found, byref(count),
+            self._c, self._c, preference, c_int32(self.most), results, byref(count),
         )  # fmt: skip
         library.call("MatmulPreferenceDestroy", preference)
-        usable = [found[i].algorithm for i in range(count.value) if found[i].state == 0]
+        usable = [results[i].algorithm for i in range(count.value) if results[i].state == 0]
         if not usable:
             raise WarploomError(f"cuBLASLt has no algorithm for {self.shape}.")
         return usable

@@ -228,15 +228,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def shapes(options: argparse.Namespace) -> list[DequantShape]:
     """Shapes that the options ask for."""
     layers = options.layer or LAYERS
-    found = []
+    result = []
     for m in options.m or (1, 16, 32, 64):
         for n, k in layers:
             must = m == _TARGET_ROWS and (n, k) == _TARGET_LAYER and options.bits == 4
-            found.append(DequantShape(
+            result.append(DequantShape(
                 f"M = {m}", m, n, k, options.bits, options.group, options.dtype,
                 _TARGET if must else None,
             ))  # fmt: skip
-    return found
+    return result
 
 
 def main(arguments: Sequence[str]) -> int:

@@ -81,12 +81,12 @@ def bad_kernel(name: str, source: str) -> Any:
 
 def build_bad_kernels(folder: Path, target: Target) -> dict[str, Path]:
     """Libraries with :data:`BAD_KERNELS`, in a folder."""
-    found = {}
+    libraries = {}
     for kind, (name, source) in BAD_KERNELS.items():
-        found[kind] = folder / f"{name}.so"
+        libraries[kind] = folder / f"{name}.so"
         mod = tvm.IRModule({"main": bad_kernel(name, source)})
-        tvm.compile(mod, target, tir_pipeline="tirx").export_library(str(found[kind]))
-    return found
+        tvm.compile(mod, target, tir_pipeline="tirx").export_library(str(libraries[kind]))
+    return libraries
 
 
 @dataclass(frozen=True)

@@ -38,14 +38,14 @@ class Product:
 
 def products(candidates: Sequence[Candidate]) -> list[Product]:
     """Candidates by GEMM."""
-    found = []
+    groups = []
     for problem, mine in by_problem(candidates).items():
         timed = tuple(
             (candidate.knobs, candidate.us) for candidate in mine if is_priced(candidate.knobs)
         )
         if timed:
-            found.append(Product(problem, min(candidate.us for candidate in mine), timed))
-    return found
+            groups.append(Product(problem, min(candidate.us for candidate in mine), timed))
+    return groups
 
 
 def loss(measured: Sequence[Product], machine: Machine) -> float:
@@ -83,9 +83,9 @@ def fit(measured: Sequence[Product], start: Machine, rounds: int = 12) -> Machin
         for name in names:
             for factor in (step, 1 / step):
                 tried = replace(best, **{name: getattr(best, name) * factor})
-                found = loss(measured, tried)
-                if found < least:
-                    best, least = tried, found
+                tried_loss = loss(measured, tried)
+                if tried_loss < least:
+                    best, least = tried, tried_loss
                     break
         if least > before * 0.995:
             step = math.sqrt(step)

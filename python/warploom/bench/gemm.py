@@ -50,18 +50,18 @@ def our_kernels(
 ) -> dict[str, Kernel]:
     """Return the kernels to compile for a shape, by competitor; see :func:`compare`."""
     plain = dataclasses.replace(shape, group="", target=None)
-    found = {
+    result = {
         name: Kernel(backends.OURS[name], (plain, tuple(databases)))
         for name in names
         if name in backends.OURS
     }
     for text in tile_variants:
         competitors.parse_changes(text, competitors.HINTS)
-        found[f"tile-program {text}"] = Kernel(competitors.tile_program_variant, (plain, text))
+        result[f"tile-program {text}"] = Kernel(competitors.tile_program_variant, (plain, text))
     for text in knobs:
         competitors.parse_knobs(text)
-        found[f"knobs {text}"] = Kernel(competitors.knobs_variant, (plain, text))
-    return found
+        result[f"knobs {text}"] = Kernel(competitors.knobs_variant, (plain, text))
+    return result
 
 
 def compare(
@@ -154,9 +154,9 @@ def _best(name: str, group: Sequence[Entry]) -> Entry:
     if _NUMBER not in group[0].name:
         return group[0]
     protocol = next(iter(group[0].times))
-    best = min(group, key=lambda one: statistics.median(one.times[protocol].samples[::2]))
+    best = min(group, key=lambda entry: statistics.median(entry.times[protocol].samples[::2]))
     times = {key: _judged(of) for key, of in best.times.items()}
-    deviation = worst_of(*(one.deviation for one in group))
+    deviation = worst_of(*(entry.deviation for entry in group))
     return dataclasses.replace(best, name=name, times=times, deviation=deviation)
 
 

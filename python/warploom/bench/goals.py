@@ -43,13 +43,13 @@ def run_row(row: Row, out: Path, more: Sequence[str], minutes: float) -> None:
     folder = out / row.name
     folder.mkdir(parents=True, exist_ok=True)
     (folder / _BEGUN).touch()
-    what, *arguments = row.command
-    limit = ("--minutes", f"{minutes:.2f}") if what not in _WITHOUT_LIMIT else ()
+    benchmark, *arguments = row.command
+    limit = ("--minutes", f"{minutes:.2f}") if benchmark not in _WITHOUT_LIMIT else ()
     start, status, reason = time.monotonic(), EXIT_WRONG, ""
     print(f"\n=== {row.name}: {' '.join(row.command)}", flush=True)
     try:
-        main = import_module(BENCHMARKS[what]).main
-        own = () if what in _WITHOUT_LIMIT else more
+        main = import_module(BENCHMARKS[benchmark]).main
+        own = () if benchmark in _WITHOUT_LIMIT else more
         status = main([*arguments, *own, *limit, "--out", str(folder)])
     except (WarploomError, ImportError) as error:
         reason = str(error)
@@ -175,11 +175,12 @@ def _compile(rows: Sequence[Row], more: Sequence[str]) -> int:
         raise WarploomError("--compile-only needs --kernels DIR, the folder to fill.")
     failed = []
     for row in rows:
-        what, *arguments = row.command
-        if what in _WITHOUT_LIMIT:
+        benchmark, *arguments = row.command
+        if benchmark in _WITHOUT_LIMIT:
             continue
         try:
-            status = import_module(BENCHMARKS[what]).main([*arguments, *more, "--compile-only"])
+            main = import_module(BENCHMARKS[benchmark]).main
+            status = main([*arguments, *more, "--compile-only"])
         except WarploomError as error:
             status = EXIT_WRONG
             print(f"{row.name}: {error}", flush=True)

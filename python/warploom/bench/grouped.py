@@ -78,7 +78,7 @@ class Operands:
     indptr: Any
     starts: Sequence[int]
     c: Any
-    found: Any = None
+    result: Any = None
 
 
 def group_starts(shape: GroupedShape, seed: int) -> np.ndarray:
@@ -109,7 +109,7 @@ def check(o: Operands) -> Deviation:
     """Compare all elements of the result with a reference in float32, group by group."""
     return worst_of(
         *(
-            deviation(o.found[start:end].float(), o.x[start:end].float() @ o.w[number].float().T)
+            deviation(o.result[start:end].float(), o.x[start:end].float() @ o.w[number].float().T)
             for number, (start, end) in enumerate(zip(o.starts, o.starts[1:], strict=False))
             if end > start
         )
@@ -139,7 +139,7 @@ def our_product(function: Callable[..., object]) -> Product:
 
     def of_groups(o: Operands) -> None:
         function(o.x, o.w, o.indptr, o.c)
-        o.found = o.c
+        o.result = o.c
 
     return of_groups
 
@@ -148,13 +148,13 @@ def library_products(torch: Any) -> dict[str, Product]:
     """PyTorch's GEMM of groups, and one GEMM of cuBLAS after the other."""
 
     def grouped_mm(o: Operands) -> None:
-        o.found = torch._grouped_mm(o.x, o.w.transpose(1, 2), offs=o.indptr[1:])
+        o.result = torch._grouped_mm(o.x, o.w.transpose(1, 2), offs=o.indptr[1:])
 
     def loop(o: Operands) -> None:
         for number, (start, end) in enumerate(zip(o.starts, o.starts[1:], strict=False)):
             if end > start:
                 torch.mm(o.x[start:end], o.w[number].T, out=o.c[start:end])
-        o.found = o.c
+        o.result = o.c
 
     return {"torch._grouped_mm": grouped_mm, "cuBLAS, one by one": loop}
 

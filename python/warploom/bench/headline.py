@@ -34,15 +34,15 @@ class Line:
 
     Attributes
     ----------
-    what, library : str
-        What is computed, and what ours is compared with.
+    label, library : str
+        The workload, and the library that warploom is compared with.
     row : str
         Of the goals, whose results have it.
     claim : dict
         How a ratio is made of them, as :class:`warploom.bench.claims.Claim` takes it.
     """
 
-    what: str
+    label: str
     library: str
     row: str
     claim: Mapping[str, Any] = field(default_factory=dict)
@@ -51,7 +51,7 @@ class Line:
         """Shapes, geometric mean and worst ratio; None if there is no such result."""
         of_row = results.get(self.row, {})
         means = [
-            Claim(self.what, 1.0, take=take, **self.claim).measured(of_row)
+            Claim(self.label, 1.0, take=take, **self.claim).measured(of_row)
             for take in ("mean", "worst")
         ]
         if None in means:
@@ -92,19 +92,19 @@ def collect(folder: Path) -> dict[str, Any]:
     WarploomError
         If the folder has no results.
     """
-    found, facts = {}, None
+    medians, facts = {}, None
     for row in load():
         results = row.results(folder)
         if "comparisons" in results:
             facts = facts or results["environment"]
-            found[row.name] = _medians(results)
+            medians[row.name] = _medians(results)
     if facts is None:
         raise WarploomError(f"{folder} has no results of `warploom bench goals`.")
     keep = ("date", "gpu", "versions")
     return {
         "command": "warploom bench goals",
         **{name: facts[name] for name in keep},
-        "results": found,
+        "results": medians,
     }
 
 
@@ -153,9 +153,9 @@ def table(run: Mapping[str, Any]) -> str:
     """Where, when and how the run was made, and its rows, in Markdown."""
     gpu, versions = run["gpu"].get("name", "a GPU"), run["versions"]
     rows = [
-        [line.what, str(found[0]), f"{found[1]:.3f}", f"{found[2]:.3f}", line.library]
+        [line.label, str(cells[0]), f"{cells[1]:.3f}", f"{cells[2]:.3f}", line.library]
         for line in LINES
-        if (found := line.cells(run["results"])) is not None
+        if (cells := line.cells(run["results"])) is not None
     ]
     head = (
         f"One {gpu}, PyTorch {versions.get('torch', '')}, {run['date'][:10]}, `{run['command']}`. "
@@ -196,7 +196,7 @@ def chart(run: Mapping[str, Any]) -> str:
         long, tick = min(mean, 2.6) * _UNIT, _LABELS + worst * _UNIT
         color = "#2f81f7" if mean >= 1 else "#db6d28"
         lines += [
-            f'<text x="{_LABELS - 10}" y="{top + 17}" text-anchor="end">{line.what}</text>',
+            f'<text x="{_LABELS - 10}" y="{top + 17}" text-anchor="end">{line.label}</text>',
             f'<rect x="{_LABELS}" y="{top + 4}" width="{long:.1f}" height="{_ROW - 8}" '
             f'fill="{color}"/>',
             f'<line x1="{tick:.1f}" x2="{tick:.1f}" y1="{top + 2}" y2="{top + _ROW - 2}" '

@@ -104,9 +104,9 @@ def main(arguments: Sequence[str]) -> int:
     return 0
 
 
-def _print(found: Sequence[Agreement]) -> None:
+def _print(rows: Sequence[Agreement]) -> None:
     table = Table("GEMM", "candidates", "best us", "chosen us", "ratio", "error", box=None)
-    for agreement in found:
+    for agreement in rows:
         problem = agreement.problem
         table.add_row(
             f"{problem.m} x {problem.n} x {problem.k}",
@@ -117,8 +117,8 @@ def _print(found: Sequence[Agreement]) -> None:
             f"{agreement.error:.0%}",
         )
     Console().print(table)
-    ratio = geometric_mean([agreement.ratio for agreement in found])
-    error = math.sqrt(sum(agreement.error**2 for agreement in found) / len(found))
+    ratio = geometric_mean([agreement.ratio for agreement in rows])
+    error = math.sqrt(sum(agreement.error**2 for agreement in rows) / len(rows))
     print(f"geometric mean of the ratios {ratio:.3f}, error near the best {error:.0%}")
 
 

@@ -33,11 +33,11 @@ def add_common(parser: argparse.ArgumentParser) -> None:
 def our_kernels(program: Callable[..., Any], shape: Any, variants: Sequence[str] = ()) -> dict:
     """Return the kernels to compile, by the name of the competitor: ``program(shape, changes)``."""
     plain = dataclasses.replace(shape, group="", target=None)
-    found = {OURS: Kernel(program, (plain,))}
+    kernels = {OURS: Kernel(program, (plain,))}
     for text in variants:
         parse_changes(text)
-        found[f"{OURS} {text}"] = Kernel(program, (plain, text))
-    return found
+        kernels[f"{OURS} {text}"] = Kernel(program, (plain, text))
+    return kernels
 
 
 def compare(
@@ -59,10 +59,10 @@ def compare(
 
     torch.backends.cuda.matmul.allow_tf32 = False
     absent: dict[str, str] = {}
-    found = attempt({name: partial(tried, library) for name, library in libraries.items()}, absent)
-    if not found:
+    able = attempt({name: partial(tried, library) for name, library in libraries.items()}, absent)
+    if not able:
         return None
-    (first, *more), (reference, *others) = ours.items(), found.items()
+    (first, *more), (reference, *others) = ours.items(), able.items()
     ordered = dict([first, reference, *more, *others])
     measured = compare_products(
         torch, shape, ordered, sets, check, allowed, options.rounds, options.burst_only

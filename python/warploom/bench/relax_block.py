@@ -87,13 +87,13 @@ def our_kernels(config: DecoderConfig, names: Iterable[str]) -> dict[str, Kernel
     """Modules that TVM compiles, by the name of the competitor."""
     # TVM's legalisation of its attention operator takes no heads that share keys and values.
     products = replace(config, fused_attention=False)
-    found = {
+    kernels = {
         OURS: Kernel(relax_executable, (config, None)),
         STOCK: Kernel(relax_executable, (products, "0")),
         # Its schedules for tensor cores know this name of the architecture only.
         STOCK_SM90: Kernel(relax_executable, (products, "0", "sm_90")),
     }
-    return {name: one for name, one in found.items() if name in names}
+    return {name: kernel for name, kernel in kernels.items() if name in names}
 
 
 def blocks(
@@ -133,16 +133,16 @@ def _each(names: Iterable[str], make: Callable[[str], Any]) -> dict[str, Any]:
 
     TVM's kernels for wmma need headers that the wheels of CUDA lack, torch.compile a C compiler.
     """
-    found = {}
+    made = {}
     for name in names:
         try:
-            found[name] = make(name)
+            made[name] = make(name)
         except (WarploomError, RuntimeError) as error:
             if name == OURS:
                 raise
             reason = str(error).strip() or type(error).__name__
             print(f"{name} is left out: {reason.splitlines()[0]}", file=sys.stderr)
-    return found
+    return made
 
 
 def compare(

@@ -49,18 +49,18 @@ class ResnetConfig:
     @property
     def layers(self) -> dict[str, tuple[int, int, int, int, int]]:
         """Name -> (filters, taps along a side, channels, stride, rows and columns that come in)."""
-        wide, side, found = 4 * self.width, -(-self.size // self.stride), {}
+        wide, side, convolutions = 4 * self.width, -(-self.size // self.stride), {}
         for number in range(self.blocks):
             first = number == 0
             before = self.channels if first else wide
             stride, size = (self.stride, self.size) if first else (1, side)
             block = f"blocks.{number}."
-            found[block + "reduce"] = self.width, 1, before, 1, size
-            found[block + "spread"] = self.width, 3, self.width, stride, size
-            found[block + "expand"] = wide, 1, self.width, 1, side
+            convolutions[block + "reduce"] = self.width, 1, before, 1, size
+            convolutions[block + "spread"] = self.width, 3, self.width, stride, size
+            convolutions[block + "expand"] = wide, 1, self.width, 1, side
             if first:
-                found[block + "project"] = wide, 1, before, stride, size
-        return found
+                convolutions[block + "project"] = wide, 1, before, stride, size
+        return convolutions
 
     @property
     def operations(self) -> int:

@@ -113,16 +113,16 @@ def run(
             break
         try:
             with torch.no_grad():
-                found = compare(torch, shape, kernels)
+                comparison = compare(torch, shape, kernels)
         except (WarploomError, RuntimeError) as error:  # what CUDA reports is the latter
             print(f"{shape}: FAILED: {first_line(error)}", flush=True)
             status = EXIT_WRONG
             continue
-        if found is None:
+        if comparison is None:
             print(f"{shape}: left out, none of ours or none of the libraries has it", flush=True)
             continue
-        comparisons.append(found)
-        print(progress(found), flush=True)
+        comparisons.append(comparison)
+        print(progress(comparison), flush=True)
         if options.out:
             write(comparisons, facts, options.out, file or name)
         torch.cuda.empty_cache()

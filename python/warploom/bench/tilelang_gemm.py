@@ -38,11 +38,11 @@ def products(torch: Any, shape: GemmShape) -> list[Callable[[Operands], object]]
     names = [f"{Path(folder.name)}/{number}.so" for number in range(len(_TILES))]
     begun = [_begin(shape, tile, out) for tile, out in zip(_TILES, names, strict=True)]
     said = [process.communicate(timeout=_TIMEOUT)[0] for process in begun]
-    found = [_load(torch, name) for name in names if Path(name).exists()]
-    if not found:
+    able = [_load(torch, name) for name in names if Path(name).exists()]
+    if not able:
         reason = said[0].strip().splitlines()[-1:] or ["no reason given"]
         raise WarploomError(f"TileLang compiles nothing for {shape}: {reason[0]}")
-    return found
+    return able
 
 
 def _begin(shape: GemmShape, tile: Iterable[int], out: str) -> subprocess.Popen[str]:

@@ -144,15 +144,15 @@ def compared(
             built[config] = future.result()
         except WarploomError as error:
             print(f"{product.shape}: {short(config)} was not built: {error}")
-    found = runner.compare(list(built.values()), "cuda", product.arguments, rounds).result()
+    measurements = runner.compare(list(built.values()), "cuda", product.arguments, rounds).result()
     times = {
         config: [second * 1e6 for second in each.seconds]
-        for config, each in zip(built, found, strict=True)
+        for config, each in zip(built, measurements, strict=True)
         if each.seconds
     }
     medians = {config: statistics.median(samples) for config, samples in times.items()}
     if not medians:
-        raise WarploomError(f"{product.shape}: {found[0].wrong}")
+        raise WarploomError(f"{product.shape}: {measurements[0].wrong}")
     winner = min(medians, key=lambda config: medians[config])
     named = {name: config for name, config in choices.items() if config in medians} | {
         "best": winner
@@ -239,10 +239,10 @@ def _rows(
     budget = Budget(time.monotonic() + 60 * options.minutes)
     try:
         if options.minutes > 0:
-            found = search(shapes, selection_of(options), budget, builder, runner, target)
+            searches = search(shapes, selection_of(options), budget, builder, runner, target)
         else:
-            found = _begun(shapes, searched, lookup, options.finalists, builder, target)
-        for product, measured in found:
+            searches = _begun(shapes, searched, lookup, options.finalists, builder, target)
+        for product, measured in searches:
             lines = list(measured)
             choices = chosen(product.problem, searched, lookup)
             try:

@@ -56,10 +56,10 @@ def draw(seed: int, count: int = _COUNT) -> dict[str, list[list[int]]]:
     12
     """
     rng = random.Random(seed)
-    found: dict[str, list[list[int]]] = {name: [] for name in STRATA}
+    strata: dict[str, list[list[int]]] = {name: [] for name in STRATA}
     for group in itertools.islice(itertools.cycle(STRATA), count):
-        found[group].append(_shape(rng, STRATA[group]))
-    return {group: shapes for group, shapes in found.items() if shapes}
+        strata[group].append(_shape(rng, STRATA[group]))
+    return {group: shapes for group, shapes in strata.items() if shapes}
 
 
 def _shape(rng: random.Random, extents: tuple[Extent, Extent, Extent]) -> list[int]:

@@ -163,12 +163,12 @@ def _name(content: str, compiler: str) -> str:
 def _candidates(folder: CacheFolder, key: CacheKey) -> Iterable[str]:
     if key.compiler is not None:
         return (_name(key.content, key.compiler),)
-    found = [
+    files = [
         file
         for file in folder.files()
         if file.name.startswith(f"{key.content}-") and file.name.endswith(_SUFFIX)
     ]
-    return [file.name for file in sorted(found, key=lambda file: file.used, reverse=True)]
+    return [file.name for file in sorted(files, key=lambda file: file.used, reverse=True)]
 
 
 @functools.cache

@@ -44,24 +44,24 @@ class Hazard:
         Of the instruction, in the kernel.
     text : str
         The instruction.
-    product : int
+    mma : int
         Address of the MMA that it does not wait for.
     """
 
     kernel: str
     address: int
     text: str
-    product: int
+    mma: int
 
     def __str__(self) -> str:
         return (
             f"{self.text} at 0x{self.address:x} uses registers of the MMA at "
-            f"0x{self.product:x}, which may be under way"
+            f"0x{self.mma:x}, which may be under way"
         )
 
 
 @dataclass(frozen=True)
-class _Product:
+class _Mma:
     """Registers of an MMA that is under way."""
 
     address: int
@@ -70,7 +70,7 @@ class _Product:
 
 
 #: Committed groups of MMAs, the oldest first, and those that no group has yet.
-_State = tuple[tuple[frozenset[_Product], ...], frozenset[_Product]]
+_State = tuple[tuple[frozenset[_Mma], ...], frozenset[_Mma]]
 
 
 @dataclass(frozen=True)
@@ -131,10 +131,10 @@ def _check(name: str, lines: list[str]) -> list[Hazard]:
         known.add(state)
         block = blocks[index]
         for instruction in block.instructions:
-            for product in _touched(instruction, state):
+            for mma in _touched(instruction, state):
                 hazards.setdefault(
                     instruction.address,
-                    Hazard(name, instruction.address, instruction.text, product.address),
+                    Hazard(name, instruction.address, instruction.text, mma.address),
                 )
             state = _after(instruction, state)
         following = [labels[target] for target in block.targets if target in labels]
@@ -173,7 +173,7 @@ def _blocks(lines: list[str]) -> tuple[list[_Block], dict[str, int]]:
 def _after(instruction: _Instruction, state: _State) -> _State:
     groups, open_group = state
     if _SHAPE.match(instruction.opcode):
-        open_group = open_group | {_product(instruction)}
+        open_group = open_group | {_mma(instruction)}
         return ((*groups, open_group), frozenset()) if "gsb0" in instruction.operands else (
             groups, open_group
         )  # fmt: skip
@@ -183,7 +183,7 @@ def _after(instruction: _Instruction, state: _State) -> _State:
     return state
 
 
-def _product(instruction: _Instruction) -> _Product:
+def _mma(instruction: _Instruction) -> _Mma:
     width = int(_SHAPE.match(instruction.opcode)[1])
     # 64 x N results are shared by 128 threads; two of 16 bits are in a register.
     count = (
@@ -193,7 +193,7 @@ def _product(instruction: _Instruction) -> _Product:
     )
     result, a = operands(instruction.opcode, instruction.operands)[:2]
     # The listing names the first register of each; results that nobody reads are RZ.
-    return _Product(instruction.address, _from(result, count), _from(a, _A_REGISTERS))
+    return _Mma(instruction.address, _from(result, count), _from(a, _A_REGISTERS))
 
 
 def _from(operand: Operand, count: int) -> frozenset[int]:
@@ -204,15 +204,15 @@ def _from(operand: Operand, count: int) -> frozenset[int]:
     return frozenset(range(first, first + count))
 
 
-def _touched(instruction: _Instruction, state: _State) -> list[_Product]:
+def _touched(instruction: _Instruction, state: _State) -> list[_Mma]:
     if _SHAPE.match(instruction.opcode) or instruction.opcode.startswith("WARPGROUP"):
         return []
-    products = [product for group in (*state[0], state[1]) for product in group]
-    if not products:
+    mmas = [mma for group in (*state[0], state[1]) for mma in group]
+    if not mmas:
         return []
     accessed, written = _registers(instruction)
     return [
-        product for product in products if accessed & product.results or written & product.operands
+        mma for mma in mmas if accessed & mma.results or written & mma.operands
     ]
 
 

@@ -70,9 +70,9 @@ def parse(log: str) -> PtxasLog:
     """Parse the log of NVRTC or nvcc; lines of the C++ front end are ignored."""
     lines = [line for line in log.splitlines() if _OF_PTXAS.match(line)]
     advice = {
-        Advice(found[1], name[1] if (name := _IN_FUNCTION.search(line)) else None, found[2].strip())
+        Advice(match[1], name[1] if (name := _IN_FUNCTION.search(line)) else None, match[2].strip())
         for line in lines
-        if (found := _ADVICE.search(line))
+        if (match := _ADVICE.search(line))
     }
     return PtxasLog(
         kernels=tuple(_kernels(lines)),
@@ -91,7 +91,7 @@ def _kernels(lines: list[str]) -> Iterator[KernelResources]:
             # A device function that was not inlined has properties too, but is no kernel.
             inside = properties[1] == name
         elif inside:
-            found = {field: rule.search(line) for field, rule in _NUMBERS.items()}
-            numbers |= {field: int(match[1]) for field, match in found.items() if match}
+            matches = {field: rule.search(line) for field, rule in _NUMBERS.items()}
+            numbers |= {field: int(match[1]) for field, match in matches.items() if match}
     if name is not None:
         yield KernelResources(name, **numbers)

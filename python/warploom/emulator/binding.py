@@ -176,10 +176,10 @@ class Module:
 
     def parameters(self, name: str) -> list[tuple[int, str]]:
         """Size in bytes and PTX type, such as ``"u64"``, of each parameter of a kernel."""
-        function, found = self.function(name), []
-        while (size := call("parameter_bytes", function, len(found))) >= 0:
-            found.append((int(size), call("parameter_type", function, len(found)).decode()))
-        return found
+        function, result = self.function(name), []
+        while (size := call("parameter_bytes", function, len(result))) >= 0:
+            result.append((int(size), call("parameter_type", function, len(result)).decode()))
+        return result
 
     def launch(self, name: str, geometry: Geometry, parameters: Sequence[bytes]) -> None:
         """Launch a kernel with the bytes of its parameters."""

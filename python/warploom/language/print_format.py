@@ -30,13 +30,13 @@ class Kind:
 
     Attributes
     ----------
-    what : str
+    description : str
         For messages.
     letters : str
         Letters that a place may have; the first is that of a place without.
     """
 
-    what: str
+    description: str
     letters: str
 
 
@@ -129,7 +129,7 @@ class Place:
         if wrong:
             letters = ", ".join(kind.letters) or "no letter"
             raise IllegalCombination(
-                f"the place of value {number} has {wrong}, and the value is {kind.what}; allowed "
+                f"the place of value {number} has {wrong}, and the value is {kind.description}; allowed "
                 f"are {letters}; precisions are for floats, signs for signed numbers, and # for "
                 "x, X and floats."
             )

@@ -251,19 +251,19 @@ def map_prints(node: Any, change: Callable[[Stmt, Print], Stmt]) -> Any:
     """A statement with another one in place of each print statement in it."""
 
     def visit(evaluation: Evaluate) -> Stmt:
-        found = read_print(evaluation)
-        return evaluation if found is None else change(evaluation, found)
+        call = read_print(evaluation)
+        return evaluation if call is None else change(evaluation, call)
 
     return tvm_ffi.structural_map(node, (Evaluate, visit), order="post")
 
 
 def has_prints(node: Any) -> bool:
     """Whether a statement is a print statement, or has one in it."""
-    found = False
+    prints = False
 
     def visit(evaluation: Evaluate) -> None:
-        nonlocal found
-        found = found or read_print(evaluation) is not None
+        nonlocal prints
+        prints = prints or read_print(evaluation) is not None
 
     tvm_ffi.structural_walk(node, (Evaluate, visit))
-    return found
+    return prints

@@ -81,9 +81,9 @@ def _lane(text: str) -> int:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments of the command."""
-    what = parser.add_subparsers(dest="what", required=True, metavar="LAYOUT")
+    layouts = parser.add_subparsers(dest="layout", required=True, metavar="LAYOUT")
     for name, kind in _FRAGMENTS.items():
-        sub = what.add_parser(name, help=kind.help)
+        sub = layouts.add_parser(name, help=kind.help)
         sub.add_argument("--m", type=positive, default=kind.rows, help="rows (%(default)s)")
         if kind.columns == "n":
             sub.add_argument("--n", type=positive, default=8, help="columns (%(default)s)")
@@ -95,7 +95,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         sub.add_argument(
             "--columns", type=positive, default=_COLUMNS, help="columns to print (%(default)s)"
         )
-    smem = what.add_parser("smem", help="wgmma operand in shared memory")
+    smem = layouts.add_parser("smem", help="wgmma operand in shared memory")
     smem.add_argument("--dtype", choices=_OPERANDS, default="float16")
     smem.add_argument("--major", choices=[m.value for m in Major], default="K")
     smem.add_argument(
@@ -121,7 +121,7 @@ def render(options: argparse.Namespace) -> Group:
     IllegalCombination
         If the hardware has no such fragment or operand.
     """
-    if options.what == "smem":
+    if options.layout == "smem":
         major = Major(options.major)
         if not any(kind.a == options.dtype and major in kind.majors for kind in WGMMA_KINDS):
             raise IllegalCombination(
@@ -131,7 +131,7 @@ def render(options: argparse.Namespace) -> Group:
         mn, k = (rows, columns) if major is Major.K else (columns, rows)
         matrix = SharedMatrix(options.dtype, major, options.swizzle, mn, k)
         return Group(descriptor_table(matrix), chunk_map(matrix))
-    fragment = _FRAGMENTS[options.what].make(options)
+    fragment = _FRAGMENTS[options.layout].make(options)
     return Group(fragment_map(fragment, options.columns), thread_map(fragment, options.lane))
 
 

@@ -37,12 +37,12 @@ class Line:
 
 def author_line(trace: TracebackType | None) -> Line | None:
     """The innermost line of a traceback that is the author's; None if there is none."""
-    found = None
+    author = None
     for frame, number in traceback.walk_tb(trace):
         path = frame.f_code.co_filename
         if is_authors(path):
-            found = Line(path, number)
-    return found
+            author = Line(path, number)
+    return author
 
 
 def is_authors(path: str) -> bool:

@@ -82,15 +82,15 @@ def read_database(folder: str | Path) -> Database:
 
 
 def _require_whole(tables: Tables) -> None:
-    found = damages(tables)
-    if found:
-        raise refuse(tables.folder, found)
+    damaged = damages(tables)
+    if damaged:
+        raise refuse(tables.folder, damaged)
 
 
 def _unreadable(tables: Tables, error: Exception) -> Exception:
     """The error for tables that TVM has not read; its own if they are not the reason."""
-    found = all_damages(tables)
-    return refuse(tables.folder, found) if found else error
+    damaged = all_damages(tables)
+    return refuse(tables.folder, damaged) if damaged else error
 
 
 def drop_unfinished(path: Path) -> bool:

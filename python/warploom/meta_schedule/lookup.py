@@ -75,13 +75,13 @@ class Lookup:
         cls, folders: Sequence[str | Path], estimates: bool = False, after: Lookup | None = None
     ) -> Lookup:
         """From databases of TVM, each a folder."""
-        found = [
+        records = [
             record
             for folder in folders
             if is_database(folder)
             for record in records_of(read_database(folder))
         ]
-        return cls(found, estimates, after)
+        return cls(records, estimates, after)
 
     @classmethod
     def shipped(cls, after: Lookup | None = None) -> Lookup:

@@ -28,7 +28,7 @@ from warploom.target.dtypes import bits_of
 _ROTATING_BYTES = 2 * 60 * 1000 * 1000
 _MOST_SETS = 32
 #: Part of a device's memory for the tensors of tasks that a process keeps, apart from those of the
-#: task in hand. Tasks have their turns in a search, and each that is lost is prepared again.
+#: task in hand. A search goes round-robin over tasks, and prepares a lost task again.
 _KEPT_PART = 0.4
 
 #: Shape and dtype of a parameter.

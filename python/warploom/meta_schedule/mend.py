@@ -46,10 +46,10 @@ def mend(folder: str | Path) -> Mended:
     """
     folder = Path(folder)
     with only_writer(folder):
-        found = read_tables(folder)
-        tables = _unswapped(found)
+        read = read_tables(folder)
+        tables = _unswapped(read)
         workloads, records, dropped = _sorted_out(tables)
-        if dropped or tables is not found:
+        if dropped or tables is not read:
             _append(folder / DROPPED, dropped)
             replace_file(folder / RECORDS, b"")  # else it would refer to other workloads
             replace_file(folder / WORKLOADS, _content(workloads))

@@ -67,7 +67,7 @@ class LocalPlace:
     def compare(
         self, kernels: Sequence[Any], sets: list[list[Tensor]], rounds: int | None = None
     ) -> tuple[list[tuple[float, ...]], int | None]:
-        """As :meth:`time` for several kernels, each of which has its turn in each round.
+        """As :meth:`time` for several kernels, each once in each round.
 
         Parameters
         ----------

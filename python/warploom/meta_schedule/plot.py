@@ -25,10 +25,10 @@ def best_so_far(entries: Sequence[Entry]) -> list[float]:
 
 def by_problem(entries: Sequence[Entry]) -> dict[str, list[Entry]]:
     """Trials of each GEMM, in order."""
-    found: dict[str, list[Entry]] = {}
+    groups: dict[str, list[Entry]] = {}
     for entry in entries:
-        found.setdefault(entry.problem or entry.workload, []).append(entry)
-    return found
+        groups.setdefault(entry.problem or entry.workload, []).append(entry)
+    return groups
 
 
 def draw(entries: Sequence[Entry], pyplot: Any) -> Any:

@@ -49,23 +49,23 @@ def worth_shipping(
 
     Parameters
     ----------
-    found : iterable of Measured
+    measured : iterable of Measured
         Where the default was not measured, the best of what was is worth it: it is known.
     gain : float
         In parts of the default's time.
     before : iterable of Record
         What was shipped before. Their times count where the same was not measured again.
     """
-    products: dict[GemmProblem, dict[GemmKnobs, float]] = {}
+    gemms: dict[GemmProblem, dict[GemmKnobs, float]] = {}
     for measurement in measured:
-        mine = products.setdefault(measurement.problem, {})
+        mine = gemms.setdefault(measurement.problem, {})
         mine[measurement.knobs] = min(measurement.us, mine.get(measurement.knobs, measurement.us))
     for record in before:
-        products.setdefault(record.problem, {}).setdefault(record.knobs, record.seconds * 1e6)
+        gemms.setdefault(record.problem, {}).setdefault(record.knobs, record.seconds * 1e6)
     kept: dict[GemmProblem, Record] = {}
     # Others take what is kept of plain GEMMs, so these come first. What one without a record
     # gets may be a record that is kept later: then its own is needed after all.
-    ordered = sorted(products.items(), key=lambda item: _epilogue(item[0]))
+    ordered = sorted(gemms.items(), key=lambda item: _epilogue(item[0]))
     count = -1
     while count < len(kept):
         count = len(kept)
@@ -111,17 +111,17 @@ def measurements(source: str | Path) -> Iterator[Measured]:
     elif source.name.endswith((".jsonl", ".jsonl.gz")):
         with reading(source, "output of `bench exhaustive`"):
             lines = [json.loads(line) for line in _text(source).splitlines()]
-            found = [measurement for line in lines for measurement in _of_line(line)]
-        yield from found
+            measured = [measurement for line in lines for measurement in _of_line(line)]
+        yield from measured
     elif source.suffix == ".json":
         with reading(source, "output of `bench tuning`"):
             rows = [(GemmShape(**row["shape"]), row) for row in json.loads(_text(source))["rows"]]
-            found = [
+            measured = [
                 Measured(problem_of(shape), GemmKnobs.of(row["knobs"][name]), us)
                 for shape, row in rows
                 for name, us in row["us"].items()
             ]
-        yield from found
+        yield from measured
     else:
         raise WarploomError(
             f"{source} has no measurements; give the folder of a tuning database, the .jsonl of "

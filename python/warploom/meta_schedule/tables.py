@@ -112,27 +112,27 @@ def _is_unfinished(line: Line) -> bool:
 
 def damages(tables: Tables) -> list[Damage]:
     """Return the lines that TVM's reader would crash on or misread."""
-    found = [*workload_damages(tables.workloads)]
+    result = [*workload_damages(tables.workloads)]
     numbers = len(tables.workloads)
     lost = not numbers and not (tables.folder / WORKLOADS).exists()
     for line in tables.records:
         reason = _why_no_record(line, numbers)
         if reason:
-            found.append(Damage(line, f"{WORKLOADS} is lost" if lost else reason))
-    return found
+            result.append(Damage(line, f"{WORKLOADS} is lost" if lost else reason))
+    return result
 
 
 def workload_damages(lines: Sequence[Line]) -> list[Damage]:
     """Lines that are no workloads, or are there twice: TVM would count them once."""
-    found, first = [], dict[bytes, int]()
+    result, first = [], dict[bytes, int]()
     for line in lines:
         reason = _why_no_workload(line)
         if line.text in first:
             reason = f"it is the same as line {first[line.text]}"
         first.setdefault(line.text, line.number)
         if reason:
-            found.append(Damage(line, reason))
-    return found
+            result.append(Damage(line, reason))
+    return result
 
 
 def _why_no_workload(line: Line) -> str:
@@ -236,9 +236,9 @@ def rejected(lines: Sequence[Line], read: Callable[[Sequence[Line]], object]) ->
 
 def all_damages(tables: Tables) -> list[Damage]:
     """Every line that TVM cannot read."""
-    found = damages(tables)
-    if found:
-        return found
+    result = damages(tables)
+    if result:
+        return result
     return rejected(tables.workloads, lambda some: load(some, ())) or rejected(
         tables.records, lambda some: load(tables.workloads, some)
     )

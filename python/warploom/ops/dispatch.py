@@ -54,19 +54,19 @@ def uses_warploom(function: Any) -> bool:
         return False
     if LOWERED in (function.attrs or {}):
         return True
-    found = False
+    ours = False
 
     def visit(call: TilePrimitiveCall) -> None:
-        nonlocal found
-        found = found or _only_ours(call)
+        nonlocal ours
+        ours = ours or _only_ours(call)
 
     def visit_call(call: Call) -> None:
-        nonlocal found
-        found = found or _is_our_helper(call)
+        nonlocal ours
+        ours = ours or _is_our_helper(call)
 
     tvm_ffi.structural_walk(function.body, (TilePrimitiveCall, visit))
     tvm_ffi.structural_walk(function.body, (Call, visit_call))
-    return found
+    return ours
 
 
 def _is_our_helper(call: Call) -> bool:

@@ -112,7 +112,7 @@ def _on_gpu(kernel: Instrumented, arguments: Sequence[np.ndarray]) -> Timeline:
     target, _ = default_target()
     compiled = tvm.compile(tvm.IRModule({"main": kernel.func}), target, tir_pipeline="warploom")
     device = tvm.cuda(0)
-    tensors = [tvm.runtime.tensor(one, device) for one in arguments]
+    tensors = [tvm.runtime.tensor(array, device) for array in arguments]
     for _ in range(_WARM_LAUNCHES):
         compiled["main"](*tensors, tvm.runtime.tensor(kernel.records(), device))
     records = tvm.runtime.tensor(kernel.records(), device)
@@ -175,8 +175,8 @@ def _program(place: str, sizes: Sequence[int]) -> tuple[PrimFunc, Sequence[int]]
         return attention(tokens, head_dim, heads), ()
     if ":" not in place and not Path(place).is_file():
         raise WarploomError(f"{place!r} is no program; allowed are gemm, attention, FILE.py:NAME.")
-    found, called = load_object(place, (PrimFunc,), sizes)
-    return found, () if called else sizes
+    program, called = load_object(place, (PrimFunc,), sizes)
+    return program, () if called else sizes
 
 
 def _with_defaults(name: str, sizes: Sequence[int], defaults: tuple[int, ...]) -> tuple[int, ...]:

@@ -96,7 +96,7 @@ def streams_of(program: TileProgram) -> list[str]:
 
 def _warps(program: TileProgram) -> int:
     """Warps of a CTA that its author has orchestrated."""
-    found: list[int] = []
+    counts: list[int] = []
     factors = {("cta", "warpgroup"): 4.0, ("cta", "warp"): 1.0, ("cta", "thread"): 1 / _LANES}
 
     def visit(node: tirx.ScopeIdDefStmt) -> None:
@@ -106,11 +106,11 @@ def _warps(program: TileProgram) -> int:
             count = factor
             for extent in definition.extents:
                 count *= int(extent)
-            found.append(max(1, round(count)))
+            counts.append(max(1, round(count)))
 
     for statement in program.body:
         tvm_ffi.structural_walk(statement, (tirx.ScopeIdDefStmt, visit))
-    return min(max(found, default=_MAX_WARPS), _MAX_WARPS)
+    return min(max(counts, default=_MAX_WARPS), _MAX_WARPS)
 
 
 class _Inserter:
@@ -225,9 +225,9 @@ class _Inserter:
     def _block(self, statements: Block, in_loop: bool) -> list[Stmt]:
         """Statements of a role with spans around those that take time.
 
-        ``in_loop``: in the loop of products, where work on registers is no epilogue.
+        ``in_loop``: in the loop of MMAs, where work on registers is no epilogue.
         """
-        found = [kinds.kinds(statement) for statement in statements]
+        kinds_of = [kinds.kinds(statement) for statement in statements]
         last = max(
             (i for i, statement in enumerate(statements) if kinds.has_mmas(statement)),
             default=-1,
@@ -235,18 +235,18 @@ class _Inserter:
         result: list[Stmt] = []
         at = 0
         while at < len(statements):
-            if len(found[at]) > 1:
+            if len(kinds_of[at]) > 1:
                 result += [*self._record(), self._inside(statements[at], in_loop)]
                 at += 1
                 continue
-            if not found[at]:
+            if not kinds_of[at]:
                 result += self._untimed(statements[at])
                 at += 1
                 continue
-            (kind,) = found[at]
-            end = end_of_run(found, at, kind)
+            (kind,) = kinds_of[at]
+            end = end_of_run(kinds_of, at, kind)
             if kind == kinds.MMA and result_of(statements[at:end]) is None:
-                end = with_arrivals(statements, found, end)
+                end = with_arrivals(statements, kinds_of, end)
             run = statements[at:end]
             if kind == kinds.WORK:
                 name = category = kinds.COMPUTE if in_loop or at < last else kinds.EPILOGUE
@@ -254,8 +254,8 @@ class _Inserter:
                 name, category = named_after(run, kind), kind
             if any(map(kinds.jumps, run)):
                 result += self._record()
-            product = result_of(run) if kind == kinds.MMA else None
-            result += self._span(partial(raws, run), name, category, product)
+            mma = result_of(run) if kind == kinds.MMA else None
+            result += self._span(partial(raws, run), name, category, mma)
             at = end
         return [*result, *self._record()]
 

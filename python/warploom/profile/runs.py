@@ -14,19 +14,19 @@ from warploom.tile.statement import Allocation, Block, Scalar
 _WORD_BITS = 32
 
 
-def end_of_run(found: list[set[str]], start: int, kind: str) -> int:
+def end_of_run(kinds_of: list[set[str]], start: int, kind: str) -> int:
     """The end of the statements from ``start`` on that are of a kind, or of none in between."""
     end = start + 1
-    for number in range(start + 1, len(found)):
-        if found[number] == {kind}:
+    for number in range(start + 1, len(kinds_of)):
+        if kinds_of[number] == {kind}:
             end = number + 1
-        elif found[number]:
+        elif kinds_of[number]:
             break
     return end
 
 
 def result_of(run: Block) -> Any:
-    """A register of a product that the statements have waited for last, if that is complete."""
+    """A register of an MMA that the statements have waited for last, if that is complete."""
     waits = [i for i, statement in enumerate(run) if kinds.is_wait_for_mmas(statement)]
     after = run[waits[-1] :] if waits else ()
     if any(map(kinds.has_mmas, after)):
@@ -48,13 +48,13 @@ def _is_words(view: Buffer) -> bool:
     )  # fmt: skip
 
 
-def with_arrivals(statements: Block, found: list[set[str]], end: int) -> int:
+def with_arrivals(statements: Block, kinds_of: list[set[str]], end: int) -> int:
     """The end of a run with the arrivals that follow it.
 
-    ptxas moves a wait for products down to the first instruction that needs it, past a clock; to
-    one that lets others overwrite what the products read, if nobody needs a result.
+    ptxas moves a wait for MMAs down to the first instruction that needs it, past a clock; to
+    one that lets others overwrite what the MMAs read, if nobody needs a result.
     """
-    while end < len(statements) and not found[end]:
+    while end < len(statements) and not kinds_of[end]:
         if isinstance(statements[end], Scalar):
             break
         end += 1

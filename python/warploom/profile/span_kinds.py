@@ -35,12 +35,12 @@ COMPUTE, EPILOGUE = "compute", "epilogue"
 CATEGORIES = (WAIT, LOAD, MMA, COMPUTE, EPILOGUE)
 
 #: How the names of instructions begin that belong to MMAs.
-_PRODUCT_OPS = ("tirx.ptx.wgmma_", "tirx.ptx.tcgen05_commit", "tirx.ptx.tcgen05_mma")
-#: Those of them that order MMAs, and are none.
+_MMA_OPS = ("tirx.ptx.wgmma_", "tirx.ptx.tcgen05_commit", "tirx.ptx.tcgen05_mma")
+#: Instructions with such names that order MMAs, and are none.
 _ORDER_OPS = ("_fence", "_commit_group", "_wait_group", "_commit", "_commit_multicast")
 #: Calls after which the statements that follow are not executed.
 _JUMP_OPS = ("tirx.break_loop", "tirx.continue_loop", "tirx.thread_return")
-_PRODUCT_WAIT_OP = "tirx.ptx.wgmma_wait_group"
+_MMA_WAIT_OP = "tirx.ptx.wgmma_wait_group"
 _WAIT_OP = "tirx.cuda.mbarrier_wait"
 _JUMPS = (tirx.Break, tirx.Continue, tirx.Return)
 
@@ -76,7 +76,7 @@ def _kind(statement: Statement) -> str | None:
     name = _op_name(statement)
     if name == _WAIT_OP:
         return WAIT
-    return MMA if name.startswith(_PRODUCT_OPS) else None
+    return MMA if name.startswith(_MMA_OPS) else None
 
 
 def _op_name(statement: Statement) -> str:
@@ -93,14 +93,14 @@ def jumps(statement: Statement) -> bool:
 
 def is_wait_for_mmas(statement: Statement) -> bool:
     """Whether a statement waits until MMAs of this warpgroup are complete."""
-    return _op_name(statement) == _PRODUCT_WAIT_OP
+    return _op_name(statement) == _MMA_WAIT_OP
 
 
-def is_product(statement: Statement) -> bool:
+def is_mma(statement: Statement) -> bool:
     """Whether a statement is an MMA of tiles, or an instruction of one."""
     name = _op_name(statement)
     order = name.removeprefix("tirx.ptx.wgmma").removeprefix("tirx.ptx.tcgen05")
-    multiplies = name.startswith(_PRODUCT_OPS) and order not in _ORDER_OPS
+    multiplies = name.startswith(_MMA_OPS) and order not in _ORDER_OPS
     return multiplies or isinstance(statement, Mma)
 
 
@@ -108,7 +108,7 @@ def has_mmas(statement: Statement) -> bool:
     """Whether a statement multiplies, or is a loop that stands for that in another role."""
     return (
         _is_pipelined(statement)
-        or is_product(statement)
+        or is_mma(statement)
         or any(map(has_mmas, _inside(statement)))
     )
 
@@ -117,7 +117,7 @@ def is_mma_loop(statement: Statement) -> bool:
     """Whether a statement is a loop that multiplies itself, not only a loop within it does."""
 
     def multiplies(part: Statement) -> bool:
-        return is_product(part) or (not _is_loop(part) and any(map(multiplies, _inside(part))))
+        return is_mma(part) or (not _is_loop(part) and any(map(multiplies, _inside(part))))
 
     return _is_loop(statement) and (
         _is_pipelined(statement) or any(map(multiplies, _inside(statement)))

@@ -128,8 +128,8 @@ class Streams:
 
 def outermost(spans: Sequence[Span]) -> list[Span]:
     """The spans that are in no other one."""
-    found: list[Span] = []
+    outer: list[Span] = []
     for span in sorted(spans, key=lambda span: (span.begin, -span.end)):
-        if not found or span.begin >= found[-1].end:
-            found.append(span)
-    return found
+        if not outer or span.begin >= outer[-1].end:
+            outer.append(span)
+    return outer

@@ -91,17 +91,17 @@ def gemm_grouped(
         W_s = T.alloc_buffer((bn, bk), dtype, scope="shared")
         acc = T.alloc_buffer((bm, bn), "float32", scope="accumulator")
         out = T.alloc_buffer((bm, bn), out_dtype, scope="fragment")
-        found = Slot(Indptr, groups, bm, across, band)
-        found.find(number)
-        g, row, count = found.group, found.row, found.count
-        j: T.let = found.column * width + beside
+        slot = Slot(Indptr, groups, bm, across, band)
+        slot.find(number)
+        g, row, count = slot.group, slot.row, slot.count
+        j: T.let = slot.column * width + beside
         if count > 0:
             for step in wl.pipelined(-(-k // bk), stages):
                 Tx.cta.copy_async(X_s, X[row : row + bm, step * bk : step * bk + bk])
                 Tx.cta.copy_async(W_s, W[g, j * bn : j * bn + bn, step * bk : step * bk + bk])
                 Tx.cta.gemm_async(acc, X_s, W_s, accum=step > 0)
             Tx.cta.cast(out, acc)
-            found.store(C, out, j * bn)
+            slot.store(C, out, j * bn)
 
     return matmul
 

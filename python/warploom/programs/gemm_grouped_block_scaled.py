@@ -112,10 +112,10 @@ def gemm_grouped_block_scaled(
         scale = T.alloc_buffer((bm,), "float32", scope="fragment")
         total = T.alloc_buffer((bm, bn), "float32", scope="fragment")
         out = T.alloc_buffer((bm, bn), out_dtype, scope="fragment")
-        found = Slot(Indptr, groups, bm, across, band)
-        found.find(number)
-        g, row, count = found.group, found.row, found.count
-        j: T.let = found.column * width + beside
+        slot = Slot(Indptr, groups, bm, across, band)
+        slot.find(number)
+        g, row, count = slot.group, slot.row, slot.count
+        j: T.let = slot.column * width + beside
         if count > 0:
             Tx.cta.zero(total)
             for step in wl.pipelined(blocks, stages):
@@ -131,6 +131,6 @@ def gemm_grouped_block_scaled(
                     of_w = T.meta_var(T.min(T.truncdiv(column, BLOCK), -(-n // BLOCK) - 1))
                     total[y, z] += part[y, z] * (scale[y] * ScaleW[g, of_w, step])
             Tx.cta.cast(out, total)
-            found.store(C, out, j * bn)
+            slot.store(C, out, j * bn)
 
     return matmul

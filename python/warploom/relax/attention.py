@@ -155,10 +155,10 @@ def check_attention(call: relax.Call) -> None:
     q, k, v = map(_shape, call.args)
     for name, shape in zip("qkv", (q, k, v), strict=True):
         sizes = {"batch": shape[0], "heads": shape[2], "head dimension": shape[3]}
-        for what, extent in sizes.items():
+        for dimension, extent in sizes.items():
             if not isinstance(extent, int):
                 raise Decline(
-                    f"{what} of {name} is {extent}; only the number of tokens may be dynamic, in "
+                    f"{dimension} of {name} is {extent}; only the number of tokens may be dynamic, in "
                     "shapes [batch, tokens, heads, head dimension]."
                 )
     if q[3] not in HEAD_DIMS or not q[3] == k[3] == v[3]:

@@ -43,7 +43,7 @@ class FunctionReport:
     decisions : tuple of (int or None, GemmKnobs)
         The knobs, by the largest number of rows that they are for.
     rows : RowPlan or None
-        How threads share its rows, if it is no product and computed row by row.
+        How threads share its rows, if it is no GEMM and computed row by row.
     attention : str
         What the tile program computes that an attention became; empty for other functions.
     reason : str
@@ -140,7 +140,7 @@ def _report(
 
 
 def _rows_report(name: str, func: PrimFunc, reason: str) -> FunctionReport:
-    """A report on a function that is no product, for that reason."""
+    """A report on a function that is no GEMM, for that reason."""
     try:
         rows = rows_of(func)
         row_kernel(rows)
@@ -165,7 +165,7 @@ def main(arguments: Sequence[str]) -> int:
         help="FILE.json that tvm.ir.save_json wrote, or FILE.py:NAME, where NAME is an IRModule or "
         "a function that returns one",
     )
-    parser.add_argument("--tf32", action="store_true", help="float32 products as tf32")
+    parser.add_argument("--tf32", action="store_true", help="float32 GEMMs as tf32")
     parser.add_argument(
         "--database", action="append", default=[], metavar="FOLDER",
         help="your tuning records, which go before those of the package; repeatable",

@@ -82,11 +82,11 @@ class RowFunction:
     @property
     def loads(self) -> list[TensorLoad]:
         """The loads of the function, each element of a parameter once."""
-        found: list[TensorLoad] = []
+        result: list[TensorLoad] = []
         for load in (load for value in self.values for load in loads(value)):
-            if not any(tvm_ffi.structural_equal(load, known) for known in found):
-                found.append(load)
-        return found
+            if not any(tvm_ffi.structural_equal(load, known) for known in result):
+                result.append(load)
+        return result
 
 
 def read_rows(func: PrimFunc) -> RowFunction:

@@ -126,12 +126,12 @@ def _divides(divisor: int, value: Any, analyzer: Analyzer) -> bool:
 
 def _loaded_sometimes(function: RowFunction) -> list[TensorLoad]:
     """Loads that a condition guards."""
-    found: list[TensorLoad] = []
+    result: list[TensorLoad] = []
 
     def visit(call: Call) -> None:
         if isinstance(call.op, Op) and call.op.name == _CHOICE:
-            found.extend(load for arg in call.args[1:] for load in loads(arg))
+            result.extend(load for arg in call.args[1:] for load in loads(arg))
 
     for value in function.values:
         tvm_ffi.structural_walk(value, (Call, visit))
-    return found
+    return result

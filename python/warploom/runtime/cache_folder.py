@@ -135,7 +135,7 @@ class CacheFolder:
 
     def files(self) -> list[File]:
         """The regular files, those that are being written too; leftovers are deleted."""
-        found = []
+        result = []
         with os.scandir(self.descriptor) as entries:
             for entry in entries:
                 try:
@@ -145,8 +145,8 @@ class CacheFolder:
                 if not stat.S_ISREG(state.st_mode):
                     continue
                 if not (entry.name.startswith(_WRITING) and self._remove_leftover(entry.name)):
-                    found.append(File(entry.name, state.st_size, state.st_mtime))
-        return found
+                    result.append(File(entry.name, state.st_size, state.st_mtime))
+        return result
 
     def _remove_leftover(self, name: str) -> bool:
         """Delete an unfinished file whose writer holds no lock, because it was killed."""

@@ -53,9 +53,9 @@ def dtype_name(value: Any, name: str = "dtype") -> str:
     >>> dtype_name(np.float16), dtype_name(np.dtype("int8")), dtype_name("float8_e4m3fn")
     ('float16', 'int8', 'float8_e4m3fn')
     """
-    found = _written(value)
-    if found is not None and _LANES.sub("", found) in SCALARS:
-        return found
+    written = _written(value)
+    if written is not None and _LANES.sub("", written) in SCALARS:
+        return written
     raise IllegalCombination(
         f"{name} is {value!r}: allowed are TVM's names of dtypes, such as 'float16', 'bfloat16', "
         "'float8_e4m3fn' or 'int8', and dtypes of TVM, numpy and ml_dtypes."

@@ -208,18 +208,18 @@ def tcgen05_kinds(a: str, b: str, d: str, scale: str | None = None) -> tuple[Tcg
     scale = None if scale is None else dtype_name(scale, "scale")
     scaled = [kind for kind in TCGEN05_KINDS if kind.scaled == (scale is not None)]
     pairs = [kind for kind in scaled if a in kind.operands and b in kind.operands]
-    what = "block-scaled " if scale else ""
+    prefix = "block-scaled " if scale else ""
     if not pairs:
         sets = dict.fromkeys("/".join(kind.operands) for kind in scaled)
         raise IllegalCombination(
-            f"tcgen05: no {what}instruction for {a} x {b}; both operands must be of one set: "
+            f"tcgen05: no {prefix}instruction for {a} x {b}; both operands must be of one set: "
             f"{_listed(sets)}."
         )
     into = [kind for kind in pairs if d in kind.d]
     if not into:
         allowed = dict.fromkeys(dtype for kind in pairs for dtype in kind.d)
         raise IllegalCombination(
-            f"tcgen05: {what}{a} x {b} cannot accumulate in {d}; allowed: {_listed(allowed)}."
+            f"tcgen05: {prefix}{a} x {b} cannot accumulate in {d}; allowed: {_listed(allowed)}."
         )
     if scale is None:
         return tuple(into)

@@ -12,8 +12,8 @@ from warploom.tile.hints import PREFIX
 #: Annotation of a loop whose loads run ahead; ``stages`` says how many iterations.
 PIPELINED, STAGES = PREFIX + "pipelined", PREFIX + "stages"
 #: Annotations of a loop over the tiles of a CTA: that it is one; that a scheduler hands tiles out
-#: as the kernel runs; that two warpgroups compute alternate tiles (ping-pong).
-TILES, DYNAMIC, ALTERNATE = PREFIX + "tiles", PREFIX + "dynamic", PREFIX + "alternate"
+#: as the kernel runs; that two warpgroups compute tiles in ping-pong.
+TILES, DYNAMIC, PING_PONG = PREFIX + "tiles", PREFIX + "dynamic", PREFIX + "ping_pong"
 #: Attribute of statements that one of so many warpgroups executes, in its turn; waiting for the
 #: stages that they read, and releasing them, included.
 TURN = PREFIX + "turn"

@@ -177,11 +177,11 @@ def _replace(tree: Stmt, old: Stmt, new: Stmt) -> Stmt:
 
 def allocations(body: tuple[Stmt, ...]) -> Iterator[Buffer]:
     """All buffers that statements allocate, at any depth."""
-    found: list[Buffer] = []
+    buffers: list[Buffer] = []
     for statement in body:
         tvm_ffi.structural_walk(
             statement,
-            (tirx.AllocBuffer, lambda allocation: found.append(allocation.buffer)),
+            (tirx.AllocBuffer, lambda allocation: buffers.append(allocation.buffer)),
             order="pre",
         )
-    return iter(found)
+    return iter(buffers)

@@ -54,11 +54,11 @@ def is_tile_program(func: PrimFunc) -> bool:
 
 def _is_of_ctas_alone(entry: Stmt) -> bool:
     """Whether a kernel has primitives of a CTA, and neither ids of threads nor loops over them."""
-    found = threads = False
+    of_ctas = threads = False
 
     def call(primitive: TilePrimitiveCall) -> None:
-        nonlocal found
-        found |= primitive.scope.name == "cta"
+        nonlocal of_ctas
+        of_ctas |= primitive.scope.name == "cta"
 
     def attr(attribute: tirx.AttrStmt) -> None:
         nonlocal threads
@@ -71,7 +71,7 @@ def _is_of_ctas_alone(entry: Stmt) -> bool:
     tvm_ffi.structural_walk(
         entry, [(TilePrimitiveCall, call), (tirx.AttrStmt, attr), (tirx.For, for_loop)]
     )
-    return found and not threads and not _defines_threads(entry)
+    return of_ctas and not threads and not _defines_threads(entry)
 
 
 def read(func: PrimFunc, arch: str = SM90A.name) -> TileProgram:
@@ -136,11 +136,11 @@ def is_by_hand(func: PrimFunc) -> bool:
 
 def _defines_threads(entry: Stmt) -> bool:
     """Whether a kernel tells more apart than CTAs."""
-    found = False
+    defines = False
 
     def visit(definition: tirx.ScopeIdDefStmt) -> None:
-        nonlocal found
-        found |= parent_and_child(getattr(definition, "def")) != KINDS["cta"]
+        nonlocal defines
+        defines |= parent_and_child(getattr(definition, "def")) != KINDS["cta"]
 
     tvm_ffi.structural_walk(entry, (tirx.ScopeIdDefStmt, visit))
-    return found
+    return defines

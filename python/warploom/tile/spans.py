@@ -21,16 +21,16 @@ def span_name(statement: Stmt) -> str | None:
 
 def drop_spans(func: PrimFunc) -> PrimFunc:
     """The function without ``wl.span``; itself if it has none."""
-    found = False
+    has_spans = False
 
     def drop(attribute: AttrStmt) -> Stmt:
-        nonlocal found
+        nonlocal has_spans
         if span_name(attribute) is None:
             return attribute
-        found = True
+        has_spans = True
         return attribute.body
 
     body = tvm_ffi.structural_map(func.body, (AttrStmt, drop), order="post")
-    if not found:
+    if not has_spans:
         return func
     return PrimFunc(func.params, body, func.ret_type, func.attrs, func.span)

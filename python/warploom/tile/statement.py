@@ -26,12 +26,12 @@ from tvm.tirx.tile_primitive import TilePrimitiveCall
 
 from warploom.tile import ir
 from warploom.tile.annotations import (
-    ALTERNATE,
     DYNAMIC,
     FIRST,
     GIVEN,
     MBAR,
     ORCHESTRATED,
+    PING_PONG,
     PIPELINED,
     STAGES,
     TAKEN,
@@ -152,9 +152,9 @@ class Loop(_WithBody):
         return DYNAMIC in self.raw.annotations
 
     @property
-    def alternate(self) -> bool:
-        """Whether two warpgroups execute alternate iterations (ping-pong)."""
-        return ALTERNATE in self.raw.annotations
+    def ping_pong(self) -> bool:
+        """Whether two warpgroups execute the iterations in ping-pong, each every other one."""
+        return PING_PONG in self.raw.annotations
 
 
 class Branch(Statement):

@@ -26,13 +26,13 @@ def find_tutorials(folder: Path) -> list[Path]:
     WarploomError
         If there are none.
     """
-    found = [*sorted(folder.glob("[0-9]*.py")), *sorted(folder.glob("*/v[0-9]*.py"))]
-    if not found:
+    tutorials = [*sorted(folder.glob("[0-9]*.py")), *sorted(folder.glob("*/v[0-9]*.py"))]
+    if not tutorials:
         raise WarploomError(
             f"{folder} has no tutorials; run in a checkout of warploom, or name the folder with "
             "--tutorials."
         )
-    return found
+    return tutorials
 
 
 def notebook(path: Path) -> Any:

@@ -72,15 +72,15 @@ class Runner:
 
     def grid(self, body: Any) -> Iterator[dict[Var, np.ndarray]]:
         """The ids of every CTA of a device function."""
-        found = scope_ids(body)
-        clusters = [one for one in found if parent_and_child(one) == KINDS["cta_in_cluster"]]
-        (definition,) = (one for one in found if parent_and_child(one) == KINDS["cta"])
+        definitions = scope_ids(body)
+        clusters = [id_ for id_ in definitions if parent_and_child(id_) == KINDS["cta_in_cluster"]]
+        (definition,) = (id_ for id_ in definitions if parent_and_child(id_) == KINDS["cta"])
         extents = [self.evaluate.integer(extent) for extent in definition.extents]
         for place in itertools.product(*map(range, extents)):
             ids = dict(zip(definition.def_ids, place, strict=True))
             # Passes that make clusters number the CTAs of the grid in one dimension.
-            for one in clusters:
-                ids[one.def_ids[0]] = place[0] % self.evaluate.integer(one.extents[0])
+            for scope_id in clusters:
+                ids[scope_id.def_ids[0]] = place[0] % self.evaluate.integer(scope_id.extents[0])
             yield {v: np.asarray(p, str(v.ty.dtype)) for v, p in ids.items()}
 
     def allocate(self, statement: AllocBuffer) -> None:

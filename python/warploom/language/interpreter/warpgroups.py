@@ -28,7 +28,7 @@ from warploom.language.rules.entries import scope_ids
 from warploom.language.rules.nests import read_nest
 from warploom.language.rules.places import at_place
 from warploom.tile import ir
-from warploom.tile.annotations import ALTERNATE, FIRST, PIPELINED, TURN
+from warploom.tile.annotations import FIRST, PING_PONG, PIPELINED, TURN
 from warploom.tile.hints import DEVICE_ENTRY
 from warploom.tile.ids import KINDS, parent_and_child
 from warploom.tile.mbarriers import SCOPE as MBARRIER
@@ -76,23 +76,23 @@ def run_in_step(func: PrimFunc, evaluate: Running, poison: bool) -> None:
 
 def _with_scopes(body: tirx.Stmt) -> tirx.Stmt:
     """Statements whose tiles in registers have the scopes that the language knows again."""
-    products: set[Buffer] = set()
+    accumulators: set[Buffer] = set()
     tiles: list[Buffer] = []
 
-    def note_product(call: TilePrimitiveCall) -> None:
+    def note_mma(call: TilePrimitiveCall) -> None:
         if op_name(call) == "gemm_async":
-            products.add(call.args[0].source)
+            accumulators.add(call.args[0].source)
 
     def note_tile(allocation: tirx.AllocBuffer) -> None:
         if allocation.buffer.scope() == "local" and is_tile(allocation.buffer):
             tiles.append(allocation.buffer)
 
-    callbacks = [(TilePrimitiveCall, note_product), (tirx.AllocBuffer, note_tile)]
+    callbacks = [(TilePrimitiveCall, note_mma), (tirx.AllocBuffer, note_tile)]
     tvm_ffi.structural_walk(body, callbacks)
     table = {
         tile: tirx.decl_buffer(
             tile.shape, str(tile.dtype), tile.name,
-            scope="accumulator" if tile in products else "fragment",
+            scope="accumulator" if tile in accumulators else "fragment",
         )
         for tile in tiles
     }  # fmt: skip
@@ -134,10 +134,10 @@ class _InStep:
 
     def _each(self, statement: Any) -> None:
         """Execute a statement without blocks."""
-        for part in self._who(statement):
+        for part in self._running(statement):
             Runner(part, self.poison).run(statement)
 
-    def _who(self, statement: Any) -> tuple[Running, ...]:
+    def _running(self, statement: Any) -> tuple[Running, ...]:
         """All warpgroups, or the first for a statement that says nothing of warpgroups."""
         return self.parts if self._differs(statement) else self.parts[:1]
 
@@ -145,9 +145,9 @@ class _InStep:
         """Whether a statement names the warpgroup, or what each warpgroup has for itself."""
         if isinstance(statement, (tirx.Bind, tirx.BufferStore, tirx.DeclBuffer)):
             return True
-        found: list[Var] = []
-        tvm_ffi.structural_walk(statement, (Var, found.append))
-        return any(map(self.number.same_as, found)) or any(
+        variables: list[Var] = []
+        tvm_ffi.structural_walk(statement, (Var, variables.append))
+        return any(map(self.number.same_as, variables)) or any(
             ir.is_buffer(var) and is_tile(var) and not is_shared(var) for var in ir.uses(statement)
         )
 
@@ -177,11 +177,11 @@ class _InStep:
         (outside,) = self.parts
         definitions = scope_ids(body)
         (warpgroups,) = filter(_is_warpgroup, definitions)
-        threads = [one for one in definitions if parent_and_child(one)[0] in _THREADS]
+        threads = [id_ for id_ in definitions if parent_and_child(id_)[0] in _THREADS]
         for ids in Runner(outside, self.poison).grid(body):
             variables = {**outside.variables, **ids}
             # The first thread speaks for all.
-            variables |= {var: np.asarray(0, "int32") for one in threads for var in one.def_ids}
+            variables |= {var: np.asarray(0, "int32") for id_ in threads for var in id_.def_ids}
             yield [
                 replace(
                     outside, buffers=dict(outside.buffers),
@@ -209,7 +209,7 @@ class _InStep:
             for part in self.parts:
                 part.variables[statement.loop_var] = np.asarray(value, dtype)
             whose = self.parts
-            if ALTERNATE in statement.annotations:
+            if PING_PONG in statement.annotations:
                 whose = (self.parts[number % len(self.parts)],)
             step = number if PIPELINED in statement.annotations else self.step
             self._of(whose, statement.body, step)
@@ -223,7 +223,7 @@ class _InStep:
             self._of(sides[False], statement.else_case)
 
     def primitive(self, statement: TilePrimitiveCall) -> None:
-        for part in self._who(statement):
+        for part in self._running(statement):
             execute_primitive(part, statement, op_name(statement))
 
     def expression(self, statement: tirx.Evaluate) -> None:

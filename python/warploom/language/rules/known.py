@@ -78,13 +78,13 @@ class Known:
             values.setdefault(node.loop_var, []).extend((node.min, node.extent))
 
         tvm_ffi.structural_walk(body, [(BufferStore, store), (Bind, bind), (For, loop)])
-        self._once = {b: found[0] for b, found in stores.items() if len(found) == 1}
+        self._once = {b: assigned[0] for b, assigned in stores.items() if len(assigned) == 1}
         before = -1
         while before < len(self.from_memory):  # each round but the last finds at least one more
             before = len(self.from_memory)
             self.from_memory |= {
-                var for var, found in values.items()
-                if var not in self.from_memory and any(map(self.depends_on_memory, found))
+                var for var, assigned in values.items()
+                if var not in self.from_memory and any(map(self.depends_on_memory, assigned))
             }  # fmt: skip
 
     def define(self, allocation: AllocBuffer, following: Iterable[Any]) -> None:
@@ -95,33 +95,33 @@ class Known:
 
     def depends_on_memory(self, expression: Any) -> bool:
         """Whether the value of an expression depends on what a buffer, no scalar, holds."""
-        found = False
+        depends = False
 
         def visit(var: Var) -> None:
-            nonlocal found
+            nonlocal depends
             if is_buffer_var(var):
-                found |= str(var.scope()) != "local" or var in self.from_memory
+                depends |= str(var.scope()) != "local" or var in self.from_memory
             else:
-                found |= var in self.from_memory
+                depends |= var in self.from_memory
 
         if isinstance(expression, tvm_ffi.Object):
             tvm_ffi.structural_walk(expression, (Var, visit))
-        return found
+        return depends
 
     def is_open(self, expression: Any) -> bool:
         """Whether only the run tells a value: it is up to memory, or to a scalar that changes."""
-        found = self.depends_on_memory(expression)
+        unknown = self.depends_on_memory(expression)
 
         def visit(var: Var) -> None:
-            nonlocal found
+            nonlocal unknown
             if var in self.scalars:
-                found = found or self.is_open(self.scalars[var])
+                unknown = unknown or self.is_open(self.scalars[var])
             else:
-                found |= is_buffer_var(var) and str(var.scope()) == "local"
+                unknown |= is_buffer_var(var) and str(var.scope()) == "local"
 
         if isinstance(expression, tvm_ffi.Object):
             tvm_ffi.structural_walk(expression, (Var, visit))
-        return found
+        return unknown
 
     def evaluator(self, variables: dict[Var, np.ndarray]) -> Evaluator:
         """Computes expressions of these variables; raises :class:`Unknown` for others."""
@@ -144,13 +144,13 @@ class Known:
         """The value of an expression that is the same wherever it is known."""
         if isinstance(expression, IntImm):
             return int(expression)
-        found = set()
+        values = set()
         for world in self.worlds([expression]):
             try:
-                found.add(int(self.evaluator(world).integer(expression)))
+                values.add(int(self.evaluator(world).integer(expression)))
             except (Unknown, TileProgramError):
                 return None
-        return found.pop() if len(found) == 1 else None
+        return values.pop() if len(values) == 1 else None
 
     def truth(self, condition: Any, first: bool = True) -> bool | None:
         """Whether a condition holds in the first iteration of each loop in the first CTA."""
@@ -165,9 +165,9 @@ class Known:
         """Variables that an expression depends on, through scalars and bounds of loops too."""
         if not isinstance(expression, tvm_ffi.Object):
             return
-        found: list[Var] = []
-        tvm_ffi.structural_walk(expression, (Var, found.append))
-        for var in found:
+        variables: list[Var] = []
+        tvm_ffi.structural_walk(expression, (Var, variables.append))
+        for var in variables:
             if var in needed:
                 continue
             if var in self.scalars:

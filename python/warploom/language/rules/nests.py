@@ -109,15 +109,15 @@ def _require_no_prints(loops: Sequence[For], body: Stmt) -> None:
 
 def loads(expression: Any) -> list[TensorLoad]:
     """Elements of buffers that an expression reads."""
-    found: list[TensorLoad] = []
+    result: list[TensorLoad] = []
 
     def visit(load: TensorLoad) -> None:
         if is_buffer_var(load.source):
-            found.append(load)
+            result.append(load)
 
     if isinstance(expression, tvm_ffi.Object):
         tvm_ffi.structural_walk(expression, (TensorLoad, visit))
-    return found
+    return result
 
 
 def require_guard(condition: Any) -> None:

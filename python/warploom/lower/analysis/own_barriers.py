@@ -26,8 +26,8 @@ def own_tiles(program: TileProgram) -> set[Buffer]:
 
 def own_operands(program: TileProgram) -> set[Buffer]:
     """Return the tiles with barriers of their author that MMAs read."""
-    products = (mma for mma in walk(program.block) if isinstance(mma, Mma))
-    return own_tiles(program) & {operand.source for mma in products for operand in mma.operands}
+    mmas = (mma for mma in walk(program.block) if isinstance(mma, Mma))
+    return own_tiles(program) & {operand.source for mma in mmas for operand in mma.operands}
 
 
 def operations(statements: Block, depth: int = 0) -> Iterator[tuple[int, Stmt, Operation]]:

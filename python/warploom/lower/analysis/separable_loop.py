@@ -70,7 +70,7 @@ def separable_loop(program: TileProgram) -> SeparableLoop:
         message names the statement.
     """
     statements = program.block
-    places = [i for i, statement in enumerate(statements) if _count_products(statement)]
+    places = [i for i, statement in enumerate(statements) if _count_mmas(statement)]
     if len(places) != 1 or not isinstance(statements[places[0]], Loop):
         where = "no loop of its own" if len(places) == 1 else f"{len(places)} places"
         raise Decline(
@@ -100,17 +100,17 @@ def separated(statements: Block, at: int, units: str = _CTAS) -> SeparableLoop:
     allocated = [statement for statement in statements[at + 1 :] if statement.allocates]
     before = (*statements[:at], *allocated)
     after = tuple(statement for statement in statements[at + 1 :] if not statement.allocates)
-    products = [mma for mma in loop.body if isinstance(mma, Mma)]
-    if len(products) != _count_products(loop):
+    mmas = [mma for mma in loop.body if isinstance(mma, Mma)]
+    if len(mmas) != _count_mmas(loop):
         raise Decline(
             f"An MMA in the loop over {loop.var.name} stands in another loop or branch; "
             f"{units} need it in the loop itself."
         )
-    sums = tuple(dict.fromkeys(mma.d for mma in products))
+    sums = tuple(dict.fromkeys(mma.d for mma in mmas))
     _require_no_carry(loop, set(sums), units)
     cleared = _cleared(before, sums)
     starts = tuple(
-        start for tile in sums for start in _starts(products, tile, loop, tile in cleared)
+        start for tile in sums for start in _starts(mmas, tile, loop, tile in cleared)
     )
     _require_local(loop, sums, before, after, units)
     return SeparableLoop(before, loop, after, sums, starts)
@@ -125,7 +125,7 @@ def _require_no_prints(statements: Block, units: str) -> None:
         )
 
 
-def _count_products(statement: Statement) -> int:
+def _count_mmas(statement: Statement) -> int:
     return sum(isinstance(node, Mma) for node in walk((statement,)))
 
 
@@ -172,9 +172,9 @@ def _clears(statement: Statement, tile: Buffer) -> bool:
     )
 
 
-def _starts(products: list[Mma], tile: Buffer, loop: Loop, cleared: bool) -> Iterator[Mma]:
+def _starts(mmas: list[Mma], tile: Buffer, loop: Loop, cleared: bool) -> Iterator[Mma]:
     """The MMA that overwrites an accumulator in the first iteration, if one does."""
-    for number, mma in enumerate(p for p in products if p.d.same_as(tile)):
+    for number, mma in enumerate(p for p in mmas if p.d.same_as(tile)):
         adds = mma.accumulates
         if adds is True and (number or cleared):
             continue

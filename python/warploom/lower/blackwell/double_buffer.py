@@ -29,25 +29,25 @@ def starts_afresh(body: Block, tile: Buffer) -> bool:
     roles = roles_of(body, tile)
     if not roles or roles[0] is not Role.TENSOR_CORE:
         return False
-    return all(_overwrites(product, loop) for product, loop in _products(body, tile, None))
+    return all(_overwrites(mma, loop) for mma, loop in _mmas(body, tile, None))
 
 
-def _products(
+def _mmas(
     statements: Block, tile: Buffer, loop: Loop | None
 ) -> Iterator[tuple[Mma, Loop | None]]:
-    """Products into a tile, with the outermost loop around each that only the tensor core is in."""
+    """MMAs into a tile, with the outermost loop around each that only the tensor core is in."""
     for statement in statements:
         if isinstance(statement, Mma) and tile in statement.effects.writes:
             yield statement, loop
         for inner in statement.blocks:
             read = Role.THREADS in roles_of(inner, tile)
             outermost = isinstance(statement, Loop) and loop is None and not read
-            yield from _products(inner, tile, statement if outermost else loop)
+            yield from _mmas(inner, tile, statement if outermost else loop)
 
 
-def _overwrites(product: Mma, loop: Loop | None) -> bool:
+def _overwrites(mma: Mma, loop: Loop | None) -> bool:
     """Whether an MMA, at least the first of a loop, does not add to what was there."""
-    value = product.accumulates
+    value = mma.accumulates
     if value is False:
         return True
     if value is True or loop is None:

@@ -1,4 +1,4 @@
-"""Products of Blackwell's tensor core, as ``tcgen05.mma`` instructions.
+"""MMAs of Blackwell's tensor core, as ``tcgen05.mma`` instructions.
 
 TVM's op schedule writes the instructions of MMAs that accumulate in float32, and descriptors of
 swizzled operands. The others, those of integers and of operands without swizzle (MN-major ones of
@@ -28,7 +28,7 @@ from warploom.tile.statement import Mma
 _LANE_MASKS = 4
 
 
-def emit_product(call: TilePrimitiveCall) -> list[Stmt]:
+def emit_mma(call: TilePrimitiveCall) -> list[Stmt]:
     """An MMA whose result lies in tensor memory; operand A does, too, or in shared memory.
 
     Raises

@@ -63,7 +63,7 @@ def pair_ctas(program: TileProgram) -> TileProgram:
         return program.decided(f"pairs: none, for {obstacle}")
     halves = {
         mma.operands[1].source: _half(mma.operands[1].source, mma.transposed[1])
-        for mma in _products(program)
+        for mma in _mmas(program)
     }
     rank = program.var("cta_in_cluster")
     number = rank if shape == (PAIR,) else T.truncmod(rank, PAIR)
@@ -103,7 +103,7 @@ def _load_half(call: TilePrimitiveCall, half: _Half, number: Any) -> TilePrimiti
     return tile_call(call, ir.whole(half.tile), part, *call.args[2:])
 
 
-def _products(program: TileProgram) -> list[Mma]:
+def _mmas(program: TileProgram) -> list[Mma]:
     return [mma for place in blocks(program) for mma in place.statements if isinstance(mma, Mma)]
 
 
@@ -111,8 +111,8 @@ def _obstacle(program: TileProgram) -> str | None:
     """Why the CTAs of a cluster cannot multiply together; None if they can."""
     if program.arch != SM100A.name:
         return f"{program.arch} has no MMAs of two CTAs"
-    products = _products(program)
-    if not products:
+    mmas = _mmas(program)
+    if not mmas:
         return "there is no MMA"
     known = dependence(program)
     for place in blocks(program):
@@ -125,7 +125,7 @@ def _obstacle(program: TileProgram) -> str | None:
                 return f"the CTAs of a cluster differ in whether they compute {statement.d.name}"
             if reason := _shape_obstacle(statement, program.hints.consumers):
                 return reason
-    second = {mma.operands[1].source: mma.transposed[1] for mma in products}
+    second = {mma.operands[1].source: mma.transposed[1] for mma in mmas}
     every = [load for load in walk(program.block) if isinstance(load, Load)]
     for tile, transposed in second.items():
         loads = [load for load in every if load.tile.same_as(tile)]
@@ -137,13 +137,13 @@ def _obstacle(program: TileProgram) -> str | None:
             return f"the CTAs of a cluster load different {tile.name}"
         if reason := _half_obstacle(tile, transposed):
             return reason
-    first = {mma.operands[0].source for mma in products}
+    first = {mma.operands[0].source for mma in mmas}
     return _reader_obstacle(program, set(second), first)
 
 
-def _shape_obstacle(product: Mma, consumers: int | None) -> str | None:
+def _shape_obstacle(mma: Mma, consumers: int | None) -> str | None:
     """Why no instruction of a pair computes an MMA."""
-    d, (a, b) = product.raw.args[0], product.operands
+    d, (a, b) = mma.raw.args[0], mma.operands
     name = d.source.name
     if any(not _is_whole(region) for region in (d, b)):
         return f"the MMA into {name} takes a part of a tile"

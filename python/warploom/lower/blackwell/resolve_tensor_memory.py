@@ -49,7 +49,7 @@ def resolve_tensor_memory(program: TileProgram) -> TileProgram:
 
 
 def _operands(program: TileProgram) -> set[Buffer]:
-    """Tiles that products read as operand A."""
+    """Tiles that MMAs read as operand A."""
     return {mma.operands[0].source for mma in walk(program.block) if isinstance(mma, Mma)}
 
 

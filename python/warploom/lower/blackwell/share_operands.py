@@ -36,10 +36,10 @@ def share_operands(program: TileProgram) -> TileProgram:
     Decline
         If an accumulator has elements that no column holds, or an operand a layout of its own.
     """
-    products = [mma for mma in walk(program.block) if isinstance(mma, Mma)]
+    mmas = [mma for mma in walk(program.block) if isinstance(mma, Mma)]
     operands = {
         region.source: None
-        for mma in products for region in mma.operands
+        for mma in mmas for region in mma.operands
         if isinstance(region, TensorRegion) and region.source.scope() == "fragment"
     }  # fmt: skip
     if not operands:
@@ -57,7 +57,7 @@ def share_operands(program: TileProgram) -> TileProgram:
                 f"The tile {tile.name} has a layout of its own, and operands that threads compute "
                 "do not stay in registers on Blackwell; leave layout= out."
             )
-        why = _why_shared(program, products, tile)
+        why = _why_shared(program, mmas, tile)
         if why is None and used + _columns(tile) > room:
             why = f"tensor memory has {room} columns, and accumulators take {used}"
         used += 0 if why else _columns(tile)
@@ -78,7 +78,7 @@ def _columns(tile: Buffer) -> int:
         raise Decline(f"The tile {tile.name}: {error}") from error
 
 
-def _why_shared(program: TileProgram, products: list[Mma], tile: Buffer) -> str | None:
+def _why_shared(program: TileProgram, mmas: list[Mma], tile: Buffer) -> str | None:
     """Why an operand cannot lie in tensor memory; None if it can."""
     rows, columns = (int(extent) for extent in tile.shape)
     height = SM100A.warpgroup
@@ -86,7 +86,7 @@ def _why_shared(program: TileProgram, products: list[Mma], tile: Buffer) -> str 
         return f"its threads do not hold whole rows, as they do of {height} for each warpgroup"
     if bits_of(str(tile.dtype)) != _BITS or columns % _COLUMNS:
         return f"only {_BITS}-bit elements in multiples of {_COLUMNS} go there"
-    for mma in products:
+    for mma in mmas:
         a, b = (region.source for region in mma.operands)
         if b.same_as(tile):
             return "it is operand B"

@@ -1,6 +1,6 @@
 """Splits a program into that of the tensor core's thread and that of the consumer warpgroups.
 
-Both get the control flow and the scalars; products go to one, everything else but loads to the
+Both get the control flow and the scalars; MMAs go to one, everything else but loads to the
 other. Each waits for the rings of loads that it reads and gives their stages back, and the tiles
 that both touch go to and fro (:mod:`warploom.lower.blackwell.tile_barriers`). A tile is released
 right after the last statement that touches it and waited for right before the first.
@@ -18,7 +18,7 @@ from tvm.tirx.tile_primitive import TilePrimitiveCall
 from warploom.errors import Decline
 from warploom.lower.analysis.own_barriers import own_operands
 from warploom.lower.analysis.rings import PipelinePlan, Ring, is_consumer_tile
-from warploom.lower.blackwell.emit_mmas import emit_product
+from warploom.lower.blackwell.emit_mmas import emit_mma
 from warploom.lower.blackwell.hand_over import HandOver, Streams
 from warploom.lower.blackwell.loop_heads import LoopHeads
 from warploom.lower.blackwell.operand_places import OperandPlaces
@@ -177,7 +177,7 @@ class RoleSplitter:
                 if not allocates or not (elsewhere or is_accumulator(buffer)):
                     out[1].append(statement.raw)
             case Mma():
-                self._touch(statement, Role.TENSOR_CORE, out, self._products)
+                self._touch(statement, Role.TENSOR_CORE, out, self._mmas)
             case Orchestrated(body=body):
                 for inner in body:
                     self._orchestrated(inner, out)
@@ -205,7 +205,7 @@ class RoleSplitter:
                 tiles = ", ".join(sorted(tile.name for tile in self.multiplied))
                 raise Decline(
                     f"The author's arrival at {operation.operation.barriers.name} may come before "
-                    f"the product that reads {tiles} is complete; "
+                    f"the MMA that reads {tiles} is complete; "
                     " let a pipelined loop load the tile."
                 )
             arrive = by_one_consumer(self.program, operation.raw)
@@ -224,7 +224,7 @@ class RoleSplitter:
     def _touch(
         self, statement: Statement, role: Role, out: Streams, write: Callable[[Any], list[Stmt]]
     ) -> None:
-        """Add what becomes of a statement to a role, which must hold what is handed over."""
+        """Add the code of a statement to a role, after the barriers of its tiles."""
         tiles = self.handover.tiles_of(statement)
         for tile in tiles:
             self.handover.move(tile, held_by(role), out)
@@ -238,14 +238,14 @@ class RoleSplitter:
         elif isinstance(statement.raw, TilePrimitiveCall) and role is Role.THREADS:
             self.under_way.update(tile for tile in tiles if is_accumulator(tile))
 
-    def _products(self, mma: Mma) -> list[Stmt]:
-        """The product of each consumer warpgroup, into an accumulator of its own."""
+    def _mmas(self, mma: Mma) -> list[Stmt]:
+        """The MMA of each consumer warpgroup, into an accumulator of its own."""
         warpgroup = self.program.var("warpgroup")
         parts = [
             ir.substitute(self.places.placed(mma, Role.TENSOR_CORE, number), {warpgroup: number})
             for number in map(ir.as_expr, range(self.warpgroups))
         ]
-        return [statement for part in parts for statement in emit_product(part)]
+        return [statement for part in parts for statement in emit_mma(part)]
 
     def _synchronised(self, statement: Statement) -> list[Stmt]:
         """A statement of the threads; what they write to shared memory for each other is seen."""
@@ -254,7 +254,7 @@ class RoleSplitter:
         own = [t for t in statement.effects.writes if is_consumer_tile(t, self.plan)]
         if any(tile not in self.tile_barriers for tile in own):
             return [sync, placed, ir.evaluate(T.ptx.fence.proxy.async_.shared__cta()), sync]
-        # What is handed over is synchronised by that, except between uses of the threads.
+        # Tile barriers synchronise passed tiles, except between uses of the threads.
         touched = self.handover.tiles_of(statement)
         again = any(is_shared(tile) and tile in self.handover.used for tile in touched)
         return [sync, placed] if again else [placed]

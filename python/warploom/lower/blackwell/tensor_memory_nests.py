@@ -40,7 +40,7 @@ class _Use:
 
 
 def nest_by_chunks(nest: Nest, arch: str) -> list[Stmt]:
-    """What a nest becomes: for each chunk, loads, the nest on registers, and stores.
+    """Return the code of a nest: for each chunk, loads, the nest on registers, and stores.
 
     Raises
     ------

@@ -1,6 +1,6 @@
 """The programs of both roles on Blackwell, with one or two places for each tile that they share.
 
-Two places cost memory: a tile has them where it may change places and where they fit.
+Two places cost memory: a tile has two where its contents may move and where they fit.
 """
 
 from __future__ import annotations
@@ -49,13 +49,13 @@ def split_program(program: TileProgram, plan: PipelinePlan) -> tuple[RoleSplitte
 
 
 def _may_move(program: TileProgram, plan: PipelinePlan) -> dict[Buffer, bool]:
-    """The tiles that both roles may touch, and whether each may have two places, used by turns."""
+    """The tiles that both roles may touch, and whether each may have two places."""
     block, index = program.block, program.var("warpgroup")
     consumers = int(program.id("warpgroup").extents[0])
     allocated = list(allocations(program.body))
     tiles = [tile for tile in allocated if is_accumulator(tile)]
     if not tiles:
-        raise Decline("The program has no product; there is nothing to do for the tensor core.")
+        raise Decline("The program has no MMA; there is nothing to do for the tensor core.")
     own = own_tiles(program)
     tiles += [tile for tile in allocated if is_consumer_tile(tile, plan) and tile not in own]
     return {
@@ -79,11 +79,11 @@ def _require_untouched(program: TileProgram, plan: PipelinePlan) -> None:
 def _split(
     program: TileProgram, plan: PipelinePlan, moves: dict[Buffer, bool]
 ) -> tuple[RoleSplitter, Streams]:
-    """The program of each role; ``moves`` has all tiles, and whether they may change places."""
+    """The program of each role; ``moves`` has all tiles, and whether they may have two places."""
     consumers = int(program.id("warpgroup").extents[0])
     _require_untouched(program, plan)
-    products = [mma for mma in walk(program.block) if isinstance(mma, Mma)]
-    ctas = max((mma.ctas for mma in products), default=1)
+    mmas = [mma for mma in walk(program.block) if isinstance(mma, Mma)]
+    ctas = max((mma.ctas for mma in mmas), default=1)
     accumulators = {tile: twice for tile, twice in moves.items() if is_accumulator(tile)}
     memory = plan_tensor_memory(accumulators, consumers, ctas, ctas_per_sm(program))
     pairs = pairs_of(program) if ctas > 1 else None

@@ -17,7 +17,7 @@ from warploom.target import SM90A
 from warploom.tile import ir
 from warploom.tile.program import TileProgram
 
-_FIRST_WARPGROUP, _FIRST_TURN, _EVERY_CONSUMER = 1, 4, 15
+_FIRST_WARPGROUP, _FIRST_MMA_ORDER, _EVERY_CONSUMER = 1, 4, 15
 
 
 def warpgroup_barrier(warpgroup: Any) -> Any:
@@ -36,17 +36,17 @@ def consumers_sync(warpgroups: int) -> Stmt:
     return ir.evaluate(T.ptx.bar.sync(T.uint32(_EVERY_CONSUMER), T.uint32(threads)))
 
 
-def wait_for_turn(warpgroup: Any) -> Stmt:
-    """Wait until the warpgroup before this one has passed its turn on."""
+def wait_for_mma_order(warpgroup: Any) -> Stmt:
+    """Wait at the MMA ordering barrier until the previous warpgroup has issued its MMAs."""
     threads = T.uint32(2 * SM90A.warpgroup)
-    return ir.evaluate(T.ptx.bar.sync(T.Cast("uint32", warpgroup + _FIRST_TURN), threads))
+    return ir.evaluate(T.ptx.bar.sync(T.Cast("uint32", warpgroup + _FIRST_MMA_ORDER), threads))
 
 
-def pass_turn(warpgroup: Any, warpgroups: int) -> Stmt:
-    """Let the next of so many warpgroups have its turn."""
+def pass_mma_order(warpgroup: Any, warpgroups: int) -> Stmt:
+    """Let the next of so many warpgroups issue its MMAs."""
     following = T.truncmod(warpgroup + 1, warpgroups)
     threads = T.uint32(2 * SM90A.warpgroup)
-    return ir.evaluate(T.ptx.bar.arrive(T.Cast("uint32", following + _FIRST_TURN), threads))
+    return ir.evaluate(T.ptx.bar.arrive(T.Cast("uint32", following + _FIRST_MMA_ORDER), threads))
 
 
 def one_consumer(program: TileProgram) -> Stmt:

@@ -107,7 +107,7 @@ def by_threads(func: PrimFunc) -> PrimFunc:
     if not has_prints(func.body):
         return func
 
-    def change(statement: Stmt, call: Print) -> Stmt:
+    def change(statement: Stmt, printed: Print) -> Stmt:
         guard = None if call.thread is None else T.EQ(T.cuda.thread_rank(), call.thread)
         return ir.written_at(printed(call, guard), statement.span)
 
@@ -124,7 +124,7 @@ def by_one_thread(statement: Stmt, program: TileProgram, alone: bool = False) ->
         Whether one warpgroup comes here, whichever it is.
     """
 
-    def change(statement: Stmt, call: Print) -> Stmt:
+    def change(statement: Stmt, printed: Print) -> Stmt:
         guard: Any = T.And(T.EQ(program.var("warp_in_warpgroup"), 0), T.EQ(program.var("lane"), 0))
         if not alone:
             guard = T.And(T.EQ(program.var("warpgroup"), 0), guard)
@@ -206,7 +206,7 @@ class _Memory:
                 result.append(statement.raw)
         return result
 
-    def _print(self, statement: Stmt, found: Print) -> list[Stmt]:
+    def _print(self, statement: Stmt, printed: Print) -> list[Stmt]:
         held: dict[str, list[TensorLoad]] = {}
 
         def read(load: TensorLoad) -> Any:
@@ -221,9 +221,9 @@ class _Memory:
 
         values = [
             tvm_ffi.structural_map(value, (TensorLoad, read), order="post")
-            for value in (found.predicate, *found.values)
+            for value in (printed.predicate, *printed.values)
         ]
-        name, text, thread, *_ = found.call.args
+        name, text, thread, *_ = printed.call.args
         call = T.call_extern("int32", name, text, thread, *values)
         nests = [
             ir.written_at(self._nest(load, number), statement.span)

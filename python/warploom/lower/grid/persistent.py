@@ -1,4 +1,4 @@
-"""A grid of as many CTAs as there are SMs, each of which computes many tiles in turn.
+"""A grid of as many CTAs as there are SMs, each of which computes many tiles.
 
 A grid with one CTA for each tile pays for launch, set-up and drain once a tile. Here the grid
 becomes a loop over tiles, in an order that keeps rows of A and columns of B in L2, around the
@@ -67,30 +67,30 @@ class TileSchedule:
     Attributes
     ----------
     start : list of Stmt
-        Scalars that are set before the first turn.
-    turns : Expr
+        Scalars that are set before the first iteration.
+    iterations : Expr
         How many there are.
-    turn : callable
-        From the number of a turn to scalars that are set in it, and the number of its tile.
+    tile_of : callable
+        From the number of a iteration to scalars that are set in it, and the number of its tile.
     slots : int
         Parts of tiles that CTAs leave to others in the workspace.
     """
 
     start: list[Stmt]
-    turns: Any
-    turn: Callable[[Var], tuple[list[Stmt], Any]]
+    iterations: Any
+    tile_of: Callable[[Var], tuple[list[Stmt], Any]]
     slots: int = 0
 
 
 def static_schedule(grid: Grid) -> TileSchedule:
     """Every cluster takes every so many-th tile, all of it."""
-    turns = T.truncdiv(grid.tiles - grid.cluster + (grid.clusters - 1), grid.clusters)
-    return TileSchedule([], turns, lambda turn: ([], grid.cluster + turn * grid.clusters))
+    iterations = T.truncdiv(grid.tiles - grid.cluster + (grid.clusters - 1), grid.clusters)
+    return TileSchedule([], iterations, lambda i: ([], grid.cluster + i * grid.clusters))
 
 
 def dynamic_schedule(grid: Grid) -> TileSchedule:
     """All tiles, of which this cluster executes those that it is handed out."""
-    return TileSchedule([], grid.tiles, lambda turn: ([], turn))
+    return TileSchedule([], grid.tiles, lambda iteration: ([], iteration))
 
 
 def grid_of(
@@ -167,13 +167,13 @@ def persistent_grid(
     ids = [Id("cta", (grid.cta,), (launched,))]
     if size > 1:
         ids.insert(0, Id("cta_in_cluster", (grid.rank,), (size,)))
-    turn = Var("turn", "int32")
+    iteration = Var("iteration", "int32")
     index = ThreadScalar("tile")
     names = fresh_names(program.func, *(var.name for var in old.vars), "inside")
     places = [ThreadScalar(name) for name in names[:-1]]
     positions = _positions(index.value, counts, group)
     way = schedule(grid)
-    statements, number = way.turn(turn)
+    statements, number = way.tile_of(iteration)
     statements = [*statements, *index.define(number)]
     remaining, conditions = grid.rank, []
     for place, position, along, extent in zip(places, positions, shape, old.extents, strict=True):
@@ -199,7 +199,7 @@ def persistent_grid(
         (place.buffer, along) for place, along in zip(places, shape, strict=True) if along > 1
     )
     notes = {TILES: Tiles(differ, stores).annotation()} | ({DYNAMIC: 1} if ctas is None else {})
-    tiles = ir.loop(turn, way.turns, [*statements, *body], notes)
+    tiles = ir.loop(iteration, way.iterations, [*statements, *body], notes)
     other_ids = tuple(scope_id for scope_id in program.ids if scope_id.kind != "cta")
     order = "column after column" if group is None else f"in groups of {group} rows"
     together = " x ".join(map(str, shape)) if ctas_a_tile == 1 else f"{ctas_a_tile} CTAs a tile"

@@ -136,7 +136,9 @@ def in_clusters(segment: Segment, cut: Cut, parts: int) -> Callable[[Grid], Tile
             stride=1,
         )
         whole = static_schedule(grid)
-        return TileSchedule([], whole.turns, lambda turn: (scalars, whole.turn(turn)[1]), 1)
+        return TileSchedule(
+            [], whole.iterations, lambda number: (scalars, whole.tile_of(number)[1]), 1
+        )
 
     return schedule
 
@@ -177,11 +179,11 @@ class _SegmentSchedule:
             "segments": T.Select(begin < end, touched, ir.as_expr(0)),
         }
         start = [s for name, value in values.items() for s in self.scalars[name].define(value)]
-        turns = self.value("segments") + T.truncdiv(grid.tiles - shared, grid.clusters)
+        iterations = self.value("segments") + T.truncdiv(grid.tiles - shared, grid.clusters)
         # Of the tiles of a cluster, only the first can be owned by another.
-        return TileSchedule(start, turns, self._turn, grid.clusters * grid.size)
+        return TileSchedule(start, iterations, self._tile_of, grid.clusters * grid.size)
 
-    def _turn(self, number: Any) -> tuple[list[Stmt], Any]:
+    def _tile_of(self, number: Any) -> tuple[list[Stmt], Any]:
         grid, units, begin = self.grid, self.cut.units, self.value("begin")
         partial = number < self.value("segments")
         tile, low, high = (ThreadScalar(name) for name in ("number", "low", "high"))

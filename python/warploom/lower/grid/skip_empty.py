@@ -28,9 +28,9 @@ def skip_empty(lowered: PrimFunc, program: TileProgram) -> PrimFunc:
     """
     if program.by_hand:
         return lowered
-    extents = (ir.as_expr(one) for one in program.id("cta").extents)
-    counts = [one for one in extents if not isinstance(one, tirx.IntImm)]
+    extents = (ir.as_expr(extent) for extent in program.id("cta").extents)
+    counts = [extent for extent in extents if not isinstance(extent, tirx.IntImm)]
     if not counts:
         return lowered
-    some = functools.reduce(T.And, (one > 0 for one in counts))
+    some = functools.reduce(T.And, (extent > 0 for extent in counts))
     return lowered.with_body(ir.when(some, [lowered.body]))

@@ -42,13 +42,13 @@ def split_tiles(
     Raises
     ------
     Decline
-        If the loop does more than accumulate products, so that its steps cannot be separated.
+        If the loop does more than accumulate matmuls, so that its steps cannot be separated.
     """
     loop = separable_loop(program)
     for tile in loop.sums:
         if bits_of(str(tile.dtype)) != _WORD_BITS:
             raise Decline(
-                f"The accumulator {tile.name} is {tile.dtype}; CTAs that share a tile exchange "
+                f"The accumulator {tile.name} is {tile.dtype}; CTAs that share a tile reduce "
                 f"sums of {_WORD_BITS} bits, so accumulate in float32 or int32."
             )
     extent = loop.loop.extent

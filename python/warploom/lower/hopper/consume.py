@@ -113,8 +113,8 @@ class Consumer:
                 return self._of_first(statement)
             case Mma():
                 return self._mma(statement, waits)
-            case Loop(alternate=True):
-                return self._alternate(statement)
+            case Loop(ping_pong=True):
+                return self._ping_pong(statement)
             case Loop() | While():
                 before = self.supply.before_loop(statement) if isinstance(statement, Loop) else []
                 return [*before, ir.with_body(statement.raw, self._bodies(statement)[0])]
@@ -198,7 +198,7 @@ class Consumer:
         body = self._of_one_warpgroup(first)
         return [ir.when(T.EQ(self.program.var("warpgroup"), 0), body)]
 
-    def _alternate(self, loop: Loop) -> list[Stmt]:
+    def _ping_pong(self, loop: Loop) -> list[Stmt]:
         """The tiles of one warpgroup, which passes over the stages of those of the other."""
         body = self._of_one_warpgroup(loop)
         passes: list[Stmt] = []
@@ -229,7 +229,7 @@ class Consumer:
         return result
 
     def _release(self, release: Release) -> list[Stmt]:
-        """Give back the stage that MMAs of a ring have read, if there is such a stage."""
+        """Release the stage that MMAs of a ring have read, if there is such a stage."""
         statements = self.supply.release(self.rings[release.ring], self.last[release.ring].value)
         for guard in reversed(release.guards):
             statements = [ir.when(guard.condition, statements)]

@@ -5,7 +5,7 @@ Threads execute a program in its order, and MMAs run beside them. The analysis f
 the waits around it. The emission then visits every statement once and asks for its waits.
 
 What is in flight where a loop begins anew is a fixpoint. Before a loop nothing is, so the state at
-the head of its body is that at the end of the body (the back edge), with stages to give back in
+the head of its body is that at the end of the body (the back edge), with stages to release in
 later iterations only. The states of a loop form a chain:
 
     nothing in flight  <  what one iteration leaves  <  what two leave  < ...  <  drained
@@ -70,8 +70,8 @@ def plan_waits(program: TileProgram, plan: PipelinePlan, supply: Supply) -> Wait
     """
     analysis = _Analysis(program, plan, supply)
     end = analysis.block(program.block, InFlight())
-    analysis.found.end = end.wait_all_but(0)
-    return analysis.found
+    analysis.plan.end = end.wait_all_but(0)
+    return analysis.plan
 
 
 class _Analysis:
@@ -82,7 +82,7 @@ class _Analysis:
         self.own = frozenset(own_tiles(program))
         self.computed = computed_tiles(program)
         self.now = InFlight()
-        self.found = WaitPlan()
+        self.plan = WaitPlan()
         #: Loop -> what is in flight behind it.
         self.behind: dict[Loop, InFlight] = {}
 
@@ -95,9 +95,9 @@ class _Analysis:
     def _block(self, statements: Block) -> None:
         for step in steps(self.plan, statements):
             statement = step.statement
-            self._statement(statement, self.found.of.setdefault(statement, Waits()))
+            self._statement(statement, self.plan.of.setdefault(statement, Waits()))
             for use in step.closes:
-                self.found.closes[use.ring.name] = self._close(use)
+                self.plan.closes[use.ring.name] = self._close(use)
 
     def _statement(self, statement: Statement, waits: Waits) -> None:
         match statement:
@@ -115,7 +115,7 @@ class _Analysis:
                 waits.before = self.now.before(statement.effects)
             case Mma():
                 self._mma(statement, waits)
-            case Turn() | First() | Loop(alternate=True) | While():
+            case Turn() | First() | Loop(ping_pong=True) | While():
                 self._apart(statement, waits)
             case Branch() if needs_order(statement):
                 self._apart(statement, waits)
@@ -140,7 +140,7 @@ class _Analysis:
         waits.before = now.before_mma(own)
         older = bool(now.held)
         now.issue(Group(own.reads, own.writes))
-        # Stages that earlier MMAs read are given back while this one runs.
+        # Stages that earlier MMAs read are released while this one runs.
         waits.after = now.wait_all_but(1) if older else []
         under_way = {tile for group in now.groups[:-1] for tile in group.writes}
         # The compiler may keep scale-d, an integer, in a register of D that has the same value.
@@ -148,7 +148,7 @@ class _Analysis:
         waits.operands = frozenset(((effects.reads | words) & self.computed) - under_way)
 
     def _close(self, use: RingUse) -> Close:
-        """A stage is given back now, or when the MMAs that read it are complete."""
+        """A stage is released now, or when the MMAs that read it are complete."""
         ring = use.ring
         reader = self.now.reader_of(ring.tiles)
         if reader is None:
@@ -190,10 +190,10 @@ class _Analysis:
             if any(group.conflicts(touched) for group in end.groups):
                 break
             if back.same_as(head):
-                self.found.heads[loop] = head
+                self.plan.heads[loop] = head
                 return end, [[]]
             head = back
-        self.found.heads[loop] = InFlight()
+        self.plan.heads[loop] = InFlight()
         if head.groups:
             end = self.block(loop.body, InFlight())
         return end, [end.wait_all_but(0)]

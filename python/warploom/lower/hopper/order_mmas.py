@@ -15,7 +15,7 @@ from tvm.script import tirx as T
 from tvm.tirx import Buffer, Stmt, Var
 
 from warploom.errors import Decline
-from warploom.lower.emit.named_barriers import pass_turn, wait_for_turn
+from warploom.lower.emit.named_barriers import pass_mma_order, wait_for_mma_order
 from warploom.lower.emit.threads import orchestrated
 from warploom.tile import ir
 from warploom.tile.program import TileProgram
@@ -43,8 +43,8 @@ def order_mmas(program: TileProgram) -> TileProgram:
     if not runs:
         raise Decline("There are no MMAs to order; drop the hint order_mmas.")
     # The last warpgroup lets the first begin; the first takes the last arrival at the end.
-    first = ir.when(T.EQ(warpgroup, count - 1), [pass_turn(warpgroup, count)])
-    taken = ir.when(T.EQ(warpgroup, 0), [wait_for_turn(warpgroup)])
+    first = ir.when(T.EQ(warpgroup, count - 1), [pass_mma_order(warpgroup, count)])
+    taken = ir.when(T.EQ(warpgroup, 0), [wait_for_mma_order(warpgroup)])
     return program.replace(body=(orchestrated([first]), *body, orchestrated([taken]))).decided(
         f"MMA ordering barrier: {count} warpgroups issue MMAs in order, in {runs} places"
     )
@@ -57,7 +57,7 @@ def _block(statements: Block, warpgroup: Var, count: int) -> tuple[list[Stmt], i
     number_of_runs, result = len(runs), []
     for number, statement in enumerate(statements):
         if number in begins:
-            result.append(orchestrated([wait_for_turn(warpgroup)]))
+            result.append(orchestrated([wait_for_mma_order(warpgroup)]))
         if statement.blocks and not isinstance(statement, Orchestrated):
             inner = [_block(block, warpgroup, count) for block in statement.blocks]
             number_of_runs += sum(runs for _, runs in inner)
@@ -65,7 +65,7 @@ def _block(statements: Block, warpgroup: Var, count: int) -> tuple[list[Stmt], i
         else:
             result.append(statement.raw)
         if number in ends:
-            result.append(orchestrated([pass_turn(warpgroup, count)]))
+            result.append(orchestrated([pass_mma_order(warpgroup, count)]))
     return result, number_of_runs
 
 

@@ -1,16 +1,15 @@
-"""Two warpgroups that compute alternate tiles, so that one's results hide behind the other's
-products.
+"""Ping-pong: the epilogue of one warpgroup overlaps the MMAs of another, which has another tile.
 
 Warpgroups that share the rows of a tile end it together: while they convert and store its results,
 the tensor cores have nothing to do. Here each computes every other tile of its CTA, all rows of it.
-The thread that loads fills stages tile after tile as ever; each stage is used, and given back, by
+The thread that loads fills stages tile after tile as ever; each stage is used, and released, by
 the warpgroup whose tile it belongs to, which passes over those of the other.
 
-A warpgroup begins the products of its tile when the other has waited for the last stage of the tile
+A warpgroup begins the MMAs of its tile when the other has waited for the last stage of the tile
 before. That keeps the tensor cores at one tile at a time, and is what makes waiting for the parity
 of a phase right: no stage is more than one phase ahead of what a warpgroup waits for.
 
-What CUTLASS calls the ping-pong schedule.
+CUTLASS: ``KernelTmaWarpSpecializedPingpong``.
 """
 
 from __future__ import annotations
@@ -24,11 +23,11 @@ from tvm.tirx import Stmt, Var
 
 from warploom.errors import Decline
 from warploom.lower.analysis.rings import RingUse
-from warploom.lower.emit.named_barriers import pass_turn, wait_for_turn
+from warploom.lower.emit.named_barriers import pass_mma_order, wait_for_mma_order
 from warploom.lower.emit.threads import orchestrated
 from warploom.lower.hopper.warpgroups import require_private, with_warpgroups
 from warploom.tile import ir
-from warploom.tile.annotations import ALTERNATE, TILES
+from warploom.tile.annotations import PING_PONG, TILES
 from warploom.tile.hints import PING_PONG_WARPGROUPS
 from warploom.tile.program import TileProgram
 from warploom.tile.statement import Block, Load, Loop, Marked, Orchestrated, Statement, raws, walk
@@ -48,8 +47,8 @@ def ping_pong(program: TileProgram) -> TileProgram:
     (warpgroup,) = program.id("warpgroup").vars
     if (rows := int(program.id("warpgroup").extents[0])) > 1:
         raise Decline(
-            f"{rows} warpgroups share the rows of tiles, so they cannot compute alternate ones; "
-            "drop the hint ping_pong, or ask for consumers=1."
+            f"{rows} warpgroups share the rows of tiles, so ping-pong cannot give each "
+            "warpgroup tiles of its own; drop the hint ping_pong, or ask for consumers=1."
         )
     loops = [loop for loop in program.block if isinstance(loop, Loop) and loop.over_tiles]
     if len(loops) != 1 or any(
@@ -59,7 +58,7 @@ def ping_pong(program: TileProgram) -> TileProgram:
             "ping_pong takes a persistent grid, whose CTAs load all operands tile by tile; let the "
             "hint persistent be True, or drop ping_pong."
         )
-    tiles = _in_turn(loops[0], warpgroup)
+    tiles = _ordered(loops[0], warpgroup)
     body = tuple(tiles if statement is loops[0] else statement.raw for statement in program.block)
     return program.replace(body=body, ids=with_warpgroups(program, PING_PONG_WARPGROUPS)).decided(
         f"ping-pong: each of {PING_PONG_WARPGROUPS} warpgroups computes every other tile"
@@ -69,7 +68,7 @@ def ping_pong(program: TileProgram) -> TileProgram:
 def of_ping_pong_warpgroup(
     loop: Loop, warpgroup: Var, body: list[Stmt], passes: list[Stmt]
 ) -> list[Stmt]:
-    """The tiles of one warpgroup: ``body`` for every other turn of ``loop``, its own first.
+    """The tiles of one warpgroup: ``body`` for every other iteration of ``loop``.
 
     ``passes`` goes over the stages of a tile of the other.
     """
@@ -119,7 +118,7 @@ def _times(use: RingUse, statements: Block) -> Any:
     return None
 
 
-def _in_turn(loop: Loop, warpgroup: Var) -> tirx.For:
+def _ordered(loop: Loop, warpgroup: Var) -> tirx.For:
     """The loop, in which a tile's loads wait for those of the tile before."""
     used = [number for number, statement in enumerate(loop.body) if _loads(statement)]
     if not used:
@@ -128,16 +127,16 @@ def _in_turn(loop: Loop, warpgroup: Var) -> tirx.For:
         loop.body, _is_apart, "of a tile", "keep it in registers, or drop the hint ping_pong"
     )
     first, last = used[0], used[-1] + 1
-    turn, body = loop.var, raws(loop.body)
-    passed = pass_turn(warpgroup, PING_PONG_WARPGROUPS)
+    number, body = loop.var, raws(loop.body)
+    passed = pass_mma_order(warpgroup, PING_PONG_WARPGROUPS)
     inner = [
         *body[:first],
-        orchestrated([ir.when(turn > 0, [wait_for_turn(warpgroup)])]),
+        orchestrated([ir.when(number > 0, [wait_for_mma_order(warpgroup)])]),
         *body[first:last],
-        orchestrated([ir.when(turn + 1 < loop.extent, [passed])]),
+        orchestrated([ir.when(number + 1 < loop.extent, [passed])]),
         *body[last:],
     ]
-    return ir.loop(turn, loop.extent, inner, {**loop.raw.annotations, ALTERNATE: 1})
+    return ir.loop(number, loop.extent, inner, {**loop.raw.annotations, PING_PONG: 1})
 
 
 def _loads(statement: Statement) -> bool:

@@ -1,12 +1,12 @@
 """Warpgroups that take turns with the steps of a loop, where a tile has no rows to share.
 
 A tile of 64 rows occupies one warpgroup, one warp on each scheduler of an SM: whenever it waits,
-for a stage, for shared memory, for its product, nothing else computes. With turns, each of n
+for a stage, for shared memory, for its MMA, nothing else computes. With turns, each of n
 warpgroups computes every nth step of the loop, all rows of the tile, into accumulators of its own.
 After the loop the sums meet in shared memory, and the first warpgroup finishes the tile while the
 others are at the next one.
 
-Whose turn it is the stage tells: each is used, and given back, by one warpgroup alone, which has
+Whose turn it is the stage tells: each is used, and released, by one warpgroup alone, which has
 seen every phase of the stage's barrier, as waiting for the parity of a phase takes. Stages are a
 multiple of n, so that all warpgroups have as many.
 """
@@ -68,7 +68,7 @@ def take_turns(program: TileProgram) -> TileProgram:
         )
     body = _look(program.block, warpgroup, count)
     if body is None:
-        raise Decline("No pipelined loop has a product whose steps could be taken in turns.")
+        raise Decline("No pipelined loop has an MMA whose steps could be taken in turns.")
     ids = with_warpgroups(program, count)
     hints = dataclasses.replace(program.hints, consumers=count)
     return program.replace(body=tuple(body), ids=ids, hints=hints).decided(
@@ -82,7 +82,7 @@ def in_turns(use: RingUse) -> bool:
 
 
 def readers(use: RingUse, program: TileProgram) -> int:
-    """Warpgroups that give back each stage of a ring."""
+    """Warpgroups that release each stage of a ring."""
     alone = any(
         statement.raw.same_as(use.ring.loads[0])
         for first in walk(program.block) if isinstance(first, First)
@@ -97,7 +97,7 @@ def _look(statements: Block, warpgroup: Var, count: int) -> list[Stmt] | None:
     """A block, with its loop over steps in turns; None if neither it nor one in it has one."""
     loops = [i for i, statement in enumerate(statements) if _has_steps(statement)]
     if len(loops) > 1:
-        raise Decline("Several loops have products; warpgroups take turns in one.")
+        raise Decline("Several loops have MMAs; warpgroups take turns in one.")
     if loops:
         loop = separated(statements, loops[0], "warpgroups that take turns")
         return _in_turns(loop, warpgroup, count)
@@ -180,7 +180,7 @@ def _require_stages(common: list[Statement], own: list[Statement]) -> None:
 
 
 def _accumulating(statement: Statement, loop: SeparableLoop) -> Stmt:
-    """A product that adds to its accumulator in every step."""
+    """An MMA that adds to its accumulator in every step."""
     if not loop.is_start(statement):
         return statement.raw
     return tile_call(statement.raw, *statement.raw.args[:-1], tirx.const(True, "bool"))

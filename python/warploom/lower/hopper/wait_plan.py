@@ -39,7 +39,7 @@ class Close:
     before : list of Event
         Waits before.
     at_once : bool
-        Whether the stage is given back here; otherwise a later :class:`Wait` says where.
+        Whether the stage is released here; otherwise a later :class:`Wait` says where.
     """
 
     before: list[Event]

@@ -37,11 +37,11 @@ def _meets(function: object) -> bool:
     """Whether a function is a kernel with a barrier of the whole grid."""
     if not is_kernel(function):
         return False
-    found = False
+    meets = False
 
     def visit(call: Call) -> None:
-        nonlocal found
-        found |= isinstance(call.op, Op) and call.op.name == _GRID_SYNC
+        nonlocal meets
+        meets |= isinstance(call.op, Op) and call.op.name == _GRID_SYNC
 
     tvm_ffi.structural_walk(function.body, (Call, visit))
-    return found
+    return meets

@@ -68,11 +68,11 @@ def _waits(function: object) -> bool:
     """Whether a function is a kernel that executes ``griddepcontrol.wait``."""
     if not is_kernel(function):
         return False
-    found = False
+    waits = False
 
     def visit(call: Call) -> None:
-        nonlocal found
-        found |= _controls(call, "wait")
+        nonlocal waits
+        waits |= _controls(call, "wait")
 
     tvm_ffi.structural_walk(function.body, (Call, visit))
-    return found
+    return waits

@@ -142,14 +142,14 @@ class Element:
 
 def narrows(node: Any) -> bool:
     """Whether a statement converts float32 to a type that has an instruction for two at once."""
-    found = False
+    result = False
 
     def cast(node: tirx.Cast) -> None:
-        nonlocal found
-        found |= _narrowing(node) is not None
+        nonlocal result
+        result |= _narrowing(node) is not None
 
     tvm_ffi.structural_walk(node, (tirx.Cast, cast))
-    return found
+    return result
 
 
 def _reads_shared(node: Any) -> bool:

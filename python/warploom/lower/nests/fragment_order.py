@@ -26,7 +26,7 @@ from warploom.tile.statement import Nest
 
 #: Annotation of a nest of two loops between a tile in registers and a buffer that a warpgroup
 #: stores, or adds: any order of elements will do, as long as all use the same.
-EXCHANGED = PREFIX + "exchanged"
+ANY_ORDER = PREFIX + "any_order"
 #: Threads that a nest runs on.
 _THREADS = WARPGROUP.warps * LANES
 #: Suffixes of PTX by type.

@@ -160,14 +160,14 @@ class _Pair:
                 return None
             offset += int(value.b) * (1 if isinstance(value, prim.Add) else -1)
             value = value.a
-        found = [
+        both = [
             Windows(lambda load, at=at: self._place(load, at), half.expression, self.analyzer)
             for at, half in enumerate((self.low, self.high))
         ]
-        low, high = (windows.of(value) for windows in found)
+        low, high = (windows.of(value) for windows in both)
         if low is None or high is None:
             return None
-        return as_pair(low, high, offset, dtype, found[0].simple)
+        return as_pair(low, high, offset, dtype, both[0].simple)
 
     def _place(self, load: TensorLoad, at: int) -> Place | None:
         return self.shared.of(load, self.register + at) if is_shared(load.source) else None

@@ -207,12 +207,12 @@ def _matching(own: list[Any], to: list[Any], is_copy: bool) -> list[int | None]:
     """
     single = [[ir.is_constant(extent, 1) for _, extent in ranges] for ranges in (own, to)]
     if is_copy and single[0] != single[1]:
-        free = [axis for axis, one in enumerate(single[1]) if not one]
-        return [None if one else free.pop(0) for one in single[0]]
+        free = [axis for axis, is_single in enumerate(single[1]) if not is_single]
+        return [None if is_single else free.pop(0) for is_single in single[0]]
     lead = len(to) - len(own)
     return [
-        None if one and not single[1][axis + lead] else axis + lead
-        for axis, one in enumerate(single[0])
+        None if is_single and not single[1][axis + lead] else axis + lead
+        for axis, is_single in enumerate(single[0])
     ]
 
 

@@ -29,7 +29,7 @@ from warploom.lower.nests.elements import (
     narrows,
     together,
 )
-from warploom.lower.nests.fragment_order import EXCHANGED, in_fragment_order
+from warploom.lower.nests.fragment_order import ANY_ORDER, in_fragment_order
 from warploom.lower.nests.global_words import word_copy
 from warploom.lower.nests.pairs import in_words, paired_store
 from warploom.lower.nests.register_numbers import register_of
@@ -112,7 +112,7 @@ def _statement(statement: Statement, context: NestContext) -> Stmt:
 
 
 def _nest(nest: Nest, context: NestContext) -> Stmt:
-    if EXCHANGED in nest.loops[0].annotations:
+    if ANY_ORDER in nest.loops[0].annotations:
         return in_fragment_order(nest, context)
     accesses = [
         (store.buffer, store.indices) for store in nest.stores if store.buffer.scope() == "local"

@@ -21,7 +21,7 @@ from warploom.lower.analysis.rings import mbarriers
 from warploom.lower.emit import barriers
 from warploom.lower.emit.named_barriers import one_consumer
 from warploom.lower.emit.threads import leader, orchestrated
-from warploom.lower.nests.fragment_order import EXCHANGED
+from warploom.lower.nests.fragment_order import ANY_ORDER
 from warploom.target import SM90A
 from warploom.tile import ir
 from warploom.tile.program import TileProgram
@@ -135,7 +135,7 @@ class _Reduction:
 
 def _nest(tile: Buffer, store: Any) -> Stmt:
     y, x = (Var(name, "int32") for name in ("y", "x"))
-    return ir.nest([y, x], map(int, tile.shape), [store(y, x)], {EXCHANGED: 1})
+    return ir.nest([y, x], map(int, tile.shape), [store(y, x)], {ANY_ORDER: 1})
 
 
 def _arrive(view: Buffer, number: Any) -> Stmt:

@@ -23,7 +23,7 @@ from warploom.lower.analysis.consumers import consumers
 from warploom.lower.emit.named_barriers import one_consumer
 from warploom.lower.emit.next_kernel import let_next_start, wait_for_last
 from warploom.lower.emit.threads import leader, orchestrated
-from warploom.lower.nests.fragment_order import EXCHANGED
+from warploom.lower.nests.fragment_order import ANY_ORDER
 from warploom.lower.passes.reduce_in_clusters import reduce_in_clusters
 from warploom.tile import ir
 from warploom.tile.hints import DEVICE_ENTRY
@@ -71,13 +71,13 @@ def _given(copy: Copy) -> Stmt:
     y, x = (Var(name, "int32") for name in ("y", "x"))
     tile = copy.source.source
     store = tirx.BufferStore(copy.to.source, tile[y, x], [slot[0], row + y, column + x])
-    return ir.nest([y, x], map(int, tile.shape), [store], {EXCHANGED: 1})
+    return ir.nest([y, x], map(int, tile.shape), [store], {ANY_ORDER: 1})
 
 
 def _taken(nest: Nest) -> Stmt:
     """A nest from the workspace to registers, of which the order of elements is free."""
     outer = nest.loops[0]
-    return ir.loop(outer.loop_var, outer.extent, [outer.body], {EXCHANGED: 1})
+    return ir.loop(outer.loop_var, outer.extent, [outer.body], {ANY_ORDER: 1})
 
 
 def _release(flag: Any, program: TileProgram) -> list[Stmt]:

@@ -5,7 +5,7 @@ Nothing but places is decided here; a layout that the author wrote stays.
 * Accumulators are those of one warpgroup: registers on Hopper, tensor memory on Blackwell.
 * Tiles of tensor memory share one allocation, made where the first of them is allocated and freed
   at the end of the kernel, with a synchronisation of the CTA each.
-* Matrix descriptors are 64-bit registers. Shared tiles that products read get the layout of an
+* Matrix descriptors are 64-bit registers. Shared tiles that MMAs read get the layout of an
   operand.
 * Mbarriers and shared tiles get their place from :mod:`warploom.lower.passes.allocate_shared`.
 * What ``wl.alloc_barrier`` initialises, the first thread initialises, and all threads wait for it:
@@ -163,7 +163,7 @@ def _datapath(tile: Buffer) -> Any:
     if len(shape) != 2 or shape[0] not in SM100_ROWS:
         raise Decline(
             f"The tile {tile.name} of tensor memory has shape {tuple(shape)}; without layout= it "
-            f"has {' or '.join(map(str, SM100_ROWS))} rows, those of a product, and columns."
+            f"has {' or '.join(map(str, SM100_ROWS))} rows, those of an MMA, and columns."
         )
     return tmem_datapath_layout("D" if shape[0] == SM100A.warpgroup else "F", *shape)
 

@@ -165,8 +165,8 @@ def _before_mmas(
     loops = [i for i, view in views if isinstance(view, Loop) and view.pipelined]
     first = loops[0] if loops else len(statements)
     asked = []
-    # What is loaded ahead into buffers is not asked for as well: products with a residual took 0.1
-    # to 1.3 % longer so (H200, 2026-11-22).
+    # Epilogue inputs that are loaded ahead into buffers are not prefetched too: GEMMs with a
+    # residual took 0.1 to 1.3 % longer so (H200, 2026-11-22).
     if maker is not None and not staged.ahead and program.stores is None and loops:
         ahead = prefetch_inputs(maker, thread_in_warpgroup(program), WARPGROUP.warps * LANES)
         asked = [orchestrated(ahead)] if ahead else []
