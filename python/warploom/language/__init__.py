@@ -1,6 +1,6 @@
 """The language of tile programs: plain TIRx that one CTA executes as if one statement at a time.
 
-A tile program is an ordinary TIRx ``PrimFunc``. It says what is computed, tile by tile, and
+A tile program is an ordinary TIRx ``PrimFunc``. It describes the computation, tile by tile, and
 nothing of how: no thread, no barrier, no phase. Where the author knows better, he may write
 barriers himself, in part of the program or, with threads too, in all of it (last section).
 
@@ -33,7 +33,7 @@ the CTA, whose contents are undefined until written: a tile that is read before 
 is a ``gemm_async`` whose result no statement reads.
 
 ``shared``
-    Any rank, any dtype; operands of GEMMs, and whatever several threads need at any index.
+    Any rank, any dtype; operands of GEMMs, and data that several threads need at any index.
 ``accumulator``
     Two dimensions, float32, float16 or int32: the result of ``gemm_async``.
 ``fragment``
@@ -107,7 +107,7 @@ beside them. :func:`alloc_barrier` makes mbarriers with a count each, ready for 
 Single instructions beyond ``T.ptx`` and ``T.cuda`` (bulk copies, waits, shuffles, wide loads and
 more) are ``wl.<name>``, or ``T.warploom.<name>``: :mod:`warploom.language.builtins`.
 
-:func:`interpret` executes a tile program on the CPU, and is the definition of what it means. It and
+:func:`interpret` executes a tile program on the CPU, and defines its meaning. It and
 ``tvm.compile`` first check the same rules (:mod:`warploom.language.rules`), and refuse a program
 that breaks one with the same sentence and the author's line, a
 :class:`~warploom.errors.TileProgramError`. Rules that take the data, such as that of a scatter,
@@ -148,7 +148,7 @@ __all__ = [
 ]
 
 
-#: What ``import tvm``, which imports this package for the plugin, can do without: name -> module.
+#: Names that ``import tvm`` does not need when it loads the plugin: name -> module.
 _LATER = {
     "WgmmaEmitter": "warploom.intrin.wgmma_emitter",
     "interpret": "warploom.language.interpreter",

@@ -28,7 +28,7 @@ def descriptor(
     *stage : int or Expr
         Indices of the dimensions in front of the last two.
     mn, k : int or Expr
-        Multiples of what an instruction may start at (``SharedMatrix.mn_align``, ``k_align``).
+        Multiples at which an instruction may start (``SharedMatrix.mn_align``, ``k_align``).
     major : str
         ``"K"``: the last two dimensions are [mn, k]; ``"MN"``: [k, mn].
     arch : str

@@ -22,7 +22,7 @@ from warploom.language.statements import Leaf, Statements, statements_of
 from warploom.tile import ir
 from warploom.warn import warn
 
-#: What is wrong and what helps, and the statement.
+#: The mistake with its fix, and the statement.
 Finding = tuple[str, Stmt]
 
 _PACKAGE = f"{Path(__file__).parents[1]}/"
@@ -37,7 +37,7 @@ def warn_of_mistakes(func: PrimFunc) -> None:
     """
     try:
         mistakes = findings(func)
-    except Exception:  # a program that breaks a rule is refused by what executes or lowers it
+    except Exception:  # a program that breaks a rule is refused by the interpreter or the lowering
         return
     for text, statement in mistakes:
         span = getattr(statement, "span", None)
@@ -54,7 +54,7 @@ def findings(func: PrimFunc) -> list[Finding]:
 
 
 def _lost_sums(program: Statements) -> Iterator[Finding]:
-    """An MMA that starts anew in each step of a loop, in which nobody reads it."""
+    """An MMA that starts anew in each step of a loop, in which no statement reads it."""
     for leaf in program.leaves:
         if leaf.name != "gemm_async":
             continue
@@ -168,7 +168,7 @@ def _rest(count: Any, size: Any, whole: Any) -> str | None:
 
 
 def _unused_tiles(program: Statements) -> Iterator[Finding]:
-    """Tiles that nobody reads."""
+    """Tiles that no statement reads."""
     for tile, allocation in program.tiles.items():
         if not tile.scope().startswith(_TILES) or any(program.readers(tile)):
             continue
@@ -246,7 +246,7 @@ def _only_writer(program: Statements, leaf: Leaf, tile: Buffer) -> bool:
 
 
 def _depends(program: Statements, part: TensorRegion, changed: set[Any]) -> bool:
-    """Whether the place of a part of a buffer may change with what a loop changes."""
+    """Whether the place of a part of a buffer may change with the variables of a loop."""
     ends = [value for pair in ir.ranges(part) for value in pair]
     return any(ir.uses(program.expanded(ir.as_expr(end))) & changed for end in ends)
 

@@ -5,8 +5,8 @@ said have happened, and all bytes that were announced have come; then the next p
 first phase has parity 0, and ``wait`` for parity 1 passes before it is complete, as in PTX.
 
 Each function is one statement, and one instruction of ``T.ptx`` or ``T.cuda`` on a buffer of scope
-``mbarrier``, which passes give its place in shared memory. They read what they find in a program
-back with :func:`warploom.tile.mbarriers.read_operation`.
+``mbarrier``, which passes give its place in shared memory. They read the operations that they find
+in a program back with :func:`warploom.tile.mbarriers.read_operation`.
 """
 
 from __future__ import annotations
@@ -164,7 +164,7 @@ def wait(barriers: Buffer, stage: Any, parity: Any, ticks: Any = None) -> None:
 
 
 def loading() -> Any:
-    """``with wl.loading():`` the thread that loads executes this, and nobody else.
+    """``with wl.loading():`` only the thread that loads executes this.
 
     Copies with ``mbar=`` and :func:`expect` are that thread's anyway, other statements are not.
     """

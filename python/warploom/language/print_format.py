@@ -1,7 +1,7 @@
 """Texts of ``wl.print``: ``{}`` for each value, as ``str.format`` has them, printed by dtype.
 
 A place is one conversion of C's printf, which GPUs have. The same text is made in two ways:
-:func:`c_format` is what a kernel passes to printf, and :func:`formatted` what printf then prints.
+:func:`c_format` is the format for printf in a kernel, and :func:`formatted` the printed text.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ POINTER = Kind("a pointer", "")
 
 
 def kind_of(dtype: str) -> Kind | None:
-    """How values of a dtype are printed; None for vectors, and for what has no numbers."""
+    """How values of a dtype are printed; None for vectors and for dtypes without numbers."""
     if "x" in dtype:
         return None
     if dtype == "handle":
@@ -129,9 +129,9 @@ class Place:
         if wrong:
             letters = ", ".join(kind.letters) or "no letter"
             raise IllegalCombination(
-                f"the place of value {number} has {wrong}, and the value is {kind.description}; allowed "
-                f"are {letters}; precisions are for floats, signs for signed numbers, and # for "
-                "x, X and floats."
+                f"the place of value {number} has {wrong}, and the value is {kind.description}; "
+                f"allowed are {letters}; precisions are for floats, signs for signed numbers, and "
+                "# for x, X and floats."
             )
 
     def letter_of(self, kind: Kind) -> str:
@@ -146,9 +146,9 @@ class Format:
     Attributes
     ----------
     texts : tuple of str
-        What stands before each place, and behind the last.
+        The text before each place, and behind the last.
     sources : tuple of str
-        What stands behind the colon of each place.
+        The format behind the colon of each place.
     """
 
     texts: tuple[str, ...]
@@ -221,7 +221,7 @@ def formatted(form: Format, values: Sequence[tuple[Kind, int, Any]]) -> str:
 def _converted(place: Place, kind: Kind, bits: int, value: Any) -> str:
     letter, zero, alternate = place.letter_of(kind), place.zero, place.alternate
     if kind is FLOAT:
-        # printf pads what has no digits with blanks; a NaN has no sign here.
+        # printf pads values without digits with blanks; a NaN has no sign here.
         zero = zero and math.isfinite(value)
         value = math.nan if math.isnan(value) else value
     elif letter in ("x", "X"):

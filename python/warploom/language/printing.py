@@ -199,7 +199,7 @@ class Print:
         Whether to print.
     values : tuple of Expr
     call : Call
-        What stands in the program.
+        The text in the program.
     """
 
     text: str

@@ -21,7 +21,7 @@ def span(name: str) -> Any:
     Parameters
     ----------
     name : str
-        What a timeline shows; not empty.
+        The name in a timeline; not empty.
 
     Raises
     ------

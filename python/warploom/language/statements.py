@@ -1,6 +1,6 @@
 """The statements of a tile program as its author wrote them, with the loops and branches around.
 
-What lints ask: who reads a buffer, who writes it, in which loop, and what changes in that loop.
+Facts for lints: the readers and writers of a buffer, their loops, and the changes in a loop.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class Leaf:
 
     @property
     def accumulate(self) -> Any:
-        """Whether a matmul adds to what it writes: a bool or an expression."""
+        """Whether a matmul adds to its destination: a bool or an expression."""
         call = self.statement
         return accumulates(call) if isinstance(call, TilePrimitiveCall) else False
 
@@ -83,7 +83,7 @@ class Statements:
     grid : dict
         Each id of a CTA -> how many there are.
     values : dict
-        Variables that are bound once -> what they stand for.
+        Variables that are bound once -> their values.
     by_hand : bool
         Whether the program tells threads apart, so that it is no plain tile program.
     """

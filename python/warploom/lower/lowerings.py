@@ -71,7 +71,7 @@ def lower(
     added : mapping, optional
         Name of a pass -> a pass to run after it; with any, ``wl.span`` stays until the end.
     quiet : bool
-        Whether there are no warnings of hints that nobody follows.
+        Whether warnings of hints that no pass follows are off.
 
     Raises
     ------

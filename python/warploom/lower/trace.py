@@ -27,7 +27,7 @@ class Step:
     func : PrimFunc
         The function after it; before it, if it declined.
     decisions : tuple of str
-        What the pass has chosen and why; or why it declined.
+        The choices of the pass and their reasons; or the reason why it declined.
     """
 
     name: str
@@ -41,7 +41,7 @@ class Step:
 
 @pass_instrument
 class LoweringTrace:
-    """Records what passes make of tile programs while a ``PassContext`` has it.
+    """Records the tile program after each pass while a ``PassContext`` has it.
 
     Attributes
     ----------

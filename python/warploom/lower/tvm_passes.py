@@ -1,8 +1,9 @@
 """Every step of lowering, as a pass of TVM from PrimFunc to PrimFunc.
 
-What a pass tells the next ones is in the function (:mod:`warploom.tile.state`), so that each works
-alone, in ``tvm.transform.Sequential`` and under ``PassContext(instruments=...)``, and a pass of the
-user can stand between two of them. Functions that are no tile programs stay as they are.
+The facts that a pass gives to the next passes are in the function (:mod:`warploom.tile.state`), so
+that each works alone, in ``tvm.transform.Sequential`` and under ``PassContext(instruments=...)``,
+and a pass of the user can stand between two of them. Functions that are no tile programs stay as
+they are.
 
 Examples
 --------
@@ -55,7 +56,7 @@ from warploom.tile.read import is_by_hand, is_tile_program, read
 from warploom.tile.spans import drop_spans
 from warploom.tile.state import STATE
 
-#: What makes a pass: ``Canonicalize()``.
+#: The factory of a pass: ``Canonicalize()``.
 Factory = Callable[[], tvm.transform.Pass]
 
 __all__ = ["CheckProgram", "tile_pass"]

@@ -158,8 +158,8 @@ def check_attention(call: relax.Call) -> None:
         for dimension, extent in sizes.items():
             if not isinstance(extent, int):
                 raise Decline(
-                    f"{dimension} of {name} is {extent}; only the number of tokens may be dynamic, in "
-                    "shapes [batch, tokens, heads, head dimension]."
+                    f"{dimension} of {name} is {extent}; only the number of tokens may be dynamic, "
+                    "in shapes [batch, tokens, heads, head dimension]."
                 )
     if q[3] not in HEAD_DIMS or not q[3] == k[3] == v[3]:
         raise Decline(

@@ -38,7 +38,7 @@ class Tiles:
         For each dimension of the grid along which the CTAs of a cluster differ: the scalar that
         holds the place there, and how many CTAs.
     stores : Expr or None
-        Whether this CTA stores what it computes; None if it always does.
+        Whether this CTA stores its results; None if it always does.
     """
 
     cluster: tuple[tuple[Buffer, int], ...] = ()

@@ -1,6 +1,6 @@
 """``T.assume(condition)``: a fact that holds where it stands, and that nothing is executed for.
 
-Passes note what they know of their scalars by it, and so may an author.
+Passes note facts about their scalars by it, and so may an author.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """The reads and writes of every statement of a tile program.
 
 The one table that passes ask; a primitive that is not in it is declined by name. When the effects
-have happened is the matter of those who wait: :mod:`warploom.lower.hopper.mma_waits` for wgmma,
-:mod:`warploom.lower.blackwell.tile_barriers` for tcgen05, :mod:`warploom.lower.emit.barriers` for
-TMA loads.
+have happened is the matter of the modules that insert waits: :mod:`warploom.lower.hopper.mma_waits`
+for wgmma, :mod:`warploom.lower.blackwell.tile_barriers` for tcgen05,
+:mod:`warploom.lower.emit.barriers` for TMA loads.
 """
 
 from __future__ import annotations

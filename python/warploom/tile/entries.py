@@ -1,4 +1,4 @@
-"""The device parts of a function: what a kernel is generated of."""
+"""The device parts of a function: a kernel is generated from each."""
 
 from __future__ import annotations
 

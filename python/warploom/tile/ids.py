@@ -1,4 +1,4 @@
-"""Ids of CTAs, warps and threads that a program defines: what each counts the parts of."""
+"""Ids of CTAs, warps and threads that a program defines, and the scopes that they count."""
 
 from __future__ import annotations
 

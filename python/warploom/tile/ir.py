@@ -248,7 +248,7 @@ def whole_range(extent: Any) -> Range:
 def renewed(statements: Body) -> list[Stmt]:
     """The statements with loop variables, scalars and bound variables of their own.
 
-    A variable is defined once in a function: what two roles execute, each has its own copy of.
+    A variable is defined once in a function, so each role gets its own copy of common statements.
     """
     statements = list(statements)
     table: dict[Var, Any] = {}

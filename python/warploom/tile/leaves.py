@@ -1,7 +1,7 @@
 """Views of single statements: loads, MMAs, stores, nests, allocations, scalars, mbarriers.
 
 :class:`Statement` is the base of all views; those of loops, branches and marked blocks are in
-:mod:`warploom.tile.statement`, which also says what kind a statement is.
+:mod:`warploom.tile.statement`, which also tells the kind of a statement.
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ from tvm.tirx.stmt import Evaluate
 from warploom.tile.hints import PREFIX
 
 SCOPE = "mbarrier"
-#: Attribute of statements that the thread that loads executes, and nobody else.
+#: Attribute of statements that only the thread that loads executes.
 LOADING = PREFIX + "loading"
 #: Attribute of the initialisation that :func:`alloc_barrier` writes; passes choose its thread.
 INITIALISED = PREFIX + "alloc_barrier"

@@ -1,6 +1,6 @@
-"""Typed views of what an element-wise nest consists of: loops, and the statements in the innermost.
+"""Typed views of the parts of an element-wise nest: loops, and the statements in the innermost.
 
-The statements say what happens to one element: :class:`ElementStore`, :class:`Binding` and
+The statements compute one element: :class:`ElementStore`, :class:`Binding` and
 :class:`Guard`. Their values, indices and conditions are expressions of TIRx.
 """
 

@@ -1,8 +1,8 @@
 """The parts of a tile program, taken from a PrimFunc and put back.
 
-A tile program is a PrimFunc whose device part says what one thread block (CTA) does, one statement
-after the other: tile primitives of scope ``cta``, nests of element-wise stores, loops and branches
-that all threads take alike. Passes work on :class:`TileProgram` and return another.
+A tile program is a PrimFunc whose device part is the program of one thread block (CTA), one
+statement after the other: tile primitives of scope ``cta``, nests of element-wise stores, loops and
+branches that all threads take alike. Passes work on :class:`TileProgram` and return another.
 """
 
 from __future__ import annotations
@@ -39,28 +39,28 @@ class TileProgram:
     func : PrimFunc
         Where it comes from: parameters, host code, attributes.
     ids : tuple of Id
-        What tells CTAs, and in later passes warps and threads, apart.
+        The ids of CTAs, and in later passes of warps and threads.
     hints : Hints
-        Hints of the author, and what passes have chosen where there is none.
+        Hints of the author, and choices of passes where there is no hint.
     attrs : tuple of (str, Any)
         Other attributes of the kernel, such as ``tirx.launch_bounds_min_blocks_per_sm``.
     body : tuple of Stmt
-        What a CTA does.
+        The statements of a CTA.
     host : tuple of Stmt
         Statements of passes before the kernel: workspaces, and kernels that prepare them.
     decisions : tuple of str
-        What passes have chosen so far, and why: one sentence each.
+        Choices of passes so far, with reasons: one sentence each.
     arch : str
         The architecture it is lowered for.
     by_hand : bool
         Whether it defines ids of threads: then the author has orchestrated all of it, its body is
         that of a thread, and the passes only give its tiles and barriers a place.
     roles : tuple of ThreadRole
-        Who executes the statements, once a pass has parted and marked them.
+        The roles that execute the statements, once a pass has parted and marked them.
     ignored : tuple of (str, str, Span or None)
         Hints that no pass follows, why, and where they are if that is known: a warning each.
     passes : bool
-        Whether passes have begun to lower it: then the function says what they have to tell each
+        Whether passes have begun to lower it: then the function has the notes of passes for each
         other (:mod:`warploom.tile.state`), until the last pass leaves a plain function.
     """
 
@@ -98,7 +98,7 @@ class TileProgram:
 
     @property
     def stores(self) -> Any:
-        """Whether this CTA stores what it computes; None if it always does."""
+        """Whether this CTA stores its results; None if it always does."""
         return None if self._tiles is None else self._tiles.stores
 
     @cached_property
@@ -125,7 +125,7 @@ class TileProgram:
         return self.replace(decisions=(*self.decisions, *sentences))
 
     def not_followed(self, hint: str, reason: str, span: Any = None) -> TileProgram:
-        """The program with a note that nobody follows a hint; ``reason`` says why, and the fix."""
+        """The program with a note that no pass follows a hint; ``reason`` says why, and the fix."""
         noted = self.replace(ignored=(*self.ignored, (hint, reason, span)))
         return noted.decided(f"{hint}: not followed, {reason}")
 

@@ -119,7 +119,7 @@ def read(func: PrimFunc, arch: str = SM90A.name) -> TileProgram:
 
 
 def _parted(func: PrimFunc) -> tuple[PrimFunc, tuple[Stmt, ...]]:
-    """A function that passes have begun to lower without what precedes its kernel, and that."""
+    """A function that passes have begun to lower, without its host statements; and these."""
     if STATE not in (func.attrs or {}):
         return func, ()
     entry, statements = device_entry(func), ir.flatten(func.body)

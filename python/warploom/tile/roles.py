@@ -1,4 +1,4 @@
-"""Marks what each role of a kernel executes, for whoever looks at roles later.
+"""Marks the statements of each role of a kernel, for later passes that read roles.
 
 Passes that part roles wrap the statements of each in an attribute; ``strip annotations`` removes
 it. Its value is the number of the thread group that executes the statements.
@@ -26,7 +26,7 @@ class ThreadRole:
     Attributes
     ----------
     name : str
-        What they do: ``"load"``, ``"multiply"``, ``"schedule"`` or ``"compute"``.
+        Their task: ``"load"``, ``"multiply"``, ``"schedule"`` or ``"compute"``.
     count : int
         Groups of threads that have this role.
     one_thread : bool

@@ -1,17 +1,17 @@
 """The state of a tile program between passes, as an attribute of its function.
 
 The attribute ``warploom.state`` is a map of strings and numbers, so that a program that passes have
-begun to lower is printed and parsed like any other, and a pass finds there what the passes before
-it have left:
+begun to lower is printed and parsed like any other, and a pass finds there the notes that the
+passes before it have left:
 
 - ``arch``: the architecture it is lowered for;
 - ``by_hand``: whether its author has orchestrated all of it;
-- ``decisions``: what passes have chosen, a sentence each;
-- ``ignored``: hints that nobody follows, each ``[hint, reason, file, line]``; line 0 if not known;
-- ``roles``: who executes the statements, each ``[name, count, one_thread]``.
+- ``decisions``: choices of passes, a sentence each;
+- ``ignored``: hints that no pass follows, each ``[hint, reason, file, line]``; line 0 if not known;
+- ``roles``: the roles that execute the statements, each ``[name, count, one_thread]``.
 
 Two facts stand in the body itself, as they are about its variables: how large a scalar can be
-(``T.assume``), and what a loop over tiles does (its annotation ``warploom.tiles``).
+(``T.assume``), and the tiles of a loop over tiles (its annotation ``warploom.tiles``).
 """
 
 from __future__ import annotations

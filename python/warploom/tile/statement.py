@@ -1,6 +1,6 @@
 """Typed views of the statements of a tile program.
 
-:func:`view` says what kind a TIRx statement is, in one place and once; the view has its parts as
+:func:`view` tells the kind of a TIRx statement, in one place and once; the view has its parts as
 fields, its effects, and the statements in it as blocks. Passes ask views with ``match`` and build
 TIRx statements with :mod:`warploom.tile.ir`::
 
@@ -10,7 +10,7 @@ TIRx statements with :mod:`warploom.tile.ir`::
         case Loop(pipelined=True, body=body):
             ...
 
-What passes tell each other about a statement stands in the program, as an attribute or a loop's
+The notes of passes about a statement stand in the program, as an attribute or a loop's
 annotation, and is a view here too: :class:`Turn`, :class:`First`, :class:`Orchestrated`.
 """
 

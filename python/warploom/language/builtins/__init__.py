@@ -1,15 +1,15 @@
-"""The vocabulary of who orchestrates threads: one function for each thing an instruction does.
+"""Builtins for authors who orchestrate threads: one function for each operation of an instruction.
 
 ``from warploom import language as wl`` has them as ``wl.<name>``, TVMScript as
 ``T.warploom.<name>``. Each returns an expression that is a statement when it stands alone; where
 TVM has the instruction in ``T.ptx`` or ``T.cuda`` it is that. ``VOCABULARY.md`` says for each which
-instruction it becomes, what TVM has for it, and which test shows it; and has all signatures.
+instruction it becomes, TVM's counterpart, and which test shows it; and has all signatures.
 
 The example of each is statements of a kernel of 128 threads; ``t`` is the thread. ``A`` and ``B``
 are float32 buffers of 128 elements in global memory, ``tile`` is one in shared memory, and
 ``registers`` are 8 of each thread. ``# B == ...`` says in numpy what B holds in the end.
 
-A file for a family; :mod:`~warploom.language.builtins.operands` is what they take.
+A file for a family; :mod:`~warploom.language.builtins.operands` has their operands.
 """
 
 from warploom.language.builtins.control import loop_break

@@ -1,6 +1,7 @@
 """Matrix descriptors of operands in shared memory, field by field.
 
-``wl.descriptor`` derives the fields from the layout of a tile; this is for who knows them.
+``wl.descriptor`` derives the fields from the layout of a tile; this builtin takes the fields
+themselves.
 
 Sources: PTX ISA, "Matrix Descriptor Format" of wgmma, and "Shared memory descriptor" of tcgen05.
 """
@@ -171,7 +172,7 @@ def increase_descriptor_offset(descriptor: Any, offset: Any) -> None:
     if number is None and not dtype_of(offset).startswith(("int", "uint")):
         raise IllegalCombination(f"offset is {describe(offset)}; it must be an integer.")
     chunks = number // _CHUNK_BYTES if number is not None else offset >> 4
-    # What a negative distance carries must not reach the upper fields.
+    # The carry of a negative distance must not reach the upper fields.
     low = T.uint64(_FIELD[-1])
     distance = T.Cast("uint64", chunks) if number is None else T.uint64(chunks % len(_FIELD))
     value = target - (target & low) + (target + distance & low)

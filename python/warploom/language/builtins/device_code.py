@@ -1,4 +1,4 @@
-"""Device functions around a few instructions, for what TVM's table has no single row for."""
+"""Device functions around a few instructions, for builtins without a single row in TVM's table."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ SPACES = ("global", "shared::cta", "shared::cluster")
 
 
 def fence_proxy_async(space: str | None = None) -> Any:
-    """Order what threads did to memory before what TMA or the tensor core does to it after.
+    """Order earlier accesses of threads to memory before later accesses of TMA or the tensor core.
 
     Between stores of threads to shared memory and an asynchronous read of it, for instance.
 

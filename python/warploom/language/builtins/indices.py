@@ -27,7 +27,7 @@ def get_lane_idx(warp_size: int | None = None) -> Any:
     Parameters
     ----------
     warp_size : int, optional
-        Threads of what counts as a warp: a power of two up to 1024, 32 by default.
+        Threads of a warp, in this count: a power of two up to 1024, 32 by default.
 
     Raises
     ------

@@ -20,7 +20,7 @@ def place(name: str, base: Any) -> tuple[Buffer, list[Any]]:
     Parameters
     ----------
     name : str
-        What an error calls it.
+        Its name in errors.
     base : Buffer, TensorLoad or TensorRegion
         ``A``, ``A[i, j]`` or ``A[i:j, k:l]``.
 
@@ -50,7 +50,7 @@ def is_place(base: Any) -> bool:
 
 
 def pointer(name: str, base: Any) -> Any:
-    """The address of a place; expressions that are pointers stay what they are.
+    """The address of a place; expressions that are pointers stay as they are.
 
     Raises
     ------
@@ -157,7 +157,7 @@ def limits(dtype: str) -> tuple[int, int]:
 
 
 def dtype_of(value: Any) -> str:
-    """The dtype of an expression; empty for what has none."""
+    """The dtype of an expression; empty if it has none."""
     ty = getattr(value, "ty", None)
     return str(ty.dtype) if isinstance(ty, PrimType) else ""
 

@@ -26,13 +26,13 @@ def access_ptr(
     extent: Any = None,
     ignore_last_ndim: int = 0,
 ) -> Any:
-    """A pointer into a buffer that tells passes what happens to the memory behind it.
+    """A pointer into a buffer that tells passes the accesses to the memory behind it.
 
     Parameters
     ----------
     base : Buffer, TensorLoad, TensorRegion or pointer
         ``A``, ``A[i, j]`` or ``A[i:j, k:l]``: the pointer is that of the first element. A pointer,
-        such as ``p: T.let = A.ptr_to([i, j])``, must say what it points to.
+        such as ``p: T.let = A.ptr_to([i, j])``, must have a pointer type.
     access_type : str or int
         ``"r"``, ``"w"`` or ``"rw"``; or their bits 1, 2 and 3.
     *extents : int or Expr

@@ -1,6 +1,6 @@
 """How many registers the warps of a role may have.
 
-Two ways: instructions for who orchestrates a kernel by hand, and hints for passes, which place
+Two ways: instructions for kernels that are orchestrated by hand, and hints for passes, which place
 the instructions themselves. Hints stand where ``wl.hints`` stands, and are hints like those.
 
 Source: PTX ISA, "setmaxnreg".

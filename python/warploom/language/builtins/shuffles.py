@@ -16,7 +16,7 @@ from warploom.language.builtins.values import bits_of, number
 
 ALL_LANES = 0xFFFFFFFF
 _WARP = 32
-#: What CUDA's shuffles take; 64-bit values are two instructions.
+#: Dtypes of CUDA's shuffles; 64-bit values are two instructions.
 _NATIVE = (
     "int32", "uint32", "float32", "int64", "uint64", "float64", "float16", "bfloat16",
 )  # fmt: skip
@@ -142,7 +142,7 @@ def _shuffle(kind: str, value: Any, offset: Any) -> Any:
 def _moved(kind: str, mask: Any, value: Any, lane: Any, width: Any) -> Any:
     """CUDA's shuffle of a value of any dtype.
 
-    Integers of less than 32 bits travel as int32. What CUDA has no shuffle for travels as words,
+    Integers of less than 32 bits travel as int32. Dtypes without a shuffle in CUDA travel as words,
     through a device function that takes and returns its type, whichever that is.
     """
     value = number(getattr(value, "scalar", value))

@@ -70,7 +70,7 @@ def _checked(name: str, value: Any, allowed: range) -> Any:
 
 
 def sync_warp(mask: Any = None) -> Any:
-    """Wait for lanes of the warp, and see what they have written to memory.
+    """Wait for lanes of the warp, and see their writes to memory.
 
     Parameters
     ----------
@@ -104,7 +104,7 @@ def sync_warp(mask: Any = None) -> Any:
 
 
 def sync_grid() -> Any:
-    """Wait for all threads of the kernel, and see what they have written to memory.
+    """Wait for all threads of the kernel, and see their writes to memory.
 
     The kernel is launched cooperatively: the driver refuses a grid whose CTAs do not all fit on
     the GPU at a time. ``tir_pipeline="warploom"`` sees to that; TVM's own pipeline does not.
@@ -151,7 +151,8 @@ def sync_global() -> Any:
         B[t] = tile[t]
         # B == A[::-1]
     """
-    # Each barrier turns the highest bit over: the first CTA adds what makes the sum 2^31.
+    # Each barrier turns the highest bit over: the first CTA adds the number that makes the sum
+    # 2^31.
     source = """
 __device__ unsigned int warploom_grid_counter = 0;
 __device__ void warploom_sync_global() {

@@ -1,4 +1,4 @@
-"""Copies of the tensor memory accelerator: what describes a tensor, loads, the end of stores.
+"""Copies of the tensor memory accelerator: descriptors of tensors, loads, the end of stores.
 
 Boxes and coordinates are in TVM's order, the contiguous dimension last; the tensor map itself
 counts from it.
@@ -52,7 +52,7 @@ def create_tma_descriptor(
     l2_promotion : str or int
         Bytes that a miss brings into the L2 cache: ``"none"``, ``"64B"``, ``"128B"``, ``"256B"``.
     oob_fill : str
-        What elements outside of the tensor are read as: ``"zeros"``, or ``"nan"`` for floats.
+        The value of elements outside of the tensor: ``"zeros"``, or ``"nan"`` for floats.
     interleave : str or int
         ``"none"``, ``"16B"`` or ``"32B"``: whether channels come in slices of so many bytes. The
         elements of a slice are the last dimension of the tensor then, and none of the box.
@@ -157,7 +157,7 @@ def tma_load(
     """
     if not isinstance(descriptor, Var) or is_buffer_var(descriptor):
         raise IllegalCombination(
-            f"descriptor is {describe(descriptor)}; it must be what create_tma_descriptor returns."
+            f"descriptor is {describe(descriptor)}; it must be the result of create_tma_descriptor."
         )
     rank = len(coordinates)
     if rank not in range(1, TMA.rank + 1):

@@ -40,13 +40,13 @@ def words(name: str, value: Any, bits: int, dtype: str = "") -> Any:
     Parameters
     ----------
     name : str
-        What an error calls it.
+        Its name in errors.
     value : Expr, number, Buffer or TensorRegion
         A scalar, a vector, or consecutive elements of a buffer, of ``bits`` bits together.
     bits : int
         A key of :data:`WORDS`.
     dtype : str
-        What a number of Python is, if it has so many bits.
+        The dtype of a number of Python of so many bits.
 
     Raises
     ------

@@ -31,7 +31,7 @@ _ELEMENT_BITS = (4, 8, 16, 32, 64)
 
 
 def warpgroup_arrive() -> Any:
-    """Order the registers and the shared memory that MMAs read after what was done to them.
+    """Order the reads of MMAs from registers and shared memory after earlier accesses to these.
 
     Before the first ``wgmma.mma_async`` of a warpgroup, and whenever threads have changed
     accumulators or a left operand in registers.
@@ -129,7 +129,7 @@ def warpgroup_fence_operand(
     """Keep the compiler from moving uses of accumulators across this statement.
 
     It costs no instruction: each register is the operand of an empty piece of assembly. After a
-    wait, what reads the accumulators stays behind it; before an MMA, what writes them stays
+    wait, reads of the accumulators stay behind it; before an MMA, their writes stay
     in front.
 
     Parameters

@@ -208,7 +208,7 @@ def _load(bits: int, src: Any, pred: Any) -> Any:
     count = len(form.parts)
     parameters, inputs = [("const void*", _address(name, bits, src))], [("l", "v0")]
     text = f"ld.global.{form.suffix} {_operand(count, 0)}, [%{count}];"
-    # What is not loaded stays as it was initialised.
+    # Registers that are not loaded keep their initial values.
     mode = "=" if pred is None else "+"
     if pred is not None:
         parameters.append(("bool", predicate("pred", pred)))

@@ -1,4 +1,4 @@
-"""The reference interpreter: what a tile program means, in numpy.
+"""The reference interpreter: the semantics of a tile program, in numpy.
 
 :mod:`program` runs a program: :mod:`statements` executes its statements, :mod:`warpgroups` those of
 programs that passes have given to warpgroups, :mod:`nests` elementwise nests, :mod:`primitives`

@@ -31,7 +31,7 @@ def run_operation(evaluate: Running, operation: Operation) -> None:
     if operation.kind not in ("init", "arrive", "expect", "wait"):
         raise TileProgramError(
             f"{operation.kind} of {name} has no meaning in a tile program, whose mbarriers are "
-            "initialised, arrived at, told what to expect and waited for."
+            "initialised, arrived at, told the bytes to expect and waited for."
         )
     value = evaluate.integer(operation.value)
     if operation.kind == "init":

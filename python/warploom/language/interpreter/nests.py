@@ -27,7 +27,8 @@ def run_nest(evaluate: Running, nest: Nest) -> None:
     Raises
     ------
     TileProgramError
-        If two iterations store one element, one reads what another stores, or one leaves a tile.
+        If two iterations store one element, one reads an element that another stores, or one leaves
+        a tile.
     """
     inner = _with_loops(evaluate, nest)
     if inner is None:

@@ -77,7 +77,7 @@ def run_primitive(evaluate: Running, call: TilePrimitiveCall) -> None:
 
 
 def execute_primitive(evaluate: Running, call: TilePrimitiveCall, name: str) -> None:
-    """Execute one call, whoever does it."""
+    """Execute one call, by whichever role."""
     with np.errstate(all="ignore"):
         if "steps" in call.config:
             _strided_copy(evaluate, call)

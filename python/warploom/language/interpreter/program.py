@@ -22,9 +22,9 @@ from warploom.warn import deferred
 def interpret(func: PrimFunc, args: Sequence[Any], *, poison: bool = True) -> None:
     """Execute a tile program on the CPU: one CTA after the other, one statement after the other.
 
-    This is what a tile program means; kernels that the passes make of it give the same results,
-    but for the order in which sums are rounded. What a pass leaves is executed too, until roles
-    part: then warpgroups go statement by statement.
+    This defines the meaning of a tile program; kernels that the passes make of it give the same
+    results, but for the order in which sums are rounded. Programs between passes are executed too,
+    until roles part: then warpgroups go statement by statement.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Values of expressions while a program runs: what buffers hold."""
+"""Values of expressions while a program runs, by the contents of buffers."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Running(Evaluator):
     buffers : dict
         Buffer variable -> storage.
     known : Known
-        Tells which indices depend on what memory holds.
+        Tells which indices depend on memory.
     watched : dict
         Buffers whose reads are to be noted -> the reads so far.
     statement : Stmt
@@ -57,5 +57,5 @@ class Running(Evaluator):
         return storage.gather(indices, self.active, self.by_memory(node.indices))
 
     def by_memory(self, indices: Any) -> bool:
-        """Whether an index depends on what memory holds."""
+        """Whether an index depends on memory."""
         return any(map(self.known.depends_on_memory, indices))

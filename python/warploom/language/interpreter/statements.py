@@ -46,7 +46,7 @@ from warploom.tile.mbarriers import read_operation
 
 @dataclass
 class Runner:
-    """Executes the statements of a CTA; ``evaluate`` holds what is in scope."""
+    """Executes the statements of a CTA; ``evaluate`` has the variables and buffers in scope."""
 
     evaluate: Running
     poison: bool

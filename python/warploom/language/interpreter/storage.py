@@ -102,14 +102,14 @@ class Storage:
         require_inside(self.name, self.scope, self.array.shape, indices, wrong)
 
     def read(self, start: Sequence[int], extent: Sequence[int]) -> np.ndarray:
-        """A copy of a region; what reaches over the edges of a global buffer is 0."""
+        """A copy of a region; elements over the edges of a global buffer are 0."""
         inner, outer = self._clip(start, extent)
         values = np.zeros(tuple(extent), self.array.dtype)
         values[outer] = self.array[inner]
         return values
 
     def write(self, start: Sequence[int], extent: Sequence[int], values: np.ndarray) -> None:
-        """Store a region; what reaches over the edges of a global buffer is dropped."""
+        """Store a region; elements over the edges of a global buffer are dropped."""
         inner, outer = self._clip(start, extent)
         self.array[inner] = values[outer]
 

@@ -58,7 +58,7 @@ def has_warpgroups(func: PrimFunc) -> bool:
         names = ", ".join(role.name for role in state["roles"])
         raise TileProgramError(
             f"the program has parted into roles ({names}), which wait for each other; run it on "
-            "the emulator, or interpret what the passes before have left."
+            "the emulator, or interpret the program before this pass."
         )
     return any(map(_is_warpgroup, scope_ids(func.body)))
 
@@ -101,7 +101,7 @@ def _with_scopes(body: tirx.Stmt) -> tirx.Stmt:
 
 @dataclass
 class _InStep:
-    """Executes statements for warpgroups; ``parts`` hold what is in scope of each of them.
+    """Executes statements for warpgroups; ``parts`` have the variables and buffers of each.
 
     Attributes
     ----------
@@ -142,7 +142,7 @@ class _InStep:
         return self.parts if self._differs(statement) else self.parts[:1]
 
     def _differs(self, statement: Any) -> bool:
-        """Whether a statement names the warpgroup, or what each warpgroup has for itself."""
+        """Whether a statement names the warpgroup, or a buffer of which each has its own."""
         if isinstance(statement, (tirx.Bind, tirx.BufferStore, tirx.DeclBuffer)):
             return True
         variables: list[Var] = []
@@ -173,7 +173,7 @@ class _InStep:
             self.run(body)
 
     def _ctas(self, body: Any) -> Iterator[list[Running]]:
-        """For every CTA what is in scope of its warpgroups."""
+        """For every CTA the variables and buffers in scope of its warpgroups."""
         (outside,) = self.parts
         definitions = scope_ids(body)
         (warpgroups,) = filter(_is_warpgroup, definitions)

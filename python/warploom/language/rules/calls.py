@@ -60,7 +60,7 @@ def require_primitive(call: TilePrimitiveCall) -> str:
 
 
 def check_call(known: Known, lifetimes: Lifetimes, certain: bool, call: TilePrimitiveCall) -> None:
-    """Check one call: its operands, that their regions are inside, and what it reads.
+    """Check one call: its operands, that their regions are inside, and its reads.
 
     Raises
     ------
@@ -146,7 +146,7 @@ def _integers(evaluate: Callable, expressions: Sequence[Any]) -> list[int | None
 def _live(
     known: Known, lifetimes: Lifetimes, certain: bool, name: str, call: TilePrimitiveCall
 ) -> None:
-    """Tell what a call reads and writes, in this order."""
+    """Report the reads and the writes of a call, in this order."""
     to, *sources = _buffers(call)
     for source in () if name == "zero" else sources:
         lifetimes.reads(source, certain)

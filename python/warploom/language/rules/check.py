@@ -56,7 +56,7 @@ def check_program(func: PrimFunc) -> Known:
     Returns
     -------
     Known
-        What is known of its integers.
+        The known values of its integers.
 
     Raises
     ------

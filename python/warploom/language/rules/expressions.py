@@ -13,7 +13,7 @@ from warploom.language.values.expressions import FUNCTIONS
 
 #: Calls with a meaning of their own, beside :data:`FUNCTIONS` of numbers.
 _SPECIAL = ("if_then_else", "likely", "reinterpret")
-#: What each thread of a CTA, a warp or a loop has to take part in, by the name of its op.
+#: Ops in which each thread of a CTA, a warp or a loop has to take part, by name.
 _MEETINGS = {
     "tirx.break_loop": "break",
     "tirx.continue_loop": "continue",

@@ -46,7 +46,7 @@ class NestCheck:
         Told of each tile that is read for certain, and of each that is written, in order:
         ``touched(buffer, writes, statement)``.
     bound : dict
-        Variables bound in the nest -> their values as expressions of what is around it.
+        Variables bound in the nest -> their values in terms of variables around it.
     """
 
     known: Known
@@ -67,7 +67,8 @@ class NestCheck:
             self._refuse_open_reads(buffer, stores, reads)
             if own_elements(loops, values, stores, reads):
                 continue
-            # Which iterations store may be up to the data, as long as nobody reads the result.
+            # Which iterations store may be up to the data, as long as no statement reads the
+            # result.
             certain = stores if reads else [store for store in stores if store.certain]
             if certain:
                 require_independent(loops, values, certain, reads)
@@ -200,7 +201,8 @@ def own_elements(
     loops: Sequence[Var], values: Sequence[np.ndarray], stores: list[Access], reads: list[Access]
 ) -> bool:
     """Whether it is plain that each iteration has elements of its own: all accesses have the same
-    indices, and each loop variable is one of them, alone or beside what the nest does not change.
+    indices, and each loop variable is one of them, alone or beside terms that the nest does not
+    change.
     """
     first = stores[0].node.indices
     for access in (*stores[1:], *reads):
@@ -214,7 +216,7 @@ def own_elements(
 
 
 def _own_variable(index: Any, loops: Sequence[Var]) -> Var | None:
-    """The loop variable that an index is, or is the sum of with what is the same in the nest."""
+    """The loop variable that an index is, or is plus a term that is constant in the nest."""
     if isinstance(index, Var):
         return index
     if isinstance(index, prim.Add):

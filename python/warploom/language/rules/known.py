@@ -2,7 +2,7 @@
 
 Each of them takes its values in a range. Expressions are computed where it begins and where it
 ends: a rule that fails there fails when the program runs, so that no legal program is refused.
-What depends on memory, on sizes of arguments or on scalars that change is not known.
+Values that depend on memory, on sizes of arguments or on changing scalars are not known.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Unknown(Exception):
 
 @dataclass(frozen=True)
 class _Known(Evaluator):
-    """Computes what does not depend on memory."""
+    """Computes values that do not depend on memory."""
 
     scalars: dict[Var, Any] = field(default_factory=dict)
 
@@ -44,7 +44,7 @@ class _Known(Evaluator):
 
 @dataclass
 class Known:
-    """Ranges of the variables that are in scope, and what scalars hold.
+    """Ranges of the variables in scope, and values of scalars.
 
     Attributes
     ----------
@@ -53,7 +53,7 @@ class Known:
     scalars : dict
         Scalar that is set once, or bound variable -> its value, an expression.
     from_memory : set of Var
-        Scalars and variables whose values depend on what memory holds.
+        Scalars and variables whose values depend on memory.
     """
 
     ranges: dict[Var, tuple[Any, Any, Any]] = field(default_factory=dict)
@@ -62,7 +62,7 @@ class Known:
     _once: dict[Var, BufferStore] = field(default_factory=dict)
 
     def read_scalars(self, body: Any) -> None:
-        """Learn which scalars of a program are set once, and which hold what memory held."""
+        """Find the scalars that are set once, and the scalars that depend on memory."""
         stores: dict[Var, list[BufferStore]] = {}
         values: dict[Var, list[Any]] = {}
 
@@ -94,7 +94,7 @@ class Known:
             self.scalars[allocation.buffer] = store.value
 
     def depends_on_memory(self, expression: Any) -> bool:
-        """Whether the value of an expression depends on what a buffer, no scalar, holds."""
+        """Whether the value of an expression depends on a buffer that is no scalar."""
         depends = False
 
         def visit(var: Var) -> None:

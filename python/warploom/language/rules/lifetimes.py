@@ -1,4 +1,4 @@
-"""Tiles that are read before anything is written, and MMAs whose result nobody reads."""
+"""Tiles that are read before anything is written, and MMAs whose result no statement reads."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Lifetimes:
         certain : bool
             Whether it does so whenever the program runs.
         adds : bool
-            Whether it does so only to add to it; nobody has the sum then.
+            Whether it does so only to add to it; then no statement reads the sum.
 
         Raises
         ------
@@ -62,7 +62,7 @@ class Lifetimes:
         self.written.add(accumulator)
 
     def unread_result(self) -> tuple[Any, TileProgramError] | None:
-        """A matmul of whose accumulator no statement reads anything, and what to say."""
+        """A matmul whose accumulator no statement reads, and the message."""
         for accumulator, statement in self.results.items():
             if accumulator not in self.read:
                 name = accumulator.name

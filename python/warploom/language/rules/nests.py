@@ -1,4 +1,4 @@
-"""Element-wise nests: which loops are nests, and what must hold of their iterations.
+"""Element-wise nests: which loops are nests, and the rules of their iterations.
 
 Iterations of a nest are independent: no two store one element, and none reads an element that
 another stores. Statements of a nest can then be executed one after the other, each for all
@@ -189,7 +189,7 @@ def require_independent(
     Raises
     ------
     TileProgramError
-        If two iterations store one element, or one reads what another stores.
+        If two iterations store one element, or one reads an element that another stores.
     """
     shape = tuple(value.size for value in values)
     places = [

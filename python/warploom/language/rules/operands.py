@@ -51,7 +51,7 @@ class Operand:
     extent: Extents
 
     def require_tile(self, noun: str) -> None:
-        """``what`` it is must be a tile."""
+        """The operand ``what`` must be a tile."""
         if self.scope not in TILES:
             raise TileProgramError(
                 f"{noun}, {self.name}, is in {self.scope} memory; it must be a shared, fragment or "

@@ -1,4 +1,4 @@
-"""Checks ``wl.print`` in a tile program: what it reads, and where that is."""
+"""Checks ``wl.print`` in a tile program: its reads, and their scopes."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def check_print(known: Known, printed: Print) -> list[TensorLoad]:
     Returns
     -------
     list of TensorLoad
-        What it reads.
+        The elements that it reads.
 
     Raises
     ------
@@ -57,7 +57,7 @@ def _require_place(known: Known, load: TensorLoad) -> None:
     scope = str(buffer.scope())
     if scope == MBARRIER:
         raise TileProgramError(
-            f"wl.print prints the mbarrier {buffer.name}, whose bits are nobody's to read; print "
+            f"wl.print prints the mbarrier {buffer.name}, whose bits no program may read; print "
             "the stage and the parity."
         )
     if scope in TILES:

@@ -1,4 +1,4 @@
-"""Checks a nest for what is around it, in the first and the last iteration of the loops there."""
+"""Checks a nest in the first and the last iteration of the loops around it."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def _expressions(parts: Sequence[Part]) -> list[Any]:
 
 
 def _asks(expression: Any, stored: set[Any]) -> bool:
-    """Whether rules ask for what an expression reads: elements of tiles, or of what is stored."""
+    """Whether rules need the reads of an expression: elements of tiles, or of the stored buffer."""
     return any(
         load.source in stored or str(load.source.scope()) in TILES for load in loads(expression)
     )

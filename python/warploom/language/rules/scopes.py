@@ -1,4 +1,4 @@
-"""Scopes of tiles, and what an allocation may be."""
+"""Scopes of tiles, and the allowed allocations."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ SHARED = ("shared", "shared.dyn")
 REGISTERS = ("accumulator", "fragment", "tmem")
 #: Scopes of tiles, which belong to one CTA.
 TILES = SHARED + REGISTERS
-#: Scopes of what ``gemm_async`` writes.
+#: Scopes of the destination of ``gemm_async``.
 ACCUMULATORS = ("accumulator", "tmem")
 _ACCUMULATOR_DTYPES = ("float32", "float16", "int32")
-#: What an allocation may have: tiles, mbarriers, scalars, and workspaces in global memory.
+#: Allowed scopes of allocations: tiles, mbarriers, scalars, and workspaces in global memory.
 _ALLOWED = (*TILES, MBARRIER, "local", "global")
 
 
 def require_allocation(name: str, scope: str, dtype: str, shape: Sequence[int | None]) -> None:
-    """Check what ``T.alloc_buffer`` makes; an extent is None where it is not known.
+    """Check the buffer of ``T.alloc_buffer``; an extent is None where it is not known.
 
     Raises
     ------
@@ -60,6 +60,6 @@ def require_allocation(name: str, scope: str, dtype: str, shape: Sequence[int | 
 
 
 def shape_text(shape: Sequence[int | None]) -> str:
-    """A shape as Python writes it, with ``?`` for what is not known."""
+    """A shape as Python writes it, with ``?`` for unknown extents."""
     parts = ["?" if extent is None else str(extent) for extent in shape]
     return f"({parts[0]},)" if len(parts) == 1 else f"({', '.join(parts)})"

@@ -1,1 +1,1 @@
-"""Values of TIR expressions in numpy: what the interpreter computes, and what rules can know."""
+"""Values of TIR expressions in numpy, for the interpreter and for rules."""

@@ -1,4 +1,4 @@
-"""Numbers of tile programs: numpy dtypes, conversions, and the poison of what was never written."""
+"""Numbers of tile programs: numpy dtypes, conversions, and the poison of unwritten elements."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ from warploom.language.values.dtypes import convert, numpy_dtype
 
 @dataclass(frozen=True)
 class Evaluator:
-    """Computes expressions; a subclass says what buffers hold.
+    """Computes expressions; a subclass gives the contents of buffers.
 
     Attributes
     ----------

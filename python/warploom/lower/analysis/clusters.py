@@ -1,9 +1,9 @@
 """Common loads of the CTAs of a cluster: which CTAs load the same, and whose stages they write.
 
-The CTAs of a cluster differ in their tile along some dimensions of the grid. What a statement loads
-may depend on some of these; CTAs that differ only in the others load the same. They are peers:
-each loads a part, and multicasts it to all of them. A CTA may have other peers for each operand:
-in a cluster (2, 2), rows of A come to the CTAs of a row of tiles, those of B to a column.
+The CTAs of a cluster differ in their tile along some dimensions of the grid. The loads of a
+statement may depend on some of these; CTAs that differ only in the others load the same. They are
+peers: each loads a part, and multicasts it to all of them. A CTA may have other peers for each
+operand: in a cluster (2, 2), rows of A come to the CTAs of a row of tiles, those of B to a column.
 
 A stage must be free in all CTAs that a load of this CTA writes to. Since peers are mutual, these
 are the CTAs that write into the stage of this one: it tells all of them when it has read it.
@@ -51,7 +51,7 @@ def dependence(program: TileProgram) -> dict[Var, Dimensions]:
     dimensions |= places
 
     def visit(statement: Statement, control: Dimensions) -> bool:
-        """Note what a statement sets; ``control`` decides whether it is executed."""
+        """Note the scalars that a statement sets; ``control`` decides whether it is executed."""
         raw = statement.raw
         if isinstance(raw, (tirx.BufferStore, tirx.Bind)):
             to = raw.buffer if isinstance(raw, tirx.BufferStore) else raw.var
@@ -70,7 +70,7 @@ def dependence(program: TileProgram) -> dict[Var, Dimensions]:
 
 
 def depends_on(node: Any, known: dict[Var, Dimensions]) -> Dimensions:
-    """The dimensions that the value of an expression, or what a statement does, depends on."""
+    """The dimensions that the value of an expression, or the effect of a statement, depends on."""
     return frozenset().union(*(known.get(var, frozenset()) for var in ir.uses(node)))
 
 
@@ -209,7 +209,7 @@ def peers_of(load: Load, program: TileProgram, differs: Dimensions, rows: int) -
         Peers(shape, frozenset(along))
         for count in range(1, len(alike) + 1) for along in itertools.combinations(alike, count)
     ]  # fmt: skip
-    # The first dimension of what is loaded is shared out.
+    # The CTAs share the first dimension of the load.
     outer = next(
         (int(extent) for _, extent in ir.ranges(load.source) if not ir.is_constant(extent, 1)), 1
     )

@@ -5,8 +5,8 @@ instruction, each row in four lanes. On Blackwell they lie in tensor memory, of 
 its own 32 lanes; ``tcgen05.ld`` gives 128 rows one to each thread (``.32x32b``), and 64 rows in
 the fragment of Hopper (``.16x256b``), since M = 64 leaves 16 rows with each warp.
 
-A tile that is computed as the transpose of accumulators has the transpose of their fragment: what
-is said of rows holds for its columns, and its rows are held as their columns are.
+A tile that is computed as the transpose of accumulators has the transpose of their fragment:
+threads hold its columns as they hold rows of accumulators, and its rows as they hold columns.
 """
 
 from __future__ import annotations

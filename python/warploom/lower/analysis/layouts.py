@@ -25,7 +25,7 @@ from warploom.tile.statement import Block, Mma, Nest, walk
 
 @dataclass(frozen=True)
 class Axis:
-    """Along what of the accumulator a vector lies: ``"row"`` or ``"column"``, and why."""
+    """Dimension of an accumulator along which a vector lies: ``"row"`` or ``"column"``; and why."""
 
     along: str
     why: str
@@ -73,7 +73,7 @@ def operand_layout(tile: Buffer, major: Major, use: str) -> Any:
 
 
 def vector_axes(body: Block) -> dict[Buffer, Axis]:
-    """For every vector in registers, along what of the accumulator it lies.
+    """For every vector in registers, the dimension of the accumulator along which it lies.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""Mbarriers that the author of a tile program operates: which, and what is done with them."""
+"""Mbarriers that the author of a tile program operates, and the operations on them."""
 
 from __future__ import annotations
 

@@ -194,7 +194,7 @@ def _check_global_memory(program: TileProgram) -> None:
         ):
             for buffer in filter(is_global, buffers):
                 table.setdefault(buffer, []).append(statement)
-    # What goes through a workspace has flags of its own.
+    # Sums in a workspace have flags of their own.
     for buffer, stores in writes.items():
         if buffer in program.workspaces:
             continue

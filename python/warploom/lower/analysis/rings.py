@@ -1,4 +1,4 @@
-"""Rings of stages in shared memory, and where a program uses them: what a plan consists of."""
+"""Rings of stages in shared memory, and where a program uses them: the parts of a plan."""
 
 from __future__ import annotations
 

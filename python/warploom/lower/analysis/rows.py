@@ -1,7 +1,7 @@
 """Regions whose rows are several dimensions of a tensor, and parts of them.
 
 The rows of a tile may be the pixels of a rectangle of an image: in row-major order, the dimension
-of the rows of the rectangle first. Who takes some of these rows takes some of each dimension.
+of the rows of the rectangle first. A CTA with some of these rows has some of each dimension.
 """
 
 from __future__ import annotations

@@ -31,7 +31,7 @@ _MANY = 1 << 30
 
 @dataclass(frozen=True)
 class SeparableLoop:
-    """A loop whose iterations only add to accumulators, and what is around it.
+    """A loop whose iterations only add to accumulators, and the statements around it.
 
     Attributes
     ----------
@@ -56,7 +56,7 @@ class SeparableLoop:
         return any(statement.raw.same_as(start.raw) for start in self.starts)
 
 
-#: Who shares a tile, as messages name them.
+#: Units that share a tile, as messages name them.
 _CTAS = "CTAs that share a tile"
 
 
@@ -198,7 +198,7 @@ def _after_first(value: Any, loop: Loop) -> bool:
 
 
 def _require_no_carry(loop: Loop, sums: set[Buffer], units: str) -> None:
-    """Apart from sums, what an iteration reads it has written itself."""
+    """Apart from sums, an iteration reads only tiles that it has written itself."""
     every = set(loop.effects.writes) - sums
     changing = {loop.var} | {buffer for buffer in every if not is_tile(buffer)}
     written: set[Buffer] = set()
@@ -206,7 +206,7 @@ def _require_no_carry(loop: Loop, sums: set[Buffer], units: str) -> None:
     def visit(statements: Block, known: set[Buffer]) -> None:
         for statement in statements:
             for inner in statement.blocks:
-                # What a branch or a loop of unknown extent writes may not be written.
+                # A branch or a loop of unknown extent may not execute its writes.
                 visit(inner, set(known))
             if statement.blocks:
                 continue

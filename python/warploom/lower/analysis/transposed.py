@@ -1,8 +1,8 @@
 """Which tiles in registers are the transpose of accumulators.
 
-``out[y, x] = acc[x, y]`` needs no exchange between threads if they hold of ``out`` the transpose of
-what they hold of ``acc``. GEMMs of few rows are computed that way round, since the tensor core
-takes 64 rows at a time: those of the other operand.
+``out[y, x] = acc[x, y]`` needs no exchange between threads if their part of ``out`` is the
+transpose of their part of ``acc``. GEMMs of few rows are computed that way round, since the tensor
+core takes 64 rows at a time: those of the other operand.
 """
 
 from __future__ import annotations

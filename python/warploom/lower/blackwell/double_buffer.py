@@ -46,7 +46,7 @@ def _mmas(
 
 
 def _overwrites(mma: Mma, loop: Loop | None) -> bool:
-    """Whether an MMA, at least the first of a loop, does not add to what was there."""
+    """Whether an MMA, at least the first of a loop, overwrites its accumulator."""
     value = mma.accumulates
     if value is False:
         return True

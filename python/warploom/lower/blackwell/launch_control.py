@@ -27,12 +27,13 @@ from warploom.tile.program import TileProgram
 from warploom.tile.scalar import ThreadScalar
 from warploom.tile.statement import Loop, Statement, block
 
-#: Answers that may be on the way: one that is being read, one for who is a tile ahead, one to come.
+#: Answers that may be on the way: one that is being read, one for the role that is a tile ahead,
+#: one to come.
 ANSWERS = 3
 #: 32-bit words of an answer.
 _WORDS = 4
 _BYTES = 4 * _WORDS
-#: What stands for the first CTA of a cluster where there was none to take over.
+#: The value for the first CTA of a cluster where no cluster is left to take over.
 _NONE = 0xFFFFFFFF
 
 _TRY_CANCEL = "clusterlaunchcontrol.try_cancel.async.shared::cta.mbarrier::complete_tx::bytes"

@@ -46,7 +46,7 @@ class LoopHeads:
         return {tile: held_by(order[0]) for tile, order in roles.items() if len(order) == 1}
 
     def roles(self, statement: Statement) -> dict[Buffer, list[Role]]:
-        """For the tiles that a statement touches, the roles that do: first who touches it first."""
+        """The roles that touch each tile of a statement, in the order of their first access."""
         if statement not in self._roles:
             self._roles[statement] = self._find_roles(statement)
         return self._roles[statement]

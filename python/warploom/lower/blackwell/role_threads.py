@@ -1,4 +1,4 @@
-"""Which threads of a CTA have which role on Blackwell, and what each of them executes.
+"""Which threads of a CTA have which role on Blackwell, and the statements of each role.
 
 The first warpgroup has the roles of single threads, a warp each; all others compute.
 """
@@ -21,7 +21,7 @@ from warploom.tile.roles import ThreadRole
 WARPS = 4
 #: Registers of a thread of the first warpgroup, where consumers take the others.
 _FIRST_REGISTERS = 96
-#: Warps of the first warpgroup and what they do.
+#: Warps of the first warpgroup and their roles.
 _LOADS, _MULTIPLIES, _ALLOCATES, _ASKS = range(4)
 
 
@@ -105,7 +105,7 @@ def _registers(
 ) -> tuple[list[Stmt], list[Stmt]]:
     """Moves registers to the consumers, where the first warpgroup has some to give away.
 
-    ``at_launch`` is what every thread has before; all that it can use is enough for anyone, unless
+    ``at_launch`` is the count that every thread has before; it is enough for any role, unless
     a hint says otherwise.
     """
     hints = program.hints

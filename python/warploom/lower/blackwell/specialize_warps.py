@@ -45,7 +45,7 @@ def specialize_warps_sm100(program: TileProgram) -> TileProgram:
     Raises
     ------
     Decline
-        If a tile has no place in a ring, a load depends on what consumers compute, or accumulators
+        If a tile has no place in a ring, a load depends on a result of consumers, or accumulators
         do not fit.
     """
     plan = plan_pipeline(program)

@@ -248,7 +248,7 @@ class RoleSplitter:
         return [statement for part in parts for statement in emit_mma(part)]
 
     def _synchronised(self, statement: Statement) -> list[Stmt]:
-        """A statement of the threads; what they write to shared memory for each other is seen."""
+        """A statement of the threads, with a barrier where they read each other's shared memory."""
         placed = by_one_thread(self.places.placed(statement, Role.THREADS), self.program)
         sync = consumers_sync(self.warpgroups)
         own = [t for t in statement.effects.writes if is_consumer_tile(t, self.plan)]

@@ -160,7 +160,7 @@ def _uses(nest: Nest) -> dict[_Part, _Use]:
 
     tvm_ffi.structural_walk(nest.raw, [((tirx.BufferStore, TensorLoad), add)])
     for store in nest.stores:
-        # What is not stored everywhere keeps its value elsewhere.
+        # Elements that the nest does not store keep their values.
         if is_accumulator(store.buffer) and store not in nest.parts:
             uses[_part(store.buffer, store.indices)].loaded = True
     return uses

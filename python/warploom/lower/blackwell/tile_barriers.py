@@ -7,9 +7,9 @@ and is in one of four states, which follow each other in a circle:
     on its way to the tensor core -> held by it -> on its way to the threads -> held by them -> ...
 
 Both roles execute the same program, so at every place of it the state is known when it is
-compiled. Whoever needs a tile moves the circle on until it holds it; each step is a statement in
-the program of one role: give the tile away, or wait for it. Tiles begin on the way to the role
-that needs them first: their barriers are waited for a phase ahead.
+compiled. A role that needs a tile moves the circle on until it holds the tile; each step is a
+statement in the program of one role: give the tile away, or wait for it. Tiles begin on the way to
+the role that needs them first: their barriers are waited for a phase ahead.
 """
 
 from __future__ import annotations
@@ -123,7 +123,7 @@ class TileBarriers:
         return self.positions[role].index
 
     def step(self, state: int, lane: Any) -> tuple[Role, list[Stmt]]:
-        """From a state to the next: who does what."""
+        """The statements of each role from a state to the next."""
         role = Role(state // 2)
         at = self.positions[role]
         mine, other = (self.to_tensor_core, self.to_threads)[:: 1 if role == 0 else -1]
@@ -157,7 +157,7 @@ def threads_arrive(
     """Arrive once per warp, after all accesses of its threads to shared or tensor memory.
 
     With ``remote``, lanes arrive in the CTAs that it shows them.
-    With ``written``, the tensor core sees what they wrote to shared memory.
+    With ``written``, the tensor core sees their writes to shared memory.
     """
     if remote is None:
         arrival = ir.when(lane == 0, [barriers.arrive(barrier, stage)])

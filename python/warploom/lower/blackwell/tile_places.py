@@ -37,7 +37,7 @@ def split_program(program: TileProgram, plan: PipelinePlan) -> tuple[RoleSplitte
     """The programs of the tensor core's thread and of the consumers."""
     moves = _may_move(program, plan)
     splitter, streams = _split(program, plan, moves)
-    # What returns untouched from the other role must still be where it was.
+    # A tile that returns untouched from the other role must still be where it was.
     stay = {tile for tile in splitter.handover.passed_on if moves.get(tile)}
     if _shared_bytes(program, plan, splitter) > shared_bytes(program):
         stay |= {
@@ -65,7 +65,7 @@ def _may_move(program: TileProgram, plan: PipelinePlan) -> dict[Buffer, bool]:
 
 
 def _require_untouched(program: TileProgram, plan: PipelinePlan) -> None:
-    """Rings hand stages from the engine that loads to who reads, not from one reader to another."""
+    """Rings pass stages from the loading engine to the readers, not from reader to reader."""
     for role, statement in leaves(program.block):
         changed = statement.effects.writes & set(plan.tiles()) if role is Role.THREADS else set()
         if changed:

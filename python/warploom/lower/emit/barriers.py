@@ -74,7 +74,7 @@ def expect(barrier: Buffer, stage: Any, count: int) -> Stmt:
 
 
 def remote_view(barrier: Buffer, cta: Any) -> tuple[Buffer, list[Stmt]]:
-    """The same mbarriers, or the same tile, of another CTA, and what declares them."""
+    """The same mbarriers, or the same tile, of another CTA, and their declarations."""
     dtype = str(barrier.dtype)
     place = ThreadScalar(f"{barrier.name}_at", "uint64")
     start = ir.address(barrier, *[0] * len(barrier.shape))
@@ -111,7 +111,7 @@ class Remote:
 
 
 def find_peers(rings: list[Ring], program: TileProgram) -> tuple[dict[str, Remote], list[Stmt]]:
-    """For rings that CTAs share the ``empty`` barriers of those CTAs, and what declares them."""
+    """For rings that CTAs share the ``empty`` barriers of those CTAs, and their declarations."""
     peers: dict[str, Remote] = {}
     statements: list[Stmt] = []
     for ring in rings:

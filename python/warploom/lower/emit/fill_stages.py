@@ -86,7 +86,7 @@ def prefetches(load: TilePrimitiveCall, ring: Ring, program: TileProgram) -> lis
 
 
 def own_copies(load: TilePrimitiveCall) -> list[Stmt]:
-    """Copies of a load whose mbarrier, and whatever else it says, is the author's.
+    """Copies of a load whose mbarrier and other options are the author's.
 
     Raises
     ------

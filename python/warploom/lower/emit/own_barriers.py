@@ -1,7 +1,7 @@
 """Mbarriers that the author of a tile program operates, beside those that passes insert.
 
 Loads with ``mbar=`` are no part of the plan: no ring, no wait and no release comes with them, for
-the author has written all that. What is left is who executes what. The thread that loads executes
+the author has written all that. The passes only assign roles. The thread that loads executes
 these copies, announces their bytes, and all that ``wl.loading`` contains; the computing threads
 wait, all of them, and when all have come to an arrival one of them arrives. One thread initialises
 all mbarriers before the roles part. Statement after statement this is what the program says, so
@@ -38,7 +38,7 @@ from warploom.tile.statement import (
 
 
 def initialised_by_one_thread(body: Block) -> list[Stmt]:
-    """The statements of a kernel by hand, with what ``wl.alloc_barrier`` leaves open.
+    """The statements of a kernel by hand, with the initialisation for ``wl.alloc_barrier``.
 
     One thread initialises these mbarriers, and the others meet it behind that: of the cluster, for
     they arrive at each other's mbarriers.

@@ -2,7 +2,7 @@
 
 With programmatic dependent launch (PDL) a kernel waits for its predecessor to end, then its
 first loads wait for memory. Their prefetches need not wait: they change nothing, and the L2 cache
-is where all writes of the GPU meet, so what the kernel before writes later is what loads find.
+is where all writes of the GPU meet, so loads find later writes of the kernel before.
 Memory has work where one kernel ends and the next begins, which counts for GEMMs of few rows:
 they take as long as their weights take to arrive.
 """
@@ -119,7 +119,7 @@ class _Walk:
         ], True
 
     def _known(self, node: Any) -> bool:
-        """Whether a value needs neither what the kernel before may write nor what a tile holds."""
+        """Whether a value needs neither memory that the kernel before may write nor a tile."""
         used = ir.uses(node)
         held = any(is_global(v) or is_tile(v) for v in used if ir.is_buffer(v))
         return not held and not used & self.unknown

@@ -1,9 +1,9 @@
 """Lower ``wl.print`` to a call of printf by the thread that has the values.
 
 Tiles in registers are spread over threads, so an element of one goes through shared memory: a nest
-before the statement, in which whoever holds the element stores it, and the statement reads it
-there. All else follows from how passes treat nests and reads of shared tiles: who waits for what,
-and which role does it. One thread of the computing warpgroups prints.
+before the statement, in which the thread that holds the element stores it, and the statement reads
+it there. All else follows from how passes treat nests and reads of shared tiles: which thread
+waits, and which role does it. One thread of the computing warpgroups prints.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _TYPES = {
 def printed(call: Print, guard: Any = None) -> Stmt:
     """The call that prints, under the predicate and, if there is one, under ``guard``."""
     result = ir.evaluate(_call(call))
-    # One `if` in the other: the predicate may read what only the thread that prints may.
+    # One `if` in the other: the predicate may read values of the printing thread alone.
     if not call.always:
         result = tirx.IfThenElse(call.predicate, result, None)
     return result if guard is None else tirx.IfThenElse(guard, result, None)
@@ -107,7 +107,7 @@ def by_threads(func: PrimFunc) -> PrimFunc:
     if not has_prints(func.body):
         return func
 
-    def change(statement: Stmt, printed: Print) -> Stmt:
+    def change(statement: Stmt, call: Print) -> Stmt:
         guard = None if call.thread is None else T.EQ(T.cuda.thread_rank(), call.thread)
         return ir.written_at(printed(call, guard), statement.span)
 
@@ -124,7 +124,7 @@ def by_one_thread(statement: Stmt, program: TileProgram, alone: bool = False) ->
         Whether one warpgroup comes here, whichever it is.
     """
 
-    def change(statement: Stmt, printed: Print) -> Stmt:
+    def change(statement: Stmt, call: Print) -> Stmt:
         guard: Any = T.And(T.EQ(program.var("warp_in_warpgroup"), 0), T.EQ(program.var("lane"), 0))
         if not alone:
             guard = T.And(T.EQ(program.var("warpgroup"), 0), guard)
@@ -176,7 +176,7 @@ def _kept(statement: Stmt) -> list[Stmt]:
 def through_shared(statements: Iterable[Stmt]) -> tuple[Stmt, ...]:
     """The statements of a tile program, whose prints read no tile in registers.
 
-    What a print reads outside of a buffer is 0, as the language has it.
+    An element outside of a buffer is printed as 0, as the language has it.
     """
     memory = _Memory()
     body = memory.place(block(statements))

@@ -29,7 +29,7 @@ from warploom.tile.statement import (
 
 
 class Producer:
-    """Walks a program and keeps what a thread needs that fills the stages of all rings."""
+    """Walks a program and keeps the statements that the thread needs which fills all rings."""
 
     def __init__(self, program: TileProgram, plan: PipelinePlan) -> None:
         self.program, self.plan = program, plan
@@ -45,7 +45,7 @@ class Producer:
         Raises
         ------
         Decline
-            If a scalar comes from a tile, or TMA cannot describe what a load reads.
+            If a scalar comes from a tile, or TMA cannot describe the source of a load.
         """
         start = [s for position in self.positions.values() for s in position.define(1)]
         for ring in self.plan.rings:

@@ -31,7 +31,7 @@ DEFAULT_GROUP = 8
 
 @dataclass(frozen=True)
 class Grid:
-    """The CTAs of a persistent grid, and what they share out.
+    """The CTAs of a persistent grid, and the tiles that they share.
 
     Attributes
     ----------

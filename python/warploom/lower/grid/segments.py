@@ -2,13 +2,13 @@
 
 A tile has as many steps as its loop over K has iterations. Some tiles are cut into units, of a
 step each or of more; the units of all of these tiles stand in a row, of which every cluster gets
-an equal part. What it has of one tile is a segment. The CTA with the first step of a tile is its
-owner: it adds what the others have computed, and finishes the tile.
+an equal part. Its part of one tile is a segment. The CTA with the first step of a tile is its
+owner: it adds the sums of the other CTAs, and finishes the tile.
 
 Parts are dealt out from the last cluster to the first. So a CTA comes to the one tile that it owns
 a part of last, when the other CTAs, which have lower numbers, have long done their parts.
-GPUs start CTAs in the order of their numbers: whoever is waited for is under way, even where
-another kernel holds a part of the GPU.
+GPUs start CTAs in the order of their numbers: the CTA that another waits for is under way, even
+where another kernel holds a part of the GPU.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ def stream_k(steps: Any) -> Cut:
 
     Where the tiles are no multiple of the clusters, the last round of whole tiles would leave
     clusters idle. Those tiles are cut, and those of one full round, so that each cluster gets
-    between one and two tiles' worth, and a tile is cut about once. What is left are full rounds of
+    between one and two tiles' worth, and a tile is cut about once. The rest are full waves of
     whole tiles, which need no reduction and keep their order in L2.
     """
 

@@ -22,7 +22,7 @@ def skip_empty(lowered: PrimFunc, program: TileProgram) -> PrimFunc:
     Parameters
     ----------
     lowered : PrimFunc
-        What ``program`` has become.
+        The lowered ``program``.
     program : TileProgram
         Before passes have chosen another grid.
     """

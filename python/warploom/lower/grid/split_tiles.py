@@ -4,7 +4,7 @@ Few tiles of a long loop leave SMs idle: ``split_k`` cuts each loop into equal p
 tiles that is no multiple of the CTAs leaves them idle at the end: ``stream_k`` shares those tiles
 out step by step. Both become a loop over segments, whose body is that of the program with the
 segment's steps in place of all; a workspace in global memory takes the sums of those that do not
-own the tile. The program stays sequential: CTA after CTA, what is read has been written.
+own the tile. The program stays sequential: CTA after CTA, each sum is written before it is read.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from warploom.tile.primitives import primitive, tile_call
 from warploom.tile.program import TileProgram
 from warploom.tile.statement import Statement, raws
 
-#: What the workspace holds: a thread moves words.
+#: Size of an element of the workspace: a thread moves words.
 _WORD_BITS = 32
 
 
@@ -103,7 +103,7 @@ def _segmented(
 
 
 def _started(statement: Statement, loop: SeparableLoop, step: Var) -> Stmt:
-    """A statement of the loop; what overwrites a sum at first does so in each segment."""
+    """A statement of the loop; an MMA that overwrites its sum at first does so in each segment."""
     if not loop.is_start(statement):
         return statement.raw
     return tile_call(statement.raw, *statement.raw.args[:-1], step > 0)

@@ -161,7 +161,7 @@ class Consumer:
         return (one_consumer if self.alone else all_consumers)(self.program)
 
     def _mma(self, mma: Mma, waits: Waits) -> list[Stmt]:
-        """An MMA, after what threads wrote to its registers, as a group of its own."""
+        """An MMA as a group of its own, after the writes of threads to its registers."""
         fence = ir.evaluate(T.ptx.wgmma.fence.sync.aligned())
         commit = ir.evaluate(T.ptx.wgmma.commit_group.sync.aligned())
         return [*pin(waits.operands), fence, self._placed(mma), commit]

@@ -1,6 +1,6 @@
-"""Groups of wgmma that may be in flight at one place of a program, and what a wait completes.
+"""Groups of wgmma in flight at one place of a program, and the groups that a wait completes.
 
-An MMA runs while the warpgroup goes on. Its result, and what it reads, must be left alone until
+An MMA runs while the warpgroup goes on. Its result and its operands must be left alone until
 ``wgmma.wait_group`` has said that its group is complete. :class:`InFlight` keeps the groups and
 finds the latest place for every wait: the MMA of an iteration is waited for after the next MMA has
 been issued, unless something touches its result before.
@@ -25,7 +25,7 @@ from warploom.tile.statement import Loop
 
 @dataclass(frozen=True, eq=False)
 class Group:
-    """An MMA that has been issued: what it reads and writes. Another MMA may do the same."""
+    """An MMA that has been issued: its reads and writes. Another MMA may have the same."""
 
     reads: frozenset[Buffer]
     writes: frozenset[Buffer]
@@ -45,7 +45,7 @@ class Group:
         return bool(self.writes & effects.reads or self.reads & effects.writes)
 
     def repeats(self, other: Group) -> bool:
-        """Whether it reads and writes what another group does."""
+        """Whether it reads and writes the same tiles as another group."""
         return self.reads == other.reads and self.writes == other.writes
 
 
@@ -126,7 +126,7 @@ Event: TypeAlias = Wait | Meet
 class InFlight:
     """The groups that may be in flight at one place of the program, oldest first.
 
-    ``hidden`` is what was computed last since an MMA was issued that is still in flight.
+    ``hidden`` is the last tile that was computed since an MMA was issued that is still in flight.
     """
 
     groups: list[Group] = field(default_factory=list)

@@ -4,20 +4,20 @@ Threads execute a program in its order, and MMAs run beside them. The analysis f
 :class:`~warploom.lower.hopper.mma_groups.InFlight` from statement to statement and notes, for each,
 the waits around it. The emission then visits every statement once and asks for its waits.
 
-What is in flight where a loop begins anew is a fixpoint. Before a loop nothing is, so the state at
-the head of its body is that at the end of the body (the back edge), with stages to release in
-later iterations only. The states of a loop form a chain:
+The set of MMAs in flight where a loop begins anew is a fixpoint. Before a loop nothing is, so the
+state at the head of its body is that at the end of the body (the back edge), with stages to release
+in later iterations only. The states of a loop form a chain:
 
     nothing in flight  <  what one iteration leaves  <  what two leave  < ...  <  drained
 
 ``drained`` waits for all groups at the end of the body, which makes "nothing in flight" right. The
 analysis goes up until the body leaves the state that it began with. It ends: all iterations issue
 the same MMAs and groups that newer groups repeat are dropped, so there are finitely many states,
-and after :data:`ROUNDS` of them it drains. It drains at once if threads touch what is in flight at
-the back edge: ptxas serialises MMAs that threads wait for in the next iteration.
+and after :data:`ROUNDS` of them it drains. It drains at once if threads touch tiles of MMAs in
+flight at the back edge: ptxas serialises MMAs that threads wait for in the next iteration.
 
-Since nothing is in flight before a loop, what it leaves behind does not depend on where it stands.
-That is computed once for each loop: the work is linear in the depth of nests.
+Since nothing is in flight before a loop, the MMAs that it leaves in flight do not depend on where
+it stands. That is computed once for each loop: the work is linear in the depth of nests.
 """
 
 from __future__ import annotations
@@ -66,24 +66,24 @@ def plan_waits(program: TileProgram, plan: PipelinePlan, supply: Supply) -> Wait
     plan : PipelinePlan
         Its rings of loads.
     supply : Supply
-        Who loads.
+        The role that loads.
     """
     analysis = _Analysis(program, plan, supply)
     end = analysis.block(program.block, InFlight())
-    analysis.plan.end = end.wait_all_but(0)
-    return analysis.plan
+    analysis.wait_plan.end = end.wait_all_but(0)
+    return analysis.wait_plan
 
 
 class _Analysis:
-    """The walk: :attr:`now` is what may be in flight before the statement it comes to."""
+    """The walk: :attr:`now` has the MMAs that may be in flight before the next statement."""
 
     def __init__(self, program: TileProgram, plan: PipelinePlan, supply: Supply) -> None:
         self.plan, self.supply = plan, supply
         self.own = frozenset(own_tiles(program))
         self.computed = computed_tiles(program)
         self.now = InFlight()
-        self.plan = WaitPlan()
-        #: Loop -> what is in flight behind it.
+        self.wait_plan = WaitPlan()
+        #: Loop -> the MMAs in flight behind it.
         self.behind: dict[Loop, InFlight] = {}
 
     def block(self, statements: Block, head: InFlight) -> InFlight:
@@ -95,9 +95,9 @@ class _Analysis:
     def _block(self, statements: Block) -> None:
         for step in steps(self.plan, statements):
             statement = step.statement
-            self._statement(statement, self.plan.of.setdefault(statement, Waits()))
+            self._statement(statement, self.wait_plan.of.setdefault(statement, Waits()))
             for use in step.closes:
-                self.plan.closes[use.ring.name] = self._close(use)
+                self.wait_plan.closes[use.ring.name] = self._close(use)
 
     def _statement(self, statement: Statement, waits: Waits) -> None:
         match statement:
@@ -190,10 +190,10 @@ class _Analysis:
             if any(group.conflicts(touched) for group in end.groups):
                 break
             if back.same_as(head):
-                self.plan.heads[loop] = head
+                self.wait_plan.heads[loop] = head
                 return end, [[]]
             head = back
-        self.plan.heads[loop] = InFlight()
+        self.wait_plan.heads[loop] = InFlight()
         if head.groups:
             end = self.block(loop.body, InFlight())
         return end, [end.wait_all_but(0)]

@@ -140,7 +140,7 @@ def _ahead(use: RingUse) -> _Ahead | None:
     loop = use.loop
     if loop is None or not loop.pipelined:
         return None
-    # From the last load back: what is needed, and how it comes about.
+    # From the last load back: the values that it needs, and their definitions.
     kept: list[Statement] = []
     needed: set[Var] = set()
     for statement in reversed(use.block):
@@ -239,7 +239,7 @@ class _ByOneself:
         return [more, ahead.next.set(number + 1)]
 
     def _fill(self, ring: Ring, stage: Any, number: Any) -> list[Stmt]:
-        """Announce and copy what iteration ``number`` of the loop loads."""
+        """Announce and issue the copies of iteration ``number`` of the loop."""
         ahead = self.ahead[ring.name]
         statements = [announce(ring, stage)]
         for part in ahead.slice:

@@ -6,8 +6,8 @@ The thread that loads fills stages tile after tile as ever; each stage is used, 
 the warpgroup whose tile it belongs to, which passes over those of the other.
 
 A warpgroup begins the MMAs of its tile when the other has waited for the last stage of the tile
-before. That keeps the tensor cores at one tile at a time, and is what makes waiting for the parity
-of a phase right: no stage is more than one phase ahead of what a warpgroup waits for.
+before. That keeps the tensor cores at one tile at a time, and makes waiting for the parity of
+a phase right: no stage is more than one phase ahead of the one that a warpgroup waits for.
 
 CUTLASS: ``KernelTmaWarpSpecializedPingpong``.
 """

@@ -47,7 +47,7 @@ def specialize_warps(program: TileProgram) -> TileProgram:
     Raises
     ------
     Decline
-        If a tile has no place in a ring, or a load depends on what consumers compute.
+        If a tile has no place in a ring, or a load depends on a result of consumers.
     """
     plan = plan_pipeline(program)
     count = consumers(program)

@@ -152,7 +152,7 @@ def _in_turns(split: SeparableLoop, warpgroup: Var, count: int) -> list[Stmt]:
 
 
 def _is_common(statement: Statement) -> bool:
-    """Whether a statement is for all: a load, which nobody here executes, or a definition."""
+    """Whether a statement is for all: a load, which no consumer executes, or a definition."""
     return isinstance(statement, (Load, Scalar, Allocation))
 
 

@@ -58,7 +58,7 @@ class WaitPlan:
     end : list of Event
         After the last statement.
     heads : dict of Loop to InFlight
-        What is in flight where a loop begins anew.
+        The MMAs in flight where a loop begins anew.
     """
 
     of: dict[Statement, Waits] = field(default_factory=dict)

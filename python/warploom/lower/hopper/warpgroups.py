@@ -22,7 +22,7 @@ def with_warpgroups(program: TileProgram, count: int) -> tuple[Id, ...]:
 def require_private(
     statements: Iterable[Statement], skip: Callable[[Statement], bool], where: str, fix: str
 ) -> None:
-    """Make sure that what a warpgroup computes is its own.
+    """Make sure that each warpgroup computes in tiles of its own.
 
     Parameters
     ----------

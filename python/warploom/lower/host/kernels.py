@@ -6,7 +6,7 @@ from tvm import tirx
 from tvm.ir import PointerType
 from tvm.tirx import PrimFunc
 
-#: What the host passes to a kernel: extents of its grid, and tags of the launch.
+#: Launch parameters of a kernel: extents of its grid, and tags of the launch.
 _LAUNCH = "tirx.kernel_launch_params"
 
 #: The tag that TVM wants last.

@@ -42,7 +42,7 @@ class NestContext:
     bounded: dict[Buffer, Var]
 
     def tile(self, buffer: Buffer) -> RegisterTile:
-        """Which thread holds what of a buffer."""
+        """The elements of a buffer that each thread holds."""
         if buffer not in self.tiles:
             try:
                 self.tiles[buffer] = read_register_tile(
@@ -93,7 +93,7 @@ class Element:
     number : callable
         The register of a tile that holds the element at given indices.
     analyzer : Analyzer
-        What is known of the variables.
+        Ranges of the variables.
     """
 
     table: dict[Var, Any]
@@ -190,7 +190,7 @@ def together(part: Part, elements: list[Element]) -> list[Stmt]:
 
 
 def narrowed(node: Any, elements: list[Element]) -> tuple[list[Stmt], Any]:
-    """Conversions of a statement or expression for two neighbours; and what is left of it.
+    """Conversions of a statement or expression for two neighbours; and the rest of it.
 
     In the place of each conversion is a variable that both elements know.
     """

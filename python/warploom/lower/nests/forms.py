@@ -1,7 +1,7 @@
 """Writes nests in the one form that later passes know.
 
 * Loops count from 0 in steps of 1.
-* An ``if`` has no ``else``: what stands there becomes an ``if`` of its own.
+* An ``if`` has no ``else``: its statements become an ``if`` of their own.
 * An index that is read from memory may lie outside of a shared tile, where the language says that
   reads give 0 and stores are dropped: both are guarded. (Accesses to global memory are guarded
   where they are lowered, and all other indices are known to lie inside.)

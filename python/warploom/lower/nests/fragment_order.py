@@ -1,7 +1,7 @@
 """Moves registers to memory and back in the order in which threads hold them.
 
-Where only threads with the same registers read what others have stored, nobody needs rows and
-columns: register r of thread t goes to place (r / 4, t, r % 4). A thread then moves 16 bytes at a
+Where only threads with the same registers read the stored values, rows and columns do not
+matter: register r of thread t goes to place (r / 4, t, r % 4). A thread then moves 16 bytes at a
 time, and a warp 512 that lie together.
 """
 

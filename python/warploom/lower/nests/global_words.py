@@ -1,8 +1,8 @@
 """Between registers and global memory, two 16-bit neighbours of a row in one word.
 
-A thread holds neighbours of a row in pairs, and a pair fills a register. What TMA does not move,
-such as rows whose number only the device knows, or an input of the epilogue, goes as such words
-where they lie on word boundaries and are moved or left out together: that takes half the
+A thread holds neighbours of a row in pairs, and a pair fills a register. Data that TMA does not
+move, such as rows whose number only the device knows, or an input of the epilogue, goes as such
+words where they lie on word boundaries and are moved or left out together: that takes half the
 instructions.
 """
 

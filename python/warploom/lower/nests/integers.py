@@ -115,7 +115,7 @@ class Windows:
             return None
         if isinstance(by, int):
             return replace(inner, shift=inner.shift + by, width=max(inner.width - by, 1))
-        # What is left of the window depends on the thread; at least so much is.
+        # The rest of the window depends on the thread; this is its least size.
         bound = self.analyzer.const_int_bound(by)
         if int(bound.min_value) < 0 or int(bound.max_value) >= inner.width:
             return None

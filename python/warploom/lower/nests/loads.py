@@ -44,7 +44,7 @@ class SharedWords:
     Parameters
     ----------
     value : Expr
-        What the nest stores.
+        The values that the nest stores.
     elements : list of Element
         One for each register of the thread.
     """

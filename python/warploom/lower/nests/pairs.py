@@ -2,7 +2,7 @@
 
 A register of a thread holds two 16-bit elements, and the GPU adds and multiplies both at once. A
 nest whose element is a sum or a product of 16-bit numbers becomes such instructions on whole
-words. What a nest converts from integers, such as weights of 4 bits, never passes through
+words. Values that a nest converts from integers, such as weights of 4 bits, never passes through
 conversions of one element (:mod:`warploom.lower.nests.integers`).
 """
 
@@ -64,7 +64,7 @@ def in_words(store: ElementStore, elements: list[Element], analyzer: Analyzer) -
     Parameters
     ----------
     store : ElementStore
-        What :func:`paired_store` has given.
+        The result of :func:`paired_store`.
     elements : list of Element
         One for each register, in order.
     """
@@ -86,14 +86,14 @@ def _is_conversion(value: Any) -> bool:
 
 @dataclass(frozen=True)
 class _Pair:
-    """Two neighbouring registers; what is computed for both is a word."""
+    """Two neighbouring registers; a value of both is a word."""
 
     low: Element
     high: Element
     register: int
     shared: SharedWords
     analyzer: Analyzer
-    #: What has to come before.
+    #: Statements that have to come before.
     statements: list[Stmt]
 
     def word(self, value: Any) -> Any:

@@ -29,7 +29,7 @@ _SHOWN = 3
 def allocate_shared(program: TileProgram, capacity: int | None = None) -> TileProgram:
     """Replace allocations of shared memory and mbarriers by places in one allocation.
 
-    Where the author has a pool of his own (``T.SMEMPool``), they follow what is in it.
+    Where the author has a pool of his own (``T.SMEMPool``), they follow its contents.
 
     Parameters
     ----------

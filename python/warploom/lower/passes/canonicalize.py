@@ -117,7 +117,7 @@ def canonicalize(program: TileProgram) -> TileProgram:
 
 
 def _fixed_extents(statement: Statement) -> Stmt:
-    """Loops whose body changes what their extent is computed from: it is computed before."""
+    """Loops whose body changes a value in their extent: the extent is computed before."""
     raw = statement.with_each(_fixed_extents)
     if not isinstance(statement, Loop) or not ir.uses(statement.extent) & statement.effects.writes:
         return raw

@@ -1,4 +1,4 @@
-"""Hints that no lowering can follow, because of what the program itself says."""
+"""Hints that contradict the program, so that no lowering can follow them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from warploom.tile.program import TileProgram
 
 
 def check_hints(program: TileProgram) -> TileProgram:
-    """Note the hints that contradict the program, or that stand where nobody reads them."""
+    """Note the hints that contradict the program, or that stand where no pass reads them."""
     for hint, reason in _unfollowed(program):
         program = program.not_followed(hint, reason)
     return program

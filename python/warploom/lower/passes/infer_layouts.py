@@ -107,7 +107,7 @@ def infer_layouts(program: TileProgram, warpgroups: int | None = None) -> TilePr
 def _check_explicit(
     tile: Buffer, wanted: Any, operand: tuple[Major, str] | None, count: int
 ) -> None:
-    """A layout that the author wrote stays, unless what uses the tile cannot do with it."""
+    """A layout that the author wrote stays, unless a use of the tile does not allow it."""
     if wanted is not None and not tvm_ffi.structural_equal(
         tile.layout.canonicalize(), wanted.canonicalize()
     ):

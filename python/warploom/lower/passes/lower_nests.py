@@ -91,7 +91,7 @@ def _declare(statement: Stmt, flat: dict[Buffer, dict[str, Buffer]]) -> Stmt:
 
 
 def _block(statements: Block, context: NestContext) -> list[Stmt]:
-    """The statements of a block; what is assumed is used here, and not after this pass."""
+    """The statements of a block; this pass uses the assumptions in it, and drops them."""
     lowered: list[Stmt] = []
     for statement in statements:
         if read_assumption(statement.raw) is None:
@@ -120,7 +120,7 @@ def _nest(nest: Nest, context: NestContext) -> Stmt:
     accesses += [(load.source, load.indices) for load in _register_loads(nest)]
     if not accesses:
         return _over_threads(nest, context)
-    # A tile that the nest covers tells which thread does what.
+    # A tile that the nest covers tells the elements of each thread.
     covered = [access for access in accesses if _covers(nest.loops, *access)]
     buffer, indices = [*covered, *_accumulator_of(nest.loops), *accesses][0]
     return _over_registers(buffer, indices, nest, context)

@@ -64,7 +64,7 @@ class _Reduction:
         self.parity = T.truncmod(tiles.var, 2)
 
     def start(self) -> list[Stmt]:
-        """Allocations, and what initialises the barriers: one arrival each."""
+        """Allocations, and the initialisation of the barriers: one arrival each."""
         statements: list[Stmt] = [tirx.AllocBuffer(place) for place in self.places.values()]
         for barrier in (self.given, self.taken):
             statements.append(tirx.AllocBuffer(barrier))
@@ -145,9 +145,9 @@ def _arrive(view: Buffer, number: Any) -> Stmt:
 
 
 def _wait(barrier: Buffer, number: Any, parity: Any) -> list[Stmt]:
-    """Wait for a phase, and see what whoever has arrived in it has done.
+    """Wait for a phase, and see the writes of the threads that have arrived in it.
 
-    The waits of rings see what CTAs have done for copies; these order loads and stores.
+    The waits of rings order copies; these waits order loads and stores.
     """
     complete = ThreadScalar("complete", "uint32")
     try_wait = T.ptx.mbarrier.try_wait.parity.acquire.cluster.shared__cta.b64(

@@ -87,7 +87,7 @@ def _release(flag: Any, program: TileProgram) -> list[Stmt]:
 
 
 def _acquire(flag: Any, program: TileProgram) -> list[Stmt]:
-    """Wait for the flag; then the threads of this warpgroup see what it is for."""
+    """Wait for the flag; then the threads of this warpgroup see the sums that it guards."""
     seen = ThreadScalar("seen", "uint32")
     poll = ir.evaluate(T.ptx.ld.acquire.gpu.global_.u32(seen.value, flag))
     wait = [*seen.define(0), tirx.While(T.EQ(seen.value, T.uint32(0)), poll)]

@@ -8,7 +8,7 @@ Nothing but places is decided here; a layout that the author wrote stays.
 * Matrix descriptors are 64-bit registers. Shared tiles that MMAs read get the layout of an
   operand.
 * Mbarriers and shared tiles get their place from :mod:`warploom.lower.passes.allocate_shared`.
-* What ``wl.alloc_barrier`` initialises, the first thread initialises, and all threads wait for it:
+* The first thread initialises the mbarriers of ``wl.alloc_barrier``, and all threads wait for it:
   :mod:`warploom.lower.emit.own_barriers`.
 """
 

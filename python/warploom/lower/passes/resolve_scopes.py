@@ -3,7 +3,7 @@
 On Blackwell, accumulators stay accumulators, in tensor memory; but each consumer warpgroup has its
 own, and the layout says what its threads hold when they have read it.
 
-What one CTA computes, its consumer warpgroups share by rows: warpgroup w of W takes rows
+The consumer warpgroups of a CTA share its tiles by rows: warpgroup w of W takes rows
 ``[w r, (w + 1) r)`` of every tile, ``r = rows / W``, or such columns of transposed ones. Each then
 runs the same program on tiles of r rows. Loads into shared memory stay whole: they belong to nobody
 yet.

@@ -3,10 +3,10 @@
 The tile leaves in chunks of one swizzle atom of columns, the widest that are left of a row, and of
 as many rows as a warpgroup handles at a time; of transposed tiles, of the columns that a warpgroup
 handles at a time, and a few rows. While TMA drains one chunk, the warpgroup writes the
-next; the last stores are still under way when the next tile begins. What TMA cannot store (rows
-that are no multiple of 16 bytes), and elements of other than 2 or 4 bytes, go straight from
-registers, guarded at the edges. What a result adds of global memory, such as a residual, comes
-through the same buffers (``staged_inputs``), or into registers ahead (``epilogue_inputs``).
+next; the last stores are still under way when the next tile begins. Tiles that TMA cannot store
+(rows that are no multiple of 16 bytes), and elements of other than 2 or 4 bytes, go straight from
+registers, guarded at the edges. Epilogue inputs, such as a residual, come through the same buffers
+(``staged_inputs``), or into registers ahead (``epilogue_inputs``).
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def stage_stores(program: TileProgram) -> TileProgram:
     body = _block(program.block, program, staging)
     if any(ORCHESTRATED in _attributes(statement) for statement in body):
         allocated = [tirx.AllocBuffer(buffer) for buffer in staging.buffers.values()]
-        # Shared memory must outlive what TMA reads of it; the end of the grid completes the stores.
+        # Shared memory must outlive the reads of TMA; the end of the grid completes the stores.
         drain = ir.when(leader(program), [wait_group(0)])
         body = [*allocated, *body, drain]
     program = program.replace(body=tuple(body)).decided(*staging.decided)
@@ -79,7 +79,7 @@ def stage_stores(program: TileProgram) -> TileProgram:
 
 @dataclass(frozen=True)
 class _Staging:
-    """Buffers that chunks go through, what was decided, and whether there is but one store.
+    """Buffers that chunks go through, the decision, and whether there is a single store.
 
     Their keys are dtype, rows, columns, number, and which store of a block they belong to, if to
     one.
@@ -160,7 +160,7 @@ class _Staged:
 def _before_mmas(
     statements: list[Stmt], staged: _Staged, maker: Nest | None, program: TileProgram
 ) -> list[Stmt]:
-    """Statements with what a store begins, and its nest asks for, before their pipelined loop."""
+    """Statements with the first loads and L2 prefetches of a store before their pipelined loop."""
     views = enumerate(map(view, statements))
     loops = [i for i, view in views if isinstance(view, Loop) and view.pipelined]
     first = loops[0] if loops else len(statements)
@@ -207,7 +207,7 @@ def _maker(statement: Stmt, source: TensorRegion, program: TileProgram) -> Nest 
 
 
 def _straight(to: TensorRegion, source: TensorRegion, maker: Nest | None) -> Stmt:
-    """A nest that stores element by element; with ``maker``, what that nest computes."""
+    """A nest that stores element by element; with ``maker``, the tile that that nest computes."""
     tile = source.source
     counters = [Var(name, "int32") for name in ("i", "j")[: len(tile.shape)]]
     rows = row_dimensions(ir.ranges(to), int(tile.shape[0])) or []
@@ -272,7 +272,7 @@ def _staged(
 
 
 def _copied(tile: Buffer) -> Nest:
-    """A nest that makes a tile of itself: what it takes to read an accumulator in chunks."""
+    """A nest that makes a tile of itself, as a read of an accumulator in chunks needs."""
     i, j = Var("i", "int32"), Var("j", "int32")
     store = tirx.BufferStore(tile, tile[i, j], [i, j])
     return view(ir.nest([i, j], map(int, tile.shape), [store]))

@@ -1,4 +1,4 @@
-"""Drops what passes have told each other: a lowered program is plain TIRx.
+"""Drops the annotations of passes for other passes: a lowered program is plain TIRx.
 
 One attribute of the function stays, ``warploom.lowered``: by it the dispatcher of tile primitives
 knows that our op schedules come first (:mod:`warploom.ops.dispatch`).

@@ -2,7 +2,7 @@
 
 While TMA drains one chunk, the warpgroup writes the next; the last stores are still under way when
 the next tile begins. A chunk is computed just before it is stored, so that registers hold no more
-than one; what it adds of global memory comes the same way, or ahead of its arithmetic.
+than one; its epilogue inputs come the same way, or ahead of its arithmetic.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def by_tma(to: TensorRegion, place: TensorRegion) -> Stmt:
 
 
 def wait_group(count: int) -> Stmt:
-    """Until TMA has read what all but so many groups of stores take."""
+    """Wait until TMA has read the data of all but so many groups of stores."""
     return ir.evaluate(T.ptx.cp.async_.bulk.wait_group.read(count))
 
 
@@ -103,11 +103,11 @@ class ChunkedStore:
         return warpgroup_sync(self.program.var("warpgroup"))
 
     def plainly(self, maker: Nest | None, apart: bool) -> tuple[list[Stmt], list[Stmt]]:
-        """The chunks of the tile, or of what ``maker`` computes.
+        """The chunks of the tile, or of the tile that ``maker`` computes.
 
-        What a chunk adds is loaded into registers while the chunk before it is stored; for the
-        first, before the MMAs are waited for: the statements that are given first. ``apart``
-        means that no buffer was used since stores were waited for.
+        The epilogue inputs of a chunk are loaded into registers while the previous chunk is stored;
+        for the first, before the MMAs are waited for: the statements that are given first.
+        ``apart`` means that no buffer was used since stores were waited for.
         """
         made = [] if maker is None else [self._made(maker, chunk) for chunk in self.parts]
         # Threads meet once for chunks that all have buffers of their own, else for each of them.
@@ -132,7 +132,7 @@ class ChunkedStore:
         return made[0].loads if made else [], statements
 
     def with_input(self, maker: Nest, staged: StagedInput) -> tuple[list[Stmt], list[Stmt]]:
-        """The chunks of what ``maker`` computes of an epilogue input that their buffers bring.
+        """The chunks of the tile that ``maker`` computes from an epilogue input in their buffers.
 
         Returns
         -------
@@ -205,6 +205,6 @@ class ChunkedStore:
         return [*stores, ir.evaluate(T.ptx.cp.async_.bulk.commit_group())]
 
     def _published(self, stores: list[Stmt]) -> list[Stmt]:
-        """The TMA engine reads what these threads wrote."""
+        """The TMA engine reads the data that these threads wrote."""
         fence = ir.evaluate(T.ptx.fence.proxy.async_.shared__cta())
         return [fence, self._sync, ir.when(leader(self.program), stores)]

@@ -25,7 +25,7 @@ from warploom.tile.statement import Nest, raws
 
 
 def split_inputs(nest: Nest, made: Buffer) -> tuple[list[Stmt], Stmt]:
-    """Nests that load what a nest reads of global memory, and the nest without these loads.
+    """Nests that load the epilogue inputs of a nest, and the nest without these loads.
 
     Parameters
     ----------
@@ -64,9 +64,9 @@ def split_inputs(nest: Nest, made: Buffer) -> tuple[list[Stmt], Stmt]:
 
 
 def prefetch_inputs(nest: Nest, thread: Any, threads: int) -> list[Stmt]:
-    """Statements by which threads bring what a nest reads of global memory into the L2 cache.
+    """L2 prefetches of the global memory that a nest reads.
 
-    A thread asks for a row at a time. What has no rows of whole 16 bytes is left out (PTX ISA,
+    A thread asks for a row at a time. Inputs without rows of whole 16 bytes are left out (PTX ISA,
     "cp.async.bulk.prefetch.L2").
 
     Parameters
@@ -100,7 +100,7 @@ def prefetch_inputs(nest: Nest, thread: Any, threads: int) -> list[Stmt]:
 
 
 def start_of_row(load: TensorLoad, row: Var, column: Var) -> Any | None:
-    """Where a nest's elements of a row begin in the last dimension of what it reads.
+    """Where a nest's elements of a row begin in the last dimension of an input.
 
     None if they are not neighbours from a multiple of 16 bytes on, or rows have others.
     """

@@ -1,7 +1,7 @@
 """An input of the epilogue, loaded into the buffers that the result leaves through.
 
 A residual has the shape of the result. Its rows come 16 bytes at a time into the buffer of a chunk,
-from where ``ldmatrix`` takes what ``stmatrix`` will replace: threads that read their own elements
+``ldmatrix`` reads each element where ``stmatrix`` will write: threads that read their own elements
 of global memory ask for a few bytes of many rows each. Chunks that have buffers of their own are
 under way while the tile's MMAs are computed; the others follow as stores leave buffers.
 """
