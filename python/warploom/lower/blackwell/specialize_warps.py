@@ -22,12 +22,12 @@ from warploom.lower.analysis.clusters import pairs_of
 from warploom.lower.analysis.own_barriers import initialisations
 from warploom.lower.analysis.plan_pipeline import plan_pipeline
 from warploom.lower.analysis.rings import PipelinePlan
-from warploom.lower.blackwell.hand_over import Streams
 from warploom.lower.blackwell.launch_control import LaunchControl, is_dynamic
 from warploom.lower.blackwell.role_threads import WARPS, RoleStreams, RoleThreads, choose_role
 from warploom.lower.blackwell.split_roles import RoleSplitter
 from warploom.lower.blackwell.tile_barriers import Role
 from warploom.lower.blackwell.tile_places import shared_tiles, split_program
+from warploom.lower.blackwell.tile_states import Streams
 from warploom.lower.emit import barriers
 from warploom.lower.emit.next_kernel import let_next_start
 from warploom.lower.emit.prefetch_l2 import wait_and_prefetch_l2

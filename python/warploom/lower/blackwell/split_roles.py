@@ -19,7 +19,6 @@ from warploom.errors import Decline
 from warploom.lower.analysis.own_barriers import own_operands
 from warploom.lower.analysis.rings import PipelinePlan, Ring, is_consumer_tile
 from warploom.lower.blackwell.emit_mmas import emit_mma
-from warploom.lower.blackwell.hand_over import HandOver, Streams
 from warploom.lower.blackwell.loop_heads import LoopHeads
 from warploom.lower.blackwell.operand_places import OperandPlaces
 from warploom.lower.blackwell.plan_tensor_memory import TensorMemory, after_sync
@@ -33,6 +32,7 @@ from warploom.lower.blackwell.tile_barriers import (
     on_the_way_to,
     threads_arrive,
 )
+from warploom.lower.blackwell.tile_states import Streams, TileStates
 from warploom.lower.emit import barriers
 from warploom.lower.emit.barriers import Position
 from warploom.lower.emit.named_barriers import consumers_sync
@@ -80,7 +80,7 @@ class RoleSplitter:
         self.program, self.plan, self.tile_barriers = program, plan, tile_barriers
         self.memory = memory
         self.warpgroups = int(program.id("warpgroup").extents[0])
-        self.handover = HandOver(program, tile_barriers)
+        self.tile_states = TileStates(program, tile_barriers)
         self.heads = LoopHeads(tile_barriers)
         self.positions = {
             (role, ring.name): Position.named(f"{ring.name}_{role.name.lower()}", ring.stages)
@@ -109,12 +109,12 @@ class RoleSplitter:
         starts[Role.THREADS].extend(peers)
         bodies = self._block(self.program.block)
         for tile, pair in self.tile_barriers.items():
-            returning = self.handover.state[tile] == on_the_way_to(Role.THREADS)
-            running = returning or self.handover.state[tile] == held_by(Role.TENSOR_CORE)
+            returning = self.tile_states.state[tile] == on_the_way_to(Role.THREADS)
+            running = returning or self.tile_states.state[tile] == held_by(Role.TENSOR_CORE)
             # No thread reads the last result, yet its tensor memory is freed at the end; and the
             # last commit of a pair of CTAs arrives in both, which have to be there.
             if (running and is_accumulator(tile)) or (returning and pair.pairs):
-                self.handover.move(tile, held_by(Role.THREADS), bodies)
+                self.tile_states.move(tile, held_by(Role.THREADS), bodies)
         return [*starts[0], *bodies[0]], [*starts[1], *bodies[1]]
 
     def users(self, ring: Ring) -> list[Role]:
@@ -225,15 +225,15 @@ class RoleSplitter:
         self, statement: Statement, role: Role, out: Streams, write: Callable[[Any], list[Stmt]]
     ) -> None:
         """Add the code of a statement to a role, after the barriers of its tiles."""
-        tiles = self.handover.tiles_of(statement)
+        tiles = self.tile_states.tiles_of(statement)
         for tile in tiles:
-            self.handover.move(tile, held_by(role), out)
+            self.tile_states.move(tile, held_by(role), out)
         statements = write(statement)
         out[role].extend(statements)
-        self.handover.touched(tiles, role, statements[-1])
+        self.tile_states.touched(tiles, role, statements[-1])
         if is_wait(statement.raw):
             for tile in self.under_way:
-                self.handover.last[role, tile] = statements[-1]
+                self.tile_states.last[role, tile] = statements[-1]
             self.under_way = set()
         elif isinstance(statement.raw, TilePrimitiveCall) and role is Role.THREADS:
             self.under_way.update(tile for tile in tiles if is_accumulator(tile))
@@ -255,8 +255,8 @@ class RoleSplitter:
         if any(tile not in self.tile_barriers for tile in own):
             return [sync, placed, ir.evaluate(T.ptx.fence.proxy.async_.shared__cta()), sync]
         # Tile barriers synchronise passed tiles, except between uses of the threads.
-        touched = self.handover.tiles_of(statement)
-        again = any(is_shared(tile) and tile in self.handover.used for tile in touched)
+        touched = self.tile_states.tiles_of(statement)
+        again = any(is_shared(tile) and tile in self.tile_states.used for tile in touched)
         return [sync, placed] if again else [placed]
 
     # -- control flow --------------------------------------------------------------------------
@@ -264,29 +264,29 @@ class RoleSplitter:
     def _loop(self, loop: Loop, out: Streams) -> None:
         body, heads = loop.body, self.heads.of(loop)
         for tile, head in heads.items():
-            self.handover.move(tile, head, out)
+            self.tile_states.move(tile, head, out)
             if head == held_by(Role.THREADS):
                 # By the iteration before.
-                self.handover.used.add(tile)
+                self.tile_states.used.add(tile)
         bodies = self._block(body)
         for tile, head in heads.items():
-            self.handover.move(tile, head, bodies)
+            self.tile_states.move(tile, head, bodies)
         self._add(loop, [[body] for body in bodies], out)
-        self.handover.remember(self.heads.roles(loop), out)
+        self.tile_states.remember(self.heads.roles(loop), out)
 
     def _branch(self, branch: Branch, out: Streams) -> None:
         for tile, state in self.heads.around(branch).items():
-            self.handover.move(tile, state, out)
-        before = dict(self.handover.state)
+            self.tile_states.move(tile, state, out)
+        before = dict(self.tile_states.state)
         results = []
         for part in branch.blocks:
-            self.handover.state = dict(before)
+            self.tile_states.state = dict(before)
             bodies = self._block(part)
             for tile, state in before.items():
-                self.handover.move(tile, state, bodies)
+                self.tile_states.move(tile, state, bodies)
             results.append(bodies)
         self._add(branch, [[result[role] for result in results] for role in ROLES], out)
-        self.handover.remember(self.heads.roles(branch), out)
+        self.tile_states.remember(self.heads.roles(branch), out)
 
     def _add(self, owner: Loop | Branch, bodies: list[list[list[Stmt]]], out: Streams) -> None:
         """A loop or branch for each role that has something to do in it."""

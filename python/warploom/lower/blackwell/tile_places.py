@@ -17,13 +17,13 @@ from warploom.lower.analysis.own_pool import own_pool
 from warploom.lower.analysis.rings import PipelinePlan, is_consumer_tile
 from warploom.lower.analysis.shared_tiles import tile_bytes
 from warploom.lower.blackwell.double_buffer import is_rewritten, starts_afresh
-from warploom.lower.blackwell.hand_over import Streams
 from warploom.lower.blackwell.plan_tensor_memory import SETS, plan_tensor_memory
 from warploom.lower.blackwell.role_order import leaves, roles_of
 from warploom.lower.blackwell.role_threads import WARPS
 from warploom.lower.blackwell.split_roles import RoleSplitter
 from warploom.lower.blackwell.tensor_memory_chunks import is_accumulator
 from warploom.lower.blackwell.tile_barriers import Role, TileBarriers
+from warploom.lower.blackwell.tile_states import Streams
 from warploom.target import Swizzle
 from warploom.tile.program import TileProgram, allocations
 from warploom.tile.scopes import is_shared
@@ -38,7 +38,7 @@ def split_program(program: TileProgram, plan: PipelinePlan) -> tuple[RoleSplitte
     moves = _may_move(program, plan)
     splitter, streams = _split(program, plan, moves)
     # A tile that returns untouched from the other role must still be where it was.
-    stay = {tile for tile in splitter.handover.passed_on if moves.get(tile)}
+    stay = {tile for tile in splitter.tile_states.passed_on if moves.get(tile)}
     if _shared_bytes(program, plan, splitter) > shared_bytes(program):
         stay |= {
             tile for tile, pair in splitter.tile_barriers.items() if pair.stack is not None

@@ -1,4 +1,4 @@
-"""Hands tiles to and fro between the two roles, and remembers who holds each of them."""
+"""States of the tiles that pass between the two roles: which role holds each tile."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from warploom.tile.statement import Statement
 Streams: TypeAlias = tuple[list[Stmt], list[Stmt]]
 
 
-class HandOver:
+class TileStates:
     """The tiles of a program that both roles touch, each in a state.
 
     Parameters
@@ -33,14 +33,14 @@ class HandOver:
     Attributes
     ----------
     state : dict
-        Tile -> who holds it, or to whom it is on the way.
+        Tile -> the role that holds it, or to which it is on the way.
     last : dict
-        Role and tile -> what the role last added that touches the tile.
+        Role and tile -> the last statement of the role that touches the tile.
     used : set of Buffer
         Tiles that their holder has touched since it waited for them.
     passed_on : set of Buffer
-        Tiles that a holder gave away without: their contents must still be there when they come
-        back.
+        Tiles that a role passed on without a use: their contents must still be there when they
+        come back.
     """
 
     def __init__(self, program: TileProgram, tile_barriers: dict[Buffer, TileBarriers]) -> None:
@@ -61,7 +61,7 @@ class HandOver:
             self.last[role, tile] = statement
 
     def remember(self, roles: Mapping[Buffer, Iterable[Role]], out: Streams) -> None:
-        """Note that roles have touched tiles in what they added last."""
+        """Note that roles have touched tiles in their last statements."""
         for tile, users in roles.items():
             for role in users:
                 self.last[role, tile] = out[role][-1]
