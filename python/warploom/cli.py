@@ -20,7 +20,7 @@ class Command:
     Attributes
     ----------
     words : tuple of str
-        What the user types: one word, or a group and a word.
+        The words that the user types: one word, or a group and a word.
     module : str
         Module with ``main(arguments: list[str]) -> int``, the exit status. It parses its own
         arguments and is imported only when it runs.
@@ -58,7 +58,7 @@ COMMANDS = (
 
 
 def _parser() -> Parser:
-    """Only for what comes before a command; each command parses its own arguments."""
+    """Only for options before a command; each command parses its own arguments."""
     width = max(len(" ".join(command.words)) for command in COMMANDS)
     lines = [f"  {' '.join(command.words):{width}}  {command.help}" for command in COMMANDS]
     parser = Parser(

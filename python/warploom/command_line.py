@@ -23,7 +23,7 @@ INTERRUPTED = 130
 
 
 class Parser(argparse.ArgumentParser):
-    """Says what is wrong with arguments in one line, and where the others are explained."""
+    """Reports wrong arguments in one line, and points to the help."""
 
     def error(self, message: str) -> NoReturn:
         self.exit(2, f"{self.prog}: {message}; `{self.prog} --help` explains the arguments.\n")

@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 class Matmul(ScheduleRule):
     """Products of matrices on the asynchronous tensor core, with the knobs of the analytic model.
 
-    To be listed before the rules of ``dlight.gpu``: it returns None for what it does not take,
-    and for targets other than ``sm_90a``.
+    To be listed before the rules of ``dlight.gpu``: it returns None for functions that it does not
+    take, and for targets other than ``sm_90a``.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""``warploom doctor``: says what this installation consists of and what is wrong with it.
+"""``warploom doctor``: reports the parts of this installation and their faults.
 
 :mod:`warploom.doctor_checks` has the checks.
 """

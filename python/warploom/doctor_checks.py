@@ -34,13 +34,13 @@ class Row:
     Attributes
     ----------
     name : str
-        What was checked.
+        The part that was checked.
     state : str
         ``"ok"``; ``"warn"``: work is possible without it; ``"fail"``: no kernel can be compiled.
     finding : str
-        What was found.
+        The finding.
     fix : str
-        One sentence, unless all is well: what to do, or what does not work without it.
+        One sentence, unless all is well: the fix, or the features that do not work without it.
     """
 
     name: str
@@ -80,7 +80,7 @@ def check_distribution(
     others : sequence of str
         Distributions that bring the same.
     install : str
-        What pip installs, by default the distribution itself.
+        The distribution that pip installs, by default the one of the module.
     """
     for distribution in (name, *others):
         with contextlib.suppress(importlib.metadata.PackageNotFoundError):
@@ -201,7 +201,7 @@ def check_headers(toolchain: Toolchain) -> Row:
 
 
 def check_optional_tool(toolchain: Toolchain, name: str, without: str) -> Row:
-    """A tool that is only needed for some things; ``without`` says for what."""
+    """A tool that is only needed for some features, which ``without`` names."""
     tool = getattr(toolchain, name)
     if tool is None:
         return Row(name, "warn", "not found", without)
@@ -209,7 +209,7 @@ def check_optional_tool(toolchain: Toolchain, name: str, without: str) -> Row:
 
 
 def check_driver(driver: Driver | None) -> Row:
-    """The CUDA driver, or what stands in its place."""
+    """The CUDA driver, or the library in its place."""
     if driver is None or driver.kind == "none":
         reason = driver.detail if driver else "TVM has no compiler in it"
         return Row(

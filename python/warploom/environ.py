@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 @contextlib.contextmanager
 def variable(name: str, value: str) -> Iterator[None]:
-    """Set an environment variable of this process, and afterwards what it was before."""
+    """Set an environment variable of this process, and restore it afterwards."""
     before = os.environ.get(name)
     os.environ[name] = value
     try:

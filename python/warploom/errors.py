@@ -1,6 +1,6 @@
 """The errors that warploom raises for bad input, and its warnings.
 
-Every message is one sentence that names the offending value, the rule, and what is allowed.
+Every message is one sentence that names the offending value, the rule, and the allowed values.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ class WarploomError(ValueError):
 
 @contextlib.contextmanager
 def reading(path: Any, kind: str) -> Iterator[None]:
-    """Name the file, and what it should be, in errors of a block that understands its contents.
+    """Name the file and its format in errors of a block that understands its contents.
 
     Examples
     --------
@@ -81,7 +81,7 @@ class Decline(WarploomError):
 
 
 class WarploomWarning(UserWarning):
-    """Base class of all warnings: what works, and is likely not what its author wants.
+    """Base class of all warnings: the program works, but likely not as its author wants.
 
     ``warnings.simplefilter("error", WarploomWarning)`` makes errors of them.
     """

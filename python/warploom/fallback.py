@@ -1,7 +1,7 @@
 """Functions that warploom takes from TVM, and gives back if their kernels cannot be built.
 
-Whoever replaces a function keeps the original. Where a later step cannot follow, be it a pass of
-this package, one of TVM or the CUDA compiler, the function gets TVM's own schedule, and a
+A pass that replaces a function keeps the original. Where a later step cannot follow, be it a pass
+of this package, one of TVM or the CUDA compiler, the function gets TVM's own schedule, and a
 :class:`~warploom.errors.StockScheduleWarning` says why. A build that TVM can do never ends here.
 """
 
@@ -127,7 +127,7 @@ def attempted(name: str, make: Callable[[], Made]) -> Made | None:
         return None
     except WarploomWarning:  # a search wants none
         raise
-    except Exception as error:  # whatever it is, TVM can build the function
+    except Exception as error:  # of any kind: TVM can build the function
         tell(name, error)
         return None
 
@@ -200,6 +200,6 @@ def _error_of(
     try:
         with silenced():
             build(tvm.IRModule(part, attrs=mod.attrs))
-    except Exception as error:  # what it is does not matter: the original is built instead
+    except Exception as error:  # of any kind: the original is built instead
         return error
     return None

@@ -117,7 +117,7 @@ class GemmShape:
 
     @property
     def bytes(self) -> int:
-        """Bytes of A, B and the result, and of what the epilogue reads."""
+        """Bytes of A, B and the result, and of the epilogue inputs."""
         elements = self.m * self.columns * (2 if self.epilogue == "residual" else 1)
         elements += self.n if self.epilogue.startswith("bias") else 0
         return self.input_bytes + elements * bits_of(self.result_dtype) // 8

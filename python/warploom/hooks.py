@@ -24,7 +24,7 @@ class Hook(Generic[_T]):
     Parameters
     ----------
     purpose : str
-        What a call does, for the error where no part has provided it.
+        The effect of a call, for the error where no part has provided it.
     """
 
     def __init__(self, purpose: str) -> None:

@@ -26,7 +26,7 @@ from warploom.tile.kinds import is_program, is_tirx
 from warploom.tile.spans import drop_spans
 from warploom.warn import remember_author
 
-#: What TVM asks a pipeline for: the passes, and those for host and device code at the end.
+#: The parts of a pipeline of TVM: the passes, and those for host and device code at the end.
 Factory = Callable[..., tuple[Any, Any, Any]]
 
 
@@ -143,7 +143,7 @@ def LowerScheduledGemms() -> tvm.transform.Pass:
                     changed[variable] = lower_gemm(function)
                 except WarploomWarning:  # a search wants none
                     raise
-                except Exception as error:  # whatever it is, TVM can build the function
+                except Exception as error:  # of any kind: TVM can build the function
                     tell(variable.name_hint, error)
                     changed[variable] = stock_schedule(original_of(function))
         return tvm.IRModule({**dict(mod.functions.items()), **changed}, attrs=mod.attrs)
@@ -168,7 +168,7 @@ def LowerTilePrograms() -> tvm.transform.Pass:
                 symbol = (function.attrs or {}).get("global_symbol", variable.name_hint)
                 remember_author(str(symbol), first_span(function))
             if is_program(function):
-                # First what is refused or declined, which is then the whole message.
+                # First the errors that refuse or decline, which are then the whole message.
                 lowered[variable] = _with_prints(lower(function))
                 warn_of_mistakes(function)
             else:

@@ -7,7 +7,7 @@ from typing import Any
 
 from warploom.errors import WarploomError
 
-#: What to say where there is no picture.
+#: The message where there is no picture.
 MISSING = "matplotlib is not installed: no picture; run: pip install 'warploom[plot]'"
 
 

@@ -1,10 +1,10 @@
 """Registers warploom with TVM. Nothing else in the package registers anything.
 
 TVM calls :func:`autoload` at ``import tvm`` through the entry point group ``tvm.backends``;
-``import warploom`` does the same, for whoever sets ``TVM_DEVICE_BACKEND_AUTOLOAD=0``.
+``import warploom`` does the same, where ``TVM_DEVICE_BACKEND_AUTOLOAD=0`` is set.
 
 ``import tvm`` stays quick for programs that need no GPU: :func:`register` installs hooks and names
-(:mod:`warploom.ops.table`), and what is behind a name is imported when it is first used.
+(:mod:`warploom.ops.table`), and the module behind a name is imported when it is first used.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from warploom.runtime import driver, launch, native, toolchain
 
 
 def autoload() -> None:
-    """Entry point of the group ``tvm.backends``; TVM turns what it raises into a warning."""
+    """Entry point of the group ``tvm.backends``; TVM turns its exceptions into warnings."""
     register()
 
 
@@ -116,7 +116,7 @@ def _register_runtime(loaded: driver.Driver) -> None:
 
 
 def _register_launches() -> None:
-    """Calls of kernels that remember what they have looked up and encoded."""
+    """Calls of kernels that remember looked up functions and encoded tensor maps."""
     import tvm_ffi
     from tvm.runtime import Executable
 
@@ -132,7 +132,7 @@ def _register_launches() -> None:
 
 
 def _register_builds() -> None:
-    """``tvm.tirx.build``, and with it ``tvm.compile``, that keeps what it has made.
+    """``tvm.tirx.build``, and with it ``tvm.compile``, that keeps its modules.
 
     And that gives functions back to TVM whose kernels cannot be built.
     """
@@ -233,7 +233,7 @@ def _register_options() -> None:
 
 
 def _register_script() -> None:
-    """``T.warploom``, and changes that make TVMScript read what its own printer writes.
+    """``T.warploom``, and changes that make TVMScript read the output of its own printer.
 
     Tile primitives look their function up at each call, so that every name they go by follows.
     """

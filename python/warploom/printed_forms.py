@@ -1,4 +1,4 @@
-"""Lets TVM read back what its own printer writes.
+"""Lets TVM read back the output of its own printer.
 
 Five forms do not parse back in TVM 0.27:
 

@@ -49,7 +49,7 @@ def gemm_async(
         The function of ``sch.mod``.
     **knobs : int, optional
         Other attributes of :class:`warploom.gemm.GemmKnobs`. All values, also those of ``tile``
-        and ``cluster``, may be results of ``sch.sample_categorical``. What is left out has the
+        and ``cluster``, may be results of ``sch.sample_categorical``. A missing decision has the
         default of :class:`~warploom.gemm.GemmKnobs`.
 
     Raises

@@ -28,7 +28,7 @@ class Timer(Protocol):
         """Seconds of device time of ``timed``, enqueued right behind ``warm``."""
 
     def conditions(self) -> tuple[float | None, float | None]:
-        """The device's clock in MHz and its power in W right now; None for what is unknown."""
+        """The device's clock in MHz and its power in W right now; None if unknown."""
 
 
 @dataclass(frozen=True)
@@ -132,7 +132,7 @@ def measure(
     names = list(competitors)
     samples: dict[str, list[float]] = {name: [] for name in names}
     conditions: dict[str, list[tuple[float | None, float | None]]] = {name: [] for name in names}
-    # One rotation for all: what a competitor reads is never what the one before it just read.
+    # One rotation for all: a competitor never reads the operands that the previous one just read.
     rotation = itertools.cycle(range(input_sets))
 
     def repeat(name: str, count: int) -> Callable[[], None]:

@@ -66,7 +66,7 @@ def warn(text: str, category: type[WarploomWarning], span: Any = None) -> None:
     Parameters
     ----------
     text : str
-        What was seen, why, and what helps.
+        The observation, its reason, and the fix.
     category : type
         A class of :mod:`warploom.errors`.
     span : tvm.ir.Span, optional
@@ -111,7 +111,7 @@ def deferred() -> Iterator[dict[Notice, None]]:
         yield recorded
     except BaseException as error:
         _recorded.reset(token)
-        # Who mends a program that is refused reads one message, not the lints as well.
+        # The author of a refused program reads one message, not the lints as well.
         refused = isinstance(error, errors.WarploomError)
         lint = errors.TileProgramWarning.__name__
         left = [warning for warning in recorded if not refused or warning.category != lint]
@@ -125,7 +125,7 @@ def deferred() -> Iterator[dict[Notice, None]]:
 
 @contextlib.contextmanager
 def silenced(*refused: type[WarploomWarning]) -> Iterator[None]:
-    """No warnings in the block: for a search, which tries what it may not keep.
+    """No warnings in the block: for a search, which drops most of its trials.
 
     Parameters
     ----------

@@ -176,7 +176,7 @@ def test_products_that_no_kernel_computes_are_left_out(capsys):
 
 def test_faults_are_for_plain_products_only(tmp_path):
     shape = GemmShape("g", 64, 48, 136, "float16", epilogue="residual")
-    with pytest.raises(WarploomError, match="products without an epilogue only"):
+    with pytest.raises(WarploomError, match="GEMMs without an epilogue only"):
         tuning.tune_all([shape], None, 1, tmp_path, 1, (0,), 1, one_in=2)
 
 

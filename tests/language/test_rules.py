@@ -350,7 +350,7 @@ def test_shared_tiles_alone_make_a_tile_program(rng):
     a = rng.standard_normal((64, 128)).astype("float16")
     (_, c) = run(lower(transposed(), "sm_90a"), [a, np.full((128, 64), np.nan, "float16")])
     np.testing.assert_array_equal(c, a.T)
-    with pytest.raises(Decline, match="has no product"):
+    with pytest.raises(Decline, match="has no MMA"):
         lower(transposed(), "sm_100a")
 
 

@@ -11,7 +11,7 @@ EQUIVALENTS: dict[tuple[str, ...], str] = {
         "is_accumulator(tile)",
         "True",
         "0",
-    ): "a shared tile passes to the other role after a wait that it does not need: later, never too early",
+    ): "a shared tile changes its role after a wait that it does not need: later, never too early",
     (
         "ops/copy_fragment.py",
         "_vector",

@@ -11,7 +11,7 @@ from warploom.bench.benchmarks import BENCHMARKS
 from warploom.command_line import guarded
 from warploom.errors import WarploomError
 
-#: What the command runs -> the module with ``main(arguments)``: goals and headline run benchmarks.
+#: Name of a command -> the module with ``main(arguments)``: goals and headline run benchmarks.
 COMMANDS = {
     "goals": "warploom.bench.goals",
     "headline": "warploom.bench.headline",

@@ -45,7 +45,7 @@ def regressions(comparisons: Sequence[Comparison], file: Path, tolerance: float)
 
 
 def _key(shape: dict) -> str:
-    """A shape without what does not change a measurement."""
+    """A shape without the fields that do not change a measurement."""
     kept = {name: value for name, value in shape.items() if name not in ("group", "target")}
     return json.dumps(kept, sort_keys=True)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-#: What to measure -> the module with ``main(arguments)``.
+#: Name of a benchmark -> the module with ``main(arguments)``.
 BENCHMARKS = {
     "gemm": "warploom.bench.gemm",
     "attention": "warploom.bench.attention",

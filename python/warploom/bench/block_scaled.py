@@ -4,8 +4,8 @@ Against cuBLASLt's GEMMs with the same scales (1 x 128 of A, 128 x 128 of B), wh
 ``_scaled_mm`` gives where the library has them. One with a single scale for each operand and fast
 accumulation is measured beside, as what the tensor core can do: it computes something else, and is
 checked against that. A variant, such as tile=256x128x128,stages=4,cluster=1x2,order_mmas=true,
-has what the program chooses for the shape, tile, stages and cluster, but for what it names. Exit
-status: 0 if every result is right, 1 if one is wrong.
+has the program's choice of tile, stages and cluster for the shape, except for those that it names.
+Exit status: 0 if every result is right, 1 if one is wrong.
 """
 
 from __future__ import annotations

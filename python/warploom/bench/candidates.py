@@ -1,4 +1,4 @@
-"""Configurations of one GEMM: which, in what order, and how long each of them takes."""
+"""Configs of one GEMM: the selection, their order, and their times."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ class Selection:
 
 
 class Product:
-    """A shape, its candidates, and what has become of them.
+    """A shape, its candidates, and their results.
 
     Parameters
     ----------

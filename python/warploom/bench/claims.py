@@ -50,7 +50,7 @@ class Claim:
     where: Mapping[str, Any] = field(default_factory=dict)
 
     def measured(self, results: Mapping[str, Any]) -> tuple[float, str] | None:
-        """The value and what it comes from; None if the results have nothing of it."""
+        """The value and its source; None if the results do not have it."""
         if "comparisons" not in results:
             seconds = _times(results).get(self.take)
             return None if seconds is None else (seconds * 1e6, "us")

@@ -1,7 +1,7 @@
 """``python -m warploom.bench cold``: how soon a new process has its first result.
 
-Each row is a process of its own. The first fills an empty cache and exports what it has compiled.
-The others find neither a compiler nor a pipeline of TVM, so that what they run comes from the cache
+Each row is a process of its own. The first fills an empty cache and exports its kernels.
+The others find neither a compiler nor a pipeline of TVM, so that their kernels come from the cache
 or from the exported library.
 """
 

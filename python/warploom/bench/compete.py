@@ -47,7 +47,7 @@ def compare_products(
     check : callable
         Compares the result in a set with its reference.
     poison : float
-        What results are full of before they are computed.
+        The value in results before they are computed.
     """
     deviations = {
         name: _check(torch, lambda run=run: _all(run, sets), sets, check, poison)
@@ -92,7 +92,7 @@ def _check(
     poison: float,
 ) -> Deviation:
     """The worst deviation of all sets, after a run over poisoned results."""
-    run()  # compiles and loads what is made at the first call, and allocates results
+    run()  # compiles, loads and allocates whatever the first call does
     torch.cuda.synchronize()
     for operands in sets:
         _fill(_result(operands), poison)
@@ -138,7 +138,7 @@ def _time(
 
 
 def _host_cost(torch: Any, launch: Launch, times: Mapping[str, Statistics]) -> float:
-    """Seconds of a call, with fewer calls of what takes long."""
+    """Seconds of a call, with fewer calls of long kernels."""
     median = next(iter(times.values())).median
     launches = max(5, min(_HOST_LAUNCHES, round(_HOST_SECONDS / median)))
     return host_cost(launch, torch.cuda.synchronize, launches)

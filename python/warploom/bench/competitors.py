@@ -72,7 +72,7 @@ def default(shape: GemmShape, databases: Sequence[Path] = ()) -> Executable:
 
 
 def tuned(shape: GemmShape, databases: Sequence[Path] = ()) -> Executable | None:
-    """The same with the records of ``databases``, or of what the package ships if there are none.
+    """The same with the records of ``databases``, or of the package if there are none.
 
     None where they have nothing for the shape: it would be the default again.
     """

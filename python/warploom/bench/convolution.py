@@ -40,7 +40,7 @@ class Operands:
     parameters : mapping
         By name.
     c : torch.Tensor
-        What results are written to by whoever does not allocate them.
+        The destination for competitors that do not allocate their result.
     result : torch.Tensor
         The last result, NHWC.
     """
@@ -159,7 +159,7 @@ def make_operands(
 
 
 def _spread(shape: tuple[int, ...]) -> float:
-    """Of weights, so that results are as large as what comes in; biases are small."""
+    """Of weights, so that results are as large as inputs; biases are small."""
     inputs = 1
     for extent in shape[1:]:
         inputs *= extent

@@ -34,7 +34,7 @@ _MOST_WORKSPACE = 1
 _TRANSPOSED = 1
 #: cublasLtEpilogue_t of the epilogues that the library computes; a residual is its ``beta C``.
 EPILOGUES = {"none": 1, "residual": 1, "bias": 4, "bias_gelu": 32 | 4}
-#: What NVIDIA recommends for Hopper.
+#: NVIDIA's recommendation for Hopper.
 _WORKSPACE_BYTES = 32 << 20
 
 

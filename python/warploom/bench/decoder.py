@@ -17,7 +17,7 @@ from tvm.relax.frontend import nn
 
 #: Keys are padded to a multiple of this, so that rows of scores begin at multiples of 16 bytes.
 _KEYS = 8
-#: Weights of 4 bits: how many a word holds, how many share a scale, and what the field of 0 is.
+#: Weights of 4 bits: how many a word holds, how many share a scale, and the field of 0.
 _PER_WORD, GROUP, ZERO = 8, 32, 7
 
 

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 LAYERS = ((4096, 4096), (6144, 4096), (28672, 4096), (4096, 14336), (8192, 8192))
 #: Speed over the 16-bit GEMM that few rows must reach on a square layer.
 _TARGET, _TARGET_LAYER, _TARGET_ROWS = 1.5, (8192, 8192), 16
-#: Different rows of weights; a multiple of what any order of theirs mixes.
+#: Different rows of weights; a multiple of the rows that any of their orders mixes.
 _PACKED_ROWS = 1024
 
 

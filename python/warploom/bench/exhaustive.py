@@ -1,8 +1,9 @@
 """``python -m warploom.bench exhaustive``: many configurations of each GEMM, measured.
 
-What the analytic model is fitted to, and what its choice is compared with. Candidates are compiled
-side by side, ahead of the GPU, the most promising first; each one's result is checked. Every line
-of the output is one of them, so that a run that is interrupted loses nothing. No PyTorch is needed.
+The analytic model is fitted to these results, and its choice is compared with them. Candidates are
+compiled side by side, ahead of the GPU, the most promising first; each one's result is checked.
+Every line of the output is one of them, so that a run that is interrupted loses nothing. No PyTorch
+is needed.
 """
 
 from __future__ import annotations
@@ -75,7 +76,7 @@ def search(
             product = following.result()
             if number + 1 < len(shapes):
                 following = ahead.submit(prepare, shapes[number + 1])
-            wait(product.built[:1])  # the time that processes take to start is nobody's
+            wait(product.built[:1])  # the time that processes take to start counts for no GEMM
             yield product, product.measure(runner, budget.until(len(shapes) - number))
 
 

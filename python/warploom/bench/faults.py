@@ -1,6 +1,6 @@
-"""Faults in searches: candidates that do what they should not, and processes that are killed.
+"""Faults in searches: candidates that misbehave, and processes that are killed.
 
-:class:`FaultyBuilder` builds what it is asked for, and then puts something else in the place of
+:class:`FaultyBuilder` builds the candidates, and then puts something else in the place of
 some of it. Nothing that a search does knows of that; afterwards :func:`complaints` says what it
 should have noticed.
 """
@@ -48,7 +48,7 @@ __device__ void warploom_soak_wild() { *(volatile int*)0x10000000008ull = 1; }
 _NOTHING = """
 __device__ void warploom_soak_nothing() { }
 """
-#: What a candidate may do: the function that it calls before it stores one element.
+#: Faults of a candidate: the function that it calls before it stores one element.
 BAD_KERNELS = {
     "hang": ("warploom_soak_hang", _SPIN),
     "illegal address": ("warploom_soak_wild", _WILD),
@@ -162,7 +162,7 @@ class FaultyBuilder(PyBuilder):
         return spoilt
 
     def close(self) -> None:
-        """End the processes, and remove what was built."""
+        """End the processes, and remove the artifacts."""
         self.builder.close()
         for folder in {path.parent for path in self.bad.values()}:
             shutil.rmtree(folder)

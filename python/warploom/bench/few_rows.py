@@ -33,8 +33,8 @@ def _copy(torch: Any) -> Callable[[], object]:
     return lambda: target.copy_(source)
 
 
-#: Protocol -> what makes its filler. ``alone``: the GPU does nothing else; ``behind a copy``: the
-#: predecessor fills the GPU.
+#: Protocol -> the function that makes its filler. ``alone``: the GPU does nothing else; ``behind a
+#: copy``: the predecessor fills the GPU.
 FILLERS: Mapping[str, Callable[[Any], Callable[[], object]]] = {
     "alone": _sleep,
     "behind a copy": _copy,

@@ -1,7 +1,7 @@
 """Fits the constants of the analytic model to measured candidates.
 
 A search by coordinates: each constant in turn is tried a little larger and a little smaller, and
-the step shrinks when nothing helps any more. What is minimised is what matters to a choice: how
+the step shrinks when nothing helps any more. The loss is the part that matters to a choice: how
 much slower the model's choice is than the best, and how differently it errs for the candidates of
 one GEMM; how far it is off for all of them counts less.
 """
@@ -19,7 +19,7 @@ from warploom.gemm.machine import Machine
 from warploom.gemm.model import predict
 from warploom.gemm.problem import GemmProblem
 
-#: What is counted, not fitted.
+#: Constants that are counted, not fitted.
 FIXED = ("gpu",)
 #: Factors of the first and the last step.
 _FIRST_STEP, _LAST_STEP = 1.3, 1.01

@@ -187,7 +187,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
     parser.add_argument(
         "--knobs", action="append", default=[], metavar="NAME=INTEGER,...",
-        help="also measure what TVM compiles of a te function with the model's choice but for "
+        help="also measure TVM's kernel of a te function with the model's choice but for "
         "these knobs; repeatable",
     )  # fmt: skip
     parser.add_argument("--seed", type=natural, default=0, help="of the random data (default: 0)")

@@ -32,7 +32,7 @@ class Float32Result(GemmShape):
 
 
 def kernels() -> dict[str, Callable[[int, int, int], Any]]:
-    """Row -> what generates its kernel for M, N and K."""
+    """Row -> the generator of its kernel for M, N and K."""
     from warploom.kernels import matmul_multistage, matmul_warp_specialised
 
     return {

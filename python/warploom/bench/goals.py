@@ -1,6 +1,6 @@
-"""``python -m warploom.bench goals``: what this package wants to reach, measured row by row.
+"""``python -m warploom.bench goals``: the performance goals of this package, measured row by row.
 
-``goals.json`` lists runs of other benchmarks in the order of their importance, and what is claimed
+``goals.json`` lists runs of other benchmarks in the order of their importance, and the claims
 of their results. Every run has files of its own under ``--out``, written shape by shape, and a row
 that has ended is not measured again: a second call goes on where the first was cut off. Exit
 status: 0 if all goals are reached, 1 if a run failed or a result is wrong, 2 if a goal is missed or
@@ -38,7 +38,7 @@ def run_row(row: Row, out: Path, more: Sequence[str], minutes: float) -> None:
     Raises
     ------
     RuntimeError
-        Or whatever else it raises that says nothing of the machine: CUDA may be of no use then.
+        Or another exception that says nothing about the machine: CUDA may be of no use then.
     """
     folder = out / row.name
     folder.mkdir(parents=True, exist_ok=True)
@@ -129,7 +129,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--kernels", type=Path, help="folder of compiled kernels")
     parser.add_argument("--compile-only", action="store_true", help="fill it, measure nothing")
-    parser.add_argument("--table", action="store_true", help="only print what was measured")
+    parser.add_argument("--table", action="store_true", help="only print measured results")
     parser.add_argument("--in-process", action="store_true", help=argparse.SUPPRESS)
 
 

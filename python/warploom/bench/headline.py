@@ -221,7 +221,7 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--collect", type=Path, metavar="DIR", help="of `bench goals --out DIR`")
     parser.add_argument("--run", type=input_file, metavar="FILE", help="a collected run")
     parser.add_argument(
-        "--out", type=output_file, metavar="FILE", help="where to keep what is collected"
+        "--out", type=output_file, metavar="FILE", help="where to keep the collected results"
     )
     parser.add_argument(
         "--page", type=input_file, metavar="FILE", help="Markdown page to write into"

@@ -60,12 +60,12 @@ class Kernel:
 
 
 class Kernels:
-    """The kernels of a folder, and a way to compile what it lacks.
+    """The kernels of a folder, and a way to compile missing kernels.
 
     Parameters
     ----------
     folder : Path, optional
-        A temporary one by default. What other sources of this package have compiled is discarded.
+        A temporary one by default. Kernels of other versions of this package are discarded.
     workers : int, optional
         Compiling processes; all CPUs by default.
     """
@@ -77,7 +77,7 @@ class Kernels:
         self._index = self._read()
 
     def compile(self, wanted: Iterable[Kernel]) -> int:
-        """Compile what the folder lacks, and wait until all of it is there; how many failed."""
+        """Compile the missing kernels, and wait for all of them; return how many failed."""
         missing = {kernel.key: kernel for kernel in wanted if kernel.key not in self._index}
         if not missing:
             return 0
@@ -105,7 +105,7 @@ class Kernels:
                 self._index[key] = _outcome(future)
                 if time.perf_counter() - said > _SAY_SECONDS:
                     said = time.perf_counter()
-                    self._write()  # who is cut off keeps what is there
+                    self._write()  # a run that is cut off keeps its kernels
                     print(f"{number + 1} of {len(futures)} kernels are compiled", flush=True)
         finally:
             pool.close()
@@ -163,7 +163,8 @@ class Kernels:
                     "compile them with --compile-only from the sources that measure them."
                 )
             return {}
-        # What failed is tried again where that is possible: the reason may have been the machine.
+        # A failed kernel is tried again where that is possible: the reason may have been the
+        # machine.
         kept = content["kernels"].items()
         return {k: v for k, v in kept if not isinstance(v, str) or not _has_compiler()}
 
@@ -190,7 +191,7 @@ def _outcome(future: Future[bool]) -> bool | str:
 
 @functools.cache
 def sources() -> str:
-    """A hash of what decides what kernels are compiled to: this package, without its benchmarks."""
+    """A hash of all that decides the code of kernels: this package, without its benchmarks."""
     root, digest = Path(__file__).parents[1], hashlib.sha256()
     for path in sorted(root.rglob("*")):
         inside = path.relative_to(root)

@@ -24,7 +24,7 @@ from warploom.command_line import Parser, input_file, output_folder, positive
 from warploom.errors import WarploomError, reading
 from warploom.gemm_shape import GemmShape
 
-#: What every step is compared with, through PyTorch.
+#: The library that every step is compared with, through PyTorch.
 CUBLAS = "cuBLAS"
 #: Rows and columns of the only tile that the first steps compute.
 TILE = 128
@@ -204,7 +204,7 @@ def write(results: Sequence[Measured], facts: dict, folder: Path) -> None:
 
 
 def paste(data: dict, steps: Iterable[Path]) -> None:
-    """Write what was measured into the steps' results, in the place of what stood there.
+    """Write the measurements into the steps' results, in the place of earlier ones.
 
     Parameters
     ----------

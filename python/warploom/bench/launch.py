@@ -1,7 +1,7 @@
-"""``python -m warploom.bench launch``: what the host pays for one call of a kernel, part by part.
+"""``python -m warploom.bench launch``: the host's time for one call of a kernel, part by part.
 
 Kernels are GEMMs with three tensor maps, on matrices so small that the GPU is never behind: the
-package's tile program, and what TVM compiles of a ``te`` function, which may be launched before
+package's tile program, and TVM's kernel of a ``te`` function, which may be launched before
 the kernel before it has ended. ``WARPLOOM_LAUNCH_CACHE=0`` shows the same calls as TVM makes them.
 """
 
@@ -29,7 +29,7 @@ _GOAL = "main(a, b, c)"
 
 
 def calls_of_tvm(size: int = _SIZE) -> dict[str, Callable[[], object]]:
-    """The call by name, what of it is no launch, and with the function looked up each time."""
+    """The call by name, its parts that are no launch, and with the function looked up each time."""
     device = tvm.cuda(0)
     executable = compile_gemm(None, size, size)
     compiled = competitors.default(GemmShape("", size, size, size, "float16"))["main"]

@@ -21,7 +21,7 @@ from warploom.gemm.problem import GemmProblem
 from warploom.gemm.workloads import problem_of
 from warploom.gemm_shape import GemmShape
 
-#: What the package brings.
+#: Results that come with the package.
 MEASURED = "2026-11-22-h200-candidates.jsonl.gz"
 #: Candidates that are slower than the best by more do not matter to a choice.
 NEAR = 1.4

@@ -1,4 +1,4 @@
-"""``warploom bench model``: the analytic model against what the exhaustive benchmark has measured.
+"""``warploom bench model``: the analytic model against results of the exhaustive benchmark.
 
 Reads lines that :mod:`warploom.bench.exhaustive` has written; without a file those of an H200 that
 the package brings, which the model's constants are fitted to. Needs no GPU.

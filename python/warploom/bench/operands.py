@@ -1,4 +1,4 @@
-"""Random operands of a GEMM on the GPU, and the check of what was computed from them."""
+"""Random operands of a GEMM on the GPU, and the check of results."""
 
 from __future__ import annotations
 

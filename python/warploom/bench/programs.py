@@ -53,7 +53,7 @@ def compare(
     """Check and time all; None if the library has none of its GEMMs for the operands."""
 
     def tried(product: Product) -> Product:
-        product(sets[0])  # whoever cannot compute it says so at the first call
+        product(sets[0])  # a library that cannot compute it raises at the first call
         torch.cuda.synchronize()
         return product
 

@@ -54,7 +54,7 @@ class Entry:
     allowed_error : float
         Bound of the relative error.
     host_seconds : float
-        What one call costs the host.
+        Time of the host for one call.
     """
 
     name: str

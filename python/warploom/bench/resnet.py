@@ -88,7 +88,7 @@ class Convolution(nn.Module):
 
 
 class Bottleneck(nn.Module):
-    """Convolutions of 1, 3 x 3 and 1 pixels; what comes in is added, projected if sizes differ."""
+    """Convolutions of 1, 3 x 3 and 1 pixels; the input is added, projected if sizes differ."""
 
     def __init__(self, config: ResnetConfig, number: int) -> None:
         for name, (filters, taps, channels, stride, _) in config.layers.items():

@@ -114,7 +114,7 @@ def run(
         try:
             with torch.no_grad():
                 comparison = compare(torch, shape, kernels)
-        except (WarploomError, RuntimeError) as error:  # what CUDA reports is the latter
+        except (WarploomError, RuntimeError) as error:  # errors of CUDA are the latter
             print(f"{shape}: FAILED: {first_line(error)}", flush=True)
             status = EXIT_WRONG
             continue

@@ -4,7 +4,7 @@ Right candidates, and between them ones that hang, that read an address which is
 compute something wrong, and processes that are killed. The run is right if every right candidate is
 measured, every bad one is told as such, and the run goes on. Exit status 1 if it is not. With
 ``--searches`` they are candidates of searches, which must have no record that is not right; then
-``--out`` keeps what is known after each of them. The GPU is the first that ``CUDA_VISIBLE_DEVICES``
+``--out`` keeps the results after each of them. The GPU is the first that ``CUDA_VISIBLE_DEVICES``
 names, and compiling processes are as many as the CPUs that this one may use.
 """
 
@@ -54,7 +54,7 @@ _ONE_IN = 4
 
 
 class _Soak:
-    """Libraries of each kind, and what became of their trials."""
+    """Libraries of each kind, and the results of their trials."""
 
     def __init__(self, size: tuple[int, int, int], builder: Builder, runner: Runner) -> None:
         self.runner = runner
@@ -107,7 +107,7 @@ def _right_candidates(func: Any, builder: Builder, target: Target, count: int = 
 def soak(
     size: tuple[int, int, int], seconds: float, timeout_sec: float, seed: int, workers: int | None
 ) -> _Soak:
-    """Run trials for as long; what was seen, and what should not have been."""
+    """Run trials for as long; return the results, and the faults."""
     builder, runner = Builder(workers), Runner(timeout_sec=timeout_sec)
     try:
         run = _Soak(size, builder, runner)
@@ -133,7 +133,7 @@ class Searches:
     failed_but_right : int
         Trials that have failed although nothing was wrong with their candidates.
     complaints : list of str
-        What should not have been, those trials among it; empty if all is right.
+        The faults, with their trials; empty if all is right.
     """
 
     runs: int
@@ -174,7 +174,7 @@ def search_with_faults(
     timeout_sec : float
         After which the first candidate of a task hangs.
     tell : callable
-        Gets, after each search, what is known by then.
+        Gets the results so far after each search.
     """
     target, _ = default_target()
     names = ["gemm_{}_{}_{}".format(*size) for size in sizes]
@@ -220,7 +220,7 @@ def _records_without_a_trial(database: Any, entries: Sequence[Entry]) -> Iterato
 
 
 def write(done: Searches, head: Mapping[str, Any], path: Path) -> None:
-    """Replace a file by what is known, as JSON; it is never there in part."""
+    """Replace a file by the results so far, as JSON; it is never there in part."""
     content = {"environment": dict(head), **asdict(done)}
     path.parent.mkdir(parents=True, exist_ok=True)
     replace_file(path, (json.dumps(content, indent=1) + "\n").encode())

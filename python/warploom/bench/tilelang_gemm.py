@@ -29,7 +29,7 @@ def products(torch: Any, shape: GemmShape) -> list[Callable[[Operands], object]]
     Raises
     ------
     WarploomError
-        If TileLang is not installed, or compiles none of them; with what it says.
+        If TileLang is not installed, or compiles none of them; with its message.
     """
     if importlib.util.find_spec("tilelang") is None:
         raise WarploomError("TileLang is not installed.")

@@ -1,4 +1,4 @@
-"""``python -m warploom.bench profile``: what recording a timeline costs.
+"""``python -m warploom.bench profile``: the cost of recording a timeline.
 
 Kernels that record compete with the same kernels that do not, interleaved in one run: a GEMM of
 4096 x 4096 x 4096, one of 8192 x 8192 x 8192, and attention. Ratios are speeds relative to the

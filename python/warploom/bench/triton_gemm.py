@@ -1,4 +1,4 @@
-"""A GEMM in Triton, autotuned: what its users would write for Hopper.
+"""A GEMM in Triton, autotuned, as its users would write it for Hopper.
 
 A persistent grid, operands through TMA descriptors, tiles in an order that shares B in the L2. It
 is imported where somebody asks for it: Triton is no dependency of this package.

@@ -2,7 +2,7 @@
 
 For each GEMM of a suite, in one run: a search of so many trials (all GEMMs together, as
 ``tune_tir`` does it), then as many candidates as the time allows, then the fastest of all those
-side by side with what is chosen without any trial. The best of all of them is what ratios refer to.
+side by side with configs that are chosen without a trial. Ratios refer to the best of all of them.
 With ``--minutes 0`` there are no candidates but those of the search: all the time goes to tuning.
 GEMMs are those of ``bench gemm``, with its epilogues and dtypes. No PyTorch is needed.
 """
@@ -128,7 +128,7 @@ def compared(
     builder, runner, target
         As of a search.
     searched : sequence of GemmKnobs
-        What a search has measured, the fastest first.
+        The configs that a search has measured, the fastest first.
 
     Raises
     ------
@@ -264,7 +264,7 @@ def _begun(
     shapes: Sequence[GemmShape], searched: Searched, lookup: Lookup, finalists: int,
     builder: Builder, target: Any,
 ) -> Iterator[tuple[Product, Iterator[Line]]]:  # fmt: skip
-    """Each GEMM without more candidates; what is measured of all of them is compiled ahead."""
+    """Each GEMM without more candidates; their measured kernels are compiled ahead."""
     products = [Product(shape) for shape in shapes]
     for product in products:
         best = searched.knobs.get(product.problem, ())[:finalists]

@@ -14,10 +14,10 @@ from warploom.gemm.problem import GemmProblem
 from warploom.gemm_shape import GemmShape
 from warploom.meta_schedule.progress import short
 
-#: What is compared: how it is called -> how it was chosen.
+#: Compared configs: name -> how it was chosen.
 CHOICES = {
     "model": "by the analytic model alone",
-    "default": "what the package takes without a trial: its database, or the model",
+    "default": "the package's choice without a trial: its database, or the model",
     "tuned": "the best of a search",
 }
 
@@ -29,14 +29,14 @@ class Searched:
     Attributes
     ----------
     knobs : dict from GemmProblem to sequence of GemmKnobs
-        What was measured of each, the fastest first.
+        The measurements of each, the fastest first.
     trials : int
         How many were measured, or failed.
     failed : int
     seconds : float
         From the first to the last thing that the search did.
     complaints : tuple of str
-        What it should have done otherwise with faults.
+        Its mistakes with faults.
     """
 
     knobs: Mapping[GemmProblem, Sequence[GemmKnobs]]

@@ -1,6 +1,6 @@
-"""GEMM shapes that nobody chose: drawn at random, in strata, from a seed that is said.
+"""Random GEMM shapes: drawn in strata, from a seed that is printed.
 
-The suite ``public`` is what the analytic model was fitted to and what the shipped records cover, so
+The analytic model was fitted to the suite ``public``, and the shipped records cover it, so
 it says little of other shapes. Figures of these suites name their seed; nothing may be fitted to
 the seed that judges.
 """

@@ -1,7 +1,7 @@
 """A folder of compiled kernels that processes can share.
 
 An entry is one file (:mod:`warploom.compiler.cache_entry`). It is written under another name and
-renamed, so that a reader sees a whole entry or none; whatever is not an entry of that name counts
+renamed, so that a reader sees a whole entry or none; a file that is no entry of that name counts
 as absent, and is written anew. Entries are run as code: which folders are trusted is said in
 :mod:`warploom.runtime.cache_folder`.
 """
@@ -33,19 +33,19 @@ class CubinCache:
     Attributes
     ----------
     directory : Path
-        Made with mode 0700 when first written to. It serves what it has if it cannot be written,
+        Made with mode 0700 when first written to. It serves its entries if it cannot be written,
         and nothing if others than its owner can write it; either is said in a
         :class:`~warploom.errors.CacheWarning`, once in a process.
     max_bytes : int
         When a new entry makes the files exceed this, those unused for longest are deleted until
         a tenth of the room is free.
     readable : tuple of Path
-        Folders that are searched after ``directory``, and never written. Whoever names them trusts
+        Folders that are searched after ``directory``, and never written. Their user trusts
         their owners, who alone may be able to write them.
 
     Examples
     --------
-    A team shares what a build machine has compiled: that machine runs with
+    A team shares the kernels that a build machine has compiled: that machine runs with
     ``WARPLOOM_CACHE_DIR=/srv/kernels``, after ``chmod -R go+rX /srv/kernels``; all
     others run with ``WARPLOOM_CACHE_READ=/srv/kernels``.
     """
@@ -139,7 +139,7 @@ class CubinCache:
                 if own:
                     folder.touch(name)
                 return output
-            warn(f"{folder.path / name} is damaged; what it held is compiled again.", CacheWarning)
+            warn(f"{folder.path / name} is damaged; its kernel is compiled again.", CacheWarning)
         return None
 
     def _trim(self, folder: CacheFolder) -> None:

@@ -1,7 +1,7 @@
 """The bytes of a cache entry: its name, a compiler's output, and a digest of all of that.
 
 An entry that somebody has renamed, cut or changed is recognised by its bytes alone, so that no
-request is ever answered with what was made for another.
+request is ever answered with the entry of another.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import struct
 from warploom.compiler.invoke import Output
 
 _MAGIC = b"WLCUBIN2"
-#: Magic, SHA-256 of what follows it, bytes of the name, bytes of the JSON header.
+#: Magic, SHA-256 of the rest, bytes of the name, bytes of the JSON header.
 _PREFIX = struct.Struct("<8s32sII")
 _DIGEST_END = 8 + 32
 

@@ -69,7 +69,7 @@ def cuda_compile(code: str) -> bytes:
     Warns
     -----
     MachineCodeWarning
-        For what the compiler says about spills and serialised MMAs.
+        For the compiler's reports of spills and serialised MMAs.
     """
     if emulator.is_enabled():
         return _compile_for_emulator(str(code))

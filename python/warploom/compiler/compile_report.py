@@ -21,8 +21,8 @@ _UNKNOWN = "?"
 class Stage:
     """A step of the compilation and its wall-clock seconds.
 
-    ``cached`` means that the result came from the cache; ``seconds`` is then what the step took
-    when it really ran.
+    ``cached`` means that the result came from the cache; ``seconds`` is then the time that the step
+    took when it really ran.
     """
 
     name: str
@@ -42,7 +42,7 @@ class CompileReport:
         In order; without the TVM stages if a compiled module was given.
     kernels : tuple of KernelReport
     problems : tuple of Problem
-        What a person has to repair; empty for a good module.
+        The problems to repair; empty for a good module.
     """
 
     arch: str

@@ -1,4 +1,4 @@
-"""Cubins: what they say about their kernels, and where they hide inside other files."""
+"""Cubins: the facts about kernels in them, and their places inside other files."""
 
 from __future__ import annotations
 

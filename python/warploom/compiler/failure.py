@@ -35,9 +35,9 @@ def compiler_error(
     Parameters
     ----------
     error : Exception
-        What TVM raised, with the compiler's log as its text.
+        TVM's exception, with the compiler's log as its text.
     source : str
-        What was compiled.
+        The compiled program.
     places : mapping of int to str, optional
         Numbers of lines of the source -> ``"path:line"`` in the author's script.
     """

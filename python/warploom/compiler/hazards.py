@@ -192,7 +192,7 @@ def _mma(instruction: _Instruction) -> _Mma:
         else width // 4
     )
     result, a = operands(instruction.opcode, instruction.operands)[:2]
-    # The listing names the first register of each; results that nobody reads are RZ.
+    # The listing names the first register of each; results that no instruction reads are RZ.
     return _Mma(instruction.address, _from(result, count), _from(a, _A_REGISTERS))
 
 

@@ -1,8 +1,8 @@
-"""Calls TVM's own CUDA compilation and keeps what it throws away: the compiler's output.
+"""Calls TVM's own CUDA compilation and keeps the compiler's output, which TVM throws away.
 
 ``tvm.support.nvcc`` asks ptxas for a verbose log but reads it only when compilation fails. Its two
 ways to a compiler, the ``cuda.bindings.nvrtc`` module and ``subprocess``, are therefore replaced
-for the duration of one call by versions that listen; the binary is what stock TVM produces.
+for the duration of one call by versions that listen; the binary is the one of stock TVM.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class Request:
 
 @dataclass(frozen=True)
 class Output:
-    """A binary, what the compiler said about it, and how many seconds it took."""
+    """A binary, the compiler's output about it, and how many seconds it took."""
 
     binary: bytes
     log: str
@@ -71,7 +71,7 @@ def current_request(source: str, format: str | None = None) -> Request:
     source : str
         CUDA source.
     format : str, optional
-        By default what TVM asks for: a cubin from NVRTC, a fatbin from nvcc.
+        By default TVM's format: a cubin from NVRTC, a fatbin from nvcc.
 
     Raises
     ------
@@ -90,7 +90,7 @@ def current_request(source: str, format: str | None = None) -> Request:
 def compile_request(request: Request, environ: Mapping[str, str] = os.environ) -> Output:
     """Compile with stock TVM, under the current target, and return the compiler's log as well.
 
-    NVRTC first gets the lean headers; what they cannot serve is compiled again as TVM does it.
+    NVRTC first gets the lean headers; sources that need more are compiled again as TVM does it.
 
     Raises
     ------
@@ -168,7 +168,7 @@ def _program_log(nvrtc: types.ModuleType, program: Any) -> str:
 
 @contextlib.contextmanager
 def _listen_to_nvcc() -> Iterator[list[str]]:
-    """Collect what nvcc and nvlink print."""
+    """Collect the output of nvcc and nvlink."""
     from tvm.support import nvcc
 
     lines: list[str] = []

@@ -1,4 +1,4 @@
-"""One kernel: resources, instructions, and what its author has to repair."""
+"""The report about one kernel: resources, instructions, and problems to repair."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from warploom.compiler.sass import MachineCode
 
 
 class ProblemKind(enum.Enum):
-    """Why a kernel is slower than its source promises, or does not do what it says."""
+    """Why a kernel is slower than its source promises, or wrong."""
 
     SPILL = "spill"
     LOCAL_MEMORY = "local memory"
@@ -33,7 +33,7 @@ class Problem:
         None if the compiler does not say which kernel of the module it means.
     kind : ProblemKind
     text : str
-        One sentence: what was seen and what helps, or the compiler's own words.
+        One sentence: the finding and the fix, or the compiler's own words.
     """
 
     kernel: str | None
@@ -44,7 +44,7 @@ class Problem:
         return f"{self.kernel or 'module'}: {self.kind.value}: {self.text}"
 
 
-#: Words of numbered advice of ptxas -> what it costs. A wait or an arrive that ptxas puts in
+#: Words of numbered advice of ptxas -> its cost. A wait or an arrive that ptxas puts in
 #: stops the wgmma pipeline as well: an accumulator is touched too early, or a fence is missing.
 _ADVICE_KINDS = {
     "'setmaxnreg' ignored": ProblemKind.SETMAXNREG_IGNORED,
@@ -126,7 +126,7 @@ def report_kernel(
     code: MachineCode | None,
     dynamic_shared: Mapping[str, int | None],
 ) -> KernelReport:
-    """Put together what the sources say about the kernel of ``info``."""
+    """Put together the facts of all sources about the kernel of ``info``."""
     logged: dict[str, KernelResources] = {k.name: k for k in log.kernels} if log else {}
     resources = logged.get(info.name)
     return KernelReport(

@@ -1,4 +1,4 @@
-"""Watches TVM lower a module: how long each stage takes, and what kernels are launched with."""
+"""Watches TVM lower a module: the seconds of each stage, and the launch parameters of kernels."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Lowered:
     ----------
     executable : tvm.runtime.Executable
     compilations : tuple of Compilation
-        What the CUDA compiler was asked for meanwhile.
+        The requests to the CUDA compiler meanwhile.
     dynamic_shared : dict
         Kernel -> bytes of dynamic shared memory; None where the host computes them.
     lower_seconds : float

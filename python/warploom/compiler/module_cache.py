@@ -1,8 +1,8 @@
-"""Whole compiled modules, so that what was compiled before needs neither lowering nor a compiler.
+"""Whole compiled modules, so that a program compiled before needs neither lowering nor a compiler.
 
 An entry holds the host code as LLVM bitcode, and of each CUDA module the binary, the source and the
-launch parameters. It lies beside the cubins, in the same directory with the same bound. What is
-loaded from it behaves as what TVM built: it can be run, inspected and exported.
+launch parameters. It lies beside the cubins, in the same directory with the same bound. A module
+loaded from it behaves as a module that TVM built: it can be run, inspected and exported.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ _recorded: contextvars.ContextVar[list[DeviceCode] | None] = contextvars.Context
 
 
 def recording_create(stock: Any) -> Callable[..., Any]:
-    """``ffi.Module.create.cuda`` that notes what :func:`remembered` keeps of a module."""
+    """``ffi.Module.create.cuda`` that notes the parts of a module for :func:`remembered`."""
 
     def create(code: bytes, format: str, functions: Any, sources: Any) -> Any:
         recorded = _recorded.get()
@@ -145,14 +145,14 @@ def remembered(
     if kept is not None:
         try:
             module, notices = load(kept.binary), _notices(kept.log)
-        except Exception as error:  # of LLVM or of TVM: whatever it is, the module can be built
+        except Exception as error:  # of LLVM or of TVM, of any kind: the module can be built
             warn(
                 f"A module in {cache.directory} does not load ({_first_line(error)}); it is "
                 "compiled again.",
                 CacheWarning,
             )
         else:
-            with deferred() as recorded:  # who compiles it again is warned again
+            with deferred() as recorded:  # a later compilation warns again
                 recorded.update(notices)
             return module
     return _build(cache, key, build, environ)

@@ -45,7 +45,7 @@ _OUTSIDE = ("__pycache__", "bench", "lib", "tutorials")
 def module_key(
     recipe: Mapping[str, Any], environ: Mapping[str, str] = os.environ
 ) -> CacheKey | None:
-    """The key of what a recipe makes, or None if something takes part that has no name.
+    """The key of the module that a recipe makes, or None if something without a name takes part.
 
     Parameters
     ----------

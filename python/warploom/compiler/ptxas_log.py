@@ -1,4 +1,4 @@
-"""Reads what ``ptxas -v`` prints: resources of each kernel and the advice that costs speed."""
+"""Reads the output of ``ptxas -v``: resources of each kernel and the advice that costs speed."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _PROPERTIES = re.compile(r"Function properties for (\S+)")
 _ADVICE = re.compile(r"\((C\d{4})\)\s*(.*)")
 _IN_FUNCTION = re.compile(r"function '([^']+)'")
 
-#: Field of :class:`KernelResources` -> what precedes or follows its number in the log.
+#: Field of :class:`KernelResources` -> the text around its number in the log.
 _NUMBERS = {
     "registers": re.compile(r"Used (\d+) registers"),
     "barriers": re.compile(r"used (\d+) barriers"),

@@ -2,7 +2,7 @@
 
 TVM lets anyone register op schedules, generators of intrinsics, pipelines and hooks. Those that are
 there when warploom is loaded, and those of TVM and warploom, change with versions and files that
-are in a key (:mod:`warploom.compiler.module_key`); what comes later may be anything.
+are in a key (:mod:`warploom.compiler.module_key`); later functions may be anything.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _trusted: dict[int, Any] = {}
 
 @contextlib.contextmanager
 def trusted(all_before: bool = False) -> Iterator[None]:
-    """Trust what the ``with`` block registers; with ``all_before``, also what was there."""
+    """Trust functions that the ``with`` block registers; with ``all_before``, also earlier ones."""
     before = set() if all_before else {id(function) for _, function in _registered()}
     yield
     _trusted.update(

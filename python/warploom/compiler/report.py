@@ -1,4 +1,4 @@
-"""``compile_report``: what became of a program on its way to machine code."""
+"""``compile_report``: the machine code of a program, its resources and its problems."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def compile_report(
     Returns
     -------
     CompileReport
-        ``str()`` of it is a table; ``problems`` lists what has to be repaired.
+        ``str()`` of it is a table; ``problems`` lists the problems to repair.
 
     Raises
     ------

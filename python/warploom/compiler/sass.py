@@ -17,7 +17,7 @@ from warploom.runtime.toolchain import Tool, find_executable
 
 _INSTRUCTION = re.compile(r"^\s*/\*[0-9a-f]+\*/\s+\{?\s*(?:@!?U?P\w+\s+)?([A-Z][A-Z0-9_.]*)")
 
-#: Instructions whose first suffix says what they do rather than how wide they are.
+#: Instructions whose first suffix is their operation and not their width.
 _FAMILIES = frozenset({"WARPGROUP", "SYNCS", "FENCE", "UCGABAR_ARV", "BAR"})
 
 

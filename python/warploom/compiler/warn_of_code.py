@@ -1,4 +1,4 @@
-"""Python warnings of what ptxas says about a kernel: spills, and MMAs or registers it changed.
+"""Python warnings of ptxas's report about a kernel: spills, and MMAs or registers it changed.
 
 They are read from the compiler's log, which the cache of cubins keeps beside each binary, so that
 a cached kernel gives the same warnings as a new one.
@@ -14,7 +14,7 @@ from warploom.compiler.ptxas_log import PtxasLog, parse
 from warploom.errors import MachineCodeWarning
 from warploom.warn import author_of, warn
 
-#: What helps, where the problem does not say it itself.
+#: The fix, where the problem does not tell it.
 _FIXES = {
     ProblemKind.WGMMA_SERIALISED: "Between a wgmma and its wait, do not touch accumulators or "
     "operands in registers, and index them by constants only (unroll loops over them).",

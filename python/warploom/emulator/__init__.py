@@ -6,7 +6,7 @@ emulated device of compute capability 9.0 and ``tvm.cuda(1)`` one of 10.0
 kernels on them as on a GPU. It is functional: results are those of the PTX, times are those of the
 CPU and say nothing about a GPU.
 
-What the emulator does not know is an error when a kernel is loaded, and names instruction and line.
+An unknown instruction is an error when a kernel is loaded, which names instruction and line.
 Deadlocks, accesses out of bounds and misaligned accesses are errors of the launch.
 """
 
@@ -47,7 +47,7 @@ __all__ = [
     "set_seed",
 ]
 
-#: What importing this package need not load -> the module that has it.
+#: Names that importing this package need not load -> the module that has it.
 _LAZY = {
     "EmulatorError": "warploom.emulator.binding",
     "LaunchReport": "warploom.emulator.result",
@@ -64,7 +64,7 @@ def set_seed(seed: int) -> None:
     ----------
     seed : int
         From 0 to 2**64 - 1. Equal seeds give equal schedules; ``WARPLOOM_EMULATOR_SEED``, or else
-        1, is what a process starts with.
+        1, is the default of a process.
     """
     _change(seed=seed)
 
@@ -94,7 +94,7 @@ def set_report(on: bool) -> None:
 def reports() -> list[dict[str, Any]]:
     """Return the reports of checks and of failed launches since the last :func:`clear_reports`.
 
-    Each is a dictionary with its ``kind`` and ``text``; what ends a launch is its last report.
+    Each is a dictionary with its ``kind`` and ``text``; the failure of a launch is its last report.
     """
     return _binding().call_json("reports")
 
@@ -107,12 +107,12 @@ def launch_reports() -> list[LaunchReport]:
 
 
 def clear_reports() -> None:
-    """Forget what :func:`reports` returns."""
+    """Clear the list of :func:`reports`."""
     _binding().call("clear_reports")
 
 
 def clear_launch_reports() -> None:
-    """Forget what :func:`launch_reports` returns."""
+    """Clear the list of :func:`launch_reports`."""
     _binding().call("clear_launch_reports")
 
 

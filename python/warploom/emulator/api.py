@@ -40,7 +40,7 @@ def run(
     """Run a program on the emulator, with or without ``WARPLOOM_EMULATOR=1`` and a GPU.
 
     PTX runs in this process. A program of TVM does so if the emulator is enabled; otherwise it
-    is compiled and run in a process of its own. The thread's current device stays what it is.
+    is compiled and run in a process of its own. The thread's current device stays as it is.
 
     Parameters
     ----------
@@ -71,7 +71,7 @@ def run(
     Returns
     -------
     Result
-        The arrays after the run, and what was asked for besides.
+        The arrays after the run, and the requested reports.
 
     Raises
     ------

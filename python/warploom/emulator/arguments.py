@@ -76,7 +76,7 @@ def check_array(name: str, array: np.ndarray) -> None:
 
 
 def check_argument(name: str, value: Any) -> None:
-    """Refuse what is neither an array of numbers nor a number; sizes are the callee's business.
+    """Refuse arguments that are no arrays and no numbers; sizes are the callee's business.
 
     Raises
     ------

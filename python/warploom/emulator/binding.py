@@ -17,7 +17,7 @@ from warploom.runtime import native
 from warploom.runtime.emulator_state import is_enabled
 
 _U64, _CHAR_P, _VOID_P = ctypes.c_uint64, ctypes.c_char_p, ctypes.c_void_p
-#: Function -> result and arguments, for whatever differs from ``int f(void)``.
+#: Function -> result and arguments, for functions that differ from ``int f(void)``.
 _SIGNATURES: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "allocate": (_VOID_P, (ctypes.c_size_t,)),
     "clear_launch_reports": (None, ()),
@@ -76,7 +76,7 @@ def _attribute(number: int, *values: int) -> _LaunchAttribute:
 
 @dataclass(frozen=True)
 class Geometry:
-    """With what a kernel is launched; ``shared`` is dynamic shared memory in bytes.
+    """The launch parameters of a kernel; ``shared`` is dynamic shared memory in bytes.
 
     All CTAs of a ``cooperative`` launch are live together, so that they may wait for each other.
     """
@@ -89,7 +89,7 @@ class Geometry:
 
 
 def library() -> ctypes.CDLL:
-    """The emulated driver: that of the process, or else one that is nobody's ``libcuda.so.1``."""
+    """The emulated driver: that of the process, or else a private one."""
     return _open("warploom_emulator" if is_enabled() else "warploom_emulator_local")
 
 

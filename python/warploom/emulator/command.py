@@ -33,7 +33,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--explore", type=natural, default=0, metavar="N", help="schedules a launch"
     )
-    parser.add_argument("--report", action="store_true", help="count what the launches do")
+    parser.add_argument("--report", action="store_true", help="count operations of the launches")
     parser.add_argument("--no-checks", action="store_true", help="do not look for races")
     return parser
 

@@ -1,6 +1,6 @@
 """Runs programs of TVM on the emulator: here if it is enabled, otherwise in a child process.
 
-The child is what makes a run independent of this process, which may have a CUDA driver and a GPU.
+The child makes a run independent of this process, which may have a CUDA driver and a GPU.
 ``python -m warploom.emulator.run_program <file>`` is the child.
 """
 
@@ -108,7 +108,7 @@ def message_of(error: Exception) -> str:
 
 
 def collect(chosen: settings.Settings, outputs: tuple[np.ndarray, ...]) -> Result:
-    """The result of what has just been executed with these settings."""
+    """The result of the last execution with these settings."""
     launches = binding.call_json("launch_reports") if chosen.report else []
     explored = chosen.explore > 1 or chosen.exhaustive > 0
     return Result(
@@ -141,7 +141,7 @@ def run_in_child(job: Job) -> Result:
             capture_output=True,
             text=True,
         )
-        sys.stdout.write(child.stdout)  # what kernels print
+        sys.stdout.write(child.stdout)  # output of kernels
         if not reply.exists():
             raise EmulatorError(f"The process of the emulator ended early: {child.stderr.strip()}")
         outcome = pickle.loads(reply.read_bytes())

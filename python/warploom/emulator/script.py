@@ -16,7 +16,7 @@ from warploom.emulator import settings
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Run the script as Python would, and afterwards print what its launches did."""
+    """Run the script as Python would, and afterwards print the reports of its launches."""
     chosen = settings.Settings(**json.loads(arguments[0]))
     emulator.enable()
     settings.apply(chosen)

@@ -2,7 +2,7 @@
 
 TIRx statements keep the place in the script that they come from through all of lowering. Before
 code generation, markers are put around every statement that has one; they appear in the CUDA source
-as comments, which are taken out again before anybody sees it. What they said, and the text
+as comments, which are taken out again before the user sees it. What they said, and the text
 of the CUDA lines, is appended to the PTX as comments that only the emulator reads. The CUDA code
 that is compiled is the same, with and without markers.
 """
@@ -30,7 +30,7 @@ _LOCATION = re.compile(rb"(?:\.loc|inlined_at)\s+\d+\s+(\d+)")
 _FILE = re.compile(rb'"[^"\n]*%s"' % re.escape(SOURCE_NAME).encode())
 #: Comments that the emulator reads: ``//@cuda 12 text`` and ``//@script 12 kernel.py:3 text``.
 _CUDA, _SCRIPT = "//@cuda", "//@script"
-#: What TVM calls with the source it has generated.
+#: The function that TVM calls with the source it has generated.
 _POSTPROC = "tvm_callback_cuda_postproc"
 #: Sources that the current code generation has given -> the places of their lines.
 _generated: contextvars.ContextVar[dict[str, dict[int, str]] | None] = contextvars.ContextVar(

@@ -1,4 +1,4 @@
-"""How the emulator executes: what is checked, in which order things happen, what is counted."""
+"""Settings of the emulator: checks, the order of asynchronous operations, counters."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def apply(settings: Settings) -> None:
     _current = settings
 
 
-#: Setting -> what hands it to the library.
+#: Setting -> the function of the library that takes it.
 _SETTERS: Mapping[str, Callable[[Any], None]] = {
     "checks": lambda on: binding.call("set_checks", int(on)),
     "seed": lambda seed: binding.call("set_seed", seed),
@@ -109,7 +109,7 @@ _SETTERS: Mapping[str, Callable[[Any], None]] = {
 
 @contextlib.contextmanager
 def applied(settings: Settings) -> Iterator[None]:
-    """Settings for a ``with`` block, without reports of what was before it."""
+    """Settings for a ``with`` block, without reports of earlier launches."""
     before = current()
     binding.call("clear_reports")
     if settings.report:

@@ -1,7 +1,7 @@
 """Two 16-bit floats in one 32-bit word: arithmetic, conversion, and the moves that make such words.
 
 ``T.ptx`` has the arithmetic as statements that the compiler may neither merge nor drop. These are
-expressions without side effects: what two pairs have in common is computed once. Rounding is
+expressions without side effects: common parts of two pairs are computed once. Rounding is
 written out (``.rn``), so that ptxas does not fuse a product and a sum, which would round once.
 
 Sources: PTX ISA, "Half Precision Floating Point Instructions", ``cvt``, ``prmt``, ``lop3``,

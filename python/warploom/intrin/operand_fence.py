@@ -30,7 +30,7 @@ def pinned(register: Any, dtype: str) -> Any:
 
 
 def claimed(word: str, dtype: str) -> tuple[str, str]:
-    """In CUDA: the type of a register of ``dtype``, and what claims to change the one ``word``."""
+    """In CUDA: the type of a register of ``dtype``, and assembly that claims to change ``word``."""
     kind, constraint = _KINDS[dtype]
     return kind, f'asm volatile("" : "+{constraint}"({word}) :: "memory");'
 

@@ -1,7 +1,7 @@
 """Tensor maps that a kernel's author describes himself: made on the host, for ``wl.tma_load``.
 
 ``Tx.copy_async(dispatch="tma_auto")`` makes its own from the regions that it is given, and is all
-that most kernels need. This is for what it has no words for: slices of channels, steps over
+that most kernels need. This is for maps that it cannot express: slices of channels, steps over
 elements, one map for copies at many places.
 
 Source: CUDA Driver API, ``cuTensorMapEncodeTiled``.
@@ -68,7 +68,7 @@ def encode(description: TensorMap, tensor: Buffer) -> Var:
 
 
 def _shape_of(description: TensorMap, tensor: Buffer) -> list[Any]:
-    """Extents of the buffer, in what the map counts."""
+    """Extents of the buffer, in the unit of the map."""
     if not is_buffer_var(tensor) or tensor.scope() != "global":
         raise IllegalCombination(f"TMA: {tensor} is no buffer in global memory.")
     if str(tensor.dtype) != description.dtype:

@@ -73,7 +73,7 @@ class WgmmaEmitter(WgmmaPart):
         a, b : Buffer, TensorRegion or Expr
             Parts of shared buffers, or their descriptors.
         accum : bool or Expr
-            Whether the product is added to what D holds; else D is overwritten.
+            Whether the result is added to D; else D is overwritten.
         wait : bool, int or None
             By default only the instructions are issued. With a number, 0 to 7, or with True, which
             means 0, :meth:`arrive` comes before them, and :meth:`commit` and a :meth:`wait` for
@@ -83,7 +83,7 @@ class WgmmaEmitter(WgmmaPart):
         Raises
         ------
         IllegalCombination
-            If an operand is not what the emitter was made for, or ``wait`` is out of range.
+            If an operand does not fit the emitter, or ``wait`` is out of range.
         """
         self._whole(d, self.shared_operand(a, "A"), b, accum, wait)
 
@@ -92,7 +92,7 @@ class WgmmaEmitter(WgmmaPart):
     ) -> None:
         """As :meth:`ss`, with A in registers: a tile, or a part, with :attr:`a_layout`.
 
-        What threads write to A's registers until :meth:`wait` is a race with the tensor core.
+        A write of threads to A's registers before :meth:`wait` is a race with the tensor core.
         """
         self._whole(d, self.registers_of_a(a), b, accum, wait)
 
@@ -184,7 +184,7 @@ class WgmmaEmitter(WgmmaPart):
     # --- order ---
 
     def arrive(self) -> None:
-        """``wgmma.fence``: what threads wrote to registers is what the next atoms read."""
+        """``wgmma.fence``: the next atoms read the registers that threads wrote."""
         T.evaluate(T.ptx.wgmma.fence.sync.aligned())
 
     def commit(self) -> None:

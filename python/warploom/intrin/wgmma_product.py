@@ -35,7 +35,7 @@ class WgmmaProduct:
     kind : WgmmaKind
         Element types.
     m, n, k : int
-        Extents of the matmul of one warpgroup: rows and columns of D, and what is summed over.
+        Extents of the matmul of one warpgroup: rows and columns of D, and K.
     b : SharedMatrix
         The buffer in shared memory of which B is a part: its extents are at least those of
         :attr:`block`.

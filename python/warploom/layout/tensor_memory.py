@@ -2,7 +2,7 @@
 
 The layouts themselves are TVM's: ``tmem_mma_operand_layout`` and ``tmem_datapath_layout`` for what
 ``tcgen05.mma`` reads and writes, ``tcgen05_atom_layout`` for the registers of ``tcgen05.ld`` and
-``st``. What TVM leaves open is the budget of the 512 columns that the blocks of a multiprocessor
+``st``. TVM leaves open the budget of the 512 columns that the blocks of a multiprocessor
 share (PTX ISA, "Tensor Memory Allocation").
 """
 

@@ -14,11 +14,11 @@ import sys
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-#: What TVM's diagnostics consist of: message, place, and numbered lines with carets below each.
+#: Parts of TVM's diagnostics: message, place, and numbered lines with carets below each.
 _DIAGNOSTIC = re.compile(r"error: (?P<message>.*?)\n --> (?P<place>.*?)(?:\n(?P<lines>.*))?", re.S)
 _CARETS = re.compile(r" *\|  (?P<before> *)(?P<carets>\^+) *")
 
-#: Python's functions -> what does the same to values of a kernel.
+#: Python's functions -> the functions that do the same to values of a kernel.
 _FUNCTIONS = {
     "max": "T.max(a, b)",
     "min": "T.min(a, b)",
@@ -52,7 +52,7 @@ _HOST = ("math", "cmath", "np", "numpy", "torch", "operator", "statistics")
 _VALUES = ("Expr", "TensorLoad", "TensorRegion", "PrimExpr", "Buffer", "Var'", "Type ir.",
            "Cannot use and / or", "kDLBool", "not iterable", "subscript")  # fmt: skip
 
-#: What differs from the signature of a kernel -> what to do.
+#: Difference from the signature of a kernel -> the fix.
 _ARGUMENTS = {
     "strides": "give {} that shape, contiguous",
     "shape": "give {} that shape",
@@ -103,7 +103,7 @@ def advice(message: str, code: str, file: str = "") -> str:
     Parameters
     ----------
     message : str
-        What TVM says.
+        TVM's message.
     code : str
         The expression or statement that it is about.
     file : str
@@ -189,7 +189,7 @@ def _argument(message: str, code: str, file: str) -> str:
 
 
 def _host_function(message: str, code: str, file: str) -> str:
-    """For what Python does to values that only the kernel has."""
+    """For Python's operations on values that only the kernel has."""
     if not any(word in message for word in _VALUES) and "()" not in message:
         return ""
     for node in _nodes(code):

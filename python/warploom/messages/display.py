@@ -1,8 +1,8 @@
 """Shows errors to the author of a program: the message, the author's line, no inner frames.
 
-Stock TVM hides what its parser found: the hook that it puts into ``sys.excepthook`` prints nothing
-of a ``DiagnosticError`` but a note about ``TVM_BACKTRACE``. Errors of warploom come with dozens of
-frames of TVM. :func:`install` changes how both are shown, and neither error. With
+Stock TVM hides the errors of its parser: the hook that it puts into ``sys.excepthook`` prints
+nothing of a ``DiagnosticError`` but a note about ``TVM_BACKTRACE``. Errors of warploom come with
+dozens of frames of TVM. :func:`install` changes how both are shown, and neither error. With
 ``TVM_BACKTRACE=1``, and under pytest, everything is shown as stock TVM shows it.
 """
 
@@ -20,9 +20,9 @@ from warploom.messages.frames import ARROW, author_line
 
 #: Errors that TVM raises for wrong arguments, at the author's own call, begin so.
 _OF_CALLS = ("Mismatched ", "Expected ", "unknown dtype ")
-#: What TVM puts behind the message of a launch that has failed.
+#: The text that TVM puts behind the message of a failed launch.
 _LAUNCH = "\n grid="
-#: What TVM puts behind the message of an error in one of its passes: the module that it works on.
+#: The text behind the message of an error in a pass of TVM: the module of the pass.
 _PROGRAM = "\n\nError in pass: "
 _NOTE = "note: run with `TVM_BACKTRACE=1` environment variable to display a backtrace."
 

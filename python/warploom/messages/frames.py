@@ -29,7 +29,7 @@ class Line:
         return linecache.getline(self.path, self.number).rstrip()
 
     def quoted(self) -> list[str]:
-        """Where it is, and what it says, in the form of TVM's parser."""
+        """Its place and its text, in the form of TVM's parser."""
         place = [f"{ARROW}{self.path}:{self.number}"]
         text = self.text.strip()
         return [*place, f" {self.number} |  {text}"] if text else place

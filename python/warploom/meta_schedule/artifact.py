@@ -10,9 +10,9 @@ from typing import Any
 
 from warploom.gemm.knobs import GemmKnobs
 
-#: The library in the folder; its path is what TVM calls the artifact.
+#: The library in the folder; TVM calls its path the artifact.
 LIBRARY = "kernel.so"
-#: What takes its place where nothing is compiled.
+#: The file in its place where nothing is compiled.
 ESTIMATE = "estimate.json"
 _FACTS = "facts.json"
 

@@ -49,7 +49,7 @@ class Builder(PyBuilder):
         After which a compilation is given up.
     ahead : bool
         Whether :meth:`build` returns at once, so that candidates are measured while others are
-        being compiled. Only runners of this package wait for what was promised to them.
+        being compiled. Only runners of this package wait for promised artifacts.
     """
 
     def __init__(
@@ -90,7 +90,7 @@ class Builder(PyBuilder):
         return path, _both(built, self.references.get(workload))
 
     def close(self) -> None:
-        """End the processes and remove what they built."""
+        """End the processes and remove their artifacts."""
         self.pool.close()
         self.folder.cleanup()
 
@@ -144,7 +144,7 @@ def _reference_path(folder: str, workload: str) -> Path:
 
 
 def build_workload(bare: IRModule, target: Target, workload: str, folder: str) -> None:
-    """In a worker: compile what candidates of a task are compared with."""
+    """In a worker: compile the reference that candidates of a task are compared with."""
     path = _reference_path(folder, workload)
     unfinished = path.with_name(f"unfinished-{path.name}")
     build_reference(bare["main"], target, unfinished)

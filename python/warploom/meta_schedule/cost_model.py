@@ -1,7 +1,7 @@
 """A cost model that knows the analytic one and learns how far reality is from it.
 
-What gradient boosting learns is the logarithm of measured over predicted time. Without data that is
-zero, so that the analytic model decides alone; and what was learnt from one GEMM holds for
+Gradient boosting learns the logarithm of measured over predicted time. Without data that is
+zero, so that the analytic model decides alone; and experience with one GEMM holds for
 others, since it is about shares and not about microseconds.
 """
 
@@ -47,7 +47,7 @@ class CostModel(PyCostModel):
     Parameters
     ----------
     machine : Machine
-        What the analytic model assumes.
+        The assumptions of the analytic model.
     known : Lookup, optional
         Knobs that were the fastest when they were measured: they are tried before all others. By
         default the package's.
@@ -119,7 +119,7 @@ class CostModel(PyCostModel):
         self._train()
 
     def learn(self, records: Iterable[Record]) -> None:
-        """Learn from what has been recorded, of any GEMM on the same GPU."""
+        """Learn from all records of the same GPU, of any GEMM."""
         for record in records:
             row, prediction = features(record.problem, record.knobs, self.machine)
             self._rows.append(row)
@@ -127,12 +127,12 @@ class CostModel(PyCostModel):
         self._train()
 
     def save(self, path: str) -> None:
-        """Write what was measured; the model is trained again from that."""
+        """Write the measurements; the model is trained again from them."""
         rows = [row.tolist() for row in self._rows]
         Path(path).write_text(json.dumps({"rows": rows, "errors": self._errors}))
 
     def load(self, path: str) -> None:
-        """Read what :meth:`save` wrote."""
+        """Read a file of :meth:`save`."""
         state = json.loads(Path(path).read_text())
         self._rows = [np.array(row, "float32") for row in state["rows"]]
         self._errors = list(state["errors"])
@@ -161,7 +161,7 @@ class CostModel(PyCostModel):
         return [row for row, _ in parts], np.log([prediction.total for _, prediction in parts])
 
     def _correction(self, rows: list[NDArray[np.float32]]) -> NDArray[np.float64]:
-        """The logarithm of what predictions are to be multiplied by."""
+        """The logarithm of the factor of predictions."""
         if self._booster is None:
             return np.zeros(len(rows))
         import xgboost

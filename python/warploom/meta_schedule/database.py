@@ -123,7 +123,7 @@ def merge(sources: Sequence[str | Path], destination: str | Path, best: int = 0)
     ----------
     sources : sequence of path
     destination : path
-        A folder; what it has is kept, if it is not named as a source.
+        A folder; its records are kept, if it is not named as a source.
     best : int
         Keep only that many records of each workload and target, the fastest; 0 keeps all.
 
@@ -185,7 +185,7 @@ def write_database(stock: Sequence[TuningRecord], destination: str | Path) -> No
 
 
 def recover(work_dir: str | Path, target: Target) -> int:
-    """Add to a database what its journal has and it has not; returns how many records.
+    """Add the records of its journal that a database lacks; returns how many.
 
     A run that was killed has lost the trials of its last batch from the database, but not from the
     journal.

@@ -88,7 +88,7 @@ def _parser() -> Parser:
     parser = Parser(prog="warploom tune db", description=__doc__)
     words = parser.add_subparsers(dest="word", required=True)
     inspect = words.add_parser("inspect", help="list the best of each GEMM")
-    inspect.add_argument("folders", nargs="*", type=Path, help="(default: what is shipped)")
+    inspect.add_argument("folders", nargs="*", type=Path, help="(default: the shipped records)")
     verify = words.add_parser("verify", help="check every record")
     verify.add_argument(
         "folders", nargs="+", type=Path, help="databases, or files that `ship` has written"
@@ -110,13 +110,13 @@ def _parser() -> Parser:
             default=1 if name == "export" else 0,
             help="records of each GEMM (default: %(default)s, 0: all)",
         )
-    lines = words.add_parser("import", help="make records of what `bench exhaustive` has measured")
+    lines = words.add_parser("import", help="make records of results of `bench exhaustive`")
     lines.add_argument("files", nargs="+", type=Path)
     lines.add_argument("--out", type=output_folder, required=True)
     lines.add_argument("--target", default="h200", help="GPU of the measurements (default: h200)")
     lines.add_argument("--best", type=natural, default=3, help="of each GEMM (default: 3)")
     ship = words.add_parser(
-        "ship", help="write what the package is to bring: what beats the default, by GEMM"
+        "ship", help="write the records to ship: configs that beat the default, by GEMM"
     )
     ship.add_argument(
         "sources", nargs="+", type=Path,
@@ -125,7 +125,7 @@ def _parser() -> Parser:
     ship.add_argument("--out", type=output_file, required=True, help="such as records/h200.jsonl")
     ship.add_argument(
         "--before", type=Path,
-        help="what was shipped before, and is kept but for what sources know better; may be --out",
+        help="records shipped before, kept unless a source has better ones; may be --out",
     )  # fmt: skip
     ship.add_argument("--gpu", default="h200", help="of the measurements (default: h200)")
     ship.add_argument("--gain", type=float, default=GAIN,

@@ -1,4 +1,4 @@
-"""Ends the search for a task once measurements only confirm what the cost model says."""
+"""Ends the search for a task once measurements only confirm the cost model."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Tuning without a GPU: times that the analytic model estimates, and how they are told apart.
 
-What is recorded for a target with the key ``"estimate"`` is an estimate. The builder and runner of
+A record for a target with the key ``"estimate"`` is an estimate. The builder and runner of
 this module take only such targets, those for real devices only others, so that no database can
 have both for one target.
 
@@ -127,7 +127,7 @@ class EstimateBuilder(PyBuilder):
 
 @derived_object
 class EstimateRunner(PyRunner):
-    """Returns what :class:`EstimateBuilder` estimated.
+    """Returns the estimates of :class:`EstimateBuilder`.
 
     Parameters
     ----------

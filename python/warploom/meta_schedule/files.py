@@ -16,7 +16,7 @@ LOCK = "warploom_tuning.lock"
 
 
 def replace_file(path: Path, content: bytes) -> None:
-    """Write a file so that readers, and whoever comes after a crash, see the old one or the new."""
+    """Write a file so that readers, also after a crash, see the old file or the new one."""
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}-")
     try:
         os.fchmod(handle, 0o644)  # others may read it, as if it had been opened

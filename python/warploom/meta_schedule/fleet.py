@@ -8,10 +8,10 @@ One machine runs the tracker, and each machine with a GPU a server::
 Servers need this package only to be emulated. Without ``--no-fork`` they have no GPU: ``import
 tvm`` has opened it, and CUDA does not work in a process that is forked after that.
 
-**TVM's RPC is for trusted networks.** It has neither passwords nor encryption: whoever reaches the
-port of a server runs code there, and whoever reaches the tracker can be handed one. Both listen at
-the address that ``--host`` names, and by default at all addresses (``0.0.0.0``): name one of a
-network in which every machine is trusted, or ``127.0.0.1`` behind an SSH tunnel.
+**TVM's RPC is for trusted networks.** It has neither passwords nor encryption: anyone who reaches
+the port of a server runs code there, and anyone who reaches the tracker can get a server. Both
+listen at the address that ``--host`` names, and by default at all addresses (``0.0.0.0``): name one
+of a network in which every machine is trusted, or ``127.0.0.1`` behind an SSH tunnel.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ from warploom.meta_schedule.measure import Argument, Listener, Measurement, try_
 from warploom.meta_schedule.processes import Pool
 from warploom.meta_schedule.runner import PooledRunner
 
-#: What TVM's evaluator flushes from the L2 cache before each sample.
+#: Bytes that TVM's evaluator flushes from the L2 cache before each sample.
 _FLUSHED_BYTES = 2 * 60 * 1000 * 1000
 _SAMPLES, _IDLE_MILLISECONDS = 5, 10
-#: What CUDA says in a process that was forked from one that has opened the GPU.
+#: The error of CUDA in a process that was forked from one that has opened the GPU.
 _AFTER_FORK = "cudaErrorInitializationError"
 
 #: Host, port and key of a tracker.

@@ -1,4 +1,4 @@
-"""Records from what ``warploom bench exhaustive`` has measured, for databases to be shipped."""
+"""Records from measurements of ``warploom bench exhaustive``, for databases to be shipped."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def import_lines(
     files : iterable of path
         Lines as :class:`warploom.bench.exhaustive.Line`; others are left out.
     destination : path
-        A folder; what it has is replaced.
+        A folder; its records are replaced.
     target : Target
         Of the GPU that measured.
     best : int

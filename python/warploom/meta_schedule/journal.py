@@ -149,7 +149,7 @@ def _or_none(check: Callable[[Any], bool]) -> Callable[[Any], bool]:
     return lambda value: value is None or check(value)
 
 
-#: What each field of a line may be.
+#: Types of each field of a line.
 _FIELDS: dict[str, Callable[[Any], bool]] = {
     "time": _is_time,
     "workload": _is_text,

@@ -45,10 +45,10 @@ class Lookup:
     """Records by GEMM, for the compilation of models.
 
     A record also serves GEMMs that differ from its own in the epilogue, in the kind of 16-bit
-    floats, or in the number of rows within a factor of two: what is fast for one is fast for the
-    other. Several GEMMs of n columns, such as the two of SwiGLU, are then one of all columns: a
-    tile of it has as many of each. Of several records, the nearest number of rows goes first, and
-    then the most similar epilogue.
+    floats, or in the number of rows within a factor of two: a config that is fast for one is fast
+    for the other. Several GEMMs of n columns, such as the two of SwiGLU, are then one of all
+    columns: a tile of it has as many of each. Of several records, the nearest number of rows goes
+    first, and then the most similar epilogue.
 
     Parameters
     ----------
@@ -56,7 +56,7 @@ class Lookup:
     estimates : bool
         Use estimates of the analytic model; measured times and they are never compared.
     after : Lookup, optional
-        Asked for what these records do not have.
+        Asked for problems that these records do not have.
     """
 
     def __init__(
@@ -85,7 +85,7 @@ class Lookup:
 
     @classmethod
     def shipped(cls, after: Lookup | None = None) -> Lookup:
-        """From what the package brings."""
+        """From the records of the package."""
         return cls(shipped().records, after=after)
 
     @classmethod
@@ -99,7 +99,7 @@ class Lookup:
         folders : sequence of path
             Databases of TVM.
         use_shipped : bool
-            Whether what the package brings is asked for what they do not have.
+            Whether the records of the package serve problems that the folders do not have.
         estimates : bool
             Whether, where nothing was measured, estimates in ``folders`` are asked.
         """
@@ -136,7 +136,7 @@ def family(problem: GemmProblem) -> GemmProblem:
 def distance(first: GemmProblem, second: GemmProblem) -> tuple[int, int]:
     """How many rows two of a family differ by, and in how many ways their epilogues do.
 
-    What costs a kernel is counted: GEMMs, tiles that it reads, and what it stores.
+    The costs of a kernel are counted: GEMMs, tiles that it reads, and stores.
     """
     traits = zip(_epilogue(first), _epilogue(second), strict=True)
     return abs((first.m or 0) - (second.m or 0)), sum(mine != theirs for mine, theirs in traits)

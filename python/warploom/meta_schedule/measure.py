@@ -61,7 +61,7 @@ class Measurement:
     wrong: str = ""
 
 
-#: What is told of each trial: its facts, its times or None, and why there are none.
+#: The report of each trial: its facts, its times or None, and why there are none.
 Listener = Callable[[Facts, Measurement | None, str], None]
 
 

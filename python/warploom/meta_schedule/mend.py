@@ -1,4 +1,4 @@
-"""Mends a damaged database: what TVM can read stays, the rest goes to a file beside it."""
+"""Mends a damaged database: lines that TVM can read stay, other lines go to a file beside it."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Mended:
 def mend(folder: str | Path) -> Mended:
     """Rewrite a database without its damaged lines, which are added to ``warploom_dropped.jsonl``.
 
-    Records of a damaged workload are dropped as well, since nobody knows what they were measured
+    Records of a damaged workload are dropped as well, since it is unknown what they were measured
     for. Two files that were swapped are swapped again. A database without damage is left alone.
 
     Raises
@@ -69,7 +69,7 @@ def _unswapped(tables: Tables) -> Tables:
 
 
 def _sorted_out(tables: Tables) -> tuple[list[Line], list[Line], list[Damage]]:
-    """The workloads and records to keep, numbered anew, and what is dropped."""
+    """The workloads and records to keep, numbered anew, and the dropped lines."""
     dropped = [Damage(line, "it was not finished") for line in tables.unfinished]
     bad = {damage.line.number: damage for damage in workload_damages(tables.workloads)}
     whole = [line for line in tables.workloads if line.number not in bad]

@@ -1,7 +1,7 @@
 """The original of a scheduled function, from before TVM's own rules scheduled it.
 
-A builder gets functions that are scheduled. GEMMs can be freed of what a search has decided, and
-what is left computes the right result; what TVM's rules have made of another function cannot be
+A builder gets functions that are scheduled. The decisions of a search can be removed from GEMMs,
+and the rest computes the right result; the schedules of TVM's rules for other functions cannot be
 undone. So the design space, which sees both, leaves a key in the scheduled function, and the
 builder finds the original by it.
 """

@@ -1,7 +1,7 @@
 """The time that a process has had: seconds in which it waited for a core are not its own.
 
 A time limit tells a call that hangs from a call that works. On a machine with more work than cores
-a process can wait for most of the time, and would be killed for what others do.
+a process can wait for most of the time, and would be killed for the work of other processes.
 """
 
 from __future__ import annotations

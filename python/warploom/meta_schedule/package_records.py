@@ -1,7 +1,7 @@
 """The database that comes with the package: the fastest knobs of GEMMs that were measured.
 
-``records/GPU.jsonl`` has a header and a line for each GEMM: what differs from a usual problem,
-what differs from the default knobs, and microseconds. The kernel that knobs stand for is another
+``records/GPU.jsonl`` has a header and a line for each GEMM: differences from a usual problem,
+differences from the default knobs, and microseconds. The kernel that knobs stand for is another
 one in another version of warploom or TVM, so that a file serves the versions that it was made with;
 and every line is verified when it is read. ``warploom tune db ship`` makes it.
 """
@@ -31,7 +31,7 @@ from warploom.target.dtypes import bits_of
 SWITCH = "WARPLOOM_SHIPPED"
 _FORMAT = 1
 _LAYOUTS = ("NT", "NN", "TN", "TT")
-#: What a line does not say of its problem.
+#: Defaults of the problem of a line.
 _USUAL = asdict(
     GemmProblem(
         m=None, n=None, k=None, batch=1, a_dtype="float16", b_dtype="float16", layout="NT",
@@ -120,7 +120,7 @@ def write(records: Iterable[Record], path: str | Path, gpu: str) -> int:
         Measured ones, one for each GEMM.
     path : path
     gpu : str
-        What they were measured on.
+        The GPU that they were measured on.
     """
     ordered = sorted(records, key=lambda record: str(record.problem))
     header = {"format": _FORMAT, **versions(), "gpu": gpu, "arch": SM90A.name}

@@ -1,6 +1,6 @@
 """A schedule for sums of products that TVM's own rules for GPUs fail at, such as those in pairs.
 
-Every block becomes a kernel of its own, in order; what one leaves for the next lies in global
+Every block becomes a kernel of its own, in order; the results of each lie in global
 memory. A thread keeps several sums in registers, so that nobody waits long for large GEMMs.
 """
 

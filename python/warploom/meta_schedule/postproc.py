@@ -1,9 +1,9 @@
 """Rejects knobs that no kernel can have; other traces get TVM's own post-processing.
 
-What a trace has drawn may say the same in several ways: where one CTA computes a tile, the cluster
+Different draws of a trace may mean the same: where one CTA computes a tile, the cluster
 that was drawn as well has no effect. A search knows candidates by the modules after post-processing
 and would measure each way, so here knobs are written in the one way of :func:`pack`. The draws stay
-in the trace: they count again as soon as a mutation changes what excluded them.
+in the trace: they count again as soon as a mutation changes the decisions that excluded them.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from warploom.meta_schedule.stock import gemm_of, stock_rules
 
 @derived_object
 class VerifyKnobs(PyPostproc):
-    """Whether a kernel can have what a trace has chosen.
+    """Whether the decisions of a trace are legal for a kernel.
 
     It must not raise: TVM would end the whole run. Functions that are no GEMMs it marks with
     what they were made of, so that results of candidates can be checked.

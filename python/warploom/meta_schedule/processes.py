@@ -86,7 +86,7 @@ class _Process:
         return cloudpickle.loads(self._connection.recv_bytes())
 
     def last_words(self, ended: bool) -> str:
-        """How it ended, and the end of what it has written."""
+        """How it ended, and the end of its output."""
         if ended:
             with contextlib.suppress(subprocess.TimeoutExpired):  # the socket closes first
                 self._popen.wait(_END_SECONDS)
@@ -218,7 +218,7 @@ class Pool:
     Parameters
     ----------
     environments : sequence of mapping
-        One for each process: what to add to its environment variables.
+        One for each process: additions to its environment variables.
     lose_failed : bool
         As :class:`Worker` has it.
     """

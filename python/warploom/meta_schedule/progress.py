@@ -113,7 +113,7 @@ def _number(value: float | None) -> str:
 
 
 def short(knobs: GemmKnobs) -> str:
-    """The tile, and what is not as :class:`GemmKnobs` has it by default."""
+    """The tile, and the fields that differ from the defaults of :class:`GemmKnobs`."""
     default = GemmKnobs().values()
     rest = [
         f"{name}={value}"

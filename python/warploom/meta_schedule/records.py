@@ -22,7 +22,7 @@ from warploom.meta_schedule.estimates import is_estimate
 from warploom.meta_schedule.options import Options, options
 from warploom.meta_schedule.stock import gemm_of
 
-#: What TVM records for a candidate that failed is above this.
+#: TVM records a time above this for a candidate that failed.
 FAILED_SECONDS = 1e9
 
 
@@ -41,7 +41,7 @@ class Record:
     estimate : bool
         Whether the analytic model, and no GPU, said so.
     stock : TuningRecord or None
-        As TVM has it; None for what comes with the package.
+        As TVM has it; None for records that come with the package.
     """
 
     problem: GemmProblem
@@ -106,7 +106,7 @@ def trace_of(mod: IRModule, knobs: GemmKnobs, short: bool = False) -> Trace:
         With a GEMM as its function ``main``.
     knobs : GemmKnobs
     short : bool
-        Name the knobs only, and not what a search might choose instead, as it is done with knobs
+        Name the knobs only, and no alternatives for a search, as it is done with knobs
         that the design space does not have.
 
     Raises

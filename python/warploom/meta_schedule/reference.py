@@ -27,7 +27,7 @@ from warploom.tile import ir
 
 #: Operations that a CPU executes in about a second, without any schedule.
 _HOST_OPERATIONS = 1e9
-#: What inputs of checks are drawn from.
+#: Values that inputs of checks are drawn from.
 _VALUES = np.array([-1.0, -0.5, 0.5, 1.0])
 _INTEGERS = np.array([-2, -1, 1, 2])
 #: The same where integers may be indices.
@@ -155,7 +155,7 @@ def is_wrong(result: np.ndarray, right: np.ndarray, exact: bool = True) -> str |
 
     Notes
     -----
-    What is infinite counts as the largest number: which of the two is stored is up to rounding.
+    An infinite element counts as the largest number: rounding decides which of the two is stored.
     """
     if _same_bits(result, right):
         return None
@@ -183,7 +183,7 @@ def is_wrong(result: np.ndarray, right: np.ndarray, exact: bool = True) -> str |
 
 
 def _differences(result: np.ndarray, right: np.ndarray, exact: bool) -> tuple[np.ndarray, bool]:
-    """How much elements differ by, and whether all of them by what their own size allows.
+    """The largest difference of elements, and whether each is within the error for its size.
 
     The largest of all results allows no less, and is not looked for if that is enough.
     """
@@ -218,7 +218,7 @@ def _words(array: np.ndarray) -> np.ndarray:
 
 
 def _finite(array: np.ndarray) -> np.ndarray:
-    """As float64, what is infinite as the largest number of the dtype."""
+    """As float64, with the largest number of the dtype for infinite elements."""
     if _epsilon(array.dtype) == 0:
         return array.astype("float64")
     largest = float(_limits(array.dtype).max)

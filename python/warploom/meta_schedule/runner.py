@@ -49,7 +49,7 @@ def _visible(devices: Sequence[int]) -> list[str]:
 
 
 class PooledRunner(PyRunner):
-    """Gives candidates to processes, and listeners what becomes of them.
+    """Gives candidates to processes, and their results to listeners.
 
     Parameters
     ----------
@@ -92,10 +92,10 @@ class PooledRunner(PyRunner):
         return trial
 
     def _end(self, trial: Future[Measurement], facts: Facts, done: Future[Any]) -> None:
-        """Tell the listener what has become of a trial, and then TVM.
+        """Tell the result of a trial to the listener, and then to TVM.
 
-        What the listener raises ends the search, since TVM asks for the result of each trial: a
-        future only logs what its own callbacks raise.
+        An exception of the listener ends the search, since TVM asks for the result of each trial: a
+        future only logs exceptions of its own callbacks.
         """
         try:
             if self.listener is not None:

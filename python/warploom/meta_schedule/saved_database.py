@@ -1,4 +1,4 @@
-"""A database that says at once when its files do not get what TVM writes to them.
+"""A database that raises at once when a write of TVM to its files fails.
 
 TVM's ``JSONDatabase`` appends lines to two files and asks neither whether they arrived (a full disk
 loses every record without a word) nor whether another process writes too (numbers of workloads
@@ -117,7 +117,7 @@ class SavedDatabase(PyDatabase):
         return path.stat().st_size if path.exists() else 0
 
     def _require_line(self, path: Path, before: int) -> None:
-        """Remove what has arrived of a line, and raise, unless all of it has arrived."""
+        """Remove an incomplete line, and raise if there is one."""
         with path.open("rb+") as file:
             file.seek(0, 2)
             if file.tell() > before:

@@ -1,8 +1,8 @@
 """The measurements that are worth shipping: GEMMs for which a config beats the default.
 
-Sources are databases of TVM, what ``warploom bench exhaustive`` has written, and what ``warploom
-bench tuning`` has, which is best: there the default ran side by side with the others. What was
-shipped before is kept, unless its GEMM was measured again and something else was better.
+Sources are databases of TVM, results of ``warploom bench exhaustive``, and results of ``warploom
+bench tuning``, which are best: there the default ran side by side with the others. Records that
+were shipped before are kept, unless their GEMM was measured again and something else was better.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from warploom.meta_schedule.lookup import Lookup
 from warploom.meta_schedule.records import Record, records_of
 from warploom.target import SM90A
 
-#: What must be gained, in parts of the default's time.
+#: The least gain, in parts of the default's time.
 GAIN = 0.01
 
 
@@ -42,19 +42,19 @@ class Measured:
 def worth_shipping(
     measured: Iterable[Measured], gain: float = GAIN, before: Iterable[Record] = ()
 ) -> list[Record]:
-    """The best of each GEMM, unless what it gets without a record is nearly as fast.
+    """The best config of each GEMM, unless the default config is nearly as fast.
 
-    That is what a record of another GEMM says that is shipped too, such as one of the same
-    GEMM without an epilogue, and else the model's choice.
+    The default is the config of another shipped record, such as that of the same GEMM without an
+    epilogue, and else the model's choice.
 
     Parameters
     ----------
     measured : iterable of Measured
-        Where the default was not measured, the best of what was is worth it: it is known.
+        Where the default was not measured, the best measured config is worth it: it is known.
     gain : float
         In parts of the default's time.
     before : iterable of Record
-        What was shipped before. Their times count where the same was not measured again.
+        Records that were shipped before. Their times count where the same was not measured again.
     """
     gemms: dict[GemmProblem, dict[GemmKnobs, float]] = {}
     for measurement in measured:

@@ -2,7 +2,7 @@
 
 TVM trusts its files: an empty line or a ``null`` in the wrong place ends the process with a
 segmentation fault, and every other damage raises an error that names neither file nor line. The
-rules here are what TVM's reader needs so that it cannot crash; whatever else it rejects is found by
+rules here keep TVM's reader from crashing; other lines that it rejects are found by
 letting it read halves of a file.
 
 A line of workloads is ``[hash, module]``, two strings. A line of records is ``[number, [trace,
@@ -215,7 +215,7 @@ def _value(line: Line) -> tuple[Any, str]:
 
 
 def load(workloads: Sequence[Line], records: Sequence[Line]) -> Database:
-    """TVM's database of lines, in memory: what is added to it is written nowhere."""
+    """TVM's database of lines, in memory: records that are added to it are written nowhere."""
     with tempfile.TemporaryDirectory() as folder:
         for name, lines in ((WORKLOADS, workloads), (RECORDS, records)):
             Path(folder, name).write_bytes(b"".join(line.text + b"\n" for line in lines))
@@ -245,7 +245,7 @@ def all_damages(tables: Tables) -> list[Damage]:
 
 
 def refuse(folder: Path, damages: Sequence[Damage]) -> WarploomError:
-    """The error for a damaged database: file, line, what is there, and what mends it."""
+    """The error for a damaged database: file, line, the damage, and the command that mends it."""
     first = damages[0]
     text = first.line.text.decode(errors="backslashreplace")
     shown = text if len(text) <= _SHOWN else text[:_SHOWN] + "..."

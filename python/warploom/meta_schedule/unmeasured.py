@@ -29,7 +29,7 @@ from warploom.meta_schedule.stock import gemm_of
 class Unmeasured(PySearchStrategy):
     """The candidates of another strategy, without those that have a record for the same target.
 
-    TVM's strategies only know what they have proposed themselves: a search that goes on in the
+    TVM's strategies only know their own proposals: a search that goes on in the
     folder of an earlier search would compile and measure its best candidates again. A record of a
     candidate that failed counts as well: it would fail again.
 

@@ -1,7 +1,7 @@
 """The process behind :class:`warploom.meta_schedule.processes.Worker`.
 
 ``python -m warploom.meta_schedule.worker SOCKET PARENT``: receives pickled calls and sends back
-whether each succeeded, and its value or what it raised.
+whether each succeeded, and its value or its exception.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ def serve(connection: Connection) -> None:
         try:
             function, arguments = cloudpickle.loads(request)
             answer = (True, function(*arguments))
-        except Exception as error:  # whatever it is, the caller decides what it means
+        except Exception as error:  # of any kind: the caller decides
             answer = (False, f"{type(error).__name__}: {error}")
         connection.send_bytes(cloudpickle.dumps(answer))
 
 
 def main() -> None:
-    """Import what calls need, say so, and serve."""
+    """Import the modules that calls need, report that, and serve."""
     socket, parent = (int(text) for text in sys.argv[1:])
     _die_with(parent)
     from warploom import hooks

@@ -22,7 +22,7 @@ from warploom.ops.schedule import Schedule
 if TYPE_CHECKING:
     from warploom.ops.schedule import Implementation
 
-#: What the variants of loads are called that fill the L2 cache alone.
+#: Names of the variants of loads that fill the L2 cache alone.
 PREFETCHES = {"tma_auto": "l2_auto", "tma_strided": "l2_strided"}
 _LOAD = "tirx.ptx.cp_async_bulk_tensor_g2s"
 
@@ -50,7 +50,7 @@ def _prefetch(call: Call) -> Any:
 
 def _named(call: TilePrimitiveCall, _: DispatchContext) -> tuple[bool, str]:
     # A copy that says nothing must never become one that copies nothing.
-    return call.dispatch in PREFETCHES.values(), "only who asks for a prefetch by name gets one"
+    return call.dispatch in PREFETCHES.values(), "only a call that names a prefetch gets one"
 
 
 SCHEDULES = tuple(

@@ -49,7 +49,7 @@ def our_programs() -> Iterator[None]:
 
 
 def uses_warploom(function: Any) -> bool:
-    """Whether a function was lowered by warploom, or has what only warploom lowers or emits."""
+    """Whether warploom has lowered a function, or it has calls that only warploom lowers."""
     if not isinstance(function, PrimFunc):
         return False
     if LOWERED in (function.attrs or {}):

@@ -105,7 +105,7 @@ def _options(call: TilePrimitiveCall) -> dict[str, Any]:
 
 
 def plan(call: TilePrimitiveCall, context: DispatchContext) -> WgmmaPlan:
-    """Check the call and collect what its emission needs; declines through ``fail``."""
+    """Check the call and collect the constants of its emission; declines through ``fail``."""
     if len(call.args) != 6:
         fail("wgmma: Hopper has no block-scaled MMA; drop SFA and SFB and scale D instead.")
     try:

@@ -113,7 +113,7 @@ class RegisterTile:
     buffer : Buffer
         The whole register buffer.
     threads : Threads
-        Who executes the call.
+        The threads that execute the call.
     shape : tuple of int
         Extents of the region.
     dims : tuple of tuple of Digit

@@ -1,4 +1,4 @@
-"""An op schedule as data: what a module of ``warploom.ops`` offers to TVM's dispatcher."""
+"""An op schedule as data, which a module of ``warploom.ops`` offers to TVM's dispatcher."""
 
 from __future__ import annotations
 

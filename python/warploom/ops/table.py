@@ -1,4 +1,4 @@
-"""Our op schedules by name: what TVM's table of op schedules lists from ``import tvm`` on.
+"""Our op schedules by name, as TVM's table of op schedules lists them from ``import tvm`` on.
 
 The modules that implement them are imported when the first of their schedules is tried, because
 they cost more than all the rest of the registration. Each module has a tuple ``SCHEDULES``

@@ -1,7 +1,7 @@
 """Timelines of kernels: when each role of a CTA waits, loads, multiplies and computes.
 
 :func:`instrument` makes a kernel that records of a tile program, or of one with ``wl.span``; it
-runs on a GPU and on the emulator. A :class:`Timeline` is what a launch has recorded: a table, a
+runs on a GPU and on the emulator. A :class:`Timeline` has the records of a launch: a table, a
 trace for Perfetto, a picture. ``warploom profile`` does all of it. Kernels that are not
 instrumented are those without this package, instruction for instruction.
 """

@@ -5,7 +5,7 @@ memory for a thread that does not record, or no longer, so that one comparison g
 The clock is that of the SM (``%clock``), which is read in a few cycles; only the begin and the end
 of a stream read ``%globaltimer``, which all SMs share. Records are stored without waiting for them.
 
-What recording costs is the stalls of the instructions that it adds between one MMA and the
+The cost of recording is the stalls of the instructions that it adds between one MMA and the
 next: stored one by one, the five spans of a step of attention cost 118 clocks, 127 if causal (H200,
 2026-11-22), and what ptxas had to add for them stalls for 90 and 120. Hence a clock is a register
 and nothing is computed from it here, and the stores of a group share their address and their guard.

@@ -1,4 +1,4 @@
-"""Groups of spans: what one record holds.
+"""Groups of spans: the contents of one record.
 
 Recording costs the instructions on the way from one MMA to the next. So spans of statements
 that follow each other without a loop or a branch with spans between them are recorded together,

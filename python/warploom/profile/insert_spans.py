@@ -198,7 +198,7 @@ class _Inserter:
         return [self.next.set(self.recorder.record(self.next.value, number, clocks))]
 
     def _untimed(self, statement: Statement) -> list[Stmt]:
-        """A statement between spans; what has ended is recorded before one that jumps."""
+        """A statement between spans; spans that have ended are recorded before a jump."""
         before = self._record() if kinds.jumps(statement) else []
         if not isinstance(statement, Scalar):
             self.here = None

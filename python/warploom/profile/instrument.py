@@ -20,7 +20,7 @@ from warploom.profile.timeline import Timeline, decode
 
 @dataclass(frozen=True)
 class Instrumented:
-    """A kernel that records, and what its records mean.
+    """A kernel that records, and the meaning of its records.
 
     Attributes
     ----------
@@ -31,7 +31,7 @@ class Instrumented:
     streams : tuple of str
         Names of the streams of a CTA.
     groups : tuple of Group
-        What a record means, by the number of its group.
+        The meaning of a record, by the number of its group.
     """
 
     func: PrimFunc
@@ -85,7 +85,7 @@ def instrument(
         A tile program, or a kernel orchestrated by hand that has ``wl.span`` or a scope of the
         dialect in it.
     recording : Recording, optional
-        How much is recorded; see there for what is without it.
+        How much is recorded; see there for its default.
     arch : str, optional
         As for :func:`warploom.lower.lowerings.lower`.
 

@@ -1,7 +1,7 @@
 """The records of a timeline, and where they lie in memory.
 
-The records of a kernel are a matrix of 64-bit words, ``uint64[rows, streams]``. A stream is what
-one thread of one CTA records: its column. The first rows say when and where, the others are
+The records of a kernel are a matrix of 64-bit words, ``uint64[rows, streams]``. A stream has the
+records of one thread of one CTA: its column. The first rows say when and where, the others are
 records of groups of spans (:mod:`warploom.profile.groups`), one below the other.
 
 ===== ====================== ==============================

@@ -1,4 +1,4 @@
-"""Runs of statements that one span covers: where they end, and what the span is called."""
+"""Runs of statements that one span covers: where they end, and the names of the spans."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def with_arrivals(statements: Block, kinds_of: list[set[str]], end: int) -> int:
     """The end of a run with the arrivals that follow it.
 
     ptxas moves a wait for MMAs down to the first instruction that needs it, past a clock; to
-    one that lets others overwrite what the MMAs read, if nobody needs a result.
+    one that lets others overwrite the operands of the MMAs, if no statement needs a result.
     """
     while end < len(statements) and not kinds_of[end]:
         if isinstance(statements[end], Scalar):

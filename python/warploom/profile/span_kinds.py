@@ -29,7 +29,7 @@ from warploom.tile.statement import (
 )
 
 WAIT, LOAD, MMA, WORK = "wait", "load", "mma", "work"
-#: What the work of threads on registers is called: within the loop of MMAs, and after it.
+#: Names of the work of threads on registers: within the loop of MMAs, and after it.
 COMPUTE, EPILOGUE = "compute", "epilogue"
 #: Categories of spans in the order that legends have.
 CATEGORIES = (WAIT, LOAD, MMA, COMPUTE, EPILOGUE)

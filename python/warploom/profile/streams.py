@@ -111,7 +111,7 @@ class Streams:
         }  # fmt: skip
 
     def summary(self) -> str:
-        """The shares as a table, and what was recorded."""
+        """The shares as a table, and the recorded spans."""
         shares = self.shares()
         names = list(dict.fromkeys(kind for share in shares.values() for kind in share))
         width = max(map(len, [*shares, "role"]))

@@ -57,7 +57,7 @@ def decode(
     if not emulated:
         gigahertz = _gigahertz([clocks[c] for c in used], [times[c] for c in used])
     first = min(int(words[0, c]) for c in used)
-    recorded = []
+    decoded = []
     for column in used:
         begin = int(words[0, column]) - first
         start = int(low[1, column])
@@ -73,7 +73,7 @@ def decode(
             for group, clocks_of_it in _split(recorded, groups)
             for span in group.spans
         )
-        recorded.append(
+        decoded.append(
             Stream(
                 streams[column % len(streams)],
                 int(high[1, column]) - 1,
@@ -84,7 +84,7 @@ def decode(
                 len(spans) >= capacity,
             )
         )
-    return Timeline(tuple(recorded), gigahertz, emulated)
+    return Timeline(tuple(decoded), gigahertz, emulated)
 
 
 def _split(words: list[int], groups: Sequence[Group]) -> Iterator[tuple[Group, list[int]]]:

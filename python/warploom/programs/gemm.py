@@ -58,7 +58,7 @@ def gemm(
     rows, dtype, out_dtype = row_count(m), config.dtype, config.out_dtype
     bm, bn, bk = config.tile_m, config.tile_n, config.tile_k
     k_major, scaled, swapped = config.layout == "NT", config.scaled, config.swap_ab
-    # What TMA cannot store, threads read from shared memory.
+    # Tiles that TMA cannot store, threads read from shared memory.
     by_threads = n * bits_of(out_dtype) % _TMA_BITS != 0
     order = {"raster": "grouped", "group": config.group, "ctas": config.ctas}
     wanted = {

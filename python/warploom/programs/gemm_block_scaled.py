@@ -74,7 +74,7 @@ def gemm_block_scaled(
         Whether threads load the scales of a step one step before; by default for many rows, if
         the tile is left to the program too.
     weights_policy : str, optional
-        What the L2 cache does with B, as ``cache_hint=`` of copies says it; by default
+        The L2 eviction policy of B, as ``cache_hint=`` of copies takes it; by default
         ``"evict_first"`` for few rows, if the tile is left to the program too.
     arch : str
         What tile, stages and hints are chosen for: ``"sm_90a"`` or ``"sm_100a"``.

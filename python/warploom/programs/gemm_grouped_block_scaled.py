@@ -1,6 +1,6 @@
 """Products of groups of rows in 8-bit floats with scales for blocks: experts of DeepSeek's models.
 
-What :mod:`warploom.programs.gemm_block_scaled` computes, for rows of groups that are found as in
+As :mod:`warploom.programs.gemm_block_scaled`, for rows of groups that are found as in
 :mod:`warploom.programs.gemm_grouped`.
 """
 

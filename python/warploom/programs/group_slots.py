@@ -20,7 +20,7 @@ from warploom.schedulers.raster import grouped_tile
 
 #: Dtypes of the first rows of groups.
 INDICES = ("int32", "int64")
-#: Tiles of rows of a band. With 16 of 128 rows, what runs at a time loads as much of X as of W.
+#: Tiles of rows of a band. With 16 of 128 rows, the CTAs of a wave load as much of X as of W.
 BAND = 16
 #: How kernels with slots are launched. Early, one after the other took 4 to 18 % longer with 8
 #: groups, and from 0.7 % less to 2 % more with 64 (H200, 2026-11-23 00:40).
@@ -38,7 +38,7 @@ def band_and_hints(hints: Mapping[str, Any]) -> tuple[int, dict[str, Any]]:
 
 @T.meta_class
 class Slot:
-    """The tile of a number; :meth:`find` sets what it is.
+    """The tile of a number; :meth:`find` sets its group, row and column.
 
     Parameters
     ----------

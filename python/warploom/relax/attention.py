@@ -26,7 +26,7 @@ from warploom.tile import ir
 HEAD_DIMS = (64, 128)
 #: Types of operands.
 DTYPES = frozenset({"float16", "bfloat16"})
-#: Attribute of the tile program of an attention: what it computes, in words.
+#: Attribute of the tile program of an attention: its computation, in words.
 ATTENTION = "warploom.attention"
 #: The operators that compute an attention; the tile program takes the first.
 _OPERATORS = ("relax.nn.attention", "relax.nn.attention_bias", "relax.nn.attention_var_len")
@@ -38,7 +38,7 @@ def CallAttention() -> tvm.transform.Pass:
     """A pass that calls a tile program for each attention that one can compute.
 
     Those of 16-bit operands with as many keys as queries, causal or not, heads of 64 or 128
-    elements; any number of tokens, known or not. What else there is stays as it is. To be run
+    elements; any number of tokens, known or not. Other functions stay as they are. To be run
     before ``LegalizeOps`` and :func:`warploom.relax.tile_programs.CallTilePrograms`.
     """
 
@@ -139,7 +139,7 @@ def check_attention(call: relax.Call) -> None:
     Raises
     ------
     Decline
-        The message names what is in the way: mask, dtype, layout, keys, heads or head dimension.
+        The message names the obstacle: mask, dtype, layout, keys, heads or head dimension.
     """
     if len(call.args) != 3 or call.attrs.window_size is not None:
         extra = "a bias" if len(call.args) > 3 else "a sliding window"

@@ -1,6 +1,6 @@
 """Operands of GEMMs: transposed and dequantised ones become part of the GEMM's function.
 
-TVM fuses what follows a GEMM, not what comes before it. A weight that is stored with few bits
+TVM fuses functions behind a GEMM, not functions before it. A weight that is stored with few bits
 would then be written out and read again, many times larger.
 """
 
@@ -27,7 +27,7 @@ from warploom.tile import ir
 def FuseOperands() -> tvm.transform.Pass:
     """A pass that puts element-wise functions into the GEMMs that alone use their results.
 
-    Only those that make an operand larger than what they read, and transpositions. The results of
+    Only functions whose result is larger than their inputs, and transpositions. The results of
     others change the order of their dimensions where a GEMM can load them in that order only.
 
     To be run after ``relax.transform.FuseTIR``.
@@ -62,7 +62,7 @@ class _Fuser(Joiner):
                 continue
             func, changed = merged, True
             arguments[position : position + 1] = list(made.args[1])
-            # What the producer reads may be computed by another one.
+            # The inputs of the producer may be computed by another one.
             position += len(made.args[1]) - 1
         return self.call(func, arguments, call) if changed else call
 
@@ -112,7 +112,7 @@ def _faults(gemm: GemmFunction) -> int:
 
 
 def _reads_less(problem: GemmProblem) -> bool:
-    """Whether dequantised operands are smaller in memory than what they are computed to.
+    """Whether dequantised operands are smaller in memory than their results.
 
     A tile is computed again for each tile of the result that it is multiplied for. That pays where
     it saves memory traffic, which activations and rotations do not.
@@ -129,7 +129,7 @@ def _reads_less(problem: GemmProblem) -> bool:
 def _is_transposed(gemm: GemmFunction, inputs: set[Var]) -> bool:
     """Whether an operand is one of the parameters, its dimensions in another order.
 
-    What an epilogue reads is as well computed where it is.
+    Epilogue inputs are as well computed where they are.
     """
     loads = [operand.load for product in gemm.products for operand in (product.a, product.b)]
     return any(

@@ -1,6 +1,6 @@
-"""Products become one with what pairs their columns, such as the gate and the rest of a SwiGLU.
+"""Fuses GEMMs with functions that pair their columns, such as the two halves of a SwiGLU.
 
-And with what reduces their rows, such as a maximum, where a tile has whole rows.
+And with functions that reduce their rows, such as a maximum, where a tile has whole rows.
 
 TVM fuses what works on single elements of a GEMM. Where an element of the result takes two, of
 two halves of the columns or of two GEMMs of the same rows, both would be written out and read

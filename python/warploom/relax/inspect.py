@@ -45,7 +45,7 @@ class FunctionReport:
     rows : RowPlan or None
         How threads share its rows, if it is no GEMM and computed row by row.
     attention : str
-        What the tile program computes that an attention became; empty for other functions.
+        The tile program of an attention, in words; empty for other functions.
     reason : str
         Why it is left to TVM; empty if it is one of these.
     """

@@ -1,6 +1,6 @@
 """Two functions that Relax calls one after the other become one.
 
-What the passes that do so have in common: which calls may be joined, and how their functions are.
+Common parts of passes that do so: which calls may be joined, and how their functions are joined.
 """
 
 from __future__ import annotations

@@ -18,8 +18,8 @@ from warploom.rows.problem import RowFunction, read_rows
 def LowerRows() -> tvm.transform.Pass:
     """A pass that replaces functions of rows by their kernels; others it leaves as they are.
 
-    To be run after ``relax.transform.FuseTIR`` and the rules for GEMMs. What only reshapes is
-    left, too: Relax finds that nothing need be moved for it.
+    To be run after ``relax.transform.FuseTIR`` and the rules for GEMMs. Functions that only reshape
+    are left, too: Relax finds that nothing need be moved for it.
     """
 
     @tvm.transform.module_pass(opt_level=0, name="warploom.LowerRows")

@@ -35,7 +35,7 @@ def legalize_passes(
     Parameters
     ----------
     stock : list of Pass
-        What ``relax.backend.cuda.legalize_passes`` returns.
+        The result of ``relax.backend.cuda.legalize_passes``.
     tf32 : bool
         Whether float32 operands may be multiplied as tf32 in all functions; without it, in Relax
         functions with the attribute ``warploom.tf32``.
@@ -92,11 +92,11 @@ def warploom_pipeline(
         functions; without it, in Relax functions with the attribute ``warploom.tf32``.
     databases : sequence of path
         Folders with tuning records, such as the ``work_dir`` of ``tune_tir`` and ``tune_relax``.
-        For each function, what was measured there goes before what the package brings, that before
+        For each function, measurements there go before records of the package, these before
         the analytic model, and that before TVM's own schedules.
     shipped : bool
-        Whether to use what the package brings. ``WARPLOOM_SHIPPED=0`` in the environment turns it
-        off everywhere, also in the default pipeline.
+        Whether to use the records of the package. ``WARPLOOM_SHIPPED=0`` in the environment turns
+        it off everywhere, also in the default pipeline.
     estimates : bool
         Whether to use estimates in ``databases`` where nothing was measured; they are never
         compared with measured times.

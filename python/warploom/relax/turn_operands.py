@@ -1,8 +1,8 @@
 """The tensor between two functions changes the order of its dimensions.
 
 A weight that is converted and transposed on its way to a matmul is one function in TVM, whose
-result ``[K, N]`` no TMA loads where N is no whole number of 16 bytes. Nobody else sees that tensor:
-it may as well be ``[N, K]``.
+result ``[K, N]`` no TMA loads where N is no whole number of 16 bytes. No other function sees that
+tensor: it may as well be ``[N, K]``.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Kernels for what is bound by memory: element-wise functions, and sums along rows.
+"""Element-wise and row-reduction kernels, which are bound by memory.
 
 Between GEMMs a model normalises, rotates, weighs: each element is read once and little is
 computed. What counts is that loads are wide, rows stay in registers between two passes over them,

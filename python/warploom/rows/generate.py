@@ -62,7 +62,7 @@ def row_kernel(function: RowFunction, plan: RowPlan | None = None) -> PrimFunc:
 
 
 def plan_of(function: RowFunction) -> RowPlan:
-    """The plan for a function, by the sizes of what it loads and stores.
+    """The plan for a function, by the sizes of its loads and stores.
 
     Raises
     ------

@@ -32,11 +32,11 @@ class Reduction:
     Attributes
     ----------
     result : Var
-        What stands for it in terms that follow and in results.
+        The variable for it in terms that follow and in results.
     combine : str
         ``"sum"`` or ``"max"``.
     start : Expr
-        What it begins with: 0 for a sum.
+        Its initial value: 0 for a sum.
     term : Expr
         In terms of axes and earlier reductions.
     """
@@ -62,7 +62,7 @@ class RowFunction:
     reductions : tuple of Reduction
         In the order in which they depend on each other.
     outputs : tuple of Output
-        What is stored.
+        The stored value.
     """
 
     func: PrimFunc
@@ -100,7 +100,7 @@ def read_rows(func: PrimFunc) -> RowFunction:
     Raises
     ------
     Decline
-        If it computes something else; the message says what is in the way.
+        If it computes something else; the message names the obstacle.
     """
     func = narrow(func)
     equations = read_equations(func)

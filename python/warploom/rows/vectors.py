@@ -40,7 +40,7 @@ class Vector:
     start : Expr
         The place of the first one in its buffer.
     registers : Buffer
-        What holds them.
+        The buffer that holds them.
     """
 
     load: TensorLoad

@@ -1,6 +1,6 @@
-"""The folder of a cache, opened so that nobody else can exchange what is read from it.
+"""The folder of a cache, opened so that no other user can replace its entries.
 
-Entries hold machine code and host code, which run in this process: whoever can write the folder
+Entries hold machine code and host code, which run in this process: a user who can write the folder
 can run code as its reader. A :class:`CacheFolder` is therefore used only while its owner alone can
 write it. It is held by a descriptor; files are opened relative to that, without following links
 and without waiting for a writer, and only regular files of at most a given size are read.
@@ -30,7 +30,7 @@ _OPEN_ENTRY = os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 class UnsafeFolder(Exception):
-    """A folder that somebody else can write; the message says who, and what helps."""
+    """A folder that another user can write; the message names the user and the fix."""
 
 
 @dataclass(frozen=True)
@@ -65,7 +65,7 @@ class CacheFolder:
         Raises
         ------
         FileNotFoundError
-            If there is no such file. For whatever else is in its place the result is None.
+            If there is no such file. For anything else in its place the result is None.
         """
         try:
             file = os.open(name, _OPEN_ENTRY, dir_fd=self.descriptor)
@@ -91,7 +91,7 @@ class CacheFolder:
             os.utime(name, dir_fd=self.descriptor, follow_symlinks=False)
 
     def write(self, name: str, contents: bytes) -> None:
-        """Make a file appear whole, in the place of what has its name.
+        """Make a file appear whole, in the place of a file of its name.
 
         Those who may read the folder may read the file.
 
@@ -231,7 +231,7 @@ def refusal(cache: Path) -> str | None:
 def _require_safe(
     folder: Path, state: os.stat_result, named_owner: bool, sticky: bool = False
 ) -> None:
-    """Raise unless the owner alone can exchange what is in a folder, and is trusted.
+    """Raise unless only the owner can replace entries of a folder, and is trusted.
 
     In a folder like ``/tmp``, whose mode has the sticky bit, nobody can exchange what belongs to
     somebody else.

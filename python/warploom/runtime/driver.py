@@ -2,7 +2,7 @@
 
 TVM compiles CUDA source only if ``libtvm_runtime_cuda.so`` is loaded. That library needs
 ``libcuda.so.1`` (the driver) and ``libcudart.so.13`` (the runtime), and where one of them is not on
-the loader's path TVM silently keeps source. This module supplies what is missing:
+the loader's path TVM silently keeps source. This module supplies the missing parts:
 
 - the runtime library from the ``nvidia-cuda-runtime`` wheel;
 - a driver that has no devices (``src/driver/no_device.cc``), so that a machine without GPU can
@@ -95,7 +95,7 @@ _PROVIDERS: tuple[Callable[[Mapping[str, str]], Driver], ...] = (_open_system, _
 
 def open_driver(environ: Mapping[str, str] = os.environ) -> Driver:
     """Load the first driver that can be had, with global symbols."""
-    # Who asks for the emulator must not get a GPU instead of it.
+    # A process that asks for the emulator must not get a GPU instead of it.
     providers = (_open_emulator,) if is_requested(environ) else _PROVIDERS
     reason = ""
     for provider in providers:
@@ -129,7 +129,7 @@ class CudaRuntime:
     Attributes
     ----------
     driver : Driver
-        What is, or will be, in the place of ``libcuda.so.1``.
+        The driver that is, or will be, in the place of ``libcuda.so.1``.
     """
 
     def __init__(
@@ -190,7 +190,7 @@ def _find_no_device(environ: Mapping[str, str]) -> Driver:
 
 
 def load_cuda_runtime(environ: Mapping[str, str] = os.environ) -> Driver:
-    """Load ``libtvm_runtime_cuda.so`` as TVM does, with what it lacks; never raises.
+    """Load ``libtvm_runtime_cuda.so`` as TVM does, with its missing libraries; never raises.
 
     Returns
     -------
@@ -203,7 +203,7 @@ def load_cuda_runtime(environ: Mapping[str, str] = os.environ) -> Driver:
     if is_requested(environ) and "tvm_runtime_cuda" in _LOADED_LIBS:
         if _emulator_was_preloaded():
             return _open_emulator(environ)
-        # Whoever asked for the emulator must not take a GPU's results for its own.
+        # A process that asked for the emulator must not get a GPU's results.
         warnings.warn(_TOO_LATE, RuntimeWarning, stacklevel=2)
         return Driver("none", _TOO_LATE)
     driver = open_driver(environ)

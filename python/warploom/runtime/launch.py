@@ -74,7 +74,7 @@ def remembering_lookup(stock: Callable[[Any, str], Any]) -> Callable[[Any, str],
         known = vars(executable).setdefault("_warploom_functions", {})
         kernel = known.get(name)
         if kernel is None or kernel[0] is not _module_of(executable):
-            function = stock(executable, name)  # may compile what is not runnable yet
+            function = stock(executable, name)  # may compile a module that is not runnable yet
             kernel = known[name] = (_module_of(executable), function)
         return kernel[1]
 

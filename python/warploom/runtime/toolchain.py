@@ -24,7 +24,8 @@ _OPTIONS = "TVM_CUDA_NVRTC_EXTRA_OPTS"
 _RUNTIME_HEADER = "cuda_runtime.h"
 #: The first header that TVM's NVRTC preamble includes; it belongs to CCCL.
 _CCCL_HEADER = "cuda/std/cstdint"
-#: What ``mma.h`` includes, which TVM's own tensor-core kernels begin with; a wheel of its own.
+#: A header that ``mma.h`` includes, with which TVM's own tensor-core kernels begin with; a wheel of
+#: its own.
 _WMMA_HEADER = "crt/mma.h"
 
 #: Where TVM looks if neither ``CUDA_PATH`` nor ``PATH`` leads to a toolkit.
@@ -73,7 +74,7 @@ class Toolchain:
     mode : str
         ``"nvrtc"`` or ``"nvcc"``, as ``TVM_CUDA_COMPILE_MODE`` selects.
     nvrtc, nvcc, ptxas, nvdisasm : Tool or None
-        What was found; only the compiler of ``mode`` is needed.
+        The tools that were found; only the compiler of ``mode`` is needed.
     headers : Headers or None
         None if TVM would not find them.
     """
@@ -162,7 +163,7 @@ def environment_additions(environ: Mapping[str, str], wheels: Path | None = None
 
 
 def prepare_environment(environ: MutableMapping[str, str] = os.environ) -> None:
-    """Set what TVM needs to find headers, for this process and those it starts."""
+    """Set the variables by which TVM finds headers, for this process and its children."""
     environ.update(environment_additions(environ, wheel_root()))
 
 

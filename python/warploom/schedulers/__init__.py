@@ -1,6 +1,6 @@
 """Schedulers and pipeline objects for kernels that are orchestrated by hand, Hopper or Blackwell.
 
-TVM's own are re-exported where they serve, ours add what they lack; all follow TVM's conventions:
+TVM's own are re-exported where they serve, ours add the missing ones; all follow TVM's conventions:
 ``init(...)``, ``while valid():`` the tile is ``(m_idx, n_idx)``, ``next_tile()``. Every role of a
 kernel has a scheduler of its own and walks through the same tiles.
 

@@ -17,7 +17,7 @@ class TileCounterScheduler:
 
     One thread of each CTA draws numbers from a counter (:meth:`run`), one tile or more ahead of
     the others, and passes them on through shared memory, a ring with two barriers a slot. Every
-    other role reads them with a :meth:`worker` of its own. It is what cluster launch control does
+    other role reads them with a :meth:`worker` of its own. Cluster launch control does the same
     on Blackwell, for GPUs that lack it.
 
     The first tile of a CTA is that of its own number. The counter is 0 before a launch, and again

@@ -16,9 +16,9 @@ class StreamKScheduler:
 
     As long as there is a tile for every CTA, each takes a whole one. The steps of the tiles that
     are left are dealt out evenly: a CTA gets a contiguous range of them, which ends one tile and
-    may begin another. Who computes only part of a tile's sums has to add them to those of others;
-    :attr:`begins` and :attr:`ends` say which part it has. All tiles being whole (their number is a
-    multiple of the CTAs'), nothing is cut.
+    may begin another. A CTA that computes only part of a tile has to add its sums to those of other
+    CTAs; :attr:`begins` and :attr:`ends` say which part it has. All tiles being whole (their number
+    is a multiple of the CTAs'), nothing is cut.
 
     The idea is from Osama et al., "Stream-K: Work-centric Parallel Decomposition for Dense
     Matrix-Matrix Multiplication on the GPU" (2023).

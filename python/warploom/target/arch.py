@@ -67,7 +67,7 @@ class Arch:
         Shared memory in bytes; a block may have that much if it opts in (TVM does so for dynamic
         shared memory), and the system keeps the difference for itself.
     shared_granularity : int
-        What the shared memory of a block is rounded up to.
+        The shared memory of a block is rounded up to a multiple of this.
     static_shared_bytes : int
         Shared memory of a block without opting in.
     registers_per_sm, registers_per_thread : int

@@ -40,7 +40,7 @@ def dtype_name(value: Any, name: str = "dtype") -> str:
         ``"float16"``, ``tvm.DataType("float16")``, ``np.float16``, ``np.dtype("float16")``,
         ``ml_dtypes.bfloat16``, or a dtype of PyTorch.
     name : str
-        What an error calls it.
+        Its name in errors.
 
     Raises
     ------
@@ -77,9 +77,9 @@ def _written(value: Any) -> str | None:
 
 
 def with_dtype_names(function: _Function) -> _Function:
-    """A function whose arguments ``dtype`` and ``..._dtype`` may be whatever names a dtype.
+    """A function whose arguments ``dtype`` and ``..._dtype`` may be any name of a dtype.
 
-    None, and an empty string, stay what they are: they leave the choice to the function.
+    None, and an empty string, stay as they are: they leave the choice to the function.
     """
     signature = inspect.signature(function)
     named = [name for name in signature.parameters if _PARAMETER.fullmatch(name)]

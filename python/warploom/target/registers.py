@@ -1,4 +1,4 @@
-"""Registers of warps of different roles: what a launch gives each thread, what setmaxnreg moves.
+"""Registers of warps of different roles: at launch, and after setmaxnreg.
 
 ``setmaxnreg.dec`` releases registers of a warpgroup to a pool of its CTA, ``setmaxnreg.inc`` waits
 until the pool has enough (PTX ISA, "setmaxnreg"). The pool begins empty, so all that a CTA can
@@ -54,7 +54,7 @@ class RegisterRoles:
         Parameters
         ----------
         consumer : int, optional
-            What consumers ask for with ``setmaxnreg.inc``, if they do.
+            Registers that consumers ask for with ``setmaxnreg.inc``, if they do.
 
         Raises
         ------
@@ -65,7 +65,7 @@ class RegisterRoles:
         return bound if consumer is None else min(bound, consumer)
 
     def split(self, producer: int | None = None, consumer: int | None = None) -> tuple[int, int]:
-        """Registers of a thread of each role; what is not given is chosen.
+        """Registers of a thread of each role; a missing count is chosen.
 
         The producer gets :data:`PRODUCER_REGISTERS`, the consumers all that is left.
         """
@@ -84,7 +84,7 @@ class RegisterRoles:
         ------
         IllegalCombination
             If a number is none that it takes, if the producer would need more than it starts
-            with, or if the consumers would wait for registers that nobody releases.
+            with, or if the consumers would wait for registers that no warp releases.
         """
         for count in (producer, consumer):
             self.arch.setmaxnreg.check(count)

@@ -20,7 +20,7 @@ class SwizzleCodes:
     Attributes
     ----------
     name : str
-        What it is called here and in CUDA: ``CU_TENSOR_MAP_SWIZZLE_<name>``.
+        Its name here and in CUDA: ``CU_TENSOR_MAP_SWIZZLE_<name>``.
     row_bytes : int
         Bytes of the row within which chunks are exchanged; 16, one chunk, if none are.
     chunk_bytes : int

@@ -3,7 +3,7 @@
 A :class:`Tcgen05Kind` is one row of the manual's table of types (PTX ISA, "tcgen05.mma", "Data
 types" and "Matrix shape"). TVM's own ``gemm_async`` emits these instructions; where the manual is
 wider than TVM's encoder, which takes N of a pair of blocks only in steps of 32, and of one block
-with M = 128 only in steps of 16, the table holds what TVM accepts.
+with M = 128 only in steps of 16, the table follows TVM.
 
 TVM has no tf32 dtype for buffers: float32 operands are fed to the tensor core as tf32.
 """
@@ -19,7 +19,7 @@ from warploom.target.swizzle import Major
 
 #: CTAs of a pair, whose tensor cores compute an MMA together (``cta_group::2``).
 PAIR = 2
-#: Bytes of K that one instruction consumes, whatever the dtype.
+#: Bytes of K that one instruction consumes, for all dtypes.
 TCGEN05_K_BYTES = 32
 
 _FP8 = ("float8_e4m3fn", "float8_e5m2")
@@ -202,7 +202,7 @@ def tcgen05_kinds(a: str, b: str, d: str, scale: str | None = None) -> tuple[Tcg
     Raises
     ------
     IllegalCombination
-        If there is none; the message names what is wrong and what is allowed instead.
+        If there is none; the message names the wrong value and the allowed ones.
     """
     a, b, d = dtype_name(a, "a"), dtype_name(b, "b"), dtype_name(d, "d")
     scale = None if scale is None else dtype_name(scale, "scale")

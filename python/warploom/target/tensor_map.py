@@ -1,4 +1,4 @@
-"""Tensor maps as data: what ``cuTensorMapEncodeTiled`` takes, checked before a GPU sees it.
+"""Tensor maps as data: arguments of ``cuTensorMapEncodeTiled``, checked before a GPU sees them.
 
 Sources: CUDA Driver API, ``cuTensorMapEncodeTiled``; PTX ISA, "Tensor-maps", "Interleave layout".
 """
@@ -26,7 +26,7 @@ from warploom.target.tma import TMA, box_error, tensor_error
 #: Element types that a tensor map can fill with NaN.
 NAN_DTYPES = ("float16", "float32", "float64", "bfloat16")
 _INTERLEAVED_RANK = 3
-#: Options that have several spellings, and what reads them.
+#: Options that have several spellings, and the functions that read them.
 _SPELLED = {
     "swizzle": read_swizzle, "l2_promotion": read_l2_promotion, "oob_fill": read_oob_fill,
     "interleave": read_interleave,
@@ -52,7 +52,7 @@ class TensorMap:
     l2_promotion : L2Promotion
         Bytes of L2 that are filled at once.
     oob_fill : OobFill
-        What stands for elements outside of the tensor.
+        The value of elements outside of the tensor.
     interleave : Interleave
         Slices of channels.
     strides : tuple of int, optional
@@ -91,12 +91,12 @@ class TensorMap:
 
     @property
     def unit_bits(self) -> int:
-        """Bits of what the map counts: an element, or a pixel of one slice."""
+        """Bits of the unit of the map: an element, or a pixel of one slice."""
         return 8 * self.interleave.slice_bytes or bits_of(self.dtype)
 
     @property
     def box_elements(self) -> tuple[int, ...]:
-        """Extents of what arrives in shared memory: the box, thinned by element strides."""
+        """Extents of the tile in shared memory: the box, thinned by element strides."""
         steps = self.element_strides or (1,) * self.rank
         return tuple(-(-extent // step) for extent, step in zip(self.box, steps, strict=True))
 

@@ -15,7 +15,7 @@ from warploom.target.swizzle import Major
 
 #: Rows of D that one instruction, issued by one warpgroup, computes.
 WGMMA_M = 64
-#: Bytes of K that one instruction consumes, whatever the dtype.
+#: Bytes of K that one instruction consumes, for all dtypes.
 WGMMA_K_BYTES = 32
 #: How many groups ``wgmma.wait_group`` may leave pending.
 WGMMA_PENDING = range(8)

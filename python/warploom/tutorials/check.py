@@ -41,7 +41,7 @@ def check_product(
     WarploomError
         If a result is wrong or incomplete.
     EmulatorError
-        What the emulator finds.
+        The emulator's reports.
     """
     for case in cases:
         m, n, k = case[:3]
@@ -80,7 +80,7 @@ def _run(func: PrimFunc, arrays: list[np.ndarray], arch: str) -> tuple[np.ndarra
 
 
 def check_assembled(func: PrimFunc, arch: str = "sm_100a") -> None:
-    """Let ptxas assemble a kernel, and print what it takes; needs no GPU.
+    """Let ptxas assemble a kernel, and print its resources; needs no GPU.
 
     Raises
     ------

@@ -14,7 +14,7 @@ from typing import Any
 from warploom.command_line import Parser, output_folder
 from warploom.errors import WarploomError
 
-#: What opens the notebooks.
+#: The program that opens the notebooks.
 _KERNEL = {"display_name": "Python 3", "language": "python", "name": "python3"}
 
 

@@ -117,7 +117,7 @@ def signals_a_number(b, A_s, A):
         (load, "used before wl.mbarrier.init", {"before": False}),
         (remote, "no pass knows which thread is to execute it", {}),
         (product_by_one_thread, "one thread that executes it", {}),
-        (released, "may come before the product that reads A_s", {"arch": "sm_100a"}),
+        (released, "may come before the MMA that reads A_s", {"arch": "sm_100a"}),
         (signals_a_number, "something that is no mbarrier", {}),
         (load, "initialise the mbarrier b anew for each tile", {"persistent": True}),
     ],

@@ -137,9 +137,9 @@ def test_what_is_in_flight_at_a_back_edge_is_a_fixpoint(seed, in_place):
     plan = plan_pipeline(program)
     analysis = mma_waits._Analysis(program, plan, Elsewhere(in_place))
     analysis.block(program.block, InFlight())
-    for loop, head in analysis.found.heads.items():
+    for loop, head in analysis.wait_plan.heads.items():
         end = analysis.block(loop.body, head)
-        (drain,) = analysis.found.of[loop].ends
+        (drain,) = analysis.wait_plan.of[loop].ends
         if drain:
             assert drain == end.wait_all_but(0)
         back = end.without_repeated().guarded(Guard(loop, later=True))
