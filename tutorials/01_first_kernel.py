@@ -80,7 +80,7 @@ def matmul(a: T.handle, b: T.handle, c: T.handle):
             )
         # All threads wait for the bytes; the barrier's phase flips with every round.
         full.wait(0, k % 2)
-        # 3. 64 x 128 x 64 products: four wgmma instructions. wait=True adds the fence before and
+        # 3. A 64 x 128 x 64 matmul: four wgmma instructions. wait=True adds the fence before and
         #    the commit and wait after them, which a pipelined kernel would place itself.
         Tx.wg.gemm_async(acc[:, :], As[:, :], Bs[:, :], accum=(k != 0), wait=True)
         # Nobody overwrites the tiles before everybody has read them.

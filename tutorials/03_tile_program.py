@@ -5,7 +5,7 @@
 #
 # A tile program says what one thread block computes, one statement after the other, as if nothing
 # ran at the same time. It names no thread, no barrier and no phase. The passes of warploom make the
-# kernel: they choose layouts and swizzles, run loads ahead of the products in a ring of stages,
+# kernel: they choose layouts and swizzles, run loads ahead of the MMAs in a ring of stages,
 # give loading to one warp and computing to others, share loads between the blocks of a cluster,
 # keep the blocks for tile after tile, and store through shared memory while the next tile begins.
 

@@ -1,5 +1,5 @@
 # %% [markdown]
-# # Tune a matrix product with TVM's MetaSchedule, then compile it with what was found
+# # Tune a GEMM with TVM's MetaSchedule, then compile it with what was found
 #
 #     python tutorials/04_tune_matmul.py
 #
@@ -48,7 +48,7 @@ def linear():
 # %% [markdown]
 # ## The search
 #
-# `wms.Space` makes traces of knobs (tiles, stages, clusters, ...) for products, and is TVM's own
+# `wms.Space` makes traces of knobs (tiles, stages, clusters, ...) for GEMMs, and is TVM's own
 # space for all other functions. What is recorded for an estimate target is never mixed with
 # measured times.
 

@@ -1,5 +1,5 @@
 # %% [markdown]
-# # Tune a model in Relax: products get knobs, everything else keeps TVM's own schedules
+# # Tune a model in Relax: GEMMs get knobs, everything else keeps TVM's own schedules
 #
 #     python tutorials/05_tune_relax.py
 #
@@ -39,7 +39,7 @@ class Block(nn.Module):
 
 
 def fused_functions(mod, target):
-    """The model as functions in S-TIR, each with a product and what comes before and after it."""
+    """The model as functions in S-TIR, each with a GEMM and what comes before and after it."""
     passes = [
         relax.transform.FuseTransposeMatmul(),
         relax.transform.LegalizeOps(),

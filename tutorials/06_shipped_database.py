@@ -3,10 +3,10 @@
 #
 #     python tutorials/06_shipped_database.py
 #
-# warploom brings the fastest configurations of products that were measured on an H200. A model
-# that is compiled uses them without a word from you. For each of its products the order is:
+# warploom brings the fastest configurations of GEMMs that were measured on an H200. A model
+# that is compiled uses them without a word from you. For each of its GEMMs the order is:
 # databases of your own, what is shipped, the analytic model, and TVM's own schedules for what is
-# no product.
+# no GEMM.
 
 # %%
 import tempfile
@@ -26,7 +26,7 @@ from warploom.target.tvm_target import default_target
 # ## What there is
 #
 # Every record is verified when it is read: the versions of warploom and TVM that it was made with,
-# and that a kernel for the product can have its knobs. What does not pass is left out, with a
+# and that a kernel for the GEMM can have its knobs. What does not pass is left out, with a
 # reason. `warploom tune db inspect` prints the same as a table.
 
 # %%
@@ -40,9 +40,9 @@ rows, columns, depth = record.problem.m, record.problem.n, record.problem.k
 
 
 # %% [markdown]
-# ## A model with such a product
+# ## A model with such a GEMM
 #
-# A record also serves the same product with an epilogue of another kind, here a bias, and with up
+# A record also serves the same GEMM with an epilogue of another kind, here a bias, and with up
 # to twice as many or half as many rows.
 
 
@@ -111,10 +111,10 @@ for name, pipeline in pipelines.items():
 #
 #     warploom tune db ship tuning.json --out h200.jsonl
 #
-# keeps the products for which something beats the default by more than 1 %. It also takes
+# keeps the GEMMs for which something beats the default by more than 1 %. It also takes
 # databases of searches. With `--before h200.jsonl` what was shipped already is kept, but for
-# products that were measured again. `warploom tune db verify h200.jsonl` checks a file.
+# GEMMs that were measured again. `warploom tune db verify h200.jsonl` checks a file.
 #
 #     warploom bench tuning --suite public --group llama --epilogue swiglu --minutes 0
 #
-# only searches, here for fused products, and measures what it has found beside the default.
+# only searches, here for fused GEMMs, and measures what it has found beside the default.

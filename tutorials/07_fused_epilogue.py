@@ -3,8 +3,8 @@
 #
 #     python tutorials/07_fused_epilogue.py
 #
-# After a product of a model come a bias, an activation, a residual. As kernels of their own each
-# of them reads and writes all of C once more; in the epilogue of the product they are computed on
+# After a GEMM of a model come a bias, an activation, a residual. As kernels of their own each
+# of them reads and writes all of C once more; in the epilogue of the GEMM they are computed on
 # sums that are in registers anyway. In a tile program an epilogue is a nest of loops behind the
 # loop over K.
 
@@ -30,7 +30,7 @@ BM, BN, BK = 128, 128, 64
 #
 # * `bias`, an element for each column, straight from global memory;
 # * the residual `R`, a whole tile, which a copy brings to shared memory. The statement stands
-#   before the loop over K, so that the bytes come while the products run.
+#   before the loop over K, so that the bytes come while the MMAs run.
 #
 # `gelu` is Python: it builds the expression when the program is made. The result is rounded once,
 # where the program says so. `T.erf` and its like are computed element by element, in parallel.
@@ -99,7 +99,7 @@ assert np.abs(result - expected).max() < 0.05
 # %% [markdown]
 # ## In a model
 #
-# Relax models need none of this: `relax.build` for `sm_90a` finds products, and takes the
+# Relax models need none of this: `relax.build` for `sm_90a` finds GEMMs, and takes the
 # operations that follow into their kernels (`tutorials/05_tune_relax.py`; `warploom inspect relax`
 # shows which). `schedule.gemm_async` does it for one function of `tvm.s_tir`. Write the program
 # yourself where the epilogue is not element by element: a sum of rows, a second result, values that

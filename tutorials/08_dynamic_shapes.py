@@ -102,5 +102,5 @@ for tokens in (3, 200):
     assert error < 0.02
 
 # %% [markdown]
-# Other ways to get there: `warploom.programs.compile_gemm(None, n, k)` for a bare product, and
+# Other ways to get there: `warploom.programs.compile_gemm(None, n, k)` for a bare GEMM, and
 # `programs.attention(None, ..., tokens_first=True)` for attention of any length.

@@ -29,10 +29,10 @@ SCALE = math.log2(math.e) / math.sqrt(DIM)
 # %% [markdown]
 # ## The program
 #
-# Two products, and work on tiles between them, in the order of the formulas:
+# Two MMAs, and work on tiles between them, in the order of the formulas:
 #
 # * `S` and `acc` are accumulators, and worked on like any tile. `P`, the weights in 16 bits, is a
-#   *fragment*: the second product takes it from registers, and nothing goes through shared memory.
+#   *fragment*: the second MMA takes it from registers, and nothing goes through shared memory.
 # * `Tx.cta.max(largest, S, axes=(1,), accum=True)` is the largest of each row, and of what
 #   `largest` has been.
 # * `transB=True`: V is `[keys, DIM]`, which as operand B is the other order of dimensions.

@@ -26,7 +26,7 @@ TILE_BYTES = SIZE * SIZE * 2
 # A warp loads tiles of A by TMA into a ring of two stages, a warpgroup adds up the tiles of each
 # group and stores the sum. `full` says that a tile has come, `empty` that a stage may be
 # overwritten. To be clever, the consumer gives a stage back one round later, as if something
-# asynchronous still read it; and here is a bug: nobody gives back the stage of the *last* round of
+# asynchronous still read it; and here is a bug: no warp releases the stage of the *last* round of
 # a group.
 
 
@@ -131,7 +131,7 @@ assert "1 of 1 arrivals" in deadlock
 # 2. Warp 0, the producer, waits at `empty.wait`, also with "1 of 1 arrivals pending": what it lacks
 #    is an arrival of the consumer. So far there was one, "`empty.arrive(last)` ... 1 times".
 # 3. The barrier of the consumer, on the same stage, says "2 phases have completed": two tiles came
-#    to that stage, and it was given back once. The tile that was not is the last of the first
+#    to that stage, and it was released once. The tile that was not is the last of the first
 #    group.
 #
 # The fix is the arrival behind the loop. `seed=` chooses another order of warps and copies; a

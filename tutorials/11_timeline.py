@@ -29,7 +29,7 @@ M, N, K = 256, 128, 512
 BM, BN, BK = 128, 128, 64
 
 
-def product(stages, specialise=True):
+def gemm(stages, specialise=True):
     """C = A B^T; `stages` tiles of A and B are loaded ahead."""
 
     @T.prim_func
@@ -59,7 +59,7 @@ a, b = (rng.standard_normal((rows, K)).astype(np.float16) for rows in (M, N))
 
 
 def timeline_of(func):
-    """Every CTA of the grid, with warps that take turns."""
+    """Every CTA of the grid, with its warps scheduled round-robin."""
     kernel = profile.instrument(func, profile.Recording(ctas=132))
     return kernel.emulate([a, b, np.empty((M, N), np.float16)], schedule="round-robin")
 
@@ -67,7 +67,7 @@ def timeline_of(func):
 # %% [markdown]
 # ## Too few stages
 #
-# With one stage the loads of a step begin when the products of the step before have read theirs.
+# With one stage the loads of a step begin when the MMAs of the step before have read theirs.
 # Look at `wait` of the role that computes: these are waits for `full` barriers, with nothing to
 # multiply. With four stages they are almost gone. Waits of the role that *loads* are a good sign:
 # all stages are full, and it has nothing to do.
@@ -75,7 +75,7 @@ def timeline_of(func):
 # %%
 starved = {}
 for stages in (1, 4):
-    timeline = timeline_of(product(stages))
+    timeline = timeline_of(gemm(stages))
     starved[stages] = timeline.shares()["compute"]["wait"]
     print(f"{stages} stages:\n{timeline.summary()}\n")
 assert starved[4] < starved[1] / 2
@@ -84,10 +84,10 @@ assert starved[4] < starved[1] / 2
 # ## One role for everything
 #
 # Without a producer warp, a thread that computes also issues the loads, and the others meet it at a
-# barrier before each. There is no role `load`; the time of `load` is lost for products.
+# barrier before each. There is no role `load`; the time of `load` is lost for MMAs.
 
 # %%
-together = timeline_of(product(4, specialise=False))
+together = timeline_of(gemm(4, specialise=False))
 print(together.summary(), "\n")
 assert together.shares().keys() == {"compute"} and together.shares()["compute"]["load"] > 0.05
 
@@ -95,9 +95,9 @@ assert together.shares().keys() == {"compute"} and together.shares()["compute"][
 # ## One span after the other
 #
 # The table sums up; the trace shows each span. Here the first steps of a warpgroup, as Perfetto
-# draws them. `mma` begins with the first instruction of a step and ends when the products of the
-# step *before* are complete: one product is always under way. The last span of a tile waits for
-# the last product; then comes the epilogue, while the loading role already fills the stages of the
+# draws them. `mma` begins with the first instruction of a step and ends when the MMAs of the
+# step *before* are complete: one MMA is always under way. The last span of a tile waits for
+# the last MMA; then comes the epilogue, while the loading role already fills the stages of the
 # next tile.
 
 # %%
@@ -116,7 +116,7 @@ with tempfile.TemporaryDirectory() as folder:
 # %% [markdown]
 # ## Spans of one's own
 #
-# In a kernel that its author orchestrates, each warp is a stream. Waits, loads, products and the
+# In a kernel that its author orchestrates, each warp is a stream. Waits, loads, MMAs and the
 # rest are found as above; `wl.span` names parts instead. It costs nothing where nothing records:
 # the compiled kernel is the one without.
 
@@ -161,4 +161,4 @@ for stream in own.streams:
 # need not. `warploom bench profile` measures it.
 #
 # The clock is read where the program has it, but the compiler may move arithmetic past it by some
-# instructions: look at spans of a hundred clocks and more. Waits for products stay in place.
+# instructions: look at spans of a hundred clocks and more. Waits for MMAs stay in place.

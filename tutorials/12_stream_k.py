@@ -156,5 +156,5 @@ for ctas in (2, 4):
 # Where few tiles are left over for many SMs, and K is long. Adding costs a trip to memory for each
 # part of a tile. In tile programs `wl.hints(stream_k=True)` does the same, through a workspace.
 #
-# The other schedulers are used alike: `GroupedScheduler` for products of different M, such as the
+# The other schedulers are used alike: `GroupedScheduler` for GEMMs of different M, such as the
 # experts of a model, and `TileCounterScheduler` where tiles differ in cost.

@@ -1,5 +1,5 @@
 # %% [markdown]
-# # Attention by hand: a softmax between the instructions of two products
+# # Attention by hand: a softmax between the instructions of two MMAs
 #
 # A tile program (`09_flash_attention.py`) leaves to the passes what runs beside what. Here the
 # author says it, with `wl.WgmmaEmitter`, in one warpgroup a CTA: the weights of 16 keys are
@@ -10,7 +10,7 @@
 #
 # * a `wgmma.fence` (`arrive`) between what threads write to A's registers and the instruction that
 #   reads them, so one before each atom;
-# * a `wait_group` (`wait`) between a product and what uses its result, or writes what it reads: the
+# * a `wait_group` (`wait`) between an MMA and what uses its result, or writes what it reads: the
 #   scores before the softmax, the output before it is rescaled, the weights and a stage of K and V
 #   before they are overwritten;
 # * an operand fence beside each of them (`fence_d`, `fence_a`), since the two above name no
@@ -73,7 +73,7 @@ def attention(tokens, head_dim=64, heads=1, keys=64, stages=2, dtype="float16"):
             T.buffer_store(words, value, [at])
 
     def weigh(out: Any, scores: Any, largest: Any, weights: Any, values: Any) -> None:
-        """Issue the products of 16 keys as soon as their weights are there, then the next 16."""
+        """Issue the MMAs of 16 keys as soon as their weights are there, then the next 16."""
         for step in range(mix.steps):
             columns = slice(step * mix.kind.k, (step + 1) * mix.kind.k)
             Tx.wg.sub(scores[:, columns], scores[:, columns], largest)
@@ -160,7 +160,7 @@ def attention(tokens, head_dim=64, heads=1, keys=64, stages=2, dtype="float16"):
             Tx.wg.sum(total, scores, axes=(1,), accum=True)
             mix.wait(0)
             mix.fence_d(out)
-            # A wait is over when the products of all four warps are: nobody reads the stage.
+            # A wait is over when the MMAs of all four warps are: nobody reads the stage.
             if thread == 0 and step + stages < blocks:
                 load(step + stages, stage)
             ring.advance()
@@ -204,5 +204,5 @@ if __name__ == "__main__":
     check()
 
 # %% [markdown]
-# Its machine code has exponentials between the instructions of the second product
+# Its machine code has exponentials between the instructions of the second MMA
 # (`warploom.compile_report(executable)` counts instructions where the CUDA toolkit is installed).

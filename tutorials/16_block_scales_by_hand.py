@@ -4,8 +4,8 @@
 # Each 32 elements of K share a power of two, which the tensor core applies while it multiplies
 # (PTX ISA, `tcgen05.mma` with `.block_scale`). Roles and barriers are those of step 7 of
 # `ladder_blackwell/`. A stage also holds the scale factors of its tiles. The thread that multiplies
-# copies them on to tensor memory, where the tensor core wants them, right before its products; each
-# stage has columns of its own there, so that `empty`, which tells that the products of a stage are
+# copies them on to tensor memory, where the tensor core wants them, right before its MMAs; each
+# stage has columns of its own there, so that `empty`, which tells that the MMAs of a stage are
 # done, frees them as well.
 
 # %%

@@ -1,4 +1,4 @@
-"""The benchmark of products from command line to files, with numpy in the place of the GPU."""
+"""The benchmark of GEMMs from command line to files, with numpy in the place of the GPU."""
 
 import importlib.util
 import json
@@ -49,7 +49,7 @@ def slow_at_second(operands):
 
 
 def ours(product):
-    """A function that compiles a kernel which computes as a product of operands does."""
+    """A function that compiles a kernel which computes as a GEMM of operands does."""
     return lambda shape, *_: lambda a, b, c: product(Operands(a, b, None, None, c))
 
 

@@ -19,14 +19,14 @@ from warploom.gemm.choose import is_priced
 from warploom.gemm.machine import H200, Machine
 from warploom.gemm.model import predict
 
-#: Parts in which the measured products are, of which each is predicted from the others.
+#: Parts in which the measured GEMMs are, of which each is predicted from the others.
 FOLDS = 2
 #: Fits of each part, each from constants of its own.
 STARTS = 2
 #: Draws the parts and the starts. Constants that one part does not determine stay near their start;
 #: with one of nine draws the error of the other part was 0.147.
 DRAW = 154005157
-#: Least geometric mean of the ratios and largest error, for products that the fit has not seen.
+#: Least geometric mean of the ratios and largest error, for GEMMs that the fit has not seen.
 LEAST_RATIO, LARGEST_ERROR = 0.95, 0.12
 
 
@@ -49,7 +49,7 @@ def _far_off(constants: list[str], rng: np.random.Generator) -> Machine:
 
 @pytest.mark.in_turn(3)
 def test_the_model_predicts_products_that_it_was_not_fitted_to() -> None:
-    """Cross-validation by product; each fit starts with constants that are far off."""
+    """Cross-validation by GEMM; each fit starts with constants that are far off."""
     rng = np.random.default_rng(DRAW)
     candidates = read_candidates()
     problems = list(by_problem(candidates))
@@ -63,7 +63,7 @@ def test_the_model_predicts_products_that_it_was_not_fitted_to() -> None:
         starts = [_far_off(constants, rng) for _ in range(STARTS)]
         before += _judged(unseen, starts[0])
         fitted = [fit(products(seen), start, rounds=8) for start in starts]
-        # A fit may end in a local minimum; the products that it has seen say which fit did not.
+        # A fit may end in a local minimum; the GEMMs that it has seen say which fit did not.
         judged += _judged(unseen, min(fitted, key=lambda one: _means(_judged(seen, one))[1]))
     assert len(judged) == len(problems)
     (ratio, error), (_, error_before) = _means(judged), _means(before)
@@ -72,7 +72,7 @@ def test_the_model_predicts_products_that_it_was_not_fitted_to() -> None:
 
 
 def test_the_constants_of_the_package_describe_what_they_were_fitted_to() -> None:
-    """That says nothing about other products, but a model that changed has to be fitted again."""
+    """That says nothing about other GEMMs, but a model that changed has to be fitted again."""
     ratio, error = _means(found := agreements(read_candidates()))
     print(f"ratio {ratio:.3f}, error {error:.3f}")
     assert ratio >= 0.96 and error <= 0.08

@@ -1,4 +1,4 @@
-"""The products that are measured: what they compute, and what cuBLASLt is asked for."""
+"""The GEMMs that are measured: what they compute, and what cuBLASLt is asked for."""
 
 from __future__ import annotations
 

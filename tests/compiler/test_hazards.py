@@ -1,4 +1,4 @@
-"""Machine code that touches registers of products under way."""
+"""Machine code that touches registers of MMAs under way."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How the tensor core of an H200 adds up a matrix product, in numpy.
+"""How the tensor core of an H200 adds up an MMA, in numpy.
 
 The rule follows from recorded results (``golden``), all of which it gives to the last bit.
 """

@@ -1,6 +1,6 @@
 """Replays on the emulator what kernels gave on an NVIDIA H200 (tests/emulator/golden).
 
-Everything is equal to the last bit, sums of matrix products included, but for the functions that
+Everything is equal to the last bit, MMAs included, but for the functions that
 PTX calls approximate: they come from tables that are not published. ``APPROXIMATE`` bounds them.
 """
 

@@ -12,7 +12,7 @@ from tests.emulator.native import emulator_function
 from tests.shared.paths import python_path
 
 WIDEST = ("any", "avx2", "avx512")
-#: Families with matrix products, and which of their cases run.
+#: Families with MMAs, and which of their cases run.
 FAMILIES = {"mma": 9, "wgmma_sums": 9, "wgmma_sparse": 31}
 
 #: Prints the kernels in use and, for each case, a digest of its results.

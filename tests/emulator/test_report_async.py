@@ -1,4 +1,4 @@
-"""Bytes and products of asynchronous instructions in the report of a launch, counted by hand."""
+"""Bytes and MMAs of asynchronous instructions in the report of a launch, counted by hand."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """mma.sp and wgmma.mma_async.sp: the metadata says which elements of K a sparse A holds.
 
-What an H200 gives is in the golden corpus; here a sparse product is that of the dense matrix.
+What an H200 gives is in the golden corpus; here a sparse MMA is that of the dense matrix.
 """
 
 import numpy as np

@@ -116,7 +116,7 @@ DECLARATIONS = ".reg .b32 %f<40>;\n.reg .b64 %x<8>, %g<4>;\n.shared .align 128 .
 
 @dataclasses.dataclass(frozen=True)
 class Form:
-    """Names in PTX of a product; ``operation`` is of b1, ``rounding`` of f64."""
+    """Names in PTX of an MMA; ``operation`` is of b1, ``rounding`` of f64."""
 
     shape: tuple[int, int, int]
     kind: str

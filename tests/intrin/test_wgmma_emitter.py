@@ -123,7 +123,7 @@ def check(module, rng, case: Case, form: str) -> None:
 
 @pytest.mark.parametrize("kind", WGMMA_KINDS, ids=lambda kind: f"{kind.a}x{kind.b}_{kind.d}")
 def test_counts_of_every_kind(kind):
-    """Registers hold exactly the elements; instructions cover the product exactly."""
+    """Registers hold exactly the elements; instructions cover the matmul exactly."""
     for m, n, steps in ((64, 8, 1), (128, 256, 3), (192, 96, 2)):
         e = wl.WgmmaEmitter.of(m, n, steps * kind.k, kind.a, kind.d, b_dtype=kind.b)
         assert e.kind == kind and sum(e.widths) == n and e.steps == steps

@@ -1,7 +1,7 @@
 """``wait=n`` of ``gemm_async`` and of ``WgmmaEmitter``: what is issued, and what may be in flight.
 
 A loop multiplies stages that threads write themselves. With ``wait=n``, the stage that iteration
-``i`` writes must not be one of the ``n`` products before it: ``n + 1`` stages are enough, ``n`` are
+``i`` writes must not be one of the ``n`` matmuls before it: ``n + 1`` stages are enough, ``n`` are
 a race.
 """
 
@@ -30,7 +30,7 @@ GEMM_ASYNC, SS, RS = "gemm_async", "ss", "rs"
 
 
 def kernel(form: str, wait: object, stages: int):
-    """D = sum of A[i] B[i]^T, each product issued by ``form`` with ``wait``."""
+    """D = sum of A[i] B[i]^T, each matmul issued by ``form`` with ``wait``."""
     e = wl.WgmmaEmitter.of(M, N, K, "float16", a_in_registers=form == RS)
     a_shape, b_shape = (stages, M, K), (stages, N, K)
     a_layout = wl.WgmmaEmitter.of(M, N, K, "float16").a_shared_layout(stages)

@@ -24,7 +24,7 @@ ROLLED = {"disable_unroll": True}
 
 @dataclass(frozen=True)
 class Case:
-    """One product: types, layouts, where operands lie in their buffers, who shares it.
+    """One matmul: types, layouts, where operands lie in their buffers, who shares it.
 
     ``a_at`` and ``b_at`` are the first element of an operand, as ``(mn, k)``.
     """

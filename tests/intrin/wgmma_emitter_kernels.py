@@ -27,7 +27,7 @@ FORMS = (WHOLE, REGIONS, LOOPS, UNROLLED)
 
 @dataclass(frozen=True)
 class Case:
-    """One product, A from shared memory or (``rs``) from registers."""
+    """One matmul, A from shared memory or (``rs``) from registers."""
 
     name: str
     emitter: wl.WgmmaEmitter
@@ -67,7 +67,7 @@ CASES = (
 
 
 def issue(case: Case, form: str, acc: Any, a: Any, b: Any) -> None:
-    """The instructions of a product, in one of the ways."""
+    """The instructions of a matmul, in one of the ways."""
     e = case.emitter
     whole, atom = (e.rs, e.rs_atom) if case.rs else (e.ss, e.ss_atom)
     if form == WHOLE:

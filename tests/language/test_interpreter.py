@@ -1,4 +1,4 @@
-"""Statements, copies and products of the interpreter, against numpy."""
+"""Statements, copies and MMAs of the interpreter, against numpy."""
 
 from __future__ import annotations
 

@@ -381,7 +381,7 @@ def unconsumed(steps: int, after: bool) -> Any:
 @pytest.mark.parametrize("steps", [1, 3])
 @pytest.mark.some(1)
 def test_a_last_result_that_nobody_reads(rng, steps):
-    """Tensor memory is not freed while a product into it still runs."""
+    """Tensor memory is not freed while an MMA into it still runs."""
     a = rng.integers(-2, 3, (64 * steps, 64)).astype("float16")
     for after in (False, True):
         require_alike(unconsumed(steps, after), [a, np.full(a.shape, np.nan, np.float32)])

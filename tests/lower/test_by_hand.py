@@ -19,7 +19,7 @@ from warploom.target import cuda_target
 
 
 def product(func, rng, m, n, k, arch="sm_90a"):
-    """The error of C = A B^T, and the product."""
+    """The error of C = A B^T, and the size of C."""
     a, b = (rng.standard_normal((rows, k)).astype("float16") for rows in (m, n))
     c = np.full((m, n), np.nan, np.float32)
     exact = a.astype(float) @ b.T.astype(float)

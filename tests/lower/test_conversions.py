@@ -29,7 +29,7 @@ def ptx(func: PrimFunc) -> str:
 
 
 def halves(dtype: str, kind: str) -> Case:
-    """A product whose result is rounded, and then used as 16 bits, each element in its own way."""
+    """An MMA whose result is rounded, and then used as 16 bits, each element in its own way."""
     case = tile_programs.gemm(64, 64, 64, (64, 64, 64), dtype, dtype)
 
     @T.prim_func

@@ -1,4 +1,4 @@
-"""Results of functions that are no products: what they are compared with, and how closely."""
+"""Results of functions that are no GEMMs: what they are compared with, and how closely."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Databases: read, shared between alike products, merged, repaired after a kill."""
+"""Databases: read, shared between alike GEMMs, merged, repaired after a kill."""
 
 from __future__ import annotations
 

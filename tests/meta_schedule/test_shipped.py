@@ -153,7 +153,7 @@ class _Layer(nn.Module):
 
 
 def _compiled_with(**arguments) -> GemmKnobs:
-    """The knobs that a model's product gets."""
+    """The knobs that a model's GEMM gets."""
     layer = _Layer()
     layer.to("float16")
     spec = {"forward": {"x": nn.spec.Tensor([SIZE[0], SIZE[2]], "float16")}}
@@ -241,7 +241,7 @@ def test_an_epilogue_is_compared_with_what_it_gets_of_the_plain_product():
     assert shipped((default, 10.0), (a, 11.0)) == ({plain: a, residual: default}, default), (
         "without a record it would get a"
     )
-    # And the plain product, whose default is best, must not get what is shipped for another.
+    # And the plain GEMM, whose default is best, must not get what is shipped for another.
     kept = worth_shipping([
         Measured(plain, default, 8.0), Measured(plain, a, 10.0),
         Measured(residual, default, 12.0), Measured(residual, a, 10.0),

@@ -33,7 +33,7 @@ STEPS, TILES, CTAS = 5, 6, 4
 
 
 def case(**hints):
-    """A product of six tiles of five steps, computed by four CTAs."""
+    """A GEMM of six tiles of five steps, computed by four CTAs."""
     one = tile_programs.gemm(192, 128, 32 * STEPS, (64, 64, 32), stages=3)
     return one, hinted(one.func, ctas=CTAS, **hints)
 
@@ -92,7 +92,7 @@ def test_a_span_for_each_trip(rng, arch, hints, load, multiply):
         assert counts(timeline, load, "load") == trips
         assert all(a >= b for a, b in zip(counts(timeline, load, "wait"), trips, strict=True))
     assert counts(timeline, "compute", "epilogue") == tiles
-    # On Hopper, threads also wait for the last product of a tile; on Blackwell, a commit follows.
+    # On Hopper, threads also wait for the last MMA of a tile; on Blackwell, a commit follows.
     assert counts(timeline, multiply, "mma") == [a + b for a, b in zip(trips, tiles, strict=True)]
     if multiply != load:
         waits = counts(timeline, multiply, "wait")
@@ -226,7 +226,7 @@ def test_spans_before_a_jump_are_recorded(rng):
 
 @pytest.mark.gpu
 def test_a_kernel_by_hand_without_names(rng):
-    """Its waits, loads, products and epilogue are found as those of a lowered program."""
+    """Its waits, loads, MMAs and epilogue are found as those of a lowered program."""
     size, steps = 128, 256 // 64
     kernel = profile.instrument(matmul_warp_specialised(size, size, 64 * steps))
     a, b = (rng.standard_normal((size, 64 * steps)).astype(np.float16) for _ in range(2))
@@ -279,7 +279,7 @@ def test_without_a_recording_nothing_is_left():
     ],
 )
 def test_kernels_that_record_have_room_for_it(machine_code, program):
-    """Nothing is spilled, and ptxas serialises no products."""
+    """Nothing is spilled, and ptxas serialises no MMAs."""
     with cuda_target("h200"):
         request = current_request(source(profile.instrument(program).func), "cubin")
         output = compile_request(request)
@@ -288,7 +288,7 @@ def test_kernels_that_record_have_room_for_it(machine_code, program):
     assert "C75" not in output.log
     text = sass.listing(output.binary)
     assert not early_accesses(text)
-    # The clock that ends a product is read when the one before is complete.
+    # The clock that ends an MMA is read when the one before is complete.
     order = re.findall(r"(HGMMA)[^;]*gsb0|WARPGROUP\.(DEPBAR)|(SR_CLOCKLO)", text)
     order = ["".join(one) for one in order]
     following = [

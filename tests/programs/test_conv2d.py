@@ -1,4 +1,4 @@
-"""Convolutions as products: interpreted, and lowered for both architectures, against numpy."""
+"""Convolutions as GEMMs: interpreted, and lowered for both architectures, against numpy."""
 
 from __future__ import annotations
 

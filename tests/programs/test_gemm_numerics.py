@@ -1,4 +1,4 @@
-"""Tile programs of products against float64 numpy: ragged edges, short loops, dtypes, layouts.
+"""Tile programs of GEMMs against float64 numpy: ragged edges, short loops, dtypes, layouts.
 
 One compiled kernel takes any number of rows, so each case runs many.
 """

@@ -54,7 +54,7 @@ class _Layer(nn.Module):
 
 
 def _layer(rng: np.random.Generator) -> tuple:
-    """A product with any number of rows, its parameters, and what it computes."""
+    """A GEMM with any number of rows, its parameters, and what it computes."""
     size, model = _CONFIG.hidden, _Layer()
     model.to("float16")
     w = (rng.standard_normal((size, size)) * size**-0.5).astype(np.float16)

@@ -55,14 +55,14 @@ class _Two(nn.Module):
 
 
 class _Rows(_Two):
-    """Two products of different rows."""
+    """Two GEMMs of different rows."""
 
     def forward(self, x: nn.Tensor) -> nn.Tensor:
         return nn.op.silu(self.gate(x)) * self.up(nn.op.relu(x)) + self.shift
 
 
 class _Twice(_Halves):
-    """The product is also a result."""
+    """The GEMM is also a result."""
 
     def forward(self, x: nn.Tensor) -> Any:
         made = self.gate_up(x)

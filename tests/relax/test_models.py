@@ -92,7 +92,7 @@ def test_decoder_blocks(
 def test_machine_code_of_4_bit_blocks(
     hidden: int, rows: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """Two accumulators that start with equal values, and an only step: products overlap."""
+    """Two accumulators that start with equal values, and an only step: MMAs overlap."""
     monkeypatch.setenv("WARPLOOM_CACHE_DIR", str(tmp_path))
     config = DecoderConfig(**(models.SMALL | {"hidden": hidden}), **_FOUR_BITS)
     with warnings.catch_warnings():
@@ -123,7 +123,7 @@ def test_padding_of_a_single_row_is_not_taken_into_a_product() -> None:
 def test_products_of_known_sizes_are_taken_in_attention(rng: np.random.Generator) -> None:
     config = DecoderConfig(**models.SMALL, dtype="bfloat16", fused_attention=False)
     module, shapes = decoder_module(config, rows=24)
-    # The rows of all heads that share keys and values are rows of one product.
+    # The rows of all heads that share keys and values are rows of one GEMM.
     shared = config.heads // config.kv_heads * 24, config.kv_heads
     assert sum((p.m, p.batch) == shared for p in (one.problem for one in _taken(module))) == 2
     parameters = models.decoder_parameters(rng, shapes)

@@ -1,4 +1,4 @@
-"""Relax models: products become tensor-core kernels, everything else stays as it is."""
+"""Relax models: GEMMs become tensor-core kernels, everything else stays as it is."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def test_models_run(rows: int | str, chosen: str, rng: np.random.Generator) -> N
     for count in (5,) if rows == 5 else (1, 20, 100):
         arrays = _arrays(rng, count)
         found = _call(executable, "forward", arrays, tvm.cuda(0))
-        # bias, gelu, the first product and the residual: at most as large as the result.
+        # bias, gelu, the first GEMM and the residual: at most as large as the result.
         assert_rounded(found[0], _expected(arrays), roundings=4)
 
 

@@ -1,4 +1,4 @@
-"""float32 products of models: as tf32 where a function allows it, otherwise TVM's."""
+"""float32 GEMMs of models: as tf32 where a function allows it, otherwise TVM's."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def _transposed(x: relax.Expr, w: relax.Expr) -> relax.Expr:
 
 
 def _module() -> tvm.IRModule:
-    """Two functions with a product each, of different sizes, and one that both call."""
+    """Two functions with a GEMM each, of different sizes, and one that both call."""
     builder = relax.BlockBuilder()
     for name, rows in (("exact", 24), ("fast", 40)):
         x = relax.Var("x", relax.TensorType((rows, 64), "float32"))

@@ -1,4 +1,4 @@
-"""Models that PyTorch exports: their products are taken, and the results are those of PyTorch."""
+"""Models that PyTorch exports: their GEMMs are taken, and the results are those of PyTorch."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _BOUNDS = {"float16": 2e-3, "bfloat16": 2e-2}
 class Mlp(torch.nn.Module):
     """SwiGLU, and what it gets added to the result.
 
-    Without biases: TVM's frontend adds those of 16 bits to products that it has made float32.
+    Without biases: TVM's frontend adds those of 16 bits to GEMMs that it has made float32.
     """
 
     def __init__(self) -> None:

@@ -66,7 +66,7 @@ def test_a_persistent_grid_takes_turns(arch, sizes):
         assert found[m, n].tolist() == [number % ctas + 1, number // ctas]
 
 
-# --- Several products of different sizes ---
+# --- Several GEMMs of different sizes ---
 
 
 def grouped(groups, total, n_tiles, ctas, tile_m):

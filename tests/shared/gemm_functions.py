@@ -1,4 +1,4 @@
-"""S-TIR functions that are products of matrices, as te and Relax make them."""
+"""S-TIR functions that are matmuls, as te and Relax make them."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def half_accumulation(m: int = 40, n: int = 72, k: int = 64) -> Function:
 def batched(
     batch: Any = 3, m: Any = 40, n: Any = 72, k: int = 64, layout: str = "NT"
 ) -> Function:
-    """Several products; sizes may be names of numbers that the launch knows."""
+    """Several matmuls; sizes may be names of numbers that the launch knows."""
     b, m, n = (te.var(one) if isinstance(one, str) else one for one in (batch, m, n))
     x = te.placeholder((b, m, k), "float16", "X")
     y = te.placeholder((b, n, k) if layout == "NT" else (b, k, n), "float16", "Y")
@@ -234,7 +234,7 @@ def split(m: int = 40, n: int = 64, k: int = 64) -> Function:
 
 
 def into_heads(m: int = 40, count: int = 3, depth: int = 64, k: int = 64) -> Function:
-    """A reshape and a transposition after the product."""
+    """A reshape and a transposition after the matmul."""
     a = te.placeholder((m, k), "float16", "A")
     b = te.placeholder((count * depth, k), "float16", "B")
     r = te.reduce_axis((0, k), "r")

@@ -1,6 +1,6 @@
 """Cases for the property suite of ``gemm_async``: every legal combination, in samples of two sizes.
 
-A :class:`Case` is one small product. Its axes are the choices a user has: element types, where A
+A :class:`Case` is one small matmul. Its axes are the choices a user has: element types, where A
 and B lie and how, the extents, what is accumulated. :func:`quick_cases` covers every pair of
 choices that can occur together; :func:`full_cases` covers every operand form at several widths and
 every width at one swizzle. Both are the same on every machine.
@@ -22,7 +22,7 @@ from warploom.target.wgmma import WGMMA_KINDS, WGMMA_M, WgmmaKind
 #: Shared memory of one thread block and registers of a thread and of a block on sm_90a.
 _SHARED_BYTES = 227 * 1024
 _THREAD_REGISTERS, _BLOCK_REGISTERS = 255, 65536
-#: Registers that the loads and stores around the product may use.
+#: Registers that the loads and stores around the matmul may use.
 _OTHER_REGISTERS = 48
 
 #: (M, warpgroups): one warpgroup with several 64-row blocks, or several that share the rows.
@@ -50,7 +50,7 @@ class Form:
 
 @dataclass(frozen=True)
 class Case:
-    """One product ``D[m, n] (+)= A[m, k] B[n, k]^T``, computed in two iterations over its stages.
+    """One matmul ``D[m, n] (+)= A[m, k] B[n, k]^T``, computed in two iterations over its stages.
 
     Attributes
     ----------

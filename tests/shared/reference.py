@@ -1,4 +1,4 @@
-"""Random operands, expected results and error bounds for matrix products, in numpy float64.
+"""Random operands, expected results and error bounds for matmuls, in numpy float64.
 
 ``ml_dtypes`` supplies the element types that numpy lacks. TVM has no tf32: its operands are
 float32 values whose low 13 bits are zero, so that the tensor core sees exactly what numpy sees.
@@ -106,7 +106,7 @@ def accumulate(
     Parameters
     ----------
     a, b : list of arrays ``[m, k]`` and ``[n, k]``
-        Operands of successive products.
+        Operands of successive matmuls.
     c : array ``[m, n]`` or None
         What the accumulator holds before.
     fraction : float

@@ -1,4 +1,4 @@
-"""Attention by hand, a tutorial: instructions of two products among its own arithmetic."""
+"""Attention by hand, a tutorial: instructions of two MMAs among its own arithmetic."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def test_registers_are_not_spilled_and_no_product_is_serialised():
     source = executable.mod.imports[0].inspect_source()
     with TARGET:
         cubin = compile_cached(current_request(source, "cubin")).output.binary
-    # Exponentials (M) of the next weights stand between the products (H) of weights and V.
+    # Exponentials (M) of the next weights stand between the MMAs (H) of weights and V.
     order = "".join(re.findall(r"\b([HM])(?:GMMA|UFU)\b", listing(cubin)))
     assert re.search(r"HHHHM+HM+H", order), order
 

@@ -1,6 +1,6 @@
-"""The block-scaled product by hand, a tutorial, against float64 numpy: ragged edges, short loops.
+"""The block-scaled MMA by hand, a tutorial, against float64 numpy: ragged edges, short loops.
 
-Products of Blackwell without block scales are those of the ladder and of tile programs.
+MMAs of Blackwell without block scales are those of the ladder and of tile programs.
 """
 
 from __future__ import annotations

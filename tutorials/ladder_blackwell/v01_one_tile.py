@@ -7,8 +7,8 @@
 #
 # * Accumulators live in *tensor memory*: 128 lanes of 512 columns of 32 bits an SM, which only the
 #   tensor core and a few special instructions touch. It is allocated by a whole warp, in columns,
-#   and must be given back. `TensorMemory` does both; `columns` is a buffer of it.
-# * A product is issued by *one thread*, for the whole tile of 128 rows, and is asynchronous. Its
+#   and must be freed. `TensorMemory` does both; `columns` is a buffer of it.
+# * An MMA is issued by *one thread*, for the whole tile of 128 rows, and is asynchronous. Its
 #   end is announced by a *commit*, which arrives at an mbarrier when everything that the thread
 #   has issued before is done.
 # * To get at the sums, each of the four warps loads its 32 lanes to registers: thread i of the
@@ -101,5 +101,5 @@ if __name__ == "__main__":
 # **Assembled** for sm_100a (ptxas of CUDA 13.5): 136 registers a thread, 32780 bytes of shared
 # memory, no spills. No GPU of this kind has run it, the emulator has.
 #
-# A round trip to memory, one product of 2 million operations, and a trip back: the bottom of the
+# A round trip to memory, one MMA of 2 million operations, and a trip back: the bottom of the
 # ladder.

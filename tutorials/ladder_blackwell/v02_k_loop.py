@@ -2,11 +2,11 @@
 # # Blackwell GEMM, step 2: a loop over K
 #
 # The accumulator stays in tensor memory while tiles of A and B pass through shared memory. The
-# first product overwrites it (`accum=False`), the others add to it.
+# first MMA overwrites it (`accum=False`), the others add to it.
 #
 # `done` completes once in a round, so that its phase flips each time: round `kt` waits for parity
 # `kt % 2`. All threads wait, because all of them overwrite the tiles in the next round. (On
-# Hopper the wait of one warp for its products was enough. Here one thread issues them, and the
+# Hopper the wait of one warp for its MMAs was enough. Here one thread issues them, and the
 # others only learn from the barrier.)
 
 # %%
@@ -65,7 +65,7 @@ def gemm(m, n, k):
                     acc[:, :], A_s[:, :], B_s[:, :], dispatch="tcgen05", accum=(kt != 0)
                 )
                 done.arrive(0)
-            # The products have read the tiles, which the next round overwrites.
+            # The MMAs have read the tiles, which the next round overwrites.
             done.wait(0, kt % 2)
         T.ptx.tcgen05.fence__after_thread_sync()
         sums = T.alloc_buffer((BM, BN), "float32", scope="local", layout=rows)
@@ -95,5 +95,5 @@ if __name__ == "__main__":
 # **Assembled** for sm_100a (ptxas of CUDA 13.5): 136 registers a thread, 32780 bytes of shared
 # memory, no spills. No GPU of this kind has run it, the emulator has.
 #
-# Launch, allocation and epilogue are now shared by many products. One SM works, and it waits for
+# Launch, allocation and epilogue are now shared by many MMAs. One SM works, and it waits for
 # memory in each round.

@@ -2,12 +2,12 @@
 # # Blackwell GEMM, step 4: the TMA engine moves the tiles
 #
 # Now a single thread runs the whole loop: it asks the TMA engine for the tiles, waits for the
-# bytes (`full`), issues the products, and waits for them (`done`). Neither loads nor products
+# bytes (`full`), issues the MMAs, and waits for them (`done`). Neither loads nor MMAs
 # need the other 127 threads, which wait at the barrier behind the loop. They could not wait for
 # `done` itself: it completes in every round, and a parity alone does not tell which round that
 # was.
 #
-# TMA and the tensor core are both in the async proxy: no fence between load and product. C leaves
+# TMA and the tensor core are both in the async proxy: no fence between load and MMA. C leaves
 # through shared memory, which does take a fence.
 
 # %%
@@ -115,4 +115,4 @@ if __name__ == "__main__":
 # memory, no spills. No GPU of this kind has run it, the emulator has.
 #
 # No instructions are spent on addresses and data any more. Each round still waits for its tiles,
-# and then for its products.
+# and then for its MMAs.

@@ -121,5 +121,5 @@ if __name__ == "__main__":
 # **Assembled** for sm_100a (ptxas of CUDA 13.5): 140 registers a thread, 98332 bytes of shared
 # memory, no spills. No GPU of this kind has run it, the emulator has.
 #
-# Loads run under products. The one thread still waits for the products of a round before it asks
+# Loads run under MMAs. The one thread still waits for the MMAs of a round before it asks
 # for more tiles and issues the next: between rounds the tensor core is idle.

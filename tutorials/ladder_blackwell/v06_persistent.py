@@ -7,7 +7,7 @@
 # groups of eight rows of tiles, column after column, so that CTAs that run at one time share rows
 # of A and columns of B in the L2 cache.
 #
-# Whoever multiplies now meets whoever stores: the first product of a tile overwrites the
+# Whoever multiplies now meets whoever stores: the first MMA of a tile overwrites the
 # accumulators that all threads have to have loaded (a barrier, with `tcgen05` fences before and
 # after it), and a store must have read `C_s` before the next tile is written there.
 
@@ -111,7 +111,7 @@ def gemm(m, n, k, ctas=148):
             Tx.wg.cast(out[:, :], sums[:, :])
             Tx.wg.copy(C_s[:, :], out[:, :])
             T.ptx.fence.proxy.async_.shared__cta()
-            # The products of the next tile overwrite the accumulators: not before all have loaded.
+            # The MMAs of the next tile overwrite the accumulators: not before all have loaded.
             T.ptx.tcgen05.fence__before_thread_sync()
             T.cuda.cta_sync()
             T.ptx.tcgen05.fence__after_thread_sync()

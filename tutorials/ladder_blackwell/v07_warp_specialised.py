@@ -4,14 +4,14 @@
 # One thread of the first warp loads, one thread of the second multiplies, the third warp allocates
 # tensor memory, and a second warpgroup stores. Four barriers connect them:
 #
-# * `full`, loads to products: the producer's arrival and the bytes that TMA brings;
-# * `empty`, products to loads: the commit of the products that read the stage;
-# * `done`, products to epilogue: the commit of the last products of a tile;
-# * `drained`, epilogue to products: each of 128 threads, when it has loaded its sums. Between two
+# * `full`, loads to MMAs: the producer's arrival and the bytes that TMA brings;
+# * `empty`, MMAs to loads: the commit of the MMAs that read the stage;
+# * `done`, MMAs to epilogue: the commit of the last MMAs of a tile;
+# * `drained`, epilogue to MMAs: each of 128 threads, when it has loaded its sums. Between two
 #   threads' `tcgen05` instructions such a hand-over takes a fence before and one after it.
 #
 # What starts empty begins with parity 1, for which a fresh barrier does not wait. The thread that
-# multiplies never waits for its own products: it issues, commits, and goes on.
+# multiplies never waits for its own MMAs: it issues, commits, and goes on.
 
 # %%
 from tvm.backend.cuda.lang.pipeline import MBarrier, PipelineState, TCGen05Bar, TMABar
@@ -125,7 +125,7 @@ def gemm(m, n, k, ctas=148):
                     Tx.wg.copy_async(sums[:, :], acc[:, begin : begin + CHUNK])
                     T.ptx.tcgen05.wait__ld.sync.aligned()
                     if i == BN // CHUNK - 1:
-                        # The products of the next tile may overwrite the accumulators.
+                        # The MMAs of the next tile may overwrite the accumulators.
                         T.ptx.tcgen05.fence__before_thread_sync()
                         drained.arrive(0)
                     Tx.wg.cast(out[:, :], sums[:, :])
@@ -166,6 +166,6 @@ if __name__ == "__main__":
 # **Assembled** for sm_100a (ptxas of CUDA 13.5): 81 registers a thread, 81972 bytes of shared
 # memory, no spills. No GPU of this kind has run it, the emulator has.
 #
-# Loads, products and stores no longer wait for each other, but for two things: with two stages
+# Loads, MMAs and stores no longer wait for each other, but for two things: with two stages
 # only one tile is on its way while the other is multiplied, and while the epilogue loads its sums,
 # nothing can be multiplied.

@@ -6,7 +6,7 @@
 # * `STAGES = 4`: three tiles are on their way while one is multiplied, which hides the latency of
 #   memory: bytes in flight = latency x bandwidth.
 # * `SLOTS = 2`: tensor memory has room for more than one accumulator. While the epilogue drains
-#   one, the products of the next tile go to the other; `done` and `drained` are rings now.
+#   one, the MMAs of the next tile go to the other; `done` and `drained` are rings now.
 
 # %%
 from tvm.backend.cuda.lang.pipeline import MBarrier, PipelineState, TCGen05Bar, TMABar
@@ -124,7 +124,7 @@ def gemm(m, n, k, ctas=148):
                     Tx.wg.copy_async(sums[:, :], acc[:, cell : cell + CHUNK])
                     T.ptx.tcgen05.wait__ld.sync.aligned()
                     if i == BN // CHUNK - 1:
-                        # The products of the next tile may overwrite the accumulators.
+                        # The MMAs of the next tile may overwrite the accumulators.
                         T.ptx.tcgen05.fence__before_thread_sync()
                         drained.arrive(slot.stage)
                     Tx.wg.cast(out[:, :], sums[:, :])
@@ -165,5 +165,5 @@ if __name__ == "__main__":
 # **Assembled** for sm_100a (ptxas of CUDA 13.5): 80 registers a thread, 147556 bytes of shared
 # memory, no spills. No GPU of this kind has run it, the emulator has.
 #
-# The tensor core always has work. What each product needs is now the limit: a 128 x 128 tile
+# The tensor core always has work. What each MMA needs is now the limit: a 128 x 128 tile
 # reads 32 KB for 2 million operations.

@@ -6,7 +6,7 @@
 # but only half of B: the tensor cores read the other half from the partner's shared memory. A CTA
 # loads 32 KB a round, as in step 8, for twice the operations.
 #
-# The first CTA issues all products, and the barriers take part in that:
+# The first CTA issues all MMAs, and the barriers take part in that:
 #
 # * `full` of the first CTA counts the bytes of both (`remote_view(0)` is that barrier, as the other
 #   CTA sees it);
@@ -146,7 +146,7 @@ def gemm(m, n, k, ctas=148):
                     Tx.wg.copy_async(sums[:, :], acc[:, cell : cell + CHUNK])
                     T.ptx.tcgen05.wait__ld.sync.aligned()
                     if i == BN // CHUNK - 1:
-                        # The products of the next tile may overwrite the accumulators.
+                        # The MMAs of the next tile may overwrite the accumulators.
                         T.ptx.tcgen05.fence__before_thread_sync()
                         first_drained.arrive(slot.stage)
                     Tx.wg.cast(out[:, :], sums[:, :])
@@ -188,5 +188,5 @@ if __name__ == "__main__":
 # **Assembled** for sm_100a (ptxas of CUDA 13.5): 79 registers a thread, 147556 bytes of shared
 # memory, no spills. No GPU of this kind has run it, the emulator has.
 #
-# Half the traffic for each product, and one issuing thread for two SMs. Two accumulators of 256
+# Half the traffic for each MMA, and one issuing thread for two SMs. Two accumulators of 256
 # columns fill the tensor memory.

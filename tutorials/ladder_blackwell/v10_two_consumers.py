@@ -6,10 +6,10 @@
 # consumers read the same tile of B, so that a CTA loads 48 KB a round for twice the operations of
 # 32 KB.
 #
-# A second warp issues the products of the second consumer, and a second warpgroup stores its
-# result. While one accumulator is drained, the products of the other go on. `empty` now expects
+# A second warp issues the MMAs of the second consumer, and a second warpgroup stores its
+# result. While one accumulator is drained, the MMAs of the other go on. `empty` now expects
 # two commits; `done` and `drained` have one barrier a consumer, with a parity that flips each
-# tile (`turn`).
+# tile (`tile_state`).
 
 # %%
 from tvm.backend.cuda.lang.pipeline import MBarrier, PipelineState, TCGen05Bar, TMABar
@@ -115,11 +115,11 @@ def gemm(m, n, k, ctas=148):
                 rank == 0, T.And(warp >= 1, warp <= CONSUMERS)
             ) and T.cuda.elect_sync() != T.uint32(0):
                 ring = PipelineState(STAGES, 0)
-                turn = PipelineState(1, 1)
+                tile_state = PipelineState(1, 1)
                 consumer = T.meta_var(warp - 1)
                 first = T.meta_var(consumer * BN)
                 while tiles.valid():
-                    drained.wait(consumer, turn.phase)
+                    drained.wait(consumer, tile_state.phase)
                     for kt in T.serial(k // BK):
                         full.wait(ring.stage, ring.phase)
                         T.ptx.tcgen05.fence__after_thread_sync()
@@ -131,7 +131,7 @@ def gemm(m, n, k, ctas=148):
                         empty.arrive(ring.stage, PAIR, BOTH)
                         ring.advance()
                     done.arrive(consumer, PAIR, BOTH)
-                    turn.advance()
+                    tile_state.advance()
                     tiles.next_tile()
         else:
             consumer = T.meta_var(wg - 1)
@@ -140,9 +140,9 @@ def gemm(m, n, k, ctas=148):
             sums = T.alloc_buffer((BM, CHUNK), "float32", scope="local", layout=rows)
             out = T.alloc_buffer((BM, CHUNK), "float16", scope="local", layout=rows)
             first_drained = T.meta_var(drained.remote_view(0))
-            turn = PipelineState(1, 0)
+            tile_state = PipelineState(1, 0)
             while tiles.valid():
-                done.wait(consumer, turn.phase)
+                done.wait(consumer, tile_state.phase)
                 T.ptx.tcgen05.fence__after_thread_sync()
                 for i in T.unroll(BN // CHUNK):
                     begin = T.meta_var(i * CHUNK)
@@ -150,7 +150,7 @@ def gemm(m, n, k, ctas=148):
                     Tx.wg.copy_async(sums[:, :], acc[:, cell : cell + CHUNK])
                     T.ptx.tcgen05.wait__ld.sync.aligned()
                     if i == BN // CHUNK - 1:
-                        # The products of the next tile may overwrite the accumulators.
+                        # The MMAs of the next tile may overwrite the accumulators.
                         T.ptx.tcgen05.fence__before_thread_sync()
                         first_drained.arrive(consumer)
                     Tx.wg.cast(out[:, :], sums[:, :])
@@ -167,7 +167,7 @@ def gemm(m, n, k, ctas=148):
                             C_s[consumer, :, :], dispatch="tma_auto",
                         )  # fmt: skip
                         T.ptx.cp.async_.bulk.commit_group()
-                turn.advance()
+                tile_state.advance()
                 tiles.next_tile()
             if leader:
                 T.ptx.cp.async_.bulk.wait_group(0)

@@ -4,7 +4,7 @@
 # A *tile program* says what one CTA computes, in order, as if nothing ran at the same time. The
 # passes of warploom make of it what steps 4 to 9 built by hand: swizzled rings of stages and their
 # barriers, warps that load, multiply and store, pairs of CTAs, accumulators in tensor memory in two
-# places by turns, a persistent grid in groups of eight rows.
+# places used alternately, a persistent grid in groups of eight rows.
 #
 # It is the very program of Hopper's step 11: what differs between the two GPUs is left to the
 # passes.

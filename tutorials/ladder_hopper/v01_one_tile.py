@@ -6,7 +6,7 @@
 # keeps up with cuBLAS. Each step adds one idea, and says what it buys.
 #
 # This one computes a single tile: M = N = 128, K = 64. One *warpgroup* (four warps, 128 threads)
-# does everything in turn:
+# does everything, one step after the other:
 #
 # 1. all threads copy A and B to shared memory with ordinary loads and stores;
 # 2. a fence and a barrier make the tiles visible to the tensor core;

@@ -4,7 +4,7 @@
 # The kernel of step 1 for any K that is a multiple of 64: the accumulator stays in registers while
 # tiles of A and B pass through shared memory. Two things are new.
 #
-# * `accum=(k != 0)`: the first product overwrites the accumulator, which so needs no clearing;
+# * `accum=(k != 0)`: the first MMA overwrites the accumulator, which so needs no clearing;
 #   the others add to it.
 # * The tiles are overwritten in the next round, and no barrier is needed before that: wgmma is an
 #   operation of the whole warpgroup. When the wait for it returns in one warp, the tiles have been
@@ -66,6 +66,6 @@ if __name__ == "__main__":
 # **Measured** on an H200 (2026-11-22, `warploom bench ladder`): 1.71 TFLOP/s,
 # 0.074 of cuBLAS, for C[128, 128] and K = 4096.
 #
-# The launch and the stores are now shared by many products, so that the rate of one SM shows: a
+# The launch and the stores are now shared by many MMAs, so that the rate of one SM shows: a
 # round waits for global memory, then multiplies, then waits again. One SM of 132 works; cuBLAS
 # splits K among many.

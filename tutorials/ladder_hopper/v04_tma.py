@@ -7,7 +7,7 @@
 # bytes) and those bytes; then its phase flips, and whoever waits for the parity of that phase
 # goes on. Round `kt` waits for parity `kt % 2`.
 #
-# No fence is needed before the products any more: TMA and wgmma are both in the async proxy. In
+# No fence is needed before the MMAs any more: TMA and wgmma are both in the async proxy. In
 # the other direction there is one. C leaves through shared memory, too: threads write their
 # fragments with `stmatrix`, a fence hands them over, and one thread starts the store of the whole
 # tile, in full lines of global memory.

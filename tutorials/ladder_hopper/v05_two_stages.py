@@ -107,7 +107,7 @@ if __name__ == "__main__":
 # **Measured** on an H200 (2026-11-22, `warploom bench ladder`): 675.2 TFLOP/s,
 # 0.925 of cuBLAS, for C[4096, 4096] and K = 4096.
 #
-# The load of a tile now runs under the product of the one before, and two CTAs still share an SM:
+# The load of a tile now runs under the MMA of the previous tile, and two CTAs still share an SM:
 # while one waits, the other multiplies. That alone goes a long way. Two things still stop the
 # tensor core in each round: the thread that requests loads is one of those that multiply, and
-# the products of a round are waited for before those of the next begin.
+# the MMAs of a round are waited for before those of the next begin.

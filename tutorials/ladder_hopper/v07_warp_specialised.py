@@ -5,7 +5,7 @@
 # multiplies and stores. Neither waits for the other but through the ring of stages:
 #
 # * `full` (as before): the producer's arrival and the bytes that TMA brings;
-# * `empty`: one arrival, of the consumer, once its products have read the stage. The producer
+# * `empty`: one arrival, of the consumer, once its MMAs have read the stage. The producer
 #   waits for it before it asks for the next tiles in that stage.
 #
 # The ring starts empty: the producer's `PipelineState` begins with parity 1, for which a fresh
@@ -102,7 +102,7 @@ def gemm(m, n, k, ctas=132):
                         acc[:, :], A_s[ring.stage, :, :], B_s[ring.stage, :, :],
                         accum=(kt != 0), wait=True,
                     )  # fmt: skip
-                    # One arrival is enough, since the products were those of the warpgroup.
+                    # One arrival is enough, since the MMAs were those of the warpgroup.
                     if leader:
                         empty.arrive(ring.stage)
                     ring.advance()
@@ -137,6 +137,6 @@ if __name__ == "__main__":
 # **Measured** on an H200 (2026-11-22, `warploom bench ladder`): 453.0 TFLOP/s,
 # 0.621 of cuBLAS, for C[4096, 4096] and K = 4096.
 #
-# Little by itself. Loads never wait for products of their own round any more, and run on while a
+# Little by itself. Loads never wait for MMAs of their own round any more, and run on while a
 # tile is stored. With two stages, though, at most one
 # tile is on its way while the other is multiplied; a trip to memory takes longer than that.

@@ -1,14 +1,14 @@
 # %% [markdown]
-# # Hopper GEMM, step 8: four stages, and products that overlap
+# # Hopper GEMM, step 8: four stages, and MMAs that overlap
 #
 # Two changes to step 7.
 #
 # * `STAGES = 4`: three tiles are on their way while one is multiplied. By Little's law that is
 #   what hides the latency of memory: bytes in flight = latency x bandwidth. An SM needs about 32
 #   KB each 0.3 microseconds here, and a trip to L2 or to DRAM takes 0.3 to 0.8 of them.
-# * The consumer issues the products of a round before those of the round before have finished:
-#   `wait_group(1)` lets one group be in flight. When it returns, the products of the *last* round
-#   have read their stage, and that stage is given back. The tensor core always has work queued.
+# * The consumer issues the MMAs of a round before those of the round before have finished:
+#   `wait_group(1)` lets one group be in flight. When it returns, the MMAs of the *last* round
+#   have read their stage, and that stage is released. The tensor core always has work queued.
 
 # %%
 from tvm.backend.cuda.lang.pipeline import MBarrier, PipelineState, TMABar
@@ -139,5 +139,5 @@ if __name__ == "__main__":
 # **Measured** on an H200 (2026-11-22, `warploom bench ladder`): 686.4 TFLOP/s,
 # 0.941 of cuBLAS, for C[4096, 4096] and K = 4096.
 #
-# Half as fast again: the tensor core is fed. What each product needs is now the limit: a 128 x 128
+# Half as fast again: the tensor core is fed. What each MMA needs is now the limit: a 128 x 128
 # tile reads 32 KB for 2 million operations, from shared memory and, on the way there, from L2.

@@ -1,14 +1,14 @@
 # %% [markdown]
 # # Hopper GEMM, step 10: two consumers and a tile of 128 x 256
 #
-# A larger tile needs less data for each product: 128 x 256 reads 48 KB for twice the operations
+# A larger tile needs less data for each MMA: 128 x 256 reads 48 KB for twice the operations
 # of 32 KB. Its accumulators, 32768 float32, are too many for one warpgroup, so that two share
 # them: each multiplies 64 rows of A with all of B. Other things that become possible:
 #
 # * While one consumer stores, the other multiplies.
 # * Registers go where they are needed: `setmaxnreg` takes them from the producer (40 are enough)
 #   and gives them to the consumers (232), of which 128 hold the accumulators.
-# * C leaves in chunks of 64 columns through two buffers in turn: while TMA stores one chunk, the
+# * C leaves in chunks of 64 columns through two buffers: while TMA stores one chunk, the
 #   warpgroup writes the next.
 #
 # `empty` now expects four arrivals: of two consumers in two CTAs.

@@ -225,7 +225,7 @@ def sparse_mmas() -> Iterator[Case]:
 
 
 def quarters() -> Iterator[Case]:
-    """m8n8k4 of f16, which has four products: one in lanes 0 to 3 and 16 to 19, and so on."""
+    """m8n8k4 of f16, which has four MMAs: one in lanes 0 to 3 and 16 to 19, and so on."""
     for rows, columns in itertools.product(("row", "col"), repeat=2):
         for d, c in (("f32", "f32"), ("f32", "f16"), ("f16", "f16")):
             name = f"mma.sync.aligned.m8n8k4.{rows}.{columns}.{d}.f16.f16.{c}"

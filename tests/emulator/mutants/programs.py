@@ -70,7 +70,7 @@ class Product:
         return launch
 
     def inputs(self, rng: np.random.Generator) -> tuple[list[np.ndarray], np.ndarray]:
-        """What the program takes, and the product in double precision."""
+        """The arguments of the program, and the result in double precision."""
         a, b = (
             rng.standard_normal((rows, self.k), np.float32).astype(numpy_dtype(self.dtype))
             for rows in (self.m, self.n)
@@ -192,7 +192,7 @@ def tile_program(columns: int, clusters: int | None, **hints: Any) -> Product:
 
 
 def dequantised() -> CaseProduct:
-    """A product whose operand B threads compute, in two places by turns."""
+    """A GEMM with a dequantised operand B, in two places."""
     case = tile_programs.dequantised(8, 130, 64, 320, tile=(128, 64, 64), stages=3)
     sizes = (130, 64, 320)
     return CaseProduct(
@@ -201,7 +201,7 @@ def dequantised() -> CaseProduct:
 
 
 def dequantised_in_tensor_memory() -> CaseProduct:
-    """A product whose operand A threads compute into tensor memory, in two places by turns."""
+    """A GEMM with a dequantised operand A in tensor memory, in two places."""
     sizes = (20, 104, 320)
     tile = (16, 128, 64)
     case = tile_programs.dequantised(4, *sizes, tile=tile, through="fragment", stages=3)
@@ -253,7 +253,7 @@ def transposed_chunks() -> CaseProduct:
 
 
 def order_mmas() -> CaseProduct:
-    """Two warpgroups that issue their products in turn, with block scales; three tiles."""
+    """Two warpgroups that issue their MMAs in order, with block scales; three tiles."""
     case = tile_programs.block_scaled(130, 64, tile=(128, 64, 128), stages=2, order_mmas=True)
     return CaseProduct(
         lambda: with_clusters(1, case.func, "sm_90a", WARP_SPECIALISED), "sm_90a", 130, 64, 256,
@@ -262,7 +262,7 @@ def order_mmas() -> CaseProduct:
 
 
 def two_by_two() -> Product:
-    """A product whose operands CTAs of a cluster share along either dimension."""
+    """A GEMM whose operands CTAs of a cluster share along either dimension."""
     case = tile_programs.gemm(300, 96, 272, (128, 48, 64), stages=3, out_dtype="float16")
     func = hinted(case.func, cluster=(2, 2))
     return Product(
@@ -271,7 +271,7 @@ def two_by_two() -> Product:
 
 
 def own_barriers() -> Product:
-    """A product to which the tiles of a ring that the author wrote are added."""
+    """A GEMM to which the tiles of a ring that the author wrote are added."""
     case = ring_by_hand(5, 2, 2)
     return CaseProduct(lambda: lower(case.func), "sm_90a", 64, 64, 128, case=case)
 

@@ -46,7 +46,7 @@ EXPECT_NOTHING = ("tvm_builtin_ptx_mbarrier_arrive_expect_tx_arrive_expect_tx_sh
 
 
 def _arrive(barrier: str, how: tuple[str, int] = ARRIVE) -> str:
-    """A thread's own arrival at a barrier, which waits for no product."""
+    """A thread's own arrival at a barrier, which waits for no MMA."""
     address = f"(&(((uint64_t*)pool_buf_ptr)[{barrier}]))"
     return f"{how[0]}(tvm_builtin_cuda_cvta_generic_to_shared({address}), {how[1]});"
 
@@ -136,7 +136,7 @@ PERSISTENT = (
                 ERROR, "32 columns from column 256", "not all allocated", "tcgen05.ld"),
 )  # fmt: skip
 
-# --- step 9 of the ladder: two CTAs compute a tile, the first one issues the products ---
+# --- step 9 of the ladder: two CTAs compute a tile, the first one issues the MMAs ---
 
 FIRST_ONLY = "if (tvm_builtin_cluster_ctaid_x() == 0) @"
 BOTH_COMMIT = "tvm_builtin_ptx_tcgen05_commit_multicast"

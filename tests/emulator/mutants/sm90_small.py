@@ -175,7 +175,7 @@ PING_PONG = (
                ERROR, "deadlock"),
 )  # fmt: skip
 
-# --- order_mmas: two warpgroups issue their products in turn ---
+# --- order_mmas: two warpgroups issue their MMAs in order ---
 
 
 def _order(name: str, edits: tuple[Edit, ...], kind: str, *words: str) -> Mutant:

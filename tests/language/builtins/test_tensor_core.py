@@ -118,7 +118,7 @@ def test_the_checker_sees_what_wgmma_lacks(missing, rng):
 
 @pytest.mark.usefixtures("machine_code")
 def test_fenced_registers_stay_registers():
-    """256 accumulators of two products: nothing is spilled, serialised or used too early."""
+    """256 accumulators of two MMAs: nothing is spilled, serialised or used too early."""
     report = warploom.compile_report(lower(products(128), "sm_90a"), cuda_target("h200"))
     (kernel,) = report.kernels
     assert not report.problems, report
@@ -266,7 +266,7 @@ def test_descriptors_have_the_fields_that_they_are_given(arch):
 
 
 def volta(layouts: tuple[str, str], result: str) -> PrimFunc:
-    """C += A B of 16 x 4 and 4 x 16, with one product."""
+    """C += A B of 16 x 4 and 4 x 16, with one MMA."""
 
     @T.prim_func
     def main(

@@ -30,7 +30,7 @@ from warploom.tile.read import read
 
 
 def swapped(tile_m: int, tile_n: int, **more: Any) -> GemmKnobs:
-    """Knobs of a product that is computed as the transpose, with few stages."""
+    """Knobs of a GEMM with A and B swapped, with few stages."""
     return GemmKnobs(
         tile_m, tile_n, 64, 2, swap_ab=True, **{"consumers": min(2, tile_n // 64), **more}
     )

@@ -1,4 +1,4 @@
-"""Operands that threads compute have two places where each product reads what was just written."""
+"""Operands that threads compute have two places where each MMA reads what was just written."""
 
 from __future__ import annotations
 
@@ -145,7 +145,7 @@ def test_operands_that_threads_copy_from_registers(rng, grid_of, steps, how):
 
 
 def test_vectors_in_shared_memory_stay(rng):
-    """Threads write a shared vector and read it; no product does."""
+    """Threads write a shared vector and read it; no MMA does."""
 
     @T.prim_func
     def func(A: T.Buffer((BM, BK), "float16"), B: T.Buffer((BN, BK), "float16"),

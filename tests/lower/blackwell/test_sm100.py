@@ -213,7 +213,7 @@ def test_the_architecture_is_that_of_the_target():
 
 
 def product(rows: int, columns: int, dtype: str = "float32") -> tvm.tirx.PrimFunc:
-    """A product of one step into an accumulator of a shape."""
+    """An MMA of one step into an accumulator of a shape."""
 
     @T.prim_func
     def func(A: T.Buffer((rows, 64), "float16"), B: T.Buffer((columns, 64), "float16"),
@@ -247,7 +247,7 @@ def test_what_cannot_be_lowered_is_declined_with_the_reason(program, sentence):
 
 
 def moved(first: int) -> tvm.tirx.PrimFunc:
-    """A product whose columns from ``first`` on take the place of the first 64."""
+    """An MMA whose columns from ``first`` on take the place of the first 64."""
 
     @T.prim_func
     def func(A: T.Buffer((128, 64), "float16"), B: T.Buffer((128, 64), "float16"),
@@ -318,7 +318,7 @@ def test_elements_that_a_branch_does_not_store_keep_their_values(read, rng):
 @T.prim_func
 def views(A: T.Buffer((128, 64), "float16"), B: T.Buffer((64, 64), "float16"),
           V: T.Buffer((64,), "float32"), C: T.Buffer((128, 64), "float32")):  # fmt: skip
-    """A product whose threads read and write global memory in other shapes."""
+    """An MMA whose threads read and write global memory in other shapes."""
     T.device_entry()
     T.cta_id([1])
     A_s = T.alloc_buffer((128, 64), "float16", scope="shared")

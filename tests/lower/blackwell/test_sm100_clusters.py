@@ -25,7 +25,7 @@ from warploom.tile.program import allocations
 from warploom.tile.read import read
 
 ARCH = SM100A.name
-#: Name -> a program whose products pairs of CTAs compute, for a number of stages.
+#: Name -> a program whose MMAs pairs of CTAs compute, for a number of stages.
 PAIRED = {
     **{
         f"gemm {layout}": partial(

@@ -39,7 +39,7 @@ PROGRAMS = {
 SEEDS, ALL = (0, 2, 4), range(300)
 
 
-#: Pairs are met in a product already, and attention where it is causal.
+#: Pairs are met in an MMA already, and attention where it is causal.
 SLOW = ("attention, pairs",)
 
 
@@ -60,7 +60,7 @@ def test_more_tiles_than_ctas_at_a_time(rng, cluster):
 @T.prim_func
 def some_tiles(count: T.int32, A: T.Buffer((512, 64), "float16"),
                B: T.Buffer((64, 64), "float16"), C: T.Buffer((512, 64), "float32")):  # fmt: skip
-    """The first ``count`` of four tiles of a product."""
+    """The first ``count`` of four tiles of a GEMM."""
     T.device_entry()
     i = T.cta_id([count])
     A_s = T.alloc_buffer((128, 64), "float16", scope="shared")

@@ -84,7 +84,7 @@ def some_steps(
     A: T.Buffer((64, 256), "float16"), B: T.Buffer((64, 256), "float16"),
     C: T.Buffer((64, 64), "float32"), steps: T.int32,
 ):  # fmt: skip
-    """A product of the first steps, whose number only the launch knows."""
+    """A GEMM of the first steps, whose number is dynamic."""
     T.device_entry()
     wl.hints(prefetch_l2=True)
     T.cta_id([1])
@@ -203,7 +203,7 @@ def test_a_kernel_that_is_not_launched_early_need_not_wait(specialise, rng):
 @pytest.mark.in_turn(3)
 @pytest.mark.gpu
 def test_a_product_of_what_the_kernel_before_has_computed(rng):
-    """The second product prefetches what the first is still writing."""
+    """The second GEMM prefetches operands that the first is still writing."""
     case = tile_programs.gemm(512, 512, 512, (64, 128, 64), stages=4, out_dtype="float16")
     func = hinted(case.func, prefetch_l2=True)
     run = tvm.compile(tvm.IRModule({"main": func}), default_target()[0], tir_pipeline="warploom")

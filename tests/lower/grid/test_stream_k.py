@@ -44,7 +44,7 @@ from warploom.tile.read import is_tile_program, read
 
 #: Programs of the random tests in every run, and where asked for; one process of many.
 SAMPLE, ALL, SHARE = 3, 1000, 10
-#: Why a random program may be declined: it uses the product of each step, or has one row.
+#: Why a random program may be declined: it uses the MMA of each step, or has one row.
 ALLOWED_DECLINES = (
     "uses the accumulator part inside the loop", "best goes from one iteration",
     "has an extent of 1 where the tile", "a part needs one at least",
@@ -279,7 +279,7 @@ def test_two_ways_at_once():
 
 
 def program_with(**changes: str) -> Any:
-    """A product with other statements, which CTAs that share a tile cannot do."""
+    """An MMA with other statements, which CTAs that share a tile cannot do."""
     lines = dict.fromkeys(("before", "start", "end", "after"), "T.evaluate(0)")
     lines |= {"accum": "k > 0", "extent": "10"} | changes
     return tvm.script.from_source(

@@ -192,7 +192,7 @@ def test_no_statement_runs_while_a_conflicting_product_may(steps):
 @pytest.mark.parametrize("stages", [1, 2])
 @pytest.mark.parametrize("specialise", [True, False])
 def test_a_stage_is_given_back_after_the_last_of_equal_products(stages, specialise, rng):
-    """Two products of the same tiles are two groups, and both read the stage."""
+    """Two MMAs of the same tiles are two groups, and both read the stage."""
 
     @T.prim_func
     def func(A: T.Buffer((64, 256), "float16"), B: T.Buffer((64, 256), "float16"),

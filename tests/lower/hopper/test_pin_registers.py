@@ -1,4 +1,4 @@
-"""Arithmetic on results of products stays behind the wait for them."""
+"""Arithmetic on results of MMAs stays behind the wait for them."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ PARTS = [
 
 
 def program(what: str, part: tuple[int, int, int, int], dtype: str, wide: int):
-    """A product whose result goes through a statement on a part of a tile."""
+    """An MMA whose result goes through a statement on a part of a tile."""
     first, count, row, rows = part
 
     @T.prim_func

@@ -97,5 +97,5 @@ def attention(
         weights = np.exp(logits - logits.max(axis=3, keepdims=True))
         return {3: weights / weights.sum(axis=3, keepdims=True) @ v}
 
-    # The weights are rounded to 16 bits before the second product.
+    # The weights are rounded to 16 bits before the second matmul.
     return Case(forward, arguments, expected, 2.0**-8 if dtype == "bfloat16" else 2.0**-10)

@@ -19,7 +19,7 @@ Tile = tuple[int, int, int]
 
 @dataclass(frozen=True)
 class Epilogue:
-    """What becomes of an element x of the product, and an operand e that is broadcast.
+    """What becomes of an element x of the matmul, and an operand e that is broadcast.
 
     ``shape`` has the extents of e as letters: ``n`` one a column, ``m`` one a row, empty one in
     all.

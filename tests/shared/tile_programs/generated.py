@@ -1,6 +1,6 @@
 """Random tile programs, and independently of them what they compute in numpy.
 
-A program is a loop of loads, an optional transformation of an operand, one or two products, and a
+A program is a loop of loads, an optional transformation of an operand, one or two matmuls, and a
 chain of elementwise steps and reductions. Each decision appends TVMScript to the program and a
 function of whole matrices to the model, which works on operands padded with zeros to full tiles:
 just what regions over the edge of a buffer read.

@@ -115,7 +115,7 @@ def packed(
     symbolic: bool = False,
     **hints: Any,
 ) -> Case:
-    """The package's product with small weights in words, of which a scale has ``group``."""
+    """The package's matmul with small weights in words, of which a scale has ``group``."""
     half = 2 ** (bits - 1)
     rows = None if symbolic else m
     func = gemm_quantised(n, k, rows, bits, group, dtype, order, tile, stages, **hints)
@@ -150,7 +150,7 @@ def block_scaled(
     symbolic: bool = False,
     **hints: Any,
 ) -> Case:
-    """The package's product with a scale for 128 products of a row of A, and a square of B."""
+    """The package's matmul with a scale for 128 elements of a row of A, and a square of B."""
     rows = None if symbolic else m
     func = gemm_block_scaled(n, k, rows, dtype, out_dtype, scale_layout, tile, stages, **hints)
     blocks = -(-k // BLOCK)

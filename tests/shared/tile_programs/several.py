@@ -26,7 +26,7 @@ def grouped(
     symbolic: bool = False,
     **hints: Any,
 ) -> Case:
-    """The package's product of groups: C[rows of g] = X[rows of g] W[g]ᵀ.
+    """The package's matmul of groups: C[rows of g] = X[rows of g] W[g]ᵀ.
 
     ``behind`` rows belong to no group; X has no numbers there, and C keeps what it had.
     """
@@ -61,7 +61,7 @@ def swiglu(
     dtype: str = "float16",
     stages: int | None = None,
 ) -> Case:
-    """C = silu(X Gᵀ) · (X Uᵀ): two products that share X."""
+    """C = silu(X Gᵀ) · (X Uᵀ): two matmuls that share X."""
     bm, bn, bk = tile
 
     @T.prim_func
@@ -109,7 +109,7 @@ def side_by_side(
     dtype: str = "float16",
     stages: int | None = None,
 ) -> Case:
-    """As :func:`swiglu`, with one tile of both weights, in rows, and one product of both."""
+    """As :func:`swiglu`, with one tile of both weights, in rows, and one matmul of both."""
     bm, bn, bk = tile
 
     @T.prim_func

@@ -1,12 +1,12 @@
 # %% [markdown]
-# # Products by hand: work between the instructions
+# # A matmul by hand: work between the instructions
 #
-#     python tutorials/13_products_by_hand.py
+#     python tutorials/13_matmul_by_hand.py
 #
-# `Tx.wg.gemm_async` issues all instructions of a product at once. That is what one wants, unless
+# `Tx.wg.gemm_async` issues all instructions of a matmul at once. That is what one wants, unless
 # the operand is still being made: here A passes through SiLU first, C = silu(A) Bᵀ. If all of A
-# were activated before the product, the tensor core would wait for it. `wl.WgmmaEmitter` issues
-# one instruction at a time, and the activation of the next 16 columns runs under the product of
+# were activated before the matmul, the tensor core would wait for it. `wl.WgmmaEmitter` issues
+# one instruction at a time, and the activation of the next 16 columns runs under the matmul of
 # those before.
 
 # %%
@@ -24,19 +24,19 @@ emulator.enable_without_gpu()
 M, N, K = 128, 64, 128
 
 # %% [markdown]
-# ## A product as data
+# ## A matmul as data
 #
-# The emitter knows the shape of the product and how its operands lie. It is a grid of *atoms*, one
+# The emitter knows the shape of the matmul and how its operands lie. It is a grid of *atoms*, one
 # `wgmma` each: 64 rows, up to 256 columns, 32 bytes of K. An illegal shape or type is refused here.
 
 # %%
-product = wl.WgmmaEmitter.of(64, N, K, "float16", a_in_registers=True)
+emitter = wl.WgmmaEmitter.of(64, N, K, "float16", a_in_registers=True)
 print(
-    f"{product.instructions} instructions: {product.blocks} block of rows, widths "
-    f"{product.widths}, {product.steps} steps of K; {product.a_registers} registers of a thread "
-    f"hold A, {product.d_registers} hold D; {product.b.wgmma}"
+    f"{emitter.instructions} instructions: {emitter.blocks} block of rows, widths "
+    f"{emitter.widths}, {emitter.steps} steps of K; {emitter.a_registers} registers of a thread "
+    f"hold A, {emitter.d_registers} hold D; {emitter.b.wgmma}"
 )
-assert (product.instructions, product.a_registers, product.d_registers) == (8, 32, 32)
+assert (emitter.instructions, emitter.a_registers, emitter.d_registers) == (8, 32, 32)
 
 # %% [markdown]
 # ## The kernel
@@ -54,13 +54,13 @@ assert (product.instructions, product.a_registers, product.d_registers) == (8, 3
 
 # %%
 def activate_and_multiply(acc, raw, held, b, fence):
-    for step in range(product.steps):
-        columns = slice(step * product.kind.k, (step + 1) * product.kind.k)
+    for step in range(emitter.steps):
+        columns = slice(step * emitter.kind.k, (step + 1) * emitter.kind.k)
         Tx.wg.silu(held[:, columns], raw[:, columns])
-        product.fence_a(held[:, columns])
+        emitter.fence_a(held[:, columns])
         if fence:
-            product.arrive()
-        product.rs_atom(acc, held, b, 0, 0, step, accum=False)
+            emitter.arrive()
+        emitter.rs_atom(acc, held, b, 0, 0, step, accum=False)
 
 
 def make(fence=True):
@@ -74,7 +74,7 @@ def make(fence=True):
         T.warpgroup_id([1])
         thread = T.thread_id_in_wg([128])
         pool = T.SMEMPool()
-        B_s = pool.alloc((N, K), "float16", align=1024, layout=product.b_shared_layout())
+        B_s = pool.alloc((N, K), "float16", align=1024, layout=emitter.b_shared_layout())
         full = TMABar(pool, 1)
         pool.commit()
         full.init(1)
@@ -83,16 +83,16 @@ def make(fence=True):
         if thread == 0:
             full.arrive(0, N * K * 2)
             Tx.copy_async(B_s[:, :], B[:, :], dispatch="tma_auto", mbar=full.ptr_to([0]))
-        raw = T.alloc_buffer((64, K), "float16", scope="local", layout=product.a_layout)
-        held = T.alloc_buffer((64, K), "float16", scope="local", layout=product.a_layout)
-        acc = T.alloc_buffer((64, N), "float32", scope="local", layout=product.d_layout)
+        raw = T.alloc_buffer((64, K), "float16", scope="local", layout=emitter.a_layout)
+        held = T.alloc_buffer((64, K), "float16", scope="local", layout=emitter.a_layout)
+        acc = T.alloc_buffer((64, N), "float32", scope="local", layout=emitter.d_layout)
         Tx.wg.copy(raw[:, :], A[tile * 64 : tile * 64 + 64, :])
         full.wait(0, 0)
-        b: T.uint64 = product.b_descriptor(B_s)
+        b: T.uint64 = emitter.b_descriptor(B_s)
         activate_and_multiply(acc, raw, held, b, fence)
-        product.commit()
-        product.wait(0)
-        product.fence_d(acc)
+        emitter.commit()
+        emitter.wait(0)
+        emitter.fence_d(acc)
         Tx.wg.copy(C[tile * 64 : tile * 64 + 64, :], acc[:, :])
 
     return silu_matmul
@@ -115,7 +115,7 @@ assert error < 0.02
 # ## What a missing fence does
 #
 # On a GPU, mostly nothing, until it does. The emulator executes the same PTX and knows which
-# registers were written without a fence before the product that reads them:
+# registers were written without a fence before the matmul that reads them:
 
 # %%
 try:
@@ -126,5 +126,5 @@ except emulator.EmulatorError as report:
     assert "wgmma register race" in str(report) and "no wgmma.fence" in str(report)
 
 # %% [markdown]
-# `15_attention_by_hand.py` does the same with a softmax between two products;
+# `15_attention_by_hand.py` does the same with a softmax between two matmuls;
 # its machine code has exponentials between the instructions of the second one.
