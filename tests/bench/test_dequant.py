@@ -85,7 +85,7 @@ def test_command_writes_both_files(host, tmp_path, capsys):
 
 
 @pytest.mark.gpu
-def test_our_product_is_that_of_the_operands(rng):
+def test_our_gemm_is_that_of_the_operands(rng):
     shape = DequantShape("g", 5, 136, 512)
     integers = rng.integers(-8, 8, (shape.n, shape.k))
     scale = rng.uniform(0.01, 0.1, (shape.k // shape.scale_group, shape.n)).astype(np.float16)

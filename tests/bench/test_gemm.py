@@ -96,7 +96,7 @@ def test_wrong_and_slow_kernels_are_told_apart(monkeypatch, graphs, kernel, stat
     assert all(entry.host_seconds > 0 for entry in comparison.entries)
 
 
-def test_large_products_are_launched_one_by_one(monkeypatch, graphs):
+def test_large_gemms_are_launched_one_by_one(monkeypatch, graphs):
     monkeypatch.setitem(backends.OURS, "default", ours(product))
     monkeypatch.setattr(compete, "GRAPH_OPERATIONS", 0)
     comparison = compare(SHAPE, NAMES, 2, burst_only=True)

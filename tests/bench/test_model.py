@@ -48,7 +48,7 @@ def _far_off(constants: list[str], rng: np.random.Generator) -> Machine:
 
 
 @pytest.mark.in_turn(3)
-def test_the_model_predicts_products_that_it_was_not_fitted_to() -> None:
+def test_the_model_predicts_gemms_that_it_was_not_fitted_to() -> None:
     """Cross-validation by GEMM; each fit starts with constants that are far off."""
     rng = np.random.default_rng(DRAW)
     candidates = read_candidates()

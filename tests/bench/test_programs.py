@@ -149,7 +149,7 @@ def test_groups_are_uneven_and_have_all_rows():
 
 
 @pytest.mark.gpu
-def test_our_product_of_blocks(rng):
+def test_our_gemm_of_blocks(rng):
     shape = BlockScaledShape("g", 70, 136, 256)
     (o,) = block_operands(None, shape, 1)[:1]
     o.a, o.b = (np.rint(2 * np.clip(x, -2, 2)).astype(F8) for x in (o.a, o.b))
@@ -165,7 +165,7 @@ def test_our_product_of_blocks(rng):
 
 
 @pytest.mark.gpu
-def test_our_product_of_groups(rng):
+def test_our_gemm_of_groups(rng):
     shape = GroupedShape("g", 5, 90, 72, 64, "float16")
     (o,) = group_operands(None, shape, 1)[:1]
     o.x, o.w = o.x.astype(np.float16), o.w.view(np.ndarray).astype(np.float16)

@@ -96,7 +96,7 @@ def test_a_file_says_exactly_what_is_measured(tmp_path):
         read_wanted(file)
 
 
-def test_products_share_what_is_left_of_the_time(monkeypatch):
+def test_gemms_share_the_rest_of_the_time(monkeypatch):
     monkeypatch.setattr(exhaustive, "time", SimpleNamespace(monotonic=lambda: 7.0))
     budget = exhaustive.Budget(107.0)
     assert (budget.until(4), budget.until(1)) == (32.0, 107.0)
@@ -168,13 +168,13 @@ def test_the_report_has_means_of_what_did_not_fail(tmp_path):
     assert content["search"]["failed"] == 3 and len(content["rows"]) == 2
 
 
-def test_products_that_no_kernel_computes_are_left_out(capsys):
+def test_gemms_that_no_kernel_computes_are_left_out(capsys):
     good, bad = (GemmShape("g", 64, 48, k, "float8_e4m3fn") for k in (144, 136))
     assert tuning.products_of([bad, good]) == [good]
     assert "64x48x136 float8_e4m3fn is left out: rows of A" in capsys.readouterr().out
 
 
-def test_faults_are_for_plain_products_only(tmp_path):
+def test_faults_are_for_plain_gemms_only(tmp_path):
     shape = GemmShape("g", 64, 48, 136, "float16", epilogue="residual")
     with pytest.raises(WarploomError, match="GEMMs without an epilogue only"):
         tuning.tune_all([shape], None, 1, tmp_path, 1, (0,), 1, one_in=2)
@@ -182,7 +182,7 @@ def test_faults_are_for_plain_products_only(tmp_path):
 
 @pytest.mark.gpu
 @pytest.mark.slow
-def test_fused_products_are_tuned_on_two_gpus_shipped_and_found(tmp_path, two_devices, capsys):
+def test_fused_gemms_are_tuned_on_two_gpus_shipped_and_found(tmp_path, two_devices, capsys):
     suite, work, out = (tmp_path / name for name in ("suite.json", "work", "out.jsonl"))
     suite.write_text(json.dumps({"tiny": [[64, 96, 136]], "other": [[8, 8, 8]]}))
     words = ["--epilogue", "residual", "--epilogue", "swiglu", "--group", "tiny", "--trials", "3",

@@ -119,7 +119,7 @@ def test_every_form_of_operand_is_understood(opcode: str, rng) -> None:
 @pytest.mark.parametrize("result", ["R24", "RZ"])
 @pytest.mark.parametrize("a", ["R4", "RZ", "gdesc[UR8]", "gdesc[URZ].tnspA"])
 @pytest.mark.parametrize("rest", ["RZ, !UPT", "R24", "R24, UP0", "RZ, !UPT, gsb0", "R24, gsb0"])
-def test_every_form_of_product_is_understood(result: str, a: str, rest: str) -> None:
+def test_every_form_of_mma_is_understood(result: str, a: str, rest: str) -> None:
     b = "" if "desc" in a else "gdesc[UR12], "
     product = f"HGMMA.64x16x16.F32 {result}, {a}, {b}{rest}"
     early = early_accesses(_listing(product, _PACK, "EXIT"))

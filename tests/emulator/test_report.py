@@ -158,7 +158,7 @@ END:
     }  # fmt: skip
 
 
-def test_products_of_matrices():
+def test_counts_of_mmas():
     body = """
 mov.b32 %r1, 0;
 mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%r2, %r3, %r4, %r5}, {%r1, %r1, %r1, %r1},

@@ -223,7 +223,7 @@ def test_registers_and_tensor_memory(shape, count, lanes, columns, packed):
         ("mxf4nvf4", 1, False, 128, 32, 64),
     ],
 )
-def test_products_in_tensor_memory(kind, group, ws, m, n, k, rng):
+def test_mmas_in_tensor_memory(kind, group, ws, m, n, k, rng):
     mma = random_mma(rng, kind, group, ws, m, n)
     found = reported(run_umma, rng, mma, execute_with(1))["tensor"]
     assert found == {f"tcgen05.mma {kind}": {"instructions": 1, "flops": 2 * m * n * k}}
@@ -248,7 +248,7 @@ def fragments(*counts):
          "wgmma.sp s8", 64 * 8 * 32 // 4),
     ],
 )  # fmt: skip
-def test_products_of_registers(instruction, name, products):
+def test_mmas_of_registers(instruction, name, products):
     fixed = 1 << 62 | 64 << 32 | 1 << 16
     body = f"""
 mov.b32 %r1, 0;

@@ -63,7 +63,7 @@ def register_a(held):
 
 
 @pytest.mark.parametrize("dtype, k, selectors", SHAPES)
-def test_mma_sp_is_the_product_of_the_dense_matrix(dtype, k, selectors, rng):
+def test_mma_sp_is_the_mma_of_the_dense_matrix(dtype, k, selectors, rng):
     for selector in range(selectors):
         elements, nibbles = choose(rng, 16, k, dtype)
         held, b = random_array(rng, (16, k // 2), dtype), random_array(rng, (8, k), dtype)
@@ -83,7 +83,7 @@ def test_mma_sp_is_the_product_of_the_dense_matrix(dtype, k, selectors, rng):
 
 
 @pytest.mark.parametrize("dtype", ["float16", "float32", "float8_e4m3fn", "int8"])
-def test_wgmma_sp_is_the_product_of_the_dense_matrix(dtype, rng):
+def test_wgmma_sp_is_the_wgmma_of_the_dense_matrix(dtype, rng):
     size = numpy_dtype(dtype).itemsize
     k, n = 64 // size, int(rng.choice([8, 16, 64, 128]))
     d = RESULT.get(dtype, "float32")

@@ -61,7 +61,7 @@ def test_the_sample_has_everything():
 
 
 @pytest.mark.parametrize("warps", [(4, 1, 1), (8, 1, 1), (4, 2, 1), (4, 1, 2), (8, 2, 2)])
-def test_the_parts_of_the_warpgroups_are_the_product(warps):
+def test_the_parts_of_the_warpgroups_are_the_matmul(warps):
     """Every element of D is that of one warpgroup, for each part of K; counts follow."""
     rows, columns, depth = warps[0] // 4, *warps[1:]
     e = wl.WgmmaEmitter.of(

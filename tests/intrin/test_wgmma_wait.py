@@ -130,7 +130,7 @@ def test_as_many_stages_as_groups_in_flight_are_clean(rng, form, wait, stages):
 @pytest.mark.parametrize("form", [GEMM_ASYNC, SS, RS])
 @pytest.mark.parametrize(("wait", "stages"), [(1, 1), (2, 2)])
 @pytest.mark.some(3)
-def test_a_stage_that_is_rewritten_under_its_product_is_a_race(rng, form, wait, stages):
+def test_a_stage_that_is_rewritten_under_its_mma_is_a_race(rng, form, wait, stages):
     a, b = (rng.integers(-3, 4, (STEPS, rows, K)).astype("float16") for rows in (M, N))
     d = np.full((M, N), np.nan, "float32")
     with pytest.raises(emulator.EmulatorError, match=r"(?s)race.*wgmma"):

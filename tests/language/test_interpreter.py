@@ -141,7 +141,7 @@ def test_integer_products_wrap_around(dtypes, rng):
 
 
 @pytest.mark.parametrize("stages", [1, 2, 3])
-def test_a_product_of_a_stage_of_a_buffer_and_of_a_half(stages, rng):
+def test_an_mma_of_a_stage_of_a_buffer_and_of_a_half(stages, rng):
     """Operands may be parts of tiles; extents of 1 in front do not count."""
 
     @T.prim_func

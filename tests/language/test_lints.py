@@ -140,7 +140,7 @@ def test_a_right_program_has_no_warning(name):
     assert findings(product(**RIGHT[name])) == []
 
 
-def test_products_that_are_read_in_each_step_start_anew():
+def test_mmas_that_are_read_in_each_step_start_anew():
     case = tile_programs.block_scaled()
     assert findings(case.func) == []
 

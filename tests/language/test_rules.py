@@ -245,7 +245,7 @@ def test_reads_of_places_that_only_the_run_tells(read, store):
         require_refused(func, "places only the run tells; .* read tile into another tile first")
 
 
-def test_what_only_a_middle_turn_does_is_refused_when_it_runs():
+def test_a_fault_of_a_middle_iteration_is_refused_when_it_runs():
     @T.prim_func
     def func(C: T.Buffer((16,), "int32")):
         T.device_entry()

@@ -125,7 +125,7 @@ def _of_epilogue(epilogue, m=512, n=2048, dtype="float16"):
 @pytest.mark.parametrize(
     ("columns", "wanted", "swap_ab"), [(256, 128, False), (160, 80, False), (128, 64, True)]
 )
-def test_pairs_of_products_share_the_records_of_all_columns(columns, wanted, swap_ab):
+def test_pairs_of_gemms_share_the_records_of_all_columns(columns, wanted, swap_ab):
     knobs = GemmKnobs(128, columns, stages=3, group=16, swap_ab=swap_ab)
     if swap_ab:
         knobs = replace(knobs, tile_m=64, consumers=1)

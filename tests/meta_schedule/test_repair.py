@@ -185,7 +185,7 @@ def test_a_lost_file_of_records_is_an_empty_database(whole, tmp_path):
     assert len(read_database(tmp_path)) == 0 == len(open_database(tmp_path))
 
 
-def test_exchanged_files_are_exchanged_again(whole, tmp_path):
+def test_swapped_files_are_swapped_again(whole, tmp_path):
     _write(tmp_path, {WORKLOADS: whole[RECORDS], RECORDS: whole[WORKLOADS]})
     with pytest.raises(WarploomError, match=f"{WORKLOADS}, line 1, is damaged"):
         open_database(tmp_path)

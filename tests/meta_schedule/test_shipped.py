@@ -221,7 +221,7 @@ def test_only_what_beats_the_default_is_shipped(tmp_path, capsys):
         db_command.main(["ship", str(tmp_path / "no.jsonl"), "--out", str(tmp_path / "out.jsonl")])
 
 
-def test_an_epilogue_is_compared_with_what_it_gets_of_the_plain_product():
+def test_an_epilogue_is_compared_with_the_config_of_the_plain_gemm():
     plain, residual = (
         problem_of(GemmShape("g", *SIZE, "float16", epilogue=one)) for one in ("none", "residual")
     )

@@ -286,7 +286,7 @@ def test_a_run_that_is_killed_loses_the_trial_in_flight_at_most(tmp_path):
 
 @pytest.mark.in_turn(3)
 @pytest.mark.gpu
-def test_products_and_other_functions_are_tuned_in_the_same_run(tmp_path):
+def test_gemms_and_other_functions_are_tuned_in_the_same_run(tmp_path):
     a = te.placeholder((64, 32), "float32", name="A")
     b = te.compute((64, 32), lambda i, j: te.exp(a[i, j]) + 1.0, name="B")
     functions = {"product": matmul(64, 32, 64), "other": te.create_prim_func([a, b])}

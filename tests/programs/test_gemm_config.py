@@ -164,7 +164,7 @@ def test_gemm_refuses_what_it_has_no_kernel_for(arguments, words):
     st.sampled_from(DTYPES),
     st.sampled_from([114, 132, 78]),
 )
-def test_a_default_config_exists_for_every_product(m, n, k, dtype, ctas):
+def test_a_default_config_exists_for_every_gemm(m, n, k, dtype, ctas):
     config = choose_config(m, 8 * n, 16 * k, dtype, "bfloat16", "NT", ctas)
     config.check_shape(8 * n, 16 * k, m)
     assert (config.dtype, config.ctas) == (dtype, None)

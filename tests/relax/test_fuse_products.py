@@ -91,7 +91,7 @@ def _exported(model: nn.Module, dtype: str, rows: int | str = "m") -> tvm.IRModu
 
 @pytest.mark.gpu
 @pytest.mark.parametrize(("kind", "dtype"), [(_Halves, "float16"), (_Two, "bfloat16")])
-def test_pairs_of_products_are_one_kernel(
+def test_pairs_of_gemms_are_one_kernel(
     kind: Any, dtype: str, rng: np.random.Generator
 ) -> None:
     module = _exported(kind(), dtype)
@@ -111,7 +111,7 @@ def test_pairs_of_products_are_one_kernel(
 
 
 @pytest.mark.parametrize("kind", [_Rows, _Twice, _Neighbours])
-def test_products_that_would_be_more_work_stay_apart(kind: Any) -> None:
+def test_gemms_that_would_be_more_work_stay_apart(kind: Any) -> None:
     problems = [one.problem for one in inspect(_exported(kind(), "float16")) if one.problem]
     assert problems and all(one.products == 1 for one in problems)
 

@@ -100,7 +100,7 @@ def test_machine_code_of_4_bit_blocks(
         relax.build(decoder_module(config, rows)[0], _TARGET)
 
 
-def test_products_of_a_model_are_those_that_benchmarks_tune() -> None:
+def test_gemms_of_a_model_are_those_that_benchmarks_tune() -> None:
     config = DecoderConfig(**models.SMALL)
     taken = {one.problem for one in _taken(decoder_module(config, rows=24)[0])}
     for name, epilogue in (
@@ -110,7 +110,7 @@ def test_products_of_a_model_are_those_that_benchmarks_tune() -> None:
         assert problem_of(shape) in taken, name
 
 
-def test_padding_of_a_single_row_is_not_taken_into_a_product() -> None:
+def test_padding_of_a_single_row_is_not_taken_into_a_gemm() -> None:
     # 8 values of V are computed from one: that reads less, but no tile of it can be loaded.
     config = DecoderConfig(**models.SMALL, fused_attention=False)
     problems = [one.problem for one in _taken(decoder_module(config, rows=1)[0])]
@@ -120,7 +120,7 @@ def test_padding_of_a_single_row_is_not_taken_into_a_product() -> None:
 
 @pytest.mark.in_turn(3)
 @pytest.mark.gpu
-def test_products_of_known_sizes_are_taken_in_attention(rng: np.random.Generator) -> None:
+def test_gemms_of_known_sizes_are_taken_in_attention(rng: np.random.Generator) -> None:
     config = DecoderConfig(**models.SMALL, dtype="bfloat16", fused_attention=False)
     module, shapes = decoder_module(config, rows=24)
     # The rows of all heads that share keys and values are rows of one GEMM.
@@ -134,7 +134,7 @@ def test_products_of_known_sizes_are_taken_in_attention(rng: np.random.Generator
 
 @pytest.mark.parametrize("rows", [24, "m"])
 @pytest.mark.some(1)
-def test_products_of_any_sizes_are_taken_in_attention(rows: int | str) -> None:
+def test_gemms_of_any_sizes_are_taken_in_attention(rows: int | str) -> None:
     config = DecoderConfig(**models.SMALL, fused_attention=False)
     taken = [one.problem for one in _taken(decoder_module(config, rows)[0])]
     scores, mixed = (one for one in taken if one.batch > 1)

@@ -177,7 +177,7 @@ def _weights(words: np.ndarray, scales: np.ndarray) -> np.ndarray:
 
 
 @pytest.mark.in_turn(3)
-def test_quantised_weights_are_decoded_in_the_product(rng: np.random.Generator) -> None:
+def test_quantised_weights_are_dequantised_in_the_gemm(rng: np.random.Generator) -> None:
     spec = {"forward": {"x": nn.spec.Tensor([1, "m", 256], "float16")}}
     executable = relax.build(_QuantisedBlock().export_tvm(spec)[0], _TARGET)
     assert "wgmma" in _sources(executable)
@@ -267,7 +267,7 @@ def _convolution(stride: int, size: int, groups: int = 1) -> tvm.IRModule:
 
 
 @pytest.mark.parametrize(("size", "stride"), [(1, 1), (3, 1), (3, 2)])
-def test_convolutions_are_products(size: int, stride: int, rng: np.random.Generator) -> None:
+def test_convolutions_are_gemms(size: int, stride: int, rng: np.random.Generator) -> None:
     mod = _convolution(stride, size)
     (report,) = (one for one in inspect(mod) if one.problem)
     assert (report.problem.m, report.problem.k) == (128 // stride**2, 32 * size * size)

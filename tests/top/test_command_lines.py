@@ -195,7 +195,7 @@ def test_names_of_another_kind_are_refused(word, said, tmp_path):
     assert matches(text := said(*command, f"{file}:nothing"), f"has no nothing; .* {wanted}"), text
 
 
-def test_products_without_a_kernel_are_refused_at_once(said):
+def test_gemms_without_a_kernel_are_refused_at_once(said):
     for sizes in (("512", "512", "510"), ("512", "512", "509"), ("8", "16", "4")):
         for more in ((), ("--estimate",)):
             text = said("tune", "tir", *sizes, *more)

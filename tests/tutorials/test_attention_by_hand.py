@@ -51,7 +51,7 @@ def test_attention_by_hand(tokens, head_dim, heads, keys, stages, dtype, rng):
     np.testing.assert_allclose(out.numpy().astype(np.float64), expected, 0, 4 * epsilon)
 
 
-def test_registers_are_not_spilled_and_no_product_is_serialised():
+def test_registers_are_not_spilled_and_no_mma_is_serialised():
     kernel = attention(256, 64, keys=32)
     executable = tvm.compile(tvm.IRModule({"main": kernel}), TARGET, tir_pipeline="tirx")
     report = compile_report(executable, TARGET)
@@ -68,6 +68,6 @@ def test_registers_are_not_spilled_and_no_product_is_serialised():
     assert re.search(r"HHHHM+HM+H", order), order
 
 
-def test_a_head_that_no_product_has_is_refused():
+def test_a_head_that_no_mma_has_is_refused():
     with pytest.raises(IllegalCombination, match="K = 40 is not a positive multiple of 16"):
         attention(64, head_dim=40)

@@ -85,7 +85,7 @@ def test_a_hint_that_is_not_followed_is_a_warning(hints, arch, expected):
             warnings.warn(text, LoweringWarning, stacklevel=1)
 
 
-def test_hints_for_stores_need_a_store_in_pieces():
+def test_hints_for_stores_need_a_store_in_chunks():
     case = tile_programs.gemm(128, 63, 64, (64, 64, 64), out_dtype="float16", stages=1)
     found = warned(hinted(case.func, store_columns=16, store_buffers=2))
     assert [text.split(" is")[0] for text in found] == ["The hint store_columns",

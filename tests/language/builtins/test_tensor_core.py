@@ -343,7 +343,7 @@ def test_mma_sm70(layouts, result, arch, rng):
 
 @pytest.mark.parametrize("group", [1, 2])
 @pytest.mark.parametrize("mask", [None, 1, 3])
-def test_arrivals_of_products_name_their_ctas(group, mask):
+def test_arrivals_of_mmas_name_their_ctas(group, mask):
     """A commit of a group of CTAs, to this CTA's mbarrier or to those of a mask."""
     bars = tirx.decl_buffer((1,), "uint64", "bars", scope="shared")
     text = str(wl.tcgen05_mma_arrive(bars, group, mask))

@@ -196,7 +196,7 @@ def test_an_accumulator_has_one_set_where_two_do_not_fit():
     assert "tensor memory: up in 1 x 1 x 256 columns" in decisions(wide, "SpecializeWarps")
 
 
-def test_an_accumulator_is_given_back_before_its_tile_is_stored():
+def test_an_accumulator_is_released_before_its_tile_is_stored():
     func = tile_programs.gemm(128, 128, 64, (128, 128, 64), out_dtype="float16").func
     lines = lower(func, ARCH).script().splitlines()
     given_back = max(i for i, line in enumerate(lines) if "acc_free" in line and "arrive" in line)

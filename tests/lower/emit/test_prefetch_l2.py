@@ -202,7 +202,7 @@ def test_a_kernel_that_is_not_launched_early_need_not_wait(specialise, rng):
 
 @pytest.mark.in_turn(3)
 @pytest.mark.gpu
-def test_a_product_of_what_the_kernel_before_has_computed(rng):
+def test_a_gemm_of_results_of_the_kernel_before(rng):
     """The second GEMM prefetches operands that the first is still writing."""
     case = tile_programs.gemm(512, 512, 512, (64, 128, 64), stages=4, out_dtype="float16")
     func = hinted(case.func, prefetch_l2=True)

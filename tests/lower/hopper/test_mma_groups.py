@@ -82,7 +82,7 @@ def test_a_warpgroup_meets_after_what_an_mma_hides():
 
 
 @pytest.mark.skipif(sass.disassembler() is None, reason="needs nvdisasm")
-def test_the_softmax_of_attention_is_computed_under_a_product():
+def test_the_softmax_of_attention_is_computed_under_an_mma():
     func = attention(256, 64, heads=1, tile=(64, 64))
     mod = tvm.compile(tvm.IRModule({"main": func}), cuda_target("h200"), tir_pipeline="warploom")
     (source,) = (one.inspect_source() for one in mod.mod.imports)
@@ -93,7 +93,7 @@ def test_the_softmax_of_attention_is_computed_under_a_product():
     assert inside.count("MUFU.EX2") == 34, listing
 
 
-def test_stages_are_given_back_when_their_group_is_complete():
+def test_stages_are_released_when_their_group_is_complete():
     state = InFlight()
     for number, one in enumerate([group("a", "d"), group("b", "e")]):
         state.issue(one)
@@ -105,7 +105,7 @@ def test_stages_are_given_back_when_their_group_is_complete():
 
 
 @given(st.lists(st.tuples(st.sampled_from(("issue", "wait", "finish")), st.integers(0, 5))))
-def test_a_stage_is_given_back_at_the_first_wait_that_completes_its_group(steps):
+def test_a_stage_is_released_at_the_first_wait_that_completes_its_group(steps):
     """Once, neither before its group is complete nor after; ``finish`` waits for one of them."""
     state = InFlight()
     issued = complete = 0
@@ -173,7 +173,7 @@ names = st.frozensets(st.sampled_from(sorted(TILES)), max_size=3)
 
 @limit(max_examples=60)
 @given(st.lists(st.tuples(st.booleans(), names, names), max_size=12))
-def test_no_statement_runs_while_a_conflicting_product_may(steps):
+def test_no_statement_runs_while_a_conflicting_mma_may(steps):
     state = InFlight()
     in_flight: list[Group] = []
     for is_product, reads, writes in steps:
@@ -191,7 +191,7 @@ def test_no_statement_runs_while_a_conflicting_product_may(steps):
 
 @pytest.mark.parametrize("stages", [1, 2])
 @pytest.mark.parametrize("specialise", [True, False])
-def test_a_stage_is_given_back_after_the_last_of_equal_products(stages, specialise, rng):
+def test_a_stage_is_released_after_the_last_of_equal_mmas(stages, specialise, rng):
     """Two MMAs of the same tiles are two groups, and both read the stage."""
 
     @T.prim_func

@@ -148,7 +148,7 @@ def test_what_is_in_flight_at_a_back_edge_is_a_fixpoint(seed, in_place):
 
 @pytest.mark.parametrize("seed", SEEDS)
 @pytest.mark.some(6)
-def test_no_mma_is_in_the_way_and_each_stage_is_given_back_once(seed):
+def test_no_mma_is_in_the_way_and_each_stage_is_released_once(seed):
     """For any numbers of iterations, none among them."""
     program = before_roles(seed)
     plan = plan_pipeline(program)

@@ -19,7 +19,7 @@ def decisions(func, arch="sm_90a"):
 @pytest.mark.parametrize(
     ("tile", "places"), [((128, 64, 128), 1), ((128, 64, 256), 1), ((256, 64, 128), 2)]
 )
-def test_products_without_use_of_a_result_between_them_are_one_turn(tile, places):
+def test_mmas_without_use_of_a_result_between_them_are_one_run(tile, places):
     steps = lower_trace(hinted(tile_programs.block_scaled(tile=tile).func, order_mmas=True))
     (ordered,) = (step for step in steps if step.name == "OrderMmas")
     decision = f"MMA ordering barrier: 2 warpgroups issue MMAs in order, in {places} places"

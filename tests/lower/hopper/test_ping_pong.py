@@ -47,13 +47,13 @@ def check_alternate(name: str, configuration, grid_of, rng) -> None:
 
 @pytest.mark.parametrize(("name", "configuration"), sampled(configured(), 3))
 @pytest.mark.some(2)
-def test_alternate_tiles_are_right_and_free_of_races(name, configuration, grid_of, rng):
+def test_ping_pong_is_right_and_free_of_races(name, configuration, grid_of, rng):
     check_alternate(name, configuration, grid_of, rng)
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("name", PROGRAMS)
-def test_alternate_tiles_in_all_configurations(name, grid_of):
+def test_ping_pong_in_all_configurations(name, grid_of):
     for number, configuration in enumerate(CONFIGURATIONS):
         check_alternate(name, configuration, grid_of, np.random.default_rng(number))
 
@@ -66,7 +66,7 @@ def test_random_programs(seed):
     check(tile_programs.random_program(rng), rng, ping_pong=True)
 
 
-def test_a_stage_is_given_back_by_the_warpgroup_of_its_tile():
+def test_a_stage_is_released_by_the_warpgroup_of_its_tile():
     func = hinted(tile_programs.gemm(256, 128, 512, (64, 64, 32)).func, ping_pong=True)
     trace = lower_trace(func)
     decided = [sentence for step in trace for sentence in step.decisions]

@@ -50,7 +50,7 @@ def test_a_residual_comes_through_the_buffers_of_results():
     assert text.count('"ldstmatrix"') == 4
 
 
-def test_rows_that_registers_take_are_asked_for_before_the_products():
+def test_epilogue_inputs_in_registers_are_prefetched_before_the_mmas():
     func = two_inputs(100, 136, "float16", "float16", (64, 128, 32)).func
     text = str(after_passes(func, *PASSES).to_func())
     assert text.index('"prefetch"') < text.index("gemm_async")
