@@ -96,7 +96,7 @@ def compare(products, sets):
     def check(o):
         return deviation(np.asarray(o.c), o.a @ o.b.T)
 
-    found = compete.compare_products(TORCH, SHAPE, products, sets, check, 1e-6, 2, True)
+    found = compete.compare_competitors(TORCH, SHAPE, products, sets, check, 1e-6, 2, True)
     return {entry.name: entry.is_right for entry in found.entries}
 
 
@@ -173,7 +173,7 @@ def test_gemms_of_few_rows_have_times_behind_other_kernels(monkeypatch, operands
         name: Statistics((1e-6 * (1 + i),)) for i, name in enumerate(launches)
     }
     monkeypatch.setattr(compete, "behind", behind)
-    found = compete.compare_products(
+    found = compete.compare_competitors(
         TORCH, SHAPE, {"ours": right, "library": right}, operands,
         lambda o: deviation(np.asarray(o.c), o.a @ o.b.T), 1e-6, 2, True,
     )  # fmt: skip

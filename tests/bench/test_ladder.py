@@ -59,7 +59,7 @@ def cublas(operands):
 def host(monkeypatch):
     on_host(monkeypatch)
     monkeypatch.setattr(ladder, "import_torch", lambda: TORCH)
-    monkeypatch.setattr(ladder, "torch_product", lambda torch, shape, sets: cublas)
+    monkeypatch.setattr(ladder, "torch_gemm", lambda torch, shape, sets: cublas)
     monkeypatch.setattr(ladder.ops, "make_operands", make_operands)
     monkeypatch.setattr(ladder.ops, "check", check)
     monkeypatch.setattr(ladder, "_FEW_SETS", 2)

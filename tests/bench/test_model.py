@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from warploom.bench import __main__ as bench
-from warploom.bench.fit import FIXED, fit, loss, products
+from warploom.bench.fit import FIXED, by_gemm, fit, loss
 from warploom.bench.measured import Candidate, by_problem, read_candidates
 from warploom.bench.model_error import Agreement, agreements
 from warploom.bench.report import geometric_mean
@@ -62,7 +62,7 @@ def test_the_model_predicts_gemms_that_it_was_not_fitted_to() -> None:
         unseen = [one for one in candidates if fold_of[one.problem] == fold]
         starts = [_far_off(constants, rng) for _ in range(STARTS)]
         before += _judged(unseen, starts[0])
-        fitted = [fit(products(seen), start, rounds=8) for start in starts]
+        fitted = [fit(by_gemm(seen), start, rounds=8) for start in starts]
         # A fit may end in a local minimum; the GEMMs that it has seen say which fit did not.
         judged += _judged(unseen, min(fitted, key=lambda one: _means(_judged(seen, one))[1]))
     assert len(judged) == len(problems)
@@ -102,7 +102,7 @@ def test_a_fit_finds_constants_again() -> None:
         replace(one, us=predict(one.problem, one.knobs, known).total)
         for one in read_candidates()[::8] if is_priced(one.knobs)
     ]
-    measured = products(candidates)
+    measured = by_gemm(candidates)
     before, after = loss(measured, H200), loss(measured, fit(measured, H200, rounds=8))
     assert loss(measured, known) == pytest.approx(0, abs=1e-9)
     assert after < before / 3

@@ -20,7 +20,7 @@ SIZE = 128
 
 
 def comparison(torch, shape, products, sets, error, allowed, rounds, burst_only):
-    """As :func:`compare_products`, with a millisecond for everybody."""
+    """As :func:`compare_competitors`, with a millisecond for everybody."""
     entries = []
     for name, product in products.items():
         sets[0].c.copyfrom(np.full(sets[0].c.shape, np.nan, np.float16))
@@ -32,7 +32,7 @@ def comparison(torch, shape, products, sets, error, allowed, rounds, burst_only)
 
 @pytest.mark.gpu
 def test_competitors_are_one_program(rng, monkeypatch):
-    monkeypatch.setattr(timeline, "compare_products", comparison)
+    monkeypatch.setattr(timeline, "compare_competitors", comparison)
     a, b = (rng.standard_normal((SIZE, SIZE)).astype(np.float16) for _ in range(2))
     expected = a.astype(np.float64) @ b.astype(np.float64).T
     arrays = (a, b, np.empty((SIZE, SIZE), np.float16))

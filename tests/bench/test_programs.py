@@ -157,7 +157,7 @@ def test_our_gemm_of_blocks(rng):
     scales = [x.astype(np.float32) for x in (o.scale_a, o.scale_b)]
     device = [tvm.runtime.tensor(x, tvm.cuda(0)) for x in (o.a, o.b, *scales, c)]
     on_device = block_scaled.Operands(*device, None, blocks=False)
-    block_scaled.our_product(block_scaled.program(shape, "tile=64x128x128,stages=2")["main"])(
+    block_scaled.our_gemm(block_scaled.program(shape, "tile=64x128x128,stages=2")["main"])(
         on_device
     )
     o.c = on_device.c.numpy().astype(float)
@@ -172,6 +172,6 @@ def test_our_gemm_of_groups(rng):
     c = np.full((shape.m, shape.n), np.nan, np.float16)
     x, w, indptr, c = (tvm.runtime.tensor(one, tvm.cuda(0)) for one in (o.x, o.w, o.indptr, c))
     on_device = grouped.Operands(x, w, indptr, o.starts, c)
-    grouped.our_product(grouped.program(shape, "tile=64x64x64,stages=2")["main"])(on_device)
+    grouped.our_gemm(grouped.program(shape, "tile=64x64x64,stages=2")["main"])(on_device)
     o.result, o.x, o.w = (a.astype(float) for a in (on_device.result.numpy(), o.x, o.w))
     assert group_error(o).is_within(5e-4)

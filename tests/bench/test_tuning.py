@@ -11,8 +11,8 @@ import pytest
 
 from warploom.bench import competitors, exhaustive, tuning, tuning_report
 from warploom.bench.candidates import (
+    GemmCandidates,
     Line,
-    Product,
     Selection,
     everything,
     read_wanted,
@@ -35,7 +35,7 @@ HEAD = {"date": "now", "command": "bench tuning", "gpu": {}, "versions": {}}
 
 @pytest.fixture(scope="module")
 def legal():
-    problem = Product(SHAPE).problem
+    problem = GemmCandidates(SHAPE).problem
     return [(predict(problem, one).total, one) for one in candidates(problem)]
 
 
@@ -49,7 +49,7 @@ def test_a_selection_has_the_candidates_near_the_best_prediction(within, legal):
 
 @pytest.mark.in_turn(3)
 def test_everything_is_legal_and_has_all_ways_to_share_tiles():
-    problem = Product(GemmShape("few tiles", 128, 512, 4096, "float16")).problem
+    problem = GemmCandidates(GemmShape("few tiles", 128, 512, 4096, "float16")).problem
     found = list(everything(problem))
     assert len(set(found)) == len(found) and set(candidates(problem)) <= set(found)
     assert all(one.why_not(problem) is None for one in found[::37])
@@ -86,11 +86,11 @@ def test_a_file_says_exactly_what_is_measured(tmp_path):
     exactly = read_wanted(file)
     other = GemmShape("wanted", *extents, SHAPE.dtype)
     assert exactly[SHAPE] == [fixed] and len(exactly[other]) == 4
-    product = Product(other)
-    product.select(Selection(exactly=exactly))
+    gemm = GemmCandidates(other)
+    gemm.select(Selection(exactly=exactly))
     # 96 rows are no multiple of 64: those are left out.
-    assert [(one.tile_m, one.group) for _, one in product.chosen] == [(64, 1), (64, 8)]
-    assert all(one.stages == most_stages(one, product.problem) for _, one in product.chosen)
+    assert [(one.tile_m, one.group) for _, one in gemm.chosen] == [(64, 1), (64, 8)]
+    assert all(one.stages == most_stages(one, gemm.problem) for _, one in gemm.chosen)
     file.write_text(json.dumps({"shape": shape, "knobs": {"tile_x": 1}}))
     with pytest.raises(IllegalCombination, match="'tile_x' is no knob"):
         read_wanted(file)
@@ -113,7 +113,7 @@ def test_the_public_suite_has_all_its_groups():
 def _compare(monkeypatch, times, choices, lines):
     """``compared`` with times of kernels that nobody compiles."""
     monkeypatch.setattr(
-        Product, "submit", lambda self, knobs, *_: SimpleNamespace(result=lambda: knobs)
+        GemmCandidates, "submit", lambda self, knobs, *_: SimpleNamespace(result=lambda: knobs)
     )
 
     def compare(entered, device_type, arguments, rounds):
@@ -124,7 +124,7 @@ def _compare(monkeypatch, times, choices, lines):
         return SimpleNamespace(result=lambda: found)
 
     runner = SimpleNamespace(compare=compare)
-    return tuning.compared(Product(SHAPE), lines, choices, 2, 3, None, runner, None)
+    return tuning.compared(GemmCandidates(SHAPE), lines, choices, 2, 3, None, runner, None)
 
 
 def _lines(legal, times):
@@ -170,7 +170,7 @@ def test_the_report_has_means_of_what_did_not_fail(tmp_path):
 
 def test_gemms_that_no_kernel_computes_are_left_out(capsys):
     good, bad = (GemmShape("g", 64, 48, k, "float8_e4m3fn") for k in (144, 136))
-    assert tuning.products_of([bad, good]) == [good]
+    assert tuning.gemms_of([bad, good]) == [good]
     assert "64x48x136 float8_e4m3fn is left out: rows of A" in capsys.readouterr().out
 
 
@@ -227,5 +227,5 @@ def test_the_benchmark_runs_from_end_to_end(tmp_path, capsys):
     assert content["search"]["trials"] == 8
     for row in content["rows"]:
         assert 0 < row["us"]["best"] <= min(row["us"].values())
-        model = choose(Product(GemmShape(**row["shape"])).problem)
+        model = choose(GemmCandidates(GemmShape(**row["shape"])).problem)
         assert row["knobs"]["model"] == model.values()

@@ -9,7 +9,7 @@ import pytest
 
 from tests.shared.paths import ROOT
 from warploom.errors import WarploomError
-from warploom.tutorials import check, check_assembled, check_product
+from warploom.tutorials import check, check_assembled, check_matmul
 
 LADDER = ROOT / "tutorials" / "ladder_hopper"
 
@@ -24,7 +24,7 @@ def test_a_gpu_of_the_architecture_is_used(monkeypatch, one_tile, capsys):
     """The device stands for a GPU: ``emulator.run`` is out of reach."""
     switch = SimpleNamespace(enable_without_gpu=lambda: False, is_enabled=lambda: False)
     monkeypatch.setattr(check, "emulator", switch)
-    check_product(one_tile, [(128, 128, 64)])
+    check_matmul(one_tile, [(128, 128, 64)])
     assert "relative error" in capsys.readouterr().out
 
 
@@ -43,7 +43,7 @@ def test_a_wrong_result_is_an_error(old, new, error, tmp_path):
     (tmp_path / "wrong.py").write_text(source.replace(old, new))
     wrong = runpy.run_path(str(tmp_path / "wrong.py"))["gemm"]
     with pytest.raises(WarploomError, match=rf"C\[128, 128\] = .* relative error of {error}"):
-        check_product(wrong, [(128, 128, 64)])
+        check_matmul(wrong, [(128, 128, 64)])
 
 
 @pytest.mark.usefixtures("machine_code")

@@ -12,7 +12,7 @@ from tests.shared.paths import ROOT
 from tests.tutorials.ladder_mutants import MUTANTS, Mutant
 from warploom import emulator
 from warploom.emulator import EmulatorError
-from warploom.tutorials import check_assembled, check_product
+from warploom.tutorials import check_assembled, check_matmul
 
 TUTORIALS = ROOT / "tutorials"
 STEPS = sorted(TUTORIALS.glob("ladder_*/v*.py"))
@@ -36,7 +36,7 @@ def name_of(path: Path) -> str:
 def test_step_is_right(path):
     """The kernel of each step, for the largest of its cases."""
     names = runpy.run_path(str(path))
-    check_product(names["gemm"], names["CASES"][-1:], ARCHS[path.parent.name])
+    check_matmul(names["gemm"], names["CASES"][-1:], ARCHS[path.parent.name])
 
 
 @pytest.mark.slow
@@ -84,7 +84,7 @@ def test_mutant_is_reported(mutant: Mutant, tmp_path):
     names = runpy.run_path(str(script))
     # The last case goes through every hand-over.
     with pytest.raises(EmulatorError) as caught:
-        check_product(names["gemm"], names["CASES"][-1:], ARCHS[mutant.step.partition("/")[0]])
+        check_matmul(names["gemm"], names["CASES"][-1:], ARCHS[mutant.step.partition("/")[0]])
     missing = [word for word in mutant.words if word not in str(caught.value)]
     assert not missing, f"{missing} not in {caught.value}"
 

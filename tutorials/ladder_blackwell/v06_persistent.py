@@ -21,7 +21,7 @@ from tvm.tirx.layout import tcgen05_atom_layout
 
 from warploom.kernels.tensor_memory import TensorMemory
 from warploom.layout.tensor_memory import plan_columns
-from warploom.tutorials import check_assembled, check_product
+from warploom.tutorials import check_assembled, check_matmul
 
 BM, BN, BK = 128, 128, 64
 STAGES = 2
@@ -130,7 +130,7 @@ def gemm(m, n, k, ctas=148):
 # %%
 CASES = [(BM, BN, 64, 2), (256, 384, 192, 2)]
 if __name__ == "__main__":
-    check_product(gemm, CASES, "sm_100a")
+    check_matmul(gemm, CASES, "sm_100a")
     check_assembled(gemm(*CASES[-1]))
 
 # %% [markdown]

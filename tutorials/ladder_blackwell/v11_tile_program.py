@@ -15,7 +15,7 @@ from tvm.script.tirx import tile as Tx
 
 import warploom
 from warploom import language as wl
-from warploom.tutorials import check_assembled, check_product
+from warploom.tutorials import check_assembled, check_matmul
 
 BM, BN, BK = 128, 256, 64
 
@@ -60,7 +60,7 @@ if __name__ == "__main__":
 # %%
 CASES = [(256, BN, 64), (300, 512, 320)]
 if __name__ == "__main__":
-    check_product(gemm, CASES, "sm_100a")
+    check_matmul(gemm, CASES, "sm_100a")
     check_assembled(gemm(*CASES[-1]))
 
 # %% [markdown]

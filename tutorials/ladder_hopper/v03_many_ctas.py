@@ -14,7 +14,7 @@ from tvm.script import tirx as T
 from tvm.script.tirx import tile as Tx
 
 from warploom.layout.fragment import wgmma_accumulator
-from warploom.tutorials import check_product
+from warploom.tutorials import check_matmul
 
 BM, BN, BK = 128, 128, 64
 SWIZZLE_128B = 3
@@ -58,7 +58,7 @@ def gemm(m, n, k):
 # %%
 CASES = [(BM, BN, 64), (256, 384, 128)]
 if __name__ == "__main__":
-    check_product(gemm, CASES)
+    check_matmul(gemm, CASES)
 
 # %% [markdown]
 # ## Result

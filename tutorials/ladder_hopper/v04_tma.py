@@ -19,7 +19,7 @@ from tvm.script import tirx as T
 from tvm.script.tirx import tile as Tx
 
 from warploom.layout.fragment import wgmma_accumulator
-from warploom.tutorials import check_product
+from warploom.tutorials import check_matmul
 
 BM, BN, BK = 128, 128, 64
 TILE_BYTES = (BM + BN) * BK * 2
@@ -88,7 +88,7 @@ def gemm(m, n, k):
 # %%
 CASES = [(BM, BN, 64), (256, 384, 320)]
 if __name__ == "__main__":
-    check_product(gemm, CASES)
+    check_matmul(gemm, CASES)
 
 # %% [markdown]
 # ## Result

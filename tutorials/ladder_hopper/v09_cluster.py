@@ -23,7 +23,7 @@ from tvm.script import tirx as T
 from tvm.script.tirx import tile as Tx
 
 from warploom.layout.fragment import wgmma_accumulator
-from warploom.tutorials import check_product
+from warploom.tutorials import check_matmul
 
 BM, BN, BK = 128, 128, 64
 STAGES = 4
@@ -147,7 +147,7 @@ def gemm(m, n, k, ctas=132):
 # %%
 CASES = [(256, BN, 64, 2), (512, 384, 320, 4)]
 if __name__ == "__main__":
-    check_product(gemm, CASES)
+    check_matmul(gemm, CASES)
 
 # %% [markdown]
 # ## Result

@@ -13,7 +13,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from warploom.bench.check import Deviation, deviation, worst_of
-from warploom.bench.compete import compare_products
+from warploom.bench.compete import compare_competitors
 from warploom.bench.competitors import OURS
 from warploom.bench.kernels import Kernel, Kernels
 from warploom.bench.operands import ROTATING_BYTES
@@ -191,7 +191,7 @@ def compare(
     def check(o: Operands) -> Deviation:
         return check_attention(torch, shape, o.q, o.k, o.v, o.result)
 
-    comparison = compare_products(
+    comparison = compare_competitors(
         torch, shape, {OURS: ours} | libraries, sets, check, ALLOWED_ERROR[shape.dtype], rounds,
         burst_only,
     )  # fmt: skip

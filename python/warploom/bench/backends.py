@@ -21,34 +21,34 @@ from warploom.gemm_shape import GemmShape
 from warploom.target.dtypes import bits_of, is_float8
 
 #: Computes ``operands.c`` from the other operands.
-Product = Callable[[ops.Operands], object]
-#: ``(torch, shape, operand sets) -> product``
-Library = Callable[[Any, GemmShape, Sequence[Any]], Product | None]
+Competitor = Callable[[ops.Operands], object]
+#: ``(torch, shape, operand sets) -> competitor``
+Library = Callable[[Any, GemmShape, Sequence[Any]], Competitor | None]
 #: Executions by which the best of several algorithms is found.
 _TRIAL_EXECUTIONS, _MOST_EXECUTIONS, _TRIALS = 4, 40, 3
 #: Algorithms of a library that compete with everybody else, after a quick comparison of all.
 _FINALISTS = 3
 
 
-def cublaslt_product(torch: Any, shape: GemmShape, sets: Sequence[Any]) -> Product | None:
+def cublaslt_gemm(torch: Any, shape: GemmShape, sets: Sequence[Any]) -> Competitor | None:
     """The first choice of cuBLASLt's heuristic, with the library's own epilogue where it has one.
 
     After a GEMM with swiglu, which it has not, one kernel of torch.compile.
     """
-    return _library_products(torch, shape, sets, most=1)[0]
+    return _library_gemms(torch, shape, sets, most=1)[0]
 
 
-def cublaslt_algorithms(torch: Any, shape: GemmShape, sets: Sequence[Any]) -> list[Product]:
+def cublaslt_algorithms(torch: Any, shape: GemmShape, sets: Sequence[Any]) -> list[Competitor]:
     """The fastest few of the eight best choices of cuBLASLt's heuristic, by a quick comparison."""
-    algorithms = _library_products(torch, shape, sets, most=8)
-    seconds = {product: _seconds(torch, shape, product, sets) for product in algorithms}
-    able = [product for product in algorithms if math.isfinite(seconds[product])]
+    algorithms = _library_gemms(torch, shape, sets, most=8)
+    seconds = {competitor: _seconds(torch, shape, competitor, sets) for competitor in algorithms}
+    able = [competitor for competitor in algorithms if math.isfinite(seconds[competitor])]
     return sorted(able, key=seconds.__getitem__)[:_FINALISTS]
 
 
-def _library_products(
+def _library_gemms(
     torch: Any, shape: GemmShape, sets: Sequence[Any], most: int
-) -> list[Product]:
+) -> list[Competitor]:
     plain, after = shape, None
     if shape.epilogue not in cublaslt.EPILOGUES:
         plain = dataclasses.replace(shape, epilogue="none")
@@ -66,7 +66,7 @@ def _library_products(
 
     matmul = cublaslt.Matmul(torch, plain, sets[0])
 
-    def product(number: int) -> Product:
+    def competitor(number: int) -> Competitor:
         if after is None:
             return lambda operands: matmul.run(operands, number)
 
@@ -76,33 +76,33 @@ def _library_products(
 
         return run
 
-    return [product(i) for i in range(min(most, len(matmul.algorithms)))]
+    return [competitor(i) for i in range(min(most, len(matmul.algorithms)))]
 
 
 def fastest(
-    torch: Any, shape: GemmShape, products: Sequence[Product], sets: Sequence[Any]
-) -> Product:
+    torch: Any, shape: GemmShape, competitors: Sequence[Competitor], sets: Sequence[Any]
+) -> Competitor:
     """Return the fastest GEMM, timed as the benchmark times it: short GEMMs as CUDA graphs.
 
     Those that fail are left out; the first of all if every one does.
     """
-    times = [_seconds(torch, shape, product, sets) for product in products]
-    return products[times.index(min(times))]
+    times = [_seconds(torch, shape, competitor, sets) for competitor in competitors]
+    return competitors[times.index(min(times))]
 
 
-def _seconds(torch: Any, shape: GemmShape, product: Product, sets: Sequence[Any]) -> float:
+def _seconds(torch: Any, shape: GemmShape, competitor: Competitor, sets: Sequence[Any]) -> float:
     """A quick comparison: the least of a few measurements of executions in a row."""
     from warploom.bench.torch_timer import TorchTimer, capture
 
     try:
-        product(sets[0])
+        competitor(sets[0])
     except WarploomError:  # an algorithm of cuBLASLt's heuristic may decline when it is called
         return math.inf
     timer, seconds = TorchTimer(torch), []
     executions = max(_TRIAL_EXECUTIONS, min(len(sets), _MOST_EXECUTIONS))
 
     def launch(number: int) -> None:
-        product(sets[number % len(sets)])
+        competitor(sets[number % len(sets)])
 
     def run() -> None:
         for number in range(_TRIAL_EXECUTIONS):
@@ -116,7 +116,7 @@ def _seconds(torch: Any, shape: GemmShape, product: Product, sets: Sequence[Any]
     return min(seconds)
 
 
-def torch_product(torch: Any, shape: GemmShape, sets: Sequence[Any]) -> Product | None:
+def torch_gemm(torch: Any, shape: GemmShape, sets: Sequence[Any]) -> Competitor | None:
     """PyTorch, kernel by kernel."""
     if shape.dtype == "int8":
         a, b = ops.left, ops.right
@@ -144,7 +144,7 @@ def torch_product(torch: Any, shape: GemmShape, sets: Sequence[Any]) -> Product 
     return run
 
 
-def torch_compile_product(torch: Any, shape: GemmShape, sets: Sequence[Any]) -> Product | None:
+def torch_compile_gemm(torch: Any, shape: GemmShape, sets: Sequence[Any]) -> Competitor | None:
     """torch.compile of GEMM and epilogue, which chooses among its templates and cuBLAS."""
     if is_float8(shape.dtype) or shape.dtype == "int8":
         return None
@@ -159,19 +159,19 @@ def torch_compile_product(torch: Any, shape: GemmShape, sets: Sequence[Any]) -> 
     return lambda o: fused(o.a, o.b, o.bias, o.residual, o.c)
 
 
-def triton_product(torch: Any, shape: GemmShape, sets: Sequence[Any]) -> Product | None:
+def triton_gemm(torch: Any, shape: GemmShape, sets: Sequence[Any]) -> Competitor | None:
     """A kernel in Triton, autotuned over a few tiles; without epilogues."""
     if shape.epilogue != "none":
         return None
-    return importlib.import_module("warploom.bench.triton_gemm").product(torch, shape, sets)
+    return importlib.import_module("warploom.bench.triton_gemm").gemm(torch, shape, sets)
 
 
-def tilelang_product(torch: Any, shape: GemmShape, sets: Sequence[Any]) -> Product | None:
+def tilelang_gemm(torch: Any, shape: GemmShape, sets: Sequence[Any]) -> Competitor | None:
     """A kernel in TileLang, the fastest of a few tiles; 16-bit types, NT, without epilogues."""
     if (shape.layout, shape.epilogue) != ("NT", "none") or bits_of(shape.storage_dtype) != 16:
         return None
     module = importlib.import_module("warploom.bench.tilelang_gemm")
-    return fastest(torch, shape, module.products(torch, shape), sets)
+    return fastest(torch, shape, module.gemms(torch, shape), sets)
 
 
 #: By name: ``(shape, databases) -> executable``.
@@ -182,13 +182,13 @@ OURS: dict[str, Callable[..., Any]] = {
 }
 #: Ratios refer to the first of those that compete.
 LIBRARIES: dict[str, Library] = {
-    "cublaslt": cublaslt_product,
-    "torch": torch_product,
-    "torch-compile": torch_compile_product,
-    "triton": triton_product,
-    "tilelang": tilelang_product,
+    "cublaslt": cublaslt_gemm,
+    "torch": torch_gemm,
+    "torch-compile": torch_compile_gemm,
+    "triton": triton_gemm,
+    "tilelang": tilelang_gemm,
 }
 #: Algorithms of a library that compete one by one; the best of them gets an entry.
-SEVERAL: dict[str, Callable[[Any, GemmShape, Sequence[Any]], list[Product]]] = {
+SEVERAL: dict[str, Callable[[Any, GemmShape, Sequence[Any]], list[Competitor]]] = {
     "cublaslt-best": cublaslt_algorithms,
 }

@@ -108,7 +108,7 @@ class Selection:
         return list(varied(near))[: self.count]
 
 
-class Product:
+class GemmCandidates:
     """A shape, its candidates, and their results.
 
     Parameters

@@ -23,10 +23,10 @@ _HOST_LAUNCHES, _HOST_SECONDS = 50, 0.02
 FEW_ROWS = 128
 
 
-def compare_products(
+def compare_competitors(
     torch: Any,
     shape: Shape,
-    products: Mapping[str, Callable[[Any], object]],
+    competitors: Mapping[str, Callable[[Any], object]],
     sets: Sequence[Any],
     check: Callable[[Any], Deviation],
     allowed_error: float,
@@ -51,9 +51,9 @@ def compare_products(
     """
     deviations = {
         name: _check(torch, lambda run=run: _all(run, sets), sets, check, poison)
-        for name, run in products.items()
+        for name, run in competitors.items()
     }
-    launches: dict[str, Launch] = {name: _launch(run, sets) for name, run in products.items()}
+    launches: dict[str, Launch] = {name: _launch(run, sets) for name, run in competitors.items()}
     timed, executions = launches, 1
     if shape.operations < GRAPH_OPERATIONS:
         executions = -(-_GRAPH_EXECUTIONS // len(sets)) * len(sets)
@@ -66,22 +66,22 @@ def compare_products(
     times = _time(torch, timed, len(sets), executions, rounds, burst_only)
     if getattr(shape, "m", math.inf) <= FEW_ROWS and executions > 1:
         times |= {filler: behind(torch, filler, launches, len(sets), rounds) for filler in FILLERS}
-    by_name = {name: {key: of[name] for key, of in times.items()} for name in products}
+    by_name = {name: {key: of[name] for key, of in times.items()} for name in competitors}
     return Comparison(
         shape,
         tuple(
             Entry(name, by_name[name], deviations[name], allowed_error,
                   _host_cost(torch, launches[name], by_name[name]))
-            for name in products
+            for name in competitors
         ),
     )  # fmt: skip
 
 
-def _all(product: Callable[[Any], object], sets: Sequence[Any]) -> None:
+def _all(competitor: Callable[[Any], object], sets: Sequence[Any]) -> None:
     """Launches in a row, as they are timed: kernels that are launched before their predecessor ends
     must not disturb it."""
     for operands in sets:
-        product(operands)
+        competitor(operands)
 
 
 def _check(
@@ -111,8 +111,8 @@ def _fill(tensor: Any, value: float) -> None:
     tensor.fill_(value)
 
 
-def _launch(product: Callable[[Any], object], sets: Sequence[Any]) -> Launch:
-    return lambda index: product(sets[index])
+def _launch(competitor: Callable[[Any], object], sets: Sequence[Any]) -> Launch:
+    return lambda index: competitor(sets[index])
 
 
 def _replay(replay: Callable[[], object]) -> Launch:

@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from warploom.bench.check import Deviation, deviation
-from warploom.bench.compete import compare_products
+from warploom.bench.compete import compare_competitors
 from warploom.bench.competitors import OURS
 from warploom.bench.convolution_shapes import IMAGES, LAYERS, STAGES, ConvolutionShape, StageShape
 from warploom.bench.operands import RELATIVE_ERROR, ROTATING_BYTES
@@ -51,7 +51,7 @@ class Operands:
     result: Any = None
 
 
-Product = Callable[[Operands], object]
+Competitor = Callable[[Operands], object]
 
 
 def convolution_function(shape: ConvolutionShape) -> Any:
@@ -64,7 +64,7 @@ def convolution_function(shape: ConvolutionShape) -> Any:
     return te.create_prim_func([x, f, topi.cast(y, shape.dtype)])
 
 
-def our_convolution(shape: ConvolutionShape) -> Product:
+def our_convolution(shape: ConvolutionShape) -> Competitor:
     """The kernel that this package makes of it by default."""
     import tvm
     from tvm.s_tir import dlight
@@ -78,14 +78,14 @@ def our_convolution(shape: ConvolutionShape) -> Product:
         mod = dlight.ApplyDefaultSchedule(Matmul())(mod)
         run = tvm.compile(mod, target)["main"]
 
-    def product(o: Operands) -> None:
+    def competitor(o: Operands) -> None:
         run(o.x, o.parameters["weight"], o.c)
         o.result = o.c
 
-    return product
+    return competitor
 
 
-def our_stage(torch: Any, config: ResnetConfig) -> Product:
+def our_stage(torch: Any, config: ResnetConfig) -> Competitor:
     """The stage as Relax's default pipeline compiles it."""
     import tvm
     from tvm import relax
@@ -103,7 +103,7 @@ def our_stage(torch: Any, config: ResnetConfig) -> Product:
     return run
 
 
-def library_convolution(torch: Any, stride: int, padding: int) -> Product:
+def library_convolution(torch: Any, stride: int, padding: int) -> Competitor:
     """The same in PyTorch, without bias."""
 
     def run(o: Operands) -> None:
@@ -114,7 +114,7 @@ def library_convolution(torch: Any, stride: int, padding: int) -> Product:
     return run
 
 
-def library_stage(torch: Any, config: ResnetConfig) -> Product:
+def library_stage(torch: Any, config: ResnetConfig) -> Competitor:
     """The same in PyTorch."""
     functional = torch.nn.functional
 
@@ -204,17 +204,17 @@ def compare(
     )
     library(wide)
     exact, wide = wide.result, None
-    return compare_products(
+    return compare_competitors(
         torch, shape, {OURS: ours, LIBRARY: library}, sets,
         lambda o: check(o, exact), allowed, rounds, burst_only,
     )  # fmt: skip
 
 
-def _fill_pool(product: Product, sets: Sequence[Operands]) -> None:
+def _fill_pool(competitor: Competitor, sets: Sequence[Operands]) -> None:
     """Make the VM keep memory for as many results as a CUDA graph has while it is captured."""
     held = []
     for operands in (*sets, *sets):
-        product(operands)
+        competitor(operands)
         held.append(operands.result)
 
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from warploom.bench.check import Deviation, deviation
-from warploom.bench.compete import compare_products
+from warploom.bench.compete import compare_competitors
 from warploom.bench.competitors import OURS
 from warploom.bench.kernels import Kernel, Kernels
 from warploom.bench.operands import RELATIVE_ERROR, ROTATING_BYTES
@@ -192,11 +192,11 @@ def compare(
     }
     library = {f"cuBLAS, {shape.dtype}": lambda o: torch.matmul(o.x, o.weights.T, out=o.c)}
     (first, *others) = ours.items()
-    products = dict([first, *library.items(), *others])
+    competitors = dict([first, *library.items(), *others])
     torch.backends.cuda.matmul.allow_tf32 = False
     sets = make_operands(torch, shape, order, seed)
     allowed = RELATIVE_ERROR[shape.dtype]
-    return compare_products(torch, shape, products, sets, check, allowed, rounds, burst_only)
+    return compare_competitors(torch, shape, competitors, sets, check, allowed, rounds, burst_only)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -18,11 +18,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from warploom.bench.candidates import Line, Product, Selection, read_wanted
+from warploom.bench.candidates import GemmCandidates, Line, Selection, read_wanted
 from warploom.bench.environment import environment
 from warploom.bench.options import (
     compiling_options,
-    product_options,
+    gemm_options,
     suite_options,
     wanted_shapes,
 )
@@ -48,36 +48,36 @@ class Budget:
     end: float
     seconds: float = math.inf
 
-    def until(self, products: int) -> float:
+    def until(self, gemms: int) -> float:
         """When the first of so many GEMMs that are to come has had its share."""
         now = time.monotonic()
-        return now + min(self.seconds, (self.end - now) / products)
+        return now + min(self.seconds, (self.end - now) / gemms)
 
 
 def search(
     shapes: Sequence[GemmShape], selection: Selection, budget: Budget, builder: Builder,
     runner: Runner, target: Any,
-) -> Iterator[tuple[Product, Iterator[Line]]]:  # fmt: skip
+) -> Iterator[tuple[GemmCandidates, Iterator[Line]]]:  # fmt: skip
     """Each GEMM, with its candidates as they are measured.
 
     The candidates of one GEMM are compiled while those of the previous GEMM are measured, so that
     the GPU does not wait.
     """
 
-    def prepare(shape: GemmShape) -> Product:
-        product = Product(shape)
-        product.select(selection)
-        product.begin(builder, target)
-        return product
+    def prepare(shape: GemmShape) -> GemmCandidates:
+        gemm = GemmCandidates(shape)
+        gemm.select(selection)
+        gemm.begin(builder, target)
+        return gemm
 
     with ThreadPoolExecutor(1) as ahead:
         following = ahead.submit(prepare, shapes[0]) if shapes else None
         for number in range(len(shapes)):
-            product = following.result()
+            gemm = following.result()
             if number + 1 < len(shapes):
                 following = ahead.submit(prepare, shapes[number + 1])
-            wait(product.built[:1])  # the time that processes take to start counts for no GEMM
-            yield product, product.measure(runner, budget.until(len(shapes) - number))
+            wait(gemm.built[:1])  # the time that processes take to start counts for no GEMM
+            yield gemm, gemm.measure(runner, budget.until(len(shapes) - number))
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -126,7 +126,7 @@ def main(arguments: Sequence[str]) -> int:
     parser = Parser(
         prog="warploom bench exhaustive",
         description=__doc__,
-        parents=[suite_options("foundation"), product_options(), compiling_options()],
+        parents=[suite_options("foundation"), gemm_options(), compiling_options()],
     )
     add_arguments(parser)
     options = parser.parse_args(arguments)
@@ -142,7 +142,7 @@ def main(arguments: Sequence[str]) -> int:
     wrong = trials = 0
     with options.out.open("a") as file:
         file.write(json.dumps(environment(["exhaustive", *arguments])) + "\n")
-        for product, measured in search(shapes, selection, budget, builder, runner, target):
+        for gemm, measured in search(shapes, selection, budget, builder, runner, target):
             lines = []
             for line in measured:
                 lines.append(line)
@@ -151,16 +151,16 @@ def main(arguments: Sequence[str]) -> int:
             trials += len(lines)
             wrong += sum("is wrong" in line.error for line in lines)
             rate = trials / (time.monotonic() - begin)
-            print(f"{summary(product, lines)}; {rate:.1f} trials/s", flush=True)
+            print(f"{summary(gemm, lines)}; {rate:.1f} trials/s", flush=True)
     builder.close()
     runner.close()
     return 1 if wrong else 0
 
 
-def summary(product: Product, lines: Sequence[Line]) -> str:
+def summary(gemm: GemmCandidates, lines: Sequence[Line]) -> str:
     """Return the results for one GEMM, in a line."""
     timed = [line for line in lines if line.us is not None]
-    head = f"{product.shape}: {len(timed)} timed, {len(lines) - len(timed)} failed"
+    head = f"{gemm.shape}: {len(timed)} timed, {len(lines) - len(timed)} failed"
     if not timed:
         return f"{head}; {lines[0].error[:200] if lines else 'none was tried'}"
     best = min(timed, key=lambda line: line.us)

@@ -28,7 +28,7 @@ _CHOICE, _SPREAD, _OFFSET = 1.0, 0.7, 0.15
 
 
 @dataclass(frozen=True)
-class Product:
+class GemmTimes:
     """Candidates of a GEMM that the model prices, with microseconds; those of the best."""
 
     problem: GemmProblem
@@ -36,7 +36,7 @@ class Product:
     candidates: tuple[tuple[GemmKnobs, float], ...]
 
 
-def products(candidates: Sequence[Candidate]) -> list[Product]:
+def by_gemm(candidates: Sequence[Candidate]) -> list[GemmTimes]:
     """Candidates by GEMM."""
     groups = []
     for problem, mine in by_problem(candidates).items():
@@ -44,33 +44,33 @@ def products(candidates: Sequence[Candidate]) -> list[Product]:
             (candidate.knobs, candidate.us) for candidate in mine if is_priced(candidate.knobs)
         )
         if timed:
-            groups.append(Product(problem, min(candidate.us for candidate in mine), timed))
+            groups.append(GemmTimes(problem, min(candidate.us for candidate in mine), timed))
     return groups
 
 
-def loss(measured: Sequence[Product], machine: Machine) -> float:
+def loss(measured: Sequence[GemmTimes], machine: Machine) -> float:
     """How bad a machine's constants are; 0 is perfect."""
     total = 0.0
-    for product in measured:
+    for gemm in measured:
         rated = [
-            (predict(product.problem, knobs, machine).total, us) for knobs, us in product.candidates
+            (predict(gemm.problem, knobs, machine).total, us) for knobs, us in gemm.candidates
         ]
         # Much slower ones matter only if they are chosen.
-        near = [pair for pair in rated if pair[1] <= NEAR * product.best]
+        near = [pair for pair in rated if pair[1] <= NEAR * gemm.best]
         errors = [math.log(predicted / us) for predicted, us in near]
         mean = sum(errors) / len(errors)
         spread = math.sqrt(sum((error - mean) ** 2 for error in errors) / len(errors))
         chosen = min(rated)[1]
-        total += _CHOICE * math.log(chosen / product.best) + _SPREAD * spread + _OFFSET * abs(mean)
+        total += _CHOICE * math.log(chosen / gemm.best) + _SPREAD * spread + _OFFSET * abs(mean)
     return total / len(measured)
 
 
-def fit(measured: Sequence[Product], start: Machine, rounds: int = 12) -> Machine:
+def fit(measured: Sequence[GemmTimes], start: Machine, rounds: int = 12) -> Machine:
     """The machine whose predictions fit best.
 
     Parameters
     ----------
-    measured : sequence of Product
+    measured : sequence of GemmTimes
     start : Machine
         Where the search begins.
     rounds : int

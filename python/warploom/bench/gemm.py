@@ -17,12 +17,12 @@ from typing import Any
 from warploom.bench import backends, competitors
 from warploom.bench import operands as ops
 from warploom.bench.check import Deviation, worst_of
-from warploom.bench.compete import compare_products
+from warploom.bench.compete import compare_competitors
 from warploom.bench.kernels import Kernel, Kernels
 from warploom.bench.options import (
+    gemm_options,
     kernel_options,
     kinds_of,
-    product_options,
     suite_options,
     timing_options,
     wanted_shapes,
@@ -104,12 +104,12 @@ def compare(
         return None
     sets = [ops.make_operands(torch, shape, seed + i) for i in range(ops.input_sets(shape))]
 
-    def library(name: str) -> backends.Product | None:
-        product = backends.LIBRARIES[name](torch, shape, sets)
-        if product is not None:
-            product(sets[0])  # a library that cannot compute it says so at the first call
+    def library(name: str) -> backends.Competitor | None:
+        competitor = backends.LIBRARIES[name](torch, shape, sets)
+        if competitor is not None:
+            competitor(sets[0])  # a library that cannot compute it says so at the first call
             torch.cuda.synchronize()
-        return product
+        return competitor
 
     absent: dict[str, str] = {}
     makers = {name: partial(library, name) for name in names if name in backends.LIBRARIES}
@@ -120,7 +120,7 @@ def compare(
         if name in backends.SEVERAL
     }
     for name, found in attempt(several, absent).items():
-        libraries |= {f"{name}{_NUMBER}{i}": product for i, product in enumerate(found)}
+        libraries |= {f"{name}{_NUMBER}{i}": competitor for i, competitor in enumerate(found)}
     if not libraries:
         return None
     # Ours first, then the library that ratios refer to, then all others.
@@ -131,7 +131,7 @@ def compare(
         return ops.check(torch, shape, operands)
 
     allowed, poison = ops.allowed_error(shape), ops.poison(shape.result_dtype)
-    found = compare_products(
+    found = compare_competitors(
         torch, shape, ordered, sets, check, allowed, rounds, burst_only, poison
     )
     entries = choose_and_judge(found.entries)
@@ -200,7 +200,7 @@ def main(arguments: Sequence[str]) -> int:
         description=__doc__,
         parents=[
             suite_options("foundation"), timing_options("gemm-SUITE.json, .md and .png"),
-            kernel_options(), product_options(),
+            kernel_options(), gemm_options(),
         ],
     )  # fmt: skip
     add_arguments(parser)

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from warploom.bench import ladder
-from warploom.bench.backends import Product
+from warploom.bench.backends import Competitor
 from warploom.bench.environment import environment
 from warploom.bench.report import EXIT_RIGHT, EXIT_WRONG
 from warploom.bench.run import import_torch
@@ -44,7 +44,7 @@ def kernels() -> dict[str, Callable[[int, int, int], Any]]:
     }
 
 
-def compile_rows(shape: GemmShape) -> dict[str, Product]:
+def compile_rows(shape: GemmShape) -> dict[str, Competitor]:
     """All rows as kernels of one module."""
     import tvm
 
@@ -55,14 +55,14 @@ def compile_rows(shape: GemmShape) -> dict[str, Product]:
     module = tvm.IRModule({names[row]: func for row, func in functions.items()})
     compiled = tvm.compile(module, cuda_target("sm_90a"), tir_pipeline="tirx")
 
-    def product(name: str) -> Product:
+    def competitor(name: str) -> Competitor:
         kernel = compiled[name]
         return lambda o: kernel(o.a, o.b, o.c)
 
-    return {row: product(name) for row, name in names.items()}
+    return {row: competitor(name) for row, name in names.items()}
 
 
-def cublas(torch: Any) -> Product:
+def cublas(torch: Any) -> Competitor:
     """cuBLAS with a float32 result, through PyTorch 2.8 or later."""
     return lambda o: torch.mm(o.a, o.b.T, out_dtype=torch.float32, out=o.c)
 

@@ -18,7 +18,7 @@ from warploom.bench.check import Deviation, deviation, worst_of
 from warploom.bench.dequant import parse_changes
 from warploom.bench.operands import RELATIVE_ERROR, ROTATING_BYTES
 from warploom.bench.options import kernel_options, timing_options
-from warploom.bench.programs import Product, add_common, compare, run_program
+from warploom.bench.programs import Competitor, add_common, compare, run_program
 from warploom.bench.report import Comparison
 from warploom.command_line import Parser, extents, positive
 
@@ -134,7 +134,7 @@ def program(shape: GroupedShape, changes: str = "") -> Executable:
     return tvm.compile(tvm.IRModule({"main": func}), target, tir_pipeline="warploom")
 
 
-def our_product(function: Callable[..., object]) -> Product:
+def our_gemm(function: Callable[..., object]) -> Competitor:
     """A compiled program as a function of operands."""
 
     def of_groups(o: Operands) -> None:
@@ -144,7 +144,7 @@ def our_product(function: Callable[..., object]) -> Product:
     return of_groups
 
 
-def library_products(torch: Any) -> dict[str, Product]:
+def library_gemms(torch: Any) -> dict[str, Competitor]:
     """PyTorch's GEMM of groups, and one GEMM of cuBLAS after the other."""
 
     def grouped_mm(o: Operands) -> None:
@@ -167,8 +167,8 @@ def compare_shape(
 ) -> Comparison | None:
     """Check and time all competitors on one shape."""
     sets = make_operands(torch, shape, options.seed)
-    ours = {name: our_product(function) for name, function in functions.items()}
-    libraries = library_products(torch)
+    ours = {name: our_gemm(function) for name, function in functions.items()}
+    libraries = library_gemms(torch)
     allowed = RELATIVE_ERROR[shape.dtype]
     return compare(torch, shape, ours, libraries, sets, check, allowed, options)
 

@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Any
 
 from warploom.bench import operands as ops
-from warploom.bench.backends import Product, torch_product
+from warploom.bench.backends import Competitor, torch_gemm
 from warploom.bench.check import Deviation
-from warploom.bench.compete import compare_products
+from warploom.bench.compete import compare_competitors
 from warploom.bench.environment import environment
 from warploom.bench.report import EXIT_RIGHT, EXIT_WRONG, Comparison, markdown_table
 from warploom.bench.run import import_torch
@@ -111,13 +111,13 @@ def measure(torch: Any, steps: Iterable[Path], size: int, rounds: int) -> list[M
         by_shape.setdefault(shape_of(path.stem, size), {})[path.stem] = path
     results = []
     for shape, paths in by_shape.items():
-        products = {name: compile_step(path, shape) for name, path in paths.items()}
-        results += of_shape(torch, shape, products, rounds)
+        competitors = {name: compile_step(path, shape) for name, path in paths.items()}
+        results += of_shape(torch, shape, competitors, rounds)
         print("\n".join(map(_line, results[-len(paths) :])), flush=True)
     return results
 
 
-def compile_step(path: Path, shape: GemmShape) -> Product:
+def compile_step(path: Path, shape: GemmShape) -> Competitor:
     """The kernel of a step for one shape."""
     import tvm
 
@@ -125,16 +125,16 @@ def compile_step(path: Path, shape: GemmShape) -> Product:
 
     make: Callable[..., tvm.tirx.PrimFunc] = runpy.run_path(str(path))["gemm"]
     module = tvm.IRModule({"main": make(shape.m, shape.n, shape.k)})
-    product = tvm.compile(module, cuda_target("sm_90a"), tir_pipeline="tirx")["main"]
-    return lambda o: product(o.a, o.b, o.c)
+    competitor = tvm.compile(module, cuda_target("sm_90a"), tir_pipeline="tirx")["main"]
+    return lambda o: competitor(o.a, o.b, o.c)
 
 
 def of_shape(
     torch: Any,
     shape: GemmShape,
-    products: dict[str, Product],
+    competitors: dict[str, Competitor],
     rounds: int,
-    library: Product | None = None,
+    library: Competitor | None = None,
 ) -> list[Measured]:
     """Check and time kernels of one shape, interleaved with cuBLAS (by default PyTorch's call)."""
     sets = [
@@ -145,9 +145,9 @@ def of_shape(
     def check(operands: ops.Operands) -> Deviation:
         return ops.check(torch, shape, operands)
 
-    libraries = {CUBLAS: library or torch_product(torch, shape, sets)}
-    comparison = compare_products(
-        torch, shape, products | libraries, sets, check, ops.allowed_error(shape), rounds, True
+    libraries = {CUBLAS: library or torch_gemm(torch, shape, sets)}
+    comparison = compare_competitors(
+        torch, shape, competitors | libraries, sets, check, ops.allowed_error(shape), rounds, True
     )
     return _read(comparison, shape, CUBLAS)
 

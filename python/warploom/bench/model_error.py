@@ -15,7 +15,7 @@ from rich.console import Console
 from rich.table import Table
 
 from warploom import plotting
-from warploom.bench.fit import described, fit, products
+from warploom.bench.fit import by_gemm, described, fit
 from warploom.bench.measured import NEAR, Candidate, by_problem, read_candidates
 from warploom.bench.report import geometric_mean
 from warploom.command_line import Parser, input_file, output_file
@@ -95,7 +95,7 @@ def main(arguments: Sequence[str]) -> int:
     if options.plot is not None:
         _draw(candidates, options.plot)
     if options.fit:
-        machine = fit(products(candidates), H200)
+        machine = fit(by_gemm(candidates), H200)
         print(f"fitted:\n{described(machine)}")
         _print(agreements(
             replace(candidate, predicted=predict(candidate.problem, candidate.knobs, machine).total)

@@ -58,7 +58,7 @@ def suite_options(suite: str) -> argparse.ArgumentParser:
     return parser
 
 
-def product_options() -> argparse.ArgumentParser:
+def gemm_options() -> argparse.ArgumentParser:
     """Return the options that hold for all GEMMs of a JSON file of ``[M, N, K]`` lists."""
     parser = argparse.ArgumentParser(add_help=False)
     for name, allowed, usual in (
@@ -73,12 +73,12 @@ def product_options() -> argparse.ArgumentParser:
 
 
 def kinds_of(options: argparse.Namespace) -> tuple[Sequence[str], Sequence[str], Sequence[str]]:
-    """The dtypes, layouts and epilogues that :func:`product_options` ask for."""
+    """The dtypes, layouts and epilogues that :func:`gemm_options` ask for."""
     return options.dtype or ("float16",), options.layout or ("NT",), options.epilogue or ("none",)
 
 
 def wanted_shapes(options: argparse.Namespace) -> list[GemmShape]:
-    """The GEMMs that :func:`suite_options` and :func:`product_options` ask for."""
+    """The GEMMs that :func:`suite_options` and :func:`gemm_options` ask for."""
     dtypes, layouts, epilogues = kinds_of(options)
     return load_suite(options.suite, dtypes, options.group, layouts, epilogues)
 

@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any
 
 from warploom.bench.check import Deviation
-from warploom.bench.compete import compare_products
+from warploom.bench.compete import compare_competitors
 from warploom.bench.competitors import OURS
 from warploom.bench.dequant import parse_changes
 from warploom.bench.kernels import Kernel, Kernels
@@ -18,7 +18,7 @@ from warploom.bench.run import attempt, run
 from warploom.command_line import natural
 
 #: Something that computes the result in a set of operands.
-Product = Callable[[Any], object]
+Competitor = Callable[[Any], object]
 
 
 def add_common(parser: argparse.ArgumentParser) -> None:
@@ -43,8 +43,8 @@ def our_kernels(program: Callable[..., Any], shape: Any, variants: Sequence[str]
 def compare(
     torch: Any,
     shape: Shape,
-    ours: Mapping[str, Product],
-    libraries: Mapping[str, Product],
+    ours: Mapping[str, Competitor],
+    libraries: Mapping[str, Competitor],
     sets: Sequence[Any],
     check: Callable[[Any], Deviation],
     allowed: float,
@@ -52,10 +52,10 @@ def compare(
 ) -> Comparison | None:
     """Check and time all; None if the library has none of its GEMMs for the operands."""
 
-    def tried(product: Product) -> Product:
-        product(sets[0])  # a library that cannot compute it raises at the first call
+    def tried(competitor: Competitor) -> Competitor:
+        competitor(sets[0])  # a library that cannot compute it raises at the first call
         torch.cuda.synchronize()
-        return product
+        return competitor
 
     torch.backends.cuda.matmul.allow_tf32 = False
     absent: dict[str, str] = {}
@@ -64,7 +64,7 @@ def compare(
         return None
     (first, *more), (reference, *others) = ours.items(), able.items()
     ordered = dict([first, reference, *more, *others])
-    measured = compare_products(
+    measured = compare_competitors(
         torch, shape, ordered, sets, check, allowed, options.rounds, options.burst_only
     )
     return dataclasses.replace(measured, absent=absent)

@@ -86,12 +86,12 @@ class BlockShape:
 def our_kernels(config: DecoderConfig, names: Iterable[str]) -> dict[str, Kernel]:
     """Modules that TVM compiles, by the name of the competitor."""
     # TVM's legalisation of its attention operator takes no heads that share keys and values.
-    products = replace(config, fused_attention=False)
+    unfused = replace(config, fused_attention=False)
     kernels = {
         OURS: Kernel(relax_executable, (config, None)),
-        STOCK: Kernel(relax_executable, (products, "0")),
+        STOCK: Kernel(relax_executable, (unfused, "0")),
         # Its schedules for tensor cores know this name of the architecture only.
-        STOCK_SM90: Kernel(relax_executable, (products, "0", "sm_90")),
+        STOCK_SM90: Kernel(relax_executable, (unfused, "0", "sm_90")),
     }
     return {name: kernel for name, kernel in kernels.items() if name in names}
 

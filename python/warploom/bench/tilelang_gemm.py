@@ -23,7 +23,7 @@ _TILES = ((128, 256, 64, 4), (128, 128, 64, 4), (64, 128, 64, 6))
 _TIMEOUT = 180.0
 
 
-def products(torch: Any, shape: GemmShape) -> list[Callable[[Operands], object]]:
+def gemms(torch: Any, shape: GemmShape) -> list[Callable[[Operands], object]]:
     """The GEMM of a shape with each tile that TileLang compiles.
 
     Raises

@@ -20,7 +20,7 @@ from tvm.tirx import PrimFunc
 from warploom.bench import operands as ops
 from warploom.bench.attention import ALLOWED_ERROR, AttentionShape, check_attention
 from warploom.bench.check import Deviation
-from warploom.bench.compete import compare_products
+from warploom.bench.compete import compare_competitors
 from warploom.bench.options import timing_options
 from warploom.bench.report import Comparison
 from warploom.bench.run import run
@@ -104,19 +104,19 @@ class _Kernels:
         self.everything = instrument(func, _EVERYTHING)
 
     def compare(self, torch: Any, shape: Any, *details: Any) -> Measured:
-        """Check and time them; ``details`` are the others of :func:`compare_products`."""
-        products: dict[str, Callable[[Any], object]] = {}
+        """Check and time them; ``details`` are the others of :func:`compare_competitors`."""
+        competitors: dict[str, Callable[[Any], object]] = {}
         records: dict[str, Any] = {}
         for name, kernel in ((RECORDS, self.recording), (RECORDS_ALL, self.everything)):
             records[name] = tvm.runtime.tensor(kernel.records(), tvm.cuda(0))
-            products[name] = self._product(kernel, records[name])
+            competitors[name] = self._competitor(kernel, records[name])
         run = self.plain
         plain = {PLAIN: lambda operands: run(*self.arguments(operands))}
-        ordered = {RECORDS: products[RECORDS], **plain, RECORDS_ALL: products[RECORDS_ALL]}
-        comparison = compare_products(torch, shape, ordered, *details)
+        ordered = {RECORDS: competitors[RECORDS], **plain, RECORDS_ALL: competitors[RECORDS_ALL]}
+        comparison = compare_competitors(torch, shape, ordered, *details)
         return Measured(comparison, self.recording.timeline(records[RECORDS], emulated=False))
 
-    def _product(self, kernel: Instrumented, records: Any) -> Callable[[Any], object]:
+    def _competitor(self, kernel: Instrumented, records: Any) -> Callable[[Any], object]:
         run = _compile(kernel.func)
         return lambda operands: run(*self.arguments(operands), records)
 

@@ -72,7 +72,7 @@ def configs(dtype: str) -> list[triton.Config]:
     ]  # fmt: skip
 
 
-def product(
+def gemm(
     torch: Any, shape: GemmShape, sets: Sequence[ops.Operands]
 ) -> Callable[[ops.Operands], object]:
     """The GEMM of a shape without epilogue, tuned at its first call."""

@@ -20,13 +20,13 @@ from typing import Any
 
 import tvm
 
-from warploom.bench.candidates import Line, Product
+from warploom.bench.candidates import GemmCandidates, Line
 from warploom.bench.environment import environment
 from warploom.bench.exhaustive import Budget, add_selection, search, selection_of
 from warploom.bench.faults import complaints, faulty
 from warploom.bench.options import (
     compiling_options,
-    product_options,
+    gemm_options,
     suite_options,
     wanted_shapes,
 )
@@ -46,16 +46,16 @@ from warploom.meta_schedule.records import records_of
 from warploom.target.tvm_target import default_target
 
 
-def products_of(shapes: Iterable[GemmShape]) -> list[GemmShape]:
+def gemms_of(shapes: Iterable[GemmShape]) -> list[GemmShape]:
     """Products that there is a kernel for; prints why the others have none."""
-    products = []
+    gemms = []
     for shape in shapes:
         try:
             problem_of(shape)
-            products.append(shape)
+            gemms.append(shape)
         except Decline as reason:
             print(f"{shape} is left out: {reason}")
-    return products
+    return gemms
 
 
 def tune_all(
@@ -108,7 +108,7 @@ def chosen(problem: GemmProblem, searched: Searched, lookup: Lookup) -> dict[str
 
 
 def compared(
-    product: Product, lines: Sequence[Line], choices: Mapping[str, GemmKnobs], finalists: int,
+    gemm: GemmCandidates, lines: Sequence[Line], choices: Mapping[str, GemmKnobs], finalists: int,
     rounds: int, builder: Builder, runner: Runner, target: Any,
     searched: Sequence[GemmKnobs] = (),
 ) -> Row:  # fmt: skip
@@ -116,7 +116,7 @@ def compared(
 
     Parameters
     ----------
-    product : Product
+    gemm : GemmCandidates
     lines : sequence of Line
         Candidates that were measured.
     choices : mapping from str to GemmKnobs
@@ -139,12 +139,12 @@ def compared(
     best = [GemmKnobs.of(line.knobs) for line in timed[:finalists]]
     entered = entrants(choices, [*searched[:finalists], *best])
     built: dict[GemmKnobs, str] = {}
-    for config, future in [(config, product.submit(config, builder, target)) for config in entered]:
+    for config, future in [(config, gemm.submit(config, builder, target)) for config in entered]:
         try:
             built[config] = future.result()
         except WarploomError as error:
-            print(f"{product.shape}: {short(config)} was not built: {error}")
-    measurements = runner.compare(list(built.values()), "cuda", product.arguments, rounds).result()
+            print(f"{gemm.shape}: {short(config)} was not built: {error}")
+    measurements = runner.compare(list(built.values()), "cuda", gemm.arguments, rounds).result()
     times = {
         config: [second * 1e6 for second in each.seconds]
         for config, each in zip(built, measurements, strict=True)
@@ -152,14 +152,14 @@ def compared(
     }
     medians = {config: statistics.median(samples) for config, samples in times.items()}
     if not medians:
-        raise WarploomError(f"{product.shape}: {measurements[0].wrong}")
+        raise WarploomError(f"{gemm.shape}: {measurements[0].wrong}")
     winner = min(medians, key=lambda config: medians[config])
     named = {name: config for name, config in choices.items() if config in medians} | {
         "best": winner
     }
     measured = {GemmKnobs.of(line.knobs) for line in timed} | {*choices.values(), *searched}
     return Row(
-        {**vars(product.shape)},
+        {**vars(gemm.shape)},
         len(measured),
         {name: medians[config] for name, config in named.items()},
         {name: config.values() for name, config in named.items()},
@@ -204,12 +204,12 @@ def main(arguments: Sequence[str]) -> int:
     parser = Parser(
         prog="warploom bench tuning",
         description=__doc__,
-        parents=[suite_options("public"), product_options(), compiling_options()],
+        parents=[suite_options("public"), gemm_options(), compiling_options()],
     )
     add_arguments(parser)
     options = parser.parse_args(arguments)
     require_gpu("benchmarks measure one")
-    shapes = products_of(dict.fromkeys(wanted_shapes(options)))
+    shapes = gemms_of(dict.fromkeys(wanted_shapes(options)))
     target, _ = default_target()
     devices = options.device or (0,)
     with tempfile.TemporaryDirectory(prefix="warploom-bench-") as scratch:
@@ -242,17 +242,17 @@ def _rows(
             searches = search(shapes, selection_of(options), budget, builder, runner, target)
         else:
             searches = _begun(shapes, searched, lookup, options.finalists, builder, target)
-        for product, measured in searches:
+        for gemm, measured in searches:
             lines = list(measured)
-            choices = chosen(product.problem, searched, lookup)
+            choices = chosen(gemm.problem, searched, lookup)
             try:
-                row = compared(product, lines, choices, options.finalists, options.rounds, builder,
-                               runner, target, searched.knobs.get(product.problem, ()))  # fmt: skip
+                row = compared(gemm, lines, choices, options.finalists, options.rounds, builder,
+                               runner, target, searched.knobs.get(gemm.problem, ()))  # fmt: skip
             except WarploomError as error:
-                print(f"{product.shape} was not measured: {error}", flush=True)
+                print(f"{gemm.shape} was not measured: {error}", flush=True)
                 continue
             ratios = ", ".join(f"{name} {row.ratio(name) or 0:.3f}" for name in CHOICES)
-            print(f"{product.shape}: {row.candidates} candidates, best {row.us['best']:.2f} us, "
+            print(f"{gemm.shape}: {row.candidates} candidates, best {row.us['best']:.2f} us, "
                   f"{ratios}", flush=True)  # fmt: skip
             yield row
     finally:
@@ -263,12 +263,12 @@ def _rows(
 def _begun(
     shapes: Sequence[GemmShape], searched: Searched, lookup: Lookup, finalists: int,
     builder: Builder, target: Any,
-) -> Iterator[tuple[Product, Iterator[Line]]]:  # fmt: skip
+) -> Iterator[tuple[GemmCandidates, Iterator[Line]]]:  # fmt: skip
     """Each GEMM without more candidates; their measured kernels are compiled ahead."""
-    products = [Product(shape) for shape in shapes]
-    for product in products:
-        best = searched.knobs.get(product.problem, ())[:finalists]
-        for knobs in entrants(chosen(product.problem, searched, lookup), best):
-            product.submit(knobs, builder, target)
-    for product in products:
-        yield product, iter(())
+    gemms = [GemmCandidates(shape) for shape in shapes]
+    for gemm in gemms:
+        best = searched.knobs.get(gemm.problem, ())[:finalists]
+        for knobs in entrants(chosen(gemm.problem, searched, lookup), best):
+            gemm.submit(knobs, builder, target)
+    for gemm in gemms:
+        yield gemm, iter(())

@@ -35,7 +35,7 @@ from warploom.target.wgmma import WGMMA_M
 
 @dataclass(frozen=True)
 class WgmmaEmitter(WgmmaPart):
-    """The instructions of a :class:`~warploom.intrin.wgmma_product.WgmmaProduct`.
+    """The instructions of a :class:`~warploom.intrin.wgmma_matmul.WgmmaMatmul`.
 
     :meth:`of` makes one from dtypes; then, within a kernel::
 

@@ -15,6 +15,7 @@ from tvm.sym.analyzer import Analyzer
 from tvm.tirx import IntImm, is_buffer_var
 
 from warploom.errors import IllegalCombination
+from warploom.intrin.wgmma_matmul import WgmmaMatmul
 from warploom.intrin.wgmma_operands import (
     Accumulator,
     DescribedOperand,
@@ -25,7 +26,6 @@ from warploom.intrin.wgmma_operands import (
     read_register_a,
     read_shared,
 )
-from warploom.intrin.wgmma_product import WgmmaProduct
 from warploom.target.swizzle import Major
 
 #: Registers are those of one warpgroup, the first.
@@ -33,7 +33,7 @@ ONE_WARPGROUP = WarpgroupSpan(1, 0)
 
 
 @dataclass(frozen=True)
-class WgmmaPart(WgmmaProduct):
+class WgmmaPart(WgmmaMatmul):
     """A matmul, of which ``warpgroup`` computes a part if several warpgroups share it."""
 
     warpgroup: Any = field(default=None, compare=False, repr=False)

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 ALLOWED_ERROR = 5e-4
 
 
-def check_product(
+def check_matmul(
     make: Callable[..., PrimFunc], cases: Iterable[Sequence[int]], arch: str = "sm_90a"
 ) -> None:
     """Run the kernels of ``C = A B^T`` that ``make`` builds and compare C with numpy.

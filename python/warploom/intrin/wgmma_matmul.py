@@ -27,7 +27,7 @@ WARPS = 4
 
 
 @dataclass(frozen=True)
-class WgmmaProduct:
+class WgmmaMatmul:
     """Shape and types of one matmul, and how its operands lie.
 
     Attributes
@@ -180,7 +180,7 @@ class WgmmaProduct:
         --------
         Four warpgroups of 64 x 128 each, of a B in the left half of its buffer:
 
-        >>> e = WgmmaProduct.of(
+        >>> e = WgmmaMatmul.of(
         ...     128, 256, 64, "float16", b_shape=(256, 128), block_row_warps=8, block_col_warps=2
         ... )
         >>> (e.m, e.n, e.k), e.block, e.warpgroups
