@@ -103,7 +103,7 @@ def test_passes_of_other_gpus_stay_as_they_are(arch: str, more: int) -> None:
     stock = [one.info.name for one in cuda.legalize_passes.stock(target)]
     assert len(names) == len(stock) + more
     assert names[-1] == stock[-1] and "warploom.CallTilePrograms" in names
-    for mine in ("warploom.FuseOperands", "warploom.FuseGemms"):
+    for mine in ("warploom.FuseOperands", "warploom.FuseProducts"):
         assert (mine in names) == (arch == "sm_90a")
 
 

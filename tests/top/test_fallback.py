@@ -112,7 +112,7 @@ FAULTS = {
                      "attention is"),
     "fused operands": ("warploom.relax.fuse_operands.read_product", _raises(ValueError("no")),
                        "ValueError: no"),
-    "fused products": ("warploom.relax.fuse_gemms.recognise", _raises(ValueError("no")),
+    "fused products": ("warploom.relax.fuse_products.recognise", _raises(ValueError("no")),
                        "ValueError: no"),
 }  # fmt: skip
 

@@ -13,8 +13,8 @@ from tvm.target import Target
 from warploom.dlight import Matmul
 from warploom.meta_schedule.lookup import Lookup
 from warploom.relax.attention import CallAttention
-from warploom.relax.fuse_gemms import FuseGemms
 from warploom.relax.fuse_operands import FuseOperands
+from warploom.relax.fuse_products import FuseProducts
 from warploom.relax.lower_rows import LowerRows
 from warploom.relax.spread_tf32 import SpreadTf32
 from warploom.relax.square_powers import SquarePowers
@@ -46,7 +46,7 @@ def legalize_passes(
     passes: list[tvm.transform.Pass] = []
     for step in stock:
         if step.info.name == "ApplyDefaultSchedule":
-            passes += [SpreadTf32(tf32), FuseOperands(), FuseGemms()]
+            passes += [SpreadTf32(tf32), FuseOperands(), FuseProducts()]
             passes += [dlight.ApplyDefaultSchedule(rule), LowerRows(), CallTilePrograms()]
         passes.append(step)
     return [SquarePowers(), CallAttention(), CallTilePrograms(), *passes]

@@ -28,14 +28,14 @@ from warploom.relax.joining import Joiner, has_program, is_call_tir, joined, wit
 from warploom.target.dtypes import bits_of
 
 
-def FuseGemms() -> tvm.transform.Pass:
+def FuseProducts() -> tvm.transform.Pass:
     """A pass that puts GEMMs into the only function that uses their results.
 
     Only where all are GEMMs of the same rows afterwards, and nothing is computed twice. To be
     run after :func:`warploom.relax.fuse_operands.FuseOperands`.
     """
 
-    @tvm.transform.module_pass(opt_level=0, name="warploom.FuseGemms")
+    @tvm.transform.module_pass(opt_level=0, name="warploom.FuseProducts")
     def run(mod: tvm.IRModule, _: tvm.transform.PassContext) -> tvm.IRModule:
         return _Fuser(mod).run(mod)
 
@@ -73,7 +73,7 @@ def _merge(
         return None
     parts = [recognise(producer).problem]
     reduces = any(equation.reduction for equation in read_equations(func))
-    if reduces and _is_gemm(func):
+    if reduces and _is_product(func):
         parts.append(recognise(func).problem)
         reduces = False
     merged, arguments = with_arguments_once(joined(producer, func, position), arguments)
@@ -86,7 +86,7 @@ def _merge(
     return merged, arguments
 
 
-def _is_gemm(func: PrimFunc) -> bool:
+def _is_product(func: PrimFunc) -> bool:
     try:
         recognise(func)
     except Decline:
