@@ -105,3 +105,7 @@ class StockScheduleWarning(WarploomWarning):
 
 class CacheWarning(WarploomWarning):
     """A cache that is not used, or cannot be written, or an entry of it that is damaged."""
+
+
+class UnknownGpuWarning(WarploomWarning):
+    """A GPU of which nothing was measured: kernels are right, and may be chosen badly."""

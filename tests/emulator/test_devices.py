@@ -11,8 +11,7 @@ import pytest
 from tests.emulator import run_ptx
 from tests.emulator.ptx_driver import LaunchConfig
 from warploom.errors import ToolchainError
-from warploom.target import cuda_target
-from warploom.target.arch import ARCHS, GPUS
+from warploom.target import ARCHS, GPUS, cuda_target
 
 try:
     library = run_ptx.library()
@@ -204,7 +203,6 @@ def test_tvm_compiles_for_each_device(emulated, arch):
         f"""
 import numpy as np
 from tvm.script import tirx as T
-from warploom.target import cuda_target
 
 @T.prim_func
 def double(a: T.Buffer((256,), "float32")):

@@ -24,11 +24,13 @@ from warploom.target import (
     Swizzle,
     arch_of,
     cuda_target,
+    gpu_of,
     target_from_device,
     tcgen05_kinds,
     wgmma_kind,
 )
 from warploom.target.dtypes import bits_of
+from warploom.warn import silenced
 
 ALL_DTYPES = sorted(
     {dtype for kind in TCGEN05_KINDS for dtype in (*kind.operands, *kind.d)}
@@ -169,18 +171,6 @@ def test_cluster_sizes(portable, most):
                 SM90A.check_cluster(blocks, portable)
 
 
-def test_clusters_leave_multiprocessors_idle():
-    h200, b200 = GPUS["h200"], GPUS["b200"]
-    assert [h200.resident(size) for size in (1, 2, 4, 8)] == [132, 132, 120, 120]
-    # CTAs that share an SM spread a cluster over fewer.
-    assert [h200.resident(size, 2) for size in (1, 2, 4, 8)] == [264, 264, 264, 240]
-    assert [b200.resident(size) for size in (1, 2, 4, 8)] == [148, 148, 148, 144]
-    for gpu in GPUS.values():
-        for size, per_sm in itertools.product((1, 2, 4, 8), (1, 2, 3, 4)):
-            found = gpu.resident(size, per_sm)
-            assert found % size == 0 and 0 < found <= gpu.sms * per_sm
-
-
 @pytest.mark.parametrize("name", [*GPUS, *ARCHS, "H100", "SM_90A"])
 def test_a_target_leads_back_to_its_architecture(name):
     arch = arch_of(cuda_target(name))
@@ -188,10 +178,9 @@ def test_a_target_leads_back_to_its_architecture(name):
 
 
 def test_the_target_of_an_h100_is_that_of_the_stock_tag():
-    ours, stock = cuda_target("h100").attrs, tvm.target.Target("nvidia/nvidia-h100").attrs
-    for key in ours:
-        assert ours[key] == stock[key], key
-    assert set(stock) - set(ours) == {"l2_cache_size_bytes"}
+    ours, stock = dict(cuda_target("h100").attrs), tvm.target.Target("nvidia/nvidia-h100").attrs
+    assert ours.pop("model") == "h100"
+    assert ours == dict(stock)
 
 
 @pytest.mark.parametrize("name", ["sm_90", "sm_100"])
@@ -207,6 +196,9 @@ class FakeDevice:
     device_name = "Fake"
     max_shared_memory_per_block = 49152
     l2_cache_size_bytes = 12345
+    multi_processor_count = 50
+    max_clock_rate = 1_500_000
+    index = 0
 
     def __init__(self, version):
         self.compute_version = version
@@ -214,7 +206,9 @@ class FakeDevice:
 
 @pytest.mark.parametrize("version, arch", [("9.0", SM90A), ("10.0", SM100A)])
 def test_target_of_a_live_device(version, arch):
-    found = target_from_device(FakeDevice(version))
+    with silenced():
+        found = target_from_device(FakeDevice(version))
+    assert gpu_of(found).sms == FakeDevice.multi_processor_count
     assert arch_of(found) is arch and found.attrs["l2_cache_size_bytes"] == 12345
 
 

@@ -209,6 +209,7 @@ def test_a_gpu_of_another_architecture_is_refused(said, monkeypatch):
         l2_cache_size_bytes=1 << 20,
         max_shared_memory_per_block=49152,
         multi_processor_count=132,
+        device_name="NVIDIA H200",
     )
     monkeypatch.setattr(tvm, "cuda", lambda number=0: device)
     text = said("tune", "tir", "512", "512", "512", "--target", "b200")

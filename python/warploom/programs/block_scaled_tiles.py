@@ -14,7 +14,7 @@ from typing import Any
 
 from warploom.gemm.choose import STREAMING_ROWS
 from warploom.target import SM90A
-from warploom.target.arch import GPUS
+from warploom.target.gpus import GPUS
 
 #: K of one scale, and columns of B of one.
 BLOCK = 128

@@ -13,7 +13,7 @@ from __future__ import annotations
 from typing import Any
 
 from warploom.target import SM90A
-from warploom.target.arch import GPUS
+from warploom.target.gpus import GPUS
 from warploom.tile.hints import MAX_CLUSTER
 
 _SMS = GPUS["h200"].sms

@@ -3,7 +3,8 @@
 Nothing here imports TVM until :func:`cuda_target` or :func:`target_from_device` builds a target.
 """
 
-from warploom.target.arch import ARCHS, GPUS, SM90A, SM100A, Arch, Gpu
+from warploom.target.arch import ARCHS, SM90A, SM100A, Arch
+from warploom.target.gpus import GPUS, Gpu
 from warploom.target.registers import PRODUCER_REGISTERS, RegisterRoles
 from warploom.target.swizzle import (
     Major,
@@ -19,6 +20,7 @@ from warploom.target.tvm_target import (
     arch_of,
     cuda_target,
     default_target,
+    gpu_of,
     target_from_device,
 )
 from warploom.target.wgmma import WGMMA_KINDS, WGMMA_M, WgmmaKind, wgmma_kind
@@ -46,6 +48,7 @@ __all__ = [
     "chunk_buffers",
     "cuda_target",
     "default_target",
+    "gpu_of",
     "shared_align",
     "swizzle_chunks",
     "target_from_device",

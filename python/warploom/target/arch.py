@@ -1,4 +1,4 @@
-"""Limits of the supported architectures and the GPUs that have them.
+"""Limits of the supported architectures; the GPUs that have them are in ``gpus.py``.
 
 Everything that plans a kernel (tiles, pipeline stages, warp roles, clusters, tensor memory) reads
 its limits here. Sources: CUDA C++ Programming Guide, "Compute Capabilities" (limits of a block and
@@ -87,6 +87,9 @@ class Arch:
         None where the accumulators are registers.
     warp, warpgroup : int
         Threads; a warpgroup is four warps whose first has a number divisible by four.
+    sms_per_gpc : int
+        Most multiprocessors of a GPC, in pairs (TPCs); a cluster lies within one (H100 and
+        Blackwell architecture white papers).
     """
 
     name: str
@@ -109,6 +112,7 @@ class Arch:
     setmaxnreg: RegisterRange = RegisterRange(24, 256, 8)
     warp: int = 32
     warpgroup: int = 128
+    sms_per_gpc: int = 18
 
     def __post_init__(self) -> None:
         major, minor = self.compute_capability
@@ -117,6 +121,7 @@ class Arch:
         assert self.threads_per_block <= self.threads_per_sm
         assert self.threads_per_sm * 32 == self.registers_per_sm, "full occupancy is 32 registers"
         assert self.portable_cluster < self.largest_cluster
+        assert self.sms_per_gpc % 2 == 0 and self.sms_per_gpc >= self.largest_cluster
         assert self.warpgroup == 4 * self.warp and self.threads_per_block % self.warpgroup == 0
 
     def shared_bytes_of_each(self, blocks: int) -> int:
@@ -159,50 +164,15 @@ class Arch:
 
 
 SM90A = Arch("sm_90a", (9, 0), tensor_memory=None)
-SM100A = Arch("sm_100a", (10, 0), tensor_memory=TensorMemory())
+SM100A = Arch("sm_100a", (10, 0), tensor_memory=TensorMemory(), sms_per_gpc=20)
 
 ARCHS: dict[str, Arch] = {arch.name: arch for arch in (SM90A, SM100A)}
 
 
-@dataclass(frozen=True)
-class Gpu:
-    """A product: the name that users say, its architecture and its multiprocessors.
+def __getattr__(name: str) -> object:
+    """``GPUS`` and ``Gpu``, which are in :mod:`warploom.target.gpus`."""
+    if name not in ("GPUS", "Gpu"):
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from warploom.target import gpus
 
-    Attributes
-    ----------
-    name : str
-    arch : Arch
-    sms : int
-    clusters : tuple of (int, int)
-        Sizes of clusters, and how many run at a time, each CTA on an SM of its own, where that is
-        fewer than fill the multiprocessors: a cluster lies within one GPC.
-    """
-
-    name: str
-    arch: Arch
-    sms: int
-    clusters: tuple[tuple[int, int], ...] = ()
-
-    def __post_init__(self) -> None:
-        # Multiprocessors come in pairs (TPCs), of which products disable some.
-        assert self.sms % 2 == 0 and 100 < self.sms < 160
-        assert all(size * count <= self.sms for size, count in self.clusters)
-
-    def resident(self, cluster: int = 1, per_sm: int = 1) -> int:
-        """How many CTAs run at a time, all of them in clusters of a size, so many on an SM."""
-        spread = max(1, cluster // per_sm)
-        count = dict(self.clusters).get(spread, self.sms // spread)
-        return count * spread * per_sm // cluster * cluster
-
-
-#: Multiprocessors according to NVIDIA's data sheets; ``h100`` and ``h200`` are the SXM modules.
-#: Clusters of the H200 by cudaOccupancyMaxActiveClusters, the same of two of them (2026-11-22).
-GPUS: dict[str, Gpu] = {
-    gpu.name: gpu
-    for gpu in (
-        Gpu("h100", SM90A, 132),
-        Gpu("h100-pcie", SM90A, 114),
-        Gpu("h200", SM90A, 132, clusters=((4, 30), (8, 15))),
-        Gpu("b200", SM100A, 148),
-    )
-}
+    return getattr(gpus, name)

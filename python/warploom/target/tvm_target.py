@@ -5,7 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from warploom.errors import IllegalCombination
-from warploom.target.arch import ARCHS, GPUS, Arch
+from warploom.target.arch import ARCHS, Arch
+from warploom.target.device_gpu import gpu_of_device
+from warploom.target.gpus import GPUS, USUAL, Gpu, gpu_of_model
 
 if TYPE_CHECKING:
     from tvm.runtime import Device
@@ -29,14 +31,21 @@ def _target(arch: Arch, **attributes: Any) -> Target:
     return Target({**config, **attributes})
 
 
+def _target_of(gpu: Gpu, **attributes: Any) -> Target:
+    """The target of a GPU, which :func:`gpu_of` finds in it again."""
+    facts = {"model": gpu.model, "l2_cache_size_bytes": gpu.l2_bytes}
+    return _target(gpu.arch, **{**facts, **attributes})
+
+
 def cuda_target(name: str) -> Target:
     """The target for a GPU or an architecture.
 
     Parameters
     ----------
     name : str
-        A GPU (``h100``, ``h100-pcie``, ``h200``, ``b200``) or an architecture (``sm_90a``,
-        ``sm_100a``), in any case.
+        A GPU (``h100``, ``h100-pcie``, ``h100-nvl``, ``h200``, ``h200-nvl``, ``gh200``, ``h20``,
+        ``b200``), a MIG slice (``h100-1g``, ``h200-3g``: :data:`~warploom.target.gpus.GPUS` has
+        all), or an architecture (``sm_90a``, ``sm_100a``), in any case.
 
     Raises
     ------
@@ -47,9 +56,13 @@ def cuda_target(name: str) -> Target:
     --------
     >>> str(cuda_target("h200").attrs["arch"])
     'sm_90a'
+    >>> gpu_of(cuda_target("h100-pcie")).sms
+    114
     """
     key = name.lower()
-    arch = GPUS[key].arch if key in GPUS else ARCHS.get(key)
+    if key in GPUS:
+        return _target_of(GPUS[key])
+    arch = ARCHS.get(key)
     if arch is None:
         hint = f"; did you mean {key}a, which has the tensor cores" if f"{key}a" in ARCHS else ""
         raise IllegalCombination(
@@ -61,6 +74,8 @@ def cuda_target(name: str) -> Target:
 def target_from_device(device: Device | None = None) -> Target:
     """The target of a live device; ``tvm.target.Target.from_device`` would say ``sm_90``.
 
+    Its GPU (:func:`gpu_of`) is one that warploom knows, or has the facts that the driver tells.
+
     Parameters
     ----------
     device : tvm.runtime.Device, optional
@@ -70,6 +85,11 @@ def target_from_device(device: Device | None = None) -> Target:
     ------
     IllegalCombination
         If there is no such device or its architecture is not supported.
+
+    Warns
+    -----
+    UnknownGpuWarning
+        Once a process for a GPU that warploom has no facts of.
     """
     if device is None:
         import tvm
@@ -82,8 +102,8 @@ def target_from_device(device: Device | None = None) -> Target:
     version = str(device.compute_version)
     for arch in ARCHS.values():
         if version == "{}.{}".format(*arch.compute_capability):
-            return _target(
-                arch,
+            return _target_of(
+                gpu_of_device(device, arch),
                 max_shared_memory_per_block=int(device.max_shared_memory_per_block),
                 l2_cache_size_bytes=int(device.l2_cache_size_bytes),
             )
@@ -106,7 +126,24 @@ def default_target() -> tuple[Target, int]:
     device = tvm.cuda(0)
     if device.exist:
         return target_from_device(device), int(device.multi_processor_count)
-    return cuda_target("h200"), GPUS["h200"].sms
+    usual = next(iter(USUAL.values()))
+    return cuda_target(usual.name), usual.sms
+
+
+def gpu_of(target: Target) -> Gpu:
+    """The GPU that a target is for; the usual one of its architecture if it names none.
+
+    Raises
+    ------
+    IllegalCombination
+        If its architecture is not supported (:func:`arch_of`), or its ``model`` is no GPU.
+
+    Examples
+    --------
+    >>> gpu_of(cuda_target("sm_90a")).name
+    'h200'
+    """
+    return gpu_of_model(str(target.attrs.get("model", "")), arch_of(target))
 
 
 def arch_of(target: Target) -> Arch:

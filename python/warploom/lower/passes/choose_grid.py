@@ -7,12 +7,9 @@ from warploom.lower.analysis.budget import ctas_per_sm
 from warploom.lower.analysis.own_barriers import own_barriers
 from warploom.lower.grid.persistent import DEFAULT_GROUP, persistent_grid
 from warploom.lower.grid.split_tiles import split_tiles
-from warploom.target import SM90A, SM100A
-from warploom.target.arch import GPUS
+from warploom.target import ARCHS, SM100A
+from warploom.target.gpus import most_resident
 from warploom.tile.program import TileProgram
-
-#: The GPU that a persistent grid is sized for.
-_GPU = {SM90A.name: "h200", SM100A.name: "b200"}
 
 
 def choose_grid(program: TileProgram) -> TileProgram:
@@ -39,7 +36,7 @@ def choose_grid(program: TileProgram) -> TileProgram:
     if hints.scheduler == "clc":
         return _handed_out(program, group, cluster, shared)
     size = cluster[0] * cluster[1] * (hints.split_k if hints.exchange == "cluster" else 1)
-    resident = GPUS[_GPU[program.arch]].resident(size, ctas_per_sm(program))
+    resident = most_resident(ARCHS[program.arch], size, ctas_per_sm(program))
     ctas = hints.ctas or resident
     if not shared:
         return persistent_grid(program, ctas, group, cluster)
