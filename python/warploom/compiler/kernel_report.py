@@ -140,7 +140,7 @@ def report_kernel(
 
 
 def advice_problem(advice: Advice) -> Problem | None:
-    """The problem that a piece of advice reports; None if it costs nothing."""
+    """The problem that advice of ptxas reports; None if it costs nothing."""
     for words, kind in _ADVICE_KINDS.items():
         if words in advice.text:
             return Problem(advice.function, kind, f"{advice.text} ({advice.code})")

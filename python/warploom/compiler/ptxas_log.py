@@ -60,7 +60,7 @@ class Advice:
 
 @dataclass(frozen=True)
 class PtxasLog:
-    """Kernels in the order of the log, and each distinct piece of advice once."""
+    """Kernels in the order of the log, and distinct advice once."""
 
     kernels: tuple[KernelResources, ...]
     advice: tuple[Advice, ...]

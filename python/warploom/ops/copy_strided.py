@@ -1,4 +1,4 @@
-"""``copy_async`` by TMA of one box, as it is: with steps, and strides that only the launch knows.
+"""``copy_async`` by TMA of one box, as it is: with steps, and dynamic strides.
 
 TVM's ``tma_auto`` looks for the best box itself. For that it must know all strides but the
 outermost one, and it takes all elements. A convolution that goes on by several pixels reads every

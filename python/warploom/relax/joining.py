@@ -172,7 +172,7 @@ def with_arguments_once(
 
 
 def _same_sizes(mine: Var, wanted: Var) -> dict[Var, Any]:
-    """Sizes of a parameter that only the launch knows, in terms of another one's."""
+    """Dynamic sizes of a parameter, in terms of another one's."""
     pairs = zip(mine.shape, wanted.shape, strict=True)
     return {old: new for old, new in pairs if isinstance(old, Var)}
 

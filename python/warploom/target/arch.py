@@ -82,7 +82,7 @@ class Arch:
     mbarrier_arrivals, mbarrier_bytes : int
         Largest arrival count and tx-count (PTX ISA, "Contents of the mbarrier object").
     setmaxnreg : RegisterRange
-        Registers that a warpgroup may take or give back.
+        Registers that a warpgroup may take or release.
     tensor_memory : TensorMemory or None
         None where the accumulators are registers.
     warp, warpgroup : int

@@ -147,7 +147,7 @@ LAUNCH_CONTROL = (
          RACE, TMA_STORE, "writes global"),
 )  # fmt: skip
 
-# --- tile_program_dequantised: threads write operand B, in two places by turns ---
+# --- tile_program_dequantised: threads write operand B, in two places ---
 
 PLACE_FREE = "mbarrier_wait((&(((uint64_t*)shared_memory_ptr)[(W_f_of_threads_stage_ptr[0] + 11786)"
 PLACE_FULL = "mbarrier_wait((&(((uint64_t*)shared_memory_ptr)[(W_f_of_tensor_core_stage_ptr[0] + "

@@ -54,13 +54,13 @@ class Execution:
     """The execution of a program with its waits: what is really in flight, iteration by iteration.
 
     It asserts that no statement runs beside an MMA that it must not run beside, and that each stage
-    is given back once, not too early.
+    is released once, not too early.
     """
 
     def __init__(self, plan: PipelinePlan, waits: WaitPlan, values: dict[Var, Any]) -> None:
         self.plan, self.waits, self.values = plan, waits, dict(values)
         self.in_flight: list[Group] = []
-        #: Ring -> the MMAs that still read a stage which is not given back.
+        #: Ring -> the MMAs that still read a stage which is not released.
         self.unreleased: dict[str, list[Group]] = {}
         self.executed = 0
 

@@ -24,7 +24,7 @@ def test_mmas_without_use_of_a_result_between_them_are_one_run(tile, places):
     (ordered,) = (step for step in steps if step.name == "OrderMmas")
     decision = f"MMA ordering barrier: 2 warpgroups issue MMAs in order, in {places} places"
     assert ordered.decisions == (decision,)
-    # As many turns are passed on as are waited for, one of each outside the loop.
+    # As many arrivals as waits at the ordering barriers, one of each outside the loop.
     script = ordered.func.script()
     assert script.count('"arrive"') == script.count('"sync"') == places + 1
 

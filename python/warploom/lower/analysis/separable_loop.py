@@ -88,7 +88,7 @@ def separated(statements: Block, at: int, units: str = _CTAS) -> SeparableLoop:
     Parameters
     ----------
     who : str
-        Who is to compute them, for messages.
+        The units that compute them, for messages.
 
     Raises
     ------
