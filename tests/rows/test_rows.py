@@ -181,7 +181,7 @@ def _product() -> PrimFunc:
         (_compute((64, 64), lambda x, i, j: x[j, i]), "no vector in memory"),
         (_compute((64, 60), lambda x, i, j: x[i, j + 1]), "no vector in memory"),
         (_compute((64, 31), lambda x, i, j: x[i, j]), "no whole number"),
-        (_compute((64, te.var("n")), lambda x, i, j: x[i, j]), "a dynamic size; make it constant"),
+        (_compute((64, te.var("n")), lambda x, i, j: x[i, j]), "elements, a dynamic size"),
         (_product(), "no rows"),
     ],
 )

@@ -127,7 +127,7 @@ class _Reader:
                 "element after element."
             )
         if static(last[1]) is None:
-            raise Decline(f"rows of {name} have {last[1]} elements, a dynamic size; make it constant.")
+            raise Decline(f"rows of {name} have {last[1]} elements, a dynamic size; fix it.")
         self.columns = Axis(*last)
         self.rows = tuple(Axis(*axis) for axis in first.spatial if axis is not last)
         self.axes = [Axis(*axis) for axis in first.spatial]
