@@ -235,7 +235,8 @@ def test_facts_of_another_target_are_refused(other, message):
 
 
 FACTS = [
-    "arch", "dtypes", "spelling", "swizzle", "swizzle_codes", "tcgen05", "tma", "wgmma",
+    "arch", "clusters_that_fit", "dtypes", "gpus", "limits", "spelling", "swizzle", "swizzle_codes",
+    "tcgen05", "tma", "wgmma",
 ]  # fmt: skip
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TypeVar
 
-from warploom.target.arch import SM90A, SM100A, Arch
+from warploom.target.limits import SM90A, SM100A, Arch
 
 #: A number, or an expression of TVM.
 Number = TypeVar("Number")

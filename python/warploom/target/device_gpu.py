@@ -6,8 +6,8 @@ import ctypes
 from typing import TYPE_CHECKING
 
 from warploom.errors import UnknownGpuWarning
-from warploom.target.arch import Arch
 from warploom.target.gpus import GPUS, USUAL, Gpu, find_gpu
+from warploom.target.limits import Arch
 from warploom.warn import warn
 
 if TYPE_CHECKING:

@@ -13,8 +13,8 @@ import re
 from dataclasses import dataclass
 
 from warploom.errors import IllegalCombination
-from warploom.target.arch import SM90A, SM100A, Arch
 from warploom.target.clusters_that_fit import clusters_that_fit
+from warploom.target.limits import SM90A, SM100A, Arch
 
 _MIB = 1 << 20
 

@@ -8,7 +8,7 @@
 
 namespace warploom::emulator {
 
-// What differs between the devices. python/warploom/target/arch.py has the same numbers.
+// What differs between the devices. python/warploom/target/gpus.py has the same numbers.
 struct Device {
   const char* name;
   const char* arch;        // as PTX's .target and nvcc's -arch name it
