@@ -20,8 +20,7 @@ from warploom.errors import TileProgramError
 from warploom.lower.trace import lower_trace
 
 ARCHS = ("sm_90a", "sm_100a")
-#: The passes behind which no order of statements is left: roles part, or kernels wait for each
-#: other.
+#: The passes behind which no order of statements is left: roles part.
 PARTING = ("SpecializeWarps", "Multistage")
 #: Programs that no lowering for Blackwell takes.
 HOPPER_ALONE = ("from_tile", "in_place")
@@ -70,11 +69,6 @@ def require_rounds(case: Case, rng: np.random.Generator, arch: str, hints: dict)
     for step in trace:
         parsed = require_round(step.func)
         means_the_same &= step.name not in PARTING
-        means_the_same &= step.name != "ReduceSplits" or not hints.keys() & {"split_k", "stream_k"}
-        # CTAs of a cluster wait for each other's sums, which the interpreter's do not.
-        means_the_same &= step.name != "ChooseGrid" or "exchange" not in hints
-        # An operand in tensor memory is no part of the language.
-        means_the_same &= step.name != "ShareOperands" or not step.decisions
         if means_the_same:
             copies = [np.copy(a) if isinstance(a, np.ndarray) else a for a in arguments]
             wl.interpret(parsed, copies)

@@ -12,10 +12,13 @@ from warploom.errors import TileProgramError
 from warploom.language.interpreter.running import Running
 from warploom.language.interpreter.statements import Runner
 from warploom.language.interpreter.storage import Storage
+from warploom.language.interpreter.tiles import with_scopes
+from warploom.language.interpreter.waits import run_ctas
 from warploom.language.interpreter.warpgroups import has_warpgroups, run_in_step
 from warploom.language.lints import warn_of_mistakes
 from warploom.language.rules import Known, check_program
 from warploom.language.values.dtypes import convert, numpy_dtype
+from warploom.tile.state import read_state
 from warploom.warn import deferred
 
 
@@ -24,7 +27,8 @@ def interpret(func: PrimFunc, args: Sequence[Any], *, poison: bool = True) -> No
 
     This defines the meaning of a tile program; kernels that the passes make of it give the same
     results, but for the order in which sums are rounded. Programs between passes are executed too,
-    until roles part: then warpgroups go statement by statement.
+    until roles part: then warpgroups go statement by statement, and a CTA that waits for another
+    goes on when others have run.
 
     Parameters
     ----------
@@ -42,20 +46,23 @@ def interpret(func: PrimFunc, args: Sequence[Any], *, poison: bool = True) -> No
     TileProgramError
         If an argument does not fit its parameter, or a statement is no part of the language or
         breaks one of its rules; compilation refuses it with the same sentence, where that does
-        not take the data.
+        not take the data. If CTAs wait for each other and none goes on.
 
     Warns
     -----
     TileProgramWarning
         For a statement that is legal and probably a mistake: :mod:`warploom.language.lints`.
     """
+    if read_state(func) is not None:
+        func = with_scopes(func)
     if has_warpgroups(func):
         run_in_step(func, bind_parameters(func, args, Known()), poison)
         return
     known = check_program(func)
     with deferred():
         warn_of_mistakes(func)
-    Runner(bind_parameters(func, args, known), poison).run(func.body)
+    runner = Runner(bind_parameters(func, args, known), poison)
+    run_ctas([("the host", runner.run(func.body))])
 
 
 def bind_parameters(func: PrimFunc, args: Sequence[Any], known: Known) -> Running:

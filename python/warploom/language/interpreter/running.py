@@ -30,12 +30,19 @@ class Running(Evaluator):
         Buffers whose reads are to be noted -> the reads so far.
     statement : Stmt
         The statement of a nest that is being executed.
+    given : set
+        Slots of the workspace with sums that a CTA has given and no CTA has taken; all CTAs of a
+        kernel have the same set.
+    pointers : dict
+        Variable with an address in the shared memory of another CTA -> what lies there.
     """
 
     buffers: dict[Var, Storage] = field(default_factory=dict)
     known: Known = field(default_factory=Known)
     watched: dict[Var, list[Access]] = field(default_factory=dict)
     statement: Any = None
+    given: set[int] = field(default_factory=set)
+    pointers: dict[Var, Storage] = field(default_factory=dict)
 
     def iterations(self, loop: For) -> range:
         """The values of a loop's variable, in order."""

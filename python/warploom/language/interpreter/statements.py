@@ -31,12 +31,14 @@ from warploom.language.interpreter.primitives import run_primitive
 from warploom.language.interpreter.prints import run_print
 from warploom.language.interpreter.running import Running
 from warploom.language.interpreter.storage import Barrier, Storage
+from warploom.language.interpreter.waits import Signal, Waits, run_ctas, wait_until
 from warploom.language.printing import is_on, read_print
 from warploom.language.rules.entries import scope_ids, viewed
 from warploom.language.rules.nests import read_nest, text
 from warploom.language.rules.places import at_place
 from warploom.language.rules.scopes import require_allocation
 from warploom.language.values.dtypes import numpy_dtype, poisoned
+from warploom.tile.annotations import GIVEN, TAKEN
 from warploom.tile.assumption import read_assumption
 from warploom.tile.hints import DEVICE_ENTRY
 from warploom.tile.ids import KINDS, parent_and_child
@@ -51,24 +53,32 @@ class Runner:
     evaluate: Running
     poison: bool
 
-    def run(self, statement: Any) -> None:
+    def run(self, statement: Any) -> Waits:
         try:
-            _STATEMENTS[type(statement)](self, statement)
+            waits = _STATEMENTS[type(statement)](self, statement)
+            if waits is not None:
+                yield from waits
         except TileProgramError as error:
             raise at_place(error, statement) from None
 
-    def sequence(self, statement: SeqStmt) -> None:
+    def sequence(self, statement: SeqStmt) -> Waits:
         for child in statement.seq:
-            self.run(child)
+            yield from self.run(child)
 
-    def attribute(self, statement: AttrStmt) -> None:
-        if str(statement.attr_key) != DEVICE_ENTRY:
-            self.run(statement.body)
-            return
-        for ids in self.grid(statement.body):
-            variables = {**self.evaluate.variables, **ids}
-            cta = replace(self.evaluate, variables=variables, buffers=dict(self.evaluate.buffers))
-            Runner(cta, self.poison).run(statement.body)
+    def attribute(self, statement: AttrStmt) -> Waits | None:
+        key, body = str(statement.attr_key), statement.body
+        if key == DEVICE_ENTRY:
+            return run_ctas(self._ctas(body))
+        if key in (GIVEN, TAKEN):
+            return through_slot(self.evaluate, statement, self.run(body))
+        return self.run(body)
+
+    def _ctas(self, body: Any) -> Iterator[tuple[str, Waits]]:
+        outside, given = self.evaluate, set[int]()
+        for ids in self.grid(body):
+            variables = {**outside.variables, **ids}
+            cta = replace(outside, variables=variables, buffers=dict(outside.buffers), given=given)
+            yield name_of_cta(ids), Runner(cta, self.poison).run(body)
 
     def grid(self, body: Any) -> Iterator[dict[Var, np.ndarray]]:
         """The ids of every CTA of a device function."""
@@ -114,21 +124,20 @@ class Runner:
     def store(self, statement: BufferStore) -> None:
         self.evaluate.storage(statement.buffer).array[...] = self.evaluate(statement.value)
 
-    def loop(self, statement: For) -> None:
+    def loop(self, statement: For) -> Waits | None:
         nest = read_nest(statement)
-        if nest is not None:
-            run_nest(self.evaluate, nest)
-            return
+        return self._iterations(statement) if nest is None else run_nest(self.evaluate, nest)
+
+    def _iterations(self, statement: For) -> Waits:
         dtype = str(statement.loop_var.ty.dtype)
         for value in self.evaluate.iterations(statement):
             self.evaluate.variables[statement.loop_var] = np.asarray(value, dtype)
-            self.run(statement.body)
+            yield from self.run(statement.body)
 
-    def branch(self, statement: IfThenElse) -> None:
+    def branch(self, statement: IfThenElse) -> Waits | None:
         if self.evaluate(statement.condition):
-            self.run(statement.then_case)
-        elif statement.else_case is not None:
-            self.run(statement.else_case)
+            return self.run(statement.then_case)
+        return None if statement.else_case is None else self.run(statement.else_case)
 
     def primitive(self, statement: TilePrimitiveCall) -> None:
         run_primitive(self.evaluate, statement)
@@ -152,7 +161,26 @@ class Runner:
         """The ids of this CTA have been bound by :meth:`attribute`."""
 
 
-_STATEMENTS: dict[type, Callable[[Runner, Any], None]] = {
+def name_of_cta(ids: dict[Var, np.ndarray]) -> str:
+    """A CTA in messages."""
+    return "CTA " + ", ".join(f"{variable.name} = {int(value)}" for variable, value in ids.items())
+
+
+def through_slot(evaluate: Running, statement: AttrStmt, body: Waits) -> Waits:
+    """Give sums to another CTA when the last in that slot have been taken, or take what is there.
+
+    So passes say which sums go where, before others make flags or mbarriers of that.
+    """
+    slot, gives = evaluate.integer(statement.value), str(statement.attr_key) == GIVEN
+    event = f"the sums in slot {slot} to be {'taken' if gives else 'given'}"
+    yield from wait_until(lambda: (slot in evaluate.given) != gives, event)
+    yield from body
+    (evaluate.given.add if gives else evaluate.given.remove)(slot)
+    yield Signal()
+
+
+#: What executes a statement; it gives the waits of statements that have others in them.
+_STATEMENTS: dict[type, Callable[[Runner, Any], Waits | None]] = {
     AllocBuffer: Runner.allocate,
     AttrStmt: Runner.attribute,
     Bind: Runner.bind,

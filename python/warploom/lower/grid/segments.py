@@ -136,8 +136,9 @@ def in_clusters(segment: Segment, cut: Cut, parts: int) -> Callable[[Grid], Tile
             stride=1,
         )
         whole = static_schedule(grid)
+        slots = grid.clusters * grid.size
         return TileSchedule(
-            [], whole.iterations, lambda number: (scalars, whole.tile_of(number)[1]), 1
+            [], whole.iterations, lambda number: (scalars, whole.tile_of(number)[1]), slots
         )
 
     return schedule
