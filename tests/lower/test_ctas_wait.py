@@ -121,10 +121,10 @@ MUTANTS: dict[str, tuple[str, Callable[[str], str], str | None]] = {
         instead("complete: T.uint32 = T.uint32(0)", "complete: T.uint32 = T.uint32(1)", 1),
         "never ends",
     ),
-    "nobody waits for room": (
-        "mbarriers", instead("turn, 2) ^ 1), ", "turn, 2) ^ 1 ^ (turn % 2)), "), "never ends"
+    "always the same parity": (
+        "mbarriers", instead(", 2) ^ 1), ", ", 2) * 0 + 1), "), "never ends"
     ),
-    "the other parity": ("mbarriers", instead("turn, 2) ^ 1), ", "turn, 2)), "), BOTH_WAIT),
+    "the other parity": ("mbarriers", instead(", 2) ^ 1), ", ", 2)), "), BOTH_WAIT),
     "no such rank": (
         "mbarriers", instead('("uint32", 1)', '("uint32", 2)'),
         "given of CTA 2 of a cluster that has 2 CTAs",
