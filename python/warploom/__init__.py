@@ -14,6 +14,7 @@ from typing import Any
 from warploom import plugin
 from warploom._version import __version__
 from warploom.errors import (
+    ArgumentError,
     IllegalCombination,
     TileProgramError,
     ToolchainError,
@@ -28,8 +29,11 @@ if [Path(argument).name for argument in sys.argv[:1]] != ["warploom"] and find_s
 
 #: Functions of the package's face -> the module they are imported from when first used.
 _LAZY = {
+    "TensorSpec": "warploom.language.calls.arguments",
     "compile_report": "warploom.compiler.report",
     "cuda_target": "warploom.target.tvm_target",
+    "do_bench": "warploom.meta_schedule.do_bench",
+    "jit": "warploom.language.calls.kernel",
     "lower_trace": "warploom.lower.trace",
     "target_from_device": "warploom.target.tvm_target",
 }
@@ -38,13 +42,17 @@ _LAZY = {
 _LAZY_MODULES = ("transform",)
 
 __all__ = [
+    "ArgumentError",
     "IllegalCombination",
+    "TensorSpec",
     "TileProgramError",
     "ToolchainError",
     "WarploomError",
     "__version__",
     "compile_report",
     "cuda_target",
+    "do_bench",
+    "jit",
     "lower_trace",
     "target_from_device",
     "transform",

@@ -73,6 +73,13 @@ class TileProgramError(WarploomError):
     """A statement that is no part of the language of tile programs, or breaks one of its rules."""
 
 
+class ArgumentError(WarploomError, TypeError):
+    """An argument that does not fit the kernel that is called with it.
+
+    The message names the argument, its shape or dtype, and what is allowed.
+    """
+
+
 class Decline(WarploomError):
     """A pass leaves a program alone.
 
@@ -101,6 +108,10 @@ class MachineCodeWarning(WarploomWarning):
 
 class StockScheduleWarning(WarploomWarning):
     """A function that got TVM's own schedule, since warploom's kernel for it cannot be built."""
+
+
+class EmulatedTimeWarning(WarploomWarning):
+    """A time that was asked for on the emulator, where it says nothing about a GPU."""
 
 
 class CacheWarning(WarploomWarning):

@@ -112,6 +112,8 @@ more) are ``wl.<name>``, or ``T.warploom.<name>``: :mod:`warploom.language.built
 that breaks one with the same sentence and the author's line, a
 :class:`~warploom.errors.TileProgramError`. Rules that take the data, such as that of a scatter,
 which is one to one, the interpreter checks as it runs.
+
+:func:`jit` makes a function of a program, to be called with tensors.
 """
 
 from __future__ import annotations
@@ -133,12 +135,14 @@ from warploom.tile.hints import Hints, hints
 __all__ = [
     *builtins.__all__,
     "Hints",
+    "TensorSpec",  # noqa: F405  (as interpret)
     "WgmmaEmitter",  # noqa: F405  (as interpret)
     "alloc_barrier",
     "builtins",
     "descriptor",
     "hints",
     "interpret",  # noqa: F405  (found by __getattr__)
+    "jit",  # noqa: F405
     "loading",
     "mbarrier",
     "pipelined",
@@ -150,8 +154,10 @@ __all__ = [
 
 #: Names that ``import tvm`` does not need when it loads the plugin: name -> module.
 _LATER = {
+    "TensorSpec": "warploom.language.calls.arguments",
     "WgmmaEmitter": "warploom.intrin.wgmma_emitter",
     "interpret": "warploom.language.interpreter",
+    "jit": "warploom.language.calls.kernel",
 }
 
 

@@ -15,6 +15,8 @@ from warploom.timing import Launch
 _LIBRARY = "libcudart.so.13"
 #: cudaStreamCaptureModeRelaxed: a kernel's host code may allocate a workspace meanwhile.
 _CAPTURE_MODE = 2
+#: cudaMemcpyDeviceToDevice.
+_DEVICE_TO_DEVICE = 3
 
 
 class _Runtime:
@@ -55,6 +57,11 @@ class CudaTimer:
         self._stream = device.create_raw_stream()
         self._start, self._stop = self._event(), self._event()
 
+    @property
+    def stream(self) -> int:
+        """The handle of the stream."""
+        return int(self._stream)
+
     def on_stream(self) -> Any:
         """A context in which TVM launches on this timer's stream."""
         return tvm_ffi.use_raw_stream(self.device, self._stream)
@@ -76,6 +83,13 @@ class CudaTimer:
         milliseconds = ctypes.c_float()
         self._cuda.cudaEventElapsedTime(ctypes.byref(milliseconds), self._start, self._stop)
         return milliseconds.value / 1e3
+
+    def copy_half(self, tensor: Any) -> None:
+        """Copy the first half of a tensor of bytes to the second, on the stream."""
+        half = tensor.numel() // 2
+        to, source = (ctypes.c_void_p(tensor.data_ptr() + offset) for offset in (half, 0))
+        stream = ctypes.c_void_p(self._stream)
+        self._cuda.cudaMemcpyAsync(to, source, ctypes.c_size_t(half), _DEVICE_TO_DEVICE, stream)
 
     def conditions(self) -> tuple[None, None]:
         """Unknown: a search asks once a candidate, not after each sample."""

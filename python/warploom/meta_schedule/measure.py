@@ -25,7 +25,7 @@ from warploom.meta_schedule.reference import exact_input, is_wrong, normal_input
 from warploom.target.dtypes import bits_of
 
 #: Input sets together exceed this many bytes: twice the largest L2 cache (60 MB on GH100).
-_ROTATING_BYTES = 2 * 60 * 1000 * 1000
+ROTATING_BYTES = 2 * 60 * 1000 * 1000
 _MOST_SETS = 32
 #: Part of a device's memory for the tensors of tasks that a process keeps, apart from those of the
 #: task in hand. A search goes round-robin over tasks, and prepares a lost task again.
@@ -245,12 +245,17 @@ def poison(like: np.ndarray) -> np.ndarray:
     return made
 
 
+def input_sets(nbytes: int) -> int:
+    """How many sets of so many bytes do not fit into the L2 cache together; two at least."""
+    return min(_MOST_SETS, max(2, math.ceil(ROTATING_BYTES / max(1, nbytes))))
+
+
 def _input_sets(facts: Facts, place: Place, arguments: tuple[Argument, ...]) -> list[list[Tensor]]:
     """Sets of arguments that together do not fit into the L2 cache."""
     rng = np.random.default_rng(1)
     inputs = [normal_input(*argument, rng, not facts.exact) for argument in arguments]
     read = sum(array.nbytes for number, array in enumerate(inputs) if number not in facts.outputs)
-    count = min(_MOST_SETS, max(2, math.ceil(_ROTATING_BYTES / max(1, read))))
+    count = input_sets(read)
     first = [tvm.runtime.tensor(array, place.device) for array in inputs]
     return [first, *([_copy(tensor) for tensor in first] for _ in range(count - 1))]
 
