@@ -145,6 +145,31 @@ wl.interpret(residual, arrays)
 assert np.abs(tensors[-1].numpy().astype(float) - arrays[3]).max() < 0.1
 
 # %% [markdown]
+# ## Called with tensors
+#
+# `warploom.jit` compiles and launches in one: tensors of PyTorch, of TVM or of anything with
+# DLPack, on the emulator numpy arrays. It checks them first, compiles once, and keeps `m` dynamic;
+# `out_idx` says that the last parameter is the result. A decorated factory makes a program for the
+# shapes and dtypes of its tensors and for static values such as tile sizes: see the guide.
+
+# %%
+call = warploom.jit(linear, out_idx=-1)
+for count in (1, 77, rows):
+    tensors = [a[:count], b, offset]
+    if not emulated:
+        tensors = [tvm.runtime.tensor(x, tvm.cuda(0)) for x in tensors]
+    result = call(*tensors)
+    found = result if emulated else result.numpy()
+    assert np.abs(found - expected[:count]).max() < 0.05
+print(call.cache_info())
+if not emulated:
+    print(f"{warploom.do_bench(call, *tensors):.4f} ms")
+try:
+    call(*tensors[:2], tensors[0])
+except warploom.ArgumentError as error:
+    print(error)
+
+# %% [markdown]
 # ## The same source for Blackwell
 #
 # Accumulators in tensor memory, a warp that multiplies, and the cluster becomes a pair of CTAs that

@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 import threading
+from types import SimpleNamespace
 
 import ml_dtypes
 import numpy as np
@@ -19,6 +20,8 @@ from tests.shared.paths import ROOT
 from warploom import emulator
 from warploom import language as wl
 from warploom.errors import ArgumentError, TileProgramError
+from warploom.language.calls import arguments as call_arguments
+from warploom.language.calls import placement
 from warploom.language.calls.compiled import ptx_of
 from warploom.programs import attention
 
@@ -375,7 +378,8 @@ A, B = np.ones((48, 64), "float16"), np.ones((64, 64), "float16")
         ((A, B, 1.0, A, A), {}, "5 were given"),
         ((A, B.astype("int8"), 1.0), {}, None),
         ((A, B[:, :32], 1.0), {}, r"B is a float16 tensor of shape \(64, 32\), the parameter is b: "
-         r"float16\[64, 64\]: it must be contiguous"),
+         r"float16\[64, 64\]: dimension 1 must be 64"),
+        ((A, B.T, 1.0), {}, "it must be contiguous; give its contiguous copy"),
         ((A, np.ones((64, 32), "float16"), 1.0), {}, "dimension 1 must be 64"),
         ((A, np.ones((64, 64, 2), "float16"), 1.0), {}, "it must have 2 dimensions"),
         ((A, B, A), {}, r"alpha is a float16 tensor .*: give a number"),
@@ -522,6 +526,61 @@ def test_a_second_process_compiles_nothing(tmp_path):
         for _ in range(2)
     ]
     assert outputs == [["192.0", "1"], ["192.0", "0"]]
+
+
+class LikeDtype:
+    """A stand-in for a dtype of PyTorch."""
+
+    def __init__(self, name):
+        self.name = name
+
+    def __str__(self):
+        return f"torch.{self.name}"
+
+
+class LikePyTorch:
+    """A stand-in for a tensor of PyTorch on the CPU."""
+
+    layout, requires_grad = "strided", False
+    device = SimpleNamespace(type="cpu", index=None)
+
+    def __init__(self, array):
+        self.array, self.shape, self.dtype = array, array.shape, LikeDtype(array.dtype)
+
+    def is_contiguous(self):
+        return self.array.flags.c_contiguous
+
+    def data_ptr(self):
+        return self.array.ctypes.data
+
+    def detach(self):
+        return LikePyTorch(self.array)
+
+    def __dlpack__(self, **options):
+        assert not self.requires_grad, "PyTorch does not export such a tensor"
+        return self.array.__dlpack__(**options)
+
+    def __dlpack_device__(self):
+        return self.array.__dlpack_device__()
+
+
+@needs_emulator
+def test_what_is_like_pytorch(rng, monkeypatch):
+    torch = SimpleNamespace(
+        Tensor=LikePyTorch, strided="strided", float32="float32",
+        empty=lambda shape, dtype, device: LikePyTorch(np.full(shape, np.nan, dtype)),
+    )  # fmt: skip
+    for module in (call_arguments, placement):
+        monkeypatch.setattr(module, "torch_module", lambda: torch)
+    linear = factory(out_idx=-1)
+    a, b = map(LikePyTorch, operands(rng))
+    b.requires_grad = True
+    found = linear(a, b, 1.0)
+    assert isinstance(found, LikePyTorch)
+    np.testing.assert_allclose(found.array, exact(a.array, b.array), rtol=0, atol=1e-3)
+    a.layout = "sparse"
+    with pytest.raises(ArgumentError, match="A is a tensor of layout sparse on"):
+        linear(a, b, 1.0)
 
 
 @needs_emulator

@@ -96,6 +96,7 @@ CALLS = {
     "layout.widest": ("float16", lambda d: SharedMatrix.widest(d, Major.K, 64, 64)),
     "layout.columns_of": ("float16", lambda d: columns_of(d, 64)),
     "layout.wgmma_register_a": ("int8", lambda d: wgmma_register_a(d, 64)),
+    "language.TensorSpec": ("int8", lambda d: wl.TensorSpec((4,), d)),
     "language.WgmmaEmitter": ("int8", lambda d: wl.WgmmaEmitter.of(64, 64, 64, d, b_dtype=d)),
     "language.WgmmaEmitter sums": ("float16", lambda d: wl.WgmmaEmitter.of(
         64, 64, 64, "float16", d)),

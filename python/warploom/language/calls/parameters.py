@@ -101,13 +101,6 @@ def _misfit(
         return f"its dtype must be {parameter.dtype}"
     if len(argument.shape) != len(parameter.shape):
         return f"it must have {len(parameter.shape)} dimensions"
-    if not (argument.contiguous or parameter.strided):
-        return "it must be contiguous; give its contiguous copy, such as .contiguous()"
-    if argument.pointer % parameter.alignment:
-        return (
-            f"its address must be a multiple of {parameter.alignment} bytes; give a copy, such as "
-            ".clone()"
-        )
     for number, (extent, size) in enumerate(zip(parameter.shape, argument.shape, strict=True)):
         if isinstance(extent, int):
             if size != extent:
@@ -116,6 +109,13 @@ def _misfit(
             if sizes.setdefault(extent, size) != size:
                 return f"dimension {number} must be {sizes[extent]}, as in {owner[extent]}"
             owner.setdefault(extent, argument.name)
+    if not (argument.contiguous or parameter.strided):
+        return "it must be contiguous; give its contiguous copy, such as .contiguous()"
+    if argument.pointer % parameter.alignment:
+        return (
+            f"its address must be a multiple of {parameter.alignment} bytes; give a copy, such as "
+            ".clone()"
+        )
     return ""
 
 
