@@ -157,11 +157,11 @@ def test_other_sizes_static_values_and_dtypes_are_other_kernels(rng, compilation
 @needs_emulator
 def test_dynamic_sizes_are_no_constants(rng, compilations):
     linear = factory(out_idx=[-1], dynamic={"A": {0: "m"}})
-    for m in (1, 48, 65):
+    for m in (0, 1, 48, 65):
         a, b = operands(rng, m=m)
         np.testing.assert_allclose(linear(a, b, 1.0), exact(a, b), rtol=0, atol=1e-3)
     assert len(compilations) == 1
-    assert linear.cache_info() == (2, 1, 1, 1)
+    assert linear.cache_info() == (3, 1, 1, 1)
     with pytest.raises(ArgumentError, match=r"dimension 0 must be 65, as in A"):
         linear(a, b, 1.0, np.zeros((64, 64), "float32"))
 
@@ -176,6 +176,54 @@ def test_a_finished_program_has_its_own_variables(rng, compilations):
         assert kernel(a, b) is b
         np.testing.assert_array_equal(b, a + 1)
     assert len(compilations) == 1
+
+
+def halves(columns=64):
+    """Both halves of each row, one after the other."""
+
+    @T.prim_func
+    def left(a: T.handle, b: T.handle):
+        m = T.int32()
+        A = T.match_buffer(a, (m, columns), "float32")
+        B = T.match_buffer(b, (m * 2, columns // 2), "float32")
+        T.device_entry()
+        i = T.cta_id([T.ceildiv(m, 16)])
+        tile = T.alloc_buffer((16, columns), "float32", scope="shared")
+        Tx.cta.copy_async(tile, A[i * 16 : i * 16 + 16, :])
+        for y, h, x in T.grid(16, 2, columns // 2):
+            B[i * 32 + y * 2 + h, x] = tile[y, h * (columns // 2) + x]
+
+    return left
+
+
+@needs_emulator
+def test_sizes_of_results_may_be_expressions(rng):
+    kernel = warploom.jit(halves(), out_idx=1)
+    for rows in (16, 21):
+        a = rng.standard_normal((rows, 64)).astype("float32")
+        np.testing.assert_array_equal(kernel(a), a.reshape(2 * rows, 32))
+
+
+@needs_emulator
+def test_a_result_whose_size_no_argument_gives_is_passed(rng):
+    @T.prim_func
+    def spread(a: T.handle, b: T.handle):
+        n = T.int32()
+        A = T.match_buffer(a, (32,), "float32")
+        B = T.match_buffer(b, (n, 32), "float32")
+        T.device_entry()
+        i = T.cta_id([n])
+        tile = T.alloc_buffer((32,), "float32", scope="shared")
+        Tx.cta.copy_async(tile, A[:])
+        for x in T.serial(32):
+            B[i, x] = tile[x]
+
+    kernel = warploom.jit(spread, out_idx=1)
+    a, b = rng.standard_normal(32).astype("float32"), np.full((3, 32), np.nan, "float32")
+    with pytest.raises(ArgumentError, match=r"The size n of B: float32\[n, 32\] is that of no"):
+        kernel(a)
+    kernel(a, b)
+    np.testing.assert_array_equal(b, np.tile(a, (3, 1)))
 
 
 @needs_emulator
@@ -422,6 +470,8 @@ def test_errors_of_later_calls_are_the_same(rng):
 def test_what_cannot_be_a_kernel_is_refused():
     with pytest.raises(ArgumentError, match="int is neither"):
         warploom.jit(3)
+    with pytest.raises(ArgumentError, match=r"give warploom\.jit what its specialize"):
+        warploom.jit(T.jit(lambda A: None))
     with pytest.raises(ArgumentError, match=r"\*arrays is no list of tensors"):
         warploom.jit(lambda *arrays: None)
     with pytest.raises(ArgumentError, match=r"BM has a default.*write \* in front"):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import weakref
+
 import numpy as np
 import pytest
 import tvm
@@ -49,7 +51,7 @@ def test_the_emulator_runs_once_and_says_that_times_mean_nothing():
 
 @pytest.mark.parametrize("graph", [False, True])
 def test_arguments_take_turns(graph, tensors, timed, monkeypatch):
-    monkeypatch.setattr(place, "_GRAPH_SECONDS", float("inf") if graph else 0.0)
+    monkeypatch.setattr(place, "GRAPH_SECONDS", float("inf") if graph else 0.0)
     kernel, used = warploom.jit(copy_program(16)), []
 
     def observed(*arguments):
@@ -63,6 +65,28 @@ def test_arguments_take_turns(graph, tensors, timed, monkeypatch):
     assert len({pointer for each in sets for pointer in each}) == 6
     assert [one.data_ptr() for one in tensors] == used[0]
     np.testing.assert_array_equal(tensors[1].numpy(), tensors[0].numpy() + 1)
+
+
+def test_results_of_a_graph_stay(tensors, timed, monkeypatch):
+    monkeypatch.setattr(place, "GRAPH_SECONDS", float("inf"))
+    monkeypatch.setattr(module, "GRAPH_SECONDS", float("inf"))
+    kernel, results, alive = warploom.jit(copy_program(16), out_idx=1), [], []
+    replay = place.LocalPlace._in_graph
+
+    def in_graph(self, launch, sets, executions):
+        first = len(results)
+        made = replay(self, launch, sets, executions)
+        alive.extend(each() is not None for each in results[first:])
+        return made
+
+    def observed(a):
+        found = {kernel(a)}  # unlike a tensor, a set has weak references
+        results.append(weakref.ref(found))
+        return found
+
+    monkeypatch.setattr(place.LocalPlace, "_in_graph", in_graph)
+    assert warploom.do_bench(observed, tensors[0], rep=0.0) > 0
+    assert len(alive) >= 4 and all(alive)
 
 
 def test_a_closure_runs_behind_an_overwritten_cache(tensors, timed, monkeypatch):

@@ -267,7 +267,7 @@ def test_short_kernels_are_timed_in_graphs(built, monkeypatch):
         return capture(self, launch, sets, executions)
 
     monkeypatch.setattr(CudaTimer, "capture", observed)
-    monkeypatch.setattr(place, "_GRAPH_SECONDS", math.inf)
+    monkeypatch.setattr(place, "GRAPH_SECONDS", math.inf)
     monkeypatch.setattr(measure, "_MOST_SETS", 3)
     monkeypatch.setattr(place, "_GRAPH_EXECUTIONS", 4)
     path = str(built[0].artifact_path)

@@ -15,7 +15,7 @@ from warploom.runtime.nvml import sm_clock
 from warploom.timing import Launch, Sampling, measure
 
 #: Kernels that run for less are replayed from a graph: launching them would be measured else.
-_GRAPH_SECONDS = 200e-6
+GRAPH_SECONDS = 200e-6
 #: Launches whose shortest time is the estimate: a host that is interrupted makes one of them long,
 #: and a short kernel that is then not replayed from a graph would be given the time of a launch.
 _ESTIMATES = 5
@@ -88,7 +88,7 @@ class LocalPlace:
         launches = [_launcher(kernel, sets) for kernel in kernels]
         estimates = [self._estimate(launch, len(sets)) for launch in launches]
         executions = 1
-        if min(estimates) < _GRAPH_SECONDS:
+        if min(estimates) < GRAPH_SECONDS:
             executions = math.ceil(_GRAPH_EXECUTIONS / len(sets)) * len(sets)
             launches = [self._in_graph(launch, len(sets), executions) for launch in launches]
         count = rounds or (_LONG_ROUNDS if max(estimates) > _LONG else _ROUNDS)
@@ -103,7 +103,7 @@ class LocalPlace:
         for _ in range(_ESTIMATES):
             seconds = self.timer.elapsed(lambda: launch(0), lambda: launch(1 % sets))
             shortest = min(shortest, seconds)
-            if not _GRAPH_SECONDS <= shortest <= _LONG:
+            if not GRAPH_SECONDS <= shortest <= _LONG:
                 break
         return shortest
 

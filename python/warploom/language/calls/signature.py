@@ -201,6 +201,11 @@ def signature_of(
                 "dynamic= out."
             )
         return Signature(name, function, inputs, results, {}, False, {})
+    if hasattr(function, "specialize"):
+        raise ArgumentError(
+            "A function under @T.jit is no program yet: give warploom.jit what its specialize() "
+            "returns, or a factory that calls it."
+        )
     if not callable(function) or not hasattr(function, "__name__"):
         raise ArgumentError(
             f"warploom.jit takes a tile program, or a function that returns one; "
