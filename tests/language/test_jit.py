@@ -23,6 +23,7 @@ from warploom.errors import ArgumentError, TileProgramError
 from warploom.language.calls import arguments as call_arguments
 from warploom.language.calls import placement
 from warploom.language.calls.compiled import ptx_of
+from warploom.meta_schedule.cuda_timer import CudaTimer
 from warploom.programs import attention
 
 pytestmark = pytest.mark.gpu
@@ -335,8 +336,19 @@ def test_tensors_of_the_cpu_are_written_in_place(rng):
         np.testing.assert_array_equal(found, a + 1)
 
 
-def devices():
-    return [index for index in range(2) if tvm.cuda(index).exist]
+def test_a_call_runs_on_the_current_stream(rng):
+    """What a stream captures is not executed before its replay."""
+    kernel = warploom.jit(copy_program(16))
+    array = rng.standard_normal((16, 32)).astype("float32")
+    a, b = on_gpu(array), on_gpu(np.full_like(array, np.nan))
+    kernel(a, on_gpu(array))  # loads the module, which no capture survives
+    timer = CudaTimer(tvm.cuda(0))
+    with timer.on_stream():
+        replay = timer.capture(lambda _: kernel(a, b), 1, 1)
+        assert np.isnan(b.numpy()).all()
+        replay()
+        timer.idle(0.0)
+    np.testing.assert_array_equal(b.numpy(), array + 1)
 
 
 @needs_emulator
