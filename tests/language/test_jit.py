@@ -22,7 +22,7 @@ from warploom import language as wl
 from warploom.errors import ArgumentError, TileProgramError
 from warploom.language.calls import arguments as call_arguments
 from warploom.language.calls import placement
-from warploom.language.calls.compiled import ptx_of
+from warploom.language.calls.compiled import ptx_of, typed
 from warploom.meta_schedule.cuda_timer import CudaTimer
 from warploom.programs import attention
 
@@ -399,6 +399,11 @@ def test_threads_share_one_compilation(rng, compilations):
         np.testing.assert_allclose(each, exact(a, b), rtol=0, atol=1e-3)
     info = linear.cache_info()
     assert (info.hits, info.misses, info.currsize) == (5, 1, 1)
+
+
+def test_one_is_another_static_value_than_true():
+    assert typed({"flag": 1, "size": 2}) == typed({"size": 2, "flag": 1})
+    assert len({typed({"flag": value}) for value in (1, True, 1.0, "1")}) == 4
 
 
 @needs_emulator

@@ -109,6 +109,19 @@ def test_a_closure_runs_behind_an_overwritten_cache(tensors, timed, monkeypatch)
     np.testing.assert_array_equal(tensors[1].numpy(), tensors[0].numpy() + 1)
 
 
+@pytest.mark.hardware
+@pytest.mark.parametrize("of_torch", [False, True], ids=["tvm", "pytorch"])
+def test_times_of_a_gpu(of_torch, tensors):
+    if of_torch:
+        torch = pytest.importorskip("torch")
+        tensors = [torch.from_numpy(each.numpy()).cuda() for each in tensors]
+    kernel = warploom.jit(copy_program(16), out_idx=1)
+    for arguments in (tensors, tensors[:1]):
+        fast, slow = warploom.do_bench(kernel, *arguments, quantiles=(0, 1))
+        assert 0 < fast <= slow < 1e3
+        assert warploom.do_bench(lambda given=arguments: kernel(*given)) > 0
+
+
 @pytest.mark.parametrize(
     ("mode", "right"), [("median", 2.0), ("mean", 3.0), ("min", 1.0), ("max", 6.0)]
 )
