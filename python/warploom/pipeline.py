@@ -16,6 +16,7 @@ from warploom.language.lints import warn_of_mistakes
 from warploom.language.printing import is_on
 from warploom.lower.emit.prints import by_threads, without_prints
 from warploom.lower.host.cooperative_launch import LaunchTogether
+from warploom.lower.host.own_device import AskOwnDevice
 from warploom.lower.host.programmatic_launch import ProgrammaticLaunch
 from warploom.lower.host.share_tensor_maps import ShareTensorMaps
 from warploom.lower.lowerings import lower
@@ -40,7 +41,8 @@ def warploom_pipeline() -> tuple[Any, Any, Any]:
             return passes(mod)
 
     ours = [LowerTilePrograms(), with_our_schedules, ShareTensorMaps(), ProgrammaticLaunch()]
-    return tvm.transform.Sequential([*ours, LaunchTogether()]), host, device
+    ours += [LaunchTogether(), AskOwnDevice()]
+    return tvm.transform.Sequential(ours), host, device
 
 
 def with_our_schedules_first(stock: Factory) -> Factory:
@@ -59,7 +61,7 @@ def with_our_schedules_first(stock: Factory) -> Factory:
             if not mine:
                 return passes(mod)
             with our_programs():
-                merged = passes(tvm.IRModule(mine, attrs=mod.attrs))
+                merged = AskOwnDevice()(passes(tvm.IRModule(mine, attrs=mod.attrs)))
             if rest:
                 merged.update(passes(tvm.IRModule(rest, attrs=mod.attrs)))
             return merged

@@ -118,7 +118,8 @@ def test_the_trace_shows_decisions_and_programs():
     steps = warploom.lower_trace(tvm.IRModule({"main": func}))
     decisions = {step.name: step.decisions for step in steps}
     assert decisions["ChooseGrid"] == (
-        "grid: 132 persistent CTAs, clusters of 2 x 1, tiles in groups of 8 rows",
+        "grid: as many persistent CTAs as the device holds (132 on an H200), clusters of 2 x 1, "
+        "tiles in groups of 8 rows",
     )
     assert decisions["InferLayouts"] == (
         "consumers: 2 warpgroups, each 64 rows of a tile",

@@ -48,7 +48,7 @@ def decisions(**hints: int) -> list[str]:
 
 def test_the_grid_and_the_budgets_are_said():
     said = decisions(ctas_per_sm=2)
-    assert said[0].startswith("grid: 264 persistent CTAs")
+    assert said[0].startswith("grid: as many persistent CTAs as the device holds (264 on an H200)")
     assert (
         "budget: 2 CTAs an SM, each with 115712 bytes of shared memory and 128 registers for each "
         "of 256 threads"

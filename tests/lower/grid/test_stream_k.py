@@ -274,7 +274,7 @@ def test_one_part_is_no_split():
     ("hints", "reason"),
     [
         ({"persistent": False}, "wait for each other, so all must be on the GPU at a time"),
-        ({"ctas": 133}, "133 CTAs that share tiles wait for each other, and the GPU holds 132"),
+        ({"ctas": 133}, "133 CTAs that share tiles wait for each other, and no GPU holds more"),
     ],
 )
 def test_ctas_that_wait_must_be_resident(hints, reason):

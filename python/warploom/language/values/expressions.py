@@ -19,6 +19,12 @@ from tvm.ir.prim import expr as prim
 
 from warploom.errors import TileProgramError
 from warploom.language.values.dtypes import convert, numpy_dtype
+from warploom.target import SM90A
+from warploom.target.gpus import USUAL
+from warploom.tile.device_question import is_question
+
+#: Of the device that programs are executed for here.
+_MULTIPROCESSORS = USUAL[SM90A.name].sms
 
 
 @dataclass(frozen=True)
@@ -164,6 +170,8 @@ def _reinterpret(evaluate: Evaluator, value: Any, dtype: np.dtype) -> np.ndarray
 
 def _call(evaluate: Evaluator, node: Call) -> np.ndarray:
     name = str(node.op.name).rpartition(".")[2]
+    if is_question(node):
+        return np.asarray(_MULTIPROCESSORS, "int32")
     if name == "if_then_else":
         return _choose(evaluate, *node.args)
     if name == "likely":

@@ -18,6 +18,7 @@ from tvm.script import tirx as T
 from tvm.tirx import PrimFunc, Stmt, Var
 
 from warploom.errors import Decline
+from warploom.lower.grid.resident import Resident
 from warploom.schedulers.raster import grouped_tile
 from warploom.tile import ir
 from warploom.tile.annotations import DYNAMIC, TILES, Tiles
@@ -37,8 +38,11 @@ class Grid:
     ----------
     cta, rank : Var
         Number of this CTA, and its place in its cluster.
-    size, clusters : int
-        CTAs of a cluster, and clusters; 0 where there is one for each tile.
+    size : int
+        CTAs of a cluster.
+    clusters : int or Var
+        How many, a variable of the host where the device decides; 0 where there is one for each
+        tile.
     tiles : int or Expr
         Tiles, in units of clusters.
     """
@@ -46,7 +50,7 @@ class Grid:
     cta: Var
     rank: Var
     size: int
-    clusters: int
+    clusters: Any
     tiles: Any
 
     @property
@@ -58,6 +62,11 @@ class Grid:
     def place(self) -> Any:
         """Place of this CTA in its cluster."""
         return self.rank if self.size > 1 else 0
+
+    @property
+    def is_fixed(self) -> bool:
+        """Whether the number of clusters is known when the kernel is compiled."""
+        return isinstance(self.clusters, int)
 
 
 @dataclass(frozen=True)
@@ -72,20 +81,36 @@ class TileSchedule:
         How many there are.
     tile_of : callable
         From the number of a iteration to scalars that are set in it, and the number of its tile.
-    slots : int
+    slots : int or Expr
         Parts of tiles that CTAs leave to others in the workspace.
+    host : tuple of Stmt
+        What the host computes before the launch, for all CTAs.
     """
 
     start: list[Stmt]
     iterations: Any
     tile_of: Callable[[Var], tuple[list[Stmt], Any]]
-    slots: int = 0
+    slots: Any = 0
+    host: tuple[Stmt, ...] = ()
 
 
 def static_schedule(grid: Grid) -> TileSchedule:
     """Every cluster takes every so many-th tile, all of it."""
+    if not grid.is_fixed:
+        return _divided_by_host(grid)
     iterations = T.truncdiv(grid.tiles - grid.cluster + (grid.clusters - 1), grid.clusters)
     return TileSchedule([], iterations, lambda i: ([], grid.cluster + i * grid.clusters))
+
+
+def _divided_by_host(grid: Grid) -> TileSchedule:
+    """The same, where a kernel would divide by a number that is known at the launch alone."""
+    rounds, rest = Var("rounds", "int32"), Var("rest", "int32")
+    host = (
+        tirx.Bind(rounds, T.truncdiv(ir.as_expr(grid.tiles), grid.clusters)),
+        tirx.Bind(rest, T.truncmod(ir.as_expr(grid.tiles), grid.clusters)),
+    )
+    iterations = T.Select(grid.cluster < rest, rounds + 1, rounds)
+    return TileSchedule([], iterations, lambda i: ([], grid.cluster + i * grid.clusters), host=host)
 
 
 def dynamic_schedule(grid: Grid) -> TileSchedule:
@@ -94,7 +119,10 @@ def dynamic_schedule(grid: Grid) -> TileSchedule:
 
 
 def grid_of(
-    program: TileProgram, ctas: int | None, cluster: tuple[int, ...], ctas_a_tile: int = 1
+    program: TileProgram,
+    ctas: int | Resident | None,
+    cluster: tuple[int, ...],
+    ctas_a_tile: int = 1,
 ) -> Grid:
     """The grid of so many CTAs, or of a cluster for each tile, in place of that of a program.
 
@@ -104,14 +132,18 @@ def grid_of(
         If ``ctas`` is no multiple of the cluster's size.
     """
     size = math.prod(_shape(program, cluster)) * ctas_a_tile
-    if ctas is not None and ctas % size:
+    if isinstance(ctas, int) and ctas % size:
         raise Decline(
             f"{ctas} CTAs are no multiple of the {size} of a cluster; choose another number."
         )
     tiles: Any = 1
     for count in _counts(program, cluster):
         tiles = tiles * count
-    clusters = 0 if ctas is None else ctas // size
+    if isinstance(ctas, Resident):
+        assert ctas.size == size
+        clusters: Any = ctas.clusters
+    else:
+        clusters = 0 if ctas is None else ctas // size
     return Grid(Var("cta", "int32"), Var("rank", "int32"), size, clusters, tiles)
 
 
@@ -130,7 +162,7 @@ def _counts(program: TileProgram, cluster: tuple[int, ...]) -> list[Any]:
 
 def persistent_grid(
     program: TileProgram,
-    ctas: int | None,
+    ctas: int | Resident | None,
     group: int | None = DEFAULT_GROUP,
     cluster: tuple[int, ...] = (1, 1),
     schedule: Callable[[Grid], TileSchedule] = static_schedule,
@@ -140,9 +172,10 @@ def persistent_grid(
 
     Parameters
     ----------
-    ctas : int or None
-        CTAs of the new grid, a multiple of the CTAs of a cluster. None for a cluster for each
-        tile, of which those that run take over the tiles of those that have not started.
+    ctas : int, Resident or None
+        CTAs of the new grid, a multiple of the CTAs of a cluster, or as many as the device holds.
+        None for a cluster for each tile, of which those that run take over the tiles of those that
+        have not started.
     group : int, optional
         Tiles along the first dimension that are visited together, in units of clusters; None for
         all, that is column after column.
@@ -163,7 +196,10 @@ def persistent_grid(
     old, grid = program.id("cta"), grid_of(program, ctas, cluster, ctas_a_tile)
     shape, counts, size = _shape(program, cluster), _counts(program, cluster), grid.size
     # A grid without CTAs cannot be launched.
-    launched = T.max(grid.tiles, 1) * size if ctas is None else ctas
+    if ctas is None:
+        launched = T.max(grid.tiles, 1) * size
+    else:
+        launched = grid.clusters * size if size > 1 else grid.clusters
     ids = [Id("cta", (grid.cta,), (launched,))]
     if size > 1:
         ids.insert(0, Id("cta_in_cluster", (grid.rank,), (size,)))
@@ -204,9 +240,18 @@ def persistent_grid(
     order = "column after column" if group is None else f"in groups of {group} rows"
     together = " x ".join(map(str, shape)) if ctas_a_tile == 1 else f"{ctas_a_tile} CTAs a tile"
     parts = f"clusters of {together}" if size > 1 else "no clusters"
-    changed = program.replace(ids=(*ids, *other_ids), body=(*way.start, tiles))
-    many = f"{ctas} persistent CTAs" if ctas else "CTAs that take over tiles of others"
-    return changed.decided(f"grid: {many}, {parts}, tiles {order}")
+    asked = ctas.statements() if isinstance(ctas, Resident) else ()
+    host = (*program.host, *asked, *way.host)
+    changed = program.replace(ids=(*ids, *other_ids), body=(*way.start, tiles), host=host)
+    return changed.decided(f"grid: {_many(ctas)}, {parts}, tiles {order}")
+
+
+def _many(ctas: int | Resident | None) -> str:
+    if ctas is None:
+        return "CTAs that take over tiles of others"
+    if isinstance(ctas, int):
+        return f"{ctas} persistent CTAs"
+    return f"as many persistent CTAs as the device holds ({ctas.example})"
 
 
 def fresh_names(func: PrimFunc, *names: str) -> list[str]:

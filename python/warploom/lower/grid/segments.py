@@ -14,11 +14,12 @@ where another kernel holds a part of the GPU.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
+from tvm import tirx
 from tvm.script import tirx as T
-from tvm.tirx import Stmt
+from tvm.tirx import Stmt, Var
 
 from warploom.lower.grid.persistent import Grid, TileSchedule, static_schedule
 from warploom.tile import ir
@@ -75,7 +76,7 @@ class Cut:
 
     steps: Any
     units: Any
-    shared: Callable[[Any, int], Any]
+    shared: Callable[[Any, Any], Any]
     least: int
 
     def start(self, unit: Any) -> Any:
@@ -101,7 +102,7 @@ def stream_k(steps: Any) -> Cut:
     whole tiles, which need no reduction and keep their order in L2.
     """
 
-    def shared(tiles: Any, clusters: int) -> Any:
+    def shared(tiles: Any, clusters: Any) -> Any:
         rest = T.truncmod(ir.as_expr(tiles), clusters)
         return T.Select(T.EQ(rest, 0), ir.as_expr(0), T.min(tiles, rest + clusters))
 
@@ -137,24 +138,31 @@ def in_clusters(segment: Segment, cut: Cut, parts: int) -> Callable[[Grid], Tile
         )
         whole = static_schedule(grid)
         slots = grid.clusters * grid.size
-        return TileSchedule(
-            [], whole.iterations, lambda number: (scalars, whole.tile_of(number)[1]), slots
-        )
+        return replace(whole, tile_of=lambda i: (scalars, whole.tile_of(i)[1]), slots=slots)
 
     return schedule
 
 
+#: What is the same for all clusters, and what is not.
+_COMMON = ("shared", "workers", "quotient", "remainder", "rounds")
+_OWN = ("begin", "end", "segments")
+
+
 class _SegmentSchedule:
-    """The share of one cluster."""
+    """The share of one cluster.
+
+    Where the device decides how many clusters there are, the host computes what is the same for
+    all of them, and the kernel does not divide by that number.
+    """
 
     def __init__(self, segment: Segment, cut: Cut, grid: Grid) -> None:
         self.segment, self.cut, self.grid = segment, cut, grid
-        names = ("shared", "workers", "quotient", "remainder", "begin", "end", "segments")
-        self.scalars = {name: ThreadScalar(name) for name in names}
+        self.scalars = {name: ThreadScalar(name) for name in (*_COMMON, *_OWN)}
+        self.of_host = {} if grid.is_fixed else {name: Var(name, "int32") for name in _COMMON}
 
     def value(self, name: str) -> Any:
         """Return a scalar that is set before the first iteration."""
-        return self.scalars[name].value
+        return self.of_host.get(name, self.scalars[name].value)
 
     @property
     def mine(self) -> Any:
@@ -179,10 +187,16 @@ class _SegmentSchedule:
             "end": T.min(_start(self.mine + 1, quotient, remainder), total),
             "segments": T.Select(begin < end, touched, ir.as_expr(0)),
         }
+        rounds = T.truncdiv(grid.tiles - shared, grid.clusters)
+        host: list[Stmt] = []
+        if self.of_host:
+            values["rounds"], rounds = rounds, self.value("rounds")
+            host = [tirx.Bind(var, values.pop(name)) for name, var in self.of_host.items()]
         start = [s for name, value in values.items() for s in self.scalars[name].define(value)]
-        iterations = self.value("segments") + T.truncdiv(grid.tiles - shared, grid.clusters)
+        iterations = self.value("segments") + rounds
         # Of the tiles of a cluster, only the first can be owned by another.
-        return TileSchedule(start, iterations, self._tile_of, grid.clusters * grid.size)
+        slots = grid.clusters * grid.size
+        return TileSchedule(start, iterations, self._tile_of, slots, tuple(host))
 
     def _tile_of(self, number: Any) -> tuple[list[Stmt], Any]:
         grid, units, begin = self.grid, self.cut.units, self.value("begin")

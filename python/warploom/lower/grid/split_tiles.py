@@ -17,6 +17,7 @@ from tvm.tirx import Buffer, Stmt, Var
 from warploom.errors import Decline
 from warploom.lower.analysis.separable_loop import SeparableLoop, separable_loop
 from warploom.lower.grid.persistent import DEFAULT_GROUP, grid_of, persistent_grid
+from warploom.lower.grid.resident import Resident
 from warploom.lower.grid.segments import Segment, in_clusters, in_segments, split_k, stream_k
 from warploom.target.dtypes import bits_of
 from warploom.tile import ir
@@ -31,7 +32,7 @@ _WORD_BITS = 32
 
 def split_tiles(
     program: TileProgram,
-    ctas: int,
+    ctas: int | Resident,
     group: int | None = DEFAULT_GROUP,
     cluster: tuple[int, ...] = (1, 1),
 ) -> TileProgram:
@@ -73,13 +74,17 @@ def split_tiles(
     program = program.replace(body=tuple(body))
     changed = persistent_grid(program, ctas, group, cluster, schedule, shared)
     how = f"each in {parts} parts" if parts is not None else "those of the last rounds step by step"
-    where = "their cluster" if shared > 1 else f"{slots} slots of a workspace"
+    where = "their cluster" if shared > 1 else f"{_number(slots)} slots of a workspace"
     return changed.replace(
         host=(*changed.host, *(tirx.AllocBuffer(buffer) for buffer in workspace.values()))
     ).decided(
         f"split: tiles shared by CTAs, {how}; sums of {', '.join(t.name for t in workspace)} pass "
         f"through {where}"
     )
+
+
+def _number(slots: Any) -> str:
+    return str(slots) if isinstance(slots, int) else "as many as there are CTAs,"
 
 
 def _segmented(

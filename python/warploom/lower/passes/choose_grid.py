@@ -6,6 +6,7 @@ from warploom.errors import Decline
 from warploom.lower.analysis.budget import ctas_per_sm
 from warploom.lower.analysis.own_barriers import own_barriers
 from warploom.lower.grid.persistent import DEFAULT_GROUP, persistent_grid
+from warploom.lower.grid.resident import Resident
 from warploom.lower.grid.split_tiles import split_tiles
 from warploom.target import ARCHS, SM100A
 from warploom.target.gpus import most_resident
@@ -36,14 +37,15 @@ def choose_grid(program: TileProgram) -> TileProgram:
     if hints.scheduler == "clc":
         return _handed_out(program, group, cluster, shared)
     size = cluster[0] * cluster[1] * (hints.split_k if hints.exchange == "cluster" else 1)
-    resident = most_resident(ARCHS[program.arch], size, ctas_per_sm(program))
-    ctas = hints.ctas or resident
+    arch, per_sm = ARCHS[program.arch], ctas_per_sm(program)
+    ctas = hints.ctas or Resident(arch, size, per_sm)
     if not shared:
         return persistent_grid(program, ctas, group, cluster)
-    if ctas > resident:
+    most = most_resident(arch, size, per_sm)
+    if isinstance(ctas, int) and ctas > most:
         raise Decline(
-            f"{ctas} CTAs that share tiles wait for each other, and the GPU holds {resident} at a "
-            "time; ask for fewer, or leave out split_k and stream_k."
+            f"{ctas} CTAs that share tiles wait for each other, and no GPU holds more than {most} "
+            "at a time; ask for fewer, or leave out split_k and stream_k."
         )
     return split_tiles(program, ctas, group, cluster)
 

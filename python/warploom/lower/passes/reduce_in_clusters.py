@@ -44,7 +44,9 @@ def reduce_in_clusters(program: TileProgram) -> TileProgram:
         )
     reduction = _Reduction(program)
     body = tuple(reduction.statement(statement) for statement in program.block)
-    return program.replace(body=(*reduction.start(), *body), host=()).decided(
+    # The workspace is not needed.
+    host = tuple(one for one in program.host if not isinstance(one, tirx.AllocBuffer))
+    return program.replace(body=(*reduction.start(), *body), host=host).decided(
         f"sums: from {reduction.parts - 1} CTAs of a cluster to the last, through "
         f"{', '.join(place.name for place in reduction.places.values())} in shared memory"
     )
