@@ -203,6 +203,7 @@ def test_tvm_compiles_for_each_device(emulated, arch):
         f"""
 import numpy as np
 from tvm.script import tirx as T
+from warploom.target import cuda_target
 
 @T.prim_func
 def double(a: T.Buffer((256,), "float32")):

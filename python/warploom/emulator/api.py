@@ -36,6 +36,7 @@ def run(
     report: bool = False,
     explore: int = 0,
     exhaustive: int = 0,
+    sms: int = 0,
 ) -> Result:
     """Run a program on the emulator, with or without ``WARPLOOM_EMULATOR=1`` and a GPU.
 
@@ -65,7 +66,7 @@ def run(
     arch : str, optional
         ``"sm_90a"`` or ``"sm_100a"``: the device. By default that of the PTX's ``.target``, of the
         function's target, or else ``"sm_90a"``.
-    checks, seed, schedule, report, explore, exhaustive
+    checks, seed, schedule, report, explore, exhaustive, sms
         See :class:`warploom.emulator.settings.Settings`.
 
     Returns
@@ -81,7 +82,7 @@ def run(
     IllegalCombination
         If an option has a value that is not allowed.
     """
-    chosen = settings.Settings(checks, seed, schedule, report, explore, exhaustive)
+    chosen = settings.Settings(checks, seed, schedule, report, explore, exhaustive, sms)
     if arch is not None and arch not in ARCHS:
         raise EmulatorError(f"There is no device {arch!r}; allowed are {' and '.join(ARCHS)}.")
     if isinstance(program, Path):

@@ -37,6 +37,7 @@ _SIGNATURES: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "set_exhaustive": (None, (ctypes.c_int64, ctypes.c_int)),
     "set_explore": (None, (ctypes.c_int64,)),
     "set_instruction_limit": (None, (_U64,)),
+    "set_multiprocessors": (ctypes.c_int, (ctypes.c_uint32,)),
     "set_report": (None, (ctypes.c_int,)),
     "set_schedule": (ctypes.c_int, (_CHAR_P,)),
     "set_seconds": (None, (ctypes.c_double,)),

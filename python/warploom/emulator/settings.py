@@ -12,6 +12,7 @@ from typing import Any
 
 from warploom.emulator import binding
 from warploom.errors import IllegalCombination
+from warploom.runtime.emulator_libraries import MOST_SMS
 
 #: Strategies by which the next warp and the next completion are chosen.
 SCHEDULES = ("random", "round-robin", "late", "early", "far-ahead")
@@ -35,6 +36,9 @@ class Settings:
         Number of schedules that every launch is executed under; 0 and 1 mean one.
     exhaustive : int
         Bound of a systematic search through all schedules; 0 does none.
+    sms : int
+        Multiprocessors of the emulated devices, up to 1024; 0 for those that
+        ``WARPLOOM_EMULATOR_SMS`` names, or else for those of an H200 and a B200.
     """
 
     checks: bool = True
@@ -43,18 +47,21 @@ class Settings:
     report: bool = False
     explore: int = 0
     exhaustive: int = 0
+    sms: int = 0
 
     def __post_init__(self) -> None:
         if self.schedule not in SCHEDULES:
             raise IllegalCombination(
                 f"The schedule is {self.schedule!r}; allowed are {', '.join(SCHEDULES)}."
             )
-        for name in ("seed", "explore", "exhaustive"):
+        for name in ("seed", "explore", "exhaustive", "sms"):
             value = getattr(self, name)
             if not isinstance(value, numbers.Integral) or isinstance(value, bool):
                 raise IllegalCombination(f"{name} is {value!r}; give an int.")
         if not 0 <= self.seed < 1 << 64:
             raise IllegalCombination(f"The seed is {self.seed}; allowed are 0 to 2**64 - 1.")
+        if not 0 <= self.sms <= MOST_SMS:
+            raise IllegalCombination(f"sms is {self.sms}; allowed are 0 to {MOST_SMS}.")
         if min(self.explore, self.exhaustive) < 0:
             raise IllegalCombination("explore and exhaustive are numbers of schedules, not < 0.")
         if max(self.explore, self.exhaustive) >= 1 << 63:
@@ -104,6 +111,7 @@ _SETTERS: Mapping[str, Callable[[Any], None]] = {
     "report": lambda on: binding.call("set_report", int(on)),
     "explore": lambda count: binding.call("set_explore", count if count > 1 else 0),
     "exhaustive": lambda count: binding.call("set_exhaustive", count, _PREEMPTIONS),
+    "sms": lambda count: binding.check(binding.call("set_multiprocessors", count)),
 }
 
 

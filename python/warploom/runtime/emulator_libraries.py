@@ -15,6 +15,10 @@ from warploom.runtime import native
 OPT_IN = "WARPLOOM_EMULATOR"
 #: Environment variable that names the architecture of ``tvm.cuda(0)``.
 FIRST_ARCH = "WARPLOOM_EMULATOR_ARCH"
+#: Environment variable that says how many multiprocessors (SMs) emulated devices have.
+SMS = "WARPLOOM_EMULATOR_SMS"
+#: Most that they can have.
+MOST_SMS = 1024
 #: Architectures of the emulated devices, in the order of their numbers.
 ARCHS = ("sm_90a", "sm_100a")
 
@@ -56,6 +60,19 @@ def first_arch(environ: Mapping[str, str] = os.environ) -> str:
     return arch
 
 
+def check_sms(environ: Mapping[str, str] = os.environ) -> None:
+    """Check how many multiprocessors the environment asks for.
+
+    Raises
+    ------
+    ToolchainError
+        If an emulated device cannot have so many.
+    """
+    text = environ.get(SMS, "1")
+    if not (text.isascii() and text.isdigit() and 1 <= int(text) <= MOST_SMS):
+        raise ToolchainError(f"{SMS} is {text!r}; allowed are whole numbers from 1 to {MOST_SMS}.")
+
+
 def open_libraries(environ: Mapping[str, str] = os.environ) -> Path:
     """Load both, so that later loads of their SONAMEs find them, and say so once.
 
@@ -70,6 +87,7 @@ def open_libraries(environ: Mapping[str, str] = os.environ) -> Path:
         If they are missing or do not load, or another device is asked for than there are.
     """
     first_arch(environ)
+    check_sms(environ)
     cuda, cudart = find_libraries()
     ctypes.CDLL(str(cuda), ctypes.RTLD_GLOBAL)
     ctypes.CDLL(str(cudart), ctypes.RTLD_GLOBAL)

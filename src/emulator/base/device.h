@@ -14,10 +14,20 @@ struct Device {
   const char* arch;        // as PTX's .target and nvcc's -arch name it
   int major;               // compute capability
   int minor;
-  uint32_t multiprocessors;
+  uint32_t own_multiprocessors;  // unless something else is asked for
   uint32_t clock_kilohertz;
   uint32_t l2_bytes;
+  uint32_t memory_kilohertz;
+  uint32_t memory_bits;
 };
+
+// Multiprocessors of a device: those that set_multiprocessors, or else WARPLOOM_EMULATOR_SMS,
+// gives all devices of the process.
+uint32_t multiprocessors(const Device& device);
+constexpr uint32_t kMostMultiprocessors = 1024;
+// 0: those of the environment, or the device's own. False, and nothing changes, if there are too
+// many.
+bool set_multiprocessors(uint32_t count);
 
 // The devices of this process: 0 is sm_90a and 1 is sm_100a, unless WARPLOOM_EMULATOR_ARCH names
 // the architecture that comes first. None at all if it names something else.

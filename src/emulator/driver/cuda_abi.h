@@ -84,6 +84,8 @@ enum Attribute : int {
   kMaxRegistersPerBlock = 12,
   kClockRate = 13,
   kMultiProcessorCount = 16,
+  kMemoryClockRate = 36,
+  kGlobalMemoryBusWidth = 37,
   kL2CacheSize = 38,
   kMaxThreadsPerMultiProcessor = 39,
   kComputeCapabilityMajor = 75,
@@ -105,6 +107,7 @@ struct Graph;
 extern "C" {
 int warploom_emulator_device_count();
 const warploom::emulator::Device* warploom_emulator_device(int index);  // nullptr: none such
+uint32_t warploom_emulator_multiprocessors(int index);
 int warploom_emulator_current_device();
 int warploom_emulator_set_device(int index);
 // In the memory of the current device.

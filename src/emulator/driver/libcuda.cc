@@ -140,6 +140,11 @@ WARPLOOM_CUDA_API int cuLaunchKernelEx(const abi::LaunchConfig* config, void* fu
 
 WARPLOOM_CUDA_API int warploom_emulator_device_count() { return device_count(); }
 
+WARPLOOM_CUDA_API uint32_t warploom_emulator_multiprocessors(int index) {
+  const Device* facts = find_device(index);
+  return facts == nullptr ? 0 : multiprocessors(*facts);
+}
+
 WARPLOOM_CUDA_API const Device* warploom_emulator_device(int index) { return find_device(index); }
 
 WARPLOOM_CUDA_API int warploom_emulator_current_device() { return Session::current_device(); }

@@ -39,6 +39,11 @@ WARPLOOM_CUDA_API int warploom_emulator_find_arch(const char* arch) {
   return guarded(-1, [&] { return find_arch(arch); });
 }
 
+// Multiprocessors of all devices; 0: their own. An error if there are more than allowed.
+WARPLOOM_CUDA_API int warploom_emulator_set_multiprocessors(uint32_t count) {
+  return set_multiprocessors(count) ? abi::kSuccess : abi::kInvalidValue;
+}
+
 // -1 behind the last parameter.
 WARPLOOM_CUDA_API int64_t warploom_emulator_parameter_bytes(const void* function, int index) {
   return guarded(int64_t{-1}, [&] {

@@ -41,7 +41,7 @@ def test_one_role_loads_and_the_others_compute():
 
 def test_both_roles_walk_the_same_tiles():
     producer, consumer = roles(lower(tile_programs.gemm(256, 256, 64).func))
-    for line in ("for turn in", "for step in"):
+    for line in ("for iteration in", "for step in"):
         assert producer.count(line) == consumer.count(line) == 1
 
 

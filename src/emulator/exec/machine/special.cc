@@ -68,7 +68,7 @@ uint64_t cluster_nctaid(const Warp& warp, uint32_t) { return launch(warp).cluste
 uint64_t smid(const Warp& warp, uint32_t) {
   const Dim3& grid = launch(warp).grid;
   const Dim3& id = warp.cta().id();
-  return (id[0] + grid[0] * (id[1] + grid[1] * id[2])) % launch(warp).device.multiprocessors;
+  return (id[0] + grid[0] * (id[1] + grid[1] * id[2])) % multiprocessors(launch(warp).device);
 }
 
 #define WARPLOOM_AXES(name, function)                                                      \
@@ -89,7 +89,7 @@ const Entry kEntries[] = {
     {"%nwarpid", 32, [](const Warp&, uint32_t) -> uint64_t { return kMaxWarps; }},
     {"%smid", 32, smid},
     {"%nsmid", 32,
-     [](const Warp& warp, uint32_t) -> uint64_t { return launch(warp).device.multiprocessors; }},
+     [](const Warp& warp, uint32_t) -> uint64_t { return multiprocessors(launch(warp).device); }},
     {"%gridid", 64, zero},
     {"%cluster_ctarank", 32,
      [](const Warp& warp, uint32_t) -> uint64_t { return warp.cta().rank(); }},

@@ -27,7 +27,7 @@ uint64_t resident_clusters(const Launch& launch) {
   uint32_t by_shared = kSharedPerSm / launch.shared_bytes();
   uint32_t ctas = std::max(1u, std::min({by_warps, by_shared, kMaxCtasPerSm}));
   return std::max<uint64_t>(
-      1, uint64_t{launch.device.multiprocessors} * ctas / volume(launch.cluster));
+      1, uint64_t{multiprocessors(launch.device)} * ctas / volume(launch.cluster));
 }
 
 void check_block(const Launch& launch) {
