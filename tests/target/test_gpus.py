@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+import tokenize
 import warnings
+from pathlib import Path
 
 import pytest
 import tvm
 
+import warploom
 from warploom.errors import IllegalCombination, UnknownGpuWarning
 from warploom.target import ARCHS, GPUS, SM90A, SM100A, cuda_target, device_gpu, gpu_of
 from warploom.target.clusters_that_fit import MEASURED, clusters_that_fit, fewest_clusters
@@ -56,6 +59,29 @@ def test_any_other_model_is_refused(model):
 def test_wrong_facts_are_refused(changes):
     with pytest.raises(AssertionError):
         dataclasses.replace(GPUS["h200"], **changes)
+
+
+#: Numbers of SMs that would tie code to one GPU.
+SMS = {"132", "114"}
+#: Folders and files whose choices are made for one GPU still.
+TIED = ("gemm/", "kernels/", "programs/choose_gemm.py", "programs/block_scaled_tiles.py")
+
+
+def test_no_other_file_knows_how_many_sms_a_gpu_has():
+    package = Path(warploom.__file__).parent
+    found = []
+    for path in sorted(package.rglob("*.py")):
+        name = path.relative_to(package).as_posix()
+        if name.startswith(TIED) or name in ("target/gpus.py", "target/clusters_that_fit.py"):
+            continue
+        with path.open("rb") as file:
+            tokens = list(tokenize.tokenize(file.readline))
+        found += [
+            f"{name}:{one.start[0]}: {one.string}"
+            for one in tokens
+            if one.type == tokenize.NUMBER and one.string in SMS
+        ]
+    assert not found, "\n".join(found)
 
 
 # --- clusters ---------------------------------------------------------------------------------

@@ -73,7 +73,7 @@ class GemmConfig:
         Compute C^T = B A^T: rows of B are the 64-row side of wgmma and rows of A its N. For few
         rows of A.
     ctas : int, optional
-        CTAs of the persistent grid; without it the SMs of the GPU that the target names.
+        CTAs of the persistent grid; without it as many as the device holds.
 
     Raises
     ------

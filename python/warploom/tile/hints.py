@@ -78,7 +78,8 @@ class Hints:
         Whether warps of their own load (True), or those that compute load ahead of themselves
         (False).
     ctas : int
-        CTAs of a persistent grid; without it as many as the GPU holds.
+        CTAs of a persistent grid; without it as many as the device holds, which the host asks at
+        each launch.
     ctas_per_sm : int
         CTAs that an SM holds at a time. Each gets its part of the registers and of the shared
         memory, and a persistent grid has so many for each SM.
