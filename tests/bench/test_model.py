@@ -4,36 +4,19 @@ from __future__ import annotations
 
 import json
 import math
-from dataclasses import fields, replace
+from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from warploom.bench import __main__ as bench
-from warploom.bench.fit import FIXED, by_gemm, fit, loss
-from warploom.bench.measured import Candidate, by_problem, read_candidates
+from warploom.bench.fit import by_gemm, fit, loss
+from warploom.bench.measured import PUBLIC, RANDOM, packaged_candidates
 from warploom.bench.model_error import Agreement, agreements
 from warploom.bench.report import geometric_mean
 from warploom.gemm.choose import is_priced
-from warploom.gemm.machine import H200, Machine
+from warploom.gemm.machine import H200
 from warploom.gemm.model import predict
-
-#: Parts in which the measured GEMMs are, of which each is predicted from the others.
-FOLDS = 2
-#: Fits of each part, each from constants of its own.
-STARTS = 2
-#: Draws the parts and the starts. Constants that one part does not determine stay near their start;
-#: with one of nine draws the error of the other part was 0.147.
-DRAW = 154005157
-#: Least geometric mean of the ratios and largest error, for GEMMs that the fit has not seen.
-LEAST_RATIO, LARGEST_ERROR = 0.95, 0.12
-
-
-def _judged(candidates: list[Candidate], machine: Machine) -> list[Agreement]:
-    predicted = (predict(one.problem, one.knobs, machine).total for one in candidates)
-    pairs = zip(candidates, predicted, strict=True)
-    return agreements(replace(one, predicted=us) for one, us in pairs)
 
 
 def _means(found: list[Agreement]) -> tuple[float, float]:
@@ -42,41 +25,16 @@ def _means(found: list[Agreement]) -> tuple[float, float]:
     return geometric_mean([one.ratio for one in found]), error
 
 
-def _far_off(constants: list[str], rng: np.random.Generator) -> Machine:
-    factors = zip(constants, np.exp(rng.uniform(-0.7, 0.7, len(constants))), strict=True)
-    return replace(H200, **{name: getattr(H200, name) * by for name, by in factors})
-
-
-@pytest.mark.in_turn(3)
-def test_the_model_predicts_gemms_that_it_was_not_fitted_to() -> None:
-    """Cross-validation by GEMM; each fit starts with constants that are far off."""
-    rng = np.random.default_rng(DRAW)
-    candidates = read_candidates()
-    problems = list(by_problem(candidates))
-    assert len(problems) == 40 and len(candidates) == 1280
-    fold_of = dict(zip(problems, rng.permutation(len(problems)) % FOLDS, strict=True))
-    constants = [one.name for one in fields(Machine) if one.name not in FIXED]
-    judged, before = [], []
-    for fold in range(FOLDS):
-        seen = [one for one in candidates if fold_of[one.problem] != fold]
-        unseen = [one for one in candidates if fold_of[one.problem] == fold]
-        starts = [_far_off(constants, rng) for _ in range(STARTS)]
-        before += _judged(unseen, starts[0])
-        fitted = [fit(by_gemm(seen), start, rounds=8) for start in starts]
-        # A fit may end in a local minimum; the GEMMs that it has seen say which fit did not.
-        judged += _judged(unseen, min(fitted, key=lambda one: _means(_judged(seen, one))[1]))
-    assert len(judged) == len(problems)
-    (ratio, error), (_, error_before) = _means(judged), _means(before)
-    print(f"unseen products: ratio {ratio:.3f}, error {error:.3f} (before {error_before:.3f})")
-    assert ratio >= LEAST_RATIO and error <= LARGEST_ERROR and error < error_before
-
-
-def test_the_constants_of_the_package_describe_what_they_were_fitted_to() -> None:
-    """That says nothing about other GEMMs, but a model that changed has to be fitted again."""
-    ratio, error = _means(found := agreements(read_candidates()))
-    print(f"ratio {ratio:.3f}, error {error:.3f}")
-    assert ratio >= 0.96 and error <= 0.08
-    assert all(one.ratio > 0.78 for one in found)
+@pytest.mark.parametrize(
+    ("name", "gemms", "least", "largest"), [(PUBLIC, 40, 0.96, 0.1), (RANDOM, 210, 0.945, 0.13)]
+)
+def test_the_constants_of_the_package_describe_measured_times(name, gemms, least, largest) -> None:
+    """The constants were fitted to them; a model that changed has to be fitted again."""
+    judged = agreements(packaged_candidates(name))
+    ratio, error = _means(judged)
+    print(f"ratio {ratio:.3f}, error {error:.3f}, worst {min(one.ratio for one in judged):.3f}")
+    assert len(judged) == gemms and ratio >= least and error <= largest
+    assert all(one.ratio > 0.6 for one in judged)
 
 
 def test_the_command(
@@ -97,10 +55,10 @@ def test_the_command(
 
 def test_a_fit_finds_constants_again() -> None:
     # Times that a known machine predicts: the fit starts elsewhere and must come close to it.
-    known = replace(H200, launch=5.0, l2_bytes=30e6, step_cycles=60.0)
+    known = replace(H200, launch=5.0, l2_bytes=3000.0, wait_cycles=300.0)
     candidates = [
         replace(one, us=predict(one.problem, one.knobs, known).total)
-        for one in read_candidates()[::8] if is_priced(one.knobs)
+        for one in packaged_candidates(PUBLIC)[::8] if is_priced(one.knobs)
     ]
     measured = by_gemm(candidates)
     before, after = loss(measured, H200), loss(measured, fit(measured, H200, rounds=8))

@@ -45,7 +45,7 @@ from warploom.meta_schedule.records import Record, records_of
 from warploom.meta_schedule.workloads import matmul
 
 #: A GPU whose model is wrong in what decides between tiles.
-OTHER = replace(H200, l2_bytes=3e6, step_cycles=250.0, tile_cycles=3000.0)
+OTHER = replace(H200, l2_bytes=2000.0, wait_cycles=250.0, chunk_cycles=1000.0)
 
 
 def _candidates(func, rng, count: int) -> list:

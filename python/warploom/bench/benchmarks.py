@@ -17,6 +17,7 @@ BENCHMARKS = {
     "cold": "warploom.bench.cold_start",
     "launch": "warploom.bench.launch",
     "exhaustive": "warploom.bench.exhaustive",
+    "judge": "warploom.bench.judge",
     "tuning": "warploom.bench.tuning",
     "model": "warploom.bench.model_error",
     "soak": "warploom.bench.soak",

@@ -21,8 +21,10 @@ from warploom.gemm.problem import GemmProblem
 from warploom.gemm.workloads import problem_of
 from warploom.gemm_shape import GemmShape
 
-#: Results that come with the package.
-MEASURED = "2026-11-22-h200-candidates.jsonl.gz"
+#: Results that come with the package: 40 shapes of the suite ``public``, and 210 random shapes of
+#: the seeds 501, 502 and 777 of :mod:`warploom.bench.unseen`.
+PUBLIC = "2026-11-22-h200-candidates.jsonl.gz"
+RANDOM = "2026-11-24-h200-random.jsonl.gz"
 #: Candidates that are slower than the best by more do not matter to a choice.
 NEAR = 1.4
 
@@ -38,9 +40,9 @@ class Candidate:
 
 
 def read_candidates(file: Path | None = None) -> list[Candidate]:
-    """Candidates that were measured and right."""
+    """Candidates that were measured and right; without a file, those of the package."""
     if file is None:
-        file = Path(str(resources.files("warploom.bench"))) / "results" / MEASURED
+        return [*packaged_candidates(PUBLIC), *packaged_candidates(RANDOM)]
     data = file.read_bytes()
     with reading(file, "output of `bench exhaustive` or `bench tuning`"):
         text = gzip.decompress(data) if file.suffix == ".gz" else data
@@ -48,6 +50,11 @@ def read_candidates(file: Path | None = None) -> list[Candidate]:
         return [
             _candidate(line) for line in lines if line.get("us") is not None and not line["error"]
         ]
+
+
+def packaged_candidates(name: str) -> list[Candidate]:
+    """Candidates of one of the files :data:`PUBLIC` and :data:`RANDOM`."""
+    return read_candidates(Path(str(resources.files("warploom.bench"))) / "results" / name)
 
 
 def _candidate(line: dict[str, Any]) -> Candidate:

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from functools import lru_cache
 from itertools import product
+from typing import Any
 
 from warploom.errors import IllegalCombination
+from warploom.gemm.choices import CLUSTER_SPLITS
 from warploom.gemm.knobs import GemmKnobs
 from warploom.gemm.machine import H200, Machine
-from warploom.gemm.model import UNKNOWN_EXTENT, operand_bytes, predict, sizes, tiles_of
+from warploom.gemm.model import predict
 from warploom.gemm.problem import GemmProblem
+from warploom.gemm.work import UNKNOWN_EXTENT, operand_bytes, sizes, tiles_of
 from warploom.target.dtypes import bits_of
 
 Known = Callable[[GemmProblem], GemmKnobs | None]
@@ -42,12 +45,19 @@ _WORTH_A_KERNEL = 1.05
 #: More stages hide nothing more.
 MOST_STAGES = 12
 #: Knobs that the model does not price: candidates have the usual values, searches try others.
-_NOT_PRICED = ("in_cluster", "stream_k", "specialise", "persistent", "store_columns",
-               "store_buffers", "sms")  # fmt: skip
-#: Rows and columns of a matrix of which tiles waste little either way. There, and with more than a
-#: few rows unless it is predicted to gain so much, the transpose of a product is not computed: of
-#: two with many turns of tiles it took 3 and 18 % longer than predicted (H200, 2026-11-22 22:09).
-_MANY, _FEW, _WORTH_TRANSPOSING = 4096, 256, 1.02
+_NOT_PRICED = ("store_buffers", "sms")
+#: Rows and columns of a matrix of which tiles waste little, whichever operand has the rows.
+_MANY = 4096
+#: Rows from which on many CTAs read each weight.
+_FEW = 256
+#: Candidates of which the model tries variants, and knobs that make a variant of one.
+_VARIED = 48
+_VARIANTS: tuple[dict[str, Any], ...] = (
+    *({"cluster_m": down, "cluster_n": across} for down, across in LARGE_CLUSTERS),
+    *({"split_k": parts, "in_cluster": True} for parts in CLUSTER_SPLITS),
+    {"persistent": False}, {"specialise": False}, {"persistent": False, "specialise": False},
+    {"stream_k": True}, {"store_columns": 32},
+)  # fmt: skip
 #: Rows of products that take as long as their weights take to arrive.
 STREAMING_ROWS = 128
 
@@ -174,8 +184,7 @@ def streams_weights(problem: GemmProblem) -> bool:
 def is_priced(knobs: GemmKnobs) -> bool:
     """Whether the model knows the price of all that is chosen."""
     usual = GemmKnobs()
-    small = (knobs.cluster_m, knobs.cluster_n) in CLUSTERS
-    return small and all(getattr(knobs, name) == getattr(usual, name) for name in _NOT_PRICED)
+    return all(getattr(knobs, name) == getattr(usual, name) for name in _NOT_PRICED)
 
 
 def fits_at_once(problem: GemmProblem, knobs: GemmKnobs) -> bool:
@@ -218,13 +227,35 @@ def ranked(
     problem: GemmProblem, count: int = 64, machine: Machine = H200
 ) -> tuple[tuple[float, GemmKnobs], ...]:
     """The best candidates, with the predicted microseconds, the fastest first."""
-    rated = [(predict(problem, config, machine).total, config) for config in candidates(problem)]
-    # Of equal ones the first: fewer parts, no cluster, the smaller tile.
-    return tuple(sorted(rated, key=lambda pair: pair[0])[:count])
+
+    def rated(configs: Iterable[GemmKnobs]) -> list[tuple[float, GemmKnobs]]:
+        return [(predict(problem, config, machine).total, config) for config in configs]
+
+    # Of equal candidates the first: fewer parts, no cluster, the smaller tile.
+    usual = sorted(rated(candidates(problem)), key=lambda pair: pair[0])
+    other = rated(
+        variant for _, config in usual[:_VARIED] for variant in _variants(problem, config)
+    )
+    return tuple(sorted([*usual, *other], key=lambda pair: pair[0])[:count])
+
+
+def _variants(problem: GemmProblem, config: GemmKnobs) -> Iterator[GemmKnobs]:
+    """Legal knobs that share, store or launch the tiles of a candidate in another way."""
+    for change in _VARIANTS:
+        if "split_k" in change and (config.cluster_m * config.cluster_n > 1 or config.split_k > 1):
+            continue
+        variant = replace(config, **change, stages=1)
+        stages = most_stages(variant, problem) // variant.turns * variant.turns
+        if stages < 2 or not has_neighbours(problem, variant):
+            continue
+        variant = replace(variant, stages=stages)
+        large = (variant.cluster_m, variant.cluster_n) in LARGE_CLUSTERS
+        if (not large or fits_at_once(problem, variant)) and variant.why_not(problem) is None:
+            yield variant
 
 
 def choose(problem: GemmProblem, machine: Machine = H200) -> GemmKnobs:
-    """The knobs that the model predicts the shortest time for; rather not the transpose.
+    """The knobs that the model predicts the shortest time for.
 
     Raises
     ------
@@ -234,11 +265,7 @@ def choose(problem: GemmProblem, machine: Machine = H200) -> GemmKnobs:
     rated = ranked(problem, machine=machine)
     if not rated:
         raise IllegalCombination(f"There are no legal knobs for {problem}.")
-    least, best = rated[0]
-    if best.swap_ab and (problem.m or UNKNOWN_EXTENT) > _FEW:
-        near = (config for time, config in rated if time < least * _WORTH_TRANSPOSING)
-        return next((config for config in near if not config.swap_ab), best)
-    return best
+    return rated[0][1]
 
 
 def choose_by_rows(

@@ -9,83 +9,134 @@ from warploom.target.arch import GPUS, Gpu
 
 @dataclass(frozen=True)
 class Machine:
-    """What the model knows of a GPU.
+    """The constants of one GPU.
+
+    Rates of an SM are per cycle of :attr:`clock`, rates of the whole GPU per cycle or microsecond.
 
     Attributes
     ----------
     gpu : Gpu
-        The product, with its multiprocessors.
-    clock, idle_clock : float
-        GHz with all tensor cores under load, where power limits it, and with few.
+        The GPU, with its SMs and the clusters that fit.
+    clock : float
+        Cycles of an SM per microsecond, in a kernel that power does not throttle.
     tensor_bytes : int
-        Products of one SM and cycle, times the bytes of an operand's element.
-    l2_bytes, dram_bytes : float
-        Bytes per microsecond that the L2 cache and the memory deliver, all SMs together.
+        Multiply-adds of one SM and cycle, times the bytes of an operand's element.
+    shared_bytes : int
+        Bytes of shared memory that the tensor cores of an SM read per cycle.
+    receive_bytes : float
+        Bytes per cycle that an SM receives from the L2 cache.
+    l2_bytes : float
+        Bytes per cycle that the L2 cache delivers to all SMs.
     l2_capacity : float
-        Bytes of operands that stay in the L2 cache between turns.
-    launch : float
-        Microseconds between the kernel before this one and the first instruction after its wait.
-    first_load : float
-        Microseconds until the first tile has arrived.
-    latency_cycles : float
-        Cycles from the request for a tile to its arrival.
-    step_cycles : float
-        Cycles of one step that the products of one warpgroup do not hide: waits, barriers.
-    element_cycles : float
-        Cycles that a thread takes to compute an element of an operand, such as a weight of 4 bits
-        in natural order.
-    tile_cycles : float
-        Cycles between two tiles of a CTA, apart from the stores.
-    store_bytes : float
-        Bytes per cycle that an SM brings from registers to memory.
-    reduce : float
-        Microseconds that adding the parts of a split sum takes beside its traffic.
-    exchange : float
-        The same where a cluster exchanges them: not measured, but by what it spares.
-    cluster : float
-        Microseconds that clusters take to start and to end together.
+        Bytes of operands that stay in the L2 cache from one wave to the next.
+    dram_bytes : float
+        Bytes per microsecond between memory and the L2 cache.
     halves : float
-        Part of an operand that counts once more where several clusters read it, through the other
-        half of the L2 cache.
-    coupling : float
-        Part by which steps take longer where CTAs of a cluster wait for the slower of them.
-    disturbance : float
-        Order of the norm that joins the streams: infinite if they never met.
-    ragged : float
-        How much longer tiles take from the L2 cache whose rows do not start at its lines.
+        Part of an operand that memory delivers once more where several clusters read it: the halves
+        of the L2 cache keep a copy each.
+    launch : float
+        Microseconds between two empty kernels of a stream.
+    ctas : float
+        Microseconds more until all SMs have their CTAs.
+    roles : float
+        Microseconds more until warps with roles of their own have their registers.
+    persistent : float
+        Microseconds more for the loop over tiles.
+    first_load : float
+        Microseconds from the first request to the first step.
+    fill : float
+        Times that the first stage of all CTAs takes from the L2 cache, cold, instead of once.
+    latency : float
+        Microseconds from the request for a stage to its arrival, in the loop.
+    copy_cycles : float
+        Cycles of the TMA unit for a box of a stage.
+    same_line : float
+        Cycles of a step, times the root of the CTAs that read the same line of the L2 cache at the
+        same time: they wait for each other, less where they have come apart.
+    wait_cycles : float
+        Cycles of one step in which a warpgroup waits for a stage.
+    issue_cycles : float
+        Cycles to issue one MMA.
     narrow : float
-        Part by which products take longer for each part of the widest instruction's columns that
-        theirs lack: they read A from shared memory more often, which costs power.
+        Part by which MMAs take longer for each part of the widest instruction's columns that they
+        lack.
+    self_load_cycles : float
+        Cycles of one step where no warps of their own load.
+    dequantise_cycles, dequantise_issue : float
+        Cycles in which a warpgroup that is alone computes an element of each thread, such as a
+        weight of 4 bits, and the part of them in which it keeps the SM's schedulers busy.
+    element_cycles, transpose : float
+        Cycles of an epilogue for each element of a thread, and part of it that comes on top for a
+        transposed tile.
+    chunk_cycles : float
+        Cycles of an epilogue for each chunk that a warpgroup stores.
+    store_bytes : float
+        Bytes per cycle that an SM stores.
+    partial_lines, partial_lines_dram : float
+        Part by which stores take longer for each line of 128 bytes beyond the least, in the SM and
+        in memory.
+    next_cta : float
+        Microseconds between two CTAs of a grid that is not persistent, on one SM.
+    part : float
+        Microseconds for each part of a split sum, through a workspace.
+    dsmem, dsmem_bytes : float
+        Microseconds of a sum in a cluster, and bytes of it per cycle.
+    stream_k, stream_k_steps : float
+        Microseconds of the sums of stream-K, and part by which its steps take longer.
+    throttle, throttle_us : float
+        Part by which a kernel takes longer whose tensor cores are always busy, after many times the
+        second number of microseconds.
+    overlap, overlap_dram : float
+        Orders of the norms that join what runs at once in a step, and with memory: infinite if the
+        longest hid all others.
     """
 
     gpu: Gpu = GPUS["h200"]
-    clock: float = 1.64
-    idle_clock: float = 1.8
+    clock: float = 1980.0
     tensor_bytes: int = 4096
-    l2_bytes: float = 20.7e6
-    dram_bytes: float = 4.23e6
-    l2_capacity: float = 127e6
-    launch: float = 1.58
-    first_load: float = 0.181
-    latency_cycles: float = 2090.0
-    step_cycles: float = 94.5
-    element_cycles: float = 3.7
-    tile_cycles: float = 1.94
-    store_bytes: float = 45.3
-    reduce: float = 4.06
-    exchange: float = 1.5
-    cluster: float = 0.17
-    halves: float = 0.245
-    coupling: float = 0.0235
-    disturbance: float = 3.6
-    ragged: float = 2.88
-    narrow: float = 0.04
+    shared_bytes: int = 128
+    receive_bytes: float = 78.8
+    l2_bytes: float = 9640.0
+    l2_capacity: float = 50e6
+    dram_bytes: float = 4.6e6
+    halves: float = 0.297
+    launch: float = 0.81
+    ctas: float = 0.142
+    roles: float = 0.125
+    persistent: float = 0.107
+    first_load: float = 0.433
+    fill: float = 1.99
+    latency: float = 0.845
+    copy_cycles: float = 33.5
+    same_line: float = 28.6
+    wait_cycles: float = 1.92
+    issue_cycles: float = 0.229
+    narrow: float = 0.0227
+    self_load_cycles: float = 125.0
+    dequantise_cycles: float = 4.8
+    dequantise_issue: float = 0.4
+    element_cycles: float = 1.02
+    transpose: float = 1.98
+    chunk_cycles: float = 80.6
+    store_bytes: float = 82.7
+    partial_lines: float = 0.553
+    partial_lines_dram: float = 0.573
+    next_cta: float = 1.25
+    part: float = 0.645
+    dsmem: float = 1.09
+    dsmem_bytes: float = 18.3
+    stream_k: float = 1.01
+    stream_k_steps: float = 0.0373
+    throttle: float = 0.104
+    throttle_us: float = 5740.0
+    overlap: float = 3.49
+    overlap_dram: float = 2.55
 
     @property
     def sms(self) -> int:
-        """Multiprocessors."""
+        """SMs of the GPU."""
         return self.gpu.sms
 
 
-#: The GPU that the constants were fitted on.
+#: The GPU that the constants were found on.
 H200 = Machine()

@@ -1,11 +1,13 @@
-"""The analytic model: how long a product takes with certain knobs, and where the time goes.
+"""The model of costs: how long a GEMM takes with certain knobs, and where the time goes.
 
-A product is bound by the slowest of three streams, each counted for the whole GPU: tensor cores,
-which work in turns of tiles (the last turn may leave SMs idle); operand tiles from the L2 cache;
-and memory traffic. Streams disturb each other, the more the closer their times are. To that comes
-what no turn hides: launch, the first loads, the last stores.
+One SM is a pipeline. Each step of K has a time: that of the slowest of the tensor cores, the SM's
+and the GPU's loads, the latency that the stages have to hide, and what a warpgroup does itself;
+times that come close to each other add up in part. Steps make a loop, a loop and its epilogue make
+a tile, tiles make the waves of the busiest CTA. Memory runs beside all of it. What no wave hides
+comes on top: launch, first loads, last epilogue, sums of parts.
 
-The constants of a :class:`Machine` are fitted to measured times; everything else is counting.
+The constants are those of a :class:`~warploom.gemm.machine.Machine`; all else is counting
+(:mod:`~warploom.gemm.work`). A prediction takes about 50 microseconds.
 """
 
 from __future__ import annotations
@@ -16,15 +18,18 @@ from dataclasses import dataclass, fields
 from warploom.gemm.knobs import GemmKnobs
 from warploom.gemm.machine import H200, Machine
 from warploom.gemm.problem import GemmProblem, kind_of
+from warploom.gemm.work import Work, operand_bytes, work_of
 from warploom.target import SM90A, WGMMA_M
 from warploom.target.dtypes import bits_of
 
-#: What a size that is known only at launch counts as.
-UNKNOWN_EXTENT = 4096
-#: Columns of the widest instructions.
+#: Columns of the widest MMA.
 _WIDEST = 256
 #: Bytes of a line of the L2 cache.
 _LINE_BYTES = 128
+#: Bytes of an element of a sum.
+_SUM_BYTES = 4
+#: Times that memory delivers operands at most: beyond that the L2 cache always helps.
+_MOST_READS = 4
 
 
 @dataclass(frozen=True)
@@ -33,34 +38,42 @@ class Prediction:
 
     Attributes
     ----------
-    tensor, l2, dram : float
-        The three streams, of which the slowest counts.
+    tensor, l2 : float
+        The MMAs of the busiest SM, and the loads of all SMs from the L2 cache.
+    loop : float
+        All waves of the busiest CTA, with those two and what they do not hide.
+    dram : float
+        Bytes between memory and the L2 cache, which move beside the loop.
     fill, drain : float
-        First loads and last stores.
+        First loads and last epilogue.
     launch : float
         Before and after the kernel's own work.
     reduce : float
         Adding the parts of a split sum.
     turns : int
         Tiles, or parts of tiles, that the busiest CTA computes.
-    disturbance : float
-        As in :class:`Machine`.
+    overlap : float
+        As ``overlap_dram`` of :class:`~warploom.gemm.machine.Machine`.
+    throttle : float
+        Factor on the loop and memory, for a clock that power limits.
     """
 
     tensor: float
     l2: float
+    loop: float
     dram: float
     fill: float
     drain: float
     launch: float
     reduce: float
     turns: int
-    disturbance: float
+    overlap: float
+    throttle: float
 
     @property
     def total(self) -> float:
-        """All of it."""
-        stream = _joined(self.disturbance, self.tensor, self.l2, self.dram)
+        """Microseconds of one launch."""
+        stream = _joined(self.overlap, self.loop, self.dram) * self.throttle
         return stream + self.fill + self.drain + self.launch + self.reduce
 
     def terms(self) -> dict[str, float]:
@@ -69,223 +82,235 @@ class Prediction:
 
 
 def predict(problem: GemmProblem, knobs: GemmKnobs, machine: Machine = H200) -> Prediction:
-    """The time of one launch.
+    """The time of one launch, back to back with others.
 
     Parameters
     ----------
     problem : GemmProblem
-        What is computed; sizes that are not known count as :data:`UNKNOWN_EXTENT`.
+        The GEMM; sizes that are dynamic count as :data:`~warploom.gemm.work.UNKNOWN_EXTENT`.
     knobs : GemmKnobs
-        Legal ones: see :meth:`GemmKnobs.why_not`.
+        Legal knobs: see :meth:`GemmKnobs.why_not`.
     machine : Machine
         The GPU.
     """
-    work = _work_of(problem, knobs, machine)
-    step = _cycles_of_a_step(problem, knobs, machine, work)
-    between = drain = _cycles_between_tiles(problem, knobs, machine)
-    if knobs.ping_pong:  # results hide behind the products of the next tile
-        between = max(0.0, (between - work.steps * step) / 2)
-    in_turn = (
-        work.turns * work.steps
-        if not knobs.stream_k
-        else max(work.steps, math.ceil(work.units * work.steps / work.slots))
-    )
-    cycles = in_turn * step + (work.turns - 1) * between / work.busy
-    load = min(1.0, work.units / work.slots)
-    clock = machine.idle_clock - load * (machine.idle_clock - machine.clock)
-    ctas = min(work.slots, work.units)
+    work = work_of(problem, knobs, machine.gpu)
+    step = _Step.of(problem, knobs, machine, work)
+    epilogue = _epilogue_cycles(problem, knobs, machine, work)
+    meeting = _cluster_sum_cycles(problem, knobs, machine)
+    between = epilogue + meeting + (0.0 if knobs.persistent else machine.next_cta * machine.clock)
+    loop = _waves(knobs, work, work.steps * step.cycles, between)
+    tensor = work.turns * work.steps * step.tensor
+    dram = _dram_bytes(problem, knobs, machine, work) / machine.dram_bytes * machine.clock
+    micro = machine.clock
+    part = machine.part * knobs.split_k if knobs.split_k > 1 else 0.0
+    reduce = meeting / micro if knobs.in_cluster else part
     return Prediction(
-        tensor=cycles / clock / 1e3,
-        l2=_l2_time(problem, knobs, machine, work),
-        dram=_dram_bytes(problem, knobs, machine, ctas) / machine.dram_bytes,
-        fill=machine.first_load,
-        drain=drain / clock / 1e3,
-        launch=machine.launch + (machine.cluster if work.cluster > 1 else 0.0),
-        reduce=_split_time(problem, knobs, machine, work),
+        tensor=tensor / micro,
+        l2=work.turns * work.steps * step.l2 / micro,
+        loop=loop / micro,
+        dram=dram / micro,
+        fill=machine.first_load + machine.fill * step.arrival / micro,
+        drain=epilogue / micro,
+        launch=machine.launch
+        + machine.ctas * min(1.0, work.running / machine.sms)
+        + machine.roles * knobs.specialise
+        + machine.persistent * knobs.persistent,
+        reduce=machine.stream_k if knobs.stream_k else reduce,
         turns=work.turns,
-        disturbance=machine.disturbance,
+        overlap=machine.overlap_dram,
+        throttle=_throttle(machine, work, tensor, loop, dram),
     )
 
 
 @dataclass(frozen=True)
-class _Work:
-    """How a GPU divides the work of a launch.
+class _Step:
+    """Cycles of one step of K: of all CTAs of an SM at once.
 
     Attributes
     ----------
-    cluster : int
-        CTAs of a cluster.
-    slots : int
-        CTAs that run at a time.
-    steps : int
-        Steps of a tile's sum, or of a part of it.
-    units : int
-        Tiles, or parts of them.
-    turns : int
-        Units that a CTA computes one after the other, at most.
-    busy : int
-        CTAs of an SM that have work.
+    cycles : float
+        The step.
+    tensor, l2 : float
+        Its MMAs, and its loads from the L2 cache.
+    arrival : float
+        Its bytes at all SMs, from the L2 cache, if nothing were shared.
     """
 
-    cluster: int
-    slots: int
-    steps: int
-    units: int
-    turns: int
-    busy: int
+    cycles: float
+    tensor: float
+    l2: float
+    arrival: float
+
+    @classmethod
+    def of(cls, problem: GemmProblem, knobs: GemmKnobs, machine: Machine, work: Work) -> _Step:
+        m, n, _, _ = work.sizes
+        of_a, of_b = knobs.multicast(problem)
+        a_row, b_row = (knobs.tile_k * bits / 8 for bits in (problem.a_bits, problem.b_bits))
+        columns = problem.products * knobs.tile_n
+        received = knobs.tile_m * a_row + columns * b_row
+        lines_a, lines_b = _lines(problem, knobs)
+        requested = min(knobs.tile_m, m) / of_a * a_row * lines_a
+        requested += min(columns, problem.products * n) / of_b * b_row * lines_b
+        multiply = problem.products * _mma_cycles(problem, knobs, machine)
+        if not any(problem.computed):  # such an operand comes from registers
+            multiply *= 1 + machine.narrow * (1 - knobs.accumulator[1] / _WIDEST)
+        compute = _dequantise_cycles(problem, knobs, machine)
+        own = multiply + compute + machine.wait_cycles
+        own += machine.issue_cycles * _mmas_of_a_warpgroup(problem, knobs)
+        if not knobs.specialise:
+            own += machine.self_load_cycles
+        # A stage is multiplied, released, and loaded anew.
+        arrival = received / machine.receive_bytes
+        latency = machine.latency * machine.clock
+        ring = (latency + arrival + own) / knobs.stages
+        boxes = sum(max(1.0, row / _LINE_BYTES) for row in (a_row, b_row))
+        readers = max(work.block) * max(1.0, a_row / _LINE_BYTES)
+        l2 = work.running * requested / machine.l2_bytes
+        cycles = _joined(
+            machine.overlap,
+            work.busy * multiply,
+            work.busy * arrival,
+            l2,
+            max(own / knobs.turns, ring),
+            work.busy * knobs.consumers * compute * machine.dequantise_issue,
+            work.busy * machine.copy_cycles * boxes,
+            machine.same_line * math.sqrt(readers),
+        )
+        if knobs.stream_k:
+            cycles *= 1 + machine.stream_k_steps
+        return cls(cycles, work.busy * multiply, l2, work.running * received / machine.l2_bytes)
 
 
-def _work_of(problem: GemmProblem, knobs: GemmKnobs, machine: Machine) -> _Work:
-    k = sizes(problem)[2] or UNKNOWN_EXTENT
-    cluster = knobs.cluster_m * knobs.cluster_n * (knobs.split_k if knobs.in_cluster else 1)
-    slots = min(
-        machine.gpu.resident(cluster, knobs.ctas_per_sm),
-        knobs.sms * knobs.ctas_per_sm // cluster * cluster,
+def _lines(problem: GemmProblem, knobs: GemmKnobs) -> tuple[float, float]:
+    """Lines of the L2 cache that rows of a stage touch of A and of B, for each that they fill."""
+    run = (problem.k or 0) / problem.taps
+    sides = (
+        (problem.a_bits, problem.layout[0] == "N", problem.m, knobs.tile_m),
+        (problem.b_bits, problem.layout[1] == "T", problem.n, knobs.tile_n),
     )
-    steps = problem.taps * math.ceil(k / problem.taps / knobs.tile_k)
-    units = tiles_of(problem, knobs) * knobs.split_k
-    return _Work(
-        cluster, slots, math.ceil(steps / knobs.split_k), units, math.ceil(units / slots),
-        min(knobs.ctas_per_sm, math.ceil(units / machine.sms)),
-    )  # fmt: skip
+    found = []
+    for bits, along_k, extent, tile in sides:
+        pitch = (run if along_k else extent or 0) * bits / 8
+        row = (knobs.tile_k if along_k else tile) * bits / 8 / _LINE_BYTES
+        found.append((row + 1) / row if pitch % _LINE_BYTES else 1.0)
+    return found[0], found[1]
 
 
-def _cycles_of_a_step(
-    problem: GemmProblem, knobs: GemmKnobs, machine: Machine, work: _Work
+def _waves(knobs: GemmKnobs, work: Work, loop: float, between: float) -> float:
+    """Cycles of the busiest CTA, from its first step to its last."""
+    if knobs.stream_k:
+        units = max(1.0, work.units / work.slots)
+        return units * loop + (math.ceil(units) - 1) * between
+    hidden = max(loop, (loop + between) / 2)  # behind the MMAs of the other warpgroup
+    inner = hidden if knobs.ping_pong else loop + between / work.busy
+    return (work.turns - 1) * inner + loop
+
+
+def _epilogue_cycles(
+    problem: GemmProblem, knobs: GemmKnobs, machine: Machine, work: Work
 ) -> float:
-    """Cycles of an SM for one step of the sum, of each of its CTAs."""
-    multiply = problem.products * _step_cycles(problem, knobs, machine)
-    if not any(problem.computed):  # such an operand comes from registers
-        multiply *= 1 + machine.narrow * (1 - knobs.accumulator[1] / _WIDEST)
-    compute = _compute_cycles(problem, knobs, machine)
-    # CTAs of one SM take turns on its tensor cores, and hide each other's waits.
-    own = compute + multiply + machine.step_cycles / knobs.warpgroups
-    # Warps that compute an operand share the schedulers of the SM.
-    issue = knobs.consumers * (compute + machine.step_cycles) if compute else 0.0
-    alone = _joined(machine.disturbance, work.busy * issue, own / knobs.turns)
-    step = max(work.busy * multiply, alone)
-    # A stage is multiplied, given back one step later, and loaded anew.
-    step = max(step, (max(own, step) + step + machine.latency_cycles) / knobs.stages)
-    if work.cluster > 1:
-        step *= 1 + machine.coupling
-    if not knobs.specialise:  # nobody loads ahead while warpgroups wait
-        step += machine.step_cycles
-    return step
+    """Cycles from the last MMA of a tile until its results are stored."""
+    rows, columns = knobs.accumulator
+    reads = sum(bits_of(dtype) / 8 for dtype, shape in problem.inputs if shape == "tile")
+    count = len(problem.outputs) + sum(shape == "tile" for _, shape in problem.inputs)
+    elements = rows * columns / knobs.consumers / SM90A.warpgroup
+    each = machine.element_cycles * (1 + machine.transpose * knobs.swap_ab)
+    chunks = max(1.0, rows / WGMMA_M / knobs.consumers) * -(-columns // knobs.store_columns)
+    tile = knobs.tile_m * knobs.tile_n
+    store = sum(
+        bits_of(dtype) / 8 * (1 + machine.partial_lines * (_chunk_lines(knobs, n, dtype) - 1))
+        for dtype in problem.outputs
+        for n in [work.sizes[1]]
+    )
+    moved = work.busy * tile * (store + reads) / machine.store_bytes
+    return count * (elements * each + chunks * machine.chunk_cycles) + moved
 
 
-def _cycles_between_tiles(problem: GemmProblem, knobs: GemmKnobs, machine: Machine) -> float:
-    """Cycles of the epilogue of a tile, and of the first loads of the next."""
-    out_bytes = sum(bits_of(dtype) / 8 for dtype in problem.outputs)
-    read = sum(bits_of(dtype) / 8 for dtype, shape in problem.inputs if shape == "tile")
-    tile_bytes = knobs.tile_m * knobs.tile_n * (out_bytes + read)
-    between = machine.tile_cycles + tile_bytes / machine.store_bytes
-    if not knobs.persistent:  # the first tiles of the next CTA are not loaded ahead
-        between += machine.latency_cycles
-    return between
+def _chunk_lines(knobs: GemmKnobs, n: int, dtype: str) -> float:
+    """Lines of memory that a row of a chunk touches, for each that it could fill."""
+    size = bits_of(dtype) / 8
+    row = min(knobs.store_columns, knobs.tile_n) * size / _LINE_BYTES
+    return (row + 1) / row if n * size % _LINE_BYTES else max(1.0, 1 / row)
 
 
-def _l2_time(problem: GemmProblem, knobs: GemmKnobs, machine: Machine, work: _Work) -> float:
-    """The time in which L2 delivers what all CTAs load."""
-    m, n, k, _ = (extent or UNKNOWN_EXTENT for extent in sizes(problem))
-    of_a, of_b = knobs.multicast(problem)
-    a_part = knobs.tile_m / of_a
-    b_part = problem.products * knobs.tile_n / of_b
-    depth = work.units * work.steps * knobs.tile_k
-    loaded = depth * (a_part * problem.a_bits + b_part * problem.b_bits) / 8
-    # SMs that have nothing to do load nothing: the last turn counts as a whole one.
-    whole = work.turns * work.slots / work.units if work.units > work.slots else 1.0
-    l2 = loaded * whole / machine.l2_bytes
-    l2 *= max(1.0, machine.sms / min(work.units, machine.sms) * 0.35)
-    run, size = k / problem.taps, bits_of(problem.a_dtype) / 8
-    pitches = (run if problem.layout[0] == "N" else m, run if problem.layout[1] == "T" else n)
-    if any(pitch * size % _LINE_BYTES for pitch in pitches):
-        l2 *= machine.ragged
-    return l2
-
-
-def _split_time(problem: GemmProblem, knobs: GemmKnobs, machine: Machine, work: _Work) -> float:
-    """The time that CTAs need to add the sums of a tile that they share."""
-    if knobs.split_k <= 1 and not knobs.stream_k:
+def _cluster_sum_cycles(problem: GemmProblem, knobs: GemmKnobs, machine: Machine) -> float:
+    """Cycles in which the CTAs of a cluster add the parts of a tile."""
+    if not knobs.in_cluster:
         return 0.0
-    m, n, _, batch = (extent or UNKNOWN_EXTENT for extent in sizes(problem))
-    shared = m * n * batch if not knobs.stream_k else work.slots * knobs.tile_m * knobs.tile_n
-    parts = max(1, knobs.split_k - 1) * shared * 4 * 2 * problem.products
-    fixed = machine.exchange if knobs.in_cluster else machine.reduce
-    return fixed + parts / machine.l2_bytes
+    tile = knobs.tile_m * knobs.tile_n * problem.products * _SUM_BYTES
+    return machine.dsmem * machine.clock + (knobs.split_k - 1) * tile / machine.dsmem_bytes
+
+
+def _throttle(machine: Machine, work: Work, tensor: float, loop: float, dram: float) -> float:
+    """The factor by which a kernel takes longer because power limits the clock."""
+    busy = min(1.0, tensor / max(loop, 1.0)) * min(1.0, work.running / work.busy / machine.sms)
+    time = _joined(machine.overlap_dram, loop, dram) / machine.clock
+    return 1 + machine.throttle * busy * (1 - math.exp(-time / machine.throttle_us))
 
 
 def _joined(order: float, *times: float) -> float:
     """The time of things that run at once and disturb each other."""
-    return sum(time**order for time in times) ** (1 / order)
+    longest = max(times)
+    if not longest:
+        return 0.0
+    return longest * sum((time / longest) ** order for time in times) ** (1 / order)
 
 
-def sizes(problem: GemmProblem) -> tuple[int | None, ...]:
-    """M, N, K and the batch of a problem."""
-    return problem.m, problem.n, problem.k, problem.batch
-
-
-def tiles_of(problem: GemmProblem, knobs: GemmKnobs) -> int:
-    """How many tiles there are, those included that fill the last cluster of a row or column."""
-    m, n, _, batch = (extent or UNKNOWN_EXTENT for extent in sizes(problem))
-    tiles_m = _rounded(math.ceil(m / knobs.tile_m), knobs.cluster_m)
-    tiles_n = _rounded(math.ceil(n / knobs.tile_n), knobs.cluster_n)
-    return tiles_m * tiles_n * batch
-
-
-def operand_bytes(problem: GemmProblem) -> tuple[float, float]:
-    """Bytes of A and of B in memory; taps of a convolution read the same image."""
-    m, n, k, batch = (extent or UNKNOWN_EXTENT for extent in sizes(problem))
-    a = m * k / problem.taps * problem.a_bits / 8
-    return a * batch, n * problem.products * k * problem.b_bits / 8 * batch
-
-
-def _rounded(count: int, step: int) -> int:
-    return -(-count // step) * step
-
-
-def _step_cycles(problem: GemmProblem, knobs: GemmKnobs, machine: Machine) -> float:
+def _mma_cycles(problem: GemmProblem, knobs: GemmKnobs, machine: Machine) -> float:
     """Cycles that the tensor cores of an SM need for one step of one product."""
     kind = kind_of(problem)
     size = bits_of(problem.a_dtype) / 8
     rows, columns = knobs.accumulator
-    rate = machine.tensor_bytes / size  # products a cycle
+    rate = machine.tensor_bytes / size  # multiply-adds of a cycle
     total = 0.0
     for width in kind.split_n(columns):
         cycles = WGMMA_M * width * kind.k / rate
-        # Both operands come from shared memory, 128 bytes a cycle: A once for each instruction.
-        operands = (WGMMA_M + width) * kind.k * size / 128
+        # Both operands come from shared memory: A once for each instruction.
+        operands = (WGMMA_M + width) * kind.k * size / machine.shared_bytes
         total += max(cycles, operands)
     return total * rows / WGMMA_M * knobs.tile_k / kind.k
 
 
-def _compute_cycles(problem: GemmProblem, knobs: GemmKnobs, machine: Machine) -> float:
-    """Cycles in which a warpgroup issues what computes its part of operands for one step."""
+def _mmas_of_a_warpgroup(problem: GemmProblem, knobs: GemmKnobs) -> float:
+    """MMAs that a warpgroup issues in a step."""
+    kind = kind_of(problem)
+    rows, columns = knobs.accumulator
+    blocks = max(1.0, rows / WGMMA_M / knobs.consumers)
+    return problem.products * blocks * len(kind.split_n(columns)) * knobs.tile_k / kind.k
+
+
+def _dequantise_cycles(problem: GemmProblem, knobs: GemmKnobs, machine: Machine) -> float:
+    """Cycles in which a warpgroup computes its part of operands for one step."""
     if not any(problem.computed):
         return 0.0
     rows, _ = knobs.accumulator
-    # B is one of each product.
+    # B is an operand of each product.
     rows *= problem.products if problem.computed[1] else 1
     elements = rows / knobs.consumers * knobs.tile_k / SM90A.warpgroup
-    return elements * machine.element_cycles
+    return elements * machine.dequantise_cycles
 
 
-def _dram_bytes(problem: GemmProblem, knobs: GemmKnobs, machine: Machine, running: int) -> float:
+def _dram_bytes(problem: GemmProblem, knobs: GemmKnobs, machine: Machine, work: Work) -> float:
     """Bytes between memory and the L2 cache."""
-    m, n, k, batch = (extent or UNKNOWN_EXTENT for extent in sizes(problem))
-    a_size, b_size = problem.a_bits / 8, problem.b_bits / 8
+    m, n, k, batch = work.sizes
     a_bytes, b_bytes = operand_bytes(problem)
-    out = sum(bits_of(dtype) / 8 for dtype in problem.outputs)
+    written = sum(
+        bits_of(dtype) / 8 * (1 + machine.partial_lines_dram * bool(n * bits_of(dtype) / 8 % 128))
+        for dtype in problem.outputs
+    )
     read = sum(bits_of(dtype) / 8 for dtype, shape in problem.inputs if shape == "tile")
-    fixed = m * n * batch * (out + read)
-    # Tiles that run at a time form a block of `rows` x `columns` tiles; each loads its operands.
-    tiles_m, tiles_n = math.ceil(m / knobs.tile_m), math.ceil(n / knobs.tile_n)
-    rows = min(tiles_m, knobs.group * knobs.cluster_m)
-    columns = max(1.0, min(tiles_n, running / rows))
-    blocks = max(1.0, tiles_m * tiles_n / (rows * columns)) * batch
-    each = k * (rows * knobs.tile_m * a_size + columns * knobs.tile_n * problem.products * b_size)
-    # What CTAs of several clusters read at a time passes between the halves of the L2 cache.
-    again = b_bytes * (tiles_m > knobs.cluster_m) + a_bytes * (tiles_n > knobs.cluster_n)
-    fixed += machine.halves * again
+    fixed = m * n * batch * (written + read)
+    tiles_m, tiles_n = work.tiles
+    # Several clusters that read the same rows make both halves of the L2 cache read them.
+    fixed += machine.halves * b_bytes * (tiles_m > knobs.cluster_m)
+    fixed += machine.halves * a_bytes * (tiles_n > knobs.cluster_n)
     if a_bytes + b_bytes <= machine.l2_capacity:
         return fixed + a_bytes + b_bytes
-    return fixed + max(a_bytes + b_bytes, min(blocks * each, 4 * (a_bytes + b_bytes)))
+    # Tiles that run at a time form a block; each block loads its operands.
+    rows = min(tiles_m, knobs.group * knobs.cluster_m)
+    columns = max(1.0, min(tiles_n, work.running / knobs.split_k / rows))
+    blocks = max(1.0, tiles_m * tiles_n / (rows * columns)) * batch
+    a_row, b_row = k * problem.a_bits / 8, k * problem.b_bits / 8 * problem.products
+    each = rows * knobs.tile_m * a_row + columns * knobs.tile_n * b_row
+    least = a_bytes + b_bytes
+    return fixed + max(least, min(blocks * each, _MOST_READS * least))

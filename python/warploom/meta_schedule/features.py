@@ -9,8 +9,9 @@ from numpy.typing import NDArray
 
 from warploom.gemm.knobs import GemmKnobs
 from warploom.gemm.machine import H200, Machine
-from warploom.gemm.model import UNKNOWN_EXTENT, Prediction, predict, sizes
+from warploom.gemm.model import Prediction, predict
 from warploom.gemm.problem import GemmProblem
+from warploom.gemm.work import UNKNOWN_EXTENT, sizes
 
 
 def names() -> tuple[str, ...]:

@@ -25,7 +25,7 @@ from warploom.gemm.choose import (
 )
 from warploom.gemm.knobs import GemmKnobs
 from warploom.gemm.machine import H200, Machine
-from warploom.gemm.model import UNKNOWN_EXTENT, predict, sizes
+from warploom.gemm.model import predict
 from warploom.gemm.packing import (
     CLUSTER,
     FEWER_SMS,
@@ -46,6 +46,7 @@ from warploom.gemm.packing import (
     pack_tile,
 )
 from warploom.gemm.problem import GemmProblem
+from warploom.gemm.work import UNKNOWN_EXTENT, sizes
 from warploom.target.dtypes import bits_of
 
 #: A kernel whose operands are not loaded ahead waits for every tile.

@@ -21,9 +21,10 @@ from warploom.fallback import attempted
 from warploom.gemm.choose import choose
 from warploom.gemm.equations import read_equations
 from warploom.gemm.machine import H200
-from warploom.gemm.model import UNKNOWN_EXTENT, predict, sizes
+from warploom.gemm.model import predict
 from warploom.gemm.problem import GemmProblem
 from warploom.gemm.recognition import recognise
+from warploom.gemm.work import UNKNOWN_EXTENT, sizes
 from warploom.relax.joining import Joiner, has_program, is_call_tir, joined, with_arguments_once
 from warploom.target.dtypes import bits_of
 
