@@ -5,6 +5,7 @@ from __future__ import annotations
 from warploom.errors import Decline
 from warploom.lower.analysis.budget import ctas_per_sm
 from warploom.lower.analysis.own_barriers import own_barriers
+from warploom.lower.grid.join_dimensions import join_dimensions
 from warploom.lower.grid.persistent import DEFAULT_GROUP, persistent_grid
 from warploom.lower.grid.resident import Resident
 from warploom.lower.grid.split_tiles import split_tiles
@@ -57,7 +58,7 @@ def _one_for_each_tile(program: TileProgram, why: str, shared: bool) -> TileProg
             "CTAs that share tiles wait for each other, so all must be on the GPU at a time, "
             f"and the grid has a CTA for each tile, {why}; leave out split_k and stream_k."
         )
-    program = program.decided(f"grid: a CTA for each tile, {why}")
+    program = join_dimensions(program).decided(f"grid: a CTA for each tile, {why}")
     for name in ("cluster", "scheduler", "raster", "group", "ctas"):
         if getattr(program.hints, name) not in (None, (1, 1)):
             program = program.not_followed(
