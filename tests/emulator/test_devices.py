@@ -10,7 +10,8 @@ import pytest
 
 from tests.emulator import run_ptx
 from tests.emulator.ptx_driver import LaunchConfig
-from warploom.errors import ToolchainError
+from warploom.emulator.settings import Settings
+from warploom.errors import IllegalCombination, ToolchainError
 from warploom.target import ARCHS, GPUS, cuda_target
 
 try:
@@ -79,6 +80,32 @@ def test_an_unknown_first_device_is_refused(run_python):
     result = run_python(code, WARPLOOM_EMULATOR="1", WARPLOOM_EMULATOR_ARCH="sm_80")
     assert result.stdout.splitlines()[0] == "False"
     assert "'sm_80'; allowed are sm_90a and sm_100a" in result.stdout
+
+
+@pytest.mark.parametrize("sms", [1, 78])
+def test_the_environment_says_how_many_sms_there_are(emulated, sms):
+    code = """
+from warploom.target import gpu_of, target_from_device
+print(*(tvm.cuda(i).multi_processor_count for i in (0, 1)))
+print(*(gpu_of(target_from_device(tvm.cuda(i))).sms for i in (0, 1)))
+"""
+    result = emulated(code, WARPLOOM_EMULATOR_SMS=str(sms))
+    assert result.stdout.split() == [str(sms)] * 4
+    assert "UnknownGpuWarning" not in result.stderr
+
+
+@pytest.mark.parametrize("sms", ["0", "1025", "many", "-1", ""])
+def test_a_wrong_number_of_sms_is_refused(run_python, sms):
+    code = "import tvm, warploom\nprint(tvm.cuda(0).exist)\nprint(warploom.plugin.register())"
+    result = run_python(code, WARPLOOM_EMULATOR="1", WARPLOOM_EMULATOR_SMS=sms)
+    assert result.stdout.splitlines()[0] == "False"
+    assert f"SMS is {sms!r}; allowed are whole numbers from 1 to 1024" in result.stdout
+
+
+@pytest.mark.parametrize("sms", [-1, 1025])
+def test_settings_bound_the_number_of_sms(sms):
+    with pytest.raises(IllegalCombination, match=f"sms is {sms}; allowed are 0 to 1024"):
+        Settings(sms=sms)
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,7 @@
 """How many multiprocessors (SMs) the device has: the host code of a kernel asks TVM's runtime.
 
 The question needs nothing but that runtime, so that an exported library asks, too, wherever it is
-loaded. The driver keeps the number: an answer takes some ten nanoseconds.
+loaded. The driver keeps the number, so that the question costs little beside a launch.
 """
 
 from __future__ import annotations
