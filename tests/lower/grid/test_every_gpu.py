@@ -7,11 +7,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tvm.script import tirx as T
+from tvm.script.tirx import tile as Tx
 
 from tests.shared import tile_programs
 from tests.shared.lowered_programs import exact, hinted, worst_error
 from tests.shared.paths import ROOT
-from tests.shared.tile_programs.case import Case
+from tests.shared.tile_programs.case import Case, poisoned, precision, random_values, wide
 from warploom import emulator
 from warploom.lower.lowerings import lower
 from warploom.target import GPUS, SM90A
@@ -90,6 +92,31 @@ def test_odd_devices(hints, sms, rng):
     kernel = lower(hinted(case.func, **hints)).with_attr("global_symbol", "main")
     (*_, ctas) = run(kernel, case, exact(case.arguments(rng)), sms)
     assert ctas == max(expected_ctas(hints, sms), math.prod(hints.get("cluster", (1, 1))))
+
+
+def test_a_cluster_of_a_grid_of_one_dimension(rng):
+    """Of a cluster, a grid takes the dimensions that it has."""
+
+    @T.prim_func
+    def product(A: T.Buffer((192, 64), "float16"), B: T.Buffer((64, 64), "float16"),
+                C: T.Buffer((192, 64), "float32")):  # fmt: skip
+        T.device_entry()
+        i = T.cta_id([3])
+        A_s = T.alloc_buffer((64, 64), "float16", scope="shared")
+        B_s = T.alloc_buffer((64, 64), "float16", scope="shared")
+        acc = T.alloc_buffer((64, 64), "float32", scope="accumulator")
+        Tx.cta.copy_async(A_s, A[i * 64 : i * 64 + 64, 0:64])
+        Tx.cta.copy_async(B_s, B[0:64, 0:64])
+        Tx.cta.gemm_async(acc, A_s, B_s)
+        Tx.cta.copy(C[i * 64 : i * 64 + 64, 0:64], acc)
+
+    arguments = [random_values(rng, (rows, 64), "float16") for rows in (192, 64)]
+    arguments.append(poisoned((192, 64), "float32"))
+    expected = {2: wide(arguments[0]) @ wide(arguments[1]).T}
+    case = Case(product, lambda _: arguments, lambda _: expected, precision("float32"))
+    kernel = lower(hinted(product, cluster=(2, 2))).with_attr("global_symbol", "main")
+    (*_, ctas) = run(kernel, case, arguments, SIZES[1])
+    assert ctas == expected_ctas({"cluster": (2,)}, SIZES[1])
 
 
 def test_a_hint_stays_what_it_is(rng):

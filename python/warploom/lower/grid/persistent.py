@@ -131,7 +131,7 @@ def grid_of(
     Decline
         If ``ctas`` is no multiple of the cluster's size.
     """
-    size = math.prod(_shape(program, cluster)) * ctas_a_tile
+    size = math.prod(cluster_shape(program, cluster)) * ctas_a_tile
     if isinstance(ctas, int) and ctas % size:
         raise Decline(
             f"{ctas} CTAs are no multiple of the {size} of a cluster; choose another number."
@@ -147,7 +147,7 @@ def grid_of(
     return Grid(Var("cta", "int32"), Var("rank", "int32"), size, clusters, tiles)
 
 
-def _shape(program: TileProgram, cluster: tuple[int, ...]) -> tuple[int, ...]:
+def cluster_shape(program: TileProgram, cluster: tuple[int, ...]) -> tuple[int, ...]:
     """CTAs of a cluster along each dimension of the grid."""
     return (*cluster, 1, 1, 1)[: len(program.id("cta").vars)]
 
@@ -156,7 +156,9 @@ def _counts(program: TileProgram, cluster: tuple[int, ...]) -> list[Any]:
     """Clusters' worth of tiles along each dimension of the grid."""
     return [
         extent if along == 1 else T.truncdiv(extent + (along - 1), along)
-        for extent, along in zip(program.id("cta").extents, _shape(program, cluster), strict=True)
+        for extent, along in zip(
+            program.id("cta").extents, cluster_shape(program, cluster), strict=True
+        )
     ]
 
 
@@ -194,7 +196,7 @@ def persistent_grid(
     """
     schedule = dynamic_schedule if ctas is None else schedule
     old, grid = program.id("cta"), grid_of(program, ctas, cluster, ctas_a_tile)
-    shape, counts, size = _shape(program, cluster), _counts(program, cluster), grid.size
+    shape, counts, size = cluster_shape(program, cluster), _counts(program, cluster), grid.size
     # A grid without CTAs cannot be launched.
     if ctas is None:
         launched = T.max(grid.tiles, 1) * size

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
+
 from warploom.errors import Decline
 from warploom.lower.analysis.budget import ctas_per_sm
 from warploom.lower.analysis.own_barriers import own_barriers
 from warploom.lower.grid.join_dimensions import join_dimensions
-from warploom.lower.grid.persistent import DEFAULT_GROUP, persistent_grid
+from warploom.lower.grid.persistent import DEFAULT_GROUP, cluster_shape, persistent_grid
 from warploom.lower.grid.resident import Resident
 from warploom.lower.grid.split_tiles import split_tiles
 from warploom.target import ARCHS, SM100A
@@ -37,7 +39,8 @@ def choose_grid(program: TileProgram) -> TileProgram:
     group = {"rows": 1, "columns": None}.get(hints.raster, hints.group or DEFAULT_GROUP)
     if hints.scheduler == "clc":
         return _handed_out(program, group, cluster, shared)
-    size = cluster[0] * cluster[1] * (hints.split_k if hints.exchange == "cluster" else 1)
+    size = math.prod(cluster_shape(program, cluster))
+    size *= hints.split_k if hints.exchange == "cluster" else 1
     arch, per_sm = ARCHS[program.arch], ctas_per_sm(program)
     ctas = hints.ctas or Resident(arch, size, per_sm)
     if not shared:
