@@ -20,7 +20,8 @@ from warploom.bench.candidates import (
 )
 from warploom.bench.suite import load_suite
 from warploom.errors import IllegalCombination, StockScheduleWarning, WarploomError
-from warploom.gemm.choose import candidates, choose, most_stages
+from warploom.gemm.candidates import candidates, most_stages
+from warploom.gemm.choose import choose
 from warploom.gemm.knobs import GemmKnobs
 from warploom.gemm.model import predict
 from warploom.gemm.recognition import recognise

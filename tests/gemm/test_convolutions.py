@@ -16,7 +16,7 @@ from tests.gemm.convolutions import CONVOLUTIONS, Convolution
 from tests.gemm.test_generate import check
 from warploom.errors import Decline
 from warploom.gemm import GemmKnobs, recognise
-from warploom.gemm.choose import candidates
+from warploom.gemm.candidates import candidates
 from warploom.gemm.equations import simplify
 from warploom.gemm.generate import tile_program
 from warploom.gemm.pixels import Box, padded_load

@@ -13,8 +13,8 @@ from tests.shared.gemm_functions import FUNCTIONS, Function
 from tests.shared.sampling import sampled
 from warploom import emulator
 from warploom.gemm import GemmKnobs, recognise
+from warploom.gemm.candidates import candidates
 from warploom.gemm.choices import L2_POLICIES
-from warploom.gemm.choose import candidates
 from warploom.gemm.generate import tile_program
 from warploom.lower.lowerings import lower
 

@@ -13,16 +13,8 @@ from tests.shared import gemm_functions
 from tests.shared.gemm_functions import FUNCTIONS
 from warploom.errors import IllegalCombination
 from warploom.gemm import GemmKnobs, GemmProblem, recognise
-from warploom.gemm.choose import (
-    COLUMNS,
-    ROW_LIMITS,
-    candidates,
-    choose,
-    choose_by_rows,
-    fits_at_once,
-    fitted,
-    ranked,
-)
+from warploom.gemm.candidates import COLUMNS, candidates, fits_at_once, fitted
+from warploom.gemm.choose import ROW_LIMITS, choose, choose_by_rows, ranked
 from warploom.gemm.generate import tile_program
 from warploom.gemm.knobs import with_new_names
 from warploom.gemm.machine import H200

@@ -12,7 +12,7 @@ from tvm.s_tir.schedule import Trace
 
 from tests.meta_schedule.tuning import context_of
 from warploom.errors import IllegalCombination
-from warploom.gemm.choose import LARGE_CLUSTERS, candidates
+from warploom.gemm.candidates import LARGE_CLUSTERS, candidates
 from warploom.gemm.decisions import PREFIX, annotations_of, knobs_of
 from warploom.gemm.knobs import GemmKnobs
 from warploom.gemm.packing import (

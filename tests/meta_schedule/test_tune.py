@@ -28,7 +28,8 @@ from tvm.s_tir.meta_schedule.search_strategy import MeasureCandidate
 import warploom
 from tests.meta_schedule.tuning import context_of
 from warploom import meta_schedule as wms
-from warploom.gemm.choose import candidates, ranked
+from warploom.gemm.candidates import candidates
+from warploom.gemm.choose import ranked
 from warploom.gemm.decisions import annotate, knobs_of
 from warploom.gemm.machine import H200
 from warploom.gemm.model import predict

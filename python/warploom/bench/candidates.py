@@ -16,7 +16,7 @@ import tvm
 from tvm.s_tir import Schedule
 
 from warploom.errors import WarploomError, reading
-from warploom.gemm.choose import candidates, most_stages
+from warploom.gemm.candidates import candidates, most_stages
 from warploom.gemm.decisions import annotate
 from warploom.gemm.knobs import GemmKnobs
 from warploom.gemm.model import predict

@@ -7,8 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from warploom.errors import IllegalCombination
-from warploom.gemm.choices import CLUSTER_SPLITS, L2_POLICIES, SMS, STORE_BUFFERS, STORE_COLUMNS
-from warploom.gemm.choose import (
+from warploom.gemm.candidates import (
     CLUSTERS,
     LARGE_CLUSTERS,
     SPLITS,
@@ -16,6 +15,7 @@ from warploom.gemm.choose import (
     most_stages,
     streams_weights,
 )
+from warploom.gemm.choices import CLUSTER_SPLITS, L2_POLICIES, SMS, STORE_BUFFERS, STORE_COLUMNS
 from warploom.gemm.knobs import GemmKnobs
 from warploom.gemm.model import predict
 from warploom.gemm.problem import GemmProblem

@@ -17,15 +17,12 @@ from dataclasses import dataclass, fields
 
 from warploom.gemm.knobs import GemmKnobs
 from warploom.gemm.machine import H200, Machine
-from warploom.gemm.problem import GemmProblem, kind_of
+from warploom.gemm.problem import GemmProblem
+from warploom.gemm.step import LINE_BYTES, Step, joined
 from warploom.gemm.work import Work, operand_bytes, work_of
 from warploom.target import SM90A, WGMMA_M
 from warploom.target.dtypes import bits_of
 
-#: Columns of the widest MMA.
-_WIDEST = 256
-#: Bytes of a line of the L2 cache.
-_LINE_BYTES = 128
 #: Bytes of an element of a sum.
 _SUM_BYTES = 4
 #: Times that memory delivers operands at most: beyond that the L2 cache always helps.
@@ -73,7 +70,7 @@ class Prediction:
     @property
     def total(self) -> float:
         """Microseconds of one launch."""
-        stream = _joined(self.overlap, self.loop, self.dram) * self.throttle
+        stream = joined(self.overlap, self.loop, self.dram) * self.throttle
         return stream + self.fill + self.drain + self.launch + self.reduce
 
     def terms(self) -> dict[str, float]:
@@ -94,7 +91,7 @@ def predict(problem: GemmProblem, knobs: GemmKnobs, machine: Machine = H200) -> 
         The GPU.
     """
     work = work_of(problem, knobs, machine.gpu)
-    step = _Step.of(problem, knobs, machine, work)
+    step = Step.of(problem, knobs, machine, work)
     epilogue = _epilogue_cycles(problem, knobs, machine, work)
     meeting = _cluster_sum_cycles(problem, knobs, machine)
     between = epilogue + meeting + (0.0 if knobs.persistent else machine.next_cta * machine.clock)
@@ -120,80 +117,6 @@ def predict(problem: GemmProblem, knobs: GemmKnobs, machine: Machine = H200) -> 
         overlap=machine.overlap_dram,
         throttle=_throttle(machine, work, tensor, loop, dram),
     )
-
-
-@dataclass(frozen=True)
-class _Step:
-    """Cycles of one step of K: of all CTAs of an SM at once.
-
-    Attributes
-    ----------
-    cycles : float
-        The step.
-    tensor, l2 : float
-        Its MMAs, and its loads from the L2 cache.
-    arrival : float
-        Its bytes at all SMs, from the L2 cache, if nothing were shared.
-    """
-
-    cycles: float
-    tensor: float
-    l2: float
-    arrival: float
-
-    @classmethod
-    def of(cls, problem: GemmProblem, knobs: GemmKnobs, machine: Machine, work: Work) -> _Step:
-        m, n, _, _ = work.sizes
-        of_a, of_b = knobs.multicast(problem)
-        a_row, b_row = (knobs.tile_k * bits / 8 for bits in (problem.a_bits, problem.b_bits))
-        columns = problem.products * knobs.tile_n
-        received = knobs.tile_m * a_row + columns * b_row
-        lines_a, lines_b = _lines(problem, knobs)
-        requested = min(knobs.tile_m, m) / of_a * a_row * lines_a
-        requested += min(columns, problem.products * n) / of_b * b_row * lines_b
-        multiply = problem.products * _mma_cycles(problem, knobs, machine)
-        if not any(problem.computed):  # such an operand comes from registers
-            multiply *= 1 + machine.narrow * (1 - knobs.accumulator[1] / _WIDEST)
-        compute = _dequantise_cycles(problem, knobs, machine)
-        own = multiply + compute + machine.wait_cycles
-        own += machine.issue_cycles * _mmas_of_a_warpgroup(problem, knobs)
-        if not knobs.specialise:
-            own += machine.self_load_cycles
-        # A stage is multiplied, released, and loaded anew.
-        arrival = received / machine.receive_bytes
-        latency = machine.latency * machine.clock
-        ring = (latency + arrival + own) / knobs.stages
-        boxes = sum(max(1.0, row / _LINE_BYTES) for row in (a_row, b_row))
-        readers = max(work.block) * max(1.0, a_row / _LINE_BYTES)
-        l2 = work.running * requested / machine.l2_bytes
-        cycles = _joined(
-            machine.overlap,
-            work.busy * multiply,
-            work.busy * arrival,
-            l2,
-            max(own / knobs.turns, ring),
-            work.busy * knobs.consumers * compute * machine.dequantise_issue,
-            work.busy * machine.copy_cycles * boxes,
-            machine.same_line * math.sqrt(readers),
-        )
-        if knobs.stream_k:
-            cycles *= 1 + machine.stream_k_steps
-        return cls(cycles, work.busy * multiply, l2, work.running * received / machine.l2_bytes)
-
-
-def _lines(problem: GemmProblem, knobs: GemmKnobs) -> tuple[float, float]:
-    """Lines of the L2 cache that rows of a stage touch of A and of B, for each that they fill."""
-    run = (problem.k or 0) / problem.taps
-    sides = (
-        (problem.a_bits, problem.layout[0] == "N", problem.m, knobs.tile_m),
-        (problem.b_bits, problem.layout[1] == "T", problem.n, knobs.tile_n),
-    )
-    found = []
-    for bits, along_k, extent, tile in sides:
-        pitch = (run if along_k else extent or 0) * bits / 8
-        row = (knobs.tile_k if along_k else tile) * bits / 8 / _LINE_BYTES
-        found.append((row + 1) / row if pitch % _LINE_BYTES else 1.0)
-    return found[0], found[1]
 
 
 def _waves(knobs: GemmKnobs, work: Work, loop: float, between: float) -> float:
@@ -229,8 +152,8 @@ def _epilogue_cycles(
 def _chunk_lines(knobs: GemmKnobs, n: int, dtype: str) -> float:
     """Lines of memory that a row of a chunk touches, for each that it could fill."""
     size = bits_of(dtype) / 8
-    row = min(knobs.store_columns, knobs.tile_n) * size / _LINE_BYTES
-    return (row + 1) / row if n * size % _LINE_BYTES else max(1.0, 1 / row)
+    row = min(knobs.store_columns, knobs.tile_n) * size / LINE_BYTES
+    return (row + 1) / row if n * size % LINE_BYTES else max(1.0, 1 / row)
 
 
 def _cluster_sum_cycles(problem: GemmProblem, knobs: GemmKnobs, machine: Machine) -> float:
@@ -244,50 +167,8 @@ def _cluster_sum_cycles(problem: GemmProblem, knobs: GemmKnobs, machine: Machine
 def _throttle(machine: Machine, work: Work, tensor: float, loop: float, dram: float) -> float:
     """The factor by which a kernel takes longer because power limits the clock."""
     busy = min(1.0, tensor / max(loop, 1.0)) * min(1.0, work.running / work.busy / machine.sms)
-    time = _joined(machine.overlap_dram, loop, dram) / machine.clock
+    time = joined(machine.overlap_dram, loop, dram) / machine.clock
     return 1 + machine.throttle * busy * (1 - math.exp(-time / machine.throttle_us))
-
-
-def _joined(order: float, *times: float) -> float:
-    """The time of things that run at once and disturb each other."""
-    longest = max(times)
-    if not longest:
-        return 0.0
-    return longest * sum((time / longest) ** order for time in times) ** (1 / order)
-
-
-def _mma_cycles(problem: GemmProblem, knobs: GemmKnobs, machine: Machine) -> float:
-    """Cycles that the tensor cores of an SM need for one step of one product."""
-    kind = kind_of(problem)
-    size = bits_of(problem.a_dtype) / 8
-    rows, columns = knobs.accumulator
-    rate = machine.tensor_bytes / size  # multiply-adds of a cycle
-    total = 0.0
-    for width in kind.split_n(columns):
-        cycles = WGMMA_M * width * kind.k / rate
-        # Both operands come from shared memory: A once for each instruction.
-        operands = (WGMMA_M + width) * kind.k * size / machine.shared_bytes
-        total += max(cycles, operands)
-    return total * rows / WGMMA_M * knobs.tile_k / kind.k
-
-
-def _mmas_of_a_warpgroup(problem: GemmProblem, knobs: GemmKnobs) -> float:
-    """MMAs that a warpgroup issues in a step."""
-    kind = kind_of(problem)
-    rows, columns = knobs.accumulator
-    blocks = max(1.0, rows / WGMMA_M / knobs.consumers)
-    return problem.products * blocks * len(kind.split_n(columns)) * knobs.tile_k / kind.k
-
-
-def _dequantise_cycles(problem: GemmProblem, knobs: GemmKnobs, machine: Machine) -> float:
-    """Cycles in which a warpgroup computes its part of operands for one step."""
-    if not any(problem.computed):
-        return 0.0
-    rows, _ = knobs.accumulator
-    # B is an operand of each product.
-    rows *= problem.products if problem.computed[1] else 1
-    elements = rows / knobs.consumers * knobs.tile_k / SM90A.warpgroup
-    return elements * machine.dequantise_cycles
 
 
 def _dram_bytes(problem: GemmProblem, knobs: GemmKnobs, machine: Machine, work: Work) -> float:

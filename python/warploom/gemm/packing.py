@@ -11,8 +11,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from warploom.errors import IllegalCombination
+from warploom.gemm.candidates import most_stages
 from warploom.gemm.choices import L2_POLICIES, SMS, STORE_BUFFERS, STORE_COLUMNS
-from warploom.gemm.choose import most_stages
 from warploom.gemm.knobs import GemmKnobs, with_new_names
 from warploom.gemm.problem import GemmProblem
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from warploom.gemm.choose import most_stages
+from warploom.gemm.candidates import most_stages
 from warploom.gemm.knobs import GemmKnobs
 from warploom.gemm.problem import GemmProblem
 from warploom.meta_schedule.database import is_database, read_database

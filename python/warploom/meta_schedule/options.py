@@ -11,18 +11,18 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from warploom.errors import IllegalCombination
-from warploom.gemm.choices import CLUSTER_SPLITS
-from warploom.gemm.choose import (
+from warploom.gemm.candidates import (
     CLUSTERS,
     LARGE_CLUSTERS,
     SPLITS,
     fits_at_once,
     has_neighbours,
     most_stages,
-    ranked,
     streams_weights,
     tiles,
 )
+from warploom.gemm.choices import CLUSTER_SPLITS
+from warploom.gemm.choose import ranked
 from warploom.gemm.knobs import GemmKnobs
 from warploom.gemm.machine import H200, Machine
 from warploom.gemm.model import predict

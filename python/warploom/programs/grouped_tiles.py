@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
-from warploom.gemm.choose import most_stages
+from warploom.gemm.candidates import most_stages
 from warploom.gemm.knobs import GemmKnobs
 from warploom.gemm.machine import H200
 from warploom.gemm.model import predict

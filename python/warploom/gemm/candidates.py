@@ -1,0 +1,195 @@
+"""Legal configs that make sense for the sizes of a problem: tiles, clusters, splits, stages."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from itertools import product
+
+from warploom.gemm.knobs import GemmKnobs
+from warploom.gemm.machine import H200
+from warploom.gemm.problem import GemmProblem
+from warploom.gemm.work import UNKNOWN_EXTENT, operand_bytes, sizes, tiles_of
+from warploom.target.dtypes import bits_of
+
+#: Sides of accumulators: the one of 64-row instructions, and their width.
+ROWS = (64, 128, 192, 256)
+COLUMNS = (8, 16, 24, 32, 48, 64, 80, 96, 112, 128, 160, 192, 224, 256)
+#: Bytes of K in a stage: one swizzled row of shared memory, or several for small tiles.
+DEPTH_BYTES = (128, 256, 512)
+#: Elements of an accumulator below which a matrix of several tiles an SM gains nothing, and above
+#: which a stage needs no second row.
+_SMALL_TILE, _LARGE_TILE = 8192, 16384
+#: Turns of tiles for which a width is sought that leaves no SM idle in the last, the least of such
+#: widths, as loads of narrow tiles are slow, and their step: stores are slow in chunks of fewer
+#: columns, but of fewer rows, as tiles are stored that are computed as the transpose, they are not.
+_FITTED_TURNS, _LEAST_FITTED = (1, 2, 3, 4), 64
+_FITTED_STEP, _FITTED_ROWS = 16, 8
+CLUSTERS = ((1, 1), (2, 1), (1, 2))
+#: Fewer of these run at a time than fill the SMs: for products of few tiles, which all do.
+LARGE_CLUSTERS = ((2, 2), (4, 1), (1, 4), (4, 2), (2, 4))
+SPLITS = (1, 2, 3, 4, 6, 8)
+#: Warpgroups that take turns where an operand is computed, which takes longer than to multiply it.
+TURNS = (1, 2, 3)
+#: More stages hide nothing more.
+MOST_STAGES = 12
+#: Rows and columns of a matrix of which tiles waste little, whichever operand has the rows.
+_MANY = 4096
+#: Rows from which on many CTAs read each weight.
+_FEW = 256
+#: Rows of products that take as long as their weights take to arrive.
+STREAMING_ROWS = 128
+
+
+def fitted(m: int, n: int, rows: int, step: int = _FITTED_STEP) -> frozenset[int]:
+    """Widths with which the tiles of an ``m`` x ``n`` matrix fill whole turns of the SMs.
+
+    Parameters
+    ----------
+    m, n : int
+        Extents along the rows and the columns of an accumulator.
+    rows : int
+        Of a tile.
+    step : int
+        Widths are multiples of it.
+    """
+    widths = set()
+    for turns in _FITTED_TURNS:
+        across = turns * H200.sms // -(-m // rows)
+        if across:
+            width = -(-n // across)
+            widths.add(-(-width // step) * step)
+    return frozenset(width for width in widths if _LEAST_FITTED <= width <= COLUMNS[-1])
+
+
+def tiles(problem: GemmProblem) -> Iterator[GemmKnobs]:
+    """All tiles, consumers and orientations that are legal and not absurd for the sizes."""
+    m, n, _, _ = (extent or UNKNOWN_EXTENT for extent in sizes(problem))
+    size = bits_of(problem.a_dtype) // 8
+    fit = {False: (m, n, _FITTED_STEP)}
+    if min(m, n) < _MANY or any(problem.computed):
+        fit[True] = n, m, _FITTED_ROWS
+    sides = (
+        (swap_ab, rows, columns, depth)
+        for swap_ab, (long, wide, step) in fit.items()
+        for rows in ROWS
+        for columns in sorted({*COLUMNS, *fitted(long, wide, rows, step)})
+        for depth in DEPTH_BYTES
+    )
+    for swap_ab, rows, columns, depth in sides:
+        tile_m, tile_n = (columns, rows) if swap_ab else (rows, columns)
+        # A tile may reach over the edge, but not by more than its smaller neighbour would.
+        if tile_m >= 2 * max(m, 8 if swap_ab else 64) or tile_n >= 2 * max(n, 8):
+            continue
+        area = rows * columns
+        if depth > DEPTH_BYTES[0] and area > _LARGE_TILE:
+            continue
+        if depth > DEPTH_BYTES[1] and (not swap_ab or area >= _SMALL_TILE):
+            continue
+        if area < _SMALL_TILE and m * n > 4 * _SMALL_TILE * H200.sms and min(m, n) > 64:
+            continue
+        for consumers in (1, 2, 3):
+            config = GemmKnobs(
+                tile_m, tile_n, depth // size, stages=2, consumers=consumers, swap_ab=swap_ab
+            )
+            if rows // 64 % consumers == 0 and config.why_not(problem) is None:
+                yield config
+                alternate = replace(config, ping_pong=True)
+                if _may_alternate(problem, alternate) and alternate.why_not(problem) is None:
+                    yield alternate
+
+
+def _may_alternate(problem: GemmProblem, knobs: GemmKnobs) -> bool:
+    """Whether a CTA has several tiles of which warpgroups could compute every other one."""
+    m, n, _, batch = (extent or UNKNOWN_EXTENT for extent in sizes(problem))
+    count = -(-m // knobs.tile_m) * -(-n // knobs.tile_n) * batch
+    plain = not any(problem.computed) and not problem.reduced
+    return plain and not knobs.swap_ab and knobs.consumers == 1 and count > H200.sms
+
+
+def candidates(problem: GemmProblem) -> Iterator[GemmKnobs]:
+    """Legal knobs that make sense for the sizes, each with as many stages as fit."""
+    computed = TURNS if any(problem.computed) else (1,)
+    prefers_a, streams = _prefers_a(problem), streams_weights(problem)
+    for tile in tiles(problem):
+        shares = product(
+            CLUSTERS, _splits(problem, tile), _ctas(tile), computed if tile.consumers == 1 else (1,)
+        )
+        for (cluster_m, cluster_n), split, ctas, turns in shares:
+            config = replace(
+                tile, cluster_m=cluster_m, cluster_n=cluster_n, split_k=split, ctas_per_sm=ctas,
+                turns=turns,
+            )  # fmt: skip
+            if not has_neighbours(problem, config):
+                continue
+            config = replace(
+                config,
+                l2_policy=int(prefers_a and cluster_m == cluster_n == 1),
+                prefetch_l2=streams,
+            )
+            stages = most_stages(config, problem) // turns * turns
+            if stages >= 2:
+                config = replace(config, stages=stages)
+                if config.why_not(problem) is None:
+                    yield config
+
+
+def _prefers_a(problem: GemmProblem) -> bool:
+    """Whether the L2 cache should drop B first, for CTAs that are no clusters.
+
+    So where many rows share B and the cache cannot hold both operands: products of 150 MB to 1 GB
+    took 0.3 to 1 % less, and up to 3 % less at the limit of power; but not with clusters, with
+    which they took 1 to 5 % longer (H200, 2026-11-22 22:08). And where weights are read once: that
+    gained up to 1.3 % (2026-11-23 00:40).
+    """
+    if streams_weights(problem):
+        return True
+    many = (problem.m or UNKNOWN_EXTENT) > _FEW
+    return many and sum(operand_bytes(problem)) > H200.l2_capacity
+
+
+def streams_weights(problem: GemmProblem) -> bool:
+    """Whether a product takes as long as its weights of 16 bits take to arrive.
+
+    To warm the L2 cache then gained up to 8 % of six products of 1 to 64 rows and up to 2 % of
+    three of 128, but for one that lost 2 %; of 512 to 1000 rows products lost 7 to 18 %. With
+    weights of 4 and 8 bits they lost up to 20 %: there the first stages are most of the weights,
+    and loads queue behind their own prefetches (H200, 2026-11-23 00:40 and 00:50).
+    """
+    plain = problem.a_bits == problem.b_bits == 16 and not any(problem.computed)
+    return plain and (problem.m or UNKNOWN_EXTENT) <= STREAMING_ROWS
+
+
+def fits_at_once(problem: GemmProblem, knobs: GemmKnobs) -> bool:
+    """Whether all tiles, rounded up to whole clusters, are computed at a time."""
+    room = H200.gpu.resident(knobs.cluster_m * knobs.cluster_n, knobs.ctas_per_sm)
+    return tiles_of(problem, knobs) * knobs.split_k <= room
+
+
+def _splits(problem: GemmProblem, tile: GemmKnobs) -> list[int]:
+    """Parts of the sum: several only where there are too few tiles for the SMs."""
+    m, n, k, batch = (extent or UNKNOWN_EXTENT for extent in sizes(problem))
+    count = -(-m // tile.tile_m) * -(-n // tile.tile_n) * batch
+    return [
+        split
+        for split in SPLITS
+        if split == 1 or (count * split <= 2 * H200.sms and k >= 2 * split * tile.tile_k)
+    ]
+
+
+def _ctas(tile: GemmKnobs) -> tuple[int, ...]:
+    """CTAs that share an SM: several only with tiles that need a part of it."""
+    return (1, 2) if tile.tile_m * tile.tile_n <= _LARGE_TILE else (1,)
+
+
+def has_neighbours(problem: GemmProblem, knobs: GemmKnobs) -> bool:
+    """Whether more than half of a cluster has tiles, along each of its dimensions."""
+    m, n, _, _ = (extent or UNKNOWN_EXTENT for extent in sizes(problem))
+    return (knobs.cluster_m == 1 or m > knobs.tile_m * (knobs.cluster_m // 2)) and (
+        knobs.cluster_n == 1 or n > knobs.tile_n * (knobs.cluster_n // 2)
+    )
+
+
+def most_stages(knobs: GemmKnobs, problem: GemmProblem) -> int:
+    """The most stages that fit and help, whatever ``knobs`` says of stages; 0 if none do."""
+    return min(knobs.most_stages(problem), MOST_STAGES)
