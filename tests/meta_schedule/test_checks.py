@@ -15,12 +15,16 @@ from tvm.script import tirx as T
 
 import warploom
 from tests.meta_schedule.tuning import context_of
+from tests.shared import gemm_functions
 from warploom import meta_schedule as wms
-from warploom.gemm.decisions import has_decisions
+from warploom.gemm import recognise
+from warploom.gemm.choose import choose
+from warploom.gemm.decisions import annotate, has_decisions
 from warploom.meta_schedule import originals
 from warploom.meta_schedule.artifact import read_facts
+from warploom.meta_schedule.builder import facts_of
 from warploom.meta_schedule.measure import poison
-from warploom.meta_schedule.reference import is_wrong, outputs_of, updated_of
+from warploom.meta_schedule.reference import exact_input, is_wrong, outputs_of, updated_of
 from warploom.meta_schedule.workloads import matmul
 
 ROWS = 96
@@ -165,3 +169,39 @@ def test_every_element_counts(shape, dtype):
         found = right.copy()
         found[place] = 0
         assert "1 of " in is_wrong(found, right)
+
+
+@pytest.mark.parametrize(
+    ("function", "rounded"),
+    [(gemm_functions.dequantised(), True), (gemm_functions.half_accumulation(), False),
+     (gemm_functions.matmul(), False)],
+)  # fmt: skip
+def test_sums_of_dequantised_weights_in_16_bits_are_rounded(function, rounded) -> None:
+    """Sums of other operands in 16 bits are exact for the inputs of checks."""
+    bare = tvm.IRModule({"main": function.func})
+    sch = Schedule(bare)
+    gemm = recognise(function.func)
+    annotate(sch, sch.get_sblock(gemm.anchor, "main"), choose(gemm.problem).values())
+    assert facts_of(sch.mod, bare, "0", None).rounded == rounded
+
+
+def test_a_reference_that_rounds_its_sums_still_shows_a_step_left_out(rng) -> None:
+    m, n, k, group = 8, 64, 16384, 128
+    x, words, scales = (
+        exact_input(shape, dtype, rng)
+        for shape, dtype in (
+            ((m, k), "float16"), ((n, k // 8), "uint32"), ((n, k // group), "float16")
+        )
+    )
+    fields = (words[:, :, None] >> (np.arange(8) * 4).astype("uint32") & 15).reshape(n, k)
+    weights = (fields.astype("float16") - np.float16(7)) * np.repeat(scales, group, 1)
+    sums = np.zeros((m, n), "float16")
+    for r in range(k):
+        sums += x[:, r : r + 1] * weights[None, :, r]
+    right = x.astype("float64") @ weights.T.astype("float64")
+    assert is_wrong(right.astype("float16"), sums, exact=True), "else nothing need be allowed"
+    assert is_wrong(right.astype("float16"), sums, exact=False) is None
+    for step in range(0, k, 4096):
+        part = slice(step, step + 64)
+        less = right - x[:, part].astype("float64") @ weights[:, part].T.astype("float64")
+        assert is_wrong(less.astype("float16"), sums, exact=False)

@@ -37,6 +37,8 @@ class Facts:
         Which of these may hold something before that counts: they are read, or written in part.
     exact : bool
         Whether results for the inputs of checks are exact up to the rounding of the last step.
+    rounded : bool
+        Whether the function rounds each partial sum, so that the reference is not exact.
     reference : str, optional
         The library that computes the right result; None if there is none.
     on_host : bool
@@ -50,6 +52,7 @@ class Facts:
     outputs: tuple[int, ...] = ()
     updated: tuple[int, ...] = ()
     exact: bool = True
+    rounded: bool = False
     reference: str | None = None
     on_host: bool = False
 

@@ -28,6 +28,7 @@ from warploom.meta_schedule.processes import Pool
 from warploom.meta_schedule.reference import (
     build_reference,
     outputs_of,
+    rounds_sums,
     runs_on_host,
     updated_of,
 )
@@ -185,4 +186,5 @@ def facts_of(mod: IRModule, bare: IRModule, workload: str, reference: str | None
     problem = recognise(mod["main"]).problem
     predicted = predict(problem, knobs).total
     checked["updated"] = updated_of(func)
+    checked["rounded"] = any(problem.computed) and rounds_sums(func)
     return Facts(workload, str(problem), knobs.values(), predicted, **checked)

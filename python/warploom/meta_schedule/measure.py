@@ -231,8 +231,9 @@ def _wrong(kernel: Any, facts: Facts, task: _Task, place: Place) -> str:
         task.checked[number].copyfrom(task.before[number])
     kernel(*task.checked)
     place.wait()
+    exact = facts.exact and not facts.rounded
     for number, right in task.right.items():
-        difference = is_wrong(task.checked[number].numpy(), right, facts.exact)
+        difference = is_wrong(task.checked[number].numpy(), right, exact)
         if difference:
             return f"Parameter {number} is wrong: {difference}."
     return ""
