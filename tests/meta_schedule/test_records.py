@@ -168,7 +168,7 @@ def test_the_record_of_the_most_similar_epilogue_is_preferred():
 
 
 def test_stages_that_an_epilogue_leaves_no_room_for_are_dropped(tmp_path):
-    func, wide = matmul(64, 4096, 4096), matmul(64, 4096, 4096, out_dtype="float32")
+    func, wide = matmul(32, 4096, 4096), matmul(32, 4096, 4096, out_dtype="float32")
     problem = recognise(wide).problem
     full = next(one for one in _best(func, 64)
                 if one.swap_ab and one.stages > 3 and one.why_not(problem) is not None)  # fmt: skip
