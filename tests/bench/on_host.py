@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from warploom.bench import compete, run
 from warploom.timing import sustained
+from warploom_bench import compete, run
 
 TORCH = SimpleNamespace(
     cuda=SimpleNamespace(synchronize=lambda: None, empty_cache=lambda: None),
@@ -22,7 +22,7 @@ COPY_SPEED = 1e9
 
 
 class HostKernels:
-    """In the place of :class:`warploom.bench.kernels.Kernels`: makers return what is called."""
+    """In the place of :class:`warploom_bench.kernels.Kernels`: makers return what is called."""
 
     def __init__(self, folder=None, workers=None):
         self.compiled = []

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from tests.bench.on_host import Result, on_host
-from warploom.bench import attention
-from warploom.bench.attention import AttentionShape, Operands
-from warploom.bench.check import deviation
-from warploom.bench.report import EXIT_RIGHT, EXIT_WRONG
+from warploom_bench import attention
+from warploom_bench.attention import AttentionShape, Operands
+from warploom_bench.check import deviation
+from warploom_bench.report import EXIT_RIGHT, EXIT_WRONG
 
 
 def exact(o, causal):

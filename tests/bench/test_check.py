@@ -6,14 +6,14 @@ import numpy as np
 import pytest
 
 from tests.bench.on_host import TORCH, Result, on_host
-from warploom.bench import compete, few_rows
-from warploom.bench.check import ELEMENT_FACTOR, Deviation, deviation, worst_of
-from warploom.bench.gemm import choose_and_judge
-from warploom.bench.operands import RELATIVE_ERROR
-from warploom.bench.report import Entry
 from warploom.errors import WarploomError
 from warploom.gemm_shape import GemmShape
 from warploom.timing import Sampling, Statistics
+from warploom_bench import compete, few_rows
+from warploom_bench.check import ELEMENT_FACTOR, Deviation, deviation, worst_of
+from warploom_bench.gemm import choose_and_judge
+from warploom_bench.operands import RELATIVE_ERROR
+from warploom_bench.report import Entry
 
 SHAPE = GemmShape("g", 96, 112, 64, "float16")
 SETS = 3

@@ -7,7 +7,7 @@ import pytest
 
 from tests.shared.gemm_async_kernel import TARGET, make_kernel
 from tests.shared.generators import quick_cases
-from warploom.bench.compile_time import Stages, compile_once, table
+from warploom_bench.compile_time import Stages, compile_once, table
 
 
 @pytest.mark.parametrize("setting", [None, "1"])

@@ -13,11 +13,11 @@ import tvm
 from tests.bench.on_host import TORCH, Result, on_host
 from tests.shared import relax_models as models
 from tests.shared.reference import assert_rounded
-from warploom.bench import convolution
-from warploom.bench.convolution import Operands
-from warploom.bench.convolution_shapes import ConvolutionShape, StageShape
-from warploom.bench.report import EXIT_RIGHT, EXIT_WRONG
-from warploom.bench.resnet import ResnetConfig
+from warploom_bench import convolution
+from warploom_bench.convolution import Operands
+from warploom_bench.convolution_shapes import ConvolutionShape, StageShape
+from warploom_bench.report import EXIT_RIGHT, EXIT_WRONG
+from warploom_bench.resnet import ResnetConfig
 
 
 class _Tensor(Result):

@@ -9,12 +9,12 @@ import pytest
 import tvm
 
 from tests.bench.on_host import TORCH, HostKernels, Result, on_host
-from warploom.bench import dequant
-from warploom.bench.check import deviation
-from warploom.bench.dequant import DequantShape, Operands, parse_changes
-from warploom.bench.report import EXIT_RIGHT, EXIT_SLOW, EXIT_WRONG, exit_status
 from warploom.errors import WarploomError
 from warploom.programs import pack_weights
+from warploom_bench import dequant
+from warploom_bench.check import deviation
+from warploom_bench.dequant import DequantShape, Operands, parse_changes
+from warploom_bench.report import EXIT_RIGHT, EXIT_SLOW, EXIT_WRONG, exit_status
 
 SHAPE = DequantShape("g", 3, 16, 128, target=1e-9)
 

@@ -9,13 +9,13 @@ import pytest
 import tvm
 
 from tests.bench.on_host import TORCH, HostKernels, Result, on_host
-from warploom.bench import backends, compete, competitors, gemm, run
-from warploom.bench.check import deviation
-from warploom.bench.competitors import parse_changes, tile_program_variant
-from warploom.bench.operands import Operands, arguments
-from warploom.bench.report import EXIT_RIGHT, EXIT_SLOW, EXIT_WRONG, exit_status
 from warploom.errors import IllegalCombination, WarploomError
 from warploom.gemm_shape import GemmShape
+from warploom_bench import backends, compete, competitors, gemm, run
+from warploom_bench.check import deviation
+from warploom_bench.competitors import parse_changes, tile_program_variant
+from warploom_bench.operands import Operands, arguments
+from warploom_bench.report import EXIT_RIGHT, EXIT_SLOW, EXIT_WRONG, exit_status
 
 
 def make_operands(torch, shape, seed):

@@ -8,11 +8,11 @@ import tvm
 
 from tests.bench.on_host import TORCH, on_host
 from warploom import compile_report
-from warploom.bench import compete, generated, ladder
-from warploom.bench.check import deviation
-from warploom.bench.operands import Operands
-from warploom.bench.report import EXIT_RIGHT
 from warploom.target import cuda_target
+from warploom_bench import compete, generated, ladder
+from warploom_bench.check import deviation
+from warploom_bench.operands import Operands
+from warploom_bench.report import EXIT_RIGHT
 
 
 class Array:

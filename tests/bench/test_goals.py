@@ -11,12 +11,12 @@ from types import SimpleNamespace
 
 import pytest
 
-from warploom.bench import claims as claims_module
-from warploom.bench import goals
-from warploom.bench.benchmarks import BENCHMARKS
-from warploom.bench.claims import ENDED, Claim, Row, load, table
-from warploom.bench.report import EXIT_RIGHT, EXIT_SLOW, EXIT_WRONG
 from warploom.errors import WarploomError
+from warploom_bench import claims as claims_module
+from warploom_bench import goals
+from warploom_bench.benchmarks import BENCHMARKS
+from warploom_bench.claims import ENDED, Claim, Row, load, table
+from warploom_bench.report import EXIT_RIGHT, EXIT_SLOW, EXIT_WRONG
 
 
 def result(us_by_name, group="g", moved=4000):

@@ -9,10 +9,10 @@ import xml.etree.ElementTree as ElementTree
 import pytest
 
 from tests.shared.paths import ROOT
-from warploom.bench import headline
-from warploom.bench.claims import load
-from warploom.bench.headline import BEGIN, END, LINES, chart, table, with_table
 from warploom.errors import WarploomError
+from warploom_bench import headline
+from warploom_bench.claims import load
+from warploom_bench.headline import BEGIN, END, LINES, chart, table, with_table
 
 PROTOCOLS = ("burst", "alone", "behind a copy")
 

@@ -7,11 +7,11 @@ import random
 
 import pytest
 
-from warploom.bench import judge
-from warploom.bench.neighbours import changes, deepest, neighbours
 from warploom.gemm.choose import ranked
 from warploom.gemm.workloads import problem_of
 from warploom.gemm_shape import GemmShape
+from warploom_bench import judge
+from warploom_bench.neighbours import changes, deepest, neighbours
 
 
 @pytest.mark.parametrize("size", [(3, 512, 640), (129, 1024, 1024), (64, 64, 8192), (999, 104, 72)])

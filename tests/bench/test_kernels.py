@@ -11,12 +11,12 @@ import pytest
 import tvm
 
 from warploom import emulator
-from warploom.bench import kernels as module
-from warploom.bench.competitors import default, tile_program
-from warploom.bench.kernels import RUNTIME, Kernel, Kernels
 from warploom.errors import WarploomError
 from warploom.gemm_shape import GemmShape
 from warploom.runtime.emulator_libraries import find_libraries
+from warploom_bench import kernels as module
+from warploom_bench.competitors import default, tile_program
+from warploom_bench.kernels import RUNTIME, Kernel, Kernels
 
 # Processes that compile cannot import this file.
 cloudpickle.register_pickle_by_value(sys.modules[__name__])
@@ -37,8 +37,8 @@ import importlib.util
 find = importlib.util.find_spec
 importlib.util.find_spec = lambda name, *a: None if name.split(".")[0] == "tvm" else find(name, *a)
 sys.meta_path.insert(0, NoTvm())
-from warploom.bench import __main__, attention, competitors, dequant, gemm
-from warploom.bench.kernels import Kernel, Kernels
+from warploom_bench import __main__, attention, competitors, dequant, gemm
+from warploom_bench.kernels import Kernel, Kernels
 from warploom.gemm_shape import GemmShape
 import numpy as np
 

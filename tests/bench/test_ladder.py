@@ -12,11 +12,11 @@ import tvm
 
 from tests.bench.on_host import TORCH, on_host
 from tests.shared.paths import ROOT
-from warploom.bench import compete, ladder
-from warploom.bench.check import deviation
-from warploom.bench.operands import Operands
-from warploom.bench.report import EXIT_RIGHT, EXIT_WRONG
 from warploom.errors import WarploomError
+from warploom_bench import compete, ladder
+from warploom_bench.check import deviation
+from warploom_bench.operands import Operands
+from warploom_bench.report import EXIT_RIGHT, EXIT_WRONG
 
 STEPS = ROOT / "tutorials" / "ladder_hopper"
 NAMES = [path.stem for path in sorted(STEPS.glob("v*.py"))]

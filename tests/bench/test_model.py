@@ -9,14 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from warploom.bench import __main__ as bench
-from warploom.bench.fit import by_gemm, fit, loss
-from warploom.bench.measured import PUBLIC, RANDOM, packaged_candidates
-from warploom.bench.model_error import Agreement, agreements
-from warploom.bench.report import geometric_mean
 from warploom.gemm.choose import is_priced
 from warploom.gemm.machine import H200
 from warploom.gemm.model import predict
+from warploom_bench import __main__ as bench
+from warploom_bench.fit import by_gemm, fit, loss
+from warploom_bench.measured import PUBLIC, RANDOM, packaged_candidates
+from warploom_bench.model_error import Agreement, agreements
+from warploom_bench.report import geometric_mean
 
 
 def _means(found: list[Agreement]) -> tuple[float, float]:

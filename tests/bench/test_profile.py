@@ -9,12 +9,12 @@ import pytest
 import tvm
 
 from tests.bench.on_host import TORCH, replace_run
-from warploom.bench import timeline
-from warploom.bench.check import Deviation, deviation
-from warploom.bench.operands import RELATIVE_ERROR
-from warploom.bench.report import EXIT_RIGHT, EXIT_SLOW, EXIT_WRONG, Comparison, Entry
 from warploom.programs import GemmConfig, gemm
 from warploom.timing import Statistics
+from warploom_bench import timeline
+from warploom_bench.check import Deviation, deviation
+from warploom_bench.operands import RELATIVE_ERROR
+from warploom_bench.report import EXIT_RIGHT, EXIT_SLOW, EXIT_WRONG, Comparison, Entry
 
 SIZE = 128
 

@@ -9,12 +9,12 @@ import pytest
 import tvm
 
 from tests.bench.on_host import TORCH, Result, on_host
-from warploom.bench import block_scaled, grouped
-from warploom.bench.block_scaled import BlockScaledShape
-from warploom.bench.check import deviation
-from warploom.bench.grouped import GroupedShape, group_starts
-from warploom.bench.report import EXIT_RIGHT, EXIT_WRONG
 from warploom.errors import WarploomError
+from warploom_bench import block_scaled, grouped
+from warploom_bench.block_scaled import BlockScaledShape
+from warploom_bench.check import deviation
+from warploom_bench.grouped import GroupedShape, group_starts
+from warploom_bench.report import EXIT_RIGHT, EXIT_WRONG
 
 F8 = ml_dtypes.float8_e4m3fn
 

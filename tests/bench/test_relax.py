@@ -14,11 +14,11 @@ import tvm_ffi
 
 from tests.bench.on_host import TORCH, HostTimer, replace_run
 from tests.shared import relax_models as models
-from warploom.bench import decoder_blocks, relax_block
-from warploom.bench.decoder import DecoderConfig, decoder_module
-from warploom.bench.relax_block import COMPILED, EAGER, OURS, STOCK, STOCK_SM90
-from warploom.bench.report import EXIT_RIGHT, EXIT_WRONG
 from warploom.errors import WarploomError
+from warploom_bench import decoder_blocks, relax_block
+from warploom_bench.decoder import DecoderConfig, decoder_module
+from warploom_bench.relax_block import COMPILED, EAGER, OURS, STOCK, STOCK_SM90
+from warploom_bench.report import EXIT_RIGHT, EXIT_WRONG
 
 CONFIG = DecoderConfig(**models.SMALL)
 

@@ -9,19 +9,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from warploom import emulator
-from warploom.bench import __main__ as bench
-from warploom.bench import environment, report
-from warploom.bench.check import Deviation
-from warploom.bench.operands import allowed_error, input_sets
-from warploom.bench.report import Comparison, Entry, geometric_mean, markdown_table
-from warploom.bench.suite import load_suite, suite_names
 from warploom.errors import WarploomError
 from warploom.gemm_shape import GemmShape
 from warploom.timing import Statistics
+from warploom_bench import __main__ as bench
+from warploom_bench import environment, report
+from warploom_bench.check import Deviation
+from warploom_bench.operands import allowed_error, input_sets
+from warploom_bench.report import Comparison, Entry, geometric_mean, markdown_table
+from warploom_bench.suite import load_suite, suite_names
 
 ENVIRONMENT = {
     "date": "2001-02-03 04:05:06",
-    "command": "python -m warploom.bench gemm",
+    "command": "python -m warploom_bench gemm",
     "gpu": {"name": "A GPU", "clocks.sm": "1980 MHz"},
     "versions": {"python": "3.12"},
 }

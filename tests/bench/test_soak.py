@@ -7,10 +7,10 @@ import random
 
 import pytest
 
-from warploom.bench import soak
-from warploom.bench.faults import BAD_KERNELS, KILLED, Injected, complaints, failed_but_right
 from warploom.meta_schedule import Builder, Runner
 from warploom.meta_schedule.journal import Entry
+from warploom_bench import soak
+from warploom_bench.faults import BAD_KERNELS, KILLED, Injected, complaints, failed_but_right
 
 pytestmark = pytest.mark.gpu
 
@@ -59,7 +59,7 @@ def test_what_is_known_is_written_after_each_search(tmp_path, monkeypatch, capsy
     monkeypatch.setattr(soak, "search_with_faults", searches)
     assert soak.main(["--searches", "--minutes", "26", "--out", str(out)]) == 1
     assert [one["runs"] for one in seen] == [1, 2]
-    assert seen[0]["environment"]["command"].startswith("python -m warploom.bench soak --searches")
+    assert seen[0]["environment"]["command"].startswith("python -m warploom_bench soak --searches")
     assert seen[1]["faults"] == faults and seen[1]["seconds"] == 16.0
     assert (seen[1]["failed_but_right"], seen[1]["complaints"]) == (1, ["odd"])
     said = capsys.readouterr().out

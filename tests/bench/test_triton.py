@@ -8,7 +8,7 @@ triton = pytest.importorskip("triton")
 from triton.backends.compiler import GPUTarget  # noqa: E402
 from triton.compiler import ASTSource  # noqa: E402
 
-from warploom.bench import triton_gemm  # noqa: E402
+from warploom_bench import triton_gemm  # noqa: E402
 
 tl = triton.language
 #: TVM's type of the operands -> Triton's, of the sum and of the result.

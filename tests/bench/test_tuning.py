@@ -9,16 +9,6 @@ from types import SimpleNamespace
 
 import pytest
 
-from warploom.bench import competitors, exhaustive, tuning, tuning_report
-from warploom.bench.candidates import (
-    GemmCandidates,
-    Line,
-    Selection,
-    everything,
-    read_wanted,
-    varied,
-)
-from warploom.bench.suite import load_suite
 from warploom.errors import IllegalCombination, StockScheduleWarning, WarploomError
 from warploom.gemm.candidates import candidates, most_stages
 from warploom.gemm.choose import choose
@@ -29,6 +19,16 @@ from warploom.gemm.workloads import function, problem_of
 from warploom.gemm_shape import GemmShape
 from warploom.meta_schedule import db_command, package_records
 from warploom.meta_schedule.lookup import Lookup
+from warploom_bench import competitors, exhaustive, tuning, tuning_report
+from warploom_bench.candidates import (
+    GemmCandidates,
+    Line,
+    Selection,
+    everything,
+    read_wanted,
+    varied,
+)
+from warploom_bench.suite import load_suite
 
 SHAPE = GemmShape("tiny", 64, 48, 136, "float16")
 HEAD = {"date": "now", "command": "bench tuning", "gpu": {}, "versions": {}}

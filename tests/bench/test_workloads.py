@@ -11,12 +11,12 @@ import pytest
 import tvm
 
 from tests.shared.reference import numpy_dtype
-from warploom.bench import cublaslt, unseen
-from warploom.bench.competitors import default, tile_program
-from warploom.bench.operands import Operands, allowed_error, arguments
-from warploom.bench.suite import load_suite
 from warploom.errors import WarploomError
 from warploom.gemm_shape import EPILOGUES, LAYOUTS, GemmShape
+from warploom_bench import cublaslt, unseen
+from warploom_bench.competitors import default, tile_program
+from warploom_bench.operands import Operands, allowed_error, arguments
+from warploom_bench.suite import load_suite
 
 SHAPES = [
     *(GemmShape("g", 72, 136, 96, "float16", layout=one) for one in LAYOUTS),

@@ -14,7 +14,6 @@ from tvm.script import tirx as T
 from tvm.tirx.operator.tile_primitive import dispatcher
 
 from warploom import emulator
-from warploom.bench import cold_start
 from warploom.compiler import module_key as keys
 from warploom.compiler.cache_entry import decode, encode
 from warploom.compiler.callback import observe_compilations
@@ -24,6 +23,7 @@ from warploom.errors import CacheWarning
 from warploom.programs import compile_gemm
 from warploom.runtime.cache_folder import VERSION
 from warploom.target import cuda_target
+from warploom_bench import cold_start
 
 pytestmark = pytest.mark.gpu
 

@@ -161,7 +161,7 @@ def test_the_demo_uses_it_where_there_is_no_driver(run_python, setting):
 
 
 def test_nothing_is_measured_on_it(run_python):
-    code = "from warploom.bench.__main__ import main\nprint(main(['gemm']))"
+    code = "from warploom_bench.__main__ import main\nprint(main(['gemm']))"
     result = run_python(code, WARPLOOM_EMULATOR="1")
     assert result.returncode == 0, result.stderr[-3000:]
     assert result.stdout.split() == ["3"]

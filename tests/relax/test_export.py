@@ -15,8 +15,8 @@ import warploom
 from tests.shared import relax_models as models
 from tests.shared.sampling import sampled
 from warploom import emulator
-from warploom.bench.decoder import DecoderConfig, decoder_module
 from warploom.runtime.emulator_libraries import find_libraries
+from warploom_bench.decoder import DecoderConfig, decoder_module
 
 _TARGET = warploom.cuda_target("h200")
 _CONFIG = DecoderConfig(**models.SMALL)

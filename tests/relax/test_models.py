@@ -16,8 +16,6 @@ from tvm.relax.frontend import nn
 import warploom
 from tests.shared import relax_models as models
 from tests.shared.sampling import sampled
-from warploom.bench.decoder import DecoderConfig, decoder_module
-from warploom.bench.resnet import ResnetConfig, stage_module
 from warploom.errors import MachineCodeWarning, StockScheduleWarning
 from warploom.gemm.workloads import problem_of
 from warploom.gemm_shape import GemmShape
@@ -25,6 +23,8 @@ from warploom.meta_schedule.reference import normal_input
 from warploom.relax.attention import CallAttention
 from warploom.relax.inspect import FunctionReport, inspect
 from warploom.relax.tile_programs import is_tirx
+from warploom_bench.decoder import DecoderConfig, decoder_module
+from warploom_bench.resnet import ResnetConfig, stage_module
 
 _TARGET = warploom.cuda_target("h200")
 #: Largest error relative to the largest result.

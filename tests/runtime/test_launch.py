@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from tvm.script import tirx as T
 
 from tests.shared.reference import assert_rounded
-from warploom.bench.launch import measure, table
 from warploom.programs import compile_gemm
 from warploom.runtime import launch
+from warploom_bench.launch import measure, table
 
 pytestmark = pytest.mark.gpu
 

@@ -10,8 +10,8 @@ import numpy as np
 import tvm
 from tvm.relax.frontend import nn
 
-from warploom.bench.decoder import GROUP, ZERO, DecoderConfig
-from warploom.bench.resnet import ResnetConfig
+from warploom_bench.decoder import GROUP, ZERO, DecoderConfig
+from warploom_bench.resnet import ResnetConfig
 
 #: A block whose heads are as wide as they need to be, and everything else small.
 SMALL = {"hidden": 128, "intermediate": 192, "heads": 4, "kv_heads": 2, "head_dim": 64,
@@ -51,7 +51,7 @@ def dequantise(words: np.ndarray, scales: np.ndarray) -> np.ndarray:
 def decoder(
     config: DecoderConfig, x: np.ndarray, parameters: Mapping[str, np.ndarray]
 ) -> np.ndarray:
-    """What :class:`warploom.bench.decoder.Decoder` computes."""
+    """What :class:`warploom_bench.decoder.Decoder` computes."""
 
     def linear(x: np.ndarray, name: str) -> np.ndarray:
         if config.quantised:
@@ -128,7 +128,7 @@ def resnet_parameters(
 def resnet_stage(
     config: ResnetConfig, x: np.ndarray, parameters: Mapping[str, np.ndarray]
 ) -> np.ndarray:
-    """What :class:`warploom.bench.resnet.Stage` computes."""
+    """What :class:`warploom_bench.resnet.Stage` computes."""
 
     def layer(x: np.ndarray, name: str) -> np.ndarray:
         _, taps, _, stride, _ = config.layers[name]

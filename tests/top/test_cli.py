@@ -18,8 +18,8 @@ from warploom.errors import IllegalCombination
 
 @pytest.mark.parametrize("command", cli.COMMANDS, ids=lambda command: " ".join(command.words))
 def test_every_command_is_a_main_that_takes_arguments(command):
-    main = importlib.import_module(command.module).main
-    inspect.signature(main).bind([])
+    module = command.module or f"warploom_{command.words[0]}.__main__"
+    inspect.signature(importlib.import_module(module).main).bind([])
 
 
 @pytest.mark.parametrize("command", cli.COMMANDS, ids=lambda command: " ".join(command.words))
@@ -51,6 +51,38 @@ def command(monkeypatch):
         monkeypatch.setattr(cli, "COMMANDS", (entry,))
 
     return install
+
+
+def test_a_package_beside_warploom_is_a_command(tmp_path, monkeypatch):
+    package = tmp_path / "warploom_of_ours"
+    package.mkdir()
+    (package / "__init__.py").write_text("")
+    (package / "__main__.py").write_text("def main(arguments):\n    return len(arguments)\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    assert cli.main(["of-ours", "bench", "--help"]) == 2
+    assert cli.main(["of_ours"]) == 0
+
+
+def test_a_command_whose_package_is_absent_names_what_to_install(run_python):
+    """The benchmarks may be left out; all else works, and nothing has asked for them."""
+    code = (
+        "import sys\nfrom importlib import machinery\n"
+        "class Without(machinery.PathFinder):\n"
+        "    @classmethod\n"
+        "    def find_spec(cls, name, path=None, target=None):\n"
+        "        if name.startswith('warploom_'): return None\n"
+        "        return super().find_spec(name, path, target)\n"
+        "sys.meta_path = [one for one in sys.meta_path\n"
+        "                 if one in (machinery.BuiltinImporter, machinery.FrozenImporter)]\n"
+        "sys.meta_path.append(Without)\n"
+        "from warploom import cli\n"
+        "print(cli.main(['bench', 'gemm']), cli.main(['inspect', 'layout', 'wgmma-d']))\n"
+    )
+    result = run_python(code)
+    assert result.stdout.splitlines()[-1] == "2 0", result.stderr
+    (line,) = result.stderr.splitlines()
+    assert line.startswith("warploom: `warploom bench` is the package warploom_bench, which is ")
+    assert "pip install --force-reinstall --no-deps warploom" in line and "PYTHONPATH" in line
 
 
 def test_the_command_gets_the_rest_and_gives_the_status(command):

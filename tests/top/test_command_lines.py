@@ -12,8 +12,8 @@ import pytest
 import tvm
 
 from warploom import cli, emulator
-from warploom.bench.__main__ import COMMANDS
 from warploom.compiler import callback
+from warploom_bench.__main__ import COMMANDS
 
 #: Seconds of this process's CPU; modules that a command imports first are part of them.
 AT_MOST = 3.0
@@ -229,8 +229,8 @@ def test_files_that_are_no_ptx(said, tmp_path):
 
 def test_every_parser_of_a_command_is_ours():
     """Parsers of argparse itself say what is wrong below several lines of usage."""
-    package = Path(cli.__file__).parent
-    for file in package.rglob("*.py"):
+    sources = Path(cli.__file__).parents[1]
+    for file in [*sources.glob("warploom/**/*.py"), *sources.glob("warploom_*/**/*.py")]:
         if file.name != "command_line.py":
             for call in re.findall(r"argparse\.ArgumentParser\((.*)", file.read_text()):
                 assert call.startswith("add_help=False"), file

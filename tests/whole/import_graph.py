@@ -1,4 +1,4 @@
-"""The graph of imports of a package, read from its sources: nothing is imported.
+"""The graph of imports of a package, or from one to another: read from sources, none is imported.
 
 Every import counts: those inside functions, those under `TYPE_CHECKING`, and strings that are the
 name of a module (`importlib.import_module("warploom.relax")`, tables of lazy names). Run as a
@@ -38,23 +38,29 @@ def modules(package: str, sources: Path = SOURCES) -> dict[str, Path]:
     return found
 
 
-def imports(package: str, sources: Path = SOURCES) -> list[Import]:
-    """Each import of a module of `package` by another one, in the order of the sources."""
-    known = modules(package, sources)
+def imports(package: str, sources: Path = SOURCES, of: str | None = None) -> list[Import]:
+    """Each import of a module of `package` by another one, in the order of the sources.
+
+    With `of` instead each import of a module of the package `of` by one of `package`.
+    """
+    known = modules(of or package, sources)
     found = []
-    for asked in _asked(package, sources):
+    for asked in _asked(package, sources, of or package):
         imported = _module_of(asked.name, known)
         if imported is not None and imported != asked.importer:
             found.append(Import(asked.importer, imported, asked.path, asked.line))
     return found
 
 
-def missing(package: str, sources: Path = SOURCES) -> list[str]:
-    """A line for each import of a module of `package`, or of a name in one, that does not exist."""
-    known = modules(package, sources)
+def missing(package: str, sources: Path = SOURCES, of: str | None = None) -> list[str]:
+    """A line for each import by `package` of what `of`, by default `package`, does not have.
+
+    That is a module, or a name in one.
+    """
+    known = modules(of or package, sources)
     lines = []
-    for asked in _asked(package, sources):
-        if asked.module.partition(".")[0] != package or asked.name in known:
+    for asked in _asked(package, sources, of or package):
+        if asked.module.partition(".")[0] != (of or package) or asked.name in known:
             continue
         place = Import(asked.importer, asked.name, asked.path, asked.line)
         name = asked.name.removeprefix(f"{asked.module}.")
@@ -99,10 +105,10 @@ class _Asked:
 
 
 @functools.cache
-def _asked(package: str, sources: Path) -> tuple[_Asked, ...]:
-    known = modules(package, sources)
+def _asked(package: str, sources: Path, of: str) -> tuple[_Asked, ...]:
+    known = modules(of, sources)
     found = []
-    for importer, path in known.items():
+    for importer, path in modules(package, sources).items():
         tree = ast.parse(path.read_text(encoding="utf-8"), str(path))
         folder = importer if path.name == "__init__.py" else importer.rpartition(".")[0]
         for line, name, module in _names(tree, folder, known):

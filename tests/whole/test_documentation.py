@@ -115,6 +115,8 @@ def test_guide_names_every_folder_of_the_package():
     folders = [p.name for p in package.iterdir() if (p / "__init__.py").exists()]
     page = PAGES["guide/architecture"]
     assert folders and not [name for name in folders if f"`python/warploom/{name}/`" not in page]
+    beside = [path.parent.name for path in package.parent.glob("*/__init__.py")]
+    assert not [name for name in {*beside} - {"warploom"} if f"`python/{name}/`" not in page]
 
 
 def test_links_between_pages_lead_to_files():

@@ -110,6 +110,19 @@ def test_every_imported_module_exists():
     assert not wrong, "\n".join(wrong)
 
 
+def test_no_module_of_warploom_imports_a_benchmark():
+    """Not even when it is called: `warploom bench` finds the package by its name."""
+    wrong = imports("warploom", of="warploom_bench")
+    assert not wrong, "\n".join(map(str, wrong))
+
+
+def test_the_benchmarks_have_no_circle_and_import_what_exists():
+    assert imports("warploom_bench", of="warploom")
+    wrong = circles(imports("warploom_bench"))
+    wrong += missing("warploom_bench") + missing("warploom_bench", of="warploom")
+    assert not wrong, "\n".join(wrong)
+
+
 #: A package of three layers without a fault.
 _CLEAN = {
     "__init__": "",
@@ -211,6 +224,27 @@ def test_an_import_of_what_is_not_there_is_found(tmp_path, text, name):
 def test_what_a_module_binds_may_be_imported(tmp_path, text):
     changes = {"ground": text, "top": "from house.ground import path\n"}
     assert missing("house", _house(tmp_path, changes)) == []
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "import garden\n",
+        "from garden import tree\n",
+        "def late():\n    from garden.tree import leaf\n",
+        'import importlib\nimportlib.import_module("garden.tree")\n',
+    ],
+)
+def test_an_import_of_another_package_is_found(tmp_path, text):
+    house = _house(tmp_path, {"ground": text})
+    (tmp_path / "garden").mkdir()
+    (tmp_path / "garden" / "__init__.py").write_text("")
+    (tmp_path / "garden" / "tree.py").write_text("from house.ground import cellar\n")
+    (found,) = imports("house", house, of="garden")
+    assert (found.importer, found.line) == ("house.ground", len(text.splitlines()))
+    (wrong,) = missing("garden", house, of="house")
+    assert wrong.endswith("garden.tree imports house.ground.cellar, which does not exist")
+    assert len(imports("garden", house, of="house")) == 1 and imports("garden", house) == []
 
 
 def test_the_table_is_read_in_its_order():

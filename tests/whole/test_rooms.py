@@ -45,9 +45,21 @@ def test_every_room_is_a_folder_and_every_folder_a_room():
     assert folders - PARTS_OF_ROOMS - {"."} == {*ROOMS}
 
 
+def packages_of(room: str) -> list[Path]:
+    """Where the package of a room may lie: in warploom, or beside it as ``warploom_ROOM``."""
+    sources = ROOT / "python"
+    return [one for one in (sources / "warploom" / room, sources / f"warploom_{room}")
+            if any(one.glob("*.py"))]  # fmt: skip
+
+
 def test_a_room_is_called_like_its_package():
-    package = ROOT / "python" / "warploom"
-    assert not [one for one in {*ROOMS} - OF_NO_PACKAGE if not any((package / one).glob("*.py"))]
+    assert not [one for one in {*ROOMS} - OF_NO_PACKAGE if len(packages_of(one)) != 1]
+
+
+def test_every_package_beside_warploom_has_a_room():
+    folders = {path.parent.name for path in (ROOT / "python").glob("*/__init__.py")} - {"warploom"}
+    assert folders == {"warploom_bench"}
+    assert {name.removeprefix("warploom_") for name in folders} <= {*ROOMS}
 
 
 def test_files_of_two_rooms_may_have_one_name():

@@ -39,7 +39,7 @@ _IRRELEVANT = (
     "TVM_LOG_DEBUG",
 )
 #: Folders of the package that take no part in a compilation.
-_OUTSIDE = ("__pycache__", "bench", "lib", "tutorials")
+_OUTSIDE = ("__pycache__", "lib", "tutorials")
 
 
 def module_key(

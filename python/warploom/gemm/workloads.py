@@ -21,7 +21,7 @@ def function(shape: GemmShape) -> PrimFunc:
     """The function of a shape.
 
     Its parameters are A, B, the two scales of 8-bit floats, bias or residual where the epilogue has
-    one, and the result: see :func:`warploom.bench.operands.arguments`.
+    one, and the result: see :func:`warploom_bench.operands.arguments`.
     """
     m, n, k, dtype = shape.m, shape.n, shape.k, shape.storage_dtype
     accumulator = "int32" if dtype == "int8" else "float32"

@@ -28,7 +28,7 @@ def import_lines(
     Parameters
     ----------
     files : iterable of path
-        Lines as :class:`warploom.bench.exhaustive.Line`; others are left out.
+        Lines as :class:`warploom_bench.exhaustive.Line`; others are left out.
     destination : path
         A folder; its records are replaced.
     target : Target

@@ -44,7 +44,7 @@ class _Large:
     ----------
     block, tile : int
         Cycles of a block, and of all else of a tile: fitted to what products with 4096 rows take
-        on an H200, ``bench/results/2026-11-22-h200-block-scaled.md``.
+        on an H200, ``warploom_bench/results/2026-11-22-h200-block-scaled.md``.
     """
 
     shape: tuple[int, int, int]

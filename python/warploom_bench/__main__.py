@@ -1,0 +1,45 @@
+"""``python -m warploom_bench WHAT ...``: one of :data:`COMMANDS`."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from collections.abc import Sequence
+
+from warploom import emulator
+from warploom.command_line import guarded
+from warploom.errors import WarploomError
+from warploom_bench.benchmarks import BENCHMARKS
+
+#: Name of a command -> the module with ``main(arguments)``: goals and headline run benchmarks.
+COMMANDS = {
+    "goals": "warploom_bench.goals",
+    "headline": "warploom_bench.headline",
+    **BENCHMARKS,
+}
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one benchmark and return its exit status; 3 if it could not run."""
+    arguments = list(sys.argv[1:] if arguments is None else arguments)
+    if arguments[:1] in (["-h"], ["--help"]):
+        print(f"usage: warploom bench {{{','.join(COMMANDS)}}} [--help] ...", file=sys.stderr)
+        return 0
+    if not arguments or arguments[0] not in COMMANDS:
+        mistake = f"unknown benchmark {arguments[0]!r}" if arguments else "no benchmark is named"
+        print(f"warploom bench: {mistake}; allowed are {', '.join(COMMANDS)}", file=sys.stderr)
+        return 3
+
+    def run() -> int:
+        if importlib.util.find_spec("tvm") and emulator.is_enabled():
+            raise WarploomError(
+                "tvm.cuda(0) is an emulated device, whose times mean nothing; unset "
+                "WARPLOOM_EMULATOR to measure a GPU."
+            )
+        return importlib.import_module(COMMANDS[arguments[0]]).main(arguments[1:])
+
+    return guarded("warploom bench", run, failed=3)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
