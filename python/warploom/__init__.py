@@ -30,6 +30,7 @@ if [Path(argument).name for argument in sys.argv[:1]] != ["warploom"] and find_s
 #: Functions of the package's face -> the module they are imported from when first used.
 _LAZY = {
     "TensorSpec": "warploom.language.calls.arguments",
+    "autotune": "warploom.language.tuning.decorator",
     "compile_report": "warploom.compiler.report",
     "cuda_target": "warploom.target.tvm_target",
     "do_bench": "warploom.meta_schedule.do_bench",
@@ -49,6 +50,7 @@ __all__ = [
     "ToolchainError",
     "WarploomError",
     "__version__",
+    "autotune",
     "compile_report",
     "cuda_target",
     "do_bench",

@@ -114,6 +114,10 @@ class EmulatedTimeWarning(WarploomWarning):
     """A time that was asked for on the emulator, where it says nothing about a GPU."""
 
 
+class WrongCandidateWarning(WarploomWarning):
+    """A config of a search whose kernel computes something else than the reference."""
+
+
 class CacheWarning(WarploomWarning):
     """A cache that is not used, or cannot be written, or an entry of it that is damaged."""
 

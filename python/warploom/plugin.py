@@ -291,5 +291,12 @@ def register_instructions() -> None:
         register_table(wide_integer_table())
 
 
+def _tuner() -> Any:
+    from warploom.meta_schedule.programs.search import find
+
+    return find
+
+
 hooks.cuda_runtime.provide(cuda_runtime)
 hooks.register_instructions.provide(register_instructions)
+hooks.tuner.provide(_tuner)

@@ -113,7 +113,8 @@ that breaks one with the same sentence and the author's line, a
 :class:`~warploom.errors.TileProgramError`. Rules that take the data, such as that of a scatter,
 which is one to one, the interpreter checks as it runs.
 
-:func:`jit` makes a function of a program, to be called with tensors.
+:func:`jit` makes a function of a program, to be called with tensors; :func:`autotune` chooses tile
+sizes and hints of a factory by measurements, among those of :func:`space`.
 """
 
 from __future__ import annotations
@@ -138,6 +139,7 @@ __all__ = [
     "TensorSpec",  # noqa: F405  (as interpret)
     "WgmmaEmitter",  # noqa: F405  (as interpret)
     "alloc_barrier",
+    "autotune",  # noqa: F405
     "builtins",
     "descriptor",
     "hints",
@@ -148,6 +150,7 @@ __all__ = [
     "pipelined",
     "print",
     "read_hints",
+    "space",  # noqa: F405
     "span",
 ]
 
@@ -156,8 +159,10 @@ __all__ = [
 _LATER = {
     "TensorSpec": "warploom.language.calls.arguments",
     "WgmmaEmitter": "warploom.intrin.wgmma_emitter",
+    "autotune": "warploom.language.tuning.decorator",
     "interpret": "warploom.language.interpreter",
     "jit": "warploom.language.calls.kernel",
+    "space": "warploom.language.tuning.space",
 }
 
 

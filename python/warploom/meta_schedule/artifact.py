@@ -15,6 +15,8 @@ LIBRARY = "kernel.so"
 #: The file in its place where nothing is compiled.
 ESTIMATE = "estimate.json"
 _FACTS = "facts.json"
+#: The end of a file with right results in the place of a library that computes them.
+RESULTS = ".npz"
 
 
 @dataclass(frozen=True)
@@ -26,9 +28,9 @@ class Facts:
     workload : str
         Structural hash of the function without decisions: candidates of one task share it.
     problem : str
-        The GEMM in words; empty for functions that are none.
+        The GEMM, or the tile program and what it is tuned for, in words; empty for others.
     knobs : dict, optional
-        Decisions by name; None for functions that are no GEMMs.
+        Decisions by name; None for functions that are neither GEMMs nor tile programs.
     predicted : float, optional
         Microseconds by the analytic model.
     outputs : tuple of int
@@ -40,14 +42,21 @@ class Facts:
     rounded : bool
         Whether the function rounds each partial sum, so that the reference is not exact.
     reference : str, optional
-        The library that computes the right result; None if there is none.
+        The library that computes the right result, or a file of :data:`RESULTS`; None if there is
+        neither.
     on_host : bool
         Whether ``reference`` runs on the CPU.
+    numbers : tuple of (int, number)
+        Arguments that are numbers, with their positions.
+    given : str, optional
+        A file of tensors whose contents matter, by their positions; others are random.
+    is_program : bool
+        Whether it is a tile program, whose decisions have any names and values.
     """
 
     workload: str
     problem: str = ""
-    knobs: dict[str, int] | None = None
+    knobs: dict[str, Any] | None = None
     predicted: float | None = None
     outputs: tuple[int, ...] = ()
     updated: tuple[int, ...] = ()
@@ -55,6 +64,9 @@ class Facts:
     rounded: bool = False
     reference: str | None = None
     on_host: bool = False
+    numbers: tuple[tuple[int, Any], ...] = ()
+    given: str | None = None
+    is_program: bool = False
 
     def knobs_text(self) -> str:
         """The knobs as one would write them."""
@@ -80,5 +92,5 @@ def read_facts(artifact: str | Path) -> Facts:
         If there are none: another builder made it.
     """
     values: dict[str, Any] = json.loads((Path(artifact).parent / _FACTS).read_text())
-    tuples = {name: tuple(values[name]) for name in ("outputs", "updated")}
+    tuples = {name: tuple(values[name]) for name in ("outputs", "updated", "numbers")}
     return Facts(**{**values, **tuples})

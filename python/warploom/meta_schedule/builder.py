@@ -35,8 +35,51 @@ from warploom.meta_schedule.reference import (
 from warploom.warn import silenced
 
 
+class PooledBuilder(PyBuilder):
+    """Compiles candidates in processes.
+
+    Parameters
+    ----------
+    max_workers : int or None
+        Processes; by default one for each CPU that this process may use.
+    timeout_sec : float
+        After which a compilation is given up.
+    ahead : bool
+        Whether :meth:`build` returns at once, so that candidates are measured while others are
+        being compiled. Only runners of this package wait for promised artifacts.
+    """
+
+    def __init__(self, max_workers: int | None, timeout_sec: float, ahead: bool) -> None:
+        super().__init__()
+        self.timeout_sec, self.ahead = timeout_sec, ahead
+        self.folder = tempfile.TemporaryDirectory(prefix="warploom-build-")
+        count = max_workers or len(os.sched_getaffinity(0))
+        # Each process compiles one kernel at a time: threads of LLVM and OpenMP would compete.
+        self.pool = Pool([{"OMP_NUM_THREADS": "1", "TVM_NUM_THREADS": "1"}] * count)
+
+    def build(self, build_inputs: list[BuilderInput]) -> list[BuilderResult]:
+        begun = [self.begin(build_input.mod, build_input.target) for build_input in build_inputs]
+        if self.ahead:
+            promises.update(begun)
+            return [BuilderResult(path, None) for path, _ in begun]
+        return [_result(future) for _, future in begun]
+
+    def submit(self, mod: IRModule, target: Target) -> Future[str]:
+        """Begin to compile a candidate; the path of its library is the future's result."""
+        return self.begin(mod, target)[1]
+
+    def begin(self, mod: IRModule, target: Target) -> tuple[str, Future[str]]:
+        """As :meth:`submit`, with the path that the library will have."""
+        raise NotImplementedError
+
+    def close(self) -> None:
+        """End the processes and remove their artifacts."""
+        self.pool.close()
+        self.folder.cleanup()
+
+
 @derived_object
-class Builder(PyBuilder):
+class Builder(PooledBuilder):
     """``builder=warploom.meta_schedule.Builder()`` for MetaSchedule's tuning functions.
 
     Beside each library it leaves what :mod:`warploom.meta_schedule.measure` needs to check it: the
@@ -56,26 +99,10 @@ class Builder(PyBuilder):
     def __init__(
         self, max_workers: int | None = None, timeout_sec: float = 60.0, ahead: bool = False
     ) -> None:
-        super().__init__()
-        self.timeout_sec, self.ahead = timeout_sec, ahead
-        self.folder = tempfile.TemporaryDirectory(prefix="warploom-build-")
-        count = max_workers or len(os.sched_getaffinity(0))
-        # Each process compiles one kernel at a time: threads of LLVM and OpenMP would compete.
-        self.pool = Pool([{"OMP_NUM_THREADS": "1", "TVM_NUM_THREADS": "1"}] * count)
+        super().__init__(max_workers, timeout_sec, ahead)
         self.references: dict[str, Future[None]] = {}
 
-    def build(self, build_inputs: list[BuilderInput]) -> list[BuilderResult]:
-        begun = [self._begin(build_input.mod, build_input.target) for build_input in build_inputs]
-        if self.ahead:
-            promises.update(begun)
-            return [BuilderResult(path, None) for path, _ in begun]
-        return [_result(future) for _, future in begun]
-
-    def submit(self, mod: IRModule, target: Target) -> Future[str]:
-        """Begin to compile a candidate; the path of its library is the future's result."""
-        return self._begin(mod, target)[1]
-
-    def _begin(self, mod: IRModule, target: Target) -> tuple[str, Future[str]]:
+    def begin(self, mod: IRModule, target: Target) -> tuple[str, Future[str]]:
         bare, folder = unscheduled(mod), self.folder.name
         workload = key_of(bare)
         if bare is not mod and workload not in self.references:
@@ -89,11 +116,6 @@ class Builder(PyBuilder):
             timeout=self.timeout_sec,
         )  # fmt: skip
         return path, _both(built, self.references.get(workload))
-
-    def close(self) -> None:
-        """End the processes and remove their artifacts."""
-        self.pool.close()
-        self.folder.cleanup()
 
 
 #: Libraries that are being compiled, by the path that they will have.

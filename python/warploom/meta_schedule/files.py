@@ -31,13 +31,19 @@ def replace_file(path: Path, content: bytes) -> None:
 
 
 @contextlib.contextmanager
-def only_writer(folder: str | Path) -> Iterator[None]:
+def only_writer(folder: str | Path, wait: bool = False) -> Iterator[None]:
     """Make sure that no other process tunes in a folder, or mends it.
+
+    Parameters
+    ----------
+    folder : path
+    wait : bool
+        Whether to wait for another process that does.
 
     Raises
     ------
     WarploomError
-        If another process does.
+        If another process does, and ``wait`` is false.
     NotSaved
         If nothing can be written to the folder.
     """
@@ -48,7 +54,7 @@ def only_writer(folder: str | Path) -> Iterator[None]:
     except OSError as error:
         raise NotSaved.of(path, error) from error
     try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.flock(handle, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
     except BlockingIOError:
         owner = os.read(handle, 20).decode(errors="replace").strip()
         os.close(handle)

@@ -49,7 +49,7 @@ class Entry:
     time: float
     workload: str
     problem: str
-    knobs: dict[str, int] | None
+    knobs: dict[str, Any] | None
     predicted: float | None
     us: float | None
     samples: list[float]
@@ -138,7 +138,14 @@ def _is_integer(value: Any) -> bool:
 
 
 def _is_knobs(value: Any) -> bool:
-    return isinstance(value, dict) and all(isinstance(number, int) for number in value.values())
+    """Decisions: integers, and for tile programs words, numbers, None and lists of them as well."""
+    return isinstance(value, dict) and all(map(_is_decision, value.values()))
+
+
+def _is_decision(value: Any) -> bool:
+    if isinstance(value, list):
+        return len(value) > 0 and all(map(_is_decision, value))
+    return value is None or isinstance(value, (int, float, str))
 
 
 def _is_samples(value: Any) -> bool:

@@ -7,6 +7,7 @@ candidates will follow.
 from __future__ import annotations
 
 import math
+import time
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -18,8 +19,9 @@ import tvm
 from tvm.runtime import Tensor
 from tvm.tirx import PrimFunc
 
+from warploom import emulator
 from warploom.errors import WarploomError
-from warploom.meta_schedule.artifact import Facts, read_facts
+from warploom.meta_schedule.artifact import RESULTS, Facts, read_facts
 from warploom.meta_schedule.place import LocalPlace, Place
 from warploom.meta_schedule.reference import exact_input, is_wrong, normal_input
 from warploom.target.dtypes import bits_of
@@ -77,14 +79,17 @@ class _Task:
     checked: list[Tensor]
     right: dict[int, np.ndarray] = field(default_factory=dict)
     before: dict[int, Tensor] = field(default_factory=dict)
-    timed: list[list[Tensor]] = field(default_factory=list)
+    timed: list[list[Tensor | float]] = field(default_factory=list)
 
     @property
     def nbytes(self) -> int:
         """Bytes on the device."""
         sets = (self.checked, self.before.values(), *self.timed)
         return sum(
-            math.prod(t.shape) * bits_of(str(t.dtype)) // 8 for tensors in sets for t in tensors
+            math.prod(t.shape) * bits_of(str(t.dtype)) // 8
+            for tensors in sets
+            for t in tensors
+            if isinstance(t, Tensor)
         )
 
 
@@ -124,10 +129,21 @@ def try_candidate(place: Place, artifact: str, arguments: tuple[Argument, ...]) 
     """
     kernel = place.load(artifact)
     with place.launching():
-        task, wrong = _checked(kernel, read_facts(artifact), place, arguments)
+        facts = read_facts(artifact)
+        task, wrong = _checked(kernel, facts, place, arguments)
         if wrong:
             return Measurement((), None, wrong)
+        if facts.is_program and emulator.is_enabled():
+            return Measurement((_once(kernel, place, task),), None)
         return Measurement(*place.time(kernel, task.timed))
+
+
+def _once(kernel: Any, place: Place, task: _Task) -> float:
+    """Seconds of one execution, where they mean nothing."""
+    begin = time.perf_counter()
+    kernel(*task.timed[0])
+    place.wait()
+    return time.perf_counter() - begin
 
 
 def compare_candidates(
@@ -199,12 +215,10 @@ def _task(facts: Facts, place: Place, arguments: tuple[Argument, ...]) -> _Task:
     most = _KEPT_PART * (place.device.total_global_memory or 0)
     while sum(task.nbytes for task in _tasks.values()) > most:
         _tasks.popitem(last=False)
-    rng = np.random.default_rng(int(facts.workload or "0", 16) % 2**32)
-    inputs = [exact_input(*argument, rng, not facts.exact) for argument in arguments]
+    inputs = inputs_of_check(facts, arguments)
     task = _Task(facts.workload, [tvm.runtime.tensor(array, place.device) for array in inputs])
     for number in facts.outputs:
-        first = inputs[number] if number in facts.updated else poison(inputs[number])
-        task.before[number] = tvm.runtime.tensor(first, place.device)
+        task.before[number] = tvm.runtime.tensor(before(facts, inputs, number), place.device)
     if facts.reference:
         if not Path(facts.reference).exists():
             raise WarploomError("The function could not be compiled to check results with.")
@@ -213,8 +227,40 @@ def _task(facts: Facts, place: Place, arguments: tuple[Argument, ...]) -> _Task:
     return task
 
 
+def inputs_of_check(facts: Facts, arguments: Sequence[Argument]) -> list[np.ndarray]:
+    """The tensors that results are checked with: drawn from a seed of the task's, or given."""
+    rng = np.random.default_rng(int(facts.workload or "0", 16) % 2**32)
+    inputs = [exact_input(*argument, rng, not facts.exact) for argument in arguments]
+    return _with_given(facts, inputs)
+
+
+def before(facts: Facts, inputs: Sequence[np.ndarray], number: int) -> np.ndarray:
+    """What a parameter that is written holds when a candidate begins."""
+    return inputs[number] if number in facts.updated else poison(inputs[number])
+
+
+def _with_given(facts: Facts, inputs: list[np.ndarray]) -> list[np.ndarray]:
+    """The tensors of a task, of which some are the user's and not random."""
+    if facts.given:
+        with np.load(facts.given) as given:
+            for number in map(int, given.files):
+                inputs[number] = given[str(number)].view(inputs[number].dtype)
+    return inputs
+
+
+def with_numbers(facts: Facts, tensors: Sequence[Any]) -> list[Any]:
+    """All arguments of a function: tensors, and between them the numbers that it takes."""
+    merged = list(tensors)
+    for at, value in facts.numbers:
+        merged.insert(at, value)
+    return merged
+
+
 def _right(facts: Facts, place: Place, inputs: list[np.ndarray]) -> dict[int, np.ndarray]:
     """The right contents of parameters that are written, by their positions."""
+    if facts.reference.endswith(RESULTS):
+        with np.load(facts.reference) as right:
+            return {n: right[str(n)].view(inputs[n].dtype) for n in facts.outputs}
     if facts.on_host:
         tensors = [tvm.runtime.tensor(array) for array in inputs]
         tvm.runtime.load_module(facts.reference)["main"](*tensors)
@@ -229,7 +275,7 @@ def _wrong(kernel: Any, facts: Facts, task: _Task, place: Place) -> str:
     """How the results of a kernel differ from the right ones; empty if they do not."""
     for number in facts.outputs:
         task.checked[number].copyfrom(task.before[number])
-    kernel(*task.checked)
+    kernel(*with_numbers(facts, task.checked))
     place.wait()
     exact = facts.exact and not facts.rounded
     for number, right in task.right.items():
@@ -251,14 +297,18 @@ def input_sets(nbytes: int) -> int:
     return min(_MOST_SETS, max(2, math.ceil(ROTATING_BYTES / max(1, nbytes))))
 
 
-def _input_sets(facts: Facts, place: Place, arguments: tuple[Argument, ...]) -> list[list[Tensor]]:
+def _input_sets(
+    facts: Facts, place: Place, arguments: tuple[Argument, ...]
+) -> list[list[Tensor | float]]:
     """Sets of arguments that together do not fit into the L2 cache."""
     rng = np.random.default_rng(1)
     inputs = [normal_input(*argument, rng, not facts.exact) for argument in arguments]
+    inputs = _with_given(facts, inputs)
     read = sum(array.nbytes for number, array in enumerate(inputs) if number not in facts.outputs)
     count = input_sets(read)
     first = [tvm.runtime.tensor(array, place.device) for array in inputs]
-    return [first, *([_copy(tensor) for tensor in first] for _ in range(count - 1))]
+    sets = [first, *([_copy(tensor) for tensor in first] for _ in range(count - 1))]
+    return [with_numbers(facts, tensors) for tensors in sets]
 
 
 def _copy(tensor: Tensor) -> Tensor:

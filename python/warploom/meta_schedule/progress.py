@@ -13,6 +13,7 @@ from rich.live import Live
 from rich.table import Table
 
 from warploom.gemm.knobs import GemmKnobs
+from warploom.language.tuning.space import text_of
 from warploom.meta_schedule.artifact import Facts
 from warploom.meta_schedule.measure import Listener, Measurement
 
@@ -73,7 +74,7 @@ class Progress:
             us = sorted(measurement.seconds)[len(measurement.seconds) // 2] * 1e6
             if task.best is None or us < task.best:
                 task.best, task.predicted = us, facts.predicted
-                task.knobs = short(GemmKnobs.of(facts.knobs)) if facts.knobs else ""
+                task.knobs = decisions(facts)
 
     @property
     def trials(self) -> int:
@@ -95,10 +96,10 @@ class Progress:
         left = self.seconds_left
         eta = "" if left is None else f", {left:.0f} s left at most"
         table = Table(title=f"{self.trials} of {self.total} trials, {self.rate:.1f} a second{eta}")
-        table.add_column("GEMM", overflow="fold")
+        table.add_column("function", overflow="fold")
         for name in ("trials", "failed", "best us", "model says"):
             table.add_column(name, justify="right")
-        table.add_column("best knobs", overflow="fold")
+        table.add_column("best config", overflow="fold")
         with self._lock:
             for name, task in self._tasks.items():
                 table.add_row(
@@ -110,6 +111,15 @@ class Progress:
 
 def _number(value: float | None) -> str:
     return "" if value is None else f"{value:.2f}"
+
+
+def decisions(facts: Facts) -> str:
+    """The decisions of a candidate; empty for functions that have none of ours."""
+    if facts.knobs is None:
+        return ""
+    if facts.is_program:
+        return text_of({n: v for n, v in facts.knobs.items() if not n.startswith("@")})
+    return short(GemmKnobs.of(facts.knobs))
 
 
 def short(knobs: GemmKnobs) -> str:

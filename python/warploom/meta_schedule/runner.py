@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 from typing import Any
 
@@ -135,6 +135,8 @@ class Runner(PooledRunner):
         but not before so many seconds. On the emulator they have ``timeout_sec`` as well.
     listener : callable, optional
         Called with the facts of each trial, its measurement or None, and the error or "".
+    environment : mapping, optional
+        Environment variables of the processes, besides those of this one.
     """
 
     def __init__(
@@ -143,8 +145,10 @@ class Runner(PooledRunner):
         timeout_sec: float = 30.0,
         least_sec: float = 2.0,
         listener: Listener | None = None,
+        environment: Mapping[str, str] | None = None,
     ) -> None:
-        pool = Pool([{_VISIBLE: device} for device in _visible(devices)], lose_failed=True)
+        environments = [{**(environment or {}), _VISIBLE: one} for one in _visible(devices)]
+        pool = Pool(environments, lose_failed=True)
         super().__init__(pool, timeout_sec, listener)
         self.least_sec = timeout_sec if emulator.is_enabled() else min(least_sec, timeout_sec)
         self._slowest: dict[tuple[Argument, ...], float] = {}

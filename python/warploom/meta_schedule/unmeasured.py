@@ -105,7 +105,7 @@ class Unmeasured(PySearchStrategy):
             self._key_of_record(record)
             for record in database.get_all_tuning_records()
             if record.target is not None
-            and _same_device(record.target, self.context.target)
+            and same_device(record.target, self.context.target)
             and tvm_ffi.structural_hash(record.workload.mod) == wanted
         }
 
@@ -128,7 +128,7 @@ class Unmeasured(PySearchStrategy):
         return self._key(record.as_measure_candidate().sch.mod)
 
 
-def _same_device(first: Target, second: Target) -> bool:
+def same_device(first: Target, second: Target) -> bool:
     """Whether times for two targets are comparable; the host that calls a kernel does not count."""
     mine, theirs = (
         {name: str(value) for name, value in dict(target.export()).items() if name != "host"}

@@ -50,10 +50,16 @@ class JitKernel:
     """A tile program, or a factory of them, to be called with tensors; made by :func:`jit`.
 
     Everything may be called by several threads at once.
+
+    Attributes
+    ----------
+    signature : Signature
+    target : Target or None
+        What it is compiled for, if not for the device that the tensors are on.
     """
 
     def __init__(self, signature: Signature, target: Target | None) -> None:
-        self._signature, self._target = signature, target
+        self.signature, self.target = signature, target
         self._plans: dict[Any, _Plan] = {}
         self._cache = KernelCache(signature.name)
         if not signature.is_program:
@@ -61,7 +67,7 @@ class JitKernel:
         self.__name__ = signature.name
 
     def __repr__(self) -> str:
-        return f"<warploom.jit kernel {self._signature.name}>"
+        return f"<warploom.jit kernel {self.signature.name}>"
 
     def __call__(self, *args: Any, **static: Any) -> Any:
         """Run the kernel; compile it first if there is none for these dtypes and sizes.
@@ -87,8 +93,11 @@ class JitKernel:
         ArgumentError
             If an argument does not fit; before anything is compiled.
         """
-        signature = self._signature
-        given = self._read(args, read_argument)
+        return self.run(self.read(args, read_argument), static)
+
+    def run(self, given: list[Argument | None], static: Mapping[str, Any]) -> Any:
+        """As a call, with arguments that :meth:`read` has read."""
+        signature = self.signature
         plan = self._plan(given, static)
         for at in signature.results:
             if given[at] is None:
@@ -128,8 +137,8 @@ class JitKernel:
 
         Arguments are those of :meth:`compile`; nothing is compiled.
         """
-        signature = self._signature
-        masked = () if signature.is_program else self._masked(self._read(args, read_spec))
+        signature = self.signature
+        masked = () if signature.is_program else self.masked(self.read(args, read_spec))
         return signature.program(masked, signature.static_values(static))
 
     def source(self, kind: str = "cuda", /, *args: Any, **options: Any) -> str:
@@ -149,7 +158,7 @@ class JitKernel:
         """
         if kind not in SOURCES:
             raise ArgumentError(f"source has no {kind!r}; allowed are {', '.join(SOURCES)}.")
-        if args or options or (self._signature.is_program and self._cache.is_empty):
+        if args or options or (self.signature.is_program and self._cache.is_empty):
             compiled = self._of_specs(args, options.pop("target", None), options)
         else:
             compiled = self._cache.only_one()
@@ -164,11 +173,11 @@ class JitKernel:
         self._plans.clear()
         self._cache.clear()
 
-    def _read(
+    def read(
         self, args: Sequence[Any], read: Callable[[str, Any], Argument]
     ) -> list[Argument | None]:
         """An argument for each parameter of the program; None for results that are left out."""
-        signature = self._signature
+        signature = self.signature
         signature.check_count(len(args))
         left_out = () if len(args) == signature.count else signature.results
         values = iter(args)
@@ -188,11 +197,10 @@ class JitKernel:
         if plan is not None:
             self._cache.hit()
             return plan
-        signature = self._signature
+        signature = self.signature
         present = [one for one in given if one is not None]
         values = signature.static_values(static)
-        device = device_of(signature.name, present, self._target)
-        target = self._target or target_of_device(device)
+        device, target = self._placed(given)
         compiled = self._compiled(given, values, device, target)
         sizes = check_arguments(signature.name, compiled.parameters, given)
         on_copies = any(one.is_tensor and one.device is None for one in present)
@@ -202,9 +210,9 @@ class JitKernel:
         self._plans[key] = plan
         return plan
 
-    def _masked(self, given: Sequence[Argument | None]) -> tuple[Masked, ...]:
+    def masked(self, given: Sequence[Argument | None]) -> tuple[Masked, ...]:
         """What the program depends on of the inputs."""
-        signature = self._signature
+        signature = self.signature
         inputs = (one for at, one in enumerate(given) if at not in signature.results)
         if signature.is_program:
             return ()
@@ -212,14 +220,29 @@ class JitKernel:
             signature.masked(number, one.shape, one.dtype) for number, one in enumerate(inputs)
         )
 
+    def target_of(self, given: Sequence[Argument | None]) -> Target:
+        """The target of a call.
+
+        Raises
+        ------
+        ArgumentError
+            If the tensors are on several devices, or on one that the target is not for.
+        """
+        return self._placed(given)[1]
+
+    def _placed(self, given: Sequence[Argument | None]) -> tuple[int, Target]:
+        present = [one for one in given if one is not None]
+        device = device_of(self.signature.name, present, self.target)
+        return device, self.target or target_of_device(device)
+
     def _of_specs(
         self, args: Sequence[Any], target: Target | None, static: Mapping[str, Any]
     ) -> Compiled:
         given = None
-        if args or not self._signature.is_program:
-            given = self._read(args, read_spec)
-        target = target or self._target or default_target()[0]
-        values = self._signature.static_values(static)
+        if args or not self.signature.is_program:
+            given = self.read(args, read_spec)
+        target = target or self.target or default_target()[0]
+        values = self.signature.static_values(static)
         return self._compiled(given, values, str(target), target)
 
     def _compiled(
@@ -230,13 +253,13 @@ class JitKernel:
         target: Target,
     ) -> Compiled:
         """The kernel for some arguments; None for them stands for those of a finished program."""
-        masked = () if given is None else self._masked(given)
+        masked = () if given is None else self.masked(given)
         key = (masked, typed(dict(static)), place, pass_options())
 
         def make() -> PrimFunc:
-            program = self._signature.program(masked, static)
+            program = self.signature.program(masked, static)
             if given is not None:
-                check_arguments(self._signature.name, parameters_of(program), given)
+                check_arguments(self.signature.name, parameters_of(program), given)
             return program
 
         return self._cache.get(key, make, target)

@@ -146,6 +146,17 @@ def _host_tensor(value: Any) -> Any:
     return value if isinstance(value, tvm.runtime.Tensor) else tvm_ffi.from_dlpack(value)
 
 
+def host_array(argument: Argument) -> np.ndarray:
+    """The contents of a tensor, copied to the host."""
+    value = argument.value
+    if isinstance(value, np.ndarray):
+        return value.copy()
+    tensor = value if isinstance(value, tvm.runtime.Tensor) else tvm_ffi.from_dlpack(value)
+    if argument.device is not None:  # what still writes it may run on another stream
+        tensor.device.sync()
+    return np.array(tvm.runtime.empty(tensor.shape, argument.dtype).copyfrom(tensor).numpy())
+
+
 def _write_back(kernel: str, argument: Argument, copy: Any) -> None:
     array = argument.value
     if not isinstance(array, np.ndarray):

@@ -1,0 +1,494 @@
+"""Searches of users' tile programs: traces, candidates, records, and whole searches."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+import warnings
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tvm
+from hypothesis import given
+from hypothesis import strategies as st
+from tvm.s_tir.meta_schedule.database import TuningRecord
+from tvm.s_tir.meta_schedule.runner import RunnerResult
+from tvm.script import tirx as T
+
+import warploom
+from tests.language.test_autotune import _SPACES
+from tests.language.test_jit import copy_program, factory
+from tests.meta_schedule.tuned_factories import copy_rows, matmul, softmax, softmax_of
+from tests.shared.paths import ROOT
+from warploom import language as wl
+from warploom import meta_schedule as wms
+from warploom.errors import (
+    ArgumentError,
+    EmulatedTimeWarning,
+    WarploomError,
+    WrongCandidateWarning,
+)
+from warploom.language.tuning.space import Space, encode
+from warploom.language.tuning.task import Task
+from warploom.meta_schedule.database import RECORDS, open_database
+from warploom.meta_schedule.db_command import complaints
+from warploom.meta_schedule.journal import read_journal
+from warploom.meta_schedule.originals import key_of
+from warploom.meta_schedule.programs import records
+from warploom.meta_schedule.programs.candidates import Candidates
+from warploom.meta_schedule.programs.right import facts_of_task
+from warploom.meta_schedule.programs.strategy import Ranked
+from warploom.meta_schedule.programs.workload import (
+    EMULATED,
+    config_of,
+    config_of_trace,
+    describe,
+    device_target,
+    is_stand_in,
+    sampled,
+    schedule_of,
+    stand_in,
+)
+from warploom.meta_schedule.programs.written import written_by
+from warploom.meta_schedule.records import FAILED_SECONDS
+from warploom.programs import attention
+
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.filterwarnings("ignore::warploom.errors.EmulatedTimeWarning"),
+]
+
+needs_emulator = pytest.mark.skipif(
+    "not __import__('warploom').emulator.is_enabled()", reason="arrays are for the emulator"
+)
+TARGET = warploom.cuda_target("h200")
+
+
+def task_of(made=matmul, sizes=None, configs=None, **options) -> Task:
+    """A task of a factory; by default a matmul with legal, illegal and equal programs."""
+    sizes = {"M": 64, "N": 64, "K": 64} if sizes is None else sizes
+    configs = {"tile_m": (64, 100, 128), "tile_n": (32, 12, 64)} if configs is None else configs
+    key = {name: repr(value) for name, value in sizes.items()}
+    return Task(
+        made.__name__, key, lambda config: made(**sizes, **config), Space.of(configs), TARGET,
+        arguments=sizes, **options,
+    )  # fmt: skip
+
+
+def workload(task: Task) -> tvm.IRModule:
+    return stand_in(task, Candidates(task).shapes)
+
+
+@given(_SPACES)
+def test_traces_say_which_config_they_are_of(values):
+    space, mod = wl.space(**values), workload(task_of())
+    for config in list(space)[:5]:
+        sch = schedule_of(mod, space, config, "1f")
+        assert config_of(sch.mod) == config and config_of_trace(sch.trace) == (config, "1f")
+        again = tvm.s_tir.Schedule(mod)
+        sch.trace.apply_to_schedule(again, remove_postproc=False)
+        assert config_of(again.mod) == config
+    drawn = sampled(mod, space)
+    assert config_of(drawn.mod) in space and config_of_trace(drawn.trace)[1] == ""
+
+
+def test_a_workload_is_its_factory_key_and_tensors():
+    mod = workload(task_of())
+    assert is_stand_in(mod) and describe(mod) == "matmul(K=64, M=64, N=64)"
+    again = tvm.ir.load_json(tvm.ir.save_json(workload(task_of())))
+    tvm.ir.assert_structural_equal(mod, again)
+    other = workload(task_of(sizes={"M": 64, "N": 64, "K": 32}))
+    assert key_of(mod) == key_of(again) != key_of(other)
+    assert not is_stand_in(tvm.IRModule({"main": copy_program(16)}))
+    assert not is_stand_in(tvm.IRModule({}))
+
+
+def test_what_a_program_writes():
+    """Also where only an address is taken: an instruction may write there."""
+
+    @T.prim_func
+    def in_place(A: T.Buffer((64,), "float32"), B: T.Buffer((64,), "float32")):
+        T.device_entry()
+        T.cta_id([1])
+        for i in T.serial(64):
+            A[i] = A[i] + B[i]
+
+    assert written_by(matmul(64, 64, 64, 64, 32)) == ((2,), ())
+    assert written_by(copy_program(16)) == ((1,), ())
+    assert written_by(attention(64, 64, 1)) == ((3,), ())
+    assert written_by(in_place) == ((0,), (0,))
+
+
+def test_illegal_configs_are_left_out_with_their_reasons():
+    candidates = Candidates(task_of(configs=wl.space(
+        tile_m=(100, 64), tile_n=(12, 32), stages=(2,),
+        why_not=lambda tile_m, N: "more rows than columns" if tile_m > N else None,
+    )))  # fmt: skip
+    assert [one.config for one in candidates.ranked()] == [
+        {"tile_m": 64, "tile_n": 32, "stages": 2}
+    ]
+    assert candidates.first.config["tile_m"] == 64
+    reasons = {encode(c): reason for c, reason in candidates.left_out.values()}
+    assert set(reasons.values()) == {
+        "more rows than columns", "tile_n is 12; it must be a multiple of 8."
+    }  # fmt: skip
+
+
+def test_equal_programs_are_one_candidate():
+    task = task_of(lambda M, tile, unused: copy_rows(M, 32, tile), {"M": 64},
+                   {"tile": (16, 64), "unused": (1, 2)})  # fmt: skip
+    candidates = Candidates(task)
+    assert len(list(candidates.ranked())) == 2
+    assert all("its program is that of tile=" in why for _, why in candidates.left_out.values())
+
+
+def test_a_space_without_a_legal_config():
+    with pytest.raises(WarploomError, match=r"no config is legal. tile_m=64 tile_n=12: tile_n is"):
+        _ = Candidates(task_of(configs={"tile_m": (64,), "tile_n": (12, 20)})).first
+    with pytest.raises(WarploomError, match=r"TypeError: .* unexpected keyword argument 'tile'"):
+        _ = Candidates(task_of(configs={"tile": (64,)})).first
+    with pytest.raises(WarploomError, match="the factory returns a int, no program"):
+        _ = Candidates(task_of(lambda tile: 3, {}, {"tile": (64,)})).first
+    with pytest.raises(WarploomError, match="no argument; pass this tensor"):
+        _ = Candidates(task_of(lambda tile: copy_program(), {}, {"tile": (64,)})).shapes
+
+
+def test_the_most_promising_go_first(rng):
+    said = {}
+
+    def rank(program, target):
+        assert target is TARGET
+        seconds = said.setdefault(id(program), float(rng.random()))
+        return None if seconds < 0.2 else seconds
+
+    candidates = Candidates(task_of(
+        lambda M, tile, step: copy_rows(M * step, 32, tile), {"M": 64},
+        {"tile": (8, 16, 32, 64), "step": (1,)}, rank=rank,
+    ))  # fmt: skip
+    found = [one.seconds for one in candidates.ranked()]
+    known = [seconds for seconds in found if seconds is not None]
+    assert len(found) == 4 and known == sorted(known) and found[: len(known)] == known
+
+
+def test_a_large_space_is_sampled(monkeypatch):
+    monkeypatch.setattr("warploom.meta_schedule.programs.candidates._RANKED", 8)
+    space = wl.space(tile=(8, 16, 32, 64), columns=tuple(range(8, 8000, 8)))
+    task = task_of(lambda M, tile, columns: copy_rows(M, 32, tile), {"M": 64}, space)
+    pools = [[encode(config) for config in Candidates(task, seed)._pool()] for seed in (1, 1, 2)]
+    assert pools[0] == pools[1] != pools[2] and len(set(pools[0])) == 8
+
+
+def test_neighbours_of_the_fastest_are_tried_in_turn_with_the_model():
+    task = task_of(lambda M, tile, columns: copy_rows(M, columns, tile), {"M": 64},
+                   {"tile": (8, 16, 32, 64), "columns": (32,)},
+                   rank=lambda program, target: 1.0)  # fmt: skip
+    candidates = Candidates(task)
+    strategy = Ranked(candidates, workload(task), [({"tile": 8, "columns": 32}, 5e-6)], 3)._inst
+    strategy.pre_tuning(99, 1, [])
+    first = strategy.generate_measure_candidates()
+    assert [config_of(one.sch.mod)["tile"] for one in first] == [16]
+    strategy.notify_runner_results(first, [RunnerResult([3e-6], None)])
+    second = strategy.generate_measure_candidates()
+    strategy.notify_runner_results(second, [RunnerResult(None, "wrong")])
+    third = strategy.generate_measure_candidates()
+    candidates.leave_out(config_of(third[0].sch.mod), "no kernel")
+    strategy.notify_runner_results(third, [RunnerResult(None, "no kernel")])
+    assert strategy.left == 1, "what cannot be compiled is no trial"
+    assert strategy.generate_measure_candidates() is None, "nothing is left"
+    tiles = [config_of(one[0].sch.mod)["tile"] for one in (first, second, third)]
+    assert sorted(tiles) == [16, 32, 64]
+
+
+def _database(folder, task, seconds: dict[int, float], digest=None, target=TARGET):
+    """A database with records of a task, by tile."""
+    candidates, mod = Candidates(task), workload(task)
+    database = open_database(folder)
+    for tile, value in seconds.items():
+        made = candidates.of({"tile": tile})
+        sch = schedule_of(mod, task.space, made.config, digest or made.digest)
+        stored = database.commit_workload(mod)
+        database.commit_tuning_record(TuningRecord(sch.trace, stored, [value], target, None))
+    return database
+
+
+def test_records_are_of_one_program(tmp_path):
+    """A record whose config makes another program today is none."""
+    task = task_of(copy_rows, {"rows": 64, "columns": 32}, {"tile": (8, 16, 32)})
+    database = _database(tmp_path, task, {8: 3e-6, 16: 2e-6, 32: FAILED_SECONDS})
+    mod, candidates = workload(task), Candidates(task)
+    found = records.records_of_task(database, mod, TARGET)
+    assert [one.config["tile"] for one in found] == [16, 8, 32]
+    assert records.best_of(candidates, found).config == {"tile": 16}
+    changed = task_of(
+        lambda rows, columns, tile: copy_rows(rows, columns, tile, fault=tile == 16),
+        {"rows": 64, "columns": 32}, {"tile": (8, 16, 32)},
+    )  # fmt: skip
+    assert records.best_of(Candidates(changed), found).config == {"tile": 8}
+    fewer = replace(task, space=wl.space(tile=(8, 64)))
+    assert records.best_of(Candidates(fewer), found).config == {"tile": 8}
+    assert len(records.of_today(candidates, found)) == 3
+    other = warploom.cuda_target("h100-pcie")
+    assert records.records_of_task(database, mod, other) == []
+    assert complaints(tmp_path) and not any("damage" in one for one in complaints(tmp_path))
+
+
+def test_records_of_the_emulator_are_marked():
+    marked = tvm.target.Target({**dict(TARGET.export()), "keys": [*TARGET.keys, EMULATED]})
+    assert not records.same_device(marked, TARGET)
+    assert records.same_device(device_target(marked), TARGET)
+    assert device_target(TARGET) is TARGET
+
+
+@given(st.lists(st.sampled_from(["begun", "ended"]), max_size=4), st.booleans())
+def test_a_search_that_did_not_end_was_killed(tmp_path_factory, states, damaged):
+    folder, mod = tmp_path_factory.mktemp("work"), workload(task_of())
+    for state in states:
+        records.note_search(folder, mod, "it", state)
+        records.note_search(folder, mod, "another", "begun")
+    if damaged:
+        with (folder / records.SEARCHES).open("ab") as file:
+            file.write(b'["1f", "it"')
+    assert records.is_unfinished(folder, mod, "it") == (states[-1:] == ["begun"])
+
+
+def test_inputs_and_numbers_that_a_search_needs(tmp_path, rng):
+    @T.prim_func
+    def gather(
+        x: T.Buffer((64, 32), "float32"), index: T.Buffer((64,), "int32"),
+        n: T.int32, y: T.Buffer((64, 32), "float32"),
+    ):  # fmt: skip
+        T.device_entry()
+        T.cta_id([1])
+        for i, j in T.grid(64, 32):
+            y[i, j] = T.if_then_else(i < n, x[index[i], j], T.float32(0))
+
+    def task(**options):
+        return task_of(lambda tile: gather, {}, {"tile": (1,)}, **options)
+
+    with pytest.raises(ArgumentError, match="the int32 number n has no value to measure with"):
+        facts_of_task(Candidates(task()), "title", tmp_path)
+    order = rng.permutation(64)
+    own = task(inputs=lambda specs, rng: {"index": order, "n": specs["x"].shape[0] // 2})
+    facts = facts_of_task(Candidates(own), "title", tmp_path)
+    assert facts.numbers == ((2, 32),) and facts.outputs == (2,)
+    with np.load(facts.given) as found:
+        np.testing.assert_array_equal(found["1"], order)
+    with np.load(facts.reference) as right:
+        assert not right["2"][32:].any() and right["2"][:32].any()
+    called = task(numbers={2: 64}, given={1: order.astype("int32")})
+    with np.load(facts_of_task(Candidates(called), "title", tmp_path).reference) as right:
+        assert right["2"][32:].any()
+    with pytest.raises(ArgumentError, match=r"inputs= returns 'z'; its program has x, index, n, y"):
+        facts_of_task(Candidates(task(inputs=lambda specs, rng: {"z": 1})), "title", tmp_path)
+    with pytest.raises(ArgumentError, match=r"an array of shape \(3,\) for index.*must be \(64,\)"):
+        wrong = task(inputs=lambda specs, rng: {"index": np.zeros(3), "n": 1})
+        facts_of_task(Candidates(wrong), "title", tmp_path)
+
+
+@pytest.mark.parametrize("how", ["returned", "in place", "torch", "list"])
+def test_a_reference_of_ones_own(tmp_path, how):
+    def reference(a, b, c=None):
+        right = a.astype("float32") @ b.astype("float32").T
+        if how == "in place":
+            c[...] = right
+            return None
+        if how == "torch":
+            return pytest.importorskip("torch").from_numpy(right)
+        return [right] if how == "list" else right
+
+    results = () if how == "in place" else (2,)
+    facts = facts_of_task(
+        Candidates(task_of(reference=reference, results=results)), "title", tmp_path
+    )
+    interpreted = facts_of_task(Candidates(task_of()), "title", tmp_path / "..")
+    with np.load(facts.reference) as mine, np.load(interpreted.reference) as other:
+        np.testing.assert_allclose(mine["2"], other["2"], rtol=0, atol=1e-5)
+    with pytest.raises(ArgumentError, match="reference= returns 2 arrays, and the program writes"):
+        two = task_of(reference=lambda a, b, c: (c, c))
+        facts_of_task(Candidates(two), "title", tmp_path)
+
+
+@needs_emulator
+def test_a_search_and_its_records(rng, tmp_path):
+    """The first call searches; later ones, also of other processes, find the record."""
+
+    def tuned():
+        return wl.autotune(
+            factory(out_idx=-1), configs={"BM": (64, 100, 128), "BN": (64,)}, trials=4,
+            max_workers=1, work_dir=tmp_path,
+        )  # fmt: skip
+
+    linear = tuned()
+    a, b = (rng.standard_normal((n, 64)).astype("float16") for n in (48, 64))
+    with pytest.warns(EmulatedTimeWarning, match="linear is tuned on the emulator"):
+        found = linear(a, b, 2.0)
+    right = 2.0 * a.astype("float64") @ b.astype("float64").T
+    np.testing.assert_allclose(found, right, rtol=0, atol=1e-3)
+    assert linear.cache_info() == (0, 1, 1, 1)
+    np.testing.assert_allclose(linear(a, b, 3.0), 1.5 * right, rtol=0, atol=2e-3)
+    assert linear.cache_info() == (1, 1, 1, 1)
+
+    again = tuned()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", EmulatedTimeWarning)
+        np.testing.assert_allclose(again(a, b, 2.0), right, rtol=0, atol=1e-3)
+    assert again.cache_info().searches == 0 and again.best_config == linear.best_config
+
+    trials = read_journal(tmp_path)
+    assert sorted(one.knobs["BM"] for one in trials) == [64, 128], "100 rows are no trial"
+    assert all(one.us > 0 and "emulated" in one.problem for one in trials)
+    best = again.tune(a, b, 2.0, trials=2)
+    assert not best.searched and best.emulated and best.measured == 2
+    database = open_database(tmp_path)
+    assert len(database.get_all_tuning_records()) == 3
+    for each in database.get_all_tuning_records():
+        assert EMULATED in map(str, each.target.keys), "no GPU finds it"
+
+
+@needs_emulator
+@pytest.mark.in_turn(2)
+def test_a_wrong_config_is_excluded(rng, tmp_path):
+    array = rng.standard_normal((40, 32)).astype("float32")
+    tuned = wl.autotune(
+        copy_rows, configs={"fault": (0, 1), "tile": (8, 64)}, out_idx=-1, max_workers=1,
+        work_dir=tmp_path,
+    )  # fmt: skip
+    with pytest.warns(WrongCandidateWarning, match="2 configs were .*Parameter 1 is wrong: 960 of"):
+        best = tuned.tune(40, 32)
+    assert best.config["fault"] == 0 and best.measured == 2
+    assert [config["fault"] for config, _ in best.wrong] == [1, 1]
+    np.testing.assert_array_equal(tuned(40, 32)(array), array + 1)
+
+    other = wl.autotune(
+        copy_rows, configs=[{"fault": 1, "tile": 8}], out_idx=-1, max_workers=1,
+        work_dir=tmp_path / "other", reference=lambda a: a + 1,
+    )  # fmt: skip
+    with (
+        pytest.warns(EmulatedTimeWarning),
+        pytest.raises(WarploomError, match=r"no config has a kernel that is right\. fault=1"),
+    ):
+        other(40, 32)
+
+
+@needs_emulator
+@pytest.mark.in_turn(3)
+def test_a_row_reduction_is_tuned(rng, tmp_path, capsys):
+    tuned = wl.autotune(
+        softmax, configs={"tile": (16, 64, 128)}, max_workers=1, work_dir=tmp_path, verbose=True
+    )
+    array = rng.standard_normal((50, 64)).astype("float32")
+    result = np.full_like(array, np.nan)
+    tuned(50, 64)(array, result)
+    np.testing.assert_allclose(result, softmax_of(array), rtol=0, atol=1e-6)
+    printed = capsys.readouterr().out
+    assert "says nothing: tile=" in printed and "left out tile=16: The tile held has 16" in printed
+
+
+@needs_emulator
+@pytest.mark.in_turn(3)
+def test_attention_is_tuned(rng, tmp_path):
+    @wl.autotune(
+        configs=[{"tile": (64, 64)}, {"tile": (64, 128), "stages": 3}], max_workers=1,
+        work_dir=tmp_path,
+    )  # fmt: skip
+    @warploom.jit(out_idx=-1)
+    def attend(Q, K, V, *, tile, stages=2, causal=False):
+        batch, heads, tokens, dim = Q.shape
+        return attention(
+            tokens, dim, heads, batch=batch, causal=causal, dtype=Q.dtype, tile=tile, stages=stages
+        )
+
+    q, k, v = (rng.standard_normal((1, 1, 80, 64)).astype("float16") for _ in range(3))
+    logits = np.einsum("bhqd,bhkd->bhqk", q.astype(float), k.astype(float)) / 8
+    right = np.einsum("bhqk,bhkd->bhqd", softmax_of(logits), v.astype(float))
+    assert np.abs(attend(q, k, v) - right).max() < 5e-3
+    assert attend.best_config in ({"tile": (64, 64)}, {"tile": (64, 128), "stages": 3})
+
+
+@needs_emulator
+@pytest.mark.in_turn(2)
+def test_a_killed_search_goes_on(tmp_path):
+    """What the database lacks comes from the journal; nothing is measured twice."""
+    tuned = wl.autotune(
+        copy_rows, configs={"tile": (8, 16, 32, 64)}, max_workers=1, work_dir=tmp_path
+    )
+    tuned.tune(64, 32, trials=2)
+    assert len(read_journal(tmp_path)) == 2
+    (tmp_path / RECORDS).write_bytes(b"")
+    with (tmp_path / records.SEARCHES).open("ab") as file:
+        workload_, title, _ = json.loads((tmp_path / records.SEARCHES).read_text().splitlines()[0])
+        file.write(json.dumps([workload_, title, "begun"]).encode() + b"\n")
+    again = wl.autotune(
+        copy_rows, configs={"tile": (8, 16, 32, 64)}, max_workers=1, work_dir=tmp_path
+    )
+    again(64, 32)
+    trials = [one.knobs["tile"] for one in read_journal(tmp_path)]
+    assert sorted(trials) == [8, 16, 32, 64]
+    assert again.cache_info().searches == 1
+    assert len(open_database(tmp_path).get_all_tuning_records()) == 4
+
+
+_RUN = """
+import sys
+from tests.meta_schedule.tuned_factories import copy_rows
+from warploom import language as wl
+tuned = wl.autotune(copy_rows, configs={"tile": tuple(range(8, 200, 8))}, max_workers=1,
+                    work_dir=sys.argv[1])
+print(tuned.tune(64, 32, trials=12).measured)
+"""
+
+
+@needs_emulator
+@pytest.mark.long
+def test_a_process_that_is_killed(tmp_path):
+    environ = {
+        **os.environ, "WARPLOOM_EMULATOR": "1",
+        "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")]),
+    }  # fmt: skip
+    command = [sys.executable, "-c", _RUN, str(tmp_path)]
+    run = subprocess.Popen(command, env=environ)
+    for _ in range(3000):
+        if len(read_journal(tmp_path)) >= 3:
+            break
+        time.sleep(0.1)
+    run.send_signal(signal.SIGKILL)
+    run.wait()
+    before = [one.knobs["tile"] for one in read_journal(tmp_path)]
+    out = subprocess.run(command, env=environ, check=True, capture_output=True, text=True).stdout
+    after = [one.knobs["tile"] for one in read_journal(tmp_path)]
+    assert out.split() == ["12"] and after[: len(before)] == before
+    assert len(after) == len(set(after)) == 12
+
+
+def test_without_a_gpu(tmp_path, monkeypatch):
+    class Absent:
+        exist = False
+
+    monkeypatch.setattr(tvm, "cuda", lambda index: Absent())
+    tuned = wl.autotune(copy_rows, configs={"tile": (8, 16)}, work_dir=tmp_path)
+    with pytest.raises(WarploomError, match=r"copy_rows\(rows=64, columns=32, fault=0\) has no"):
+        tuned.tune(64, 32, target=TARGET)
+    assert wms.open_database(tmp_path) is not None
+
+
+def test_the_default_folder_is_in_the_cache(tmp_path, monkeypatch):
+    from warploom.language.tuning.tuner import Options
+    from warploom.meta_schedule.programs.search import _folder
+
+    monkeypatch.setenv("WARPLOOM_CACHE_DIR", str(tmp_path))
+    monkeypatch.delenv("WARPLOOM_CACHE", raising=False)
+    task = task_of()
+    with _folder(task, Options(task.space)) as folder:
+        assert folder == tmp_path / "autotune" / "matmul"
+    with _folder(task, Options(task.space, work_dir=Path("x"))) as folder:
+        assert folder == Path("x")
+    monkeypatch.setenv("WARPLOOM_CACHE", "0")
+    with _folder(task, Options(task.space)) as folder:
+        assert folder.is_dir() and tmp_path not in folder.parents
+    assert not folder.exists()
