@@ -76,6 +76,10 @@ COMMANDS = (
     Command(("profile",), "warploom.profile.command", "record the timeline of a kernel"),
     Command(("emulate",), "warploom.emulator.command", "run a script on the emulator"),
     Command(("tune", "tir"), "warploom.meta_schedule.command", "tune a GEMM"),
+    Command(
+        ("tune", "program"), "warploom.meta_schedule.programs.command",
+        "tune a tile program of one's own",
+    ),
     Command(("tune", "plot"), "warploom.meta_schedule.plot", "draw how a search went"),
     Command(("tune", "db"), "warploom.meta_schedule.db_command", "databases of tuning records"),
     Command(("tutorials", "export"), "warploom.tutorials.export", "notebooks of the tutorials"),

@@ -25,6 +25,7 @@ NUMBERS = {
     "profile gemm": ("", "--ctas", "--capacity", "--seed", "--picture-ctas"),
     "tune tir 512 512": ("",),
     "tune tir 512 512 512": ("--trials", "--workers", "--device", "--seed"),
+    "tune program x.py:f": ("--trials", "--workers", "--device", "--seed"),
     "tune db export": ("--best",),
     "inspect layout wgmma-d": ("--m", "--n", "--lane", "--columns"),
     "inspect layout wgmma-a": ("--k",),
@@ -56,6 +57,7 @@ WORDS = {
     "tune tir 512 512 512 --dtype": "invalid choice: 'nonsense' .*'float16'",
     "tune tir 512 512 512 --out-dtype": "invalid choice: 'nonsense' .*'float16'",
     "tune tir 512 512 512 --target": "No target for 'nonsense'; allowed are h100",
+    "tune program x.py:f --key": "'nonsense' of 'nonsense' is no NAME=VALUE",
     "tune db": "invalid choice: 'nonsense' .*'inspect', 'verify'",
     "inspect layout": "invalid choice: 'nonsense' .*wgmma-d",
     "inspect layout wgmma-d --dtype": "invalid choice: 'nonsense'",
@@ -80,6 +82,7 @@ INPUTS = {
     "profile": ("is no program; allowed are|There is no file", "names nothing in the file"),
     "inspect relax": ("There is no file", "is no JSON of a module"),
     "inspect cubin": ("cannot be read: No such file", "contains no cubin"),
+    "tune program": ("There is no file", "names nothing in the file"),
     "tune plot": ("has no trials", "has no trials|Not a directory"),
     "tune db inspect": ("has no database_tuning_record.json; it is no database", None),
     "tune db verify": ("has no database_tuning_record.json; it is no database", None),
@@ -96,7 +99,8 @@ INPUTS = {
 }
 #: Commands that write, each up to the file or folder.
 OUTPUTS = (
-    "profile gemm --out", "tune tir 512 512 512 --work-dir", "tutorials export",
+    "profile gemm --out", "tune tir 512 512 512 --work-dir",
+    "tune program x.py:f --work-dir", "tutorials export",
     "tune db merge x --out", "tune db export x --out", "tune db import x --out",
     "tune db ship x --out",
     "bench gemm --out", "bench goals --out", "bench cold --out", "bench headline --out",

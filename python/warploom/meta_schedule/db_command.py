@@ -12,11 +12,13 @@ from rich.table import Table
 from warploom.command_line import Parser, natural, output_file, output_folder
 from warploom.errors import WarploomError
 from warploom.gemm.problem import GemmProblem
+from warploom.language.tuning.space import text_of
 from warploom.meta_schedule.database import RECORDS, is_database, merge, read_database
 from warploom.meta_schedule.imported import import_lines
 from warploom.meta_schedule.mend import DROPPED, mend
 from warploom.meta_schedule.options import why_not
 from warploom.meta_schedule.package_records import read, shipped, write
+from warploom.meta_schedule.programs.records import Tuned, tuned_programs
 from warploom.meta_schedule.progress import short
 from warploom.meta_schedule.records import FAILED_SECONDS, Record, median, records_of
 from warploom.meta_schedule.ship import GAIN, measurements, worth_shipping
@@ -41,6 +43,20 @@ def summary(records: Sequence[Record]) -> Table:
     return table
 
 
+def summary_of_programs(tuned: Sequence[Tuned]) -> Table:
+    """A row for each tile program of a user, key, architecture and kind of time."""
+    table = Table()
+    for name in ("tile program", "arch", "time", "records", "best us", "best config"):
+        table.add_column(name, overflow="fold")
+    for one in tuned:
+        best = one.measured[0]
+        table.add_row(
+            one.name, one.arch, "emulated" if one.emulated else "measured",
+            str(len(one.measured)), f"{best.seconds * 1e6:.2f}", text_of(best.config),
+        )  # fmt: skip
+    return table
+
+
 def operations(problem: GemmProblem) -> int:
     """Multiplications and additions; sizes that are not known count as 1."""
     count = 2 * problem.products
@@ -60,6 +76,7 @@ def complaints(folder: Path) -> Iterator[str]:
         yield f"{folder} has no records."
     good = records_of(database)
     succeeded = sum(median(record) < FAILED_SECONDS for record in stock)
+    succeeded -= sum(len(tuned.measured) for tuned in tuned_programs(database))
     if succeeded > len(good):
         yield f"{succeeded - len(good)} records are of no GEMM, or choose no legal knobs."
     for measurement in good:
@@ -174,7 +191,12 @@ def _repair(options: argparse.Namespace) -> int:
 
 def _inspect(options: argparse.Namespace) -> int:
     measured = [record for folder in options.folders for record in _records(folder)]
-    Console().print(summary(measured if options.folders else shipped().records))
+    databases = [read_database(folder) for folder in options.folders if not folder.is_file()]
+    programs = [tuned for database in databases for tuned in tuned_programs(database)]
+    if measured or not programs:
+        Console().print(summary(measured if options.folders else shipped().records))
+    if programs:
+        Console().print(summary_of_programs(programs))
     return 0
 
 

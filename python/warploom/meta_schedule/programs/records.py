@@ -19,7 +19,13 @@ from warploom.meta_schedule.journal import read_journal
 from warploom.meta_schedule.originals import key_of
 from warploom.meta_schedule.programs.builder import DIGEST
 from warploom.meta_schedule.programs.candidates import Candidates
-from warploom.meta_schedule.programs.workload import config_of_trace, schedule_of
+from warploom.meta_schedule.programs.workload import (
+    EMULATED,
+    config_of_trace,
+    describe,
+    is_stand_in,
+    schedule_of,
+)
 from warploom.meta_schedule.records import FAILED_SECONDS, median
 from warploom.meta_schedule.unmeasured import same_device
 
@@ -51,6 +57,51 @@ def records_of_task(database: Database, mod: IRModule, target: Target) -> list[M
         and tvm_ffi.structural_hash(record.workload.mod) == wanted
     ]
     return sorted(found, key=lambda one: one.seconds)
+
+
+@dataclass(frozen=True)
+class Tuned:
+    """The records of a factory at one key, for people.
+
+    Attributes
+    ----------
+    name : str
+        The factory and its key.
+    arch : str
+        Of the target, such as ``"sm_90a"``.
+    emulated : bool
+        Whether times are those of the emulator, and mean nothing.
+    measured : tuple of Measured
+        Those that succeeded, the fastest first.
+    """
+
+    name: str
+    arch: str
+    emulated: bool
+    measured: tuple[Measured, ...]
+
+
+def tuned_programs(database: Database) -> list[Tuned]:
+    """The tile programs that a database has records of."""
+    groups: dict[tuple[str, str, bool], list[Measured]] = {}
+    names: dict[int, str] = {}
+    for record in database.get_all_tuning_records():
+        if record.target is None or median(record) >= FAILED_SECONDS:
+            continue
+        number = tvm_ffi.structural_hash(record.workload.mod)
+        if number not in names:
+            mod = record.workload.mod
+            names[number] = describe(mod) if is_stand_in(mod) else ""
+        if names[number]:
+            emulated = EMULATED in map(str, record.target.keys)
+            key = (names[number], str(record.target.attrs.get("arch", "")), emulated)
+            groups.setdefault(key, []).append(
+                Measured(*config_of_trace(record.trace), median(record))
+            )
+    return [
+        Tuned(*key, tuple(sorted(found, key=lambda one: one.seconds)))
+        for key, found in sorted(groups.items())
+    ]
 
 
 def of_today(candidates: Candidates, records: list[Measured]) -> list[Measured]:
