@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from tvm.s_tir import Schedule
 from tvm.s_tir.dlight import ScheduleRule
@@ -13,12 +13,18 @@ from warploom.fallback import attempted
 from warploom.gemm.choose import choose_by_rows
 from warploom.gemm.decisions import annotate
 from warploom.gemm.generate import tile_program
+from warploom.gemm.knobs import GemmKnobs
+from warploom.gemm.problem import GemmProblem
 from warploom.gemm.recognition import recognise
 from warploom.gemm.tf32 import allow_tf32
 from warploom.target import SM90A
 
-if TYPE_CHECKING:
-    from warploom.meta_schedule.lookup import Lookup
+
+class Known(Protocol):
+    """Measured configs of GEMMs, such as :class:`warploom.meta_schedule.Lookup`."""
+
+    def knobs(self, problem: GemmProblem) -> GemmKnobs | None:
+        """The config of a problem, or None."""
 
 
 class Matmul(ScheduleRule):
@@ -32,11 +38,11 @@ class Matmul(ScheduleRule):
     tf32 : bool
         Whether float32 operands may be multiplied as tf32 in all functions; without it, in those
         that :func:`warploom.gemm.tf32.allow_tf32` marked.
-    lookup : Lookup, optional
+    lookup : Known, optional
         Measured knobs, which go before those of the model.
     """
 
-    def __init__(self, tf32: bool = False, lookup: Lookup | None = None) -> None:
+    def __init__(self, tf32: bool = False, lookup: Known | None = None) -> None:
         self.tf32, self.lookup = tf32, lookup
 
     def apply(self, func: PrimFunc, target: Target, _: bool = False) -> Schedule | None:

@@ -114,6 +114,10 @@ class EmulatedTimeWarning(WarploomWarning):
     """A time that was asked for on the emulator, where it says nothing about a GPU."""
 
 
+class NotMeasuredWarning(WarploomWarning):
+    """A choice that was to be measured, and is the model's."""
+
+
 class WrongCandidateWarning(WarploomWarning):
     """A config of a search whose kernel computes something else than the reference."""
 

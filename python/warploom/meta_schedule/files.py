@@ -9,6 +9,7 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
+from warploom.compiler.cache import CubinCache
 from warploom.errors import NotSaved, WarploomError
 
 #: The file that a process locks while it writes; the system unlocks it when the process ends.
@@ -28,6 +29,23 @@ def replace_file(path: Path, content: bytes) -> None:
     except OSError:
         os.unlink(name)
         raise
+
+
+@contextlib.contextmanager
+def cached_folder(name: str) -> Iterator[Path]:
+    """A folder of tuning records in the cache; a temporary one with ``WARPLOOM_CACHE=0``.
+
+    Parameters
+    ----------
+    name : str
+        Of the folder.
+    """
+    cache = CubinCache.from_environment(os.environ)
+    if cache is not None:
+        yield cache.directory / "autotune" / name
+        return
+    with tempfile.TemporaryDirectory(prefix="warploom-tuning-") as folder:
+        yield Path(folder)
 
 
 @contextlib.contextmanager

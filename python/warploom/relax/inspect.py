@@ -102,7 +102,7 @@ def inspect(
     lookup = Lookup.shipped() if lookup is None else lookup
     declined = declined_attention(mod)
     with target:
-        schedules = "ApplyDefaultSchedule", "warploom.LowerRows"
+        schedules = "ApplyDefaultSchedule", "warploom.LowerRows", "warploom.MeasureBest"
         passes = [
             step
             for step in legalize_passes(stock_passes()(target), tf32)

@@ -16,6 +16,7 @@ from warploom.relax.attention import CallAttention
 from warploom.relax.fuse_operands import FuseOperands
 from warploom.relax.fuse_products import FuseProducts
 from warploom.relax.lower_rows import LowerRows
+from warploom.relax.measure_best import Choice, MeasureBest
 from warploom.relax.spread_tf32 import SpreadTf32
 from warploom.relax.square_powers import SquarePowers
 from warploom.relax.tile_programs import CallTilePrograms
@@ -42,12 +43,14 @@ def legalize_passes(
     lookup : Lookup, optional
         Measured knobs, which go before those of the analytic model; by default the package's.
     """
-    rule = Matmul(lookup=Lookup.shipped() if lookup is None else lookup)
+    choice = Choice(Lookup.shipped() if lookup is None else lookup)
+    rule = Matmul(lookup=choice)
     passes: list[tvm.transform.Pass] = []
     for step in stock:
         if step.info.name == "ApplyDefaultSchedule":
             passes += [SpreadTf32(tf32), FuseOperands(), FuseProducts()]
-            passes += [dlight.ApplyDefaultSchedule(rule), LowerRows(), CallTilePrograms()]
+            passes += [MeasureBest(choice), dlight.ApplyDefaultSchedule(rule)]
+            passes += [LowerRows(), CallTilePrograms()]
         passes.append(step)
     return [SquarePowers(), CallAttention(), CallTilePrograms(), *passes]
 

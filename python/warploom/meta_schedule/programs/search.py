@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import re
 import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 
 import tvm
@@ -16,14 +14,13 @@ from tvm.s_tir import meta_schedule as ms
 from tvm.target import Target
 
 from warploom import emulator
-from warploom.compiler.cache import CubinCache
 from warploom.errors import EmulatedTimeWarning, WarploomError, WrongCandidateWarning
 from warploom.language.tuning.space import Config, encode, text_of
 from warploom.language.tuning.task import Best, Task
 from warploom.language.tuning.tuner import Options
 from warploom.meta_schedule.artifact import Facts
 from warploom.meta_schedule.database import open_database, read_database
-from warploom.meta_schedule.files import only_writer
+from warploom.meta_schedule.files import cached_folder, only_writer
 from warploom.meta_schedule.intrinsics import import_intrinsics
 from warploom.meta_schedule.journal import Journal, read_journal
 from warploom.meta_schedule.measure import Listener, Measurement
@@ -245,18 +242,11 @@ def _recorded(
     return Best(best.config, best.seconds, measured, False, emulator.is_enabled())
 
 
-@contextlib.contextmanager
-def _folder(task: Task, options: Options) -> Iterator[Path]:
-    """The work directory: the user's, one in the cache, or with ``WARPLOOM_CACHE=0`` none."""
+def _folder(task: Task, options: Options) -> contextlib.AbstractContextManager[Path]:
+    """The work directory: the user's, or one in the cache."""
     if options.work_dir is not None:
-        yield options.work_dir
-        return
-    cache = CubinCache.from_environment(os.environ)
-    if cache is None:
-        with tempfile.TemporaryDirectory(prefix="warploom-tuning-") as folder:
-            yield Path(folder)
-        return
-    yield cache.directory / "autotune" / re.sub(r"\W", "_", task.name)
+        return contextlib.nullcontext(options.work_dir)
+    return cached_folder(re.sub(r"\W", "_", task.name))
 
 
 def _require_device(task: Task) -> None:
