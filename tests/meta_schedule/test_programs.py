@@ -41,8 +41,9 @@ from warploom.language.tuning.task import Task
 from warploom.meta_schedule.database import RECORDS, open_database
 from warploom.meta_schedule.db_command import complaints
 from warploom.meta_schedule.journal import read_journal
+from warploom.meta_schedule.measure import _where_known, inputs_of_check
 from warploom.meta_schedule.originals import key_of
-from warploom.meta_schedule.programs import command, records
+from warploom.meta_schedule.programs import command, records, right
 from warploom.meta_schedule.programs.candidates import Candidates
 from warploom.meta_schedule.programs.right import facts_of_task
 from warploom.meta_schedule.programs.strategy import Ranked
@@ -59,6 +60,7 @@ from warploom.meta_schedule.programs.workload import (
 )
 from warploom.meta_schedule.programs.written import written_by
 from warploom.meta_schedule.records import FAILED_SECONDS
+from warploom.meta_schedule.reference import is_wrong
 from warploom.programs import attention
 
 pytestmark = [
@@ -178,12 +180,32 @@ def test_the_most_promising_go_first(rng):
     assert len(found) == 4 and known == sorted(known) and found[: len(known)] == known
 
 
-def test_a_large_space_is_sampled(monkeypatch):
-    monkeypatch.setattr("warploom.meta_schedule.programs.candidates._RANKED", 8)
-    space = wl.space(tile=(8, 16, 32, 64), columns=tuple(range(8, 8000, 8)))
-    task = task_of(lambda M, tile, columns: copy_rows(M, 32, tile), {"M": 64}, space)
-    pools = [[encode(config) for config in Candidates(task, seed)._pool()] for seed in (1, 1, 2)]
-    assert pools[0] == pools[1] != pools[2] and len(set(pools[0])) == 8
+@pytest.mark.parametrize("ranked", [False, True])
+def test_a_large_space_is_sampled(monkeypatch, ranked):
+    """By the seed; of the legal ones some are ranked, and the others follow."""
+    for name, value in {"_RANKED": 4, "_DRAWN": 12}.items():
+        monkeypatch.setattr(f"warploom.meta_schedule.programs.candidates.{name}", value)
+    space = wl.space(tile=(8, 16), columns=tuple(range(4, 8000, 4)),
+                     why_not=lambda columns: columns % 8 > 0)  # fmt: skip
+    asked = []
+    task = task_of(
+        lambda M, tile, columns: copy_rows(M, columns, tile), {"M": 64}, space,
+        rank=(lambda program, target: asked.append(program) or 1 / len(asked)) if ranked else None,
+    )  # fmt: skip
+    task = replace(task, make=lambda config: copy_rows(64 * config["columns"], 32, config["tile"]))
+    monkeypatch.setattr("warploom.meta_schedule.programs.candidates._forms", lambda shapes: 0)
+    drawn = [[encode(one.config) for one in Candidates(task, seed).ranked()]
+             for seed in (1, 1, 2)]  # fmt: skip
+    assert drawn[0] == drawn[1] != drawn[2] and 0 < len(set(drawn[0])) <= 12
+    if ranked and len(drawn[0]) > 4:
+        first = Candidates(task, 1)
+        seconds = [one.seconds for one in first.ranked()][:4]
+        assert seconds == sorted(seconds)
+
+
+def test_errors_of_a_rank_are_not_those_of_configs():
+    with pytest.raises(ZeroDivisionError):
+        list(Candidates(task_of(rank=lambda program, target: 1 / 0)).ranked())
 
 
 def test_neighbours_of_the_fastest_are_tried_in_turn_with_the_model():
@@ -316,6 +338,43 @@ def test_a_reference_of_ones_own(tmp_path, how):
         facts_of_task(Candidates(two), "title", tmp_path)
 
 
+def test_a_large_program_is_compared_in_part(tmp_path, monkeypatch, rng):
+    """The interpreter has seconds, and a large matmul takes minutes of it."""
+    monkeypatch.setattr(right, "_SECONDS", 0.0)
+    monkeypatch.setattr(right, "_LEAST_CTAS", 5)
+    task = task_of(copy_rows, {"rows": 80, "columns": 32}, {"tile": (8,)})
+    facts = facts_of_task(Candidates(task), "title", tmp_path)
+    assert facts.in_part
+    (a,) = inputs_of_check(facts, [((80, 32), "float32")])
+    with np.load(facts.reference) as found:
+        known = ~np.isnan(found["1"]).all(-1)
+        np.testing.assert_array_equal(found["1"][known], a[known] + 1)
+        assert known.sum() == 40 and known[:8].all() and known[-8:].all()
+        result, before = a + 1, np.full_like(a, np.nan)
+        before.view("uint32")[...] = 0xFFFFFFFF
+        compared = _where_known(result, found["1"], before)
+        assert is_wrong(compared, found["1"], exact=False) is None
+        result[known.nonzero()[0][-1], 3] += 1
+        compared = _where_known(result, found["1"], before)
+        assert "1 of 2560 elements differ" in is_wrong(compared, found["1"], exact=False)
+
+
+def test_a_program_that_the_interpreter_refuses(tmp_path):
+    @T.prim_func
+    def by_hand(A: T.Buffer((32,), "float32"), B: T.Buffer((32,), "float32")):
+        T.device_entry()
+        T.cta_id([1])
+        thread = T.thread_id([32])
+        B[thread] = A[thread] + T.float32(1)
+
+    def task(**options):
+        return task_of(lambda tile: by_hand, {}, {"tile": (1,)}, **options)
+
+    with pytest.raises(WarploomError, match="Give the right results by reference="):
+        facts_of_task(Candidates(task()), "title", tmp_path)
+    assert facts_of_task(Candidates(task(reference=lambda a, b: a + 1)), "title", tmp_path)
+
+
 @needs_emulator
 def test_a_search_and_its_records(rng, tmp_path):
     """The first call searches; later ones, also of other processes, find the record."""
@@ -330,16 +389,16 @@ def test_a_search_and_its_records(rng, tmp_path):
     a, b = (rng.standard_normal((n, 64)).astype("float16") for n in (48, 64))
     with pytest.warns(EmulatedTimeWarning, match="linear is tuned on the emulator"):
         found = linear(a, b, 2.0)
-    right = 2.0 * a.astype("float64") @ b.astype("float64").T
-    np.testing.assert_allclose(found, right, rtol=0, atol=1e-3)
+    exact = 2.0 * a.astype("float64") @ b.astype("float64").T
+    np.testing.assert_allclose(found, exact, rtol=0, atol=1e-3)
     assert linear.cache_info() == (0, 1, 1, 1)
-    np.testing.assert_allclose(linear(a, b, 3.0), 1.5 * right, rtol=0, atol=2e-3)
+    np.testing.assert_allclose(linear(a, b, 3.0), 1.5 * exact, rtol=0, atol=2e-3)
     assert linear.cache_info() == (1, 1, 1, 1)
 
     again = tuned()
     with warnings.catch_warnings():
         warnings.simplefilter("error", EmulatedTimeWarning)
-        np.testing.assert_allclose(again(a, b, 2.0), right, rtol=0, atol=1e-3)
+        np.testing.assert_allclose(again(a, b, 2.0), exact, rtol=0, atol=1e-3)
     assert again.cache_info().searches == 0 and again.best_config == linear.best_config
 
     trials = read_journal(tmp_path)

@@ -13,7 +13,13 @@ from tvm import relax
 import warploom
 from tests.relax.test_pipeline import _call, _model
 from warploom import emulator
-from warploom.errors import CacheWarning, EmulatedTimeWarning, NotMeasuredWarning, WarploomError
+from warploom.errors import (
+    CacheWarning,
+    EmulatedTimeWarning,
+    NotMeasuredWarning,
+    NotSaved,
+    WarploomError,
+)
 from warploom.gemm.choose import choose_by_rows, ranked
 from warploom.gemm.recognition import recognise
 from warploom.meta_schedule import best_few
@@ -151,6 +157,16 @@ def test_a_device_of_another_architecture(monkeypatch):
 def test_a_cache_that_cannot_be_written(tmp_path, monkeypatch):
     (tmp_path / "cache").mkdir()
     (tmp_path / "cache" / "autotune").write_text("a file in the place of the folder")
+    monkeypatch.setattr(best_few, "_seconds", lambda *_: (1e-6,))
     mod = tvm.IRModule({"main": matmul(64, 64, 64)})
-    with pytest.warns(CacheWarning, match="Nothing is measured: .*cannot be written"):
-        assert module._measured(mod, TARGET, Lookup([]), 2) is None
+    with pytest.warns(CacheWarning, match="cannot be written to .*every process measures anew"):
+        assert len(module._measured(mod, TARGET, Lookup([]), 2).exact) == 1
+
+
+def test_a_disk_that_becomes_full(monkeypatch):
+    def full(*_):
+        raise NotSaved("records cannot be written: No space left on device")
+
+    monkeypatch.setattr(module, "measure_best", full)
+    with pytest.warns(CacheWarning, match="Nothing is measured: .*No space left"):
+        assert module._measured(tvm.IRModule({}), TARGET, Lookup([]), 2) is None

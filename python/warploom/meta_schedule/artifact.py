@@ -50,6 +50,8 @@ class Facts:
         Arguments that are numbers, with their positions.
     given : str, optional
         A file of tensors whose contents matter, by their positions; others are random.
+    in_part : bool
+        Whether ``reference`` has only some of the elements; others hold what was there before.
     is_program : bool
         Whether it is a tile program, whose decisions have any names and values.
     """
@@ -66,6 +68,7 @@ class Facts:
     on_host: bool = False
     numbers: tuple[tuple[int, Any], ...] = ()
     given: str | None = None
+    in_part: bool = False
     is_program: bool = False
 
     def knobs_text(self) -> str:

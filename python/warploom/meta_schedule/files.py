@@ -10,7 +10,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from warploom.compiler.cache import CubinCache
-from warploom.errors import NotSaved, WarploomError
+from warploom.errors import CacheWarning, NotSaved, WarploomError
+from warploom.warn import warn
 
 #: The file that a process locks while it writes; the system unlocks it when the process ends.
 LOCK = "warploom_tuning.lock"
@@ -33,7 +34,9 @@ def replace_file(path: Path, content: bytes) -> None:
 
 @contextlib.contextmanager
 def cached_folder(name: str) -> Iterator[Path]:
-    """A folder of tuning records in the cache; a temporary one with ``WARPLOOM_CACHE=0``.
+    """A folder of tuning records in the cache.
+
+    A temporary one with ``WARPLOOM_CACHE=0``, and where the cache cannot be written.
 
     Parameters
     ----------
@@ -42,10 +45,21 @@ def cached_folder(name: str) -> Iterator[Path]:
     """
     cache = CubinCache.from_environment(os.environ)
     if cache is not None:
-        yield cache.directory / "autotune" / name
-        return
-    with tempfile.TemporaryDirectory(prefix="warploom-tuning-") as folder:
-        yield Path(folder)
+        folder = cache.directory / "autotune" / name
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            tempfile.TemporaryFile(dir=folder).close()
+        except OSError as error:
+            warn(
+                f"Tuning records cannot be written to {folder} ({error.strerror}), so that every "
+                "process measures anew; set WARPLOOM_CACHE_DIR to a folder that can.",
+                CacheWarning,
+            )
+        else:
+            yield folder
+            return
+    with tempfile.TemporaryDirectory(prefix="warploom-tuning-") as temporary:
+        yield Path(temporary)
 
 
 @contextlib.contextmanager

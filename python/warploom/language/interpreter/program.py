@@ -22,7 +22,9 @@ from warploom.tile.state import read_state
 from warploom.warn import deferred
 
 
-def interpret(func: PrimFunc, args: Sequence[Any], *, poison: bool = True) -> None:
+def interpret(
+    func: PrimFunc, args: Sequence[Any], *, poison: bool = True, ctas: int | None = None
+) -> bool:
     """Execute a tile program on the CPU: one CTA after the other, one statement after the other.
 
     This defines the meaning of a tile program; kernels that the passes make of it give the same
@@ -40,6 +42,15 @@ def interpret(func: PrimFunc, args: Sequence[Any], *, poison: bool = True) -> No
     poison : bool
         Whether tiles hold NaN (integers: a pattern) until they are written, so that reading what
         was never written shows; otherwise they hold zeros.
+    ctas : int, optional
+        Execute at most so many CTAs of a grid, at least 2: the first, the last, and others that are
+        drawn always alike. What the others write stays as it was. For large programs whose CTAs do
+        not wait for each other; programs whose roles have parted are executed in whole.
+
+    Returns
+    -------
+    bool
+        Whether all CTAs were executed.
 
     Raises
     ------
@@ -57,12 +68,13 @@ def interpret(func: PrimFunc, args: Sequence[Any], *, poison: bool = True) -> No
         func = with_scopes(func)
     if has_warpgroups(func):
         run_in_step(func, bind_parameters(func, args, Known()), poison)
-        return
+        return True
     known = check_program(func)
     with deferred():
         warn_of_mistakes(func)
-    runner = Runner(bind_parameters(func, args, known), poison)
+    runner = Runner(bind_parameters(func, args, known), poison, ctas)
     run_ctas([("the host", runner.run(func.body))])
+    return runner.is_whole
 
 
 def bind_parameters(func: PrimFunc, args: Sequence[Any], known: Known) -> Running:

@@ -208,7 +208,7 @@ class TunedKernel:
             numbers={at: one.value for at, one in enumerate(given)
                      if one is not None and not one.is_tensor},
             given={at: host_array(one) for at, one in enumerate(given)
-                   if one is not None and _matters(one)},
+                   if one is not None and at not in signature.results and _matters(one)},
             reference=options.reference, results=signature.results, rank=options.rank,
             inputs=options.inputs, options=config,
         )  # fmt: skip

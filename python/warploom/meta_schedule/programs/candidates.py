@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -18,8 +19,10 @@ from warploom.language.tuning.task import Task
 from warploom.tile.kinds import is_program
 from warploom.warn import silenced
 
-#: Configs of a space that are ranked, at most; of a larger one, so many are drawn at random.
+#: Legal configs that are ranked, at most: each takes tens of milliseconds to make a program of.
 _RANKED = 256
+#: Configs that are drawn from a larger space, and that are tried for the first legal one.
+_DRAWN = 8192
 #: Reasons that an error shows, at most.
 _SHOWN = 4
 
@@ -71,7 +74,7 @@ class Candidates:
             If there is none.
         """
         if self._first is None:
-            for config in self.task.space:
+            for config in itertools.islice(self.task.space, _DRAWN):
                 made = self.of(config)
                 if made is not None:
                     return made
@@ -91,9 +94,13 @@ class Candidates:
         text = encode(config)
         if text not in self._made:
             try:
-                self._made[text] = self._make(config)
+                program, digest = self._program(config)
             except Exception as error:  # of the factory: whatever it is
                 self.leave_out(config, reason_of(error))
+            else:
+                made = Candidate(config, program, digest, self._predicted(program))
+                self._made[text] = made
+                self._first = self._first or made
         return self._made[text]
 
     def leave_out(self, config: Config, reason: str) -> None:
@@ -104,15 +111,12 @@ class Candidates:
 
     def ranked(self) -> Iterator[Candidate]:
         """Legal candidates, the most promising first."""
-        pool = self._pool()
+        legal = (made for made in map(self.of, self._pool()) if made is not None)
         if self.task.rank is None:
-            for config in pool:
-                made = self.of(config)
-                if made is not None:
-                    yield made
+            yield from legal
             return
-        legal = [made for made in map(self.of, pool) if made is not None]
-        yield from sorted(legal, key=_expected)
+        yield from sorted(itertools.islice(legal, _RANKED), key=_expected)
+        yield from legal
 
     def near(self, config: Config) -> list[Candidate]:
         """Legal candidates that differ from a config in one parameter, most promising first."""
@@ -126,19 +130,21 @@ class Candidates:
         more = f"; and {len(found) - _SHOWN} more" if len(found) > _SHOWN else ""
         return WarploomError(f"{self.task}: no config {what}. {reasons}{more}")
 
-    def _pool(self) -> list[Config]:
-        """Configs to rank, or to draw in this order."""
+    def _pool(self) -> Iterator[Config]:
+        """Configs to rank, or to try in this order; of a large space, many at random."""
         space, rng = self.task.space, np.random.default_rng(self._seed)
         count = len(space)
-        if count > _RANKED:
-            numbers = rng.choice(count, _RANKED, replace=False)
-        elif self.task.rank is None:
+        if count > _DRAWN:
+            numbers = rng.choice(count, _DRAWN, replace=False)
+        elif self.task.rank is None or count > _RANKED:
             numbers = rng.permutation(count)
         else:
             numbers = np.arange(count)
-        return [space.at(int(number)) for number in numbers]
+        for number in numbers:
+            yield space.at(int(number))
 
-    def _make(self, config: Config) -> Candidate:
+    def _program(self, config: Config) -> tuple[PrimFunc, str]:
+        """The program of a config, and its hash; an error says why there is none."""
         task = self.task
         reason = task.space.reason_against(config, task.arguments)
         if reason is not None:
@@ -158,15 +164,15 @@ class Candidates:
         same = self._by_digest.setdefault(digest, config)
         if same != config:
             raise WarploomError(f"its program is that of {text_of(same)}")
-        seconds = None
-        if task.rank is not None:
-            try:
-                seconds = task.rank(program, task.target)
-            except WarploomError:  # a program that the model does not know may still be fast
-                seconds = None
-        made = Candidate(config, program, digest, seconds)
-        self._first = self._first or made
-        return made
+        return program, digest
+
+    def _predicted(self, program: PrimFunc) -> float | None:
+        if self.task.rank is None:
+            return None
+        try:
+            return self.task.rank(program, self.task.target)
+        except WarploomError:  # a program that the model does not know may still be fast
+            return None
 
 
 def reason_of(error: Exception) -> str:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from tvm.tirx import PrimFunc
 
-from warploom.errors import ArgumentError
+from warploom.errors import ArgumentError, TileProgramError, WarploomError
 from warploom.language.calls.arguments import TensorSpec
 from warploom.language.calls.parameters import Parameter
 from warploom.language.interpreter import interpret
@@ -22,6 +24,9 @@ from warploom.meta_schedule.programs.candidates import Candidates
 from warploom.meta_schedule.programs.workload import stand_in
 from warploom.meta_schedule.programs.written import written_by
 from warploom.warn import silenced
+
+#: Seconds for the interpreter, and CTAs that it executes at least.
+_SECONDS, _LEAST_CTAS = 10.0, 16
 
 Shapes = Sequence[tuple[Parameter, "tuple[int, ...] | None"]]
 
@@ -61,9 +66,9 @@ def facts_of_task(candidates: Candidates, title: str, folder: Path) -> Facts:
     )  # fmt: skip
     path = folder / f"right{RESULTS}"
     with silenced():
-        right = _right(candidates, facts, arguments_of(shapes))
+        right, in_part = _right(candidates, facts, arguments_of(shapes))
     np.savez(path, **{str(at): array for at, array in right.items()})
-    return replace(facts, reference=str(path))
+    return replace(facts, reference=str(path), in_part=in_part)
 
 
 def _own_inputs(task: Task, shapes: Shapes) -> Mapping[str, Any]:
@@ -131,19 +136,50 @@ def _fitting(
 
 def _right(
     candidates: Candidates, facts: Facts, arguments: Sequence[Argument]
-) -> dict[int, np.ndarray]:
-    """The right contents of parameters that are written, by their positions among tensors."""
+) -> tuple[dict[int, np.ndarray], bool]:
+    """The right contents of parameters that are written, by their positions among tensors.
+
+    And whether these are only those of some CTAs.
+    """
     task = candidates.task
     inputs = inputs_of_check(facts, arguments)
-    arrays = [before(facts, inputs, at) if at in facts.outputs else array
-              for at, array in enumerate(inputs)]  # fmt: skip
-    arrays = [array.copy() for array in arrays]
-    values = with_numbers(facts, arrays)
+
+    def arrays() -> list[np.ndarray]:
+        return [
+            (before(facts, inputs, at) if at in facts.outputs else array).copy()
+            for at, array in enumerate(inputs)
+        ]
+
     if task.reference is None:
-        interpret(candidates.first.program, values)
-        return {at: arrays[at] for at in facts.outputs}
+        found, in_part = _interpreted(task, candidates.first.program, facts, arrays)
+        return {at: found[at] for at in facts.outputs}, in_part
+    found = arrays()
+    values = with_numbers(facts, found)
     returned = task.reference(*[v for at, v in enumerate(values) if at not in task.results])
-    return {at: arrays[at] for at in facts.outputs} | _returned(candidates, facts, returned)
+    written = {at: found[at] for at in facts.outputs}
+    return written | _returned(candidates, facts, returned), False
+
+
+def _interpreted(
+    task: Task, program: PrimFunc, facts: Facts, arrays: Callable[[], list[np.ndarray]]
+) -> tuple[list[np.ndarray], bool]:
+    """The tensors after a program, by the interpreter; of a large one, those of some CTAs.
+
+    The first and the last CTA say how many others there is time for.
+    """
+    try:
+        begin, few = time.monotonic(), arrays()
+        if interpret(program, with_numbers(facts, few), ctas=2):
+            return few, False
+        seconds = time.monotonic() - begin
+        most = max(_LEAST_CTAS, int(2 * _SECONDS / max(seconds, 1e-6)))
+        found = arrays()
+        return found, not interpret(program, with_numbers(facts, found), ctas=most)
+    except TileProgramError as error:
+        raise WarploomError(
+            f"{task.name}: wl.interpret, which results are compared with, does not execute its "
+            f"program: {error} Give the right results by reference=."
+        ) from error
 
 
 def _returned(candidates: Candidates, facts: Facts, returned: Any) -> dict[int, np.ndarray]:

@@ -46,6 +46,9 @@ from warploom.warn import warn
 
 #: Candidates that are proposed together.
 _BATCH = 8
+#: Trials that MetaSchedule may begin: the strategy ends the search, as what cannot be compiled is
+#: none.
+_ALL = 1 << 30
 #: Seconds for the first candidate of a task, and for those on the emulator.
 _TIMEOUT = 60.0
 
@@ -133,8 +136,7 @@ class _Search:
                 tasks=[self._context(strategy)],
                 task_weights=[1.0],
                 work_dir=str(self.folder),
-                # The strategy ends the search: what cannot be compiled is no trial.
-                max_trials_global=len(self.candidates.task.space) + trials,
+                max_trials_global=_ALL,
                 num_trials_per_iter=_BATCH,
                 builder=builder,
                 runner=runner,
