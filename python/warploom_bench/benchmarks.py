@@ -16,6 +16,7 @@ BENCHMARKS = {
     "compile": "warploom_bench.compile_time",
     "cold": "warploom_bench.cold_start",
     "launch": "warploom_bench.launch",
+    "machine": "warploom_bench.machine.command",
     "exhaustive": "warploom_bench.exhaustive",
     "judge": "warploom_bench.judge",
     "tuning": "warploom_bench.tuning",

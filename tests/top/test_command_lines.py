@@ -12,7 +12,7 @@ import pytest
 import tvm
 
 from warploom import cli, emulator
-from warploom.compiler import callback
+from warploom.compiler import callback, report
 from warploom_bench.__main__ import COMMANDS
 
 #: Seconds of this process's CPU; modules that a command imports first are part of them.
@@ -41,6 +41,7 @@ NUMBERS = {
     "bench compile": ("--repeat",),
     "bench cold": ("--size", "--repeat"),
     "bench launch": ("--rounds",),
+    "bench machine": ("--workers",),
     "bench exhaustive": ("--count", "--device"),
     "bench tuning": ("--trials", "--finalists", "--rounds", "--seed", "--faults"),
     "bench soak": ("--size", "--workers", "--seed", "--trials", "--one-in"),
@@ -70,6 +71,7 @@ WORDS = {
     "bench gemm --backend": "invalid choice: 'nonsense'",
     "bench goals --row": "nonsense",
     "bench dequant --layer": "'nonsense' is no NxK",
+    "bench machine --only": "'nonsense' is no measurement; allowed are mbarrier, ",
     "bench grouped --layer": "'nonsense' is no GROUPSxNxK",
     "bench block-scaled --shape": "'nonsense' is no MxNxK",
     "bench convolution --layer": "'nonsense' is no SIZE,C,K,TAPS,STRIDE",
@@ -105,7 +107,8 @@ OUTPUTS = (
     "tune db ship x --out",
     "bench gemm --out", "bench goals --out", "bench cold --out", "bench headline --out",
     "bench compile --out",
-    "bench launch --out", "bench exhaustive --out", "bench tuning --out", "bench soak --out",
+    "bench launch --out", "bench machine --json",
+    "bench exhaustive --out", "bench tuning --out", "bench soak --out",
     "bench ladder --out",
     "bench generated --out",
 )  # fmt: skip
@@ -123,7 +126,8 @@ def said(monkeypatch, capsys):
         raise AssertionError("something was compiled")
 
     monkeypatch.delenv("TVM_BACKTRACE", raising=False)
-    monkeypatch.setattr(callback, "compile_cached", compiled)
+    for module in (callback, report):
+        monkeypatch.setattr(module, "compile_cached", compiled)
     monkeypatch.setattr(emulator, "is_enabled", lambda: False)
     monkeypatch.setattr(tvm, "cuda", lambda number=0: SimpleNamespace(exist=False))
 
