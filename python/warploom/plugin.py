@@ -47,10 +47,16 @@ def register() -> driver.Driver | None:
 
 def cuda_runtime() -> driver.CudaRuntime | None:
     """As :func:`register`, but returns the CUDA runtime, of which the driver is a part."""
-    check_requirements()
+    _require_versions()
     import tvm  # noqa: F401  (its autoload may call this function, and then has done the work)
 
     return _register_once()
+
+
+@functools.cache
+def _require_versions() -> None:
+    """Asked for by every launch, and once enough: it reads files."""
+    check_requirements()
 
 
 @functools.cache

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -188,6 +190,27 @@ def test_a_kernel_has_a_search_for_each_shape_and_static_value(asked):
         tuned.tune(*specs[0], BM=64)
     with pytest.raises(ArgumentError, match="linear has no static 'BQ'"):
         tuned.tune(*specs[0], BQ=64)
+
+
+def test_the_last_call_says_which_config_is_best(asked, monkeypatch):
+    """Also a call that asks nobody, since it is like an earlier one."""
+    kernel = factory(out_idx=-1)
+    monkeypatch.setattr(kernel, "run", lambda given, static: static)
+    tuned = wl.autotune(kernel, configs=[{"BM": 64, "BN": 64}, {"BM": 128, "BN": 64}])
+    find = hooks.tuner()
+
+    def by_rows(task, options, go_on):
+        best = find(task, options, go_on)
+        (_, (rows, _)), *_ = task.shapes(task.make(best.config))
+        return replace(best, config=task.space.at(rows > 48))
+
+    monkeypatch.setattr(hooks.tuner, "_function", lambda: by_rows)
+    few, many, b = (np.zeros((rows, 64), "float16") for rows in (48, 96, 64))
+    for a, rows in ((few, 64), (many, 128), (few, 64), (many, 128), (many, 128), (few, 64)):
+        assert tuned(a, b, 1.0)["BM"] == rows == tuned.best_config["BM"]
+    assert tuned.cache_info()[:3] == (4, 2, 2)
+    with pytest.raises(ArgumentError, match=r"BK=\[32\] is static and must be hashable"):
+        tuned(few, b, 1.0, BK=[32])
 
 
 def test_illegal_combinations_of_a_factory_are_those_of_hints():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from warploom import hooks, plugin
+from warploom.meta_schedule.programs import search
 from warploom.runtime import driver
 
 
@@ -25,5 +26,6 @@ def test_the_plugin_provides_every_hook():
     assert isinstance(hooks.cuda_runtime(), driver.CudaRuntime)
     assert hooks.cuda_runtime() is plugin.cuda_runtime(), "registered once"
     hooks.register_instructions()
+    assert hooks.tuner() is search.find
     names = [name for name, value in vars(hooks).items() if isinstance(value, hooks.Hook)]
-    assert sorted(names) == ["cuda_runtime", "register_instructions"]
+    assert sorted(names) == ["cuda_runtime", "register_instructions", "tuner"]

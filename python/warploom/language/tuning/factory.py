@@ -16,7 +16,14 @@ from warploom.language.calls.compiled import pass_options, typed
 from warploom.language.calls.kernel import JitKernel, jit
 from warploom.language.tuning.space import Config
 from warploom.language.tuning.task import Best, Task
-from warploom.language.tuning.tuner import OPTIONS, Options, Tuner, TuningInfo, require_parameters
+from warploom.language.tuning.tuner import (
+    OPTIONS,
+    Options,
+    Tuner,
+    TuningInfo,
+    require_parameters,
+    target_text,
+)
 from warploom.target.tvm_target import default_target
 
 
@@ -172,7 +179,7 @@ class TunedFactory:
 
     def _key_of(self, given: dict[str, Any], target: Target) -> tuple[Any, ...]:
         chosen = {name: given[name] for name in self._key}
-        return (typed(chosen), str(target), pass_options())
+        return (typed(chosen), target_text(target), pass_options())
 
     def _task(self, given: dict[str, Any], target: Target) -> Task:
         options = self._tuner.options

@@ -16,8 +16,18 @@ from warploom.language.calls.kernel import JitKernel
 from warploom.language.calls.placement import host_array
 from warploom.language.tuning.space import Config
 from warploom.language.tuning.task import Best, Task
-from warploom.language.tuning.tuner import OPTIONS, Options, Tuner, TuningInfo, require_parameters
+from warploom.language.tuning.tuner import (
+    OPTIONS,
+    Options,
+    Tuner,
+    TuningInfo,
+    require_parameters,
+    target_text,
+)
 from warploom.target.tvm_target import default_target
+
+#: Calls whose config is remembered, at most.
+_MOST_CALLS = 4096
 
 
 class TunedKernel:
@@ -44,6 +54,8 @@ class TunedKernel:
         sizes = {size for one in signature.dynamic.values() for size in one.values()}
         known = (*signature.inputs, *signature.static, *sorted(sizes))
         require_parameters(signature.name, options.key or (), known, "key")
+        #: The tuner's key, and the config, by all that calls may differ in.
+        self._calls: dict[Any, tuple[Any, Config]] = {}
         self._key_sizes = tuple(name for name in options.key or () if name in sizes)
 
     def __repr__(self) -> str:
@@ -67,8 +79,20 @@ class TunedKernel:
             If no config has a kernel that is right.
         """
         given = self.kernel.read(args, read_argument)
-        best = self._best(given, static)
-        return self.kernel.run(given, {**static, **best.config})
+        kinds = tuple([None if one is None else one.kind for one in given])
+        key = (kinds, typed(static), pass_options())
+        try:
+            known = self._calls.get(key)
+        except TypeError:  # a static value that no key can have: :meth:`_key` says which
+            known = None
+        if known is None:
+            config = self._best(given, static).config
+            if len(self._calls) >= _MOST_CALLS:  # of dynamic sizes
+                self._calls.clear()
+            self._calls[key] = known = self._tuner.latest_key, config
+        else:
+            self._tuner.hit(known[0])
+        return self.kernel.run(given, {**static, **known[1]})
 
     def tune(self, *args: Any, target: Target | None = None, **options: Any) -> Best:
         """Search now, or go on with a search, until ``trials`` configs are measured.
@@ -87,7 +111,8 @@ class TunedKernel:
         own = {name: options.pop(name) for name in OPTIONS if name in options}
         given = self.kernel.read(args, read_spec)
         target = target or self._target(given)
-        key = self._key(given, options, str(target))
+        key = self._key(given, options, target_text(target))
+        self._calls.clear()
         return self._tuner.search(
             key, self._task(given, options, target), self._tuner.options.changed(**own)
         )
@@ -127,11 +152,12 @@ class TunedKernel:
     def cache_clear(self) -> None:
         """Forget configs, compiled kernels and counts; the records on disk stay."""
         self._tuner.clear()
+        self._calls.clear()
         self.kernel.cache_clear()
 
     def _best(self, given: Sequence[Argument | None], static: Mapping[str, Any]) -> Best:
         target = self._target(given)
-        key = self._key(given, static, str(target))
+        key = self._key(given, static, target_text(target))
         return self._tuner.known(key) or self._tuner.find(
             key, lambda: self._task(given, static, target)
         )
@@ -141,7 +167,7 @@ class TunedKernel:
     ) -> Best:
         given = self.kernel.read(args, read_spec)
         target = target or self._target(given)
-        key = self._key(given, static, str(target))
+        key = self._key(given, static, target_text(target))
         return self._tuner.known(key) or self._tuner.find(
             key, lambda: self._task(given, static, target)
         )
@@ -157,11 +183,13 @@ class TunedKernel:
     ) -> tuple[Any, ...]:
         sizes = self._sizes(given)
         chosen = tuple(sizes[name] for name in self._key_sizes)
+        statics = typed(static)
         try:
-            return (self.kernel.masked(given), typed(static), chosen, target, pass_options())
+            hash(statics)
         except TypeError:
             self.kernel.signature.static_values(static)  # says which cannot be part of a key
             raise
+        return (self.kernel.masked(given), statics, chosen, target, pass_options())
 
     def _sizes(self, given: Sequence[Argument | None]) -> dict[str, int]:
         """The dynamic sizes by name."""

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 import threading
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
+
+from tvm.target import Target
 
 from warploom import hooks
 from warploom.errors import ArgumentError
@@ -77,7 +80,7 @@ class Tuner:
     def __init__(self, name: str, options: Options) -> None:
         self.name, self.options = name, options
         self._found: dict[Hashable, tuple[Task, Best]] = {}
-        self._latest: Hashable = None
+        self.latest_key: Hashable = None
         self._hits = self._misses = self._searches = 0
         self._lock = threading.RLock()
 
@@ -86,9 +89,13 @@ class Tuner:
         found = self._found.get(key)
         if found is None:
             return None
-        self._hits += 1
-        self._latest = key
+        self.hit(key)
         return found[1]
+
+    def hit(self, key: Hashable) -> None:
+        """Count a call whose config is known."""
+        self._hits += 1
+        self.latest_key = key
 
     def find(self, key: Hashable, task: Callable[[], Task]) -> Best:
         """The best config of a key: from a record, or by a search.
@@ -114,7 +121,7 @@ class Tuner:
     def _keep(self, key: Hashable, task: Task, best: Best) -> Best:
         self._searches += best.searched
         self._found[key] = (task, best)
-        self._latest = key
+        self.latest_key = key
         return best
 
     @property
@@ -126,7 +133,7 @@ class Tuner:
         ArgumentError
             If there was none.
         """
-        found = self._found.get(self._latest)
+        found = self._found.get(self.latest_key)
         if found is None:
             raise ArgumentError(f"{self.name} has no config yet; call it, or its tune(...).")
         return found[1]
@@ -143,8 +150,14 @@ class Tuner:
         """Forget configs and counts; the records on disk stay."""
         with self._lock:
             self._found.clear()
-            self._latest = None
+            self.latest_key = None
             self._hits = self._misses = self._searches = 0
+
+
+@functools.lru_cache(maxsize=64)
+def target_text(target: Target) -> str:
+    """A target as part of a key; TVM takes tens of microseconds to write one."""
+    return str(target)
 
 
 def require_parameters(
