@@ -12,16 +12,18 @@ import re
 
 import numpy as np
 import pytest
+import tvm
 
 import warploom
 from tests.bench.machine_rigs import SMS, Unexecuted, emulated
 from warploom import emulator
 from warploom.errors import WarploomError
+from warploom.target import cuda_target
 from warploom_bench.machine import atomics, clusters, copies, mainloop, mma, stores
 from warploom_bench.machine.device_code import FACTOR, SUMMAND
 from warploom_bench.machine.mainloop import order
 from warploom_bench.machine.measurement import readings
-from warploom_bench.machine.probe import compile_probe
+from warploom_bench.machine.probe import compile_probe, prim_func
 from warploom_bench.machine.rig import BRIEF, sum_of_words
 from warploom_bench.machine.table import MEASUREMENTS, PROBES, kernel_of
 
@@ -80,12 +82,33 @@ def test_the_order_of_a_norm(rng):
 
 
 @pytest.mark.parametrize(
-    "rates, falls",
-    [([10] * 8, None), ([10, 10, 9, 8, 8, 8, 8, 8], 2), ([10, 8, 6, 5, 4, 4, 4, 4], 2)],
-)
-def test_when_a_clock_falls(rates, falls):
+    ("rates", "after"),
+    [
+        ([10] * 8, 0), ([9, 10, 10, 10, 10], 0), ([10, 10, 9, 8, 8, 8, 8, 8], 200),
+        ([10, 8, 6, 5, 4, 4, 4, 4], 300), ([3, 10, 9, 7, 6, 6, 6], 300),
+    ],
+)  # fmt: skip
+def test_when_a_clock_falls(rates, after):
+    """Half of the way down, counted from the moment when the clock was highest."""
     times = [100.0 * at for at in range(len(rates))]
-    assert mma.half_time(times, list(map(float, rates))) == (0.0 if falls is None else times[falls])
+    assert mma.half_time(times, list(map(float, rates))) in (after, after - 100)
+
+
+def test_early_probes_are_launched_so():
+    """Programmatic launches have a tag, which TVM's runtime reads."""
+    target = cuda_target("h200").with_host("c")
+    for probe in PROBES.values():
+        if probe.name.startswith("empty"):
+            passes, _, _ = tvm.tirx.get_tir_pipeline("warploom")
+            with target:
+                module = tvm.IRModule({"main": prim_func(probe)})
+                found = passes(tvm.tirx.transform.BindTarget(target)(module))
+            tags = [str(one.attrs.get("tirx.kernel_launch_params", "")) for one in
+                    found.functions.values()]  # fmt: skip
+            early = any("use_programtic_dependent_launch" in one for one in tags)
+            assert early == probe.early, (probe.name, tags)
+            clusters = any("clusterCtaIdx" in one for one in tags)
+            assert clusters == (probe.cluster > 1), (probe.name, tags)
 
 
 # --- what a wrong probe does ------------------------------------------------------------------

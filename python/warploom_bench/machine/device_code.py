@@ -90,6 +90,7 @@ MB_INLINE int mb_rank() {
   return rank;
 }
 MB_INLINE void mb_cluster_sync() {
+  __syncwarp();  // the warp may have diverged
   asm volatile("barrier.cluster.arrive.release.aligned;" : : : "memory");
   asm volatile("barrier.cluster.wait.acquire.aligned;" : : : "memory");
 }

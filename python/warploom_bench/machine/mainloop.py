@@ -87,6 +87,7 @@ MB_PROBE {
       } else if (load && t == 0 && s > 0) {
         mb_arrive(mb_address(empty + (s - 1) % 4));
       }
+      __syncwarp();
     }
     asm volatile("wgmma.wait_group.sync.aligned 0;" : : : "memory");
     #pragma unroll

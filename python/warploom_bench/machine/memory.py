@@ -10,8 +10,8 @@ from warploom_bench.machine.rig import Rig, sum_of_words
 
 _WORDS = ROW_BYTES // 4
 _THREADS = 512
-#: Bytes that all threads of a CTA move in a step: four times 16 each.
-_STEP = _THREADS * 64
+#: Bytes that all threads of a CTA move in a step: eight times 16 each.
+_STEP = _THREADS * 128
 
 #: Each address depends on the word before it, times zero.
 CHASE = Probe("chase", r"""
@@ -39,28 +39,28 @@ MB_PROBE {
 SWEEP = Probe("sweep", r"""
 MB_PROBE {
   const int steps = p[0], passes = p[1], store = p[2];
-  uint4* mine = (uint4*)data + (long long)blockIdx.x * steps * 4 * blockDim.x;
+  uint4* mine = (uint4*)data + (long long)blockIdx.x * steps * 8 * blockDim.x;
   unsigned sum = 0;
   __syncthreads();
   long long ns = mb_ns(), begin = mb_clock();
   for (int pass = 0; pass < passes; ++pass) {
     for (int s = 0; s < steps; ++s) {
-      uint4* at = mine + (long long)s * 4 * blockDim.x + threadIdx.x;
+      uint4* at = mine + (long long)s * 8 * blockDim.x + threadIdx.x;
       if (store) {
-        for (int i = 0; i < 4; ++i) {
+        for (int i = 0; i < 8; ++i) {
           const unsigned w =
               (unsigned)((at - (uint4*)data + i * blockDim.x) * 4) * MB_FACTOR + MB_SUMMAND + store;
           at[i * blockDim.x] = make_uint4(w, w + MB_FACTOR, w + 2 * MB_FACTOR, w + 3 * MB_FACTOR);
         }
       } else {
-        uint4 got[4];
+        uint4 got[8];
         #pragma unroll
-        for (int i = 0; i < 4; ++i)
+        for (int i = 0; i < 8; ++i)
           asm volatile("ld.global.cg.v4.u32 {%0, %1, %2, %3}, [%4];"
                        : "=r"(got[i].x), "=r"(got[i].y), "=r"(got[i].z), "=r"(got[i].w)
                        : "l"(at + i * blockDim.x) : "memory");
         #pragma unroll
-        for (int i = 0; i < 4; ++i) sum += got[i].x + got[i].y + got[i].z + got[i].w;
+        for (int i = 0; i < 8; ++i) sum += got[i].x + got[i].y + got[i].z + got[i].w;
       }
     }
   }

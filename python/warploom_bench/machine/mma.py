@@ -123,9 +123,9 @@ def _windows(rig: Rig) -> tuple[list[float], list[float]]:
 def clock(rig: Rig) -> Samples:
     """The clock before power rises, and after."""
     rates, _ = _windows(rig)
-    few = max(1, len(rates) // 16)
-    yield "first windows", rates[:few]
-    yield "last windows", rates[-few:]
+    # The first window may see an idle GPU's clock rise.
+    yield "first windows", rates[1:6]
+    yield "last windows", rates[-max(1, len(rates) // 16) :]
 
 
 def fall(rig: Rig) -> Samples:
@@ -136,10 +136,15 @@ def fall(rig: Rig) -> Samples:
 
 def half_time(times: list[float], rates: list[float]) -> float:
     """When rates have come half of the way from the first to the last; 0 if they do not fall."""
-    first, last = rates[0], float(np.median(rates[-max(1, len(rates) // 16) :]))
+    first, last = max(rates[:6]), float(np.median(rates[-max(1, len(rates) // 16) :]))
     if last >= 0.99 * first:
         return 0.0
-    return next(time for time, rate in zip(times, rates, strict=True) if rate <= (first + last) / 2)
+    begin = rates.index(first)
+    return next(
+        time - times[begin]
+        for time, rate in zip(times[begin:], rates[begin:], strict=True)
+        if rate <= (first + last) / 2
+    )
 
 
 MEASUREMENTS = (

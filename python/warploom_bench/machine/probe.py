@@ -72,8 +72,13 @@ def compile_probe(probe: Probe) -> Any:
 
     from warploom.target import cuda_target
 
-    module = tvm.IRModule({"main": _mapped(probe) if probe.box else _plain(probe)})
+    module = tvm.IRModule({"main": prim_func(probe)})
     return tvm.compile(module, cuda_target("sm_90a"), tir_pipeline="warploom")
+
+
+def prim_func(probe: Probe) -> Any:
+    """The TIRx function of a probe."""
+    return _mapped(probe) if probe.box else _plain(probe)
 
 
 def _waits(probe: Probe) -> None:
@@ -81,8 +86,16 @@ def _waits(probe: Probe) -> None:
     from tvm.script import tirx as T
 
     if probe.early:
-        T.ptx.griddepcontrol.launch_dependents()
-        T.ptx.griddepcontrol.wait()
+        T.evaluate(T.ptx.griddepcontrol.launch_dependents())
+        T.evaluate(T.ptx.griddepcontrol.wait())
+
+
+def _in_clusters(probe: Probe) -> None:
+    """Clusters of one CTA would be launched as clusters, too."""
+    from tvm.script import tirx as T
+
+    if probe.cluster > 1:
+        T.cta_id_in_cluster([probe.cluster])
 
 
 def _plain(probe: Probe) -> Any:
@@ -97,7 +110,7 @@ def _plain(probe: Probe) -> Any:
         ticks = T.match_buffer(out, (ctas, SLOTS), "int64")
         T.device_entry()
         T.attr({"tirx.launch_bounds_min_blocks_per_sm": 1})
-        T.cta_id_in_cluster([probe.cluster])
+        _in_clusters(probe)
         T.cta_id([ctas])
         T.thread_id([probe.threads])
         pool = T.SMEMPool()
@@ -127,7 +140,7 @@ def _mapped(probe: Probe) -> Any:
         boxes = wl.create_tma_descriptor(D, (probe.box, ROW_BYTES // 2), swizzle="128B")
         T.device_entry()
         T.attr({"tirx.launch_bounds_min_blocks_per_sm": 1})
-        T.cta_id_in_cluster([probe.cluster])
+        _in_clusters(probe)
         T.cta_id([ctas])
         T.thread_id([probe.threads])
         pool = T.SMEMPool()

@@ -52,6 +52,7 @@ MB_PROBE {
       mb_commit();
       mb_wait_read<1>();
     }
+    __syncwarp();
     if (what & 2) mb_named(2, 128);
     if (what & 8) {
       #pragma unroll
