@@ -12,6 +12,7 @@ import time
 import warnings
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -27,7 +28,7 @@ from tests.language.test_autotune import _SPACES
 from tests.language.test_jit import copy_program, factory
 from tests.meta_schedule.tuned_factories import copy_rows, matmul, softmax, softmax_of
 from tests.shared.paths import ROOT
-from warploom import cli
+from warploom import cli, emulator
 from warploom import language as wl
 from warploom import meta_schedule as wms
 from warploom.errors import (
@@ -43,7 +44,7 @@ from warploom.meta_schedule.db_command import complaints
 from warploom.meta_schedule.journal import read_journal
 from warploom.meta_schedule.measure import _where_known, inputs_of_check
 from warploom.meta_schedule.originals import key_of
-from warploom.meta_schedule.programs import command, records, right
+from warploom.meta_schedule.programs import command, records, right, search
 from warploom.meta_schedule.programs.candidates import Candidates
 from warploom.meta_schedule.programs.right import facts_of_task
 from warploom.meta_schedule.programs.strategy import Ranked
@@ -536,6 +537,18 @@ def test_without_a_gpu(tmp_path, monkeypatch):
     with pytest.raises(WarploomError, match=r"copy_rows\(rows=64, columns=32, fault=0\) has no"):
         tuned.tune(64, 32, target=TARGET)
     assert wms.open_database(tmp_path) is not None
+
+
+def test_gpus_of_another_architecture(tmp_path, monkeypatch):
+    """Its kernels would not run, or its times would be recorded for the target."""
+    monkeypatch.setattr(emulator, "is_enabled", lambda: False)
+    monkeypatch.setattr(tvm, "cuda", lambda number=0: SimpleNamespace(exist=number < 2))
+    monkeypatch.setattr(search, "target_from_device", lambda _: TARGET)
+    tuned = wl.autotune(copy_rows, configs={"tile": (8, 16)}, work_dir=tmp_path)
+    with pytest.raises(WarploomError, match="GPU 0 is sm_90a and the target sm_100a"):
+        tuned.tune(64, 32, target=warploom.cuda_target("sm_100a"))
+    with pytest.raises(WarploomError, match="There is no GPU 2; leave it out of devices="):
+        tuned.tune(64, 32, target=TARGET, devices=(1, 2))
 
 
 def test_the_default_folder_is_in_the_cache(tmp_path, monkeypatch):

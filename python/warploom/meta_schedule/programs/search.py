@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import re
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 
 import tvm
@@ -41,7 +42,7 @@ from warploom.meta_schedule.programs.strategy import ProgramSpace, Ranked
 from warploom.meta_schedule.programs.workload import record_target, stand_in
 from warploom.meta_schedule.progress import Progress, several
 from warploom.meta_schedule.runner import Runner
-from warploom.target.tvm_target import arch_of
+from warploom.target.tvm_target import arch_of, target_from_device
 from warploom.warn import warn
 
 #: Candidates that are proposed together.
@@ -49,8 +50,8 @@ _BATCH = 8
 #: Trials that MetaSchedule may begin: the strategy ends the search, as what cannot be compiled is
 #: none.
 _ALL = 1 << 30
-#: Seconds for the first candidate of a task, and for those on the emulator.
-_TIMEOUT = 60.0
+#: Seconds for the first candidate of a task, later ones get less; and for each on the emulator.
+_TIMEOUT, _EMULATED_TIMEOUT = 60.0, 600.0
 
 
 def find(task: Task, options: Options, go_on: bool) -> Best:
@@ -73,7 +74,7 @@ def find(task: Task, options: Options, go_on: bool) -> Best:
     with _folder(task, options) as folder:
         if not go_on and (best := _recorded(candidates, mod, target, folder)) is not None:
             return best
-        _require_device(task)
+        _require_devices(task, options.devices)
         with only_writer(folder, wait=True):
             # Another process may have searched while this one waited.
             best = None if go_on else _recorded(candidates, mod, target, folder)
@@ -125,7 +126,8 @@ class _Search:
             )
         with contextlib.ExitStack() as mine:
             builder = self._builder(mine)
-            runner = Runner(self.options.devices, _TIMEOUT, environment=self._environment())
+            seconds = _EMULATED_TIMEOUT if emulator.is_enabled() else _TIMEOUT
+            runner = Runner(self.options.devices, seconds, environment=self._environment())
             mine.callback(runner.close)
             console = Console(stderr=True)
             console.quiet = not (self.options.verbose or self.is_asked_for or console.is_terminal)
@@ -251,10 +253,24 @@ def _folder(task: Task, options: Options) -> contextlib.AbstractContextManager[P
     return cached_folder(re.sub(r"\W", "_", task.name))
 
 
-def _require_device(task: Task) -> None:
+def _require_devices(task: Task, devices: Sequence[int]) -> None:
+    """Refuse to measure without GPUs of the target's architecture."""
     if not tvm.cuda(0).exist:
         raise WarploomError(
             f"{task} has no record, and to measure its configs needs a GPU, or the emulator "
             "(WARPLOOM_EMULATOR=1); give work_dir= of records that another machine has measured, "
             "or call the factory with a config."
         )
+    if emulator.is_enabled():  # whose devices are of any architecture
+        return
+    wanted = arch_of(task.target).name
+    for number in devices:
+        device = tvm.cuda(number)
+        if not device.exist:
+            raise WarploomError(f"There is no GPU {number}; leave it out of devices=.")
+        own = arch_of(target_from_device(device)).name
+        if own != wanted:
+            raise WarploomError(
+                f"GPU {number} is {own} and the target {wanted}; leave target= out, or tune on "
+                f"a GPU of {wanted}."
+            )
