@@ -264,6 +264,6 @@ def test_the_command_runs_compiled_probes_without_tvm(tmp_path, run_python, monk
     code = _WITHOUT_TVM.replace("DRIVERS", repr(drivers)).replace("ARGUMENTS", repr(arguments))
     result = run_python(code)
     assert result.returncode == 0, result.stderr
-    assert result.stdout.splitlines()[-1] == "0", result.stdout
+    assert result.stdout.splitlines()[-1] == "0", result.stdout + result.stderr
     found = json.loads(out.read_text())
     assert {one["case"] for one in found["readings"]} >= {"64 threads", "128 threads"}

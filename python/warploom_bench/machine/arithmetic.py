@@ -76,6 +76,17 @@ def _nibbles(words: np.ndarray) -> np.ndarray:
     return np.stack([low, high], 1).astype(np.int64).ravel().astype(np.float16) - np.float16(8)
 
 
+def _row_max(words: np.ndarray) -> np.ndarray:
+    """What each lane has after it has met the others of its four."""
+    values = words.view(np.float32).reshape(-1, 4, _WORDS)
+    return np.repeat(values.max(1, keepdims=True), 4, 1).ravel()
+
+
+#: The larger one of a word and that of another lane.
+_SHUFFLED = (
+    'asm volatile("{{.reg .b32 o; shfl.sync.bfly.b32 o, %0, {}, 31, -1; max.f32 %0, %0, o;}}" '
+    ': "+r"(w));'
+)
 _ASM = 'asm volatile("{}" : "+r"(w));'
 _HALF_8 = 0x64086408  # 1032 twice: 1024 + 8, for biased nibbles
 
@@ -107,6 +118,11 @@ OPERATIONS = (
               2, "two weights of 4 bits to float16", _bits, _nibbles),
     Operation("fma", 'asm volatile("fma.rn.f32 %0, %0, %0, %0;" : "+r"(w));', 1,
               "fma of float32", _floats, _of_float(lambda x: x * x + x)),
+    Operation("max", 'asm volatile("max.f32 %0, %0, %1;" : "+r"(w) : "f"(0.5f));', 1,
+              "maximum of float32", _floats, _of_float(lambda x: np.maximum(x, 0.5))),
+    # Four lanes hold a row of wgmma's accumulator.
+    Operation("row-max", _SHUFFLED.format(1) + _SHUFFLED.format(2), 1,
+              "maximum of a row that four lanes hold", _floats, _row_max),
 )  # fmt: skip
 
 

@@ -312,13 +312,19 @@ _READERS = (1, 2, 4, 8, 16, 32, 64)
 
 
 def same_line(rig: Rig) -> Samples:
-    """Cycles of a box of 8 KB with all SMs, by how many read the same box at the same time."""
+    """Cycles of a box of 8 KB by the SMs that read it at a time: of all SMs, and of fewer."""
     readers = [one for one in _READERS if one < rig.sms]
     boxes = _boxes(rig, rig.l2_bytes / 4)
     for count in [*readers, rig.sms]:
         plan = Plan(rig.steps(1000), boxes, places=8, spread=41, readers=count)
         name = "all" if count == rig.sms else str(count)
         yield f"{name} readers", _cycles_of_a_step(rig, plan, rig.sms)
+    for count in readers[::2]:
+        for groups in (1, 4, 16):
+            if count * groups < rig.sms:
+                plan = Plan(rig.steps(1000), boxes, places=8, spread=41, readers=count)
+                cycles = _cycles_of_a_step(rig, plan, count * groups)
+                yield f"{count} readers of each of {groups} boxes", cycles
 
 
 def outside(rig: Rig) -> Samples:

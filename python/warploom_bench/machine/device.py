@@ -79,9 +79,9 @@ def find_gpu(folder: Path) -> Facts:
         from warploom.command_line import require_gpu
 
         require_gpu("--compile-only compiles the probes without one")
-    load_runtime(folder)
-    import tvm_ffi
+    import tvm_ffi  # loads the library that those of TVM need
 
+    load_runtime(folder)
     device, attribute = tvm_ffi.device("cuda", 0), tvm_ffi.get_global_func("runtime.GetDeviceAttr")
     exists, capability, name, sms, l2_bytes = (
         attribute(device.dlpack_device_type(), device.index, kind)
