@@ -16,7 +16,7 @@ from tvm.s_tir import meta_schedule as ms
 
 from warploom import emulator
 from warploom import meta_schedule as wms
-from warploom.gemm.decisions import knobs_of
+from warploom.gemm.annotations import config_of
 from warploom.target.tvm_target import default_target
 
 M, N, K = 256, 192, 320
@@ -48,7 +48,7 @@ def linear():
 # %% [markdown]
 # ## The search
 #
-# `wms.Space` makes traces of knobs (tiles, stages, clusters, ...) for GEMMs, and is TVM's own
+# `wms.Space` makes traces of choices (tiles, stages, clusters, ...) for GEMMs, and is TVM's own
 # space for all other functions. What is recorded for an estimate target is never mixed with
 # measured times.
 
@@ -84,7 +84,7 @@ def tune(mod, target, work_dir, estimated):
 def compile_best(mod, target, work_dir):
     database = wms.open_database(work_dir)
     schedule = database.query_schedule(mod, target, "main")
-    print("best:", knobs_of(schedule.mod["main"]))
+    print("best:", config_of(schedule.mod["main"]))
     return tvm.compile(schedule.mod, default_target()[0])
 
 

@@ -1,5 +1,5 @@
 # %% [markdown]
-# # Tune a model in Relax: GEMMs get knobs, everything else keeps TVM's own schedules
+# # Tune a model in Relax: GEMMs get configs, everything else keeps TVM's own schedules
 #
 #     python tutorials/05_tune_relax.py
 #
@@ -17,7 +17,7 @@ from tvm.s_tir import meta_schedule as ms
 
 from warploom import emulator
 from warploom import meta_schedule as wms
-from warploom.gemm.decisions import has_decisions, knobs_of
+from warploom.gemm.annotations import config_of, has_decisions
 from warploom.target.tvm_target import default_target
 
 ROWS, WIDTH, HIDDEN = 128, 256, 512
@@ -101,7 +101,7 @@ def build(mod, target, work_dir):
         mod = relax.transform.MetaScheduleApplyDatabase()(mod)
     for variable, function in mod.functions.items():
         if has_decisions(function):
-            print(variable.name_hint, knobs_of(function))
+            print(variable.name_hint, config_of(function))
 
     return relax.build(mod, target, relax_pipeline="warploom")
 

@@ -26,7 +26,7 @@ from warploom.target.tvm_target import default_target
 # ## What there is
 #
 # Every record is verified when it is read: the versions of warploom and TVM that it was made with,
-# and that a kernel for the GEMM can have its knobs. What does not pass is left out, with a
+# and that a kernel for the GEMM can have its config. What does not pass is left out, with a
 # reason. `warploom tune db inspect` prints the same as a table.
 
 # %%

@@ -9,9 +9,9 @@ from tvm.s_tir.dlight import ScheduleRule
 from tvm.target import Target
 from tvm.tirx import PrimFunc
 
+from warploom.decide.choose import choose_by_rows
 from warploom.fallback import attempted
-from warploom.gemm.choose import choose_by_rows
-from warploom.gemm.decisions import annotate
+from warploom.gemm.annotations import annotate
 from warploom.gemm.generate import tile_program
 from warploom.gemm.knobs import GemmKnobs
 from warploom.gemm.problem import GemmProblem
@@ -28,7 +28,7 @@ class Known(Protocol):
 
 
 class Matmul(ScheduleRule):
-    """Products of matrices on the asynchronous tensor core, with the knobs of the analytic model.
+    """Products of matrices on the asynchronous tensor core, with the configs of the analytic model.
 
     To be listed before the rules of ``dlight.gpu``: it returns None for functions that it does not
     take, and for targets other than ``sm_90a``.
@@ -55,12 +55,12 @@ class Matmul(ScheduleRule):
     def _scheduled(self, func: PrimFunc) -> Schedule:
         func = allow_tf32(func) if self.tf32 else func
         gemm = recognise(func)
-        known = None if self.lookup is None else self.lookup.knobs
+        known = None if self.lookup is None else self.lookup.config
         decisions = choose_by_rows(gemm.problem, known=known)
-        for _, knobs in decisions:
-            tile_program(gemm, knobs)  # whether one can be written, before it is promised
+        for _, config in decisions:
+            tile_program(gemm, config)  # whether one can be written, before it is promised
         sch = Schedule(func)
         block = sch.get_sblock(gemm.anchor)
-        for limit, knobs in decisions:
-            annotate(sch, block, knobs.values(), limit)
+        for limit, config in decisions:
+            annotate(sch, block, config.values(), limit)
         return sch

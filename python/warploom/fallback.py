@@ -25,7 +25,7 @@ from warploom.errors import (
     ToolchainError,
     WarploomWarning,
 )
-from warploom.gemm.decisions import PREFIX, has_decisions
+from warploom.gemm.annotations import PREFIX, has_decisions
 from warploom.warn import deferred, silenced, warn
 
 #: Attribute of a TIRx kernel: the S-TIR function that it computes, not scheduled.

@@ -10,7 +10,7 @@ from tvm.tirx import PrimFunc, compilation_pipeline
 
 from warploom.errors import WarploomWarning
 from warploom.fallback import original_of, stock_schedule, tell, without_original
-from warploom.gemm.decisions import has_decisions
+from warploom.gemm.annotations import has_decisions
 from warploom.gemm.lower import lower_gemm
 from warploom.language.lints import warn_of_mistakes
 from warploom.language.printing import is_on

@@ -16,9 +16,9 @@ from typing import Any
 
 from tvm.s_tir import Schedule
 
+from warploom.decide.config import Config
 from warploom.errors import IllegalCombination
-from warploom.gemm.decisions import annotate
-from warploom.gemm.knobs import GemmKnobs
+from warploom.gemm.annotations import annotate
 from warploom.gemm.recognition import recognise
 
 _PARTS = {"tile": ("tile_m", "tile_n", "tile_k"), "cluster": ("cluster_m", "cluster_n")}
@@ -31,7 +31,7 @@ def gemm_async(
     tile: Sequence[Any] | None = None,
     cluster: Sequence[Any] | None = None,
     func_name: str = "main",
-    **knobs: Any,
+    **config: Any,
 ) -> None:
     """Compute a GEMM with the asynchronous tensor core.
 
@@ -47,15 +47,15 @@ def gemm_async(
         CTAs of a cluster along rows and columns.
     func_name : str
         The function of ``sch.mod``.
-    **knobs : int, optional
-        Other attributes of :class:`warploom.gemm.GemmKnobs`. All values, also those of ``tile``
+    **config : int, bool or str, optional
+        Other attributes of :class:`warploom.gemm.Config`. All values, also those of ``tile``
         and ``cluster``, may be results of ``sch.sample_categorical``. A missing decision has the
-        default of :class:`~warploom.gemm.GemmKnobs`.
+        default of :class:`~warploom.gemm.Config`.
 
     Raises
     ------
     IllegalCombination
-        If there is no knob of a name, the block is not the one with the sum, or all values are
+        If there is no choice of a name, the block is not the one with the sum, or all values are
         known and no kernel can have them.
     Decline
         If the function is no GEMM.
@@ -68,13 +68,13 @@ def gemm_async(
         raise IllegalCombination(
             f"block {name!r} has no sum of products; the one that has is {gemm.anchor!r}."
         )
-    chosen = dict(knobs)
+    chosen = dict(config)
     for key, values in (("tile", tile), ("cluster", cluster)):
         if values is not None:
             chosen |= dict(zip(_PARTS[key], values, strict=True))
-    GemmKnobs.check_names(chosen)
-    if all(isinstance(value, int) for value in chosen.values()):
-        wanted = GemmKnobs.of(chosen)
+    Config.check_names(chosen)
+    if all(isinstance(value, int | str) for value in chosen.values()):
+        wanted = Config.of(chosen)
         wanted.check(gemm.problem)
         chosen = chosen or wanted.values()
     annotate(sch, block, chosen)

@@ -15,23 +15,25 @@ from typing import Any
 import tvm
 from tvm.s_tir import Schedule
 
+from warploom.decide.candidates import candidates, most_stages
+from warploom.decide.config import Config
+from warploom.decide.model import predict
+from warploom.decide.old_records import read_config, with_new_key
+from warploom.decide.problem import GemmProblem
+from warploom.decide.repair import why_not_search
 from warploom.errors import WarploomError, reading
-from warploom.gemm.candidates import candidates, most_stages
-from warploom.gemm.decisions import annotate
-from warploom.gemm.knobs import GemmKnobs
-from warploom.gemm.model import predict
-from warploom.gemm.problem import GemmProblem
+from warploom.gemm.annotations import annotate
 from warploom.gemm.recognition import recognise
 from warploom.gemm.workloads import function
 from warploom.gemm_shape import GemmShape
 from warploom.meta_schedule import Builder, Runner
 from warploom.meta_schedule.measure import Measurement, arguments_of
-from warploom.meta_schedule.options import why_not
 from warploom.meta_schedule.runner import outcome
 
 #: Ways to share and to store tiles that the model is not fitted to, and so does not choose.
 _OTHER = (
-    {"in_cluster": True}, {"stream_k": True}, {"store_buffers": 4}, {"sms": 128}, {"l2_policy": 2}
+    {"reduce_through": "cluster"}, {"stream_k": True}, {"store_buffers": 4}, {"sms": 128},
+    {"l2_policy": 2}
 )  # fmt: skip
 
 
@@ -43,7 +45,7 @@ class Line:
     ----------
     shape : dict
         As :class:`GemmShape` has it.
-    knobs : dict
+    config : dict
     predicted : float
     us : float or None
         The median of ``samples``; None if there is no time.
@@ -54,7 +56,7 @@ class Line:
     """
 
     shape: dict[str, Any]
-    knobs: dict[str, int]
+    config: dict[str, int]
     predicted: float
     us: float | None
     samples: list[float]
@@ -73,9 +75,9 @@ class Selection:
     within : float
         Only those that the model predicts to take at most so many times as long as its best.
     accept : mapping from str to int
-        Only those with these knobs.
+        Only those with these choices.
     exactly : mapping from GemmShape to sequence of dict
-        Knobs by name of each GEMM: the legal ones of these and no others, whatever the model
+        Configs by name of each GEMM: the legal ones of these and no others, whatever the model
         thinks of them; without ``stages``, with as many as fit.
     """
 
@@ -90,10 +92,10 @@ class Selection:
                 f"A selection of {self.count} candidates within {self.within:g} times the best "
                 "prediction is empty; use at least 1 of both."
             )
-        GemmKnobs.check_names(self.accept or {})
+        Config.check_names(self.accept or {})
 
-    def of(self, legal: Sequence[tuple[float, GemmKnobs]]) -> list[tuple[float, GemmKnobs]]:
-        """Predictions with knobs, in the order in which they are measured."""
+    def of(self, legal: Sequence[tuple[float, Config]]) -> list[tuple[float, Config]]:
+        """Predictions with configs, in the order in which they are measured."""
         accepted = sorted(
             (
                 (predicted, number)
@@ -123,15 +125,15 @@ class GemmCandidates:
         gemm = recognise(self.function)
         self.anchor, self.problem = gemm.anchor, gemm.problem
         self.arguments = arguments_of(self.function)
-        self.chosen: list[tuple[float, GemmKnobs]] = []
+        self.chosen: list[tuple[float, Config]] = []
         self.built: list[Future[str]] = []
-        self._begun: dict[GemmKnobs, Future[str]] = {}
+        self._begun: dict[Config, Future[str]] = {}
 
     def select(self, selection: Selection) -> None:
         """Decide which candidates are measured."""
         if selection.exactly is not None:
             wanted = [
-                wanted_knobs(values, self.problem) for values in selection.exactly[self.shape]
+                wanted_config(values, self.problem) for values in selection.exactly[self.shape]
             ]
             legal = [config for config in wanted if config.why_not(self.problem) is None]
             self.chosen = [(predict(self.problem, config).total, config) for config in legal]
@@ -141,19 +143,19 @@ class GemmCandidates:
         ]
         self.chosen = selection.of(legal)
 
-    def submit(self, knobs: GemmKnobs, builder: Builder, target: Any) -> Future[str]:
+    def submit(self, config: Config, builder: Builder, target: Any) -> Future[str]:
         """Have one candidate compiled, once; the future's result is the path of its library."""
-        begun = self._begun.get(knobs)
+        begun = self._begun.get(config)
         if begun is not None and not begun.cancelled():
             return begun
         sch = Schedule(self.mod)
-        annotate(sch, sch.get_sblock(self.anchor, "main"), knobs.values())
-        self._begun[knobs] = builder.submit(sch.mod, target)
-        return self._begun[knobs]
+        annotate(sch, sch.get_sblock(self.anchor, "main"), config.values())
+        self._begun[config] = builder.submit(sch.mod, target)
+        return self._begun[config]
 
     def begin(self, builder: Builder, target: Any) -> None:
         """Have all that were selected compiled."""
-        self.built = [self.submit(knobs, builder, target) for _, knobs in self.chosen]
+        self.built = [self.submit(config, builder, target) for _, config in self.chosen]
 
     def measure(self, runner: Runner, until: float) -> Iterator[Line]:
         """Time the candidates, in order, until a moment of ``time.monotonic``."""
@@ -175,17 +177,17 @@ class GemmCandidates:
         return self._line(number, *outcome(future))
 
     def _line(self, number: int, measurement: Measurement | None, error: str) -> Line:
-        predicted, knobs = self.chosen[number]
+        predicted, config = self.chosen[number]
         shape = {**vars(self.shape)}
         samples = [second * 1e6 for second in measurement.seconds] if measurement else []
         median = sorted(samples)[len(samples) // 2] if samples else None
         clock = measurement.clock if measurement else None
-        return Line(shape, knobs.values(), predicted, median, samples, clock, error)
+        return Line(shape, config.values(), predicted, median, samples, clock, error)
 
 
-def wanted_knobs(values: Mapping[str, int], problem: GemmProblem) -> GemmKnobs:
-    """Knobs by name for a problem; with as many stages as fit, if it does not say."""
-    config = GemmKnobs.of({"stages": 1, **values})
+def wanted_config(values: Mapping[str, int], problem: GemmProblem) -> Config:
+    """Configs by name for a problem; with as many stages as fit, if it does not say."""
+    config = read_config({"stages": 1, **values})
     return (
         config
         if "stages" in values
@@ -196,52 +198,52 @@ def wanted_knobs(values: Mapping[str, int], problem: GemmProblem) -> GemmKnobs:
 def read_wanted(file: Path) -> dict[GemmShape, list[dict[str, int]]]:
     """Read the candidates that a file of JSON lines asks for, by shape.
 
-    A line has ``shape`` and ``knobs`` as :class:`Line` has, so that the output of an earlier run
-    can be measured again; or ``shapes``, a list of ``[M, N, K]``, with a ``dtype``, and ``knobs``
-    with lists of values, all combinations of which are wanted. Lines without knobs say nothing.
+    A line has ``shape`` and ``config`` as :class:`Line` has, so that the output of an earlier run
+    can be measured again; or ``shapes``, a list of ``[M, N, K]``, with a ``dtype``, and ``config``
+    with lists of values, all combinations of which are wanted. Lines without a config say nothing.
 
     Raises
     ------
     WarploomError
-        If a line names a shape or knobs that there are none of.
+        If a line names a shape or a choice that does not exist.
     """
     wanted: dict[GemmShape, list[dict[str, int]]] = {}
     with reading(file, "list of candidates"):
         for text in file.read_text(encoding="utf-8").splitlines():
-            line = json.loads(text)
-            if "knobs" not in line:
+            line = with_new_key(json.loads(text))
+            if "config" not in line:
                 continue
-            GemmKnobs.check_names(line["knobs"])
+            read_config({name: 1 for name in line["config"]})  # names alone
             shapes = [line["shape"]] if "shape" in line else [
                 {"group": file.stem, "m": m, "n": n, "k": k, "dtype": line["dtype"]}
                 for m, n, k in line["shapes"]
             ]  # fmt: skip
             values = [
-                value if isinstance(value, list) else [value] for value in line["knobs"].values()
+                value if isinstance(value, list) else [value] for value in line["config"].values()
             ]
-            knobs = [
-                dict(zip(line["knobs"], values_of, strict=True)) for values_of in product(*values)
+            config = [
+                dict(zip(line["config"], values_of, strict=True)) for values_of in product(*values)
             ]
             for shape in shapes:
                 mine = wanted.setdefault(GemmShape(**shape), [])
-                mine += [name for name in knobs if name not in mine]
+                mine += [name for name in config if name not in mine]
     return wanted
 
 
-def everything(problem: GemmProblem) -> Iterator[GemmKnobs]:
+def everything(problem: GemmProblem) -> Iterator[Config]:
     """Yield the configs that the model chooses from, then each with other sharing or storing."""
     for candidate in candidates(problem):
         yield candidate
         for change in _OTHER:
             other = replace(candidate, **change, stages=1)
             other = replace(other, stages=max(1, most_stages(other, problem)))
-            if why_not(problem, other) is None:
+            if why_not_search(problem, other) is None:
                 yield other
 
 
-def varied(ordered: Sequence[tuple[float, GemmKnobs]]) -> Iterator[tuple[float, GemmKnobs]]:
+def varied(ordered: Sequence[tuple[float, Config]]) -> Iterator[tuple[float, Config]]:
     """The same candidates, in turns the best and the best of a tile that has not been seen."""
-    first: dict[tuple[int, int, bool], tuple[float, GemmKnobs]] = {}
+    first: dict[tuple[int, int, bool], tuple[float, Config]] = {}
     for choice in ordered:
         first.setdefault((choice[1].tile_m, choice[1].tile_n, choice[1].swap_ab), choice)
     seen = set()

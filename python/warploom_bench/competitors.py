@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 OURS = "warploom"
 
 #: Hints of tile programs that a variant may name beside the fields of a configuration.
-HINTS = ("ctas_per_sm", "exchange", "ping_pong", "split_k", "stream_k")
+HINTS = ("ctas_per_sm", "reduce_through", "ping_pong", "split_k", "stream_k")
 
 
 def parse_changes(text: str, others: Sequence[str] = ()) -> dict[str, int]:
@@ -40,17 +40,17 @@ def parse_changes(text: str, others: Sequence[str] = ()) -> dict[str, int]:
     return _integers(text, known)
 
 
-def parse_knobs(text: str) -> dict[str, int]:
-    """``"group=16,l2_policy=1"`` as knobs by name; flags are 0 or 1.
+def parse_config(text: str) -> dict[str, int]:
+    """``"group=16,l2_policy=1"`` as choices by name; flags are 0 or 1.
 
     Raises
     ------
     WarploomError
-        If a part is not ``NAME=INTEGER`` or names no knob.
+        If a part is not ``NAME=INTEGER`` or names no choice.
     """
-    from warploom.gemm.knobs import GemmKnobs
+    from warploom.tile.choices import ROWS
 
-    return _integers(text, [field.name for field in fields(GemmKnobs)])
+    return _integers(text, [row.name for row in ROWS])
 
 
 def _integers(text: str, known: Sequence[str]) -> dict[str, int]:
@@ -91,7 +91,7 @@ def _scheduled(shape: GemmShape, lookup: Any) -> Executable:
     from tvm.s_tir import dlight
 
     from warploom import dlight as rules
-    from warploom.gemm.decisions import has_decisions
+    from warploom.gemm.annotations import has_decisions
     from warploom.gemm.workloads import function
     from warploom.target.tvm_target import default_target
 
@@ -104,8 +104,8 @@ def _scheduled(shape: GemmShape, lookup: Any) -> Executable:
     return tvm.compile(mod, target)
 
 
-def knobs_variant(shape: GemmShape, changes: str) -> Executable:
-    """The same with the knobs that the model chooses, but for those that ``changes`` name.
+def config_variant(shape: GemmShape, changes: str) -> Executable:
+    """The same with the config that the model chooses, but for those that ``changes`` name.
 
     There are as many stages as fit, unless it names them.
 
@@ -118,19 +118,19 @@ def knobs_variant(shape: GemmShape, changes: str) -> Executable:
     from tvm.s_tir import Schedule
 
     from warploom import schedule
-    from warploom.gemm.choose import choose
+    from warploom.decide.choose import choose
     from warploom.gemm.recognition import recognise
     from warploom.gemm.workloads import function
     from warploom.target.tvm_target import default_target
-    from warploom_bench.candidates import wanted_knobs
+    from warploom_bench.candidates import wanted_config
 
     func = function(shape)
     gemm = recognise(func)
     values = choose(gemm.problem).values()
     del values["stages"]
-    knobs = wanted_knobs({**values, **parse_knobs(changes)}, gemm.problem)
+    config = wanted_config({**values, **parse_config(changes)}, gemm.problem)
     sch = Schedule(tvm.IRModule({"main": func}))
-    schedule.gemm_async(sch, gemm.anchor, **knobs.values())
+    schedule.gemm_async(sch, gemm.anchor, **config.values())
     return tvm.compile(sch.mod, default_target()[0])
 
 
@@ -158,7 +158,7 @@ def tile_program_variant(shape: GemmShape, changes: str = "") -> Executable:
 
     from warploom.programs import choose_config, gemm
     from warploom.target import default_target
-    from warploom.tile.hints import EXCHANGES
+    from warploom.tile.choices import REDUCTIONS
 
     target, ctas = default_target()
     config = choose_config(
@@ -169,8 +169,8 @@ def tile_program_variant(shape: GemmShape, changes: str = "") -> Executable:
     for name in ("ping_pong", "stream_k"):
         if name in hints:
             hints[name] = bool(hints[name])
-    if "exchange" in hints:  # by number: 0 for the first way, 1 for the second
-        hints["exchange"] = EXCHANGES[hints["exchange"]]
+    if "reduce_through" in hints:  # by number: 0 for the first way, 1 for the second
+        hints["reduce_through"] = REDUCTIONS[hints["reduce_through"]]
     if "swap_ab" in values:
         values["swap_ab"] = bool(values["swap_ab"])
     func = gemm(dataclasses.replace(config, **values), shape.n, shape.k, None, **hints)

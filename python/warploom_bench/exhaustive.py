@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from warploom.command_line import Parser, duration, input_file, output_file, positive, require_gpu
-from warploom.gemm.knobs import GemmKnobs
+from warploom.decide.config import Config
 from warploom.gemm_shape import GemmShape
 from warploom.meta_schedule import Builder, Runner
 from warploom.target.tvm_target import default_target
@@ -89,7 +89,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_selection(parser)
     parser.add_argument(
         "--exactly", type=input_file, metavar="FILE",
-        help="these candidates of these shapes and no others: JSON lines with shape and knobs, as "
+        help="these candidates of these shapes and no others: JSON lines with shape and config, as "
         "in the output",
     )  # fmt: skip
     parser.add_argument("--out", type=output_file, default=Path("exhaustive.jsonl"),
@@ -110,7 +110,7 @@ def add_selection(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="KNOB=INTEGER",
-        help="only candidates with this knob, such as split_k=1; repeatable",
+        help="only candidates with this choice, such as split_k=1; repeatable",
     )
 
 
@@ -166,6 +166,6 @@ def summary(gemm: GemmCandidates, lines: Sequence[Line]) -> str:
     best = min(timed, key=lambda line: line.us)
     chosen = min(timed, key=lambda line: line.predicted)
     return (
-        f"{head}; best {best.us:.2f} us {GemmKnobs.of(best.knobs)}; the model's choice "
+        f"{head}; best {best.us:.2f} us {Config.of(best.config)}; the model's choice "
         f"{best.us / chosen.us:.3f} of it, {chosen.us:.2f} us, predicted {chosen.predicted:.2f}"
     )

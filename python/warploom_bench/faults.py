@@ -98,13 +98,13 @@ class Injected:
     kind : str
         One of :data:`BAD_KERNELS`, or :data:`KILLED`.
     workload : str
-    knobs : dict or None
+    config : dict or None
         As the journal has them.
     """
 
     kind: str
     workload: str
-    knobs: dict[str, int] | None
+    config: dict[str, int] | None
 
 
 @derived_object
@@ -151,7 +151,7 @@ class FaultyBuilder(PyBuilder):
                 return
             facts = read_facts(path)
             with self._lock:
-                self.injected.append(Injected(kind, facts.workload, facts.knobs))
+                self.injected.append(Injected(kind, facts.workload, facts.config))
             if kind == KILLED:
                 threading.Timer(self.random.random() * 0.5, kill, (self.victims,)).start()
             else:
@@ -207,7 +207,7 @@ def _spoilt(injected: Iterable[Injected]) -> dict[tuple[str, str], str]:
 
 
 def _key(trial: Injected | Entry) -> tuple[str, str]:
-    return trial.workload, str(sorted((trial.knobs or {}).items()))
+    return trial.workload, str(sorted((trial.config or {}).items()))
 
 
 def kill(pool: Pool) -> None:

@@ -12,11 +12,11 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 
-from warploom.gemm.choose import is_priced
-from warploom.gemm.knobs import GemmKnobs
-from warploom.gemm.machine import Machine
-from warploom.gemm.model import predict
-from warploom.gemm.problem import GemmProblem
+from warploom.decide.choose import is_priced
+from warploom.decide.config import Config
+from warploom.decide.machine import Machine
+from warploom.decide.model import predict
+from warploom.decide.problem import GemmProblem
 from warploom_bench.measured import NEAR, Candidate, by_problem
 
 #: Constants that are counted, not fitted.
@@ -33,7 +33,7 @@ class GemmTimes:
 
     problem: GemmProblem
     best: float
-    candidates: tuple[tuple[GemmKnobs, float], ...]
+    candidates: tuple[tuple[Config, float], ...]
 
 
 def by_gemm(candidates: Sequence[Candidate]) -> list[GemmTimes]:
@@ -41,7 +41,7 @@ def by_gemm(candidates: Sequence[Candidate]) -> list[GemmTimes]:
     groups = []
     for problem, mine in by_problem(candidates).items():
         timed = tuple(
-            (candidate.knobs, candidate.us) for candidate in mine if is_priced(candidate.knobs)
+            (candidate.config, candidate.us) for candidate in mine if is_priced(candidate.config)
         )
         if timed:
             groups.append(GemmTimes(problem, min(candidate.us for candidate in mine), timed))
@@ -53,7 +53,7 @@ def loss(measured: Sequence[GemmTimes], machine: Machine) -> float:
     total = 0.0
     for gemm in measured:
         rated = [
-            (predict(gemm.problem, knobs, machine).total, us) for knobs, us in gemm.candidates
+            (predict(gemm.problem, config, machine).total, us) for config, us in gemm.candidates
         ]
         # Much slower ones matter only if they are chosen.
         near = [pair for pair in rated if pair[1] <= NEAR * gemm.best]

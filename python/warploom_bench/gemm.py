@@ -46,7 +46,7 @@ def our_kernels(
     names: Sequence[str],
     databases: Sequence[Path] = (),
     tile_variants: Sequence[str] = (),
-    knobs: Sequence[str] = (),
+    config: Sequence[str] = (),
 ) -> dict[str, Kernel]:
     """Return the kernels to compile for a shape, by competitor; see :func:`compare`."""
     plain = dataclasses.replace(shape, group="", target=None)
@@ -58,9 +58,9 @@ def our_kernels(
     for text in tile_variants:
         competitors.parse_changes(text, competitors.HINTS)
         result[f"tile-program {text}"] = Kernel(competitors.tile_program_variant, (plain, text))
-    for text in knobs:
-        competitors.parse_knobs(text)
-        result[f"knobs {text}"] = Kernel(competitors.knobs_variant, (plain, text))
+    for text in config:
+        competitors.parse_config(text)
+        result[f"config {text}"] = Kernel(competitors.config_variant, (plain, text))
     return result
 
 
@@ -186,9 +186,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         f"({', '.join(competitors.HINTS)}); repeatable",
     )  # fmt: skip
     parser.add_argument(
-        "--knobs", action="append", default=[], metavar="NAME=INTEGER,...",
+        "--config", action="append", default=[], metavar="NAME=INTEGER,...",
         help="also measure TVM's kernel of a te function with the model's choice but for "
-        "these knobs; repeatable",
+        "these choices; repeatable",
     )  # fmt: skip
     parser.add_argument("--seed", type=natural, default=0, help="of the random data (default: 0)")
 
@@ -221,7 +221,7 @@ def main(arguments: Sequence[str]) -> int:
 
     def wanted(shape: GemmShape) -> dict[str, Kernel]:
         return our_kernels(
-            shape, names, options.database, options.tile_variant, options.knobs
+            shape, names, options.database, options.tile_variant, options.config
         )
 
     return run(

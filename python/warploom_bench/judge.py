@@ -18,10 +18,10 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from warploom.command_line import Parser, duration, output_file, require_gpu
+from warploom.decide.choose import ranked
+from warploom.decide.config import Config
+from warploom.decide.model import predict
 from warploom.errors import WarploomError
-from warploom.gemm.choose import ranked
-from warploom.gemm.knobs import GemmKnobs
-from warploom.gemm.model import predict
 from warploom.gemm_shape import GemmShape
 from warploom.meta_schedule import Builder, Runner
 from warploom.meta_schedule.runner import outcome
@@ -48,14 +48,14 @@ class Search:
         problem = self.candidates.problem
         self.liked = [config for _, config in ranked(problem, _TILES)]
         self.choice = self.liked[0]
-        self.seen: set[GemmKnobs] = set()
-        self.times: dict[GemmKnobs, float] = {}
+        self.seen: set[Config] = set()
+        self.times: dict[Config, float] = {}
 
-    def next(self, count: int) -> list[GemmKnobs]:
+    def next(self, count: int) -> list[Config]:
         """The configs of the next round."""
         problem = self.candidates.problem
         if not self.seen:
-            tiles: dict[Any, GemmKnobs] = {}
+            tiles: dict[Any, Config] = {}
             for config in self.liked:
                 tiles.setdefault((config.tile_m, config.tile_n, config.swap_ab), config)
             first = list(tiles.values())[: min(_FIRST, count)]
@@ -83,7 +83,7 @@ def run_round(
         for search in searches
         for config in search.next(count)
     ]
-    running: deque[tuple[Search, GemmKnobs, Future[Any]]] = deque()
+    running: deque[tuple[Search, Config, Future[Any]]] = deque()
     for search, config, library in built:
         if time.monotonic() > until:
             library.cancel()
@@ -100,11 +100,11 @@ def run_round(
         yield _finished(*trial)
 
 
-def _finished(search: Search, config: GemmKnobs, trial: Future[Any]) -> Line:
+def _finished(search: Search, config: Config, trial: Future[Any]) -> Line:
     return _line(search, config, *outcome(trial))
 
 
-def _line(search: Search, config: GemmKnobs, measurement: Any, error: str) -> Line:
+def _line(search: Search, config: Config, measurement: Any, error: str) -> Line:
     samples = [second * 1e6 for second in measurement.seconds] if measurement else []
     us = sorted(samples)[len(samples) // 2] if samples else None
     if us is not None:

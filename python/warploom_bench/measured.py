@@ -14,10 +14,11 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
+from warploom.decide.config import Config
+from warploom.decide.model import predict
+from warploom.decide.old_records import read_config, with_new_key
+from warploom.decide.problem import GemmProblem
 from warploom.errors import reading
-from warploom.gemm.knobs import GemmKnobs
-from warploom.gemm.model import predict
-from warploom.gemm.problem import GemmProblem
 from warploom.gemm.workloads import problem_of
 from warploom.gemm_shape import GemmShape
 
@@ -34,7 +35,7 @@ class Candidate:
     """A configuration of a GEMM, with measured and predicted microseconds."""
 
     problem: GemmProblem
-    knobs: GemmKnobs
+    config: Config
     us: float
     predicted: float
 
@@ -46,7 +47,7 @@ def read_candidates(file: Path | None = None) -> list[Candidate]:
     data = file.read_bytes()
     with reading(file, "output of `bench exhaustive` or `bench tuning`"):
         text = gzip.decompress(data) if file.suffix == ".gz" else data
-        lines = (json.loads(line) for line in text.decode().splitlines())
+        lines = (with_new_key(json.loads(line)) for line in text.decode().splitlines())
         return [
             _candidate(line) for line in lines if line.get("us") is not None and not line["error"]
         ]
@@ -58,8 +59,8 @@ def packaged_candidates(name: str) -> list[Candidate]:
 
 
 def _candidate(line: dict[str, Any]) -> Candidate:
-    problem, knobs = problem_of(GemmShape(**line["shape"])), GemmKnobs.of(line["knobs"])
-    return Candidate(problem, knobs, line["us"], predict(problem, knobs).total)
+    problem, config = problem_of(GemmShape(**line["shape"])), read_config(line["config"])
+    return Candidate(problem, config, line["us"], predict(problem, config).total)
 
 
 def by_problem(candidates: Iterable[Candidate]) -> dict[GemmProblem, list[Candidate]]:

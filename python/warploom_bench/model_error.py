@@ -16,10 +16,10 @@ from rich.table import Table
 
 from warploom import plotting
 from warploom.command_line import Parser, input_file, output_file
-from warploom.gemm.choose import is_priced
-from warploom.gemm.machine import H200
-from warploom.gemm.model import predict
-from warploom.gemm.problem import GemmProblem
+from warploom.decide.choose import is_priced
+from warploom.decide.machine import H200
+from warploom.decide.model import predict
+from warploom.decide.problem import GemmProblem
 from warploom_bench.fit import by_gemm, described, fit
 from warploom_bench.measured import NEAR, Candidate, by_problem, read_candidates
 from warploom_bench.report import geometric_mean
@@ -64,7 +64,7 @@ def agreements(candidates: Iterable[Candidate]) -> list[Agreement]:
             if candidate.us <= NEAR * best.us
         ]
         error = math.sqrt(sum(x * x for x in near) / len(near))
-        priced = [candidate for candidate in mine if is_priced(candidate.knobs)] or mine
+        priced = [candidate for candidate in mine if is_priced(candidate.config)] or mine
         chosen = min(priced, key=lambda candidate: candidate.predicted)
         agreements_of.append(Agreement(problem, len(mine), best, chosen, error))
     return agreements_of
@@ -98,8 +98,8 @@ def main(arguments: Sequence[str]) -> int:
         machine = fit(by_gemm(candidates), H200)
         print(f"fitted:\n{described(machine)}")
         _print(agreements(
-            replace(candidate, predicted=predict(candidate.problem, candidate.knobs, machine).total)
-            for candidate in candidates
+            replace(one, predicted=predict(one.problem, one.config, machine).total)
+            for one in candidates
         ))  # fmt: skip
     return 0
 

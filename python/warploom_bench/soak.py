@@ -26,9 +26,9 @@ from tvm.s_tir import Schedule
 from tvm.target import Target
 
 from warploom.command_line import Parser, duration, natural, output_file, positive, require_gpu
-from warploom.gemm.choose import ranked
-from warploom.gemm.decisions import annotate
-from warploom.gemm.knobs import GemmKnobs
+from warploom.decide.choose import ranked
+from warploom.decide.config import Config
+from warploom.gemm.annotations import annotate
 from warploom.gemm.recognition import recognise
 from warploom.meta_schedule import Builder, Runner, tune_tir
 from warploom.meta_schedule.artifact import LIBRARY, new_folder, read_facts, write_facts
@@ -97,9 +97,9 @@ class _Soak:
 def _right_candidates(func: Any, builder: Builder, target: Target, count: int = 6) -> list[str]:
     gemm = recognise(func)
     futures = []
-    for _, knobs in ranked(gemm.problem)[:count]:
+    for _, config in ranked(gemm.problem)[:count]:
         sch = Schedule(tvm.IRModule({"main": func}))
-        annotate(sch, sch.get_sblock(gemm.anchor), knobs.values())
+        annotate(sch, sch.get_sblock(gemm.anchor), config.values())
         futures.append(builder.submit(sch.mod, target))
     return [future.result() for future in futures]
 
@@ -212,11 +212,11 @@ def search_with_faults(
 
 
 def _records_without_a_trial(database: Any, entries: Sequence[Entry]) -> Iterator[str]:
-    """Records of knobs that no trial has measured."""
-    measured = {(entry.problem, str(GemmKnobs.of(entry.knobs))) for entry in entries if entry.us}
+    """Records of configs that no trial has measured."""
+    measured = {(entry.problem, str(Config.of(entry.config))) for entry in entries if entry.us}
     for record in records_of(database):
-        if (str(record.problem), str(record.knobs)) not in measured:
-            yield f"{record.problem}: a record of {record.knobs}, which was not measured"
+        if (str(record.problem), str(record.config)) not in measured:
+            yield f"{record.problem}: a record of {record.config}, which was not measured"
 
 
 def write(done: Searches, head: Mapping[str, Any], path: Path) -> None:

@@ -21,10 +21,10 @@ from typing import Any
 import tvm
 
 from warploom.command_line import Parser, natural, output_folder, positive, require_gpu
+from warploom.decide.choose import choose
+from warploom.decide.config import Config
+from warploom.decide.problem import GemmProblem
 from warploom.errors import Decline, WarploomError
-from warploom.gemm.choose import choose
-from warploom.gemm.knobs import GemmKnobs
-from warploom.gemm.problem import GemmProblem
 from warploom.gemm.workloads import function, problem_of
 from warploom.gemm_shape import GemmShape
 from warploom.meta_schedule import Builder, Runner, tune_tir
@@ -90,27 +90,27 @@ def tune_all(
         seconds = time.monotonic() - begin
         journal = read_journal(work_dir)
         wrong = tuple(complaints(builder.injected, journal)) if one_in else ()
-    knobs: dict[GemmProblem, list[GemmKnobs]] = {}
+    config: dict[GemmProblem, list[Config]] = {}
     for record in sorted(records_of(database), key=lambda record: record.seconds):
-        knobs.setdefault(record.problem, []).append(record.knobs)
+        config.setdefault(record.problem, []).append(record.config)
     failed = sum(line.us is None for line in journal)
-    return Searched(knobs, len(journal), failed, seconds, wrong)
+    return Searched(config, len(journal), failed, seconds, wrong)
 
 
-def chosen(problem: GemmProblem, searched: Searched, lookup: Lookup) -> dict[str, GemmKnobs]:
-    """The knobs of each of :data:`CHOICES` that there are."""
+def chosen(problem: GemmProblem, searched: Searched, lookup: Lookup) -> dict[str, Config]:
+    """The config of each of :data:`CHOICES` that there are."""
     model = choose(problem)
     known = lookup.best(problem)
-    chosen_configs = {"model": model, "default": known.knobs if known is not None else model}
-    if problem in searched.knobs:
-        chosen_configs["tuned"] = searched.knobs[problem][0]
+    chosen_configs = {"model": model, "default": known.config if known is not None else model}
+    if problem in searched.config:
+        chosen_configs["tuned"] = searched.config[problem][0]
     return chosen_configs
 
 
 def compared(
-    gemm: GemmCandidates, lines: Sequence[Line], choices: Mapping[str, GemmKnobs], finalists: int,
+    gemm: GemmCandidates, lines: Sequence[Line], choices: Mapping[str, Config], finalists: int,
     rounds: int, builder: Builder, runner: Runner, target: Any,
-    searched: Sequence[GemmKnobs] = (),
+    searched: Sequence[Config] = (),
 ) -> Row:  # fmt: skip
     """Measure choices and the fastest candidates side by side.
 
@@ -119,7 +119,7 @@ def compared(
     gemm : GemmCandidates
     lines : sequence of Line
         Candidates that were measured.
-    choices : mapping from str to GemmKnobs
+    choices : mapping from str to Config
         Of :data:`CHOICES`.
     finalists : int
         How many of the candidates, and of those of a search, are measured again.
@@ -127,7 +127,7 @@ def compared(
         Samples of each.
     builder, runner, target
         As of a search.
-    searched : sequence of GemmKnobs
+    searched : sequence of Config
         The configs that a search has measured, the fastest first.
 
     Raises
@@ -136,9 +136,9 @@ def compared(
         If none of them can be measured.
     """
     timed = sorted((line for line in lines if line.us is not None), key=lambda line: line.us)
-    best = [GemmKnobs.of(line.knobs) for line in timed[:finalists]]
+    best = [Config.of(line.config) for line in timed[:finalists]]
     entered = entrants(choices, [*searched[:finalists], *best])
-    built: dict[GemmKnobs, str] = {}
+    built: dict[Config, str] = {}
     for config, future in [(config, gemm.submit(config, builder, target)) for config in entered]:
         try:
             built[config] = future.result()
@@ -157,7 +157,7 @@ def compared(
     named = {name: config for name, config in choices.items() if config in medians} | {
         "best": winner
     }
-    measured = {GemmKnobs.of(line.knobs) for line in timed} | {*choices.values(), *searched}
+    measured = {Config.of(line.config) for line in timed} | {*choices.values(), *searched}
     return Row(
         {**vars(gemm.shape)},
         len(measured),
@@ -167,7 +167,7 @@ def compared(
     )
 
 
-def entrants(choices: Mapping[str, GemmKnobs], others: Sequence[GemmKnobs]) -> list[GemmKnobs]:
+def entrants(choices: Mapping[str, Config], others: Sequence[Config]) -> list[Config]:
     """Configurations to measure side by side, each once."""
     return list(dict.fromkeys([*choices.values(), *others]))
 
@@ -247,7 +247,7 @@ def _rows(
             choices = chosen(gemm.problem, searched, lookup)
             try:
                 row = compared(gemm, lines, choices, options.finalists, options.rounds, builder,
-                               runner, target, searched.knobs.get(gemm.problem, ()))  # fmt: skip
+                               runner, target, searched.config.get(gemm.problem, ()))  # fmt: skip
             except WarploomError as error:
                 print(f"{gemm.shape} was not measured: {error}", flush=True)
                 continue
@@ -267,8 +267,8 @@ def _begun(
     """Each GEMM without more candidates; their measured kernels are compiled ahead."""
     gemms = [GemmCandidates(shape) for shape in shapes]
     for gemm in gemms:
-        best = searched.knobs.get(gemm.problem, ())[:finalists]
-        for knobs in entrants(chosen(gemm.problem, searched, lookup), best):
-            gemm.submit(knobs, builder, target)
+        best = searched.config.get(gemm.problem, ())[:finalists]
+        for config in entrants(chosen(gemm.problem, searched, lookup), best):
+            gemm.submit(config, builder, target)
     for gemm in gemms:
         yield gemm, iter(())

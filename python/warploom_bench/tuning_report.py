@@ -8,8 +8,8 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from warploom.gemm.knobs import GemmKnobs
-from warploom.gemm.problem import GemmProblem
+from warploom.decide.config import Config
+from warploom.decide.problem import GemmProblem
 from warploom.gemm_shape import GemmShape
 from warploom.meta_schedule.progress import short
 from warploom_bench.report import geometric_mean, markdown_table
@@ -28,7 +28,7 @@ class Searched:
 
     Attributes
     ----------
-    knobs : dict from GemmProblem to sequence of GemmKnobs
+    config : dict from GemmProblem to sequence of Config
         The measurements of each, the fastest first.
     trials : int
         How many were measured, or failed.
@@ -39,7 +39,7 @@ class Searched:
         Its mistakes with faults.
     """
 
-    knobs: Mapping[GemmProblem, Sequence[GemmKnobs]]
+    config: Mapping[GemmProblem, Sequence[Config]]
     trials: int
     failed: int
     seconds: float
@@ -62,7 +62,7 @@ class Row:
         How many the best was chosen from.
     us : dict from str to float
         Medians: of each of :data:`CHOICES`, and of the ``"best"``.
-    knobs : dict from str to dict
+    config : dict from str to dict
         By the same names.
     samples : dict from str to list of float
     """
@@ -70,7 +70,7 @@ class Row:
     shape: dict[str, Any]
     candidates: int
     us: dict[str, float] = field(default_factory=dict)
-    knobs: dict[str, dict[str, int]] = field(default_factory=dict)
+    config: dict[str, dict[str, int]] = field(default_factory=dict)
     samples: dict[str, list[float]] = field(default_factory=dict)
 
     def ratio(self, name: str) -> float | None:
@@ -95,12 +95,12 @@ def report(rows: Sequence[Row], searched: Searched, trials: int, head: Mapping[s
         return "failed" if value is None else f"{value:.{digits}f}"
 
     table = markdown_table(
-        ["shape MxNxK", "candidates", "best us", *CHOICES, "best knobs", "tuned knobs"],
+        ["shape MxNxK", "candidates", "best us", *CHOICES, "best config", "tuned config"],
         [
             [
                 GemmShape(**row.shape), row.candidates, f"{row.us['best']:.2f}",
                 *(cell(row.ratio(name), 3) for name in CHOICES),
-                *(short(GemmKnobs.of(row.knobs[name])) if name in row.knobs else ""
+                *(short(Config.of(row.config[name])) if name in row.config else ""
                   for name in ("best", "tuned")),
             ]
             for row in rows

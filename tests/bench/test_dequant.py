@@ -113,10 +113,10 @@ def test_shapes_without_options_are_layers_and_one_has_a_target():
 
 
 def test_changes_are_arguments_of_the_program():
-    text = "tile=16x64x256,stages=6,stream_k=true,persistent=false,exchange=cluster"
+    text = "tile=16x64x256,stages=6,stream_k=true,persistent=false,reduce_through=cluster"
     expected = {
         "tile": (16, 64, 256), "stages": 6, "stream_k": True, "persistent": False,
-        "exchange": "cluster",
+        "reduce_through": "cluster",
     }  # fmt: skip
     assert parse_changes(text) == expected
 

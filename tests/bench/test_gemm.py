@@ -240,7 +240,7 @@ def test_variants_of_tile_programs_are_right(rng, changes):
 
 @pytest.mark.parametrize("text", ["", "tile_n", "tile_n=x", "tile_n=-8", "size=3", "stages=2,"])
 def test_impossible_variants_are_refused(text):
-    for parse in (parse_changes, competitors.parse_knobs):
+    for parse in (parse_changes, competitors.parse_config):
         with pytest.raises(WarploomError, match=r"NAME=INTEGER with one of .*tile_n.*stages"):
             parse(text)
 
@@ -249,24 +249,24 @@ def test_impossible_variants_are_refused(text):
 @pytest.mark.parametrize(
     "changes", ["l2_policy=1,tile_m=64,consumers=1,swap_ab=0", "swap_ab=1,tile_n=64,stages=2"]
 )
-def test_knobs_of_a_te_function_are_right(rng, changes):
+def test_config_of_a_te_function_are_right(rng, changes):
     shape = GemmShape("g", 72, 264, 136, "float16", epilogue="residual")
     extents = ((72, 136), (264, 136), (72, 264))
     inputs = [rng.standard_normal(one, np.float32).astype(np.float16) for one in extents]
     c = tvm.runtime.tensor(np.full((72, 264), np.nan, np.float16), tvm.cuda(0))
     a, b, e = (tvm.runtime.tensor(one, tvm.cuda(0)) for one in inputs)
     operands = Operands(a, b, None, None, c, residual=e)
-    executable = competitors.knobs_variant(shape, changes)
+    executable = competitors.config_variant(shape, changes)
     executable["main"](*arguments(shape, operands))
     a, b, e = (one.astype(float) for one in inputs)
     exact = a @ b.T + e
     assert np.abs(c.numpy() - exact).max() <= 2.0**-10 * np.abs(exact).max()
 
 
-def test_illegal_knobs_are_refused():
+def test_illegal_config_are_refused():
     shape = GemmShape("g", 72, 264, 136, "float16")
     with pytest.raises(IllegalCombination, match="l2_policy = 7: allowed are 0, 1, 2"):
-        competitors.knobs_variant(shape, "l2_policy=7")
+        competitors.config_variant(shape, "l2_policy=7")
 
 
 def test_missing_pytorch_is_explained(monkeypatch):

@@ -7,7 +7,7 @@ import random
 
 import pytest
 
-from warploom.gemm.choose import ranked
+from warploom.decide.choose import ranked
 from warploom.gemm.workloads import problem_of
 from warploom.gemm_shape import GemmShape
 from warploom_bench import judge

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from warploom.gemm.choose import is_priced
-from warploom.gemm.machine import H200
-from warploom.gemm.model import predict
+from warploom.decide.choose import is_priced
+from warploom.decide.machine import H200
+from warploom.decide.model import predict
 from warploom_bench import __main__ as bench
 from warploom_bench.fit import by_gemm, fit, loss
 from warploom_bench.measured import PUBLIC, RANDOM, packaged_candidates
@@ -42,7 +42,8 @@ def test_the_command(
 ) -> None:
     shape = {"m": 64, "n": 64, "k": 64, "dtype": "float16", "group": "g"}
     lines = [
-        {"shape": shape, "knobs": {"tile_m": 64, "tile_n": n, "consumers": 1}, "us": us, "error": e}
+        {"shape": shape, "config": {"tile_m": 64, "tile_n": n, "consumers": 1}, "us": us,
+         "error": e}
         for n, us, e in ((64, 5.0, ""), (128, 8.0, ""), (32, None, "it hung"))
     ]
     file = tmp_path / "lines.jsonl"
@@ -57,8 +58,8 @@ def test_a_fit_finds_constants_again() -> None:
     # Times that a known machine predicts: the fit starts elsewhere and must come close to it.
     known = replace(H200, launch=5.0, l2_bytes=3000.0, wait_cycles=300.0)
     candidates = [
-        replace(one, us=predict(one.problem, one.knobs, known).total)
-        for one in packaged_candidates(PUBLIC)[::8] if is_priced(one.knobs)
+        replace(one, us=predict(one.problem, one.config, known).total)
+        for one in packaged_candidates(PUBLIC)[::8] if is_priced(one.config)
     ]
     measured = by_gemm(candidates)
     before, after = loss(measured, H200), loss(measured, fit(measured, H200, rounds=8))

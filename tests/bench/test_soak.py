@@ -15,8 +15,8 @@ from warploom_bench.faults import BAD_KERNELS, KILLED, Injected, complaints, fai
 pytestmark = pytest.mark.gpu
 
 
-def _entry(knobs, us: float | None, error: str = "") -> Entry:
-    return Entry(0.0, "1f", "a product", knobs, 1.0, us, [us] if us else [], None, error)
+def _entry(config, us: float | None, error: str = "") -> Entry:
+    return Entry(0.0, "1f", "a product", config, 1.0, us, [us] if us else [], None, error)
 
 
 def test_what_a_search_should_have_noticed_is_told():

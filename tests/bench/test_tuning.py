@@ -9,11 +9,11 @@ from types import SimpleNamespace
 
 import pytest
 
+from warploom.decide.candidates import candidates, most_stages
+from warploom.decide.choose import choose
+from warploom.decide.config import Config
+from warploom.decide.model import predict
 from warploom.errors import IllegalCombination, StockScheduleWarning, WarploomError
-from warploom.gemm.candidates import candidates, most_stages
-from warploom.gemm.choose import choose
-from warploom.gemm.knobs import GemmKnobs
-from warploom.gemm.model import predict
 from warploom.gemm.recognition import recognise
 from warploom.gemm.workloads import function, problem_of
 from warploom.gemm_shape import GemmShape
@@ -71,7 +71,7 @@ def test_a_selection_is_no_larger_than_asked_for_and_has_what_is_accepted(legal)
 def test_an_empty_selection_is_an_error(wrong):
     with pytest.raises(WarploomError, match="is empty; use at least 1"):
         Selection(**wrong)
-    with pytest.raises(IllegalCombination, match="'tile_x' is no knob"):
+    with pytest.raises(IllegalCombination, match="'tile_x' is no choice"):
         Selection(accept={"tile_x": 1})
 
 
@@ -81,8 +81,8 @@ def test_a_file_says_exactly_what_is_measured(tmp_path):
     fixed = {"tile_m": 64, "tile_n": 128, "consumers": 1, "stages": 2}
     family = {"tile_m": [64, 96], "consumers": 1, "group": [1, 8]}
     extents = [SHAPE.m, SHAPE.n, SHAPE.k]
-    wanted = [{"gpu": "none"}, {"shape": shape, "knobs": fixed},
-              {"shapes": [extents], "dtype": SHAPE.dtype, "knobs": family}]  # fmt: skip
+    wanted = [{"gpu": "none"}, {"shape": shape, "config": fixed},
+              {"shapes": [extents], "dtype": SHAPE.dtype, "config": family}]  # fmt: skip
     file.write_text("\n".join(map(json.dumps, wanted)))
     exactly = read_wanted(file)
     other = GemmShape("wanted", *extents, SHAPE.dtype)
@@ -92,8 +92,8 @@ def test_a_file_says_exactly_what_is_measured(tmp_path):
     # 96 rows are no multiple of 64: those are left out.
     assert [(one.tile_m, one.group) for _, one in gemm.chosen] == [(64, 1), (64, 8)]
     assert all(one.stages == most_stages(one, gemm.problem) for _, one in gemm.chosen)
-    file.write_text(json.dumps({"shape": shape, "knobs": {"tile_x": 1}}))
-    with pytest.raises(IllegalCombination, match="'tile_x' is no knob"):
+    file.write_text(json.dumps({"shape": shape, "config": {"tile_x": 1}}))
+    with pytest.raises(IllegalCombination, match="'tile_x' is no choice"):
         read_wanted(file)
 
 
@@ -114,7 +114,7 @@ def test_the_public_suite_has_all_its_groups():
 def _compare(monkeypatch, times, choices, lines):
     """``compared`` with times of kernels that nobody compiles."""
     monkeypatch.setattr(
-        GemmCandidates, "submit", lambda self, knobs, *_: SimpleNamespace(result=lambda: knobs)
+        GemmCandidates, "submit", lambda self, config, *_: SimpleNamespace(result=lambda: config)
     )
 
     def compare(entered, device_type, arguments, rounds):
@@ -141,7 +141,7 @@ def test_ratios_refer_to_the_best_of_what_is_measured_side_by_side(monkeypatch, 
     choices = {"model": a, "default": a, "tuned": d}
     row = _compare(monkeypatch, real.__getitem__, choices, lines)
     assert row.us == {"model": 9.0, "default": 9.0, "tuned": 5.0, "best": 4.0}
-    assert row.knobs["best"] == c.values() and row.candidates == 4
+    assert row.config["best"] == c.values() and row.candidates == 4
     assert row.ratio("model") == pytest.approx(4 / 9) and row.ratio("tuned") == 0.8
     row = _compare(monkeypatch, {**real, d: None}.__getitem__, choices, lines)
     assert row.ratio("tuned") is None
@@ -150,13 +150,13 @@ def test_ratios_refer_to_the_best_of_what_is_measured_side_by_side(monkeypatch, 
 
 
 def test_the_report_has_means_of_what_did_not_fail(tmp_path):
-    knobs = GemmKnobs().values()
+    config = Config().values()
     shape = {**vars(SHAPE)}
     rows = [
         tuning_report.Row(shape, 8, {"model": 8.0, "default": 5.0, "tuned": 4.0, "best": 4.0},
-                   dict.fromkeys(("model", "default", "tuned", "best"), knobs)),
+                   dict.fromkeys(("model", "default", "tuned", "best"), config)),
         tuning_report.Row(shape, 8, {"model": 2.0, "default": 1.0, "best": 1.0},
-                   dict.fromkeys(("model", "default", "best"), knobs)),
+                   dict.fromkeys(("model", "default", "best"), config)),
     ]  # fmt: skip
     found = tuning_report.means(rows)
     assert found == pytest.approx({"model": 0.5, "default": math.sqrt(0.8), "tuned": 1.0})
@@ -209,7 +209,7 @@ def test_fused_gemms_are_tuned_on_two_gpus_shipped_and_found(tmp_path, two_devic
         problem = problem_of(shape)
         assert recognise(function(shape)).problem == problem
         for found in (Lookup(records).best(problem), own.best(problem)):
-            assert found.exact and found.knobs.why_not(problem) is None
+            assert found.exact and found.config.why_not(problem) is None
         with warnings.catch_warnings():
             warnings.simplefilter("error", StockScheduleWarning)
             assert competitors.tuned(shape, [work]) is not None
@@ -229,4 +229,4 @@ def test_the_benchmark_runs_from_end_to_end(tmp_path, capsys):
     for row in content["rows"]:
         assert 0 < row["us"]["best"] <= min(row["us"].values())
         model = choose(GemmCandidates(GemmShape(**row["shape"])).problem)
-        assert row["knobs"]["model"] == model.values()
+        assert row["config"]["model"] == model.values()

@@ -1,4 +1,4 @@
-"""Convolutions as products: recognised, and computed on the emulator, for many knobs."""
+"""Convolutions as products: recognised, and computed on the emulator, for many configs."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from tvm.script import tirx as T
 
 from tests.gemm.convolutions import CONVOLUTIONS, Convolution
 from tests.gemm.test_generate import check
+from warploom.decide.candidates import candidates
 from warploom.errors import Decline
-from warploom.gemm import GemmKnobs, recognise
-from warploom.gemm.candidates import candidates
+from warploom.gemm import Config, recognise
 from warploom.gemm.equations import simplify
 from warploom.gemm.generate import tile_program
 from warploom.gemm.pixels import Box, padded_load
 from warploom.gemm.problem import Axis
 from warploom.tile import ir
 
-_SMALL = GemmKnobs(64, 64, 32, 3, consumers=1)
+_SMALL = Config(64, 64, 32, 3, consumers=1)
 
 
 @pytest.mark.parametrize("name", CONVOLUTIONS)
@@ -44,8 +44,9 @@ def test_convolutions_are_computed(name: str, rng: np.random.Generator) -> None:
     one = CONVOLUTIONS[name]
     function = one.function()
     found = [
-        knobs for knobs in candidates(recognise(replace(one, n=one.n or 3).function().func).problem)
-        if knobs.ctas_per_sm == 1
+        config
+        for config in candidates(recognise(replace(one, n=one.n or 3).function().func).problem)
+        if config.ctas_per_sm == 1
     ]  # fmt: skip
     sizes = {} if one.n else {"n": int(rng.integers(1, 5))}
     check(function, found[rng.integers(len(found))], rng, **sizes)
@@ -53,7 +54,7 @@ def test_convolutions_are_computed(name: str, rng: np.random.Generator) -> None:
 
 @pytest.mark.long
 @pytest.mark.parametrize("name", CONVOLUTIONS)
-def test_convolutions_under_many_knobs(name: str, rng: np.random.Generator) -> None:
+def test_convolutions_under_many_config(name: str, rng: np.random.Generator) -> None:
     one = CONVOLUTIONS[name]
     function = one.function()
     found = list(candidates(recognise(function.func).problem))
@@ -62,7 +63,7 @@ def test_convolutions_under_many_knobs(name: str, rng: np.random.Generator) -> N
 
 
 @pytest.mark.parametrize(
-    "knobs",
+    "config",
     [
         replace(_SMALL, tile_m=128, consumers=2, cluster_n=2, tile_n=32),
         replace(_SMALL, tile_m=192, consumers=3, cluster_m=2),
@@ -70,8 +71,8 @@ def test_convolutions_under_many_knobs(name: str, rng: np.random.Generator) -> N
         replace(_SMALL, tile_m=128, cluster_n=2, split_k=3),
     ],
 )
-def test_shares_of_a_tile(knobs: GemmKnobs, rng: np.random.Generator) -> None:
-    check(Convolution(h=16, w=17, stride=(2, 2), epilogue=True).function(), knobs, rng)
+def test_shares_of_a_tile(config: Config, rng: np.random.Generator) -> None:
+    check(Convolution(h=16, w=17, stride=(2, 2), epilogue=True).function(), config, rng)
 
 
 def test_boxes() -> None:

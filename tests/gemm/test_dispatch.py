@@ -13,15 +13,15 @@ from tvm.s_tir import Schedule
 import warploom
 from tests.shared import gemm_functions
 from warploom import emulator
-from warploom.gemm import GemmKnobs, recognise
-from warploom.gemm.decisions import annotate
+from warploom.gemm import Config, recognise
+from warploom.gemm.annotations import annotate
 
-#: The largest number of rows -> knobs, which differ in the kernels' tiles and grids.
+#: The largest number of rows -> config, which differ in the kernels' tiles and grids.
 BUCKETS = {
-    16: GemmKnobs(16, 64, 64, 2, consumers=1, swap_ab=True),
-    128: GemmKnobs(64, 48, 32, 3, consumers=1, ctas_per_sm=2),
-    512: GemmKnobs(64, 80, 32, 2, consumers=1, split_k=2),
-    None: GemmKnobs(128, 72, 32, 3, consumers=2, cluster_m=2),
+    16: Config(16, 64, 64, 2, consumers=1, swap_ab=True),
+    128: Config(64, 48, 32, 3, consumers=1, ctas_per_sm=2),
+    512: Config(64, 80, 32, 2, consumers=1, split_k=2),
+    None: Config(128, 72, 32, 3, consumers=2, cluster_m=2),
 }
 
 
@@ -39,8 +39,8 @@ def compiled() -> SimpleNamespace:
     function = gemm_functions.matmul(None)
     schedule = Schedule(function.func)
     block = schedule.get_sblock(recognise(function.func).anchor)
-    for limit, knobs in BUCKETS.items():
-        annotate(schedule, block, knobs.values(), limit)
+    for limit, config in BUCKETS.items():
+        annotate(schedule, block, config.values(), limit)
     executable = tvm.compile(schedule.mod, target=warploom.cuda_target("h200"))
     # An executable of this process is for the GPU where there is one.
     program = executable if emulator.is_enabled() else schedule.mod

@@ -11,12 +11,12 @@ from tvm import te, tirx
 from tests.gemm.convolutions import Convolution
 from tests.gemm.test_generate import check
 from tests.shared.gemm_functions import Function, _wide
-from warploom.gemm import GemmKnobs, recognise
+from warploom.gemm import Config, recognise
 
-_KNOBS = (
-    GemmKnobs(64, 64, 32, 3, consumers=1),
-    GemmKnobs(128, 48, 32, 4, cluster_m=2, split_k=2),
-    GemmKnobs(24, 64, 64, 2, consumers=1, swap_ab=True),
+_CONFIGS = (
+    Config(64, 64, 32, 3, consumers=1),
+    Config(128, 48, 32, 4, cluster_m=2, split_k=2),
+    Config(24, 64, 64, 2, consumers=1, swap_ab=True),
 )
 
 
@@ -53,13 +53,13 @@ def sequences(
     return Function(te.create_prim_func([x, w, z, r, c]), expected)
 
 
-@pytest.mark.parametrize("knobs", _KNOBS)
-def test_sequences_are_one_matrix(knobs: GemmKnobs, rng: np.random.Generator) -> None:
+@pytest.mark.parametrize("config", _CONFIGS)
+def test_sequences_are_one_matrix(config: Config, rng: np.random.Generator) -> None:
     function = sequences()
     gemm = recognise(function.func)
     assert (gemm.problem.m, gemm.problem.batch, gemm.pixels) == (60, 1, ())
     assert {view.param.name for view in gemm.views} == {"X", "Z", "R", "C"}
-    check(function, knobs, rng)
+    check(function, config, rng)
 
 
 @pytest.mark.parametrize(("batch", "rows"), [("b", 5), (3, "s"), ("b", "s")])
@@ -67,8 +67,8 @@ def test_sequences_are_one_matrix(knobs: GemmKnobs, rng: np.random.Generator) ->
 def test_unknown_numbers(batch: int | str, rows: int | str, rng: np.random.Generator) -> None:
     function = sequences(batch, rows)
     assert recognise(function.func).problem.m is None
-    for knobs, (b, s) in zip(_KNOBS, ((1, 7), (3, 40), (5, 1)), strict=True):
-        check(function, knobs, rng, b=b, s=s)
+    for config, (b, s) in zip(_CONFIGS, ((1, 7), (3, 40), (5, 1)), strict=True):
+        check(function, config, rng, b=b, s=s)
 
 
 @pytest.mark.parametrize("scale", ["b", "s"])
@@ -78,9 +78,9 @@ def test_rows_stay_apart_where_something_tells_them_apart(
     function = sequences(scale=scale)
     gemm = recognise(function.func)
     assert gemm.problem.m == 60 and len(gemm.pixels) == 2 and not gemm.views
-    check(function, _KNOBS[0], rng)
+    check(function, _CONFIGS[0], rng)
     # The strides of a box of several sequences follow from the rows' number.
-    check(sequences(3, "s", scale=scale), _KNOBS[1], rng, s=37)
+    check(sequences(3, "s", scale=scale), _CONFIGS[1], rng, s=37)
 
 
 def test_single_pixels_are_rows(rng: np.random.Generator) -> None:
@@ -91,5 +91,5 @@ def test_single_pixels_are_rows(rng: np.random.Generator) -> None:
     function = convolution(n=None).function()
     gemm = recognise(function.func)
     assert gemm.problem.m is None and gemm.views
-    check(function, _KNOBS[0], rng, n=2)
+    check(function, _CONFIGS[0], rng, n=2)
     assert not recognise(convolution(stride=(2, 2)).function().func).views

@@ -14,15 +14,15 @@ from tvm import relax, te, tirx
 import warploom
 from tests.gemm.test_generate import check
 from tests.shared.gemm_functions import Function, _wide
+from warploom.decide.choose import choose
 from warploom.errors import Decline, IllegalCombination
-from warploom.gemm import GemmKnobs, recognise
-from warploom.gemm.choose import choose
+from warploom.gemm import Config, recognise
 from warploom.relax.inspect import inspect
 
 #: An element of C near the middle of two float16 numbers may round to the other one, and then moves
 #: the reduction by a unit of that element.
 _FLIPPED = 2.0**-11
-_SMALL = GemmKnobs(64, 64, 32, 3, consumers=1)
+_SMALL = Config(64, 64, 32, 3, consumers=1)
 #: Kind -> the reduction of te, of numpy, and what is reduced.
 _KINDS: dict[str, tuple[Any, Any]] = {
     "sum": (te.sum, np.sum),
@@ -81,11 +81,11 @@ def reduced(
     return Function(func, expected, len(results), sums=_FLIPPED)
 
 
-_FUNCTIONS: dict[str, tuple[Callable[[], Function], GemmKnobs]] = {
+_FUNCTIONS: dict[str, tuple[Callable[[], Function], Config]] = {
     "sum": (reduced, _SMALL),
     "squares": (lambda: reduced(squares=True, n=136, keep=True), replace(_SMALL, tile_n=136)),
     "maximum of parts": (lambda: reduced("max", 3, n=192), replace(_SMALL, cluster_m=2)),
-    "minimum": (lambda: reduced("min", m=130), GemmKnobs(128, 64, 32, 3, split_k=2)),
+    "minimum": (lambda: reduced("min", m=130), Config(128, 64, 32, 3, split_k=2)),
     "nothing else stored": (lambda: reduced("max", stored=False), _SMALL),
     "ragged": (lambda: reduced("min", n=60, squares=True), _SMALL),
     "float16": (lambda: reduced("max", 2, n=128, dtype="float16"), _SMALL),
@@ -97,8 +97,8 @@ _FUNCTIONS: dict[str, tuple[Callable[[], Function], GemmKnobs]] = {
 @pytest.mark.parametrize("name", _FUNCTIONS)
 @pytest.mark.some(3)
 def test_reductions_are_computed(name: str, rng: np.random.Generator) -> None:
-    make, knobs = _FUNCTIONS[name]
-    check(make(), knobs, rng)
+    make, config = _FUNCTIONS[name]
+    check(make(), config, rng)
 
 
 @pytest.mark.parametrize("rows", [1, 65])
@@ -112,10 +112,10 @@ def test_the_model_chooses_a_tile_that_spans_them() -> None:
     problem = recognise(reduced(parts=4, m=4096, n=1024, k=4096).func).problem
     assert problem.reduced == 256 and "rows reduced over 256 columns" in str(problem)
     assert problem.outputs == ("float16", "float32")
-    knobs = choose(problem)
-    assert (knobs.tile_n, knobs.swap_ab) == (256, False)
+    config = choose(problem)
+    assert (config.tile_n, config.swap_ab) == (256, False)
     with pytest.raises(IllegalCombination, match="rows are reduced over 256 columns"):
-        replace(knobs, tile_n=128).check(problem)
+        replace(config, tile_n=128).check(problem)
 
 
 def _along_rows() -> tirx.PrimFunc:

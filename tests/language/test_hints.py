@@ -15,7 +15,7 @@ from tvm.tirx.stmt import For
 
 from warploom import language as wl
 from warploom.errors import IllegalCombination
-from warploom.tile.hints import RASTERS
+from warploom.tile.choices import RASTERS
 
 
 def kernel(entry: Callable[[], object], stages: int | None = None):
@@ -57,7 +57,7 @@ settings = st.fixed_dictionaries(
         ),
         "stages": st.integers(1, 12),
         "ctas_per_sm": st.integers(1, 32),
-        "turns": st.integers(1, 3),
+        "slice_k": st.integers(1, 3),
     },
 ).filter(bool)
 
@@ -91,30 +91,31 @@ def test_an_unknown_hint_is_named():
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({}, "at least one of cluster, persistent"),
+        ({}, "at least one of stages, consumers"),
+        ({"speed": 11}, "'speed' is no hint; hints are stages, consumers"),
         ({"cluster": (3, 4)}, r"cluster \(3, 4\) has 12 CTAs; at most 8"),
         ({"cluster": (2, 1, 1)}, "must be a pair"),
         ({"cluster": 2}, "must be a pair"),
-        ({"cluster": (0, 1)}, r"cluster\[0\] is 0; it must be an integer of at least 1"),
+        ({"cluster": (0, 1)}, "cluster_m is 0; it must be an integer of at least 1"),
         ({"persistent": 1}, "persistent is 1; it must be a bool"),
         ({"raster": "hilbert"}, "'hilbert'; it must be one of 'rows'"),
-        ({"group": 4}, "group 4 needs raster='grouped'"),
-        ({"consumers": 4}, "consumers is 4; a CTA has room for 1 to 3"),
-        ({"turns": 4}, "turns is 4; a CTA has room for 1 to 3"),
-        ({"turns": 0}, "turns is 0; it must be an integer of at least 1"),
-        ({"registers": (40, 260)}, r"\(40, 260\) must be multiples of 8 from 24 to 256"),
-        ({"registers": (44, 232)}, "multiples of 8"),
-        ({"registers": (None, None)}, r"\(None, None\) must be multiples of 8"),
-        ({"registers": (None, 40), "set_registers": False}, "leave one of them out"),
+        ({"group": 4}, "group 4 with raster None: groups are those of the raster 'grouped'"),
+        ({"consumers": 4}, "consumers is 4; it must be at most 3, as a CTA has room"),
+        ({"slice_k": 4}, "slice_k is 4; it must be at most 3, as a CTA has room"),
+        ({"slice_k": 0}, "slice_k is 0; it must be an integer of at least 1"),
+        ({"registers": (40, 260)}, "consumer_registers is 260; it must be at most 256"),
+        ({"registers": (44, 232)}, "producer_registers is 44; it must be a multiple of 8"),
+        ({"registers": (None, None)}, r"\(None, None\); its elements must be integers"),
+        ({"registers": (None, 40), "set_registers": False}, "all warps keep those they start with"),
         ({"set_registers": 1}, "set_registers is 1; it must be a bool"),
         ({"stages": 2.0}, "stages is 2.0; it must be an integer"),
         ({"stages": True}, "stages is True"),
         ({"store_columns": 0}, "store_columns"),
         ({"store_buffers": 0}, "store_buffers"),
-        ({"exchange": "mail"}, "exchange is 'mail'; it must be one of 'workspace', 'cluster'"),
-        ({"exchange": "cluster"}, "split_k None: the CTAs of a tile are a cluster"),
-        ({"exchange": "cluster", "split_k": 3}, "a power of two up to 8"),
-        ({"exchange": "cluster", "split_k": 2, "cluster": (2, 1)}, "a cluster already"),
+        ({"reduce_through": "mail"}, "reduce_through is 'mail'; it must be one of 'workspace'"),
+        ({"reduce_through": "cluster"}, "split_k None: the CTAs of a tile are a cluster"),
+        ({"reduce_through": "cluster", "split_k": 3}, "a power of two up to 8"),
+        ({"reduce_through": "cluster", "split_k": 2, "cluster": (2, 1)}, "a cluster already"),
         ({"ctas_per_sm": 0}, "ctas_per_sm is 0; it must be an integer of at least 1"),
     ],
 )

@@ -236,7 +236,7 @@ def test_every_position_and_trip_count(way, extent, rng, texts):
         ("sm_90a", (128, 128), (64, 64), {"cluster": (2, 1)}),
         ("sm_90a", (128, 128), (64, 64), {"persistent": False}),
         ("sm_90a", (128, 128), (64, 64), {"ping_pong": True}),
-        ("sm_90a", (128, 128), (64, 64), {"turns": 2}),
+        ("sm_90a", (128, 128), (64, 64), {"slice_k": 2}),
         ("sm_100a", (256, 128), (128, 64), {"cluster": (2, 1)}),
         ("sm_100a", (128, 128), (128, 64), {"scheduler": "clc"}),
     ],

@@ -23,7 +23,7 @@ CASE = tile_programs.gemm(256, 192, 200, (128, 64, 32), out_dtype="float32", sta
 HINTS = {
     "flags": {"split_k": 2, "ctas": 4},
     "flags of stream-K": {"stream_k": True, "ctas": 4},
-    "mbarriers": {"split_k": 2, "ctas": 2, "exchange": "cluster"},
+    "mbarriers": {"split_k": 2, "ctas": 2, "reduce_through": "cluster"},
 }
 
 
@@ -58,7 +58,7 @@ def test_random_splits(seed):
     m, n, k = (int(rng.integers(1, 3 * extent) + 1) * 8 for extent in (16, 8, 16))
     hints = {"split_k": int(rng.choice([2, 4]))} if rng.integers(2) else {"stream_k": True}
     if "split_k" in hints and arch == "sm_90a" and rng.integers(2):
-        hints["exchange"] = "cluster"
+        hints["reduce_through"] = "cluster"
     # The CTAs of a cluster share a tile.
     hints["ctas"] = int(rng.integers(1, 4)) * hints.get("split_k", 1)
     case = tile_programs.gemm(m, n, k, tile, out_dtype="float16", stages=2)

@@ -38,9 +38,9 @@ PROGRAMS = {
 }
 HINTS = {
     "gemm": (
-        {"cluster": (2, 1)}, {"split_k": 2}, {"stream_k": True, "ctas": 3}, {"turns": 2},
+        {"cluster": (2, 1)}, {"split_k": 2}, {"stream_k": True, "ctas": 3}, {"slice_k": 2},
         {"persistent": False}, {"specialise": False}, {"ping_pong": True},
-        {"split_k": 2, "exchange": "cluster"}, {"scheduler": "clc"},
+        {"split_k": 2, "reduce_through": "cluster"}, {"scheduler": "clc"},
     ),
     "attention": ({"consumers": 2, "order_mmas": True},),
 }  # fmt: skip
@@ -51,7 +51,7 @@ CASES = [
     for arch in ARCHS
     # Hopper has no cluster launch control; some programs are lowered for it alone.
     if not (arch == "sm_90a" and "scheduler" in hints)
-    and not (arch == "sm_100a" and (name in HOPPER_ALONE or "exchange" in hints))
+    and not (arch == "sm_100a" and (name in HOPPER_ALONE or "reduce_through" in hints))
 ]
 
 
@@ -101,10 +101,10 @@ def test_kernels_by_hand_go_round(pool):
 def test_a_pass_that_errs_is_noticed(rng):
     case = PROGRAMS["gemm"]()
     arguments = case.arguments(rng)
-    steps = {step.name: step.func for step in lower_trace(hinted(case.func, turns=2), "sm_90a")}
+    steps = {step.name: step.func for step in lower_trace(hinted(case.func, slice_k=2), "sm_90a")}
     wrong = {
         # The second warpgroup's sums are not added.
-        "TakeTurns": ("acc_sums[0, ", "0.0 * acc_sums[0, "),
+        "SliceK": ("acc_sums[0, ", "0.0 * acc_sums[0, "),
         # What is stored is not the result.
         "StageStores": ("chunk[i_1, j_1] = ", "chunk[i_1, j_1] = T.float16(1) + "),
     }

@@ -17,9 +17,9 @@ import warploom
 from tests.meta_schedule.tuning import context_of
 from tests.shared import gemm_functions
 from warploom import meta_schedule as wms
+from warploom.decide.choose import choose
 from warploom.gemm import recognise
-from warploom.gemm.choose import choose
-from warploom.gemm.decisions import annotate, has_decisions
+from warploom.gemm.annotations import annotate, has_decisions
 from warploom.meta_schedule import originals
 from warploom.meta_schedule.artifact import read_facts
 from warploom.meta_schedule.builder import facts_of

@@ -20,7 +20,7 @@ from tvm.s_tir.meta_schedule.runner import RunnerInput
 import warploom
 from warploom import meta_schedule as wms
 from warploom.errors import WarploomError
-from warploom.gemm.decisions import annotate
+from warploom.gemm.annotations import annotate
 from warploom.meta_schedule import fleet
 from warploom.meta_schedule.workloads import matmul
 
@@ -85,8 +85,8 @@ def test_two_servers_measure_side_by_side(tracker):
     mods = []
     for tile_n in (32, 16, 8):
         sch = Schedule(func)
-        knobs = {"tile_m": 64, "tile_n": tile_n, "tile_k": 64, "stages": 2, "consumers": 1}
-        annotate(sch, sch.get_sblock("matmul"), knobs)
+        config = {"tile_m": 64, "tile_n": tile_n, "tile_k": 64, "stages": 2, "consumers": 1}
+        annotate(sch, sch.get_sblock("matmul"), config)
         mods.append(sch.mod)
     trials = []
     builder = wms.Builder(1)

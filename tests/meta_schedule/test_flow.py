@@ -11,8 +11,8 @@ from tvm.s_tir import meta_schedule as ms
 
 import warploom
 from warploom import meta_schedule as wms
-from warploom.gemm.decisions import has_decisions, knobs_of
-from warploom.gemm.model import predict
+from warploom.decide.model import predict
+from warploom.gemm.annotations import config_of, has_decisions
 from warploom.gemm.recognition import recognise
 from warploom.meta_schedule.records import records_of
 
@@ -75,7 +75,7 @@ def test_extract_tune_apply_build_and_run(tmp_path, rng):
     for one in found:
         problem = recognise(one).problem
         best = min(record.seconds for record in records if record.problem == problem)
-        assert predict(problem, knobs_of(one)).total * 1e-6 == pytest.approx(best)
+        assert predict(problem, config_of(one)).total * 1e-6 == pytest.approx(best)
 
     executable = relax.build(applied, target, relax_pipeline="warploom")
     arrays = [

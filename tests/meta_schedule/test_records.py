@@ -16,10 +16,10 @@ from tvm.s_tir.meta_schedule.database import JSONDatabase, TuningRecord
 
 import warploom
 from warploom import meta_schedule as wms
+from warploom.decide.choose import ranked
+from warploom.decide.config import Config
 from warploom.errors import WarploomError
-from warploom.gemm.choose import ranked
-from warploom.gemm.decisions import knobs_of
-from warploom.gemm.knobs import GemmKnobs
+from warploom.gemm.annotations import config_of
 from warploom.gemm.recognition import recognise
 from warploom.gemm.workloads import problem_of
 from warploom.gemm_shape import GemmShape
@@ -36,7 +36,7 @@ from warploom.meta_schedule.journal import NAME, Journal, read_journal
 from warploom.meta_schedule.lookup import Lookup, bucket
 from warploom.meta_schedule.measure import Measurement
 from warploom.meta_schedule.originals import key_of
-from warploom.meta_schedule.records import Record, knobs_of_trace, records_of, trace_of
+from warploom.meta_schedule.records import Record, config_of_trace, records_of, trace_of
 from warploom.meta_schedule.workloads import matmul
 
 SIZE = (512, 1024, 768)
@@ -44,16 +44,16 @@ H200 = warploom.cuda_target("h200")
 
 
 def _best(func, count: int) -> list:
-    return [knobs for _, knobs in ranked(recognise(func).problem)[:count]]
+    return [config for _, config in ranked(recognise(func).problem)[:count]]
 
 
 def _add(folder: Path, func, times: dict, target=H200) -> None:
-    """Record microseconds by knobs, as TVM does after a batch."""
+    """Record microseconds by config, as TVM does after a batch."""
     mod = tvm.IRModule({"main": func})
     database = JSONDatabase(work_dir=str(folder))
     workload = database.commit_workload(mod)
-    for knobs, us in times.items():
-        trace = trace_of(mod, knobs)
+    for config, us in times.items():
+        trace = trace_of(mod, config)
         info = ArgInfo.from_prim_func(func)
         record = TuningRecord(trace, workload, [us * 1e-6] * 3, target, info)
         database.commit_tuning_record(record)
@@ -83,22 +83,22 @@ def _with_bias(m, n, k):
     return te.create_prim_func([a, b, bias, c])
 
 
-def test_a_trace_replays_to_the_knobs_it_is_read_as(folder):
+def test_a_trace_replays_to_the_config_it_is_read_as(folder):
     func = matmul(*SIZE)
     found = records_of(open_database(folder))
     assert [one.seconds for one in found] == pytest.approx([20e-6, 25e-6, 30e-6])
     last, *others = _best(func, 3)
-    for one, knobs in zip(found, [*others, last], strict=True):
+    for one, config in zip(found, [*others, last], strict=True):
         sch = Schedule(one.stock.workload.mod)
         one.stock.trace.apply_to_schedule(sch, remove_postproc=False)
-        assert knobs_of(sch.mod["main"]) == one.knobs == knobs
+        assert config_of(sch.mod["main"]) == one.config == config
         assert (one.arch, one.estimate, one.problem) == ("sm_90a", False, recognise(func).problem)
 
 
 def test_tvm_itself_finds_the_best_record(folder):
     mod = tvm.IRModule({"main": matmul(*SIZE)})
     sch = open_database(folder).query_schedule(mod, H200, "main")
-    assert knobs_of(sch.mod["main"]) == _best(mod["main"], 2)[1]
+    assert config_of(sch.mod["main"]) == _best(mod["main"], 2)[1]
 
 
 def test_records_are_shared_with_other_epilogues_and_numbers_of_rows(folder):
@@ -106,12 +106,12 @@ def test_records_are_shared_with_other_epilogues_and_numbers_of_rows(folder):
     func = matmul(*SIZE)
     best = _best(func, 2)[1]
     exact = lookup.best(recognise(func).problem)
-    assert (exact.knobs, exact.exact, exact.record.seconds) == (best, True, pytest.approx(20e-6))
+    assert (exact.config, exact.exact, exact.record.seconds) == (best, True, pytest.approx(20e-6))
     for other in (_with_bias(*SIZE), matmul(400, *SIZE[1:]), matmul(*SIZE, "bfloat16")):
         problem = recognise(other).problem
         found = lookup.best(problem)
-        assert not found.exact and found.knobs.why_not(problem) is None
-        assert replace(found.knobs, stages=best.stages) == best
+        assert not found.exact and found.config.why_not(problem) is None
+        assert replace(found.config, stages=best.stages) == best
     fewer_bits = matmul(*SIZE, "float8_e4m3fn")
     for different in (matmul(128, *SIZE[1:]), matmul(512, 1024, 776), fewer_bits):
         assert lookup.best(recognise(different).problem) is None
@@ -126,23 +126,23 @@ def _of_epilogue(epilogue, m=512, n=2048, dtype="float16"):
     ("columns", "wanted", "swap_ab"), [(256, 128, False), (160, 80, False), (128, 64, True)]
 )
 def test_pairs_of_gemms_share_the_records_of_all_columns(columns, wanted, swap_ab):
-    knobs = GemmKnobs(128, columns, stages=3, group=16, swap_ab=swap_ab)
+    config = Config(128, columns, stages=3, group=16, swap_ab=swap_ab)
     if swap_ab:
-        knobs = replace(knobs, tile_m=64, consumers=1)
+        config = replace(config, tile_m=64, consumers=1)
     plain, pairs = _of_epilogue("none"), _of_epilogue("swiglu")
     assert (plain.n, pairs.n, pairs.products) == (2048, 1024, 2)
-    found = Lookup([Record(plain, knobs, 1e-5, "sm_90a", False, None)]).best(pairs)
-    assert found.knobs == replace(knobs, tile_n=wanted, stages=found.knobs.stages)
-    assert found.knobs.why_not(pairs) is None and not found.exact
-    back = Lookup([Record(pairs, found.knobs, 1e-5, "sm_90a", False, None)]).best(plain)
-    assert back.knobs == replace(knobs, stages=found.knobs.stages)
+    found = Lookup([Record(plain, config, 1e-5, "sm_90a", False, None)]).best(pairs)
+    assert found.config == replace(config, tile_n=wanted, stages=found.config.stages)
+    assert found.config.why_not(pairs) is None and not found.exact
+    back = Lookup([Record(pairs, found.config, 1e-5, "sm_90a", False, None)]).best(plain)
+    assert back.config == replace(config, stages=found.config.stages)
 
 
 def test_columns_that_no_pair_can_have_are_not_shared():
-    for knobs in (GemmKnobs(64, 8, consumers=1), GemmKnobs(64, 64, consumers=1, swap_ab=True)):
-        plain = Record(_of_epilogue("none"), knobs, 1e-5, "sm_90a", False, None)
+    for config in (Config(64, 8, consumers=1), Config(64, 64, consumers=1, swap_ab=True)):
+        plain = Record(_of_epilogue("none"), config, 1e-5, "sm_90a", False, None)
         assert Lookup([plain]).best(_of_epilogue("swiglu")) is None
-    wide = Record(_of_epilogue("swiglu"), GemmKnobs(64, 256, consumers=1), 1e-5, "sm_90a", False,
+    wide = Record(_of_epilogue("swiglu"), Config(64, 256, consumers=1), 1e-5, "sm_90a", False,
                   None)  # fmt: skip
     assert Lookup([wide]).best(_of_epilogue("none")) is None, "no tile has 512 columns"
 
@@ -150,21 +150,21 @@ def test_columns_that_no_pair_can_have_are_not_shared():
 def test_the_record_of_the_most_similar_epilogue_is_preferred():
     epilogues = ("none", "bias", "residual", "swiglu")
     records = [
-        Record(_of_epilogue(one), GemmKnobs(128, 128, group=group), us, "sm_90a", False, None)
+        Record(_of_epilogue(one), Config(128, 128, group=group), us, "sm_90a", False, None)
         for group, (one, us) in enumerate(zip(epilogues, (1e-5, 2e-5, 3e-5, 4e-5), strict=True), 1)
     ]
     lookup = Lookup(reversed(records))
     for group, one in enumerate(epilogues, 1):
-        assert lookup.best(_of_epilogue(one)).knobs.group == group
+        assert lookup.best(_of_epilogue(one)).config.group == group
         other_kind = lookup.best(_of_epilogue(one, dtype="bfloat16"))
-        assert other_kind.knobs.group == group and not other_kind.exact
-        assert lookup.best(_of_epilogue(one, m=400)).knobs.group == group
+        assert other_kind.config.group == group and not other_kind.exact
+        assert lookup.best(_of_epilogue(one, m=400)).config.group == group
     near = replace(records[0], problem=_of_epilogue("none", m=410))
     assert Lookup([*records, near]).best(_of_epilogue("swiglu", m=400)).record == near, (
         "the number of rows decides before the epilogue"
     )
-    assert Lookup(records[:3]).best(_of_epilogue("swiglu")).knobs.group == 1
-    assert lookup.best(_of_epilogue("bias_gelu")).knobs.group == 2
+    assert Lookup(records[:3]).best(_of_epilogue("swiglu")).config.group == 1
+    assert lookup.best(_of_epilogue("bias_gelu")).config.group == 2
 
 
 def test_stages_that_an_epilogue_leaves_no_room_for_are_dropped(tmp_path):
@@ -174,7 +174,7 @@ def test_stages_that_an_epilogue_leaves_no_room_for_are_dropped(tmp_path):
                 if one.swap_ab and one.stages > 3 and one.why_not(problem) is not None)  # fmt: skip
     _add(tmp_path, func, {full: 10.0})
     found = Lookup.of_folders([tmp_path]).best(problem)
-    assert 2 <= found.knobs.stages < full.stages and found.knobs.why_not(problem) is None
+    assert 2 <= found.config.stages < full.stages and found.config.why_not(problem) is None
 
 
 @pytest.mark.parametrize(("rows", "wanted"), [(1, 8), (8, 8), (9, 16), (512, 512), (513, 1024)])
@@ -228,42 +228,42 @@ def test_trials_that_only_the_journal_has_are_recovered(folder):
     journal = Journal(folder)
     workload = key_of(tvm.IRModule({"main": func}))
     fast, known = _best(func, 6)[5], _best(func, 1)[0]
-    for knobs, us, error in ((fast, 11.0, ""), (known, 30.0, ""), (fast, None, "it hangs")):
+    for config, us, error in ((fast, 11.0, ""), (known, 30.0, ""), (fast, None, "it hangs")):
         found = Measurement((us * 1e-6,) * 3, 1500) if us else None
-        journal(Facts(workload, str(problem), knobs.values(), 12.0), found, error)
+        journal(Facts(workload, str(problem), config.values(), 12.0), found, error)
     with journal.path.open("a") as file:
         file.write('{"time": 1')
     assert recover(folder, H200) == 1
     assert recover(folder, H200) == 0
     best = Lookup.of_folders([folder]).best(problem)
-    assert (best.knobs, best.record.seconds) == (fast, pytest.approx(11e-6))
+    assert (best.config, best.record.seconds) == (fast, pytest.approx(11e-6))
 
 
-def test_knobs_that_no_design_space_has_are_recorded_too():
+def test_config_that_no_design_space_has_are_recorded_too():
     mod = tvm.IRModule({"main": matmul(*SIZE)})
     problem = recognise(mod["main"]).problem
-    knobs = _best(mod["main"], 1)[0]
-    for one in (knobs, replace(knobs, group=5), replace(knobs, tile_m=60, swap_ab=True)):
-        assert knobs_of_trace(trace_of(mod, one), problem) == one
+    config = _best(mod["main"], 1)[0]
+    for one in (config, replace(config, group=5), replace(config, tile_m=60, swap_ab=True)):
+        assert config_of_trace(trace_of(mod, one), problem) == one
         short = trace_of(mod, one, short=True)
-        assert knobs_of_trace(short, problem) == one and len(str(short.as_json())) < 1250
-    assert knobs_of_trace(Schedule(mod).trace, problem) is None
+        assert config_of_trace(short, problem) == one and len(str(short.as_json())) < 1250
+    assert config_of_trace(Schedule(mod).trace, problem) is None
 
 
 def test_lines_of_the_exhaustive_benchmark_become_records(tmp_path):
     func = matmul(*SIZE)
     shape = dict(zip("mnk", SIZE, strict=True)) | {"dtype": "float16", "group": "a"}
     lines = [{"date": "today"}]
-    for knobs, us in zip(_best(func, 4), [30.0, 20.0, None, 25.0], strict=True):
+    for config, us in zip(_best(func, 4), [30.0, 20.0, None, 25.0], strict=True):
         samples = [us, us + 1, us - 1] if us else []
-        lines.append({"shape": shape, "knobs": knobs.values(), "us": us, "samples": samples})
+        lines.append({"shape": shape, "config": config.values(), "us": us, "samples": samples})
     path = tmp_path / "lines.jsonl"
     path.write_text("".join(json.dumps(one) + "\n" for one in lines))
     out = tmp_path / "out"
     words = ["import", str(path), "--out", str(out), "--best", "2", "--target", "h200"]
     assert db_command.main(words) == 0 == db_command.main(["verify", str(out)])
     best = Lookup.of_folders([out]).best(recognise(func).problem)
-    assert (best.knobs, best.record.seconds) == (_best(func, 2)[1], pytest.approx(20e-6))
+    assert (best.config, best.record.seconds) == (_best(func, 2)[1], pytest.approx(20e-6))
     assert len(records_of(open_database(out))) == 2
 
 

@@ -21,8 +21,8 @@ from tvm.s_tir.meta_schedule.database import JSONDatabase, TuningRecord
 import warploom
 from warploom import cli
 from warploom import meta_schedule as wms
+from warploom.decide.choose import ranked
 from warploom.errors import NotSaved, WarploomError
-from warploom.gemm.choose import ranked
 from warploom.gemm.recognition import recognise
 from warploom.meta_schedule.database import RECORDS, WORKLOADS, open_database, read_database
 from warploom.meta_schedule.files import LOCK, only_writer
@@ -45,10 +45,10 @@ def whole(tmp_path_factory) -> dict[str, bytes]:
     places = [database.commit_workload(mod) for mod in mods]
     for number in range(3):
         for mod, workload in zip(mods, places, strict=True):
-            knobs = ranked(recognise(mod["main"]).problem)[number][1]
+            config = ranked(recognise(mod["main"]).problem)[number][1]
             info = ArgInfo.from_prim_func(mod["main"])
             seconds = [1e-5 * (number + 1)]
-            record = TuningRecord(trace_of(mod, knobs), workload, seconds, H200, info)
+            record = TuningRecord(trace_of(mod, config), workload, seconds, H200, info)
             database.commit_tuning_record(record)
     return {name: (folder / name).read_bytes() for name in (WORKLOADS, RECORDS)}
 

@@ -22,7 +22,7 @@ from tvm.script import tirx as T
 import warploom
 from warploom import meta_schedule as wms
 from warploom import schedule
-from warploom.gemm.decisions import PREFIX, annotate
+from warploom.gemm.annotations import PREFIX, annotate
 from warploom.gemm.workloads import function
 from warploom.gemm_shape import GemmShape
 from warploom.meta_schedule import artifact, measure, place, reference
@@ -96,11 +96,11 @@ def test_candidates_that_no_kernel_can_have_fail_to_build(built):
 
 def test_what_is_built_says_what_it_is(built):
     facts = artifact.read_facts(str(built[1].artifact_path))
-    assert facts.knobs["split_k"] == 2 and "64 x 48 x 136 NT" in facts.problem
+    assert facts.config["split_k"] == 2 and "64 x 48 x 136 NT" in facts.problem
     assert facts.outputs == (2,) and facts.predicted > 0
     assert Path(facts.reference).exists() and facts.on_host
     assert facts.workload == artifact.read_facts(str(built[0].artifact_path)).workload
-    assert artifact.read_facts(str(built[3].artifact_path)).knobs is None
+    assert artifact.read_facts(str(built[3].artifact_path)).config is None
 
 
 @pytest.mark.in_turn(3)
@@ -202,7 +202,7 @@ def test_candidates_are_measured_while_others_are_compiled():
         runner.close()
     assert [one.error_msg is None for one in found] == [True, False, True]
     assert "need a multiple of 64" in str(found[1].error_msg)
-    assert sorted(facts.knobs["tile_m"] for facts, _, _ in told) == [64, 64, 100]
+    assert sorted(facts.config["tile_m"] for facts, _, _ in told) == [64, 64, 100]
     assert sum(times is None for _, times, _ in told) == 1
 
 

@@ -19,8 +19,8 @@ from tvm.s_tir.meta_schedule.database import JSONDatabase, TuningRecord
 
 import warploom
 from warploom import meta_schedule as wms
+from warploom.decide.choose import ranked
 from warploom.errors import NotSaved
-from warploom.gemm.choose import ranked
 from warploom.gemm.recognition import recognise
 from warploom.meta_schedule import journal as journals
 from warploom.meta_schedule.artifact import Facts
@@ -37,9 +37,9 @@ FACTS = Facts("1f", "64 x 64 x 64", {"tile_m": 64}, 5.0)
 
 
 def _record(database, number: int) -> TuningRecord:
-    knobs = [one for _, one in ranked(recognise(MOD["main"]).problem)[: number + 1]][number]
+    config = [one for _, one in ranked(recognise(MOD["main"]).problem)[: number + 1]][number]
     workload = database.commit_workload(MOD)
-    return TuningRecord(trace_of(MOD, knobs), workload, [1e-5 * (number + 1)], H200, None)
+    return TuningRecord(trace_of(MOD, config), workload, [1e-5 * (number + 1)], H200, None)
 
 
 _FULL = """
@@ -133,7 +133,7 @@ def test_tvms_own_search_measures_nothing_again_either(tmp_path):
             )),
         )  # fmt: skip
     records = records_of(open_database(tmp_path))
-    assert len(records) == 24 == len({one.knobs for one in records})
+    assert len(records) == 24 == len({one.config for one in records})
 
 
 def _journal(folder, count: int) -> list:

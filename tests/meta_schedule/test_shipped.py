@@ -13,10 +13,10 @@ from tvm.s_tir.meta_schedule.database import JSONDatabase, TuningRecord
 
 import warploom
 from warploom import meta_schedule as wms
+from warploom.decide.choose import choose, ranked
+from warploom.decide.config import Config
 from warploom.errors import WarploomError
-from warploom.gemm.choose import choose, ranked
-from warploom.gemm.decisions import knobs_of
-from warploom.gemm.knobs import GemmKnobs
+from warploom.gemm.annotations import config_of
 from warploom.gemm.recognition import recognise
 from warploom.gemm.workloads import problem_of
 from warploom.gemm_shape import GemmShape
@@ -49,7 +49,7 @@ def file(tmp_path):
     records = [
         _record(3, 9.876),
         _record(1, 5.0, other),
-        Record(swiglu, GemmKnobs(192, 64, consumers=3), 7e-6, "sm_90a", False, None),
+        Record(swiglu, Config(192, 64, consumers=3), 7e-6, "sm_90a", False, None),
     ]
     assert package_records.write(records, made, "h200") == 3
     return made, records
@@ -59,9 +59,9 @@ def test_a_file_holds_what_was_written_in_short(file):
     path, records = file
     found = package_records.read(path)
     assert found.skipped == ()
-    wanted = {(one.problem, one.knobs, round(one.seconds * 1e6, 2)) for one in records}
+    wanted = {(one.problem, one.config, round(one.seconds * 1e6, 2)) for one in records}
     assert {
-        (one.problem, one.knobs, round(one.seconds * 1e6, 2)) for one in found.records
+        (one.problem, one.config, round(one.seconds * 1e6, 2)) for one in found.records
     } == wanted
     assert all(one.arch == "sm_90a" and not one.estimate for one in found.records)
     assert max(map(len, path.read_text().splitlines())) < 250
@@ -81,10 +81,10 @@ def test_a_file_holds_what_was_written_in_short(file):
         ({"outputs": []}, "there must be one"),
         ({"products": 0}, "products = 0: it must be"),
         ({"sparsity": 2}, "a GEMM has no 'sparsity'"),
-        ({"knobs": {"tile_m": 100}}, "need a multiple of"),
-        ({"knobs": {"tile_x": 64}}, "'tile_x' is no knob"),
-        ({"knobs": {"stages": 99}}, "bytes of shared memory"),
-        ({"knobs": 7}, "it has no"),
+        ({"config": {"tile_m": 100}}, "need a multiple of"),
+        ({"config": {"tile_x": 64}}, "'tile_x' is no choice"),
+        ({"config": {"stages": 99}}, "bytes of shared memory"),
+        ({"config": 7}, "it has no"),
     ],
     ids=str,
 )
@@ -127,19 +127,19 @@ def test_what_is_shipped_is_right_and_small(monkeypatch, capsys):
     assert len(set(problems)) == len(problems)
     assert db_command.main(["verify", str(path)]) == 0 == db_command.main(["inspect", str(path)])
     for one in found.records:
-        assert Lookup.shipped().best(one.problem).knobs == one.knobs
+        assert Lookup.shipped().best(one.problem).config == one.config
     monkeypatch.setenv(package_records.SWITCH, "0")
     assert wms.shipped().records == () and Lookup.shipped().best(problems[0]) is None
 
 
 def _database(folder, times, target=TARGET):
-    """Records of microseconds by knobs."""
+    """Records of microseconds by config."""
     mod = tvm.IRModule({"main": matmul(*SIZE)})
     folder.mkdir()
     database = JSONDatabase(work_dir=str(folder))
     workload = database.commit_workload(mod)
-    for knobs, us in times.items():
-        record = TuningRecord(trace_of(mod, knobs), workload, [us * 1e-6], target, None)
+    for config, us in times.items():
+        record = TuningRecord(trace_of(mod, config), workload, [us * 1e-6], target, None)
         database.commit_tuning_record(record)
     return folder
 
@@ -152,8 +152,8 @@ class _Layer(nn.Module):
         return self.linear(x)
 
 
-def _compiled_with(**arguments) -> GemmKnobs:
-    """The knobs that a model's GEMM gets."""
+def _compiled_with(**arguments) -> Config:
+    """The config that a model's GEMM gets."""
     layer = _Layer()
     layer.to("float16")
     spec = {"forward": {"x": nn.spec.Tensor([SIZE[0], SIZE[2]], "float16")}}
@@ -161,12 +161,13 @@ def _compiled_with(**arguments) -> GemmKnobs:
     with TARGET:
         known = Lookup.in_order(**arguments)
         mod = tvm.transform.Sequential(legalize_passes(stock_passes()(TARGET), lookup=known))(mod)
-    found = [knobs_of(one) for one in mod.functions.values() if not isinstance(one, relax.Function)]
+    functions = [one for one in mod.functions.values() if not isinstance(one, relax.Function)]
+    found = [config_of(one) for one in functions]
     return next(one for one in found if one is not None)
 
 
 def test_own_records_go_before_shipped_ones_and_these_before_the_model(tmp_path, monkeypatch):
-    best, second, third, fourth = (knobs for _, knobs in ranked(_problem())[:4])
+    best, second, third, fourth = (config for _, config in ranked(_problem())[:4])
     monkeypatch.setattr(
         lookup, "shipped", lambda: package_records.Shipped((_record(1, 0.001),), ())
     )  # which nothing is faster than
@@ -190,23 +191,23 @@ def test_own_records_go_before_shipped_ones_and_these_before_the_model(tmp_path,
 
 def test_only_what_beats_the_default_is_shipped(tmp_path, capsys):
     problem = _problem()
-    default, good, better, same = (knobs for _, knobs in ranked(problem)[:4])
+    default, good, better, same = (config for _, config in ranked(problem)[:4])
     shape = dict(zip("mnk", SIZE, strict=True)) | {"dtype": "float16", "group": "a"}
     lines = [
         {"date": "today"},
-        *({"shape": shape, "knobs": knobs.values(), "us": us}
-          for knobs, us in ((default, 10.0), (good, 9.0), (better, 8.0), (same, None))),
-        {"shape": {**shape, "m": 128}, "knobs": good.values(), "us": 1.0},
+        *({"shape": shape, "config": config.values(), "us": us}
+          for config, us in ((default, 10.0), (good, 9.0), (better, 8.0), (same, None))),
+        {"shape": {**shape, "m": 128}, "config": good.values(), "us": 1.0},
     ]  # fmt: skip
     path = tmp_path / "lines.jsonl"
     path.write_text("".join(json.dumps(one) + "\n" for one in lines))
     found, unknown = worth_shipping(measurements(path))
-    assert (found.knobs, found.problem) == (better, problem)
-    assert (unknown.knobs, unknown.problem.m) == (good, 128), "nobody has measured the default"
+    assert (found.config, found.problem) == (better, problem)
+    assert (unknown.config, unknown.problem.m) == (good, 128), "nobody has measured the default"
     assert list(worth_shipping(measurements(path), gain=0.25)) == [unknown]
 
     rows = [{"shape": shape, "us": {"model": 10.0, "best": 9.95},
-             "knobs": {"model": default.values(), "best": good.values()}}]  # fmt: skip
+             "config": {"model": default.values(), "best": good.values()}}]  # fmt: skip
     (tmp_path / "tuning.json").write_text(json.dumps({"rows": rows}))
     own = _database(tmp_path / "own", {default: 10.0, same: 7.0})
     words = ["ship", "--out", str(tmp_path / "out.jsonl"), str(tmp_path / "tuning.json")]
@@ -214,7 +215,7 @@ def test_only_what_beats_the_default_is_shipped(tmp_path, capsys):
     assert db_command.main([*words, str(own), str(path)]) == 0
     shipped = package_records.read(tmp_path / "out.jsonl").records
     (record,) = (one for one in shipped if one.problem == problem)
-    assert record.knobs == same and record.seconds == pytest.approx(7e-6)
+    assert record.config == same and record.seconds == pytest.approx(7e-6)
     with pytest.raises(WarploomError, match="has no measurements; give the folder"):
         db_command.main(["ship", str(tmp_path), "--out", str(tmp_path / "out.jsonl")])
     with pytest.raises(WarploomError, match=r"no\.jsonl cannot be read: No such file"):
@@ -226,17 +227,17 @@ def test_an_epilogue_is_compared_with_the_config_of_the_plain_gemm():
         problem_of(GemmShape("g", 4096, 4096, 4096, "float16", epilogue=one))
         for one in ("none", "residual")
     )
-    default, a, b = (knobs for _, knobs in ranked(plain)[:3])
+    default, a, b = (config for _, config in ranked(plain)[:3])
     assert choose(residual) == default
     assert a.why_not(residual) is None and b.why_not(residual) is None
     plainly = [Measured(plain, default, 10.0), Measured(plain, a, 8.0)]
 
     def shipped(*times):
-        found = [Measured(residual, knobs, us) for knobs, us in times]
+        found = [Measured(residual, config, us) for config, us in times]
         kept = worth_shipping([*found, *plainly])  # in any order
         lookup = Lookup(kept)
-        assert lookup.best(plain).knobs == a
-        return {one.problem: one.knobs for one in kept}, lookup.best(residual).knobs
+        assert lookup.best(plain).config == a
+        return {one.problem: one.config for one in kept}, lookup.best(residual).config
 
     assert shipped((default, 12.0), (a, 11.0), (b, 10.95)) == ({plain: a}, a), "a is good enough"
     assert shipped((default, 12.0), (a, 11.0), (b, 10.0)) == ({plain: a, residual: b}, b)
@@ -248,20 +249,20 @@ def test_an_epilogue_is_compared_with_the_config_of_the_plain_gemm():
         Measured(plain, default, 8.0), Measured(plain, a, 10.0),
         Measured(residual, default, 12.0), Measured(residual, a, 10.0),
     ])  # fmt: skip
-    assert {one.problem: one.knobs for one in kept} == {plain: default, residual: a}
+    assert {one.problem: one.config for one in kept} == {plain: default, residual: a}
 
 
 def test_what_was_shipped_before_is_kept_but_for_what_is_known_better(tmp_path, capsys):
     first, other = _problem(), _problem((64, 64, 256), "float8_e4m3fn")
-    default, a, b = (knobs for _, knobs in ranked(first)[:3])
+    default, a, b = (config for _, config in ranked(first)[:3])
     old = [Record(first, a, 9e-6, "sm_90a", False, None), _record(1, 5.0, other)]
 
     def after(*times):
-        found = [Measured(first, knobs, us) for knobs, us in times]
-        return {one.problem: (one.knobs, round(one.seconds * 1e6, 2))
+        found = [Measured(first, config, us) for config, us in times]
+        return {one.problem: (one.config, round(one.seconds * 1e6, 2))
                 for one in worth_shipping(found, before=old)}  # fmt: skip
 
-    kept = (old[1].knobs, 5.0)
+    kept = (old[1].config, 5.0)
     assert after() == {first: (a, 9.0), other: kept}
     assert after((default, 9.2), (b, 9.1)) == {first: (a, 9.0), other: kept}
     assert after((default, 9.2), (b, 8.0)) == {first: (b, 8.0), other: kept}
@@ -271,13 +272,13 @@ def test_what_was_shipped_before_is_kept_but_for_what_is_known_better(tmp_path, 
     package_records.write(old, path, "h200")
     rows = [{"shape": {"group": "g", "m": 256, "n": 512, "k": 768, "dtype": "float16"},
              "us": {"model": 9.0, "best": 7.0},
-             "knobs": {"model": default.values(), "best": b.values()}}]  # fmt: skip
+             "config": {"model": default.values(), "best": b.values()}}]  # fmt: skip
     (tmp_path / "tuning.json").write_text(json.dumps({"rows": rows}))
     words = ["ship", str(tmp_path / "tuning.json"), "--before", str(path), "--out"]
     assert db_command.main([*words, str(out)]) == 0 == db_command.main([*words, str(path)])
     assert "2 records" in capsys.readouterr().out and out.read_bytes() == path.read_bytes()
-    assert {one.problem: one.knobs for one in package_records.read(out).records} == {
-        first: b, other: old[1].knobs
+    assert {one.problem: one.config for one in package_records.read(out).records} == {
+        first: b, other: old[1].config
     }  # fmt: skip
     path.write_text(path.read_text().replace('"us":5.0', '"us":0'))
     with pytest.raises(WarploomError, match=r"Records would be lost. old\.jsonl, line \d: us = 0"):

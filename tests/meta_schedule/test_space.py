@@ -1,4 +1,4 @@
-"""The design space of MetaSchedule: packed knobs, samples, mutations, what is rejected."""
+"""The design space of MetaSchedule: packed config, samples, mutations, what is rejected."""
 
 from __future__ import annotations
 
@@ -9,13 +9,7 @@ import numpy as np
 import pytest
 from tvm.s_tir import Schedule
 from tvm.s_tir.schedule import Trace
-
-from tests.meta_schedule.tuning import context_of
-from warploom.errors import IllegalCombination
-from warploom.gemm.candidates import LARGE_CLUSTERS, candidates
-from warploom.gemm.decisions import PREFIX, annotations_of, knobs_of
-from warploom.gemm.knobs import GemmKnobs
-from warploom.gemm.packing import (
+from warploom.decide.packing import (
     CLUSTER,
     GRID,
     SHARING,
@@ -25,8 +19,14 @@ from warploom.gemm.packing import (
     pack_tile,
     unpack,
 )
-from warploom.gemm.recognition import recognise
 from warploom.meta_schedule.options import options, seeds, why_not
+
+from tests.meta_schedule.tuning import context_of
+from warploom.decide.candidates import LARGE_CLUSTERS, candidates
+from warploom.decide.config import Config
+from warploom.errors import IllegalCombination
+from warploom.gemm.annotations import PREFIX, annotations_of, config_of
+from warploom.gemm.recognition import recognise
 from warploom.meta_schedule.workloads import matmul
 
 #: Large, few rows, not a multiple of anything, tiny, 8-bit operands.
@@ -43,32 +43,32 @@ SIZES = [
 def test_packing_and_unpacking_are_inverse(size, rng):
     problem = recognise(matmul(*size)).problem
     legal = list(candidates(problem))
-    for knobs in rng.choice(np.array(legal, object), 200):
-        packed = pack(knobs, problem)
-        assert unpack(packed, lambda: problem) == knobs
+    for config in rng.choice(np.array(legal, object), 200):
+        packed = pack(config, problem)
+        assert unpack(packed, lambda: problem) == config
         assert all(0 <= value < 2**31 for value in packed.values()), "TVM samples 32-bit integers"
 
 
 def test_packed_tiles_can_be_read():
-    assert pack_tile(GemmKnobs(128, 256, 64, consumers=2)) == 2_1_0_16_32_04
-    assert pack_tile(GemmKnobs(16, 192, 128, consumers=3, swap_ab=True, ctas_per_sm=2)) == (
+    assert pack_tile(Config(128, 256, 64, consumers=2)) == 2_1_0_16_32_04
+    assert pack_tile(Config(16, 192, 128, consumers=3, swap_ab=True, ctas_per_sm=2)) == (
         3_2_1_02_24_08
     )
 
 
 @pytest.mark.parametrize(("consumers", "turns"), [(1, 1), (3, 1), (1, 2), (2, 2), (1, 3)])
 def test_turns_of_warpgroups_are_packed_with_consumers(consumers, turns):
-    knobs = GemmKnobs(16, 64, 64, consumers=consumers, turns=turns, swap_ab=True)
-    values = {**knobs.values(), TILE: pack_tile(knobs)}
+    config = Config(16, 64, 64, consumers=consumers, slice_k=turns, swap_ab=True)
+    values = {**config.values(), TILE: pack_tile(config)}
     for name in ("tile_m", "tile_n", "tile_k", "consumers", "turns", "swap_ab"):
         del values[name]
-    assert unpack(values, lambda: None) == knobs
+    assert unpack(values, lambda: None) == config
 
 
 @pytest.mark.parametrize(
     "change",
     [
-        {"split_k": 4, "in_cluster": True}, {"stream_k": True, "cluster_n": 2}, {"split_k": 6},
+        {"split_k": 4, "reduce_through": "cluster"}, {"stream_k": True, "cluster_n": 2}, {"split_k": 6},
         {"persistent": False}, {"specialise": False, "split_k": 2},
         {"specialise": False, "persistent": False},
         {"store_columns": 16, "persistent": False, "store_buffers": 4}, {"sms": 128},
@@ -78,26 +78,26 @@ def test_turns_of_warpgroups_are_packed_with_consumers(consumers, turns):
 )  # fmt: skip
 def test_ways_to_share_tiles_are_packed(change):
     problem = recognise(matmul(*SIZES[0])).problem
-    knobs = GemmKnobs(64, 64, 64, consumers=1, **change)
-    assert knobs.why_not(problem) is None
-    assert unpack(pack(knobs, problem), lambda: problem) == knobs
+    config = Config(64, 64, 64, consumers=1, **change)
+    assert config.why_not(problem) is None
+    assert unpack(pack(config, problem), lambda: problem) == config
 
 
 def test_what_excludes_each_other_is_decided_in_order():
     problem = recognise(matmul(*SIZES[0])).problem
-    packed = pack(GemmKnobs(64, 64, 64, consumers=1, cluster_m=2), problem)
+    packed = pack(Config(64, 64, 64, consumers=1, cluster_m=2), problem)
     grids = [*range(4), *options(problem).values[GRID]]
     for sharing, grid in product(options(problem).values[SHARING], grids):
-        knobs = unpack({**packed, SHARING: sharing, GRID: grid}, lambda: problem)
-        assert knobs.why_not(problem) is None
-        assert (knobs.persistent, knobs.specialise) == (not grid % 2, grid % 10 < 2)
+        config = unpack({**packed, SHARING: sharing, GRID: grid}, lambda: problem)
+        assert config.why_not(problem) is None
+        assert (config.persistent, config.specialise) == (not grid % 2, grid % 10 < 2)
 
 
 def test_a_tile_that_has_no_short_form_is_an_error():
     with pytest.raises(IllegalCombination, match="no short form"):
-        pack_tile(GemmKnobs(7, 64, 64))
+        pack_tile(Config(7, 64, 64))
     with pytest.raises(IllegalCombination, match="below 100"):
-        pack_tile(GemmKnobs(64, 64, 1600))
+        pack_tile(Config(64, 64, 1600))
 
 
 @pytest.mark.parametrize("size", SIZES, ids=str)
@@ -113,11 +113,11 @@ def test_nearly_all_samples_are_legal(size):
         trace = Trace(list(spaces[number % len(spaces)].trace.insts), {})
         trace.apply_to_schedule(sch, remove_postproc=True)
         try:
-            knobs = knobs_of(sch.mod["main"], problem)
+            config = config_of(sch.mod["main"], problem)
         except IllegalCombination:
             continue
-        legal += why_not(problem, knobs) is None
-        distinct.add(knobs)
+        legal += why_not(problem, config) is None
+        distinct.add(config)
     assert legal >= 270
     assert len(distinct) > 30
     if min(size[:2]) > 16 and size[2] > 1000:
@@ -126,14 +126,14 @@ def test_nearly_all_samples_are_legal(size):
 
 def test_large_clusters_are_for_few_tiles():
     few, many = (recognise(matmul(*size)).problem for size in (SIZES[2], SIZES[0]))
-    large = {pack_cluster(GemmKnobs(cluster_m=m, cluster_n=n)) for m, n in LARGE_CLUSTERS}
+    large = {pack_cluster(Config(cluster_m=m, cluster_n=n)) for m, n in LARGE_CLUSTERS}
     assert large <= {*options(few).values[CLUSTER]}
     assert not large & {*options(many).values[CLUSTER]}
     # 14 x 8 tiles are 14 clusters, of 15 that run at a time; 16 x 8 would be 16.
-    knobs = GemmKnobs(72, 128, cluster_m=2, cluster_n=4, swap_ab=True)
-    assert why_not(few, knobs) is None
-    assert "leave SMs idle" in why_not(few, replace(knobs, tile_m=64))
-    assert "Half of a cluster" in why_not(few, replace(knobs, cluster_m=1, cluster_n=8, tile_n=256))
+    config = Config(72, 128, cluster_m=2, cluster_n=4, swap_ab=True)
+    assert why_not(few, config) is None
+    assert "leave SMs idle" in why_not(few, replace(config, tile_m=64))
+    assert "Half of a cluster" in why_not(few, replace(config, cluster_m=1, cluster_n=8, tile_n=256))
 
 
 @pytest.mark.parametrize("size", SIZES[:2], ids=str)
@@ -151,7 +151,7 @@ def test_the_best_candidates_of_the_model_are_where_searches_begin(size):
             assert weights[around.values[name].index(value)] == max(weights)
 
 
-def test_mutations_change_one_knob_and_keep_most_candidates_legal():
+def test_mutations_change_one_choice_and_keep_most_candidates_legal():
     context = context_of(matmul(*SIZES[0]))
     space, problem = context.space_generator, recognise(context.mod["main"]).problem
     (mutator,), (postproc,) = list(space.mutator_probs), list(space.postprocs)
@@ -168,8 +168,8 @@ def test_mutations_change_one_knob_and_keep_most_candidates_legal():
         if postproc.apply(sch):
             legal += 1
             trace = changed
-            knobs = knobs_of(drawn, problem)
-            assert annotations_of(sch.mod["main"]) == pack(knobs, problem), "equal ones look equal"
+            config = config_of(drawn, problem)
+            assert annotations_of(sch.mod["main"]) == pack(config, problem), "equal ones look equal"
             rewritten += annotations_of(drawn) != annotations_of(sch.mod["main"])
     assert legal >= 120 and rewritten > 0
 

@@ -24,16 +24,17 @@ from tvm.s_tir import Schedule
 from tvm.s_tir import meta_schedule as ms
 from tvm.s_tir.meta_schedule.runner import RunnerResult
 from tvm.s_tir.meta_schedule.search_strategy import MeasureCandidate
+from warploom.decide.packing import pack, unpack
+from warploom.meta_schedule.options import options, seeds
 
 import warploom
 from tests.meta_schedule.tuning import context_of
 from warploom import meta_schedule as wms
-from warploom.gemm.candidates import candidates
-from warploom.gemm.choose import ranked
-from warploom.gemm.decisions import annotate, knobs_of
-from warploom.gemm.machine import H200
-from warploom.gemm.model import predict
-from warploom.gemm.packing import pack, unpack
+from warploom.decide.candidates import candidates
+from warploom.decide.choose import ranked
+from warploom.decide.machine import H200
+from warploom.decide.model import predict
+from warploom.gemm.annotations import annotate, config_of
 from warploom.gemm.recognition import recognise
 from warploom.meta_schedule import command
 from warploom.meta_schedule.artifact import Facts
@@ -41,7 +42,6 @@ from warploom.meta_schedule.database import RECORDS, open_database, recover
 from warploom.meta_schedule.features import features, names
 from warploom.meta_schedule.journal import read_journal
 from warploom.meta_schedule.measure import Measurement
-from warploom.meta_schedule.options import options, seeds
 from warploom.meta_schedule.records import Record, records_of
 from warploom.meta_schedule.workloads import matmul
 
@@ -50,13 +50,13 @@ OTHER = replace(H200, l2_bytes=2000.0, wait_cycles=250.0, chunk_cycles=1000.0)
 
 
 def _candidates(func, rng, count: int) -> list:
-    """Random candidates with their knobs."""
+    """Random candidates with their configs."""
     legal = list(candidates(recognise(func).problem))
     found = []
-    for knobs in rng.choice(np.array(legal, object), count, replace=False):
+    for config in rng.choice(np.array(legal, object), count, replace=False):
         sch = Schedule(tvm.IRModule({"main": func}))
-        annotate(sch, sch.get_sblock("matmul"), knobs.values())
-        found.append((knobs, MeasureCandidate(sch, [])))
+        annotate(sch, sch.get_sblock("matmul"), config.values())
+        found.append((config, MeasureCandidate(sch, [])))
     return found
 
 
@@ -65,29 +65,29 @@ def test_the_cost_model_is_the_analytic_one_and_learns_to_correct_it(rng, tmp_pa
     context, problem = context_of(func), recognise(func).problem
     model = wms.CostModel()
     train, test = _candidates(func, rng, 96), _candidates(func, rng, 48)
-    said = [predict(problem, knobs).total for knobs, _ in test]
+    said = [predict(problem, config).total for config, _ in test]
     scores = model.predict(context, [one for _, one in test])
     assert np.array_equal(np.argsort(-scores, kind="stable"), np.argsort(said, kind="stable"))
     assert scores.max() == 1 and scores.min() > 0
 
-    real = [predict(problem, knobs, OTHER).total for knobs, _ in train]
+    real = [predict(problem, config, OTHER).total for config, _ in train]
     results = [RunnerResult([us * 1e-6] * 3, None) for us in real]
     results[3] = RunnerResult(None, "it failed")
     model.update(context, [one for _, one in train], results)
     first = model.surprise["main"]
-    wanted = np.log([predict(problem, knobs, OTHER).total for knobs, _ in test])
+    wanted = np.log([predict(problem, config, OTHER).total for config, _ in test])
     learnt = -np.log(model.predict(context, [one for _, one in test]))
     before, after = (np.std(wanted - one) for one in (np.log(said), learnt))
     assert after < before / 2
     model.update(context, [one for _, one in test], [
-        RunnerResult([predict(problem, knobs, OTHER).total * 1e-6], None) for knobs, _ in test
+        RunnerResult([predict(problem, config, OTHER).total * 1e-6], None) for config, _ in test
     ])  # fmt: skip
     assert model.surprise["main"] < first / 2
 
     taught = wms.CostModel()
     taught.learn(
-        SimpleNamespace(problem=problem, knobs=knobs, seconds=us * 1e-6)
-        for (knobs, _), us in zip(train, real, strict=True)
+        SimpleNamespace(problem=problem, config=config, seconds=us * 1e-6)
+        for (config, _), us in zip(train, real, strict=True)
     )
     correct = -np.log(taught.predict(context, [one for _, one in test]))
     assert np.std(wanted - correct) < before / 2
@@ -103,9 +103,9 @@ def test_what_is_known_to_be_fast_is_tried_first(rng):
     func = matmul(2048, 2048, 4096)
     context, problem = context_of(func), recognise(func).problem
     some = _candidates(func, rng, 24)
-    slow = max((knobs for knobs, _ in some), key=lambda knobs: predict(problem, knobs).total)
+    slow = max((config for config, _ in some), key=lambda config: predict(problem, config).total)
     known = wms.Lookup([Record(problem, slow, 1e-4, "sm_90a", False, None)])
-    number = [knobs for knobs, _ in some].index(slow)
+    number = [config for config, _ in some].index(slow)
     only = [one for _, one in some]
     assert wms.CostModel(known=wms.Lookup([])).predict(context, only)[number] < 0.9
     assert wms.CostModel(known=known).predict(context, only)[number] == 1
@@ -119,8 +119,8 @@ def test_what_is_known_to_be_fast_is_tried_first(rng):
 
 def test_features_are_finite_and_have_names(rng):
     problem = recognise(matmul(130, 264, 72)).problem
-    for knobs in rng.choice(np.array(list(candidates(problem)), object), 50):
-        found, prediction = features(problem, knobs)
+    for config in rng.choice(np.array(list(candidates(problem)), object), 50):
+        found, prediction = features(problem, config)
         assert found.shape == (len(names()),) and np.isfinite(found).all()
         assert found[-1] == pytest.approx(np.log2(prediction.total), rel=1e-5)
 
@@ -213,7 +213,7 @@ def test_a_search_on_estimates_finds_what_the_model_likes_best(tmp_path):
     target = wms.estimate_target(warploom.cuda_target("h200"))
     database = wms.tune_tir(func, target, tmp_path, 48, early_stop=False, seed=5)
     records = records_of(database)
-    assert len(records) == 48 == len({one.knobs for one in records})
+    assert len(records) == 48 == len({one.config for one in records})
     assert all(one.estimate for one in records)
     mod = tvm.IRModule({"main": func})
     for asked in (target, warploom.cuda_target("h200")):
@@ -230,7 +230,7 @@ def test_a_search_on_estimates_finds_what_the_model_likes_best(tmp_path):
 def test_the_command_tunes_without_a_gpu(tmp_path, capsys):
     words = ["256", "512", "256", "--estimate", "--trials", "16", "--target", "h200"]
     assert command.main([*words, "--work-dir", str(tmp_path)]) == 0
-    assert " us estimated: GemmKnobs(" in capsys.readouterr().out
+    assert " us estimated: Config(" in capsys.readouterr().out
 
 
 def test_the_view_tells_rates_and_what_is_left():
@@ -278,8 +278,8 @@ def test_a_run_that_is_killed_loses_the_trial_in_flight_at_most(tmp_path):
     target = warploom.cuda_target("h200")
     assert recover(work_dir, target) >= len(done) - 16
     found = records_of(open_database(work_dir))
-    assert {str(one.knobs) for one in found} == {
-        str(knobs_of(one.stock.as_measure_candidate().sch.mod["main"])) for one in found
+    assert {str(one.config) for one in found} == {
+        str(config_of(one.stock.as_measure_candidate().sch.mod["main"])) for one in found
     }
     assert len(found) == len(done)
     json.loads((work_dir / RECORDS).read_text().splitlines()[-1])
@@ -317,6 +317,6 @@ def test_gemms_and_other_functions_are_tuned_in_the_same_run(tmp_path):
         builder.close()
         runner.close()
     assert [error for _, _, error in trials] == [""] * 6
-    products = sum(facts.knobs is not None for facts, _, _ in trials)
+    products = sum(facts.config is not None for facts, _, _ in trials)
     assert (products, len(trials) - products) == (3, 3)
     assert len(records_of(database)) == 3 and len(database.get_all_tuning_records()) == 6

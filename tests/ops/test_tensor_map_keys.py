@@ -12,8 +12,8 @@ from tvm.s_tir import Schedule
 
 from tests.shared import gemm_functions
 from warploom import emulator
-from warploom.gemm import GemmKnobs, recognise
-from warploom.gemm.decisions import annotate
+from warploom.gemm import Config, recognise
+from warploom.gemm.annotations import annotate
 
 pytestmark = pytest.mark.gpu
 
@@ -25,12 +25,12 @@ def one_address(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("WARPLOOM_CACHE", "0")
 
 
-def compiled(func: Any, kernels: dict[int | None, GemmKnobs]) -> Any:
-    """The program with these knobs up to each number of rows, for the emulator."""
+def compiled(func: Any, kernels: dict[int | None, Config]) -> Any:
+    """The program with this config up to each number of rows, for the emulator."""
     schedule = Schedule(func)
     block = schedule.get_sblock(recognise(func).anchor)
-    for limit, knobs in kernels.items():
-        annotate(schedule, block, knobs.values(), limit)
+    for limit, config in kernels.items():
+        annotate(schedule, block, config.values(), limit)
     return schedule.mod
 
 
@@ -38,7 +38,7 @@ def compiled(func: Any, kernels: dict[int | None, GemmKnobs]) -> Any:
 def test_kernels_of_a_module_have_their_own_maps(rows, rng):
     """Only the kernel for this number of rows is launched; the boxes of all are the same."""
     function = gemm_functions.matmul(None, 136, 96)
-    few, more, many = (GemmKnobs(64, 48, 32, stages, consumers=1) for stages in (2, 3, 4))
+    few, more, many = (Config(64, 48, 32, stages, consumers=1) for stages in (2, 3, 4))
     module = compiled(function.func, {64: few, 128: more, None: many})
     arguments = function.arguments(rng, m=rows)
     result = emulator.run(module, arguments, kernel="main")
@@ -52,7 +52,7 @@ def test_buffers_of_one_name_have_their_own_maps(rng):
         (64, 64), lambda i, j: te.sum(a[i, r].astype("float32") * b[j, r].astype("float32"), r), "C"
     )
     func = te.create_prim_func([a, b, product])
-    module = compiled(func, {None: GemmKnobs(64, 64, 32, 2, consumers=1)})
+    module = compiled(func, {None: Config(64, 64, 32, 2, consumers=1)})
     x, w = (rng.standard_normal((64, 96)).astype("float16") for _ in "xw")
     result = emulator.run(module, [x, w, np.full((64, 64), np.nan, "float32")], kernel="main")
     np.testing.assert_allclose(result.outputs[-1], x.astype(float) @ w.T.astype(float), atol=1e-3)

@@ -161,13 +161,13 @@ def test_gemm_quantised(rng, rows, options):
 @pytest.mark.some(8)
 def test_tiles_for_small_weights_are_those_of_the_first_lowering(m, n, k, bits):
     tile, stages, hints = quantised_tiles(n, k, m, bits)
-    assert k % tile[2] == 0 and stages % hints.get("turns", 1) == 0
+    assert k % tile[2] == 0 and stages % hints.get("slice_k", 1) == 0
     assert tile[0] >= min(m or 1, 64)
     decided = [d for step in lower_trace(gemm_quantised(n, k, m, bits)) for d in step.decisions]
     assert not any("declines" in sentence for sentence in decided)
     assert any(f"{stages} stages" in sentence for sentence in decided)
-    turns = [sentence for sentence in decided if sentence.startswith("turns: each of 3")]
-    assert bool(turns) == ("turns" in hints)
+    turns = [sentence for sentence in decided if sentence.startswith("slice_k: each of 3")]
+    assert bool(turns) == ("slice_k" in hints)
 
 
 @pytest.mark.parametrize(

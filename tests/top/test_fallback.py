@@ -17,7 +17,7 @@ import warploom
 from tests.shared import gemm_functions
 from warploom import fallback, schedule
 from warploom.errors import Decline, StockScheduleWarning, WarploomWarning
-from warploom.gemm.decisions import has_decisions
+from warploom.gemm.annotations import has_decisions
 
 _TARGET = warploom.cuda_target("h200")
 

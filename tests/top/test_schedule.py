@@ -16,8 +16,8 @@ from tests.shared import gemm_functions
 from tests.shared.gemm_functions import Function
 from warploom import dlight, emulator, schedule
 from warploom.errors import Decline, IllegalCombination, StockScheduleWarning
-from warploom.gemm import GemmKnobs
-from warploom.gemm.decisions import annotate, decisions_of, has_decisions
+from warploom.gemm import Config
+from warploom.gemm.annotations import annotate, decisions_of, has_decisions
 from warploom.gemm.lower import lower_gemm
 
 _TARGET = warploom.cuda_target("h200")
@@ -46,7 +46,7 @@ def test_decisions_replay_from_json() -> None:
     schedule.gemm_async(sch, block, tile=(rows, 64, 32), cluster=(2, 1), stages=3, consumers=1)
     again = Schedule(function.func)
     Trace.apply_json_to_schedule(json.loads(json.dumps(_plain(sch.trace.as_json()))), again)
-    expected = GemmKnobs(128, 64, 32, 3, 1, cluster_m=2)
+    expected = Config(128, 64, 32, 3, 1, cluster_m=2)
     assert decisions_of(sch.mod["main"]) == decisions_of(again.mod["main"]) == [(None, expected)]
 
 
@@ -61,21 +61,21 @@ def _plain(value: object) -> object:
 def test_defaults_are_recorded() -> None:
     sch = Schedule(gemm_functions.matmul().func)
     schedule.gemm_async(sch, "matmul")
-    assert decisions_of(sch.mod["main"]) == [(None, GemmKnobs())]
+    assert decisions_of(sch.mod["main"]) == [(None, Config())]
 
 
 @pytest.mark.parametrize(
-    ("block", "knobs", "reason"),
+    ("block", "config", "reason"),
     [
         ("C", {}, "block 'C' has no sum of products"),
-        ("matmul", {"colour": 1}, "'colour' is no knob"),
+        ("matmul", {"colour": 1}, "'colour' is no choice"),
         ("matmul", {"tile": (96, 64, 32)}, "need a multiple of 128"),
     ],
 )
-def test_wrong_decisions(block: str, knobs: dict[str, object], reason: str) -> None:
+def test_wrong_decisions(block: str, config: dict[str, object], reason: str) -> None:
     sch = Schedule(gemm_functions.matmul().func)
     with pytest.raises(IllegalCombination, match=reason):
-        schedule.gemm_async(sch, block, **knobs)
+        schedule.gemm_async(sch, block, **config)
     assert not has_decisions(sch.mod["main"])
 
 
@@ -83,8 +83,8 @@ def test_decisions_by_number_of_rows(rng: np.random.Generator) -> None:
     function = gemm_functions.matmul(None)
     sch = Schedule(function.func)
     block = sch.get_sblock("matmul")
-    few = GemmKnobs(16, 64, 32, 2, 1, swap_ab=True)
-    many = GemmKnobs(64, 64, 32, 3, 1)
+    few = Config(16, 64, 32, 2, 1, swap_ab=True)
+    many = Config(64, 64, 32, 3, 1)
     annotate(sch, block, few.values(), 16)
     annotate(sch, block, many.values())
     func = sch.mod["main"]
@@ -95,7 +95,7 @@ def test_decisions_by_number_of_rows(rng: np.random.Generator) -> None:
 
 def test_there_must_be_decisions_for_any_number_of_rows() -> None:
     sch = Schedule(gemm_functions.matmul(None).func)
-    annotate(sch, sch.get_sblock("matmul"), GemmKnobs().values(), 16)
+    annotate(sch, sch.get_sblock("matmul"), Config().values(), 16)
     with pytest.raises(IllegalCombination, match="up to 16 rows, and none for more"):
         decisions_of(sch.mod["main"])
 
@@ -108,7 +108,7 @@ def test_without_decisions() -> None:
 def test_what_cannot_be_lowered_is_compiled_the_slow_way(rng: np.random.Generator) -> None:
     function = gemm_functions.matmul()
     sch = Schedule(function.func)
-    annotate(sch, sch.get_sblock("matmul"), {**GemmKnobs().values(), "stages": 60})
+    annotate(sch, sch.get_sblock("matmul"), {**Config().values(), "stages": 60})
     with pytest.warns(StockScheduleWarning, match="TVM's own schedule.*: .*shared memory"):
         _run(sch.mod["main"], function, rng)
 

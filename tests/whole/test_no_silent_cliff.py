@@ -61,18 +61,19 @@ IGNORED = (
     ({"registers": (64, 240)}, "sm_90a", ["lowered by multistage", "The hint registers"]),
     ({"specialise": False, "registers": (40, 200)}, "sm_90a", ["The hint registers is not"]),
     ({"specialise": False, "order_mmas": True}, "sm_90a", ["The hint order_mmas is not"]),
-    ({"specialise": False, "turns": 2, "consumers": 1}, "sm_90a", ["The hint turns is not"]),
+    ({"specialise": False, "slice_k": 2, "consumers": 1}, "sm_90a", ["The hint slice_k is not"]),
     ({"specialise": False}, "sm_100a", ["The hint specialise is not followed: the tensor core"]),
     ({"ping_pong": True}, "sm_100a", ["The hint ping_pong is not followed: only warps of Hopper"]),
-    ({"turns": 1}, "sm_100a", []),
+    ({"slice_k": 1}, "sm_100a", []),
     ({"persistent": False, "cluster": (2, 1)}, "sm_90a", ["The hint cluster is not followed: .* "
                                                          "a CTA for each tile, as the hint says"]),
     ({"persistent": False, "raster": "grouped", "group": 4}, "sm_90a", ["raster", "hint group"]),
     ({"persistent": False, "ctas": 4}, "sm_100a", ["The hint ctas is not followed"]),
     ({"scheduler": "clc", "ctas": 4}, "sm_100a", ["The hint ctas is not .* leave out either"]),
     ({"stages": 3}, "sm_90a", ["The hint stages is not followed: every pipelined loop has"]),
-    ({"exchange": "workspace"}, "sm_90a", ["The hint exchange is not followed: no CTAs share"]),
-    ({"exchange": "workspace", "split_k": 2}, "sm_90a", []),
+    ({"reduce_through": "workspace"}, "sm_90a",
+     ["The hint reduce_through is not followed: no CTAs share"]),
+    ({"reduce_through": "workspace", "split_k": 2}, "sm_90a", []),
 )  # fmt: skip
 
 
@@ -164,10 +165,10 @@ HINTS = st.fixed_dictionaries({}, optional={
     "raster": st.sampled_from(["rows", "columns", "grouped"]), "consumers": st.integers(1, 2),
     "registers": st.sampled_from([(24, 240), (40, 232), (24, 160), (64, 240)]),
     "stages": st.integers(1, 4), "specialise": st.booleans(), "ctas": st.sampled_from([4, 8]),
-    "ctas_per_sm": st.integers(1, 2), "turns": st.integers(1, 2), "split_k": st.integers(1, 2),
+    "ctas_per_sm": st.integers(1, 2), "slice_k": st.integers(1, 2), "split_k": st.integers(1, 2),
     "set_registers": st.booleans(), "store_columns": st.sampled_from([16, 32]),
     "store_buffers": st.integers(1, 2), "ping_pong": st.booleans(),
-    "order_mmas": st.booleans(), "early_launch": st.booleans(), "prefetch_l2": st.booleans(),
+    "order_mmas": st.booleans(), "pdl": st.booleans(), "prefetch_l2": st.booleans(),
 })  # fmt: skip
 
 

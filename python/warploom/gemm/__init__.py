@@ -1,7 +1,8 @@
 """Matmul-like functions: recognition, configuration, the tile program that computes them."""
 
-from warploom.gemm.knobs import GemmKnobs
-from warploom.gemm.problem import GemmFunction, GemmProblem
+from warploom.decide.config import Config
+from warploom.decide.problem import GemmProblem
+from warploom.gemm.problem import GemmFunction
 from warploom.gemm.recognition import recognise
 
-__all__ = ["GemmFunction", "GemmKnobs", "GemmProblem", "recognise"]
+__all__ = ["Config", "GemmFunction", "GemmProblem", "recognise"]

@@ -1,4 +1,4 @@
-"""The tile program of a recognised function, with the tiles that knobs choose.
+"""The tile program of a recognised function, with the tiles that a config chooses.
 
 The program is what a person would write for the function: loads of the operands' tiles and a
 product in a pipelined loop, then a nest for each result. Passes do the rest.
@@ -20,9 +20,9 @@ from tvm.tirx import Buffer, PrimFunc, Var
 from tvm.tirx.script.builder import ir as builder
 
 from warploom import language as wl
+from warploom.decide.config import Config
+from warploom.decide.problem import ALIGN
 from warploom.gemm.equations import loads, simplify
-from warploom.gemm.knobs import GemmKnobs
-from warploom.gemm.memory import ALIGN
 from warploom.gemm.problem import GemmFunction, Operand
 from warploom.gemm.results import Sum, reduce, store
 from warploom.gemm.tile_places import TilePlaces
@@ -31,7 +31,7 @@ from warploom.target.swizzle import ATOM_ROWS
 from warploom.tile import ir
 
 
-def tile_program(gemm: GemmFunction, knobs: GemmKnobs) -> PrimFunc:
+def tile_program(gemm: GemmFunction, config: Config) -> PrimFunc:
     """The tile program of a function.
 
     Its parameters are those of the S-TIR function, in the same order and of the same shapes.
@@ -41,9 +41,9 @@ def tile_program(gemm: GemmFunction, knobs: GemmKnobs) -> PrimFunc:
     Decline
         If the function reads or stores in a way that tiles cannot; the message names the buffer.
     IllegalCombination
-        If the knobs do not suit the problem.
+        If the config does not suit the problem.
     """
-    knobs.check(gemm.problem)
+    config.check(gemm.problem)
     with IRBuilder() as made, builder.prim_func(private=True):
         table = {param: _parameter(param, gemm) for param in gemm.func.params}
         for view in gemm.views:
@@ -51,8 +51,8 @@ def tile_program(gemm: GemmFunction, knobs: GemmKnobs) -> PrimFunc:
             declared = T.decl_buffer(shape, str(view.buffer.dtype), data, align=ALIGN)
             table[view.buffer] = IRBuilder.name(view.buffer.name, declared)
         T.device_entry()
-        with wl.hints(**knobs.hints()):
-            _Kernel(gemm, knobs, table).write()
+        with wl.hints(**config.hints()):
+            _Kernel(gemm, config, table).write()
     program = made.get()
     attrs = dict((gemm.func.attrs or {}).items())
     for key, value in {**attrs, "tirx.is_scheduled": 1}.items():
@@ -113,9 +113,9 @@ class _Tile:
 class _Kernel:
     """Writes the statements of one program."""
 
-    def __init__(self, gemm: GemmFunction, knobs: GemmKnobs, table: Mapping[Var, Any]) -> None:
-        self.gemm, self.knobs = gemm, knobs
-        self.where = TilePlaces(gemm, knobs, table)
+    def __init__(self, gemm: GemmFunction, config: Config, table: Mapping[Var, Any]) -> None:
+        self.gemm, self.config = gemm, config
+        self.where = TilePlaces(gemm, config, table)
 
     def write(self) -> None:
         """The statements after the device entry."""
@@ -135,9 +135,9 @@ class _Kernel:
         That is so for B in rows, which TMA can load below each other, up to the 256 columns that
         an instruction has (as a box of TMA has rows).
         """
-        gemm, columns = self.gemm, self.knobs.tile_n
+        gemm, columns = self.gemm, self.config.tile_n
         wide = len(gemm.products) * columns
-        if len(gemm.products) == 1 or self.knobs.swap_ab or columns % ATOM_ROWS:
+        if len(gemm.products) == 1 or self.config.swap_ab or columns % ATOM_ROWS:
             return False
         order = [gemm.columns.var, gemm.summed[-1].var]
         return wide <= TMA.box_extent and all(
@@ -153,18 +153,18 @@ class _Kernel:
         if not joined:
             return [Sum(self._accumulator(accumulator)) for accumulator in accumulators]
         made = self._accumulator(accumulators[0], len(accumulators))
-        return [Sum(made, part * self.knobs.tile_n) for part in range(len(accumulators))]
+        return [Sum(made, part * self.config.tile_n) for part in range(len(accumulators))]
 
     def _accumulator(self, var: Var, products: int = 1) -> Buffer:
-        rows, columns = self.knobs.tile_m, self.knobs.tile_n * products
-        shape = (columns, rows) if self.knobs.swap_ab else (rows, columns)
+        rows, columns = self.config.tile_m, self.config.tile_n * products
+        shape = (columns, rows) if self.config.swap_ab else (rows, columns)
         made = T.alloc_buffer(shape, str(var.ty.dtype), scope="accumulator")
         return IRBuilder.name(var.name, made)
 
     def _main_loop(self, sums: list[Buffer], joined: bool) -> None:
         gemm = self.gemm
         *outer, inner = gemm.summed
-        depth = self.knobs.tile_k
+        depth = self.config.tile_k
         steps = T.ceildiv(inner.extent, depth)
         total = steps
         for axis in outer:
@@ -178,7 +178,7 @@ class _Kernel:
         ]
         if joined:
             tiles.append(self._side_by_side(operands[1:]))
-        with wl.pipelined(simplify(total), self.knobs.stages) as step:
+        with wl.pipelined(simplify(total), self.config.stages) as step:
             IRBuilder.name("step", step)
             rest = step
             self.where.starts[inner.var] = (rest if not outer else T.truncmod(rest, steps)) * depth
@@ -200,15 +200,15 @@ class _Kernel:
         if operand.load is not None:
             shared = self.where.shared(operand.load, number)
             return _Tile(shared, (_Load(operand.load, shared),))
-        rows = self.knobs.tile_m if side is self.gemm.rows.var else self.knobs.tile_n
-        shape = (rows, self.knobs.tile_k)
+        rows = self.config.tile_m if side is self.gemm.rows.var else self.config.tile_n
+        shape = (rows, self.config.tile_k)
         made = T.alloc_buffer(shape, str(operand.value.ty.dtype), scope="fragment")
         copied: list[_Load] = []
         for load in loads(operand.value):
             if any(tvm_ffi.structural_equal(load, copy.source) for copy in copied):
                 continue
             piece = None if self.where.can_copy(load) else self.where.piece(load)
-            # A stage has room for one of them (GemmKnobs.stage_bytes).
+            # A stage has room for one of them (Config.stage_bytes).
             is_first = all(copy.piece is None for copy in copied)
             if self.where.can_copy(load) or (piece is not None and is_first):
                 copied.append(_Load(load, self.where.shared(load, number, piece), piece))
@@ -216,7 +216,7 @@ class _Kernel:
 
     def _side_by_side(self, operands: list[Operand]) -> _Tile:
         """One tile for the operands of all products, one below the other."""
-        columns, depth = self.knobs.tile_n, self.knobs.tile_k
+        columns, depth = self.config.tile_n, self.config.tile_k
         source = operands[0].load.source
         made = T.alloc_buffer((len(operands) * columns, depth), str(source.dtype), scope="shared")
         IRBuilder.name(f"{source.name}_s", made)
@@ -255,7 +255,7 @@ class _Kernel:
     def _multiply(self, total: Buffer, a: Buffer, b: Buffer, accum: Any) -> None:
         layout = self.gemm.problem.layout
         a_rows, b_rows = layout[0] == "N", layout[1] == "T"
-        if self.knobs.swap_ab:
+        if self.config.swap_ab:
             Tx.cta.gemm_async(
                 ir.whole(total), ir.whole(b), ir.whole(a), not b_rows, not a_rows, accum
             )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from tvm.tirx import PrimFunc
 
 from warploom.errors import Decline
-from warploom.gemm.decisions import decisions_of
+from warploom.gemm.annotations import decisions_of
 from warploom.gemm.generate import tile_program
 from warploom.gemm.recognition import recognise
 from warploom.lower.lowerings import lower
@@ -29,7 +29,7 @@ def lower_gemm(func: PrimFunc) -> PrimFunc:
     if not decisions:
         raise Decline("the function has no decisions of warploom.schedule.")
     gemm = recognise(func)
-    kernels = [(limit, lower(tile_program(gemm, knobs))) for limit, knobs in decisions]
+    kernels = [(limit, lower(tile_program(gemm, config))) for limit, config in decisions]
     _, chosen = kernels.pop()
     for limit, kernel in reversed(kernels):
         body = ir.substitute(kernel.body, dict(zip(kernel.params, chosen.params, strict=True)))

@@ -10,15 +10,13 @@ from tvm import tirx
 from tvm.ir.expr import TensorLoad
 from tvm.tirx import Var
 
+from warploom.decide.problem import ALIGN, kind_of
 from warploom.errors import Decline
 from warploom.gemm.equations import loads
-from warploom.gemm.problem import Axis, GemmFunction, Operand, Product, kind_of
+from warploom.gemm.problem import Axis, GemmFunction, Operand, Product
 from warploom.target import TMA
 from warploom.target.dtypes import bits_of
 from warploom.tile import ir
-
-#: Bytes that TMA wants base addresses and strides aligned to.
-ALIGN = 16
 
 
 def static(extent: Any) -> int | None:

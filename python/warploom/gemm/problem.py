@@ -8,121 +8,12 @@ function, from which a kernel is generated.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any
 
 from tvm.ir.expr import TensorLoad
 from tvm.tirx import Buffer, PrimFunc, Var
 
-from warploom.target import TMA, WgmmaKind, wgmma_kind
-from warploom.target.dtypes import bits_of
-
-#: How the tensor core multiplies operands that it cannot multiply as they are.
-_AS = {"float32": "float32 as tf32"}
-#: Extents that an operand of an epilogue varies along, by name.
-SHAPES = {(False, False): "scalar", (True, False): "column", (False, True): "row",
-          (True, True): "tile"}  # fmt: skip
-
-
-@dataclass(frozen=True)
-class GemmProblem:
-    """Sizes and types of ``C[b, m, n] = f(sum over k of A[b, m, k] B[b, n, k], ...)``.
-
-    Attributes
-    ----------
-    m, n, k : int or None
-        Rows, columns and products; None for a size that is known when the kernel is launched.
-    batch : int or None
-        How many products of that size there are.
-    a_dtype, b_dtype : str
-        What the tensor core multiplies.
-    layout : str
-        ``"NT"``, ``"NN"``, ``"TN"`` or ``"TT"``: whether A has K or M, and B N or K, in its
-        last-but-one dimension, by the BLAS name (T for B is ``[N, K]``).
-    accumulator : str
-        ``"float32"`` or ``"int32"``.
-    products : int
-        Products that share A and the loop over K, such as the two of SwiGLU.
-    a_bits, b_bits : float
-        Bits that an element of the operands has in memory: fewer than its dtype has where it is
-        computed, such as 4.5 for 4-bit weights of which 32 have a scale of 16 bits.
-    inputs : tuple of (str, str)
-        What the epilogue reads: dtype, and along which extents it varies (``"scalar"``,
-        ``"row"``, ``"column"`` or ``"tile"``).
-    outputs : tuple of str
-        Dtypes of the results.
-    computed : (bool, bool)
-        Whether A, and B, are computed from what lies in memory.
-    taps : int
-        Of a convolution, the products of K that read the image at another place each; no step of
-        the sum belongs to two of them. 1 of other products.
-    reduced : int
-        Columns of the result that a reduction of its rows spans; 0 if there is none.
-    """
-
-    m: int | None
-    n: int | None
-    k: int | None
-    batch: int | None
-    a_dtype: str
-    b_dtype: str
-    layout: str
-    accumulator: str
-    products: int
-    a_bits: float
-    b_bits: float
-    inputs: tuple[tuple[str, str], ...]
-    outputs: tuple[str, ...]
-    computed: tuple[bool, bool] = (False, False)
-    taps: int = 1
-    reduced: int = 0
-
-    def __str__(self) -> str:
-        sizes = " x ".join(
-            "?" if extent is None else str(extent) for extent in (self.m, self.n, self.k)
-        )
-        parts = [f"{sizes} {self.layout}", f"{_dtypes(self)} -> {self.accumulator}"]
-        if self.batch != 1:
-            parts.append(f"batch {'?' if self.batch is None else self.batch}")
-        if self.taps > 1:
-            parts.append(f"{self.taps} taps")
-        if self.reduced:
-            parts.append(f"rows reduced over {self.reduced} columns")
-        if self.products > 1:
-            parts.append(f"{self.products} products")
-        if self.inputs:
-            parts.append("epilogue reads " + ", ".join(" ".join(words) for words in self.inputs))
-        return ", ".join([*parts, f"out {', '.join(self.outputs)}"])
-
-
-def _dtypes(problem: GemmProblem) -> str:
-    return " x ".join(
-        f"{dtype} from {bits:g} bits" if computed else _AS.get(dtype, dtype)
-        for dtype, bits, computed in zip(
-            (problem.a_dtype, problem.b_dtype),
-            (problem.a_bits, problem.b_bits),
-            problem.computed,
-            strict=True,
-        )
-    )
-
-
-@lru_cache
-def kind_of(problem: GemmProblem) -> WgmmaKind:
-    """The instruction that multiplies a problem's operands."""
-    return wgmma_kind(problem.a_dtype, problem.b_dtype, problem.accumulator)
-
-
-def has_chunks(problem: GemmProblem, dtype: str) -> bool:
-    """Whether rows of a result are known to be whole 16 bytes, as TMA stores them."""
-    return problem.n is not None and problem.n * bits_of(dtype) // 8 % TMA.chunk_bytes == 0
-
-
-def steps_of(problem: GemmProblem, tile_k: int) -> int | None:
-    """Steps of a tile's loop, each ``tile_k`` deep; None if only the launch knows the sum."""
-    if problem.k is None:
-        return None
-    return problem.taps * -(-problem.k // problem.taps // tile_k)
+from warploom.decide.problem import GemmProblem
 
 
 @dataclass(frozen=True)

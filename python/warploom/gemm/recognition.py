@@ -18,13 +18,14 @@ import tvm_ffi
 from tvm import tirx
 from tvm.tirx import PrimFunc
 
+from warploom.decide.problem import SHAPES, GemmProblem
 from warploom.errors import Decline, IllegalCombination
 from warploom.gemm.axes import Axes
 from warploom.gemm.equations import loads, narrow, read_equations
 from warploom.gemm.flatten import flatten
 from warploom.gemm.memory import bits_in_memory, operand_faults, static
 from warploom.gemm.pixels import padded_load
-from warploom.gemm.problem import SHAPES, Axis, GemmFunction, GemmProblem, Operand, Output, Product
+from warploom.gemm.problem import Axis, GemmFunction, Operand, Output, Product
 from warploom.gemm.reductions import split_reductions
 from warploom.gemm.sums import SumReader
 from warploom.gemm.tf32 import TF32, allows_tf32

@@ -14,9 +14,9 @@ from tvm.script.ir_builder import IRBuilder
 from tvm.script.tirx import tile as Tx
 from tvm.tirx import Buffer
 
+from warploom.decide.problem import ALIGN
 from warploom.errors import Decline
 from warploom.gemm.equations import simplify
-from warploom.gemm.memory import ALIGN
 from warploom.gemm.problem import Axis, Output, RowReduction
 from warploom.gemm.reductions import NEUTRAL
 from warploom.gemm.tile_places import TilePlaces
@@ -42,8 +42,8 @@ class Sum:
 
 def store(where: TilePlaces, output: Output, sums: list[Sum], number: int) -> None:
     """Compute a result from the sums of the tile, and store it."""
-    gemm, knobs = where.gemm, where.knobs
-    m, n = knobs.tile_m, knobs.tile_n
+    gemm, config = where.gemm, where.config
+    m, n = config.tile_m, config.tile_n
     places = where.dimensions(_element(output))
     order = [var for var, _ in places if var is not None]
     if order != [*(axis.var for axis in gemm.row_axes), gemm.columns.var]:
@@ -58,7 +58,7 @@ def store(where: TilePlaces, output: Output, sums: list[Sum], number: int) -> No
                 f"{output.buffer.name} has {extent} elements where the product has "
                 f"{axis.extent}; a tile over the edge would overwrite the others."
             )
-    whole = knobs.swap_ab and not knobs.stores_in_chunks(gemm.problem, str(output.buffer.dtype))
+    whole = config.swap_ab and not config.stores_in_chunks(gemm.problem, str(output.buffer.dtype))
     scope = "shared" if whole else "fragment"
     out = T.alloc_buffer((m, n), str(output.buffer.dtype), scope=scope)
     IRBuilder.name(f"out{number or ''}", out)
@@ -67,7 +67,7 @@ def store(where: TilePlaces, output: Output, sums: list[Sum], number: int) -> No
         IRBuilder.name("x", x)
         more = {gemm.columns.var: where.starts[gemm.columns.var] + x, **where.row_places(y)}
         for product, total in zip(gemm.products, sums, strict=True):
-            at = (x, y) if knobs.swap_ab else (y, x + total.first)
+            at = (x, y) if config.swap_ab else (y, x + total.first)
             more[product.accumulator] = total.buffer[at]
         T.buffer_store(out, where.at(widened(output.value), more), [y, x])
     to = where.region(_element(output))
@@ -84,8 +84,8 @@ def store(where: TilePlaces, output: Output, sums: list[Sum], number: int) -> No
 
 def reduce(where: TilePlaces, reduction: RowReduction, sums: list[Sum]) -> None:
     """A sum or extremum of each row of the tile, stored as a column of rows."""
-    gemm, knobs = where.gemm, where.knobs
-    m, n = knobs.tile_m, knobs.tile_n
+    gemm, config = where.gemm, where.config
+    m, n = config.tile_m, config.tile_n
     name, dtype = reduction.buffer.name, str(reduction.buffer.dtype)
     vector = T.alloc_buffer((m,), "float32", scope="fragment")
     IRBuilder.name(f"{name}_rows", vector)

@@ -14,16 +14,16 @@ from tvm.script.ir_builder import IRBuilder
 from tvm.script.tirx import tile as Tx
 from tvm.tirx import Buffer, Var
 
+from warploom.decide.config import Config
+from warploom.decide.problem import ALIGN
 from warploom.errors import Decline
-from warploom.gemm.choices import POLICIES
 from warploom.gemm.equations import simplify
-from warploom.gemm.knobs import GemmKnobs
-from warploom.gemm.memory import ALIGN
 from warploom.gemm.pixels import Box, step_of
 from warploom.gemm.problem import Axis, GemmFunction
 from warploom.ops.copy_strided import CACHE_HINT, STEPS
 from warploom.target.dtypes import bits_of
 from warploom.tile import ir
+from warploom.tile.choices import POLICIES
 
 
 class TilePlaces:
@@ -39,22 +39,22 @@ class TilePlaces:
         Where it begins along them.
     """
 
-    def __init__(self, gemm: GemmFunction, knobs: GemmKnobs, table: Mapping[Var, Any]) -> None:
-        self.gemm, self.knobs, self.table = gemm, knobs, dict(table)
+    def __init__(self, gemm: GemmFunction, config: Config, table: Mapping[Var, Any]) -> None:
+        self.gemm, self.config, self.table = gemm, config, dict(table)
         self.extents = dict(zip((a.var for a in gemm.row_axes), self._box(), strict=True))
-        self.extents[gemm.columns.var] = knobs.tile_n
-        self.extents[gemm.summed[-1].var] = knobs.tile_k
+        self.extents[gemm.columns.var] = config.tile_n
+        self.extents[gemm.summed[-1].var] = config.tile_k
         self.starts: dict[Var, Any] = {}
 
     def open_grid(self) -> None:
         """Define the CTAs, and where the tile of each begins."""
-        gemm, knobs = self.gemm, self.knobs
+        gemm, config = self.gemm, self.config
         counts = [_tiles(axis, self.extents[axis.var]) for axis in gemm.row_axes]
-        grid = [functools.reduce(lambda x, y: x * y, counts), _tiles(gemm.columns, knobs.tile_n)]
+        grid = [functools.reduce(lambda x, y: x * y, counts), _tiles(gemm.columns, config.tile_n)]
         ids = T.cta_id([*grid, *(axis.extent for axis in gemm.batch)])
         for name, var in zip("ij", ids, strict=False):
             IRBuilder.name(name, var)
-        self.starts = {gemm.columns.var: ids[1] * knobs.tile_n}
+        self.starts = {gemm.columns.var: ids[1] * config.tile_n}
         rest = ids[0]
         for axis, count in list(zip(gemm.row_axes, counts, strict=True))[:0:-1]:
             self._start(axis, T.truncmod(rest, count))
@@ -65,17 +65,17 @@ class TilePlaces:
 
     def _box(self) -> tuple[int, ...]:
         """Extents of a tile along the axes of the rows."""
-        gemm, knobs = self.gemm, self.knobs
+        gemm, config = self.gemm, self.config
         if not gemm.pixels:
-            return (knobs.tile_m,)
+            return (config.tile_m,)
         load = gemm.products[0].a.load
         steps = [max(step_of(i, axis.var) for i in load.indices) for axis in gemm.pixels]
-        parts = 1 if knobs.swap_ab else knobs.consumers
-        box = Box.of(gemm.pixels, steps, knobs.tile_m, parts, knobs.cluster_n)
+        parts = 1 if config.swap_ab else config.consumers
+        box = Box.of(gemm.pixels, steps, config.tile_m, parts, config.cluster_n)
         if box is None:
             raise Decline(
-                f"No box of {knobs.tile_m} pixels of {load.source.name} can be loaded in steps of "
-                f"{steps} and shared by {parts} warpgroups and {knobs.cluster_n} CTAs."
+                f"No box of {config.tile_m} pixels of {load.source.name} can be loaded in steps of "
+                f"{steps} and shared by {parts} warpgroups and {config.cluster_n} CTAs."
             )
         return box.extents
 
@@ -99,7 +99,7 @@ class TilePlaces:
         pixels = {axis.var for axis in self.gemm.pixels}
         own = sum(var in pixels for var, _ in self.dimensions(load) if var is not None)
         if own:  # they come before what the sum is over
-            extents[:own] = [self.knobs.tile_m]
+            extents[:own] = [self.config.tile_m]
         made = T.alloc_buffer(extents, str(load.source.dtype), scope="shared")
         return IRBuilder.name(f"{load.source.name}_s{number or ''}", made)
 
@@ -122,7 +122,7 @@ class TilePlaces:
             if any(step != 1 for step in steps):
                 options[STEPS] = steps
         of_b = any(self.gemm.columns.var.same_as(var) for var, _ in self.dimensions(load))
-        policy = POLICIES[self.knobs.l2_policy][of_b]
+        policy = POLICIES[self.config.l2_policy][of_b]
         if policy is not None:
             options[CACHE_HINT] = policy
         to = shared if isinstance(shared, TensorRegion) else ir.whole(shared)

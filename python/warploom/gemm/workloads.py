@@ -10,7 +10,7 @@ from typing import Any
 from tvm import te, tirx
 from tvm.tirx import PrimFunc
 
-from warploom.gemm.problem import GemmProblem
+from warploom.decide.problem import GemmProblem
 from warploom.gemm.recognition import recognise
 from warploom.gemm.tf32 import allow_tf32
 from warploom.gemm_shape import GemmShape

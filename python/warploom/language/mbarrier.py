@@ -20,7 +20,7 @@ from tvm.tirx import Buffer
 from warploom.errors import IllegalCombination
 from warploom.language.builtins.mbarriers import mbarrier_wait_parity
 from warploom.language.builtins.operands import constant
-from warploom.tile.hints import require_positive
+from warploom.tile.choices import require_positive
 from warploom.tile.mbarriers import INITIALISED, LOADING, SCOPE
 
 #: Arrivals that an mbarrier can count (PTX ISA, "mbarrier.init").

@@ -6,7 +6,7 @@ from typing import Any
 
 from tvm.script import tirx as T
 
-from warploom.tile.hints import require_positive
+from warploom.tile.choices import require_positive
 
 #: Annotation of a pipelined loop; its value is 1.
 PIPELINED = "warploom.pipelined"

@@ -37,7 +37,7 @@ TENSOR_MEMORY, BY_HAND = "tensor memory", "orchestrated by hand"
 LOWERINGS: dict[str, tuple[Factory, ...]] = {
     WARP_SPECIALISED: (
         *_BEFORE_GRID, transform.SqueezeVectors, transform.ChooseGrid, *_BEFORE_ROLES,
-        transform.OrderMmas, transform.TakeTurns, transform.PingPong,
+        transform.OrderMmas, transform.SliceK, transform.PingPong,
         transform.SpecializeWarps, *_LAST,
     ),
     MULTISTAGE: (

@@ -30,8 +30,8 @@ from warploom.lower.emit.prints import without_prints
 from warploom.lower.hopper.multistage import multistage
 from warploom.lower.hopper.order_mmas import order_mmas
 from warploom.lower.hopper.ping_pong import ping_pong
+from warploom.lower.hopper.slice_k import slice_k
 from warploom.lower.hopper.specialize_warps import specialize_warps
-from warploom.lower.hopper.take_turns import take_turns
 from warploom.lower.hopper.warpgroups import ignore_role_hints
 from warploom.lower.options import with_options
 from warploom.lower.passes.allocate_shared import allocate_shared
@@ -175,7 +175,7 @@ ReduceSplits = _factory("ReduceSplits", reduce_splits)
 StageStores = _factory("StageStores", stage_stores)
 PlanPipeline = _factory("PlanPipeline", plan_stages)
 OrderMmas = _factory("OrderMmas", order_mmas)
-TakeTurns = _factory("TakeTurns", take_turns)
+SliceK = _factory("SliceK", slice_k)
 PingPong = _factory("PingPong", ping_pong)
 IgnoreRoleHints = _factory("IgnoreRoleHints", ignore_role_hints)
 ResolveTensorMemory = _factory("ResolveTensorMemory", resolve_tensor_memory)

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from warploom.gemm.knobs import GemmKnobs
+from warploom.decide.config import Config
 
 #: The library in the folder; TVM calls its path the artifact.
 LIBRARY = "kernel.so"
@@ -71,9 +71,9 @@ class Facts:
     in_part: bool = False
     is_program: bool = False
 
-    def knobs_text(self) -> str:
-        """The knobs as one would write them."""
-        return str(GemmKnobs.of(self.knobs)) if self.knobs else ""
+    def config_text(self) -> str:
+        """The config as one would write them."""
+        return str(Config.of(self.config)) if self.config else ""
 
 
 def new_folder(parent: str | None = None) -> Path:

@@ -16,9 +16,9 @@ from tvm.s_tir.transform import RemoveWeightLayoutRewriteBlock
 from tvm.target import Target
 
 from warploom import environ
+from warploom.decide.model import predict
 from warploom.errors import StockScheduleWarning, WarploomError
-from warploom.gemm.decisions import PREFIX, annotations_of, knobs_of
-from warploom.gemm.model import predict
+from warploom.gemm.annotations import PREFIX, annotations_of, config_of
 from warploom.gemm.recognition import recognise
 from warploom.meta_schedule import artifact
 from warploom.meta_schedule.artifact import Facts
@@ -197,16 +197,16 @@ def build_candidate(
 
 def facts_of(mod: IRModule, bare: IRModule, workload: str, reference: str | None) -> Facts:
     """The facts about a candidate before it is compiled."""
-    knobs = knobs_of(mod["main"])
-    if knobs is None and bare is mod:
+    config = config_of(mod["main"])
+    if config is None and bare is mod:
         return Facts(workload)
     func = bare["main"]
     written = outputs_of(func)
     checked = {"outputs": written, "reference": reference, "on_host": runs_on_host(bare)}
-    if knobs is None:
+    if config is None:
         return Facts(workload, updated=written, exact=False, **checked)
     problem = recognise(mod["main"]).problem
-    predicted = predict(problem, knobs).total
+    predicted = predict(problem, config).total
     checked["updated"] = updated_of(func)
     checked["rounded"] = any(problem.computed) and rounds_sums(func)
-    return Facts(workload, str(problem), knobs.values(), predicted, **checked)
+    return Facts(workload, str(problem), config.values(), predicted, **checked)

@@ -11,13 +11,13 @@ from tvm.target import Target
 from tvm.tirx import PrimFunc
 
 from warploom.command_line import Parser, natural, output_folder, positive, require_gpu
+from warploom.decide.draws import draws
+from warploom.decide.problem import GemmProblem
 from warploom.errors import WarploomError
-from warploom.gemm.problem import GemmProblem
 from warploom.gemm.recognition import recognise
 from warploom.meta_schedule import journal
 from warploom.meta_schedule.estimates import estimate_target
 from warploom.meta_schedule.lookup import Lookup
-from warploom.meta_schedule.options import options as options_of
 from warploom.meta_schedule.tune import tune_tir
 from warploom.meta_schedule.workloads import matmul
 from warploom.target.tvm_target import cuda_target, default_target, target_from_device
@@ -50,7 +50,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Tune, and print the best knobs; the exit status is 1 if no candidate succeeded."""
+    """Tune, and print the best config; the exit status is 1 if no candidate succeeded."""
     parser = Parser(
         prog="warploom tune tir",
         description="Tune C[M, N] = A[M, K] B[N, K]^T, or go on with an earlier search.",
@@ -79,7 +79,7 @@ def main(arguments: Sequence[str]) -> int:
         print(f"No candidate succeeded; {options.work_dir / journal.NAME} has the reason of each.")
         return 1
     kind = "estimated" if options.estimate else "measured"
-    print(f"{best.record.seconds * 1e6:.2f} us {kind}: {best.knobs}")
+    print(f"{best.record.seconds * 1e6:.2f} us {kind}: {best.config}")
     return 0
 
 
@@ -89,11 +89,11 @@ def _problem(func: PrimFunc) -> GemmProblem:
     Raises
     ------
     WarploomError
-        If there is no kernel for it whose knobs could be tuned.
+        If there is no kernel for it whose config could be tuned.
     """
     try:
         problem = recognise(func).problem
-        options_of(problem)
+        draws(problem)
     except WarploomError as reason:
         raise WarploomError(f"No kernel of warploom computes this GEMM: {reason}") from reason
     return problem

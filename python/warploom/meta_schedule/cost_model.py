@@ -21,10 +21,10 @@ from tvm.s_tir.meta_schedule.cost_model import PyCostModel, XGBModel
 from tvm.s_tir.meta_schedule.runner import RunnerResult
 from tvm.s_tir.meta_schedule.search_strategy import MeasureCandidate
 
+from warploom.decide.machine import H200, Machine
+from warploom.decide.problem import GemmProblem
 from warploom.errors import WarploomError
-from warploom.gemm.decisions import knobs_of
-from warploom.gemm.machine import H200, Machine
-from warploom.gemm.problem import GemmProblem
+from warploom.gemm.annotations import config_of
 from warploom.meta_schedule.estimates import is_estimate
 from warploom.meta_schedule.features import features
 from warploom.meta_schedule.lookup import Lookup
@@ -49,7 +49,7 @@ class CostModel(PyCostModel):
     machine : Machine
         The assumptions of the analytic model.
     known : Lookup, optional
-        Knobs that were the fastest when they were measured: they are tried before all others. By
+        Configs that were the fastest when they were measured: they are tried before all others. By
         default the package's.
 
     Raises
@@ -88,9 +88,9 @@ class CostModel(PyCostModel):
             return self._other().predict(context, candidates)
         rows, predicted = self._describe(problem, candidates)
         times = np.exp(predicted + self._correction(rows))
-        first = None if is_estimate(context.target) else self.known.knobs(problem)
+        first = None if is_estimate(context.target) else self.known.config(problem)
         for number, candidate in enumerate(candidates):
-            if first is not None and knobs_of(candidate.sch.mod["main"], problem) == first:
+            if first is not None and config_of(candidate.sch.mod["main"], problem) == first:
                 times[number] = times.min()
         return (times.min() / times).astype("float64")
 
@@ -121,7 +121,7 @@ class CostModel(PyCostModel):
     def learn(self, records: Iterable[Record]) -> None:
         """Learn from all records of the same GPU, of any GEMM."""
         for record in records:
-            row, prediction = features(record.problem, record.knobs, self.machine)
+            row, prediction = features(record.problem, record.config, self.machine)
             self._rows.append(row)
             self._errors.append(float(np.log(record.seconds * 1e6 / prediction.total)))
         self._train()
@@ -155,7 +155,7 @@ class CostModel(PyCostModel):
     ) -> tuple[list[NDArray[np.float32]], NDArray[np.float64]]:
         """Features, and the logarithms of the analytic model's microseconds."""
         parts = [
-            features(problem, knobs_of(candidate.sch.mod["main"], problem), self.machine)
+            features(problem, config_of(candidate.sch.mod["main"], problem), self.machine)
             for candidate in candidates
         ]
         return [row for row, _ in parts], np.log([prediction.total for _, prediction in parts])

@@ -16,8 +16,8 @@ from tvm.ir import IRModule
 from tvm.s_tir.meta_schedule.database import Database, JSONDatabase, TuningRecord, Workload
 from tvm.target import Target
 
+from warploom.decide.config import Config
 from warploom.errors import WarploomError
-from warploom.gemm.knobs import GemmKnobs
 from warploom.meta_schedule.estimates import is_estimate
 from warploom.meta_schedule.files import replace_file
 from warploom.meta_schedule.journal import read_journal
@@ -191,21 +191,21 @@ def recover(work_dir: str | Path, target: Target) -> int:
     journal.
     """
     database = open_database(work_dir)
-    known = {(key_of(r.stock.workload.mod), str(r.knobs)) for r in records_of(database)}
+    known = {(key_of(r.stock.workload.mod), str(r.config)) for r in records_of(database)}
     mods = {key_of(mod): mod for mod in workloads_of(work_dir)}
     added = 0
     for entry in read_journal(work_dir):
         mod = mods.get(entry.workload)
-        if mod is None or not entry.samples or not entry.knobs:
+        if mod is None or not entry.samples or not entry.config:
             continue
         try:
-            knobs = GemmKnobs.of(entry.knobs)
-            trace = trace_of(mod, knobs)
-        except WarploomError:  # no knobs of this version: the journal may be older
+            config = Config.of(entry.config)
+            trace = trace_of(mod, config)
+        except WarploomError:  # no config of this version: the journal may be older
             continue
-        if (entry.workload, str(knobs)) in known:
+        if (entry.workload, str(config)) in known:
             continue
-        known.add((entry.workload, str(knobs)))
+        known.add((entry.workload, str(config)))
         seconds = [microseconds * 1e-6 for microseconds in entry.samples]
         workload = database.commit_workload(mod)
         database.commit_tuning_record(TuningRecord(trace, workload, seconds, target, None))

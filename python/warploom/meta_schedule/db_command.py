@@ -10,13 +10,14 @@ from rich.console import Console
 from rich.table import Table
 
 from warploom.command_line import Parser, natural, output_file, output_folder
+from warploom.decide.problem import GemmProblem
+from warploom.decide.repair import why_not_search
 from warploom.errors import WarploomError
 from warploom.gemm.problem import GemmProblem
 from warploom.language.tuning.space import text_of
 from warploom.meta_schedule.database import RECORDS, is_database, merge, read_database
 from warploom.meta_schedule.imported import import_lines
 from warploom.meta_schedule.mend import DROPPED, mend
-from warploom.meta_schedule.options import why_not
 from warploom.meta_schedule.package_records import read, shipped, write
 from warploom.meta_schedule.programs.records import Tuned, tuned_programs
 from warploom.meta_schedule.progress import short
@@ -31,14 +32,14 @@ def summary(records: Sequence[Record]) -> Table:
     for record in records:
         groups.setdefault((str(record.problem), record.arch, record.estimate), []).append(record)
     table = Table()
-    for name in ("GEMM", "arch", "time", "records", "best us", "TFLOP/s", "best knobs"):
+    for name in ("GEMM", "arch", "time", "records", "best us", "TFLOP/s", "best config"):
         table.add_column(name, overflow="fold")
     for (problem, arch, estimate), mine in sorted(groups.items()):
         best = min(mine, key=lambda record: record.seconds)
         rate = operations(best.problem) / best.seconds / 1e12
         table.add_row(
             problem, arch, "estimated" if estimate else "measured", str(len(mine)),
-            f"{best.seconds * 1e6:.2f}", f"{rate:.0f}", short(best.knobs),
+            f"{best.seconds * 1e6:.2f}", f"{rate:.0f}", short(best.config),
         )  # fmt: skip
     return table
 
@@ -78,13 +79,14 @@ def complaints(folder: Path) -> Iterator[str]:
     succeeded = sum(median(record) < FAILED_SECONDS for record in stock)
     succeeded -= sum(len(tuned.measured) for tuned in tuned_programs(database))
     if succeeded > len(good):
-        yield f"{succeeded - len(good)} records are of no GEMM, or choose no legal knobs."
+        yield f"{succeeded - len(good)} records are of no GEMM, or choose no legal config."
     for measurement in good:
         if measurement.seconds <= 0:
-            yield f"{measurement.problem}: {measurement.knobs} takes {measurement.seconds} seconds."
-        reason = why_not(measurement.problem, measurement.knobs)
+            took = f"{measurement.config} takes {measurement.seconds} seconds"
+            yield f"{measurement.problem}: {took}."
+        reason = why_not_search(measurement.problem, measurement.config)
         if reason is not None:
-            yield f"{measurement.problem}: {measurement.knobs} is not possible. {reason}"
+            yield f"{measurement.problem}: {measurement.config} is not possible. {reason}"
     if len({record.estimate for record in good}) > 1:
         yield "There are estimates and measured times."
 

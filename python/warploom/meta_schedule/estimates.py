@@ -26,10 +26,10 @@ from tvm.s_tir.meta_schedule.runner import (
 from tvm.target import Target
 from tvm.tirx import PrimFunc
 
+from warploom.decide.machine import H200, Machine
+from warploom.decide.model import predict
 from warploom.errors import Decline, WarploomError
-from warploom.gemm.decisions import knobs_of
-from warploom.gemm.machine import H200, Machine
-from warploom.gemm.model import predict
+from warploom.gemm.annotations import config_of
 from warploom.gemm.recognition import recognise
 from warploom.meta_schedule import artifact
 from warploom.meta_schedule.measure import Listener, Measurement
@@ -111,16 +111,16 @@ class EstimateBuilder(PyBuilder):
                     "Estimates are recorded for functions of estimate_module(mod), so that nobody "
                     "finds them for a real device; tune that module."
                 )
-            knobs = knobs_of(func)
-            if knobs is None:
+            config = config_of(func)
+            if config is None:
                 raise WarploomError("Only GEMMs can be estimated.")
             problem = recognise(func).problem
-            microseconds = predict(problem, knobs, self.machine).total
+            microseconds = predict(problem, config, self.machine).total
         except (Decline, WarploomError) as error:
             return BuilderResult(None, str(error))
         path = artifact.new_folder() / artifact.ESTIMATE
         path.touch()
-        facts = artifact.Facts("", str(problem), knobs.values(), microseconds)
+        facts = artifact.Facts("", str(problem), config.values(), microseconds)
         artifact.write_facts(path.parent, facts)
         return BuilderResult(str(path), None)
 

@@ -1,4 +1,4 @@
-"""Features of a candidate for the cost model: sizes, knobs, terms of the analytic model."""
+"""Features of a candidate for the cost model: sizes, choices, terms of the analytic model."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from warploom.gemm.knobs import GemmKnobs
-from warploom.gemm.machine import H200, Machine
-from warploom.gemm.model import Prediction, predict
-from warploom.gemm.problem import GemmProblem
-from warploom.gemm.work import UNKNOWN_EXTENT, sizes
+from warploom.decide.config import Config
+from warploom.decide.machine import H200, Machine
+from warploom.decide.model import Prediction, predict
+from warploom.decide.problem import GemmProblem
+from warploom.decide.work import UNKNOWN_EXTENT, sizes
 
 
 def names() -> tuple[str, ...]:
@@ -19,13 +19,13 @@ def names() -> tuple[str, ...]:
     terms = ("tensor", "l2", "dram", "fill", "drain", "launch", "reduce")
     return (
         "m", "n", "k", "batch", "a_bits", "b_bits", "products", "outputs",
-        *GemmKnobs().values(),
-        *(f"share_{name}" for name in terms), "turns", "filled", "edge", "stage_bytes", "total",
+        *Config().values(),
+        *(f"share_{name}" for name in terms), "waves", "filled", "edge", "stage_bytes", "total",
     )  # fmt: skip
 
 
 def features(
-    problem: GemmProblem, knobs: GemmKnobs, machine: Machine = H200
+    problem: GemmProblem, config: Config, machine: Machine = H200
 ) -> tuple[NDArray[np.float32], Prediction]:
     """Features of a candidate, and the prediction that they contain.
 
@@ -36,21 +36,21 @@ def features(
     Prediction
     """
     m, n, k, batch = (extent or UNKNOWN_EXTENT for extent in sizes(problem))
-    prediction = predict(problem, knobs, machine)
+    prediction = predict(problem, config, machine)
     total = prediction.total
-    tiles = math.ceil(m / knobs.tile_m) * math.ceil(n / knobs.tile_n) * batch
-    slots = machine.sms * knobs.ctas_per_sm
-    units = tiles * knobs.split_k
+    tiles = math.ceil(m / config.tile_m) * math.ceil(n / config.tile_n) * batch
+    slots = machine.sms * config.ctas_per_sm
+    units = tiles * config.split_k
     values = (
         *(math.log2(extent) for extent in (m, n, k, batch)),
         problem.a_bits, problem.b_bits, problem.products, len(problem.outputs),
-        *(math.log2(1 + value) for value in knobs.values().values()),
+        *(math.log2(1 + value) for value in config.values().values()),
         *(getattr(prediction, name.removeprefix("share_")) / total for name in names()
           if name.startswith("share_")),
-        prediction.turns,
-        units / (prediction.turns * slots),
-        m * n * batch / (tiles * knobs.tile_m * knobs.tile_n),
-        math.log2(knobs.stage_bytes(problem)),
+        prediction.waves,
+        units / (prediction.waves * slots),
+        m * n * batch / (tiles * config.tile_m * config.tile_n),
+        math.log2(config.stage_bytes(problem)),
         math.log2(total),
     )  # fmt: skip
     return np.array(values, "float32"), prediction

@@ -12,8 +12,8 @@ from tvm.s_tir.meta_schedule.arg_info import ArgInfo
 from tvm.s_tir.meta_schedule.database import TuningRecord, Workload
 from tvm.target import Target
 
+from warploom.decide.old_records import read_config, with_new_key
 from warploom.errors import reading
-from warploom.gemm.knobs import GemmKnobs
 from warploom.gemm.workloads import function
 from warploom.gemm_shape import GemmShape
 from warploom.meta_schedule.database import write_database
@@ -51,9 +51,10 @@ def import_lines(
 def _lines(files: Iterable[str | Path]) -> Iterator[dict[str, Any]]:
     for file in files:
         with reading(file, "output of `bench exhaustive`"):
-            lines = [json.loads(line) for line in Path(file).read_text("utf-8").splitlines()]
+            text = Path(file).read_text("utf-8")
+            lines = [with_new_key(json.loads(line)) for line in text.splitlines()]
         for line in lines:
-            if line.get("knobs") and line.get("us") is not None:
+            if line.get("config") and line.get("us") is not None:
                 yield line
 
 
@@ -63,6 +64,6 @@ def _records(
     func = function(shape)
     workload, info = Workload(tvm.IRModule({"main": func})), ArgInfo.from_prim_func(func)
     for line in lines:
-        trace = trace_of(workload.mod, GemmKnobs.of(line["knobs"]), short=True)
+        trace = trace_of(workload.mod, read_config(line["config"]), short=True)
         seconds = [us * 1e-6 for us in line["samples"]]
         yield TuningRecord(trace, workload, seconds, target, info)

@@ -17,6 +17,7 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from warploom.decide.old_records import with_new_key
 from warploom.errors import NotSaved
 from warploom.meta_schedule.artifact import Facts
 from warploom.meta_schedule.measure import Measurement
@@ -35,7 +36,7 @@ class Entry:
         Seconds since 1970.
     workload, problem : str
         See :class:`Facts`.
-    knobs : dict or None
+    config : dict or None
     predicted : float or None
     us : float or None
         Median of the samples; None if it failed.
@@ -71,7 +72,7 @@ class Journal:
             time.time(),
             facts.workload,
             facts.problem,
-            facts.knobs,
+            facts.config,
             facts.predicted,
             sorted(samples)[len(samples) // 2] if samples else None,
             samples,
@@ -117,6 +118,7 @@ def _entry(line: bytes) -> Entry | None:
         values = json.loads(line)
     except (ValueError, RecursionError):  # also bytes that are no UTF-8
         return None
+    values = with_new_key(values)
     if not isinstance(values, dict) or values.keys() != _FIELDS.keys():
         return None
     if not all(_FIELDS[name](value) for name, value in values.items()):
@@ -161,7 +163,7 @@ _FIELDS: dict[str, Callable[[Any], bool]] = {
     "time": _is_time,
     "workload": _is_text,
     "problem": _is_text,
-    "knobs": _or_none(_is_knobs),
+    "config": _or_none(_is_config),
     "predicted": _or_none(_is_time),
     "us": _or_none(_is_time),
     "samples": _is_samples,
@@ -171,14 +173,14 @@ _FIELDS: dict[str, Callable[[Any], bool]] = {
 
 
 def write_csv(entries: list[Entry], path: Path) -> None:
-    """The same as a table for spreadsheets, with a column for each knob."""
-    knobs = sorted({name for entry in entries for name in entry.knobs or ()})
-    plain = [field.name for field in fields(Entry) if field.name not in ("knobs", "samples")]
+    """The same as a table for spreadsheets, with a column for each choice."""
+    names = sorted({name for entry in entries for name in entry.config or ()})
+    plain = [field.name for field in fields(Entry) if field.name not in ("config", "samples")]
     with path.open("w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file)
-        writer.writerow([*plain, *knobs])
+        writer.writerow([*plain, *names])
         for entry in entries:
-            mine = entry.knobs or {}
+            mine = entry.config or {}
             writer.writerow(
-                [*(getattr(entry, name) for name in plain), *(mine.get(name, "") for name in knobs)]
+                [*(getattr(entry, name) for name in plain), *(mine.get(name, "") for name in names)]
             )

@@ -1,4 +1,4 @@
-"""The best known knobs for a GEMM, from measurements of it or of GEMMs like it."""
+"""The best known config for a GEMM, from measurements of it or of GEMMs like it."""
 
 from __future__ import annotations
 
@@ -7,11 +7,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from warploom.gemm.candidates import most_stages
-from warploom.gemm.knobs import GemmKnobs
-from warploom.gemm.problem import GemmProblem
+from warploom.decide.candidates import LEAST_STAGES, most_stages
+from warploom.decide.config import Config
+from warploom.decide.problem import GemmProblem
 from warploom.meta_schedule.database import is_database, read_database
-from warploom.meta_schedule.options import LEAST_STAGES
 from warploom.meta_schedule.package_records import shipped
 from warploom.meta_schedule.records import Record, records_of
 from warploom.target.dtypes import bits_of
@@ -28,7 +27,7 @@ class Found:
 
     Attributes
     ----------
-    knobs : GemmKnobs
+    config : Config
         Legal for the problem that was asked for.
     record : Record
         Where they are from.
@@ -36,7 +35,7 @@ class Found:
         Whether the record is of the very same problem.
     """
 
-    knobs: GemmKnobs
+    config: Config
     record: Record
     exact: bool
 
@@ -107,22 +106,22 @@ class Lookup:
         return cls.of_folders(folders, after=cls.shipped(last) if use_shipped else last)
 
     def best(self, problem: GemmProblem, arch: str = "sm_90a") -> Found | None:
-        """The knobs of the fastest record that fits; None if there is none."""
+        """The config of the fastest record that fits; None if there is none."""
         exact = self._exact.get((arch, problem))
-        if exact is not None and exact.knobs.why_not(problem) is None:
-            return Found(exact.knobs, exact, True)
+        if exact is not None and exact.config.why_not(problem) is None:
+            return Found(exact.config, exact, True)
         alike = self._alike.get((arch, family(problem)), ())
         # Times of different GEMMs cannot be compared: the nearest one's fastest wins.
         for nearest in sorted(alike, key=lambda record: distance(record.problem, problem)):
-            knobs = adapted(nearest.knobs, problem, nearest.problem.products)
-            if knobs is not None:
-                return Found(knobs, nearest, False)
+            config = adapted(nearest.config, problem, nearest.problem.products)
+            if config is not None:
+                return Found(config, nearest, False)
         return None if self.after is None else self.after.best(problem, arch)
 
-    def knobs(self, problem: GemmProblem) -> GemmKnobs | None:
-        """The knobs of :meth:`best`, adapted to the problem."""
+    def config(self, problem: GemmProblem) -> Config | None:
+        """The config of :meth:`best`, adapted to the problem."""
         record = self.best(problem)
-        return None if record is None else record.knobs
+        return None if record is None else record.config
 
 
 def family(problem: GemmProblem) -> GemmProblem:
@@ -153,12 +152,12 @@ def bucket(rows: int | None) -> int | None:
     return None if rows is None else max(_LEAST_ROWS, 1 << (rows - 1).bit_length())
 
 
-def adapted(knobs: GemmKnobs, problem: GemmProblem, products: int = 1) -> GemmKnobs | None:
-    """Knobs with as many stages as a problem's epilogue leaves room for; None if they do not fit.
+def adapted(config: Config, problem: GemmProblem, products: int = 1) -> Config | None:
+    """Configs with as many stages as a problem's epilogue leaves room for; None if they do not fit.
 
     Parameters
     ----------
-    knobs : GemmKnobs
+    config : Config
         Legal for another problem of the same family.
     problem : GemmProblem
     products : int
@@ -170,12 +169,12 @@ def adapted(knobs: GemmKnobs, problem: GemmProblem, products: int = 1) -> GemmKn
     Stores of float32 take twice the shared memory that those of float16 do. A tile of 256 columns
     becomes 128 of the gate and 128 of what it multiplies.
     """
-    columns, rest = divmod(knobs.tile_n * products, problem.products)
+    columns, rest = divmod(config.tile_n * products, problem.products)
     if rest:
         return None
-    knobs = replace(knobs, tile_n=columns)
-    stages = min(knobs.stages, most_stages(knobs, problem))
-    if stages < min(LEAST_STAGES, knobs.stages):
+    config = replace(config, tile_n=columns)
+    stages = min(config.stages, most_stages(config, problem))
+    if stages < min(LEAST_STAGES, config.stages):
         return None
-    changed = replace(knobs, stages=stages)
+    changed = replace(config, stages=stages)
     return changed if changed.why_not(problem) is None else None

@@ -1,4 +1,4 @@
-"""Changes one knob of a trace; traces of TVM's own rules get TVM's own mutations."""
+"""Changes one choice of a trace; traces of TVM's own rules get TVM's own mutations."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tvm.s_tir.meta_schedule import Mutator, TuneContext
 from tvm.s_tir.meta_schedule.mutator import PyMutator
 from tvm.s_tir.schedule import Instruction, Trace
 
-from warploom.gemm.decisions import PREFIX
+from warploom.gemm.annotations import PREFIX
 from warploom.meta_schedule.stock import stock_rules
 
 #: How often a value is drawn as the space would draw it; otherwise it becomes one close to it.
@@ -20,8 +20,8 @@ _CLOSE = 3
 
 
 @derived_object
-class MutateKnob(PyMutator):
-    """Chooses one knob, and another value for it."""
+class MutateChoice(PyMutator):
+    """Chooses one choice, and another value for it."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -33,7 +33,7 @@ class MutateKnob(PyMutator):
         self.stock = stock_rules(context)[1]
 
     def apply(self, trace: Trace, _: Any) -> Trace | None:
-        mine = _sampled_knobs(trace)
+        mine = _sampled_config(trace)
         if mine is None:
             return self._stock(trace)
         open_ones = [instruction for instruction in mine if len(instruction.attrs[0]) > 1]
@@ -60,10 +60,10 @@ class MutateKnob(PyMutator):
         return chosen.apply(trace)
 
     def clone(self) -> Mutator:
-        return MutateKnob()
+        return MutateChoice()
 
 
-def _sampled_knobs(trace: Trace) -> list[Instruction] | None:
+def _sampled_config(trace: Trace) -> list[Instruction] | None:
     """The samples of a trace of ours; None for other traces."""
     annotated = any(
         instruction.kind.name == "Annotate" and str(instruction.attrs[0]).startswith(PREFIX)

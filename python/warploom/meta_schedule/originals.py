@@ -14,7 +14,7 @@ import tvm_ffi
 from tvm.ir import IRModule
 from tvm.s_tir import SBlock, Schedule
 
-#: The annotation of a function's outermost block. It is none of a GEMM's knobs.
+#: The annotation of a function's outermost block. It is none of a GEMM's choices.
 KEY = "warploom_original"
 #: Functions by their keys, in the process with the search.
 _known: dict[str, IRModule] = {}

@@ -1,9 +1,9 @@
-"""The database that comes with the package: the fastest knobs of GEMMs that were measured.
+"""The database that comes with the package: the fastest configs of GEMMs that were measured.
 
 ``records/GPU.jsonl`` has a header and a line for each GEMM: differences from a usual problem,
-differences from the default knobs, and microseconds. The kernel that knobs stand for is another
-one in another version of warploom or TVM, so that a file serves the versions that it was made with;
-and every line is verified when it is read. ``warploom tune db ship`` makes it.
+differences from the default config, and microseconds. The kernel that a config stands for is
+another kernel in another version of warploom or TVM, so that a file serves the versions that it was
+made with; and every line is verified when it is read. ``warploom tune db ship`` makes it.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from pathlib import Path
 from typing import Any
 
 from warploom._version import __version__
+from warploom.decide.old_records import read_config, with_new_key
+from warploom.decide.problem import GemmProblem
 from warploom.errors import IllegalCombination
-from warploom.gemm.knobs import GemmKnobs, with_new_names
-from warploom.gemm.problem import GemmProblem
 from warploom.meta_schedule.records import Record
 from warploom.target import SM90A
 from warploom.target.dtypes import bits_of
@@ -133,9 +133,9 @@ def write(records: Iterable[Record], path: str | Path, gpu: str) -> int:
 def _line(record: Record) -> dict[str, Any]:
     problem = {name: _plain(value) for name, value in asdict(record.problem).items()
                if value != _USUAL[name]}  # fmt: skip
-    default = GemmKnobs().values()
-    knobs = {name: value for name, value in record.knobs.values().items() if value != default[name]}
-    return {**problem, "knobs": knobs, "us": round(record.seconds * 1e6, 2)}
+    numbers = record.config.values()
+    config = {name: numbers[name] for name in record.config.changed()}
+    return {**problem, "config": config, "us": round(record.seconds * 1e6, 2)}
 
 
 def _plain(value: Any) -> Any:
@@ -157,15 +157,15 @@ def _checked_header(line: Mapping[str, Any]) -> str:
 
 
 def _record(line: Mapping[str, Any], arch: str) -> Record:
-    values = {**_USUAL, **line}
-    knobs, us = GemmKnobs.of(with_new_names(values.pop("knobs"))), values.pop("us")
+    values = {**_USUAL, **with_new_key(line)}
+    config, us = read_config(values.pop("config")), values.pop("us")
     if not (isinstance(us, int | float) and math.isfinite(us) and us > 0):
         raise ValueError(f"us = {us}: a time must be positive")
     problem = _problem(values)
-    reason = knobs.why_not(problem)
+    reason = config.why_not(problem)
     if reason is not None:
         raise ValueError(f"{problem}: {reason}")
-    return Record(problem, knobs, us * 1e-6, arch, False, None)
+    return Record(problem, config, us * 1e-6, arch, False, None)
 
 
 def _problem(values: Mapping[str, Any]) -> GemmProblem:

@@ -1,9 +1,10 @@
-"""Rejects knobs that no kernel can have; other traces get TVM's own post-processing.
+"""Makes legal what a search has drawn; other traces get TVM's own post-processing.
 
-Different draws of a trace may mean the same: where one CTA computes a tile, the cluster
-that was drawn as well has no effect. A search knows candidates by the modules after post-processing
-and would measure each way, so here knobs are written in the one way of :func:`pack`. The draws stay
-in the trace: they count again as soon as a mutation changes the decisions that excluded them.
+Each choice is drawn by itself, so that most combinations are no kernels, and different ones may
+mean the same. The annotations of a candidate become those of the legal config that the draw stands
+for (:mod:`warploom.decide.repair`), so that equal kernels are equal modules and a search measures
+each once. The draws stay in the trace: they count again as soon as a mutation changes the choices
+that excluded them.
 """
 
 from __future__ import annotations
@@ -13,18 +14,18 @@ from tvm.s_tir import Schedule
 from tvm.s_tir.meta_schedule import Postproc, TuneContext
 from tvm.s_tir.meta_schedule.postproc import PyPostproc
 
+from warploom.decide.draws import draws
+from warploom.decide.repair import why_not_search
 from warploom.errors import WarploomError
-from warploom.gemm.decisions import PREFIX, annotate, annotations_of, knobs_of
-from warploom.gemm.packing import pack
+from warploom.gemm.annotations import PREFIX, annotate, annotations_of, config_of
 from warploom.gemm.problem import GemmFunction
 from warploom.meta_schedule import originals
-from warploom.meta_schedule.options import why_not
 from warploom.meta_schedule.stock import gemm_of, stock_rules
 
 
 @derived_object
-class VerifyKnobs(PyPostproc):
-    """Whether the decisions of a trace are legal for a kernel.
+class VerifyConfig(PyPostproc):
+    """Whether the decisions of a trace can be made legal, and makes them so.
 
     It must not raise: TVM would end the whole run. Functions that are no GEMMs it marks with
     what they were made of, so that results of candidates can be checked.
@@ -55,19 +56,23 @@ class VerifyKnobs(PyPostproc):
         return True
 
     def clone(self) -> Postproc:
-        return VerifyKnobs()
+        return VerifyConfig()
 
 
 def _apply(sch: Schedule, gemm: GemmFunction) -> bool:
-    knobs = knobs_of(sch.mod["main"], gemm.problem)
-    if knobs is None or why_not(gemm.problem, knobs) is not None:
+    config = config_of(sch.mod["main"], gemm.problem)
+    if config is None:
         return False
-    drawn, packed = annotations_of(sch.mod["main"]), pack(knobs, gemm.problem)
-    # Knobs by their own names say everything in one way.
-    changed = {key: value for key, value in packed.items() if drawn.get(key, value) != value}
+    legal = config
+    if why_not_search(gemm.problem, config) is not None:
+        legal = draws(gemm.problem).legal(config)
+    if legal is None:
+        return False
+    drawn, wanted = annotations_of(sch.mod["main"]), legal.values()
+    changed = {name: wanted[name] for name, value in drawn.items() if wanted.get(name) != value}
     if changed:
         block = sch.get_sblock(gemm.anchor, "main")
-        for key in changed:
-            sch.unannotate(block, PREFIX + key)
+        for name in changed:
+            sch.unannotate(block, PREFIX + name)
         annotate(sch, block, changed)
     return True

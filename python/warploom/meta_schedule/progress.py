@@ -26,7 +26,7 @@ class _Task:
     failed: int = 0
     best: float | None = None
     predicted: float | None = None
-    knobs: str = ""
+    config: str = ""
 
 
 class Progress:
@@ -104,7 +104,7 @@ class Progress:
             for name, task in self._tasks.items():
                 table.add_row(
                     name, str(task.trials), str(task.failed), _number(task.best),
-                    _number(task.predicted), task.knobs,
+                    _number(task.predicted), task.config,
                 )  # fmt: skip
         return table
 
@@ -127,10 +127,10 @@ def short(knobs: GemmKnobs) -> str:
     default = GemmKnobs().values()
     rest = [
         f"{name}={value}"
-        for name, value in knobs.values().items()
+        for name, value in config.values().items()
         if not name.startswith("tile_") and value != default[name]
     ]
-    return " ".join([f"{knobs.tile_m}x{knobs.tile_n}x{knobs.tile_k}", *rest])
+    return " ".join([f"{config.tile_m}x{config.tile_n}x{config.tile_k}", *rest])
 
 
 def several(*listeners: Listener) -> Listener:

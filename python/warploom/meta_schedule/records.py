@@ -1,4 +1,4 @@
-"""Tuning records of GEMMs, in both directions: knobs from traces and back."""
+"""Tuning records of GEMMs, in both directions: configs from traces and back."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from tvm.s_tir import Schedule
 from tvm.s_tir.meta_schedule.database import Database, TuningRecord
 from tvm.s_tir.schedule import Trace
 
-from warploom.errors import IllegalCombination, WarploomError
-from warploom.gemm.decisions import PREFIX, annotate
-from warploom.gemm.knobs import GemmKnobs
-from warploom.gemm.packing import pack, unpack
-from warploom.gemm.problem import GemmProblem
+from warploom.decide.config import Config
+from warploom.decide.draws import draws
+from warploom.decide.old_records import read_config
+from warploom.decide.problem import GemmProblem
+from warploom.errors import WarploomError
+from warploom.gemm.annotations import PREFIX, annotate
 from warploom.gemm.recognition import recognise
 from warploom.meta_schedule.estimates import is_estimate
-from warploom.meta_schedule.options import Options, options
 from warploom.meta_schedule.stock import gemm_of
 
 #: TVM records a time above this for a candidate that failed.
@@ -33,7 +33,7 @@ class Record:
     Attributes
     ----------
     problem : GemmProblem
-    knobs : GemmKnobs
+    config : Config
     seconds : float
         The median.
     arch : str
@@ -45,7 +45,7 @@ class Record:
     """
 
     problem: GemmProblem
-    knobs: GemmKnobs
+    config: Config
     seconds: float
     arch: str
     estimate: bool
@@ -72,17 +72,17 @@ def _record(tuned: TuningRecord, problem: GemmProblem | None) -> Record | None:
     if problem is None or seconds >= FAILED_SECONDS or tuned.target is None:
         return None
     try:
-        knobs = knobs_of_trace(tuned.trace, problem)
+        config = config_of_trace(tuned.trace, problem)
     except WarploomError:
         return None
-    if knobs is None:
+    if config is None:
         return None
     arch = str(tuned.target.attrs.get("arch", ""))
-    return Record(problem, knobs, seconds, arch, is_estimate(tuned.target), tuned)
+    return Record(problem, config, seconds, arch, is_estimate(tuned.target), tuned)
 
 
-def knobs_of_trace(trace: Trace, problem: GemmProblem) -> GemmKnobs | None:
-    """The knobs that a trace chooses; None if it is no trace of ours."""
+def config_of_trace(trace: Trace, problem: GemmProblem) -> Config | None:
+    """The config that a trace chooses; None if it is no trace of ours."""
     chosen: dict[Any, int] = {}
     values: dict[str, int] = {}
     for instruction in trace.insts:
@@ -94,19 +94,19 @@ def knobs_of_trace(trace: Trace, problem: GemmProblem) -> GemmKnobs | None:
             value = instruction.inputs[1]
             if name.startswith(PREFIX):
                 values[name.removeprefix(PREFIX)] = chosen[value] if value in chosen else int(value)
-    return unpack(values, lambda: problem) if values else None
+    return read_config(values, lambda: problem) if values else None
 
 
-def trace_of(mod: IRModule, knobs: GemmKnobs, short: bool = False) -> Trace:
-    """A trace that chooses certain knobs.
+def trace_of(mod: IRModule, config: Config, short: bool = False) -> Trace:
+    """A trace that chooses a certain config.
 
     Parameters
     ----------
     mod : IRModule
         With a GEMM as its function ``main``.
-    knobs : GemmKnobs
+    config : Config
     short : bool
-        Name the knobs only, and no alternatives for a search, as it is done with knobs
+        Name the choices only, and no alternatives for a search, as it is done with configs
         that the design space does not have.
 
     Raises
@@ -117,23 +117,15 @@ def trace_of(mod: IRModule, knobs: GemmKnobs, short: bool = False) -> Trace:
     gemm = recognise(mod["main"])
     sch = Schedule(mod)
     block = sch.get_sblock(gemm.anchor, "main")
-    allowed = options(gemm.problem)
-    if short or not _has(allowed, knobs, gemm.problem):
-        annotate(sch, block, knobs.values())
+    allowed = draws(gemm.problem)
+    if short or not allowed.has(config):
+        annotate(sch, block, config.values())
         return sch.trace
-    packed = pack(knobs, gemm.problem)
+    numbers = config.values()
     for name, values in allowed.values.items():
-        index = values.index(packed[name])
-        drawn = sch.sample_categorical(list(values), list(allowed.weights[name]), index)
-        annotate(sch, block, {name: drawn})
+        weights, index = allowed.weights[name], values.index(numbers[name])
+        annotate(sch, block, {name: sch.sample_categorical(list(values), list(weights), index)})
     return sch.trace
-
-
-def _has(allowed: Options, knobs: GemmKnobs, problem: GemmProblem) -> bool:
-    try:
-        return allowed.has(pack(knobs, problem))
-    except IllegalCombination:  # a tile that has no short form
-        return False
 
 
 def median(record: TuningRecord) -> float:

@@ -15,10 +15,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from warploom.decide.choose import choose
+from warploom.decide.config import Config
+from warploom.decide.old_records import read_config, with_new_key
+from warploom.decide.problem import GemmProblem
 from warploom.errors import WarploomError, reading
-from warploom.gemm.choose import choose
-from warploom.gemm.knobs import GemmKnobs
-from warploom.gemm.problem import GemmProblem
 from warploom.gemm.workloads import problem_of
 from warploom.gemm_shape import GemmShape
 from warploom.meta_schedule.database import is_database, read_database
@@ -35,7 +36,7 @@ class Measured:
     """A candidate, and how many microseconds it takes."""
 
     problem: GemmProblem
-    knobs: GemmKnobs
+    config: Config
     us: float
 
 
@@ -56,12 +57,12 @@ def worth_shipping(
     before : iterable of Record
         Records that were shipped before. Their times count where the same was not measured again.
     """
-    gemms: dict[GemmProblem, dict[GemmKnobs, float]] = {}
+    gemms: dict[GemmProblem, dict[Config, float]] = {}
     for measurement in measured:
         mine = gemms.setdefault(measurement.problem, {})
-        mine[measurement.knobs] = min(measurement.us, mine.get(measurement.knobs, measurement.us))
+        mine[measurement.config] = min(measurement.us, mine.get(measurement.config, measurement.us))
     for record in before:
-        gemms.setdefault(record.problem, {}).setdefault(record.knobs, record.seconds * 1e6)
+        gemms.setdefault(record.problem, {}).setdefault(record.config, record.seconds * 1e6)
     kept: dict[GemmProblem, Record] = {}
     # Others take what is kept of plain GEMMs, so these come first. What one without a record
     # gets may be a record that is kept later: then its own is needed after all.
@@ -77,14 +78,14 @@ def worth_shipping(
 
 
 def _worth(
-    problem: GemmProblem, times: Mapping[GemmKnobs, float], gain: float, before: Iterable[Record]
+    problem: GemmProblem, times: Mapping[Config, float], gain: float, before: Iterable[Record]
 ) -> Record | None:
     """The best of a GEMM, if it is worth it beside records of others."""
-    legal = [knobs for knobs in times if knobs.why_not(problem) is None]
+    legal = [config for config in times if config.why_not(problem) is None]
     if not legal:
         return None
-    best = min(legal, key=lambda knobs: times[knobs])
-    default = Lookup(before).knobs(problem) or choose(problem)
+    best = min(legal, key=lambda config: times[config])
+    default = Lookup(before).config(problem) or choose(problem)
     if times[best] >= (1 - gain) * times.get(default, math.inf):
         return None
     return Record(problem, best, times[best] * 1e-6, SM90A.name, False, None)
@@ -107,17 +108,20 @@ def measurements(source: str | Path) -> Iterator[Measured]:
     if is_database(source):
         for record in records_of(read_database(source)):
             if not record.estimate and record.arch == SM90A.name:
-                yield Measured(record.problem, record.knobs, record.seconds * 1e6)
+                yield Measured(record.problem, record.config, record.seconds * 1e6)
     elif source.name.endswith((".jsonl", ".jsonl.gz")):
         with reading(source, "output of `bench exhaustive`"):
-            lines = [json.loads(line) for line in _text(source).splitlines()]
+            lines = [with_new_key(json.loads(line)) for line in _text(source).splitlines()]
             measured = [measurement for line in lines for measurement in _of_line(line)]
         yield from measured
     elif source.suffix == ".json":
         with reading(source, "output of `bench tuning`"):
-            rows = [(GemmShape(**row["shape"]), row) for row in json.loads(_text(source))["rows"]]
+            rows = [
+                (GemmShape(**row["shape"]), with_new_key(row))
+                for row in json.loads(_text(source))["rows"]
+            ]
             measured = [
-                Measured(problem_of(shape), GemmKnobs.of(row["knobs"][name]), us)
+                Measured(problem_of(shape), read_config(row["config"][name]), us)
                 for shape, row in rows
                 for name, us in row["us"].items()
             ]
@@ -138,6 +142,6 @@ def _text(path: Path) -> str:
 
 
 def _of_line(line: dict[str, Any]) -> Iterator[Measured]:
-    if line.get("knobs") and line.get("us") is not None:
+    if line.get("config") and line.get("us") is not None:
         problem = problem_of(GemmShape(**line["shape"]))
-        yield Measured(problem, GemmKnobs.of(line["knobs"]), line["us"])
+        yield Measured(problem, read_config(line["config"]), line["us"])

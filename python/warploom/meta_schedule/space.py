@@ -1,8 +1,9 @@
-"""The design space of MetaSchedule: knobs for GEMMs, TVM's own rules for everything else.
+"""The design space of MetaSchedule: configs for GEMMs, TVM's own rules for everything else.
 
-A trace of ours is one ``sample_categorical`` and one ``annotate`` for each packed knob
-(:mod:`warploom.gemm.packing`). All traces of a problem have the same values to choose from and
-differ only in how likely they are, so that mutations lead from each to every other.
+A trace of ours is one ``sample_categorical`` and one ``annotate`` for each choice that has values
+to draw (:mod:`warploom.tile.choices`). All traces of a problem have the same values and differ only
+in how likely they are, so that mutations lead from each to every other. What is drawn need not be
+legal: :mod:`~warploom.meta_schedule.postproc` makes it so.
 """
 
 from __future__ import annotations
@@ -17,18 +18,18 @@ from tvm.s_tir.meta_schedule.space_generator import (
     SpaceGenerator,
 )
 
+from warploom.decide.draws import Draws, draws, starts
 from warploom.errors import WarploomError
-from warploom.gemm.decisions import annotate
+from warploom.gemm.annotations import annotate
 from warploom.gemm.problem import GemmFunction
 from warploom.meta_schedule.intrinsics import import_intrinsics
 from warploom.meta_schedule.lookup import Lookup
-from warploom.meta_schedule.mutator import MutateKnob
-from warploom.meta_schedule.options import Options, options, seeds
-from warploom.meta_schedule.postproc import VerifyKnobs
+from warploom.meta_schedule.mutator import MutateChoice
+from warploom.meta_schedule.postproc import VerifyConfig
 from warploom.meta_schedule.stock import gemm_of
 
 #: Best candidates of the analytic model that a search begins at.
-_SEEDS = 6
+_STARTS = 6
 
 
 @derived_object
@@ -38,7 +39,7 @@ class Space(PySpaceGenerator):
     Parameters
     ----------
     known : Lookup, optional
-        Measured knobs, at which searches begin as well; by default the package's.
+        Measured configs, at which searches begin as well; by default the package's.
     """
 
     def __init__(self, known: Lookup | None = None) -> None:
@@ -47,8 +48,8 @@ class Space(PySpaceGenerator):
         import_intrinsics()  # as the context of every task does, in several times as long
         self.stock = PostOrderApply()
         self.sch_rules = []
-        self.postprocs = [VerifyKnobs()]
-        self.mutator_probs = {MutateKnob(): 1.0}
+        self.postprocs = [VerifyConfig()]
+        self.mutator_probs = {MutateChoice(): 1.0}
 
     def _initialize_with_tune_context(self, context: TuneContext) -> None:
         if gemm_of(context.mod) is None:  # TVM's rules take long to import
@@ -62,9 +63,11 @@ class Space(PySpaceGenerator):
         if gemm is None:
             return list(self.stock.generate_design_space(mod))
         try:
-            open_to_all = options(gemm.problem)
-            starts = seeds(gemm.problem, _SEEDS, known=self.known.knobs(gemm.problem))
-            likely = [open_to_all.around(choice) for choice in starts]
+            open_to_all = draws(gemm.problem)
+            known = self.known.config(gemm.problem)
+            likely = [
+                open_to_all.around(config) for config in starts(gemm.problem, _STARTS, known=known)
+            ]
         except WarploomError:
             return list(self.stock.generate_design_space(mod))
         return [_schedule(mod, gemm, choice) for choice in (*likely, open_to_all)]
@@ -73,7 +76,7 @@ class Space(PySpaceGenerator):
         return Space(self.known)
 
 
-def _schedule(mod: IRModule, gemm: GemmFunction, chosen: Options) -> Schedule:
+def _schedule(mod: IRModule, gemm: GemmFunction, chosen: Draws) -> Schedule:
     sch = Schedule(mod, error_render_level="none")
     block = sch.get_sblock(gemm.anchor, "main")
     for name, values in chosen.values.items():

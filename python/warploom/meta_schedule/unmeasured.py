@@ -19,9 +19,9 @@ from tvm.s_tir.meta_schedule.search_strategy import (
 from tvm.target import Target
 
 from warploom.errors import WarploomError
-from warploom.gemm.decisions import knobs_of
+from warploom.gemm.annotations import config_of
 from warploom.gemm.problem import GemmFunction
-from warploom.meta_schedule.records import knobs_of_trace
+from warploom.meta_schedule.records import config_of_trace
 from warploom.meta_schedule.stock import gemm_of
 
 
@@ -112,19 +112,19 @@ class Unmeasured(PySearchStrategy):
     def _key(self, mod: IRModule) -> str:
         """The same for candidates that compile to the same kernel."""
         if self.gemm is not None:
-            knobs = knobs_of(mod["main"], self.gemm.problem)
-            if knobs is not None:
-                return str(knobs)
+            config = config_of(mod["main"], self.gemm.problem)
+            if config is not None:
+                return str(config)
         return str(tvm_ffi.structural_hash(mod))
 
     def _key_of_record(self, record: TuningRecord) -> str:
         if self.gemm is not None:
             try:
-                knobs = knobs_of_trace(record.trace, self.gemm.problem)
-            except WarploomError:  # knobs of another version: no candidate is like this
+                config = config_of_trace(record.trace, self.gemm.problem)
+            except WarploomError:  # config of another version: no candidate is like this
                 return ""
-            if knobs is not None:
-                return str(knobs)
+            if config is not None:
+                return str(config)
         return self._key(record.as_measure_candidate().sch.mod)
 
 

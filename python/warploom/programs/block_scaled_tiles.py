@@ -12,7 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from warploom.gemm.candidates import STREAMING_ROWS
+from warploom.decide.candidates import STREAMING_ROWS
 from warploom.target import SM90A
 from warploom.target.gpus import GPUS
 

@@ -24,7 +24,7 @@ INDICES = ("int32", "int64")
 BAND = 16
 #: How kernels with slots are launched. Early, one after the other took 4 to 18 % longer with 8
 #: groups, and from 0.7 % less to 2 % more with 64 (H200, 2026-11-23 00:40).
-_LAUNCH = {"early_launch": False}
+_LAUNCH = {"pdl": False}
 
 
 def band_and_hints(hints: Mapping[str, Any]) -> tuple[int, dict[str, Any]]:

@@ -11,11 +11,11 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
-from warploom.gemm.candidates import most_stages
-from warploom.gemm.knobs import GemmKnobs
-from warploom.gemm.machine import H200
-from warploom.gemm.model import predict
-from warploom.gemm.problem import GemmProblem
+from warploom.decide.candidates import most_stages
+from warploom.decide.config import Config
+from warploom.decide.machine import H200
+from warploom.decide.model import predict
+from warploom.decide.problem import GemmProblem
 from warploom.target.dtypes import bits_of
 
 #: Bytes along K of one step: a row of the widest swizzle.
@@ -54,16 +54,16 @@ def grouped_tiles(
     depth = _STEP_BYTES * 8 // bits_of(dtype)
     rated = {}
     for rows, columns in _TILES:
-        knobs = GemmKnobs(rows, columns, depth, stages=2, consumers=min(2, rows // 64))
+        config = Config(rows, columns, depth, stages=2, consumers=min(2, rows // 64))
         many = row_tiles(groups, m or groups * _UNKNOWN_ROWS, rows)
         problem = _plain(many * rows, n, k, dtype, out_dtype)
-        stages = most_stages(knobs, problem)
-        knobs = replace(knobs, stages=max(2, stages))
-        if stages >= 2 and knobs.why_not(problem) is None:
+        stages = most_stages(config, problem)
+        config = replace(config, stages=max(2, stages))
+        if stages >= 2 and config.why_not(problem) is None:
             weights = groups * n * k * bits_of(dtype) / 8 / H200.dram_bytes
-            prediction = predict(problem, knobs)
+            prediction = predict(problem, config)
             time = replace(prediction, dram=max(prediction.dram, weights)).total
-            rated[knobs] = time * (_WORTH if rated else 1.0)
+            rated[config] = time * (_WORTH if rated else 1.0)
     if not rated:
         return (*_TILES[0], depth), _STAGES
     best = min(rated, key=rated.__getitem__)

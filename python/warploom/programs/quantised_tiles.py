@@ -14,7 +14,7 @@ from typing import Any
 
 from warploom.target import SM90A
 from warploom.target.gpus import GPUS
-from warploom.tile.hints import MAX_CLUSTER
+from warploom.tile.choices import MAX_CLUSTER
 
 _SMS = GPUS["h200"].sms
 #: Rows of X of a tile.
@@ -56,10 +56,10 @@ def quantised_tiles(
     tile = (rows, 64, 256 if deep else 128)
     if arch != SM90A.name:  # turns, and sums in clusters, are those of wgmma
         return tile, _stages(tile, bits, sums=0), {}
-    hints: dict[str, Any] = {"turns": _TURNS}
+    hints: dict[str, Any] = {"slice_k": _TURNS}
     parts = _parts(tiles * -(-(m or rows) // rows), k)
     if parts > 1:
-        hints |= {"split_k": parts, "exchange": "cluster"}
+        hints |= {"split_k": parts, "reduce_through": "cluster"}
     elif tiles > _SMS and tiles % _SMS:
         # The last round would leave SMs idle.
         hints["stream_k"] = True

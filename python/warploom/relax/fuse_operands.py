@@ -13,10 +13,11 @@ import tvm
 from tvm import relax
 from tvm.tirx import IntImm, PrimFunc, Var
 
+from warploom.decide.problem import GemmProblem
 from warploom.fallback import attempted
 from warploom.gemm.equations import read_equations
 from warploom.gemm.memory import operand_faults
-from warploom.gemm.problem import GemmFunction, GemmProblem
+from warploom.gemm.problem import GemmFunction
 from warploom.gemm.recognition import read_product
 from warploom.relax.joining import Joiner, has_program, is_call_tir, joined, result_types
 from warploom.relax.turn_operands import turned

@@ -16,15 +16,15 @@ import tvm
 from tvm import relax
 from tvm.tirx import PrimFunc
 
+from warploom.decide.choose import choose
+from warploom.decide.machine import H200
+from warploom.decide.model import predict
+from warploom.decide.problem import GemmProblem
+from warploom.decide.work import UNKNOWN_EXTENT, sizes
 from warploom.errors import Decline
 from warploom.fallback import attempted
-from warploom.gemm.choose import choose
 from warploom.gemm.equations import read_equations
-from warploom.gemm.machine import H200
-from warploom.gemm.model import predict
-from warploom.gemm.problem import GemmProblem
 from warploom.gemm.recognition import recognise
-from warploom.gemm.work import UNKNOWN_EXTENT, sizes
 from warploom.relax.joining import Joiner, has_program, is_call_tir, joined, with_arguments_once
 from warploom.target.dtypes import bits_of
 

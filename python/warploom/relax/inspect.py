@@ -13,11 +13,11 @@ import tvm
 from tvm.tirx import PrimFunc
 
 from warploom.command_line import Parser, load_object
+from warploom.decide.choose import choose_by_rows
+from warploom.decide.config import Config
+from warploom.decide.problem import GemmProblem
 from warploom.errors import Decline, IllegalCombination, WarploomError
-from warploom.gemm.choose import choose_by_rows
 from warploom.gemm.generate import tile_program
-from warploom.gemm.knobs import GemmKnobs
-from warploom.gemm.problem import GemmProblem
 from warploom.gemm.recognition import recognise
 from warploom.meta_schedule.database import RECORDS
 from warploom.meta_schedule.lookup import Lookup
@@ -40,8 +40,8 @@ class FunctionReport:
     name : str
     problem : GemmProblem or None
         None if it is not taken.
-    decisions : tuple of (int or None, GemmKnobs)
-        The knobs, by the largest number of rows that they are for.
+    decisions : tuple of (int or None, Config)
+        The configs, by the largest number of rows that they are for.
     rows : RowPlan or None
         How threads share its rows, if it is no GEMM and computed row by row.
     attention : str
@@ -52,7 +52,7 @@ class FunctionReport:
 
     name: str
     problem: GemmProblem | None = None
-    decisions: tuple[tuple[int | None, GemmKnobs], ...] = ()
+    decisions: tuple[tuple[int | None, Config], ...] = ()
     rows: RowPlan | None = None
     attention: str = ""
     reason: str = ""
@@ -71,15 +71,15 @@ class FunctionReport:
         if self.problem is None:
             return f"{self.name}: left to TVM: {self.reason}"
         lines = [f"{self.name}: {self.problem}"]
-        for limit, knobs in self.decisions:
+        for limit, config in self.decisions:
             rows = "" if len(self.decisions) == 1 else (
                 "more rows: " if limit is None else f"up to {limit} rows: "
             )  # fmt: skip
-            orientation = ", transposed" if knobs.swap_ab else ""
+            orientation = ", transposed" if config.swap_ab else ""
             lines.append(
-                f"  {rows}tile {knobs.tile_m} x {knobs.tile_n} x {knobs.tile_k}{orientation}, "
-                f"{knobs.stages} stages, cluster {knobs.cluster_m} x {knobs.cluster_n}, "
-                f"split_k {knobs.split_k}"
+                f"  {rows}tile {config.tile_m} x {config.tile_n} x {config.tile_k}{orientation}, "
+                f"{config.stages} stages, cluster {config.cluster_m} x {config.cluster_n}, "
+                f"split_k {config.split_k}"
             )
         return "\n".join(lines)
 
@@ -96,7 +96,7 @@ def inspect(
     tf32 : bool
         Whether float32 operands may be multiplied as tf32 in all functions.
     lookup : Lookup, optional
-        Measured knobs, which go before those of the analytic model; by default the package's.
+        Measured configs, which go before those of the analytic model; by default the package's.
     """
     target = cuda_target("h200")
     lookup = Lookup.shipped() if lookup is None else lookup
@@ -131,9 +131,9 @@ def _report(
         return FunctionReport(name, reason=reason)
     try:
         gemm = recognise(func)
-        decisions = tuple(choose_by_rows(gemm.problem, known=lookup.knobs))
-        for _, knobs in decisions:
-            tile_program(gemm, knobs)
+        decisions = tuple(choose_by_rows(gemm.problem, known=lookup.config))
+        for _, config in decisions:
+            tile_program(gemm, config)
         return FunctionReport(name, gemm.problem, decisions)
     except (Decline, IllegalCombination) as error:
         return _rows_report(name, func, str(error))

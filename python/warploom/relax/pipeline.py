@@ -41,7 +41,7 @@ def legalize_passes(
         Whether float32 operands may be multiplied as tf32 in all functions; without it, in Relax
         functions with the attribute ``warploom.tf32``.
     lookup : Lookup, optional
-        Measured knobs, which go before those of the analytic model; by default the package's.
+        Measured configs, which go before those of the analytic model; by default the package's.
     """
     choice = Choice(Lookup.shipped() if lookup is None else lookup)
     rule = Matmul(lookup=choice)

@@ -18,8 +18,8 @@ from tvm.script import tirx as T
 from tvm.tirx import Buffer, PrimFunc, Stmt, Var
 from tvm.tirx.layout import S, TileLayout
 
+from warploom.decide.problem import ALIGN
 from warploom.gemm.equations import simplify
-from warploom.gemm.memory import ALIGN
 from warploom.gemm.problem import Axis
 from warploom.lower.emit.next_kernel import let_next_start, wait_for_last
 from warploom.rows.plan import VECTOR_BITS, WARP, RowPlan

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
 from typing import Any
 
 from tvm.ir import StringImm
@@ -10,7 +9,7 @@ from tvm.tirx import PrimFunc
 from tvm.tirx.stmt import AttrStmt, ScopeIdDefStmt, SeqStmt
 
 from warploom.errors import IllegalCombination
-from warploom.tile.hints import DEVICE_ENTRY, HINT_KEYS, PREFIX, Hints, pair_key
+from warploom.tile.hints import DEVICE_ENTRY, HINT_KEYS, HINTS, PREFIX, Hints
 
 
 def read_hints(func: PrimFunc) -> Hints:
@@ -30,14 +29,10 @@ def read_hints(func: PrimFunc) -> Hints:
                 "them."
             )
     values: dict[str, Any] = {}
-    for field in fields(Hints):
-        keys = [pair_key(field.name, i) for i in range(2)]
-        if field.name == "cluster" and all(key in hints for key in keys):
-            values[field.name] = tuple(hints.pop(key) for key in keys)
-        elif field.name == "registers" and any(key in hints for key in keys):
-            values[field.name] = tuple(hints.pop(key, None) for key in keys)
-        elif PREFIX + field.name in hints:
-            values[field.name] = hints.pop(PREFIX + field.name)
+    for name, rows in HINTS.items():
+        found = [hints.pop(PREFIX + row.name, None) for row in rows]
+        if any(value is not None for value in found):
+            values[name] = tuple(found) if len(rows) > 1 else found[0]
     if hints:
         raise IllegalCombination(
             f"attribute {sorted(hints)[0]!r} is no hint; write hints with warploom.tile.hints."

@@ -22,7 +22,7 @@ from tests.shared.tile_programs.orchestrated import ring_by_hand
 from tests.shared.tutorial_names import tutorial_names
 from warploom.compiler.callback import compile_cached
 from warploom.compiler.invoke import current_request
-from warploom.gemm import GemmKnobs, recognise
+from warploom.gemm import Config, recognise
 from warploom.gemm.generate import tile_program as generated
 from warploom.kernels import matmul_multistage, matmul_warp_specialised
 from warploom.lower.grid.persistent import persistent_grid
@@ -213,7 +213,7 @@ def dequantised_in_tensor_memory() -> CaseProduct:
 def turns() -> Product:
     """Two warpgroups that take turns with the three steps of three tiles; four stages."""
     case = tile_programs.gemm(150, 56, 88, (64, 64, 32), stages=4, out_dtype="float16")
-    func = hinted(case.func, turns=2)
+    func = hinted(case.func, slice_k=2)
     return Product(
         lambda: with_clusters(1, func, "sm_90a", WARP_SPECIALISED), "sm_90a", 150, 56, 88
     )
@@ -241,8 +241,8 @@ def staged_input() -> CaseProduct:
 def transposed_chunks() -> CaseProduct:
     """The transpose of three tiles, of two warpgroups; two stores for each of three chunks."""
     function = gemm_functions.matmul(100, 104, 88, out="float32")
-    knobs = GemmKnobs(40, 128, 64, 2, swap_ab=True)
-    func = generated(recognise(function.func), knobs)
+    config = Config(40, 128, 64, 2, swap_ab=True)
+    func = generated(recognise(function.func), config)
     case = tile_programs.Case(
         func, function.arguments, lambda args: {2: function.expected(*args)[0]}, 1e-5
     )
@@ -286,7 +286,7 @@ def stream_k() -> Product:
 def reduce_in_clusters() -> Product:
     """Three tiles of five steps for two CTAs of a cluster, which share each."""
     case = tile_programs.gemm(150, 56, 320, (64, 64, 64), stages=3, out_dtype="float16")
-    func = hinted(case.func, split_k=2, exchange="cluster", ctas=2)
+    func = hinted(case.func, split_k=2, reduce_through="cluster", ctas=2)
     return Product(lambda: lower(func), "sm_90a", 150, 56, 320)
 
 

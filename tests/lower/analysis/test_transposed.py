@@ -17,7 +17,7 @@ from tests.shared.sampling import sampled
 from tests.shared.tile_programs.case import Case, poisoned, random_values, wide
 from warploom import language as wl
 from warploom.errors import Decline
-from warploom.gemm import GemmKnobs, recognise
+from warploom.gemm import Config, recognise
 from warploom.gemm.generate import tile_program
 from warploom.layout.fragment import wgmma_accumulator
 from warploom.lower.analysis.fragments import Fragments, fragments_of
@@ -29,21 +29,21 @@ from warploom.tile.program import allocations
 from warploom.tile.read import read
 
 
-def swapped(tile_m: int, tile_n: int, **more: Any) -> GemmKnobs:
-    """Knobs of a GEMM with A and B swapped, with few stages."""
-    return GemmKnobs(
+def swapped(tile_m: int, tile_n: int, **more: Any) -> Config:
+    """Configs of a GEMM with A and B swapped, with few stages."""
+    return Config(
         tile_m, tile_n, 64, 2, swap_ab=True, **{"consumers": min(2, tile_n // 64), **more}
     )
 
 
-def decisions(function: Function, knobs: GemmKnobs) -> list[str]:
-    program = tile_program(recognise(function.func), knobs)
+def decisions(function: Function, config: Config) -> list[str]:
+    program = tile_program(recognise(function.func), config)
     return [one for step in lower_trace(program) for one in step.decisions]
 
 
-def compute(function: Function, knobs: GemmKnobs, rng: np.random.Generator, **hints: Any) -> None:
+def compute(function: Function, config: Config, rng: np.random.Generator, **hints: Any) -> None:
     """Run the program of a function on the emulator, checked, and compare."""
-    program = hinted(tile_program(recognise(function.func), knobs), **hints)
+    program = hinted(tile_program(recognise(function.func), config), **hints)
     arguments = function.arguments(rng)
     after = run(lower(program), [np.copy(one) for one in arguments])
     function.assert_right(after[len(after) - function.outputs :], arguments)
@@ -74,7 +74,7 @@ def test_a_transposed_fragment_is_held_as_its_transpose_is(row_a_thread):
 
 
 @pytest.mark.parametrize(
-    ("m", "n", "knobs", "out", "chunks"),
+    ("m", "n", "config", "out", "chunks"),
     [
         (1, 72, swapped(8, 64), "float16", "8 x 64"),
         (7, 200, swapped(8, 128), "bfloat16", "8 x 64"),
@@ -85,18 +85,18 @@ def test_a_transposed_fragment_is_held_as_its_transpose_is(row_a_thread):
         (90, 264, swapped(40, 256), "float32", "16 or 8 x 64"),
         (1, 68, swapped(8, 64), "float32", "8 x 64"),
         (77, 104, swapped(72, 128, split_k=2), "float32", "16 or 8 x 64"),
-        (77, 104, swapped(72, 64, split_k=2, in_cluster=True), "float16", "32 or 8 x 64"),
+        (77, 104, swapped(72, 64, split_k=2, reduce_through="cluster"), "float16", "32 or 8 x 64"),
         (60, 136, swapped(24, 64, specialise=False), "float16", "16 or 8 x 64"),
         (60, 136, swapped(24, 64, persistent=False), "float16", "16 or 8 x 64"),
         (300, 200, swapped(80, 128, cluster_m=2), "float16", "32 or 16 x 64"),
     ],
 )  # fmt: skip
 @pytest.mark.some(3)
-def test_swapped_results_leave_in_chunks(m, n, knobs, out, chunks, rng):
+def test_swapped_results_leave_in_chunks(m, n, config, out, chunks, rng):
     dtype = "bfloat16" if out == "bfloat16" else "float16"
     function = gemm_functions.matmul(m, n, 136, dtype=dtype, out=out)
-    assert f"store into C: by TMA, in chunks of {chunks} elements" in decisions(function, knobs)
-    compute(function, knobs, rng)
+    assert f"store into C: by TMA, in chunks of {chunks} elements" in decisions(function, config)
+    compute(function, config, rng)
 
 
 @pytest.mark.parametrize("out", ["float16", "float32"])
@@ -112,7 +112,7 @@ def test_buffers_serve_tile_after_tile(out, store_buffers, rng):
 def test_functions_are_computed_as_the_transpose(name, rng):
     function = FUNCTIONS[name]()
     compute(function, swapped(40, 64), rng)
-    parts = swapped(24, 128, split_k=2, in_cluster=True)
+    parts = swapped(24, 128, split_k=2, reduce_through="cluster")
     if recognise(function.func).problem.k > parts.tile_k:  # a part has a step at least
         compute(function, parts, rng)
 
@@ -120,9 +120,9 @@ def test_functions_are_computed_as_the_transpose(name, rng):
 @pytest.mark.in_turn(3)
 def test_a_residual_comes_through_the_buffers_of_chunks(rng):
     function = gemm_functions.epilogue(150, 136)
-    for knobs in (swapped(72, 128), swapped(136, 64)):
-        assert "residual: comes through the buffers of chunks" in decisions(function, knobs)
-        compute(function, knobs, rng, ctas=2)
+    for config in (swapped(72, 128), swapped(136, 64)):
+        assert "residual: comes through the buffers of chunks" in decisions(function, config)
+        compute(function, config, rng, ctas=2)
 
 
 @pytest.mark.parametrize(
@@ -134,13 +134,13 @@ def test_a_residual_comes_through_the_buffers_of_chunks(rng):
 )
 def test_other_results_go_through_a_whole_tile(function, why, rng):
     function = function()
-    knobs = swapped(40, 64)
+    config = swapped(40, 64)
     gemm = recognise(function.func)
-    assert not knobs.stores_in_chunks(gemm.problem, gemm.problem.outputs[0]), why
-    program = tile_program(gemm, knobs)
+    assert not config.stores_in_chunks(gemm.problem, gemm.problem.outputs[0]), why
+    program = tile_program(gemm, config)
     assert [b.scope() for b in allocations(read(program).body) if b.name == "out"] == ["shared"]
     if "float8" not in gemm.problem.outputs[0]:
-        compute(function, knobs, rng)
+        compute(function, config, rng)
 
 
 @pytest.mark.parametrize("tile_m", [8, 56, 152])
@@ -149,13 +149,15 @@ def test_other_results_go_through_a_whole_tile(function, why, rng):
     ("n", "out"), [(328, "float16"), (328, "float32"), (330, "float16"), (332, "float32")]
 )
 @pytest.mark.some(9)
-def test_knobs_know_the_bytes_that_results_go_through(tile_m, tile_n, n, out):
+def test_config_know_the_bytes_that_results_go_through(tile_m, tile_n, n, out):
     function = gemm_functions.matmul(200, n, 96, out=out)
-    knobs = swapped(tile_m, tile_n)
+    config = swapped(tile_m, tile_n)
     (used,) = (
-        int(one.split()[2]) for one in decisions(function, knobs) if one.startswith("shared memory")
+        int(one.split()[2])
+        for one in decisions(function, config)
+        if one.startswith("shared memory")
     )
-    assert 0 <= knobs.shared_bytes(recognise(function.func).problem) - used <= 1024
+    assert 0 <= config.shared_bytes(recognise(function.func).problem) - used <= 1024
 
 
 def turned(reads: str) -> Any:

@@ -125,7 +125,7 @@ def test_no_step_is_prefetched_that_is_not_loaded(steps, rng):
 
 def test_what_the_kernel_before_may_write_is_not_read():
     """Groups of rows have sizes in global memory: tiles of them are known after the wait."""
-    case = tile_programs.grouped(early_launch=True)
+    case = tile_programs.grouped(pdl=True)
     func = hinted(case.func, prefetch_l2=True)
     start, _ = parts(func)
     assert "l2_auto" not in start and "Indptr[" not in start.split("griddepcontrol")[-1]
@@ -185,8 +185,8 @@ def test_only_who_asks_for_a_prefetch_by_name_gets_one():
 
 
 def test_hints_that_exclude_each_other():
-    with pytest.raises(IllegalCombination, match="prefetch_l2 with early_launch False"):
-        wl.hints(prefetch_l2=True, early_launch=False)
+    with pytest.raises(IllegalCombination, match="prefetch_l2 with pdl False"):
+        wl.hints(prefetch_l2=True, pdl=False)
     with pytest.raises(IllegalCombination, match="prefetch_l2 is 2; it must be a bool"):
         wl.hints(prefetch_l2=2)
 
@@ -194,7 +194,7 @@ def test_hints_that_exclude_each_other():
 @pytest.mark.parametrize("specialise", [True, False])
 def test_a_kernel_that_is_not_launched_early_need_not_wait(specialise, rng):
     case = tile_programs.gemm(stages=2)
-    hints = {"early_launch": False, "specialise": specialise}
+    hints = {"pdl": False, "specialise": specialise}
     script = lower(hinted(case.func, **hints)).script()
     assert WAIT not in script and '"launch_dependents"' in script
     check(case, rng, **hints)

@@ -44,7 +44,7 @@ KERNELS: dict[str, tuple[Any, dict[str, Any]]] = {
     "GEMM of any size": (any_rows, {}),
     "two CTAs an SM": (gemm, {"ctas_per_sm": 2}),
     "split-K": (gemm, {"split_k": 3}),
-    "split-K in clusters": (gemm, {"split_k": 4, "exchange": "cluster"}),
+    "split-K in clusters": (gemm, {"split_k": 4, "reduce_through": "cluster"}),
     "stream-K": (any_rows, {"stream_k": True}),
     "clusters": (any_rows, {"cluster": (2, 1)}),
     "clusters of 4": (gemm, {"cluster": (2, 2)}),
@@ -56,7 +56,7 @@ KERNELS: dict[str, tuple[Any, dict[str, Any]]] = {
 
 def expected_ctas(hints: dict[str, Any], sms: int) -> int:
     size = math.prod(hints.get("cluster", (1, 1)))
-    size *= hints["split_k"] if hints.get("exchange") == "cluster" else 1
+    size *= hints["split_k"] if hints.get("reduce_through") == "cluster" else 1
     per_sm = hints.get("ctas_per_sm", 1)
     return clusters_that_fit(SM90A, sms, size) * size * per_sm
 

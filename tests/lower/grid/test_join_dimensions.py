@@ -9,7 +9,7 @@ from tvm import tirx
 from tests.gemm.test_generate import check
 from tests.shared import gemm_functions, tile_programs
 from tests.shared.lowered_programs import after_passes, hinted
-from warploom.gemm import GemmKnobs, recognise
+from warploom.gemm import Config, recognise
 from warploom.lower.grid.join_dimensions import MOST_CTAS
 from warploom.lower.passes.choose_grid import choose_grid
 
@@ -18,8 +18,8 @@ from warploom.lower.passes.choose_grid import choose_grid
 def test_four_dimensions_are_joined(specialise: bool, rng: np.random.Generator) -> None:
     function = gemm_functions.heads()
     assert len(recognise(function.func).batch) == 2, "beside rows and columns"
-    knobs = GemmKnobs(64, 64, 32, 3, consumers=1, persistent=False, specialise=specialise)
-    check(function, knobs, rng)
+    config = Config(64, 64, 32, 3, consumers=1, persistent=False, specialise=specialise)
+    check(function, config, rng)
 
 
 @pytest.mark.parametrize(("columns", "dimensions"), [(MOST_CTAS, 2), (MOST_CTAS + 1, 1)])

@@ -148,7 +148,7 @@ def test_rows_of_several_consumers_and_own_mbarriers_are_declined():
 
 @pytest.mark.parametrize(
     "other",
-    [{"consumers": 2}, {"turns": 2}, {"split_k": 2}, {"stream_k": True}, {"persistent": False}],
+    [{"consumers": 2}, {"slice_k": 2}, {"split_k": 2}, {"stream_k": True}, {"persistent": False}],
 )
 def test_what_excludes_it_is_said(other):
     ((name, value),) = other.items()

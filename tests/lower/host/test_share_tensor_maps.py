@@ -12,14 +12,14 @@ import tvm
 from tests.shared import gemm_functions
 from tests.shared.gemm_functions import Function
 from warploom import emulator
-from warploom.gemm import GemmKnobs, recognise
+from warploom.gemm import Config, recognise
 from warploom.gemm.generate import tile_program
 from warploom.target import cuda_target
 
 
-def compiled(function: Function, knobs: GemmKnobs) -> Any:
+def compiled(function: Function, config: Config) -> Any:
     """The executable of a function."""
-    program = tile_program(recognise(function.func), knobs)
+    program = tile_program(recognise(function.func), config)
     module = tvm.IRModule({"main": program.with_attr("global_symbol", "main")})
     return tvm.compile(module, cuda_target("sm_90a"), tir_pipeline="warploom")
 
@@ -31,31 +31,31 @@ def maps(executable: Any) -> set[str]:
 
 
 @pytest.mark.parametrize(
-    ("knobs", "out", "names"),
+    ("config", "out", "names"),
     [
         # 64 columns at a time.
-        (GemmKnobs(128, 256, 64, 3), "float16", {"A", "B", "C"}),
+        (Config(128, 256, 64, 3), "float16", {"A", "B", "C"}),
         # 16 rows at a time, and the last 8.
-        (GemmKnobs(72, 128, 64, 3, swap_ab=True), "float32", {"A", "B", "C", "C_1"}),
+        (Config(72, 128, 64, 3, swap_ab=True), "float32", {"A", "B", "C", "C_1"}),
     ],
 )
-def test_chunks_of_a_shape_share_a_map(knobs, out, names, rng):
+def test_chunks_of_a_shape_share_a_map(config, out, names, rng):
     function = gemm_functions.matmul(150, 264, 136, out=out)
-    found = compiled(function, knobs)
+    found = compiled(function, config)
     assert maps(found) == {re.sub(r"^(.)", r"\1_tensormap", name) for name in names}
     run(function, found, rng)
 
 
 def test_tensors_that_are_alike_have_their_own_maps(rng):
     function = gemm_functions.matmul(128, 128, 128)
-    found = compiled(function, GemmKnobs(64, 64, 64, 2, consumers=1))
+    found = compiled(function, Config(64, 64, 64, 2, consumers=1))
     assert maps(found) == {"A_tensormap", "B_tensormap", "C_tensormap"}
     run(function, found, rng)
 
 
 def test_maps_of_sizes_that_the_launch_knows(rng):
     function = gemm_functions.matmul(None, 264)
-    found = compiled(function, GemmKnobs(72, 128, 64, 3, swap_ab=True))
+    found = compiled(function, Config(72, 128, 64, 3, swap_ab=True))
     assert maps(found) == {"A_tensormap", "B_tensormap", "C_tensormap", "C_tensormap_1"}
     for rows in (1, 75, 200):
         run(function, found, rng, m=rows)

@@ -13,7 +13,7 @@ from tests.shared.lowered_programs import check, hinted, local_memory, run, wors
 from warploom.errors import Decline
 from warploom.lower.lowerings import lower
 
-CLUSTER = {"exchange": "cluster"}
+CLUSTER = {"reduce_through": "cluster"}
 #: Seeds of random programs whose loops have fewer steps than CTAs are drawn: how many they have.
 TOO_FEW_STEPS = {0: 1, 2: 1, 3: 2}
 CASES = {

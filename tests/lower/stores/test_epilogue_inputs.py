@@ -30,7 +30,7 @@ def test_the_trace_says_what_comes_through_buffers():
     for func, said in (
         (tile_programs.epilogue("residual").func, True),
         (two_inputs(64, 128, "float16", "float16", (64, 64, 32)).func, False),
-        (hinted(tile_programs.epilogue("residual").func, turns=2), False),
+        (hinted(tile_programs.epilogue("residual").func, slice_k=2), False),
     ):
         sentences = after_passes(func, *PASSES).decisions
         assert ("E: comes through the buffers of chunks" in sentences) == said

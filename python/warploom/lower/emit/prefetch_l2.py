@@ -44,7 +44,7 @@ def wait_and_prefetch_l2(
     are stages: of the first tile, up to the end of the first pipelined loop, or to what depends on
     a tile, or on a value in global memory, which is known when the kernel before has ended.
     """
-    if program.hints.early_launch is False:
+    if program.hints.pdl is False:
         return [], program
     if not program.hints.prefetch_l2:
         return [wait_for_last()], program

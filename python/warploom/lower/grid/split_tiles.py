@@ -61,7 +61,7 @@ def split_tiles(
             f"part needs one at least; ask for {steps} parts at most, or smaller steps."
         )
     cut = stream_k(steps) if parts is None else split_k(steps, parts)
-    shared = parts if program.hints.exchange == "cluster" else 1
+    shared = parts if program.hints.reduce_through == "cluster" else 1
     schedule = in_segments(segment, cut) if shared == 1 else in_clusters(segment, cut, shared)
     slots = schedule(grid_of(program, ctas, cluster, shared)).slots
     workspace = {

@@ -30,8 +30,8 @@ from tvm.tirx import Buffer
 from warploom.lower.analysis.own_barriers import own_tiles
 from warploom.lower.analysis.rings import PipelinePlan, RingUse
 from warploom.lower.hopper.mma_groups import Event, Group, Guard, InFlight
+from warploom.lower.hopper.slice_k import in_turns
 from warploom.lower.hopper.supply import Supply
-from warploom.lower.hopper.take_turns import in_turns
 from warploom.lower.hopper.wait_plan import Close, WaitPlan, Waits
 from warploom.tile.effects import Effects, together
 from warploom.tile.program import TileProgram

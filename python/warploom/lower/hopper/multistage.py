@@ -56,10 +56,10 @@ def multistage(program: TileProgram) -> TileProgram:
         If a tile has no place in a ring, loads do not fill one, or CTAs of a cluster reduce
         sums.
     """
-    if program.hints.exchange == "cluster":
+    if program.hints.reduce_through == "cluster":
         raise Decline(
-            "exchange='cluster': without a warp that loads, CTAs of a cluster begin and end each "
-            "for itself; leave out the hint, or specialise=False."
+            "reduce_through='cluster': without a warp that loads, CTAs of a cluster begin and end "
+            "each for itself; leave out the hint, or specialise=False."
         )
     if program.hints.registers is not None:
         program = program.not_followed(

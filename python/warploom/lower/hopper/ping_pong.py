@@ -28,7 +28,7 @@ from warploom.lower.emit.threads import orchestrated
 from warploom.lower.hopper.warpgroups import require_private, with_warpgroups
 from warploom.tile import ir
 from warploom.tile.annotations import PING_PONG, TILES
-from warploom.tile.hints import PING_PONG_WARPGROUPS
+from warploom.tile.choices import PING_PONG_WARPGROUPS
 from warploom.tile.program import TileProgram
 from warploom.tile.statement import Block, Load, Loop, Marked, Orchestrated, Statement, raws, walk
 

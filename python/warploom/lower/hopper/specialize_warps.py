@@ -32,7 +32,7 @@ from warploom.lower.emit.next_kernel import let_next_start
 from warploom.lower.emit.prefetch_l2 import wait_and_prefetch_l2
 from warploom.lower.emit.produce import Producer
 from warploom.lower.hopper.consume import Consumer
-from warploom.lower.hopper.take_turns import readers
+from warploom.lower.hopper.slice_k import readers
 from warploom.target import SM90A
 from warploom.tile import ir
 from warploom.tile.ids import Id

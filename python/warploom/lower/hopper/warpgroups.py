@@ -56,7 +56,7 @@ def ignore_role_hints(program: TileProgram) -> TileProgram:
 
     Lowerings without such a thread do not follow them.
     """
-    for hint in ("order_mmas", "turns", "ping_pong"):
+    for hint in ("order_mmas", "slice_k", "ping_pong"):
         value = getattr(program.hints, hint)
         if value and (value != 1 or value is True):
             program = program.not_followed(

@@ -31,8 +31,8 @@ def _unfollowed(program: TileProgram) -> Iterator[tuple[str, str]]:
             yield "stages", "the program has no pipelined loop; write wl.pipelined, or leave it out"
         elif all(STAGES in loop.annotations for loop in loops):
             yield "stages", "every pipelined loop has stages= of its own; leave out one of them"
-    if hints.exchange is not None and not hints.stream_k and (hints.split_k or 1) == 1:
-        yield "exchange", "no CTAs share a tile; ask for split_k or stream_k, or leave it out"
+    if hints.reduce_through is not None and not hints.stream_k and (hints.split_k or 1) == 1:
+        yield "reduce_through", "no CTAs share a tile; ask for split_k or stream_k, or leave it out"
 
 
 def misplaced(func: PrimFunc) -> list[str]:

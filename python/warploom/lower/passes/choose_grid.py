@@ -40,7 +40,7 @@ def choose_grid(program: TileProgram) -> TileProgram:
     if hints.scheduler == "clc":
         return _handed_out(program, group, cluster, shared)
     size = math.prod(cluster_shape(program, cluster))
-    size *= hints.split_k if hints.exchange == "cluster" else 1
+    size *= hints.split_k if hints.reduce_through == "cluster" else 1
     arch, per_sm = ARCHS[program.arch], ctas_per_sm(program)
     ctas = hints.ctas or Resident(arch, size, per_sm)
     if not shared:

@@ -58,7 +58,7 @@ def infer_layouts(program: TileProgram, warpgroups: int | None = None) -> TilePr
     matrices = [tile for tile in registers if len(tile.shape) == 2]
     # Those that take turns have all rows each.
     hints = program.hints
-    alone = 1 if hints.turns or hints.ping_pong else None
+    alone = 1 if hints.slice_k or hints.ping_pong else None
     wanted = warpgroups or hints.consumers or alone
     turned = transposed_tiles(program.block)
     shared_out = {tile: int(tile.shape[tile in turned]) for tile in matrices}

@@ -39,8 +39,8 @@ def reduce_in_clusters(program: TileProgram) -> TileProgram:
     """
     if program.arch != SM90A.name:
         raise Decline(
-            f"exchange='cluster': on {program.arch} sums go through the workspace only; leave the "
-            "hint out."
+            f"reduce_through='cluster': on {program.arch} sums go through the workspace only; "
+            "leave the hint out."
         )
     reduction = _Reduction(program)
     body = tuple(reduction.statement(statement) for statement in program.block)

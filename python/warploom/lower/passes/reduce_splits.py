@@ -41,7 +41,7 @@ def reduce_splits(program: TileProgram) -> TileProgram:
     given = next((given for given in walk(program.block) if isinstance(given, Given)), None)
     if given is None:
         return program
-    if program.hints.exchange == "cluster":
+    if program.hints.reduce_through == "cluster":
         return reduce_in_clusters(program)
     slots = given.body[0].to.source.shape[0]
     shape = (slots, consumers(program))

@@ -42,7 +42,7 @@ from warploom.ops.register_tile import LANES
 from warploom.target import Major, Swizzle
 from warploom.tile import ir
 from warploom.tile.annotations import ORCHESTRATED
-from warploom.tile.hints import PING_PONG_WARPGROUPS
+from warploom.tile.choices import PING_PONG_WARPGROUPS
 from warploom.tile.nest import Binding, ElementStore
 from warploom.tile.program import TileProgram
 from warploom.tile.scopes import is_global
@@ -260,7 +260,7 @@ def _staged(
     targets = [chunk_of(to, rows, part.row, part.height) for part in parts]
     store = ChunkedStore(to.source, tile, tuple(parts), tuple(targets), buffers, kinds, program)
     # Of warpgroups that take turns, all begin a tile, and the first alone ends it.
-    together = (program.hints.turns or 1) == 1 and program.stores is None
+    together = (program.hints.slice_k or 1) == 1 and program.stores is None
     fits = maker is not None and staging.alone and store.has_matrices and together
     staged = staged_input(maker, tile) if fits else None
     if staged is not None:

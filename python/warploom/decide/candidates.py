@@ -6,11 +6,12 @@ from collections.abc import Iterator
 from dataclasses import replace
 from itertools import product
 
-from warploom.gemm.knobs import GemmKnobs
-from warploom.gemm.machine import H200
-from warploom.gemm.problem import GemmProblem
-from warploom.gemm.work import UNKNOWN_EXTENT, operand_bytes, sizes, tiles_of
+from warploom.decide.config import Config
+from warploom.decide.machine import H200
+from warploom.decide.problem import GemmProblem
+from warploom.decide.work import UNKNOWN_EXTENT, operand_bytes, sizes, tiles_of
 from warploom.target.dtypes import bits_of
+from warploom.tile.choices import BY_NAME
 
 #: Sides of accumulators: the one of 64-row instructions, and their width.
 ROWS = (64, 128, 192, 256)
@@ -23,14 +24,13 @@ _SMALL_TILE, _LARGE_TILE = 8192, 16384
 #: Turns of tiles for which a width is sought that leaves no SM idle in the last, the least of such
 #: widths, as loads of narrow tiles are slow, and their step: stores are slow in chunks of fewer
 #: columns, but of fewer rows, as tiles are stored that are computed as the transpose, they are not.
-_FITTED_TURNS, _LEAST_FITTED = (1, 2, 3, 4), 64
+_FITTED_WAVES, _LEAST_FITTED = (1, 2, 3, 4), 64
 _FITTED_STEP, _FITTED_ROWS = 16, 8
 CLUSTERS = ((1, 1), (2, 1), (1, 2))
 #: Fewer of these run at a time than fill the SMs: for products of few tiles, which all do.
 LARGE_CLUSTERS = ((2, 2), (4, 1), (1, 4), (4, 2), (2, 4))
-SPLITS = (1, 2, 3, 4, 6, 8)
-#: Warpgroups that take turns where an operand is computed, which takes longer than to multiply it.
-TURNS = (1, 2, 3)
+#: A kernel whose operands are not loaded ahead waits for every tile.
+LEAST_STAGES = 2
 #: More stages hide nothing more.
 MOST_STAGES = 12
 #: Rows and columns of a matrix of which tiles waste little, whichever operand has the rows.
@@ -42,7 +42,7 @@ STREAMING_ROWS = 128
 
 
 def fitted(m: int, n: int, rows: int, step: int = _FITTED_STEP) -> frozenset[int]:
-    """Widths with which the tiles of an ``m`` x ``n`` matrix fill whole turns of the SMs.
+    """Widths with which the tiles of an ``m`` x ``n`` matrix fill whole waves of the SMs.
 
     Parameters
     ----------
@@ -54,15 +54,15 @@ def fitted(m: int, n: int, rows: int, step: int = _FITTED_STEP) -> frozenset[int
         Widths are multiples of it.
     """
     widths = set()
-    for turns in _FITTED_TURNS:
-        across = turns * H200.sms // -(-m // rows)
+    for waves in _FITTED_WAVES:
+        across = waves * H200.sms // -(-m // rows)
         if across:
             width = -(-n // across)
             widths.add(-(-width // step) * step)
     return frozenset(width for width in widths if _LEAST_FITTED <= width <= COLUMNS[-1])
 
 
-def tiles(problem: GemmProblem) -> Iterator[GemmKnobs]:
+def tiles(problem: GemmProblem) -> Iterator[Config]:
     """All tiles, consumers and orientations that are legal and not absurd for the sizes."""
     m, n, _, _ = (extent or UNKNOWN_EXTENT for extent in sizes(problem))
     size = bits_of(problem.a_dtype) // 8
@@ -89,7 +89,7 @@ def tiles(problem: GemmProblem) -> Iterator[GemmKnobs]:
         if area < _SMALL_TILE and m * n > 4 * _SMALL_TILE * H200.sms and min(m, n) > 64:
             continue
         for consumers in (1, 2, 3):
-            config = GemmKnobs(
+            config = Config(
                 tile_m, tile_n, depth // size, stages=2, consumers=consumers, swap_ab=swap_ab
             )
             if rows // 64 % consumers == 0 and config.why_not(problem) is None:
@@ -99,26 +99,27 @@ def tiles(problem: GemmProblem) -> Iterator[GemmKnobs]:
                     yield alternate
 
 
-def _may_alternate(problem: GemmProblem, knobs: GemmKnobs) -> bool:
+def _may_alternate(problem: GemmProblem, config: Config) -> bool:
     """Whether a CTA has several tiles of which warpgroups could compute every other one."""
     m, n, _, batch = (extent or UNKNOWN_EXTENT for extent in sizes(problem))
-    count = -(-m // knobs.tile_m) * -(-n // knobs.tile_n) * batch
+    count = -(-m // config.tile_m) * -(-n // config.tile_n) * batch
     plain = not any(problem.computed) and not problem.reduced
-    return plain and not knobs.swap_ab and knobs.consumers == 1 and count > H200.sms
+    return plain and not config.swap_ab and config.consumers == 1 and count > H200.sms
 
 
-def candidates(problem: GemmProblem) -> Iterator[GemmKnobs]:
-    """Legal knobs that make sense for the sizes, each with as many stages as fit."""
-    computed = TURNS if any(problem.computed) else (1,)
+def candidates(problem: GemmProblem) -> Iterator[Config]:
+    """Legal configs that make sense for the sizes, each with as many stages as fit."""
+    # To dequantise takes longer than to multiply: warpgroups share the steps.
+    computed = BY_NAME["slice_k"].draws if any(problem.computed) else (1,)
     prefers_a, streams = _prefers_a(problem), streams_weights(problem)
     for tile in tiles(problem):
         shares = product(
             CLUSTERS, _splits(problem, tile), _ctas(tile), computed if tile.consumers == 1 else (1,)
         )
-        for (cluster_m, cluster_n), split, ctas, turns in shares:
+        for (cluster_m, cluster_n), split, ctas, slice_k in shares:
             config = replace(
                 tile, cluster_m=cluster_m, cluster_n=cluster_n, split_k=split, ctas_per_sm=ctas,
-                turns=turns,
+                slice_k=slice_k,
             )  # fmt: skip
             if not has_neighbours(problem, config):
                 continue
@@ -127,7 +128,7 @@ def candidates(problem: GemmProblem) -> Iterator[GemmKnobs]:
                 l2_policy=int(prefers_a and cluster_m == cluster_n == 1),
                 prefetch_l2=streams,
             )
-            stages = most_stages(config, problem) // turns * turns
+            stages = most_stages(config, problem) // slice_k * slice_k
             if stages >= 2:
                 config = replace(config, stages=stages)
                 if config.why_not(problem) is None:
@@ -160,36 +161,36 @@ def streams_weights(problem: GemmProblem) -> bool:
     return plain and (problem.m or UNKNOWN_EXTENT) <= STREAMING_ROWS
 
 
-def fits_at_once(problem: GemmProblem, knobs: GemmKnobs) -> bool:
+def fits_at_once(problem: GemmProblem, config: Config) -> bool:
     """Whether all tiles, rounded up to whole clusters, are computed at a time."""
-    room = H200.gpu.resident(knobs.cluster_m * knobs.cluster_n, knobs.ctas_per_sm)
-    return tiles_of(problem, knobs) * knobs.split_k <= room
+    room = H200.gpu.resident(config.cluster_m * config.cluster_n, config.ctas_per_sm)
+    return tiles_of(problem, config) * config.split_k <= room
 
 
-def _splits(problem: GemmProblem, tile: GemmKnobs) -> list[int]:
+def _splits(problem: GemmProblem, tile: Config) -> list[int]:
     """Parts of the sum: several only where there are too few tiles for the SMs."""
     m, n, k, batch = (extent or UNKNOWN_EXTENT for extent in sizes(problem))
     count = -(-m // tile.tile_m) * -(-n // tile.tile_n) * batch
     return [
         split
-        for split in SPLITS
+        for split in BY_NAME["split_k"].draws
         if split == 1 or (count * split <= 2 * H200.sms and k >= 2 * split * tile.tile_k)
     ]
 
 
-def _ctas(tile: GemmKnobs) -> tuple[int, ...]:
+def _ctas(tile: Config) -> tuple[int, ...]:
     """CTAs that share an SM: several only with tiles that need a part of it."""
     return (1, 2) if tile.tile_m * tile.tile_n <= _LARGE_TILE else (1,)
 
 
-def has_neighbours(problem: GemmProblem, knobs: GemmKnobs) -> bool:
+def has_neighbours(problem: GemmProblem, config: Config) -> bool:
     """Whether more than half of a cluster has tiles, along each of its dimensions."""
     m, n, _, _ = (extent or UNKNOWN_EXTENT for extent in sizes(problem))
-    return (knobs.cluster_m == 1 or m > knobs.tile_m * (knobs.cluster_m // 2)) and (
-        knobs.cluster_n == 1 or n > knobs.tile_n * (knobs.cluster_n // 2)
+    return (config.cluster_m == 1 or m > config.tile_m * (config.cluster_m // 2)) and (
+        config.cluster_n == 1 or n > config.tile_n * (config.cluster_n // 2)
     )
 
 
-def most_stages(knobs: GemmKnobs, problem: GemmProblem) -> int:
-    """The most stages that fit and help, whatever ``knobs`` says of stages; 0 if none do."""
-    return min(knobs.most_stages(problem), MOST_STAGES)
+def most_stages(config: Config, problem: GemmProblem) -> int:
+    """The most stages that fit and help, whatever ``config`` says of stages; 0 if none do."""
+    return min(config.most_stages(problem), MOST_STAGES)

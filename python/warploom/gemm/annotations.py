@@ -13,11 +13,12 @@ import tvm_ffi
 from tvm.s_tir import SBlock, Schedule
 from tvm.tirx import IntImm, PrimFunc
 
+from warploom.decide.config import Config
+from warploom.decide.old_records import read_config
+from warploom.decide.problem import GemmProblem
 from warploom.errors import IllegalCombination
-from warploom.gemm.knobs import GemmKnobs
-from warploom.gemm.packing import unpack
-from warploom.gemm.problem import GemmProblem
 from warploom.gemm.recognition import recognise
+from warploom.tile.choices import BY_NAME
 
 #: What the names of our annotations of blocks begin with.
 PREFIX = "warploom."
@@ -35,20 +36,22 @@ def annotate(
     block : SBlockRV
         The block with the sum.
     values : mapping from str
-        Integers, or random variables of the schedule, by the names of knobs, or packed as
-        :mod:`warploom.gemm.packing` does.
+        As a config has them, as :meth:`Config.values` has them, or random variables of the
+        schedule; by the names of choices.
     limit : int, optional
         The largest number of rows that they are for, where it is known at launch only; without
         it, they are for any.
     """
     prefix = PREFIX if limit is None else f"{PREFIX}{_LIMIT}{limit}."
     for key, value in values.items():
-        sch.annotate(block, prefix + key, int(value) if isinstance(value, bool) else value)
+        if isinstance(value, bool | str):
+            value = BY_NAME[key].kind.number(value)
+        sch.annotate(block, prefix + key, value)
 
 
 def decisions_of(
     func: PrimFunc, problem: GemmProblem | None = None
-) -> list[tuple[int | None, GemmKnobs]]:
+) -> list[tuple[int | None, Config]]:
     """The decisions that a function is annotated with, each with the largest number of rows.
 
     The smallest number is first; None, for any number, is last. Empty if there are none.
@@ -62,7 +65,7 @@ def decisions_of(
     Raises
     ------
     IllegalCombination
-        If an annotation is no knob, a value is out of range, or none is for any number of rows.
+        If an annotation is no choice, a value is out of range, or none is for any number of rows.
     """
     decisions: dict[int | None, dict[str, int]] = {}
     for key, value in annotations_of(func).items():
@@ -78,10 +81,10 @@ def decisions_of(
     def recognised() -> GemmProblem:
         return problem or recognise(func).problem
 
-    return [(limit, unpack(decisions[limit], recognised)) for limit in ordered]
+    return [(limit, read_config(decisions[limit], recognised)) for limit in ordered]
 
 
-def knobs_of(func: PrimFunc, problem: GemmProblem | None = None) -> GemmKnobs | None:
+def config_of(func: PrimFunc, problem: GemmProblem | None = None) -> Config | None:
     """The decisions for any number of rows; None if there are none.
 
     Raises

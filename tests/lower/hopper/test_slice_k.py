@@ -18,7 +18,7 @@ from tests.shared.sampling import sampled
 from tests.shared.tile_programs.orchestrated import prefetched_residual
 from warploom import language as wl
 from warploom.errors import Decline
-from warploom.lower.hopper.take_turns import TURN, take_turns
+from warploom.lower.hopper.slice_k import TURN, slice_k
 from warploom.lower.lowerings import lower
 from warploom.lower.passes.canonicalize import canonicalize
 from warploom.lower.passes.infer_layouts import infer_layouts
@@ -56,7 +56,7 @@ PROGRAMS = {
 STEPS, STAGES, GRIDS = (1, 2, 3, 4, 5, 7), (1, 2, 3, 5, 6), (None, 1, 3)
 STRUCTURES = (
     {}, {"cluster": (2, 1)}, {"raster": "rows"}, {"persistent": False}, {"split_k": 2},
-    {"stream_k": True, "ctas": 3}, {"split_k": 2, "exchange": "cluster"},
+    {"stream_k": True, "ctas": 3}, {"split_k": 2, "reduce_through": "cluster"},
 )  # fmt: skip
 CONFIGURATIONS = [
     (steps, *others, structure)
@@ -77,7 +77,7 @@ def test_turns_are_right_and_free_of_races(name, configuration, grid_of, rng):
     steps, stages, grid, turns, structure = configuration
     grid_of(grid)
     # Without another lowering to fall back to.
-    check(PROGRAMS[name](steps, stages), rng, turns=turns, specialise=True, **structure)
+    check(PROGRAMS[name](steps, stages), rng, slice_k=turns, specialise=True, **structure)
 
 
 #: Every configuration is for so many of the programs.
@@ -92,14 +92,14 @@ def test_turns_in_all_configurations(name, grid_of):
         steps, stages, grid, turns, structure = CONFIGURATIONS[number]
         grid_of(grid)
         rng = np.random.default_rng(number)
-        check(PROGRAMS[name](steps, stages), rng, turns=turns, specialise=True, **structure)
+        check(PROGRAMS[name](steps, stages), rng, slice_k=turns, specialise=True, **structure)
 
 
 @pytest.mark.parametrize("seed", range(4, 8))
 def test_random_programs_with_turns(seed):
     """Those whose steps take no turns are lowered without."""
     rng = np.random.default_rng(500 + seed)
-    check(tile_programs.random_program(rng), rng, turns=2)
+    check(tile_programs.random_program(rng), rng, slice_k=2)
 
 
 @pytest.mark.parametrize(
@@ -108,9 +108,9 @@ def test_random_programs_with_turns(seed):
 def test_each_stage_belongs_to_one_warpgroup(stages, turns, expected):
     """One warpgroup gives it back, and its number of stages is a multiple of the turns."""
     func = tile_programs.gemm(128, 128, 512, TILE, stages=stages).func
-    trace = lower_trace(hinted(func, turns=turns))
+    trace = lower_trace(hinted(func, slice_k=turns))
     decided = [sentence for step in trace for sentence in step.decisions]
-    sentence = f"turns: each of {turns} warpgroups computes one step of {turns}"
+    sentence = f"slice_k: each of {turns} warpgroups computes one step of {turns}"
     assert any(one.startswith(sentence) for one in decided)
     assert any(f"ring of A_s, B_s: {expected} stages" in sentence for sentence in decided)
     script = trace[-1].func.script()
@@ -120,14 +120,14 @@ def test_each_stage_belongs_to_one_warpgroup(stages, turns, expected):
 
 @pytest.mark.parametrize("hint", [{"specialise": False}, {}])
 def test_other_lowerings_say_that_they_take_no_turns(hint):
-    func = hinted(tile_programs.gemm(64, 64, 64, (64, 64, 64)).func, turns=2, **hint)
+    func = hinted(tile_programs.gemm(64, 64, 64, (64, 64, 64)).func, slice_k=2, **hint)
     trace = lower_trace(func, "sm_90a" if hint else "sm_100a")
     sentences = [sentence for step in trace for sentence in step.decisions]
-    assert any(sentence.startswith("turns: not followed") for sentence in sentences)
+    assert any(sentence.startswith("slice_k: not followed") for sentence in sentences)
 
 
 def after_turns(func: PrimFunc) -> Any:
-    passes = (canonicalize, infer_layouts, resolve_scopes, stage_stores, take_turns)
+    passes = (canonicalize, infer_layouts, resolve_scopes, stage_stores, slice_k)
     return after_passes(func, *passes)
 
 
@@ -136,7 +136,7 @@ def has_turn(func: PrimFunc) -> bool:
 
 
 def test_one_turn_changes_nothing():
-    assert not has_turn(hinted(tile_programs.gemm(64, 64, 64, TILE).func, turns=1))
+    assert not has_turn(hinted(tile_programs.gemm(64, 64, 64, TILE).func, slice_k=1))
 
 
 def loop(fault: str) -> PrimFunc:
@@ -196,13 +196,13 @@ def loop(fault: str) -> PrimFunc:
                 acc[i, j] = acc[i, j] + T.cast(made[i, j], "float32")
         Tx.cta.copy(C[0:rows, 0:64], acc)
 
-    return hinted(program, turns=2, **({"consumers": 2} if fault == "rows" else {}))
+    return hinted(program, slice_k=2, **({"consumers": 2} if fault == "rows" else {}))
 
 
 @pytest.mark.parametrize(
     ("fault", "message"),
     [
-        ("rows", "2 warpgroups share the rows of tiles, so they cannot take turns; drop the hint"),
+        ("rows", "2 warpgroups share the rows of tiles, so they cannot share its steps; drop the"),
         ("start", "A statement before the loop uses acc, and does not only set it to 0"),
         ("shared before", "A statement before the loop writes other to memory that warpgroups"),
         ("carried", "sums goes from one iteration of the loop over k to the next.*; warpgroups"),
@@ -226,12 +226,12 @@ def test_what_is_not_declined_is_lowered(fault):
 
 
 def test_programs_without_such_a_loop_are_declined():
-    func = hinted(tile_programs.grouped().func, turns=2)
+    func = hinted(tile_programs.grouped().func, slice_k=2)
     with pytest.raises(Decline, match="No pipelined loop has an MMA whose steps could be taken"):
         after_turns(func)
 
 
 def test_phases_that_the_author_counts_are_not_shared_out():
-    func = hinted(prefetched_residual(tile=(64, 64, 64)).func, turns=2)
+    func = hinted(prefetched_residual(tile=(64, 64, 64)).func, slice_k=2)
     with pytest.raises(Decline, match="The program operates mbarriers itself"):
         after_turns(func)

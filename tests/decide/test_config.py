@@ -1,4 +1,4 @@
-"""Knobs: legality agrees with the passes; the candidates and the choice of the model."""
+"""Configs: legality agrees with the passes; the candidates and the choice of the model."""
 
 from __future__ import annotations
 
@@ -11,18 +11,17 @@ import pytest
 
 from tests.shared import gemm_functions
 from tests.shared.gemm_functions import FUNCTIONS
+from warploom.decide.candidates import COLUMNS, candidates, fits_at_once, fitted
+from warploom.decide.choose import ROW_LIMITS, choose, choose_by_rows, ranked
+from warploom.decide.draws import draws
+from warploom.decide.machine import H200
+from warploom.decide.model import predict
+from warploom.decide.old_records import read_config
 from warploom.errors import IllegalCombination
-from warploom.gemm import GemmKnobs, GemmProblem, recognise
-from warploom.gemm.candidates import COLUMNS, candidates, fits_at_once, fitted
-from warploom.gemm.choose import ROW_LIMITS, choose, choose_by_rows, ranked
+from warploom.gemm import Config, GemmProblem, recognise
 from warploom.gemm.generate import tile_program
-from warploom.gemm.knobs import with_new_names
-from warploom.gemm.machine import H200
-from warploom.gemm.model import predict
-from warploom.gemm.packing import GRID, PREFETCHES_L2
 from warploom.lower.lowerings import WARP_SPECIALISED, lower
 from warploom.lower.trace import lower_trace
-from warploom.meta_schedule.options import options
 
 _LARGE = GemmProblem(4096, 4096, 4096, 1, "float16", "float16", "NT", "float32", 1, 16, 16, (),
                      ("float16",))  # fmt: skip
@@ -30,7 +29,7 @@ _LARGE = GemmProblem(4096, 4096, 4096, 1, "float16", "float16", "NT", "float32",
 
 @pytest.mark.parametrize("name", ["layout NT", "epilogue", "swiglu", "4-bit words", "float8"])
 @pytest.mark.some(2)
-def test_legal_knobs_are_lowered(name: str, rng: np.random.Generator) -> None:
+def test_legal_config_are_lowered(name: str, rng: np.random.Generator) -> None:
     gemm = recognise(FUNCTIONS[name]().func)
     found = list(candidates(gemm.problem))
     for number in rng.choice(len(found), 6, replace=False):
@@ -41,7 +40,7 @@ def test_legal_knobs_are_lowered(name: str, rng: np.random.Generator) -> None:
 @pytest.mark.parametrize(
     "change",
     [
-        {"in_cluster": True},
+        {"reduce_through": "cluster"},
         {"stream_k": True},
         {"persistent": False},
         {"specialise": False},
@@ -56,7 +55,7 @@ def test_legal_ways_to_share_tiles_are_lowered(name, change, rng) -> None:
     gemm = recognise(FUNCTIONS[name]().func)
     legal = []
     for one in candidates(gemm.problem):
-        split = one.split_k if change != {"in_cluster": True} else 2
+        split = one.split_k if change != {"reduce_through": "cluster"} else 2
         changed = replace(one, **change, split_k=split, stages=2)
         if changed.why_not(gemm.problem) is None:
             legal.append(changed)
@@ -95,39 +94,37 @@ def test_shared_memory_is_not_underestimated(name: str, rng: np.random.Generator
         ({"ctas_per_sm": 2}, "bytes of shared memory"),
         ({"tile_m": 256, "tile_k": 32}, "A computing thread needs"),
         ({"cluster_m": 3}, "cluster of 3"),
-        ({"turns": 2}, "up to 3 warpgroups take turns"),
-        ({"store_columns": 48}, "store_columns = 48: allowed are 64, 32, 16"),
-        ({"store_columns": 32, "swap_ab": True, "tile_n": 128}, "64 with swap_ab"),
-        ({"sms": 100}, "sms = 100, persistent = True: allowed are 132 and 128"),
-        ({"sms": 128, "persistent": False}, "the second of a persistent grid"),
-        ({"store_buffers": 3}, "store_buffers = 3: allowed are 2, 1, 4"),
+        ({"slice_k": 2}, "slice_k = 2 with 2 consumers: warpgroups that share"),
+        ({"store_columns": 32, "swap_ab": True, "tile_n": 128}, "store_columns may be 64"),
+        ({"sms": 128, "persistent": False}, "sms may be 0"),
         ({"store_buffers": 4}, "bytes of shared memory"),
-        ({"in_cluster": True}, "in_cluster with split_k = 1"),
-        ({"in_cluster": True, "split_k": 3}, "2 or 4 or 8 CTAs of a tile are the cluster"),
-        ({"in_cluster": True, "split_k": 2}, "bytes of shared memory"),
-        ({"in_cluster": True, "split_k": 2, "cluster_n": 2}, "cluster 1 x 2"),
-        ({"in_cluster": True, "split_k": 2, "specialise": False}, "warps of their own load"),
+        ({"reduce_through": "cluster"}, "reduce_through 'cluster' with split_k 1"),
+        ({"reduce_through": "cluster", "split_k": 3}, "split_k may be 2 or 4 or 8"),
+        ({"reduce_through": "cluster", "split_k": 2}, "bytes of shared memory"),
+        ({"reduce_through": "cluster", "split_k": 2, "cluster_n": 2}, "a cluster already"),
+        ({"reduce_through": "cluster", "split_k": 2, "specialise": False},
+         "where warps of their own load"),
         ({"stream_k": True, "split_k": 2}, "both say how CTAs share tiles"),
         ({"persistent": False, "stream_k": True}, "has no other to share with"),
         ({"persistent": False, "cluster_m": 2}, "has no other to share with"),
-        ({"specialise": False, "cluster_m": 2}, "neither share loads nor take turns"),
+        ({"specialise": False, "cluster_m": 2}, "share neither loads nor steps"),
     ],
 )
 def test_what_is_illegal(change: dict[str, int], reason: str) -> None:
-    knobs = replace(GemmKnobs(), **change)
-    assert reason in knobs.why_not(_LARGE)
+    config = replace(Config(), **change)
+    assert reason in config.why_not(_LARGE)
     with pytest.raises(IllegalCombination, match=reason):
-        knobs.check(_LARGE)
+        config.check(_LARGE)
 
 
-def test_values_of_knobs() -> None:
-    knobs = GemmKnobs(64, 128, swap_ab=True)
-    assert GemmKnobs.of(knobs.values()) == knobs
-    assert all(isinstance(value, int) for value in knobs.values().values())
-    with pytest.raises(IllegalCombination, match="'colour' is no knob"):
-        GemmKnobs.of({"colour": 1})
+def test_values_of_config() -> None:
+    config = Config(64, 128, swap_ab=True)
+    assert Config.of(config.values()) == config
+    assert all(isinstance(value, int) for value in config.values().values())
+    with pytest.raises(IllegalCombination, match="'colour' is no choice"):
+        Config.of({"colour": 1})
     with pytest.raises(IllegalCombination, match="stages = 0"):
-        GemmKnobs(stages=0)
+        Config(stages=0)
 
 
 def test_candidates_are_legal_and_different() -> None:
@@ -151,8 +148,8 @@ def test_sums_are_split_only_where_tiles_are_few_and_sums_long() -> None:
     assert split > 100
 
 
-def test_measured_knobs_go_before_predictions() -> None:
-    """A number of rows has a kernel of its own if other knobs were measured for it, and no more."""
+def test_measured_config_go_before_predictions() -> None:
+    """A number of rows has a kernel of its own if another config was measured for it."""
     problem = replace(_LARGE, m=None)
     usual = choose(problem)
     other = replace(usual, stages=usual.stages - 1)
@@ -160,7 +157,7 @@ def test_measured_knobs_go_before_predictions() -> None:
     for measured, expected in ((other, [limit, None]), (usual, [None])):
         known = {one: usual for one in (None, *ROW_LIMITS)} | {limit: measured}
         found = choose_by_rows(problem, known=lambda one, known=known: known[one.m])
-        # Below the limit the usual knobs are another kernel again.
+        # Below the limit the usual config is another kernel again.
         assert [one for one, _ in found if one is None or one >= limit] == expected
         assert dict(found)[None] == usual and dict(found).get(limit, usual) == measured
 
@@ -177,8 +174,8 @@ def test_more_work_takes_longer() -> None:
         "m": replace(_LARGE, m=8192), "n": replace(_LARGE, n=8192), "k": replace(_LARGE, k=8192),
         "batch": replace(_LARGE, batch=2), "products": replace(_LARGE, products=2),
     }.items():  # fmt: skip
-        knobs = GemmKnobs(tile_n=128)
-        assert predict(problem, knobs).total > predict(_LARGE, knobs).total, name
+        config = Config(tile_n=128)
+        assert predict(problem, config).total > predict(_LARGE, config).total, name
 
 
 def test_few_rows_are_transposed_and_many_are_not() -> None:
@@ -195,13 +192,13 @@ def test_a_kernel_for_each_number_of_rows() -> None:
 def test_a_large_cluster_takes_as_many_turns_as_there_are_places() -> None:
     problem = replace(_LARGE, m=1024, n=1024, k=1024)  # 8 x 8 tiles of 128 x 128, 8 x 16 of half
     for cluster, columns, turns in ((1, 64, 1), (2, 64, 1), (4, 64, 2), (8, 64, 2), (8, 128, 1)):
-        knobs = GemmKnobs(128, columns, cluster_m=max(1, cluster // 2), cluster_n=min(cluster, 2))
-        assert predict(problem, knobs).turns == turns
-        assert fits_at_once(problem, knobs) == (turns == 1)
+        config = Config(128, columns, cluster_m=max(1, cluster // 2), cluster_n=min(cluster, 2))
+        assert predict(problem, config).waves == turns
+        assert fits_at_once(problem, config) == (turns == 1)
 
 
 def test_what_ctas_share_are_whole_atoms() -> None:
-    narrow = GemmKnobs(136, 192, consumers=3, swap_ab=True, cluster_n=2)
+    narrow = Config(136, 192, consumers=3, swap_ab=True, cluster_n=2)
     assert narrow.multicast(_LARGE) == (1, 1)
     assert replace(narrow, cluster_n=1, cluster_m=2).multicast(_LARGE) == (1, 2)
     assert replace(narrow, tile_m=144, cluster_m=2).multicast(_LARGE) == (2, 2)
@@ -226,13 +223,14 @@ def test_products_that_stream_weights_warm_the_cache(m: int) -> None:
     assert choose(few).prefetch_l2 == (m <= 128)
     small = {"a_dtype": "float8_e4m3fn", "b_dtype": "float8_e4m3fn", "a_bits": 8, "b_bits": 8}
     assert not choose(replace(few, **small)).prefetch_l2
-    warm = [one // PREFETCHES_L2 for one in options(few).values[GRID]]
-    assert set(warm) == ({0, 1} if m <= 128 else {0})
+    prefetches, seldom = draws(few), draws(replace(few, m=4096))
+    assert prefetches.values["prefetch_l2"] == (0, 1)
+    assert prefetches.weights["prefetch_l2"][1] >= seldom.weights["prefetch_l2"][1]
 
 
 def test_nothing_legal() -> None:
     gemm = recognise(gemm_functions.dequantised().func)
-    with pytest.raises(IllegalCombination, match="no legal knobs"):
+    with pytest.raises(IllegalCombination, match="no legal config"):
         choose(replace(gemm.problem, computed=(True, True)))
 
 
@@ -248,9 +246,9 @@ _MEASURED_BY_TURNS = {1: 22.5, 2: 17.9, 3: 16.8}
 def test_what_turns_save_where_an_operand_is_computed_is_what_was_measured() -> None:
     predicted = {}
     for turns in _MEASURED_BY_TURNS:
-        knobs = GemmKnobs(16, 64, 256, 6, consumers=1, swap_ab=True, turns=turns)
-        assert knobs.why_not(_WEIGHTS) is None
-        predicted[turns] = predict(_WEIGHTS, knobs).total
+        config = Config(16, 64, 256, 6, consumers=1, swap_ab=True, slice_k=turns)
+        assert config.why_not(_WEIGHTS) is None
+        predicted[turns] = predict(_WEIGHTS, config).total
     assert all(us < _MEASURED_BY_TURNS[turns] for turns, us in predicted.items())
     for turns, measured in _MEASURED_BY_TURNS.items():
         saved, wanted = predicted[1] - predicted[turns], _MEASURED_BY_TURNS[1] - measured
@@ -260,13 +258,13 @@ def test_what_turns_save_where_an_operand_is_computed_is_what_was_measured() -> 
 
 def test_warpgroups_take_turns_where_an_operand_is_computed_for_few_rows() -> None:
     best = choose(_WEIGHTS)
-    assert best.turns == 3 and best.stages % 3 == 0
-    assert all(one.turns == 1 for one in candidates(replace(_LARGE, m=16)))
+    assert best.slice_k == 3 and best.stages % 3 == 0
+    assert all(one.slice_k == 1 for one in candidates(replace(_LARGE, m=16)))
 
 
 def test_sums_of_turns_count_as_shared_memory() -> None:
-    knobs = GemmKnobs(16, 64, 256, 6, consumers=1, swap_ab=True)
-    more = [replace(knobs, turns=turns).shared_bytes(_WEIGHTS) for turns in (1, 2, 3)]
+    config = Config(16, 64, 256, 6, consumers=1, swap_ab=True)
+    more = [replace(config, slice_k=turns).shared_bytes(_WEIGHTS) for turns in (1, 2, 3)]
     assert more[2] - more[1] == more[1] - more[0] == 64 * 16 * 4
 
 
@@ -281,18 +279,18 @@ def test_fitted_widths_fill_whole_turns(m: int, n: int, rows: int) -> None:
 
 def test_a_width_is_chosen_that_saves_a_turn() -> None:
     # Tiles of 176 rows or columns fill three waves, and leave 1 of 396 places idle.
-    knobs = choose(replace(_LARGE, n=2112, k=7168))
-    rows, columns = (2112, 4096) if knobs.swap_ab else (4096, 2112)
-    assert knobs.accumulator[1] in fitted(rows, columns, knobs.accumulator[0]) - set(COLUMNS)
+    config = choose(replace(_LARGE, n=2112, k=7168))
+    rows, columns = (2112, 4096) if config.swap_ab else (4096, 2112)
+    assert config.accumulator[1] in fitted(rows, columns, config.accumulator[0]) - set(COLUMNS)
 
 
 @pytest.mark.parametrize("size", [(128, 4096, 4096), (4096, 128, 4096), (1000, 3000, 512)])
 def test_warpgroups_alternate_where_there_are_more_tiles_than_multiprocessors(size):
     m, n, k = size
     problem = replace(_LARGE, m=m, n=n, k=k)
-    for knobs in candidates(problem):
-        tiles = math.ceil(size[0] / knobs.tile_m) * math.ceil(size[1] / knobs.tile_n)
-        assert tiles > H200.sms or not knobs.ping_pong, knobs
+    for config in candidates(problem):
+        tiles = math.ceil(size[0] / config.tile_m) * math.ceil(size[1] / config.tile_n)
+        assert tiles > H200.sms or not config.ping_pong, config
 
 
 def test_some_warpgroups_alternate():
@@ -301,7 +299,7 @@ def test_some_warpgroups_alternate():
 
 def test_databases_of_earlier_versions_are_read():
     old = {"tile_m": 128, "tile_n": 128, "keep_a": 2, "warm_l2": 1}
-    knobs = GemmKnobs.of(with_new_names(old))
-    assert (knobs.l2_policy, knobs.prefetch_l2, knobs.tile_m) == (2, True, 128)
-    with pytest.raises(IllegalCombination, match="'keep_a' is no knob"):
-        GemmKnobs.of(old)
+    config = read_config(old)
+    assert (config.l2_policy, config.prefetch_l2, config.tile_m) == (2, True, 128)
+    with pytest.raises(IllegalCombination, match="'keep_a' is no choice"):
+        Config.of(old)

@@ -1,6 +1,6 @@
 """How a GPU divides the work of one launch: units, waves, CTAs of an SM, tiles that run at a time.
 
-These are counts that follow from the problem and the knobs; no constant of a machine is in them.
+These are counts that follow from the problem and the config; no constant of a machine is in them.
 """
 
 from __future__ import annotations
@@ -8,8 +8,8 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from warploom.gemm.knobs import GemmKnobs
-from warploom.gemm.problem import GemmProblem
+from warploom.decide.config import Config
+from warploom.decide.problem import GemmProblem
 from warploom.target.arch import Gpu
 
 #: The extent that stands for one which is dynamic.
@@ -34,7 +34,7 @@ class Work:
         Steps of a tile's sum, or of a part of it.
     units : int
         Tiles, or parts of them; those included that fill the last cluster of a row or column.
-    turns : int
+    waves : int
         Units that a CTA computes one after the other, at most.
     busy : int
         CTAs of an SM that have work.
@@ -50,30 +50,29 @@ class Work:
     slots: int
     steps: int
     units: int
-    turns: int
+    waves: int
     busy: int
     running: int
     block: tuple[float, float]
 
 
-def work_of(problem: GemmProblem, knobs: GemmKnobs, gpu: Gpu) -> Work:
+def work_of(problem: GemmProblem, config: Config, gpu: Gpu) -> Work:
     """The counts of a launch; sizes that are dynamic count as :data:`UNKNOWN_EXTENT`."""
     m, n, k, batch = (extent or UNKNOWN_EXTENT for extent in sizes(problem))
-    tiles_m, tiles_n = -(-m // knobs.tile_m), -(-n // knobs.tile_n)
-    cluster = knobs.cluster_m * knobs.cluster_n * (knobs.split_k if knobs.in_cluster else 1)
-    slots = min(
-        gpu.resident(cluster, knobs.ctas_per_sm), knobs.sms * knobs.ctas_per_sm // cluster * cluster
-    )
-    steps = problem.taps * math.ceil(k / problem.taps / knobs.tile_k)
-    units = tiles_of(problem, knobs) * knobs.split_k
+    tiles_m, tiles_n = -(-m // config.tile_m), -(-n // config.tile_n)
+    cluster, slots = config.cluster_size, gpu.resident(config.cluster_size, config.ctas_per_sm)
+    if config.sms:
+        slots = min(slots, config.sms * config.ctas_per_sm // cluster * cluster)
+    steps = problem.taps * math.ceil(k / problem.taps / config.tile_k)
+    units = tiles_of(problem, config) * config.split_k
     running = min(units, slots)
-    at_once = running / knobs.split_k
-    rows = min(tiles_m, knobs.group * knobs.cluster_m)
+    at_once = running / config.split_k
+    rows = min(tiles_m, config.group * config.cluster_m)
     columns = max(1.0, min(tiles_n, at_once / rows))
     rows = max(1.0, min(tiles_m, at_once / columns))
     return Work(
-        (m, n, k, batch), (tiles_m, tiles_n), cluster, slots, math.ceil(steps / knobs.split_k),
-        units, math.ceil(units / slots), min(knobs.ctas_per_sm, math.ceil(units / gpu.sms)),
+        (m, n, k, batch), (tiles_m, tiles_n), cluster, slots, math.ceil(steps / config.split_k),
+        units, math.ceil(units / slots), min(config.ctas_per_sm, math.ceil(units / gpu.sms)),
         running, (rows, columns),
     )  # fmt: skip
 
@@ -83,11 +82,11 @@ def sizes(problem: GemmProblem) -> tuple[int | None, ...]:
     return problem.m, problem.n, problem.k, problem.batch
 
 
-def tiles_of(problem: GemmProblem, knobs: GemmKnobs) -> int:
+def tiles_of(problem: GemmProblem, config: Config) -> int:
     """How many tiles there are, those included that fill the last cluster of a row or column."""
     m, n, _, batch = (extent or UNKNOWN_EXTENT for extent in sizes(problem))
-    tiles_m = _rounded(math.ceil(m / knobs.tile_m), knobs.cluster_m)
-    tiles_n = _rounded(math.ceil(n / knobs.tile_n), knobs.cluster_n)
+    tiles_m = _rounded(math.ceil(m / config.tile_m), config.cluster_m)
+    tiles_n = _rounded(math.ceil(n / config.tile_n), config.cluster_n)
     return tiles_m * tiles_n * batch
 
 

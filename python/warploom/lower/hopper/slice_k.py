@@ -1,4 +1,4 @@
-"""Warpgroups that take turns with the steps of a loop, where a tile has no rows to share.
+"""Slice-K: warpgroups that share the steps of a loop, where a tile has no rows to share.
 
 A tile of 64 rows occupies one warpgroup, one warp on each scheduler of an SM: whenever it waits,
 for a stage, for shared memory, for its MMA, nothing else computes. With turns, each of n
@@ -48,23 +48,23 @@ from warploom.tile.statement import (
 )
 
 
-def take_turns(program: TileProgram) -> TileProgram:
-    """Follow the hint ``turns``.
+def slice_k(program: TileProgram) -> TileProgram:
+    """Follow the hint ``slice_k``.
 
     Raises
     ------
     Decline
         If warpgroups share rows already, or the steps of the loop depend on each other.
     """
-    count = program.hints.turns
+    count = program.hints.slice_k
     if count is None or count == 1:
         return program
     (warpgroup,) = program.id("warpgroup").vars
     rows = int(program.id("warpgroup").extents[0])
     if rows > 1:
         raise Decline(
-            f"{rows} warpgroups share the rows of tiles, so they cannot take turns; drop the hint "
-            "turns, or ask for consumers=1."
+            f"{rows} warpgroups share the rows of tiles, so they cannot share its steps; drop the "
+            "hint slice_k, or ask for consumers=1."
         )
     body = _look(program.block, warpgroup, count)
     if body is None:
@@ -72,7 +72,7 @@ def take_turns(program: TileProgram) -> TileProgram:
     ids = with_warpgroups(program, count)
     hints = dataclasses.replace(program.hints, consumers=count)
     return program.replace(body=tuple(body), ids=ids, hints=hints).decided(
-        f"turns: each of {count} warpgroups computes one step of {count}, the first adds the sums"
+        f"slice_k: each of {count} warpgroups computes one step of {count}, the first adds the sums"
     )
 
 

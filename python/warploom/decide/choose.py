@@ -7,33 +7,31 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
-from warploom.errors import IllegalCombination
-from warploom.gemm.candidates import (
+from warploom.decide.candidates import (
     LARGE_CLUSTERS,
     candidates,
     fits_at_once,
     has_neighbours,
     most_stages,
 )
-from warploom.gemm.choices import CLUSTER_SPLITS
-from warploom.gemm.knobs import GemmKnobs
-from warploom.gemm.machine import H200, Machine
-from warploom.gemm.model import predict
-from warploom.gemm.problem import GemmProblem
+from warploom.decide.config import Config
+from warploom.decide.machine import H200, Machine
+from warploom.decide.model import predict
+from warploom.decide.problem import GemmProblem
+from warploom.errors import IllegalCombination
+from warploom.tile.choices import REDUCING_CLUSTERS, ROWS
 
-Known = Callable[[GemmProblem], GemmKnobs | None]
+Known = Callable[[GemmProblem], Config | None]
 
 #: Numbers of rows up to which a kernel may be chosen when it is launched.
 ROW_LIMITS = (16, 32, 64, 128, 256, 512, 1024)
 #: Another kernel costs code and compile time.
 _WORTH_A_KERNEL = 1.05
-#: Knobs that the model does not price: candidates have the usual values, searches try others.
-_NOT_PRICED = ("store_buffers", "sms")
-#: Candidates of which the model tries variants, and knobs that make a variant of one.
+#: Candidates of which the model tries variants, and changes that make a variant of one.
 _VARIED = 48
 _VARIANTS: tuple[dict[str, Any], ...] = (
     *({"cluster_m": down, "cluster_n": across} for down, across in LARGE_CLUSTERS),
-    *({"split_k": parts, "in_cluster": True} for parts in CLUSTER_SPLITS),
+    *({"split_k": parts, "reduce_through": "cluster"} for parts in REDUCING_CLUSTERS),
     {"persistent": False}, {"specialise": False}, {"persistent": False, "specialise": False},
     {"stream_k": True}, {"store_columns": 32},
 )  # fmt: skip
@@ -42,10 +40,10 @@ _VARIANTS: tuple[dict[str, Any], ...] = (
 @lru_cache(maxsize=256)
 def ranked(
     problem: GemmProblem, count: int = 64, machine: Machine = H200
-) -> tuple[tuple[float, GemmKnobs], ...]:
+) -> tuple[tuple[float, Config], ...]:
     """The best candidates, with the predicted microseconds, the fastest first."""
 
-    def rated(configs: Iterable[GemmKnobs]) -> list[tuple[float, GemmKnobs]]:
+    def rated(configs: Iterable[Config]) -> list[tuple[float, Config]]:
         return [(predict(problem, config, machine).total, config) for config in configs]
 
     # Of equal candidates the first: fewer parts, no cluster, the smaller tile.
@@ -56,13 +54,13 @@ def ranked(
     return tuple(sorted([*usual, *other], key=lambda pair: pair[0])[:count])
 
 
-def _variants(problem: GemmProblem, config: GemmKnobs) -> Iterator[GemmKnobs]:
-    """Legal knobs that share, store or launch the tiles of a candidate in another way."""
+def _variants(problem: GemmProblem, config: Config) -> Iterator[Config]:
+    """Legal configs that share, store or launch the tiles of a candidate in another way."""
     for change in _VARIANTS:
         if "split_k" in change and (config.cluster_m * config.cluster_n > 1 or config.split_k > 1):
             continue
         variant = replace(config, **change, stages=1)
-        stages = most_stages(variant, problem) // variant.turns * variant.turns
+        stages = most_stages(variant, problem) // variant.slice_k * variant.slice_k
         if stages < 2 or not has_neighbours(problem, variant):
             continue
         variant = replace(variant, stages=stages)
@@ -71,8 +69,8 @@ def _variants(problem: GemmProblem, config: GemmKnobs) -> Iterator[GemmKnobs]:
             yield variant
 
 
-def choose(problem: GemmProblem, machine: Machine = H200) -> GemmKnobs:
-    """The knobs that the model predicts the shortest time for.
+def choose(problem: GemmProblem, machine: Machine = H200) -> Config:
+    """The config that the model predicts the shortest time for.
 
     Raises
     ------
@@ -81,16 +79,16 @@ def choose(problem: GemmProblem, machine: Machine = H200) -> GemmKnobs:
     """
     rated = ranked(problem, machine=machine)
     if not rated:
-        raise IllegalCombination(f"There are no legal knobs for {problem}.")
+        raise IllegalCombination(f"There is no legal config for {problem}.")
     return rated[0][1]
 
 
 def choose_by_rows(
     problem: GemmProblem, machine: Machine = H200, known: Known | None = None
-) -> list[tuple[int | None, GemmKnobs]]:
-    """Knobs for several numbers of rows, each with the largest number it is for.
+) -> list[tuple[int | None, Config]]:
+    """Configs for several numbers of rows, each with the largest number it is for.
 
-    One pair, of None, where the number of rows is known. A number of rows gets knobs of its own
+    One pair, of None, where the number of rows is known. A number of rows gets a config of its own
     where they are known, or predicted to gain something.
 
     Parameters
@@ -99,7 +97,7 @@ def choose_by_rows(
     machine : Machine
         The GPU.
     known : function, optional
-        From a problem to knobs that were measured for it, or None; they go before predictions.
+        From a problem to the config that was measured for it, or None; it goes before predictions.
 
     Raises
     ------
@@ -108,7 +106,7 @@ def choose_by_rows(
     """
     known = known or (lambda _: None)
     current = known(problem) or choose(problem, machine)
-    configs: list[tuple[int | None, GemmKnobs]] = [(None, current)]
+    configs: list[tuple[int | None, Config]] = [(None, current)]
     for limit in reversed(ROW_LIMITS) if problem.m is None else ():
         fixed = replace(problem, m=limit)
         measured = known(fixed)
@@ -120,7 +118,6 @@ def choose_by_rows(
     return configs
 
 
-def is_priced(knobs: GemmKnobs) -> bool:
+def is_priced(config: Config) -> bool:
     """Whether the model knows the price of all that is chosen."""
-    usual = GemmKnobs()
-    return all(getattr(knobs, name) == getattr(usual, name) for name in _NOT_PRICED)
+    return all(row.priced or getattr(config, row.name) == row.default for row in ROWS)

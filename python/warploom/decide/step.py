@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from warploom.gemm.knobs import GemmKnobs
-from warploom.gemm.machine import Machine
-from warploom.gemm.problem import GemmProblem, kind_of
-from warploom.gemm.work import Work
+from warploom.decide.config import Config
+from warploom.decide.machine import Machine
+from warploom.decide.problem import GemmProblem, kind_of
+from warploom.decide.work import Work
 from warploom.target import SM90A, WGMMA_M
 from warploom.target.dtypes import bits_of
 
@@ -38,27 +38,27 @@ class Step:
     arrival: float
 
     @classmethod
-    def of(cls, problem: GemmProblem, knobs: GemmKnobs, machine: Machine, work: Work) -> Step:
+    def of(cls, problem: GemmProblem, config: Config, machine: Machine, work: Work) -> Step:
         m, n, _, _ = work.sizes
-        of_a, of_b = knobs.multicast(problem)
-        a_row, b_row = (knobs.tile_k * bits / 8 for bits in (problem.a_bits, problem.b_bits))
-        columns = problem.products * knobs.tile_n
-        received = knobs.tile_m * a_row + columns * b_row
-        lines_a, lines_b = _lines(problem, knobs)
-        requested = min(knobs.tile_m, m) / of_a * a_row * lines_a
+        of_a, of_b = config.multicast(problem)
+        a_row, b_row = (config.tile_k * bits / 8 for bits in (problem.a_bits, problem.b_bits))
+        columns = problem.products * config.tile_n
+        received = config.tile_m * a_row + columns * b_row
+        lines_a, lines_b = _lines(problem, config)
+        requested = min(config.tile_m, m) / of_a * a_row * lines_a
         requested += min(columns, problem.products * n) / of_b * b_row * lines_b
-        multiply = problem.products * _mma_cycles(problem, knobs, machine)
+        multiply = problem.products * _mma_cycles(problem, config, machine)
         if not any(problem.computed):  # such an operand comes from registers
-            multiply *= 1 + machine.narrow * (1 - knobs.accumulator[1] / _WIDEST)
-        compute = _dequantise_cycles(problem, knobs, machine)
+            multiply *= 1 + machine.narrow * (1 - config.accumulator[1] / _WIDEST)
+        compute = _dequantise_cycles(problem, config, machine)
         own = multiply + compute + machine.wait_cycles
-        own += machine.issue_cycles * _mmas_of_a_warpgroup(problem, knobs)
-        if not knobs.specialise:
+        own += machine.issue_cycles * _mmas_of_a_warpgroup(problem, config)
+        if not config.specialise:
             own += machine.self_load_cycles
         # A stage is multiplied, released, and loaded anew.
         arrival = received / machine.receive_bytes
         latency = machine.latency * machine.clock
-        ring = (latency + arrival + own) / knobs.stages
+        ring = (latency + arrival + own) / config.stages
         boxes = sum(max(1.0, row / LINE_BYTES) for row in (a_row, b_row))
         readers = max(work.block) * max(1.0, a_row / LINE_BYTES)
         l2 = work.running * requested / machine.l2_bytes
@@ -67,12 +67,12 @@ class Step:
             work.busy * multiply,
             work.busy * arrival,
             l2,
-            max(own / knobs.turns, ring),
-            work.busy * knobs.consumers * compute * machine.dequantise_issue,
+            max(own / config.slice_k, ring),
+            work.busy * config.consumers * compute * machine.dequantise_issue,
             work.busy * machine.copy_cycles * boxes,
             machine.same_line * math.sqrt(readers),
         )
-        if knobs.stream_k:
+        if config.stream_k:
             cycles *= 1 + machine.stream_k_steps
         return cls(cycles, work.busy * multiply, l2, work.running * received / machine.l2_bytes)
 
@@ -85,26 +85,26 @@ def joined(order: float, *times: float) -> float:
     return longest * sum((time / longest) ** order for time in times) ** (1 / order)
 
 
-def _lines(problem: GemmProblem, knobs: GemmKnobs) -> tuple[float, float]:
+def _lines(problem: GemmProblem, config: Config) -> tuple[float, float]:
     """Lines of the L2 cache that rows of a stage touch of A and of B, for each that they fill."""
     run = (problem.k or 0) / problem.taps
     sides = (
-        (problem.a_bits, problem.layout[0] == "N", problem.m, knobs.tile_m),
-        (problem.b_bits, problem.layout[1] == "T", problem.n, knobs.tile_n),
+        (problem.a_bits, problem.layout[0] == "N", problem.m, config.tile_m),
+        (problem.b_bits, problem.layout[1] == "T", problem.n, config.tile_n),
     )
     found = []
     for bits, along_k, extent, tile in sides:
         pitch = (run if along_k else extent or 0) * bits / 8
-        row = (knobs.tile_k if along_k else tile) * bits / 8 / LINE_BYTES
+        row = (config.tile_k if along_k else tile) * bits / 8 / LINE_BYTES
         found.append((row + 1) / row if pitch % LINE_BYTES else 1.0)
     return found[0], found[1]
 
 
-def _mma_cycles(problem: GemmProblem, knobs: GemmKnobs, machine: Machine) -> float:
+def _mma_cycles(problem: GemmProblem, config: Config, machine: Machine) -> float:
     """Cycles that the tensor cores of an SM need for one step of one product."""
     kind = kind_of(problem)
     size = bits_of(problem.a_dtype) / 8
-    rows, columns = knobs.accumulator
+    rows, columns = config.accumulator
     rate = machine.tensor_bytes / size  # multiply-adds of a cycle
     total = 0.0
     for width in kind.split_n(columns):
@@ -112,23 +112,23 @@ def _mma_cycles(problem: GemmProblem, knobs: GemmKnobs, machine: Machine) -> flo
         # Both operands come from shared memory: A once for each instruction.
         operands = (WGMMA_M + width) * kind.k * size / machine.shared_bytes
         total += max(cycles, operands)
-    return total * rows / WGMMA_M * knobs.tile_k / kind.k
+    return total * rows / WGMMA_M * config.tile_k / kind.k
 
 
-def _mmas_of_a_warpgroup(problem: GemmProblem, knobs: GemmKnobs) -> float:
+def _mmas_of_a_warpgroup(problem: GemmProblem, config: Config) -> float:
     """MMAs that a warpgroup issues in a step."""
     kind = kind_of(problem)
-    rows, columns = knobs.accumulator
-    blocks = max(1.0, rows / WGMMA_M / knobs.consumers)
-    return problem.products * blocks * len(kind.split_n(columns)) * knobs.tile_k / kind.k
+    rows, columns = config.accumulator
+    blocks = max(1.0, rows / WGMMA_M / config.consumers)
+    return problem.products * blocks * len(kind.split_n(columns)) * config.tile_k / kind.k
 
 
-def _dequantise_cycles(problem: GemmProblem, knobs: GemmKnobs, machine: Machine) -> float:
+def _dequantise_cycles(problem: GemmProblem, config: Config, machine: Machine) -> float:
     """Cycles in which a warpgroup computes its part of operands for one step."""
     if not any(problem.computed):
         return 0.0
-    rows, _ = knobs.accumulator
+    rows, _ = config.accumulator
     # B is an operand of each product.
     rows *= problem.products if problem.computed[1] else 1
-    elements = rows / knobs.consumers * knobs.tile_k / SM90A.warpgroup
+    elements = rows / config.consumers * config.tile_k / SM90A.warpgroup
     return elements * machine.dequantise_cycles

@@ -1,4 +1,4 @@
-"""The model of costs: how long a GEMM takes with certain knobs, and where the time goes.
+"""The model of costs: how long a GEMM takes with a certain config, and where the time goes.
 
 One SM is a pipeline. Each step of K has a time: that of the slowest of the tensor cores, the SM's
 and the GPU's loads, the latency that the stages have to hide, and what a warpgroup does itself;
@@ -6,8 +6,8 @@ times that come close to each other add up in part. Steps make a loop, a loop an
 a tile, tiles make the waves of the busiest CTA. Memory runs beside all of it. What no wave hides
 comes on top: launch, first loads, last epilogue, sums of parts.
 
-The constants are those of a :class:`~warploom.gemm.machine.Machine`; all else is counting
-(:mod:`~warploom.gemm.work`). A prediction takes about 50 microseconds.
+The constants are those of a :class:`~warploom.decide.machine.Machine`; all else is counting
+(:mod:`~warploom.decide.work`). A prediction takes about 50 microseconds.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, fields
 
-from warploom.gemm.knobs import GemmKnobs
-from warploom.gemm.machine import H200, Machine
-from warploom.gemm.problem import GemmProblem
-from warploom.gemm.step import LINE_BYTES, Step, joined
-from warploom.gemm.work import Work, operand_bytes, work_of
+from warploom.decide.config import Config
+from warploom.decide.machine import H200, Machine
+from warploom.decide.problem import GemmProblem
+from warploom.decide.step import LINE_BYTES, Step, joined
+from warploom.decide.work import Work, operand_bytes, work_of
 from warploom.target import SM90A, WGMMA_M
 from warploom.target.dtypes import bits_of
 
@@ -47,10 +47,10 @@ class Prediction:
         Before and after the kernel's own work.
     reduce : float
         Adding the parts of a split sum.
-    turns : int
+    waves : int
         Tiles, or parts of tiles, that the busiest CTA computes.
     overlap : float
-        As ``overlap_dram`` of :class:`~warploom.gemm.machine.Machine`.
+        As ``overlap_dram`` of :class:`~warploom.decide.machine.Machine`.
     throttle : float
         Factor on the loop and memory, for a clock that power limits.
     """
@@ -63,7 +63,7 @@ class Prediction:
     drain: float
     launch: float
     reduce: float
-    turns: int
+    waves: int
     overlap: float
     throttle: float
 
@@ -78,70 +78,70 @@ class Prediction:
         return {field.name: float(getattr(self, field.name)) for field in fields(self)}
 
 
-def predict(problem: GemmProblem, knobs: GemmKnobs, machine: Machine = H200) -> Prediction:
+def predict(problem: GemmProblem, config: Config, machine: Machine = H200) -> Prediction:
     """The time of one launch, back to back with others.
 
     Parameters
     ----------
     problem : GemmProblem
-        The GEMM; sizes that are dynamic count as :data:`~warploom.gemm.work.UNKNOWN_EXTENT`.
-    knobs : GemmKnobs
-        Legal knobs: see :meth:`GemmKnobs.why_not`.
+        The GEMM; sizes that are dynamic count as :data:`~warploom.decide.work.UNKNOWN_EXTENT`.
+    config : Config
+        A legal config: see :meth:`Config.why_not`.
     machine : Machine
         The GPU.
     """
-    work = work_of(problem, knobs, machine.gpu)
-    step = Step.of(problem, knobs, machine, work)
-    epilogue = _epilogue_cycles(problem, knobs, machine, work)
-    meeting = _cluster_sum_cycles(problem, knobs, machine)
-    between = epilogue + meeting + (0.0 if knobs.persistent else machine.next_cta * machine.clock)
-    loop = _waves(knobs, work, work.steps * step.cycles, between)
-    tensor = work.turns * work.steps * step.tensor
-    dram = _dram_bytes(problem, knobs, machine, work) / machine.dram_bytes * machine.clock
+    work = work_of(problem, config, machine.gpu)
+    step = Step.of(problem, config, machine, work)
+    epilogue = _epilogue_cycles(problem, config, machine, work)
+    meeting = _cluster_sum_cycles(problem, config, machine)
+    between = epilogue + meeting + (0.0 if config.persistent else machine.next_cta * machine.clock)
+    loop = _waves(config, work, work.steps * step.cycles, between)
+    tensor = work.waves * work.steps * step.tensor
+    dram = _dram_bytes(problem, config, machine, work) / machine.dram_bytes * machine.clock
     micro = machine.clock
-    part = machine.part * knobs.split_k if knobs.split_k > 1 else 0.0
-    reduce = meeting / micro if knobs.in_cluster else part
+    part = machine.part * config.split_k if config.split_k > 1 else 0.0
+    reduce = meeting / micro if config.through_cluster else part
     return Prediction(
         tensor=tensor / micro,
-        l2=work.turns * work.steps * step.l2 / micro,
+        l2=work.waves * work.steps * step.l2 / micro,
         loop=loop / micro,
         dram=dram / micro,
         fill=machine.first_load + machine.fill * step.arrival / micro,
         drain=epilogue / micro,
         launch=machine.launch
         + machine.ctas * min(1.0, work.running / machine.sms)
-        + machine.roles * knobs.specialise
-        + machine.persistent * knobs.persistent,
-        reduce=machine.stream_k if knobs.stream_k else reduce,
-        turns=work.turns,
+        + machine.roles * config.specialise
+        + machine.persistent * config.persistent,
+        reduce=machine.stream_k if config.stream_k else reduce,
+        waves=work.waves,
         overlap=machine.overlap_dram,
         throttle=_throttle(machine, work, tensor, loop, dram),
     )
 
 
-def _waves(knobs: GemmKnobs, work: Work, loop: float, between: float) -> float:
+def _waves(config: Config, work: Work, loop: float, between: float) -> float:
     """Cycles of the busiest CTA, from its first step to its last."""
-    if knobs.stream_k:
+    if config.stream_k:
         units = max(1.0, work.units / work.slots)
         return units * loop + (math.ceil(units) - 1) * between
     hidden = max(loop, (loop + between) / 2)  # behind the MMAs of the other warpgroup
-    inner = hidden if knobs.ping_pong else loop + between / work.busy
-    return (work.turns - 1) * inner + loop
+    inner = hidden if config.ping_pong else loop + between / work.busy
+    return (work.waves - 1) * inner + loop
 
 
 def _epilogue_cycles(
-    problem: GemmProblem, knobs: GemmKnobs, machine: Machine, work: Work
+    problem: GemmProblem, config: Config, machine: Machine, work: Work
 ) -> float:
     """Cycles from the last MMA of a tile until its results are stored."""
-    rows, columns = knobs.accumulator
+    rows, columns = config.accumulator
     reads = sum(bits_of(dtype) / 8 for dtype, shape in problem.inputs if shape == "tile")
     count = len(problem.outputs) + sum(shape == "tile" for _, shape in problem.inputs)
-    elements = rows * columns / knobs.consumers / SM90A.warpgroup
-    each = machine.element_cycles * (1 + machine.transpose * knobs.swap_ab)
-    chunks = max(1.0, rows / WGMMA_M / knobs.consumers) * -(-columns // knobs.store_columns)
-    tile = knobs.tile_m * knobs.tile_n
+    elements = rows * columns / config.consumers / SM90A.warpgroup
+    each = machine.element_cycles * (1 + machine.transpose * config.swap_ab)
+    chunks = max(1.0, rows / WGMMA_M / config.consumers) * -(-columns // config.store_columns)
+    tile = config.tile_m * config.tile_n
     store = sum(
-        bits_of(dtype) / 8 * (1 + machine.partial_lines * (_chunk_lines(knobs, n, dtype) - 1))
+        bits_of(dtype) / 8 * (1 + machine.partial_lines * (_chunk_lines(config, n, dtype) - 1))
         for dtype in problem.outputs
         for n in [work.sizes[1]]
     )
@@ -149,19 +149,19 @@ def _epilogue_cycles(
     return count * (elements * each + chunks * machine.chunk_cycles) + moved
 
 
-def _chunk_lines(knobs: GemmKnobs, n: int, dtype: str) -> float:
+def _chunk_lines(config: Config, n: int, dtype: str) -> float:
     """Lines of memory that a row of a chunk touches, for each that it could fill."""
     size = bits_of(dtype) / 8
-    row = min(knobs.store_columns, knobs.tile_n) * size / LINE_BYTES
+    row = min(config.store_columns, config.tile_n) * size / LINE_BYTES
     return (row + 1) / row if n * size % LINE_BYTES else max(1.0, 1 / row)
 
 
-def _cluster_sum_cycles(problem: GemmProblem, knobs: GemmKnobs, machine: Machine) -> float:
+def _cluster_sum_cycles(problem: GemmProblem, config: Config, machine: Machine) -> float:
     """Cycles in which the CTAs of a cluster add the parts of a tile."""
-    if not knobs.in_cluster:
+    if not config.through_cluster:
         return 0.0
-    tile = knobs.tile_m * knobs.tile_n * problem.products * _SUM_BYTES
-    return machine.dsmem * machine.clock + (knobs.split_k - 1) * tile / machine.dsmem_bytes
+    tile = config.tile_m * config.tile_n * problem.products * _SUM_BYTES
+    return machine.dsmem * machine.clock + (config.split_k - 1) * tile / machine.dsmem_bytes
 
 
 def _throttle(machine: Machine, work: Work, tensor: float, loop: float, dram: float) -> float:
@@ -171,7 +171,7 @@ def _throttle(machine: Machine, work: Work, tensor: float, loop: float, dram: fl
     return 1 + machine.throttle * busy * (1 - math.exp(-time / machine.throttle_us))
 
 
-def _dram_bytes(problem: GemmProblem, knobs: GemmKnobs, machine: Machine, work: Work) -> float:
+def _dram_bytes(problem: GemmProblem, config: Config, machine: Machine, work: Work) -> float:
     """Bytes between memory and the L2 cache."""
     m, n, k, batch = work.sizes
     a_bytes, b_bytes = operand_bytes(problem)
@@ -183,15 +183,15 @@ def _dram_bytes(problem: GemmProblem, knobs: GemmKnobs, machine: Machine, work: 
     fixed = m * n * batch * (written + read)
     tiles_m, tiles_n = work.tiles
     # Several clusters that read the same rows make both halves of the L2 cache read them.
-    fixed += machine.halves * b_bytes * (tiles_m > knobs.cluster_m)
-    fixed += machine.halves * a_bytes * (tiles_n > knobs.cluster_n)
+    fixed += machine.halves * b_bytes * (tiles_m > config.cluster_m)
+    fixed += machine.halves * a_bytes * (tiles_n > config.cluster_n)
     if a_bytes + b_bytes <= machine.l2_capacity:
         return fixed + a_bytes + b_bytes
     # Tiles that run at a time form a block; each block loads its operands.
-    rows = min(tiles_m, knobs.group * knobs.cluster_m)
-    columns = max(1.0, min(tiles_n, work.running / knobs.split_k / rows))
+    rows = min(tiles_m, config.group * config.cluster_m)
+    columns = max(1.0, min(tiles_n, work.running / config.split_k / rows))
     blocks = max(1.0, tiles_m * tiles_n / (rows * columns)) * batch
     a_row, b_row = k * problem.a_bits / 8, k * problem.b_bits / 8 * problem.products
-    each = rows * knobs.tile_m * a_row + columns * knobs.tile_n * b_row
+    each = rows * config.tile_m * a_row + columns * config.tile_n * b_row
     least = a_bytes + b_bytes
     return fixed + max(least, min(blocks * each, _MOST_READS * least))
