@@ -54,7 +54,7 @@ def test_everything_is_legal_and_has_all_ways_to_share_tiles():
     found = list(everything(problem))
     assert len(set(found)) == len(found) and set(candidates(problem)) <= set(found)
     assert all(one.why_not(problem) is None for one in found[::37])
-    for name in ("in_cluster", "stream_k"):
+    for name in ("through_cluster", "stream_k"):
         assert any(getattr(one, name) for one in found)
 
 

@@ -16,7 +16,6 @@ from warploom.decide.choose import ROW_LIMITS, choose, choose_by_rows, ranked
 from warploom.decide.draws import draws
 from warploom.decide.machine import H200
 from warploom.decide.model import predict
-from warploom.decide.old_records import read_config
 from warploom.errors import IllegalCombination
 from warploom.gemm import Config, GemmProblem, recognise
 from warploom.gemm.generate import tile_program
@@ -295,11 +294,3 @@ def test_warpgroups_alternate_where_there_are_more_tiles_than_multiprocessors(si
 
 def test_some_warpgroups_alternate():
     assert any(one.ping_pong for one in candidates(replace(_LARGE, m=8192, n=8192)))
-
-
-def test_databases_of_earlier_versions_are_read():
-    old = {"tile_m": 128, "tile_n": 128, "keep_a": 2, "warm_l2": 1}
-    config = read_config(old)
-    assert (config.l2_policy, config.prefetch_l2, config.tile_m) == (2, True, 128)
-    with pytest.raises(IllegalCombination, match="'keep_a' is no choice"):
-        Config.of(old)

@@ -24,14 +24,13 @@ from tvm.s_tir import Schedule
 from tvm.s_tir import meta_schedule as ms
 from tvm.s_tir.meta_schedule.runner import RunnerResult
 from tvm.s_tir.meta_schedule.search_strategy import MeasureCandidate
-from warploom.decide.packing import pack, unpack
-from warploom.meta_schedule.options import options, seeds
 
 import warploom
 from tests.meta_schedule.tuning import context_of
 from warploom import meta_schedule as wms
 from warploom.decide.candidates import candidates
 from warploom.decide.choose import ranked
+from warploom.decide.draws import draws, starts
 from warploom.decide.machine import H200
 from warploom.decide.model import predict
 from warploom.gemm.annotations import annotate, config_of
@@ -109,12 +108,11 @@ def test_what_is_known_to_be_fast_is_tried_first(rng):
     only = [one for _, one in some]
     assert wms.CostModel(known=wms.Lookup([])).predict(context, only)[number] < 0.9
     assert wms.CostModel(known=known).predict(context, only)[number] == 1
-    start, *_ = seeds(problem, 3, known=slow)
-    if options(problem).has(pack(slow, problem)):
-        assert start == pack(slow, problem)
-    best, second, *_ = seeds(problem, 3)
-    again = unpack(second, lambda: problem)
-    assert seeds(problem, 3, known=again)[:2] == [second, best]
+    start, *_ = starts(problem, 3, known=slow)
+    if draws(problem).has(slow):
+        assert start == slow
+    best, second, *_ = starts(problem, 3)
+    assert starts(problem, 3, known=second)[:2] == [second, best]
 
 
 def test_features_are_finite_and_have_names(rng):

@@ -14,6 +14,7 @@ from tvm.s_tir import Schedule
 from tvm.s_tir.meta_schedule import Postproc, TuneContext
 from tvm.s_tir.meta_schedule.postproc import PyPostproc
 
+from warploom.decide.config import Config
 from warploom.decide.draws import draws
 from warploom.decide.repair import why_not_search
 from warploom.errors import WarploomError
@@ -63,12 +64,15 @@ def _apply(sch: Schedule, gemm: GemmFunction) -> bool:
     config = config_of(sch.mod["main"], gemm.problem)
     if config is None:
         return False
-    legal = config
+    drawn = annotations_of(sch.mod["main"])
+    legal: Config | None = config
     if why_not_search(gemm.problem, config) is not None:
-        legal = draws(gemm.problem).legal(config)
+        allowed = draws(gemm.problem)
+        # Annotations that somebody wrote are what is wanted, and nothing near to it.
+        legal = allowed.legal(config) if drawn.keys() >= allowed.values.keys() else None
     if legal is None:
         return False
-    drawn, wanted = annotations_of(sch.mod["main"]), legal.values()
+    wanted = legal.values()
     changed = {name: wanted[name] for name, value in drawn.items() if wanted.get(name) != value}
     if changed:
         block = sch.get_sblock(gemm.anchor, "main")
