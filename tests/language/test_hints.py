@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import inspect
 from collections.abc import Callable
 
 import pytest
@@ -92,7 +94,6 @@ def test_an_unknown_hint_is_named():
     ("arguments", "message"),
     [
         ({}, "at least one of stages, consumers"),
-        ({"speed": 11}, "'speed' is no hint; hints are stages, consumers"),
         ({"cluster": (3, 4)}, r"cluster \(3, 4\) has 12 CTAs; at most 8"),
         ({"cluster": (2, 1, 1)}, "must be a pair"),
         ({"cluster": 2}, "must be a pair"),
@@ -122,6 +123,18 @@ def test_an_unknown_hint_is_named():
 def test_illegal_hints(arguments, message):
     with pytest.raises(IllegalCombination, match=message):
         wl.hints(**arguments)
+
+
+def test_a_hint_that_does_not_exist():
+    with pytest.raises(TypeError, match="unexpected keyword argument 'speed'"):
+        wl.hints(speed=11)
+
+
+def test_the_table_documents_every_hint():
+    parameters = inspect.signature(wl.hints).parameters
+    assert [*parameters] == [field.name for field in dataclasses.fields(wl.Hints)]
+    for name in parameters:
+        assert f"    {name} : " in wl.hints.__doc__ and f"    {name} : " in wl.Hints.__doc__
 
 
 @pytest.mark.parametrize("stages", [None, 1, 4])

@@ -42,6 +42,8 @@ def _parameters() -> dict[str, list[Choice]]:
 HINTS: Mapping[str, list[Choice]] = _parameters()
 #: Keys of the attributes that are hints.
 HINT_KEYS = frozenset(PREFIX + row.name for rows in HINTS.values() for row in rows)
+#: The hints by these keys, as authors write them.
+HINT_OF_KEY = {PREFIX + row.name: name for name, rows in HINTS.items() for row in rows}
 #: Pairs of which one element may be left to the passes.
 _HALVES = ("registers",)
 
@@ -97,8 +99,8 @@ def _check_pair(name: str, value: Any) -> None:
 
 def hints(**chosen: Any) -> Any:
     unknown = [name for name in chosen if name not in HINTS]
-    if unknown:
-        raise IllegalCombination(f"{unknown[0]!r} is no hint; hints are {', '.join(HINTS)}.")
+    if unknown:  # as Python says it, which is shown with the hint that was probably meant
+        raise TypeError(f"hints() got an unexpected keyword argument {unknown[0]!r}")
     wanted = Hints(**{
         name: tuple(value) if len(HINTS[name]) > 1 and isinstance(value, Sequence) else value
         for name, value in chosen.items()
@@ -121,9 +123,10 @@ hints.__doc__ = f"""Hints of the author, as a statement directly after ``T.devic
 
     Raises
     ------
+    TypeError
+        If there is no hint of a name.
     IllegalCombination
-        If there is no hint of a name, a value is out of its range, two exclude each other, or there
-        is no hint at all.
+        If a value is out of its range, two exclude each other, or there is no hint at all.
 
     Examples
     --------

@@ -145,7 +145,7 @@ def test_hopper_has_no_launch_control():
 
 
 def test_hints_that_contradict_each_other():
-    with pytest.raises(IllegalCombination, match="scheduler needs a persistent grid"):
+    with pytest.raises(IllegalCombination, match="scheduler 'clc' with persistent False"):
         Hints(scheduler=CLC, persistent=False)
     with pytest.raises(IllegalCombination, match="must be one of 'static', 'clc'"):
         Hints(scheduler="dynamic")

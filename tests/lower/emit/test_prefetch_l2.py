@@ -185,7 +185,7 @@ def test_only_who_asks_for_a_prefetch_by_name_gets_one():
 
 
 def test_hints_that_exclude_each_other():
-    with pytest.raises(IllegalCombination, match="prefetch_l2 with pdl False"):
+    with pytest.raises(IllegalCombination, match="prefetch_l2 True with pdl False"):
         wl.hints(prefetch_l2=True, pdl=False)
     with pytest.raises(IllegalCombination, match="prefetch_l2 is 2; it must be a bool"):
         wl.hints(prefetch_l2=2)

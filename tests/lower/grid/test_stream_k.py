@@ -284,7 +284,7 @@ def test_ctas_that_wait_must_be_resident(hints, reason):
 
 
 def test_two_ways_at_once():
-    with pytest.raises(IllegalCombination, match="split_k 2 with stream_k: both say how"):
+    with pytest.raises(IllegalCombination, match="stream_k True with split_k 2: both say how"):
         wl.hints(split_k=2, stream_k=True)
 
 

@@ -12,7 +12,7 @@ from tvm.script import tirx as T
 from tvm.script.tirx import tile as Tx
 from tvm.tirx import PrimFunc
 
-from tests.lower.hopper.test_take_turns import PROGRAMS as ALL_PROGRAMS
+from tests.lower.hopper.test_slice_k import PROGRAMS as ALL_PROGRAMS
 from tests.shared import tile_programs
 from tests.shared.lowered_programs import check, hinted
 from tests.shared.sampling import sampled
@@ -139,7 +139,7 @@ def test_shared_tiles_are_declined(name):
 
 def test_rows_of_several_consumers_and_own_mbarriers_are_declined():
     wide = tile_programs.gemm(256, 64, 64, (128, 64, 64)).func
-    with pytest.raises(IllegalCombination, match="ping_pong with consumers 2"):
+    with pytest.raises(IllegalCombination, match="ping_pong True with consumers 2"):
         lower(hinted(wide, ping_pong=True, consumers=2, specialise=True))
     with pytest.raises(Decline, match="persistent"):
         own = prefetched_residual(tile=(64, 64, 64)).func
@@ -152,5 +152,5 @@ def test_rows_of_several_consumers_and_own_mbarriers_are_declined():
 )
 def test_what_excludes_it_is_said(other):
     ((name, value),) = other.items()
-    with pytest.raises(IllegalCombination, match=f"ping_pong with {name} {value}"):
+    with pytest.raises(IllegalCombination, match=f"ping_pong True with {name} {value}"):
         wl.hints(ping_pong=True, **other)

@@ -10,7 +10,7 @@ from tvm.tirx import PrimFunc
 
 from warploom.tile.annotations import PIPELINED, STAGES
 from warploom.tile.hint_attributes import hint_statements
-from warploom.tile.hints import HINT_KEYS, PREFIX
+from warploom.tile.hints import HINT_KEYS, HINT_OF_KEY
 from warploom.tile.program import TileProgram
 
 
@@ -43,7 +43,7 @@ def misplaced(func: PrimFunc) -> list[str]:
     def visit(attribute: tirx.AttrStmt) -> None:
         key = str(attribute.attr_key)
         if key in HINT_KEYS and not any(attribute.same_as(known) for known in read):
-            hints.append(key.removeprefix(PREFIX).removesuffix("_0").removesuffix("_1"))
+            hints.append(HINT_OF_KEY[key])
 
     tvm_ffi.structural_walk(func.body, (tirx.AttrStmt, visit))
     return hints
