@@ -17,7 +17,7 @@ from warploom.target.dtypes import is_float8
 
 if TYPE_CHECKING:
     from warploom.compiler.compile_report import CompileReport
-    from warploom.programs import GemmConfig
+    from warploom.decide import Config, GemmProblem
 
 #: Largest ||C - AB|| / ||AB|| that rounding of the result explains, by its dtype.
 TOLERANCE = {"float16": 5e-4, "bfloat16": 4e-3}
@@ -81,14 +81,15 @@ def sampled_error(
     return float(np.linalg.norm(difference) / np.linalg.norm(expected)), count
 
 
-def describe(config: GemmConfig, report: CompileReport, seconds: float) -> list[tuple[str, str]]:
+def describe(config: Config, report: CompileReport, seconds: float) -> list[tuple[str, str]]:
     """Rows of the report that need no GPU."""
     (kernel,) = report.kernels
     kind = "B A^T (few rows)" if config.swap_ab else "A B"
     tile = f"{config.tile_m} x {config.tile_n} x {config.tile_k}"
+    cluster = f"{config.cluster_m} x {config.cluster_n}"
     spilled = (kernel.spill_store_bytes or 0) + (kernel.spill_load_bytes or 0)
     rows = [
-        ("kernel", f"{kind}, tile {tile}, {config.stages} stages, cluster {config.cluster}"),
+        ("kernel", f"{kind}, tile {tile}, {config.stages} stages, cluster {cluster}"),
         ("warpgroups", f"1 producer, {config.consumers} consumers"),
         ("registers", f"{kernel.info.registers} a thread, {spilled} bytes spilled"),
         ("shared memory", f"{kernel.dynamic_shared_bytes} bytes"),
@@ -122,28 +123,28 @@ def describe_run(run: Run, shape: tuple[int, int, int], limit: float) -> list[tu
     ]
 
 
-def execute(executable, config: GemmConfig, shape: tuple[int, int, int], seed: int) -> Run:
+def execute(executable, problem: GemmProblem, seed: int) -> Run:
     """Run the kernel on random normal matrices, on the first device."""
     import ml_dtypes
     import tvm
 
     from warploom import emulator
 
-    m, n, k = shape
+    m, n, k, layout = problem.m, problem.n, problem.k, problem.layout
     rng, device = np.random.default_rng(seed), tvm.cuda(0)
 
     def dtype_of(name: str) -> np.dtype:
         return np.dtype(getattr(ml_dtypes, name, None) or name)
 
     def normal(*extents: int) -> np.ndarray:
-        return rng.standard_normal(extents, np.float32).astype(dtype_of(config.dtype))
+        return rng.standard_normal(extents, np.float32).astype(dtype_of(problem.a_dtype))
 
-    a, b = normal(m, k), normal(*((n, k) if config.layout == "NT" else (k, n)))
-    poisoned = np.full((m, n), np.nan, dtype_of(config.out_dtype))
-    arrays = [a, b, *([np.ones(1, np.float32)] * (2 if config.scaled else 0)), poisoned]
+    a, b = normal(m, k), normal(*((n, k) if layout == "NT" else (k, n)))
+    poisoned = np.full((m, n), np.nan, dtype_of(problem.outputs[0]))
+    arrays = [a, b, *(np.ones(1, np.float32) for _ in problem.inputs), poisoned]
     tensors = [tvm.runtime.tensor(array, device) for array in arrays]
     executable(*tensors)
-    error, rows = sampled_error(tensors[-1].numpy(), a, b, config.layout, rng)
+    error, rows = sampled_error(tensors[-1].numpy(), a, b, layout, rng)
     emulated = emulator.is_enabled()
     number, repeat = (1, 1) if emulated else (10, 7)
     timer = executable.jit().time_evaluator("main", device, number=number, repeat=repeat)
@@ -168,16 +169,16 @@ def main(arguments: list[str]) -> int:
 
     from warploom import emulator
     from warploom.compiler.report import compile_report
-    from warploom.programs import choose_config, compile_gemm, default_out_dtype
+    from warploom.decide import choose, plain_gemm
+    from warploom.programs import compile_gemm
     from warploom.target import default_target
 
     emulated = emulator.enable_without_gpu()
     size = EMULATED_SIZE if emulated else GPU_SIZE
     shape = tuple(size if given is None else given for given in (options.m, options.n, options.k))
-    out_dtype = options.out_dtype or default_out_dtype(options.dtype)
-    kind = (options.dtype, out_dtype, options.layout)
-    target, ctas = default_target()
-    config = choose_config(*shape, *kind, ctas)
+    kind = (options.dtype, options.out_dtype, options.layout)
+    problem, (target, _) = plain_gemm(*shape, *kind), default_target()
+    config, (out_dtype,) = choose(problem), problem.outputs
     start = time.perf_counter()
     executable = compile_gemm(*shape, *kind, config, target)
     seconds = time.perf_counter() - start
@@ -186,7 +187,7 @@ def main(arguments: list[str]) -> int:
     rows = describe(config, compile_report(executable, target), seconds)
     limit, run = tolerance(options.dtype, out_dtype), None
     if tvm.cuda(0).exist:
-        run = execute(executable, config, shape, options.seed)
+        run = execute(executable, problem, options.seed)
         rows += describe_run(run, shape, limit)
     table = Table.grid(padding=(0, 2))
     for row in rows:

@@ -9,7 +9,7 @@ from tvm.s_tir.dlight import ScheduleRule
 from tvm.target import Target
 from tvm.tirx import PrimFunc
 
-from warploom.decide.choose import choose_by_rows
+from warploom.decide.ranking import choose_by_rows
 from warploom.fallback import attempted
 from warploom.gemm.annotations import annotate
 from warploom.gemm.generate import tile_program

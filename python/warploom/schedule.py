@@ -48,9 +48,9 @@ def gemm_async(
     func_name : str
         The function of ``sch.mod``.
     **config : int, bool or str, optional
-        Other attributes of :class:`warploom.gemm.Config`. All values, also those of ``tile``
+        Other attributes of :class:`warploom.decide.Config`. All values, also those of ``tile``
         and ``cluster``, may be results of ``sch.sample_categorical``. A missing decision has the
-        default of :class:`~warploom.gemm.Config`.
+        default of :class:`~warploom.decide.Config`.
 
     Raises
     ------

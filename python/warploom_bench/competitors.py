@@ -6,9 +6,7 @@ Each function compiles one, for :mod:`warploom_bench.kernels`; the kernel is cal
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Sequence
-from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,49 +18,29 @@ if TYPE_CHECKING:
 
 OURS = "warploom"
 
-#: Hints of tile programs that a variant may name beside the fields of a configuration.
-HINTS = ("ctas_per_sm", "reduce_through", "ping_pong", "split_k", "stream_k")
-
-
-def parse_changes(text: str, others: Sequence[str] = ()) -> dict[str, int]:
-    """``"tile_n=128,stages=6"`` as changes to a configuration; flags are 0 or 1.
-
-    ``others`` are names that it may contain beside those of ``GemmConfig``.
-
-    Raises
-    ------
-    WarploomError
-        If a part is not ``NAME=INTEGER`` or names no field of ``GemmConfig``.
-    """
-    from warploom.programs import GemmConfig
-
-    known = [*(f.name for f in fields(GemmConfig) if not isinstance(f.default, str)), *others]
-    return _integers(text, known)
-
 
 def parse_config(text: str) -> dict[str, int]:
-    """``"group=16,l2_policy=1"`` as choices by name; flags are 0 or 1.
+    """``"group=16,l2_policy=1"`` as choices by name; flags are 0 or 1, words may be words.
 
     Raises
     ------
     WarploomError
-        If a part is not ``NAME=INTEGER`` or names no choice.
+        If a part is not ``NAME=VALUE`` or names no choice.
     """
     from warploom.tile.choices import ROWS
 
-    return _integers(text, [row.name for row in ROWS])
-
-
-def _integers(text: str, known: Sequence[str]) -> dict[str, int]:
+    known = {row.name: row.kind for row in ROWS}
     changes = {}
     for part in text.split(","):
         name, _, value = part.partition("=")
-        if name not in known or not value.isdecimal():
+        if name in known and value.isdecimal():
+            changes[name] = int(value)
+        elif name in known and value and known[name].why_not(value) is None:
+            changes[name] = known[name].number(value)
+        else:
             raise WarploomError(
-                f"{part!r} changes no configuration; write NAME=INTEGER with one of "
-                f"{', '.join(known)}."
+                f"{part!r} changes no config; write NAME=VALUE with one of {', '.join(known)}."
             )
-        changes[name] = int(value)
     return changes
 
 
@@ -118,7 +96,7 @@ def config_variant(shape: GemmShape, changes: str) -> Executable:
     from tvm.s_tir import Schedule
 
     from warploom import schedule
-    from warploom.decide.choose import choose
+    from warploom.decide.ranking import choose
     from warploom.gemm.recognition import recognise
     from warploom.gemm.workloads import function
     from warploom.target.tvm_target import default_target
@@ -145,9 +123,9 @@ def _plain(shape: GemmShape) -> bool:
 
 
 def tile_program_variant(shape: GemmShape, changes: str = "") -> Executable:
-    """The tile program with the tiles that are chosen for the shape, or with changes to that.
+    """The tile program with the config that the model chooses, or with changes to that.
 
-    ``changes`` are those of :func:`parse_changes`, and :data:`HINTS`.
+    ``changes`` are those of :func:`parse_config`.
 
     Raises
     ------
@@ -156,22 +134,17 @@ def tile_program_variant(shape: GemmShape, changes: str = "") -> Executable:
     """
     import tvm
 
-    from warploom.programs import choose_config, gemm
+    from warploom.decide import choose, plain_gemm
+    from warploom.programs import gemm
     from warploom.target import default_target
-    from warploom.tile.choices import REDUCTIONS
+    from warploom_bench.candidates import wanted_config
 
-    target, ctas = default_target()
-    config = choose_config(
-        shape.m, shape.n, shape.k, shape.dtype, shape.result_dtype, ctas=ctas
-    )
-    values: dict[str, Any] = dict(parse_changes(changes, HINTS) if changes else {})
-    hints = {name: values.pop(name) for name in HINTS if name in values}
-    for name in ("ping_pong", "stream_k"):
-        if name in hints:
-            hints[name] = bool(hints[name])
-    if "reduce_through" in hints:  # by number: 0 for the first way, 1 for the second
-        hints["reduce_through"] = REDUCTIONS[hints["reduce_through"]]
-    if "swap_ab" in values:
-        values["swap_ab"] = bool(values["swap_ab"])
-    func = gemm(dataclasses.replace(config, **values), shape.n, shape.k, None, **hints)
+    (target, _), kind = default_target(), (shape.dtype, shape.result_dtype)
+    problem = plain_gemm(shape.m, shape.n, shape.k, *kind)
+    config = choose(problem)
+    if changes:
+        values = config.values()
+        del values["stages"]
+        config = wanted_config({**values, **parse_config(changes)}, problem)
+    func = gemm(config, shape.n, shape.k, None, *kind)
     return tvm.compile(tvm.IRModule({"main": func}), target, tir_pipeline="warploom")

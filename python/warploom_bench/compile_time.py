@@ -90,14 +90,14 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--limit", type=duration, help="largest acceptable median, in seconds")
     parser.add_argument("--out", type=output_folder, help="folder for compile-DTYPE.json")
     options = parser.parse_args(arguments)
-    from warploom.programs import choose_config, default_out_dtype, gemm
+    from warploom.decide import choose, plain_gemm
+    from warploom.programs import gemm
     from warploom.target import cuda_target
 
     target = cuda_target("h200")
-    out_dtype = default_out_dtype(options.dtype)
-    config = choose_config(4096, 4096, 4096, options.dtype, out_dtype)
+    config = choose(plain_gemm(4096, 4096, 4096, options.dtype))
     runs = [
-        compile_once(lambda: gemm(config, 4096, 4096, 4096), target)
+        compile_once(lambda: gemm(config, 4096, 4096, 4096, options.dtype), target)
         for _ in range(max(1, options.repeat))
     ]
     facts = environment(["compile", *arguments]) | {"cpus": len(os.sched_getaffinity(0))}

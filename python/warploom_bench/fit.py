@@ -12,11 +12,11 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 
-from warploom.decide.choose import is_priced
 from warploom.decide.config import Config
 from warploom.decide.machine import Machine
 from warploom.decide.model import predict
 from warploom.decide.problem import GemmProblem
+from warploom.decide.ranking import is_priced
 from warploom_bench.measured import NEAR, Candidate, by_problem
 
 #: Constants that are counted, not fitted.

@@ -56,7 +56,7 @@ def our_kernels(
         if name in backends.OURS
     }
     for text in tile_variants:
-        competitors.parse_changes(text, competitors.HINTS)
+        competitors.parse_config(text)
         result[f"tile-program {text}"] = Kernel(competitors.tile_program_variant, (plain, text))
     for text in config:
         competitors.parse_config(text)
@@ -182,8 +182,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
     parser.add_argument(
         "--tile-variant", action="append", default=[], metavar="NAME=INTEGER,...",
-        help="also measure the tile program with these changes to its GemmConfig and hints "
-        f"({', '.join(competitors.HINTS)}); repeatable",
+        help="also measure the tile program with the model's choice but for these choices; "
+        "repeatable",
     )  # fmt: skip
     parser.add_argument(
         "--config", action="append", default=[], metavar="NAME=INTEGER,...",

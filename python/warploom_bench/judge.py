@@ -18,9 +18,9 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from warploom.command_line import Parser, duration, output_file, require_gpu
-from warploom.decide.choose import ranked
 from warploom.decide.config import Config
 from warploom.decide.model import predict
+from warploom.decide.ranking import ranked
 from warploom.errors import WarploomError
 from warploom.gemm_shape import GemmShape
 from warploom.meta_schedule import Builder, Runner

@@ -16,10 +16,10 @@ from rich.table import Table
 
 from warploom import plotting
 from warploom.command_line import Parser, input_file, output_file
-from warploom.decide.choose import is_priced
 from warploom.decide.machine import H200
 from warploom.decide.model import predict
 from warploom.decide.problem import GemmProblem
+from warploom.decide.ranking import is_priced
 from warploom_bench.fit import by_gemm, described, fit
 from warploom_bench.measured import NEAR, Candidate, by_problem, read_candidates
 from warploom_bench.report import geometric_mean

@@ -26,8 +26,8 @@ from tvm.s_tir import Schedule
 from tvm.target import Target
 
 from warploom.command_line import Parser, duration, natural, output_file, positive, require_gpu
-from warploom.decide.choose import ranked
 from warploom.decide.config import Config
+from warploom.decide.ranking import ranked
 from warploom.gemm.annotations import annotate
 from warploom.gemm.recognition import recognise
 from warploom.meta_schedule import Builder, Runner, tune_tir

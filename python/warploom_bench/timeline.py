@@ -56,14 +56,15 @@ class AttentionOperands:
 
 def compare_gemm(torch: Any, shape: GemmShape, rounds: int, burst_only: bool) -> Measured:
     """A GEMM."""
-    from warploom.programs import GemmConfig, gemm
+    from warploom.decide import Config
+    from warploom.programs import gemm
 
     sets = [ops.make_operands(torch, shape, seed) for seed in range(ops.input_sets(shape))]
 
     def check(operands: ops.Operands) -> Deviation:
         return ops.check(torch, shape, operands)
 
-    func = gemm(GemmConfig(), shape.n, shape.k, shape.m)
+    func = gemm(Config(cluster_m=2), shape.n, shape.k, shape.m)
     kernels = _Kernels(func, lambda o: (o.a, o.b, o.c))
     return kernels.compare(torch, shape, sets, check, ops.allowed_error(shape), rounds, burst_only)
 

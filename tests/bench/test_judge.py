@@ -7,7 +7,7 @@ import random
 
 import pytest
 
-from warploom.decide.choose import ranked
+from warploom.decide.ranking import ranked
 from warploom.decide.repair import TILE
 from warploom.gemm.workloads import problem_of
 from warploom.gemm_shape import GemmShape

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from warploom.decide.choose import is_priced
 from warploom.decide.machine import H200
 from warploom.decide.model import predict
+from warploom.decide.ranking import is_priced
 from warploom_bench import __main__ as bench
 from warploom_bench.fit import by_gemm, fit, loss
 from warploom_bench.measured import PUBLIC, RANDOM, packaged_candidates

@@ -9,7 +9,8 @@ import pytest
 import tvm
 
 from tests.bench.on_host import TORCH, replace_run
-from warploom.programs import GemmConfig, gemm
+from warploom.decide import Config
+from warploom.programs import gemm
 from warploom.timing import Statistics
 from warploom_bench import timeline
 from warploom_bench.check import Deviation, deviation
@@ -43,7 +44,7 @@ def test_competitors_are_one_program(rng, monkeypatch):
     def error(one):
         return deviation(one.c.numpy().astype(float), expected)
 
-    config = GemmConfig(tile_m=128, tile_n=128, cluster=1, stages=2)
+    config = Config(tile_m=128, tile_n=128, stages=2)
     kernels = timeline._Kernels(gemm(config, SIZE, SIZE, SIZE), lambda o: (o.a, o.b, o.c))
     measured = kernels.compare(TORCH, "128", [operands], error, RELATIVE_ERROR["float16"], 1, True)
     names = [entry.name for entry in measured.comparison.entries]

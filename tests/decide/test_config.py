@@ -11,13 +11,14 @@ import pytest
 
 from tests.shared import gemm_functions
 from tests.shared.gemm_functions import FUNCTIONS
+from warploom.decide import Config, GemmProblem
 from warploom.decide.candidates import COLUMNS, candidates, fits_at_once, fitted
-from warploom.decide.choose import ROW_LIMITS, choose, choose_by_rows, ranked
 from warploom.decide.draws import draws
 from warploom.decide.machine import H200
 from warploom.decide.model import predict
+from warploom.decide.ranking import ROW_LIMITS, choose, choose_by_rows, ranked
 from warploom.errors import IllegalCombination
-from warploom.gemm import Config, GemmProblem, recognise
+from warploom.gemm import recognise
 from warploom.gemm.generate import tile_program
 from warploom.lower.lowerings import WARP_SPECIALISED, lower
 from warploom.lower.trace import lower_trace

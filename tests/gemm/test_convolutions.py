@@ -14,9 +14,10 @@ from tvm.script import tirx as T
 
 from tests.gemm.convolutions import CONVOLUTIONS, Convolution
 from tests.gemm.test_generate import check
+from warploom.decide import Config
 from warploom.decide.candidates import candidates
 from warploom.errors import Decline
-from warploom.gemm import Config, recognise
+from warploom.gemm import recognise
 from warploom.gemm.equations import simplify
 from warploom.gemm.generate import tile_program
 from warploom.gemm.pixels import Box, padded_load

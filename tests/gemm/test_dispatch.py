@@ -13,7 +13,8 @@ from tvm.s_tir import Schedule
 import warploom
 from tests.shared import gemm_functions
 from warploom import emulator
-from warploom.gemm import Config, recognise
+from warploom.decide import Config
+from warploom.gemm import recognise
 from warploom.gemm.annotations import annotate
 
 #: The largest number of rows -> config, which differ in the kernels' tiles and grids.

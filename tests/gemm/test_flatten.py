@@ -11,7 +11,8 @@ from tvm import te, tirx
 from tests.gemm.convolutions import Convolution
 from tests.gemm.test_generate import check
 from tests.shared.gemm_functions import Function, _wide
-from warploom.gemm import Config, recognise
+from warploom.decide import Config
+from warploom.gemm import recognise
 
 _CONFIGS = (
     Config(64, 64, 32, 3, consumers=1),

@@ -12,8 +12,9 @@ from tests.shared import gemm_functions
 from tests.shared.gemm_functions import FUNCTIONS, Function
 from tests.shared.sampling import sampled
 from warploom import emulator
+from warploom.decide import Config
 from warploom.decide.candidates import candidates
-from warploom.gemm import Config, recognise
+from warploom.gemm import recognise
 from warploom.gemm.generate import tile_program
 from warploom.lower.lowerings import lower
 from warploom.tile.choices import BY_NAME

@@ -14,9 +14,10 @@ from tvm import relax, te, tirx
 import warploom
 from tests.gemm.test_generate import check
 from tests.shared.gemm_functions import Function, _wide
-from warploom.decide.choose import choose
+from warploom.decide import Config
+from warploom.decide.ranking import choose
 from warploom.errors import Decline, IllegalCombination
-from warploom.gemm import Config, recognise
+from warploom.gemm import recognise
 from warploom.relax.inspect import inspect
 
 #: An element of C near the middle of two float16 numbers may round to the other one, and then moves

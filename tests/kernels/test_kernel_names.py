@@ -13,11 +13,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from warploom import programs
+from warploom.decide import Config
 from warploom.kernels import matmul_multistage, matmul_warp_specialised
 from warploom.kernels.barrier_log import BarrierLog
 from warploom.kernels.kernel_name import kernel_name
 from warploom.kernels.matmul_config import MatmulConfig
-from warploom.programs import GemmConfig
 from warploom.target import cuda_target
 from warploom.target.tensor_map import L2Promotion
 
@@ -63,8 +63,8 @@ def test_different_configs_have_different_names(several):
 
 def test_what_the_default_is_says_nothing():
     assert kernel_name("f", {"m": 1, "group": 8}, {"group": 8}) == "f_m1"
-    assert kernel_name("f", {"config": GemmConfig(), "m": None}) == "f_m_any"
-    assert kernel_name("f", {"config": GemmConfig(stages=3)}) == "f_stages3"
+    assert kernel_name("f", {"config": Config(), "m": None}) == "f_m_any"
+    assert kernel_name("f", {"config": Config(stages=3)}) == "f_stages3"
     assert kernel_name("f", {"dtype": "float8_e4m3fn"}) == "f_dtype_e4m3"
     for one, other in (("float16", "f16"), (None, "any"), (64, "64"), (1, 1.0), ((1, 2), "1x2")):
         assert kernel_name("f", {"x": one}) != kernel_name("f", {"x": other})
@@ -73,14 +73,14 @@ def test_what_the_default_is_says_nothing():
 #: Generator -> calls that must not collide; the first two differ in a size only.
 CALLS = {
     "gemm": (
-        partial(programs.gemm, GemmConfig(), 512, 256),
-        partial(programs.gemm, GemmConfig(), 512, 512),
-        partial(programs.gemm, GemmConfig(), 512, 256, 300),
-        partial(programs.gemm, GemmConfig(dtype="bfloat16"), 512, 256),
-        partial(programs.gemm, GemmConfig(layout="NN"), 512, 256),
-        partial(programs.gemm, GemmConfig(swap_ab=True, cluster=1, tile_m=8), 512, 256),
-        partial(programs.gemm, GemmConfig(), 512, 256, stream_k=True),
-        partial(programs.gemm, GemmConfig(), 512, 256, cluster=(1, 1)),
+        partial(programs.gemm, Config(cluster_m=2), 512, 256),
+        partial(programs.gemm, Config(cluster_m=2), 512, 512),
+        partial(programs.gemm, Config(cluster_m=2), 512, 256, 300),
+        partial(programs.gemm, Config(cluster_m=2), 512, 256, dtype="bfloat16"),
+        partial(programs.gemm, Config(cluster_m=2), 512, 256, layout="NN"),
+        partial(programs.gemm, Config(swap_ab=True, tile_m=8), 512, 256),
+        partial(programs.gemm, Config(cluster_m=2), 512, 256, stream_k=True),
+        partial(programs.gemm, Config(cluster_m=2), 512, 256, cluster=(1, 1)),
     ),
     "matmul_multistage": (
         partial(matmul_multistage, 64, 64, 64), partial(matmul_multistage, 128, 64, 64),
@@ -125,7 +125,7 @@ def test_generators_name_what_they_were_asked_for(family):
 @pytest.mark.gpu
 def test_several_kernels_in_one_module(rng):
     """Shapes and options side by side: generated kernels and tile programs, under their names."""
-    config = GemmConfig(tile_m=64, tile_n=64, consumers=1, cluster=1, stages=2)
+    config = Config(tile_m=64, tile_n=64, consumers=1, stages=2)
     shapes = [(64, 64, 64), (70, 64, 64), (64, 128, 64), (64, 64, 128)]
     small = {"tile": (64, 64, 64), "out_dtype": "float16"}
     kernels = [(matmul_multistage(*shape, **small), shape) for shape in shapes]

@@ -13,11 +13,11 @@ from tvm.script.tirx import tile as Tx
 
 from tests.shared import tile_programs
 from warploom import language as wl
+from warploom.decide import Config
 from warploom.errors import TileProgramWarning, WarploomWarning
 from warploom.language.lints import findings, warn_of_mistakes
 from warploom.language.statements import statements_of
 from warploom.programs import (
-    GemmConfig,
     attention,
     conv2d,
     gemm,
@@ -169,7 +169,7 @@ def test_an_unknown_k_may_leave_a_rest(integer):
 
 
 PROGRAMS = {
-    "gemm": lambda: gemm(GemmConfig(), 200, 328),
+    "gemm": lambda: gemm(Config(cluster_m=2), 200, 328),
     "block-scaled": lambda: gemm_block_scaled(136, 400),
     "block-scaled, two bands": lambda: gemm_block_scaled(7168, 16384, 4096),
     "grouped": lambda: gemm_grouped(8, 200, 512),
@@ -191,7 +191,7 @@ def test_programs_that_are_right_have_no_finding(name):
 
 
 def test_the_packages_own_programs_are_not_looked_at(recwarn):
-    warn_of_mistakes(gemm(GemmConfig(), 64, 64, 64))
+    warn_of_mistakes(gemm(Config(cluster_m=2), 64, 64, 64))
     assert not recwarn.list
 
 

@@ -21,7 +21,7 @@ from tvm.s_tir.meta_schedule.database import JSONDatabase, TuningRecord
 import warploom
 from warploom import cli
 from warploom import meta_schedule as wms
-from warploom.decide.choose import ranked
+from warploom.decide.ranking import ranked
 from warploom.errors import NotSaved, WarploomError
 from warploom.gemm.recognition import recognise
 from warploom.meta_schedule.database import RECORDS, WORKLOADS, open_database, read_database

@@ -29,10 +29,10 @@ import warploom
 from tests.meta_schedule.tuning import context_of
 from warploom import meta_schedule as wms
 from warploom.decide.candidates import candidates
-from warploom.decide.choose import ranked
 from warploom.decide.draws import draws, starts
 from warploom.decide.machine import H200
 from warploom.decide.model import predict
+from warploom.decide.ranking import ranked
 from warploom.gemm.annotations import annotate, config_of
 from warploom.gemm.recognition import recognise
 from warploom.meta_schedule import command

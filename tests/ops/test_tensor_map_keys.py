@@ -12,7 +12,8 @@ from tvm.s_tir import Schedule
 
 from tests.shared import gemm_functions
 from warploom import emulator
-from warploom.gemm import Config, recognise
+from warploom.decide import Config
+from warploom.gemm import recognise
 from warploom.gemm.annotations import annotate
 
 pytestmark = pytest.mark.gpu

@@ -17,6 +17,7 @@ from warploom import profile
 from warploom.compiler import ptxas_log, sass
 from warploom.compiler.hazards import early_accesses
 from warploom.compiler.invoke import compile_request, current_request
+from warploom.decide import Config
 from warploom.errors import IllegalCombination, WarploomError
 from warploom.kernels.matmul import matmul_warp_specialised
 from warploom.lower.lowerings import lower
@@ -26,7 +27,7 @@ from warploom.profile.span_kinds import CATEGORIES
 from warploom.profile.streams import outermost
 from warploom.profile.timeline import decode
 from warploom.profile.trace import trace_events
-from warploom.programs import GemmConfig, attention, gemm
+from warploom.programs import attention, gemm
 from warploom.target import cuda_target
 
 STEPS, TILES, CTAS = 5, 6, 4
@@ -273,7 +274,7 @@ def test_without_a_recording_nothing_is_left():
 @pytest.mark.parametrize(
     "program",
     [
-        gemm(GemmConfig(), 4096, 4096, 4096),
+        gemm(Config(cluster_m=2), 4096, 4096, 4096),
         pytest.param(attention(16384, tile=(128, 160)), marks=pytest.mark.long),
         pytest.param(attention(16384, tile=(128, 96), causal=True), marks=pytest.mark.long),
     ],

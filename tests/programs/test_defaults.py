@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from warploom import compile_report
+from warploom.decide import Config
 from warploom.errors import IllegalCombination, WarploomWarning
 from warploom.lower.lowerings import lower
 from warploom.programs import (
-    GemmConfig,
     attention,
     conv2d,
     gemm,
@@ -46,7 +46,7 @@ class Draw:
         return self.of(1, 8, 64, self.size() % 300 + 1)
 
     def gemm(self) -> Any:
-        return gemm(GemmConfig(), self.size(8), self.size(8), self.rows())
+        return gemm(Config(cluster_m=2), self.size(8), self.size(8), self.rows())
 
     def gemm_block_scaled(self) -> Any:
         return gemm_block_scaled(

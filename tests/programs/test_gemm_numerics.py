@@ -14,7 +14,8 @@ import tvm
 
 from tests.shared.sampling import sampled
 from warploom import emulator
-from warploom.programs import GemmConfig, compile_gemm, default_out_dtype
+from warploom.decide import Config, GemmProblem, plain_gemm
+from warploom.programs import compile_gemm
 
 pytestmark = pytest.mark.gpu
 
@@ -32,26 +33,29 @@ def numpy_dtype(name: str) -> np.dtype:
 class Kernel:
     """A compiled kernel and how to call and judge it."""
 
-    config: GemmConfig
-    n: int
-    k: int
+    config: Config
+    problem: GemmProblem
     run: tvm.runtime.Executable = field(repr=False)
 
     @classmethod
-    def build(cls, config: GemmConfig, n: int, k: int, m: int | None = None) -> Kernel:
-        kind = (config.dtype, config.out_dtype, config.layout)
-        return cls(config, n, k, compile_gemm(m, n, k, *kind, config))
+    def build(cls, config: Config, n: int, k: int, m: int | None = None, **kind: str) -> Kernel:
+        executable = compile_gemm(m, n, k, **kind, config=config)
+        return cls(config, plain_gemm(m, n, k, **kind), executable)
+
+    @property
+    def out_dtype(self) -> str:
+        return self.problem.outputs[0]
 
     def inputs(self, rng: np.random.Generator, m: int) -> tuple[np.ndarray, np.ndarray]:
-        dtype = numpy_dtype(self.config.dtype)
-        b_shape = (self.n, self.k) if self.config.layout == "NT" else (self.k, self.n)
-        a, b = (rng.standard_normal(shape, np.float32) for shape in ((m, self.k), b_shape))
+        n, k, dtype = self.problem.n, self.problem.k, numpy_dtype(self.problem.a_dtype)
+        b_shape = (n, k) if self.problem.layout == "NT" else (k, n)
+        a, b = (rng.standard_normal(shape, np.float32) for shape in ((m, k), b_shape))
         return a.astype(dtype), b.astype(dtype)
 
     def tensors(self, a: np.ndarray, b: np.ndarray) -> list:
         """Arguments on the GPU; the result is poisoned, and last."""
-        scales = [np.array([s]) for s in SCALES] if self.config.scaled else []
-        poisoned = np.full((len(a), self.n), np.nan, numpy_dtype(self.config.out_dtype))
+        scales = [np.array([s]) for s in SCALES] if self.problem.inputs else []
+        poisoned = np.full((len(a), self.problem.n), np.nan, numpy_dtype(self.out_dtype))
         return [tvm.runtime.tensor(x, tvm.cuda(0)) for x in (a, b, *scales, poisoned)]
 
     def check(self, rng: np.random.Generator, m: int) -> None:
@@ -60,29 +64,24 @@ class Kernel:
         tensors = self.tensors(a, b)
         self.run(*tensors)
         wide = b.astype(np.float64)
-        expected = a.astype(np.float64) @ (wide.T if self.config.layout == "NT" else wide)
-        if self.config.scaled:
+        expected = a.astype(np.float64) @ (wide.T if self.problem.layout == "NT" else wide)
+        if self.problem.inputs:
             expected *= np.float64(SCALES[0] * SCALES[1])
         difference = tensors[-1].numpy().astype(np.float64) - expected
         error = np.linalg.norm(difference) / np.linalg.norm(expected)
-        limit = LIMIT[self.config.out_dtype]
-        limit = max(limit, FLOAT8_LIMIT) if self.config.scaled else limit
+        limit = LIMIT[self.out_dtype]
+        limit = max(limit, FLOAT8_LIMIT) if self.problem.inputs else limit
         assert error <= limit, f"M = {m}, {self}: relative error {error}"
 
 
 #: Few CTAs, so that each walks over several tiles.
-SMALL = GemmConfig(tile_m=128, tile_n=128, ctas=4)
-NARROW = GemmConfig(
-    swap_ab=True, tile_m=16, tile_n=64, tile_k=128, stages=3, cluster=1, consumers=1, ctas=3
-)
+SMALL = Config(tile_m=128, tile_n=128, cluster_m=2, sms=4)
+NARROW = Config(tile_m=16, tile_n=64, tile_k=128, stages=3, consumers=1, swap_ab=True, sms=3)
 
 
-def variant(base: GemmConfig, dtype: str, layout: str, cluster: int) -> GemmConfig:
+def variant(base: Config, dtype: str, cluster: int) -> Config:
     wide_k = base.tile_k * (2 if dtype.startswith("float8") else 1)
-    return replace(
-        base, dtype=dtype, out_dtype=default_out_dtype(dtype), layout=layout, cluster=cluster,
-        tile_k=wide_k,
-    )  # fmt: skip
+    return replace(base, cluster_m=cluster, tile_k=wide_k)
 
 
 DTYPE_LAYOUTS = [
@@ -102,7 +101,8 @@ DTYPE_LAYOUTS = [
 @pytest.mark.some(3)
 def test_any_rows_and_ragged_edges(rng, dtype, layout, cluster):
     """Edges of every tile: the last column tile has 8 columns, the last K tile 16 elements."""
-    kernel = Kernel.build(variant(SMALL, dtype, layout, cluster), 264, 208)
+    config = variant(SMALL, dtype, cluster)
+    kernel = Kernel.build(config, 264, 208, dtype=dtype, layout=layout)
     for m in (1, 63, 64, 65, 127, 128, 129, 255, 256, 257, 600):
         kernel.check(rng, m)
 
@@ -111,7 +111,8 @@ def test_any_rows_and_ragged_edges(rng, dtype, layout, cluster):
 @pytest.mark.some(3)
 def test_swap_ab_takes_any_rows_and_columns(rng, dtype, layout):
     n = 267 if layout == "NT" else 264
-    kernel = Kernel.build(variant(NARROW, dtype, layout, 1), n, 592)
+    config = variant(NARROW, dtype, 1)
+    kernel = Kernel.build(config, n, 592, dtype=dtype, layout=layout)
     for m in (1, 2, 7, 8, 9, 15, 16, 17, 33, 64):
         kernel.check(rng, m)
 
@@ -135,24 +136,26 @@ def test_trip_counts_around_the_number_of_stages(rng, base, trips):
         kernel.check(rng, m)
 
 
+#: Configs, and what is not float16 and NT.
 SHAPED = {
-    "256x128": GemmConfig(tile_m=256, tile_n=128, stages=3, ctas=4),
-    "128x256": GemmConfig(ctas=4),
-    "64x256, 1 consumer": GemmConfig(tile_m=64, consumers=1, ctas=4),
-    "192x128, 3 consumers": GemmConfig(tile_m=192, tile_n=128, consumers=3, ctas=4),
-    "128x96": GemmConfig(tile_n=96, ctas=4),
-    "128x192": GemmConfig(tile_n=192, stages=4, ctas=4),
-    "tile_k 32": GemmConfig(tile_n=128, tile_k=32, ctas=4),
-    "tile_k 128": GemmConfig(tile_n=128, tile_k=128, stages=2, ctas=4),
-    "NN, cluster 2, 256 wide": GemmConfig(layout="NN", ctas=4),
-    "float8, 128x256": GemmConfig(dtype="float8_e4m3fn", out_dtype="bfloat16", tile_k=128, ctas=4),
+    "256x128": (Config(256, 128, 64, 3), {}),
+    "128x256": (Config(), {}),
+    "64x256, 1 consumer": (Config(64, consumers=1), {}),
+    "192x128, 3 consumers": (Config(192, 128, consumers=3), {}),
+    "128x96": (Config(tile_n=96), {}),
+    "128x192": (Config(tile_n=192), {}),
+    "tile_k 32": (Config(tile_n=128, tile_k=32), {}),
+    "tile_k 128": (Config(tile_n=128, tile_k=128, stages=2), {}),
+    "NN, 256 wide": (Config(), {"layout": "NN"}),
+    "float8, 128x256": (Config(tile_k=128), {"dtype": "float8_e4m3fn"}),
 }
 
 
 @pytest.mark.parametrize("name", sampled(SHAPED, 2))
 @pytest.mark.some(2)
 def test_tile_shapes(rng, name):
-    kernel = Kernel.build(SHAPED[name], 520, 336)
+    config, kind = SHAPED[name]
+    kernel = Kernel.build(replace(config, cluster_m=2, sms=4), 520, 336, **kind)
     for m in (1, 130, 700):
         kernel.check(rng, m)
 
@@ -171,10 +174,10 @@ def test_no_rows_is_no_launch(rng, base):
 
 
 def test_bfloat16_result_of_float16_operands(rng):
-    Kernel.build(replace(SMALL, out_dtype="bfloat16"), 264, 200).check(rng, 200)
+    Kernel.build(SMALL, 264, 200, out_dtype="bfloat16").check(rng, 200)
 
 
-@pytest.mark.parametrize("config", [GemmConfig(), NARROW], ids=["rows", "swap_ab"])
+@pytest.mark.parametrize("config", [Config(cluster_m=2), NARROW], ids=["rows", "swap_ab"])
 @pytest.mark.some(1)
 def test_soak(rng, config):
     """Races show up as a different bit or a hang after many launches; few fit on the emulator."""

@@ -14,11 +14,11 @@ from tests.shared import tile_programs
 from tests.shared.lowered_programs import exact as few_bits
 from warploom import compile_report
 from warploom import language as wl
+from warploom.decide import Config, plain_gemm
 from warploom.errors import IllegalCombination
 from warploom.lower.lowerings import lower
 from warploom.lower.trace import lower_trace
 from warploom.programs import (
-    GemmConfig,
     attention,
     gemm,
     gemm_block_scaled,
@@ -47,31 +47,32 @@ def run(func, arguments):
 
 
 CONFIGS = {
-    "float16": (GemmConfig(tile_n=128), (300, 200, 328)),
-    "bfloat16 NN": (
-        GemmConfig(dtype="bfloat16", out_dtype="bfloat16", layout="NN", tile_n=128, cluster=1),
-        (129, 136, 64),
-    ),
+    "float16": (Config(tile_n=128, cluster_m=2), plain_gemm(300, 200, 328)),
+    "bfloat16 NN": (Config(tile_n=128), plain_gemm(129, 136, 64, "bfloat16", layout="NN")),
     "float8": (
-        GemmConfig(
-            dtype="float8_e4m3fn", out_dtype="bfloat16", tile_m=64, tile_n=64, tile_k=128,
-            consumers=1, stages=2,
-        ),
-        (70, 144, 272),
+        Config(64, 64, 128, stages=2, consumers=1, cluster_m=2),
+        plain_gemm(70, 144, 272, "float8_e4m3fn"),
+    ),
+    "policies": (Config(tile_n=128, l2_policy=2, slice_k=1), plain_gemm(130, 136, 200)),
+    "slice-K": (Config(64, 64, 64, stages=4, consumers=1, slice_k=2), plain_gemm(70, 136, 520)),
+    "split-K in clusters": (
+        Config(64, 64, 64, stages=2, consumers=1, split_k=2, reduce_through="cluster"),
+        plain_gemm(70, 136, 520),
     ),
 }  # fmt: skip
 
 
 @pytest.mark.parametrize("name", CONFIGS)
 def test_gemm(name, rng):
-    config, (m, n, k) = CONFIGS[name]
-    dtype, out = NUMPY[config.dtype], NUMPY[config.out_dtype]
+    config, problem = CONFIGS[name]
+    m, n, k, layout = problem.m, problem.n, problem.k, problem.layout
+    dtype, out = NUMPY[problem.a_dtype], NUMPY[problem.outputs[0]]
     a = rng.standard_normal((m, k), np.float32).astype(dtype)
-    b = rng.standard_normal((n, k) if config.layout == "NT" else (k, n), np.float32).astype(dtype)
-    scales = [np.array([0.75], np.float32), np.array([1.25], np.float32)] if config.scaled else []
+    b = rng.standard_normal((n, k) if layout == "NT" else (k, n), np.float32).astype(dtype)
+    scales = [np.array([scale], np.float32) for scale in (0.75, 1.25)[: len(problem.inputs)]]
     c = np.full((m, n), np.nan, np.float32).astype(out)
-    func = gemm(config, n, k)
-    exact = a.astype(float) @ (b.T if config.layout == "NT" else b).astype(float)
+    func = gemm(config, n, k, None, problem.a_dtype, problem.outputs[0], layout)
+    exact = a.astype(float) @ (b.T if layout == "NT" else b).astype(float)
     exact *= math.prod(float(s[0]) for s in scales)
     arguments = [a, b, *scales, c]
     by_kernel = run(func, arguments)[-1].astype(float)

@@ -12,7 +12,7 @@ from tvm.s_tir.meta_schedule.database import JSONDatabase, TuningRecord
 
 import warploom
 from warploom import cli
-from warploom.decide.choose import ranked
+from warploom.decide.ranking import ranked
 from warploom.meta_schedule.lookup import Lookup
 from warploom.meta_schedule.records import trace_of
 from warploom.meta_schedule.workloads import matmul as workload_of

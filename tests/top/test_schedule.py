@@ -15,8 +15,8 @@ import warploom
 from tests.shared import gemm_functions
 from tests.shared.gemm_functions import Function
 from warploom import dlight, emulator, schedule
+from warploom.decide import Config
 from warploom.errors import Decline, IllegalCombination, StockScheduleWarning
-from warploom.gemm import Config
 from warploom.gemm.annotations import annotate, decisions_of, has_decisions
 from warploom.gemm.lower import lower_gemm
 

@@ -13,12 +13,12 @@ from tvm.tirx import PrimFunc, decl_buffer
 
 from warploom import kernels, programs, target
 from warploom import language as wl
+from warploom.decide import Config, plain_gemm
 from warploom.errors import IllegalCombination
 from warploom.layout.fragment import wgmma_register_a
 from warploom.layout.smem_matrix import Major, SharedMatrix
 from warploom.layout.tensor_memory import columns_of
 from warploom.meta_schedule.workloads import matmul
-from warploom.programs import GemmConfig
 from warploom.target import Swizzle
 from warploom.target.dtypes import SCALARS, bits_of, dtype_name, is_float8
 from warploom.target.tensor_map import TensorMap
@@ -70,11 +70,9 @@ CALLS = {
         256, 256, dtype=d)),
     "programs.gemm_grouped_block_scaled": ("bfloat16", lambda d: programs.gemm_grouped_block_scaled(
         2, 256, 256, out_dtype=d)),
-    "programs.default_out_dtype": ("float8_e5m2", programs.default_out_dtype),
-    "programs.choose_config": ("float16", lambda d: programs.choose_config(None, 256, 256, d, d)),
-    "programs.GemmConfig": ("float16", lambda d: GemmConfig(dtype=d, out_dtype=d)),
+    "decide.plain_gemm": ("float8_e5m2", lambda d: plain_gemm(None, 256, 256, d, d)),
     "programs.gemm": ("float16", lambda d: programs.gemm(
-        GemmConfig(dtype=d, out_dtype=d), 256, 256)),
+        Config(), 256, 256, dtype=d, out_dtype=d)),
     "programs.compile_gemm": ("bfloat16", lambda d: programs.compile_gemm(
         None, 256, 256, d, d).mod.imports[0].inspect_source()),
     "kernels.matmul_multistage": ("int8", lambda d: kernels.matmul_multistage(

@@ -12,11 +12,11 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from warploom.decide.candidates import LEAST_STAGES, most_stages, tiles
-from warploom.decide.choose import ranked
 from warploom.decide.config import Config
 from warploom.decide.machine import H200, Machine
 from warploom.decide.model import predict
 from warploom.decide.problem import GemmProblem
+from warploom.decide.ranking import ranked
 from warploom.decide.repair import TILE, nearest_legal
 from warploom.errors import IllegalCombination
 from warploom.tile.choices import BY_NAME, ROWS, Choice

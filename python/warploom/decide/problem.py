@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from warploom.target import TMA, WgmmaKind, wgmma_kind
-from warploom.target.dtypes import bits_of
+from warploom.target.dtypes import bits_of, is_float8, with_dtype_names
 
 #: Bytes that TMA wants base addresses and strides aligned to.
 ALIGN = 16
@@ -103,6 +103,36 @@ def _dtypes(problem: GemmProblem) -> str:
             strict=True,
         )
     )
+
+
+@with_dtype_names
+def plain_gemm(
+    m: int | None, n: int | None, k: int | None, dtype: str = "float16",
+    out_dtype: str | None = None, layout: str = "NT",
+) -> GemmProblem:  # fmt: skip
+    """The problem ``C = A B`` without an epilogue; float8 has a scale for each operand.
+
+    Parameters
+    ----------
+    m, n, k : int or None
+        None for a size that is dynamic.
+    dtype, out_dtype : str
+        Of A and B, and of C: by default that of A and B, bfloat16 for float8, int32 for int8.
+    layout : str
+        As :class:`GemmProblem` has it.
+
+    Examples
+    --------
+    >>> str(plain_gemm(512, 4096, 4096))
+    '512 x 4096 x 4096 NT, float16 x float16 -> float32, out float16'
+    """
+    bits, integers = float(bits_of(dtype)), dtype in ("int8", "uint8")
+    scales = (("float32", "scalar"),) * 2 if is_float8(dtype) else ()
+    usual = "bfloat16" if is_float8(dtype) else "int32" if integers else dtype
+    return GemmProblem(
+        m, n, k, 1, dtype, dtype, layout, "int32" if integers else "float32", 1, bits, bits,
+        inputs=scales, outputs=(out_dtype or usual,),
+    )  # fmt: skip
 
 
 @lru_cache

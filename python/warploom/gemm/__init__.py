@@ -1,8 +1,6 @@
-"""Matmul-like functions: recognition, configuration, the tile program that computes them."""
+"""Matmul-like functions in S-TIR: recognition, and the tile program that computes them."""
 
-from warploom.decide.config import Config
-from warploom.decide.problem import GemmProblem
 from warploom.gemm.problem import GemmFunction
 from warploom.gemm.recognition import recognise
 
-__all__ = ["Config", "GemmFunction", "GemmProblem", "recognise"]
+__all__ = ["GemmFunction", "recognise"]

@@ -164,10 +164,11 @@ def _random(rng: np.random.Generator, shape: Sequence[int], dtype: str) -> np.nd
 def _program(place: str, sizes: Sequence[int]) -> tuple[PrimFunc, Sequence[int]]:
     """The program that a user means, and the sizes that are left."""
     if place == "gemm":
-        from warploom.programs import GemmConfig, gemm
+        from warploom.decide import choose, plain_gemm
+        from warploom.programs import gemm
 
         m, n, k = _with_defaults(place, sizes, (512, 512, 512))
-        return gemm(GemmConfig(), n, k, m), ()
+        return gemm(choose(plain_gemm(m, n, k)), n, k, m), ()
     if place == "attention":
         from warploom.programs import attention
 

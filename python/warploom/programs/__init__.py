@@ -9,18 +9,15 @@ from __future__ import annotations
 
 from warploom.layout.weight_order import pack_weights
 from warploom.programs.attention import attention
-from warploom.programs.choose_gemm import choose_config
-from warploom.programs.compiled_gemm import compile_gemm, default_out_dtype
+from warploom.programs.compiled_gemm import compile_gemm
 from warploom.programs.conv2d import conv2d
 from warploom.programs.gemm import gemm
 from warploom.programs.gemm_block_scaled import gemm_block_scaled
-from warploom.programs.gemm_config import GemmConfig
 from warploom.programs.gemm_grouped import gemm_grouped
 from warploom.programs.gemm_grouped_block_scaled import gemm_grouped_block_scaled
 from warploom.programs.gemm_quantised import gemm_quantised
 
 __all__ = [
-    "GemmConfig", "attention", "choose_config", "compile_gemm", "conv2d", "default_out_dtype",
-    "gemm", "gemm_block_scaled", "gemm_grouped", "gemm_grouped_block_scaled", "gemm_quantised",
-    "pack_weights",
+    "attention", "compile_gemm", "conv2d", "gemm", "gemm_block_scaled", "gemm_grouped",
+    "gemm_grouped_block_scaled", "gemm_quantised", "pack_weights",
 ]  # fmt: skip

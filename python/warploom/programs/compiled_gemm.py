@@ -1,4 +1,4 @@
-"""Something to call that multiplies matrices: a configuration, its tile program, compiled."""
+"""Something to call that multiplies matrices: a config, its tile program, compiled."""
 
 from __future__ import annotations
 
@@ -6,19 +6,13 @@ import tvm
 from tvm.target import Target
 
 from warploom.compiler.module_cache import remembered
-from warploom.errors import IllegalCombination
-from warploom.programs.choose_gemm import choose_config
+from warploom.decide.config import Config
+from warploom.decide.ranking import choose
 from warploom.programs.gemm import gemm
-from warploom.programs.gemm_config import GemmConfig
+from warploom.programs.gemm_matrices import problem_of_matrices
 from warploom.target import default_target
-from warploom.target.dtypes import is_float8, with_dtype_names
+from warploom.target.dtypes import with_dtype_names
 from warploom.warn import remember_author
-
-
-@with_dtype_names
-def default_out_dtype(dtype: str) -> str:
-    """The dtype of C when none is asked for: that of A and B, or bfloat16 for float8."""
-    return "bfloat16" if is_float8(dtype) else dtype
 
 
 @with_dtype_names
@@ -29,7 +23,7 @@ def compile_gemm(
     dtype: str = "float16",
     out_dtype: str | None = None,
     layout: str = "NT",
-    config: GemmConfig | None = None,
+    config: Config | None = None,
     target: Target | None = None,
 ) -> tvm.runtime.Executable:
     """Compile C = A B with float32 accumulation, by default for this machine's GPU.
@@ -45,11 +39,11 @@ def compile_gemm(
     dtype : str
         Of A and B: float16, bfloat16, float8_e4m3fn or float8_e5m2.
     out_dtype : str, optional
-        Of C: float16 or bfloat16; see :func:`default_out_dtype`.
+        Of C: float16 or bfloat16; by default that of A and B, bfloat16 for float8.
     layout : str
         ``"NT"``: B is ``[N, K]``; ``"NN"``: B is ``[K, N]``.
-    config : GemmConfig, optional
-        Tiles; chosen by :func:`choose_config` if not given.
+    config : Config, optional
+        By default the model's choice, :func:`warploom.decide.ranking`.
     target : Target, optional
         A GPU of compute capability 9.0.
 
@@ -61,31 +55,23 @@ def compile_gemm(
     Raises
     ------
     IllegalCombination
-        If there is no kernel for these dtypes and sizes, ``config`` was made for others, or the
-        GPU is not supported.
+        If there is no kernel for these dtypes and sizes, no kernel for them can have ``config``, or
+        the GPU is not supported.
 
     Examples
     --------
     >>> product = compile_gemm(None, 4096, 4096, dtype="bfloat16")
     """
-    own_target, ctas = default_target()
-    out_dtype = out_dtype or default_out_dtype(dtype)
-    if config is None:
-        config = choose_config(m, n, k, dtype, out_dtype, layout, ctas)
-    for name, wanted in (("dtype", dtype), ("out_dtype", out_dtype), ("layout", layout)):
-        if getattr(config, name) != wanted:
-            raise IllegalCombination(
-                f"The config has {name} {getattr(config, name)!r}, the call {wanted!r}; they must "
-                "be equal."
-            )
-    target = target or own_target
+    problem = problem_of_matrices(m, n, k, dtype, out_dtype, layout)
+    config = config or choose(problem)
+    target = target or default_target()[0]
 
     def build() -> tvm.runtime.Module:
-        func = gemm(config, n, k, m)
+        func = gemm(config, n, k, m, dtype, out_dtype, layout)
         remember_author(str(func.attrs["global_symbol"]), None)
         module = tvm.IRModule({"main": func})
         return tvm.compile(module, target=target, tir_pipeline="warploom").mod
 
     # Not even parsed, if it was compiled before.
-    arguments = [m, n, k, repr(config), str(target)]
+    arguments = [str(problem), repr(config), str(target)]
     return tvm.runtime.Executable(remembered(lambda: {"compile_gemm": arguments}, build))

@@ -16,10 +16,10 @@ import tvm
 from tvm import relax
 from tvm.tirx import PrimFunc
 
-from warploom.decide.choose import choose
 from warploom.decide.machine import H200
 from warploom.decide.model import predict
 from warploom.decide.problem import GemmProblem
+from warploom.decide.ranking import choose
 from warploom.decide.work import UNKNOWN_EXTENT, sizes
 from warploom.errors import Decline
 from warploom.fallback import attempted

@@ -13,9 +13,9 @@ import tvm
 from tvm.tirx import PrimFunc
 
 from warploom.command_line import Parser, load_object
-from warploom.decide.choose import choose_by_rows
 from warploom.decide.config import Config
 from warploom.decide.problem import GemmProblem
+from warploom.decide.ranking import choose_by_rows
 from warploom.errors import Decline, IllegalCombination, WarploomError
 from warploom.gemm.generate import tile_program
 from warploom.gemm.recognition import recognise

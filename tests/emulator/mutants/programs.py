@@ -22,13 +22,14 @@ from tests.shared.tile_programs.orchestrated import ring_by_hand
 from tests.shared.tutorial_names import tutorial_names
 from warploom.compiler.callback import compile_cached
 from warploom.compiler.invoke import current_request
-from warploom.gemm import Config, recognise
+from warploom.decide import Config
 from warploom.gemm.generate import tile_program as generated
+from warploom.gemm.recognition import recognise
 from warploom.kernels import matmul_multistage, matmul_warp_specialised
 from warploom.lower.grid.persistent import persistent_grid
 from warploom.lower.lowerings import TENSOR_MEMORY, WARP_SPECIALISED, lower
 from warploom.lower.tvm_passes import tile_pass
-from warploom.programs import GemmConfig, gemm
+from warploom.programs import gemm
 from warploom.target import cuda_target
 from warploom.tile.program import TileProgram
 
@@ -153,9 +154,7 @@ def ladder(step: str, ctas: int, tile_bytes: int, size: tuple[int, int, int]) ->
 
 def swap_ab() -> Product:
     """A tile program for few rows: three CTAs with two warpgroups each compute six tiles."""
-    config = GemmConfig(
-        swap_ab=True, tile_m=16, tile_n=128, tile_k=64, stages=3, cluster=1, consumers=2, ctas=3
-    )
+    config = Config(16, 128, 64, stages=3, consumers=2, swap_ab=True, sms=3)
     return Product(lambda: lower(gemm(config, 200, 168, 40)), "sm_90a", 40, 200, 168)
 
 

@@ -16,8 +16,9 @@ from tests.shared.lowered_programs import check, hinted, run
 from tests.shared.sampling import sampled
 from tests.shared.tile_programs.case import Case, poisoned, random_values, wide
 from warploom import language as wl
+from warploom.decide import Config
 from warploom.errors import Decline
-from warploom.gemm import Config, recognise
+from warploom.gemm import recognise
 from warploom.gemm.generate import tile_program
 from warploom.layout.fragment import wgmma_accumulator
 from warploom.lower.analysis.fragments import Fragments, fragments_of

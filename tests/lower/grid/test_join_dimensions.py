@@ -9,7 +9,8 @@ from tvm import tirx
 from tests.gemm.test_generate import check
 from tests.shared import gemm_functions, tile_programs
 from tests.shared.lowered_programs import after_passes, hinted
-from warploom.gemm import Config, recognise
+from warploom.decide import Config
+from warploom.gemm import recognise
 from warploom.lower.grid.join_dimensions import MOST_CTAS
 from warploom.lower.passes.choose_grid import choose_grid
 

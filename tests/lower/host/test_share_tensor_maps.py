@@ -12,7 +12,8 @@ import tvm
 from tests.shared import gemm_functions
 from tests.shared.gemm_functions import Function
 from warploom import emulator
-from warploom.gemm import Config, recognise
+from warploom.decide import Config
+from warploom.gemm import recognise
 from warploom.gemm.generate import tile_program
 from warploom.target import cuda_target
 
