@@ -9,12 +9,12 @@ from tvm.s_tir.dlight import ScheduleRule
 from tvm.target import Target
 from tvm.tirx import PrimFunc
 
+from warploom.decide.config import Config
+from warploom.decide.problem import GemmProblem
 from warploom.decide.ranking import choose_by_rows
 from warploom.fallback import attempted
 from warploom.gemm.annotations import annotate
 from warploom.gemm.generate import tile_program
-from warploom.gemm.knobs import GemmKnobs
-from warploom.gemm.problem import GemmProblem
 from warploom.gemm.recognition import recognise
 from warploom.gemm.tf32 import allow_tf32
 from warploom.target import SM90A
@@ -23,7 +23,7 @@ from warploom.target import SM90A
 class Known(Protocol):
     """Measured configs of GEMMs, such as :class:`warploom.meta_schedule.Lookup`."""
 
-    def knobs(self, problem: GemmProblem) -> GemmKnobs | None:
+    def config(self, problem: GemmProblem) -> Config | None:
         """The config of a problem, or None."""
 
 
@@ -39,7 +39,7 @@ class Matmul(ScheduleRule):
         Whether float32 operands may be multiplied as tf32 in all functions; without it, in those
         that :func:`warploom.gemm.tf32.allow_tf32` marked.
     lookup : Known, optional
-        Measured knobs, which go before those of the model.
+        Measured configs, which go before those of the model.
     """
 
     def __init__(self, tf32: bool = False, lookup: Known | None = None) -> None:

@@ -69,14 +69,6 @@ class AttentionShape:
         """Of Q, K and V."""
         return 3 * self.heads * self.tokens * self.head_dim * bits_of(self.dtype) // 8
 
-    @property
-    def tile(self) -> tuple[int, int]:
-        """Queries and keys of a step of our kernel.
-
-        Wider blocks hide more of the softmax; the diagonal wastes more of them.
-        """
-        return (128, 96) if self.causal else (128, 160)
-
 
 def shapes(tokens: Sequence[int], head_dims: Sequence[int], heads: int) -> Iterator[AttentionShape]:
     """All combinations, causal and not."""
@@ -107,7 +99,6 @@ def program(shape: AttentionShape) -> Executable:
 
     func = attention(
         shape.tokens, shape.head_dim, shape.heads, causal=shape.causal, dtype=shape.dtype,
-        tile=shape.tile,
     )  # fmt: skip
     target, _ = default_target()
     return tvm.compile(tvm.IRModule({"main": func}), target, tir_pipeline="warploom")

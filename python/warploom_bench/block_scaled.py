@@ -125,12 +125,13 @@ def program(shape: BlockScaledShape, changes: str = "") -> Executable:
     """
     import tvm
 
+    from warploom.decide import choose
+    from warploom.decide.families.block_scaled import BlockScaledProblem
     from warploom.programs import gemm_block_scaled
-    from warploom.programs.block_scaled_tiles import block_scaled_tiles
+    from warploom.programs.gemm_block_scaled import options_of
     from warploom.target import default_target
 
-    tile, stages, hints = block_scaled_tiles(shape.n, shape.k, shape.m)
-    chosen = {"tile": tile, "stages": stages, **hints}
+    chosen = options_of(choose(BlockScaledProblem(shape.m, shape.n, shape.k)))
     chosen |= parse_changes(changes) if changes else {}
     func = gemm_block_scaled(
         shape.n, shape.k, None, _DTYPE, shape.out_dtype, scale_layout="KM", **chosen

@@ -96,7 +96,7 @@ def config_variant(shape: GemmShape, changes: str) -> Executable:
     from tvm.s_tir import Schedule
 
     from warploom import schedule
-    from warploom.decide.ranking import choose
+    from warploom.decide.selector import choose
     from warploom.gemm.recognition import recognise
     from warploom.gemm.workloads import function
     from warploom.target.tvm_target import default_target

@@ -23,7 +23,7 @@ import tvm
 from warploom.command_line import Parser, natural, output_folder, positive, require_gpu
 from warploom.decide.config import Config
 from warploom.decide.problem import GemmProblem
-from warploom.decide.ranking import choose
+from warploom.decide.selector import choose
 from warploom.errors import Decline, WarploomError
 from warploom.gemm.workloads import function, problem_of
 from warploom.gemm_shape import GemmShape

@@ -12,7 +12,7 @@ import pytest
 from warploom.decide.candidates import candidates, most_stages
 from warploom.decide.config import Config
 from warploom.decide.model import predict
-from warploom.decide.ranking import choose
+from warploom.decide.selector import choose
 from warploom.errors import IllegalCombination, StockScheduleWarning, WarploomError
 from warploom.gemm.recognition import recognise
 from warploom.gemm.workloads import function, problem_of

@@ -16,7 +16,8 @@ from warploom.decide.candidates import COLUMNS, candidates, fits_at_once, fitted
 from warploom.decide.draws import draws
 from warploom.decide.machine import H200
 from warploom.decide.model import predict
-from warploom.decide.ranking import ROW_LIMITS, choose, choose_by_rows, ranked
+from warploom.decide.ranking import ROW_LIMITS, choose_by_rows, ranked
+from warploom.decide.selector import choose
 from warploom.errors import IllegalCombination
 from warploom.gemm import recognise
 from warploom.gemm.generate import tile_program

@@ -15,7 +15,7 @@ import warploom
 from tests.gemm.test_generate import check
 from tests.shared.gemm_functions import Function, _wide
 from warploom.decide import Config
-from warploom.decide.ranking import choose
+from warploom.decide.selector import choose
 from warploom.errors import Decline, IllegalCombination
 from warploom.gemm import recognise
 from warploom.relax.inspect import inspect

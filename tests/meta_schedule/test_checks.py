@@ -17,7 +17,7 @@ import warploom
 from tests.meta_schedule.tuning import context_of
 from tests.shared import gemm_functions
 from warploom import meta_schedule as wms
-from warploom.decide.ranking import choose
+from warploom.decide.selector import choose
 from warploom.gemm import recognise
 from warploom.gemm.annotations import annotate, has_decisions
 from warploom.meta_schedule import originals

@@ -403,7 +403,7 @@ def test_a_search_and_its_records(rng, tmp_path):
     assert again.cache_info().searches == 0 and again.best_config == linear.best_config
 
     trials = read_journal(tmp_path)
-    assert sorted(one.knobs["BM"] for one in trials) == [64, 128], "100 rows are no trial"
+    assert sorted(one.config["BM"] for one in trials) == [64, 128], "100 rows are no trial"
     assert all(one.us > 0 and "emulated" in one.problem for one in trials)
     best = again.tune(a, b, 2.0, trials=2)
     assert not best.searched and best.emulated and best.measured == 2
@@ -490,7 +490,7 @@ def test_a_killed_search_goes_on(tmp_path):
         copy_rows, configs={"tile": (8, 16, 32, 64)}, max_workers=1, work_dir=tmp_path
     )
     again(64, 32)
-    trials = [one.knobs["tile"] for one in read_journal(tmp_path)]
+    trials = [one.config["tile"] for one in read_journal(tmp_path)]
     assert sorted(trials) == [8, 16, 32, 64]
     assert again.cache_info().searches == 1
     assert len(open_database(tmp_path).get_all_tuning_records()) == 4
@@ -521,9 +521,9 @@ def test_a_process_that_is_killed(tmp_path):
         time.sleep(0.1)
     run.send_signal(signal.SIGKILL)
     run.wait()
-    before = [one.knobs["tile"] for one in read_journal(tmp_path)]
+    before = [one.config["tile"] for one in read_journal(tmp_path)]
     out = subprocess.run(command, env=environ, check=True, capture_output=True, text=True).stdout
-    after = [one.knobs["tile"] for one in read_journal(tmp_path)]
+    after = [one.config["tile"] for one in read_journal(tmp_path)]
     assert out.split() == ["12"] and after[: len(before)] == before
     assert len(after) == len(set(after)) == 12
 

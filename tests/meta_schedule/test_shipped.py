@@ -14,7 +14,8 @@ from tvm.s_tir.meta_schedule.database import JSONDatabase, TuningRecord
 import warploom
 from warploom import meta_schedule as wms
 from warploom.decide.config import Config
-from warploom.decide.ranking import choose, ranked
+from warploom.decide.ranking import ranked
+from warploom.decide.selector import choose
 from warploom.errors import WarploomError
 from warploom.gemm.annotations import config_of
 from warploom.gemm.recognition import recognise

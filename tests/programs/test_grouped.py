@@ -18,6 +18,8 @@ from tests.shared import tile_programs
 from tests.shared.lowered_programs import exact as few_bits
 from warploom import emulator
 from warploom import language as wl
+from warploom.decide import choose
+from warploom.decide.families.grouped import GroupedProblem, row_tiles
 from warploom.errors import IllegalCombination
 from warploom.lower.trace import lower_trace
 from warploom.programs import (
@@ -25,7 +27,6 @@ from warploom.programs import (
     gemm_grouped_block_scaled,
 )
 from warploom.programs.group_slots import Slot, slots
-from warploom.programs.grouped_tiles import grouped_tiles, row_tiles
 from warploom.target import default_target
 
 pytestmark = pytest.mark.gpu
@@ -60,12 +61,12 @@ def test_gemm_grouped(rng, sizes, options):
 @pytest.mark.parametrize(("groups", "n", "k"), [(1, 8, 16), (8, 28672, 4096), (64, 2000, 7168)])
 @pytest.mark.some(6)
 def test_tiles_for_groups_are_those_of_the_first_lowering(groups, n, k, m, dtype):
-    tile, stages = grouped_tiles(groups, n, k, m, dtype, "bfloat16")
+    config = choose(GroupedProblem(groups, m, n, k, dtype, "bfloat16"))
     func = gemm_grouped(groups, n, k, m, dtype, "bfloat16")
     decided = [d for step in lower_trace(func) for d in step.decisions]
     assert not any("declines" in sentence for sentence in decided)
-    assert any(f": {stages} stages" in sentence for sentence in decided)
-    assert any(f"{min(2, tile[0] // 64)} computing" in sentence for sentence in decided)
+    assert any(f": {config.stages} stages" in sentence for sentence in decided)
+    assert any(f"{min(2, config.tile_m // 64)} computing" in sentence for sentence in decided)
 
 
 @pytest.mark.parametrize("mean", [3, 64, 128, 1000])

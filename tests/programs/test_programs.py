@@ -14,7 +14,9 @@ from tests.shared import tile_programs
 from tests.shared.lowered_programs import exact as few_bits
 from warploom import compile_report
 from warploom import language as wl
-from warploom.decide import Config, plain_gemm
+from warploom.decide import Config, choose, plain_gemm
+from warploom.decide.families.block_scaled import BlockScaledProblem
+from warploom.decide.families.quantised import QuantisedProblem
 from warploom.errors import IllegalCombination
 from warploom.lower.lowerings import lower
 from warploom.lower.trace import lower_trace
@@ -24,8 +26,6 @@ from warploom.programs import (
     gemm_block_scaled,
     gemm_quantised,
 )
-from warploom.programs.block_scaled_tiles import block_scaled_tiles
-from warploom.programs.quantised_tiles import quantised_tiles
 from warploom.target import cuda_target, default_target
 
 pytestmark = pytest.mark.gpu
@@ -161,14 +161,14 @@ def test_gemm_quantised(rng, rows, options):
 @pytest.mark.parametrize(("n", "k"), [(136, 384), (4096, 4096), (8192, 8192), (28672, 4096)])
 @pytest.mark.some(8)
 def test_tiles_for_small_weights_are_those_of_the_first_lowering(m, n, k, bits):
-    tile, stages, hints = quantised_tiles(n, k, m, bits)
-    assert k % tile[2] == 0 and stages % hints.get("slice_k", 1) == 0
-    assert tile[0] >= min(m or 1, 64)
+    config = choose(QuantisedProblem(m, n, k, bits))
+    assert k % config.tile_k == 0 and config.stages % config.slice_k == 0
+    assert config.tile_m >= min(m or 1, 64)
     decided = [d for step in lower_trace(gemm_quantised(n, k, m, bits)) for d in step.decisions]
     assert not any("declines" in sentence for sentence in decided)
-    assert any(f"{stages} stages" in sentence for sentence in decided)
+    assert any(f"{config.stages} stages" in sentence for sentence in decided)
     turns = [sentence for sentence in decided if sentence.startswith("slice_k: each of 3")]
-    assert bool(turns) == ("slice_k" in hints)
+    assert bool(turns) == (config.slice_k > 1)
 
 
 @pytest.mark.parametrize(
@@ -177,9 +177,9 @@ def test_tiles_for_small_weights_are_those_of_the_first_lowering(m, n, k, bits):
      (1024, 28672, 1, 8), (1024, 256, 1, 1)],
 )  # fmt: skip
 def test_few_tiles_of_small_weights_are_cut_so_that_every_part_has_an_sm(n, k, m, parts):
-    tile, _, hints = quantised_tiles(n, k, m)
-    assert hints.get("split_k", 1) == parts
-    assert parts == 1 or parts * -(-n // tile[1]) * -(-m // tile[0]) <= 132
+    config = choose(QuantisedProblem(m, n, k))
+    assert config.split_k == parts
+    assert parts == 1 or parts * -(-n // config.tile_n) * -(-m // config.tile_m) <= 132
 
 
 @pytest.mark.parametrize(
@@ -210,13 +210,15 @@ def test_gemm_block_scaled(rng, rows, options):
 @pytest.mark.parametrize(("n", "k"), [(136, 400), (2112, 7168), (7168, 16384)])
 @pytest.mark.some(3)
 def test_tiles_for_block_scales_are_those_of_the_first_lowering(m, n, k):
-    tile, stages, hints = block_scaled_tiles(n, k, m)
+    config = choose(BlockScaledProblem(m, n, k))
     decided = [d for step in lower_trace(gemm_block_scaled(n, k, m)) for d in step.decisions]
     assert not any("declines" in sentence for sentence in decided)
-    assert any(f": {stages} stages" in sentence for sentence in decided)
-    consumers = min(2, tile[0] // 64)
+    assert any(f": {config.stages} stages" in sentence for sentence in decided)
+    consumers = min(2, config.tile_m // 64)
     assert any(f"consumers: {consumers} " in sentence for sentence in decided)
-    assert any("no clusters" in sentence for sentence in decided) == (hints["cluster"] == (1, 1))
+    assert any("no clusters" in sentence for sentence in decided) == (
+        config.cluster_m == config.cluster_n == 1
+    )
 
 
 @pytest.mark.parametrize(

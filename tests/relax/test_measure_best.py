@@ -13,6 +13,7 @@ from tvm import relax
 import warploom
 from tests.relax.test_pipeline import _call, _model
 from warploom import emulator
+from warploom.decide.ranking import choose_by_rows, ranked
 from warploom.errors import (
     CacheWarning,
     EmulatedTimeWarning,
@@ -20,7 +21,6 @@ from warploom.errors import (
     NotSaved,
     WarploomError,
 )
-from warploom.gemm.choose import choose_by_rows, ranked
 from warploom.gemm.recognition import recognise
 from warploom.meta_schedule import best_few
 from warploom.meta_schedule.best_few import measure_best, with_size
@@ -70,7 +70,7 @@ def test_a_build_measures_once(rng, tmp_path, monkeypatch):
     if emulator.is_enabled():
         assert all(EMULATED in map(str, one.target.keys) for one in stock)
     for one in records:
-        assert one.knobs in [knobs for _, knobs in ranked(one.problem)[:2]]
+        assert one.config in [config for _, config in ranked(one.problem)[:2]]
 
     monkeypatch.setattr(best_few, "_measure", lambda *_: pytest.fail("measured twice"))
     monkeypatch.setenv("WARPLOOM_MODULE_CACHE", "0")
@@ -86,8 +86,8 @@ def test_the_fastest_is_taken(tmp_path, monkeypatch):
     problem = recognise(func).problem
     found = measure_best([func, func], TARGET, Lookup([]), 3, tmp_path)
     third = ranked(problem)[2][1]
-    assert found.exact == {problem: third} and found.knobs(problem) == third
-    assert found.knobs(recognise(matmul(64, 64, 96)).problem) is None
+    assert found.exact == {problem: third} and found.config(problem) == third
+    assert found.config(recognise(matmul(64, 64, 96)).problem) is None
     found = measure_best([func], TARGET, Lookup([]), 3, tmp_path)
     assert found.exact == {problem: third}, "nothing was measured"
     known = Lookup(records_of(open_database(tmp_path)))

@@ -64,7 +64,7 @@ def test_wrong_facts_are_refused(changes):
 #: Numbers of SMs that would tie code to one GPU.
 SMS = {"132", "114"}
 #: Folders and files whose choices are made for one GPU still.
-TIED = ("kernels/", "programs/choose_gemm.py", "decide/old_records.py")
+TIED = ("kernels/", "decide/old_records.py")
 
 
 def test_no_other_file_knows_how_many_sms_a_gpu_has():

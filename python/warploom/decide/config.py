@@ -77,9 +77,17 @@ class Config(KernelChoices):
     def __str__(self) -> str:
         return f"Config({', '.join(f'{name}={value!r}' for name, value in self.changed().items())})"
 
-    def hints(self) -> dict[str, Any]:
-        """The choices that passes make, as arguments of ``wl.hints``."""
-        said = {*self.changed(), *_ALWAYS, *_OF_A_LOOP}
+    def hints(self, usual: bool = True) -> dict[str, Any]:
+        """The choices that passes make, as arguments of ``wl.hints``.
+
+        Parameters
+        ----------
+        usual : bool
+            Whether cluster, consumers and raster are said where they are those of the default.
+        """
+        said = {*self.changed(), *(_ALWAYS if usual else ()), *(_OF_A_LOOP if usual else ())}
+        if said & {"cluster_m", "cluster_n"}:
+            said |= {"cluster_m", "cluster_n"}
         said -= {*_NO_HINTS, *(() if self.persistent else _OF_A_LOOP)}
         values: dict[str, Any] = {}
         for row in ROWS:

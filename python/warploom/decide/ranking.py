@@ -69,7 +69,7 @@ def _variants(problem: GemmProblem, config: Config) -> Iterator[Config]:
             yield variant
 
 
-def choose(problem: GemmProblem, machine: Machine = H200) -> Config:
+def choose_gemm(problem: GemmProblem, machine: Machine = H200) -> Config:
     """The config that the model predicts the shortest time for.
 
     Raises
@@ -105,12 +105,12 @@ def choose_by_rows(
         If none are legal.
     """
     known = known or (lambda _: None)
-    current = known(problem) or choose(problem, machine)
+    current = known(problem) or choose_gemm(problem, machine)
     configs: list[tuple[int | None, Config]] = [(None, current)]
     for limit in reversed(ROW_LIMITS) if problem.m is None else ():
         fixed = replace(problem, m=limit)
         measured = known(fixed)
-        best = measured or choose(fixed, machine)
+        best = measured or choose_gemm(fixed, machine)
         gain = predict(fixed, current, machine).total / predict(fixed, best, machine).total
         if measured != current if measured else gain > _WORTH_A_KERNEL:
             current = best

@@ -29,7 +29,7 @@ class Facts:
         Structural hash of the function without decisions: candidates of one task share it.
     problem : str
         The GEMM, or the tile program and what it is tuned for, in words; empty for others.
-    knobs : dict, optional
+    config : dict, optional
         Decisions by name; None for functions that are neither GEMMs nor tile programs.
     predicted : float, optional
         Microseconds by the analytic model.
@@ -58,7 +58,7 @@ class Facts:
 
     workload: str
     problem: str = ""
-    knobs: dict[str, Any] | None = None
+    config: dict[str, Any] | None = None
     predicted: float | None = None
     outputs: tuple[int, ...] = ()
     updated: tuple[int, ...] = ()

@@ -17,10 +17,10 @@ from tvm.target import Target
 from tvm.tirx import IntImm, PrimFunc, decl_buffer
 
 from warploom import emulator
+from warploom.decide.config import Config
+from warploom.decide.problem import GemmProblem
+from warploom.decide.ranking import choose_by_rows, ranked
 from warploom.errors import Decline, WarploomError
-from warploom.gemm.choose import choose_by_rows, ranked
-from warploom.gemm.knobs import GemmKnobs
-from warploom.gemm.problem import GemmProblem
 from warploom.gemm.recognition import recognise
 from warploom.meta_schedule.artifact import Facts, read_facts
 from warploom.meta_schedule.builder import Builder
@@ -54,11 +54,11 @@ class Measured:
     """
 
     after: Lookup
-    exact: dict[GemmProblem, GemmKnobs] = field(default_factory=dict)
+    exact: dict[GemmProblem, Config] = field(default_factory=dict)
 
-    def knobs(self, problem: GemmProblem) -> GemmKnobs | None:
+    def config(self, problem: GemmProblem) -> Config | None:
         """The config of a problem; None if neither has one."""
-        return self.exact.get(problem) or self.after.knobs(problem)
+        return self.exact.get(problem) or self.after.config(problem)
 
 
 @dataclass(frozen=True)
@@ -126,12 +126,12 @@ def measure_best(
     return found
 
 
-def _recorded(database: Database, target: Target) -> dict[GemmProblem, GemmKnobs]:
+def _recorded(database: Database, target: Target) -> dict[GemmProblem, Config]:
     """The fastest config of each GEMM that a database has for a device."""
-    best: dict[GemmProblem, GemmKnobs] = {}
+    best: dict[GemmProblem, Config] = {}
     for record in sorted(records_of(database), key=lambda record: record.seconds):
         if same_device(record.stock.target, target):
-            best.setdefault(record.problem, record.knobs)
+            best.setdefault(record.problem, record.config)
     return best
 
 
@@ -158,7 +158,7 @@ def _of_rows(func: PrimFunc, problem: GemmProblem, lookup: Lookup) -> Iterator[W
     if problem.m is not None:
         yield Work(func, problem, problem)
         return
-    for limit, _ in choose_by_rows(problem, known=lookup.knobs):
+    for limit, _ in choose_by_rows(problem, known=lookup.config):
         bound = with_size(func, limit or _MANY_ROWS)
         fixed = replace(problem, m=limit or _MANY_ROWS)
         if bound is not None and recognise(bound).problem == fixed:
@@ -200,29 +200,29 @@ def _measure(
         builder = Builder()
         mine.callback(builder.close)
         trials = [
-            (work, knobs, builder.submit(_scheduled(work, knobs), target))
+            (work, config, builder.submit(_scheduled(work, config), target))
             for work in works
-            for knobs in _candidates(work.problem, lookup, count)
+            for config in _candidates(work.problem, lookup, count)
         ]
         runner = Runner(timeout_sec=_TIMEOUT)
         mine.callback(runner.close)
         console = Console(stderr=True)
         console.quiet = not console.is_terminal
         progress = mine.enter_context(Progress(len(trials), console))
-        for work, knobs, built in trials:
+        for work, config, built in trials:
             seconds = _seconds(runner, built, work, progress)
             if seconds:
                 mod = _module(work.func)
-                trace = trace_of(mod, knobs, short=True)
+                trace = trace_of(mod, config, short=True)
                 stored = database.commit_workload(mod)
                 record = TuningRecord(trace, stored, list(seconds), marked, None)
                 database.commit_tuning_record(record)
 
 
-def _candidates(problem: GemmProblem, lookup: Lookup, count: int) -> list[GemmKnobs]:
+def _candidates(problem: GemmProblem, lookup: Lookup, count: int) -> list[Config]:
     """The config of a record of a similar GEMM, and the model's best."""
-    alike = lookup.knobs(problem)
-    best = [knobs for _, knobs in ranked(problem)[:count]]
+    alike = lookup.config(problem)
+    best = [config for _, config in ranked(problem)[:count]]
     return list(dict.fromkeys([*([alike] if alike else []), *best]))[:count]
 
 
@@ -244,9 +244,9 @@ def _module(func: PrimFunc) -> tvm.IRModule:
     return tvm.IRModule({"main": func.with_attr("global_symbol", "main")})
 
 
-def _scheduled(work: Work, knobs: GemmKnobs) -> tvm.IRModule:
+def _scheduled(work: Work, config: Config) -> tvm.IRModule:
     """The function with the decisions of a config, as a builder takes it."""
     mod = _module(work.func)
     sch = tvm.s_tir.Schedule(mod)
-    trace_of(mod, knobs, short=True).apply_to_schedule(sch, remove_postproc=False)
+    trace_of(mod, config, short=True).apply_to_schedule(sch, remove_postproc=False)
     return sch.mod

@@ -13,7 +13,6 @@ from warploom.command_line import Parser, natural, output_file, output_folder
 from warploom.decide.problem import GemmProblem
 from warploom.decide.repair import why_not_search
 from warploom.errors import WarploomError
-from warploom.gemm.problem import GemmProblem
 from warploom.language.tuning.space import text_of
 from warploom.meta_schedule.database import RECORDS, is_database, merge, read_database
 from warploom.meta_schedule.imported import import_lines

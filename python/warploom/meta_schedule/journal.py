@@ -50,7 +50,7 @@ class Entry:
     time: float
     workload: str
     problem: str
-    knobs: dict[str, Any] | None
+    config: dict[str, Any] | None
     predicted: float | None
     us: float | None
     samples: list[float]
@@ -139,7 +139,7 @@ def _is_integer(value: Any) -> bool:
     return type(value) is int
 
 
-def _is_knobs(value: Any) -> bool:
+def _is_config(value: Any) -> bool:
     """Decisions: integers, and for tile programs words, numbers, None and lists of them as well."""
     return isinstance(value, dict) and all(map(_is_decision, value.values()))
 

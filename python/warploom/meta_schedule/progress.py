@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.live import Live
 from rich.table import Table
 
-from warploom.gemm.knobs import GemmKnobs
+from warploom.decide.config import Config
 from warploom.language.tuning.space import text_of
 from warploom.meta_schedule.artifact import Facts
 from warploom.meta_schedule.measure import Listener, Measurement
@@ -74,7 +74,7 @@ class Progress:
             us = sorted(measurement.seconds)[len(measurement.seconds) // 2] * 1e6
             if task.best is None or us < task.best:
                 task.best, task.predicted = us, facts.predicted
-                task.knobs = decisions(facts)
+                task.config = decisions(facts)
 
     @property
     def trials(self) -> int:
@@ -115,16 +115,16 @@ def _number(value: float | None) -> str:
 
 def decisions(facts: Facts) -> str:
     """The decisions of a candidate; empty for functions that have none of ours."""
-    if facts.knobs is None:
+    if facts.config is None:
         return ""
     if facts.is_program:
-        return text_of({n: v for n, v in facts.knobs.items() if not n.startswith("@")})
-    return short(GemmKnobs.of(facts.knobs))
+        return text_of({n: v for n, v in facts.config.items() if not n.startswith("@")})
+    return short(Config.of(facts.config))
 
 
-def short(knobs: GemmKnobs) -> str:
-    """The tile, and the fields that differ from the defaults of :class:`GemmKnobs`."""
-    default = GemmKnobs().values()
+def short(config: Config) -> str:
+    """The tile, and the fields that differ from the defaults of :class:`Config`."""
+    default = Config().values()
     rest = [
         f"{name}={value}"
         for name, value in config.values().items()

@@ -18,7 +18,7 @@ from typing import Any
 from warploom.decide.config import Config
 from warploom.decide.old_records import read_config, with_new_key
 from warploom.decide.problem import GemmProblem
-from warploom.decide.ranking import choose
+from warploom.decide.selector import choose
 from warploom.errors import WarploomError, reading
 from warploom.gemm.workloads import problem_of
 from warploom.gemm_shape import GemmShape

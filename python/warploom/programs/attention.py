@@ -15,6 +15,8 @@ from tvm.script.tirx import tile as Tx
 from tvm.tirx import PrimFunc, Var
 
 from warploom import language as wl
+from warploom.decide.families.attention import AttentionProblem
+from warploom.decide.selector import choose
 from warploom.errors import IllegalCombination
 from warploom.kernels.kernel_name import named
 from warploom.target.dtypes import with_dtype_names
@@ -35,7 +37,7 @@ def attention(
     causal: bool = False,
     dtype: str = "float16",
     tile: tuple[int, int] | None = None,
-    stages: int = 2,
+    stages: int | None = None,
     scale: float | None = None,
     tokens_first: bool = False,
 ) -> PrimFunc:
@@ -54,10 +56,9 @@ def attention(
     dtype : str
         ``"float16"`` or ``"bfloat16"``; sums and the softmax are in float32.
     tile : (int, int), optional
-        Queries and keys of one step; by default 128 x 128, or 128 x 64 for more than 128
-        elements of a head.
-    stages : int
-        Blocks of K and V that are loaded ahead.
+        Queries and keys of one step; by default those of :func:`warploom.decide.choose`.
+    stages : int, optional
+        Blocks of K and V that are loaded ahead; by default as chosen.
     scale : float, optional
         Of the logits, in the place of ``1 / sqrt(head_dim)``.
     tokens_first : bool
@@ -75,7 +76,9 @@ def attention(
     """
     kv_heads = kv_heads or heads
     _check(head_dim, heads, kv_heads)
-    bm, bn = tile or (128, 128 if head_dim <= 128 else 64)
+    config = choose(AttentionProblem(tokens, head_dim, heads, kv_heads, batch, causal))
+    bm, bn = tile or (config.tile_m, config.tile_n)
+    stages = stages or config.stages
     share = heads // kv_heads
     # Powers of 2 are cheaper than those of e: the logits are scaled by log2(e) as well.
     scale = math.log2(math.e) * (1 / math.sqrt(head_dim) if scale is None else scale)

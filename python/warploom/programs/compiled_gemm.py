@@ -7,7 +7,7 @@ from tvm.target import Target
 
 from warploom.compiler.module_cache import remembered
 from warploom.decide.config import Config
-from warploom.decide.ranking import choose
+from warploom.decide.selector import choose
 from warploom.programs.gemm import gemm
 from warploom.programs.gemm_matrices import problem_of_matrices
 from warploom.target import default_target

@@ -18,13 +18,16 @@ from tvm.script.tirx import tile as Tx
 from tvm.tirx import PrimFunc
 
 from warploom import language as wl
+from warploom.decide.config import Config
+from warploom.decide.families.block_scaled import BLOCK, BlockScaledProblem
+from warploom.decide.selector import choose
 from warploom.errors import IllegalCombination
 from warploom.kernels.kernel_name import named
 from warploom.kernels.signature import row_count
 from warploom.ops.copy_strided import CACHE_HINT
-from warploom.programs.block_scaled_tiles import BLOCK, block_scaled_tiles
 from warploom.target import SM90A
 from warploom.target.dtypes import is_float8, with_dtype_names
+from warploom.tile.choices import POLICIES
 
 #: Rows of a tile whose accumulator fits in registers.
 _MOST_ROWS = 192
@@ -67,7 +70,7 @@ def gemm_block_scaled(
     tile : (int, int, int), optional
         Rows of A and of B, and K of one step: 128, or 256 for two accumulators, used alternately.
         By default tile, stages and hints are those of
-        :func:`~warploom.programs.block_scaled_tiles.block_scaled_tiles`.
+        :func:`warploom.decide.choose`.
     stages : int, optional
         Steps that are loaded ahead.
     scales_ahead : bool, optional
@@ -96,7 +99,8 @@ def gemm_block_scaled(
     check_block_scaled(n, k, dtype, out_dtype, scale_layout)
     own: dict[str, Any] = {}
     if tile is None:
-        tile, own_stages, own = block_scaled_tiles(n, k, m, arch)
+        own = options_of(choose(BlockScaledProblem(m, n, k, arch)))
+        tile, own_stages = own.pop("tile"), own.pop("stages")
         stages = stages or own_stages
     chosen = {"scales_ahead": scales_ahead, "weights_policy": weights_policy}
     own |= {name: value for name, value in chosen.items() if value is not None}
@@ -106,6 +110,15 @@ def gemm_block_scaled(
         hints = {"raster": "grouped", **hints}
     step = _Step.of_tile(tile)
     return _program(n, k, m, dtype, out_dtype, scale_layout, step, stages, ahead, policy, hints)
+
+
+def options_of(config: Config) -> dict[str, Any]:
+    """A config as the arguments of :func:`gemm_block_scaled` that it stands for."""
+    return {
+        **config.hints(usual=False), "tile": (config.tile_m, config.tile_n, config.tile_k),
+        "stages": config.stages, "cluster": (config.cluster_m, config.cluster_n),
+        "scales_ahead": config.scales_ahead, "weights_policy": POLICIES[config.l2_policy][1],
+    }  # fmt: skip
 
 
 @dataclass(frozen=True)

@@ -13,11 +13,12 @@ from tvm.script.tirx import tile as Tx
 from tvm.tirx import PrimFunc
 
 from warploom import language as wl
+from warploom.decide.families.grouped import GroupedProblem
+from warploom.decide.selector import choose
 from warploom.errors import IllegalCombination
 from warploom.kernels.kernel_name import named
 from warploom.kernels.signature import row_count
 from warploom.programs.group_slots import Slot, band_and_hints, check_groups, side_by_side, slots
-from warploom.programs.grouped_tiles import grouped_tiles
 from warploom.target.dtypes import bits_of, with_dtype_names
 
 
@@ -49,7 +50,7 @@ def gemm_grouped(
         Of Indptr: ``"int32"`` or ``"int64"``.
     tile : (int, int, int), optional
         Rows of X, rows of W, and K of one step. Without it tile and stages are those of
-        :func:`~warploom.programs.grouped_tiles.grouped_tiles`.
+        :func:`warploom.decide.choose`.
     stages : int, optional
         Steps that are loaded ahead.
     **hints
@@ -72,8 +73,9 @@ def gemm_grouped(
     check_groups(groups, indptr_dtype)
     _check(n, k, dtype, out_dtype)
     if tile is None:
-        tile, own_stages = grouped_tiles(groups, n, k, m, dtype, out_dtype)
-        stages = stages or own_stages
+        config = choose(GroupedProblem(groups, m, n, k, dtype, out_dtype))
+        tile = (config.tile_m, config.tile_n, config.tile_k)
+        stages = stages or config.stages
     rows, (bm, bn, bk) = row_count(m), tile
     across, width = side_by_side(n, bn, hints.get("cluster"))
     band, hints = band_and_hints(hints)

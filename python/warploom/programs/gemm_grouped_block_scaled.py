@@ -14,9 +14,9 @@ from tvm.script.tirx import tile as Tx
 from tvm.tirx import PrimFunc
 
 from warploom import language as wl
+from warploom.decide.families.block_scaled import BLOCK
 from warploom.kernels.kernel_name import named
 from warploom.kernels.signature import row_count
-from warploom.programs.block_scaled_tiles import BLOCK
 from warploom.programs.gemm_block_scaled import check_block_scaled
 from warploom.programs.group_slots import Slot, band_and_hints, check_groups, side_by_side, slots
 from warploom.target.dtypes import with_dtype_names

@@ -15,11 +15,12 @@ from tvm.script.tirx import tile as Tx
 from tvm.tirx import PrimFunc
 
 from warploom import language as wl
+from warploom.decide.families.quantised import QuantisedProblem
+from warploom.decide.selector import choose
 from warploom.errors import IllegalCombination
 from warploom.kernels.kernel_name import named
 from warploom.kernels.signature import row_count
 from warploom.layout.weight_order import WEIGHT_ORDERS
-from warploom.programs.quantised_tiles import quantised_tiles
 from warploom.target import SM90A
 from warploom.target.dtypes import with_dtype_names
 
@@ -57,7 +58,7 @@ def gemm_quantised(
         Of the weights in a row, a key of :data:`~warploom.layout.weight_order.WEIGHT_ORDERS`.
     tile : (int, int, int), optional
         Rows of X (a multiple of 8), rows of W (of 64), and K of one step. Without it tile, stages
-        and hints are those of :func:`~warploom.programs.quantised_tiles.quantised_tiles`.
+        and hints are those of :func:`warploom.decide.choose`.
     stages : int, optional
         Steps that are loaded ahead.
     arch : str
@@ -82,8 +83,9 @@ def gemm_quantised(
             f"and the orders {', '.join(map(repr, WEIGHT_ORDERS))}."
         )
     if tile is None:
-        tile, own_stages, own_hints = quantised_tiles(n, k, m, bits, arch)
-        stages, hints = stages or own_stages, {**own_hints, **hints}
+        config = choose(QuantisedProblem(m, n, k, bits, arch))
+        tile = (config.tile_m, config.tile_n, config.tile_k)
+        stages, hints = stages or config.stages, {**config.hints(usual=False), **hints}
     rows, (bm, bn, bk) = row_count(m), tile
     _check(n, k, bk, group)
     packed, groups = bk * bits // 32, max(1, bk // group)

@@ -15,6 +15,8 @@ from tvm.ir import Op
 from tvm.target import Target
 from tvm.tirx import IntImm, PrimFunc
 
+from warploom.decide.families.attention import AttentionProblem
+from warploom.decide.selector import choose
 from warploom.errors import Decline
 from warploom.fallback import attempted, with_original
 from warploom.programs.attention import attention
@@ -30,8 +32,6 @@ DTYPES = frozenset({"float16", "bfloat16"})
 ATTENTION = "warploom.attention"
 #: The operators that compute an attention; the tile program takes the first.
 _OPERATORS = ("relax.nn.attention", "relax.nn.attention_bias", "relax.nn.attention_var_len")
-#: Queries and keys of a step: wider blocks hide more of the softmax, the diagonal wastes more.
-TILE, CAUSAL_TILE = (128, 160), (128, 96)
 
 
 def CallAttention() -> tvm.transform.Pass:
@@ -75,7 +75,6 @@ class _Caller(relax.PyExprMutator):
             int(batch),
             causal,
             str(types[0].dtype),
-            CAUSAL_TILE if causal else TILE,
             scale=None if scale is None else float(scale),
             tokens_first=True,
         )
@@ -96,11 +95,12 @@ def _legalised(call: relax.Call) -> PrimFunc:
 def _in_words(call: relax.Call) -> str:
     q, k, _ = map(_shape, call.args)
     causal = call.attrs.causal_mask is not None
-    queries, keys = CAUSAL_TILE if causal else TILE
+    tokens = q[1] if isinstance(q[1], int) else None
+    config = choose(AttentionProblem(tokens, q[3], q[2], k[2], q[0], causal))
     mask = "causal attention" if causal else "attention"
     return (
         f"{mask} of {q[0]} x {q[1]} tokens, {q[2]} heads of {q[3]} ({k[2]} of keys), "
-        f"{call.args[0].ty.dtype}\n  tile {queries} queries x {keys} keys"
+        f"{call.args[0].ty.dtype}\n  tile {config.tile_m} queries x {config.tile_n} keys"
     )
 
 

@@ -19,7 +19,7 @@ from tvm.tirx import PrimFunc
 from warploom.decide.machine import H200
 from warploom.decide.model import predict
 from warploom.decide.problem import GemmProblem
-from warploom.decide.ranking import choose
+from warploom.decide.selector import choose
 from warploom.decide.work import UNKNOWN_EXTENT, sizes
 from warploom.errors import Decline
 from warploom.fallback import attempted

@@ -16,7 +16,7 @@ from tvm.ir import GlobalVar, Op
 from tvm.s_tir import SBlock, SBlockRealize, renew_defs
 from tvm.tirx import PrimFunc, Var
 
-from warploom.decide.ranking import choose
+from warploom.decide.selector import choose
 from warploom.errors import Decline, IllegalCombination
 from warploom.gemm.generate import tile_program
 from warploom.gemm.problem import GemmFunction

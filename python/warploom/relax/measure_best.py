@@ -10,6 +10,8 @@ from tvm.target import Target
 from tvm.tirx import PrimFunc
 
 from warploom import emulator
+from warploom.decide.config import Config
+from warploom.decide.problem import GemmProblem
 from warploom.errors import (
     CacheWarning,
     EmulatedTimeWarning,
@@ -17,8 +19,6 @@ from warploom.errors import (
     NotSaved,
     WarploomError,
 )
-from warploom.gemm.knobs import GemmKnobs
-from warploom.gemm.problem import GemmProblem
 from warploom.meta_schedule.best_few import Measured, measure_best
 from warploom.meta_schedule.files import cached_folder
 from warploom.meta_schedule.lookup import Lookup
@@ -46,9 +46,9 @@ class Choice:
         self.lookup = lookup
         self.measured: Measured | None = None
 
-    def knobs(self, problem: GemmProblem) -> GemmKnobs | None:
+    def config(self, problem: GemmProblem) -> Config | None:
         """The config of a problem; None leaves it to the model."""
-        return (self.measured or self.lookup).knobs(problem)
+        return (self.measured or self.lookup).config(problem)
 
 
 def MeasureBest(choice: Choice) -> tvm.transform.Pass:

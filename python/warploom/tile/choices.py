@@ -44,6 +44,10 @@ class Kind(Protocol):
     def value(self, number: int) -> Any:
         """The inverse of :meth:`number`; any integer may be given."""
 
+    @property
+    def all(self) -> tuple[Any, ...]:
+        """Every value; empty where they are too many to list."""
+
     def __str__(self) -> str:
         """For people: ``bool``, ``1 to 3``, ``"rows" or "columns"``."""
 
@@ -60,6 +64,10 @@ class Flag:
 
     def value(self, number: int) -> Any:
         return bool(number) if number in (0, 1) else number
+
+    @property
+    def all(self) -> tuple[Any, ...]:
+        return (False, True)
 
     def __str__(self) -> str:
         return "bool"
@@ -87,6 +95,10 @@ class Count:
     def value(self, number: int) -> Any:
         return number
 
+    @property
+    def all(self) -> tuple[Any, ...]:
+        return ()
+
     def __str__(self) -> str:
         multiple = f"multiple of {self.step}, " if self.step > 1 else ""
         most = "or more" if self.most is None else f"to {self.most}"
@@ -108,6 +120,10 @@ class Word:
 
     def value(self, number: int) -> Any:
         return self.words[number] if 0 <= number < len(self.words) else number
+
+    @property
+    def all(self) -> tuple[Any, ...]:
+        return self.words
 
     def __str__(self) -> str:
         return " or ".join(f'"{word}"' for word in self.words)
@@ -263,7 +279,14 @@ CHOICES = (
         "that have not started (cluster launch control, on Blackwell)."),
     _hint("order_mmas", Flag(),
         "Whether computing warpgroups issue their MMAs in turn: while those of one run, the others "
-        "compute with their results. For loops that use results in the step that has them."),
+        "compute with their results. For loops that use results in the step that has them.",
+        False, priced=False,
+    ),
+    Choice(
+        "scales_ahead", Flag(),
+        "Whether the scales of blocks are loaded a step before their operands.", False,
+        priced=False,
+    ),
     _hint("set_registers", Flag(),
         "Whether warps of different roles may get different numbers of registers; if not, all keep "
         "those that they start with."),

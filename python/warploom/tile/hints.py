@@ -10,6 +10,7 @@ attributes.
 from __future__ import annotations
 
 import inspect
+import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, make_dataclass
 from typing import Any
@@ -44,6 +45,29 @@ HINTS: Mapping[str, list[Choice]] = _parameters()
 HINT_KEYS = frozenset(PREFIX + row.name for rows in HINTS.values() for row in rows)
 #: The hints by these keys, as authors write them.
 HINT_OF_KEY = {PREFIX + row.name: name for name, rows in HINTS.items() for row in rows}
+
+
+def drawn_values(name: str) -> tuple[Any, ...]:
+    """The values of a hint among which a search chooses; empty if there is no list of them.
+
+    Examples
+    --------
+    >>> drawn_values("persistent"), drawn_values("ctas")
+    ((True, False), ())
+    """
+    rows = HINTS[name]
+    found = [row.draws or row.kind.all for row in rows]
+    if len(rows) == 1:
+        return found[0]
+    together = itertools.product(*found)
+    names = [row.name for row in rows]
+    return tuple(
+        values
+        for values in together
+        if next(faults(dict(zip(names, values, strict=True))), None) is None
+    )
+
+
 #: Pairs of which one element may be left to the passes.
 _HALVES = ("registers",)
 

@@ -11,36 +11,16 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from warploom.errors import ArgumentError
-from warploom.tile.hints import EXCHANGES, RASTERS, SCHEDULERS
+from warploom.tile.hints import HINTS, drawn_values
 
 #: A config: values of the tuned parameters by name.
 Config = dict[str, Any]
 #: What leaves configs out: returns the reason, True for one without words, None or False to keep.
 WhyNot = Callable[..., "str | bool | None"]
 
-_BOTH = (False, True)
-#: Values of hints that are named without any.
+#: Values of hints that are named without any: those that searches draw.
 HINT_VALUES: Mapping[str, tuple[Any, ...]] = {
-    "cluster": ((1, 1), (2, 1), (1, 2)),
-    "persistent": (True, False),
-    "raster": RASTERS,
-    "group": (8, 4, 16),
-    "consumers": (2, 1, 3),
-    "stages": (4, 3, 2, 5, 6, 8),
-    "specialise": (True, False),
-    "ctas_per_sm": (1, 2),
-    "scheduler": SCHEDULERS,
-    "turns": (1, 2, 3),
-    "split_k": (1, 2, 3, 4, 6, 8),
-    "stream_k": _BOTH,
-    "exchange": EXCHANGES,
-    "set_registers": (True, False),
-    "store_columns": (64, 32, 16),
-    "store_buffers": (2, 1, 4),
-    "ping_pong": _BOTH,
-    "order_mmas": _BOTH,
-    "early_launch": (True, False),
-    "prefetch_l2": _BOTH,
+    name: found for name in HINTS if (found := drawn_values(name))
 }
 
 

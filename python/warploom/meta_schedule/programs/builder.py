@@ -89,7 +89,7 @@ def facts_of(candidate: Candidate, common: Facts) -> Facts:
     """The facts about a candidate of a task."""
     predicted = None if candidate.seconds is None else candidate.seconds * 1e6
     decisions = {**candidate.config, DIGEST: candidate.digest}
-    return replace(common, knobs=decisions, predicted=predicted)
+    return replace(common, config=decisions, predicted=predicted)
 
 
 def build_program(

@@ -130,7 +130,7 @@ def recover(work_dir: Path, database: Database, candidates: Candidates, mod: IRM
     for entry in read_journal(work_dir):
         if entry.workload != workload or entry.problem != title or not entry.samples:
             continue
-        config, digest = decisions(entry.knobs)
+        config, digest = decisions(entry.config)
         if config not in candidates.task.space or (encode(config), digest) in known:
             continue
         known.add((encode(config), digest))
@@ -142,9 +142,9 @@ def recover(work_dir: Path, database: Database, candidates: Candidates, mod: IRM
     return added
 
 
-def decisions(knobs: Mapping[str, Any] | None) -> tuple[Config, str]:
+def decisions(config: Mapping[str, Any] | None) -> tuple[Config, str]:
     """The config of a trial of the journal, and the hash of its program."""
-    config = decode(encode(dict(knobs or {})))
+    config = decode(encode(dict(config or {})))
     return config, str(config.pop(DIGEST, ""))
 
 

@@ -163,7 +163,7 @@ class _Search:
         """A listener of trials: what cannot be compiled is none."""
 
         def tell(facts: Facts, measurement: Measurement | None, error: str) -> None:
-            if encode(decisions(facts.knobs)[0]) not in self.candidates.left_out:
+            if encode(decisions(facts.config)[0]) not in self.candidates.left_out:
                 listener(facts, measurement, error)
 
         return tell
@@ -209,7 +209,7 @@ class _Search:
         for entry in read_journal(self.folder):
             if entry.workload != key_of(self.mod) or entry.problem != self.title:
                 continue
-            config, digest = decisions(entry.knobs)
+            config, digest = decisions(entry.config)
             text = encode(config)
             found.pop(text, None)
             made = self.candidates.of(config) if config in self.candidates.task.space else None

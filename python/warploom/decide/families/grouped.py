@@ -1,4 +1,4 @@
-"""Tiles and stages for :mod:`warploom.programs.gemm_grouped`, by the model of products.
+"""Configs for :mod:`warploom.programs.gemm_grouped`, by the model of products.
 
 A tile has rows of one group, so that the last one of a group is filled in part. How many tiles
 there are follows from the sizes of groups, which only the device knows: here they are those of an
@@ -9,13 +9,13 @@ that many full tiles, which reads the weights of all groups.
 from __future__ import annotations
 
 import math
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from warploom.decide.candidates import most_stages
 from warploom.decide.config import Config
-from warploom.decide.machine import H200
+from warploom.decide.machine import Machine
 from warploom.decide.model import predict
-from warploom.decide.problem import GemmProblem
+from warploom.decide.problem import plain_gemm
 from warploom.target.dtypes import bits_of
 
 #: Bytes along K of one step: a row of the widest swizzle.
@@ -32,51 +32,51 @@ _STAGES = 4
 _UNKNOWN_ROWS = 512
 
 
-def grouped_tiles(
-    groups: int, n: int, k: int, m: int | None, dtype: str, out_dtype: str
-) -> tuple[tuple[int, int, int], int]:
-    """What suits ``m`` rows of ``groups`` groups, each with ``n`` x ``k`` weights.
+@dataclass(frozen=True)
+class GroupedProblem:
+    """A GEMM with other weights for each group of rows.
 
-    Parameters
+    Attributes
     ----------
-    groups, n, k : int
-    m : int, optional
+    groups : int
+    m : int or None
         Rows of all groups together; None if a call decides.
+    n, k : int
+        Of the weights of a group.
     dtype, out_dtype : str
         Of operands and of the result.
-
-    Returns
-    -------
-    tile : (int, int, int)
-        Rows of X, rows of W, K of one step.
-    stages : int
     """
-    depth = _STEP_BYTES * 8 // bits_of(dtype)
+
+    groups: int
+    m: int | None
+    n: int
+    k: int
+    dtype: str = "float16"
+    out_dtype: str = "float16"
+
+
+def choose_grouped(grouped: GroupedProblem, machine: Machine) -> Config:
+    """The config for a problem: rows of X are ``tile_m``, rows of W ``tile_n``."""
+    groups, n, k, size = grouped.groups, grouped.n, grouped.k, bits_of(grouped.dtype)
+    depth = _STEP_BYTES * 8 // size
     rated = {}
     for rows, columns in _TILES:
         config = Config(rows, columns, depth, stages=2, consumers=min(2, rows // 64))
-        many = row_tiles(groups, m or groups * _UNKNOWN_ROWS, rows)
-        problem = _plain(many * rows, n, k, dtype, out_dtype)
+        many = row_tiles(groups, grouped.m or groups * _UNKNOWN_ROWS, rows)
+        problem = plain_gemm(many * rows, n, k, grouped.dtype, grouped.out_dtype)
         stages = most_stages(config, problem)
         config = replace(config, stages=max(2, stages))
         if stages >= 2 and config.why_not(problem) is None:
-            weights = groups * n * k * bits_of(dtype) / 8 / H200.dram_bytes
-            prediction = predict(problem, config)
+            weights = groups * n * k * size / 8 / machine.dram_bytes
+            prediction = predict(problem, config, machine)
             time = replace(prediction, dram=max(prediction.dram, weights)).total
             rated[config] = time * (_WORTH if rated else 1.0)
     if not rated:
-        return (*_TILES[0], depth), _STAGES
-    best = min(rated, key=rated.__getitem__)
-    return (best.tile_m, best.tile_n, depth), best.stages
+        return Config(*_TILES[0], depth, stages=_STAGES)
+    return min(rated, key=rated.__getitem__)
 
 
 def row_tiles(groups: int, m: int, rows: int) -> int:
     """How many tiles of so many rows the groups of ``m`` rows have, as far as that is known."""
     return max(1, round(groups / -math.expm1(-rows * groups / max(m, 1))))
 
-
-def _plain(m: int, n: int, k: int, dtype: str, out_dtype: str) -> GemmProblem:
-    bits = float(bits_of(dtype))
-    return GemmProblem(
-        m, n, k, 1, dtype, dtype, "NT", "float32", 1, bits, bits, inputs=(), outputs=(out_dtype,)
-    )

@@ -1,0 +1,52 @@
+"""The one selector: the config of any kernel of the package, by its problem."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from warploom.decide.config import Config
+from warploom.decide.families.attention import AttentionProblem, choose_attention
+from warploom.decide.families.block_scaled import BlockScaledProblem, choose_block_scaled
+from warploom.decide.families.grouped import GroupedProblem, choose_grouped
+from warploom.decide.families.quantised import QuantisedProblem, choose_quantised
+from warploom.decide.machine import H200, Machine
+from warploom.decide.problem import GemmProblem
+from warploom.decide.ranking import choose_gemm
+
+Problem = (
+    GemmProblem | AttentionProblem | BlockScaledProblem | GroupedProblem | QuantisedProblem
+)
+#: The family of each problem.
+FAMILIES: dict[type, Callable[[Any, Machine], Config]] = {
+    GemmProblem: choose_gemm,
+    AttentionProblem: lambda problem, _: choose_attention(problem),
+    BlockScaledProblem: lambda problem, machine: choose_block_scaled(problem, machine.gpu),
+    GroupedProblem: choose_grouped,
+    QuantisedProblem: lambda problem, machine: choose_quantised(problem, machine.gpu),
+}
+
+
+def choose(problem: Problem, machine: Machine = H200) -> Config:
+    """The config that is expected to be the fastest.
+
+    Parameters
+    ----------
+    problem : GemmProblem, AttentionProblem, BlockScaledProblem, GroupedProblem or QuantisedProblem
+        A GEMM may have an epilogue, operands that are dequantised on the way, and taps: it is a
+        convolution then.
+    machine : Machine
+        The GPU.
+
+    Raises
+    ------
+    IllegalCombination
+        If no config is legal.
+
+    Examples
+    --------
+    >>> from warploom.decide import plain_gemm
+    >>> choose(plain_gemm(8, 4096, 4096)).swap_ab
+    True
+    """
+    return FAMILIES[type(problem)](problem, machine)
