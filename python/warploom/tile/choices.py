@@ -148,8 +148,10 @@ class Choice:
         problem decides which values there are (tiles: :mod:`warploom.decide.candidates`).
     hint : str or None
         The parameter of ``wl.hints``; None if there is none. Two rows may be a pair.
-    priced : bool
-        Whether the model of costs knows what it costs.
+    priced : str
+        ``"model"`` where a term of the model of costs knows the price, ``"rule"`` where
+        :mod:`warploom.decide.candidates` has a rule from measurements; empty where only
+        measurements tell, and candidates have the default.
     """
 
     name: str
@@ -158,7 +160,7 @@ class Choice:
     default: Any = None
     draws: tuple[Any, ...] = ()
     hint: str | None = None
-    priced: bool = True
+    priced: str = "model"
 
 
 def _hint(
@@ -248,28 +250,28 @@ CHOICES = (
     _hint("store_buffers", Count(),
         "Chunks of the widest kind that each warpgroup has buffers for. With as many as its tile "
         "has, it waits for none of them, but for those of the tile before.",
-        2, (2, 1, 4), priced=False,
+        2, (2, 1, 4), priced="",
     ),
     Choice(
         "sms", Count(0),
         "SMs that compute; 0 for all. Where fewer need as many waves, power and the L2 cache are "
         "left to these.",
-        0, (0, 128), priced=False,
+        0, (0, 128), priced="",
     ),
     _hint("pdl", Flag(),
         "Whether the kernel may start before the kernel before it in its stream ends, for the end "
         "of which it then waits itself (programmatic dependent launch).",
-        True, (True, False), priced=False,
+        True, (True, False), priced="",
     ),
     Choice(
         "l2_policy", Count(0, len(POLICIES) - 1),
         "The L2 eviction policy: 0 for none, 1 for B evict_first, 2 for A evict_last as well.",
-        0, tuple(range(len(POLICIES))),
+        0, tuple(range(len(POLICIES))), priced="rule",
     ),
     _hint("prefetch_l2", Flag(),
         "Whether a kernel that starts early brings what its first steps load into the L2 cache "
         "before it waits. For GEMMs whose time is that of loading weights.",
-        False, (False, True),
+        False, (False, True), priced="rule",
     ),
     _hint("ctas", Count(),
         "CTAs of a persistent grid; without it as many as the device holds, which the host asks at "
@@ -280,12 +282,12 @@ CHOICES = (
     _hint("order_mmas", Flag(),
         "Whether computing warpgroups issue their MMAs in turn: while those of one run, the others "
         "compute with their results. For loops that use results in the step that has them.",
-        False, priced=False,
+        False, priced="",
     ),
     Choice(
         "scales_ahead", Flag(),
         "Whether the scales of blocks are loaded a step before their operands.", False,
-        priced=False,
+        priced="",
     ),
     _hint("set_registers", Flag(),
         "Whether warps of different roles may get different numbers of registers; if not, all keep "
