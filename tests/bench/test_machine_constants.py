@@ -8,10 +8,10 @@ import math
 
 import numpy as np
 import pytest
-from warploom.gemm.machine import Machine
 
 from tests.bench.machine_rigs import L2_BYTES, SMS, Unexecuted
 from warploom import emulator
+from warploom.decide.machine import Machine
 from warploom.runtime.emulator_libraries import find_libraries
 from warploom.target import device_gpu
 from warploom.target.limits import SM90A

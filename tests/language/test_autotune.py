@@ -73,7 +73,7 @@ def test_hints_have_values_of_their_own():
 
 @pytest.mark.parametrize("name", sorted(HINT_VALUES))
 def test_values_of_hints_are_legal(name):
-    needed = {"group": {"raster": "grouped"}, "scheduler": {}, "exchange": {"split_k": 2}}
+    needed = {"group": {"raster": "grouped"}, "scheduler": {}, "reduce_through": {"split_k": 2}}
     for value in HINT_VALUES[name]:
         assert getattr(Hints(**{**needed.get(name, {}), name: value}), name) == value
 

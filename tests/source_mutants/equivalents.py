@@ -29,7 +29,7 @@ EQUIVALENTS: dict[tuple[str, ...], str] = {
         "0",
     ): "the printer puts a call on one line, the last",
     (
-        "gemm/machine.py",
+        "decide/machine.py",
         "Machine",
         "tensor_bytes: int = 4096",
         "4096",

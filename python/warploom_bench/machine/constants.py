@@ -1,6 +1,6 @@
 """Which constants of the cost model follow from which readings, and how.
 
-Each constant of :class:`warploom.gemm.machine.Machine` has a row: a function of the readings, or
+Each constant of :class:`warploom.decide.machine.Machine` has a row: a function of the readings, or
 the reason why no measurement gives it. ``tests/bench/test_machine_constants.py`` holds the table
 against the fields of that class.
 """
