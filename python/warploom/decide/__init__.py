@@ -11,8 +11,18 @@ from __future__ import annotations
 
 from warploom.decide.config import Config
 from warploom.decide.model import Prediction, predict
+from warploom.decide.price.program import price_program
 from warploom.decide.problem import GemmProblem, plain_gemm
 from warploom.decide.ranking import ranked
 from warploom.decide.selector import choose
 
-__all__ = ["Config", "GemmProblem", "Prediction", "choose", "plain_gemm", "predict", "ranked"]
+__all__ = [
+    "Config",
+    "GemmProblem",
+    "Prediction",
+    "choose",
+    "plain_gemm",
+    "predict",
+    "price_program",
+    "ranked",
+]

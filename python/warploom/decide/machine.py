@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cache
 
 from warploom.target.arch import GPUS, Gpu
 
@@ -86,6 +87,13 @@ class Machine:
     throttle, throttle_us : float
         Part by which a kernel takes longer whose tensor cores are always busy, after many times the
         second number of microseconds.
+    fma_lanes, alu_lanes, mufu_lanes, convert_lanes : float
+        Lanes of an SM that execute an instruction per cycle: multiply-adds of float32; comparisons;
+        exponentials, reciprocals and their like; conversions between dtypes (CUDA C++ Programming
+        Guide, "Throughput of Native Arithmetic Instructions", compute capability 9.0).
+    reduction_cycles : float
+        Cycles in which the threads of a warpgroup exchange what they have reduced of a row; fitted
+        to attention of 4096 to 16384 tokens and heads of 64 and 128 elements.
     overlap, overlap_dram : float
         Orders of the norms that join what runs at once in a step, and with memory: infinite if the
         longest hid all others.
@@ -127,6 +135,11 @@ class Machine:
     dsmem_bytes: float = 18.3
     stream_k: float = 1.01
     stream_k_steps: float = 0.0373
+    fma_lanes: float = 128.0
+    alu_lanes: float = 64.0
+    mufu_lanes: float = 16.0
+    convert_lanes: float = 64.0
+    reduction_cycles: float = 60.0
     throttle: float = 0.104
     throttle_us: float = 5740.0
     overlap: float = 3.49
@@ -140,3 +153,21 @@ class Machine:
 
 #: The GPU that the constants were found on.
 H200 = Machine()
+
+
+@cache
+def machine_of(gpu: Gpu) -> Machine:
+    """The constants of a GPU: those of an H200, with the facts that differ between products.
+
+    Its SMs and clusters, its clock, and the bandwidth of its memory and the capacity of its L2
+    cache in proportion to those of an H200.
+    """
+    if gpu == H200.gpu:
+        return H200
+    return replace(
+        H200,
+        gpu=gpu,
+        clock=gpu.clock / 1e6,
+        dram_bytes=H200.dram_bytes * gpu.dram_bandwidth / H200.gpu.dram_bandwidth,
+        l2_capacity=H200.l2_capacity * gpu.l2_bytes / H200.gpu.l2_bytes,
+    )

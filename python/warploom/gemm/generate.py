@@ -29,6 +29,7 @@ from warploom.gemm.tile_places import TilePlaces
 from warploom.target import TMA
 from warploom.target.swizzle import ATOM_ROWS
 from warploom.tile import ir
+from warploom.tile.annotations import SIZES
 
 
 def tile_program(gemm: GemmFunction, config: Config) -> PrimFunc:
@@ -55,6 +56,8 @@ def tile_program(gemm: GemmFunction, config: Config) -> PrimFunc:
             _Kernel(gemm, config, table).write()
     program = made.get()
     attrs = dict((gemm.func.attrs or {}).items())
+    if single := {_row_name(param): 1 for param in gemm.func.params if _is_row(param, gemm)}:
+        attrs[SIZES] = single
     for key, value in {**attrs, "tirx.is_scheduled": 1}.items():
         if key != "s_tir":
             program = program.with_attr(key, value)
@@ -69,11 +72,21 @@ def _parameter(param: Var, gemm: GemmFunction) -> Any:
     if not ir.is_buffer(param):
         return builder.arg(param.name, Var(param.name, param.ty))
     shape = list(param.shape)
-    if ir.is_constant(gemm.rows.extent, 1) and not gemm.pixels:
+    if _is_row(param, gemm):
         for dimension in _row_dimensions(param, gemm):
-            shape[dimension] = Var(f"rows_of_{param.name}", "int32")
+            shape[dimension] = Var(_row_name(param), "int32")
     tensor = builder.buffer(shape, str(param.dtype), align=ALIGN)
     return builder.arg(param.name, tensor)
+
+
+def _is_row(param: Var, gemm: GemmFunction) -> bool:
+    """Whether a parameter has a single row."""
+    single = ir.is_constant(gemm.rows.extent, 1) and not gemm.pixels
+    return single and ir.is_buffer(param) and bool(_row_dimensions(param, gemm))
+
+
+def _row_name(param: Var) -> str:
+    return f"rows_of_{param.name}"
 
 
 def _row_dimensions(param: Var, gemm: GemmFunction) -> set[int]:

@@ -24,6 +24,9 @@ ORCHESTRATED = PREFIX + "orchestrated"
 #: Attributes with a slot, around statements that put sums there for other CTAs, or add those of
 #: others.
 GIVEN, TAKEN = PREFIX + "given", PREFIX + "taken"
+#: Attribute of a function: values of symbolic sizes that its author knows, by name. The result does
+#: not depend on them.
+SIZES = PREFIX + "sizes"
 #: Option of a copy: the mbarrier that counts its bytes.
 MBAR = "mbar"
 

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
-from tvm.tirx import Stmt
+from tvm.tirx import Buffer, Stmt
 
+from warploom.errors import Decline
 from warploom.lower.analysis.rings import PipelinePlan, Ring, is_consumer_tile
+from warploom.lower.analysis.transposed import transposed_tiles
+from warploom.target.wgmma import WGMMA_M
+from warploom.tile.hints import Hints
 from warploom.tile.mbarriers import SCOPE as MBARRIER
-from warploom.tile.program import TileProgram
+from warploom.tile.program import TileProgram, allocations
+from warploom.tile.scopes import TILE_SCOPES
 from warploom.tile.statement import Allocation, Load, Mma, walk
 
 
@@ -33,3 +38,45 @@ def read_by_threads(ring: Ring, plan: PipelinePlan) -> bool:
         for statement in use.block
         if not isinstance(statement, (Mma, Load, Allocation))
     )
+
+
+def wanted_consumers(hints: Hints) -> int | None:
+    """Warpgroups that share the rows of tiles as hints want it; None where they say nothing."""
+    alone = 1 if hints.slice_k or hints.ping_pong else None  # each has all rows
+    return hints.consumers or alone
+
+
+def computing_warpgroups(program: TileProgram) -> int:
+    """Warpgroups that will share the rows of a program's tiles on sm_90a.
+
+    Raises
+    ------
+    Decline
+        If they cannot be shared.
+    """
+    registers = [tile for tile in allocations(program.body) if tile.scope() in TILE_SCOPES]
+    turned = transposed_tiles(program.block)
+    rows = {tile: int(tile.shape[tile in turned]) for tile in registers if len(tile.shape) == 2}
+    return warpgroups_for(rows, wanted_consumers(program.hints))
+
+
+def warpgroups_for(shared_out: dict[Buffer, int], wanted: int | None) -> int:
+    """Warpgroups that share tiles by rows, of which each has so many."""
+    rows = set(shared_out.values())
+    if not rows:
+        return wanted or 1
+    allowed = [count for count in (1, 2, 3) if all(r % (WGMMA_M * count) == 0 for r in rows)]
+    if not allowed:
+        tile = next(t for t, count in shared_out.items() if count % WGMMA_M)
+        raise Decline(
+            f"The tile {tile.name} has {shared_out[tile]} rows; a warpgroup holds multiples of "
+            f"{WGMMA_M} rows in its registers, so give it such a number."
+        )
+    if wanted is not None:
+        if wanted not in allowed:
+            raise Decline(
+                f"{wanted} consumer warpgroups cannot share tiles of {sorted(rows)} rows, each "
+                f"needs multiples of {WGMMA_M}; allowed are {allowed}."
+            )
+        return int(wanted)
+    return allowed[-1]

@@ -20,6 +20,7 @@ from tvm.tirx import Buffer
 
 from warploom.errors import Decline, IllegalCombination
 from warploom.layout.smem_matrix import SharedMatrix
+from warploom.lower.analysis.consumers import wanted_consumers, warpgroups_for
 from warploom.lower.analysis.fragments import SM100_ROWS, Fragments, fragments
 from warploom.lower.analysis.layouts import (
     Axis,
@@ -30,7 +31,6 @@ from warploom.lower.analysis.layouts import (
 )
 from warploom.lower.analysis.transposed import transposed_tiles
 from warploom.target import SM90A, Major, Swizzle
-from warploom.target.wgmma import WGMMA_M
 from warploom.tile import ir
 from warploom.tile.program import TileProgram, allocations
 from warploom.tile.scopes import TILE_SCOPES, is_shared
@@ -56,14 +56,11 @@ def infer_layouts(program: TileProgram, warpgroups: int | None = None) -> TilePr
     tiles = list(allocations(program.body))
     registers = [tile for tile in tiles if tile.scope() in TILE_SCOPES]
     matrices = [tile for tile in registers if len(tile.shape) == 2]
-    # Those that take turns have all rows each.
-    hints = program.hints
-    alone = 1 if hints.slice_k or hints.ping_pong else None
-    wanted = warpgroups or hints.consumers or alone
+    wanted = warpgroups or wanted_consumers(program.hints)
     turned = transposed_tiles(program.block)
     shared_out = {tile: int(tile.shape[tile in turned]) for tile in matrices}
     if program.arch == SM90A.name:
-        count = _warpgroups(shared_out, wanted)
+        count = warpgroups_for(shared_out, wanted)
     else:
         count = _tensor_memory_warpgroups(shared_out, wanted)
     rows = sorted({bits // count for bits in shared_out.values()})
@@ -121,28 +118,6 @@ def _check_explicit(
             SharedMatrix.from_buffer(tile, operand[0])
         except IllegalCombination as error:
             raise Decline(f"The tile {tile.name}, {operand[1]}: {error}") from error
-
-
-def _warpgroups(shared_out: dict[Buffer, int], wanted: int | None) -> int:
-    """Warpgroups that share tiles by rows, of which each has so many."""
-    rows = set(shared_out.values())
-    if not rows:
-        return wanted or 1
-    allowed = [count for count in (1, 2, 3) if all(r % (WGMMA_M * count) == 0 for r in rows)]
-    if not allowed:
-        tile = next(t for t, count in shared_out.items() if count % WGMMA_M)
-        raise Decline(
-            f"The tile {tile.name} has {shared_out[tile]} rows; a warpgroup holds multiples of "
-            f"{WGMMA_M} rows in its registers, so give it such a number."
-        )
-    if wanted is not None:
-        if wanted not in allowed:
-            raise Decline(
-                f"{wanted} consumer warpgroups cannot share tiles of {sorted(rows)} rows, each "
-                f"needs multiples of {WGMMA_M}; allowed are {allowed}."
-            )
-        return int(wanted)
-    return allowed[-1]
 
 
 def _tensor_memory_warpgroups(shared_out: dict[Buffer, int], wanted: int | None) -> int:

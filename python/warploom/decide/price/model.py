@@ -1,0 +1,210 @@
+"""The time of one launch of a work, and where it goes.
+
+One SM is a pipeline. Each step has a time (:mod:`~warploom.decide.price.step`): that of the slowest
+of the tensor cores, the SM's and the GPU's loads, the latency that the stages have to hide, and
+what a warpgroup does itself; times that come close to each other add up in part. Steps make a loop,
+a loop and its epilogue make a tile, tiles make the waves of the busiest CTA. Memory runs beside all
+of it. What no wave hides comes on top: launch, first loads, last epilogue, sums of parts.
+
+The constants are those of a :class:`~warploom.decide.machine.Machine`; all else is counting.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, fields
+
+from warploom.decide.machine import H200, Machine
+from warploom.decide.price.launch import Launch, launch_of
+from warploom.decide.price.step import joined, step_of
+from warploom.decide.price.work import Load, Work
+from warploom.target import SM90A, WGMMA_M
+
+#: Times that memory delivers operands at most: beyond that the L2 cache always helps.
+_MOST_READS = 4
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """Microseconds, by where they go; :attr:`total` is the time of one launch.
+
+    Attributes
+    ----------
+    tensor, l2 : float
+        The MMAs of the busiest SM, and the loads of all SMs from the L2 cache.
+    loop : float
+        All waves of the busiest CTA, with those two and what they do not hide.
+    dram : float
+        Bytes between memory and the L2 cache, which move beside the loop.
+    fill, drain : float
+        First loads and last epilogue.
+    launch : float
+        Before and after the kernel's own work.
+    reduce : float
+        Adding the parts of a split sum.
+    waves : int
+        Tiles, or parts of tiles, that the busiest CTA computes.
+    overlap : float
+        As ``overlap_dram`` of :class:`~warploom.decide.machine.Machine`.
+    throttle : float
+        Factor on the loop and memory, for a clock that power limits.
+    """
+
+    tensor: float
+    l2: float
+    loop: float
+    dram: float
+    fill: float
+    drain: float
+    launch: float
+    reduce: float
+    waves: int
+    overlap: float
+    throttle: float
+
+    @property
+    def total(self) -> float:
+        """Microseconds of one launch."""
+        stream = joined(self.overlap, self.loop, self.dram) * self.throttle
+        return stream + self.fill + self.drain + self.launch + self.reduce
+
+    def terms(self) -> dict[str, float]:
+        """The parts by name."""
+        return {field.name: float(getattr(self, field.name)) for field in fields(self)}
+
+
+def price(work: Work, machine: Machine = H200) -> Prediction:
+    """The time of one launch of a work, back to back with others.
+
+    Parameters
+    ----------
+    work : Work
+        What the kernel does.
+    machine : Machine
+        The GPU.
+
+    Examples
+    --------
+    >>> from warploom.decide.price.work import Load, Work
+    >>> rows = Load(128, 256.0, 8192, (True, False), 1, 1.0, 32768.0, 2097152.0)
+    >>> price(Work((64, 1), 1, 1, (rows,), (), ())).total < 20
+    True
+    """
+    launch = launch_of(work, machine.gpu)
+    step = step_of(work, machine, launch)
+    epilogue = _epilogue_cycles(work, machine, launch)
+    meeting = _cluster_sum_cycles(work, machine)
+    prologue = _prologue_cycles(work, machine)
+    between = epilogue + meeting + prologue
+    if not work.persistent:
+        between += machine.next_cta * machine.clock
+    loop = _waves(work, launch, launch.steps * step.cycles, between)
+    tensor = launch.waves * launch.steps * step.tensor
+    dram = _dram_bytes(work, machine, launch) / machine.dram_bytes * machine.clock
+    micro = machine.clock
+    part = machine.part * work.split_k if work.split_k > 1 else 0.0
+    reduce = meeting / micro if work.in_cluster else part
+    return Prediction(
+        tensor=tensor / micro,
+        l2=launch.waves * launch.steps * step.l2 / micro,
+        loop=loop / micro,
+        dram=dram / micro,
+        fill=machine.first_load + machine.fill * step.arrival / micro + prologue / micro,
+        drain=epilogue / micro,
+        launch=machine.launch
+        + machine.ctas * min(1.0, launch.running / machine.sms)
+        + machine.roles * work.specialise
+        + machine.persistent * work.persistent,
+        reduce=machine.stream_k if work.stream_k else reduce,
+        waves=launch.waves,
+        overlap=machine.overlap_dram,
+        throttle=_throttle(machine, launch, tensor, loop, dram),
+    )
+
+
+def _waves(work: Work, launch: Launch, loop: float, between: float) -> float:
+    """Cycles of the busiest CTA, from its first step to its last."""
+    if work.stream_k:
+        units = max(1.0, launch.units / launch.slots)
+        return units * loop + (math.ceil(units) - 1) * between
+    hidden = max(loop, (loop + between) / 2)  # behind the MMAs of the other warpgroup
+    inner = hidden if work.ping_pong else loop + between / launch.busy
+    return (launch.waves - 1) * inner + loop
+
+
+def _epilogue_cycles(work: Work, machine: Machine, launch: Launch) -> float:
+    """Cycles from the last MMA of a tile until its results are stored."""
+    cycles = moved = 0.0
+    for tile in work.epilogue:
+        rows, columns = tile.rows, tile.columns
+        each = machine.element_cycles * (1 + machine.transpose * tile.transposed)
+        chunks = max(1.0, rows / WGMMA_M / work.consumers) * -(-columns // tile.chunk_columns)
+        elements = rows * columns / work.consumers / SM90A.warpgroup
+        cycles += (elements * each + chunks * machine.chunk_cycles) * tile.times
+        lines = 1 + machine.partial_lines * (tile.lines - 1) if tile.stored else 1.0
+        moved += rows * columns * tile.size * lines * tile.times
+    return cycles + launch.busy * moved / machine.store_bytes
+
+
+def _prologue_cycles(work: Work, machine: Machine) -> float:
+    """Cycles until what a tile loads before its first step has arrived."""
+    if not work.prologue:
+        return 0.0
+    received = sum(load.rows * load.row_bytes * load.times for load in work.prologue)
+    return machine.latency * machine.clock + received / machine.receive_bytes
+
+
+def _cluster_sum_cycles(work: Work, machine: Machine) -> float:
+    """Cycles in which the CTAs of a cluster add the parts of a tile."""
+    if not work.in_cluster:
+        return 0.0
+    bytes_ = (work.split_k - 1) * work.sum_bytes
+    return machine.dsmem * machine.clock + bytes_ / machine.dsmem_bytes
+
+
+def _throttle(machine: Machine, launch: Launch, tensor: float, loop: float, dram: float) -> float:
+    """The factor by which a kernel takes longer because power limits the clock."""
+    busy = min(1.0, tensor / max(loop, 1.0)) * min(1.0, launch.running / launch.busy / machine.sms)
+    time = joined(machine.overlap_dram, loop, dram) / machine.clock
+    return 1 + machine.throttle * busy * (1 - math.exp(-time / machine.throttle_us))
+
+
+def _dram_bytes(work: Work, machine: Machine, launch: Launch) -> float:
+    """Bytes between memory and the L2 cache."""
+    fixed = least = 0.0
+    for tile in work.epilogue:
+        more = machine.partial_lines_dram * tile.ragged if tile.stored else 0.0
+        fixed += tile.elements * tile.size * (1 + more) * tile.times
+    loads = (*work.loads, *work.prologue)
+    for load in loads:
+        least += load.total
+        # Several clusters that read the same rows make both halves of the L2 cache read them.
+        for moves, tiles, ctas in zip(load.along, work.tiles, work.cluster, strict=True):
+            if not moves and tiles > ctas:
+                fixed += machine.halves * load.total
+    if least <= machine.l2_capacity:
+        return fixed + least
+    # Tiles that run at a time form a block; each block loads its operands.
+    down, across = work.tiles
+    rows = min(down, work.group * work.cluster[0])
+    columns = max(1.0, min(across, launch.running / work.split_k / rows))
+    blocks = max(1.0, down * across / (rows * columns)) * work.batch
+    each = once = 0.0
+    for load in loads:
+        if _is_shared_unseen(load, work):
+            once += load.total
+        else:
+            tiles = (rows if load.along[0] else 1) * (columns if load.along[1] else 1)
+            each += tiles * load.tile_bytes
+    return fixed + max(least, min(blocks * each + once, _MOST_READS * least))
+
+
+def _is_shared_unseen(load: Load, work: Work) -> bool:
+    """Whether tiles load the same bytes although ids of CTAs tell them apart.
+
+    So it is where memory decides which rows a tile has. Such tiles are taken to run at a time.
+    """
+    moving = [tiles for moves, tiles in zip(load.along, work.tiles, strict=True) if moves]
+    tiles = math.prod(moving)
+    more = tiles * work.batch * load.tile_bytes > 2 * load.total
+    return more and tiles > -(-load.extent // load.rows)

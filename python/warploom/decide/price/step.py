@@ -1,0 +1,144 @@
+"""The time of one step: MMAs, loads, latency, nests and issue, which run at once on an SM."""
+
+from __future__ import annotations
+
+import math
+from functools import lru_cache
+from typing import NamedTuple
+
+from warploom.decide.machine import Machine
+from warploom.decide.price.launch import Launch
+from warploom.decide.price.nests import nest_cycles
+from warploom.decide.price.work import LINE_BYTES, Mma, Work
+from warploom.target import SM90A, WGMMA_M, WgmmaKind
+
+#: Columns of the widest MMA.
+_WIDEST = 256
+
+
+class Step(NamedTuple):
+    """Cycles of one step: of all CTAs of an SM at once.
+
+    Attributes
+    ----------
+    cycles : float
+        The step.
+    tensor, l2 : float
+        Its MMAs, and its loads from the L2 cache.
+    arrival : float
+        Its bytes at all SMs, from the L2 cache, if nothing were shared.
+    """
+
+    cycles: float
+    tensor: float
+    l2: float
+    arrival: float
+
+
+def step_of(work: Work, machine: Machine, launch: Launch) -> Step:
+    """The time of a step of a work, as a launch divides it."""
+    received = requested = boxes = 0.0
+    for load in work.loads:
+        row, times = load.row_bytes, load.times
+        received += load.rows * row * times
+        requested += min(load.rows, load.extent) / load.multicast * row * load.lines * times
+        boxes += max(1.0, row / LINE_BYTES) * times
+    multiply = issued = 0.0
+    for mma in work.mmas:
+        cycles, count = _of_mma(mma, machine, work.consumers)
+        multiply += cycles
+        issued += count
+    busy, consumers = launch.busy, work.consumers
+    compute = work.dequantised / consumers / SM90A.warpgroup * machine.dequantise_cycles
+    # A warpgroup that also computes leaves the tensor cores to the others meanwhile.
+    nest = nest_cycles(work.nest, machine, consumers) if any(work.nest) else 0.0
+    alone = interleaved(multiply / consumers, nest, consumers) if nest else multiply
+    own = alone + compute + machine.wait_cycles + machine.issue_cycles * issued
+    if not work.specialise:
+        own += machine.self_load_cycles
+    # A stage is multiplied, released, and loaded anew.
+    arrival = received / machine.receive_bytes
+    ring = (machine.latency * machine.clock + arrival + own) / work.stages if received else 0.0
+    tensor = busy * multiply
+    l2 = launch.running * requested / machine.l2_bytes
+    times = [
+        busy * arrival,
+        l2,
+        busy * consumers * compute * machine.dequantise_issue,
+        busy * machine.copy_cycles * boxes,
+    ]
+    if nest:
+        shared = interleaved(multiply / consumers, nest, busy * consumers)
+        times += [max((shared + own - alone) / work.slice_k, ring)]
+    else:
+        times += [tensor, max(own / work.slice_k, ring)]
+    if work.loads:
+        readers = max(launch.block) * max(1.0, work.loads[0].row_bytes / LINE_BYTES)
+        times += [machine.same_line * math.sqrt(readers)]
+    cycles = joined(machine.overlap, *times)
+    if work.stream_k:
+        cycles *= 1 + machine.stream_k_steps
+    return Step(cycles, tensor, l2, launch.running * received / machine.l2_bytes)
+
+
+def joined(order: float, *times: float) -> float:
+    """The time of things that run at once and disturb each other."""
+    longest = max(times)
+    if not longest:
+        return 0.0
+    return longest * sum((time / longest) ** order for time in times) ** (1 / order)
+
+
+def interleaved(multiply: float, nest: float, warpgroups: int) -> float:
+    """Cycles from step to step of warpgroups that share the tensor cores and the other pipes.
+
+    Each multiplies, then computes with the results, and waits while others do the same: a closed
+    queueing network of two stations, by mean-value analysis (Reiser and Lavenberg, 1980). One
+    warpgroup takes the sum of both; of many, the busier station works all the time.
+
+    Parameters
+    ----------
+    multiply, nest : float
+        Cycles of one warpgroup that is alone.
+    warpgroups : int
+        Warpgroups of an SM.
+    """
+    total = multiply + nest
+    if not total:
+        return 0.0
+    at_tensor = at_nest = 0.0
+    for count in range(1, warpgroups + 1):
+        waits = multiply * (1 + at_tensor), nest * (1 + at_nest)
+        total = sum(waits)
+        at_tensor, at_nest = (count * wait / total for wait in waits)
+    return total
+
+
+def _of_mma(mma: Mma, machine: Machine, consumers: int) -> tuple[float, float]:
+    """Cycles of MMAs of a step, and how many instructions a warpgroup issues."""
+    block, widths = _of_instruction(
+        mma.kind, mma.columns, machine.tensor_bytes, machine.shared_bytes
+    )
+    deep = mma.depth / mma.kind.k
+    cycles = block * mma.rows / WGMMA_M * deep
+    if not mma.a_in_registers:
+        cycles *= 1 + machine.narrow * (1 - mma.columns / _WIDEST)
+    blocks = max(1.0, mma.rows / WGMMA_M / consumers)
+    return cycles * mma.times, blocks * widths * deep * mma.times
+
+
+@lru_cache(maxsize=1024)
+def _of_instruction(
+    kind: WgmmaKind, columns: int, tensor_bytes: int, shared_bytes: int
+) -> tuple[float, int]:
+    """Cycles of the instructions of 64 rows that have all columns, and how many they are."""
+    size = kind.bits / 8
+    rate = tensor_bytes / size  # multiply-adds of a cycle
+    total = 0.0
+    widths = kind.split_n(columns)
+    for width in widths:
+        cycles = WGMMA_M * width * kind.k / rate
+        # Operand A comes once for each instruction, from shared memory or at its rate.
+        operands = (WGMMA_M + width) * kind.k * size / shared_bytes
+        total += max(cycles, operands)
+    return total, len(widths)

@@ -1,0 +1,237 @@
+"""What a kernel does, as numbers: the description that is priced, of any family.
+
+A :class:`Work` says how many tiles there are and how CTAs share them, what a step of a tile loads,
+multiplies and computes, and what a tile stores. It knows no GPU and no buffer. Two front ends make
+it: :mod:`~warploom.decide.price.gemm` of a GEMM and a config, in microseconds, for rankings of
+thousands; :mod:`~warploom.decide.price.read` of any tile program, in milliseconds.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from warploom.target import WgmmaKind
+
+#: What stands for an extent that is dynamic.
+UNKNOWN_EXTENT = 4096
+#: Bytes of a line of the L2 cache.
+LINE_BYTES = 128
+#: Columns of a store chunk, where nothing else is said: a swizzled row of 16-bit elements.
+CHUNK_COLUMNS = 64
+
+
+class Load(NamedTuple):
+    """What a step, or the prologue of a tile, loads of a matrix.
+
+    Attributes
+    ----------
+    rows : int
+        Rows of the tile: along M or N of an operand.
+    row_bytes : float
+        Bytes of each row.
+    extent : int
+        Rows that the matrix has: a tile over its edge requests no more.
+    along : (bool, bool)
+        Whether the load differs between tiles along the first and the second dimension of the grid;
+        tiles along the others load the same bytes.
+    multicast : int
+        CTAs of a cluster of which each loads a part for all.
+    lines : float
+        Lines of the L2 cache that rows touch, for each that they fill.
+    tile_bytes : float
+        Bytes that a tile loads in all its steps.
+    total : float
+        Bytes in memory, which all tiles load together.
+    tma : bool
+        Whether TMA copies the bytes to shared memory; otherwise threads load them.
+    times : float
+        How often a step does it, on average.
+    """
+
+    rows: int
+    row_bytes: float
+    extent: int
+    along: tuple[bool, bool]
+    multicast: int
+    lines: float
+    tile_bytes: float
+    total: float
+    tma: bool = True
+    times: float = 1.0
+
+
+class Mma(NamedTuple):
+    """MMAs of a step into one accumulator.
+
+    Attributes
+    ----------
+    kind : WgmmaKind
+        The instruction.
+    rows, columns, depth : int
+        M and N of the accumulator, of all warpgroups, and K.
+    a_in_registers : bool
+        Whether operand A comes from registers; otherwise from shared memory, as B does.
+    times : float
+        How often a step does it, on average.
+    """
+
+    kind: WgmmaKind
+    rows: int
+    columns: int
+    depth: int
+    a_in_registers: bool = False
+    times: float = 1.0
+
+
+class Nest(NamedTuple):
+    """Element-wise code and reductions of a step, which computing warpgroups share by rows.
+
+    Attributes
+    ----------
+    fma, alu, mufu, convert : float
+        Instructions of a thread, all threads together: multiply and add; compare, select, integers;
+        exponentials, reciprocals and their like; conversions of dtypes.
+    shared : float
+        Words of 32 bits that threads load from or store to memory.
+    reductions : float
+        Reductions of rows, each of which exchanges values between threads.
+    """
+
+    fma: float = 0.0
+    alu: float = 0.0
+    mufu: float = 0.0
+    convert: float = 0.0
+    shared: float = 0.0
+    reductions: float = 0.0
+
+
+class TileOut(NamedTuple):
+    """A tile that the epilogue stores, or an epilogue input of the size of a tile.
+
+    Attributes
+    ----------
+    rows, columns : int
+        Of the accumulator that it is computed of, or of the tile itself.
+    size : float
+        Bytes of an element.
+    transposed : bool
+        Whether the tile is the transpose of the accumulator.
+    chunk_columns : int
+        Columns of a store chunk, at most.
+    lines : float
+        Lines of memory that a row of a chunk touches, for each that it fills.
+    ragged : bool
+        Whether rows in memory do not begin at lines.
+    elements : float
+        Elements in memory, of all tiles.
+    stored : bool
+        Whether it is stored; otherwise it is read.
+    times : float
+        How often a tile does it.
+    """
+
+    rows: int
+    columns: int
+    size: float
+    transposed: bool
+    chunk_columns: int
+    lines: float
+    ragged: bool
+    elements: float
+    stored: bool = True
+    times: float = 1.0
+
+
+class Work(NamedTuple):
+    """What one launch of a kernel does.
+
+    Attributes
+    ----------
+    tiles : (int, int)
+        Tiles along the first and the second dimension of the grid.
+    batch : int
+        Tiles along all other dimensions.
+    steps : float
+        Steps of a tile, on average.
+    loads, mmas, nest : tuple of Load, tuple of Mma, Nest
+        What a step does.
+    dequantised : float
+        Elements of operands that a step computes of what it has loaded, on their way into an MMA.
+    prologue : tuple of Load
+        What a tile loads before its first step.
+    epilogue : tuple of TileOut
+        What a tile stores, and reads of its size, after its last step.
+    sum_bytes : float
+        Bytes of a tile's accumulators, which a split-K or stream-K reduction adds.
+    stages : int
+        Stages of the ring of loads.
+    consumers : int
+        Warpgroups that share the rows of a tile.
+    slice_k : int
+        Warpgroups, each with all rows, that share the steps.
+    specialise : bool
+        Whether warps of their own load.
+    ping_pong : bool
+        Whether two warpgroups compute alternate tiles.
+    persistent : bool
+        Whether a CTA computes tile after tile.
+    cluster : (int, int)
+        CTAs of a cluster along the first two dimensions of the grid.
+    ctas : int or None
+        CTAs of a persistent grid; None for as many as the GPU holds.
+    ctas_per_sm : int
+        CTAs that an SM holds at a time.
+    group : int
+        Tiles along the first dimension that are visited together, in units of clusters.
+    split_k : int
+        CTAs that share a tile.
+    in_cluster : bool
+        Whether these are a cluster, and add through its shared memory; otherwise through a
+        workspace.
+    stream_k : bool
+        Whether CTAs share the tiles of the last wave.
+    """
+
+    tiles: tuple[int, int]
+    batch: int
+    steps: float
+    loads: tuple[Load, ...]
+    mmas: tuple[Mma, ...]
+    epilogue: tuple[TileOut, ...]
+    nest: Nest = Nest()
+    dequantised: float = 0.0
+    prologue: tuple[Load, ...] = ()
+    sum_bytes: float = 0.0
+    stages: int = 4
+    consumers: int = 1
+    slice_k: int = 1
+    specialise: bool = True
+    ping_pong: bool = False
+    persistent: bool = True
+    cluster: tuple[int, int] = (1, 1)
+    ctas: int | None = None
+    ctas_per_sm: int = 1
+    group: int = 8
+    split_k: int = 1
+    in_cluster: bool = False
+    stream_k: bool = False
+
+
+def lines_touched(row_bytes: float, pitch: float) -> float:
+    """Lines of the L2 cache that rows of a load touch, for each that they fill.
+
+    Parameters
+    ----------
+    row_bytes : float
+        Contiguous bytes of a row.
+    pitch : float
+        Bytes from row to row; 0 where that is not known.
+    """
+    row = row_bytes / LINE_BYTES
+    return (row + 1) / row if pitch % LINE_BYTES else 1.0
+
+
+def chunk_lines(row_bytes: float, pitch: float) -> float:
+    """Lines of memory that a row of a store chunk touches, for each that it could fill."""
+    row = row_bytes / LINE_BYTES
+    return (row + 1) / row if pitch % LINE_BYTES else max(1.0, 1 / row)

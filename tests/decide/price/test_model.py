@@ -1,0 +1,107 @@
+"""The model of costs: its bounds, and that more work is never cheaper."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from tests.decide.price.random_configs import random_configs
+from warploom.decide.machine import H200, machine_of
+from warploom.decide.price.gemm import work_of
+from warploom.decide.price.model import price
+from warploom.decide.price.step import interleaved
+from warploom.decide.price.work import Nest, Work
+from warploom.decide.problem import GemmProblem
+from warploom.target.gpus import GPUS
+
+_PLAIN = GemmProblem(4096, 4096, 4096, 1, "float16", "float16", "NT", "float32", 1, 16, 16, (),
+                     ("float16",))  # fmt: skip
+
+
+def _works(rng: np.random.Generator, count: int) -> list[Work]:
+    found = []
+    for _ in range(count):
+        m, n, k = (int(2 ** rng.uniform(3, 13)) // 8 * 8 for _ in range(3))
+        problem = replace(_PLAIN, m=m, n=n, k=k)
+        found += [work_of(problem, config) for config in random_configs(problem, rng, 6)]
+    return found
+
+
+def _more_bytes(work: Work) -> Work:
+    return work._replace(loads=tuple(
+        load._replace(row_bytes=2 * load.row_bytes, tile_bytes=2 * load.tile_bytes,
+                      total=2 * load.total) for load in work.loads
+    ))  # fmt: skip
+
+
+def _wider_store(work: Work) -> Work:
+    return work._replace(epilogue=tuple(
+        tile._replace(size=2 * tile.size, lines=tile.lines) for tile in work.epilogue
+    ))  # fmt: skip
+
+
+_MORE = {
+    "bytes": _more_bytes,
+    "steps": lambda work: work._replace(steps=work.steps + work.split_k),
+    "tiles": lambda work: work._replace(batch=2 * work.batch),
+    "MMAs": lambda work: work._replace(mmas=work.mmas * 2),
+    "stores": _wider_store,
+    "dequantised elements": lambda work: work._replace(dequantised=work.dequantised + 8192.0),
+    "prologue": lambda work: work._replace(prologue=work.loads[:1]),
+}
+
+
+@pytest.mark.parametrize("what", _MORE)
+def test_more_work_is_never_cheaper(what: str, rng: np.random.Generator) -> None:
+    for work in _works(rng, 6):
+        more = _MORE[what](work)
+        assert price(more).total >= price(work).total * (1 - 1e-12), work
+
+
+@pytest.mark.parametrize("name", Nest._fields)
+def test_more_instructions_are_never_cheaper(name: str, rng: np.random.Generator) -> None:
+    for work in _works(rng, 4):
+        some = work._replace(nest=Nest(fma=16384.0, mufu=8192.0))
+        value = getattr(some.nest, name)
+        more = some._replace(nest=some.nest._replace(**{name: value + 4096.0}))
+        assert price(more).total >= price(some).total, work
+
+
+def test_fewer_sms_are_never_faster(rng: np.random.Generator) -> None:
+    """Of works of many waves; a single wave of fewer CTAs shares the L2 cache with fewer."""
+    small = replace(H200, gpu=GPUS["h100-3g"])
+    for work in _works(rng, 10):
+        many = work._replace(batch=work.batch * 4096)
+        assert price(many, small).total >= price(many).total * (1 - 1e-12), work
+
+
+@pytest.mark.parametrize("name", [name for name, gpu in GPUS.items() if gpu.arch.name == "sm_90a"])
+def test_every_hopper_has_a_machine(name: str) -> None:
+    machine = machine_of(GPUS[name])
+    assert machine.sms == GPUS[name].sms
+    config = next(random_configs(_PLAIN, np.random.default_rng(0), 1))
+    assert price(work_of(_PLAIN, config), machine).total > 0
+    assert machine_of(H200.gpu) is H200
+
+
+def test_warpgroups_interleave_between_the_bounds(rng: np.random.Generator) -> None:
+    for _ in range(200):
+        multiply, nest = rng.uniform(0, 2000, 2)
+        assert interleaved(multiply, nest, 1) == pytest.approx(multiply + nest)
+        last = 0.0
+        for count in range(1, 7):
+            cycles = interleaved(multiply, nest, count)
+            least = max(multiply + nest, count * max(multiply, nest))
+            assert least * (1 - 1e-12) <= cycles <= count * (multiply + nest) * (1 + 1e-12)
+            assert cycles >= last
+            last = cycles
+    assert interleaved(0.0, 0.0, 2) == 0.0
+
+
+def test_a_config_is_as_fast_as_its_clocks_allow() -> None:
+    """A GEMM of 4096 takes no less than its multiply-adds at the rate of the tensor cores."""
+    for config in random_configs(_PLAIN, np.random.default_rng(1), 20):
+        least = 4096**3 / (H200.tensor_bytes / 2) / H200.sms / H200.clock
+        assert price(work_of(_PLAIN, config)).total > least
