@@ -82,6 +82,7 @@ class Draw:
             self.of(None, self.size()) if first else self.size(),
             step * int(self.rng.integers(1, 256 // step + 1)), shared * self.of(1, 2, 4), shared,
             self.of(1, 3), self.of(True, False), self.of(*HALVES), tokens_first=first,
+            arch=self.arch,
         )  # fmt: skip
 
     def conv2d(self) -> Any:
@@ -118,7 +119,8 @@ def test_defaults_have_a_kernel_for_every_size(name, arch, count, rng):
 #: The largest of what the defaults choose, of an architecture.
 LARGEST = {
     "grouped block-scaled": lambda _: gemm_grouped_block_scaled(8, 384, 512, 4096),
-    "attention of 256": lambda _: attention(512, 256, 2, causal=True),
+    "attention of 256": lambda arch: attention(512, 256, 2, causal=True, arch=arch),
+    "attention of three warpgroups": lambda arch: attention(3072, 128, 32, arch=arch),
     "convolution": lambda _: conv2d(1, 28, 28, 128, 256),
     "quantised": lambda arch: gemm_quantised(512, 1024, 64, arch=arch),
 }

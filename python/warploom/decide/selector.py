@@ -20,7 +20,7 @@ Problem = (
 #: The family of each problem.
 FAMILIES: dict[type, Callable[[Any, Machine], Config]] = {
     GemmProblem: choose_gemm,
-    AttentionProblem: lambda problem, _: choose_attention(problem),
+    AttentionProblem: choose_attention,
     BlockScaledProblem: lambda problem, machine: choose_block_scaled(problem, machine.gpu),
     GroupedProblem: choose_grouped,
     QuantisedProblem: lambda problem, machine: choose_quantised(problem, machine.gpu),

@@ -19,6 +19,7 @@ from warploom.decide.families.attention import AttentionProblem
 from warploom.decide.selector import choose
 from warploom.errors import IllegalCombination
 from warploom.kernels.kernel_name import named
+from warploom.target import SM90A
 from warploom.target.dtypes import with_dtype_names
 
 #: Elements of a head: a thread then holds 128 of the sums of 64 rows, and no more fit beside the
@@ -40,6 +41,7 @@ def attention(
     stages: int | None = None,
     scale: float | None = None,
     tokens_first: bool = False,
+    arch: str = SM90A.name,
 ) -> PrimFunc:
     """O = softmax(Q Kᵀ / sqrt(head_dim)) V for each head.
 
@@ -63,6 +65,8 @@ def attention(
         Of the logits, in the place of ``1 / sqrt(head_dim)``.
     tokens_first : bool
         Whether the order of dimensions is ``(batch, tokens, heads, head_dim)``.
+    arch : str
+        What tile and stages are chosen for: ``"sm_90a"`` or ``"sm_100a"``.
 
     Returns
     -------
@@ -76,7 +80,7 @@ def attention(
     """
     kv_heads = kv_heads or heads
     _check(head_dim, heads, kv_heads)
-    config = choose(AttentionProblem(tokens, head_dim, heads, kv_heads, batch, causal))
+    config = choose(AttentionProblem(tokens, head_dim, heads, kv_heads, batch, causal, arch))
     bm, bn = tile or (config.tile_m, config.tile_n)
     stages = stages or config.stages
     share = heads // kv_heads

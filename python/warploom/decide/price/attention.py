@@ -1,0 +1,87 @@
+"""The work of :mod:`warploom.programs.attention` with a tile, by formulas: microseconds a tile."""
+
+from __future__ import annotations
+
+from warploom.decide.price.work import (
+    CHUNK_COLUMNS,
+    LINE_BYTES,
+    UNKNOWN_EXTENT,
+    Load,
+    Mma,
+    Nest,
+    TileOut,
+    Work,
+    chunk_lines,
+    lines_touched,
+)
+from warploom.target import WGMMA_M, wgmma_kind
+
+#: Bytes of an element of an operand, and of a sum.
+_BYTES, _SUM_BYTES = 2, 4
+
+
+def attention_work(
+    tokens: int | None, head_dim: int, heads: int, kv_heads: int, batch: int, causal: bool,
+    tile: tuple[int, int], stages: int,
+) -> Work:  # fmt: skip
+    """What the kernel does; tokens that are dynamic count as ``UNKNOWN_EXTENT``.
+
+    Parameters
+    ----------
+    tokens, head_dim, heads, kv_heads, batch : int
+        Sizes; None for tokens that a call decides.
+    causal : bool
+        Whether a query sees only the keys up to its own position.
+    tile : (int, int)
+        Queries and keys of a step.
+    stages : int
+        Steps that are loaded ahead.
+    """
+    tokens = tokens or UNKNOWN_EXTENT
+    queries, keys = tile
+    rows, blocks = -(-tokens // queries), -(-tokens // keys)
+    # The last step has no keys, and one before it perhaps not all. Logits of these are masked.
+    steps: float = blocks + 1
+    masked: float = 1 + bool(tokens % keys)
+    if causal:  # on the diagonal as well, by two comparisons
+        ends = [min(-(-(row + 1) * queries // keys), blocks) + 1 for row in range(rows)]
+        whole = sum(row * queries // keys for row in range(rows))
+        steps, masked = sum(ends) / rows, 3 * (sum(ends) - whole) / rows
+    row_bytes = head_dim * _BYTES
+    every = float(tokens * row_bytes * batch)
+    run = min(float(tokens * row_bytes), steps * keys * row_bytes)
+    lines = lines_touched(row_bytes, row_bytes)
+    of_keys = Load(keys, row_bytes, tokens, (False, True), 1, lines, run, every * kv_heads)
+    of_values = Load(head_dim, keys * _BYTES, head_dim, (False, True), 1, lines, run,
+                     every * kv_heads)  # fmt: skip
+    of_queries = Load(queries, row_bytes, tokens, (True, True), 1, lines, queries * row_bytes,
+                      every * heads)  # fmt: skip
+    kind = wgmma_kind("float16", "float16", "float32")
+    elements = min(tokens, rows * queries) * head_dim * heads * batch
+    out = TileOut(
+        queries, head_dim, _BYTES, False, CHUNK_COLUMNS,
+        chunk_lines(min(CHUNK_COLUMNS, head_dim) * _BYTES, row_bytes),
+        bool(row_bytes % LINE_BYTES), float(elements),
+    )  # fmt: skip
+    return Work(
+        (rows, heads), batch, steps, (of_keys, of_values),
+        (Mma(kind, queries, keys, head_dim), Mma(kind, queries, head_dim, keys, True)), (out,),
+        nest=_softmax(queries, keys, head_dim, masked / steps),
+        prologue=(of_queries,),
+        sum_bytes=queries * (keys + head_dim) * _SUM_BYTES,
+        stages=stages,
+        consumers=next(n for n in (3, 2, 1) if queries % (n * WGMMA_M) == 0),
+    )  # fmt: skip
+
+
+def _softmax(queries: int, keys: int, head_dim: int, masked: float) -> Nest:
+    """The statements between the MMAs of a step; ``masked`` instructions a logit mask it."""
+    logits = queries * keys
+    return Nest(
+        # Logits are scaled and added; sums are scaled; a row's maximum and total take four.
+        fma=2.0 * logits + queries * (head_dim + 4),
+        alu=logits * (1 + masked),
+        mufu=float(logits + queries),
+        convert=logits / 2,
+        reductions=2.0,
+    )

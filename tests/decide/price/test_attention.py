@@ -1,0 +1,72 @@
+"""Attention: its work by formulas is that of its program, and the tile that is chosen for it."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from warploom.decide import choose
+from warploom.decide.families.attention import AttentionProblem
+from warploom.decide.machine import H200, machine_of
+from warploom.decide.price.attention import attention_work
+from warploom.decide.price.model import price
+from warploom.decide.price.read import read
+from warploom.decide.price.work import Nest
+from warploom.programs import attention
+from warploom.target.gpus import GPUS
+
+_TILES = ((64, 64), (128, 96), (128, 128), (128, 160), (192, 80), (256, 64))
+
+
+@pytest.mark.parametrize("causal", [False, True])
+def test_formulas_and_statements_say_the_same(causal: bool, rng: np.random.Generator) -> None:
+    for _ in range(8):
+        tokens, head_dim = int(2 ** rng.uniform(5, 13)), 8 * int(rng.integers(2, 17))
+        share, kv_heads, batch = (int(rng.integers(1, 4)) for _ in range(3))
+        tile = _TILES[rng.integers(len(_TILES))]
+        sizes = tokens, head_dim, share * kv_heads, kv_heads, batch, causal
+        print(*sizes, tile)
+        expected = attention_work(*sizes, tile, 2)
+        found = read(attention(*sizes, tile=tile, stages=2))
+        # How many steps a causal tile has, is looked at of some; masks are, of some steps.
+        near = 0.08 if causal else 0.0
+        assert math.isclose(found.steps, expected.steps, rel_tol=near)
+        for name in Nest._fields:
+            own = 0.25 if name == "alu" else 1e-12
+            pair = getattr(found.nest, name), getattr(expected.nest, name)
+            assert math.isclose(*pair, rel_tol=own), (name, *pair)
+        if not causal:
+            same = {"nest": expected.nest}
+            assert found._replace(**same) == expected, (found, expected)
+        assert price(found).total == pytest.approx(price(expected).total, rel=0.02 + near)
+
+
+def _tile(tokens: int, heads: int = 32, head_dim: int = 128, gpu: str = "h200") -> tuple[int, int]:
+    problem = AttentionProblem(tokens, head_dim, heads, heads)
+    config = choose(problem, machine_of(GPUS[gpu]))
+    return config.tile_m, config.tile_n
+
+
+def test_three_warpgroups_are_chosen_where_they_were_faster() -> None:
+    """32 heads of 128 elements, one H200, 2026-11-24: see ``test_read.py``."""
+    assert {tokens: _tile(tokens)[0] for tokens in (2048, 3072, 4096, 6144, 8192, 12288)} == {
+        2048: 128, 3072: 192, 4096: 128, 6144: 192, 8192: 192, 12288: 192,
+    }  # fmt: skip
+
+
+def test_the_choice_is_near_the_least_price(rng: np.random.Generator) -> None:
+    for _ in range(20):
+        tokens, heads = int(2 ** rng.uniform(6, 14)), int(rng.integers(1, 65))
+        chosen, *others = (
+            price(attention_work(tokens, 128, heads, heads, 1, False, tile, 2), H200).total
+            for tile in (_tile(tokens, heads), (128, 160), (128, 128), (192, 80))
+        )
+        assert chosen <= 1.01 * min(others) * (1 + 1e-12)
+
+
+def test_another_gpu_has_another_choice() -> None:
+    sizes = range(1024, 16384, 512)
+    assert [_tile(tokens) for tokens in sizes] != [_tile(tokens, gpu="h20") for tokens in sizes]
+    assert _tile(4096, head_dim=256) == (128, 64)
