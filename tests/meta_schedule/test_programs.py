@@ -31,6 +31,7 @@ from tests.shared.paths import ROOT
 from warploom import cli, emulator
 from warploom import language as wl
 from warploom import meta_schedule as wms
+from warploom.decide import price_program
 from warploom.errors import (
     ArgumentError,
     EmulatedTimeWarning,
@@ -46,6 +47,7 @@ from warploom.meta_schedule.measure import _where_known, inputs_of_check
 from warploom.meta_schedule.originals import key_of
 from warploom.meta_schedule.programs import command, records, right, search
 from warploom.meta_schedule.programs.candidates import Candidates
+from warploom.meta_schedule.programs.rank import with_rank
 from warploom.meta_schedule.programs.right import facts_of_task
 from warploom.meta_schedule.programs.strategy import Ranked
 from warploom.meta_schedule.programs.workload import (
@@ -627,3 +629,16 @@ def test_values_of_the_command_line():
     assert command.read_space(["cluster=(1,1),(2,1)", "split_k", "p=True,None"]).values == {
         "cluster": ((1, 1), (2, 1)), "p": (True, None), "split_k": HINT_VALUES["split_k"],
     }  # fmt: skip
+
+
+def test_the_model_ranks_what_its_author_does_not() -> None:
+    task = task_of()
+    ranked = with_rank(task)
+    program = ranked.make(ranked.space.at(0))
+    expected = price_program(program, task.target, task.sizes).total * 1e-6
+    assert ranked.rank(program, task.target) == expected
+    own = task_of(rank=lambda program, target: 1.0)
+    assert with_rank(own) is own
+    seconds = [one.seconds for one in Candidates(ranked).ranked()]
+    priced = [each for each in seconds if each is not None]
+    assert priced and seconds == [*sorted(priced), *[None] * (len(seconds) - len(priced))]

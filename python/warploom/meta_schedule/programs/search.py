@@ -28,6 +28,7 @@ from warploom.meta_schedule.measure import Listener, Measurement
 from warploom.meta_schedule.originals import key_of
 from warploom.meta_schedule.programs.builder import ProgramBuilder
 from warploom.meta_schedule.programs.candidates import Candidates
+from warploom.meta_schedule.programs.rank import with_rank
 from warploom.meta_schedule.programs.records import (
     best_of,
     decisions,
@@ -69,7 +70,7 @@ def find(task: Task, options: Options, go_on: bool) -> Best:
     WarploomError
         If no config has a kernel that is right, or there is no GPU to measure with.
     """
-    candidates = Candidates(task, options.seed)
+    candidates = Candidates(with_rank(task), options.seed)
     mod, target = stand_in(task, candidates.shapes), record_target(task.target)
     with _folder(task, options) as folder:
         if not go_on and (best := _recorded(candidates, mod, target, folder)) is not None:
