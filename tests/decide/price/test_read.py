@@ -10,6 +10,7 @@ import pytest
 from tvm.script import tirx as T
 from tvm.script.tirx import tile as Tx
 
+from tests.lower.passes.test_squeeze_vectors import scaled
 from tests.shared import gemm_functions, tile_programs
 from tests.shared.tile_programs import orchestrated
 from tests.shared.tutorial_names import tutorial_names
@@ -120,6 +121,11 @@ def test_loads_whose_barriers_the_author_handles_count() -> None:
     resident = read(orchestrated.resident_operand().func)
     assert resident.steps == 9 and [load.times for load in resident.prologue] == [3.0]
     assert [tile.times for tile in resident.epilogue] == [3.0]
+
+
+def test_tiles_of_one_row_are_vectors() -> None:
+    work = read(scaled().func)
+    assert work.consumers == 1 and work.epilogue
 
 
 def _copy(rows: int, columns: int, after: bool = False) -> object:

@@ -24,6 +24,7 @@ from warploom.lower.analysis.own_barriers import own_barriers
 from warploom.lower.grid.persistent import DEFAULT_GROUP
 from warploom.lower.passes.canonicalize import canonicalize
 from warploom.lower.passes.plan_stages import DEFAULT_STAGES
+from warploom.lower.passes.squeeze_vectors import squeeze_vectors
 from warploom.target import SM90A, wgmma_kind
 from warploom.target.dtypes import bits_of
 from warploom.tile import ir
@@ -71,7 +72,7 @@ def read(func: PrimFunc, arch: str = SM90A.name, sizes: Mapping[str, int] | None
             "write them."
         )
     known = {str(k): int(v) for k, v in dict((func.attrs or {}).get(SIZES, {})).items()}
-    return _Reader(canonicalize(program), {**known, **(sizes or {})}).work()
+    return _Reader(squeeze_vectors(canonicalize(program)), {**known, **(sizes or {})}).work()
 
 
 def _name(func: PrimFunc) -> str:
