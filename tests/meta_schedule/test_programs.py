@@ -8,6 +8,7 @@ import re
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 import warnings
 from dataclasses import replace
@@ -26,7 +27,13 @@ from tvm.script import tirx as T
 import warploom
 from tests.language.test_autotune import _SPACES
 from tests.language.test_jit import copy_program, factory
-from tests.meta_schedule.tuned_factories import copy_rows, matmul, softmax, softmax_of
+from tests.meta_schedule.tuned_factories import (
+    copy_rows,
+    half_matmul,
+    matmul,
+    softmax,
+    softmax_of,
+)
 from tests.shared.paths import ROOT
 from warploom import cli, emulator
 from warploom import language as wl
@@ -47,6 +54,7 @@ from warploom.meta_schedule.measure import _where_known, inputs_of_check
 from warploom.meta_schedule.originals import key_of
 from warploom.meta_schedule.programs import command, records, right, search
 from warploom.meta_schedule.programs.candidates import Candidates
+from warploom.meta_schedule.programs.exact import is_exact
 from warploom.meta_schedule.programs.rank import with_rank
 from warploom.meta_schedule.programs.right import facts_of_task
 from warploom.meta_schedule.programs.strategy import Ranked
@@ -114,6 +122,32 @@ def test_a_workload_is_its_factory_key_and_tensors():
     assert key_of(mod) == key_of(again) != key_of(other)
     assert not is_stand_in(tvm.IRModule({"main": copy_program(16)}))
     assert not is_stand_in(tvm.IRModule({}))
+
+
+def test_which_results_are_exact():
+    """One step of a sum that is left out must show, and rounding in another order must not."""
+    linear = factory(out_idx=-1)
+    operands = ((48, 64), "float16"), ((64, 64), "float16"), 1.0
+    assert is_exact(matmul(64, 64, 64, 64, 32)) and is_exact(copy_rows(64, 32, 8))
+    assert is_exact(linear.program(*operands), [2.0])
+    assert not is_exact(linear.program(*operands), [0.1]), "products of 0.1 are rounded"
+    assert not is_exact(softmax(64, 64, 64)) and not is_exact(attention(64, 64, 1))
+    assert not is_exact(copy_program(16, dtype="int32")), "an int32 input may be indices"
+    assert not is_exact(copy_rows(64, 32, 8, fault=0.3))
+    assert facts_of_task(Candidates(task_of()), "title", Path(tempfile.mkdtemp())).exact
+
+
+def test_a_left_out_step_of_a_long_sum_shows(tmp_path):
+    """In float16 results of 64 steps, one step is less than the tolerance of rounded results."""
+    task = task_of(half_matmul, {"M": 64, "N": 64, "K": 2048}, {"tile_m": (64,)})
+    facts = facts_of_task(Candidates(task), "title", tmp_path)
+    inputs = inputs_of_check(facts, [((64, 2048), "float16"), ((64, 2048), "float16"),
+                                     ((64, 64), "float16")])  # fmt: skip
+    a, b, _ = (array.astype("float64") for array in inputs)
+    with np.load(facts.reference) as found:
+        for steps, is_right in ((2048, True), (2047, False)):
+            result = (a[:, :steps] @ b[:, :steps].T).astype("float16")
+            assert (is_wrong(result, found["2"], facts.exact) is None) == is_right
 
 
 def test_what_a_program_writes():

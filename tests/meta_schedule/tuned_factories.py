@@ -10,8 +10,8 @@ from warploom import language as wl
 from warploom.errors import IllegalCombination
 
 
-def matmul(M, N, K, tile_m, tile_n, stages=2):
-    """C = A Bᵀ for whole tiles; float16 operands, float32 results."""
+def matmul(M, N, K, tile_m, tile_n, stages=2, dtype="float32"):
+    """C = A Bᵀ; float16 operands, results of another dtype perhaps."""
     if tile_n % 8:
         raise IllegalCombination(f"tile_n is {tile_n}; it must be a multiple of 8.")
 
@@ -19,7 +19,7 @@ def matmul(M, N, K, tile_m, tile_n, stages=2):
     def program(
         a: T.Buffer((M, K), "float16"),
         b: T.Buffer((N, K), "float16"),
-        c: T.Buffer((M, N), "float32"),
+        c: T.Buffer((M, N), dtype),
     ):
         T.device_entry()
         i, j = T.cta_id([T.ceildiv(M, tile_m), -(-N // tile_n)])
@@ -30,11 +30,16 @@ def matmul(M, N, K, tile_m, tile_n, stages=2):
             Tx.cta.copy_async(A_s, a[i * tile_m : i * tile_m + tile_m, k * 32 : k * 32 + 32])
             Tx.cta.copy_async(B_s, b[j * tile_n : j * tile_n + tile_n, k * 32 : k * 32 + 32])
             Tx.cta.gemm_async(acc, A_s, B_s, accum=k > 0)
-        Tx.cta.copy(
-            c[i * tile_m : i * tile_m + tile_m, j * tile_n : j * tile_n + tile_n], acc
-        )
+        out = T.alloc_buffer((tile_m, tile_n), dtype, scope="fragment")
+        Tx.cta.cast(out, acc)
+        Tx.cta.copy(c[i * tile_m : i * tile_m + tile_m, j * tile_n : j * tile_n + tile_n], out)
 
     return program
+
+
+def half_matmul(M, N, K, tile_m):
+    """As :func:`matmul`, with float16 results."""
+    return matmul(M, N, K, tile_m, 32, dtype="float16")
 
 
 def copy_rows(rows, columns, tile, fault=0):

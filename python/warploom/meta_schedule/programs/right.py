@@ -21,6 +21,7 @@ from warploom.meta_schedule.artifact import RESULTS, Facts
 from warploom.meta_schedule.measure import Argument, before, inputs_of_check, with_numbers
 from warploom.meta_schedule.originals import key_of
 from warploom.meta_schedule.programs.candidates import Candidates
+from warploom.meta_schedule.programs.exact import is_exact
 from warploom.meta_schedule.programs.workload import stand_in
 from warploom.meta_schedule.programs.written import written_by
 from warploom.warn import silenced
@@ -60,8 +61,9 @@ def facts_of_task(candidates: Candidates, title: str, folder: Path) -> Facts:
         if shape is None
     )
     outputs, updated = written_by(candidates.first.program)
+    exact = is_exact(candidates.first.program, [value for _, value in numbers])
     facts = Facts(
-        key_of(stand_in(task, shapes)), title, outputs=outputs, updated=updated, exact=False,
+        key_of(stand_in(task, shapes)), title, outputs=outputs, updated=updated, exact=exact,
         numbers=numbers, given=_write_given(task, shapes, own, folder), is_program=True,
     )  # fmt: skip
     path = folder / f"right{RESULTS}"
