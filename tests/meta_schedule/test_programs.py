@@ -240,6 +240,15 @@ def test_a_large_space_is_sampled(monkeypatch, ranked):
         assert seconds == sorted(seconds)
 
 
+def test_a_program_that_the_model_fails_on_is_a_candidate(monkeypatch):
+    def fail(*_):
+        raise KeyError("a statement of tomorrow")
+
+    monkeypatch.setattr("warploom.meta_schedule.programs.rank.price_program", fail)
+    task = with_rank(task_of(configs={"tile_m": (64, 128), "tile_n": (32,)}))
+    assert [one.seconds for one in Candidates(task).ranked()] == [None, None]
+
+
 def test_errors_of_a_rank_are_not_those_of_configs():
     with pytest.raises(ZeroDivisionError):
         list(Candidates(task_of(rank=lambda program, target: 1 / 0)).ranked())

@@ -131,6 +131,9 @@ def _both(built: Future[str], checked: Future[None] | None) -> Future[str]:
     def settle(_: Future[None]) -> None:
         if both.cancelled():
             return
+        if built.cancelled():  # the builder was closed
+            both.cancel()
+            return
         error = built.exception()
         if error is None:
             both.set_result(built.result())
