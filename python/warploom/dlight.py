@@ -10,6 +10,7 @@ from tvm.target import Target
 from tvm.tirx import PrimFunc
 
 from warploom.decide.config import Config
+from warploom.decide.machines import machine_for
 from warploom.decide.problem import GemmProblem
 from warploom.decide.ranking import choose_by_rows
 from warploom.fallback import attempted
@@ -50,13 +51,13 @@ class Matmul(ScheduleRule):
         if str(target.attrs.get("arch", "")) != SM90A.name:
             return None
         name = str((func.attrs or {}).get("global_symbol", "A function"))
-        return attempted(name, lambda: self._scheduled(func))
+        return attempted(name, lambda: self._scheduled(func, target))
 
-    def _scheduled(self, func: PrimFunc) -> Schedule:
+    def _scheduled(self, func: PrimFunc, target: Target) -> Schedule:
         func = allow_tf32(func) if self.tf32 else func
         gemm = recognise(func)
         known = None if self.lookup is None else self.lookup.config
-        decisions = choose_by_rows(gemm.problem, known=known)
+        decisions = choose_by_rows(gemm.problem, machine_for(target), known)
         for _, config in decisions:
             tile_program(gemm, config)  # whether one can be written, before it is promised
         sch = Schedule(func)

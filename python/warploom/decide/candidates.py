@@ -7,7 +7,7 @@ from dataclasses import replace
 from itertools import product
 
 from warploom.decide.config import Config
-from warploom.decide.machine import H200
+from warploom.decide.machine import H200, Machine
 from warploom.decide.problem import GemmProblem
 from warploom.decide.work import UNKNOWN_EXTENT, operand_bytes, sizes, tiles_of
 from warploom.target.dtypes import bits_of
@@ -41,7 +41,9 @@ _FEW = 256
 STREAMING_ROWS = 128
 
 
-def fitted(m: int, n: int, rows: int, step: int = _FITTED_STEP) -> frozenset[int]:
+def fitted(
+    m: int, n: int, rows: int, step: int = _FITTED_STEP, sms: int = H200.sms
+) -> frozenset[int]:
     """Widths with which the tiles of an ``m`` x ``n`` matrix fill whole waves of the SMs.
 
     Parameters
@@ -52,17 +54,19 @@ def fitted(m: int, n: int, rows: int, step: int = _FITTED_STEP) -> frozenset[int
         Of a tile.
     step : int
         Widths are multiples of it.
+    sms : int
+        Of the GPU.
     """
     widths = set()
     for waves in _FITTED_WAVES:
-        across = waves * H200.sms // -(-m // rows)
+        across = waves * sms // -(-m // rows)
         if across:
             width = -(-n // across)
             widths.add(-(-width // step) * step)
     return frozenset(width for width in widths if _LEAST_FITTED <= width <= COLUMNS[-1])
 
 
-def tiles(problem: GemmProblem) -> Iterator[Config]:
+def tiles(problem: GemmProblem, machine: Machine = H200) -> Iterator[Config]:
     """All tiles, consumers and orientations that are legal and not absurd for the sizes."""
     m, n, _, _ = (extent or UNKNOWN_EXTENT for extent in sizes(problem))
     size = bits_of(problem.a_dtype) // 8
@@ -73,7 +77,7 @@ def tiles(problem: GemmProblem) -> Iterator[Config]:
         (swap_ab, rows, columns, depth)
         for swap_ab, (long, wide, step) in fit.items()
         for rows in ROWS
-        for columns in sorted({*COLUMNS, *fitted(long, wide, rows, step)})
+        for columns in sorted({*COLUMNS, *fitted(long, wide, rows, step, machine.sms)})
         for depth in DEPTH_BYTES
     )
     for swap_ab, rows, columns, depth in sides:
@@ -86,7 +90,7 @@ def tiles(problem: GemmProblem) -> Iterator[Config]:
             continue
         if depth > DEPTH_BYTES[1] and (not swap_ab or area >= _SMALL_TILE):
             continue
-        if area < _SMALL_TILE and m * n > 4 * _SMALL_TILE * H200.sms and min(m, n) > 64:
+        if area < _SMALL_TILE and m * n > 4 * _SMALL_TILE * machine.sms and min(m, n) > 64:
             continue
         for consumers in (1, 2, 3):
             config = Config(
@@ -95,27 +99,30 @@ def tiles(problem: GemmProblem) -> Iterator[Config]:
             if rows // 64 % consumers == 0 and config.why_not(problem) is None:
                 yield config
                 alternate = replace(config, ping_pong=True)
-                if _may_alternate(problem, alternate) and alternate.why_not(problem) is None:
+                if not _may_alternate(problem, alternate, machine):
+                    continue
+                if alternate.why_not(problem) is None:
                     yield alternate
 
 
-def _may_alternate(problem: GemmProblem, config: Config) -> bool:
+def _may_alternate(problem: GemmProblem, config: Config, machine: Machine) -> bool:
     """Whether a CTA has several tiles of which warpgroups could compute every other one."""
     m, n, _, batch = (extent or UNKNOWN_EXTENT for extent in sizes(problem))
     count = -(-m // config.tile_m) * -(-n // config.tile_n) * batch
     plain = not any(problem.computed) and not problem.reduced
-    return plain and not config.swap_ab and config.consumers == 1 and count > H200.sms
+    return plain and not config.swap_ab and config.consumers == 1 and count > machine.sms
 
 
-def candidates(problem: GemmProblem) -> Iterator[Config]:
+def candidates(problem: GemmProblem, machine: Machine = H200) -> Iterator[Config]:
     """Legal configs that make sense for the sizes, each with as many stages as fit."""
     # To dequantise takes longer than to multiply: warpgroups share the steps.
     computed = BY_NAME["slice_k"].draws if any(problem.computed) else (1,)
-    prefers_a, streams = _prefers_a(problem), streams_weights(problem)
-    for tile in tiles(problem):
+    prefers_a, streams = _prefers_a(problem, machine), streams_weights(problem)
+    for tile in tiles(problem, machine):
         shares = product(
-            CLUSTERS, _splits(problem, tile), _ctas(tile), computed if tile.consumers == 1 else (1,)
-        )
+            CLUSTERS, _splits(problem, tile, machine), _ctas(tile),
+            computed if tile.consumers == 1 else (1,),
+        )  # fmt: skip
         for (cluster_m, cluster_n), split, ctas, slice_k in shares:
             config = replace(
                 tile, cluster_m=cluster_m, cluster_n=cluster_n, split_k=split, ctas_per_sm=ctas,
@@ -135,7 +142,7 @@ def candidates(problem: GemmProblem) -> Iterator[Config]:
                     yield config
 
 
-def _prefers_a(problem: GemmProblem) -> bool:
+def _prefers_a(problem: GemmProblem, machine: Machine) -> bool:
     """Whether the L2 cache should drop B first, for CTAs that are no clusters.
 
     So where many rows share B and the cache cannot hold both operands: products of 150 MB to 1 GB
@@ -146,7 +153,7 @@ def _prefers_a(problem: GemmProblem) -> bool:
     if streams_weights(problem):
         return True
     many = (problem.m or UNKNOWN_EXTENT) > _FEW
-    return many and sum(operand_bytes(problem)) > H200.l2_capacity
+    return many and sum(operand_bytes(problem)) > machine.l2_capacity
 
 
 def streams_weights(problem: GemmProblem) -> bool:
@@ -161,20 +168,20 @@ def streams_weights(problem: GemmProblem) -> bool:
     return plain and (problem.m or UNKNOWN_EXTENT) <= STREAMING_ROWS
 
 
-def fits_at_once(problem: GemmProblem, config: Config) -> bool:
+def fits_at_once(problem: GemmProblem, config: Config, machine: Machine = H200) -> bool:
     """Whether all tiles, rounded up to whole clusters, are computed at a time."""
-    room = H200.gpu.resident(config.cluster_m * config.cluster_n, config.ctas_per_sm)
+    room = machine.gpu.resident(config.cluster_m * config.cluster_n, config.ctas_per_sm)
     return tiles_of(problem, config) * config.split_k <= room
 
 
-def _splits(problem: GemmProblem, tile: Config) -> list[int]:
+def _splits(problem: GemmProblem, tile: Config, machine: Machine) -> list[int]:
     """Parts of the sum: several only where there are too few tiles for the SMs."""
     m, n, k, batch = (extent or UNKNOWN_EXTENT for extent in sizes(problem))
     count = -(-m // tile.tile_m) * -(-n // tile.tile_n) * batch
     return [
         split
         for split in BY_NAME["split_k"].draws
-        if split == 1 or (count * split <= 2 * H200.sms and k >= 2 * split * tile.tile_k)
+        if split == 1 or (count * split <= 2 * machine.sms and k >= 2 * split * tile.tile_k)
     ]
 
 

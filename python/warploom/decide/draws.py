@@ -13,7 +13,8 @@ from functools import lru_cache
 
 from warploom.decide.candidates import LEAST_STAGES, most_stages, tiles
 from warploom.decide.config import Config
-from warploom.decide.machine import H200, Machine
+from warploom.decide.machine import Machine
+from warploom.decide.machines import machine_for
 from warploom.decide.model import predict
 from warploom.decide.problem import GemmProblem
 from warploom.decide.ranking import ranked
@@ -41,6 +42,7 @@ class Draws:
     Attributes
     ----------
     problem : GemmProblem
+    machine : Machine
     tiles : tuple of Config
         Legal configs, whose tiles are those of the search.
     values : mapping from str to tuple of int
@@ -50,6 +52,7 @@ class Draws:
     """
 
     problem: GemmProblem
+    machine: Machine
     tiles: tuple[Config, ...]
     values: Mapping[str, tuple[int, ...]]
     weights: Mapping[str, tuple[float, ...]]
@@ -83,18 +86,28 @@ class Draws:
 
     def legal(self, drawn: Config) -> Config | None:
         """The legal config that a draw stands for; None if there is none."""
-        return nearest_legal(self.problem, drawn, self.tiles)
+        return nearest_legal(self.problem, drawn, self.tiles, self.machine)
 
 
-@lru_cache(maxsize=64)
-def draws(problem: GemmProblem, machine: Machine = H200) -> Draws:
+def draws(problem: GemmProblem, machine: Machine | None = None) -> Draws:
     """What a search may draw for a problem.
+
+    Parameters
+    ----------
+    problem : GemmProblem
+    machine : Machine, optional
+        The GPU; by default that of the current target, and without a target an H200.
 
     Raises
     ------
     IllegalCombination
         If no tile is legal.
     """
+    return _draws(problem, machine or machine_for())
+
+
+@lru_cache(maxsize=64)
+def _draws(problem: GemmProblem, machine: Machine) -> Draws:
     times = _tiles(problem, machine)
     best = min(times.values())
     weighted: dict[str, dict[int, float]] = {name: {} for name in TILE}
@@ -112,19 +125,20 @@ def draws(problem: GemmProblem, machine: Machine = H200) -> Draws:
                 for value in row.draws
             }
     return Draws(
-        problem, tuple(times), {name: tuple(found) for name, found in weighted.items()},
+        problem, machine, tuple(times), {name: tuple(found) for name, found in weighted.items()},
         {name: _normalised(tuple(found.values())) for name, found in weighted.items()},
     )  # fmt: skip
 
 
 def starts(
-    problem: GemmProblem, count: int, machine: Machine = H200, known: Config | None = None
+    problem: GemmProblem, count: int, machine: Machine | None = None, known: Config | None = None
 ) -> list[Config]:
     """The configs that the model predicts the shortest times for, the best first.
 
     No two of them have the same tile: what a tile is combined with, the search varies itself. A
     config that is known to be good goes before all others.
     """
+    machine = machine or machine_for()
     allowed, found = draws(problem, machine), {}
     likely = [config for _, config in ranked(problem, machine=machine)]
     for config in likely if known is None else (known, *likely):
@@ -136,7 +150,7 @@ def starts(
 def _tiles(problem: GemmProblem, machine: Machine) -> dict[Config, float]:
     """The best tiles, each alone on an SM or with others, and its time."""
     times: dict[Config, float] = {}
-    for tile in tiles(problem):
+    for tile in tiles(problem, machine):
         for ctas in _CTAS:
             config = replace(tile, ctas_per_sm=ctas)
             stages = most_stages(config, problem)
@@ -165,10 +179,10 @@ def _likely(
     drawn = replace(base, **{name: value})
     if name == "reduce_through":
         drawn = replace(drawn, split_k=2)
-    config = nearest_legal(problem, drawn, tiles)
+    config = nearest_legal(problem, drawn, tiles, machine)
     if config is None or getattr(config, name) != value:
         return _LEAST
-    usual = nearest_legal(problem, replace(drawn, **{name: row.default}), tiles)
+    usual = nearest_legal(problem, replace(drawn, **{name: row.default}), tiles, machine)
     best = predict(problem, usual or base, machine).total
     return _weight(predict(problem, config, machine).total, best)
 

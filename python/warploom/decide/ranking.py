@@ -15,7 +15,8 @@ from warploom.decide.candidates import (
     most_stages,
 )
 from warploom.decide.config import Config
-from warploom.decide.machine import H200, Machine
+from warploom.decide.machine import Machine
+from warploom.decide.machines import machine_for
 from warploom.decide.model import predict
 from warploom.decide.problem import GemmProblem
 from warploom.errors import IllegalCombination
@@ -37,24 +38,41 @@ _VARIANTS: tuple[dict[str, Any], ...] = (
 )  # fmt: skip
 
 
-@lru_cache(maxsize=256)
 def ranked(
-    problem: GemmProblem, count: int = 64, machine: Machine = H200
+    problem: GemmProblem, count: int = 64, machine: Machine | None = None
 ) -> tuple[tuple[float, Config], ...]:
-    """The best candidates, with the predicted microseconds, the fastest first."""
+    """The best candidates, with the predicted microseconds, the fastest first.
+
+    Parameters
+    ----------
+    problem : GemmProblem
+    count : int
+        At most so many.
+    machine : Machine, optional
+        The GPU; by default that of the current target, and without a target an H200.
+    """
+    return _ranked(problem, count, machine or machine_for())
+
+
+@lru_cache(maxsize=256)
+def _ranked(
+    problem: GemmProblem, count: int, machine: Machine
+) -> tuple[tuple[float, Config], ...]:
 
     def rated(configs: Iterable[Config]) -> list[tuple[float, Config]]:
         return [(predict(problem, config, machine).total, config) for config in configs]
 
     # Of equal candidates the first: fewer parts, no cluster, the smaller tile.
-    usual = sorted(rated(candidates(problem)), key=lambda pair: pair[0])
+    usual = sorted(rated(candidates(problem, machine)), key=lambda pair: pair[0])
     other = rated(
-        variant for _, config in usual[:_VARIED] for variant in _variants(problem, config)
+        variant for _, config in usual[:_VARIED] for variant in _variants(problem, config, machine)
     )
     return tuple(sorted([*usual, *other], key=lambda pair: pair[0])[:count])
 
 
-def _variants(problem: GemmProblem, config: Config) -> Iterator[Config]:
+def _variants(
+    problem: GemmProblem, config: Config, machine: Machine
+) -> Iterator[Config]:
     """Legal configs that share, store or launch the tiles of a candidate in another way."""
     for change in _VARIANTS:
         if "split_k" in change and (config.cluster_m * config.cluster_n > 1 or config.split_k > 1):
@@ -65,11 +83,13 @@ def _variants(problem: GemmProblem, config: Config) -> Iterator[Config]:
             continue
         variant = replace(variant, stages=stages)
         large = (variant.cluster_m, variant.cluster_n) in LARGE_CLUSTERS
-        if (not large or fits_at_once(problem, variant)) and variant.why_not(problem) is None:
+        if large and not fits_at_once(problem, variant, machine):
+            continue
+        if variant.why_not(problem) is None:
             yield variant
 
 
-def choose_gemm(problem: GemmProblem, machine: Machine = H200) -> Config:
+def choose_gemm(problem: GemmProblem, machine: Machine) -> Config:
     """The config that the model predicts the shortest time for.
 
     Raises
@@ -84,7 +104,7 @@ def choose_gemm(problem: GemmProblem, machine: Machine = H200) -> Config:
 
 
 def choose_by_rows(
-    problem: GemmProblem, machine: Machine = H200, known: Known | None = None
+    problem: GemmProblem, machine: Machine | None = None, known: Known | None = None
 ) -> list[tuple[int | None, Config]]:
     """Configs for several numbers of rows, each with the largest number it is for.
 
@@ -94,8 +114,8 @@ def choose_by_rows(
     Parameters
     ----------
     problem : GemmProblem
-    machine : Machine
-        The GPU.
+    machine : Machine, optional
+        The GPU; by default that of the current target, and without a target an H200.
     known : function, optional
         From a problem to the config that was measured for it, or None; it goes before predictions.
 
@@ -104,7 +124,7 @@ def choose_by_rows(
     IllegalCombination
         If none are legal.
     """
-    known = known or (lambda _: None)
+    known, machine = known or (lambda _: None), machine or machine_for()
     current = known(problem) or choose_gemm(problem, machine)
     configs: list[tuple[int | None, Config]] = [(None, current)]
     for limit in reversed(ROW_LIMITS) if problem.m is None else ():

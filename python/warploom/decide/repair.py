@@ -20,6 +20,7 @@ from warploom.decide.candidates import (
     most_stages,
 )
 from warploom.decide.config import Config
+from warploom.decide.machine import H200, Machine
 from warploom.decide.problem import GemmProblem
 from warploom.decide.work import UNKNOWN_EXTENT
 from warploom.tile.choices import ROWS, Flag
@@ -33,7 +34,9 @@ _OTHERS = tuple(row for row in ROWS if row.draws and row.name not in (*TILE, "st
 _TILE_ROWS = tuple(row for row in ROWS if row.name in TILE)
 
 
-def why_not_search(problem: GemmProblem, config: Config) -> str | None:
+def why_not_search(
+    problem: GemmProblem, config: Config, machine: Machine = H200
+) -> str | None:
     """Why a search need not try a config; None if it may. It may be legal all the same."""
     reason = config.why_not(problem)
     if reason is not None:
@@ -46,12 +49,16 @@ def why_not_search(problem: GemmProblem, config: Config) -> str | None:
     if not has_neighbours(problem, config):
         return "Half of a cluster reaches beyond the last tile along a dimension."
     large = (config.cluster_m, config.cluster_n) in LARGE_CLUSTERS
-    if large and not fits_at_once(problem, config):
+    if large and not fits_at_once(problem, config, machine):
         return "Clusters of more than two CTAs leave SMs idle, and there are tiles for all."
+    if config.sms >= machine.sms:
+        return f"sms = {config.sms}: the GPU has {machine.sms}."
     return None
 
 
-def nearest_legal(problem: GemmProblem, drawn: Config, tiles: Iterable[Config]) -> Config | None:
+def nearest_legal(
+    problem: GemmProblem, drawn: Config, tiles: Iterable[Config], machine: Machine = H200
+) -> Config | None:
     """The config that a draw stands for; None if no stages fit.
 
     Parameters
@@ -62,6 +69,8 @@ def nearest_legal(problem: GemmProblem, drawn: Config, tiles: Iterable[Config]) 
     tiles : iterable of Config
         Legal configs, of which the nearest one's tile is taken. The others of their choices do not
         count.
+    machine : Machine
+        The GPU.
     """
     tile = min(tiles, key=lambda tile: _distance(tile, drawn))
     config = Config(**{name: getattr(tile, name) for name in TILE}, stages=LEAST_STAGES)
@@ -75,22 +84,22 @@ def nearest_legal(problem: GemmProblem, drawn: Config, tiles: Iterable[Config]) 
         if row.name == "cluster_m" and drawn.cluster_n > 1:
             # Two of a cluster may be too many where four are not, and the other way round.
             both = replace(changed, cluster_n=drawn.cluster_n)
-            if why_not_search(problem, both) is None:
+            if why_not_search(problem, both, machine) is None:
                 config = both
                 continue
         if row.name == "split_k" and drawn.through_cluster:
             both = replace(changed, reduce_through=drawn.reduce_through)
-            if why_not_search(problem, both) is None:
+            if why_not_search(problem, both, machine) is None:
                 config = both
                 continue
-        if why_not_search(problem, changed) is None:
+        if why_not_search(problem, changed, machine) is None:
             config = changed
     most = most_stages(config, problem)
     stages = min(drawn.stages, most) // config.slice_k * config.slice_k
     if stages < LEAST_STAGES:
         stages = most // config.slice_k * config.slice_k
     config = replace(config, stages=max(1, stages))
-    return config if why_not_search(problem, config) is None else None
+    return config if why_not_search(problem, config, machine) is None else None
 
 
 def _distance(tile: Config, drawn: Config) -> float:

@@ -10,7 +10,8 @@ from warploom.decide.families.attention import AttentionProblem, choose_attentio
 from warploom.decide.families.block_scaled import BlockScaledProblem, choose_block_scaled
 from warploom.decide.families.grouped import GroupedProblem, choose_grouped
 from warploom.decide.families.quantised import QuantisedProblem, choose_quantised
-from warploom.decide.machine import H200, Machine
+from warploom.decide.machine import Machine
+from warploom.decide.machines import machine_for
 from warploom.decide.problem import GemmProblem
 from warploom.decide.ranking import choose_gemm
 
@@ -27,7 +28,7 @@ FAMILIES: dict[type, Callable[[Any, Machine], Config]] = {
 }
 
 
-def choose(problem: Problem, machine: Machine = H200) -> Config:
+def choose(problem: Problem, machine: Machine | None = None) -> Config:
     """The config that is expected to be the fastest.
 
     Parameters
@@ -35,8 +36,8 @@ def choose(problem: Problem, machine: Machine = H200) -> Config:
     problem : GemmProblem, AttentionProblem, BlockScaledProblem, GroupedProblem or QuantisedProblem
         A GEMM may have an epilogue, operands that are dequantised on the way, and taps: it is a
         convolution then.
-    machine : Machine
-        The GPU.
+    machine : Machine, optional
+        The GPU; by default that of the current target, and without a target an H200.
 
     Raises
     ------
@@ -49,4 +50,4 @@ def choose(problem: Problem, machine: Machine = H200) -> Config:
     >>> choose(plain_gemm(8, 4096, 4096)).swap_ab
     True
     """
-    return FAMILIES[type(problem)](problem, machine)
+    return FAMILIES[type(problem)](problem, machine or machine_for())

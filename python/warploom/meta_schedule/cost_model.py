@@ -20,8 +20,10 @@ from tvm.s_tir.meta_schedule import TuneContext
 from tvm.s_tir.meta_schedule.cost_model import PyCostModel, XGBModel
 from tvm.s_tir.meta_schedule.runner import RunnerResult
 from tvm.s_tir.meta_schedule.search_strategy import MeasureCandidate
+from tvm.target import Target
 
-from warploom.decide.machine import H200, Machine
+from warploom.decide.machine import Machine
+from warploom.decide.machines import machine_for
 from warploom.decide.problem import GemmProblem
 from warploom.errors import WarploomError
 from warploom.gemm.annotations import config_of
@@ -46,8 +48,8 @@ class CostModel(PyCostModel):
 
     Parameters
     ----------
-    machine : Machine
-        The assumptions of the analytic model.
+    machine : Machine, optional
+        The assumptions of the analytic model; by default those for the GPU of each task's target.
     known : Lookup, optional
         Configs that were the fastest when they were measured: they are tried before all others. By
         default the package's.
@@ -64,7 +66,7 @@ class CostModel(PyCostModel):
         as the median of ``|log(measured / predicted)|``.
     """
 
-    def __init__(self, machine: Machine = H200, known: Lookup | None = None) -> None:
+    def __init__(self, machine: Machine | None = None, known: Lookup | None = None) -> None:
         if importlib.util.find_spec("xgboost") is None:
             raise WarploomError(
                 "The cost model needs xgboost, which is not installed; install warploom[tune], or "
@@ -86,7 +88,7 @@ class CostModel(PyCostModel):
         problem = self._problem(context)
         if problem is None:
             return self._other().predict(context, candidates)
-        rows, predicted = self._describe(problem, candidates)
+        rows, predicted = self._describe(context.target, problem, candidates)
         times = np.exp(predicted + self._correction(rows))
         first = None if is_estimate(context.target) else self.known.config(problem)
         for number, candidate in enumerate(candidates):
@@ -107,7 +109,9 @@ class CostModel(PyCostModel):
         timed = [(c, r) for c, r in zip(candidates, results, strict=True) if r.run_secs]
         if not timed:
             return
-        rows, predicted = self._describe(problem, [candidate for candidate, _ in timed])
+        rows, predicted = self._describe(
+            context.target, problem, [candidate for candidate, _ in timed]
+        )
         seconds = [
             np.median([float(seconds) for seconds in result.run_secs]) for _, result in timed
         ]
@@ -121,7 +125,7 @@ class CostModel(PyCostModel):
     def learn(self, records: Iterable[Record]) -> None:
         """Learn from all records of the same GPU, of any GEMM."""
         for record in records:
-            row, prediction = features(record.problem, record.config, self.machine)
+            row, prediction = features(record.problem, record.config, self.machine or machine_for())
             self._rows.append(row)
             self._errors.append(float(np.log(record.seconds * 1e6 / prediction.total)))
         self._train()
@@ -151,11 +155,12 @@ class CostModel(PyCostModel):
         return self._problems[name]
 
     def _describe(
-        self, problem: GemmProblem, candidates: list[MeasureCandidate]
+        self, target: Target | None, problem: GemmProblem, candidates: list[MeasureCandidate]
     ) -> tuple[list[NDArray[np.float32]], NDArray[np.float64]]:
         """Features, and the logarithms of the analytic model's microseconds."""
+        machine = self.machine or machine_for(target)
         parts = [
-            features(problem, config_of(candidate.sch.mod["main"], problem), self.machine)
+            features(problem, config_of(candidate.sch.mod["main"], problem), machine)
             for candidate in candidates
         ]
         return [row for row, _ in parts], np.log([prediction.total for _, prediction in parts])

@@ -16,6 +16,8 @@ from tvm.s_tir.meta_schedule.postproc import PyPostproc
 
 from warploom.decide.config import Config
 from warploom.decide.draws import draws
+from warploom.decide.machine import H200, Machine
+from warploom.decide.machines import machine_for
 from warploom.decide.repair import why_not_search
 from warploom.errors import WarploomError
 from warploom.gemm.annotations import PREFIX, annotate, annotations_of, config_of
@@ -37,16 +39,19 @@ class VerifyConfig(PyPostproc):
         self.gemm: GemmFunction | None = None
         self.stock: list[Postproc] = []
         self.original = ""
+        self.machine = H200
 
     def _initialize_with_tune_context(self, context: TuneContext) -> None:
-        self.gemm = gemm_of(context.mod)
+        self.gemm, self.machine = gemm_of(context.mod), machine_for(context.target)
         self.stock = stock_rules(context)[0]
         if self.gemm is None:
             self.original = originals.remember(context.mod)
 
     def apply(self, sch: Schedule) -> bool:
         try:
-            return self._apply_stock(sch) if self.gemm is None else _apply(sch, self.gemm)
+            if self.gemm is None:
+                return self._apply_stock(sch)
+            return _apply(sch, self.gemm, self.machine)
         except (WarploomError, RuntimeError, ValueError):
             return False
 
@@ -60,14 +65,14 @@ class VerifyConfig(PyPostproc):
         return VerifyConfig()
 
 
-def _apply(sch: Schedule, gemm: GemmFunction) -> bool:
+def _apply(sch: Schedule, gemm: GemmFunction, machine: Machine) -> bool:
     config = config_of(sch.mod["main"], gemm.problem)
     if config is None:
         return False
     drawn = annotations_of(sch.mod["main"])
     legal: Config | None = config
-    if why_not_search(gemm.problem, config) is not None:
-        allowed = draws(gemm.problem)
+    if why_not_search(gemm.problem, config, machine) is not None:
+        allowed = draws(gemm.problem, machine)
         # Annotations that somebody wrote are what is wanted, and nothing near to it.
         legal = allowed.legal(config) if drawn.keys() >= allowed.values.keys() else None
     if legal is None:

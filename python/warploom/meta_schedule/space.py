@@ -19,6 +19,8 @@ from tvm.s_tir.meta_schedule.space_generator import (
 )
 
 from warploom.decide.draws import Draws, draws, starts
+from warploom.decide.machine import H200
+from warploom.decide.machines import machine_for
 from warploom.errors import WarploomError
 from warploom.gemm.annotations import annotate
 from warploom.gemm.problem import GemmFunction
@@ -48,12 +50,14 @@ class Space(PySpaceGenerator):
         import_intrinsics()  # as the context of every task does, in several times as long
         self.stock = PostOrderApply()
         self.sch_rules = []
+        self.machine = H200
         self.postprocs = [VerifyConfig()]
         self.mutator_probs = {MutateChoice(): 1.0}
 
     def _initialize_with_tune_context(self, context: TuneContext) -> None:
         if gemm_of(context.mod) is None:  # TVM's rules take long to import
             self.stock._initialize_with_tune_context(context)
+        self.machine = machine_for(context.target)
         # TVM tells only the rules of its own space generators which task they are for.
         for rule in (*self.postprocs, *self.mutator_probs):
             rule._initialize_with_tune_context(context)
@@ -63,11 +67,10 @@ class Space(PySpaceGenerator):
         if gemm is None:
             return list(self.stock.generate_design_space(mod))
         try:
-            open_to_all = draws(gemm.problem)
+            open_to_all = draws(gemm.problem, self.machine)
             known = self.known.config(gemm.problem)
-            likely = [
-                open_to_all.around(config) for config in starts(gemm.problem, _STARTS, known=known)
-            ]
+            begin = starts(gemm.problem, _STARTS, self.machine, known)
+            likely = [open_to_all.around(config) for config in begin]
         except WarploomError:
             return list(self.stock.generate_design_space(mod))
         return [_schedule(mod, gemm, choice) for choice in (*likely, open_to_all)]

@@ -16,7 +16,7 @@ import tvm
 from tvm import relax
 from tvm.tirx import PrimFunc
 
-from warploom.decide.machine import H200
+from warploom.decide.machines import machine_for
 from warploom.decide.model import predict
 from warploom.decide.problem import GemmProblem
 from warploom.decide.selector import choose
@@ -106,8 +106,13 @@ def _saves_time(parts: list[GemmProblem], merged: GemmProblem) -> bool:
     Two accumulators leave a tile half as many rows, which costs more than it saves where each
     tile computes an operand anew.
     """
-    apart = sum(predict(problem, choose(problem)).total for problem in parts)
+    machine = machine_for()
+
+    def time(problem: GemmProblem) -> float:
+        return predict(problem, choose(problem, machine), machine).total
+
+    apart = sum(map(time, parts))
     m, n, _, batch = (extent or UNKNOWN_EXTENT for extent in sizes(merged))
     moved = m * n * batch * (merged.products + 1) * bits_of(merged.outputs[0]) / 8
-    apart += H200.launch + moved / H200.dram_bytes
-    return predict(merged, choose(merged)).total <= apart
+    apart += machine.launch + moved / machine.dram_bytes
+    return time(merged) <= apart

@@ -1,0 +1,68 @@
+"""The machine of each GPU: the constants that were found on an H200, scaled by the GPU's facts.
+
+SMs, clusters that fit, clock, memory and the L2 cache differ between GPUs of an architecture; what
+an SM does in a cycle does not. A GPU that is not in the table, and that ``warploom bench machine``
+has measured, has its own constants.
+"""
+
+from __future__ import annotations
+
+from dataclasses import fields, replace
+from functools import lru_cache
+
+from tvm.target import Target
+
+from warploom.decide.machine import H200, Machine
+from warploom.errors import IllegalCombination
+from warploom.target.gpus import GPUS, Gpu
+from warploom.target.limits import SM90A
+from warploom.target.measured import measured
+from warploom.target.tvm_target import gpu_of
+
+
+@lru_cache(maxsize=32)
+def machine_of(gpu: Gpu) -> Machine:
+    """The constants of a GPU.
+
+    Examples
+    --------
+    >>> from warploom.target.gpus import GPUS
+    >>> machine_of(GPUS["h100-pcie"]).sms
+    114
+    """
+    usual = H200.gpu
+    if gpu == usual:
+        return H200
+    cache = gpu.l2_bytes / usual.l2_bytes
+    machine = replace(
+        H200,
+        gpu=gpu,
+        clock=gpu.clock / 1e6,
+        dram_bytes=H200.dram_bytes * gpu.dram_bandwidth / usual.dram_bandwidth,
+        l2_capacity=H200.l2_capacity * cache,
+        # Slices of the cache deliver at once: where there are fewer, all of it delivers less.
+        l2_bytes=H200.l2_bytes * min(1.0, cache),
+    )
+    found = None if gpu.name in GPUS else measured(gpu.name, gpu.sms)
+    if found is None:
+        return machine
+    own = {field.name for field in fields(Machine)}
+    return replace(machine, **{name: v for name, v in found.constants.items() if name in own})
+
+
+def machine_for(target: Target | None = None) -> Machine:
+    """The machine that decisions are made for.
+
+    Parameters
+    ----------
+    target : Target, optional
+        By default the current target; without one, or where it is none of Hopper's, an H200.
+    """
+    target = target or Target.current(allow_none=True)
+    if target is None:
+        return H200
+    try:
+        gpu = gpu_of(target)
+    except IllegalCombination:  # of another kind, or of an architecture that is none of ours
+        return H200
+    return machine_of(gpu) if gpu.arch is SM90A else H200
