@@ -16,6 +16,7 @@ import re
 import shutil
 import tempfile
 import time
+import weakref
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future
 from dataclasses import dataclass
@@ -72,8 +73,10 @@ class Kernels:
     """
 
     def __init__(self, folder: Path | None = None, workers: int | None = None) -> None:
-        self._scratch = tempfile.TemporaryDirectory(prefix="warploom-kernels-")
-        self.folder = folder or Path(self._scratch.name)
+        if folder is None:
+            folder = Path(tempfile.mkdtemp(prefix="warploom-kernels-"))
+            weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)
+        self.folder = folder
         self.workers = workers or len(os.sched_getaffinity(0))
         self._index = self._read()
 

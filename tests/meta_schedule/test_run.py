@@ -176,7 +176,7 @@ def test_a_short_kernel_is_replayed_from_a_graph_whatever_the_host_does(interrup
 
 def _as_if(builder, like: str, mod: tvm.IRModule | None) -> str:
     """A library with the facts of another one: of a module, or for the CPU."""
-    path = artifact.new_folder(builder.folder.name) / artifact.LIBRARY
+    path = artifact.new_folder(builder.folder) / artifact.LIBRARY
     if mod is None:
         library = tvm.compile(tvm.IRModule({"main": matmul(*SIZE)}), "llvm")
     else:

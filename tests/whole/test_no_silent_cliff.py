@@ -39,8 +39,10 @@ def warned(func, arch="sm_90a"):
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         lower(func, arch)
-    assert all(one.category is LoweringWarning for one in caught)
-    return [str(one.message) for one in caught]
+    # Python warns of what earlier tests left open whenever it comes to collect it.
+    ours = [one for one in caught if issubclass(one.category, WarploomWarning)]
+    assert all(one.category is LoweringWarning for one in ours)
+    return [str(one.message) for one in ours]
 
 
 def test_a_program_that_is_followed_has_no_warning():
@@ -224,7 +226,8 @@ def test_a_cached_kernel_gives_the_warnings_of_a_new_one(name, cache, monkeypatc
             for symbol in ("spilling", "hasty", "patient", "plain"):
                 remember_author(symbol, tvm.ir.Span(tvm.ir.SourceName("author.py"), 7, 7, 1, 2))
             cuda_compile(SOURCES[name])
-        seen.append([(str(one.message), one.filename, one.lineno) for one in caught])
+        seen.append([(str(one.message), one.filename, one.lineno) for one in caught
+                     if issubclass(one.category, WarploomWarning)])  # fmt: skip
     assert seen[0] == seen[1] and len(seen[0]) == (CODE[name] is not None)
     for text, filename, line in seen[0]:
         with pytest.warns(MachineCodeWarning, match=CODE[name]):

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from functools import cache
+from dataclasses import dataclass
 
 from warploom.target.arch import GPUS, Gpu
 
@@ -153,21 +152,3 @@ class Machine:
 
 #: The GPU that the constants were found on.
 H200 = Machine()
-
-
-@cache
-def machine_of(gpu: Gpu) -> Machine:
-    """The constants of a GPU: those of an H200, with the facts that differ between products.
-
-    Its SMs and clusters, its clock, and the bandwidth of its memory and the capacity of its L2
-    cache in proportion to those of an H200.
-    """
-    if gpu == H200.gpu:
-        return H200
-    return replace(
-        H200,
-        gpu=gpu,
-        clock=gpu.clock / 1e6,
-        dram_bytes=H200.dram_bytes * gpu.dram_bandwidth / H200.gpu.dram_bandwidth,
-        l2_capacity=H200.l2_capacity * gpu.l2_bytes / H200.gpu.l2_bytes,
-    )

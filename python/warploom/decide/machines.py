@@ -2,12 +2,12 @@
 
 SMs, clusters that fit, clock, memory and the L2 cache differ between GPUs of an architecture; what
 an SM does in a cycle does not. A GPU that is not in the table, and that ``warploom bench machine``
-has measured, has its own constants.
+has measured, has its own rates.
 """
 
 from __future__ import annotations
 
-from dataclasses import fields, replace
+from dataclasses import replace
 from functools import lru_cache
 
 from tvm.target import Target
@@ -19,8 +19,14 @@ from warploom.target.limits import SM90A
 from warploom.target.measured import measured
 from warploom.target.tvm_target import gpu_of
 
+#: Constants that are taken from a measurement: rates of a single unit, and sizes. The others were
+#: found together, on whole kernels, and do not fit a constant that was found alone.
+_MEASURED = frozenset({
+    "clock", "tensor_bytes", "shared_bytes", "receive_bytes", "l2_bytes", "l2_capacity",
+    "dram_bytes", "store_bytes", "fma_lanes", "alu_lanes", "mufu_lanes", "convert_lanes",
+})  # fmt: skip
 
-@lru_cache(maxsize=32)
+
 def machine_of(gpu: Gpu) -> Machine:
     """The constants of a GPU.
 
@@ -30,11 +36,20 @@ def machine_of(gpu: Gpu) -> Machine:
     >>> machine_of(GPUS["h100-pcie"]).sms
     114
     """
+    found = None if gpu.name in GPUS else measured(gpu.name, gpu.sms)
+    if found is None:
+        return _scaled(gpu)
+    rates = {name: value for name, value in found.constants.items() if name in _MEASURED}
+    return replace(_scaled(gpu), **rates)
+
+
+@lru_cache(maxsize=32)
+def _scaled(gpu: Gpu) -> Machine:
     usual = H200.gpu
     if gpu == usual:
         return H200
     cache = gpu.l2_bytes / usual.l2_bytes
-    machine = replace(
+    return replace(
         H200,
         gpu=gpu,
         clock=gpu.clock / 1e6,
@@ -43,11 +58,6 @@ def machine_of(gpu: Gpu) -> Machine:
         # Slices of the cache deliver at once: where there are fewer, all of it delivers less.
         l2_bytes=H200.l2_bytes * min(1.0, cache),
     )
-    found = None if gpu.name in GPUS else measured(gpu.name, gpu.sms)
-    if found is None:
-        return machine
-    own = {field.name for field in fields(Machine)}
-    return replace(machine, **{name: v for name, v in found.constants.items() if name in own})
 
 
 def machine_for(target: Target | None = None) -> Machine:

@@ -1,8 +1,8 @@
 """What a generated matmul is built for: every legal choice, and a sentence for each illegal one.
 
-Where :class:`warploom.kernels.GemmConfig` holds the choices of the package's fastest kernels, this
-holds those of two plain ones that take everything the tensor core does: all types, both layouts of
-both operands, any tile, any number of stages, any register budget.
+Where :class:`warploom.decide.Config` holds the choices of tile programs, this holds those of two
+plain kernels that take everything the tensor core does: all types, both layouts of both operands,
+any tile, any number of stages, any register budget.
 """
 
 from __future__ import annotations

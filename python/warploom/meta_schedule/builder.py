@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import shutil
 import tempfile
+import weakref
 from concurrent.futures import Future
 from pathlib import Path
 
@@ -52,7 +54,9 @@ class PooledBuilder(PyBuilder):
     def __init__(self, max_workers: int | None, timeout_sec: float, ahead: bool) -> None:
         super().__init__()
         self.timeout_sec, self.ahead = timeout_sec, ahead
-        self.folder = tempfile.TemporaryDirectory(prefix="warploom-build-")
+        self.folder = tempfile.mkdtemp(prefix="warploom-build-")
+        # Without the warning of TemporaryDirectory: MetaSchedule drops its builders unclosed.
+        self._remove = weakref.finalize(self, shutil.rmtree, self.folder, ignore_errors=True)
         count = max_workers or len(os.sched_getaffinity(0))
         # Each process compiles one kernel at a time: threads of LLVM and OpenMP would compete.
         self.pool = Pool([{"OMP_NUM_THREADS": "1", "TVM_NUM_THREADS": "1"}] * count)
@@ -75,7 +79,7 @@ class PooledBuilder(PyBuilder):
     def close(self) -> None:
         """End the processes and remove their artifacts."""
         self.pool.close()
-        self.folder.cleanup()
+        self._remove()
 
 
 @derived_object
@@ -103,7 +107,7 @@ class Builder(PooledBuilder):
         self.references: dict[str, Future[None]] = {}
 
     def begin(self, mod: IRModule, target: Target) -> tuple[str, Future[str]]:
-        bare, folder = unscheduled(mod), self.folder.name
+        bare, folder = unscheduled(mod), self.folder
         workload = key_of(bare)
         if bare is not mod and workload not in self.references:
             self.references[workload] = self.pool.submit(

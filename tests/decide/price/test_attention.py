@@ -9,7 +9,8 @@ import pytest
 
 from warploom.decide import choose
 from warploom.decide.families.attention import AttentionProblem
-from warploom.decide.machine import H200, machine_of
+from warploom.decide.machine import H200
+from warploom.decide.machines import machine_of
 from warploom.decide.price.attention import attention_work
 from warploom.decide.price.model import price
 from warploom.decide.price.read import read

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from tests.decide.price.random_configs import random_configs
-from warploom.decide.machine import H200, machine_of
+from warploom.decide.machine import H200
+from warploom.decide.machines import machine_of
 from warploom.decide.price.gemm import work_of
 from warploom.decide.price.model import price
 from warploom.decide.price.step import interleaved

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from tvm.target import Target
 from tvm.tirx import PrimFunc
 
-from warploom.decide.machine import machine_of
+from warploom.decide.machines import machine_of
 from warploom.decide.price.model import Prediction, price
 from warploom.decide.price.read import read
 from warploom.target import SM90A

@@ -58,7 +58,7 @@ class ProgramBuilder(PooledBuilder):
     def begin(self, mod: IRModule, target: Target) -> tuple[str, Future[str]]:
         config = config_of(mod)
         candidate = self.candidates.of(config)
-        path = str(artifact.new_folder(self.folder.name) / artifact.LIBRARY)
+        path = str(artifact.new_folder(self.folder) / artifact.LIBRARY)
         if candidate is None:
             refused: Future[str] = Future()
             refused.set_exception(WarploomError(self._reason(config)))
