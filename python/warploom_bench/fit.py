@@ -16,7 +16,6 @@ from warploom.decide.config import Config
 from warploom.decide.machine import Machine
 from warploom.decide.model import predict
 from warploom.decide.problem import GemmProblem
-from warploom.decide.ranking import is_priced
 from warploom_bench.measured import NEAR, Candidate, by_problem
 
 #: Constants that are counted, not fitted.
@@ -29,7 +28,7 @@ _CHOICE, _SPREAD, _OFFSET = 1.0, 0.7, 0.15
 
 @dataclass(frozen=True)
 class GemmTimes:
-    """Candidates of a GEMM that the model prices, with microseconds; those of the best."""
+    """Candidates of a GEMM with microseconds; those of the best."""
 
     problem: GemmProblem
     best: float
@@ -40,11 +39,8 @@ def by_gemm(candidates: Sequence[Candidate]) -> list[GemmTimes]:
     """Candidates by GEMM."""
     groups = []
     for problem, mine in by_problem(candidates).items():
-        timed = tuple(
-            (candidate.config, candidate.us) for candidate in mine if is_priced(candidate.config)
-        )
-        if timed:
-            groups.append(GemmTimes(problem, min(candidate.us for candidate in mine), timed))
+        timed = tuple((candidate.config, candidate.us) for candidate in mine)
+        groups.append(GemmTimes(problem, min(us for _, us in timed), timed))
     return groups
 
 

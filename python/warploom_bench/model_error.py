@@ -19,7 +19,6 @@ from warploom.command_line import Parser, input_file, output_file
 from warploom.decide.machine import H200
 from warploom.decide.model import predict
 from warploom.decide.problem import GemmProblem
-from warploom.decide.ranking import is_priced
 from warploom_bench.fit import by_gemm, described, fit
 from warploom_bench.measured import NEAR, Candidate, by_problem, read_candidates
 from warploom_bench.report import geometric_mean
@@ -64,8 +63,7 @@ def agreements(candidates: Iterable[Candidate]) -> list[Agreement]:
             if candidate.us <= NEAR * best.us
         ]
         error = math.sqrt(sum(x * x for x in near) / len(near))
-        priced = [candidate for candidate in mine if is_priced(candidate.config)] or mine
-        chosen = min(priced, key=lambda candidate: candidate.predicted)
+        chosen = min(mine, key=lambda candidate: candidate.predicted)
         agreements_of.append(Agreement(problem, len(mine), best, chosen, error))
     return agreements_of
 

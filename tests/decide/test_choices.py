@@ -31,6 +31,8 @@ def test_rows_are_sound():
             assert value is None or row.kind.why_not(value) is None, (row.name, value)
         assert len(set(row.draws)) == len(row.draws)
         assert not row.draws or row.default in row.draws
+        assert row.priced or row.rule, "a choice that nothing decides"
+        assert not row.rule or row.rule.endswith(".")
 
 
 def test_exclusions_name_choices_and_values_that_exist():
@@ -62,7 +64,7 @@ def test_every_choice_of_a_search_is_in_the_space(row):
 
 
 @pytest.mark.parametrize(
-    "row", [row for row in ROWS if row.draws and row.priced != "model"], ids=lambda row: row.name
+    "row", [row for row in ROWS if row.draws and not row.priced], ids=lambda row: row.name
 )
 def test_what_is_not_priced_does_not_change_the_prediction(row):
     for _, config in ranked(PROBLEM, 8):
@@ -73,7 +75,7 @@ def test_what_is_not_priced_does_not_change_the_prediction(row):
 
 
 @pytest.mark.parametrize(
-    "row", [row for row in ROWS if row.draws and row.priced == "model"], ids=lambda row: row.name
+    "row", [row for row in ROWS if row.draws and row.priced], ids=lambda row: row.name
 )
 def test_what_is_priced_changes_some_prediction(row):
     few = plain_gemm(8, 4096, 16384)

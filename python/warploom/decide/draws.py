@@ -24,9 +24,9 @@ from warploom.tile.choices import BY_NAME, ROWS, Choice
 
 #: A config that is slower by this part is drawn 1/e times as often.
 _TOLERANCE = 0.15
-#: Every value is drawn at least this often, compared with the likeliest; values of which the model
-#: does not know the price, compared with the default; and values that a rule would not choose.
-_LEAST, _NOT_PRICED, _BY_RULE = 0.02, 0.15, 0.3
+#: Every value is drawn at least this often, compared with the likeliest; and values that a rule
+#: would not choose, compared with those that it chooses.
+_LEAST, _BY_RULE = 0.02, 0.3
 #: Tiles that a search draws from: every record has the lists of their extents.
 _MOST_TILES = 96
 #: CTAs of an SM that are tried with each tile.
@@ -170,12 +170,10 @@ def _likely(
 ) -> float:  # fmt: skip
     """How likely a value of a choice is."""
     name = row.name
-    if row.priced == "rule":
+    if row.rule:
         return 1.0 if value == getattr(ranked(problem, machine=machine)[0][1], name) else _BY_RULE
     if value == row.default:
         return 1.0
-    if not row.priced:
-        return _NOT_PRICED
     drawn = replace(base, **{name: value})
     if name == "reduce_through":
         drawn = replace(drawn, split_k=2)

@@ -28,6 +28,8 @@ def markdown() -> str:
     """The table, and what excludes each other, as a page of the guide has them."""
     lines = [f"| {' | '.join(_COLUMNS)} |", "|" + "---|" * len(_COLUMNS)]
     lines += [f"| `{name}` | {' | '.join(others)} |" for name, *others in rows()]
+    lines += ["", "| choice | rule |", "|---|---|"]
+    lines += [f"| `{row.name}` | {row.rule} |" for row in CHOICES if row.rule]
     lines += ["", "| choice | other choices | because |", "|---|---|---|"]
     for rule in EXCLUSIONS:
         value = f"`{rule.name}`" + (f" {_words(rule.values)}" if rule.values else "")
@@ -41,9 +43,10 @@ def _words(values: Sequence[object]) -> str:
 
 
 def _priced(row: Choice) -> str:
-    if row.default is None:
+    if row.default is None and not row.rule:
         return "-"
-    return row.priced or "no"
+    words = [*(["model"] if row.priced else []), *(["rule"] if row.rule else [])]
+    return ", ".join(words)
 
 
 def main(arguments: list[str]) -> int:

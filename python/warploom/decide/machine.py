@@ -36,6 +36,9 @@ class Machine:
         of the L2 cache keep a copy each.
     launch : float
         Microseconds between two empty kernels of a stream.
+    serial_launch : float
+        The same of kernels without programmatic dependent launch, of which each is launched when
+        the one before has ended.
     ctas : float
         Microseconds more until all SMs have their CTAs.
     roles : float
@@ -57,6 +60,9 @@ class Machine:
         Cycles of one step in which a warpgroup waits for a stage.
     issue_cycles : float
         Cycles to issue one MMA.
+    order_cycles : float
+        Cycles until a warpgroup knows that the one before has issued its MMAs: a named barrier of
+        two warpgroups.
     narrow : float
         Part by which MMAs take longer for each part of the widest instruction's columns that they
         lack.
@@ -108,6 +114,7 @@ class Machine:
     dram_bytes: float = 4.6e6
     halves: float = 0.297
     launch: float = 0.81
+    serial_launch: float = 1.39
     ctas: float = 0.142
     roles: float = 0.125
     persistent: float = 0.107
@@ -118,6 +125,7 @@ class Machine:
     same_line: float = 28.6
     wait_cycles: float = 1.92
     issue_cycles: float = 0.229
+    order_cycles: float = 36.0
     narrow: float = 0.0227
     self_load_cycles: float = 125.0
     dequantise_cycles: float = 4.8

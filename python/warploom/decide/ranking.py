@@ -20,7 +20,7 @@ from warploom.decide.machines import machine_for
 from warploom.decide.model import predict
 from warploom.decide.problem import GemmProblem
 from warploom.errors import IllegalCombination
-from warploom.tile.choices import REDUCING_CLUSTERS, ROWS
+from warploom.tile.choices import REDUCING_CLUSTERS
 
 Known = Callable[[GemmProblem], Config | None]
 
@@ -43,6 +43,10 @@ def ranked(
 ) -> tuple[tuple[float, Config], ...]:
     """The best candidates, with the predicted microseconds, the fastest first.
 
+    The microseconds are those without policies and prefetches of the L2 cache: what these gain is
+    less than the model errs between two tiles, so rules give them to tiles
+    (:mod:`warploom.decide.candidates`).
+
     Parameters
     ----------
     problem : GemmProblem
@@ -60,7 +64,7 @@ def _ranked(
 ) -> tuple[tuple[float, Config], ...]:
 
     def rated(configs: Iterable[Config]) -> list[tuple[float, Config]]:
-        return [(predict(problem, config, machine).total, config) for config in configs]
+        return [(_time(problem, config, machine), config) for config in configs]
 
     # Of equal candidates the first: fewer parts, no cluster, the smaller tile.
     usual = sorted(rated(candidates(problem, machine)), key=lambda pair: pair[0])
@@ -131,13 +135,12 @@ def choose_by_rows(
         fixed = replace(problem, m=limit)
         measured = known(fixed)
         best = measured or choose_gemm(fixed, machine)
-        gain = predict(fixed, current, machine).total / predict(fixed, best, machine).total
+        gain = _time(fixed, current, machine) / _time(fixed, best, machine)
         if measured != current if measured else gain > _WORTH_A_KERNEL:
             current = best
             configs.insert(0, (limit, best))
     return configs
 
 
-def is_priced(config: Config) -> bool:
-    """Whether the model knows the price of all that is chosen."""
-    return all(row.priced or getattr(config, row.name) == row.default for row in ROWS)
+def _time(problem: GemmProblem, config: Config, machine: Machine) -> float:
+    return predict(problem, config, machine).without_policies

@@ -109,7 +109,7 @@ def _saves_time(parts: list[GemmProblem], merged: GemmProblem) -> bool:
     machine = machine_for()
 
     def time(problem: GemmProblem) -> float:
-        return predict(problem, choose(problem, machine), machine).total
+        return predict(problem, choose(problem, machine), machine).without_policies
 
     apart = sum(map(time, parts))
     m, n, _, batch = (extent or UNKNOWN_EXTENT for extent in sizes(merged))

@@ -27,9 +27,11 @@ MAX_CLUSTER = 8
 REDUCING_CLUSTERS = (2, 4, 8)
 #: Warpgroups that compute alternate tiles with ``ping_pong``.
 PING_PONG_WARPGROUPS = 2
+#: L2 eviction policies of PTX (``createpolicy``): of what is dropped first, and of what is kept.
+DROPPED, KEPT = "evict_first", "evict_last"
 #: What the L2 cache is told of A and B, by the choice ``l2_policy``: nothing, to drop B first, and
 #: to drop A last as well.
-POLICIES = ((None, None), (None, "evict_first"), ("evict_last", "evict_first"))
+POLICIES = ((None, None), (None, DROPPED), (KEPT, DROPPED))
 
 
 class Kind(Protocol):
@@ -148,10 +150,11 @@ class Choice:
         problem decides which values there are (tiles: :mod:`warploom.decide.candidates`).
     hint : str or None
         The parameter of ``wl.hints``; None if there is none. Two rows may be a pair.
-    priced : str
-        ``"model"`` where a term of the model of costs knows the price, ``"rule"`` where
-        :mod:`warploom.decide.candidates` has a rule from measurements; empty where only
-        measurements tell, and candidates have the default.
+    priced : bool
+        Whether the model of costs knows the price.
+    rule : str
+        What candidates have, and the measurement that says so, where the model does not choose:
+        it knows no price, or what is chosen gains less than the model errs between two tiles.
     """
 
     name: str
@@ -160,7 +163,8 @@ class Choice:
     default: Any = None
     draws: tuple[Any, ...] = ()
     hint: str | None = None
-    priced: str = "model"
+    priced: bool = True
+    rule: str = ""
 
 
 def _hint(
@@ -250,28 +254,37 @@ CHOICES = (
     _hint("store_buffers", Count(),
         "Chunks of the widest kind that each warpgroup has buffers for. With as many as its tile "
         "has, it waits for none of them, but for those of the tile before.",
-        2, (2, 1, 4), priced="",
+        2, (2, 1, 4), priced=False,
+        rule="Two: TMA reads one while the next is written, and neither waits. Of random GEMMs one "
+        "took 1.001 and four took 1.000 of the time (medians of 33 and 18 configs).",
     ),
     Choice(
         "sms", Count(0),
         "SMs that compute; 0 for all. Where fewer need as many waves, power and the L2 cache are "
         "left to these.",
-        0, (0, 128), priced="",
+        0, (0, 128), rule="All. Of random GEMMs 128 took 1.003 of the time (median of 215 configs).",
     ),
     _hint("pdl", Flag(),
         "Whether the kernel may start before the kernel before it in its stream ends, for the end "
         "of which it then waits itself (programmatic dependent launch).",
-        True, (True, False), priced="",
+        True, (True, False),
+        rule="On: it saves 0.6 us of a launch. Off for grouped GEMMs, of which 8 groups took 4 to "
+        "18 % longer in a row with it.",
     ),
     Choice(
         "l2_policy", Count(0, len(POLICIES) - 1),
         "The L2 eviction policy: 0 for none, 1 for B evict_first, 2 for A evict_last as well.",
-        0, tuple(range(len(POLICIES))), priced="rule",
+        0, tuple(range(len(POLICIES))),
+        rule="1 for up to 128 rows, whose weights are read once, and without a cluster where the "
+        "L2 cache does not hold both operands. Results push out what is dropped first: where they "
+        "are much larger than the operands, 1 took up to 14 % longer.",
     ),
     _hint("prefetch_l2", Flag(),
         "Whether a kernel that starts early brings what its first steps load into the L2 cache "
         "before it waits. For GEMMs whose time is that of loading weights.",
-        False, (False, True), priced="rule",
+        False, (False, True),
+        rule="On for 16-bit operands and up to 128 rows: there it gained up to 8 %. With more rows "
+        "CTAs prefetch the same bytes, and lost 7 to 18 %.",
     ),
     _hint("ctas", Count(),
         "CTAs of a persistent grid; without it as many as the device holds, which the host asks at "
@@ -282,12 +295,15 @@ CHOICES = (
     _hint("order_mmas", Flag(),
         "Whether computing warpgroups issue their MMAs in turn: while those of one run, the others "
         "compute with their results. For loops that use results in the step that has them.",
-        False, priced="",
+        False,
+        rule="Off. Block scales have it for tiles of 256 x 128, which took 0.92 to 1.04 of the "
+        "time; other tiles took 0.97 to 1.05 (30 configs).",
     ),
     Choice(
         "scales_ahead", Flag(),
         "Whether the scales of blocks are loaded a step before their operands.", False,
-        priced="",
+        priced=False,
+        rule="On for more than 256 rows: tiles of 256 x 128 took 0.83 to 0.95 of the time with it.",
     ),
     _hint("set_registers", Flag(),
         "Whether warps of different roles may get different numbers of registers; if not, all keep "

@@ -184,6 +184,7 @@ CONSTANTS = (
     _is("dram_bytes", "dram-read", "reads", "a sweep over twelve times the L2 cache"),
     _is("halves", "l2-halves", "second readers", "their place between a hit and memory"),
     _is("launch", "dependent-launch", "PDL", "kernels of the package are launched so"),
+    _is("serial_launch", "dependent-launch", "usual", "the same without PDL"),
     _is("ctas", "cta-skew", "all SMs", "from the first CTA to the last"),
     Constant("roles", ("roles", "clock"), _roles, "mbarriers and setmaxnreg"),
     _none("persistent", "the index arithmetic of the loop: a program's instructions"),
@@ -194,6 +195,7 @@ CONSTANTS = (
     Constant("same_line", ("same-line",), _same_line, "the slope over the root of the readers"),
     _is("wait_cycles", "mbarrier", "wait, complete", "try_wait of a phase that has ended"),
     Constant("issue_cycles", ("wgmma-f16",), _issue, "m64n8k16 with A in registers, less its MMAs"),
+    _is("order_cycles", "named-barrier", "256 threads", "bar.sync of two warpgroups"),
     Constant("narrow", ("wgmma-f16",), _narrow, "the slope over the columns that widths lack"),
     Constant("self_load_cycles", ("mainloop",), _self_load, "less a step with a producer warp"),
     Constant(

@@ -20,6 +20,7 @@ _CHOICES: dict[str, tuple[Any, ...]] = {
     "stream_k": (False, True), "specialise": (True, False), "persistent": (True, False),
     "store_columns": (64, 32, 16), "store_buffers": (2, 1, 4), "sms": (0, 128),
     "ping_pong": (False, True), "l2_policy": (0, 1, 2), "stages": (2, 3, 4),
+    "prefetch_l2": (False, True), "pdl": (True, False),
 }  # fmt: skip
 
 

@@ -16,6 +16,7 @@ from warploom.decide.problem import GemmProblem, kind_of
 from warploom.target import TMA
 from warploom.target.dtypes import bits_of
 from warploom.target.swizzle import ATOM_ROWS
+from warploom.tile.choices import POLICIES
 
 #: Bytes of an element of a sum.
 _SUM_BYTES = 4
@@ -37,14 +38,15 @@ def work_of(problem: GemmProblem, config: Config) -> Work:
     of_a, of_b = config.multicast(problem)
     a_bytes, b_bytes = problem.a_bits / 8, problem.b_bits / 8
     lines_a, lines_b = _lines(problem, config)
+    policy_a, policy_b = (policy or "" for policy in POLICIES[config.l2_policy])
     loads = (
         Load(
             tile_m, depth * a_bytes, m, (True, False), of_a, lines_a, tile_m * (k * a_bytes),
-            m * k / taps * a_bytes * batch,
+            m * k / taps * a_bytes * batch, policy=policy_a,
         ),
         Load(
             products * tile_n, depth * b_bytes, products * n, (False, True), of_b, lines_b,
-            products * tile_n * (k * b_bytes), n * products * k * b_bytes * batch,
+            products * tile_n * (k * b_bytes), n * products * k * b_bytes * batch, policy=policy_b,
         ),
     )  # fmt: skip
     rows, columns = config.accumulator
@@ -77,6 +79,8 @@ def work_of(problem: GemmProblem, config: Config) -> Work:
         split_k=config.split_k,
         in_cluster=config.through_cluster,
         stream_k=config.stream_k,
+        pdl=config.pdl,
+        prefetch_l2=config.prefetch_l2,
     )
 
 

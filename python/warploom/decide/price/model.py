@@ -15,13 +15,11 @@ import math
 from dataclasses import dataclass, fields
 
 from warploom.decide.machine import H200, Machine
+from warploom.decide.price.l2 import dram_bytes, policies_of
 from warploom.decide.price.launch import Launch, launch_of
 from warploom.decide.price.step import joined, step_of
-from warploom.decide.price.work import Load, Work
+from warploom.decide.price.work import Work
 from warploom.target import SM90A, WGMMA_M
-
-#: Times that memory delivers operands at most: beyond that the L2 cache always helps.
-_MOST_READS = 4
 
 
 @dataclass(frozen=True)
@@ -48,6 +46,8 @@ class Prediction:
         As ``overlap_dram`` of :class:`~warploom.decide.machine.Machine`.
     throttle : float
         Factor on the loop and memory, for a clock that power limits.
+    policies : float
+        What eviction policies and prefetches of the L2 cache change; negative where they gain.
     """
 
     tensor: float
@@ -61,10 +61,16 @@ class Prediction:
     waves: int
     overlap: float
     throttle: float
+    policies: float = 0.0
 
     @property
     def total(self) -> float:
         """Microseconds of one launch."""
+        return self.without_policies + self.policies
+
+    @property
+    def without_policies(self) -> float:
+        """Microseconds if the L2 cache kept what it usually keeps, and nothing were prefetched."""
         stream = joined(self.overlap, self.loop, self.dram) * self.throttle
         return stream + self.fill + self.drain + self.launch + self.reduce
 
@@ -100,7 +106,8 @@ def price(work: Work, machine: Machine = H200) -> Prediction:
         between += machine.next_cta * machine.clock
     loop = _waves(work, launch, launch.steps * step.cycles, between)
     tensor = launch.waves * launch.steps * step.tensor
-    dram = _dram_bytes(work, machine, launch) / machine.dram_bytes * machine.clock
+    dram = dram_bytes(work, machine, launch) / machine.dram_bytes * machine.clock
+    throttle = _throttle(machine, launch, tensor, loop, dram)
     micro = machine.clock
     part = machine.part * work.split_k if work.split_k > 1 else 0.0
     reduce = meeting / micro if work.in_cluster else part
@@ -111,14 +118,15 @@ def price(work: Work, machine: Machine = H200) -> Prediction:
         dram=dram / micro,
         fill=machine.first_load + machine.fill * step.arrival / micro + prologue / micro,
         drain=epilogue / micro,
-        launch=machine.launch
+        launch=(machine.launch if work.pdl else machine.serial_launch)
         + machine.ctas * min(1.0, launch.running / machine.sms)
         + machine.roles * work.specialise
         + machine.persistent * work.persistent,
         reduce=machine.stream_k if work.stream_k else reduce,
         waves=launch.waves,
         overlap=machine.overlap_dram,
-        throttle=_throttle(machine, launch, tensor, loop, dram),
+        throttle=throttle,
+        policies=policies_of(work, machine, launch, loop, dram) / micro * throttle,
     )
 
 
@@ -167,44 +175,3 @@ def _throttle(machine: Machine, launch: Launch, tensor: float, loop: float, dram
     busy = min(1.0, tensor / max(loop, 1.0)) * min(1.0, launch.running / launch.busy / machine.sms)
     time = joined(machine.overlap_dram, loop, dram) / machine.clock
     return 1 + machine.throttle * busy * (1 - math.exp(-time / machine.throttle_us))
-
-
-def _dram_bytes(work: Work, machine: Machine, launch: Launch) -> float:
-    """Bytes between memory and the L2 cache."""
-    fixed = least = 0.0
-    for tile in work.epilogue:
-        more = machine.partial_lines_dram * tile.ragged if tile.stored else 0.0
-        fixed += tile.elements * tile.size * (1 + more) * tile.times
-    loads = (*work.loads, *work.prologue)
-    for load in loads:
-        least += load.total
-        # Several clusters that read the same rows make both halves of the L2 cache read them.
-        for moves, tiles, ctas in zip(load.along, work.tiles, work.cluster, strict=True):
-            if not moves and tiles > ctas:
-                fixed += machine.halves * load.total
-    if least <= machine.l2_capacity:
-        return fixed + least
-    # Tiles that run at a time form a block; each block loads its operands.
-    down, across = work.tiles
-    rows = min(down, work.group * work.cluster[0])
-    columns = max(1.0, min(across, launch.running / work.split_k / rows))
-    blocks = max(1.0, down * across / (rows * columns)) * work.batch
-    each = once = 0.0
-    for load in loads:
-        if _is_shared_unseen(load, work):
-            once += load.total
-        else:
-            tiles = (rows if load.along[0] else 1) * (columns if load.along[1] else 1)
-            each += tiles * load.tile_bytes
-    return fixed + max(least, min(blocks * each + once, _MOST_READS * least))
-
-
-def _is_shared_unseen(load: Load, work: Work) -> bool:
-    """Whether tiles load the same bytes although ids of CTAs tell them apart.
-
-    So it is where memory decides which rows a tile has. Such tiles are taken to run at a time.
-    """
-    moving = [tiles for moves, tiles in zip(load.along, work.tiles, strict=True) if moves]
-    tiles = math.prod(moving)
-    more = tiles * work.batch * load.tile_bytes > 2 * load.total
-    return more and tiles > -(-load.extent // load.rows)

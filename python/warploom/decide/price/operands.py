@@ -12,6 +12,7 @@ from tvm.tirx import Buffer
 from warploom.decide.price.matrices import Part, shared_by
 from warploom.decide.price.visits import Visit, Visits, copied, loaded
 from warploom.decide.price.work import Load, lines_touched
+from warploom.ops.copy_strided import CACHE_HINT
 from warploom.tile import ir
 from warploom.tile import statement as views
 from warploom.tile.scopes import is_global, is_shared
@@ -89,11 +90,13 @@ class StepLoads:
                 _, others = self.operands.setdefault(tile, (not mma.transposed[side], set()))
                 others.add(other)
                 self.sides[tile] = side
-        #: Tile -> a region of memory that it is loaded from.
+        #: Tile -> a region of memory that it is loaded from, and the L2 eviction policy.
         self.loaded: dict[Buffer, TensorRegion] = {}
+        self.policies: dict[Buffer, str] = {}
         for visit in step:
             if (regions := loaded(visit.statement)) is not None:
                 self.loaded[regions[0].source] = regions[1]
+                self.policies[regions[0].source] = policy_of(visit)
         self.dequantising = [visit for visit in step if self._dequantises(visit)]
 
     def merged(self) -> tuple[Load, ...]:
@@ -123,9 +126,10 @@ class StepLoads:
         part = Part.of(source, self.visits)
         if tile not in self.operands:
             load = plain_load(part, self.visits, self.cluster, self.steps, times)
-            return (id(visit),), load
+            return (id(visit),), load._replace(policy=policy_of(visit))
         rows = self._rows(tile, part)
         load = _load(part, rows, self.visits, self.cluster, self.steps, times)
+        load = load._replace(policy=policy_of(visit))
         return self._key(tile, load), load
 
     def _rows(self, tile: Buffer, part: Part) -> tuple[int, ...]:
@@ -169,6 +173,7 @@ class StepLoads:
             rows, depth * row_bytes, extent, along, shared_by(along, self.cluster, rows),
             lines_touched(depth * row_bytes, deep * row_bytes), rows * (deep * row_bytes),
             sum(part.bytes_of(part.moving) for part in parts), True, times,
+            next((self.policies[tile] for tile in _read(visit) if tile in self.policies), ""),
         )  # fmt: skip
         return self._key(tile, load), load, set(sources)
 
@@ -197,6 +202,11 @@ class StepLoads:
                 return part.reach([d for d in range(len(part.shape))
                                    if d not in rows and part.moves[d] & self.loops])  # fmt: skip
         return depth * self.steps
+
+
+def policy_of(visit: Visit) -> str:
+    """The L2 eviction policy of a load; empty for none."""
+    return str(visit.statement.raw.config.get(CACHE_HINT, ""))
 
 
 def _element_loads(visit: Visit) -> Iterator[TensorLoad]:

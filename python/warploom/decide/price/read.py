@@ -14,7 +14,7 @@ from tvm.tirx import PrimFunc
 
 from warploom.decide.price import instructions
 from warploom.decide.price.matrices import Part
-from warploom.decide.price.operands import StepLoads, plain_load
+from warploom.decide.price.operands import StepLoads, plain_load, policy_of
 from warploom.decide.price.results import results
 from warploom.decide.price.visits import Visit, Visits, copied, loaded
 from warploom.decide.price.work import Load, Mma, Nest, Work
@@ -142,6 +142,9 @@ class _Reader:
             split_k=hints.split_k or 1,
             in_cluster=in_cluster,
             stream_k=bool(hints.stream_k),
+            order_mmas=bool(hints.order_mmas),
+            pdl=hints.pdl is not False,
+            prefetch_l2=bool(hints.prefetch_l2),
         )  # fmt: skip
 
     def _mmas(self, visits: list[Visit]) -> tuple[Mma, ...]:
@@ -188,7 +191,8 @@ class _Reader:
                     late.append(part)
                     continue
                 tma = regions is not None
-                prologue.append(plain_load(part, self.visits, (1, 1), 1.0, visit.times, tma))
+                load = plain_load(part, self.visits, (1, 1), 1.0, visit.times, tma)
+                prologue.append(load._replace(policy=policy_of(visit) if tma else ""))
         return tuple(prologue), late
 
     def _stages(self) -> int:

@@ -54,6 +54,8 @@ def step_of(work: Work, machine: Machine, launch: Launch) -> Step:
     nest = nest_cycles(work.nest, machine, consumers) if any(work.nest) else 0.0
     alone = interleaved(multiply / consumers, nest, consumers) if nest else multiply
     own = alone + compute + machine.wait_cycles + machine.issue_cycles * issued
+    if work.order_mmas and consumers > 1:
+        own += machine.order_cycles * sum(mma.times for mma in work.mmas)
     if not work.specialise:
         own += machine.self_load_cycles
     # A stage is multiplied, released, and loaded anew.

@@ -46,6 +46,8 @@ class Load(NamedTuple):
         Whether TMA copies the bytes to shared memory; otherwise threads load them.
     times : float
         How often a step does it, on average.
+    policy : str
+        The L2 eviction policy of the load: ``"evict_first"``, ``"evict_last"``, or none.
     """
 
     rows: int
@@ -58,6 +60,7 @@ class Load(NamedTuple):
     total: float
     tma: bool = True
     times: float = 1.0
+    policy: str = ""
 
 
 class Mma(NamedTuple):
@@ -190,6 +193,12 @@ class Work(NamedTuple):
         workspace.
     stream_k : bool
         Whether CTAs share the tiles of the last wave.
+    order_mmas : bool
+        Whether warpgroups issue the MMAs of a step in order.
+    pdl : bool
+        Whether the kernel may start before the kernel before it ends.
+    prefetch_l2 : bool
+        Whether it then brings its first steps into the L2 cache.
     """
 
     tiles: tuple[int, int]
@@ -215,6 +224,9 @@ class Work(NamedTuple):
     split_k: int = 1
     in_cluster: bool = False
     stream_k: bool = False
+    order_mmas: bool = False
+    pdl: bool = True
+    prefetch_l2: bool = False
 
 
 def lines_touched(row_bytes: float, pitch: float) -> float:

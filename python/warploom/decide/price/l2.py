@@ -1,0 +1,103 @@
+"""What memory delivers to the L2 cache and takes from it, and what policies of the cache change."""
+
+from __future__ import annotations
+
+import math
+
+from warploom.decide.machine import Machine
+from warploom.decide.price.launch import Launch
+from warploom.decide.price.prefetch import NOTHING, prefetch_of
+from warploom.decide.price.step import joined
+from warploom.decide.price.work import Load, Work
+from warploom.tile.choices import DROPPED, KEPT
+
+#: Times that memory delivers operands at most: beyond that the L2 cache always helps.
+_MOST_READS = 4
+
+
+def dram_bytes(work: Work, machine: Machine, launch: Launch, follow: bool = False) -> float:
+    """Bytes between memory and the L2 cache.
+
+    Parameters
+    ----------
+    work : Work
+    machine : Machine
+    launch : Launch
+    follow : bool
+        Whether the cache follows the policies of loads; if not, it keeps what it usually keeps.
+    """
+    fixed = least = 0.0
+    for tile in work.epilogue:
+        more = machine.partial_lines_dram * tile.ragged if tile.stored else 0.0
+        fixed += tile.elements * tile.size * (1 + more) * tile.times
+    loads = (*work.loads, *work.prologue)
+    for load in loads:
+        if follow and load.policy == DROPPED:
+            fixed += min(_sweeps(load, work, launch), _MOST_READS) * load.total
+        else:
+            least += load.total
+        # Several clusters that read the same rows make both halves of the L2 cache read them.
+        for moves, tiles, ctas in zip(load.along, work.tiles, work.cluster, strict=True):
+            if not moves and tiles > ctas:
+                fixed += machine.halves * load.total
+    if least <= machine.l2_capacity:
+        return fixed + least
+    # Tiles that run at a time form a block; each block loads its operands.
+    down, across = work.tiles
+    rows = min(down, work.group * work.cluster[0])
+    columns = max(1.0, min(across, launch.running / work.split_k / rows))
+    blocks = max(1.0, down * across / (rows * columns)) * work.batch
+    each = once = 0.0
+    for load in loads:
+        if follow and load.policy == DROPPED:
+            continue
+        held = follow and load.policy == KEPT and load.total <= machine.l2_capacity
+        if held or _is_shared_unseen(load, work):
+            once += load.total
+        else:
+            tiles = (rows if load.along[0] else 1) * (columns if load.along[1] else 1)
+            each += tiles * load.tile_bytes
+    return fixed + max(least, min(blocks * each + once, _MOST_READS * least))
+
+
+def policies_of(
+    work: Work, machine: Machine, launch: Launch, loop: float, dram: float
+) -> float:  # fmt: skip
+    """Cycles that policies and prefetches add to a launch; negative where they gain.
+
+    Parameters
+    ----------
+    work : Work
+    machine : Machine
+    launch : Launch
+    loop, dram : float
+        Cycles of the loop, and of memory without policies.
+    """
+    has_policies = any(load.policy for load in (*work.loads, *work.prologue))
+    prefetch = prefetch_of(work, machine, launch)
+    if not has_policies and prefetch == NOTHING:
+        return 0.0
+    moved = dram_bytes(work, machine, launch, follow=True) - prefetch.ahead
+    cycles = max(0.0, moved) / machine.dram_bytes * machine.clock
+    order = machine.overlap_dram
+    return joined(order, loop, cycles) - joined(order, loop, dram) + prefetch.queue
+
+
+def _sweeps(load: Load, work: Work, launch: Launch) -> float:
+    """How often tiles that run one after the other load the same bytes.
+
+    What the cache drops first is gone by then: other bytes, such as results, take its place.
+    """
+    moved = zip(load.along, work.tiles, launch.block, strict=True)
+    return math.prod(max(1.0, tiles / at_once) for moves, tiles, at_once in moved if not moves)
+
+
+def _is_shared_unseen(load: Load, work: Work) -> bool:
+    """Whether tiles load the same bytes although ids of CTAs tell them apart.
+
+    So it is where memory decides which rows a tile has. Such tiles are taken to run at a time.
+    """
+    moving = [tiles for moves, tiles in zip(load.along, work.tiles, strict=True) if moves]
+    tiles = math.prod(moving)
+    more = tiles * work.batch * load.tile_bytes > 2 * load.total
+    return more and tiles > -(-load.extent // load.rows)

@@ -1,0 +1,55 @@
+"""What a kernel gains and loses that prefetches its first steps into the L2 cache.
+
+With programmatic dependent launch the CTAs of a kernel are there before the kernel before has
+ended. Until then memory brings their first stages into the L2 cache, which it need not do later.
+The loads then queue behind prefetches of bytes that other CTAs have prefetched, too.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+from warploom.decide.machine import Machine
+from warploom.decide.price.launch import Launch
+from warploom.decide.price.work import Load, Work
+
+
+class Prefetch(NamedTuple):
+    """What the prefetches of one launch do.
+
+    Attributes
+    ----------
+    ahead : float
+        Bytes that memory delivers before the kernel before has ended.
+    queue : float
+        Cycles for which the first loads wait for prefetches in vain.
+    """
+
+    ahead: float = 0.0
+    queue: float = 0.0
+
+
+#: Of a kernel that prefetches nothing.
+NOTHING = Prefetch()
+
+
+def prefetch_of(work: Work, machine: Machine, launch: Launch) -> Prefetch:
+    """The bytes and the cycles of a work's prefetches; none without the choice."""
+    if not work.prefetch_l2 or not work.pdl:
+        return NOTHING
+    steps = min(work.stages, launch.steps)
+    requested = distinct = 0.0
+    for load in work.loads:
+        bytes_ = launch.running * steps * min(load.rows, load.extent) * load.row_bytes * load.times
+        requested += bytes_ / load.multicast
+        distinct += min(bytes_ / _readers(load, launch), load.total)
+    # From the launch, with all CTAs, until the kernel before has ended.
+    window = (machine.launch + machine.ctas) * machine.dram_bytes
+    return Prefetch(min(distinct, window), max(0.0, requested - distinct) / machine.l2_bytes)
+
+
+def _readers(load: Load, launch: Launch) -> float:
+    """Tiles that load the same bytes at a time."""
+    at_once = zip(load.along, launch.block, strict=True)
+    return math.prod(tiles for moves, tiles in at_once if not moves)

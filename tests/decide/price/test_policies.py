@@ -1,0 +1,105 @@
+"""Prices of what changes neither tiles nor steps: the L2 cache's policies, prefetches, PDL, order."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from tests.decide.price.random_configs import random_configs
+from warploom.decide import choose, plain_gemm, predict, ranked
+from warploom.decide.machine import H200
+from warploom.decide.price.gemm import work_of
+from warploom.decide.price.launch import launch_of
+from warploom.decide.price.model import price
+from warploom.decide.price.prefetch import NOTHING, prefetch_of
+from warploom.decide.price.work import Work
+from warploom.tile.choices import DROPPED
+
+
+def _works(rng: np.random.Generator, count: int) -> list[Work]:
+    found = []
+    for _ in range(count):
+        m, n, k = (8 * int(2 ** rng.uniform(0, 10)) for _ in range(3))
+        problem = plain_gemm(m, n, k)
+        found += [work_of(problem, config) for config in random_configs(problem, rng, 6)]
+    return found
+
+
+def _plain(work: Work) -> Work:
+    loads = tuple(load._replace(policy="") for load in work.loads)
+    return work._replace(loads=loads, prefetch_l2=False)
+
+
+def test_policies_are_a_term_of_their_own(rng: np.random.Generator) -> None:
+    """They change nothing that tiles are compared by."""
+    for work in _works(rng, 12):
+        with_, without = price(work), price(_plain(work))
+        assert without.policies == 0 and without.total == without.without_policies
+        assert with_.without_policies == without.total
+        assert with_.total == pytest.approx(without.total + with_.policies, rel=1e-12)
+
+
+def test_the_choice_of_a_tile_does_not_depend_on_policies() -> None:
+    for problem in (plain_gemm(16, 4096, 8192), plain_gemm(8192, 8192, 8192)):
+        times = [
+            predict(problem, replace(config, l2_policy=0, prefetch_l2=False)).total
+            for _, config in ranked(problem, 20)
+        ]
+        assert times == sorted(times)
+
+
+def test_what_is_read_once_may_be_dropped_first(rng: np.random.Generator) -> None:
+    """The policy costs nothing where one sweep reads all; more sweeps of one operand cost more."""
+    for work in _works(rng, 12):
+        dropped = _plain(work)._replace(loads=tuple(
+            load._replace(policy=DROPPED if load.along == (False, True) else "")
+            for load in work.loads
+        ))  # fmt: skip
+        launch = launch_of(dropped, H200.gpu)
+        if launch.block[0] >= dropped.tiles[0]:
+            assert price(dropped).policies <= 0
+
+
+def test_results_push_out_what_is_dropped_first() -> None:
+    """As it was measured of GEMMs whose results are many times as large as their operands."""
+    for sizes in ((12200, 7120, 208), (10184, 9896, 40), (10624, 6824, 32), (2784, 5488, 64)):
+        problem = plain_gemm(*sizes)
+        assert predict(problem, replace(choose(problem), l2_policy=1)).policies > 0
+
+
+def test_prefetches_gain_where_memory_is_the_limit_and_lose_where_ctas_share() -> None:
+    """As it was measured on an H200: ``results/2026-11-23-h200-launches.md``."""
+    for sizes in ((1, 4096, 4096), (16, 14336, 4096), (16, 8192, 8192), (128, 7168, 16384)):
+        problem = plain_gemm(*sizes)
+        assert predict(problem, replace(choose(problem), prefetch_l2=True)).policies < 0
+    for sizes in ((512, 4096, 4096), (1000, 1000, 1000), (777, 4104, 2056)):
+        problem = plain_gemm(*sizes)
+        assert predict(problem, replace(choose(problem), prefetch_l2=True)).policies > 0
+
+
+def test_prefetches_bring_at_most_what_memory_delivers_meanwhile(rng: np.random.Generator) -> None:
+    window = (H200.launch + H200.ctas) * H200.dram_bytes
+    for work in _works(rng, 12):
+        launch = launch_of(work, H200.gpu)
+        found = prefetch_of(work._replace(prefetch_l2=True, pdl=True), H200, launch)
+        total = sum(load.total for load in work.loads)
+        assert 0 <= found.ahead <= min(window, total) * (1 + 1e-12) and found.queue >= 0
+        assert prefetch_of(work._replace(prefetch_l2=True, pdl=False), H200, launch) == NOTHING
+
+
+def test_a_launch_after_the_end_of_another_costs_its_latency(rng: np.random.Generator) -> None:
+    for work in _works(rng, 6):
+        early, late = (price(_plain(work)._replace(pdl=pdl)).total for pdl in (True, False))
+        assert late - early == pytest.approx(H200.serial_launch - H200.launch)
+
+
+def test_ordered_mmas_cost_a_barrier_for_each_mma(rng: np.random.Generator) -> None:
+    free = replace(H200, order_cycles=0.0)
+    for work in _works(rng, 6):
+        ordered = work._replace(order_mmas=True)
+        assert price(ordered, free).total == price(work, free).total
+        assert price(ordered).total >= price(work).total
+        if work.consumers == 1:
+            assert price(ordered).total == price(work).total
