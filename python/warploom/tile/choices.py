@@ -262,7 +262,8 @@ CHOICES = (
         "sms", Count(0),
         "SMs that compute; 0 for all. Where fewer need as many waves, power and the L2 cache are "
         "left to these.",
-        0, (0, 128), rule="All. Of random GEMMs 128 took 1.003 of the time (median of 215 configs).",
+        0, (0, 128),
+        rule="All. Of random GEMMs 128 took 1.003 of the time (median of 215 configs).",
     ),
     _hint("pdl", Flag(),
         "Whether the kernel may start before the kernel before it in its stream ends, for the end "

@@ -1,4 +1,4 @@
-"""Prices of what changes neither tiles nor steps: the L2 cache's policies, prefetches, PDL, order."""
+"""Prices of L2 policies, prefetches, PDL and ordered MMAs, which change no tile."""
 
 from __future__ import annotations
 
