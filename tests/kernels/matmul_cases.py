@@ -10,8 +10,8 @@ import tvm
 
 from tests.shared import reference
 from warploom.kernels.kernel_name import kernel_name
-from warploom.kernels.matmul import matmul_config
-from warploom.kernels.matmul_config import MatmulConfig
+from warploom.kernels.matmul import matmul_spec
+from warploom.kernels.matmul_spec import MatmulSpec
 from warploom.kernels.sm90_matmul_multistage import sm90_matmul_multistage
 from warploom.kernels.sm90_matmul_warp_specialised import sm90_matmul_warp_specialised
 from warploom.target import cuda_target
@@ -28,36 +28,36 @@ ROUNDING = {
 class Case:
     """One kernel on one problem; ``dynamic`` leaves M to the launch."""
 
-    config: MatmulConfig
+    spec: MatmulSpec
     m: int
     n: int
     k: int
     dynamic: bool = False
 
     def __str__(self) -> str:
-        name = kernel_name("ws" if self.config.specialised else "ms", {"config": self.config})
+        name = kernel_name("ws" if self.spec.specialised else "ms", {"spec": self.spec})
         return f"{name}-{self.m}x{self.n}x{self.k}{'-any' * self.dynamic}"
 
     def function(self):
-        build = sm90_matmul_warp_specialised if self.config.specialised else sm90_matmul_multistage
-        return build(self.config, None if self.dynamic else self.m, self.n, self.k)
+        build = sm90_matmul_warp_specialised if self.spec.specialised else sm90_matmul_multistage
+        return build(self.spec, None if self.dynamic else self.m, self.n, self.k)
 
     def check(self, kernel: Any, rng: np.random.Generator) -> None:
         """Run a compiled kernel on random matrices within poison and compare."""
-        config, device = self.config, tvm.cuda(0)
-        a = reference.random_array(rng, (self.m, self.k), config.dtype)
-        b = reference.random_array(rng, (self.n, self.k), config.b_dtype)
-        c = tvm.runtime.tensor(reference.poison(rng, (self.m, self.n), config.out_dtype), device)
+        spec, device = self.spec, tvm.cuda(0)
+        a = reference.random_array(rng, (self.m, self.k), spec.dtype)
+        b = reference.random_array(rng, (self.n, self.k), spec.b_dtype)
+        c = tvm.runtime.tensor(reference.poison(rng, (self.m, self.n), spec.out_dtype), device)
         arrays = [
             np.ascontiguousarray(x.T if transposed else x)
-            for x, transposed in ((a, config.layout[0] == "T"), (b, config.layout[1] == "N"))
+            for x, transposed in ((a, spec.layout[0] == "T"), (b, spec.layout[1] == "N"))
         ]
         kernel(*(tvm.runtime.tensor(x, device) for x in arrays), c)
-        fraction = reference.error_fraction(config.dtype, config.accumulator)
+        fraction = reference.error_fraction(spec.dtype, spec.accumulator)
         exact = reference.accumulate([a], [b], None, fraction)
-        rounding = ROUNDING[config.out_dtype] if config.out_dtype != config.accumulator else 0
+        rounding = ROUNDING[spec.out_dtype] if spec.out_dtype != spec.accumulator else 0
         # Numbers below the smallest normal one of float8 are rounded to a multiple of it.
-        tiny = 2.0**-6 if config.out_dtype.startswith("float8") else 0
+        tiny = 2.0**-6 if spec.out_dtype.startswith("float8") else 0
         bound = exact.bound * (1 + rounding) + rounding * np.abs(exact.value) + tiny * rounding
         expected = reference.Expected(exact.value, bound)
         assert not expected.mismatches(c.numpy()).any(), expected.worst(c.numpy())
@@ -65,7 +65,7 @@ class Case:
 
 def case(specialised: bool, shape: tuple[int, int, int], dynamic: bool = False, **choices: Any):
     choices.setdefault("tile", (64, 64, 64))
-    return Case(matmul_config(specialised, **choices), *shape, dynamic)
+    return Case(matmul_spec(specialised, **choices), *shape, dynamic)
 
 
 SIMPLE, ROLES = False, True

@@ -17,7 +17,7 @@ from warploom.decide import Config
 from warploom.kernels import matmul_multistage, matmul_warp_specialised
 from warploom.kernels.barrier_log import BarrierLog
 from warploom.kernels.kernel_name import kernel_name
-from warploom.kernels.matmul_config import MatmulConfig
+from warploom.kernels.matmul_spec import MatmulSpec
 from warploom.target import cuda_target
 from warploom.target.tensor_map import L2Promotion
 
@@ -56,7 +56,7 @@ CHOICES = {
 
 @given(st.lists(st.fixed_dictionaries({n: st.sampled_from(v) for n, v in CHOICES.items()})))
 def test_different_configs_have_different_names(several):
-    fields = {one.name: one.default for one in dataclasses.fields(MatmulConfig)}
+    fields = {one.name: one.default for one in dataclasses.fields(MatmulSpec)}
     names = {repr(one): kernel_name("matmul", one, fields) for one in several}
     assert len(set(names.values())) == len(names)
 

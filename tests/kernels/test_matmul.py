@@ -16,8 +16,8 @@ from warploom.compiler.report import compile_report
 from warploom.errors import IllegalCombination
 from warploom.kernels import matmul_multistage, matmul_warp_specialised
 from warploom.kernels.barrier_log import BarrierLog, RoleLog
-from warploom.kernels.matmul import matmul_config
-from warploom.kernels.matmul_config import LAYOUTS, OVERHEAD_REGISTERS, RESULTS, MatmulConfig
+from warploom.kernels.matmul import matmul_spec
+from warploom.kernels.matmul_spec import LAYOUTS, OVERHEAD_REGISTERS, RESULTS, MatmulSpec
 from warploom.target import WGMMA_KINDS, cuda_target
 from warploom.target.tensor_map import L2Promotion, TensorMap
 
@@ -67,9 +67,9 @@ def test_names_say_what_was_generated():
 
 def test_registers_follow_the_accumulators():
     """Where the sums need more than a launch gives, the producer pays, and nothing is spilled."""
-    large = matmul_config(ROLES, tile=(128, 256, 64), consumers=2, stages=4)
+    large = matmul_spec(ROLES, tile=(128, 256, 64), consumers=2, stages=4)
     assert large.register_split is None
-    three = matmul_config(ROLES, tile=(192, 192, 32), consumers=3, stages=2)
+    three = matmul_spec(ROLES, tile=(192, 192, 32), consumers=3, stages=2)
     assert three.launch_registers == 128 and three.needed_registers == 136
     assert three.register_split == (40, 152)
 
@@ -90,7 +90,7 @@ def test_large_tiles_do_not_spill():
 
 
 @given(st.data())
-def test_a_config_that_exists_fits_the_hardware(data):
+def test_a_spec_that_exists_fits_the_hardware(data):
     """Anything else is refused in a sentence, never in another way."""
     draw = data.draw
     types = draw(st.sampled_from(WGMMA_KINDS))
@@ -103,7 +103,7 @@ def test_a_config_that_exists_fits_the_hardware(data):
     layouts = sorted(LAYOUTS) if types.transpose else ["NT", "NT", "NT", "TN"]
     budgets = st.tuples(st.just(40), st.integers(10, 32).map(lambda n: 8 * n))
     try:
-        config = MatmulConfig(
+        spec = MatmulSpec(
             specialised, types.a, types.b, types.d, draw(st.sampled_from(RESULTS[types.d])),
             draw(st.sampled_from(layouts)), tile, draw(st.integers(1, 6)), consumers,
             draw(budgets) if specialised and draw(st.booleans()) else None,
@@ -113,17 +113,17 @@ def test_a_config_that_exists_fits_the_hardware(data):
         assert str(refused).endswith(".")
         return
     event("exists")
-    threads, blocks = 128 * config.warpgroups, config.ctas_per_sm
-    assert threads <= 1024 and (config.shared_bytes + 1024) * blocks <= 228 * 1024 + 1024
-    sums = tile[0] * tile[1] * (2 if types.d == "float16" else 4) // (512 * config.consumers)
-    assert sums <= config.needed_registers - OVERHEAD_REGISTERS
-    split = config.register_split
+    threads, blocks = 128 * spec.warpgroups, spec.ctas_per_sm
+    assert threads <= 1024 and (spec.shared_bytes + 1024) * blocks <= 228 * 1024 + 1024
+    sums = tile[0] * tile[1] * (2 if types.d == "float16" else 4) // (512 * spec.consumers)
+    assert sums <= spec.needed_registers - OVERHEAD_REGISTERS
+    split = spec.register_split
     if split is None:
-        assert sums < min(config.launch_registers, 255)
+        assert sums < min(spec.launch_registers, 255)
     else:
-        assert config.specialised and sums < split[1] and not split[0] % 8 and not split[1] % 8
-        assert 128 * (split[0] + config.consumers * split[1]) * blocks <= 64 * 1024
-    for operand, mn in ((config.a_tile, tile[0]), (config.b_tile, tile[1])):
+        assert spec.specialised and sums < split[1] and not split[0] % 8 and not split[1] % 8
+        assert 128 * (split[0] + spec.consumers * split[1]) * blocks <= 64 * 1024
+    for operand, mn in ((spec.a_tile, tile[0]), (spec.b_tile, tile[1])):
         assert (operand.mn, operand.k) == (mn, tile[2])
         TensorMap(operand.dtype, (None, 16), (operand.shape[0], operand.atom_columns),
                   operand.swizzle)  # fmt: skip
@@ -133,7 +133,7 @@ def test_a_config_that_exists_fits_the_hardware(data):
     "specialised, choices, sentence",
     [
         (ROLES, {"layout": "XY"}, "layout 'XY': allowed are NT"),
-        (ROLES, {"stages": 0}, "stages = 0: it must be at least 1"),
+        (ROLES, {"stages": 0}, "stages = 0: it must be an integer of at least 1"),
         (ROLES, {"dtype": "int8", "layout": "NN"}, "only 16-bit operands MN-major"),
         (ROLES, {"dtype": "float64"}, "no instruction for float64 x float64"),
         (ROLES, {"out_dtype": "int32"}, "sums in float32 become .*, not int32"),
@@ -156,7 +156,7 @@ def test_a_config_that_exists_fits_the_hardware(data):
 )
 def test_what_cannot_be_generated(specialised, choices, sentence):
     with pytest.raises(IllegalCombination, match=sentence):
-        matmul_config(specialised, **choices)
+        matmul_spec(specialised, **choices)
 
 
 @pytest.mark.parametrize(

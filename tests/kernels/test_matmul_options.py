@@ -11,7 +11,7 @@ from tests.kernels.matmul_cases import ROLES, SIMPLE, case, lower
 from warploom import compile_report
 from warploom.errors import IllegalCombination
 from warploom.kernels import matmul_warp_specialised
-from warploom.kernels.matmul import matmul_config
+from warploom.kernels.matmul import matmul_spec
 from warploom.target import Swizzle, cuda_target
 
 #: Ragged along M and N; each swizzle for A and for B, both layouts, and fills with NaN.
@@ -43,9 +43,9 @@ def test_the_tensor_map_says_what_was_asked():
     script = CASES[5].function().script()
     assert script.count('oob="nan"') == 2 and "tma_explicit" in script
     assert "oob" not in CASES[0].function().script()
-    config = CASES[0].config
-    assert (config.a_tile.swizzle, config.b_tile.swizzle) == (Swizzle.B64, Swizzle.B32)
-    assert matmul_config(ROLES).a_tile.swizzle is Swizzle.B128
+    spec = CASES[0].spec
+    assert (spec.a_tile.swizzle, spec.b_tile.swizzle) == (Swizzle.B64, Swizzle.B32)
+    assert matmul_spec(ROLES).a_tile.swizzle is Swizzle.B128
 
 
 @pytest.mark.parametrize(
@@ -61,7 +61,7 @@ def test_the_tensor_map_says_what_was_asked():
 )
 def test_what_there_is_not_is_refused(choices, sentence):
     with pytest.raises(IllegalCombination, match=sentence):
-        matmul_config(ROLES, **choices)
+        matmul_spec(ROLES, **choices)
 
 
 def test_nan_within_k_is_refused():

@@ -15,7 +15,7 @@ from warploom.compiler.cubin import read_kernels
 from warploom.compiler.ptxas_log import parse
 from warploom.errors import Decline, IllegalCombination
 from warploom.kernels import matmul_warp_specialised
-from warploom.kernels.matmul_config import MatmulConfig
+from warploom.kernels.matmul_spec import MatmulSpec
 from warploom.lower.lowerings import lower
 from warploom.target import ARCHS, PRODUCER_REGISTERS, SM90A, RegisterRoles
 
@@ -128,5 +128,5 @@ def test_generator_and_tile_program_agree(registers, consumers, refused):
 
 def test_the_budget_of_one_producer_and_one_consumer():
     """40 and 232 of a launch of 256 threads: the compiler starts each with 232."""
-    assert MatmulConfig(registers=(40, 232)).register_split == (40, 232)
+    assert MatmulSpec(registers=(40, 232)).register_split == (40, 232)
     RegisterRoles(SM90A, 1).check(40, 232)

@@ -13,15 +13,15 @@ from typing import Any
 from tvm.tirx import PrimFunc
 
 from warploom.errors import IllegalCombination
-from warploom.kernels.matmul_config import MatmulConfig
+from warploom.kernels.matmul_spec import MatmulSpec
 from warploom.kernels.sm90_matmul_multistage import sm90_matmul_multistage
 from warploom.kernels.sm90_matmul_warp_specialised import sm90_matmul_warp_specialised
 from warploom.target.dtypes import with_dtype_names
 
 
 @with_dtype_names
-def matmul_config(specialised: bool, dtype: str = "float16", **choices: Any) -> MatmulConfig:
-    """A configuration in which what is left out follows from the dtype of A.
+def matmul_spec(specialised: bool, dtype: str = "float16", **choices: Any) -> MatmulSpec:
+    """A specification in which what is left out follows from the dtype of A.
 
     B has the same dtype, sums are in float32 (int32 for integers), C holds them as they are.
 
@@ -30,14 +30,14 @@ def matmul_config(specialised: bool, dtype: str = "float16", **choices: Any) -> 
     IllegalCombination
         If there is no such kernel, or no such choice.
     """
-    unknown = sorted(choices.keys() - MatmulConfig.__dataclass_fields__.keys())
+    unknown = sorted(choices.keys() - MatmulSpec.__dataclass_fields__.keys())
     if unknown:
-        allowed = ", ".join(sorted(MatmulConfig.__dataclass_fields__.keys() - {"specialised"}))
+        allowed = ", ".join(sorted(MatmulSpec.__dataclass_fields__.keys() - {"specialised"}))
         raise IllegalCombination(f"matmul: no choice {unknown[0]!r}; allowed are {allowed}.")
     choices.setdefault("b_dtype", dtype)
     choices.setdefault("accumulator", "int32" if "int" in dtype else "float32")
     choices.setdefault("out_dtype", choices["accumulator"])
-    return MatmulConfig(specialised=specialised, dtype=dtype, **choices)
+    return MatmulSpec(specialised=specialised, dtype=dtype, **choices)
 
 
 @with_dtype_names
@@ -55,7 +55,7 @@ def matmul_multistage(
     dtype : str
         Of A, and of B unless ``b_dtype`` says otherwise.
     **choices
-        Fields of :class:`~warploom.kernels.matmul_config.MatmulConfig`.
+        Fields of :class:`~warploom.kernels.matmul_spec.MatmulSpec`.
 
     Returns
     -------
@@ -73,7 +73,7 @@ def matmul_multistage(
     >>> matmul_multistage(None, 1000, 520, stages=4).attrs["global_symbol"]
     'sm90_matmul_multistage_m_any_n1000_k520_specialised0_stages4'
     """
-    return sm90_matmul_multistage(matmul_config(False, dtype, **choices), m, n, k)
+    return sm90_matmul_multistage(matmul_spec(False, dtype, **choices), m, n, k)
 
 
 @with_dtype_names
@@ -92,4 +92,4 @@ def matmul_warp_specialised(
     >>> func.attrs["global_symbol"]
     'sm90_matmul_warp_specialised_m4096_n4096_k4096_tile128x256x64_consumers2_registers40x232'
     """
-    return sm90_matmul_warp_specialised(matmul_config(True, dtype, **choices), m, n, k)
+    return sm90_matmul_warp_specialised(matmul_spec(True, dtype, **choices), m, n, k)

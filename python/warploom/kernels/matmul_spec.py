@@ -1,8 +1,8 @@
-"""What a generated matmul is built for: every legal choice, and a sentence for each illegal one.
+"""What a generated matmul is built for, and a sentence for each that there is not.
 
-Where :class:`warploom.decide.Config` holds the choices of tile programs, this holds those of two
-plain kernels that take everything the tensor core does: all types, both layouts of both operands,
-any tile, any number of stages, any register budget.
+The caller says all of it; nothing is chosen here. Values of choices are those of the one table,
+:data:`warploom.tile.choices.CHOICES`. The rest specifies instructions and tensor maps: all types,
+both layouts of both operands, swizzles, fills.
 """
 
 from __future__ import annotations
@@ -33,6 +33,7 @@ from warploom.target.spelling import (
     read_swizzle,
 )
 from warploom.target.tensor_map import NAN_DTYPES
+from warploom.tile.choices import BY_NAME
 
 #: BLAS names of the layouts: how A and B lie in global memory.
 LAYOUTS = {
@@ -52,13 +53,15 @@ _SPELLED = {
     "a_swizzle": read_swizzle, "b_swizzle": read_swizzle, "l2_promotion": read_l2_promotion,
     "oob_fill": read_oob_fill,
 }  # fmt: skip
+#: Rows of the table of choices that a caller gives by name.
+_CHOICES = ("stages", "consumers", "ctas_per_sm", "group")
 #: Registers that a multiplying thread needs beside its accumulators.
 OVERHEAD_REGISTERS = 40
 
 
 @dataclass(frozen=True)
-class MatmulConfig:
-    """Choices of one generated matmul, whatever the extents of the matrices.
+class MatmulSpec:
+    """One generated matmul, whatever the extents of the matrices.
 
     Attributes
     ----------
@@ -203,10 +206,11 @@ class MatmulConfig:
         """Every rule with the sentence that explains its violation, in order of dependence."""
         allowed = "; ".join(f"{name}: {what}" for name, what in LAYOUTS.items())
         yield self.layout in LAYOUTS, f"layout {self.layout!r}: allowed are {allowed}."
-        counts = ("stages", "consumers", "ctas_per_sm", "group")
-        for name, value in (*((one, getattr(self, one)) for one in counts),
-                            *zip(("rows", "columns", "K"), self.tile, strict=True)):  # fmt: skip
-            yield value >= 1, f"{name} = {value}: it must be at least 1."
+        chosen = {name: getattr(self, name) for name in _CHOICES}
+        chosen |= zip(("tile_m", "tile_n", "tile_k"), self.tile, strict=True)
+        for name, value in chosen.items():
+            reason = BY_NAME[name].kind.why_not(value)
+            yield reason is None, f"{name} = {value}: {reason}."
         results = RESULTS[self.kind.d]  # raises with its own sentence if there is no instruction
         yield (
             self.out_dtype in results,
