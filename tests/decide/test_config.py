@@ -137,7 +137,7 @@ def test_candidates_are_legal_and_different() -> None:
 
 
 def test_sums_are_split_only_where_tiles_are_few_and_sums_long() -> None:
-    """Each part has two steps, and all parts together take the SMs two turns at most."""
+    """Each part has two steps, and all parts together take two waves at most."""
     split = 0
     for m, n, k in itertools.product((1, 1000), (128, 4096), (64, 512, 4096)):
         for one in candidates(replace(_LARGE, m=m, n=n, k=k)):
@@ -192,10 +192,10 @@ def test_a_kernel_for_each_number_of_rows() -> None:
 
 def test_a_large_cluster_takes_as_many_turns_as_there_are_places() -> None:
     problem = replace(_LARGE, m=1024, n=1024, k=1024)  # 8 x 8 tiles of 128 x 128, 8 x 16 of half
-    for cluster, columns, turns in ((1, 64, 1), (2, 64, 1), (4, 64, 2), (8, 64, 2), (8, 128, 1)):
+    for cluster, columns, waves in ((1, 64, 1), (2, 64, 1), (4, 64, 2), (8, 64, 2), (8, 128, 1)):
         config = Config(128, columns, cluster_m=max(1, cluster // 2), cluster_n=min(cluster, 2))
-        assert predict(problem, config).waves == turns
-        assert fits_at_once(problem, config) == (turns == 1)
+        assert predict(problem, config).waves == waves
+        assert fits_at_once(problem, config) == (waves == 1)
 
 
 def test_what_ctas_share_are_whole_atoms() -> None:
@@ -239,21 +239,21 @@ def test_nothing_legal() -> None:
 _WEIGHTS = replace(_LARGE, m=16, n=8192, k=8192, b_bits=4 + 16 / 128, computed=(False, True))
 
 
-#: Microseconds that were measured, by how many warpgroups take turns. What a launch costs beside
-#: the kernel is in all of them alike: kernels did not start early then.
-_MEASURED_BY_TURNS = {1: 22.5, 2: 17.9, 3: 16.8}
+#: Microseconds that were measured, by how many warpgroups share the steps. What a launch costs
+#: beside the kernel is in all of them alike: kernels did not start early then.
+_MEASURED_BY_SLICES = {1: 22.5, 2: 17.9, 3: 16.8}
 
 
 def test_what_turns_save_where_an_operand_is_computed_is_what_was_measured() -> None:
     predicted = {}
-    for turns in _MEASURED_BY_TURNS:
-        config = Config(16, 64, 256, 6, consumers=1, swap_ab=True, slice_k=turns)
+    for slices in _MEASURED_BY_SLICES:
+        config = Config(16, 64, 256, 6, consumers=1, swap_ab=True, slice_k=slices)
         assert config.why_not(_WEIGHTS) is None
-        predicted[turns] = predict(_WEIGHTS, config).total
-    assert all(us < _MEASURED_BY_TURNS[turns] for turns, us in predicted.items())
-    for turns, measured in _MEASURED_BY_TURNS.items():
-        saved, wanted = predicted[1] - predicted[turns], _MEASURED_BY_TURNS[1] - measured
-        print(f"{turns} turns: {predicted[turns]:.2f} us, saves {saved:.2f}, measured {wanted:.2f}")
+        predicted[slices] = predict(_WEIGHTS, config).total
+    assert all(us < _MEASURED_BY_SLICES[slices] for slices, us in predicted.items())
+    for slices, measured in _MEASURED_BY_SLICES.items():
+        saved, wanted = predicted[1] - predicted[slices], _MEASURED_BY_SLICES[1] - measured
+        print(f"{slices}: {predicted[slices]:.2f} us, saves {saved:.2f}, measured {wanted:.2f}")
         assert saved == pytest.approx(wanted, rel=0.3)
 
 
@@ -265,7 +265,7 @@ def test_warpgroups_take_turns_where_an_operand_is_computed_for_few_rows() -> No
 
 def test_sums_of_turns_count_as_shared_memory() -> None:
     config = Config(16, 64, 256, 6, consumers=1, swap_ab=True)
-    more = [replace(config, slice_k=turns).shared_bytes(_WEIGHTS) for turns in (1, 2, 3)]
+    more = [replace(config, slice_k=slices).shared_bytes(_WEIGHTS) for slices in (1, 2, 3)]
     assert more[2] - more[1] == more[1] - more[0] == 64 * 16 * 4
 
 
@@ -275,10 +275,10 @@ def test_fitted_widths_fill_whole_turns(m: int, n: int, rows: int) -> None:
     for width in fitted(m, n, rows):
         count = -(-m // rows) * -(-n // width)
         narrower = -(-m // rows) * -(-n // (width - 16))
-        assert -(-count // H200.sms) < -(-narrower // H200.sms), "a narrower one needs more turns"
+        assert -(-count // H200.sms) < -(-narrower // H200.sms), "a narrower one needs more waves"
 
 
-def test_a_width_is_chosen_that_saves_a_turn() -> None:
+def test_a_width_is_chosen_that_saves_a_wave() -> None:
     # Tiles of 176 rows or columns fill three waves, and leave 1 of 396 places idle.
     config = choose(replace(_LARGE, n=2112, k=7168))
     rows, columns = (2112, 4096) if config.swap_ab else (4096, 2112)

@@ -168,8 +168,8 @@ def test_tiles_for_small_weights_are_those_of_the_first_lowering(m, n, k, bits):
     decided = [d for step in lower_trace(gemm_quantised(n, k, m, bits)) for d in step.decisions]
     assert not any("declines" in sentence for sentence in decided)
     assert any(f"{config.stages} stages" in sentence for sentence in decided)
-    turns = [sentence for sentence in decided if sentence.startswith("slice_k: each of 3")]
-    assert bool(turns) == (config.slice_k > 1)
+    sliced = [sentence for sentence in decided if sentence.startswith("slice_k: each of 3")]
+    assert bool(sliced) == (config.slice_k > 1)
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,7 @@ DEPTH_BYTES = (128, 256, 512)
 #: Elements of an accumulator below which a matrix of several tiles an SM gains nothing, and above
 #: which a stage needs no second row.
 _SMALL_TILE, _LARGE_TILE = 8192, 16384
-#: Turns of tiles for which a width is sought that leaves no SM idle in the last, the least of such
+#: Waves for which a width is sought that leaves no SM idle in the last, the least of such
 #: widths, as loads of narrow tiles are slow, and their step: stores are slow in chunks of fewer
 #: columns, but of fewer rows, as tiles are stored that are computed as the transpose, they are not.
 _FITTED_WAVES, _LEAST_FITTED = (1, 2, 3, 4), 64

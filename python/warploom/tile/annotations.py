@@ -14,9 +14,9 @@ PIPELINED, STAGES = PREFIX + "pipelined", PREFIX + "stages"
 #: Annotations of a loop over the tiles of a CTA: that it is one; that a scheduler hands tiles out
 #: as the kernel runs; that two warpgroups compute tiles in ping-pong.
 TILES, DYNAMIC, PING_PONG = PREFIX + "tiles", PREFIX + "dynamic", PREFIX + "ping_pong"
-#: Attribute of statements that one of so many warpgroups executes, in its turn; waiting for the
-#: stages that they read, and releasing them, included.
-TURN = PREFIX + "turn"
+#: Attribute of the statements of a step of slice-K, which one of so many warpgroups executes;
+#: waiting for the stages that they read, and releasing them, included.
+SLICE_STEP = PREFIX + "slice_step"
 #: Attribute of statements that the first warpgroup executes.
 FIRST = PREFIX + "first"
 #: Attribute of statements that bring their own synchronisation.

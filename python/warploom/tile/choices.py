@@ -294,8 +294,8 @@ CHOICES = (
         "The CTAs of a persistent grid compute every n-th tile, or each takes over tiles of CTAs "
         "that have not started (cluster launch control, on Blackwell)."),
     _hint("order_mmas", Flag(),
-        "Whether computing warpgroups issue their MMAs in turn: while those of one run, the others "
-        "compute with their results. For loops that use results in the step that has them.",
+        "Whether computing warpgroups issue their MMAs in order: while those of one run, the "
+        "others compute with their results. For loops that use results in the step that has them.",
         False,
         rule="Off. Block scales have it for tiles of 256 x 128, which took 0.92 to 1.04 of the "
         "time; other tiles took 0.97 to 1.05 (30 configs).",

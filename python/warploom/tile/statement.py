@@ -11,7 +11,7 @@ TIRx statements with :mod:`warploom.tile.ir`::
             ...
 
 The notes of passes about a statement stand in the program, as an attribute or a loop's
-annotation, and is a view here too: :class:`Turn`, :class:`First`, :class:`Orchestrated`.
+annotation, and is a view here too: :class:`SliceStep`, :class:`First`, :class:`Orchestrated`.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ from warploom.tile.annotations import (
     ORCHESTRATED,
     PING_PONG,
     PIPELINED,
+    SLICE_STEP,
     STAGES,
     TAKEN,
     TILES,
-    TURN,
     Tiles,
 )
 from warploom.tile.effects import REDUCTIONS
@@ -183,12 +183,12 @@ class Marked(_WithBody):
     raw: tirx.AttrStmt
 
 
-class Turn(Marked):
-    """Statements that one of ``count`` warpgroups executes, in its turn."""
+class SliceStep(Marked):
+    """A step of slice-K, which one of ``count`` warpgroups executes."""
 
     @property
     def count(self) -> Any:
-        """How many warpgroups take turns."""
+        """How many warpgroups share the steps."""
         return self.raw.value
 
 
@@ -224,7 +224,7 @@ class Instruction(Statement):
 
 
 _MARKED = {
-    TURN: Turn, FIRST: First, ORCHESTRATED: Orchestrated, INITIALISED: Initialised,
+    SLICE_STEP: SliceStep, FIRST: First, ORCHESTRATED: Orchestrated, INITIALISED: Initialised,
     GIVEN: Given, TAKEN: Taken,
 }  # fmt: skip
 _COPIES = ("copy", "copy_async")

@@ -209,8 +209,8 @@ def dequantised_in_tensor_memory() -> CaseProduct:
     )
 
 
-def turns() -> Product:
-    """Two warpgroups that take turns with the three steps of three tiles; four stages."""
+def slice_k() -> Product:
+    """Two warpgroups that share the three steps of three tiles; four stages."""
     case = tile_programs.gemm(150, 56, 88, (64, 64, 32), stages=4, out_dtype="float16")
     func = hinted(case.func, slice_k=2)
     return Product(
@@ -355,7 +355,7 @@ PROGRAMS: dict[str, Callable[[], Product | Attention | Source]] = {
     "swap_ab": swap_ab,
     "stream_k": stream_k,
     "reduce_in_clusters": reduce_in_clusters,
-    "turns": turns,
+    "slice_k": slice_k,
     "ping_pong": ping_pong,
     "order_mmas": order_mmas,
     "staged_input": staged_input,

@@ -1,4 +1,4 @@
-"""Synchronisation bugs planted in small Hopper kernels: for few rows, the first tutorial, turns."""
+"""Synchronisation bugs planted in small Hopper kernels: few rows, first tutorial, slice-K."""
 
 from __future__ import annotations
 
@@ -130,33 +130,33 @@ TUTORIAL = (
               (drop(CTA_SYNC, 0, 2),), ERROR, "never initialised"),
 )  # fmt: skip
 
-# --- turns: a lowered tile program, two warpgroups compute every other step each ---
+# --- slice-K: a lowered tile program, two warpgroups compute every other step each ---
 
 STAGE_FREE = "shared_memory_ptr)[7172]))), (uint)"
-MY_TURN, SUMS_BARRIER = "_stage_ptr_1[0] % 2)", "bar_sync_count_sync((uint)15"
+MY_STEP, SUMS_BARRIER = "_stage_ptr_1[0] % 2)", "bar_sync_count_sync((uint)15"
 SUMS = ("st.shared", "ld.shared", "nothing orders the two")
 
 
-def _turns(name: str, edits: tuple[Edit, ...], kind: str, *words: str) -> Mutant:
-    return Mutant("turns", name, edits, kind, words)
+def _slice_k(name: str, edits: tuple[Edit, ...], kind: str, *words: str) -> Mutant:
+    return Mutant("slice_k", name, edits, kind, words)
 
 
-TURNS = (
-    _turns("an empty barrier expects both warpgroups",
+SLICE_K = (
+    _slice_k("an empty barrier expects both warpgroups",
            (replace(STAGE_FREE, "(uint)1", "(uint)2"),), ERROR, "deadlock", "1 of 2 arrivals"),
-    _turns("both warpgroups take every turn",
-           (instead(MY_TURN, "if (true) {"),), RACE, *OVERWRITTEN),
-    _turns("a stage is given back before its products are done",
+    _slice_k("both warpgroups compute every step",
+           (instead(MY_STEP, "if (true) {"),), RACE, *OVERWRITTEN),
+    _slice_k("a stage is given back before its products are done",
            (drop(WAIT_ALL),), RACE, *OVERWRITTEN),
-    _turns("sums are left before those of the last tile are added",
+    _slice_k("sums are left before those of the last tile are added",
            (drop(SUMS_BARRIER, 0, 2),), RACE, *SUMS),
-    _turns("sums are added before they are left",
+    _slice_k("sums are added before they are left",
            (drop(SUMS_BARRIER, 1, 2),), UNINITIALISED, "ld.shared", "reads shared"),
 )  # fmt: skip
 
 # --- ping-pong: a lowered tile program, two warpgroups compute every other tile each ---
 
-WAIT_FOR_TURN, PASS_TURN = "bar_sync_count_sync(((uint)", "bar_arrive_arrive"
+WAIT_FOR_ORDER, PASS_ORDER = "bar_sync_count_sync(((uint)", "bar_arrive_arrive"
 
 
 def _ping_pong(name: str, edits: tuple[Edit, ...], kind: str, *words: str) -> Mutant:
@@ -164,10 +164,10 @@ def _ping_pong(name: str, edits: tuple[Edit, ...], kind: str, *words: str) -> Mu
 
 
 PING_PONG = (
-    _ping_pong("a warpgroup begins its tile before its turn",
-               (drop(WAIT_FOR_TURN), drop(PASS_TURN)), ERROR),
-    _ping_pong("the turn is not passed on",
-               (drop(PASS_TURN),), ERROR, "deadlock"),
+    _ping_pong("a warpgroup begins its tile before the other has issued its MMAs",
+               (drop(WAIT_FOR_ORDER), drop(PASS_ORDER)), ERROR),
+    _ping_pong("the other warpgroup is never let begin",
+               (drop(PASS_ORDER),), ERROR, "deadlock"),
     _ping_pong("a warpgroup does not pass over the stages of the other",
                (drop("ptr_1[0] + 3) / 4)", 0, 2), drop("ptr_1[0] + 3) % 4)", 0, 2)), ERROR),
     _ping_pong("an empty barrier expects both warpgroups",
@@ -183,8 +183,8 @@ def _order(name: str, edits: tuple[Edit, ...], kind: str, *words: str) -> Mutant
 
 
 ORDER = (
-    _order("nobody has the first turn", (drop(PASS_TURN, 0, 2),), ERROR, "deadlock"),
-    _order("the turn is not passed on", (drop(PASS_TURN, 1, 2),), ERROR, "deadlock"),
+    _order("no warpgroup is let begin", (drop(PASS_ORDER, 0, 2),), ERROR, "deadlock"),
+    _order("the next warpgroup is never let begin", (drop(PASS_ORDER, 1, 2),), ERROR, "deadlock"),
 )  # fmt: skip
 
 # --- staged_input: a residual comes through the buffers that results leave through ---
@@ -224,4 +224,4 @@ CHUNK = (
     _chunks("no proxy fence before a chunk is stored", (drop(CHUNK_FENCE, 1, 4),), FENCE),
 )  # fmt: skip
 
-SM90_SMALL_MUTANTS = (*SWAP, *TUTORIAL, *TURNS, *PING_PONG, *ORDER, *EPILOGUE_INPUT, *CHUNK)
+SM90_SMALL_MUTANTS = (*SWAP, *TUTORIAL, *SLICE_K, *PING_PONG, *ORDER, *EPILOGUE_INPUT, *CHUNK)

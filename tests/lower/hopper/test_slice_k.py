@@ -1,4 +1,4 @@
-"""Warpgroups that take turns with the steps of a loop: right for every count, or declined."""
+"""Warpgroups that share the steps of a loop (slice-K): right for every count, or declined."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.shared.sampling import sampled
 from tests.shared.tile_programs.orchestrated import prefetched_residual
 from warploom import language as wl
 from warploom.errors import Decline
-from warploom.lower.hopper.slice_k import TURN, slice_k
+from warploom.lower.hopper.slice_k import SLICE_STEP, slice_k
 from warploom.lower.lowerings import lower
 from warploom.lower.passes.canonicalize import canonicalize
 from warploom.lower.passes.infer_layouts import infer_layouts
@@ -52,7 +52,7 @@ PROGRAMS = {
     ),
     "packed": lambda steps, stages: tile_programs.packed(k=128 * steps, stages=stages),
 }
-#: Counts of steps around those of turns and stages; clusters of the grid, None for one a tile.
+#: Counts of steps around those of warpgroups and stages; clusters of the grid, None for one a tile.
 STEPS, STAGES, GRIDS = (1, 2, 3, 4, 5, 7), (1, 2, 3, 5, 6), (None, 1, 3)
 STRUCTURES = (
     {}, {"cluster": (2, 1)}, {"raster": "rows"}, {"persistent": False}, {"split_k": 2},
@@ -73,11 +73,11 @@ def configured() -> list:
 
 @pytest.mark.parametrize(("name", "configuration"), sampled(configured(), 2))
 @pytest.mark.some(3)
-def test_turns_are_right_and_free_of_races(name, configuration, grid_of, rng):
-    steps, stages, grid, turns, structure = configuration
+def test_slices_are_right_and_free_of_races(name, configuration, grid_of, rng):
+    steps, stages, grid, slices, structure = configuration
     grid_of(grid)
     # Without another lowering to fall back to.
-    check(PROGRAMS[name](steps, stages), rng, slice_k=turns, specialise=True, **structure)
+    check(PROGRAMS[name](steps, stages), rng, slice_k=slices, specialise=True, **structure)
 
 
 #: Every configuration is for so many of the programs.
@@ -86,31 +86,31 @@ PROGRAMS_EACH = 3
 
 @pytest.mark.long
 @pytest.mark.parametrize("name", PROGRAMS)
-def test_turns_in_all_configurations(name, grid_of):
+def test_slices_in_all_configurations(name, grid_of):
     first, step = list(PROGRAMS).index(name), len(PROGRAMS) // PROGRAMS_EACH
     for number in range(first % step, len(CONFIGURATIONS), step):
-        steps, stages, grid, turns, structure = CONFIGURATIONS[number]
+        steps, stages, grid, slices, structure = CONFIGURATIONS[number]
         grid_of(grid)
         rng = np.random.default_rng(number)
-        check(PROGRAMS[name](steps, stages), rng, slice_k=turns, specialise=True, **structure)
+        check(PROGRAMS[name](steps, stages), rng, slice_k=slices, specialise=True, **structure)
 
 
 @pytest.mark.parametrize("seed", range(4, 8))
-def test_random_programs_with_turns(seed):
-    """Those whose steps take no turns are lowered without."""
+def test_random_programs_with_slice_k(seed):
+    """Those whose steps cannot be shared are lowered without."""
     rng = np.random.default_rng(500 + seed)
     check(tile_programs.random_program(rng), rng, slice_k=2)
 
 
 @pytest.mark.parametrize(
-    ("stages", "turns", "expected"), [(4, 2, 4), (5, 2, 4), (1, 2, 2), (7, 3, 6), (2, 3, 3)]
+    ("stages", "slices", "expected"), [(4, 2, 4), (5, 2, 4), (1, 2, 2), (7, 3, 6), (2, 3, 3)]
 )
-def test_each_stage_belongs_to_one_warpgroup(stages, turns, expected):
-    """One warpgroup gives it back, and its number of stages is a multiple of the turns."""
+def test_each_stage_belongs_to_one_warpgroup(stages, slices, expected):
+    """One warpgroup gives it back, and its number of stages is a multiple of the warpgroups."""
     func = tile_programs.gemm(128, 128, 512, TILE, stages=stages).func
-    trace = lower_trace(hinted(func, slice_k=turns))
+    trace = lower_trace(hinted(func, slice_k=slices))
     decided = [sentence for step in trace for sentence in step.decisions]
-    sentence = f"slice_k: each of {turns} warpgroups computes one step of {turns}"
+    sentence = f"slice_k: each of {slices} warpgroups computes one step of {slices}"
     assert any(one.startswith(sentence) for one in decided)
     assert any(f"ring of A_s, B_s: {expected} stages" in sentence for sentence in decided)
     script = trace[-1].func.script()
@@ -119,24 +119,24 @@ def test_each_stage_belongs_to_one_warpgroup(stages, turns, expected):
 
 
 @pytest.mark.parametrize("hint", [{"specialise": False}, {}])
-def test_other_lowerings_say_that_they_take_no_turns(hint):
+def test_other_lowerings_say_that_they_share_no_steps(hint):
     func = hinted(tile_programs.gemm(64, 64, 64, (64, 64, 64)).func, slice_k=2, **hint)
     trace = lower_trace(func, "sm_90a" if hint else "sm_100a")
     sentences = [sentence for step in trace for sentence in step.decisions]
     assert any(sentence.startswith("slice_k: not followed") for sentence in sentences)
 
 
-def after_turns(func: PrimFunc) -> Any:
+def after_slice_k(func: PrimFunc) -> Any:
     passes = (canonicalize, infer_layouts, resolve_scopes, stage_stores, slice_k)
     return after_passes(func, *passes)
 
 
-def has_turn(func: PrimFunc) -> bool:
-    return f'"{TURN}":' in after_turns(func).to_func().script()
+def shares_steps(func: PrimFunc) -> bool:
+    return f'"{SLICE_STEP}":' in after_slice_k(func).to_func().script()
 
 
-def test_one_turn_changes_nothing():
-    assert not has_turn(hinted(tile_programs.gemm(64, 64, 64, TILE).func, slice_k=1))
+def test_one_slice_changes_nothing():
+    assert not shares_steps(hinted(tile_programs.gemm(64, 64, 64, TILE).func, slice_k=1))
 
 
 def loop(fault: str) -> PrimFunc:
@@ -209,29 +209,29 @@ def loop(fault: str) -> PrimFunc:
         ("shared", "A statement of the loop writes other to memory that warpgroups share"),
         ("branch", "An MMA in the loop over k stands in another loop or branch; warpgroups"),
         ("form", "The MMA into acc.*does not add to what the iterations before have summed"),
-        ("changed", "uses the accumulator acc inside the loop; warpgroups that take turns have"),
+        ("changed", "uses the accumulator acc inside the loop; warpgroups that share steps have"),
         ("after", "made is used in the loop over k and after it"),
-        ("no loads", "The loop loads nothing, so there are no stages that tell whose turn it is"),
+        ("no loads", "The loop loads nothing, so no stages tell which warpgroup computes a step"),
     ],
 )
 def test_declines(fault, message):
     with pytest.raises(Decline, match=message):
-        after_turns(loop(fault))
+        after_slice_k(loop(fault))
 
 
 @pytest.mark.parametrize("fault", ["none", "zeroed"])
 def test_what_is_not_declined_is_lowered(fault):
-    assert has_turn(loop(fault))
+    assert shares_steps(loop(fault))
     assert "acc_sums" in lower(loop(fault)).script()
 
 
 def test_programs_without_such_a_loop_are_declined():
     func = hinted(tile_programs.grouped().func, slice_k=2)
-    with pytest.raises(Decline, match="No pipelined loop has an MMA whose steps could be taken"):
-        after_turns(func)
+    with pytest.raises(Decline, match="No pipelined loop has an MMA whose steps warpgroups could share"):
+        after_slice_k(func)
 
 
 def test_phases_that_the_author_counts_are_not_shared_out():
     func = hinted(prefetched_residual(tile=(64, 64, 64)).func, slice_k=2)
     with pytest.raises(Decline, match="The program operates mbarriers itself"):
-        after_turns(func)
+        after_slice_k(func)

@@ -42,7 +42,7 @@ from warploom.language.rules.entries import scope_ids
 from warploom.language.rules.nests import read_nest
 from warploom.language.rules.places import at_place
 from warploom.tile import ir
-from warploom.tile.annotations import FIRST, GIVEN, PING_PONG, PIPELINED, TAKEN, TURN
+from warploom.tile.annotations import FIRST, GIVEN, PING_PONG, PIPELINED, SLICE_STEP, TAKEN
 from warploom.tile.hints import DEVICE_ENTRY
 from warploom.tile.ids import KINDS, parent_and_child
 from warploom.tile.mbarriers import SCOPE as MBARRIER
@@ -105,7 +105,7 @@ class _InStep:
     number : Var
         The number of the warpgroup.
     step : int
-        The iteration of the innermost pipelined loop, which says whose turn it is.
+        The iteration of the innermost pipelined loop, which says which warpgroup computes it.
     cluster : Cluster
         That of the CTA.
     """
@@ -162,7 +162,7 @@ class _InStep:
             return run_ctas(self._ctas(body) if has_warpgroups else self._threads(body))
         if key == FIRST:
             return self._of(self.parts[:1], body)
-        if key == TURN:
+        if key == SLICE_STEP:
             return self._of([self.parts[self.step % int(statement.value)]], body)
         if key in (GIVEN, TAKEN):
             return through_slot(self.parts[0], statement, self.run(body))

@@ -43,8 +43,8 @@ from warploom.tile.statement import (
     Marked,
     Mma,
     Orchestrated,
+    SliceStep,
     Statement,
-    Turn,
     While,
     walk,
 )
@@ -87,10 +87,10 @@ class Consumer:
                 result += self._open(use)
             waits = self.waits.of[statement]
             result += self._wait(waits.before)
-            turns = isinstance(statement, Turn)
-            result += (
-                self._turn(statement, step.turns) if turns else self._statement(statement, waits)
-            )
+            if isinstance(statement, SliceStep):
+                result += self._slice_step(statement, step.slices)
+            else:
+                result += self._statement(statement, waits)
             result += self._wait(waits.after)
             for use in step.closes:
                 result += self._close(use)
@@ -180,17 +180,17 @@ class Consumer:
         branch = ir.when(placed.condition, [*pin_one(tiles), then], *([side] for side in otherwise))
         return [branch, *self._apart(statement.effects)]
 
-    def _turn(self, turn: Turn, uses: list[RingUse]) -> list[Stmt]:
+    def _slice_step(self, step: SliceStep, uses: list[RingUse]) -> list[Stmt]:
         """Return the code of one warpgroup, chosen by the stage; the others pass over it."""
         body = [s for use in uses for s in self._open(use)]
-        body += self._bodies(turn)[0]
+        body += self._bodies(step)[0]
         after: list[Stmt] = []
         for use in uses:
             at = self.positions[use.ring.name]
             body += self.supply.release(use.ring, at.index)
             after += at.advance()
         stage = self.positions[uses[0].ring.name].index
-        mine = T.EQ(T.truncmod(stage, turn.count), self.program.var("warpgroup"))
+        mine = T.EQ(T.truncmod(stage, step.count), self.program.var("warpgroup"))
         return [ir.when(mine, body), *after]
 
     def _of_first(self, first: First) -> list[Stmt]:

@@ -30,7 +30,7 @@ from tvm.tirx import Buffer
 from warploom.lower.analysis.own_barriers import own_tiles
 from warploom.lower.analysis.rings import PipelinePlan, RingUse
 from warploom.lower.hopper.mma_groups import Event, Group, Guard, InFlight
-from warploom.lower.hopper.slice_k import in_turns
+from warploom.lower.hopper.slice_k import of_slice_step
 from warploom.lower.hopper.supply import Supply
 from warploom.lower.hopper.wait_plan import Close, WaitPlan, Waits
 from warploom.tile.effects import Effects, together
@@ -48,8 +48,8 @@ from warploom.tile.statement import (
     Marked,
     Mma,
     Orchestrated,
+    SliceStep,
     Statement,
-    Turn,
     While,
 )
 
@@ -115,7 +115,7 @@ class _Analysis:
                 waits.before = self.now.before(statement.effects)
             case Mma():
                 self._mma(statement, waits)
-            case Turn() | First() | Loop(ping_pong=True) | While():
+            case SliceStep() | First() | Loop(ping_pong=True) | While():
                 self._apart(statement, waits)
             case Branch() if needs_order(statement):
                 self._apart(statement, waits)
@@ -207,26 +207,26 @@ class Step:
     ----------
     opens, closes : list of RingUse
         Stages that are waited for before it, and read for the last time in it.
-    turns : list of RingUse
-        Stages that one warpgroup uses, in its turn.
+    slices : list of RingUse
+        Stages that one warpgroup of slice-K uses.
     """
 
     statement: Statement
     opens: list[RingUse]
-    turns: list[RingUse]
+    slices: list[RingUse]
     closes: list[RingUse]
 
 
 def steps(plan: PipelinePlan, statements: Block) -> Iterator[Step]:
     """The statements of a block, with the rings of a plan."""
     uses = plan.of_block(statements)
-    turns = [use for use in uses if in_turns(use)]
-    own = [use for use in uses if not in_turns(use)]
+    slices = [use for use in uses if of_slice_step(use)]
+    own = [use for use in uses if not of_slice_step(use)]
     for number, statement in enumerate(statements):
         yield Step(
             statement,
             [use for use in own if use.first == number],
-            [use for use in turns if use.first == number],
+            [use for use in slices if use.first == number],
             [use for use in own if use.last == number],
         )
 

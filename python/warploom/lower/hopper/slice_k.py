@@ -1,14 +1,14 @@
 """Slice-K: warpgroups that share the steps of a loop, where a tile has no rows to share.
 
 A tile of 64 rows occupies one warpgroup, one warp on each scheduler of an SM: whenever it waits,
-for a stage, for shared memory, for its MMA, nothing else computes. With turns, each of n
+for a stage, for shared memory, for its MMA, nothing else computes. With slice-K, each of n
 warpgroups computes every nth step of the loop, all rows of the tile, into accumulators of its own.
 After the loop the sums meet in shared memory, and the first warpgroup finishes the tile while the
 others are at the next one.
 
-Whose turn it is the stage tells: each is used, and released, by one warpgroup alone, which has
-seen every phase of the stage's barrier, as waiting for the parity of a phase takes. Stages are a
-multiple of n, so that all warpgroups have as many.
+Which warpgroup computes a step, its stage tells: each is used, and released, by one warpgroup
+alone, which has seen every phase of the stage's barrier, as waiting for the parity of a phase
+takes. Stages are a multiple of n, so that all warpgroups have as many.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from warploom.lower.emit.named_barriers import consumers_sync
 from warploom.lower.emit.threads import orchestrated
 from warploom.lower.hopper.warpgroups import require_private, with_warpgroups
 from warploom.tile import ir
-from warploom.tile.annotations import FIRST, STAGES, TURN
+from warploom.tile.annotations import FIRST, SLICE_STEP, STAGES
 from warploom.tile.mbarriers import read_operation
 from warploom.tile.primitives import tile_call
 from warploom.tile.program import TileProgram
@@ -41,8 +41,8 @@ from warploom.tile.statement import (
     Mma,
     Orchestrated,
     Scalar,
+    SliceStep,
     Statement,
-    Turn,
     raws,
     walk,
 )
@@ -68,7 +68,7 @@ def slice_k(program: TileProgram) -> TileProgram:
         )
     body = _look(program.block, warpgroup, count)
     if body is None:
-        raise Decline("No pipelined loop has an MMA whose steps could be taken in turns.")
+        raise Decline("No pipelined loop has an MMA whose steps warpgroups could share.")
     ids = with_warpgroups(program, count)
     hints = dataclasses.replace(program.hints, consumers=count)
     return program.replace(body=tuple(body), ids=ids, hints=hints).decided(
@@ -76,9 +76,9 @@ def slice_k(program: TileProgram) -> TileProgram:
     )
 
 
-def in_turns(use: RingUse) -> bool:
-    """Whether each stage of a ring is used by one warpgroup, in its turn, and by no other."""
-    return isinstance(use.block[use.first], Turn)
+def of_slice_step(use: RingUse) -> bool:
+    """Whether each stage of a ring is used by one warpgroup of slice-K, and by no other."""
+    return isinstance(use.block[use.first], SliceStep)
 
 
 def readers(use: RingUse, program: TileProgram) -> int:
@@ -88,19 +88,19 @@ def readers(use: RingUse, program: TileProgram) -> int:
         for first in walk(program.block) if isinstance(first, First)
         for statement in walk(first.body)
     )  # fmt: skip
-    if alone or in_turns(use) or program.hints.ping_pong:
+    if alone or of_slice_step(use) or program.hints.ping_pong:
         return 1
     return int(program.id("warpgroup").extents[0])
 
 
 def _look(statements: Block, warpgroup: Var, count: int) -> list[Stmt] | None:
-    """A block, with its loop over steps in turns; None if neither it nor one in it has one."""
+    """A block, with its loop over shared steps; None if neither it nor one in it has one."""
     loops = [i for i, statement in enumerate(statements) if _has_steps(statement)]
     if len(loops) > 1:
-        raise Decline("Several loops have MMAs; warpgroups take turns in one.")
+        raise Decline("Several loops have MMAs; warpgroups share the steps of one loop.")
     if loops:
-        loop = separated(statements, loops[0], "warpgroups that take turns")
-        return _in_turns(loop, warpgroup, count)
+        loop = separated(statements, loops[0], "warpgroups that share steps")
+        return _shared_steps(loop, warpgroup, count)
     for number, outer in enumerate(statements):
         if isinstance(outer, Loop) and outer.over_tiles:
             inner = _look(outer.body, warpgroup, count)
@@ -127,7 +127,7 @@ def _has_steps(statement: Statement) -> bool:
     )
 
 
-def _in_turns(split: SeparableLoop, warpgroup: Var, count: int) -> list[Stmt]:
+def _shared_steps(split: SeparableLoop, warpgroup: Var, count: int) -> list[Stmt]:
     loop = split.loop
     if _operates((*split.before, *loop.body, *split.after)):
         raise Decline("The program operates mbarriers itself, which warpgroups pass together.")
@@ -136,9 +136,9 @@ def _in_turns(split: SeparableLoop, warpgroup: Var, count: int) -> list[Stmt]:
     _require_stages(common, own)
     require_private(split.before, _is_common, "before the loop", "keep it in registers")
     require_private(own, _is_common, "of the loop", "keep it in registers")
-    turn = [_accumulating(statement, split) for statement in own]
+    step = [_accumulating(statement, split) for statement in own]
     notes = {**loop.raw.annotations, STAGES: max(count, (loop.stages or 1) // count * count)}
-    taken = [*raws(common), tirx.AttrStmt(0, TURN, ir.as_expr(count), ir.seq(turn))]
+    taken = [*raws(common), tirx.AttrStmt(0, SLICE_STEP, ir.as_expr(count), ir.seq(step))]
     steps = ir.loop(loop.var, loop.extent, taken, notes, loop.raw.kind, loop.start, loop.raw.step)
     places = {tile: _place(tile, count) for tile in split.sums}
     return [
@@ -172,7 +172,10 @@ def _of_first(statements: Block, warpgroup: Var) -> list[Stmt]:
 def _require_stages(common: list[Statement], own: list[Statement]) -> None:
     tiles = {load.tile for load in common if isinstance(load, Load)}
     if not any(tiles & statement.effects.reads for statement in own):
-        raise Decline("The loop loads nothing, so there are no stages that tell whose turn it is.")
+        raise Decline(
+            "The loop loads nothing, so no stages tell which warpgroup computes a step; load a "
+            "tile in it, or drop the hint slice_k."
+        )
     if any(
         isinstance(statement, Scalar) and tiles & statement.effects.reads for statement in common
     ):

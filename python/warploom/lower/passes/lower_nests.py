@@ -219,8 +219,8 @@ def _over_threads(nest: Nest, context: NestContext) -> Stmt:
     while extents[-1] % vector:
         vector //= 2
     total = int(np.prod(extents)) // vector
-    turn, part = Var("turn", "int32"), Var("v", "int32")
-    chunk = turn * _THREADS + context.thread
+    round_, part = Var("round", "int32"), Var("v", "int32")
+    chunk = round_ * _THREADS + context.thread
     table: dict[Var, Any] = {}
     rest = chunk
     inner = extents[-1] // vector
@@ -233,13 +233,13 @@ def _over_threads(nest: Nest, context: NestContext) -> Stmt:
     def no_registers(buffer: Buffer, places: Any) -> Any:
         raise Decline(f"A nest stores both {buffer.name} and shared memory; use two nests.")
 
-    turns = -(-total // _THREADS)
+    rounds = -(-total // _THREADS)
     analyzer = context.analyzer(part, vector)
-    analyzer.bind(turn, ir.whole_range(turns))
+    analyzer.bind(round_, ir.whole_range(rounds))
     element = Element(table, no_registers, context, analyzer)
     lowered = map(element.statement, nest.parts)
     vectorised = ir.loop(part, vector, lowered, kind=ForKind.UNROLLED)
     if total % _THREADS:
         vectorised = ir.when(chunk < total, [vectorised])
-    kind = ForKind.UNROLLED if turns <= 8 else ForKind.SERIAL
-    return ir.loop(turn, turns, [vectorised], kind=kind)
+    kind = ForKind.UNROLLED if rounds <= 8 else ForKind.SERIAL
+    return ir.loop(round_, rounds, [vectorised], kind=kind)

@@ -259,7 +259,7 @@ def _staged(
         buffers[width] = staging.buffers.setdefault((*key, apart), buffer)
     targets = [chunk_of(to, rows, part.row, part.height) for part in parts]
     store = ChunkedStore(to.source, tile, tuple(parts), tuple(targets), buffers, kinds, program)
-    # Of warpgroups that take turns, all begin a tile, and the first alone ends it.
+    # Of warpgroups of slice-K, all begin a tile, and the first alone ends it.
     together = (program.hints.slice_k or 1) == 1 and program.stores is None
     fits = maker is not None and staging.alone and store.has_matrices and together
     staged = staged_input(maker, tile) if fits else None
