@@ -130,6 +130,29 @@ def test_whatever_decides_the_code_makes_another_entry(cache, monkeypatch):
     assert len(_modules(cache)) == expected
 
 
+def test_measured_facts_decide_by_their_contents_wherever_they_lie(cache, monkeypatch, tmp_path):
+    """Decisions depend on them; the path of the file is nothing that does."""
+    first, moved = tmp_path / "first.json", tmp_path / "moved" / "again.json"
+    moved.parent.mkdir()
+    first.write_text("{}")
+    moved.write_text("{}")
+    entries = []
+    for path, text in ((first, "{}"), (moved, "{}"), (moved, '{"format": 1}')):
+        path.write_text(text)
+        monkeypatch.setenv("WARPLOOM_MACHINE", str(path))
+        _compile()
+        entries.append(len(_modules(cache)))
+    assert entries == [1, 1, 2]
+    monkeypatch.delenv("WARPLOOM_MACHINE")
+    own = tmp_path / "cache" / "machines" / "gpu.json"
+    own.parent.mkdir(parents=True)
+    for text in ("{}", "[]"):
+        own.write_text(text)
+        _compile()
+        entries.append(len(_modules(cache)))
+    assert entries == [1, 1, 2, 3, 4]
+
+
 def test_nothing_is_kept_where_the_key_would_not_say_all(cache, monkeypatch):
     from tvm.ir.instrument import PassTimingInstrument
 

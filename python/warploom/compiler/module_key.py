@@ -33,6 +33,7 @@ _IRRELEVANT = (
     "WARPLOOM_CACHE",
     "WARPLOOM_EMULATOR",
     "WARPLOOM_LAUNCH_CACHE",
+    "WARPLOOM_MACHINE",  # whose contents count
     "WARPLOOM_MODULE_CACHE",
     "WARPLOOM_TEST_SEED",
     "TVM_DEVICE_BACKEND_AUTOLOAD",
@@ -60,6 +61,7 @@ def module_key(
     if options is None:
         return None
     from warploom import emulator
+    from warploom.target import measured
 
     ingredients = {
         "format": _FORMAT,
@@ -69,6 +71,7 @@ def module_key(
         "options": portable_options(environ),
         "emulated": emulator.is_enabled(),
         "machine": platform.machine(),  # of the host code
+        "measured": measured.contents(environ),  # of GPUs, which decisions depend on
         "versions": [distribution_version(name) for name in ("apache-tvm", "apache-tvm-ffi")],
         "package": _package(),
     }

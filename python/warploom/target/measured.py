@@ -8,6 +8,7 @@ constants of the cost model. This module reads it; the package ``warploom_bench`
 from __future__ import annotations
 
 import functools
+import hashlib
 import json
 import math
 import os
@@ -59,8 +60,34 @@ def machine_file(name: str, environ: Mapping[str, str] = os.environ) -> Path:
     if environ.get(VARIABLE):
         return Path(environ[VARIABLE])
     readable = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")
+    return _folder(environ) / f"{readable}.json"
+
+
+def _folder(environ: Mapping[str, str]) -> Path:
     caches = environ.get("WARPLOOM_CACHE_DIR")
-    return Path(caches or default_folder(environ)).absolute() / "machines" / f"{readable}.json"
+    return Path(caches or default_folder(environ)).absolute() / "machines"
+
+
+def contents(environ: Mapping[str, str] = os.environ) -> dict[str, str]:
+    """Hashes of the files that decisions may depend on, wherever they lie.
+
+    Returns
+    -------
+    dict of str to str
+        SHA-256 by the name of the file in the folder of the caches; by :data:`VARIABLE` of the
+        file that it names, which all GPUs then have.
+    """
+    named = environ.get(VARIABLE)
+    if named:
+        return {VARIABLE: _digest(Path(named))}
+    return {path.name: _digest(path) for path in _folder(environ).glob("*.json")}
+
+
+def _digest(path: Path) -> str:
+    try:
+        return hashlib.sha256(path.read_bytes()).hexdigest()
+    except OSError:  # whoever reads it says so
+        return ""
 
 
 def measured(name: str, sms: int) -> Measured | None:
