@@ -15,7 +15,7 @@ import threading
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from concurrent.futures import Future
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +26,7 @@ from tvm.script import tirx as T
 from tvm.target import Target
 
 from warploom.meta_schedule import Builder
-from warploom.meta_schedule.artifact import new_folder, read_facts
+from warploom.meta_schedule.artifact import new_folder, read_facts, write_facts
 from warploom.meta_schedule.builder import promises
 from warploom.meta_schedule.journal import Entry
 from warploom.meta_schedule.processes import Pool
@@ -150,6 +150,7 @@ class FaultyBuilder(PyBuilder):
                 spoilt.set_exception(done.exception())
                 return
             facts = read_facts(path)
+            write_facts(Path(path).parent, replace(facts, kernel=""))  # of the code, not any more
             with self._lock:
                 self.injected.append(Injected(kind, facts.workload, facts.config))
             if kind == KILLED:

@@ -6,6 +6,7 @@ import math
 import time
 from collections import OrderedDict
 from concurrent.futures import Future
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -182,7 +183,7 @@ def _as_if(builder, like: str, mod: tvm.IRModule | None) -> str:
     else:
         library = tvm.compile(mod, _target())
     library.export_library(str(path))
-    artifact.write_facts(path.parent, artifact.read_facts(like))
+    artifact.write_facts(path.parent, replace(artifact.read_facts(like), kernel=""))
     return str(path)
 
 

@@ -54,6 +54,8 @@ class Facts:
         Whether ``reference`` has only some of the elements; others hold what was there before.
     is_program : bool
         Whether it is a tile program, whose decisions have any names and values.
+    kernel : str
+        Hash of the code; equal ones are the same kernel. Empty if it is not known.
     """
 
     workload: str
@@ -70,6 +72,7 @@ class Facts:
     given: str | None = None
     in_part: bool = False
     is_program: bool = False
+    kernel: str = ""
 
     def config_text(self) -> str:
         """The config as one would write them."""

@@ -235,8 +235,10 @@ def _seconds(
     except WarploomError as error:  # no kernel for this config
         progress(Facts("", str(work.problem)), None, str(error))
         return ()
-    measurement, error = outcome(runner.submit(path, "cuda", arguments_of(work.func)))
-    progress(read_facts(path), measurement, error)
+    facts = read_facts(path)
+    running = runner.submit_once(path, "cuda", arguments_of(work.func), facts)
+    measurement, error = outcome(running)
+    progress(facts, measurement, error)
     return measurement.seconds if measurement is not None else ()
 
 

@@ -7,6 +7,7 @@ import shutil
 import tempfile
 import weakref
 from concurrent.futures import Future
+from dataclasses import replace
 from pathlib import Path
 
 import tvm
@@ -34,6 +35,7 @@ from warploom.meta_schedule.reference import (
     runs_on_host,
     updated_of,
 )
+from warploom.meta_schedule.same_kernel import kernel_digest
 from warploom.warn import silenced
 
 
@@ -192,12 +194,15 @@ def build_candidate(
         If the function has decisions that no kernel can have.
     """
     refuse_estimates(target)
-    artifact.write_facts(Path(path).parent, facts_of(mod, bare, workload, reference))
+    facts = facts_of(mod, bare, workload, reference)
+    artifact.write_facts(Path(path).parent, facts)
     # A search has thousands of candidates, and none is compiled twice.
     with silenced(StockScheduleWarning), environ.variable("WARPLOOM_MODULE_CACHE", "0"):
         # As TVM's default_build, which also imports all tensor intrinsics: that takes seconds.
         plain = RemoveWeightLayoutRewriteBlock(skip_tensor_rewrite=True)(mod)
         library = tvm.compile(plain, target)
+    kernel = kernel_digest(library)
+    artifact.write_facts(Path(path).parent, replace(facts, kernel=kernel))
     library.export_library(path)
     return path
 

@@ -65,6 +65,8 @@ class PooledRunner(PyRunner):
     def __init__(self, pool: Pool, timeout_sec: float, listener: Listener | None) -> None:
         super().__init__()
         self.pool, self.timeout_sec, self.listener = pool, timeout_sec, listener
+        #: Measurements by workload, kernel and arguments.
+        self._known: dict[tuple[Any, ...], Measurement] = {}
 
     def run(self, runner_inputs: list[RunnerInput]) -> list[RunnerFuture]:
         return [_Trial(self._begin(runner_input)) for runner_input in runner_inputs]
@@ -81,7 +83,7 @@ class PooledRunner(PyRunner):
             if built is not None and built.exception() is not None:
                 self._end(trial, facts, built)
             else:
-                running = self.submit(path, str(runner_input.device_type), taken)
+                running = self.submit_once(path, str(runner_input.device_type), taken, facts)
                 running.add_done_callback(lambda done: self._end(trial, facts, done))
 
         promised = promises.pop(path, None)
@@ -110,6 +112,24 @@ class PooledRunner(PyRunner):
     ) -> Future[Measurement]:
         """Begin to measure a library on whichever device is free first."""
         raise NotImplementedError
+
+    def submit_once(
+        self, artifact: str, device_type: str, taken: tuple[Argument, ...], facts: Facts
+    ) -> Future[Measurement]:
+        """As :meth:`submit`; the measurement of an equal kernel, if there is one already."""
+        key = (facts.workload, facts.kernel, taken)
+        if key in self._known:
+            known: Future[Measurement] = Future()
+            known.set_result(self._known[key])
+            return known
+        running = self.submit(artifact, device_type, taken)
+        if facts.kernel:
+            running.add_done_callback(lambda done: self._remember(key, done))
+        return running
+
+    def _remember(self, key: tuple[Any, ...], done: Future[Measurement]) -> None:
+        if not done.cancelled() and done.exception() is None and not done.result().wrong:
+            self._known[key] = done.result()
 
     def close(self) -> None:
         """End the processes."""

@@ -21,6 +21,7 @@ from warploom.meta_schedule.artifact import Facts
 from warploom.meta_schedule.builder import PooledBuilder
 from warploom.meta_schedule.programs.candidates import Candidate, Candidates
 from warploom.meta_schedule.programs.workload import config_of, device_target
+from warploom.meta_schedule.same_kernel import kernel_digest
 from warploom.tile.kinds import pipeline_of
 from warploom.warn import silenced
 
@@ -97,7 +98,8 @@ def build_program(
 ) -> str:
     """In a worker: compile a program to a path, beside the facts about it."""
     artifact.write_facts(Path(path).parent, facts)
-    module = tvm.IRModule({"main": program})
+    # A tile program may have its config in its name, which makes no other kernel.
+    module = tvm.IRModule({"main": program.with_attr("global_symbol", "main")})
     # A search has many candidates, and none is compiled twice.
     with (
         silenced(),
@@ -105,5 +107,7 @@ def build_program(
         tvm.transform.PassContext(config=dict(options)),
     ):
         library = tvm.compile(module, target, **pipeline_of(module))
+    facts = replace(facts, kernel=kernel_digest(library))
+    artifact.write_facts(Path(path).parent, facts)
     library.export_library(path)
     return path
