@@ -182,5 +182,4 @@ def test_models_reduce_rows_in_the_product(
 def test_rows_wider_than_a_tile_stay_apart() -> None:
     reports = inspect(_scored(64, 512))
     assert [one.problem.reduced for one in reports if one.problem] == [0]
-    assert sum("is no product of two factors" in one.reason or "starts" in one.reason
-               for one in reports) == 1  # fmt: skip
+    assert sum(one.rows is not None for one in reports) == 1

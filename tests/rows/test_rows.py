@@ -21,7 +21,7 @@ from warploom.compiler import sass
 from warploom.compiler.cubin import find_cubins
 from warploom.errors import Decline, IllegalCombination
 from warploom.rows import RowPlan, read_rows, row_kernel
-from warploom.rows.generate import plan_of
+from warploom.rows.choose import plan_of
 from warploom.target import SM90A
 
 _TARGET = warploom.cuda_target("h200")
@@ -175,14 +175,38 @@ def _product() -> PrimFunc:
     return te.create_prim_func([x, w, y])
 
 
+def _pooled(window: int, stride: int) -> PrimFunc:
+    x = te.placeholder((4, 64), "float32", "x")
+    r = te.reduce_axis((0, window), "r")
+    y = te.compute((4, 30), lambda i, j: te.max(x[i, j * stride + r], r), "y")
+    return te.create_prim_func([x, y])
+
+
+def _channels_of_groups(channels: int) -> PrimFunc:
+    shape, affine = (2, 3, 3, 8 * channels), (8 * channels,)
+    x, w, b = (te.placeholder(one, "float16", name)
+               for one, name in ((shape, "x"), (affine, "w"), (affine, "b")))  # fmt: skip
+    return te.create_prim_func([x, w, b, tvm.topi.nn.group_norm(x, w, b, 8, 3, [1, 2])])
+
+
+def _together(combine: Callable) -> PrimFunc:
+    """Two numbers of a row that are reduced at once."""
+    x = te.placeholder((4, 64), "float32", "x")
+    r = te.reduce_axis((0, 64), "r")
+    both = te.comm_reducer(combine, lambda *types: [te.const(0, one) for one in types], "both")
+    y, z = te.compute((4,), lambda i: both((x[i, r], x[i, r] * x[i, r]), axis=r), "both")
+    return te.create_prim_func([x, te.compute((4,), lambda i: y[i] + z[i], "y")])
+
+
 @pytest.mark.parametrize(
     ("function", "reason"),
     [
         (_compute((64, 64), lambda x, i, j: x[j, i]), "no vector in memory"),
-        (_compute((64, 60), lambda x, i, j: x[i, j + 1]), "no vector in memory"),
-        (_compute((64, 31), lambda x, i, j: x[i, j]), "no whole number"),
-        (_compute((64, te.var("n")), lambda x, i, j: x[i, j]), "elements, a dynamic size"),
-        (_product(), "no rows"),
+        (_compute((64, 31), lambda x, i, j: x[j, i]), "no vector in memory"),
+        (_product(), "elements of different rows"),
+        (_pooled(3, 1), "windows overlap"),
+        (_channels_of_groups(2), "runs of 2 elements"),
+        (_together(lambda x, y: (x[0] + x[1] * y[0], x[1] + y[1])), "neither argmax nor argmin"),
     ],
 )
 def test_what_is_declined(function: PrimFunc, reason: str) -> None:
@@ -191,23 +215,29 @@ def test_what_is_declined(function: PrimFunc, reason: str) -> None:
 
 
 def test_all_plans_are_legal_and_reach_over_their_rows() -> None:
-    for bits in (8, 16, 32):
-        for columns in [*range(2, 300), 896, 1000, 4096, 7168, 8192, 14336, 16384, 30001]:
-            for most in (1, 4, 8):
-                try:
-                    plan = RowPlan.of(columns, bits, True, most)
-                except IllegalCombination as reason:
-                    assert columns * bits % 32 or columns > 512 * most * 32 // bits, reason
-                    continue
-                assert plan.threads * plan.per_thread * plan.vector >= columns
-                assert plan.per_thread <= most and plan.block <= SM90A.threads_per_block
-                assert plan.vector * bits in (32, 64, 128) and columns % plan.vector == 0
+    for columns in [*range(1, 300), 896, 1000, 4096, 7168, 16384, 30001, 50257, 128256, 131072]:
+        for vector in (1, 2, 4, 8, 16):
+            if columns % vector:
+                continue
+            for most, least in ((1, 1), (4, 2), (8, 1), (32, 8)):
+                plan = RowPlan.of(columns, vector, most, least)
+                assert plan.looped or plan.reach >= columns
+                assert plan.per_thread <= max(most, 4) and plan.block <= SM90A.threads_per_block
                 # No vector is without work for all threads, and no two warps too many.
-                assert plan.threads * (plan.per_thread - 1) < plan.vectors
+                if not plan.looped:
+                    beside = plan.sharing * (plan.per_thread - 1) * vector
+                    assert beside < columns
+                # What registers of eight CTAs hold is read once.
+                held = 8 * 1024 * min(most, 64 // vector) * vector
+                assert plan.looped == (columns > held)
     with pytest.raises(IllegalCombination, match="do not reach"):
         RowPlan(8, 4096, 1, 256)
     with pytest.raises(IllegalCombination, match="whole warps"):
-        RowPlan(8, 4096, 64, 8)
+        RowPlan(8, 4096, 64, 24)
+    with pytest.raises(IllegalCombination, match="no whole number"):
+        RowPlan(8, 100, 1, 32)
+    with pytest.raises(IllegalCombination, match="have warps"):
+        RowPlan(8, 64, 1, 8, 1, 2)
 
 
 @pytest.mark.skipif(shutil.which("g++") is None, reason="export_library links with g++")

@@ -107,10 +107,12 @@ def read_equations(func: PrimFunc) -> list[Equation]:
     root = func.body
     if not isinstance(root, SBlockRealize) or root.block.iter_vars:
         raise Decline("the function has no root block; it is no S-TIR function as te makes them.")
-    return [_equation(statement) for statement in ir.flatten(root.block.body)]
+    statements = ir.flatten(root.block.body)
+    return [equation for statement in statements for equation in _equations(statement)]
 
 
-def _equation(statement: Stmt) -> Equation:
+def _equations(statement: Stmt) -> list[Equation]:
+    """The equation of a nest of loops with a block; one for each buffer that it reduces at once."""
     loops: dict[Var, Any] = {}
     while isinstance(statement, tirx.For):
         if statement.kind != tirx.ForKind.SERIAL or not ir.is_constant(statement.min, 0):
@@ -126,7 +128,8 @@ def _equation(statement: Stmt) -> Equation:
     name = block.name_hint
     if not ir.is_constant(statement.predicate, 1):
         raise Decline(f"block {name} has a predicate; only blocks without one are followed.")
-    if block.alloc_buffers or block.match_buffers or not isinstance(block.body, tirx.BufferStore):
+    stores = _stores(block.body)
+    if block.alloc_buffers or block.match_buffers or not stores:
         raise Decline(f"block {name} does more than store one element; it cannot be followed.")
     spatial, reduction = [], []
     for var, value in zip(block.iter_vars, statement.iter_values, strict=True):
@@ -139,14 +142,40 @@ def _equation(statement: Stmt) -> Equation:
                 "function has been scheduled already."
             )
         kept.append((var.var, var.dom.extent))
-    init = block.init.value if isinstance(block.init, tirx.BufferStore) else None
-    if bool(reduction) != (init is not None):
+    first = [] if block.init is None else _stores(block.init)
+    starts = {store.buffer: store.value for store in first}
+    if any(bool(reduction) != (store.buffer in starts) for store in stores):
         raise Decline(f"block {name} sums without an initial value; write one with T.init().")
-    store = block.body
-    return Equation(
-        block, store.buffer, tuple(store.indices), store.value, tuple(spatial), tuple(reduction),
-        init,
-    )  # fmt: skip
+    return [
+        Equation(
+            block, store.buffer, tuple(store.indices), store.value, tuple(spatial),
+            tuple(reduction), starts.get(store.buffer),
+        )
+        for store in stores
+    ]  # fmt: skip
+
+
+def _stores(body: Stmt) -> list[tirx.BufferStore]:
+    """The stores of a block: one, or those of a reduction of several numbers at once.
+
+    Such a reduction computes all new numbers from old ones, and then stores them. Empty if the body
+    is something else.
+    """
+    statements, names = ir.flatten(body), {}
+    while statements and isinstance(statements[0], tirx.Bind):
+        binding = statements.pop(0)
+        names[binding.var] = ir.substitute(binding.value, names)
+    if not all(isinstance(statement, tirx.BufferStore) for statement in statements):
+        return []
+    stored = [store.buffer for store in statements]
+    # What a store computes from a buffer that an earlier one has changed is no old number.
+    reads = [load.source for store in statements for load in loads(store.value)]
+    if len(stored) > 1 and (len(set(stored)) < len(stored) or set(stored) & set(reads)):
+        return []
+    return [
+        tirx.BufferStore(store.buffer, ir.substitute(store.value, names), list(store.indices))
+        for store in statements
+    ]
 
 
 def _covers(var: IterVar, value: Any, loops: Mapping[Var, Any]) -> bool:

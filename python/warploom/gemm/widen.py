@@ -23,7 +23,7 @@ _ARITHMETIC = (prim.Add, prim.Sub, prim.Mul, prim.Div, prim.Max, prim.Min)
 _FUNCTIONS = frozenset(
     f"tirx.{name}"
     for name in ("cos", "erf", "exp", "exp2", "fabs", "log", "log2", "pow", "rsqrt", "sigmoid",
-                 "sin", "sqrt", "tanh")
+                 "sin", "sqrt", "tanh", "nearbyint", "floor", "ceil", "trunc", "round")
 )  # fmt: skip
 _CHOICE = "prim.if_then_else"
 

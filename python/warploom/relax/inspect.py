@@ -26,7 +26,7 @@ from warploom.relax.lower_rows import rows_of
 from warploom.relax.pipeline import legalize_passes, stock_passes
 from warploom.relax.tile_programs import is_tirx
 from warploom.rows import RowPlan, row_kernel
-from warploom.rows.generate import plan_of
+from warploom.rows.choose import plan_of
 from warploom.target.tvm_target import cuda_target
 from warploom.tile.read import is_tile_program
 
@@ -64,8 +64,7 @@ class FunctionReport:
 
     def __str__(self) -> str:
         if self.rows is not None:
-            share = f"{self.rows.threads} threads a row, " if self.rows.threads else ""
-            return f"{self.name}: row by row: {share}vectors of {self.rows.vector} elements"
+            return f"{self.name}: row by row: {self.rows}"
         if self.attention:
             return f"{self.name}: {self.attention}"
         if self.problem is None:

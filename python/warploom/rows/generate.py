@@ -1,13 +1,13 @@
-"""The kernel of a function of rows.
+"""The kernel of a row function.
 
-A thread loads its part of a row in vectors into registers, takes part in the sums, and computes
-and stores the same part of the results. The kernel starts before its predecessor ends
+A thread loads its part of a row in vectors into registers, takes part in the reductions, and
+computes and stores the same part of the results. The kernel starts before its predecessor ends
 (PDL).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import reduce
 from typing import Any
 
@@ -19,25 +19,26 @@ from tvm.tirx import Buffer, PrimFunc, Stmt, Var
 from tvm.tirx.layout import S, TileLayout
 
 from warploom.decide.problem import ALIGN
-from warploom.gemm.equations import simplify
+from warploom.errors import Decline
+from warploom.gemm.equations import loads, simplify
 from warploom.gemm.problem import Axis
 from warploom.lower.emit.next_kernel import let_next_start, wait_for_last
-from warploom.rows.plan import VECTOR_BITS, WARP, RowPlan
-from warploom.rows.problem import Reduction, RowFunction
-from warploom.rows.vectors import offset, registers_for, vectors_of
+from warploom.rows.choose import arranged
+from warploom.rows.plan import VECTOR_BITS, RowPlan
+from warploom.rows.problem import RowFunction
+from warploom.rows.sharing import SharedReduction
+from warploom.rows.vectors import Vector, offset, registers_for, vectors_of
 from warploom.target.dtypes import bits_of
 from warploom.tile import ir
 from warploom.tile.hints import DEVICE_ENTRY
 
 #: Attribute of the kernels that are made here, by which pipelines tell them.
 MARK = "warploom.rows"
-#: Bits of registers of a thread that loaded elements may take.
-_REGISTER_BITS = 64 * 32
-#: Threads of a warp that take part in a shuffle: all.
-_EVERYONE = 0xFFFFFFFF
-_COMBINE = {"sum": lambda x, y: x + y, "max": T.max}
-#: Types of words that are loaded at a time, by their bits.
+#: Types of words that are loaded at a time, by their bits; smaller words are single elements.
 _WORDS = {128: "uint32x4", 64: "uint32x2", 32: "uint32"}
+
+#: Makes statements for a vector of a thread, from the numbers of its vectors and which one it is.
+Each = Callable[[Sequence[Var], int], list[Stmt]]
 
 
 def row_kernel(function: RowFunction, plan: RowPlan | None = None) -> PrimFunc:
@@ -49,7 +50,7 @@ def row_kernel(function: RowFunction, plan: RowPlan | None = None) -> PrimFunc:
     ----------
     function : RowFunction
     plan : RowPlan, optional
-        By default :func:`plan_of` the function.
+        By default that of :func:`arranged`.
 
     Raises
     ------
@@ -58,28 +59,9 @@ def row_kernel(function: RowFunction, plan: RowPlan | None = None) -> PrimFunc:
     IllegalCombination
         If no plan suits it.
     """
-    return _Kernel(function, plan or plan_of(function)).kernel()
-
-
-def plan_of(function: RowFunction) -> RowPlan:
-    """The plan for a function, by the sizes of its loads and stores.
-
-    Raises
-    ------
-    IllegalCombination
-        If none suits it.
-    """
-    column = function.columns.var
-    loaded = [
-        bits_of(str(load.source.dtype))
-        for load in function.loads
-        if any(column in ir.uses(index) for index in load.indices)
-    ]
-    stored = [bits_of(str(output.buffer.dtype)) for output in function.outputs]
-    smallest = min(*loaded, *stored, 32)
-    each = VECTOR_BITS // smallest * (sum(loaded) + max(stored))
-    per_thread = max(1, min(8, _REGISTER_BITS // each))
-    return RowPlan.of(int(function.columns.extent), smallest, bool(function.reductions), per_thread)
+    if plan is None:
+        function, plan = arranged(function)
+    return _Kernel(function, plan).kernel()
 
 
 class _Kernel:
@@ -87,31 +69,55 @@ class _Kernel:
 
     def __init__(self, function: RowFunction, plan: RowPlan) -> None:
         self.function, self.plan = function, plan
-        self.table: dict[Var, Any] = {param: _parameter(param) for param in function.func.params}
+        self.table: dict[Var, Any] = {
+            old: _parameter(new)
+            for old, new in zip(function.func.params, function.params, strict=True)
+        }
+        self.table |= {
+            new: self.table[old]
+            for old, new in zip(function.func.params, function.params, strict=True)
+        }
         self.cta, self.thread = Var("cta", "int32"), Var("thread", "int32")
-        self.vector = Var("vector", "int32")
-        self.vectors = list(vectors_of(function, plan, self.vector))
-        #: The numbers of a thread's vectors.
-        self.numbers = [Var(f"vector{index}", "int32") for index in range(plan.per_thread)]
+        self.rank = Var("rank", "int32")
+        self.vectors = vectors_of(function, plan)
         singles = [axis.var for axis in function.rows if _is_single(axis)]
         self.table |= {var: tirx.const(0, "int32") for var in singles}
         self.count = reduce(lambda x, y: x * y, (axis.extent for axis in function.rows), 1)
+        #: Vectors of a row, the last one of flat elements as far as there are some.
+        whole = function.columns.extent + (plan.vector - 1 if function.flat else 0)
+        self.row_vectors = simplify(T.truncdiv(whole, plan.vector))
+        self.numbers: list[Var] = []
+        #: The number of the thread among those that share its row.
+        self.mine: Any = self.thread
 
     def kernel(self) -> PrimFunc:
         """The whole function."""
         plan, function = self.plan, self.function
-        total = self.count if plan.threads else self.count * plan.vectors
+        total = self.count if plan.threads else self.count * self.row_vectors
         step = plan.rows if plan.threads else plan.block
         grid = simplify(T.truncdiv(total + (step - 1), step))
         if not isinstance(grid, (int, tirx.IntImm)):
             grid = T.max(grid, 1)
         ids = [
-            tirx.ScopeIdDefStmt(tirx.ScopeIdDef([self.cta], [grid], "kernel", "cta")),
+            tirx.ScopeIdDefStmt(
+                tirx.ScopeIdDef([self.cta], [simplify(grid * plan.cluster)], "kernel", "cta")
+            ),
             tirx.ScopeIdDefStmt(tirx.ScopeIdDef([self.thread], [plan.block], "cta", "thread")),
         ]
-        body = [*ids, let_next_start(), wait_for_last(), *self._places(), *self._load()]
+        if plan.cluster > 1:
+            rank = tirx.ScopeIdDef([self.rank], [ir.as_expr(plan.cluster)], "cluster", "cta")
+            ids.insert(0, tirx.ScopeIdDefStmt(rank))
+        body = [*ids, let_next_start(), wait_for_last(), *self._places()]
+        body += [tirx.AllocBuffer(part.registers) for part in self.vectors]
+        if plan.cluster > 1:
+            # The shared memory of a CTA may be written once that CTA runs.
+            body.append(ir.evaluate(T.ptx.barrier.cluster.arrive.relaxed.aligned()))
+        if not plan.looped:
+            body += self._load(self.numbers, self.vectors)
+        if plan.cluster > 1:
+            body.append(ir.evaluate(T.ptx.barrier.cluster.wait.acquire.aligned()))
         for reduction in function.reductions:
-            body += self._reduce(reduction)
+            body += self._reduce(SharedReduction(reduction, plan, self.thread, self.rank))
         body += self._store()
         entry = tirx.AttrStmt(0, DEVICE_ENTRY, tirx.const(True, "bool"), ir.seq(body))
         params = [self.table[param] for param in function.func.params]
@@ -129,17 +135,21 @@ class _Kernel:
         if not plan.threads:
             flat = Var("flat", "int32")
             yield tirx.Bind(flat, self.cta * plan.block + self.thread)
-            self.inside = flat < self.count * plan.vectors
-            yield tirx.Bind(self.numbers[0], T.truncmod(flat, plan.vectors))
-            row = T.truncdiv(flat, plan.vectors)
+            self.inside = flat < self.count * self.row_vectors
+            self.numbers = [Var("vector0", "int32")]
+            yield tirx.Bind(self.numbers[0], T.truncmod(flat, self.row_vectors))
+            row = T.truncdiv(flat, self.row_vectors)
         else:
-            mine: Any = self.thread
             if plan.rows > 1:
-                row = self.cta * plan.rows + T.truncdiv(self.thread, WARP)
-                mine = T.truncmod(self.thread, WARP)
+                row = self.cta * plan.rows + T.truncdiv(self.thread, plan.threads)
+                self.mine = T.truncmod(self.thread, plan.threads)
+            if plan.cluster > 1:
+                row = T.truncdiv(self.cta, plan.cluster)
+                self.mine = self.rank * plan.threads + self.thread
             self.inside = row < self.count
-            for index, number in enumerate(self.numbers):
-                yield tirx.Bind(number, mine + index * plan.threads)
+            if not plan.looped:
+                self.numbers, bound = self._numbers(0)
+                yield from bound
         rest = Var("row", "int32")
         yield tirx.Bind(rest, row)
         first, *others = [axis for axis in self.function.rows if not _is_single(axis)] or [None]
@@ -151,35 +161,78 @@ class _Kernel:
         if first is not None:
             yield tirx.Bind(first.var, rest)
 
-    def _guarded(self, index: int, statements: list[Stmt]) -> Stmt:
+    def _numbers(self, first: Any) -> tuple[list[Var], list[Stmt]]:
+        """The numbers of a thread's vectors, from the ``first`` of its row on, and statements."""
+        plan = self.plan
+        numbers = [Var(f"vector{index}", "int32") for index in range(plan.per_thread)]
+        values = [self.mine + first + index * plan.sharing for index in range(plan.per_thread)]
+        return numbers, list(map(tirx.Bind, numbers, values))
+
+    def _pass(self, values: Sequence[Any], make: Each) -> Iterator[Stmt]:
+        """Statements for all vectors of the row, of which some values are computed."""
+        plan = self.plan
+        if not plan.looped:
+            for index in range(len(self.numbers)):
+                yield from self._guarded(self.numbers, index, make(self.numbers, index))
+            return
+        step = Var("step", "int32")
+        at_a_time = plan.sharing * plan.per_thread
+        numbers, body = self._numbers(step * at_a_time)
+        wanted = [load for value in values for load in loads(value)]
+        parts = [
+            part
+            for part in self.vectors
+            if any(tvm_ffi.structural_equal(part.load, load) for load in wanted)
+        ]
+        body += self._load(numbers, parts)
+        for index in range(plan.per_thread):
+            body += self._guarded(numbers, index, make(numbers, index))
+        steps = simplify(T.truncdiv(self.row_vectors + (at_a_time - 1), at_a_time))
+        yield ir.loop(step, steps, body)
+
+    def _guarded(self, numbers: Sequence[Var], index: int, statements: list[Stmt]) -> list[Stmt]:
         """Statements for a vector, where the thread has that vector."""
+        if not statements:
+            return []
         condition = self.inside
         if self.plan.threads and not self.plan.is_even:
-            condition = T.And(condition, self.numbers[index] < self.plan.vectors)
-        return ir.when(condition, statements)
+            condition = T.And(condition, numbers[index] < self.row_vectors)
+        return [ir.when(condition, statements)]
 
-    def _load(self) -> Iterator[Stmt]:
-        """All vectors of a thread into registers."""
+    def _load(self, numbers: Sequence[Var], parts: Sequence[Vector]) -> Iterator[Stmt]:
+        """Vectors of a thread into registers."""
         plan = self.plan
-        moves: list[list[Stmt]] = [[] for _ in self.numbers]
-        for part in self.vectors:
+        moves: list[list[Stmt]] = [[] for _ in numbers]
+        for part in parts:
             source = self.table[part.load.source]
-            yield tirx.AllocBuffer(part.registers)
             view, inside = (_words(buffer, plan) for buffer in (source, part.registers))
             yield from (_declared(view, source), _declared(inside, part.registers))
             words = int(inside.shape[0]) // plan.per_thread
-            width = plan.vector // words
-            for index, vector in enumerate(self.numbers):
-                start = ir.substitute(part.start, {**self.table, self.vector: vector})
-                start = T.truncdiv(start, width)
+            for index, vector in enumerate(numbers):
+                place = {**self.table, self.function.columns.var: vector * plan.vector}
+                start = T.truncdiv(simplify(offset(part.load, place)), plan.vector // words)
                 for word in range(words):
                     value = view[simplify(start + word)]
                     moves[index].append(tirx.BufferStore(inside, value, [index * words + word]))
         for index, statements in enumerate(moves):
-            if statements:
-                yield self._guarded(index, statements)
+            yield from self._guarded(numbers, index, self._whole(numbers, index, statements))
 
-    def _element(self, value: Any, index: int, lane: int) -> Any:
+    def _whole(self, numbers: Sequence[Var], index: int, statements: list[Stmt]) -> list[Stmt]:
+        """Statements for a vector that is whole."""
+        if not statements or not self._is_ragged:
+            return statements
+        return [ir.when(self._has_all(numbers[index]), statements)]
+
+    @property
+    def _is_ragged(self) -> bool:
+        """Whether the last vector may have fewer elements."""
+        columns = self.plan.columns
+        return self.function.flat and (columns is None or columns % self.plan.vector > 0)
+
+    def _has_all(self, number: Var) -> Any:
+        return (number + 1) * self.plan.vector <= self.function.columns.extent
+
+    def _element(self, value: Any, numbers: Sequence[Var], index: int, lane: int) -> Any:
         """A value of one element that a thread has."""
 
         def load(node: TensorLoad) -> Any:
@@ -188,60 +241,50 @@ class _Kernel:
                     return vector.registers[index * self.plan.vector + lane]
             return node
 
-        place = self.numbers[index] * self.plan.vector + lane
+        place = numbers[index] * self.plan.vector + lane
         changed = ir.map_nodes(value, {TensorLoad: load}, {})
         return simplify(ir.substitute(changed, {**self.table, self.function.columns.var: place}))
 
-    def _reduce(self, reduction: Reduction) -> Iterator[Stmt]:
-        """A reduction of a row: of a thread, of a warp, and of all that share the row."""
-        plan, combine = self.plan, _COMBINE[reduction.combine]
-        dtype = str(reduction.result.ty.dtype)
-        own = tirx.decl_buffer((1,), dtype, f"{reduction.result.name}_own", scope="local")
-        yield tirx.AllocBuffer(own)
-        yield tirx.BufferStore(own, reduction.start, [0])
-        for index in range(plan.per_thread):
-            terms = [self._element(reduction.term, index, lane) for lane in range(plan.vector)]
-            yield self._guarded(
-                index, [tirx.BufferStore(own, combine(own[0], term), [0]) for term in terms]
-            )
-        mask = tirx.const(_EVERYONE, "uint32")
-        distance = WARP // 2
-        while distance:
-            theirs = T.tvm_warp_shuffle_xor(mask, own[0], distance, WARP, WARP)
-            yield tirx.BufferStore(own, combine(own[0], theirs), [0])
-            distance //= 2
-        warps = plan.threads // WARP
-        total = own[0]
-        if warps > 1:
-            shared = tirx.decl_buffer(
-                (warps,), dtype, f"{reduction.result.name}_all", scope="shared"
-            )
-            yield tirx.AllocBuffer(shared)
-            first = T.truncmod(self.thread, WARP) == 0
-            warp = T.truncdiv(self.thread, WARP)
-            yield ir.when(first, [tirx.BufferStore(shared, own[0], [warp])])
-            yield ir.evaluate(T.cuda.cta_sync())
-            total = reduce(combine, (shared[number] for number in range(warps)))
-        yield tirx.Bind(reduction.result, total)
+    def _reduce(self, shared: SharedReduction) -> Iterator[Stmt]:
+        """A reduction of a row."""
+        place = shared.reduction.place
+        values = [shared.reduction.term, *([] if place is None else [place.index])]
+
+        def take(numbers: Sequence[Var], index: int) -> list[Stmt]:
+            return [
+                statement
+                for lane in range(self.plan.vector)
+                for statement in shared.take(
+                    *(self._element(value, numbers, index, lane) for value in values)
+                )
+            ]
+
+        yield from shared.start()
+        yield from self._pass(values, take)
+        yield from shared.finish()
 
     def _store(self) -> Iterator[Stmt]:
-        """All results, in vectors."""
-        plan = self.plan
-        for output in self.function.outputs:
-            element = output.buffer[output.indices]
-            column = self.function.columns.var
+        """All results, in vectors; numbers of whole rows by their first thread."""
+        plan, outputs = self.plan, self.function.outputs
+        parts = []
+        for output in outputs:
             registers = registers_for(f"{output.buffer.name}_out", str(output.buffer.dtype), plan)
             target = self.table[output.buffer]
             view, inside = (_words(buffer, plan) for buffer in (target, registers))
             yield tirx.AllocBuffer(registers)
             yield from (_declared(view, target), _declared(inside, registers))
-            words = int(inside.shape[0]) // plan.per_thread
-            for index, vector in enumerate(self.numbers):
-                place = {**self.table, column: vector * plan.vector}
-                start = T.truncdiv(offset(element, place), plan.vector // words)
-                statements = [
+            parts.append((output, registers, view, inside))
+
+        def store(numbers: Sequence[Var], index: int) -> list[Stmt]:
+            statements: list[Stmt] = []
+            for output, registers, view, inside in parts:
+                words = int(inside.shape[0]) // plan.per_thread
+                element = output.buffer[output.indices]
+                place = {**self.table, self.function.columns.var: numbers[index] * plan.vector}
+                start = T.truncdiv(simplify(offset(element, place)), plan.vector // words)
+                statements += [
                     tirx.BufferStore(
-                        registers, self._element(output.value, index, lane),
+                        registers, self._element(output.value, numbers, index, lane),
                         [index * plan.vector + lane],
                     )
                     for lane in range(plan.vector)
@@ -250,7 +293,38 @@ class _Kernel:
                     tirx.BufferStore(view, inside[index * words + word], [simplify(start + word)])
                     for word in range(words)
                 ]
-                yield self._guarded(index, statements)
+            if not self._is_ragged:
+                return statements
+            single = self._one_by_one(numbers[index])
+            return [ir.when(self._has_all(numbers[index]), statements, single)]
+
+        if parts:
+            yield from self._pass([output.value for output in outputs], store)
+        first = T.And(self.inside, self.mine == 0)
+        statements = [
+            tirx.BufferStore(
+                self.table[output.buffer], ir.substitute(output.value, self.table),
+                [ir.substitute(index, self.table) for index in output.indices],
+            )
+            for output in self.function.numbers
+        ]  # fmt: skip
+        if statements:
+            yield ir.when(first, statements)
+
+    def _one_by_one(self, number: Var) -> list[Stmt]:
+        """The elements of the last vector, as far as there are some."""
+        lane = Var("lane", "int32")
+        place = number * self.plan.vector + lane
+        table = {**self.table, self.function.columns.var: place}
+        statements = [
+            tirx.BufferStore(
+                self.table[output.buffer], ir.substitute(output.value, table),
+                [ir.substitute(index, table) for index in output.indices],
+            )
+            for output in self.function.outputs
+        ]  # fmt: skip
+        inside = ir.when(place < self.function.columns.extent, statements)
+        return [ir.loop(lane, self.plan.vector, [inside])]
 
 
 def _is_single(axis: Axis) -> bool:
@@ -270,11 +344,16 @@ def _parameter(param: Var) -> Any:
 
 def _words(buffer: Buffer, plan: RowPlan) -> Buffer:
     """A buffer as words of the size that a thread moves at a time."""
-    bits = bits_of(str(buffer.dtype))
+    dtype = str(buffer.dtype)
+    bits = bits_of(dtype)
+    if bits < 8:
+        raise Decline(f"{buffer.name} has elements of {bits} bits, which share bytes.")
     word = min(plan.vector * bits, VECTOR_BITS)
     size = reduce(lambda x, y: x * y, buffer.shape, 1)
     count = simplify(T.truncdiv(size, word // bits))
-    return tirx.decl_buffer((count,), _WORDS[word], f"{buffer.name}_words", scope=buffer.scope())
+    return tirx.decl_buffer(
+        (count,), _WORDS.get(word, dtype), f"{buffer.name}_words", scope=buffer.scope()
+    )
 
 
 def _declared(view: Buffer, buffer: Buffer) -> Stmt:

@@ -1,7 +1,9 @@
 """How threads share the rows of a function: choices as data, and the one way they are made.
 
-A thread loads and stores whole vectors of 16 bytes. A row that is summed stays with one warp, or
-one CTA, in registers from the first pass over it to the last.
+A thread loads and stores whole vectors, of 16 bytes where rows allow it. A row that is reduced
+stays in registers from the first pass over it to the last: in those of some lanes of a warp, of a
+CTA, or of a cluster of CTAs. Only rows that are longer, or of a dynamic length, are read again for
+each pass.
 """
 
 from __future__ import annotations
@@ -11,13 +13,19 @@ from dataclasses import dataclass
 from warploom.errors import IllegalCombination
 from warploom.target import SM90A
 
-#: Bits that a thread loads or stores at a time.
+#: Bits that a thread loads or stores at a time, at most.
 VECTOR_BITS = 128
 WARP = 32
-#: Threads of a CTA that shares no row, and warps of one whose warps have a row each.
-MAP_THREADS, ROW_WARPS = 256, 4
-#: Threads that share a row, as long as they have enough to do: four such CTAs fill an SM.
+#: Threads of a CTA that shares no row, and of one whose threads share several.
+MAP_THREADS, ROW_THREADS = 256, 128
+#: Threads of a CTA that share a row, as long as they have enough to do: four such CTAs fill an SM.
 _MOST_THREADS = 512
+#: CTAs of a cluster that every GPU launches (CUDA programming guide, "Thread block clusters").
+_CLUSTERS = (1, 2, 4, 8)
+#: The most elements that a thread has of a row: code is written out for each.
+_MOST_ELEMENTS = 64
+#: Vectors that a thread has in flight where it reads a row in a loop.
+_LOOPED = 4
 
 
 @dataclass(frozen=True)
@@ -28,44 +36,59 @@ class RowPlan:
     ----------
     vector : int
         Elements of a row that a thread loads and stores together.
-    columns : int
-        Elements of a row.
+    columns : int or None
+        Elements of a row; None if only the launch knows it.
     per_thread : int
-        Vectors of a row that a thread has.
+        Vectors of a row that a thread has at a time.
     threads : int
-        Threads that share a row; 0 where rows are not summed and threads take vectors of any.
+        Threads of a CTA that share a row; 0 where rows are not reduced and threads take vectors of
+        any.
     rows : int
-        Rows of a CTA at a time; more than 1 only for warps.
+        Rows of a CTA at a time; more than 1 only for a warp's threads, or fewer.
+    cluster : int
+        CTAs that share a row.
+    looped : bool
+        Whether the threads read their row part by part, and again for each reduction.
     """
 
     vector: int
-    columns: int
+    columns: int | None
     per_thread: int = 1
     threads: int = 0
     rows: int = 1
+    cluster: int = 1
+    looped: bool = False
 
     def __post_init__(self) -> None:
-        if self.columns % self.vector:
+        if self.columns is not None and self.threads and self.columns % self.vector:
             raise IllegalCombination(
                 f"Rows of {self.columns} elements have no whole number of vectors of {self.vector}."
             )
-        if self.threads % WARP or self.threads > SM90A.threads_per_block:
+        whole = self.threads % WARP == 0 or self.threads in (1, 2, 4, 8, 16)
+        if not whole or self.threads > SM90A.threads_per_block:
             raise IllegalCombination(
-                f"threads = {self.threads}: a row is shared by whole warps, of at most "
-                f"{SM90A.threads_per_block} threads."
+                f"threads = {self.threads}: a row is shared by whole warps of at most "
+                f"{SM90A.threads_per_block} threads, or by 1, 2, 4, 8 or 16 lanes."
             )
-        if self.threads and self.threads * self.per_thread * self.vector < self.columns:
+        if self.rows > 1 and self.threads > WARP:
+            raise IllegalCombination(f"rows = {self.rows}: only warps have rows of their own.")
+        if self.cluster > 1 and self.threads < WARP:
+            raise IllegalCombination(f"cluster = {self.cluster}: CTAs that share a row have warps.")
+        if self.threads and not self.looped and self.reach < (self.columns or self.reach + 1):
             raise IllegalCombination(
-                f"{self.threads} threads with {self.per_thread} vectors of {self.vector} elements "
-                f"do not reach over rows of {self.columns}."
+                f"{self.threads * self.cluster} threads with {self.per_thread} vectors of "
+                f"{self.vector} elements do not reach over rows of {self.columns or 'any number'}."
             )
-        if self.rows > 1 and self.threads != WARP:
-            raise IllegalCombination(f"rows = {self.rows}: only warps have a row each.")
 
     @property
-    def vectors(self) -> int:
-        """Vectors of a row."""
-        return self.columns // self.vector
+    def sharing(self) -> int:
+        """Threads that share a row."""
+        return self.threads * self.cluster
+
+    @property
+    def reach(self) -> int:
+        """Elements that the threads of a row have at a time."""
+        return self.sharing * self.per_thread * self.vector
 
     @property
     def block(self) -> int:
@@ -75,44 +98,60 @@ class RowPlan:
     @property
     def is_even(self) -> bool:
         """Whether all threads of a row have the same number of vectors."""
-        return self.threads * self.per_thread == self.vectors
+        return self.reach == self.columns
+
+    def __str__(self) -> str:
+        words = []
+        if self.threads:
+            words.append(f"{self.threads} threads a row")
+        if self.cluster > 1:
+            words[0] = f"{self.cluster} CTAs of {self.threads} threads a row"
+        if self.rows > 1:
+            words.append(f"{self.rows} rows a CTA")
+        if self.looped:
+            words.append("read once for each pass")
+        plural = "" if self.vector == 1 else "s"
+        return ", ".join([*words, f"vectors of {self.vector} element{plural}"])
 
     @classmethod
-    def of(cls, columns: int, bits: int, summed: bool, per_thread: int = 8) -> RowPlan:
-        """The plan for rows of a length.
+    def of_map(cls, columns: int | None, vector: int) -> RowPlan:
+        """The plan for elements that do not depend on each other."""
+        return cls(vector, columns)
+
+    @classmethod
+    def of(
+        cls, columns: int | None, vector: int, per_thread: int = 8, at_least: int = 1
+    ) -> RowPlan:
+        """The plan for rows that are reduced.
 
         Parameters
         ----------
-        columns : int
-            Elements of a row.
-        bits : int
-            Size of the smallest elements that are loaded or stored along it.
-        summed : bool
-            Whether something is summed along rows.
+        columns : int or None
+            Elements of a row; None if only the launch knows it.
+        vector : int
+            Elements that a thread loads and stores together.
         per_thread : int
             Vectors that a thread has registers for.
-
-        Raises
-        ------
-        IllegalCombination
-            If rows have no whole vectors of 4 bytes or more, or too many for the threads of a CTA.
+        at_least : int
+            Vectors that a thread should have, for loads of 16 bytes in flight.
         """
-        widths = (VECTOR_BITS // bits, VECTOR_BITS // bits // 2, VECTOR_BITS // bits // 4)
-        vector = next((width for width in widths if width and columns % width == 0), None)
-        if vector is None:
-            raise IllegalCombination(
-                f"Rows of {columns} elements of {bits} bits are no whole number of "
-                f"{VECTOR_BITS // 32}-byte words; pad them."
-            )
-        if not summed:
-            return cls(vector, columns)
+        per_thread = max(1, min(per_thread, _MOST_ELEMENTS // vector))
+        at_least = min(at_least, per_thread)
+        most = SM90A.threads_per_block
+        if columns is None:
+            per_thread = min(per_thread, max(_LOOPED, at_least))
+            return cls(vector, None, per_thread, ROW_THREADS, looped=True)
         vectors = columns // vector
-        for count in range(1, per_thread + 1):
-            threads = -(-vectors // count // WARP) * WARP
-            if threads <= _MOST_THREADS:
-                rows = ROW_WARPS if threads == WARP else 1
-                return cls(vector, columns, count, threads, rows)
-        raise IllegalCombination(
-            f"Rows of {columns} elements do not stay in the registers of {_MOST_THREADS} threads "
-            f"with {per_thread} vectors of {vector} each."
-        )
+        for threads in (1, 2, 4, 8, 16, WARP):
+            if vectors <= threads * at_least:
+                count = -(-vectors // threads)
+                return cls(vector, columns, count, threads, ROW_THREADS // threads)
+        for threads_at_most in (_MOST_THREADS, most):
+            for cluster in _CLUSTERS:
+                for count in range(at_least, per_thread + 1):
+                    threads = -(-vectors // (count * cluster) // WARP) * WARP
+                    if threads <= threads_at_most:
+                        rows = ROW_THREADS // WARP if threads * cluster == WARP else 1
+                        count = -(-vectors // (threads * cluster))  # for no thread in vain
+                        return cls(vector, columns, count, threads, rows, cluster)
+        return cls(vector, columns, min(per_thread, _LOOPED), most, looped=True)

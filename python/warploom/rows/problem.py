@@ -1,11 +1,12 @@
-"""Recognise functions of rows: element-wise, with sums and maxima along the rows.
+"""Recognise row functions: element-wise, with reductions along the rows.
 
-Such a function computes each row of its results from rows of its parameters alone. Everything is
-expressed in the axes of the first result, of which the last is the columns.
+Such a function computes each row of its results from rows of its parameters alone, or one number
+for each row. Everything is expressed in the axes of the rows, and in one axis along them.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,36 +16,20 @@ from tvm.ir.expr import TensorLoad
 from tvm.tirx import Buffer, PrimFunc, Var
 
 from warploom.errors import Decline
-from warploom.gemm.equations import Equation, expand, loads, narrow, read_equations, simplify
-from warploom.gemm.memory import static
+from warploom.gemm.equations import (
+    Equation,
+    expand,
+    loads,
+    read_equations,
+    simplify,
+    strip_casts,
+)
 from warploom.gemm.problem import Axis, Output
 from warploom.gemm.widen import NARROW, widened
+from warploom.rows.axes import RowAxes, analyzer_of, axes_of, settle, settle_index, unrolled
+from warploom.rows.narrow import narrowed, plain, without_stand_ins
+from warploom.rows.reductions import Place, Reduction, load_of, operator_of, partner_of, place_in
 from warploom.tile import ir
-
-#: Result of a reduction, by the operation between the old value and the new term.
-_COMBINE = {tirx.Add: "sum", tirx.Max: "max"}
-
-
-@dataclass(frozen=True)
-class Reduction:
-    """``result = sum or max over the columns of term``, one for each row.
-
-    Attributes
-    ----------
-    result : Var
-        The variable for it in terms that follow and in results.
-    combine : str
-        ``"sum"`` or ``"max"``.
-    start : Expr
-        Its initial value: 0 for a sum.
-    term : Expr
-        In terms of axes and earlier reductions.
-    """
-
-    result: Var
-    combine: str
-    start: Any
-    term: Any
 
 
 @dataclass(frozen=True)
@@ -55,38 +40,54 @@ class RowFunction:
     ----------
     func : PrimFunc
         The S-TIR function, its indices of 32 bits.
+    params : tuple of Var
+        Its parameters; those of int64 are so here.
     rows : tuple of Axis
         Axes that tell rows apart, the outermost first.
     columns : Axis
-        The axis along a row; its extent is known.
+        The axis along a row.
     reductions : tuple of Reduction
         In the order in which they depend on each other.
     outputs : tuple of Output
-        The stored value.
+        Results with an element for each column.
+    numbers : tuple of Output
+        Results with one element for each row.
+    flat : bool
+        Whether the only row is all elements of an element-wise function.
     """
 
     func: PrimFunc
+    params: tuple[Var, ...]
     rows: tuple[Axis, ...]
     columns: Axis
     reductions: tuple[Reduction, ...]
     outputs: tuple[Output, ...]
+    numbers: tuple[Output, ...] = ()
+    flat: bool = False
 
     @property
     def values(self) -> tuple[Any, ...]:
         """All that is computed of an element."""
+        places = [one.place.index for one in self.reductions if one.place is not None]
         return (
             *(reduction.term for reduction in self.reductions),
-            *(output.value for output in self.outputs),
+            *places,
+            *(output.value for output in (*self.outputs, *self.numbers)),
         )
 
     @property
     def loads(self) -> list[TensorLoad]:
         """The loads of the function, each element of a parameter once."""
-        result: list[TensorLoad] = []
-        for load in (load for value in self.values for load in loads(value)):
-            if not any(tvm_ffi.structural_equal(load, known) for known in result):
-                result.append(load)
-        return result
+        return loads_of(self.values)
+
+
+def loads_of(values: tuple[Any, ...]) -> list[TensorLoad]:
+    """The loads of some values, each element of a parameter once."""
+    result: list[TensorLoad] = []
+    for load in (load for value in values for load in loads(value)):
+        if not any(tvm_ffi.structural_equal(load, known) for known in result):
+            result.append(load)
+    return result
 
 
 def read_rows(func: PrimFunc) -> RowFunction:
@@ -102,35 +103,30 @@ def read_rows(func: PrimFunc) -> RowFunction:
     Decline
         If it computes something else; the message names the obstacle.
     """
-    func = narrow(func)
+    func, stand_ins = narrowed(func)
     equations = read_equations(func)
     params = set(func.params)
     results = [equation for equation in equations if equation.buffer in params]
     if not results:
         raise Decline("the function stores no result.")
-    reader = _Reader(results[0], {equation.buffer: equation for equation in equations})
-    outputs = tuple(reader.output(result) for result in results)
-    return RowFunction(func, reader.rows, reader.columns, tuple(reader.reductions), outputs)
+    reader = _Reader(results, {equation.buffer: equation for equation in equations}, stand_ins)
+    made = [reader.output(result) for result in results]
+    outputs = tuple(output for output, whole in made if whole)
+    numbers = tuple(output for output, whole in made if not whole)
+    return RowFunction(
+        func, tuple(stand_ins.get(param, param) for param in func.params), reader.axes.rows,
+        reader.axes.columns, tuple(reader.reductions), outputs, numbers,
+    )  # fmt: skip
 
 
 class _Reader:
-    """Expresses results in the axes of the first one, and collects their reductions."""
+    """Expresses results in the axes of rows, and collects their reductions."""
 
-    def __init__(self, first: Equation, definitions: dict[Buffer, Equation]) -> None:
-        name = first.buffer.name
-        if not first.indices:
-            raise Decline(f"{name} is a single number; rows have elements side by side.")
-        last = next((axis for axis in first.spatial if axis[0].same_as(first.indices[-1])), None)
-        if last is None:
-            raise Decline(
-                f"the last dimension of {name} is indexed by {first.indices[-1]}; rows are stored "
-                "element after element."
-            )
-        if static(last[1]) is None:
-            raise Decline(f"rows of {name} have {last[1]} elements, a dynamic size; fix it.")
-        self.columns = Axis(*last)
-        self.rows = tuple(Axis(*axis) for axis in first.spatial if axis is not last)
-        self.axes = [Axis(*axis) for axis in first.spatial]
+    def __init__(
+        self, results: list[Equation], definitions: dict[Buffer, Equation],
+        stand_ins: Mapping[Buffer, Buffer],
+    ) -> None:  # fmt: skip
+        self.stand_ins = stand_ins
         self.sums = {
             buffer: definition for buffer, definition in definitions.items() if definition.reduction
         }
@@ -139,34 +135,71 @@ class _Reader:
             for buffer, definition in definitions.items()
             if not definition.reduction
         }
+        self.axes: RowAxes = axes_of(results, self.maps, self.sums)
+        axes = (*self.axes.rows, self.axes.columns)
+        self.analyzer = analyzer_of([(axis.var, axis.extent) for axis in axes])
         self.reductions: list[Reduction] = []
         self.known: list[tuple[TensorLoad, Var]] = []
 
-    def output(self, equation: Equation) -> Output:
-        """A result, its reductions replaced by variables."""
-        name = equation.block.name_hint
+    def output(self, equation: Equation) -> tuple[Output, bool]:
+        """A result, its reductions replaced by variables, and whether it has whole rows."""
+        table, whole = self._places(equation)
+        indices = tuple(self._settled_index(index, table) for index in equation.indices)
         if equation.reduction:
-            raise Decline(f"block {name} stores one element of each row, no rows.")
-        same = len(equation.spatial) == len(self.axes) and all(
-            tvm_ffi.structural_equal(axis.extent, extent)
-            for axis, (_, extent) in zip(self.axes, equation.spatial, strict=True)
-        )
-        if not same:
-            raise Decline(
-                f"block {name} has extents {[extent for _, extent in equation.spatial]} and the "
-                f"first result {[axis.extent for axis in self.axes]}; all must have the same."
-            )
-        table = {var: axis.var for (var, _), axis in zip(equation.spatial, self.axes, strict=True)}
-        indices = tuple(simplify(ir.substitute(index, table)) for index in equation.indices)
-        if not indices[-1].same_as(self.columns.var) or any(
-            self.columns.var in ir.uses(index) for index in indices[:-1]
-        ):
-            raise Decline(f"{equation.buffer.name} is not stored along the rows of the first.")
-        return Output(equation.buffer, indices, widened(self._read(equation.value, table)))
+            value = self._load(self._settled(load_of(equation), table))
+        else:
+            value = self._read(equation.value, table)
+        buffer = equation.buffer
+        known = self.stand_ins.get(buffer)
+        if known is not None:
+            value = self._index(strip_casts(value), buffer)
+            return Output(known, indices, tirx.Cast(str(known.dtype), value)), whole
+        return Output(buffer, indices, self._finished(value)), whole
 
-    def _read(self, value: Any, table: dict[Var, Any]) -> Any:
+    def _places(self, equation: Equation) -> tuple[dict[Var, Any], bool]:
+        """The axes of a result in terms of rows and columns, and whether it has whole rows."""
+        extents = tuple(extent for _, extent in equation.spatial)
+        variables = [var for var, _ in equation.spatial]
+        if not equation.reduction and _same(extents, self.axes.extents):
+            return dict(zip(variables, self.axes.places, strict=True)), True
+        long = [axis for axis in self.axes.rows if not ir.is_constant(axis.extent, 1)]
+        mine = [axis for axis in equation.spatial if not ir.is_constant(axis[1], 1)]
+        name = equation.block.name_hint
+        if not self.sums or not _same(
+            [axis.extent for axis in long], [extent for _, extent in mine]
+        ):
+            wanted = list(self.axes.extents or [axis.extent for axis in self.axes.rows])
+            raise Decline(
+                f"block {name} has extents {list(extents)} and the first result {wanted}; all must "
+                "have the same."
+            )
+        table: dict[Var, Any] = {var: tirx.const(0, "int32") for var in variables}
+        table |= {var: axis.var for (var, _), axis in zip(mine, long, strict=True)}
+        return table, False
+
+    def _settled(self, value: Any, table: Mapping[Var, Any]) -> Any:
+        return settle(ir.substitute(value, table), self.analyzer)
+
+    def _settled_index(self, index: Any, table: Mapping[Var, Any]) -> Any:
+        return settle_index(ir.substitute(index, table), self.analyzer)
+
+    def _finished(self, value: Any) -> Any:
+        """A value as it is computed: rounded once, and with numbers of 64 bits as indices only."""
+        return widened(without_stand_ins(value, self.stand_ins))
+
+    def _index(self, value: Any, buffer: Buffer) -> Any:
+        """What is stored with 64 bits: the place of an extremum."""
+        places = [one.place.result for one in self.reductions if one.place is not None]
+        if not any(value.same_as(place) for place in places):
+            raise Decline(
+                f"{buffer.name} holds numbers of 64 bits that are no result of argmax or argmin; "
+                "cast it to int32."
+            )
+        return value
+
+    def _read(self, value: Any, table: Mapping[Var, Any]) -> Any:
         """A value in terms of axes, parameters and reductions."""
-        value = simplify(ir.substitute(expand(value, self.maps), table))
+        value = self._settled(expand(value, self.maps), table)
         return ir.map_nodes(value, {TensorLoad: self._load}, {})
 
     def _load(self, load: TensorLoad) -> Any:
@@ -175,58 +208,64 @@ class _Reader:
             return load
         for known, result in self.known:
             if tvm_ffi.structural_equal(known, load):
-                return result
-        result = self._reduce(equation, load)
-        self.known.append((load, result))
-        return result
-
-    def _reduce(self, equation: Equation, load: TensorLoad) -> Any:
+                return self._rounded(equation, result)
         name = equation.block.name_hint
-        if any(self.columns.var in ir.uses(index) for index in load.indices):
+        if any(self.axes.columns.var in ir.uses(index) for index in load.indices):
             raise Decline(f"block {name} sums along rows that are read from the columns.")
-        long = [axis for axis in equation.reduction if not ir.is_constant(axis[1], 1)]
-        if len(long) != 1 or not tvm_ffi.structural_equal(long[0][1], self.columns.extent):
-            raise Decline(
-                f"block {name} sums over {[extent for _, extent in equation.reduction]}; rows have "
-                f"{self.columns.extent} elements."
-            )
-        combine = _COMBINE.get(type(equation.value))
-        term = _term(equation)
-        if combine is None or term is None:
-            raise Decline(f"block {name} is neither a sum nor a maximum of one term each.")
-        if combine == "sum" and not _is_zero(equation.init):
-            raise Decline(f"block {name} starts its sum with {equation.init}; it must be 0.")
-        table: dict[Var, Any] = {var: tirx.const(0, "int32") for var, _ in equation.reduction}
-        table[long[0][0]] = self.columns.var
+        extremum = partner_of(equation, self.sums)
+        if extremum is None:
+            result = self._reduce(equation, load, None)
+        else:
+            other = extremum.buffer[tuple(load.indices)]
+            result = self._reduce(extremum, other, equation)
+        self.known.append((load, result))
+        return self._rounded(equation, result)
+
+    @staticmethod
+    def _rounded(equation: Equation, result: Var) -> Any:
+        dtype = str(equation.buffer.dtype)
+        return tirx.Cast(dtype, result) if dtype in NARROW else result
+
+    def _reduce(self, equation: Equation, load: TensorLoad, placed: Equation | None) -> Var:
+        """Reduce a row; return the variable of the result, or of its place."""
+        number = len(self.reductions)
+        combine, term = operator_of(equation)
+        dtype = str(equation.buffer.dtype)
+        start = equation.init
+        if dtype in NARROW:
+            start = tirx.Cast("float32", start)
+        table = self._axes_of(equation, load)
+        term = self._finished(self._read(term, table))
+        if dtype in NARROW:
+            dtype, term = "float32", tirx.Cast("float32", term)
+        result = Var(f"{combine}{number}", dtype)
+        place = None
+        if placed is not None:
+            index, last = place_in(placed, equation)
+            index = self._settled_index(index, self._axes_of(placed, load))
+            place = Place(Var(f"place{number}", "int32"), plain(placed.init), plain(index), last)
+        # Reductions that the term reads have been appended meanwhile.
+        self.reductions.append(Reduction(result, combine, simplify(start), simplify(term), place))
+        return result if place is None else place.result
+
+    def _axes_of(self, equation: Equation, load: TensorLoad) -> dict[Var, Any]:
+        """The variables of a reduction whose result is read at some indices."""
+        extents = [extent for _, extent in equation.reduction]
+        flat = unrolled(self.axes.columns.var, extents)
+        table: dict[Var, Any] = dict(
+            zip((var for var, _ in equation.reduction), flat, strict=True)
+        )
         for mine, wanted in zip(equation.indices, load.indices, strict=True):
             if isinstance(mine, Var):
                 table[mine] = wanted
             elif not ir.is_constant(mine, 0):
-                raise Decline(f"block {name} stores its sums at {mine}, which is no variable.")
-        dtype = str(equation.buffer.dtype)
-        term = self._read(term, table)
-        wide = dtype in NARROW
-        start = tirx.Cast("float32", equation.init) if wide else equation.init
-        term = tirx.Cast("float32", widened(term)) if wide else term
-        result = Var(f"{combine}{len(self.reductions)}", "float32" if wide else dtype)
-        self.reductions.append(Reduction(result, combine, start, simplify(term)))
-        return tirx.Cast(dtype, result) if wide else result
+                raise Decline(
+                    f"block {equation.block.name_hint} stores its sums at {mine}, which is no "
+                    "variable."
+                )
+        return table
 
 
-def _term(equation: Equation) -> Any | None:
-    """The term that is added to the buffer's own element, or compared with it."""
-    value = equation.value
-    if not isinstance(value, tuple(_COMBINE)):
-        return None
-    for own, term in ((value.a, value.b), (value.b, value.a)):
-        if (
-            isinstance(own, TensorLoad)
-            and own.source.same_as(equation.buffer)
-            and all(map(tvm_ffi.structural_equal, own.indices, equation.indices))
-        ):
-            return term
-    return None
+def _same(mine: Any, others: Any) -> bool:
+    return len(mine) == len(others) and all(map(tvm_ffi.structural_equal, mine, others))
 
-
-def _is_zero(value: Any) -> bool:
-    return isinstance(value, (tirx.IntImm, tirx.FloatImm)) and value.value == 0

@@ -1,12 +1,13 @@
-"""Which elements of its row a thread loads ahead, in vectors.
+"""Which elements of its row a thread loads ahead, in vectors, and how long vectors may be.
 
 All that lie beside each other in memory, and begin where a vector may. Elements that are only read
-under a condition are not: they may lie outside of their buffers.
+under a condition are not: they may lie outside of their buffers. Nor are those whose places
+other loads along the row say.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,7 +20,9 @@ from tvm.sym.analyzer import Analyzer
 from tvm.tirx import Buffer, Var
 
 from warploom.errors import Decline
-from warploom.gemm.equations import loads
+from warploom.gemm.equations import loads, simplify
+from warploom.gemm.memory import static
+from warploom.rows.axes import analyzer_of
 from warploom.rows.plan import VECTOR_BITS, RowPlan
 from warploom.rows.problem import RowFunction
 from warploom.target.dtypes import bits_of
@@ -37,59 +40,52 @@ class Vector:
     ----------
     load : TensorLoad
         The load of one of them, as the function has it.
-    start : Expr
-        The place of the first one in its buffer.
     registers : Buffer
         The buffer that holds them.
     """
 
     load: TensorLoad
-    start: Any
     registers: Buffer
 
 
-def vectors_of(function: RowFunction, plan: RowPlan, vector: Var) -> Iterator[Vector]:
-    """The loads of a function that are done in vectors.
-
-    Parameters
-    ----------
-    function : RowFunction
-    plan : RowPlan
-    vector : Var
-        Which vector of the row it is, in terms of which starts are.
+def widest(function: RowFunction) -> int:
+    """Elements that a thread can load and store together, in all buffers.
 
     Raises
     ------
     Decline
-        If neighbours in a row are no vector in memory.
+        If neighbours in a row are no neighbours in memory.
     """
-    column, sometimes = function.columns.var, _loaded_sometimes(function)
-    analyzer = Analyzer()
-    for axis in function.rows:
-        analyzer.bind(axis.var, ir.whole_range(axis.extent))
-    analyzer.bind(vector, ir.whole_range(plan.vectors))
-    for load in function.loads:
-        if not any(column in ir.uses(index) for index in load.indices):
-            continue
-        lane = Var("lane", "int32")
-        analyzer.bind(lane, ir.whole_range(plan.vector))
-        first = vector * plan.vector
-        start = analyzer.simplify(offset(load, {column: first}))
-        moved = offset(load, {column: first + lane}) - start
-        moved = analyzer.simplify(_apart(moved, lane, plan.vector, analyzer))
-        if lane not in ir.uses(moved):
-            continue
-        if any(tvm_ffi.structural_equal(load, known) for known in sometimes):
-            continue
-        bits = bits_of(str(load.source.dtype))
-        width = min(plan.vector * bits, VECTOR_BITS) // bits
-        follows = ir.is_constant(analyzer.simplify(moved - lane), 0)
-        if not follows or not _divides(width, start, analyzer):
-            raise Decline(
-                f"{load.source.name} is read at {list(load.indices)}, where {plan.vector} "
-                "neighbours of a row are no vector in memory."
-            )
-        yield Vector(load, start, registers_for(load.source.name, str(load.source.dtype), plan))
+    column = function.columns
+    whole = [
+        *(load for load in function.loads if moves(load, column.var)),
+        *(output.buffer[output.indices] for output in function.outputs),
+    ]
+    smallest = min((bits_of(str(load.source.dtype)) for load in whole), default=32)
+    extent = static(column.extent)
+    run = _Lanes(function, 1).run
+    if extent is not None and run < extent and run * smallest < VECTOR_BITS:
+        raise Decline(
+            f"rows are made of runs of {run} elements of {smallest} bits; of runs shorter than "
+            f"{VECTOR_BITS // 8} bytes too little of what memory transfers is used."
+        )
+    width = VECTOR_BITS // min(smallest, 32)
+    while width > 1:
+        if extent is not None and extent % width == 0 and not _fault(function, width):
+            return width
+        width //= 2
+    fault = _fault(function, 1)
+    if fault is not None:
+        raise fault
+    return 1
+
+
+def vectors_of(function: RowFunction, plan: RowPlan) -> list[Vector]:
+    """The loads of a function that are done in vectors."""
+    return [
+        Vector(load, registers_for(load.source.name, str(load.source.dtype), plan))
+        for load in _vector_loads(function, plan.vector)
+    ]
 
 
 def offset(load: TensorLoad, table: dict[Var, Any]) -> Any:
@@ -100,10 +96,136 @@ def offset(load: TensorLoad, table: dict[Var, Any]) -> Any:
     return place
 
 
+def is_whole(load: TensorLoad, column: Var) -> bool:
+    """Whether a load reads its buffer as elements are numbered."""
+    return ir.is_constant(simplify(offset(load, {}) - column), 0)
+
+
 def registers_for(name: str, dtype: str, plan: RowPlan) -> Buffer:
     """Registers of a thread for its elements of a row of a buffer."""
     shape = (plan.per_thread * plan.vector,)
     return tirx.decl_buffer(shape, dtype, f"{name}_r", scope="local")
+
+
+def moves(load: TensorLoad, column: Var) -> bool:
+    """Whether a load moves along the row."""
+    return any(column in ir.uses(index) for index in load.indices)
+
+
+def _vector_loads(function: RowFunction, width: int) -> Iterator[TensorLoad]:
+    """The loads that move along a vector of that width, but those under conditions and gathers.
+
+    Of a flat function those that are as long as its results: others repeat within a vector.
+    """
+    column = function.columns.var
+    sometimes, lanes = _loaded_sometimes(function), _Lanes(function, width)
+    for load in function.loads:
+        if not moves(load, column) or _gathers(load, column):
+            continue
+        if any(tvm_ffi.structural_equal(load, known) for known in sometimes):
+            continue
+        if is_whole(load, column) if function.flat else lanes.moves(load):
+            yield load
+
+
+def _fault(function: RowFunction, width: int) -> Decline | None:
+    """Why a vector of that width does not lie together in all buffers; None if it does."""
+    lanes = _Lanes(function, width)
+    stored = [output.buffer[output.indices] for output in function.outputs]
+    for load in [*_vector_loads(function, width), *stored]:
+        if not lanes.is_vector(load):
+            return Decline(
+                f"{load.source.name} is read at {list(load.indices)}, where "
+                f"{width if width > 1 else 'the'} neighbours of a row are no vector in memory."
+            )
+    return None
+
+
+class _Lanes:
+    """What is known of the places of the elements of one vector."""
+
+    def __init__(self, function: RowFunction, width: int) -> None:
+        self.column, self.width = function.columns.var, width
+        self.analyzer = analyzer_of(
+            [(axis.var, axis.extent) for axis in (*function.rows, function.columns)]
+        )
+        self.extent = static(function.columns.extent)
+        # Vectors of one element are to be neighbours of each other, wherever they begin.
+        self.run = width if width > 1 else _run(function, self.analyzer)
+        self.vector, self.lane = Var("vector", "int32"), Var("lane", "int32")
+        if self.extent is not None:
+            self.analyzer.bind(self.vector, ir.whole_range(max(1, self.extent // self.run)))
+        self.analyzer.bind(self.lane, ir.whole_range(self.run))
+
+    def _moved(self, load: TensorLoad) -> tuple[Any, Any]:
+        """The place of the first element, and how far another one is from it."""
+        # Simplified first: the parts of a place that is split and put together again are one.
+        place = self.analyzer.simplify(offset(load, {}))
+        first = self.vector * self.run
+        start = self.analyzer.simplify(ir.substitute(place, {self.column: first}))
+        moved = ir.substitute(place, {self.column: first + self.lane}) - start
+        return start, self.analyzer.simplify(_apart(moved, self.lane, self.run, self.analyzer))
+
+    def moves(self, load: TensorLoad) -> bool:
+        """Whether the elements of a vector are several in memory, and neighbours if so."""
+        if self.run == 1:
+            return True
+        return self.lane in ir.uses(self._moved(load)[1]) and not _repeats(
+            load, self.column, self.width
+        )
+
+    def is_vector(self, load: TensorLoad) -> bool:
+        """Whether they follow each other, and begin where a load of them may."""
+        if self.run == 1:
+            return True
+        start, moved = self._moved(load)
+        bits = bits_of(str(load.source.dtype))
+        unit = min(self.width * bits, VECTOR_BITS) // bits
+        follows = ir.is_constant(self.analyzer.simplify(moved - self.lane), 0)
+        return follows and _divides(unit, start, self.analyzer)
+
+
+def _repeats(load: TensorLoad, column: Var, width: int) -> bool:
+    """Whether an element is read for more neighbours of a row than a vector has, as scales are."""
+    unit = Var("group", "int32")
+
+    def division(node: tirx.FloorDiv) -> Any:
+        size = static(node.b)
+        slow = node.a.same_as(column) and size is not None and size > max(width, 1)
+        return unit if slow else node
+
+    changed = [ir.map_nodes(index, {tirx.FloorDiv: division}, {}) for index in load.indices]
+    return not any(column in ir.uses(index) for index in changed)
+
+
+def _run(function: RowFunction, analyzer: Analyzer) -> int:
+    """How many neighbours in a row are neighbours in memory, where vectors have one element.
+
+    All, or those of the last axis along the row.
+    """
+    extent = static(function.columns.extent)
+    column = function.columns.var
+    whole = [
+        *(load for load in function.loads if moves(load, column)),
+        *(output.buffer[output.indices] for output in function.outputs),
+    ]
+    places = [
+        analyzer.simplify(offset(load, {})) for load in whole if not _repeats(load, column, 1)
+    ]
+    found: list[int] = [] if extent is None else [extent]
+
+    def visit(node: Any) -> None:
+        if node.a.same_as(column) and static(node.b) is not None:
+            found.append(int(node.b))
+
+    for place in places:
+        tvm_ffi.structural_walk(place, (tirx.FloorMod, visit))
+    return min(found, default=8)
+
+
+def _gathers(load: TensorLoad, column: Var) -> bool:
+    """Whether another load says where the elements of a row are."""
+    return any(moves(inner, column) for index in load.indices for inner in loads(index))
 
 
 def _apart(value: Any, lane: Var, width: int, analyzer: Analyzer) -> Any:
@@ -124,7 +246,7 @@ def _divides(divisor: int, value: Any, analyzer: Analyzer) -> bool:
     return bool(analyzer.can_prove(T.floormod(value, divisor) == 0))
 
 
-def _loaded_sometimes(function: RowFunction) -> list[TensorLoad]:
+def _loaded_sometimes(function: RowFunction) -> Sequence[TensorLoad]:
     """Loads that a condition guards."""
     result: list[TensorLoad] = []
 
