@@ -41,6 +41,8 @@ class Equation:
         Variables that tell elements apart, or are summed over, with their extents from 0 on.
     init : Expr, optional
         What the sum starts with.
+    guard : Expr, optional
+        The condition, in terms of ``spatial``, under which an element is stored.
     """
 
     block: SBlock
@@ -50,6 +52,7 @@ class Equation:
     spatial: tuple[tuple[Var, Any], ...]
     reduction: tuple[tuple[Var, Any], ...] = ()
     init: Any = None
+    guard: Any = None
 
     def is_own(self, value: Any) -> bool:
         """Whether an expression is the element that it defines, as a reduction reads it."""
@@ -70,6 +73,8 @@ class Equation:
         Decline
             If it does not define each element of its buffer once, by indices that are variables.
         """
+        if self.guard is not None:
+            raise Decline(f"block {self.block.name_hint} stores {self.buffer.name} in part only.")
         table: dict[Var, Any] = {}
         for mine, wanted, size in zip(self.indices, indices, self.buffer.shape, strict=True):
             if isinstance(mine, Var) and mine not in table:
@@ -96,8 +101,14 @@ def narrow(func: PrimFunc) -> PrimFunc:
         raise Decline(f"its indices cannot have 32 bits: {str(error).splitlines()[0]}") from None
 
 
-def read_equations(func: PrimFunc) -> list[Equation]:
+def read_equations(func: PrimFunc, guarded: bool = False) -> list[Equation]:
     """The equations of an S-TIR function, in order.
+
+    Parameters
+    ----------
+    func : PrimFunc
+    guarded : bool
+        Whether blocks may choose by a condition which elements they store.
 
     Raises
     ------
@@ -108,7 +119,13 @@ def read_equations(func: PrimFunc) -> list[Equation]:
     if not isinstance(root, SBlockRealize) or root.block.iter_vars:
         raise Decline("the function has no root block; it is no S-TIR function as te makes them.")
     statements = ir.flatten(root.block.body)
-    return [equation for statement in statements for equation in _equations(statement)]
+    equations = [equation for statement in statements for equation in _equations(statement)]
+    for equation in equations:
+        if equation.guard is not None and not guarded:
+            raise Decline(
+                f"block {equation.block.name_hint} stores {equation.buffer.name} under a condition."
+            )
+    return equations
 
 
 def _equations(statement: Stmt) -> list[Equation]:
@@ -143,28 +160,33 @@ def _equations(statement: Stmt) -> list[Equation]:
             )
         kept.append((var.var, var.dom.extent))
     first = [] if block.init is None else _stores(block.init)
-    starts = {store.buffer: store.value for store in first}
-    if any(bool(reduction) != (store.buffer in starts) for store in stores):
+    starts = {store.buffer: store.value for _, store in first}
+    if any(bool(reduction) != (store.buffer in starts) for _, store in stores):
         raise Decline(f"block {name} sums without an initial value; write one with T.init().")
+    if reduction and any(guard is not None for guard, _ in stores):
+        raise Decline(f"block {name} sums under a condition; put that into the term.")
     return [
         Equation(
             block, store.buffer, tuple(store.indices), store.value, tuple(spatial),
-            tuple(reduction), starts.get(store.buffer),
+            tuple(reduction), starts.get(store.buffer), guard,
         )
-        for store in stores
+        for guard, store in stores
     ]  # fmt: skip
 
 
-def _stores(body: Stmt) -> list[tirx.BufferStore]:
-    """The stores of a block: one, or those of a reduction of several numbers at once.
+def _stores(body: Stmt) -> list[tuple[Any, tirx.BufferStore]]:
+    """The stores of a block, with their conditions or None.
 
-    Such a reduction computes all new numbers from old ones, and then stores them. Empty if the body
-    is something else.
+    One, or those of a reduction of several numbers at once: such a reduction computes all new
+    numbers from old ones, and then stores them. Or one in each branch of conditions. Empty if the
+    body is something else.
     """
     statements, names = ir.flatten(body), {}
     while statements and isinstance(statements[0], tirx.Bind):
         binding = statements.pop(0)
         names[binding.var] = ir.substitute(binding.value, names)
+    if len(statements) == 1 and isinstance(statements[0], tirx.IfThenElse):
+        return _branches(statements[0]) if not names else []
     if not all(isinstance(statement, tirx.BufferStore) for statement in statements):
         return []
     stored = [store.buffer for store in statements]
@@ -173,9 +195,31 @@ def _stores(body: Stmt) -> list[tirx.BufferStore]:
     if len(stored) > 1 and (len(set(stored)) < len(stored) or set(stored) & set(reads)):
         return []
     return [
-        tirx.BufferStore(store.buffer, ir.substitute(store.value, names), list(store.indices))
+        (None, tirx.BufferStore(store.buffer, _named(store.value, names), list(store.indices)))
         for store in statements
     ]
+
+
+def _branches(choice: tirx.IfThenElse) -> list[tuple[Any, tirx.BufferStore]]:
+    """The stores of both branches, with what must hold for each."""
+    result = []
+    sides = [(choice.condition, choice.then_case), (tirx.Not(choice.condition), choice.else_case)]
+    for condition, branch in sides:
+        found = [] if branch is None else _stores(branch)
+        if branch is not None and not found:
+            return []
+        result += [(condition if guard is None else tirx.And(condition, guard), store)
+                   for guard, store in found]  # fmt: skip
+    return result
+
+
+def _named(value: Any, names: Mapping[Var, Any]) -> Any:
+    """A value with what its names stand for."""
+
+    def let(node: tirx.Let) -> Any:
+        return ir.substitute(node.body, {node.var: node.value})
+
+    return ir.map_nodes(ir.substitute(value, names), {tirx.Let: let}, {})
 
 
 def _covers(var: IterVar, value: Any, loops: Mapping[Var, Any]) -> bool:

@@ -16,9 +16,9 @@ from tvm.tirx import Var
 
 from warploom.errors import Decline
 from warploom.gemm.equations import loads, simplify
-from warploom.gemm.problem import Axis, Output
+from warploom.gemm.problem import Axis
 from warploom.rows.axes import analyzer_of, count_of, settle, settle_index, unrolled
-from warploom.rows.problem import RowFunction
+from warploom.rows.problem import RowFunction, RowOutput
 from warploom.rows.vectors import is_whole
 from warploom.tile import ir
 
@@ -33,6 +33,8 @@ def flattened(function: RowFunction) -> RowFunction:
     """
     if function.reductions:
         raise Decline("rows that are reduced are no single one.")
+    if any(output.guard is not None for output in function.outputs):
+        raise Decline("rows that are stored in part are no single one.")
     first = function.outputs[0]
     axes = {axis.var: axis.extent for axis in (*function.rows, function.columns)}
     order = [_axis(index, axes) for index in first.indices]
@@ -61,7 +63,7 @@ def flattened(function: RowFunction) -> RowFunction:
                 "element are no vector in memory."
             )
     outputs = tuple(
-        Output(
+        RowOutput(
             output.buffer, tuple(map(settled, output.indices)),
             settle(ir.substitute(output.value, table), analyzer),
         )

@@ -211,9 +211,12 @@ class _Kernel:
             for index, vector in enumerate(numbers):
                 place = {**self.table, self.function.columns.var: vector * plan.vector}
                 start = T.truncdiv(simplify(offset(part.load, place)), plan.vector // words)
-                for word in range(words):
-                    value = view[simplify(start + word)]
-                    moves[index].append(tirx.BufferStore(inside, value, [index * words + word]))
+                loaded = [
+                    tirx.BufferStore(inside, view[simplify(start + word)], [index * words + word])
+                    for word in range(words)
+                ]
+                guard = True if part.guard is None else simplify(ir.substitute(part.guard, place))
+                moves[index].append(ir.when(guard, loaded))
         for index, statements in enumerate(moves):
             yield from self._guarded(numbers, index, self._whole(numbers, index, statements))
 
@@ -282,17 +285,19 @@ class _Kernel:
                 element = output.buffer[output.indices]
                 place = {**self.table, self.function.columns.var: numbers[index] * plan.vector}
                 start = T.truncdiv(simplify(offset(element, place)), plan.vector // words)
-                statements += [
+                computed = [
                     tirx.BufferStore(
                         registers, self._element(output.value, numbers, index, lane),
                         [index * plan.vector + lane],
                     )
                     for lane in range(plan.vector)
                 ]  # fmt: skip
-                statements += [
+                stored = [
                     tirx.BufferStore(view, inside[index * words + word], [simplify(start + word)])
                     for word in range(words)
                 ]
+                guard = True if output.guard is None else ir.substitute(output.guard, self.table)
+                statements.append(ir.when(guard, [*computed, *stored]))
             if not self._is_ragged:
                 return statements
             single = self._one_by_one(numbers[index])
@@ -337,9 +342,13 @@ def _parameter(param: Var) -> Any:
     shape = list(param.shape)
     # `decl_buffer` gives a tensor without dimensions no layout, which TVM's FlattenBuffer needs.
     layout = "default" if shape else TileLayout(S[()])
+    # A view begins somewhere in its memory; only its dtype says where it may.
+    view = not ir.is_constant(param.elem_offset, 0)
     return tirx.decl_buffer(
-        shape, str(param.dtype), param.name, scope="global", data_alignment=ALIGN, layout=layout
-    )
+        shape, str(param.dtype), param.name, scope="global", layout=layout,
+        data_alignment=bits_of(str(param.dtype)) // 8 if view else ALIGN,
+        elem_offset=param.elem_offset if view else None, offset_factor=1 if view else 0,
+    )  # fmt: skip
 
 
 def _words(buffer: Buffer, plan: RowPlan) -> Buffer:

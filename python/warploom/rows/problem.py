@@ -33,6 +33,19 @@ from warploom.tile import ir
 
 
 @dataclass(frozen=True)
+class RowOutput(Output):
+    """A result of rows.
+
+    Attributes
+    ----------
+    guard : Expr, optional
+        The condition on rows under which it is stored.
+    """
+
+    guard: Any = None
+
+
+@dataclass(frozen=True)
 class RowFunction:
     """A recognised function.
 
@@ -48,9 +61,9 @@ class RowFunction:
         The axis along a row.
     reductions : tuple of Reduction
         In the order in which they depend on each other.
-    outputs : tuple of Output
+    outputs : tuple of RowOutput
         Results with an element for each column.
-    numbers : tuple of Output
+    numbers : tuple of RowOutput
         Results with one element for each row.
     flat : bool
         Whether the only row is all elements of an element-wise function.
@@ -61,8 +74,8 @@ class RowFunction:
     rows: tuple[Axis, ...]
     columns: Axis
     reductions: tuple[Reduction, ...]
-    outputs: tuple[Output, ...]
-    numbers: tuple[Output, ...] = ()
+    outputs: tuple[RowOutput, ...]
+    numbers: tuple[RowOutput, ...] = ()
     flat: bool = False
 
     @property
@@ -104,7 +117,7 @@ def read_rows(func: PrimFunc) -> RowFunction:
         If it computes something else; the message names the obstacle.
     """
     func, stand_ins = narrowed(func)
-    equations = read_equations(func)
+    equations = read_equations(func, guarded=True)
     params = set(func.params)
     results = [equation for equation in equations if equation.buffer in params]
     if not results:
@@ -141,9 +154,17 @@ class _Reader:
         self.reductions: list[Reduction] = []
         self.known: list[tuple[TensorLoad, Var]] = []
 
-    def output(self, equation: Equation) -> tuple[Output, bool]:
+    def output(self, equation: Equation) -> tuple[RowOutput, bool]:
         """A result, its reductions replaced by variables, and whether it has whole rows."""
         table, whole = self._places(equation)
+        guard = equation.guard
+        if guard is not None:
+            guard = ir.substitute(guard, table)
+            if self.axes.columns.var in ir.uses(guard) or loads(guard):
+                raise Decline(
+                    f"block {equation.block.name_hint} stores {equation.buffer.name} if {guard}; a "
+                    "row is stored as a whole or not."
+                )
         indices = tuple(self._settled_index(index, table) for index in equation.indices)
         if equation.reduction:
             value = self._load(self._settled(load_of(equation), table))
@@ -153,8 +174,8 @@ class _Reader:
         known = self.stand_ins.get(buffer)
         if known is not None:
             value = self._index(strip_casts(value), buffer)
-            return Output(known, indices, tirx.Cast(str(known.dtype), value)), whole
-        return Output(buffer, indices, self._finished(value)), whole
+            return RowOutput(known, indices, tirx.Cast(str(known.dtype), value), guard), whole
+        return RowOutput(buffer, indices, self._finished(value), guard), whole
 
     def _places(self, equation: Equation) -> tuple[dict[Var, Any], bool]:
         """The axes of a result in terms of rows and columns, and whether it has whole rows."""

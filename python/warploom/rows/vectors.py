@@ -1,19 +1,18 @@
 """Which elements of its row a thread loads ahead, in vectors, and how long vectors may be.
 
 All that lie beside each other in memory, and begin where a vector may. Elements that are only read
-under a condition are not: they may lie outside of their buffers. Nor are those whose places
-other loads along the row say.
+under a condition are so if that holds for whole vectors: others may lie outside of their buffers.
+Nor are those whose places other loads along the row say.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import tvm_ffi
 from tvm import tirx
-from tvm.ir import Call, Op
 from tvm.ir.expr import TensorLoad
 from tvm.script import tirx as T
 from tvm.sym.analyzer import Analyzer
@@ -23,13 +22,11 @@ from warploom.errors import Decline
 from warploom.gemm.equations import loads, simplify
 from warploom.gemm.memory import static
 from warploom.rows.axes import analyzer_of
+from warploom.rows.guards import Guards
 from warploom.rows.plan import VECTOR_BITS, RowPlan
 from warploom.rows.problem import RowFunction
 from warploom.target.dtypes import bits_of
 from warploom.tile import ir
-
-#: The operator that evaluates one of its arguments only.
-_CHOICE = "prim.if_then_else"
 
 
 @dataclass(frozen=True)
@@ -42,10 +39,13 @@ class Vector:
         The load of one of them, as the function has it.
     registers : Buffer
         The buffer that holds them.
+    guard : Expr, optional
+        The condition under which they may be read: the same for all elements of a vector.
     """
 
     load: TensorLoad
     registers: Buffer
+    guard: Any = None
 
 
 def widest(function: RowFunction) -> int:
@@ -62,6 +62,10 @@ def widest(function: RowFunction) -> int:
         *(output.buffer[output.indices] for output in function.outputs),
     ]
     smallest = min((bits_of(str(load.source.dtype)) for load in whole), default=32)
+    for output in function.outputs:
+        if _is_view(output.buffer):
+            name = output.buffer.name
+            raise Decline(f"{name} is a view of memory, where vectors may not begin.")
     extent = static(column.extent)
     run = _Lanes(function, 1).run
     if extent is not None and run < extent and run * smallest < VECTOR_BITS:
@@ -83,8 +87,8 @@ def widest(function: RowFunction) -> int:
 def vectors_of(function: RowFunction, plan: RowPlan) -> list[Vector]:
     """The loads of a function that are done in vectors."""
     return [
-        Vector(load, registers_for(load.source.name, str(load.source.dtype), plan))
-        for load in _vector_loads(function, plan.vector)
+        Vector(load, registers_for(load.source.name, str(load.source.dtype), plan), guard)
+        for load, guard in _vector_loads(function, plan.vector)
     ]
 
 
@@ -112,27 +116,27 @@ def moves(load: TensorLoad, column: Var) -> bool:
     return any(column in ir.uses(index) for index in load.indices)
 
 
-def _vector_loads(function: RowFunction, width: int) -> Iterator[TensorLoad]:
-    """The loads that move along a vector of that width, but those under conditions and gathers.
+def _vector_loads(function: RowFunction, width: int) -> Iterator[tuple[TensorLoad, Any]]:
+    """The loads that move along a vector of that width, and under which condition, but gathers.
 
     Of a flat function those that are as long as its results: others repeat within a vector.
     """
     column = function.columns.var
-    sometimes, lanes = _loaded_sometimes(function), _Lanes(function, width)
+    guards, lanes = Guards(function, width), _Lanes(function, width)
     for load in function.loads:
-        if not moves(load, column) or _gathers(load, column):
-            continue
-        if any(tvm_ffi.structural_equal(load, known) for known in sometimes):
+        if not moves(load, column) or _gathers(load, column) or _is_view(load.source):
             continue
         if is_whole(load, column) if function.flat else lanes.moves(load):
-            yield load
+            guard = guards.of(load)
+            if guard is not False:
+                yield load, guard
 
 
 def _fault(function: RowFunction, width: int) -> Decline | None:
     """Why a vector of that width does not lie together in all buffers; None if it does."""
     lanes = _Lanes(function, width)
     stored = [output.buffer[output.indices] for output in function.outputs]
-    for load in [*_vector_loads(function, width), *stored]:
+    for load in [*(load for load, _ in _vector_loads(function, width)), *stored]:
         if not lanes.is_vector(load):
             return Decline(
                 f"{load.source.name} is read at {list(load.indices)}, where "
@@ -223,6 +227,11 @@ def _run(function: RowFunction, analyzer: Analyzer) -> int:
     return min(found, default=8)
 
 
+def _is_view(buffer: Buffer) -> bool:
+    """Whether a buffer begins somewhere in its memory, where no vector may."""
+    return not ir.is_constant(buffer.elem_offset, 0)
+
+
 def _gathers(load: TensorLoad, column: Var) -> bool:
     """Whether another load says where the elements of a row are."""
     return any(moves(inner, column) for index in load.indices for inner in loads(index))
@@ -244,16 +253,3 @@ def _apart(value: Any, lane: Var, width: int, analyzer: Analyzer) -> Any:
 
 def _divides(divisor: int, value: Any, analyzer: Analyzer) -> bool:
     return bool(analyzer.can_prove(T.floormod(value, divisor) == 0))
-
-
-def _loaded_sometimes(function: RowFunction) -> Sequence[TensorLoad]:
-    """Loads that a condition guards."""
-    result: list[TensorLoad] = []
-
-    def visit(call: Call) -> None:
-        if isinstance(call.op, Op) and call.op.name == _CHOICE:
-            result.extend(load for arg in call.args[1:] for load in loads(arg))
-
-    for value in function.values:
-        tvm_ffi.structural_walk(value, (Call, visit))
-    return result
