@@ -25,36 +25,52 @@ from warploom.target.dtypes import with_dtype_names
 #: Elements of a head: a thread then holds 128 of the sums of 64 rows, and no more fit beside the
 #: logits and weights of a step.
 _MOST_ELEMENTS = 256
+#: Elements of 16 bits that one MMA contracts.
+_MMA_K = 16
+#: Below every logit, and finite: a row whose first keys are all masked by a bias of -inf has no
+#: larger logit yet, and the difference of two infinities is none.
+_LOWEST = -3.4028234663852886e38
+#: Words for ``causal=``, as relax.op.nn.attention has them.
+_CAUSAL = ("TopLeft", "BottomRight")
+#: Letters of ``bias=``, in the order of its dimensions.
+_BIAS = "bhq"
 
 
 @with_dtype_names
 @named
 def attention(
-    tokens: int | None,
+    tokens: int | Var | None,
     head_dim: int = 128,
     heads: int = 16,
     kv_heads: int | None = None,
-    batch: int = 1,
-    causal: bool = False,
+    batch: int | Var = 1,
+    causal: bool | str = False,
     dtype: str = "float16",
     tile: tuple[int, int] | None = None,
     stages: int | None = None,
     scale: float | None = None,
     tokens_first: bool = False,
     arch: str = SM90A.name,
+    *,
+    keys: int | Var | None = None,
+    value_dim: int | None = None,
+    bias: str | None = None,
+    bias_dtype: str | None = None,
 ) -> PrimFunc:
-    """O = softmax(Q Kᵀ / sqrt(head_dim)) V for each head.
+    """O = softmax(Q Kᵀ / sqrt(head_dim) + bias) V for each head.
 
     Parameters
     ----------
     tokens, head_dim, heads, batch : int
-        Shapes: Q and O are ``(batch, heads, tokens, head_dim)``. Tokens that only the launch
-        knows, None, need ``tokens_first``. ``head_dim`` is a multiple of 8 (on Blackwell of 16) of
-        at most 256.
+        Shapes: Q and O are ``(batch, heads, tokens, head_dim)``. Tokens may be None or a variable,
+        and the batch a variable: the launch knows them. ``head_dim`` is a multiple of 8 of at most
+        256.
     kv_heads : int, optional
         Heads of K and V, each shared by ``heads // kv_heads`` of Q; as many as Q if left out.
-    causal : bool
-        Whether a query sees only the keys up to its own position.
+    causal : bool or str
+        Which keys a query sees: all, or with ``"TopLeft"`` or True those up to its own position,
+        or with ``"BottomRight"`` as many more as the numbers of queries and keys differ by; as
+        ``causal_mask`` of ``relax.op.nn.attention``.
     dtype : str
         ``"float16"`` or ``"bfloat16"``; sums and the softmax are in float32.
     tile : (int, int), optional
@@ -67,72 +83,131 @@ def attention(
         Whether the order of dimensions is ``(batch, tokens, heads, head_dim)``.
     arch : str
         What tile and stages are chosen for: ``"sm_90a"`` or ``"sm_100a"``.
+    keys : int or Var, optional
+        Rows of K and V; as many as queries if left out.
+    value_dim : int, optional
+        Elements of a head of V and O; as many as of Q and K if left out.
+    bias : str, optional
+        The bias that is added to the scaled logits has these dimensions before that of the keys:
+        ``"bhq"`` for a batch, heads and queries, fewer letters where it is 1 and broadcast.
+    bias_dtype : str, optional
+        Its type; that of Q if left out.
 
     Returns
     -------
     PrimFunc
-        ``forward(Q, K, V, O)``.
+        ``forward(Q, K, V, O)``; with a bias ``forward(Q, K, V, bias, O)``.
 
     Raises
     ------
     IllegalCombination
         If there is no kernel for ``head_dim``, or the heads cannot share those of K and V.
+
+    Examples
+    --------
+    >>> cross = attention(77, 64, 8, keys=257, bias="q")
+    >>> [str(size) for size in cross.buffer_map[cross.params[3]].shape]
+    ['1', '1', '77', '257']
     """
-    kv_heads = kv_heads or heads
-    _check(head_dim, heads, kv_heads)
-    config = choose(AttentionProblem(tokens, head_dim, heads, kv_heads, batch, causal, arch))
+    kv_heads, value_dim = kv_heads or heads, value_dim or head_dim
+    _check(head_dim, value_dim, heads, kv_heads, causal, bias)
+    config = choose(
+        AttentionProblem(
+            _known(tokens), max(head_dim, value_dim), heads, kv_heads, _known(batch) or 1,
+            bool(causal), arch, _known(keys),
+        )
+    )  # fmt: skip
     bm, bn = tile or (config.tile_m, config.tile_n)
     stages = stages or config.stages
     share = heads // kv_heads
-    # Powers of 2 are cheaper than those of e: the logits are scaled by log2(e) as well.
-    scale = math.log2(math.e) * (1 / math.sqrt(head_dim) if scale is None else scale)
-    if tokens in (None, 1):  # TVM describes no copy of a tile from a dimension of 1
-        tokens = Var("tokens", "int32")
-    blocks, query_blocks = ((tokens + (size - 1)) // size for size in (bn, bm))
+    scale = 1 / math.sqrt(head_dim) if scale is None else scale
+    # Powers of 2 are cheaper than those of e, and the factor between them can have the scale in it;
+    # but what is added to logits needs them scaled.
+    to_logits, to_powers = (1.0, scale) if bias is None else (scale, 1.0)
+    to_powers *= math.log2(math.e)
+    lowest = -math.inf if bias is None else _LOWEST
+    one_size = keys is None or keys is tokens
+    tokens = _size(tokens, "tokens")
+    keys = tokens if one_size else _size(keys, "keys")
+    key_blocks, query_blocks = (keys + (bn - 1)) // bn, (tokens + (bm - 1)) // bm
+    # Keys that a query sees beyond its own position.
+    ahead = T.abs(keys - tokens) if causal == "BottomRight" and not one_size else 0
+    # An MMA contracts whole groups of elements: those beyond the head are read as zero.
+    wide = -(-head_dim // _MMA_K) * _MMA_K
 
-    def shape(heads: int) -> tuple[Any, ...]:
-        return (batch, *((tokens, heads) if tokens_first else (heads, tokens)), head_dim)
+    def shape(rows: Any, heads: int, elements: int) -> tuple[Any, ...]:
+        return (batch, *((rows, heads) if tokens_first else (heads, rows)), elements)
 
-    def rows(of: Any, b: Any, h: Any, start: Any, count: int) -> Any:
+    def rows(of: Any, b: Any, h: Any, start: Any, count: int, elements: int) -> Any:
         """Rows of one head."""
         some = slice(start, start + count)
-        return of[(b, *((some, h) if tokens_first else (h, some)), slice(0, head_dim))]
+        return of[(b, *((some, h) if tokens_first else (h, some)), slice(0, elements))]
 
     def visible(query: Any, key: Any) -> Any:
-        return T.And(key < tokens, key <= query) if causal else key < tokens
+        return T.And(key < keys, key <= query + ahead) if causal else key < keys
 
-    @T.prim_func
-    def forward(q: T.handle, k: T.handle, v: T.handle, o: T.handle):
-        Q = T.match_buffer(q, shape(heads), dtype, align=16)
-        K = T.match_buffer(k, shape(kv_heads), dtype, align=16)
-        V = T.match_buffer(v, shape(kv_heads), dtype, align=16)
-        Out = T.match_buffer(o, shape(heads), dtype, align=16)
+    def blocks_seen(bi: Any) -> Any:
+        """Blocks of keys that a block of queries sees."""
+        last = T.ceildiv(bi * bm + bm + ahead, bn)
+        return T.min(last, key_blocks) if causal else key_blocks
+
+    def blocks_seen_whole(bi: Any) -> Any:
+        """Blocks of keys that need no mask: not even the first query."""
+        first = T.truncdiv(bi * bm + ahead, bn)
+        if not causal:
+            return keys // bn
+        return first if one_size else T.min(first, keys // bn)
+
+    def weight(logit: Any, largest: Any) -> Any:
+        """A weight of the softmax, in proportion to that of the largest logit, 1."""
+        factor = T.float32(to_powers)
+        if bias is None:
+            return T.exp2(logit * factor - largest * factor)
+        return T.exp2((logit - largest) * factor)  # both may be the lowest number
+
+    def added(of: Any, b: Any, h: Any, query: Any, key: Any) -> Any:
+        """The bias of a logit, of the last one for those outside."""
+        place = {"b": b, "h": h, "q": T.min(query, tokens - 1)}
+        indices = [place[letter] if letter in bias else 0 for letter in _BIAS]
+        return T.cast(of[(*indices, T.min(key, keys - 1))], "float32")
+
+    sizes = {"b": batch, "h": heads, "q": tokens}
+    biased, masked = bias is not None, bool(causal)
+    bias_shape = (*(sizes[one] if one in (bias or "") else 1 for one in _BIAS), keys)
+
+    @T.inline
+    def attend(Q, K, V, Bias, Out):
         T.device_entry()
         block, h, b = T.cta_id([query_blocks, heads, batch])
-        Q_s = T.alloc_buffer((bm, head_dim), dtype, scope="shared")
-        K_s = T.alloc_buffer((bn, head_dim), dtype, scope="shared")
-        V_s = T.alloc_buffer((bn, head_dim), dtype, scope="shared")
+        Q_s = T.alloc_buffer((bm, wide), dtype, scope="shared")
+        K_s = T.alloc_buffer((bn, wide), dtype, scope="shared")
+        V_s = T.alloc_buffer((bn, value_dim), dtype, scope="shared")
         S = T.alloc_buffer((bm, bn), "float32", scope="accumulator")
         P = T.alloc_buffer((bm, bn), dtype, scope="fragment")
-        acc = T.alloc_buffer((bm, head_dim), "float32", scope="accumulator")
+        acc = T.alloc_buffer((bm, value_dim), "float32", scope="accumulator")
         largest = T.alloc_buffer((bm,), "float32", scope="fragment")
         shrink = T.alloc_buffer((bm,), "float32", scope="fragment")
         total = T.alloc_buffer((bm,), "float32", scope="fragment")
-        out = T.alloc_buffer((bm, head_dim), dtype, scope="fragment")
+        out = T.alloc_buffer((bm, value_dim), dtype, scope="fragment")
         # The longest rows of tiles first: the last CTAs to finish then have little left to do.
-        bi: T.int32 = query_blocks - 1 - block if causal else block
-        Tx.cta.copy_async(Q_s, rows(Q, b, h, bi * bm, bm))
-        Tx.cta.fill(largest, T.float32("-inf"))
+        bi: T.int32 = query_blocks - 1 - block if masked else block
+        Tx.cta.copy_async(Q_s, rows(Q, b, h, bi * bm, bm, wide))
+        Tx.cta.fill(largest, T.float32(lowest))
         Tx.cta.zero(total)
         Tx.cta.zero(P)
         Tx.cta.zero(acc)
-        reach = T.meta_var(T.min(T.ceildiv(bi * bm + bm, bn), blocks) if causal else blocks)
-        first_masked = T.meta_var(T.truncdiv(bi * bm, bn) if causal else tokens // bn)
+        reach = T.meta_var(blocks_seen(bi))
+        first_masked = T.meta_var(blocks_seen_whole(bi))
         for s in wl.pipelined(reach + 1, stages):
-            Tx.cta.copy_async(K_s, rows(K, b, h // share, s * bn, bn))
-            Tx.cta.copy_async(V_s, rows(V, b, h // share, s * bn - bn, bn))
+            Tx.cta.copy_async(K_s, rows(K, b, h // share, s * bn, bn, wide))
+            Tx.cta.copy_async(V_s, rows(V, b, h // share, s * bn - bn, bn, value_dim))
             Tx.cta.gemm_async(S, Q_s, K_s)
             Tx.cta.gemm_async(acc, P, V_s, transB=True, accum=True)
+            if biased:
+                for i, j in T.grid(bm, bn):
+                    S[i, j] = S[i, j] * T.float32(to_logits) + added(
+                        Bias, b, h, bi * bm + i, s * bn + j
+                    )
             if s >= first_masked:
                 for i, j in T.grid(bm, bn):
                     S[i, j] = T.if_then_else(
@@ -141,28 +216,70 @@ def attention(
             Tx.cta.copy(shrink, largest)
             Tx.cta.max(largest, S, axes=(1,), accum=True)
             for i in T.serial(bm):
-                shrink[i] = T.exp2((shrink[i] - largest[i]) * T.float32(scale))
+                shrink[i] = T.exp2((shrink[i] - largest[i]) * T.float32(to_powers))
                 total[i] = total[i] * shrink[i]
             for i, j in T.grid(bm, bn):
-                S[i, j] = T.exp2(S[i, j] * T.float32(scale) - largest[i] * T.float32(scale))
+                S[i, j] = weight(S[i, j], largest[i])
             Tx.cta.sum(total, S, axes=(1,), accum=True)
             Tx.cta.cast(P, S)
-            for i, j in T.grid(bm, head_dim):
+            for i, j in T.grid(bm, value_dim):
                 acc[i, j] = acc[i, j] * shrink[i]
-        for i, j in T.grid(bm, head_dim):
+        for i, j in T.grid(bm, value_dim):
             out[i, j] = T.cast(acc[i, j] / total[i], dtype)
-        Tx.cta.copy(rows(Out, b, h, bi * bm, bm), out)
+        Tx.cta.copy(rows(Out, b, h, bi * bm, bm, value_dim), out)
+
+    if biased:
+
+        @T.prim_func
+        def biased_forward(q: T.handle, k: T.handle, v: T.handle, add: T.handle, o: T.handle):
+            Q = T.match_buffer(q, shape(tokens, heads, head_dim), dtype, align=16)
+            K = T.match_buffer(k, shape(keys, kv_heads, head_dim), dtype, align=16)
+            V = T.match_buffer(v, shape(keys, kv_heads, value_dim), dtype, align=16)
+            Bias = T.match_buffer(add, bias_shape, bias_dtype or dtype)
+            Out = T.match_buffer(o, shape(tokens, heads, value_dim), dtype, align=16)
+            attend(Q, K, V, Bias, Out)
+
+        return biased_forward
+
+    @T.prim_func
+    def forward(q: T.handle, k: T.handle, v: T.handle, o: T.handle):
+        Q = T.match_buffer(q, shape(tokens, heads, head_dim), dtype, align=16)
+        K = T.match_buffer(k, shape(keys, kv_heads, head_dim), dtype, align=16)
+        V = T.match_buffer(v, shape(keys, kv_heads, value_dim), dtype, align=16)
+        Out = T.match_buffer(o, shape(tokens, heads, value_dim), dtype, align=16)
+        attend(Q, K, V, None, Out)
 
     return forward
 
 
-def _check(head_dim: int, heads: int, kv_heads: int) -> None:
-    if head_dim % 8 or not 0 < head_dim <= _MOST_ELEMENTS:
-        raise IllegalCombination(
-            f"head_dim is {head_dim}; TMA and the registers of a tile take multiples of 8 up to "
-            f"{_MOST_ELEMENTS}, so pad the heads."
-        )
+def _known(size: int | Var | None) -> int | None:
+    return size if isinstance(size, int) else None
+
+
+def _size(size: int | Var | None, name: str) -> int | Var:
+    """A number of rows; a variable if TVM describes no copy of a tile of so few."""
+    return Var(name, "int32") if size in (None, 1) else size
+
+
+def _check(
+    head_dim: int, value_dim: int, heads: int, kv_heads: int, causal: bool | str, bias: str | None
+) -> None:
+    for name, elements in (("head_dim", head_dim), ("value_dim", value_dim)):
+        if elements % 8 or not 0 < elements <= _MOST_ELEMENTS:
+            raise IllegalCombination(
+                f"{name} is {elements}; TMA and the registers of a tile take multiples of 8 up to "
+                f"{_MOST_ELEMENTS}, so pad the heads."
+            )
     if heads % kv_heads:
         raise IllegalCombination(
             f"{heads} heads cannot share {kv_heads} of K and V evenly; kv_heads must divide heads."
+        )
+    if causal not in (False, True, *_CAUSAL):
+        raise IllegalCombination(
+            f"causal is {causal!r}; it can be True, False, {' or '.join(map(repr, _CAUSAL))}."
+        )
+    if bias is not None and list(bias) != [letter for letter in _BIAS if letter in bias]:
+        raise IllegalCombination(
+            f"bias is {bias!r}; it names dimensions of the bias by letters of {_BIAS!r}, in this "
+            "order: batch, heads, queries."
         )

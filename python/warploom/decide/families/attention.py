@@ -14,7 +14,7 @@ from warploom.decide.config import Config
 from warploom.decide.machine import Machine
 from warploom.decide.price.attention import attention_work
 from warploom.decide.price.model import price
-from warploom.target import SM90A
+from warploom.target import SM90A, WGMMA_M
 
 #: Queries and keys of a step, the usual ones first: wider blocks hide more of the softmax, the
 #: diagonal wastes more.
@@ -26,6 +26,8 @@ _THREE_WARPGROUPS, _NARROW_HEAD = (192, 80), 64
 _USUAL_HEAD, _WIDE_TILE = 128, (128, 64)
 #: What the model must promise of another tile than the usual one.
 _WORTH = 1.01
+#: Keys of a step are a multiple of what one MMA contracts.
+_MMA_K = 16
 #: Steps that are loaded ahead: as many as fit.
 _STAGES = 2
 
@@ -37,10 +39,12 @@ class AttentionProblem:
     Attributes
     ----------
     tokens : int or None
-        None if a call decides.
+        Queries; None if a call decides.
     head_dim, heads, kv_heads, batch : int
     causal : bool
     arch : str
+    keys : int or None
+        None if there are as many as queries, or a call decides.
     """
 
     tokens: int | None
@@ -50,11 +54,18 @@ class AttentionProblem:
     batch: int = 1
     causal: bool = False
     arch: str = SM90A.name
+    keys: int | None = None
 
 
 def choose_attention(problem: AttentionProblem, machine: Machine) -> Config:
     """The config for a problem: queries are ``tile_m``, keys ``tile_n``."""
     queries, keys = _tile(problem, machine)
+    if problem.tokens is not None:
+        queries = min(queries, -(-problem.tokens // WGMMA_M) * WGMMA_M)
+    if (count := problem.keys or problem.tokens) is not None:
+        # As many steps, the last of them no shorter than the others by more than it must be.
+        blocks = -(-count // keys)
+        keys = min(keys, -(-count // (blocks * _MMA_K)) * _MMA_K)
     return Config(queries, keys, problem.head_dim, stages=_STAGES)
 
 
@@ -70,7 +81,7 @@ def _tile(problem: AttentionProblem, machine: Machine) -> tuple[int, int]:
     for tile in tiles:
         work = attention_work(
             problem.tokens, problem.head_dim, problem.heads, problem.kv_heads, problem.batch,
-            problem.causal, tile, _STAGES,
+            problem.causal, tile, _STAGES, problem.keys,
         )  # fmt: skip
         times[tile] = price(work, machine).total * (_WORTH if times else 1.0)
     return min(times, key=times.__getitem__)

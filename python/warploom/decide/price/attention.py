@@ -22,7 +22,7 @@ _BYTES, _SUM_BYTES = 2, 4
 
 def attention_work(
     tokens: int | None, head_dim: int, heads: int, kv_heads: int, batch: int, causal: bool,
-    tile: tuple[int, int], stages: int,
+    tile: tuple[int, int], stages: int, keys: int | None = None,
 ) -> Work:  # fmt: skip
     """What the kernel does; tokens that are dynamic count as ``UNKNOWN_EXTENT``.
 
@@ -36,27 +36,35 @@ def attention_work(
         Queries and keys of a step.
     stages : int
         Steps that are loaded ahead.
+    keys : int, optional
+        As many as queries if left out.
     """
     tokens = tokens or UNKNOWN_EXTENT
+    every_key = keys or tokens
     queries, keys = tile
-    rows, blocks = -(-tokens // queries), -(-tokens // keys)
+    rows, blocks = -(-tokens // queries), -(-every_key // keys)
     # The last step has no keys, and one before it perhaps not all. Logits of these are masked.
     steps: float = blocks + 1
-    masked: float = 1 + bool(tokens % keys)
+    masked: float = 1 + bool(every_key % keys)
     if causal:  # on the diagonal as well, by two comparisons
         ends = [min(-(-(row + 1) * queries // keys), blocks) + 1 for row in range(rows)]
-        whole = sum(row * queries // keys for row in range(rows))
+        whole = sum(min(row * queries // keys, blocks) for row in range(rows))
         steps, masked = sum(ends) / rows, 3 * (sum(ends) - whole) / rows
-    row_bytes = head_dim * _BYTES
-    every = float(tokens * row_bytes * batch)
-    run = min(float(tokens * row_bytes), steps * keys * row_bytes)
-    lines = lines_touched(row_bytes, row_bytes)
-    of_keys = Load(keys, row_bytes, tokens, (False, True), 1, lines, run, every * kv_heads)
-    of_values = Load(head_dim, keys * _BYTES, head_dim, (False, True), 1, lines, run,
-                     every * kv_heads)  # fmt: skip
-    of_queries = Load(queries, row_bytes, tokens, (True, True), 1, lines, queries * row_bytes,
-                      every * heads)  # fmt: skip
     kind = wgmma_kind("float16", "float16", "float32")
+    wide = -(-head_dim // kind.k) * kind.k  # what the MMAs contract, with zeros behind the head
+    row_bytes, wide_bytes = head_dim * _BYTES, wide * _BYTES
+
+    def streamed(row: int) -> tuple[float, float, float]:
+        """Rows of K or V: lines for each that they fill, bytes of a CTA, bytes of the kernel."""
+        run = min(float(every_key * row), steps * keys * row)
+        return lines_touched(row, row_bytes), run, float(every_key * row * batch * kv_heads)
+
+    of_keys = Load(keys, wide_bytes, every_key, (False, True), 1, *streamed(wide_bytes))
+    of_values = Load(head_dim, keys * _BYTES, head_dim, (False, True), 1, *streamed(row_bytes))
+    of_queries = Load(
+        queries, wide_bytes, tokens, (True, True), 1, lines_touched(wide_bytes, row_bytes),
+        queries * wide_bytes, float(tokens * wide_bytes * batch * heads),
+    )  # fmt: skip
     elements = min(tokens, rows * queries) * head_dim * heads * batch
     out = TileOut(
         queries, head_dim, _BYTES, False, CHUNK_COLUMNS,
@@ -65,7 +73,7 @@ def attention_work(
     )  # fmt: skip
     return Work(
         (rows, heads), batch, steps, (of_keys, of_values),
-        (Mma(kind, queries, keys, head_dim), Mma(kind, queries, head_dim, keys, True)), (out,),
+        (Mma(kind, queries, keys, wide), Mma(kind, queries, head_dim, keys, True)), (out,),
         nest=_softmax(queries, keys, head_dim, masked / steps),
         prologue=(of_queries,),
         sum_bytes=queries * (keys + head_dim) * _SUM_BYTES,
