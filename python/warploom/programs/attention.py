@@ -19,14 +19,15 @@ from warploom.decide.families.attention import AttentionProblem
 from warploom.decide.selector import choose
 from warploom.errors import IllegalCombination
 from warploom.kernels.kernel_name import named
-from warploom.target import SM90A
+from warploom.target import SM90A, SM100A
 from warploom.target.dtypes import with_dtype_names
 
 #: Elements of a head: a thread then holds 128 of the sums of 64 rows, and no more fit beside the
 #: logits and weights of a step.
 _MOST_ELEMENTS = 256
-#: Elements of 16 bits that one MMA contracts.
-_MMA_K = 16
+#: Elements of 16 bits that one MMA contracts, and what its columns are a multiple of (PTX ISA,
+#: "Asynchronous Warpgroup Level Matrix Shape"; "Tensorcore 5th Generation", shapes of 128 rows).
+_MMA_K, _MMA_N = 16, {SM90A.name: 8, SM100A.name: 16}
 #: Below every logit, and finite: a row whose first keys are all masked by a bias of -inf has no
 #: larger logit yet, and the difference of two infinities is none.
 _LOWEST = -3.4028234663852886e38
@@ -132,8 +133,8 @@ def attention(
     key_blocks, query_blocks = (keys + (bn - 1)) // bn, (tokens + (bm - 1)) // bm
     # Keys that a query sees beyond its own position.
     ahead = T.abs(keys - tokens) if causal == "BottomRight" and not one_size else 0
-    # An MMA contracts whole groups of elements: those beyond the head are read as zero.
-    wide = -(-head_dim // _MMA_K) * _MMA_K
+    # MMAs have whole groups of elements: those beyond the head are read as zero, and not stored.
+    wide, columns = _whole(head_dim, _MMA_K), _whole(value_dim, _MMA_N[arch])
 
     def shape(rows: Any, heads: int, elements: int) -> tuple[Any, ...]:
         return (batch, *((rows, heads) if tokens_first else (heads, rows)), elements)
@@ -181,14 +182,14 @@ def attention(
         block, h, b = T.cta_id([query_blocks, heads, batch])
         Q_s = T.alloc_buffer((bm, wide), dtype, scope="shared")
         K_s = T.alloc_buffer((bn, wide), dtype, scope="shared")
-        V_s = T.alloc_buffer((bn, value_dim), dtype, scope="shared")
+        V_s = T.alloc_buffer((bn, columns), dtype, scope="shared")
         S = T.alloc_buffer((bm, bn), "float32", scope="accumulator")
         P = T.alloc_buffer((bm, bn), dtype, scope="fragment")
-        acc = T.alloc_buffer((bm, value_dim), "float32", scope="accumulator")
+        acc = T.alloc_buffer((bm, columns), "float32", scope="accumulator")
         largest = T.alloc_buffer((bm,), "float32", scope="fragment")
         shrink = T.alloc_buffer((bm,), "float32", scope="fragment")
         total = T.alloc_buffer((bm,), "float32", scope="fragment")
-        out = T.alloc_buffer((bm, value_dim), dtype, scope="fragment")
+        out = T.alloc_buffer((bm, columns), dtype, scope="fragment")
         # The longest rows of tiles first: the last CTAs to finish then have little left to do.
         bi: T.int32 = query_blocks - 1 - block if masked else block
         Tx.cta.copy_async(Q_s, rows(Q, b, h, bi * bm, bm, wide))
@@ -200,7 +201,7 @@ def attention(
         first_masked = T.meta_var(blocks_seen_whole(bi))
         for s in wl.pipelined(reach + 1, stages):
             Tx.cta.copy_async(K_s, rows(K, b, h // share, s * bn, bn, wide))
-            Tx.cta.copy_async(V_s, rows(V, b, h // share, s * bn - bn, bn, value_dim))
+            Tx.cta.copy_async(V_s, rows(V, b, h // share, s * bn - bn, bn, columns))
             Tx.cta.gemm_async(S, Q_s, K_s)
             Tx.cta.gemm_async(acc, P, V_s, transB=True, accum=True)
             if biased:
@@ -222,11 +223,11 @@ def attention(
                 S[i, j] = weight(S[i, j], largest[i])
             Tx.cta.sum(total, S, axes=(1,), accum=True)
             Tx.cta.cast(P, S)
-            for i, j in T.grid(bm, value_dim):
+            for i, j in T.grid(bm, columns):
                 acc[i, j] = acc[i, j] * shrink[i]
-        for i, j in T.grid(bm, value_dim):
+        for i, j in T.grid(bm, columns):
             out[i, j] = T.cast(acc[i, j] / total[i], dtype)
-        Tx.cta.copy(rows(Out, b, h, bi * bm, bm, value_dim), out)
+        Tx.cta.copy(rows(Out, b, h, bi * bm, bm, columns), out)
 
     if biased:
 
@@ -250,6 +251,10 @@ def attention(
         attend(Q, K, V, None, Out)
 
     return forward
+
+
+def _whole(elements: int, group: int) -> int:
+    return -(-elements // group) * group
 
 
 def _known(size: int | Var | None) -> int | None:
