@@ -155,8 +155,9 @@ class _Attention(nn.Module):
     ("keys", "depth", "dtype", "arch", "taken"),
     [
         (40, 64, "float16", "sm_90a", True),
-        (41, 64, "float16", "sm_90a", False),
-        (40, 32, "float16", "sm_90a", False),
+        (41, 64, "float16", "sm_90a", True),
+        (40, 32, "float16", "sm_90a", True),
+        (40, 36, "float16", "sm_90a", False),
         (40, 64, "float32", "sm_90a", False),
         (40, 64, "float16", "sm_80", False),
     ],

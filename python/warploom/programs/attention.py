@@ -111,7 +111,8 @@ def attention(
     ['1', '1', '77', '257']
     """
     kv_heads, value_dim = kv_heads or heads, value_dim or head_dim
-    _check(head_dim, value_dim, heads, kv_heads, causal, bias)
+    check_heads(head_dim, value_dim, heads, kv_heads)
+    _check(causal, bias)
     config = choose(
         AttentionProblem(
             _known(tokens), max(head_dim, value_dim), heads, kv_heads, _known(batch) or 1,
@@ -266,9 +267,14 @@ def _size(size: int | Var | None, name: str) -> int | Var:
     return Var(name, "int32") if size in (None, 1) else size
 
 
-def _check(
-    head_dim: int, value_dim: int, heads: int, kv_heads: int, causal: bool | str, bias: str | None
-) -> None:
+def check_heads(head_dim: int, value_dim: int, heads: int, kv_heads: int) -> None:
+    """Raise unless there is a kernel for such heads.
+
+    Raises
+    ------
+    IllegalCombination
+        The message names the size and what is allowed.
+    """
     for name, elements in (("head_dim", head_dim), ("value_dim", value_dim)):
         if elements % 8 or not 0 < elements <= _MOST_ELEMENTS:
             raise IllegalCombination(
@@ -279,6 +285,9 @@ def _check(
         raise IllegalCombination(
             f"{heads} heads cannot share {kv_heads} of K and V evenly; kv_heads must divide heads."
         )
+
+
+def _check(causal: bool | str, bias: str | None) -> None:
     if causal not in (False, True, *_CAUSAL):
         raise IllegalCombination(
             f"causal is {causal!r}; it can be True, False, {' or '.join(map(repr, _CAUSAL))}."

@@ -11,35 +11,40 @@ from typing import Any
 import tvm
 import tvm_ffi
 from tvm import relax
-from tvm.ir import Op
 from tvm.target import Target
-from tvm.tirx import IntImm, PrimFunc
+from tvm.tirx import IntImm, PrimFunc, Var
 
 from warploom.decide.families.attention import AttentionProblem
 from warploom.decide.selector import choose
-from warploom.errors import Decline
+from warploom.errors import Decline, IllegalCombination
 from warploom.fallback import attempted, with_original
-from warploom.programs.attention import attention
-from warploom.relax.visiting import visited
+from warploom.programs.attention import attention, check_heads
+from warploom.relax.permutations import is_permutation, permutation
+from warploom.relax.visiting import bound, visited
 from warploom.target import SM90A
 from warploom.tile import ir
 
-#: Head dimensions that accumulators and operands in registers leave room for.
-HEAD_DIMS = (64, 128)
 #: Types of operands.
 DTYPES = frozenset({"float16", "bfloat16"})
 #: Attribute of the tile program of an attention: its computation, in words.
 ATTENTION = "warploom.attention"
-#: The operators that compute an attention; the tile program takes the first.
+#: Types of a bias.
+_BIAS_DTYPES = frozenset({*DTYPES, "float32"})
+#: The operators that compute an attention; the tile program takes the first two.
 _OPERATORS = ("relax.nn.attention", "relax.nn.attention_bias", "relax.nn.attention_var_len")
+_TAKEN = _OPERATORS[:2]
+#: The order of dimensions that makes heads first of what has tokens first, and the other way round.
+HEADS_FIRST = (0, 2, 1, 3)
 
 
 def CallAttention() -> tvm.transform.Pass:
     """A pass that calls a tile program for each attention that one can compute.
 
-    Those of 16-bit operands with as many keys as queries, causal or not, heads of 64 or 128
-    elements; any number of tokens, known or not. Other functions stay as they are. To be run
-    before ``LegalizeOps`` and :func:`warploom.relax.tile_programs.CallTilePrograms`.
+    Those of 16-bit operands, with any numbers of queries and keys, known or not, causal or not,
+    with or without a bias, and with heads of up to 256 elements, a multiple of 8. Operands that
+    were transposed from ``[batch, heads, tokens, elements]`` are read as they were. Other functions
+    stay as they are. To be run before ``LegalizeOps`` and
+    :func:`warploom.relax.tile_programs.CallTilePrograms`.
     """
 
     @tvm.transform.module_pass(opt_level=0, name="warploom.CallAttention")
@@ -56,51 +61,118 @@ def CallAttention() -> tvm.transform.Pass:
 class _Caller(relax.PyExprMutator):
     def visit_call_(self, call: relax.Call) -> relax.Expr:
         call = super().visit_call_(call)
-        if call.op != Op.get("relax.nn.attention"):
+        if getattr(call.op, "name", "") not in _TAKEN:
             return call
         program = attempted("attention", lambda: self._program(call))
         return call if program is None else program
 
-    def _program(self, call: relax.Call) -> relax.Call:
+    def _program(self, call: relax.Call) -> relax.Expr:
         check_attention(call)
-        types = [arg.ty for arg in call.args]
-        batch, tokens, heads, head_dim = types[0].shape.values
-        causal = call.attrs.causal_mask is not None
-        scale = call.attrs.scale
-        program = attention(
-            int(tokens) if isinstance(tokens, IntImm) and int(tokens) > 1 else None,
-            int(head_dim),
-            int(heads),
-            int(types[1].shape.values[2]),
-            int(batch),
-            causal,
-            str(types[0].dtype),
-            scale=None if scale is None else float(scale),
-            tokens_first=True,
-        )
-        program = program.with_attr(ATTENTION, _in_words(call))
-        if int(types[0].shape.values[2]) == int(types[1].shape.values[2]):
-            program = with_original(program, _legalised(call))
+        turned = [self._source(arg) for arg in call.args[:3]]
+        heads_first = all(source is not None for source in turned)
+        operands = [*(turned if heads_first else call.args[:3]), *call.args[3:]]
+        program = _tile_program(call, not heads_first).with_attr(ATTENTION, _in_words(call))
+        if _has_legalisation(call):
+            program = with_original(program, _of_tvm(call, operands, heads_first))
         function = self.builder_.add_func(program, "attention")
-        return relax.call_tir(function, relax.Tuple(list(call.args)), call.ty)
+        if not heads_first:
+            return relax.call_tir(function, relax.Tuple(operands), call.ty)
+        sizes = [call.ty.shape.values[axis] for axis in HEADS_FIRST]
+        found = relax.call_tir(
+            function, relax.Tuple(operands), relax.TensorType(sizes, call.ty.dtype)
+        )
+        return relax.op.permute_dims(self.builder_.emit(found), HEADS_FIRST)
+
+    def _source(self, tensor: relax.Expr) -> relax.Expr | None:
+        """What a tensor with tokens first was transposed from, if it was."""
+        turned = bound(self, tensor)
+        if not is_permutation(turned) or permutation(turned) != HEADS_FIRST:
+            return None
+        return turned.args[0]
 
 
-def _legalised(call: relax.Call) -> PrimFunc:
-    """The function that TVM makes of an attention whose heads share no keys."""
+def _tile_program(call: relax.Call, tokens_first: bool) -> PrimFunc:
+    q, k, v = map(_shape, call.args[:3])
+    one_size = tvm_ffi.structural_equal(q[1], k[1])
+    scale = call.attrs.scale
+    bias = call.args[3] if len(call.args) > 3 else None
+    return attention(
+        _rows(q[1], "tokens"),
+        q[3],
+        q[2],
+        k[2],
+        q[0] if isinstance(q[0], int) else Var("batch", "int32"),
+        str(call.attrs.causal_mask or "") or False,
+        str(call.args[0].ty.dtype),
+        scale=None if scale is None else float(scale),
+        tokens_first=tokens_first,
+        keys=None if one_size else _rows(k[1], "keys"),
+        value_dim=v[3],
+        bias=None if bias is None else _letters(_shape(bias)),
+        bias_dtype=None if bias is None else str(bias.ty.dtype),
+    )
+
+
+def _rows(count: Any, name: str) -> int | Var:
+    return count if isinstance(count, int) else Var(name, "int32")
+
+
+def _letters(shape: list[Any]) -> str:
+    """Dimensions of a bias that are not broadcast, as ``attention(bias=)`` names them."""
+    return "".join(
+        letter
+        for letter, extent in zip("bhq", shape, strict=False)
+        if not (isinstance(extent, int) and extent == 1)
+    )
+
+
+def _has_legalisation(call: relax.Call) -> bool:
+    """Whether TVM can compute an attention itself."""
+    shares = _shape(call.args[0])[2] != _shape(call.args[1])[2]
+    return not shares and len({str(operand.ty.dtype) for operand in call.args}) == 1
+
+
+def _of_tvm(call: relax.Call, operands: list[relax.Expr], heads_first: bool) -> PrimFunc:
+    """The function that TVM makes of an attention, with the transposes around it."""
     builder = relax.BlockBuilder()
-    made = call.op.get_attr("FLegalize")(builder, call)
-    return builder.get()[made.args[0]]
+    types = [operand.ty for operand in operands]
+    params = [relax.Var(f"x{number}", ty) for number, ty in enumerate(types)]
+    with builder.function("attention", params, attrs={"Primitive": True}, private=True):
+        with builder.dataflow():
+            turned = [
+                builder.emit(relax.op.permute_dims(param, HEADS_FIRST))
+                if heads_first and number < 3 else param
+                for number, param in enumerate(params)
+            ]  # fmt: skip
+            found = builder.emit(relax.Call(call.op, turned, call.attrs, call.ty_args))
+            if heads_first:
+                found = builder.emit(relax.op.permute_dims(found, HEADS_FIRST))
+            found = builder.emit_output(found)
+        fused = builder.emit_func_output(found)
+    params = [relax.Var(f"y{number}", ty) for number, ty in enumerate(types)]
+    with builder.function("main", params):
+        builder.emit_func_output(builder.emit(relax.Call(fused, params)))
+    passes = [relax.transform.LegalizeOps(), relax.transform.FuseTIR()]
+    made = tvm.transform.Sequential(passes)(builder.get())
+    return next(func for func in made.functions.values() if isinstance(func, PrimFunc))
 
 
 def _in_words(call: relax.Call) -> str:
-    q, k, _ = map(_shape, call.args)
+    q, k, v = map(_shape, call.args[:3])
+    tokens, keys, batch = (one if isinstance(one, int) else None for one in (q[1], k[1], q[0]))
     causal = call.attrs.causal_mask is not None
-    tokens = q[1] if isinstance(q[1], int) else None
-    config = choose(AttentionProblem(tokens, q[3], q[2], k[2], q[0], causal))
+    config = choose(
+        AttentionProblem(
+            tokens, max(q[3], v[3]), q[2], k[2], batch or 1, causal, SM90A.name, keys
+        )
+    )  # fmt: skip
     mask = "causal attention" if causal else "attention"
+    of_keys = "" if tvm_ffi.structural_equal(q[1], k[1]) else f" to {k[1]} keys"
+    elements = q[3] if q[3] == v[3] else f"{q[3]} and {v[3]}"
+    bias = ", with a bias" if len(call.args) > 3 else ""
     return (
-        f"{mask} of {q[0]} x {q[1]} tokens, {q[2]} heads of {q[3]} ({k[2]} of keys), "
-        f"{call.args[0].ty.dtype}\n  tile {config.tile_m} queries x {config.tile_n} keys"
+        f"{mask} of {q[0]} x {q[1]} tokens{of_keys}, {q[2]} heads of {elements} ({k[2]} of keys), "
+        f"{call.args[0].ty.dtype}{bias}\n  tile {config.tile_m} queries x {config.tile_n} keys"
     )
 
 
@@ -141,43 +213,56 @@ def check_attention(call: relax.Call) -> None:
     Decline
         The message names the obstacle: mask, dtype, layout, keys, heads or head dimension.
     """
-    if len(call.args) != 3 or call.attrs.window_size is not None:
-        extra = "a bias" if len(call.args) > 3 else "a sliding window"
-        raise Decline(f"the attention has {extra}; the tile program knows causal masks and none.")
+    if call.attrs.window_size is not None:
+        raise Decline("the attention has a sliding window; the tile program knows causal masks.")
     if any(getattr(arg.ty.shape, "values", None) is None for arg in call.args):
         raise Decline("shapes of the attention are not known.")
-    dtypes = {str(arg.ty.dtype) for arg in call.args}
+    dtypes = {str(arg.ty.dtype) for arg in call.args[:3]}
     if len(dtypes) > 1 or not dtypes <= DTYPES:
         raise Decline(
             f"operands of the attention are {', '.join(sorted(dtypes))}; all must be "
             f"{' or '.join(sorted(DTYPES))}."
         )
-    q, k, v = map(_shape, call.args)
+    q, k, v = map(_shape, call.args[:3])
     for name, shape in zip("qkv", (q, k, v), strict=True):
-        sizes = {"batch": shape[0], "heads": shape[2], "head dimension": shape[3]}
+        sizes = {"heads": shape[2], "head dimension": shape[3]}
         for dimension, extent in sizes.items():
             if not isinstance(extent, int):
                 raise Decline(
-                    f"{dimension} of {name} is {extent}; only the number of tokens may be dynamic, "
-                    "in shapes [batch, tokens, heads, head dimension]."
+                    f"{dimension} of {name} is {extent}; only the batch and the numbers of tokens "
+                    "may be dynamic, in shapes [batch, tokens, heads, head dimension]."
                 )
-    if q[3] not in HEAD_DIMS or not q[3] == k[3] == v[3]:
+    try:
+        check_heads(q[3], v[3], q[2], k[2])
+    except IllegalCombination as error:
+        raise Decline(str(error)) from None
+    same_keys = tvm_ffi.structural_equal(k[1], v[1])
+    if not same_keys or q[3] != k[3] or k[2] != v[2]:
         raise Decline(
-            f"head dimensions of q, k and v are {q[3]}, {k[3]} and {v[3]}; all three must be "
-            f"{' or '.join(map(str, HEAD_DIMS))}, so pad them."
+            f"q, k and v are {q}, {k} and {v}; k and v must have the same tokens and heads, q and "
+            "k the same elements of a head."
         )
-    if not all(tvm_ffi.structural_equal(tensor[1], q[1]) for tensor in (k, v)):
-        raise Decline(
-            f"q, k and v have {q[1]}, {k[1]} and {v[1]} tokens; there must be as many keys as "
-            "queries."
-        )
-    if not q[0] == k[0] == v[0]:
+    if not all(tvm_ffi.structural_equal(one[0], q[0]) for one in (k, v)):
         raise Decline(f"batches of q, k and v are {q[0]}, {k[0]} and {v[0]}; make them equal.")
-    if k[2] != v[2] or q[2] % k[2]:
+    if len(call.args) > 3:
+        _check_bias(call.args[3], q, k)
+
+
+def _check_bias(bias: relax.Expr, q: list[Any], k: list[Any]) -> None:
+    shape = _shape(bias)
+    whole = [q[0], q[2], q[1]]
+    broadcast = (
+        (isinstance(extent, int) and extent == 1) or tvm_ffi.structural_equal(extent, size)
+        for extent, size in zip(shape, whole, strict=False)
+    )
+    if len(shape) != 4 or not all(broadcast) or not tvm_ffi.structural_equal(shape[3], k[1]):
         raise Decline(
-            f"q, k and v have {q[2]}, {k[2]} and {v[2]} heads; those of k and v must be equal, and "
-            "divide those of q."
+            f"the bias is {shape}; it must be {[*whole, k[1]]}, or 1 in the place of any but the "
+            "last of these."
         )
+    if str(bias.ty.dtype) not in _BIAS_DTYPES:
+        allowed = ", ".join(sorted(_BIAS_DTYPES))
+        raise Decline(f"the bias is {bias.ty.dtype}; it must be one of {allowed}.")
 
 
 def _shape(tensor: relax.Expr) -> list[Any]:

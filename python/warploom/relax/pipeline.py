@@ -13,10 +13,12 @@ from tvm.target import Target
 from warploom.dlight import Matmul
 from warploom.meta_schedule.lookup import Lookup
 from warploom.relax.attention import CallAttention
+from warploom.relax.find_attention import FindAttention
 from warploom.relax.fuse_operands import FuseOperands
 from warploom.relax.fuse_products import FuseProducts
 from warploom.relax.lower_rows import LowerRows
 from warploom.relax.measure_best import Choice, MeasureBest
+from warploom.relax.permutations import JoinPermutations
 from warploom.relax.spread_tf32 import SpreadTf32
 from warploom.relax.square_powers import SquarePowers
 from warploom.relax.tile_programs import CallTilePrograms
@@ -52,7 +54,8 @@ def legalize_passes(
             passes += [MeasureBest(choice), dlight.ApplyDefaultSchedule(rule)]
             passes += [LowerRows(), CallTilePrograms()]
         passes.append(step)
-    return [SquarePowers(), CallAttention(), CallTilePrograms(), *passes]
+    attention = [FindAttention(), JoinPermutations(), CallAttention(), JoinPermutations()]
+    return [SquarePowers(), *attention, CallTilePrograms(), *passes]
 
 
 def stock_passes() -> Passes:

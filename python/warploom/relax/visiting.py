@@ -3,12 +3,36 @@
 from __future__ import annotations
 
 import tvm
+import tvm_ffi
 from tvm import relax
 
 
-def visited(mod: tvm.IRModule, mutator: relax.PyExprMutator) -> tvm.IRModule:
-    """A module, whose Relax functions a mutator that was made for it has visited."""
+def bound(mutator: relax.PyExprMutator, expr: relax.Expr) -> relax.Expr:
+    """What a variable stands for in the code so far; the expression itself, if it is no name."""
+    while isinstance(expr, relax.Var):
+        found = mutator.lookup_binding(expr)
+        if found is None:
+            return expr
+        expr = found
+    return expr
+
+
+def visited(
+    mod: tvm.IRModule, mutator: relax.PyExprMutator, clean: bool = False
+) -> tvm.IRModule:
+    """A module, whose Relax functions a mutator that was made for it has visited.
+
+    Parameters
+    ----------
+    mod : IRModule
+    mutator : PyExprMutator
+    clean : bool
+        Whether to leave out what nothing reads any more, in functions that have changed.
+    """
     for gv, func in mod.functions.items():
         if isinstance(func, relax.Function):
-            mutator.builder_.update_func(gv, mutator.visit_expr(func))
+            made = mutator.visit_expr(func)
+            if clean and not tvm_ffi.structural_equal(made, func):
+                made = relax.analysis.remove_all_unused(made)
+            mutator.builder_.update_func(gv, made)
     return mutator.builder_.get()
