@@ -19,6 +19,7 @@ from warploom.programs import (
     gemm_grouped,
     gemm_grouped_block_scaled,
     gemm_quantised,
+    paged_decode,
 )
 from warploom.target import cuda_target
 from warploom.target.dtypes import bits_of
@@ -85,6 +86,14 @@ class Draw:
             bias_dtype=self.of(*HALVES, "float32"),
         )  # fmt: skip
 
+    def paged_decode(self) -> Any:
+        shared, step = self.of(1, 2, 8), 8
+        return paged_decode(
+            shared * self.of(1, 2, 7, 16, 71), shared, step * int(self.rng.integers(1, 33)),
+            self.of(*HALVES), self.of(8, 16, 32, 64, 128, 256), self.of(True, False),
+            arch=self.arch,
+        )  # fmt: skip
+
     def conv2d(self) -> Any:
         taps = self.of((1, 1), (3, 3), (5, 5), (1, 3))
         return conv2d(
@@ -96,7 +105,7 @@ class Draw:
 
 PROGRAMS = (
     "gemm", "gemm_block_scaled", "gemm_grouped", "gemm_grouped_block_scaled", "gemm_quantised",
-    "attention", "conv2d",
+    "attention", "conv2d", "paged_decode",
 )  # fmt: skip
 _MANY = pytest.param(100, marks=pytest.mark.long)
 
@@ -123,6 +132,8 @@ LARGEST = {
     "grouped block-scaled": lambda _: gemm_grouped_block_scaled(8, 4096, 7168, 4096),
     "attention of 256": lambda arch: attention(512, 256, 2, causal=True, arch=arch),
     "attention of three warpgroups": lambda arch: attention(3072, 128, 32, arch=arch),
+    "paged decode of 256": lambda arch: paged_decode(16, 2, 256, sliding_window=True, arch=arch),
+    "paged decode of 192": lambda arch: paged_decode(16, 2, 192, arch=arch),
     "convolution": lambda _: conv2d(1, 28, 28, 128, 256),
     "quantised": lambda arch: gemm_quantised(512, 1024, 64, arch=arch),
 }

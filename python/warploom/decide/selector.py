@@ -9,6 +9,7 @@ from warploom.decide.config import Config
 from warploom.decide.families.attention import AttentionProblem, choose_attention
 from warploom.decide.families.block_scaled import BlockScaledProblem, choose_block_scaled
 from warploom.decide.families.grouped import GroupedProblem, choose_grouped
+from warploom.decide.families.paged_decode import PagedDecodeProblem, choose_paged_decode
 from warploom.decide.families.quantised import QuantisedProblem, choose_quantised
 from warploom.decide.machine import Machine
 from warploom.decide.machines import machine_for
@@ -16,7 +17,8 @@ from warploom.decide.problem import GemmProblem
 from warploom.decide.ranking import choose_gemm
 
 Problem = (
-    GemmProblem | AttentionProblem | BlockScaledProblem | GroupedProblem | QuantisedProblem
+    GemmProblem | AttentionProblem | BlockScaledProblem | GroupedProblem | PagedDecodeProblem
+    | QuantisedProblem
 )
 #: The family of each problem.
 FAMILIES: dict[type, Callable[[Any, Machine], Config]] = {
@@ -24,6 +26,7 @@ FAMILIES: dict[type, Callable[[Any, Machine], Config]] = {
     AttentionProblem: choose_attention,
     BlockScaledProblem: lambda problem, machine: choose_block_scaled(problem, machine.gpu),
     GroupedProblem: choose_grouped,
+    PagedDecodeProblem: choose_paged_decode,
     QuantisedProblem: lambda problem, machine: choose_quantised(problem, machine.gpu),
 }
 
@@ -33,9 +36,9 @@ def choose(problem: Problem, machine: Machine | None = None) -> Config:
 
     Parameters
     ----------
-    problem : GemmProblem, AttentionProblem, BlockScaledProblem, GroupedProblem or QuantisedProblem
-        A GEMM may have an epilogue, operands that are dequantised on the way, and taps: it is a
-        convolution then.
+    problem : GemmProblem, AttentionProblem, ...
+        Of a class in :data:`FAMILIES`. A GEMM may have an epilogue, operands that are dequantised
+        on the way, and taps: it is a convolution then.
     machine : Machine, optional
         The GPU; by default that of the current target, and without a target an H200.
 

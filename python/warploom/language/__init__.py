@@ -93,6 +93,10 @@ silu select``
     loops and branches. One after the other, copies are complete at once, and a wait that is not
     over then never is. The grid is not persistent.
 
+Statements before ``T.device_entry()`` are of the host: ``T.let`` values, ``assert``, other shapes
+of parameters (``T.decl_buffer``) and workspaces. ``with wl.kernel():`` stands in its place where a
+function has several kernels (:func:`kernel`).
+
 Orchestrated by hand
 --------------------
 A kernel that defines ids of threads (``T.warpgroup_id`` and so on) is no sequential program: what
@@ -125,6 +129,7 @@ from typing import Any
 from warploom.language import builtins, mbarrier
 from warploom.language.builtins import *  # noqa: F403  (the names are in its __all__)
 from warploom.language.descriptor import descriptor
+from warploom.language.kernel_entry import kernel
 from warploom.language.mbarrier import alloc_barrier, loading
 from warploom.language.pipelined import pipelined
 from warploom.language.printing import print
@@ -145,6 +150,7 @@ __all__ = [
     "hints",
     "interpret",  # noqa: F405  (found by __getattr__)
     "jit",  # noqa: F405
+    "kernel",
     "loading",
     "mbarrier",
     "pipelined",

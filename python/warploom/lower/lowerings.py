@@ -15,6 +15,11 @@ from warploom.errors import Decline, WarploomError
 from warploom.lower import tvm_passes as transform
 from warploom.lower.grid.skip_empty import skip_empty
 from warploom.lower.options import added_passes
+from warploom.lower.several_kernels import (
+    has_several_kernels,
+    host_statements,
+    lower_each,
+)
 from warploom.lower.tvm_passes import CheckProgram, Factory
 from warploom.lower.warn_of_lowering import warn_of_lowering
 from warploom.messages.blame import with_place, without_place
@@ -63,6 +68,9 @@ def lower(
 ) -> PrimFunc:
     """The kernel of a tile program, by the first lowering that takes it.
 
+    A function with several kernels is lowered kernel by kernel: see
+    :mod:`warploom.lower.several_kernels`.
+
     Parameters
     ----------
     arch : str, optional
@@ -81,6 +89,8 @@ def lower(
     Decline
         If no lowering takes it; the message says why, one line for each lowering.
     """
+    if has_several_kernels(func):
+        return lower_each(func, lambda kernel: lower(kernel, arch, added, quiet))
     added = dict(added or {})
     try:
         start = _apply(CheckProgram(arch, keep_spans=bool(added), every=True), func)
@@ -97,7 +107,7 @@ def lower(
                 continue
             if not quiet:
                 warn_of_lowering(func, state["ignored"], lowering, reasons)
-            return skip_empty(lowered, read(start))
+            return skip_empty(lowered, read(start), host_statements(func))
         raise Decline(_together(reasons))
     except WarploomError as error:
         raise type(error)(with_place(str(error), func)) from error

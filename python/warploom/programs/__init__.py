@@ -16,8 +16,9 @@ from warploom.programs.gemm_block_scaled import gemm_block_scaled
 from warploom.programs.gemm_grouped import gemm_grouped
 from warploom.programs.gemm_grouped_block_scaled import gemm_grouped_block_scaled
 from warploom.programs.gemm_quantised import gemm_quantised
+from warploom.programs.paged_decode import paged_decode
 
 __all__ = [
     "attention", "compile_gemm", "conv2d", "gemm", "gemm_block_scaled", "gemm_grouped",
-    "gemm_grouped_block_scaled", "gemm_quantised", "pack_weights",
+    "gemm_grouped_block_scaled", "gemm_quantised", "pack_weights", "paged_decode",
 ]  # fmt: skip

@@ -13,6 +13,7 @@ import numpy as np
 from tvm.tirx import Var
 from tvm.tirx.stmt import (
     AllocBuffer,
+    AssertStmt,
     AttrStmt,
     Bind,
     BufferStore,
@@ -136,6 +137,11 @@ class Runner:
         array = source.array.reshape(-1)[: math.prod(shape)].reshape(shape)
         self.evaluate.buffers[buffer] = Storage(buffer.name, "global", array)
 
+    def assertion(self, statement: AssertStmt) -> None:
+        if not self.evaluate(statement.condition):
+            parts = "".join(str(part.value) for part in statement.message_parts)
+            raise TileProgramError(f"{text(statement.condition)} does not hold: {parts}")
+
     def bind(self, statement: Bind) -> None:
         self.evaluate.variables[statement.var] = self.evaluate(statement.value)
 
@@ -200,6 +206,7 @@ def through_slot(evaluate: Running, statement: AttrStmt, body: Waits) -> Waits:
 #: What executes a statement; it gives the waits of statements that have others in them.
 _STATEMENTS: dict[type, Callable[[Runner, Any], Waits | None]] = {
     AllocBuffer: Runner.allocate,
+    AssertStmt: Runner.assertion,
     AttrStmt: Runner.attribute,
     Bind: Runner.bind,
     BufferStore: Runner.store,

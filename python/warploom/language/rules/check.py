@@ -14,6 +14,7 @@ from tvm.ir import TensorRegion
 from tvm.tirx import PrimFunc, is_buffer_var
 from tvm.tirx.stmt import (
     AllocBuffer,
+    AssertStmt,
     AttrStmt,
     Bind,
     BufferStore,
@@ -77,13 +78,15 @@ class _Checker:
     """Walks statements.
 
     ``certain`` is false where only the run tells whether they happen; ``lowering`` is true once
-    passes have begun, which tell CTAs of a cluster apart.
+    passes have begun, which tell CTAs of a cluster apart; ``in_kernel`` is false for statements of
+    the host.
     """
 
     known: Known = field(default_factory=Known)
     lifetimes: Lifetimes = field(default_factory=Lifetimes)
     certain: bool = True
     lowering: bool = False
+    in_kernel: bool = False
 
     def program(self, func: PrimFunc) -> None:
         for parameter in func.params:
@@ -124,7 +127,11 @@ class _Checker:
         key = str(statement.attr_key)
         if key == DEVICE_ENTRY:
             self._ids(statement.body)
-        elif not key.startswith((PREFIX, "tirx.")):
+            self.in_kernel = True
+            self.visit(statement.body)
+            self.in_kernel = False
+            return
+        if not key.startswith((PREFIX, "tirx.")):
             raise TileProgramError(f"attribute {key!r} is no hint; those begin with {PREFIX!r}.")
         self.visit(statement.body)
 
@@ -166,6 +173,14 @@ class _Checker:
                 f"{source.name}, of dtype {kinds[0][1]} in {kinds[0][0]} memory; only buffers in "
                 "global memory have another shape, and that of the same dtype."
             )
+
+    def assertion(self, statement: AssertStmt) -> None:
+        if self.in_kernel:
+            raise TileProgramError(
+                f"the kernel asserts {text(statement.condition)}; only the host can, before "
+                "T.device_entry()."
+            )
+        self._uniform([statement.condition])
 
     def bind(self, statement: Bind) -> None:
         self._uniform([statement.value])
@@ -264,6 +279,7 @@ class _Checker:
 
 _STATEMENTS: dict[type, Callable[[_Checker, Any], None]] = {
     AllocBuffer: _Checker.allocate,
+    AssertStmt: _Checker.assertion,
     AttrStmt: _Checker.attribute,
     Bind: _Checker.bind,
     BufferStore: _Checker.store,

@@ -1,0 +1,85 @@
+"""Which tokens of a sequence lie in which pages of a KV cache, as TVM's runtime describes them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tvm.script import tirx as T
+
+
+def named_scalar(value: Any) -> Any:
+    """A value as a scalar, which is computed once: TVM writes out what a variable is bound to."""
+    scalar = T.alloc_buffer((1,), str(value.ty.dtype), scope="local")
+    T.buffer_store(scalar, value, [0])
+    return scalar[0]
+
+
+@T.meta_class
+class SequencePages:
+    """The pages of one sequence that a query may see, in order: numbered from 0, without a gap.
+
+    With a sliding window, pages between the tokens at the start that every query sees (the sink)
+    and the window are left out. Tokens are numbered by these pages as well.
+
+    Parameters
+    ----------
+    indptr, values : Buffer
+        ``values[indptr[b] : indptr[b + 1]]`` are the pages of sequence b.
+    info : Buffer
+        ``(batch,)``: tokens in the last page. With a sliding window ``(3, batch)``: these, the
+        first token of the window, and the tokens of the sink.
+    b : int32 expression
+        The number of the sequence.
+    page_size : int
+        Tokens of a page.
+    sliding_window : bool
+
+    Attributes
+    ----------
+    begin : int32 scalar
+        Where its pages begin in ``values``.
+    count : int32 scalar
+        Its pages; 0 without keys.
+    length : int32 scalar
+        Its tokens.
+    """
+
+    def __init__(
+        self, indptr: Any, values: Any, info: Any, b: Any, page_size: int, sliding_window: bool
+    ) -> None:
+        self._values, self._sliding = values, sliding_window
+        self.begin = named_scalar(indptr[b])
+        self._last = named_scalar(indptr[b + 1] - 1)
+        count = self._last + 1 - self.begin
+        in_last = info[0, b] if sliding_window else info[b]
+        length = T.Select(count > 0, (count - 1) * page_size + in_last, 0)
+        if not sliding_window:
+            self.count, self.length = named_scalar(count), named_scalar(length)
+            return
+        self._sink = named_scalar(info[2, b])
+        self._sink_pages = named_scalar(T.truncdiv(self._sink + (page_size - 1), page_size))
+        first = T.truncdiv(info[1, b], page_size)
+        self._left_out = named_scalar(T.min(T.max(first - self._sink_pages, 0), T.max(count, 0)))
+        self._window = named_scalar(info[1, b] - self._left_out * page_size)
+        self.count = named_scalar(count - self._left_out)
+        self.length = named_scalar(length - self._left_out * page_size)
+
+    def page_of(self, number: Any) -> Any:
+        """The page of a number; the last one behind the end."""
+        place = self.begin + number
+        if self._sliding:
+            place += T.Select(number < self._sink_pages, 0, self._left_out)
+        return self._values[T.min(place, self._last)]
+
+    def hides(self, first: Any, count: int) -> Any:
+        """Whether a query may not see all of these tokens."""
+        behind = first + count > self.length
+        if not self._sliding:
+            return behind
+        return T.Or(behind, T.And(first < self._window, first + count > self._sink))
+
+    def sees(self, token: Any) -> Any:
+        """Whether a query sees a token."""
+        if not self._sliding:
+            return token < self.length
+        return T.And(token < self.length, T.Or(token < self._sink, token >= self._window))

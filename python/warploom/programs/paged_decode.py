@@ -1,0 +1,322 @@
+"""Attention of one query a sequence to keys and values in pages: the decode step of a KV cache.
+
+A tile is the query heads that share a head of K and V, and a chunk of the pages of one sequence. It
+writes the result where the sequence has one chunk, and otherwise a part of it to a workspace; a
+second kernel (:mod:`warploom.programs.merge_parts`) then adds the parts. Chunk c of sequence b has
+the slot ``indptr[b] // chunk + b + c``, in pages: slots ascend, no two chunks have the same, and
+there are ``pages // chunk + batch`` of them, however long the sequences are. So the host needs no
+lengths, and a CTA finds its sequence by bisection.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from tvm.script import tirx as T
+from tvm.script.tirx import tile as Tx
+from tvm.tirx import PrimFunc
+
+from warploom import language as wl
+from warploom.decide.config import Config
+from warploom.decide.families.paged_decode import (
+    PagedDecodeProblem,
+    chunk_costs,
+    steps_of_chunk,
+)
+from warploom.decide.machines import machine_for
+from warploom.decide.selector import choose
+from warploom.errors import IllegalCombination
+from warploom.kernels.kernel_name import named
+from warploom.layout.smem_matrix import ATOM_ROWS
+from warploom.programs.kv_pages import SequencePages, named_scalar
+from warploom.programs.merge_parts import MOST_CTAS, THREADS, PartsOfSequences
+from warploom.target import SM90A
+from warploom.target.dtypes import with_dtype_names
+
+#: The lse of a query that sees no key, which is TVM's: it begins with a logit of a weight of 1, and
+#: a value of 0.
+NOTHING = -5e4
+#: Elements of a head: a thread then holds 128 of the sums of 64 rows.
+_MOST_ELEMENTS = 256
+#: Bisection takes so many steps at most: sequences of a batch are fewer than two to that power.
+_BITS = 16
+
+
+@with_dtype_names
+@named
+def paged_decode(
+    heads: int,
+    kv_heads: int,
+    head_dim: int,
+    dtype: str = "float16",
+    page_size: int = 16,
+    sliding_window: bool = False,
+    config: Config | None = None,
+    chunk: int | None = None,
+    arch: str = SM90A.name,
+) -> PrimFunc:
+    """O = softmax(sm_scale Q Kᵀ) V for each sequence and head, and the log2 of the denominator.
+
+    The signature is that of ``batch_decode_paged_kv``, which TVM's ``TIRPagedKVCache`` calls
+    (``tvm.relax.frontend.nn.llm._decode_kernels._attention_decode``).
+
+    Parameters
+    ----------
+    heads, kv_heads, head_dim : int
+        ``heads`` of Q share ``kv_heads`` of K and V evenly. ``head_dim`` is a multiple of 8 of at
+        most 256.
+    dtype : str
+        ``"float16"`` or ``"bfloat16"``; sums and the softmax are in float32.
+    page_size : int
+        Tokens of a page: a multiple of 8 that divides the keys of a step, or is a multiple of them.
+    sliding_window : bool
+        Whether ``length_info`` is ``(3, batch)``: tokens of the last page, offset of the window,
+        and tokens at the start that every query sees. Otherwise it is ``(batch,)``.
+    config : Config, optional
+        ``tile_n`` keys of a step, ``stages`` and ``ctas_per_sm``; by default that of
+        :func:`warploom.decide.choose`.
+    chunk : int, optional
+        Steps of a chunk, at most; without it the host computes it at each launch from the batch and
+        the pages in use (:func:`~warploom.decide.families.paged_decode.steps_of_chunk`).
+    arch : str
+        What the config is chosen for: ``"sm_90a"`` or ``"sm_100a"``.
+
+    Returns
+    -------
+    PrimFunc
+        ``(q, pages, page_indptr, page_values, length_info, k_rope_pos_offset, q_rope_position,
+        output, lse, rotary_mode, rope_scale, rope_theta, sm_scale)``: q and output are ``(batch,
+        heads, head_dim)``, pages ``(pages, 2, kv_heads, page_size, head_dim)``, lse ``(batch,
+        heads)`` of float32, indices int32. ``rotary_mode`` must be 0: the keys lie in the cache
+        rotated, or the model has no rotary embedding. A sequence without keys has the output 0 and
+        the lse -5e4. Keys and values of the last page behind the end may be anything, NaN too.
+
+    Raises
+    ------
+    IllegalCombination
+        If there is no kernel for ``head_dim`` or ``page_size``, or the heads cannot share those of
+        K and V.
+
+    Examples
+    --------
+    >>> paged_decode(32, 8, 128).attrs["global_symbol"]
+    'paged_decode_heads32_kvheads8_headdim128'
+    """
+    _check(heads, kv_heads, head_dim, dtype)
+    problem = PagedDecodeProblem(heads, kv_heads, head_dim, page_size, arch)
+    config = config or choose(problem)
+    costs = chunk_costs(problem, config, machine_for())
+    keys, width = config.tile_n, problem.padded_dim
+    _check_pages(page_size, keys)
+    group, rows, blocks = heads // kv_heads, config.tile_m, problem.row_blocks
+    # A step has several pages, or a page has several steps.
+    pages_a_step, steps_a_page = max(1, keys // page_size), max(1, page_size // keys)
+    part = keys // pages_a_step
+    in_place = problem.in_place
+
+    def steps_of(batch: Any, pages: Any) -> Any:
+        """Steps of a chunk, of whole pages."""
+        if chunk is not None:
+            return -(-chunk // steps_a_page) * steps_a_page
+        whole = T.max(batch * keys, 1)
+        average = named_scalar(T.max((pages * page_size + (whole - 1)) // whole, 1))
+        tiles = named_scalar(T.max(batch * (kv_heads * blocks), 1))
+        found = steps_of_chunk(costs, average, tiles, named_scalar)
+        return (found + (steps_a_page - 1)) // steps_a_page * steps_a_page
+
+    def load(tiles: Any, cache: Any, seq: Any, step: Any, head: Any) -> None:
+        """Keys and values of a step: its pages, the last one again where there are no more."""
+        rows_of_pages = []
+        for number in range(pages_a_step):
+            place = step * pages_a_step + number
+            page = seq.page_of(place if steps_a_page == 1 else T.truncdiv(step, steps_a_page))
+            row = (page * (2 * kv_heads) + head) * page_size
+            if steps_a_page > 1:
+                row += T.truncmod(step, steps_a_page) * keys
+            rows_of_pages.append(named_scalar(row))
+        for tile, behind in zip(tiles, (0, kv_heads * page_size), strict=True):
+            for number, row in enumerate(rows_of_pages):
+                Tx.cta.copy_async(
+                    tile[number * part : number * part + part, 0:width],
+                    cache[row + behind : row + behind + part, 0:width],
+                )
+
+    @T.prim_func
+    def batch_decode_paged_kv(
+        q: T.handle, p: T.handle, indptr: T.handle, values: T.handle, info: T.handle,
+        k_rope: T.handle, q_rope: T.handle, o: T.handle, s: T.handle,
+        rotary_mode: T.int32, rope_scale: T.float32, rope_theta: T.float32, sm_scale: T.float32,
+    ):  # fmt: skip
+        batch = T.int32()
+        used_pages = T.int32()
+        max_pages = T.int32()
+        pages_offset = T.int64()
+        indptr_offset = T.int32()
+        values_offset = T.int32()
+        k_rope_offset = T.int32()
+        q_rope_offset = T.int32()
+        info_offset = T.int32()
+        Q = T.match_buffer(q, (batch, heads, head_dim), dtype, align=16)
+        Pages = T.match_buffer(
+            p, (max_pages, 2, kv_heads, page_size, head_dim), dtype, elem_offset=pages_offset,
+            offset_factor=8, align=16,
+        )  # fmt: skip
+        Indptr = T.match_buffer(indptr, (batch + 1,), "int32", elem_offset=indptr_offset)
+        Values = T.match_buffer(values, (used_pages,), "int32", elem_offset=values_offset)
+        Info = T.match_buffer(
+            info, (3, batch) if sliding_window else (batch,), "int32", elem_offset=info_offset
+        )
+        T.match_buffer(k_rope, (batch,), "int32", elem_offset=k_rope_offset)
+        T.match_buffer(q_rope, (batch,), "int32", elem_offset=q_rope_offset)
+        Out = T.match_buffer(o, (batch, heads, head_dim), dtype, align=16)
+        Lse = T.match_buffer(s, (batch, heads), "float32")
+        assert rotary_mode == 0, "paged_decode takes keys that lie in the cache rotated"
+        # Rows of one head after the other. The offset is a multiple of 16 bytes, as TMA needs it.
+        unit: T.let[T.int64] = pages_offset // 8
+        Cache = T.decl_buffer(
+            (max_pages * (2 * kv_heads * page_size), head_dim), dtype, data=Pages.data,
+            elem_offset=unit * 8,
+        )  # fmt: skip
+        Queries = T.decl_buffer((batch * heads, head_dim), dtype, data=Q.data)
+        steps_of_a_chunk: T.let[T.int32] = steps_of(batch, used_pages)
+        pages_of_a_chunk: T.let[T.int32] = steps_of_a_chunk * pages_a_step // steps_a_page
+        slots: T.let[T.int32] = used_pages // pages_of_a_chunk + batch
+        bits: T.let[T.int32] = _bits_below(batch)
+        parts = T.alloc_buffer((T.max(slots, 1), heads, head_dim), "float32", scope="global")
+        part_lse = T.alloc_buffer((T.max(slots, 1), heads), "float32", scope="global")
+        with wl.kernel():
+            wl.hints(ctas_per_sm=config.ctas_per_sm, raster="rows")
+            slot, beside = T.cta_id([slots, kv_heads * blocks])
+            Q_s = T.alloc_buffer((rows, width), dtype, scope="shared")
+            K_s = T.alloc_buffer((keys, width), dtype, scope="shared")
+            V_s = T.alloc_buffer((keys, width), dtype, scope="shared")
+            V_z = V_s if in_place else T.alloc_buffer((keys, width), dtype, scope="shared")
+            S = T.alloc_buffer((rows, keys), "float32", scope="accumulator")
+            P = T.alloc_buffer((rows, keys), dtype, scope="fragment")
+            acc = T.alloc_buffer((rows, width), "float32", scope="accumulator")
+            largest = T.alloc_buffer((rows,), "float32", scope="fragment")
+            shrink = T.alloc_buffer((rows,), "float32", scope="fragment")
+            total = T.alloc_buffer((rows,), "float32", scope="fragment")
+            head: T.let = beside // blocks
+            first_row: T.let = head * group + beside % blocks * rows
+            rows_left: T.let = (head + 1) * group - first_row
+            b: T.int32 = 0
+            for bit in T.serial(bits):
+                ahead: T.let = b + T.shift_left(1, bits - 1 - bit)
+                before: T.let = T.truncdiv(Indptr[T.min(ahead, batch)], pages_of_a_chunk) + ahead
+                if T.And(ahead < batch, before <= slot):
+                    b = ahead
+            seq = SequencePages(Indptr, Values, Info, b, page_size, sliding_window)
+            first: T.int32 = (
+                slot - b - T.truncdiv(seq.begin, pages_of_a_chunk)
+            ) * pages_of_a_chunk
+            if T.And(first >= 0, first < T.max(seq.count, 1)):
+                steps: T.int32 = T.truncdiv(
+                    T.min(pages_of_a_chunk, seq.count - first) * steps_a_page + (pages_a_step - 1),
+                    pages_a_step,
+                )
+                base: T.int32 = T.truncdiv(first * steps_a_page, pages_a_step)
+                Tx.cta.copy_async(
+                    Q_s, Queries[b * heads + first_row : b * heads + first_row + rows, 0:width]
+                )
+                Tx.cta.fill(largest, T.float32(NOTHING))
+                Tx.cta.fill(total, T.float32(1))
+                Tx.cta.zero(acc)
+                for step in wl.pipelined(steps, config.stages):
+                    load([K_s, V_s], Cache, seq, base + step, head)
+                    Tx.cta.gemm_async(S, Q_s, K_s)
+                    for i, j in T.grid(rows, keys):
+                        S[i, j] = S[i, j] * (sm_scale * T.float32(math.log2(math.e)))
+                    at: T.int32 = (base + step) * keys
+                    if seq.hides(at, keys):
+                        for i, j in T.grid(rows, keys):
+                            S[i, j] = T.if_then_else(
+                                seq.sees(at + j), S[i, j], T.float32("-inf")
+                            )
+                    Tx.cta.copy(shrink, largest)
+                    Tx.cta.max(largest, S, axes=(1,), accum=True)
+                    for i in T.serial(rows):
+                        shrink[i] = T.exp2(shrink[i] - largest[i])
+                        total[i] = total[i] * shrink[i]
+                    for i, j in T.grid(rows, keys):
+                        S[i, j] = T.exp2(S[i, j] - largest[i])
+                    Tx.cta.sum(total, S, axes=(1,), accum=True)
+                    Tx.cta.cast(P, S)
+                    for i, j in T.grid(rows, width):
+                        acc[i, j] = acc[i, j] * shrink[i]
+                    # A weight of 0 does not hide what is no number.
+                    if at + keys > seq.length:
+                        for j, d in T.grid(keys, width):
+                            V_z[j, d] = T.if_then_else(
+                                at + j < seq.length, V_s[j, d], T.cast(0, dtype)
+                            )
+                        if not in_place:
+                            Tx.cta.gemm_async(acc, P, V_z, transB=True, accum=True)
+                    elif not in_place:
+                        Tx.cta.gemm_async(acc, P, V_s, transB=True, accum=True)
+                    if in_place:
+                        Tx.cta.gemm_async(acc, P, V_s, transB=True, accum=True)
+                for i in T.serial(rows):
+                    largest[i] = largest[i] + T.log2(total[i])
+                for i, j in T.grid(rows, width):
+                    acc[i, j] = acc[i, j] / total[i]
+                if seq.count > pages_of_a_chunk:
+                    for i, j in T.grid(rows, width):
+                        if T.And(i < rows_left, j < head_dim):
+                            parts[slot, first_row + i, j] = acc[i, j]
+                    for i in T.serial(rows):
+                        if i < rows_left:
+                            part_lse[slot, first_row + i] = largest[i]
+                else:
+                    for i, j in T.grid(rows, width):
+                        if T.And(i < rows_left, j < head_dim):
+                            Out[b, first_row + i, j] = T.cast(acc[i, j], dtype)
+                    for i in T.serial(rows):
+                        if i < rows_left:
+                            Lse[b, first_row + i] = largest[i]
+        with wl.kernel():
+            merge = PartsOfSequences(parts, part_lse, Out, Lse, pages_of_a_chunk)
+            number = T.cta_id([merge.ctas(used_pages)])
+            thread = T.thread_id([THREADS])
+            T.ptx.griddepcontrol.launch_dependents()
+            T.ptx.griddepcontrol.wait()
+            for row in T.serial(merge.rows_of(number)):
+                at: T.let = number + row * MOST_CTAS
+                seq = SequencePages(
+                    Indptr, Values, Info, T.truncdiv(at, heads), page_size, sliding_window
+                )
+                if seq.count > pages_of_a_chunk:
+                    merge.add(seq, T.truncdiv(at, heads), T.truncmod(at, heads), thread)
+
+    return batch_decode_paged_kv
+
+
+def _bits_below(count: Any) -> Any:
+    """Bits of the numbers below a count."""
+    bits: Any = 0
+    for bit in range(_BITS):
+        bits = bits + T.cast(count > (1 << bit), "int32")
+    return bits
+
+
+def _check(heads: int, kv_heads: int, head_dim: int, dtype: str) -> None:
+    if dtype not in ("float16", "bfloat16"):
+        raise IllegalCombination(f"dtype is {dtype}; it must be float16 or bfloat16.")
+    if head_dim % 8 or not 0 < head_dim <= _MOST_ELEMENTS:
+        raise IllegalCombination(
+            f"head_dim is {head_dim}; TMA and the registers of a tile take multiples of 8 up to "
+            f"{_MOST_ELEMENTS}, so pad the heads."
+        )
+    if min(heads, kv_heads) < 1 or heads % kv_heads:
+        raise IllegalCombination(
+            f"{heads} heads cannot share {kv_heads} of K and V evenly; kv_heads must divide heads."
+        )
+
+
+def _check_pages(page_size: int, keys: int) -> None:
+    if page_size < 1 or page_size % ATOM_ROWS or (keys % page_size and page_size % keys):
+        raise IllegalCombination(
+            f"page_size is {page_size}; TMA fills a step of {keys} keys from pages of multiples of "
+            f"{ATOM_ROWS} tokens that divide {keys}, or are multiples of it."
+        )
