@@ -92,17 +92,19 @@ def _of_convolutions(product: Product) -> str:
     return " A convolution wants its channels last: relax.transform.ConvertLayout to NHWC and OHWI."
 
 
-def bits_in_memory(operand: Operand, inner: Axis) -> float:
+def bits_in_memory(operand: Operand, inner: Axis, outer: Axis | None = None) -> float:
     """Bits that an element of an operand has in memory, all parameters together.
 
-    An element of a parameter may serve several along the sum: words that hold weights of few bits,
-    scales of groups.
+    An element of a parameter may serve several along the sum, or beside each other: words that hold
+    weights of few bits, scales of groups.
 
     Parameters
     ----------
     operand : Operand
     inner : Axis
         The innermost one of the sum.
+    outer : Axis, optional
+        That of the rows or columns of the result that the operand has.
 
     Raises
     ------
@@ -122,5 +124,19 @@ def bits_in_memory(operand: Operand, inner: Axis) -> float:
         )
         if stored is None or extent is None:
             raise Decline(f"{load.source.name} is unpacked along an extent that is not known.")
-        total += bits_of(str(load.source.dtype)) * stored / extent
+        total += bits_of(str(load.source.dtype)) * stored / extent * _shared(load, outer)
     return total
+
+
+def _shared(load: TensorLoad, outer: Axis | None) -> float:
+    """Elements of a parameter for each row or column of the result, if known; else 1."""
+    if outer is None or static(outer.extent) is None:
+        return 1.0
+    along = [
+        static(size)
+        for index, size in zip(load.indices, load.source.shape, strict=True)
+        if outer.var in ir.uses(index)
+    ]
+    if len(along) != 1 or along[0] is None:
+        return 1.0
+    return min(1.0, along[0] / int(outer.extent))

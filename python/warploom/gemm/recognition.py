@@ -30,6 +30,7 @@ from warploom.gemm.reductions import split_reductions
 from warploom.gemm.sums import SumReader
 from warploom.gemm.tf32 import TF32, allows_tf32
 from warploom.target import wgmma_kind
+from warploom.target.dtypes import bits_of
 from warploom.tile import ir
 
 
@@ -82,7 +83,7 @@ def read_product(func: PrimFunc) -> GemmFunction:
     axes = Axes.of(outputs[0], reader.spatial, reader.summed, reader.taps[0].factors)
     outputs = [axes.settle(output) for output in outputs]
     products = tuple(
-        Product(*(_operand(axis) for axis in axes.ordered(tap.factors)), tap.accumulator)
+        Product(*_operands(axes.ordered(tap.factors)), tap.accumulator)
         for tap in reader.taps
     )
     for product in products[1:]:
@@ -110,14 +111,30 @@ def read_product(func: PrimFunc) -> GemmFunction:
     ))  # fmt: skip
 
 
+def _operands(factors: Sequence[Any]) -> list[Operand]:
+    """The factors of a product: loads as they lie in memory, as long as both are of one size.
+
+    An 8-bit weight that is converted for a 16-bit operand is computed.
+    """
+    operands = [_operand(factor) for factor in factors]
+    sizes = [bits_of(_dtype(operand)) for operand in operands]
+    for index, factor in enumerate(factors):
+        value = _before_sum(factor)
+        if sizes[index] < sizes[1 - index] == bits_of(str(value.ty.dtype)):
+            operands[index] = Operand(value, None)
+    return operands
+
+
 def _operand(value: Any) -> Operand:
     load = padded_load(value)
-    if load is not None:
-        return Operand(load, load)
-    # Conversions to the type of the sum are the tensor core's own.
+    return Operand(_before_sum(value), None) if load is None else Operand(load, load)
+
+
+def _before_sum(value: Any) -> Any:
+    """A factor without conversions to the type of the sum, which are the tensor core's own."""
     while isinstance(value, tirx.Cast) and str(value.ty.dtype) in ("float32", "int32"):
         value = value.value
-    return Operand(value, None)
+    return value
 
 
 def _dtype(operand: Operand) -> str:
@@ -165,7 +182,10 @@ def _problem(
         _layout(first, axes),
         accumulator,
         len(products),
-        *(bits_in_memory(operand, axes.summed[-1]) for operand in (first.a, first.b)),
+        *(
+            bits_in_memory(operand, axes.summed[-1], outer)
+            for operand, outer in ((first.a, axes.rows), (first.b, axes.columns))
+        ),
         tuple(inputs),
         tuple(str(output.buffer.dtype) for output in outputs),
         (first.a.load is None, first.b.load is None),

@@ -1,8 +1,9 @@
 """The tensor between two functions changes the order of its dimensions.
 
 A weight that is converted and transposed on its way to a matmul is one function in TVM, whose
-result ``[K, N]`` no TMA loads where N is no whole number of 16 bytes. No other function sees that
-tensor: it may as well be ``[N, K]``.
+result ``[K, N]`` no TMA loads where N is no whole number of 16 bytes, and which is written across
+the rows of the weight. No other function sees that tensor: it may as well be ``[N, K]``, and the
+conversion that of one row after the other.
 """
 
 from __future__ import annotations
@@ -15,8 +16,11 @@ from tvm.ir import TensorRegion
 from tvm.ir.expr import TensorLoad
 from tvm.tirx import BufferStore, PrimFunc
 
+from warploom.errors import Decline, IllegalCombination
 from warploom.gemm.memory import operand_faults
 from warploom.gemm.recognition import read_product
+from warploom.rows.choose import arranged
+from warploom.rows.problem import read_rows
 from warploom.tile import ir
 
 
@@ -25,7 +29,7 @@ def turned(
 ) -> tuple[PrimFunc, PrimFunc, list[int]] | None:
     """Both functions with the tensor between them along K, and the order of its dimensions.
 
-    None if that makes no operand loadable that was not.
+    None if that makes no operand loadable that was not, and no vectors of what the producer reads.
 
     Parameters
     ----------
@@ -45,18 +49,33 @@ def turned(
     param = gemm.func.params[position]  # its indices have 32 bits, those of `func` 64
     inner = gemm.summed[-1].var
     faulty = [operand for operand, _ in operand_faults(gemm)]
-    own = (operand.load for operand in faulty)
+    operands = [operand for product in gemm.products for operand in (product.a, product.b)]
+    own = [operand.load for operand in operands if operand.load is not None]
     loads = [load for load in own if gemm.param_of(load.source).same_as(param)]
     if not loads or len(loads[0].indices) != len(param.shape):
         return None
+    mends = any(load.same_as(operand.load) for operand in faulty for load in loads)
     along = [d for d, index in enumerate(loads[0].indices) if index.same_as(inner)]
     if not along or along[0] == len(param.shape) - 1:
         return None
     order = [d for d in range(len(param.shape)) if d != along[0]] + along
     changed = _permuted(func, position, order)
-    if sum(1 for _ in operand_faults(read_product(changed))) >= len(faulty):
+    faults = sum(1 for _ in operand_faults(read_product(changed)))
+    if faults > len(faulty) - mends:
         return None
-    return _permuted(producer, len(producer.params) - 1, order), changed, order
+    made = _permuted(producer, len(producer.params) - 1, order)
+    if not mends and (_is_along_rows(producer) or not _is_along_rows(made)):
+        return None
+    return made, changed, order
+
+
+def _is_along_rows(producer: PrimFunc) -> bool:
+    """Whether a function reads and stores its rows in vectors."""
+    try:
+        arranged(read_rows(producer))
+    except (Decline, IllegalCombination):
+        return False
+    return True
 
 
 def _permuted(func: PrimFunc, position: int, order: Sequence[int]) -> PrimFunc:

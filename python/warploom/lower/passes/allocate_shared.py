@@ -14,7 +14,7 @@ from tvm.tirx import Buffer, Stmt
 from warploom.errors import Decline
 from warploom.lower.analysis.budget import shared_bytes
 from warploom.lower.analysis.own_pool import DYNAMIC_BYTES, OwnPool, own_pool
-from warploom.lower.analysis.shared_tiles import tile_bytes
+from warploom.lower.analysis.shared_tiles import span_bytes, tile_bytes
 from warploom.target.swizzle import Swizzle
 from warploom.tile import ir
 from warploom.tile.program import TileProgram, allocations
@@ -65,7 +65,7 @@ def allocate_shared(program: TileProgram, capacity: int | None = None) -> TilePr
         )  # fmt: skip
         shape = " x ".join(str(extent) for extent in buffer.shape)
         lines.append(f"  {buffer.name}: {shape} {buffer.dtype}, {size} bytes")
-        offset += size
+        offset += span_bytes(buffer)
     if offset > capacity:
         raise Decline(
             f"The kernel needs {offset} bytes of shared memory and a CTA has {capacity}; use fewer "
