@@ -16,6 +16,7 @@ from warploom.relax.attention import CallAttention
 from warploom.relax.find_attention import FindAttention
 from warploom.relax.fuse_operands import FuseOperands
 from warploom.relax.fuse_products import FuseProducts
+from warploom.relax.fuse_rows import FuseRows
 from warploom.relax.lower_rows import LowerRows
 from warploom.relax.measure_best import Choice, MeasureBest
 from warploom.relax.permutations import JoinPermutations
@@ -50,7 +51,7 @@ def legalize_passes(
     passes: list[tvm.transform.Pass] = []
     for step in stock:
         if step.info.name == "ApplyDefaultSchedule":
-            passes += [SpreadTf32(tf32), FuseOperands(), FuseProducts()]
+            passes += [SpreadTf32(tf32), FuseOperands(), FuseProducts(), FuseRows()]
             passes += [MeasureBest(choice), dlight.ApplyDefaultSchedule(rule)]
             passes += [LowerRows(), CallTilePrograms()]
         passes.append(step)
