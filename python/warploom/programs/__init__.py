@@ -2,7 +2,7 @@
 
 Each module has a function that takes sizes, dtypes and tiles and returns a PrimFunc in the
 language of :mod:`warploom.language`. They are examples to start from as much as a library.
-:func:`compile_gemm` makes something to call of a GEMM.
+:func:`compile_gemm` makes something to call of a GEMM, :func:`tuned` searches tiles for the others.
 """
 
 from __future__ import annotations
@@ -17,8 +17,9 @@ from warploom.programs.gemm_grouped import gemm_grouped
 from warploom.programs.gemm_grouped_block_scaled import gemm_grouped_block_scaled
 from warploom.programs.gemm_quantised import gemm_quantised
 from warploom.programs.paged_decode import paged_decode
+from warploom.programs.tuned import tuned
 
 __all__ = [
     "attention", "compile_gemm", "conv2d", "gemm", "gemm_block_scaled", "gemm_grouped",
-    "gemm_grouped_block_scaled", "gemm_quantised", "pack_weights", "paged_decode",
+    "gemm_grouped_block_scaled", "gemm_quantised", "pack_weights", "paged_decode", "tuned",
 ]  # fmt: skip

@@ -45,10 +45,11 @@ class TunedFactory:
         parameters = self._signature.parameters
         if not any(one.kind is one.VAR_KEYWORD for one in parameters.values()):
             require_parameters(self.__name__, options.space.names, tuple(parameters), "configs")
-        names = tuple(name for name in parameters if name not in options.space.names)
+        names = tuple(
+            name for name, one in parameters.items()
+            if name not in options.space.names and one.kind is not one.VAR_KEYWORD
+        )  # fmt: skip
         require_parameters(self.__name__, options.key or (), names, "key")
-        #: Parameters whose values make a search of their own.
-        self._key = names if options.key is None else tuple(options.key)
         self._tuner = Tuner(self.__name__, options)
         self._kernels: dict[Any, JitKernel] = {}
 
@@ -178,12 +179,16 @@ class TunedFactory:
         return self._tuner.known(key) or self._tuner.find(key, lambda: self._task(given, target))
 
     def _key_of(self, given: dict[str, Any], target: Target) -> tuple[Any, ...]:
-        chosen = {name: given[name] for name in self._key}
-        return (typed(chosen), target_text(target), pass_options())
+        return (typed(self._chosen(given)), target_text(target), pass_options())
+
+    def _chosen(self, given: dict[str, Any]) -> dict[str, Any]:
+        """The arguments whose values make a search of their own: those of ``key``, or all."""
+        key = self._tuner.options.key
+        return given if key is None else {name: given[name] for name in key}
 
     def _task(self, given: dict[str, Any], target: Target) -> Task:
         options = self._tuner.options
-        words = {name: repr(given[name]) for name in self._key}
+        words = {name: repr(value) for name, value in self._chosen(given).items()}
         config = dict(tvm.transform.PassContext.current().config)
         if config:
             words["options"] = repr(sorted((str(k), str(v)) for k, v in config.items()))
