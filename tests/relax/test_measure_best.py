@@ -108,7 +108,7 @@ def test_a_size_becomes_a_constant(rows):
 
 def test_rows_that_only_the_launch_knows_are_measured_for_several_numbers(tmp_path, monkeypatch):
     measured = []
-    monkeypatch.setattr(best_few, "_EMULATED_OPERATIONS", np.inf)
+    monkeypatch.setattr(best_few, "EMULATED_OPERATIONS", np.inf)
     monkeypatch.setattr(best_few, "_measure", lambda works, *_: measured.extend(works))
     functions = _functions("m")
     measure_best(functions, TARGET, Lookup([]), 4, tmp_path)
@@ -140,18 +140,18 @@ def test_what_the_variable_may_not_say(monkeypatch):
 def test_without_a_gpu_it_is_said_once(monkeypatch):
     monkeypatch.setattr(tvm, "cuda", lambda number=0: SimpleNamespace(exist=False))
     with pytest.warns(NotMeasuredWarning, match="there is no GPU. The model chooses"):
-        assert not module._has_device(TARGET)
+        assert not module.has_device(TARGET)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        assert not module._has_device(TARGET)
+        assert not module.has_device(TARGET)
 
 
 @pytest.mark.skipif("not __import__('warploom').emulator.is_enabled()", reason="emulated devices")
 def test_a_device_of_another_architecture(monkeypatch):
     with pytest.warns(NotMeasuredWarning, match="the GPU is sm_90a, the target sm_100a"):
-        assert not module._has_device(warploom.cuda_target("sm_100a"))
-    with pytest.warns(EmulatedTimeWarning, match="small GEMMs are executed and checked"):
-        assert module._has_device(TARGET)
+        assert not module.has_device(warploom.cuda_target("sm_100a"))
+    with pytest.warns(EmulatedTimeWarning, match="small GEMMs and attentions are executed and"):
+        assert module.has_device(TARGET)
 
 
 def test_a_cache_that_cannot_be_written(tmp_path, monkeypatch):

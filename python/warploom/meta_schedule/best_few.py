@@ -36,9 +36,9 @@ from warploom.meta_schedule.unmeasured import same_device
 from warploom.tile import ir
 
 #: Rows for which the kernel is measured that gets more of them than any limit.
-_MANY_ROWS = 2048
+MANY_ROWS = 2048
 #: Operations of a function beyond which the emulator takes too long to run its candidates.
-_EMULATED_OPERATIONS = 1e8
+EMULATED_OPERATIONS = 1e8
 #: Seconds for the first candidate of a function.
 _TIMEOUT = 60.0
 
@@ -146,7 +146,7 @@ def _work(functions: Iterable[PrimFunc], target: Target, lookup: Lookup) -> Iter
             seen.add(problem)
             for work in _of_rows(func, problem, lookup):
                 known = lookup.best(work.asked, arch)
-                is_small = estimate_tir_flops(_module(work.func)) <= _EMULATED_OPERATIONS
+                is_small = estimate_tir_flops(_module(work.func)) <= EMULATED_OPERATIONS
                 if (known is None or not known.exact) and (is_small or not emulator.is_enabled()):
                     yield work
         except (Decline, WarploomError):  # no GEMM, or one without a kernel
@@ -159,8 +159,8 @@ def _of_rows(func: PrimFunc, problem: GemmProblem, lookup: Lookup) -> Iterator[W
         yield Work(func, problem, problem)
         return
     for limit, _ in choose_by_rows(problem, known=lookup.config):
-        bound = with_size(func, limit or _MANY_ROWS)
-        fixed = replace(problem, m=limit or _MANY_ROWS)
+        bound = with_size(func, limit or MANY_ROWS)
+        fixed = replace(problem, m=limit or MANY_ROWS)
         if bound is not None and recognise(bound).problem == fixed:
             yield Work(bound, fixed, problem if limit is None else fixed)
 

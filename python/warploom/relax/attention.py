@@ -5,7 +5,9 @@ TVM legalises the operator to two GEMMs and a softmax, with all scores in memory
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import tvm
@@ -14,6 +16,7 @@ from tvm import relax
 from tvm.target import Target
 from tvm.tirx import IntImm, PrimFunc, Var
 
+from warploom.decide.config import Config
 from warploom.decide.families.attention import AttentionProblem
 from warploom.decide.selector import choose
 from warploom.errors import Decline, IllegalCombination
@@ -37,7 +40,33 @@ _TAKEN = _OPERATORS[:2]
 HEADS_FIRST = (0, 2, 1, 3)
 
 
-def CallAttention() -> tvm.transform.Pass:
+@dataclass(frozen=True)
+class Attention:
+    """An attention of a model whose tile is to be decided.
+
+    Attributes
+    ----------
+    problem : AttentionProblem
+        Sizes; the larger of two head dimensions.
+    words : mapping from str to str
+        All that programs of it may differ in, but the tile.
+    sizes : mapping from str to int or None
+        Queries, keys and the batch by the names of variables; None for those of the launch.
+    make : callable
+        ``make(tile=(queries, keys), stages=...)`` returns its program.
+    """
+
+    problem: AttentionProblem
+    words: Mapping[str, str]
+    sizes: Mapping[str, int | None]
+    make: Callable[..., PrimFunc]
+
+
+#: An attention -> a config that was measured; None leaves it to the model.
+Measured = Callable[[Attention], "Config | None"]
+
+
+def CallAttention(measured: Measured = lambda _: None) -> tvm.transform.Pass:
     """A pass that calls a tile program for each attention that one can compute.
 
     Those of 16-bit operands, with any numbers of queries and keys, known or not, causal or not,
@@ -45,6 +74,11 @@ def CallAttention() -> tvm.transform.Pass:
     were transposed from ``[batch, heads, tokens, elements]`` are read as they were. Other functions
     stay as they are. To be run before ``LegalizeOps`` and
     :func:`warploom.relax.tile_programs.CallTilePrograms`.
+
+    Parameters
+    ----------
+    measured : callable
+        Decides tiles, where it knows more than the model of costs.
     """
 
     @tvm.transform.module_pass(opt_level=0, name="warploom.CallAttention")
@@ -52,13 +86,17 @@ def CallAttention() -> tvm.transform.Pass:
         target = Target.current(allow_none=True)
         if target is None or str(target.attrs.get("arch", "")) != SM90A.name:
             return mod
-        return visited(mod, _Caller(mod))
+        return visited(mod, _Caller(mod, measured))
 
     return run
 
 
 @relax.expr_functor.mutator
 class _Caller(relax.PyExprMutator):
+    def __init__(self, mod: tvm.IRModule, measured: Measured) -> None:
+        super().__init__(mod)
+        self.measured = measured
+
     def visit_call_(self, call: relax.Call) -> relax.Expr:
         call = super().visit_call_(call)
         if getattr(call.op, "name", "") not in _TAKEN:
@@ -71,7 +109,12 @@ class _Caller(relax.PyExprMutator):
         turned = [self._source(arg) for arg in call.args[:3]]
         heads_first = all(source is not None for source in turned)
         operands = [*(turned if heads_first else call.args[:3]), *call.args[3:]]
-        program = _tile_program(call, not heads_first).with_attr(ATTENTION, _in_words(call))
+        one = _attention(call, not heads_first)
+        config = self.measured(one)
+        given = {} if config is None else as_arguments(config)
+        program = one.make(**given).with_attr(
+            ATTENTION, _in_words(call, config or choose(one.problem))
+        )
         if _has_legalisation(call):
             program = with_original(program, _of_tvm(call, operands, heads_first))
         function = self.builder_.add_func(program, "attention")
@@ -91,7 +134,26 @@ class _Caller(relax.PyExprMutator):
         return turned.args[0]
 
 
-def _tile_program(call: relax.Call, tokens_first: bool) -> PrimFunc:
+def as_arguments(config: Config) -> dict[str, Any]:
+    """A config as the arguments of :func:`warploom.programs.attention.attention`."""
+    return {"tile": (config.tile_m, config.tile_n), "stages": config.stages}
+
+
+def _attention(call: relax.Call, tokens_first: bool) -> Attention:
+    q, k, v = map(_shape, call.args[:3])
+    tokens, keys, batch = (one if isinstance(one, int) else None for one in (q[1], k[1], q[0]))
+    causal = call.attrs.causal_mask is not None
+    problem = AttentionProblem(
+        tokens, max(q[3], v[3]), q[2], k[2], batch or 1, causal, SM90A.name, keys
+    )
+    words = {f"operand {n}": text for n, text in enumerate(operands_of(call.args))}
+    words |= {"causal": str(call.attrs.causal_mask or ""), "scale": str(call.attrs.scale or "")}
+    words |= {"tokens first": str(tokens_first)}
+    sizes = {"tokens": tokens, "keys": keys, "batch": batch}
+    return Attention(problem, words, sizes, partial(_tile_program, call, tokens_first))
+
+
+def _tile_program(call: relax.Call, tokens_first: bool, **chosen: Any) -> PrimFunc:
     q, k, v = map(_shape, call.args[:3])
     one_size = tvm_ffi.structural_equal(q[1], k[1])
     scale = call.attrs.scale
@@ -110,6 +172,7 @@ def _tile_program(call: relax.Call, tokens_first: bool) -> PrimFunc:
         value_dim=v[3],
         bias=None if bias is None else _letters(_shape(bias)),
         bias_dtype=None if bias is None else str(bias.ty.dtype),
+        **chosen,
     )
 
 
@@ -157,15 +220,9 @@ def _of_tvm(call: relax.Call, operands: list[relax.Expr], heads_first: bool) -> 
     return next(func for func in made.functions.values() if isinstance(func, PrimFunc))
 
 
-def _in_words(call: relax.Call) -> str:
+def _in_words(call: relax.Call, config: Config) -> str:
     q, k, v = map(_shape, call.args[:3])
-    tokens, keys, batch = (one if isinstance(one, int) else None for one in (q[1], k[1], q[0]))
     causal = call.attrs.causal_mask is not None
-    config = choose(
-        AttentionProblem(
-            tokens, max(q[3], v[3]), q[2], k[2], batch or 1, causal, SM90A.name, keys
-        )
-    )  # fmt: skip
     mask = "causal attention" if causal else "attention"
     of_keys = "" if tvm_ffi.structural_equal(q[1], k[1]) else f" to {k[1]} keys"
     elements = q[3] if q[3] == v[3] else f"{q[3]} and {v[3]}"

@@ -1,4 +1,7 @@
-"""``WARPLOOM_AUTOTUNE``: the GEMMs of a model get the fastest of the model's best few configs."""
+"""``WARPLOOM_AUTOTUNE``: the GEMMs of a model get the fastest of the best few predicted configs.
+
+Those of attentions are measured by :mod:`warploom.relax.measure_attention`.
+"""
 
 from __future__ import annotations
 
@@ -25,9 +28,9 @@ from warploom.meta_schedule.lookup import Lookup
 from warploom.target.tvm_target import arch_of, target_from_device
 from warploom.warn import warn
 
-#: The environment variable: 0, 1, or how many configs of each GEMM are measured.
+#: The environment variable: 0, 1, or how many configs of each function are measured.
 SWITCH = "WARPLOOM_AUTOTUNE"
-#: Configs of each GEMM with the value 1.
+#: Configs of each function with the value 1.
 _COUNT = 4
 #: The folder of the records in the cache.
 _FOLDER = "relax"
@@ -63,7 +66,7 @@ def MeasureBest(choice: Choice) -> tvm.transform.Pass:
     @tvm.transform.module_pass(opt_level=0, name="warploom.MeasureBest")
     def run(mod: tvm.IRModule, _: tvm.transform.PassContext) -> tvm.IRModule:
         count, target = wanted_count(), Target.current(allow_none=False)
-        if count and _has_device(target):
+        if count and has_device(target):
             choice.measured = _measured(mod, target, choice.lookup, count)
         return mod
 
@@ -71,7 +74,7 @@ def MeasureBest(choice: Choice) -> tvm.transform.Pass:
 
 
 def wanted_count() -> int:
-    """Configs of each GEMM that the environment asks to measure; 0 for none.
+    """Configs of each function that the environment asks to measure; 0 for none.
 
     Raises
     ------
@@ -82,7 +85,7 @@ def wanted_count() -> int:
     if not text.isdecimal():
         raise WarploomError(
             f"{SWITCH} is {text!r}; allowed are 0, 1, or the number of configs to measure for each "
-            "GEMM."
+            "function."
         )
     return _COUNT if text == "1" else int(text)
 
@@ -97,7 +100,7 @@ def _measured(mod: tvm.IRModule, target: Target, lookup: Lookup, count: int) -> 
             return None
 
 
-def _has_device(target: Target) -> bool:
+def has_device(target: Target) -> bool:
     """Whether there is a device of a target to measure on; if not, that is said once."""
     device = tvm.cuda(0)
     if not device.exist:
@@ -122,7 +125,7 @@ def _say_once(text: str) -> None:
 @functools.cache
 def _say_emulated() -> None:
     warn(
-        f"{SWITCH} on the emulator: small GEMMs are executed and checked, and their times mean "
-        "nothing for a GPU.",
+        f"{SWITCH} on the emulator: small GEMMs and attentions are executed and checked, and their "
+        "times mean nothing for a GPU.",
         EmulatedTimeWarning,
     )

@@ -18,6 +18,7 @@ from warploom.relax.fuse_operands import FuseOperands
 from warploom.relax.fuse_products import FuseProducts
 from warploom.relax.fuse_rows import FuseRows
 from warploom.relax.lower_rows import LowerRows
+from warploom.relax.measure_attention import measured_attention
 from warploom.relax.measure_best import Choice, MeasureBest
 from warploom.relax.permutations import JoinPermutations
 from warploom.relax.spread_tf32 import SpreadTf32
@@ -32,8 +33,9 @@ Passes = Callable[[Target], list[tvm.transform.Pass]]
 
 
 def legalize_passes(
-    stock: list[tvm.transform.Pass], tf32: bool = False, lookup: Lookup | None = None
-) -> list[tvm.transform.Pass]:
+    stock: list[tvm.transform.Pass], tf32: bool = False, lookup: Lookup | None = None,
+    measure: bool = True,
+) -> list[tvm.transform.Pass]:  # fmt: skip
     """TVM's legalisation passes, with GEMMs scheduled before dlight sees them.
 
     Parameters
@@ -45,6 +47,8 @@ def legalize_passes(
         functions with the attribute ``warploom.tf32``.
     lookup : Lookup, optional
         Measured configs, which go before those of the analytic model; by default the package's.
+    measure : bool
+        Whether to measure what the environment asks for.
     """
     choice = Choice(Lookup.shipped() if lookup is None else lookup)
     rule = Matmul(lookup=choice)
@@ -52,10 +56,12 @@ def legalize_passes(
     for step in stock:
         if step.info.name == "ApplyDefaultSchedule":
             passes += [SpreadTf32(tf32), FuseOperands(), FuseProducts(), FuseRows()]
-            passes += [MeasureBest(choice), dlight.ApplyDefaultSchedule(rule)]
+            passes += [MeasureBest(choice)] if measure else []
+            passes += [dlight.ApplyDefaultSchedule(rule)]
             passes += [LowerRows(), CallTilePrograms()]
         passes.append(step)
-    attention = [FindAttention(), JoinPermutations(), CallAttention(), JoinPermutations()]
+    call = CallAttention(measured_attention) if measure else CallAttention()
+    attention = [FindAttention(), JoinPermutations(), call, JoinPermutations()]
     return [SquarePowers(), *attention, CallTilePrograms(), *passes]
 
 

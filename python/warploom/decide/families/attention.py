@@ -24,6 +24,8 @@ _TILES, _CAUSAL_TILE = ((128, 160), (128, 128)), (128, 96)
 _THREE_WARPGROUPS, _NARROW_HEAD = (192, 80), 64
 #: Elements of a head up to which these fit into registers; and what fits above.
 _USUAL_HEAD, _WIDE_TILE = 128, (128, 64)
+#: Tiles that only a measurement may choose: narrow blocks, and one warpgroup.
+_MEASURED, _WIDE_MEASURED = ((128, 96), (128, 64), (64, 128)), ((64, 64),)
 #: What the model must promise of another tile than the usual one.
 _WORTH = 1.01
 #: Keys of a step are a multiple of what one MMA contracts.
@@ -59,7 +61,24 @@ class AttentionProblem:
 
 def choose_attention(problem: AttentionProblem, machine: Machine) -> Config:
     """The config for a problem: queries are ``tile_m``, keys ``tile_n``."""
-    queries, keys = _tile(problem, machine)
+    return _fitted(problem, *_tile(problem, machine))
+
+
+def attention_configs(problem: AttentionProblem, machine: Machine) -> list[Config]:
+    """The configs that are worth a measurement: that of :func:`choose_attention` first.
+
+    The others go by the model of costs.
+    """
+    tiles = (_WIDE_TILE, *_WIDE_MEASURED)
+    if problem.head_dim <= _USUAL_HEAD:
+        tiles = (*_TILES, _THREE_WARPGROUPS, *_MEASURED)
+    ranked = sorted(tiles, key=lambda tile: (_time(problem, tile, machine), tile))
+    found = (choose_attention(problem, machine), *(_fitted(problem, *tile) for tile in ranked))
+    return list(dict.fromkeys(found))
+
+
+def _fitted(problem: AttentionProblem, queries: int, keys: int) -> Config:
+    """A config with a tile that is no larger than the problem."""
     if problem.tokens is not None:
         queries = min(queries, -(-problem.tokens // WGMMA_M) * WGMMA_M)
     if (count := problem.keys or problem.tokens) is not None:
@@ -77,11 +96,15 @@ def _tile(problem: AttentionProblem, machine: Machine) -> tuple[int, int]:
     if problem.tokens is None or problem.arch != SM90A.name:
         return _TILES[0]
     tiles = _TILES if problem.head_dim <= _NARROW_HEAD else (*_TILES, _THREE_WARPGROUPS)
-    times = {}
+    times: dict[tuple[int, int], float] = {}
     for tile in tiles:
-        work = attention_work(
-            problem.tokens, problem.head_dim, problem.heads, problem.kv_heads, problem.batch,
-            problem.causal, tile, _STAGES, problem.keys,
-        )  # fmt: skip
-        times[tile] = price(work, machine).total * (_WORTH if times else 1.0)
+        times[tile] = _time(problem, tile, machine) * (_WORTH if times else 1.0)
     return min(times, key=times.__getitem__)
+
+
+def _time(problem: AttentionProblem, tile: tuple[int, int], machine: Machine) -> float:
+    work = attention_work(
+        problem.tokens, problem.head_dim, problem.heads, problem.kv_heads, problem.batch,
+        problem.causal, tile, _STAGES, problem.keys,
+    )  # fmt: skip
+    return price(work, machine).total
