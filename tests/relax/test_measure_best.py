@@ -11,7 +11,9 @@ import tvm
 from tvm import relax
 
 import warploom
+from tests.gemm.convolutions import CONVOLUTIONS
 from tests.relax.test_pipeline import _call, _model
+from tests.shared.gemm_functions import FUNCTIONS
 from warploom import emulator
 from warploom.decide.ranking import choose_by_rows, ranked
 from warploom.errors import (
@@ -92,6 +94,26 @@ def test_the_fastest_is_taken(tmp_path, monkeypatch):
     assert found.exact == {problem: third}, "nothing was measured"
     known = Lookup(records_of(open_database(tmp_path)))
     assert measure_best([func], TARGET, known, 3, tmp_path / "other").exact == {}
+
+
+#: Functions of every kind that a model may have.
+_KINDS = {
+    **{name: FUNCTIONS[name] for name in FUNCTIONS},
+    **{f"convolution {name}": CONVOLUTIONS[name].function
+       for name in ("3 x 3", "1 x 1", "3 x 3, epilogue")},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", _KINDS)
+@pytest.mark.some(1)
+@pytest.mark.filterwarnings("ignore::warploom.errors.EmulatedTimeWarning")
+def test_every_kind_of_gemm_is_measured(kind, tmp_path):
+    """Epilogues, operands that are dequantised, batches, convolutions: two candidates each."""
+    func = _KINDS[kind]().func
+    problem = recognise(func).problem
+    found = measure_best([func], TARGET, Lookup([]), 2, tmp_path)
+    assert found.exact[problem] in [config for _, config in ranked(problem)[:2]]
+    assert len(records_of(open_database(tmp_path))) == 2
 
 
 @pytest.mark.parametrize("rows", [16, 1024])
