@@ -27,7 +27,7 @@ from warploom.rows.choose import arranged
 from warploom.rows.plan import VECTOR_BITS, RowPlan
 from warploom.rows.problem import RowFunction
 from warploom.rows.sharing import SharedReduction
-from warploom.rows.vectors import Vector, offset, registers_for, vectors_of
+from warploom.rows.vectors import Vector, constants_of, offset, registers_for, vectors_of
 from warploom.target.dtypes import bits_of
 from warploom.tile import ir
 from warploom.tile.hints import DEVICE_ENTRY
@@ -80,6 +80,7 @@ class _Kernel:
         self.cta, self.thread = Var("cta", "int32"), Var("thread", "int32")
         self.rank = Var("rank", "int32")
         self.vectors = vectors_of(function, plan)
+        self.constants = constants_of(function)
         singles = [axis.var for axis in function.rows if _is_single(axis)]
         self.table |= {var: tirx.const(0, "int32") for var in singles}
         self.count = reduce(lambda x, y: x * y, (axis.extent for axis in function.rows), 1)
@@ -108,6 +109,7 @@ class _Kernel:
             rank = tirx.ScopeIdDef([self.rank], [ir.as_expr(plan.cluster)], "cluster", "cta")
             ids.insert(0, tirx.ScopeIdDefStmt(rank))
         body = [*ids, let_next_start(), wait_for_last(), *self._places()]
+        body += self._load_constants()
         body += [tirx.AllocBuffer(part.registers) for part in self.vectors]
         if plan.cluster > 1:
             # The shared memory of a CTA may be written once that CTA runs.
@@ -220,6 +222,17 @@ class _Kernel:
         for index, statements in enumerate(moves):
             yield from self._guarded(numbers, index, self._whole(numbers, index, statements))
 
+    def _load_constants(self) -> Iterator[Stmt]:
+        """What is the same for a whole row."""
+        yield from (tirx.AllocBuffer(part.registers) for part in self.constants)
+        loaded = []
+        for part in self.constants:
+            indices = [ir.substitute(index, self.table) for index in part.load.indices]
+            value = self.table[part.load.source][tuple(indices)]
+            loaded.append(tirx.BufferStore(part.registers, value, [0]))
+        if loaded:
+            yield ir.when(self.inside, loaded)
+
     def _whole(self, numbers: Sequence[Var], index: int, statements: list[Stmt]) -> list[Stmt]:
         """Statements for a vector that is whole."""
         if not statements or not self._is_ragged:
@@ -242,6 +255,9 @@ class _Kernel:
             for vector in self.vectors:
                 if tvm_ffi.structural_equal(vector.load, node):
                     return vector.registers[index * self.plan.vector + lane]
+            for constant in self.constants:
+                if tvm_ffi.structural_equal(constant.load, node):
+                    return constant.registers[0]
             return node
 
         place = numbers[index] * self.plan.vector + lane

@@ -7,6 +7,7 @@ condition guards may lie outside of its buffer where it does not hold.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import reduce
 from typing import Any
 
 import tvm_ffi
@@ -38,31 +39,36 @@ class Guards:
         self.column, self.width = function.columns.var, width
         axes = (*function.rows, function.columns)
         self.analyzer = analyzer_of([(axis.var, axis.extent) for axis in axes])
-        self.paths = [path for value in function.values for path in _paths(value, ())]
+        stored = [
+            (output.value, () if output.guard is None else (output.guard,))
+            for output in (*function.outputs, *function.numbers)
+        ]
+        reduced = [(value, ()) for value in function.values[: -len(stored)]]
+        self.paths = [path for value, outer in (*reduced, *stored) for path in _paths(value, outer)]
 
     def of(self, load: TensorLoad) -> Any:
         """The condition for a load of a vector: None if there is none, False if no vector has it.
 
-        A condition is that of a vector if it is the same for all its elements.
+        A condition is that of a vector if it is the same for all its elements. Where several
+        values read an element, one of their conditions must hold.
         """
         if self._lies_inside(load):
             return None
         paths = [path for known, path in self.paths if tvm_ffi.structural_equal(known, load)]
         if not all(paths):
             return None
-        first, *others = paths
-        same = all(
-            len(path) == len(first) and all(map(tvm_ffi.structural_equal, path, first))
-            for path in others
-        )
-        parts = [part for condition in first for part in _parts(condition)]
-        parts = [part for part in parts if not self.analyzer.can_prove(part)]
-        if not same or not all(map(self._is_uniform, parts)):
-            return False
-        guard = None
-        for part in parts:
-            guard = part if guard is None else tirx.And(guard, part)
-        return guard
+        found: list[Any] = []
+        for path in paths:
+            parts = [part for condition in path for part in _parts(condition)]
+            parts = [part for part in parts if not self.analyzer.can_prove(part)]
+            if not parts:
+                return None
+            if not all(map(self._is_uniform, parts)):
+                return False
+            guard = reduce(tirx.And, parts)
+            if not any(tvm_ffi.structural_equal(guard, known) for known in found):
+                found.append(guard)
+        return reduce(tirx.Or, found)
 
     def _lies_inside(self, load: TensorLoad) -> bool:
         """Whether the element exists whatever the condition says."""

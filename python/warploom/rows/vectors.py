@@ -92,6 +92,17 @@ def vectors_of(function: RowFunction, plan: RowPlan) -> list[Vector]:
     ]
 
 
+def constants_of(function: RowFunction) -> list[Vector]:
+    """The loads that are the same for a whole row, such as scales and places of tokens."""
+    guards = Guards(function, 1)
+    return [
+        Vector(load, tirx.decl_buffer((1,), str(load.source.dtype), f"{name}_r", scope="local"))
+        for load in function.loads
+        if not moves(load, function.columns.var) and guards.of(load) is None
+        for name in (load.source.name,)
+    ]
+
+
 def offset(load: TensorLoad, table: dict[Var, Any]) -> Any:
     """The place of an element in its buffer, row after row; ``table`` has values of variables."""
     place: Any = 0
