@@ -192,3 +192,56 @@ def test_weights_that_are_converted_on_the_way(rank: int, rng: np.random.Generat
     taken = [one for one in reports if one.problem is not None]
     left = [one for one in reports if one.problem is None and one.rows is None]
     assert len(taken) == (3 if rank == 8 else 2) and (rank != 8 or not left)
+
+
+def _bound(mod: tvm.IRModule, arrays: list[np.ndarray]) -> tvm.IRModule:
+    """A model whose weights are constants."""
+    weights = mod["forward"].params[1:]
+    tensors = map(tvm.runtime.tensor, arrays)
+    table = {param.name: one for param, one in zip(weights, tensors, strict=True)}
+    return relax.transform.BindParams("forward", table)(mod)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_weights_that_are_constants(dtype: str, rng: np.random.Generator) -> None:
+    """TVM folds their transposition: [K, N], which no TMA loads where N is odd."""
+    n = int(2 * rng.integers(1, 90) + 1)
+    print(n)
+    model = nn.Linear(64, n, bias=False)
+    model.to(dtype)
+    mod = model.export_tvm({"forward": {"x": nn.spec.Tensor([1, 24, 64], dtype)}})[0]
+    x, w = _arrays(mod, 24, rng)
+    mod = _bound(mod, [w])
+    (report,) = inspect(mod)
+    assert report.problem is not None and report.problem.layout == "NT"
+    machine = relax.VirtualMachine(relax.build(mod, _TARGET), tvm.cuda(0))
+    found = machine["forward"](tvm.runtime.tensor(x, tvm.cuda(0))).numpy().astype(np.float64)
+    wanted = x.astype(np.float64) @ w.astype(np.float64).T
+    bound = 2e-3 if dtype == "float16" else 2e-2
+    assert np.abs(found - wanted).max() < bound * np.abs(wanted).max()
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("route", ["bound", "lifted"])
+def test_weights_are_converted_once(route: str, rng: np.random.Generator) -> None:
+    """As constants while the model is built, or by the function that LiftTransformParams makes."""
+    mod = _amp(8)
+    x, *weights = _arrays(mod, 24, rng)
+    device = tvm.cuda(0)
+    tensors = [tvm.runtime.tensor(one, device) for one in weights]
+    if route == "bound":
+        mod = _bound(mod, weights)
+    else:
+        main = mod["forward"].with_attr("num_input", 1)
+        mod = relax.transform.LiftTransformParams()(tvm.IRModule({"forward": main}))
+    executable = relax.build(mod, _TARGET)
+    machine = relax.VirtualMachine(executable, device)
+    tensors = [] if route == "bound" else machine["forward_transform_params"](tensors)
+    found = machine["forward"](tvm.runtime.tensor(x, device), *tensors).numpy()
+    w, a, b = (one.astype(np.float64) for one in weights)
+    wanted = x.astype(np.float64) @ w.T + 2 * (x @ a.T @ b.T)
+    assert np.abs(found - wanted).max() < 2e-3 * np.abs(wanted).max()
+    # Each call converts its input, and nothing else.
+    own = [one.name for one in inspect(mod) if one.problem is None and "transpose" not in one.name]
+    assert own == ["cast"]

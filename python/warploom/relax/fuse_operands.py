@@ -9,8 +9,10 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
+import numpy as np
 import tvm
 from tvm import relax
+from tvm.ir.expr import GenericConst
 from tvm.tirx import IntImm, PrimFunc, Var
 
 from warploom.decide.problem import GemmProblem
@@ -20,7 +22,7 @@ from warploom.gemm.memory import operand_faults
 from warploom.gemm.problem import GemmFunction
 from warploom.gemm.recognition import read_product
 from warploom.relax.joining import Joiner, has_program, is_call_tir, joined, result_types
-from warploom.relax.turn_operands import turned
+from warploom.relax.turn_operands import turned, turned_constant
 from warploom.target.dtypes import bits_of
 from warploom.tile import ir
 
@@ -56,7 +58,12 @@ class _Fuser(Joiner):
                     call.args[0].name_hint, partial(_merge, self.function(made), func, position)
                 )
             if merged is None:
-                turned_func = None if made is None else self._turned(made, func, position, call)
+                argument = arguments[position]
+                turned_func = None
+                if made is not None:
+                    turned_func = self._turned(made, func, position, call)
+                elif isinstance(argument, GenericConst) and isinstance(func, PrimFunc):
+                    turned_func = _turned_constant(argument, func, position)
                 if turned_func is not None:
                     (func, arguments[position]), changed = turned_func, True
                 position -= 1
@@ -85,6 +92,18 @@ class _Fuser(Joiner):
         variable = self.builder_.add_func(producer, f"{made.args[0].name_hint}_along_k")
         self.functions[variable.name_hint] = producer
         return func, self.builder_.emit(relax.call_tir(variable, made.args[1], wanted))
+
+
+def _turned_constant(
+    constant: GenericConst, func: PrimFunc, position: int
+) -> tuple[PrimFunc, relax.Expr] | None:
+    """The function and its constant, if that had better be stored in another order."""
+    result = attempted("A matmul of a constant", partial(turned_constant, func, position))
+    if result is None:
+        return None
+    func, order = result
+    values = np.ascontiguousarray(constant.value.numpy().transpose(order))
+    return func, relax.const(values, str(constant.value.dtype))
 
 
 def _merge(producer: Any, func: Any, position: int) -> PrimFunc | None:

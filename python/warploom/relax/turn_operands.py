@@ -3,7 +3,8 @@
 A weight that is converted and transposed on its way to a matmul is one function in TVM, whose
 result ``[K, N]`` no TMA loads where N is no whole number of 16 bytes, and which is written across
 the rows of the weight. No other function sees that tensor: it may as well be ``[N, K]``, and the
-conversion that of one row after the other.
+conversion that of one row after the other. A weight that is a constant of the model, which TVM has
+transposed while it folded constants, is transposed back.
 """
 
 from __future__ import annotations
@@ -45,6 +46,32 @@ def turned(
     Decline
         If ``func`` is no matmul.
     """
+    found = _along_k(func, position)
+    if found is None:
+        return None
+    changed, order, mends = found
+    made = _permuted(producer, len(producer.params) - 1, order)
+    if not mends and (_is_along_rows(producer) or not _is_along_rows(made)):
+        return None
+    return made, changed, order
+
+
+def turned_constant(func: PrimFunc, position: int) -> tuple[PrimFunc, list[int]] | None:
+    """A matmul whose parameter lies along K, and the order of the dimensions of that constant.
+
+    None if that makes no operand loadable that was not. Parameters are those of :func:`turned`.
+
+    Raises
+    ------
+    Decline
+        If ``func`` is no matmul.
+    """
+    found = _along_k(func, position)
+    return None if found is None or not found[2] else found[:2]
+
+
+def _along_k(func: PrimFunc, position: int) -> tuple[PrimFunc, list[int], bool] | None:
+    """A matmul with a parameter along K, the order of its dimensions, and whether that mends it."""
     gemm = read_product(func)
     param = gemm.func.params[position]  # its indices have 32 bits, those of `func` 64
     inner = gemm.summed[-1].var
@@ -63,10 +90,7 @@ def turned(
     faults = sum(1 for _ in operand_faults(read_product(changed)))
     if faults > len(faulty) - mends:
         return None
-    made = _permuted(producer, len(producer.params) - 1, order)
-    if not mends and (_is_along_rows(producer) or not _is_along_rows(made)):
-        return None
-    return made, changed, order
+    return changed, order, mends
 
 
 def _is_along_rows(producer: PrimFunc) -> bool:
