@@ -37,7 +37,7 @@ def _norm(emit: Build, x: Any, y: Any, w: Any) -> Any:
     return relax.op.nn.rms_norm(emit(relax.op.add(x, y)), w, [-1], 1e-5)
 
 
-def _normed(x: np.ndarray, y: np.ndarray, w: np.ndarray) -> np.ndarray:
+def _normed(x: np.ndarray, y: Any, w: np.ndarray) -> np.ndarray:
     x = x + y
     return x / np.sqrt((x * x).mean(-1, keepdims=True) + 1e-5) * w
 
@@ -47,7 +47,7 @@ def _masked(emit: Build, x: Any, mask: Any) -> Any:
     return relax.op.nn.softmax(emit(relax.op.add(scaled, mask)), -1)
 
 
-def _softmax(x: np.ndarray, mask: np.ndarray) -> np.ndarray:
+def _softmax(x: np.ndarray, mask: Any) -> np.ndarray:
     made = np.exp(x * 0.125 + mask)
     return made / made.sum(-1, keepdims=True)
 
@@ -62,7 +62,39 @@ def _rounded(x: np.ndarray) -> np.ndarray:
     return np.rint(x / np.abs(x).max(-1, keepdims=True) * 127)
 
 
+def _as_exported(emit: Build, x: Any, w: Any) -> Any:
+    """An RMSNorm as torch exports those of Hugging Face: the cast of x has two readers."""
+    wide = emit(relax.op.astype(x, "float32"))
+    squares = emit(relax.op.power(wide, relax.const(2.0, "float32")))
+    mean = emit(relax.op.mean(squares, -1, keepdims=True))
+    scale = emit(relax.op.rsqrt(emit(relax.op.add(mean, relax.const(1e-5, "float32")))))
+    scaled = emit(relax.op.multiply(wide, scale))
+    return relax.op.multiply(w, emit(relax.op.astype(scaled, "float16")))
+
+
+def _decomposed(emit: Build, x: Any, w: Any, b: Any) -> Any:
+    mean = emit(relax.op.mean(x, -1, keepdims=True))
+    spread = emit(relax.op.variance(x, -1, keepdims=True))
+    spread = emit(relax.op.sqrt(emit(relax.op.add(spread, relax.const(1e-5, "float32")))))
+    apart = emit(relax.op.divide(emit(relax.op.subtract(x, mean)), spread))
+    return relax.op.add(emit(relax.op.multiply(apart, w)), b)
+
+
+def _layer_normed(x: np.ndarray, w: np.ndarray, b: np.ndarray) -> np.ndarray:
+    return (x - x.mean(-1, keepdims=True)) / np.sqrt(x.var(-1, keepdims=True) + 1e-5) * w + b
+
+
+def _by_hand(emit: Build, x: Any) -> Any:
+    """A softmax in four steps, of which the exponentials have two readers."""
+    apart = emit(relax.op.subtract(x, emit(relax.op.max(x, -1, keepdims=True))))
+    powers = emit(relax.op.exp(apart))
+    return relax.op.divide(powers, emit(relax.op.sum(powers, -1, keepdims=True)))
+
+
 CASES = [
+    (_as_exported, lambda x, w: _normed(x, 0, w), [("m", 6, 128), (128,)], "float16", 4e-3),
+    (_decomposed, _layer_normed, [("m", 100), (100,), (100,)], "float32", 1e-5),
+    (_by_hand, lambda x: _softmax(8 * x, 0), [("m", 77)], "float32", 1e-5),
     (_norm, _normed, [("m", 128), ("m", 128), (128,)], "float16", 4e-3),
     (_norm, _normed, [(3, 50), (3, 50), (50,)], "float32", 1e-5),
     (_masked, _softmax, [("m", 4, 6, 40), ("m", 1, 6, 40)], "float16", 4e-3),

@@ -147,7 +147,10 @@ def _attention(call: relax.Call, tokens_first: bool) -> Attention:
         tokens, max(q[3], v[3]), q[2], k[2], batch or 1, causal, SM90A.name, keys
     )
     words = {f"operand {n}": text for n, text in enumerate(operands_of(call.args))}
-    words |= {"causal": str(call.attrs.causal_mask or ""), "scale": str(call.attrs.scale or "")}
+    scale = call.attrs.scale
+    words |= {
+        "causal": str(call.attrs.causal_mask or ""), "scale": "" if scale is None else str(scale),
+    }  # fmt: skip
     words |= {"tokens first": str(tokens_first)}
     sizes = {"tokens": tokens, "keys": keys, "batch": batch}
     return Attention(problem, words, sizes, partial(_tile_program, call, tokens_first))

@@ -28,14 +28,35 @@ def FuseRows() -> tvm.transform.Pass:
     """A pass that puts row functions into the row functions that alone use their results.
 
     Only where one of the two reduces rows, and the kernel of both reads rows as well as theirs do.
-    To be run after ``relax.transform.FuseTIR`` and the passes that make functions of GEMMs.
+    What two functions use that become one is then used by that alone: the pass goes on until no
+    function is left to put into another. To be run after ``relax.transform.FuseTIR`` and the passes
+    that make functions of GEMMs.
     """
 
     @tvm.transform.module_pass(opt_level=0, name="warploom.FuseRows")
     def run(mod: tvm.IRModule, _: tvm.transform.PassContext) -> tvm.IRModule:
-        return _Fuser(mod).run(mod)
+        calls = _count_calls(mod)
+        while True:
+            mod = _Fuser(mod).run(mod)
+            before, calls = calls, _count_calls(mod)
+            if calls == before:
+                return mod
 
     return run
+
+
+def _count_calls(mod: tvm.IRModule) -> int:
+    """Calls of functions in a module; each merge leaves one less."""
+    count = 0
+
+    def visit(expr: relax.Expr) -> None:
+        nonlocal count
+        count += isinstance(expr, relax.Call) and is_call_tir(expr)
+
+    for func in mod.functions.values():
+        if isinstance(func, relax.Function):
+            relax.analysis.post_order_visit(func, visit)
+    return count
 
 
 @relax.expr_functor.mutator

@@ -11,7 +11,7 @@ from typing import Any
 
 import tvm
 import tvm_ffi
-from tvm import relax
+from tvm import relax, tirx
 from tvm.ir import GlobalVar, Op
 from tvm.s_tir import SBlock, SBlockRealize, renew_defs
 from tvm.tirx import PrimFunc, Var
@@ -112,9 +112,10 @@ def joined(producer: PrimFunc, func: PrimFunc, position: int) -> PrimFunc:
     *inputs, result = producer.params
     operand = func.params[position]
     table = _same_sizes(result, operand)
+    table |= _resized(inputs, table)
     table[result] = operand
     first = ir.substitute(producer.body, table).block
-    inputs = [ir.substitute(param, table) for param in inputs]
+    inputs = [table.get(param, param) for param in inputs]
     second = func.body.block
     first = _named_apart(first, _block_names(second))
     root = SBlock(
@@ -166,15 +167,30 @@ def with_arguments_once(
     if not table:
         return func, list(arguments)
     results = func.params[len(arguments) :]
-    params, body = ([ir.substitute(value, table) for value in (*params, *results)],
-                    ir.substitute(func.body, table))  # fmt: skip
-    return _fused(params, body, func), kept
+    params = [*params, *results]
+    resized = _resized(params, table)
+    # An argument that is passed twice is the parameter that takes the place of the first one.
+    table = {old: resized.get(new, new) for old, new in table.items()} | resized
+    changed = [table.get(param, param) for param in params]
+    return _fused(changed, ir.substitute(func.body, table), func), kept
+
+
+def _resized(params: Sequence[Var], sizes: dict[Var, Any]) -> dict[Var, Any]:
+    """Parameters whose shapes are in terms of other dynamic sizes; others stay."""
+    changed = {}
+    for param in params:
+        if ir.is_buffer(param) and any(ir.uses(extent) & sizes.keys() for extent in param.shape):
+            shape = [ir.substitute(extent, sizes) for extent in param.shape]
+            changed[param] = tirx.decl_buffer(
+                shape, str(param.dtype), param.name, scope=param.scope(), layout=None
+            )
+    return changed
 
 
 def _same_sizes(mine: Var, wanted: Var) -> dict[Var, Any]:
     """Dynamic sizes of a parameter, in terms of another one's."""
     pairs = zip(mine.shape, wanted.shape, strict=True)
-    return {old: new for old, new in pairs if isinstance(old, Var)}
+    return {old: new for old, new in pairs if isinstance(old, Var) and not old.same_as(new)}
 
 
 def _fused(params: list[Any], body: Any, old: PrimFunc) -> PrimFunc:
