@@ -204,6 +204,7 @@ def _together(combine: Callable) -> PrimFunc:
         (_compute((64, 64), lambda x, i, j: x[j, i]), "no vector in memory"),
         (_compute((64, 31), lambda x, i, j: x[j, i]), "no vector in memory"),
         (_product(), "elements of different rows"),
+        (_compute((2**20, 2**12), lambda x, i, j: x[0, 0]), "counts with 32 bits"),
         (_pooled(3, 1), "windows overlap"),
         (_channels_of_groups(2), "runs of 2 elements"),
         (_together(lambda x, y: (x[0] + x[1] * y[0], x[1] + y[1])), "neither argmax nor argmin"),

@@ -6,6 +6,7 @@ for each row. Everything is expressed in the axes of the rows, and in one axis a
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -24,12 +25,16 @@ from warploom.gemm.equations import (
     simplify,
     strip_casts,
 )
+from warploom.gemm.memory import static
 from warploom.gemm.problem import Axis, Output
 from warploom.gemm.widen import NARROW, widened
 from warploom.rows.axes import RowAxes, analyzer_of, axes_of, settle, settle_index, unrolled
 from warploom.rows.narrow import narrowed, plain, without_stand_ins
 from warploom.rows.reductions import Place, Reduction, load_of, operator_of, partner_of, place_in
 from warploom.tile import ir
+
+#: Elements of a buffer whose places have 32 bits.
+_MOST_ELEMENTS = 2**31 - 1
 
 
 @dataclass(frozen=True)
@@ -118,6 +123,7 @@ def read_rows(func: PrimFunc) -> RowFunction:
     """
     func, stand_ins = narrowed(func)
     equations = read_equations(func, guarded=True)
+    _check_sizes(func)
     params = set(func.params)
     results = [equation for equation in equations if equation.buffer in params]
     if not results:
@@ -130,6 +136,15 @@ def read_rows(func: PrimFunc) -> RowFunction:
         func, tuple(stand_ins.get(param, param) for param in func.params), reader.axes.rows,
         reader.axes.columns, tuple(reader.reductions), outputs, numbers,
     )  # fmt: skip
+
+
+def _check_sizes(func: PrimFunc) -> None:
+    """The kernel counts elements with 32 bits."""
+    for param in func.params:
+        sizes = [static(extent) for extent in param.shape] if ir.is_buffer(param) else []
+        count = math.prod(size or 1 for size in sizes)
+        if count > _MOST_ELEMENTS:
+            raise Decline(f"{param.name} has {count} elements; a row kernel counts with 32 bits.")
 
 
 class _Reader:
