@@ -1,4 +1,4 @@
-"""Random GEMM shapes: drawn in strata, from a seed that is printed.
+"""Random GEMM shapes and cases of attention: drawn in strata, from a seed that is printed.
 
 The analytic model was fitted to the suite ``public``, and the shipped records cover it, so
 it says little of other shapes. Figures of these suites name their seed; nothing may be fitted to
@@ -20,6 +20,8 @@ FORM = "unseen:SEED[:COUNT]"
 _COUNT = 30
 #: Most operations and bytes of one GEMM.
 _OPERATIONS, _BYTES = 4e12, 6e9
+#: The same of one case of attention, not causal.
+_ATTENTION_OPERATIONS = 2e13
 
 
 @dataclass(frozen=True)
@@ -35,7 +37,7 @@ class Extent:
         return max(self.step, round(value / self.step) * self.step)
 
 
-_LAYER = Extent(512, 32768, 128)
+_LAYER, _TOKENS = Extent(512, 32768, 128), Extent(128, 32768)
 #: Group -> M, N and K. Rows of 16-bit operands are multiples of 16 bytes, as TMA wants.
 STRATA: dict[str, tuple[Extent, Extent, Extent]] = {
     "decode": (Extent(1, 128), _LAYER, _LAYER),
@@ -69,6 +71,35 @@ def _shape(rng: random.Random, extents: tuple[Extent, Extent, Extent]) -> list[i
             return [m, n, k]
 
 
+def draw_attention(name: str) -> list[dict[str, int | bool]]:
+    """The random cases of attention that ``unseen:SEED[:COUNT]`` names.
+
+    Example
+    -------
+    >>> len(draw_attention("unseen:7:12"))
+    12
+    """
+    seed, count = _numbers(name)
+    rng = random.Random(seed)
+    return [_case(rng) for _ in range(count)]
+
+
+def _case(rng: random.Random) -> dict[str, int | bool]:
+    while True:
+        heads = rng.choice([8, 16, 24, 32, 40, 64])
+        kv_heads = heads // rng.choice([1, 1, 4, 8])
+        batch, head_dim = rng.choice([1, 1, 2, 4, 16]), rng.choice([64, 128, 128, 256])
+        tokens = _TOKENS.draw(rng)
+        causal = rng.random() < 0.5
+        if 4 * batch * heads * tokens**2 * head_dim > _ATTENTION_OPERATIONS:
+            continue
+        if batch * heads * tokens * head_dim * 8 <= _BYTES:
+            return {
+                "tokens": tokens, "head_dim": head_dim, "heads": heads, "causal": causal,
+                "kv_heads": kv_heads, "batch": batch,
+            }  # fmt: skip
+
+
 def parse(name: str) -> dict[str, list[list[int]]] | None:
     """The suite that ``unseen:SEED`` or ``unseen:SEED:COUNT`` names; None for other names.
 
@@ -77,9 +108,15 @@ def parse(name: str) -> dict[str, list[list[int]]] | None:
     WarploomError
         If the seed or the count is no number.
     """
-    word, *numbers = name.split(":")
-    if word != "unseen":
+    if name.split(":")[0] != "unseen":
         return None
-    if not 1 <= len(numbers) <= 2 or not all(number.isdecimal() for number in numbers):
+    return draw(*_numbers(name))
+
+
+def _numbers(name: str) -> tuple[int, int]:
+    """The seed and the count of a suite."""
+    word, *numbers = name.split(":")
+    if word != "unseen" or not 1 <= len(numbers) <= 2 or not all(n.isdecimal() for n in numbers):
         raise WarploomError(f"{name!r} names no suite of random shapes; write {FORM}.")
-    return draw(*map(int, numbers))
+    seed, count = (*map(int, numbers), _COUNT)[:2]
+    return seed, count

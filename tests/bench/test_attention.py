@@ -34,7 +34,7 @@ def host(monkeypatch, rng):
             for _ in range(2)
         ]
 
-    def program(shape):
+    def program(shape, tile=None):
         def main(q, k, v, c):
             c[:] = exact(Operands(q, k, v, c), shape.causal) * factor[0]
 
@@ -87,3 +87,24 @@ def test_sizes_are_those_of_all_heads():
     shape = AttentionShape("g", 1024, 64, 4, True)
     assert shape.input_bytes == 3 * 1024 * 64 * 4 * 2
     assert shape.operations == 4 * 1024**2 * 64 * 4 // 2
+
+
+def test_random_cases_are_those_of_their_seed():
+    shapes = attention.random_shapes("unseen:11:40")
+    assert (
+        shapes == attention.random_shapes("unseen:11:40") != attention.random_shapes("unseen:12:40")
+    )
+    assert all(shape.heads % shape.shared_heads == 0 for shape in shapes)
+    assert {shape.causal for shape in shapes} == {False, True} and len(shapes) == 40
+    assert all(shape.operations <= 2e13 for shape in shapes)
+
+
+def test_configs_compete_behind_the_libraries(host, monkeypatch, capsys, tmp_path):
+    monkeypatch.setattr(attention, "other_tiles", lambda shape, count: [(64, 32), (64, 16)][:count])
+    arguments = [*ARGUMENTS, "--configs", "2", "--out", str(tmp_path)]
+    assert attention.main(arguments) == EXIT_RIGHT
+    comparison = json.loads((tmp_path / "attention.json").read_text())["comparisons"][0]
+    names = [entry["name"] for entry in comparison["entries"]]
+    assert names[0] == "warploom" and set(names[3:]) == {"warploom 64x32", "warploom 64x16"}
+    table = capsys.readouterr().out.rpartition("choice to best")[2]
+    assert [line.split("|")[2].strip() for line in table.splitlines()[2:]] == ["1", "1", "2"]
