@@ -82,8 +82,9 @@ def rotations(rows: int) -> list[torch.Tensor]:
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
 @pytest.mark.parametrize(
     ("model", "products"),
-    [(Mlp, {(24, _INNER, _HIDDEN)}),
-     (Decoder, {(24, 256, _HIDDEN), (24, _HIDDEN, 2 * _DIM), (24, _INNER, _HIDDEN)})],
+    [(Mlp, {(24, _INNER, _HIDDEN), (24, _HIDDEN, _INNER)}),
+     (Decoder, {(24, 256, _HIDDEN), (24, _HIDDEN, 2 * _DIM), (24, _INNER, _HIDDEN),
+                (24, _HIDDEN, _INNER)})],
     ids=["MLP", "decoder block"],
 )  # fmt: skip
 def test_exported_programs(model, products, dtype):

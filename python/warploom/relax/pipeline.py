@@ -13,6 +13,7 @@ from tvm.target import Target
 from warploom.dlight import Matmul
 from warploom.meta_schedule.lookup import Lookup
 from warploom.relax.attention import CallAttention
+from warploom.relax.constant_rows import SliceConstantRows
 from warploom.relax.find_attention import FindAttention
 from warploom.relax.fuse_operands import FuseOperands
 from warploom.relax.fuse_products import FuseProducts
@@ -20,6 +21,7 @@ from warploom.relax.fuse_rows import FuseRows
 from warploom.relax.lower_rows import LowerRows
 from warploom.relax.measure_attention import measured_attention
 from warploom.relax.measure_best import Choice, MeasureBest
+from warploom.relax.narrow_products import NarrowProducts
 from warploom.relax.permutations import JoinPermutations
 from warploom.relax.spread_tf32 import SpreadTf32
 from warploom.relax.square_powers import SquarePowers
@@ -62,7 +64,8 @@ def legalize_passes(
         passes.append(step)
     call = CallAttention(measured_attention) if measure else CallAttention()
     attention = [FindAttention(), JoinPermutations(), call, JoinPermutations()]
-    return [SquarePowers(), *attention, CallTilePrograms(), *passes]
+    before = [SquarePowers(), SliceConstantRows(), *attention, NarrowProducts()]
+    return [*before, CallTilePrograms(), *passes]
 
 
 def stock_passes() -> Passes:

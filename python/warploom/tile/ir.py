@@ -132,6 +132,8 @@ def region(buffer: Buffer, *parts: Any) -> TensorRegion:
 
 
 def _point(buffer: Buffer, indices: list[Any]) -> TensorRegion:
+    if not indices:
+        return TensorRegion(buffer, [], tirx.BufferRegionType())  # `buffer[()]` is an element
     return buffer[tuple(slice(index, index + 1) for index in indices)]
 
 
