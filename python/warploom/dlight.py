@@ -1,67 +1,51 @@
-"""Schedule rules for ``tvm.s_tir.dlight.ApplyDefaultSchedule``."""
+"""What takes the place of ``tvm.s_tir.dlight`` in a pipeline of one's own."""
 
 from __future__ import annotations
 
-from typing import Protocol
+from collections.abc import Sequence
+from pathlib import Path
 
-from tvm.s_tir import Schedule
+import tvm
+from tvm.s_tir import dlight
 from tvm.s_tir.dlight import ScheduleRule
-from tvm.target import Target
-from tvm.tirx import PrimFunc
 
-from warploom.decide.config import Config
-from warploom.decide.machines import machine_for
-from warploom.decide.problem import GemmProblem
-from warploom.decide.ranking import choose_by_rows
-from warploom.fallback import attempted
-from warploom.gemm.annotations import annotate
-from warploom.gemm.generate import tile_program
-from warploom.gemm.recognition import recognise
-from warploom.gemm.tf32 import allow_tf32
-from warploom.target import SM90A
+from warploom.meta_schedule.lookup import Lookup
+from warploom.relax.matmul_rule import Matmul
+from warploom.relax.passes import APPLY_DEFAULT_SCHEDULE, function_passes
+
+__all__ = ["ApplyDefaultSchedule", "Matmul"]
 
 
-class Known(Protocol):
-    """Measured configs of GEMMs, such as :class:`warploom.meta_schedule.Lookup`."""
+def ApplyDefaultSchedule(
+    *rules: ScheduleRule,
+    tf32: bool = False,
+    databases: Sequence[str | Path] = (),
+    shipped: bool = True,
+    estimates: bool = False,
+) -> tvm.transform.Pass:
+    """``tvm.s_tir.dlight.ApplyDefaultSchedule`` with warploom's kernels before the rules.
 
-    def config(self, problem: GemmProblem) -> Config | None:
-        """The config of a problem, or None."""
-
-
-class Matmul(ScheduleRule):
-    """Products of matrices on the asynchronous tensor core, with the configs of the analytic model.
-
-    To be listed before the rules of ``dlight.gpu``: it returns None for functions that it does not
-    take, and for targets other than ``sm_90a``.
+    GEMMs, convolutions and rows get kernels of warploom; ``rules`` schedule the functions that are
+    left. Where the target is no ``sm_90a``, ``rules`` schedule all functions, as in stock TVM.
+    The pass must run after ``relax.transform.FuseTIR`` and before
+    ``relax.transform.CallTIRRewrite``. Attention is found before ``relax.transform.LegalizeOps``
+    only: :func:`warploom.relax.with_warploom` adds the passes for it, too.
 
     Parameters
     ----------
-    tf32 : bool
-        Whether float32 operands may be multiplied as tf32 in all functions; without it, in those
-        that :func:`warploom.gemm.tf32.allow_tf32` marked.
-    lookup : Known, optional
-        Measured configs, which go before those of the model.
+    *rules : ScheduleRule
+        Rules of TVM or of your own, such as ``dlight.gpu.GEMV()``.
+    tf32, databases, shipped, estimates
+        As for :func:`warploom.relax.with_warploom`.
+
+    Examples
+    --------
+    >>> from tvm.s_tir import dlight as dl
+    >>> import warploom.dlight
+    >>> schedule = warploom.dlight.ApplyDefaultSchedule(dl.gpu.GEMV(), dl.gpu.Fallback())
+    >>> schedule.info.name
+    'warploom.ApplyDefaultSchedule'
     """
-
-    def __init__(self, tf32: bool = False, lookup: Known | None = None) -> None:
-        self.tf32, self.lookup = tf32, lookup
-
-    def apply(self, func: PrimFunc, target: Target, _: bool = False) -> Schedule | None:
-        """The function with our decisions, or None."""
-        if str(target.attrs.get("arch", "")) != SM90A.name:
-            return None
-        name = str((func.attrs or {}).get("global_symbol", "A function"))
-        return attempted(name, lambda: self._scheduled(func, target))
-
-    def _scheduled(self, func: PrimFunc, target: Target) -> Schedule:
-        func = allow_tf32(func) if self.tf32 else func
-        gemm = recognise(func)
-        known = None if self.lookup is None else self.lookup.config
-        decisions = choose_by_rows(gemm.problem, machine_for(target), known)
-        for _, config in decisions:
-            tile_program(gemm, config)  # whether one can be written, before it is promised
-        sch = Schedule(func)
-        block = sch.get_sblock(gemm.anchor)
-        for limit, config in decisions:
-            annotate(sch, block, config.values(), limit)
-        return sch
+    lookup = Lookup.in_order(databases, shipped, estimates)
+    passes = [*function_passes(tf32, lookup), dlight.ApplyDefaultSchedule(*rules)]
+    return tvm.transform.Sequential(passes, name=APPLY_DEFAULT_SCHEDULE)

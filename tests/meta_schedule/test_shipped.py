@@ -26,7 +26,8 @@ from warploom.meta_schedule.lookup import Lookup
 from warploom.meta_schedule.records import Record, trace_of
 from warploom.meta_schedule.ship import Measured, measurements, worth_shipping
 from warploom.meta_schedule.workloads import matmul
-from warploom.relax.pipeline import legalize_passes, stock_passes
+from warploom.relax.insertion import inserted
+from warploom.relax.pipeline import stock_passes
 
 SIZE = (256, 512, 768)
 TARGET = warploom.cuda_target("h200")
@@ -161,7 +162,7 @@ def _compiled_with(**arguments) -> Config:
     mod = layer.export_tvm(spec)[0]
     with TARGET:
         known = Lookup.in_order(**arguments)
-        mod = tvm.transform.Sequential(legalize_passes(stock_passes()(TARGET), lookup=known))(mod)
+        mod = tvm.transform.Sequential(inserted(stock_passes()(TARGET), lookup=known))(mod)
     functions = [one for one in mod.functions.values() if not isinstance(one, relax.Function)]
     found = [config_of(one) for one in functions]
     return next(one for one in found if one is not None)

@@ -17,7 +17,7 @@ from warploom.fallback import without_original
 from warploom.language.tuning.task import Best
 from warploom.meta_schedule.best_few import MANY_ROWS
 from warploom.relax import measure_attention as module
-from warploom.relax.pipeline import legalize_passes, stock_passes
+from warploom.relax.passes import operator_passes
 from warploom.relax.tile_programs import is_tirx
 
 pytestmark = [
@@ -48,7 +48,7 @@ def _model(tokens: int | str) -> tvm.IRModule:
 def _legalised(mod: tvm.IRModule) -> list[str]:
     """The scripts of the tile programs of a model."""
     with TARGET:
-        mod = tvm.transform.Sequential(legalize_passes(stock_passes()(TARGET))[:6])(mod)
+        mod = tvm.transform.Sequential(operator_passes())(mod)
     return [without_original(f).script() for f in mod.functions.values() if is_tirx(f)]
 
 

@@ -32,7 +32,9 @@ from warploom.meta_schedule.programs.workload import EMULATED
 from warploom.meta_schedule.records import records_of
 from warploom.meta_schedule.workloads import matmul
 from warploom.relax import measure_best as module
-from warploom.relax.pipeline import legalize_passes, stock_passes
+from warploom.relax.insertion import inserted
+from warploom.relax.passes import SCHEDULE_MATMULS
+from warploom.relax.pipeline import stock_passes
 from warploom.tile import ir
 
 pytestmark = pytest.mark.gpu
@@ -50,9 +52,9 @@ def fresh(monkeypatch, tmp_path):
 
 def _functions(rows) -> list:
     """The GEMMs of a model, as the pass sees them."""
-    names = ("ApplyDefaultSchedule", "warploom.LowerRows", "warploom.MeasureBest")
+    names = ("ApplyDefaultSchedule", SCHEDULE_MATMULS, "warploom.LowerRows", "warploom.MeasureBest")
     with TARGET:
-        steps = [s for s in legalize_passes(stock_passes()(TARGET)) if s.info.name not in names]
+        steps = [s for s in inserted(stock_passes()(TARGET)) if s.info.name not in names]
         mod = tvm.transform.Sequential(steps)(_model(rows))
     return [f for f in mod.functions.values() if isinstance(f, tvm.tirx.PrimFunc)]
 

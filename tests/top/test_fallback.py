@@ -102,7 +102,7 @@ def _bad_code(make: Callable[..., tirx.PrimFunc], by: str) -> Callable[..., tirx
 
 #: Where a build is broken, by what, and how the warning begins and ends.
 FAULTS = {
-    "recognition": ("warploom.dlight.recognise", _raises(IndexError("7")), "IndexError: 7"),
+    "recognition": ("warploom.relax.matmul_rule.recognise", _raises(IndexError("7")), "Error: 7"),
     "reading rows": ("warploom.relax.lower_rows.read_rows", _raises(KeyError("x")), "softmax"),
     "row kernel": ("warploom.relax.lower_rows.row_kernel", _raises(RuntimeError("no")), "softmax"),
     "a lowering": ("warploom.pipeline.lower_gemm", _raises(Decline("A does not fit.")),

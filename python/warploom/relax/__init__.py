@@ -1,5 +1,6 @@
 """Relax models with tensor-core GEMMs."""
 
-from warploom.relax.pipeline import legalize_passes, warploom_pipeline
+from warploom.relax.insertion import with_warploom
+from warploom.relax.pipeline import warploom_pipeline
 
-__all__ = ["legalize_passes", "warploom_pipeline"]
+__all__ = ["warploom_pipeline", "with_warploom"]

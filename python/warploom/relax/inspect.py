@@ -22,8 +22,10 @@ from warploom.gemm.recognition import recognise
 from warploom.meta_schedule.database import RECORDS
 from warploom.meta_schedule.lookup import Lookup
 from warploom.relax.attention import ATTENTION, declined_attention, operands_of
+from warploom.relax.insertion import inserted
 from warploom.relax.lower_rows import rows_of
-from warploom.relax.pipeline import legalize_passes, stock_passes
+from warploom.relax.passes import SCHEDULE_MATMULS
+from warploom.relax.pipeline import stock_passes
 from warploom.relax.tile_programs import is_tirx
 from warploom.rows import RowPlan, row_kernel
 from warploom.rows.choose import plan_of
@@ -101,10 +103,10 @@ def inspect(
     lookup = Lookup.shipped() if lookup is None else lookup
     declined = declined_attention(mod)
     with target:
-        schedules = "ApplyDefaultSchedule", "warploom.LowerRows"
+        schedules = "ApplyDefaultSchedule", SCHEDULE_MATMULS, "warploom.LowerRows"
         passes = [
             step
-            for step in legalize_passes(stock_passes()(target), tf32, measure=False)
+            for step in inserted(stock_passes()(target), tf32, measure=False)
             if step.info.name not in schedules
         ]
         mod = tvm.transform.Sequential(passes)(mod)

@@ -1,4 +1,4 @@
-"""The Relax pipeline with our schedules in it."""
+"""The Relax pipelines of TVM with warploom in them."""
 
 from __future__ import annotations
 
@@ -7,24 +7,10 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import tvm
-from tvm.s_tir import dlight
 from tvm.target import Target
 
-from warploom.dlight import Matmul
 from warploom.meta_schedule.lookup import Lookup
-from warploom.relax.attention import CallAttention
-from warploom.relax.constant_rows import SliceConstantRows
-from warploom.relax.find_attention import FindAttention
-from warploom.relax.fuse_operands import FuseOperands
-from warploom.relax.fuse_products import FuseProducts
-from warploom.relax.fuse_rows import FuseRows
-from warploom.relax.lower_rows import LowerRows
-from warploom.relax.measure_attention import measured_attention
-from warploom.relax.measure_best import Choice, MeasureBest
-from warploom.relax.narrow_products import NarrowProducts
-from warploom.relax.permutations import JoinPermutations
-from warploom.relax.spread_tf32 import SpreadTf32
-from warploom.relax.square_powers import SquarePowers
+from warploom.relax.insertion import inserted
 from warploom.relax.tile_programs import CallTilePrograms
 from warploom.target import SM90A
 
@@ -32,40 +18,6 @@ from warploom.target import SM90A
 SWITCH = "WARPLOOM_RELAX"
 
 Passes = Callable[[Target], list[tvm.transform.Pass]]
-
-
-def legalize_passes(
-    stock: list[tvm.transform.Pass], tf32: bool = False, lookup: Lookup | None = None,
-    measure: bool = True,
-) -> list[tvm.transform.Pass]:  # fmt: skip
-    """TVM's legalisation passes, with GEMMs scheduled before dlight sees them.
-
-    Parameters
-    ----------
-    stock : list of Pass
-        The result of ``relax.backend.cuda.legalize_passes``.
-    tf32 : bool
-        Whether float32 operands may be multiplied as tf32 in all functions; without it, in Relax
-        functions with the attribute ``warploom.tf32``.
-    lookup : Lookup, optional
-        Measured configs, which go before those of the analytic model; by default the package's.
-    measure : bool
-        Whether to measure what the environment asks for.
-    """
-    choice = Choice(Lookup.shipped() if lookup is None else lookup)
-    rule = Matmul(lookup=choice)
-    passes: list[tvm.transform.Pass] = []
-    for step in stock:
-        if step.info.name == "ApplyDefaultSchedule":
-            passes += [SpreadTf32(tf32), FuseOperands(), FuseProducts(), FuseRows()]
-            passes += [MeasureBest(choice)] if measure else []
-            passes += [dlight.ApplyDefaultSchedule(rule)]
-            passes += [LowerRows(), CallTilePrograms()]
-        passes.append(step)
-    call = CallAttention(measured_attention) if measure else CallAttention()
-    attention = [FindAttention(), JoinPermutations(), call, JoinPermutations()]
-    before = [SquarePowers(), SliceConstantRows(), *attention, NarrowProducts()]
-    return [*before, CallTilePrograms(), *passes]
 
 
 def stock_passes() -> Passes:
@@ -86,7 +38,7 @@ def with_our_schedules(stock: Passes) -> Passes:
         if os.environ.get(SWITCH) == "0":
             return steps
         if str(target.attrs.get("arch", "")) == SM90A.name:
-            return legalize_passes(steps)
+            return inserted(steps)
         return [CallTilePrograms(), *steps]
 
     return passes
@@ -127,7 +79,7 @@ def warploom_pipeline(
         target = Target.current(allow_none=False)
         passes = [
             *cuda.pipeline.library_dispatch_passes(target),
-            *legalize_passes(stock(target), tf32, lookup),
+            *inserted(stock(target), tf32, lookup),
             *cuda.pipeline.dataflow_lower_passes(target),
             *cuda.pipeline.finalize_passes(target),
         ]
