@@ -23,6 +23,7 @@ from warploom.meta_schedule.database import RECORDS
 from warploom.meta_schedule.lookup import Lookup
 from warploom.relax.attention import ATTENTION, declined_attention, operands_of
 from warploom.relax.insertion import inserted
+from warploom.relax.kv_cache import CACHE_KERNEL, left_to_tvm
 from warploom.relax.lower_rows import rows_of
 from warploom.relax.passes import SCHEDULE_MATMULS
 from warploom.relax.pipeline import stock_passes
@@ -48,6 +49,8 @@ class FunctionReport:
         How threads share its rows, if it is no GEMM and computed row by row.
     attention : str
         The tile program of an attention, in words; empty for other functions.
+    cache : str
+        What a kernel of a KV cache that is no attention does, in words, if it is replaced.
     reason : str
         Why it is left to TVM; empty if it is one of these.
     """
@@ -57,6 +60,7 @@ class FunctionReport:
     decisions: tuple[tuple[int | None, Config], ...] = ()
     rows: RowPlan | None = None
     attention: str = ""
+    cache: str = ""
     reason: str = ""
 
     @property
@@ -67,8 +71,8 @@ class FunctionReport:
     def __str__(self) -> str:
         if self.rows is not None:
             return f"{self.name}: row by row: {self.rows}"
-        if self.attention:
-            return f"{self.name}: {self.attention}"
+        if self.attention or self.cache:
+            return f"{self.name}: {self.attention or self.cache}"
         if self.problem is None:
             return f"{self.name}: left to TVM: {self.reason}"
         lines = [f"{self.name}: {self.problem}"]
@@ -102,6 +106,7 @@ def inspect(
     target = cuda_target("h200")
     lookup = Lookup.shipped() if lookup is None else lookup
     declined = declined_attention(mod)
+    left = left_to_tvm(mod, target)
     with target:
         schedules = "ApplyDefaultSchedule", SCHEDULE_MATMULS, "warploom.LowerRows"
         passes = [
@@ -112,7 +117,9 @@ def inspect(
         mod = tvm.transform.Sequential(passes)(mod)
     functions = {gv.name_hint: function for gv, function in mod.functions.items()}
     return [
-        _report(name, functions[name], lookup, declined)
+        FunctionReport(name, reason=left[name])
+        if name in left
+        else _report(name, functions[name], lookup, declined)
         for name in sorted(functions)
         if isinstance(functions[name], PrimFunc)
     ]
@@ -123,8 +130,9 @@ def _report(
 ) -> FunctionReport:
     if is_tirx(func):
         attention = str((func.attrs or {}).get(ATTENTION, ""))
-        if attention:
-            return FunctionReport(name, attention=attention)
+        cache = str((func.attrs or {}).get(CACHE_KERNEL, ""))
+        if attention or cache:
+            return FunctionReport(name, attention=attention, cache=cache)
         kind = "a tile program" if is_tile_program(func) else "written in TIRx"
         return FunctionReport(name, reason=f"it is {kind} of the model, and compiled as it is.")
     reason = declined.get(operands_of(func.params[:-1]))
@@ -188,9 +196,11 @@ def main(arguments: Sequence[str]) -> int:
         print(report)
     taken = sum(report.on_tensor_cores for report in reports)
     rows = sum(report.rows is not None for report in reports)
+    copies = sum(bool(report.cache) for report in reports)
+    of_cache = f"{copies} of the KV cache, " if copies else ""
     print(
-        f"{len(reports)} functions: {taken} on tensor cores, {rows} row by row, "
-        f"{len(reports) - taken - rows} left to TVM"
+        f"{len(reports)} functions: {taken} on tensor cores, {rows} row by row, {of_cache}"
+        f"{len(reports) - taken - rows - copies} left to TVM"
     )
     return int(not taken)
 

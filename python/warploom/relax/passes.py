@@ -21,6 +21,7 @@ from warploom.relax.find_attention import FindAttention
 from warploom.relax.fuse_operands import FuseOperands
 from warploom.relax.fuse_products import FuseProducts
 from warploom.relax.fuse_rows import FuseRows
+from warploom.relax.kv_cache import ReplaceCacheKernels
 from warploom.relax.lower_rows import LowerRows
 from warploom.relax.matmul_rule import Matmul
 from warploom.relax.measure_attention import measured_attention
@@ -49,6 +50,7 @@ def operator_passes(measure: bool = True) -> list[tvm.transform.Pass]:
     call = CallAttention(measured_attention) if measure else CallAttention()
     attention = [FindAttention(), JoinPermutations(), call, JoinPermutations()]
     passes = [SquarePowers(), SliceConstantRows(), *attention, NarrowProducts()]
+    passes += [ReplaceCacheKernels()]
     return [*map(_on_hopper, passes), CallTilePrograms()]
 
 

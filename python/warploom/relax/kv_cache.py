@@ -1,0 +1,215 @@
+"""The kernels that a paged KV cache is made with become kernels of this package.
+
+A model gives them to ``vm.builtin.paged_attention_kv_cache_create``. A kernel is replaced only if
+it computes what TVM's own function for the same sizes computes: statement for statement, so that a
+kernel of the model's author, even one with TVM's name, stays as it is.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import tvm
+import tvm_ffi
+from tvm import relax
+from tvm.ir import GlobalVar, IRModule
+from tvm.relax.frontend.nn.llm.kv_cache import RopeMode
+from tvm.target import Target
+from tvm.tirx import IntImm, PrimFunc
+from tvm.tirx.transform import StmtSimplify
+
+from warploom.errors import Decline, IllegalCombination
+from warploom.fallback import attempted, with_original
+from warploom.relax.attention import ATTENTION
+from warploom.relax.kv_cache_kernels import ROTARY_MODE, CacheKernel, kernel_at
+from warploom.relax.signatures import Facts
+
+#: The function that makes a cache.
+CREATE = "vm.builtin.paged_attention_kv_cache_create"
+#: Attribute of a kernel that replaces one of the cache and is no attention: what it does, in words.
+CACHE_KERNEL = "warploom.kv_cache"
+#: Arguments of the call.
+_ROPE_MODE, _FIRST_KERNEL = 8, 13
+
+
+def ReplaceCacheKernels() -> tvm.transform.Pass:
+    """A pass that replaces the kernels of paged KV caches by those of this package.
+
+    To be run for sm_90a, with the target, before
+    :func:`warploom.relax.tile_programs.CallTilePrograms`. Kernels that differ from
+    TVM's, that the model calls elsewhere too, or that rotate queries and keys themselves
+    (``RopeMode.INLINE``) stay; so does a kernel whose replacement cannot be built.
+    """
+
+    @tvm.transform.module_pass(opt_level=0, name="warploom.ReplaceCacheKernels")
+    def run(mod: IRModule, _: tvm.transform.PassContext) -> IRModule:
+        target = Target.current(allow_none=False)
+        changed = {}
+        for use in cache_kernels(mod):
+            func = mod[use.variable]
+            made = attempted(use.variable.name_hint, lambda u=use, f=func: u.made(f, target))
+            if made is not None:
+                changed[use.variable] = made
+        return IRModule({**dict(mod.functions.items()), **changed}, attrs=mod.attrs)
+
+    return run
+
+
+def left_to_tvm(mod: IRModule, target: Target) -> dict[str, str]:
+    """Why kernels of paged KV caches in a module stay as they are, by their names."""
+    reasons = {}
+    for use in cache_kernels(mod):
+        try:
+            use.made(mod[use.variable], target)
+        except (Decline, IllegalCombination) as error:
+            reasons[use.variable.name_hint] = f"a kernel of the KV cache: {error}"
+    return reasons
+
+
+@dataclass
+class CacheKernelUse:
+    """A function of a module that is a kernel of one or more caches.
+
+    Attributes
+    ----------
+    variable : GlobalVar
+    rows : list of CacheKernel
+        What the places that it stands at expect.
+    rope_modes : list of Expr
+        Of the caches.
+    elsewhere : bool
+        Whether the module calls it, too.
+    """
+
+    variable: GlobalVar
+    rows: list[CacheKernel] = field(default_factory=list)
+    rope_modes: list[Any] = field(default_factory=list)
+    elsewhere: bool = False
+
+    def made(self, func: PrimFunc, target: Target) -> PrimFunc:
+        """The kernel that replaces it.
+
+        Raises
+        ------
+        Decline, IllegalCombination
+            If it must stay.
+        """
+        row = self.rows[0]
+        if any(other is not row for other in self.rows) or self.elsewhere:
+            raise Decline("the model uses it in other places, too; give each place its own.")
+        if row.rotates and not all(map(_rotates_before, self.rope_modes)):
+            raise Decline(
+                "it rotates queries and keys itself (RopeMode.INLINE, or a mode that is known at "
+                "run time only); make the cache with RopeMode.NORMAL."
+            )
+        facts = Facts.of(row.signature.match(func))
+        if not _same(func, _stock(row, facts, target)):
+            raise Decline("it differs from TVM's kernel for the same sizes.")
+        if row.ours is None:
+            raise Decline(row.stays)
+        program = with_original(row.ours(facts), func)
+        attribute = ATTENTION if row.attends else CACHE_KERNEL
+        return program.with_attr(attribute, row.words.format_map(facts))
+
+
+def cache_kernels(mod: IRModule) -> list[CacheKernelUse]:
+    """The functions of a module that are kernels of its caches, in the order of their names."""
+    collector = _Collector()
+    for func in mod.functions.values():
+        if isinstance(func, relax.Function):
+            collector.visit_expr(func)
+    uses: dict[GlobalVar, CacheKernelUse] = {}
+    inside: Counter[GlobalVar] = Counter()
+    counted: set[tuple[Any, ...]] = set()
+    for call in collector.calls:
+        for slot, place, name, variable in _slots(call, collector.bound):
+            row = kernel_at(slot, place)
+            if row is None or not isinstance(mod.functions.get(variable), PrimFunc):
+                continue
+            use = uses.setdefault(variable, CacheKernelUse(variable))
+            use.rows.append(row)
+            use.rope_modes.append(call[_ROPE_MODE])
+            if name is None or (name, place) not in counted:
+                counted.add((name, place))
+                inside[variable] += 1
+    for variable, use in uses.items():
+        use.elsewhere = collector.seen[variable] > inside[variable]
+    return sorted(uses.values(), key=lambda use: use.variable.name_hint)
+
+
+@relax.expr_functor.visitor
+class _Collector(relax.PyExprVisitor):
+    """The calls that make caches, and how often each function is named."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.calls: list[list[Any]] = []
+        self.seen: Counter[GlobalVar] = Counter()
+        self.bound: dict[Any, Any] = {}
+
+    def visit_global_var_(self, variable: GlobalVar) -> None:
+        self.seen[variable] += 1
+
+    def visit_var_binding_(self, binding: relax.VarBinding) -> None:
+        self.bound[binding.var] = binding.value
+        super().visit_var_binding_(binding)
+
+    def visit_call_(self, call: relax.Call) -> None:
+        super().visit_call_(call)
+        callee, arguments = call.op, list(call.args)
+        if getattr(callee, "name", "") == "relax.call_pure_packed":
+            callee, *arguments = arguments
+        if isinstance(callee, relax.ExternFunc) and str(callee.global_symbol) == CREATE:
+            self.calls.append(arguments)
+
+
+def _slots(
+    arguments: list[Any], bound: dict[Any, Any]
+) -> Iterator[tuple[int, int | None, relax.Var | None, GlobalVar]]:
+    """Slot, place, the variable that holds the argument, and the function there, of each one."""
+    for slot, value in enumerate(arguments):
+        name = None
+        while isinstance(value, relax.Var) and value in bound:
+            name, value = value, bound[value]
+        if isinstance(value, GlobalVar):
+            yield slot, None, name, value
+        elif isinstance(value, relax.Tuple):
+            for place, one in enumerate(value.fields):
+                if isinstance(one, GlobalVar):
+                    yield slot, place, name, one
+
+
+def _rotates_before(mode: Any) -> bool:
+    """Whether a cache of this mode passes 0 as the rotary mode of its kernels."""
+    mode = getattr(mode, "value", mode)
+    known = isinstance(mode, (int, IntImm))
+    return known and int(mode) in (RopeMode.NONE, RopeMode.NORMAL)
+
+
+def _stock(row: CacheKernel, facts: Facts, target: Target) -> PrimFunc:
+    try:
+        return row.stock(facts, target)
+    except (Decline, IllegalCombination):
+        raise
+    except Exception as error:  # an assertion of TVM: it has no kernel of these sizes
+        raise Decline(f"TVM has no kernel of its sizes: {error}.") from error
+
+
+def _same(func: PrimFunc, stock: PrimFunc) -> bool:
+    """Whether two functions compute the same where queries and keys are rotated before."""
+    return tvm_ffi.structural_equal(_essence(func), _essence(stock), map_free_vars=True)
+
+
+def _essence(func: PrimFunc) -> PrimFunc:
+    """A function without its name, and without what a cache that rotates before never runs."""
+    for parameter in func.params:
+        if parameter.name == ROTARY_MODE:
+            func = func.specialize({parameter: IntImm("int32", 0)})
+            break
+    for name in ("global_symbol", "tirx.is_scheduled", "op_pattern", "target"):
+        if name in (func.attrs or {}):
+            func = func.without_attr(name)
+    return StmtSimplify()(IRModule({"main": func}))["main"]

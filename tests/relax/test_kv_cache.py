@@ -1,0 +1,234 @@
+"""The kernels of TVM's paged KV cache: which are replaced, and what the cache then computes."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import numpy as np
+import pytest
+import tvm
+import tvm_ffi
+from tvm import relax, tirx
+from tvm.relax.frontend.nn.llm.kv_cache import RopeMode
+from tvm.tirx import PrimFunc, is_buffer_var
+
+from tests.relax.cached_attention import TARGET, CachedAttention, CacheOptions, executable
+from warploom.errors import Decline
+from warploom.fallback import ORIGINAL
+from warploom.relax.inspect import inspect
+from warploom.relax.kv_cache import ReplaceCacheKernels, cache_kernels, left_to_tvm
+from warploom.relax.kv_cache_kernels import CACHE_KERNELS, CacheKernel, kernel_at
+from warploom.relax.signatures import Signature
+from warploom.relax.tile_programs import is_tirx
+
+#: Kernels that are replaced.
+_TAKEN = {"batch_decode_paged_kv", "batch_decode_paged_kv_sliding_window"}
+
+
+def _replaced(module: tvm.IRModule) -> dict[str, PrimFunc]:
+    with TARGET:
+        made = ReplaceCacheKernels()(module)
+    return {
+        gv.name_hint: func for gv, func in made.functions.items()
+        if isinstance(func, PrimFunc) and is_tirx(func)
+    }  # fmt: skip
+
+
+def _variable(module: tvm.IRModule, name: str) -> tvm.ir.GlobalVar:
+    return next(gv for gv in module.functions if gv.name_hint == name)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        CacheOptions(),
+        CacheOptions(71, 71, 80, "bfloat16", RopeMode.NONE),
+        CacheOptions(32, 8, 128, "bfloat16"),
+        CacheOptions(7, 1, 96),
+        CacheOptions(16, 16, 256),
+    ],
+    ids=lambda one: f"{one.heads}-{one.kv_heads}-{one.head_dim}-{one.dtype}",
+)
+@pytest.mark.some(2)
+def test_kernels_of_every_cache_are_replaced(options: CacheOptions) -> None:
+    module = options.module()
+    made = _replaced(module)
+    assert set(made) == _TAKEN
+    for name, program in made.items():
+        theirs = module[_variable(module, name)]
+        assert tvm_ffi.structural_equal(program.attrs[ORIGINAL], theirs)
+        for own, their in zip(program.params, theirs.params, strict=True):
+            assert is_buffer_var(own) == is_buffer_var(their)
+            assert str(own.ty.dtype) == str(their.ty.dtype)
+
+
+def test_inspection_says_what_becomes_of_each_kernel() -> None:
+    reports = {report.name: report for report in inspect(CacheOptions().module())}
+    words = "decode attention, 4 heads of 64 (2 of keys), pages of 16 tokens, float16"
+    assert str(reports["batch_decode_paged_kv"]) == f"batch_decode_paged_kv: {words}"
+    assert reports["batch_decode_paged_kv"].on_tensor_cores
+    assert {name for name, report in reports.items() if report.attention} >= _TAKEN
+
+
+@pytest.mark.parametrize(
+    ("mode", "reason"),
+    [
+        (RopeMode.INLINE, "rotates queries and keys itself .RopeMode.INLINE"),
+        (tirx.Var("mode", "int64"), "known at run time only"),
+    ],
+)
+def test_kernels_that_rotate_stay(mode: Any, reason: str) -> None:
+    module = _with_argument(CacheOptions().module(), 8, mode)
+    left = left_to_tvm(module, TARGET)
+    assert left.keys() >= _TAKEN and not _replaced(module).keys() & _TAKEN
+    for name in _TAKEN:
+        with pytest.raises(Decline, match=reason):
+            raise Decline(left[name])
+
+
+def _with_argument(module: tvm.IRModule, number: int, value: Any) -> tvm.IRModule:
+    """A module whose call that makes the cache has another argument."""
+
+    @relax.expr_functor.mutator
+    class Change(relax.PyExprMutator):
+        def visit_call_(self, call: relax.Call) -> relax.Expr:
+            if getattr(call.op, "name", "") != "relax.call_pure_packed":
+                return call
+            arguments = list(call.args)
+            arguments[number + 1] = value
+            return relax.Call(call.op, arguments, call.attrs, call.ty_args)
+
+    changed = Change(module).visit_expr(module["create_kv"])
+    return tvm.IRModule({**dict(module.functions.items()), _variable(module, "create_kv"): changed})
+
+
+def _with_function(module: tvm.IRModule, name: str, func: PrimFunc) -> tvm.IRModule:
+    return tvm.IRModule({**dict(module.functions.items()), _variable(module, name): func})
+
+
+def test_a_kernel_of_the_models_author_stays() -> None:
+    """One constant differs from TVM's: the logit of keys that are not there."""
+    module = CacheOptions().module()
+    name = "batch_decode_paged_kv"
+
+    def other(number: tirx.FloatImm) -> Any:
+        return tirx.FloatImm(number.ty, -4e4) if number.value == -5e4 else number
+
+    func = module[name]
+    body = tvm_ffi.structural_map(func.body, (tirx.FloatImm, other), order="post")
+    changed = PrimFunc(func.params, body, func.ret_type, func.attrs)
+    module = _with_function(module, name, changed)
+    assert "differs from TVM's kernel" in left_to_tvm(module, TARGET)[name]
+    assert name not in _replaced(module)
+
+
+def test_a_kernel_with_other_parameters_stays() -> None:
+    module = CacheOptions().module()
+    module = _with_function(module, "batch_decode_paged_kv", module["fused_rope"])
+    assert "has 6 parameters" in left_to_tvm(module, TARGET)["batch_decode_paged_kv"]
+
+
+def test_a_kernel_that_the_model_calls_elsewhere_stays() -> None:
+    module = CacheOptions().module()
+    kernel = _variable(module, "batch_decode_paged_kv")
+    builder = relax.BlockBuilder(module)
+    with builder.function("other", []):
+        called = relax.call_tir(kernel, [], relax.TensorType((1,), "float16"))
+        builder.emit_func_output(called)
+    module = builder.get()
+    assert "in other places" in left_to_tvm(module, TARGET)["batch_decode_paged_kv"]
+
+
+def test_a_size_without_a_kernel_stays() -> None:
+    left = left_to_tvm(CacheOptions(4, 4, 64, "float32").module(), TARGET)
+    assert "it must be float16 or bfloat16" in left["batch_decode_paged_kv"]
+
+
+def test_two_caches_share_kernels_unless_one_rotates_in_them() -> None:
+    module = CacheOptions().module()
+    for mode, taken in ((RopeMode.NONE, _TAKEN), (RopeMode.INLINE, set())):
+        second = _with_argument(module, 8, mode)["create_kv"].with_attr("global_symbol", "two")
+        both = {**dict(module.functions.items()), tvm.ir.GlobalVar("two"): second}
+        assert _replaced(tvm.IRModule(both)).keys() & _TAKEN == taken
+
+
+def test_the_table_has_one_row_for_a_place_of_the_call() -> None:
+    found = {row for use in cache_kernels(CacheOptions().module()) for row in use.rows}
+    assert found <= set(CACHE_KERNELS)
+    assert all(kernel_at(row.slot, row.place) is row for row in CACHE_KERNELS)
+    row = CACHE_KERNELS[0]
+    with pytest.raises(ValueError, match="no number 99"):
+        dataclasses.replace(row, slot=99)
+    with pytest.raises(ValueError, match="a reason is given"):
+        CacheKernel(row.slot, row.place, row.words, row.signature, row.stock)
+    with pytest.raises(ValueError, match=r"no number, name or name\+1"):
+        Signature.of("q: float16 batch-1")
+
+
+@pytest.fixture(params=["float16", "bfloat16"])
+def attention(request: pytest.FixtureRequest, rng: np.random.Generator) -> CachedAttention:
+    options = {
+        "float16": CacheOptions(),
+        "bfloat16": CacheOptions(7, 1, 128, "bfloat16", RopeMode.NONE),
+    }
+    return CachedAttention(options[request.param], rng)
+
+
+@pytest.mark.gpu
+@pytest.mark.some(1)
+def test_prompts_tokens_forks_and_pops(
+    attention: CachedAttention, rng: np.random.Generator
+) -> None:
+    """Lengths of one token, at the borders of pages and beside them, in random order."""
+    for sequence, length in enumerate(rng.permutation([1, 15, 16, 17, 33, 48])):
+        attention.add(sequence)
+        attention.check({sequence: int(length)})
+    attention.check(dict.fromkeys(map(int, rng.permutation(6)), 1))
+    attention.check({0: 5, 3: 1, 1: 18})
+    attention.fork(2, 6, -1)
+    attention.fork(5, 7, int(rng.integers(1, attention.known[5].shape[1])))
+    attention.check(dict.fromkeys((7, 2, 6, 5), 1))
+    attention.pop(1, int(rng.integers(1, 18)))
+    for _ in range(3):
+        attention.check(dict.fromkeys((1, 7, 6, 0), 1))
+    attention.check({6: 3, 7: 20})
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("sink", [0, 4, 20])
+@pytest.mark.some(1)
+def test_sliding_windows(rng: np.random.Generator, sink: int) -> None:
+    options = CacheOptions(2, 1, 64, "float16", RopeMode.NONE)
+    attention = CachedAttention(options, rng, window=True)
+    for sequence in range(3):
+        attention.add(sequence)
+    attention.slide(0, 24 + sink, sink)
+    attention.slide(1, 40 + sink, sink)
+    attention.check({0: 20 + sink, 1: 39, 2: 40})
+    for _ in range(20):
+        attention.check({0: 1, 1: 1, 2: 1})
+    attention.check({1: 5, 2: 3, 0: 4})
+    attention.check({0: 1, 1: 1})
+
+
+@pytest.mark.gpu
+def test_a_build_that_fails_takes_tvms_kernel(
+    rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from warploom.errors import StockScheduleWarning
+    from warploom.relax import kv_cache_kernels
+
+    def broken(*_: Any) -> PrimFunc:
+        raise RuntimeError("out of ideas")
+
+    monkeypatch.setattr(kv_cache_kernels, "paged_decode", broken)
+    # With these heads, no two threads of TVM's kernel store one element.
+    options = CacheOptions(16, 1, 128)
+    executable.cache_clear()
+    with pytest.warns(StockScheduleWarning, match="batch_decode_paged_kv .* out of ideas"):
+        attention = CachedAttention(options, rng)
+    executable.cache_clear()
+    attention.add(0)
+    attention.check({0: 9})
+    attention.check({0: 1})
