@@ -176,14 +176,21 @@ def _register_relax() -> None:
     from tvm.relax.pipeline import register_pipeline
 
     stock = cuda.pipeline.legalize_passes
+    libraries = cuda.pipeline.library_dispatch_passes
 
     def changed(target: Any) -> Any:
         from warploom.relax.pipeline import with_our_schedules
 
         return with_our_schedules(stock)(target)
 
-    changed.stock = stock
+    def before(target: Any) -> Any:
+        from warploom.relax.pipeline import before_libraries
+
+        return before_libraries(libraries)(target)
+
+    changed.stock, before.stock = stock, libraries
     cuda.legalize_passes = cuda.pipeline.legalize_passes = changed
+    cuda.library_dispatch_passes = cuda.pipeline.library_dispatch_passes = before
 
     def pipeline(**options: Any) -> Any:
         from warploom.relax.pipeline import warploom_pipeline

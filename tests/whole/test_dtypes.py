@@ -61,6 +61,7 @@ def test_what_is_no_dtype(value):
 CALLS = {
     "programs.conv2d": ("float16", lambda d: programs.conv2d(1, 16, 16, 64, 128, dtype=d)),
     "programs.attention": ("bfloat16", lambda d: programs.attention(256, dtype=d)),
+    "programs.top_k": ("float16", lambda d: programs.top_k(64, 4, dtype=d)),
     "programs.paged_decode": ("bfloat16", lambda d: programs.paged_decode(8, 2, 64, d)),
     "programs.gemm_quantised": ("bfloat16", lambda d: programs.gemm_quantised(256, 256, dtype=d)),
     "programs.gemm_grouped": ("float16", lambda d: programs.gemm_grouped(

@@ -13,6 +13,7 @@ from warploom.relax.passes import (
     APPLY_DEFAULT_SCHEDULE,
     SCHEDULE_MATMULS,
     function_passes,
+    library_passes,
     operator_passes,
 )
 
@@ -20,6 +21,8 @@ Pass = tvm.transform.Pass
 
 #: Passes that make functions of operators. Passes on operators go before the first of them.
 _TAKE_OPERATORS = ("FuseTransposeMatmul", "LegalizeOps")
+#: The pass that sorts rows for ``topk``, in some lists long before operators are taken.
+_TAKES_TOP_K = "DispatchSortScan"
 #: Passes that make functions, or fuse them. Passes on functions go after the last of them.
 _MAKE_FUNCTIONS = (*_TAKE_OPERATORS, "FuseOps", "FuseOpsByPattern", "FuseTIR")
 #: Passes that schedule functions: those of TVM, and the one of MLC-LLM for a few rows.
@@ -140,6 +143,8 @@ class _Insertion:
         result: list[Pass] = []
         for step in passes:
             name = str(step.info.name)
+            if name == _TAKES_TOP_K and self.wants_operators:
+                result += library_passes()
             if name in _TAKE_OPERATORS and self.wants_operators:
                 self.wants_operators = False
                 result += operator_passes(self.options[-1])

@@ -27,7 +27,7 @@ from warploom.relax.kv_cache import CACHE_KERNEL, left_to_tvm
 from warploom.relax.lower_rows import rows_of
 from warploom.relax.passes import SCHEDULE_MATMULS
 from warploom.relax.pipeline import stock_passes
-from warploom.relax.tile_programs import is_tirx
+from warploom.relax.tile_programs import COMPUTES, TENSOR_CORES, is_tirx
 from warploom.rows import RowPlan, row_kernel
 from warploom.rows.choose import plan_of
 from warploom.target.tvm_target import cuda_target
@@ -51,6 +51,10 @@ class FunctionReport:
         The tile program of an attention, in words; empty for other functions.
     cache : str
         What a kernel of a KV cache that is no attention does, in words, if it is replaced.
+    program : str
+        What another program of the package computes for it, in words.
+    multiplies : bool
+        Whether that program multiplies on tensor cores.
     reason : str
         Why it is left to TVM; empty if it is one of these.
     """
@@ -61,18 +65,20 @@ class FunctionReport:
     rows: RowPlan | None = None
     attention: str = ""
     cache: str = ""
+    program: str = ""
+    multiplies: bool = False
     reason: str = ""
 
     @property
     def on_tensor_cores(self) -> bool:
         """Whether it becomes a kernel with wgmma."""
-        return self.problem is not None or bool(self.attention)
+        return self.problem is not None or bool(self.attention) or self.multiplies
 
     def __str__(self) -> str:
         if self.rows is not None:
             return f"{self.name}: row by row: {self.rows}"
-        if self.attention or self.cache:
-            return f"{self.name}: {self.attention or self.cache}"
+        if self.attention or self.cache or self.program:
+            return f"{self.name}: {self.attention or self.cache or self.program}"
         if self.problem is None:
             return f"{self.name}: left to TVM: {self.reason}"
         lines = [f"{self.name}: {self.problem}"]
@@ -133,6 +139,10 @@ def _report(
         cache = str((func.attrs or {}).get(CACHE_KERNEL, ""))
         if attention or cache:
             return FunctionReport(name, attention=attention, cache=cache)
+        words = str((func.attrs or {}).get(COMPUTES, ""))
+        if words:
+            multiplies = bool((func.attrs or {}).get(TENSOR_CORES, False))
+            return FunctionReport(name, program=words, multiplies=multiplies)
         kind = "a tile program" if is_tile_program(func) else "written in TIRx"
         return FunctionReport(name, reason=f"it is {kind} of the model, and compiled as it is.")
     reason = declined.get(operands_of(func.params[:-1]))
@@ -196,6 +206,7 @@ def main(arguments: Sequence[str]) -> int:
         print(report)
     taken = sum(report.on_tensor_cores for report in reports)
     rows = sum(report.rows is not None for report in reports)
+    rows += sum(bool(report.program) and not report.multiplies for report in reports)
     copies = sum(bool(report.cache) for report in reports)
     of_cache = f"{copies} of the KV cache, " if copies else ""
     print(

@@ -16,6 +16,7 @@ from tvm.tirx import PrimFunc
 
 from warploom.meta_schedule.lookup import Lookup
 from warploom.relax.attention import CallAttention
+from warploom.relax.call_top_k import CallTopK
 from warploom.relax.constant_rows import SliceConstantRows
 from warploom.relax.find_attention import FindAttention
 from warploom.relax.fuse_operands import FuseOperands
@@ -39,6 +40,11 @@ SCHEDULE_MATMULS = "warploom.ScheduleMatmuls"
 APPLY_DEFAULT_SCHEDULE = "warploom.ApplyDefaultSchedule"
 
 
+def library_passes() -> list[tvm.transform.Pass]:
+    """The passes on operators that TVM replaces by functions of libraries, or by sorts."""
+    return [_on_hopper(CallTopK())]
+
+
 def operator_passes(measure: bool = True) -> list[tvm.transform.Pass]:
     """The passes on operators.
 
@@ -49,7 +55,7 @@ def operator_passes(measure: bool = True) -> list[tvm.transform.Pass]:
     """
     call = CallAttention(measured_attention) if measure else CallAttention()
     attention = [FindAttention(), JoinPermutations(), call, JoinPermutations()]
-    passes = [SquarePowers(), SliceConstantRows(), *attention, NarrowProducts()]
+    passes = [CallTopK(), SquarePowers(), SliceConstantRows(), *attention, NarrowProducts()]
     passes += [ReplaceCacheKernels()]
     return [*map(_on_hopper, passes), CallTilePrograms()]
 

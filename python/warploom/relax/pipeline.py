@@ -11,6 +11,7 @@ from tvm.target import Target
 
 from warploom.meta_schedule.lookup import Lookup
 from warploom.relax.insertion import inserted
+from warploom.relax.passes import library_passes
 from warploom.relax.tile_programs import CallTilePrograms
 from warploom.target import SM90A
 
@@ -40,6 +41,15 @@ def with_our_schedules(stock: Passes) -> Passes:
         if str(target.attrs.get("arch", "")) == SM90A.name:
             return inserted(steps)
         return [CallTilePrograms(), *steps]
+
+    return passes
+
+
+def before_libraries(stock: Passes) -> Passes:
+    """``library_dispatch_passes`` of a backend, behind those of warploom that go before them."""
+
+    def passes(target: Target) -> list[tvm.transform.Pass]:
+        return [*([] if os.environ.get(SWITCH) == "0" else library_passes()), *stock(target)]
 
     return passes
 

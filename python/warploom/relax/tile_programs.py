@@ -13,9 +13,22 @@ from tvm.tirx import PrimFunc
 
 from warploom.relax.joining import result_types
 from warploom.relax.visiting import visited
+from warploom.rows.generate import MARK
 
 #: ``op_pattern`` of a function that is never fused.
 _OPAQUE = 8
+#: Attributes of a program of the package in a model: what it computes, in words, and whether on
+#: tensor cores.
+COMPUTES, TENSOR_CORES = "warploom.computes", "warploom.tensor_cores"
+
+
+def with_words(program: PrimFunc, words: str, tensor_cores: bool) -> PrimFunc:
+    """A program that ``warploom inspect relax`` reports in these words.
+
+    It is compiled by this package's pipeline, as row kernels are, though threads be written out.
+    """
+    named = program.with_attr(COMPUTES, words).with_attr(TENSOR_CORES, tensor_cores)
+    return named.with_attr(MARK, True)
 
 
 def is_tirx(func: object) -> bool:
