@@ -15,7 +15,8 @@ from tvm.script.tirx import tile as Tx
 from tvm.tirx import PrimFunc, Var
 
 from warploom import language as wl
-from warploom.decide.families.attention import AttentionProblem
+from warploom.decide.families.attention import AttentionProblem, heads_at_a_time
+from warploom.decide.machines import machine_for
 from warploom.decide.selector import choose
 from warploom.errors import IllegalCombination
 from warploom.kernels.kernel_name import named
@@ -113,12 +114,11 @@ def attention(
     kv_heads, value_dim = kv_heads or heads, value_dim or head_dim
     check_heads(head_dim, value_dim, heads, kv_heads)
     _check(causal, bias)
-    config = choose(
-        AttentionProblem(
-            _known(tokens), max(head_dim, value_dim), heads, kv_heads, _known(batch) or 1,
-            bool(causal), arch, _known(keys),
-        )
+    problem = AttentionProblem(
+        _known(tokens), max(head_dim, value_dim), heads, kv_heads, _known(batch) or 1,
+        bool(causal), arch, _known(keys),
     )  # fmt: skip
+    config = choose(problem)
     bm, bn = tile or (config.tile_m, config.tile_n)
     stages = stages or config.stages
     share = heads // kv_heads
@@ -175,12 +175,11 @@ def attention(
 
     sizes = {"b": batch, "h": heads, "q": tokens}
     biased, masked = bias is not None, bool(causal)
+    together = heads_at_a_time(problem, machine_for())
     bias_shape = (*(sizes[one] if one in (bias or "") else 1 for one in _BIAS), keys)
 
     @T.inline
-    def attend(Q, K, V, Bias, Out):
-        T.device_entry()
-        block, h, b = T.cta_id([query_blocks, heads, batch])
+    def attend_tile(Q, K, V, Bias, Out, bi, h, b):
         Q_s = T.alloc_buffer((bm, wide), dtype, scope="shared")
         K_s = T.alloc_buffer((bn, wide), dtype, scope="shared")
         V_s = T.alloc_buffer((bn, columns), dtype, scope="shared")
@@ -191,8 +190,6 @@ def attention(
         shrink = T.alloc_buffer((bm,), "float32", scope="fragment")
         total = T.alloc_buffer((bm,), "float32", scope="fragment")
         out = T.alloc_buffer((bm, columns), dtype, scope="fragment")
-        # The longest rows of tiles first: the last CTAs to finish then have little left to do.
-        bi: T.int32 = query_blocks - 1 - block if masked else block
         Tx.cta.copy_async(Q_s, rows(Q, b, h, bi * bm, bm, wide))
         Tx.cta.fill(largest, T.float32(lowest))
         Tx.cta.zero(total)
@@ -229,6 +226,20 @@ def attention(
         for i, j in T.grid(bm, columns):
             out[i, j] = T.cast(acc[i, j] / total[i], dtype)
         Tx.cta.copy(rows(Out, b, h, bi * bm, bm, columns), out)
+
+    @T.inline
+    def attend(Q, K, V, Bias, Out):
+        T.device_entry()
+        if masked:
+            # The longest tiles first: the last CTAs to finish then have little left to do.
+            head, block, groups = T.cta_id([together, query_blocks, batch * (heads // together)])
+            bi: T.int32 = query_blocks - 1 - block
+            h: T.int32 = groups % (heads // together) * together + head
+            b: T.int32 = groups // (heads // together)
+            attend_tile(Q, K, V, Bias, Out, bi, h, b)
+        else:
+            bi, h, b = T.cta_id([query_blocks, heads, batch])
+            attend_tile(Q, K, V, Bias, Out, bi, h, b)
 
     if biased:
 

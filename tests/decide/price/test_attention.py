@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import heapq
 import math
 
 import numpy as np
 import pytest
 
 from warploom.decide import choose
-from warploom.decide.families.attention import AttentionProblem
+from warploom.decide.families.attention import AttentionProblem, heads_at_a_time
 from warploom.decide.machine import H200
 from warploom.decide.machines import machine_of
 from warploom.decide.price.attention import attention_work
@@ -71,3 +72,33 @@ def test_another_gpu_has_another_choice() -> None:
     sizes = range(1024, 16384, 512)
     assert [_tile(tokens) for tokens in sizes] != [_tile(tokens, gpu="h20") for tokens in sizes]
     assert _tile(4096, head_dim=256) == (128, 64)
+
+
+@pytest.mark.parametrize("gpu", ["h200", "h20", "h100-pcie"])
+def test_heads_of_a_time_fit_into_the_cache(gpu: str, rng: np.random.Generator) -> None:
+    machine = machine_of(GPUS[gpu])
+    for _ in range(50):
+        kv_heads, share = int(rng.integers(1, 33)), int(rng.integers(1, 9))
+        tokens, head_dim = int(2 ** rng.uniform(4, 16)), int(rng.choice([64, 128, 256]))
+        problem = AttentionProblem(tokens, head_dim, kv_heads * share, kv_heads, causal=True)
+        heads = heads_at_a_time(problem, machine)
+        assert problem.heads % heads == 0 and heads % share == 0
+        bytes_of = heads // share * tokens * head_dim * 4
+        assert heads == share or bytes_of <= machine.gpu.l2_bytes / 2
+        if heads < problem.heads:
+            assert 4 * problem.kv_heads * tokens * head_dim > machine.gpu.l2_bytes / 2
+
+
+def test_sms_end_together_where_tiles_differ() -> None:
+    """A mask makes tiles of one step and of all: SMs that take the next one wait for the last."""
+    for tokens, heads in ((1024, 32), (2048, 32), (4096, 16), (3356, 8), (8192, 16)):
+        problem = AttentionProblem(tokens, 128, heads, heads, causal=True)
+        config, together = choose(problem, H200), heads_at_a_time(problem, H200)
+        blocks = -(-tokens // config.tile_m)
+        steps = [-(-(row + 1) * config.tile_m // config.tile_n) + 2 for row in range(blocks)]
+        grid = [steps[row] for _ in range(heads // together) for row in reversed(range(blocks))
+                for _ in range(together)]  # fmt: skip
+        busy = [0] * H200.sms
+        for tile in grid:
+            heapq.heapreplace(busy, busy[0] + tile)
+        assert max(busy) <= 1.15 * max(sum(grid) / H200.sms, max(steps)), (tokens, heads)

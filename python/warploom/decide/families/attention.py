@@ -3,7 +3,8 @@
 How long a tile takes, and into how many waves tiles divide: both decide. Tiles of 192 queries have
 three warpgroups, of which one multiplies while the others compute, and take 0.92 of the time of
 tiles of 128 x 128 with 12288 tokens and 32 heads; with 4096 tokens they make 6 waves, where 5.3
-would be enough, and take 1.09 (H200, 2026-11-24).
+would be enough, and take 1.09 (H200, 2026-11-24). Few short sequences make fewer tiles than the GPU
+has SMs: there a tile of 64 queries is the fastest.
 """
 
 from __future__ import annotations
@@ -14,24 +15,31 @@ from warploom.decide.config import Config
 from warploom.decide.machine import Machine
 from warploom.decide.price.attention import attention_work
 from warploom.decide.price.model import price
+from warploom.decide.price.work import UNKNOWN_EXTENT
 from warploom.target import SM90A, WGMMA_M
 
-#: Queries and keys of a step, the usual ones first: wider blocks hide more of the softmax, the
-#: diagonal wastes more.
-_TILES, _CAUSAL_TILE = ((128, 160), (128, 128)), (128, 96)
-#: The tile of three warpgroups: whose sums fit into their registers up to the usual head, and which
-#: was measured for that alone.
-_THREE_WARPGROUPS, _NARROW_HEAD = (192, 80), 64
-#: Elements of a head up to which these fit into registers; and what fits above.
-_USUAL_HEAD, _WIDE_TILE = 128, (128, 64)
-#: Tiles that only a measurement may choose: narrow blocks, and one warpgroup.
-_MEASURED, _WIDE_MEASURED = ((128, 96), (128, 64), (64, 128)), ((64, 64),)
-#: What the model must promise of another tile than the usual one.
-_WORTH = 1.01
+#: Queries and keys of a step, by the widest head for which no register is spilled, without a mask
+#: and causal: logits, weights and sums lie in registers. 192 queries are three warpgroups.
+_TILES: dict[int, tuple[tuple[tuple[int, int], ...], ...]] = {
+    64: (
+        ((128, 160), (128, 128), (192, 80), (192, 112), (128, 192), (128, 96), (128, 64),
+         (64, 128)),
+        ((128, 96), (128, 128), (128, 160), (192, 80), (128, 64), (64, 128)),
+    ),
+    128: (
+        ((128, 160), (128, 128), (192, 80), (128, 96), (128, 64), (64, 128)),
+        ((128, 96), (128, 112), (128, 64), (64, 128)),
+    ),
+    256: (((128, 64), (64, 80), (64, 64)), ((128, 64), (64, 80), (64, 64))),
+}  # fmt: skip
+#: The part of the L2 cache that keys and values of the heads of a time may fill.
+_OF_L2 = 0.5
 #: Keys of a step are a multiple of what one MMA contracts.
 _MMA_K = 16
 #: Steps that are loaded ahead: as many as fit.
 _STAGES = 2
+#: Bytes of an element.
+_BYTES = 2
 
 
 @dataclass(frozen=True)
@@ -61,20 +69,31 @@ class AttentionProblem:
 
 def choose_attention(problem: AttentionProblem, machine: Machine) -> Config:
     """The config for a problem: queries are ``tile_m``, keys ``tile_n``."""
-    return _fitted(problem, *_tile(problem, machine))
+    return attention_configs(problem, machine)[0]
 
 
 def attention_configs(problem: AttentionProblem, machine: Machine) -> list[Config]:
-    """The configs that are worth a measurement: that of :func:`choose_attention` first.
+    """The configs that are worth a measurement, the fastest by the model of costs first."""
+    tiles = next(of[problem.causal] for most, of in _TILES.items() if problem.head_dim <= most)
+    if problem.arch == SM90A.name:
+        # Tiles that are as fast as each other stay in the order of the table.
+        tiles = sorted(tiles, key=lambda tile: _time(problem, tile, machine))
+    return list(dict.fromkeys(_fitted(problem, *tile) for tile in tiles))
 
-    The others go by the model of costs.
+
+def heads_at_a_time(problem: AttentionProblem, machine: Machine) -> int:
+    """Heads of Q whose tiles follow each other, the longest first, before those of others.
+
+    With a mask, tiles of a head have from one step to all steps. Where all heads begin with their
+    longest tiles, SMs end together; but keys and values of these heads are read at the same time.
+    So there are as many heads as the L2 cache holds.
     """
-    tiles = (_WIDE_TILE, *_WIDE_MEASURED)
-    if problem.head_dim <= _USUAL_HEAD:
-        tiles = (*_TILES, _THREE_WARPGROUPS, *_MEASURED)
-    ranked = sorted(tiles, key=lambda tile: (_time(problem, tile, machine), tile))
-    found = (choose_attention(problem, machine), *(_fitted(problem, *tile) for tile in ranked))
-    return list(dict.fromkeys(found))
+    share = problem.heads // problem.kv_heads
+    tokens = problem.keys or problem.tokens or UNKNOWN_EXTENT
+    bytes_of_head = tokens * 2 * problem.head_dim * _BYTES
+    room = machine.gpu.l2_bytes * _OF_L2
+    together = (n for n in range(problem.kv_heads, 0, -1) if problem.kv_heads % n == 0)
+    return share * next((n for n in together if n * bytes_of_head <= room), 1)
 
 
 def _fitted(problem: AttentionProblem, queries: int, keys: int) -> Config:
@@ -86,20 +105,6 @@ def _fitted(problem: AttentionProblem, queries: int, keys: int) -> Config:
         blocks = -(-count // keys)
         keys = min(keys, -(-count // (blocks * _MMA_K)) * _MMA_K)
     return Config(queries, keys, problem.head_dim, stages=_STAGES)
-
-
-def _tile(problem: AttentionProblem, machine: Machine) -> tuple[int, int]:
-    if problem.head_dim > _USUAL_HEAD:
-        return _WIDE_TILE
-    if problem.causal:
-        return _CAUSAL_TILE
-    if problem.tokens is None or problem.arch != SM90A.name:
-        return _TILES[0]
-    tiles = _TILES if problem.head_dim <= _NARROW_HEAD else (*_TILES, _THREE_WARPGROUPS)
-    times: dict[tuple[int, int], float] = {}
-    for tile in tiles:
-        times[tile] = _time(problem, tile, machine) * (_WORTH if times else 1.0)
-    return min(times, key=times.__getitem__)
 
 
 def _time(problem: AttentionProblem, tile: tuple[int, int], machine: Machine) -> float:
