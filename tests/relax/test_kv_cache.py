@@ -23,7 +23,13 @@ from warploom.relax.signatures import Signature
 from warploom.relax.tile_programs import is_tirx
 
 #: Kernels that are replaced.
-_TAKEN = {"batch_decode_paged_kv", "batch_decode_paged_kv_sliding_window"}
+_TAKEN = {
+    "batch_decode_paged_kv", "batch_decode_paged_kv_sliding_window",
+    "tir_kv_cache_transpose_append", "tir_kv_cache_transpose_append_mla",
+    "tir_attention_merge_state",
+}  # fmt: skip
+#: Those of them that could rotate queries and keys.
+_ATTENTION = {name for name in _TAKEN if name.startswith("batch")}
 
 
 def _replaced(module: tvm.IRModule) -> dict[str, PrimFunc]:
@@ -68,7 +74,12 @@ def test_inspection_says_what_becomes_of_each_kernel() -> None:
     words = "decode attention, 4 heads of 64 (2 of keys), pages of 16 tokens, float16"
     assert str(reports["batch_decode_paged_kv"]) == f"batch_decode_paged_kv: {words}"
     assert reports["batch_decode_paged_kv"].on_tensor_cores
-    assert {name for name, report in reports.items() if report.attention} >= _TAKEN
+    assert {name for name, report in reports.items() if report.attention} >= _ATTENTION
+    words = "two attentions become one, heads of 64, float16, 16 bytes a thread"
+    assert str(reports["tir_attention_merge_state"]) == f"tir_attention_merge_state: {words}"
+    assert not reports["tir_attention_merge_state"].on_tensor_cores
+    assert "in the time of a launch" in reports["copy_single_page"].reason
+    assert reports["fused_rope"].rows.vector == 8
 
 
 @pytest.mark.parametrize(
@@ -81,8 +92,8 @@ def test_inspection_says_what_becomes_of_each_kernel() -> None:
 def test_kernels_that_rotate_stay(mode: Any, reason: str) -> None:
     module = _with_argument(CacheOptions().module(), 8, mode)
     left = left_to_tvm(module, TARGET)
-    assert left.keys() >= _TAKEN and not _replaced(module).keys() & _TAKEN
-    for name in _TAKEN:
+    assert left.keys() >= _ATTENTION and not _replaced(module).keys() & _ATTENTION
+    for name in _ATTENTION:
         with pytest.raises(Decline, match=reason):
             raise Decline(left[name])
 
@@ -147,7 +158,7 @@ def test_a_size_without_a_kernel_stays() -> None:
 
 def test_two_caches_share_kernels_unless_one_rotates_in_them() -> None:
     module = CacheOptions().module()
-    for mode, taken in ((RopeMode.NONE, _TAKEN), (RopeMode.INLINE, set())):
+    for mode, taken in ((RopeMode.NONE, _TAKEN), (RopeMode.INLINE, _TAKEN - _ATTENTION)):
         second = _with_argument(module, 8, mode)["create_kv"].with_attr("global_symbol", "two")
         both = {**dict(module.functions.items()), tvm.ir.GlobalVar("two"): second}
         assert _replaced(tvm.IRModule(both)).keys() & _TAKEN == taken
@@ -157,11 +168,13 @@ def test_the_table_has_one_row_for_a_place_of_the_call() -> None:
     found = {row for use in cache_kernels(CacheOptions().module()) for row in use.rows}
     assert found <= set(CACHE_KERNELS)
     assert all(kernel_at(row.slot, row.place) is row for row in CACHE_KERNELS)
-    row = CACHE_KERNELS[0]
+    assert {use.variable.name_hint for use in cache_kernels(CacheOptions().module())} >= _TAKEN
+    row = kernel_at(17, 1)
+    assert row is not None
     with pytest.raises(ValueError, match="no number 99"):
         dataclasses.replace(row, slot=99)
     with pytest.raises(ValueError, match="a reason is given"):
-        CacheKernel(row.slot, row.place, row.words, row.signature, row.stock)
+        CacheKernel(row.slot, row.place, row.words, signature=row.signature, stock=row.stock)
     with pytest.raises(ValueError, match=r"no number, name or name\+1"):
         Signature.of("q: float16 batch-1")
 
@@ -170,7 +183,7 @@ def test_the_table_has_one_row_for_a_place_of_the_call() -> None:
 def attention(request: pytest.FixtureRequest, rng: np.random.Generator) -> CachedAttention:
     options = {
         "float16": CacheOptions(),
-        "bfloat16": CacheOptions(7, 1, 128, "bfloat16", RopeMode.NONE),
+        "bfloat16": CacheOptions(7, 1, 80, "bfloat16", RopeMode.NONE),
     }
     return CachedAttention(options[request.param], rng)
 
@@ -195,6 +208,7 @@ def test_prompts_tokens_forks_and_pops(
     attention.check({6: 3, 7: 20})
 
 
+@pytest.mark.in_turn(2)
 @pytest.mark.gpu
 @pytest.mark.parametrize("sink", [0, 4, 20])
 @pytest.mark.some(1)
@@ -212,6 +226,7 @@ def test_sliding_windows(rng: np.random.Generator, sink: int) -> None:
     attention.check({0: 1, 1: 1})
 
 
+@pytest.mark.in_turn(3)
 @pytest.mark.gpu
 def test_a_build_that_fails_takes_tvms_kernel(
     rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch

@@ -7,6 +7,7 @@ kernel of the model's author, even one with TVM's name, stays as it is.
 
 from __future__ import annotations
 
+import contextlib
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -24,7 +25,13 @@ from tvm.tirx.transform import StmtSimplify
 from warploom.errors import Decline, IllegalCombination
 from warploom.fallback import attempted, with_original
 from warploom.relax.attention import ATTENTION
-from warploom.relax.kv_cache_kernels import ROTARY_MODE, CacheKernel, kernel_at
+from warploom.relax.kv_cache_kernels import (
+    CALL_SIZES,
+    RAGGED,
+    ROTARY_MODE,
+    CacheKernel,
+    kernel_at,
+)
 from warploom.relax.signatures import Facts
 
 #: The function that makes a cache.
@@ -80,6 +87,8 @@ class CacheKernelUse:
         What the places that it stands at expect.
     rope_modes : list of Expr
         Of the caches.
+    sizes : list of dict
+        Those of the calls that are numbers, by the names of ``CALL_SIZES``.
     elsewhere : bool
         Whether the module calls it, too.
     """
@@ -87,6 +96,7 @@ class CacheKernelUse:
     variable: GlobalVar
     rows: list[CacheKernel] = field(default_factory=list)
     rope_modes: list[Any] = field(default_factory=list)
+    sizes: list[dict[str, int]] = field(default_factory=list)
     elsewhere: bool = False
 
     def made(self, func: PrimFunc, target: Target) -> PrimFunc:
@@ -100,16 +110,16 @@ class CacheKernelUse:
         row = self.rows[0]
         if any(other is not row for other in self.rows) or self.elsewhere:
             raise Decline("the model uses it in other places, too; give each place its own.")
+        if row.ours is None:
+            raise Decline(row.stays)
         if row.rotates and not all(map(_rotates_before, self.rope_modes)):
             raise Decline(
                 "it rotates queries and keys itself (RopeMode.INLINE, or a mode that is known at "
                 "run time only); make the cache with RopeMode.NORMAL."
             )
-        facts = Facts.of(row.signature.match(func))
+        facts = Facts.of(self.sizes[0], row.signature.match(func))
         if not _same(func, _stock(row, facts, target)):
             raise Decline("it differs from TVM's kernel for the same sizes.")
-        if row.ours is None:
-            raise Decline(row.stays)
         program = with_original(row.ours(facts), func)
         attribute = ATTENTION if row.attends else CACHE_KERNEL
         return program.with_attr(attribute, row.words.format_map(facts))
@@ -125,6 +135,7 @@ def cache_kernels(mod: IRModule) -> list[CacheKernelUse]:
     inside: Counter[GlobalVar] = Counter()
     counted: set[tuple[Any, ...]] = set()
     for call in collector.calls:
+        sizes = _sizes(call, collector.bound, mod)
         for slot, place, name, variable in _slots(call, collector.bound):
             row = kernel_at(slot, place)
             if row is None or not isinstance(mod.functions.get(variable), PrimFunc):
@@ -132,6 +143,7 @@ def cache_kernels(mod: IRModule) -> list[CacheKernelUse]:
             use = uses.setdefault(variable, CacheKernelUse(variable))
             use.rows.append(row)
             use.rope_modes.append(call[_ROPE_MODE])
+            use.sizes.append(sizes)
             if name is None or (name, place) not in counted:
                 counted.add((name, place))
                 inside[variable] += 1
@@ -182,11 +194,29 @@ def _slots(
                     yield slot, place, name, one
 
 
+def _sizes(arguments: list[Any], bound: dict[Any, Any], mod: IRModule) -> dict[str, int]:
+    """The sizes that a call gives as numbers."""
+    found: dict[str, Any] = {
+        name: _number(arguments[slot]) for name, slot in CALL_SIZES.items() if slot is not None
+    }
+    for slot, _, _, variable in _slots(arguments, bound):
+        func = mod.functions.get(variable)
+        if slot == RAGGED.slot and isinstance(func, PrimFunc):
+            with contextlib.suppress(Decline):
+                found["ragged_value_dim"] = RAGGED.signature.match(func)["value_dim"]
+    return {name: value for name, value in found.items() if isinstance(value, int)}
+
+
+def _number(argument: Any) -> int | None:
+    """The number that an argument is; None if it is known at run time only."""
+    while not isinstance(argument, int) and hasattr(argument, "value"):
+        argument = argument.value
+    return argument if isinstance(argument, int) else None
+
+
 def _rotates_before(mode: Any) -> bool:
     """Whether a cache of this mode passes 0 as the rotary mode of its kernels."""
-    mode = getattr(mode, "value", mode)
-    known = isinstance(mode, (int, IntImm))
-    return known and int(mode) in (RopeMode.NONE, RopeMode.NORMAL)
+    return _number(mode) in (RopeMode.NONE, RopeMode.NORMAL)
 
 
 def _stock(row: CacheKernel, facts: Facts, target: Target) -> PrimFunc:

@@ -16,8 +16,12 @@ from tvm.relax.frontend.nn.llm import kv_cache as tvm_kernels
 from tvm.target import Target
 from tvm.tirx import PrimFunc
 
+from warploom.programs.append_to_pages import append_latent_to_pages, append_to_pages
+from warploom.programs.merge_states import merge_states
 from warploom.programs.paged_decode import paged_decode
 from warploom.relax.signatures import Facts, Signature
+
+_NO_PARAMETERS = Signature(())
 
 
 @dataclass(frozen=True)
@@ -31,36 +35,32 @@ class CacheKernel:
     place : int or None
         Where it stands in that argument, if that is a tuple.
     words : str
-        What it computes, for people; names in braces are sizes of the signature.
-    signature : Signature
-    stock : callable
-        TVM's function, from the sizes and the target.
-    ours : callable or None
-        The kernel that replaces it, from the sizes; None where TVM's stays.
+        What it computes, for people; names in braces are sizes of the signature or of the call.
     stays : str
         Why TVM's stays; empty where it is replaced.
+    signature : Signature
+        Not of those that stay.
+    stock : callable
+        TVM's function, from the sizes and the target.
+    ours : callable
+        The kernel that replaces it, from the sizes.
     """
 
     slot: int
     place: int | None
     words: str
-    signature: Signature
-    stock: Callable[[Facts, Target], PrimFunc]
-    ours: Callable[[Facts], PrimFunc] | None = None
     stays: str = ""
+    signature: Signature = _NO_PARAMETERS
+    stock: Callable[[Facts, Target], PrimFunc] | None = None
+    ours: Callable[[Facts], PrimFunc] | None = None
 
     def __post_init__(self) -> None:
         if not 0 <= self.slot < SLOTS:
             raise ValueError(f"the call has {SLOTS} arguments, and no number {self.slot}")
-        if (self.ours is None) != bool(self.stays):
+        if any((part is None) != bool(self.stays) for part in (self.stock, self.ours)):
             raise ValueError(f"{self.words}: either a kernel replaces it, or a reason is given")
-        self.words.format_map(dict.fromkeys((*self.sizes, "dtype"), 0))
-
-    @property
-    def sizes(self) -> set[str]:
-        """The names of the sizes of the signature."""
-        shapes = [parameter.shape or () for parameter in self.signature.parameters]
-        return {dimension.removesuffix("+1") for shape in shapes for dimension in shape}
+        known = (*self.signature.sizes, *CALL_SIZES, "dtype")
+        self.words.format_map(dict.fromkeys(known, 0))
 
     @property
     def rotates(self) -> bool:
@@ -78,6 +78,8 @@ class CacheKernel:
 
 #: Arguments of the call; some versions of TVM have one more.
 SLOTS = 28
+#: Sizes that the call gives, and where; the last is of the values in ragged attention.
+CALL_SIZES = {"query_heads": 2, "value_dim": 5, "ragged_value_dim": None}
 #: The parameter of attention kernels that says whether they apply the rotary embedding.
 ROTARY_MODE = "rotary_mode"
 
@@ -122,15 +124,86 @@ def _decode_row(slot: int, window: bool) -> CacheKernel:
         slot, 1,
         f"decode attention{seen}, {{heads}} heads of {{dim}} ({{kv_heads}} of keys), pages of "
         "{page} tokens, {dtype}",
-        _decode_signature("3 batch" if window else "batch"),
-        partial(_stock_decode, window), partial(_decode, window),
+        signature=_decode_signature("3 batch" if window else "batch"),
+        stock=partial(_stock_decode, window), ours=partial(_decode, window),
     )  # fmt: skip
 
 
+_APPEND = CacheKernel(
+    13, None, "new keys and values go to their pages, 16 bytes a thread",
+    signature=Signature.of("""
+        pages: dtype pages 2 kv_heads page dim
+        k: dtype tokens kv_heads dim
+        v: dtype tokens kv_heads dim
+        position_map: int32 tokens
+    """),
+    stock=lambda facts, _: tvm_kernels._kv_cache_transpose_append(
+        facts.number("kv_heads"), facts.number("dim"), facts["dtype"], facts.number("page")
+    ),
+    ours=lambda facts: append_to_pages(
+        facts["kv_heads"], facts["dim"], facts["dtype"], facts["page"]
+    ),
+)  # fmt: skip
+
+_APPEND_LATENT = CacheKernel(
+    14, None, "new latent vectors go to their pages, 16 bytes a thread",
+    signature=Signature.of("""
+        pages: dtype pages page dim
+        data: dtype tokens dim
+        position_map: int32 tokens
+    """),
+    stock=lambda facts, _: tvm_kernels._kv_cache_transpose_append_mla(
+        facts.number("dim"), facts["dtype"], facts.number("page")
+    ),
+    ours=lambda facts: append_latent_to_pages(facts["dim"], facts["dtype"], facts["page"]),
+)  # fmt: skip
+
+
+def _merge_row(place: int, dim: str) -> CacheKernel:
+    return CacheKernel(
+        23, place, f"two attentions become one, heads of {{{dim}}}, {{dtype}}, 16 bytes a thread",
+        signature=Signature.of("""
+            v: dtype tokens heads dim
+            s: float32 tokens heads
+            v_other: dtype tokens heads dim
+            s_other: float32 tokens heads
+        """),
+        stock=lambda facts, target: tvm_kernels._merge_state_inplace(
+            facts.number("query_heads"), facts.number(dim), facts["dtype"], target
+        ),
+        ours=lambda facts: merge_states(facts[dim], facts["dtype"]),
+    )  # fmt: skip
+
+
+RAGGED = CacheKernel(
+    15, 1, "attention of new tokens to each other", "no program replaces it.",
+    signature=Signature.of(f"""
+        q: dtype queries heads dim
+        q_indptr: int32 batch+1
+        k: dtype keys kv_heads dim
+        v: dtype keys kv_heads value_dim
+        kv_indptr: int32 batch+1
+        q_rope_position: int32 queries
+        k_rope_pos_offset: int32 batch
+        output: dtype queries heads value_dim
+        lse: float32 queries heads
+        causal: int32
+        {_ROTARY}
+    """),
+)  # fmt: skip
+
 #: The kernels, in the order of the arguments.
 CACHE_KERNELS: tuple[CacheKernel, ...] = (
+    _APPEND,
+    _APPEND_LATENT,
+    RAGGED,
     _decode_row(17, False),
     _decode_row(19, True),
+    _merge_row(0, "value_dim"),
+    _merge_row(1, "ragged_value_dim"),
+    CacheKernel(25, None, "a page is copied", "it moves one page, in the time of a launch."),
+    CacheKernel(26, None, "the cache is read back", "it is for debugging."),
+    CacheKernel(27, None, "accepted tokens move together", "it moves some tokens in a row."),
 )
 
 

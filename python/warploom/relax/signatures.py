@@ -54,6 +54,12 @@ class Signature:
             parameters.append(Parameter(name, dtype, tuple(shape) or None))
         return cls(tuple(parameters))
 
+    @property
+    def sizes(self) -> set[str]:
+        """The names of the sizes."""
+        shapes = [parameter.shape or () for parameter in self.parameters]
+        return {dimension.removesuffix("+1") for shape in shapes for dimension in shape}
+
     def match(self, func: PrimFunc) -> dict[str, Any]:
         """What the names of sizes and of the dtype stand for in a function.
 
