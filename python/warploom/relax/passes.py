@@ -16,6 +16,7 @@ from tvm.tirx import PrimFunc
 
 from warploom.meta_schedule.lookup import Lookup
 from warploom.relax.attention import CallAttention
+from warploom.relax.call_grouped import CallGrouped
 from warploom.relax.call_top_k import CallTopK
 from warploom.relax.constant_rows import SliceConstantRows
 from warploom.relax.find_attention import FindAttention
@@ -56,7 +57,7 @@ def operator_passes(measure: bool = True) -> list[tvm.transform.Pass]:
     call = CallAttention(measured_attention) if measure else CallAttention()
     attention = [FindAttention(), JoinPermutations(), call, JoinPermutations()]
     passes = [CallTopK(), SquarePowers(), SliceConstantRows(), *attention, NarrowProducts()]
-    passes += [ReplaceCacheKernels()]
+    passes += [ReplaceCacheKernels(), CallGrouped()]
     return [*map(_on_hopper, passes), CallTilePrograms()]
 
 
