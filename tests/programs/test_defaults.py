@@ -20,6 +20,7 @@ from warploom.programs import (
     gemm_grouped_block_scaled,
     gemm_quantised,
     paged_decode,
+    ragged_prefill,
 )
 from warploom.target import cuda_target
 from warploom.target.dtypes import bits_of
@@ -94,6 +95,14 @@ class Draw:
             arch=self.arch,
         )  # fmt: skip
 
+    def ragged_prefill(self) -> Any:
+        shared, step = self.of(1, 2, 8), 8
+        head_dim, value_dim = (step * int(self.rng.integers(1, 33)) for _ in range(2))
+        return ragged_prefill(
+            shared * self.of(1, 2, 7, 16, 71), shared, head_dim, self.of(None, value_dim),
+            self.of(*HALVES), arch=self.arch,
+        )  # fmt: skip
+
     def conv2d(self) -> Any:
         taps = self.of((1, 1), (3, 3), (5, 5), (1, 3))
         return conv2d(
@@ -105,7 +114,7 @@ class Draw:
 
 PROGRAMS = (
     "gemm", "gemm_block_scaled", "gemm_grouped", "gemm_grouped_block_scaled", "gemm_quantised",
-    "attention", "conv2d", "paged_decode",
+    "attention", "conv2d", "paged_decode", "ragged_prefill",
 )  # fmt: skip
 _MANY = pytest.param(100, marks=pytest.mark.long)
 
@@ -134,6 +143,8 @@ LARGEST = {
     "attention of three warpgroups": lambda arch: attention(3072, 128, 32, arch=arch),
     "paged decode of 256": lambda arch: paged_decode(16, 2, 256, sliding_window=True, arch=arch),
     "paged decode of 192": lambda arch: paged_decode(16, 2, 192, arch=arch),
+    "ragged prefill of 256": lambda arch: ragged_prefill(16, 2, 256, arch=arch),
+    "ragged prefill of 192 and 128": lambda arch: ragged_prefill(16, 16, 192, 128, arch=arch),
     "convolution": lambda _: conv2d(1, 28, 28, 128, 256),
     "quantised": lambda arch: gemm_quantised(512, 1024, 64, arch=arch),
 }

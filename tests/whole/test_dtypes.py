@@ -63,6 +63,8 @@ CALLS = {
     "programs.attention": ("bfloat16", lambda d: programs.attention(256, dtype=d)),
     "programs.top_k": ("float16", lambda d: programs.top_k(64, 4, dtype=d)),
     "programs.paged_decode": ("bfloat16", lambda d: programs.paged_decode(8, 2, 64, d)),
+    "programs.ragged_prefill": (
+        "bfloat16", lambda d: programs.ragged_prefill(8, 2, 64, dtype=d)),
     "programs.gemm_quantised": ("bfloat16", lambda d: programs.gemm_quantised(256, 256, dtype=d)),
     "programs.gemm_grouped": ("float16", lambda d: programs.gemm_grouped(
         2, 256, 256, 128, d, out_dtype=d)),

@@ -10,6 +10,7 @@ from warploom.decide.families.attention import AttentionProblem, choose_attentio
 from warploom.decide.families.block_scaled import BlockScaledProblem, choose_block_scaled
 from warploom.decide.families.grouped import GroupedProblem, choose_grouped
 from warploom.decide.families.paged_decode import PagedDecodeProblem, choose_paged_decode
+from warploom.decide.families.prefill import PrefillProblem, choose_prefill
 from warploom.decide.families.quantised import QuantisedProblem, choose_quantised
 from warploom.decide.machine import Machine
 from warploom.decide.machines import machine_for
@@ -18,7 +19,7 @@ from warploom.decide.ranking import choose_gemm
 
 Problem = (
     GemmProblem | AttentionProblem | BlockScaledProblem | GroupedProblem | PagedDecodeProblem
-    | QuantisedProblem
+    | PrefillProblem | QuantisedProblem
 )
 #: The family of each problem.
 FAMILIES: dict[type, Callable[[Any, Machine], Config]] = {
@@ -27,6 +28,7 @@ FAMILIES: dict[type, Callable[[Any, Machine], Config]] = {
     BlockScaledProblem: lambda problem, machine: choose_block_scaled(problem, machine.gpu),
     GroupedProblem: choose_grouped,
     PagedDecodeProblem: choose_paged_decode,
+    PrefillProblem: choose_prefill,
     QuantisedProblem: lambda problem, machine: choose_quantised(problem, machine.gpu),
 }
 

@@ -31,6 +31,7 @@ from warploom.kernels.kernel_name import named
 from warploom.layout.smem_matrix import ATOM_ROWS
 from warploom.programs.kv_pages import SequencePages, named_scalar
 from warploom.programs.merge_parts import MOST_CTAS, THREADS, PartsOfSequences
+from warploom.programs.sequences import bits_below
 from warploom.target import SM90A
 from warploom.target.dtypes import with_dtype_names
 
@@ -39,8 +40,6 @@ from warploom.target.dtypes import with_dtype_names
 NOTHING = -5e4
 #: Elements of a head: a thread then holds 128 of the sums of 64 rows.
 _MOST_ELEMENTS = 256
-#: Bisection takes so many steps at most: sequences of a batch are fewer than two to that power.
-_BITS = 16
 
 
 @with_dtype_names
@@ -182,7 +181,7 @@ def paged_decode(
         steps_of_a_chunk: T.let[T.int32] = steps_of(batch, used_pages)
         pages_of_a_chunk: T.let[T.int32] = steps_of_a_chunk * pages_a_step // steps_a_page
         slots: T.let[T.int32] = used_pages // pages_of_a_chunk + batch
-        bits: T.let[T.int32] = _bits_below(batch)
+        bits: T.let[T.int32] = bits_below(batch)
         parts = T.alloc_buffer((T.max(slots, 1), heads, head_dim), "float32", scope="global")
         part_lse = T.alloc_buffer((T.max(slots, 1), heads), "float32", scope="global")
         with wl.kernel():
@@ -290,14 +289,6 @@ def paged_decode(
                     merge.add(seq, T.truncdiv(at, heads), T.truncmod(at, heads), thread)
 
     return batch_decode_paged_kv
-
-
-def _bits_below(count: Any) -> Any:
-    """Bits of the numbers below a count."""
-    bits: Any = 0
-    for bit in range(_BITS):
-        bits = bits + T.cast(count > (1 << bit), "int32")
-    return bits
 
 
 def _check(heads: int, kv_heads: int, head_dim: int, dtype: str) -> None:

@@ -1,0 +1,89 @@
+"""Configs for the prefill programs: attention of many sequences of queries to their own keys.
+
+How many queries each sequence has is known at the launch alone. The tile is that of causal
+attention of any number of tokens; query heads that share a head of K and V share its rows.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+
+from warploom.decide.config import Config
+from warploom.decide.families.attention import AttentionProblem, choose_attention
+from warploom.decide.machine import Machine
+from warploom.target import ARCHS, SM90A
+
+#: Bytes of an element of Q, K, V and the output.
+_BYTES = 2
+#: Elements of a row of the widest swizzle: what arrives in shared memory has whole rows of it.
+_ROW_ELEMENTS = 64
+#: Keys of a step are a multiple of what one MMA contracts.
+_MMA_K = 16
+#: Bytes of shared memory for mbarriers and alignment, and of output on its way to global memory.
+_ASIDE, _STORED = 1024, 32768
+
+
+@dataclass(frozen=True)
+class PrefillProblem:
+    """softmax(Q K^T) V for the queries of each of many sequences.
+
+    Attributes
+    ----------
+    heads, kv_heads : int
+    head_dim, value_dim : int
+        Elements of a head of Q and K, and of V and the output.
+    arch : str
+    """
+
+    heads: int
+    kv_heads: int
+    head_dim: int
+    value_dim: int
+    arch: str = SM90A.name
+
+    @property
+    def in_place(self) -> bool:
+        """Whether threads change values that were loaded: the last ones, of a block that is not
+        full. Blackwell's tensor core does not wait for that, so there is a tile for the result.
+        """
+        return self.arch == SM90A.name
+
+
+def choose_prefill(problem: PrefillProblem, machine: Machine) -> Config:
+    """The config for a problem: queries of all heads of a tile are ``tile_m``, keys ``tile_n``."""
+    widest = max(problem.head_dim, problem.value_dim)
+    config = choose_attention(
+        AttentionProblem(
+            None, widest, problem.heads, problem.kv_heads, causal=True, arch=problem.arch
+        ),
+        machine,
+    )
+    return replace(config, tile_n=min(config.tile_n, _most_keys(problem, config)), ctas_per_sm=1)
+
+
+def _most_keys(problem: PrefillProblem, config: Config) -> int:
+    """Keys of a step that fit into shared memory."""
+    wide, columns = (
+        -(-elements // _ROW_ELEMENTS) * _ROW_ELEMENTS * _BYTES
+        for elements in (problem.head_dim, problem.value_dim)
+    )
+    left = ARCHS[problem.arch].shared_bytes_of_each(1) - _ASIDE - _STORED - config.tile_m * wide
+    of_a_key = config.stages * (wide + columns) + (0 if problem.in_place else columns)
+    return left // of_a_key // _MMA_K * _MMA_K
+
+
+def heads_of_tile(problem: PrefillProblem, rows: int) -> int:
+    """Query heads that share the rows of a tile.
+
+    A tile of more heads has fewer queries, so that few queries fill it, and so that less of it lies
+    beyond the diagonal. Its heads divide its rows, as copies by TMA are rectangles.
+
+    Examples
+    --------
+    >>> heads_of_tile(PrefillProblem(32, 8, 128, 128), 128)
+    4
+    >>> heads_of_tile(PrefillProblem(28, 4, 128, 128), 128)
+    1
+    """
+    return math.gcd(problem.heads // problem.kv_heads, rows)
