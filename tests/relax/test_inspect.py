@@ -80,7 +80,7 @@ def test_attention_with_a_bias_is_named() -> None:
 def test_the_layout_of_a_convolution_is_named() -> None:
     made = _module(relax.op.nn.conv2d, (1, 8, 10, 10), (16, 8, 3, 3))
     (report,) = inspect(made)
-    assert "channels last: relax.transform.ConvertLayout to NHWC and OHWI" in report.reason
+    assert "wants its channels last (NHWC, OHWI)" in report.reason
     assert "channels last" not in inspect(_module(relax.op.matmul, (24, 63), (63, 32)))[0].reason
 
 

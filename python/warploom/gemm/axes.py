@@ -61,9 +61,11 @@ class Axes:
             )
         rows, columns = (_longest(axes) for axes in own)
         if rows is None or columns is None:
+            both = [axis.var.name for axis in spatial if _is_long(axis) and axis.var in x & y]
+            groups = f" ({', '.join(both)} is in both, as groups of a convolution are)"
             raise Decline(
                 f"{output.buffer.name} has no {'rows' if rows is None else 'columns'} that one "
-                "factor alone has; it is no product of two matrices."
+                f"factor alone has{groups if both else ''}; it is no product of two matrices."
             )
         others = [axis for axis in spatial if axis not in (rows, columns)]
         return cls(

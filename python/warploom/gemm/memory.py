@@ -70,6 +70,7 @@ def operand_faults(gemm: GemmFunction) -> Iterator[tuple[Operand, Decline]]:
                 continue
             try:
                 check_strides(operand.load)
+                _check_pixels(gemm, operand.load)
             except Decline as fault:
                 yield operand, Decline(f"{fault}{_of_convolutions(product)}")
                 continue
@@ -83,13 +84,33 @@ def operand_faults(gemm: GemmFunction) -> Iterator[tuple[Operand, Decline]]:
                 )
 
 
+def _check_pixels(gemm: GemmFunction, load: TensorLoad) -> None:
+    """TVM describes no copy of several pixels where the image has one, with padding around it.
+
+    Raises
+    ------
+    Decline
+        If an image is so.
+    """
+    pixels = {axis.var for axis in gemm.pixels}
+    for index, extent in zip(load.indices, load.source.shape, strict=True):
+        if ir.is_constant(extent, 1) and ir.uses(index) & pixels:
+            raise Decline(
+                f"{load.source.name} has an extent of 1 where the result has more, all padding; "
+                "TVM describes no such copy, so leave taps out that see nothing but padding."
+            )
+
+
 def _of_convolutions(product: Product) -> str:
     """What helps a convolution whose channels are not last, as PyTorch exports it."""
     loads_of = [operand.load for operand in (product.a, product.b) if operand.load is not None]
     moves = any(not isinstance(i, (Var, tirx.IntImm)) for load in loads_of for i in load.indices)
     if not moves:
         return ""
-    return " A convolution wants its channels last: relax.transform.ConvertLayout to NHWC and OHWI."
+    return (
+        " A convolution wants its channels last (NHWC, OHWI): a Relax model is laid out so where "
+        "that saves more time than its transpositions take."
+    )
 
 
 def bits_in_memory(operand: Operand, inner: Axis, outer: Axis | None = None) -> float:

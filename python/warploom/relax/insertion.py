@@ -147,7 +147,7 @@ class _Insertion:
                 result += library_passes()
             if name in _TAKE_OPERATORS and self.wants_operators:
                 self.wants_operators = False
-                result += operator_passes(self.options[-1])
+                result += operator_passes(self.options[0], self.options[-1])
             if name in (*_SCHEDULE, *_LOWER_CALLS):
                 result += self._functions()
             result.append(self._within(step) if _is_transparent(step) else step)

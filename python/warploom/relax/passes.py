@@ -19,6 +19,7 @@ from warploom.relax.attention import CallAttention
 from warploom.relax.call_grouped import CallGrouped
 from warploom.relax.call_top_k import CallTopK
 from warploom.relax.constant_rows import SliceConstantRows
+from warploom.relax.convolutions import LayOutConvolutions
 from warploom.relax.find_attention import FindAttention
 from warploom.relax.fuse_operands import FuseOperands
 from warploom.relax.fuse_products import FuseProducts
@@ -46,18 +47,20 @@ def library_passes() -> list[tvm.transform.Pass]:
     return [_on_hopper(CallTopK())]
 
 
-def operator_passes(measure: bool = True) -> list[tvm.transform.Pass]:
+def operator_passes(tf32: bool = False, measure: bool = True) -> list[tvm.transform.Pass]:
     """The passes on operators.
 
     Parameters
     ----------
+    tf32 : bool
+        Whether float32 operands may be multiplied as tf32 in all functions.
     measure : bool
         Whether to measure what the environment asks for.
     """
     call = CallAttention(measured_attention) if measure else CallAttention()
     attention = [FindAttention(), JoinPermutations(), call, JoinPermutations()]
-    passes = [CallTopK(), SquarePowers(), SliceConstantRows(), *attention, NarrowProducts()]
-    passes += [ReplaceCacheKernels(), CallGrouped()]
+    passes = [CallTopK(), SquarePowers(), SliceConstantRows(), LayOutConvolutions(tf32)]
+    passes += [*attention, NarrowProducts(), ReplaceCacheKernels(), CallGrouped()]
     return [*map(_on_hopper, passes), CallTilePrograms()]
 
 

@@ -2,7 +2,8 @@
 
 Frontends write ``[batch, tokens, heads, elements]`` as ``[batch, heads, tokens, elements]`` and
 back around each attention. A permutation of a permutation is one, or none at all; what is left
-without a reader is no kernel then.
+without a reader is no kernel then. A permutation of dimensions of one element moves nothing: it is
+a reshape. A reshape between two permutations, such as that of pixels to tokens, goes before both.
 """
 
 from __future__ import annotations
@@ -10,10 +11,15 @@ from __future__ import annotations
 from typing import Any
 
 import tvm
-from tvm import relax
+import tvm_ffi
+from tvm import relax, tirx
 from tvm.ir import Op
 
 from warploom.relax.visiting import bound, visited
+from warploom.tile import ir
+
+#: Operators that move nothing in memory.
+_RESHAPES = ("relax.reshape", "relax.expand_dims", "relax.squeeze")
 
 
 def is_permutation(expr: Any) -> bool:
@@ -29,10 +35,20 @@ def permutation(call: relax.Call) -> tuple[int, ...]:
     return tuple(int(axis) % count for axis in call.attrs.axes)
 
 
+def moves_elements(call: relax.Call) -> bool:
+    """Whether a permutation changes the order of elements in memory."""
+    extents = call.args[0].ty.shape.values if call.args[0].ty.shape is not None else None
+    order = permutation(call)
+    if extents is not None:
+        order = tuple(axis for axis in order if not ir.is_constant(extents[axis], 1))
+    return list(order) != sorted(order)
+
+
 def JoinPermutations() -> tvm.transform.Pass:
     """A pass that makes one of ``permute_dims(permute_dims(x))``, and ``x`` if it changes nothing.
 
-    To be run before ``LegalizeOps``.
+    Also where a reshape is between the two that only merges or splits neighbours. To be run
+    before ``LegalizeOps``.
     """
 
     @tvm.transform.module_pass(opt_level=0, name="warploom.JoinPermutations")
@@ -49,9 +65,79 @@ class _Joiner(relax.PyExprMutator):
         if not is_permutation(call):
             return call
         before = bound(self, call.args[0])
-        if not is_permutation(before):
-            return call
-        first, second = permutation(before), permutation(call)
-        order = [first[axis] for axis in second]
-        source = before.args[0]
-        return source if order == sorted(order) else relax.op.permute_dims(source, order)
+        if _is_reshape(before):
+            permuted = bound(self, before.args[0])
+            moved = _reshaped_first(permuted, before) if is_permutation(permuted) else None
+            if moved is not None:
+                shape, order = moved
+                source = self.builder_.emit(relax.op.reshape(permuted.args[0], shape))
+                before = self.builder_.normalize(relax.op.permute_dims(source, order))
+        source, order = call.args[0], list(permutation(call))
+        if is_permutation(before):
+            first, source = permutation(before), before.args[0]
+            order = [first[axis] for axis in order]
+        if order == sorted(order):
+            return source
+        made = self.builder_.normalize(relax.op.permute_dims(source, order))
+        if moves_elements(made):
+            return made
+        while _is_reshape(earlier := bound(self, source), *_RESHAPES):
+            source = earlier.args[0]
+        return relax.op.reshape(source, made.ty.shape)
+
+
+def _is_reshape(expr: Any, *names: str) -> bool:
+    names = names or ("relax.reshape",)
+    return isinstance(expr, relax.Call) and any(expr.op == Op.get(name) for name in names)
+
+
+def _reshaped_first(
+    permuted: relax.Call, reshape: relax.Call
+) -> tuple[list[Any], list[int]] | None:
+    """The shape and the order of dimensions of ``reshape(permute_dims(x))`` the other way round.
+
+    None if the reshape takes dimensions together that are not neighbours in ``x``, in that order.
+    """
+    shapes = [one.ty.shape for one in (permuted.args[0], permuted, reshape)]
+    if any(shape is None or not hasattr(shape, "values") for shape in shapes):
+        return None
+    source, middle, result = (list(shape.values) for shape in shapes)
+    groups = _groups(middle, result)
+    if groups is None:
+        return None
+    order, parts = permutation(permuted), []
+    for mine, made in groups:
+        axes = [axis for axis in (order[d] for d in mine) if not ir.is_constant(source[axis], 1)]
+        if axes and axes != list(range(axes[0], axes[0] + len(axes))):
+            return None
+        parts.append((axes[0] if axes else len(source), list(made)))
+    # Where each dimension of the result is once those of x are in their own order.
+    ranked = [d for _, made in sorted(parts, key=lambda part: part[0]) for d in made]
+    return [result[d] for d in ranked], [ranked.index(d) for d in range(len(result))]
+
+
+def _groups(old: list[Any], new: list[Any]) -> list[tuple[range, range]] | None:
+    """The fewest dimensions of two shapes that have as many elements, from the first on.
+
+    None if the shapes have extents that are not known, but for those that are the same in both.
+    """
+    found, places = [], [0, 0]
+    shapes = old, new
+    while places != [len(old), len(new)]:
+        first, sizes = list(places), [1, 1]
+        extents = [shape[at : at + 1] for shape, at in zip(shapes, places, strict=True)]
+        if all(extents) and tvm_ffi.structural_equal(extents[0][0], extents[1][0]):
+            places = [at + 1 for at in places]
+        else:
+            while places == first or sizes[0] != sizes[1]:
+                left = places[0] < len(old) and sizes[0] <= sizes[1]
+                side = 0 if left or places[1] == len(new) else 1
+                if places[side] == len(shapes[side]):
+                    return None
+                extent = shapes[side][places[side]]
+                if not isinstance(extent, tirx.IntImm) or int(extent) < 1:
+                    return None
+                sizes[side] *= int(extent)
+                places[side] += 1
+        found.append(tuple(range(*ends) for ends in zip(first, places, strict=True)))
+    return found

@@ -1,0 +1,48 @@
+"""What a layout of images costs and saves: the rule of when convolutions are laid out anew.
+
+A convolution that is no GEMM is TVM's: a thread computes one element of the result, one product
+after the other, each with two loads. In NHWC it is a GEMM on tensor cores, whose time is small
+beside that; but where images come in, or leave, in NCHW, they are transposed, which reads and
+writes all of them in a kernel of its own. The rule compares the two times.
+"""
+
+from __future__ import annotations
+
+from warploom.decide.machine import Machine
+from warploom.decide.problem import ALIGN
+from warploom.relax.convolution import Convolution
+from warploom.target.dtypes import bits_of
+
+#: Lanes of an SM whose loads go out in a cycle (CUDA C++ Programming Guide, "Throughput of Native
+#: Arithmetic Instructions", compute capability 9.0), and loads of a multiply-add.
+_LOAD_LANES, _LOADS = 32, 2
+#: Cycles from one product of a thread to the next, an estimate: a load from L1 takes some 35 of
+#: them, and compilers unroll loops of loads by four.
+_CYCLES_A_TERM = 35 / 4
+
+
+def stock_time(convolution: Convolution, machine: Machine) -> float:
+    """Microseconds of TVM's own kernel for a convolution, at the least."""
+    sums = convolution.pixels * convolution.filters * convolution.terms
+    throughput = machine.gpu.sms * _LOAD_LANES / _LOADS * machine.clock
+    return max(sums / throughput, convolution.terms * _CYCLES_A_TERM / machine.clock)
+
+
+def copy_time(size: float, machine: Machine) -> float:
+    """Microseconds to write a tensor of so many bytes in another order, in its own kernel."""
+    return machine.serial_launch + 2 * size / machine.dram_bytes
+
+
+def columns_of(convolution: Convolution) -> int:
+    """Elements of a row of a gathered convolution: its terms, in whole units of TMA."""
+    unit = 8 * ALIGN // bits_of(convolution.dtype)
+    return -(-convolution.terms // unit) * unit
+
+
+def saved_time(convolution: Convolution, machine: Machine) -> float:
+    """Microseconds that a convolution takes less as a GEMM, transpositions left out."""
+    saved = stock_time(convolution, machine)
+    if convolution.is_gathered:
+        row = columns_of(convolution) * bits_of(convolution.dtype) / 8
+        saved -= copy_time(convolution.pixels * row, machine)
+    return saved

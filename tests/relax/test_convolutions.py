@@ -1,0 +1,270 @@
+"""Convolutions as PyTorch exports them: laid out anew, gathered, and what they compute."""
+
+from __future__ import annotations
+
+import re
+import warnings
+from typing import Any
+
+import numpy as np
+import pytest
+import tvm
+from tvm import relax
+from tvm.relax import op
+
+import warploom
+from warploom.errors import StockScheduleWarning
+from warploom.relax import convolutions, gather_pixels
+from warploom.relax.convolutions import LayOutConvolutions
+from warploom.relax.inspect import inspect
+from warploom.relax.permutations import JoinPermutations, is_permutation
+
+torch = pytest.importorskip("torch", reason="PyTorch, whose models these are")
+from tests.relax.image_models import MODELS, exported  # noqa: E402
+
+_TARGET = warploom.cuda_target("h200")
+
+
+@pytest.fixture
+def free(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Transpositions that cost nothing: small models are laid out, too."""
+    for module in (convolutions, gather_pixels):
+        monkeypatch.setattr(module, "saved_time", lambda *_: 1.0)
+    monkeypatch.setattr(convolutions, "copy_time", lambda *_: 0.0)
+
+
+def _run(module: tvm.IRModule, inputs: list[np.ndarray]) -> np.ndarray:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", StockScheduleWarning)
+        executable = relax.build(module, _TARGET)
+    machine = relax.VirtualMachine(executable, tvm.cuda(0))
+    found = machine["main"](*(tvm.runtime.tensor(one, tvm.cuda(0)) for one in inputs))
+    found = found if isinstance(found, tvm.runtime.Tensor) else found[0]
+    return found.numpy().astype(np.float64)
+
+
+def _assert_close(found: np.ndarray, wanted: np.ndarray, bound: float = 4e-3) -> None:
+    assert found.shape == wanted.shape and np.isfinite(found).all()
+    assert np.abs(found - wanted).max() <= bound * np.abs(wanted).max()
+
+
+def _transpositions(module: tvm.IRModule) -> list[tuple[int, ...]]:
+    """Shapes of tensors of three and more dimensions that are written in another order."""
+    found = []
+
+    def visit(expr: Any) -> None:
+        if is_permutation(expr) and expr.ty.ndim > 2:
+            found.append(tuple(int(extent) for extent in expr.ty.shape))
+
+    relax.analysis.post_order_visit(module["main"], visit)
+    return found
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.some(2)
+def test_models(name: str, free: None, rng: np.random.Generator) -> None:
+    torch.manual_seed(int(rng.integers(1 << 31)))
+    make, shapes, count = MODELS[name]
+    module, inputs, wanted = exported(make(), shapes)
+    assert sum(one.on_tensor_cores for one in inspect(module)) == count
+    _assert_close(_run(module, inputs), wanted)
+
+
+class _Net:
+    """A random net of images in NCHW, beside what PyTorch computes of the same numbers."""
+
+    def __init__(self, rng: np.random.Generator, image: tuple[int, ...]) -> None:
+        self.rng, self.builder = rng, relax.BlockBuilder()
+        self.input = rng.standard_normal(image).astype(np.float16)
+        self.param = relax.Var("x", relax.TensorType(image, "float16"))
+        self.values = [(self.param, torch.tensor(self.input, dtype=torch.float64))]
+
+    def module(self, layers: int) -> tuple[tvm.IRModule, np.ndarray]:
+        with self.builder.function("main", [self.param]):
+            with self.builder.dataflow():
+                for _ in range(layers):
+                    self._add()
+                result = self.builder.emit_output(self.values[-1][0])
+            self.builder.emit_func_output(result)
+        return self.builder.get(), self.values[-1][1].numpy()
+
+    def _constant(self, *shape: int, scale: float = 1.0) -> tuple[Any, Any]:
+        made = (scale * self.rng.standard_normal(shape)).astype(np.float16)
+        return relax.const(made), torch.tensor(made, dtype=torch.float64)
+
+    def _put(self, expr: Any, value: Any) -> None:
+        self.values.append((self.builder.emit(expr), value))
+
+    def _add(self) -> None:
+        rng, (x, value) = self.rng, self.values[-1]
+        kinds = ("conv", "conv", "conv", "depthwise", "residual", "concat", "pool", "bias")
+        kind = kinds[rng.integers(len(kinds))]
+        channels, *size = value.shape[1:]
+        same = [one for one in self.values[:-1] if one[1].shape == value.shape]
+        if kind == "residual" and same:
+            other = same[rng.integers(len(same))]
+            self._put(op.nn.relu(op.add(x, other[0])), torch.relu(value + other[1]))
+        elif kind == "concat" and channels <= 24:
+            self._put(op.concat([x, x], axis=1), torch.cat((value, value), 1))
+        elif kind == "pool" and min(size) > 3:
+            made = torch.nn.functional.max_pool2d(value, 2, 2)
+            self._put(op.nn.max_pool2d(x, (2, 2), (2, 2)), made)
+        elif kind == "bias":
+            (b, wanted) = self._constant(channels)
+            shape = (1, channels, 1, 1)
+            self._put(op.add(x, op.reshape(b, shape)), value + wanted.reshape(shape))
+        else:
+            self._convolve(x, value, channels if kind == "depthwise" else 1)
+
+    def _convolve(self, x: Any, value: Any, groups: int) -> None:
+        rng, (channels, *size) = self.rng, value.shape[1:]
+        taps = [int(rng.integers(1, 4)) for _ in size]
+        dilation = [int(rng.integers(1, 3)) for _ in size]
+        padding = [int(rng.integers(t // 2, t + 1)) for t in taps]
+        padding = [
+            max(p, -(-(d * (t - 1) + 1 - e) // 2))
+            for p, d, t, e in zip(padding, dilation, taps, size, strict=True)
+        ]
+        strides = [int(rng.integers(1, 4)) for _ in size]
+        filters = channels if groups > 1 else int(rng.choice([2, 4, 8, 12, 16, 24]))
+        scale = (channels // groups * taps[0] * taps[1]) ** -0.5
+        w, wanted = self._constant(filters, channels // groups, *taps, scale=scale)
+        made = torch.nn.functional.conv2d(
+            value, wanted, None, strides, padding, dilation, groups=groups
+        )
+        self._put(
+            op.nn.conv2d(x, w, strides=strides, padding=padding, dilation=dilation, groups=groups),
+            made,
+        )
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("number", range(24))
+@pytest.mark.some(2)
+def test_random_nets(number: int, free: None, rng: np.random.Generator) -> None:
+    image = (int(rng.integers(1, 3)), int(rng.choice([3, 8, 16])), *rng.integers(5, 14, 2))
+    net = _Net(rng, tuple(map(int, image)))
+    module, wanted = net.module(6)
+    _assert_close(_run(module, [net.input]), wanted, 8e-3)
+
+
+def _chain(module_of: Any, *shapes: tuple[Any, ...], dtype: str = "float16") -> tvm.IRModule:
+    builder = relax.BlockBuilder()
+    params = [
+        relax.Var(f"p{number}", relax.TensorType(list(shape), dtype))
+        for number, shape in enumerate(shapes)
+    ]
+    with builder.function("main", params):
+        with builder.dataflow():
+            out = builder.emit_output(builder.normalize(module_of(builder, *params)))
+        builder.emit_func_output(out)
+    return builder.get()
+
+
+def _text(module: tvm.IRModule) -> str:
+    with _TARGET:
+        return LayOutConvolutions()(module).script()
+
+
+def test_a_convolution_of_few_products_stays_between_its_neighbours() -> None:
+    def lone(builder: relax.BlockBuilder, x: Any, w: Any) -> Any:
+        return op.nn.conv2d(x, w, padding=1)
+
+    small = _text(_chain(lone, (1, 8, 6, 6), (16, 8, 3, 3)))
+    assert 'data_layout="NCHW"' in small and "permute_dims" not in small
+    large = _text(_chain(lone, (8, 256, 28, 28), (256, 256, 3, 3)))
+    assert 'data_layout="NHWC"' in large and large.count("permute_dims") == 3
+
+
+def test_convolutions_that_are_no_gemm_stay_as_they_are() -> None:
+    def make(groups: int) -> Any:
+        return lambda builder, x, w: op.nn.conv2d(x, w, padding=1, groups=groups)
+
+    for groups, w, dtype in ((256, 1, "float16"), (4, 64, "float16"), (1, 256, "float32")):
+        module = _chain(make(groups), (8, 256, 28, 28), (256, w, 3, 3), dtype=dtype)
+        assert 'data_layout="NCHW"' in _text(module) and "permute_dims" not in _text(module)
+    allowed = module["main"].with_attr("warploom.tf32", True)
+    assert 'data_layout="NHWC"' in _text(tvm.IRModule({"main": allowed}))
+
+
+def test_transpositions_are_at_the_borders_only(free: None) -> None:
+    make, shapes, _ = MODELS["U-Net block"]
+    module, _, _ = exported(make(), shapes)
+    with _TARGET:
+        module = LayOutConvolutions()(module)
+    images = [shape for shape in _transpositions(module) if shape[0] == 1]
+    # What comes in twice, and the result.
+    assert sorted(images) == [(1, 7, 9, 64), (1, 7, 9, 64), (1, 64, 7, 9)]
+
+
+def test_a_function_that_cannot_be_converted_stays_as_it_is(
+    free: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: Any) -> Any:
+        raise ValueError("an operator without a rule")
+
+    module, _, _ = exported(MODELS["Whisper stem"][0](), [(1, 80, 20)])
+    monkeypatch.setattr(relax.transform, "ConvertLayout", fail)
+    with _TARGET:
+        tvm.ir.assert_structural_equal(LayOutConvolutions()(module), module)
+
+
+_SHAPES = [(2, 3, 4, 5), (1, 8, 1, 6), (4, 1, 1, 3), (2, 2, 2, 2), (1, 12, 7, 1)]
+
+
+@pytest.mark.parametrize("number", range(30))
+def test_permutations_and_reshapes_are_joined_rightly(
+    number: int, rng: np.random.Generator
+) -> None:
+    """Whatever is done to a tensor, the result stays the same."""
+    shape = _SHAPES[number % len(_SHAPES)]
+
+    def make(builder: relax.BlockBuilder, x: Any) -> Any:
+        for _ in range(5):
+            extents = [int(extent) for extent in x.ty.shape]
+            if rng.random() < 0.5:
+                x = op.permute_dims(x, list(map(int, rng.permutation(len(extents)))))
+            else:
+                x = op.reshape(x, _other_shape(rng, extents))
+            x = builder.emit(x)
+        return x
+
+    module = _chain(make, shape)
+    joined = JoinPermutations()(module)
+    x = rng.standard_normal(shape).astype(np.float16)
+    found, wanted = (
+        relax.VirtualMachine(relax.build(one, "llvm"), tvm.cpu())["main"](
+            tvm.runtime.tensor(x)
+        ).numpy()
+        for one in (joined, module)
+    )
+    np.testing.assert_array_equal(found, wanted)
+    assert joined.script().count("permute_dims") <= module.script().count("permute_dims")
+
+
+def _other_shape(rng: np.random.Generator, extents: list[int]) -> list[int]:
+    """A shape of as many elements: neighbours taken together, or one of them split."""
+    at = int(rng.integers(len(extents)))
+    if rng.random() < 0.5 and at + 1 < len(extents):
+        return [*extents[:at], extents[at] * extents[at + 1], *extents[at + 2 :]]
+    factors = [f for f in range(1, extents[at] + 1) if extents[at] % f == 0]
+    factor = int(rng.choice(factors))
+    return [*extents[:at], factor, extents[at] // factor, *extents[at + 1 :]]
+
+
+def test_pixels_become_tokens_without_a_transposition() -> None:
+    def make(builder: relax.BlockBuilder, x: Any) -> Any:
+        image = builder.emit(op.permute_dims(x, [0, 3, 1, 2]))
+        tokens = builder.emit(op.reshape(image, (2, 16, 63)))
+        return op.permute_dims(tokens, [0, 2, 1])
+
+    assert "permute_dims" not in JoinPermutations()(_chain(make, (2, 7, 9, 16))).script()
+
+
+def test_what_is_left_says_so() -> None:
+    def depthwise(builder: relax.BlockBuilder, x: Any, w: Any) -> Any:
+        return op.nn.conv2d(x, w, padding=1, groups=8)
+
+    (report,) = inspect(_chain(depthwise, (1, 8, 10, 10), (8, 1, 3, 3)))
+    assert re.search("groups of a convolution", report.reason)
