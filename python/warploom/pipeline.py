@@ -22,8 +22,7 @@ from warploom.lower.host.share_tensor_maps import ShareTensorMaps
 from warploom.lower.lowerings import lower
 from warploom.lower.warn_of_lowering import first_span
 from warploom.ops.dispatch import our_programs, uses_warploom
-from warploom.rows.generate import MARK
-from warploom.tile.kinds import is_program, is_tirx
+from warploom.tile.kinds import MARK, is_program, is_tirx
 from warploom.tile.spans import drop_spans
 from warploom.warn import remember_author
 

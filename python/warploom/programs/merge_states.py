@@ -11,8 +11,8 @@ from tvm.tirx import PrimFunc
 
 from warploom.errors import IllegalCombination
 from warploom.kernels.kernel_name import named
-from warploom.rows.generate import MARK
 from warploom.target.dtypes import bits_of, with_dtype_names
+from warploom.tile.kinds import MARK
 
 #: Threads of a CTA, about.
 _THREADS = 256

@@ -23,7 +23,7 @@ from warploom.meta_schedule.database import RECORDS
 from warploom.meta_schedule.lookup import Lookup
 from warploom.relax.attention import ATTENTION, declined_attention, operands_of
 from warploom.relax.insertion import inserted
-from warploom.relax.kv_cache import CACHE_KERNEL, left_to_tvm
+from warploom.relax.kv_cache import left_to_tvm
 from warploom.relax.lower_rows import rows_of
 from warploom.relax.passes import SCHEDULE_MATMULS
 from warploom.relax.pipeline import stock_passes
@@ -49,8 +49,6 @@ class FunctionReport:
         How threads share its rows, if it is no GEMM and computed row by row.
     attention : str
         The tile program of an attention, in words; empty for other functions.
-    cache : str
-        What a kernel of a KV cache that is no attention does, in words, if it is replaced.
     program : str
         What another program of the package computes for it, in words.
     multiplies : bool
@@ -64,7 +62,6 @@ class FunctionReport:
     decisions: tuple[tuple[int | None, Config], ...] = ()
     rows: RowPlan | None = None
     attention: str = ""
-    cache: str = ""
     program: str = ""
     multiplies: bool = False
     reason: str = ""
@@ -77,8 +74,8 @@ class FunctionReport:
     def __str__(self) -> str:
         if self.rows is not None:
             return f"{self.name}: row by row: {self.rows}"
-        if self.attention or self.cache or self.program:
-            return f"{self.name}: {self.attention or self.cache or self.program}"
+        if self.attention or self.program:
+            return f"{self.name}: {self.attention or self.program}"
         if self.problem is None:
             return f"{self.name}: left to TVM: {self.reason}"
         lines = [f"{self.name}: {self.problem}"]
@@ -136,9 +133,8 @@ def _report(
 ) -> FunctionReport:
     if is_tirx(func):
         attention = str((func.attrs or {}).get(ATTENTION, ""))
-        cache = str((func.attrs or {}).get(CACHE_KERNEL, ""))
-        if attention or cache:
-            return FunctionReport(name, attention=attention, cache=cache)
+        if attention:
+            return FunctionReport(name, attention=attention)
         words = str((func.attrs or {}).get(COMPUTES, ""))
         if words:
             multiplies = bool((func.attrs or {}).get(TENSOR_CORES, False))
@@ -207,11 +203,9 @@ def main(arguments: Sequence[str]) -> int:
     taken = sum(report.on_tensor_cores for report in reports)
     rows = sum(report.rows is not None for report in reports)
     rows += sum(bool(report.program) and not report.multiplies for report in reports)
-    copies = sum(bool(report.cache) for report in reports)
-    of_cache = f"{copies} of the KV cache, " if copies else ""
     print(
-        f"{len(reports)} functions: {taken} on tensor cores, {rows} row by row, {of_cache}"
-        f"{len(reports) - taken - rows - copies} left to TVM"
+        f"{len(reports)} functions: {taken} on tensor cores, {rows} row by row, "
+        f"{len(reports) - taken - rows} left to TVM"
     )
     return int(not taken)
 

@@ -24,7 +24,6 @@ from tvm.tirx.transform import StmtSimplify
 
 from warploom.errors import Decline, IllegalCombination
 from warploom.fallback import attempted, with_original
-from warploom.relax.attention import ATTENTION
 from warploom.relax.kv_cache_kernels import (
     CALL_SIZES,
     RAGGED,
@@ -33,11 +32,10 @@ from warploom.relax.kv_cache_kernels import (
     kernel_at,
 )
 from warploom.relax.signatures import Facts
+from warploom.relax.tile_programs import with_words
 
 #: The function that makes a cache.
 CREATE = "vm.builtin.paged_attention_kv_cache_create"
-#: Attribute of a kernel that replaces one of the cache and is no attention: what it does, in words.
-CACHE_KERNEL = "warploom.kv_cache"
 #: Arguments of the call.
 _ROPE_MODE, _FIRST_KERNEL = 8, 13
 
@@ -121,8 +119,7 @@ class CacheKernelUse:
         if not _same(func, _stock(row, facts, target)):
             raise Decline("it differs from TVM's kernel for the same sizes.")
         program = with_original(row.ours(facts), func)
-        attribute = ATTENTION if row.attends else CACHE_KERNEL
-        return program.with_attr(attribute, row.words.format_map(facts))
+        return with_words(program, row.words.format_map(facts), row.attends)
 
 
 def cache_kernels(mod: IRModule) -> list[CacheKernelUse]:

@@ -13,7 +13,7 @@ from tvm.tirx import PrimFunc
 
 from warploom.relax.joining import result_types
 from warploom.relax.visiting import visited
-from warploom.rows.generate import MARK
+from warploom.tile.kinds import MARK
 
 #: ``op_pattern`` of a function that is never fused.
 _OPAQUE = 8

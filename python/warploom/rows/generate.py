@@ -31,9 +31,8 @@ from warploom.rows.vectors import Vector, constants_of, offset, registers_for, v
 from warploom.target.dtypes import bits_of
 from warploom.tile import ir
 from warploom.tile.hints import DEVICE_ENTRY
+from warploom.tile.kinds import MARK
 
-#: Attribute of the kernels that are made here, by which pipelines tell them.
-MARK = "warploom.rows"
 #: Types of words that are loaded at a time, by their bits; smaller words are single elements.
 _WORDS = {128: "uint32x4", 64: "uint32x2", 32: "uint32"}
 

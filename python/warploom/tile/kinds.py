@@ -9,6 +9,9 @@ from tvm.tirx import PrimFunc
 
 from warploom.tile.read import is_tile_program
 
+#: Attribute of kernels of the package without a tile statement, by which pipelines tell them.
+MARK = "warploom.kernel"
+
 
 def is_s_tir(function: PrimFunc) -> bool:
     """Whether a function consists of blocks and loops (S-TIR)."""
