@@ -24,7 +24,7 @@ from warploom.relax.tile_programs import is_tirx
 
 #: Kernels that are replaced.
 _TAKEN = {
-    "batch_decode_paged_kv", "batch_decode_paged_kv_sliding_window",
+    "batch_prefill_ragged_kv", "batch_decode_paged_kv", "batch_decode_paged_kv_sliding_window",
     "tir_kv_cache_transpose_append", "tir_kv_cache_transpose_append_mla",
     "tir_attention_merge_state",
 }  # fmt: skip

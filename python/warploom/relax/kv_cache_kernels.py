@@ -19,6 +19,7 @@ from tvm.tirx import PrimFunc
 from warploom.programs.append_to_pages import append_latent_to_pages, append_to_pages
 from warploom.programs.merge_states import merge_states
 from warploom.programs.paged_decode import paged_decode
+from warploom.programs.ragged_prefill import ragged_prefill
 from warploom.relax.signatures import Facts, Signature
 
 _NO_PARAMETERS = Signature(())
@@ -176,7 +177,9 @@ def _merge_row(place: int, dim: str) -> CacheKernel:
 
 
 RAGGED = CacheKernel(
-    15, 1, "attention of new tokens to each other", "no program replaces it.",
+    15, 1,
+    "attention of new tokens to each other, {heads} heads of {dim} and {value_dim} ({kv_heads} of "
+    "keys), {dtype}",
     signature=Signature.of(f"""
         q: dtype queries heads dim
         q_indptr: int32 batch+1
@@ -190,6 +193,12 @@ RAGGED = CacheKernel(
         causal: int32
         {_ROTARY}
     """),
+    stock=lambda facts, target: tvm_kernels._attention_prefill_ragged(
+        *map(facts.number, ("kv_heads", "heads", "dim", "value_dim")), facts["dtype"], {}, target
+    ),
+    ours=lambda facts: ragged_prefill(
+        *map(facts.number, ("heads", "kv_heads", "dim", "value_dim")), facts["dtype"]
+    ),
 )  # fmt: skip
 
 #: The kernels, in the order of the arguments.
