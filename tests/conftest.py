@@ -6,8 +6,6 @@
 from __future__ import annotations
 
 import fcntl
-import inspect
-import linecache
 import logging
 import math
 import os
@@ -16,7 +14,6 @@ import sys
 import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from types import FrameType
 
 import hypothesis
 import numpy as np
@@ -27,9 +24,6 @@ from warploom import emulator
 
 #: Base of every test's seed; another value gives every test other data.
 BASE_SEED = int(os.environ.get("WARPLOOM_TEST_SEED", "0"))
-
-#: Packages whose frames are below every test.
-_PYTEST = ("_pytest", "pluggy")
 
 #: With several processes, each of them has one thread for each of these.
 _THREADS = (
@@ -85,29 +79,10 @@ def pytest_configure(config: pytest.Config) -> None:
     # Tests watch TVM compile, and mutants change what compiles: no module may be from before.
     os.environ.setdefault("WARPLOOM_MODULE_CACHE", "0")
     emulator.enable_without_gpu()
-    inspect.getouterframes = _frames_of_the_test
     if folder := config.getoption("record_cuda"):
         from tests.shared import cuda_record
 
         cuda_record.install(config, folder)
-
-
-def _frames_of_the_test(frame: FrameType | None, context: int = 1) -> list[inspect.FrameInfo]:
-    """``inspect.getouterframes`` up to the frames of pytest.
-
-    TVM's decorators ask for the whole stack. For the text of many frames ``inspect`` goes through
-    all modules, which takes up to half the time of a test that writes small kernels.
-    """
-    found = []
-    while frame and frame.f_globals.get("__name__", "").partition(".")[0] not in _PYTEST:
-        code = frame.f_code
-        line = linecache.getline(code.co_filename, frame.f_lineno, frame.f_globals)
-        text = ([line], 0) if line else (None, None)
-        found.append(
-            inspect.FrameInfo(frame, code.co_filename, frame.f_lineno, code.co_name, *text)
-        )
-        frame = frame.f_back
-    return found
 
 
 def _why_no_gpu() -> str | None:
