@@ -21,6 +21,8 @@ from warploom.relax.call_top_k import CallTopK
 from warploom.relax.constant_rows import SliceConstantRows
 from warploom.relax.convolutions import LayOutConvolutions
 from warploom.relax.find_attention import FindAttention
+from warploom.relax.flatten_nests import FlattenNests
+from warploom.relax.fuse_gathered import FuseGathered
 from warploom.relax.fuse_operands import FuseOperands
 from warploom.relax.fuse_products import FuseProducts
 from warploom.relax.fuse_rows import FuseRows
@@ -60,7 +62,7 @@ def operator_passes(tf32: bool = False, measure: bool = True) -> list[tvm.transf
     call = CallAttention(measured_attention) if measure else CallAttention()
     attention = [FindAttention(), JoinPermutations(), call, JoinPermutations()]
     passes = [CallTopK(), SquarePowers(), SliceConstantRows(), LayOutConvolutions(tf32)]
-    passes += [*attention, NarrowProducts(), ReplaceCacheKernels(), CallGrouped()]
+    passes += [*attention, NarrowProducts(), ReplaceCacheKernels(), CallGrouped(), FlattenNests()]
     return [*map(_on_hopper, passes), CallTilePrograms()]
 
 
@@ -80,7 +82,7 @@ def function_passes(
         Whether to measure what the environment asks for.
     """
     choice = Choice(Lookup.shipped() if lookup is None else lookup)
-    passes = [SpreadTf32(tf32), FuseOperands(), FuseProducts(), FuseRows()]
+    passes = [SpreadTf32(tf32), FuseGathered(), FuseOperands(), FuseProducts(), FuseRows()]
     passes += [MeasureBest(choice)] if measure else []
     matmuls = dlight.ApplyDefaultSchedule(Matmul(lookup=choice))
     hopper = [*map(_on_hopper, passes), _on_hopper(matmuls, SCHEDULE_MATMULS)]

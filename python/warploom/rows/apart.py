@@ -1,11 +1,14 @@
 """Which reductions are those of rows: each row has elements of its own, long enough for vectors.
 
 A matmul is a sum for each element of its result, too, and so is a convolution. They read an element
-for many sums, which is what tiles are for.
+for many sums, which is what tiles are for. Where a tensor says which matrix each row is multiplied
+by, as routers of experts do, the elements of a matrix are read for that row alone.
 """
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from typing import Any
 
 from tvm import tirx
@@ -16,11 +19,31 @@ from tvm.tirx import Var
 
 from warploom.errors import Decline
 from warploom.gemm.equations import loads, strip_casts
+from warploom.gemm.memory import static
+from warploom.gemm.problem import Axis
 from warploom.rows.axes import analyzer_of
 from warploom.rows.problem import RowFunction
 from warploom.rows.reductions import Reduction
 from warploom.rows.vectors import moves
 from warploom.tile import ir
+
+#: For how many sums a row of a matrix that is looked up may be read, from the L2 cache but once.
+_MOST_READS = 4
+
+
+def multiplies_gathered(function: RowFunction) -> bool:
+    """Whether it only multiplies rows with matrices that a tensor names for each."""
+    if len(function.reductions) != 1 or function.outputs:
+        return False
+    term = strip_casts(function.reductions[0].term)
+    sides = (term.a, term.b) if isinstance(term, tirx.Mul) else ()
+    column = function.columns.var
+    return any(_is_gathered(load, column) for side in sides for load in loads(side))
+
+
+def _is_gathered(load: TensorLoad, column: Var) -> bool:
+    """Whether a load along the row is from a place that another load says."""
+    return moves(load, column) and any(loads(index) for index in load.indices)
 
 
 def check_apart(function: RowFunction) -> None:
@@ -36,25 +59,31 @@ def check_apart(function: RowFunction) -> None:
     rows = {axis.var for axis in function.rows if not ir.is_constant(axis.extent, 1)}
     column = function.columns.var
     for reduction in function.reductions:
-        _check_factors(reduction, rows, column)
+        _check_factors(reduction, function.rows, column)
         for load in loads(reduction.term):
             for index in load.indices:
                 if column in ir.uses(index) and rows & ir.uses(index):
                     _check_window(load, index, rows, column, analyzer)
 
 
-def _check_factors(reduction: Reduction, rows: set[Var], column: Var) -> None:
+def _check_factors(reduction: Reduction, axes: Sequence[Axis], column: Var) -> None:
     """A sum of products of elements of different rows is a matmul."""
     term = strip_casts(reduction.term)
     if reduction.combine != "sum" or not isinstance(term, tirx.Mul):
         return
-    first, second = ({frozenset(ir.uses(load) & rows) for load in loads(side)
-                      if moves(load, column)} for side in (term.a, term.b))  # fmt: skip
-    if first and second and first != second:
-        raise Decline(
-            f"{reduction.result.name} sums products of elements of different rows; matmuls are "
-            "left to rules for those."
-        )
+    rows = {axis.var for axis in axes if not ir.is_constant(axis.extent, 1)}
+    along = [[load for load in loads(side) if moves(load, column)] for side in (term.a, term.b)]
+    first, second = ({frozenset(ir.uses(load) & rows) for load in found} for found in along)
+    if not first or not second or first == second:
+        return
+    for load in (load for found in along for load in found if _is_gathered(load, column)):
+        others = [static(axis.extent) for axis in axes if axis.var not in ir.uses(load)]
+        if None not in others and math.prod(others) <= _MOST_READS:
+            return
+    raise Decline(
+        f"{reduction.result.name} sums products of elements of different rows; matmuls are "
+        "left to rules for those."
+    )
 
 
 def _check_window(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from warploom.errors import Decline
 from warploom.gemm.memory import static
-from warploom.rows.apart import check_apart
+from warploom.rows.apart import check_apart, multiplies_gathered
 from warploom.rows.flat import flattened
 from warploom.rows.plan import VECTOR_BITS, RowPlan
 from warploom.rows.problem import RowFunction
@@ -32,6 +32,8 @@ def arranged(function: RowFunction) -> tuple[RowFunction, RowPlan]:
     if function.reductions:
         check_apart(function)
         vector = widest(function)
+        if multiplies_gathered(function):
+            return function, RowPlan.of_products(columns, vector)
         wide = VECTOR_BITS // (vector * _smallest(function))
         return function, RowPlan.of(columns, vector, _per_thread(function, vector), wide)
     try:

@@ -155,3 +155,17 @@ class RowPlan:
                         count = -(-vectors // (threads * cluster))  # for no thread in vain
                         return cls(vector, columns, count, threads, rows, cluster)
         return cls(vector, columns, min(per_thread, _LOOPED), most, looped=True)
+
+    @classmethod
+    def of_products(cls, columns: int | None, vector: int) -> RowPlan:
+        """The plan for many sums that are read once, such as matrices times a vector.
+
+        A warp has a row: no warp waits for another one, and each has some vectors in flight.
+        """
+        lanes = 1 if columns is None else columns // vector
+        if columns is not None and lanes <= WARP // 2:
+            return cls.of(columns, vector)
+        rows = ROW_THREADS // WARP
+        if columns is None or lanes > WARP * _LOOPED:
+            return cls(vector, columns, _LOOPED, WARP, rows, looped=True)
+        return cls(vector, columns, -(-lanes // WARP), WARP, rows)

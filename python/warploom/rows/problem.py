@@ -30,7 +30,15 @@ from warploom.gemm.problem import Axis, Output
 from warploom.gemm.widen import NARROW, widened
 from warploom.rows.axes import RowAxes, analyzer_of, axes_of, settle, settle_index, unrolled
 from warploom.rows.narrow import narrowed, plain, without_stand_ins
-from warploom.rows.reductions import Place, Reduction, load_of, operator_of, partner_of, place_in
+from warploom.rows.reductions import (
+    Place,
+    Reduction,
+    as_float32,
+    load_of,
+    operator_of,
+    partner_of,
+    place_in,
+)
 from warploom.tile import ir
 
 #: Elements of a buffer whose places have 32 bits.
@@ -273,7 +281,7 @@ class _Reader:
         table = self._axes_of(equation, load)
         term = self._finished(self._read(term, table))
         if dtype in NARROW:
-            dtype, term = "float32", tirx.Cast("float32", term)
+            dtype, term = "float32", as_float32(term)
         result = Var(f"{combine}{number}", dtype)
         place = None
         if placed is not None:

@@ -139,3 +139,11 @@ def _equal(mine: tuple[Any, ...], others: tuple[Any, ...]) -> bool:
 def load_of(equation: Equation) -> TensorLoad:
     """The element that a reduction defines, as a result of the function reads it."""
     return equation.buffer[equation.indices]
+
+
+def as_float32(term: Any) -> Any:
+    """A 16-bit term as a float32; products with matrices that are looked up as those of a GEMM."""
+    looked_up = any(loads(index) for load in loads(term) for index in load.indices)
+    if looked_up and isinstance(term, tirx.Mul):
+        return tirx.Mul(*(tirx.Cast("float32", side) for side in (term.a, term.b)))
+    return tirx.Cast("float32", term)
