@@ -140,7 +140,7 @@ class Machine:
     part: float = 0.645
     dsmem: float = 1.09
     dsmem_bytes: float = 18.3
-    stream_k: float = 1.01
+    stream_k: float = 1.6
     stream_k_steps: float = 0.0373
     fma_lanes: float = 128.0
     alu_lanes: float = 64.0

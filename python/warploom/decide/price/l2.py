@@ -46,6 +46,10 @@ def dram_bytes(work: Work, machine: Machine, launch: Launch, follow: bool = Fals
     down, across = work.tiles
     rows = min(down, work.group * work.cluster[0])
     columns = max(1.0, min(across, launch.running / work.split_k / rows))
+    if work.stream_k and launch.units % launch.slots:
+        # CTAs are at different steps: what some have loaded others load later, and half of the
+        # sharing (of the logarithm) is lost.
+        rows, columns = max(1.0, rows**0.5), max(1.0, columns**0.5)
     blocks = max(1.0, down * across / (rows * columns)) * work.batch
     each = once = 0.0
     for load in loads:

@@ -122,7 +122,7 @@ def price(work: Work, machine: Machine = H200) -> Prediction:
         + machine.ctas * min(1.0, launch.running / machine.sms)
         + machine.roles * work.specialise
         + machine.persistent * work.persistent,
-        reduce=machine.stream_k if work.stream_k else reduce,
+        reduce=_stream_k_sums(machine, launch) if work.stream_k else reduce,
         waves=launch.waves,
         overlap=machine.overlap_dram,
         throttle=throttle,
@@ -133,11 +133,16 @@ def price(work: Work, machine: Machine = H200) -> Prediction:
 def _waves(work: Work, launch: Launch, loop: float, between: float) -> float:
     """Cycles of the busiest CTA, from its first step to its last."""
     if work.stream_k:
-        units = max(1.0, launch.units / launch.slots)
-        return units * loop + (math.ceil(units) - 1) * between
+        units = launch.units / launch.slots
+        return units * loop + max(0, math.ceil(units) - 1) * between
     hidden = max(loop, (loop + between) / 2)  # behind the MMAs of the other warpgroup
     inner = hidden if work.ping_pong else loop + between / launch.busy
     return (launch.waves - 1) * inner + loop
+
+
+def _stream_k_sums(machine: Machine, launch: Launch) -> float:
+    """Microseconds in which the parts of tiles are added: more of them where CTAs share a tile."""
+    return machine.stream_k + machine.part * max(0.0, launch.slots / launch.units - 1)
 
 
 def _epilogue_cycles(work: Work, machine: Machine, launch: Launch) -> float:
